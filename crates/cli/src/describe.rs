@@ -116,6 +116,7 @@ fn chiral(key: Chiral, value: u32, o: &OperandTiling, spec: &KernelSpec, lines: 
                 let slots = plural(spec.schedule.slots(), "k-tile");
                 format!("lines come in bulk to staging of {slots}, and producer waves shift them from there into the tile")
             }
+            4 => "windows of a whole result tile are copied once, asynchronously, and each k-tile is read from them".into(),
             _ => "bulk tensor copies (TMA) bring the tiles".into(),
         },
         Chiral::Clu if value == 1 => "each work-group copies the other operand's tiles for itself".into(),

@@ -100,6 +100,7 @@ impl Change<'_> {
             | Refusal::AsyncBytes { acp, .. }
             | Refusal::AsyncAlongK { acp }
             | Refusal::AsyncAlongRows { acp, .. } => self.set(acp, 0),
+            Refusal::Halo { acp, .. } => self.set(acp, 1),
             Refusal::MathWidth { .. } => self.halved(Key::C(Common::Mvw)),
             Refusal::UnitSplits { .. } => self.unit(refusal),
             Refusal::WaveShape { .. } => self.common(Common::Wva, 0),

@@ -24,7 +24,7 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
         let mut y = match &subject.spec.schedule.copies[which] {
             Transport::Bulk(tile) => boxes(&mut svg, tile, operand.tile, (x, 38.0), which),
             Transport::Registers | Transport::Async | Transport::Panels { .. } => threads(&mut svg, subject, which, (x, 38.0)),
-            Transport::Own(_) | Transport::Written(_) | Transport::Shifted(_) => 10.0,
+            Transport::Halo(_) | Transport::Own(_) | Transport::Written(_) | Transport::Shifted(_) => 10.0,
         };
         y += 20.0;
         for text in operand.copy.iter().flat_map(|text| super::wrap(text, 68)) {

@@ -122,6 +122,11 @@ impl Subject<'_> {
                 ));
                 out.push(format!("producer {word}s shift the lines from there into the tile"));
             }
+            Transport::Halo(halo) => out.push(format!(
+                "asynchronous copies (cp.async) bring the windows of a whole result tile once: at most {} of {}, read at shifted places by each k-tile",
+                plural(halo.lines().into(), "position"),
+                plural(halo.channels.into(), "channel")
+            )),
             Transport::Own(loads) => out.push(format!(
                 "each thread loads what it multiplies straight to registers: {} of {} per k-tile, for {} x {} elements of rows or columns and k",
                 plural(loads.places.len() as u64, "load"),

@@ -123,7 +123,7 @@ fn copies_are_whole(subject: &Subject, which: usize, what: &str) {
                 *seen.entry(element).or_default() += 1;
             }
         }
-        Transport::Own(_) | Transport::Written(_) | Transport::Shifted(_) => return,
+        Transport::Halo(_) | Transport::Own(_) | Transport::Written(_) | Transport::Shifted(_) => return,
     }
     assert_eq!(seen.len() as u32, rows * depth, "{what}");
     assert!(seen.iter().all(|((row, k), n)| *row < rows && *k < depth && *n == 1), "{what}");

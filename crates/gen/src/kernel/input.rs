@@ -1,7 +1,7 @@
 //! What every part of a kernel is built from: its operands, the sizes of its launch, the types of its index arithmetic.
 
 use crate::kernel::reduce::Parts;
-use crate::plan::{Edge, OperandTiling, PaddedRows, Source, padded_rows};
+use crate::plan::{Edge, Halo, OperandTiling, PaddedRows, Source, padded_rows};
 use tilewright_ir::affine::{Coord, Part, affine, in_range};
 use tilewright_ir::{Builder, ExprId, Scalar};
 use tilewright_problem::Extent;
@@ -76,6 +76,11 @@ impl Input {
             }
             _ => (source.clone(), self.clone()),
         }
+    }
+    /// The windows of its result tiles, by position and channel. Positions that do not exist read as zeros.
+    pub fn of_halo(&self, halo: &Halo) -> Input {
+        let tensor = Tensor { view: halo.view.clone(), ..self.tensor.clone() };
+        Input { tensor, tiling: halo.tile.clone(), rows: None, edge: Edge::PullBack, ..self.clone() }
     }
     /// Rows of a copy beyond the operand's last that a copy known only at launch fills as well: to the end of a panel.
     pub fn padding_rows(&self) -> u64 {

@@ -94,6 +94,8 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
         Transport::Own(loads) => {
             f64::from(spec.launch_threads() * loads.width * tensor.scalar.bytes()) * loads.places.len() as f64
         }
+        // A share of what is copied once for all k-tiles.
+        Transport::Halo(halo) => f64::from(halo.copied() * tensor.scalar.bytes()) * ways as f64 / all_k_tiles.max(1) as f64,
         _ => tile_bytes(o, t.k_tile, tensor),
     };
     let (tile_a, tile_b) = (tile(0, &t.a, &c.a), tile(1, &t.b, &c.b));

@@ -78,6 +78,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         predicate: edge == Edge::Predicate,
         loads: c.elements.is_none(),
         family,
+        row,
         split: row.is_some_and(|row| c.splits(row)),
     };
     let [(a, copy_a), (b, copy_b)] = if own {
@@ -241,7 +242,7 @@ fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Sche
         teams: if at(Common::Png) == 1 { mac / TEAM } else { 1 },
         registers: None,
     });
-    let all_copied = [Key::A, Key::B].iter().all(|side| plan.get(side(Chiral::Acp)) == 1);
+    let all_copied = Transport::all_copied(plan);
     Ok(Schedule {
         fetch_ahead: pfg,
         buffers: buf,

@@ -1,7 +1,7 @@
 //! How results leave: how the splits of k meet (`ICE`, `SKS`) and how results get to C (`CST`, `CVW`), for every unit alike.
 
 use super::bulk::{partials, store_tile};
-use super::keys::{Common, Key};
+use super::keys::{Chiral, Common, Key};
 use super::reach;
 use super::reduction::Finish;
 use super::refusal::Refusal;
@@ -84,6 +84,12 @@ fn operands(plan: &Plan, c: &Contraction, t: &Tiling) -> Result<bool, Refusal> {
             return refuse("tiles do not have each of the operand's elements once");
         }
         let (tensor, tiling) = if x.reduce.over.m { (&c.b, &t.b) } else { (&c.a, &t.a) };
+        let acp = if x.reduce.over.m { Key::B(Chiral::Acp) } else { Key::A(Chiral::Acp) };
+        if plan.get(acp) == 4 {
+            return refuse(
+                "shared memory has the operand's windows of all k-tiles at once (ACP4), and no k-tile for threads to read",
+            );
+        }
         if tiling.rounded(t.unit.family(), tensor.scalar) && Transport::need_panels(plan) {
             return refuse(
                 "instructions cut f32 to TF32, so elements are rounded on their way to shared memory, which has nothing else of them",

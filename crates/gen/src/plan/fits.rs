@@ -190,14 +190,17 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
             bytes => staged.next_multiple_of(REDUCTION_ALIGN) + bytes,
         };
     }
-    let tile = |o: &OperandTiling, tensor: &Tensor| {
+    let tile = |which: usize, o: &OperandTiling, tensor: &Tensor| {
         if spec.schedule.own() {
             return 0;
+        }
+        if let Transport::Halo(halo) = &spec.schedule.copies[which] {
+            return u64::from(halo.elements() * tensor.scalar.bytes());
         }
         let (lines, pitch) = o.lines(t.k_tile);
         pitch as u64 * lines as u64 * spec.schedule.buffers as u64 * tensor.scalar.bytes() as u64
     };
-    let operands = tile(&t.a, &c.a).next_multiple_of(u64::from(shared_align(&t.b, c.b.scalar))) + tile(&t.b, &c.b);
+    let operands = tile(0, &t.a, &c.a).next_multiple_of(u64::from(shared_align(&t.b, c.b.scalar))) + tile(1, &t.b, &c.b);
     operands.max(staged_bytes(spec, c)).max(sum_bytes(spec, c.accumulator())).max(spec.reduction_bytes(c))
 }
 
@@ -278,6 +281,10 @@ fn load_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
     }
     let sets = staging_sets(&spec.schedule);
     let one = |o: &OperandTiling, tensor: &Tensor, copy: &Transport| {
+        if let Transport::Halo(_) = copy {
+            // What lanes read at each instruction's rows.
+            return o.micro / spec.tiling.unit.family().block.0.max(1);
+        }
         let plain = matches!(o.source, Source::Copy | Source::CopyAlongK) || reach::is_plain(tensor);
         let rows = if o.load_along == Along::Row { o.load_row / o.load_width.max(1) } else { o.load_row };
         copy.registers(o, tensor, sets) + if plain { 0 } else { rows * ROW_REGISTERS }

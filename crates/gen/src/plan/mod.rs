@@ -4,6 +4,7 @@
 //! ([`derive`](fn@derive)), a derived plan *fits* a device ([`fits`](fn@fits)).
 
 mod accumulators;
+mod blocks;
 mod bulk;
 mod counts;
 pub mod derive;
@@ -14,6 +15,7 @@ pub mod fits;
 pub mod grammar;
 mod grammar_error;
 mod grid;
+mod halo;
 pub mod keys;
 mod materialised;
 mod meeting;
@@ -35,6 +37,7 @@ mod value;
 mod windows;
 mod workspace;
 
+pub use blocks::Blocks;
 pub use bulk::{
     BulkTile, ROW_VECTOR, RowSlab, STORE_ROWS, StoreTile, bulk_tile, fetched_tile, partials, store_columns, store_slabs,
     store_tile,
@@ -49,6 +52,7 @@ pub use fits::{Footprint, fits, shared_align, shared_bytes, staging_sets, work_g
 pub use grammar_error::{GrammarError, GrammarFault};
 pub(crate) use grid::gcd;
 pub use grid::{load_tile, thread_grid};
+pub use halo::Halo;
 pub use keys::{Chiral, Common, Key, KeyInfo, Legal, Part, System};
 pub use materialised::{PaddedRows, WORKSPACE_ALIGN, copied_elements, copy_leading_dimension, materialised, padded_rows};
 pub use meeting::Meeting;

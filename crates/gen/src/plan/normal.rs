@@ -132,7 +132,7 @@ impl Keys {
             self.reset(&[key], &[]);
         }
         for side in [Key::A as fn(Chiral) -> Key, Key::B] {
-            let copies = threads || self.get(side(Chiral::Acp)) == 1;
+            let copies = threads || matches!(self.get(side(Chiral::Acp)), 1 | 4);
             let own = |k: &Chiral| (family.lanes == 1 && UNIT_CHIRAL.contains(k)) || (copies && COPY_CHIRAL.contains(k));
             for key in Chiral::ALL.into_iter().filter(|k| !PIPELINE_CHIRAL.contains(k) && !own(k)) {
                 self.set(side(key), key.info().default);
@@ -178,7 +178,7 @@ impl Keys {
         }
         // Where to store is a question only with fetched tiles, room to store them into while others are read, and waves
         // that have both the store and the math.
-        let both_copied = p.get(Key::A(Chiral::Acp)) == 1 && p.get(Key::B(Chiral::Acp)) == 1;
+        let both_copied = Transport::all_copied(&p);
         if at(Common::Pfg) == 0 || at(Common::Buf) == 1 || both_copied || at(Common::Lwv) > 0 {
             self.reset(&[Common::Stp], &[]);
         }
@@ -243,6 +243,11 @@ fn normal_side(p: &mut Keys, side: fn(Chiral) -> Key, threads: Option<u32>) {
     let at = |p: &Keys, k: Chiral| p.get(side(k));
     let unit = p.unit();
     let fragment = p.fragment_width(side);
+    // Windows of a whole tile are copied in a way of their own.
+    if at(p, Chiral::Acp) == 4 {
+        COPY_CHIRAL.iter().for_each(|key| p.set(side(*key), key.info().default));
+        return;
+    }
     // VEW speaks only for GLW and FRW where they are 0.
     if at(p, Chiral::Glw) != 0 {
         p.set(side(Chiral::Vew), 1);

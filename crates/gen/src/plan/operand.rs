@@ -9,6 +9,8 @@ use super::transport::Transport;
 use super::value::Plan;
 use super::windows::ROW_BYTES as BULK_ROW;
 use crate::plan::{materialised, padded_rows};
+use tilewright_ir::Mma;
+use tilewright_ir::affine::gcd;
 use tilewright_ir::mma::Family;
 use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::{COL, ROW};
@@ -30,6 +32,8 @@ pub(super) struct Frame {
     pub loads: bool,
     /// What computes.
     pub family: &'static Family,
+    /// The instruction.
+    pub row: Option<&'static Mma>,
     /// Factors are split into two TF32 numbers.
     pub split: bool,
 }
@@ -50,13 +54,16 @@ pub(super) fn derive(
     let (k_tile, micro) = (frame.k_tile, at(Chiral::Mic) * step);
     let macro_tile = threads.checked_mul(micro).filter(|t| *t <= 1 << 16).ok_or(Refusal::TileTooLarge { mic, micro, threads })?;
     let panels = Transport::need_panels(plan);
-    if Transport::need_pipeline(plan) && at(Chiral::Acp) != 1 {
+    if Transport::need_pipeline(plan) && !matches!(at(Chiral::Acp), 1 | 4) {
         let o = in_pipeline(plan, side, tensor, (micro, macro_tile), frame)?;
         let copy = Transport::in_pipeline_of(plan, side, tensor, &o, (shares, frame.family), (frame.k, run_time))?;
         return Ok((o, copy));
     }
     if !frame.predicate && extent < macro_tile as u64 {
         return Err(Refusal::TileOverEdge { mic, macro_tile, extent });
+    }
+    if at(Chiral::Acp) == 4 {
+        return windows(plan, side, tensor, (extent, run_time), (micro, macro_tile), frame);
     }
     let tile = macro_tile * k_tile;
     let load_threads = frame.load_threads;
@@ -111,6 +118,44 @@ pub(super) fn derive(
         1 => Transport::Async,
         _ => Transport::Registers,
     };
+    Ok((o, copy))
+}
+
+/// The tiling of a factor of which shared memory holds the windows of a whole result tile.
+fn windows(
+    plan: &Plan,
+    side: fn(Chiral) -> Key,
+    tensor: &Tensor,
+    (extent, run_time): (u64, bool),
+    (micro, macro_tile): (u32, u32),
+    frame: &Frame,
+) -> Result<(OperandTiling, Transport), Refusal> {
+    let source = source(plan, side);
+    paddable(side, tensor, source)?;
+    let fragment_width = fragment_width(plan, side, tensor, micro, frame.family)?;
+    let o = OperandTiling {
+        micro,
+        macro_tile,
+        pad: fragment_width * plan.get(side(Chiral::Pad)),
+        load_row: macro_tile,
+        load_k: frame.k_tile,
+        load_interleave: false,
+        load_order: Along::K,
+        load_width: fragment_width,
+        load_along: Along::K,
+        store_width: fragment_width,
+        fragment_width,
+        micro_interleave: false,
+        shared_along: Along::K,
+        source,
+        fragment_sets: 0,
+        split: frame.split,
+    };
+    // Pulled-back tiles end at the edge.
+    let grain = if frame.predicate { macro_tile.into() } else { gcd(macro_tile.into(), extent as i64).unsigned_abs() };
+    let from = materialised(tensor, source, macro_tile);
+    let grain = (!run_time).then_some(grain);
+    let copy = Transport::windows(plan, side, &from, &o, (frame.family, frame.row), (frame.load_threads, grain))?;
     Ok((o, copy))
 }
 

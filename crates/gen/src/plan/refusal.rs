@@ -68,6 +68,9 @@ pub enum Refusal {
     /// Factors that each thread loads for itself.
     #[error("{key}{value} with BIM4: {why}")]
     OwnLoads { key: Key, value: u32, why: &'static str },
+    /// Windows of a whole result tile.
+    #[error("{acp}4: {why}")]
+    Halo { acp: Key, why: String },
     /// Asynchronous copies without a buffer to run ahead into.
     #[error(
         "{acp}1: asynchronous copies run ahead, they need PFG of at least 1 and BUF of at least PFG + 1, not PFG{pfg}_BUF{buf}"

@@ -99,9 +99,9 @@ const CHIRAL: [KeyInfo; CHIRALS] = [
     entry(
         "ACP",
         System::Cutlass,
-        Legal::OneOf(&[0, 1, 2, 3]),
+        Legal::OneOf(&[0, 1, 2, 3, 4]),
         0,
-        "copy method to shared memory: 0 through registers (beside TMA of the other operand those of the producer waves, LWV), 1 cp.async (needs PFG and BUF; sm_80 and up), 2 TMA (sm_90a), 3 TMA to a staging buffer, from where producer waves (LWV) shift misaligned rows into place (sm_90a)",
+        "copy method to shared memory: 0 through registers (beside TMA of the other operand those of the producer waves, LWV), 1 cp.async (needs PFG and BUF; sm_80 and up), 2 TMA (sm_90a), 3 TMA to a staging buffer, from where producer waves (LWV) shift misaligned rows into place (sm_90a), 4 cp.async of the windows of a whole result tile, each element once, which all taps of a convolution read at shifted places (UNI1 with operands of 16 and 8 bits; needs PFG and BUF as 1)",
     ),
     entry(
         "CLU",

@@ -5,6 +5,7 @@
 
 use super::bulk::{BulkTile, bulk_tile, fetched_tile, panels};
 use super::fetch_shape::LINE_CLASSES;
+use super::halo::{Halo, Wanted};
 use super::keys::{Chiral, Common, Key};
 use super::materialised;
 use super::own_loads::OwnLoads;
@@ -13,8 +14,8 @@ use super::spans::{Spans, spans};
 use super::tile::{Along, OperandTiling, Source};
 use super::value::{Keys, Plan};
 use serde::Serialize;
-use tilewright_ir::WARP;
 use tilewright_ir::mma::Family;
+use tilewright_ir::{Mma, WARP};
 use tilewright_problem::contraction::Tensor;
 
 /// The copy method of one operand.
@@ -36,6 +37,8 @@ pub enum Transport {
     /// Producer warps write the tile through registers, laid out as bulk copies would bring it (`ACP0` of a pipeline with transaction
     /// barriers).
     Written(BulkTile),
+    /// Asynchronous copies bring each element of a result tile's windows once, and k-tiles are read from there at shifted places (`ACP4`).
+    Halo(Box<Halo>),
     /// Each thread loads what it multiplies itself, and shared memory has no part in it (`BIM4`).
     Own(OwnLoads),
     /// Bulk copies bring aligned enclosing spans of rows to staging, and producer warps shift them from there into the tile (`ACP3`).
@@ -56,7 +59,7 @@ pub struct Shifted {
 impl Transport {
     /// Transaction barriers say when its tiles are there; the tile is laid out as bulk copies bring it.
     pub const fn in_pipeline(&self) -> bool {
-        !matches!(self, Transport::Registers | Transport::Async | Transport::Panels { .. } | Transport::Own(_))
+        matches!(self, Transport::Bulk(_) | Transport::Written(_) | Transport::Shifted(_))
     }
     /// By bulk copies, from tensor maps.
     pub const fn is_bulk(&self) -> bool {
@@ -64,7 +67,7 @@ impl Transport {
     }
     /// Asynchronous copies of single threads.
     pub const fn is_async(&self) -> bool {
-        matches!(self, Transport::Async | Transport::Panels { asynchronous: true, .. })
+        matches!(self, Transport::Async | Transport::Panels { asynchronous: true, .. } | Transport::Halo(_))
     }
     /// Producer warps of a pipeline write the tile.
     pub const fn is_written(&self) -> bool {
@@ -73,7 +76,7 @@ impl Transport {
     /// The tile of a pipeline.
     pub fn tile(&self) -> Option<&BulkTile> {
         match self {
-            Transport::Registers | Transport::Async | Transport::Own(_) => None,
+            Transport::Registers | Transport::Async | Transport::Halo(_) | Transport::Own(_) => None,
             Transport::Panels { tile, .. } | Transport::Bulk(tile) | Transport::Written(tile) => Some(tile),
             Transport::Shifted(shifted) => Some(&shifted.tile),
         }
@@ -81,6 +84,10 @@ impl Transport {
     /// What threads load for themselves.
     pub const fn own(&self) -> Option<&OwnLoads> {
         if let Transport::Own(loads) = self { Some(loads) } else { None }
+    }
+    /// The windows of a whole result tile.
+    pub fn halo(&self) -> Option<&Halo> {
+        if let Transport::Halo(halo) = self { Some(halo) } else { None }
     }
     /// Staging, where the tile is shifted from there.
     pub fn shifted(&self) -> Option<&Shifted> {
@@ -108,15 +115,24 @@ impl Transport {
         if let Transport::Own(loads) = self {
             return loads.places.len() as f64;
         }
-        if self.in_pipeline() { 1.0 } else { f64::from(o.load_row * o.load_k) / f64::from(o.load_width.max(1)) }
+        match self {
+            // Those of a result tile stand before the loop.
+            Transport::Halo(_) => 0.0,
+            _ if self.in_pipeline() => 1.0,
+            _ => f64::from(o.load_row * o.load_k) / f64::from(o.load_width.max(1)),
+        }
     }
 
     /// Whether a plan's copies are signalled by transaction barriers: bulk copies are, and what load waves write through registers for
     /// instructions that read panels.
     pub(super) fn need_pipeline(plan: &Keys) -> bool {
         let methods = [Key::A, Key::B].map(|side| plan.get(side(Chiral::Acp)));
-        let written = plan.unit().asynchronous && plan.common(Common::Lwv) > 0 && methods != [1, 1];
-        methods.iter().any(|acp| *acp >= 2) || written
+        let written = plan.unit().asynchronous && plan.common(Common::Lwv) > 0 && !Transport::all_copied(plan);
+        methods.iter().any(|acp| matches!(acp, 2 | 3)) || written
+    }
+    /// Whether threads copy both operands asynchronously.
+    pub(super) fn all_copied(plan: &Keys) -> bool {
+        [Key::A, Key::B].iter().all(|side| matches!(plan.get(side(Chiral::Acp)), 1 | 4))
     }
     /// Whether tiles lie in swizzled panels.
     pub(super) fn need_panels(plan: &Keys) -> bool {
@@ -161,6 +177,34 @@ impl Transport {
         Ok(Transport::Panels { tile, asynchronous: plan.get(acp) == 1 })
     }
 
+    /// The windows of a whole result tile, of rows that start at multiples of `grain`, for threads that copy them.
+    pub(super) fn windows(
+        plan: &Plan,
+        side: fn(Chiral) -> Key,
+        from: &Tensor,
+        o: &OperandTiling,
+        (unit, row): (&Family, Option<&Mma>),
+        (threads, grain): (u32, Option<u64>),
+    ) -> Result<Transport, Refusal> {
+        let (acp, k_tile) = (side(Chiral::Acp), plan.common(Common::Unr));
+        let refuse = |why: &str| Err(Refusal::Halo { acp, why: why.into() });
+        let row = row.filter(|row| unit.fragments && row.lanes() == WARP && row.a.elements > 1);
+        let Some(row) = row.filter(|_| !Transport::need_panels(plan)) else {
+            return refuse(
+                "lanes read rows at any place by ldmatrix, of mma.sync with operands of 16 and of 8 bits (UNI1, no TMA)",
+            );
+        };
+        if !matches!(o.source, Source::InPlace | Source::PaddedRows) {
+            return refuse("a copy in workspace has windows that do not overlap; use WOS0 or WOS3");
+        }
+        let Some(grain) = grain else { return refuse("its rows are known only at launch") };
+        if plan.common(Common::Ufo) == 1 {
+            return refuse("k-tiles start anywhere with UFO1");
+        }
+        let wanted = Wanted { k_tile, k_step: row.step, threads, grain };
+        Halo::new(from, o, &wanted).map(|halo| Transport::Halo(Box::new(halo))).map_err(|why| Refusal::Halo { acp, why })
+    }
+
     /// Whether the methods of both operands suit the pipeline, as far as the plan alone says.
     pub(super) fn suit(plan: &Plan) -> Result<(), Refusal> {
         let at = |key: Common| plan.common(key);
@@ -168,7 +212,7 @@ impl Transport {
         for acp in [Key::A(Chiral::Acp), Key::B(Chiral::Acp)] {
             match (pipeline, plan.get(acp)) {
                 // The copy of tile t + PFG lands while tile t is read: it needs a buffer of its own.
-                (false, 1) if pfg == 0 || buf < pfg + 1 => return Err(Refusal::AsyncAhead { acp, pfg, buf }),
+                (false, 1 | 4) if pfg == 0 || buf < pfg + 1 => return Err(Refusal::AsyncAhead { acp, pfg, buf }),
                 (true, value) if plan.unit().wave() > WARP => return Err(Refusal::BulkUnit { acp, value }),
                 // Tiles that do not come in bulk are written by waves that do nothing else.
                 (true, value) if value != 2 && lwv == 0 => return Err(Refusal::UnitCopy { acp, value, lwv }),

@@ -44,7 +44,7 @@ pub struct Access {
 }
 
 /// A tensor seen through coordinates (g, row, col).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct View {
     /// Extents of the upper coordinates (g, row, col).
     pub extent: [u64; 3],

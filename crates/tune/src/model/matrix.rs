@@ -8,8 +8,8 @@ use super::calibration::*;
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, soft_max};
 use tilewright_gen::plan::{
-    Along, FetchWork, Footprint, KernelSpec, OperandTiling, StorePoint, Tiling, bulk_tile, fetch_work, materialised,
-    store_columns,
+    Along, FetchWork, Footprint, Halo, KernelSpec, OperandTiling, StorePoint, Tiling, Transport, bulk_tile, fetch_work,
+    materialised, store_columns,
 };
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::{MatrixType, Mma, Scalar, Target, UNIT_PARTS};
@@ -103,11 +103,15 @@ fn storing(c: &Contraction, spec: &KernelSpec, target: &Target, meet: f64) -> f6
     }
 }
 
+/// Instructions of a piece of windows that is copied: its digits, bounds, place and the copy.
+const WINDOW_ADDRESS: f64 = 24.0;
+
 /// Instructions that split an element into two TF32 numbers.
 const SPLITTING: f64 = 3.0;
 
 /// How many times longer a wave's fragment reads take than the bytes alone: lines that start at the same banks.
-fn conflicts(spec: &KernelSpec, o: &OperandTiling, element: u32) -> f64 {
+fn conflicts(spec: &KernelSpec, side: usize, element: u32) -> f64 {
+    let o = [&spec.tiling.a, &spec.tiling.b][side];
     // Swizzled panels have none.
     if spec.schedule.in_pipeline() {
         return 1.0;
@@ -121,7 +125,8 @@ fn conflicts(spec: &KernelSpec, o: &OperandTiling, element: u32) -> f64 {
         let cycles = |lanes: Layout| lanes.bank_cycles(Axis::Lane, row.lanes(), &[], 1, element);
         return lanes.map(cycles).map_or(1.0, |(cycles, least)| cycles as f64 / least.max(1) as f64);
     }
-    let bytes = (o.lines(spec.tiling.k_tile).1 * element).max(1);
+    let pitch = spec.schedule.copies[side].halo().map_or(o.lines(spec.tiling.k_tile).1, Halo::pitch);
+    let bytes = (pitch * element).max(1);
     let apart = (128 / (1 << bytes.trailing_zeros().min(7))).min(8);
     let lines = 8.0 / f64::from(apart.max(1));
     // Lanes that read words of two rows need each twice, unless both rows are theirs.
@@ -129,6 +134,11 @@ fn conflicts(spec: &KernelSpec, o: &OperandTiling, element: u32) -> f64 {
         (0, Along::Row) => 2.0 / f64::from(spec.tiling.interleave(o.micro).min(2)),
         _ => lines,
     }
+}
+
+/// Each k-step has text of its own.
+fn written_out(spec: &KernelSpec) -> bool {
+    spec.style.unroll_k || spec.schedule.fragments_ahead > 0
 }
 
 /// Cycles of a unit's resources for a k-tile of one work-group.
@@ -160,17 +170,29 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
             Some(row) if row.sum == Scalar::F64 => target.rates.f64_matrix_fma,
             row => target.rates.wave_matrix_fma / row.map_or(1.0, |row| f64::from(row.halves) / 2.0),
         };
-        let read = |o: &OperandTiling| f64::from(o.micro) * depth * bytes * conflicts(spec, o, c.a.scalar.bytes());
+        // Instructions that would multiply zeros alone are left out where k-steps are written out.
+        let exist = written_out(spec).then(|| t.blocks(c)).flatten();
+        let share = |side: usize| exist.as_ref().map_or(1.0, |blocks| blocks.share(side));
+        let read = |side: usize, o: &OperandTiling| {
+            f64::from(o.micro) * depth * bytes * conflicts(spec, side, c.a.scalar.bytes()) * share(side)
+        };
         let turn = if spec.schedule.fragments_ahead > 0 { WAVE_TURN } else { 2.0 * WAVE_TURN };
-        let math = work.fma * f64::from(t.products()) / rate / busy_parts;
-        (math, owners * (read(&t.a) + read(&t.b)) / target.rates.shared_bytes, turn / resident)
+        let math = work.fma * f64::from(t.products()) / rate / busy_parts * share(0) * share(1);
+        (math, owners * (read(0, &t.a) + read(1, &t.b)) / target.rates.shared_bytes, turn / resident)
     };
     // Instructions besides those of the unit: four schedulers issue one a cycle each.
     let load_waves = f64::from(spec.load_threads().div_ceil(target.wave.max(1)));
     let mut sum = Resources { math, issue: 0.0, shared: read, loads: 0.0, l2, besides: waits + together };
     for ((o, operand), copy) in sides.into_iter().zip(&spec.schedule.copies) {
         let brought = f64::from(o.macro_tile) * depth * bytes;
-        if copy.is_written() {
+        if let Transport::Halo(halo) = copy {
+            // Once for all k-tiles: lines of channels, each thread's pieces with an address and bounds of their own.
+            let share = 1.0 / work.iterations.max(1.0);
+            let (copied, pieces) = (f64::from(halo.copied()) * bytes, f64::from(halo.copied() / halo.tile.load_width.max(1)));
+            sum.loads += copied / 128.0 * share;
+            sum.shared += copied / target.rates.shared_bytes * share;
+            sum.issue += pieces / f64::from(target.wave.max(1)) * WINDOW_ADDRESS / f64::from(UNIT_PARTS) * share;
+        } else if copy.is_written() {
             sum.besides += brought * f64::from(o.parts(family)) / FETCH_PORT;
         } else if !copy.in_pipeline() {
             let load = model.load_cost(spec, operand);
@@ -238,8 +260,17 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let running = (resident * units).min(work.groups);
     let traffic = traffic(c, spec, target, work, running);
     // What a cluster shares is read once for all of it.
-    let read = f64::from(t.a.macro_tile) / f64::from(cluster.n) + f64::from(t.b.macro_tile) / f64::from(cluster.m);
-    let bytes = read * f64::from(t.k_tile) * f64::from(c.a.scalar.bytes());
+    let exist = t.blocks(c);
+    let read = |side: usize, o: &OperandTiling, shared: u32| match &spec.schedule.copies[side] {
+        Transport::Halo(halo) => f64::from(halo.copied()) / work.iterations.max(1.0),
+        copy => {
+            // What does not exist is not read, but of a copy that has the zeros.
+            let exist =
+                exist.as_ref().filter(|_| !copy.in_pipeline() && !o.source.gathers()).map_or(1.0, |blocks| blocks.share(side));
+            f64::from(o.macro_tile) / f64::from(shared) * f64::from(t.k_tile) * exist
+        }
+    };
+    let bytes = (read(0, &t.a, cluster.n) + read(1, &t.b, cluster.m)) * f64::from(c.a.scalar.bytes());
     let r = resources(model, spec, footprint, work, (resident, l2_cycles(target, bytes, traffic.miss, running / units)));
     let busy = soft_max(&[r.math, r.shared, r.loads, r.issue, r.l2]) + r.besides;
     let latency = target.rates.dram_latency_ns * clock / 1e3 * unit.loaded;

@@ -9,6 +9,7 @@ mod calibration;
 mod cpu;
 mod elements;
 mod gpu;
+mod halo_seeds;
 mod matrix;
 mod matrix_seeds;
 mod own;

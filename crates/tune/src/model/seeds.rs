@@ -1,7 +1,7 @@
 //! Plans worth a look before anything is known: a structured grid of tilings and schedules that suit a device.
 
 use super::seed_keys::{along_k, layout, splits};
-use super::{elements, matrix_seeds, own, wave_unit_seeds};
+use super::{elements, halo_seeds, matrix_seeds, own, wave_unit_seeds};
 use crate::space::Space;
 use rayon::prelude::*;
 use std::collections::HashSet;
@@ -25,6 +25,7 @@ pub(super) fn seeds(space: &Space) -> Vec<Plan> {
             grid.gpu(form, contraction);
             grid.plans.extend(matrix_seeds::seeds(space, form, contraction));
             grid.plans.extend(wave_unit_seeds::seeds(space, form, contraction));
+            grid.plans.extend(halo_seeds::seeds(space, form, contraction));
         }
         grid.last_resorts(form);
     }

@@ -51,8 +51,11 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
             ((running / w).clamp(1.0, tm), w)
         }
     };
-    let row_bytes = |macro_tile: u32, s| f64::from(macro_tile) * c.k as f64 * size(s);
-    let (row_a, row_b) = (row_bytes(t.a.macro_tile, c.a.scalar), row_bytes(t.b.macro_tile, c.b.scalar));
+    let row_bytes = |which: usize, macro_tile: u32, s| {
+        let all = f64::from(macro_tile) * c.k as f64;
+        spec.schedule.copies[which].halo().map_or(all, |halo| f64::from(halo.copied())) * size(s)
+    };
+    let (row_a, row_b) = (row_bytes(0, t.a.macro_tile, c.a.scalar), row_bytes(1, t.b.macro_tile, c.b.scalar));
     let (all_a, all_b) = (tm * row_a, tn * row_b);
     // Patches per batch entry; one operand is kept from patch to patch if it fits beside the stream of the other.
     let patches = (tiles / (patch_m * patch_n)).max(1.0);

@@ -6,7 +6,7 @@ use crate::space::Space;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use tilewright_gen::plan::{Common, Constraint, Key, Plan};
+use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
 
 /// Draws a plan of the unit that is legal in the space.
 pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, unit: u32) -> Option<Plan> {
@@ -65,5 +65,11 @@ pub fn wave_unit_plan(rng: &mut ChaCha8Rng, unit: u32) -> Plan {
         one(rng, &[0, 0, 1, 3, 7]),
         rng.random_range(0..2),
     );
-    Constraint::parse(&text).unwrap_or_default().apply(&Plan::default()).into()
+    let drawn = Constraint::parse(&text).unwrap_or_default().apply(&Plan::default());
+    if copied && rng.random_bool(0.4) {
+        // Windows of a whole result tile, where repair finds that the operand has them.
+        let side = if rng.random_bool(0.8) { Key::A } else { Key::B };
+        return drawn.with(side(Chiral::Acp), 4).with(side(Chiral::Wos), 0).with(Key::C(Common::Ufo), 0).into();
+    }
+    drawn.into()
 }

@@ -11,6 +11,7 @@ use crate::kernel::tile::shared::SharedTile;
 use crate::plan::{BulkTile, KernelSpec, Spans, Transport};
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
+use tilewright_problem::view::ROW;
 
 /// What an operand's tiles are read through: arguments of the kernel.
 pub(crate) enum Source {
@@ -29,6 +30,8 @@ pub(crate) struct Operands<'a> {
     pub spec: &'a KernelSpec,
     pub tiles: TileWalk<'a>,
     pub sources: [Source; 2],
+    /// Operands of which a result tile's windows are copied once, by position and channel.
+    pub halos: [Option<Input>; 2],
     /// None where no tile is shared.
     pub shared: Vec<SharedTile>,
     /// Where transaction barriers say which stages are full and which are free.
@@ -65,6 +68,8 @@ pub(crate) struct Copies<'a> {
 /// How one operand's k-tiles of a result tile come.
 enum Method<'a> {
     Threads(Box<Loader<'a>>),
+    /// Before the loop.
+    Halo,
     Bulk(ArgId),
     Written,
     Shifted,
@@ -193,6 +198,10 @@ impl<'a> Copies<'a> {
             operands[i] = match &self.of.sources[i] {
                 Source::Map(map) => Method::Bulk(*map),
                 Source::Classes(..) | Source::Nothing => Method::Shifted,
+                Source::Memory(source) if self.of.halos[i].is_some() => {
+                    self.windows(b, i, *source, at);
+                    Method::Halo
+                }
                 Source::Memory(source) => match self.writers.as_ref().and_then(|w| w.tiles[i].as_ref()) {
                     Some(_) => Method::Written,
                     None => Method::Threads(Box::new(self.loader(b, i, *source, at, range))),
@@ -200,6 +209,36 @@ impl<'a> Copies<'a> {
             };
         }
         TileCopies { role: self, at, range, k, operands }
+    }
+
+    /// Starts the copies of a result tile's windows: the first group of asynchronous copies has them.
+    fn windows(&self, b: &mut Builder, i: usize, source: fetch_tile::Source, at: &TilePosition) {
+        let (of, shared) = (self.of, &self.of.shared[i]);
+        let (Some(input), Some(halo)) = (&of.halos[i], &shared.halo) else { return };
+        let zero = b.int(0, of.tiles.ints.coord);
+        let mut point = [Coord::plain(b, zero); 3];
+        point[ROW] = Operands::start(at, i);
+        let first = affine(b, &halo.row, &point, Part::Whole, of.tiles.ints.coord);
+        let first = b.bind("first_position", first);
+        // A tile that wraps no image has fewer.
+        let rows = i64::from(self.of.input(i).tiling.macro_tile);
+        point[ROW] = point[ROW].shifted(b, rows - 1);
+        let last = affine(b, &halo.row, &point, Part::Whole, of.tiles.ints.coord);
+        let end = b.bind("end_position", last + halo.beyond);
+        let cx = LoadContext {
+            buffer: source.buffer,
+            offset: source.offset,
+            thread: self.thread,
+            row_start: Coord::plain(b, first),
+            g: Coord::plain(b, of.entry(at, i)),
+            k_begin: zero,
+            sets: of.sets,
+            tiles: 1,
+            rows: Some(end),
+        };
+        let loader = Loader::new(b, input, shared.clone(), &cx, halo.channels, true, of.tiles.ints);
+        let (start, stage) = (Coord::start(b, zero, halo.channels.into()), b.int(0, Scalar::I32));
+        loader.fetch(b, start, None, None, 0, stage);
     }
 
     fn loader<'t>(
@@ -267,7 +306,7 @@ impl TileCopies<'_> {
             None => next,
         };
         b.set(self.k, next);
-        if self.loaders().any(|(_, loader)| loader.is_async()) {
+        if spec.schedule.copied().0 {
             b.push(Stmt::AsyncCommit);
             self.role.issue.next(b);
         }

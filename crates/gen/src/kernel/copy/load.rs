@@ -67,7 +67,7 @@ pub(crate) struct LoadContext {
     pub sets: u32,
     /// Number of tiles along this operand's rows.
     pub tiles: u64,
-    /// How many rows there are, where that is known only at launch.
+    /// How many rows there are, where that is known only at launch, or differs from tile to tile.
     pub rows: Option<ExprId>,
 }
 
@@ -299,7 +299,7 @@ fn row_parts(
     let access = &input.tensor.view.access;
     let k_zero = b.int(0, ints.coord);
     let nowhere = Coord::plain(b, k_zero);
-    let overrun = input.rows_overrun(cx.tiles);
+    let overrun = input.rows_overrun(cx.tiles) || (cx.rows.is_some() && input.rows.is_none());
     let mut rows: Vec<RowPart> = Vec::new();
     for v in vectors {
         if rows.iter().any(|r| r.row == v.row) {

@@ -41,7 +41,12 @@ impl Declare<'_> {
                 return Source::Map(self.args.map(self.b, name, map, &doc, to, rows.into_iter().chain(batch)));
             }
             Transport::Shifted(of) => return Source::Classes(of.spans.clone(), self.classes((name, &doc), x, &of.spans)),
-            Transport::Registers | Transport::Async | Transport::Own(_) | Transport::Panels { .. } | Transport::Written(_) => {}
+            Transport::Registers
+            | Transport::Async
+            | Transport::Halo(_)
+            | Transport::Own(_)
+            | Transport::Panels { .. }
+            | Transport::Written(_) => {}
         }
         let to = region.map_or(Binding::Buffer(x.operand), Binding::Workspace);
         let buffer = self.args.buffer(self.b, name, (x.tensor.scalar, Access::Read), &doc, to);

@@ -99,8 +99,8 @@ impl MainLoop<'_> {
             (Step::Store { ahead }, Some(c), _) => c.store(b, set(ahead)),
             (Step::Await, _, Some(x)) => self.ring.into_iter().for_each(|ring| ring.wait(b, x.read)),
             (Step::Fragments, _, Some(x)) => {
-                let stage = x.read.stage(b);
-                x.unit.first_fragments(b, stage);
+                let (stage, k) = (x.read.stage(b), self.k_of(b, place, 0));
+                x.unit.first_fragments(b, KTile { stage, number: None, k });
             }
             (Step::Math { part, store: None }, _, Some(x)) => self.math(b, x, place, part, None),
             (Step::Math { part, store: Some(ahead) }, Some(c), Some(x)) => self.math(b, x, place, part, Some((c, set(ahead)))),
@@ -119,7 +119,8 @@ impl MainLoop<'_> {
             x.read.next(b);
         }
         let number = if let Place::Within(t, _) = place { Some(t) } else { None };
-        let tile = KTile { stage: x.read.stage(b), number };
+        let k = self.k_of(b, place, i64::from(part == MathPart::Tail));
+        let tile = KTile { stage: x.read.stage(b), number, k };
         match store {
             None => x.unit.k_tile(b, tile, part, None),
             Some((c, set)) => {
@@ -137,6 +138,16 @@ impl MainLoop<'_> {
         }
         if let Some((c, _)) = store {
             c.stored(b);
+        }
+    }
+
+    /// First k of a tile, this far ahead of where a step stands; behind the last tile, whose fragments nobody multiplies, that of the last.
+    fn k_of(&self, b: &mut Builder, place: Place, ahead: i64) -> ExprId {
+        let (range, last) = (self.range, self.range.limit - i64::from(self.spec.tiling.k_tile));
+        match place {
+            Place::Within(t, _) if ahead == 0 => b.value(range.begin + t * range.step),
+            Place::Within(t, _) => b.value((range.begin + t * range.step + ahead * range.step).min(last)),
+            _ => b.value((range.begin + ahead * range.step).min(last)),
         }
     }
 

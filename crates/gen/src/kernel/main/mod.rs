@@ -75,7 +75,8 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) 
         let tiles = TileWalk { c, tiling: &spec.tiling, inputs, shape, ints, g_first, sizes, work, place, before, more };
         before += tiles.pieces();
         let lowered = lower(&spec.schedule, spec.tiling.k_steps());
-        let operands = Operands { spec, tiles, sources, shared, ring: ring.clone(), sets: lowered.sets };
+        let halos = [0, 1].map(|i| spec.schedule.copies[i].halo().map(|halo| inputs[i].of_halo(halo)));
+        let operands = Operands { spec, tiles, sources, halos, shared, ring: ring.clone(), sets: lowered.sets };
         Part { c, spec, operands, lowered, out, store }
     });
     let parts = parts.collect();
@@ -131,7 +132,7 @@ fn stages(b: &mut Builder, spec: &KernelSpec, inputs: [&Input; 2]) -> Vec<Shared
         let (x, s) = (inputs[i], &spec.schedule);
         let at = end.next_multiple_of(shared_align(&x.tiling, x.tensor.scalar));
         let tile = SharedTile::new(b, name, x.tensor.scalar, (&x.tiling, &s.copies[i]), (spec.tiling.k_tile, s.buffers, at));
-        end = at + tile.stage * s.buffers * x.tensor.scalar.bytes();
+        end = at + tile.stage * tile.stages * x.tensor.scalar.bytes();
         tile
     });
     operands.collect()
@@ -410,7 +411,8 @@ impl Main<'_> {
         };
         let unit: Box<dyn Unit> = match row {
             Some(row) if row.unit == MathUnit::Mma => {
-                let unit = WaveUnit::new(b, spec, row, shared, thread);
+                let starts = tile.map(|(at, _)| [at.m_start, at.n_start]);
+                let unit = WaveUnit::new(b, (part.c, spec), row, (shared, starts), thread);
                 Box::new(KSteps::new(spec, unit))
             }
             Some(row) if row.lanes() > 1 => {

@@ -1,11 +1,14 @@
 //! An operand's k-tiles in shared memory: an array of stages, and where an element lies in one.
 //!
 //! Copies write through this and every unit reads through it. Lines run along rows or along k; they are padded, or cut into the swizzled
-//! panels of 128 bytes that bulk copies write and warpgroup instructions read.
+//! panels of 128 bytes that bulk copies write and warpgroup instructions read. Or lines are positions of windows, of which rows and taps
+//! overlap: then there is one stage, and an element's place is the sum of its row's and of its k's ([`Halo`]).
 
-use crate::plan::{Along, BulkTile, OperandTiling, Transport, gcd};
+use crate::plan::{Along, BulkTile, Halo, OperandTiling, Transport, gcd};
+use tilewright_ir::affine::{Affine, Coord, Part, affine};
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::*;
+use tilewright_problem::view::{COL, ROW};
 
 /// The stages of one operand.
 #[derive(Clone)]
@@ -21,6 +24,12 @@ pub(crate) struct SharedTile {
     pub stage: u32,
     /// The panels, where lines are cut into them.
     pub panels: Option<BulkTile>,
+    /// The windows of a whole result tile.
+    pub halo: Option<Halo>,
+    /// Depth of a k-tile.
+    k_tile: u32,
+    /// Stages.
+    pub stages: u32,
 }
 
 impl SharedTile {
@@ -32,19 +41,21 @@ impl SharedTile {
         (o, copy): (&OperandTiling, &Transport),
         (k_tile, stages, at): (u32, u32, u32),
     ) -> SharedTile {
-        let panels = copy.tile().cloned();
-        let (along, pitch, stage, layout) = match &panels {
-            Some(tile) => {
+        let (panels, halo) = (copy.tile().cloned(), copy.halo().cloned());
+        let stages = if halo.is_some() { 1 } else { stages };
+        let (along, pitch, stage, layout) = match (&panels, &halo) {
+            (_, Some(halo)) => (Along::K, halo.pitch(), halo.elements(), halo.tile.shared(halo.channels)),
+            (Some(tile), _) => {
                 let along = if tile.k_contiguous { Along::K } else { Along::Row };
                 (along, tile.row, tile.bytes / scalar.bytes(), tile.layout())
             }
-            None => {
+            (None, None) => {
                 let (lines, pitch) = o.lines(k_tile);
                 (o.shared_along, pitch, pitch * lines, o.shared(k_tile))
             }
         };
         let array = b.shared(name, scalar, stage * stages, at);
-        SharedTile { array, layout, along, pitch, stage, panels }
+        SharedTile { array, layout, along, pitch, stage, panels, halo, k_tile, stages }
     }
 
     /// Elements from one row to the next, and from one k to the next, within a line and between lines.
@@ -92,8 +103,17 @@ impl SharedTile {
         }
     }
 
-    /// A position, of a k below `depth`, this many times `depth` further along k.
+    /// Where k-tile `k` of a stage is read from, [`Self::steps`] on.
+    pub fn from(&self, b: &mut Builder, stage: ExprId, k: ExprId) -> ExprId {
+        if self.halo.is_some() { k } else { b.value(stage * self.stage) }
+    }
+
+    /// A position, of a k below `depth`, this many times `depth` further along k; of windows the same from the k-tile's first k on.
     pub fn steps(&self, b: &mut Builder, at: ExprId, steps: ExprId, depth: u32) -> ExprId {
+        if let Some(halo) = &self.halo {
+            let local = b.value((steps * depth).cast(b.ty(at).scalar));
+            return at_axis(b, &halo.k, COL, Coord { aligned: at, every: self.k_tile.into(), local });
+        }
         match &self.panels {
             Some(tile) if tile.k_contiguous => {
                 // Steps within a line are bits of the chunk's number that the position's own does not have.
@@ -108,14 +128,29 @@ impl SharedTile {
     }
 
     /// Positions of rows `every` (a multiple of 8) apart, from this (row, k) on, as distances from the first of them, which comes with
-    /// them. Where distances follow from the row, the first is 0.
-    pub fn blocks(&self, b: &mut Builder, row: ExprId, k: ExprId, (count, every): (u32, u32)) -> (ExprId, Vec<ExprId>) {
+    /// them. Where distances follow from the row, the first is 0. Windows are those of a tile whose rows begin at `start`.
+    pub fn blocks(
+        &self,
+        b: &mut Builder,
+        start: Option<Coord>,
+        [row, k]: [ExprId; 2],
+        (count, every): (u32, u32),
+    ) -> (ExprId, Vec<ExprId>) {
+        let zero = b.int(0, Scalar::I32);
+        if let (Some(halo), Some(start)) = (&self.halo, start) {
+            let first = at_axis(b, &halo.row, ROW, start);
+            let place = |b: &mut Builder, i: u32| {
+                let local = b.value(start.local + (row + i * every).cast(b.ty(start.local).scalar));
+                let position = at_axis(b, &halo.row, ROW, Coord { local, ..start });
+                b.bind("window_at", (position - first) * self.pitch + k)
+            };
+            return (zero, (0..count).map(|i| place(b, i)).collect());
+        }
         let additive = self.panels.is_none() || self.along == Along::K;
         if additive {
             let distances = (0..count).map(|i| b.int((i * every * self.strides().0).into(), Scalar::I32)).collect();
             return (self.at(b, row, k), distances);
         }
-        let zero = b.int(0, Scalar::I32);
         let place = |b: &mut Builder, i: u32| {
             let row = b.value(row + i * every);
             let at = self.at(b, row, k);
@@ -123,4 +158,12 @@ impl SharedTile {
         };
         (zero, (0..count).map(|i| place(b, i)).collect())
     }
+}
+
+/// A form of one coordinate.
+fn at_axis(b: &mut Builder, form: &Affine, axis: usize, coord: Coord) -> ExprId {
+    let zero = b.int(0, b.ty(coord.local).scalar);
+    let mut point = [Coord::plain(b, zero); 3];
+    point[axis] = coord;
+    affine(b, form, &point, Part::Whole, Scalar::I32)
 }

@@ -23,12 +23,16 @@ struct Fragments {
 pub(crate) trait Steps {
     /// Clears the accumulators.
     fn start(&self, b: &mut Builder);
-    /// Where this thread's fragments of a stage start.
-    fn read_at(&self, b: &mut Builder, stage: ExprId) -> [ExprId; 2];
+    /// Where this thread's fragments of a k-tile start.
+    fn read_at(&self, b: &mut Builder, tile: KTile) -> [ExprId; 2];
     /// Reads a k-step's fragments into a set of registers.
     fn load(&self, b: &mut Builder, from: [ExprId; 2], step: ExprId, set: u32);
-    /// Adds the product of a set of fragments.
-    fn multiply(&self, b: &mut Builder, set: u32);
+    /// Adds the product of a set of fragments, those of a k-step.
+    fn multiply(&self, b: &mut Builder, step: ExprId, set: u32);
+    /// Some k-steps have less to multiply than others: which is known where each is written out.
+    fn uneven(&self) -> bool {
+        false
+    }
     /// The sums of a tile.
     fn sums(&self) -> Sums;
 }
@@ -80,31 +84,37 @@ impl<S: Steps> KSteps<S> {
         self.steps.load(b, from, at, step % self.fragment_sets);
     }
 
-    fn whole(&self, b: &mut Builder, stage: ExprId, between: Option<Between>) {
-        if between.is_none() && self.fragment_sets == 1 {
-            let from = self.steps.read_at(b, stage);
+    fn multiply_step(&self, b: &mut Builder, step: u32) {
+        let at = b.int(step as i64, Scalar::I32);
+        self.steps.multiply(b, at, step % self.fragment_sets);
+    }
+
+    fn whole(&self, b: &mut Builder, tile: KTile, between: Option<Between>) {
+        let written_out = self.unroll_k && self.steps.uneven();
+        if between.is_none() && self.fragment_sets == 1 && !written_out {
+            let from = self.steps.read_at(b, tile);
             let unroll = if self.unroll_k { Unroll::Full } else { Unroll::No };
             return b.for_range("kk", 0, self.k_steps, unroll, |b, step| {
                 self.steps.load(b, from, step, 0);
-                self.steps.multiply(b, 0);
+                self.steps.multiply(b, step, 0);
             });
         }
-        self.first_fragments(b, stage);
-        self.range(b, stage, 0..self.k_steps, between);
+        self.first_fragments(b, tile);
+        self.range(b, tile, 0..self.k_steps, between);
     }
 
     /// The last k-steps, while the first fragments of the next tile are read.
-    fn tail(&self, b: &mut Builder, next: ExprId) {
+    fn tail(&self, b: &mut Builder, next: KTile) {
         let from = self.steps.read_at(b, next);
         let ahead = self.fragment_sets - 1;
         for step in 0..ahead {
             self.load_step(b, from, step);
-            self.steps.multiply(b, (self.k_steps - ahead + step) % self.fragment_sets);
+            self.multiply_step(b, self.k_steps - ahead + step);
         }
     }
 
-    fn range(&self, b: &mut Builder, stage: ExprId, range: std::ops::Range<u32>, between: Option<Between>) {
-        let from = self.steps.read_at(b, stage);
+    fn range(&self, b: &mut Builder, tile: KTile, range: std::ops::Range<u32>, between: Option<Between>) {
+        let from = self.steps.read_at(b, tile);
         let mut nothing = |_: &mut Builder, _: u32| {};
         let between: Between = match between {
             Some(f) => f,
@@ -115,7 +125,7 @@ impl<S: Steps> KSteps<S> {
             if step + ahead < self.k_steps {
                 self.load_step(b, from, step + ahead);
             }
-            self.steps.multiply(b, step % self.fragment_sets);
+            self.multiply_step(b, step);
             between(b, step);
         }
     }
@@ -125,18 +135,18 @@ impl<S: Steps> Unit for KSteps<S> {
     fn start(&self, b: &mut Builder) {
         self.steps.start(b);
     }
-    fn first_fragments(&self, b: &mut Builder, stage: ExprId) {
-        let from = self.steps.read_at(b, stage);
+    fn first_fragments(&self, b: &mut Builder, tile: KTile) {
+        let from = self.steps.read_at(b, tile);
         for step in 0..(self.fragment_sets - 1).min(self.k_steps) {
             self.load_step(b, from, step);
         }
     }
     fn k_tile(&self, b: &mut Builder, tile: KTile, part: MathPart, between: Option<Between>) {
         match part {
-            MathPart::Whole => self.whole(b, tile.stage, between),
+            MathPart::Whole => self.whole(b, tile, between),
             // The k-steps whose successors' fragments are in the same tile.
-            MathPart::Head => self.range(b, tile.stage, 0..self.k_steps - (self.fragment_sets - 1), between),
-            MathPart::Tail => self.tail(b, tile.stage),
+            MathPart::Head => self.range(b, tile, 0..self.k_steps - (self.fragment_sets - 1), between),
+            MathPart::Tail => self.tail(b, tile),
         }
     }
     fn sums(&self) -> Sums {
@@ -247,9 +257,9 @@ impl Steps for Fma {
         b.for_range("i", 0, self.a.len * self.b.len, self.unroll, |b, i| b.set_reg(self.acc, i, zero));
     }
 
-    fn read_at(&self, b: &mut Builder, stage: ExprId) -> [ExprId; 2] {
+    fn read_at(&self, b: &mut Builder, tile: KTile) -> [ExprId; 2] {
         [(&self.a, "a_read_at"), (&self.b, "b_read_at")].map(|(f, name)| {
-            let at = b.value(stage * f.shared.stage);
+            let at = b.value(tile.stage * f.shared.stage);
             // In panels the place follows from row and k together.
             match f.shared.along {
                 _ if f.shared.panels.is_some() => b.bind(name, at),
@@ -265,7 +275,7 @@ impl Steps for Fma {
         }
     }
 
-    fn multiply(&self, b: &mut Builder, set: u32) {
+    fn multiply(&self, b: &mut Builder, _: ExprId, set: u32) {
         let (rows, cols) = (self.a.len, self.b.len);
         let one = |b: &mut Builder, i: ExprId, j: ExprId| {
             let x = b.reg(self.a.regs, i + (set * rows));

@@ -6,7 +6,7 @@
 
 use super::math::Steps;
 use crate::kernel::tile::shared::SharedTile;
-use crate::kernel::unit::{Sums, clear, slice, wave};
+use crate::kernel::unit::{KTile, Sums, clear, slice, wave};
 use crate::plan::{Along, KernelSpec};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
@@ -125,8 +125,8 @@ impl Steps for MfmaUnit {
         clear(b, self.row, self.acc, self.sums);
     }
 
-    fn read_at(&self, b: &mut Builder, stage: ExprId) -> [ExprId; 2] {
-        let at = |b: &mut Builder, f: &Fragments, name: &str| b.bind(name, stage * f.shared.stage + f.lane);
+    fn read_at(&self, b: &mut Builder, tile: KTile) -> [ExprId; 2] {
+        let at = |b: &mut Builder, f: &Fragments, name: &str| b.bind(name, tile.stage * f.shared.stage + f.lane);
         let a = at(b, &self.fragments[0], "a_read_at");
         [a, at(b, &self.fragments[1], "b_read_at")]
     }
@@ -153,7 +153,7 @@ impl Steps for MfmaUnit {
         }
     }
 
-    fn multiply(&self, b: &mut Builder, set: u32) {
+    fn multiply(&self, b: &mut Builder, _: ExprId, set: u32) {
         let [left, right] = &self.fragments;
         let (row, registers) = (self.row, self.row.a.registers);
         for n in 0..row.step / row.shape.2 {

@@ -10,11 +10,13 @@
 use super::k_order::KOrder;
 use super::math::Steps;
 use crate::kernel::tile::shared::SharedTile;
-use crate::kernel::unit::{SPLIT_PRODUCTS, Sums, clear, matrix_row, slice, split, wave};
-use crate::plan::{Along, KernelSpec};
+use crate::kernel::unit::{KTile, SPLIT_PRODUCTS, Sums, clear, matrix_row, slice, split, wave};
+use crate::plan::{Along, Blocks, KernelSpec};
+use tilewright_ir::affine::Coord;
 use tilewright_ir::layout::Axis;
 use tilewright_ir::mma::Fragment;
 use tilewright_ir::*;
+use tilewright_problem::contraction::Contraction;
 
 /// One operand's fragments.
 struct Fragments {
@@ -40,6 +42,8 @@ pub(crate) struct WaveUnit {
     fragments: [Fragments; 2],
     /// Both parts of one of A's fragments and of B's for one instruction's depth, where factors are split.
     parts: Option<[RegId; 2]>,
+    /// Which instructions have anything to multiply, where not all have.
+    exist: Option<Blocks>,
     /// The instruction.
     row: &'static Mma,
     /// Depth of a k-step.
@@ -52,8 +56,14 @@ pub(crate) struct WaveUnit {
 
 impl WaveUnit {
     /// Declares fragments and accumulators of the wave that the thread with this position among the math threads belongs to,
-    /// and clears the latter.
-    pub fn new(b: &mut Builder, spec: &KernelSpec, row: &'static Mma, shared: &[SharedTile], thread: ExprId) -> Self {
+    /// and clears the latter. Windows of a whole result tile are those of the tile that begins at this row and column.
+    pub fn new(
+        b: &mut Builder,
+        (c, spec): (&Contraction, &KernelSpec),
+        row: &'static Mma,
+        (shared, starts): (&[SharedTile], Option<[Coord; 2]>),
+        thread: ExprId,
+    ) -> Self {
         let t = &spec.tiling;
         let (lanes, (rows, columns, depth)) = (row.lanes(), row.shape);
         let (first, lane) = wave(b, t, row, thread);
@@ -74,7 +84,8 @@ impl WaveUnit {
                     ([b.value(first[i] + row), k], 16)
                 }
             };
-            let (at, blocks) = shared[i].blocks(b, place[0], place[1], (micro.div_ceil(every), every));
+            let start = starts.map(|starts| starts[i]);
+            let (at, blocks) = shared[i].blocks(b, start, place, (micro.div_ceil(every), every));
             let lane = b.bind(&format!("{name}_lane_at"), at);
             Fragments { regs, len, shared: shared[i].clone(), lane, blocks, micro, order }
         });
@@ -84,7 +95,8 @@ impl WaveUnit {
             let lens = [row.a.registers, t.b.micro / columns * row.b.registers];
             [("a_parts", lens[0]), ("b_parts", lens[1])].map(|(name, len)| b.regs(name, Scalar::F32.ty(), 2 * len))
         });
-        WaveUnit { acc, sums, fragments, parts, row, step: t.k_step(), first, lane, a_first: spec.style.a_first }
+        let exist = t.blocks(c);
+        WaveUnit { acc, sums, fragments, parts, exist, row, step: t.k_step(), first, lane, a_first: spec.style.a_first }
     }
 
     /// Fragments of elements that fill a register, one instruction's after the other; those of TF32 are rounded, unless they are to be split.
@@ -111,17 +123,25 @@ impl WaveUnit {
     }
 }
 
+impl WaveUnit {
+    /// What exists of the k-step with this number, where that is a constant.
+    fn exist(&self, b: &Builder, step: ExprId) -> Option<(&Blocks, u32)> {
+        let step = b.kernel().as_int(step).and_then(|step| u32::try_from(step).ok())?;
+        self.exist.as_ref().map(|blocks| (blocks, step))
+    }
+}
+
 impl Steps for WaveUnit {
     fn start(&self, b: &mut Builder) {
         clear(b, self.row, self.acc, self.sums);
     }
 
-    fn read_at(&self, b: &mut Builder, stage: ExprId) -> [ExprId; 2] {
+    fn read_at(&self, b: &mut Builder, tile: KTile) -> [ExprId; 2] {
         [(0, "a_read_at"), (1, "b_read_at")].map(|(i, name)| {
             let f = &self.fragments[i];
-            let from = b.value(stage * f.shared.stage);
+            let from = f.shared.from(b, tile.stage, tile.k);
             // From a stage's start on, single elements are found by xor.
-            if self.row.a.elements == 1 { b.bind(name, from) } else { b.bind(name, from + f.lane) }
+            if self.row.a.elements == 1 || f.shared.halo.is_some() { b.bind(name, from) } else { b.bind(name, from + f.lane) }
         })
     }
 
@@ -133,9 +153,14 @@ impl Steps for WaveUnit {
                 continue;
             }
             let at = f.shared.steps(b, from[which], step, self.step);
+            let side = if which == 0 { self.row.shape.0 } else { self.row.shape.1 };
             // Four matrices of 8 x 8 are 16 rows, or 16 columns; the last 8 columns of an odd number come alone.
             for (block, further) in (0..).zip(&f.blocks) {
                 let count = if f.micro - 16 * block >= 16 { 4 } else { 2 };
+                let instructions = 16 * block / side..(16 * (block + 1)).min(f.micro) / side;
+                if !self.exist(b, step).is_none_or(|(blocks, step)| blocks.of(which, step, instructions)) {
+                    continue;
+                }
                 let from = b.mem(Base::Shared(f.shared.array), at + *further);
                 let to = slice(b, f.regs, set * f.len + 4 * block);
                 b.matrix(MatrixOp::LoadMatrix { to, count, trans: f.shared.along == Along::Row, from });
@@ -143,7 +168,7 @@ impl Steps for WaveUnit {
         }
     }
 
-    fn multiply(&self, b: &mut Builder, set: u32) {
+    fn multiply(&self, b: &mut Builder, k_step: ExprId, set: u32) {
         let ([left, right], row) = (&self.fragments, self.row);
         let (rows, columns, depth) = row.shape;
         let (across, steps) = (right.micro / columns, self.step / depth);
@@ -162,6 +187,10 @@ impl Steps for WaveUnit {
                 }
                 for [small_a, small_b] in if self.parts.is_some() { &SPLIT_PRODUCTS[..] } else { &[[0, 0]] } {
                     for j in 0..across {
+                        let exist = self.exist(b, k_step);
+                        if !exist.is_none_or(|(blocks, first)| blocks.exist(first * steps + step, i, j)) {
+                            continue;
+                        }
                         let a = slice(b, of_a.0, of_a.1 + small_a * len_a);
                         let right = slice(b, of_b.0, of_b.1 + row.b.registers * j + small_b * len_b);
                         let acc = slice(b, self.acc, row.c.registers * (i * across + j));
@@ -170,6 +199,10 @@ impl Steps for WaveUnit {
                 }
             }
         }
+    }
+
+    fn uneven(&self) -> bool {
+        self.exist.is_some()
     }
 
     fn sums(&self) -> Sums {

@@ -25,15 +25,17 @@ pub(crate) struct KTile {
     pub stage: ExprId,
     /// Its number within the result tile; `None` outside of the loop.
     pub number: Option<ExprId>,
+    /// Its first k.
+    pub k: ExprId,
 }
 
 /// What multiplies: the share of a thread, wave or warpgroup in the math of a result tile.
 pub(crate) trait Unit {
     /// Before the first k-tile of a result tile: accumulators are cleared.
     fn start(&self, b: &mut Builder);
-    /// The fragments of this stage that are read before the math of its k-tile starts.
-    fn first_fragments(&self, _: &mut Builder, _stage: ExprId) {}
-    /// Some k-steps of a k-tile. Of the last ones ([`MathPart::Tail`]) the stage is the next tile's, whose first fragments are read
+    /// The fragments that are read before the math of a k-tile starts.
+    fn first_fragments(&self, _: &mut Builder, _tile: KTile) {}
+    /// Some k-steps of a k-tile. Of the last ones ([`MathPart::Tail`]) stage and k are the next tile's, whose first fragments are read
     /// meanwhile.
     fn k_tile(&self, b: &mut Builder, tile: KTile, part: MathPart, between: Option<Between>);
     /// Waits until the instructions of at most this many k-tiles are unfinished.

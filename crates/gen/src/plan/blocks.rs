@@ -1,0 +1,78 @@
+//! Factors of which only blocks exist, as those of a block-diagonal product do: which instructions of a k-tile multiply zeros alone.
+
+use super::spec::Tiling;
+use super::tile::OperandTiling;
+use tilewright_ir::affine::{Affine, Atom, gcd};
+use tilewright_problem::contraction::{Contraction, Tensor};
+use tilewright_problem::view::{Bound, COL, ROW};
+
+/// For each step of an instruction's depth in a k-tile: which instructions' rows of A, and columns of B, have elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocks([Vec<Vec<bool>>; 2]);
+
+impl Blocks {
+    /// Whether an instruction has anything to multiply: of this step, and the numbers of its rows and of its columns in a wave's tile.
+    pub fn exist(&self, step: u32, i: u32, j: u32) -> bool {
+        self.of(0, step, i..i + 1) && self.of(1, step, j..j + 1)
+    }
+    /// Whether some of a factor's rows (0), or columns (1), of these instructions have elements.
+    pub fn of(&self, side: usize, step: u32, mut instructions: std::ops::Range<u32>) -> bool {
+        let found = |step: &Vec<bool>, i: u32| step.get(i as usize).copied().unwrap_or(true);
+        let of_side = self.0.get(side).and_then(|steps| steps.get(step as usize));
+        of_side.is_none_or(|step| instructions.any(|i| found(step, i)))
+    }
+    /// The share of a factor's instructions' rows, or columns, that exist.
+    pub fn share(&self, side: usize) -> f64 {
+        let all: Vec<bool> = self.0.get(side).into_iter().flatten().flatten().copied().collect();
+        all.iter().filter(|exists| **exists).count() as f64 / all.len().max(1) as f64
+    }
+}
+
+impl Tiling {
+    /// The blocks that exist of a k-tile, where some do not, and which they are is the same of every k-tile, every tile and every wave.
+    pub fn blocks(&self, c: &Contraction) -> Option<Blocks> {
+        let shape = self.instruction?.shape;
+        let of = |tensor: &Tensor, o: &OperandTiling, side: u32| {
+            // Waves side by side have other blocks.
+            let bounds = tensor.view.access.bounds.iter().filter(|_| o.micro == o.macro_tile);
+            let bounds: Vec<&Bound> = bounds.filter(|bound| self.repeats(bound, tensor, o.macro_tile)).collect();
+            let exists =
+                |step: u32, block: u32| bounds.iter().all(|bound| within(bound, (block * side, side), (step * shape.2, shape.2)));
+            (0..self.k_tile / shape.2).map(|step| (0..o.micro / side).map(|block| exists(step, block)).collect()).collect()
+        };
+        let blocks = Blocks([of(&c.a, &self.a, shape.0), of(&c.b, &self.b, shape.1)]);
+        (blocks.share(0) < 1.0 || blocks.share(1) < 1.0).then_some(blocks)
+    }
+
+    /// A condition on rows and k together that says the same of every tile and every k-tile.
+    fn repeats(&self, bound: &Bound, tensor: &Tensor, rows: u32) -> bool {
+        let period = |axis: usize| i64::from(if axis == ROW { rows } else { self.k_tile });
+        let alone = |axis: usize| tensor.view.extent[axis] <= period(axis).unsigned_abs();
+        let repeats = |atom: &Atom| match atom {
+            Atom::Axis(axis) => matches!(*axis, ROW | COL) && alone(*axis),
+            Atom::Digit { of, div, modulo } => match of.terms.as_slice() {
+                [(Atom::Axis(axis @ (ROW | COL)), 1)] if of.constant == 0 => {
+                    alone(*axis) || modulo.is_some_and(|modulo| period(*axis) % (div * modulo) == 0)
+                }
+                _ => false,
+            },
+        };
+        bound.value.uses(ROW) && bound.value.uses(COL) && bound.value.terms.iter().all(|(atom, _)| repeats(atom))
+    }
+}
+
+/// Whether a condition holds somewhere in a range of rows and one of k, of which it has the same value for a while.
+fn within(bound: &Bound, (row, rows): (u32, u32), (k, depth): (u32, u32)) -> bool {
+    let grain = |axis: usize, of: u32| {
+        let place = |atom: &Atom| match atom {
+            Atom::Digit { of, div, .. } if **of == Affine::axis(axis) => Some(*div),
+            atom => atom.uses(axis).then_some(1),
+        };
+        let places = bound.value.terms.iter().filter_map(|(atom, _)| place(atom));
+        places.fold(i64::from(of), gcd).max(1) as usize
+    };
+    let (by_row, by_k) = (grain(ROW, rows), grain(COL, depth));
+    let range = |first: u32, count: u32, by: usize| (i64::from(first)..i64::from(first + count)).step_by(by);
+    let holds = |value: i64| bound.low <= value && value < bound.high;
+    range(row, rows, by_row).any(|row| range(k, depth, by_k).any(|k| holds(bound.value.at(&[0, row, k]))))
+}
