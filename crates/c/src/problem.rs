@@ -260,8 +260,10 @@ pub(crate) fn gemm(x: &TwGemm) -> Result<GemmBuilder, Failure> {
         ("stride_r", x.stride_r, GemmBuilder::stride_r),
     ];
     for (field, value, set) in fields {
-        if value != TIGHT {
-            gemm = set(gemm, size(field, value)?);
+        let value = if value == TIGHT { continue } else { size(field, value)? };
+        // A batch of one has no strides, whatever is told.
+        if x.batch != 1 || !field.starts_with("stride") {
+            gemm = set(gemm, value);
         }
     }
     Ok(gemm)
