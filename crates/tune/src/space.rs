@@ -4,7 +4,7 @@ use crate::graph::{Graph, Move, Reach, reflected};
 use crate::key::ProblemKey;
 use tilewright_gen::kernel::{GenerateError, generate_parts, join};
 use tilewright_gen::plan::{
-    Common, Constraint, Env, Footprint, KernelSpec, Key, Keys, Plan, Refusal, derive, fits, generic, of_elements,
+    Chiral, Common, Constraint, Env, Footprint, KernelSpec, Key, Keys, Plan, Refusal, derive, fits, generic, of_elements,
 };
 use tilewright_gen::program::Program;
 use tilewright_ir::Target;
@@ -185,7 +185,12 @@ impl Space {
     fn resolve_part<'a>(&self, plan: &Keys, contraction: &'a Contraction) -> Result<ResolvedPart<'a>, Refusal> {
         let try_plan = |plan: &Keys| self.resolved(plan, contraction);
         let whole = plan.with(Key::C(Common::Ice), 1);
-        try_plan(plan).or_else(|_| try_plan(&whole)).or_else(|_: Refusal| try_plan(&generic(contraction)))
+        // Of a part that a single tap reaches the operands are matrices, which are copied as such.
+        let sides = [Key::A(Chiral::Wos), Key::B(Chiral::Wos)].into_iter().filter(|side| plan.get(*side) == 3);
+        let matrices = sides.fold(whole, |plan, side| plan.with(side, 1));
+        let mut ways = [plan, &whole, &matrices].into_iter().map(try_plan);
+        let found = ways.find_map(Result::ok);
+        found.map_or_else(|| try_plan(&generic(contraction)), Ok)
     }
 
     /// A reduction of an operand under the plan that suits its tensor.

@@ -70,6 +70,43 @@ fn unaligned_tiles_are_turned_round_in_shared_memory_without_conflicts() {
     assert!(c.shared_loads > 0 && c.shared_stores > 0);
 }
 
+/// Planes of 64 channels are copied as rows of channels: what the copy counts.
+fn planes(height: usize, width: usize) -> Counters {
+    let (samples, channels, pixels) = (2, 64, height * width);
+    let text = format!("conv_fwd_nchw_n2_g1_c64_k64_in{height}x{width}_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias0_ws1048576_f16");
+    let space = Space::new(&Problem::parse(&text).unwrap(), &Target::by_arch("sm_90a").unwrap()).unwrap();
+    let keys = Constraint::parse("A_MIC1_WOS3_ACP2__B_MIC8_ACP0__C_UNR64_MAC128_LWV4_UNI2_PFG2_BUF3_BIM3").unwrap();
+    let resolved = space.resolve(&keys.apply(&Plan::default())).unwrap();
+    let program = resolved.generate(space.env().workspace_bytes).unwrap();
+    let launch = &program.launches[0];
+    let kernel = &program.kernels[launch.kernel];
+    assert_eq!(kernel.name, "tw_materialise_a");
+    let values: Vec<u8> = (0..samples * channels * pixels).flat_map(|i| (i as u16).to_le_bytes()).collect();
+    let (from, to) = (Buffer::from_bytes(&values), Buffer::new(values.len()));
+    let buffer = |b: &Buffer| ArgValue::Buffer { buffer: b.clone(), offset: 0 };
+    let args = [buffer(&from), ArgValue::I64(0), buffer(&to)];
+    let options = Options { count: true, ..Options::default() };
+    let counters = tilewright_emu::run(kernel, launch.grid, &args, &options).unwrap().counters;
+    let copy: Vec<u16> = to.to_vec().chunks_exact(2).map(|b| u16::from_le_bytes(b.try_into().unwrap())).collect();
+    for (at, value) in copy.iter().enumerate() {
+        let (channel, pixel, sample) = (at % channels, at / channels % pixels, at / channels / pixels);
+        assert_eq!(*value, ((sample * channels + channel) * pixels + pixel) as u16, "channel {channel}, pixel {pixel}");
+    }
+    counters
+}
+
+#[test]
+fn planes_become_rows_of_channels_in_whole_sectors() {
+    let c = planes(8, 12);
+    let bytes = 2 * 64 * 96 * 2;
+    assert_eq!((c.global_load_sectors, c.global_store_sectors, c.shared_stores), (bytes / 32, bytes / 32, 0));
+    assert_eq!((c.global_loads, c.global_stores), (bytes / 512, bytes / 512));
+    // Planes that vectors do not divide: by way of shared memory, rows of channels in whole sectors still.
+    let c = planes(5, 7);
+    let bytes = 2 * 64 * 35 * 2;
+    assert!(c.global_store_sectors == bytes / 32 && c.global_load_sectors < 2 * bytes / 32 && c.shared_stores > 0, "{c:?}");
+}
+
 /// Copies both factors of a 16-bit product whose lines begin anywhere, in one launch, to padded lines; buffers end with the factors.
 fn lines_of_words(m: usize, n: usize, k: usize, start: usize) -> Counters {
     let gemm = Gemm::new(Scalar::BF16, m as u64, n as u64, k as u64).order(Order::Col).trans(true, false).offsets(

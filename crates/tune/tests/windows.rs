@@ -239,6 +239,83 @@ fn tensors_copied_with_padded_rows() {
     assert!(refusal("tC0_tA1_tB0_colMaj1_m64_n64_k40_lda41_ldb64_ldc64_ws0_bf16", &alone).contains("WOS1"));
 }
 
+/// Tensors whose channels are planes, transposed to rows of channels in workspace and read from there through the view of their windows, whose
+/// k runs over taps and then channels: all directions, in one to three dimensions; groups, phases of a gradient, planes that vectors divide
+/// and others, channels that fill rows of 128 bytes and others.
+#[test]
+fn planes_of_channels_transposed() {
+    let plain = "n2_g1_c64_k64_in8x6_fil3x3_st1x1_dil1x1_pb1x1_pe1x1";
+    let odd = "n2_g1_c36_k40_in7x5_fil3x3_st1x1_dil1x1_pb1x1_pe1x1";
+    let strided = "n2_g1_c64_k64_in9x8_fil3x3_st2x2_dil1x1_pb1x1_pe1x1";
+    let inner = "n2_g1_c64_k64_in9x8_fil2x3_st2x1_dil1x1_pb0x0_pe0x0";
+    let groups = "n2_g2_c128_k128_in5x6_fil2x3_st1x1_dil1x1_pb0x0_pe0x0";
+    let line = "n2_g1_c64_k64_in24_fil5_st1_dil2_pb2_pe1";
+    let solid = "n2_g1_c35_k35_in3x4x5_fil2x3x2_st1x2x1_dil1x1x2_pb1x1x0_pe0x1x1";
+    let few = "n2_g1_c3_k24_in9x8_fil5x3_st2x2_dil1x1_pb2x1_pe2x1";
+    let bulk = "A_MIC1_ACP2_WOS3__B_MIC8_ACP2_WOS3__C_MAC128_UNR64_BUF3_LWV4_UNI2_BIM3";
+    let waves = "A_MIC2_WOS3_PAD8__B_MIC2_WOS3_PAD8__C_UNI1_MAC64_UNR16_PFG1_BUF2_EDG1_BIM3";
+    let rows = "A_MIC2_WOS3__B_MIC4_WOS3__C_MAC64_UNR8_PFG1_BUF2_EDG1_BIM3";
+    let cases = [
+        ("fwd", plain, "emu:sm_90a", format!("{bulk}_SWP1_PST3_CST1")),
+        ("fwd", plain, "emu:sm_90a", format!("{bulk}_CST1")),
+        ("fwd", odd, "emu:sm_90a", format!("{bulk}_SWP1_CST1")),
+        ("fwd", strided, "emu:sm_90a", format!("{bulk}_SWP1")),
+        ("fwd", inner, "emu:sm_90a", format!("{bulk}_SWP1_ICE2_SKS2")),
+        ("fwd", groups, "emu:sm_90a", format!("{bulk}_SWP1")),
+        ("fwd", line, "emu:sm_90a", format!("{bulk}_SWP1_CST1")),
+        ("fwd", solid, "emu:sm_90a", format!("{bulk}_SWP1")),
+        ("fwd", few, "emu:sm_80", waves.into()),
+        ("fwd", groups, "emu:gfx900", rows.into()),
+        ("bwdd", plain, "emu:sm_90a", format!("{bulk}_SWP1_PST3_CST1")),
+        ("bwdd", odd, "emu:sm_90a", format!("{bulk}_SWP1")),
+        ("bwdd", strided, "emu:sm_90a", format!("{bulk}_SWP1_PST5")),
+        ("bwdd", inner, "emu:sm_90a", bulk.into()),
+        ("bwdd", groups, "emu:sm_90a", format!("{bulk}_SWP1_CST1")),
+        ("bwdd", solid, "emu:sm_90a", format!("{bulk}_ICE3_SKS1")),
+        ("bwdd", strided, "emu:sm_80", waves.into()),
+        ("bwdw", plain, "emu:sm_90a", format!("{bulk}_ICE2_SKS1")),
+        ("bwdw", odd, "emu:sm_90a", format!("{bulk}_PST3")),
+        ("bwdw", strided, "emu:sm_90a", format!("{bulk}_SWP1")),
+        ("bwdw", groups, "emu:sm_90a", bulk.into()),
+        ("bwdw", solid, "emu:sm_90a", format!("{bulk}_ICE3_SKS1")),
+        ("bwdw", plain, "emu:gfx942", "A_MIC1_PAD8_WOS3__B_MIC1_PAD8_WOS3__C_UNI3_MAC256_UNR16_PFG1_BUF2_EDG1_BIM3".into()),
+    ];
+    for (seed, (direction, text, device, keys)) in (0..).zip(cases) {
+        let problem = Problem::parse(&format!("conv_{direction}_nchw_{text}_bias0_ws1048576_f16")).unwrap();
+        let device = emulator(device, true, seed);
+        let space = Space::new(&problem, &device.info().target).unwrap();
+        let plan = Plan::from(Constraint::parse(&keys).unwrap().apply(&Plan::default()));
+        let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
+        // Phases of a gradient read the same copies, in one launch; one that a single tap reaches has copies and products of its own.
+        if direction == "bwdd" && plan.common(Common::Uni) == 2 && plan.common(Common::Ice) == 1 {
+            let most = if [strided, inner].contains(&text) { 4 } else { 2 };
+            assert!(r.generate(1 << 20).unwrap().launches.len() <= most, "{problem} {plan}");
+            assert!(r.rest.iter().all(|part| part.spec.tiling.unit == r.spec.tiling.unit), "{problem} {plan}");
+        }
+        let failed = judge(&device, &Pair { seed, problem, plan });
+        assert!(failed.is_none(), "{}", failed.unwrap_or_default());
+    }
+}
+
+/// What the cost model picks for tensors whose channels are planes, on matrix units: transposed copies and what channels-last tensors have.
+#[test]
+fn planes_of_channels_are_picked_transposed() {
+    let target = emulator("emu:sm_90a", false, 0).info().target.clone();
+    for (direction, copies) in [("fwd", 2), ("bwdd", 2), ("bwdw", 1)] {
+        let pick = |layout: &str| {
+            let shape = "n32_g1_c256_k256_in100x100_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias0_ws1073741824_bf16";
+            let problem = Problem::parse(&format!("conv_{direction}_{layout}_{shape}")).unwrap();
+            let space = Space::new(&problem, &target).unwrap();
+            Picker::new(&space).pick(1)[0]
+        };
+        let (planes, last) = (pick("nchw"), pick("nhwc"));
+        let (plan, [us, bound]) = (planes.plan, [planes.estimate.total_us, last.estimate.total_us * 1.6]);
+        let transposed = [Key::A(Chiral::Wos), Key::B(Chiral::Wos)].iter().filter(|key| plan.get(**key) == 3).count();
+        eprintln!("{direction}: {plan} {:?} against {} {:?}", planes.estimate, last.plan, last.estimate);
+        assert!(plan.common(Common::Bim) == 3 && transposed >= copies && us < bound, "{plan}: {us} us, at most {bound}");
+    }
+}
+
 /// The gradient of a ReLU behind an input gradient: kept where the ReLU's result is above 0, in every way out and of every part, with and
 /// without what beta leaves of C.
 #[test]

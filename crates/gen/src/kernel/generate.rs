@@ -102,10 +102,13 @@ fn launch_together(jobs: &[Job], out: &mut Assembly) -> Result<(), GenerateError
     let Some(first) = jobs.first() else { return Ok(()) };
     out.largest = first.c.oriented(false).extents();
     out.cursor = 0;
-    let mut before = Vec::new();
+    let mut before: Vec<(Regions, Vec<Filler>, _, _)> = Vec::new();
     for job in jobs {
         out.part = job.number;
-        let regions = Regions::reserve(job, out);
+        let done = jobs.iter().zip(&before);
+        let same =
+            |i: usize| done.clone().find(|(other, _)| job.same_copy(other, i)).and_then(|(_, (regions, ..))| regions.copies[i]);
+        let regions = Regions::reserve(job, [same(0), same(1)], out);
         let fillers = fillers(job, &regions, out);
         let scale = (job.split > 1 && !job.by_workspace && job.begins()).then(|| {
             out.add_first(match job.reduces() {
@@ -345,6 +348,12 @@ impl<'a> Job<'a> {
         self.shape.chunks > 1
     }
 
+    /// An operand's copy is that of another part, which neither cuts into chunks: it reads the same elements and has the same layout.
+    fn same_copy(&self, other: &Job, operand: usize) -> bool {
+        let [own, others] = [self, other].map(|job| job.copies[operand].as_ref());
+        own.zip(others).is_some_and(|((from, to), (others, other))| from == others && to.tensor == other.tensor)
+    }
+
     fn chunk(&self, i: u64) -> Chunk {
         let first = i * self.shape.chunk;
         let most = self.shape.chunk.min(self.c.g - first);
@@ -389,7 +398,7 @@ impl<'a> Job<'a> {
             if chunk.first > 0 && parts.iter().all(|(_, x, _)| !x.chunk_local) {
                 continue;
             }
-            let entries = |x: &Input| if x.chunk_local { chunk.entries } else { Factor::Fixed(1) };
+            let entries = |x: &Input| if x.chunk_local { chunk.entries } else { Factor::Fixed(prepare::entries(x)) };
             let groups = parts.iter().map(|&(source, x, _)| prepare::groups(source, x, entries(x))).collect();
             out.launch(*kernel, Groups::together(groups, &out.largest), chunk)?;
         }
@@ -438,17 +447,17 @@ impl<'a> Job<'a> {
 
 impl Regions {
     /// Copies of the operands first, then partial sums, then the parts of reductions, of the whole batch.
-    fn reserve(job: &Job, out: &mut Assembly) -> Regions {
+    /// Where another part has the same copy, that one.
+    fn reserve(job: &Job, same: [Option<u64>; 2], out: &mut Assembly) -> Regions {
         let (c, chunk) = (job.c, job.shape.chunk);
-        let copies = job.inputs.each_ref().map(|x| {
-            x.copied(c).then(|| {
-                let entries = if x.chunk_local { x.tensor.len / c.g.max(1) * chunk } else { x.tensor.len };
-                out.reserve(entries * x.tensor.scalar.bytes() as u64)
-            })
-        });
+        let mut copies = same;
+        for (copy, x) in copies.iter_mut().zip(job.inputs).filter(|(copy, x)| copy.is_none() && x.copied(c)) {
+            let entries = if x.chunk_local { x.tensor.len / c.g.max(1) * chunk } else { x.tensor.len };
+            *copy = Some(out.reserve(entries * x.tensor.scalar.bytes() as u64));
+        }
         let bytes = job.split * chunk * c.m * c.n * c.accumulator().bytes() as u64;
         let partials = job.by_workspace.then(|| out.reserve(bytes));
-        Regions { copies, partials, reductions: out.reserve_parts(c, job.spec) }
+        Regions { copies, filled: same.map(|region| region.is_some()), partials, reductions: out.reserve_parts(c, job.spec) }
     }
 
     /// A kernel behind the others reduces what meets there.
@@ -462,8 +471,10 @@ type Filler<'a> = (Vec<(&'a Tensor, &'a Input, u64)>, usize);
 
 /// Kernels that copy operands into workspace; where possible one launch copies both.
 fn fillers<'a>(job: &'a Job, regions: &Regions, out: &mut Assembly) -> Vec<Filler<'a>> {
-    let copied = job.copies.iter().flatten().zip(regions.copies.iter().flatten());
-    let copied: Vec<_> = copied.map(|((source, to), region)| (source, to, *region)).collect();
+    let copied = job.copies.iter().zip(regions.copies).zip(regions.filled).filter(|(_, filled)| !filled);
+    let copied: Vec<_> =
+        copied.filter_map(|((copy, region), _)| copy.as_ref().map(|(source, to)| (source, to)).zip(region)).collect();
+    let copied: Vec<_> = copied.into_iter().map(|((source, to), region)| (source, to, region)).collect();
     let together = if job.chunked() || !job.c.dynamic.is_none() { 1 } else { 2 };
     let chunked = job.chunked() || job.c.dynamic.g;
     copied.chunks(together).map(|parts| (parts.to_vec(), out.add_first(prepare::materialise(parts, chunked)))).collect()

@@ -37,6 +37,8 @@ pub(crate) struct Shape {
 /// Where the workspace holds what: copies of the operands, partial sums, parts of reductions.
 pub(crate) struct Regions {
     pub copies: [Option<u64>; 2],
+    /// Copies that another part in the launch has as well, and fills.
+    pub filled: [bool; 2],
     pub partials: Option<u64>,
     /// The parts of each reduction.
     pub reductions: Vec<Parts>,

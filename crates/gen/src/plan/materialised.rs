@@ -1,14 +1,12 @@
 //! The view of an operand's copy in workspace: padded lines (MIOpenGEMM COPY, `WOS1`), packed panels (NFORM, `WOS2`), or the tensor itself
-//! with padded rows (`WOS3`).
+//! with padded rows (`WOS3`, [`super::padded_rows`]).
 
-use super::Source;
+use super::padded_rows::padded_rows;
+use super::tile::{Source, WORKSPACE_ALIGN};
 use tilewright_ir::Scalar;
 use tilewright_ir::affine::Affine;
 use tilewright_problem::contraction::{Contraction, Tensor};
-use tilewright_problem::view::{Access, COL, Dimensions, G, ROW, View};
-
-/// Workspace regions start at multiples of this many bytes.
-pub const WORKSPACE_ALIGN: u32 = 512;
+use tilewright_problem::view::{Access, COL, G, ROW, View};
 
 /// Elements between the lines of a copy whose lines hold `line` elements.
 ///
@@ -69,62 +67,6 @@ pub fn materialised(tensor: &Tensor, source: Source, macro_tile: u32) -> Tensor 
     let offset = if copies > 1 { offset.plus(&Affine::axis(G), int(per_copy)) } else { offset };
     let view = View { extent, access: Access { offset: offset.simplified(&extent), bounds: Vec::new() } };
     Tensor { scalar: tensor.scalar, view, align: WORKSPACE_ALIGN, len: per_copy.saturating_mul(copies) }
-}
-
-/// A tensor and its copy with padded rows.
-#[derive(Clone, Debug)]
-pub struct PaddedRows {
-    /// The tensor as the copy reads it, by (0, row, channel), and as it writes it. Channels that are added are zeros.
-    pub copied: [Tensor; 2],
-    /// The copy through the operand's own coordinates.
-    pub seen: Tensor,
-}
-
-/// The copy of a tensor, dimension by dimension as its view moves along them, in which rows of the contiguous one are padded to a multiple
-/// of 16 bytes, or to a power of two where they are shorter: so that vectors, and boxes of bulk copies, may start with every row. No row of
-/// up to 128 bytes straddles a multiple of as many.
-///
-/// # Errors
-/// Why there is none, in words.
-pub fn padded_rows(tensor: &Tensor) -> Result<PaddedRows, &'static str> {
-    let dims = tensor.view.dims().ok_or("its addresses are no positions along dimensions of memory")?;
-    let [lead, others @ ..] = dims.dims.as_slice() else { return Err("it is a single element") };
-    if tensor.view.is_affine_box().is_some() {
-        return Err("a matrix is padded by WOS1");
-    }
-    let (Ok(base), Ok(channels)) = (u64::try_from(dims.base), u64::try_from(lead.extent)) else {
-        return Err("it starts before its tensor");
-    };
-    let grain = channels.next_power_of_two().min(u64::from(16 / tensor.scalar.bytes()));
-    let padded = channels.next_multiple_of(grain);
-    // Rows of up to 128 bytes lie within as many each: requests of bulk copies are for one of these lines. Behind a group's channels, which
-    // copies of a whole line bring as well, are the next one's.
-    let grouped = others.iter().any(|dim| dim.steps.iter().all(|(i, _)| dims.digits[*i].axis == G));
-    let narrow = !grouped && padded <= 8 * u64::from(16 / tensor.scalar.bytes());
-    let apart = if narrow { padded.next_power_of_two() } else { padded };
-    let aligned = others.iter().map(|dim| dim.stride.unsigned_abs()).chain([base]).all(|distance| distance.is_multiple_of(grain));
-    if lead.stride != 1 || aligned {
-        return Err("its rows start at multiples of 16 bytes already, or are not contiguous");
-    }
-    let int = |v: u64| i64::try_from(v).unwrap_or(i64::MAX);
-    // Dimensions behind the contiguous one are digits of the row.
-    let (mut from, mut rows) = (Affine::axis(COL).plus(&Affine::constant(int(base)), 1), 1u64);
-    let mut placed = Dimensions { base: 0, ..dims.clone() };
-    for (i, dim) in others.iter().enumerate() {
-        let extent = (i + 1 < others.len()).then_some(dim.extent);
-        from = from.plus(&Affine::axis(ROW).digit_of(int(rows), extent), dim.stride);
-        placed.dims[i + 1].stride = int(rows.saturating_mul(apart));
-        rows = rows.saturating_mul(dim.extent.unsigned_abs());
-    }
-    placed.dims[0].extent = int(padded);
-    let view = |offset: Affine, columns: u64| {
-        let extent = [1, rows, columns];
-        View { extent, access: Access { offset: offset.simplified(&extent), bounds: Vec::new() } }
-    };
-    let copy = |view: View| Tensor { scalar: tensor.scalar, view, align: WORKSPACE_ALIGN, len: rows.saturating_mul(apart) };
-    let to = copy(view(Affine::axis(COL).plus(&Affine::axis(ROW), int(apart)), padded));
-    let seen = copy(placed.view(tensor.view.extent));
-    Ok(PaddedRows { copied: [Tensor { view: view(from, channels), ..tensor.clone() }, to], seen })
 }
 
 /// Elements that a copy in workspace writes of an operand with so many rows; 0 where it is read in place.

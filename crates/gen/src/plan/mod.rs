@@ -23,6 +23,7 @@ mod normal;
 mod operand;
 mod own_factors;
 mod own_loads;
+mod padded_rows;
 pub(crate) mod reach;
 pub mod reduction;
 mod refusal;
@@ -54,9 +55,10 @@ pub(crate) use grid::gcd;
 pub use grid::{load_tile, thread_grid};
 pub use halo::Halo;
 pub use keys::{Chiral, Common, Key, KeyInfo, Legal, Part, System};
-pub use materialised::{PaddedRows, WORKSPACE_ALIGN, copied_elements, copy_leading_dimension, materialised, padded_rows};
+pub use materialised::{copied_elements, copy_leading_dimension, materialised};
 pub use meeting::Meeting;
 pub use own_loads::{OwnLoads, Place};
+pub use padded_rows::{PaddedRows, padded_rows};
 pub use reduction::{
     Carried, ELEMENT_BLOCK, ELEMENT_THREADS, ElementLoads, ElementTile, Finish, OperandTile, Partials, Stage, TileReduction,
     atomic,
@@ -67,7 +69,7 @@ pub use rules::Env;
 pub(crate) use spans::staging_start;
 pub use spans::{ClassMap, Spans, spans};
 pub use spec::*;
-pub use tile::{Along, OperandTiling, Source};
+pub use tile::{Along, OperandTiling, Source, WORKSPACE_ALIGN};
 pub use transport::{Shifted, Transport};
 pub use value::{Constraint, Keys, Plan};
 pub use workspace::workspace_per_entry;

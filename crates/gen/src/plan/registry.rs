@@ -73,7 +73,7 @@ const CHIRAL: [KeyInfo; CHIRALS] = [
         "WOS",
         Legal::Range(0, 3),
         0,
-        "workspace: 0 load in place, 1 from a copy with padded leading dimension, 2 from packed panels, 3 through the operand's view of a copy of its tensor with rows of channels padded to 16 bytes (convolutions)",
+        "workspace: 0 load in place, 1 from a copy with padded leading dimension, 2 from packed panels, 3 through the operand's view of a copy of its tensor with rows of channels padded to 16 bytes, transposed where channels are planes (convolutions)",
     ),
     classic(
         "VEW",
@@ -210,7 +210,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         System::Sofie,
         Legal::Range(0, 4),
         0,
-        "convolution: 0 one sample per batch entry g, 1 batch merged into m, 2 also groups merged into block-diagonal products, 3 as 2, or as 1 where groups stay apart, with the channels of each tap padded to whole 128-byte rows, few of one group to a power of two, 4 as 1 with the groups of a depthwise convolution (channels last) as columns of one product, of which each thread loads what it multiplies straight to registers (no effect on a GEMM)",
+        "convolution: 0 one sample per batch entry g, 1 batch merged into m, 2 also groups merged into block-diagonal products, 3 as 2, or as 1 where groups stay apart, with the channels of each tap padded to whole 128-byte rows, few of one group to a power of two (NCHW: as 0, with k over taps and then channels, for transposed copies), 4 as 1 with the groups of a depthwise convolution (channels last) as columns of one product, of which each thread loads what it multiplies straight to registers (no effect on a GEMM)",
     ),
     entry(
         "UNI",

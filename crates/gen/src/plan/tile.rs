@@ -6,6 +6,9 @@ use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::mma::Family;
 
+/// Workspace regions start at multiples of this many bytes.
+pub const WORKSPACE_ALIGN: u32 = 512;
+
 /// Where an operand's elements are loaded from (MIOpenGEMM `WOS`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Source {
@@ -18,7 +21,8 @@ pub enum Source {
     CopyAlongK,
     /// From packed panels `[tile][k][macro tile]` in workspace (MIOpenGEMM NFORM).
     Packed,
-    /// Through the operand's own view of a copy of its tensor, whose rows of channels are padded to multiples of 16 bytes.
+    /// Through the operand's own view of a copy of its tensor, whose rows of channels are padded to multiples of 16 bytes: transposed where
+    /// channels are planes.
     PaddedRows,
 }
 

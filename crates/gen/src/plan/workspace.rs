@@ -1,6 +1,6 @@
 //! Workspace that a kernel needs: copies of operands and partial sums of split k.
 
-use super::materialised::{WORKSPACE_ALIGN, materialised};
+use super::materialised::materialised;
 use super::reduction::partials_bytes;
 use super::spec::*;
 use super::tile::*;

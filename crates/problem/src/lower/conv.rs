@@ -51,22 +51,24 @@ pub(super) fn together(conv: &Conv) -> u64 {
     (1..=ROW_BYTES).rev().find(fit).unwrap_or(1)
 }
 
-/// Channels that [`ConvForm::PaddedChannels`] adds under each tap; 0: it is no form of its own.
-pub(super) fn padding(conv: &Conv) -> u64 {
+/// Channels that [`ConvForm::PaddedChannels`] adds under each tap; `None`: it is no form of its own. Where channels are planes it is one with
+/// nothing added, too: for its order of k.
+pub(super) fn padding(conv: &Conv) -> Option<u64> {
     let weight = conv.direction == Direction::BackwardWeight;
     let (of_group, together) =
         (if conv.direction == Direction::BackwardData { conv.k_per_group() } else { conv.c_per_group() }, together(conv));
     let channels = of_group * together;
     let taps: u64 = conv.filter.iter().product();
+    let planes = conv.layout == Layout::Nchw;
     // Columns of a result that do not exist would take part in reductions.
-    let suits = if weight { !conv.reduces_result() } else { conv.merges() };
-    if conv.layout == Layout::Nchw || taps == 1 || !suits {
-        return 0;
+    let suits = if weight { !conv.reduces_result() } else { planes || conv.merges() };
+    if taps == 1 || !suits {
+        return None;
     }
     let row = ROW_BYTES / u64::from(conv.dtype.bytes());
     let whole = together > 1 || channels > row / 2;
     let padded = if whole { channels.next_multiple_of(row) } else { channels.next_power_of_two() };
-    padded - channels
+    Some(padded - channels).filter(|added| planes || *added > 0)
 }
 
 /// Whether [`ConvForm::GroupColumns`] is a form of the convolution.
@@ -79,7 +81,7 @@ pub(super) fn columns(conv: &Conv) -> bool {
 pub(super) fn lower(conv: &Conv, form: ConvForm) -> Result<Parts, ProblemError> {
     let blocks = matches!(form, ConvForm::BlockDiagonal | ConvForm::PaddedChannels);
     let together = if blocks { together(conv) } else { 1 };
-    let padding = if form == ConvForm::PaddedChannels { padding(conv) } else { 0 };
+    let padding = if form == ConvForm::PaddedChannels { padding(conv).unwrap_or(0) } else { 0 };
     let chains = Chains { conv, form, names: &SPATIAL[3 - conv.dims()..], batch: Vec::new(), together, padding };
     let one = |lead| Parts { lead, rest: Vec::new(), operands: Vec::new() };
     match conv.direction {
@@ -158,22 +160,31 @@ impl Chains<'_> {
         }
         input
     }
-    /// Channels and taps as one, in their order in memory.
+    /// Channels and taps as one: in their order in memory, or that of a copy whose rows are channels.
     fn with_taps(&self, builder: ViewBuilder, channel: &str, upper: &str) -> ViewBuilder {
         let taps = self.named(2);
-        let order = match self.conv.layout {
-            Layout::Nchw => [&[channel], taps.as_slice()].concat(),
-            Layout::Nhwc => [taps.as_slice(), &[channel]].concat(),
+        let order = match (self.conv.layout, self.form) {
+            (Layout::Nhwc, _) | (_, ConvForm::PaddedChannels) => [taps.as_slice(), &[channel]].concat(),
+            (Layout::Nchw, _) => [&[channel], taps.as_slice()].concat(),
         };
         builder.pad(channel, 0, self.padding).merge(&order, upper)
+    }
+
+    /// Samples are batch entries. In the order of k of a copy, planes of results stay apart: those of a sample are rows of one matrix.
+    fn per_sample(&self) -> bool {
+        match self.form {
+            ConvForm::PerSample => true,
+            ConvForm::PaddedChannels => self.conv.layout == Layout::Nchw,
+            ConvForm::Merged | ConvForm::BlockDiagonal | ConvForm::GroupColumns => false,
+        }
     }
 
     /// (g, rows) of what has a row for each pixel; `which` names the pixels.
     fn pixels(&self, builder: ViewBuilder, which: usize) -> ViewBuilder {
         let pixels = self.named(which);
-        match self.form {
-            ConvForm::PerSample => self.batch(builder.merge(&pixels, "m"), &["n", "group"]),
-            _ => self.batch(builder.merge(&[&["n"], pixels.as_slice()].concat(), "m"), &["group"]),
+        match self.per_sample() {
+            true => self.batch(builder.merge(&pixels, "m"), &["n", "group"]),
+            false => self.batch(builder.merge(&[&["n"], pixels.as_slice()].concat(), "m"), &["group"]),
         }
     }
     /// The same of the result, whose columns are these channels.
@@ -182,9 +193,9 @@ impl Chains<'_> {
     }
     /// g of what all samples share.
     fn shared(&self, builder: ViewBuilder) -> ViewBuilder {
-        match self.form {
-            ConvForm::PerSample => self.batch(builder.broadcast("n", self.conv.n), &["n", "group"]),
-            _ => self.batch(builder, &["group"]),
+        match self.per_sample() {
+            true => self.batch(builder.broadcast("n", self.conv.n), &["n", "group"]),
+            false => self.batch(builder, &["group"]),
         }
     }
     /// Channels of all groups as one where groups are columns: what is left of the groups is a single one.
@@ -276,7 +287,7 @@ impl Chains<'_> {
 
     /// The reductions over axes of the contraction: where samples and pixels are one, those are its rows.
     fn reductions(&self) -> Result<Vec<Reduction>, ProblemError> {
-        let merged = self.form != ConvForm::PerSample && self.conv.direction != Direction::BackwardWeight;
+        let merged = !self.per_sample() && self.conv.direction != Direction::BackwardWeight;
         if merged && !self.conv.merges() {
             return Err(ProblemError::Unsupported {
                 what: "a reduction over samples or pixels alone, where they are one axis of the product,".into(),

@@ -34,7 +34,8 @@ pub enum ConvForm {
     BlockDiagonal,
     /// As [`ConvForm::BlockDiagonal`], or [`ConvForm::Merged`] where groups stay apart, with more channels under each tap than there are, the
     /// others zeros: whole 128-byte rows of them, or a power of two where one group's are few. So no row of a tile, and no vector, spans taps. Of filter gradients, whose columns they are, those that
-    /// exist are stored.
+    /// exist are stored. Where channels are planes (NCHW) k is in this order only here, for copies of the tensors whose rows are channels; g = (sample, group) then, because
+    /// the planes of one sample are the rows of a matrix.
     PaddedChannels,
     /// The groups of a depthwise convolution are the columns of one product, each with a left factor of its own: neighbouring groups lie side
     /// by side in channels-last tensors, so that a thread takes vectors of them.
@@ -50,7 +51,7 @@ impl ConvForm {
             (ConvForm::PerSample, true),
             (ConvForm::Merged, merges),
             (ConvForm::BlockDiagonal, conv::together(conv) > 1),
-            (ConvForm::PaddedChannels, conv::padding(conv) > 0),
+            (ConvForm::PaddedChannels, conv::padding(conv).is_some()),
             (ConvForm::GroupColumns, conv::columns(conv)),
         ];
         offered.into_iter().filter_map(|(form, has)| has.then_some(form)).collect()

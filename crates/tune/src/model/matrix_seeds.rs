@@ -21,8 +21,8 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
         // Pairs of results are neighbours along n. Turned the other way they are stored one by one, which only pays where it
         // spares most of a tile of 64 rows, or a copy of the operand that registers can read as it is.
         let spares = turned.n <= 64 && turned.m >= 256;
-        // Of a block-diagonal result few elements are stored.
-        let blocks = turned.c.view.bounded_by(COL);
+        // Of a block-diagonal result few elements are stored; of one without neighbours either way there is nothing to turn.
+        let blocks = turned.c.view.bounded_by(COL) || [ROW, COL].iter().all(|axis| turned.c.view.run(*axis) == 1);
         if !pairs && !blocks && (turned.c.view.stride(ROW) != Some(1) || !(spares || by_registers)) {
             continue;
         }

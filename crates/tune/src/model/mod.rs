@@ -30,7 +30,7 @@ use std::sync::{Mutex, OnceLock};
 use tilewright_gen::kernel::split_lanes;
 use tilewright_gen::plan::{Finish, Footprint, KernelSpec, Source, Split, Stage, added_bytes, copied_elements};
 use tilewright_ir::{Scalar, Target};
-use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::contraction::{Contraction, Operand, Tensor};
 
 /// The way of a ticket to memory and back, in microseconds.
 const TICKET_US: f64 = 0.7;
@@ -117,7 +117,9 @@ pub struct Model<'a> {
     target: &'a Target,
     calibration: Calibration,
     loads: Mutex<HashMap<wave::LoadShape, wave::LoadCost>>,
-    tiles: Mutex<HashMap<(Operand, u32, u32), f64>>,
+    tiles: Mutex<HashMap<(Operand, Source, u32, u32), f64>>,
+    /// Operands through copies of their tensors with padded rows.
+    padded: [OnceLock<Tensor>; 2],
     fragments: Mutex<HashMap<wave::FragmentShape, f64>>,
 }
 
@@ -135,6 +137,7 @@ impl<'a> Model<'a> {
             calibration: Calibration::default(),
             loads: Mutex::default(),
             tiles: Mutex::default(),
+            padded: Default::default(),
             fragments: Mutex::default(),
         }
     }

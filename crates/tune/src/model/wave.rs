@@ -4,10 +4,10 @@ use super::Model;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Mutex;
-use tilewright_gen::plan::{Along, BulkTile, KernelSpec, OperandTiling, Source, Tiling};
+use tilewright_gen::plan::{Along, BulkTile, KernelSpec, OperandTiling, Source, Tiling, padded_rows};
 use tilewright_ir::layout::{Axis, Layout, busiest_bank};
 use tilewright_ir::{CACHE_LINE, CACHE_SECTOR};
-use tilewright_problem::contraction::Operand;
+use tilewright_problem::contraction::{Operand, Tensor};
 use tilewright_problem::view::COL;
 
 const LINE: i64 = CACHE_LINE as i64;
@@ -149,9 +149,19 @@ impl Model<'_> {
         }
     }
 
+    /// An operand's tensor, or its copy with padded rows.
+    fn rows_of(&self, operand: Operand, source: Source) -> &Tensor {
+        let own = self.contraction.tensor(operand);
+        let copy = || padded_rows(own).map_or_else(|_| own.clone(), |rows| rows.seen);
+        match source {
+            Source::PaddedRows => self.padded[usize::from(operand == Operand::B)].get_or_init(copy),
+            _ => own,
+        }
+    }
+
     /// Byte address of an element of the first tile; `None` where it does not exist.
     fn address(&self, operand: Operand, t: &OperandTiling, row: i64, k: i64) -> Option<i64> {
-        let tensor = self.contraction.tensor(operand);
+        let tensor = self.rows_of(operand, t.source);
         let size = i64::from(tensor.scalar.bytes());
         let [_, rows, cols] = tensor.view.extent.map(|e| i64::try_from(e).unwrap_or(i64::MAX));
         let element = match t.source {
@@ -170,11 +180,12 @@ impl Model<'_> {
         if t.source.gathers() {
             return dense;
         }
-        known(&self.tiles, (operand, t.macro_tile, k_tile), |_| self.measure_sectors(operand, t, k_tile))
+        known(&self.tiles, (operand, t.source, t.macro_tile, k_tile), |_| self.measure_sectors(operand, t, k_tile))
     }
 
     fn measure_sectors(&self, operand: Operand, t: &OperandTiling, k_tile: u32) -> f64 {
-        let (view, size) = (&self.contraction.tensor(operand).view, i64::from(self.contraction.tensor(operand).scalar.bytes()));
+        let Tensor { view, scalar, .. } = self.rows_of(operand, t.source);
+        let size = i64::from(scalar.bytes());
         let [_, rows, cols] = view.extent.map(|e| i64::try_from(e).unwrap_or(i64::MAX));
         let (tile_rows, tile_k) = (i64::from(t.macro_tile).min(rows), i64::from(k_tile).min(cols));
         let mut sectors = Vec::new();

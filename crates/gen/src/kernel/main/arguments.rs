@@ -37,7 +37,9 @@ impl Declare<'_> {
                 let rows = x.rows.map(|extent| (usize::from(tile.k_contiguous), extent));
                 // A copy of a chunk has as many entries as the chunk has.
                 let batch = (x.run_time_batch && tile.batched && !x.chunk_local).then_some((2, Extent::G));
-                let to = region.map_or(Binding::OperandMap(x.operand, tile.first), Binding::WorkspaceMap);
+                let before = tile.first * u64::from(x.tensor.scalar.bytes());
+                let of_copy = |region: u64| Binding::WorkspaceMap(region + before);
+                let to = region.map_or(Binding::OperandMap(x.operand, tile.first), of_copy);
                 return Source::Map(self.args.map(self.b, name, map, &doc, to, rows.into_iter().chain(batch)));
             }
             Transport::Shifted(of) => return Source::Classes(of.spans.clone(), self.classes((name, &doc), x, &of.spans)),

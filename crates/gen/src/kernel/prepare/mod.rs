@@ -210,9 +210,9 @@ pub(crate) fn materialise(parts: &[(&Tensor, &Input, u64)], chunked: bool) -> (K
     (std::mem::replace(b, Builder::new("", 0)).finish(), args)
 }
 
-/// Batch entries of the whole copy.
+/// Batch entries of the whole copy: of the operand where it has some of its own, or planes of its tensor.
 pub(crate) fn entries(to: &Input) -> u64 {
-    if to.chunk_local { to.tensor.view.extent[G] } else { 1 }
+    if to.tensor.view.access.offset.uses(G) { to.tensor.view.extent[G] } else { 1 }
 }
 
 impl Copy<'_> {

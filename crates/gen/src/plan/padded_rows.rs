@@ -1,0 +1,161 @@
+//! A tensor's copy in workspace, dimension by dimension, whose rows an operand reads along k or along its own rows (`WOS3`): the rows that
+//! the tensor has, padded; or its channels, where these are planes.
+
+use super::tile::WORKSPACE_ALIGN;
+use super::windows::ROW_BYTES;
+use tilewright_ir::Scalar;
+use tilewright_ir::affine::Affine;
+use tilewright_problem::contraction::Tensor;
+use tilewright_problem::view::{Access, COL, Digit, Dimension, Dimensions, G, ROW, View};
+
+/// A tensor and its copy with padded rows.
+#[derive(Clone, Debug)]
+pub struct PaddedRows {
+    /// The tensor as the copy reads it, by (plane, row, channel), and as it writes it. Channels that are added are zeros.
+    pub copied: [Tensor; 2],
+    /// The copy through the operand's own coordinates.
+    pub seen: Tensor,
+}
+
+/// The copy of a tensor, dimension by dimension as its view moves along them, in which rows of one are contiguous and padded to a multiple
+/// of 16 bytes, or to a power of two where they are shorter: so that vectors, and boxes of bulk copies, may start with every row. No row of
+/// up to 128 bytes straddles a multiple of as many.
+///
+/// These are the rows of the tensor's contiguous dimension where k, or the operand's rows, run along it alone. Where it moves with others as
+/// well (pixels of an image under a filter's taps), and another one does not (channels), that one's positions become neighbours: the tensor is transposed.
+///
+/// # Errors
+/// Why there is none, in words.
+pub fn padded_rows(tensor: &Tensor) -> Result<PaddedRows, &'static str> {
+    let dims = tensor.view.dims().ok_or("its addresses are no positions along dimensions of memory")?;
+    if dims.dims.is_empty() {
+        return Err("it is a single element");
+    }
+    if tensor.view.is_affine_box().is_some() {
+        return Err("a matrix is padded by WOS1");
+    }
+    if dims.base < 0 {
+        return Err("it starts before its tensor");
+    }
+    let lead = rows_dimension(&dims, tensor.scalar);
+    let rows = if lead == 0 { in_order(&dims) } else { planes(&dims, lead, tensor.len)? };
+    let channels = dims.dims[lead].extent.unsigned_abs();
+    let grain = channels.next_power_of_two().min(u64::from(16 / tensor.scalar.bytes()));
+    let padded = channels.next_multiple_of(grain);
+    // Rows of up to 128 bytes lie within as many each: requests of bulk copies are for one of these lines. Behind a group's channels, which
+    // copies of a whole line bring as well, are the next one's.
+    let grouped = lead == 0 && dims.dims[1..].iter().any(|dim| dim.steps.iter().all(|(i, _)| dims.digits[*i].axis == G));
+    let narrow = !grouped && padded <= 8 * u64::from(16 / tensor.scalar.bytes());
+    let apart = if narrow { padded.next_power_of_two() } else { padded };
+    let mut distances = dims.dims[1..].iter().map(|dim| dim.stride).chain([dims.base]).map(i64::unsigned_abs);
+    if lead == 0 && (dims.dims[0].stride != 1 || distances.all(|distance| distance.is_multiple_of(grain))) {
+        return Err("its rows start at multiples of 16 bytes already, or are not contiguous");
+    }
+    let mut placed = Dimensions { base: int(rows.first.saturating_mul(apart)), ..dims.clone() };
+    for (dim, apart_in_rows) in placed.dims.iter_mut().zip(&rows.distances) {
+        dim.stride = int(apart_in_rows.saturating_mul(apart));
+    }
+    (placed.dims[lead].stride, placed.dims[lead].extent) = (1, int(padded));
+    let view = |offset: Affine, columns: u64| {
+        let extent = [rows.planes, rows.each, columns];
+        View { extent, access: Access { offset: offset.simplified(&extent), bounds: Vec::new() } }
+    };
+    let plane = rows.each.saturating_mul(apart);
+    let len = plane.saturating_mul(rows.planes);
+    let copy = |view: View| Tensor { scalar: tensor.scalar, view, align: WORKSPACE_ALIGN, len };
+    let from = view(rows.from.plus(&Affine::axis(COL), dims.dims[lead].stride), channels);
+    let to = copy(view(Affine::axis(COL).plus(&Affine::axis(ROW), int(apart)).plus(&Affine::axis(G), int(plane)), padded));
+    let seen = copy(placed.view(tensor.view.extent));
+    Ok(PaddedRows { copied: [Tensor { view: from, ..tensor.clone() }, to], seen })
+}
+
+/// The dimension whose positions become neighbours: one that moves with the lowest digit of k, or of the operand's rows, and with no other but
+/// groups. The contiguous one before others, and those whose digit goes on in whole lines before both: tiles are made of these.
+fn rows_dimension(dims: &Dimensions, scalar: Scalar) -> usize {
+    let lowest = |dim: &Dimension, axis: usize| {
+        let mut moving = dim.steps.iter().map(|(i, step)| (dims.digits[*i], *step)).filter(|(digit, _)| digit.axis != G);
+        let first = moving.next().filter(|(digit, step)| (digit.axis, digit.div, *step) == (axis, 1, 1));
+        first.filter(|_| moving.next().is_none()).map(|(digit, _)| digit)
+    };
+    let along = |axis: usize| dims.dims.iter().enumerate().find_map(move |(i, dim)| Some((i, lowest(dim, axis)?)));
+    let found: Vec<(usize, Digit)> = [COL, ROW].into_iter().filter_map(along).collect();
+    let contiguous = found.iter().filter(|(i, _)| *i == 0 && dims.dims[0].stride == 1);
+    let ordered: Vec<&(usize, Digit)> = contiguous.chain(&found).collect();
+    let line = i64::from(ROW_BYTES / scalar.bytes());
+    let whole = ordered.iter().find(|(_, digit)| digit.last || digit.extent % line == 0);
+    whole.or(ordered.first()).map_or(0, |(i, _)| *i)
+}
+
+/// The rows of a copy.
+struct Rows {
+    /// First element of each in the tensor, by (plane, row).
+    from: Affine,
+    planes: u64,
+    /// Rows of a plane.
+    each: u64,
+    /// For each dimension, rows of the copy between neighbouring positions.
+    distances: Vec<u64>,
+    /// Rows before the one where all positions are 0.
+    first: u64,
+}
+
+fn int(v: u64) -> i64 {
+    i64::try_from(v).unwrap_or(i64::MAX)
+}
+
+/// Behind contiguous rows all other dimensions are digits of the row.
+fn in_order(dims: &Dimensions) -> Rows {
+    let mut rows = Rows { from: Affine::constant(dims.base), planes: 1, each: 1, distances: vec![0], first: 0 };
+    for (i, dim) in dims.dims.iter().enumerate().skip(1) {
+        let last = i + 1 == dims.dims.len();
+        rows.from = rows.from.plus(&Affine::axis(ROW).digit_of(int(rows.each), (!last).then_some(dim.extent)), dim.stride);
+        rows.distances.push(rows.each);
+        rows.each = rows.each.saturating_mul(dim.extent.unsigned_abs());
+    }
+    rows
+}
+
+/// What lies between two neighbours of a dimension is a plane of elements, a row of the copy for each; dimensions beyond it are digits of the
+/// plane. So the tensor is read as contiguous as it is, and whole: parts of a problem that read other pixels of it have the same copy.
+fn planes(dims: &Dimensions, lead: usize, len: u64) -> Result<Rows, &'static str> {
+    let plane = dims.dims[lead].stride.unsigned_abs();
+    let (inner, outer) = (&dims.dims[..lead], &dims.dims[lead + 1..]);
+    let mut rows = Rows { from: Affine::axis(ROW), planes: 1, each: plane, distances: Vec::new(), first: 0 };
+    rows.distances.extend(inner.iter().map(|dim| dim.stride.unsigned_abs()).chain([0]));
+    // What is in front of the first position belongs to the dimensions as well.
+    let mut rest = dims.base.unsigned_abs();
+    let mut firsts: Vec<u64> = outer
+        .iter()
+        .rev()
+        .map(|dim| {
+            let stride = dim.stride.unsigned_abs();
+            let first = rest / stride;
+            rest %= stride;
+            first
+        })
+        .collect();
+    firsts.reverse();
+    let reach = |dims: &[Dimension]| {
+        dims.iter()
+            .map(|dim| (dim.extent.unsigned_abs() - 1).saturating_mul(dim.stride.unsigned_abs()))
+            .fold(0, u64::saturating_add)
+    };
+    if rest.saturating_add(reach(inner)) >= plane {
+        return Err("its channels are no planes of neighbours");
+    }
+    let behind = dims.base.unsigned_abs() - rest + reach(&dims.dims[lead..]);
+    if behind.saturating_add(plane) > len {
+        return Err("its last plane ends behind its tensor");
+    }
+    rows.first = rest;
+    for (i, (dim, first)) in outer.iter().zip(firsts).enumerate() {
+        let positions = first.saturating_add(dim.extent.unsigned_abs());
+        let digit = Affine::axis(G).digit_of(int(rows.planes), (i + 1 < outer.len()).then_some(int(positions)));
+        rows.from = rows.from.plus(&digit, dim.stride);
+        let distance = rows.planes.saturating_mul(plane);
+        rows.first = rows.first.saturating_add(first.saturating_mul(distance));
+        rows.distances.push(distance);
+        rows.planes = rows.planes.saturating_mul(positions);
+    }
+    Ok(rows)
+}
