@@ -133,9 +133,9 @@ pub struct Step {
 pub struct Spent {
     /// Starting compile workers and the device, before the clock of the search.
     pub starting: f64,
-    /// Reading records, ranking plans.
+    /// Reading records, ranking plans: before the clock as well.
     pub preparing: f64,
-    /// Making test data and its reference, on which the clock of the search stands still.
+    /// Making test data and its reference, likewise.
     pub data: f64,
     /// Waiting for candidates to be built.
     pub waiting: f64,
@@ -175,7 +175,7 @@ pub struct Outcome {
     pub resumed: u64,
     /// Billions of floating-point operations per second at that time.
     pub gflops: f64,
-    /// Seconds the search took, from when the device was ready, without those in which test data were made.
+    /// Seconds the search took, from when candidates could run.
     pub seconds: f64,
     /// Where these seconds went.
     pub spent: Spent,

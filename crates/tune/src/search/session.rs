@@ -174,10 +174,9 @@ impl<'a> Session<'a> {
         self.spent.preparing = self.start.elapsed().as_secs_f64();
         let since = Instant::now();
         let mut judge = Judge::new(self.device, self.space, self.options).map_err(TuneError::Prepare)?;
-        let data = since.elapsed();
-        self.spent.data = data.as_secs_f64();
-        // Nor this: of tensors of gigabytes it takes seconds, and a short budget would end before the second candidate.
-        self.start += data;
+        self.spent.data = since.elapsed().as_secs_f64();
+        // Nor this: ranking plans takes a second, data of tensors of gigabytes several, and a short budget would end before the second candidate.
+        self.start = Instant::now();
         let mut waiting: VecDeque<Built> = VecDeque::new();
         let ended = loop {
             if self.cancel.is_cancelled() {
