@@ -2,7 +2,7 @@
 
 use crate::space::Space;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys};
-use tilewright_ir::MathUnit;
+use tilewright_ir::mma::FAMILIES;
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{COL, ROW};
 
@@ -13,9 +13,10 @@ const COPIES: [u32; 2] = [4, 16];
 /// types have no instruction that reads them. They need not be legal.
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let features = &space.target().features;
-    let unit = MathUnit::Mma;
-    let available = unit.available(features) && features.async_copy;
-    let Some(row) = c.instruction(unit).filter(|row| available && row.takes(features) && row.a.elements > 1) else {
+    // Rows of windows begin anywhere in shared memory, where `ldmatrix` reads them.
+    let Some(family) = FAMILIES.iter().find(|family| family.fragments && family.read_as_matrices()) else { return Vec::new() };
+    let available = family.unit.available(features) && features.async_copy;
+    let Some(row) = c.instruction(family.unit).filter(|row| available && row.takes(features) && row.a.elements > 1) else {
         return Vec::new();
     };
     // Channels under a tap are neighbours, and taps overlap.
@@ -27,12 +28,12 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     }
     let taps = u32::try_from(c.k / u64::from(channels)).unwrap_or(u32::MAX);
     let base = Keys::default()
-        .with_each([(Common::Uni, unit.family().number), (Common::Bim, form), (Common::Edg, 1), (Common::Cst, 1)])
+        .with_each([(Common::Uni, family.number), (Common::Bim, form), (Common::Edg, 1), (Common::Cst, 1)])
         .with_each([(Common::Sks, u32::from(!space.env().allow_atomics)), (Common::Gal, 1)])
         .with(Key::A(Chiral::Acp), 4)
         .with_both(Chiral::Pad, 1);
     let filters = filters(&base, &c.b);
-    let columns = u32::try_from(c.n.div_ceil(unit.family().block.1.into())).unwrap_or(u32::MAX).min(8);
+    let columns = u32::try_from(c.n.div_ceil(family.block.1.into())).unwrap_or(u32::MAX).min(8);
     let mut plans = Vec::new();
     for (waves, rows) in [(4, 1), (4, 2), (4, 3), (4, 4), (8, 1), (8, 2), (8, 3)] {
         let shape = base.with_each([(Common::Mac, 32 * waves), (Common::Skw, 9)]).with(Key::A(Chiral::Mic), rows);
