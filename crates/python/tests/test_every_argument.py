@@ -124,6 +124,7 @@ FUNCTIONS = {
             beta=SCALAR,
             residual=read(4, 6),
             bias=read(6),
+            scales={**read(6), "twice one direction": [numbers(6), numbers(6)], "three": [numbers(6), numbers(4, 1), numbers(6)]},
             **EPILOGUE,
         ),
     ),
