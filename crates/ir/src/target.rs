@@ -177,6 +177,9 @@ const H200_PARTS: [u32; 12] = [18, 18, 16, 16, 16, 16, 16, 8, 2, 2, 2, 2];
 const PART: u32 = 16;
 /// Lanes of NVIDIA's waves.
 pub const WARP: u32 = 32;
+
+/// Bytes that one asynchronous copy (`cp.async`) moves: one of these.
+pub const ASYNC_COPY_BYTES: [u32; 3] = [4, 8, 16];
 /// Bytes of a line of the caches, and of the sectors that lines are filled by.
 pub const CACHE_LINE: u32 = 128;
 /// See [`CACHE_LINE`].

@@ -58,7 +58,7 @@ fn tried(unit: usize, split: usize, across: bool) -> Result<(), String> {
         let gemm = both.fold(gemm, |gemm, text| gemm.reduce(text.parse().expect("a reduction")));
         let problem: Problem = gemm.build().map_err(|e| e.to_string())?.into();
         let space = Space::new(&problem, &device.info().target).map_err(|e| e.to_string())?.with_atomics(true);
-        // The other orientation has the operands' places exchanged.
+        // `PLU` that makes global loads follow the operands' contiguous direction.
         let head = head.replace("PLU_", if across { "PLU0" } else { "PLU1" });
         let text = format!("{head}_EDG{}_SWP{}_RDK1_{}", number % 2, number / 2, SPLITS[split].1);
         let plan = Plan::from(Constraint::parse(&text).unwrap_or_else(|e| panic!("{text}: {e}")).apply(&Plan::default()));

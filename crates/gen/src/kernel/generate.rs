@@ -446,8 +446,8 @@ impl<'a> Job<'a> {
 }
 
 impl Regions {
-    /// Copies of the operands first, then partial sums, then the parts of reductions, of the whole batch.
-    /// Where another part has the same copy, that one.
+    /// Copies of the operands first, then partial sums, then the parts of reductions, of the whole batch. `same`: where another part of the
+    /// launch has the same copy of an operand, which is not made again.
     fn reserve(job: &Job, same: [Option<u64>; 2], out: &mut Assembly) -> Regions {
         let (c, chunk) = (job.c, job.shape.chunk);
         let mut copies = same;
@@ -471,10 +471,11 @@ type Filler<'a> = (Vec<(&'a Tensor, &'a Input, u64)>, usize);
 
 /// Kernels that copy operands into workspace; where possible one launch copies both.
 fn fillers<'a>(job: &'a Job, regions: &Regions, out: &mut Assembly) -> Vec<Filler<'a>> {
-    let copied = job.copies.iter().zip(regions.copies).zip(regions.filled).filter(|(_, filled)| !filled);
-    let copied: Vec<_> =
-        copied.filter_map(|((copy, region), _)| copy.as_ref().map(|(source, to)| (source, to)).zip(region)).collect();
-    let copied: Vec<_> = copied.into_iter().map(|((source, to), region)| (source, to, region)).collect();
+    let copied = |i: usize| {
+        let (source, to) = job.copies[i].as_ref()?;
+        Some((source, to, regions.copies[i]?))
+    };
+    let copied: Vec<_> = (0..2).filter(|i| !regions.filled[*i]).filter_map(copied).collect();
     let together = if job.chunked() || !job.c.dynamic.is_none() { 1 } else { 2 };
     let chunked = job.chunked() || job.c.dynamic.g;
     copied.chunks(together).map(|parts| (parts.to_vec(), out.add_first(prepare::materialise(parts, chunked)))).collect()

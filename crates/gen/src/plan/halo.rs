@@ -9,6 +9,7 @@ use super::grid::gcd as gcd32;
 use super::reach;
 use super::tile::{Along, OperandTiling, Source};
 use serde::Serialize;
+use tilewright_ir::ASYNC_COPY_BYTES;
 use tilewright_ir::affine::{Affine, gcd};
 use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::{COL, Digit, Dimension, Dimensions, G, ROW, View};
@@ -17,8 +18,6 @@ use tilewright_problem::view::{COL, Digit, Dimension, Dimensions, G, ROW, View};
 const MOST_LINES: i64 = 1 << 14;
 /// Positions are counted in 32 bits, with room for a tile beyond the last.
 const MOST_POSITIONS: i64 = 1 << 30;
-/// Bytes of the least and of the widest asynchronous copy.
-const COPIES: [u32; 2] = [4, 16];
 
 /// An operand's windows of a result tile in shared memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -88,8 +87,8 @@ impl Halo {
         let view = positions.view(&dims, extent);
         let of_positions = Tensor { view, ..tensor.clone() };
         let bytes = tensor.scalar.bytes();
-        let width = reach::vector_width(&of_positions, COL, (COPIES[1] / bytes).max(1));
-        if width * bytes < COPIES[0] {
+        let width = reach::vector_width(&of_positions, COL, (ASYNC_COPY_BYTES[2] / bytes).max(1));
+        if width * bytes < ASYNC_COPY_BYTES[0] {
             return Err(format!("its channels can be copied {} bytes at a time, of which copies take 4 at least", width * bytes));
         }
         let at_once = gcd32(wanted.threads, channels / width);

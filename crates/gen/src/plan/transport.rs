@@ -15,7 +15,7 @@ use super::tile::{Along, OperandTiling, Source};
 use super::value::{Keys, Plan};
 use serde::Serialize;
 use tilewright_ir::mma::Family;
-use tilewright_ir::{Mma, WARP};
+use tilewright_ir::{ASYNC_COPY_BYTES, Mma, WARP};
 use tilewright_problem::contraction::Tensor;
 
 /// The copy method of one operand.
@@ -158,7 +158,7 @@ impl Transport {
         if width > 1 && along == Along::Row && from.scalar.bytes() == 1 && unit.along_k(1, false) {
             return Err(Refusal::AsyncAlongRows { acp, scalar: from.scalar });
         }
-        if !matches!(bytes, 4 | 8 | 16) {
+        if !ASYNC_COPY_BYTES.contains(&bytes) {
             return Err(Refusal::AsyncBytes { acp, width, scalar: from.scalar, bytes });
         }
         Ok(())

@@ -250,7 +250,7 @@ impl Scopes<'_> {
             return Err(format!("{} is declared as written only, and is read", self.base_name(src.base)));
         }
         let bytes = to.bytes() * u32::from(lanes);
-        if to != from || !matches!(bytes, 4 | 8 | 16) {
+        if to != from || !ASYNC_COPY_BYTES.contains(&bytes) {
             return Err(format!(
                 "an asynchronous copy moves 4, 8 or 16 bytes of one type, not {lanes} of {from} into {to} memory"
             ));

@@ -34,8 +34,8 @@ pub enum ConvForm {
     BlockDiagonal,
     /// As [`ConvForm::BlockDiagonal`], or [`ConvForm::Merged`] where groups stay apart, with more channels under each tap than there are, the
     /// others zeros: whole 128-byte rows of them, or a power of two where one group's are few. So no row of a tile, and no vector, spans taps. Of filter gradients, whose columns they are, those that
-    /// exist are stored. Where channels are planes (NCHW) k is in this order only here, for copies of the tensors whose rows are channels; g = (sample, group) then, because
-    /// the planes of one sample are the rows of a matrix.
+    /// exist are stored. In NCHW this form alone has k run over taps, then channels, for copies of the tensors in channels-last order; then
+    /// g = (sample, group), because the planes of one sample are the rows of a matrix.
     PaddedChannels,
     /// The groups of a depthwise convolution are the columns of one product, each with a left factor of its own: neighbouring groups lie side
     /// by side in channels-last tensors, so that a thread takes vectors of them.

@@ -55,7 +55,7 @@ pub fn aligned(cuda: bool, address: u64) -> u8 {
     if cuda { address.trailing_zeros().min(8) as u8 } else { 8 }
 }
 
-/// Alignments of a call that torch computes whatever they are; those of addresses are powers of two, counted from 0.
+/// In the place of a call's alignments (exponents of two): torch computes it whatever they are.
 pub const ANY: [u8; 3] = [15; 3];
 
 impl Call<'_> {
@@ -127,7 +127,7 @@ pub type Told = (&'static str, String, &'static str, [Vec<i64>; 2], String, u64,
 struct Decided {
     /// What runs it; None: torch.
     ours: Option<Arc<Ours>>,
-    /// Is it torch's for the sake of the problem, wherever its operands lie?
+    /// Torch computes it whatever addresses its operands have: the problem itself says so.
     torchs: bool,
     calls: AtomicU64,
     told: Told,

@@ -2,12 +2,10 @@
 
 use crate::space::Space;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys};
+use tilewright_ir::ASYNC_COPY_BYTES;
 use tilewright_ir::mma::FAMILIES;
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{COL, ROW};
-
-/// Bytes of the least and of the widest asynchronous copy.
-const COPIES: [u32; 2] = [4, 16];
 
 /// Tilings with all columns, or 64 of them, in each wave, so that rows are copied once; empty where rows are no windows, or the device or the
 /// types have no instruction that reads them. They need not be legal.
@@ -56,14 +54,15 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
 /// The keys of B in these plans: in place, in vectors along its neighbours where copies can be, and from a padded copy.
 fn filters(base: &Keys, b: &Tensor) -> Vec<Keys> {
     let bytes = b.scalar.bytes();
-    let [along_k, across] = [COL, ROW].map(|axis| b.view.vector_width(axis, (COPIES[1] / bytes).max(1), b.align / bytes.max(1)));
+    let [along_k, across] =
+        [COL, ROW].map(|axis| b.view.vector_width(axis, (ASYNC_COPY_BYTES[2] / bytes).max(1), b.align / bytes.max(1)));
     let width = along_k.max(across);
     let vectors = base
         .with(Key::B(Chiral::Glw), width)
         .with(Key::B(Chiral::Plu), u32::from(along_k >= across))
         .with(Key::B(Chiral::Lor), u32::from(along_k < across));
-    let copied = u32::from(width * bytes >= COPIES[0]);
-    let padded = vectors.with(Key::B(Chiral::Glw), (COPIES[1] / bytes).max(1)).with(Key::B(Chiral::Wos), 1);
+    let copied = u32::from(width * bytes >= ASYNC_COPY_BYTES[0]);
+    let padded = vectors.with(Key::B(Chiral::Glw), (ASYNC_COPY_BYTES[2] / bytes).max(1)).with(Key::B(Chiral::Wos), 1);
     vec![vectors.with(Key::B(Chiral::Acp), copied), padded.with(Key::B(Chiral::Acp), 1)]
 }
 

@@ -190,13 +190,13 @@ impl<'a> Operations<'a> {
                     continue;
                 }
                 Operation::ScaleVector(x, buffer) => {
-                    let factors = vector(b, x, *buffer, run);
+                    let factors = vector(b, "scale", x, *buffer, run);
                     for (value, factor) in values.iter_mut().zip(factors) {
                         *value = b.value(*value * factor.cast(acc));
                     }
                     continue;
                 }
-                Operation::AddVector(bias, buffer) => vector(b, bias, *buffer, run),
+                Operation::AddVector(x, buffer) => vector(b, "bias_value", x, *buffer, run),
                 Operation::Tensor(.., None) => continue,
                 Operation::Tensor(how, x, _, Some(base)) => {
                     let elements = tensor(b, x, *base, &self.c.c, run, guard, ints);
@@ -251,27 +251,27 @@ pub(crate) fn stored(b: &mut Builder, value: ExprId, to: Scalar) -> ExprId {
 }
 
 /// The elements of a vector that belong to a run.
-fn vector(b: &mut Builder, bias: &Vector, buffer: ArgId, run: &Run) -> Vec<ExprId> {
-    let (along, overruns) = if bias.along_n { (run.col, &run.overruns[1]) } else { (run.row, &run.overruns[0]) };
-    let moves = bias.along_n == run.by_column;
+fn vector(b: &mut Builder, name: &str, x: &Vector, buffer: ArgId, run: &Run) -> Vec<ExprId> {
+    let (along, overruns) = if x.along_n { (run.col, &run.overruns[1]) } else { (run.row, &run.overruns[0]) };
+    let moves = x.along_n == run.by_column;
     let (width, parts) = match moves {
         false => (1, 1),
-        true if run.start == Start::Multiple && bias_width(bias, run.length) == run.length => (run.length, 1),
+        true if run.start == Start::Multiple && width_at_once(x, run.length) == run.length => (run.length, 1),
         true => (1, run.length),
     };
     let along = along.value(b);
     let mut values = Vec::new();
     for part in 0..parts {
         let index = b.value(along + part);
-        // Edge elements beyond the result have no bias value: they are not stored either.
+        // Edge elements beyond the result have no value: they are not stored either.
         let index = match overruns {
             None => index,
             Some(extent) => b.value(index.min(extent - width)),
         };
         let zero = b.int(0, b.ty(index).scalar);
         let point = [Coord::plain(b, run.g), Coord::plain(b, index), Coord::plain(b, zero)];
-        let at = affine(b, &bias.view.access.offset, &point, Part::Whole, Scalar::I64);
-        let value = b.load("bias_value", Base::Buffer(buffer), at, width, None);
+        let at = affine(b, &x.view.access.offset, &point, Part::Whole, Scalar::I64);
+        let value = b.load(name, Base::Buffer(buffer), at, width, None);
         values.extend((0..width).map(|lane| b.value(value.extract(lane))));
     }
     values.resize(run.length as usize, values[0]);
@@ -298,10 +298,10 @@ fn tensor(b: &mut Builder, x: &Tensor, base: Base, result: &Tensor, run: &Run, g
     values
 }
 
-/// The run's length, or 1: how many bias values are read at once.
-fn bias_width(bias: &Vector, length: u32) -> u32 {
-    let align = tilewright_problem::lower::BUFFER_ALIGN / bias.scalar.bytes();
-    if bias.view.vector_width(ROW, length, align) == length { length } else { 1 }
+/// The run's length, or 1: how many values of a vector are read at once.
+fn width_at_once(x: &Vector, length: u32) -> u32 {
+    let align = tilewright_problem::lower::BUFFER_ALIGN / x.scalar.bytes();
+    if x.view.vector_width(ROW, length, align) == length { length } else { 1 }
 }
 
 /// The run's length, or 1: how many residuals are read at once.
