@@ -1,6 +1,7 @@
 """What a process of `torch_models.py` measures: host times of calls, replays of single products, models end to end."""
 
 import copy
+import json
 import os
 import signal
 import statistics
@@ -73,24 +74,6 @@ def limited(seconds):
         signal.signal(signal.SIGALRM, former)
 
 
-def search(path, seconds):
-    """Searches the shapes that take most of torch's time, longest first, each as long as its share says."""
-    rows = [row for row in twt.shapes(path) if row.problem]
-    total = sum(row.torch_us * row.calls for row in rows) or 1.0
-    problems, end = {}, time.perf_counter() + seconds
-    for row in rows:
-        at = problems.setdefault((row.problem, tw._shapes._at(row)), [0.0])
-        at[0] += row.torch_us * row.calls / total
-    for (problem, place), (share,) in sorted(problems.items(), key=lambda item: -item[1][0]):
-        left = end - time.perf_counter()
-        if left < 0.5 or share < 0.005:
-            break
-        try:
-            tw.tune(problem, context=tw._core.context_for(place), seconds=min(left, max(1.0, seconds * share)))
-        except tw.Error as e:
-            print(f"  {problem}: {e}", flush=True)
-
-
 def results(model, y):
     """What a step computes."""
     return [y, *(p.grad for p in model.parameters() if p.grad is not None)]
@@ -125,7 +108,7 @@ def captured(run):
 
 def ways(model, x, trains, args):
     """How a step is run, by name; each is set up when it is called."""
-    ways = {"eager": lambda: lambda: step(model, x, trains)}
+    ways, wanted = {"eager": lambda: lambda: step(model, x, trains)}, args.ways.split(",")
     if not args.tiny:
         ways["graph"] = lambda: captured(lambda: step(model, x, trains))
     for mode in filter(None, args.compile.split(",")):
@@ -146,16 +129,18 @@ def ways(model, x, trains, args):
             return run
 
         ways[f"compile {mode}"] = compiled
-    return ways
+    return {way: made for way, made in ways.items() if way.split(" ")[0] in wanted}
 
 
-def bounded_compiler(choices):
-    """Starts torch.compile's workers, so that they are there when the first model is compiled."""
+def bounded_compiler(choices, backends):
+    """Starts torch.compile's workers, so that they are there when the first model is compiled; what it measures is bounded."""
     from torch._inductor import config
     from torch._inductor.async_compile import AsyncCompile
 
     if choices:
         config.test_configs.max_mm_configs = choices
+    if backends:
+        config.max_autotune_gemm_backends = config.max_autotune_conv_backends = backends
     if torch.cuda.is_available():
         AsyncCompile.warm_pool()
 
@@ -190,46 +175,74 @@ def optimised(model, on):
         twt.optimize(model)
 
 
+def timed_way(told, made, model, path, args):
+    """Times a way without and with us, in turns, and gives the results of both. `told` is printed as a line of JSON, also where it failed or the
+    limit ended it; then with what was measured by then."""
+    times, got, compiles = {True: [], False: []}, {}, told["way"].startswith("compile")
+    try:
+        for on in (False, True, False, True)[: 2 if compiles else 4]:
+            optimised(model, on)
+            if on:
+                told["shapes_ours"] = twt.enable(path, margin=args.margin, compiled=compiles)
+            else:
+                twt.disable()
+            run = made()
+            times[on].append(milliseconds(run, 0.02 if args.tiny else 0.5))
+            told["enabled_ms" if on else "torch_ms"] = round(min(times[on]), 4)
+            if on not in got:
+                # What a graph has written is overwritten by its next replay.
+                got[on] = [x.clone() for x in results(model, run())]
+            if on:
+                told["share_ours"], told["of_faster_ours"] = (round(share, 3) for share in by_layer(told["model"], told["way"], path, args))
+            del run
+        told["gain"] = round(told["torch_ms"] / told["enabled_ms"], 3)
+    except Exception as e:  # Torch's compiler raises all kinds of them.
+        told["failed"] = in_short(e)
+    finally:
+        print(json.dumps(told), flush=True)
+    return got
+
+
+def row_of(told, wrong, rows):
+    name, way = told["model"], told["way"]
+    if "failed" in told:
+        return f"| {name} | {way} | {told['failed']} |"
+    products_ms = sum(row.torch_us * row.calls for row in rows) / 1e3
+    row = f"| {name}{', training' if told['trains'] else ''} | {way} | {told['torch_ms']:.3f} | {told['enabled_ms']:.3f} | {told['gain']:.2f}"
+    row += f" | {told['shapes_ours']} of {len({row.problem for row in rows})} | {told['share_ours']:.2f} | {told['of_faster_ours']:.2f}"
+    return f"{row} | {products_ms:.3f} | {' | '.join(wrong)} |"
+
+
 def model_rows(name, args, seconds):
     """A model's rows, a row for each way."""
+    start = time.perf_counter()
     model, x, trains = torch_cases.case(name, args.tiny, "cpu" if args.tiny else args.device)
     path = os.path.join(args.out, f"{name}.csv")
-    if os.path.exists(path):
+    if not args.keep_shapes and os.path.exists(path):
         os.remove(path)
-    exact = copy.deepcopy(model).double()
-    want = results(exact, step(exact, x if x.dtype == torch.int64 else x.double(), trains))
-    del exact
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    start = time.perf_counter()
     with twt.record(path, model):
         step(model, x, trains)
-    twt.compare(path, repeats=1)
-    search(path, seconds)
-    rows = twt.compare(path, repeats=3)
-    all_us = sum(row.torch_us * row.calls for row in rows)
-    print(f"{name}: {len(rows)} shapes; {time.perf_counter() - start:.0f} s", flush=True)
+    settle()
+    recorded = time.perf_counter() - start
+    rows = twt.tune_recorded(path, total=seconds)
+    took = sum(row.torch_us * row.calls for row in rows) or 1.0
+    compared = [row for row in rows if row.gain is not None]
+    told = {"model": name, "way": "searched", "shapes": len(rows), "compared": len(compared)}
+    told["share_compared"] = round(sum(row.torch_us * row.calls for row in compared) / took, 3)
+    told["seconds"] = {"recorded": round(recorded, 1), "searched": round(time.perf_counter() - start - recorded, 1)}
+    print(json.dumps(told), flush=True)
+    measured = []
     for way, made in ways(model, x, trains, args).items():
-        times, told = {True: [], False: []}, {}
-        try:
-            for on in (False, True, False, True)[: 2 if way.startswith("compile") else 4]:
-                optimised(model, on)
-                if on:
-                    answers = twt.enable(path, margin=args.margin, compiled=way.startswith("compile"))
-                else:
-                    twt.disable()
-                run = made()
-                times[on].append(milliseconds(run, 0.02 if args.tiny else 0.5))
-                told[on] = errors(results(model, run()), want)
-                if on:
-                    share, of_faster = by_layer(name, way, path, args)
-                del run
-            torch_ms, ours_ms = (min(times[on]) for on in (False, True))
-            row = f"| {name}{', training' if trains else ''} | {way} | {torch_ms:.3f} | {ours_ms:.3f} | {torch_ms / ours_ms:.2f}"
-            row += f" | {answers} of {len({r.problem for r in rows})} | {share:.2f} | {of_faster:.2f} | {all_us / 1e3:.3f} | {told[False]} | {told[True]} |"
-        except Exception as e:  # Torch's compiler raises all kinds of them.
-            row = f"| {name} | {way} | {in_short(e)} |"
-        print(row, flush=True)
+        told = {"model": name, "way": way, "trains": trains}
+        measured.append((told, timed_way(told, made, model, path, args)))
+    optimised(model, False)
+    twt.disable()
+    # Behind all times: convolutions in f64 are slow.
+    exact = copy.deepcopy(model).double()
+    want = results(exact, step(exact, x if x.dtype == torch.int64 else x.double(), trains))
+    for told, got in measured:
+        wrong = [] if "failed" in told else [errors(got[on], want) for on in (False, True)]
+        print(row_of(told, wrong, rows), flush=True)
 
 
 def in_short(e):
@@ -241,7 +254,8 @@ def run_model(name, args, limit):
     print(f"begin {name} {limit:.0f}", flush=True)
     try:
         with limited(limit):
-            model_rows(name, args, min(args.budget / args.count, limit / 3 or args.budget))
+            shares = [args.budget / args.count, limit / 2]
+            model_rows(name, args, min(filter(None, shares), default=40.0))
     except Exception as e:
         print(f"| {name} | {in_short(e)} |", flush=True)
     except OutOfTime:
@@ -336,7 +350,7 @@ def part(args, wanted):
         torch.cuda.set_device(device)
     tw.use("emu" if args.tiny else device, records=records)
     if args.compile:
-        bounded_compiler(args.compile_choices)
+        bounded_compiler(args.compile_choices, args.compile_backends)
     told = [f"torch {torch.__version__}, {tw._core.context_for(device).name}", ""]
     if not args.models_only:
         told += ["| host time per call, 64 x 64 | us |", "|---|---|", *host_rows(device, args.tiny), ""]

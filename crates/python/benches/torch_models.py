@@ -1,16 +1,18 @@
 """PyTorch beside tilewright: host time per call, replay of captured graphs, and models end to end, eager against enabled.
 
-    python crates/python/benches/torch_models.py --models odd,resnet-train,gpt2 --compile max-autotune --total 150 --out results
+    python crates/python/benches/torch_models.py --models resnet-train,retina --limit 60 --models-only --out results
+    python crates/python/benches/torch_models.py --models odd --limit 60 --models-only --ways compile --compile max-autotune --compile-choices 4
 
-Models (`torch_cases.py`) have random weights. Each is recorded; the shapes that take most of torch's time are searched, for `--budget` seconds in
-all; every shape is compared with torch, and the model is timed with and without `tilewright.torch.enable`, in turns: eager, captured in a CUDA
-graph (where the host does not count), and with `--compile MODES` by torch.compile, without and with us inside. Results and gradients of both are
-compared with the model in f64.
+Models (`torch_cases.py`) have random weights. Each is recorded; then within its share of `--budget`, and half of its limit, the shapes that take
+most of torch's time are searched first, each as long as its share says, and compared with torch (`tune_recorded(total=)`). The model is timed with
+and without `tilewright.torch.enable`, in turns: eager, captured in a CUDA graph (where the host does not count), and with `--compile MODES` by
+torch.compile, without and with us inside. Results and gradients of both are compared with the model in f64.
 
-`results/models.md` gets each row as soon as it is there; per model there are a file of shapes, and per way a table by layer: who answered it, and
-why. Models run in a process of their own. One that fails is told in its row, and those behind it run in a new one; `--limit` ends a model after so
-many seconds and keeps what was measured until then, `--total` all of them. `--tiny` is for machines without CUDA: it shows that the script runs,
-its times mean nothing.
+`results/models.jsonl` gets a line of JSON as soon as a model is searched and as soon as a way of it is timed (also in part, where its time is over),
+`results/models.md` each row when its errors are known. Per model there are a file of shapes, which `--keep-shapes` goes on with, and per way a
+table by layer: who answered it, and why. Models run in a process of their own. One that fails is told in its row, and those behind it run in a new
+one; `--limit` ends a model after so many seconds and keeps what was measured until then, `--total` all of them. `--tiny` is for machines without
+CUDA: it shows that the script runs, its times mean nothing.
 """
 
 import argparse
@@ -37,11 +39,12 @@ class Watched:
     def __init__(self, args, wanted):
         self.args, self.left, self.at = args, list(wanted), None
         self.end = time.monotonic() + args.total if args.total else None
-        self.told = open(os.path.join(args.out, "models.md"), "w")
+        self.told, self.lines = (open(os.path.join(args.out, name), "w") for name in ("models.md", "models.jsonl"))
 
     def tell(self, line):
-        self.told.write(line + "\n")
-        self.told.flush()
+        file = self.lines if line.startswith("{") else self.told
+        file.write(line + "\n")
+        file.flush()
 
     def heard(self, line):
         """Gives how many seconds may pass until the next line, if the line says."""
@@ -56,7 +59,7 @@ class Watched:
             self.left.remove(rest[0])
             self.at = None
             return 120.0
-        if word in ("|", "torch") or not line:
+        if word in ("|", "torch") or line[:1] in ("", "{"):
             self.tell(line)
         return None
 
@@ -116,13 +119,16 @@ class Watched:
 
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--budget", type=float, default=40.0, help="seconds of search in all")
+    options.add_argument("--budget", type=float, default=0.0, help="seconds of search for all models; by default half of the limit, or 40 for each")
     options.add_argument("--margin", type=float, default=1.03, help="how much faster a shape must be to be ours")
     options.add_argument("--models", default=MODELS, help="in the order to run, some of these: %(default)s")
     options.add_argument("--compile", default="", help="also by torch.compile in these modes: default,reduce-overhead,max-autotune")
+    options.add_argument("--compile-backends", default="", help="max-autotune measures these alone, and ours: ATEN is short; by default its own (ATEN,TRITON)")
     options.add_argument("--compile-choices", type=int, default=0, help="at most so many Triton kernels of a product are measured by torch.compile; 0: its own number")
-    options.add_argument("--limit", type=float, default=0.0, help="seconds for a model, at most; a third of them is for its search")
+    options.add_argument("--ways", default="eager,graph,compile", help="some of these: %(default)s")
+    options.add_argument("--limit", type=float, default=0.0, help="seconds for a model, at most; up to half of them are for its search")
     options.add_argument("--total", type=float, default=0.0, help="seconds for all models; without --limit each has its share")
+    options.add_argument("--keep-shapes", action="store_true", help="go on with the files of shapes that an earlier run left in --out")
     options.add_argument("--device", default="cuda:0", help="the CUDA device")
     options.add_argument("--out", default="results", help="folder to write to")
     options.add_argument("--records", default=None, help="records file; by default one that is forgotten")

@@ -50,6 +50,7 @@ AT = (_HERE.ctypes.data, False)
 # By kind of argument: what is wrong with it, in words, and the value.
 SCALAR = {"text": "x", "None": None, "list": [1.0], "object": object(), "complex": 1j, "too large": 10**400}
 WHOLE = {"text": "x", "fraction": 1.5, "negative": -1, "too large": 2**70, "NaN": float("nan"), "list of lists": [[1]], "object": object()}
+SECONDS = {"text": "x", "negative": -1, "NaN": float("nan"), "list": [1]}
 TEXT = {"number": 3, "bytes": b"x", "unknown": "nonsense", "empty": "", "no Unicode": "\udc80", "list": ["x"], "zero": "a\0b"}
 TEXTS = {"number": 3, "text": "max:n", "numbers": [3], "unknown": ["nonsense:n"], "empty text": [""], "no axis": ["max"], "unknown axis": ["max:q"]}
 TRUTH = {"number": 3, "text": "x", "None": None, "array": numbers(2)}
@@ -238,7 +239,7 @@ if torch is not None:
         "compare": (dict(path=None), dict(path=FILE, repeats={**WHOLE, "zero": 0})),
         "tune_recorded": (
             dict(path=None, trials=1),
-            dict(path=FILE, seconds={"text": "x", "negative": -1, "NaN": float("nan"), "list": [1]}, trials=WHOLE, progress={"number": 3, "text": "x"}),
+            dict(path=FILE, seconds=SECONDS, total=SECONDS, trials=WHOLE, progress={"number": 3, "text": "x"}),
         ),
         "enable": (dict(path=None), dict(path=FILE, margin={**SCALAR, "NaN": float("nan")}, compiled=TRUTH)),
         "record": (dict(path=None), dict(path={**PATH, "no folder": "/nowhere/at/all.csv"}, model={"number": 3, "class": torch.nn.Linear})),

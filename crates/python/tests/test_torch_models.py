@@ -3,6 +3,7 @@
 import copy
 import csv
 import io
+import json
 import os
 import pickle
 import signal
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import textwrap
 import threading
+import time
 import unittest
 from unittest import mock
 
@@ -117,6 +119,35 @@ class Models(unittest.TestCase):
         self.assertEqual(answered(), {True: 0, False: 0})
         for a, b in zip(self.step(model, x), want):
             torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+    def test_a_total_is_shared_by_time(self):
+        big, small = (torch.randn(40, 40), torch.randn(40, 30)), (torch.randn(3, 4), torch.randn(4, 5))
+        with twt.record(self.path):
+            torch.mm(*small)
+            for _ in range(50):
+                torch.mm(*big)
+        with mock.patch.object(tw._core, "tune", wraps=tw._core.tune) as searched:
+            rows = twt.tune_recorded(self.path, total=0.0)
+            self.assertFalse(searched.called)
+            self.assertEqual({row.reason for row in rows}, {"was not reached within `total` seconds"})
+            self.assertEqual(twt.enable(self.path, margin=0.0), 0)
+            rows = twt.tune_recorded(self.path, total=60.0, trials=1)
+        self.assertIn("m40_n30", searched.call_args_list[0].args[0])
+        self.assertTrue(all(call.kwargs["seconds"] < 60.0 and call.kwargs["trials"] == 1 for call in searched.call_args_list))
+        self.assertTrue(all(row.gain and not row.reason for row in rows), rows)
+        self.assertEqual(twt.shapes(self.path), rows)
+        self.assertEqual(twt.enable(self.path, margin=0.0), 2)
+        # A search that is longer is broken off; what it has found runs.
+        with mock.patch.object(tw._shapes._Shared, "left", side_effect=lambda: -1.0 if searched.tried else 1.0):
+            searched.tried = False
+
+            def heard(event):
+                searched.tried = searched.tried or event["event"] == "trial"
+
+            start = time.monotonic()
+            tw._shapes._Shared(self.path, 1.0).search(rows[0].problem, "cpu", 1000.0, None, heard)
+            self.assertLess(time.monotonic() - start, 60.0)
+        self.assertTrue(searched.tried)
 
     def test_optimised_models_travel(self):
         model, x = twt.optimize(Tiny()), torch.randn(3, 2, 4, 4)
@@ -452,6 +483,11 @@ for way in ("raises", "aborts", "hangs", "sleeps"):
             self.assertEqual(aborts, f"| aborts | ended its process with -{signal.SIGABRT} |")
             # The result and one gradient for each parameter were compared.
             self.assertRegex(odd, r"^\| odd, training \| eager \|.*( \| \d\.\de-\d\d, \d\.\de-\d\d){2} \|$")
+            # As soon as they were there: what the search took, then the times.
+            with open(os.path.join(folder, "models.jsonl")) as file:
+                searched, eager = map(json.loads, file)
+            self.assertEqual((searched["way"], eager["way"], eager["trains"]), ("searched", "eager", True))
+            self.assertGreater(min(searched["shapes"], eager["torch_ms"], eager["enabled_ms"], eager["gain"]), 0)
             hangs, sleeps = rows("hangs,sleeps", "--limit", "2")
             self.assertEqual(hangs, "| hangs | did not answer and was killed |")
             self.assertEqual(sleeps, "| sleeps | more takes longer than 2 s |")

@@ -472,30 +472,34 @@ def tune(
     given.listener(progress, "progress")
     if seconds is None and trials is None:
         seconds = 10.0
-    heard: Optional[Callable[[str], Any]] = None
-    if progress is True:
-        heard = _Line(operation.problem)
-    elif callable(progress):
-        heard = lambda text: progress(json.loads(text))  # noqa: E731
+    listener = heard_by(progress, operation.problem)
+    heard = None if listener is None else lambda text: listener(json.loads(text))
     try:
         found = json.loads(operation.tune(seconds, trials, heard))
     finally:
-        if isinstance(heard, _Line):
-            heard.end()
-    context.forget(operation.problem)
-    _tell()
+        if isinstance(listener, Line):
+            listener.end()
+        # Also of a search that was broken off: what it has tried is kept.
+        context.forget(operation.problem)
+        _tell()
     plan, _ = operation.choice()
     return Outcome(operation.problem, plan, found["time_us"], found["time_kind"], found["verified"], found)
 
 
-class _Line:
+def heard_by(progress: Progress, title: str) -> Optional[Callable[[Dict[str, Any]], Any]]:
+    """Who hears the events of a search."""
+    if callable(progress):
+        return progress
+    return Line(title) if progress else None
+
+
+class Line:
     """One line on stderr that follows a search."""
 
     def __init__(self, title: str) -> None:
         self.title = title
 
-    def __call__(self, text: str) -> None:
-        event = json.loads(text)
+    def __call__(self, event: Dict[str, Any]) -> None:
         if event.get("event") == "trial":
             best = event["best_us"]
             told = f"best {best:.1f} us" if best else "no result yet"

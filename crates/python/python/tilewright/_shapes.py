@@ -321,6 +321,39 @@ def _compile_all(rows: List[Shape]) -> None:
         list(pool.map(ready, sorted({(row.problem, _at(row)) for row in rows if row.problem})))
 
 
+def _timers(row: Shape) -> Tuple[Callable[[], float], Callable[[], Callable[[], float]]]:
+    """What gives the time of a call by torch, and what gives what gives ours."""
+    by_torch, by_us, args = _doors(row)
+    cuda = any(isinstance(x, Tensor) and x.is_cuda for x in args)
+    reps = 1
+    if cuda:
+        reps = max(1, min(50, int(2000 / max(_timer(by_torch, True, 1)(), 1.0))))
+
+    def ours_too() -> Callable[[], float]:
+        if not torch.isfinite(by_us()).all():
+            raise _native.DeviceError("our result is not finite")
+        return _timer(by_us, cuda, reps)
+
+    return _timer(by_torch, cuda, reps), ours_too
+
+
+def _measure(row: Shape, repeats: int, alone: bool = False) -> None:
+    """Puts both times into a shape, or why there are none; `alone`: torch's."""
+    try:
+        by_torch, ours_too = _timers(row)
+        timers = [by_torch] if alone else [by_torch, ours_too()]
+        times = [[timer() for timer in timers] for _ in range(repeats)]
+        medians = [round(statistics.median(column), 3) for column in zip(*times)]
+        row.torch_us, row.ours_us = (*medians, 0.0)[:2]
+        row.device, row.reason = described(_core.context_for(_at(row))), ""
+    except (_native.Error, RuntimeError) as e:
+        row.torch_us = row.ours_us = 0.0
+        row.reason = str(e).splitlines()[0][:300]
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
+        row.torch_us = row.ours_us = 0.0
+        row.reason = f"the recorded call cannot be made: {type(e).__name__} {e}"[:300]
+
+
 def compare(path: Path, repeats: int = 5) -> List[Shape]:
     """Times every shape of a file by torch and by us, in turns, with our recorded plan where there is one; the file then holds both times.
     Operands are warm in the cache where they fit there, as from layer to layer."""
@@ -329,49 +362,115 @@ def compare(path: Path, repeats: int = 5) -> List[Shape]:
     ours.choose_by(None)
     _compile_all(rows)
     for row in rows:
-        if not row.problem:
-            continue
-        try:
-            by_torch, by_us, args = _doors(row)
-            cuda = any(isinstance(x, Tensor) and x.is_cuda for x in args)
-            if not torch.isfinite(by_us()).all():
-                raise _native.DeviceError("our result is not finite")
-            reps = 1
-            if cuda:
-                reps = max(1, min(50, int(2000 / max(_timer(by_torch, True, 1)(), 1.0))))
-            timers = [_timer(run, cuda, reps) for run in (by_torch, by_us)]
-            times = [[timer() for timer in timers] for _ in range(repeats)]
-            row.torch_us, row.ours_us = (round(statistics.median(column), 3) for column in zip(*times))
-            row.device, row.reason = described(_core.context_for(_at(row))), ""
-        except (_native.Error, RuntimeError) as e:
-            row.torch_us = row.ours_us = 0.0
-            row.reason = str(e).splitlines()[0][:300]
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
-            row.torch_us = row.ours_us = 0.0
-            row.reason = f"the recorded call cannot be made: {type(e).__name__} {e}"[:300]
+        if row.problem:
+            _measure(row, repeats)
     _write(path, rows)
     return rows
 
 
 def tune_recorded(
-    path: Path, seconds: Optional[float] = None, trials: Optional[int] = None, progress: _core.Progress = False
+    path: Path,
+    seconds: Optional[float] = None,
+    trials: Optional[int] = None,
+    progress: _core.Progress = False,
+    total: Optional[float] = None,
 ) -> List[Shape]:
     """Searches each problem of a file of shapes (as `tilewright tune --recorded-shapes` does), so many seconds or trials each, and
-    compares with torch."""
-    if seconds is not None and not given.number(seconds, "seconds") >= 0.0:
-        given.refuse("seconds", seconds, "a number of at least 0 is needed")
+    compares with torch. `total`: so many seconds for all of it. Then those that take most of torch's time come first, each is searched as long
+    as its share says and compared at once, and what is not reached stays torch's."""
+    for name, given_seconds in (("seconds", seconds), ("total", total)):
+        if given_seconds is not None and not given.number(given_seconds, name) >= 0.0:
+            given.refuse(name, given_seconds, "a number of at least 0 is needed")
     trials = None if trials is None else given.whole(trials, "trials")
     given.listener(progress, "progress")
-    done: Set[Tuple[str, str]] = set()
-    for row in shapes(path):
-        if not row.problem:
+    if total is not None:
+        return _Shared(path, float(total)).tune(seconds, trials, progress)
+    for problem, at in dict.fromkeys((row.problem, _at(row)) for row in shapes(path) if row.problem):
+        try:
+            _core.tune(problem, context=_core.context_for(at), seconds=seconds, trials=trials, progress=progress)
+        except (_native.ProblemError, _native.TuneError):
+            # Without a plan it stays torch's; `compare` says why.
             continue
-        at = _at(row)
-        if (row.problem, at) not in done:
-            done.add((row.problem, at))
-            try:
-                _core.tune(row.problem, context=_core.context_for(at), seconds=seconds, trials=trials, progress=progress)
-            except (_native.ProblemError, _native.TuneError):
-                # Without a plan it stays torch's; `compare` says why.
-                continue
     return compare(path)
+
+
+class _Over(Exception):
+    """All seconds have passed; what a search has found until then is recorded."""
+
+
+class _Shared:
+    """Seconds that the shapes of a file share."""
+
+    # A search of less finds nothing; what takes less of torch's time is not worth one.
+    LEAST_SECONDS, LEAST_SHARE = 0.5, 0.005
+    # Of all seconds, at most, for torch's times, by which the others are shared out.
+    FOR_TORCH = 0.25
+
+    def __init__(self, path: Path, total: float) -> None:
+        self.path, self.rows = path, shapes(path)
+        begin = time.monotonic()
+        self.end, self.torch_end = begin + total, begin + total * self.FOR_TORCH
+        # What a search takes beside its seconds: ranking plans, test data. As the latest took.
+        self.beside = 0.0
+
+    def left(self) -> float:
+        return self.end - time.monotonic()
+
+    def groups(self) -> List[Tuple[float, str, str, List[Shape]]]:
+        """Rows of the same problem and place, with their share of torch's time; the largest first."""
+        ours.choose_by(None)
+        found: Dict[Tuple[str, str], List[Shape]] = {}
+        for row in self.rows:
+            if row.problem:
+                found.setdefault((row.problem, _at(row)), []).append(row)
+                known = row.torch_us > 0.0 and row.device == described(_core.context_for(_at(row)))
+                if not known and time.monotonic() < self.torch_end:
+                    _measure(row, 3, alone=True)
+        times = {key: sum(row.torch_us * row.calls for row in rows) for key, rows in found.items()}
+        total = sum(times.values()) or 1.0
+        return sorted(((times[key] / total, *key, rows) for key, rows in found.items()), key=lambda group: -group[0])
+
+    def tune(self, seconds: Optional[float], trials: Optional[int], progress: _core.Progress) -> List[Shape]:
+        groups = self.groups()
+        remaining, later = sum(share for share, *_ in groups) or 1.0, []
+        for share, problem, place, rows in groups:
+            most = max(self.LEAST_SECONDS, self.left() * share / max(remaining, share) - self.beside)
+            remaining -= share
+            if share < self.LEAST_SHARE or self.left() < self.beside + self.LEAST_SECONDS:
+                later.append(rows)
+                continue
+            self.search(problem, place, most if seconds is None else min(most, seconds), trials, progress)
+            self.compare(rows)
+        for rows in later:
+            # With the plan that is picked unmeasured, or recorded from elsewhere.
+            self.compare(rows)
+        _write(self.path, self.rows)
+        return self.rows
+
+    def search(self, problem: str, place: str, seconds: float, trials: Optional[int], progress: _core.Progress) -> None:
+        listener, begin = _core.heard_by(progress, problem), time.monotonic()
+
+        def heard(event: Dict[str, Any]) -> None:
+            if self.left() < 0.0:
+                raise _Over
+            if listener is not None:
+                listener(event)
+
+        try:
+            found = _core.tune(problem, context=_core.context_for(place), seconds=seconds, trials=trials, progress=heard)
+            self.beside = max(0.0, time.monotonic() - begin - found.details["seconds"])
+        except (_native.Error, _Over):
+            # Without a plan it stays torch's; the comparison says why.
+            return
+        finally:
+            if isinstance(listener, _core.Line):
+                listener.end()
+
+    def compare(self, rows: List[Shape]) -> None:
+        for row in rows:
+            if self.left() > 0.0:
+                _measure(row, 3)
+            elif row.gain is None and not row.reason:
+                row.reason = "was not reached within `total` seconds"
+        # What is there counts, whatever becomes of the rest.
+        _write(self.path, self.rows)
