@@ -82,8 +82,8 @@ pub enum Strategy {
 /// When to stop. Without any limit a search goes on until nothing is left or it is cancelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Budget {
-    /// Seconds from when candidates can run: the device and its compile workers are ready ([`Device::prepare`]), plans are ranked and test
-    /// data are made. A search that has found nothing by then goes on until it has, for half a minute at most.
+    /// Seconds from when candidates can run: the device and its compile workers are ready ([`Device::prepare`]), plans are ranked, test
+    /// data are made and the first candidate is built. A search that has found nothing by then goes on until it has, for half a minute at most.
     pub seconds: Option<f64>,
     /// Trials of this run, whatever becomes of them.
     pub trials: Option<u64>,

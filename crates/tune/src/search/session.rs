@@ -175,8 +175,10 @@ impl<'a> Session<'a> {
         let since = Instant::now();
         let mut judge = Judge::new(self.device, self.space, self.options).map_err(TuneError::Prepare)?;
         self.spent.data = since.elapsed().as_secs_f64();
-        // Nor this: ranking plans takes a second, data of tensors of gigabytes several, and a short budget would end before the second candidate.
+        // Nor this: ranking plans takes a second, data of tensors of gigabytes several, the first compilations one or two, and a short
+        // budget would end before the second candidate.
         self.start = Instant::now();
+        let mut running = false;
         let mut waiting: VecDeque<Built> = VecDeque::new();
         let ended = loop {
             if self.cancel.is_cancelled() {
@@ -213,6 +215,10 @@ impl<'a> Session<'a> {
             let built = waiting.pop_front().or_else(|| builders.take(TICK));
             self.spent.waiting += since.elapsed().as_secs_f64();
             let Some(built) = built else { continue };
+            if !running && built.result.is_ok() {
+                running = true;
+                self.start = Instant::now();
+            }
             self.say(Phase::Timing);
             if let Some(lost) = self.handle(built, searcher.as_mut(), &mut judge)? {
                 break Ended::DeviceLost(lost);
