@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use support::{emulator, judge, number};
-use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::plan::{Constraint, Halo, Plan};
 use tilewright_problem::Problem;
 use tilewright_tune::random::Pair;
 use tilewright_tune::space::Space;
@@ -98,6 +98,25 @@ fn groups_with_blocks_of_zeros() {
     }
 }
 
+/// Rows that are read together meet in no bank, whatever the stride.
+#[test]
+fn strided_rows_meet_in_no_bank() {
+    for (channels, stride, padded, least) in
+        [(16, 1, 1, 1), (32, 1, 1, 1), (64, 1, 1, 1), (32, 2, 2, 1), (64, 2, 2, 1), (128, 2, 2, 1), (32, 4, 4, 1)]
+    {
+        let text =
+            format!("conv_fwd_nhwc_n2_g1_c{channels}_k32_in33x17_fil3x3_st1x{stride}_dil1x1_pb1x1_pe1x1_bias0_ws1048576_f16");
+        let problem = Problem::parse(&text).unwrap();
+        let space = Space::new(&problem, &emulator("emu:sm_80", false, 0).info().target).unwrap();
+        for (pad, times) in [(1, padded), (0, least)] {
+            let keys = format!("A_MIC2_PAD{pad}_ACP4__B_MIC4_ACP1_GLW8_PLU1__C_UNI1_MAC64_SKW10_UNR16_PFG2_BUF3_EDG1_BIM1");
+            let resolved = space.resolve(&plan(&keys)).unwrap();
+            let (passes, fewest) = resolved.spec.schedule.copies[0].halo().unwrap().passes();
+            assert_eq!(passes, times * fewest, "{channels} channels, stride {stride}, PAD{pad}");
+        }
+    }
+}
+
 /// One of a few.
 fn one<T: Copy>(rng: &mut ChaCha8Rng, of: &[T]) -> T {
     of[rng.random_range(0..of.len())]
@@ -170,7 +189,7 @@ fn windows(rng: &mut ChaCha8Rng) -> Plan {
 fn random_windows() {
     let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(1500);
     let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
-    let outcomes: Vec<([bool; 6], Option<String>)> = (first..first + count)
+    let outcomes: Vec<([bool; 7], Option<String>)> = (first..first + count)
         .into_par_iter()
         .filter_map(|seed| {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -183,8 +202,10 @@ fn random_windows() {
             let spec = &resolved.spec;
             let halo = spec.schedule.copies.iter().any(|copy| copy.halo().is_some());
             let oriented = resolved.contraction.oriented(spec.tiling.swapped);
+            let permuted = |halo: &Halo| halo.layout().is_permuted();
             let kinds = [
                 halo,
+                spec.schedule.copies.iter().filter_map(|copy| copy.halo()).any(permuted),
                 halo && spec.tiling.swapped,
                 halo && spec.tiling.blocks(&oriented).is_some(),
                 halo && spec.tiling.split_k.ways > 1,
@@ -195,8 +216,8 @@ fn random_windows() {
         })
         .collect();
     let failed: Vec<&String> = outcomes.iter().filter_map(|o| o.1.as_ref()).collect();
-    let kinds = [0, 1, 2, 3, 4, 5].map(|i| outcomes.iter().filter(|o| o.0[i]).count() as u64);
-    eprintln!("of {count} pairs {kinds:?} have windows, as columns, beside blocks, with splits, load waves, parts");
+    let kinds = [0, 1, 2, 3, 4, 5, 6].map(|i| outcomes.iter().filter(|o| o.0[i]).count() as u64);
+    eprintln!("of {count} pairs {kinds:?} have windows, permuted, as columns, beside blocks, with splits, load waves, parts");
     let shown = failed.iter().take(5).map(|s| s.as_str()).collect::<Vec<_>>().join("\n");
     assert!(failed.is_empty(), "{} failed:\n{shown}", failed.len());
     assert!(kinds[0] > count / 5 && kinds[1..].iter().all(|n| *n > count / 150), "{kinds:?} of {count}");

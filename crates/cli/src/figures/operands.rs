@@ -14,12 +14,22 @@ impl Subject<'_> {
             return vec!["not in shared memory".into()];
         }
         let mut out = Vec::new();
-        match schedule.copies[which].tile() {
-            Some(tile) => out.push(format!(
+        match (schedule.copies[which].tile(), schedule.copies[which].halo()) {
+            (_, Some(halo)) => out.push(format!(
+                "{} lines, one for each position, of {} channels{}",
+                halo.lines(),
+                halo.channels,
+                match halo.tile.pad {
+                    _ if halo.layout().is_permuted() => ", 16-byte chunks swizzled".to_string(),
+                    0 => String::new(),
+                    pad => format!(" and {pad} elements of padding"),
+                }
+            )),
+            (Some(tile), None) => out.push(format!(
                 "panels of 128-byte lines along {}, 16-byte chunks swizzled by the line's number modulo 8",
                 along(tile.k_contiguous)
             )),
-            None => {
+            (None, None) => {
                 let (lines, pitch) = o.lines(depth);
                 let pad = if o.pad == 0 { "no padding".to_string() } else { format!("{} of them padding", o.pad) };
                 let along_k = o.shared_along == Along::K;
@@ -62,11 +72,16 @@ impl Subject<'_> {
             2.. if unit.read_as_matrices() && bytes == 2 => {
                 let across = if along_k { Axis::Row } else { Axis::K };
                 let what = if unit.asynchronous { "reading by wgmma" } else { "reading fragments (ldmatrix)" };
-                out.push((format!("{what}, 8 lines of 16 bytes at a time"), shared.bank_cycles(across, 8, &[], 8, bytes)));
+                let passes = match self.spec.schedule.copies[which].halo() {
+                    Some(halo) => halo.passes(),
+                    None => shared.bank_cycles(across, 8, &[], 8, bytes),
+                };
+                out.push((format!("{what}, 8 lines of 16 bytes at a time"), passes));
             }
             _ => {}
         }
-        if self.spec.schedule.copies[which].tile().is_none() && lanes > 1 {
+        let copy = &self.spec.schedule.copies[which];
+        if copy.tile().is_none() && copy.halo().is_none() && lanes > 1 {
             let share = o.share(self.spec.tiling.k_tile);
             let width = if o.load_along == o.shared_along { o.store_width.max(1) } else { 1 };
             let at = |to: Axis, lane: u32| share.at(to, &[(Axis::Thread, lane.into())]);

@@ -4,6 +4,9 @@
 //! beside the tensor has positions, too, and reads as zeros. Then a row is a position, a tap a distance that is the same for all rows,
 //! and the rows of a tile with their taps are one range of positions, which wraps image rows and samples as the tile does. A position's
 //! channels are a line of shared memory. Only filters move from k-tile to k-tile.
+//!
+//! Eight neighbouring rows are read at once, 16 bytes of each, and lie as many lines apart as the convolution's stride says. Padding keeps them in
+//! different banks for odd strides only; without it (`PAD0`) chunks of 16 bytes are permuted, which does for every stride that is a power of two.
 
 use super::grid::gcd as gcd32;
 use super::reach;
@@ -11,6 +14,7 @@ use super::tile::{Along, OperandTiling, Source};
 use serde::Serialize;
 use tilewright_ir::ASYNC_COPY_BYTES;
 use tilewright_ir::affine::{Affine, gcd};
+use tilewright_ir::layout::{Axis, Layout, bank_cycles};
 use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::{COL, Digit, Dimension, Dimensions, G, ROW, View};
 
@@ -30,6 +34,9 @@ pub struct Halo {
     pub k: Affine,
     /// Positions behind a row's first tap, that itself included, up to its last.
     pub beyond: i64,
+    /// Lines from a row to its neighbour, and bytes of an element.
+    apart: u32,
+    bytes: u32,
     /// Elements of a line.
     pub channels: u32,
     /// Lines as load threads copy them: rows are positions from the tile's first row on, k channels.
@@ -60,9 +67,23 @@ impl Halo {
     pub const fn copied(&self) -> u32 {
         self.lines() * self.channels
     }
-    /// Elements that it takes of shared memory.
+    /// Elements that it takes of shared memory: whole rows of all banks, within which chunks are permuted.
     pub const fn elements(&self) -> u32 {
-        self.lines() * self.pitch()
+        (self.lines() * self.pitch()).next_multiple_of(128 / self.bytes)
+    }
+    /// (position, channel) to the element's place in shared memory.
+    pub fn layout(&self) -> Layout {
+        let layout = self.tile.shared(self.channels);
+        let apart = self.apart.saturating_mul(self.pitch() * self.bytes);
+        if self.tile.pad == 0 && apart.is_power_of_two() { layout.apart(apart, self.bytes) } else { layout }
+    }
+    /// Passes over the banks in which eight neighbouring rows are read, 16 bytes of each, and the fewest.
+    pub fn passes(&self) -> (u64, u64) {
+        let layout = self.layout();
+        let place =
+            |row: u32| layout.at(Axis::Position, &[(Axis::Row, i64::from(row) * i64::from(self.apart))]) * i64::from(self.bytes);
+        let read: Vec<(usize, i64)> = (0..8).map(|row| (row as usize, place(row))).collect();
+        bank_cycles(&read, 16)
     }
 
     /// The windows of tiles of an operand, or why they have none, in words.
@@ -110,7 +131,9 @@ impl Halo {
         let of_k = positions.channel.form().plus(&positions.tap, i64::from(channels + tile.pad));
         let k = of_k.simplified(&tensor.view.extent);
         let row = positions.row.simplified(&tensor.view.extent);
-        Ok(Halo { view: of_positions.view, row, k, beyond: positions.reach + 1, channels, tile })
+        let apart = positions.digits.iter().find(|(_, values, _)| *values > 1).map_or(1, |(.., distance)| *distance);
+        let apart = u32::try_from(apart).unwrap_or(1).max(1);
+        Ok(Halo { view: of_positions.view, row, k, beyond: positions.reach + 1, apart, bytes, channels, tile })
     }
 }
 

@@ -64,7 +64,7 @@ const CHIRAL: [KeyInfo; CHIRALS] = [
         "PAD",
         Legal::Range(0, 32),
         1,
-        "padding of each shared-memory row, in vectors (of VEW, or the wider of FRW and shared stores; of 8 elements with mma.sync and MFMA, UNI1 and UNI3)",
+        "padding of each shared-memory row, in vectors (of VEW, or the wider of FRW and shared stores; of 8 elements with mma.sync and MFMA, UNI1 and UNI3); windows copied once (ACP4) without padding have their 16-byte chunks permuted, where lines and strides are powers of two",
     ),
     classic("PLU", BIT, 0, "load tile of a thread: 0 as long as possible across k, 1 as long as possible along k"),
     classic("LIW", BIT, 0, "a thread's load tile: 0 contiguous, 1 interleaved with the other threads'"),

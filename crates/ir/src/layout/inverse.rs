@@ -16,7 +16,7 @@ impl Layout {
     /// a sum of digits of single coordinates whose strides do not overlap, and every digit of every coordinate stands in exactly one
     /// place. There is none of a swizzled layout.
     pub fn inverse(&self) -> Option<Layout> {
-        if self.swizzle.is_some_and(|(s, _)| s.mask() > 0) {
+        if self.is_permuted() {
             return None;
         }
         let extent = self.extents();

@@ -50,8 +50,33 @@ pub enum Axis {
 pub struct Layout {
     from: Vec<(Axis, u64)>,
     to: Vec<(Axis, Affine)>,
-    /// On top of the first form; the bytes of an element.
-    swizzle: Option<(Swizzle, u32)>,
+    /// On top of the first form.
+    swizzle: Option<Chunks>,
+}
+
+/// A permutation of 16-byte chunks within each 128 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Chunks {
+    swizzle: Swizzle,
+    /// Bytes of an element.
+    bytes: u32,
+    /// The bit of a byte's place from which on bits are xor-ed into the chunk's number: 7 where the hardware does it.
+    from: u32,
+}
+
+impl Chunks {
+    fn apply(self, position: i64) -> i64 {
+        let bytes = i64::from(self.bytes);
+        let row = (position * bytes) >> self.from & i64::from(self.swizzle.mask());
+        position ^ (row * 16 / bytes)
+    }
+    fn emit(self, b: &mut Builder, position: ExprId) -> ExprId {
+        let bits = self.bytes.trailing_zeros();
+        let row = b.binary(BinaryOp::Shr, position, i64::from(self.from - bits));
+        let row = b.binary(BinaryOp::And, row, i64::from(self.swizzle.mask()));
+        let chunk = b.binary(BinaryOp::Shl, row, i64::from(4 - bits));
+        b.binary(BinaryOp::Xor, position, chunk)
+    }
 }
 
 /// Coordinates by name; those not named are 0.
@@ -78,7 +103,14 @@ impl Layout {
         let at = Affine::axis(fast).digit_of(1, Some(wide));
         let at = at.plus(&Affine::axis(slow), wide).plus(&Affine::axis(fast).digit_of(wide, None), wide * i64::from(lines));
         let plain = Layout::new(&[(Axis::Row, rows.into()), (Axis::K, depth.into())], &[(Axis::Position, at)]);
-        Layout { swizzle: Some((swizzle, scalar.bytes())), ..plain }
+        let swizzle = Some(Chunks { swizzle, bytes: scalar.bytes(), from: 7 }).filter(|chunks| chunks.swizzle.mask() > 0);
+        Layout { swizzle, ..plain }
+    }
+    /// The same of elements of `bytes` bytes with 16-byte chunks permuted within each 128 bytes, so that eight reads of 16 bytes, `apart` bytes (a
+    /// power of two) from each other, meet in no bank: chunks are xor-ed with a read's number.
+    pub fn apart(self, apart: u32, bytes: u32) -> Layout {
+        let from = apart.max(128).ilog2();
+        Layout { swizzle: Some(Chunks { swizzle: Swizzle::B128, bytes, from }), ..self }
     }
     /// The same placement in one of `count` buffers, the first results of which are `apart` from each other.
     pub fn in_stages(mut self, count: u32, apart: i64) -> Layout {
@@ -120,10 +152,7 @@ impl Layout {
         }
         let Some(index) = self.to.iter().position(|(a, _)| *a == to) else { return 0 };
         let value = self.to[index].1.at(&values);
-        match self.swizzle {
-            Some((swizzle, bytes)) if index == 0 => swizzled(swizzle, bytes, value),
-            _ => value,
-        }
+        self.swizzle.filter(|_| index == 0).map_or(value, |chunks| chunks.apply(value))
     }
     /// A result as an expression of type `ty`, over the given coordinates (those not given are 0). Constant ones fold.
     pub fn emit(&self, b: &mut Builder, to: Axis, point: &[(Axis, ExprId)], ty: Scalar) -> ExprId {
@@ -136,16 +165,15 @@ impl Layout {
         let mut terms: Vec<(Atom, i64)> = form.terms.clone();
         terms.sort_by(|x, y| y.1.cmp(&x.1).then_with(|| nesting(&x.0).cmp(&nesting(&y.0))).then_with(|| y.0.cmp(&x.0)));
         let value = affine(b, &Affine { terms, constant: form.constant }, &coords, Part::Whole, ty);
-        match self.swizzle {
-            Some((swizzle, bytes)) if index == 0 && swizzle.mask() > 0 => {
-                let bits = i64::from(bytes.trailing_zeros());
-                let row = b.binary(BinaryOp::Shr, value, 7 - bits);
-                let row = b.binary(BinaryOp::And, row, i64::from(swizzle.mask()));
-                let chunk = b.binary(BinaryOp::Shl, row, 4 - bits);
-                b.binary(BinaryOp::Xor, value, chunk)
-            }
-            _ => value,
-        }
+        if index == 0 { self.permuted(b, value) } else { value }
+    }
+    /// Where an element is whose first result is `value` without the permutation of chunks.
+    pub fn permuted(&self, b: &mut Builder, value: ExprId) -> ExprId {
+        self.swizzle.map_or(value, |chunks| chunks.emit(b, value))
+    }
+    /// Chunks are permuted: places are no sums of what coordinates add.
+    pub const fn is_permuted(&self) -> bool {
+        self.swizzle.is_some()
     }
 
     /// Largest power of two w, at most `most`, such that every w consecutive values of a coordinate whose first is a multiple of w lie
@@ -154,7 +182,7 @@ impl Layout {
         let (Some(index), Some((_, form))) = (self.index(axis), self.to.first()) else { return 1 };
         let extent = self.extents();
         // A swizzle moves chunks of 16 bytes as a whole.
-        let most = self.swizzle.filter(|(s, _)| s.mask() > 0).map_or(most, |(_, bytes)| most.min(16 / bytes));
+        let most = self.swizzle.map_or(most, |chunks| most.min(16 / chunks.bytes));
         let wide = |w: u32| Group { axis: index, width: w.into(), extent: &extent }.contiguous(form);
         let widths = (1..=most.max(1).ilog2()).map(|log| 1 << log).take_while(|w| wide(*w));
         widths.last().unwrap_or(1)
@@ -178,7 +206,7 @@ impl Layout {
     /// This layout of the results of another: coordinates that the other produces are taken from it, further ones stay. `None` where the
     /// other is swizzled, which no affine form says.
     pub fn compose(&self, inner: &Layout) -> Option<Layout> {
-        if inner.swizzle.is_some_and(|(s, _)| s.mask() > 0) {
+        if inner.is_permuted() {
             return None;
         }
         let mut from = inner.from.clone();
@@ -203,13 +231,6 @@ fn nesting(atom: &Atom) -> u32 {
     match atom {
         Atom::Axis(_) => 0,
         Atom::Digit { of, .. } => 1 + of.terms.iter().map(|(inner, _)| nesting(inner)).max().unwrap_or(0),
-    }
-}
-
-fn swizzled(swizzle: Swizzle, bytes: u32, position: i64) -> i64 {
-    match u32::try_from(position * i64::from(bytes)) {
-        Ok(at) => i64::from(swizzle.apply(at) / bytes),
-        Err(_) => position,
     }
 }
 

@@ -29,7 +29,9 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
         .with_each([(Common::Uni, family.number), (Common::Bim, form), (Common::Edg, 1), (Common::Cst, 1)])
         .with_each([(Common::Sks, u32::from(!space.env().allow_atomics)), (Common::Gal, 1)])
         .with(Key::A(Chiral::Acp), 4)
-        .with_both(Chiral::Pad, 1);
+        .with_both(Chiral::Pad, 1)
+        // Without padding the chunks of lines are permuted, where lines are a power of two.
+        .with(Key::A(Chiral::Pad), u32::from(!channels.is_power_of_two()));
     let filters = filters(&base, &c.b);
     let columns = u32::try_from(c.n.div_ceil(family.block.1.into())).unwrap_or(u32::MAX).min(8);
     let mut plans = Vec::new();

@@ -8,8 +8,8 @@ use super::calibration::*;
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, soft_max};
 use tilewright_gen::plan::{
-    Along, FetchWork, Footprint, Halo, KernelSpec, OperandTiling, StorePoint, Tiling, Transport, bulk_tile, fetch_work,
-    materialised, store_columns,
+    Along, FetchWork, Footprint, KernelSpec, OperandTiling, StorePoint, Tiling, Transport, bulk_tile, fetch_work, materialised,
+    store_columns,
 };
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::{MatrixType, Mma, Scalar, Target, UNIT_PARTS};
@@ -125,8 +125,11 @@ fn conflicts(spec: &KernelSpec, side: usize, element: u32) -> f64 {
         let cycles = |lanes: Layout| lanes.bank_cycles(Axis::Lane, row.lanes(), &[], 1, element);
         return lanes.map(cycles).map_or(1.0, |(cycles, least)| cycles as f64 / least.max(1) as f64);
     }
-    let pitch = spec.schedule.copies[side].halo().map_or(o.lines(spec.tiling.k_tile).1, Halo::pitch);
-    let bytes = (pitch * element).max(1);
+    if let Some(halo) = spec.schedule.copies[side].halo() {
+        let (passes, fewest) = halo.passes();
+        return passes as f64 / fewest.max(1) as f64;
+    }
+    let bytes = (o.lines(spec.tiling.k_tile).1 * element).max(1);
     let apart = (128 / (1 << bytes.trailing_zeros().min(7))).min(8);
     let lines = 8.0 / f64::from(apart.max(1));
     // Lanes that read words of two rows need each twice, unless both rows are theirs.

@@ -272,7 +272,7 @@ impl<'a> Loader<'a> {
 
 /// Where a thread's vectors go in a stage: a value and what is to be added to it.
 fn places(b: &mut Builder, name: &str, shared: &SharedTile, [row, k]: [ExprId; 2], vectors: &[Vector]) -> Vec<(ExprId, i64)> {
-    if shared.panels.is_some() {
+    if shared.is_permuted() {
         let place = |(i, v): (usize, &Vector)| {
             let row = b.value(row + v.row);
             let k = b.value(k + v.k);

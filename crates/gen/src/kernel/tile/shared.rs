@@ -2,7 +2,7 @@
 //!
 //! Copies write through this and every unit reads through it. Lines run along rows or along k; they are padded, or cut into the swizzled
 //! panels of 128 bytes that bulk copies write and warpgroup instructions read. Or lines are positions of windows, of which rows and taps
-//! overlap: then there is one stage, and an element's place is the sum of its row's and of its k's ([`Halo`]).
+//! overlap: then there is one stage, and an element's place is the sum of its row's and of its k's, its chunk permuted ([`Halo`]).
 
 use crate::plan::{Along, BulkTile, Halo, OperandTiling, Transport, gcd};
 use tilewright_ir::affine::{Affine, Coord, Part, affine};
@@ -44,7 +44,7 @@ impl SharedTile {
         let (panels, halo) = (copy.tile().cloned(), copy.halo().cloned());
         let stages = if halo.is_some() { 1 } else { stages };
         let (along, pitch, stage, layout) = match (&panels, &halo) {
-            (_, Some(halo)) => (Along::K, halo.pitch(), halo.elements(), halo.tile.shared(halo.channels)),
+            (_, Some(halo)) => (Along::K, halo.pitch(), halo.elements(), halo.layout()),
             (Some(tile), _) => {
                 let along = if tile.k_contiguous { Along::K } else { Along::Row };
                 (along, tile.row, tile.bytes / scalar.bytes(), tile.layout())
@@ -77,11 +77,25 @@ impl SharedTile {
 
     /// Position in a stage.
     pub fn at(&self, b: &mut Builder, row: ExprId, k: ExprId) -> ExprId {
-        if self.panels.is_some() {
+        if self.is_permuted() {
             return self.layout.emit(b, Axis::Position, &[(Axis::Row, row), (Axis::K, k)], Scalar::I32);
         }
         let (row_stride, k_stride) = self.strides();
         b.value(row * row_stride + k * k_stride)
+    }
+
+    /// Places are no sums of a row's and a k's: chunks are permuted, or lines cut into panels.
+    pub const fn is_permuted(&self) -> bool {
+        self.panels.is_some() || self.layout.is_permuted()
+    }
+
+    /// Where eight rows are read from, of a place that [`Self::blocks`] and [`Self::steps`] led to.
+    pub fn read_from(&self, b: &mut Builder, at: ExprId) -> ExprId {
+        if self.halo.is_none() || !self.layout.is_permuted() {
+            return at;
+        }
+        let at = b.bind("read_at", at);
+        self.layout.permuted(b, at)
     }
 
     /// The same of numbers.

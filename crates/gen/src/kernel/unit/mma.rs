@@ -161,7 +161,9 @@ impl Steps for WaveUnit {
                 if !self.exist(b, step).is_none_or(|(blocks, step)| blocks.of(which, step, instructions)) {
                     continue;
                 }
-                let from = b.mem(Base::Shared(f.shared.array), at + *further);
+                let at = b.value(at + *further);
+                let at = f.shared.read_from(b, at);
+                let from = b.mem(Base::Shared(f.shared.array), at);
                 let to = slice(b, f.regs, set * f.len + 4 * block);
                 b.matrix(MatrixOp::LoadMatrix { to, count, trans: f.shared.along == Along::Row, from });
             }
