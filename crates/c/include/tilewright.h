@@ -75,6 +75,8 @@ typedef int32_t tw_activation;
 enum { TW_NO_ACTIVATION = 0, TW_RELU = 1, TW_GELU = 2, TW_GELU_TANH = 3, TW_SILU = 4 };
 typedef int32_t tw_bias;
 enum { TW_NO_BIAS = 0, TW_BIAS_M = 1, TW_BIAS_N = 2 }; /* one value per row, per column */
+typedef int32_t tw_zero_points;
+enum { TW_NO_ZERO_POINT = 0, TW_ZERO_POINT = 1, TW_ZERO_POINTS = 2 }; /* none, one, one for each row of A or column of B */
 typedef int32_t tw_direction;
 enum { TW_FORWARD = 0, TW_BACKWARD_DATA = 1, TW_BACKWARD_WEIGHT = 2 };
 typedef int32_t tw_layout;
@@ -102,6 +104,7 @@ typedef struct tw_gemm {
     const char *reduce; /* values of C computed beside it, joined by spaces, as the command has them: "max:n sum:m:f32"; NULL: none */
     int32_t drop_c;     /* C is not stored: there are only its reductions */
     int32_t scale_m, scale_n; /* not 0: the product is multiplied by a vector of f32, one value per row, per column */
+    tw_zero_points zero_a, zero_b; /* of int32_t, subtracted from 8-bit integers */
 } tw_gemm;
 
 /* A row-major, untransposed, tight product without epilogue. */
@@ -196,6 +199,8 @@ typedef struct tw_operands {
     void *reductions[8];    /* values of the problem's reductions in their order, aligned to 16 bytes, one behind the other */
     const void *scale_m;    /* f32, aligned to 16 bytes; NULL where the problem has none */
     const void *scale_n;    /* as scale_m */
+    const void *zero_a;     /* int32_t, aligned to 16 bytes; NULL where the problem has none */
+    const void *zero_b;     /* as zero_a */
 } tw_operands;
 
 /* Starts the operation on a CUstream or hipStream_t of the device's primary context (NULL: its default stream) and returns. Nothing is

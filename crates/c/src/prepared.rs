@@ -24,6 +24,8 @@ pub struct TwOperands {
     pub reductions: [*mut c_void; MOST_REDUCTIONS],
     pub scale_m: *const c_void,
     pub scale_n: *const c_void,
+    pub zero_a: *const c_void,
+    pub zero_b: *const c_void,
 }
 
 #[unsafe(no_mangle)]
@@ -87,7 +89,7 @@ pub unsafe extern "C" fn tw_launch(prepared: *const TwPrepared, operands: *const
             a: x.a as u64,
             b: x.b as u64,
             c: x.c as u64,
-            scales: [x.scale_m as u64, x.scale_n as u64],
+            quants: [x.scale_m, x.scale_n, x.zero_a, x.zero_b].map(|at| at as u64),
             bias: x.bias as u64,
             residual: x.residual as u64,
             workspace: x.workspace as u64,

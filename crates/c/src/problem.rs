@@ -5,7 +5,7 @@ use crate::text::read;
 use std::ffi::c_char;
 use tilewright::{
     Activation, Along, Conv, ConvBuilder, Direction, Dynamic, Gemm, GemmBuilder, Layout, Math, Order, Reduce, ReduceBuilder,
-    Reduction, Scalar, operator,
+    Reduction, Scalar, ZeroPoint, operator,
 };
 
 /// What stands for a stride or leading dimension that is not given.
@@ -43,6 +43,8 @@ pub struct TwGemm {
     pub drop_c: i32,
     pub scale_m: i32,
     pub scale_n: i32,
+    pub zero_a: i32,
+    pub zero_b: i32,
 }
 
 #[repr(C)]
@@ -123,6 +125,8 @@ pub unsafe extern "C" fn tw_gemm_init(gemm: *mut TwGemm, dtype: i32, m: i64, n: 
         drop_c: 0,
         scale_m: 0,
         scale_n: 0,
+        zero_a: 0,
+        zero_b: 0,
     };
 }
 
@@ -232,6 +236,10 @@ pub(crate) fn gemm(x: &TwGemm) -> Result<GemmBuilder, Failure> {
         .trans(x.trans_a != 0, x.trans_b != 0)
         .batch(size("batch", x.batch)?)
         .dynamic(Dynamic { m: x.dynamic_m != 0, n: x.dynamic_n != 0, g: x.dynamic_batch != 0 });
+    for (field, number, of) in [("zero_a", x.zero_a, Along::M), ("zero_b", x.zero_b, Along::N)] {
+        let how = named(field, number, &[(0, None), (1, Some(ZeroPoint::Tensor)), (2, Some(ZeroPoint::Each))])?;
+        gemm = how.map_or(gemm.clone(), |how| gemm.zero_point(of, how));
+    }
     let scales = [(x.scale_m, Along::M), (x.scale_n, Along::N)].into_iter().filter(|(told, _)| *told != 0);
     gemm = scales.map(|(_, along)| along).fold(gemm, GemmBuilder::scale);
     if let Some(along) = named("bias", x.bias, &[(0, None), (1, Some(Along::M)), (2, Some(Along::N))])? {

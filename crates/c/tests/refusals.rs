@@ -172,7 +172,7 @@ fn products() {
     let context = opened();
     let mut operation = null_mut();
     type Change = fn(&mut TwGemm);
-    let cases: [(Change, i32, &str); 32] = [
+    let cases: [(Change, i32, &str); 34] = [
         (|x| x.size = 0, ARGUMENT, "tw_gemm_init"),
         (|x| x.m = -1, ARGUMENT, "m = -1 is negative"),
         (|x| x.n = i64::MIN, ARGUMENT, "n = -9223372036854775808 is negative"),
@@ -196,6 +196,8 @@ fn products() {
         (|x| (x.dtype, x.out_dtype, x.math) = (1, 1, 1), PROBLEM, "tf32"),
         (|x| x.bias = 3, ARGUMENT, "bias = 3"),
         (|x| (x.dtype, x.out_dtype, x.scale_m) = (1, 1, 1), PROBLEM, "scales = m"),
+        (|x| x.zero_a = 3, ARGUMENT, "zero_a = 3"),
+        (|x| x.zero_b = 2, PROBLEM, "8-bit integers have zero points"),
         (|x| x.activation = -7, ARGUMENT, "activation = -7"),
         (|x| x.reduce = c"max".as_ptr(), ARGUMENT, "axes are missing"),
         (|x| x.reduce = c"median:n".as_ptr(), ARGUMENT, "the operators are"),
@@ -316,6 +318,32 @@ fn vectors_of_scales() {
         operands.scale_m = rows.as_ptr().cast();
         assert_eq!(tw_launch(kernels, &operands, null_mut()), 0, "{}", said());
         assert!((0..48).all(|at| c[at] == 4.0 * rows[at / 6] * columns[at % 6]), "{c:?}");
+        tw_prepared_free(kernels);
+        tw_operation_free(operation);
+        tw_context_close(context);
+    }
+}
+
+#[test]
+fn zero_points() {
+    let context = opened();
+    // SAFETY: as the header asks, but for what is refused.
+    unsafe {
+        let changed = gemm(|x| (x.dtype, x.out_dtype, x.zero_a, x.zero_b) = (7, 6, 2, 1));
+        let operation = made(context, &changed);
+        let kernels = prepared(operation);
+        let (threes, mut c) = ([3_i8; 64], [0_i32; 48]);
+        let rows: [i32; 8] = std::array::from_fn(|m| m as i32);
+        let mut operands: TwOperands = std::mem::zeroed();
+        (operands.a, operands.b, operands.c) = (threes.as_ptr().cast(), threes.as_ptr().cast(), c.as_mut_ptr().cast());
+        (operands.zero_a, operands.alpha) = (rows.as_ptr().cast(), 1.0);
+        fails(tw_launch(kernels, &operands, null_mut()), OPERANDS, "zero points of B");
+        (operands.zero_a, operands.zero_b) = (null(), (&raw const rows[5]).cast());
+        fails(tw_launch(kernels, &operands, null_mut()), OPERANDS, "zero points of A");
+        operands.zero_a = rows.as_ptr().cast();
+        assert_eq!(tw_launch(kernels, &operands, null_mut()), 0, "{}", said());
+        let k = changed.k as i32;
+        assert!((0..48).all(|at| c[at] == k * (3 - rows[at / 6]) * (3 - 5)), "{c:?}");
         tw_prepared_free(kernels);
         tw_operation_free(operation);
         tw_context_close(context);

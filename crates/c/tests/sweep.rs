@@ -295,6 +295,8 @@ const FIELDS_GEMM: Fields<TwGemm> = fields![
     drop_c,
     scale_m,
     scale_n,
+    zero_a,
+    zero_b,
 ];
 const FIELDS_CONV: Fields<TwConv> = fields![
     size,

@@ -2,7 +2,7 @@
 
 use crate::args::{
     Activation, Along, ConvArgs, Direction, Dtype, GemmArgs, Layout, Order, PlanArgs, ProblemArgs, ReduceArgs, RunTime,
-    SourceArgs, Trans, Word,
+    SourceArgs, Trans, Word, Zeros,
 };
 use crate::error::CliError;
 use crate::values::per_dimension;
@@ -202,6 +202,19 @@ const fn activation(activation: Activation) -> problem::Activation {
     }
 }
 
+fn zero_points(mut builder: problem::GemmBuilder, given: &[Zeros]) -> Result<problem::GemmBuilder, CliError> {
+    let mut seen = Vec::new();
+    for (_, of, how) in given.iter().map(|zeros| problem::ZeroPoints::NAMES[*zeros as usize]) {
+        if seen.contains(&of) {
+            let words = problem::Quant::zero(of).words();
+            return Err(CliError::usage(format!("--zero-points: {words} are given twice: one (a, b) or one per line (m, n)")));
+        }
+        seen.push(of);
+        builder = builder.zero_point(of, how);
+    }
+    Ok(builder)
+}
+
 fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
     let (trans_a, trans_b) = match args.trans {
         Trans::Nn => (false, false),
@@ -226,6 +239,7 @@ fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
         builder = builder.out_dtype(out_scalar(out)?);
     }
     let along = |a: Along| if a == Along::M { problem::Along::M } else { problem::Along::N };
+    builder = zero_points(builder, &args.zero_points)?;
     builder = args.scales.iter().map(|x| along(*x)).fold(builder, problem::GemmBuilder::scale);
     if let Some(bias) = args.bias {
         builder = builder.bias_strided(along(bias), args.stride_bias.unwrap_or(0));

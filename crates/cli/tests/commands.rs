@@ -272,6 +272,29 @@ fn epilogues_on_every_command() {
     ran.says(&["scale[n] * scale[m] * alpha * sum_k", "scale_m    70 x f32; aligned to", "scale_n    48 x f32; aligned to"]);
     let unscaled = bench.run("verify gemm --m 9 --n 9 --k 9 --dtype i8 --out-dtype i32 --scales n --device emu:sm_80");
     assert!(unscaled.code != Some(0) && unscaled.err.contains("scales = n: i32 results"), "{}", unscaled.err);
+    let centred = "gemm --m 70 --n 48 --k 40 --dtype u8 --b-dtype i8";
+    for zeros in ["a", "m,b", "n,a --out-dtype bf16 --scales n --beta 0.5"] {
+        bench.run(&format!("verify {centred} --zero-points {zeros} --device emu:sm_80")).ends(0);
+    }
+    let ran = bench.run(&format!("emit {centred} --zero-points m,b --target cuda"));
+    ran.says(&[
+        "sum_k",
+        "- zero_b * sums[g,m] - zero_a[m] * (sums[g,n] - 40 * zero_b)",
+        "zero_a     70 x i32",
+        "zero_b     1 x i32",
+    ]);
+    let explained = bench.run(&format!("explain {centred} --zero-points m --device emu:sm_80"));
+    explained.says(&["take zero points, times sums of the other factor over k", "zero points m"]);
+    for (wrong, why) in [("--zero-points a,m", "zero points of A are given twice"), ("--zero-points k", "a, b, m, n")] {
+        let ran = bench.run(&format!("verify {centred} {wrong} --device emu:sm_80"));
+        assert!(ran.code == Some(2) && ran.err.contains(why), "{}", ran.err);
+    }
+    let floats = bench.run("verify gemm --m 9 --n 9 --k 9 --dtype f16 --zero-points b --device emu:sm_80");
+    assert!(
+        floats.code == Some(2) && floats.err.contains("zero_points = b: 8-bit integers have zero points, and A is f16"),
+        "{}",
+        floats.err
+    );
     let conv =
         "conv --n 2 --c 8 --k 12 --size 9x8 --filter 3 --pad 1 --dtype f16 --out-dtype f32 --bias --activation silu --residual";
     for device in ["emu:gfx942", "emu:sm_90a"] {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use tilewright_ir::Kernel;
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::{Along, Extent, Extents};
+use tilewright_problem::{Extent, Extents, Quant};
 
 /// What a kernel argument is at launch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -13,8 +13,8 @@ pub enum Binding {
     Buffer(Operand),
     /// The operand's start within its buffer, in elements (an `I64` argument).
     Offset(Operand),
-    /// The vector of scales along a direction of the problem, from its buffer's first element on.
-    Scale(Along),
+    /// A vector of quantisation parameters, from its buffer's first element on.
+    Quant(Quant),
     /// The bias vector, from its buffer's first element on.
     Bias,
     /// The residual, from its buffer's first element on.

@@ -45,6 +45,7 @@ impl Gemm {
         if let Some(b) = &mut self.b_dtype {
             std::mem::swap(b, &mut self.dtype);
         }
+        std::mem::swap(&mut self.zero_points.a, &mut self.zero_points.b);
         std::mem::swap(&mut self.scales.m, &mut self.scales.n);
         if let Some(bias) = &mut self.bias {
             bias.along = bias.along.other();

@@ -75,7 +75,7 @@ type Columns = [&'static str; 2];
 
 const GEMM: Columns = [
     "m n k",
-    "set dtype b_dtype trans_a trans_b order batch b_operand lda ldb ldc out_dtype scales bias activation residual ldr reduce op axis keep_c",
+    "set dtype b_dtype trans_a trans_b order batch b_operand lda ldb ldc out_dtype zero_points scales bias activation residual ldr reduce op axis keep_c",
 ];
 const CONV: &str = "id set dtype layout direction stride dilation bias pad pad_begin pad_end out_dtype activation residual reduce op \
                     axis keep_c mask";
@@ -229,6 +229,9 @@ mod tests {
         let keys = ["_e4m3_outbf16_scalem_scalen", "_i8_outf16_scalen"];
         assert!(file.cases.iter().zip(keys).all(|(case, key)| case.problem.key().ends_with(key)));
         assert_eq!(file.cases[0].name, "e4m3 nn 1x(5x6x7) to bf16, scale m, scale n");
+        let file = parsed("m,n,k,dtype,out_dtype,zero_points\n5,6,7,i8,bf16,an\n").unwrap();
+        assert!(file.cases[0].problem.key().ends_with("_i8_outbf16_zeroa_zeron"));
+        refused("m,n,k,zero_points\n1,2,3,am\n", &["column zero_points", "mb"]);
         refused("m,n,k,scales\n1,2,3,k\n", &["column scales", "m, n, mn, none"]);
         let file = parsed("m,n,k,dtype,out_dtype,bias,activation,residual,ldr\n5,6,7,bf16,f32,n,gelu,1,8\n5,6,7,f32,,none,,0,\n")
             .unwrap();

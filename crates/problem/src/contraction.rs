@@ -1,10 +1,10 @@
 //! The contraction `C[g,m,n] = epilogue(sum_k A[g,m,k] * B[g,k,n])`: what every problem becomes.
 
-use crate::epilogue::{Activation, Along};
+use crate::epilogue::{Activation, Along, Quant};
 use crate::extent::{Dynamic, Extent, Extents};
 use crate::math::Math;
 use crate::reduction::{Axes, Function, Operator, ResultShape};
-use crate::view::View;
+use crate::view::{ROW, View};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
@@ -52,6 +52,8 @@ pub struct Vector {
 /// that depends on neighbours or on another tensor is one more variant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum EpilogueOp {
+    /// The sum of products of the factors without their zero points, in integers: before anything else.
+    Centre(Box<Centre>),
     /// Times alpha.
     Scale,
     /// Times the element of a vector of its row or column.
@@ -92,6 +94,43 @@ pub struct Reduce {
     /// Batch entries that follow each other and always stay apart: a convolution's groups.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub groups: u64,
+}
+
+/// Zero points, with the sums over k that they are multiplied by:
+/// `sum (A - a)(B - b) = sum A B - b sum A - a (sum B - k b)`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Centre {
+    /// Zero points of the problem's A, with sums of B.
+    pub a: Option<Centred>,
+    /// Zero points of its B, with sums of A.
+    pub b: Option<Centred>,
+    /// Terms of a sum.
+    pub k: u64,
+}
+
+/// Zero points of a factor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Centred {
+    /// The zero points.
+    pub zero: Vector,
+    /// Sums of the other factor over k: in workspace, where a contraction over its elements leaves them.
+    pub sums: Vector,
+    /// Number of that reduction, behind the problem's own.
+    pub number: usize,
+}
+
+impl Centre {
+    /// Both, where there are.
+    pub fn iter(&self) -> impl Iterator<Item = &Centred> {
+        self.a.iter().chain(&self.b)
+    }
+}
+
+impl Vector {
+    /// The same of the transposed result.
+    fn turned(&self) -> Vector {
+        Vector { along_n: !self.along_n, ..self.clone() }
+    }
 }
 
 /// A reduction of an operand, whose values a launch must have memory for besides the results.
@@ -167,8 +206,14 @@ impl EpilogueOp {
     /// The same of the transposed result.
     fn transposed(&self) -> EpilogueOp {
         match self {
-            EpilogueOp::ScaleVector(x) => EpilogueOp::ScaleVector(Vector { along_n: !x.along_n, ..x.clone() }),
-            EpilogueOp::AddVector(x) => EpilogueOp::AddVector(Vector { along_n: !x.along_n, ..x.clone() }),
+            EpilogueOp::Centre(x) => {
+                let turned = |x: &Option<Centred>| {
+                    x.as_ref().map(|x| Centred { zero: x.zero.turned(), sums: x.sums.turned(), number: x.number })
+                };
+                EpilogueOp::Centre(Box::new(Centre { a: turned(&x.a), b: turned(&x.b), k: x.k }))
+            }
+            EpilogueOp::ScaleVector(x) => EpilogueOp::ScaleVector(x.turned()),
+            EpilogueOp::AddVector(x) => EpilogueOp::AddVector(x.turned()),
             EpilogueOp::AddTensor(x) => EpilogueOp::AddTensor(x.transposed()),
             EpilogueOp::Mask(x) => EpilogueOp::Mask(x.transposed()),
             EpilogueOp::Reduce(x) => EpilogueOp::Reduce(x.transposed()),
@@ -179,6 +224,20 @@ impl EpilogueOp {
     fn formula(&self, value: &str) -> String {
         match self {
             EpilogueOp::Scale => format!("alpha * {value}"),
+            EpilogueOp::Centre(x) => {
+                let of = |x: &Option<Centred>, name: &str| {
+                    let index = |v: &Vector| if v.along_n { "n" } else { "m" };
+                    x.as_ref().map(|x| {
+                        let zero = if x.zero.view.uses(ROW) { format!("[{}]", index(&x.zero)) } else { String::new() };
+                        (format!("zero_{name}{zero}"), format!("sums[g,{}]", index(&x.sums)))
+                    })
+                };
+                let (a, b) = (of(&x.a, "a"), of(&x.b, "b"));
+                let value = b.iter().fold(value.to_string(), |value, (zero, sums)| format!("{value} - {zero} * {sums}"));
+                let less = b.map_or(String::new(), |(zero, _)| format!(" - {} * {zero}", x.k));
+                let value = a.iter().fold(value, |value, (zero, sums)| format!("{value} - {zero} * ({sums}{less})"));
+                format!("({value})")
+            }
             EpilogueOp::ScaleVector(x) => format!("scale[{}] * {value}", if x.along_n { "n" } else { "m" }),
             EpilogueOp::AddVector(x) => format!("{value} + bias[{}]", if x.along_n { "n" } else { "m" }),
             EpilogueOp::AddOld => format!("{value} + beta * C[g,m,n]"),
@@ -256,12 +315,19 @@ impl Contraction {
     pub fn bias(&self) -> Option<&Vector> {
         self.epilogue.iter().find_map(|op| if let EpilogueOp::AddVector(x) = op { Some(x) } else { None })
     }
-    /// The vectors of scales with the problem's name for their direction.
-    pub fn scales(&self) -> impl Iterator<Item = (Along, &Vector)> {
-        self.epilogue.iter().filter_map(|op| match op {
-            EpilogueOp::ScaleVector(x) => Some((self.along(x), x)),
-            _ => None,
-        })
+    /// The zero points of its factors, and what they are multiplied by.
+    pub fn centre(&self) -> Option<&Centre> {
+        self.epilogue.iter().find_map(|op| if let EpilogueOp::Centre(x) = op { Some(&**x) } else { None })
+    }
+    /// The vectors of scales.
+    pub fn scales(&self) -> impl Iterator<Item = &Vector> {
+        self.epilogue.iter().filter_map(|op| if let EpilogueOp::ScaleVector(x) = op { Some(x) } else { None })
+    }
+    /// The vectors of quantisation parameters.
+    pub fn quants(&self) -> impl Iterator<Item = (Quant, &Vector)> {
+        let zero_points = self.centre().into_iter().flat_map(|x| [(Quant::ZeroA, x.a.as_ref()), (Quant::ZeroB, x.b.as_ref())]);
+        let zero_points = zero_points.filter_map(|(quant, x)| Some((quant, &x?.zero)));
+        zero_points.chain(self.scales().map(|x| (Quant::scale(self.along(x)), x)))
     }
     /// What the problem calls the direction of a vector.
     pub const fn along(&self, x: &Vector) -> Along {

@@ -1,7 +1,7 @@
 //! The strided-batched matrix product `C = alpha * op(A) * op(B) + beta * C`, as BLAS and MIOpenGEMM state it, with what
 //! [`crate::epilogue`] adds.
 
-use crate::epilogue::{Activation, Along, BiasVector, Residual, Scales};
+use crate::epilogue::{Activation, Along, BiasVector, Quant, Residual, Scales, ZeroPoint, ZeroPoints};
 use crate::error::{
     DEFAULT_WORKSPACE, ProblemError, check_dtype, check_extents, check_out_dtype, check_positive, computed_in, default_out,
 };
@@ -67,6 +67,9 @@ pub struct Gemm {
     pub b: Matrix,
     /// Result, m x n.
     pub c: Matrix,
+    /// Subtracted from the factors.
+    #[serde(default, skip_serializing_if = "ZeroPoints::is_none")]
+    pub zero_points: ZeroPoints,
     /// Multiplied by the scaled sums.
     #[serde(default, skip_serializing_if = "Scales::is_none")]
     pub scales: Scales,
@@ -107,6 +110,7 @@ pub struct GemmBuilder {
     ld: [Option<u64>; 3],
     batch_stride: [Option<u64>; 3],
     offset: [u64; 3],
+    zero_points: ZeroPoints,
     scales: Scales,
     bias: Option<BiasVector>,
     activation: Option<Activation>,
@@ -138,6 +142,7 @@ impl Gemm {
             ld: [None; 3],
             batch_stride: [None; 3],
             offset: [0; 3],
+            zero_points: ZeroPoints::default(),
             scales: Scales::default(),
             bias: None,
             activation: None,
@@ -189,13 +194,27 @@ impl Gemm {
         let x = self.matrices()[matrix.min(2)];
         (self.batch - 1) * x.batch_stride + (lines - 1) * x.ld + line
     }
-    /// Elements of the vector of scales along a direction; 0 without one.
-    pub const fn scale_len(&self, along: Along) -> u64 {
-        match along {
-            Along::M if self.scales.m => self.m,
-            Along::N if self.scales.n => self.n,
-            _ => 0,
+    /// Elements of a vector of quantisation parameters; 0 without one.
+    pub const fn quant_len(&self, quant: Quant) -> u64 {
+        let (zero, each) = match quant {
+            Quant::ScaleM => return if self.scales.m { self.m } else { 0 },
+            Quant::ScaleN => return if self.scales.n { self.n } else { 0 },
+            Quant::ZeroA => (self.zero_points.a, self.m),
+            Quant::ZeroB => (self.zero_points.b, self.n),
+        };
+        match zero {
+            None => 0,
+            Some(ZeroPoint::Tensor) => 1,
+            Some(ZeroPoint::Each) => each,
         }
+    }
+    /// Sums over k that zero points are multiplied by, in i32: of B where A has zero points, and the other way round.
+    pub const fn sums_len(&self, of: Along) -> u64 {
+        let (other, lines) = match of {
+            Along::M => (Along::N, self.m),
+            Along::N => (Along::M, self.n),
+        };
+        if self.zero_points.of(other).is_some() { self.batch * lines } else { 0 }
     }
     /// Elements of the bias vector's buffer, whole batch; 0 without one.
     pub fn bias_len(&self) -> u64 {
@@ -247,11 +266,36 @@ impl Gemm {
         for (index, x) in self.matrices().into_iter().enumerate() {
             self.validate_matrix(index, x)?;
         }
+        self.validate_zero_points()?;
         self.validate_epilogue()?;
         self.validate_reductions()?;
         let bytes = u64::from(self.dtype.bytes());
         if !self.workspace.is_multiple_of(bytes) || self.workspace > i64::MAX as u64 {
             let reason = format!("must be a multiple of {bytes} bytes (one element) and less than 2^63");
+            return Err(ProblemError::value("workspace", self.workspace, reason));
+        }
+        Ok(())
+    }
+
+    fn validate_zero_points(&self) -> Result<(), ProblemError> {
+        let Some(name) = self.zero_points.names().next() else { return Ok(()) };
+        if !self.dtype.is_int8() {
+            let reason = format!("8-bit integers have zero points, and A is {}; leave it out", self.dtype);
+            return Err(ProblemError::value("zero_points", name, reason));
+        }
+        if !self.dynamic.is_none() {
+            return Err(ProblemError::Unsupported {
+                what: "zero points of a product with extents known only at launch".into(),
+                remedy: "make an operation for each size".into(),
+            });
+        }
+        // As many bytes as sums of them surely hold in 31 bits.
+        if self.k > 1 << 23 {
+            return Err(ProblemError::value("k", self.k, "sums over k of a factor with zero points fit i32 up to 2^23; split k"));
+        }
+        let needed = Along::ALL.into_iter().map(|of| 4 * self.sums_len(of) + 512).sum::<u64>();
+        if self.workspace < needed {
+            let reason = format!("the sums over k that zero points are multiplied by take {needed} bytes; give at least as many");
             return Err(ProblemError::value("workspace", self.workspace, reason));
         }
         Ok(())
@@ -423,6 +467,14 @@ impl GemmBuilder {
         self.offset = [a, b, c];
         self
     }
+    /// Zero points of A (m) or B (n), of i32, are subtracted from it: one for all, or one for each row of A or column of B.
+    pub fn zero_point(mut self, of: Along, how: ZeroPoint) -> Self {
+        match of {
+            Along::M => self.zero_points.a = Some(how),
+            Along::N => self.zero_points.b = Some(how),
+        }
+        self
+    }
     /// Scaled sums are multiplied by the value of a vector of f32: one per row (m) or per column (n), shared by a batch. There may be
     /// one of each.
     pub fn scale(mut self, along: Along) -> Self {
@@ -504,6 +556,7 @@ impl GemmBuilder {
             a: matrix(0),
             b: matrix(1),
             c: matrix(2),
+            zero_points: self.zero_points,
             scales: self.scales,
             bias: self.bias,
             activation: self.activation,
@@ -582,6 +635,10 @@ mod tests {
         );
         refused(base().ldr(7), &["ldr = 7", "at least 8"]);
         refused(base().stride_r(72), &["sr = 72", "no batch"]);
+        refused(Gemm::new(Scalar::F16, 8, 9, 10).zero_point(Along::M, ZeroPoint::Each), &["zero_points = m", "A is f16"]);
+        let centred = || Gemm::new(Scalar::I8, 8, 9, 10).zero_point(Along::N, ZeroPoint::Tensor);
+        refused(centred().workspace(1000), &["workspace = 1000", "1056 bytes"]);
+        refused(centred().dynamic(Dynamic { m: true, ..Dynamic::NONE }), &["zero points", "an operation for each size"]);
         refused(Gemm::new(Scalar::I8, 8, 9, 10).scale(Along::N), &["scales = n", "i32 results", "give a result in f32"]);
         refused(Gemm::new(Scalar::F64, 8, 9, 10).scale(Along::M), &["scales = m", "scales are f32"]);
         refused(base().bias_strided(Along::M, 8), &["sbias = 8", "no batch"]);

@@ -3,13 +3,14 @@
 //! `tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32`: all twelve keys, in any order. `ws` is the workspace in
 //! elements. Further keys, printed only where they say something: `f16`, `bf16`, `tf32` and `tf32x3` as element types (the last two: f32
 //! in memory, multiplied as TF32, or as three products of TF32); `outf32` where C has
-//! another type; `scalem`, `scalen` (vectors of scales); `b` (batch) with `sa`, `sb`, `sc` (batch strides; tight where left out); `oa`, `ob`, `oc` (offsets); `biasm` or
+//! another type; `zeroa`, `zerob` (zero points, one for a factor), `zerom`, `zeron` (one
+//! for each row of A, each column of B), `scalem`, `scalen` (vectors of scales); `b` (batch) with `sa`, `sb`, `sc` (batch strides; tight where left out); `oa`, `ob`, `oc` (offsets); `biasm` or
 //! `biasn` with `sbias` (its batch stride; 0 where left out); `actrelu`, `actgelu`, `actgelutanh`, `actsilu`; `ldr` (a residual, its
 //! leading dimension) with `sr` (its batch stride; C's where left out); `redmax:n`, `redsum:bm:stored` (reductions, see
 //! [`crate::Reduction`]) and `noc` (C is not stored); `dynm`, `dynn`, `dynb` where m, n or the batch are known only at
 //! launch (what is written is then the largest value).
 
-use crate::epilogue::{Activation, Along, Scales};
+use crate::epilogue::{Activation, Along, Scales, ZeroPoints};
 use crate::error::{ProblemError, tells_out};
 use crate::extent::Dynamic;
 use crate::gemm::{Gemm, GemmBuilder, Order};
@@ -57,6 +58,9 @@ impl Gemm {
             if x.offset > 0 {
                 let _ = write!(s, "_{name}{}", x.offset);
             }
+        }
+        for name in self.zero_points.names() {
+            let _ = write!(s, "_zero{name}");
         }
         for (name, is) in [("scalem", self.scales.m), ("scalen", self.scales.n)] {
             if is {
@@ -113,6 +117,7 @@ struct Keys {
     element: Option<(Scalar, Math)>,
     b: Option<Scalar>,
     out: Option<Scalar>,
+    zero_points: ZeroPoints,
     scales: Scales,
     bias: Option<Along>,
     activation: Option<Activation>,
@@ -150,6 +155,14 @@ impl Keys {
         if let Some(scalar) = token.strip_prefix("out").and_then(dtype) {
             return once(&mut self.out, scalar, || format!("`{token}`: the element type of C"));
         }
+        if let Some(text) = token.strip_prefix("zero") {
+            let (_, along, how) = ZeroPoints::NAMES
+                .into_iter()
+                .find(|(name, ..)| *name == text)
+                .ok_or_else(|| format!("`{token}`: zero points are zeroa or zerom (of A), zerob or zeron (of B)"))?;
+            let slot = if along == Along::M { &mut self.zero_points.a } else { &mut self.zero_points.b };
+            return once(slot, how, || format!("`{token}`: the zero points of this factor"));
+        }
         if let Some(along) = token.strip_prefix("bias") {
             let along = match along {
                 "m" => Along::M,
@@ -181,7 +194,7 @@ impl Keys {
             (None, None) => {
                 let known = REQUIRED.iter().chain(&OPTIONAL).copied().collect::<Vec<_>>().join(", ");
                 return Err(format!(
-                    "unknown key in `{token}`; the keys are {known}, scalem, scalen, biasm, biasn, act, red, noc and the element type, e.g. f32"
+                    "unknown key in `{token}`; the keys are {known}, zeroa, zerob, zerom, zeron, scalem, scalen, biasm, biasn, act, red, noc and the element type, e.g. f32"
                 ));
             }
         };
@@ -224,6 +237,9 @@ impl Keys {
         }
         if let Some(b) = self.b {
             builder = builder.b_dtype(b);
+        }
+        for along in Along::ALL {
+            builder = self.zero_points.of(along).map_or(builder.clone(), |how| builder.zero_point(along, how));
         }
         builder = Along::ALL.into_iter().filter(|along| self.scales.has(*along)).fold(builder, GemmBuilder::scale);
         match (self.bias, sbias) {
@@ -284,6 +300,7 @@ mod tests {
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16_outf32_b3_sa0_sb50_sc31_oa1_oc9",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_outbf16_biasm",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_e4m3_outbf16_scalem_scalen_biasn",
+            "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws9000_u8_bi8_outf32_zeroa_zeron_scalen",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_actgelu_ldr9",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16_outf16_b3_sa0_sb50_sc31_biasn_sbias8_actsilu_ldr6_sr0",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16_redmax:n_redsum:m:stored:bf16_noc",
@@ -341,6 +358,9 @@ mod tests {
             ("_f32", "_f32_outf64", "out_dtype = f64"),
             ("_f32", "_f32_biask", "biasm or biasn"),
             ("_f32", "_f32_scalem_scalem", "given twice"),
+            ("_f32", "_i8_outi8_zeroa_zerom", "given twice"),
+            ("_f32", "_f32_zerok", "zeroa or zerom"),
+            ("_f32", "_f32_zeroa", "A is f32"),
             ("_f32", "_f32_scalek", "scalem, scalen"),
             ("_f32", "_f32_biasm_biasn", "bias is given twice"),
             ("_f32", "_f32_sbias5", "no bias"),

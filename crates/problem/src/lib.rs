@@ -26,7 +26,7 @@ pub mod view;
 
 pub use canonical::Canonical;
 pub use conv::{Conv, ConvBuilder, Direction, Layout};
-pub use epilogue::{Activation, Along, BiasVector, Residual, Scales};
+pub use epilogue::{Activation, Along, BiasVector, Quant, Residual, Scales, ZeroPoint, ZeroPoints};
 pub use error::{DEFAULT_WORKSPACE, ProblemError};
 pub use extent::{Dynamic, Extent, Extents};
 pub use gemm::{Gemm, GemmBuilder, Matrix, Order};

@@ -5,7 +5,7 @@
 
 use crate::contraction::Operand;
 use crate::conv::Conv;
-use crate::epilogue::{Activation, Along};
+use crate::epilogue::{Activation, Quant};
 use crate::error::ProblemError;
 use crate::extent::{Dynamic, Extents};
 use crate::gemm::Gemm;
@@ -94,11 +94,15 @@ impl Problem {
     pub fn activation(&self) -> Option<Activation> {
         of!(self, p => p.activation)
     }
-    /// True if results are more than `alpha * sum + beta * C`: with scales, a bias, an activation or a residual.
+    /// True if results are more than `alpha * sum + beta * C`: with zero points, scales, a bias, an activation or a residual.
     pub fn has_epilogue(&self) -> bool {
         match self {
             Problem::Gemm(gemm) => {
-                !gemm.scales.is_none() || gemm.bias.is_some() || gemm.activation.is_some() || gemm.residual.is_some()
+                !gemm.zero_points.is_none()
+                    || !gemm.scales.is_none()
+                    || gemm.bias.is_some()
+                    || gemm.activation.is_some()
+                    || gemm.residual.is_some()
             }
             Problem::Conv(conv) => conv.bias || conv.activation.is_some() || conv.residual,
             Problem::Reduce(reduce) => reduce.activation.is_some(),
@@ -118,8 +122,11 @@ impl Problem {
         if self.out_dtype() != self.dtype() {
             words += &format!(" to {}", self.out_dtype());
         }
-        let scaled = Along::ALL.into_iter().filter(|along| self.scale_len(*along) > 0);
-        words.extend(scaled.map(|along| format!(", scale {}", along.name())));
+        if let Problem::Gemm(gemm) = self {
+            words.extend(gemm.zero_points.names().map(|name| format!(", zero points {name}")));
+        }
+        let scaled = [("m", Quant::ScaleM), ("n", Quant::ScaleN)].into_iter().filter(|(_, quant)| self.quant_len(*quant) > 0);
+        words.extend(scaled.map(|(name, _)| format!(", scale {name}")));
         words += &bias.unwrap_or_default();
         words += &self.activation().map_or(String::new(), |a| format!(", {a}"));
         let mask = matches!(self, Problem::Conv(conv) if conv.mask);
@@ -157,10 +164,10 @@ impl Problem {
             Problem::Reduce(reduce) => reduce.result_shape(),
         }
     }
-    /// Elements of the vector of scales along a direction; 0 without one.
-    pub const fn scale_len(&self, along: Along) -> u64 {
+    /// Elements of a vector of quantisation parameters; 0 without one.
+    pub const fn quant_len(&self, quant: Quant) -> u64 {
         match self {
-            Problem::Gemm(gemm) => gemm.scale_len(along),
+            Problem::Gemm(gemm) => gemm.quant_len(quant),
             _ => 0,
         }
     }

@@ -91,8 +91,8 @@ impl PyPrepared {
         self.0.workspace_bytes()
     }
     /// Runs on addresses: A, B, C, bias, residual, workspace. `host`: addresses of this process, copied in and out; else those of the
-    /// device, on a stream. `values`: those that reductions write to; `scales`: vectors along m and n.
-    #[pyo3(signature = (addresses, alpha=1.0, beta=0.0, stream=0, host=false, values=Vec::new(), scales=[0; 2]))]
+    /// device, on a stream. `values`: those that reductions write to; `quants`: scales along m and n, zero points of A and B.
+    #[pyo3(signature = (addresses, alpha=1.0, beta=0.0, stream=0, host=false, values=Vec::new(), quants=[0; 4]))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn launch(
         &self,
@@ -103,10 +103,10 @@ impl PyPrepared {
         stream: usize,
         host: bool,
         values: Vec<u64>,
-        scales: [u64; 2],
+        quants: [u64; 4],
     ) -> PyResult<()> {
         let [a, b, c, bias, residual, workspace] = addresses;
-        let mut addresses = Addresses { a, b, c, bias, residual, workspace, scales, ..Addresses::default() };
+        let mut addresses = Addresses { a, b, c, bias, residual, workspace, quants, ..Addresses::default() };
         addresses.reductions.iter_mut().zip(values).for_each(|(to, value)| *to = value);
         let factors = Factors { alpha, beta };
         let run = || -> Result<(), Error> {

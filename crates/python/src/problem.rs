@@ -4,7 +4,7 @@ use crate::errors::{ProblemError, raised};
 use pyo3::prelude::*;
 use tilewright::{
     Activation, Along, Conv, ConvBuilder, Direction, Gemm, GemmBuilder, Layout, Math, Operator, Problem, Reduce, ReduceBuilder,
-    Reduction, Scalar, operator,
+    Reduction, Scalar, ZeroPoints, operator,
 };
 
 fn named<T: Copy>(what: &str, name: &str, values: &[(&str, T)]) -> PyResult<T> {
@@ -57,8 +57,8 @@ fn activation(name: &str) -> PyResult<Activation> {
 
 /// The text of a row-major product. `strides`: leading dimensions of A, B, C and residual, then their batch strides; None is tight.
 #[pyfunction]
-#[pyo3(signature = (m, n, k, dtype="float32", *, b_dtype=None, out_dtype=None, trans=(false, false, false), batch=1, strides=[None; 8], scales=Vec::new(),
-                    bias=None, bias_stride=0, activation=None, residual=false, math="exact", reduce=Vec::new(), drop_c=false))]
+#[pyo3(signature = (m, n, k, dtype="float32", *, b_dtype=None, out_dtype=None, trans=(false, false, false), batch=1, strides=[None; 8], zero_points=Vec::new(),
+                    scales=Vec::new(), bias=None, bias_stride=0, activation=None, residual=false, math="exact", reduce=Vec::new(), drop_c=false))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn gemm(
     m: u64,
@@ -70,6 +70,7 @@ pub fn gemm(
     trans: (bool, bool, bool),
     batch: u64,
     strides: [Option<u64>; 8],
+    zero_points: Vec<String>,
     scales: Vec<String>,
     bias: Option<&str>,
     bias_stride: u64,
@@ -86,6 +87,10 @@ pub fn gemm(
         gemm = gemm.b_dtype(self::dtype(b)?);
     }
     let along = |what, name: &str| named(what, name, &Along::ALL.map(|along| (along.name(), along)));
+    for name in zero_points {
+        let (of, how) = named("zero_points", &name, &ZeroPoints::NAMES.map(|(name, of, how)| (name, (of, how))))?;
+        gemm = gemm.zero_point(of, how);
+    }
     for name in scales {
         gemm = gemm.scale(along("scales", &name)?);
     }

@@ -81,6 +81,17 @@ class Products(unittest.TestCase):
         small = tw.gemm(a, b, scales=(columns, rows), out_dtype="int8")
         np.testing.assert_array_equal(small, np.clip(np.rint(sums * (rows * columns)), -128, 127).astype("i1"))
 
+    def test_zero_points(self):
+        drawn = np.random.default_rng(3)
+        a, b = drawn.integers(0, 256, (33, 20), "uint8"), drawn.integers(-128, 128, (20, 17), "int8")
+        one, rows, columns = np.array([131], "i4"), drawn.integers(0, 256, (33, 1), "i4"), drawn.integers(-128, 128, 17, "i4")
+        for of_a in (None, one, rows):
+            for of_b in (None, one, columns):
+                want = (a.astype("i4") - (0 if of_a is None else of_a)) @ (b.astype("i4") - (0 if of_b is None else of_b))
+                np.testing.assert_array_equal(tw.gemm(a, b, zero_points=(of_a, of_b)), want)
+        got = tw.gemm(a, b, zero_points=(rows, columns), scales=np.full(17, 0.5, "f4"), out_dtype="float32")
+        np.testing.assert_array_equal(got, ((a - rows.astype("i4")) @ (b.astype("i4") - columns) * 0.5).astype("f4"))
+
     def test_floats_of_8_bits(self):
         try:
             import torch

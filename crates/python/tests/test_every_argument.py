@@ -125,6 +125,13 @@ FUNCTIONS = {
             beta=SCALAR,
             residual=read(4, 6),
             bias=read(6),
+            zero_points={
+                "one array": numbers(6),
+                "text": "nonsense",
+                "three": (None, None, None),
+                "floats": (None, numbers(6)),
+                "of floats": (np.zeros(1, "i4"), None),
+            },
             scales={**read(6), "twice one direction": [numbers(6), numbers(6)], "three": [numbers(6), numbers(4, 1), numbers(6)]},
             **EPILOGUE,
         ),

@@ -103,7 +103,7 @@ fn header(name: &str, parts: &[Part<'_>], declared: &[String]) -> String {
          int64_t m, n, k, batch; /* of the contraction; the largest where a launch chooses */\n    size_t workspace_bytes;\n}} {name}_problem;\n\n\
          enum {{ {name}_count = {count} }};\nextern const {name}_problem {name}_problems[{name}_count];\n\n\
          /* What a launch runs on: device memory, as the function of each problem above says. What a problem does not have is not looked at. */\n\
-         typedef struct {name}_operands {{\n    const void *a, *b;\n    void *c;\n    const void *scale_m, *scale_n, *bias, *residual;\n    void *reduced[{MOST_REDUCTIONS}];\n    \
+         typedef struct {name}_operands {{\n    const void *a, *b;\n    void *c;\n    const void *scale_m, *scale_n, *zero_a, *zero_b, *bias, *residual;\n    void *reduced[{MOST_REDUCTIONS}];\n    \
          void *workspace;\n    double alpha, beta;\n    int64_t m, n, batch; /* 0: the largest */\n}} {name}_operands;\n\n\
          /* Loaded kernels of a problem. */\n\
          typedef struct {name}_prepared {{\n    int problem;\n    union {{\n{members}    }} kernels;\n}} {name}_prepared;\n\n\
@@ -167,7 +167,7 @@ fn argument(parameter: &Parameter, c: &Contraction) -> String {
             Operand::B => "operands->b".into(),
             Operand::C => "operands->c".into(),
         },
-        Role::Memory(Memory::Scale(along)) => format!("operands->scale_{}", along.name()),
+        Role::Memory(Memory::Quant(quant)) => format!("operands->{}", quant.name()),
         Role::Memory(Memory::Bias) => "operands->bias".into(),
         Role::Memory(Memory::Residual) => "operands->residual".into(),
         Role::Memory(Memory::Reduction(number)) => format!("operands->reduced[{number}]"),

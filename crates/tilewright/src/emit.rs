@@ -118,9 +118,8 @@ impl Emission<'_> {
                 t.len, t.scalar
             ));
         }
-        for (along, x) in c.scales() {
-            let name = format!("scale_{}", along.name());
-            lines.push(format!("  {name:<10} {} x {}; aligned to {ADDED_ALIGN} bytes", x.len, x.scalar));
+        for (quant, x) in c.quants() {
+            lines.push(format!("  {:<10} {} x {}; aligned to {ADDED_ALIGN} bytes", quant.name(), x.len, x.scalar));
         }
         if let Some(bias) = c.bias() {
             let along = if bias.along_n { "n" } else { "m" };
@@ -219,7 +218,7 @@ fn binding(launch: &Launch, binding: &Binding) -> String {
         Binding::Work => launch.groups.as_ref().map_or(launch.grid[0].to_string(), Groups::formula),
         Binding::Buffer(operand) => format!("{operand:?}"),
         Binding::Offset(operand) => format!("first element of {operand:?}"),
-        Binding::Scale(along) => format!("scale_{}", along.name()),
+        Binding::Quant(quant) => quant.name().into(),
         Binding::Bias => "bias".into(),
         Binding::Residual => "residual".into(),
         Binding::Reduction(number) => format!("reduced_{number}"),

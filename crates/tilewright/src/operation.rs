@@ -10,7 +10,7 @@ use tilewright_device::Device;
 use tilewright_gen::plan::{Constraint, Keys, Plan, generic};
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::{Along, ConvBuilder, Extents, GemmBuilder, Problem, ReduceBuilder};
+use tilewright_problem::{Along, ConvBuilder, Extents, GemmBuilder, Problem, Quant, ReduceBuilder};
 use tilewright_tune::graph::remedies;
 use tilewright_tune::model::{Candidate, Picker};
 use tilewright_tune::records::DeviceKey;
@@ -64,6 +64,7 @@ pub struct Operands<'a, T: Element, U: Element, V: Element = T> {
     b: Slice<'a, V>,
     c: Option<SliceMut<'a, U>>,
     scales: [Option<&'a Buffer<f32>>; 2],
+    zero_points: [Option<&'a Buffer<i32>>; 2],
     bias: Option<&'a Buffer<U>>,
     residual: Option<&'a Buffer<U>>,
     reductions: Vec<Values<'a>>,
@@ -90,7 +91,18 @@ impl<'a, T: Element, U: Element> Operands<'a, T, U> {
     pub fn of(tensor: impl Into<Slice<'a, T>>) -> Self {
         let a = tensor.into();
         let (b, factors) = (Slice { buffer: a.buffer, offset: 0 }, Factors::default());
-        Operands { a, b, c: None, scales: [None, None], bias: None, residual: None, reductions: Vec::new(), factors, at: None }
+        Operands {
+            a,
+            b,
+            c: None,
+            scales: [None, None],
+            zero_points: [None, None],
+            bias: None,
+            residual: None,
+            reductions: Vec::new(),
+            factors,
+            at: None,
+        }
     }
 }
 
@@ -104,7 +116,18 @@ impl<'a, T: Element, U: Element, V: Element> Operands<'a, T, U, V> {
     /// type, which bias and residual have.
     pub fn without_c(a: impl Into<Slice<'a, T>>, b: impl Into<Slice<'a, V>>) -> Self {
         let (a, b, factors) = (a.into(), b.into(), Factors::default());
-        Operands { a, b, c: None, scales: [None, None], bias: None, residual: None, reductions: Vec::new(), factors, at: None }
+        Operands {
+            a,
+            b,
+            c: None,
+            scales: [None, None],
+            zero_points: [None, None],
+            bias: None,
+            residual: None,
+            reductions: Vec::new(),
+            factors,
+            at: None,
+        }
     }
     /// The values of the problem's next reduction go there: dense, from the buffer's first element on.
     #[must_use]
@@ -130,6 +153,12 @@ impl<'a, T: Element, U: Element, V: Element> Operands<'a, T, U, V> {
     #[must_use]
     pub const fn scale(mut self, along: Along, scales: &'a Buffer<f32>) -> Self {
         self.scales[along as usize] = Some(scales);
+        self
+    }
+    /// The problem's zero points of A (m) or B (n): one value, or one per row of A or column of B, subtracted from it.
+    #[must_use]
+    pub const fn zero_points(mut self, of: Along, values: &'a Buffer<i32>) -> Self {
+        self.zero_points[of as usize] = Some(values);
         self
     }
     /// The problem's bias vector: one value per row, column or output channel.
@@ -465,21 +494,23 @@ impl Operation {
     /// As [`Operation::run`]; [`Error::Bind`] where the problem has a bias or a residual and none is given, or the other way round, and
     /// for an extent that is 0, beyond the largest, or other than it where the problem does not declare it as known only at launch.
     pub fn run_with<T: Element, U: Element, V: Element>(&self, operands: Operands<'_, T, U, V>) -> Result<Plan, Error> {
-        let Operands { a, b, c, scales, bias, residual, reductions, factors, at } = operands;
+        let Operands { a, b, c, scales, zero_points, bias, residual, reductions, factors, at } = operands;
         let problem = self.problem();
         let same =
             |operand, have: Scalar, need: Scalar| if have == need { Ok(()) } else { Err(Error::Dtype { operand, have, need }) };
         same("A", T::SCALAR, problem.dtype())?;
         same("B", V::SCALAR, problem.b_dtype())?;
         same("C", U::SCALAR, problem.out_dtype())?;
-        for (what, given, has) in [
-            ("scales along m", scales[0].is_some(), problem.scale_len(Along::M) > 0),
-            ("scales along n", scales[1].is_some(), problem.scale_len(Along::N) > 0),
+        let [scale_m, scale_n] = scales.map(|x| x.map(Buffer::memory));
+        let [zero_a, zero_b] = zero_points.map(|x| x.map(Buffer::memory));
+        let quants = [scale_m, scale_n, zero_a, zero_b];
+        let told = Quant::ALL.map(|quant| (quant.words(), quants[quant as usize].is_some(), problem.quant_len(quant) > 0));
+        for (what, given, has) in told.into_iter().chain([
             ("a bias", bias.is_some(), problem.bias_len() > 0),
             ("a residual", residual.is_some(), problem.residual_len() > 0),
             ("memory for C", c.is_some(), problem.keeps_c()),
             ("memory for so many reductions", !reductions.is_empty(), reductions.len() <= problem.reductions().len()),
-        ] {
+        ]) {
             if given && !has {
                 return Err(Error::Unwanted { what, problem: problem.key() });
             }
@@ -491,6 +522,7 @@ impl Operation {
         self.owns(c.as_ref().map(|c| ("C", c.buffer.device())))?;
         self.owns(reductions.iter().map(|x| ("a reduction", &x.device)))?;
         self.owns(scales.into_iter().flatten().map(|x| ("scales", x.device())))?;
+        self.owns(zero_points.into_iter().flatten().map(|x| ("zero points", x.device())))?;
         self.owns(bias.map(|x| ("bias", x.device())))?;
         self.owns(residual.map(|x| ("residual", x.device())))?;
         let own = self.offsets();
@@ -504,7 +536,7 @@ impl Operation {
             a: a.buffer.memory().clone(),
             b: b.buffer.memory().clone(),
             c: memory.clone(),
-            scales: scales.map(|x| x.map(|x| x.memory().clone())),
+            quants: quants.map(|x| x.cloned()),
             bias: bias.map(|x| x.memory().clone()),
             residual: residual.map(|x| x.memory().clone()),
             reductions: reductions.into_iter().map(|x| x.memory).collect(),

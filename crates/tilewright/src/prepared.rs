@@ -31,8 +31,8 @@ pub struct Addresses {
     pub b: u64,
     /// Result.
     pub c: u64,
-    /// Vectors of scales along m and n, aligned to 16 bytes.
-    pub scales: [u64; 2],
+    /// Scales along m and n, zero points of A and B ([`Quant::ALL`](tilewright_problem::Quant::ALL)), aligned to 16 bytes.
+    pub quants: [u64; 4],
     /// Bias vector, aligned to 16 bytes.
     pub bias: u64,
     /// Residual, aligned to 16 bytes.
@@ -50,7 +50,7 @@ impl Addresses {
             Memory::Operand(Operand::A) => self.a,
             Memory::Operand(Operand::B) => self.b,
             Memory::Operand(Operand::C) => self.c,
-            Memory::Scale(along) => self.scales[along as usize],
+            Memory::Quant(quant) => self.quants[quant as usize],
             Memory::Bias => self.bias,
             Memory::Residual => self.residual,
             Memory::Reduction(number) => self.reductions.get(number).copied().unwrap_or(0),
@@ -222,10 +222,10 @@ impl Prepared {
             Ok::<_, Error>(buffer)
         };
         let operand = |x: Operand| upload(Memory::Operand(x), bytes(contraction, x, self.offsets[x as usize], at));
-        let (mut scales, mut bias, mut residual, mut reductions) = ([None, None], None, None, Vec::new());
+        let (mut quants, mut bias, mut residual, mut reductions) = ([const { None }; 4], None, None, Vec::new());
         for (memory, bytes) in added(contraction, at) {
             match memory {
-                Memory::Scale(along) => scales[along as usize] = Some(upload(memory, bytes)?),
+                Memory::Quant(quant) => quants[quant as usize] = Some(upload(memory, bytes)?),
                 Memory::Bias => bias = Some(upload(memory, bytes)?),
                 Memory::Reduction(_) => reductions.push(upload(memory, bytes)?),
                 _ => residual = Some(upload(memory, bytes)?),
@@ -238,7 +238,7 @@ impl Prepared {
         let mut results: Vec<_> = reductions.iter().cloned().zip(addresses.reductions).collect();
         results.extend((!contraction.drop_c).then(|| (c.clone(), addresses.c)));
         let offsets = self.offsets;
-        self.run(Buffers { a, b, c, scales, bias, residual, reductions, workspace: None, offsets }, factors, at)?;
+        self.run(Buffers { a, b, c, quants, bias, residual, reductions, workspace: None, offsets }, factors, at)?;
         for (buffer, to) in results {
             // SAFETY: as above, to write.
             unsafe { copy_out(device, &buffer, to, buffer.bytes() as usize) }?;

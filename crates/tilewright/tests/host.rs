@@ -5,7 +5,7 @@ use std::process::Command;
 use tilewright::{
     Addresses, Along, Bundled, Constraint, Context, Conv, Direction, Dynamic, Emission, Error, Extent, Factors, Gemm, Host,
     HostCode, Images, Layout, Operation, Operator, Options, Order, Plan, Problem, RecordsAt, Reduce, Reduction, Scalar, Stream,
-    Target, bundle,
+    Target, ZeroPoint, bundle,
 };
 use tilewright_ir::{ArgKind, Dialect};
 
@@ -56,6 +56,7 @@ fn operations(context: &Context) -> Vec<Operation> {
             .constrained(&Constraint::parse("C_ICE4_SKS1").expect("a constraint")),
         gemm(Gemm::new(Scalar::BF16, 500, 501, 499)),
         gemm(Gemm::new(Scalar::E4M3, 256, 192, 128).out_dtype(Scalar::BF16).scale(Along::M).scale(Along::N)),
+        gemm(Gemm::new(Scalar::I8, 256, 192, 128).zero_point(Along::M, ZeroPoint::Each).zero_point(Along::N, ZeroPoint::Tensor)),
         gemm(Gemm::new(Scalar::F16, 128, 128, 8192)),
         gemm(Gemm::new(Scalar::F64, 64, 48, 40).order(Order::Col).trans(true, false).batch(3)),
         gemm(Gemm::new(Scalar::BF16, 512, 256, 256).dynamic(dynamic)),
@@ -75,7 +76,9 @@ fn memory(name: &str) -> u64 {
     if let Some(number @ 1..) = name.strip_prefix("reduced_").and_then(|number| number.parse::<u64>().ok()) {
         return (number + 7) << 34;
     }
-    if let Some(number) = ["scale_m", "scale_n"].into_iter().zip(20..).find_map(|(n, number)| (n == name).then_some(number)) {
+    if let Some(number) =
+        ["scale_m", "scale_n", "zero_a", "zero_b"].into_iter().zip(20..).find_map(|(n, number)| (n == name).then_some(number))
+    {
         return number << 34;
     }
     let alias = match name {
@@ -149,16 +152,21 @@ fn launch(operation: &Operation) {
         a: memory("A"),
         b: memory("B"),
         c: memory("C"),
-        scales: [memory("scale_m"), memory("scale_n")],
+        quants: ["scale_m", "scale_n", "zero_a", "zero_b"].map(memory),
         bias: memory("bias"),
         residual: memory("residual"),
         reductions: std::array::from_fn(|n| memory(&format!("reduced_{n}"))),
         workspace: memory("workspace"),
     };
     let at = rows(operation).map(|rows| operation.extents().with(Extent::M, rows));
-    let beta = if matches!(operation.problem(), Problem::Reduce(_)) { 0.0 } else { 0.25 };
+    // Results in integers are not scaled, and host code takes no factors for them.
+    let (alpha, beta) = match operation.problem() {
+        Problem::Reduce(_) => (1.5, 0.0),
+        problem if problem.out_dtype() == Scalar::I32 => (1.0, 0.0),
+        _ => (1.5, 0.25),
+    };
     // SAFETY: nothing is behind the driver that would follow an address.
-    unsafe { prepared.launch(Stream(4242), &addresses, Factors { alpha: 1.5, beta }, at) }.expect("it is launched");
+    unsafe { prepared.launch(Stream(4242), &addresses, Factors { alpha, beta }, at) }.expect("it is launched");
 }
 
 /// Width of clusters and sizes of arguments, for the driver.
@@ -216,7 +224,7 @@ fn bundled(folder: &Path, operations: &[Operation], target: &Target) -> PathBuf 
     let twice = [problems[0], problems[0]];
     assert!(bundle("b", target, &twice, &options).expect_err("refused").to_string().contains("there twice"));
     let at = |name: &str| format!("{:#x}u", memory(name));
-    let operands = ["A", "B", "C", "scale_m", "scale_n", "bias", "residual"]
+    let operands = ["A", "B", "C", "scale_m", "scale_n", "zero_a", "zero_b", "bias", "residual"]
         .map(|name| format!("(void *)(uintptr_t){}", at(name)))
         .join(", ");
     let text = USES_A_BUNDLE.replace("OPERANDS", &operands).replace("REDUCED", &at("reduced_0"));
@@ -278,6 +286,7 @@ fn with_the_driver(folder: &Path) {
         "reduced_0",
         "double alpha",
         "at_scale_m",
+        "at_zero_b",
     ] {
         assert!(all.contains(part), "no problem uses `{part}`");
     }

@@ -2,7 +2,7 @@
 
 use tilewright::{
     Activation, Along, Constraint, Context, Conv, Direction, Element, Error, F8E4M3, F8E5M2, Gemm, Operands, Options, Order,
-    Origin, Plan, RecordsAt, Scalar, bf16,
+    Origin, Plan, RecordsAt, Scalar, ZeroPoint, bf16,
 };
 
 /// The built-in device, or the one that `TILEWRIGHT_TEST_DEVICE` names.
@@ -88,6 +88,39 @@ fn products_of_8_bit_integers() {
         assert!(rounded.contains(&i8::MIN) && rounded.iter().any(|x| x.unsigned_abs() < 100));
         assert_eq!(c.download().expect("the result"), rounded);
     }
+}
+
+/// Zero points are taken from the factors, exactly: one for each row of A, one for all of B.
+#[test]
+fn zero_points_of_8_bit_integers() {
+    let context = context();
+    let (m, n, k) = (19usize, 24usize, 133usize);
+    let a: Vec<u8> = (0..m * k).map(|i| (i * 89 % 256) as u8).collect();
+    let b: Vec<i8> = (0..k * n).map(|i| (i * 57 % 256) as u8 as i8).collect();
+    let (rows, all) = ((0..m as i32).map(|row| 7 * row - 3).collect::<Vec<i32>>(), [-128i32]);
+    let term =
+        |row: usize, i: usize, column: usize| (i32::from(a[row * k + i]) - rows[row]) * (i32::from(b[i * n + column]) - all[0]);
+    let want: Vec<i32> = (0..m * n).map(|at| (0..k).map(|i| term(at / n, i, at % n)).sum()).collect();
+    let (da, db) = (context.upload(&a).expect("memory"), context.upload(&b).expect("memory"));
+    let (of_a, of_b) = (context.upload(&rows).expect("memory"), context.upload(&all).expect("memory"));
+    let gemm = || Gemm::new(Scalar::U8, m as u64, n as u64, k as u64).b_dtype(Scalar::I8).order(Order::Row);
+    let centred = gemm().zero_point(Along::M, ZeroPoint::Each).zero_point(Along::N, ZeroPoint::Tensor);
+    for plan in ["", "C_ICE3_SKS1", "C_SWP1"] {
+        let op = context.gemm(centred.clone()).expect("a problem").constrained(&Constraint::parse(plan).expect("a constraint"));
+        let mut c = context.alloc::<i32>((m * n) as u64).expect("memory");
+        let given = Operands::new(&da, &db, &mut c).zero_points(Along::M, &of_a).zero_points(Along::N, &of_b);
+        op.run_with(given).expect("it runs");
+        assert_eq!(c.download().expect("the result"), want, "{plan}");
+    }
+    let op = context.gemm(gemm().zero_point(Along::M, ZeroPoint::Each)).expect("a problem");
+    let mut c = context.alloc::<i32>((m * n) as u64).expect("memory");
+    let refused = op.run_with(Operands::new(&da, &db, &mut c)).expect_err("none are given");
+    assert!(refused.to_string().contains("zero points of A"), "{refused}");
+    let refused = op.run_with(Operands::new(&da, &db, &mut c).zero_points(Along::M, &of_b)).expect_err("one is too few");
+    assert!(refused.to_string().contains("zero points of A") && refused.to_string().contains("76"), "{refused}");
+    let both = Operands::new(&da, &db, &mut c).zero_points(Along::M, &of_a).zero_points(Along::N, &of_b);
+    let refused = op.run_with(both).expect_err("the problem has none of B");
+    assert!(matches!(refused, Error::Unwanted { what: "zero points of B", .. }), "{refused}");
 }
 
 /// Work on a device runs in one order, whichever thread it comes from: partial sums of one run are not those of another.

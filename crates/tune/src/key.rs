@@ -26,7 +26,7 @@ pub struct OperandKey {
     pub wide: bool,
 }
 
-/// What legality reads of a vector of scales or of bias.
+/// What legality reads of a vector that is added or multiplied.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BiasKey {
@@ -59,6 +59,9 @@ pub struct ProblemKey {
     /// With what precision f32 factors are multiplied.
     #[serde(default, skip_serializing_if = "Math::is_exact")]
     pub math: Math,
+    /// Subtracted from factors: with their sums over k.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub zero_points: Vec<BiasKey>,
     /// Multiply the sums.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scales: Vec<BiasKey>,
@@ -112,7 +115,14 @@ impl ProblemKey {
             b: operand(&contraction.b),
             c: operand(&contraction.c),
             math: contraction.math,
-            scales: contraction.scales().map(|(_, x)| vector(x)).collect(),
+            zero_points: contraction
+                .centre()
+                .iter()
+                .flat_map(|x| x.iter())
+                .flat_map(|x| [&x.zero, &x.sums])
+                .map(vector)
+                .collect(),
+            scales: contraction.scales().map(vector).collect(),
             bias: contraction.bias().map(vector),
             activation: contraction.activation(),
             residual: contraction.residual().map(operand),
@@ -283,6 +293,7 @@ pub(crate) mod tests {
             b: matrix(scalar, k as i64, 1),
             c: matrix(scalar, 1, m as i64),
             math: Math::Exact,
+            zero_points: Vec::new(),
             scales: Vec::new(),
             bias: None,
             activation: None,

@@ -161,7 +161,7 @@ impl Change<'_> {
             Refusal::ThreadGrid { .. } => self.first(&[(c(Skw), 10), (c(Mac), 64)]),
             Refusal::RoleWaves { mac, wave, .. } if wave > 1 => self.common(Mac, mac.next_multiple_of(wave)),
             Refusal::AtomicsNotAllowed { .. } | Refusal::AtomicType { .. } => self.common(Ice, 1),
-            Refusal::AtomicActivation { .. } => self.first(&[(c(Sks), 1), (c(Ice), 1)]),
+            Refusal::AtomicActivation { .. } | Refusal::AtomicZeroPoints { .. } => self.first(&[(c(Sks), 1), (c(Ice), 1)]),
             Refusal::Shared { .. } => {
                 let [a, b] = [Key::A(Chiral::Mic), Key::B(Chiral::Mic)];
                 let larger = if self.plan.get(a) > self.plan.get(b) { [a, b] } else { [b, a] };

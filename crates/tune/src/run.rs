@@ -5,8 +5,8 @@ use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch, LaunchArg
 use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Launch as Planned, Program};
 use tilewright_ir::{ArgKind, Scalar};
 use tilewright_problem::contraction::{Contraction, Operand, OperandValues, Reduce, Vector};
-use tilewright_problem::reference::{Buffer as TestBuffer, TestData};
-use tilewright_problem::{Along, Extent, Extents};
+use tilewright_problem::reference::TestData;
+use tilewright_problem::{Extent, Extents, Quant};
 
 /// Memory a program runs on.
 #[derive(Clone, Debug)]
@@ -17,8 +17,8 @@ pub struct Buffers {
     pub b: Buffer,
     /// Result.
     pub c: Buffer,
-    /// Vectors of scales along the problem's m and n, where the contraction has such.
-    pub scales: [Option<Buffer>; 2],
+    /// Vectors of quantisation parameters by their number, where the contraction has such.
+    pub quants: [Option<Buffer>; 4],
     /// Bias vector, where the contraction has one.
     pub bias: Option<Buffer>,
     /// Residual, where the contraction has one.
@@ -152,10 +152,12 @@ impl Buffers {
             a: upload(&data.a.bytes)?,
             b: upload(&data.b.bytes)?,
             c: upload(&data.c.bytes)?,
-            scales: {
-                let [m, n] = &data.scales;
-                let scales = |x: &Option<Arc<TestBuffer>>| x.as_ref().map(|x| upload(&x.bytes)).transpose();
-                [scales(m)?, scales(n)?]
+            quants: {
+                let mut quants = [const { None }; 4];
+                for (to, x) in quants.iter_mut().zip(&data.quants) {
+                    *to = x.as_ref().map(|x| upload(&x.bytes)).transpose()?;
+                }
+                quants
             },
             bias: data.bias.as_ref().map(|bias| upload(&bias.bytes)).transpose()?,
             residual: data.residual.as_ref().map(|residual| upload(&residual.bytes)).transpose()?,
@@ -175,13 +177,13 @@ impl Buffers {
         self.write_added(device, data)
     }
 
-    /// Copies scales, bias and residual of other test data of the same problem into their buffers.
+    /// Copies quantisation parameters, bias and residual of other test data of the same problem into their buffers.
     ///
     /// # Errors
     /// Those of [`Device::write`].
     pub fn write_added(&self, device: &dyn Device, data: &TestData) -> Result<(), DeviceError> {
-        let scales = self.scales.iter().zip(&data.scales);
-        for (buffer, data) in scales.chain([(&self.bias, &data.bias), (&self.residual, &data.residual)]) {
+        let quants = self.quants.iter().zip(&data.quants);
+        for (buffer, data) in quants.chain([(&self.bias, &data.bias), (&self.residual, &data.residual)]) {
             if let (Some(buffer), Some(data)) = (buffer, data) {
                 device.write(buffer, 0, &data.bytes)?;
             }
@@ -271,7 +273,7 @@ pub fn check(program: &Program, contraction: &Contraction, buffers: &Buffers, at
     }
     for (memory, needed) in added(contraction, at) {
         let (what, given) = match memory {
-            Memory::Scale(along) => ("scales", buffers.scales[along as usize].as_ref()),
+            Memory::Quant(quant) => (quant.words(), buffers.quants[quant as usize].as_ref()),
             Memory::Bias => ("bias", buffers.bias.as_ref()),
             Memory::Reduction(number) => ("reduction", buffers.reductions.get(number)),
             _ => ("residual", buffers.residual.as_ref()),
@@ -318,11 +320,11 @@ pub fn operands(contraction: &Contraction) -> impl Iterator<Item = Operand> + us
     all.into_iter().take(count)
 }
 
-/// Scales, bias, residual and reductions in the problem's order, as far as a contraction has them, with the bytes that a launch touches.
+/// Quantisation parameters, bias, residual and reductions in the problem's order, as far as a contraction has them, with the bytes that a launch touches.
 pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (Memory, u64)> {
     let bytes = |len: u64, scalar: Scalar| len.saturating_mul(u64::from(scalar.bytes()));
-    let scale = |(along, x): (Along, &Vector)| (Memory::Scale(along), bytes(contraction.vector_len_at(x, at), x.scalar));
-    let scales: Vec<_> = contraction.scales().map(scale).collect();
+    let quant = |(quant, x): (Quant, &Vector)| (Memory::Quant(quant), bytes(contraction.vector_len_at(x, at), x.scalar));
+    let quants: Vec<_> = contraction.quants().map(quant).collect();
     let bias = contraction.bias().map(|x| (Memory::Bias, bytes(contraction.bias_len_at(at), x.scalar)));
     let residual = contraction.residual().map(|x| (Memory::Residual, bytes(contraction.residual_len_at(at), x.scalar)));
     let values = |x: &Reduce| (Memory::Reduction(x.number), bytes(contraction.result_shape(x).left(x.over), x.scalar));
@@ -330,7 +332,7 @@ pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (M
     let mut reductions: Vec<_> =
         contraction.reductions().map(values).chain(contraction.operand_values.iter().map(of_operand)).collect();
     reductions.sort_by_key(|(memory, _)| if let Memory::Reduction(number) = memory { *number } else { 0 });
-    scales.into_iter().chain(bias).chain(residual).chain(reductions)
+    quants.into_iter().chain(bias).chain(residual).chain(reductions)
 }
 
 /// One of the memories a program runs on.
@@ -338,8 +340,8 @@ pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (M
 pub enum Memory {
     /// An operand's buffer.
     Operand(Operand),
-    /// The vector of scales along a direction of the problem.
-    Scale(Along),
+    /// A vector of quantisation parameters.
+    Quant(Quant),
     /// The bias vector.
     Bias,
     /// The residual.
@@ -357,8 +359,7 @@ impl Memory {
             Memory::Operand(Operand::A) => "operand A",
             Memory::Operand(Operand::B) => "operand B",
             Memory::Operand(Operand::C) => "operand C",
-            Memory::Scale(Along::M) => "a vector of scales along m",
-            Memory::Scale(Along::N) => "a vector of scales along n",
+            Memory::Quant(quant) => quant.words(),
             Memory::Bias => "a bias vector",
             Memory::Residual => "a residual",
             Memory::Reduction(_) => "a buffer for each reduction",
@@ -374,7 +375,7 @@ impl Memory {
             return Ok(());
         }
         let what = match self {
-            Memory::Scale(_) => "a vector of scales",
+            Memory::Quant(quant) => quant.words(),
             Memory::Bias => "bias",
             Memory::Reduction(_) => "reduction",
             _ => "residual",
@@ -455,7 +456,7 @@ impl<'a> Call<'a> {
         };
         let number = match *launch.args.get(n).ok_or_else(malformed)? {
             Binding::Buffer(operand) => return Ok(Argument::Memory(Memory::Operand(operand), 0)),
-            Binding::Scale(along) => return Ok(Argument::Memory(Memory::Scale(along), 0)),
+            Binding::Quant(quant) => return Ok(Argument::Memory(Memory::Quant(quant), 0)),
             Binding::Bias => return Ok(Argument::Memory(Memory::Bias, 0)),
             Binding::Residual => return Ok(Argument::Memory(Memory::Residual, 0)),
             Binding::Reduction(number) => return Ok(Argument::Memory(Memory::Reduction(number), 0)),
@@ -500,7 +501,7 @@ pub fn bind(
     let from = |memory: Memory, from: u64| {
         let whole = match memory {
             Memory::Operand(operand) => Some(buffers.of(operand).0),
-            Memory::Scale(along) => buffers.scales[along as usize].as_ref(),
+            Memory::Quant(quant) => buffers.quants[quant as usize].as_ref(),
             Memory::Bias => buffers.bias.as_ref(),
             Memory::Residual => buffers.residual.as_ref(),
             Memory::Reduction(number) => buffers.reductions.get(number),

@@ -154,7 +154,7 @@ impl Wide {
             a,
             b,
             c: result,
-            scales: [None, None],
+            quants: [None, None, None, None],
             bias: None,
             residual: None,
             reductions: Vec::new(),

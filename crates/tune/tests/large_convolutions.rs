@@ -113,7 +113,7 @@ impl Large {
             a: of(a),
             b: of(b),
             c,
-            scales: [None, None],
+            quants: [None, None, None, None],
             bias: None,
             residual: None,
             reductions: Vec::new(),

@@ -11,7 +11,7 @@ use tilewright_problem::Math;
 use tilewright_tune::random::{Pair, Recipe};
 use tilewright_tune::space::Space;
 
-const FEATURES: [&str; 22] = [
+const FEATURES: [&str; 23] = [
     "f64",
     "f32",
     "tf32",
@@ -34,6 +34,7 @@ const FEATURES: [&str; 22] = [
     "8-bit floats by matrix units",
     "scales of 8-bit factors",
     "scales by matrix units",
+    "zero points",
 ];
 
 fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
@@ -64,6 +65,7 @@ fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
         matrix && dtype.is_float8(),
         dtype.bytes() == 1 && c.scales().count() > 0,
         matrix && c.scales().count() > 0,
+        c.centre().is_some(),
     ]
 }
 

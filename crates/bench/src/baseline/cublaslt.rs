@@ -166,8 +166,8 @@ impl Fused {
         use sys::cublasLtEpilogue_t::*;
         let refuse = |reason: &str| Err(BenchError::Unsupported { library: NAME, reason: reason.into() });
         let gemm = &call.gemm;
-        if !gemm.scales.is_none() {
-            return refuse("what is compared has no vectors of scales: compare the product alone, with a scale per tensor");
+        if !gemm.scales.is_none() || !gemm.zero_points.is_none() {
+            return refuse("what is compared has neither vectors of scales nor zero points: compare the product alone");
         }
         if gemm.bias.is_some_and(|b| b.along == Along::N) {
             return refuse("its bias runs along the contiguous direction of C: compare a bias along the other");

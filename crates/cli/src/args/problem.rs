@@ -141,6 +141,19 @@ pub enum Along {
     N,
 }
 
+/// Zero points of a factor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Zeros {
+    /// one of A
+    A,
+    /// one of B
+    B,
+    /// one per row of A
+    M,
+    /// one per column of B
+    N,
+}
+
 /// A function of every result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Activation {
@@ -241,6 +254,9 @@ pub struct GemmArgs {
     /// Extents that each launch chooses: one kernel holds for 1 to the size given, which is tuned for
     #[arg(long, value_enum, value_delimiter = ',', value_name = "EXTENTS")]
     pub dynamic: Vec<RunTime>,
+    /// Subtract zero points of i32 from factors of 8-bit integers: one of A (a), one per row of it (m), one of B (b), one per column of it (n)
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "OF")]
+    pub zero_points: Vec<Zeros>,
     /// Multiply alpha A B by vectors of f32: one value per row (m), per column (n), or both (m,n)
     #[arg(long, value_enum, value_delimiter = ',', value_name = "ALONG")]
     pub scales: Vec<Along>,

@@ -14,7 +14,7 @@ use crate::plan::{
 use crate::program::{Alignment, Binding, Factor, Groups, Launch, Program};
 use std::borrow::Cow;
 use tilewright_ir::Kernel;
-use tilewright_problem::contraction::{Contraction, Operand, Reduce, Tensor};
+use tilewright_problem::contraction::{Centre, Centred, Contraction, Operand, Reduce, Tensor};
 use tilewright_problem::view::G;
 use tilewright_problem::{Extent, Extents};
 
@@ -44,12 +44,43 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
 pub fn generate_parts(parts: &[(&Contraction, &KernelSpec)], workspace: u64) -> Result<Program, GenerateError> {
     let (alone, parts): (Vec<_>, Vec<_>) = parts.iter().copied().zip(0..).partition(|((c, _), _)| c.elements.is_some());
     let mut out = Assembly::default();
-    products(&parts.into_iter().map(|(part, _)| part).collect::<Vec<_>>(), workspace, &mut out)?;
+    // Sums of factors that zero points are multiplied by: what needs them comes behind.
+    let sums: Vec<&Centred> = parts.iter().filter_map(|((c, _), _)| c.centre()).flat_map(Centre::iter).collect();
+    let needed = |c: &Contraction| c.reductions().any(|r| sums.iter().any(|x| x.number == r.number));
+    let (first, alone): (Vec<_>, Vec<_>) = alone.into_iter().partition(|((c, _), _)| needed(c));
+    let budget = workspace.saturating_sub(sums.iter().map(|x| sums_bytes(x)).sum());
+    for ((c, spec), number) in first {
+        out.part = number;
+        reduction(c, spec, budget, &mut out)?;
+    }
+    products(&parts.iter().map(|(part, _)| *part).collect::<Vec<_>>(), budget, &mut out)?;
     for ((c, spec), number) in alone {
         out.part = number;
-        reduction(c, spec, workspace, &mut out)?;
+        reduction(c, spec, budget, &mut out)?;
+    }
+    place_sums(&sums, &mut out.program);
+    if out.program.workspace_bytes > workspace && !sums.is_empty() {
+        return Err(GenerateError::Workspace { needed: out.program.workspace_bytes, budget: workspace });
     }
     Ok(out.program)
+}
+
+/// Bytes of workspace for the sums of a factor.
+const fn sums_bytes(x: &Centred) -> u64 {
+    (x.sums.len * 4).next_multiple_of(WORKSPACE_ALIGN)
+}
+
+/// Gives sums of factors their places in workspace, behind all else: in all launches they stand as reductions by their numbers.
+fn place_sums(sums: &[&Centred], program: &mut Program) {
+    for x in sums {
+        let at = program.workspace_bytes.next_multiple_of(WORKSPACE_ALIGN);
+        for arg in program.launches.iter_mut().flat_map(|launch| &mut launch.args) {
+            if *arg == Binding::Reduction(x.number) {
+                *arg = Binding::Workspace(at);
+            }
+        }
+        program.workspace_bytes = at + sums_bytes(x);
+    }
 }
 
 /// The kernels and launches of sums of products.

@@ -73,9 +73,9 @@ impl Footprint {
     }
 }
 
-/// Bytes of scales, bias and residual, read once.
+/// Bytes of quantisation parameters, bias and residual, read once.
 pub fn added_bytes(c: &Contraction) -> f64 {
-    let vectors = c.scales().map(|(_, x)| x).chain(c.bias());
+    let vectors = c.quants().map(|(_, x)| x).chain(c.bias());
     let vectors: f64 = vectors.map(|x| x.len as f64 * f64::from(x.scalar.bytes())).sum();
     vectors + c.residual().map_or(0.0, |x| x.len as f64 * f64::from(x.scalar.bytes()))
 }

@@ -106,6 +106,7 @@ fn split(plan: &Plan, c: &Contraction, env: &Env) -> Result<Split, Refusal> {
         1 => Ok(Split::Workspace),
         2 => Ok(Split::Cluster),
         _ if !env.allow_atomics => Err(Refusal::AtomicsNotAllowed { ice }),
+        _ if c.centre().is_some() => Err(Refusal::AtomicZeroPoints { ice }),
         _ if !matches!(c.c.scalar, Scalar::F32 | Scalar::F64) => Err(Refusal::AtomicType { ice, scalar: c.c.scalar }),
         _ => match c.activation() {
             Some(activation) => Err(Refusal::AtomicActivation { ice, activation }),

@@ -169,6 +169,9 @@ pub enum Refusal {
     /// Splits that are added one by one leave no place for a function of their whole sum.
     #[error("ICE{ice}_SKS0: {activation} is applied to the whole sum, and atomic additions never see it; use SKS1 or ICE1")]
     AtomicActivation { ice: u32, activation: Activation },
+    /// Nor for what is subtracted from it once.
+    #[error("ICE{ice}_SKS0: zero points are taken from the whole sum, and atomic additions never see it; use SKS1 or ICE1")]
+    AtomicZeroPoints { ice: u32 },
     /// Parts of sums cannot be reduced.
     #[error("ICE{ice}_SKS0: {operator} is one of the whole sum, and atomic additions never see it; use SKS1, SKS2 or ICE1")]
     ReduceSplit { ice: u32, operator: Operator },

@@ -3,7 +3,7 @@
 use super::row::Row;
 use super::{CaseOptions, Kind};
 use crate::conv::{Conv, ConvBuilder, Direction, Layout};
-use crate::epilogue::Along;
+use crate::epilogue::{Along, ZeroPoints};
 use crate::error::ProblemError;
 use crate::gemm::{Gemm, GemmBuilder, Order};
 use crate::problem::Problem;
@@ -44,6 +44,12 @@ pub(super) fn gemm(row: &Row<'_>, options: &CaseOptions) -> Result<Problem, Prob
     }
     if let Some(b) = row.scalar("b_dtype")? {
         builder = builder.b_dtype(b);
+    }
+    let one = |name| ZeroPoints::NAMES.into_iter().find(|(known, ..)| *known == name);
+    let all =
+        ["", "a", "m", "b", "n", "ab", "an", "mb", "mn"].map(|names| (if names.is_empty() { "none" } else { names }, names));
+    for (_, along, how) in row.choice("zero_points", &all)?.unwrap_or_default().split("").filter_map(one) {
+        builder = builder.zero_point(along, how);
     }
     let scales: [(&str, &[Along]); 4] = [("m", &[Along::M]), ("n", &[Along::N]), ("mn", &Along::ALL), ("none", &[])];
     builder = row.choice("scales", &scales)?.unwrap_or_default().iter().copied().fold(builder, GemmBuilder::scale);

@@ -5,16 +5,16 @@ mod conv;
 mod operand;
 mod phases;
 
-use crate::contraction::{Contraction, EpilogueOp, Operand, OperandValues, Reduce, Tensor, Vector};
+use crate::contraction::{Centre, Centred, Contraction, EpilogueOp, Operand, OperandValues, Reduce, Tensor, Vector};
 use crate::conv::Direction;
-use crate::epilogue::Along;
+use crate::epilogue::{Along, Quant, ZeroPoint};
 use crate::error::{ProblemError, computed_in};
 use crate::extent::Dynamic;
 use crate::gemm::{Gemm, Order};
 use crate::math::Math;
 use crate::problem::Problem;
 use crate::reduce::{MOST_AXES, Reduce as ReduceProblem};
-use crate::reduction::Reduction;
+use crate::reduction::{Operator, Reduction};
 use crate::view::{Access, View, ViewBuilder};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
@@ -92,7 +92,10 @@ pub fn lower(problem: &Problem, form: ConvForm) -> Result<Parts, ProblemError> {
         Problem::Conv(conv) => conv::lower(conv, form)?,
         Problem::Reduce(reduce) => return Ok(one(lower_reduce(reduce)?)),
     };
-    let operands = problem.reductions().iter().enumerate().filter_map(|(number, r)| {
+    let own = problem.reductions().len();
+    let sums = if let Problem::Gemm(gemm) = problem { operand_sums(gemm) } else { Vec::new() };
+    let all: Vec<&Reduction> = problem.reductions().iter().chain(&sums).collect();
+    let operands = all.into_iter().enumerate().filter_map(|(number, r)| {
         let tensor = match problem {
             Problem::Gemm(gemm) => gemm.reduced_operand(r)?,
             Problem::Conv(conv) => conv.reduced_operand(r)?,
@@ -110,9 +113,39 @@ pub fn lower(problem: &Problem, form: ConvForm) -> Result<Parts, ProblemError> {
         };
         c.reductions().map(of).collect::<Vec<_>>()
     };
-    let told = operands.iter().flat_map(values);
+    let told = operands.iter().flat_map(values).filter(|x| x.reduce.number < own);
     let lead = Contraction { operand_values: told.collect(), ..parts.lead };
     Ok(Parts { lead, operands, ..parts })
+}
+
+/// The sums over k that zero points are multiplied by, in the order of their numbers behind the problem's own reductions.
+fn operand_sums(gemm: &Gemm) -> Vec<Reduction> {
+    let of = Along::ALL.into_iter().filter(|of| gemm.sums_len(*of) > 0);
+    of.map(|of| Reduction { dtype: Some(Scalar::I32), ..Reduction::of_operand(Operator::Sum, of) }).collect()
+}
+
+/// The zero points of a product with what they are multiplied by, if it has some.
+fn lower_zero_points(gemm: &Gemm) -> Result<Option<EpilogueOp>, ProblemError> {
+    if gemm.zero_points.is_none() {
+        return Ok(None);
+    }
+    let vector = |along: Along, (apart, step): (u64, i64), len: u64| {
+        let lines = if along == Along::M { gemm.m } else { gemm.n };
+        let values = ViewBuilder::tensor(&[("g", gemm.batch, apart as i64), ("index", lines, step)]);
+        let view = values.broadcast("one", 1).view("g", "index", "one")?;
+        Ok::<_, ProblemError>(Vector { scalar: Scalar::I32, along_n: along == Along::N, view, len })
+    };
+    let sums = operand_sums(gemm);
+    let centred = |along: Along| {
+        let Some(how) = gemm.zero_points.of(along) else { return Ok(None) };
+        let other = along.other();
+        let zero = vector(along, (0, i64::from(how == ZeroPoint::Each)), gemm.quant_len(Quant::zero(along)))?;
+        let lines = if other == Along::M { gemm.m } else { gemm.n };
+        let sums_of = vector(other, (lines, 1), gemm.sums_len(other))?;
+        let behind = sums.iter().position(|r| r.operand == Some(other)).unwrap_or(0);
+        Ok::<_, ProblemError>(Some(Centred { zero, sums: sums_of, number: gemm.reductions.len() + behind }))
+    };
+    Ok(Some(EpilogueOp::Centre(Box::new(Centre { a: centred(Along::M)?, b: centred(Along::N)?, k: gemm.k }))))
 }
 
 /// A reduction by itself as that of a problem's operand with this number.
@@ -222,7 +255,7 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
     };
     let mut scales = Vec::new();
     for along in Along::ALL.into_iter().filter(|along| gemm.scales.has(*along)) {
-        let length = gemm.scale_len(along);
+        let length = gemm.quant_len(Quant::scale(along));
         let values = ViewBuilder::tensor(&[("g", gemm.batch, 0), ("index", length, 1)]);
         let view = values.broadcast("one", 1).view("g", "index", "one")?;
         scales.push(Vector { scalar: Scalar::F32, along_n: along == Along::N, view, len: length });
@@ -246,6 +279,7 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
     let mut epilogue = EpilogueOp::list(scales, bias, gemm.activation, residual);
     let [sums, results] = computed_in(gemm.dtype, gemm.out_dtype);
     retain_scaling(&mut epilogue, results, gemm.drop_c);
+    epilogue.splice(0..0, lower_zero_points(gemm)?);
     epilogue.extend(reduce_ops(&gemm.reductions, results, 1));
     Ok(Contraction {
         g: gemm.batch,

@@ -3,7 +3,7 @@
 use super::element::{Element, hash, put, with_element, zeroed};
 use super::integers::{Integers, added};
 use crate::contraction::Operand;
-use crate::epilogue::Along;
+use crate::epilogue::{Along, Quant};
 use crate::error::ProblemError;
 use crate::gemm::Gemm;
 use crate::lower::BUFFER_ALIGN;
@@ -83,8 +83,8 @@ pub struct TestData {
     pub b: Arc<Buffer>,
     /// Result: NaN everywhere if beta is 0, random otherwise.
     pub c: Buffer,
-    /// Vectors of scales along m and n, each starting at element 0 of its buffer.
-    pub scales: [Option<Arc<Buffer>>; 2],
+    /// Vectors of quantisation parameters, by their number, each starting at element 0 of its buffer.
+    pub quants: [Option<Arc<Buffer>>; 4],
     /// Bias vector, starting at element 0 of its buffer.
     pub bias: Option<Arc<Buffer>>,
     /// Residual, starting at element 0 of its buffer.
@@ -152,7 +152,7 @@ impl TestData {
         Ok(TestData { alpha, beta, c, ..self.clone() })
     }
 
-    /// Buffers with A, B, C, bias, residual and scales filled by `fill` of 0 to 6.
+    /// Buffers with A, B, C, bias, residual and quantisation parameters filled by `fill` of 0 to 8.
     fn filled<'a>(problem: &Problem, alpha: f64, beta: f64, fill: impl Fn(u64) -> Fill<'a>) -> Result<TestData, ProblemError> {
         problem.validate()?;
         let (alpha, beta) = (factor(problem, "alpha", alpha)?, factor(problem, "beta", beta)?);
@@ -198,16 +198,16 @@ impl TestData {
             a,
             b,
             c,
-            scales: [None, None],
+            quants: [None, None, None, None],
             bias,
             residual,
             reductions: Vec::new(),
         };
-        for (along, tag) in Along::ALL.into_iter().zip(5..) {
-            let len = problem.scale_len(along);
+        for (quant, tag) in Quant::ALL.into_iter().zip(5..) {
+            let len = problem.quant_len(quant);
             if len > 0 {
-                let values = Buffer::new("scales", Scalar::F32, false, 0, Lines::dense(len), fill(tag))?;
-                data.scales[along as usize] = Some(Arc::new(values));
+                let values = Buffer::new(quant.words(), quant.scalar(), false, 0, Lines::dense(len), fill(tag).of(quant))?;
+                data.quants[quant as usize] = Some(Arc::new(values));
             }
         }
         for (number, reduction) in problem.reductions().iter().enumerate() {
@@ -248,12 +248,12 @@ impl TestData {
     pub fn check_around_reductions(&self, after: &[Vec<u8>]) -> Result<(), Damage> {
         self.reductions.iter().zip(after).try_for_each(|(buffer, after)| buffer.check_guards("reduction", after))
     }
-    /// Checks that the buffer of scales along a direction is unchanged; trivially true without one.
+    /// Checks that a buffer of quantisation parameters is unchanged; trivially true without one.
     ///
     /// # Errors
     /// [`Damage`] names the first byte that changed.
-    pub fn check_scales_untouched(&self, along: Along, after: &[u8]) -> Result<(), Damage> {
-        self.scales[along as usize].as_ref().map_or(Ok(()), |buffer| buffer.check_equal("scales", after))
+    pub fn check_quants_untouched(&self, quant: Quant, after: &[u8]) -> Result<(), Damage> {
+        self.quants[quant as usize].as_ref().map_or(Ok(()), |buffer| buffer.check_equal(quant.words(), after))
     }
     /// Checks that the bias vector's buffer is unchanged; trivially true without one.
     ///
@@ -296,7 +296,19 @@ enum Fill<'a> {
     Integers(&'a Integers, Operand),
     /// +-1 and +-2.
     Added(u64),
+    /// -128 to 127.
+    Bytes(u64),
     Poison,
+}
+
+impl Fill<'_> {
+    /// The same for quantisation parameters: zero points are about as large as the numbers they are subtracted from.
+    const fn of(self, quant: Quant) -> Self {
+        match (self, quant) {
+            (Fill::Random(seed), Quant::ZeroA | Quant::ZeroB) => Fill::Bytes(seed),
+            (other, _) => other,
+        }
+    }
 }
 
 /// A factor as a kernel gets it: rounded to the type of the sums, which must hold it.
@@ -423,6 +435,10 @@ fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, gaps: &[Range<u
                 match fill {
                     Fill::Random(seed) => {
                         elements.zip(position..).for_each(|(e, at)| put::<E>(e, E::random(hash(seed, at))));
+                    }
+                    Fill::Bytes(seed) => {
+                        let byte = |at| f64::from((hash(seed, at) >> 56) as u8 as i8);
+                        elements.zip(position..).for_each(|(e, at)| put::<E>(e, E::of(byte(at))));
                     }
                     Fill::Added(seed) => elements.zip(position..).for_each(|(e, at)| put::<E>(e, integer(added(seed, at)))),
                     Fill::Poison => elements.for_each(|e| put::<E>(e, E::poison())),

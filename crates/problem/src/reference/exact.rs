@@ -317,6 +317,7 @@ impl<'a> Judge<'a> {
         let old = if self.data.beta == 0.0 { 0.0 } else { self.data.beta * value(self.scalar, &self.data.c.bytes, at) };
         let residual = oracle.residual(g, row, column);
         let [by_row, by_column] = oracle.scales(row, column);
+        let sum = sum + oracle.centred(g, row, column)[0];
         let argument = self.data.alpha * sum * by_row * by_column + old + oracle.bias(g, row, column);
         (argument, residual, oracle.last(self.activation.map_or(argument, |f| f.apply(argument)), residual))
     }

@@ -443,9 +443,10 @@ fn entry(data: &TestData, oracle: &Oracle<'_>, index: [u64; 3], sum: Sum) -> Ent
     let old = if data.beta == 0.0 { 0.0 } else { data.beta * value(data.c.scalar, &data.c.bytes, at) };
     let (bias, residual) = (oracle.bias(g, row, column), oracle.residual(g, row, column));
     let [by_row, by_column] = oracle.scales(row, column);
-    let (sums, scales) = (sum.value + sum.lost, by_row * by_column);
+    let [centred, moved] = oracle.centred(g, row, column);
+    let (sums, scales) = (sum.value + sum.lost + centred, by_row * by_column);
     let product = data.alpha * sums * scales;
-    let scale = (data.alpha * scales).abs() * sum.magnitude + old.abs() + bias.abs();
+    let scale = (data.alpha * scales).abs() * (sum.magnitude + moved) + old.abs() + bias.abs();
     let activation = data.problem.activation();
     let apply = |x: f64| activation.map_or(x, |f| f.apply(x));
     let accumulator = data.problem.accumulator();

@@ -4,11 +4,12 @@ use super::convolution::Convolution;
 use super::data::TestData;
 use super::element::value;
 use crate::contraction::Operand;
-use crate::epilogue::Along;
+use crate::epilogue::{Along, Quant};
 use crate::extent::Extents;
 use crate::gemm::{Gemm, Order};
 use crate::problem::Problem;
 use crate::reduce::Reduce;
+use rayon::prelude::*;
 
 /// Result elements as (g, row, column), each a sum of k products: a GEMM's own coordinates, a convolution's of [`Convolution`].
 pub(super) struct Oracle<'a> {
@@ -16,6 +17,8 @@ pub(super) struct Oracle<'a> {
     kind: Kind<'a>,
     /// Extents of g, row, column and k.
     pub extent: [u64; 4],
+    /// Where factors have zero points: the sums over k of rows of A and of columns of B.
+    sums: Option<[Vec<f64>; 2]>,
 }
 
 enum Kind<'a> {
@@ -28,14 +31,19 @@ enum Kind<'a> {
 impl<'a> Oracle<'a> {
     pub(super) fn new(data: &'a TestData) -> Oracle<'a> {
         match &data.problem {
-            Problem::Gemm(gemm) => Oracle { data, kind: Kind::Gemm(gemm), extent: [gemm.batch, gemm.m, gemm.n, gemm.k] },
+            Problem::Gemm(gemm) => {
+                let extent = [gemm.batch, gemm.m, gemm.n, gemm.k];
+                let mut oracle = Oracle { data, kind: Kind::Gemm(gemm), extent, sums: None };
+                oracle.sums = (!gemm.zero_points.is_none()).then(|| oracle.factor_sums());
+                oracle
+            }
             Problem::Conv(conv) => {
                 let conv = Convolution::new(conv);
-                Oracle { data, extent: conv.extent(), kind: Kind::Conv(conv) }
+                Oracle { data, extent: conv.extent(), kind: Kind::Conv(conv), sums: None }
             }
             Problem::Reduce(reduce) => {
                 let Extents { g, m, n } = reduce.result_shape().extents;
-                Oracle { data, kind: Kind::Reduce(reduce), extent: [g, m, n, 1] }
+                Oracle { data, kind: Kind::Reduce(reduce), extent: [g, m, n, 1], sums: None }
             }
         }
     }
@@ -62,8 +70,36 @@ impl<'a> Oracle<'a> {
     }
     /// The values that a scaled sum is multiplied by: of its row and of its column.
     pub(super) fn scales(&self, row: u64, column: u64) -> [f64; 2] {
-        let [m, n] = &self.data.scales;
-        [(m, row), (n, column)].map(|(x, at)| x.as_ref().map_or(1.0, |x| value(x.scalar, &x.bytes, x.start + at)))
+        [(Quant::ScaleM, row), (Quant::ScaleN, column)].map(|(quant, at)| self.quant(quant, at).unwrap_or(1.0))
+    }
+    /// The quantisation parameter of a row or column, where the problem has such.
+    fn quant(&self, quant: Quant, at: u64) -> Option<f64> {
+        let x = self.data.quants[quant as usize].as_ref()?;
+        let at = if self.data.problem.quant_len(quant) == 1 { 0 } else { at };
+        Some(value(x.scalar, &x.bytes, x.start + at))
+    }
+    /// What zero points add to a sum, and how large what is added is.
+    pub(super) fn centred(&self, g: u64, row: u64, column: u64) -> [f64; 2] {
+        let Some([of_rows, of_columns]) = &self.sums else { return [0.0; 2] };
+        let [_, m, n, k] = self.extent;
+        let a = self.quant(Quant::ZeroA, row).unwrap_or(0.0);
+        let b = self.quant(Quant::ZeroB, column).unwrap_or(0.0);
+        let of = |sums: &[f64], at: u64| sums.get(at as usize).copied().unwrap_or(0.0);
+        let terms = [-b * of(of_rows, g * m + row), -a * of(of_columns, g * n + column), a * b * k as f64];
+        [terms.iter().sum(), terms.iter().map(|term| term.abs()).sum()]
+    }
+    /// Sums over k of each row of A and each column of B.
+    fn factor_sums(&self) -> [Vec<f64>; 2] {
+        let [batch, m, n, k] = self.extent;
+        let lines = |count: u64, read: &(dyn Fn(u64, u64, &mut [f64]) + Sync)| {
+            let one = |line: u64| {
+                let mut values = vec![0.0; k as usize];
+                read(line / count, line % count, &mut values);
+                values.iter().sum()
+            };
+            (0..batch * count).into_par_iter().map(one).collect()
+        };
+        [lines(m, &|g, row, out| self.left(g, row, 0, out)), lines(n, &|g, column, out| self.right(g, column, 0, out))]
     }
     /// The value added to a scaled sum.
     pub(super) fn bias(&self, g: u64, row: u64, column: u64) -> f64 {

@@ -30,17 +30,17 @@ class Call:
     result: Any
     values: Sequence[Array] = ()
     """What reductions write to."""
-    scales: Sequence[Optional[Array]] = (None, None)
-    """Along m and n."""
+    quants: Sequence[Optional[Array]] = (None, None, None, None)
+    """Scales along m and n, zero points of A and B."""
 
     def run(self, alpha: float, beta: float, stream: int) -> Any:
         host = self.a.device == "cpu"
         alignments = (256, 256, 256) if host else (self.a.alignment, self.b.alignment, self.c.alignment)
         prepared = self.context.prepared(self.problem, alignments)
         space = 0 if host else self.context.workspace(prepared.workspace_bytes, stream, self.result)
-        bias, residual, *scales = [x.address if x else 0 for x in (self.bias, self.residual, *self.scales)]
+        bias, residual, *quants = [x.address if x else 0 for x in (self.bias, self.residual, *self.quants)]
         operands = [self.a.address, self.b.address, self.c.address, bias, residual, space]
-        prepared.launch(operands, alpha, beta, stream, host, [x.address for x in self.values], scales)
+        prepared.launch(operands, alpha, beta, stream, host, [x.address for x in self.values], quants)
         return self.result
 
 
@@ -105,11 +105,31 @@ def _scales(given_scales: Any, m: int, n: int) -> Dict[str, Array]:
     return found
 
 
+def _zero_points(pair: Any, m: int, n: int) -> Dict[str, Array]:
+    """Zero points of both factors by the names of their kinds: a pair of arrays of one value, of (m, 1), of (n,), or None."""
+    if pair is None:
+        return {}
+    if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+        given.refuse("zero_points", pair, "a pair is needed: those of a and those of b, or None")
+    found: Dict[str, Array] = {}
+    for name, each, shape, x in (("a", "m", (m, 1), pair[0]), ("b", "n", (n,), pair[1])):
+        if x is None:
+            continue
+        at = look(x, "zero_points")
+        _typed("int32", [("zero_points", at)])
+        if at.shape not in ((), (1,), shape) or not packed(at):
+            told = f"zero_points of {name} have shape {at.shape} and strides {at.strides}: one value, or {shape} one behind the other, is needed"
+            raise _native.OperandError(told)
+        found[each if at.shape == shape else name] = at
+    return found
+
+
 def _gemm(
     a: Any,
     b: Any,
     *,
     out: Any = None,
+    zero_points: Any = None,
     scales: Any = None,
     bias: Any = None,
     activation: Optional[str] = None,
@@ -150,8 +170,8 @@ def _gemm(
         if residual_as is None or residual_as.trans != c_as.trans:
             raise _native.OperandError("residual and out lie in different orders: store both by rows")
         arrays.append(("residual", residual_at))
-    scaled = _scales(scales, m, n)
-    factors = [("scales", x) for x in scaled.values()]
+    scaled, zeros = _scales(scales, m, n), _zero_points(zero_points, m, n)
+    factors = [("scales", x) for x in scaled.values()] + [("zero_points", x) for x in zeros.values()]
     apart(c_at, arrays[:2] + [x for x in arrays[3:] if x[0] == "bias"] + factors)
     context = _same_place(context, arrays + factors)
     _typed(c_at.dtype, arrays[3:])
@@ -168,6 +188,7 @@ def _gemm(
         trans=(a_as.trans, b_as.trans, c_as.trans),
         batch=1 if batch is None else batch,
         strides=strides,
+        zero_points=list(zeros),
         scales=list(scaled),
         bias=along,
         activation=given.maybe(activation, "activation"),
@@ -178,7 +199,8 @@ def _gemm(
     )
     operands = (a_at, b_at, c_at, bias_at, residual_at)
     call = _with_values(context, problem, operands, a, out, batch is not None)
-    return replace(call, scales=(scaled.get("m"), scaled.get("n")))
+    of = [zeros.get(each, zeros.get(one)) for each, one in (("m", "a"), ("n", "b"))]
+    return replace(call, quants=(scaled.get("m"), scaled.get("n"), *of))
 
 
 def _out(
@@ -364,11 +386,11 @@ def _extents(
 
 
 def gemm(a: Any, b: Any, *, alpha: float = 1.0, beta: float = 0.0, stream: int = 0, **options: Any) -> Any:
-    """`activation(alpha * scales * (a @ b) + bias + beta * out) + residual`, in `out` or a new array.
+    """`activation(alpha * scales * ((a - zero_a) @ (b - zero_b)) + bias + beta * out) + residual`, in `out` or a new array.
 
     `a` is (m, k) or (batch, m, k), `b` (k, n) or (batch, k, n); a matrix without batch serves the whole batch. Transposed and strided
     arrays are read as they lie. Factors are floats of one type, torch's float8 types, or int8 and uint8, each with each, whose sums are int32. Options: `out`,
-    `scales` (float32, (n,) or (m, 1), or a pair of both), `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh, silu), `residual` (as `out`), `out_dtype`, `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of
+    `zero_points` (of int8 and uint8: a pair of int32 arrays, of a one value or (m, 1), of b one or (n,), or None), `scales` (float32, (n,) or (m, 1), or a pair of both), `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh, silu), `residual` (as `out`), `out_dtype`, `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of
     tf32, nearly as accurately as float32), `context`. `stream`: handle of the CUDA or HIP stream for arrays there.
     `reduce`: values of the result in the same pass, `["max:n", "sum:mn"]`; the result is then a tuple of it and them, with
     `store=False` of them alone, and no other memory is written.

@@ -119,7 +119,7 @@ impl HostCode<'_> {
                 return Err(self.malformed(format!("argument {n} is {binding:?}")));
             }
             (_, Binding::Buffer(operand)) => from(Memory::Operand(*operand), 0),
-            (_, Binding::Scale(along)) => from(Memory::Scale(*along), 0),
+            (_, Binding::Quant(quant)) => from(Memory::Quant(*quant), 0),
             (_, Binding::Bias) => from(Memory::Bias, 0),
             (_, Binding::Residual) => from(Memory::Residual, 0),
             (_, Binding::Reduction(number)) => from(Memory::Reduction(*number), 0),

@@ -2,7 +2,7 @@
 
 use super::{Api, HostCode};
 use std::fmt::Write;
-use tilewright_gen::program::ADDED_ALIGN;
+use tilewright_gen::program::{ADDED_ALIGN, Binding};
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::Operand;
 use tilewright_problem::{Extent, Gemm, Problem};
@@ -82,9 +82,9 @@ impl HostCode<'_> {
         };
         let c = self.emission.contraction;
         let align = u64::from(ADDED_ALIGN);
-        for (along, x) in c.scales() {
-            let about = format!("scales along {}, {} x {}", along.name(), x.len, x.scalar);
-            all.push(pointer("const void *", format!("scale_{}", along.name()), Memory::Scale(along), align, about));
+        for (quant, x) in c.quants() {
+            let about = format!("{}, {} x {}", quant.words(), x.len, x.scalar);
+            all.push(pointer("const void *", quant.name().into(), Memory::Quant(quant), align, about));
         }
         if let Some(bias) = c.bias() {
             let about = format!("bias vector, {} x {}", bias.len, bias.scalar);
@@ -102,6 +102,13 @@ impl HostCode<'_> {
             let about = format!("{} bytes; calls that may overlap need one each", self.emission.program.workspace_bytes);
             all.push(pointer("void *", "workspace".into(), Memory::Workspace, WORKSPACE_ALIGN, about));
         }
+        // Results in integers are not scaled.
+        let bound = |binding: Binding| self.emission.program.launches.iter().any(|launch| launch.args.contains(&binding));
+        all.retain(|p| match p.role {
+            Role::Alpha => bound(Binding::Alpha),
+            Role::Beta => bound(Binding::Beta),
+            _ => true,
+        });
         all
     }
 
@@ -226,7 +233,7 @@ fn pointer(ty: &'static str, name: String, memory: Memory, align: u64, about: St
 pub(super) fn address(memory: Memory) -> String {
     match memory {
         Memory::Operand(operand) => format!("at_{operand:?}").to_lowercase(),
-        Memory::Scale(along) => format!("at_scale_{}", along.name()),
+        Memory::Quant(quant) => format!("at_{}", quant.name()),
         Memory::Bias => "at_bias".into(),
         Memory::Residual => "at_residual".into(),
         Memory::Reduction(number) => format!("at_reduced_{number}"),

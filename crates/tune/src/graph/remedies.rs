@@ -63,6 +63,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         Refusal::AtomicsNotAllowed { .. }
         | Refusal::AtomicType { .. }
         | Refusal::AtomicActivation { .. }
+        | Refusal::AtomicZeroPoints { .. }
         | Refusal::ReduceSplit { .. } => both(&[], &[Sks, Ice]),
         Refusal::ReduceSplitFinish { .. } => both(&[], &[Rdf, Sks, Ice]),
         Refusal::ReduceAtomics { .. } | Refusal::ReduceAtomicType { .. } | Refusal::ReduceAtomicCount { .. } => both(&[], &[Rdf]),

@@ -229,7 +229,8 @@ pub fn plan(space: &Space, recipe: &Recipe, seed: u64) -> Option<Plan> {
 fn budgeted(rng: &mut ChaCha8Rng, problem: &Problem, spec: &KernelSpec, space: &Space, plan: &Plan) -> Problem {
     let contraction = space.contraction(plan);
     let entry = workspace_per_entry(spec, contraction);
-    if entry == 0 || contraction.g < 2 || rng.random_bool(0.5) {
+    // Sums of factors take room whatever the batch.
+    if entry == 0 || contraction.g < 2 || contraction.centre().is_some() || rng.random_bool(0.5) {
         return problem.clone();
     }
     let budget = (entry + rng.random_range(0..entry * contraction.g)).next_multiple_of(8);

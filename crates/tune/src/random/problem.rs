@@ -6,7 +6,9 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::Dynamic;
-use tilewright_problem::{Activation, Along, Conv, Direction, Gemm, GemmBuilder, Layout, Math, Order, Problem, ProblemError};
+use tilewright_problem::{
+    Activation, Along, Conv, Direction, Gemm, GemmBuilder, Layout, Math, Order, Problem, ProblemError, ZeroPoint,
+};
 use tilewright_problem::{Axes, Function, Operator, Reduce, Reduction};
 
 /// Workspace that suffices for everything drawn here, in bytes.
@@ -152,6 +154,15 @@ fn gemm(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
         builder = builder.dynamic(Dynamic { g: batch > 1 && rng.random(), m: rng.random_bool(0.6), n: rng.random_bool(0.4) });
     }
     builder = epilogue(rng, builder, unit)?;
+    for along in Along::ALL.into_iter().filter(|_| recipe.formats && dtype.is_int8()) {
+        let how = match rng.random_range(0..8) {
+            0 => ZeroPoint::Tensor,
+            1 => ZeroPoint::Each,
+            _ => continue,
+        };
+        let centred = builder.clone().zero_point(along, how);
+        builder = if centred.clone().build().is_ok() { centred } else { builder };
+    }
     if recipe.formats {
         for along in [Along::M, Along::N].into_iter().filter(|_| rng.random_bool(0.25)) {
             let scaled = builder.clone().scale(along);

@@ -13,7 +13,7 @@ use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::reference::{
     Exact, GUARD_BYTES, Reference, Samples, TestData, Verdict, check_workspace, workspace_guard,
 };
-use tilewright_problem::{Along, Extents, Problem};
+use tilewright_problem::{Extents, Problem, Quant};
 
 /// Bytes of operands beyond which data of small integers are made again for each verification instead of being kept.
 const KEPT: usize = 256 << 20;
@@ -429,11 +429,11 @@ impl Case {
             self.device.read(buffer, from, &mut bytes)?;
             Ok(bytes)
         };
-        for along in Along::ALL {
-            if let (Some(buffer), Some(scales)) = (&self.buffers.scales[along as usize], &data.scales[along as usize])
-                && let Err(damage) = data.check_scales_untouched(along, &read(buffer, 0, scales.bytes.len())?)
+        for quant in Quant::ALL {
+            if let (Some(buffer), Some(values)) = (&self.buffers.quants[quant as usize], &data.quants[quant as usize])
+                && let Err(damage) = data.check_quants_untouched(quant, &read(buffer, 0, values.bytes.len())?)
             {
-                self.device.write(buffer, 0, &scales.bytes)?;
+                self.device.write(buffer, 0, &values.bytes)?;
                 return Ok(Some(damage.to_string()));
             }
         }

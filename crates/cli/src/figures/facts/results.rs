@@ -62,6 +62,9 @@ impl Subject<'_> {
             .iter()
             .map(|op| match op {
                 EpilogueOp::Scale => "scale by alpha".into(),
+                EpilogueOp::Centre(_) => {
+                    "take zero points, times sums of the other factor over k that kernels ahead leave in workspace".into()
+                }
                 EpilogueOp::ScaleVector(x) => format!("multiply by the scales along {}", if x.along_n { "n" } else { "m" }),
                 EpilogueOp::AddVector(x) => format!("add the bias along {}", if x.along_n { "n" } else { "m" }),
                 EpilogueOp::AddOld => "add beta * C (C is not read where beta is 0)".into(),

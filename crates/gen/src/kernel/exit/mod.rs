@@ -6,6 +6,7 @@ mod meeting;
 pub mod operations;
 pub mod out;
 mod rows;
+mod zero_points;
 
 use super::input::{Input, Ints};
 use super::tile::cluster::ClusterPlace;

@@ -3,6 +3,7 @@
 //! Operations ([`tilewright_problem::contraction::EpilogueOp`]) come in the order of their list, and see runs of neighbouring results
 //! with their row and column.
 
+use super::zero_points::ZeroPoints;
 use crate::kernel::arguments::Arguments;
 use crate::kernel::input::{Ints, entry_start};
 use crate::plan::Split;
@@ -10,10 +11,10 @@ use crate::plan::reach::vector_width;
 use crate::program::Binding;
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
-use tilewright_problem::Activation;
 use tilewright_problem::contraction::{Contraction, EpilogueOp, Tensor, Vector};
 use tilewright_problem::epilogue::GELU_CUBE;
 use tilewright_problem::view::{COL, G, ROW};
+use tilewright_problem::{Activation, Quant};
 
 /// The operations that a kernel applies, and the arguments that they read.
 #[derive(Clone)]
@@ -25,6 +26,7 @@ pub(crate) struct Operations<'a> {
 /// An operation with what it reads.
 #[derive(Clone, Copy)]
 enum Operation<'a> {
+    Centre(ZeroPoints<'a>),
     Times(ExprId),
     ScaleVector(&'a Vector, ArgId),
     AddVector(&'a Vector, ArgId),
@@ -90,12 +92,17 @@ impl<'a> Operations<'a> {
         between: impl FnOnce(&mut Builder, &mut Arguments) -> T,
     ) -> (Operations<'a>, T) {
         let ops: Vec<&EpilogueOp> = c.epilogue.iter().filter(|op| applied.takes(op)).collect();
-        let mut tensors = Vec::new();
+        let (mut tensors, mut centre) = (Vec::new(), None);
         for op in &ops {
             let (name, scalar, doc, to) = match op {
+                EpilogueOp::Centre(x) => {
+                    centre = Some(ZeroPoints::declare(b, args, x));
+                    tensors.push(None);
+                    continue;
+                }
                 EpilogueOp::ScaleVector(x) => {
                     let name = if x.along_n { "scale_n" } else { "scale_m" };
-                    (name, x.scalar, "factors of the product", Binding::Scale(c.along(x)))
+                    (name, x.scalar, "factors of the product", Binding::Quant(Quant::scale(c.along(x))))
                 }
                 EpilogueOp::AddVector(x) => ("bias", x.scalar, "added to the result", Binding::Bias),
                 EpilogueOp::AddTensor(x) => ("residual", x.scalar, "added last, as large as the result", Binding::Residual),
@@ -111,6 +118,7 @@ impl<'a> Operations<'a> {
         let acc = c.result_scalar();
         let read = ops.into_iter().zip(tensors).filter_map(|(op, tensor)| {
             Some(match op {
+                EpilogueOp::Centre(_) => Operation::Centre(centre?),
                 EpilogueOp::Scale => Operation::Times(args.scalar(b, "alpha", acc, "factor of the product", Binding::Alpha)),
                 EpilogueOp::ScaleVector(x) => Operation::ScaleVector(x, tensor?),
                 EpilogueOp::AddVector(x) => Operation::AddVector(x, tensor?),
@@ -169,11 +177,16 @@ impl<'a> Operations<'a> {
         sums: &[ExprId],
     ) -> Vec<ExprId> {
         let acc = self.c.result_scalar();
+        let centred = match self.all.first() {
+            Some(Operation::Centre(zero)) => zero.apply(b, sums, |b, name, x, buffer| vector(b, name, x, buffer, run)),
+            _ => sums.to_vec(),
+        };
         // Partial sums, and what has been computed, stay as they are.
         let computed = |sum: &ExprId| if self.all.is_empty() { *sum } else { b.value(sum.cast(acc)) };
-        let mut values: Vec<ExprId> = sums.iter().map(computed).collect();
+        let mut values: Vec<ExprId> = centred.iter().map(computed).collect();
         for op in &self.all {
             let added = match op {
+                Operation::Centre(_) => continue,
                 Operation::Times(factor) => {
                     values.iter_mut().for_each(|value| *value = b.value(*factor * *value));
                     continue;
@@ -232,7 +245,9 @@ impl Applied {
             Applied::All => true,
             Applied::None => false,
             Applied::Linear => matches!(op, EpilogueOp::Scale | EpilogueOp::ScaleVector(_) | EpilogueOp::Mask(_)),
-            Applied::Rest => !matches!(op, EpilogueOp::Scale | EpilogueOp::ScaleVector(_) | EpilogueOp::Activate(_)),
+            Applied::Rest => {
+                !matches!(op, EpilogueOp::Centre(_) | EpilogueOp::Scale | EpilogueOp::ScaleVector(_) | EpilogueOp::Activate(_))
+            }
         }
     }
 }
@@ -253,7 +268,7 @@ pub(crate) fn stored(b: &mut Builder, value: ExprId, to: Scalar) -> ExprId {
 /// The elements of a vector that belong to a run.
 fn vector(b: &mut Builder, name: &str, x: &Vector, buffer: ArgId, run: &Run) -> Vec<ExprId> {
     let (along, overruns) = if x.along_n { (run.col, &run.overruns[1]) } else { (run.row, &run.overruns[0]) };
-    let moves = x.along_n == run.by_column;
+    let moves = x.along_n == run.by_column && x.view.uses(ROW);
     let (width, parts) = match moves {
         false => (1, 1),
         true if run.start == Start::Multiple && width_at_once(x, run.length) == run.length => (run.length, 1),
