@@ -116,7 +116,7 @@ proptest! {
 
     #[test]
     fn inverses_lead_back(layout in prop_oneof![shared(), share()]) {
-        let swizzled = layout.swizzle.is_some_and(|(s, _)| s != Swizzle::None);
+        let swizzled = layout.swizzle.is_some_and(|chunks| chunks.swizzle != Swizzle::None);
         let Some(back) = layout.inverse() else {
             return if swizzled { Ok(()) } else { Err(TestCaseError::fail(format!("no inverse of {layout:?}"))) };
         };
