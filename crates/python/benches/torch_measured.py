@@ -288,6 +288,8 @@ def host_rows(device, tiny):
     wanting = a.clone().requires_grad_()
     calls = {"mm": lambda: torch.mm(a, b), "mm, out=": lambda: torch.mm(a, b, out=out), "mm, with gradient": lambda: torch.mm(wanting, b)}
     calls["bmm"] = lambda: torch.bmm(a[None], b[None])
+    x, w = torch.randn(1, 64, 8, 8, device=device, dtype=kind), torch.randn(64, 64, 1, 1, device=device, dtype=kind)
+    calls["convolution"] = lambda: torch.conv2d(x, w)
     rows, operators = {}, tw._operators
     deciders = {"torch": None, "enabled, torch answers": lambda problem: "no", "enabled, tilewright answers": lambda problem: None}
     for who, decide in deciders.items():

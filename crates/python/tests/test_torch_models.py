@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -235,6 +236,33 @@ class Models(unittest.TestCase):
         torch.func.grad(lambda x: torch.mm(x, b).square().sum())(a)
         torch.mm(x, b).square().sum().backward()
         torch.testing.assert_close(x.grad.double(), 2 * want @ b.double().t(), rtol=1e-4, atol=1e-4)
+
+    def test_what_torch_raises_passes(self):
+        """Products that were handed back before and find no memory for their results now."""
+        code = """
+            import os, resource, torch, tilewright as tw, tilewright.torch
+            tw.use("emu", records="")
+            a, b = torch.ones(8192, 1), torch.ones(1, 8192)
+            products = [lambda a, b: torch.mm(a, b), lambda a, b: torch.bmm(a[None], b[None])]
+            tw._operators.choose_by(lambda problem: "torch is as fast")
+            for product in products:
+                assert (product(a, b) == 1).all() and product(a, b).shape[-1] == 8192
+            with open("/proc/self/statm") as file:
+                held = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            resource.setrlimit(resource.RLIMIT_AS, (held + (64 << 20),) * 2)
+            for product in products:
+                for _ in range(2):
+                    try:
+                        product(a, b)
+                    except RuntimeError as e:
+                        print("refused", str(e).splitlines()[0])
+                assert (product(a[:64], b) == 1).all()
+            print(*(call[0] for call in tw._native.torch_calls() if call[5] == 4))
+        """
+        said = subprocess.run([sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)], capture_output=True, text=True)
+        self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
+        self.assertEqual(len(re.findall("refused .*allocate", said.stdout)), 4, said.stdout)
+        self.assertEqual(sorted(said.stdout.splitlines()[-1].split(" ")), ["bmm", "mm"])
 
     def test_layers_with_a_bias(self):
         """Their results and gradients are torch's, of whatever lies wherever, and come from us where that was chosen."""

@@ -1,6 +1,6 @@
 //! Products as torch's dispatcher hands them over: looked up by all that their kernels depend on, then launched, or given to torch.
 
-use super::shim::{Boxed, Handle, Seen, Shim, Tensor};
+use super::shim::{Boxed, Handle, Made, Seen, Shim, Tensor};
 use super::table::{ANY, Call, Op, Ours, aligned};
 use super::{HOME, Home};
 use crate::errors::class;
@@ -40,30 +40,58 @@ unsafe extern "C-unwind" fn boxed<const OWN: bool, const CUDA: bool, const OP: u
     _: u64,
 ) {
     let which = Which { own: OWN, cuda: CUDA, op: [Op::Mm, Op::Bmm, Op::Addmm][usize::from(OP)] };
-    // SAFETY: the operator's tensors are on the stack, which are ours now; the result takes the place of the first.
-    unsafe {
-        run(stack, |home| {
-            let take = |n| Tensor::owned(&home.shim, *stack.add(n));
-            let bias = matches!(which.op, Op::Addmm).then(|| take(0));
-            let at = usize::from(bias.is_some());
-            let (a, b, out) = (take(at), take(at + 1), OUT.then(|| take(2)));
-            let mut seen = [home.shim.look_beside_address(a.handle)?, home.shim.look_beside_address(b.handle)?];
-            if !OWN && falls_back(home, &which, [&seen[0], &seen[1]]) {
-                let Seen { dtype, device, .. } = seen[0];
-                let out = match out {
-                    Some(out) => out,
-                    None => home.shim.empty(&Shape::of(&seen[0], &seen[1]), dtype, CUDA, device)?,
-                };
-                home.shim.product(which.op == Op::Bmm, CUDA, out.handle, [a.handle, b.handle], None)?;
-                return Ok([out.given()]);
+    let take = |home: &'static Home, n: usize| {
+        // SAFETY: the operator's tensors are on the stack, which are ours now; the result takes the place of the first.
+        unsafe { Tensor::owned(&home.shim, *stack.add(n)) }
+    };
+    // SAFETY: as above.
+    let answered = caught(|home| unsafe {
+        let bias = matches!(which.op, Op::Addmm).then(|| take(home, 0));
+        let at = usize::from(bias.is_some());
+        let (a, b, out) = (take(home, at), take(home, at + 1), OUT.then(|| take(home, 2)));
+        let mut seen = [home.shim.look_beside_address(a.handle)?, home.shim.look_beside_address(b.handle)?];
+        if !OWN && falls_back(home, &which, [&seen[0], &seen[1]]) {
+            let Seen { dtype, device, .. } = seen[0];
+            let out = match (out, home.shim.made(which.op == Op::Bmm, CUDA)) {
+                (Some(out), _) => out,
+                (None, Some(made)) => {
+                    // They stay on the stack.
+                    a.given();
+                    b.given();
+                    return Ok(Answer::Torchs(made));
+                }
+                (None, None) => home.shim.empty(&Shape::of(&seen[0], &seen[1]), dtype, CUDA, device)?,
+            };
+            home.shim.product(which.op == Op::Bmm, CUDA, out.handle, [a.handle, b.handle], None)?;
+            return Ok(Answer::Given(out.given()));
+        }
+        for (seen, x) in seen.iter_mut().zip([&a, &b]) {
+            seen.address = home.shim.address(x.handle)?;
+        }
+        let result = answer(home, &which, [a.handle, b.handle], seen, bias.as_ref().map(|bias| bias.handle), out)?;
+        Ok(Answer::Given(result.given()))
+    });
+    let result = match answered {
+        // SAFETY: as above. C++'s exceptions pass here, where nothing catches them.
+        Some((home, Answer::Torchs(made))) => unsafe {
+            let (a, b) = (take(home, 0), take(home, 1));
+            match home.shim.make(made, [a.handle, b.handle]) {
+                Ok(result) => result.given(),
+                Err(e) => return home.shim.raise(&String::from(e)),
             }
-            for (seen, x) in seen.iter_mut().zip([&a, &b]) {
-                seen.address = home.shim.address(x.handle)?;
-            }
-            let result = answer(home, &which, [a.handle, b.handle], seen, bias.as_ref().map(|bias| bias.handle), out)?;
-            Ok([result.given()])
-        });
-    }
+        },
+        Some((_, Answer::Given(result))) => result,
+        None => return,
+    };
+    // SAFETY: as above.
+    unsafe { *stack = result };
+}
+
+/// Who has made a product.
+enum Answer {
+    Given(u64),
+    /// Torch shall, of the tensors on the stack.
+    Torchs(Made),
 }
 
 pub struct Which {
@@ -72,22 +100,26 @@ pub struct Which {
     pub op: Op,
 }
 
-/// Puts what a kernel gives on its stack, or raises why it gives nothing.
+/// What a kernel gives, or raises why it gives nothing.
+fn caught<T>(kernel: impl FnOnce(&'static Home) -> Result<T, String>) -> Option<(&'static Home, T)> {
+    // The library is registered after it is there.
+    let home = HOME.get()?;
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| kernel(home))) {
+        Ok(Ok(given)) => return Some((home, given)),
+        Ok(Err(why)) => home.shim.raise(&why),
+        Err(_) => home.shim.raise("a defect of tilewright: its message is on stderr"),
+    }
+    None
+}
+
+/// Puts what a kernel gives on its stack.
 ///
 /// # Safety
 /// A stack with room for the results, whose arguments the kernel takes.
 pub unsafe fn run<const N: usize>(stack: *mut u64, kernel: impl FnOnce(&'static Home) -> Result<[u64; N], String>) {
-    // SAFETY: the library is registered after it is there.
-    let Some(home) = HOME.get() else { return };
-    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| kernel(home))) {
-        Ok(Ok(results)) => {
-            for (n, result) in results.into_iter().enumerate() {
-                // SAFETY: the caller's.
-                unsafe { *stack.add(n) = result };
-            }
-        }
-        Ok(Err(why)) => home.shim.raise(&why),
-        Err(_) => home.shim.raise("a defect of tilewright: its message is on stderr"),
+    for (n, result) in caught(kernel).into_iter().flat_map(|(_, results)| results).enumerate() {
+        // SAFETY: the caller's.
+        unsafe { *stack.add(n) = result };
     }
 }
 

@@ -6,6 +6,7 @@ mod lists;
 use libloading::os::unix::{Library as Loaded, RTLD_LAZY, Symbol};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
+use std::mem::MaybeUninit;
 
 pub use lists::Geometry;
 use lists::{Convolutions, Lists};
@@ -19,6 +20,11 @@ pub type Handle = *mut c_void;
 pub type Boxed = unsafe extern "C-unwind" fn(*mut u64, u64, u64);
 type Code = i32;
 type Out = unsafe extern "C" fn(Handle, Handle, Handle) -> Code;
+/// A function of torch's C++ that makes its result itself. Exceptions pass it.
+pub type Made = unsafe extern "C-unwind" fn(Handle, Handle) -> InPlace;
+/// A result as C++ returns tensors: a pointer, where the caller says. Rust returns what is as large as this there, on every architecture.
+#[repr(C)]
+pub struct InPlace(Handle, [MaybeUninit<u64>; 2]);
 type OutPlus = unsafe extern "C" fn(Handle, Handle, Handle, Handle, f64, f64) -> Code;
 
 /// What of torch is missing or failed.
@@ -114,8 +120,25 @@ functions! {
     addmm: OutPlus = "aoti_torch_cpu_addmm_out",
 }
 
+/// Products of one device as C++ calls them: no dispatcher allocates their results, and nobody asks whether they fit. Torch has promised nothing about
+/// these names; without them products go through its C interface.
+struct Cxx {
+    mm: Option<Symbol<Made>>,
+    bmm: Option<Symbol<Made>>,
+}
+
+impl Cxx {
+    /// `device`: a namespace, with its length as C++'s names have it.
+    fn find(library: &Loaded, device: &str) -> Cxx {
+        // SAFETY: of two `const at::Tensor &`, each a pointer to a tensor on the heap; they return an `at::Tensor`.
+        let named = |name: &str| unsafe { symbol(library, &format!("_ZN2at{device}{name}ERKNS_6TensorES3_")) }.ok();
+        Cxx { mm: named("2mm"), bmm: named("3bmm") }
+    }
+}
+
 /// What torch has for CUDA beside it.
 struct OnCuda {
+    cxx: Cxx,
     stream: Symbol<unsafe extern "C" fn(i32, *mut *mut c_void) -> Code>,
     mm: Symbol<Out>,
     bmm: Symbol<Out>,
@@ -126,6 +149,7 @@ struct OnCuda {
 /// Torch's functions, which stay loaded for as long as the process.
 pub struct Shim {
     to: Functions,
+    cxx: Cxx,
     on_cuda: Option<OnCuda>,
     lists: Option<Lists>,
     convolutions: Option<Convolutions>,
@@ -163,6 +187,7 @@ impl Shim {
             // SAFETY: types as torch's headers declare them.
             let found = unsafe {
                 OnCuda {
+                    cxx: Cxx::find(&cuda, "4cuda"),
                     stream: symbol(&cuda, "aoti_torch_get_current_cuda_stream").ok()?,
                     mm: symbol(&cuda, "aoti_torch_cuda_mm_out").ok()?,
                     bmm: symbol(&cuda, "aoti_torch_cuda_bmm_out").ok()?,
@@ -183,7 +208,7 @@ impl Shim {
                 (to.byte)(),
             )
         };
-        Ok(Shim { to, on_cuda, lists, convolutions, is_defined, what, dtypes, kinds, byte })
+        Ok(Shim { cxx: Cxx::find(&cpu, "3cpu"), to, on_cuda, lists, convolutions, is_defined, what, dtypes, kinds, byte })
     }
 
     pub fn has_cuda(&self) -> bool {
@@ -362,6 +387,23 @@ impl Shim {
             }
         };
         if code == 0 { Ok(()) } else { Err(self.failure("PyTorch's product")) }
+    }
+
+    /// Torch's own product with a result of its own making, past the dispatcher, where it has one that we can call.
+    pub fn made(&self, batched: bool, cuda: bool) -> Option<Made> {
+        let cxx = if cuda { &self.on_cuda.as_ref()?.cxx } else { &self.cxx };
+        if batched { cxx.bmm.as_deref() } else { cxx.mm.as_deref() }.copied()
+    }
+
+    /// What `made` gave, with C++'s exceptions passing.
+    ///
+    /// # Safety
+    /// Living tensors on its kind of device. Frames up to torch's may be unwound.
+    pub unsafe fn make(&self, made: Made, [a, b]: [Handle; 2]) -> Result<Tensor<'_>, ShimError> {
+        let result = self.undefined()?;
+        // SAFETY: the caller's; the tensor that is overwritten is none, which nobody counts.
+        unsafe { *result.handle.cast::<Handle>() = made(a, b).0 };
+        Ok(result)
     }
 
     /// What torch says about its latest failure on this thread.
