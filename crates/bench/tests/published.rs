@@ -91,6 +91,17 @@ fn kept_plans_are_tried_first_on_such_a_device() {
     let added: usize = told.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{told}"));
     assert!(added > 30, "{told}");
     let records = tilewright_tune::Records::open(&path).unwrap();
+    offered(&records);
+    // So do those that come with the Python package.
+    let shipped = std::fs::File::open(docs().join("../crates/python/python/tilewright/h200.jsonl.gz")).unwrap();
+    let records = tilewright_tune::Records::in_memory().unwrap();
+    let mut lines = std::io::BufReader::new(flate2::read::GzDecoder::new(shipped));
+    assert!(records.import(&mut lines, "h200.jsonl.gz").unwrap() > 300);
+    offered(&records);
+}
+
+/// A plan of a table is a candidate on such a device with another driver, and on no other.
+fn offered(records: &tilewright_tune::Records) {
     let problem = "tC0_tA0_tB1_colMaj0_m512_n512_k512_lda512_ldb512_ldc512_ws536870912_bf16";
     let target = tilewright_ir::Target::by_arch("sm_90a").unwrap();
     let space = tilewright_tune::space::Space::new(&tilewright_problem::Problem::parse(problem).unwrap(), &target).unwrap();

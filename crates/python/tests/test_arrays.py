@@ -330,6 +330,17 @@ class Tuning(unittest.TestCase):
             self.assertEqual(other.import_records(copied), len(context.records()))
             self.assertIn("(recorded)", tw.explain(tw.gemm, a, b, context=other))
 
+    def test_plans_of_an_h200_come_with_the_package(self):
+        context = tw.Context("emu", records="")
+        added = context.import_records()
+        self.assertGreater(added, 300)
+        self.assertEqual(context.import_records(), 0)
+        found = context.records()
+        self.assertEqual((len(found), {trial["device"]["name"] for trial in found}), (added, {"NVIDIA H200 (CUDA)"}))
+        self.assertTrue(all(trial["trial"]["verified"] for trial in found))
+        # Another device has none of them.
+        self.assertIn("(picked)", tw.explain(found[0]["name"], context=context).splitlines()[1])
+
     def test_a_search_ends_when_asked_to(self):
         tw.use(DEVICE, records="")
 

@@ -2,6 +2,7 @@
 
 import faulthandler
 import os
+import shutil
 import tempfile
 import unittest
 import warnings
@@ -234,6 +235,10 @@ class Arrays(Refusals):
             binary = os.path.join(folder, "binary")
             with open(binary, "wb") as file:
                 file.write(b"\x8a\xff\x00" * 99)
+            packed, cut = binary + ".gz", os.path.join(folder, "cut.gz")
+            shutil.copy(binary, packed)
+            with open(tw._contexts.SHIPPED, "rb") as file, open(cut, "wb") as to:
+                to.write(file.read()[:999])
             self.refused(
                 [
                     ("tw.use(3)", P, "device = 3"),
@@ -259,11 +264,15 @@ class Arrays(Refusals):
                     ("it.import_records(3)", P, "the path of a file"),
                     ("it.import_records('/nowhere/at/all')", "RecordsError", "No such file"),
                     ("it.import_records(binary)", "RecordsError", "cannot be read"),
+                    ("it.import_records(packed)", "RecordsError", "cannot be read"),
+                    ("it.import_records(cut)", "RecordsError", "cannot be read"),
                     ("it.import_records(source)", "RecordsError", "line 1"),
                 ],
                 it=self.context,
                 problem=problem,
                 binary=binary,
+                packed=packed,
+                cut=cut,
                 folder=folder,
                 source=__file__,
             )
