@@ -1,6 +1,7 @@
 //! The device trait: describe, compile, allocate, copy, launch, time.
 
 use crate::foreign::{Foreign, MapExtents};
+use crate::mark::{Mark, Passed};
 use crate::{Buffer, Compiled, DeviceError, Native, Timing};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -207,6 +208,15 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// What the work ran into: [`DeviceError::Hang`], [`DeviceError::Crash`], [`DeviceError::Api`].
     fn sync(&self) -> Result<(), DeviceError>;
+
+    /// A point behind everything started so far.
+    ///
+    /// # Errors
+    /// As [`Device::launch`].
+    fn mark(&self) -> Result<Box<dyn Mark>, DeviceError> {
+        self.sync()?;
+        Ok(Box::new(Passed))
+    }
 
     /// Runs the sequence once per repeat and gives the device's time for each, in microseconds, between two marks on the queue: one
     /// before the first kernel, one behind the last. Ahead of every repeat the cache is swept by reading other memory, which also gives

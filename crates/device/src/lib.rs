@@ -32,6 +32,7 @@ mod gpu;
 mod hip;
 pub mod inspect;
 mod job;
+mod mark;
 #[cfg(test)]
 #[path = "../../ir/tests/support/missing.rs"]
 mod missing;
@@ -52,6 +53,7 @@ pub use compilers::compile_worker_main;
 pub use device::{Backend, Device, DeviceInfo, DeviceKind, Launch, LaunchArg};
 pub use error::DeviceError;
 pub use foreign::{Foreign, MapExtents, Number, Stream, Value, copy_in, copy_out, declared};
+pub use mark::Mark;
 pub use native::{Native, NativeHandles};
 pub use open::{Listing, default_device, list, open, open_with};
 pub use options::Options;

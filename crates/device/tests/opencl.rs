@@ -76,6 +76,33 @@ fn repeats_are_timed_one_by_one() {
 }
 
 #[test]
+fn marks_are_passed_in_their_order() {
+    let Some(device) = first() else { return };
+    assert!(device.mark().unwrap().is_passed().unwrap());
+    let case = case("copy");
+    let kernel = device.compile(&case.kernel).unwrap();
+    let buffers: Vec<_> = (0..2).map(|_| device.alloc(1280).unwrap()).collect();
+    device.write(&buffers[0], 0, &[7; 1280]).unwrap();
+    let args = buffers.iter().cloned().map(LaunchArg::Buffer).collect();
+    let launch = Launch { kernel, grid: case.grid, args };
+    let work = vec![launch; 50];
+    device.launch(&work).unwrap();
+    let first = device.mark().unwrap();
+    device.launch(&work).unwrap();
+    let last = device.mark().unwrap();
+    // From any thread.
+    std::thread::scope(|scope| scope.spawn(|| last.wait().unwrap()).join().unwrap());
+    assert!(first.is_passed().unwrap() && last.is_passed().unwrap());
+    first.wait().unwrap();
+    // Those of a device that is given up are passed, too.
+    device.launch(&work).unwrap();
+    let last = device.mark().unwrap();
+    drop((device, work));
+    last.wait().unwrap();
+    assert!(last.is_passed().unwrap());
+}
+
+#[test]
 fn parts_of_buffers_are_passed() {
     let Some(device) = first() else { return };
     let case = case("copy");

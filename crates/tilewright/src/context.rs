@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use tilewright_device::{CacheState, Device, DeviceInfo};
+use tilewright_device::{CacheState, Device, DeviceInfo, Mark};
 use tilewright_tune::Records;
 
 /// Which records a context reads and writes.
@@ -121,6 +121,14 @@ impl Context {
     /// What the work ran into.
     pub fn sync(&self) -> Result<(), Error> {
         Ok(self.inner.device.sync()?)
+    }
+
+    /// A point behind everything started so far: it tells when that is done, while what is started later goes on.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn mark(&self) -> Result<Box<dyn Mark>, Error> {
+        Ok(self.inner.device.mark()?)
     }
 
     /// Number of programs compiled and kept.

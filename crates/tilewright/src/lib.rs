@@ -128,8 +128,8 @@ pub use trial::{Times, Verified};
 pub use float8::{F8E4M3, F8E5M2};
 pub use half::{bf16, f16};
 pub use tilewright_device::{
-    Backend, Buffer as DeviceMemory, Cache, CacheEntry, CacheState, Device, DeviceError, DeviceInfo, DeviceKind, Listing, Native,
-    NativeHandles, Options as DeviceOptions, Stream, Timing, Workers, compile_worker_main, list as list_devices,
+    Backend, Buffer as DeviceMemory, Cache, CacheEntry, CacheState, Device, DeviceError, DeviceInfo, DeviceKind, Listing, Mark,
+    Native, NativeHandles, Options as DeviceOptions, Stream, Timing, Workers, compile_worker_main, list as list_devices,
 };
 pub use tilewright_gen::kernel::GenerateError;
 pub use tilewright_gen::plan::{Chiral, Common, Constraint, GrammarError, Key, Keys, Plan, Refusal};

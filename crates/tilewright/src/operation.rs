@@ -464,7 +464,8 @@ impl Operation {
     }
 
     /// Starts `C = alpha * A * B + beta * C` (for a convolution: A the input, B the filter, C the output) and returns; gives
-    /// the plan that runs. The first run compiles, unless [`Operation::prepare`] did. [`Buffer::download`] and [`Context::sync`] wait for the result. Operands begin at their slice's
+    /// the plan that runs. The first run compiles, unless [`Operation::prepare`] did. [`Buffer::download`] and [`Context::sync`] wait for the result,
+    /// a [`Context::mark`] made behind it tells when it is there. Operands begin at their slice's
     /// offset plus the problem's own.
     ///
     /// Legality is asked with these operands: one that starts where the plan's wide accesses cannot is run by the next

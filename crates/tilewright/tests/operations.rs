@@ -31,6 +31,9 @@ fn odd_sizes_with_beta() {
     let mut c = context.upload(&old).expect("memory");
     let (da, db) = (context.upload(&a).expect("memory"), context.upload(&b).expect("memory"));
     op.run(&da, &db, &mut c, 2.0, -1.0).expect("it runs");
+    let mark = context.mark().expect("a point behind it");
+    mark.wait().expect("it is done");
+    assert!(mark.is_passed().expect("it is done"));
     let want: Vec<f32> = product(&a, &b, m, n, k).iter().zip(&old).map(|(p, o)| 2.0 * p - o).collect();
     assert_eq!(c.download().expect("the result"), want);
     assert_eq!(op.choice().expect("a plan").1, Origin::Picked);

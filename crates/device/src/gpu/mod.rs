@@ -1,6 +1,7 @@
 //! A GPU device over a [`Driver`]: what CUDA and HIP share. One stream, a watchdog on every wait, events for timing.
 
 mod driver;
+mod mark;
 mod module;
 mod native;
 
@@ -10,6 +11,7 @@ use crate::compile;
 use crate::device::{check_launches, nothing, run_nothing};
 use crate::foreign::{self, Foreign, Number, Value};
 use crate::job::{Job, VendorCompiler};
+use crate::mark::{self as marks, Mark};
 use crate::options::Options;
 use crate::sweep::Sweep;
 use crate::{
@@ -38,6 +40,9 @@ pub(crate) struct Compiler {
 /// The driver and whether its context is still alive; outlived by nothing that uses it.
 struct Context<D: Driver> {
     driver: ManuallyDrop<D>,
+    /// The device's.
+    id: Arc<str>,
+    deadline: Duration,
     /// The failure that killed the context. What was allocated is then leaked: freeing would wait for ever.
     dead: OnceLock<String>,
 }
@@ -48,6 +53,36 @@ impl<D: Driver> Drop for Context<D> {
             // SAFETY: nothing uses the driver after this.
             unsafe { ManuallyDrop::drop(&mut self.driver) };
         }
+    }
+}
+
+impl<D: Driver> Context<D> {
+    /// The driver, bound to this thread, unless the context is lost.
+    fn driver(&self) -> Result<&D, DeviceError> {
+        if let Some(cause) = self.dead.get() {
+            return Err(DeviceError::Poisoned { device: self.id.to_string(), cause: cause.clone() });
+        }
+        self.driver.bind().map_err(|f| self.failed(f, ""))?;
+        Ok(&self.driver)
+    }
+
+    fn failed(&self, failure: Failure, entry: &str) -> DeviceError {
+        let device = self.id.to_string();
+        if failure.reach == Reach::Context {
+            // An earlier cause, if there is one, explains more.
+            let _ = self.dead.set(format!("`{entry}` crashed ({})", failure.reason));
+            return DeviceError::Crash { device, entry: entry.into(), reason: failure.reason };
+        }
+        DeviceError::Api { device, call: failure.call, reason: failure.reason }
+    }
+
+    /// Waits until the stream has passed an event behind a kernel, at most until the deadline.
+    fn wait_for(&self, driver: &D, entry: &str, event: Handle) -> Result<(), DeviceError> {
+        if marks::within(self.deadline, || driver.passed(event).map_err(|f| self.failed(f, entry)))? {
+            return Ok(());
+        }
+        let _ = self.dead.set(format!("`{entry}` hung"));
+        Err(DeviceError::Hang { device: self.id.to_string(), entry: entry.into(), deadline: self.deadline })
     }
 }
 
@@ -90,25 +125,13 @@ pub(crate) struct GpuDevice<D: Driver> {
 
 impl<D: Driver> GpuDevice<D> {
     pub(crate) fn new(info: DeviceInfo, options: Options, compiler: Compiler, driver: D) -> Self {
-        let context = Arc::new(Context { driver: ManuallyDrop::new(driver), dead: OnceLock::new() });
-        GpuDevice {
-            id: info.id.as_str().into(),
-            info,
-            options,
-            compiler,
-            context,
-            queue: Mutex::default(),
-            sweep: Sweep::default(),
-        }
+        let (id, deadline) = (Arc::from(info.id.as_str()), options.deadline);
+        let context = Context { driver: ManuallyDrop::new(driver), id: Arc::clone(&id), deadline, dead: OnceLock::new() };
+        GpuDevice { info, id, options, compiler, context: Arc::new(context), queue: Mutex::default(), sweep: Sweep::default() }
     }
 
-    /// The driver, bound to this thread, unless the context is lost.
     fn driver(&self) -> Result<&D, DeviceError> {
-        if let Some(cause) = self.context.dead.get() {
-            return Err(DeviceError::Poisoned { device: self.info.id.clone(), cause: cause.clone() });
-        }
-        self.context.driver.bind().map_err(|f| self.failed(f, ""))?;
-        Ok(&self.context.driver)
+        self.context.driver()
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -116,13 +139,7 @@ impl<D: Driver> GpuDevice<D> {
     }
 
     fn failed(&self, failure: Failure, entry: &str) -> DeviceError {
-        let device = self.info.id.clone();
-        if failure.reach == Reach::Context {
-            // An earlier cause, if there is one, explains more.
-            let _ = self.context.dead.set(format!("`{entry}` crashed ({})", failure.reason));
-            return DeviceError::Crash { device, entry: entry.into(), reason: failure.reason };
-        }
-        DeviceError::Api { device, call: failure.call, reason: failure.reason }
+        self.context.failed(failure, entry)
     }
 
     /// Copies between this process and so many bytes of a buffer, behind the work so far.
@@ -148,32 +165,11 @@ impl<D: Driver> GpuDevice<D> {
     fn wait(&self, driver: &D, queue: &mut Queue) -> Result<(), DeviceError> {
         let event = self.take_event(driver, queue)?;
         driver.record(event).map_err(|f| self.failed(f, &queue.entry))?;
-        self.wait_for(driver, queue, event)?;
+        self.context.wait_for(driver, &queue.entry, event)?;
         queue.events.push(event);
         queue.pending = 0;
         queue.held.clear();
         Ok(())
-    }
-
-    fn wait_for(&self, driver: &D, queue: &Queue, event: Handle) -> Result<(), DeviceError> {
-        let start = Instant::now();
-        loop {
-            if driver.passed(event).map_err(|f| self.failed(f, &queue.entry))? {
-                return Ok(());
-            }
-            let waited = start.elapsed();
-            if waited > self.options.deadline {
-                let (device, entry, deadline) = (self.info.id.clone(), queue.entry.clone(), self.options.deadline);
-                let _ = self.context.dead.set(format!("`{entry}` hung"));
-                return Err(DeviceError::Hang { device, entry, deadline });
-            }
-            // Short work is awaited closely, long work without burning a core.
-            if waited > Duration::from_millis(2) {
-                std::thread::sleep(Duration::from_micros(100));
-            } else {
-                std::thread::yield_now();
-            }
-        }
     }
 
     fn take_event(&self, driver: &D, queue: &mut Queue) -> Result<Handle, DeviceError> {
@@ -386,6 +382,15 @@ impl<D: Driver> Device for GpuDevice<D> {
         let driver = self.driver()?;
         let mut queue = self.queue();
         self.wait(driver, &mut queue)
+    }
+
+    fn mark(&self) -> Result<Box<dyn Mark>, DeviceError> {
+        let driver = self.driver()?;
+        let queue = self.queue();
+        let event = driver.event().map_err(|f| self.failed(f, ""))?;
+        let made = mark::Event { context: self.context.clone(), event, entry: queue.entry.clone() };
+        driver.record(event).map_err(|f| self.failed(f, &queue.entry))?;
+        Ok(Box::new(made))
     }
 
     fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError> {

@@ -5,6 +5,7 @@ use super::program::{self, Built, Context};
 use super::query::Place;
 use crate::compile;
 use crate::device::{DeviceKind, check_launches, nothing, run_nothing};
+use crate::mark::{self, Mark, Passed};
 use crate::options::Options;
 use crate::sweep::Sweep;
 use crate::{Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Timing};
@@ -107,33 +108,19 @@ impl ClDevice {
     pub(super) fn wait(&self, queue: &mut Queue) -> Result<(), DeviceError> {
         let Some(last) = queue.last.take() else { return Ok(()) };
         check("clFlush", cl_queue::flush(self.commands.get())).map_err(|f| self.failed(f))?;
-        let start = Instant::now();
-        loop {
-            let status = cl_event::get_event_info(last.get(), cl_event::CL_EVENT_COMMAND_EXECUTION_STATUS);
-            let status: i32 = check("clGetEventInfo", status).map_err(|f| self.failed(f))?.into();
-            let (device, entry) = (self.info.id.clone(), queue.entry.clone());
-            if status == cl_event::CL_COMPLETE {
-                queue.pending = 0;
-                return Ok(());
-            }
-            if status < 0 {
-                let reason = format!("{} ({status})", opencl3::error_codes::ClError(status));
+        let command = Command { device: self.id.clone(), event: last, entry: queue.entry.clone(), patience: self.patience };
+        let waited = command.wait();
+        match &waited {
+            Ok(()) => queue.pending = 0,
+            Err(DeviceError::Crash { entry, reason, .. }) => {
                 let _ = self.dead.set(format!("`{entry}` crashed ({reason})"));
-                return Err(DeviceError::Crash { device, entry, reason });
             }
-            let waited = start.elapsed();
-            if waited > self.patience {
+            Err(DeviceError::Hang { entry, .. }) => {
                 let _ = self.dead.set(format!("`{entry}` hung"));
-                // Releasing anything of a hung queue may wait for ever.
-                std::mem::forget(last);
-                return Err(DeviceError::Hang { device, entry, deadline: self.patience });
             }
-            if waited > Duration::from_millis(2) {
-                std::thread::sleep(Duration::from_micros(100));
-            } else {
-                std::thread::yield_now();
-            }
+            Err(_) => {}
         }
+        waited
     }
 
     fn memory<'a>(&self, buffer: &'a Buffer) -> Result<&'a Memory, DeviceError> {
@@ -303,6 +290,38 @@ impl ClDevice {
     }
 }
 
+/// A command as a mark: the queue runs them in order.
+struct Command {
+    device: Arc<str>,
+    event: Arc<Handle>,
+    entry: String,
+    patience: Duration,
+}
+
+impl Mark for Command {
+    fn is_passed(&self) -> Result<bool, DeviceError> {
+        let status = cl_event::get_event_info(self.event.get(), cl_event::CL_EVENT_COMMAND_EXECUTION_STATUS);
+        let status: i32 = check("clGetEventInfo", status).map_err(|f| api(&self.device, f))?.into();
+        if status < 0 {
+            let (device, entry) = (self.device.to_string(), self.entry.clone());
+            return Err(DeviceError::Crash {
+                device,
+                entry,
+                reason: format!("{} ({status})", opencl3::error_codes::ClError(status)),
+            });
+        }
+        Ok(status == cl_event::CL_COMPLETE)
+    }
+    fn wait(&self) -> Result<(), DeviceError> {
+        if mark::within(self.patience, || self.is_passed())? {
+            return Ok(());
+        }
+        // Releasing anything of a hung queue may wait for ever.
+        std::mem::forget(self.event.clone());
+        Err(DeviceError::Hang { device: self.device.to_string(), entry: self.entry.clone(), deadline: self.patience })
+    }
+}
+
 fn api(device: &str, failure: Failure) -> DeviceError {
     DeviceError::Api { device: device.into(), call: failure.call, reason: failure.reason }
 }
@@ -367,6 +386,15 @@ impl Device for ClDevice {
     fn sync(&self) -> Result<(), DeviceError> {
         let mut queue = self.queue()?;
         self.wait(&mut queue)
+    }
+
+    fn mark(&self) -> Result<Box<dyn Mark>, DeviceError> {
+        let queue = self.queue()?;
+        let Some(last) = &queue.last else { return Ok(Box::new(Passed)) };
+        // Commands that are not flushed may never begin.
+        check("clFlush", cl_queue::flush(self.commands.get())).map_err(|f| self.failed(f))?;
+        let (event, entry, patience) = (last.clone(), queue.entry.clone(), self.patience);
+        Ok(Box::new(Command { device: self.id.clone(), event, entry, patience }))
     }
 
     fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError> {

@@ -1,0 +1,49 @@
+//! Points in the order of a device's work, which a caller can ask about without waiting for what was started behind them.
+
+use crate::DeviceError;
+use std::time::{Duration, Instant};
+
+/// A point behind all work that was started before [`Device::mark`](crate::Device::mark) made it.
+pub trait Mark: Send + Sync {
+    /// Has the device passed it? Does not wait.
+    ///
+    /// # Errors
+    /// What the work ran into.
+    fn is_passed(&self) -> Result<bool, DeviceError>;
+    /// Waits until the device has passed it.
+    ///
+    /// # Errors
+    /// What the work ran into; [`DeviceError::Hang`] after the device's deadline.
+    fn wait(&self) -> Result<(), DeviceError>;
+}
+
+/// A mark of a device whose work is done when its launch returns.
+pub(crate) struct Passed;
+
+impl Mark for Passed {
+    fn is_passed(&self) -> Result<bool, DeviceError> {
+        Ok(true)
+    }
+    fn wait(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+/// Asks until it is so; false after the deadline. Short work is awaited closely, long work without burning a core.
+pub(crate) fn within(deadline: Duration, mut passed: impl FnMut() -> Result<bool, DeviceError>) -> Result<bool, DeviceError> {
+    let start = Instant::now();
+    loop {
+        if passed()? {
+            return Ok(true);
+        }
+        let waited = start.elapsed();
+        if waited > deadline {
+            return Ok(false);
+        }
+        if waited > Duration::from_millis(2) {
+            std::thread::sleep(Duration::from_micros(100));
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}
