@@ -51,12 +51,25 @@ fn random_pairs_of_8_bits_verify_on_opencl() {
 /// PoCL makes loops over work-items of what lies between barriers: parts of a gradient in the branches of one kernel gave wrong results.
 #[test]
 fn parts_of_a_gradient_have_kernels_of_their_own() {
+    let problem = "conv_bwdd_nhwc_n3_g1_c4_k6_in2x6x4_fil1x1x1_st1x3x2_dil2x1x3_pb1x1x0_pe0x2x0_ws67108864_f32_outbf16";
+    let plan = "A_MIC4_VEW1_FRW4__B_MIC2_WOS1_VEW1_LOR1__C_UNR6_GAL1_MAD1_MAC24_EDG1_CST1_FRA1_BIM1";
+    is_right(problem, plan);
+}
+
+/// PoCL 3.1 asked one work-item for all where a condition stood right behind a barrier of a loop that may not run: persistent work-groups
+/// whose sums leave by atomics, only from rows that exist.
+#[test]
+fn conditions_right_behind_barriers_are_every_work_items_own() {
+    let problem = "tC0_tA0_tB0_colMaj0_m36_n24_k12_lda12_ldb24_ldc24_ws33554432_f32_redsum:n";
+    let plan = "A_MIC5_VEW1_LOR1__B_MIC1_VEW1__C_UNR12_GAL2_PUN1_MAD1_NAW64_MAC48_SKW11_EDG1_CST1_PST7_RDF3";
+    is_right(problem, plan);
+}
+
+fn is_right(problem: &str, plan: &str) {
     let device = match open("opencl") {
         Ok(device) => device,
         Err(e) => return missing::missing(&e.to_string()),
     };
-    let problem = "conv_bwdd_nhwc_n3_g1_c4_k6_in2x6x4_fil1x1x1_st1x3x2_dil2x1x3_pb1x1x0_pe0x2x0_ws67108864_f32_outbf16";
-    let plan = "A_MIC4_VEW1_FRW4__B_MIC2_WOS1_VEW1_LOR1__C_UNR6_GAL1_MAD1_MAC24_EDG1_CST1_FRA1_BIM1";
     let plan = Plan::from(Constraint::parse(plan).unwrap().apply(&Plan::default()));
     let pair = Pair { seed: 0, problem: Problem::parse(problem).unwrap(), plan };
     assert_eq!(judge(&device, &pair), None);

@@ -189,6 +189,10 @@ pub(super) trait Dialect {
 
     /// A barrier statement. `global` says that global memory written before is read behind it.
     fn barrier(&self, scope: BarrierScope, global: bool, prelude: &mut Prelude) -> String;
+    /// A statement that compilers leave between a barrier and a branch behind it; `None` where none needs it.
+    fn apart(&self, _: &mut Prelude) -> Option<&'static str> {
+        None
+    }
     /// An atomic statement.
     fn atomic(&self, op: AtomicOp, scalar: Scalar, space: Space, address: &str, value: &str, prelude: &mut Prelude) -> String;
     /// A fence between work-groups, or `None` where the dialect has none.

@@ -15,6 +15,12 @@ const SCHED_BARRIER: &str = "#define tw_sched_barrier(mask)
 #endif
 #endif";
 
+const APART: &str = "#ifdef POCL_DEVICE_ADDRESS_BITS
+#define tw_apart() __asm__ volatile (\"\")
+#else
+#define tw_apart()
+#endif";
+
 fn enable(extension: &str, prelude: &mut Prelude) {
     prelude.lines.insert(extension.into(), format!("#ifdef {extension}\n#pragma OPENCL EXTENSION {extension} : enable\n#endif"));
 }
@@ -202,6 +208,11 @@ impl Dialect for OpenCl {
                 format!("barrier({flags});")
             }
         }
+    }
+    /// PoCL 3.1 takes a branch right behind a barrier of a loop that may not run for one that all work-items take alike.
+    fn apart(&self, prelude: &mut Prelude) -> Option<&'static str> {
+        prelude.lines.insert("tw_apart".into(), APART.into());
+        Some("tw_apart();")
     }
     fn atomic(&self, op: AtomicOp, scalar: Scalar, space: Space, address: &str, value: &str, prelude: &mut Prelude) -> String {
         let word = match op {

@@ -1,12 +1,34 @@
 //! Spells statements.
 
 use super::Printer;
+use super::behind::runs;
 use super::dialect::{CopyText, Space, prec};
 use crate::*;
 
 impl Printer<'_> {
     pub(super) fn block(&mut self, block: &Block) -> Result<(), Fault> {
-        block.iter().try_for_each(|s| if self.uses.stmt(s) { self.stmt(s) } else { Ok(()) })
+        for s in block {
+            if !self.uses.stmt(s) {
+                continue;
+            }
+            if self.behind.joins(self.kernel, s)
+                && let Some(line) = self.dialect.apart(&mut self.prelude)
+            {
+                self.line(line);
+            }
+            self.stmt(s)?;
+            self.behind.note(s);
+        }
+        Ok(())
+    }
+
+    /// A block that may not be reached.
+    fn unsure(&mut self, head: &str, block: &Block) -> Result<(), Fault> {
+        self.behind.unsure += 1;
+        self.behind.barrier = false;
+        self.braced(head, block)?;
+        self.behind.unsure -= 1;
+        Ok(())
     }
 
     /// A block in braces, in a scope of its own, behind a head such as `if (x)`.
@@ -71,9 +93,9 @@ impl Printer<'_> {
             Stmt::For { .. } => self.counted_loop(s)?,
             Stmt::If { cond, then, otherwise } => {
                 let cond = self.expr(*cond).text;
-                self.braced(&format!("if ({cond})"), then)?;
+                self.unsure(&format!("if ({cond})"), then)?;
                 if !otherwise.is_empty() {
-                    self.braced("} else", otherwise)?;
+                    self.unsure("} else", otherwise)?;
                 }
                 self.line("}");
             }
@@ -146,7 +168,12 @@ impl Printer<'_> {
         self.names.open();
         let v = self.name_var(*var);
         let next = if *step == 1 { format!("++{v}") } else { format!("{v} += {step}") };
-        self.braced(&format!("for ({ty} {v} = {start}; {v} < {end}; {next})"), body)?;
+        let head = format!("for ({ty} {v} = {start}; {v} < {end}; {next})");
+        if runs(self.kernel, s) {
+            self.braced(&head, body)?
+        } else {
+            self.unsure(&head, body)?
+        }
         self.names.close();
         self.line("}");
         Ok(())

@@ -1,0 +1,49 @@
+//! What must not join a barrier: a condition that is the first thing behind one.
+//!
+//! A compiler that makes loops over work-items of the code between barriers (PoCL) has to find out which branches all work-items take
+//! alike. PoCL 3.1 takes a barrier's block that ends in a condition for the end of its search (`ImplicitConditionalBarriers`), puts a barrier
+//! of its own into the branch behind it, and then asks one work-item for all of them. It searches only from barriers that may not be
+//! reached: those in a loop that may not run, or in a branch. A condition whose operands are computed before the loop leaves nothing between
+//! barrier and branch, so a dialect may have a statement stand there (`Dialect::apart`).
+
+use crate::{BarrierScope, Base, Kernel, Stmt};
+
+/// Where the printer stands.
+#[derive(Default)]
+pub(super) struct Behind {
+    /// Loops and branches around it that may not run.
+    pub unsure: usize,
+    /// The last statement that a compiler cannot move was a barrier.
+    pub barrier: bool,
+}
+
+impl Behind {
+    /// True if the statement is a condition that stands right behind a barrier that may not be reached.
+    pub fn joins(&self, kernel: &Kernel, s: &Stmt) -> bool {
+        self.barrier
+            && self.unsure > 0
+            && match s {
+                Stmt::If { .. } => true,
+                Stmt::For { .. } => !runs(kernel, s),
+                Stmt::Store { guard, .. } | Stmt::Atomic { guard, .. } | Stmt::Load { guard, .. } => guard.is_some(),
+                _ => false,
+            }
+    }
+
+    /// Takes note of a statement that was printed: what reads no shared memory and writes no memory may move over barriers.
+    pub fn note(&mut self, s: &Stmt) {
+        self.barrier = match s {
+            Stmt::Barrier(scope) => *scope != BarrierScope::Wave,
+            Stmt::Comment(_) | Stmt::Let(..) | Stmt::Declare(..) | Stmt::Assign(..) => self.barrier,
+            Stmt::PlaceCursor(..) | Stmt::AdvanceCursor(..) | Stmt::For { .. } => self.barrier,
+            Stmt::Load { mem, guard: None, .. } => self.barrier && !matches!(mem.base, Base::Shared(_)),
+            _ => false,
+        };
+    }
+}
+
+/// True for a loop that runs once at least, whoever launches the kernel.
+pub(super) fn runs(kernel: &Kernel, s: &Stmt) -> bool {
+    let Stmt::For { start, end, .. } = s else { return false };
+    matches!((kernel.as_int(*start), kernel.as_int(*end)), (Some(start), Some(end)) if start < end)
+}
