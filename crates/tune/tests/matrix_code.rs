@@ -340,6 +340,7 @@ fn reductions_spill_nothing() {
     let plan = |side: &str, more: &str| format!("{side}__C_UNI2_MAC256_UNR64_PFG3_BUF4_FRA1_LWV4_PST132_GAL2{more}");
     for (side, more) in [
         ("A_MIC2_ACP2_CLU2__B_MIC24_ACP2", "_PNG1"),
+        ("A_MIC2_ACP2_CLU2__B_MIC26_ACP2", "_PNG1"),
         ("A_MIC1_ACP2_CLU2__B_MIC32_ACP2", ""),
         ("A_MIC1_ACP2__B_MIC32_ACP2_CLU2", "_RDF5"),
     ] {
