@@ -222,7 +222,7 @@ impl Change<'_> {
                 alone
                     .into_iter()
                     .find_map(|key| self.set(key, 1))
-                    .or_else(|| self.first(&[(c(Sks), 1), (c(Pst), whole), (c(Pst), 0), (c(Cst), 0)]))
+                    .or_else(|| self.first(&[(c(Sks), 1), (c(Pst), whole), (c(Pst), 0)]))
             }
             _ => None,
         }

@@ -350,6 +350,26 @@ fn reductions_spill_nothing() {
     }
 }
 
+/// Splits of k that a cluster adds up, each work-group's share staged and, where it says so, reduced: by bulk stores, by whole rows.
+#[test]
+fn staged_shares_of_a_cluster_spill_nothing() {
+    let gemm = |n: u64| Gemm::new(Scalar::BF16, 512, n, 8192).order(Order::Row).trans(false, true);
+    let plan = |b: u32, more: &str| {
+        format!("A_MIC1_ACP2__B_MIC{b}_ACP2__C_UNI2_MAC256_UNR64_PFG3_BUF4_FRA1_LWV4_ICE2_SKS2_CST1_EDG1{more}")
+    };
+    let reduced = gemm(1024).reduce("absmax:n".parse().unwrap());
+    for (gemm, plan, opcodes) in [
+        (gemm(1024), plan(16, ""), ["HGMMA", "UTMASTG"]),
+        (gemm(1024), plan(32, "_PST132"), ["HGMMA", "UTMASTG"]),
+        (gemm(1026), plan(16, ""), ["HGMMA", "STG.E.128"]),
+        (reduced, plan(16, ""), ["SHFL", "UTMASTG"]),
+    ] {
+        if !reads(gemm, &plan, &opcodes, &["STL", "LDL"]) {
+            return;
+        }
+    }
+}
+
 /// Results of batches leave in the vectors that the plan asks for: stored member by member, each is a transaction of its own.
 #[test]
 fn vectors_of_batches_are_stored_whole() {

@@ -44,6 +44,8 @@ fn every_way_out_is_drawn() {
     let conv: (&str, Is) = ("convolutions", |pair, _| matches!(pair.problem, Problem::Conv(_)));
     let workspace: (&str, Is) = ("splits through workspace", |_, spec| spec.epilogue.split == Split::Workspace);
     let cluster: (&str, Is) = ("splits in clusters", |_, spec| spec.epilogue.split == Split::Cluster);
+    let staged: (&str, Is) =
+        ("splits in clusters, staged", |_, spec| spec.epilogue.split == Split::Cluster && spec.epilogue.exit.staged());
     let persistent: (&str, Is) = ("persistent work-groups", |_, spec| spec.tiling.persistent > 0);
     let ping_pong: (&str, Is) = ("ping-pong", |_, spec| spec.teams() > 1);
     let ticket: (&str, Is) = ("tickets", |_, spec| spec.epilogue.finish == Finish::Ticket);
@@ -59,7 +61,7 @@ fn every_way_out_is_drawn() {
     let finishes = [ticket, element, tree, wave, blocks, functions, carried];
     for (recipe, device, mut ways) in [
         (Recipe::emulated(), "emu:gfx900", vec![conv, workspace, persistent]),
-        (Recipe::units(), "emu:sm_90a", vec![conv, workspace, cluster, persistent, ping_pong, in_clusters]),
+        (Recipe::units(), "emu:sm_90a", vec![conv, workspace, cluster, staged, persistent, ping_pong, in_clusters]),
     ] {
         let (recipe, target) = (Recipe { reductions: true, ..recipe }, emulator(device, false, 0).info().target.clone());
         let drawn = (0..480).into_par_iter().filter_map(|seed| pair(&target, &recipe, seed));

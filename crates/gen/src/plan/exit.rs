@@ -138,9 +138,6 @@ pub(super) fn cluster(plan: &Plan, c: &Contraction, [m, n]: [u32; 2]) -> Result<
             "a cluster has one barrier for all of its threads, where teams with tiles of their own (PNG) cannot meet; use PNG0",
         );
     }
-    if splits > 1 && at(Common::Cst) == 1 {
-        return refuse("each of SKS2 stores a part of the tile from registers; use CST0");
-    }
     if splits > 1 && at(Common::Mvw) * c.accumulator().bytes() > PEER_BYTES {
         return refuse("the sums of others are read 16 bytes at a time; use a smaller MVW");
     }

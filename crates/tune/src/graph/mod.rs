@@ -245,7 +245,7 @@ impl<'a> Graph<'a> {
         // Clusters of splits end with their tile; clusters along one side or the other.
         let warpgroups = plan.common(Common::Uni) == 2;
         for ways in [2, 4, 8].into_iter().filter(|_| warpgroups) {
-            let values = [(c(Common::Ice), ways), (c(Common::Sks), 2), (c(Common::Pst), 0), (c(Common::Cst), 0)];
+            let values = [(c(Common::Ice), ways), (c(Common::Sks), 2), (c(Common::Pst), 0)];
             self.together(plan, &values, out);
         }
         // Registers read rows of C of 32-bit operands in place, those of the one or of the other.

@@ -50,7 +50,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         Refusal::UnitTypes { .. } | Refusal::UnitFloat8 { .. } | Refusal::UnitWave { .. } => both(&[], &[Uni]),
         Refusal::UnitSplits { .. } => both(&[Acp], &[Rga, Lwv, Uni]),
         Refusal::Turns { .. } => both(&[], &[Png, Lwv, Pst, Mac]),
-        Refusal::Cluster { .. } => both(&[Clu, Mic], &[Ice, Sks, Pst, Png, Cst, Mac, Skw, Uni]),
+        Refusal::Cluster { .. } => both(&[Clu, Mic], &[Ice, Sks, Pst, Png, Mac, Skw, Uni]),
         Refusal::UnitThreads { .. } => both(&[], &[Mac, Skw, Uni]),
         Refusal::UnitDepth { .. } | Refusal::UnitSteps { .. } => both(&[], &[Unr, Uni]),
         Refusal::UnitColumns { .. } => side(&Key::B(Mic), &[Mic], &[Uni]),

@@ -218,14 +218,19 @@ fn epilogue(model: &Model, spec: &KernelSpec, work: &Work) -> (f64, f64) {
     let cost = if spec.epilogue.split == Split::Atomic { 4.0 } else { 1.0 };
     let store = instructions * model.store_accesses(spec) * cost * k.exit;
     let issue = instructions * (4.0 + 3.0 * width) / f64::from(UNIT_PARTS);
-    // A micro row or column of every thread at a time; the sums of a cluster all at once.
-    let passes = match spec.epilogue.split {
-        Split::Cluster => 1,
-        _ if !spec.epilogue.exit.staged() => 0,
-        _ if model.contraction.c.view.stride(COL) == Some(1) => t.a.micro,
-        _ => t.b.micro,
+    // A micro row or column of every thread at a time; before them the sums of a cluster all at once, of which each work-group stages a share.
+    let staged = match spec.epilogue.exit.staged() {
+        false => 0,
+        true if model.contraction.c.view.stride(COL) == Some(1) => t.a.micro,
+        true => t.b.micro,
     };
-    let through_shared = if passes > 0 { 2.0 * elements * work.acc_bytes / 128.0 } else { 0.0 };
+    let (met, share) = match spec.epilogue.split {
+        Split::Cluster => (1, 1.0 / f64::from(t.cluster.splits.max(1))),
+        _ => (0, 1.0),
+    };
+    let passes = staged + met;
+    let through = f64::from(met) + if staged > 0 { share } else { 0.0 };
+    let through_shared = 2.0 * through * elements * work.acc_bytes / 128.0;
     // The splits of a cluster read from each other all but what they have themselves, between two barriers of theirs.
     let (from_others, meetings) = match spec.epilogue.split {
         Split::Cluster => (1.0 - 1.0 / f64::from(t.cluster.splits.max(1)), 2.0),

@@ -59,9 +59,9 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Keys, wide: bool) {
     let roles = one(rng, &[0, 0, 1, 2, 4, 4, 4, 3, 8, 12, 16]);
     let split = one(rng, &[1, 1, 1, 2, 3, 5, 1, 17]);
     let persistent = one(rng, &[0, 0, 1, 2, 3, 7, 132]);
-    // Clusters stay together; splits that sum over one end with their tile.
+    // Clusters stay together.
     let by_cluster = split > 1 && rng.random_range(0..3) == 0;
-    let persistent = if by_cluster { 0 } else { persistent * cluster_m * cluster_n };
+    let persistent = persistent * cluster_m * cluster_n * if by_cluster { split } else { 1 };
     let mut set = |key: Common, value: u32| p.set(Key::C(key), value);
     set(Common::Uni, 2);
     set(Common::Unr, if wide { one(rng, &[32, 32, 64, 96]) } else { one(rng, &[64, 64, 64, 128, 192]) });
@@ -81,16 +81,13 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Keys, wide: bool) {
     for bit in [Common::Swp, Common::Cst, Common::Iwi] {
         set(bit, rng.random_range(0..2));
     }
-    if by_cluster {
-        set(Common::Cst, 0);
-    }
     // Load waves write tiles of 16-bit elements, or shift their lines.
     if roles > 0 && !wide {
         for (side, shared) in [(Key::A as fn(Chiral) -> Key, cluster_n), (Key::B, cluster_m)] {
             p.set(side(Chiral::Acp), if shared > 1 { 2 } else { one(rng, &[0, 2, 2, 3]) });
         }
     }
-    if roles > 0 && persistent > 0 {
+    if roles > 0 && persistent > 0 && !by_cluster {
         p.set(Key::C(Common::Png), rng.random_range(0..2));
     }
     p.set(Key::C(Common::Rga), one(rng, &[0, 0, 0, 2, 2, 4]));

@@ -6,6 +6,7 @@
 
 use super::Epilogue;
 use super::out::Out;
+use super::owners::Share;
 use crate::kernel::exit::operations::stored;
 use crate::kernel::stages::ring::math_waves;
 use crate::kernel::unit::accumulators::{Accumulators, Run};
@@ -143,17 +144,19 @@ impl StagedStore {
 }
 
 impl Out<'_> {
-    /// The wave's results through its staging buffers of shared memory.
-    pub fn in_bulk(&self, b: &mut Builder, math: &Accumulators, staged: &StagedStore) {
+    /// The wave's results through its staging buffers of shared memory: all that it holds, or its work-group's share.
+    pub fn in_bulk(&self, b: &mut Builder, math: &Accumulators, staged: &StagedStore, share: Option<&Share>) {
         let coord = self.e.ints.coord;
         let m_start = self.at.m_start.value(b);
         let n_start = self.at.n_start.value(b);
         let outer = self.outer(b);
         let (bands, columns) = (math.bands(), staged.tile.columns);
         let across = self.e.spec.tiling.b.micro / columns;
-        let (mut number, of) = (0, bands.len() as u32 * across);
-        for band in bands {
-            for s in 0..across {
+        let ours: Vec<u32> =
+            (0..bands.len() as u32 * across).filter(|fill| share.is_none_or(|share| share.fills(*fill))).collect();
+        let (mut number, of) = (0, ours.len() as u32);
+        for (first, band) in (0..).step_by(across as usize).zip(bands) {
+            for s in (0..across).filter(|s| ours.contains(&(first + s))) {
                 let row = b.value(m_start + (math.first[0] + band).cast(coord));
                 let col = b.value(n_start + (math.first[1] + (s * columns)).cast(coord));
                 let values = |b: &mut Builder, run: &Run| {

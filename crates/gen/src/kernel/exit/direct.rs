@@ -1,6 +1,7 @@
 //! Results of multiply-adds: each thread stores its own micro tile, or the tile goes through shared memory part by part, through a staging buffer.
 
 use super::out::{Out, columns_contiguous};
+use super::owners::Owners;
 use crate::kernel::unit::Sums;
 use crate::kernel::unit::math::{micro_distance, micro_first};
 use crate::plan::OperandTiling;
@@ -48,8 +49,8 @@ impl Out<'_> {
     }
 
     /// The tile goes through shared memory part by part, through a staging buffer: one micro row or column of every thread at a time, stored with adjacent
-    /// threads at adjacent elements.
-    pub fn staged(&self, b: &mut Builder, math: &Sums) {
+    /// threads at adjacent elements. Where several have shares of the tile, each its own rows or columns.
+    pub fn staged(&self, b: &mut Builder, math: &Sums, owners: Option<&Owners>) {
         let t = &self.e.spec.tiling;
         let by_column = columns_contiguous(self.e.c);
         // `major` is the direction C is contiguous in.
@@ -67,18 +68,21 @@ impl Out<'_> {
         let unit = if minor.micro_interleave { minor.fragment_width } else { minor.micro };
         let cols = t.b.micro / t.math_width;
         for e in 0..minor.micro {
+            let ours = owners.and_then(|owners| owners.fills(b, e));
             self.e.meet_math(b);
-            for x in 0..major.micro {
-                let (row, col) = if by_column { (e, x) } else { (x, e) };
-                b.store(
-                    Base::Shared(slab),
-                    first + minor_first / unit * pitch + major_first + micro_distance(major, x),
-                    Ex::reg(math.regs, row * cols + col / t.math_width).extract(col % t.math_width),
-                    None,
-                );
-            }
+            b.if_given(ours, |b| {
+                for x in 0..major.micro {
+                    let (row, col) = if by_column { (e, x) } else { (x, e) };
+                    b.store(
+                        Base::Shared(slab),
+                        first + minor_first / unit * pitch + major_first + micro_distance(major, x),
+                        Ex::reg(math.regs, row * cols + col / t.math_width).extract(col % t.math_width),
+                        None,
+                    );
+                }
+            });
             self.e.meet_math(b);
-            self.by_beta(b, |b, old| {
+            let drain = |b: &mut Builder, old: bool| {
                 for s in 0..major.micro / width {
                     let element = b.value(thread * width + (s * t.math_threads() * width));
                     let id = b.value(element / major.macro_tile);
@@ -90,7 +94,8 @@ impl Out<'_> {
                     let (row, col) = if by_column { (across, along) } else { (along, across) };
                     self.put(b, row, col, &values, old);
                 }
-            });
+            };
+            b.if_given(ours, |b| self.by_beta(b, drain));
         }
     }
 }

@@ -4,14 +4,14 @@
 //! All put their sums into shared memory, where the operands' tiles were. When all have, each takes a part of the tile, reads it from all
 //! of them in their order, and stores it. A thread's sums keep their place: what it adds up are the sums of the threads with its number.
 
-use super::Epilogue;
-use super::out::{Out, Target, columns_contiguous};
+use super::out::{Out, Target};
+use super::owners::Owners;
+use super::{Epilogue, Staged};
 use crate::kernel::tile::position::TilePosition;
 use crate::kernel::unit::accumulators::Accumulators;
 use crate::kernel::unit::{Sums, in_slices};
 use crate::plan::Meeting;
 use std::ops::Range;
-use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
 
 /// The exchange of a tile's sums, and the array that it goes through.
@@ -21,9 +21,8 @@ struct Exchange<'a> {
     thread: ExprId,
     threads: u32,
     meeting: Meeting,
-    /// Which of those that have parts of the tile this is, and how many there are.
-    number: ExprId,
-    peers: u32,
+    /// Who adds up which accesses, and stores what they give.
+    owners: Owners,
     reach: Reach,
 }
 
@@ -39,10 +38,9 @@ enum Reach {
 impl Epilogue<'_> {
     /// Behind the last k-tile. All math threads come here. Those of a cluster meet twice, its load waves with them
     /// ([`Epilogue::meet`]): before the sums are read, and behind.
-    pub(super) fn sum_parts(&self, b: &mut Builder, sums: &Sums, at: &TilePosition) {
+    pub(super) fn sum_parts(&self, b: &mut Builder, sums: &Sums, at: &TilePosition, staged: Option<&Staged>) {
         let math = &self.accumulators(b, sums);
         let Some(exchange) = self.exchange(b, math) else { return };
-        let registers = exchange.meeting.registers;
         for (number, round) in exchange.rounds().enumerate() {
             if number > 0 || matches!(exchange.reach, Reach::Cluster(_)) {
                 // Other waves may still read the operands that these lie over, or the sums of the last round.
@@ -52,7 +50,10 @@ impl Epilogue<'_> {
                 exchange.put(b, access);
             }
             exchange.meet(b);
-            exchange.shares(b, round, |b, from, to| (from..to).for_each(|access| exchange.sum(b, access)));
+            exchange.owners.each(b, Some(&round), |b, share| {
+                let ours = share.accesses.iter().cloned().flatten().filter(|access| round.contains(access));
+                ours.for_each(|access| exchange.sum(b, access));
+            });
         }
         if let Reach::Cluster(_) = exchange.reach {
             if self.piped && self.spec.tiling.persistent > 0 {
@@ -64,24 +65,26 @@ impl Epilogue<'_> {
         }
         let reduced = !self.args.reducers.is_empty();
         if reduced {
-            exchange.shares(b, 0..exchange.meeting.accesses, |b, from, to| {
+            exchange.owners.each(b, None, |b, share| {
                 let out = Out::new(b, self, at);
-                out.by_beta(b, |b, old| out.apply_in_registers(b, math, from * registers..to * registers, old));
+                out.by_beta(b, |b, old| share.registers().for_each(|ours| out.apply_in_registers(b, math, ours, old)));
             });
             self.reduce_shares(b, &exchange, at);
         }
         if matches!(self.args.target, Target::Nowhere) {
             return;
         }
-        exchange.shares(b, 0..exchange.meeting.accesses, |b, from, to| {
+        let out = |b: &mut Builder| {
             let out = Out::new(b, self, at);
-            let out = if reduced { out.applied_already() } else { out };
-            let width = self.spec.epilogue.exit.width();
-            let along = if width > 1 && !columns_contiguous(self.c) { Axis::Row } else { Axis::Col };
-            out.by_beta(b, |b, old| {
-                let ours = from * registers..to * registers;
-                math.runs(b, (along, width), ours, &mut |b, row, col, values| out.put(b, row, col, values, old));
-            });
+            if reduced { out.applied_already() } else { out }
+        };
+        if self.staged_columns().is_some() {
+            let out = reduced.then(|| out(b));
+            return self.store(b, sums, at, (out, Some(&exchange.owners)), staged);
+        }
+        exchange.owners.each(b, None, |b, share| {
+            let out = out(b);
+            out.by_beta(b, |b, old| out.runs_of(b, math, share, old));
         });
     }
 
@@ -103,14 +106,15 @@ impl Epilogue<'_> {
                 (thread, slice, slices, Reach::Array)
             }
         };
-        Some(Exchange { math, array, thread, threads, meeting, number, peers, reach })
+        let owners = Owners::new(number, peers, &meeting, &self.staging(math));
+        Some(Exchange { math, array, thread, threads, meeting, owners, reach })
     }
 
     /// Each peer's share of the tile is reduced: what it has of others is a part of their sums only.
     fn reduce_shares(&self, b: &mut Builder, exchange: &Exchange, at: &TilePosition) {
-        let ours: Vec<ExprId> = (0..exchange.peers).map(|peer| b.bind("ours", exchange.number.equals(peer))).collect();
-        let share = |access: u32| (0..exchange.peers).find(|peer| exchange.share(*peer).contains(&access));
-        let counts = |element: u32| share(element / exchange.meeting.width).map(|peer| ours[peer as usize]);
+        let (owners, width) = (&exchange.owners, exchange.meeting.width);
+        let ours: Vec<ExprId> = (0..owners.peers()).map(|peer| b.bind("ours", owners.number.equals(peer))).collect();
+        let counts = |element: u32| owners.of(element / width).map(|peer| ours[peer as usize]);
         let out = Out::new(b, self, at);
         self.reduce(b, exchange.math, at, &out, &counts);
     }
@@ -121,23 +125,6 @@ impl Exchange<'_> {
     fn rounds(&self) -> impl Iterator<Item = Range<u32>> + use<> {
         let Meeting { accesses, at_once, .. } = self.meeting;
         (0..accesses).step_by(at_once.max(1) as usize).map(move |first| first..(first + at_once).min(accesses))
-    }
-
-    /// The accesses that one of the peers sums up.
-    fn share(&self, peer: u32) -> Range<u32> {
-        let bound = |s: u32| (u64::from(self.meeting.accesses) * u64::from(s) / u64::from(self.peers)) as u32;
-        bound(peer)..bound(peer + 1)
-    }
-
-    /// What each peer does with its share of these accesses.
-    fn shares(&self, b: &mut Builder, of: Range<u32>, each: impl Fn(&mut Builder, u32, u32)) {
-        for peer in 0..self.peers {
-            let share = self.share(peer);
-            let (from, to) = (share.start.max(of.start), share.end.min(of.end));
-            if from < to {
-                b.if_then(self.number.equals(peer), |b| each(b, from, to));
-            }
-        }
     }
 
     /// All peers wait for each other.
@@ -166,7 +153,7 @@ impl Exchange<'_> {
         let at = self.at(b, access);
         let at = match self.reach {
             Reach::Cluster(_) => at,
-            Reach::Array => b.value(at + self.number * self.apart()),
+            Reach::Array => b.value(at + self.owners.number * self.apart()),
         };
         b.store(Base::Shared(self.array), at, value, None);
     }
@@ -175,7 +162,7 @@ impl Exchange<'_> {
     fn sum(&self, b: &mut Builder, access: u32) {
         let (at, width) = (self.at(b, access), self.meeting.width);
         let mut total: Option<Vec<ExprId>> = None;
-        for peer in 0..self.peers {
+        for peer in 0..self.owners.peers() {
             let theirs = match self.reach {
                 Reach::Cluster(first) => b.load_peer("theirs", Base::Shared(self.array), at, width, first + peer),
                 Reach::Array => b.load("theirs", Base::Shared(self.array), at + peer * self.apart(), width, None),

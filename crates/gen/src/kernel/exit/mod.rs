@@ -5,6 +5,7 @@ mod direct;
 mod meeting;
 pub mod operations;
 pub mod out;
+mod owners;
 mod rows;
 mod zero_points;
 
@@ -18,6 +19,7 @@ use crate::kernel::reduce::tile::{HeldTile, Kept, OfRegister, Overwrite, Walk};
 use crate::plan::{Edge, Exit, KernelSpec, REDUCTION_ALIGN, Split, StoreTile, TileReduction};
 use bulk::StagedStore;
 use out::{Out, OutArgs, Target};
+use owners::{Owners, Share};
 use rows::RowStore;
 use tilewright_ir::*;
 use tilewright_problem::contraction::Contraction;
@@ -73,7 +75,7 @@ impl Epilogue<'_> {
     /// Stores a tile's results; `staged` are the buffers of all tiles, if there are such.
     pub fn emit(&self, b: &mut Builder, sums: &Sums, at: &TilePosition, staged: Option<&Staged>) {
         if self.spec.parts_meet() {
-            return self.sum_parts(b, sums, at);
+            return self.sum_parts(b, sums, at, staged);
         }
         let reduced = (!self.args.reducers.is_empty()).then(|| {
             let (out, math) = (Out::new(b, self, at), self.accumulators(b, sums));
@@ -84,32 +86,50 @@ impl Epilogue<'_> {
         if matches!(self.args.target, Target::Nowhere) {
             return;
         }
+        self.store(b, sums, at, (reduced, None), staged);
+    }
+
+    /// Stores what registers hold of a tile, by the way out that knows what they are already; where several have shares of it, each its own.
+    fn store(
+        &self,
+        b: &mut Builder,
+        sums: &Sums,
+        at: &TilePosition,
+        (out, owners): (Option<Out>, Option<&Owners>),
+        staged: Option<&Staged>,
+    ) {
         let over = self.by_waves() && !self.piped;
         let own = over.then(|| {
             // Nobody reads the tiles any more.
             b.barrier();
             self.staged(b)
         });
-        let out = reduced.unwrap_or_else(|| Out::new(b, self, at));
+        let out = out.unwrap_or_else(|| Out::new(b, self, at));
         if self.spec.tiling.unit.family().lanes == 1 {
             return match self.spec.epilogue.exit.staged() {
-                true => out.staged(b, sums),
+                true => out.staged(b, sums, owners),
                 false => out.by_beta(b, |b, old| out.direct(b, sums, old)),
             };
         }
         let math = self.accumulators(b, sums);
-        match own.as_ref().and_then(Option::as_ref).or(staged) {
+        let staged = own.as_ref().and_then(Option::as_ref).or(staged);
+        shares(b, owners, |b, share| match staged {
             // Bulk stores serve only where C is only written: they do not read what they replace.
-            Some(Staged::Bulk(staged)) => {
-                out.by_beta(b, |b, old| if old { out.runs(b, &math, old) } else { out.in_bulk(b, &math, staged) });
-                if over {
-                    staged.finish(b);
-                }
-            }
+            Some(Staged::Bulk(staged)) => out.by_beta(b, |b, old| match (old, share) {
+                (true, Some(share)) => out.runs_of(b, &math, share, old),
+                (true, None) => out.runs(b, &math, old),
+                _ => out.in_bulk(b, &math, staged, share),
+            }),
             // Where there is no sum, there is nothing to stage.
-            Some(Staged::Rows(_)) if self.c.k == 0 => out.by_beta(b, |b, old| out.without_sums(b, old)),
-            Some(Staged::Rows(rows)) => out.by_beta(b, |b, old| out.in_rows(b, &math, rows, old)),
+            Some(Staged::Rows(_)) if self.c.k == 0 => out.by_beta(b, |b, old| match share {
+                Some(share) => out.runs_of(b, &math, share, old),
+                None => out.without_sums(b, old),
+            }),
+            Some(Staged::Rows(rows)) => out.by_beta(b, |b, old| out.in_rows(b, &math, (rows, share), old)),
             None => out.by_beta(b, |b, old| out.runs(b, &math, old)),
+        });
+        if let Some(Staged::Bulk(staged)) = own.as_ref().and_then(Option::as_ref) {
+            staged.finish(b);
         }
     }
 
@@ -212,15 +232,17 @@ impl Epilogue<'_> {
     pub fn meet(&self, b: &mut Builder) {
         let (t, tiles) = (&self.spec.tiling, vec![BarrierScope::WorkGroup; usize::from(!self.piped)]);
         let reduced = self.meetings(false);
-        let (before, behind) = if self.spec.epilogue.split == Split::Cluster { (vec![], reduced) } else { (reduced, vec![]) };
-        let scopes = match (self.spec.epilogue.split, &self.spec.epilogue.exit) {
-            (Split::Cluster, _) => [tiles, vec![BarrierScope::Cluster; 2]].concat(),
-            (_, Exit::Direct { .. }) => Vec::new(),
-            _ if self.by_waves() => tiles,
+        let exit = match &self.spec.epilogue.exit {
+            Exit::Direct { .. } => Vec::new(),
+            _ if self.by_waves() => tiles.clone(),
             // Before and behind each part of the tile.
             _ => tiles.repeat(2 * if out::columns_contiguous(self.c) { t.a.micro } else { t.b.micro } as usize),
         };
-        [before, scopes, behind].concat().into_iter().for_each(|scope| b.push(Stmt::Barrier(scope)));
+        let sums = match self.spec.epilogue.split {
+            Split::Cluster => [tiles, vec![BarrierScope::Cluster; 2]].concat(),
+            _ => Vec::new(),
+        };
+        [sums, reduced, exit].concat().into_iter().for_each(|scope| b.push(Stmt::Barrier(scope)));
     }
 
     /// Where they meet those that reduce a tile, or that leave what went on from tile to tile; all threads of a cluster meet around what
@@ -248,5 +270,13 @@ impl Epilogue<'_> {
                 b.if_then((self.thread / threads + 1).equals(u32::from(id)), meet);
             }),
         }
+    }
+}
+
+/// What each of those does that have shares of a tile, or what is done with all of it.
+fn shares(b: &mut Builder, owners: Option<&Owners>, each: impl Fn(&mut Builder, Option<&Share>)) {
+    match owners {
+        Some(owners) => owners.each(b, None, |b, share| each(b, Some(share))),
+        None => each(b, None),
     }
 }

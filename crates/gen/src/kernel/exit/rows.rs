@@ -9,6 +9,7 @@
 use super::Epilogue;
 use crate::kernel::exit::operations::Start;
 use crate::kernel::exit::out::{Out, Target};
+use crate::kernel::exit::owners::Share;
 use crate::kernel::stages::ring::math_waves;
 use crate::kernel::unit::accumulators::Accumulators;
 use crate::plan::reach::vector_width;
@@ -116,10 +117,12 @@ impl RowForm {
     }
 }
 
-/// One staging buffer's place in the tile: the first row of its band, its number along n and how many there are.
+/// One staging buffer's place in the tile: the first row of its band, where those of the band begin along n that the work-group stores, its
+/// number among those and how many there are.
 #[derive(Clone, Copy)]
 struct Slab {
     band: u32,
+    from: u32,
     number: u32,
     of: u32,
 }
@@ -160,15 +163,20 @@ impl Out<'_> {
         b.value(behind % form.width)
     }
 
-    /// The wave's results through its staging buffer.
-    pub(super) fn in_rows(&self, b: &mut Builder, math: &Accumulators, rows: &RowStore, old: bool) {
+    /// The wave's results through its staging buffer: all that it holds, or its work-group's share.
+    pub(super) fn in_rows(&self, b: &mut Builder, math: &Accumulators, (rows, share): (&RowStore, Option<&Share>), old: bool) {
         let form = self.row_form(rows);
-        let of = self.e.spec.tiling.b.micro / rows.slab.columns;
-        for band in math.bands() {
+        let across = self.e.spec.tiling.b.micro / rows.slab.columns;
+        for (first, band) in (0..).step_by(across as usize).zip(math.bands()) {
             let row = b.value(math.first[0] + band);
-            for number in 0..of {
-                let slab = Slab { band, number, of };
-                let col = b.value(math.first[1] + (number * rows.slab.columns));
+            let all = 0..across;
+            let runs = share.map_or_else(|| vec![all], |share| share.fills_within(first..first + across));
+            let slabs = runs.into_iter().flat_map(|run| {
+                let (from, of) = (run.start, run.end - run.start);
+                (0..of).map(move |number| Slab { band, from, number, of })
+            });
+            for slab in slabs {
+                let col = b.value(math.first[1] + ((slab.from + slab.number) * rows.slab.columns));
                 // Nobody still reads what was there.
                 b.push(Stmt::Barrier(BarrierScope::Wave));
                 self.fill(b, math, rows, &form, slab, row);
@@ -183,7 +191,7 @@ impl Out<'_> {
     }
 
     fn fill(&self, b: &mut Builder, math: &Accumulators, rows: &RowStore, form: &RowForm, slab: Slab, row: ExprId) {
-        let first = slab.number * rows.slab.columns;
+        let first = (slab.from + slab.number) * rows.slab.columns;
         let runs = math.in_band(slab.band, first..first + rows.slab.columns);
         let mut at = None;
         for run in runs {

@@ -173,6 +173,10 @@ impl Accumulators {
 }
 
 impl Run {
+    /// Their numbers among the thread's elements.
+    pub fn elements(&self) -> impl Iterator<Item = u32> {
+        self.elements.iter().copied()
+    }
     /// Neighbours.
     pub fn len(&self) -> u32 {
         self.elements.len() as u32
