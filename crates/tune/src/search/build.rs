@@ -142,6 +142,11 @@ impl Builders {
         self.outstanding.len()
     }
 
+    /// One of the first `count` is still being built.
+    pub fn owes(&self, count: u64) -> bool {
+        self.outstanding.keys().any(|number| *number < count)
+    }
+
     pub fn submit(&mut self, plan: Plan) {
         self.give(plan, Job::Build(Box::new(plan)));
     }

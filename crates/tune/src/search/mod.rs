@@ -83,7 +83,7 @@ pub enum Strategy {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Budget {
     /// Seconds from when candidates can run: the device and its compile workers are ready ([`Device::prepare`]), plans are ranked, test
-    /// data are made and the first candidate is built. A search that has found nothing by then goes on until it has, for half a minute at most.
+    /// data are made and the candidates wanted first have been tried (of which those that compile for long are waited for five seconds). A search that has found nothing by then goes on until it has, for half a minute at most.
     pub seconds: Option<f64>,
     /// Trials of this run, whatever becomes of them.
     pub trials: Option<u64>,

@@ -26,6 +26,10 @@ use tilewright_gen::plan::Plan;
 const FIRST_PLAN: f64 = 30.0;
 /// How long to wait for a builder before looking after budget and cancellation.
 const TICK: Duration = Duration::from_millis(50);
+/// Candidates that the searcher wanted first: without them a search is not under way. They take longer to compile than small ones.
+const FAVOURITES: u64 = 8;
+/// How long they are waited for once another can run.
+const FAVOURITES_WAIT: Duration = Duration::from_secs(5);
 /// Recorded plans of near problems that a search starts from.
 const NEAR: usize = 3;
 /// Recorded plans of the same problem, from another driver or other sources, that a search starts from.
@@ -81,6 +85,8 @@ pub(super) struct Session<'a> {
     name: String,
     device_key: DeviceKey,
     start: Instant,
+    /// When the budget's clock started: the candidates wanted first have been tried.
+    under_way: Option<Instant>,
     pub tally: Tally,
     resumed: u64,
     pub best: Option<Best>,
@@ -113,6 +119,7 @@ impl<'a> Session<'a> {
             name: space.problem().key(),
             device_key: device_key(device.info(), options.cache),
             start: Instant::now(),
+            under_way: None,
             tally: Tally::default(),
             resumed: 0,
             best: None,
@@ -135,9 +142,12 @@ impl<'a> Session<'a> {
 
     fn spent(&self) -> bool {
         let budget = self.options.budget;
-        let first = if self.best.is_some() { 0.0 } else { FIRST_PLAN };
-        budget.seconds.is_some_and(|s| self.start.elapsed().as_secs_f64() >= s + first)
-            || budget.trials.is_some_and(|t| self.tally.trials >= t)
+        let since = self.under_way.unwrap_or(self.start).elapsed().as_secs_f64();
+        let over = |seconds: f64| {
+            let found = self.best.is_some() && (self.under_way.is_some() || seconds == 0.0);
+            since >= if found { seconds } else { seconds + FIRST_PLAN }
+        };
+        budget.seconds.is_some_and(over) || budget.trials.is_some_and(|t| self.tally.trials >= t)
     }
 
     pub fn run(mut self) -> Result<Outcome, TuneError> {
@@ -178,7 +188,7 @@ impl<'a> Session<'a> {
         // Nor this: ranking plans takes a second, data of tensors of gigabytes several, the first compilations one or two, and a short
         // budget would end before the second candidate.
         self.start = Instant::now();
-        let mut running = false;
+        let mut first_built = None;
         let mut waiting: VecDeque<Built> = VecDeque::new();
         let ended = loop {
             if self.cancel.is_cancelled() {
@@ -215,13 +225,13 @@ impl<'a> Session<'a> {
             let built = waiting.pop_front().or_else(|| builders.take(TICK));
             self.spent.waiting += since.elapsed().as_secs_f64();
             let Some(built) = built else { continue };
-            if !running && built.result.is_ok() {
-                running = true;
-                self.start = Instant::now();
-            }
             self.say(Phase::Timing);
             if let Some(lost) = self.handle(built, searcher.as_mut(), &mut judge)? {
                 break Ended::DeviceLost(lost);
+            }
+            let waited = *first_built.get_or_insert_with(Instant::now);
+            if self.under_way.is_none() && (waited.elapsed() > FAVOURITES_WAIT || !builders.owes(FAVOURITES)) {
+                self.under_way = Some(Instant::now());
             }
         };
         drop(builders);
