@@ -132,6 +132,10 @@ class Models(unittest.TestCase):
             self.assertFalse(searched.called)
             self.assertEqual({row.reason for row in rows}, {"was not reached within `total` seconds"})
             self.assertEqual(twt.enable(self.path, margin=0.0), 0)
+            # Without torch's times there are no shares: all run as picked.
+            with mock.patch.object(tw._shapes._Shared, "FOR_TORCH", 0.0):
+                self.assertTrue(all(row.gain for row in twt.tune_recorded(self.path, total=60.0)))
+            self.assertFalse(searched.called)
             rows = twt.tune_recorded(self.path, total=60.0, trials=1)
         self.assertIn("m40_n30", searched.call_args_list[0].args[0])
         self.assertTrue(all(call.kwargs["seconds"] < 60.0 and call.kwargs["trials"] == 1 for call in searched.call_args_list))

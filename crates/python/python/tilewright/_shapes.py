@@ -432,13 +432,13 @@ class _Shared:
 
     def tune(self, seconds: Optional[float], trials: Optional[int], progress: _core.Progress) -> List[Shape]:
         groups = self.groups()
-        remaining, later = sum(share for share, *_ in groups) or 1.0, []
+        remaining, later = sum(share for share, *_ in groups), []
         for share, problem, place, rows in groups:
-            most = max(self.LEAST_SECONDS, self.left() * share / max(remaining, share) - self.beside)
-            remaining -= share
+            before, remaining = remaining, remaining - share
             if share < self.LEAST_SHARE or self.left() < self.beside + self.LEAST_SECONDS:
                 later.append(rows)
                 continue
+            most = max(self.LEAST_SECONDS, self.left() * share / max(before, share) - self.beside)
             self.search(problem, place, most if seconds is None else min(most, seconds), trials, progress)
             self.compare(rows)
         for rows in later:
