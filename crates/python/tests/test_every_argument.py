@@ -240,6 +240,15 @@ if torch is not None:
                 groups={"fraction": 1.5, "text": "x", "None": None, "zero": 0, "negative": -1, "three": 3, "too large": 2**70},
             ),
         ),
+        "reduce": (
+            dict(x=torch.ones(4, 5), op="sum"),
+            dict(
+                x=MISSING,
+                op={"number": 3, "unknown": "nonsense", "list": ["sum"], "None": None},
+                dim={"text": "x", "fraction": 1.5, "too large": 2, "too small": -3, "empty": [], "list of lists": [[1]]},
+                keepdim=TRUTH,
+            ),
+        ),
         "optimize": (dict(model=torch.nn.Linear(2, 2)), dict(model={"class": torch.nn.Linear, "None": None, "tensor": torch.ones(2)})),
         "shapes": (dict(path=None), dict(path=FILE)),
         "report": (dict(), dict(path=FILE)),
@@ -389,7 +398,7 @@ class Torch(Sweep):
             with twt.record(path):
                 torch.mm(torch.ones(4, 5), torch.ones(5, 6))
             functions = {name: ({**good, "path": path} if "path" in good else good, wrong) for name, (good, wrong) in TORCH.items()}
-            self.swept(twt, functions, set())
+            self.swept(twt, functions, {("reduce", "x", told) for told in ("other floats", "other sizes")})
 
 
 if __name__ == "__main__":

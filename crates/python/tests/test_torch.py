@@ -105,6 +105,36 @@ class Operators(unittest.TestCase):
         self.assertTrue(got.is_contiguous(memory_format=torch.channels_last))
         torch.testing.assert_close(got, torch.nn.functional.conv2d(x, w, padding=1), rtol=1e-4, atol=1e-5)
 
+    def test_reductions(self):
+        torch.manual_seed(1)
+        x = torch.randn(6, 7, 5)
+        expected = dict(sum=torch.sum, mean=torch.mean, max=torch.amax, min=torch.amin, logsumexp=torch.logsumexp)
+        for op, theirs in expected.items():
+            for dim in (0, -1, (0, 2), (0, 1, 2)):
+                torch.testing.assert_close(twt.reduce(x, op, dim, keepdim=True), theirs(x, dim, keepdim=True), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(twt.reduce(x, "var", 1), x.var(1, correction=0))
+        torch.testing.assert_close(twt.reduce(x, "sumsq"), x.square().sum())
+        torch.testing.assert_close(twt.reduce(x, "absmax", [1, 2]), x.abs().amax([1, 2]))
+        for op, theirs in (("argmax", torch.argmax), ("argmin", torch.argmin)):
+            self.assertTrue(torch.equal(twt.reduce(x, op, 1), theirs(x, 1)))
+            self.assertTrue(torch.equal(twt.reduce(x, op), theirs(x.flatten(), 0)))
+        # Turned, expanded, negated by a bit, of 16 bits; nothing at all.
+        negative = torch.complex(torch.zeros(4, 5), torch.randn(4, 5)).conj().imag
+        for y in (x.mT, x[:, :1].expand(6, 7, 5)[::2], negative, torch.randn(9, 8, dtype=torch.bfloat16), torch.ones(3, 0)):
+            torch.testing.assert_close(twt.reduce(y, "sum", 1), y.float().sum(1), rtol=1e-5, atol=1e-5)
+        for op in (*expected, "var", "sumsq", "absmax"):
+            wide = torch.randn(3, 4, 2, dtype=torch.float64, requires_grad=True)
+            self.assertTrue(torch.autograd.gradcheck(lambda x: twt.reduce(x, op, (0, 2)), (wide,)))
+            opcheck(torch.ops.tilewright.reduce, (numbers(4, 3, grad=True), op, [1]))
+        opcheck(torch.ops.tilewright.reduce, (numbers(4, 3), "argmax", [0]))
+        # Equal ones share a gradient.
+        tied = torch.tensor([2.0, 1.0, 2.0], requires_grad=True)
+        twt.reduce(tied, "max").backward()
+        self.assertEqual(tied.grad.tolist(), [0.5, 0.0, 0.5])
+        made = torch.compile(lambda x: twt.reduce(x * 2, "mean", -1), fullgraph=True, backend="aot_eager", dynamic=True)
+        for rows in (4, 6):
+            torch.testing.assert_close(made(x[:rows]), (x[:rows] * 2).mean(-1))
+
     def test_compile_without_graph_breaks(self):
         def model(x, weight, bias):
             return twt.mm(twt.linear(x, weight, bias, "relu"), weight)

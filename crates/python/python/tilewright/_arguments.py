@@ -85,11 +85,11 @@ def path(value: Any, name: str) -> str:
     return found if "\0" not in found else refuse(name, value, "no path holds a NUL")
 
 
-def axes(value: Any, shape: Sequence[int]) -> List[int]:
+def axes(value: Any, shape: Sequence[int], name: str = "axis") -> List[int]:
     """The axes of an array that are meant, counted from 0; None: all."""
     dims = len(shape)
     given = range(dims) if value is None else value if isinstance(value, (list, tuple)) else [value]
-    found = [whole(a, "axis", -(2**63)) for a in given]
+    found = [whole(a, name, -(2**63)) for a in given]
     if any(not -dims <= a < dims for a in found):
-        raise _native.OperandError(f"axis = {value} of an array of shape {tuple(shape)}: from {-dims} to {dims - 1} are possible")
+        raise _native.OperandError(f"{name} = {value} of an array of shape {tuple(shape)}: from {-dims} to {dims - 1} are possible")
     return [a % dims for a in found]

@@ -228,7 +228,9 @@ def activate(x: Tensor, activation: str) -> Tensor:
 _Found = Tuple[_core.Context, str, Tuple[int, ...]]
 
 
-def _launch(key: Tuple[Any, ...], what: str, first: Tensor, out: Tensor, addresses: List[int], prepare: Callable[[], _Found]) -> bool:
+def _launch(
+    key: Tuple[Any, ...], what: str, first: Tensor, addresses: List[int], prepare: Callable[[], _Found], values: Sequence[int] = ()
+) -> bool:
     """Runs a call, which is compiled where its key is new; False where that cannot be now."""
     found = _calls.get(key)
     if found is None:
@@ -241,12 +243,12 @@ def _launch(key: Tuple[Any, ...], what: str, first: Tensor, out: Tensor, address
     kernels, size, problem = found
     _launched[problem] = _launched.get(problem, 0) + 1
     if not first.is_cuda:
-        kernels.launch([*addresses, 0], host=True)
+        kernels.launch([*addresses, 0], host=True, values=list(values))
         return True
     # The allocator gives the workspace back in the stream's order, after this launch.
     space = torch.empty(size, dtype=torch.uint8, device=first.device) if size else None
     stream = torch._C._cuda_getCurrentRawStream(first.device.index)
-    kernels.launch([*addresses, 0 if space is None else space.data_ptr()], stream=stream)
+    kernels.launch([*addresses, 0 if space is None else space.data_ptr()], stream=stream, values=list(values))
     return True
 
 
@@ -272,7 +274,7 @@ def _product(a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[
         return call.context, call.problem, (call.a.alignment, call.b.alignment, call.c.alignment)
 
     addresses = [a.data_ptr(), b.data_ptr(), out.data_ptr(), _at(bias), _at(residual)]
-    if _launch(key, f"{tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}", a, out, addresses, prepare):
+    if _launch(key, f"{tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}", a, addresses, prepare):
         return out
     return _by_torch(a, b, bias, activation, residual)
 
@@ -372,7 +374,7 @@ def _convolve(
         return context, problem, tuple(array(t).alignment for t in (a, b, out))
 
     addresses = [a.data_ptr(), b.data_ptr(), out.data_ptr(), _at(bias), 0]
-    if _launch(key, f"convolution {direction} of {tuple(x)} and {tuple(weight)} {a.dtype}", a, out, addresses, prepare):
+    if _launch(key, f"convolution {direction} of {tuple(x)} and {tuple(weight)} {a.dtype}", a, addresses, prepare):
         return out
     return _convolve_by_torch(direction, a, b, bias, x, weight, how)
 

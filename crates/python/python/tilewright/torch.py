@@ -30,6 +30,7 @@ if tuple(int(n) for n in _torch.__version__.split(".")[:2]) < (2, 8):
 
 from ._models import Linear, disable, enable, optimize, report  # noqa: E402
 from ._operators import bmm, convolution, linear, mm, prepared, tune, unprepared  # noqa: E402
+from ._reductions import reduce  # noqa: E402
 from ._shapes import Shape, compare, record, shapes, tune_recorded  # noqa: E402
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "optimize",
     "prepared",
     "record",
+    "reduce",
     "report",
     "shapes",
     "tune",

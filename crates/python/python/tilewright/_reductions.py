@@ -1,0 +1,135 @@
+"""`tilewright::reduce` for PyTorch: reductions of strided tensors over any of their dimensions, and their gradients."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Sequence, Union
+
+import torch
+from torch import Tensor
+
+from . import _arguments as given
+from . import _core, _native
+from . import _operators as ours
+
+ours._library.define("reduce(Tensor x, str op, int[] dims) -> Tensor")
+
+# What each is to torch, of dimensions.
+_TORCH: Dict[str, Callable[[Tensor, Sequence[int]], Tensor]] = {
+    "sum": torch.sum,
+    "mean": torch.mean,
+    "sumsq": lambda x, dims: x.square().sum(dims),
+    "max": torch.amax,
+    "min": torch.amin,
+    "absmax": lambda x, dims: x.abs().amax(dims),
+    "logsumexp": torch.logsumexp,
+    "var": lambda x, dims: torch.var(x, dims, correction=0),
+    "argmax": lambda x, dims: torch.argmax(_flat(x, dims), -1),
+    "argmin": lambda x, dims: torch.argmin(_flat(x, dims), -1),
+}
+
+
+def _kept(x: Tensor, dims: Sequence[int]) -> List[int]:
+    return [at for at in range(x.dim()) if at not in dims]
+
+
+def _flat(x: Tensor, dims: Sequence[int]) -> Tensor:
+    """With all that is reduced as the last dimension."""
+    return x.permute(*_kept(x, dims), *dims).flatten(-len(dims))
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def _result(x: Tensor, op: str, dims: Sequence[int]) -> Tensor:
+    """Room for the values."""
+    return x.new_empty([x.shape[at] for at in _kept(x, dims)], dtype=torch.int64 if op.startswith("arg") else _wide(x))
+
+
+def _reduce(x: Tensor, op: str, dims: Sequence[int]) -> Tensor:
+    if x.numel() == 0:
+        return _TORCH[op](x.to(_wide(x)), dims)
+    x = x.resolve_neg()
+    out = _result(x, op, dims)
+    at = ours.array(x)
+    if at.address == 0:
+        raise _native.OperandError("x has no memory: was it freed?")
+
+    def prepare() -> Any:
+        try:
+            problem = _native.reduce(at.shape, at.strides, list(dims), [op], at.dtype)
+        except _native.ProblemError as e:
+            raise _native.ProblemError(f"x: {e}") from None
+        return _core.context_for(at.device), problem, (at.alignment,) * 3
+
+    key = ("reduce", x.device, x.dtype, ours._lies(x), op, tuple(dims))
+    if ours._launch(key, f"{op} of {tuple(x.shape)} {x.dtype}", x, [at.address, at.address, at.address, 0, 0], prepare, [out.data_ptr()]):
+        return out
+    return _TORCH[op](x.to(_wide(x)), dims)
+
+
+for _key in ("CPU", "CUDA"):
+    ours._library.impl("reduce", _reduce, _key)
+
+
+@torch.library.register_fake("tilewright::reduce", lib=ours._library)
+def _(x, op, dims):
+    return _result(x, op, dims)
+
+
+def _save(ctx, inputs, output):
+    x, ctx.op, ctx.dims = inputs
+    ctx.save_for_backward(x, output)
+
+
+def _backward(ctx, grad):
+    x, y = ctx.saved_tensors
+    op, dims = ctx.op, ctx.dims
+
+    def spread(t):
+        for at in dims:
+            t = t.unsqueeze(at)
+        return t
+
+    grad, wide = spread(grad), x.to(grad.dtype)
+    count = x.numel() // max(1, y.numel())
+    if op in ("sum", "mean"):
+        found = (grad / count if op == "mean" else grad).expand(x.shape)
+    elif op == "sumsq":
+        found = 2 * grad * wide
+    elif op == "logsumexp":
+        found = grad * (wide - spread(y)).exp()
+    elif op == "var":
+        found = grad * (wide - wide.mean(dims, keepdim=True)) * (2 / count)
+    else:
+        # Shared among equal ones, as torch's `amax` does.
+        hit = (wide.abs() if op == "absmax" else wide) == spread(y)
+        found = grad * hit / hit.sum(dims, keepdim=True)
+        found = found * wide.sign() if op == "absmax" else found
+    return found.to(x.dtype), None, None
+
+
+torch.library.register_autograd("tilewright::reduce", _backward, setup_context=_save, lib=ours._library)
+
+
+def reduce(x: Tensor, op: str, dim: Union[None, int, Sequence[int]] = None, keepdim: bool = False) -> Tensor:
+    """`op` of a tensor over a dimension, several, or all: sum, mean, sumsq, max, min, absmax, logsumexp, var (of all values: no correction),
+    argmax or argmin (over several dimensions: counted through them in their order). Values are float32 (float64 of such), indices int64.
+    `tilewright.tune(tilewright.reduce, x, op, dim)` searches for it."""
+    if not isinstance(x, Tensor):
+        raise _native.OperandError(f"x is {type(x).__name__}: a torch.Tensor is needed")
+    if given.word(op, "op") not in _TORCH:
+        given.refuse("op", op, f"one of {', '.join(_TORCH)}")
+    dims = sorted(set(given.axes(dim, x.shape, "dim")))
+    if not dims:
+        raise _native.OperandError(f"x has shape {tuple(x.shape)}, dim = {dim}: nothing is reduced")
+    if x.dtype not in ours.TYPES:
+        raise _native.OperandError(f"x is {x.dtype}: float16, bfloat16, float32 or float64 are possible")
+    keepdim = given.truth(keepdim, "keepdim")
+    try:
+        found = torch.ops.tilewright.reduce(x, op, dims)
+    except (AttributeError, IndexError, RuntimeError, TypeError) as e:
+        raise ours._named(e, {"x": x}) from None
+    for at in dims if keepdim else ():
+        found = found.unsqueeze(at)
+    return found
