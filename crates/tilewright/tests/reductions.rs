@@ -104,6 +104,65 @@ fn fixed_orders_repeat() {
     }
 }
 
+/// What is largest and smallest does not depend on the order: the same bits under every plan.
+#[test]
+fn extremes_are_the_same_under_every_plan() {
+    let a: Vec<f32> = (0..M * K).map(|i| (i as f32 * 0.37).sin()).collect();
+    let b: Vec<f32> = (0..K * N).map(|i| (i as f32 * 0.73).cos() * 1e3).collect();
+    let bits = |plan: &str| -> Vec<Vec<u32>> {
+        let (_, list) = all(Gemm::new(Scalar::F32, M as u64, N as u64, K as u64), plan.contains("RDF"));
+        let extreme = |r: &Reduction| matches!(r.operator, Operator::Max | Operator::Min | Operator::AbsMax);
+        let got = run(&a, &b, 0.1, plan, true).0.into_iter().zip(list).filter(|(_, r)| extreme(r));
+        got.map(|(values, _)| values.into_iter().map(f32::to_bits).collect()).collect()
+    };
+    let first = bits(PLANS[0]);
+    assert_eq!(first.len(), 4);
+    PLANS[1..].iter().for_each(|plan| assert_eq!(bits(plan), first, "{plan}"));
+}
+
+/// A second run begins with what the first one left in results, workspace and tickets.
+#[test]
+fn runs_follow_each_other_without_clearing() {
+    let context = context();
+    for plan in PLANS {
+        let gemm = Gemm::new(Scalar::F32, M as u64, N as u64, K as u64).order(Order::Row).drop_c();
+        let reduced = ["sum:n", "max:m", "sum:mn"].map(|text| text.parse::<Reduction>().expect("a reduction"));
+        let op = under(context.gemm(reduced.into_iter().fold(gemm, GemmBuilder::reduce)).expect("a problem"), plan);
+        let mut out = [M, N, 1].map(|len| context.upload(&vec![f32::NAN; len]).expect("memory"));
+        // Smaller from run to run, so that a maximum of before would show.
+        for factor in [3.0, 2.0, -1.0] {
+            let (a, b) = (context.upload(&[factor; M * K]).expect("memory"), context.upload(&[1f32; K * N]).expect("memory"));
+            op.run_with(out.iter_mut().fold(Operands::<f32, f32>::without_c(&a, &b), Operands::reduction)).expect("it runs");
+            let (each, got) = (factor * K as f32, out.each_ref().map(|x| x.download().expect("values")));
+            let want = [vec![each * N as f32; M], vec![each; N], vec![each * (M * N) as f32]];
+            assert_eq!(got, want, "{plan}, factor {factor}");
+        }
+    }
+}
+
+/// Zeros of either sign are equal: none is larger than another, and the first of them is found.
+#[test]
+fn zeros_of_either_sign_are_equal() {
+    let context = context();
+    for signs in [[-0.0f32, -0.0], [0.0, -0.0], [-0.0, 0.0]] {
+        let zeros: Vec<f32> = (0..7 * 300).map(|i| signs[usize::from(i % 3 > 0)]).collect();
+        let tensor = context.upload(&zeros).expect("memory");
+        for plan in ["C_RDF0", "C_ICE3_RDF1", "C_ICE3_RDF2", "C_ICE3_RDF4"] {
+            let reduce = Reduce::new(Scalar::F32, &[7, 300], &[1]);
+            let list = [Operator::Max, Operator::Min, Operator::AbsMax, Operator::Sum];
+            let op = under(context.reduce(list.into_iter().fold(reduce, |reduce, op| reduce.op(op))).expect("a problem"), plan);
+            let mut out: Vec<_> = list.iter().map(|_| context.upload(&[7f32; 7]).expect("memory")).collect();
+            op.run_with(out.iter_mut().fold(Operands::<f32, f32>::of(&tensor), Operands::reduction)).expect("it runs");
+            out.iter().for_each(|x| assert_eq!(x.download().expect("values"), [0.0; 7], "{signs:?} {plan}"));
+        }
+        let reduce = Reduce::new(Scalar::F32, &[7, 300], &[1]).op(Operator::ArgMax).op(Operator::ArgMin);
+        let op = under(context.reduce(reduce).expect("a problem"), "C_ICE3");
+        let mut out: Vec<_> = (0..2).map(|_| context.upload(&[9i64; 7]).expect("memory")).collect();
+        op.run_with(out.iter_mut().fold(Operands::<f32, f32>::of(&tensor), Operands::reduction)).expect("it runs");
+        out.iter().for_each(|x| assert_eq!(x.download().expect("indices"), [0; 7], "{signs:?}"));
+    }
+}
+
 /// rocMLIR's products: 128 x 64 by 64 x 256 over either axis, sums of each type and maxima, beside a tensor that is added. Their tests let
 /// sums of bf16 be off by 400; here all are exact.
 #[test]
@@ -344,11 +403,13 @@ fn channels_of_convolutions_are_counted() {
 #[test]
 fn tensors_by_themselves_are_counted() {
     let context = context();
-    for shape in [&[2, 12, 12][..], &[200, 100], &[10, 30, 20], &[2, 3, 40], &[1], &[4099], &[3, 1, 5]] {
+    let large = &[1000, 250, 100][..];
+    for shape in [&[2, 12, 12][..], &[200, 100], &[10, 30, 20], &[2, 3, 40], &[1], &[4099], &[3, 1, 5], large] {
         let len = shape.iter().product::<u64>();
         let ones = context.upload(&vec![1f32; len as usize]).expect("memory");
         let each = (0..shape.len()).map(|axis| vec![axis]).chain([(0..shape.len()).collect()]);
-        for over in each {
+        // Of the largest the axis that is theirs.
+        for over in each.take(if shape == large { 1 } else { 4 }) {
             let count: u64 = over.iter().map(|axis| shape[*axis]).product();
             let plan = if over == [0] { "C_ICE3" } else { "" };
             let problem = Reduce::new(Scalar::F32, shape, &over).op(Operator::Sum).op(Operator::Min);
@@ -453,7 +514,7 @@ fn what_does_not_exist_is_no_zero() {
 fn nan_and_infinities_arrive() {
     let (a, b) = (vec![1.0f32; M * K], vec![1.0f32; K * N]);
     for plan in &PLANS[1..] {
-        for special in [f32::NAN, f32::NEG_INFINITY] {
+        for special in [f32::NAN, f32::NEG_INFINITY, f32::INFINITY] {
             let mut row = a.clone();
             row[17 * K + 2] = special;
             let (got, want) = run(&row, &b, 0.0, plan, true);
