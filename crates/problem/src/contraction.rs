@@ -249,6 +249,15 @@ impl EpilogueOp {
     }
 }
 
+/// Where a result is among neighbours in memory whose sums have no terms: they leave with it, so that memory is written without gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Gaps {
+    /// Neighbours, the result among them.
+    pub of: u32,
+    /// Those before it.
+    pub before: u32,
+}
+
 /// A batched matrix product over views.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Contraction {
@@ -289,6 +298,9 @@ pub struct Contraction {
     /// Each column (n) has a left factor of its own, `a` is addressed by (g * n + column, m, k); or each row (m) a right one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_factors: Option<Along>,
+    /// Each result leaves with neighbours that have no sum. Views of C, and of tensors like it, then say where the first of these is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gaps: Option<Gaps>,
     /// The result is not stored: there are only its reductions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drop_c: bool,
@@ -459,6 +471,17 @@ impl Contraction {
             _ => None,
         }
     }
+    /// Elements of C that leave with each sum, its own among them.
+    pub fn stored_together(&self) -> u32 {
+        self.gaps.map_or(1, |gaps| gaps.of)
+    }
+    /// How far the results of neighbours along an axis, with what leaves with each, lie side by side in memory, in results: see [`View::run`].
+    pub fn stored_run(&self, axis: usize) -> u64 {
+        let of = i64::from(self.stored_together());
+        let mut view = self.c.view.clone();
+        view.access.offset.terms.iter_mut().for_each(|(_, stride)| *stride /= of);
+        view.run(axis)
+    }
     /// Floating-point operations: 2 g m n k.
     pub fn flop(&self) -> f64 {
         2.0 * self.g as f64 * self.m as f64 * self.n as f64 * self.k as f64
@@ -482,6 +505,7 @@ impl Contraction {
             element_operand: self.element_operand,
             operand_values: self.operand_values.iter().map(OperandValues::transposed).collect(),
             own_factors: self.own_factors.map(Along::other),
+            gaps: self.gaps,
             drop_c: self.drop_c,
             swapped: !self.swapped,
         }

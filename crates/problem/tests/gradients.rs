@@ -75,8 +75,12 @@ fn of_parts(parts: &Parts, a: &[f64], b: &[f64], len: usize) -> Result<Vec<f64>,
                 value(a, x) * value(b, y)
             };
             let sum: f64 = (0..c.k as i64).map(term).sum();
-            prop_assert!((0..len as i64).contains(&at), "{at:?}");
-            prop_assert!(found.insert(at, sum).is_none(), "{at:?} is written twice");
+            let (of, before) = c.gaps.map_or((1, 0), |gaps| (gaps.of, gaps.before));
+            for (i, at) in (0..of).zip(at..) {
+                prop_assert!((0..len as i64).contains(&at), "{at:?}");
+                let sum = if i == before { sum } else { 0.0 };
+                prop_assert!(found.insert(at, sum).is_none(), "{at:?} is written twice");
+            }
         }
     }
     prop_assert_eq!(found.len(), len);
@@ -180,17 +184,21 @@ fn result(conv: &Conv, data: &TestData) -> Vec<u8> {
 
 #[test]
 fn parts_of_strided_input_gradients_have_the_taps_that_reach_them() {
-    let sums = |conv: ConvBuilder| {
-        let conv = problem(conv.layout(Layout::Nhwc), Direction::BackwardData);
+    let sums_of = |conv: ConvBuilder, layout: Layout| {
+        let conv = problem(conv.layout(layout), Direction::BackwardData);
         let parts = lower(&Problem::Conv(conv), ConvForm::Merged).unwrap();
         parts.iter().map(|c| (c.g, c.m, c.k)).collect::<Vec<_>>()
     };
+    let sums = |conv: ConvBuilder| sums_of(conv, Layout::Nhwc);
     let conv = |size: u64, filter: u64| Conv::new(Scalar::BF16, 2, 8, 16, &[size, size], &[filter, filter]);
     // Stride 1: one part, all taps. 3x3 at stride 2: 4, 2, 2 and 1 taps, most first.
     assert_eq!(sums(conv(8, 3).pad(&[1, 1], &[1, 1])), [(1, 128, 144)]);
     assert_eq!(sums(conv(8, 3).stride(&[2, 2]).pad(&[1, 1], &[1, 1])), [(1, 32, 64), (1, 32, 32), (1, 32, 32), (1, 32, 16)]);
     // 1x1 at stride 2: one phase has the tap; the other rows get zeros as a whole, and the other columns of its own rows.
     assert_eq!(sums(conv(8, 1).stride(&[2, 2])), [(1, 32, 16), (1, 64, 0), (1, 32, 0)]);
+    // In NCHW those columns are neighbours in memory of the results, and leave with them; not where a line ends between them.
+    assert_eq!(sums_of(conv(8, 1).stride(&[2, 2]), Layout::Nchw), [(1, 32, 16), (1, 64, 0)]);
+    assert_eq!(sums_of(conv(9, 1).stride(&[2, 2]), Layout::Nchw), [(1, 50, 16), (1, 72, 0), (1, 40, 0)]);
     // Windows side by side: every phase has one tap, so all are batch entries of one part.
     assert_eq!(sums(conv(32, 16).stride(&[16, 16])), [(256, 8, 16)]);
     // Stride and dilation with a common divisor: half of the phases are empty.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 use tilewright_ir::affine::{Affine, Atom};
 use tilewright_problem::Dynamic;
-use tilewright_problem::contraction::{EpilogueOp, Operand, Reduce, Tensor, Vector};
+use tilewright_problem::contraction::{EpilogueOp, Gaps, Operand, Reduce, Tensor, Vector};
 use tilewright_problem::lower::Parts;
 use tilewright_problem::view::{Access, COL, ROW};
 use tilewright_problem::{Activation, Math};
@@ -82,6 +82,9 @@ pub struct ProblemKey {
     /// The result itself is not stored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drop_c: bool,
+    /// Neighbours without a sum leave with each result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gaps: Option<Gaps>,
     /// Extents known only at launch.
     #[serde(default, skip_serializing_if = "Dynamic::is_none")]
     pub dynamic: Dynamic,
@@ -129,6 +132,7 @@ impl ProblemKey {
             mask: contraction.epilogue.iter().any(|op| matches!(op, EpilogueOp::Mask(_))),
             reductions: contraction.all_reductions().cloned().collect(),
             drop_c: contraction.drop_c,
+            gaps: contraction.gaps,
             dynamic: contraction.dynamic,
             rest: parts.rest.iter().map(|c| [c.g, c.m, c.n, c.k]).collect(),
             workspace_bytes,
@@ -300,6 +304,7 @@ pub(crate) mod tests {
             residual: None,
             mask: false,
             reductions: Vec::new(),
+            gaps: None,
             drop_c: false,
             dynamic: Dynamic::NONE,
             rest: Vec::new(),

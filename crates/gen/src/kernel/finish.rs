@@ -3,7 +3,7 @@
 use super::arguments::{Arguments, Bound};
 use super::elements::{THREADS, digits, elements, groups};
 use super::exit::out;
-use crate::kernel::exit::operations::{Applied, Before, Operations, Run, Start, stored};
+use crate::kernel::exit::operations::{Applied, Before, Operations, Run, Start, pieces, stored};
 use crate::kernel::input::{Ints, Shape, exists};
 use crate::program::{Binding, Factor, Groups};
 use tilewright_ir::affine::{Coord, Part, affine};
@@ -161,18 +161,23 @@ pub(super) fn finish(c: &Contraction, (splits, partials): (u32, Option<u64>), sh
             }
         };
         let point = [Coord::plain(b, g), Coord::plain(b, row), Coord::plain(b, col)];
-        let run = Run { g, row: point[1], col: point[2], by_column, length: 1, start: Start::Multiple, overruns: [None, None] };
         let operations = operations.of_entry(b, g);
         let at = affine(b, &c.c.view.access.offset, &point, Part::Whole, Scalar::I64);
         let at = b.bind("at", offset + at);
         // Blocks of a block-diagonal result.
         let exists = exists(b, &c.c.view, &point, Scalar::I64, None);
         operations.by_beta(b, |b, old| {
-            let before = |b: &mut Builder| b.load("old", Base::Buffer(buffer), at, 1, exists);
-            let before: Option<Before> = if old { Some(&before) } else { None };
-            let value = operations.apply(b, &run, exists, ints, before, &[sum]);
-            let value = stored(b, value[0], c.c.scalar);
-            b.store(Base::Buffer(buffer), at, value, exists);
+            for (piece, sums) in pieces(b, c, &[sum], false) {
+                let (length, [row, col]) = (sums.len() as u32, [point[1], point[2]]);
+                let at = piece.map_or(at, |behind| b.value(at + behind));
+                let before = |b: &mut Builder| b.load("old", Base::Buffer(buffer), at, length, exists);
+                let before: Option<Before> = if old { Some(&before) } else { None };
+                let run = Run { g, row, col, by_column, length, piece, start: Start::Multiple, overruns: [None, None] };
+                let values = operations.apply(b, &run, exists, ints, before, &sums);
+                let values: Vec<ExprId> = values.into_iter().map(|value| stored(b, value, c.c.scalar)).collect();
+                let value = b.vector(&values);
+                b.store(Base::Buffer(buffer), at, value, exists);
+            }
         });
     };
     match partials {

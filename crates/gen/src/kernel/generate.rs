@@ -8,6 +8,7 @@ use super::main::PartJob;
 use super::reduce::Parts;
 use super::stages::roles;
 use super::{elements, finish, main, prepare, reduce};
+use crate::plan::reach::gap_width;
 use crate::plan::{
     Edge, Exit, Finish, KernelSpec, OperandTiling, RoleSplit, Source, Split, StoreTile, Transport, materialised, partials_bytes,
 };
@@ -466,11 +467,11 @@ impl<'a> Job<'a> {
             return;
         }
         let stored = match &spec.epilogue.exit {
-            _ if self.by_workspace => c.c.scalar.bytes(),
+            _ if self.by_workspace => gap_width(c) * c.c.scalar.bytes(),
             Exit::Bulk { .. } => 16,
             // Rows leave in vectors as wide as the start of C allows.
             Exit::Staged { .. } if spec.tiling.unit.family().lanes > 1 => c.c.align.clamp(c.c.scalar.bytes(), 16),
-            exit => exit.width() * c.c.scalar.bytes(),
+            exit => exit.width().max(gap_width(c)) * c.c.scalar.bytes(),
         };
         out.need(Operand::C, stored);
     }

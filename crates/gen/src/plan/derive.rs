@@ -300,6 +300,8 @@ fn math_width(plan: &Plan, b: &OperandTiling) -> Result<u32, Refusal> {
 pub fn generic(c: &Contraction) -> Plan {
     let (micro, threads, k_tile) = match c.m.min(c.n) {
         _ if c.own_factors.is_some() => (1, 64, 1),
+        // No sums take registers or time.
+        16.. if c.k == 0 => (8, 256, 16),
         1000.. => (8, 256, 16),
         100.. => (4, 64, 16),
         8.. => (2, 64, 8),

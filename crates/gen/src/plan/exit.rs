@@ -153,7 +153,7 @@ pub(super) fn cluster(plan: &Plan, c: &Contraction, [m, n]: [u32; 2]) -> Result<
 fn whole_rows(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<Exit, Refusal> {
     let partial = split == Split::Workspace;
     let stored = if partial { partials(c, c.g * u64::from(t.split_k.ways)) } else { c.c.clone() };
-    let adjacent = stored.view.stride(COL) == Some(1);
+    let adjacent = stored.view.stride(COL) == Some(1) && (partial || c.gaps.is_none());
     if Transport::need_panels(plan) {
         // Lines of C that end anywhere leave by plain stores; partial sums lie as those of the largest C.
         let anywhere = |by_rows: bool| !partial && if by_rows { c.dynamic.m } else { c.dynamic.n };

@@ -251,7 +251,8 @@ impl Chains<'_> {
             let mut places = vec![(*name, phase.rows, step)];
             let wide = phase.phases > 1;
             places.extend(wide.then_some((*digit, phase.phases, 1)));
-            input = input.slice(name, phase.first as u64, last as u64 + 1).pass_through(name, "place").embed("place", &places);
+            let first = phase.first - phase.gaps.map_or(0, |gaps| i64::from(gaps.before));
+            input = input.slice(name, first as u64, last as u64 + 1).pass_through(name, "place").embed("place", &places);
             let taps = phase.taps.filter(|_| !empty);
             // Output pixel of row 0 under the last tap, and the distance of taps.
             let (low, tap_step, count) =
@@ -282,7 +283,8 @@ impl Chains<'_> {
         let b = self.shared(self.channels(self.with_taps(filter, "k", "sum"), "c")).view("g", "c", "sum")?;
         let c = self.results(input, 0, "c")?;
         let contraction = self.contraction([a, b, c], conv.c, conv.c_per_group())?;
-        Ok(Contraction { k: if empty { 0 } else { contraction.k }, ..contraction })
+        let gaps = of.last().and_then(|innermost| innermost.gaps);
+        Ok(Contraction { k: if empty { 0 } else { contraction.k }, gaps, ..contraction })
     }
 
     /// The reductions over axes of the contraction: where samples and pixels are one, those are its rows.
@@ -344,6 +346,7 @@ impl Chains<'_> {
             element_operand: Operand::A,
             operand_values: Vec::new(),
             own_factors,
+            gaps: None,
             drop_c: conv.drop_c,
             swapped: false,
         })

@@ -233,6 +233,7 @@ fn lower_reduce(reduce: &ReduceProblem) -> Result<Contraction, ProblemError> {
         element_operand: Operand::A,
         operand_values: Vec::new(),
         own_factors: None,
+        gaps: None,
         drop_c: true,
         swapped: false,
     })
@@ -297,6 +298,7 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         element_operand: Operand::A,
         operand_values: Vec::new(),
         own_factors: None,
+        gaps: None,
         drop_c: gemm.drop_c,
         swapped: false,
     })

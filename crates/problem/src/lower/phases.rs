@@ -4,13 +4,18 @@
 //! from its phase `h mod stride`: they form an arithmetic sequence of step `stride / gcd(stride, dilation)`, and each further one is
 //! `dilation / gcd` output pixels further back. Phases without a tap get no gradient. Without dilation the first tap grows by 1 from one
 //! phase to the next, so neighbouring phases with as many rows and taps are one contraction, of which the phase is a digit of the batch.
-//! Where no tap reaches along one axis, the other axes do not matter: all their pixels are rows of one part.
+//! Where no tap reaches along one axis, the other axes do not matter: all their pixels are rows of one part. Pixels of planes (NCHW) are
+//! neighbours in memory: those of a line that no tap reaches, where one phase of it has taps, leave with that phase's results.
 
-use crate::conv::Conv;
+use crate::contraction::Gaps;
+use crate::conv::{Conv, Layout};
 use crate::error::ProblemError;
 
 /// Most parts of a problem: each is a kernel.
 const MOST: usize = 256;
+
+/// Most neighbours that leave together.
+const MOST_TOGETHER: i64 = 8;
 
 /// Neighbouring phases of one axis: input pixels `first + step * row + phase` for `phase` of `0..phases`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +30,8 @@ pub(super) struct Phase {
     pub rows: u64,
     /// Taps that reach them; `None` where none does.
     pub taps: Option<Taps>,
+    /// The other phases of the axis, which no tap reaches, where their pixels leave with these.
+    pub gaps: Option<Gaps>,
 }
 
 /// Taps `first + phase + step * i` for `i` of `0..count`; the i-th reads output pixel `pixel - pixel_step * i + row`.
@@ -77,7 +84,15 @@ impl Axis {
 
     /// All pixels as rows.
     const fn whole(&self) -> Phase {
-        Phase { first: 0, step: 1, phases: 1, rows: self.input as u64, taps: None }
+        Phase { first: 0, step: 1, phases: 1, rows: self.input as u64, taps: None, gaps: None }
+    }
+
+    /// The one phase with taps, with the pixels of all others between its own.
+    fn with_gaps(&self, reached: &[Phase]) -> Option<Phase> {
+        let [one] = reached else { return None };
+        let whole = one.step > 1 && one.step <= MOST_TOGETHER && self.input % one.step == 0;
+        let gaps = Gaps { of: u32::try_from(one.step).ok()?, before: u32::try_from(one.first).ok()? };
+        (one.phases == 1 && whole).then_some(Phase { gaps: Some(gaps), ..*one })
     }
 
     /// The phases, neighbours together where they are alike.
@@ -106,6 +121,7 @@ impl Axis {
                 phases: (end - first) as u64,
                 rows: ((self.input - 1 - first) / self.stride + 1) as u64,
                 taps: self.taps(first),
+                gaps: None,
             })
             .collect())
     }
@@ -117,7 +133,12 @@ pub(super) fn phases(conv: &Conv) -> Result<Vec<Vec<Phase>>, ProblemError> {
     let axes: Vec<Axis> = (0..conv.dims()).map(|d| Axis::new(conv, d)).collect();
     let (mut all, mut empty): (Vec<Vec<Phase>>, Vec<Vec<Phase>>) = (vec![Vec::new()], Vec::new());
     for (d, axis) in axes.iter().enumerate() {
-        let (reached, missed): (Vec<Phase>, Vec<Phase>) = axis.phases()?.into_iter().partition(|phase| phase.taps.is_some());
+        let (mut reached, mut missed): (Vec<Phase>, Vec<Phase>) =
+            axis.phases()?.into_iter().partition(|phase| phase.taps.is_some());
+        let lines = conv.layout == Layout::Nchw && d + 1 == axes.len() && !conv.reduces_result();
+        if let Some(one) = axis.with_gaps(&reached).filter(|_| lines) {
+            (reached, missed) = (vec![one], Vec::new());
+        }
         let whole: Vec<Phase> = axes[d + 1..].iter().map(Axis::whole).collect();
         let with = |phases: &[Phase], behind: &[Phase]| -> Vec<Vec<Phase>> {
             all.iter().flat_map(|of| phases.iter().map(|phase| [of.as_slice(), &[*phase], behind].concat())).collect()

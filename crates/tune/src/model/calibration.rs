@@ -31,6 +31,8 @@ pub(super) const FRAGMENTS: (f64, f64) = (90.0, 12.0);
 pub(super) const TURN: f64 = 120.0;
 /// Results per cycle that leave a unit row by row.
 pub(super) const ROWS: f64 = 10.0;
+/// Bytes per cycle that zeros leave a unit with where there are no sums: lines of 128 bytes in four cycles each.
+pub(super) const ZEROS: f64 = 32.0;
 /// Bytes per cycle that results leave a unit with by bulk stores, and what each wave adds.
 pub(super) const SLABS: (f64, f64) = (6.0, 0.9);
 /// Instructions that a load wave issues per cycle: chains of address, shift and store with a few batches beside each other.

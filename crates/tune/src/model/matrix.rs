@@ -14,6 +14,7 @@ use tilewright_gen::plan::{
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::{MatrixType, Mma, Scalar, Target, UNIT_PARTS};
 use tilewright_problem::contraction::{Contraction, Operand, Tensor};
+use tilewright_problem::view::ROW;
 
 /// Cycles in which load waves fetch a k-tile, when so many work-groups share a unit. Batches of an operand wait one after the other.
 fn fetched(c: &Contraction, spec: &KernelSpec, latency: f64, resident: f64) -> f64 {
@@ -51,9 +52,10 @@ fn l2_cycles(target: &Target, bytes: f64, miss: f64, share: f64) -> f64 {
 }
 
 /// Bytes per cycle that a unit's results are stored with straight from registers: a wave's store touches eight rows, in four cycles
-/// each, with four runs of neighbours in each row.
-fn store_pace(width: u32, element: f64) -> f64 {
-    f64::from(width.max(1)) * element
+/// each, with four runs of neighbours in each row. Results that fill the gaps between them may be neighbours along rows: of four columns, then.
+fn store_pace(c: &Contraction, width: u32, element: f64) -> f64 {
+    let across = f64::from(width.max(1)) * element * f64::from(c.stored_together());
+    if c.gaps.is_some() && c.stored_run(ROW) >= 8 { 2.0 * across } else { across }
 }
 
 /// Cycles of a k-tile in which its instructions wait to be drained and its first fragments are read, where a unit holds so many
@@ -78,7 +80,8 @@ fn drains(spec: &KernelSpec, owners: f64, resident: f64) -> f64 {
 fn storing(c: &Contraction, spec: &KernelSpec, target: &Target, meet: f64) -> f64 {
     let t = &spec.tiling;
     let (rows, columns) = (f64::from(t.a.macro_tile), f64::from(t.b.macro_tile));
-    let stored = rows * columns * f64::from(if spec.split_outside() > 1 { 4 } else { c.c.scalar.bytes() });
+    let outside = spec.split_outside() > 1;
+    let stored = rows * columns * f64::from(if outside { 4 } else { c.c.scalar.bytes() * c.stored_together() });
     // Bulk stores overlap with the next tile, or another work-group; what remains is filling the staging buffers.
     let waves = f64::from(t.math_threads() / t.wave_lanes.max(1));
     let element = if spec.split_outside() > 1 { 4 } else { c.c.scalar.bytes() };
@@ -89,7 +92,7 @@ fn storing(c: &Contraction, spec: &KernelSpec, target: &Target, meet: f64) -> f6
     } else if spec.epilogue.exit.staged() {
         f64::from(element) * ROWS * slab
     } else {
-        store_pace(spec.epilogue.exit.width(), f64::from(element))
+        store_pace(c, spec.epilogue.exit.width(), f64::from(element))
     };
     if t.cluster.splits > 1 {
         // Sums are written, read from all splits, and a part of them is stored.

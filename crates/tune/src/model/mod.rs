@@ -29,8 +29,10 @@ use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
 use tilewright_gen::kernel::split_lanes;
 use tilewright_gen::plan::{Finish, Footprint, KernelSpec, Source, Split, Stage, added_bytes, copied_elements};
+use tilewright_ir::affine::Atom;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::{Contraction, Operand, Tensor};
+use tilewright_problem::view::View;
 
 /// The way of a ticket to memory and back, in microseconds.
 const TICKET_US: f64 = 0.7;
@@ -162,13 +164,27 @@ impl<'a> Model<'a> {
         self.of_part(spec, footprint, false)
     }
 
+    /// A kernel whose sums have no terms: it stores.
+    fn zeros(&self, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
+        let rates = &self.target.rates;
+        let bytes = traffic::traffic(&self.contraction, spec, self.target, work, work.groups).bytes;
+        let dram_us = bytes / (rates.dram_gbs * 1e3 * self.calibration.dram);
+        let stored_us = bytes / (calibration::ZEROS * f64::from(self.target.units.max(1)) * rates.clock_ghz * 1e3);
+        let main_us = soft_max(&[stored_us, dram_us]);
+        let stall_us = (main_us - dram_us).max(0.0);
+        let (resident, imbalance) = (footprint.groups_per_unit, 1.0);
+        Estimate { main_us, l2_us: stored_us, dram_us, stall_us, resident, imbalance, dram_bytes: bytes, ..Estimate::default() }
+    }
+
     fn of_part(&self, spec: &KernelSpec, footprint: &Footprint, cached: bool) -> Estimate {
         if spec.tiling.swapped != self.contraction.swapped {
             let turned = || Model::of(Cow::Owned(self.contraction.oriented(true).into_owned()), self.target);
             return self.turned.get_or_init(|| Box::new(turned().calibrated(self.calibration))).of_part(spec, footprint, cached);
         }
         let work = Work::new(&self.contraction, spec);
-        let mut e = if self.contraction.elements.is_some() {
+        let mut e = if self.contraction.k == 0 && self.contraction.reductions().next().is_none() {
+            self.zeros(spec, footprint, &work)
+        } else if self.contraction.elements.is_some() {
             elements::main_kernel(self, spec, footprint)
         } else if spec.schedule.own() {
             own::main_kernel(self, spec, footprint, &work, cached)
@@ -245,6 +261,13 @@ fn at_work(spec: &KernelSpec, units: f64) -> f64 {
     }
 }
 
+/// What finding an element of a view takes, of what it takes in padded windows of a filter of two dimensions: these have six digits of
+/// coordinates and two bounds.
+fn addressing(view: &View) -> f64 {
+    let digits = view.access.offset.terms.iter().filter(|(atom, _)| matches!(atom, Atom::Digit { .. })).count();
+    ((digits + view.access.bounds.len()) as f64 / 8.0).min(1.0)
+}
+
 /// Kernels before and after the main one: all of them stream memory.
 fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
     let (c, target, k) = (&*model.contraction, model.target, &model.calibration);
@@ -261,10 +284,10 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
     for (tensor, tiling, rows) in [(&c.a, &t.a, c.m), (&c.b, &t.b, c.n)] {
         if tiling.source != Source::InPlace && c.k > 0 {
             let written = copied_elements(c, tensor, tiling.source, rows);
-            let windowed = tiling.source.gathers() && tensor.view.stride(tilewright_problem::view::COL).is_none();
+            let gathered = if tiling.source.gathers() { addressing(&tensor.view) } else { 0.0 };
             let bytes = (written + (tensor.len as f64).min(written)) * f64::from(tensor.scalar.bytes());
             copied += bytes;
-            slowed += bytes * if windowed { k.gather } else { 1.0 };
+            slowed += bytes * (1.0 + (k.gather - 1.0) * gathered);
         }
     }
     // One launch copies both operands.
@@ -303,7 +326,8 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
     if spec.split_outside() > 1 && c.elements.is_none() {
         let acc = f64::from(c.accumulator().bytes());
         let partials = if spec.epilogue.split == Split::Workspace { ways * acc } else { 0.0 };
-        stream(result * (partials + f64::from(c.c.scalar.bytes())) + added_bytes(c), 1.0);
+        let stored = f64::from(c.stored_together() * c.c.scalar.bytes());
+        stream(result * (partials + stored) + added_bytes(c), 1.0);
         // Each sum is a loop over the splits, which threads share where there are few sums.
         h.us += k.way * ways / f64::from(split_lanes(c.g * c.m * c.n, t.split_k.ways));
     }

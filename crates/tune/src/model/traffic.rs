@@ -21,10 +21,11 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
     let size = |s: tilewright_ir::Scalar| f64::from(s.bytes());
     let ways = f64::from(t.split_k.ways.max(1));
     let result = c.g as f64 * c.m as f64 * c.n as f64;
+    let stored = result * f64::from(c.stored_together());
     let out = match spec.epilogue.split {
         Split::Workspace => result * ways * work.acc_bytes,
         Split::Atomic => result * size(c.c.scalar) * 2.0,
-        _ => result * size(c.c.scalar) + added_bytes(c),
+        _ => stored * size(c.c.scalar) + added_bytes(c),
     };
     // What exists, once: a copy has its own size.
     let once = |tensor: &tilewright_problem::contraction::Tensor, source: Source, rows: u64| {

@@ -68,6 +68,12 @@ impl Epilogue<'_> {
         })
     }
 
+    /// Where there is no sum, there is nothing in registers or to stage.
+    fn without_sums(&self) -> bool {
+        let alone = self.args.reducers.is_empty() && !self.spec.parts_meet();
+        self.c.k == 0 && alone && self.spec.epilogue.exit.bulk().is_none()
+    }
+
     fn by_waves(&self) -> bool {
         self.spec.epilogue.exit.staged() && self.spec.tiling.unit.family().lanes > 1
     }
@@ -105,6 +111,9 @@ impl Epilogue<'_> {
             self.staged(b)
         });
         let out = out.unwrap_or_else(|| Out::new(b, self, at));
+        if self.without_sums() {
+            return out.by_beta(b, |b, old| out.without_sums(b, old));
+        }
         if self.spec.tiling.unit.family().lanes == 1 {
             return match self.spec.epilogue.exit.staged() {
                 true => out.staged(b, sums, owners),
@@ -120,12 +129,11 @@ impl Epilogue<'_> {
                 (true, None) => out.runs(b, &math, old),
                 _ => out.in_bulk(b, &math, staged, share),
             }),
-            // Where there is no sum, there is nothing to stage.
-            Some(Staged::Rows(_)) if self.c.k == 0 => out.by_beta(b, |b, old| match share {
-                Some(share) => out.runs_of(b, &math, share, old),
-                None => out.without_sums(b, old),
+            Some(Staged::Rows(rows)) => out.by_beta(b, |b, old| match share {
+                // Where there is no sum, there is nothing to stage.
+                Some(share) if self.c.k == 0 => out.runs_of(b, &math, share, old),
+                _ => out.in_rows(b, &math, (rows, share), old),
             }),
-            Some(Staged::Rows(rows)) => out.by_beta(b, |b, old| out.in_rows(b, &math, (rows, share), old)),
             None => out.by_beta(b, |b, old| out.runs(b, &math, old)),
         });
         if let Some(Staged::Bulk(staged)) = own.as_ref().and_then(Option::as_ref) {
@@ -235,6 +243,7 @@ impl Epilogue<'_> {
         let exit = match &self.spec.epilogue.exit {
             Exit::Direct { .. } => Vec::new(),
             _ if self.by_waves() => tiles.clone(),
+            _ if self.without_sums() => Vec::new(),
             // Before and behind each part of the tile.
             _ => tiles.repeat(2 * if out::columns_contiguous(self.c) { t.a.micro } else { t.b.micro } as usize),
         };

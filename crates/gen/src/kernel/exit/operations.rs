@@ -7,7 +7,7 @@ use super::zero_points::ZeroPoints;
 use crate::kernel::arguments::Arguments;
 use crate::kernel::input::{Ints, entry_start};
 use crate::plan::Split;
-use crate::plan::reach::vector_width;
+use crate::plan::reach::{gap_width, vector_width};
 use crate::program::Binding;
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
@@ -65,9 +65,28 @@ pub(crate) struct Run {
     /// Neighbours differ in their column.
     pub by_column: bool,
     pub length: u32,
+    /// It goes on along memory, all of it in one row and column, from so many elements on behind where the result's view says.
+    pub piece: Option<u32>,
     pub start: Start,
     /// How many rows and columns there are, where those of a run may lie behind the last.
     pub overruns: [Option<Ex>; 2],
+}
+
+/// Sums that leave together, and of a piece of memory how far it is behind where the result's view says.
+pub(crate) type Piece = (Option<u32>, Vec<ExprId>);
+
+/// Consecutive sums as they leave: of a result with gaps, which has no others beside it, with its neighbours' sums, in vectors as wide as
+/// memory allows. Where sums are added to what is there, another kernel has prepared the neighbours.
+pub(crate) fn pieces(b: &mut Builder, c: &Contraction, sums: &[ExprId], atomic: bool) -> Vec<Piece> {
+    let (Some(gaps), [sum]) = (c.gaps, sums) else { return vec![(None, sums.to_vec())] };
+    if atomic {
+        return vec![(Some(gaps.before), vec![*sum])];
+    }
+    let ty = b.ty(*sum);
+    let zero = b.zero(ty);
+    let all: Vec<ExprId> = (0..gaps.of).map(|i| if i == gaps.before { *sum } else { zero }).collect();
+    let width = gap_width(c);
+    (0..).step_by(width as usize).map(Some).zip(all.chunks(width as usize).map(<[ExprId]>::to_vec)).collect()
 }
 
 /// What is known of where a run begins.
@@ -212,7 +231,7 @@ impl<'a> Operations<'a> {
                 Operation::AddVector(x, buffer) => vector(b, "bias_value", x, *buffer, run),
                 Operation::Tensor(.., None) => continue,
                 Operation::Tensor(how, x, _, Some(base)) => {
-                    let elements = tensor(b, x, *base, &self.c.c, run, guard, ints);
+                    let elements = tensor(b, x, *base, self.c, run, guard, ints);
                     if *how == Use::Mask {
                         let zero = b.zero(acc.ty());
                         for (value, element) in values.iter_mut().zip(elements) {
@@ -268,7 +287,7 @@ pub(crate) fn stored(b: &mut Builder, value: ExprId, to: Scalar) -> ExprId {
 /// The elements of a vector that belong to a run.
 fn vector(b: &mut Builder, name: &str, x: &Vector, buffer: ArgId, run: &Run) -> Vec<ExprId> {
     let (along, overruns) = if x.along_n { (run.col, &run.overruns[1]) } else { (run.row, &run.overruns[0]) };
-    let moves = x.along_n == run.by_column && x.view.uses(ROW);
+    let moves = x.along_n == run.by_column && x.view.uses(ROW) && run.piece.is_none();
     let (width, parts) = match moves {
         false => (1, 1),
         true if run.start == Start::Multiple && width_at_once(x, run.length) == run.length => (run.length, 1),
@@ -294,8 +313,9 @@ fn vector(b: &mut Builder, name: &str, x: &Vector, buffer: ArgId, run: &Run) -> 
 }
 
 /// The elements of a tensor, from its batch entry's start on, that belong to a run of the result.
-fn tensor(b: &mut Builder, x: &Tensor, base: Base, result: &Tensor, run: &Run, guard: Option<ExprId>, ints: Ints) -> Vec<ExprId> {
-    let width = residual_width(x, result, run);
+fn tensor(b: &mut Builder, x: &Tensor, base: Base, c: &Contraction, run: &Run, guard: Option<ExprId>, ints: Ints) -> Vec<ExprId> {
+    // Pieces of memory are of a tensor that lies as the result does.
+    let width = if run.piece.is_some() { run.length } else { residual_width(x, &c.c, run) };
     let mut values = Vec::new();
     for part in 0..run.length / width {
         let mut point = [Coord::plain(b, run.g), run.row, run.col];
@@ -307,6 +327,7 @@ fn tensor(b: &mut Builder, x: &Tensor, base: Base, result: &Tensor, run: &Run, g
             point[axis] = Coord::plain(b, value);
         }
         let at = affine(b, &x.view.access.offset, &point, Part::Beyond(G), ints.offset);
+        let at = run.piece.map_or(at, |behind| b.value(at + behind));
         let value = b.load("residual_value", base, at, width, guard);
         values.extend((0..width).map(|lane| b.value(value.extract(lane))));
     }

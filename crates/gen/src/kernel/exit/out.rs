@@ -5,7 +5,7 @@
 //! in workspace.
 
 use super::Epilogue;
-use crate::kernel::exit::operations::{Before, Operations, Run, Start, stored};
+use crate::kernel::exit::operations::{Before, Operations, Piece, Run, Start, pieces, stored};
 use crate::kernel::input::{entry_start, exists};
 use crate::kernel::reduce::Reducer;
 use crate::kernel::tile::position::TilePosition;
@@ -17,7 +17,7 @@ use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
 use tilewright_problem::contraction::Contraction;
-use tilewright_problem::view::{COL, G};
+use tilewright_problem::view::{COL, G, ROW};
 
 /// Where results go, and what becomes of sums before.
 pub(crate) struct OutArgs<'a> {
@@ -106,21 +106,27 @@ impl Out<'_> {
         math.runs(b, (Axis::Col, width), 0..math.count(), &mut |b, row, col, values| self.put(b, row, col, values, old));
     }
 
-    /// The results of a tile whose sums have no terms: the tile's threads store vectors of neighbouring columns side by side.
+    /// The results of a tile whose sums have no terms: the tile's threads store vectors of neighbouring columns side by side, or of
+    /// neighbouring rows where these are neighbours in memory.
     pub fn without_sums(&self, b: &mut Builder, old: bool) {
         let (c, [rows, columns]) = (self.e.c, self.e.inputs.map(|x| x.tiling.macro_tile));
-        let widest = (16 / c.c.scalar.bytes()).min(columns & columns.wrapping_neg());
-        let whole = |width: &u32| c.n.is_multiple_of((*width).into());
-        let width = [widest, widest / 2].into_iter().map(|most| vector_width(&c.c, COL, most)).find(whole).unwrap_or(1);
-        let (along, threads) = (columns / width, self.e.spec.tiling.math_threads());
+        let by_column = columns_contiguous(c);
+        let (axis, extent, major, minor) = if by_column { (COL, c.n, columns, rows) } else { (ROW, c.m, rows, columns) };
+        // Partial sums and additions go one by one.
+        let stored = matches!(self.e.args.target, Target::C { atomic: false, .. });
+        let widest = if stored { (16 / c.c.scalar.bytes()).min(major & major.wrapping_neg()) } else { 1 };
+        let whole = |width: &u32| extent.is_multiple_of((*width).into());
+        let width = [widest, widest / 2].into_iter().map(|most| vector_width(&c.c, axis, most)).find(whole).unwrap_or(1);
+        let (along, threads) = (major / width, self.e.spec.tiling.math_threads());
         let (thread, zero) = (self.e.thread_of_tile(b), b.zero(c.accumulator().ty()));
-        b.for_range("i", 0, (rows * along).div_ceil(threads), Unroll::By(4), |b, i| {
+        b.for_range("i", 0, (minor * along).div_ceil(threads), Unroll::By(4), |b, i| {
             let vector = b.bind("vector", i * threads + thread);
-            let (row, col) = (b.bind("vector_row", vector / along), b.bind("vector_col", vector % along * width));
+            let (line, place) = (b.bind("vector_line", vector / along), b.bind("vector_place", vector % along * width));
+            let (row, col) = if by_column { (line, place) } else { (place, line) };
             let store = |b: &mut Builder| self.put(b, row, col, &vec![zero; width as usize], old);
-            match (rows * along).is_multiple_of(threads) {
+            match (minor * along).is_multiple_of(threads) {
                 true => store(b),
-                false => b.if_then(row.lt(i64::from(rows)), store),
+                false => b.if_then(line.lt(i64::from(minor)), store),
             }
         });
     }
@@ -150,7 +156,16 @@ impl Out<'_> {
             let may = self.e.inputs[axis].edge == Edge::Predicate && self.overruns(axis);
             self.at.sizes[axis].map(Ex::from).or(may.then_some(extent.into()))
         });
-        Run { g: self.at.g, row, col, by_column: columns_contiguous(self.e.c), length: values.len() as u32, start, overruns }
+        Run {
+            g: self.at.g,
+            row,
+            col,
+            by_column: columns_contiguous(self.e.c),
+            length: values.len() as u32,
+            piece: None,
+            start,
+            overruns,
+        }
     }
 
     /// Stores consecutive results that start at (row, col) of the macro tile.
@@ -168,18 +183,20 @@ impl Out<'_> {
             let value = b.vector(values);
             return b.store(base, at, value, place.guard);
         };
-        let (place, values) = self.applied(b, place, values, old, start);
-        let Some(at) = place.at else { return };
-        if atomic {
-            for (i, value) in values.into_iter().enumerate() {
-                let mem = b.mem(base, at + i);
-                b.push(Stmt::Atomic { op: AtomicOp::Add, mem, value, guard: place.guard });
+        for piece in pieces(b, self.e.c, values, atomic) {
+            let (place, values) = self.applied(b, &place, &piece, old, start);
+            let Some(at) = place.at else { return };
+            if atomic {
+                for (i, value) in values.into_iter().enumerate() {
+                    let mem = b.mem(base, at + i);
+                    b.push(Stmt::Atomic { op: AtomicOp::Add, mem, value, guard: place.guard });
+                }
+                continue;
             }
-            return;
+            let cast: Vec<ExprId> = values.iter().map(|&p| stored(b, p, self.e.c.c.scalar)).collect();
+            let value = b.vector(&cast);
+            b.store(base, at, value, place.guard);
         }
-        let cast: Vec<ExprId> = values.iter().map(|&p| stored(b, p, self.e.c.c.scalar)).collect();
-        let value = b.vector(&cast);
-        b.store(base, at, value, place.guard);
     }
 
     /// Where consecutive results that start at (row, col) of the macro tile are, as far as tiles say.
@@ -196,22 +213,25 @@ impl Out<'_> {
     }
 
     /// The results of consecutive sums, with where they are in C.
-    fn applied(&self, b: &mut Builder, place: Place, values: &[ExprId], old: bool, start: Start) -> (Place, Vec<ExprId>) {
-        let Place { row, col, guard, .. } = place;
+    fn applied(&self, b: &mut Builder, place: &Place, (piece, values): &Piece, old: bool, start: Start) -> (Place, Vec<ExprId>) {
+        let Place { row, col, guard, .. } = *place;
         let g = Coord::plain(b, self.at.g);
         let point = [g, row, col];
         let view = &self.e.c.c.view;
         let guard = exists(b, view, &point, self.e.ints.coord, guard);
         // The base has the start of the batch entry.
-        let at = self.base.is_some().then(|| affine(b, &view.access.offset, &point, Part::Beyond(G), self.e.ints.offset));
-        let run = self.run(row, col, values, start);
+        let at = self.base.is_some().then(|| {
+            let at = affine(b, &view.access.offset, &point, Part::Beyond(G), self.e.ints.offset);
+            piece.map_or(at, |behind| b.value(at + behind))
+        });
+        let run = Run { piece: *piece, ..self.run(row, col, values, start) };
         let load = |b: &mut Builder| match (self.base, at) {
             (Some(base), Some(at)) => b.load("before", base, at, run.length, guard),
             _ => b.zero(self.e.c.c.scalar.vector(run.length as u8)),
         };
         let before: Option<Before> = if old { Some(&load) } else { None };
         let values = self.operations.apply(b, &run, guard, self.e.ints, before, values);
-        (Place { guard, at, ..place }, values)
+        (Place { row, col, guard, at }, values)
     }
 
     /// What becomes of the sums, in these registers of them: what reductions take, and what is stored then as it is.
@@ -229,7 +249,7 @@ impl Out<'_> {
             math.pieces(b, (along, most), first..first + registers, &mut |b, row, col, elements| {
                 let values: Vec<ExprId> = elements.iter().map(|&element| math.value(b, element)).collect();
                 let place = self.place(b, [row, col]);
-                let (_, values) = self.applied(b, place, &values, old, Start::Multiple);
+                let (_, values) = self.applied(b, &place, &(None, values), old, Start::Multiple);
                 for (&element, value) in elements.iter().zip(values) {
                     match math.width {
                         1 => b.set_reg(math.regs, element, value),

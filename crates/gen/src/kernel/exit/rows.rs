@@ -39,7 +39,7 @@ impl RowStore {
         let wave = b.value(e.thread / lanes);
         let array = b.shared("slabs", slab.scalar, each * waves, at);
         let rows = RowStore { array, first: b.bind("slab", wave * each), slab };
-        if e.c.k > 0 {
+        if e.c.k > 0 || !e.args.reducers.is_empty() {
             let lane = b.value(e.thread % lanes);
             rows.prepare(b, lane);
         }

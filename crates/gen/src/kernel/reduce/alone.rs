@@ -221,8 +221,16 @@ impl Share<'_> {
         for (run, [g, row, col], loaded) in found {
             for (i, register) in (0..).zip(run) {
                 let x = b.value(loaded.extract(i).cast(self.c.accumulator()));
-                let run =
-                    Run { g: g.local, row, col, by_column: true, length: 1, start: Start::Multiple, overruns: [None, None] };
+                let run = Run {
+                    g: g.local,
+                    row,
+                    col,
+                    by_column: true,
+                    length: 1,
+                    piece: None,
+                    start: Start::Multiple,
+                    overruns: [None, None],
+                };
                 let applied = self.operations.apply(b, &run, None, self.ints, None, &[x])[0];
                 values[*register as usize] = b.bind("element", applied);
             }

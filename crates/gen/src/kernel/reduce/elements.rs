@@ -149,7 +149,7 @@ impl Elements<'_> {
                 (!extent.is_multiple_of(self.tile.size[axis].into())).then_some(Ex::from(extent))
             });
             let by_column = out::columns_contiguous(c);
-            let run = Run { g: self.g[0], row, col, by_column, length: 1, start: Start::Multiple, overruns };
+            let run = Run { g: self.g[0], row, col, by_column, length: 1, piece: None, start: Start::Multiple, overruns };
             let point = [Coord::plain(b, self.g[0]), row, col];
             let place = to.map(|(buffer, offset)| {
                 let at = affine(b, &c.c.view.access.offset, &point, Part::Whole, Scalar::I64);
