@@ -13,6 +13,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::{HashMap, HashSet, VecDeque};
 use tilewright_gen::plan::{Chiral, Common, Key, Plan};
+use tilewright_problem::contraction::Contraction;
 
 /// Plans from the cost model that the first descent compares before it moves.
 const OPENING: usize = 12;
@@ -60,6 +61,12 @@ impl<'a> Descent<'a> {
         // Early enough for a short search to see them.
         for (n, plan) in recipes(space, front.iter().skip(known).copied().take(OPENING / 4)).into_iter().enumerate() {
             front.insert((known + 2 * (n + 1)).min(front.len()), plan);
+        }
+        // Where an operand is a convolution's windows, what the ways to get them cost is modelled worst: one plan of each comes first.
+        let windows = ranked.first().is_some_and(|c| windowed(space.contraction(&c.plan)));
+        let sources = if windows { other_ways(&ranked, &SOURCES) } else { Vec::new() };
+        for (n, plan) in sources.into_iter().enumerate() {
+            front.insert((known + n + 1).min(front.len()), plan);
         }
         let others = [other_ways(&ranked, &OPERANDS), other_ways(&ranked, &[Key::C(Common::Rdf)])].concat();
         let others = [others, other_ways(&ranked, &[Key::C(Common::Rdc)]), other_ways(&ranked, &[Key::C(Common::Rdk)])].concat();
@@ -173,6 +180,14 @@ fn recipes(space: &Space, plans: impl Iterator<Item = Plan>) -> Vec<Plan> {
 /// How operands come to be multiplied: what copies and units lose there the cost model judges worst.
 const OPERANDS: [Key; 5] =
     [Key::C(Common::Uni), Key::A(Chiral::Acp), Key::B(Chiral::Acp), Key::A(Chiral::Wos), Key::B(Chiral::Wos)];
+
+/// Where operands come from: in place, or copied in one way or another, in the form of the problem that suits it.
+const SOURCES: [Key; 3] = [Key::C(Common::Bim), Key::A(Chiral::Wos), Key::B(Chiral::Wos)];
+
+/// True if an operand is read through windows.
+fn windowed(c: &Contraction) -> bool {
+    [&c.a, &c.b].iter().any(|tensor| tensor.view.is_affine_box().is_none())
+}
 
 /// The modelled time from which on a plan is not worth an early look: the model is seldom so wrong.
 fn far(ranked: &[Candidate]) -> f64 {
