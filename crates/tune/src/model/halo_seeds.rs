@@ -40,7 +40,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
         let shape = shape.with(Key::B(Chiral::Mic), columns);
         for depth in [1, 3, taps].into_iter().filter(|n| taps.is_multiple_of(*n)).map(|n| n.saturating_mul(channels)) {
             for filter in &filters {
-                for (ahead, fragments) in [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (4, 1)] {
+                for (ahead, fragments) in [(1, 0), (1, 1), (2, 0), (2, 1)] {
                     plans.push(
                         keys(&shape, filter)
                             .with_each([(Common::Unr, depth), (Common::Pfg, ahead), (Common::Buf, ahead + 1)])
