@@ -90,19 +90,8 @@ impl<'a, T: Element, U: Element> Operands<'a, T, U> {
     /// The tensor of a reduction by itself.
     pub fn of(tensor: impl Into<Slice<'a, T>>) -> Self {
         let a = tensor.into();
-        let (b, factors) = (Slice { buffer: a.buffer, offset: 0 }, Factors::default());
-        Operands {
-            a,
-            b,
-            c: None,
-            scales: [None, None],
-            zero_points: [None, None],
-            bias: None,
-            residual: None,
-            reductions: Vec::new(),
-            factors,
-            at: None,
-        }
+        let b = Slice { buffer: a.buffer, offset: 0 };
+        Operands::without_c(a, b)
     }
 }
 

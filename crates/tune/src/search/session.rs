@@ -188,7 +188,7 @@ impl<'a> Session<'a> {
         // Nor this: ranking plans takes a second, data of tensors of gigabytes several, the first compilations one or two, and a short
         // budget would end before the second candidate.
         self.start = Instant::now();
-        let mut first_built = None;
+        let mut first_tried = None;
         let mut waiting: VecDeque<Built> = VecDeque::new();
         let ended = loop {
             if self.cancel.is_cancelled() {
@@ -229,7 +229,7 @@ impl<'a> Session<'a> {
             if let Some(lost) = self.handle(built, searcher.as_mut(), &mut judge)? {
                 break Ended::DeviceLost(lost);
             }
-            let waited = *first_built.get_or_insert_with(Instant::now);
+            let waited = *first_tried.get_or_insert_with(Instant::now);
             if self.under_way.is_none() && (waited.elapsed() > FAVOURITES_WAIT || !builders.owes(FAVOURITES)) {
                 self.under_way = Some(Instant::now());
             }

@@ -1,7 +1,7 @@
 //! Who stores what of a tile whose sums have met in shared memory: each of those that had parts of it takes a share.
 //!
-//! Where results leave from registers, shares are runs of registers. Where they are staged, a share is whole fills of the staging buffer, so
-//! that whoever adds up a row's sums stores the row.
+//! Where results leave from registers, shares are runs of registers. Where they are staged, a share is whole fills of the staging buffer: the peer
+//! that adds up the sums of a row also stores that row.
 
 use super::Epilogue;
 use super::out::{Out, columns_contiguous};
@@ -146,9 +146,9 @@ impl Epilogue<'_> {
         }
         let across = t.b.micro / columns;
         for (number, band) in (0..).zip(math.bands()) {
-            for slab in 0..across {
-                for run in math.in_band(band, slab * columns..(slab + 1) * columns) {
-                    run.elements().for_each(|element| fills[element as usize] = number * across + slab);
+            for part in 0..across {
+                for run in math.in_band(band, part * columns..(part + 1) * columns) {
+                    run.elements().for_each(|element| fills[element as usize] = number * across + part);
                 }
             }
         }

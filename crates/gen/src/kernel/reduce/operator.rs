@@ -67,7 +67,7 @@ impl Reducer<'_> {
                     vec![b.bind("x", value), b.int(element.index as i64, self.state[1])]
                 };
                 let leaves: Vec<State> = elements.iter().map(leaf).collect();
-                let mut best = chains(b, &leaves, &mut |b, x, y| {
+                let mut best = accumulated(b, &leaves, &mut |b, x, y| {
                     let later = self.later(b, x[0], y[0]);
                     let later = b.bind("later", later);
                     self.select(b, later, y, x)
@@ -250,13 +250,17 @@ fn tree<F: FnMut(&mut Builder, &[ExprId], &[ExprId]) -> State>(b: &mut Builder, 
     }
 }
 
-/// Chains that a thread follows in turn.
-const CHAINS: usize = 4;
+/// Independent accumulators of a thread.
+const ACCUMULATORS: usize = 4;
 
-/// As [`tree`], of neighbours one after the other, a few chains in turn: states of several components take many registers level by level, beside
-/// all of a thread's sums (208 of them and the indices of the largest spilled 12 instructions).
-fn chains<F: FnMut(&mut Builder, &[ExprId], &[ExprId]) -> State>(b: &mut Builder, states: &[State], combine: &mut F) -> State {
-    let each = states.len().div_ceil(CHAINS).max(1);
+/// As [`tree`], but each accumulator takes in its neighbours one after the other: level by level, states of several components take many registers
+/// beside all of a thread's sums (208 of them and the indices of the largest spilled 12 instructions).
+fn accumulated<F: FnMut(&mut Builder, &[ExprId], &[ExprId]) -> State>(
+    b: &mut Builder,
+    states: &[State],
+    combine: &mut F,
+) -> State {
+    let each = states.len().div_ceil(ACCUMULATORS).max(1);
     let mut ends: Vec<State> = states.chunks(each).filter_map(|chain| chain.first().cloned()).collect();
     for step in 1..each {
         for (end, chain) in ends.iter_mut().zip(states.chunks(each)) {
