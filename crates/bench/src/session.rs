@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::Instant;
 use tilewright_device::{CacheState, Device, Options, Workers, open_with};
 use tilewright_gen::plan::Constraint;
-use tilewright_ir::Scalar;
 use tilewright_problem::cases::{Case, CaseOptions, Skipped, read};
 use tilewright_problem::{Math, Problem};
 use tilewright_tune::Records;
@@ -313,9 +312,10 @@ fn name_set(args: &Cases, case: &mut Case) {
     }
 }
 
-/// Lets a problem's f32 factors be multiplied so; says so in its name.
+/// Lets a problem's factors be multiplied so where they can; says so in its name.
 fn multiply_by(math: Math, case: &mut Case) {
-    if math.is_exact() || (case.problem.dtype(), case.problem.math()) != (Scalar::F32, Math::Exact) {
+    let dtype = case.problem.dtype();
+    if math.is_exact() || !case.problem.math().is_exact() || !math.suits(dtype) {
         return;
     }
     match &mut case.problem {
@@ -323,8 +323,11 @@ fn multiply_by(math: Math, case: &mut Case) {
         Problem::Conv(conv) => conv.math = math,
         Problem::Reduce(_) => return,
     }
-    let name = math.name();
-    case.name = case.name.strip_prefix("f32 ").map_or_else(|| format!("{} {name}", case.name), |rest| format!("{name} {rest}"));
+    let name = math.dtype_name(dtype);
+    case.name = case
+        .name
+        .strip_prefix(&format!("{dtype} "))
+        .map_or_else(|| format!("{} {name}", case.name), |rest| format!("{name} {rest}"));
 }
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ enum { TW_F32 = 0, TW_F64 = 1, TW_F16 = 2, TW_BF16 = 3, TW_E4M3 = 4, TW_E5M2 = 5
 typedef int32_t tw_order;
 enum { TW_ROW_MAJOR = 101, TW_COL_MAJOR = 102 }; /* CBLAS' numbers */
 typedef int32_t tw_math;
-enum { TW_EXACT = 0, TW_TF32 = 1, TW_TF32X3 = 2 };
+enum { TW_EXACT = 0, TW_TF32 = 1, TW_TF32X3 = 2, TW_PROMOTED = 3 };
 typedef int32_t tw_activation;
 enum { TW_NO_ACTIVATION = 0, TW_RELU = 1, TW_GELU = 2, TW_GELU_TANH = 3, TW_SILU = 4 };
 typedef int32_t tw_bias;
@@ -95,7 +95,7 @@ typedef struct tw_gemm {
     tw_dtype dtype;                                 /* of A and B */
     tw_dtype out_dtype;                             /* of C, bias and residual */
     tw_order order;
-    tw_math math; /* TW_TF32: f32 factors are rounded to tf32; TW_TF32X3: three products of tf32, nearly f32's accuracy */
+    tw_math math; /* TW_TF32: f32 factors are rounded to tf32; TW_TF32X3: three products of tf32, nearly f32's accuracy; TW_PROMOTED: sums of 8-bit floats in two levels */
     int32_t trans_a, trans_b;
     tw_bias bias;
     tw_activation activation;

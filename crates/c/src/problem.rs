@@ -206,7 +206,7 @@ fn dtype(field: &str, number: i32) -> Result<Scalar, Failure> {
 }
 
 fn math(number: i32) -> Result<Math, Failure> {
-    named("math", number, &[(0, Math::Exact), (1, Math::Tf32), (2, Math::Tf32x3)])
+    named("math", number, &[(0, Math::Exact), (1, Math::Tf32), (2, Math::Tf32x3), (3, Math::Promoted)])
 }
 
 fn activation(number: i32) -> Result<Option<Activation>, Failure> {

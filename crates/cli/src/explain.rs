@@ -172,15 +172,16 @@ fn words(notes: &[Note]) -> String {
     notes.iter().filter(|n| !n.inert).map(one).collect()
 }
 
-/// How the factors are multiplied, and how far from exact arithmetic `verify` lets a sum be; beside f32's own bound where another is asked for.
+/// How the factors are multiplied, and how far from exact arithmetic `verify` lets a sum be; beside the type's own bound where another is asked for.
 fn accuracy(problem: &Problem) -> String {
     let bound = |problem: &Problem| format!("{:.1e}", Tolerance::of(problem).accumulate);
-    let f32 = match problem {
+    let plain = match problem {
         Problem::Gemm(gemm) => Problem::Gemm(Gemm { math: Math::Exact, ..gemm.clone() }),
         Problem::Conv(conv) => Problem::Conv(Conv { math: Math::Exact, ..conv.clone() }),
         other => other.clone(),
     };
-    let beside = if problem.math().is_exact() { String::new() } else { format!("; {} of f32 itself", bound(&f32)) };
+    let beside =
+        if problem.math().is_exact() { String::new() } else { format!("; {} of {} itself", bound(&plain), problem.dtype()) };
     format!("{}, errors within {} of the sum of magnitudes{beside}", problem.dtype_name(), bound(problem))
 }
 

@@ -157,10 +157,10 @@ fn set_dynamic(problem: &mut Problem, extents: &[RunTime]) -> Result<(), CliErro
 
 const fn scalar(dtype: Dtype) -> Scalar {
     match dtype {
-        Dtype::E4m3 => Scalar::E4M3,
-        Dtype::E5m2 => Scalar::E5M2,
-        Dtype::E4m3fnuz => Scalar::E4M3Fnuz,
-        Dtype::E5m2fnuz => Scalar::E5M2Fnuz,
+        Dtype::E4m3 | Dtype::E4m3promoted => Scalar::E4M3,
+        Dtype::E5m2 | Dtype::E5m2promoted => Scalar::E5M2,
+        Dtype::E4m3fnuz | Dtype::E4m3fnuzpromoted => Scalar::E4M3Fnuz,
+        Dtype::E5m2fnuz | Dtype::E5m2fnuzpromoted => Scalar::E5M2Fnuz,
         Dtype::F16 => Scalar::F16,
         Dtype::Bf16 => Scalar::BF16,
         Dtype::F32 | Dtype::Tf32 | Dtype::Tf32x3 => Scalar::F32,
@@ -176,6 +176,7 @@ const fn math(dtype: Dtype) -> Math {
     match dtype {
         Dtype::Tf32 => Math::Tf32,
         Dtype::Tf32x3 => Math::Tf32x3,
+        Dtype::E4m3promoted | Dtype::E5m2promoted | Dtype::E4m3fnuzpromoted | Dtype::E5m2fnuzpromoted => Math::Promoted,
         _ => Math::Exact,
     }
 }
@@ -184,7 +185,7 @@ const fn math(dtype: Dtype) -> Math {
 fn stored(option: &str, dtype: Dtype, instead: &str) -> Result<Scalar, CliError> {
     match math(dtype) {
         Math::Exact => Ok(scalar(dtype)),
-        way => Err(CliError::usage(format!("--{option} {}: it is a way to multiply, {instead}", way.name()))),
+        way => Err(CliError::usage(format!("--{option} {}: it is a way to multiply, {instead}", way.dtype_name(scalar(dtype))))),
     }
 }
 

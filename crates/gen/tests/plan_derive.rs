@@ -115,6 +115,7 @@ fn classic_keys_arrive() {
         store: StorePoint::AtOnce,
         fragments_ahead: 0,
         math_behind: None,
+        promoted: None,
         copies: [Transport::Registers, Transport::Registers],
         roles: None,
         hints: false,

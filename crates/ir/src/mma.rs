@@ -224,6 +224,13 @@ impl Mma {
         let step = if matches!(self.sum, Scalar::I32) && n > 32 { 16 } else { 8 };
         n >= 8 && n <= 256 && n.is_multiple_of(step)
     }
+    /// Bits behind the leading one that its sums keep, where these are fewer than f32's: of NVIDIA's units for 8-bit floats those of the largest
+    /// of an instruction's products and the sum so far, below which all are cut off. (`mma.sync` of sm_90 multiplies them as
+    /// f16 and keeps more: nobody counts on that.)
+    pub fn fraction(&self) -> Option<u32> {
+        let nvidia = matches!(self.unit, MathUnit::Mma | MathUnit::Warpgroup);
+        (nvidia && self.input.storage().is_float8()).then_some(13)
+    }
     /// Depth of a k-step; where factors are split in two, which fills twice the registers, that of one instruction.
     pub const fn k_step(&self, split: bool) -> u32 {
         if split { self.shape.2 } else { self.step }

@@ -442,6 +442,10 @@ impl Contraction {
     pub fn splits(&self, row: &Mma) -> bool {
         self.math == Math::Tf32x3 && row.input == MatrixType::TF32
     }
+    /// Sums of instructions are added in f32, those of some terms after the other.
+    pub fn promotes(&self, row: &Mma) -> bool {
+        self.math == Math::Promoted && row.unit.family().lanes > 1
+    }
     /// Type in which a matrix unit takes the factors; `None` where there is none.
     fn matrix_input(&self, unit: &Family) -> Option<MatrixType> {
         match (self.a.scalar, self.math) {

@@ -106,7 +106,8 @@ impl Change<'_> {
             Refusal::WaveShape { .. } => self.common(Common::Wva, 0),
             Refusal::RoleWaves { .. } => self.common(Common::Lwv, 0),
             Refusal::Buffers { pfg, .. } => self.common(Common::Buf, pfg + 1),
-            Refusal::FragmentsAhead { .. } => self.common(Common::Fra, 0),
+            Refusal::FragmentsAhead { .. } | Refusal::PromotedBehind { .. } => self.common(Common::Fra, 0),
+            Refusal::PromotedTile { every, .. } => self.common(Common::Unr, every),
             Refusal::AtomicsNotAllowed { .. } | Refusal::AtomicType { .. } => self.common(Common::Sks, 1),
             Refusal::ReduceAtomics { .. }
             | Refusal::ReduceAtomicType { .. }

@@ -11,7 +11,7 @@ use tilewright_problem::Math;
 use tilewright_tune::random::{Pair, Recipe};
 use tilewright_tune::space::Space;
 
-const FEATURES: [&str; 23] = [
+const FEATURES: [&str; 24] = [
     "f64",
     "f32",
     "tf32",
@@ -35,6 +35,7 @@ const FEATURES: [&str; 23] = [
     "scales of 8-bit factors",
     "scales by matrix units",
     "zero points",
+    "promoted sums",
 ];
 
 fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
@@ -49,10 +50,10 @@ fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
         of(Scalar::F32, Math::Tf32x3),
         of(Scalar::F16, Math::Exact),
         of(Scalar::BF16, Math::Exact),
-        of(Scalar::E4M3, Math::Exact),
-        of(Scalar::E5M2, Math::Exact),
-        of(Scalar::E4M3Fnuz, Math::Exact),
-        of(Scalar::E5M2Fnuz, Math::Exact),
+        dtype == Scalar::E4M3,
+        dtype == Scalar::E5M2,
+        dtype == Scalar::E4M3Fnuz,
+        dtype == Scalar::E5M2Fnuz,
         of(Scalar::I8, Math::Exact),
         of(Scalar::U8, Math::Exact),
         c.b.scalar != dtype,
@@ -66,6 +67,7 @@ fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
         dtype.bytes() == 1 && c.scales().count() > 0,
         matrix && c.scales().count() > 0,
         c.centre().is_some(),
+        resolved.spec.schedule.promoted.is_some(),
     ]
 }
 

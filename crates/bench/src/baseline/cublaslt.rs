@@ -247,8 +247,8 @@ impl Descriptor {
             }
         }
         if call.gemm.dtype.is_float8() {
-            // As the instruction adds up, not in two levels: what is compared does so as well.
-            let fast = 1i8;
+            // As the instruction adds up, or in two levels: what is compared does so as well.
+            let fast = i8::from(math != Math::Promoted);
             // SAFETY: the attribute is an int8_t, which is read during the call.
             unsafe {
                 let (value, size) = ((&raw const fast).cast(), size_of_val(&fast));

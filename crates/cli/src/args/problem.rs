@@ -88,6 +88,14 @@ pub enum Dtype {
     E4m3fnuz,
     /// 8-bit float with 5 bits of exponent and no signed zero, of AMD's gfx942; likewise
     E5m2fnuz,
+    /// e4m3, summed in two levels: 128 terms at a time as matrix units do, and those sums in f32
+    E4m3promoted,
+    /// e5m2, likewise
+    E5m2promoted,
+    /// e4m3fnuz, likewise
+    E4m3fnuzpromoted,
+    /// e5m2fnuz, likewise
+    E5m2fnuzpromoted,
     /// IEEE binary16, summed in f32
     F16,
     /// bfloat16, summed in f32

@@ -176,7 +176,7 @@ impl Run {
             }
             // The instructions of the last k-tiles may be unfinished.
             Step::HandOn => self.turn = self.math(team) - MATH * self.schedule.math_behind.unwrap_or(0).min(1),
-            Step::Drain { .. } => {}
+            Step::Drain { .. } | Step::Promote { .. } => {}
             Step::Release { behind } => {
                 let now = self.math(team);
                 let Some(freed) = tile.checked_sub(behind) else { return };
@@ -242,6 +242,7 @@ mod tests {
             store,
             fragments_ahead: 0,
             math_behind: None,
+            promoted: None,
             copies: [Transport::Registers, Transport::Registers],
             roles: None,
             hints: false,

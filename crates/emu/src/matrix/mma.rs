@@ -2,6 +2,7 @@
 
 use super::operand::element;
 use super::places::{Maps, Places};
+use super::short;
 use crate::EmuError;
 use crate::access::{Kind, Target, Touch, get_shared};
 use crate::code::{Address, Matrix};
@@ -89,7 +90,7 @@ fn multiply(
     visit(of_a, &maps.a, lanes, |r, lane| ctx.word(a[r], first + lane), |i, k, value| left[i * depth + k] = value);
     visit(of_b, &maps.b, lanes, |r, lane| ctx.word(b[r], first + lane), |j, k, value| right[k * n + j] = value);
     each_sum(ctx, (first, lanes), maps, acc, |i, j, bits| sums[i * n + j] = *bits);
-    launch.level.multiply(&mut sums, &left, &right, (n, row.sum));
+    short::multiply(launch.level, row, &mut sums, (&left, &right), n);
     each_sum(ctx, (first, lanes), maps, acc, |i, j, bits| *bits = sums[i * n + j]);
 }
 

@@ -9,5 +9,6 @@ pub(crate) mod bulk;
 pub(crate) mod mma;
 mod operand;
 pub(crate) mod places;
+mod short;
 pub(crate) mod state;
 pub(crate) mod warpgroup;

@@ -5,12 +5,13 @@
 
 use super::operand::{K_BYTES, Reader};
 use super::places::Maps;
+use super::short;
 use crate::EmuError;
 use crate::code::{Held, Left, Matrix, Tile};
 use crate::context::{Context, Team};
 use crate::lanes::{LANES, Slot};
 use crate::launch::Launch;
-use tilewright_ir::MatrixType;
+use tilewright_ir::{MathUnit, MatrixType, Mma};
 
 /// Waves of a warpgroup.
 pub(crate) const WAVES: usize = 4;
@@ -125,7 +126,9 @@ fn multiply(
     if agreed(reader, team, waves, accumulate, "accumulate flag")? != 0 {
         each_sum(waves, maps, acc, |row, column, bits| sums[row * n + column] = *bits);
     }
-    reader.launch.level.multiply(&mut sums, &left, &right, (n, input.sum()));
+    if let Some(row) = Mma::find(MathUnit::Warpgroup, input) {
+        short::multiply(reader.launch.level, row, &mut sums, (&left, &right), n);
+    }
     each_sum(waves, maps, acc, |row, column, bits| *bits = sums[row * n + column]);
     if reader.launch.options.count {
         let c = &mut team.counters;

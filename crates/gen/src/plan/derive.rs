@@ -21,9 +21,9 @@ use super::value::{Keys, Plan};
 use super::workspace::workspace_per_oriented;
 use tilewright_ir::Mma;
 use tilewright_ir::mma::Family;
-use tilewright_problem::Along;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::{COL, ROW};
+use tilewright_problem::{Along, Math};
 
 /// Threads of a team that takes result tiles in turn with others.
 const TEAM: u32 = 128;
@@ -89,7 +89,8 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
             operand::derive(plan, Key::B, &c.b, (c.n, c.dynamic.n), (along_n, cluster.m), &frame)?,
         ]
     };
-    let schedule = Schedule { copies: [copy_a, copy_b], ..schedule };
+    let promoted = row.filter(|row| c.promotes(row)).map(|_| promoted(plan, family)).transpose()?;
+    let schedule = Schedule { copies: [copy_a, copy_b], promoted, ..schedule };
     useful_clusters(c, &cluster, (&a, &b))?;
     let tiling = Tiling {
         k_tile,
@@ -254,10 +255,23 @@ fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Sche
         },
         fragments_ahead: if family.asynchronous { 0 } else { fra },
         math_behind: family.asynchronous.then_some(fra),
+        promoted: None,
         copies: [Transport::Registers, Transport::Registers],
         roles,
         hints: at(Common::Hnt) == 1,
     })
+}
+
+/// k-tiles after which sums are promoted: those of so many terms, behind which no instruction is unfinished.
+fn promoted(plan: &Plan, family: &Family) -> Result<u32, Refusal> {
+    let (unr, fra) = (plan.common(Common::Unr), plan.common(Common::Fra));
+    if !Math::PROMOTED_EVERY.is_multiple_of(unr) {
+        return Err(Refusal::PromotedTile { unr, every: Math::PROMOTED_EVERY });
+    }
+    if family.asynchronous && fra > 0 {
+        return Err(Refusal::PromotedBehind { fra });
+    }
+    Ok(Math::PROMOTED_EVERY / unr)
 }
 
 /// The order in which work-groups take tiles.

@@ -160,6 +160,14 @@ pub enum Refusal {
     /// Fragments further ahead than the k-tile is deep.
     #[error("FRA{fra}: fragments are read ahead within a k-tile, it must be below its {k_steps} k-steps (UNR)")]
     FragmentsAhead { fra: u32, k_steps: u32 },
+    /// Sums that are promoted within a k-tile.
+    #[error(
+        "UNR{unr}: sums are promoted to f32 after every {every} of k, which is no multiple of the k-tile; use UNR{every} or a divisor of it"
+    )]
+    PromotedTile { unr: u32, every: u32 },
+    /// Sums that are promoted while instructions run.
+    #[error("FRA{fra}: promoted sums are read behind each k-tile, whose instructions must be finished; use FRA0")]
+    PromotedBehind { fra: u32 },
     /// Atomics were not allowed.
     #[error("ICE{ice}_SKS0 adds with atomics, whose order varies from run to run; use SKS1, or allow atomics")]
     AtomicsNotAllowed { ice: u32 },

@@ -24,7 +24,7 @@ pub(super) fn of_roles(spec: &KernelSpec) -> Option<(u32, u32)> {
     let budget = |of_load: u32| Limits::WARPGROUP.role_registers((load, math), of_load);
     let (a, b) = (&spec.tiling.a, &spec.tiling.b);
     // Fragments live beside the accumulators.
-    let sums = a.micro * b.micro / owners + a.fragment_registers();
+    let sums = a.micro * b.micro / owners * spec.schedule.sum_sets() + a.fragment_registers();
     if !spec.schedule.copies.iter().any(Transport::is_written) {
         let most = math.checked_sub(2).and_then(|i| COPY_REGISTERS.get(i as usize)).filter(|_| load == 1)?;
         return budget(if math == 2 && sums >= MANY_SUMS { COPY_REGISTERS[2] } else { *most });

@@ -242,6 +242,9 @@ pub struct Schedule {
     /// k-tiles whose instructions may be unfinished while the next one's are issued; `None` where instructions are finished when they
     /// have been issued.
     pub math_behind: Option<u32>,
+    /// k-tiles after which what instructions have summed is added in f32, where it is (`Math::Promoted`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub promoted: Option<u32>,
     /// How A's and B's k-tiles get to shared memory.
     pub copies: [Transport; 2],
     /// Wave roles; `None`: every wave does everything.
@@ -251,6 +254,10 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// Sets of sums that a tile has in registers.
+    pub const fn sum_sets(&self) -> u32 {
+        1 + self.promoted.is_some() as u32
+    }
     /// Transaction barriers say when a buffer is full or free.
     pub const fn in_pipeline(&self) -> bool {
         self.copies[0].in_pipeline() || self.copies[1].in_pipeline()

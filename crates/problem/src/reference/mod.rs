@@ -34,6 +34,7 @@ pub use data::{Buffer, Damage, GUARD_BYTES, TestData, check_workspace, workspace
 pub use exact::Exact;
 
 use crate::epilogue::Activation;
+use crate::math::Math;
 use crate::problem::Problem;
 use crate::reduction::Reduction;
 use element::{count_nan, hash, rounded, value};
@@ -98,7 +99,8 @@ impl Tolerance {
     /// the sum so far, and drop what lies below (DeepSeek-V3, arXiv 2412.19437, section 3.3.2). Of sums of k, whose sign is random, the
     /// k / 32 truncations take about 0.03 sqrt(k) 2^-13 of the scale, all towards zero, and those of products of random sign less
     /// than 2^-13; `2^-13 (4 + sqrt(k) / 8)` is four times both. A missing term is below that beyond a k of about 1500: runs on integers
-    /// whose sums fit these bits show it.
+    /// whose sums fit these bits show it. With [`Math::Promoted`] a unit adds up no more than 128 terms: each part of the sum is within the bound
+    /// of its own scale, so the whole is within that for k = 128, to which additions in f32 come as everywhere.
     ///
     /// Sums of integers are exact, and so are results in i32.
     ///
@@ -116,7 +118,8 @@ impl Tolerance {
         }
         let unit = if problem.accumulator() == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
         let function = problem.activation().map_or(0.0, Activation::rounding);
-        let short = if problem.dtype().is_float8() { 2f64.powi(-13) * (4.0 + k.sqrt() / 8.0) } else { 0.0 };
+        let terms = if problem.math() == Math::Promoted { k.min(Math::PROMOTED_EVERY.into()) } else { k };
+        let short = if problem.dtype().is_float8() { 2f64.powi(-13) * (4.0 + terms.sqrt() / 8.0) } else { 0.0 };
         Tolerance {
             accumulate: unit * (32.0 + problem.math().truncation() * k.sqrt() + function)
                 + problem.math().product_error() * (4.0 / k.sqrt()).min(1.0)

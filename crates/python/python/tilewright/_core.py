@@ -391,7 +391,7 @@ def gemm(a: Any, b: Any, *, alpha: float = 1.0, beta: float = 0.0, stream: int =
     `a` is (m, k) or (batch, m, k), `b` (k, n) or (batch, k, n); a matrix without batch serves the whole batch. Transposed and strided
     arrays are read as they lie. Factors are floats of one type, torch's float8 types, or int8 and uint8, each with each, whose sums are int32. Options: `out`,
     `zero_points` (of int8 and uint8: a pair of int32 arrays, of a one value or (m, 1), of b one or (n,), or None), `scales` (float32, (n,) or (m, 1), or a pair of both), `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh, silu), `residual` (as `out`), `out_dtype`, `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of
-    tf32, nearly as accurately as float32), `context`. `stream`: handle of the CUDA or HIP stream for arrays there.
+    tf32, nearly as accurately as float32, "promoted" sums 8-bit floats in two levels), `context`. `stream`: handle of the CUDA or HIP stream for arrays there.
     `reduce`: values of the result in the same pass, `["max:n", "sum:mn"]`; the result is then a tuple of it and them, with
     `store=False` of them alone, and no other memory is written.
     """

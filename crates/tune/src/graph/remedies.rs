@@ -60,6 +60,8 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         Refusal::RoleWaves { .. } => both(&[], &[Lwv, Mac, Uni]),
         Refusal::Buffers { .. } => both(&[], &[Buf, Pfg]),
         Refusal::FragmentsAhead { .. } => both(&[], &[Fra, Unr, Uni]),
+        Refusal::PromotedTile { .. } => both(&[], &[Unr, Uni]),
+        Refusal::PromotedBehind { .. } => both(&[], &[Fra, Uni]),
         Refusal::AtomicsNotAllowed { .. }
         | Refusal::AtomicType { .. }
         | Refusal::AtomicActivation { .. }

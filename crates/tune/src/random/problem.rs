@@ -15,7 +15,7 @@ use tilewright_problem::{Axes, Function, Operator, Reduce, Reduction};
 const AMPLE: u64 = 1 << 26;
 
 /// Types of factors, and in what they are multiplied.
-const FORMATS: [(Scalar, Math); 12] = [
+const FORMATS: [(Scalar, Math); 15] = [
     (Scalar::F64, Math::Exact),
     (Scalar::F32, Math::Exact),
     (Scalar::F32, Math::Tf32),
@@ -26,6 +26,9 @@ const FORMATS: [(Scalar, Math); 12] = [
     (Scalar::E5M2, Math::Exact),
     (Scalar::E4M3Fnuz, Math::Exact),
     (Scalar::E5M2Fnuz, Math::Exact),
+    (Scalar::E4M3, Math::Promoted),
+    (Scalar::E5M2, Math::Promoted),
+    (Scalar::E4M3Fnuz, Math::Promoted),
     (Scalar::I8, Math::Exact),
     (Scalar::U8, Math::Exact),
 ];

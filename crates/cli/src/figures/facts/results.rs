@@ -46,6 +46,10 @@ impl Subject<'_> {
                 format!("direct: each thread stores its own accumulators, {} at a time", plural((*width).into(), "element"))
             }
         });
+        out.extend(self.spec.schedule.promoted.map(|every| {
+            let tiles = plural(every.into(), "k-tile");
+            format!("promoted: behind every {tiles}, what instructions have summed is added in f32, and they begin anew")
+        }));
         let ways = t.split_k.ways;
         out.extend(match e.split {
             Split::None => None,

@@ -105,6 +105,7 @@ impl MainLoop<'_> {
             (Step::Math { part, store: None }, _, Some(x)) => self.math(b, x, place, part, None),
             (Step::Math { part, store: Some(ahead) }, Some(c), Some(x)) => self.math(b, x, place, part, Some((c, set(ahead)))),
             (Step::Drain { pending }, _, Some(x)) => x.unit.drain(b, pending),
+            (Step::Promote { every }, _, Some(x)) => self.promote(b, x, place, every),
             (Step::Release { behind }, _, Some(x)) => self.release(b, x, place, behind),
             (Step::TakeTurn, _, Some(Consumer { turns: Some(turns), .. })) => turns.take(b),
             (Step::HandOn, _, Some(Consumer { turns: Some(turns), first_lane: Some(first), .. })) => turns.hand_on(b, *first),
@@ -139,6 +140,17 @@ impl MainLoop<'_> {
         if let Some((c, _)) = store {
             c.stored(b);
         }
+    }
+
+    /// Sums of instructions are added in f32 behind every so many tiles, and behind the last.
+    fn promote(&self, b: &mut Builder, x: &Consumer, place: Place, every: u32) {
+        let Place::Within(t, _) = place else { return };
+        let due = (every > 1).then(|| {
+            let done = b.value(t + 1);
+            let (since, left) = (b.value(done % every), b.value(self.range.tiles - done));
+            b.eq(since.min(left), 0)
+        });
+        b.if_given(due, |b| x.unit.promote(b));
     }
 
     /// First k of a tile, this far ahead of where a step stands; behind the last tile, whose fragments nobody multiplies, that of the last.

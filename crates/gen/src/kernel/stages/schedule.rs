@@ -18,6 +18,8 @@
 //! free, and both roles walk the same steps, each at its own pace. Matrix instructions are asynchronous as well: `F` tiles of
 //! them may be unfinished while the next are issued, and their buffers are released that much later.
 //!
+//! Sums that are promoted (`Math::Promoted`) are added in f32 at the end of the body.
+//!
 //! Carried is the form of `B >= 2` with fragments read ahead: the last k-steps of a tile are computed behind the barrier,
 //! from fragments read before it, while the first fragments of the next tile arrive. No wave waits for shared memory at
 //! the head of a tile.
@@ -52,6 +54,11 @@ pub enum Step {
     Drain {
         /// Tiles whose math may be unfinished.
         pending: u32,
+    },
+    /// What instructions have summed is added in f32 behind every so many tiles, and behind the last; none is unfinished.
+    Promote {
+        /// Tiles.
+        every: u32,
     },
     /// Teams of math waves that alternate between result tiles: wait until the team before has its last k-tile.
     TakeTurn,
@@ -100,7 +107,7 @@ impl Step {
     /// True if waves that load take part.
     pub fn is_load(self) -> bool {
         !matches!(self, Step::Math { .. } | Step::Fragments | Step::Await | Step::Drain { .. } | Step::Release { .. })
-            && !matches!(self, Step::TakeTurn | Step::HandOn)
+            && !matches!(self, Step::TakeTurn | Step::HandOn | Step::Promote { .. })
     }
     /// True if waves that compute take part.
     pub fn is_math(self) -> bool {
@@ -123,6 +130,13 @@ pub struct Lowered {
 
 /// Lowers a schedule for k-tiles of `k_tile` k-steps. Total: [`crate::plan`] has refused what makes no sense.
 pub fn lower(s: &Schedule, k_tile: u32) -> Lowered {
+    let mut lowered = plain(s, k_tile);
+    lowered.body.extend(s.promoted.map(|every| Step::Promote { every }));
+    lowered
+}
+
+/// The same of sums that instructions keep to the end.
+fn plain(s: &Schedule, k_tile: u32) -> Lowered {
     if s.in_pipeline() {
         return bulk(s);
     }

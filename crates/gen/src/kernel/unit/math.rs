@@ -33,6 +33,8 @@ pub(crate) trait Steps {
     fn uneven(&self) -> bool {
         false
     }
+    /// As [`Unit::promote`].
+    fn promote(&self, _: &mut Builder) {}
     /// The sums of a tile.
     fn sums(&self) -> Sums;
 }
@@ -148,6 +150,9 @@ impl<S: Steps> Unit for KSteps<S> {
             MathPart::Head => self.range(b, tile, 0..self.k_steps - (self.fragment_sets - 1), between),
             MathPart::Tail => self.tail(b, tile),
         }
+    }
+    fn promote(&self, b: &mut Builder) {
+        self.steps.promote(b);
     }
     fn sums(&self) -> Sums {
         self.steps.sums()

@@ -6,7 +6,7 @@
 
 use super::math::Steps;
 use crate::kernel::tile::shared::SharedTile;
-use crate::kernel::unit::{KTile, Sums, clear, slice, wave};
+use crate::kernel::unit::{KTile, Sums, clear, promote, promoted, slice, wave};
 use crate::plan::{Along, KernelSpec};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
@@ -36,6 +36,8 @@ pub(crate) struct MfmaUnit {
     acc: RegId,
     /// Accumulators of a lane.
     sums: u32,
+    /// What they are added to, where they are promoted.
+    promoted: Option<RegId>,
     fragments: [Fragments; 2],
     /// The instruction.
     row: &'static Mma,
@@ -78,7 +80,8 @@ impl MfmaUnit {
         });
         let sums = t.a.micro * t.b.micro / lanes;
         let acc = b.regs("acc", row.sum.ty(), sums);
-        MfmaUnit { acc, sums, fragments, row, first, lane, a_first: spec.style.a_first }
+        let promoted = promoted(b, spec, row, sums);
+        MfmaUnit { acc, sums, promoted, fragments, row, first, lane, a_first: spec.style.a_first }
     }
 
     /// Lines along k: what a lane holds of an instruction stands together.
@@ -123,6 +126,7 @@ impl MfmaUnit {
 impl Steps for MfmaUnit {
     fn start(&self, b: &mut Builder) {
         clear(b, self.row, self.acc, self.sums);
+        self.promoted.iter().for_each(|sums| clear(b, self.row, *sums, self.sums));
     }
 
     fn read_at(&self, b: &mut Builder, tile: KTile) -> [ExprId; 2] {
@@ -168,7 +172,14 @@ impl Steps for MfmaUnit {
         }
     }
 
+    fn promote(&self, b: &mut Builder) {
+        if let Some(sums) = self.promoted {
+            promote(b, self.acc, sums, self.sums);
+            clear(b, self.row, self.acc, self.sums);
+        }
+    }
+
     fn sums(&self) -> Sums {
-        Sums { regs: self.acc, first: self.first, thread: self.lane }
+        Sums { regs: self.promoted.unwrap_or(self.acc), first: self.first, thread: self.lane }
     }
 }

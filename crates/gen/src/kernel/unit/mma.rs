@@ -10,7 +10,7 @@
 use super::k_order::KOrder;
 use super::math::Steps;
 use crate::kernel::tile::shared::SharedTile;
-use crate::kernel::unit::{KTile, SPLIT_PRODUCTS, Sums, clear, matrix_row, slice, split, wave};
+use crate::kernel::unit::{KTile, SPLIT_PRODUCTS, Sums, clear, matrix_row, promote, promoted, slice, split, wave};
 use crate::plan::{Along, Blocks, KernelSpec};
 use tilewright_ir::affine::Coord;
 use tilewright_ir::layout::Axis;
@@ -39,6 +39,8 @@ pub(crate) struct WaveUnit {
     acc: RegId,
     /// Accumulators of a lane.
     sums: u32,
+    /// What they are added to, where they are promoted.
+    promoted: Option<RegId>,
     fragments: [Fragments; 2],
     /// Both parts of one of A's fragments and of B's for one instruction's depth, where factors are split.
     parts: Option<[RegId; 2]>,
@@ -91,12 +93,13 @@ impl WaveUnit {
         });
         let sums = t.a.micro * t.b.micro / lanes;
         let acc = b.regs("acc", row.sum.ty(), sums);
+        let promoted = promoted(b, spec, row, sums);
         let parts = t.a.split.then(|| {
             let lens = [row.a.registers, t.b.micro / columns * row.b.registers];
             [("a_parts", lens[0]), ("b_parts", lens[1])].map(|(name, len)| b.regs(name, Scalar::F32.ty(), 2 * len))
         });
         let exist = t.blocks(c);
-        WaveUnit { acc, sums, fragments, parts, exist, row, step: t.k_step(), first, lane, a_first: spec.style.a_first }
+        WaveUnit { acc, sums, promoted, fragments, parts, exist, row, step: t.k_step(), first, lane, a_first: spec.style.a_first }
     }
 
     /// Fragments of elements that fill a register, one instruction's after the other; those of TF32 are rounded, unless they are to be split.
@@ -134,6 +137,7 @@ impl WaveUnit {
 impl Steps for WaveUnit {
     fn start(&self, b: &mut Builder) {
         clear(b, self.row, self.acc, self.sums);
+        self.promoted.iter().for_each(|sums| clear(b, self.row, *sums, self.sums));
     }
 
     fn read_at(&self, b: &mut Builder, tile: KTile) -> [ExprId; 2] {
@@ -207,8 +211,15 @@ impl Steps for WaveUnit {
         self.exist.is_some()
     }
 
+    fn promote(&self, b: &mut Builder) {
+        if let Some(sums) = self.promoted {
+            promote(b, self.acc, sums, self.sums);
+            clear(b, self.row, self.acc, self.sums);
+        }
+    }
+
     fn sums(&self) -> Sums {
-        Sums { regs: self.acc, first: self.first, thread: self.lane }
+        Sums { regs: self.promoted.unwrap_or(self.acc), first: self.first, thread: self.lane }
     }
 }
 

@@ -10,7 +10,7 @@ pub mod row_fragments;
 pub mod wgmma;
 
 use crate::kernel::stages::schedule::MathPart;
-use crate::plan::{Along, Tiling};
+use crate::plan::{Along, KernelSpec, Tiling};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::mma::Fragment;
 use tilewright_ir::{Builder, ExprId, Mma, RegId, RegSlice, Scalar, UnaryOp, Unroll};
@@ -40,6 +40,8 @@ pub(crate) trait Unit {
     fn k_tile(&self, b: &mut Builder, tile: KTile, part: MathPart, between: Option<Between>);
     /// Waits until the instructions of at most this many k-tiles are unfinished.
     fn drain(&self, _: &mut Builder, _k_tiles: u32) {}
+    /// Adds what instructions have summed in f32, where it is promoted; they begin anew.
+    fn promote(&self, _: &mut Builder) {}
     /// The sums of a tile.
     fn sums(&self) -> Sums;
 }
@@ -72,6 +74,19 @@ fn wave(b: &mut Builder, t: &Tiling, row: &Mma, thread: ExprId) -> ([ExprId; 2],
 fn clear(b: &mut Builder, row: &Mma, acc: RegId, count: u32) {
     let zero = b.zero(row.sum.ty());
     b.for_range("i", 0, count, Unroll::Full, |b, i| b.set_reg(acc, i, zero));
+}
+
+/// Registers of the sums that so many accumulators of an instruction are added to, where they are promoted.
+fn promoted(b: &mut Builder, spec: &KernelSpec, row: &Mma, count: u32) -> Option<RegId> {
+    spec.schedule.promoted.map(|_| b.regs("promoted", row.sum.ty(), count))
+}
+
+/// Adds accumulators to promoted sums.
+fn promote(b: &mut Builder, acc: RegId, to: RegId, count: u32) {
+    b.for_range("i", 0, count, Unroll::Full, |b, i| {
+        let (sum, more) = (b.reg(to, i), b.reg(acc, i));
+        b.set_reg(to, i, sum + more);
+    });
 }
 
 /// Registers from this one on.

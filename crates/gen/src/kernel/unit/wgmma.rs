@@ -1,7 +1,7 @@
 //! The warpgroup unit: a k-tile's matrix instructions, and where their accumulators lie in the result tile.
 
 use super::row_fragments::RowFragments;
-use super::{Between, KTile, SPLIT_PRODUCTS, Sums, Unit, clear, slice};
+use super::{Between, KTile, SPLIT_PRODUCTS, Sums, Unit, clear, promote, promoted, slice};
 use crate::kernel::stages::schedule::MathPart;
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::{Along, KernelSpec};
@@ -11,6 +11,8 @@ use tilewright_problem::contraction::Contraction;
 /// The math of one warpgroup: 64-row instructions over its micro tile.
 pub(crate) struct Warpgroup {
     acc: RegId,
+    /// What sums of instructions are added to, and behind how many k-tiles, where they are promoted.
+    promoted: Option<(RegId, u32)>,
     /// The panels of both operands.
     shared: Vec<SharedTile>,
     /// The instruction.
@@ -59,9 +61,11 @@ impl Warpgroup {
         let lane = b.bind("group_lane", thread % owners);
         let (rows, sets) = (t.a.micro / row.shape.0, t.a.fragment_sets);
         let acc = b.regs("acc", row.sum.ty(), rows * row.sums(t.b.micro));
+        let sums = promoted(b, spec, row, rows * row.sums(t.b.micro));
         let fragments = (sets > 0).then(|| RowFragments::new(b, &shared[0], row, (sets, rows, t.a.split), (first[0], lane)));
         Warpgroup {
             acc,
+            promoted: sums.zip(spec.schedule.promoted),
             shared: shared.to_vec(),
             row,
             rows,
@@ -75,6 +79,11 @@ impl Warpgroup {
             team,
             may_be_empty,
         }
+    }
+
+    /// Accumulators of a thread.
+    fn count(&self) -> u32 {
+        self.rows * self.row.sums(self.columns)
     }
 
     /// Where the operand's k-step of some rows starts in its stage; `part` 1: that of the smaller parts.
@@ -165,15 +174,20 @@ impl Warpgroup {
 
 impl Unit for Warpgroup {
     fn start(&self, b: &mut Builder) {
-        if self.may_be_empty {
-            clear(b, self.row, self.acc, self.rows * self.row.sums(self.columns));
-        }
+        let sums = if self.may_be_empty { Some(self.acc) } else { None };
+        let sums = self.promoted.map_or(sums, |(sums, _)| Some(sums));
+        sums.iter().for_each(|sums| clear(b, self.row, *sums, self.count()));
     }
 
     /// Instructions run on behind it; the first product of the first k-tile replaces the sums.
     fn k_tile(&self, b: &mut Builder, tile: KTile, _: MathPart, _: Option<Between>) {
-        let later = match tile.number {
-            Some(t) if !self.may_be_empty => Some(b.bind("later", t.gt(0))),
+        let later = match (tile.number, self.promoted) {
+            (Some(_), Some((_, 1))) => Some(b.int(0, Scalar::Bool)),
+            (Some(t), Some((_, every))) => {
+                let since = b.value(t % every);
+                Some(b.bind("later", since.gt(0)))
+            }
+            (Some(t), None) if !self.may_be_empty => Some(b.bind("later", t.gt(0))),
             _ => None,
         };
         match &self.fragments {
@@ -191,7 +205,11 @@ impl Unit for Warpgroup {
         b.matrix(MatrixOp::WarpgroupWait { pending, acc: self.acc });
     }
 
+    fn promote(&self, b: &mut Builder) {
+        self.promoted.iter().for_each(|(sums, _)| promote(b, self.acc, *sums, self.count()));
+    }
+
     fn sums(&self) -> Sums {
-        Sums { regs: self.acc, first: self.first, thread: self.lane }
+        Sums { regs: self.promoted.map_or(self.acc, |(sums, _)| sums), first: self.first, thread: self.lane }
     }
 }

@@ -1,0 +1,65 @@
+//! Sums in fewer bits than f32 has, as NVIDIA's units for 8-bit floats keep them.
+
+use crate::simd::Level;
+use tilewright_ir::Mma;
+
+/// Adds the product of a left factor (row by row) and a right one (n values for each k) to sums: rounded once per addition in the order of k,
+/// or as the instruction keeps them.
+pub(super) fn multiply(level: Level, row: &Mma, sums: &mut [u32], (left, right): (&[f32], &[f32]), n: usize) {
+    // What is no number makes the sum none, however many bits it has.
+    let finite = |sums: &[u32]| sums.iter().all(|s| f32::from_bits(*s).is_finite());
+    match row.fraction() {
+        Some(fraction) if finite(sums) && left.iter().chain(right).all(|x| x.is_finite()) => {
+            aligned(sums, (left, right), n, fraction as i32);
+        }
+        _ => level.multiply(sums, left, right, (n, row.sum)),
+    }
+}
+
+/// All products and the sum so far are aligned to the largest of them, and cut off so many bits below its leading one.
+fn aligned(sums: &mut [u32], (left, right): (&[f32], &[f32]), n: usize, fraction: i32) {
+    let depth = right.len() / n.max(1);
+    let (mut scales, mut totals) = (vec![0f32; n], vec![0i32; n]);
+    for (sums, left) in sums.chunks_exact_mut(n.max(1)).zip(left.chunks_exact(depth.max(1))) {
+        scales.iter_mut().zip(&*sums).for_each(|(most, s)| *most = f32::from_bits(*s).abs());
+        for (&a, right) in left.iter().zip(right.chunks_exact(n)) {
+            scales.iter_mut().zip(right).for_each(|(most, &b)| *most = most.max((a * b).abs()));
+        }
+        for ((scale, total), s) in scales.iter_mut().zip(&mut totals).zip(&*sums) {
+            let exponent = ((scale.to_bits() >> 23) as i32 - 127).max(-100);
+            *scale = f32::from_bits(((fraction - exponent + 127) as u32) << 23);
+            *total = (f32::from_bits(*s) * *scale) as i32;
+        }
+        for (&a, right) in left.iter().zip(right.chunks_exact(n)) {
+            for ((total, scale), &b) in totals.iter_mut().zip(&scales).zip(right) {
+                *total += (a * b * scale) as i32;
+            }
+        }
+        sums.iter_mut().zip(totals.iter().zip(&scales)).for_each(|(s, (total, scale))| *s = (*total as f32 / scale).to_bits());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tilewright_ir::{MathUnit, MatrixType};
+
+    fn sum(unit: MathUnit, first: f32, products: &[f32]) -> f32 {
+        let row = Mma::find(unit, MatrixType::E4M3).expect("an instruction");
+        let mut sums = [first.to_bits()];
+        multiply(Level::detect(), row, &mut sums, (&vec![1.0; products.len()], products), 1);
+        f32::from_bits(sums[0])
+    }
+
+    #[test]
+    fn what_lies_below_the_largest_is_cut_off() {
+        let (wgmma, mfma) = (MathUnit::Warpgroup, MathUnit::Mfma);
+        assert_eq!(sum(wgmma, 8192.0, &[1.0, 0.75, -0.75]), 8193.0);
+        // Of 16384 the last bit is 2: each term is cut off by itself, towards zero.
+        assert_eq!(sum(wgmma, 16384.0, &[1.0, 1.0, 3.0, -3.0, -1.5]), 16384.0);
+        assert_eq!(sum(mfma, 16384.0, &[1.0, 1.0, 3.0, -3.0, -1.5]), 16384.5);
+        assert_eq!(sum(wgmma, 0.0, &[0.001, 448.0, -448.0]), 0.0);
+        assert_eq!(sum(wgmma, 0.0, &[0.0, 0.0]), 0.0);
+        assert!(sum(wgmma, 1.0, &[f32::NAN, 1.0]).is_nan());
+    }
+}
