@@ -61,7 +61,7 @@ pub enum Command {
     OpenclVsCuda(OtherArgs),
     /// The cost model's unmeasured pick against the tuned plan
     PickQuality(PickArgs),
-    /// How well the cost model orders recorded plans (needs no device)
+    /// How well the cost model orders recorded plans, and how soon searches had a good one (needs no device)
     JudgeModel(JudgeArgs),
     /// Candidates per second: compiled, verified and timed
     Throughput(ThroughputArgs),
@@ -218,9 +218,13 @@ pub struct PickArgs {
 
 #[derive(Debug, Args)]
 pub struct JudgeArgs {
-    /// Records with measured trials
+    /// Records with measured trials. How many candidates were timed until one was within 3 % of the best is counted in the first file that
+    /// has the problem; the best is that of all: `judge-model short.sqlite long.sqlite` counts in searches of a small budget
     #[arg(required = true, value_name = "FILE")]
     pub records: Vec<PathBuf>,
+    /// Count the searches that had such a plan after so many timed candidates
+    #[arg(long, value_name = "COUNT", default_value_t = 60)]
+    pub within: usize,
     /// Only problems whose name holds this text
     #[arg(long, value_name = "TEXT")]
     pub problem: Option<String>,
