@@ -190,7 +190,7 @@ tw_status tw_prepared_plan(const tw_prepared *prepared, char *text, size_t capac
 typedef struct tw_operands {
     const void *a;
     const void *b;
-    void *c;
+    void *c;                /* memory of its own: refused where it overlaps a or b and none of them has gaps */
     const void *bias;       /* aligned to 16 bytes; NULL where the problem has none */
     const void *residual;   /* as bias */
     void *workspace;        /* aligned to 256 bytes; NULL where none is asked for. Launches that may overlap need one each */

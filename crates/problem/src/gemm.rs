@@ -194,6 +194,11 @@ impl Gemm {
         let x = self.matrices()[matrix.min(2)];
         (self.batch - 1) * x.batch_stride + (lines - 1) * x.ld + line
     }
+    /// No memory lies between the first and the last element of a matrix but its elements.
+    pub fn is_packed(&self, matrix: usize) -> bool {
+        let (line, lines) = self.lines(matrix);
+        self.span(matrix) == self.batch * lines * line
+    }
     /// Elements of a vector of quantisation parameters; 0 without one.
     pub const fn quant_len(&self, quant: Quant) -> u64 {
         let (zero, each) = match quant {

@@ -171,6 +171,14 @@ impl Problem {
             _ => 0,
         }
     }
+    /// An operand's elements fill its memory, so that what overlaps its memory overlaps elements. Of matrices with gaps another may lie there.
+    pub fn is_packed(&self, operand: Operand) -> bool {
+        match self {
+            Problem::Gemm(gemm) => gemm.is_packed(operand as usize),
+            Problem::Conv(_) => true,
+            Problem::Reduce(_) => false,
+        }
+    }
     /// Elements of the bias vector's buffer; 0 without one.
     pub fn bias_len(&self) -> u64 {
         of!(self, p => p.bias_len(), _r => 0)

@@ -97,7 +97,7 @@ impl Operation {
             }
             Err(other) => return Err(other.into()),
         };
-        let prepared = Prepared::new(self.context().clone(), ready, self.offsets());
+        let prepared = Prepared::new(self.context().clone(), ready, self.problem(), self.offsets());
         kept().push((key, prepared.clone()));
         Ok(prepared)
     }

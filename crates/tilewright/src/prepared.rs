@@ -8,7 +8,7 @@ use tilewright_device::{Foreign, Stream, Value, copy_in, copy_out};
 use tilewright_gen::plan::Plan;
 use tilewright_gen::program::Program;
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::{Extents, MOST_REDUCTIONS};
+use tilewright_problem::{Extents, MOST_REDUCTIONS, Problem};
 use tilewright_tune::run::{
     Alignments, Argument, BindError, Buffers, Call, Factors, Memory, added, bind, bytes, check_extents, kernel_of, operands,
 };
@@ -71,11 +71,14 @@ pub struct Prepared {
     ready: Arc<Ready>,
     /// Element 0 of A, B and C behind their addresses, in elements: the problem's own.
     offsets: [u64; 3],
+    /// A and B that must not share memory with C: they fill theirs, as C does.
+    apart: [bool; 2],
 }
 
 impl Prepared {
-    pub(crate) const fn new(context: Context, ready: Arc<Ready>, offsets: [u64; 3]) -> Prepared {
-        Prepared { context, ready, offsets }
+    pub(crate) fn new(context: Context, ready: Arc<Ready>, problem: &Problem, offsets: [u64; 3]) -> Prepared {
+        let filled = |operand| problem.keeps_c() && problem.is_packed(operand) && problem.is_packed(Operand::C);
+        Prepared { context, ready, offsets, apart: [Operand::A, Operand::B].map(filled) }
     }
     /// The plan that runs.
     pub fn plan(&self) -> Plan {
@@ -110,8 +113,8 @@ impl Prepared {
     /// operands are copied in, and C is copied out before this returns.
     ///
     /// # Errors
-    /// [`Error::Bind`] for an address that is missing or not aligned as this was prepared for ([`crate::Operation::prepare_for`]), for
-    /// extents the problem does not have and factors that the type of the sums cannot hold; [`Error::Device`].
+    /// [`Error::Bind`] for an address that is missing or not aligned as this was prepared for ([`crate::Operation::prepare_for`]), for a
+    /// result in memory that a factor fills, for extents the problem does not have and factors that the type of the sums cannot hold; [`Error::Device`].
     ///
     /// # Safety
     /// Every address must be one of this device's memory (emulator and OpenCL: of this process), as large as the problem says, and stay
@@ -150,6 +153,26 @@ impl Prepared {
         let added = added(contraction, at).map(|(memory, _)| memory);
         match operands.chain(added).chain(workspace.then_some(Memory::Workspace)).find(|memory| addresses.of(*memory) == 0) {
             Some(missing) => Err(missing.absent()),
+            None => self.check_apart(addresses, at),
+        }
+    }
+
+    /// That C overlaps no factor, where what overlaps memory overlaps elements: of all extents, and of tensors without gaps.
+    fn check_apart(&self, addresses: &Addresses, at: &Extents) -> Result<(), BindError> {
+        let contraction = &self.ready.contraction;
+        let memory = |operand: Operand| {
+            let first = self.offsets[operand as usize].saturating_mul(u64::from(contraction.tensor(operand).scalar.bytes()));
+            let address = addresses.of(Memory::Operand(operand));
+            let end = bytes(contraction, operand, self.offsets[operand as usize], at);
+            address.saturating_add(first)..address.saturating_add(end)
+        };
+        let (result, whole) = (memory(Operand::C), *at == contraction.extents());
+        let overlaps = |operand: &Operand| {
+            let factor = memory(*operand);
+            whole && self.apart[*operand as usize] && factor.start < result.end && result.start < factor.end
+        };
+        match [Operand::A, Operand::B].into_iter().find(overlaps) {
+            Some(operand) => Err(BindError::Overlap { operand }),
             None => Ok(()),
         }
     }

@@ -1,9 +1,10 @@
 //! Prepared operations on memory of others: here of this process, which the emulator and OpenCL copy in and out.
 
 use tilewright::{
-    Addresses, Along, Context, Dynamic, Error, Extent, Factors, Gemm, Operands, Operation, Options, Prepared, RecordsAt, Scalar,
-    Stream,
+    Addresses, Along, Context, Conv, Direction, Dynamic, Error, Extent, Factors, Gemm, Operands, Operation, Options, Prepared,
+    RecordsAt, Scalar, Stream,
 };
+use tilewright_problem::contraction::Operand;
 
 fn context() -> Context {
     let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
@@ -90,6 +91,39 @@ fn what_is_missing_is_named() {
         let text = refused.expect_err("an address is missing").to_string();
         assert!(text.contains(what), "{text}");
     }
+}
+
+/// In every direction; products whose matrices lie in each other's gaps run.
+#[test]
+fn a_result_that_overlaps_a_factor_is_refused() {
+    let context = context();
+    let launch = |prepared: &Prepared, memory: &mut [f32], [a, b, c]: [usize; 3]| {
+        let first = memory.as_mut_ptr() as u64;
+        let [a, b, c] = [a, b, c].map(|at| first + 4 * at as u64);
+        // SAFETY: each begins so early in the memory that all of it is there; the launch copies.
+        unsafe { prepared.launch(Stream::default(), &Addresses { a, b, c, ..Addresses::default() }, Factors::default(), None) }
+    };
+    let mut memory = numbers(1024, 3);
+    for direction in [Direction::Forward, Direction::BackwardData, Direction::BackwardWeight] {
+        let conv = Conv::new(Scalar::F32, 2, 4, 4, &[4, 4], &[3, 3]).pad(&[1, 1], &[1, 1]).direction(direction);
+        let prepared = context.conv(conv.clone()).expect("a problem").prepare().expect("it compiles");
+        let conv = conv.build().expect("a problem");
+        let [a, b] = [Operand::A, Operand::B].map(|operand| conv.operand(operand).1 as usize);
+        let of_c = conv.operand(Operand::C).1 as usize;
+        // C right behind both, and by one element into B, or A.
+        launch(&prepared, &mut memory, [0, a, a + b]).expect("they are apart");
+        for (places, part) in
+            [([0, a, a + b - 1], "operand B"), ([of_c - 1, of_c - 1 + a, 0], "operand A"), ([0, a, 0], "operand A")]
+        {
+            let refused = launch(&prepared, &mut memory, places).expect_err("they overlap").to_string();
+            assert!(refused.contains("operand C overlaps") && refused.contains(part), "{direction:?}: {refused}");
+            assert!(refused.contains("give C memory of its own"), "{refused}");
+        }
+    }
+    // Columns of one matrix, of which each operand has some.
+    let gemm = Gemm::new(Scalar::F32, 4, 4, 4).lda(12).ldb(12).ldc(12);
+    let prepared = context.gemm(gemm).expect("a problem").prepare().expect("it compiles");
+    launch(&prepared, &mut memory, [0, 4, 8]).expect("no element is another's");
 }
 
 #[test]

@@ -73,6 +73,14 @@ pub enum BindError {
         /// What is needed, in bytes.
         needed: u32,
     },
+    /// The result lies where a factor does.
+    #[error(
+        "operand C overlaps operand {operand:?} in memory, which would be overwritten while it is read; give C memory of its own"
+    )]
+    Overlap {
+        /// Which factor.
+        operand: Operand,
+    },
     /// A buffer is smaller than what the program touches.
     #[error("the buffer of {what} holds {actual} bytes, {needed} are needed")]
     TooSmall {
