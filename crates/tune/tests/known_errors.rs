@@ -1,6 +1,18 @@
 //! Classes of errors that convolution libraries are known to have had, each with a case in every direction it concerns, on the emulator with
-//! every check: launches of more work-groups than a coordinate of a grid may hold, splits of sums shorter than their number, odd channels,
-//! epilogues in the wrong order and statistics of pixels that do not exist, tensors of more than 2^31 elements.
+//! every check; results are NaN before each run.
+//!
+//! | class | cases |
+//! |---|---|
+//! | offsets, sizes and numbers of work-groups beyond 31, 32 and 16 bits | here `tensors_of_more_than_two_to_the_31_elements`, `launches_of_many_work_groups`; `large_convolutions`, `wide_offsets`; `gradients::tensors_over_31_bits_keep_their_offsets` |
+//! | splits of sums: without work, shorter than the pipeline, partial sums in the result's type, factors applied per split, groups, phases, vectors of unlike widths | here `more_splits_than_a_sum_has_tiles`, `splits_of_groups_phases_and_short_sums`; `regressions::sums_of_many_splits`, `wide_offsets::partial_sums_in_workspace` |
+//! | results that nobody writes | `windows::phases_of_a_gradient_are_one_launch`, `gaps`, and every verification: `verify` |
+//! | geometry of strided gradients: strides beyond filter and input, of 3 and 5, outputs of one pixel, more phases than rows | here `awkward_geometry`; `gradients::known_bug_classes_of_strided_gradients`, `more_parts_than_a_program_can_have_are_refused_by_name` |
+//! | alignment, odd channels | here `odd_channels`; `windows::channels_padded_under_each_tap` |
+//! | dilation, unlike padding, extents, corners of im2col maps, results that are not packed | here `awkward_geometry`; `windows::forward`, `backward_data`, `backward_weight`; `regressions::dimensions_inside_the_padding_are_zero` |
+//! | references that are wrong themselves | `gradients`: reference and parts against the definition, with strides and dilations neither of which divides the other |
+//! | cuDNN's own results | `vendors::cudnn_computes_both_gradients` (crate bench): an algorithm that is faster and wrong is passed over |
+//! | order of epilogues, statistics of pixels that do not exist | here `epilogues_in_their_order_and_statistics_of_what_exists`; `epilogues`, `gradients::masked_gradients` |
+//! | bad input, results that overlap a factor | `bad_input` (crate cli), `prepared::a_result_that_overlaps_a_factor_is_refused` (crate tilewright). Texts and case files have no strides of tensors, which are packed: a key or column that says some is unknown |
 
 mod support;
 
@@ -54,6 +66,43 @@ fn more_splits_than_a_sum_has_tiles() {
             let conv = format!("conv_{direction}_nhwc_n1_g1_c64_k64_in3x3_fil2x2_st1x1_dil1x1_pb0x0_pe1x1_bias0_ws16777216_f16");
             picked(device, &conv, &format!("{keys}_UNR64_ICE7_SKS1"), seed);
         }
+    }
+}
+
+/// Splits of sums in groups and in phases, with results in 16 bits and a beta that may count once; fewer k-tiles than the pipeline has stages,
+/// and splits without any.
+#[test]
+fn splits_of_groups_phases_and_short_sums() {
+    let grouped = "n2_g3_c48_k48_in6x5_fil3x3_st1x1_dil1x1_pb1x1_pe1x1";
+    let strided = "n2_g1_c32_k32_in7x6_fil3x3_st2x2_dil1x1_pb1x1_pe1x1";
+    let short = "n1_g1_c64_k64_in3x3_fil1x1_st1x1_dil1x1_pb0x0_pe0x0";
+    for (seed, (device, unit)) in (0..).zip(UNITS) {
+        for (conv, keys) in [("bwdw", grouped), ("bwdd", strided), ("fwd", short)].map(|(d, c)| (format!("conv_{d}_nhwc_{c}"), c))
+        {
+            let ways = if keys == short { "UNR32_PFG3_BUF4_ICE4" } else { "ICE3" };
+            picked(device, &format!("{conv}_bias0_ws16777216_bf16"), &format!("{unit}_{ways}_SKS1"), seed);
+        }
+    }
+}
+
+/// Strides beyond the filter and the input, of 3 and 5, an output of one pixel, more phases than rows, dilations with strides neither of which
+/// divides the other, unlike padding, outputs of padding alone: in every direction, units in turn.
+#[test]
+fn awkward_geometry() {
+    let geometry = [
+        "in9x9_fil5x5_st11x11_dil1x1_pb2x2_pe2x2",
+        "in40x3_fil3x3_st35x35_dil1x1_pb1x1_pe1x1",
+        "in13x11_fil4x7_st3x5_dil1x1_pb0x0_pe0x0",
+        "in2x2_fil3x3_st4x4_dil1x1_pb3x3_pe3x3",
+        "in20x21_fil2x5_st2x4_dil4x2_pb1x0_pe0x1",
+        "in20x21_fil2x5_st4x2_dil2x4_pb1x0_pe0x1",
+        "in20x21_fil2x5_st3x2_dil2x3_pb1x0_pe0x1",
+        "in7x7_fil1x1_st2x2_dil1x1_pb3x3_pe3x3",
+    ];
+    let all = geometry.iter().flat_map(|g| ["fwd", "bwdd", "bwdw"].map(|direction| (direction, g)));
+    for ((seed, (direction, geometry)), (device, unit)) in (0..).zip(all).zip(UNITS.iter().cycle()) {
+        let layout = if seed % 5 < 3 { "nhwc" } else { "nchw" };
+        picked(device, &format!("conv_{direction}_{layout}_n2_g1_c16_k8_{geometry}_bias0_ws16777216_f16"), unit, seed);
     }
 }
 
