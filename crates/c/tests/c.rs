@@ -21,7 +21,7 @@ fn output(command: &mut Command) -> Option<Output> {
     match command.output() {
         Ok(output) => Some(output),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            missing::missing(&format!("{} (apt install gcc g++ pkg-config)", command.get_program().to_string_lossy()));
+            missing::missing(&format!("{} (apt install gcc g++ pkg-config cmake)", command.get_program().to_string_lossy()));
             None
         }
         Err(e) => panic!("{command:?}: {e}"),
@@ -125,12 +125,44 @@ fn examples_run_with_the_installed_libraries() {
     let needed = succeeds(Command::new("objdump").arg("-p").arg(&gemm)).unwrap_or_default();
     assert!(needed.contains("libtilewright.so.0"), "the program looks for the library under another name:\n{needed}");
 
+    run(&[&gemm, &reduce, &conv]);
+}
+
+/// A project of somebody else's, which `find_package` shows both libraries.
+#[test]
+fn examples_run_with_what_cmake_finds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (prefix, build) = (folder.path().join("prefix"), folder.path().join("build"));
+    succeeds(Command::new(package().join("../../scripts/install-c")).arg(&prefix).arg(built()));
+    let configured = |asked: &str| {
+        let mut cmake = Command::new("cmake");
+        cmake.arg("-S").arg(package().join("examples")).arg("-B").arg(&build);
+        cmake.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display())).arg(format!("-DTILEWRIGHT_VERSION={asked}"));
+        cmake
+    };
+    if succeeds(&mut configured(env!("CARGO_PKG_VERSION"))).is_none() {
+        return;
+    }
+    succeeds(Command::new("cmake").arg("--build").arg(&build));
+    let needed = |program: &str| succeeds(Command::new("objdump").arg("-p").arg(build.join(program))).unwrap_or_default();
+    assert!(needed("gemm").contains("libtilewright.so.0"), "{}", needed("gemm"));
+    assert!(!needed("conv").contains("libtilewright"), "{}", needed("conv"));
+    run(&[&build.join("gemm"), &build.join("reduce"), &build.join("conv")]);
+
+    // Another version is not taken, and cmake says which there is.
+    let refused = output(&mut configured("99.0")).expect("cmake, which ran");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains(&format!("version: {}", env!("CARGO_PKG_VERSION"))), "{said}");
+}
+
+/// Runs programs on the emulator, and on OpenCL where it is.
+fn run(programs: &[&Path]) {
     let opencl = tilewright::list_devices().iter().any(|l| l.device.is_ok() && l.backend == tilewright::Backend::OpenCl);
     if !opencl {
         missing::missing("an OpenCL device: the C examples run on the emulator alone");
     }
     for device in ["emu"].into_iter().chain(opencl.then_some("opencl:0")) {
-        for program in [&gemm, &reduce, &conv] {
+        for program in programs {
             let said = succeeds(Command::new(program).arg(device)).unwrap_or_default();
             assert!(said.ends_with("ok\n") && said.contains("as it should"), "{said}");
         }
