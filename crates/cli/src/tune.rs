@@ -66,7 +66,7 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
 
 /// Where the page of a model goes, or that which is asked for.
 fn page_path(args: &TuneArgs) -> Option<PathBuf> {
-    let of_model = || Some(PathBuf::from(args.problem.onnx.as_ref()?.file_stem()?).with_extension("html"));
+    let of_model = || Some(PathBuf::from(format!("{}.html", args.problem.onnx.as_ref()?.file_stem()?.display())));
     args.html.clone().or_else(of_model)
 }
 

@@ -1,4 +1,5 @@
-//! `tune --onnx`: a model's problems are tuned, recorded and reported; files that are no models are refused by name.
+//! `tune --onnx`: a model's problems are tuned, recorded and reported, of models made here and of two from Python packages (`scripts/onnx-check` tunes
+//! all of them); files that are no models are refused by name.
 
 mod common;
 
@@ -69,4 +70,35 @@ fn a_model_is_tuned_and_reported() {
         let ran = bench.run(&format!("tune {options} --device emu --budget 1"));
         assert!(ran.code == Some(2) && ran.err.contains(part), "{options}: {:?} {}", ran.code, ran.err);
     }
+}
+
+/// One candidate for each problem of a model in a folder that a variable names; as many problems as it has, and each is verified.
+fn tunes(variable: &str, package: &str, file: &str, dims: &str, [problems, layers]: [usize; 2]) {
+    let Some(folder) = std::env::var_os(variable).filter(|folder| !folder.is_empty()) else {
+        return common::missing::skipped(&format!("{file} of the Python package {package} ({variable})"));
+    };
+    let (bench, path) = (Bench::new(), std::path::Path::new(&folder).join(file));
+    let ran = bench.run(&format!("tune --onnx {} {dims} --device emu --budget 1 --json", path.display()));
+    ran.ends(0);
+    let objects = ran.objects();
+    let unverified: Vec<_> = objects.iter().filter(|o| o["verified"] != true).collect();
+    assert!(unverified.is_empty(), "{unverified:?}");
+    assert!(!ran.err.contains("not tuned"), "{}", ran.err);
+    // The page has the model's name, whatever dots are in that.
+    let page = std::fs::read_to_string(bench.path(&file.replace(".onnx", ".html"))).expect("the page");
+    assert!(page.contains(&format!("{layers} layers, {problems} different problems")), "{page}");
+    assert_eq!((objects.len(), page.contains("no verified plan")), (problems, false), "{page}");
+}
+
+/// One of the nine light models.
+#[test]
+fn a_light_model_tunes() {
+    tunes("TILEWRIGHT_ONNX_MODELS", "onnx", "light_squeezenet.onnx", "", [19, 27]);
+}
+
+/// One that people use, with free batch, height and width: convolutions, products and reductions.
+#[test]
+fn a_model_with_free_dimensions_tunes() {
+    let dims = "--dim x.0=1 --dim x.2=48 --dim x.3=32";
+    tunes("TILEWRIGHT_ONNX_FREE", "rapidocr-onnxruntime", "ch_PP-OCRv4_rec_infer.onnx", dims, [40, 63]);
 }

@@ -40,9 +40,9 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// Spatial dimensions of a node's input.
-fn spatial_dims(inputs: &[Option<SymTensor>]) -> usize {
-    inputs.first().and_then(|i| i.as_ref()?.ndim()).map_or(0, |n| n.saturating_sub(2))
+/// Spatial dimensions of a node's input, where its shape is known.
+fn spatial_dims(inputs: &[Option<SymTensor>]) -> Option<usize> {
+    inputs.first()?.as_ref()?.ndim().map(|n| n.saturating_sub(2))
 }
 
 /// The outputs of a node whose operator has a rule; unknown ones else. `batch`: the file's first dimension and the one that took its place.
@@ -98,6 +98,13 @@ pub(crate) fn outputs(
         }
         _ => {}
     }
+    if let Some(sizes) = resized(op, node, values, opset)? {
+        return Ok(vec![Value::Shape(sizes)]);
+    }
+    // The rule is that of later sets, which give sizes as well.
+    if op == "Resize" && opset < 11 {
+        return Ok(unknown);
+    }
     // These rules multiply all sizes.
     if matches!(op, "Reshape" | "Flatten" | "Size")
         && node.input.first().is_some_and(|i| values.get(i).is_some_and(Value::is_huge))
@@ -145,6 +152,25 @@ fn of_batch(
     let sizes = taken.iter().map(|d| u64::try_from(*d).ok().filter(|d| *d > 0)).collect::<Option<Vec<_>>>();
     let fits = rest.contains(&-1) || sizes.is_some_and(|sizes| value::count(&sizes) == value::count(from));
     fits.then_some(taken)
+}
+
+/// Sizes of an image that is made larger by factors; `None` where sizes are given, or nothing is known.
+fn resized(op: &str, node: &NodeProto, values: &HashMap<String, Value>, opset: i64) -> Result<Option<Vec<u64>>, String> {
+    let at = match op {
+        "Upsample" => 1,
+        "Resize" if opset < 11 => 1,
+        "Resize" if node.input.get(3).is_none_or(String::is_empty) => 2,
+        _ => return Ok(None),
+    };
+    let known = |n: usize| values.get(node.input.get(n)?);
+    let (Some(Value::Shape(from)), Some(Value::Reals(factors))) = (known(0), known(at)) else { return Ok(None) };
+    if from.len() != factors.len() {
+        return Ok(None);
+    }
+    // As ONNX has it: rounded down.
+    let sizes = from.iter().zip(factors).map(|(size, factor)| (*size as f64 * f64::from(*factor)).floor());
+    let counted = |size: f64| (1.0..=f64::from(1 << 28)).contains(&size).then_some(size as u64);
+    sizes.map(counted).collect::<Option<Vec<_>>>().map(Some).ok_or_else(|| format!("factors {factors:?} of sizes {from:?}"))
 }
 
 /// Applies the operator's rule; `None` where there is none.
@@ -249,7 +275,7 @@ fn apply(op: &str, a: &Attributes<'_>, inputs: &[Option<SymTensor>], outputs: us
 
 /// Operators that move a window.
 fn windows(op: &str, a: &Attributes<'_>, inputs: &[Option<SymTensor>]) -> Result<Option<Vec<SymTensor>>, String> {
-    let dims = spatial_dims(inputs);
+    let Some(dims) = spatial_dims(inputs) else { return Ok(None) };
     let (strides, dilations) = (a.spatial("strides", dims, 1)?, a.spatial("dilations", dims, 1)?);
     if strides.contains(&0) || dilations.contains(&0) {
         return Err("a stride or a dilation of 0".into());

@@ -5,7 +5,9 @@ use crate::model::{Graph, called};
 use crate::{Layer, Model, OnnxError, Options};
 use rten_onnx::onnx::NodeProto;
 use tilewright_ir::Scalar;
-use tilewright_problem::{Activation, Along, Conv, ConvBuilder, Gemm, GemmBuilder, Layout, Problem, ProblemError};
+use tilewright_problem::{
+    Activation, Along, Conv, ConvBuilder, Gemm, GemmBuilder, Layout, Operator, Problem, ProblemError, Reduce,
+};
 
 /// A problem that may get a bias and an activation yet.
 enum Open {
@@ -39,18 +41,31 @@ pub(crate) fn extract(graph: &Graph, options: &Options) -> Result<Model, OnnxErr
     let mut model = Model::default();
     for node in &graph.nodes {
         let op = node.op_type.as_deref().unwrap_or_default();
-        let open = match op {
-            "Conv" => conv(graph, node, options.layout.unwrap_or(Layout::Nchw)),
-            "Gemm" => gemm(graph, node),
-            "MatMul" => matmul(graph, node),
-            "ConvTranspose" | "MatMulInteger" | "ConvInteger" | "QLinearConv" | "QLinearMatMul" | "Einsum" | "LSTM" | "GRU"
-            | "RNN" | "Attention" => Err("there is no problem for this operator yet".into()),
+        // What is computed of sizes is no layer.
+        let of_sizes = node.input.first().is_some_and(|name| graph.numbers.contains_key(name));
+        let folded = |open: Result<(Open, bool), String>| {
+            let (open, folded) = open.map(|(open, biased)| fold(graph, node, open, biased))?;
+            Ok((open.build().map_err(|e| e.to_string())?, folded))
+        };
+        let built = match op {
+            "Conv" => folded(conv(graph, node, options.layout.unwrap_or(Layout::Nchw))),
+            "Gemm" => folded(gemm(graph, node)),
+            "MatMul" => folded(matmul(graph, node)),
+            _ if of_sizes => continue,
+            "ReduceSum" => reduce(graph, node, Operator::Sum),
+            "ReduceMean" | "GlobalAveragePool" => reduce(graph, node, Operator::Mean),
+            "ReduceMax" | "GlobalMaxPool" => reduce(graph, node, Operator::Max),
+            "ReduceMin" => reduce(graph, node, Operator::Min),
+            "ReduceSumSquare" => reduce(graph, node, Operator::SumSq),
+            "ReduceLogSumExp" => reduce(graph, node, Operator::LogSumExp),
+            "ArgMax" => reduce(graph, node, Operator::ArgMax),
+            "ArgMin" => reduce(graph, node, Operator::ArgMin),
+            "ReduceProd" | "ReduceL1" | "ReduceL2" | "ReduceLogSum" | "ConvTranspose" | "MatMulInteger" | "ConvInteger"
+            | "QLinearConv" | "QLinearMatMul" | "Einsum" | "LSTM" | "GRU" | "RNN" | "Attention" => {
+                Err("there is no problem for this operator yet".into())
+            }
             _ => continue,
         };
-        let built = open.and_then(|(open, biased)| {
-            let (open, folded) = fold(graph, node, open, biased);
-            Ok((open.build().map_err(|e| e.to_string())?, folded))
-        });
         match built {
             Ok((problem, folded)) => {
                 let name = called(node);
@@ -63,7 +78,7 @@ pub(crate) fn extract(graph: &Graph, options: &Options) -> Result<Model, OnnxErr
     if model.layers.is_empty() {
         let reason = match model.skipped.first() {
             Some(first) => format!("none of its nodes can be tuned; {first}"),
-            None => "it has no convolution and no matrix product".into(),
+            None => "it has no convolution, no matrix product and no reduction".into(),
         };
         return Err(OnnxError::Malformed { file: graph.file.clone(), reason });
     }
@@ -171,6 +186,31 @@ fn matmul(graph: &Graph, node: &NodeProto) -> Result<(Open, bool), String> {
         return Err(format!("batches of {batch_a:?} and {batch_b:?}, each repeated along another dimension"));
     };
     Ok((Open::Gemm(builder, n), false))
+}
+
+/// A reduction by itself; pooling over all of space is one.
+fn reduce(graph: &Graph, node: &NodeProto, operator: Operator) -> Result<(Problem, Vec<String>), String> {
+    let (a, shape) = (Attributes(node), shape(graph, node, 0)?);
+    let op = node.op_type.as_deref().unwrap_or_default();
+    let given = match node.input.get(1).filter(|name| !name.is_empty()) {
+        Some(name) => Some(graph.numbers.get(name).ok_or_else(|| format!("its axes {name} are not known"))?.as_slice()),
+        None => a.ints("axes"),
+    };
+    let over: Vec<usize> = match given.filter(|axes| !axes.is_empty()) {
+        _ if op.starts_with("Global") => (2..shape.len()).collect(),
+        _ if operator.indexes() => vec![axis(a.int("axis").unwrap_or(0), shape.len())?],
+        Some(axes) => axes.iter().map(|at| axis(*at, shape.len())).collect::<Result<_, _>>()?,
+        None if a.int("noop_with_empty_axes") == Some(1) => return Err("it reduces no axis".into()),
+        None => (0..shape.len()).collect(),
+    };
+    let problem = Reduce::new(graph.dtype, shape, &over).op(operator).build().map_err(|e| e.to_string())?;
+    Ok((Problem::Reduce(problem), Vec::new()))
+}
+
+/// A tensor's axis, which may be counted from its end.
+fn axis(at: i64, dims: usize) -> Result<usize, String> {
+    let counted = if at < 0 { at.checked_add_unsigned(dims as u64) } else { Some(at) };
+    counted.and_then(|n| usize::try_from(n).ok()).filter(|n| *n < dims).ok_or_else(|| format!("axis {at} of {dims}"))
 }
 
 /// Folds a normalisation of channels, an added vector and an activation that alone read what the node writes.

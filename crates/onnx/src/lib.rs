@@ -1,4 +1,4 @@
-//! ONNX models: which products and convolutions they run, as problems, with the shapes that a given batch has.
+//! ONNX models: which products, convolutions and reductions they run, as problems, with the shapes that a given batch has.
 //!
 //! The file is checked before it is parsed (`wire`), free dimensions are bound and every shape is inferred (`model`, `infer`), and nodes
 //! become problems with what follows them folded in (`layers`). Weights are not looked at.
@@ -29,7 +29,7 @@ pub struct Options {
 pub struct Layer {
     /// Its name, or that of its output.
     pub name: String,
-    /// `Conv`, `Gemm`, `MatMul`.
+    /// `Conv`, `Gemm`, `MatMul`, `ReduceMean`, ...
     pub op: String,
     /// Operators behind it that its epilogue computes, too.
     pub folded: Vec<String>,

@@ -15,6 +15,8 @@ pub(crate) struct Graph {
     pub nodes: Vec<NodeProto>,
     /// Sizes of values by name; none where they are not known.
     pub shapes: HashMap<String, Vec<u64>>,
+    /// Elements of values along one dimension that are known: sizes and axes.
+    pub numbers: HashMap<String, Vec<i64>>,
     /// How many nodes read a value; the graph's outputs count as read twice, so that nothing is folded over them.
     pub readers: HashMap<String, usize>,
     pub dtype: Scalar,
@@ -62,8 +64,14 @@ pub(crate) fn load(file: &str, bytes: &[u8], options: &Options) -> Result<Graph,
         }
     }
     graph.output.iter().filter_map(|o| o.name.clone()).for_each(|o| *readers.entry(o).or_default() += 2);
+    let numbers = values.iter().filter_map(|(name, value)| match value {
+        Value::Vector(numbers) => Some((name.clone(), numbers.clone())),
+        Value::Scalar(number) => Some((name.clone(), vec![*number])),
+        _ => None,
+    });
+    let numbers = numbers.collect();
     let shapes = values.into_iter().filter_map(|(name, value)| Some((name, value.sizes()?))).collect();
-    Ok(Graph { file: file.into(), nodes: graph.node, shapes, readers, dtype })
+    Ok(Graph { file: file.into(), nodes: graph.node, shapes, numbers, readers, dtype })
 }
 
 /// What a node is called: its name, else its first output, and its operator.

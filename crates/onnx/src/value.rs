@@ -16,6 +16,8 @@ pub(crate) enum Value {
     Shape(Vec<u64>),
     /// Its elements, along one dimension.
     Vector(Vec<i64>),
+    /// Its elements, along one dimension, where they are no whole numbers: factors of sizes.
+    Reals(Vec<f32>),
     /// Its only element.
     Scalar(i64),
     /// Nothing.
@@ -27,6 +29,7 @@ impl Value {
         match self {
             Value::Shape(sizes) => Some(sizes),
             Value::Vector(values) => Some(vec![values.len() as u64]),
+            Value::Reals(values) => Some(vec![values.len() as u64]),
             Value::Scalar(_) => Some(Vec::new()),
             Value::Unknown => None,
         }
@@ -46,6 +49,7 @@ impl Value {
                 SymTensor::from_shape(sizes.iter().map(size).collect::<Result<_, _>>()?)
             }
             Value::Vector(values) => SymTensor::from_vec(values.iter().map(|v| small(*v)).collect()),
+            Value::Reals(values) => SymTensor::from_shape(vec![small(values.len() as i64)]),
             Value::Scalar(value) => SymTensor::from_scalar(small(*value)),
             Value::Unknown => SymTensor::unknown("not inferred"),
         })
@@ -79,10 +83,19 @@ pub(crate) fn constant(tensor: &TensorProto) -> Result<Value, String> {
     let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
     let count = count(&sizes).ok_or("more elements than can be counted")?;
     let whole = matches!(tensor.data_type, Some(DataType::INT64 | DataType::INT32));
-    if !whole || sizes.len() > 1 || count > VALUES {
+    let real = tensor.data_type == Some(DataType::FLOAT) && sizes.len() == 1;
+    if !(whole || real) || sizes.len() > 1 || count > VALUES {
         return Ok(Value::Shape(sizes));
     }
     let raw = tensor.raw_data.as_ref().map(|raw| raw.borrow());
+    if real {
+        let values: Vec<f32> = match raw.as_deref() {
+            Some(raw) => raw.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
+            None => tensor.float_data.clone(),
+        };
+        // Weights may be without values: only their shape is read.
+        return Ok(if values.len() as u64 == count { Value::Reals(values) } else { Value::Shape(sizes) });
+    }
     let values: Vec<i64> = match (raw.as_deref(), tensor.data_type) {
         (Some(raw), Some(DataType::INT64)) => {
             raw.chunks_exact(8).map(|b| i64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])).collect()

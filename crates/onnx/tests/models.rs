@@ -14,7 +14,7 @@ fn node(op: &str, input: &str, output: &str, ints: &[(&str, &[i64])]) -> NodePro
     let attribute = ints.iter().map(|(name, values)| {
         let one = AttributeProto { name: Some(name.to_string()), ..AttributeProto::default() };
         match values {
-            [value] => AttributeProto { i: Some(*value), ..one },
+            [value] if *name != "axes" => AttributeProto { i: Some(*value), ..one },
             _ => AttributeProto { ints: values.to_vec(), ..one },
         }
     });
@@ -237,6 +237,74 @@ fn an_encoder_of_any_batch_and_length() {
     assert!(free.contains("length (x.1)") && free.contains("--dim length=N"), "{free}");
 }
 
+/// Reductions with axes as attributes, as inputs, from the end, or none; what is computed of sizes is none.
+#[test]
+fn reductions_become_problems() {
+    let nodes = vec![
+        node("ReduceMean", "x", "mean", &[("axes", &[2, 3])]),
+        node("ReduceSum", "x last", "sum", &[]),
+        node("ReduceMax", "x", "max", &[]),
+        node("ReduceLogSumExp", "x", "lse", &[("axes", &[1])]),
+        node("ArgMax", "x", "arg", &[("axis", &[-1])]),
+        node("GlobalAveragePool", "x", "pool", &[]),
+        node("Shape", "x", "sizes", &[]),
+        node("ReduceMax", "sizes", "largest", &[]),
+        node("ReduceL2", "x", "norm", &[]),
+        node("ReduceSumSquare", "x unknown", "squares", &[]),
+    ];
+    let inputs = vec![value("x", "batch 3 8 8"), value("unknown", "1")];
+    let model = read(&model(inputs, vec![numbers("last", &[-1])], nodes), &[("batch", 2)]).expect("a model");
+    let keys: Vec<(String, String)> = model.layers.iter().map(|l| (l.name.clone(), l.problem.key())).collect();
+    for ((name, key), (wanted, part)) in keys.iter().zip([
+        ("mean", "in2x3x8x8_over2x3_"),
+        ("sum", "in2x3x8x8_over3_"),
+        ("max", "in2x3x8x8_over0x1x2x3_"),
+        ("lse", "in2x3x8x8_over1_"),
+        ("arg", "in2x3x8x8_over3_"),
+        ("pool", "in2x3x8x8_over2x3_"),
+    ]) {
+        assert!(name == wanted && key.contains(part), "{wanted}: {key}");
+    }
+    assert_eq!(keys.len(), 6, "{keys:?}");
+    let told = ["norm (ReduceL2): there is no problem", "squares (ReduceSumSquare): its axes unknown are not known"];
+    assert_eq!(model.skipped.len(), told.len(), "{:?}", model.skipped);
+    for (skipped, part) in model.skipped.iter().zip(told) {
+        assert!(skipped.contains(part), "{skipped}: {part}");
+    }
+}
+
+/// Images made larger by factors; where the sizes stay unknown, a convolution is skipped by name.
+#[test]
+fn images_are_resized() {
+    let resized = |factors: &[f32], opset: i64| {
+        let nodes = vec![
+            node("Conv", "x w", "c", &[]),
+            node("Resize", if opset < 11 { "c by" } else { "c none by" }, "r", &[]),
+            node("Conv", "r w", "y", &[]),
+        ];
+        let by = TensorProto {
+            name: Some("by".into()),
+            dims: vec![factors.len() as i64],
+            data_type: Some(DataType::FLOAT),
+            float_data: factors.to_vec(),
+            ..TensorProto::default()
+        };
+        let mut made = model(vec![value("x", "1 8 5 6")], vec![weight("w", &[8, 8, 1, 1]), weight("none", &[0]), by], nodes);
+        made.opset_import[0].version = Some(opset);
+        read(&made, &[])
+    };
+    for opset in [10, 17] {
+        let model = resized(&[1.0, 1.0, 2.0, 1.5], opset).expect("a model");
+        assert!(keys(&model)[1].contains("_in10x9_"), "{:?}", keys(&model));
+        let model = resized(&[2.0], opset).expect("a model");
+        assert!(model.skipped[0].contains("y (Conv): the shape of its input r is not known"), "{:?}", model.skipped);
+        for factor in [-1.0, 0.0, 1e30, f32::NAN] {
+            let told = resized(&[1.0, 1.0, factor, 1.0], opset).expect_err("no size").to_string();
+            assert!(told.contains("node r (Resize): factors"), "{told}");
+        }
+    }
+}
+
 #[test]
 fn unsound_models_are_refused_by_name() {
     let conv = |w: &[i64], attributes: &[(&str, &[i64])]| {
@@ -245,7 +313,10 @@ fn unsound_models_are_refused_by_name() {
     for (model, part) in [
         (model(vec![], vec![], vec![]), "its graph has no node"),
         (ModelProto::default(), "there is no graph"),
-        (model(vec![value("x", "1 4")], vec![], vec![node("Relu", "x", "y", &[])]), "no convolution and no matrix product"),
+        (
+            model(vec![value("x", "1 4")], vec![], vec![node("Relu", "x", "y", &[])]),
+            "no convolution, no matrix product and no reduction",
+        ),
         (conv(&[8, -4, 3, 3], &[]), "initializer w: a dimension of -4"),
         (conv(&[8, 4, i64::MAX, i64::MAX], &[]), "initializer w: more elements than can be counted"),
         (conv(&[8, 4, 1 << 40, 1], &[]), "node y (Conv): a dimension of 1099511627776"),
@@ -256,6 +327,8 @@ fn unsound_models_are_refused_by_name() {
         (conv(&[8, 4, 3, 3], &[("strides", &[1, 1, 1])]), "strides is [1, 1, 1]"),
         (conv(&[8, 4, 9, 9], &[]), "y (Conv)"),
         (model(vec![value("x", "4 5")], vec![weight("w", &[6, 7])], vec![node("MatMul", "x w", "y", &[])]), "y (MatMul)"),
+        (model(vec![value("x", "4 5")], vec![], vec![node("ReduceMin", "x", "y", &[("axes", &[-3])])]), "node y (ReduceMin)"),
+        (model(vec![value("x", "4 5")], vec![], vec![node("ArgMax", "x", "y", &[("axis", &[i64::MIN])])]), "node y (ArgMax)"),
         (model(vec![value("x", "4 5")], vec![], vec![node("MatMul", "x w", "y", &[])]), "shape of its input w is not known"),
         (model(vec![value("x", "4 5")], vec![numbers("n", &[1, 2])], vec![node("Reshape", "x n", "y", &[])]), "m.onnx"),
     ] {
@@ -354,7 +427,8 @@ fn light_models_are_read_whole() {
     ] {
         let path = std::path::Path::new(&folder).join(format!("light_{name}.onnx"));
         let model = tilewright_onnx::read(&path, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!((model.layers.len(), model.skipped.len()), (count, 0), "{name}: {:?}", model.skipped);
+        let reductions = model.layers.iter().filter(|l| l.op.starts_with("Global")).count();
+        assert_eq!((model.layers.len() - reductions, model.skipped.len()), (count, 0), "{name}: {:?}", model.skipped);
     }
     // Its `Reshape` before the last layer is to a batch of one.
     let options = Options { dims: vec![("gpu_0/data_0.0".into(), 8)], ..Options::default() };

@@ -18,7 +18,7 @@ pub struct ProblemArgs {
     /// tilewright.torch.record writes it)
     #[arg(long, visible_alias = "recorded-shapes", value_name = "FILE", help_heading = "Problem")]
     pub cases: Option<PathBuf>,
-    /// Convolutions and matrix products of an ONNX model, with what follows them folded in
+    /// Convolutions, matrix products and reductions of an ONNX model, with what follows folded in
     #[arg(long, value_name = "FILE", help_heading = "Problem")]
     pub onnx: Option<PathBuf>,
     /// Size of a free dimension of the model by its name, or of any dimension of an input: batch=8, images.0=8
