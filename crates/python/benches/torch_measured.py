@@ -300,6 +300,13 @@ def host_rows(device, tiny):
     rows["twt.mm"] = per_call(lambda: twt.mm(a, b), 100 if tiny else 1000)
     # Modules are ours where anything was compared.
     tw._models._compared[("", "")] = None
+    layer = nn.Linear(64, 64).to(device, kind)
+    for who, decide in deciders.items():
+        for told, columns in (("", 64), (", of other widths", 65)):
+            operators.choose_by(decide, layers=[(64, 64, columns)])
+            tw._models._meet_biased(decide is not None)
+            rows[f"nn.Linear as models have it{told}: {who}"] = per_call(lambda: layer(wanting), 100 if tiny else 1000)
+    tw._models._meet_biased(False)
     layers = {"nn.Linear": nn.Linear(64, 64), "optimised nn.Linear": twt.optimize(nn.Linear(64, 64))}
     grad = torch.randn(64, 64, device=device, dtype=kind)
     for who, layer in layers.items():

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import threading
 import unittest
 
 import torch
@@ -25,7 +26,7 @@ def close(got, *factors, bias=None, residual=None, activation=None):
     assert error < {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}[got.dtype], error
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "no CUDA device")
+@unittest.skipUnless(torch.cuda.is_available(), "CUDA device")
 class OnCuda(unittest.TestCase):
     def random(self, *shape, dtype=torch.bfloat16):
         return torch.randn(shape, device="cuda", dtype=dtype)
@@ -174,12 +175,104 @@ class OnCuda(unittest.TestCase):
             twt.mm(a, b.cpu())
         self.assertEqual(torch.cuda.current_device(), 0)
 
-    @unittest.skipUnless(torch.cuda.device_count() > 1, "one CUDA device")
-    def test_two_devices(self):
-        for place in ("cuda:1", "cuda:0"):
+
+@unittest.skipUnless(torch.cuda.device_count() > 1, "two CUDA devices")
+class OnTwoDevices(unittest.TestCase):
+    """The current device is the first throughout: where work runs is said by its tensors."""
+
+    def setUp(self):
+        self.addCleanup(twt.disable)
+        self.addCleanup(self.assertEqual, torch.cuda.current_device(), 0)
+
+    def made(self, place, *shape):
+        return torch.randn(shape, device=place, dtype=torch.bfloat16)
+
+    def test_each_operator_on_each(self):
+        for place in ("cuda:1", "cuda:0", "cuda:1"):
             a, b = torch.randn(300, 200, device=place), torch.randn(200, 100, device=place)
             close(twt.mm(a, b), a, b)
-        self.assertEqual(torch.cuda.current_device(), 0)
+            close(tw.gemm(a, b), a, b)
+            close(twt.bmm(a[None], b[None])[0], a, b)
+            x, w, bias = self.made(place, 64, 256), self.made(place, 96, 256), self.made(place, 96)
+            y = twt.linear(x, w, bias, "relu")
+            self.assertEqual(str(y.device), place)
+            close(y, x, w.t(), bias=bias, activation="relu")
+            torch.testing.assert_close(twt.reduce(x, "sum", 1), x.float().sum(1), rtol=1e-2, atol=1e-2)
+            image, taps = torch.randn(2, 8, 9, 9, device=place), torch.randn(4, 8, 3, 3, device=place)
+            torch.testing.assert_close(twt.convolution(image, taps), torch.conv2d(image, taps), rtol=1e-2, atol=1e-2)
+
+    def test_both_at_once(self):
+        """A thread for each, and streams of both in turns."""
+        made = {place: (self.made(place, 1024, 1024), self.made(place, 1024, 1024)) for place in ("cuda:0", "cuda:1")}
+        results, errors = {place: [] for place in made}, []
+
+        def work(place):
+            try:
+                a, b = made[place]
+                for _ in range(20):
+                    results[place].append(twt.mm(a, b))
+            except Exception as e:  # noqa: BLE001
+                errors.append(e)
+
+        threads = [threading.Thread(target=work, args=(place,)) for place in made]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        self.assertEqual(errors, [])
+        for place, (a, b) in made.items():
+            stream = torch.cuda.Stream(place)
+            stream.wait_stream(torch.cuda.current_stream(place))
+            with torch.cuda.stream(stream):
+                results[place].append(twt.mm(a, b))
+        for place, (a, b) in made.items():
+            torch.cuda.synchronize(place)
+            for got in results[place]:
+                close(got, a, b)
+
+    def test_enabled_and_captured_on_the_second(self):
+        """What was compared on one device holds for another of its name and driver."""
+        torch.manual_seed(1)
+        models = {place: torch.nn.Sequential(torch.nn.Linear(320, 200), torch.nn.Linear(200, 96, bias=False)) for place in ("cuda:0", "cuda:1")}
+        models["cuda:1"].load_state_dict(models["cuda:0"].state_dict())
+        models = {place: model.to(place).bfloat16() for place, model in models.items()}
+        x = self.made("cuda:0", 300, 320)
+        with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+            path = os.path.join(folder, "shapes.csv")
+            with twt.record(path, models["cuda:0"]):
+                want = models["cuda:0"](x)
+            twt.compare(path)
+            self.assertGreater(twt.enable(path, margin=0.0), 0)
+        there = x.to("cuda:1")
+        with torch.no_grad():
+            torch.testing.assert_close(models["cuda:1"](there).cpu().float(), want.cpu().float(), rtol=3e-2, atol=3e-2)
+            aside = torch.cuda.Stream("cuda:1")
+            with torch.cuda.stream(aside):
+                models["cuda:1"](there)
+            torch.cuda.synchronize("cuda:1")
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.device(1), torch.cuda.graph(graph):
+                y = models["cuda:1"](there)
+        graph.replay()
+        torch.cuda.synchronize("cuda:1")
+        torch.testing.assert_close(y.cpu().float(), want.cpu().float(), rtol=3e-2, atol=3e-2)
+        if torch.cuda.get_device_name(0) == torch.cuda.get_device_name(1):
+            self.assertRegex(twt.report(), "tilewright +addmm .* on cuda:1")
+
+    def test_operands_of_both_are_refused_by_name(self):
+        here, there = self.made("cuda:0", 64, 64), self.made("cuda:1", 64, 64)
+        for wrong in (lambda: twt.mm(here, there), lambda: twt.bmm(here[None], there[None]), lambda: twt.linear(here, there)):
+            with self.assertRaisesRegex(tw.OperandError, "device|bring them together"):
+                wrong()
+        with self.assertRaises(tw.OperandError):
+            tw.gemm(here, there)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "shapes.csv")
+            with twt.record(path):
+                here @ here, torch.addmm(here[0], here, here)
+            twt.compare(path)
+            twt.enable(path, margin=0.0)
+        for wrong in (lambda: here @ there, lambda: torch.addmm(here[0], here, there), lambda: torch.nn.functional.linear(there, here, here[0])):
+            with self.assertRaisesRegex(RuntimeError, "same device"):
+                wrong()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import textwrap
 import threading
 import time
 import unittest
+import warnings
 from unittest import mock
 
 import torch
@@ -182,11 +183,11 @@ class Models(unittest.TestCase):
         for op, why in [("aten::addmm", "beta = 2"), ("aten::convolution", "transposed"), ("aten::mm", "int64"), ("aten::mv", "vector")]:
             self.assertEqual(rows[op].problem, "")
             self.assertIn(why, rows[op].reason)
-        # A call that no override of ours reaches says so, with its share of the time.
+        # A call that nothing of ours meets says so, with its share of the time.
         os.remove(self.path)
         bias, a, b = torch.ones(3), torch.ones(4, 2), torch.ones(2, 3)
-        self.enabled_for(lambda: torch.addmm(bias, a, b), lambda: torch.mm(a, b))
-        torch.addmm(bias, a, b), torch.mm(a, b)
+        self.enabled_for(lambda: bias.addmm(a, b), lambda: torch.mm(a, b))
+        bias.addmm(a, b), torch.mm(a, b)
         told = twt.report(self.path)
         self.assertRegex(told, r"aten::addmm: addmm's scalars do not pass torch's C interface")
         self.assertRegex(told, r"50.0% of torch's time in these calls is answered by tilewright\n 50.0% is torch's: addmm's scalars")
@@ -300,11 +301,104 @@ class Models(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, says):
                 layer(wrong)
 
+    def test_products_with_a_bias_where_they_are_called(self):
+        """Models that nobody has changed: layers, attention, and a weight that lies the other way. Torch's functions are its own again afterwards."""
+        torchs = nn.functional.linear, torch.addmm
+
+        class Unchanged(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer, self.attention = nn.Linear(6, 8), nn.MultiheadAttention(8, 2, batch_first=True)
+                self.weight, self.bias = nn.Parameter(torch.randn(8, 5)), nn.Parameter(torch.randn(5))
+
+            def forward(self, x):
+                y = self.layer(x)
+                return torch.addmm(self.bias, self.attention(y, y, y)[0].flatten(0, 1), self.weight)
+
+        model, x = Unchanged(), torch.randn(2, 4, 6)
+        want = self.step(model, x)
+        self.assertEqual(self.enabled_for(lambda: self.step(model, x)), len({row.problem for row in twt.shapes(self.path)}))
+        for a, b in zip(self.step(model, x), want):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+        # Weights' gradients lie as the weights: the same products as torch's.
+        self.assertEqual(answered()[False], 0, twt.report())
+        self.assertIn("100.0% of torch's time in these calls is answered by tilewright", twt.report(self.path))
+        with torch.inference_mode():
+            torch.testing.assert_close(model(x), want[0], rtol=1e-4, atol=1e-4)
+        for dynamic in (False, True):
+            torch._dynamo.reset()
+            compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+            for a, b in zip(self.step(compiled, x), want):
+                torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            scripted = torch.jit.script(model.layer)
+        self.assertIn("aten::linear", str(scripted.graph))
+        self.assertEqual(str(torch.fx.symbolic_trace(model.layer).graph).count("torch._C._nn.linear"), 1)
+        # What is no layer's is torch's, as torch has it.
+        bias, a, b, wide = model.bias.detach(), torch.randn(8, 8), model.weight.detach(), torch.randn(8, 5)
+        ours = answered()[True]
+        out = torch.empty(8, 5)
+        for got in (
+            torch.addmm(bias, a, b, beta=2, alpha=0.5) * 2 - 3 * bias,
+            torch.addmm(bias, a, b, out=out),
+            torch.addmm(input=bias, mat1=a, mat2=b),
+            torch.addmm(wide, a, b) - wide + bias,
+            torch.addmm(bias[:1], a, b) - bias[:1] + bias,
+            nn.functional.linear(a, b.t()) + bias,
+        ):
+            torch.testing.assert_close(got, a @ b + bias, rtol=1e-4, atol=1e-4)
+        with self.assertRaisesRegex(RuntimeError, "mat1 and mat2 shapes cannot be multiplied"):
+            torch.addmm(bias, a[:, :3], b)
+        self.assertEqual(answered()[True] - ours, 0, twt.report())
+        with mock.patch.object(nn.functional, "linear", print):
+            twt.disable()
+            self.assertEqual(nn.functional.linear, print)
+        twt.enable(self.path, margin=1e9)
+        self.assertEqual(torch.addmm, torchs[1])
+        twt.disable()
+        nn.functional.linear = torchs[0]
+        twt.enable(self.path)
+        twt.disable()
+        self.assertEqual((nn.functional.linear, torch.addmm), torchs)
+
+    def test_tensors_on_different_devices(self):
+        """Enabled or not, torch says what does not fit; none of it is read."""
+        bias, a, b, x, w = torch.ones(8), torch.ones(8, 8), torch.ones(8, 8), torch.ones(1, 8, 6, 6), torch.ones(8, 8, 3, 3)
+        many, how = a[None], ([1] * 2, [0] * 2, [1] * 2, False, [0] * 2, 1)
+        far = {name: value.to("meta") for name, value in (("bias", bias), ("a", a), ("b", b), ("x", x), ("w", w), ("many", many))}
+        calls = [
+            lambda t: torch.mm(t["a"], t["b"]),
+            lambda t: torch.bmm(t["many"], t["many"] if t["b"].is_cpu else many),
+            lambda t: torch.addmm(t["bias"], t["a"], t["b"]),
+            lambda t: nn.functional.linear(t["a"], t["b"], t["bias"]),
+            lambda t: nn.functional.conv2d(t["x"], t["w"]),
+            lambda t: torch.ops.aten.convolution_backward(t["x"][:, :, :4, :4], t["x"], t["w"], [8], *how, [True] * 3)[0],
+        ]
+        near = {"bias": bias, "a": a, "b": b, "x": x, "w": w, "many": many}
+
+        def ends():
+            for call in calls:
+                for name in near:
+                    try:
+                        yield call({**near, name: far[name]}).device.type
+                    except (NotImplementedError, RuntimeError) as e:
+                        yield f"{name}: {e}".splitlines()[0]
+
+        want = list(ends())
+        self.enabled_for(*(lambda call=call: call(near) for call in calls))
+        self.assertEqual(list(ends()), want)
+
+    def test_gradients_of_layers_nobody_asks_for(self):
+        x, layer = torch.randn(3, 4, dtype=torch.float64, requires_grad=True), twt.optimize(nn.Linear(4, 5).double())
+        self.enabled_for(lambda: nn.functional.linear(x, layer.weight, layer.bias))
+        # `gradcheck` also leaves results unused.
+        self.assertTrue(torch.autograd.gradcheck(lambda x, w, b: nn.functional.linear(x, w, b), (x, layer.weight, layer.bias), atol=1e-4))
+        self.assertGreater(answered()[True], 0)
+
     def test_layers_in_transforms_and_modes(self):
         """Where torch does more than run a layer, it does so as without us."""
         plain, x = nn.Linear(6, 5), torch.randn(4, 6)
-        self.enabled_for(lambda: plain(x), lambda: plain(x.clone().requires_grad_()).sum().backward())
-        layer = twt.optimize(copy.deepcopy(plain))
 
         def penalty(layer):
             at = x.clone().requires_grad_()
@@ -315,17 +409,22 @@ class Models(unittest.TestCase):
             with torch.autocast("cpu", torch.bfloat16):
                 return layer(x)
 
-        for run in (
+        runs = (
             penalty,
             autocast,
             lambda layer: torch.func.jvp(layer, (x,), (torch.ones_like(x),)),
             lambda layer: torch.func.vmap(layer)(x[:, None]),
             lambda layer: torch.func.grad(lambda x: layer(x).square().sum())(x),
             lambda layer: copy.deepcopy(layer).to(torch.complex64)(x.to(torch.complex64) * 1j),
-        ):
-            torch.testing.assert_close(run(layer), run(plain), rtol=1e-5, atol=1e-5)
+        )
+        want = [run(plain) for run in runs]
+        self.enabled_for(lambda: plain(x), lambda: plain(x.clone().requires_grad_()).sum().backward())
+        layer = twt.optimize(copy.deepcopy(plain))
+        for of in (layer, plain):
+            for run, expected in zip(runs, want):
+                torch.testing.assert_close(run(of), expected, rtol=1e-5, atol=1e-5)
         with twt.record(os.path.join(self.folder.name, "again.csv")):
-            layer(x)
+            layer(x), plain(x)
         self.assertEqual([row.set for row in twt.shapes(os.path.join(self.folder.name, "again.csv"))], ["aten::addmm"])
 
     def test_directions_of_a_convolution_are_chosen_apart(self):

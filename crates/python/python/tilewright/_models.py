@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -26,11 +27,11 @@ _padding: Optional[bool] = None
 
 
 def enable(path: Path, margin: float = 1.03, compiled: bool = False) -> int:
-    """From now on torch's matrix products without a bias, and (from torch 2.10 on) its convolutions and their gradients, also within torch's own
+    """From now on torch's matrix products, and (from torch 2.10 on) its convolutions and their gradients, also within torch's own
     layers, are answered by tilewright for the shapes for which `compare` found torch's time at least `margin` times ours on the same device and
     driver; all else is one look-up and goes to torch, and an operator without such a shape is not touched. Gives the number of such shapes.
-    Layers with a bias: `optimize`. `compiled`: also what torch.compile makes from now on, bias and convolutions included (as Inductor's
-    `post_grad_custom_post_pass`); where that measures products (`max-autotune`), ours that were no slower when compared are among the choices."""
+    Products with a bias: where they are called as `torch.nn.functional.linear` (`nn.Linear` does) or `torch.addmm`, outside of autocast.
+    `compiled`: also what torch.compile makes from now on, bias and convolutions included (as Inductor's `post_grad_custom_post_pass`); where that measures products (`max-autotune`), ours that were no slower when compared are among the choices."""
     global _margin
     margin, compiled = given.number(margin, "margin"), given.truth(compiled, "compiled")
     if margin != margin:
@@ -45,7 +46,10 @@ def enable(path: Path, margin: float = 1.03, compiled: bool = False) -> int:
     _compile_with(f"{margin} {sorted((at, row.problem, row.gain) for (at, _), row in _compared.items())}" if compiled else None, bool(won))
     needed = {row.set[6:].split(" ")[0] for row in rows if row.problem in won}
     _untouched[:] = [name for name in ours.OVERRIDDEN if name not in needed]
-    ours.choose_by(_chosen, [name for name in ours.OVERRIDDEN if name not in _untouched])
+    layers = [json.loads(row.call)[1:3] for row in rows if row.set == "aten::addmm" and row.problem in won]
+    sizes = [(*a["size"], b["size"][1]) for a, b in layers]
+    ours.choose_by(_chosen, [name for name in ours.OVERRIDDEN if name not in _untouched], sizes)
+    _meet_biased(bool(sizes))
     return len(won)
 
 
@@ -83,6 +87,7 @@ def disable() -> None:
     _compared.clear()
     _untouched.clear()
     ours.choose_by(None)
+    _meet_biased(False)
     _compile_with(None)
 
 
@@ -101,12 +106,14 @@ def _chosen(problem: str, place: Optional[str] = None) -> Optional[str]:
 _TENSORS = (Tensor, nn.Parameter)
 
 
-def _ours_now(x: Tensor, weight: Tensor) -> bool:
+def _ours_now(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
     """Torch's transforms and modes, autocast and subclasses of tensors see the module as it was."""
     return (
         bool(_compared)
         and type(x) in _TENSORS
         and type(weight) in _TENSORS
+        and type(bias) in _TENSORS
+        and x.device == weight.device == bias.device
         and x.dtype in ours.TYPES
         and x.layout is torch.strided
         and (x.is_cuda or x.is_cpu)
@@ -115,6 +122,42 @@ def _ours_now(x: Tensor, weight: Tensor) -> bool:
         and torch._C._functorch.peek_interpreter_stack() is None
         and forward_ad._current_level < 0
     )
+
+
+# `addmm` has scalars, which do not pass torch's C interface: products with a bias are met where Python calls them.
+_torchs_linear, _torchs_addmm = nn.functional.linear, torch.addmm
+
+
+def _linear(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:  # noqa: A002
+    if bias is not None and not torch.compiler.is_compiling() and type(weight) in _TENSORS:
+        known = ours.biased.get(weight.shape)
+        if known is not None and type(input) in _TENSORS and input.numel() in known and _ours_now(input, weight, bias):
+            return ours.linear_as_chosen(input, weight, bias)
+    return _torchs_linear(input, weight, bias)
+
+
+def _addmm(*args: Any, **kwargs: Any) -> Tensor:
+    if len(args) == 3 and not kwargs and not torch.compiler.is_compiling():
+        bias, a, b = args
+        known = ours.biased.get(b.shape[::-1]) if type(b) in _TENSORS else None
+        if known is not None and type(a) in _TENSORS and a.numel() in known and _ours_now(a, b, bias):
+            if a.dim() == 2 and bias.shape == b.shape[1:]:
+                return ours.linear_as_chosen(a, b.t(), bias)
+    return _torchs_addmm(*args, **kwargs)
+
+
+# What is scripted has no Python in it.
+torch.jit._builtins._register_builtin(_linear, "aten::linear")
+torch.jit._builtins._register_builtin(_addmm, "aten::addmm")
+
+
+def _meet_biased(wanted: bool) -> None:
+    """Puts ourselves before torch's functions, or takes us away. What somebody else has put there stays."""
+    places = ((nn.functional, "linear", _torchs_linear, _linear), (torch, "addmm", _torchs_addmm, _addmm))
+    for module, name, theirs, here in places:
+        before, after = (theirs, here) if wanted else (here, theirs)
+        if getattr(module, name) is before:
+            setattr(module, name, after)
 
 
 class Linear(nn.Linear):
@@ -127,7 +170,7 @@ class Linear(nn.Linear):
             weight, bias = held.get("weight"), held.get("bias", self)
             if weight is not None and bias is not self:
                 # Without a bias it is torch.mm, which `enable` answers by itself.
-                if bias is not None and _ours_now(x, weight):
+                if bias is not None and _ours_now(x, weight, bias):
                     return ours.linear_as_chosen(x, weight, bias)
                 return nn.functional.linear(x, weight, bias)
         return super().forward(x)
@@ -135,8 +178,8 @@ class Linear(nn.Linear):
 
 def optimize(model: nn.Module) -> nn.Module:
     """Makes a model's `nn.Linear` modules, in place, those of the same name here: same parameters, same `state_dict`, pickled and copied as before.
-    They use our kernels where `enable` knows them as faster, bias included: torch's own `addmm` has scalars, which its C interface does not
-    pass. Subclasses of torch's modules stay what they are."""
+    They use our kernels where `enable` knows them as faster, as it makes torch's do, with less of Python on the way. Subclasses of torch's modules
+    stay what they are."""
     if not isinstance(model, nn.Module):
         raise _native.OperandError(f"model is {type(model).__name__}, no torch.nn.Module: give one that was made")
     for module in model.modules():
@@ -157,7 +200,7 @@ def unanswered(rows: Sequence[Shape]) -> List[str]:
         if row.problem in answered:
             return ""
         if row.set == "aten::addmm":
-            return "addmm's scalars do not pass torch's C interface: twt.optimize(model) for nn.Linear modules, enable(compiled=True) else"
+            return "addmm's scalars do not pass torch's C interface: it was called by none of F.linear, torch.addmm, or under autocast"
         if row.set.startswith("aten::convolution") and not ours.LISTS:
             return "convolutions need PyTorch 2.10 or newer, whose C interface passes lists"
         return "has not run since `enable`, or was compiled without `compiled=True`"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -55,10 +55,20 @@ chosen: Callable[[str], Optional[str]] = _not_enabled
 OVERRIDDEN = ("mm", "bmm", "convolution", "convolution_backward")
 
 
-def choose_by(choose: Optional[Callable[[str], Optional[str]]], operators: Sequence[str] = OVERRIDDEN) -> None:
-    """What answers torch's own products and convolutions, of these operators, from now on. No other is touched."""
+# Elements on the left of the products with a bias that are ours, by the shape of a layer's weight: whether another is one costs a question.
+biased: Dict[Tuple[int, ...], Set[int]] = {}
+
+
+def choose_by(
+    choose: Optional[Callable[[str], Optional[str]]], operators: Sequence[str] = OVERRIDDEN, layers: Iterable[Tuple[int, int, int]] = ()
+) -> None:
+    """What answers torch's own products and convolutions, of these operators, and products with a bias of these rows, terms and columns, from
+    now on. No other is touched."""
     global chosen
     chosen = choose or _not_enabled
+    biased.clear()
+    for rows, terms, columns in layers:
+        biased.setdefault((columns, terms), set()).add(rows * terms)
     _unprepared.clear()
     _launched.clear()
     _native.torch_forget()

@@ -9,7 +9,7 @@
         step()
     twt.tune_recorded("shapes.csv", seconds=10)            # each searched, and compared with torch
     twt.enable("shapes.csv")                               # products and convolutions are tilewright's where it was faster
-    twt.optimize(model)                                    # and its nn.Linear modules with a bias
+    twt.optimize(model)                                    # its nn.Linear modules with less on the way
     step()
     print(twt.report())                                    # what was answered, and why not
 

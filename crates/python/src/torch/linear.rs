@@ -150,15 +150,24 @@ unsafe extern "C-unwind" fn boxed_backward<const CUDA: bool>(stack: *mut u64, _:
             }
             let [x, grad, weight] = [0, 1, 2].map(|n| Tensor::owned(shim, *stack.add(n)));
             let [of_x, of_weight, of_bias] = shim.truths(*stack.add(3))?;
+            if !shim.is_defined(grad.handle)? {
+                // The result was not used.
+                return Ok([shim.undefined()?.given(), shim.undefined()?.given(), shim.undefined()?.given()]);
+            }
             let (rows, columns) = (Rows::of(shim, CUDA, x.handle)?, Rows::of(shim, CUDA, weight.handle)?);
             let grads = Rows::of(shim, CUDA, grad.handle)?;
-            // The same products as the gradients of torch's own `addmm` run.
+            // The same products as the gradients of torch's own `addmm` run: a weight that lies by columns has its gradient so.
+            let by_columns = columns.strides == [1, columns.shape[0]] && columns.shape[1] > 1;
             let at_x = if of_x {
                 product(shim, home, CUDA, [&grads, &columns], None, shim.look(x.handle)?.shape)?
             } else {
                 shim.undefined()?
             };
-            let at_weight = if of_weight {
+            let at_weight = if of_weight && by_columns {
+                let [outer, inner] = columns.shape;
+                let turned = product(shim, home, CUDA, [&rows.transposed(), &grads], None, &[inner, outer])?;
+                shim.view(turned.handle, &[outer, inner], &[1, outer])?
+            } else if of_weight {
                 product(shim, home, CUDA, [&grads.transposed(), &rows], None, &columns.shape)?
             } else {
                 shim.undefined()?

@@ -331,6 +331,19 @@ impl Shim {
         Ok(Tensor { shim: self, handle })
     }
 
+    /// Is it a tensor at all? Versions that cannot tell are taken to give one.
+    ///
+    /// # Safety
+    /// A handle of torch's.
+    pub unsafe fn is_defined(&self, tensor: Handle) -> Result<bool, ShimError> {
+        let mut defined = true;
+        if let Some(is_defined) = &self.is_defined {
+            // SAFETY: the caller's.
+            ok(unsafe { is_defined(tensor, &mut defined) }, "describe a tensor")?;
+        }
+        Ok(defined)
+    }
+
     /// Is what runs now to be differentiated?
     pub fn differentiates(&self) -> bool {
         // SAFETY: a question.

@@ -155,12 +155,8 @@ impl Shim {
     pub unsafe fn optional_tensor(&self, given: u64) -> Result<Option<Tensor<'_>>, ShimError> {
         // SAFETY: the caller's.
         let Some(tensor) = (unsafe { self.optional(given).map(|tensor| Tensor::owned(self, tensor)) }) else { return Ok(None) };
-        let mut defined = true;
-        if let Some(is_defined) = &self.is_defined {
-            // SAFETY: a living tensor.
-            ok(unsafe { is_defined(tensor.handle, &mut defined) }, "describe a tensor")?;
-        }
-        Ok(defined.then_some(tensor))
+        // SAFETY: it lives.
+        Ok(unsafe { self.is_defined(tensor.handle) }?.then_some(tensor))
     }
 
     /// The values of a list, which is freed.
