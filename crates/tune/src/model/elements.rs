@@ -8,7 +8,7 @@ use tilewright_gen::plan::{Chiral, Common, Footprint, KernelSpec, Key, Keys};
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_problem::contraction::Contraction;
-use tilewright_problem::view::{COL, ROW};
+use tilewright_problem::view::{COL, ROW, View};
 
 /// Keys of a side of the tile.
 type Side = fn(Chiral) -> Key;
@@ -17,13 +17,17 @@ type Side = fn(Chiral) -> Key;
 const SECTOR: i64 = 32;
 /// What the narrowest loads lose of the bandwidth.
 const NARROW: f64 = 0.05;
-/// Steps that are on their way together, by unrolling.
-const AHEAD: f64 = 2.0;
+/// Steps that are on their way together: the loads of one, and a part of those of the next.
+const AHEAD: f64 = 1.2;
+/// Adjacent bytes of a tile of which memory takes twice as long to read as of a long line: it opens a row and fetches 64 bytes.
+const SHORT_RUN: f64 = 24.0;
 
 /// Tiles along the direction in which elements are adjacent, and numbers of work-groups that share the columns.
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
-    let Some(view) = &c.elements else { return Vec::new() };
-    let along_rows = view.stride(COL) != Some(1) && (view.stride(ROW) == Some(1) || view.run(ROW) > view.run(COL));
+    if c.elements.is_none() {
+        return Vec::new();
+    }
+    let along_rows = along_rows(c);
     let vector = (16 / c.a.scalar.bytes()).max(1);
     let (fast, slow): (Side, Side) = if along_rows { (Key::A, Key::B) } else { (Key::B, Key::A) };
     let units = u64::from(space.target().units.max(1));
@@ -57,6 +61,12 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     plans
 }
 
+/// True if elements are adjacent along the rows' direction.
+fn along_rows(c: &Contraction) -> bool {
+    let adjacent = |view: &View| view.stride(COL) != Some(1) && (view.stride(ROW) == Some(1) || view.run(ROW) > view.run(COL));
+    c.elements.as_ref().is_some_and(adjacent)
+}
+
 /// The kernel over the elements.
 pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint) -> Estimate {
     let (c, target) = (&*model.contraction, model.target);
@@ -77,9 +87,11 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let by_latency = flying / (rates.dram_latency_ns * 1e-3);
     let whole = rates.dram_gbs * 1e3;
     let narrow = f64::from(16 - (loads.width() * c.a.scalar.bytes()).min(16)) / 16.0;
-    let dram_us = bytes / used / whole * (1.0 + NARROW * narrow);
+    let dram_us = bytes / used / whole * (1.0 + NARROW * narrow) * (1.0 + (SHORT_RUN / adjacent_bytes(spec, c)).powi(2));
     let rounds = (groups / (resident * units)).ceil().max(1.0);
-    let stall_us = (bytes / used / by_latency.max(1.0) - dram_us).max(0.0) + rounds * rates.dram_latency_ns * 2e-3;
+    // The two add up in part: where loads fly that just cover the latency, some come late.
+    let waited = (bytes / used / by_latency.max(1.0)).hypot(dram_us);
+    let stall_us = waited - dram_us + rounds * rates.dram_latency_ns * 2e-3;
     // A load, a conversion and a few instructions per element and operator.
     let instructions =
         c.m as f64 / exists * c.n as f64 * (2.0 + 2.0 * c.reductions().count() as f64 + 8.0 / f64::from(loads.width()));
@@ -95,6 +107,13 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
         dram_bytes: bytes,
         ..Estimate::default()
     }
+}
+
+/// Adjacent bytes that a tile reads of each line; endless where it has whole lines, which follow each other.
+fn adjacent_bytes(spec: &KernelSpec, c: &Contraction) -> f64 {
+    let t = &spec.tiling;
+    let (extent, line) = if along_rows(c) { (t.a.macro_tile, c.m) } else { (t.b.macro_tile, c.n) };
+    if u64::from(extent) < line { f64::from(extent * c.a.scalar.bytes()) } else { f64::INFINITY }
 }
 
 /// How much of the sectors that a wave's load touches it uses, 0 to 1.

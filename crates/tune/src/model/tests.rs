@@ -3,7 +3,7 @@
 use super::*;
 use crate::space::Space;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys, Plan};
-use tilewright_problem::{Conv, Gemm, Order, Problem};
+use tilewright_problem::{Conv, Gemm, Operator, Order, Problem, Reduce};
 
 fn gemm(m: u64, n: u64, k: u64) -> Problem {
     Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).order(Order::Col).build().unwrap())
@@ -68,6 +68,21 @@ fn a_deep_narrow_product_wants_split_k() {
     assert!(us(&s, &split) * 4.0 < us(&s, &small));
     let picked = Picker::new(&s).pick(1)[0].plan;
     assert!(picked.common(Common::Ice) > 8, "{picked}");
+}
+
+/// As an H200 has it: 60.5 us with tiles of 32 rows, 68.8 with 16, 82.5 with 8 (and 12 columns a thread); half of the bytes on their way cost
+/// a bfloat16 tensor 15 of 49 us.
+#[test]
+fn a_reduction_wants_long_lines_and_many_bytes_on_their_way() {
+    let tensor = |dtype| Reduce::new(dtype, &[65536, 1024], &[0]).op(Operator::Sum).build().unwrap().into();
+    let plan = |rows: u32, columns: u32, skew: u32, share: u32| {
+        let threads = [(Common::Mac, 512), (Common::Skw, skew), (Common::Ice, share)];
+        Keys::default().with(Key::A(Chiral::Mic), rows).with(Key::B(Chiral::Mic), columns).with_each(threads)
+    };
+    let f32s = space(&tensor(Scalar::F32), "sm_90a");
+    assert!(us(&f32s, &plan(4, 2, 12, 8)) < us(&f32s, &plan(4, 2, 14, 2)));
+    let bf16s = space(&tensor(Scalar::BF16), "sm_90a");
+    assert!(us(&bf16s, &plan(8, 4, 12, 8)) * 1.2 < us(&bf16s, &plan(8, 2, 12, 8)));
 }
 
 #[test]
