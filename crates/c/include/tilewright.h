@@ -71,6 +71,9 @@ typedef int32_t tw_order;
 enum { TW_ROW_MAJOR = 101, TW_COL_MAJOR = 102 }; /* CBLAS' numbers */
 typedef int32_t tw_math;
 enum { TW_EXACT = 0, TW_TF32 = 1, TW_TF32X3 = 2, TW_PROMOTED = 3 };
+typedef int32_t tw_scale; /* one for each line (a row of A, a column of B), or, of TW_PROMOTED sums, for each 128 terms of one, of 128 lines: those of line i and
+                            term k are element k / 128 * blocks + i / lines, of so many blocks of 1 or 128 lines */
+enum { TW_NO_SCALE = 0, TW_SCALE_LINE = 1, TW_SCALE_1X128 = 2, TW_SCALE_128X128 = 3 };
 typedef int32_t tw_activation;
 enum { TW_NO_ACTIVATION = 0, TW_RELU = 1, TW_GELU = 2, TW_GELU_TANH = 3, TW_SILU = 4 };
 typedef int32_t tw_bias;
@@ -103,7 +106,7 @@ typedef struct tw_gemm {
     int32_t dynamic_m, dynamic_n, dynamic_batch; /* m, n or batch are the largest; each launch says its own */
     const char *reduce; /* values of C computed beside it, joined by spaces, as the command has them: "max:n sum:m:f32"; NULL: none */
     int32_t drop_c;     /* C is not stored: there are only its reductions */
-    int32_t scale_m, scale_n; /* not 0: the product is multiplied by a vector of f32, one value per row, per column */
+    tw_scale scale_m, scale_n; /* the product is multiplied by scales of f32, of its rows, of its columns */
     tw_zero_points zero_a, zero_b; /* of int32_t, subtracted from 8-bit integers */
 } tw_gemm;
 

@@ -5,7 +5,7 @@ use crate::text::read;
 use std::ffi::c_char;
 use tilewright::{
     Activation, Along, Conv, ConvBuilder, Direction, Dynamic, Gemm, GemmBuilder, Layout, Math, Order, Reduce, ReduceBuilder,
-    Reduction, Scalar, ZeroPoint, operator,
+    Reduction, Scalar, Scale, ZeroPoint, operator,
 };
 
 /// What stands for a stride or leading dimension that is not given.
@@ -240,8 +240,11 @@ pub(crate) fn gemm(x: &TwGemm) -> Result<GemmBuilder, Failure> {
         let how = named(field, number, &[(0, None), (1, Some(ZeroPoint::Tensor)), (2, Some(ZeroPoint::Each))])?;
         gemm = how.map_or(gemm.clone(), |how| gemm.zero_point(of, how));
     }
-    let scales = [(x.scale_m, Along::M), (x.scale_n, Along::N)].into_iter().filter(|(told, _)| *told != 0);
-    gemm = scales.map(|(_, along)| along).fold(gemm, GemmBuilder::scale);
+    for (field, number, of) in [("scale_m", x.scale_m, Along::M), ("scale_n", x.scale_n, Along::N)] {
+        let [line, line_block, block] = Scale::ALL.map(Some);
+        let scale = named(field, number, &[(0, None), (1, line), (2, line_block), (3, block)])?;
+        gemm = scale.map_or(gemm.clone(), |scale| gemm.scale_by(of, scale));
+    }
     if let Some(along) = named("bias", x.bias, &[(0, None), (1, Some(Along::M)), (2, Some(Along::N))])? {
         gemm = gemm.bias(along);
     }

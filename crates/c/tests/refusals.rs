@@ -172,7 +172,7 @@ fn products() {
     let context = opened();
     let mut operation = null_mut();
     type Change = fn(&mut TwGemm);
-    let cases: [(Change, i32, &str); 34] = [
+    let cases: [(Change, i32, &str); 36] = [
         (|x| x.size = 0, ARGUMENT, "tw_gemm_init"),
         (|x| x.m = -1, ARGUMENT, "m = -1 is negative"),
         (|x| x.n = i64::MIN, ARGUMENT, "n = -9223372036854775808 is negative"),
@@ -196,6 +196,8 @@ fn products() {
         (|x| (x.dtype, x.out_dtype, x.math) = (1, 1, 1), PROBLEM, "tf32"),
         (|x| x.bias = 3, ARGUMENT, "bias = 3"),
         (|x| (x.dtype, x.out_dtype, x.scale_m) = (1, 1, 1), PROBLEM, "scales = m"),
+        (|x| x.scale_m = 4, ARGUMENT, "scale_m = 4 names nothing"),
+        (|x| (x.dtype, x.out_dtype, x.scale_n) = (4, 0, 3), PROBLEM, "scales = n128x128"),
         (|x| x.zero_a = 3, ARGUMENT, "zero_a = 3"),
         (|x| x.zero_b = 2, PROBLEM, "8-bit integers have zero points"),
         (|x| x.activation = -7, ARGUMENT, "activation = -7"),

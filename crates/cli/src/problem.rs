@@ -216,6 +216,15 @@ fn zero_points(mut builder: problem::GemmBuilder, given: &[Zeros]) -> Result<pro
     Ok(builder)
 }
 
+fn scales(builder: problem::GemmBuilder, given: &[(problem::Along, problem::Scale)]) -> Result<problem::GemmBuilder, CliError> {
+    let mut seen = problem::Scales::default();
+    if let Some((of, _)) = given.iter().find(|(of, scale)| seen.set(*of, *scale).is_some()) {
+        let words = problem::Quant::scale(*of).words();
+        return Err(CliError::usage(format!("--scales: {words} are given twice: one of {}", problem::Scales::NAMES)));
+    }
+    Ok(given.iter().fold(builder, |builder, (of, scale)| builder.scale_by(*of, *scale)))
+}
+
 fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
     let (trans_a, trans_b) = match args.trans {
         Trans::Nn => (false, false),
@@ -241,7 +250,7 @@ fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
     }
     let along = |a: Along| if a == Along::M { problem::Along::M } else { problem::Along::N };
     builder = zero_points(builder, &args.zero_points)?;
-    builder = args.scales.iter().map(|x| along(*x)).fold(builder, problem::GemmBuilder::scale);
+    builder = scales(builder, &args.scales)?;
     if let Some(bias) = args.bias {
         builder = builder.bias_strided(along(bias), args.stride_bias.unwrap_or(0));
     }

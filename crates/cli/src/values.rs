@@ -1,6 +1,7 @@
 //! Readers of option values: sizes, bytes, budgets, window shapes. Each refusal names the value and what is allowed.
 
 use std::time::Duration;
+use tilewright::{Along, Scale, Scales};
 
 /// What ends a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,6 +48,11 @@ pub fn number(text: &str) -> Result<f64, String> {
         Ok(_) => Err("must be a finite number".into()),
         Err(_) => Err("is no number: write 1, -0.5 or 2e-3".into()),
     }
+}
+
+/// Scales of rows or columns: one of each, or of blocks.
+pub fn scales(text: &str) -> Result<(Along, Scale), String> {
+    Scales::named(text).ok_or_else(|| format!("is none of {}", Scales::NAMES))
 }
 
 /// Bytes: a number with an optional K, M, G or T (powers of 1024).

@@ -1,8 +1,9 @@
 //! The contraction `C[g,m,n] = epilogue(sum_k A[g,m,k] * B[g,k,n])`: what every problem becomes.
 
-use crate::epilogue::{Activation, Along, Quant};
+use crate::epilogue::{Activation, Along};
 use crate::extent::{Dynamic, Extent, Extents};
 use crate::math::Math;
+use crate::quant::Quant;
 use crate::reduction::{Axes, Function, Operator, ResultShape};
 use crate::view::{ROW, View};
 use serde::{Deserialize, Serialize};
@@ -280,6 +281,9 @@ pub struct Contraction {
     /// With what precision f32 factors are multiplied.
     #[serde(default, skip_serializing_if = "Math::is_exact")]
     pub math: Math,
+    /// Scales that sums of [`Math::PROMOTED_EVERY`] terms are multiplied by where they are promoted: at (g, row or column, number of these terms).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub block_scales: Vec<Vector>,
     /// What becomes of the sums before they are stored in C's type, in this order.
     pub epilogue: Vec<EpilogueOp>,
     /// Extents that are known only at launch; `g`, `m`, `n` are then the largest, and strides are those of the largest.
@@ -339,7 +343,7 @@ impl Contraction {
     pub fn quants(&self) -> impl Iterator<Item = (Quant, &Vector)> {
         let zero_points = self.centre().into_iter().flat_map(|x| [(Quant::ZeroA, x.a.as_ref()), (Quant::ZeroB, x.b.as_ref())]);
         let zero_points = zero_points.filter_map(|(quant, x)| Some((quant, &x?.zero)));
-        zero_points.chain(self.scales().map(|x| (Quant::scale(self.along(x)), x)))
+        zero_points.chain(self.scales().chain(&self.block_scales).map(|x| (Quant::scale(self.along(x)), x)))
     }
     /// What the problem calls the direction of a vector.
     pub const fn along(&self, x: &Vector) -> Along {
@@ -442,9 +446,9 @@ impl Contraction {
     pub fn splits(&self, row: &Mma) -> bool {
         self.math == Math::Tf32x3 && row.input == MatrixType::TF32
     }
-    /// Sums of instructions are added in f32, those of some terms after the other.
-    pub fn promotes(&self, row: &Mma) -> bool {
-        self.math == Math::Promoted && row.unit.family().lanes > 1
+    /// Sums of a unit's instructions are added in f32, those of some terms after the other: where they keep fewer bits, or are scaled.
+    pub fn promotes(&self, unit: &Family) -> bool {
+        self.math == Math::Promoted && (unit.lanes > 1 || !self.block_scales.is_empty())
     }
     /// Type in which a matrix unit takes the factors; `None` where there is none.
     fn matrix_input(&self, unit: &Family) -> Option<MatrixType> {
@@ -503,6 +507,7 @@ impl Contraction {
             c: self.c.transposed(),
             sums: self.sums,
             math: self.math,
+            block_scales: self.block_scales.iter().map(Vector::turned).collect(),
             epilogue: self.epilogue.iter().map(EpilogueOp::transposed).collect(),
             dynamic,
             elements: self.elements.as_ref().map(View::transposed),
@@ -522,7 +527,10 @@ impl Contraction {
             (None, Some(Along::M)) => "sum_k A[g,m,k] * B[g,m,k,n]",
             (None, None) => "sum_k A[g,m,k] * B[g,k,n]",
         };
-        self.epilogue.iter().fold(first.to_string(), |value, op| op.formula(&value))
+        let scaled =
+            self.block_scales.iter().map(|x| if x.along_n { "scale[n,k] * " } else { "scale[m,k] * " }).collect::<String>();
+        let first = first.replacen("A[", &format!("{scaled}A["), 1);
+        self.epilogue.iter().fold(first, |value, op| op.formula(&value))
     }
     /// What was asked for, or the transposed product of it, whichever this is.
     pub fn oriented(&self, swapped: bool) -> Cow<'_, Contraction> {

@@ -6,14 +6,14 @@
 //! out = activation(alpha * scale_m[m] * scale_n[n] * sum + bias + beta * C) + residual
 //! ```
 //!
-//! where zero points are subtracted from the factors of each sum. The old result comes before the activation, as in cuBLASLt, so `beta = 1` with the shortcut in C is a residual block's
+//! where zero points are subtracted from the factors of each sum, and scales of blocks of k are of the block's terms, within it
+//! ([`Quant`](crate::Quant)). The old result comes before the activation, as in cuBLASLt, so `beta = 1` with the shortcut in C is a residual block's
 //! `relu(x + shortcut)`. The residual comes behind it and is an operand of its own, read and never written: a transformer's
 //! `x + gelu(...)`, as in CUTLASS's residual-block epilogue. Bias and residual have C's element type. They belong to the
 //! problem, not to the plan: they change the result.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use tilewright_ir::Scalar;
 
 /// A function of one result element. Computed in the type of the sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -123,126 +123,6 @@ impl Along {
         match self {
             Along::M => Along::N,
             Along::N => Along::M,
-        }
-    }
-}
-
-/// Which vectors of scales a matrix product has, of f32 and shared by a batch: scaled sums are multiplied by the value of their row, then by
-/// that of their column. Each starts its buffer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Scales {
-    /// One value per row.
-    pub m: bool,
-    /// One value per column.
-    pub n: bool,
-}
-
-impl Scales {
-    /// True if there are none.
-    pub const fn is_none(&self) -> bool {
-        !self.m && !self.n
-    }
-    /// True if there is one along a direction.
-    pub const fn has(&self, along: Along) -> bool {
-        match along {
-            Along::M => self.m,
-            Along::N => self.n,
-        }
-    }
-}
-
-/// Zero points of a product of 8-bit integers, of i32 and shared by a batch: they are subtracted from the factors, exactly. Each starts
-/// its buffer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct ZeroPoints {
-    /// Of A: one value, or one per row.
-    pub a: Option<ZeroPoint>,
-    /// Of B: one value, or one per column.
-    pub b: Option<ZeroPoint>,
-}
-
-/// How many zero points a factor has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum ZeroPoint {
-    /// One.
-    Tensor,
-    /// One for each of its rows (A) or columns (B).
-    Each,
-}
-
-impl ZeroPoints {
-    /// True if there are none.
-    pub const fn is_none(&self) -> bool {
-        self.a.is_none() && self.b.is_none()
-    }
-    /// Their names in texts: `a` and `b` for one value, `m` and `n` for one per row and per column.
-    pub const NAMES: [(&'static str, Along, ZeroPoint); 4] = [
-        ("a", Along::M, ZeroPoint::Tensor),
-        ("b", Along::N, ZeroPoint::Tensor),
-        ("m", Along::M, ZeroPoint::Each),
-        ("n", Along::N, ZeroPoint::Each),
-    ];
-    /// Those of the factor with the result's rows (m) or columns (n).
-    pub const fn of(&self, along: Along) -> Option<ZeroPoint> {
-        match along {
-            Along::M => self.a,
-            Along::N => self.b,
-        }
-    }
-    /// The names of these.
-    pub fn names(self) -> impl Iterator<Item = &'static str> {
-        ZeroPoints::NAMES.into_iter().filter(move |(_, along, how)| self.of(*along) == Some(*how)).map(|(name, ..)| name)
-    }
-}
-
-/// A vector of quantisation parameters of a matrix product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Quant {
-    /// A scale for each row of the product.
-    ScaleM,
-    /// A scale for each column.
-    ScaleN,
-    /// Zero points of A.
-    ZeroA,
-    /// Zero points of B.
-    ZeroB,
-}
-
-impl Quant {
-    /// All, by their number.
-    pub const ALL: [Quant; 4] = [Quant::ScaleM, Quant::ScaleN, Quant::ZeroA, Quant::ZeroB];
-
-    /// Scales along a direction.
-    pub const fn scale(along: Along) -> Quant {
-        if matches!(along, Along::M) { Quant::ScaleM } else { Quant::ScaleN }
-    }
-    /// Zero points of the factor with the rows (m) or the columns (n).
-    pub const fn zero(along: Along) -> Quant {
-        if matches!(along, Along::M) { Quant::ZeroA } else { Quant::ZeroB }
-    }
-    /// Its name as an argument.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Quant::ScaleM => "scale_m",
-            Quant::ScaleN => "scale_n",
-            Quant::ZeroA => "zero_a",
-            Quant::ZeroB => "zero_b",
-        }
-    }
-    /// What it is, in words.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Quant::ScaleM => "scales along m",
-            Quant::ScaleN => "scales along n",
-            Quant::ZeroA => "zero points of A",
-            Quant::ZeroB => "zero points of B",
-        }
-    }
-    /// Type of its elements.
-    pub const fn scalar(self) -> Scalar {
-        match self {
-            Quant::ScaleM | Quant::ScaleN => Scalar::F32,
-            Quant::ZeroA | Quant::ZeroB => Scalar::I32,
         }
     }
 }

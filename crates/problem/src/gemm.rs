@@ -1,12 +1,13 @@
 //! The strided-batched matrix product `C = alpha * op(A) * op(B) + beta * C`, as BLAS and MIOpenGEMM state it, with what
 //! [`crate::epilogue`] adds.
 
-use crate::epilogue::{Activation, Along, BiasVector, Quant, Residual, Scales, ZeroPoint, ZeroPoints};
+use crate::epilogue::{Activation, Along, BiasVector, Residual};
 use crate::error::{
     DEFAULT_WORKSPACE, ProblemError, check_dtype, check_extents, check_out_dtype, check_positive, computed_in, default_out,
 };
 use crate::extent::{Dynamic, Extent, Extents};
 use crate::math::Math;
+use crate::quant::{Quant, Scale, Scales, ZeroPoint, ZeroPoints};
 use crate::reduction::{Reduction, ResultShape, check_all, check_integers};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
@@ -202,8 +203,8 @@ impl Gemm {
     /// Elements of a vector of quantisation parameters; 0 without one.
     pub const fn quant_len(&self, quant: Quant) -> u64 {
         let (zero, each) = match quant {
-            Quant::ScaleM => return if self.scales.m { self.m } else { 0 },
-            Quant::ScaleN => return if self.scales.n { self.n } else { 0 },
+            Quant::ScaleM => return self.scales_len(Along::M),
+            Quant::ScaleN => return self.scales_len(Along::N),
             Quant::ZeroA => (self.zero_points.a, self.m),
             Quant::ZeroB => (self.zero_points.b, self.n),
         };
@@ -211,6 +212,17 @@ impl Gemm {
             None => 0,
             Some(ZeroPoint::Tensor) => 1,
             Some(ZeroPoint::Each) => each,
+        }
+    }
+    /// Scales along a direction.
+    const fn scales_len(&self, along: Along) -> u64 {
+        let lines = if matches!(along, Along::M) { self.m } else { self.n };
+        match self.scales.of(along) {
+            None => 0,
+            Some(scale) => {
+                let [lines, terms] = scale.blocks(lines, self.k);
+                lines * terms
+            }
         }
     }
     /// Sums over k that zero points are multiplied by, in i32: of B where A has zero points, and the other way round.
@@ -306,17 +318,35 @@ impl Gemm {
         Ok(())
     }
 
-    fn validate_epilogue(&self) -> Result<(), ProblemError> {
-        if let Some(along) = Along::ALL.into_iter().find(|along| self.scales.has(*along)) {
-            let reason = match computed_in(self.dtype, self.out_dtype)[1] {
-                Scalar::I32 => "i32 results are sums as they are; give a result in f32, f16, bf16, i8 or u8",
-                Scalar::F64 => "scales are f32, and these results f64; scale rows of A or columns of B",
-                _ => "",
-            };
-            if !reason.is_empty() {
-                return Err(ProblemError::value("scales", along.name(), reason));
-            }
+    fn validate_scales(&self) -> Result<(), ProblemError> {
+        let Some(name) = self.scales.names().next() else { return Ok(()) };
+        let refused = |reason: &str| Err(ProblemError::value("scales", &name, reason));
+        match computed_in(self.dtype, self.out_dtype)[1] {
+            Scalar::I32 => return refused("i32 results are sums as they are; give a result in f32, f16, bf16, i8 or u8"),
+            Scalar::F64 => return refused("scales are f32, and these results f64; scale rows of A or columns of B"),
+            _ => {}
         }
+        if !self.scales.of_blocks() {
+            return Ok(());
+        }
+        if self.math != Math::Promoted {
+            return Err(ProblemError::value(
+                "scales",
+                self.scales.names().collect::<Vec<_>>().join(" "),
+                "scales of blocks of k are multiplied where sums of 8-bit floats are promoted to f32; give A's type as e4m3promoted, e5m2promoted, e4m3fnuzpromoted or e5m2fnuzpromoted",
+            ));
+        }
+        if !self.dynamic.is_none() {
+            return Err(ProblemError::Unsupported {
+                what: "scales of blocks of k of a product with extents known only at launch".into(),
+                remedy: "make an operation for each size".into(),
+            });
+        }
+        Ok(())
+    }
+
+    fn validate_epilogue(&self) -> Result<(), ProblemError> {
+        self.validate_scales()?;
         let strides = [
             ("sbias", self.bias.map_or(0, |b| b.batch_stride), "bias vector"),
             ("sr", self.residual.map_or(0, |r| r.batch_stride), "residual"),
@@ -480,13 +510,14 @@ impl GemmBuilder {
         }
         self
     }
-    /// Scaled sums are multiplied by the value of a vector of f32: one per row (m) or per column (n), shared by a batch. There may be
-    /// one of each.
-    pub fn scale(mut self, along: Along) -> Self {
-        match along {
-            Along::M => self.scales.m = true,
-            Along::N => self.scales.n = true,
-        }
+    /// Sums are multiplied by the value of a vector of f32: one per row (m) or per column (n), shared by a batch. There may be one of each.
+    pub fn scale(self, along: Along) -> Self {
+        self.scale_by(along, Scale::Line)
+    }
+    /// The same by scales of blocks: of so many rows (m) or columns (n), and of 128 terms of each sum. [`Scale`] says where each lies. Sums must be
+    /// promoted ([`Math::Promoted`]).
+    pub fn scale_by(mut self, along: Along, scale: Scale) -> Self {
+        self.scales.set(along, scale);
         self
     }
     /// A vector is added to the scaled sums: one value per row (m) or per column (n), of C's type, shared by a batch.

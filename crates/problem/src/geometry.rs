@@ -4,17 +4,18 @@
 //! elements. Further keys, printed only where they say something: `f16`, `bf16`, `tf32` and `tf32x3` as element types (the last two: f32
 //! in memory, multiplied as TF32, or as three products of TF32); `outf32` where C has
 //! another type; `zeroa`, `zerob` (zero points, one for a factor), `zerom`, `zeron` (one
-//! for each row of A, each column of B), `scalem`, `scalen` (vectors of scales); `b` (batch) with `sa`, `sb`, `sc` (batch strides; tight where left out); `oa`, `ob`, `oc` (offsets); `biasm` or
+//! for each row of A, each column of B), `scalem`, `scalen` (vectors of scales), `scalem1x128`, `scalen128x128` (scales of blocks of rows or columns and of 128 terms); `b` (batch) with `sa`, `sb`, `sc` (batch strides; tight where left out); `oa`, `ob`, `oc` (offsets); `biasm` or
 //! `biasn` with `sbias` (its batch stride; 0 where left out); `actrelu`, `actgelu`, `actgelutanh`, `actsilu`; `ldr` (a residual, its
 //! leading dimension) with `sr` (its batch stride; C's where left out); `redmax:n`, `redsum:bm:stored` (reductions, see
 //! [`crate::Reduction`]) and `noc` (C is not stored); `dynm`, `dynn`, `dynb` where m, n or the batch are known only at
 //! launch (what is written is then the largest value).
 
-use crate::epilogue::{Activation, Along, Scales, ZeroPoints};
+use crate::epilogue::{Activation, Along};
 use crate::error::{ProblemError, tells_out};
 use crate::extent::Dynamic;
 use crate::gemm::{Gemm, GemmBuilder, Order};
 use crate::math::Math;
+use crate::quant::{Scales, ZeroPoints};
 use crate::reduction::Reduction;
 use crate::text::{dtype, number, parse_activation};
 use std::fmt::Write;
@@ -62,10 +63,8 @@ impl Gemm {
         for name in self.zero_points.names() {
             let _ = write!(s, "_zero{name}");
         }
-        for (name, is) in [("scalem", self.scales.m), ("scalen", self.scales.n)] {
-            if is {
-                let _ = write!(s, "_{name}");
-            }
+        for name in self.scales.names() {
+            let _ = write!(s, "_scale{name}");
         }
         if let Some(bias) = self.bias {
             let _ = write!(s, "_bias{}", bias.along.name());
@@ -139,8 +138,6 @@ impl Keys {
             "dynn" => Some(&mut self.dynamic.n),
             "dynb" => Some(&mut self.dynamic.g),
             "noc" => Some(&mut self.drop_c),
-            "scalem" => Some(&mut self.scales.m),
-            "scalen" => Some(&mut self.scales.n),
             _ => None,
         };
         if let Some(is) = run_time {
@@ -162,6 +159,16 @@ impl Keys {
                 .ok_or_else(|| format!("`{token}`: zero points are zeroa or zerom (of A), zerob or zeron (of B)"))?;
             let slot = if along == Along::M { &mut self.zero_points.a } else { &mut self.zero_points.b };
             return once(slot, how, || format!("`{token}`: the zero points of this factor"));
+        }
+        if let Some(name) = token.strip_prefix("scale") {
+            let (along, scale) = Scales::named(name).ok_or_else(|| {
+                let blocks = "scalem1x128, scalen1x128, scalem128x128 and scalen128x128";
+                format!("`{token}`: scales are scalem, scalen (of lines), {blocks} (of blocks of k)")
+            })?;
+            return match self.scales.set(along, scale) {
+                Some(_) => Err(format!("`{token}`: the scales along {} are given twice", along.name())),
+                None => Ok(()),
+            };
         }
         if let Some(along) = token.strip_prefix("bias") {
             let along = match along {
@@ -241,7 +248,8 @@ impl Keys {
         for along in Along::ALL {
             builder = self.zero_points.of(along).map_or(builder.clone(), |how| builder.zero_point(along, how));
         }
-        builder = Along::ALL.into_iter().filter(|along| self.scales.has(*along)).fold(builder, GemmBuilder::scale);
+        let scales = Along::ALL.into_iter().filter_map(|along| Some((along, self.scales.of(along)?)));
+        builder = scales.fold(builder, |builder, (along, scale)| builder.scale_by(along, scale));
         match (self.bias, sbias) {
             (Some(along), stride) => builder = builder.bias_strided(along, stride.unwrap_or(0)),
             (None, Some(stride)) => {

@@ -5,11 +5,12 @@
 
 use crate::contraction::Operand;
 use crate::conv::Conv;
-use crate::epilogue::{Activation, Quant};
+use crate::epilogue::Activation;
 use crate::error::ProblemError;
 use crate::extent::{Dynamic, Extents};
 use crate::gemm::Gemm;
 use crate::math::Math;
+use crate::quant::Quant;
 use crate::reduce::Reduce;
 use crate::reduction::{Reduction, ResultShape};
 use serde::{Deserialize, Serialize};
@@ -124,9 +125,8 @@ impl Problem {
         }
         if let Problem::Gemm(gemm) = self {
             words.extend(gemm.zero_points.names().map(|name| format!(", zero points {name}")));
+            words.extend(gemm.scales.names().map(|name| format!(", scale {name}")));
         }
-        let scaled = [("m", Quant::ScaleM), ("n", Quant::ScaleN)].into_iter().filter(|(_, quant)| self.quant_len(*quant) > 0);
-        words.extend(scaled.map(|(name, _)| format!(", scale {name}")));
         words += &bias.unwrap_or_default();
         words += &self.activation().map_or(String::new(), |a| format!(", {a}"));
         let mask = matches!(self, Problem::Conv(conv) if conv.mask);

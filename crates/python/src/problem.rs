@@ -4,7 +4,7 @@ use crate::errors::{ProblemError, raised};
 use pyo3::prelude::*;
 use tilewright::{
     Activation, Along, Conv, ConvBuilder, Direction, Gemm, GemmBuilder, Layout, Math, Operator, Problem, Reduce, ReduceBuilder,
-    Reduction, Scalar, ZeroPoints, operator,
+    Reduction, Scalar, Scales, ZeroPoints, operator,
 };
 
 fn named<T: Copy>(what: &str, name: &str, values: &[(&str, T)]) -> PyResult<T> {
@@ -92,7 +92,9 @@ pub fn gemm(
         gemm = gemm.zero_point(of, how);
     }
     for name in scales {
-        gemm = gemm.scale(along("scales", &name)?);
+        let (of, scale) =
+            Scales::named(&name).ok_or_else(|| ProblemError::new_err(format!("scales = {name:?}: one of {}", Scales::NAMES)))?;
+        gemm = gemm.scale_by(of, scale);
     }
     if let Some(name) = bias {
         gemm = gemm.bias_strided(along("bias", name)?, bias_stride);

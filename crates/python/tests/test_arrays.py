@@ -105,6 +105,12 @@ class Products(unittest.TestCase):
         self.assertTrue(torch.equal(got, sums * rows * columns))
         self.assertTrue(torch.equal(tw.gemm(a, b, scales=rows, out_dtype="bfloat16"), (sums * rows).bfloat16()))
         self.assertEqual(tw.gemm(a, a.T, scales=rows).dtype, torch.float8_e4m3fn)
+        a, b = whole(33, 300).to(torch.float8_e4m3fn), whole(300, 150).to(torch.float8_e4m3fn)
+        of_rows, of_columns = 2.0 ** -(whole(3, 33).abs() % 3), 2.0 ** -(whole(3, 2).abs() % 3)
+        part = lambda i: a.float()[:, 128 * i : 128 * i + 128] @ b.float()[128 * i : 128 * i + 128]
+        want = sum(part(i) * of_rows[i, :, None] * of_columns[i].repeat_interleave(128)[:150] for i in range(3))
+        got = tw.gemm(a, b, scales={"m1x128": of_rows, "n128x128": of_columns}, math="promoted", out_dtype="float32")
+        self.assertTrue(torch.equal(got, want))
 
     def test_convolutions_of_integers(self):
         drawn = np.random.default_rng(7)

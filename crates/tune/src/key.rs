@@ -125,7 +125,7 @@ impl ProblemKey {
                 .flat_map(|x| [&x.zero, &x.sums])
                 .map(vector)
                 .collect(),
-            scales: contraction.scales().map(vector).collect(),
+            scales: contraction.scales().chain(&contraction.block_scales).map(vector).collect(),
             bias: contraction.bias().map(vector),
             activation: contraction.activation(),
             residual: contraction.residual().map(operand),

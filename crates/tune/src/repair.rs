@@ -107,7 +107,8 @@ impl Change<'_> {
             Refusal::RoleWaves { .. } => self.common(Common::Lwv, 0),
             Refusal::Buffers { pfg, .. } => self.common(Common::Buf, pfg + 1),
             Refusal::FragmentsAhead { .. } | Refusal::PromotedBehind { .. } => self.common(Common::Fra, 0),
-            Refusal::PromotedTile { every, .. } => self.common(Common::Unr, every),
+            Refusal::ScaledParts { ufo: 1.., .. } => self.common(Common::Ufo, 0),
+            Refusal::PromotedTile { every, .. } | Refusal::ScaledParts { every, .. } => self.common(Common::Unr, every),
             Refusal::AtomicsNotAllowed { .. } | Refusal::AtomicType { .. } => self.common(Common::Sks, 1),
             Refusal::ReduceAtomics { .. }
             | Refusal::ReduceAtomicType { .. }

@@ -11,7 +11,7 @@ use tilewright_problem::Math;
 use tilewright_tune::random::{Pair, Recipe};
 use tilewright_tune::space::Space;
 
-const FEATURES: [&str; 24] = [
+const FEATURES: [&str; 25] = [
     "f64",
     "f32",
     "tf32",
@@ -36,6 +36,7 @@ const FEATURES: [&str; 24] = [
     "scales by matrix units",
     "zero points",
     "promoted sums",
+    "scales of blocks of k",
 ];
 
 fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
@@ -68,6 +69,7 @@ fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
         matrix && c.scales().count() > 0,
         c.centre().is_some(),
         resolved.spec.schedule.promoted.is_some(),
+        !c.block_scales.is_empty(),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! The options that name a problem.
 
-use crate::values::{Pads, extents, number, pads, positive, whole};
+use crate::values::{Pads, extents, number, pads, positive, scales, whole};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tilewright::Reduction;
@@ -265,9 +265,10 @@ pub struct GemmArgs {
     /// Subtract zero points of i32 from factors of 8-bit integers: one of A (a), one per row of it (m), one of B (b), one per column of it (n)
     #[arg(long, value_enum, value_delimiter = ',', value_name = "OF")]
     pub zero_points: Vec<Zeros>,
-    /// Multiply alpha A B by vectors of f32: one value per row (m), per column (n), or both (m,n)
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "ALONG")]
-    pub scales: Vec<Along>,
+    /// Multiply alpha A B by scales of f32: one per row (m), per column (n), or both (m,n); of promoted sums also one for each 128 terms of k of
+    /// these (m1x128, n1x128) or of 128 of them (m128x128, n128x128)
+    #[arg(long, value_delimiter = ',', value_name = "OF", value_parser = scales)]
+    pub scales: Vec<(tilewright::Along, tilewright::Scale)>,
     /// Add a vector to alpha A B: one value per row (m) or per column (n)
     #[arg(long, value_enum, value_name = "ALONG")]
     pub bias: Option<Along>,

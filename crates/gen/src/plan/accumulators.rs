@@ -1,9 +1,10 @@
 //! Where a work-group's accumulators and operand tiles are: layouts that follow from a derived plan.
 
-use super::spec::{KernelSpec, Tiling};
+use super::spec::{Edge, KernelSpec, Tiling};
 use tilewright_ir::Scalar;
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
+use tilewright_problem::contraction::{Contraction, Vector};
 
 impl Tiling {
     /// Which elements of the work-group's tile each thread that computes holds, and in which register: (thread, register) to (row,
@@ -61,7 +62,54 @@ impl Tiling {
     }
 }
 
+/// Scales of blocks that a thread holds for its sums.
+pub struct HeldScales {
+    /// How far the lines with values of their own are from the thread's first.
+    pub distances: Vec<u32>,
+    /// Which of these values each of the thread's sums has.
+    pub of: Vec<u32>,
+}
+
 impl KernelSpec {
+    /// Registers of a thread for scales of blocks of k.
+    pub fn scale_registers(&self, c: &Contraction) -> u32 {
+        c.block_scales.iter().map(|x| self.held_scales(c, x).distances.len() as u32).sum()
+    }
+
+    /// The scales along rows or columns that a thread holds.
+    pub fn held_scales(&self, c: &Contraction, x: &Vector) -> HeldScales {
+        let t = &self.tiling;
+        let (tile, edge, extent, axis) =
+            if x.along_n { (&t.b, t.edge_n, c.n, Axis::Col) } else { (&t.a, t.edge_m, c.m, Axis::Row) };
+        let (macro_tile, micro) = (u64::from(tile.macro_tile), u64::from(tile.micro));
+        // Neighbouring lines that share a value.
+        let value = |line: u64| x.view.access.at([0, line as i64, 0]);
+        let shared = (1..extent.max(1)).find(|line| value(*line) != value(0)).unwrap_or(u64::MAX);
+        let tiles_in_step = edge == Edge::Predicate || extent.is_multiple_of(macro_tile);
+        let in_step = t.unit.family().lanes > 1 && t.interleave(tile.micro) == 1 && micro.is_multiple_of(shared);
+        // Lines of a thread up to this distance from a multiple of it share a value.
+        let span = match shared {
+            u64::MAX => u64::MAX,
+            _ if !tiles_in_step => 1,
+            _ if shared.is_multiple_of(macro_tile) => u64::MAX,
+            _ if t.unit.family().lanes > 1 && shared.is_multiple_of(micro) => u64::MAX,
+            _ if in_step => shared,
+            _ => 1,
+        };
+        let places = t.accumulators();
+        let (mut distances, mut of) = (Vec::<u32>::new(), Vec::new());
+        for register in 0..places.extent(Axis::Register) as i64 {
+            let distance = places.at(axis, &[(Axis::Register, register)]) as u64;
+            let first = (distance - distance % span) as u32;
+            let known = distances.iter().position(|x| *x == first);
+            of.push(known.unwrap_or(distances.len()) as u32);
+            if known.is_none() {
+                distances.push(first);
+            }
+        }
+        HeldScales { distances, of }
+    }
+
     /// A's (0) or B's (1) k-tiles in shared memory: (row, k, stage) to the element from where the operand's stages begin.
     pub fn shared_tiles(&self, which: usize, scalar: Scalar) -> Layout {
         let t = &self.tiling;

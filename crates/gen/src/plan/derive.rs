@@ -89,7 +89,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
             operand::derive(plan, Key::B, &c.b, (c.n, c.dynamic.n), (along_n, cluster.m), &frame)?,
         ]
     };
-    let promoted = row.filter(|row| c.promotes(row)).map(|_| promoted(plan, family)).transpose()?;
+    let promoted = c.promotes(family).then(|| promoted(plan, c, family)).transpose()?;
     let schedule = Schedule { copies: [copy_a, copy_b], promoted, ..schedule };
     useful_clusters(c, &cluster, (&a, &b))?;
     let tiling = Tiling {
@@ -263,13 +263,18 @@ fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Sche
 }
 
 /// k-tiles after which sums are promoted: those of so many terms, behind which no instruction is unfinished.
-fn promoted(plan: &Plan, family: &Family) -> Result<u32, Refusal> {
+fn promoted(plan: &Plan, c: &Contraction, family: &Family) -> Result<u32, Refusal> {
     let (unr, fra) = (plan.common(Common::Unr), plan.common(Common::Fra));
     if !Math::PROMOTED_EVERY.is_multiple_of(unr) {
         return Err(Refusal::PromotedTile { unr, every: Math::PROMOTED_EVERY });
     }
     if family.asynchronous && fra > 0 {
         return Err(Refusal::PromotedBehind { fra });
+    }
+    let (ice, ufo) = (plan.common(Common::Ice), plan.common(Common::Ufo));
+    // What is promoted together has the scales of one block.
+    if !c.block_scales.is_empty() && (ufo > 0 || ice > 1 && unr != Math::PROMOTED_EVERY) {
+        return Err(Refusal::ScaledParts { unr, ice, ufo, every: Math::PROMOTED_EVERY });
     }
     Ok(Math::PROMOTED_EVERY / unr)
 }

@@ -256,7 +256,8 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
         let parts = |row: &Mma| 2 * (t.b.micro / row.shape.1 * row.b.registers + row.a.registers);
         let parts = t.instruction.filter(|row| t.a.split && row.unit == MathUnit::Mma).map_or(0, parts);
         let rows = if matches!(spec.epilogue.exit, Exit::Staged { .. }) { ROW_REGISTERS_OUT } else { 0 };
-        return sums + held * (1 + spec.schedule.fragments_ahead) + sets + parts + UNIT_REGISTERS + rows;
+        let scales = spec.scale_registers(c);
+        return sums + held * (1 + spec.schedule.fragments_ahead) + sets + parts + UNIT_REGISTERS + rows + scales;
     }
     if let [Transport::Own(a), Transport::Own(b)] = &spec.schedule.copies {
         let words_of = |loads: &OwnLoads, tensor: &Tensor| (loads.width * tensor.scalar.bytes()).div_ceil(4);
@@ -270,7 +271,7 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
         return (t.a.micro * t.b.micro + 2 * t.b.micro) * words + loads;
     }
     let fragments = (t.a.micro + t.b.micro) * (1 + spec.schedule.fragments_ahead);
-    (t.a.micro * t.b.micro + fragments) * words
+    (t.a.micro * t.b.micro * spec.schedule.sum_sets() + fragments) * words + spec.scale_registers(c)
 }
 
 /// Staging registers and what a load thread needs to know where it is.

@@ -38,6 +38,7 @@ mod value;
 mod windows;
 mod workspace;
 
+pub use accumulators::HeldScales;
 pub use blocks::Blocks;
 pub use bulk::{
     BulkTile, ROW_VECTOR, RowSlab, STORE_ROWS, StoreTile, bulk_tile, fetched_tile, partials, store_columns, store_slabs,

@@ -168,6 +168,11 @@ pub enum Refusal {
     /// Sums that are promoted while instructions run.
     #[error("FRA{fra}: promoted sums are read behind each k-tile, whose instructions must be finished; use FRA0")]
     PromotedBehind { fra: u32 },
+    /// Sums that are promoted together and have scales of several blocks of k.
+    #[error(
+        "UNR{unr}, ICE{ice}, UFO{ufo}: there are scales of blocks of {every} of k, with which each part of k must begin; use UFO0, and ICE1 or UNR{every}"
+    )]
+    ScaledParts { unr: u32, ice: u32, ufo: u32, every: u32 },
     /// Atomics were not allowed.
     #[error("ICE{ice}_SKS0 adds with atomics, whose order varies from run to run; use SKS1, or allow atomics")]
     AtomicsNotAllowed { ice: u32 },

@@ -3,10 +3,11 @@
 use super::row::Row;
 use super::{CaseOptions, Kind};
 use crate::conv::{Conv, ConvBuilder, Direction, Layout};
-use crate::epilogue::{Along, ZeroPoints};
+use crate::epilogue::Along;
 use crate::error::ProblemError;
 use crate::gemm::{Gemm, GemmBuilder, Order};
 use crate::problem::Problem;
+use crate::quant::ZeroPoints;
 
 /// A problem by its text.
 pub(super) fn told(row: &Row<'_>) -> Result<Problem, ProblemError> {
@@ -51,8 +52,9 @@ pub(super) fn gemm(row: &Row<'_>, options: &CaseOptions) -> Result<Problem, Prob
     for (_, along, how) in row.choice("zero_points", &all)?.unwrap_or_default().split("").filter_map(one) {
         builder = builder.zero_point(along, how);
     }
-    let scales: [(&str, &[Along]); 4] = [("m", &[Along::M]), ("n", &[Along::N]), ("mn", &Along::ALL), ("none", &[])];
-    builder = row.choice("scales", &scales)?.unwrap_or_default().iter().copied().fold(builder, GemmBuilder::scale);
+    for (along, scale) in row.scales()? {
+        builder = builder.scale_by(along, scale);
+    }
     if let Some(Some(along)) = row.choice("bias", &[("m", Some(Along::M)), ("n", Some(Along::N)), ("none", None)])? {
         builder = builder.bias(along);
     }

@@ -1,9 +1,10 @@
 //! The cells of a line of a case file, by the names of their columns.
 
 use super::CaseOptions;
-use crate::epilogue::Activation;
+use crate::epilogue::{Activation, Along};
 use crate::error::ProblemError;
 use crate::math::Math;
+use crate::quant::{Scale, Scales};
 use crate::reduction::Reduction;
 use crate::text;
 use tilewright_ir::Scalar;
@@ -53,6 +54,16 @@ impl<'a> Row<'a> {
                 Err(self.fail(column, format!("`{text}` must be one of {known}")))
             }
         }
+    }
+    /// Scales: none, those of m, and behind them those of n.
+    pub fn scales(&self) -> Result<Vec<(Along, Scale)>, ProblemError> {
+        let Some(text) = self.text("scales").filter(|text| *text != "none") else { return Ok(Vec::new()) };
+        let (of_m, of_n) = text.split_at(text.find('n').unwrap_or(text.len()));
+        let all = [of_m, of_n].into_iter().filter(|name| !name.is_empty()).map(Scales::named);
+        all.collect::<Option<_>>().ok_or_else(|| {
+            let known = "m, n, mn, none, m1x128, m128x128, n1x128, n128x128, or one of m and behind it one of n";
+            self.fail("scales", format!("`{text}` must be one of {known}"))
+        })
     }
     pub fn dtype(&self, options: &CaseOptions) -> Result<(Scalar, Math), ProblemError> {
         let Some(text) = self.text("dtype") else { return Ok(options.dtype.unwrap_or((Scalar::F32, Math::Exact))) };

@@ -343,6 +343,7 @@ impl Chains<'_> {
             math: conv.math,
             dynamic: Dynamic::NONE,
             elements: None,
+            block_scales: Vec::new(),
             element_operand: Operand::A,
             operand_values: Vec::new(),
             own_factors,

@@ -7,12 +7,13 @@ mod phases;
 
 use crate::contraction::{Centre, Centred, Contraction, EpilogueOp, Operand, OperandValues, Reduce, Tensor, Vector};
 use crate::conv::Direction;
-use crate::epilogue::{Along, Quant, ZeroPoint};
+use crate::epilogue::Along;
 use crate::error::{ProblemError, computed_in};
 use crate::extent::Dynamic;
 use crate::gemm::{Gemm, Order};
 use crate::math::Math;
 use crate::problem::Problem;
+use crate::quant::{Quant, Scale, ZeroPoint};
 use crate::reduce::{MOST_AXES, Reduce as ReduceProblem};
 use crate::reduction::{Operator, Reduction};
 use crate::view::{Access, View, ViewBuilder};
@@ -227,6 +228,7 @@ fn lower_reduce(reduce: &ReduceProblem) -> Result<Contraction, ProblemError> {
         c: tensor(elements.clone(), 0),
         sums: reduce.accumulator(),
         math: Math::Exact,
+        block_scales: Vec::new(),
         epilogue,
         dynamic: Dynamic::NONE,
         elements: Some(elements),
@@ -237,6 +239,19 @@ fn lower_reduce(reduce: &ReduceProblem) -> Result<Contraction, ProblemError> {
         drop_c: true,
         swapped: false,
     })
+}
+
+/// Scales at (g, row or column, block of k).
+fn lower_scale(gemm: &Gemm, along: Along, scale: Scale) -> Result<Vector, ProblemError> {
+    let len = gemm.quant_len(Quant::scale(along));
+    let lines = if along == Along::M { gemm.m } else { gemm.n };
+    let [blocks, of_k] = scale.blocks(lines, gemm.k);
+    let values = ViewBuilder::tensor(&[("g", gemm.batch, 0), ("block", blocks, 1), ("k", of_k, blocks as i64)]);
+    let values = match scale.lines() {
+        1 => values.pass_through("block", "index"),
+        many => values.broadcast("line", many).merge(&["block", "line"], "index"),
+    };
+    Ok(Vector { scalar: Scalar::F32, along_n: along == Along::N, view: values.view("g", "index", "k")?, len })
 }
 
 fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
@@ -254,12 +269,10 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         let scalar = gemm.scalar(index);
         Ok(Tensor { scalar, view, align: alignment(x.offset, scalar), len: gemm.span(index) })
     };
-    let mut scales = Vec::new();
-    for along in Along::ALL.into_iter().filter(|along| gemm.scales.has(*along)) {
-        let length = gemm.quant_len(Quant::scale(along));
-        let values = ViewBuilder::tensor(&[("g", gemm.batch, 0), ("index", length, 1)]);
-        let view = values.broadcast("one", 1).view("g", "index", "one")?;
-        scales.push(Vector { scalar: Scalar::F32, along_n: along == Along::N, view, len: length });
+    let (mut scales, mut block_scales) = (Vec::new(), Vec::new());
+    for (along, scale) in Along::ALL.into_iter().filter_map(|along| Some((along, gemm.scales.of(along)?))) {
+        let to = if scale.terms().is_some() { &mut block_scales } else { &mut scales };
+        to.push(lower_scale(gemm, along, scale)?);
     }
     let bias = match gemm.bias {
         None => None,
@@ -292,6 +305,7 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         c: tensor(2)?,
         sums,
         math: gemm.math,
+        block_scales,
         epilogue,
         dynamic: gemm.dynamic,
         elements: None,

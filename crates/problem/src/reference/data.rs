@@ -3,11 +3,12 @@
 use super::element::{Element, hash, put, with_element, zeroed};
 use super::integers::{Integers, added};
 use crate::contraction::Operand;
-use crate::epilogue::{Along, Quant};
+use crate::epilogue::Along;
 use crate::error::ProblemError;
 use crate::gemm::Gemm;
 use crate::lower::BUFFER_ALIGN;
 use crate::problem::Problem;
+use crate::quant::Quant;
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;

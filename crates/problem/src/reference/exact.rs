@@ -77,6 +77,8 @@ impl Exact {
         let integers = Integers::new(problem, hash(seed, 17), patterns);
         let data = TestData::of_integers(problem, &integers, seed, alpha, beta)?;
         let sums = match problem {
+            // Rows and columns of one pattern have scales of their own.
+            Problem::Gemm(gemm) if gemm.scales.of_blocks() => crossed(&data),
             Problem::Gemm(gemm) => {
                 Sums::Gemm { table: integers.sums(), batched: [gemm.a.batch_stride != 0, gemm.b.batch_stride != 0] }
             }

@@ -33,7 +33,7 @@ use data::Pieces;
 pub use data::{Buffer, Damage, GUARD_BYTES, TestData, check_workspace, workspace_guard};
 pub use exact::Exact;
 
-use crate::epilogue::Activation;
+use crate::epilogue::{Activation, Along};
 use crate::math::Math;
 use crate::problem::Problem;
 use crate::reduction::Reduction;
@@ -425,10 +425,14 @@ fn sums_of(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: 
     while first < k {
         let depth = block.min((k - first) as usize);
         let mut right = vec![0.0; depth * columns.len()];
-        right.par_chunks_mut(depth).zip(columns).for_each(|(out, &column)| oracle.right(g, column, first, out));
+        right.par_chunks_mut(depth).zip(columns).for_each(|(out, &column)| {
+            oracle.right(g, column, first, out);
+            oracle.scale_terms(Along::N, column, first, out);
+        });
         sums.par_chunks_mut(columns.len()).zip(rows).for_each(|(sums, &row)| {
             let mut left = vec![0.0; depth];
             oracle.left(g, row, first, &mut left);
+            oracle.scale_terms(Along::M, row, first, &mut left);
             for (sum, right) in sums.iter_mut().zip(right.chunks_exact(depth)) {
                 if exact { sum.add(&left, right) } else { sum.add_compensated(&left, right) }
             }

@@ -4,10 +4,11 @@ use super::convolution::Convolution;
 use super::data::TestData;
 use super::element::value;
 use crate::contraction::Operand;
-use crate::epilogue::{Along, Quant};
+use crate::epilogue::Along;
 use crate::extent::Extents;
 use crate::gemm::{Gemm, Order};
 use crate::problem::Problem;
+use crate::quant::{Quant, Scale};
 use crate::reduce::Reduce;
 use rayon::prelude::*;
 
@@ -70,7 +71,21 @@ impl<'a> Oracle<'a> {
     }
     /// The values that a scaled sum is multiplied by: of its row and of its column.
     pub(super) fn scales(&self, row: u64, column: u64) -> [f64; 2] {
-        [(Quant::ScaleM, row), (Quant::ScaleN, column)].map(|(quant, at)| self.quant(quant, at).unwrap_or(1.0))
+        let of = |along, at| if self.block_scale(along).is_some() { None } else { self.quant(Quant::scale(along), at) };
+        [(Along::M, row), (Along::N, column)].map(|(along, at)| of(along, at).unwrap_or(1.0))
+    }
+    /// Scales along a direction that differ from block to block of k.
+    fn block_scale(&self, along: Along) -> Option<Scale> {
+        let Kind::Gemm(gemm) = &self.kind else { return None };
+        gemm.scales.of(along).filter(|scale| scale.terms().is_some())
+    }
+    /// Multiplies factors of a row (m) or column (n), for k from `first` on, by the scales of their blocks.
+    pub(super) fn scale_terms(&self, along: Along, line: u64, first: u64, factors: &mut [f64]) {
+        let Some((scale, terms)) = self.block_scale(along).and_then(|scale| Some((scale, scale.terms()?))) else { return };
+        let blocks = self.extent[if along == Along::M { 1 } else { 2 }].div_ceil(scale.lines());
+        for (k, x) in (first..).zip(factors) {
+            *x *= self.quant(Quant::scale(along), k / terms * blocks + line / scale.lines()).unwrap_or(1.0);
+        }
     }
     /// The quantisation parameter of a row or column, where the problem has such.
     fn quant(&self, quant: Quant, at: u64) -> Option<f64> {

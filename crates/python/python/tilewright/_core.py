@@ -92,8 +92,29 @@ def _vector(x: Any, name: str, m: int, n: int) -> Tuple[str, Array]:
     return along, at
 
 
-def _scales(given_scales: Any, m: int, n: int) -> Dict[str, Array]:
-    """Vectors of scales by their direction: one array, or a pair of them."""
+def _named_scales(all_named: Dict[Any, Any], m: int, n: int, k: int) -> Dict[str, Array]:
+    """Scales by the names of their kinds; those of blocks of k are (blocks of k, blocks of rows or columns)."""
+    shapes: Dict[str, Tuple[int, ...]] = {"m": (m, 1), "n": (n,)}
+    for along, lines in (("m", m), ("n", n)):
+        shapes.update({f"{along}{many}x128": (-(-k // 128), -(-lines // many)) for many in (1, 128)})
+    found: Dict[str, Array] = {}
+    for name, x in all_named.items():
+        if name not in shapes:
+            given.refuse("scales", name, f"one of {', '.join(shapes)} is needed")
+        at = look(x, "scales")
+        at = at if packed(at) else look(pack(x, "scales"), "scales")
+        _shaped(f"scales {name}", at, shapes[name])
+        _typed("float32", [("scales", at)])
+        if any(name[0] == other[0] for other in found):
+            raise _native.OperandError(f"scales are given twice along {name[0]}: {', '.join(map(str, all_named))}")
+        found[name] = at
+    return found
+
+
+def _scales(given_scales: Any, m: int, n: int, k: int) -> Dict[str, Array]:
+    """Scales by the names of their kinds: one vector, or a pair of them, or any by their names."""
+    if isinstance(given_scales, dict):
+        return _named_scales(given_scales, m, n, k)
     several = given_scales if isinstance(given_scales, (list, tuple)) else [] if given_scales is None else [given_scales]
     found: Dict[str, Array] = {}
     for x in several:
@@ -170,7 +191,7 @@ def _gemm(
         if residual_as is None or residual_as.trans != c_as.trans:
             raise _native.OperandError("residual and out lie in different orders: store both by rows")
         arrays.append(("residual", residual_at))
-    scaled, zeros = _scales(scales, m, n), _zero_points(zero_points, m, n)
+    scaled, zeros = _scales(scales, m, n, k), _zero_points(zero_points, m, n)
     factors = [("scales", x) for x in scaled.values()] + [("zero_points", x) for x in zeros.values()]
     apart(c_at, arrays[:2] + [x for x in arrays[3:] if x[0] == "bias"] + factors)
     context = _same_place(context, arrays + factors)
@@ -200,7 +221,8 @@ def _gemm(
     operands = (a_at, b_at, c_at, bias_at, residual_at)
     call = _with_values(context, problem, operands, a, out, batch is not None)
     of = [zeros.get(each, zeros.get(one)) for each, one in (("m", "a"), ("n", "b"))]
-    return replace(call, quants=(scaled.get("m"), scaled.get("n"), *of))
+    by = [next((x for name, x in scaled.items() if name[0] == along), None) for along in ("m", "n")]
+    return replace(call, quants=(*by, *of))
 
 
 def _out(
@@ -390,7 +412,8 @@ def gemm(a: Any, b: Any, *, alpha: float = 1.0, beta: float = 0.0, stream: int =
 
     `a` is (m, k) or (batch, m, k), `b` (k, n) or (batch, k, n); a matrix without batch serves the whole batch. Transposed and strided
     arrays are read as they lie. Factors are floats of one type, torch's float8 types, or int8 and uint8, each with each, whose sums are int32. Options: `out`,
-    `zero_points` (of int8 and uint8: a pair of int32 arrays, of a one value or (m, 1), of b one or (n,), or None), `scales` (float32, (n,) or (m, 1), or a pair of both), `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh, silu), `residual` (as `out`), `out_dtype`, `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of
+    `zero_points` (of int8 and uint8: a pair of int32 arrays, of a one value or (m, 1), of b one or (n,), or None), `scales` (float32, (n,) or (m, 1), or a pair of both, or by names, of promoted sums also of
+    blocks, one for each 128 of k: {"m1x128": (k / 128, m), "n128x128": (k / 128, n / 128)}, rounded up, and n1x128, m128x128 likewise), `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh, silu), `residual` (as `out`), `out_dtype`, `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of
     tf32, nearly as accurately as float32, "promoted" sums 8-bit floats in two levels), `context`. `stream`: handle of the CUDA or HIP stream for arrays there.
     `reduce`: values of the result in the same pass, `["max:n", "sum:mn"]`; the result is then a tuple of it and them, with
     `store=False` of them alone, and no other memory is written.

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::Dynamic;
 use tilewright_problem::{
-    Activation, Along, Conv, Direction, Gemm, GemmBuilder, Layout, Math, Order, Problem, ProblemError, ZeroPoint,
+    Activation, Along, Conv, Direction, Gemm, GemmBuilder, Layout, Math, Order, Problem, ProblemError, Scale, ZeroPoint,
 };
 use tilewright_problem::{Axes, Function, Operator, Reduce, Reduction};
 
@@ -44,7 +44,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, target: &Target) -> Re
     if recipe.formats {
         let (dtype, math) = FORMATS[rng.random_range(0..FORMATS.len())];
         let drawn = if rng.random_bool(0.8) { gemm(rng, recipe, dtype) } else { conv(rng, recipe, dtype) };
-        return drawn.map(|problem| with_math(problem, math));
+        return drawn.map(|problem| with_blocks(rng, with_math(problem, math)));
     }
     if let Some(&dtype) = recipe.types.choose(rng) {
         return if rng.random_bool(0.8) { gemm(rng, recipe, dtype) } else { conv(rng, recipe, dtype) };
@@ -77,6 +77,21 @@ fn with_math(mut problem: Problem, math: Math) -> Problem {
         Problem::Gemm(gemm) => gemm.math = math,
         Problem::Conv(conv) => conv.math = math,
         Problem::Reduce(_) => {}
+    }
+    problem
+}
+
+/// Promoted sums may have scales of blocks of k.
+fn with_blocks(rng: &mut ChaCha8Rng, mut problem: Problem) -> Problem {
+    if let Problem::Gemm(gemm) = &mut problem
+        && gemm.math == Math::Promoted
+        && gemm.dynamic.is_none()
+    {
+        for along in Along::ALL {
+            if let (true, Some(scale)) = (rng.random_bool(0.5), Scale::ALL.choose(rng)) {
+                gemm.scales.set(along, *scale);
+            }
+        }
     }
     problem
 }

@@ -46,7 +46,12 @@ pub fn emulator(spec: &str, interleave: bool, seed: u64) -> Arc<dyn Device> {
 }
 
 /// A problem run on an emulator, in a random order of waves, by a plan that is legal for it: every element against the reference.
-pub fn verified(device: &str, problem: &Problem, plan: &str, (seed, with_beta): (u64, bool)) -> Verification {
+pub fn verified(device: &str, problem: &Problem, plan: &str, drawn: (u64, bool)) -> Verification {
+    verified_to(Depth::Quick, device, problem, plan, drawn)
+}
+
+/// The same to some depth: also with other factors, and on integers whose sums are exact.
+pub fn verified_to(depth: Depth, device: &str, problem: &Problem, plan: &str, (seed, with_beta): (u64, bool)) -> Verification {
     let device = emulator(device, true, seed);
     let space = Space::new(problem, &device.info().target).unwrap();
     let plan = Plan::from(Constraint::parse(plan).unwrap().apply(&Plan::default()));
@@ -54,7 +59,7 @@ pub fn verified(device: &str, problem: &Problem, plan: &str, (seed, with_beta): 
     let program = r.generate(space.env().workspace_bytes).unwrap();
     let compiled = compile(device.as_ref(), &program).unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
     let case = Case::new(&device, problem, 5, test_factors(5, with_beta), Samples::All).unwrap();
-    let verdict = case.verify(&program, &compiled, space.contraction(&plan), Depth::Quick, false);
+    let verdict = case.verify(&program, &compiled, space.contraction(&plan), depth, false);
     let verdict = verdict.unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
     assert!(verdict.passed, "{problem} {plan}: {:?}", verdict.reason);
     verdict

@@ -12,9 +12,9 @@ use crate::kernel::tile::position::Sizes;
 use crate::plan::{ClassMap, KernelSpec, Spans, Split, StoreTile, Transport};
 use crate::program::Binding;
 use tilewright_ir::*;
-use tilewright_problem::Extent;
-use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::contraction::{Contraction, Operand, Vector};
 use tilewright_problem::view::G;
+use tilewright_problem::{Extent, Quant};
 
 /// Declares the arguments of a kernel.
 pub(super) struct Declare<'d> {
@@ -57,6 +57,16 @@ impl Declare<'_> {
             self.args.scalar(self.b, &name, Scalar::I64, doc, Binding::Offset(x.operand))
         });
         Source::Memory(fetch_tile::Source { buffer, offset })
+    }
+
+    /// The scales of blocks of k.
+    pub fn scales(&mut self, c: &Contraction) -> Vec<ArgId> {
+        let declare = |x: &Vector| {
+            let (name, doc) = (if x.along_n { "scale_n" } else { "scale_m" }, "factors of sums of blocks of k");
+            let to = Binding::Quant(Quant::scale(c.along(x)));
+            self.args.buffer(self.b, name, (x.scalar, Access::Read), doc, to)
+        };
+        c.block_scales.iter().map(declare).collect()
     }
 
     /// Tensor maps of an operand whose lines are shifted, by class.

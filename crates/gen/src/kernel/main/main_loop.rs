@@ -10,6 +10,7 @@ use crate::kernel::stages::ping_pong::Turns;
 use crate::kernel::stages::ring::Ring;
 use crate::kernel::stages::schedule::{Lowered, MathPart, Step};
 use crate::kernel::tile::position::KRange;
+use crate::kernel::unit::scales::TileScales;
 use crate::kernel::unit::{KTile, Unit};
 use crate::plan::{KernelSpec, Transport};
 use tilewright_ir::*;
@@ -39,6 +40,8 @@ pub(crate) struct MainLoop<'a> {
     pub math: Option<&'a Consumer>,
     /// Reductions of operands, which the waves that compute do beside.
     pub operands: &'a [OperandLoop<'a>],
+    /// What promoted sums are multiplied by.
+    pub scales: Option<&'a TileScales<'a>>,
 }
 
 /// Where a step stands.
@@ -122,6 +125,8 @@ impl MainLoop<'_> {
         let number = if let Place::Within(t, _) = place { Some(t) } else { None };
         let k = self.k_of(b, place, i64::from(part == MathPart::Tail));
         let tile = KTile { stage: x.read.stage(b), number, k };
+        // They arrive while the tile is multiplied.
+        self.scales.filter(|_| part != MathPart::Tail).into_iter().for_each(|scales| scales.load(b, k));
         match store {
             None => x.unit.k_tile(b, tile, part, None),
             Some((c, set)) => {
@@ -150,7 +155,7 @@ impl MainLoop<'_> {
             let (since, left) = (b.value(done % every), b.value(self.range.tiles - done));
             b.eq(since.min(left), 0)
         });
-        b.if_given(due, |b| x.unit.promote(b));
+        b.if_given(due, |b| x.unit.promote(b, self.scales));
     }
 
     /// First k of a tile, this far ahead of where a step stands; behind the last tile, whose fragments nobody multiplies, that of the last.

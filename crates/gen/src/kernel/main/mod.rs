@@ -25,6 +25,7 @@ use crate::kernel::unit::math::{Fma, KSteps};
 use crate::kernel::unit::mfma::MfmaUnit;
 use crate::kernel::unit::mma::WaveUnit;
 use crate::kernel::unit::own::Own;
+use crate::kernel::unit::scales::TileScales;
 use crate::kernel::unit::wgmma::Warpgroup;
 use crate::plan::{KernelSpec, MathUnit, Split, StoreTile, shared_align, sum_bytes};
 use arguments::Declare;
@@ -69,7 +70,7 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) 
     let behind = b.kernel().shared_bytes();
     let mut before = 0;
     let parts = jobs.iter().zip(declared).zip(shared).map(|((job, declared), shared)| {
-        let Declared { ints, sources, out, g_first, store, sizes, work } = declared;
+        let Declared { ints, sources, scales, out, g_first, store, sizes, work } = declared;
         let &PartJob { c, spec, inputs, shape, .. } = job;
         let more = jobs.len() > 1;
         let tiles = TileWalk { c, tiling: &spec.tiling, inputs, shape, ints, g_first, sizes, work, place, before, more };
@@ -77,7 +78,7 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) 
         let lowered = lower(&spec.schedule, spec.tiling.k_steps());
         let halos = [0, 1].map(|i| spec.schedule.copies[i].halo().map(|halo| inputs[i].of_halo(halo)));
         let operands = Operands { spec, tiles, sources, halos, shared, ring: ring.clone(), sets: lowered.sets };
-        Part { c, spec, operands, lowered, out, store }
+        Part { c, spec, operands, scales, lowered, out, store }
     });
     let parts = parts.collect();
     let local = b.bind("local_id", Builtin::LocalId);
@@ -89,6 +90,7 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) 
 struct Declared<'a> {
     ints: Ints,
     sources: [Source; 2],
+    scales: Vec<ArgId>,
     out: OutArgs<'a>,
     g_first: Option<ExprId>,
     store: Option<(StoreTile, ArgId)>,
@@ -112,13 +114,14 @@ impl<'a> Declared<'a> {
         );
         let mut declare = Declare { b, args, spec, shape, regions };
         let sources = [0, 1].map(|i| if c.k == 0 { Source::Nothing } else { declare.operand(i, inputs[i]) });
+        let scales = declare.scales(c);
         let (out, g_first) = declare.results(c);
         let store = job.store.clone().map(|tile| {
             let map = declare.store(c, &tile);
             (tile, map)
         });
         let (sizes, work) = (declare.sizes(c, ints), declare.work(c));
-        Declared { ints, sources, out, g_first, store, sizes, work }
+        Declared { ints, sources, scales, out, g_first, store, sizes, work }
     }
 }
 
@@ -162,6 +165,8 @@ struct Part<'a> {
     c: &'a Contraction,
     spec: &'a KernelSpec,
     operands: Operands<'a>,
+    /// Scales of blocks of k.
+    scales: Vec<ArgId>,
     lowered: Lowered,
     out: OutArgs<'a>,
     /// Where results go in bulk: how, and through which map.
@@ -262,7 +267,8 @@ impl Main<'_> {
         let consumer = (waves != Waves::Load).then(|| self.consumer(b, part, Err((at, range))));
         let epilogue = Epilogue { kept: kept.to_vec(), ..self.epilogue(b, part, None) };
         let operands = if consumer.is_some() { part.operand_loops(b, &epilogue, (at, range)) } else { Vec::new() };
-        part.k_loop(b, range, copies.as_ref(), consumer.as_ref(), &operands);
+        let scales = consumer.as_ref().and_then(|consumer| part.tile_scales(b, consumer, at));
+        part.k_loop(b, range, copies.as_ref(), consumer.as_ref(), (&operands, scales.as_ref()));
         operands.iter().for_each(|operand| operand.leave(b));
         // Copies beyond the last tile may still fly; where results are staged over the tiles, or further tiles follow, they land before
         // the next barrier.
@@ -298,7 +304,7 @@ impl Main<'_> {
                 progress = Some(Progress { issue, read: None, released: None, group });
                 part.operands.tiles.each(b, group, None, |b, at, range| {
                     let tile = copies.as_ref().map(|copies| copies.begin(b, at, range));
-                    part.k_loop(b, range, tile.as_ref(), None, &[]);
+                    part.k_loop(b, range, tile.as_ref(), None, (&[], None));
                     if meets {
                         self.epilogue(b, part, None).meet(b);
                     }
@@ -352,7 +358,8 @@ impl Main<'_> {
             let work = part.operands.tiles.each(b, group, passing, |b, at, range| {
                 let tile = copies.as_ref().map(|copies| copies.begin(b, at, range));
                 let operands = part.operand_loops(b, &epilogue, (at, range));
-                part.k_loop(b, range, tile.as_ref(), Some(&consumer), &operands);
+                let scales = part.tile_scales(b, &consumer, at);
+                part.k_loop(b, range, tile.as_ref(), Some(&consumer), (&operands, scales.as_ref()));
                 operands.iter().for_each(|operand| operand.leave(b));
                 epilogue.emit(b, &consumer.unit.sums(), at, staged.as_ref());
             });
@@ -461,20 +468,26 @@ impl Part<'_> {
         [0, 1].into_iter().filter_map(|kept| OperandLoop::new(b, epilogue, place, shared, kept)).collect()
     }
 
+    /// What the promoted sums of a thread are multiplied by.
+    fn tile_scales(&self, b: &mut Builder, consumer: &Consumer, at: &TilePosition) -> Option<TileScales<'_>> {
+        let sums = consumer.unit.sums();
+        TileScales::new(b, (self.spec, self.c), at, (sums.regs, sums.first, sums.thread), &self.scales)
+    }
+
     fn k_loop(
         &self,
         b: &mut Builder,
         range: &KRange,
         copies: Option<&TileCopies>,
         math: Option<&Consumer>,
-        operands: &[OperandLoop],
+        (operands, scales): (&[OperandLoop], Option<&TileScales>),
     ) {
         if let Some(consumer) = math {
             consumer.unit.start(b);
         }
         if self.sums() {
             let ring = self.operands.ring.as_ref();
-            MainLoop { spec: self.spec, lowered: &self.lowered, range, ring, copies, math, operands }.emit(b);
+            MainLoop { spec: self.spec, lowered: &self.lowered, range, ring, copies, math, operands, scales }.emit(b);
         }
     }
 }

@@ -65,6 +65,14 @@ impl Accumulators {
         Accumulators { regs, scalar: c.accumulator(), width: t.math_width.max(1), places, first, lane, rows, apart }
     }
 
+    /// Row and column of a thread's first element.
+    pub fn origin(&self, b: &mut Builder) -> [ExprId; 2] {
+        [(Axis::Row, 0), (Axis::Col, 1)].map(|(to, i)| {
+            let further = self.of_lane(b, to);
+            b.value(self.first[i] + further)
+        })
+    }
+
     /// Registers of a thread.
     pub fn count(&self) -> u32 {
         self.places.extent(Axis::Register) as u32 / self.width

@@ -1,6 +1,7 @@
 //! Fragments and math: the k-steps of a k-tile, and, for multiply-adds, shared memory to registers and the outer product.
 
-use super::{Between, KTile, Sums, Unit};
+use super::scales::TileScales;
+use super::{Between, KTile, Sums, Unit, clear, promote, promoted};
 use crate::kernel::stages::schedule::MathPart;
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::{Along, KernelSpec, OperandTiling};
@@ -34,7 +35,7 @@ pub(crate) trait Steps {
         false
     }
     /// As [`Unit::promote`].
-    fn promote(&self, _: &mut Builder) {}
+    fn promote(&self, _: &mut Builder, _: Option<&TileScales>) {}
     /// The sums of a tile.
     fn sums(&self) -> Sums;
 }
@@ -50,6 +51,8 @@ pub(crate) struct KSteps<S> {
 /// Multiply-adds of each thread on its own micro tile.
 pub(crate) struct Fma {
     acc: RegId,
+    /// What they are added to, where they are promoted.
+    promoted: Option<RegId>,
     thread: ExprId,
     a: Fragments,
     b: Fragments,
@@ -151,8 +154,8 @@ impl<S: Steps> Unit for KSteps<S> {
             MathPart::Tail => self.tail(b, tile),
         }
     }
-    fn promote(&self, b: &mut Builder) {
-        self.steps.promote(b);
+    fn promote(&self, b: &mut Builder, scales: Option<&TileScales>) {
+        self.steps.promote(b, scales);
     }
     fn sums(&self) -> Sums {
         self.steps.sums()
@@ -189,8 +192,9 @@ impl Fma {
             (fragments(b, 0), fb)
         };
         let acc = b.regs("acc", accumulator.vector(lanes), rows * cols);
+        let promoted = promoted(b, spec, accumulator.vector(lanes), rows * cols);
         let mad = spec.style.mad || depth > 1;
-        Fma { acc, thread, a: fa, b: fb, accumulator, depth, mad, a_first: spec.style.a_first, unroll }
+        Fma { acc, promoted, thread, a: fa, b: fb, accumulator, depth, mad, a_first: spec.style.a_first, unroll }
     }
 
     fn load_fragment(&self, b: &mut Builder, f: &Fragments, from: ExprId, step: ExprId, set: u32) {
@@ -260,6 +264,7 @@ impl Steps for Fma {
     fn start(&self, b: &mut Builder) {
         let zero = b.zero(self.accumulator.vector(self.b.lanes));
         b.for_range("i", 0, self.a.len * self.b.len, self.unroll, |b, i| b.set_reg(self.acc, i, zero));
+        self.promoted.iter().for_each(|sums| clear(b, self.accumulator.vector(self.b.lanes), *sums, self.a.len * self.b.len));
     }
 
     fn read_at(&self, b: &mut Builder, tile: KTile) -> [ExprId; 2] {
@@ -298,7 +303,15 @@ impl Steps for Fma {
         }
     }
 
+    fn promote(&self, b: &mut Builder, scales: Option<&TileScales>) {
+        if let Some(sums) = self.promoted {
+            let count = self.a.len * self.b.len;
+            promote(b, (self.acc, sums), count, scales);
+            clear(b, self.accumulator.vector(self.b.lanes), self.acc, count);
+        }
+    }
+
     fn sums(&self) -> Sums {
-        Sums { regs: self.acc, first: [self.a.first, self.b.first], thread: self.thread }
+        Sums { regs: self.promoted.unwrap_or(self.acc), first: [self.a.first, self.b.first], thread: self.thread }
     }
 }

@@ -5,6 +5,7 @@
 //! `P` instructions; and a lane holds `P` neighbouring columns of C.
 
 use super::math::Steps;
+use super::scales::TileScales;
 use crate::kernel::tile::shared::SharedTile;
 use crate::kernel::unit::{KTile, Sums, clear, promote, promoted, slice, wave};
 use crate::plan::{Along, KernelSpec};
@@ -80,7 +81,7 @@ impl MfmaUnit {
         });
         let sums = t.a.micro * t.b.micro / lanes;
         let acc = b.regs("acc", row.sum.ty(), sums);
-        let promoted = promoted(b, spec, row, sums);
+        let promoted = promoted(b, spec, row.sum.ty(), sums);
         MfmaUnit { acc, sums, promoted, fragments, row, first, lane, a_first: spec.style.a_first }
     }
 
@@ -125,8 +126,8 @@ impl MfmaUnit {
 
 impl Steps for MfmaUnit {
     fn start(&self, b: &mut Builder) {
-        clear(b, self.row, self.acc, self.sums);
-        self.promoted.iter().for_each(|sums| clear(b, self.row, *sums, self.sums));
+        let all = std::iter::once(self.acc).chain(self.promoted);
+        all.for_each(|sums| clear(b, self.row.sum.ty(), sums, self.sums));
     }
 
     fn read_at(&self, b: &mut Builder, tile: KTile) -> [ExprId; 2] {
@@ -172,10 +173,10 @@ impl Steps for MfmaUnit {
         }
     }
 
-    fn promote(&self, b: &mut Builder) {
+    fn promote(&self, b: &mut Builder, scales: Option<&TileScales>) {
         if let Some(sums) = self.promoted {
-            promote(b, self.acc, sums, self.sums);
-            clear(b, self.row, self.acc, self.sums);
+            promote(b, (self.acc, sums), self.sums, scales);
+            clear(b, self.row.sum.ty(), self.acc, self.sums);
         }
     }
 

@@ -9,6 +9,7 @@
 
 use super::k_order::KOrder;
 use super::math::Steps;
+use super::scales::TileScales;
 use crate::kernel::tile::shared::SharedTile;
 use crate::kernel::unit::{KTile, SPLIT_PRODUCTS, Sums, clear, matrix_row, promote, promoted, slice, split, wave};
 use crate::plan::{Along, Blocks, KernelSpec};
@@ -93,7 +94,7 @@ impl WaveUnit {
         });
         let sums = t.a.micro * t.b.micro / lanes;
         let acc = b.regs("acc", row.sum.ty(), sums);
-        let promoted = promoted(b, spec, row, sums);
+        let promoted = promoted(b, spec, row.sum.ty(), sums);
         let parts = t.a.split.then(|| {
             let lens = [row.a.registers, t.b.micro / columns * row.b.registers];
             [("a_parts", lens[0]), ("b_parts", lens[1])].map(|(name, len)| b.regs(name, Scalar::F32.ty(), 2 * len))
@@ -136,8 +137,8 @@ impl WaveUnit {
 
 impl Steps for WaveUnit {
     fn start(&self, b: &mut Builder) {
-        clear(b, self.row, self.acc, self.sums);
-        self.promoted.iter().for_each(|sums| clear(b, self.row, *sums, self.sums));
+        let all = std::iter::once(self.acc).chain(self.promoted);
+        all.for_each(|sums| clear(b, self.row.sum.ty(), sums, self.sums));
     }
 
     fn read_at(&self, b: &mut Builder, tile: KTile) -> [ExprId; 2] {
@@ -211,10 +212,10 @@ impl Steps for WaveUnit {
         self.exist.is_some()
     }
 
-    fn promote(&self, b: &mut Builder) {
+    fn promote(&self, b: &mut Builder, scales: Option<&TileScales>) {
         if let Some(sums) = self.promoted {
-            promote(b, self.acc, sums, self.sums);
-            clear(b, self.row, self.acc, self.sums);
+            promote(b, (self.acc, sums), self.sums, scales);
+            clear(b, self.row.sum.ty(), self.acc, self.sums);
         }
     }
 

@@ -7,13 +7,15 @@ pub mod mfma;
 pub mod mma;
 pub mod own;
 pub mod row_fragments;
+pub mod scales;
 pub mod wgmma;
 
 use crate::kernel::stages::schedule::MathPart;
 use crate::plan::{Along, KernelSpec, Tiling};
+use scales::TileScales;
 use tilewright_ir::layout::Axis;
 use tilewright_ir::mma::Fragment;
-use tilewright_ir::{Builder, ExprId, Mma, RegId, RegSlice, Scalar, UnaryOp, Unroll};
+use tilewright_ir::{Builder, ExprId, Mma, RegId, RegSlice, Scalar, Type, UnaryOp, Unroll};
 
 /// Work to spread between the k-steps: called after the math of each.
 pub(crate) type Between<'a> = &'a mut dyn FnMut(&mut Builder, u32);
@@ -40,8 +42,8 @@ pub(crate) trait Unit {
     fn k_tile(&self, b: &mut Builder, tile: KTile, part: MathPart, between: Option<Between>);
     /// Waits until the instructions of at most this many k-tiles are unfinished.
     fn drain(&self, _: &mut Builder, _k_tiles: u32) {}
-    /// Adds what instructions have summed in f32, where it is promoted; they begin anew.
-    fn promote(&self, _: &mut Builder) {}
+    /// Adds what instructions have summed in f32, where it is promoted, times its scales; they begin anew.
+    fn promote(&self, _: &mut Builder, _: Option<&TileScales>) {}
     /// The sums of a tile.
     fn sums(&self) -> Sums;
 }
@@ -70,19 +72,22 @@ fn wave(b: &mut Builder, t: &Tiling, row: &Mma, thread: ExprId) -> ([ExprId; 2],
     (first, b.bind("lane", thread % lanes))
 }
 
-/// Clears so many accumulators of an instruction.
-fn clear(b: &mut Builder, row: &Mma, acc: RegId, count: u32) {
-    let zero = b.zero(row.sum.ty());
+/// Clears so many accumulators.
+fn clear(b: &mut Builder, ty: Type, acc: RegId, count: u32) {
+    let zero = b.zero(ty);
     b.for_range("i", 0, count, Unroll::Full, |b, i| b.set_reg(acc, i, zero));
 }
 
-/// Registers of the sums that so many accumulators of an instruction are added to, where they are promoted.
-fn promoted(b: &mut Builder, spec: &KernelSpec, row: &Mma, count: u32) -> Option<RegId> {
-    spec.schedule.promoted.map(|_| b.regs("promoted", row.sum.ty(), count))
+/// Registers of the sums that so many accumulators are added to, where they are promoted.
+fn promoted(b: &mut Builder, spec: &KernelSpec, ty: Type, count: u32) -> Option<RegId> {
+    spec.schedule.promoted.map(|_| b.regs("promoted", ty, count))
 }
 
 /// Adds accumulators to promoted sums.
-fn promote(b: &mut Builder, acc: RegId, to: RegId, count: u32) {
+fn promote(b: &mut Builder, (acc, to): (RegId, RegId), count: u32, scales: Option<&TileScales>) {
+    if let Some(scales) = scales {
+        return scales.add(b, acc, to, count);
+    }
     b.for_range("i", 0, count, Unroll::Full, |b, i| {
         let (sum, more) = (b.reg(to, i), b.reg(acc, i));
         b.set_reg(to, i, sum + more);

@@ -1,6 +1,7 @@
 //! The warpgroup unit: a k-tile's matrix instructions, and where their accumulators lie in the result tile.
 
 use super::row_fragments::RowFragments;
+use super::scales::TileScales;
 use super::{Between, KTile, SPLIT_PRODUCTS, Sums, Unit, clear, promote, promoted, slice};
 use crate::kernel::stages::schedule::MathPart;
 use crate::kernel::tile::shared::SharedTile;
@@ -61,7 +62,7 @@ impl Warpgroup {
         let lane = b.bind("group_lane", thread % owners);
         let (rows, sets) = (t.a.micro / row.shape.0, t.a.fragment_sets);
         let acc = b.regs("acc", row.sum.ty(), rows * row.sums(t.b.micro));
-        let sums = promoted(b, spec, row, rows * row.sums(t.b.micro));
+        let sums = promoted(b, spec, row.sum.ty(), rows * row.sums(t.b.micro));
         let fragments = (sets > 0).then(|| RowFragments::new(b, &shared[0], row, (sets, rows, t.a.split), (first[0], lane)));
         Warpgroup {
             acc,
@@ -176,7 +177,7 @@ impl Unit for Warpgroup {
     fn start(&self, b: &mut Builder) {
         let sums = if self.may_be_empty { Some(self.acc) } else { None };
         let sums = self.promoted.map_or(sums, |(sums, _)| Some(sums));
-        sums.iter().for_each(|sums| clear(b, self.row, *sums, self.count()));
+        sums.iter().for_each(|sums| clear(b, self.row.sum.ty(), *sums, self.count()));
     }
 
     /// Instructions run on behind it; the first product of the first k-tile replaces the sums.
@@ -205,8 +206,8 @@ impl Unit for Warpgroup {
         b.matrix(MatrixOp::WarpgroupWait { pending, acc: self.acc });
     }
 
-    fn promote(&self, b: &mut Builder) {
-        self.promoted.iter().for_each(|(sums, _)| promote(b, self.acc, *sums, self.count()));
+    fn promote(&self, b: &mut Builder, scales: Option<&TileScales>) {
+        self.promoted.iter().for_each(|(sums, _)| promote(b, (self.acc, *sums), self.count(), scales));
     }
 
     fn sums(&self) -> Sums {

@@ -1,0 +1,95 @@
+//! Scales of blocks of k: the values that the sums of a thread are multiplied by where they are promoted, in registers from before the products of
+//! a block on.
+
+use super::accumulators::Accumulators;
+use crate::kernel::tile::position::TilePosition;
+use crate::plan::{HeldScales, KernelSpec};
+use tilewright_ir::affine::{Coord, Part, affine};
+use tilewright_ir::*;
+use tilewright_problem::Math;
+use tilewright_problem::contraction::{Contraction, Vector};
+
+/// Those of a result tile.
+pub(crate) struct TileScales<'a> {
+    g: ExprId,
+    all: Vec<Scales<'a>>,
+    /// Sums of a register.
+    width: u32,
+}
+
+/// Those along rows or columns.
+struct Scales<'a> {
+    x: &'a Vector,
+    buffer: ArgId,
+    values: RegId,
+    /// The thread's first line, and the last of the result.
+    lines: [ExprId; 2],
+    held: HeldScales,
+}
+
+impl<'a> TileScales<'a> {
+    /// Those of the sums that a thread has of a tile, the registers of the micro tile that begins at `first`, in the `thread`-th of the threads that
+    /// own it; `None` where there are none. `buffers` has the vectors' values.
+    pub fn new(
+        b: &mut Builder,
+        (spec, c): (&KernelSpec, &'a Contraction),
+        at: &TilePosition,
+        (regs, first, thread): (RegId, [ExprId; 2], ExprId),
+        buffers: &[ArgId],
+    ) -> Option<TileScales<'a>> {
+        if buffers.is_empty() {
+            return None;
+        }
+        let sums = Accumulators::new(b, &spec.tiling, c, regs, (first, thread));
+        let origin = sums.origin(b);
+        let of = |(x, buffer): (&'a Vector, &ArgId)| {
+            let axis = usize::from(x.along_n);
+            let start = [&at.m_start, &at.n_start][axis].value(b);
+            let coord = b.ty(start).scalar;
+            let held = spec.held_scales(c, x);
+            let last = [c.m, c.n][axis] as i64 - 1;
+            Scales {
+                x,
+                buffer: *buffer,
+                values: b.regs(["scales_m", "scales_n"][axis], x.scalar.ty(), held.distances.len() as u32),
+                lines: [b.bind("scaled_line", start + origin[axis].cast(coord)), b.int(last, coord)],
+                held,
+            }
+        };
+        let all = c.block_scales.iter().zip(buffers).map(of).collect();
+        Some(TileScales { g: at.g, all, width: sums.width })
+    }
+
+    /// Loads those of the block that this k is in. Lines beyond the result have values of its last: nobody stores what they multiply.
+    pub fn load(&self, b: &mut Builder, k: ExprId) {
+        let block = b.value(k / i64::from(Math::PROMOTED_EVERY));
+        for scales in &self.all {
+            for (i, distance) in (0..).zip(&scales.held.distances) {
+                let line = b.value((scales.lines[0] + *distance).min(scales.lines[1]));
+                let point = [self.g, line, block].map(|x| Coord::plain(b, x));
+                let at = affine(b, &scales.x.view.access.offset, &point, Part::Whole, Scalar::I64);
+                let value = b.load("scale", Base::Buffer(scales.buffer), at, 1, None);
+                b.set_reg(scales.values, i, value);
+            }
+        }
+    }
+
+    /// Adds so many registers of sums to those of another array, times their scales.
+    pub fn add(&self, b: &mut Builder, from: RegId, to: RegId, count: u32) {
+        for register in 0..count {
+            let (sum, more) = (b.reg(to, register), b.reg(from, register));
+            let elements = (0..self.width).map(|lane| {
+                let of = |scales: &Scales| Ex::reg(scales.values, scales.held.of[(register * self.width + lane) as usize]);
+                let (sum, more) = (sum.extract(lane), more.extract(lane));
+                let value = match self.all.iter().map(of).reduce(|x, y| x * y) {
+                    Some(factor) => more.fma(factor, sum),
+                    None => sum + more,
+                };
+                b.value(value)
+            });
+            let elements: Vec<ExprId> = elements.collect();
+            let value = b.vector(&elements);
+            b.set_reg(to, register, value);
+        }
+    }
+}

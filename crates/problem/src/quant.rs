@@ -1,0 +1,191 @@
+//! Quantisation parameters of matrix products: scales of factors, of whole rows and columns or of blocks, and zero points.
+
+use crate::epilogue::Along;
+use crate::math::Math;
+use serde::{Deserialize, Serialize};
+use tilewright_ir::Scalar;
+
+/// Which scales a matrix product has, of f32 and shared by a batch: products are multiplied by the value of their row, then by that of
+/// their column. Each of the two starts its buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Scales {
+    /// Of rows.
+    pub m: Option<Scale>,
+    /// Of columns.
+    pub n: Option<Scale>,
+}
+
+/// What of a factor shares a scale. Those of blocks of terms lie one block of k behind the other, dense: the value of line i and term k is
+/// element `k / 128 * blocks + i / lines`, of so many blocks of lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Scale {
+    /// A row of A, or a column of B.
+    Line,
+    /// 128 terms of a row or column.
+    LineBlock,
+    /// 128 terms of 128 rows or columns.
+    Block,
+}
+
+impl Scale {
+    /// All of them.
+    pub const ALL: [Scale; 3] = [Scale::Line, Scale::LineBlock, Scale::Block];
+
+    /// Rows or columns that share a value.
+    pub const fn lines(self) -> u64 {
+        if matches!(self, Scale::Block) { 128 } else { 1 }
+    }
+    /// Terms of a sum that share a value; `None`: all.
+    pub const fn terms(self) -> Option<u64> {
+        if matches!(self, Scale::Line) { None } else { Some(Math::PROMOTED_EVERY as u64) }
+    }
+    /// Blocks of so many lines, and of sums of so many terms.
+    pub const fn blocks(self, lines: u64, k: u64) -> [u64; 2] {
+        let of_k = match self.terms() {
+            None => 1,
+            Some(terms) => k.div_ceil(terms),
+        };
+        [lines.div_ceil(self.lines()), of_k]
+    }
+    /// What texts put behind `m` or `n`.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Scale::Line => "",
+            Scale::LineBlock => "1x128",
+            Scale::Block => "128x128",
+        }
+    }
+}
+
+impl Scales {
+    /// True if there are none.
+    pub const fn is_none(&self) -> bool {
+        self.m.is_none() && self.n.is_none()
+    }
+    /// Those along a direction.
+    pub const fn of(&self, along: Along) -> Option<Scale> {
+        match along {
+            Along::M => self.m,
+            Along::N => self.n,
+        }
+    }
+    /// Adds scales along a direction; what was there.
+    pub fn set(&mut self, along: Along, scale: Scale) -> Option<Scale> {
+        match along {
+            Along::M => self.m.replace(scale),
+            Along::N => self.n.replace(scale),
+        }
+    }
+    /// True if some differ from block to block of k.
+    pub fn of_blocks(&self) -> bool {
+        Along::ALL.into_iter().any(|along| self.of(along).is_some_and(|scale| scale.terms().is_some()))
+    }
+    /// The names of these.
+    pub fn names(self) -> impl Iterator<Item = String> {
+        Along::ALL.into_iter().filter_map(move |along| Some(format!("{}{}", along.name(), self.of(along)?.suffix())))
+    }
+    /// What a name says: `m`, `n` for one value per row, per column, `m1x128`, `n1x128` for one for each 128 terms of these, `m128x128` and
+    /// `n128x128` for one for each 128 of these and 128 terms.
+    pub fn named(name: &str) -> Option<(Along, Scale)> {
+        let all = Along::ALL.into_iter().flat_map(|along| Scale::ALL.map(|scale| (along, scale)));
+        all.into_iter().find(|(along, scale)| name.strip_prefix(along.name()) == Some(scale.suffix()))
+    }
+    /// The names of all that there may be, for messages.
+    pub const NAMES: &str = "m, n, m1x128, n1x128, m128x128 and n128x128";
+}
+
+/// Zero points of a product of 8-bit integers, of i32 and shared by a batch: they are subtracted from the factors, exactly. Each starts
+/// its buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ZeroPoints {
+    /// Of A: one value, or one per row.
+    pub a: Option<ZeroPoint>,
+    /// Of B: one value, or one per column.
+    pub b: Option<ZeroPoint>,
+}
+
+/// How many zero points a factor has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ZeroPoint {
+    /// One.
+    Tensor,
+    /// One for each of its rows (A) or columns (B).
+    Each,
+}
+
+impl ZeroPoints {
+    /// True if there are none.
+    pub const fn is_none(&self) -> bool {
+        self.a.is_none() && self.b.is_none()
+    }
+    /// Their names in texts: `a` and `b` for one value, `m` and `n` for one per row and per column.
+    pub const NAMES: [(&'static str, Along, ZeroPoint); 4] = [
+        ("a", Along::M, ZeroPoint::Tensor),
+        ("b", Along::N, ZeroPoint::Tensor),
+        ("m", Along::M, ZeroPoint::Each),
+        ("n", Along::N, ZeroPoint::Each),
+    ];
+    /// Those of the factor with the result's rows (m) or columns (n).
+    pub const fn of(&self, along: Along) -> Option<ZeroPoint> {
+        match along {
+            Along::M => self.a,
+            Along::N => self.b,
+        }
+    }
+    /// The names of these.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        ZeroPoints::NAMES.into_iter().filter(move |(_, along, how)| self.of(*along) == Some(*how)).map(|(name, ..)| name)
+    }
+}
+
+/// A vector of quantisation parameters of a matrix product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Quant {
+    /// A scale for each row of the product.
+    ScaleM,
+    /// A scale for each column.
+    ScaleN,
+    /// Zero points of A.
+    ZeroA,
+    /// Zero points of B.
+    ZeroB,
+}
+
+impl Quant {
+    /// All, by their number.
+    pub const ALL: [Quant; 4] = [Quant::ScaleM, Quant::ScaleN, Quant::ZeroA, Quant::ZeroB];
+
+    /// Scales along a direction.
+    pub const fn scale(along: Along) -> Quant {
+        if matches!(along, Along::M) { Quant::ScaleM } else { Quant::ScaleN }
+    }
+    /// Zero points of the factor with the rows (m) or the columns (n).
+    pub const fn zero(along: Along) -> Quant {
+        if matches!(along, Along::M) { Quant::ZeroA } else { Quant::ZeroB }
+    }
+    /// Its name as an argument.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Quant::ScaleM => "scale_m",
+            Quant::ScaleN => "scale_n",
+            Quant::ZeroA => "zero_a",
+            Quant::ZeroB => "zero_b",
+        }
+    }
+    /// What it is, in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Quant::ScaleM => "scales along m",
+            Quant::ScaleN => "scales along n",
+            Quant::ZeroA => "zero points of A",
+            Quant::ZeroB => "zero points of B",
+        }
+    }
+    /// Type of its elements.
+    pub const fn scalar(self) -> Scalar {
+        match self {
+            Quant::ScaleM | Quant::ScaleN => Scalar::F32,
+            Quant::ZeroA | Quant::ZeroB => Scalar::I32,
+        }
+    }
+}
