@@ -31,7 +31,8 @@ def enable(path: Path, margin: float = 1.03, compiled: bool = False) -> int:
     layers, are answered by tilewright for the shapes for which `compare` found torch's time at least `margin` times ours on the same device and
     driver; all else is one look-up and goes to torch, and an operator without such a shape is not touched. Gives the number of such shapes.
     Products with a bias: where they are called as `torch.nn.functional.linear` (`nn.Linear` does) or `torch.addmm`, outside of autocast.
-    `compiled`: also what torch.compile makes from now on, bias and convolutions included (as Inductor's `post_grad_custom_post_pass`); where that measures products (`max-autotune`), ours that were no slower when compared are among the choices."""
+    `compiled`: also what torch.compile makes from now on, bias and convolutions included (as Inductor's `post_grad_custom_post_pass`); where that
+    measures products (`max-autotune`), ours that were no slower when compared are among the choices."""
     global _margin
     margin, compiled = given.number(margin, "margin"), given.truth(compiled, "compiled")
     if margin != margin:
