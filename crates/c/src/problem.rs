@@ -184,7 +184,7 @@ pub unsafe extern "C" fn tw_reduce_init(reduce: *mut TwReduce, dtype: i32, dims:
     // SAFETY: null, or a place that can be written.
     let Some(reduce) = (unsafe { reduce.as_mut() }) else { return };
     // SAFETY: as the header asks.
-    let shape: [i64; DIMS] = unsafe { sizes(dims, shape) };
+    let shape: [i64; DIMS] = if shape.is_null() { [-1; DIMS] } else { unsafe { sizes(dims, shape) } };
     let (mut strides, mut next) = ([0; DIMS], 1_i64);
     for (stride, size) in strides.iter_mut().zip(shape).take(usize::try_from(dims).unwrap_or(0)).rev() {
         *stride = next;

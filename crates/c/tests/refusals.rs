@@ -264,7 +264,7 @@ fn convolutions_and_reductions() {
         (|x| x.dims = 9, ARGUMENT, "1 to 8"),
         (|x| x.over = [0; 8], PROBLEM, "names no axis"),
         (|x| x.shape[0] = -8, ARGUMENT, "shape = -8"),
-        (|x| x.shape[0] = 0, PROBLEM, "at least 1"),
+        (|x| (x.shape[0], x.ops) = (0, c"argmax".as_ptr()), PROBLEM, "no element to name"),
         (|x| x.shape = [i64::MAX; 8], PROBLEM, "64-bit address space"),
         (|x| x.strides[0] = -6, ARGUMENT, "strides = -6"),
         (|x| x.strides[0] = i64::MAX, PROBLEM, "64-bit address space"),
@@ -282,14 +282,14 @@ fn convolutions_and_reductions() {
         }
         fails(tw_operation_conv(context, null(), &mut operation), ARGUMENT, "`conv` is NULL");
         fails(tw_operation_reduce(context, null(), &mut operation), ARGUMENT, "`reduce` is NULL");
-        // Sizes that are not given stay 0, and are refused.
+        // Sizes that are not given are refused.
         let mut convolution = conv(|_| ());
         tw_conv_init(&mut convolution, 0, 1, 2, 4, 2, null(), null());
         fails(tw_operation_conv(context, &convolution, &mut operation), PROBLEM, "0");
         let mut tensor = reduce(|_| ());
         tw_reduce_init(&mut tensor, 0, 2, null(), c"sum".as_ptr());
         tensor.over[0] = 1;
-        fails(tw_operation_reduce(context, &tensor, &mut operation), PROBLEM, "at least 1");
+        fails(tw_operation_reduce(context, &tensor, &mut operation), ARGUMENT, "shape = -1 is negative");
         tw_conv_init(null_mut(), 0, 1, 1, 1, 1, null(), null());
         tw_reduce_init(null_mut(), 0, 1, null(), null());
         assert!(operation.is_null());

@@ -52,7 +52,7 @@ impl Reduce {
     pub fn new(dtype: Scalar, shape: &[u64], over: &[usize]) -> ReduceBuilder {
         let mut strides: Vec<u64> = shape.iter().map(|_| 1).collect();
         for axis in (1..shape.len()).rev() {
-            strides[axis - 1] = strides[axis].saturating_mul(shape[axis]);
+            strides[axis - 1] = strides[axis].saturating_mul(shape[axis].max(1));
         }
         let mut over = over.to_vec();
         over.sort_unstable();
@@ -81,11 +81,14 @@ impl Reduce {
     }
     /// Elements from the tensor's first to behind its last.
     pub fn len(&self) -> u64 {
+        if self.is_empty() {
+            return 0;
+        }
         self.shape.iter().zip(&self.strides).map(|(size, stride)| (size - 1) * stride).sum::<u64>() + 1
     }
-    /// True if there are none; does not happen for valid problems.
+    /// True if there are none: values over an empty axis are what operators know of no element.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.shape.contains(&0)
     }
     /// Position of an element, counted from the first, that is the given one of those along the kept or along the reduced axes.
     pub fn position(&self, reduced: bool, mut index: u64) -> u64 {
@@ -121,12 +124,11 @@ impl Reduce {
             let reason = format!("must have {axes}, one per axis of the tensor");
             return Err(ProblemError::value("strides", format!("{} values", self.strides.len()), reason));
         }
-        if self.shape.contains(&0) {
-            return Err(ProblemError::value("shape", joined(&self.shape), "every size must be at least 1"));
-        }
-        check_elements("shape", &self.shape, 0, self.dtype)?;
+        // Of an empty tensor the other sizes count as well.
+        let sizes: Vec<u64> = self.shape.iter().map(|size| (*size).max(1)).collect();
+        check_elements("shape", &sizes, 0, self.dtype)?;
         let reach = self.shape.iter().zip(&self.strides).try_fold(self.offset, |sum, (size, stride)| {
-            (size - 1).checked_mul(*stride).and_then(|reach| sum.checked_add(reach))
+            size.saturating_sub(1).checked_mul(*stride).and_then(|reach| sum.checked_add(reach))
         });
         check_elements("strides", &[reach.unwrap_or(u64::MAX)], 1, self.dtype)?;
         if let Some(axis) = self.over.iter().find(|axis| **axis >= axes) {
@@ -150,6 +152,11 @@ impl Reduce {
                 other,
                 "the axes are those of the tensor (blocks: axes of a shape of their own); give the operator alone",
             ));
+        }
+        if let Some(index) = self.reductions.iter().find(|r| r.operator.indexes() && self.extent(true) == 0) {
+            let reason =
+                format!("an empty axis (shape {}) has no element to name; leave {} out", joined(&self.shape), index.operator);
+            return Err(ProblemError::value("op", index, reason));
         }
         check_all(&self.reductions, true, (self.accumulator(), self.result_shape()))
     }
@@ -304,13 +311,25 @@ mod tests {
     }
 
     #[test]
+    fn axes_may_be_empty() {
+        for (key, [m, n]) in [("in4x0_over1_st1x1", [4, 0]), ("in4x0_over0_st1x1_o7", [0, 4]), ("in0_over0_st1", [1, 0])] {
+            let problem = Reduce::parse_key(&format!("reduce_{key}_opsum_opmax_f32")).unwrap();
+            assert_eq!((problem.result_shape().extents, problem.len()), (Extents { g: 1, m, n }, 0), "{key}");
+            assert_eq!(Reduce::parse_key(&problem.key()).unwrap(), problem);
+        }
+        // Values without an axis that is empty are none, whatever they are.
+        Reduce::parse_key("reduce_in4x0_over0_opargmax_f32").unwrap();
+    }
+
+    #[test]
     fn bad_input_is_named() {
         for (key, part) in [
             ("reduce_in4_over0_f32", "say what is computed"),
             ("reduce_in4_opsum_f32", "`over` is missing"),
             ("reduce_in4_over1_opsum_f32", "axes are 0 to 0"),
             ("reduce_in4x4_over1x1_opsum_f32", "twice"),
-            ("reduce_in4x0_over1_opsum_f32", "at least 1"),
+            ("reduce_in4x0_over1_opsum_opargmin_f32", "an empty axis (shape 4x0) has no element to name; leave argmin out"),
+            ("reduce_in4000000000x0x4000000000_over1_opsum_f32", "64-bit address space"),
             ("reduce_in4x4_over1_opmedian_f32", "the operators are sum"),
             ("reduce_in4x4_over1_opsum:f64_f32", "must be f32"),
             ("reduce_in4x4_over1_st4_opsum_f32", "strides = 1 values"),

@@ -424,6 +424,55 @@ fn tensors_by_themselves_are_counted() {
     }
 }
 
+/// Values over an empty axis are what operators know of no element, whatever the plan; where an axis that is kept is empty, there are none.
+#[test]
+fn empty_axes_have_identities() {
+    fn check<T: Element>(context: &Context, (shape, over): (&[u64], &[usize]), wanted: &[(Operator, f64)]) {
+        let left: u64 = (0..shape.len()).filter(|axis| !over.contains(axis)).map(|axis| shape[axis]).product();
+        let tensor = context.upload::<T>(&[]).expect("a buffer");
+        for plan in ["", "C_ICE3", "C_ICE3_RDF1"] {
+            let problem = wanted.iter().fold(Reduce::new(T::SCALAR, shape, over), |all, (operator, _)| all.op(*operator));
+            let op = context.reduce(problem).expect("a problem");
+            let keys = Constraint::parse(plan).expect("a constraint").apply(&Plan::default());
+            if plan.contains("RDF") && over.iter().any(|axis| shape[*axis] == 0) {
+                op.set_plan(&Plan::from(keys)).expect_err("nothing is to finish");
+                continue;
+            }
+            op.set_plan(&Plan::from(keys)).expect("a legal plan");
+            let poison = vec![77f32; left as usize];
+            let mut out: Vec<_> = wanted.iter().map(|_| context.upload(&poison).expect("memory")).collect();
+            op.run_with(out.iter_mut().fold(Operands::<T, T>::of(&tensor), Operands::reduction)).expect("it runs");
+            for ((operator, identity), out) in wanted.iter().zip(&out) {
+                let got = out.download().expect("values");
+                let same = |x: &f32| *x == *identity as f32 || (x.is_nan() && identity.is_nan());
+                assert!(got.len() as u64 == left && got.iter().all(same), "{operator} of {shape:?} over {over:?}: {got:?}");
+            }
+        }
+    }
+    let (none, most) = (f64::NAN, f64::INFINITY);
+    let all = [
+        (Operator::Sum, 0.0),
+        (Operator::Mean, none),
+        (Operator::SumSq, 0.0),
+        (Operator::Max, -most),
+        (Operator::Min, most),
+        (Operator::AbsMax, 0.0),
+        (Operator::LogSumExp, -most),
+        (Operator::Var, none),
+    ];
+    let context = context();
+    for (shape, over) in [(&[6u64, 0, 50][..], &[1usize][..]), (&[0, 7, 300], &[0, 2]), (&[0, 3], &[0, 1]), (&[0, 2, 0], &[0])] {
+        check::<f32>(&context, (shape, over), &all);
+        check::<half::f16>(&context, (shape, over), &all);
+    }
+    for over in [&[0][..], &[2], &[0, 2]] {
+        check::<f32>(&context, (&[4, 0, 6], over), &all);
+    }
+    let index = Reduce::new(Scalar::F32, &[3, 0], &[1]).op(Operator::ArgMax);
+    let refused = context.reduce(index).expect_err("an index of nothing").to_string();
+    assert!(refused.contains("an empty axis (shape 3x0) has no element to name; leave argmax out"), "{refused}");
+}
+
 /// Sums of integers are exact beyond 32 bits, their low bits where i32 is asked for; the ends of the type are found.
 #[test]
 fn integers_wrap_where_said() {

@@ -265,18 +265,24 @@ fn reduction(c: &Contraction, spec: &KernelSpec, workspace: u64, out: &mut Assem
     }
     (out.largest, out.cursor) = (c.extents(), 0);
     let parts = out.reserve_parts(c, spec);
-    let (mut kernel, args) = reduce::alone::build(c, view, spec, &parts);
-    kernel.precedes = spec.finishes_behind(c);
-    let start = reduce::start::start(c, &parts).map(|(kernel, args, groups)| (out.add_first((kernel, args)), groups));
-    let main = out.add((if start.is_some() { kernel.following() } else { kernel }, args));
     let whole = Chunk { first: 0, entries: Factor::Fixed(1), count: Binding::I64(1), work: Binding::Work };
-    if let Some((kernel, groups)) = start {
-        out.launch(kernel, groups, &whole)?;
+    // Of an empty tensor no element is read: the last kernel alone writes the values of an empty axis, if there are some.
+    let read = (c.n > 0).then(|| {
+        let (mut kernel, args) = reduce::alone::build(c, view, spec, &parts);
+        kernel.precedes = spec.finishes_behind(c);
+        let start = reduce::start::start(c, &parts).map(|(kernel, args, groups)| (out.add_first((kernel, args)), groups));
+        (out.add((if start.is_some() { kernel.following() } else { kernel }, args)), start)
+    });
+    let follows = read.is_some();
+    if let Some((main, start)) = read {
+        if let Some((kernel, groups)) = start {
+            out.launch(kernel, groups, &whole)?;
+        }
+        let factors = reduce::alone::grid(c, spec).map(Factor::Fixed).to_vec();
+        out.launch(main, Groups { factors, per: 1, most: None }, &whole)?;
     }
-    let factors = reduce::alone::grid(c, spec).map(Factor::Fixed).to_vec();
-    out.launch(main, Groups { factors, per: 1, most: None }, &whole)?;
     if let Some((kernel, args, groups)) = reduce::finish::finish(c, &parts) {
-        let kernel = out.add((kernel.following(), args));
+        let kernel = out.add((if follows { kernel.following() } else { kernel }, args));
         out.launch(kernel, groups, &whole)?;
     }
     out.need(c.element_operand, spec.element_loads(c).width() * c.a.scalar.bytes());
@@ -536,7 +542,7 @@ impl Assembly {
     fn reserve_parts(&mut self, c: &Contraction, spec: &KernelSpec) -> Vec<Parts> {
         let reserve = |r: &Reduce| {
             let parts = spec.partials(c, r);
-            let state = if parts.in_workspace() { c.state(r) } else { Vec::new() };
+            let state = if parts.is_empty() { Vec::new() } else { c.state(r) };
             let components = state.into_iter().map(|scalar| parts.len() * u64::from(scalar.bytes()));
             let tickets = Some(4 * parts.tickets()).filter(|bytes| *bytes > 0);
             (parts, components.chain(tickets).map(|bytes| self.reserve(bytes)).collect())

@@ -9,7 +9,7 @@ use crate::contraction::{Centre, Centred, Contraction, EpilogueOp, Operand, Oper
 use crate::conv::Direction;
 use crate::epilogue::Along;
 use crate::error::{ProblemError, computed_in};
-use crate::extent::Dynamic;
+use crate::extent::{Dynamic, Extents};
 use crate::gemm::{Gemm, Order};
 use crate::math::Math;
 use crate::problem::Problem;
@@ -210,10 +210,10 @@ fn lower_reduce(reduce: &ReduceProblem) -> Result<Contraction, ProblemError> {
             all => builder.merge(all, name),
         };
     }
-    let elements = builder.view("g", "row", "col")?;
-    let [_, m, n] = elements.extent;
-    // What stands for factors and result of a product: nothing of them is read or written.
+    // What stands for factors and result of a product, and for elements where there are none: nothing of them is read or written.
     let one = |extent| View { extent, access: Access::default() };
+    let Extents { g, m, n } = reduce.result_shape().extents;
+    let elements = if reduce.is_empty() { one([g, m, n]) } else { builder.view("g", "row", "col")? };
     let tensor = |view, len| Tensor { scalar: reduce.dtype, view, align: alignment(reduce.offset, reduce.dtype), len };
     let mut epilogue = EpilogueOp::list(Vec::new(), None, reduce.activation, None);
     retain_scaling(&mut epilogue, reduce.accumulator(), true);

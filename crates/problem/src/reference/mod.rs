@@ -349,7 +349,7 @@ fn largest(accumulator: Scalar) -> f64 {
 
 /// One random index in each of `count` equal ranges of `0..extent`, the first and the last index always among them.
 fn spread(extent: u64, count: u64, seed: u64) -> Vec<u64> {
-    let count = count.clamp(1, extent);
+    let count = count.max(1).min(extent);
     if count == extent {
         return (0..extent).collect();
     }

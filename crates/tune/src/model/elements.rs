@@ -52,7 +52,8 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
                     .with(slow(Chiral::Frw), 1);
                 let rows = c.m.div_ceil(tile_m.into());
                 let most = c.n.div_ceil(tile_n.into()).min(4096);
-                let mut shares: Vec<u64> = [1, units, 4 * units, 16 * units].map(|groups| groups.div_ceil(rows).min(most)).into();
+                let mut shares: Vec<u64> =
+                    [1, units, 4 * units, 16 * units].map(|groups| groups.div_ceil(rows.max(1)).min(most).max(1)).into();
                 shares.dedup();
                 plans.extend(shares.into_iter().map(|share| plan.with(Key::C(Common::Ice), share as u32)));
             }
@@ -70,6 +71,10 @@ fn along_rows(c: &Contraction) -> bool {
 /// The kernel over the elements.
 pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint) -> Estimate {
     let (c, target) = (&*model.contraction, model.target);
+    if c.m == 0 || c.n == 0 {
+        // Nothing is read.
+        return Estimate { resident: footprint.groups_per_unit, ..Estimate::default() };
+    }
     let (rates, units) = (&target.rates, target.units_of_clusters(spec.tiling.cluster.size(), footprint.groups_per_unit));
     let (layout, loads) = (spec.tiling.accumulators(), spec.element_loads(c));
     let tiles = c.m.div_ceil(spec.tiling.a.macro_tile.into());

@@ -291,7 +291,7 @@ fn of_function(rng: &mut ChaCha8Rng, reduction: Reduction) -> Reduction {
     }
 }
 
-/// A tensor of up to four axes, with gaps and repetitions in memory, over some of them.
+/// A tensor of up to four axes, with gaps and repetitions in memory, over some of them; now and then an axis is empty.
 ///
 /// # Errors
 /// None that is known.
@@ -299,7 +299,10 @@ pub fn tensor(rng: &mut ChaCha8Rng, extent: u64) -> Result<Problem, ProblemError
     let axes = rng.random_range(1..=4usize);
     let largest = ((extent * extent / 16) as f64).powf(1.0 / axes as f64);
     let unit = *[1, 1, 4, 8].choose(rng).unwrap_or(&1);
-    let shape: Vec<u64> = (0..axes).map(|_| size(rng, largest.max(2.0) as u64, unit)).collect();
+    let mut shape: Vec<u64> = (0..axes).map(|_| size(rng, largest.max(2.0) as u64, unit)).collect();
+    if rng.random_ratio(1, 25) {
+        shape[rng.random_range(0..axes)] = 0;
+    }
     let over: Vec<usize> = (0..axes).filter(|_| rng.random_bool(0.6)).collect();
     let over = if over.is_empty() { vec![rng.random_range(0..axes)] } else { over };
     let dtype = *[Scalar::F32, Scalar::F16, Scalar::BF16, Scalar::F64, Scalar::I32].choose(rng).unwrap_or(&Scalar::F32);
@@ -307,6 +310,9 @@ pub fn tensor(rng: &mut ChaCha8Rng, extent: u64) -> Result<Problem, ProblemError
     let dtype = if dtype == Scalar::I32 { *[dtype, Scalar::I8, Scalar::U8].choose(rng).unwrap_or(&dtype) } else { dtype };
     let integers = [Operator::Sum, Operator::Max, Operator::Min, Operator::ArgMax, Operator::ArgMin];
     let operators = if !dtype.is_float() { &integers[..] } else { &Operator::ALL };
+    // There is no index of nothing.
+    let none = over.iter().any(|axis| shape[*axis] == 0);
+    let operators: Vec<Operator> = operators.iter().copied().filter(|operator| !(none && operator.indexes())).collect();
     let mut builder = Reduce::new(dtype, &shape, &over).op(*operators.choose(rng).unwrap_or(&Operator::Sum));
     let dense = builder.clone().build()?.strides;
     builder = match rng.random_range(0..4) {

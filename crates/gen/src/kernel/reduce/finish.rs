@@ -61,7 +61,9 @@ pub(crate) fn finish(c: &Contraction, parts: &[Parts]) -> Option<(Kernel, Argume
         let exists = b.and_opt(is, Some(exists)).map(|exists| b.bind("exists", exists));
         let identity = reducer.identity(b);
         b.if_given(is, |b| set(b, total, identity));
-        b.if_given(exists, |b| add_parts(b, reducer, from, total, value, (lane, lanes)));
+        if !from.is_empty() {
+            b.if_given(exists, |b| add_parts(b, reducer, from, total, value, (lane, lanes)));
+        }
         ours.push((reducer, total, is, value, exists));
         first += groups;
     }

@@ -84,7 +84,7 @@ impl KernelSpec {
     /// Columns that a work-group of a reduction by itself walks over.
     pub fn share_of_columns(&self, c: &Contraction) -> u64 {
         let tile = u64::from(self.tiling.b.macro_tile.max(1));
-        c.n.div_ceil(self.tiling.split_k.ways.max(1).into()).next_multiple_of(tile)
+        c.n.div_ceil(self.tiling.split_k.ways.max(1).into()).next_multiple_of(tile).max(tile)
     }
     /// How a thread of a reduction by itself loads its elements.
     pub fn element_loads(&self, c: &Contraction) -> ElementLoads {
@@ -105,12 +105,17 @@ impl KernelSpec {
     }
     /// Refuses ways of finishing that finish nothing: they would be the same kernel as another plan's.
     pub(super) fn something_to_finish(&self, c: &Contraction) -> Result<(), Refusal> {
+        let finished = Err(Refusal::ReduceFinished { rdf: self.epilogue.finish.number() });
+        let mut all = c.reductions().map(|r| self.partials(c, r).parts).peekable();
+        if self.epilogue.finish != Finish::Kernel && all.peek().is_some() && all.all(|parts| parts == 0) {
+            return finished;
+        }
         if self.epilogue.finish == Finish::Cluster {
             self.some_cluster(c)?;
         }
         let same = matches!(self.epilogue.finish, Finish::Ticket | Finish::Atomic(Stage::Wave));
         if same && c.reductions().all(|r| self.partials(c, r).in_place()) {
-            return Err(Refusal::ReduceFinished { rdf: self.epilogue.finish.number() });
+            return finished;
         }
         let scattered = |r: &&Reduce| self.partials(c, r).inner != [1; 2];
         match c.reductions().find(scattered).filter(|_| self.epilogue.finish == Finish::Ticket) {

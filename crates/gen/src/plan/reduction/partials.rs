@@ -79,6 +79,8 @@ impl Partials {
         let each = tiles[0].saturating_mul(tiles[1]).saturating_mul(shares).saturating_mul(inner[0] * inner[1]);
         let parts = each.saturating_mul(outer);
         let alone = parts == 1 && finish.stage() != Some(Stage::Element);
+        // Of an empty axis there is no part: what the last kernel begins with is all.
+        let finish = if parts == 0 { Finish::Kernel } else { finish };
         let finish = (!alone).then_some(finish);
         Partials {
             tiles,
