@@ -176,6 +176,8 @@ impl Gemm {
             if let Some(residual) = &mut gemm.residual {
                 residual.batch_stride = 0;
             }
+            // A batch of one entry is none, over which nothing can be reduced: the values are the same.
+            gemm.reductions.iter_mut().for_each(|r| r.over.g = false);
         }
         Ok(gemm)
     }
@@ -375,12 +377,7 @@ impl Gemm {
         let shape = ResultShape { extents: self.extents(), groups: 1 };
         check_integers(self.dtype, self.out_dtype, self.activation, &self.reductions)?;
         check_all(&self.reductions, self.drop_c, (computed_in(self.dtype, self.out_dtype)[1], shape))?;
-        if !self.reductions.is_empty() && !self.dynamic.is_none() {
-            return Err(ProblemError::Unsupported {
-                what: "a reduction of a product with extents known only at launch".into(),
-                remedy: "make an operation for each size".into(),
-            });
-        }
+        self.reductions.iter().try_for_each(|r| r.check_dynamic(self.dynamic))?;
         for operand in self.reductions.iter().filter_map(|r| self.reduced_operand(r)) {
             operand?;
         }
@@ -674,6 +671,14 @@ mod tests {
         refused(Gemm::new(Scalar::F16, 8, 9, 10).zero_point(Along::M, ZeroPoint::Each), &["zero_points = m", "A is f16"]);
         let centred = || Gemm::new(Scalar::I8, 8, 9, 10).zero_point(Along::N, ZeroPoint::Tensor);
         refused(centred().workspace(1000), &["workspace = 1000", "1056 bytes"]);
+        for (reduction, part) in [
+            ("sum:k:a", "reduce the operand's tensor"),
+            ("absmax:m4", "blocks of a result"),
+            ("argmax:bm", "an index over several axes"),
+        ] {
+            let reduced = Gemm::new(Scalar::F32, 8, 8, 8).batch(2).reduce(reduction.parse().unwrap());
+            refused(reduced.dynamic(Dynamic { m: true, ..Dynamic::NONE }), &[reduction, "known only at launch", part]);
+        }
         refused(centred().dynamic(Dynamic { m: true, ..Dynamic::NONE }), &["zero points", "an operation for each size"]);
         refused(Gemm::new(Scalar::I8, 8, 9, 10).scale(Along::N), &["scales = n", "i32 results", "give a result in f32"]);
         refused(Gemm::new(Scalar::F64, 8, 9, 10).scale(Along::M), &["scales = m", "scales are f32"]);

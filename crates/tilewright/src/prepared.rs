@@ -149,9 +149,9 @@ impl Prepared {
     fn check(&self, addresses: &Addresses, at: &Extents, workspace: bool) -> Result<(), BindError> {
         let contraction = &self.ready.contraction;
         check_extents(contraction, at)?;
-        let operands = operands(contraction).map(Memory::Operand);
-        let added = added(contraction, at).map(|(memory, _)| memory);
-        match operands.chain(added).chain(workspace.then_some(Memory::Workspace)).find(|memory| addresses.of(*memory) == 0) {
+        let operands = operands(contraction).map(|x| (Memory::Operand(x), bytes(contraction, x, self.offsets[x as usize], at)));
+        let touched = operands.chain(added(contraction, at)).filter(|(_, bytes)| *bytes > 0).map(|(memory, _)| memory);
+        match touched.chain(workspace.then_some(Memory::Workspace)).find(|memory| addresses.of(*memory) == 0) {
             Some(missing) => Err(missing.absent()),
             None => self.check_apart(addresses, at),
         }
@@ -240,17 +240,23 @@ impl Prepared {
         let upload = |memory: Memory, bytes: u64| {
             let size = usize::try_from(bytes).map_err(|_| memory.absent())?;
             let buffer = device.alloc(bytes.max(1))?;
-            // SAFETY: the caller vouches for the address and for as many bytes as the problem says.
-            unsafe { copy_in(device, addresses.of(memory), &buffer, size) }?;
+            if size > 0 {
+                // SAFETY: the caller vouches for the address and for as many bytes as the problem says.
+                unsafe { copy_in(device, addresses.of(memory), &buffer, size) }?;
+            }
             Ok::<_, Error>(buffer)
         };
         let operand = |x: Operand| upload(Memory::Operand(x), bytes(contraction, x, self.offsets[x as usize], at));
-        let (mut quants, mut bias, mut residual, mut reductions) = ([const { None }; 4], None, None, Vec::new());
+        let (mut quants, mut bias, mut residual) = ([const { None }; 4], None, None);
+        let (mut reductions, mut values) = (Vec::new(), Vec::new());
         for (memory, bytes) in added(contraction, at) {
             match memory {
                 Memory::Quant(quant) => quants[quant as usize] = Some(upload(memory, bytes)?),
                 Memory::Bias => bias = Some(upload(memory, bytes)?),
-                Memory::Reduction(_) => reductions.push(upload(memory, bytes)?),
+                Memory::Reduction(_) => {
+                    reductions.push(upload(memory, bytes)?);
+                    values.push(bytes);
+                }
                 _ => residual = Some(upload(memory, bytes)?),
             }
         }
@@ -258,13 +264,13 @@ impl Prepared {
         let b = if contraction.elements.is_some() { a.clone() } else { operand(Operand::B)? };
         // What is not stored needs no memory.
         let c = if contraction.drop_c { a.clone() } else { operand(Operand::C)? };
-        let mut results: Vec<_> = reductions.iter().cloned().zip(addresses.reductions).collect();
-        results.extend((!contraction.drop_c).then(|| (c.clone(), addresses.c)));
+        let mut results: Vec<_> = reductions.iter().cloned().zip(addresses.reductions).zip(values).collect();
+        results.extend((!contraction.drop_c).then(|| ((c.clone(), addresses.c), c.bytes())));
         let offsets = self.offsets;
         self.run(Buffers { a, b, c, quants, bias, residual, reductions, workspace: None, offsets }, factors, at)?;
-        for (buffer, to) in results {
+        for ((buffer, to), bytes) in results.into_iter().filter(|(_, bytes)| *bytes > 0) {
             // SAFETY: as above, to write.
-            unsafe { copy_out(device, &buffer, to, buffer.bytes() as usize) }?;
+            unsafe { copy_out(device, &buffer, to, bytes as usize) }?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Extents known only at launch: one kernel for every size up to the largest.
 
 use tilewright::{
-    Buckets, Constraint, Context, Dynamic, Error, Extent, Extents, Gemm, GemmBuilder, Operands, Options, Order, RecordsAt,
+    Buckets, Constraint, Context, Dynamic, Error, Extent, Extents, Gemm, GemmBuilder, Operands, Options, Order, Plan, RecordsAt,
     Scalar, bf16,
 };
 
@@ -64,6 +64,76 @@ fn one_kernel_runs_every_batch_and_both_sides() {
         assert!(verified.verification.passed, "{:?}", verified.verification);
         // The largest, and several others.
         assert!(verified.verification.checked > 20 * 30 * 6);
+    }
+}
+
+/// Values of ones are counts: those of the launch, whatever extents it chooses and however parts of them meet.
+#[test]
+fn reductions_are_those_of_the_launch() {
+    let atomics =
+        Options { allow_atomics: true, device: Some("emu:sm_90a".into()), records: RecordsAt::Memory, ..Options::default() };
+    let context = Context::with(atomics).expect("the emulator opens");
+    let all = Extents { g: 3, m: 40, n: 50 };
+    let dynamic = |g, m, n| Dynamic { g, m, n };
+    for plan in
+        ["", "_RDF1", "_RDF2", "_RDF4", "_PST3_RDF1", "_ICE3_SKS1", "_ICE3_SKS1_RDF1", "_ICE2_SKS2_RDF5", "_ICE2_SKS0_RDF2"]
+    {
+        let atomic = ["RDF2", "RDF4"].iter().any(|key| plan.contains(key));
+        let texts = if atomic {
+            &["sum:n", "sum:m", "sum:bm", "sum:bmn"][..]
+        } else {
+            &["sum:n", "sum:m", "sum:bm", "absmax:bmn", "mean:mn", "var:n", "mean:bm", "argmin:n"]
+        };
+        for (chosen, at) in [
+            (dynamic(false, true, false), Extents { m: 9, ..all }),
+            (dynamic(true, false, true), Extents { g: 2, n: 33, ..all }),
+            (dynamic(true, true, true), Extents { g: 1, m: 33, n: 17 }),
+            (dynamic(true, true, true), all),
+        ] {
+            let gemm = Gemm::new(Scalar::F32, all.m, all.n, K).order(Order::Row).batch(all.g).dynamic(chosen).drop_c();
+            let gemm = texts.iter().fold(gemm, |gemm, text| gemm.reduce(text.parse().expect("a reduction")));
+            let operation = context.gemm(gemm).expect("a problem");
+            let keys = Constraint::parse(&format!("A_MIC4__B_MIC4__C_MAC64_EDG1{plan}")).expect("a constraint");
+            operation.set_plan(&Plan::from(keys.apply(&Plan::default()))).expect("a legal plan");
+            // What the launch does not have is NaN.
+            let ones = |exists: &dyn Fn(u64) -> bool, len: u64| -> Vec<f32> {
+                (0..len).map(|i| if exists(i) { 1.0 } else { f32::NAN }).collect()
+            };
+            let a = ones(&|i| i / (all.m * K) < at.g && i / K % all.m < at.m, all.g * all.m * K);
+            let b = ones(&|i| i / (all.n * K) < at.g && i % all.n < at.n, all.g * all.n * K);
+            let (a, b) = (context.upload(&a).expect("memory"), context.upload(&b).expect("memory"));
+            let wanted = |text: &str| match text {
+                "sum:n" => (at.g * at.m, K * at.n),
+                "sum:m" => (at.g * at.n, K * at.m),
+                "sum:bm" => (at.n, K * at.g * at.m),
+                "sum:bmn" => (1, K * at.g * at.m * at.n),
+                "absmax:bmn" => (1, K),
+                "mean:mn" => (at.g, K),
+                "mean:bm" => (at.n, K),
+                _ => (at.g * at.m, 0),
+            };
+            let values = || texts.iter().filter(|text| **text != "argmin:n").map(|text| wanted(text));
+            // A value more, which must stay.
+            let mut out: Vec<_> =
+                values().map(|(len, _)| context.upload(&vec![f32::NAN; len as usize + 1]).expect("memory")).collect();
+            let mut indices = context.upload(&vec![-7i64; (at.g * at.m) as usize + 1]).expect("memory");
+            let operands = out.iter_mut().fold(Operands::<f32, f32>::without_c(&a, &b), Operands::reduction);
+            let operands = if atomic { operands } else { operands.reduction(&mut indices) };
+            operation.run_with(operands.at(at)).expect("it runs");
+            for (((len, value), out), text) in values().zip(&out).zip(texts) {
+                let got = out.download().expect("values");
+                let what = format!("{text} of {at:?} under {plan}");
+                assert!(
+                    got[..len as usize].iter().all(|x| (*x - value as f32).abs() <= 1e-6 * value as f32),
+                    "{what}: {got:?} for {value}"
+                );
+                assert!(got[len as usize].is_nan(), "{what}: what follows was written");
+            }
+            let indices = indices.download().expect("indices");
+            let last = indices.len() - 1;
+            assert!(atomic || indices[..last].iter().all(|x| *x == 0), "{at:?} under {plan}: {indices:?}");
+            assert_eq!(indices[last], -7);
+        }
     }
 }
 

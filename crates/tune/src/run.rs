@@ -6,7 +6,7 @@ use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Launch as Planned, P
 use tilewright_ir::{ArgKind, Scalar};
 use tilewright_problem::contraction::{Contraction, Operand, OperandValues, Reduce, Vector};
 use tilewright_problem::reference::TestData;
-use tilewright_problem::{Extent, Extents, Quant};
+use tilewright_problem::{Extent, Extents, Quant, ResultShape};
 
 /// Memory a program runs on.
 #[derive(Clone, Debug)]
@@ -317,7 +317,9 @@ pub fn check_extents(contraction: &Contraction, at: &Extents) -> Result<(), Bind
 
 /// Bytes from the start of an operand's buffer to the end of what a launch touches.
 pub fn bytes(contraction: &Contraction, operand: Operand, offset: u64, at: &Extents) -> u64 {
-    let len = contraction.len_at(operand, at).saturating_add(offset);
+    let len = contraction.len_at(operand, at);
+    // Of an empty tensor nothing is touched, wherever it begins.
+    let len = if len == 0 { 0 } else { len.saturating_add(offset) };
     len.saturating_mul(u64::from(contraction.tensor(operand).scalar.bytes()))
 }
 
@@ -335,7 +337,9 @@ pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (M
     let quants: Vec<_> = contraction.quants().map(quant).collect();
     let bias = contraction.bias().map(|x| (Memory::Bias, bytes(contraction.bias_len_at(at), x.scalar)));
     let residual = contraction.residual().map(|x| (Memory::Residual, bytes(contraction.residual_len_at(at), x.scalar)));
-    let values = |x: &Reduce| (Memory::Reduction(x.number), bytes(contraction.result_shape(x).left(x.over), x.scalar));
+    let values = |x: &Reduce| {
+        (Memory::Reduction(x.number), bytes(ResultShape { extents: *at, ..contraction.result_shape(x) }.left(x.over), x.scalar))
+    };
     let of_operand = |x: &OperandValues| (Memory::Reduction(x.reduce.number), bytes(x.len, x.reduce.scalar));
     let mut reductions: Vec<_> =
         contraction.reductions().map(values).chain(contraction.operand_values.iter().map(of_operand)).collect();

@@ -79,6 +79,55 @@ fn tried(cell: Cell) -> Result<&'static str, String> {
     Ok(if own { "fused" } else { "fused, parts" })
 }
 
+/// Reasons for which no way to finish fuses a cell: the device has no clusters, and atomic additions never see the whole sum.
+const NONE: [&str; 2] = ["CLU, SKS2: the device has no clusters", "ICE2_SKS0: "];
+
+/// Ways to finish that fuse a cell, whatever its exit, by unit, split of k, axes and operators; each has one, but for what is no matter of
+/// finishing.
+fn fused(cells: &[Cell], decided: &[Result<&'static str, String>], reasons: &BTreeMap<&String, usize>) -> String {
+    let mut found: BTreeMap<(usize, usize, usize, usize), BTreeMap<u32, Result<(), &String>>> = BTreeMap::new();
+    for (cell, decided) in cells.iter().zip(decided) {
+        let ways = found.entry((cell.split, cell.axes, cell.operators, cell.unit)).or_default();
+        let way = ways.entry(cell.finish).or_insert(Ok(()));
+        *way = way.and(decided.as_ref().map(|_| ()));
+    }
+    let words = |key: &(usize, usize, usize, usize)| {
+        let ways = &found[key];
+        let fused: Vec<String> = ways.iter().filter(|(_, way)| way.is_ok()).map(|(finish, _)| finish.to_string()).collect();
+        if !fused.is_empty() {
+            return fused.join(", ");
+        }
+        let why = *ways[&0].as_ref().expect_err("no way is");
+        assert!(NONE.iter().any(|none| why.starts_with(none)), "nothing fuses {key:?}: {why}");
+        format!("({})", reasons[why])
+    };
+    let heads: Vec<String> = OPERATORS.iter().map(|(name, _)| name.to_string()).collect();
+    let mut text =
+        format!("| unit | split of k | axes | {} |\n|---|---|---|{}\n", heads.join(" | "), "---|".repeat(OPERATORS.len()));
+    let mut lines: Vec<([Vec<&str>; 2], usize, String)> = Vec::new();
+    for (split, axes) in (0..SPLITS.len()).flat_map(|split| (0..AXES.len()).map(move |axes| (split, axes))) {
+        for (unit, (name, ..)) in UNITS.iter().enumerate() {
+            let marks: Vec<String> = (0..OPERATORS.len()).map(|operators| words(&(split, axes, operators, unit))).collect();
+            let marks = marks.join(" | ");
+            match lines.iter_mut().find(|line| (line.1, &line.2, &line.0[1]) == (split, &marks, &vec![AXES[axes].0])) {
+                Some(line) => line.0[0].push(name),
+                None => lines.push(([vec![name], vec![AXES[axes].0]], split, marks)),
+            }
+        }
+    }
+    let mut joined: Vec<([Vec<&str>; 2], usize, String)> = Vec::new();
+    for line in lines {
+        match joined.iter_mut().find(|other| (other.1, &other.2, &other.0[0]) == (line.1, &line.2, &line.0[0])) {
+            Some(other) => other.0[1].extend(&line.0[1]),
+            None => joined.push(line),
+        }
+    }
+    for ([unit, axes], split, marks) in joined {
+        let _ = writeln!(text, "| {} | {} | {} | {marks} |", unit.join(", "), SPLITS[split].0, axes.join(", "));
+    }
+    text
+}
+
 #[test]
 fn every_reduction_is_fused_or_says_why_not() {
     let mut cells = Vec::new();
@@ -133,6 +182,9 @@ fn every_reduction_is_fused_or_says_why_not() {
         let [unit, exit, axes] = [unit, exit, axes].map(|names| names.join(", "));
         let _ = writeln!(text, "| {unit} | {exit} | {} | {finish} | {axes} | {marks} |", SPLITS[*split].0);
     }
+    let _ =
+        write!(text, "\nWays to finish (`RDF`) by which a cell is fused under each of its exits; where none is, the reason.\n\n");
+    text.push_str(&fused(&cells, &decided, &reasons));
     let mut numbered: Vec<(&&String, &usize)> = reasons.iter().collect();
     numbered.sort_by_key(|(_, number)| **number);
     for (reason, number) in numbered {

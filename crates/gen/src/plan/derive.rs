@@ -38,7 +38,8 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     if let Some(key) = Key::all().find(|k| !k.info().legal.contains(plan.get(*k))) {
         return Err(Refusal::Value { key, value: plan.get(key) });
     }
-    if c.g == 0 || c.m == 0 || c.n == 0 {
+    // Of a tensor without elements reductions are what they begin with.
+    if (c.g == 0 || c.m == 0 || c.n == 0) && c.elements.is_none() {
         return Err(Refusal::Empty { g: c.g, m: c.m, n: c.n });
     }
     let plan = if c.elements.is_some() || c.own_factors.is_some() { &plan.normalised(c) } else { plan };
@@ -208,7 +209,7 @@ fn owners(plan: &Plan, family: &Family) -> Result<(u32, u32), Refusal> {
 /// Clusters of which half would have nothing to do are refused.
 fn useful_clusters(c: &Contraction, cluster: &Cluster, (a, b): (&OperandTiling, &OperandTiling)) -> Result<(), Refusal> {
     for (extent, macro_tile, along) in [(c.m, a.macro_tile, cluster.m), (c.n, b.macro_tile, cluster.n)] {
-        if u64::from(along) >= 2 * extent.div_ceil(u64::from(macro_tile)) {
+        if u64::from(along) >= 2 * extent.div_ceil(u64::from(macro_tile)).max(1) {
             let why = "half of them would have nothing to do: CLU is at least twice the tiles along its side";
             return Err(Refusal::Cluster { size: cluster.size(), why });
         }

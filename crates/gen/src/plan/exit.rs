@@ -56,7 +56,7 @@ fn parts_of_sums(plan: &Plan, c: &Contraction, finish: Finish) -> Result<(), Ref
     let ice = plan.common(Common::Ice);
     for r in c.reductions() {
         let linear = r.operator == Operator::Sum && r.function.is_none();
-        if !linear || !c.dynamic.is_none() {
+        if !linear {
             return Err(Refusal::ReduceSplit { ice, operator: r.operator });
         }
         if finish.stage().is_none() {

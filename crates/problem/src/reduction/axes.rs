@@ -64,9 +64,12 @@ impl ResultShape {
     /// Digits of an element's place: its number outside of the groups, in the groups, of rows and of columns; each extent with whether
     /// these axes reduce it.
     fn digits(&self, over: Axes) -> [(bool, u64); 6] {
-        let (Extents { g, m, n }, groups, [rows, columns]) =
-            (self.extents, self.groups.max(1), self.each(over).map(|e| e.max(1)));
-        [(over.g, g / groups), (false, groups), (false, m / rows), (true, rows), (false, n / columns), (true, columns)]
+        let (Extents { g, m, n }, groups, [rows, columns]) = (self.extents, self.groups.max(1), self.each(over));
+        // Of an axis that is reduced as a whole one value is left, of no element where the axis is empty.
+        let whole = over.whole();
+        let [down, across] = [(m, rows), (n, columns)].map(|(extent, each)| extent / each.max(1));
+        let [down, across] = [(whole[0], down), (whole[1], across)].map(|(whole, values)| if whole { 1 } else { values });
+        [(over.g, g / groups), (false, groups), (false, down), (true, rows), (false, across), (true, columns)]
     }
     /// Values that are left where these axes are reduced.
     pub fn left(&self, over: Axes) -> u64 {
@@ -86,7 +89,7 @@ impl ResultShape {
     }
     fn number(&self, over: Axes, [g, m, n]: [u64; 3], reduced: bool) -> u64 {
         let digits = self.digits(over);
-        let [_, (_, groups), _, (_, rows), _, (_, columns)] = digits;
+        let [groups, rows, columns] = [digits[1].1, digits[3].1.max(1), digits[5].1.max(1)];
         let digits = digits.into_iter().zip([g / groups, g % groups, m / rows, m % rows, n / columns, n % columns]);
         digits.filter(|((over, _), _)| *over == reduced).fold(0, |at, ((_, extent), i)| at * extent + i)
     }

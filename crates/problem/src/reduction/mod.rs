@@ -9,6 +9,8 @@
 //! Rows or columns may be reduced in blocks: `absmax:n128` is the largest magnitude of each 128 columns of a row. A block's values stand
 //! where those of its row or column would, in the order of blocks.
 //!
+//! Where extents are known only at launch, values are those of the launch's result, and as dense.
+//!
 //! Elements may be replaced by a function of them first: `sum.abs:n`, `mean.square:n`, `sum.exp:n`.
 //!
 //! An operand of a product may be reduced over k, too: `sum:k:a` has a value for each row of A, `sum:k:b` one for each column of B (zero
@@ -24,6 +26,9 @@
 //! 2^23 elements, unless i64 is asked for (`sum:i64`). Integers have `sum`, `max`, `min`, `argmax`
 //! and `argmin` alone, and no factor.
 //!
+//! Of an axis without elements a value is what its operator knows of none: 0, -infinity or infinity (of integers the ends of i32), NaN of a mean or
+//! variance; an index is refused.
+//!
 //! `argmax` and `argmin` give the index of the first of the largest or smallest along what is reduced, of the first NaN where there is
 //! one: along one axis its coordinate, along several counted as values are (batch entries outermost, then rows). They are i64, or i32
 //! where that is asked for and holds them.
@@ -36,6 +41,7 @@ pub use operator::{Function, Operator, State};
 
 use crate::epilogue::{Activation, Along};
 use crate::error::ProblemError;
+use crate::extent::Dynamic;
 use crate::text;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -129,6 +135,26 @@ impl Reduction {
     /// Type of the values beside sums of a type.
     pub fn scalar(&self, accumulator: Scalar) -> Scalar {
         self.dtype.unwrap_or(if self.operator.indexes() { Scalar::I64 } else { accumulator })
+    }
+    /// Refuses what has no meaning, or no kernel, with extents known only at launch.
+    pub(crate) fn check_dynamic(&self, dynamic: Dynamic) -> Result<(), ProblemError> {
+        let refuse = |what: &str, remedy: &str| {
+            let what = format!("{self}, {what} known only at launch,");
+            Err(ProblemError::Unsupported { what, remedy: remedy.into() })
+        };
+        let Axes { g, m, n, blocks } = self.over;
+        if self.operand.is_some() && !dynamic.is_none() {
+            return refuse("of an operand of a product with extents", "reduce the operand's tensor by itself");
+        }
+        if (self.over.in_blocks() && dynamic.n) || (blocks[0] > 0 && dynamic.m) {
+            return refuse("blocks of a result with columns (or their rows)", "make an operation for each size");
+        }
+        // Indices count along the last axis first: those of axes before it are multiples of its extent.
+        let behind = [(m && g, dynamic.m), (n && (g || m), dynamic.n)];
+        if self.operator.indexes() && behind.into_iter().any(|(behind, dynamic)| behind && dynamic) {
+            return refuse("an index over several axes, the last of them", "reduce one axis, or make an operation for each size");
+        }
+        Ok(())
     }
     /// Refuses what no result of this shape with this type of sums has.
     fn check(&self, accumulator: Scalar, shape: ResultShape) -> Result<(), ProblemError> {

@@ -427,7 +427,7 @@ fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, gaps: &[Range<u
         let from = first as usize * E::BYTES;
         let to = from + ((lines.lines - 1) * lines.ld + lines.line) as usize * E::BYTES;
         let Some(matrix) = bytes.get_mut(from..to) else { continue };
-        matrix.par_chunks_mut(lines.ld as usize * E::BYTES).enumerate().for_each(|(l, part)| {
+        matrix.par_chunks_mut((lines.ld as usize * E::BYTES).max(1)).enumerate().for_each(|(l, part)| {
             let line = part.len().min(lines.line as usize * E::BYTES);
             part[..line].par_chunks_mut(E::BYTES << 14).enumerate().for_each(|(chunk, part)| {
                 let within = (chunk as u64) << 14;

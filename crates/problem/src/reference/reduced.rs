@@ -85,8 +85,9 @@ impl Elements {
             _ => {}
         }
         if !scalar.is_float() {
-            // Low bits.
-            return (rounded(scalar, expected), 0.0);
+            // Of no element the ends of i32; else low bits.
+            let ends = if expected.is_infinite() { expected.clamp(f64::from(i32::MIN), f64::from(i32::MAX)) } else { expected };
+            return (rounded(scalar, ends), 0.0);
         }
         if off == 0.0 {
             let stored = rounded(scalar, expected);

@@ -112,7 +112,7 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
     }
     let most = match samples {
         Samples::All => u64::MAX,
-        Samples::Budget(budget) => (budget / work).max(1),
+        Samples::Budget(budget) => (budget / work.max(1)).max(1),
     };
     let expected = |index: [u64; 3], elements: &Elements| {
         Expected::new(data, (number, index), elements, (shape.count(reduction.over), false))
@@ -172,7 +172,7 @@ pub(super) fn exact(data: &TestData, (number, found): (usize, Vec<Elements>)) ->
     let (reduction, shape) = (&data.problem.reductions()[number], data.problem.result_shape());
     let count = shape.count(reduction.over);
     let [rows, columns] = shape.each(reduction.over).map(|each| each.max(1));
-    let (m, n) = (shape.extents.m / rows, shape.extents.n / columns);
+    let (m, n) = ((shape.extents.m / rows).max(1), (shape.extents.n / columns).max(1));
     let each = found.iter().enumerate().map(|(i, elements)| {
         let at = i as u64;
         let index = [at / n / m, at / n % m * rows, at % n * columns];

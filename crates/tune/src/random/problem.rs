@@ -273,11 +273,17 @@ pub fn reduced(rng: &mut ChaCha8Rng, problem: &Problem) -> Problem {
     let mut reduced = problem.clone();
     match &mut reduced {
         Problem::Gemm(gemm) => {
-            gemm.dynamic = Dynamic::NONE;
             (gemm.reductions, gemm.drop_c) = (all, rng.random_bool(0.3));
         }
         Problem::Conv(conv) => (conv.reductions, conv.drop_c) = (all, rng.random_bool(0.3)),
         Problem::Reduce(_) => {}
+    }
+    if reduced.validate().is_ok() {
+        return reduced;
+    }
+    // With extents known only at launch not all can be.
+    if let Problem::Gemm(gemm) = &mut reduced {
+        gemm.dynamic = Dynamic::NONE;
     }
     if reduced.validate().is_ok() { reduced } else { problem.clone() }
 }

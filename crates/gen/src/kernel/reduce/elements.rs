@@ -2,6 +2,7 @@
 //! sums it does so with what is left of the operations, which prepares results for atomic additions.
 
 use super::Reducer;
+use super::at_launch::AtLaunch;
 use super::tile::HeldTile;
 use crate::kernel::arguments::Arguments;
 use crate::kernel::elements::digits;
@@ -14,6 +15,7 @@ use crate::program::{Binding, Factor, Groups};
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
+use tilewright_problem::Extent;
 use tilewright_problem::contraction::Contraction;
 
 /// Tiles of a batch entry along m and n.
@@ -23,8 +25,13 @@ fn tiles(c: &Contraction, tile: &ElementTile) -> [u64; 2] {
 
 /// Work-groups of the kernel for these batch entries.
 pub(crate) fn groups(c: &Contraction, entries: Factor) -> Groups {
-    let [m, n] = tiles(c, &ElementTile::new(c));
-    Groups { factors: vec![entries, Factor::Fixed(m), Factor::Fixed(n)], per: 1, most: None }
+    let tile = ElementTile::new(c);
+    let all = tiles(c, &tile);
+    let along = |(axis, extent): (usize, Extent)| match c.dynamic_extent(extent) {
+        Some(extent) => Factor::Steps { extent, more: 0, of: tile.size[axis].into() },
+        None => Factor::Fixed(all[axis]),
+    };
+    Groups { factors: vec![entries, along((0, Extent::M)), along((1, Extent::N))], per: 1, most: None }
 }
 
 /// The results of a tile that a work-group takes.
@@ -36,6 +43,8 @@ struct Elements<'a> {
     partials: Option<ArgId>,
     /// Batch entries of a launch.
     chunk: u64,
+    /// Rows and columns where they are known only at launch.
+    sizes: [Option<ExprId>; 2],
     ints: Ints,
     /// Batch entry, in the whole batch and in the launch; the tile's number and first coordinates along m and n.
     g: [ExprId; 2],
@@ -67,8 +76,14 @@ pub(crate) fn finish(c: &Contraction, spec: &KernelSpec, shape: &Shape, regions:
         b.wave(spec.tiling.wave_lanes);
     }
     let (thread, group) = (b.bind("local_id", Builtin::LocalId), b.value(Builtin::GroupId(0).cast(ints.coord)));
-    let [m, n] = tiles(c, &tile);
-    let d = digits(b, group, &[n.into(), m.into(), c.g.into()]);
+    let at_launch = AtLaunch::declare(b, &mut args, c);
+    let sizes = [0, 1].map(|axis| at_launch.along(axis).map(|size| b.value(size.cast(ints.coord))));
+    let fixed = tiles(c, &tile);
+    let [m, n] = [0, 1].map(|axis| {
+        let size = i64::from(tile.size[axis]);
+        sizes[axis].map_or(Ex::from(fixed[axis]), |extent| (extent + (size - 1)) / size)
+    });
+    let d = digits(b, group, &[n, m, c.g.into()]);
     let number = [b.bind("tile_m", d[1]), b.bind("tile_n", d[0])];
     let local = b.bind("g_local", d[2]);
     let g = match first {
@@ -79,7 +94,7 @@ pub(crate) fn finish(c: &Contraction, spec: &KernelSpec, shape: &Shape, regions:
         let start = b.value(number[axis] * i64::from(tile.size[axis]));
         Coord::plain(b, start)
     });
-    let elements = Elements { c, tile, splits, partials, chunk: shape.chunk, ints, g: [g, local], number, start, thread };
+    let elements = Elements { c, tile, splits, partials, chunk: shape.chunk, sizes, ints, g: [g, local], number, start, thread };
     let values = elements.sum(b);
     let operations = operations.of_entry(b, g);
     operations.by_beta(b, |b, old| elements.apply(b, &operations, values, to, old));
@@ -101,12 +116,18 @@ impl Elements<'_> {
         (at, b.and_opt(inside[0], inside[1]))
     }
 
+    /// Rows (0) or columns (1), where tiles reach beyond them.
+    fn edge(&self, axis: usize) -> Option<Ex> {
+        let extent = [self.c.m, self.c.n][axis];
+        let fixed = || (!extent.is_multiple_of(self.tile.size[axis].into())).then_some(Ex::from(extent));
+        self.sizes[axis].map(Ex::from).or_else(fixed)
+    }
+
     /// Condition that a row (0) or column (1) exists, where some do not.
     fn owned(&self, b: &mut Builder, at: Coord, axis: usize) -> Option<ExprId> {
-        let extent = [self.c.m, self.c.n][axis];
-        (!extent.is_multiple_of(self.tile.size[axis].into())).then(|| {
+        self.edge(axis).map(|edge| {
             let at = at.value(b);
-            b.value(at.lt(extent as i64))
+            b.value(at.lt(edge))
         })
     }
 
@@ -144,10 +165,7 @@ impl Elements<'_> {
         let c = self.c;
         for register in 0..self.registers() {
             let ([row, col], inside) = self.place(b, register);
-            let overruns = [0, 1].map(|axis| {
-                let extent = [c.m, c.n][axis];
-                (!extent.is_multiple_of(self.tile.size[axis].into())).then_some(Ex::from(extent))
-            });
+            let overruns = [0, 1].map(|axis| self.edge(axis));
             let by_column = out::columns_contiguous(c);
             let run = Run { g: self.g[0], row, col, by_column, length: 1, piece: None, start: Start::Multiple, overruns };
             let point = [Coord::plain(b, self.g[0]), row, col];

@@ -36,7 +36,7 @@ pub(crate) fn finish(c: &Contraction, parts: &[Parts]) -> Option<(Kernel, Argume
         let doc = "parts of its values [g][tile][value]";
         let from = in_workspace(b, &mut args, c, (op, regions), (Access::Read, doc));
         let to = vec![result(b, &mut args, op, Access::Write)];
-        all.push((Reducer::new(c, op, *partials, to), from));
+        all.push((Reducer::new((b, &mut args), c, op, *partials, to), from));
     }
     let lanes = all.iter().map(|(reducer, _)| lanes(results(c, reducer), reducer.partials.parts)).max()?;
     let width = THREADS / lanes;
@@ -57,7 +57,8 @@ pub(crate) fn finish(c: &Contraction, parts: &[Parts]) -> Option<(Kernel, Argume
         let is = (all.len() > 1).then(|| b.bind("ours", is));
         let value = (group - first as i64).cast(Scalar::I64) * i64::from(width) + own.cast(Scalar::I64);
         let value = b.bind("value", value);
-        let exists = b.value(value.lt(values as i64));
+        let results = reducer.results(b);
+        let exists = b.value(value.lt(results));
         let exists = b.and_opt(is, Some(exists)).map(|exists| b.bind("exists", exists));
         let identity = reducer.identity(b);
         b.if_given(is, |b| set(b, total, identity));
@@ -139,15 +140,15 @@ pub(super) fn add_parts(
 ) {
     let partials = &reducer.partials;
     // Values of a batch entry are neighbours, and behind them those of its next tile.
-    let each = partials.values as i64;
+    let (each, results) = (partials.values as i64, reducer.values(b));
     let entry = (partials.tiles[0] * partials.tiles[1] * partials.shares * partials.values) as i64;
     // Blocks have some of these values each, side by side along m and n.
     let [beside, down] = partials.inner.map(|inner| inner as i64);
     let inner = down * beside;
     let start = match inner {
-        1 => b.value(value / each * entry + value % each),
+        1 => b.value(value / results * entry + value % results),
         _ => {
-            let (results, across) = (each / inner, partials.across as i64);
+            let across = partials.across as i64;
             let row = b.value(value % results / (across / beside));
             b.value(value / results * entry + row * (down * across) + value % (across / beside) * beside)
         }
@@ -170,8 +171,11 @@ pub(super) fn add_parts(
         if apart > 0 {
             at = b.value(at + part / within * apart);
         }
-        let mut load = |from: &ArgId| b.load("part", Base::Buffer(*from), at, 1, None);
-        let part: Vec<ExprId> = from.iter().map(&mut load).collect();
-        add(b, reducer, total, &part);
+        let exists = reducer.part_exists(b, part, within);
+        b.if_given(exists, |b| {
+            let mut load = |from: &ArgId| b.load("part", Base::Buffer(*from), at, 1, None);
+            let part: Vec<ExprId> = from.iter().map(&mut load).collect();
+            add(b, reducer, total, &part);
+        });
     });
 }

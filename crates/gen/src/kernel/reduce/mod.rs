@@ -6,9 +6,10 @@
 //! [`leave`] says what comes behind registers. Where work-groups of a cluster have parts of the same values, they combine these first ([`peers`]).
 //! What is left goes to the result where one work-group has all of a value or atomics combine them there, else to workspace, where
 //! [`finish`] or the last work-group ([`ticket`]) reduces it in a fixed order; [`start`] sets first values where there must be some. An
-//! [`operator`] is the same in all of them.
+//! [`operator`] is the same in all of them. [`at_launch`]: extents that are known only then.
 
 pub mod alone;
+mod at_launch;
 pub mod elements;
 pub mod finish;
 mod leave;
@@ -20,6 +21,7 @@ mod ticket;
 pub mod tile;
 
 use crate::kernel::arguments::Arguments;
+use crate::kernel::reduce::at_launch::AtLaunch;
 use crate::plan::{Finish, Partials, TileReduction};
 use crate::program::Binding;
 use tilewright_ir::*;
@@ -48,6 +50,8 @@ pub(crate) struct Reducer<'a> {
     /// The results that it reduces, and whether these are transposed ones of those that indices count.
     pub shape: ResultShape,
     pub swapped: bool,
+    /// What of them is known only at launch.
+    pub at_launch: AtLaunch,
 }
 
 impl<'a> Reducer<'a> {
@@ -75,13 +79,20 @@ impl<'a> Reducer<'a> {
                 }
                 Some(Finish::Atomic(_)) => vec![result(b, args, op, Access::ReadWrite)],
             };
-            all.push(Reducer { ticket, ..Reducer::new(c, op, *partials, to) });
+            all.push(Reducer { ticket, ..Reducer::new((b, args), c, op, *partials, to) });
         }
         all
     }
-    fn new(c: &Contraction, op: &'a Reduce, partials: Partials, to: Vec<ArgId>) -> Reducer<'a> {
-        let shape = c.result_shape(op);
-        Reducer { op, partials, to, ticket: None, state: c.state(op), count: c.count(op), shape, swapped: c.swapped }
+    fn new(
+        (b, args): (&mut Builder, &mut Arguments),
+        c: &Contraction,
+        op: &'a Reduce,
+        partials: Partials,
+        to: Vec<ArgId>,
+    ) -> Reducer<'a> {
+        let (shape, at_launch) = (c.result_shape(op), AtLaunch::declare(b, args, c));
+        let (state, count) = (c.state(op), c.count(op));
+        Reducer { op, partials, to, ticket: None, state, count, shape, swapped: c.swapped, at_launch }
     }
 
     /// Rows and columns that each value is computed of.

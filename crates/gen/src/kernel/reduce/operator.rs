@@ -46,8 +46,11 @@ impl Reducer<'_> {
 
     /// The state of no element.
     pub fn identity(&self, b: &mut Builder) -> State {
-        // No index is as large as infinity's.
-        self.state.iter().zip(self.op.operator.identity()).map(|(scalar, value)| number(b, value, *scalar)).collect()
+        let [value, rest @ ..] = self.op.operator.identity();
+        // Integers are i32 at most, and so is what is left where there are none. No index is as large as infinity's.
+        let value = if self.state[0].is_float() { value } else { value.clamp(i32::MIN.into(), i32::MAX.into()) };
+        let all = [value, rest[0], rest[1]];
+        self.state.iter().zip(all).map(|(scalar, value)| number(b, value, *scalar)).collect()
     }
 
     /// An element that changes nothing, where there is one.
@@ -206,7 +209,13 @@ impl Reducer<'_> {
     pub fn finish(&self, b: &mut Builder, state: &[ExprId]) -> ExprId {
         let result = match self.op.operator {
             Operator::Mean | Operator::Var => {
-                let share = b.float(1.0 / self.count as f64, self.state[0]);
+                let share = match self.count_at_launch(b) {
+                    None => b.float(1.0 / self.count as f64, self.state[0]),
+                    Some(count) => {
+                        let one = b.float(1.0, self.state[0]);
+                        b.bind("share", one / count.cast(self.state[0]))
+                    }
+                };
                 b.value(state[if self.op.operator == Operator::Mean { 0 } else { 2 }] * share)
             }
             Operator::ArgMax | Operator::ArgMin => state[1],

@@ -23,12 +23,14 @@ pub(crate) fn start(c: &Contraction, parts: &[Parts]) -> Option<(Kernel, Argumen
         match (partials.finish, regions.last()) {
             (Some(Finish::Ticket), Some(region)) => {
                 let zero = b.int(0, Scalar::I32);
-                all.push((tickets(b, &mut args, op, *region), partials.tickets(), zero));
+                let total = b.int(partials.tickets() as i64, Scalar::I64);
+                all.push((tickets(b, &mut args, op, *region), (partials.tickets(), total), zero));
             }
             (Some(Finish::Atomic(_)), _) => {
                 let to = result(b, &mut args, op, Access::Write);
-                let identity = Reducer::new(c, op, *partials, Vec::new()).identity(b);
-                all.push((to, c.result_shape(op).left(op.over), identity[0]));
+                let reducer = Reducer::new((b, &mut args), c, op, *partials, Vec::new());
+                let (identity, total) = (reducer.identity(b), reducer.results(b));
+                all.push((to, (c.result_shape(op).left(op.over), total), identity[0]));
             }
             _ => {}
         }
@@ -36,12 +38,11 @@ pub(crate) fn start(c: &Contraction, parts: &[Parts]) -> Option<(Kernel, Argumen
     let group = b.value(Builtin::GroupId(0).cast(Scalar::I64));
     let mut first = 0u64;
     let several = all.len() > 1;
-    for (to, count, value) in all {
+    for (to, (count, total), value) in all {
         let many = u64::try_from(groups(vec![Factor::Fixed(count)]).count(&c.extents())).unwrap_or(u64::MAX);
         let is = group.ge(first as i64).and(group.lt(first.saturating_add(many) as i64));
         let is = several.then(|| b.bind("ours", is));
         let own = b.value(group - first as i64);
-        let total = b.int(count as i64, Scalar::I64);
         b.if_given(is, |b| elements(b, own, total, Scalar::I64, |b, element| b.store(Base::Buffer(to), element, value, None)));
         first = first.saturating_add(many);
     }

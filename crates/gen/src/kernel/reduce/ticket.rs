@@ -64,7 +64,8 @@ impl HeldTile<'_> {
             for left in &left {
                 let ticket = self.ticket(b, left.reducer);
                 let before = b.fetch_add("before", Base::Buffer(left.tickets), ticket, 1);
-                let is = b.value(before.equals(left.reducer.partials.parts as i64 - 1));
+                let all = left.reducer.parts(b);
+                let is = b.value(before.cast(Scalar::I64).equals(all - 1));
                 b.store(Base::Shared(left.last), team, is.cast(Scalar::I32), None);
             }
             b.push(Stmt::Fence);
@@ -116,7 +117,8 @@ impl HeldTile<'_> {
         let at = self.places(b, left.reducer, left.how, value);
         let (number, exists) = self.value_at(b, left.reducer, at, left.reducer.partials.blocks);
         let entry = self.entry(b, left.reducer);
-        (b.value(entry * (left.reducer.partials.values as i64) + number.cast(Scalar::I64)), exists)
+        let values = left.reducer.values(b);
+        (b.value(entry * values + number.cast(Scalar::I64)), exists)
     }
 
     /// Each thread takes values of its own.

@@ -397,8 +397,8 @@ impl HeldTile<'_> {
         if let Some(share) = self.share.filter(|_| parts && partials.shares > 1) {
             index = b.value(index * (partials.shares as i64) + share.cast(Scalar::I64));
         }
-        let values = if parts { partials.values } else { partials.values / (partials.inner[0] * partials.inner[1]) };
-        let index = b.value(index * (values as i64) + kept.cast(Scalar::I64));
+        let values = if parts { b.int(partials.values as i64, Scalar::I64) } else { reducer.values(b) };
+        let index = b.value(index * values + kept.cast(Scalar::I64));
         let values = if parts { state.to_vec() } else { vec![reducer.finish(b, state)] };
         let by_atomics = partials.finish.and_then(Finish::stage).and_then(|_| atomic(reducer.op.operator));
         for (to, value) in reducer.to.iter().zip(values) {

@@ -10,6 +10,8 @@ use tilewright_problem::contraction::{Contraction, Reduce};
 pub struct Partials {
     /// Tiles that each have a part of a value, along m and n; work-groups where these add up their tiles' parts.
     pub tiles: [u64; 2],
+    /// Rows and columns of a tile.
+    pub size: [u64; 2],
     /// Work-groups that each have a share of a tile.
     pub shares: u64,
     /// Values of a batch entry in workspace.
@@ -84,6 +86,7 @@ impl Partials {
         let finish = (!alone).then_some(finish);
         Partials {
             tiles,
+            size,
             shares,
             values,
             runs,
