@@ -136,7 +136,7 @@ fn tiles(base: &Keys, c: &Contraction) -> Vec<Keys> {
 /// a tile.
 fn clusters(plan: &Keys, (tiles_m, tiles_n): (u64, u64), plans: &mut Vec<Keys>) {
     let split = plan.common(Common::Ice);
-    if matches!(split, 2 | 4 | 8) && plan.common(Common::Pst) == 0 && plan.common(Common::Cst) == 0 {
+    if matches!(split, 2 | 4 | 8) && plan.common(Common::Pst) == 0 {
         plans.push(plan.with(Key::C(Common::Sks), 2));
     }
     if tiles_m >= 2 {
