@@ -35,7 +35,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let filters = filters(&base, &c.b);
     let columns = u32::try_from(c.n.div_ceil(family.block.1.into())).unwrap_or(u32::MAX).min(8);
     let mut plans = Vec::new();
-    for (waves, rows) in [(4, 1), (4, 2), (4, 3), (4, 4), (8, 1), (8, 2), (8, 3)] {
+    for (waves, rows) in [(4, 1), (4, 2), (4, 3), (4, 4), (8, 1), (8, 2), (8, 3), (16, 1), (16, 2)] {
         let shape = base.with_each([(Common::Mac, 32 * waves), (Common::Skw, 9)]).with(Key::A(Chiral::Mic), rows);
         let shape = shape.with(Key::B(Chiral::Mic), columns);
         for depth in [1, 3, taps].into_iter().filter(|n| taps.is_multiple_of(*n)).map(|n| n.saturating_mul(channels)) {

@@ -106,8 +106,14 @@ fn storing(c: &Contraction, spec: &KernelSpec, target: &Target, meet: f64) -> f6
     }
 }
 
-/// Instructions of a piece of windows that is copied: its digits, bounds, place and the copy.
-const WINDOW_ADDRESS: f64 = 24.0;
+/// Instructions of a piece of windows that is copied: its digits, bounds, place and the copy (counted in NVRTC's code for sm_90a: 1,282 of
+/// 24 pieces and 8 of filters).
+const WINDOW_ADDRESS: f64 = 32.0;
+/// Cycles for each of these instructions of a wave where hardly another one is there to issue meanwhile (fitted: six plans with eight waves
+/// on a unit, whose tiles took 19 to 26 thousand cycles each on an H200, 9.5 to 12.5 for each instruction that is counted here).
+const ALONE: f64 = 10.5;
+/// Instructions of each result on its way through a staging buffer.
+const STAGED: f64 = 3.0;
 
 /// Instructions that split an element into two TF32 numbers.
 const SPLITTING: f64 = 3.0;
@@ -206,6 +212,9 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
             sum.loads += load.load_cycles;
             sum.shared += by_hand * load.store_cycles + brought / target.rates.shared_bytes;
             sum.issue += load_waves * (load.loads + by_hand * load.stores) * 3.0 / f64::from(UNIT_PARTS);
+        } else {
+            // Bulk copies write what units read.
+            sum.shared += brought / target.rates.shared_bytes;
         }
     }
     if t.a.split && family.fragments {
@@ -222,12 +231,11 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
     sum
 }
 
-/// Cycles of a work-group's k-tile: the resources it needs, or what it waits for.
-fn k_tile(c: &Contraction, spec: &KernelSpec, busy: f64, (latency, miss, resident): (f64, f64, f64)) -> f64 {
+/// Cycles for which a circular buffer holds copies of a k-tile: what it does not span of their latency is waited for.
+fn spanned(spec: &KernelSpec, latency: f64, resident: f64) -> f64 {
     let s = &spec.schedule;
     if !s.in_pipeline() {
-        let waited = s.fetch_ahead == 0 || (s.store == StorePoint::AtOnce && !s.copied().0);
-        return if waited { busy + latency / resident } else { busy.max(latency / (f64::from(s.fetch_ahead) * resident)) };
+        return 0.0;
     }
     // Without roles a copy is issued before the wait for the instructions of the tile before.
     let behind = 0.5 * f64::from(s.math_behind.unwrap_or(0));
@@ -235,9 +243,45 @@ fn k_tile(c: &Contraction, spec: &KernelSpec, busy: f64, (latency, miss, residen
     // Staging holds the k-tiles before those of the circular buffer, where every operand comes through it.
     let all_staged = s.copies.iter().all(|copy| copy.shifted().is_some());
     let staged = if all_staged { f64::from(s.slots().max(1)) - 1.0 } else { 0.0 };
-    // A circular buffer that does not span the latency of a copy is waited for; so are load waves, each batch of what they fetch.
-    let fetched = fetched(c, spec, latency * (1.0 + miss) / 2.0, resident);
-    busy.max(latency / ((ahead.max(1.0) + staged) * resident)).max(fetched)
+    latency / ((ahead.max(1.0) + staged) * resident)
+}
+
+/// Cycles of a work-group's k-tile: the resources it needs, or what it waits for.
+fn k_tile(c: &Contraction, spec: &KernelSpec, busy: f64, (latency, miss, resident): (f64, f64, f64)) -> f64 {
+    let s = &spec.schedule;
+    if !s.in_pipeline() {
+        let waited = s.fetch_ahead == 0 || (s.store == StorePoint::AtOnce && !s.copied().0);
+        return if waited { busy + latency / resident } else { busy.max(latency / (f64::from(s.fetch_ahead) * resident)) };
+    }
+    // Load waves wait for each batch of what they fetch.
+    busy.max(fetched(c, spec, latency * (1.0 + miss) / 2.0, resident))
+}
+
+/// Cycles that a work-group takes for a tile whose windows it has to wait for before it multiplies, however few share its unit: a wave's
+/// instructions one after the other.
+fn waited_windows(c: &Contraction, spec: &KernelSpec, work: &Work, latency: f64) -> f64 {
+    let (t, family) = (&spec.tiling, spec.tiling.unit.family());
+    let halos = || spec.schedule.copies.iter().filter_map(Transport::halo);
+    if halos().next().is_none() {
+        return 0.0;
+    }
+    let threads = f64::from(spec.load_threads().max(1));
+    let pieces = |copied: u32, width: u32| f64::from(copied) / f64::from(width.max(1)) / threads;
+    let windows: f64 = halos().map(|halo| pieces(halo.copied(), halo.tile.load_width) * WINDOW_ADDRESS).sum();
+    let sides = [&t.a, &t.b];
+    let brought = sides.iter().zip(&spec.schedule.copies).filter(|(_, copy)| copy.halo().is_none());
+    let brought: f64 = brought.map(|(o, _)| 1.5 * pieces(o.macro_tile * t.k_tile, o.load_width)).sum();
+    let exist = written_out(spec).then(|| t.blocks(c)).flatten();
+    let blocks = |side: usize| {
+        let share = exist.as_ref().map_or(1.0, |blocks| blocks.share(side));
+        f64::from(sides[side].micro) / f64::from([family.block.0, family.block.1][side].max(1)) * share
+    };
+    // A fragment read brings one instruction's rows, or the columns of two.
+    let issued = f64::from(t.k_steps()) * (blocks(0) * blocks(1) + blocks(0) + blocks(1) / 2.0);
+    let lanes = f64::from(t.wave_lanes.max(1));
+    let stored = f64::from(t.a.micro) * f64::from(t.b.micro) / lanes * STAGED;
+    let instructions = windows + work.iterations * (brought + issued) + stored;
+    2.0 * latency + instructions * ALONE
 }
 
 /// What the estimate is multiplied with where it is known to be too low.
@@ -278,8 +322,10 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     };
     let bytes = (read(0, &t.a, cluster.n) + read(1, &t.b, cluster.m)) * f64::from(c.a.scalar.bytes());
     let r = resources(model, spec, footprint, work, (resident, l2_cycles(target, bytes, traffic.miss, running / units)));
-    let busy = soft_max(&[r.math, r.shared, r.loads, r.issue, r.l2]) + r.besides;
     let latency = target.rates.dram_latency_ns * clock / 1e3 * unit.loaded;
+    let needed = [r.math, r.shared, r.loads, r.issue, r.l2];
+    // Latency grows with what copies wait behind: a buffer that spans it at rest does not where the cache is busy as well.
+    let busy = soft_max(&[soft_max(&needed), spanned(spec, latency, resident)]) + r.besides;
     let math_of_tile = work.iterations * k_tile(c, spec, busy, (latency, traffic.miss, resident));
     let meet = target.rates.cluster_barrier * f64::from(cluster.size()).log2();
     let out = storing(c, spec, target, meet);
@@ -295,7 +341,8 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
         let group = (math_of_tile + TURN).max((math_of_tile + out + ramp) / teams);
         (group, (math_of_tile + out + ramp - group).max(0.0))
     } else {
-        (math_of_tile + (out + ramp) * overlap, unit.ramp * (1.0 - overlap))
+        let waited = waited_windows(c, spec, work, latency) / resident;
+        ((math_of_tile + (out + ramp) * overlap).max(waited), unit.ramp * (1.0 - overlap))
     };
     let dram_us = traffic.bytes / (target.rates.dram_gbs * 1e3 * STREAMED);
     let main_us = soft_max(&[(group * per_unit + last) / clock, dram_us]) * trust(c, spec);
@@ -307,7 +354,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
         shared_us: us(r.shared),
         l2_us: us(r.l2.max(r.loads)),
         dram_us,
-        stall_us: (main_us - us(busy).max(dram_us)).max(0.0),
+        stall_us: (main_us - us(soft_max(&needed) + r.besides).max(dram_us)).max(0.0),
         resident: footprint.groups_per_unit,
         imbalance: per_unit * units / work.groups.max(1.0),
         dram_bytes: traffic.bytes,
