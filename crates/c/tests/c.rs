@@ -149,10 +149,25 @@ fn examples_run_with_what_cmake_finds() {
     assert!(!needed("conv").contains("libtilewright"), "{}", needed("conv"));
     run(&[&build.join("gemm"), &build.join("reduce"), &build.join("conv")]);
 
+    let refuses = |asked: &str, says: &str| {
+        let refused = output(&mut configured(asked)).expect("cmake, which ran");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.replace(['\n', ' '], "").contains(&says.replace(' ', "")), "{said}");
+    };
     // Another version is not taken, and cmake says which there is.
-    let refused = output(&mut configured("99.0")).expect("cmake, which ran");
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && said.contains(&format!("version: {}", env!("CARGO_PKG_VERSION"))), "{said}");
+    refuses("99.0", &format!("version: {}", env!("CARGO_PKG_VERSION")));
+    // Where cargo-c puts what.
+    for (from, to) in [("lib/cmake", "share/cmake"), ("lib", "x86_64"), ("x86_64", "lib/x86_64")] {
+        let to = prefix.join(to);
+        std::fs::create_dir_all(to.parent().expect("a folder")).expect("a folder");
+        std::fs::rename(prefix.join(from), to).expect("another place");
+    }
+    std::fs::remove_dir_all(&build).expect("what was built");
+    succeeds(&mut configured(""));
+    succeeds(Command::new("cmake").arg("--build").arg(&build).args(["--target", "reduce", "conv"]));
+    run(&[&build.join("reduce"), &build.join("conv")]);
+    std::fs::remove_file(prefix.join("lib/x86_64/libtilewright.a")).expect("what was installed");
+    refuses("", "install them again");
 }
 
 /// Runs programs on the emulator, and on OpenCL where it is.
