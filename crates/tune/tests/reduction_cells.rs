@@ -85,13 +85,13 @@ const NONE: [&str; 2] = ["CLU, SKS2: the device has no clusters", "ICE2_SKS0: "]
 /// Ways to finish that fuse a cell, whatever its exit, by unit, split of k, axes and operators; each has one, but for what is no matter of
 /// finishing.
 fn fused(cells: &[Cell], decided: &[Result<&'static str, String>], reasons: &BTreeMap<&String, usize>) -> String {
-    let mut found: BTreeMap<(usize, usize, usize, usize), BTreeMap<u32, Result<(), &String>>> = BTreeMap::new();
+    let mut found: BTreeMap<[usize; 4], BTreeMap<u32, Result<(), &String>>> = BTreeMap::new();
     for (cell, decided) in cells.iter().zip(decided) {
-        let ways = found.entry((cell.split, cell.axes, cell.operators, cell.unit)).or_default();
+        let ways = found.entry([cell.split, cell.axes, cell.operators, cell.unit]).or_default();
         let way = ways.entry(cell.finish).or_insert(Ok(()));
         *way = way.and(decided.as_ref().map(|_| ()));
     }
-    let words = |key: &(usize, usize, usize, usize)| {
+    let words = |key: &[usize; 4]| {
         let ways = &found[key];
         let fused: Vec<String> = ways.iter().filter(|(_, way)| way.is_ok()).map(|(finish, _)| finish.to_string()).collect();
         if !fused.is_empty() {
@@ -107,7 +107,7 @@ fn fused(cells: &[Cell], decided: &[Result<&'static str, String>], reasons: &BTr
     let mut lines: Vec<([Vec<&str>; 2], usize, String)> = Vec::new();
     for (split, axes) in (0..SPLITS.len()).flat_map(|split| (0..AXES.len()).map(move |axes| (split, axes))) {
         for (unit, (name, ..)) in UNITS.iter().enumerate() {
-            let marks: Vec<String> = (0..OPERATORS.len()).map(|operators| words(&(split, axes, operators, unit))).collect();
+            let marks: Vec<String> = (0..OPERATORS.len()).map(|operators| words(&[split, axes, operators, unit])).collect();
             let marks = marks.join(" | ");
             match lines.iter_mut().find(|line| (line.1, &line.2, &line.0[1]) == (split, &marks, &vec![AXES[axes].0])) {
                 Some(line) => line.0[0].push(name),
