@@ -91,7 +91,7 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
     let registers = registers(spec, c);
     let held = registers.min(even).next_multiple_of(REGISTER_STEP).max(REGISTER_STEP);
     let by_registers = limits.registers_per_unit / (held * threads).max(1);
-    let by_shared = limits.shared_per_unit.checked_div(shared_bytes).unwrap_or(limits.groups_per_unit);
+    let by_shared = limits.shared_per_unit.checked_div(shared_bytes + limits.shared_reserved()).unwrap_or(limits.groups_per_unit);
     let by_threads = limits.threads_per_unit / threads.max(1);
     let groups_per_unit = limits.groups_per_unit.min(by_registers).min(by_shared).min(by_threads).max(1);
     Ok(Footprint { threads, shared_bytes, registers, groups_per_unit })
