@@ -367,7 +367,7 @@ pub struct ConvArgs {
 #[command(allow_negative_numbers = true, next_help_heading = "Reduction")]
 pub struct ReduceArgs {
     /// Sizes of the tensor, outermost first: 65536x1024
-    #[arg(long, value_parser = extents_arg)]
+    #[arg(long, value_parser = numbers_arg)]
     pub shape: Extents,
     /// Axes that are reduced, counted from 0
     #[arg(long, value_delimiter = ',', value_parser = whole, required = true, value_name = "AXES")]
@@ -380,7 +380,7 @@ pub struct ReduceArgs {
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     pub dtype: Dtype,
     /// Elements from one index to the next along each axis; 0 repeats what is there [default: dense]
-    #[arg(long, value_parser = strides_arg)]
+    #[arg(long, value_parser = numbers_arg)]
     pub strides: Option<Extents>,
     /// Elements of the tensor's buffer before its first
     #[arg(long, default_value_t = 0, value_parser = whole, value_name = "ELEMENTS")]
@@ -419,7 +419,8 @@ fn operator_arg(text: &str) -> Result<Reduction, String> {
     tilewright::operator(text)
 }
 
-fn strides_arg(text: &str) -> Result<Extents, String> {
+/// Sizes or distances along axes, any of which may be 0.
+fn numbers_arg(text: &str) -> Result<Extents, String> {
     text.split('x').map(whole).collect::<Result<_, _>>().map(Extents)
 }
 
