@@ -20,6 +20,7 @@ import gzip
 import json
 import math
 import os
+import re
 import statistics
 import sys
 import time
@@ -62,6 +63,7 @@ def cases(args):
         with open(args.cases, newline="") as file:
             found = list(csv.DictReader(file))
     part, parts = (int(x) for x in args.part.split("/"))
+    found = [case for case in found if re.search(args.only, named(case))]
     found = [case for i, case in enumerate(found) if i % parts == part - 1]
     there = {row["case"] for row in recorded(path for path in args.resume if os.path.exists(path))}
     late = lambda case: case.get("rows", 0) * case.get("columns", 0) >= 1 << 28  # noqa: E731
@@ -285,6 +287,7 @@ def main():
     parser.add_argument("--budget", type=float, default=2.0, help="seconds of search per case")
     parser.add_argument("--compile", default="default", help="mode of torch.compile, or none")
     parser.add_argument("--compile-only", action="store_true")
+    parser.add_argument("--only", default="", help="a regular expression that a case's name in the table must have")
     parser.add_argument("--part", default="1/1", help="I/N: every N-th case")
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--limit-seconds", type=float, default=math.inf, help="begin no case after so long")
