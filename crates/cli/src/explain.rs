@@ -9,7 +9,7 @@ use crate::output::{human_bytes, human_rate, human_time, line, write_file};
 use crate::{problem, session};
 use serde_json::json;
 use tilewright::Operation;
-use tilewright_gen::kernel::{MAIN, generate, works};
+use tilewright_gen::kernel::{generate, works};
 use tilewright_gen::plan::{Common, Counts, Footprint, Key, counts, work_groups};
 use tilewright_problem::reference::Tolerance;
 use tilewright_problem::{Conv, Direction, Gemm, Layout, Math, Problem};
@@ -35,9 +35,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
     let program = generate(c, spec, budget).map_err(CliError::failed)?;
     let works = works(c, spec, budget, WORKS).map_err(CliError::failed)?;
     let units = u64::from(target.units.max(1)) * u64::from(resolved.footprint.groups_per_unit.max(1));
-    let Some(kernel) = program.kernels.iter().find(|k| k.name == MAIN) else {
-        return Err(CliError::failed("the program has no main kernel"));
-    };
+    let kernel = session::main_kernel(&program)?;
     let oriented = &*c.oriented(spec.tiling.swapped);
     let subject = Subject { spec, c: oriented, kernel, works: &works, target, concurrent: units };
     let mut facts = subject.facts();

@@ -10,7 +10,7 @@ use serde_json::json;
 use tilewright::SourceError;
 use tilewright_device::inspect::{Class, Inspection, LoopReport, Role, Run, inspect};
 use tilewright_device::{DeviceError, Options};
-use tilewright_gen::kernel::{MAIN, schedule::lower};
+use tilewright_gen::kernel::schedule::lower;
 use tilewright_gen::plan::KernelSpec;
 use tilewright_ir::{Dialect, Target};
 
@@ -34,8 +34,7 @@ pub fn run(args: &InspectArgs) -> Result<(), CliError> {
     let space = operation.space();
     let resolved = space.resolve(&plan).map_err(CliError::failed)?;
     let program = operation.program(&plan).map_err(session::classify)?;
-    let kernel =
-        program.kernels.iter().find(|k| k.name == MAIN).ok_or_else(|| CliError::failed("the plan has no main kernel"))?;
+    let kernel = session::main_kernel(&program)?;
     let inspection = inspect(kernel, &target.arch, dialect, &Options::default()).map_err(|e| match e {
         DeviceError::BadSpec { reason, .. } => CliError::usage(format!("--target: {reason}")),
         DeviceError::Compile { log, .. } if edited.is_some() => session::classify(SourceError::Compile { log }.into()),

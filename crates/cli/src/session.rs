@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tilewright::{CacheState, Context, Operation, Options, Origin, RecordsAt};
 use tilewright_device::{DeviceError, Workers};
+use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan};
-use tilewright_ir::{Dialect, Features, Target};
+use tilewright_gen::program::Program;
+use tilewright_ir::{Dialect, Features, Kernel, Target};
 use tilewright_tune::search::Cancel;
 
 /// Opens the device and the records that the options name.
@@ -126,6 +128,13 @@ pub fn in_opencl(target: Target) -> Target {
         limits.shared_per_group = limits.shared_per_group.min(48 << 10);
     }
     Target { dialect: Dialect::OpenCl, features, limits, ..target }
+}
+
+/// The kernel that reads the operands. A reduction over an empty axis has none.
+pub fn main_kernel(program: &Program) -> Result<&Kernel, CliError> {
+    program.kernels.iter().find(|kernel| kernel.name == MAIN).ok_or_else(|| {
+        CliError::usage("an axis of size 0 leaves no element to read: one kernel writes the operators' identities (see tilewright emit)")
+    })
 }
 
 /// Library errors that the user's input causes are wrong use, the others failures.

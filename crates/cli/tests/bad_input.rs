@@ -28,6 +28,7 @@ fn every_refusal_names_the_input_and_the_remedy() {
         ("tune gemm --m 4000000000 --n 4000000000 --k 4000000000".into(), 2, "64-bit address space"),
         (format!("tune gemm {small} --lda 3"), 2, "needs at least 8"),
         ("tune reduce --shape 4x0 --over 1 --op argmax".into(), 2, "no element to name; leave argmax out"),
+        ("explain reduce --shape 6x0 --over 1 --op sum --device emu".into(), 2, "an axis of size 0 leaves no element to read"),
         (format!("tune gemm {small} --batch 2 --stride-c 1"), 2, "batch entries of C overlap"),
         (
             format!("tune gemm {small} --dtype f33"),
