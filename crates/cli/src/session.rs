@@ -133,7 +133,9 @@ pub fn in_opencl(target: Target) -> Target {
 /// The kernel that reads the operands. A reduction over an empty axis has none.
 pub fn main_kernel(program: &Program) -> Result<&Kernel, CliError> {
     program.kernels.iter().find(|kernel| kernel.name == MAIN).ok_or_else(|| {
-        CliError::usage("an axis of size 0 leaves no element to read: one kernel writes the operators' identities (see tilewright emit)")
+        CliError::usage(
+            "an axis of size 0 leaves no element to read: one kernel writes the operators' identities (see tilewright emit)",
+        )
     })
 }
 
