@@ -208,7 +208,7 @@ fn products() {
         (|x| x.reduce = c"sum:n sum:n sum:n sum:n sum:n sum:n sum:n sum:n sum:n".as_ptr(), PROBLEM, "at most 8"),
         (|x| x.reduce = NO_TEXT.as_ptr(), ARGUMENT, "`reduce` is not UTF-8"),
         (|x| x.drop_c = 1, PROBLEM, "reduce"),
-        (|x| (x.dynamic_m, x.reduce) = (1, c"max:m".as_ptr()), PROBLEM, "launch"),
+        (|x| (x.dynamic_m, x.reduce) = (1, c"absmax:m2".as_ptr()), PROBLEM, "launch"),
     ];
     // SAFETY: as the header asks, but for what is refused.
     unsafe {
@@ -264,7 +264,7 @@ fn convolutions_and_reductions() {
         (|x| x.dims = 9, ARGUMENT, "1 to 8"),
         (|x| x.over = [0; 8], PROBLEM, "names no axis"),
         (|x| x.shape[0] = -8, ARGUMENT, "shape = -8"),
-        (|x| (x.shape[0], x.ops) = (0, c"argmax".as_ptr()), PROBLEM, "no element to name"),
+        (|x| (x.shape[1], x.ops) = (0, c"argmax".as_ptr()), PROBLEM, "no element to name"),
         (|x| x.shape = [i64::MAX; 8], PROBLEM, "64-bit address space"),
         (|x| x.strides[0] = -6, ARGUMENT, "strides = -6"),
         (|x| x.strides[0] = i64::MAX, PROBLEM, "64-bit address space"),

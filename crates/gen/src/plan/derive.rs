@@ -34,14 +34,19 @@ pub fn derive(plan: &Keys, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
     derive_plan(&Plan::from(plan), c, env)
 }
 
-fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Refusal> {
+/// Every key has a value of its own, and the contraction has results. Of a tensor without elements reductions are what they begin with.
+fn something_asked(plan: &Plan, c: &Contraction) -> Result<(), Refusal> {
     if let Some(key) = Key::all().find(|k| !k.info().legal.contains(plan.get(*k))) {
         return Err(Refusal::Value { key, value: plan.get(key) });
     }
-    // Of a tensor without elements reductions are what they begin with.
     if (c.g == 0 || c.m == 0 || c.n == 0) && c.elements.is_none() {
         return Err(Refusal::Empty { g: c.g, m: c.m, n: c.n });
     }
+    Ok(())
+}
+
+fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Refusal> {
+    something_asked(plan, c)?;
     let plan = if c.elements.is_some() || c.own_factors.is_some() { &plan.normalised(c) } else { plan };
     let (at, on) = (|key: Common| plan.common(key), |key: Common| plan.common(key) == 1);
     let family = plan.unit();
