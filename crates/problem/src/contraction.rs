@@ -95,6 +95,20 @@ pub struct Reduce {
     /// Batch entries that follow each other and always stay apart: a convolution's groups.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub groups: u64,
+    /// Where the elements are among all that are reduced, if the contraction is a part of the problem.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Box<PartOf>>,
+}
+
+/// Where the result of a part of a problem is in the whole one, of which reductions are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PartOf {
+    /// Of the whole result.
+    pub extents: Extents,
+    /// Batch entries of the part that lie in each of those, one behind the other.
+    pub phases: u64,
+    /// Which row of the whole result a row is, in its batch entry.
+    pub rows: View,
 }
 
 /// Zero points, with the sums over k that they are multiplied by:
@@ -148,7 +162,11 @@ pub struct OperandValues {
 impl Reduce {
     /// The same of the transposed result.
     fn transposed(&self) -> Reduce {
-        Reduce { over: self.over.turned(), ..self.clone() }
+        let turned = |part: &PartOf| {
+            let Extents { g, m, n } = part.extents;
+            Box::new(PartOf { extents: Extents { g, m: n, n: m }, rows: part.rows.transposed(), ..*part })
+        };
+        Reduce { over: self.over.turned(), part: self.part.as_deref().map(turned), ..self.clone() }
     }
 }
 
@@ -378,7 +396,8 @@ impl Contraction {
                 let reach = |over: bool, extent: u64| if over { extent.saturating_mul(2).saturating_add(1 << 12) } else { 1 };
                 let reach =
                     [(r.over.g, self.g), (r.over.m, self.m), (r.over.n, self.n)].map(|(over, extent)| reach(over, extent));
-                let narrow = reach.into_iter().fold(1, u64::saturating_mul) <= i32::MAX as u64;
+                // A part's tiles may reach further beyond the whole result.
+                let narrow = r.part.is_none() && reach.into_iter().fold(1, u64::saturating_mul) <= i32::MAX as u64;
                 vec![sum, if narrow { Scalar::I32 } else { Scalar::I64 }]
             }
             Operator::LogSumExp => vec![sum; 2],
@@ -387,8 +406,16 @@ impl Contraction {
         }
     }
     /// What a reduction reduces.
-    pub const fn result_shape(&self, r: &Reduce) -> ResultShape {
-        ResultShape { extents: self.extents(), groups: r.groups }
+    pub fn result_shape(&self, r: &Reduce) -> ResultShape {
+        self.result_shape_at(r, &self.extents())
+    }
+    /// The same of a launch with these extents.
+    pub fn result_shape_at(&self, r: &Reduce, at: &Extents) -> ResultShape {
+        ResultShape { extents: r.part.as_ref().map_or(*at, |part| part.extents), groups: r.groups }
+    }
+    /// Other parts of the problem have elements of the same values of a reduction.
+    pub fn shares_values(&self, r: &Reduce) -> bool {
+        r.part.is_some() && r.over.whole()[usize::from(self.swapped)]
     }
     /// The largest extents.
     pub const fn extents(&self) -> Extents {

@@ -114,7 +114,8 @@ impl Change<'_> {
             | Refusal::ReduceAtomicType { .. }
             | Refusal::ReduceAtomicCount { .. }
             | Refusal::ReduceCluster { .. }
-            | Refusal::ReduceFinished { .. } => self.common(Common::Rdf, 0),
+            | Refusal::ReduceFinished { .. }
+            | Refusal::ReduceTicketParts => self.common(Common::Rdf, 0),
             Refusal::ReduceCarry { .. } => self.common(Common::Rdc, 0),
             Refusal::ReduceOperand { .. } => self.common(Common::Rdk, 0),
             Refusal::StoreUnit { .. } | Refusal::StoreAlign { .. } => self.halved(Key::C(Common::Cvw)),

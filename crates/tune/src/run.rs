@@ -6,7 +6,7 @@ use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Launch as Planned, P
 use tilewright_ir::{ArgKind, Scalar};
 use tilewright_problem::contraction::{Contraction, Operand, OperandValues, Reduce, Vector};
 use tilewright_problem::reference::TestData;
-use tilewright_problem::{Extent, Extents, Quant, ResultShape};
+use tilewright_problem::{Extent, Extents, Quant};
 
 /// Memory a program runs on.
 #[derive(Clone, Debug)]
@@ -337,9 +337,7 @@ pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (M
     let quants: Vec<_> = contraction.quants().map(quant).collect();
     let bias = contraction.bias().map(|x| (Memory::Bias, bytes(contraction.bias_len_at(at), x.scalar)));
     let residual = contraction.residual().map(|x| (Memory::Residual, bytes(contraction.residual_len_at(at), x.scalar)));
-    let values = |x: &Reduce| {
-        (Memory::Reduction(x.number), bytes(ResultShape { extents: *at, ..contraction.result_shape(x) }.left(x.over), x.scalar))
-    };
+    let values = |x: &Reduce| (Memory::Reduction(x.number), bytes(contraction.result_shape_at(x, at).left(x.over), x.scalar));
     let of_operand = |x: &OperandValues| (Memory::Reduction(x.reduce.number), bytes(x.len, x.reduce.scalar));
     let mut reductions: Vec<_> =
         contraction.reductions().map(values).chain(contraction.operand_values.iter().map(of_operand)).collect();

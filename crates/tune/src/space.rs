@@ -166,7 +166,7 @@ impl Space {
         let contraction = self.contraction(plan);
         let spec = derive(plan, contraction, &self.env)?;
         let footprint = fits(&spec, contraction, &self.target)?;
-        let rest = self.parts(plan).rest.iter().map(|part| self.resolve_part(plan, part)).collect::<Result<_, _>>()?;
+        let rest = self.parts(plan).rest.iter().map(|part| self.resolve_part(plan, &spec, part)).collect::<Result<_, _>>()?;
         let apart = self.parts(plan).operands.iter().filter(|_| !spec.epilogue.operands);
         let operands = apart.map(|part| self.resolve_operand(part)).collect::<Result<_, _>>()?;
         Ok(Resolved { contraction, spec, footprint, rest, operands })
@@ -182,15 +182,27 @@ impl Space {
     }
 
     /// What a plan means for a part with less work, or the plan that takes its place there.
-    fn resolve_part<'a>(&self, plan: &Keys, contraction: &'a Contraction) -> Result<ResolvedPart<'a>, Refusal> {
+    fn resolve_part<'a>(
+        &self,
+        plan: &Keys,
+        lead: &KernelSpec,
+        contraction: &'a Contraction,
+    ) -> Result<ResolvedPart<'a>, Refusal> {
         let try_plan = |plan: &Keys| self.resolved(plan, contraction);
+        // What several parts have elements of is finished in one way.
+        let atomics = |spec: &KernelSpec| spec.epilogue.finish.stage().is_some();
+        let shared = contraction.reductions().any(|r| contraction.shares_values(r));
+        let alike = |part: &ResolvedPart| !shared || atomics(&part.spec) == atomics(lead);
         let whole = plan.with(Key::C(Common::Ice), 1);
         // Of a part that a single tap reaches the operands are matrices, which are copied as such.
         let sides = [Key::A(Chiral::Wos), Key::B(Chiral::Wos)].into_iter().filter(|side| plan.get(*side) == 3);
         let matrices = sides.fold(whole, |plan, side| plan.with(side, 1));
-        let mut ways = [plan, &whole, &matrices].into_iter().map(try_plan);
-        let found = ways.find_map(Result::ok);
-        found.map_or_else(|| try_plan(&generic(contraction)), Ok)
+        // Nothing need go on from tile to tile where it does in another part.
+        let by_tile = matrices.with(Key::C(Common::Rdc), 0);
+        let mut ways = [plan, &whole, &matrices, &by_tile].into_iter().map(try_plan);
+        let found = ways.find_map(|way| way.ok().filter(alike));
+        let plain = generic(contraction).with(Key::C(Common::Rdf), if shared { plan.common(Common::Rdf) } else { 0 });
+        found.map_or_else(|| try_plan(&plain), Ok)
     }
 
     /// A reduction of an operand under the plan that suits its tensor.

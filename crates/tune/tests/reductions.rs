@@ -37,6 +37,61 @@ fn on_warpgroups() {
     random(Recipe::units(), &["emu:sm_90a"], 300);
 }
 
+/// Convolutions alone, of which gradients with a stride are several parts that have elements of the same values.
+#[test]
+fn on_convolutions() {
+    let names = ["parts", "empty phases", "parts by atomics", "indices over parts"];
+    let recipe = Recipe { reductions: true, ..Recipe::convolutions() };
+    let devices = &["emu:sm_90a", "emu:gfx942", "emu:sm_80"];
+    Run { devices, recipe, count: 700, interleave: true }.all_pass_with(
+        |space, pair| {
+            let (parts, resolved) =
+                (space.parts(&pair.plan), space.resolve(&pair.plan).unwrap_or_else(|e| panic!("{pair}: {e}")));
+            let c = resolved.contraction;
+            let shared = c.reductions().any(|r| c.shares_values(r));
+            [
+                shared && parts.iter().count() > 1,
+                shared && parts.iter().any(|part| part.k == 0),
+                shared && resolved.spec.epilogue.finish.stage().is_some(),
+                shared && c.reductions().any(|r| r.operator.indexes()),
+            ]
+        },
+        &names,
+    );
+}
+
+/// Values of gradients of which each phase has another number of taps, or none, in every operator; ties of the largest in several parts.
+#[test]
+fn of_gradients_with_a_stride() {
+    let reductions = ["sum:m", "mean:bmn", "argmax:bm", "argmin:mn", "var:bmn", "logsumexp:mn", "max:mn3", "argmax:bmn"];
+    let shapes = [
+        "bwdd_nhwc_n2_g1_c6_k5_in9x10_fil3x3_st2x2_dil1x1_pb1x1_pe1x1",
+        "bwdd_nchw_n3_g2_c6_k4_in7x8_fil1x1_st2x3_dil1x1_pb0x0_pe0x0",
+        "bwdd_nhwc_n1_g1_c3_k4_in13_fil5_st3_dil2_pb2_pe1",
+        "bwdd_nchw_n2_g1_c3_k2_in8x6_fil2x2_st2x2_dil1x1_pb0x0_pe0x0",
+    ];
+    shapes.into_par_iter().for_each(|shape| {
+        let problem = Problem::parse(&format!("conv_{shape}_f32")).unwrap();
+        let Problem::Conv(mut conv) = problem else { panic!("{shape}") };
+        conv.reductions = reductions.map(|text| text.parse().unwrap()).to_vec();
+        for (drop, swapped, bim) in [(false, 0, 0), (true, 1, 0), (true, 0, 1)] {
+            conv.drop_c = drop;
+            // Over samples alone there is no merged form of.
+            let merged = |r: &tilewright_problem::Reduction| bim == 0 || (r.over.g && r.over.m);
+            let all = conv.reductions.iter().copied().filter(merged).collect();
+            let problem = Problem::Conv(tilewright_problem::Conv { reductions: all, ..conv.clone() });
+            let device = emulator("emu:sm_90a", true, 3);
+            let space = Space::new(&problem, &device.info().target).unwrap();
+            let keys = format!("A_MIC2__B_MIC2__C_MAC16_UNR4_EDG1_SWP{swapped}_BIM{bim}");
+            let plan = Plan::from(Constraint::parse(&keys).unwrap().apply(&Plan::default()));
+            space.resolve(&plan).unwrap_or_else(|e| panic!("{problem}: {e}"));
+            for seed in [0, 3] {
+                assert_eq!(judge(&device, &Pair { seed, problem: problem.clone(), plan }), None, "{keys}");
+            }
+        }
+    });
+}
+
 /// What the pairs above are to meet is among what is drawn.
 #[test]
 fn every_way_out_is_drawn() {

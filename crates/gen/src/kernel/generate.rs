@@ -10,7 +10,8 @@ use super::stages::roles;
 use super::{elements, finish, main, prepare, reduce};
 use crate::plan::reach::gap_width;
 use crate::plan::{
-    Edge, Exit, Finish, KernelSpec, OperandTiling, RoleSplit, Source, Split, StoreTile, Transport, materialised, partials_bytes,
+    Edge, Exit, Finish, KernelSpec, OperandTiling, Partials, RoleSplit, Source, Split, StoreTile, Transport, materialised,
+    partials_bytes,
 };
 use crate::program::{Alignment, Binding, Factor, Groups, Launch, Program};
 use std::borrow::Cow;
@@ -88,19 +89,45 @@ fn place_sums(sums: &[&Centred], program: &mut Program) {
 fn products(parts: &[(&Contraction, &KernelSpec)], workspace: u64, out: &mut Assembly) -> Result<(), GenerateError> {
     let oriented: Vec<Cow<Contraction>> = parts.iter().map(|(c, spec)| c.oriented(spec.tiling.swapped)).collect();
     let inputs: Vec<[Input; 2]> = oriented.iter().zip(parts).map(|(c, (_, spec))| inputs(c, spec)).collect();
+    let reduced = oriented.iter().zip(parts).map(|(c, (_, spec))| partials_bytes(spec, c, WORKSPACE_ALIGN)).sum();
     let jobs = oriented.iter().zip(parts).zip(&inputs).zip(0..);
-    let jobs = jobs.map(|(((c, (_, spec)), inputs), number)| Job::new((c, spec, number), inputs, workspace));
+    let jobs = jobs.map(|(((c, (_, spec)), inputs), number)| Job::new((c, spec, number), inputs, [workspace, reduced]));
     let mut jobs = jobs.collect::<Result<Vec<Job>, _>>()?;
+    let Some(first) = jobs.first() else { return Ok(()) };
+    (out.part, out.largest, out.cursor) = (first.number, first.c.oriented(false).extents(), 0);
+    // What the launches of all parts leave of reductions stays to the end.
+    let of_jobs: Vec<(&Contraction, &KernelSpec)> = jobs.iter().map(|job| (job.c, job.spec)).collect();
+    let left = out.reserve_parts(&of_jobs);
+    (out.base, out.program.workspace_bytes) = (out.cursor, out.program.workspace_bytes.max(out.cursor));
+    let reduced: Vec<(&Contraction, &[Parts])> = jobs.iter().zip(&left).map(|(job, parts)| (job.c, parts.as_slice())).collect();
+    let chunk = first.chunk(0);
+    let start = reduce::start::start(&reduced);
+    let begun = start.is_some();
+    if let Some((kernel, args, groups)) = start {
+        let kernel = out.add_first((kernel, args));
+        out.launch(kernel, groups, &chunk)?;
+    }
+    let finish = reduce::finish::finish(&reduced);
+    let part = out.part;
+    for (job, parts) in jobs.iter_mut().zip(&left) {
+        job.reductions.clone_from(parts);
+    }
     while let Some(first) = (!jobs.is_empty()).then(|| jobs.remove(0)) {
         let mut together = vec![first];
         for job in std::mem::take(&mut jobs) {
             let needed = together.iter().map(|job| job.needed).sum::<u64>() + job.needed;
             let lead = &together[0];
-            let alone = lead.chunked() || job.chunked() || !lead.c.dynamic.is_none() || needed > workspace;
+            let room = workspace.saturating_sub(out.base);
+            let alone = lead.chunked() || job.chunked() || !lead.c.dynamic.is_none() || needed > room;
             let joins = !alone && together.len() < MOST_JOINED && join(lead.spec, (job.c, job.spec));
             if joins { &mut together } else { &mut jobs }.push(job);
         }
-        launch_together(&together, out)?;
+        launch_together(&together, begun, out)?;
+    }
+    if let Some((kernel, args, groups)) = finish {
+        out.part = part;
+        let kernel = out.add((kernel.following(), args));
+        out.launch(kernel, groups, &chunk)?;
     }
     Ok(())
 }
@@ -129,12 +156,12 @@ pub fn join(lead: &KernelSpec, (c, other): (&Contraction, &KernelSpec)) -> bool 
     !ahead && !apart && !lead.style.straight && spec == *lead && tiles(other) == tiles(lead) && kinds(other) == kinds(lead)
 }
 
-/// The kernels and launches of parts that share the main kernel.
-fn launch_together(jobs: &[Job], out: &mut Assembly) -> Result<(), GenerateError> {
+/// The kernels and launches of parts that share the main kernel. `begun`: reductions have their first values.
+fn launch_together(jobs: &[Job], begun: bool, out: &mut Assembly) -> Result<(), GenerateError> {
     let Some(first) = jobs.first() else { return Ok(()) };
     out.largest = first.c.oriented(false).extents();
-    out.cursor = 0;
-    let mut before: Vec<(Regions, Vec<Filler>, _, _)> = Vec::new();
+    out.cursor = out.base;
+    let mut before: Vec<(Regions, Vec<Filler>, _)> = Vec::new();
     for job in jobs {
         out.part = job.number;
         let done = jobs.iter().zip(&before);
@@ -148,11 +175,9 @@ fn launch_together(jobs: &[Job], out: &mut Assembly) -> Result<(), GenerateError
                 false => finish::finish(job.c, (0, None), &job.shape),
             })
         });
-        let start = reduce::start::start(job.c, &regions.reductions);
-        let start = start.map(|(kernel, args, groups)| (out.add_first((kernel, args)), groups));
-        before.push((regions, fillers, scale, start));
+        before.push((regions, fillers, scale));
     }
-    let follows = before.iter().any(|(_, fillers, scale, start)| !fillers.is_empty() || scale.is_some() || start.is_some());
+    let follows = begun || before.iter().any(|(_, fillers, scale)| !fillers.is_empty() || scale.is_some());
     out.part = first.number;
     let main = main_kernel(first.spec, jobs, before.iter().map(|(regions, ..)| regions), follows, out)?;
     let mut behind = Vec::new();
@@ -165,17 +190,10 @@ fn launch_together(jobs: &[Job], out: &mut Assembly) -> Result<(), GenerateError
             };
             out.add((Kernel { precedes: regions.reduced(), ..kernel.following() }, args))
         });
-        let reduced = reduce::finish::finish(job.c, &regions.reductions)
-            .map(|(kernel, args, groups)| (out.add((kernel.following(), args)), groups));
-        behind.push((sum, reduced));
-    }
-    for (job, (.., start)) in jobs.iter().zip(&before) {
-        if let Some((kernel, groups)) = start {
-            out.launch(*kernel, groups.clone(), &job.chunk(0))?;
-        }
+        behind.push(sum);
     }
     for i in 0..first.shape.chunks {
-        for (job, (_, fillers, scale, _)) in jobs.iter().zip(&before) {
+        for (job, (_, fillers, scale)) in jobs.iter().zip(&before) {
             let chunk = job.chunk(i);
             job.launch_fillers(fillers, &chunk, out)?;
             if let Some(kernel) = scale {
@@ -187,19 +205,14 @@ fn launch_together(jobs: &[Job], out: &mut Assembly) -> Result<(), GenerateError
             }
         }
         launch_main(jobs, main, i, out)?;
-        for (job, (sum, _)) in jobs.iter().zip(&behind) {
+        for (job, sum) in jobs.iter().zip(&behind) {
             if let Some(kernel) = sum {
                 let chunk = job.chunk(i);
                 out.launch(*kernel, job.sum_groups(&chunk), &chunk)?;
             }
         }
     }
-    for (job, (_, reduced)) in jobs.iter().zip(behind) {
-        if let Some((kernel, groups)) = reduced {
-            out.launch(kernel, groups, &job.chunk(0))?;
-        }
-        job.need(out);
-    }
+    jobs.iter().for_each(|job| job.need(out));
     out.program.workspace_bytes = out.program.workspace_bytes.max(out.cursor);
     Ok(())
 }
@@ -264,13 +277,13 @@ fn reduction(c: &Contraction, spec: &KernelSpec, workspace: u64, out: &mut Assem
         return Err(GenerateError::Workspace { needed, budget: workspace });
     }
     (out.largest, out.cursor) = (c.extents(), 0);
-    let parts = out.reserve_parts(c, spec);
+    let parts = out.reserve_parts(&[(c, spec)]).pop().unwrap_or_default();
     let whole = Chunk { first: 0, entries: Factor::Fixed(1), count: Binding::I64(1), work: Binding::Work };
     // Of an empty tensor no element is read: the last kernel alone writes the values of an empty axis, if there are some.
     let read = (c.n > 0).then(|| {
         let (mut kernel, args) = reduce::alone::build(c, view, spec, &parts);
         kernel.precedes = spec.finishes_behind(c);
-        let start = reduce::start::start(c, &parts).map(|(kernel, args, groups)| (out.add_first((kernel, args)), groups));
+        let start = reduce::start::start(&[(c, &parts)]).map(|(kernel, args, groups)| (out.add_first((kernel, args)), groups));
         (out.add((if start.is_some() { kernel.following() } else { kernel }, args)), start)
     });
     let follows = read.is_some();
@@ -281,7 +294,7 @@ fn reduction(c: &Contraction, spec: &KernelSpec, workspace: u64, out: &mut Assem
         let factors = reduce::alone::grid(c, spec).map(Factor::Fixed).to_vec();
         out.launch(main, Groups { factors, per: 1, most: None }, &whole)?;
     }
-    if let Some((kernel, args, groups)) = reduce::finish::finish(c, &parts) {
+    if let Some((kernel, args, groups)) = reduce::finish::finish(&[(c, &parts)]) {
         let kernel = out.add((if follows { kernel.following() } else { kernel }, args));
         out.launch(kernel, groups, &whole)?;
     }
@@ -327,8 +340,10 @@ pub(super) struct Job<'a> {
     /// Splits that leave their sums to others, and whether they leave them in workspace.
     split: u64,
     by_workspace: bool,
-    /// Bytes of workspace, for one batch entry at least.
+    /// Bytes of workspace beside the parts of reductions, for one batch entry at least.
     needed: u64,
+    /// The parts of its reductions.
+    reductions: Vec<Parts>,
     /// Rows and columns of C where they are known only at launch.
     sizes: [Option<Extent>; 2],
 }
@@ -344,11 +359,11 @@ struct Chunk {
 }
 
 impl<'a> Job<'a> {
-    /// Cuts the batch into chunks of which each fits in the workspace.
+    /// Cuts the batch into chunks of which each fits in the workspace beside so many bytes of it for the parts of reductions.
     pub(super) fn new(
         (c, spec, number): (&'a Contraction, &'a KernelSpec, usize),
         inputs: &'a [Input; 2],
-        workspace: u64,
+        [workspace, reduced]: [u64; 2],
     ) -> Result<Job<'a>, GenerateError> {
         let t = &spec.tiling;
         let split = spec.split_outside() as u64;
@@ -363,12 +378,12 @@ impl<'a> Job<'a> {
         if by_workspace {
             per_entry += split * c.m * c.n * c.accumulator().bytes() as u64 + WORKSPACE_ALIGN;
         }
-        shared += partials_bytes(spec, c, WORKSPACE_ALIGN);
-        let needed = per_entry + shared;
+        let needed = per_entry + shared + reduced;
         if needed > 0 && needed > workspace {
             return Err(GenerateError::Workspace { needed, budget: workspace });
         }
-        let chunk = workspace.saturating_sub(shared).checked_div(per_entry).map_or(c.g, |entries| entries.clamp(1, c.g.max(1)));
+        let chunk =
+            workspace.saturating_sub(shared + reduced).checked_div(per_entry).map_or(c.g, |entries| entries.clamp(1, c.g.max(1)));
         let shape = Shape {
             tiles_m: c.m.div_ceil(t.a.macro_tile as u64).next_multiple_of(t.cluster.m.into()),
             tiles_n: c.n.div_ceil(t.b.macro_tile as u64).next_multiple_of(t.cluster.n.into()),
@@ -379,7 +394,7 @@ impl<'a> Job<'a> {
         let sizes = [Extent::M, Extent::N].map(|extent| c.dynamic_extent(extent));
         let needed = shared + per_entry * shape.chunk;
         let copies = [(&inputs[0], &c.a), (&inputs[1], &c.b)].map(|(x, source)| x.copied(c).then(|| x.copy_of(source)));
-        Ok(Job { number, c, spec, inputs, copies, shape, split, by_workspace, needed, sizes })
+        Ok(Job { number, c, spec, inputs, copies, shape, split, by_workspace, needed, reductions: Vec::new(), sizes })
     }
 
     fn chunked(&self) -> bool {
@@ -484,8 +499,8 @@ impl<'a> Job<'a> {
 }
 
 impl Regions {
-    /// Copies of the operands first, then partial sums, then the parts of reductions, of the whole batch. `same`: where another part of the
-    /// launch has the same copy of an operand, which is not made again.
+    /// Copies of the operands first, then partial sums. `same`: where another part of the launch has the same copy of an operand, which is
+    /// not made again.
     fn reserve(job: &Job, same: [Option<u64>; 2], out: &mut Assembly) -> Regions {
         let (c, chunk) = (job.c, job.shape.chunk);
         let mut copies = same;
@@ -495,7 +510,7 @@ impl Regions {
         }
         let bytes = job.split * chunk * c.m * c.n * c.accumulator().bytes() as u64;
         let partials = job.by_workspace.then(|| out.reserve(bytes));
-        Regions { copies, filled: same.map(|region| region.is_some()), partials, reductions: out.reserve_parts(c, job.spec) }
+        Regions { copies, filled: same.map(|region| region.is_some()), partials, reductions: job.reductions.clone() }
     }
 
     /// A kernel behind the others reduces what meets there.
@@ -526,6 +541,8 @@ struct Assembly {
     /// Those of each kernel.
     arguments: Vec<Arguments>,
     cursor: u64,
+    /// Bytes at the start of workspace that all launches keep.
+    base: u64,
     /// The part of the problem that kernels belong to: those behind the first have its number in their names.
     part: usize,
     /// The largest extents, as the problem names them.
@@ -538,16 +555,27 @@ impl Assembly {
         self.cursor = at + bytes;
         at
     }
-    /// Room for the parts of reductions.
-    fn reserve_parts(&mut self, c: &Contraction, spec: &KernelSpec) -> Vec<Parts> {
-        let reserve = |r: &Reduce| {
-            let parts = spec.partials(c, r);
-            let state = if parts.is_empty() { Vec::new() } else { c.state(r) };
-            let components = state.into_iter().map(|scalar| parts.len() * u64::from(scalar.bytes()));
-            let tickets = Some(4 * parts.tickets()).filter(|bytes| *bytes > 0);
-            (parts, components.chain(tickets).map(|bytes| self.reserve(bytes)).collect())
+    /// Room for the parts of the reductions of each contraction: those of one reduction's component side by side.
+    fn reserve_parts(&mut self, all: &[(&Contraction, &KernelSpec)]) -> Vec<Vec<Parts>> {
+        let parts = |(c, spec): &(&Contraction, &KernelSpec)| {
+            let of = |r: &Reduce| {
+                let parts = spec.partials(c, r);
+                let state = if parts.is_empty() { Vec::new() } else { c.state(r) };
+                let components = state.into_iter().map(|scalar| parts.len() * u64::from(scalar.bytes()));
+                (parts, components.chain(Some(4 * parts.tickets()).filter(|bytes| *bytes > 0)).collect())
+            };
+            spec.reduced(c).map(of).collect()
         };
-        spec.reduced(c).map(reserve).collect()
+        let mut all: Vec<Vec<(Partials, Vec<u64>)>> = all.iter().map(parts).collect();
+        for reduction in 0..all.iter().map(Vec::len).max().unwrap_or(0) {
+            let mut same: Vec<&mut Vec<u64>> = all.iter_mut().filter_map(|of| of.get_mut(reduction)).map(|(_, at)| at).collect();
+            for component in 0..same.iter().map(|at| at.len()).max().unwrap_or(0) {
+                for bytes in same.iter_mut().filter_map(|at| at.get_mut(component)) {
+                    *bytes = self.reserve(*bytes);
+                }
+            }
+        }
+        all
     }
     /// A kernel behind which the main one is launched.
     fn add_first(&mut self, (kernel, args): (Kernel, Arguments)) -> usize {

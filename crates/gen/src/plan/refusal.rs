@@ -224,6 +224,11 @@ pub enum Refusal {
         "RDF1: several tiles have parts of one of the blocks of {over}, each of others as well; use RDF0, or tiles that blocks divide"
     )]
     ReduceBlocks { over: Axes },
+    /// Work-groups of several launches have parts of the same values.
+    #[error(
+        "RDF1: the parts of a gradient with a stride have launches of their own, and a ticket tells the last work-group of one; use RDF0, RDF2 or RDF5"
+    )]
+    ReduceTicketParts,
     /// A thread's results are not adjacent in memory for that many elements.
     #[error(
         "CVW{width} does not divide the {units} adjacent results of a thread along {dim}; set the fragment width (FRW), or CST1"

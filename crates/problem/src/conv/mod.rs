@@ -217,10 +217,12 @@ impl Conv {
         {
             return Err(ProblemError::value("reduce", r, "a filter gradient is a sum over all samples already; leave b out"));
         }
-        if self.direction == Direction::BackwardData && !self.reductions.is_empty() && self.stride.iter().any(|s| *s > 1) {
+        let parts = self.direction == Direction::BackwardData && self.stride.iter().any(|s| *s > 1);
+        let apart = |r: &&Reduction| parts && r.operand.is_none() && !r.over.whole()[0];
+        if let Some(r) = self.reductions.iter().find(apart) {
             return Err(ProblemError::Unsupported {
-                what: "a reduction of an input gradient with a stride, which is computed in parts,".into(),
-                remedy: "reduce the gradient by itself".into(),
+                what: format!("{r} of an input gradient with a stride, whose pixels are computed in parts that stay apart,"),
+                remedy: "reduce all pixels together (m), or the gradient by itself".into(),
             });
         }
         Ok(())

@@ -12,11 +12,11 @@
 
 use super::phases::{Axis, Phase, phases};
 use super::{BUFFER_ALIGN, ConvForm, Parts, reduce_ops, retain_scaling};
-use crate::contraction::{Contraction, EpilogueOp, Operand, Tensor, Vector};
+use crate::contraction::{Contraction, EpilogueOp, Operand, PartOf, Tensor, Vector};
 use crate::conv::{Conv, Direction, Layout};
 use crate::epilogue::Along;
 use crate::error::{ProblemError, computed_in};
-use crate::extent::Dynamic;
+use crate::extent::{Dynamic, Extents};
 use crate::reduction::{Axes, Reduction};
 use crate::view::{View, ViewBuilder};
 
@@ -89,10 +89,14 @@ pub(super) fn lower(conv: &Conv, form: ConvForm) -> Result<Parts, ProblemError> 
         Direction::BackwardWeight => chains.backward_weight().map(one),
         Direction::BackwardData => {
             let mut parts = Vec::new();
-            for of in phases(conv)? {
+            let all = phases(conv)?;
+            let several = all.len() > 1 || all.iter().flatten().any(|axis| axis.phases > 1);
+            for of in all {
                 let batch = chains.names.iter().zip(&of).filter(|(_, axis)| axis.phases > 1);
                 let batch = batch.map(|(name, axis)| (name[3], axis.phases)).collect();
-                parts.push(Chains { batch, ..chains }.backward_data(&of)?);
+                let chains = Chains { batch, ..chains };
+                let part = chains.backward_data(&of)?;
+                parts.push(if several { chains.of_whole(part, &of)? } else { part });
             }
             parts.sort_by(|x, y| y.flop().total_cmp(&x.flop()));
             let mut parts = parts.into_iter();
@@ -233,26 +237,60 @@ impl Chains<'_> {
         self.contraction([a, b, c], 0, 0)
     }
 
+    /// Of what has a dimension for each axis of the input: the pixels of one phase along each.
+    fn of_phases(&self, mut input: ViewBuilder, of: &[Phase]) -> ViewBuilder {
+        for (phase, [name, _, _, digit]) in of.iter().zip(self.names) {
+            let last = phase.first + phase.step * (phase.rows as i64 - 1) + phase.phases as i64 - 1;
+            // A distance that is never gone may be anything.
+            let step = if phase.rows == 1 { 1 } else { phase.step };
+            let mut places = vec![(*name, phase.rows, step)];
+            places.extend((phase.phases > 1).then_some((*digit, phase.phases, 1)));
+            let first = phase.first - phase.gaps.map_or(0, |gaps| i64::from(gaps.before));
+            input = input.slice(name, first as u64, last as u64 + 1).pass_through(name, "place").embed("place", &places);
+        }
+        input
+    }
+
+    /// The same part, with where its rows are among those of the whole result in reductions.
+    fn of_whole(&self, mut part: Contraction, of: &[Phase]) -> Result<Contraction, ProblemError> {
+        let conv = self.conv;
+        let pixels: u64 = conv.input.iter().product();
+        let phases: u64 = self.batch.iter().map(|(_, phases)| phases).product();
+        let samples = if self.per_sample() { 0 } else { pixels };
+        let mut dims: Vec<(&str, u64, i64)> = Vec::new();
+        let mut stride = 1;
+        for (name, size) in self.named(0).into_iter().zip(&conv.input).rev() {
+            dims.push((name, *size, stride));
+            stride *= *size as i64;
+        }
+        dims.push(("n", conv.n, samples as i64));
+        dims.reverse();
+        let numbers = self.of_phases(ViewBuilder::tensor(&dims), of).broadcast("group", self.products()).broadcast("one", 1);
+        let rows = self.pixels(numbers, 0).view("g", "m", "one")?;
+        let m = if self.per_sample() { pixels } else { conv.n * pixels };
+        let extents = Extents { g: part.g / phases.max(1), m, n: part.n };
+        for op in &mut part.epilogue {
+            if let EpilogueOp::Reduce(r) = op {
+                r.part = Some(Box::new(PartOf { extents, phases, rows: rows.clone() }));
+            }
+        }
+        Ok(part)
+    }
+
     /// The input pixels of one phase along each axis. Where no tap reaches them the sum has no terms; views of its factors are those of
     /// one tap, so that whatever copies other parts could copy them.
     fn backward_data(&self, of: &[Phase]) -> Result<Contraction, ProblemError> {
         let conv = self.conv;
         let empty = of.iter().any(|axis| axis.taps.is_none());
-        let (mut gradient, mut filter, mut input) = (self.of_all_phases(self.output()), self.filter(), self.input());
+        let (mut gradient, mut filter) = (self.of_all_phases(self.output()), self.filter());
+        let input = self.of_phases(self.input(), of);
         if empty {
             filter = self.of_all_phases(filter);
         }
         for (d, (phase, [name, out, tap, digit])) in of.iter().zip(self.names).enumerate() {
             let axis = Axis::new(conv, d);
             let rows = phase.rows as i64;
-            let last = phase.first + phase.step * (rows - 1) + phase.phases as i64 - 1;
-            // A distance that is never gone may be anything.
-            let step = if rows == 1 { 1 } else { phase.step };
-            let mut places = vec![(*name, phase.rows, step)];
             let wide = phase.phases > 1;
-            places.extend(wide.then_some((*digit, phase.phases, 1)));
-            let first = phase.first - phase.gaps.map_or(0, |gaps| i64::from(gaps.before));
-            input = input.slice(name, first as u64, last as u64 + 1).pass_through(name, "place").embed("place", &places);
             let taps = phase.taps.filter(|_| !empty);
             // Output pixel of row 0 under the last tap, and the distance of taps.
             let (low, tap_step, count) =

@@ -174,6 +174,7 @@ fn reduce_ops(all: &[Reduction], accumulator: Scalar, groups: u64) -> impl Itera
             number,
             operand: false,
             groups,
+            part: None,
         })
     })
 }

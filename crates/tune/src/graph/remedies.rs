@@ -68,6 +68,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         | Refusal::AtomicActivation { .. }
         | Refusal::AtomicZeroPoints { .. }
         | Refusal::ReduceSplit { .. } => both(&[], &[Sks, Ice]),
+        Refusal::ReduceTicketParts => both(&[], &[Rdf]),
         Refusal::ReduceSplitFinish { .. } => both(&[], &[Rdf, Sks, Ice]),
         Refusal::ReduceAtomics { .. } | Refusal::ReduceAtomicType { .. } | Refusal::ReduceAtomicCount { .. } => both(&[], &[Rdf]),
         Refusal::ReduceCluster { .. } => both(&[Clu], &[Rdf, Ice, Sks, Png]),

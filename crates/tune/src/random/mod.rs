@@ -187,7 +187,7 @@ pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
         let Ok(mut drawn) = problem::draw(&mut rng, recipe, target) else { continue };
         if recipe.reductions {
             drawn = match rng.random_range(0..4) {
-                0 if !recipe.units => tensor(&mut rng, recipe.extent).unwrap_or(drawn),
+                0 if !recipe.units && !recipe.convolutions => tensor(&mut rng, recipe.extent).unwrap_or(drawn),
                 _ => reduced(&mut rng, &drawn),
             };
             if drawn.reductions().is_empty() {
@@ -229,8 +229,9 @@ pub fn plan(space: &Space, recipe: &Recipe, seed: u64) -> Option<Plan> {
 fn budgeted(rng: &mut ChaCha8Rng, problem: &Problem, spec: &KernelSpec, space: &Space, plan: &Plan) -> Problem {
     let contraction = space.contraction(plan);
     let entry = workspace_per_entry(spec, contraction);
-    // Sums of factors take room whatever the batch.
-    if entry == 0 || contraction.g < 2 || contraction.centre().is_some() || rng.random_bool(0.5) {
+    // Sums of factors take room whatever the batch, and so do other parts' of reductions.
+    let parts = space.parts(plan).iter().count() > 1 && contraction.reductions().next().is_some();
+    if parts || entry == 0 || contraction.g < 2 || contraction.centre().is_some() || rng.random_bool(0.5) {
         return problem.clone();
     }
     let budget = (entry + rng.random_range(0..entry * contraction.g)).next_multiple_of(8);

@@ -244,6 +244,9 @@ pub fn epilogue(rng: &mut ChaCha8Rng, mut builder: GemmBuilder, unit: u64) -> Re
 pub fn reduced(rng: &mut ChaCha8Rng, problem: &Problem) -> Problem {
     let (shape, out) = (problem.result_shape(), problem.out_dtype());
     let mut all = Vec::new();
+    // Pixels of a gradient with a stride are reduced together.
+    let strided = |conv: &Conv| conv.direction == Direction::BackwardData && conv.stride.iter().any(|stride| *stride > 1);
+    let in_parts = matches!(problem, Problem::Conv(conv) if strided(conv));
     for _ in 0..rng.random_range(1..=3) {
         let (m, n) = [(true, false), (false, true), (true, true)][rng.random_range(0..3)];
         let g = shape.extents.g > shape.groups && rng.random_bool(0.4);
@@ -251,7 +254,8 @@ pub fn reduced(rng: &mut ChaCha8Rng, problem: &Problem) -> Problem {
             let sizes: Vec<u64> = (2..extent).filter(|size| over && extent.is_multiple_of(*size)).collect();
             if rng.random_bool(0.3) { sizes.choose(rng).copied().unwrap_or(0) } else { 0 }
         };
-        let over = Axes { g, m, n, blocks: [block(m, shape.extents.m), block(n, shape.extents.n)] };
+        let blocks = [block(m, shape.extents.m), block(n, shape.extents.n)];
+        let over = if in_parts { Axes { g, m: true, n, blocks: [0, blocks[1]] } } else { Axes { g, m, n, blocks } };
         let operator = *Operator::ALL.choose(rng).unwrap_or(&Operator::Sum);
         let dtype = match rng.random_range(0..6) {
             0 | 1 if operator.indexes() => Some(Scalar::I32),

@@ -43,6 +43,8 @@ pub(crate) struct Epilogue<'a> {
     pub piped: bool,
     /// Bytes of shared memory before those.
     pub behind: u32,
+    /// First byte that is free for reductions of results: behind staging buffers where operands come while results leave.
+    pub free: u32,
     /// What this thread has of the reductions that go on from tile to tile.
     pub kept: Vec<Kept>,
 }
@@ -228,8 +230,9 @@ impl Epilogue<'_> {
             ints: self.ints,
             walk,
         };
-        let from = if self.piped { b.kernel().shared_bytes().next_multiple_of(REDUCTION_ALIGN as u32) } else { 0 };
-        then(b, &tile, (team, from));
+        // Behind the last tile: behind what waves reduce each through.
+        let tiles = if self.piped && walk.is_some() { self.spec.tile_reduction_bytes(self.c) as u32 } else { 0 };
+        then(b, &tile, (team, (self.free + tiles).next_multiple_of(REDUCTION_ALIGN as u32)));
     }
 
     fn accumulators(&self, b: &mut Builder, sums: &Sums) -> Accumulators {

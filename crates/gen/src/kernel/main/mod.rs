@@ -181,6 +181,8 @@ struct Progress {
     released: Option<Counter>,
     /// The work-group's first piece of work.
     group: ExprId,
+    /// The first byte of shared memory behind what all parts have there.
+    free: u32,
 }
 
 impl Part<'_> {
@@ -301,7 +303,7 @@ impl Main<'_> {
                 let copies = part.sums().then(|| Copies::into_ring(b, (&part.operands, ring), thread, elected, issue));
                 let group = progress.map_or_else(|| part.operands.tiles.first_work(b), |p| p.group);
                 let issue = copies.as_ref().map(|copies| copies.issue).or(issue);
-                progress = Some(Progress { issue, read: None, released: None, group });
+                progress = Some(Progress { issue, read: None, released: None, group, free: 0 });
                 part.operands.tiles.each(b, group, None, |b, at, range| {
                     let tile = copies.as_ref().map(|copies| copies.begin(b, at, range));
                     part.k_loop(b, range, tile.as_ref(), None, (&[], None));
@@ -352,6 +354,8 @@ impl Main<'_> {
                 b.push(Stmt::Barrier(BarrierScope::Wave));
             }
             let staged = epilogue.staged(b);
+            epilogue.free = progress.map_or_else(|| b.kernel().shared_bytes(), |p| p.free);
+            let free = epilogue.free;
             let counters = [Some(consumer.read), consumer.released];
             let passing = consumer.turns.map(|turns| Passing { turns, counters, tiles: part.operands.tiles });
             let group = progress.map_or_else(|| part.operands.tiles.first_work(b), |p| p.group);
@@ -368,7 +372,7 @@ impl Main<'_> {
                 staged.finish(b);
             }
             let issue = copies.map(|copies| copies.issue).or(issue);
-            progress = Some(Progress { issue, read: Some(consumer.read), released: consumer.released, group });
+            progress = Some(Progress { issue, read: Some(consumer.read), released: consumer.released, group, free });
         }
         if let (Some(elected), Some(issue)) = (elected, progress.and_then(|p| p.issue))
             && ring.place.is_some()
@@ -451,6 +455,7 @@ impl Main<'_> {
             store: part.store.as_ref(),
             piped: part.operands.ring.is_some(),
             behind: self.behind,
+            free: 0,
             kept: Vec::new(),
         }
     }

@@ -6,7 +6,7 @@ use crate::kernel::elements::THREADS;
 use crate::plan::Finish;
 use crate::program::{Factor, Groups};
 use tilewright_ir::*;
-use tilewright_problem::contraction::Contraction;
+use tilewright_problem::contraction::{Contraction, Reduce};
 
 /// Threads that a device wants to be busy.
 const BUSY: u64 = 1 << 16;
@@ -21,28 +21,69 @@ fn lanes(values: u64, parts: u64) -> u32 {
 }
 
 /// Results of a reduction.
-fn results(c: &Contraction, reducer: &Reducer) -> u64 {
-    c.result_shape(reducer.op).left(reducer.op.over)
+fn results(reducer: &Reducer) -> u64 {
+    reducer.shape.left(reducer.op.over)
 }
 
-/// The kernel, and its work-groups: those of all reductions one behind the other. `None` where no reduction leaves parts.
-pub(crate) fn finish(c: &Contraction, parts: &[Parts]) -> Option<(Kernel, Arguments, Groups)> {
+/// Values whose parts a contraction left in workspace, or each of several one behind the other: by component the memory, and there the first
+/// element of each contraction's.
+struct Left<'a> {
+    of: Vec<(Reducer<'a>, Vec<u64>)>,
+    from: Vec<ArgId>,
+    first: Vec<u64>,
+}
+
+impl<'a> Left<'a> {
+    /// What says the same of all parts, and their number.
+    fn reducer(&self) -> Option<(&Reducer<'a>, u64)> {
+        let parts = self.of.iter().map(|(reducer, _)| reducer.partials.parts).fold(0, u64::saturating_add);
+        self.of.first().map(|(reducer, _)| (reducer, parts))
+    }
+    /// Combines a thread's share of the parts of a value.
+    fn add(&self, b: &mut Builder, total: &[VarId], value: ExprId, lanes: (ExprId, u32)) {
+        for (reducer, regions) in self.of.iter().filter(|(_, regions)| !regions.is_empty()) {
+            let behind = |((region, first), scalar): ((&u64, &u64), &Scalar)| (region - first) / u64::from(scalar.bytes());
+            let behind: Vec<u64> = regions.iter().zip(&self.first).zip(&reducer.state).map(behind).collect();
+            let from: Vec<(ArgId, u64)> = self.from.iter().copied().zip(behind).collect();
+            add_parts(b, reducer, &from, total, value, lanes);
+        }
+    }
+}
+
+/// What contractions have left for the kernel; parts of a problem that have elements of the same values, together.
+fn left<'a>(b: &mut Builder, args: &mut Arguments, jobs: &[(&'a Contraction, &[Parts])]) -> Vec<Left<'a>> {
+    let mut all: Vec<Left> = Vec::new();
+    for (c, parts) in jobs {
+        let finished = |(_, (partials, _)): &(&Reduce, &Parts)| partials.finish == Some(Finish::Kernel);
+        for (op, (partials, regions)) in c.all_reductions().zip(*parts).filter(finished) {
+            let of = |left: &&mut Left| left.of.iter().any(|(reducer, _)| reducer.op.number == op.number);
+            if let Some(left) = all.iter_mut().find(of).filter(|_| c.shares_values(op)) {
+                let reducer = Reducer::new((b, args), c, op, *partials, Vec::new());
+                left.of.push((reducer, regions.clone()));
+                continue;
+            }
+            let doc = "parts of its values [g][tile][value]";
+            let from = in_workspace(b, args, c, (op, regions), (Access::Read, doc));
+            let to = vec![result(b, args, op, Access::Write)];
+            let reducer = Reducer::new((b, args), c, op, *partials, to);
+            all.push(Left { of: vec![(reducer, regions.clone())], from, first: regions.clone() });
+        }
+    }
+    all
+}
+
+/// The kernel, and its work-groups: those of all reductions of these contractions one behind the other. `None` where no reduction leaves
+/// parts.
+pub(crate) fn finish(jobs: &[(&Contraction, &[Parts])]) -> Option<(Kernel, Arguments, Groups)> {
     let mut b = Builder::new("tw_reduce", THREADS);
     let (b, mut args) = (&mut b, Arguments::default());
-    let mut all = Vec::new();
-    for (op, (partials, regions)) in
-        c.all_reductions().zip(parts).filter(|(_, (partials, _))| partials.finish == Some(Finish::Kernel))
-    {
-        let doc = "parts of its values [g][tile][value]";
-        let from = in_workspace(b, &mut args, c, (op, regions), (Access::Read, doc));
-        let to = vec![result(b, &mut args, op, Access::Write)];
-        all.push((Reducer::new((b, &mut args), c, op, *partials, to), from));
-    }
-    let lanes = all.iter().map(|(reducer, _)| lanes(results(c, reducer), reducer.partials.parts)).max()?;
+    let left = left(b, &mut args, jobs);
+    let all: Vec<(&Left, &Reducer, u64)> = left.iter().filter_map(|of| of.reducer().map(|(r, parts)| (of, r, parts))).collect();
+    let lanes = all.iter().map(|(_, reducer, parts)| lanes(results(reducer), *parts)).max()?;
     let width = THREADS / lanes;
     let (local, group) = (b.bind("local_id", Builtin::LocalId), b.bind("group", Builtin::GroupId(0)));
     let (own, lane) = (b.value(local % width), b.bind("lane", local / width));
-    let (types, used) = variables(all.iter().map(|(reducer, _)| reducer.state.as_slice()));
+    let (types, used) = variables(all.iter().map(|(_, reducer, _)| reducer.state.as_slice()));
     let mut declared = Vec::new();
     for scalar in &types {
         let zero = b.zero(scalar.vector(1));
@@ -50,8 +91,8 @@ pub(crate) fn finish(c: &Contraction, parts: &[Parts]) -> Option<(Kernel, Argume
     }
     let totals: Vec<Vec<VarId>> = used.iter().map(|used| used.iter().map(|i| declared[*i]).collect()).collect();
     let (mut first, mut ours) = (0, Vec::new());
-    for ((reducer, from), total) in all.iter().zip(&totals) {
-        let values = results(c, reducer);
+    for ((left, reducer, _), total) in all.iter().zip(&totals) {
+        let values = results(reducer);
         let groups = values.div_ceil(width.into());
         let is = group.ge(first as i64).and(group.lt((first + groups) as i64));
         let is = (all.len() > 1).then(|| b.bind("ours", is));
@@ -62,8 +103,8 @@ pub(crate) fn finish(c: &Contraction, parts: &[Parts]) -> Option<(Kernel, Argume
         let exists = b.and_opt(is, Some(exists)).map(|exists| b.bind("exists", exists));
         let identity = reducer.identity(b);
         b.if_given(is, |b| set(b, total, identity));
-        if !from.is_empty() {
-            b.if_given(exists, |b| add_parts(b, reducer, from, total, value, (lane, lanes)));
+        if !left.from.is_empty() {
+            b.if_given(exists, |b| left.add(b, total, value, (lane, lanes)));
         }
         ours.push((reducer, total, is, value, exists));
         first += groups;
@@ -129,11 +170,11 @@ fn variables<'a>(states: impl Iterator<Item = &'a [Scalar]>) -> (Vec<Scalar>, Ve
     (types, used)
 }
 
-/// Combines a thread's share of the parts of a value.
+/// Combines a thread's share of the parts of a value, which lie in memory from so many elements on.
 pub(super) fn add_parts(
     b: &mut Builder,
     reducer: &Reducer,
-    from: &[ArgId],
+    from: &[(ArgId, u64)],
     total: &[VarId],
     value: ExprId,
     (lane, lanes): (ExprId, u32),
@@ -141,7 +182,7 @@ pub(super) fn add_parts(
     let partials = &reducer.partials;
     // Values of a batch entry are neighbours, and behind them those of its next tile.
     let (each, results) = (partials.values as i64, reducer.values(b));
-    let entry = (partials.tiles[0] * partials.tiles[1] * partials.shares * partials.values) as i64;
+    let entry = (partials.tiles[0] * partials.tiles[1] * partials.shares * partials.phases * partials.values) as i64;
     // Blocks have some of these values each, side by side along m and n.
     let [beside, down] = partials.inner.map(|inner| inner as i64);
     let inner = down * beside;
@@ -173,7 +214,10 @@ pub(super) fn add_parts(
         }
         let exists = reducer.part_exists(b, part, within);
         b.if_given(exists, |b| {
-            let mut load = |from: &ArgId| b.load("part", Base::Buffer(*from), at, 1, None);
+            let mut load = |(from, first): &(ArgId, u64)| {
+                let at = if *first > 0 { b.value(at + *first) } else { at };
+                b.load("part", Base::Buffer(*from), at, 1, None)
+            };
             let part: Vec<ExprId> = from.iter().map(&mut load).collect();
             add(b, reducer, total, &part);
         });

@@ -5,7 +5,9 @@ use crate::kernel::arguments::Arguments;
 use crate::kernel::elements::{THREADS, elements, groups};
 use crate::plan::Finish;
 use crate::program::{Binding, Factor, Groups};
+use std::collections::BTreeSet;
 use tilewright_ir::*;
+use tilewright_problem::Extents;
 use tilewright_problem::contraction::{Contraction, Reduce};
 
 /// Declares the tickets of a reduction.
@@ -14,19 +16,22 @@ pub(super) fn tickets(b: &mut Builder, args: &mut Arguments, op: &Reduce, region
     args.buffer(b, &format!("tickets_{}", op.number), (Scalar::I32, Access::ReadWrite), doc, Binding::Workspace(region))
 }
 
-/// The kernel, and its work-groups: those of all reductions one behind the other. `None` where none needs a first value.
-pub(crate) fn start(c: &Contraction, parts: &[Parts]) -> Option<(Kernel, Arguments, Groups)> {
+/// The kernel, and its work-groups: those of all reductions of these contractions one behind the other. `None` where none needs a first
+/// value.
+pub(crate) fn start(jobs: &[(&Contraction, &[Parts])]) -> Option<(Kernel, Arguments, Groups)> {
     let mut b = Builder::new("tw_reduce_start", THREADS);
     let (b, mut args) = (&mut b, Arguments::default());
-    let mut all = Vec::new();
-    for (op, (partials, regions)) in c.all_reductions().zip(parts) {
+    let (mut all, mut begun) = (Vec::new(), BTreeSet::new());
+    let ops = jobs.iter().flat_map(|(c, parts)| c.all_reductions().zip(*parts).map(move |(op, parts)| (*c, op, parts)));
+    for (c, op, (partials, regions)) in ops {
         match (partials.finish, regions.last()) {
             (Some(Finish::Ticket), Some(region)) => {
                 let zero = b.int(0, Scalar::I32);
                 let total = b.int(partials.tickets() as i64, Scalar::I64);
                 all.push((tickets(b, &mut args, op, *region), (partials.tickets(), total), zero));
             }
-            (Some(Finish::Atomic(_)), _) => {
+            // Parts of a problem have elements of the same values.
+            (Some(Finish::Atomic(_)), _) if begun.insert(op.number) => {
                 let to = result(b, &mut args, op, Access::Write);
                 let reducer = Reducer::new((b, &mut args), c, op, *partials, Vec::new());
                 let (identity, total) = (reducer.identity(b), reducer.results(b));
@@ -39,7 +44,7 @@ pub(crate) fn start(c: &Contraction, parts: &[Parts]) -> Option<(Kernel, Argumen
     let mut first = 0u64;
     let several = all.len() > 1;
     for (to, (count, total), value) in all {
-        let many = u64::try_from(groups(vec![Factor::Fixed(count)]).count(&c.extents())).unwrap_or(u64::MAX);
+        let many = u64::try_from(groups(vec![Factor::Fixed(count)]).count(&Extents::default())).unwrap_or(u64::MAX);
         let is = group.ge(first as i64).and(group.lt(first.saturating_add(many) as i64));
         let is = several.then(|| b.bind("ours", is));
         let own = b.value(group - first as i64);

@@ -158,7 +158,8 @@ impl HeldTile<'_> {
         let total: Vec<VarId> = identity.iter().map(|value| b.declare("total", *value)).collect();
         let (number, exists) = self.numbered(b, left, value);
         let number = b.bind("number", number);
-        b.if_given(exists, |b| add_parts(b, reducer, &reducer.to, &total, number, lanes));
+        let from: Vec<(ArgId, u64)> = reducer.to.iter().map(|to| (*to, 0)).collect();
+        b.if_given(exists, |b| add_parts(b, reducer, &from, &total, number, lanes));
         get(b, &total)
     }
 

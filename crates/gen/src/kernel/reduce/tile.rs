@@ -9,10 +9,11 @@ use crate::kernel::input::Ints;
 use crate::kernel::tile::cluster::ClusterPlace;
 use crate::plan::{Cluster, Finish, Stage, TileReduction, atomic};
 use std::collections::HashMap;
-use tilewright_ir::affine::Coord;
+use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::*;
 use tilewright_problem::Extents;
+use tilewright_problem::contraction::PartOf;
 
 /// Lanes of the waves that consist of rows whose lanes alone exchange values directly (AMD's), and the bits of a lane's number in its row.
 const WIDE: u32 = 64;
@@ -197,10 +198,8 @@ impl HeldTile<'_> {
         let (scalar, steps) = (reducer.state[1], reducer.steps());
         let (over, whole) = ([reducer.op.over.m, reducer.op.over.n], reducer.op.over.whole());
         let mut first = b.int(0, scalar);
-        if reducer.op.over.g {
-            let entry = b.value(self.g.cast(scalar) / (reducer.op.groups.max(1) as i64));
-            let each = (0..2).filter(|axis| over[*axis]).map(|axis| reducer.extents()[axis]).product::<u64>();
-            first = b.value(entry * (each as i64));
+        if reducer.op.over.g && reducer.op.part.is_none() {
+            first = self.entry_index(b, reducer);
         }
         for axis in (0..2).filter(|axis| over[*axis]) {
             let mut at = behind(b, self.start[axis], place[axis], self.ints).value(b);
@@ -210,6 +209,34 @@ impl HeldTile<'_> {
             first = b.value(first + at.cast(scalar) * (steps[axis] as i64));
         }
         b.bind("first_index", first)
+    }
+
+    /// Index of the first element of the tile's batch entry.
+    fn entry_index(&self, b: &mut Builder, reducer: &Reducer) -> ExprId {
+        let over = [reducer.op.over.m, reducer.op.over.n];
+        let apart = reducer.op.groups.max(1) * reducer.partials.phases;
+        let entry = b.value(self.g.cast(reducer.state[1]) / (apart as i64));
+        let each = (0..2).filter(|axis| over[*axis]).map(|axis| reducer.extents()[axis]).product::<u64>();
+        b.value(entry * (each as i64))
+    }
+
+    /// The index in the whole result of an element of a part of it, which has this one among the batch entry's of the part: both count in the
+    /// same order.
+    fn index_in_whole(&self, b: &mut Builder, reducer: &Reducer, part: &PartOf, index: ExprId) -> ExprId {
+        let (over, scalar) = ([reducer.op.over.m, reducer.op.over.n], reducer.state[1]);
+        let rows = usize::from(reducer.swapped);
+        let columns = if over[1 - rows] { reducer.extents()[1 - rows] as i64 } else { 1 };
+        let index = b.bind("index", index);
+        let [row, column] = [b.value(index / columns), b.value(index % columns)];
+        let mut point = [self.g, index, index].map(|at| Coord::plain(b, at));
+        point[1 + rows] = Coord::plain(b, row);
+        let row = affine(b, &part.rows.access.offset, &point, Part::Whole, scalar);
+        let within = b.value(row * columns + column);
+        if !reducer.op.over.g {
+            return within;
+        }
+        let first = self.entry_index(b, reducer);
+        b.value(first + within)
     }
 
     /// Elements of each thread.
@@ -249,7 +276,12 @@ impl HeldTile<'_> {
                 held.extend(all.into_iter().map(|element| (kept, reducer.elements(b, first, vec![element]))));
                 continue;
             }
-            let total = reducer.elements(b, first, all);
+            let mut total = reducer.elements(b, first, all);
+            if let (Some(part), [_, index]) = (&reducer.op.part, total.as_mut_slice())
+                && reducer.op.operator.indexes()
+            {
+                *index = self.index_in_whole(b, reducer, part, *index);
+            }
             held.push((kept, bind(b, "total", total)));
         }
         self.of_thread(b, reducer, how, place, held)
@@ -431,7 +463,10 @@ impl HeldTile<'_> {
 
     /// The batch entry of the tile's values in the result.
     pub(super) fn entry(&self, b: &mut Builder, reducer: &Reducer) -> ExprId {
-        let entry = b.value(self.g.cast(Scalar::I64));
+        let mut entry = b.value(self.g.cast(Scalar::I64));
+        if reducer.partials.phases > 1 {
+            entry = b.value(entry / (reducer.partials.phases as i64));
+        }
         if reducer.partials.outer > 1 { b.value(entry % (reducer.partials.groups as i64)) } else { entry }
     }
 }

@@ -6,7 +6,7 @@ use super::position::TileWalk;
 use crate::kernel::error::GenerateError;
 use crate::kernel::generate::{Job, inputs};
 use crate::kernel::input::Ints;
-use crate::plan::KernelSpec;
+use crate::plan::{KernelSpec, WORKSPACE_ALIGN, partials_bytes};
 use tilewright_ir::{Builder, ExprId, Scalar};
 use tilewright_problem::contraction::Contraction;
 
@@ -44,7 +44,7 @@ pub fn works(c: &Contraction, spec: &KernelSpec, workspace: u64, most: u64) -> R
     let c = &*c.oriented(spec.tiling.swapped);
     let t = &spec.tiling;
     let inputs = inputs(c, spec);
-    let job = Job::new((c, spec, 0), &inputs, workspace)?;
+    let job = Job::new((c, spec, 0), &inputs, [workspace, partials_bytes(spec, c, WORKSPACE_ALIGN.into())])?;
     let shape = &job.shape;
     let ints = Ints { coord: Scalar::I64, offset: Scalar::I64 };
     let walk = TileWalk {

@@ -51,6 +51,9 @@ impl Finish {
         if c.reductions().next().is_none() {
             return Ok(Finish::Kernel);
         }
+        if finish == Finish::Ticket && c.reductions().any(|r| c.shares_values(r)) {
+            return Err(Refusal::ReduceTicketParts);
+        }
         if finish.stage().is_none() {
             return Ok(finish);
         }

@@ -152,13 +152,17 @@ impl KernelSpec {
     }
     /// Bytes of shared memory through which waves reduce a tile's results.
     pub(crate) fn reduction_bytes(&self, c: &Contraction) -> u64 {
-        let bytes = |behind| self.meeting_bytes(&self.reductions_at(c, behind), c, (self.tiling.math_threads(), self.teams()));
-        match [bytes(false), bytes(true)] {
+        let behind = self.meeting_bytes(&self.reductions_at(c, true), c, (self.tiling.math_threads(), self.teams()));
+        match [self.tile_reduction_bytes(c), behind] {
             [tile, 0] => tile,
             // Nothing else is there then, or the next tile's operands are.
             [tile, behind] if self.schedule.in_pipeline() => tile.next_multiple_of(REDUCTION_ALIGN) + behind,
             [tile, behind] => tile.max(behind),
         }
+    }
+    /// Those for reductions of each tile.
+    pub(crate) fn tile_reduction_bytes(&self, c: &Contraction) -> u64 {
+        self.meeting_bytes(&self.reductions_at(c, false), c, (self.tiling.math_threads(), self.teams()))
     }
     /// Reductions of each tile, or those behind the last one.
     pub(crate) fn reductions_at<'c>(&self, c: &'c Contraction, behind: bool) -> Vec<(&'c Reduce, TileReduction)> {

@@ -30,6 +30,8 @@ pub struct Partials {
     pub outer: u64,
     /// See [`Partials::outer`].
     pub groups: u64,
+    /// Batch entries, one behind the other, that each have a part of a value: those of a part of the problem that lie in one of the result's.
+    pub phases: u64,
     /// Parts of each result.
     pub parts: u64,
     /// How they meet; `None`: one work-group has all of a value.
@@ -76,11 +78,12 @@ impl Partials {
         let order = if c.swapped { [0, 1] } else { [1, 0] };
         let [across, down] = order.map(|axis| [c.m, c.n][axis].checked_div(runs[axis]).unwrap_or(1));
         let values = down * across;
-        let outer = if r.over.g { c.g / r.groups.max(1) } else { 1 };
+        let phases = r.part.as_ref().map_or(1, |part| part.phases.max(1));
+        let outer = if r.over.g { c.g / (r.groups.max(1) * phases) } else { 1 };
         let inner = order.map(|axis| blocks[axis].checked_div(runs[axis]).unwrap_or(1));
         let each = tiles[0].saturating_mul(tiles[1]).saturating_mul(shares).saturating_mul(inner[0] * inner[1]);
-        let parts = each.saturating_mul(outer);
-        let alone = parts == 1 && finish.stage() != Some(Stage::Element);
+        let parts = each.saturating_mul(outer).saturating_mul(phases);
+        let alone = parts == 1 && !c.shares_values(r) && finish.stage() != Some(Stage::Element);
         // Of an empty axis there is no part: what the last kernel begins with is all.
         let finish = if parts == 0 { Finish::Kernel } else { finish };
         let finish = (!alone).then_some(finish);
@@ -96,6 +99,7 @@ impl Partials {
             entries: c.g,
             outer,
             groups: r.groups,
+            phases,
             parts,
             finish,
             strips,
@@ -117,7 +121,7 @@ impl Partials {
     }
     /// Batch entries that have values of their own.
     pub const fn kept_entries(&self) -> u64 {
-        if self.outer > 1 { self.groups } else { self.entries }
+        if self.outer > 1 { self.groups } else { self.entries / self.phases }
     }
     /// Tickets: one for each set of values that the same work-groups have parts of.
     pub const fn tickets(&self) -> u64 {
