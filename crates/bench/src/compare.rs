@@ -144,6 +144,6 @@ pub fn compare(title: &Title, contenders: Vec<Contender<'_>>, limits: &Limits) -
         clocks_before,
         clocks_after,
         environment: Environment::now(info),
-        roof: Some(Roof::of(&info.target, problem.dtype(), first.math())),
+        roof: Some(Roof::of(&info.target, problem.multiplied(), first.math())),
     })
 }

@@ -194,15 +194,16 @@ impl Judgement {
 
 /// Fewest bytes that a problem must move.
 pub fn least_bytes(problem: &Problem) -> f64 {
-    let (input, output) = (f64::from(problem.dtype().bytes()), f64::from(problem.out_dtype().bytes()));
+    let [input, right, output] =
+        [problem.dtype(), problem.b_dtype(), problem.out_dtype()].map(|scalar| f64::from(scalar.bytes()));
     match problem {
         Problem::Gemm(g) => {
             let batch = |stride: u64| if stride == 0 { 1.0 } else { g.batch as f64 };
             let (m, n, k) = (g.m as f64, g.n as f64, g.k as f64);
             let bias = g.bias.map_or(0.0, |x| batch(x.batch_stride) * if x.along == Along::M { m } else { n });
             let residual = g.residual.map_or(0.0, |x| batch(x.batch_stride) * m * n);
-            let factors = batch(g.a.batch_stride) * m * k + batch(g.b.batch_stride) * k * n;
-            input * factors + output * (g.batch as f64 * m * n + bias + residual)
+            let factors = input * batch(g.a.batch_stride) * m * k + right * batch(g.b.batch_stride) * k * n;
+            factors + output * (g.batch as f64 * m * n + bias + residual)
         }
         Problem::Conv(c) => {
             let [a, b, result] = [Operand::A, Operand::B, Operand::C].map(|operand| c.operand(operand).1);

@@ -55,7 +55,7 @@ impl Line {
 
 /// Microseconds that no kernel for a problem beats on a device, by its description: operations or bytes.
 pub fn roof_us(problem: &Problem, device: &DeviceInfo) -> f64 {
-    let roof = Roof::of(&device.target, problem.dtype(), problem.math());
+    let roof = Roof::of(&device.target, problem.multiplied(), problem.math());
     (problem.flop() / roof.tflops * 1e-6).max(least_bytes(problem) / roof.dram_gbs * 1e-3)
 }
 

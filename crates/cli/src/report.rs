@@ -51,7 +51,7 @@ pub fn write(path: &Path, title: &str, context: &Context, cases: &Cases, cache: 
 
 /// No execution is faster: operations and bytes over what the device does of them at most.
 fn floor_us(context: &Context, problem: &Problem) -> f64 {
-    let roof = Roof::of(&context.info().target, problem.dtype(), problem.math());
+    let roof = Roof::of(&context.info().target, problem.multiplied(), problem.math());
     (problem.flop() / (roof.tflops * 1e6)).max(least_bytes(problem) / (roof.dram_gbs * 1e3))
 }
 

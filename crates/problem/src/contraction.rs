@@ -28,6 +28,9 @@ pub enum Operand {
 pub struct Tensor {
     /// Element type in memory.
     pub scalar: Scalar,
+    /// Type in which its elements are multiplied, where that is another: each becomes it on its way to shared memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub factor: Option<Scalar>,
     /// Where element (g, row, col) lives. A: (g, m, k); B: (g, n, k); C: (g, m, n).
     pub view: View,
     /// Known alignment of element 0 (buffer base plus the problem's offset), in bytes; a power of two.
@@ -336,6 +339,10 @@ impl Tensor {
     fn transposed(&self) -> Tensor {
         Tensor { view: self.view.transposed(), ..self.clone() }
     }
+    /// Type in which its elements are multiplied.
+    pub fn factor(&self) -> Scalar {
+        self.factor.unwrap_or(self.scalar)
+    }
     /// Elements from element 0 to behind the last that a launch with these extents touches.
     pub fn len_at(&self, extent: [u64; 3]) -> u64 {
         let Some(shape) = self.view.is_affine_box() else { return self.len };
@@ -435,7 +442,7 @@ impl Contraction {
         if *at == self.extents() {
             return x.len;
         }
-        let tensor = Tensor { scalar: x.scalar, view: x.view.clone(), align: 1, len: x.len };
+        let tensor = Tensor { scalar: x.scalar, factor: None, view: x.view.clone(), align: 1, len: x.len };
         tensor.len_at([at.g, if x.along_n { at.n } else { at.m }, 1])
     }
     /// The extents in words: `g 1 m 64 n 32 k 7`, `up to` where one is the largest of a launch.
@@ -463,7 +470,7 @@ impl Contraction {
     }
     /// Type that results are computed in from the sums: floats of what integers give for a result that is none in 32 bits.
     pub fn result_scalar(&self) -> Scalar {
-        if self.elements.is_some() { self.sums } else { crate::error::computed_in(self.a.scalar, self.c.scalar)[1] }
+        if self.elements.is_some() { self.sums } else { crate::error::computed_in(self.a.factor(), self.c.scalar)[1] }
     }
     /// The first of a unit's instructions that multiply these factors as accurately as was asked for.
     pub fn instruction(&self, unit: MathUnit) -> Option<&'static Mma> {
@@ -479,9 +486,9 @@ impl Contraction {
     }
     /// Type in which a matrix unit takes the factors; `None` where there is none.
     fn matrix_input(&self, unit: &Family) -> Option<MatrixType> {
-        match (self.a.scalar, self.math) {
+        match (self.a.factor(), self.math) {
             _ if self.elements.is_some() || self.own_factors.is_some() => None,
-            (a, _) if a != self.b.scalar => match (a, self.b.scalar) {
+            (a, _) if a != self.b.factor() => match (a, self.b.factor()) {
                 (Scalar::E4M3, Scalar::E5M2) => Some(MatrixType::E4M3xE5M2),
                 (Scalar::E5M2, Scalar::E4M3) => Some(MatrixType::E5M2xE4M3),
                 (Scalar::E4M3Fnuz, Scalar::E5M2Fnuz) => Some(MatrixType::E4M3xE5M2Fnuz),

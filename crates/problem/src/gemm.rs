@@ -7,7 +7,7 @@ use crate::error::{
 };
 use crate::extent::{Dynamic, Extent, Extents};
 use crate::math::Math;
-use crate::quant::{Quant, Scale, Scales, ZeroPoint, ZeroPoints};
+use crate::quant::{Quant, Scale, Scales, ZeroPoint, ZeroPoints, multiplied};
 use crate::reduction::{Reduction, ResultShape, check_all, check_integers};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
@@ -43,7 +43,8 @@ pub struct Matrix {
 pub struct Gemm {
     /// Element type of A and B.
     pub dtype: Scalar,
-    /// Element type of B where it is another: the other of two 8-bit floats of a kind, or of the two 8-bit integers.
+    /// Element type of B where it is another: the other of two 8-bit floats of a kind, or of the two 8-bit integers. Or one of the two has small
+    /// weights, 8-bit integers, and the other f16, bf16 or f32, in which they are multiplied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub b_dtype: Option<Scalar>,
     /// With what precision f32 factors are multiplied.
@@ -253,23 +254,30 @@ impl Gemm {
             _ => self.out_dtype,
         }
     }
+    /// The type in which factors are multiplied: A's, or B's where A has the small weights.
+    pub fn multiplied(&self) -> Scalar {
+        multiplied(self.dtype, self.scalar(1)).unwrap_or(self.dtype)
+    }
+    /// One factor has small weights: 8-bit integers, which become the other's float on their way.
+    pub fn has_weights(&self) -> bool {
+        [0, 1].into_iter().any(|matrix| self.scalar(matrix).is_int8()) && !self.multiplied().is_int8()
+    }
     /// Checks every field.
     ///
     /// # Errors
     /// [`ProblemError::Value`] with the field, its value and what it may be.
     pub fn validate(&self) -> Result<(), ProblemError> {
         check_dtype("dtype", self.dtype)?;
-        self.math.check(self.dtype)?;
-        let kind = |x: Scalar| (x.is_float8(), x.is_fnuz(), x.is_int8());
-        let pair = |b: Scalar| b != self.dtype && kind(b) == kind(self.dtype) && (b.is_float8() || b.is_int8());
-        if let Some(b) = self.b_dtype.filter(|b| !pair(*b)) {
+        if let Some(b) = self.b_dtype.filter(|b| *b == self.dtype || multiplied(self.dtype, *b).is_none()) {
             let reason = format!(
-                "of two types only e4m3 and e5m2, e4m3fnuz and e5m2fnuz, and i8 and u8 are multiplied, and A is {}; leave it out",
+                "of two types only e4m3 and e5m2, e4m3fnuz and e5m2fnuz, i8 and u8, and either of these with f16, bf16 or f32 are multiplied, and A is {}; leave it out",
                 self.dtype
             );
             return Err(ProblemError::value("b_dtype", b, reason));
         }
-        check_out_dtype(self.dtype, self.out_dtype)?;
+        self.math.check(self.multiplied())?;
+        self.validate_weights()?;
+        check_out_dtype(self.multiplied(), self.out_dtype)?;
         for (name, value) in [("batch", self.batch), ("m", self.m), ("n", self.n), ("k", self.k)] {
             check_positive(name, value)?;
         }
@@ -288,7 +296,7 @@ impl Gemm {
         self.validate_zero_points()?;
         self.validate_epilogue()?;
         self.validate_reductions()?;
-        let bytes = u64::from(self.dtype.bytes());
+        let bytes = u64::from(self.multiplied().bytes());
         if !self.workspace.is_multiple_of(bytes) || self.workspace > i64::MAX as u64 {
             let reason = format!("must be a multiple of {bytes} bytes (one element) and less than 2^63");
             return Err(ProblemError::value("workspace", self.workspace, reason));
@@ -296,10 +304,31 @@ impl Gemm {
         Ok(())
     }
 
+    /// What a product of small weights has not.
+    fn validate_weights(&self) -> Result<(), ProblemError> {
+        if !self.has_weights() {
+            return Ok(());
+        }
+        let float = self.multiplied();
+        if self.math != Math::Exact {
+            let reason = format!("8-bit integers beside {float} are multiplied in {float} itself; leave it out");
+            return Err(ProblemError::value("math", self.math.name(), reason));
+        }
+        match self.reductions.iter().find(|r| r.operand.is_some()) {
+            Some(r) => Err(ProblemError::value(
+                "reduce",
+                r,
+                "a factor of small weights has no reductions beside the product; reduce the tensor by itself",
+            )),
+            None => Ok(()),
+        }
+    }
+
     fn validate_zero_points(&self) -> Result<(), ProblemError> {
         let Some(name) = self.zero_points.names().next() else { return Ok(()) };
-        if !self.dtype.is_int8() {
-            let reason = format!("8-bit integers have zero points, and A is {}; leave it out", self.dtype);
+        if !self.multiplied().is_int8() {
+            let float = if self.dtype.is_int8() { "B" } else { "A" };
+            let reason = format!("8-bit integers have zero points, and {float} is {}; leave it out", self.multiplied());
             return Err(ProblemError::value("zero_points", name, reason));
         }
         if !self.dynamic.is_none() {
@@ -323,7 +352,7 @@ impl Gemm {
     fn validate_scales(&self) -> Result<(), ProblemError> {
         let Some(name) = self.scales.names().next() else { return Ok(()) };
         let refused = |reason: &str| Err(ProblemError::value("scales", &name, reason));
-        match computed_in(self.dtype, self.out_dtype)[1] {
+        match computed_in(self.multiplied(), self.out_dtype)[1] {
             Scalar::I32 => return refused("i32 results are sums as they are; give a result in f32, f16, bf16, i8 or u8"),
             Scalar::F64 => return refused("scales are f32, and these results f64; scale rows of A or columns of B"),
             _ => {}
@@ -375,8 +404,8 @@ impl Gemm {
 
     fn validate_reductions(&self) -> Result<(), ProblemError> {
         let shape = ResultShape { extents: self.extents(), groups: 1 };
-        check_integers(self.dtype, self.out_dtype, self.activation, &self.reductions)?;
-        check_all(&self.reductions, self.drop_c, (computed_in(self.dtype, self.out_dtype)[1], shape))?;
+        check_integers(self.multiplied(), self.out_dtype, self.activation, &self.reductions)?;
+        check_all(&self.reductions, self.drop_c, (computed_in(self.multiplied(), self.out_dtype)[1], shape))?;
         self.reductions.iter().try_for_each(|r| r.check_dynamic(self.dynamic))?;
         for operand in self.reductions.iter().filter_map(|r| self.reduced_operand(r)) {
             operand?;
@@ -434,7 +463,8 @@ impl GemmBuilder {
         self.out_dtype = Some(dtype);
         self
     }
-    /// Element type of B where it is not that of A: one is e4m3, the other e5m2; or e4m3fnuz and e5m2fnuz, or i8 and u8.
+    /// Element type of B where it is not that of A: one is e4m3, the other e5m2; or e4m3fnuz and e5m2fnuz, or i8 and u8; or one is i8 or u8, and
+    /// the other f16, bf16 or f32: small weights, each of which becomes the float of its value on the way to shared memory.
     pub fn b_dtype(mut self, dtype: Scalar) -> Self {
         self.b_dtype = Some(dtype);
         self
@@ -575,12 +605,13 @@ impl GemmBuilder {
     pub fn build(self) -> Result<Gemm, ProblemError> {
         check_dtype("dtype", self.dtype)?;
         let [m, n, k] = self.size;
+        let multiplied = multiplied(self.dtype, self.b_dtype.unwrap_or(self.dtype)).unwrap_or(self.dtype);
         let matrix = |index: usize| Matrix { trans: self.trans[index], ld: 0, batch_stride: 0, offset: self.offset[index] };
         let mut gemm = Gemm {
             dtype: self.dtype,
             b_dtype: self.b_dtype.filter(|b| *b != self.dtype),
             math: self.math,
-            out_dtype: self.out_dtype.unwrap_or(default_out(self.dtype)),
+            out_dtype: self.out_dtype.unwrap_or(default_out(multiplied)),
             order: self.order,
             batch: self.batch,
             m,
@@ -596,7 +627,7 @@ impl GemmBuilder {
             residual: None,
             reductions: self.reductions,
             drop_c: self.drop_c,
-            workspace: self.workspace - self.workspace % u64::from(self.dtype.bytes()),
+            workspace: self.workspace - self.workspace % u64::from(multiplied.bytes()),
             dynamic: self.dynamic,
         };
         let lines = [gemm.lines(0), gemm.lines(1), gemm.lines(2)];
@@ -666,6 +697,15 @@ mod tests {
             Gemm::new(Scalar::E4M3, 8, 9, 10).out_dtype(Scalar::F64),
             &["out_dtype = f64", "e4m3 operands are summed in f32"],
         );
+        let weights = |float, b| Gemm::new(float, 8, 9, 10).b_dtype(b);
+        refused(weights(Scalar::F64, Scalar::I8), &["b_dtype = i8", "f16, bf16 or f32", "A is f64"]);
+        refused(weights(Scalar::E4M3, Scalar::U8), &["b_dtype = u8", "A is e4m3"]);
+        refused(weights(Scalar::F16, Scalar::BF16), &["b_dtype = bf16", "A is f16"]);
+        refused(weights(Scalar::F32, Scalar::I8).math(Math::Tf32), &["math = tf32", "multiplied in f32 itself", "leave it out"]);
+        refused(weights(Scalar::BF16, Scalar::I8).out_dtype(Scalar::I32), &["out_dtype = i32", "bf16 operands"]);
+        refused(weights(Scalar::I8, Scalar::F16).zero_point(Along::M, ZeroPoint::Each), &["zero_points = m", "B is f16"]);
+        refused(weights(Scalar::F16, Scalar::U8).reduce("sum:k:b".parse().unwrap()), &["sum:k:b", "reduce the tensor by itself"]);
+        assert_eq!(weights(Scalar::I8, Scalar::F16).build().unwrap().out_dtype, Scalar::F16);
         refused(base().ldr(7), &["ldr = 7", "at least 8"]);
         refused(base().stride_r(72), &["sr = 72", "no batch"]);
         refused(Gemm::new(Scalar::F16, 8, 9, 10).zero_point(Along::M, ZeroPoint::Each), &["zero_points = m", "A is f16"]);

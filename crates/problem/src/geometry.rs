@@ -48,7 +48,7 @@ impl Gemm {
         if let Some(b) = self.b_dtype {
             let _ = write!(s, "_b{b}");
         }
-        if tells_out(self.dtype, self.out_dtype) {
+        if tells_out(self.multiplied(), self.out_dtype) {
             let _ = write!(s, "_out{}", self.out_dtype);
         }
         if self.batch > 1 {

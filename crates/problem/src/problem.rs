@@ -75,6 +75,10 @@ impl Problem {
     pub fn b_dtype(&self) -> Scalar {
         if let Problem::Gemm(gemm) = self { gemm.scalar(1) } else { self.dtype() }
     }
+    /// The type in which the factors are multiplied: that of the inputs, or of the float beside small weights.
+    pub fn multiplied(&self) -> Scalar {
+        if let Problem::Gemm(gemm) = self { gemm.multiplied() } else { self.dtype() }
+    }
     /// With what precision f32 factors are multiplied.
     pub fn math(&self) -> Math {
         of!(self, p => p.math, _r => Math::Exact)
@@ -89,7 +93,7 @@ impl Problem {
     }
     /// The type that results are computed in from the sums, and reduced.
     pub fn accumulator(&self) -> Scalar {
-        of!(self, p => crate::error::computed_in(p.dtype, p.out_dtype)[1], r => r.accumulator())
+        of!(self, p => crate::error::computed_in(self.multiplied(), p.out_dtype)[1], r => r.accumulator())
     }
     /// What is applied to the scaled sums with bias and old result.
     pub fn activation(&self) -> Option<Activation> {
@@ -120,7 +124,7 @@ impl Problem {
         if let Problem::Gemm(Gemm { b_dtype: Some(b), .. }) = self {
             words += &format!(" by {b}");
         }
-        if self.out_dtype() != self.dtype() {
+        if self.out_dtype() != self.multiplied() {
             words += &format!(" to {}", self.out_dtype());
         }
         if let Problem::Gemm(gemm) = self {

@@ -99,7 +99,8 @@ impl Change<'_> {
             Refusal::AsyncAhead { acp, .. }
             | Refusal::AsyncBytes { acp, .. }
             | Refusal::AsyncAlongK { acp }
-            | Refusal::AsyncAlongRows { acp, .. } => self.set(acp, 0),
+            | Refusal::AsyncAlongRows { acp, .. }
+            | Refusal::Converted { acp, .. } => self.set(acp, 0),
             Refusal::Halo { acp, .. } => self.set(acp, 1),
             Refusal::MathWidth { .. } => self.halved(Key::C(Common::Mvw)),
             Refusal::UnitSplits { .. } => self.unit(refusal),

@@ -11,7 +11,7 @@ use tilewright_problem::Math;
 use tilewright_tune::random::{Pair, Recipe};
 use tilewright_tune::space::Space;
 
-const FEATURES: [&str; 25] = [
+const FEATURES: [&str; 26] = [
     "f64",
     "f32",
     "tf32",
@@ -25,6 +25,7 @@ const FEATURES: [&str; 25] = [
     "i8",
     "u8",
     "factors of two types",
+    "small weights",
     "multiply-adds",
     "dot products",
     "mma.sync",
@@ -42,7 +43,7 @@ const FEATURES: [&str; 25] = [
 fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
     let resolved = space.resolve(&pair.plan).unwrap_or_else(|e| panic!("{pair}: {e}"));
     let (c, unit) = (resolved.contraction, resolved.spec.tiling.unit);
-    let (dtype, matrix) = (c.a.scalar, unit.family().lanes > 1);
+    let (dtype, matrix) = (c.a.factor(), unit.family().lanes > 1);
     let of = |scalar: Scalar, math: Math| dtype == scalar && c.math == math;
     [
         of(Scalar::F64, Math::Exact),
@@ -57,7 +58,8 @@ fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
         dtype == Scalar::E5M2Fnuz,
         of(Scalar::I8, Math::Exact),
         of(Scalar::U8, Math::Exact),
-        c.b.scalar != dtype,
+        c.a.scalar != c.b.scalar,
+        c.a.factor.or(c.b.factor).is_some(),
         unit == MathUnit::Fma,
         unit == MathUnit::Dot,
         unit == MathUnit::Mma,

@@ -34,6 +34,10 @@ impl Call {
         let Problem::Gemm(gemm) = workload.problem() else {
             return Err(BenchError::Unsupported { library, reason: "it computes matrix products only".into() });
         };
+        if gemm.has_weights() {
+            let reason = format!("it does not multiply 8-bit integers by floats: compare {}", gemm.multiplied());
+            return Err(BenchError::Unsupported { library, reason });
+        }
         let canonical = gemm.canonical();
         let (first, second) = if canonical.swapped { (Operand::B, Operand::A) } else { (Operand::A, Operand::B) };
         Ok(Call { gemm: canonical.gemm, first, second })

@@ -211,7 +211,8 @@ pub struct GemmArgs {
     /// Element type of A, B and C
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     pub dtype: Dtype,
-    /// Element type of B where it differs: e4m3 beside e5m2, e5m2 beside e4m3, and so of fnuz types
+    /// Element type of B where it differs: e4m3 beside e5m2, e5m2 beside e4m3, and so of fnuz types; i8 beside u8; i8 and u8 beside f16, bf16 and f32, in
+    /// which these weights are multiplied
     #[arg(long, value_enum, value_name = "DTYPE")]
     pub b_dtype: Option<Dtype>,
     /// Element type of C, bias and residual where it differs: f32, f16, bf16 or an 8-bit float (which saturates) beside each of these

@@ -171,9 +171,13 @@ impl Subject<'_> {
     pub fn tiling(&self, which: usize) -> &OperandTiling {
         if which == 0 { &self.spec.tiling.a } else { &self.spec.tiling.b }
     }
-    /// Type of the operand's elements.
-    pub fn scalar(&self, which: usize) -> Scalar {
+    /// Type of the operand's elements in memory.
+    pub fn loaded(&self, which: usize) -> Scalar {
         if which == 0 { self.c.a.scalar } else { self.c.b.scalar }
+    }
+    /// Type of the operand's elements in shared memory.
+    pub fn scalar(&self, which: usize) -> Scalar {
+        if which == 0 { self.c.a.factor() } else { self.c.b.factor() }
     }
     /// The operand's tiles in shared memory.
     pub fn shared(&self, which: usize) -> Layout {

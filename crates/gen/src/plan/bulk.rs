@@ -274,7 +274,7 @@ pub fn fetched_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Fami
     let extent = tensor.view.extent;
     // Lines along which neighbours are neighbours in memory; along k where neither direction is better.
     let rows = tensor.view.run(ROW) > tensor.view.run(COL) && extent[ROW] > 1;
-    let rows = rows && !unit.along_k(tensor.scalar.bytes(), false);
+    let rows = rows && !unit.along_k(tensor.factor().bytes(), false);
     panels(tensor, o, (k_tile, rows), unit)
 }
 
@@ -283,7 +283,7 @@ pub fn fetched_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Fami
 /// # Errors
 /// Tiles that are not whole 128-byte rows of the layout.
 pub(super) fn panels(tensor: &Tensor, o: &OperandTiling, (k_tile, rows): (u32, bool), unit: &Family) -> Result<BulkTile, String> {
-    let (bytes, extent) = (tensor.scalar.bytes(), tensor.view.extent);
+    let (bytes, extent) = (tensor.factor().bytes(), tensor.view.extent);
     let row = ROW_BYTES / bytes;
     if rows && unit.along_k(bytes, false) {
         return Err(ALONG_K.into());
@@ -296,7 +296,7 @@ pub(super) fn panels(tensor: &Tensor, o: &OperandTiling, (k_tile, rows): (u32, b
         return Err(format!("{along} x {across} elements are no whole rows of 128 bytes, eight by eight"));
     }
     let map = TensorMap {
-        scalar: tensor.scalar,
+        scalar: tensor.factor(),
         round_tf32: false,
         extent: if rows { vec![extent[ROW], extent[COL]] } else { vec![extent[COL], extent[ROW]] },
         stride_bytes: vec![16],
@@ -328,5 +328,5 @@ pub fn partials(c: &Contraction, entries: u64) -> Tensor {
     for (axis, stride) in [(G, c.m * c.n), (ROW, row), (COL, col)] {
         view.access.offset = view.access.offset.plus(&Affine::axis(axis), stride as i64);
     }
-    Tensor { scalar: c.accumulator(), view, align: WORKSPACE_ALIGN, len: entries * c.m * c.n }
+    Tensor { scalar: c.accumulator(), factor: None, view, align: WORKSPACE_ALIGN, len: entries * c.m * c.n }
 }

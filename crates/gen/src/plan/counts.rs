@@ -100,6 +100,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     };
     let (tile_a, tile_b) = (tile(0, &t.a, &c.a), tile(1, &t.b, &c.b));
     let shared = if spec.schedule.own() { 0.0 } else { 1.0 };
+    let widened = |bytes: f64, tensor: &Tensor| bytes / f64::from(tensor.scalar.bytes()) * f64::from(tensor.factor().bytes());
     let results = c.g as f64 * c.m as f64 * c.n as f64;
     let acc_bytes = f64::from(c.accumulator().bytes());
     let partials = if spec.epilogue.split == Split::Workspace { results * ways as f64 * acc_bytes } else { 0.0 };
@@ -110,7 +111,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     let copied =
         |tensor: &Tensor, o: &OperandTiling, rows| copied_elements(c, tensor, o.source, rows) * f64::from(tensor.scalar.bytes());
     let copied = copied(&c.a, &t.a, c.m) + copied(&c.b, &t.b, c.n);
-    let read = |o: &OperandTiling, tensor: &Tensor| f64::from(o.micro * t.k_tile * tensor.scalar.bytes());
+    let read = |o: &OperandTiling, tensor: &Tensor| f64::from(o.micro * t.k_tile * tensor.factor().bytes());
     let math_threads = f64::from(t.math_threads() / t.unit.family().lanes);
     let copies = [&t.a, &t.b].iter().filter(|o| o.source != Source::InPlace).count() as u32;
     Counts {
@@ -123,7 +124,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
             (true, false) => c_bytes * ways as f64,
             _ => c_bytes,
         },
-        shared_written: shared * steps * (tile_a + tile_b),
+        shared_written: shared * steps * (widened(tile_a, &c.a) + widened(tile_b, &c.b)),
         shared_read: shared * steps * math_threads * (read(&t.a, &c.a) + read(&t.b, &c.b)),
         groups,
         threads: spec.launch_threads(),
@@ -152,7 +153,7 @@ fn least_bytes(c: &Contraction, tensor: &Tensor, rows: u64) -> f64 {
 fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
     let (t, s) = (&spec.tiling, &spec.schedule);
     if t.unit.family().asynchronous {
-        let bytes = c.a.scalar.bytes();
+        let bytes = c.a.factor().bytes();
         let math = f64::from(t.steps(c, 32 / bytes).len() as u32 * (t.a.micro / t.unit.family().block.0));
         let products = f64::from(t.products());
         // A fragment from lines of 32-bit elements along rows comes word by word.
@@ -170,15 +171,15 @@ fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
         };
     }
     // Of dot products each row is read by itself.
-    let alone = t.unit.family().along_k(c.a.scalar.bytes(), false);
+    let alone = t.unit.family().along_k(c.a.factor().bytes(), false);
     let reads = |o: &OperandTiling| f64::from(o.micro) / if alone { 1.0 } else { f64::from(o.fragment_width.max(1)) };
     let (math, fragment_reads) = match (t.unit.family().fragments, t.instruction) {
         (true, Some(row)) => {
             let ((rows, columns, depth), family) = (row.shape, t.unit.family());
             let steps = t.k_step() / depth.max(1);
             // A read fills a few registers of each lane at once; those of wider elements come one by one.
-            let at_once = if c.a.scalar.bytes() <= 2 { family.read } else { 1 };
-            let held = |micro: u32| micro * t.k_step() * c.a.scalar.bytes() / 4 / family.lanes;
+            let at_once = if c.a.factor().bytes() <= 2 { family.read } else { 1 };
+            let held = |micro: u32| micro * t.k_step() * c.a.factor().bytes() / 4 / family.lanes;
             let reads = |micro: u32| f64::from(held(micro).div_ceil(at_once));
             (f64::from((t.a.micro / rows) * (t.b.micro / columns) * steps), reads(t.a.micro) + reads(t.b.micro))
         }

@@ -167,9 +167,9 @@ fn several_at_once(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> 
 fn computes(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Result<&'static Mma, Refusal> {
     let (uni, k_tile) = (family.number, plan.common(Common::Unr));
     let row = c.instruction(family.unit);
-    let row = row.ok_or(Refusal::UnitTypes { uni, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() })?;
+    let row = row.ok_or(Refusal::UnitTypes { uni, a: c.a.factor(), b: c.b.factor(), sum: c.accumulator() })?;
     if !env.float8.takes(row.input.storage()) {
-        return Err(Refusal::UnitFloat8 { uni, scalar: c.a.scalar, takes: env.float8 });
+        return Err(Refusal::UnitFloat8 { uni, scalar: c.a.factor(), takes: env.float8 });
     }
     let (rga, lwv) = (plan.common(Common::Rga), plan.common(Common::Lwv));
     let [acp_a, acp_b] = [Key::A, Key::B].map(|side| plan.get(side(Chiral::Acp)));
@@ -187,7 +187,7 @@ fn computes(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Result<
     let [m, n] = micro.map(|(key, block)| plan.get(key).saturating_mul(block));
     let own = Mma::all(family.unit, row.input).filter(|row| row.of_generation(env.mfma));
     let depth = own.clone().filter(|row| row.divides((m, n, row.step))).map(|row| row.step).min();
-    let depth = depth.ok_or(Refusal::UnitTypes { uni, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() })?;
+    let depth = depth.ok_or(Refusal::UnitTypes { uni, a: c.a.factor(), b: c.b.factor(), sum: c.accumulator() })?;
     let divides: Vec<&Mma> = own.filter(|row| row.divides((m, n, k_tile))).collect();
     // The newest are the deepest, and k-steps of theirs few: fragments that are read ahead need one more.
     let ahead = divides.iter().filter(|row| plan.common(Common::Fra) < k_tile / row.step);

@@ -90,7 +90,7 @@ fn operands(plan: &Plan, c: &Contraction, t: &Tiling) -> Result<bool, Refusal> {
                 "shared memory has the operand's windows of all k-tiles at once (ACP4), and no k-tile for threads to read",
             );
         }
-        if tiling.rounded(t.unit.family(), tensor.scalar) && Transport::need_panels(plan) {
+        if tiling.rounded(t.unit.family(), tensor.factor()) && Transport::need_panels(plan) {
             return refuse(
                 "instructions cut f32 to TF32, so elements are rounded on their way to shared memory, which has nothing else of them",
             );

@@ -64,7 +64,7 @@ impl FetchShape {
 pub fn fetch_width(tensor: &Tensor, axis: usize) -> u32 {
     let extent = tensor.view.extent[axis];
     let fits = |w: &u32| {
-        *w * tensor.scalar.bytes() <= 16 && extent.is_multiple_of(u64::from(*w)) && reach::vector_width(tensor, axis, *w) >= *w
+        *w * tensor.factor().bytes() <= 16 && extent.is_multiple_of(u64::from(*w)) && reach::vector_width(tensor, axis, *w) >= *w
     };
     [8, 4, 2].into_iter().find(fits).unwrap_or(1)
 }

@@ -74,7 +74,7 @@ pub fn fetch_work(spec: &KernelSpec, c: &Contraction, which: usize) -> Option<Fe
         let (at_once, instructions, besides) = (chunks, SHIFT_INSTRUCTIONS, COPY_BESIDES);
         return Some(FetchWork { chunks, at_once, instructions, besides, staged: true });
     }
-    let chunk = 16 / tensor.scalar.bytes();
+    let chunk = 16 / tensor.factor().bytes();
     let pieces = chunk / fetch_width(&tensor, axis);
     Some(FetchWork {
         chunks: (o.macro_tile * t.k_tile / chunk).div_ceil(spec.load_threads().max(1)),

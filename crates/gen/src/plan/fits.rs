@@ -198,9 +198,9 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
             return u64::from(halo.elements() * tensor.scalar.bytes());
         }
         let (lines, pitch) = o.lines(t.k_tile);
-        pitch as u64 * lines as u64 * spec.schedule.buffers as u64 * tensor.scalar.bytes() as u64
+        pitch as u64 * lines as u64 * spec.schedule.buffers as u64 * tensor.factor().bytes() as u64
     };
-    let operands = tile(0, &t.a, &c.a).next_multiple_of(u64::from(shared_align(&t.b, c.b.scalar))) + tile(1, &t.b, &c.b);
+    let operands = tile(0, &t.a, &c.a).next_multiple_of(u64::from(shared_align(&t.b, c.b.factor()))) + tile(1, &t.b, &c.b);
     operands.max(staged_bytes(spec, c)).max(sum_bytes(spec, c.accumulator())).max(spec.reduction_bytes(c))
 }
 
@@ -249,7 +249,7 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
     if t.unit.family().lanes > 1 {
         let sums = t.a.micro * t.b.micro / t.unit.family().lanes * words * spec.schedule.sum_sets();
         // Fragments of a k-step: one 32-bit element per register, or two of 16 bits.
-        let step = (t.a.micro + t.b.micro) * t.k_step() * c.a.scalar.bytes();
+        let step = (t.a.micro + t.b.micro) * t.k_step() * c.a.factor().bytes();
         let held = if t.unit.family().fragments { step / t.unit.family().lanes / 4 } else { 0 };
         let sets = t.a.fragment_registers();
         // Both parts of an instruction's depth of B, and of one fragment of A.

@@ -49,6 +49,7 @@ pub(super) fn derive(
     frame: &Frame,
 ) -> Result<(OperandTiling, Transport), Refusal> {
     let at = |key: Chiral| plan.get(side(key));
+    Transport::converts(plan, side, tensor)?;
     let mic = side(Chiral::Mic);
     let step = if mic == Key::A(Chiral::Mic) { frame.family.block.0 } else { frame.family.block.1 };
     let (k_tile, micro) = (frame.k_tile, at(Chiral::Mic) * step);
@@ -69,7 +70,7 @@ pub(super) fn derive(
     let load_threads = frame.load_threads;
     let share = if frame.loads { load_tile(macro_tile, k_tile, load_threads, at(Chiral::Plu) == 1) } else { Some((1, 1)) };
     let (load_row, load_k) = share.ok_or(Refusal::LoadShare { mic, macro_tile, k_tile, threads: load_threads })?;
-    let bytes = tensor.scalar.bytes();
+    let bytes = tensor.factor().bytes();
     let along_k = bytes == 1 && frame.family.along_k(bytes, false);
     let source = match source(plan, side) {
         Source::Copy if along_k => Source::CopyAlongK,
@@ -168,7 +169,7 @@ fn in_pipeline(
     frame: &Frame,
 ) -> Result<OperandTiling, Refusal> {
     let (k_tile, family) = (frame.k_tile, frame.family);
-    let row = BULK_ROW / tensor.scalar.bytes();
+    let row = BULK_ROW / tensor.factor().bytes();
     if !k_tile.is_multiple_of(row) {
         return Err(Refusal::UnitDepth { k_tile, unit: row });
     }
@@ -178,7 +179,7 @@ fn in_pipeline(
     let fragment_sets = if side(Chiral::Mic) == Key::A(Chiral::Mic) { plan.common(Common::Rga) } else { 0 };
     let source = match plan.get(side(Chiral::Wos)) {
         0 => Source::InPlace,
-        1 if family.along_k(tensor.scalar.bytes(), fragment_sets > 0) => Source::CopyAlongK,
+        1 if family.along_k(tensor.factor().bytes(), fragment_sets > 0) => Source::CopyAlongK,
         1 => Source::Copy,
         3 => Source::PaddedRows,
         _ => {
@@ -187,7 +188,7 @@ fn in_pipeline(
         }
     };
     paddable(side, tensor, source)?;
-    let width = UNIT_VECTOR / tensor.scalar.bytes();
+    let width = UNIT_VECTOR / tensor.factor().bytes();
     let fragment_width = fragment_width(plan, side, tensor, micro, family)?;
     Ok(OperandTiling {
         micro,
@@ -230,11 +231,11 @@ pub(super) fn paddable(side: fn(Chiral) -> Key, tensor: &Tensor, source: Source)
 fn fragment_width(plan: &Plan, side: fn(Chiral) -> Key, tensor: &Tensor, micro: u32, family: &Family) -> Result<u32, Refusal> {
     let width = match (family.asynchronous, family.fragments) {
         (true, _) => 1,
-        (_, true) => UNIT_VECTOR / tensor.scalar.bytes(),
+        (_, true) => UNIT_VECTOR / tensor.factor().bytes(),
         _ => plan.fragment_width(side),
     };
     let key = if plan.get(side(Chiral::Frw)) == 0 { side(Chiral::Vew) } else { side(Chiral::Frw) };
-    if micro.is_multiple_of(width) || family.lanes > 1 && family.along_k(tensor.scalar.bytes(), false) {
+    if micro.is_multiple_of(width) || family.lanes > 1 && family.along_k(tensor.factor().bytes(), false) {
         Ok(width)
     } else {
         Err(Refusal::FragmentWidth { key, width, mic: side(Chiral::Mic), micro })

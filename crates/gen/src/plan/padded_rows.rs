@@ -62,7 +62,7 @@ pub fn padded_rows(tensor: &Tensor) -> Result<PaddedRows, &'static str> {
     };
     let plane = rows.each.saturating_mul(apart);
     let len = plane.saturating_mul(rows.planes);
-    let copy = |view: View| Tensor { scalar: tensor.scalar, view, align: WORKSPACE_ALIGN, len };
+    let copy = |view: View| Tensor { scalar: tensor.scalar, factor: tensor.factor, view, align: WORKSPACE_ALIGN, len };
     let from = view(rows.from.plus(&Affine::axis(COL), dims.dims[lead].stride), channels);
     let to = copy(view(Affine::axis(COL).plus(&Affine::axis(ROW), int(apart)).plus(&Affine::axis(G), int(plane)), padded));
     let seen = copy(placed.view(tensor.view.extent));

@@ -79,6 +79,11 @@ pub enum Refusal {
     /// Asynchronous copies move 4, 8 or 16 bytes.
     #[error("{acp}1: a copy of {bytes} bytes ({width} x {scalar}); copies move 4, 8 or 16 bytes, set GLW so")]
     AsyncBytes { acp: Key, width: u32, scalar: Scalar, bytes: u32 },
+    /// Copies that no thread's registers have part in cannot convert.
+    #[error(
+        "{acp}{value}: elements are multiplied in {factor} and lie in memory as {scalar}, which become it in registers alone; use ACP0"
+    )]
+    Converted { acp: Key, value: u32, scalar: Scalar, factor: Scalar },
     /// Asynchronous copies cannot transpose.
     #[error("{acp}1: copies cannot transpose vectors along k; use GLW1 or WOS2")]
     AsyncAlongK { acp: Key },

@@ -138,6 +138,14 @@ impl Transport {
     pub(super) fn need_panels(plan: &Keys) -> bool {
         plan.unit().asynchronous || Transport::need_pipeline(plan)
     }
+    /// Whether the copy method reads what it copies: elements that are multiplied in another type become it in registers.
+    pub(super) fn converts(plan: &Plan, side: fn(Chiral) -> Key, tensor: &Tensor) -> Result<(), Refusal> {
+        let acp = side(Chiral::Acp);
+        match (tensor.factor, plan.get(acp)) {
+            (Some(factor), value @ 1..) => Err(Refusal::Converted { acp, value, scalar: tensor.scalar, factor }),
+            _ => Ok(()),
+        }
+    }
     /// Whether asynchronous copies move vectors of this width and direction, if the plan asks for them.
     pub(super) fn copies_vectors(
         plan: &Plan,

@@ -220,6 +220,49 @@ impl Dialect for Cuda {
         };
         prelude.function(name, |_| format!("{} float {name}(unsigned short a) {{ {body} }}", cpp::INLINE))
     }
+    /// Bytes become the low bits of mantissas, two by a permutation, of numbers from which one addition takes what these bits stand on.
+    fn floats_of_bytes(
+        &self,
+        from: Type,
+        to: Type,
+        spelled: &[String; 2],
+        target: &Target,
+        prelude: &mut Prelude,
+    ) -> Option<String> {
+        let pairs = match (from.scalar, to.scalar) {
+            _ if !from.lanes.is_multiple_of(4) || compute_capability(target) < 80 => return None,
+            // 1024 and the byte, an i8 plus 128 of it.
+            (Scalar::I8, Scalar::F16) => {
+                "unsigned int d; asm(\"sub.f16x2 %0, %1, %2;\" : \"=r\"(d) : \"r\"(__byte_perm(w ^ 0x80808080u, 0x64646464u, high ? 0x4342 : 0x4140)), \"r\"(0x64806480u)); return d;"
+            }
+            (Scalar::U8, Scalar::F16) => {
+                "unsigned int d; asm(\"sub.f16x2 %0, %1, %2;\" : \"=r\"(d) : \"r\"(__byte_perm(w, 0x64646464u, high ? 0x4342 : 0x4140)), \"r\"(0x64006400u)); return d;"
+            }
+            // 128 and the lower seven bits, less 128, or 256 where the eighth is set.
+            (Scalar::I8, Scalar::BF16) => {
+                "const unsigned int p = __byte_perm(w, 0u, high ? 0x4342 : 0x4140); unsigned int d; \
+                 asm(\"fma.rn.bf16x2 %0, %1, %2, %3;\" : \"=r\"(d) : \"r\"(p & 0x007f007fu | 0x43004300u), \"r\"(0x3f803f80u), \"r\"(p & 0x00800080u | 0xc300c300u)); return d;"
+            }
+            // 128 and the lower seven bits, less 256, plus 128 or, where the eighth is set, 256.
+            (Scalar::U8, Scalar::BF16) => {
+                "const unsigned int p = __byte_perm(w, 0u, high ? 0x4342 : 0x4140); unsigned int d; \
+                 asm(\"fma.rn.bf16x2 %0, %1, %2, %3;\" : \"=r\"(d) : \"r\"(p & 0x007f007fu | 0x43004300u), \"r\"(0x3f803f80u), \"r\"(0xc380c380u)); \
+                 asm(\"fma.rn.bf16x2 %0, %1, %2, %3;\" : \"=r\"(d) : \"r\"(d), \"r\"(0x3f803f80u), \"r\"(p & 0x00800080u | 0x43004300u)); return d;"
+            }
+            _ => return None,
+        };
+        let (name, inline, [bytes, floats]) = (format!("tw_{from}_to_{to}"), cpp::INLINE, spelled);
+        let pair = format!("tw_{}_to_{}_pair", from.scalar, to.scalar);
+        prelude.function(&pair, |_| format!("{inline} unsigned int {pair}(unsigned int w, bool high) {{ {pairs} }}"));
+        let (words, pairs) = (from.lanes / 4, from.lanes / 2);
+        Some(prelude.function(&name, |_| {
+            format!(
+                "{inline} {floats} {name}({bytes} a) {{\n    union {{ {bytes} v; unsigned int w[{words}]; }} from;\n    \
+                 union {{ unsigned int w[{pairs}]; {floats} v; }} to;\n    from.v = a;\n    #pragma unroll\n    \
+                 for (int i = 0; i < {pairs}; i++) to.w[i] = {pair}(from.w[i / 2], i % 2);\n    return to.v;\n}}"
+            )
+        }))
+    }
     fn narrow(&self, to: Scalar, target: &Target, prelude: &mut Prelude) -> String {
         let (name, instruction) = match to {
             to if to.is_fnuz() || to.is_float8() && compute_capability(target) < 89 => {

@@ -148,6 +148,12 @@ impl Printer<'_> {
         if to.lanes == 1 || self.is_native(op, from.scalar, to.scalar) {
             return self.spell(op, from, to, &texts);
         }
+        if matches!(op, Op::Cast) && from.scalar.is_int8() {
+            let spelled = [self.type_name(from), self.type_name(to)];
+            if let Some(name) = self.dialect.floats_of_bytes(from, to, &spelled, self.target, &mut self.prelude) {
+                return Text::atom(format!("{name}({})", texts[0].text));
+            }
+        }
         let (inline, result, param) = (self.dialect.inline(), self.type_name(to), self.type_name(from));
         let letters = &["a", "b", "c"][..args.len().min(3)];
         let lanes: Vec<String> = (0..to.lanes)

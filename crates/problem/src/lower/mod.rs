@@ -215,7 +215,8 @@ fn lower_reduce(reduce: &ReduceProblem) -> Result<Contraction, ProblemError> {
     let one = |extent| View { extent, access: Access::default() };
     let Extents { g, m, n } = reduce.result_shape().extents;
     let elements = if reduce.is_empty() { one([g, m, n]) } else { builder.view("g", "row", "col")? };
-    let tensor = |view, len| Tensor { scalar: reduce.dtype, view, align: alignment(reduce.offset, reduce.dtype), len };
+    let tensor =
+        |view, len| Tensor { scalar: reduce.dtype, factor: None, view, align: alignment(reduce.offset, reduce.dtype), len };
     let mut epilogue = EpilogueOp::list(Vec::new(), None, reduce.activation, None);
     retain_scaling(&mut epilogue, reduce.accumulator(), true);
     epilogue.extend(reduce_ops(&reduce.reductions, reduce.accumulator(), 1));
@@ -268,7 +269,8 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         // B is addressed by (g, n, k).
         let view = if index == 1 { builder.view("g", "col", "row")? } else { builder.view("g", "row", "col")? };
         let scalar = gemm.scalar(index);
-        Ok(Tensor { scalar, view, align: alignment(x.offset, scalar), len: gemm.span(index) })
+        let factor = Some(gemm.multiplied()).filter(|factor| index < 2 && gemm.has_weights() && *factor != scalar);
+        Ok(Tensor { scalar, factor, view, align: alignment(x.offset, scalar), len: gemm.span(index) })
     };
     let (mut scales, mut block_scales) = (Vec::new(), Vec::new());
     for (along, scale) in Along::ALL.into_iter().filter_map(|along| Some((along, gemm.scales.of(along)?))) {
@@ -288,11 +290,11 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         None => None,
         Some(x) => {
             let view = matrix((gemm.m, gemm.n), gemm.c.trans, x.ld, x.batch_stride).view("g", "row", "col")?;
-            Some(Tensor { scalar: gemm.out_dtype, view, align: BUFFER_ALIGN, len: gemm.residual_len() })
+            Some(Tensor { scalar: gemm.out_dtype, factor: None, view, align: BUFFER_ALIGN, len: gemm.residual_len() })
         }
     };
     let mut epilogue = EpilogueOp::list(scales, bias, gemm.activation, residual);
-    let [sums, results] = computed_in(gemm.dtype, gemm.out_dtype);
+    let [sums, results] = computed_in(gemm.multiplied(), gemm.out_dtype);
     retain_scaling(&mut epilogue, results, gemm.drop_c);
     epilogue.splice(0..0, lower_zero_points(gemm)?);
     epilogue.extend(reduce_ops(&gemm.reductions, results, 1));

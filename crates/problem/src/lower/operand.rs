@@ -34,7 +34,7 @@ impl Gemm {
         let (row, column) = if x.trans == (self.order == Order::Col) { (x.ld, 1) } else { (1, x.ld) };
         let (rows, kept, along_k) = if index == 0 { (self.m, row, column) } else { (self.n, column, row) };
         let tensor = (vec![self.batch, rows, self.k], vec![x.batch_stride, kept, along_k]);
-        Some(r.of_tensor((self.scalar(index), computed_in(self.dtype, self.out_dtype)[1]), tensor, (vec![2], x.offset)))
+        Some(r.of_tensor((self.scalar(index), computed_in(self.multiplied(), self.out_dtype)[1]), tensor, (vec![2], x.offset)))
     }
 }
 

@@ -249,7 +249,7 @@ impl<'a> Graph<'a> {
             self.together(plan, &values, out);
         }
         // Registers read rows of C of 32-bit operands in place, those of the one or of the other.
-        let wide = warpgroups && self.contraction.a.scalar.bytes() == 4;
+        let wide = warpgroups && self.contraction.a.factor().bytes() == 4;
         for sets in [2, 4].into_iter().filter(|_| wide) {
             let mut values = vec![(c(Common::Rga), sets), (Key::A(Chiral::Wos), 0)];
             self.together(plan, &values, out);

@@ -49,7 +49,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Esti
     let kept = far * threads * 2.0 * accumulators.max(1.0) / CORE.ports;
     let barriers = if spec.schedule.buffers > 1 { 1.0 } else { 2.0 };
     let regions = threads * CPU_REGION * barriers + 40.0;
-    let tile = (f64::from(t.a.macro_tile) + f64::from(t.b.macro_tile)) * depth * f64::from(c.a.scalar.bytes());
+    let tile = (f64::from(t.a.macro_tile) + f64::from(t.b.macro_tile)) * depth * f64::from(c.a.factor().bytes());
     let held = tile * f64::from(spec.schedule.buffers) + f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * work.acc_bytes;
     let crowded = if held > CORE.caches[1] {
         2.0

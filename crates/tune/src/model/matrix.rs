@@ -166,12 +166,12 @@ struct Resources {
 
 fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work, (resident, l2): (f64, f64)) -> Resources {
     let (c, target, t, family) = (&*model.contraction, model.target, &spec.tiling, spec.tiling.unit.family());
-    let (bytes, depth) = (f64::from(c.a.scalar.bytes()), f64::from(t.k_tile));
+    let (bytes, depth) = (f64::from(c.a.factor().bytes()), f64::from(t.k_tile));
     let owners = f64::from(t.math_threads() / family.lanes);
     let sides = [(&t.a, Operand::A), (&t.b, Operand::B)];
     let together = if t.cluster.sharers() > 1 { TOGETHER } else { 0.0 };
     let (math, read, waits) = if family.asynchronous {
-        let steps = t.steps(c, 32 / c.a.scalar.bytes()).len();
+        let steps = t.steps(c, 32 / c.a.factor().bytes()).len();
         let issued = owners * f64::from(t.a.micro / family.block.0 * t.products()) * steps as f64;
         let read = issued * 32.0 * f64::from(family.block.0 + t.b.micro) / target.rates.shared_bytes;
         (issued * instruction(target, f64::from(t.b.micro)), read, drains(spec, owners, resident))
@@ -186,7 +186,7 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
         let exist = written_out(spec).then(|| t.blocks(c)).flatten();
         let share = |side: usize| exist.as_ref().map_or(1.0, |blocks| blocks.share(side));
         let read = |side: usize, o: &OperandTiling| {
-            f64::from(o.micro) * depth * bytes * conflicts(spec, side, c.a.scalar.bytes()) * share(side)
+            f64::from(o.micro) * depth * bytes * conflicts(spec, side, c.a.factor().bytes()) * share(side)
         };
         let turn = if spec.schedule.fragments_ahead > 0 { WAVE_TURN } else { 2.0 * WAVE_TURN };
         let math = work.fma * f64::from(t.products()) / rate / busy_parts * share(0) * share(1);
@@ -320,7 +320,8 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
             f64::from(o.macro_tile) / f64::from(shared) * f64::from(t.k_tile) * exist
         }
     };
-    let bytes = (read(0, &t.a, cluster.n) + read(1, &t.b, cluster.m)) * f64::from(c.a.scalar.bytes());
+    let size = |tensor: &Tensor| f64::from(tensor.scalar.bytes());
+    let bytes = read(0, &t.a, cluster.n) * size(&c.a) + read(1, &t.b, cluster.m) * size(&c.b);
     let r = resources(model, spec, footprint, work, (resident, l2_cycles(target, bytes, traffic.miss, running / units)));
     let latency = target.rates.dram_latency_ns * clock / 1e3 * unit.loaded;
     let needed = [r.math, r.shared, r.loads, r.issue, r.l2];

@@ -47,11 +47,11 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
 
 /// The plan with operands that bulk copies do not reach fetched by the load waves instead of materialised: one of them, or both.
 fn through_registers(plan: &Keys, c: &Contraction) -> Vec<Keys> {
-    if plan.common(Common::Lwv) < 4 || plan.common(Common::Png) == 1 || !matches!(c.a.scalar.bytes(), 1 | 2) {
+    if plan.common(Common::Lwv) < 4 || plan.common(Common::Png) == 1 || !matches!(c.a.factor().bytes(), 1 | 2) {
         return Vec::new();
     }
     let [a, b] = [(Key::A(Chiral::Acp), &c.a), (Key::B(Chiral::Acp), &c.b)]
-        .map(|(acp, tensor)| (!boxes_align(tensor)).then(|| plan.with(acp, 0)));
+        .map(|(acp, tensor)| (tensor.factor.is_some() || !boxes_align(tensor)).then(|| plan.with(acp, 0)));
     let both = (a.is_some() && b.is_some()).then(|| plan.with_both(Chiral::Acp, 0));
     let ways = [a, b, both].into_iter().flatten();
     // Several work-groups on a compute unit have more loads in flight, if registers allow them; so have more load waves.
@@ -65,7 +65,7 @@ fn from_staging(plan: &Keys, c: &Contraction) -> Vec<Keys> {
     let fetched = [(Key::A(Chiral::Acp), &c.a), (Key::B(Chiral::Acp), &c.b)].into_iter().filter(|(acp, _)| plan.get(*acp) == 0);
     let mut staged = *plan;
     for (acp, tensor) in fetched {
-        if tensor.view.is_affine_box().is_none() || tensor.align < 16 {
+        if tensor.view.is_affine_box().is_none() || tensor.align < 16 || tensor.factor.is_some() {
             return Vec::new();
         }
         staged.set(acp, 3);
@@ -81,7 +81,7 @@ fn from_staging(plan: &Keys, c: &Contraction) -> Vec<Keys> {
 /// rows.
 fn rows_by_registers(c: &Contraction) -> bool {
     let a = &c.a;
-    a.scalar.bytes() == 4 && a.view.stride(ROW) == Some(1) && a.view.stride(COL) != Some(1) && boxes_align(a)
+    a.factor().bytes() == 4 && a.view.stride(ROW) == Some(1) && a.view.stride(COL) != Some(1) && boxes_align(a)
 }
 
 /// The plan with that operand's fragments in registers: as many sets as the accumulators leave registers for. Where factors are split, load waves
@@ -177,9 +177,9 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
     // Both parts of what is split in shared memory.
     let parts = if c.math == Math::Tf32x3 { 2 } else { 1 };
     // Rows of 128 bytes, or two.
-    let row = 128 / c.a.scalar.bytes();
+    let row = 128 / c.a.factor().bytes();
     for depth in [row, 2 * row] {
-        let stage = (rows + columns * parts) * depth * c.a.scalar.bytes() + 16;
+        let stage = (rows + columns * parts) * depth * c.a.factor().bytes() + 16;
         let k_tiles = c.k.div_ceil(depth.into());
         for share in [1, 2] {
             let most = (target.limits.shared_per_group / share / stage).min(8);

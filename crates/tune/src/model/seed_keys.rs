@@ -18,7 +18,8 @@ pub(super) fn layout(
     widest_bytes: u32,
 ) -> Keys {
     let tensor = contraction.tensor(operand);
-    let size = tensor.scalar.bytes();
+    // Vectors whose elements fill 16 bytes of shared memory.
+    let size = tensor.factor().bytes();
     let widest = (widest_bytes / size).max(1);
     let along_k = along_k(&tensor.view);
     let fragments = (16 / size).max(1);

@@ -135,6 +135,7 @@ impl Model<'_> {
         let length = if t.load_along == Along::Row { t.load_row } else { t.load_k };
         let store_width = if t.load_along == t.shared_along { t.store_width.min(length).max(1) } else { 1 };
         let stores = f64::from(t.load_row.max(1) * t.load_k.max(1)) / f64::from(store_width);
+        let size = i64::from(self.contraction.tensor(s.operand).factor().bytes());
         let (shared, store_bytes) = (t.shared(s.k_tile), i64::from(store_width) * size);
         let stored = |lane: u32| {
             let place = [(Axis::Row, at(Axis::Row, lane, 0)), (Axis::K, at(Axis::K, lane, 0))];
@@ -206,7 +207,7 @@ impl Model<'_> {
         let t = &spec.tiling;
         let (o, copy) = if operand == Operand::A { (&t.a, &spec.schedule.copies[0]) } else { (&t.b, &spec.schedule.copies[1]) };
         let panels = copy.tile().cloned();
-        let size = self.contraction.tensor(operand).scalar.bytes();
+        let size = self.contraction.tensor(operand).factor().bytes();
         // Neighbours along k of a row, of dot products.
         let (wanted, row) = match t.k_step() {
             1 => (o.fragment_width.max(1), (size, size)),
@@ -235,7 +236,7 @@ impl Model<'_> {
         let addresses: Vec<i64> = (0..lanes)
             .map(|lane| {
                 let row = own.at(Axis::Row, &[(Axis::Thread, grid.at(axis, &[(Axis::Thread, lane.into())]))]);
-                let element = i64::from(self.contraction.tensor(shape.operand).scalar.bytes());
+                let element = i64::from(self.contraction.tensor(shape.operand).factor().bytes());
                 let place = |tile: &Layout| tile.at(Axis::Position, &[(Axis::Row, row), (Axis::K, 0)]) * element;
                 panels.as_ref().map_or(row * apart, place)
             })

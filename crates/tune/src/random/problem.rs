@@ -72,8 +72,10 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, target: &Target) -> Re
     if rng.random_bool(0.6) { gemm(rng, recipe, dtype) } else { conv(rng, recipe, dtype) }
 }
 
+/// Small weights are multiplied exactly.
 fn with_math(mut problem: Problem, math: Math) -> Problem {
     match &mut problem {
+        Problem::Gemm(gemm) if gemm.has_weights() => {}
         Problem::Gemm(gemm) => gemm.math = math,
         Problem::Conv(conv) => conv.math = math,
         Problem::Reduce(_) => {}
@@ -139,8 +141,8 @@ fn gemm(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
     if recipe.formats && rng.random_bool(0.3) {
         // The right factor may be of another type that goes with the left one.
         let goes = |other: &Scalar| *other != dtype && builder.clone().b_dtype(*other).build().is_ok();
-        let other = FORMATS.map(|(other, _)| other).into_iter().find(goes);
-        builder = other.map_or(builder.clone(), |other| builder.b_dtype(other));
+        let others: Vec<Scalar> = FORMATS.map(|(other, _)| other).into_iter().filter(goes).collect();
+        builder = others.choose(rng).map_or(builder.clone(), |other| builder.b_dtype(*other));
     }
     let mut strides = [0; 3];
     let tight = builder.clone().build()?;

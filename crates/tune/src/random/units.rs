@@ -16,7 +16,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Opti
     for _ in 0..plan::TRIES {
         let form = space.contractions().choose(rng)?.0;
         let mut drawn = Keys::default().with(Key::C(Common::Bim), form);
-        let wide = space.contraction(&drawn).a.scalar.bytes() == 4;
+        let wide = space.contraction(&drawn).a.factor().bytes() == 4;
         keys(rng, &mut drawn, wide);
         // What the operands do not allow is taken back: an operand that bulk copies cannot reach is materialised.
         let Some(drawn) = space.repair(&drawn).filter(|p| p.common(Common::Uni) == 2) else { continue };

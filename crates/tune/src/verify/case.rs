@@ -96,7 +96,7 @@ impl std::fmt::Debug for Case {
 /// Factors for a problem's test data: of 8-bit integers of all sizes products are so large that results of 16 bits
 /// would not hold them.
 fn suited(problem: &Problem, factors: Factors) -> Factors {
-    let scale = match (problem.dtype().is_int8(), problem.out_dtype().is_int8()) {
+    let scale = match (problem.multiplied().is_int8(), problem.out_dtype().is_int8()) {
         (false, _) => 1.0,
         (true, false) => 2f64.powi(-16),
         // Some results lie beyond the ends of the type.

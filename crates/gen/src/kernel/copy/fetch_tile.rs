@@ -8,6 +8,7 @@
 //! Rows beyond the operand only reach results that nobody stores: what is read for them does not matter. Beyond the end of k there
 //! must be zeros.
 
+use super::load::converted;
 use crate::kernel::input::{Input, Ints, entry_start, exists};
 use crate::kernel::tile::position::TilePosition;
 use crate::plan::{BulkTile, fetch_batch, fetch_width};
@@ -99,7 +100,7 @@ impl FetchTile<'_> {
         let exists = (!all.is_multiple_of(self.threads)).then(|| b.value(line.lt(self.lines())));
         let per_row = 8;
         let to = b.value(
-            buffer * (self.tile.bytes / self.input.tensor.scalar.bytes()) + chunk / per_row * (self.lines() * self.tile.row),
+            buffer * (self.tile.bytes / self.input.tensor.factor().bytes()) + chunk / per_row * (self.lines() * self.tile.row),
         );
         let to = b.value(to + line * self.tile.row + ((chunk % per_row) ^ (line % 8)) * self.chunk());
         Place { line, chunk, to, exists }
@@ -191,10 +192,11 @@ impl FetchTile<'_> {
                 let vectors: Vec<Vec<ExprId>> = (0..pieces)
                     .map(|piece| {
                         let value = b.reg(stage, j * pieces + piece);
+                        let value = converted(b, tensor, value);
                         self.written(b, value, width)
                     })
                     .collect();
-                let apart = self.tile.bytes / self.parts / tensor.scalar.bytes();
+                let apart = self.tile.bytes / self.parts / tensor.factor().bytes();
                 for part in 0..self.parts {
                     let of_part = vectors.iter().filter_map(|vector| vector.get(part as usize).copied()).collect::<Vec<ExprId>>();
                     let to = b.value(place.to + part * apart);

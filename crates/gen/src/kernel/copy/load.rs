@@ -2,14 +2,16 @@
 //!
 //! Each load thread owns one load tile of `load_row x load_k` elements of the macro tile, moved in vectors of
 //! `load_width`. A view whose k part is a plain stride is streamed by a pointer that moves with the k-tiles; any other view is
-//! re-evaluated per k-tile from parts that depend on k only and parts, fixed before the loop, that do not.
+//! re-evaluated per k-tile from parts that depend on k only and parts, fixed before the loop, that do not. Elements that are multiplied in another
+//! type than memory has them in become it between staging registers and shared memory.
 
 use crate::kernel::input::{Input, Ints, entry_start};
 use crate::kernel::tile::shared::SharedTile;
+use crate::plan::Along;
 use tilewright_ir::affine::{Affine, Coord, Part, affine, in_range};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
-use tilewright_problem::contraction::Operand;
+use tilewright_problem::contraction::{Operand, Tensor};
 use tilewright_problem::view::{COL, G, ROW};
 
 /// One vector of a thread's load tile: constant distance from the thread's first element.
@@ -109,7 +111,14 @@ impl<'a> Loader<'a> {
         } else {
             b.regs(&format!("{name}_stage"), input.tensor.scalar.vector(lanes), cx.sets * vectors.len() as u32)
         };
-        let places = places(b, name, &shared, [row_thread, k_thread], &vectors);
+        let each = pieces(input, &shared);
+        let part = t.load_width / each;
+        let part_of = |v: &Vector, i: u32| match shared.along {
+            Along::Row => Vector { row: v.row + i64::from(i * part), ..*v },
+            Along::K => Vector { k: v.k + i64::from(i * part), ..*v },
+        };
+        let parts: Vec<Vector> = vectors.iter().flat_map(|v| (0..each).map(move |i| part_of(v, i))).collect();
+        let places = places(b, name, &shared, [row_thread, k_thread], &parts);
         let rows = row_parts(b, name, input, cx, row_thread, &vectors, ints);
         let k_stride = input.tensor.view.access.offset.stride(COL);
         let start = start(b, input, cx, [row_thread, k_thread], ints);
@@ -249,9 +258,20 @@ impl<'a> Loader<'a> {
         let count = self.vectors.len() as u32;
         for i in from..to.min(self.vectors.len()) {
             let value = b.reg(self.stage, set * count + i as u32);
+            let value = converted(b, &self.input.tensor, value);
+            let base = Base::Shared(self.shared.array);
+            let each = pieces(self.input, &self.shared);
+            if each > 1 {
+                let lanes = t.load_width / each;
+                for (piece, (place, further)) in (0..each).zip(&self.places[i * each as usize..]) {
+                    let part: Vec<ExprId> = (0..lanes).map(|lane| b.value(value.extract(piece * lanes + lane))).collect();
+                    let part = b.vector(&part);
+                    b.store(base, buffer + *place + *further, part, None);
+                }
+                continue;
+            }
             let (place, further) = self.places[i];
             let at = b.value(buffer + place + further);
-            let base = Base::Shared(self.shared.array);
             if t.load_along == self.shared.along || t.load_width == 1 {
                 b.store(base, at, value, None);
                 continue;
@@ -267,6 +287,21 @@ impl<'a> Loader<'a> {
         let access = &self.input.tensor.view.access;
         let mixes = |f: &Affine| f.terms.iter().any(|(a, _)| a.uses(COL) && (a.uses(ROW) || a.uses(G)));
         mixes(&access.offset) || access.bounds.iter().any(|x| mixes(&x.value))
+    }
+}
+
+/// Stores of a loaded vector where neighbours of 16 bytes lie apart.
+fn pieces(input: &Input, shared: &SharedTile) -> u32 {
+    let t = &input.tiling;
+    let along = t.load_along == shared.along && shared.is_permuted();
+    if along { (t.load_width * input.tensor.factor().bytes()).div_ceil(16).max(1) } else { 1 }
+}
+
+/// A loaded vector of elements in the type in which they are multiplied.
+pub(super) fn converted(b: &mut Builder, tensor: &Tensor, value: ExprId) -> ExprId {
+    match tensor.factor {
+        Some(factor) => b.bind("factor", value.cast(factor)),
+        None => value,
     }
 }
 
