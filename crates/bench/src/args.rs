@@ -302,6 +302,8 @@ pub enum Mix {
     Conv,
     /// Products and convolutions of every number format, by every unit of the device
     Formats,
+    /// Products of every number format whose batch entries are groups of rows or columns, by every unit of the device
+    Grouped,
     /// Reductions of results, and of tensors by themselves
     Reduce,
     /// Reductions of results of warpgroup matrix instructions

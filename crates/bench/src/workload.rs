@@ -203,7 +203,7 @@ pub fn least_bytes(problem: &Problem) -> f64 {
             let bias = g.bias.map_or(0.0, |x| batch(x.batch_stride) * if x.along == Along::M { m } else { n });
             let residual = g.residual.map_or(0.0, |x| batch(x.batch_stride) * m * n);
             let factors = input * batch(g.a.batch_stride) * m * k + right * batch(g.b.batch_stride) * k * n;
-            factors + output * (g.batch as f64 * m * n + bias + residual)
+            factors + output * (g.entries() as f64 * m * n + bias + residual)
         }
         Problem::Conv(c) => {
             let [a, b, result] = [Operand::A, Operand::B, Operand::C].map(|operand| c.operand(operand).1);

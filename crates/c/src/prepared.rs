@@ -26,6 +26,7 @@ pub struct TwOperands {
     pub scale_n: *const c_void,
     pub zero_a: *const c_void,
     pub zero_b: *const c_void,
+    pub ends: *const c_void,
 }
 
 #[unsafe(no_mangle)]
@@ -89,7 +90,7 @@ pub unsafe extern "C" fn tw_launch(prepared: *const TwPrepared, operands: *const
             a: x.a as u64,
             b: x.b as u64,
             c: x.c as u64,
-            quants: [x.scale_m, x.scale_n, x.zero_a, x.zero_b].map(|at| at as u64),
+            quants: [x.scale_m, x.scale_n, x.zero_a, x.zero_b, x.ends].map(|at| at as u64),
             bias: x.bias as u64,
             residual: x.residual as u64,
             workspace: x.workspace as u64,

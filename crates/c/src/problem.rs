@@ -45,6 +45,7 @@ pub struct TwGemm {
     pub scale_n: i32,
     pub zero_a: i32,
     pub zero_b: i32,
+    pub grouped: i32,
 }
 
 #[repr(C)]
@@ -127,6 +128,7 @@ pub unsafe extern "C" fn tw_gemm_init(gemm: *mut TwGemm, dtype: i32, m: i64, n: 
         scale_n: 0,
         zero_a: 0,
         zero_b: 0,
+        grouped: 0,
     };
 }
 
@@ -236,6 +238,9 @@ pub(crate) fn gemm(x: &TwGemm) -> Result<GemmBuilder, Failure> {
         .trans(x.trans_a != 0, x.trans_b != 0)
         .batch(size("batch", x.batch)?)
         .dynamic(Dynamic { m: x.dynamic_m != 0, n: x.dynamic_n != 0, g: x.dynamic_batch != 0 });
+    if let Some(along) = named("grouped", x.grouped, &[(0, None), (1, Some(Along::M)), (2, Some(Along::N))])? {
+        gemm = gemm.grouped(along, size("batch", x.batch)?);
+    }
     for (field, number, of) in [("zero_a", x.zero_a, Along::M), ("zero_b", x.zero_b, Along::N)] {
         let how = named(field, number, &[(0, None), (1, Some(ZeroPoint::Tensor)), (2, Some(ZeroPoint::Each))])?;
         gemm = how.map_or(gemm.clone(), |how| gemm.zero_point(of, how));

@@ -172,7 +172,7 @@ fn products() {
     let context = opened();
     let mut operation = null_mut();
     type Change = fn(&mut TwGemm);
-    let cases: [(Change, i32, &str); 36] = [
+    let cases: [(Change, i32, &str); 38] = [
         (|x| x.size = 0, ARGUMENT, "tw_gemm_init"),
         (|x| x.m = -1, ARGUMENT, "m = -1 is negative"),
         (|x| x.n = i64::MIN, ARGUMENT, "n = -9223372036854775808 is negative"),
@@ -200,6 +200,8 @@ fn products() {
         (|x| (x.dtype, x.out_dtype, x.scale_n) = (4, 0, 3), PROBLEM, "scales = n128x128"),
         (|x| x.zero_a = 3, ARGUMENT, "zero_a = 3"),
         (|x| x.zero_b = 2, PROBLEM, "8-bit integers have zero points"),
+        (|x| x.grouped = 3, ARGUMENT, "grouped = 3"),
+        (|x| (x.grouped, x.dynamic_n) = (1, 1), PROBLEM, "grouped product with extents"),
         (|x| x.activation = -7, ARGUMENT, "activation = -7"),
         (|x| x.reduce = c"max".as_ptr(), ARGUMENT, "axes are missing"),
         (|x| x.reduce = c"median:n".as_ptr(), ARGUMENT, "the operators are"),
@@ -346,6 +348,41 @@ fn zero_points() {
         assert_eq!(tw_launch(kernels, &operands, null_mut()), 0, "{}", said());
         let k = changed.k as i32;
         assert!((0..48).all(|at| c[at] == k * (3 - rows[at / 6]) * (3 - 5)), "{c:?}");
+        tw_prepared_free(kernels);
+        tw_operation_free(operation);
+        tw_context_close(context);
+    }
+}
+
+#[test]
+fn groups() {
+    let context = opened();
+    // SAFETY: as the header asks, but for what is refused.
+    unsafe {
+        let changed = gemm(|x| (x.grouped, x.batch) = (1, 3));
+        let operation = made(context, &changed);
+        let kernels = prepared(operation);
+        let [m, n, k] = [changed.m, changed.n, changed.k].map(|extent| extent as usize);
+        let (ones, mut c) = (vec![1_f32; m * k], vec![-1_f32; m * n]);
+        let factors: Vec<f32> = (0..3 * k * n).map(|at| (at / (k * n)) as f32).collect();
+        // The second group is empty, and the last row belongs to none.
+        let ends: [i32; 3] = [2, 2, m as i32 - 1];
+        let mut operands: TwOperands = std::mem::zeroed();
+        (operands.a, operands.b, operands.c) = (ones.as_ptr().cast(), factors.as_ptr().cast(), c.as_mut_ptr().cast());
+        operands.alpha = 1.0;
+        fails(tw_launch(kernels, &operands, null_mut()), OPERANDS, "ends of groups");
+        operands.ends = ends.as_ptr().cast();
+        assert_eq!(tw_launch(kernels, &operands, null_mut()), 0, "{}", said());
+        let expected = |row: usize| {
+            if row < 2 {
+                0.0
+            } else if row < m - 1 {
+                2.0 * k as f32
+            } else {
+                -1.0
+            }
+        };
+        assert!((0..m * n).all(|at| c[at] == expected(at / n)), "{c:?}");
         tw_prepared_free(kernels);
         tw_operation_free(operation);
         tw_context_close(context);

@@ -297,6 +297,7 @@ const FIELDS_GEMM: Fields<TwGemm> = fields![
     scale_n,
     zero_a,
     zero_b,
+    grouped,
 ];
 const FIELDS_CONV: Fields<TwConv> = fields![
     size,

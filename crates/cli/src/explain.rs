@@ -196,7 +196,10 @@ fn numbers(operation: &Operation, resolved: &Resolved, counts: &Counts, estimate
     let (kept, reduced) = (c.g * c.m, c.n);
     let (contraction, k_tile) = match &c.elements {
         Some(_) => (format!("{kept} values, each of {}", plural(reduced, "element")), String::new()),
-        None => (format!("g {} x m {} x n {}, sum over k {}{parts}", c.g, c.m, c.n, c.k), format!(", k-tile {}", t.k_tile)),
+        None => {
+            let g = if c.ends.is_some() { "groups" } else { "g" };
+            (format!("{g} {} x m {} x n {}, sum over k {}{parts}", c.g, c.m, c.n, c.k), format!(", k-tile {}", t.k_tile))
+        }
     };
     let rows = [
         ("computes", format!("C[g,m,n] = {}, C in {}", c.formula(), c.c.scalar)),

@@ -240,8 +240,11 @@ fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
         .math(math(args.dtype))
         .order(order)
         .trans(trans_a, trans_b)
-        .batch(args.batch)
         .offsets(args.offset_a, args.offset_b, args.offset_c);
+    builder = match args.groups {
+        Some(groups) => builder.grouped(problem::Along::M, groups),
+        None => builder.batch(args.batch),
+    };
     if let Some(b) = args.b_dtype {
         builder = builder.b_dtype(scalar(b));
     }
@@ -396,13 +399,17 @@ pub fn title(problem: &Problem) -> String {
         }
         Problem::Gemm(g) => {
             let letter = |t: bool| if t { 't' } else { 'n' };
-            let batch = if g.batch > 1 { format!("{} x ", g.batch) } else { String::new() };
+            let (batch, groups) = match g.grouped {
+                Some(along) => (String::new(), format!(", {} groups of {}", g.batch, along.name())),
+                None if g.batch > 1 => (format!("{} x ", g.batch), String::new()),
+                None => Default::default(),
+            };
             let (a, b) = (letter(g.a.trans), letter(g.b.trans));
             let order = if g.order == problem::Order::Row { "row" } else { "col" };
             let run_time = dynamic(problem);
             let run_time = if run_time.is_empty() { String::new() } else { format!(", any {}", run_time.join(", ")) };
             let (dtype, added) = (problem.dtype_name(), problem.epilogue_words());
-            format!("gemm {batch}{}x{}x{} {dtype} {a}{b} {order}{added}{run_time}", g.m, g.n, g.k)
+            format!("gemm {batch}{}x{}x{} {dtype} {a}{b} {order}{groups}{added}{run_time}", g.m, g.n, g.k)
         }
         Problem::Conv(c) => {
             let groups = if c.groups > 1 { format!(", {} groups", c.groups) } else { String::new() };

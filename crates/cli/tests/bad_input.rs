@@ -30,6 +30,12 @@ fn every_refusal_names_the_input_and_the_remedy() {
         ("tune reduce --shape 4x0 --over 1 --op argmax".into(), 2, "no element to name; leave argmax out"),
         ("explain reduce --shape 6x0 --over 1 --op sum --device emu".into(), 2, "an axis of size 0 leaves no element to read"),
         (format!("tune gemm {small} --batch 2 --stride-c 1"), 2, "batch entries of C overlap"),
+        (format!("tune gemm {small} --groups 2 --batch 2"), 2, "--batch"),
+        (format!("tune gemm {small} --groups 2 --dynamic n"), 2, "a grouped product with extents known only at launch"),
+        (format!("tune gemm {small} --groups 2 --reduce max:n"), 2, "reduce the result by itself"),
+        (format!("verify gemm {small} --groups 2 --device emu --plan C_ICE2_SKS1_EDG1"), 1, "use ICE1, or SKS2 with PST0"),
+        (format!("verify gemm {small} --groups 2 --device emu --plan A_WOS1__C_EDG1"), 1, "use WOS0"),
+        (format!("verify gemm {small} --groups 2 --device emu --plan C_EDG0"), 1, "EDG0"),
         (
             format!("tune gemm {small} --dtype f33"),
             2,

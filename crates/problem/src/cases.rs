@@ -2,7 +2,7 @@
 //!
 //! | problem | required columns | optional columns (default) |
 //! |---|---|---|
-//! | GEMM | `m` `n` `k` | `set` (file name), `dtype` (f32), `b_dtype` (as dtype), `trans_a` `trans_b` (0), `order` (row), `batch` (1), `b_operand` (each; or shared), `lda` `ldb` `ldc` (tight), `out_dtype` (as dtype), `bias` (none; m or n), `activation` (none; relu, gelu, gelutanh, silu), `residual` (0), `ldr` (as C), `reduce` (none; reductions joined by spaces: `max:n sum:m`) or `op` with `axis` (one reduction), `keep_c` (1) |
+//! | GEMM | `m` `n` `k` | `set` (file name), `dtype` (f32), `b_dtype` (as dtype), `trans_a` `trans_b` (0), `order` (row), `batch` (1), or `groups` (none; of rows, whose ends are in device memory), `b_operand` (each; or shared), `lda` `ldb` `ldc` (tight), `out_dtype` (as dtype), `bias` (none; m or n), `activation` (none; relu, gelu, gelutanh, silu), `residual` (0), `ldr` (as C), `reduce` (none; reductions joined by spaces: `max:n sum:m`) or `op` with `axis` (one reduction), `keep_c` (1) |
 //! | convolution, 2 dimensions | `n` `groups` `k` `c` `r` `s` `h` `w` | `id`, `set`, `dtype`, `layout`, `direction`, `stride` (1), `pad` or `pad_begin` `pad_end` (0), `dilation` (1), `bias` (0), `out_dtype` (as dtype), `activation` (none), `residual` (0), `mask` (0), `reduce`, `op` with `axis`, `keep_c` as above |
 //! | convolution, any dimensions | `dims` `n` `groups` `k_per_group` `c_per_group` `filter` `input` | as above |
 //! | any, as text | `problem` | `set`, and what `tilewright.torch.record` writes beside it: `calls` `layers` `call` `device` `torch_us` `ours_us` `reason` (of a line without a problem) |
@@ -75,7 +75,7 @@ type Columns = [&'static str; 2];
 
 const GEMM: Columns = [
     "m n k",
-    "set dtype b_dtype trans_a trans_b order batch b_operand lda ldb ldc out_dtype zero_points scales bias activation residual ldr reduce op axis keep_c",
+    "set dtype b_dtype trans_a trans_b order batch groups b_operand lda ldb ldc out_dtype zero_points scales bias activation residual ldr reduce op axis keep_c",
 ];
 const CONV: &str = "id set dtype layout direction stride dilation bias pad pad_begin pad_end out_dtype activation residual reduce op \
                     axis keep_c mask";
@@ -162,7 +162,7 @@ fn recognise(header: &[String]) -> Result<Kind, (String, String)> {
         (Kind::Text, TEXT)
     } else if has("k_per_group") || has("dims") {
         (Kind::ConvNd, CONV_ND)
-    } else if has("r") || has("groups") {
+    } else if has("r") || (has("groups") && !has("m")) {
         (Kind::Conv2d, CONV_2D)
     } else {
         (Kind::Gemm, GEMM)
@@ -216,6 +216,11 @@ mod tests {
         let keys = ["_e4m3_outf32", "_e5m2_outbf16", "_i8_outi32", "_u8_outf16"].map(|end| format!("_ws1073741824{end}"));
         assert!(file.cases.iter().zip(&keys).all(|(case, end)| case.problem.key().ends_with(end)), "{:?}", file.cases);
         assert!(file.cases.iter().all(|case| Problem::parse(&case.problem.key()).as_ref() == Ok(&case.problem)));
+        let file = parsed("m,n,k,groups\n50,6,7,4\n").unwrap();
+        assert!(file.cases[0].problem.key().ends_with("_f32_b4_sa0_sb42_sc0_groupm"), "{:?}", file.cases);
+        assert_eq!(file.cases[0].name, "f32 nn 50x6x7, 4 groups of m");
+        let message = parsed("m,n,k,groups,batch\n50,6,7,4,2\n").unwrap_err().to_string();
+        assert!(message.contains("groups") && message.contains("leave `batch` empty"), "{message}");
         let file = parsed("m,n,k,dtype,b_dtype\n5,6,7,e5m2,e4m3\n").unwrap();
         let problem = &file.cases[0].problem;
         assert!(problem.key().ends_with("_e5m2_be4m3_outf32") && Problem::parse(&problem.key()).as_ref() == Ok(problem));

@@ -310,6 +310,10 @@ pub struct Contraction {
     /// Extents that are known only at launch; `g`, `m`, `n` are then the largest, and strides are those of the largest.
     #[serde(default, skip_serializing_if = "Dynamic::is_none")]
     pub dynamic: Dynamic,
+    /// Batch entries are groups of rows (or, of a vector along n, of columns) of one product, each from the end of the one before to the
+    /// element at (g, 0, 0) of this vector of i32: see [`crate::Gemm::grouped`]. Coordinates count rows (columns) through all groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<Vector>,
     /// There is no product: what a result would be is an element of `a` at (g, row, column) as this view says, of the tensor's own
     /// type. `a`, `b` and `k` then say nothing of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -364,11 +368,12 @@ impl Contraction {
     pub fn scales(&self) -> impl Iterator<Item = &Vector> {
         self.epilogue.iter().filter_map(|op| if let EpilogueOp::ScaleVector(x) = op { Some(x) } else { None })
     }
-    /// The vectors of quantisation parameters.
+    /// The vectors of quantisation parameters, and the ends of groups.
     pub fn quants(&self) -> impl Iterator<Item = (Quant, &Vector)> {
         let zero_points = self.centre().into_iter().flat_map(|x| [(Quant::ZeroA, x.a.as_ref()), (Quant::ZeroB, x.b.as_ref())]);
         let zero_points = zero_points.filter_map(|(quant, x)| Some((quant, &x?.zero)));
-        zero_points.chain(self.scales().chain(&self.block_scales).map(|x| (Quant::scale(self.along(x)), x)))
+        let scales = self.scales().chain(&self.block_scales).map(|x| (Quant::scale(self.along(x)), x));
+        zero_points.chain(scales).chain(self.ends.iter().map(|x| (Quant::Ends, x)))
     }
     /// What the problem calls the direction of a vector.
     pub const fn along(&self, x: &Vector) -> Along {
@@ -449,7 +454,13 @@ impl Contraction {
     pub fn sizes(&self) -> String {
         let of = |name: &str, value: u64, run_time: bool| format!("{name} {}{value}", if run_time { "up to " } else { "" });
         let Dynamic { g, m, n } = self.dynamic;
-        [of("g", self.g, g), of("m", self.m, m), of("n", self.n, n), of("k", self.k, false)].join(" ")
+        [
+            of(if self.ends.is_some() { "groups" } else { "g" }, self.g, g),
+            of("m", self.m, m),
+            of("n", self.n, n),
+            of("k", self.k, false),
+        ]
+        .join(" ")
     }
     /// Elements of an operand that a launch with these extents touches, from its element 0 on.
     pub fn len_at(&self, operand: Operand, at: &Extents) -> u64 {
@@ -526,7 +537,37 @@ impl Contraction {
     }
     /// Floating-point operations: 2 g m n k.
     pub fn flop(&self) -> f64 {
-        2.0 * self.g as f64 * self.m as f64 * self.n as f64 * self.k as f64
+        2.0 * self.results() * self.k as f64
+    }
+    /// Elements of the result, of groups those that there may be.
+    pub fn results(&self) -> f64 {
+        self.entries() as f64 * self.m as f64 * self.n as f64
+    }
+    /// Batch entries that have results of their own: groups share the rows, or columns, of one.
+    pub const fn entries(&self) -> u64 {
+        if self.ends.is_some() { 1 } else { self.g }
+    }
+    /// Whether batch entries are groups of what runs along an extent.
+    pub fn grouped(&self, extent: Extent) -> bool {
+        self.ends.as_ref().is_some_and(|x| extent == if x.along_n { Extent::N } else { Extent::M })
+    }
+    /// Whether how far a batch entry reaches along an extent is known only at launch, or only on the device: of groups.
+    pub fn varies(&self, extent: Extent) -> bool {
+        self.dynamic.has(extent) || self.grouped(extent)
+    }
+    /// Whether all batch entries have the rows and columns that are told.
+    pub fn fixed(&self) -> bool {
+        self.dynamic.is_none() && self.ends.is_none()
+    }
+    /// Tiles of these rows and columns along m and n of a batch entry, and how many entries there are of them. A group may begin and end within
+    /// tiles that are counted from the first row: with T rows each, those before group g are at most floor(begin(g) / T) + g, so that
+    /// floor(m / T) + g tiles are enough for all groups, whatever their sizes.
+    pub fn tiles(&self, [rows, columns]: [u64; 2]) -> [u64; 3] {
+        let along = |extent: Extent, all: u64, of: u64| match self.grouped(extent) {
+            true => (all / of.max(1)).saturating_add(self.g),
+            false => all.div_ceil(of.max(1)),
+        };
+        [along(Extent::M, self.m, rows), along(Extent::N, self.n, columns), self.entries()]
     }
     /// The transposed product: A and B, m and n exchanged.
     fn transposed(&self) -> Contraction {
@@ -544,6 +585,7 @@ impl Contraction {
             block_scales: self.block_scales.iter().map(Vector::turned).collect(),
             epilogue: self.epilogue.iter().map(EpilogueOp::transposed).collect(),
             dynamic,
+            ends: self.ends.as_ref().map(Vector::turned),
             elements: self.elements.as_ref().map(View::transposed),
             element_operand: self.element_operand,
             operand_values: self.operand_values.iter().map(OperandValues::transposed).collect(),

@@ -96,6 +96,12 @@ pub struct Gemm {
     /// also what is tuned for. Leading dimensions and batch strides stay those written here.
     #[serde(default, skip_serializing_if = "Dynamic::is_none")]
     pub dynamic: Dynamic,
+    /// Batch entries are groups of rows (m) or of columns (n) of one product of all `m` rows and `n` columns: each has a factor B (of columns
+    /// a factor A) of its own, the other matrices are shared. A vector of i32 says in device memory where each group ends
+    /// ([`Quant::Ends`]): ascending, each at most `m` (or `n`). A group that ends where the one before does is empty; what
+    /// lies behind the last end is not written. `m` (or `n`) is the most there may be, which is also what is tuned for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grouped: Option<Along>,
 }
 
 /// Collects a [`Gemm`]. What is not set is tight: smallest leading dimensions, batch entries one behind the other, no offsets.
@@ -122,9 +128,18 @@ pub struct GemmBuilder {
     drop_c: bool,
     workspace: u64,
     dynamic: Dynamic,
+    grouped: Option<Along>,
 }
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// The factor that each group of rows (m) or columns (n) has of its own.
+pub(crate) const fn owned(along: Along) -> usize {
+    match along {
+        Along::M => 1,
+        Along::N => 0,
+    }
+}
 
 crate::error::validated_serde!(Gemm);
 
@@ -153,6 +168,7 @@ impl Gemm {
             drop_c: false,
             workspace: DEFAULT_WORKSPACE,
             dynamic: Dynamic::NONE,
+            grouped: None,
         }
     }
     /// The largest extents: all there are where nothing is dynamic.
@@ -201,11 +217,13 @@ impl Gemm {
     /// No memory lies between the first and the last element of a matrix but its elements.
     pub fn is_packed(&self, matrix: usize) -> bool {
         let (line, lines) = self.lines(matrix);
-        self.span(matrix) == self.batch * lines * line
+        let shared = self.grouped.is_some_and(|along| matrix != owned(along));
+        self.span(matrix) == (if shared { 1 } else { self.batch }) * lines * line
     }
     /// Elements of a vector of quantisation parameters; 0 without one.
     pub const fn quant_len(&self, quant: Quant) -> u64 {
         let (zero, each) = match quant {
+            Quant::Ends => return if self.grouped.is_some() { self.batch } else { 0 },
             Quant::ScaleM => return self.scales_len(Along::M),
             Quant::ScaleN => return self.scales_len(Along::N),
             Quant::ZeroA => (self.zero_points.a, self.m),
@@ -293,6 +311,7 @@ impl Gemm {
         for (index, x) in self.matrices().into_iter().enumerate() {
             self.validate_matrix(index, x)?;
         }
+        self.validate_groups()?;
         self.validate_zero_points()?;
         self.validate_epilogue()?;
         self.validate_reductions()?;
@@ -437,7 +456,7 @@ impl Gemm {
             let reason = "does not fit a 64-bit address space; make a size, stride or offset smaller";
             return Err(ProblemError::value(format!("matrix {}", name.to_uppercase()), value, reason));
         }
-        if index == 2 && self.batch > 1 {
+        if index == 2 && self.entries() > 1 {
             // Results of two batch entries must not share an element: distances in rising order must each clear all
             // that smaller distances span (this admits interleaved batches, too).
             let mut axes = [(1, line), (x.ld, lines), (x.batch_stride, self.batch)];
@@ -598,6 +617,13 @@ impl GemmBuilder {
         self.dynamic = dynamic;
         self
     }
+    /// A grouped product (mixture of experts): so many groups of rows (m) of A and C, each multiplied by a matrix B of its own; or of columns (n)
+    /// of B and C, each with an A of its own. Which rows are whose is read from device memory: [`Gemm::grouped`] says how. `m`
+    /// (or `n`) counts the rows (columns) of all groups.
+    pub fn grouped(mut self, along: Along, groups: u64) -> Self {
+        (self.grouped, self.batch) = (Some(along), groups);
+        self
+    }
     /// Fills in defaults and validates.
     ///
     /// # Errors
@@ -629,6 +655,7 @@ impl GemmBuilder {
             drop_c: self.drop_c,
             workspace: self.workspace - self.workspace % u64::from(multiplied.bytes()),
             dynamic: self.dynamic,
+            grouped: self.grouped,
         };
         let lines = [gemm.lines(0), gemm.lines(1), gemm.lines(2)];
         for (index, x) in [&mut gemm.a, &mut gemm.b, &mut gemm.c].into_iter().enumerate() {
@@ -636,7 +663,9 @@ impl GemmBuilder {
             x.ld = self.ld[index].unwrap_or(line);
             // A product that overflows saturates and is refused below as too large.
             let tight = x.ld.saturating_mul(count);
-            x.batch_stride = if self.batch == 1 { 0 } else { self.batch_stride[index].unwrap_or(tight) };
+            let one = self.batch == 1 || self.grouped.is_some_and(|along| index != owned(along));
+            x.batch_stride = self.batch_stride[index].unwrap_or(if one { 0 } else { tight });
+            x.batch_stride = if self.batch == 1 { 0 } else { x.batch_stride };
         }
         gemm.residual = self.residual.map(|(ld, stride)| Residual {
             ld: ld.unwrap_or(gemm.c.ld),

@@ -15,6 +15,7 @@ mod error;
 mod extent;
 mod gemm;
 mod geometry;
+mod grouped;
 pub mod lower;
 mod math;
 mod problem;

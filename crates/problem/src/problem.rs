@@ -168,7 +168,7 @@ impl Problem {
             Problem::Reduce(reduce) => reduce.result_shape(),
         }
     }
-    /// Elements of a vector of quantisation parameters; 0 without one.
+    /// Elements of a vector of quantisation parameters, or of the ends of groups; 0 without one.
     pub const fn quant_len(&self, quant: Quant) -> u64 {
         match self {
             Problem::Gemm(gemm) => gemm.quant_len(quant),
@@ -230,7 +230,7 @@ impl Problem {
     /// Floating-point operations of the plain algorithm: two per multiply and add; of a reduction one per element and operator.
     pub fn flop(&self) -> f64 {
         match self {
-            Problem::Gemm(g) => 2.0 * g.batch as f64 * g.m as f64 * g.n as f64 * g.k as f64,
+            Problem::Gemm(g) => 2.0 * g.entries() as f64 * g.m as f64 * g.n as f64 * g.k as f64,
             Problem::Conv(c) => c.flop(),
             Problem::Reduce(r) => {
                 let Extents { m, n, .. } = r.result_shape().extents;

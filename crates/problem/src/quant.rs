@@ -1,4 +1,5 @@
-//! Quantisation parameters of matrix products: scales of factors, of whole rows and columns or of blocks, and zero points.
+//! Vectors that a matrix product reads beside its matrices: quantisation parameters (scales of factors, of whole rows and columns or of
+//! blocks, and zero points), and the ends of groups.
 
 use crate::epilogue::Along;
 use crate::math::Math;
@@ -151,7 +152,7 @@ impl ZeroPoints {
     }
 }
 
-/// A vector of quantisation parameters of a matrix product.
+/// A vector that a matrix product reads beside its matrices: quantisation parameters, or the ends of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Quant {
     /// A scale for each row of the product.
@@ -162,11 +163,13 @@ pub enum Quant {
     ZeroA,
     /// Zero points of B.
     ZeroB,
+    /// Ends of the groups of rows or columns ([`crate::Gemm::grouped`]).
+    Ends,
 }
 
 impl Quant {
     /// All, by their number.
-    pub const ALL: [Quant; 4] = [Quant::ScaleM, Quant::ScaleN, Quant::ZeroA, Quant::ZeroB];
+    pub const ALL: [Quant; 5] = [Quant::ScaleM, Quant::ScaleN, Quant::ZeroA, Quant::ZeroB, Quant::Ends];
 
     /// Scales along a direction.
     pub const fn scale(along: Along) -> Quant {
@@ -183,6 +186,7 @@ impl Quant {
             Quant::ScaleN => "scale_n",
             Quant::ZeroA => "zero_a",
             Quant::ZeroB => "zero_b",
+            Quant::Ends => "ends",
         }
     }
     /// What it is, in words.
@@ -192,13 +196,14 @@ impl Quant {
             Quant::ScaleN => "scales along n",
             Quant::ZeroA => "zero points of A",
             Quant::ZeroB => "zero points of B",
+            Quant::Ends => "ends of groups",
         }
     }
     /// Type of its elements.
     pub const fn scalar(self) -> Scalar {
         match self {
             Quant::ScaleM | Quant::ScaleN => Scalar::F32,
-            Quant::ZeroA | Quant::ZeroB => Scalar::I32,
+            Quant::ZeroA | Quant::ZeroB | Quant::Ends => Scalar::I32,
         }
     }
 }

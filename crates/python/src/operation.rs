@@ -91,8 +91,8 @@ impl PyPrepared {
         self.0.workspace_bytes()
     }
     /// Runs on addresses: A, B, C, bias, residual, workspace. `host`: addresses of this process, copied in and out; else those of the
-    /// device, on a stream. `values`: those that reductions write to; `quants`: scales along m and n, zero points of A and B.
-    #[pyo3(signature = (addresses, alpha=1.0, beta=0.0, stream=0, host=false, values=Vec::new(), quants=[0; 4]))]
+    /// device, on a stream. `values`: those that reductions write to; `quants`: scales along m and n, zero points of A and B, ends of groups.
+    #[pyo3(signature = (addresses, alpha=1.0, beta=0.0, stream=0, host=false, values=Vec::new(), quants=[0; 5]))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn launch(
         &self,
@@ -103,7 +103,7 @@ impl PyPrepared {
         stream: usize,
         host: bool,
         values: Vec<u64>,
-        quants: [u64; 4],
+        quants: [u64; 5],
     ) -> PyResult<()> {
         let [a, b, c, bias, residual, workspace] = addresses;
         let mut addresses = Addresses { a, b, c, bias, residual, workspace, quants, ..Addresses::default() };

@@ -65,6 +65,7 @@ pub struct Operands<'a, T: Element, U: Element, V: Element = T> {
     c: Option<SliceMut<'a, U>>,
     scales: [Option<&'a Buffer<f32>>; 2],
     zero_points: [Option<&'a Buffer<i32>>; 2],
+    ends: Option<&'a Buffer<i32>>,
     bias: Option<&'a Buffer<U>>,
     residual: Option<&'a Buffer<U>>,
     reductions: Vec<Values<'a>>,
@@ -111,6 +112,7 @@ impl<'a, T: Element, U: Element, V: Element> Operands<'a, T, U, V> {
             c: None,
             scales: [None, None],
             zero_points: [None, None],
+            ends: None,
             bias: None,
             residual: None,
             reductions: Vec::new(),
@@ -148,6 +150,13 @@ impl<'a, T: Element, U: Element, V: Element> Operands<'a, T, U, V> {
     #[must_use]
     pub const fn zero_points(mut self, of: Along, values: &'a Buffer<i32>) -> Self {
         self.zero_points[of as usize] = Some(values);
+        self
+    }
+    /// Where each group of a grouped product ends ([`crate::GemmBuilder::grouped`]): ascending, each at most the rows (columns) that the problem has.
+    /// Kernels read it when they run; nothing else does.
+    #[must_use]
+    pub const fn ends(mut self, ends: &'a Buffer<i32>) -> Self {
+        self.ends = Some(ends);
         self
     }
     /// The problem's bias vector: one value per row, column or output channel.
@@ -484,7 +493,7 @@ impl Operation {
     /// As [`Operation::run`]; [`Error::Bind`] where the problem has a bias or a residual and none is given, or the other way round, and
     /// for an extent that is 0, beyond the largest, or other than it where the problem does not declare it as known only at launch.
     pub fn run_with<T: Element, U: Element, V: Element>(&self, operands: Operands<'_, T, U, V>) -> Result<Plan, Error> {
-        let Operands { a, b, c, scales, zero_points, bias, residual, reductions, factors, at } = operands;
+        let Operands { a, b, c, scales, zero_points, ends, bias, residual, reductions, factors, at } = operands;
         let problem = self.problem();
         let same =
             |operand, have: Scalar, need: Scalar| if have == need { Ok(()) } else { Err(Error::Dtype { operand, have, need }) };
@@ -493,7 +502,7 @@ impl Operation {
         same("C", U::SCALAR, problem.out_dtype())?;
         let [scale_m, scale_n] = scales.map(|x| x.map(Buffer::memory));
         let [zero_a, zero_b] = zero_points.map(|x| x.map(Buffer::memory));
-        let quants = [scale_m, scale_n, zero_a, zero_b];
+        let quants = [scale_m, scale_n, zero_a, zero_b, ends.map(Buffer::memory)];
         let told = Quant::ALL.map(|quant| (quant.words(), quants[quant as usize].is_some(), problem.quant_len(quant) > 0));
         for (what, given, has) in told.into_iter().chain([
             ("a bias", bias.is_some(), problem.bias_len() > 0),
@@ -513,6 +522,7 @@ impl Operation {
         self.owns(reductions.iter().map(|x| ("a reduction", &x.device)))?;
         self.owns(scales.into_iter().flatten().map(|x| ("scales", x.device())))?;
         self.owns(zero_points.into_iter().flatten().map(|x| ("zero points", x.device())))?;
+        self.owns(ends.map(|x| ("ends of groups", x.device())))?;
         self.owns(bias.map(|x| ("bias", x.device())))?;
         self.owns(residual.map(|x| ("residual", x.device())))?;
         let own = self.offsets();

@@ -8,7 +8,7 @@ use tilewright_device::{Foreign, Stream, Value, copy_in, copy_out};
 use tilewright_gen::plan::Plan;
 use tilewright_gen::program::Program;
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::{Extents, MOST_REDUCTIONS, Problem};
+use tilewright_problem::{Extents, MOST_REDUCTIONS, Problem, Quant};
 use tilewright_tune::run::{
     Alignments, Argument, BindError, Buffers, Call, Factors, Memory, added, bind, bytes, check_extents, kernel_of, operands,
 };
@@ -31,8 +31,8 @@ pub struct Addresses {
     pub b: u64,
     /// Result.
     pub c: u64,
-    /// Scales along m and n, zero points of A and B ([`Quant::ALL`](tilewright_problem::Quant::ALL)), aligned to 16 bytes.
-    pub quants: [u64; 4],
+    /// Scales along m and n, zero points of A and B, ends of groups ([`Quant::ALL`]), aligned to 16 bytes.
+    pub quants: [u64; Quant::ALL.len()],
     /// Bias vector, aligned to 16 bytes.
     pub bias: u64,
     /// Residual, aligned to 16 bytes.
@@ -247,7 +247,7 @@ impl Prepared {
             Ok::<_, Error>(buffer)
         };
         let operand = |x: Operand| upload(Memory::Operand(x), bytes(contraction, x, self.offsets[x as usize], at));
-        let (mut quants, mut bias, mut residual) = ([const { None }; 4], None, None);
+        let (mut quants, mut bias, mut residual) = ([const { None }; Quant::ALL.len()], None, None);
         let (mut reductions, mut values) = (Vec::new(), Vec::new());
         for (memory, bytes) in added(contraction, at) {
             match memory {

@@ -152,7 +152,7 @@ fn launch(operation: &Operation) {
         a: memory("A"),
         b: memory("B"),
         c: memory("C"),
-        quants: ["scale_m", "scale_n", "zero_a", "zero_b"].map(memory),
+        quants: ["scale_m", "scale_n", "zero_a", "zero_b", "ends"].map(memory),
         bias: memory("bias"),
         residual: memory("residual"),
         reductions: std::array::from_fn(|n| memory(&format!("reduced_{n}"))),

@@ -126,6 +126,40 @@ fn zero_points_of_8_bit_integers() {
     assert!(matches!(refused, Error::Unwanted { what: "zero points of B", .. }), "{refused}");
 }
 
+/// Every row by its group's factor, whatever the groups' sizes, which the launch does not know; rows of no group untouched.
+#[test]
+fn rows_of_groups_are_multiplied_by_their_factors() {
+    let context = context();
+    let (m, n, k, groups) = (70, 24, 40, 4);
+    let (a, b) = (numbers(m * k), numbers(groups * k * n));
+    let (da, db) = (context.upload(&a).expect("memory"), context.upload(&b).expect("memory"));
+    let grouped = || Gemm::new(Scalar::F32, m as u64, n as u64, k as u64).grouped(Along::M, groups as u64);
+    let op = context.gemm(grouped()).expect("a problem");
+    for ends in [[20, 20, 41, 70], [0, 0, 0, 70], [70, 70, 70, 70], [1, 2, 3, 4], [0, 0, 0, 0], [0, 33, 33, 34]] {
+        let before: Vec<f32> = (0..m * n).map(|at| at as f32 + 0.5).collect();
+        let mut c = context.upload(&before).expect("memory");
+        let told = context.upload::<i32>(&ends).expect("memory");
+        op.run_with(Operands::new(&da, &db, &mut c).ends(&told)).expect("it runs");
+        let group = |row: usize| ends.iter().position(|end| row < *end as usize);
+        let want: Vec<f32> = (0..m)
+            .flat_map(|row| match group(row) {
+                Some(g) => product(&a[row * k..][..k], &b[g * k * n..][..k * n], 1, n, k),
+                None => before[row * n..][..n].to_vec(),
+            })
+            .collect();
+        assert_eq!(c.download().expect("the result"), want, "{ends:?}");
+    }
+    let mut c = context.alloc::<f32>((m * n) as u64).expect("memory");
+    let refused = op.run_with(Operands::new(&da, &db, &mut c)).expect_err("no ends are given");
+    assert!(refused.to_string().contains("ends of groups"), "{refused}");
+    let few = context.upload(&[70_i32]).expect("memory");
+    let refused = op.run_with(Operands::new(&da, &db, &mut c).ends(&few)).expect_err("one is too few");
+    assert!(refused.to_string().contains("ends of groups") && refused.to_string().contains("16"), "{refused}");
+    let plain = context.gemm(Gemm::new(Scalar::F32, m as u64, n as u64, k as u64)).expect("a problem");
+    let refused = plain.run_with(Operands::new(&da, &db, &mut c).ends(&few)).expect_err("the problem has no groups");
+    assert!(matches!(refused, Error::Unwanted { what: "ends of groups", .. }), "{refused}");
+}
+
 /// Work on a device runs in one order, whichever thread it comes from: partial sums of one run are not those of another.
 #[test]
 fn threads_share_a_context_and_its_workspace() {

@@ -85,6 +85,9 @@ pub struct ProblemKey {
     /// Neighbours without a sum leave with each result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gaps: Option<Gaps>,
+    /// Batch entries are groups of rows or columns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<BiasKey>,
     /// Extents known only at launch.
     #[serde(default, skip_serializing_if = "Dynamic::is_none")]
     pub dynamic: Dynamic,
@@ -133,6 +136,7 @@ impl ProblemKey {
             reductions: contraction.all_reductions().cloned().collect(),
             drop_c: contraction.drop_c,
             gaps: contraction.gaps,
+            ends: contraction.ends.as_ref().map(vector),
             dynamic: contraction.dynamic,
             rest: parts.rest.iter().map(|c| [c.g, c.m, c.n, c.k]).collect(),
             workspace_bytes,
@@ -306,6 +310,7 @@ pub(crate) mod tests {
             reductions: Vec::new(),
             gaps: None,
             drop_c: false,
+            ends: None,
             dynamic: Dynamic::NONE,
             rest: Vec::new(),
             workspace_bytes: 0,

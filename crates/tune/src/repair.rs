@@ -91,6 +91,7 @@ impl Change<'_> {
                 }
             }
             Refusal::PaddedRows { wos, .. } => self.set(wos, 1),
+            Refusal::Grouped { key, .. } => self.set(key, key.info().default),
             Refusal::Shared { .. } if plan.common(Common::Uni) == 2 => {
                 let buffers = plan.common(Common::Buf);
                 if buffers > 2 { self.common(Common::Buf, buffers - 1) } else { None }

@@ -36,7 +36,7 @@ fn needed(c: &Contraction, kind: DeviceKind) -> u64 {
         DeviceKind::Cpu => operands,
         DeviceKind::Gpu | DeviceKind::Accelerator => 0,
     };
-    let elements = c.g.saturating_mul(c.m).saturating_mul(c.n);
+    let elements = c.entries().saturating_mul(c.m).saturating_mul(c.n);
     let expected = Reference::bytes(elements, c.k, Samples::default());
     u64::try_from(operands + result + own + u128::from(expected)).unwrap_or(u64::MAX)
 }

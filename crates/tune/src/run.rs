@@ -18,7 +18,7 @@ pub struct Buffers {
     /// Result.
     pub c: Buffer,
     /// Vectors of quantisation parameters by their number, where the contraction has such.
-    pub quants: [Option<Buffer>; 4],
+    pub quants: [Option<Buffer>; Quant::ALL.len()],
     /// Bias vector, where the contraction has one.
     pub bias: Option<Buffer>,
     /// Residual, where the contraction has one.
@@ -161,7 +161,7 @@ impl Buffers {
             b: upload(&data.b.bytes)?,
             c: upload(&data.c.bytes)?,
             quants: {
-                let mut quants = [const { None }; 4];
+                let mut quants = [const { None }; Quant::ALL.len()];
                 for (to, x) in quants.iter_mut().zip(&data.quants) {
                     *to = x.as_ref().map(|x| upload(&x.bytes)).transpose()?;
                 }

@@ -6,7 +6,7 @@ mod missing;
 
 use tilewright_device::{DeviceError, Options, cuda};
 use tilewright_ir::{Dialect, Scalar, Target};
-use tilewright_problem::{Conv, Gemm, Layout, Math, Problem};
+use tilewright_problem::{Along, Conv, Gemm, Layout, Math, Problem};
 use tilewright_tune::model::Picker;
 use tilewright_tune::space::Space;
 
@@ -19,6 +19,7 @@ fn problems() -> Vec<Problem> {
         gemm(Scalar::F32).math(Math::Tf32x3).trans(false, true).build().unwrap().into(),
         gemm(Scalar::F16).out_dtype(Scalar::F32).build().unwrap().into(),
         gemm(Scalar::F64).build().unwrap().into(),
+        gemm(Scalar::F16).grouped(Along::M, 7).bias_strided(Along::N, 520).build().unwrap().into(),
         conv.build().unwrap().into(),
     ]
 }

@@ -203,7 +203,7 @@ impl Wide {
             a,
             b,
             c: result,
-            quants: [None, None, None, None],
+            quants: Default::default(),
             bias: None,
             residual: None,
             reductions: Vec::new(),

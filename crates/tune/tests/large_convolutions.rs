@@ -113,7 +113,7 @@ impl Large {
             a: of(a),
             b: of(b),
             c,
-            quants: [None, None, None, None],
+            quants: Default::default(),
             bias: None,
             residual: None,
             reductions: Vec::new(),

@@ -52,7 +52,7 @@ fn runs(arch: &str, dtype: Scalar, constraint: &str) {
         a: far_apart(&*device, M, K, &bytes),
         b: far_apart(&*device, K, N, &bytes),
         c: device.alloc(((M as u64 - 1) * APART + N as u64) * 4).expect("memory that nobody touches"),
-        quants: [None, None, None, None],
+        quants: Default::default(),
         bias: None,
         residual: None,
         reductions: Vec::new(),

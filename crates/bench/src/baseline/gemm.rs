@@ -29,13 +29,18 @@ impl Call {
     /// The column-major call for a product whose epilogue the caller looks after.
     ///
     /// # Errors
-    /// [`BenchError::Unsupported`] for convolutions.
+    /// [`BenchError::Unsupported`] for convolutions and grouped products.
     pub(super) fn with_epilogue(workload: &Workload<'_>, library: &'static str) -> Result<Call, BenchError> {
         let Problem::Gemm(gemm) = workload.problem() else {
             return Err(BenchError::Unsupported { library, reason: "it computes matrix products only".into() });
         };
         if gemm.has_weights() {
             let reason = format!("it does not multiply 8-bit integers by floats: compare {}", gemm.multiplied());
+            return Err(BenchError::Unsupported { library, reason });
+        }
+        if gemm.grouped.is_some() {
+            let reason =
+                "its call has no groups whose ends are in device memory: compare the dense product of as many rows".into();
             return Err(BenchError::Unsupported { library, reason });
         }
         let canonical = gemm.canonical();

@@ -57,6 +57,7 @@ pub enum Word {
 Examples (tune, and likewise bench, verify, emit, explain, inspect):
   tilewright tune gemm --m 1024 --n 1024 --k 1024 --dtype f32 --trans nt --budget 30s
   tilewright tune gemm --m 64 --n 4096 --k 4096 --dtype bf16 --batch 8 --stride-b 0
+  tilewright tune gemm --m 8192 --n 2048 --k 4096 --dtype bf16 --groups 16
   tilewright tune gemm --m 4096 --n 4096 --k 4096 --dtype bf16 --bias n --activation gelu --residual
   tilewright tune gemm --m 4096 --n 4096 --k 4096 --dtype bf16 --reduce max:n,sum:m --no-store
   tilewright tune gemm --m 512 --n 4096 --k 4096 --dynamic m --device emu")]
@@ -236,6 +237,10 @@ pub struct GemmArgs {
     /// Number of products
     #[arg(long, default_value_t = 1, value_parser = positive)]
     pub batch: u64,
+    /// Grouped product (mixture of experts): the m rows of A and C belong to so many groups, each with a B of its own; a vector in device memory
+    /// says where each ends
+    #[arg(long, value_parser = positive, conflicts_with_all = ["batch", "stride_a", "stride_c"])]
+    pub groups: Option<u64>,
     /// Elements from one A to the next; 0 shares it [default: tight]
     #[arg(long, value_parser = whole, value_name = "ELEMENTS")]
     pub stride_a: Option<u64>,

@@ -5,6 +5,7 @@ use super::svg::{Anchor, Svg, hue};
 use std::collections::BTreeMap;
 use tilewright_gen::kernel::Work;
 use tilewright_gen::plan::{Edge, GroupOrder};
+use tilewright_problem::Extent;
 
 const MOST: u64 = 14;
 const LEFT: f64 = 30.0;
@@ -16,7 +17,8 @@ const BOXES: u64 = 32;
 pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
     let mut svg = Svg::default();
     let [rows, columns, _] = subject.tile().map(u64::from);
-    let tiles = [subject.c.m.div_ceil(rows).max(1), subject.c.n.div_ceil(columns).max(1)];
+    let [along_m, along_n, _] = subject.c.tiles([rows, columns]);
+    let tiles = [along_m.max(1), along_n.max(1)];
     let shown = tiles.map(|tiles| tiles.min(MOST));
     let (cell_w, cell_h) = ((430.0 / shown[1] as f64).min(64.0), (430.0 / shown[0] as f64).min(40.0));
     // The first batch entry; of a split sum, its first part.
@@ -111,14 +113,21 @@ fn words(svg: &mut Svg, subject: &Subject, facts: &Facts, (tiles, works): ([u64;
         say(svg, "", "of the work-groups that share a tile's sum over k the first is shown");
     }
     let tiles = plural(tiles[0] * tiles[1], "tile");
-    match subject.c.g {
+    match subject.c.entries() {
+        _ if subject.c.ends.is_some() => {
+            say(svg, "", &format!("{tiles} for {} groups: those of a group begin where it does", subject.c.g))
+        }
         1 => say(svg, "", &tiles),
         g => say(svg, "", &format!("{tiles} in each of {g} batch entries; the first is shown")),
     };
-    for (dim, extent, tile, edge) in [("m", subject.c.m, t.a.macro_tile, t.edge_m), ("n", subject.c.n, t.b.macro_tile, t.edge_n)]
-    {
+    let sides = [(Extent::M, subject.c.m, t.a.macro_tile, t.edge_m), (Extent::N, subject.c.n, t.b.macro_tile, t.edge_n)];
+    for (along, extent, tile, edge) in sides {
+        let dim = along.name();
         let over = extent % u64::from(tile.max(1));
         let text = match edge {
+            _ if subject.c.grouped(along) => {
+                format!("{dim}: a group's last tile ends where the group does; tiles that no group has are passed over")
+            }
             _ if over == 0 => format!("{dim}: tiles divide {extent} exactly"),
             Edge::PullBack => format!(
                 "{dim}: the last tile is pulled back to end at the edge; {} of its {tile} are computed a second time, but not stored again (so beta * C is added once)",

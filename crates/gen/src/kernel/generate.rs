@@ -118,7 +118,7 @@ fn products(parts: &[(&Contraction, &KernelSpec)], workspace: u64, out: &mut Ass
             let needed = together.iter().map(|job| job.needed).sum::<u64>() + job.needed;
             let lead = &together[0];
             let room = workspace.saturating_sub(out.base);
-            let alone = lead.chunked() || job.chunked() || !lead.c.dynamic.is_none() || needed > room;
+            let alone = lead.chunked() || job.chunked() || !lead.c.fixed() || needed > room;
             let joins = !alone && together.len() < MOST_JOINED && join(lead.spec, (job.c, job.spec));
             if joins { &mut together } else { &mut jobs }.push(job);
         }
@@ -317,6 +317,7 @@ pub(super) fn inputs(c: &Contraction, spec: &KernelSpec) -> [Input; 2] {
         Input {
             operand,
             rows: c.dynamic_extent(rows),
+            grouped: c.grouped(rows),
             run_time_batch: c.dynamic.g,
             chunk_local: tiling.source.gathers() && tensor.view.access.offset.uses(G),
             tensor,
@@ -382,14 +383,15 @@ impl<'a> Job<'a> {
         if needed > 0 && needed > workspace {
             return Err(GenerateError::Workspace { needed, budget: workspace });
         }
-        let chunk =
-            workspace.saturating_sub(shared + reduced).checked_div(per_entry).map_or(c.g, |entries| entries.clamp(1, c.g.max(1)));
+        let left = workspace.saturating_sub(shared + reduced);
+        let chunk = left.checked_div(per_entry).map_or(c.entries(), |entries| entries.clamp(1, c.entries().max(1)));
+        let [tiles_m, tiles_n, _] = c.tiles([t.a.macro_tile.into(), t.b.macro_tile.into()]);
         let shape = Shape {
-            tiles_m: c.m.div_ceil(t.a.macro_tile as u64).next_multiple_of(t.cluster.m.into()),
-            tiles_n: c.n.div_ceil(t.b.macro_tile as u64).next_multiple_of(t.cluster.n.into()),
+            tiles_m: tiles_m.next_multiple_of(t.cluster.m.into()),
+            tiles_n: tiles_n.next_multiple_of(t.cluster.n.into()),
             k_tiles: c.k.div_ceil(t.k_tile as u64),
             chunk,
-            chunks: c.g.div_ceil(chunk.max(1)),
+            chunks: c.entries().div_ceil(chunk.max(1)),
         };
         let sizes = [Extent::M, Extent::N].map(|extent| c.dynamic_extent(extent));
         let needed = shared + per_entry * shape.chunk;
@@ -409,7 +411,7 @@ impl<'a> Job<'a> {
 
     fn chunk(&self, i: u64) -> Chunk {
         let first = i * self.shape.chunk;
-        let most = self.shape.chunk.min(self.c.g - first);
+        let most = self.shape.chunk.min(self.c.entries() - first);
         let (entries, count) = match self.c.dynamic.g {
             true => (Factor::Entries { first, most }, Binding::Entries { first, most }),
             false => (Factor::Fixed(most), Binding::I64(most as i64)),

@@ -16,6 +16,8 @@ pub(crate) struct Input {
     pub tiling: OperandTiling,
     /// Which extent its rows are, where that is known only at launch.
     pub rows: Option<Extent>,
+    /// They are those of groups, whose ends are known on the device alone.
+    pub grouped: bool,
     /// How many batch entries there are is known only at launch.
     pub run_time_batch: bool,
     /// The copy is indexed by the position within the chunk, not by the batch coordinate.
@@ -82,16 +84,20 @@ impl Input {
     /// The windows of its result tiles, by position and channel. Positions that do not exist read as zeros.
     pub fn of_halo(&self, halo: &Halo) -> Input {
         let tensor = Tensor { view: halo.view.clone(), ..self.tensor.clone() };
-        Input { tensor, tiling: halo.tile.clone(), rows: None, edge: Edge::PullBack, ..self.clone() }
+        Input { tensor, tiling: halo.tile.clone(), rows: None, grouped: false, edge: Edge::PullBack, ..self.clone() }
     }
     /// Rows of a copy beyond the operand's last that a copy known only at launch fills as well: to the end of a panel.
     pub fn padding_rows(&self) -> u64 {
         if self.tiling.source == Source::Packed { u64::from(self.tiling.macro_tile) - 1 } else { 0 }
     }
+    /// Its last row is known only at launch, or on the device alone.
+    pub const fn ends_anywhere(&self) -> bool {
+        self.rows.is_some() || self.grouped
+    }
     /// Some rows of the last macro tile do not exist in memory.
     pub fn rows_overrun(&self, tiles: u64) -> bool {
         // Panels are filled to their ends.
-        if self.rows.is_some() && self.tiling.source != Source::Packed {
+        if self.ends_anywhere() && self.tiling.source != Source::Packed {
             return true;
         }
         self.edge == Edge::Predicate && tiles * self.tiling.macro_tile as u64 > self.tensor.view.extent[ROW]

@@ -101,7 +101,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     let (tile_a, tile_b) = (tile(0, &t.a, &c.a), tile(1, &t.b, &c.b));
     let shared = if spec.schedule.own() { 0.0 } else { 1.0 };
     let widened = |bytes: f64, tensor: &Tensor| bytes / f64::from(tensor.scalar.bytes()) * f64::from(tensor.factor().bytes());
-    let results = c.g as f64 * c.m as f64 * c.n as f64;
+    let results = c.results();
     let acc_bytes = f64::from(c.accumulator().bytes());
     let partials = if spec.epilogue.split == Split::Workspace { results * ways as f64 * acc_bytes } else { 0.0 };
     let c_bytes = if c.drop_c { 0.0 } else { results * f64::from(c.c.scalar.bytes()) };

@@ -7,6 +7,7 @@
 use super::exit;
 use super::fits::shared_bytes;
 use super::grid::thread_grid;
+use super::grouped;
 use super::keys::{Chiral, Common, Key};
 use super::operand::{self, Frame};
 use super::own_factors;
@@ -23,7 +24,7 @@ use tilewright_ir::Mma;
 use tilewright_ir::mma::Family;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::{COL, ROW};
-use tilewright_problem::{Along, Math};
+use tilewright_problem::{Along, Extent, Math};
 
 /// Threads of a team that takes result tiles in turn with others.
 const TEAM: u32 = 128;
@@ -71,9 +72,9 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     if on(Common::Ufo) && c.k <= u64::from(k_tile) {
         return Err(Refusal::Stagger { k: c.k, k_tile });
     }
-    for (run_time, dim) in [(c.dynamic.m, "m"), (c.dynamic.n, "n")] {
-        if run_time && edge == Edge::PullBack {
-            return Err(Refusal::PullBackRunTime { dim });
+    for extent in [Extent::M, Extent::N] {
+        if c.varies(extent) && edge == Edge::PullBack {
+            return Err(Refusal::PullBackRunTime { dim: extent.name() });
         }
     }
     let frame = Frame {
@@ -91,10 +92,11 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         own_factors::derive(plan, c, (along_m, along_n))?
     } else {
         [
-            operand::derive(plan, Key::A, &c.a, (c.m, c.dynamic.m), (along_m, cluster.n), &frame)?,
-            operand::derive(plan, Key::B, &c.b, (c.n, c.dynamic.n), (along_n, cluster.m), &frame)?,
+            operand::derive(plan, Key::A, &c.a, (c.m, c.varies(Extent::M)), (along_m, cluster.n), &frame)?,
+            operand::derive(plan, Key::B, &c.b, (c.n, c.varies(Extent::N)), (along_n, cluster.m), &frame)?,
         ]
     };
+    grouped::suits(plan, c, [&copy_a, &copy_b])?;
     let promoted = c.promotes(family).then(|| promoted(plan, c, family)).transpose()?;
     let schedule = Schedule { copies: [copy_a, copy_b], promoted, ..schedule };
     useful_clusters(c, &cluster, (&a, &b))?;

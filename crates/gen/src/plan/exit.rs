@@ -10,9 +10,9 @@ use super::spec::*;
 use super::transport::Transport;
 use super::value::Plan;
 use tilewright_ir::{MAX_CLUSTER, Scalar};
-use tilewright_problem::Operator;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::{COL, ROW};
+use tilewright_problem::{Extent, Operator};
 
 /// How splits meet and results leave, for a contraction that is oriented as the plan says already.
 pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Result<Epilogue, Refusal> {
@@ -143,7 +143,7 @@ pub(super) fn cluster(plan: &Plan, c: &Contraction, [m, n]: [u32; 2]) -> Result<
     }
     // Persistent work-groups count their work in clusters, launches in work-groups.
     let counted = cluster.size() > 1 && at(Common::Pst) > 0;
-    if (cluster.sharers() > 1 || counted) && !c.dynamic.is_none() {
+    if (cluster.sharers() > 1 || counted) && !c.fixed() {
         return refuse("tiles known only at launch are no whole clusters; use CLU1, and PST0 with SKS2");
     }
     Ok(cluster)
@@ -155,10 +155,12 @@ fn whole_rows(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<
     let stored = if partial { partials(c, c.g * u64::from(t.split_k.ways)) } else { c.c.clone() };
     let adjacent = stored.view.stride(COL) == Some(1) && (partial || c.gaps.is_none());
     if Transport::need_panels(plan) {
-        // Lines of C that end anywhere leave by plain stores; partial sums lie as those of the largest C.
-        let anywhere = |by_rows: bool| !partial && if by_rows { c.dynamic.m } else { c.dynamic.n };
+        // Lines of C that end anywhere leave by plain stores, and so do lines of which the next group's follow; partial sums lie as those of
+        // the largest C.
+        let anywhere =
+            |by_rows: bool| !partial && (c.ends.is_some() || c.dynamic.has(if by_rows { Extent::M } else { Extent::N }));
         // Where C is read as well, results leave in the widest runs.
-        let even = c.n.is_multiple_of(2) && !c.dynamic.n;
+        let even = c.n.is_multiple_of(2) && !c.varies(Extent::N);
         let width = if even && adjacent { neighbours(c, COL, t.run(), split) } else { 1 };
         if let Some(tile) = store_tile(&stored, t.b.micro).ok().filter(|tile| !anywhere(tile.by_rows)) {
             return Ok(Exit::Bulk { width, tile });
@@ -180,8 +182,8 @@ fn width(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<u32, 
     }
     let matrix = t.unit.family().lanes > 1;
     let along_n = c.c.view.stride(COL) == Some(1);
-    let (dim, extent, dynamic, side, axis) =
-        if along_n { ("n", c.n, c.dynamic.n, &t.b, COL) } else { ("m", c.m, c.dynamic.m, &t.a, ROW) };
+    let (along, extent, side, axis) = if along_n { (Extent::N, c.n, &t.b, COL) } else { (Extent::M, c.m, &t.a, ROW) };
+    let dim = along.name();
     // A thread of a matrix unit holds neighbours along n.
     let held = match (matrix, along_n) {
         (true, true) => t.run(),
@@ -198,7 +200,7 @@ fn width(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<u32, 
     if !held.is_multiple_of(width) {
         return Err(Refusal::StoreUnit { width, dim, units: held });
     }
-    if dynamic {
+    if c.varies(along) {
         return Err(Refusal::VectorRunTime { key, width, dim });
     }
     if !extent.is_multiple_of(u64::from(width)) {

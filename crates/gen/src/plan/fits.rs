@@ -155,9 +155,10 @@ pub(super) fn all_tiles(spec: &KernelSpec, c: &Contraction) -> u64 {
         return c.m.div_ceil(t.a.macro_tile.into()).saturating_mul(c.n.div_ceil(spec.share_of_columns(c)));
     }
     // Whole clusters.
-    let tiles_m = c.m.div_ceil(t.a.macro_tile as u64).next_multiple_of(u64::from(t.cluster.m.max(1)));
-    let tiles_n = c.n.div_ceil(t.b.macro_tile as u64).next_multiple_of(u64::from(t.cluster.n.max(1)));
-    [tiles_n, c.g, t.split_k.ways as u64].iter().fold(tiles_m, |n, x| n.saturating_mul(*x))
+    let [tiles_m, tiles_n, entries] = c.tiles([t.a.macro_tile.into(), t.b.macro_tile.into()]);
+    let tiles_m = tiles_m.next_multiple_of(u64::from(t.cluster.m.max(1)));
+    let tiles_n = tiles_n.next_multiple_of(u64::from(t.cluster.n.max(1)));
+    [tiles_n, entries, t.split_k.ways as u64].iter().fold(tiles_m, |n, x| n.saturating_mul(*x))
 }
 
 /// Alignment of an operand's tiles in shared memory, in bytes: that of the widest access to them, 16 at least.

@@ -15,6 +15,7 @@ pub mod fits;
 pub mod grammar;
 mod grammar_error;
 mod grid;
+mod grouped;
 mod halo;
 pub mod keys;
 mod materialised;

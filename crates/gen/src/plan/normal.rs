@@ -8,6 +8,7 @@ use super::transport::Transport;
 use super::value::{Keys, Plan};
 use tilewright_ir::Mma;
 use tilewright_ir::mma::{FAMILIES, Family};
+use tilewright_problem::Extent;
 use tilewright_problem::contraction::Contraction;
 
 /// Keys of a factor that plans with a pipeline of transaction barriers read.
@@ -216,7 +217,7 @@ impl Plan {
         let (unit, c) = (p.unit(), &*c.oriented(p.common(Common::Swp) == 1));
         let tile = |side: fn(Chiral) -> Key, threads: u32| (threads as u64 * p.get(side(Chiral::Mic)) as u64).max(1);
         let (tile_m, tile_n) = (tile(Key::A, along_m) * u64::from(unit.block.0), tile(Key::B, along_n) * u64::from(unit.block.1));
-        let run_time = c.dynamic.m || c.dynamic.n;
+        let run_time = [Extent::M, Extent::N].into_iter().any(|extent| c.varies(extent));
         if !run_time && c.m.is_multiple_of(tile_m) && c.n.is_multiple_of(tile_n) {
             p.reset(&[Common::Edg], &[]);
         }

@@ -65,6 +65,9 @@ pub enum Refusal {
     /// Fragments do not divide the micro tile.
     #[error("{key}{width} does not divide {mic}{micro}")]
     FragmentWidth { key: Key, width: u32, mic: Key, micro: u32 },
+    /// What does not go with groups of rows or columns whose ends are in device memory.
+    #[error("{key}{value}: the product is grouped, {why}")]
+    Grouped { key: Key, value: u32, why: &'static str },
     /// Factors that each thread loads for itself.
     #[error("{key}{value} with BIM4: {why}")]
     OwnLoads { key: Key, value: u32, why: &'static str },

@@ -28,6 +28,12 @@ pub(super) fn gemm(row: &Row<'_>, options: &CaseOptions) -> Result<Problem, Prob
         .trans(row.flag("trans_a")?, row.flag("trans_b")?)
         .order(row.choice("order", &[("col", Order::Col), ("row", Order::Row)])?.unwrap_or(Order::Row))
         .batch(row.optional("batch")?.unwrap_or(1));
+    if let Some(groups) = row.optional("groups")? {
+        if row.text("batch").is_some() {
+            return Err(row.fail("groups", "groups are a batch of their own; leave `batch` empty"));
+        }
+        builder = builder.grouped(Along::M, groups);
+    }
     if row.choice("b_operand", &[("each", false), ("shared", true)])?.unwrap_or(false) {
         builder = builder.stride_b(0);
     }
@@ -153,7 +159,11 @@ pub(super) fn name(problem: &Problem) -> String {
             let shared = if g.batch > 1 && g.b.batch_stride == 0 { " shared B" } else { "" };
             let (a, b) = (trans(g.a.trans), trans(g.b.trans));
             let added = problem.epilogue_words();
-            format!("{} {a}{b} {}x({}x{}x{}){shared}{added}", problem.dtype_name(), g.batch, g.m, g.n, g.k)
+            let (dtype, size) = (problem.dtype_name(), format!("{}x{}x{}", g.m, g.n, g.k));
+            match g.grouped {
+                Some(along) => format!("{dtype} {a}{b} {size}, {} groups of {}{added}", g.batch, along.name()),
+                None => format!("{dtype} {a}{b} {}x({size}){shared}{added}", g.batch),
+            }
         }
         Problem::Conv(c) => {
             let join = |list: &[u64]| list.iter().map(u64::to_string).collect::<Vec<_>>().join("x");

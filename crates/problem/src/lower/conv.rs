@@ -382,6 +382,7 @@ impl Chains<'_> {
             sums,
             math: conv.math,
             dynamic: Dynamic::NONE,
+            ends: None,
             elements: None,
             block_scales: Vec::new(),
             element_operand: Operand::A,

@@ -233,6 +233,7 @@ fn lower_reduce(reduce: &ReduceProblem) -> Result<Contraction, ProblemError> {
         block_scales: Vec::new(),
         epilogue,
         dynamic: Dynamic::NONE,
+        ends: None,
         elements: Some(elements),
         element_operand: Operand::A,
         operand_values: Vec::new(),
@@ -254,6 +255,13 @@ fn lower_scale(gemm: &Gemm, along: Along, scale: Scale) -> Result<Vector, Proble
         many => values.broadcast("line", many).merge(&["block", "line"], "index"),
     };
     Ok(Vector { scalar: Scalar::F32, along_n: along == Along::N, view: values.view("g", "index", "k")?, len })
+}
+
+/// Where each group ends.
+fn lower_ends(gemm: &Gemm, along: Along) -> Result<Vector, ProblemError> {
+    let values = ViewBuilder::tensor(&[("g", gemm.batch, 1)]).broadcast("index", 1).broadcast("one", 1);
+    let view = values.view("g", "index", "one")?;
+    Ok(Vector { scalar: Quant::Ends.scalar(), along_n: along == Along::N, view, len: gemm.quant_len(Quant::Ends) })
 }
 
 fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
@@ -311,6 +319,7 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         block_scales,
         epilogue,
         dynamic: gemm.dynamic,
+        ends: gemm.grouped.map(|along| lower_ends(gemm, along)).transpose()?,
         elements: None,
         element_operand: Operand::A,
         operand_values: Vec::new(),

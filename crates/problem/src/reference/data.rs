@@ -1,6 +1,7 @@
 //! Test data: seeded inputs, poisoned outputs, and memory around and between tensors that must come back untouched.
 
 use super::element::{Element, hash, put, with_element, zeroed};
+use super::groups::{Groups, drawn};
 use super::integers::{Integers, added};
 use crate::contraction::Operand;
 use crate::epilogue::Along;
@@ -84,8 +85,8 @@ pub struct TestData {
     pub b: Arc<Buffer>,
     /// Result: NaN everywhere if beta is 0, random otherwise.
     pub c: Buffer,
-    /// Vectors of quantisation parameters, by their number, each starting at element 0 of its buffer.
-    pub quants: [Option<Arc<Buffer>>; 4],
+    /// Vectors of quantisation parameters and ends of groups, by their number, each starting at element 0 of its buffer.
+    pub quants: [Option<Arc<Buffer>>; Quant::ALL.len()],
     /// Bias vector, starting at element 0 of its buffer.
     pub bias: Option<Arc<Buffer>>,
     /// Residual, starting at element 0 of its buffer.
@@ -149,7 +150,7 @@ impl TestData {
     fn with_result(&self, alpha: f64, beta: f64, fill: Fill<'_>) -> Result<TestData, ProblemError> {
         let problem = &self.problem;
         let (alpha, beta) = (factor(problem, "alpha", alpha)?, factor(problem, "beta", beta)?);
-        let c = Buffer::result(problem, beta, fill)?;
+        let c = Buffer::result(problem, beta, fill)?.within_groups(problem, self.groups());
         Ok(TestData { alpha, beta, c, ..self.clone() })
     }
 
@@ -199,7 +200,7 @@ impl TestData {
             a,
             b,
             c,
-            quants: [None, None, None, None],
+            quants: [const { None }; Quant::ALL.len()],
             bias,
             residual,
             reductions: Vec::new(),
@@ -207,15 +208,26 @@ impl TestData {
         for (quant, tag) in Quant::ALL.into_iter().zip(5..) {
             let len = problem.quant_len(quant);
             if len > 0 {
-                let values = Buffer::new(quant.words(), quant.scalar(), false, 0, Lines::dense(len), fill(tag).of(quant))?;
+                let mut values = Buffer::new(quant.words(), quant.scalar(), false, 0, Lines::dense(len), fill(tag).of(quant))?;
+                if let (Quant::Ends, Problem::Gemm(gemm)) = (quant, problem) {
+                    let ends = drawn(gemm, fill(tag).seed());
+                    values.bytes.chunks_exact_mut(4).zip(ends).for_each(|(bytes, end)| bytes.copy_from_slice(&end.to_le_bytes()));
+                }
                 data.quants[quant as usize] = Some(Arc::new(values));
             }
         }
+        let groups = data.groups();
+        data.c = data.c.within_groups(problem, groups);
         for (number, reduction) in problem.reductions().iter().enumerate() {
             let (scalar, lines) = (reduction.scalar(problem.accumulator()), Lines::dense(data.reduction_len(number)));
             data.reductions.push(Buffer::new("reduction", scalar, false, 0, lines, Fill::Poison)?);
         }
         Ok(data)
+    }
+    /// Where rows or columns belong to groups.
+    pub(super) fn groups(&self) -> Option<Groups> {
+        let ends = self.quants[Quant::Ends as usize].as_ref();
+        Groups::new(&self.problem, ends.map(|buffer| &*buffer.bytes))
     }
     /// Values of the reduction with this number.
     pub(super) fn reduction_len(&self, number: usize) -> u64 {
@@ -310,6 +322,14 @@ impl Fill<'_> {
             (other, _) => other,
         }
     }
+    /// Its seed, and whether it is that of random numbers.
+    const fn seed(&self) -> (u64, bool) {
+        match *self {
+            Fill::Random(seed) => (seed, true),
+            Fill::Added(seed) | Fill::Bytes(seed) => (seed, false),
+            Fill::Integers(..) | Fill::Poison => (0, false),
+        }
+    }
 }
 
 /// A factor as a kernel gets it: rounded to the type of the sums, which must hold it.
@@ -356,6 +376,17 @@ impl Buffer {
             }
             Problem::Reduce(reduce) => Buffer::new("C", reduce.dtype, true, 0, Lines::dense(1), fill),
         }
+    }
+    /// The same, of which only rows or columns before the end of the last group count as elements: nothing else may be written.
+    fn within_groups(mut self, problem: &Problem, groups: Option<Groups>) -> Buffer {
+        if let (Problem::Gemm(gemm), Some(end)) = (problem, groups.map(|groups| groups.end())) {
+            let there = match gemm.grouped {
+                Some(Along::N) => Gemm { n: end, ..gemm.clone() },
+                _ => Gemm { m: end, ..gemm.clone() },
+            };
+            self.lines = Lines::matrix(&there, 2);
+        }
+        self
     }
     /// Byte ranges outside of the tensor's elements, in ascending order: what no kernel may change.
     pub fn gaps(&self) -> Vec<Range<usize>> {

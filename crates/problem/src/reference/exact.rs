@@ -245,16 +245,19 @@ impl Exact {
         rows: std::ops::Range<usize>,
         columns: std::ops::Range<usize>,
     ) -> Verdict {
-        let steps: Vec<usize> = columns.clone().map(|column| self.step(g, column as u64)).collect();
+        let [rows, columns] = [rows, columns].map(|lines| lines.map(|line| line as u64).collect::<Vec<u64>>());
         let apart = oracle.column_step();
         let mut verdict = Verdict::default();
-        for row in rows {
-            let start = self.start(g, row as u64);
-            let number = if let Sums::Conv { pixels, .. } = self.sums.as_ref() { pixels[row] } else { row as u64 };
-            // Positions of a convolution's pixels take divisions: once for a row.
-            let places = (oracle.result_at(g, number, columns.start as u64)..).step_by(apart.max(1) as usize);
-            for ((column, step), at) in columns.clone().zip(&steps).zip(places) {
-                judge.element(oracle, [g, number, column as u64], at, self.sum(start + step), &mut verdict);
+        for (g, rows, columns) in oracle.blocks(g, &rows, &columns) {
+            let steps: Vec<usize> = columns.iter().map(|column| self.step(g, *column)).collect();
+            for &row in rows {
+                let start = self.start(g, row);
+                let number = if let Sums::Conv { pixels, .. } = self.sums.as_ref() { pixels[row as usize] } else { row };
+                // Positions of a convolution's pixels take divisions: once for a row.
+                let places = (oracle.result_at(g, number, columns[0])..).step_by(apart.max(1) as usize);
+                for ((column, step), at) in columns.iter().zip(&steps).zip(places) {
+                    judge.element(oracle, [g, number, *column], at, self.sum(start + step), &mut verdict);
+                }
             }
         }
         verdict

@@ -23,6 +23,7 @@ mod convolution;
 mod data;
 mod element;
 mod exact;
+mod groups;
 mod integers;
 mod oracle;
 mod reduced;
@@ -406,8 +407,12 @@ fn diagonal([g, rows, columns, k]: [u64; 4], picks: &[Vec<u64>; 3], budget: u64)
 
 /// Expected values at all crossings of some rows and columns of one batch entry.
 fn crossings(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[u64]) -> Vec<Entry> {
-    let crossing = |(i, sum): (usize, Sum)| entry(data, oracle, [g, rows[i / columns.len()], columns[i % columns.len()]], sum);
-    sums_of(data, oracle, g, rows, columns).into_iter().enumerate().map(crossing).collect()
+    let of_block = |(g, rows, columns): (u64, &[u64], &[u64])| {
+        let crossing =
+            |(i, sum): (usize, Sum)| entry(data, oracle, [g, rows[i / columns.len()], columns[i % columns.len()]], sum);
+        sums_of(data, oracle, g, rows, columns).into_iter().enumerate().map(crossing).collect::<Vec<_>>()
+    };
+    oracle.blocks(g, rows, columns).into_iter().flat_map(of_block).collect()
 }
 
 /// The sums of products at all crossings of some rows and columns of one batch entry, columns fastest.

@@ -3,6 +3,7 @@
 use super::convolution::Convolution;
 use super::data::TestData;
 use super::element::value;
+use super::groups::Groups;
 use crate::contraction::Operand;
 use crate::epilogue::Along;
 use crate::extent::Extents;
@@ -20,6 +21,8 @@ pub(super) struct Oracle<'a> {
     pub extent: [u64; 4],
     /// Where factors have zero points: the sums over k of rows of A and of columns of B.
     sums: Option<[Vec<f64>; 2]>,
+    /// Where rows or columns belong to groups.
+    groups: Option<Groups>,
 }
 
 enum Kind<'a> {
@@ -33,19 +36,28 @@ impl<'a> Oracle<'a> {
     pub(super) fn new(data: &'a TestData) -> Oracle<'a> {
         match &data.problem {
             Problem::Gemm(gemm) => {
-                let extent = [gemm.batch, gemm.m, gemm.n, gemm.k];
-                let mut oracle = Oracle { data, kind: Kind::Gemm(gemm), extent, sums: None };
+                let extent = [gemm.entries(), gemm.m, gemm.n, gemm.k];
+                let groups = data.groups();
+                let mut oracle = Oracle { data, kind: Kind::Gemm(gemm), extent, sums: None, groups };
                 oracle.sums = (!gemm.zero_points.is_none()).then(|| oracle.factor_sums());
                 oracle
             }
             Problem::Conv(conv) => {
                 let conv = Convolution::new(conv);
-                Oracle { data, extent: conv.extent(), kind: Kind::Conv(conv), sums: None }
+                Oracle { data, extent: conv.extent(), kind: Kind::Conv(conv), sums: None, groups: None }
             }
             Problem::Reduce(reduce) => {
                 let Extents { g, m, n } = reduce.result_shape().extents;
-                Oracle { data, kind: Kind::Reduce(reduce), extent: [g, m, n, 1], sums: None }
+                Oracle { data, kind: Kind::Reduce(reduce), extent: [g, m, n, 1], sums: None, groups: None }
             }
+        }
+    }
+    /// Some rows and columns (ascending) of a batch entry, as pieces of which each belongs to one; of groups those that belong to one.
+    pub(super) fn blocks<'r>(&self, g: u64, rows: &'r [u64], columns: &'r [u64]) -> Vec<(u64, &'r [u64], &'r [u64])> {
+        match &self.groups {
+            None => vec![(g, rows, columns)],
+            Some(groups) if groups.along == Along::M => groups.parts(rows).map(|(g, rows)| (g, rows, columns)).collect(),
+            Some(groups) => groups.parts(columns).map(|(g, columns)| (g, rows, columns)).collect(),
         }
     }
     /// Position of a result element in C's buffer.

@@ -30,7 +30,7 @@ class Call:
     result: Any
     values: Sequence[Array] = ()
     """What reductions write to."""
-    quants: Sequence[Optional[Array]] = (None, None, None, None)
+    quants: Sequence[Optional[Array]] = (None, None, None, None, None)
     """Scales along m and n, zero points of A and B."""
 
     def run(self, alpha: float, beta: float, stream: int) -> Any:
@@ -222,7 +222,7 @@ def _gemm(
     call = _with_values(context, problem, operands, a, out, batch is not None)
     of = [zeros.get(each, zeros.get(one)) for each, one in (("m", "a"), ("n", "b"))]
     by = [next((x for name, x in scaled.items() if name[0] == along), None) for along in ("m", "n")]
-    return replace(call, quants=(*by, *of))
+    return replace(call, quants=(*by, *of, None))
 
 
 def _out(

@@ -59,7 +59,7 @@ class Prepared:
         stream: int = 0,
         host: bool = False,
         values: Sequence[int] = (),
-        quants: Sequence[int] = (0, 0, 0, 0),
+        quants: Sequence[int] = (0, 0, 0, 0, 0),
     ) -> None: ...
 
 def torch_register(decide: Callable[..., Union[None, str, Prepared]]) -> bool: ...

@@ -153,7 +153,7 @@ fn clusters(plan: &Keys, (tiles_m, tiles_n): (u64, u64), plans: &mut Vec<Keys>) 
 
 /// Results of those that have sums to compute.
 fn results<'c>(parts: impl Iterator<Item = &'c Contraction>) -> u64 {
-    parts.filter(|c| c.k > 0).map(|c| c.g * c.m * c.n).sum()
+    parts.filter(|c| c.k > 0).map(|c| c.entries() * c.m * c.n).sum()
 }
 
 /// Buffers, depth, splits and persistent work-groups.
@@ -163,9 +163,9 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
     let Some((along_m, along_n)) = owners(mac, skew, turns) else { return };
     let rows = 64 * tile.get(Key::A(Chiral::Mic)) * along_m;
     let columns = 8 * tile.get(Key::B(Chiral::Mic)) * along_n;
-    let tiles = c.g * c.m.div_ceil(rows.into()) * c.n.div_ceil(columns.into());
+    let tiles = c.tiles([rows.into(), columns.into()]).iter().product::<u64>();
     // Parts of the problem in the same launch have tiles as well.
-    let all = if turns == 1 { tiles } else { tiles * results(space.parts(tile).iter()) / (c.g * c.m * c.n).max(1) };
+    let all = if turns == 1 { tiles } else { tiles * results(space.parts(tile).iter()) / (c.entries() * c.m * c.n).max(1) };
     let units = u64::from(target.units);
     // Bytes of a wave's epilogue staging buffer, for bulk stores or stores of rows.
     let teams = if turns == 1 { mac / 128 } else { 1 };

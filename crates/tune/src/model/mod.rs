@@ -224,13 +224,13 @@ impl Work {
         let t = &spec.tiling;
         let tile = |v: u32| u64::from(v.max(1));
         // Whole clusters.
-        let tiles_m = c.m.div_ceil(tile(t.a.macro_tile)).next_multiple_of(tile(t.cluster.m));
-        let tiles_n = c.n.div_ceil(tile(t.b.macro_tile)).next_multiple_of(tile(t.cluster.n));
+        let [tiles_m, tiles_n, entries] = c.tiles([tile(t.a.macro_tile), tile(t.b.macro_tile)]);
+        let (tiles_m, tiles_n) = (tiles_m.next_multiple_of(tile(t.cluster.m)), tiles_n.next_multiple_of(tile(t.cluster.n)));
         let ways = u64::from(t.split_k.ways.max(1));
         Work {
             tiles_m,
             tiles_n,
-            groups: tiles_m as f64 * tiles_n as f64 * c.g as f64 * ways as f64,
+            groups: tiles_m as f64 * tiles_n as f64 * entries as f64 * ways as f64,
             iterations: c.k.div_ceil(tile(t.k_tile)).div_ceil(ways) as f64,
             fma: f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * f64::from(t.k_tile),
             acc_bytes: f64::from(c.accumulator().bytes()),
@@ -321,7 +321,7 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
     for bytes in [behind, ahead].into_iter().filter(|bytes| *bytes > 0.0) {
         stream(bytes, 1.0);
     }
-    let result = c.g as f64 * c.m as f64 * c.n as f64;
+    let result = c.results();
     let ways = f64::from(t.split_k.ways);
     if spec.split_outside() > 1 && c.elements.is_none() {
         let acc = f64::from(c.accumulator().bytes());

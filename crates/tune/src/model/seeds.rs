@@ -156,7 +156,7 @@ impl Grid<'_> {
                     if lean > 4 && c.m.min(c.n) > 128 {
                         continue;
                     }
-                    let tiles = c.g * c.m.div_ceil(tile_m) * c.n.div_ceil(tile_n);
+                    let tiles = c.tiles([tile_m, tile_n]).iter().product::<u64>();
                     let shape = base
                         .with(Key::C(Common::Mac), mac)
                         .with(Key::C(Common::Skw), skew)

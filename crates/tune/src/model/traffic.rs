@@ -20,7 +20,7 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
     let t = &spec.tiling;
     let size = |s: tilewright_ir::Scalar| f64::from(s.bytes());
     let ways = f64::from(t.split_k.ways.max(1));
-    let result = c.g as f64 * c.m as f64 * c.n as f64;
+    let result = c.results();
     let stored = result * f64::from(c.stored_together());
     let out = match spec.epilogue.split {
         Split::Workspace => result * ways * work.acc_bytes,
@@ -71,14 +71,14 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
     };
     let batch = |tensor: &tilewright_problem::contraction::Tensor, stream: f64| {
         let again = tensor.view.access.offset.uses(G) || stream > cache;
-        if again { c.g as f64 } else { 1.0 }
+        if again { c.entries() as f64 } else { 1.0 }
     };
     // Windows overlap: a convolution's operand exists once however often its elements are named.
     let overlap = |once: f64, all: f64| if all > 0.0 { (once / all).min(1.0) } else { 1.0 };
     let (ba, bb) = (batch(&c.a, stream_a), batch(&c.b, stream_b));
     let dram_a = (stream_a * ba * overlap(once_a, all_a * ba)).max(once_a.min(stream_a * ba));
     let dram_b = (stream_b * bb * overlap(once_b, all_b * bb)).max(once_b.min(stream_b * bb));
-    let delivered = c.g as f64 * (tiles * (row_a + row_b));
+    let delivered = c.entries() as f64 * (tiles * (row_a + row_b));
     // Work-groups far apart in launch order sit on units far apart, which fetch what they share through different parts of the
     // cache.
     let (far_a, far_b) = match t.order {

@@ -2,9 +2,10 @@
 //!
 //! A pair is drawn from one seed and a [`Recipe`]: a problem of modest size with everything that makes a problem awkward
 //! (offsets, padded leading dimensions, shared batch operands, tails, dilation, asymmetric padding, extents known only at launch, which are
-//! then mostly smaller than the largest), then a plan whose tile
+//! then mostly smaller than the largest; groups of rows or columns), then a plan whose tile
 //! shapes suit it, then, where the plan needs workspace, now and then a budget that cuts the batch into chunks.
 
+mod groups;
 mod plan;
 mod problem;
 mod units;
@@ -61,6 +62,8 @@ pub struct Recipe {
     pub convolutions: bool,
     /// Factors of every type and in every accuracy mode, each as often, by every unit that the target has.
     pub formats: bool,
+    /// All products that can be are grouped; without it some are.
+    pub grouped: bool,
 }
 
 impl Recipe {
@@ -79,6 +82,7 @@ impl Recipe {
             reductions: false,
             convolutions: false,
             formats: false,
+            grouped: false,
         }
     }
 
@@ -100,6 +104,11 @@ impl Recipe {
     /// Every number format, small enough for some thousand on the emulator.
     pub const fn formats() -> Recipe {
         Recipe { formats: true, extent: 120, threads: 256, micro: 48, loads: 1 << 9, work: 16_000, ..Recipe::emulated() }
+    }
+
+    /// Groups of rows or columns, of every number format.
+    pub const fn grouped() -> Recipe {
+        Recipe { grouped: true, ..Recipe::formats() }
     }
 
     /// The same with factors of these types alone.
@@ -194,6 +203,7 @@ pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
                 continue;
             }
         }
+        let drawn = groups::grouped(drawn, seed, recipe.grouped);
         let Ok(space) = space(&drawn, target) else { continue };
         let Some(plan) = of_unit(&mut rng, recipe, &space, unit) else { continue };
         let plan = finished(&plan, &space, seed);

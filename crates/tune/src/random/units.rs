@@ -32,7 +32,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Opti
 pub(super) fn work(r: &Resolved<'_>) -> u64 {
     let (t, c) = (&r.spec.tiling, r.contraction);
     let (tile_m, tile_n) = (u64::from(t.macro_tile().0), u64::from(t.macro_tile().1));
-    let tiles = c.m.div_ceil(tile_m) * c.n.div_ceil(tile_n) * c.g * u64::from(t.split_k.ways);
+    let tiles = c.tiles([tile_m, tile_n]).iter().product::<u64>() * u64::from(t.split_k.ways);
     // Instructions take whole tiles, edges or not.
     tiles * (c.k + u64::from(t.k_tile)) * tile_m * tile_n / u64::from(t.math_threads()) / UNIT_SPEED
 }

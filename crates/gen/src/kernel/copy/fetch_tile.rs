@@ -28,7 +28,7 @@ pub(crate) struct Source {
 pub(crate) fn width(input: &Input, tile: &BulkTile) -> u32 {
     let axis = if tile.k_contiguous { COL } else { ROW };
     // Lines may end anywhere.
-    if axis == ROW && input.rows.is_some() {
+    if axis == ROW && input.ends_anywhere() {
         return 1;
     }
     fetch_width(&input.tensor, axis)

@@ -334,7 +334,7 @@ fn row_parts(
     let access = &input.tensor.view.access;
     let k_zero = b.int(0, ints.coord);
     let nowhere = Coord::plain(b, k_zero);
-    let overrun = input.rows_overrun(cx.tiles) || (cx.rows.is_some() && input.rows.is_none());
+    let overrun = input.rows_overrun(cx.tiles) || (cx.rows.is_some() && !input.ends_anywhere());
     let mut rows: Vec<RowPart> = Vec::new();
     for v in vectors {
         if rows.iter().any(|r| r.row == v.row) {

@@ -8,6 +8,7 @@ use crate::kernel::exit::out::{OutArgs, Target};
 use crate::kernel::finish::result;
 use crate::kernel::input::{Input, Ints, Regions, Shape};
 use crate::kernel::reduce::Reducer;
+use crate::kernel::tile::groups::Groups;
 use crate::kernel::tile::position::Sizes;
 use crate::plan::{ClassMap, KernelSpec, Spans, Split, StoreTile, Transport};
 use crate::program::Binding;
@@ -125,6 +126,16 @@ impl Declare<'_> {
             let size = self.args.scalar(self.b, named.name(), Scalar::I32, &doc, Binding::Extent(named));
             Some(self.b.value(size.cast(ints.coord)))
         })
+    }
+
+    /// The groups of rows or columns.
+    pub fn groups(&mut self, c: &Contraction) -> Option<Groups> {
+        let ends = c.ends.as_ref()?;
+        let (axis, lines) = if ends.along_n { (1, c.n) } else { (0, c.m) };
+        let doc = format!("where each group of {} ends, ascending", ["rows", "columns"][axis]);
+        let kind = (ends.scalar, Access::Read);
+        let buffer = self.args.buffer(self.b, Quant::Ends.name(), kind, &doc, Binding::Quant(Quant::Ends));
+        Some(Groups { ends: buffer, count: c.g, axis, lines, skip: !self.spec.style.straight })
     }
 
     /// Launches differ in their pieces of work, and persistent work-groups have to know how many there are.

@@ -18,6 +18,7 @@ use crate::kernel::stages::ping_pong::{Passing, Turns};
 use crate::kernel::stages::ring::{Ring, math_waves};
 use crate::kernel::stages::schedule::{Lowered, lower};
 use crate::kernel::tile::cluster::ClusterPlace;
+use crate::kernel::tile::groups::Groups;
 use crate::kernel::tile::position::{KRange, Sizes, TilePosition, TileWalk};
 use crate::kernel::tile::shared::SharedTile;
 use crate::kernel::unit::Unit;
@@ -70,10 +71,10 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) 
     let behind = b.kernel().shared_bytes();
     let mut before = 0;
     let parts = jobs.iter().zip(declared).zip(shared).map(|((job, declared), shared)| {
-        let Declared { ints, sources, scales, out, g_first, store, sizes, work } = declared;
+        let Declared { ints, sources, scales, out, g_first, store, sizes, groups, work } = declared;
         let &PartJob { c, spec, inputs, shape, .. } = job;
         let more = jobs.len() > 1;
-        let tiles = TileWalk { c, tiling: &spec.tiling, inputs, shape, ints, g_first, sizes, work, place, before, more };
+        let tiles = TileWalk { c, tiling: &spec.tiling, inputs, shape, ints, g_first, sizes, groups, work, place, before, more };
         before += tiles.pieces();
         let lowered = lower(&spec.schedule, spec.tiling.k_steps());
         let halos = [0, 1].map(|i| spec.schedule.copies[i].halo().map(|halo| inputs[i].of_halo(halo)));
@@ -95,6 +96,7 @@ struct Declared<'a> {
     g_first: Option<ExprId>,
     store: Option<(StoreTile, ArgId)>,
     sizes: Sizes,
+    groups: Option<Groups>,
     work: Option<ExprId>,
 }
 
@@ -120,8 +122,8 @@ impl<'a> Declared<'a> {
             let map = declare.store(c, &tile);
             (tile, map)
         });
-        let (sizes, work) = (declare.sizes(c, ints), declare.work(c));
-        Declared { ints, sources, scales, out, g_first, store, sizes, work }
+        let (sizes, groups, work) = (declare.sizes(c, ints), declare.groups(c), declare.work(c));
+        Declared { ints, sources, scales, out, g_first, store, sizes, groups, work }
     }
 }
 
@@ -292,8 +294,9 @@ impl Main<'_> {
             return self.math_of_ring(b, ring, elected);
         };
         // Sums of a cluster take the stages' place, and all of its threads meet around them, tile after tile; so they do around reduced
-        // values, and around those that go on from tile to tile behind the last one.
-        let several = self.spec.tiling.persistent > 0 || self.parts.len() > 1;
+        // values, and around those that go on from tile to tile behind the last one. Of groups there may be no tile, and no meeting.
+        let groups = self.parts.iter().any(|part| part.operands.tiles.groups.is_some());
+        let several = self.spec.tiling.persistent > 0 || self.parts.len() > 1 || groups;
         let reduce = |part: &Part| [false, true].into_iter().any(|behind| part.spec.cluster_meets(part.c, behind));
         let meets = several && (self.spec.epilogue.split == Split::Cluster || self.parts.iter().any(reduce));
         let load = |b: &mut Builder, thread: ExprId, elected: (Option<ExprId>, Option<ExprId>)| {

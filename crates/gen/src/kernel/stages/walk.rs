@@ -16,8 +16,10 @@ impl TileWalk<'_> {
     ) -> ExprId {
         let one = |b: &mut Builder, group: ExprId| {
             let at = self.position(b, group);
-            let range = self.k_range(b, &at);
-            body(b, &at, &range);
+            b.if_given(at.exists, |b| {
+                let range = self.k_range(b, &at);
+                body(b, &at, &range);
+            });
         };
         let before = self.before as i64;
         if self.tiling.persistent == 0 {

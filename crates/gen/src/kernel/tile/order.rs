@@ -36,7 +36,7 @@ pub struct Work {
 }
 
 /// The first pieces of work of a contraction's (first) launch, round by round and in each by work-group; at most `most`. Extents known
-/// only at launch are taken to be the largest.
+/// only at launch are taken to be the largest, and groups to be one that has all rows.
 ///
 /// # Errors
 /// As [`generate`](super::super::generate()).
@@ -55,6 +55,7 @@ pub fn works(c: &Contraction, spec: &KernelSpec, workspace: u64, most: u64) -> R
         ints,
         g_first: None,
         sizes: [None; 2],
+        groups: None,
         work: None,
         place: None,
         before: 0,

@@ -1,6 +1,7 @@
 //! Where a work-group stands: its result tile, its batch entry, and its share of k.
 
 use super::cluster::ClusterPlace;
+use super::groups::Groups;
 use crate::kernel::input::Ints;
 use crate::kernel::input::{Input, Shape};
 use crate::plan::{Edge, GroupOrder, Tiling};
@@ -32,6 +33,8 @@ pub(crate) struct TileWalk<'a> {
     pub g_first: Option<ExprId>,
     /// Rows and columns of C, where they are known only at launch.
     pub sizes: Sizes,
+    /// Where batch entries are groups of rows or columns.
+    pub groups: Option<Groups>,
     /// Pieces of work of this launch, where launches differ.
     pub work: Option<ExprId>,
     /// The work-group's place in its cluster.
@@ -52,8 +55,10 @@ pub(crate) struct TilePosition {
     /// Batch coordinate within the chunk and in the whole problem.
     pub g_local: ExprId,
     pub g: ExprId,
-    /// Rows and columns of C where they are known only at launch.
+    /// Rows and columns of C where they are known only at launch; of groups, the end of the tile's.
     pub sizes: Sizes,
+    /// False where there is no tile for the work-group, if it may pass over that.
+    pub exists: Option<ExprId>,
 }
 
 /// The k-tiles of a work-group.
@@ -71,7 +76,7 @@ pub(crate) struct KRange {
 impl TileWalk<'_> {
     /// Ids of a work-group's tile; `group` counts tiles and splits, or clusters of them.
     pub(crate) fn position(&self, b: &mut Builder, group: ExprId) -> TilePosition {
-        let &TileWalk { c, tiling: t, shape, inputs, ints, g_first, sizes, place: cluster, .. } = self;
+        let &TileWalk { c, tiling: t, shape, inputs, ints, g_first, sizes, groups, place: cluster, .. } = self;
         let ways = t.split_k.ways / t.cluster.splits;
         let split = match cluster {
             Some(place) if t.cluster.splits > 1 => place.split,
@@ -129,7 +134,16 @@ impl TileWalk<'_> {
             Some(first) => b.bind("g", first.cast(ints.coord) + g_local),
             None => g_local,
         };
-        TilePosition { tile_m, tile_n, m_start, n_start, split, g_local, g, sizes }
+        let mut at = TilePosition { tile_m, tile_n, m_start, n_start, split, g_local, g, sizes, exists: None };
+        if let Some(groups) = groups {
+            let (number, start) = if groups.axis == 0 { (tile_m, &mut at.m_start) } else { (tile_n, &mut at.n_start) };
+            let found = groups.find(b, number, inputs[groups.axis].tiling.macro_tile);
+            let own = b.value(found.start.cast(ints.coord));
+            *start = Coord::start(b, own, 1);
+            at.sizes[groups.axis] = Some(b.value(found.end.cast(ints.coord)));
+            (at.g, at.exists) = (b.value(found.group.cast(ints.coord)), groups.skip.then_some(found.exists));
+        }
+        at
     }
 
     /// The work-group's share of k.
