@@ -246,7 +246,7 @@ pub(crate) fn gemm(x: &TwGemm) -> Result<GemmBuilder, Failure> {
         gemm = how.map_or(gemm.clone(), |how| gemm.zero_point(of, how));
     }
     for (field, number, of) in [("scale_m", x.scale_m, Along::M), ("scale_n", x.scale_n, Along::N)] {
-        let [line, line_block, block] = Scale::ALL.map(Some);
+        let [line, line_block, block, ..] = Scale::ALL.map(Some);
         let scale = named(field, number, &[(0, None), (1, line), (2, line_block), (3, block)])?;
         gemm = scale.map_or(gemm.clone(), |scale| gemm.scale_by(of, scale));
     }

@@ -237,7 +237,7 @@ mod tests {
         let file = parsed("m,n,k,dtype,scales\n5,6,7,e4m3promoted,m1x128n128x128\n5,6,7,e5m2promoted,n1x128\n").unwrap();
         let keys = ["_e4m3promoted_outf32_scalem1x128_scalen128x128", "_e5m2promoted_outf32_scalen1x128"];
         assert!(file.cases.iter().zip(keys).all(|(case, key)| case.problem.key().ends_with(key)));
-        refused("m,n,k,dtype,scales\n1,2,3,e4m3promoted,m1x64\n", &["column scales", "`m1x64`", "m1x128"]);
+        refused("m,n,k,dtype,scales\n1,2,3,e4m3promoted,m1x16\n", &["column scales", "`m1x16`", "m1x128"]);
         refused("m,n,k,dtype,scales\n1,2,3,e4m3,m1x128\n", &["scales", "promoted to f32"]);
         let file = parsed("m,n,k,dtype,out_dtype,zero_points\n5,6,7,i8,bf16,an\n").unwrap();
         assert!(file.cases[0].problem.key().ends_with("_i8_outbf16_zeroa_zeron"));

@@ -302,7 +302,7 @@ pub struct Contraction {
     /// With what precision f32 factors are multiplied.
     #[serde(default, skip_serializing_if = "Math::is_exact")]
     pub math: Math,
-    /// Scales that sums of [`Math::PROMOTED_EVERY`] terms are multiplied by where they are promoted: at (g, row or column, number of these terms).
+    /// Scales that the sums of [`Contraction::promoted_every`] terms are multiplied by where they are promoted: at (g, row or column, k).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub block_scales: Vec<Vector>,
     /// What becomes of the sums before they are stored in C's type, in this order.
@@ -493,7 +493,15 @@ impl Contraction {
     }
     /// Sums of a unit's instructions are added in f32, those of some terms after the other: where they keep fewer bits, or are scaled.
     pub fn promotes(&self, unit: &Family) -> bool {
-        self.math == Math::Promoted && (unit.lanes > 1 || !self.block_scales.is_empty())
+        self.math == Math::Promoted && unit.lanes > 1 || !self.block_scales.is_empty()
+    }
+    /// Terms after which sums are promoted: those that share all scales of blocks, [`Math::PROMOTED_EVERY`] at most.
+    pub fn promoted_every(&self) -> u32 {
+        let shared = |x: &Vector| {
+            let value = |k: u64| x.view.access.at([0, 0, k as i64]);
+            (1..self.k.min(Math::PROMOTED_EVERY.into())).find(|k| value(*k) != value(0)).unwrap_or(Math::PROMOTED_EVERY.into())
+        };
+        self.block_scales.iter().map(shared).min().map_or(Math::PROMOTED_EVERY, |terms| terms as u32)
     }
     /// Type in which a matrix unit takes the factors; `None` where there is none.
     fn matrix_input(&self, unit: &Family) -> Option<MatrixType> {

@@ -379,11 +379,11 @@ impl Gemm {
         if !self.scales.of_blocks() {
             return Ok(());
         }
-        if self.math != Math::Promoted {
+        if self.math != Math::Promoted && !self.has_weights() {
             return Err(ProblemError::value(
                 "scales",
                 self.scales.names().collect::<Vec<_>>().join(" "),
-                "scales of blocks of k are multiplied where sums of 8-bit floats are promoted to f32; give A's type as e4m3promoted, e5m2promoted, e4m3fnuzpromoted or e5m2fnuzpromoted",
+                "scales of blocks of k are multiplied where sums of 8-bit floats are promoted to f32, and beside small weights; give A's type as e4m3promoted, e5m2promoted, e4m3fnuzpromoted or e5m2fnuzpromoted, or B's as i8 or u8",
             ));
         }
         if !self.dynamic.is_none() {
@@ -560,8 +560,8 @@ impl GemmBuilder {
     pub fn scale(self, along: Along) -> Self {
         self.scale_by(along, Scale::Line)
     }
-    /// The same by scales of blocks: of so many rows (m) or columns (n), and of 128 terms of each sum. [`Scale`] says where each lies. Sums must be
-    /// promoted ([`Math::Promoted`]).
+    /// The same by scales of blocks: of so many rows (m) or columns (n), and of so many terms of each sum. [`Scale`] says where each lies. Sums must be
+    /// promoted ([`Math::Promoted`]), or one factor have small weights, whose products are then added up in groups.
     pub fn scale_by(mut self, along: Along, scale: Scale) -> Self {
         self.scales.set(along, scale);
         self

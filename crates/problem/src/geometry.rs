@@ -167,7 +167,7 @@ impl Keys {
         }
         if let Some(name) = token.strip_prefix("scale") {
             let (along, scale) = Scales::named(name).ok_or_else(|| {
-                let blocks = "scalem1x128, scalen1x128, scalem128x128 and scalen128x128";
+                let blocks = "scalem1x128, scalen1x128 (or x64, x32), scalem128x128 and scalen128x128";
                 format!("`{token}`: scales are scalem, scalen (of lines), {blocks} (of blocks of k)")
             })?;
             return match self.scales.set(along, scale) {

@@ -17,7 +17,8 @@ pub struct Scales {
 }
 
 /// What of a factor shares a scale. Those of blocks of terms lie one block of k behind the other, dense: the value of line i and term k is
-/// element `k / 128 * blocks + i / lines`, of so many blocks of lines.
+/// element `k / terms * blocks + i / lines`, of so many blocks of lines. Those of the groups of a line of quantised weights, a line of k / terms values
+/// each column for each group, are [`Scale::Line32`], [`Scale::Line64`] and [`Scale::LineBlock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Scale {
     /// A row of A, or a column of B.
@@ -26,11 +27,15 @@ pub enum Scale {
     LineBlock,
     /// 128 terms of 128 rows or columns.
     Block,
+    /// 64 terms of a row or column.
+    Line64,
+    /// 32 terms of a row or column.
+    Line32,
 }
 
 impl Scale {
     /// All of them.
-    pub const ALL: [Scale; 3] = [Scale::Line, Scale::LineBlock, Scale::Block];
+    pub const ALL: [Scale; 5] = [Scale::Line, Scale::LineBlock, Scale::Block, Scale::Line64, Scale::Line32];
 
     /// Rows or columns that share a value.
     pub const fn lines(self) -> u64 {
@@ -38,7 +43,12 @@ impl Scale {
     }
     /// Terms of a sum that share a value; `None`: all.
     pub const fn terms(self) -> Option<u64> {
-        if matches!(self, Scale::Line) { None } else { Some(Math::PROMOTED_EVERY as u64) }
+        match self {
+            Scale::Line => None,
+            Scale::LineBlock | Scale::Block => Some(Math::PROMOTED_EVERY as u64),
+            Scale::Line64 => Some(64),
+            Scale::Line32 => Some(32),
+        }
     }
     /// Blocks of so many lines, and of sums of so many terms.
     pub const fn blocks(self, lines: u64, k: u64) -> [u64; 2] {
@@ -54,6 +64,8 @@ impl Scale {
             Scale::Line => "",
             Scale::LineBlock => "1x128",
             Scale::Block => "128x128",
+            Scale::Line64 => "1x64",
+            Scale::Line32 => "1x32",
         }
     }
 }
@@ -98,14 +110,14 @@ impl Scales {
     pub fn names(self) -> impl Iterator<Item = String> {
         Along::ALL.into_iter().filter_map(move |along| Some(format!("{}{}", along.name(), self.of(along)?.suffix())))
     }
-    /// What a name says: `m`, `n` for one value per row, per column, `m1x128`, `n1x128` for one for each 128 terms of these, `m128x128` and
-    /// `n128x128` for one for each 128 of these and 128 terms.
+    /// What a name says: `m`, `n` for one value per row, per column, `m1x128`, `n1x128` for one for each 128 terms of these (`x64` and `x32`: for each 64 and 32),
+    /// `m128x128` and `n128x128` for one for each 128 of these and 128 terms.
     pub fn named(name: &str) -> Option<(Along, Scale)> {
         let all = Along::ALL.into_iter().flat_map(|along| Scale::ALL.map(|scale| (along, scale)));
         all.into_iter().find(|(along, scale)| name.strip_prefix(along.name()) == Some(scale.suffix()))
     }
     /// The names of all that there may be, for messages.
-    pub const NAMES: &str = "m, n, m1x128, n1x128, m128x128 and n128x128";
+    pub const NAMES: &str = "m, n, m1x128, n1x128, m1x64, n1x64, m1x32, n1x32, m128x128 and n128x128";
 }
 
 /// Zero points of a product of 8-bit integers, of i32 and shared by a batch: they are subtracted from the factors, exactly. Each starts

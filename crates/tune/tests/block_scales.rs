@@ -132,10 +132,12 @@ fn what_cannot_be_scaled_is_refused() {
         let plan = Plan::from(Constraint::parse(&format!("{plan}{keys}")).unwrap().apply(&Plan::default()));
         space.resolve(&plan).map(|_| ()).map_err(|refusal| (refusal.to_string(), refusal))
     };
-    let (words, refusal) = split(MMA, "_UNR64_ICE2_SKS1").unwrap_err();
-    assert_eq!(refusal, Refusal::ScaledParts { unr: 64, ice: 2, ufo: 0, every: 128 });
+    let (words, refusal) = split(MMA, "_UNR64_ICE3_SKS1").unwrap_err();
+    assert_eq!(refusal, Refusal::ScaledParts { unr: 64, ice: 3, ufo: 0, every: 128 });
     assert!(words.contains("ICE1 or UNR128"), "{words}");
     split(MMA, "_UNR128_ICE2_SKS1").unwrap();
+    split(MMA, "_UNR64_ICE4_SKS1").unwrap();
+    assert!(split(MMA, "_UNR64_ICE4_SKS1_IWI1").is_err());
     assert_eq!(split(FMA, "_UNR64_UFO1").unwrap_err().1, Refusal::ScaledParts { unr: 64, ice: 1, ufo: 1, every: 128 });
 }
 

@@ -11,7 +11,7 @@ use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Chiral, Constraint, Key, Plan, Refusal};
 use tilewright_ir::{Scalar, Target};
-use tilewright_problem::{Activation, Along, Gemm, GemmBuilder, Order, Problem};
+use tilewright_problem::{Activation, Along, Gemm, GemmBuilder, Order, Problem, Quant, Scale};
 use tilewright_tune::space::Space;
 use tilewright_tune::verify::Depth;
 
@@ -59,6 +59,22 @@ fn along(plan: &str, trans: (bool, bool)) -> String {
     plan.replacen("PLU?", of(a), 1).replacen("PLU?", of(b), 1)
 }
 
+/// The same with scales of groups of k: of A's or of B's lines.
+const GROUPED: &[(&str, &str, &str, [Scalar; 2], Along, Scale)] = &[
+    ("emu:sm_80", FMA, "_UNR16_PFG1_BUF2", [Scalar::F16, Scalar::I8], Along::N, Scale::Line32),
+    ("emu:sm_80", FMA, "_UNR64_ICE3_SKS1", [Scalar::F32, Scalar::U8], Along::N, Scale::Line64),
+    ("emu:sm_80", FMA, "_UNR32_SWP1", [Scalar::I8, Scalar::BF16], Along::M, Scale::LineBlock),
+    ("emu:sm_80", MMA, "_UNR32_PFG1_BUF2", [Scalar::BF16, Scalar::I8], Along::N, Scale::Line32),
+    ("emu:sm_80", MMA, "_UNR64_PFG2_BUF2_FRA1_SWP1", [Scalar::F16, Scalar::U8], Along::N, Scale::Line64),
+    ("emu:sm_80", MMA, "_UNR128_PFG1_BUF2_ICE3_SKS1", [Scalar::F16, Scalar::I8], Along::N, Scale::LineBlock),
+    ("emu:sm_80", MMA, "_UNR16_PFG1_BUF2_ICE7_SKS1", [Scalar::U8, Scalar::F16], Along::M, Scale::Line32),
+    ("emu:sm_90a", WGMMA, "_MAC256_UNR64_BUF4_LWV4", [Scalar::BF16, Scalar::I8], Along::N, Scale::Line64),
+    ("emu:sm_90a", WGMMA, "_MAC128_UNR64_BUF4_LWV4_PST3_CST1", [Scalar::F16, Scalar::U8], Along::N, Scale::LineBlock),
+    ("emu:sm_90a", WGMMA, "_MAC256_UNR128_BUF3_LWV4_ICE2_IWI1_SKS1", [Scalar::BF16, Scalar::I8], Along::N, Scale::Block),
+    ("emu:gfx942", MFMA, "_UNR32_PFG1_BUF2", [Scalar::F16, Scalar::I8], Along::N, Scale::Line32),
+    ("emu:gfx950", MFMA, "_UNR64_PFG1_BUF2", [Scalar::U8, Scalar::BF16], Along::M, Scale::LineBlock),
+];
+
 fn weights(types: [Scalar; 2], (m, n, k): (u64, u64, u64), trans: (bool, bool)) -> GemmBuilder {
     Gemm::new(types[0], m, n, k).b_dtype(types[1]).order(Order::Col).trans(trans.0, trans.1)
 }
@@ -77,6 +93,22 @@ fn every_unit_and_copy_multiplies_small_weights() {
     }
 }
 
+/// Sums of a group are exact in f32, and multiplied by its scale in f32.
+#[test]
+fn every_unit_scales_groups() {
+    for (number, (device, plan, keys, types, of, scale)) in (0..).zip(GROUPED) {
+        for (i, trans) in (0..).zip([(true, false), (false, true)]) {
+            // Of 112 the last terms are no whole group of 32 or more; parts of 448 begin with groups of 64.
+            let size = if keys.contains("ICE") { (80, 144, 448) } else { [(304, 144, 112), (16, 320, 704)][(number + i) % 2] };
+            let gemm = weights(*types, size, trans).scale_by(*of, *scale).batch(1 + i as u64 % 2);
+            let gemm = if i == 0 { gemm.activation(Activation::Relu) } else { gemm.out_dtype(Scalar::F32).scale(of.other()) };
+            let problem = gemm.build().unwrap().into();
+            let plan = along(&format!("{plan}{keys}"), trans);
+            verified_to(Depth::Thorough, device, &problem, &plan, (number as u64, i % 2 == 0));
+        }
+    }
+}
+
 #[test]
 fn texts_name_weights() {
     let gemm = weights([Scalar::BF16, Scalar::I8], (64, 96, 256), (true, false)).scale(Along::N).build().unwrap();
@@ -86,12 +118,21 @@ fn texts_name_weights() {
     assert_eq!((swapped.dtype, swapped.b_dtype, swapped.out_dtype), (Scalar::I8, Some(Scalar::BF16), Scalar::BF16));
     assert_eq!(Gemm::parse_geometry(&swapped.geometry()).unwrap(), swapped);
     assert_eq!([gemm.multiplied(), swapped.multiplied()], [Scalar::BF16; 2]);
+    let groups =
+        weights([Scalar::F16, Scalar::U8], (64, 96, 200), (true, false)).scale_by(Along::N, Scale::Line32).build().unwrap();
+    assert!(groups.geometry().ends_with("_f16_bu8_scalen1x32"), "{}", groups.geometry());
+    assert_eq!(Gemm::parse_geometry(&groups.geometry()).unwrap(), groups);
+    assert_eq!(groups.quant_len(Quant::ScaleN), 7 * 96);
+    // Groups are of products of small weights, or of promoted sums.
+    let error = Gemm::new(Scalar::F16, 64, 96, 200).scale_by(Along::N, Scale::Line32).build().unwrap_err().to_string();
+    assert!(error.contains("scales = n1x32") && error.contains("B's as i8 or u8"), "{error}");
 }
 
 #[test]
 fn what_cannot_be_converted_is_refused() {
     let tried = |plan: &str| {
-        let problem: Problem = weights([Scalar::BF16, Scalar::I8], (256, 256, 1024), (true, false)).build().unwrap().into();
+        let gemm = weights([Scalar::BF16, Scalar::I8], (256, 256, 1024), (true, false)).scale_by(Along::N, Scale::Line32);
+        let problem: Problem = gemm.build().unwrap().into();
         let space = Space::new(&problem, &emulator("emu:sm_90a", false, 0).info().target).unwrap();
         let plan = Plan::from(Constraint::parse(plan).unwrap().apply(&Plan::default()));
         space.resolve(&plan).map(|_| ()).map_err(|refusal| (refusal.to_string(), refusal))
@@ -107,6 +148,8 @@ fn what_cannot_be_converted_is_refused() {
         assert_eq!(refusal, Refusal::Converted { acp, value, scalar: Scalar::I8, factor: Scalar::BF16 }, "{plan}");
         assert!(words.contains("use ACP0"), "{words}");
     }
+    let deep = tried(&along(&format!("{MMA}_UNR64_PFG1_BUF2"), (true, false))).unwrap_err().1;
+    assert_eq!(deep, Refusal::PromotedTile { unr: 64, every: 32 });
 }
 
 /// Two weights become a pair of floats by a permutation and one addition, or two of u8 in bf16, and are stored in vectors of 16 bytes.

@@ -271,8 +271,8 @@ pub struct GemmArgs {
     /// Subtract zero points of i32 from factors of 8-bit integers: one of A (a), one per row of it (m), one of B (b), one per column of it (n)
     #[arg(long, value_enum, value_delimiter = ',', value_name = "OF")]
     pub zero_points: Vec<Zeros>,
-    /// Multiply alpha A B by scales of f32: one per row (m), per column (n), or both (m,n); of promoted sums also one for each 128 terms of k of
-    /// these (m1x128, n1x128) or of 128 of them (m128x128, n128x128)
+    /// Multiply alpha A B by scales of f32: one per row (m), per column (n), or both (m,n); of promoted sums and small weights also one for
+    /// each 128, 64 or 32 terms of k of these (m1x128, n1x128, n1x64, n1x32) or for 128 of these and 128 terms (m128x128, n128x128)
     #[arg(long, value_delimiter = ',', value_name = "OF", value_parser = scales)]
     pub scales: Vec<(tilewright::Along, tilewright::Scale)>,
     /// Add a vector to alpha A B: one value per row (m) or per column (n)

@@ -24,7 +24,7 @@ use tilewright_ir::Mma;
 use tilewright_ir::mma::Family;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::{COL, ROW};
-use tilewright_problem::{Along, Extent, Math};
+use tilewright_problem::{Along, Extent};
 
 /// Threads of a team that takes result tiles in turn with others.
 const TEAM: u32 = 128;
@@ -272,19 +272,21 @@ fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Sche
 
 /// k-tiles after which sums are promoted: those of so many terms, behind which no instruction is unfinished.
 fn promoted(plan: &Plan, c: &Contraction, family: &Family) -> Result<u32, Refusal> {
-    let (unr, fra) = (plan.common(Common::Unr), plan.common(Common::Fra));
-    if !Math::PROMOTED_EVERY.is_multiple_of(unr) {
-        return Err(Refusal::PromotedTile { unr, every: Math::PROMOTED_EVERY });
+    let (unr, fra, every) = (plan.common(Common::Unr), plan.common(Common::Fra), c.promoted_every());
+    if !every.is_multiple_of(unr) {
+        return Err(Refusal::PromotedTile { unr, every });
     }
     if family.asynchronous && fra > 0 {
         return Err(Refusal::PromotedBehind { fra });
     }
-    let (ice, ufo) = (plan.common(Common::Ice), plan.common(Common::Ufo));
+    let (ice, ufo, iwi) = (plan.common(Common::Ice), plan.common(Common::Ufo), plan.common(Common::Iwi));
     // What is promoted together has the scales of one block.
-    if !c.block_scales.is_empty() && (ufo > 0 || ice > 1 && unr != Math::PROMOTED_EVERY) {
-        return Err(Refusal::ScaledParts { unr, ice, ufo, every: Math::PROMOTED_EVERY });
+    let (tiles, ways) = (c.k.div_ceil(unr.into()), u64::from(ice.max(1)));
+    let whole = iwi == 0 && tiles.is_multiple_of(ways) && (tiles / ways * u64::from(unr)).is_multiple_of(every.into());
+    if !c.block_scales.is_empty() && (ufo > 0 || ice > 1 && unr != every && !whole) {
+        return Err(Refusal::ScaledParts { unr, ice, ufo, every });
     }
-    Ok(Math::PROMOTED_EVERY / unr)
+    Ok(every / unr)
 }
 
 /// The order in which work-groups take tiles.

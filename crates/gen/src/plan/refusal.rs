@@ -178,7 +178,7 @@ pub enum Refusal {
     PromotedBehind { fra: u32 },
     /// Sums that are promoted together and have scales of several blocks of k.
     #[error(
-        "UNR{unr}, ICE{ice}, UFO{ufo}: there are scales of blocks of {every} of k, with which each part of k must begin; use UFO0, and ICE1 or UNR{every}"
+        "UNR{unr}, ICE{ice}, UFO{ufo}: there are scales of blocks of {every} of k, with which each part of k must begin; use UFO0, and ICE1 or UNR{every}, or an ICE that cuts k into whole blocks"
     )]
     ScaledParts { unr: u32, ice: u32, ufo: u32, every: u32 },
     /// Atomics were not allowed.

@@ -244,12 +244,13 @@ fn lower_reduce(reduce: &ReduceProblem) -> Result<Contraction, ProblemError> {
     })
 }
 
-/// Scales at (g, row or column, block of k).
+/// Scales at (g, row or column, k).
 fn lower_scale(gemm: &Gemm, along: Along, scale: Scale) -> Result<Vector, ProblemError> {
     let len = gemm.quant_len(Quant::scale(along));
     let lines = if along == Along::M { gemm.m } else { gemm.n };
     let [blocks, of_k] = scale.blocks(lines, gemm.k);
-    let values = ViewBuilder::tensor(&[("g", gemm.batch, 0), ("block", blocks, 1), ("k", of_k, blocks as i64)]);
+    let values = ViewBuilder::tensor(&[("g", gemm.batch, 0), ("block", blocks, 1), ("block_of_k", of_k, blocks as i64)]);
+    let values = values.broadcast("term", scale.terms().unwrap_or(gemm.k)).merge(&["block_of_k", "term"], "k");
     let values = match scale.lines() {
         1 => values.pass_through("block", "index"),
         many => values.broadcast("line", many).merge(&["block", "line"], "index"),

@@ -207,7 +207,7 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
                 let stay = if work > units * u64::from(share) { target.units * share } else { 0 };
                 for (fragments, persistent) in [(1, 0), (0, stay), (1, stay)] {
                     // Promoted sums are read behind each k-tile.
-                    let fragments = if c.math == Math::Promoted { 0 } else { fragments };
+                    let fragments = if c.math == Math::Promoted || !c.block_scales.is_empty() { 0 } else { fragments };
                     // Persistent work-groups prefetch their next tile.
                     let buffers = if persistent > 0 { most } else { most.min(k_tiles.max(2) as u32) };
                     if turns == 1 && (persistent == 0 || share == 2) {

@@ -133,6 +133,10 @@ fn schedules(space: &Space, c: &Contraction, plan: &Keys, plans: &mut Vec<Keys>)
     for source in &copies[..if rows == [false; 2] { 2 } else { 3 }] {
         for fragments in [0, 1] {
             plans.push(ring(1, 0, fragments, source));
+            if c.a.factor.or(c.b.factor).is_some() {
+                // What registers convert flies in registers: several k-tiles of it at once.
+                plans.extend([2, 3, 4].map(|ahead| ring(ahead, 0, fragments, source).with(Key::C(Common::Buf), 2)));
+            }
             if asynchronous {
                 plans.extend([2, 3].map(|ahead| ring(ahead, 1, fragments, source)));
             }

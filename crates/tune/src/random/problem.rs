@@ -83,10 +83,10 @@ fn with_math(mut problem: Problem, math: Math) -> Problem {
     problem
 }
 
-/// Promoted sums may have scales of blocks of k.
+/// Promoted sums may have scales of blocks of k, and products of small weights.
 fn with_blocks(rng: &mut ChaCha8Rng, mut problem: Problem) -> Problem {
     if let Problem::Gemm(gemm) = &mut problem
-        && gemm.math == Math::Promoted
+        && (gemm.math == Math::Promoted || gemm.has_weights())
         && gemm.dynamic.is_none()
     {
         for along in Along::ALL {

@@ -6,7 +6,6 @@ use crate::kernel::tile::position::TilePosition;
 use crate::plan::{HeldScales, KernelSpec};
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
-use tilewright_problem::Math;
 use tilewright_problem::contraction::{Contraction, Vector};
 
 /// Those of a result tile.
@@ -62,11 +61,10 @@ impl<'a> TileScales<'a> {
 
     /// Loads those of the block that this k is in. Lines beyond the result have values of its last: nobody stores what they multiply.
     pub fn load(&self, b: &mut Builder, k: ExprId) {
-        let block = b.value(k / i64::from(Math::PROMOTED_EVERY));
         for scales in &self.all {
             for (i, distance) in (0..).zip(&scales.held.distances) {
                 let line = b.value((scales.lines[0] + *distance).min(scales.lines[1]));
-                let point = [self.g, line, block].map(|x| Coord::plain(b, x));
+                let point = [self.g, line, k].map(|x| Coord::plain(b, x));
                 let at = affine(b, &scales.x.view.access.offset, &point, Part::Whole, Scalar::I64);
                 let value = b.load("scale", Base::Buffer(scales.buffer), at, 1, None);
                 b.set_reg(scales.values, i, value);
