@@ -66,14 +66,15 @@ tw_status tw_context_describe(const tw_context *context, char *text, size_t capa
 /* ---- Problems: C = activation(alpha * scale_m * scale_n * A * B + bias + beta * C) + residual, and reductions of it ---- */
 
 typedef int32_t tw_dtype;
+enum { TW_AS_A = -1 }; /* of B: the type of A */
 enum { TW_F32 = 0, TW_F64 = 1, TW_F16 = 2, TW_BF16 = 3, TW_E4M3 = 4, TW_E5M2 = 5, TW_I32 = 6, TW_I8 = 7, TW_U8 = 8, TW_E4M3FNUZ = 9, TW_E5M2FNUZ = 10 }; /* 4, 5 (OCP), 9, 10 (AMD's gfx942); 7 and 8 of A and B, and of C beside these; 6 of C beside 7 and 8; 6 to 8 of tw_reduce */
 typedef int32_t tw_order;
 enum { TW_ROW_MAJOR = 101, TW_COL_MAJOR = 102 }; /* CBLAS' numbers */
 typedef int32_t tw_math;
 enum { TW_EXACT = 0, TW_TF32 = 1, TW_TF32X3 = 2, TW_PROMOTED = 3 };
-typedef int32_t tw_scale; /* one for each line (a row of A, a column of B), or, of TW_PROMOTED sums, for each 128 terms of one, of 128 lines: those of line i and
-                            term k are element k / 128 * blocks + i / lines, of so many blocks of 1 or 128 lines */
-enum { TW_NO_SCALE = 0, TW_SCALE_LINE = 1, TW_SCALE_1X128 = 2, TW_SCALE_128X128 = 3 };
+typedef int32_t tw_scale; /* one for each line (a row of A, a column of B), or, of TW_PROMOTED sums and of small weights, for each 128, 64 or 32 terms of one, or 128
+                            of 128 lines: those of line i and term k are element k / terms * blocks + i / lines, of so many blocks of 1 or 128 lines */
+enum { TW_NO_SCALE = 0, TW_SCALE_LINE = 1, TW_SCALE_1X128 = 2, TW_SCALE_128X128 = 3, TW_SCALE_1X64 = 4, TW_SCALE_1X32 = 5 };
 typedef int32_t tw_activation;
 enum { TW_NO_ACTIVATION = 0, TW_RELU = 1, TW_GELU = 2, TW_GELU_TANH = 3, TW_SILU = 4 };
 typedef int32_t tw_bias;
@@ -97,7 +98,7 @@ typedef struct tw_gemm {
     int64_t lda, ldb, ldc, ldr;
     int64_t batch;
     int64_t stride_a, stride_b, stride_c, stride_r; /* between batch entries; of A, B or residual also 0: one for all */
-    tw_dtype dtype;                                 /* of A and B */
+    tw_dtype dtype;                                 /* of A, and of B where b_dtype does not say another */
     tw_dtype out_dtype;                             /* of C, bias and residual */
     tw_order order;
     tw_math math; /* TW_TF32: f32 factors are rounded to tf32; TW_TF32X3: three products of tf32, nearly f32's accuracy; TW_PROMOTED: sums of 8-bit floats in two levels */
@@ -111,6 +112,7 @@ typedef struct tw_gemm {
     tw_scale scale_m, scale_n; /* the product is multiplied by scales of f32, of its rows, of its columns */
     tw_zero_points zero_a, zero_b; /* of int32_t, subtracted from 8-bit integers */
     tw_grouped grouped; /* m (or n) then counts the rows (columns) of all batch entries, and tw_operands.ends says whose they are */
+    tw_dtype b_dtype; /* TW_AS_A, or the other 8-bit float of a kind or 8-bit integer; or small weights: TW_I8 or TW_U8 beside TW_F16, TW_BF16 or TW_F32 */
 } tw_gemm;
 
 /* A row-major, untransposed, tight product without epilogue. */

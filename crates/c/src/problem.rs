@@ -10,6 +10,8 @@ use tilewright::{
 
 /// What stands for a stride or leading dimension that is not given.
 const TIGHT: i64 = -1;
+/// B's type where it is A's.
+const AS_A: i32 = -1;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +48,7 @@ pub struct TwGemm {
     pub zero_a: i32,
     pub zero_b: i32,
     pub grouped: i32,
+    pub b_dtype: i32,
 }
 
 #[repr(C)]
@@ -129,6 +132,7 @@ pub unsafe extern "C" fn tw_gemm_init(gemm: *mut TwGemm, dtype: i32, m: i64, n: 
         zero_a: 0,
         zero_b: 0,
         grouped: 0,
+        b_dtype: AS_A,
     };
 }
 
@@ -241,13 +245,17 @@ pub(crate) fn gemm(x: &TwGemm) -> Result<GemmBuilder, Failure> {
     if let Some(along) = named("grouped", x.grouped, &[(0, None), (1, Some(Along::M)), (2, Some(Along::N))])? {
         gemm = gemm.grouped(along, size("batch", x.batch)?);
     }
+    if x.b_dtype != AS_A {
+        gemm = gemm.b_dtype(dtype("b_dtype", x.b_dtype)?);
+    }
     for (field, number, of) in [("zero_a", x.zero_a, Along::M), ("zero_b", x.zero_b, Along::N)] {
         let how = named(field, number, &[(0, None), (1, Some(ZeroPoint::Tensor)), (2, Some(ZeroPoint::Each))])?;
         gemm = how.map_or(gemm.clone(), |how| gemm.zero_point(of, how));
     }
     for (field, number, of) in [("scale_m", x.scale_m, Along::M), ("scale_n", x.scale_n, Along::N)] {
-        let [line, line_block, block, ..] = Scale::ALL.map(Some);
-        let scale = named(field, number, &[(0, None), (1, line), (2, line_block), (3, block)])?;
+        let [line, line_block, block, line_64, line_32] = Scale::ALL.map(Some);
+        let known = [(0, None), (1, line), (2, line_block), (3, block), (4, line_64), (5, line_32)];
+        let scale = named(field, number, &known)?;
         gemm = scale.map_or(gemm.clone(), |scale| gemm.scale_by(of, scale));
     }
     if let Some(along) = named("bias", x.bias, &[(0, None), (1, Some(Along::M)), (2, Some(Along::N))])? {

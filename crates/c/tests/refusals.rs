@@ -172,7 +172,7 @@ fn products() {
     let context = opened();
     let mut operation = null_mut();
     type Change = fn(&mut TwGemm);
-    let cases: [(Change, i32, &str); 38] = [
+    let cases: [(Change, i32, &str); 41] = [
         (|x| x.size = 0, ARGUMENT, "tw_gemm_init"),
         (|x| x.m = -1, ARGUMENT, "m = -1 is negative"),
         (|x| x.n = i64::MIN, ARGUMENT, "n = -9223372036854775808 is negative"),
@@ -196,7 +196,10 @@ fn products() {
         (|x| (x.dtype, x.out_dtype, x.math) = (1, 1, 1), PROBLEM, "tf32"),
         (|x| x.bias = 3, ARGUMENT, "bias = 3"),
         (|x| (x.dtype, x.out_dtype, x.scale_m) = (1, 1, 1), PROBLEM, "scales = m"),
-        (|x| x.scale_m = 4, ARGUMENT, "scale_m = 4 names nothing"),
+        (|x| x.scale_m = 6, ARGUMENT, "scale_m = 6 names nothing"),
+        (|x| (x.dtype, x.scale_n) = (3, 5), PROBLEM, "scales = n1x32"),
+        (|x| x.b_dtype = 99, ARGUMENT, "b_dtype = 99"),
+        (|x| x.b_dtype = 3, PROBLEM, "either of these with f16, bf16 or f32"),
         (|x| (x.dtype, x.out_dtype, x.scale_n) = (4, 0, 3), PROBLEM, "scales = n128x128"),
         (|x| x.zero_a = 3, ARGUMENT, "zero_a = 3"),
         (|x| x.zero_b = 2, PROBLEM, "8-bit integers have zero points"),
@@ -322,6 +325,28 @@ fn vectors_of_scales() {
         operands.scale_m = rows.as_ptr().cast();
         assert_eq!(tw_launch(kernels, &operands, null_mut()), 0, "{}", said());
         assert!((0..48).all(|at| c[at] == 4.0 * rows[at / 6] * columns[at % 6]), "{c:?}");
+        tw_prepared_free(kernels);
+        tw_operation_free(operation);
+        tw_context_close(context);
+    }
+}
+
+#[test]
+fn small_weights() {
+    let context = opened();
+    // SAFETY: as the header asks.
+    unsafe {
+        let changed = gemm(|x| (x.dtype, x.b_dtype, x.scale_n) = (0, 7, 5));
+        let operation = made(context, &changed);
+        let kernels = prepared(operation);
+        let (halves, threes, mut c) = ([0.5_f32; 64], [-3_i8; 64], [0_f32; 48]);
+        let scales: [f32; 6] = std::array::from_fn(|n| n as f32);
+        let mut operands: TwOperands = std::mem::zeroed();
+        (operands.a, operands.b, operands.c) = (halves.as_ptr().cast(), threes.as_ptr().cast(), c.as_mut_ptr().cast());
+        (operands.scale_n, operands.alpha) = (scales.as_ptr().cast(), 1.0);
+        assert_eq!(tw_launch(kernels, &operands, null_mut()), 0, "{}", said());
+        let k = changed.k as f32;
+        assert!((0..48).all(|at| c[at] == k * -1.5 * scales[at % 6]), "{c:?}");
         tw_prepared_free(kernels);
         tw_operation_free(operation);
         tw_context_close(context);

@@ -222,7 +222,9 @@ fn numbers<T: Copy + 'static>(good: &T, fields: Fields<T>, make: impl Fn(&T, *mu
             assert!(status == ARGUMENT || status == PROBLEM, "{name} = {value}: status {status}, {}", said());
             let told = said();
             let named = told.contains(name.split('[').next().unwrap_or(name))
-                || ["64-bit address space", "overlap", "run-time", "reduction", "every size"].iter().any(|w| told.contains(w));
+                || ["64-bit address space", "overlap", "run-time", "reduction", "every size", "scales of blocks"]
+                    .iter()
+                    .any(|w| told.contains(w));
             if !(named && told.split_whitespace().count() > 3) {
                 unnamed.push(format!("{name} = {value}: {told}"));
             }
@@ -298,6 +300,7 @@ const FIELDS_GEMM: Fields<TwGemm> = fields![
     zero_a,
     zero_b,
     grouped,
+    b_dtype,
 ];
 const FIELDS_CONV: Fields<TwConv> = fields![
     size,

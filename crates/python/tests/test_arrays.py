@@ -112,6 +112,19 @@ class Products(unittest.TestCase):
         got = tw.gemm(a, b, scales={"m1x128": of_rows, "n128x128": of_columns}, math="promoted", out_dtype="float32")
         self.assertTrue(torch.equal(got, want))
 
+    def test_small_weights(self):
+        drawn = np.random.default_rng(13)
+        a = drawn.integers(-4, 5, (5, 80)).astype("f2")
+        for dtype, low, high in (("int8", -128, 128), ("uint8", 0, 256)):
+            w = drawn.integers(low, high, (80, 24), dtype)
+            want = a.astype("f4") @ w.astype("f4")
+            np.testing.assert_array_equal(tw.gemm(a, w, out_dtype="float32"), want)
+            self.assertEqual(tw.gemm(a, w).dtype, np.dtype("f2"))
+            groups = (2.0 ** -drawn.integers(0, 4, (3, 24))).astype("f4")
+            part = lambda i: a[:, 32 * i : 32 * i + 32].astype("f4") @ w[32 * i : 32 * i + 32].astype("f4")
+            want = sum(part(i) * groups[i] for i in range(3))
+            np.testing.assert_array_equal(tw.gemm(a, w, scales={"n1x32": groups}, out_dtype="float32"), want)
+
     def test_convolutions_of_integers(self):
         drawn = np.random.default_rng(7)
         x, w = drawn.integers(-128, 128, (2, 3, 6, 5), "int8"), drawn.integers(-128, 128, (4, 3, 3, 2), "int8")

@@ -59,8 +59,10 @@ fn along(plan: &str, trans: (bool, bool)) -> String {
     plan.replacen("PLU?", of(a), 1).replacen("PLU?", of(b), 1)
 }
 
-/// The same with scales of groups of k: of A's or of B's lines.
-const GROUPED: &[(&str, &str, &str, [Scalar; 2], Along, Scale)] = &[
+/// The same, with scales of groups of k: of A's or of B's lines.
+type Grouped = (&'static str, &'static str, &'static str, [Scalar; 2], Along, Scale);
+
+const GROUPED: &[Grouped] = &[
     ("emu:sm_80", FMA, "_UNR16_PFG1_BUF2", [Scalar::F16, Scalar::I8], Along::N, Scale::Line32),
     ("emu:sm_80", FMA, "_UNR64_ICE3_SKS1", [Scalar::F32, Scalar::U8], Along::N, Scale::Line64),
     ("emu:sm_80", FMA, "_UNR32_SWP1", [Scalar::I8, Scalar::BF16], Along::M, Scale::LineBlock),

@@ -96,7 +96,8 @@ def _named_scales(all_named: Dict[Any, Any], m: int, n: int, k: int) -> Dict[str
     """Scales by the names of their kinds; those of blocks of k are (blocks of k, blocks of rows or columns)."""
     shapes: Dict[str, Tuple[int, ...]] = {"m": (m, 1), "n": (n,)}
     for along, lines in (("m", m), ("n", n)):
-        shapes.update({f"{along}{many}x128": (-(-k // 128), -(-lines // many)) for many in (1, 128)})
+        blocks = ((1, 128), (128, 128), (1, 64), (1, 32))
+        shapes.update({f"{along}{many}x{terms}": (-(-k // terms), -(-lines // many)) for many, terms in blocks})
     found: Dict[str, Array] = {}
     for name, x in all_named.items():
         if name not in shapes:
@@ -170,7 +171,8 @@ def _gemm(
     if len(batches) > 1:
         raise _native.OperandError(f"a is {a_at.shape} and b is {b_at.shape}: batches of {a_as.batch} and {b_as.batch}")
     batch = batches.pop() if batches else None
-    if not (integer8(a_at) and integer8(b_at) or float8(a_at) and float8(b_at)):
+    weights = integer8(b_at) and a_at.dtype in ("float16", "bfloat16", "float32")
+    if not (weights or integer8(a_at) and integer8(b_at) or float8(a_at) and float8(b_at)):
         _typed(a_at.dtype, [("b", b_at)])
     shape = (m, n) if batch is None else (batch, m, n)
     out, c_at = _out(a, a_at, out, shape, out_dtype, store)
@@ -411,9 +413,10 @@ def gemm(a: Any, b: Any, *, alpha: float = 1.0, beta: float = 0.0, stream: int =
     """`activation(alpha * scales * ((a - zero_a) @ (b - zero_b)) + bias + beta * out) + residual`, in `out` or a new array.
 
     `a` is (m, k) or (batch, m, k), `b` (k, n) or (batch, k, n); a matrix without batch serves the whole batch. Transposed and strided
-    arrays are read as they lie. Factors are floats of one type, torch's float8 types, or int8 and uint8, each with each, whose sums are int32. Options: `out`,
-    `zero_points` (of int8 and uint8: a pair of int32 arrays, of a one value or (m, 1), of b one or (n,), or None), `scales` (float32, (n,) or (m, 1), or a pair of both, or by names, of promoted sums also of
-    blocks, one for each 128 of k: {"m1x128": (k / 128, m), "n128x128": (k / 128, n / 128)}, rounded up, and n1x128, m128x128 likewise), `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh, silu), `residual` (as `out`), `out_dtype`, `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of
+    arrays are read as they lie. Factors are floats of one type, torch's float8 types, or int8 and uint8, each with each, whose sums are int32; or `b` is
+    int8 or uint8 beside float16, bfloat16 or float32, in which these small weights are multiplied. Options: `out`,
+    `zero_points` (of int8 and uint8: a pair of int32 arrays, of a one value or (m, 1), of b one or (n,), or None), `scales` (float32, (n,) or (m, 1), or a pair of both, or by names, of promoted sums and small weights also of
+    blocks, one for each 128, 64 or 32 of k: {"m1x128": (k / 128, m), "n1x32": (k / 32, n), "n128x128": (k / 128, n / 128)}, rounded up, and so on), `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh, silu), `residual` (as `out`), `out_dtype`, `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of
     tf32, nearly as accurately as float32, "promoted" sums 8-bit floats in two levels), `context`. `stream`: handle of the CUDA or HIP stream for arrays there.
     `reduce`: values of the result in the same pass, `["max:n", "sum:mn"]`; the result is then a tuple of it and them, with
     `store=False` of them alone, and no other memory is written.
