@@ -225,6 +225,9 @@ fn known_bug_classes_of_strided_gradients() {
         conv(1, 2, 2, [7, 7], [1, 1]).stride(&[2, 2]).pad(&[3, 3], &[3, 3]),
         conv(2, 6, 6, [6, 6], [3, 3]).groups(6).stride(&[2, 2]).pad(&[0, 1], &[1, 0]),
         conv(2, 4, 6, [6, 6], [3, 3]).groups(2).pad(&[2, 2], &[2, 2]),
+        // Planes that filter gradients pad to rows of 128 bytes.
+        conv(3, 5, 6, [6, 6], [1, 1]),
+        conv(2, 4, 6, [2, 18], [1, 1]).groups(2),
     ];
     for case in cases {
         for (direction, layout) in DIRECTIONS.into_iter().flat_map(|d| [(d, Layout::Nchw), (d, Layout::Nhwc)]) {

@@ -43,7 +43,9 @@ fn the_first_plan_spreads_over_the_device() {
             assert!(groups >= units, "{dtype} {shape:?} {name}: {groups} work-groups on {units} compute units: {plan}");
             let floor = (shape[0] * shape[1] * u64::from(dtype.bytes())) as f64 / COPIED;
             let modelled = Picker::new(&space).estimate(&plan).unwrap().total_us;
-            let most = if floor > 90.0 { 1.15 * floor } else { floor + 12.0 };
+            // Bytes on their way and lines of few bytes count as they were measured, so that tensors of short lines model above the bandwidth of copies.
+            let short = shape[1] * u64::from(dtype.bytes()) <= 128;
+            let most = if floor > 90.0 { if short { 1.3 * floor } else { 1.15 * floor } } else { floor + 12.0 };
             assert!(modelled <= most, "{dtype} {shape:?} {name}: {modelled:.1} us modelled, {floor:.1} at least: {plan}");
         }
     }

@@ -181,7 +181,7 @@ fn ways_to_finish_are_among_the_first() {
     }
 }
 
-/// What is picked without a measurement loads vectors side by side, and keeps the device busy, whichever axis is reduced.
+/// What is picked without a measurement loads vectors of 8 or 16 bytes side by side, and keeps nine tenths of the device busy at least, whichever axis is reduced.
 #[test]
 fn picked_plans_of_tensors_read_whole_sectors() {
     let target = tilewright_ir::Target::by_arch("sm_90a").unwrap();
@@ -192,11 +192,11 @@ fn picked_plans_of_tensors_read_whole_sectors() {
             let plan = Picker::new(&space).pick(1)[0].plan;
             let resolved = space.resolve(&plan).unwrap();
             let (spec, c) = (&resolved.spec, resolved.contraction);
-            assert_eq!(spec.element_loads(c).width() * dtype.bytes(), 16, "{shape:?} over {over}: {plan}");
+            assert!(spec.element_loads(c).width() * dtype.bytes() >= 8, "{shape:?} over {over}: {plan}");
             let program = resolved.generate(1 << 30).unwrap();
             let cluster = spec.tiling.cluster.size();
             assert!(
-                program.launches[0].grid[0] * 4 / dtype.bytes() >= target.units / cluster * cluster,
+                program.launches[0].grid[0] * 4 / dtype.bytes() >= target.units * 9 / 10 / cluster * cluster,
                 "{shape:?} over {over}: {:?} of {plan}",
                 program.launches[0].grid
             );

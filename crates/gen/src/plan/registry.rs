@@ -210,7 +210,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         System::Sofie,
         Legal::Range(0, 4),
         0,
-        "convolution: 0 one sample per batch entry g, 1 batch merged into m, 2 also groups merged into block-diagonal products, 3 as 2, or as 1 where groups stay apart, with the channels of each tap padded to whole 128-byte rows, few of one group to a power of two (NCHW: as 0, with k over taps and then channels, for transposed copies), 4 as 1 with the groups of a depthwise convolution (channels last) as columns of one product, of which each thread loads what it multiplies straight to registers (no effect on a GEMM)",
+        "convolution: 0 one sample per batch entry g, 1 batch merged into m, 2 also groups merged into block-diagonal products, 3 as 2, or as 1 where groups stay apart, with the channels of each tap padded to whole 128-byte rows, few of one group to a power of two (NCHW: as 0, with k over taps and then channels, for transposed copies; filter gradients of one tap: the pixels of each plane padded to whole 128-byte rows), 4 as 1 with the groups of a depthwise convolution (channels last) as columns of one product, of which each thread loads what it multiplies straight to registers (no effect on a GEMM)",
     ),
     entry(
         "UNI",

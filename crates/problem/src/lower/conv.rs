@@ -35,10 +35,14 @@ struct Chains<'a> {
     together: u64,
     /// Channels of a tap that do not exist.
     padding: u64,
+    /// Pixels behind those of a plane that do not exist.
+    behind_planes: u64,
 }
 
 /// Bytes of channels that groups of one product have together at most.
 const ROW_BYTES: u64 = 128;
+/// Bytes of the widest vector, at multiples of which copies of boxes have their lines start, too.
+const VECTOR_BYTES: u64 = 16;
 
 /// Groups that a block-diagonal product takes together; 1: every group has a row of channels of its own.
 pub(super) fn together(conv: &Conv) -> u64 {
@@ -71,6 +75,16 @@ pub(super) fn padding(conv: &Conv) -> Option<u64> {
     Some(padded - channels).filter(|added| planes || *added > 0)
 }
 
+/// Pixels that [`ConvForm::PaddedChannels`] adds behind each plane of a filter gradient's sum; `None`: it has no such planes. They are those
+/// of NCHW that windows of one tap leave as they are, where vectors of them start at multiples of 16 bytes but rows of 128 bytes would span samples.
+pub(super) fn behind_planes(conv: &Conv) -> Option<u64> {
+    let one_tap = conv.filter.iter().chain(&conv.stride).all(|x| *x == 1) && conv.input == conv.output();
+    let (pixels, bytes) = (conv.input.iter().product::<u64>(), u64::from(conv.dtype.bytes()));
+    let planes = conv.direction == Direction::BackwardWeight && conv.layout == Layout::Nchw && conv.n > 1;
+    let added = pixels.next_multiple_of(ROW_BYTES / bytes) - pixels;
+    (planes && one_tap && (pixels * bytes).is_multiple_of(VECTOR_BYTES) && added > 0).then_some(added)
+}
+
 /// Whether [`ConvForm::GroupColumns`] is a form of the convolution.
 pub(super) fn columns(conv: &Conv) -> bool {
     // Reductions keep groups apart, which are batch entries to them.
@@ -82,7 +96,8 @@ pub(super) fn lower(conv: &Conv, form: ConvForm) -> Result<Parts, ProblemError> 
     let blocks = matches!(form, ConvForm::BlockDiagonal | ConvForm::PaddedChannels);
     let together = if blocks { together(conv) } else { 1 };
     let padding = if form == ConvForm::PaddedChannels { padding(conv).unwrap_or(0) } else { 0 };
-    let chains = Chains { conv, form, names: &SPATIAL[3 - conv.dims()..], batch: Vec::new(), together, padding };
+    let behind_planes = if form == ConvForm::PaddedChannels { behind_planes(conv).unwrap_or(0) } else { 0 };
+    let chains = Chains { conv, form, names: &SPATIAL[3 - conv.dims()..], batch: Vec::new(), together, padding, behind_planes };
     let one = |lead| Parts { lead, rest: Vec::new(), operands: Vec::new() };
     match conv.direction {
         Direction::Forward => chains.forward().map(one),
@@ -229,10 +244,18 @@ impl Chains<'_> {
         self.contraction([a, b, c], self.conv.k, self.conv.k_per_group())
     }
 
+    /// Output pixels of all samples as one, the sum of a filter's gradient.
+    fn all_pixels(&self, builder: ViewBuilder) -> ViewBuilder {
+        let pixels = self.named(1);
+        match self.behind_planes {
+            0 => builder.merge(&[&["n"], pixels.as_slice()].concat(), "sum"),
+            added => builder.merge(&pixels, "plane").pad("plane", 0, added).merge(&["n", "plane"], "sum"),
+        }
+    }
+
     fn backward_weight(&self) -> Result<Contraction, ProblemError> {
-        let pixels = [vec!["n"], self.named(1)].concat();
-        let a = self.channels(self.output().merge(&pixels, "sum"), "k").view("group", "k", "sum")?;
-        let b = self.with_taps(self.windows().merge(&pixels, "sum"), "c", "column").view("group", "column", "sum")?;
+        let a = self.channels(self.all_pixels(self.output()), "k").view("group", "k", "sum")?;
+        let b = self.with_taps(self.all_pixels(self.windows()), "c", "column").view("group", "column", "sum")?;
         let c = self.channels(self.with_taps(self.filter(), "c", "column"), "k").view("group", "k", "column")?;
         self.contraction([a, b, c], 0, 0)
     }

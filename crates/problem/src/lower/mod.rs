@@ -36,7 +36,8 @@ pub enum ConvForm {
     /// As [`ConvForm::BlockDiagonal`], or [`ConvForm::Merged`] where groups stay apart, with more channels under each tap than there are, the
     /// others zeros: whole 128-byte rows of them, or a power of two where one group's are few. So no row of a tile, and no vector, spans taps. Of filter gradients, whose columns they are, those that
     /// exist are stored. In NCHW this form alone has k run over taps, then channels, for copies of the tensors in channels-last order; then
-    /// g = (sample, group), because the planes of one sample are the rows of a matrix.
+    /// g = (sample, group), because the planes of one sample are the rows of a matrix. Of its filter gradients with one tap the planes of pixels,
+    /// which the sum runs over, are padded instead: to whole 128-byte rows, so that no row spans samples.
     PaddedChannels,
     /// The groups of a depthwise convolution are the columns of one product, each with a left factor of its own: neighbouring groups lie side
     /// by side in channels-last tensors, so that a thread takes vectors of them.
@@ -52,7 +53,7 @@ impl ConvForm {
             (ConvForm::PerSample, true),
             (ConvForm::Merged, merges),
             (ConvForm::BlockDiagonal, conv::together(conv) > 1),
-            (ConvForm::PaddedChannels, conv::padding(conv).is_some()),
+            (ConvForm::PaddedChannels, conv::padding(conv).or(conv::behind_planes(conv)).is_some()),
             (ConvForm::GroupColumns, conv::columns(conv)),
         ];
         offered.into_iter().filter_map(|(form, has)| has.then_some(form)).collect()

@@ -185,6 +185,9 @@ impl ViewBuilder {
     }
     /// Adds coordinates that do not exist in front of and behind a dimension.
     pub fn pad(mut self, dim: &str, before: u64, behind: u64) -> Self {
+        if (before, behind) == (0, 0) && self.dims.iter().any(|known| known.name == dim) {
+            return self;
+        }
         if let Some(found) = self.take(dim) {
             let extent = found.extent.checked_add(before).and_then(|e| e.checked_add(behind));
             match extent.filter(|&e| e <= i64::MAX as u64) {

@@ -4,7 +4,7 @@ use super::seeds::{finishes, legal, schedules, seeds};
 use super::{Calibration, Estimate, Model};
 use crate::space::{ResolvedPart, Space};
 use rayon::prelude::*;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use tilewright_gen::kernel::join;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys, Plan};
 use tilewright_problem::contraction::Contraction;
@@ -65,14 +65,13 @@ impl<'a> Picker<'a> {
         const CENTRES: usize = 12;
         const ROUNDS: usize = 4;
         let mut ranked = self.rank(&seeds(self.space));
-        let tilings = &ranked[..ranked.len().min(TILINGS)];
-        let scheduled: Vec<Keys> = tilings.iter().flat_map(|c| schedules(self.space, &c.plan)).collect();
+        let scheduled: Vec<Keys> = best(&ranked, TILINGS).flat_map(|c| schedules(self.space, &c.plan)).collect();
         let known: HashSet<Plan> = ranked.iter().map(|c| c.plan).collect();
         let mut scheduled = legal(self.space, &scheduled);
         scheduled.retain(|plan| !known.contains(plan));
         ranked.extend(self.rank(&scheduled));
         sort(&mut ranked);
-        let others: Vec<Keys> = ranked.iter().take(TILINGS).flat_map(|c| finishes(self.space, &c.plan)).collect();
+        let others: Vec<Keys> = best(&ranked, TILINGS).flat_map(|c| finishes(self.space, &c.plan)).collect();
         let known: HashSet<Plan> = ranked.iter().map(|c| c.plan).collect();
         let mut others = legal(self.space, &others);
         others.retain(|plan| !known.contains(plan));
@@ -81,7 +80,8 @@ impl<'a> Picker<'a> {
         let mut seen: HashSet<Plan> = ranked.iter().map(|c| c.plan).collect();
         let mut expanded = HashSet::new();
         for _ in 0..ROUNDS {
-            let centres: Vec<Plan> = ranked.iter().map(|c| c.plan).filter(|p| !expanded.contains(p)).take(CENTRES).collect();
+            let unseen = ranked.iter().filter(|c| !expanded.contains(&c.plan));
+            let centres: Vec<Plan> = best(unseen, CENTRES).map(|c| c.plan).collect();
             let mut around = Vec::new();
             for centre in centres {
                 expanded.insert(centre);
@@ -98,6 +98,16 @@ impl<'a> Picker<'a> {
         ranked.truncate(count);
         ranked
     }
+}
+
+/// The first so many, and a sixth as many of each form of the problem: the plans of one form must not end the way to a better one of another.
+fn best<'a>(ranked: impl IntoIterator<Item = &'a Candidate>, count: usize) -> impl Iterator<Item = &'a Candidate> {
+    let mut of_form = HashMap::new();
+    ranked.into_iter().enumerate().filter_map(move |(place, candidate)| {
+        let seen: &mut usize = of_form.entry(candidate.plan.common(Common::Bim)).or_default();
+        *seen += 1;
+        (place < count || *seen <= count.div_ceil(6)).then_some(candidate)
+    })
 }
 
 /// Best first. Where the model sees hardly a difference, the simpler plan comes first; the plans' own order decides the
