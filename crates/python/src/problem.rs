@@ -58,7 +58,7 @@ fn activation(name: &str) -> PyResult<Activation> {
 /// The text of a row-major product. `strides`: leading dimensions of A, B, C and residual, then their batch strides; None is tight.
 #[pyfunction]
 #[pyo3(signature = (m, n, k, dtype="float32", *, b_dtype=None, out_dtype=None, trans=(false, false, false), batch=1, strides=[None; 8], zero_points=Vec::new(),
-                    scales=Vec::new(), bias=None, bias_stride=0, activation=None, residual=false, math="exact", reduce=Vec::new(), drop_c=false))]
+                    scales=Vec::new(), bias=None, bias_stride=0, activation=None, residual=false, math="exact", reduce=Vec::new(), drop_c=false, grouped=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn gemm(
     m: u64,
@@ -79,6 +79,7 @@ pub fn gemm(
     math: &str,
     reduce: Vec<String>,
     drop_c: bool,
+    grouped: Option<&str>,
 ) -> PyResult<String> {
     let dtype = self::dtype(dtype)?;
     let mut gemm = Gemm::new(dtype, m, n, k).trans(trans.0, trans.1).trans_c(trans.2).batch(batch).math(self::math(math)?);
@@ -87,6 +88,9 @@ pub fn gemm(
         gemm = gemm.b_dtype(self::dtype(b)?);
     }
     let along = |what, name: &str| named(what, name, &Along::ALL.map(|along| (along.name(), along)));
+    if let Some(name) = grouped {
+        gemm = gemm.grouped(along("grouped", name)?, batch);
+    }
     for name in zero_points {
         let (of, how) = named("zero_points", &name, &ZeroPoints::NAMES.map(|(name, of, how)| (name, (of, how))))?;
         gemm = gemm.zero_point(of, how);

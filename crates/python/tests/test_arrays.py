@@ -92,6 +92,28 @@ class Products(unittest.TestCase):
         got = tw.gemm(a, b, zero_points=(rows, columns), scales=np.full(17, 0.5, "f4"), out_dtype="float32")
         np.testing.assert_array_equal(got, ((a - rows.astype("i4")) @ (b.astype("i4") - columns) * 0.5).astype("f4"))
 
+    def test_groups(self):
+        drawn = np.random.default_rng(5)
+        a, b = drawn.integers(-8, 9, (70, 20)).astype("f4"), drawn.integers(-8, 9, (4, 20, 17)).astype("f4")
+        bias, before = drawn.integers(-8, 9, 17).astype("f4"), np.full((70, 17), 0.5, "f4")
+        for ends in ([20, 20, 41, 70], [0, 0, 70, 70], [1, 2, 3, 4], [0, 0, 0, 0]):
+            out, begin = before.copy(), 0
+            tw.gemm(a, b, offsets=np.array(ends, "i4"), bias=bias, out=out)
+            want = before.copy()
+            for group, end in enumerate(ends):
+                want[begin:end], begin = a[begin:end] @ b[group] + bias, end
+            np.testing.assert_array_equal(out, want)
+        one = np.array([69], "i4")
+        np.testing.assert_array_equal(tw.gemm(a, b[:1], offsets=one, residual=before)[:69], (a @ b[0] + before)[:69])
+        transposed = np.ascontiguousarray(b.transpose(0, 2, 1)).transpose(0, 2, 1)
+        ends = np.array([9, 9, 60, 70], "i4")
+        np.testing.assert_array_equal(tw.gemm(a, transposed, offsets=ends), tw.gemm(a, b, offsets=ends))
+        for wrong in (ends[:3], ends.astype("i8"), ends.reshape(2, 2)):
+            with self.assertRaises(tw.Error):
+                tw.gemm(a, b, offsets=wrong)
+        with self.assertRaisesRegex(tw.Error, "groups"):
+            tw.gemm(b, b.transpose(0, 2, 1), offsets=ends)
+
     def test_floats_of_8_bits(self):
         try:
             import torch

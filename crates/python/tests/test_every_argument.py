@@ -125,6 +125,11 @@ FUNCTIONS = {
             beta=SCALAR,
             residual=read(4, 6),
             bias=read(6),
+            offsets={
+                "a product without groups": np.zeros(1, "i4"),
+                "floats": numbers(1),
+                "text": "nonsense",
+            },
             zero_points={
                 "one array": numbers(6),
                 "text": "nonsense",

@@ -146,11 +146,22 @@ def _zero_points(pair: Any, m: int, n: int) -> Dict[str, Array]:
     return found
 
 
+def _ends(offsets: Any, a: Matrix, b: Matrix) -> Array:
+    """Where the groups of rows of a grouped product end."""
+    at = look(offsets, "offsets")
+    _typed("int32", [("offsets", at)])
+    if a.batch is not None or b.batch is None or at.shape != (b.batch,) or not packed(at):
+        told = f"offsets have shape {at.shape} and strides {at.strides}, of a {'matrix' if a.batch is None else 'batch'} a"
+        raise _native.OperandError(f"{told}: a (m, k), b (groups, k, n) and offsets (groups,), one behind the other, are needed")
+    return at
+
+
 def _gemm(
     a: Any,
     b: Any,
     *,
     out: Any = None,
+    offsets: Any = None,
     zero_points: Any = None,
     scales: Any = None,
     bias: Any = None,
@@ -167,6 +178,7 @@ def _gemm(
     m, k, n = a_at.shape[-2], a_at.shape[-1], b_at.shape[-1]
     if b_at.shape[-2] != k:
         raise _native.OperandError(f"a is {a_at.shape} and b is {b_at.shape}: the {k} columns of a are not the rows of b")
+    ends = None if offsets is None else _ends(offsets, a_as, b_as)
     batches = {x.batch for x in (a_as, b_as) if x.batch is not None}
     if len(batches) > 1:
         raise _native.OperandError(f"a is {a_at.shape} and b is {b_at.shape}: batches of {a_as.batch} and {b_as.batch}")
@@ -174,7 +186,7 @@ def _gemm(
     weights = integer8(b_at) and a_at.dtype in ("float16", "bfloat16", "float32")
     if not (weights or integer8(a_at) and integer8(b_at) or float8(a_at) and float8(b_at)):
         _typed(a_at.dtype, [("b", b_at)])
-    shape = (m, n) if batch is None else (batch, m, n)
+    shape = (m, n) if batch is None or ends else (batch, m, n)
     out, c_at = _out(a, a_at, out, shape, out_dtype, store)
     c_as = matrix(c_at)
     if c_as is None or 0 in c_at.strides and m * n > 1 and c_as.batch_stride == 0 and (batch or 1) > 1:
@@ -195,12 +207,14 @@ def _gemm(
         arrays.append(("residual", residual_at))
     scaled, zeros = _scales(scales, m, n, k), _zero_points(zero_points, m, n)
     factors = [("scales", x) for x in scaled.values()] + [("zero_points", x) for x in zeros.values()]
+    factors += [("offsets", ends)] if ends else []
     apart(c_at, arrays[:2] + [x for x in arrays[3:] if x[0] == "bias"] + factors)
     context = _same_place(context, arrays + factors)
     _typed(c_at.dtype, arrays[3:])
     strides = [a_as.ld, b_as.ld, c_as.ld, residual_as.ld if residual_as else None]
     several = (batch or 1) > 1
-    strides += [x.batch_stride if several and x else None for x in (a_as, b_as, c_as, residual_as)]
+    own = [x is b_as or not ends for x in (a_as, b_as, c_as, residual_as)]
+    strides += [x.batch_stride if several and x and mine else None for x, mine in zip((a_as, b_as, c_as, residual_as), own)]
     problem = _native.gemm(
         m,
         n,
@@ -219,12 +233,13 @@ def _gemm(
         math=given.word(math, "math"),
         reduce=reduce,
         drop_c=not store,
+        grouped="m" if ends else None,
     )
     operands = (a_at, b_at, c_at, bias_at, residual_at)
     call = _with_values(context, problem, operands, a, out, batch is not None)
     of = [zeros.get(each, zeros.get(one)) for each, one in (("m", "a"), ("n", "b"))]
     by = [next((x for name, x in scaled.items() if name[0] == along), None) for along in ("m", "n")]
-    return replace(call, quants=(*by, *of, None))
+    return replace(call, quants=(*by, *of, ends))
 
 
 def _out(
@@ -415,6 +430,8 @@ def gemm(a: Any, b: Any, *, alpha: float = 1.0, beta: float = 0.0, stream: int =
     `a` is (m, k) or (batch, m, k), `b` (k, n) or (batch, k, n); a matrix without batch serves the whole batch. Transposed and strided
     arrays are read as they lie. Factors are floats of one type, torch's float8 types, or int8 and uint8, each with each, whose sums are int32; or `b` is
     int8 or uint8 beside float16, bfloat16 or float32, in which these small weights are multiplied. Options: `out`,
+    `offsets` (a grouped product, as `torch._grouped_mm`: `a` is (m, k), `b` (groups, k, n), and int32 numbers (groups,) say where the rows of each
+    group end, ascending, at most m; rows behind the last end are not written),
     `zero_points` (of int8 and uint8: a pair of int32 arrays, of a one value or (m, 1), of b one or (n,), or None), `scales` (float32, (n,) or (m, 1), or a pair of both, or by names, of promoted sums and small weights also of
     blocks, one for each 128, 64 or 32 of k: {"m1x128": (k / 128, m), "n1x32": (k / 32, n), "n128x128": (k / 128, n / 128)}, rounded up, and so on), `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh, silu), `residual` (as `out`), `out_dtype`, `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of
     tf32, nearly as accurately as float32, "promoted" sums 8-bit floats in two levels), `context`. `stream`: handle of the CUDA or HIP stream for arrays there.
