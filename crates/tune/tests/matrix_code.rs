@@ -116,6 +116,24 @@ fn warpgroup_instructions_and_bulk_copies() {
     }
 }
 
+/// Groups of rows take nothing from the loop: bulk copies begin at any row, and rows leave by plain stores in vectors.
+#[test]
+fn groups_of_rows() {
+    let (both, other) = ("A_MIC1_ACP2__B_MIC32_ACP2", "A_MIC1_ACP0__B_MIC16_ACP2");
+    let gemm = || Gemm::new(Scalar::BF16, 8192, 2048, 4096).grouped(Along::M, 16);
+    let cases = [
+        (gemm(), format!("{both}__C_UNI2_MAC256_UNR64_BUF4_LWV1_PST132_CST1")),
+        (gemm().trans(false, true), format!("{both}__C_UNI2_MAC256_UNR64_PFG3_BUF4_LWV1_FRA1_CST1")),
+        // Rows that are neighbours in memory begin anywhere.
+        (gemm().trans(true, false), format!("{other}__C_UNI2_MAC256_UNR64_BUF3_LWV4_PST132_CST1")),
+    ];
+    for (gemm, plan) in cases {
+        if !reads(gemm, &plan, &["HGMMA", "UTMALDG", "STG.E.128"], &["UTMASTG"]) {
+            return;
+        }
+    }
+}
+
 /// Windows of convolutions come in im2col mode in all directions, also by multicast, of channels that are padded, and from a tensor copied
 /// with padded rows.
 #[test]
