@@ -106,6 +106,7 @@ fn torch_operators() {
     tried("test_bad_input.py", &["Torch"], "emu", &python);
     tried("test_every_argument.py", &["Torch"], "emu", &python);
     tried("test_torch_models.py", &[], "emu", &python);
+    tried("test_torch_reductions.py", &[], "emu", &python);
     let said = tried("test_torch_cuda.py", &["--verbose"], "emu", &python);
     let skipped: BTreeSet<&str> =
         said.lines().filter_map(|line| line.split_once("... skipped '")?.1.strip_suffix('\'')).collect();

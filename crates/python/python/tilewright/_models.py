@@ -27,8 +27,8 @@ _padding: Optional[bool] = None
 
 
 def enable(path: Path, margin: float = 1.03, compiled: bool = False) -> int:
-    """From now on torch's matrix products, and (from torch 2.10 on) its convolutions and their gradients, also within torch's own
-    layers, are answered by tilewright for the shapes for which `compare` found torch's time at least `margin` times ours on the same device and
+    """From now on torch's matrix products, and (from torch 2.10 on) its convolutions and their gradients and its reductions (sum, mean, amax,
+    amin, argmax, argmin, logsumexp), also within torch's own layers, are answered by tilewright for the shapes for which `compare` found torch's time at least `margin` times ours on the same device and
     driver; all else is one look-up and goes to torch, and an operator without such a shape is not touched. Gives the number of such shapes.
     Products with a bias: where they are called as `torch.nn.functional.linear` (`nn.Linear` does) or `torch.addmm`, outside of autocast.
     `compiled`: also what torch.compile makes from now on, bias and convolutions included (as Inductor's `post_grad_custom_post_pass`); where that
@@ -202,8 +202,11 @@ def unanswered(rows: Sequence[Shape]) -> List[str]:
             return ""
         if row.set == "aten::addmm":
             return "addmm's scalars do not pass torch's C interface: it was called by none of F.linear, torch.addmm, or under autocast"
-        if row.set.startswith("aten::convolution") and not ours.LISTS:
-            return "convolutions need PyTorch 2.10 or newer, whose C interface passes lists"
+        name = row.set[6:].split(" ")[0]
+        if ours.placed and name not in ours.placed:
+            return f"{name} is not ours with this PyTorch: 2.10 or newer, whose C interface passes lists, is needed"
+        if name in ours.REDUCTIONS:
+            return "has not run since `enable`, or was compiled: Inductor's own kernels reduce then, together with what stands before"
         return "has not run since `enable`, or was compiled without `compiled=True`"
 
     return [why(row) for row in rows]

@@ -51,8 +51,20 @@ def _not_enabled(problem: str) -> Optional[str]:
 chosen: Callable[[str], Optional[str]] = _not_enabled
 
 
+# Torch's reductions that may be ours, with what they are here.
+REDUCTIONS = {
+    "sum": "sum",
+    "mean": "mean",
+    "amax": "max",
+    "amin": "min",
+    "argmax": "argmax",
+    "argmin": "argmin",
+    "logsumexp": "logsumexp",
+}
 # Torch's operators that may be ours.
-OVERRIDDEN = ("mm", "bmm", "convolution", "convolution_backward")
+OVERRIDDEN = ("mm", "bmm", "convolution", "convolution_backward", *REDUCTIONS)
+# Those in whose place we are.
+placed: List[str] = []
 
 
 # Elements on the left of the products with a bias that are ours, by the shape of a layer's weight: whether another is one costs a question.
@@ -72,7 +84,7 @@ def choose_by(
     _unprepared.clear()
     _launched.clear()
     _native.torch_forget()
-    _native.torch_override(list(operators) if choose is not None else [])
+    placed[:] = _native.torch_override(list(operators) if choose is not None else [])
 
 
 def _changed() -> None:
@@ -119,19 +131,25 @@ def _decide(
     alignments: Sequence[int],
     how: Sequence[int],
 ) -> Optional[Tuple[str, Union[str, _native.Prepared], bool]]:
-    """The problem of a product or convolution, its kernels or why torch answers it, and whether torch does so wherever operands lie; None: ask
+    """The problem of a product, convolution or reduction, its kernels or why torch answers it, and whether torch does so wherever operands lie; None: ask
     again."""
-    a, b = (Array(at, tuple(shape), tuple(strides), dtype, place, None) for at, shape, strides in operands)
-    what = f"{a.shape} @ {b.shape} {dtype}" if op in ("mm", "bmm", "addmm") else f"{op} of {a.shape} and {b.shape} {dtype}"
+    a, *others = (Array(at, tuple(shape), tuple(strides), dtype, place, None) for at, shape, strides in operands)
+    sizes = [str(x.shape) for x in (a, *others)]
+    what = f"{' @ '.join(sizes)} {dtype}" if op in ("mm", "bmm", "addmm") else f"{op} of {' and '.join(sizes)} {dtype}"
     if place != "cpu" and place not in _core._contexts and captured(what):
         return None
     problem = ""
     strange: Callable[[], Optional[str]] = lambda: None  # noqa: E731
     try:
-        if op.startswith("convolution "):
-            problem, strange = _convolution_of(op[12:], a, b, how)
+        if op in REDUCTIONS:
+            bits, narrow = how
+            problem = reduction_problem(op, a, [at for at in range(len(a.shape)) if bits >> at & 1], bool(narrow))
+            context = _core.context_for(place)
+        elif op.startswith("convolution "):
+            problem, strange = _convolution_of(op[12:], a, others[0], how)
             context = _core.context_for(place)
         else:
+            (b,) = others
             bias = of_shape(b.shape[-1:], dtype, place) if op == "addmm" else None
             call = _core._gemm(a, b, out=of_shape((*a.shape[:-1], b.shape[-1]), dtype, place, alignments[2]), bias=bias)
             problem, context = call.problem, call.context
@@ -145,6 +163,15 @@ def _decide(
         if own:
             raise
         return problem, str(e), False
+
+
+_SHORT = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
+
+
+def reduction_problem(op: str, x: Array, dims: Sequence[int], narrow: bool) -> str:
+    """The text of one of torch's reductions; `narrow`: its values are of the tensor's type, else of a wider one, or indices."""
+    kind = REDUCTIONS[op] + (f":{_SHORT[x.dtype]}" if narrow and x.dtype in ("float16", "bfloat16") else "")
+    return _native.reduce(x.shape, x.strides, list(dims), [kind], x.dtype)
 
 
 def _convolution_of(direction: str, a: Array, b: Array, how: Sequence[int]) -> Tuple[str, Callable[[], Optional[str]]]:

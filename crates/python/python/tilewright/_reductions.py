@@ -41,14 +41,23 @@ def _wide(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
+_TYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64}
+
+
 def _result(x: Tensor, op: str, dims: Sequence[int]) -> Tensor:
-    """Room for the values."""
-    return x.new_empty([x.shape[at] for at in _kept(x, dims)], dtype=torch.int64 if op.startswith("arg") else _wide(x))
+    """Room for the values; `op` may say their type behind a colon."""
+    _, _, told = op.partition(":")
+    dtype = torch.int64 if op.startswith("arg") else _TYPES[told] if told else _wide(x)
+    return x.new_empty([x.shape[at] for at in _kept(x, dims)], dtype=dtype)
+
+
+def _by_torch(x: Tensor, op: str, dims: Sequence[int]) -> Tensor:
+    return _TORCH[op.partition(":")[0]](x.to(_wide(x)), dims).to(_result(x[:0], op, dims).dtype)
 
 
 def _reduce(x: Tensor, op: str, dims: Sequence[int]) -> Tensor:
     if x.numel() == 0:
-        return _TORCH[op](x.to(_wide(x)), dims)
+        return _by_torch(x, op, dims)
     x = x.resolve_neg()
     out = _result(x, op, dims)
     at = ours.array(x)
@@ -65,7 +74,7 @@ def _reduce(x: Tensor, op: str, dims: Sequence[int]) -> Tensor:
     key = ("reduce", x.device, x.dtype, ours._lies(x), op, tuple(dims))
     if ours._launch(key, f"{op} of {tuple(x.shape)} {x.dtype}", x, [at.address, at.address, at.address, 0, 0], prepare, [out.data_ptr()]):
         return out
-    return _TORCH[op](x.to(_wide(x)), dims)
+    return _by_torch(x, op, dims)
 
 
 for _key in ("CPU", "CUDA"):
@@ -84,14 +93,15 @@ def _save(ctx, inputs, output):
 
 def _backward(ctx, grad):
     x, y = ctx.saved_tensors
-    op, dims = ctx.op, ctx.dims
+    op, dims = ctx.op.partition(":")[0], ctx.dims
 
     def spread(t):
         for at in dims:
             t = t.unsqueeze(at)
         return t
 
-    grad, wide = spread(grad), x.to(grad.dtype)
+    grad, y = spread(grad.to(_wide(x))), y.to(_wide(x))
+    wide = x.to(grad.dtype)
     count = x.numel() // max(1, y.numel())
     if op in ("sum", "mean"):
         found = (grad / count if op == "mean" else grad).expand(x.shape)

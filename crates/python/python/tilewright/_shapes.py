@@ -1,4 +1,4 @@
-"""Which products and convolutions a model runs, how fast torch does them and how fast we do: a file of them, a line each.
+"""Which products, convolutions and reductions a model runs, how fast torch does them and how fast we do: a file of them, a line each.
 
 The file is one of `tilewright tune --recorded-shapes`: its column `problem` is what the command takes, the others are for `enable` and people.
 """
@@ -146,6 +146,40 @@ def _convolution(x: Tensor, w: Tensor, bias: Any, stride: Any, padding: Any, dil
     return convolution_problem("forward", x, w, (stride, padding, dilation, groups), bias is not None)
 
 
+def _reduction(op: str, x: Tensor, dims: Any, keepdim: bool, dtype: Optional[str]) -> str:
+    """The text of one of torch's reductions, of its arguments as `_reduced` gives them."""
+    told = x.dtype if dtype is None else getattr(torch, dtype)
+    wider = x.dtype in (torch.float16, torch.bfloat16) and told == torch.float32
+    if told != x.dtype and not wider:
+        _refuse(f"{op} of {x.dtype} as {told}: torch converts before it reduces")
+    if x.numel() == 0 or x.dim() == 0 or op == "logsumexp" and not dims:
+        _refuse(f"{op} of shape {tuple(x.shape)} over {dims}: nothing is reduced")
+    over = sorted({at % x.dim() for at in dims or range(x.dim())})
+    return ours.reduction_problem(op, _array(x), over, not wider and not op.startswith("arg"))
+
+
+def _reduced(func: Any, args: Any, kwargs: Any) -> List[Any]:
+    """A reduction's tensor, dimensions (None: all), whether they are kept, and its type."""
+    named = {a.name: value for a, value in zip(func._schema.arguments, args)}
+    named.update(kwargs)
+    dims, dtype = named.get("dim"), named.get("dtype")
+    dims = [dims] if isinstance(dims, int) else None if dims is None else list(dims)
+    return [named["self"], dims, named.get("keepdim", False), None if dtype is None else str(dtype)[6:]]
+
+
+# Operators that are reductions, by the names of those that may be ours.
+REDUCED: Dict[Any, str] = {
+    _aten.sum.default: "sum",
+    _aten.sum.dim_IntList: "sum",
+    _aten.mean.default: "mean",
+    _aten.mean.dim: "mean",
+    _aten.amax.default: "amax",
+    _aten.amin.default: "amin",
+    _aten.argmax.default: "argmax",
+    _aten.argmin.default: "argmin",
+    _aten.logsumexp.default: "logsumexp",
+}
+
 # Operators that are noted, with how they become problems.
 READ: Dict[Any, Callable[..., str]] = {
     _aten.mm.default: product_problem,
@@ -162,6 +196,8 @@ NOT_READ: Dict[Any, str] = {
     _aten._scaled_mm.default: "8-bit types are not answered",
     _aten.mv.default: "a matrix times a vector is not answered",
     _aten.addmv.default: "a matrix times a vector is not answered",
+    _aten.var.correction: "its correction does not pass torch's C interface",
+    _aten.var_mean.correction: "its correction does not pass torch's C interface",
     _aten._scaled_dot_product_flash_attention.default: "attention is one kernel of torch's",
     _aten._scaled_dot_product_flash_attention_for_cpu.default: "attention is one kernel of torch's",
     _aten._scaled_dot_product_efficient_attention.default: "attention is one kernel of torch's",
@@ -202,6 +238,9 @@ class _Recorder(TorchDispatchMode):
         if func in READ:
             scalars = {k: v for k, v in kwargs.items() if isinstance(v, (int, float))}
             self.note(func._schema.name, lambda: READ[func](*args, **scalars), args, tensors)
+        elif func in REDUCED and args[0].is_floating_point():
+            told = _reduced(func, args, kwargs)
+            self.note(func._schema.name, lambda: _reduction(REDUCED[func], *told), told, tensors)
         elif func in NOT_READ:
             self.note(func._schema.name, lambda: _refuse(NOT_READ[func]), args, tensors)
         elif func is _aten.convolution_backward.default:
@@ -221,7 +260,7 @@ class _Recorder(TorchDispatchMode):
 
 @contextmanager
 def record(path: Path, model: Optional[torch.nn.Module] = None) -> Iterator[None]:
-    """Writes which matrix products and convolutions run within, as they reach torch's device kernels: forward and backward, with how often,
+    """Writes which matrix products, convolutions and reductions run within, as they reach torch's device kernels: forward and backward, with how often,
     and by which of `model`'s layers. What the file knows already stays. Not inside of torch.compile: record the model as it is."""
     folder = os.path.dirname(given.path(path, "path")) or "."
     if not os.path.isdir(folder):
@@ -252,6 +291,8 @@ def _doors(row: Shape) -> Tuple[Callable[[], Any], Callable[[], Any], List[Any]]
         return lambda: getattr(torch, name)(*args), lambda: getattr(twt, name)(*args), args
     if row.set == "aten::addmm":
         return lambda: torch.addmm(*args), lambda: twt.addmm(*args), args
+    if row.set[6:] in ours.REDUCTIONS:
+        return _doors_of_reduction(row.set[6:], *args)
     if row.set == "aten::convolution":
         x, weight, bias, *how, _, _, groups = args
         return lambda: _aten.convolution(*args), lambda: twt.convolution(x, weight, bias, *how, groups), args
@@ -263,6 +304,22 @@ def _doors(row: Shape) -> Tuple[Callable[[], Any], Callable[[], Any], List[Any]]
             args,
         )
     return lambda: _aten.convolution_backward(*args)[1], lambda: twt.convolution_weight(grad, x, weight.shape, *how, groups), args
+
+
+def _doors_of_reduction(
+    op: str, x: Tensor, dims: Optional[List[int]], keepdim: bool, dtype: Optional[str]
+) -> Tuple[Callable[[], Any], Callable[[], Any], List[Any]]:
+    kind = ours.REDUCTIONS[op] + (":bf16" if x.dtype == torch.bfloat16 else ":f16" if x.dtype == torch.float16 else "")
+    kind = kind.partition(":")[0] if dtype == "float32" or op.startswith("arg") else kind
+    over = sorted({at % x.dim() for at in dims or range(x.dim())})
+    if op.startswith("arg"):
+        theirs = lambda: getattr(torch, op)(x, *(dims or [None]), keepdim)  # noqa: E731
+    elif op in ("sum", "mean"):
+        called = {"sum": _aten.sum.dim_IntList, "mean": _aten.mean.dim}[op]
+        theirs = lambda: called(x, dims, keepdim, dtype=None if dtype is None else getattr(torch, dtype))  # noqa: E731
+    else:
+        theirs = lambda: getattr(torch, op)(x, dims or (), keepdim)  # noqa: E731
+    return theirs, lambda: torch.ops.tilewright.reduce(x, kind, over), [x]
 
 
 def _timer(run: Callable[[], Any], cuda: bool, reps: int) -> Callable[[], float]:

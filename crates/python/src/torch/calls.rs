@@ -101,7 +101,7 @@ pub struct Which {
 }
 
 /// What a kernel gives, or raises why it gives nothing.
-fn caught<T>(kernel: impl FnOnce(&'static Home) -> Result<T, String>) -> Option<(&'static Home, T)> {
+pub fn caught<T>(kernel: impl FnOnce(&'static Home) -> Result<T, String>) -> Option<(&'static Home, T)> {
     // The library is registered after it is there.
     let home = HOME.get()?;
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| kernel(home))) {
@@ -201,7 +201,7 @@ unsafe fn answer<'a>(
 fn falls_back(home: &Home, which: &Which, [a, b]: [&Seen<'_>; 2]) -> bool {
     let &Which { own, cuda, op } = which;
     let alike = a.dtype == b.dtype && a.device == b.device && a.shape.len() == b.shape.len() && a.shape.len() <= DIMS;
-    alike && home.table.falls_back(&Call { own, op, cuda, operands: [a, b], alignments: ANY, how: &[] })
+    alike && home.table.falls_back(&Call { own, op, cuda, operands: &[a, b], alignments: ANY, how: &[] })
 }
 
 /// Shape of a product.
@@ -247,7 +247,7 @@ pub unsafe fn multiply(
     let may = may && !a.seen.shape.contains(&0) && !b.seen.shape.contains(&0);
     let alignments = [aligned(which.cuda, a.seen.address), aligned(which.cuda, b.seen.address), out.aligned];
     let &Which { own, cuda, op } = which;
-    let call = Call { own, op, cuda, operands: [&a.seen, &b.seen], alignments, how: &[] };
+    let call = Call { own, op, cuda, operands: &[&a.seen, &b.seen], alignments, how: &[] };
     let ours = if may { home.table.ours(shim, &call)? } else { None };
     if let Some(ours) = ours {
         // SAFETY: living tensors, as large as the call was planned for.

@@ -93,7 +93,7 @@ unsafe fn convolve<'a>(
     let how = how(geometry, last, bias.is_some(), like.as_ref());
     // What is copied lies where torch's allocator puts it.
     let at = |x: &Seen<'_>| if x.is_packed(last) { aligned(cuda, x.address) } else { 8 };
-    let call = Call { own: false, op, cuda, operands: [&a, &b], alignments: [at(&a), at(&b), 8], how: &how };
+    let call = Call { own: false, op, cuda, operands: &[&a, &b], alignments: [at(&a), at(&b), 8], how: &how };
     let Some(ours) = home.table.ours(shim, &call)? else { return Ok(None) };
     let packed = |x: &Seen<'_>, from: &Tensor<'_>| -> Result<Option<Tensor<'_>>, String> {
         if x.is_packed(last) {

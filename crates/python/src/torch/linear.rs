@@ -172,7 +172,12 @@ unsafe extern "C-unwind" fn boxed_backward<const CUDA: bool>(stack: *mut u64, _:
             } else {
                 shim.undefined()?
             };
-            let at_bias = if of_bias { shim.sum_of_rows(grad, columns.shape[0])? } else { shim.undefined()? };
+            // As torch sums it: of rows.
+            let at_bias = if of_bias {
+                shim.sum_of_rows(shim.view(grads.handle, &grads.shape, &grads.strides)?, columns.shape[0])?
+            } else {
+                shim.undefined()?
+            };
             Ok([at_x.given(), at_weight.given(), at_bias.given()])
         });
     }

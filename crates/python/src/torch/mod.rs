@@ -1,9 +1,10 @@
-//! Products and convolutions for PyTorch's dispatcher, without Python on the way: operators of our own, and in place of `aten`'s where torch is slower.
+//! Products, convolutions and reductions for PyTorch's dispatcher, without Python on the way: operators of our own, and in place of `aten`'s where torch is slower.
 //! What is computed how is decided in Python (`python/tilewright/torch.py`) when a call is first seen, and looked up from then on.
 
 mod calls;
 mod convolution;
 mod linear;
+mod reductions;
 mod shim;
 mod table;
 
@@ -19,6 +20,7 @@ use table::{Table, Told};
 struct Home {
     shim: Shim,
     table: Table,
+    reductions: reductions::Reductions,
     overrides: Mutex<Vec<Library>>,
 }
 
@@ -43,7 +45,8 @@ pub fn torch_register(decide: Py<PyAny>) -> PyResult<bool> {
         return Ok(home.shim.has_lists());
     }
     let shim = Shim::find().map_err(failed)?;
-    let home = HOME.get_or_init(|| Home { shim, table: Table::new(decide), overrides: Mutex::default() });
+    let reductions = reductions::Reductions::find(&shim);
+    let home = HOME.get_or_init(|| Home { shim, table: Table::new(decide), reductions, overrides: Mutex::default() });
     let [cpu, cuda] = KEYS;
     // Older versions do not hand over which gradients are wanted.
     let known = usize::from(home.shim.has_lists());
@@ -65,33 +68,38 @@ pub fn torch_register(decide: Py<PyAny>) -> PyResult<bool> {
     Ok(home.shim.has_lists())
 }
 
-/// Puts our kernels in the place of these of `aten`'s operators (`mm`, `bmm`, `convolution`, `convolution_backward`), and of no others.
+/// Puts our kernels in the place of these of `aten`'s operators (products, `convolution`, `convolution_backward`, reductions), and of no others.
+/// Gives those that this PyTorch lets us have.
 #[pyfunction]
-pub fn torch_override(operators: Vec<String>) -> PyResult<()> {
+pub fn torch_override(operators: Vec<String>) -> PyResult<Vec<String>> {
     let home = home()?;
     let mut held = home.overrides.lock().unwrap_or_else(PoisonError::into_inner);
     // Taken away while the list is dropped.
     held.clear();
-    for (key, cuda, products, convolutions) in [
-        (KEYS[0], false, overrides::<false>(), convolution::overrides::<false>()),
-        (KEYS[1], true, overrides::<true>(), convolution::overrides::<true>()),
+    let plain = |name: &CStr| String::from_utf8_lossy(name.to_bytes()).split('.').next().unwrap_or_default().to_owned();
+    let mut placed = Vec::new();
+    let (on_cpu, on_cuda) = (reductions::overrides::<false>(&home.reductions), reductions::overrides::<true>(&home.reductions));
+    for (key, cuda, products, convolutions, reductions) in [
+        (KEYS[0], false, overrides::<false>(), convolution::overrides::<false>(), on_cpu.collect::<Vec<_>>()),
+        (KEYS[1], true, overrides::<true>(), convolution::overrides::<true>(), on_cuda.collect()),
     ] {
         if cuda && !home.shim.has_cuda() {
             continue;
         }
-        let possible = products.into_iter().chain(convolutions.into_iter().filter(|_| home.shim.has_convolutions(cuda)));
+        let possible =
+            products.into_iter().chain(convolutions.into_iter().filter(|_| home.shim.has_convolutions(cuda))).chain(reductions);
         // Variants are named behind a dot.
-        let wanted = |name: &CStr| operators.iter().any(|o| name.to_bytes().split(|c| *c == b'.').next() == Some(o.as_bytes()));
-        let mut wanted = possible.filter(|(name, _)| wanted(name)).peekable();
+        let mut wanted = possible.filter(|(name, _)| operators.contains(&plain(name))).peekable();
         if wanted.peek().is_some() {
             let library = home.shim.library("aten", key).map_err(failed)?;
             for (name, kernel) in wanted {
                 library.implement(name, kernel).map_err(failed)?;
+                placed.push(plain(name));
             }
             held.push(library);
         }
     }
-    Ok(())
+    Ok(placed)
 }
 
 /// Decides every call anew when it is next seen: plans or records have changed.
@@ -100,7 +108,7 @@ pub fn torch_forget() -> PyResult<()> {
     home().map(|home| home.table.forget())
 }
 
-/// Each call that was seen: operator, device, type, shapes of both operands, problem, how often, whether we answer it, and why not.
+/// Each call that was seen: operator, device, type, shapes of its operands, problem, how often, whether we answer it, and why not.
 #[pyfunction]
 pub fn torch_calls() -> PyResult<Vec<Told>> {
     home().map(|home| home.table.told())

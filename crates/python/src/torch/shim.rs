@@ -2,6 +2,7 @@
 //! `torch/csrc/inductor/aoti_torch/c/shim.h` there), found in the libraries that Python has loaded: nothing of torch is needed to build.
 
 mod lists;
+mod reductions;
 
 use libloading::os::unix::{Library as Loaded, RTLD_LAZY, Symbol};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -10,6 +11,7 @@ use std::mem::MaybeUninit;
 
 pub use lists::Geometry;
 use lists::{Convolutions, Lists};
+pub use reductions::{Form, Over, Theirs};
 
 /// `dlopen` only finds what is loaded already.
 const RTLD_NOLOAD: c_int = 4;
@@ -115,6 +117,7 @@ functions! {
     bfloat16: unsafe extern "C" fn() -> i32 = "aoti_torch_dtype_bfloat16",
     float: unsafe extern "C" fn() -> i32 = "aoti_torch_dtype_float32",
     double: unsafe extern "C" fn() -> i32 = "aoti_torch_dtype_float64",
+    long: unsafe extern "C" fn() -> i32 = "aoti_torch_dtype_int64",
     mm: Out = "aoti_torch_cpu_mm_out",
     bmm: Out = "aoti_torch_cpu_bmm_out",
     addmm: OutPlus = "aoti_torch_cpu_addmm_out",
@@ -138,6 +141,7 @@ impl Cxx {
 
 /// What torch has for CUDA beside it.
 struct OnCuda {
+    loaded: Loaded,
     cxx: Cxx,
     stream: Symbol<unsafe extern "C" fn(i32, *mut *mut c_void) -> Code>,
     mm: Symbol<Out>,
@@ -148,6 +152,7 @@ struct OnCuda {
 
 /// Torch's functions, which stay loaded for as long as the process.
 pub struct Shim {
+    loaded: Loaded,
     to: Functions,
     cxx: Cxx,
     on_cuda: Option<OnCuda>,
@@ -193,6 +198,7 @@ impl Shim {
                     bmm: symbol(&cuda, "aoti_torch_cuda_bmm_out").ok()?,
                     addmm: symbol(&cuda, "aoti_torch_cuda_addmm_out").ok()?,
                     convolutions: Convolutions::find(&cuda, "cuda"),
+                    loaded: cuda,
                 }
             };
             Some(found)
@@ -208,7 +214,32 @@ impl Shim {
                 (to.byte)(),
             )
         };
-        Ok(Shim { cxx: Cxx::find(&cpu, "3cpu"), to, on_cuda, lists, convolutions, is_defined, what, dtypes, kinds, byte })
+        Ok(Shim {
+            cxx: Cxx::find(&cpu, "3cpu"),
+            to,
+            on_cuda,
+            lists,
+            convolutions,
+            is_defined,
+            what,
+            dtypes,
+            kinds,
+            byte,
+            loaded: cpu,
+        })
+    }
+
+    /// Torch's reduction of a name (that of C++, mangled) for a kind of device; `anywhere`: one function for all of them.
+    pub fn reduction(&self, name: &str, anywhere: bool, form: Form, cuda: bool) -> Option<Theirs> {
+        let library = if cuda && !anywhere { &self.on_cuda.as_ref()?.loaded } else { &self.loaded };
+        let device = if anywhere { "6native" } else { ["3cpu", "4cuda"][usize::from(cuda)] };
+        Theirs::find(library, &format!("{device}{name}"), form).filter(|_| self.has_lists())
+    }
+
+    /// The number of the type of indices.
+    pub fn indices(&self) -> i32 {
+        // SAFETY: a constant.
+        unsafe { (self.to.long)() }
     }
 
     pub fn has_cuda(&self) -> bool {

@@ -21,6 +21,13 @@ pub enum Op {
     Forward,
     BackwardData,
     BackwardWeight,
+    Sum,
+    Mean,
+    Amax,
+    Amin,
+    Argmax,
+    Argmin,
+    Logsumexp,
 }
 
 impl Op {
@@ -32,6 +39,13 @@ impl Op {
             Op::Forward => "convolution forward",
             Op::BackwardData => "convolution backward-data",
             Op::BackwardWeight => "convolution backward-weight",
+            Op::Sum => "sum",
+            Op::Mean => "mean",
+            Op::Amax => "amax",
+            Op::Amin => "amin",
+            Op::Argmax => "argmax",
+            Op::Argmin => "argmin",
+            Op::Logsumexp => "logsumexp",
         }
     }
 }
@@ -42,11 +56,11 @@ pub struct Call<'a> {
     pub own: bool,
     pub op: Op,
     pub cuda: bool,
-    /// Of the same type on the same device, with as many dimensions.
-    pub operands: [&'a Seen<'a>; 2],
+    /// One or two, of the same type on the same device, with as many dimensions.
+    pub operands: &'a [&'a Seen<'a>],
     /// Powers of two that divide the addresses of both operands and the result.
     pub alignments: [u8; 3],
-    /// What else a convolution has: see `how` in `convolution`.
+    /// What else a convolution (see `how` in `convolution`) or a reduction (in `reductions`) has.
     pub how: &'a [i64],
 }
 
@@ -65,20 +79,26 @@ impl Call<'_> {
     /// The call as numbers; None where they do not fit, which no operator's do.
     #[inline(always)]
     fn key<const N: usize>(&self) -> Option<Key<N>> {
-        let [a, b] = self.operands;
+        let a = self.operands.first()?;
         let [x, y, z] = self.alignments.map(i64::from);
-        let what = i64::from(self.own) | (self.op as i64) << 1 | i64::from(self.cuda) << 4 | (a.shape.len() as i64) << 5;
-        let what = what | x << 8 | y << 12 | z << 16 | i64::from(a.dtype as u16) << 20 | i64::from(a.device as u16) << 36;
+        let what = i64::from(self.own) | (self.op as i64) << 1 | i64::from(self.cuda) << 5 | (a.shape.len() as i64) << 6;
+        let what = what | x << 13 | y << 17 | z << 21 | i64::from(a.dtype as u16) << 25 | i64::from(a.device as u16) << 41;
         let (mut words, mut count, mut hash) = ([0; N], 1, Key::<N>::mixed(0, what));
         words[0] = what;
         // A look-up belongs to every call: a plain loop without a question in it is a third as many instructions as iterators.
-        for part in [a.shape, a.strides, b.shape, b.strides, self.how] {
+        let mut put = |part: &[i64]| {
             for (to, &word) in words.get_mut(count..count + part.len())?.iter_mut().zip(part) {
                 *to = word;
                 hash = Key::<N>::mixed(hash, word);
             }
             count += part.len();
+            Some(())
+        };
+        for x in self.operands {
+            put(x.shape)?;
+            put(x.strides)?;
         }
+        put(self.how)?;
         Some(Key { words, count, hash })
     }
 }
@@ -121,8 +141,8 @@ type Known = HashMap<Box<[i64]>, Arc<Decided>>;
 /// By hash; of calls with the same one the latest.
 type LookedUp = HashMap<u64, (Box<[i64]>, Arc<Decided>), BuildHasherDefault<Same>>;
 
-/// What is known of a call that was seen: operator, device, type, shapes of both operands, problem, calls, whether we answer, the reason if not.
-pub type Told = (&'static str, String, &'static str, [Vec<i64>; 2], String, u64, bool, String);
+/// What is known of a call that was seen: operator, device, type, shapes of its operands, problem, calls, whether we answer, the reason if not.
+pub type Told = (&'static str, String, &'static str, Vec<Vec<i64>>, String, u64, bool, String);
 
 struct Decided {
     /// What runs it; None: torch.
@@ -224,7 +244,7 @@ impl Table {
     fn ask(&self, key: &[i64], dtype: &'static str, call: &Call<'_>) -> Result<Option<Arc<Decided>>, String> {
         let answer = Python::attach(|py| -> PyResult<Option<Decided>> {
             let alignments = call.alignments.map(|power| 1_u64 << power);
-            let operands = call.operands.map(|x| (x.address, x.shape.to_vec(), x.strides.to_vec()));
+            let operands: Vec<_> = call.operands.iter().map(|x| (x.address, x.shape.to_vec(), x.strides.to_vec())).collect();
             let asked = (call.own, call.op.name(), call.place(), dtype, operands, alignments, call.how.to_vec());
             let answer = self.decide.bind(py).call1(asked)?;
             if answer.is_none() {
@@ -239,7 +259,7 @@ impl Table {
                 }
                 Err(_) => (None, found.extract()?),
             };
-            let shapes = call.operands.map(|x| x.shape.to_vec());
+            let shapes = call.operands.iter().map(|x| x.shape.to_vec()).collect();
             let told = (call.op.name(), call.place(), dtype, shapes, problem, 0, ours.is_some(), reason);
             Ok(Some(Decided { ours, torchs, calls: AtomicU64::new(0), told }))
         });

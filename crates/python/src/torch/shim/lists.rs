@@ -8,9 +8,9 @@ const NUMBERS: usize = 8;
 pub(super) struct Lists {
     new: Symbol<unsafe extern "C" fn(usize, *mut Handle) -> Code>,
     push: Symbol<unsafe extern "C" fn(Handle, u64) -> Code>,
-    size: Symbol<unsafe extern "C" fn(Handle, *mut usize) -> Code>,
-    get: Symbol<unsafe extern "C" fn(Handle, usize, *mut u64) -> Code>,
-    delete: Symbol<unsafe extern "C" fn(Handle) -> Code>,
+    pub(super) size: Symbol<unsafe extern "C" fn(Handle, *mut usize) -> Code>,
+    pub(super) get: Symbol<unsafe extern "C" fn(Handle, usize, *mut u64) -> Code>,
+    pub(super) delete: Symbol<unsafe extern "C" fn(Handle) -> Code>,
 }
 
 type Numbers = *const i64;
@@ -130,7 +130,7 @@ impl Shim {
         self.lists.is_some()
     }
 
-    fn lists(&self) -> Result<&Lists, ShimError> {
+    pub(super) fn lists(&self) -> Result<&Lists, ShimError> {
         self.lists.as_ref().ok_or_else(|| ShimError("PyTorch 2.10 or newer is needed for lists".into()))
     }
 

@@ -1,0 +1,157 @@
+//! Torch's own reductions of a tensor, past the dispatcher: as C++ calls them, because its C interface has none of them with a result of their own.
+
+use super::{Code, Handle, InPlace, Loaded, Shim, ShimError, Symbol, Tensor, ok, symbol};
+
+/// Most dimensions that torch reduces.
+const MOST: usize = 64;
+
+/// `c10::IntArrayRef`, and the same that may be left out: as C++ passes them by value.
+#[repr(C)]
+struct Dims(*const i64, usize);
+#[repr(C)]
+struct MaybeDims(Dims, bool);
+#[repr(C)]
+struct MaybeDim(i64, bool);
+/// `std::optional<at::ScalarType>`, whose numbers are those of the C interface.
+#[repr(C)]
+struct MaybeType(i8, bool);
+
+type OfType = unsafe extern "C-unwind" fn(Handle, MaybeDims, bool, MaybeType) -> InPlace;
+type OfDims = unsafe extern "C-unwind" fn(Handle, Dims, bool) -> InPlace;
+type OfDim = unsafe extern "C-unwind" fn(Handle, MaybeDim, bool) -> InPlace;
+
+/// How C++ is called, which is how arguments lie on a kernel's stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Dimensions that may be left out, and a type that may be.
+    Typed,
+    Dims,
+    /// One dimension that may be left out.
+    Dim,
+}
+
+impl Form {
+    const fn mangled(self) -> &'static str {
+        match self {
+            Form::Typed => "N3c1016OptionalArrayRefIlEEbSt8optionalINS4_10ScalarTypeEE",
+            Form::Dims => "N3c108ArrayRefIlEEb",
+            Form::Dim => "St8optionalIlEb",
+        }
+    }
+}
+
+/// What is reduced, and what to: a kernel's arguments beside its tensor.
+pub struct Over {
+    dims: [i64; MOST],
+    /// None: they were left out.
+    count: Option<usize>,
+    pub keeps: bool,
+    pub dtype: Option<i32>,
+}
+
+impl Over {
+    pub fn dims(&self) -> Option<&[i64]> {
+        self.count.map(|count| &self.dims[..count.min(MOST)])
+    }
+}
+
+/// A reduction of torch's for one kind of device.
+pub struct Theirs(Function);
+
+enum Function {
+    Typed(Symbol<OfType>),
+    Dims(Symbol<OfDims>),
+    Dim(Symbol<OfDim>),
+}
+
+impl Theirs {
+    /// `name` as C++ has it: with its namespace, mangled.
+    pub(super) fn find(library: &Loaded, name: &str, form: Form) -> Option<Theirs> {
+        let name = format!("_ZN2at{name}ERKNS_6TensorE{}", form.mangled());
+        // SAFETY: of an `at::Tensor` behind a pointer and what its name says; they return an `at::Tensor`.
+        unsafe {
+            match form {
+                Form::Typed => symbol(library, &name).map(Function::Typed),
+                Form::Dims => symbol(library, &name).map(Function::Dims),
+                Form::Dim => symbol(library, &name).map(Function::Dim),
+            }
+        }
+        .ok()
+        .map(Theirs)
+    }
+}
+
+impl Shim {
+    /// Arguments of a reduction behind its tensor, which are freed.
+    ///
+    /// # Safety
+    /// Such arguments, which the caller owns.
+    pub unsafe fn over(&self, form: Form, at: *const u64) -> Result<Over, ShimError> {
+        let mut over = Over { dims: [0; MOST], count: None, keeps: false, dtype: None };
+        // SAFETY: the caller's.
+        unsafe {
+            over.keeps = *at.add(1) & 0xff != 0;
+            let list = match form {
+                Form::Typed => {
+                    let dtype = self.optional(*at.add(2));
+                    over.dtype = dtype.map(|dtype| dtype as i32);
+                    self.optional(*at)
+                }
+                Form::Dims => Some(*at),
+                Form::Dim => {
+                    if let Some(dim) = self.optional(*at) {
+                        over.dims[0] = dim as i64;
+                        over.count = Some(1);
+                    }
+                    None
+                }
+            };
+            if let Some(list) = list {
+                over.count = Some(self.read(list, &mut over.dims)?);
+            }
+        }
+        Ok(over)
+    }
+
+    /// Reads a list, which is freed.
+    ///
+    /// # Safety
+    /// A list of numbers that the caller owns.
+    unsafe fn read(&self, list: u64, to: &mut [i64; MOST]) -> Result<usize, ShimError> {
+        let lists = self.lists()?;
+        let (list, mut count) = (list as Handle, 0);
+        // SAFETY: the caller's; not used after it is freed.
+        unsafe {
+            let mut code: Code = (lists.size)(list, &mut count);
+            for (n, to) in to.iter_mut().enumerate().take(count) {
+                let mut found = 0;
+                code |= (lists.get)(list, n, &mut found);
+                *to = found as i64;
+            }
+            ok(code | (lists.delete)(list), "read a list")?;
+        }
+        if count > MOST { Err(ShimError(format!("{count} dimensions: {MOST} are possible"))) } else { Ok(count) }
+    }
+
+    /// Torch's result, with C++'s exceptions passing.
+    ///
+    /// # Safety
+    /// A living tensor on its kind of device. Frames up to torch's may be unwound.
+    pub unsafe fn reduced(&self, theirs: &Theirs, x: Handle, over: &Over) -> Result<Tensor<'_>, ShimError> {
+        let result = self.undefined()?;
+        let dims = || Dims(over.dims.as_ptr(), over.count.unwrap_or(0));
+        // SAFETY: the caller's; the tensor that is overwritten is none, which nobody counts.
+        unsafe {
+            let made = match &theirs.0 {
+                Function::Typed(run) => {
+                    let dtype = MaybeType(over.dtype.unwrap_or(0) as i8, over.dtype.is_some());
+                    run(x, MaybeDims(dims(), over.count.is_some()), over.keeps, dtype)
+                }
+                Function::Dims(run) => run(x, dims(), over.keeps),
+                Function::Dim(run) => run(x, MaybeDim(over.dims[0], over.count.is_some()), over.keeps),
+            };
+            *result.handle.cast::<Handle>() = made.0;
+        }
+        Ok(result)
+    }
+}
