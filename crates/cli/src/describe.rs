@@ -57,6 +57,10 @@ fn of_elements(key: Key, value: u32, spec: &KernelSpec, c: &Contraction) -> Opti
         Key::B(Chiral::Mic) => {
             format!("each thread has {} of the {} columns of a tile, which are reduced", b.micro, b.macro_tile)
         }
+        Key::B(Chiral::Frw) if spec.element_loads(c).shifted => format!(
+            "columns of a thread that stay neighbours: loads of {} begin at their multiples in memory, wherever lines do, whose ends are taken one by one",
+            plural(spec.element_loads(c).width(), "element")
+        ),
         Key::A(Chiral::Frw | Chiral::Vew) | Key::B(Chiral::Frw | Chiral::Vew) => {
             "rows or columns of a thread that stay neighbours where they are interleaved".into()
         }

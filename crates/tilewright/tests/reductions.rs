@@ -424,6 +424,34 @@ fn tensors_by_themselves_are_counted() {
     }
 }
 
+/// Lines that start at every place between multiples of a vector, in whole and in shares: elements before and behind a line are none of it, and
+/// where all are the least the first is the largest.
+#[test]
+fn lines_that_start_anywhere() {
+    let context = context();
+    for n in [4u64, 5, 6, 7, 30, 33, 67, 130, 257] {
+        const ROWS: u64 = 9;
+        for (value, best) in [(1.0, n - 1), (f32::NEG_INFINITY, 0)] {
+            let mut values = vec![value; (ROWS * n) as usize];
+            // The neighbours of a line are larger than its own.
+            values.iter_mut().enumerate().filter(|(i, _)| *i as u64 / n % 3 == 1).for_each(|(_, x)| *x = 7.0);
+            (0..ROWS).filter(|_| best > 0).for_each(|row| values[(row * n + best) as usize] += 1.0);
+            let tensor = context.upload(&values).expect("memory");
+            for plan in ["C_ICE1", "C_ICE3", "C_ICE2"] {
+                let plan = format!("A_MIC2__B_MIC8_MIW1_FRW4__{plan}_MAC16_SKW11");
+                let problem = Reduce::new(Scalar::F32, &[ROWS, n], &[1]).op(Operator::Max).op(Operator::ArgMax);
+                let op = under(context.reduce(problem).expect("a problem"), &plan);
+                let mut most = context.upload(&[f32::NAN; ROWS as usize]).expect("memory");
+                let mut at = context.upload(&[-1i64; ROWS as usize]).expect("memory");
+                op.run_with(Operands::<f32, f32>::of(&tensor).reduction(&mut most).reduction(&mut at)).expect("it runs");
+                let rows = || (0..ROWS).map(|row| if row % 3 == 1 { 7.0 } else { value } + if best > 0 { 1.0 } else { 0.0 });
+                assert_eq!(most.download().expect("values"), rows().collect::<Vec<f32>>(), "{n} {plan}");
+                assert_eq!(at.download().expect("values"), [best as i64; ROWS as usize], "{n} {plan}");
+            }
+        }
+    }
+}
+
 /// Values over an empty axis are what operators know of no element, whatever the plan; where an axis that is kept is empty, there are none.
 #[test]
 fn empty_axes_have_identities() {

@@ -181,11 +181,45 @@ fn ways_to_finish_are_among_the_first() {
     }
 }
 
+/// Vectors of lines that start at no multiple of 16 bytes, on tiles of several steps and of more than a line, in every operator.
+#[test]
+fn lines_that_start_anywhere() {
+    let devices = ["emu:sm_90a", "emu:gfx942"];
+    let lines = [(Scalar::BF16, 8), (Scalar::F32, 4), (Scalar::I8, 16), (Scalar::F64, 2)];
+    let all = lines.into_par_iter().flat_map(|line| [17u64, 51, 333, 1031].into_par_iter().map(move |n| (line, n)));
+    all.for_each(|((dtype, width), n)| {
+        for (number, keys) in ["ICE1", "ICE3", "ICE2_RDF1", "ICE4_RDF5"].into_iter().enumerate() {
+            let list: &[Operator] = match dtype {
+                Scalar::I8 => &[Operator::Sum, Operator::Max, Operator::ArgMin],
+                _ => &[Operator::Sum, Operator::Var, Operator::ArgMax, Operator::LogSumExp],
+            };
+            let tensor = Reduce::new(dtype, &[23, n], &[1]).offset(u64::from(width) * 3);
+            let problem: Problem = list.iter().fold(tensor, |tensor, op| tensor.op(*op)).build().unwrap().into();
+            let device = emulator(devices[number % 2], true, n);
+            let space = Space::new(&problem, &device.info().target).unwrap();
+            let keys = format!("A_MIC2__B_MIC{}_MIW1_FRW{width}__C_MAC32_SKW11_{keys}", 2 * width);
+            let plan = Plan::from(Constraint::parse(&keys).unwrap().apply(&Plan::default()));
+            // Clusters are some targets' alone, and nothing is left to finish of a line that one work-group has.
+            let Ok(resolved) = space.resolve(&plan) else {
+                assert!(keys.contains("RDF"), "{problem} {keys}");
+                continue;
+            };
+            let loads = resolved.spec.element_loads(resolved.contraction);
+            assert_eq!((loads.shifted, loads.width()), (true, width), "{problem} {keys}");
+            for seed in [1, 3] {
+                assert_eq!(judge(&device, &Pair { seed, problem: problem.clone(), plan }), None, "{keys}");
+            }
+        }
+    });
+}
+
 /// What is picked without a measurement loads vectors of 8 or 16 bytes side by side, and keeps nine tenths of the device busy at least, whichever axis is reduced.
 #[test]
 fn picked_plans_of_tensors_read_whole_sectors() {
     let target = tilewright_ir::Target::by_arch("sm_90a").unwrap();
-    for (shape, over) in [([65536, 1024], 1), ([1024, 65536], 1), ([8192, 8192], 0), ([65536, 256], 0), ([1, 1 << 24], 1)] {
+    let shapes =
+        [([65536, 1024], 1), ([1024, 65536], 1), ([8192, 8192], 0), ([65536, 256], 0), ([1, 1 << 24], 1), ([4096, 50257], 1)];
+    for (shape, over) in shapes {
         for dtype in [Scalar::F32, Scalar::I8] {
             let problem = Reduce::new(dtype, &shape, &[over]).op(Operator::Max).build().unwrap().into();
             let space = Space::new(&problem, &target).unwrap();

@@ -4,11 +4,14 @@
 
 use super::{Estimate, Model};
 use crate::space::Space;
-use tilewright_gen::plan::{Chiral, Common, Footprint, KernelSpec, Key, Keys};
+use tilewright_gen::plan::{Chiral, Common, ElementLoads, Footprint, KernelSpec, Key, Keys};
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::{COL, ROW, View};
+
+/// Instructions of an element at the ends of a line that starts anywhere: its place, a load, choices.
+const AT_ENDS: f64 = 7.0;
 
 /// Keys of a side of the tile.
 type Side = fn(Chiral) -> Key;
@@ -35,7 +38,13 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     for threads in [64u32, 128, 256, 512] {
         for along_m in (0..=threads.ilog2()).map(|log| 1 << log) {
             let skew = (threads.ilog2().div_ceil(2) + 10).checked_sub(u32::ilog2(along_m));
-            for (width, more) in [1, vector].into_iter().flat_map(|width| [1, 2, 4, 8].map(|more| (width, more))) {
+            // Whole lines, where a few vectors of each thread are one.
+            let lanes = u64::from(if along_rows { along_m } else { threads / along_m });
+            let line = u64::from(vector) * lanes;
+            let extent = if along_rows { c.m } else { c.n };
+            let whole = Some(extent / line.max(1)).filter(|more| extent.is_multiple_of(line) && [3, 5, 6, 7].contains(more));
+            let many = [1, 2, 4, 8].into_iter().chain(whole.map(|more| more as u32));
+            for (width, more) in many.flat_map(|more| [1, vector].map(|width| (width, more))) {
                 let (of_fast, of_slow) = if along_rows { (width, more) } else { (width * more, 1) };
                 let tile_n = threads / along_m * if along_rows { of_slow } else { of_fast };
                 let tile_m = along_m * if along_rows { of_fast } else { of_slow };
@@ -83,11 +92,13 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let threads = f64::from(spec.tiling.math_threads());
     // Whole tiles are loaded, those over the edge in part.
     let bytes = (c.m as f64 * c.n as f64).min(c.a.len as f64) * f64::from(c.a.scalar.bytes());
-    let used = used_of_sectors(&layout, c, loads.width(), target.wave.max(1));
+    let used = used_of_sectors(&layout, c, &loads, target.wave.max(1));
     let resident = f64::from(footprint.groups_per_unit.max(1)).min((groups / units).ceil().max(1.0));
     let each = layout.extent(Axis::Register) as f64 * f64::from(c.a.scalar.bytes()) * AHEAD;
     // Of a tile that reaches over the edge, threads beyond it load nothing, but issue their instructions.
-    let exists = c.m as f64 / (tiles * u64::from(spec.tiling.a.macro_tile)) as f64;
+    let steps = spec.element_steps(c);
+    let columns = ((c.n.div_ceil(share) - 1) * steps.all[0] + steps.all[1]) * u64::from(spec.tiling.b.macro_tile);
+    let exists = c.m as f64 / (tiles * u64::from(spec.tiling.a.macro_tile)) as f64 * (c.n as f64 / columns as f64).min(1.0);
     let flying = (resident * units).min(groups) * threads * each * exists;
     let by_latency = flying / (rates.dram_latency_ns * 1e-3);
     let whole = rates.dram_gbs * 1e3;
@@ -100,6 +111,9 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     // A load, a conversion and a few instructions per element and operator.
     let instructions =
         c.m as f64 / exists * c.n as f64 * (2.0 + 2.0 * c.reductions().count() as f64 + 8.0 / f64::from(loads.width()));
+    // At the ends of lines elements are asked for one by one, and counted where they exist.
+    let ends = (steps.first + steps.all[1] - steps.whole[1]) as f64 * f64::from(spec.tiling.b.macro_tile);
+    let instructions = instructions + c.m as f64 / exists * ends * if loads.shifted { AT_ENDS } else { 2.0 };
     let issue_us = instructions / (rates.f32_fma * units * rates.clock_ghz * 1e3);
     let imbalance = (groups / units).ceil().max(1.0) * units / groups.max(1.0);
     Estimate {
@@ -122,15 +136,18 @@ fn adjacent_bytes(spec: &KernelSpec, c: &Contraction) -> f64 {
 }
 
 /// How much of the sectors that a wave's load touches it uses, 0 to 1.
-fn used_of_sectors(layout: &Layout, c: &Contraction, width: u32, wave: u32) -> f64 {
+fn used_of_sectors(layout: &Layout, c: &Contraction, loads: &ElementLoads, wave: u32) -> f64 {
     let Some(view) = &c.elements else { return 1.0 };
     let bytes = i64::from(c.a.scalar.bytes());
+    let width = loads.width();
     let lanes = u64::from(wave).min(layout.extent(Axis::Thread));
     let at = |thread: u64, to: Axis| layout.at(to, &[(Axis::Thread, thread as i64)]);
     let place = |thread: u64| {
         let (row, col) = (at(thread, Axis::Row), at(thread, Axis::Col));
         let exists = (row as u64) < c.m && (col as u64) < c.n;
-        exists.then(|| offset(&view.access.offset, [0, row, col]) * bytes)
+        let at = offset(&view.access.offset, [0, row, col]);
+        let before = if loads.shifted { offset(&view.access.offset, [0, row, 0]) % i64::from(width) } else { 0 };
+        exists.then(|| (at - before) * bytes)
     };
     let starts: Vec<i64> = (0..lanes).filter_map(place).collect();
     let mut sectors: Vec<i64> =

@@ -229,6 +229,7 @@ impl Epilogue<'_> {
             meet: &|b| self.meet_math(b),
             ints: self.ints,
             walk,
+            shift: None,
         };
         // Behind the last tile: behind what waves reduce each through.
         let tiles = if self.piped && walk.is_some() { self.spec.tile_reduction_bytes(self.c) as u32 } else { 0 };

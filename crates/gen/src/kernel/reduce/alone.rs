@@ -10,8 +10,9 @@ use crate::kernel::elements::digits;
 use crate::kernel::exit::operations::{Applied, Operations, Run, Start};
 use crate::kernel::input::Ints;
 use crate::kernel::tile::cluster::ClusterPlace;
-use crate::plan::{Cluster, ELEMENT_BLOCK, ElementLoads, Finish, KernelSpec, Stage};
+use crate::plan::{Cluster, ELEMENT_BLOCK, ElementLoads, ElementSteps, Finish, KernelSpec, Stage};
 use crate::program::Binding;
+use std::collections::{BTreeMap, BTreeSet};
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::*;
@@ -40,6 +41,9 @@ struct Share<'a> {
     start: [ExprId; 2],
     /// Rows and columns of a step.
     size: [u32; 2],
+    /// Shares of the columns, and the steps of each.
+    shares: u64,
+    steps: ElementSteps,
 }
 
 /// The kernel.
@@ -81,8 +85,10 @@ pub(crate) fn build(c: &Contraction, view: &View, spec: &KernelSpec, parts: &[Pa
         number,
         start,
         size: [t.a.macro_tile, t.b.macro_tile],
+        shares,
+        steps: spec.element_steps(c),
     };
-    share.reduce(b, &reducers.iter().zip(ways).collect::<Vec<_>>(), columns);
+    share.reduce(b, &reducers.iter().zip(ways).collect::<Vec<_>>());
     (std::mem::replace(b, Builder::new("", 0)).finish(), args)
 }
 
@@ -112,20 +118,33 @@ impl Share<'_> {
             meet: &|b| b.barrier(),
             ints: self.ints,
             walk: None,
+            shift: None,
         }
     }
 
+    /// By how many columns those of a row, so far behind the thread's first of the tile, are counted further than they are: the elements from
+    /// the multiple of a load's on to the line's first.
+    fn shift(&self, b: &mut Builder, further: u32) -> ExprId {
+        let zero = b.int(0, self.ints.coord);
+        let of_thread = self.layout.emit(b, Axis::Row, &[(Axis::Thread, self.thread)], Scalar::I32);
+        let row = b.value(self.start[0] + of_thread.cast(self.ints.coord) + further);
+        let point = [zero, row, zero].map(|at| Coord::plain(b, at));
+        let start = affine(b, &self.view.access.offset, &point, Part::Whole, self.ints.offset);
+        let shift = b.value((start % i64::from(self.loads.width())).cast(self.ints.coord));
+        b.bind("shift", shift)
+    }
+
     /// Condition that a row (0) or column (1) exists, where some do not.
-    fn owned(&self, b: &mut Builder, at: Coord, axis: usize, columns: u64) -> Option<ExprId> {
-        let (extent, whole) = [(self.c.m, u64::from(self.size[0])), (self.c.n, columns)][axis];
+    fn owned(&self, b: &mut Builder, at: Coord, axis: usize) -> Option<ExprId> {
+        let (extent, whole) = [(self.c.m, u64::from(self.size[0])), (self.c.n, u64::from(self.size[1]))][axis];
         (!extent.is_multiple_of(whole)).then(|| {
             let at = at.value(b);
             b.value(at.lt(extent as i64))
         })
     }
 
-    fn reduce(&self, b: &mut Builder, all: &[(&Reducer, crate::plan::TileReduction)], columns: u64) {
-        let owned = |b: &mut Builder, at: Coord, axis: usize| self.owned(b, at, axis, columns);
+    fn reduce(&self, b: &mut Builder, all: &[(&Reducer, crate::plan::TileReduction)]) {
+        let owned = |b: &mut Builder, at: Coord, axis: usize| self.owned(b, at, axis);
         let nothing = |b: &mut Builder, _: u32| b.zero(self.c.accumulator().vector(1));
         let whole = self.held(b, self.start[1], &nothing, &owned);
         let place = whole.place(b);
@@ -136,7 +155,7 @@ impl Share<'_> {
             _ => whole.values(way),
         };
         let shapes: Vec<Vec<[u32; 2]>> = all.iter().map(|(reducer, way)| shape(reducer, way)).collect();
-        let steps = (columns / u64::from(self.size[1])) as i64;
+        let steps = self.steps.whole[0].max(self.steps.whole[1]) as i64;
         let mut declare = |name: &str, (reducer, shape): (&Reducer, &Vec<[u32; 2]>)| {
             let identity = reducer.identity(b);
             let mut one = |_| identity.iter().map(|value| b.declare(name, *value)).collect();
@@ -148,13 +167,22 @@ impl Share<'_> {
         let blocks =
             all.iter().zip(&shapes).map(|((reducer, _), shape)| long(reducer).then(|| declare("blocks", (reducer, shape))));
         let blocks: Vec<_> = blocks.collect();
-        let zero = b.int(0, self.ints.coord);
-        let unroll = if steps > 1 { Unroll::By(2) } else { Unroll::Full };
-        b.for_range("step", zero, Ex::int(steps, self.ints.coord), unroll, |b, step| {
+        // What each row's columns are shifted by, where they are.
+        let rows = self.layout.extent(Axis::Register) as u32;
+        let rows: BTreeSet<u32> = (0..rows).map(|register| self.row_of(register)).filter(|_| self.loads.shifted).collect();
+        let shifts: BTreeMap<u32, ExprId> = rows.into_iter().map(|row| (row, self.shift(b, row))).collect();
+        let shift = |_: &mut Builder, row: u32| shifts[&row];
+        let step = |b: &mut Builder, step: ExprId, ragged: bool| {
             let column = b.bind("column", self.start[1] + step * i64::from(self.size[1]));
-            let elements = self.elements(b, column, &owned);
+            let (elements, exist) = self.elements(b, column, (&owned, &shifts), ragged);
             let value = |_: &mut Builder, register: u32| elements[register as usize];
-            let held = self.held(b, column, &value, &owned);
+            // Lines that are shifted say by element what there is of them.
+            let all_columns = |b: &mut Builder, at: Coord, axis: usize| {
+                if axis == 1 && !(ragged && shifts.is_empty()) { None } else { owned(b, at, axis) }
+            };
+            let counts = |register: u32| exist.get(register as usize).copied();
+            let held = self.held(b, column, &value, &all_columns);
+            let held = HeldTile { counts: &counts, shift: (!shifts.is_empty()).then_some(&shift), ..held };
             for ((reducer, way), totals) in all.iter().zip(&totals) {
                 let values = held.in_registers(b, reducer, way, place, &mut Default::default());
                 if totals.is_empty() {
@@ -164,8 +192,18 @@ impl Share<'_> {
                     add(b, reducer, total, &state);
                 }
             }
+        };
+        let [first, behind, ends] = self.steps_of_share(b);
+        let known = [first, behind].iter().all(|bound| b.kernel().as_int(*bound).is_some());
+        let unroll = match (steps > 1, known) {
+            (true, _) => Unroll::By(2),
+            (false, true) => Unroll::Full,
+            (false, false) => Unroll::No,
+        };
+        b.for_range("step", first, behind, unroll, |b, i| {
+            step(b, i, false);
             if blocks.iter().any(Option::is_some) {
-                let ends = b.value((step % ELEMENT_BLOCK).equals(ELEMENT_BLOCK - 1));
+                let ends = b.value((i % ELEMENT_BLOCK).equals(ELEMENT_BLOCK - 1));
                 b.if_then(ends, |b| {
                     for (((reducer, _), totals), blocks) in all.iter().zip(&totals).zip(&blocks) {
                         for (total, block) in totals.iter().zip(blocks.iter().flatten()) {
@@ -178,6 +216,15 @@ impl Share<'_> {
                 });
             }
         });
+        if self.steps.ragged() {
+            // The first, and those behind the whole ones.
+            let zero = b.int(0, self.ints.coord);
+            b.for_range("end", zero, ends, Unroll::No, |b, i| {
+                let behind = b.value(behind + i - first);
+                let at = if self.steps.first > 0 { b.value(i.lt(first).select(i, behind)) } else { behind };
+                step(b, at, true);
+            });
+        }
         for (((reducer, _), totals), blocks) in all.iter().zip(&totals).zip(&blocks) {
             for (total, block) in totals.iter().zip(blocks.iter().flatten()) {
                 let state = get(b, block);
@@ -191,50 +238,125 @@ impl Share<'_> {
         });
     }
 
-    /// The elements of a step that the thread has, by register, scaled and with the activation applied: loads first, all together.
+    /// The first whole step of the share, the first behind those, and the number of all others.
+    fn steps_of_share(&self, b: &mut Builder) -> [ExprId; 3] {
+        let ElementSteps { first, whole, all } = self.steps;
+        let others = [0, 1].map(|last| all[last] - whole[last]);
+        let int = |b: &mut Builder, value: u64| b.int(value as i64, self.ints.coord);
+        if self.shares == 1 {
+            return [first, whole[1], first + others[1]].map(|value| int(b, value));
+        }
+        let last = b.value(self.number[1].equals(self.shares as i64 - 1));
+        let mut by_share = |of: [u64; 2]| {
+            if of[0] == of[1] {
+                int(b, of[0])
+            } else {
+                b.value(last.select(Ex::int(of[1] as i64, self.ints.coord), Ex::int(of[0] as i64, self.ints.coord)))
+            }
+        };
+        let (whole, others) = (by_share(whole), by_share(others));
+        let zero = int(b, 0);
+        let first = if first > 0 { b.value(self.number[1].equals(0).select(Ex::int(1, self.ints.coord), zero)) } else { zero };
+        let ends = b.value(first + others);
+        [b.bind("first_step", first), b.bind("steps", whole), b.bind("ends", ends)]
+    }
+
+    /// The row of a register, behind the thread's first.
+    fn row_of(&self, register: u32) -> u32 {
+        self.layout.at(Axis::Row, &[(Axis::Register, register.into())]) as u32
+    }
+
+    /// The elements of a step that the thread has, by register, scaled and with the activation applied: loads first, all together. Where lines
+    /// are shifted and the step is ragged, the conditions that they exist as well.
     fn elements(
         &self,
         b: &mut Builder,
         column: ExprId,
-        owned: &dyn Fn(&mut Builder, Coord, usize) -> Option<ExprId>,
-    ) -> Vec<ExprId> {
+        (owned, shifts): (Owned, &BTreeMap<u32, ExprId>),
+        ragged: bool,
+    ) -> (Vec<ExprId>, Vec<ExprId>) {
         let start = [self.start[0], column];
-        let mut found = Vec::new();
+        let registers = self.layout.extent(Axis::Register) as usize;
+        let (mut found, mut exist) = (Vec::new(), Vec::new());
         for run in &self.loads.runs {
             let mut point = [Coord::plain(b, column); 3];
             let mut inside = None;
+            let shift = shifts.get(&self.row_of(run[0]));
             for (axis, (to, at)) in [(0, (Axis::Row, ROW)), (1, (Axis::Col, COL))] {
                 let of_thread = self.layout.emit(b, to, &[(Axis::Thread, self.thread)], Scalar::I32);
                 let further = self.layout.at(to, &[(Axis::Register, run[0].into())]);
                 let value = b.value(start[axis] + of_thread.cast(self.ints.coord) + further);
+                let value = match shift.filter(|_| axis == 1) {
+                    Some(shift) => b.value(value - *shift),
+                    None => value,
+                };
                 point[at] = Coord::plain(b, value);
-                let exists = owned(b, point[at], axis);
+                let exists = if axis == 0 || (ragged && shift.is_none()) { owned(b, point[at], axis) } else { None };
                 inside = b.and_opt(inside, exists);
             }
             let zero = b.int(0, self.ints.coord);
             point[0] = Coord::plain(b, zero);
             let at = affine(b, &self.view.access.offset, &point, Part::Whole, self.ints.offset);
-            let loaded = b.load("loaded", self.from, at, run.len() as u32, inside);
-            found.push((run, point, loaded));
-        }
-        let mut values = vec![column; self.layout.extent(Axis::Register) as usize];
-        for (run, [g, row, col], loaded) in found {
-            for (i, register) in (0..).zip(run) {
-                let x = b.value(loaded.extract(i).cast(self.c.accumulator()));
-                let run = Run {
-                    g: g.local,
-                    row,
-                    col,
-                    by_column: true,
-                    length: 1,
-                    piece: None,
-                    start: Start::Multiple,
-                    overruns: [None, None],
-                };
-                let applied = self.operations.apply(b, &run, None, self.ints, None, &[x])[0];
-                values[*register as usize] = b.bind("element", applied);
+            if shift.is_none() || !ragged {
+                let loaded = b.load("loaded", self.from, at, run.len() as u32, inside);
+                found.extend((0..).zip(run).map(|(i, register)| (*register, point, Err((loaded, i)))));
+                continue;
             }
+            exist.resize(registers, at);
+            self.at_end(b, (run, point, at), inside, (&mut found, &mut exist));
         }
-        values
+        let mut values = vec![column; registers];
+        for (register, [g, row, col], loaded) in found {
+            let x = match loaded {
+                Ok(x) => b.value(x.cast(self.c.accumulator())),
+                Err((vector, i)) => b.value(vector.extract(i).cast(self.c.accumulator())),
+            };
+            let run = Run {
+                g: g.local,
+                row,
+                col,
+                by_column: true,
+                length: 1,
+                piece: None,
+                start: Start::Multiple,
+                overruns: [None, None],
+            };
+            let applied = self.operations.apply(b, &run, None, self.ints, None, &[x])[0];
+            values[register as usize] = b.bind("element", applied);
+        }
+        (values, exist)
+    }
+
+    /// A vector that may reach beyond a line's ends, from this place on: as one load, or those of its elements that exist one by one.
+    fn at_end(
+        &self,
+        b: &mut Builder,
+        (run, point, at): (&[u32], [Coord; 3], ExprId),
+        inside: Option<ExprId>,
+        (found, exist): (&mut Vec<Found>, &mut [ExprId]),
+    ) {
+        let (first, columns) = (point[COL].local, self.c.n as i64);
+        let whole = b.value(first.ge(0).and((first + (run.len() as i64 - 1)).lt(columns)));
+        let whole = b.bind("whole", whole);
+        let guard = b.and_opt(inside, Some(whole));
+        let vector = b.load("loaded", self.from, at, run.len() as u32, guard);
+        let partly = b.unary(UnaryOp::Not, whole);
+        for (i, register) in (0..).zip(run) {
+            let column = b.value(first + i64::from(i));
+            let exists = b.value(column.ge(0).and(column.lt(columns)));
+            let exists = b.bind("exists", exists);
+            exist[*register as usize] = exists;
+            let guard = b.and(partly, exists);
+            let guard = b.and_opt(inside, Some(guard));
+            let one = b.load("one", self.from, at + i64::from(i), 1, guard);
+            let x = b.value(whole.select(vector.extract(i), one));
+            found.push((*register, point, Ok(x)));
+        }
     }
 }
+
+/// Condition that a row (0) or column (1) exists, where some do not.
+type Owned<'a> = &'a dyn Fn(&mut Builder, Coord, usize) -> Option<ExprId>;
+
+/// A register's element: its place, and its value, or the vector that has it with its place there.
+type Found = (u32, [Coord; 3], Result<ExprId, (ExprId, u32)>);

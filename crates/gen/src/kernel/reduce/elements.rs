@@ -206,6 +206,7 @@ impl Elements<'_> {
             meet: &|b| b.barrier(),
             ints: self.ints,
             walk: None,
+            shift: None,
         };
         let place = held.place(b);
         held.reduce(b, ways, place, (None, 0), 1);

@@ -128,6 +128,7 @@ impl<'a> OperandLoop<'a> {
             meet: &|_| {},
             ints: self.e.ints,
             walk: None,
+            shift: None,
         }
     }
 

@@ -55,6 +55,8 @@ pub(crate) struct HeldTile<'a> {
     pub ints: Ints,
     /// Behind a work-group's last tile.
     pub walk: Option<Walk>,
+    /// By how much columns of a row of the tile, so far behind the thread's first, are counted further than they are.
+    pub shift: Option<OfRegister<'a>>,
 }
 
 /// The value in a register.
@@ -281,6 +283,14 @@ impl HeldTile<'_> {
                 && reducer.op.operator.indexes()
             {
                 *index = self.index_in_whole(b, reducer, part, *index);
+            }
+            if let (Some(shift), [_, index]) = (self.shift, total.as_mut_slice())
+                && reducer.op.operator.indexes()
+            {
+                // What is before the first is as good as the first where nothing is better.
+                let by = shift(b, kept[0]);
+                let scalar = b.ty(*index).scalar;
+                *index = b.value((*index - by.cast(scalar)).max(0));
             }
             held.push((kept, bind(b, "total", total)));
         }

@@ -3,7 +3,7 @@
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_problem::contraction::Contraction;
-use tilewright_problem::view::{COL, ROW};
+use tilewright_problem::view::{COL, ROW, View};
 
 /// Steps along the columns of a reduction by itself whose sums a thread adds up before they join those of the steps before.
 pub const ELEMENT_BLOCK: i64 = 256;
@@ -19,6 +19,20 @@ const LOAD_BYTES: u32 = 16;
 pub struct ElementLoads {
     /// Registers of each load, in the order of their elements.
     pub runs: Vec<Vec<u32>>,
+    /// Lines of columns start at no multiple of a load's elements: a row's columns are counted from the multiple before its first on, so that
+    /// loads begin at multiples, and only those at the ends of a line take its elements one by one.
+    pub shifted: bool,
+}
+
+/// Steps of a work-group that shares the columns with others, or has all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ElementSteps {
+    /// Steps that may lie beyond a line's first element: at the start of the first share.
+    pub first: u64,
+    /// Steps up to the first that may lie beyond a line's last element, in any share but the last, and in that.
+    pub whole: [u64; 2],
+    /// All steps.
+    pub all: [u64; 2],
 }
 
 impl ElementLoads {
@@ -27,15 +41,22 @@ impl ElementLoads {
         let most = LOAD_BYTES / c.a.scalar.bytes().max(1);
         let (threads, registers) = (layout.extent(Axis::Thread), layout.extent(Axis::Register) as u32);
         let place = |axis: usize, register: u32| layout.at([Axis::Row, Axis::Col][axis], &[(Axis::Register, register.into())]);
-        let legal = |axis: usize, width: u32| {
-            let (to, extent) = [(Axis::Row, c.m), (Axis::Col, c.n)][axis];
+        let aligned = |axis: usize, width: u32| {
+            let extent = [c.m, c.n][axis];
             let align = c.a.align / c.a.scalar.bytes().max(1);
             let allowed = c.elements.as_ref().map_or(1, |view| view.vector_width([ROW, COL][axis], width, align));
-            let multiple = |t: u64| layout.at(to, &[(Axis::Thread, t as i64)]).rem_euclid(width.into()) == 0;
-            allowed >= width && extent.is_multiple_of(width.into()) && (0..threads).all(multiple)
+            allowed >= width && extent.is_multiple_of(width.into())
+        };
+        let multiples = |axis: usize, width: u32| {
+            let to = [Axis::Row, Axis::Col][axis];
+            (0..threads).all(|t| layout.at(to, &[(Axis::Thread, t as i64)]).rem_euclid(width.into()) == 0)
         };
         for width in [16, 8, 4, 2].into_iter().filter(|width| *width <= most) {
-            for axis in [1, 0].into_iter().filter(|axis| legal(*axis, width)) {
+            let ways = [(1, false), (0, false), (1, true)].into_iter();
+            let legal = |(axis, shifted): &(usize, bool)| {
+                multiples(*axis, width) && if *shifted { shifts(c, width) } else { aligned(*axis, width) }
+            };
+            for (axis, shifted) in ways.filter(legal) {
                 let mut sorted: Vec<u32> = (0..registers).collect();
                 sorted.sort_by_key(|r| (place(1 - axis, *r), place(axis, *r)));
                 let runs: Vec<Vec<u32>> = sorted.chunks(width as usize).map(<[u32]>::to_vec).collect();
@@ -45,15 +66,38 @@ impl ElementLoads {
                     run.len() == width as usize && first.1.rem_euclid(width.into()) == 0 && (0..).zip(run).all(next)
                 };
                 if runs.iter().all(adjacent) {
-                    return ElementLoads { runs };
+                    return ElementLoads { runs, shifted };
                 }
             }
         }
-        ElementLoads { runs: (0..registers).map(|register| vec![register]).collect() }
+        ElementLoads { runs: (0..registers).map(|register| vec![register]).collect(), shifted: false }
     }
     /// Elements of a load.
     pub fn width(&self) -> u32 {
         self.runs.first().map_or(1, |run| run.len() as u32)
+    }
+}
+
+/// Whether lines of columns, wherever each starts, can be read in vectors that begin at multiples of so many elements.
+fn shifts(c: &Contraction, width: u32) -> bool {
+    let adjacent = |view: &View| view.access.bounds.is_empty() && view.stride(COL) == Some(1);
+    c.elements.as_ref().is_some_and(adjacent) && c.a.align.is_multiple_of(width * c.a.scalar.bytes()) && c.n >= u64::from(width)
+}
+
+impl ElementSteps {
+    /// Of tiles of so many columns, in shares of so many.
+    pub fn new(c: &Contraction, loads: &ElementLoads, tile: u64, share: u64) -> ElementSteps {
+        let beyond = if loads.shifted { u64::from(loads.width()) - 1 } else { 0 };
+        let (tile, share) = (tile.max(1), share.max(1));
+        let last = c.n - (c.n.div_ceil(share).max(1) - 1) * share;
+        let (first, steps) = (u64::from(loads.shifted), share / tile);
+        let whole = last / tile;
+        let whole = if c.n <= share { whole.max(first) } else { whole };
+        ElementSteps { first, whole: [steps, whole], all: [steps, (last + beyond).div_ceil(tile).max(whole)] }
+    }
+    /// Some steps take elements one by one, or count some that are not there.
+    pub fn ragged(&self) -> bool {
+        self.first > 0 || self.all[1] > self.whole[1]
     }
 }
 

@@ -9,7 +9,7 @@ mod partials;
 mod tile;
 
 pub use carry::Carried;
-pub use elements::{ELEMENT_BLOCK, ELEMENT_THREADS, ElementLoads, ElementTile};
+pub use elements::{ELEMENT_BLOCK, ELEMENT_THREADS, ElementLoads, ElementSteps, ElementTile};
 pub use finish::{Finish, Stage, atomic};
 pub use operands::OperandTile;
 pub use partials::Partials;
@@ -89,6 +89,11 @@ impl KernelSpec {
     /// How a thread of a reduction by itself loads its elements.
     pub fn element_loads(&self, c: &Contraction) -> ElementLoads {
         ElementLoads::new(&self.tiling.accumulators(), c)
+    }
+    /// The steps along the columns of its work-groups.
+    pub fn element_steps(&self, c: &Contraction) -> ElementSteps {
+        let tile = u64::from(self.tiling.b.macro_tile);
+        ElementSteps::new(c, &self.element_loads(c), tile, self.share_of_columns(c))
     }
     /// A kernel behind the others reduces parts in workspace.
     pub fn finishes_behind(&self, c: &Contraction) -> bool {
