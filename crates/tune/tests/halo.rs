@@ -77,6 +77,14 @@ fn windows_are_copied_once() {
     verify(&strided, &format!("{across}_BIM1_PST2"), [true, false]);
 }
 
+/// A plan asks for no more alignment than its copies of windows have: lines that start at multiples of 8 bytes.
+#[test]
+fn windows_ask_for_their_own_alignment() {
+    let problem = "tC0_tA0_tB1_colMaj0_m1_n16_k32_lda128_ldb48_ldc64_ws67108864_u8_outu8_b4_sa32_sb0_sc16_oa8_ob32";
+    let keys = "A_MIC2_PAD1_ACP4__B_MIC2_PAD0_WOS1__C_UNR32_ICE2_IWI1_MAC32_EDG1_SKS1_CST1_PFG2_BUF3_UNI1_PST3";
+    verify(problem, keys, [true, false]);
+}
+
 #[test]
 fn groups_with_blocks_of_zeros() {
     let conv = |direction: &str, text: &str| format!("conv_{direction}_nhwc_{text}_bias0_ws1048576_f16");

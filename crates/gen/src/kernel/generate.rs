@@ -477,6 +477,7 @@ impl<'a> Job<'a> {
         for (i, x) in self.inputs.iter().enumerate().filter(|_| c.k > 0) {
             let width = match (&self.copies[i], &spec.schedule.copies[i]) {
                 (None, Transport::Written(tile)) => fetch_tile::width(x, tile),
+                (None, Transport::Halo(halo)) => halo.tile.load_width,
                 (None, _) => x.tiling.load_width,
                 (Some((source, to)), _) => {
                     let base = prepare::base_align(source, to).map(|bytes| Alignment { operand: x.operand, bytes });
