@@ -97,8 +97,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let each = layout.extent(Axis::Register) as f64 * f64::from(c.a.scalar.bytes()) * AHEAD;
     // Of a tile that reaches over the edge, threads beyond it load nothing, but issue their instructions.
     let steps = spec.element_steps(c);
-    let columns = ((c.n.div_ceil(share) - 1) * steps.all[0] + steps.all[1]) * u64::from(spec.tiling.b.macro_tile);
-    let exists = c.m as f64 / (tiles * u64::from(spec.tiling.a.macro_tile)) as f64 * (c.n as f64 / columns as f64).min(1.0);
+    let exists = c.m as f64 / (tiles * u64::from(spec.tiling.a.macro_tile)) as f64;
     let flying = (resident * units).min(groups) * threads * each * exists;
     let by_latency = flying / (rates.dram_latency_ns * 1e-3);
     let whole = rates.dram_gbs * 1e3;
