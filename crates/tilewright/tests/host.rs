@@ -76,8 +76,10 @@ fn memory(name: &str) -> u64 {
     if let Some(number @ 1..) = name.strip_prefix("reduced_").and_then(|number| number.parse::<u64>().ok()) {
         return (number + 7) << 34;
     }
-    if let Some(number) =
-        ["scale_m", "scale_n", "zero_a", "zero_b"].into_iter().zip(20..).find_map(|(n, number)| (n == name).then_some(number))
+    if let Some(number) = ["scale_m", "scale_n", "zero_a", "zero_b", "ends"]
+        .into_iter()
+        .zip(20..)
+        .find_map(|(n, number)| (n == name).then_some(number))
     {
         return number << 34;
     }

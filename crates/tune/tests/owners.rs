@@ -132,7 +132,9 @@ fn look(device: &Arc<dyn Device>, problem: &Problem, plan: &tilewright_gen::plan
     let Some(plan) = space.repair(plan) else { return false };
     let Ok(drawn) = space.resolve(&plan) else { return false };
     let budget = space.env().workspace_bytes;
-    if drawn.contraction.dynamic.is_none() {
+    // Where tiles are is known only at launch, or from the ends of groups.
+    let known = |c: &Contraction| c.dynamic.is_none() && c.ends.is_none();
+    if known(drawn.contraction) {
         let c = drawn.contraction.oriented(drawn.spec.tiling.swapped);
         let works = works(drawn.contraction, &drawn.spec, budget, u64::MAX).unwrap();
         splits_are_whole(&c, &drawn.spec, &works);
@@ -144,7 +146,7 @@ fn look(device: &Arc<dyn Device>, problem: &Problem, plan: &tilewright_gen::plan
     let Ok(r) = space.resolve(&plain) else { return false };
     let c = r.contraction.oriented(r.spec.tiling.swapped);
     // Numbers of threads are exact in these.
-    if !c.dynamic.is_none() || ![Scalar::F16, Scalar::F32, Scalar::F64].contains(&c.c.scalar) {
+    if !known(&c) || ![Scalar::F16, Scalar::F32, Scalar::F64].contains(&c.c.scalar) {
         return false;
     }
     let works = works(r.contraction, &r.spec, budget, u64::MAX).unwrap();

@@ -41,7 +41,7 @@ const ROLES: &str = "A_MIC1_ACP2__B_MIC8_ACP2__C_MAC128_UNR64_BUF3_LWV4_PST3";
 /// Planes of pixels that are no whole rows of 128 bytes: a sum over samples has zeros behind each plane, and both factors come in boxes as they lie.
 #[test]
 fn planes_of_pixels_with_zeros_behind_them() {
-    for text in ["n3_g1_c72_k64_in10x12_fil1x1_st1x1_dil1x1_pb0x0_pe0x0", "n2_g2_c128_k128_in8_fil1_st1_dil1_pb0_pe0"] {
+    for text in ["n3_g1_c72_k64_in10x12_fil1x1_st1x1_dil1x1_pb0x0_pe0x0", "n2_g2_c128_k128_in72_fil1_st1_dil1_pb0_pe0"] {
         let conv = format!("conv_bwdw_nchw_{text}_bias0_ws1048576_bf16");
         for keys in [
             ROLES,

@@ -224,8 +224,9 @@ impl Plan {
         if c.instruction(unit.unit).is_some_and(|row| p.common(Common::Unr) <= row.k_step(c.splits(row))) {
             p.reset(&[Common::Ukl], &[]);
         }
-        // A single row or column of tiles has only one order.
-        if c.m <= tile_m || c.n <= tile_n {
+        // A single row or column of tiles has only one order. Groups have a tile each at least.
+        let single = |extent, lines, tile| lines <= tile && !c.grouped(extent);
+        if single(Extent::M, c.m, tile_m) || single(Extent::N, c.n, tile_n) {
             p.set(Key::C(Common::Gal), 1);
             p.reset(&[Common::Naw], &[]);
         }

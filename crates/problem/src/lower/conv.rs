@@ -82,7 +82,9 @@ pub(super) fn behind_planes(conv: &Conv) -> Option<u64> {
     let (pixels, bytes) = (conv.input.iter().product::<u64>(), u64::from(conv.dtype.bytes()));
     let planes = conv.direction == Direction::BackwardWeight && conv.layout == Layout::Nchw && conv.n > 1;
     let added = pixels.next_multiple_of(ROW_BYTES / bytes) - pixels;
-    (planes && one_tap && (pixels * bytes).is_multiple_of(VECTOR_BYTES) && added > 0).then_some(added)
+    // Of smaller planes most would be zeros.
+    let row = pixels * bytes > ROW_BYTES && (pixels * bytes).is_multiple_of(VECTOR_BYTES);
+    (planes && one_tap && row && added > 0).then_some(added)
 }
 
 /// Whether [`ConvForm::GroupColumns`] is a form of the convolution.

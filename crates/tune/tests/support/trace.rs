@@ -45,7 +45,7 @@ enum Value {
     Float(f64),
 }
 
-/// Runs one thread. Offsets and beta are 0, alpha is 1, everything loaded is 0.
+/// Runs one thread. Offsets and beta are 0, alpha is 1, everything loaded is 0 but the ends of groups.
 pub fn trace(kernel: &Kernel, group: u32, thread: u32) -> Vec<Event> {
     trace_with(kernel, group, thread, &[])
 }
@@ -146,6 +146,12 @@ impl Tracer<'_> {
         Touch { memory: memory.clone(), index, lanes }
     }
 
+    /// What is read from the ends of a product's groups: every group has seven rows.
+    fn end_of_group(&self, mem: &MemRef) -> Option<i64> {
+        let touch = self.touch(mem, 1);
+        (!matches!(mem.base, Base::Shared(_)) && touch.memory == "ends").then_some(7 * (touch.index + 1))
+    }
+
     /// Position in a register array that an expression reads.
     fn register(&self, e: ExprId) -> Option<i64> {
         match self.kernel.expr(e) {
@@ -200,7 +206,8 @@ impl Tracer<'_> {
                     Event::Zero
                 };
                 self.events.push(event);
-                self.put(place, Value::Float(0.0));
+                let value = self.end_of_group(mem).map_or(Value::Float(0.0), Value::Int);
+                self.put(place, value);
             }
             Stmt::Store { mem, value, guard } if holds(self, guard) => {
                 let touch = self.touch(mem, self.kernel.ty(*value).lanes.into());
