@@ -1,14 +1,16 @@
 """PyTorch beside tilewright: host time per call, replay of captured graphs, and models end to end, eager against enabled.
 
     python crates/python/benches/torch_models.py --models resnet-train,retina --limit 60 --models-only --out results
-    python crates/python/benches/torch_models.py --models odd --limit 60 --models-only --ways compile --compile max-autotune --compile-choices 4
+    python crates/python/benches/torch_models.py --models "" --out results                                   # host times and replays alone
+    python crates/python/benches/torch_models.py --models odd --limit 60 --models-only --ways compile --compile max-autotune-no-cudagraphs \\
+        --compile-choices 4 --keep-shapes --budget 1 --out results                                        # with what is in results already
 
 Models (`torch_cases.py`) have random weights. Each is recorded; then within its share of `--budget`, and half of its limit, the shapes that take
 most of torch's time are searched first, each as long as its share says, and compared with torch (`tune_recorded(total=)`). The model is timed with
 and without `tilewright.torch.enable`, in turns: eager, captured in a CUDA graph (where the host does not count), and with `--compile MODES` by
 torch.compile, without and with us inside. Results and gradients of both are compared with the model in f64.
 
-`results/models.jsonl` gets a line of JSON as soon as a model is searched and as soon as a way of it is timed (also in part, where its time is over),
+`results/models.jsonl` gets a line of JSON for each host time, as soon as a model is searched and as soon as a way of it is timed (also in part, where its time is over),
 `results/models.md` each row when its errors are known. Per model there are a file of shapes, which `--keep-shapes` goes on with, and per way a
 table by layer: who answered it, and why. Models run in a process of their own. One that fails is told in its row, and those behind it run in a new
 one; `--limit` ends a model after so many seconds and keeps what was measured until then, `--total` all of them. `--tiny` is for machines without
@@ -39,7 +41,8 @@ class Watched:
     def __init__(self, args, wanted):
         self.args, self.left, self.at = args, list(wanted), None
         self.end = time.monotonic() + args.total if args.total else None
-        self.told, self.lines = (open(os.path.join(args.out, name), "w") for name in ("models.md", "models.jsonl"))
+        mode = "a" if args.keep_shapes else "w"
+        self.told, self.lines = (open(os.path.join(args.out, name), mode) for name in ("models.md", "models.jsonl"))
 
     def tell(self, line):
         file = self.lines if line.startswith("{") else self.told
@@ -59,7 +62,7 @@ class Watched:
             self.left.remove(rest[0])
             self.at = None
             return 120.0
-        if word in ("|", "torch") or line[:1] in ("", "{"):
+        if word == "torch" or line[:1] in ("", "{", "|"):
             self.tell(line)
         return None
 
@@ -102,13 +105,13 @@ class Watched:
 
     def run(self):
         begin, options = time.monotonic(), []
-        while self.left and (self.end is None or self.end - time.monotonic() > 10.0):
+        while (self.left or not options) and (self.end is None or self.end - time.monotonic() > 10.0):
             count = len(self.left)
             why = self.process(options)
             if self.at is not None:
                 self.heard(f"| {self.at} | {why} |")
                 self.heard(f"end {self.at}")
-            if len(self.left) == count:
+            if count and len(self.left) == count:
                 raise SystemExit(f"no model has run: the process {why or 'ended'}")
             options = ["--models-only"]
         for name in self.left:
@@ -128,7 +131,7 @@ def main():
     options.add_argument("--ways", default="eager,graph,compile", help="some of these: %(default)s")
     options.add_argument("--limit", type=float, default=0.0, help="seconds for a model, at most; up to half of them are for its search")
     options.add_argument("--total", type=float, default=0.0, help="seconds for all models; without --limit each has its share")
-    options.add_argument("--keep-shapes", action="store_true", help="go on with the files of shapes that an earlier run left in --out")
+    options.add_argument("--keep-shapes", action="store_true", help="go on with the files of shapes and the tables that an earlier run left in --out")
     options.add_argument("--device", default="cuda:0", help="the CUDA device")
     options.add_argument("--out", default="results", help="folder to write to")
     options.add_argument("--records", default=None, help="records file; by default one that is forgotten")

@@ -598,8 +598,35 @@ for way in ("raises", "aborts", "hangs", "sleeps"):
     TINY[way] = MODELS[way] = (lambda way=way: Bad(way), lambda: torch.randn(2, 4), False)
 """
 
+    BENCHES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "benches")
+
+    def test_host_times_then_compiled_models_with_what_was_found(self):
+        """Two runs, as a short time on a device is used: the second goes on with the first one's shapes and tables."""
+        with tempfile.TemporaryDirectory() as folder:
+
+            def run(*options):
+                command = [sys.executable, os.path.join(self.BENCHES, "torch_models.py"), "--tiny", "--out", folder, *options]
+                said = subprocess.run(command, capture_output=True, text=True)
+                self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
+
+            run("--models", "")
+            compiled = ["--ways", "compile", "--compile", "max-autotune-no-cudagraphs", "--compile-choices", "4"]
+            run("--models", "odd", "--models-only", "--keep-shapes", "--budget", "1", "--total", "120", "--margin", "0", *compiled)
+            with open(os.path.join(folder, "models.jsonl")) as file:
+                told = [json.loads(line) for line in file]
+            host = {(row["host"], row["by"]): row["us"] for row in told if "host" in row}
+            for name in ("mm", "F.linear with bias", "convolution", "convolution_backward", "sum", "logsumexp"):
+                for who in ("torch", "enabled, torch answers", "enabled, tilewright answers"):
+                    self.assertGreater(host[name, who], 0.0)
+            searched, timed = [row for row in told if "model" in row]
+            self.assertEqual((searched["way"], timed["way"]), ("searched", "compile max-autotune-no-cudagraphs"))
+            self.assertGreater(min(timed["torch_ms"], timed["enabled_ms"]), 0.0)
+            self.assertAlmostEqual(sum(timed["answered_by"].values()), 1.0, delta=0.01)
+            with open(os.path.join(folder, "models.md")) as file:
+                self.assertRegex(file.read(), r"(?s)\| convolution_backward \|.*\| odd, training \| compile max-autotune-no-cudagraphs \|")
+
     def test_a_model_that_fails_costs_no_other(self):
-        benches = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "benches")
+        benches = self.BENCHES
         with tempfile.TemporaryDirectory() as folder:
             for name in os.listdir(benches):
                 with open(os.path.join(benches, name)) as file, open(os.path.join(folder, name), "w") as copied:
