@@ -177,6 +177,10 @@ pub struct Against {
     /// Folder with results of CLBlast's tuners (for clblast-tuned)
     #[arg(long, value_name = "DIR")]
     pub clblast_tuned: Option<PathBuf>,
+    /// Also the plain product, by us and by libraries that do not compute the case itself: of grouped products the dense one of all rows, of
+    /// small weights that of the dequantised matrix, of promoted or scaled sums of 8-bit floats that with a factor for each tensor
+    #[arg(long)]
+    pub plain: bool,
 }
 
 #[derive(Debug, Args)]
@@ -321,6 +325,9 @@ pub struct TableArgs {
     /// Show registers, spills and occupancy
     #[arg(long)]
     pub resources: bool,
+    /// Show the least time by the device's rates of operations and of bytes, and what the first side takes beyond it
+    #[arg(long)]
+    pub floor: bool,
     /// Only the summaries
     #[arg(long)]
     pub brief: bool,

@@ -5,6 +5,7 @@ use crate::clocks::Monitor;
 use crate::error::BenchError;
 use crate::measure::{Limits, Run, interleave};
 use crate::ours::Ours;
+use crate::plain::PLAIN;
 use crate::record::{Environment, Record, Roof, Side};
 use crate::workload::Workload;
 use std::cell::RefCell;
@@ -32,6 +33,8 @@ pub struct Contender<'a> {
     pub time: Run<'a>,
     /// Buffers it works on.
     pub workload: &'a Workload<'a>,
+    /// Its library does not compute the problem.
+    pub unsupported: bool,
 }
 
 impl<'a> Contender<'a> {
@@ -43,6 +46,7 @@ impl<'a> Contender<'a> {
                 check: Box::new(move || ours.run(workload).map(|()| 0.0)),
                 time: Box::new(move || ours.time(workload)),
                 workload,
+                unsupported: false,
             },
             Err(e) => Contender::failed(workload, name, e),
         }
@@ -67,7 +71,7 @@ impl<'a> Contender<'a> {
                         times.first().copied().ok_or_else(|| BenchError::Usage("the device gave no time".into()))
                     })
                 };
-                Contender { side, check: run(CacheState::Cold), time: run(workload.cache()), workload }
+                Contender { side, check: run(CacheState::Cold), time: run(workload.cache()), workload, unsupported: false }
             }
             Err(e) if e.is_fatal() => return Err(e),
             Err(e) => Contender::failed(workload, library.name(), &e),
@@ -83,7 +87,17 @@ impl<'a> Contender<'a> {
         let text = error.to_string();
         let side = Side { name: name.into(), failure: Some(text.clone()), ..Side::default() };
         let run = |text: String| -> Run<'a> { Box::new(move || Err(BenchError::Plan(text.clone()))) };
-        Contender { side, check: run(text.clone()), time: run(text), workload }
+        let unsupported = matches!(error, BenchError::Unsupported { .. });
+        Contender { side, check: run(text.clone()), time: run(text), workload, unsupported }
+    }
+
+    /// The same, told as a side that computes the plain product beside a case.
+    pub fn of_plain(mut self) -> Contender<'a> {
+        self.side.name = format!("{} {PLAIN}", self.side.name);
+        let note = std::mem::take(&mut self.side.note);
+        let apart = if note.is_empty() { "" } else { "; " };
+        self.side.note = format!("of {}{apart}{note}", self.workload.problem().key());
+        self
     }
 }
 
@@ -101,7 +115,7 @@ pub fn compare(title: &Title, contenders: Vec<Contender<'_>>, limits: &Limits) -
         _ => None,
     };
     let (mut sides, mut runs) = (Vec::new(), Vec::new());
-    for Contender { mut side, mut check, time, workload } in contenders {
+    for Contender { mut side, mut check, time, workload, .. } in contenders {
         if side.failure.is_none() {
             match workload.check(&mut || check().map(|_| ())) {
                 Ok(judgement) => {

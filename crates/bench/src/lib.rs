@@ -14,6 +14,7 @@ mod handover;
 mod html;
 mod measure;
 mod ours;
+mod plain;
 mod plot;
 mod record;
 mod rivals;

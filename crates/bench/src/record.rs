@@ -204,6 +204,10 @@ impl Record {
     pub fn ratio(&self, n: usize) -> Option<f64> {
         Some(self.sides.get(n)?.valid_us()? / self.sides.first()?.valid_us()?)
     }
+    /// The least time in microseconds that the device's rates of operations and of bytes allow; unknown of older records.
+    pub fn floor_us(&self) -> Option<f64> {
+        self.roof.map(|roof| (self.flop / roof.tflops * 1e-6).max(self.bytes / roof.dram_gbs * 1e-3))
+    }
     /// TFLOP/s of a side.
     pub fn tflops(&self, side: &Side) -> Option<f64> {
         side.time.map(|t| self.flop / t.median_us * 1e-6)

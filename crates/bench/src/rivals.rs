@@ -6,6 +6,7 @@ use crate::compare::{Contender, Title, compare};
 use crate::error::BenchError;
 use crate::measure::Limits;
 use crate::ours::Ours;
+use crate::plain::plain;
 use crate::record::Record;
 use crate::workload::Workload;
 use std::path::Path;
@@ -22,6 +23,8 @@ pub struct Rivals {
     libraries: Vec<Box<dyn Baseline>>,
     limits: Limits,
     cache: CacheState,
+    /// Also the plain product of a case.
+    plain: bool,
 }
 
 impl Rivals {
@@ -46,7 +49,12 @@ impl Rivals {
             ));
         }
         let libraries = libraries.iter().map(|l| baseline::open(*l, device.as_ref(), clblast_tuned)).collect::<Result<_, _>>()?;
-        Ok(Rivals { device: device.clone(), libraries, limits: Limits { time, ..Limits::default() }, cache })
+        Ok(Rivals { device: device.clone(), libraries, limits: Limits { time, ..Limits::default() }, cache, plain: false })
+    }
+
+    /// The same; beside a case its plain product, where it has one ([`plain`]).
+    pub(crate) fn beside_plain(self, plain: bool) -> Rivals {
+        Rivals { plain, ..self }
     }
 
     /// Runs a plan of a space and every library on the same random data: results checked first, then timed in turn. A side that cannot run is in the record with its reason.
@@ -65,10 +73,20 @@ impl Rivals {
         ours: &mut dyn FnMut(&Workload<'_>) -> Result<Ours, BenchError>,
     ) -> Result<Record, BenchError> {
         let workload = Workload::new(&self.device, problem, self.cache)?;
-        let ours = unless_fatal(ours(&workload))?;
-        let mut contenders = vec![Contender::ours(&workload, ours.as_ref(), "tilewright")];
+        let mine = unless_fatal(ours(&workload))?;
+        let beside = self.plain.then(|| plain(problem)).flatten();
+        let beside = beside.map(|problem| Workload::new(&self.device, &problem, self.cache)).transpose()?;
+        let mine_beside = beside.as_ref().map(|workload| unless_fatal(ours(workload))).transpose()?;
+        let mut contenders = vec![Contender::ours(&workload, mine.as_ref(), "tilewright")];
+        if let (Some(workload), Some(mine)) = (&beside, &mine_beside) {
+            contenders.push(Contender::ours(workload, mine.as_ref(), "tilewright").of_plain());
+        }
         for library in self.libraries() {
-            contenders.push(Contender::library(&workload, library)?);
+            let contender = Contender::library(&workload, library)?;
+            contenders.push(match &beside {
+                Some(workload) if contender.unsupported => Contender::library(workload, library)?.of_plain(),
+                _ => contender,
+            });
         }
         compare(title, contenders, &self.limits)
     }

@@ -112,6 +112,8 @@ pub struct Columns {
     pub plans: bool,
     /// Registers, spills, occupancy.
     pub resources: bool,
+    /// The least time by the device's rates, and what the first side takes beyond it.
+    pub floor: bool,
     /// Only the summaries.
     pub brief: bool,
 }
@@ -226,6 +228,9 @@ fn one(out: &mut String, experiment: &str, records: &[Record], columns: Columns)
     for (n, name) in names.iter().enumerate() {
         let _ = write!(head, " {name} us | TFLOP/s |{}", if n > 0 { " ratio |" } else { "" });
     }
+    if columns.floor {
+        head.push_str(" floor us | over it us | ratio to it |");
+    }
     if columns.resources {
         head.push_str(" resources |");
     }
@@ -251,6 +256,13 @@ fn one(out: &mut String, experiment: &str, records: &[Record], columns: Columns)
                 let ratio = found.and_then(|n| record.ratio(n)).map(|r| format!("{r:.3}")).unwrap_or_default();
                 let _ = write!(out, " {ratio} |");
             }
+        }
+        if columns.floor {
+            let floor = record.floor_us();
+            let first = record.sides.first().and_then(Side::valid_us);
+            let over =
+                floor.zip(first).map_or(" |".to_string(), |(floor, time)| format!("{:.1} | {:.2}", time - floor, time / floor));
+            let _ = write!(out, " {} | {over} |", floor.map(us).unwrap_or_default());
         }
         if columns.resources {
             let cells: Vec<String> = record.sides.iter().filter(|s| s.plan.is_some()).map(resources).collect();
@@ -314,7 +326,7 @@ mod tests {
     fn markdown_rows_have_as_many_cells_as_the_head() {
         let records = [record("x", "a", Some(0.5)), record("x", "b", None)];
         for (plans, resources) in [(false, false), (true, true)] {
-            let text = markdown(&records, Columns { plans, resources, brief: false });
+            let text = markdown(&records, Columns { plans, resources, floor: resources, brief: false });
             let rows: Vec<&str> = text.lines().filter(|l| l.starts_with('|')).collect();
             // A table of summaries, then one of cases.
             assert_eq!(rows.len(), 3 + 4, "{text}");

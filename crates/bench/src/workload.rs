@@ -1,12 +1,12 @@
 //! One problem on one device: buffers that all sides work on, and the judgement of what they leave there.
 
 use crate::error::BenchError;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use tilewright_device::{Buffer, CacheState, Device, Native};
 use tilewright_problem::contraction::Operand;
 use tilewright_problem::reference::{Exact, Reference, Samples, TestData, Verdict};
-use tilewright_problem::{Along, Math, Problem};
+use tilewright_problem::{Along, Math, Problem, Quant};
 use tilewright_tune::run::{Buffers, Factors};
 
 /// A problem with its data on a device.
@@ -19,6 +19,8 @@ pub struct Workload<'a> {
     /// The same problem on small integers.
     exact: Exact,
     buffers: Buffers,
+    /// Which data the buffers hold: 0, the random ones; 1, those of small integers.
+    on_device: Cell<usize>,
     /// C as read back, kept to spare an allocation per side.
     after: RefCell<Vec<u8>>,
 }
@@ -39,7 +41,7 @@ impl<'a> Workload<'a> {
         let exact = Exact::new(problem, SEED, data.alpha, data.beta)?;
         let buffers = Buffers::upload(device.as_ref(), &data)?;
         let after = RefCell::default();
-        Ok(Workload { device, native, cache, data, reference, exact, buffers, after })
+        Ok(Workload { device, native, cache, data, reference, exact, buffers, on_device: Cell::new(0), after })
     }
     /// The device.
     pub fn device(&self) -> &'a Arc<dyn Device> {
@@ -114,6 +116,14 @@ impl<'a> Workload<'a> {
     pub fn residual_address(&self) -> Result<Option<usize>, BenchError> {
         self.buffers.residual.as_ref().map(|buffer| Ok(self.native.memory(buffer)?)).transpose()
     }
+    /// Where the groups of a grouped product end: in the random data, and in those of small integers.
+    pub fn ends(&self) -> [Option<Vec<u64>>; 2] {
+        [self.data.ends(), self.exact.data().ends()]
+    }
+    /// Which of these two data the buffers hold now.
+    pub fn on_device(&self) -> usize {
+        self.on_device.get()
+    }
     /// The buffers for a generated program.
     pub fn buffers(&self, workspace: Option<Buffer>) -> Buffers {
         Buffers { workspace, ..self.buffers.clone() }
@@ -130,9 +140,11 @@ impl<'a> Workload<'a> {
             return Ok(judgement);
         }
         self.buffers.write_inputs(self.device.as_ref(), self.exact.data())?;
+        self.on_device.set(1);
         let exact = self.check_on(self.exact.data(), |after| self.exact.check_terms(after), run);
         // Whatever came of it: times are those of random data.
         self.buffers.write_inputs(self.device.as_ref(), &self.data)?;
+        self.on_device.set(0);
         let exact = exact?;
         Ok(if exact.correct { judgement } else { exact.on_small_integers() })
     }
@@ -196,22 +208,25 @@ impl Judgement {
 pub fn least_bytes(problem: &Problem) -> f64 {
     let [input, right, output] =
         [problem.dtype(), problem.b_dtype(), problem.out_dtype()].map(|scalar| f64::from(scalar.bytes()));
-    match problem {
-        Problem::Gemm(g) => {
-            let batch = |stride: u64| if stride == 0 { 1.0 } else { g.batch as f64 };
-            let (m, n, k) = (g.m as f64, g.n as f64, g.k as f64);
-            let bias = g.bias.map_or(0.0, |x| batch(x.batch_stride) * if x.along == Along::M { m } else { n });
-            let residual = g.residual.map_or(0.0, |x| batch(x.batch_stride) * m * n);
-            let factors = input * batch(g.a.batch_stride) * m * k + right * batch(g.b.batch_stride) * k * n;
-            factors + output * (g.entries() as f64 * m * n + bias + residual)
+    let words = |quant: Quant| problem.quant_len(quant) as f64 * f64::from(quant.scalar().bytes());
+    let quants: f64 = Quant::ALL.into_iter().map(words).sum();
+    quants
+        + match problem {
+            Problem::Gemm(g) => {
+                let batch = |stride: u64| if stride == 0 { 1.0 } else { g.batch as f64 };
+                let (m, n, k) = (g.m as f64, g.n as f64, g.k as f64);
+                let bias = g.bias.map_or(0.0, |x| batch(x.batch_stride) * if x.along == Along::M { m } else { n });
+                let residual = g.residual.map_or(0.0, |x| batch(x.batch_stride) * m * n);
+                let factors = input * batch(g.a.batch_stride) * m * k + right * batch(g.b.batch_stride) * k * n;
+                factors + output * (g.entries() as f64 * m * n + bias + residual)
+            }
+            Problem::Conv(c) => {
+                let [a, b, result] = [Operand::A, Operand::B, Operand::C].map(|operand| c.operand(operand).1);
+                let results = result + problem.bias_len() + problem.residual_len();
+                input * (a as f64 + b as f64) + output * results as f64
+            }
+            Problem::Reduce(r) => input * r.len() as f64,
         }
-        Problem::Conv(c) => {
-            let [a, b, result] = [Operand::A, Operand::B, Operand::C].map(|operand| c.operand(operand).1);
-            let results = result + problem.bias_len() + problem.residual_len();
-            input * (a as f64 + b as f64) + output * results as f64
-        }
-        Problem::Reduce(r) => input * r.len() as f64,
-    }
 }
 
 #[cfg(test)]

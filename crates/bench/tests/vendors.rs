@@ -101,6 +101,51 @@ fn cublas_computes_every_kind_of_product() {
 }
 
 #[test]
+fn cublas_computes_grouped_products_by_a_loop_and_by_one_call() {
+    let Some(stubs) = stubs() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let rows = "bf16,0,0,row,5,100,16,64\nf16,1,1,row,3,40,24,32\nf32,0,1,col,4,50,17,29\n";
+    let cases = cases(folder.path(), &format!("dtype,trans_a,trans_b,order,groups,m,n,k\n{rows}"));
+    // Groups of columns.
+    let columns = "tC0_tA0_tB1_colMaj0_m24_n90_k32_lda32_ldb32_ldc90_ws1000_f32_b4_sa768_sb0_sc0_groupn";
+    for which in [["--cases", &cases], ["--problem", columns]] {
+        let args = [&["gemm"], &which[..], &["--plain", "--against", "cublas,cublas-grouped,cublaslt"]].concat();
+        let Some((_, records)) = bench(Some(stubs), &[], &args) else { return };
+        assert_eq!(records.len(), if which[0] == "--cases" { 3 } else { 1 });
+        for record in &records {
+            is_right(record, "cublas");
+            is_right(record, "cublas-grouped");
+            assert!(side(record, "cublas")["note"].as_str().unwrap().ends_with(" calls, one for each group"), "{record}");
+            let groups =
+                |name: &str| side(record, name)["note"].as_str().unwrap().split(' ').find_map(|word| word.parse::<u64>().ok());
+            assert_eq!(groups("cublas"), groups("cublas-grouped"));
+            // The dense product of all rows, by us and by a library without groups.
+            let dense = side(record, "tilewright plain");
+            assert!(dense["note"].as_str().is_some_and(|note| note.starts_with("of tC0") && !note.contains("group")), "{dense}");
+        }
+        assert!(which[0] == "--cases" || records[0]["problem"].as_str().unwrap().ends_with("groupn"), "{}", records[0]);
+    }
+}
+
+#[test]
+fn small_weights_are_compared_with_the_product_of_the_dequantised_matrix() {
+    let Some(stubs) = stubs() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let cases = cases(folder.path(), "dtype,b_dtype,trans_b,m,n,k,scales\nbf16,i8,1,16,48,512,n1x128\n");
+    let args = ["gemm", "--cases", &cases, "--against", "cublas"];
+    let Some((_, records)) = bench(Some(stubs), &[], &args) else { return };
+    let refused = side(&records[0], "cublas")["failure"].as_str().unwrap();
+    assert!(refused.contains("--plain compares with bf16"), "{refused}");
+    let Some((_, records)) = bench(Some(stubs), &[], &[&args[..], &["--plain"]].concat()) else { return };
+    is_right(&records[0], "cublas plain");
+    let note = side(&records[0], "cublas plain")["note"].as_str().unwrap();
+    assert!(note.starts_with("of tC0") && note.ends_with("_bf16"), "{note}");
+    // Weights and their scales are counted as they lie in memory.
+    let bytes = 2 * 16 * 512 + 48 * 512 + 2 * 16 * 48 + 4 * 48 * 4;
+    assert_eq!(records[0]["bytes"].as_f64(), Some(f64::from(bytes)));
+}
+
+#[test]
 fn the_fastest_right_algorithm_of_cublaslt_is_kept() {
     let Some(stubs) = stubs() else { return };
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
-//! cuBLAS: the calls a user makes without further thought. f32 runs with TF32 off, 16-bit types accumulate in f32.
+//! cuBLAS: the calls a user makes without further thought. f32 runs with TF32 off, 16-bit types accumulate in f32. Grouped products are one call
+//! for each group, whose ends the host knows; or one call for all of them, a library of its own ([`super::cublas_groups`]).
 
 use super::cuda::{check, find, stream};
-use super::gemm::Call;
+use super::gemm::{Call, Piece};
 use super::{Baseline, Runner};
 use crate::error::BenchError;
 use crate::workload::Workload;
@@ -10,14 +11,13 @@ use std::ffi::c_void;
 use tilewright_device::Native;
 use tilewright_ir::Scalar;
 use tilewright_problem::Math;
-use tilewright_problem::contraction::Operand;
 
 const NAME: &str = "cublas";
 pub(super) const FILES: [&str; 2] = ["libcublasLt.so", "libcublas.so"];
 pub(super) const PACKAGES: [&str; 2] = ["cu13", "cublas"];
 
 pub(super) struct Cublas {
-    handle: sys::cublasHandle_t,
+    pub(super) handle: sys::cublasHandle_t,
     version: i32,
 }
 
@@ -56,9 +56,24 @@ impl Baseline for Cublas {
         super::version(self.version as usize)
     }
     fn prepare<'a>(&'a self, workload: &'a Workload<'a>) -> Result<Box<dyn Runner + 'a>, BenchError> {
-        let call = Call::new(workload, NAME)?;
-        let sizes = call.narrow(NAME)?;
-        let op = |trans| if trans { sys::cublasOperation_t::CUBLAS_OP_T } else { sys::cublasOperation_t::CUBLAS_OP_N };
+        let call = Call::in_pieces(workload, NAME)?;
+        self.set_math(workload, &call)?;
+        let [random, exact] = workload.ends();
+        Ok(Box::new(Product {
+            library: self,
+            workload,
+            pieces: [call.pieces(workload, random.as_deref(), NAME)?, call.pieces(workload, exact.as_deref(), NAME)?],
+            strides: call.strides(),
+            ops: operations(&call),
+            types: [data_type(call.gemm.dtype)?, data_type(call.gemm.out_dtype)?],
+            dtype: call.gemm.dtype,
+        }))
+    }
+}
+
+impl Cublas {
+    /// Says with what precision the calls for a workload multiply and add.
+    pub(super) fn set_math(&self, workload: &Workload<'_>, call: &Call) -> Result<(), BenchError> {
         use sys::cublasMath_t::*;
         let math = match (workload.math(), call.gemm.dtype) {
             (Math::Tf32, Scalar::F32) => CUBLAS_TF32_TENSOR_OP_MATH,
@@ -67,22 +82,17 @@ impl Baseline for Cublas {
             _ => CUBLAS_DEFAULT_MATH,
         };
         // SAFETY: the handle is alive.
-        unsafe { check!(OK, sys::cublasSetMathMode(self.handle, math)) }?;
-        Ok(Box::new(Product {
-            library: self,
-            sizes,
-            strides: call.strides(),
-            ops: [op(call.gemm.a.trans), op(call.gemm.b.trans)],
-            types: [data_type(call.gemm.dtype)?, data_type(call.gemm.out_dtype)?],
-            dtype: call.gemm.dtype,
-            addresses: [workload.address(call.first)?, workload.address(call.second)?, workload.address(Operand::C)?],
-            alpha: workload.alpha(),
-            beta: workload.beta(),
-        }))
+        unsafe { check!(OK, sys::cublasSetMathMode(self.handle, math)) }
     }
 }
 
-fn data_type(scalar: Scalar) -> Result<sys::cudaDataType, BenchError> {
+/// How the call takes its factors.
+pub(super) fn operations(call: &Call) -> [sys::cublasOperation_t; 2] {
+    let op = |trans| if trans { sys::cublasOperation_t::CUBLAS_OP_T } else { sys::cublasOperation_t::CUBLAS_OP_N };
+    [op(call.gemm.a.trans), op(call.gemm.b.trans)]
+}
+
+pub(super) fn data_type(scalar: Scalar) -> Result<sys::cudaDataType, BenchError> {
     use sys::cudaDataType_t::*;
     Ok(match scalar {
         Scalar::F16 => CUDA_R_16F,
@@ -95,25 +105,37 @@ fn data_type(scalar: Scalar) -> Result<sys::cudaDataType, BenchError> {
 
 struct Product<'a> {
     library: &'a Cublas,
-    sizes: [i32; 7],
+    workload: &'a Workload<'a>,
+    /// What it computes on each of the workload's data.
+    pieces: [Vec<Piece>; 2],
     strides: [i64; 3],
     ops: [sys::cublasOperation_t; 2],
     types: [sys::cudaDataType; 2],
     dtype: Scalar,
-    addresses: [usize; 3],
-    alpha: f64,
-    beta: f64,
 }
 
 impl Runner for Product<'_> {
     fn enqueue(&mut self) -> Result<(), String> {
+        self.pieces[self.workload.on_device()].iter().try_for_each(|piece| self.multiply(piece))
+    }
+    fn note(&self) -> String {
+        match &self.pieces[0][..] {
+            [_] => String::new(),
+            pieces => format!("{} calls, one for each group", pieces.len()),
+        }
+    }
+}
+
+impl Product<'_> {
+    fn multiply(&self, piece: &Piece) -> Result<(), String> {
         let handle = self.library.handle;
-        let [m, n, k, lda, ldb, ldc, batch] = self.sizes;
+        let [m, n, k, lda, ldb, ldc, batch] = piece.sizes;
         let [sa, sb, sc] = self.strides;
         let [ta, tb] = self.ops;
-        let [a, b, c] = self.addresses.map(|address| address as *mut c_void);
-        let (alpha, beta) = (self.alpha as f32, self.beta as f32);
-        let (x, y) = (&raw const alpha, &raw const beta);
+        let [a, b, c] = piece.addresses.map(|address| address as *mut c_void);
+        let factors = [self.workload.alpha(), self.workload.beta()];
+        let singles = factors.map(|factor| factor as f32);
+        let (x, y) = (&raw const singles[0], &raw const singles[1]);
         // SAFETY: the addresses are those of device buffers that hold the operands (the workload made them for this
         // problem); the factors are read during the call, the pointer mode being the host's.
         let done = unsafe {
@@ -132,7 +154,8 @@ impl Runner for Product<'_> {
                     }
                 }
                 Scalar::F64 => {
-                    let (x, y, [a, b, c]) = (&raw const self.alpha, &raw const self.beta, [a, b, c].map(|p| p.cast::<f64>()));
+                    let (x, y) = (&raw const factors[0], &raw const factors[1]);
+                    let [a, b, c] = [a, b, c].map(|p| p.cast::<f64>());
                     if batch == 1 {
                         check!(OK, sys::cublasDgemm_v2(handle, ta, tb, m, n, k, x, a, lda, b, ldb, y, c, ldc))
                     } else {

@@ -3,7 +3,7 @@
 use crate::error::BenchError;
 use crate::workload::Workload;
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::{Gemm, Problem};
+use tilewright_problem::{Along, Gemm, Problem};
 
 /// The call's view of the problem. `first` and `second` are the factors in the order of the call.
 pub(super) struct Call {
@@ -13,17 +13,32 @@ pub(super) struct Call {
     pub second: Operand,
 }
 
+/// One product of a call: sizes (m, n, k, lda, ldb, ldc, batch), and device addresses of the factors in the order of the call and of C.
+pub(super) struct Piece {
+    pub sizes: [i32; 7],
+    pub addresses: [usize; 3],
+}
+
 impl Call {
     /// The column-major call for a problem.
     ///
     /// # Errors
-    /// [`BenchError::Unsupported`] for convolutions, and for products with more than alpha and beta.
+    /// [`BenchError::Unsupported`] for convolutions, for grouped products, and for products with more than alpha and beta.
     pub(super) fn new(workload: &Workload<'_>, library: &'static str) -> Result<Call, BenchError> {
+        Call::in_pieces(workload, library).and_then(|call| call.of_one(library))
+    }
+
+    /// The column-major call for a product that may be grouped.
+    ///
+    /// # Errors
+    /// As [`Call::new`], but for groups.
+    pub(super) fn in_pieces(workload: &Workload<'_>, library: &'static str) -> Result<Call, BenchError> {
+        let call = Call::of(workload, library)?;
         if workload.problem().has_epilogue() {
             let reason = "its call has no bias, activation or residual: compare with cublaslt, or the product alone".into();
             return Err(BenchError::Unsupported { library, reason });
         }
-        Call::with_epilogue(workload, library)
+        Ok(call)
     }
 
     /// The column-major call for a product whose epilogue the caller looks after.
@@ -31,21 +46,66 @@ impl Call {
     /// # Errors
     /// [`BenchError::Unsupported`] for convolutions and grouped products.
     pub(super) fn with_epilogue(workload: &Workload<'_>, library: &'static str) -> Result<Call, BenchError> {
+        Call::of(workload, library).and_then(|call| call.of_one(library))
+    }
+
+    fn of(workload: &Workload<'_>, library: &'static str) -> Result<Call, BenchError> {
         let Problem::Gemm(gemm) = workload.problem() else {
             return Err(BenchError::Unsupported { library, reason: "it computes matrix products only".into() });
         };
         if gemm.has_weights() {
-            let reason = format!("it does not multiply 8-bit integers by floats: compare {}", gemm.multiplied());
-            return Err(BenchError::Unsupported { library, reason });
-        }
-        if gemm.grouped.is_some() {
-            let reason =
-                "its call has no groups whose ends are in device memory: compare the dense product of as many rows".into();
+            let reason = format!(
+                "it does not multiply 8-bit integers by floats: --plain compares with {}, the product of the dequantised matrix",
+                gemm.multiplied()
+            );
             return Err(BenchError::Unsupported { library, reason });
         }
         let canonical = gemm.canonical();
         let (first, second) = if canonical.swapped { (Operand::B, Operand::A) } else { (Operand::A, Operand::B) };
         Ok(Call { gemm: canonical.gemm, first, second })
+    }
+
+    /// The call itself, unless it is of groups.
+    fn of_one(self, library: &'static str) -> Result<Call, BenchError> {
+        if self.gemm.grouped.is_none() {
+            return Ok(self);
+        }
+        let reason =
+            "its call has no groups whose ends are in device memory: --plain compares with the dense product of as many rows"
+                .into();
+        Err(BenchError::Unsupported { library, reason })
+    }
+
+    /// The products that make it up, those without results left out: for each group one, where the groups end here; else the call.
+    ///
+    /// # Errors
+    /// [`BenchError::Unsupported`] as [`Call::narrow`].
+    pub(super) fn pieces(
+        &self,
+        workload: &Workload<'_>,
+        ends: Option<&[u64]>,
+        library: &'static str,
+    ) -> Result<Vec<Piece>, BenchError> {
+        let addresses = [workload.address(self.first)?, workload.address(self.second)?, workload.address(Operand::C)?];
+        let (Some(along), Some(ends)) = (self.gemm.grouped, ends) else {
+            return Ok(vec![Piece { sizes: self.narrow(library)?, addresses }]);
+        };
+        let (g, begins) = (&self.gemm, std::iter::once(&0).chain(ends));
+        let group = |(number, (begin, end)): (u64, (&u64, &u64))| {
+            let lines = end.saturating_sub(*begin);
+            let one = match along {
+                Along::M => Gemm { m: lines, batch: 1, ..g.clone() },
+                Along::N => Gemm { n: lines, batch: 1, ..g.clone() },
+            };
+            let offsets = match along {
+                Along::M => [begin * if g.a.trans { g.a.ld } else { 1 }, number * g.b.batch_stride, *begin],
+                Along::N => [number * g.a.batch_stride, begin * if g.b.trans { 1 } else { g.b.ld }, begin * g.c.ld],
+            };
+            let at = |i: usize| addresses[i] + (offsets[i] * u64::from(g.scalar(i).bytes())) as usize;
+            let sizes = Call { gemm: one, ..*self }.narrow(library)?;
+            Ok((lines > 0).then(|| Piece { sizes, addresses: [0, 1, 2].map(at) }))
+        };
+        (0..).zip(begins.zip(ends)).filter_map(|part| group(part).transpose()).collect()
     }
 
     /// Sizes and distances as 32-bit integers: m, n, k, lda, ldb, ldc, batch.

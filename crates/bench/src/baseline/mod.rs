@@ -3,6 +3,7 @@
 mod clblast;
 mod clblast_tuned;
 mod cublas;
+mod cublas_groups;
 mod cublaslt;
 mod cuda;
 mod cudnn;
@@ -48,8 +49,10 @@ pub trait Runner {
 /// The libraries that `--against` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Library {
-    /// cuBLAS; f32 with TF32 off.
+    /// cuBLAS; f32 with TF32 off. Of grouped products a call for each group.
     Cublas,
+    /// cuBLAS's one call for all groups of a grouped product.
+    CublasGrouped,
     /// cuBLASLt: the best right one of its eight first heuristic results, with 128 MiB of workspace.
     Cublaslt,
     /// cuBLASLt with 1 GiB of workspace, as much as generated kernels may use by default.
@@ -71,6 +74,7 @@ pub fn open(library: Library, device: &dyn Device, tuned: Option<&Path>) -> Resu
     let native = native(device)?;
     Ok(match library {
         Library::Cublas => Box::new(cublas::Cublas::open(native)?),
+        Library::CublasGrouped => Box::new(cublas_groups::CublasGroups::open(native)?),
         Library::Cublaslt => Box::new(cublaslt::CublasLt::open(native, "cublaslt", 128 << 20)?),
         Library::Cublaslt1g => Box::new(cublaslt::CublasLt::open(native, "cublaslt-1g", 1 << 30)?),
         Library::Cudnn => Box::new(cudnn::Cudnn::open(native)?),

@@ -102,6 +102,7 @@ impl SampleLoop {
                 times.first().copied().ok_or_else(|| BenchError::Plan("the device gave no time".into()))
             }),
             workload,
+            unsupported: false,
         }
     }
 }

@@ -20,7 +20,8 @@ pub fn gemm(common: Common, args: Against, experiment: &'static str) -> Result<(
         cases.iter_mut().for_each(|c| c.set = experiment.into());
     }
     let device = session.device()?;
-    let rivals = Rivals::open(&args.against, &device, args.clblast_tuned.as_deref(), session.limits().time, session.cache())?;
+    let rivals = Rivals::open(&args.against, &device, args.clblast_tuned.as_deref(), session.limits().time, session.cache())?
+        .beside_plain(args.plain);
     session.each(&cases, |case| {
         let ours = &mut |workload: &Workload<'_>| Ours::choose(workload, &how, &constraint);
         Ok(vec![rivals.measure(&title(experiment, case), &case.problem, ours)?])

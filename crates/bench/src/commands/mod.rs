@@ -41,7 +41,7 @@ pub fn table(args: TableArgs) -> Result<(), BenchError> {
         let added = crate::filed::file(&records, path)?;
         eprintln!("{added} plans added to {}", path.display());
     }
-    let columns = Columns { plans: args.plans, resources: args.resources, brief: args.brief };
+    let columns = Columns { plans: args.plans, resources: args.resources, floor: args.floor, brief: args.brief };
     print!("{}", markdown(&records, columns));
     Ok(())
 }

@@ -55,3 +55,18 @@ int cublasGemmStridedBatchedEx(void *h, int ta, int tb, int m, int n, int k, con
     if (in != in_b || compute_type != 68) return 7;
     return run(ta, tb, m, n, k, *alpha, a, in, lda, sa, b, ldb, sb, *beta, c, out, ldc, sc, batch);
 }
+// Groups of several products are not asked for; addresses lie in device memory, which is the host's here.
+int cublasGemmGroupedBatchedEx(void *h, const int *ta, const int *tb, const int *m, const int *n, const int *k, const void *alpha,
+                               const void *const *a, int in, const int *lda, const void *const *b, int in_b, const int *ldb,
+                               const void *beta, void *const *c, int out, const int *ldc, int groups, const int *sizes,
+                               int compute_type) {
+    (void)h;
+    if (in != in_b || compute_type != 68) return 7;
+    for (int g = 0; g < groups; g++) {
+        if (sizes[g] != 1) return 7;
+        int status = run(ta[g], tb[g], m[g], n[g], k[g], ((const float *)alpha)[g], a[g], in, lda[g], 0, b[g], ldb[g], 0,
+                         ((const float *)beta)[g], c[g], out, ldc[g], 0, 1);
+        if (status) return status;
+    }
+    return 0;
+}

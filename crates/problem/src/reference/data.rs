@@ -224,6 +224,10 @@ impl TestData {
         }
         Ok(data)
     }
+    /// Where the groups of a grouped product end.
+    pub fn ends(&self) -> Option<Vec<u64>> {
+        self.groups().map(|groups| groups.ends().to_vec())
+    }
     /// Where rows or columns belong to groups.
     pub(super) fn groups(&self) -> Option<Groups> {
         let ends = self.quants[Quant::Ends as usize].as_ref();

@@ -21,6 +21,10 @@ impl Groups {
         let ends = ends.map(|end| u64::try_from(i32::from_le_bytes(end)).unwrap_or(0)).collect();
         Some(Groups { along: *along, ends })
     }
+    /// Where each of them ends.
+    pub fn ends(&self) -> &[u64] {
+        &self.ends
+    }
     /// Rows or columns of all of them.
     pub fn end(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
