@@ -539,6 +539,51 @@ class Models(unittest.TestCase):
                 wrong()
         self.assertEqual(answered()[True], len(calls) - 1)
 
+    def test_convolutions_that_fall_back_are_torchs(self):
+        """Known as torch's by their sizes alone: types and kinds of another go to torch as well, which refuses what it refuses."""
+        x, w, bias, y = torch.randn(2, 4, 5, 5), torch.randn(4, 4, 3, 3), torch.randn(4), torch.randn(2, 4, 5, 5)
+        how = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+
+        def back(y=y, x=x, w=w, sizes=None, wanted=(True, True, False)):
+            return torch.ops.aten.convolution_backward(y, x, w, sizes, *how, list(wanted))
+
+        right = [
+            lambda: nn.functional.conv2d(x, w, bias, padding=1),
+            lambda: nn.functional.conv2d(x, w, padding=1),
+            lambda: nn.functional.conv_transpose2d(x, w, padding=1),
+            lambda: back(sizes=[4], wanted=(True, True, True)),
+            lambda: back(wanted=(False, True, False)),
+            lambda: back(wanted=(True, False, False)),
+        ]
+        wrong = [
+            lambda: nn.functional.conv2d(x, w.double(), padding=1),
+            lambda: nn.functional.conv2d(x, w, bias.double(), padding=1),
+            lambda: nn.functional.conv2d(x, w, bias[:3], padding=1),
+            lambda: nn.functional.conv2d(x, w, padding=(1, 1, 1, 1, 1)),
+            lambda: back(w=w.double()),
+            lambda: back(y=y[:1]),
+        ]
+
+        def messages():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for call in wrong:
+                    with self.assertRaises(RuntimeError) as raised:
+                        call()
+                    yield str(raised.exception).splitlines()[0]
+
+        want, refused = [call() for call in right], list(messages())
+        small = torch.randn(1, 2, 3, 3, requires_grad=True)
+        self.enabled_for(lambda: nn.functional.conv2d(small, torch.ones(2, 2, 1, 1)).sum().backward())
+        for _ in range(2):
+            for call, theirs in zip(right, want):
+                torch.testing.assert_close(call(), theirs, rtol=0, atol=0)
+            self.assertEqual(list(messages()), refused)
+        self.assertEqual(answered()[True], 0)
+        told = twt.report()
+        for direction in ("forward", "backward-data", "backward-weight"):
+            self.assertRegex(told, rf"torch +convolution {direction} .*: was not recorded")
+
     def test_second_gradients_of_convolutions(self):
         def penalty():
             at, weight = (torch.linspace(-1, 1, n).reshape(shape).requires_grad_() for n, shape in ((60, (1, 3, 4, 5)), (54, (2, 3, 3, 3))))

@@ -129,6 +129,7 @@ def _decide(
     dtype: str,
     operands: Sequence[Tuple[int, List[int], List[int]]],
     alignments: Sequence[int],
+    last: bool,
     how: Sequence[int],
 ) -> Optional[Tuple[str, Union[str, _native.Prepared], bool]]:
     """The problem of a product, convolution or reduction, its kernels or why torch answers it, and whether torch does so wherever operands lie; None: ask
@@ -146,7 +147,7 @@ def _decide(
             problem = reduction_problem(op, a, [at for at in range(len(a.shape)) if bits >> at & 1], bool(narrow))
             context = _core.context_for(place)
         elif op.startswith("convolution "):
-            problem, strange = _convolution_of(op[12:], a, others[0], how)
+            problem, strange = _convolution_of(op[12:], a, others[0], last, how)
             context = _core.context_for(place)
         else:
             (b,) = others
@@ -174,10 +175,12 @@ def reduction_problem(op: str, x: Array, dims: Sequence[int], narrow: bool) -> s
     return _native.reduce(x.shape, x.strides, list(dims), [kind], x.dtype)
 
 
-def _convolution_of(direction: str, a: Array, b: Array, how: Sequence[int]) -> Tuple[str, Callable[[], Optional[str]]]:
-    """The text of a convolution that the compiled part (`how` in `convolution.rs`) has met, and what says why torch must answer it."""
+def _convolution_of(
+    direction: str, a: Array, b: Array, last: bool, how: Sequence[int]
+) -> Tuple[str, Callable[[], Optional[str]]]:
+    """The text of a convolution that the compiled part (`How` in `convolution.rs`) has met, and what says why torch must answer it."""
     dims = len(a.shape) - 2
-    last, bias, *numbers = how
+    bias, *numbers = how
     stride, padding, dilation = (numbers[n * dims : (n + 1) * dims] for n in range(3))
     groups, *like = numbers[3 * dims :]
     third = a._replace(shape=tuple(like[: dims + 2]), strides=tuple(like[dims + 2 :]))
@@ -197,12 +200,12 @@ def _convolution_of(direction: str, a: Array, b: Array, how: Sequence[int]) -> T
             else:
                 at = direction == "backward-weight"
                 theirs = torch.ops.aten.convolution_backward(*fake, None, *rest, [not at, at, False])[at]
-            ours = torch.empty(theirs.shape, device="meta", memory_format=_format(bool(last), dims + 2))
+            ours = torch.empty(theirs.shape, device="meta", memory_format=_format(last, dims + 2))
         apart = any(n > 1 and s != t for n, s, t in zip(theirs.shape, theirs.stride(), ours.stride()))
         return "torch's result lies otherwise in memory" if apart else None
 
     geometry_of = (stride, padding, dilation, groups)
-    return convolution_problem(direction, x.shape, weight.shape, a.dtype, bool(last), geometry_of, bool(bias)), strange
+    return convolution_problem(direction, x.shape, weight.shape, a.dtype, last, geometry_of, bool(bias)), strange
 
 
 def array(x: Tensor) -> Array:

@@ -1,7 +1,7 @@
 //! Products as torch's dispatcher hands them over: looked up by all that their kernels depend on, then launched, or given to torch.
 
 use super::shim::{Boxed, Handle, Made, Seen, Shim, Tensor};
-use super::table::{ANY, Call, Op, Ours, aligned};
+use super::table::{ANY, Call, Op, Ours, PRODUCT, aligned};
 use super::{HOME, Home};
 use crate::errors::class;
 use std::ffi::CStr;
@@ -201,7 +201,7 @@ unsafe fn answer<'a>(
 fn falls_back(home: &Home, which: &Which, [a, b]: [&Seen<'_>; 2]) -> bool {
     let &Which { own, cuda, op } = which;
     let alike = a.dtype == b.dtype && a.device == b.device && a.shape.len() == b.shape.len() && a.shape.len() <= DIMS;
-    alike && home.table.falls_back(&Call { own, op, cuda, operands: &[a, b], alignments: ANY, how: &[] })
+    alike && home.table.falls_back::<PRODUCT>(&Call { own, op, cuda, operands: &[a, b], alignments: ANY, how: &[], last: false })
 }
 
 /// Shape of a product.
@@ -247,7 +247,7 @@ pub unsafe fn multiply(
     let may = may && !a.seen.shape.contains(&0) && !b.seen.shape.contains(&0);
     let alignments = [aligned(which.cuda, a.seen.address), aligned(which.cuda, b.seen.address), out.aligned];
     let &Which { own, cuda, op } = which;
-    let call = Call { own, op, cuda, operands: &[&a.seen, &b.seen], alignments, how: &[] };
+    let call = Call { own, op, cuda, operands: &[&a.seen, &b.seen], alignments, how: &[], last: false };
     let ours = if may { home.table.ours(shim, &call)? } else { None };
     if let Some(ours) = ours {
         // SAFETY: living tensors, as large as the call was planned for.

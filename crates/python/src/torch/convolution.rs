@@ -1,10 +1,10 @@
-//! `aten`'s convolutions and their gradients, as torch's dispatcher hands them over: answered by us where that was decided, else by torch, past the
-//! dispatcher. Their geometry comes in lists, which pass torch's C interface from version 2.10 on.
+//! `aten`'s convolutions and their gradients, as torch's dispatcher hands them over: answered by us where that was decided, else by torch's own C++ functions,
+//! past the dispatcher. Their geometry comes in lists, which pass torch's C interface from version 2.10 on.
 
 use super::Home;
-use super::calls::{launch, run};
-use super::shim::{Boxed, Geometry, Seen, Tensor};
-use super::table::{Call, Op, aligned};
+use super::calls::{caught, launch};
+use super::shim::{Boxed, Geometry, List, Seen, Tensor};
+use super::table::{ANY, CONVOLUTION, Call, Op, aligned};
 use std::ffi::CStr;
 use tilewright::Addresses;
 
@@ -17,83 +17,138 @@ pub fn overrides<const CUDA: bool>() -> [(&'static CStr, Boxed); 2] {
 }
 
 unsafe extern "C-unwind" fn boxed_forward<const CUDA: bool>(stack: *mut u64, _: u64, _: u64) {
+    let mut geometry = Geometry::default();
     // SAFETY: input, filters, a bias that may be left out and the geometry, which are ours now.
-    unsafe {
-        run(stack, |home| {
-            let shim = &home.shim;
-            let [x, weight] = [0, 1].map(|n| Tensor::owned(shim, *stack.add(n)));
-            let bias = shim.optional_tensor(*stack.add(2))?;
-            let geometry = shim.geometry(stack.add(3))?;
-            let ours = convolve(home, CUDA, Op::Forward, [&x, &weight], bias.as_ref(), &geometry, None)?;
-            let result = ours.map_or_else(|| shim.convolution(CUDA, &x, &weight, bias.as_ref(), &geometry), Ok)?;
-            Ok([result.given()])
-        });
-    }
+    let answered = caught(|home| unsafe {
+        let shim = &home.shim;
+        let operands = [Tensor::owned(shim, *stack), Tensor::owned(shim, *stack.add(1))];
+        let bias = shim.optional_tensor(*stack.add(2));
+        shim.geometry(stack.add(3), &mut geometry)?;
+        let bias = bias?;
+        let [x, weight] = &operands;
+        let seen = [shim.look_beside_address(x.handle)?, shim.look_beside_address(weight.handle)?];
+        let met = Met { home, cuda: CUDA, op: Op::Forward, operands: [x, weight], seen: [&seen[0], &seen[1]], like: None };
+        let ours = convolve(&met, bias.as_ref(), &geometry)?;
+        Ok((operands, bias, ours))
+    });
+    let result = match answered {
+        None => return,
+        Some((_, (_, _, Some(ours)))) => ours,
+        // SAFETY: living tensors. C++'s exceptions pass here, where nothing catches them.
+        Some((home, ([x, weight], bias, None))) => {
+            match unsafe { home.shim.convolution(CUDA, [&x, &weight], bias.as_ref(), &geometry) } {
+                Ok(result) => result,
+                Err(e) => return home.shim.raise(&String::from(e)),
+            }
+        }
+    };
+    // SAFETY: room for the result.
+    unsafe { *stack = result.given() };
 }
 
 unsafe extern "C-unwind" fn boxed_backward<const CUDA: bool>(stack: *mut u64, _: u64, _: u64) {
+    let (mut geometry, mut bias) = (Geometry::default(), None);
     // SAFETY: the result's gradient, input, filters, sizes of a bias that may be left out, the geometry, and which of three gradients are wanted,
     // which are ours now.
-    unsafe {
-        run(stack, |home| {
-            let shim = &home.shim;
-            let [grad, x, weight] = [0, 1, 2].map(|n| Tensor::owned(shim, *stack.add(n)));
-            let bias = shim.optional(*stack.add(3)).map(|sizes| shim.numbers(sizes)).transpose();
-            let geometry = shim.geometry(stack.add(4));
-            let mut wanted = shim.truths::<3>(*stack.add(10))?;
-            let (bias, geometry) = (bias?, geometry?);
-            let mut results = [None, None, None];
-            for (n, op, other, like) in [(0, Op::BackwardData, &weight, &x), (1, Op::BackwardWeight, &x, &weight)] {
-                if wanted[n] {
-                    results[n] = convolve(home, CUDA, op, [&grad, other], None, &geometry, Some(like))?;
-                    wanted[n] = results[n].is_none();
-                }
+    let answered = caught(|home| unsafe {
+        let shim = &home.shim;
+        let operands = [0, 1, 2].map(|n| Tensor::owned(shim, *stack.add(n)));
+        let sizes = shim.optional(*stack.add(3)).map(|sizes| shim.numbers(sizes, bias.insert(List::default())));
+        let read = shim.geometry(stack.add(4), &mut geometry);
+        let mut wanted = shim.truths::<3>(*stack.add(10))?;
+        sizes.transpose().and(read)?;
+        let [grad, x, weight] = &operands;
+        let look = |x: &Tensor<'_>| shim.look_beside_address(x.handle);
+        let (at_grad, at_x, at_weight) = (look(grad)?, look(x)?, look(weight)?);
+        let mut results = [None, None, None];
+        for (n, op, other, seen, like) in
+            [(0, Op::BackwardData, weight, &at_weight, &at_x), (1, Op::BackwardWeight, x, &at_x, &at_weight)]
+        {
+            if wanted[n] {
+                let met = Met { home, cuda: CUDA, op, operands: [grad, other], seen: [&at_grad, seen], like: Some(like) };
+                results[n] = convolve(&met, None, &geometry)?;
+                wanted[n] = results[n].is_none();
             }
-            if wanted.contains(&true) {
-                let theirs = shim.convolution_backward(CUDA, [&grad, &x, &weight], bias.as_ref(), &geometry, wanted)?;
-                results.iter_mut().zip(theirs).for_each(|(result, theirs)| {
-                    result.get_or_insert(theirs);
-                });
-            }
-            let [x, weight, bias] = results.map(|result| result.map_or_else(|| shim.undefined(), Ok));
-            Ok([x?.given(), weight?.given(), bias?.given()])
-        });
+        }
+        Ok((operands, wanted, results))
+    });
+    let Some((home, ([grad, x, weight], wanted, mut results))) = answered else { return };
+    let shim = &home.shim;
+    if wanted.contains(&true) {
+        // SAFETY: living tensors. C++'s exceptions pass here, where nothing catches them.
+        match unsafe { shim.convolution_backward(CUDA, [&grad, &x, &weight], bias.as_ref(), &geometry, wanted) } {
+            Ok(theirs) => results.iter_mut().zip(theirs).for_each(|(result, theirs)| {
+                result.get_or_insert(theirs);
+            }),
+            Err(e) => return shim.raise(&String::from(e)),
+        }
+    }
+    for (n, result) in results.into_iter().enumerate() {
+        match result.map_or_else(|| shim.undefined(), Ok) {
+            // SAFETY: room for the results.
+            Ok(result) => unsafe { *stack.add(n) = result.given() },
+            Err(e) => return shim.raise(&String::from(e)),
+        }
     }
 }
 
-/// A direction of a convolution, where it is ours. `like`: what a gradient has the shape of.
-///
-/// # Safety
-/// Living tensors.
-unsafe fn convolve<'a>(
+/// A direction of a convolution, as it was called.
+struct Met<'a, 'b> {
     home: &'a Home,
     cuda: bool,
     op: Op,
-    operands: [&Tensor<'_>; 2],
+    operands: [&'b Tensor<'b>; 2],
+    /// How they lie, without their addresses.
+    seen: [&'b Seen<'b>; 2],
+    /// What a gradient has the shape of.
+    like: Option<&'b Seen<'b>>,
+}
+
+/// A direction of a convolution, where it is ours.
+///
+/// # Safety
+/// Living tensors.
+unsafe fn convolve<'a>(met: &Met<'a, '_>, bias: Option<&Tensor<'_>>, geometry: &Geometry) -> Result<Option<Tensor<'a>>, String> {
+    let &Met { home, cuda, op, like, .. } = met;
+    let Some(how) = How::of(geometry, bias.is_some(), like) else { return Ok(None) };
+    let call = Call { own: false, op, cuda, operands: &met.seen, alignments: ANY, how: how.words(), last: false };
+    // Who computes what torch is known to compute is torch, which checks it, too.
+    if home.table.falls_back::<CONVOLUTION>(&call) {
+        return Ok(None);
+    }
+    // SAFETY: the caller's.
+    unsafe { launched(met, bias, geometry, call) }
+}
+
+/// What is not known as torch's.
+///
+/// # Safety
+/// As `convolve`.
+unsafe fn launched<'a>(
+    met: &Met<'a, '_>,
     bias: Option<&Tensor<'_>>,
     geometry: &Geometry,
-    like: Option<&Tensor<'_>>,
+    call: Call<'_>,
 ) -> Result<Option<Tensor<'a>>, String> {
+    let &Met { home, cuda, operands, like, .. } = met;
     let shim = &home.shim;
     // SAFETY: the caller's.
     let look = |x: &Tensor<'_>| unsafe { shim.look(x.handle) };
-    let ([a, b], bias, like) = (operands.map(look), bias.map(look).transpose()?, like.map(look).transpose()?);
+    let ([a, b], bias) = (operands.map(look), bias.map(look).transpose()?);
     let (a, b) = (a?, b?);
     let dims = a.shape.len();
     let alike = |x: &Seen<'_>| x.dtype == a.dtype && x.device == a.device && !x.shape.contains(&0);
-    let fits =
-        (3..=DIMS).contains(&dims) && [Some(&b), like.as_ref()].into_iter().flatten().all(|x| x.shape.len() == dims && alike(x));
+    let fits = (3..=DIMS).contains(&dims) && [Some(&b), like].into_iter().flatten().all(|x| x.shape.len() == dims && alike(x));
     let plain = geometry.lists().iter().all(|list| list.as_slice().len() == dims.saturating_sub(2)) && !geometry.transposed;
     let added = bias.is_none_or(|bias| alike(&bias) && bias.is_packed(false) && bias.shape == &b.shape[..1]);
     if !(fits && plain && added && alike(&a)) {
         return Ok(None);
     }
     // As torch: where the input's or the filters' channels do.
-    let last = [like.as_ref().unwrap_or(&a), &b].into_iter().any(|x| dims > 3 && !x.is_packed(false) && x.is_packed(true));
-    let how = how(geometry, last, bias.is_some(), like.as_ref());
+    let last = [like.unwrap_or(&a), &b].into_iter().any(|x| dims > 3 && !x.is_packed(false) && x.is_packed(true));
     // What is copied lies where torch's allocator puts it.
     let at = |x: &Seen<'_>| if x.is_packed(last) { aligned(cuda, x.address) } else { 8 };
-    let call = Call { own: false, op, cuda, operands: &[&a, &b], alignments: [at(&a), at(&b), 8], how: &how };
+    let call = Call { operands: &[&a, &b], alignments: [at(&a), at(&b), 8], last, ..call };
     let Some(ours) = home.table.ours(shim, &call)? else { return Ok(None) };
     let packed = |x: &Seen<'_>, from: &Tensor<'_>| -> Result<Option<Tensor<'_>>, String> {
         if x.is_packed(last) {
@@ -124,10 +179,27 @@ unsafe fn convolve<'a>(
     Ok(Some(out))
 }
 
-/// What a convolution's kernels depend on besides its operands, as `_convolution_of` in `python/tilewright/_operators.py` reads it: do channels
-/// lie innermost, is there a bias, strides, padding, dilation, groups; shape and strides of what a gradient is of.
-fn how(geometry: &Geometry, last: bool, bias: bool, like: Option<&Seen<'_>>) -> Vec<i64> {
-    let [stride, padding, dilation, _] = geometry.lists().map(|list| list.as_slice());
-    let (shape, strides): (&[i64], &[i64]) = like.map_or((&[], &[]), |like| (like.shape, like.strides));
-    [&[i64::from(last), i64::from(bias)], stride, padding, dilation, &[geometry.groups], shape, strides].concat()
+/// What a convolution's kernels depend on besides its operands, as `_convolution_of` in `python/tilewright/_operators.py` reads it: is there a bias,
+/// strides, padding, dilation, groups; shape and strides of what a gradient is of.
+struct How([i64; CONVOLUTION], usize);
+
+impl How {
+    /// None where it does not fit, which no convolution's does.
+    #[inline]
+    fn of(geometry: &Geometry, bias: bool, like: Option<&Seen<'_>>) -> Option<How> {
+        let [stride, padding, dilation, _] = geometry.lists().map(|list| list.as_slice());
+        let (shape, strides): (&[i64], &[i64]) = like.map_or((&[], &[]), |like| (like.shape, like.strides));
+        let mut how = How([0; CONVOLUTION], 0);
+        // Copied number by number: they are few.
+        for part in [&[i64::from(bias)], stride, padding, dilation, &[geometry.groups], shape, strides] {
+            for (to, &word) in how.0.get_mut(how.1..how.1 + part.len())?.iter_mut().zip(part) {
+                *to = word;
+            }
+            how.1 += part.len();
+        }
+        Some(how)
+    }
+    fn words(&self) -> &[i64] {
+        &self.0[..self.1.min(CONVOLUTION)]
+    }
 }

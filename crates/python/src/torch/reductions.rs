@@ -2,7 +2,7 @@
 
 use super::calls::{caught, launch};
 use super::shim::{Boxed, Form, Over, Seen, Shim, Tensor, Theirs};
-use super::table::{ANY, Call, Op, aligned};
+use super::table::{ANY, Call, Op, PRODUCT, aligned};
 use super::{HOME, Home};
 use std::ffi::CStr;
 use tilewright::Addresses;
@@ -117,8 +117,8 @@ unsafe fn reduce<'a>(home: &'a Home, cuda: bool, op: Op, x: &Tensor<'_>, over: &
     }
     // As `_reduction_of` in `python/tilewright/_operators.py` reads it.
     let how = [bits as i64, i64::from(!indexes && dtype == seen.dtype)];
-    let anywhere = Call { own: false, op, cuda, operands: &[&seen], alignments: ANY, how: &how };
-    if home.table.falls_back(&anywhere) {
+    let anywhere = Call { own: false, op, cuda, operands: &[&seen], alignments: ANY, how: &how, last: false };
+    if home.table.falls_back::<PRODUCT>(&anywhere) {
         return Ok(None);
     }
     // SAFETY: the caller's.

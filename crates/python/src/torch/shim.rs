@@ -9,8 +9,8 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
 use std::mem::MaybeUninit;
 
-pub use lists::Geometry;
 use lists::{Convolutions, Lists};
+pub use lists::{Geometry, List};
 pub use reductions::{Form, Over, Theirs};
 
 /// `dlopen` only finds what is loaded already.
@@ -197,13 +197,13 @@ impl Shim {
                     mm: symbol(&cuda, "aoti_torch_cuda_mm_out").ok()?,
                     bmm: symbol(&cuda, "aoti_torch_cuda_bmm_out").ok()?,
                     addmm: symbol(&cuda, "aoti_torch_cuda_addmm_out").ok()?,
-                    convolutions: Convolutions::find(&cuda, "cuda"),
+                    convolutions: Convolutions::find(&cpu, (&cuda, "4cuda")),
                     loaded: cuda,
                 }
             };
             Some(found)
         });
-        let (lists, convolutions) = (Lists::find(&cpu), Convolutions::find(&cpu, "cpu"));
+        let (lists, convolutions) = (Lists::find(&cpu), Convolutions::find(&cpu, (&cpu, "6native")));
         // SAFETY: as above; constants.
         let (is_defined, what, dtypes, kinds, byte) = unsafe {
             (

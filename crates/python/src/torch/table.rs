@@ -60,8 +60,10 @@ pub struct Call<'a> {
     pub operands: &'a [&'a Seen<'a>],
     /// Powers of two that divide the addresses of both operands and the result.
     pub alignments: [u8; 3],
-    /// What else a convolution (see `how` in `convolution`) or a reduction (in `reductions`) has.
+    /// What else a convolution (see `How` in `convolution`) or a reduction (in `reductions`) has.
     pub how: &'a [i64],
+    /// Do channels lie innermost? A convolution's operands say so by how they lie.
+    pub last: bool,
 }
 
 /// The power of two that divides an address, at most that of 256 bytes. On the CPU operands are copied: where they begin matters to nobody.
@@ -103,9 +105,9 @@ impl Call<'_> {
     }
 }
 
-/// Most numbers of a product, and of a convolution: three tensors of five dimensions with their strides, and all else there is of it.
-const PRODUCT: usize = 1 + 4 * 3;
-const CONVOLUTION: usize = 1 + 6 * 5 + 2 + 3 * 3 + 1;
+/// Most numbers of a product or a reduction, and of a convolution: three tensors of five dimensions with their strides, and all else there is of it.
+pub const PRODUCT: usize = 1 + 4 * 3;
+pub const CONVOLUTION: usize = 1 + 6 * 5 + 1 + 3 * 3 + 1;
 
 /// A call as numbers, of which `count` are used.
 struct Key<const N: usize> {
@@ -211,9 +213,10 @@ impl Table {
         })
     }
 
-    /// Has this thread met the product, of `ANY` alignments, and does torch compute it?
-    pub fn falls_back(&self, call: &Call<'_>) -> bool {
-        let key = call.key::<PRODUCT>();
+    /// Has this thread met the call, of `ANY` alignments and at most so many numbers, and does torch compute it?
+    #[inline(always)]
+    pub fn falls_back<const N: usize>(&self, call: &Call<'_>) -> bool {
+        let key = call.key::<N>();
         key.is_some_and(|key| self.looked_up(&key, |decided| decided.ours.is_none().then_some(())).is_some())
     }
 
@@ -232,7 +235,7 @@ impl Table {
         let ours = decided.ours.clone();
         LOOKED_UP.with_borrow_mut(|(_, known)| {
             let anywhere = Call { alignments: ANY, ..*call };
-            if let Some(key) = anywhere.key::<PRODUCT>().filter(|_| decided.torchs) {
+            if let Some(key) = anywhere.key::<CONVOLUTION>().filter(|_| decided.torchs) {
                 known.insert(key.hash, (key.used().into(), decided.clone()));
             }
             known.insert(key.hash, (key.used().into(), decided));
@@ -245,7 +248,7 @@ impl Table {
         let answer = Python::attach(|py| -> PyResult<Option<Decided>> {
             let alignments = call.alignments.map(|power| 1_u64 << power);
             let operands: Vec<_> = call.operands.iter().map(|x| (x.address, x.shape.to_vec(), x.strides.to_vec())).collect();
-            let asked = (call.own, call.op.name(), call.place(), dtype, operands, alignments, call.how.to_vec());
+            let asked = (call.own, call.op.name(), call.place(), dtype, operands, alignments, call.last, call.how.to_vec());
             let answer = self.decide.bind(py).call1(asked)?;
             if answer.is_none() {
                 return Ok(None);

@@ -1,6 +1,6 @@
 //! Arguments that are lists or may be left out, and convolutions, whose geometry is such: what torch's C interface passes from version 2.10 on.
 
-use super::{Code, Handle, Loaded, Seen, Shim, ShimError, Symbol, Tensor, ok, symbol};
+use super::{Code, Handle, InPlace, Loaded, Seen, Shim, ShimError, Symbol, Tensor, ok, symbol};
 
 /// Most numbers of a list.
 const NUMBERS: usize = 8;
@@ -13,47 +13,26 @@ pub(super) struct Lists {
     pub(super) delete: Symbol<unsafe extern "C" fn(Handle) -> Code>,
 }
 
-type Numbers = *const i64;
-type Forward = unsafe extern "C" fn(
-    Handle,
-    Handle,
-    *const Handle,
-    Numbers,
-    i64,
-    Numbers,
-    i64,
-    Numbers,
-    i64,
-    i32,
-    Numbers,
-    i64,
-    i64,
-    *mut Handle,
-) -> Code;
-type Backward = unsafe extern "C" fn(
-    Handle,
-    Handle,
-    Handle,
-    *const Numbers,
-    i64,
-    Numbers,
-    i64,
-    Numbers,
-    i64,
-    Numbers,
-    i64,
-    i32,
-    Numbers,
-    i64,
-    i64,
-    *const i32,
-    i64,
-    *mut Handle,
-    *mut Handle,
-    *mut Handle,
-) -> Code;
+/// `c10::IntArrayRef`, and the same that may be left out: as C++ passes them by value.
+#[repr(C)]
+pub(super) struct Dims(pub(super) *const i64, pub(super) usize);
+#[repr(C)]
+pub(super) struct MaybeDims(pub(super) Dims, pub(super) bool);
+/// `std::optional<at::Tensor>`, which C++ only reads.
+#[repr(C)]
+struct MaybeTensor(Handle, bool);
+/// `std::array<bool, 3>`
+#[repr(C)]
+struct Truths([bool; 3]);
+/// `std::tuple` of three tensors, the last one first in memory.
+#[repr(C)]
+struct ThreeInPlace([Handle; 3]);
 
-/// A device's own convolutions.
+type Forward = unsafe extern "C-unwind" fn(Handle, Handle, *const MaybeTensor, Dims, Dims, Dims, bool, Dims, i64) -> InPlace;
+type Backward =
+    unsafe extern "C-unwind" fn(Handle, Handle, Handle, MaybeDims, Dims, Dims, Dims, bool, Dims, i64, Truths) -> ThreeInPlace;
+
+/// A device's own convolutions, as C++ calls them: torch has promised nothing about these names, and without them convolutions are left alone.
 pub(super) struct Convolutions {
     forward: Symbol<Forward>,
     backward: Symbol<Backward>,
@@ -75,12 +54,16 @@ impl Lists {
 }
 
 impl Convolutions {
-    pub(super) fn find(library: &Loaded, device: &str) -> Option<Convolutions> {
-        // SAFETY: types as torch's headers declare them.
+    /// `gradients`: the library and the namespace of the device's own.
+    pub(super) fn find(cpu: &Loaded, gradients: (&Loaded, &str)) -> Option<Convolutions> {
+        let lists = "N3c108ArrayRefIlEESA_SA_bSA_l";
+        let (library, device) = gradients;
+        let backward = "N3c1016OptionalArrayRefIlEENS4_8ArrayRefIlEES8_S8_bS8_lSt5arrayIbLm3EE";
+        // SAFETY: of `at::Tensor`s behind pointers and what their names say; they return an `at::Tensor` and three.
         unsafe {
             Some(Convolutions {
-                forward: symbol(library, &format!("aoti_torch_{device}_convolution")).ok()?,
-                backward: symbol(library, &format!("aoti_torch_{device}_convolution_backward")).ok()?,
+                forward: symbol(cpu, &format!("_ZN2at6native11convolutionERKNS_6TensorES3_RKSt8optionalIS1_E{lists}")).ok()?,
+                backward: symbol(library, &format!("_ZN2at{device}20convolution_backwardERKNS_6TensorES3_S3_{backward}")).ok()?,
             })
         }
     }
@@ -97,12 +80,13 @@ impl List {
     pub fn as_slice(&self) -> &[i64] {
         &self.numbers[..self.count]
     }
-    fn parts(&self) -> (Numbers, i64) {
-        (self.numbers.as_ptr(), self.count as i64)
+    fn dims(&self) -> Dims {
+        Dims(self.numbers.as_ptr(), self.count)
     }
 }
 
 /// How a convolution goes over its input, as torch tells it.
+#[derive(Default)]
 pub struct Geometry {
     stride: List,
     padding: List,
@@ -159,58 +143,61 @@ impl Shim {
         Ok(unsafe { self.is_defined(tensor.handle) }?.then_some(tensor))
     }
 
-    /// The values of a list, which is freed.
+    /// Puts the values of a list, which is freed, where there is room for them.
     ///
     /// # Safety
-    /// A list that the caller owns.
-    unsafe fn values(&self, list: u64) -> Result<(usize, [u64; NUMBERS]), ShimError> {
+    /// A list of numbers or truths that the caller owns.
+    pub(super) unsafe fn read(&self, list: u64, to: &mut [i64]) -> Result<usize, ShimError> {
         let lists = self.lists()?;
-        let (list, mut found, mut count) = (list as Handle, [0; NUMBERS], 0);
+        let (list, mut count) = (list as Handle, 0);
         // SAFETY: the caller's; not used after it is freed.
         unsafe {
             let mut code = (lists.size)(list, &mut count);
-            for (n, found) in found.iter_mut().enumerate().take(count) {
-                code |= (lists.get)(list, n, found);
+            for (n, to) in to.iter_mut().enumerate().take(count) {
+                code |= (lists.get)(list, n, std::ptr::from_mut(to).cast());
             }
             ok(code | (lists.delete)(list), "read a list")?;
         }
-        if count > NUMBERS {
-            Err(ShimError(format!("a list of {count} numbers: {NUMBERS} are possible")))
-        } else {
-            Ok((count, found))
-        }
+        if count > to.len() { Err(ShimError(format!("a list of {count} numbers: {} are possible", to.len()))) } else { Ok(count) }
     }
 
     /// The numbers of a list, which is freed.
     ///
     /// # Safety
     /// A list of numbers that the caller owns.
-    pub unsafe fn numbers(&self, list: u64) -> Result<List, ShimError> {
+    pub unsafe fn numbers(&self, list: u64, to: &mut List) -> Result<(), ShimError> {
         // SAFETY: the caller's.
-        unsafe { self.values(list) }.map(|(count, values)| List { count, numbers: values.map(|value| value as i64) })
+        to.count = unsafe { self.read(list, &mut to.numbers) }?;
+        Ok(())
     }
 
     /// The truths of a list, which is freed.
     ///
     /// # Safety
-    /// A list of so many truths that the caller owns.
+    /// A list of truths that the caller owns.
     pub unsafe fn truths<const N: usize>(&self, list: u64) -> Result<[bool; N], ShimError> {
+        let mut found = [0; N];
         // SAFETY: the caller's.
-        let (_, values) = unsafe { self.values(list) }?;
-        Ok(std::array::from_fn(|n| values.get(n).is_some_and(|value| value & 0xff != 0)))
+        unsafe { self.read(list, &mut found) }?;
+        Ok(found.map(|value| value & 0xff != 0))
     }
 
-    /// The geometry of a convolution, from a kernel's arguments: stride, padding, dilation, transposed, output padding and groups.
+    /// The geometry of a convolution, from a kernel's arguments: stride, padding, dilation, transposed, output padding and groups. It is put where
+    /// it stays: a call that falls back copies nothing.
     ///
     /// # Safety
     /// Such arguments, which the caller owns.
-    pub unsafe fn geometry(&self, at: *const u64) -> Result<Geometry, ShimError> {
+    pub unsafe fn geometry(&self, at: *const u64, to: &mut Geometry) -> Result<(), ShimError> {
+        let lists = [&mut to.stride, &mut to.padding, &mut to.dilation, &mut to.output_padding];
+        let mut read = Ok(());
         // SAFETY: the caller's. Each list is freed, whatever the others hold.
-        let [stride, padding, dilation, output_padding] = [0, 1, 2, 4].map(|n| unsafe { self.numbers(*at.add(n)) });
-        let (stride, padding, dilation, output_padding) = (stride?, padding?, dilation?, output_padding?);
-        // SAFETY: the caller's.
-        let (transposed, groups) = unsafe { (*at.add(3) & 0xff != 0, *at.add(5) as i64) };
-        Ok(Geometry { stride, padding, dilation, transposed, output_padding, groups })
+        unsafe {
+            for (n, list) in [0, 1, 2, 4].into_iter().zip(lists) {
+                read = read.and(self.numbers(*at.add(n), list));
+            }
+            (to.transposed, to.groups) = (*at.add(3) & 0xff != 0, *at.add(5) as i64);
+        }
+        read
     }
 
     fn convolutions(&self, cuda: bool) -> Result<&Convolutions, ShimError> {
@@ -222,34 +209,32 @@ impl Shim {
         self.has_lists() && self.convolutions(cuda).is_ok()
     }
 
-    /// Torch's own convolution, past the dispatcher.
+    /// Torch's own convolution, past the dispatcher, with C++'s exceptions passing.
     ///
     /// # Safety
-    /// Living tensors on a device of this kind.
+    /// Living tensors on a device of this kind. Frames up to torch's may be unwound.
     pub unsafe fn convolution(
         &self,
         cuda: bool,
-        x: &Tensor<'_>,
-        weight: &Tensor<'_>,
+        [x, weight]: [&Tensor<'_>; 2],
         bias: Option<&Tensor<'_>>,
         how: &Geometry,
     ) -> Result<Tensor<'_>, ShimError> {
-        let bias = bias.map(|bias| bias.handle);
-        let bias = bias.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        let [(s, ns), (p, np), (d, nd), (o, no)] = how.lists().map(List::parts);
-        let mut out = std::ptr::null_mut();
-        let run = &self.convolutions(cuda)?.forward;
-        // SAFETY: the caller's; lists that live during the call.
-        let code = unsafe {
-            run(x.handle, weight.handle, bias, s, ns, p, np, d, nd, how.transposed.into(), o, no, how.groups, &mut out)
-        };
-        if code == 0 { Ok(Tensor { shim: self, handle: out }) } else { Err(self.failure("PyTorch's convolution")) }
+        let (run, result) = (&self.convolutions(cuda)?.forward, self.undefined()?);
+        let [stride, padding, dilation, output_padding] = how.lists().map(List::dims);
+        // SAFETY: the caller's; the tensor that is overwritten is none, which nobody counts.
+        unsafe {
+            let bias = bias.map_or(MaybeTensor(std::ptr::null_mut(), false), |bias| MaybeTensor(*bias.handle.cast(), true));
+            let made = run(x.handle, weight.handle, &bias, stride, padding, dilation, how.transposed, output_padding, how.groups);
+            *result.handle.cast::<Handle>() = made.0;
+        }
+        Ok(result)
     }
 
-    /// Torch's own gradients of input, filters and bias, as far as they are wanted, past the dispatcher.
+    /// Torch's own gradients of input, filters and bias, as far as they are wanted, past the dispatcher, with C++'s exceptions passing.
     ///
     /// # Safety
-    /// Living tensors on a device of this kind: the result's gradient, input, filters.
+    /// Living tensors on a device of this kind: the result's gradient, input, filters. Frames up to torch's may be unwound.
     pub unsafe fn convolution_backward(
         &self,
         cuda: bool,
@@ -258,25 +243,20 @@ impl Shim {
         how: &Geometry,
         wanted: [bool; 3],
     ) -> Result<[Tensor<'_>; 3], ShimError> {
-        let (sizes, count) = bias.map_or((std::ptr::null(), 0), List::parts);
-        let sizes = bias.map_or(std::ptr::null(), |_| std::ptr::from_ref(&sizes));
-        let [(s, ns), (p, np), (d, nd), (o, no)] = how.lists().map(List::parts);
-        let ([mut of_x, mut of_weight, mut of_bias], mask) = ([std::ptr::null_mut(); 3], wanted.map(i32::from));
-        let (turned, groups, run) = (how.transposed.into(), how.groups, &self.convolutions(cuda)?.backward);
+        let results = [self.undefined()?, self.undefined()?, self.undefined()?];
+        let run = &self.convolutions(cuda)?.backward;
+        let sizes = MaybeDims(bias.map_or(Dims(std::ptr::null(), 0), List::dims), bias.is_some());
+        let [stride, padding, dilation, output_padding] = how.lists().map(List::dims);
         let (grad, x, weight) = (grad.handle, x.handle, weight.handle);
-        // SAFETY: the caller's; lists that live during the call.
-        let code = unsafe {
-            let results = (&mut of_x, &mut of_weight, &mut of_bias);
-            let mask = (mask.as_ptr(), mask.len() as i64);
-            run(
-                grad, x, weight, sizes, count, s, ns, p, np, d, nd, turned, o, no, groups, mask.0, mask.1, results.0, results.1,
-                results.2,
-            )
-        };
-        if code != 0 {
-            return Err(self.failure("PyTorch's gradients of a convolution"));
+        // SAFETY: the caller's; tensors that are overwritten are none, which nobody counts.
+        unsafe {
+            let (turned, groups) = (how.transposed, how.groups);
+            let made = run(grad, x, weight, sizes, stride, padding, dilation, turned, output_padding, groups, Truths(wanted));
+            for (result, made) in results.iter().zip(made.0.into_iter().rev()) {
+                *result.handle.cast::<Handle>() = made;
+            }
         }
-        Ok([of_x, of_weight, of_bias].map(|handle| Tensor { shim: self, handle }))
+        Ok(results)
     }
 
     /// The sum over all dimensions but the last, of so many columns.

@@ -1,15 +1,12 @@
 //! Torch's own reductions of a tensor, past the dispatcher: as C++ calls them, because its C interface has none of them with a result of their own.
 
-use super::{Code, Handle, InPlace, Loaded, Shim, ShimError, Symbol, Tensor, ok, symbol};
+use super::lists::{Dims, MaybeDims};
+use super::{Handle, InPlace, Loaded, Shim, ShimError, Symbol, Tensor, symbol};
 
 /// Most dimensions that torch reduces.
 const MOST: usize = 64;
 
-/// `c10::IntArrayRef`, and the same that may be left out: as C++ passes them by value.
-#[repr(C)]
-struct Dims(*const i64, usize);
-#[repr(C)]
-struct MaybeDims(Dims, bool);
+/// A dimension that may be left out, as C++ passes it by value.
 #[repr(C)]
 struct MaybeDim(i64, bool);
 /// `std::optional<at::ScalarType>`, whose numbers are those of the C interface.
@@ -111,26 +108,6 @@ impl Shim {
             }
         }
         Ok(over)
-    }
-
-    /// Reads a list, which is freed.
-    ///
-    /// # Safety
-    /// A list of numbers that the caller owns.
-    unsafe fn read(&self, list: u64, to: &mut [i64; MOST]) -> Result<usize, ShimError> {
-        let lists = self.lists()?;
-        let (list, mut count) = (list as Handle, 0);
-        // SAFETY: the caller's; not used after it is freed.
-        unsafe {
-            let mut code: Code = (lists.size)(list, &mut count);
-            for (n, to) in to.iter_mut().enumerate().take(count) {
-                let mut found = 0;
-                code |= (lists.get)(list, n, &mut found);
-                *to = found as i64;
-            }
-            ok(code | (lists.delete)(list), "read a list")?;
-        }
-        if count > MOST { Err(ShimError(format!("{count} dimensions: {MOST} are possible"))) } else { Ok(count) }
     }
 
     /// Torch's result, with C++'s exceptions passing.
