@@ -11,27 +11,10 @@ use tilewright_ir::{ArgKind, Dialect};
 
 #[path = "../../ir/tests/support/missing.rs"]
 mod missing;
+#[path = "host/stand_in.rs"]
+mod stand_in;
 
-fn here() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host")
-}
-
-/// What a command says; `None`, with a word, where it is not installed.
-fn said(command: &mut Command) -> Option<String> {
-    match command.output() {
-        Ok(output) => {
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            let (out, err) = (text(&output.stdout), text(&output.stderr));
-            assert!(output.status.success(), "{command:?}: {}\n{out}\n{err}", output.status);
-            Some(out)
-        }
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            missing::missing(&format!("{} (apt install gcc g++)", command.get_program().to_string_lossy()));
-            None
-        }
-        Err(e) => panic!("{command:?}: {e}"),
-    }
-}
+use stand_in::{here, said};
 
 fn context(device: &str) -> Result<Context, Error> {
     Context::with(Options { device: Some(device.into()), records: RecordsAt::Memory, ..Options::default() })
@@ -299,28 +282,12 @@ fn host_code_tells_the_driver_what_our_own_launches_tell_it() {
     if let Some(folder) = std::env::var_os("RECORDING_DRIVER") {
         return with_the_driver(Path::new(&folder));
     }
-    if let Err(e) = tilewright_device::cuda::compile(&kernel(), "sm_90a", &tilewright_device::Options::default()) {
-        return missing::missing(&e.to_string());
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut cc = Command::new("gcc");
-    cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]);
-    if said(cc.arg(here().join("driver.c")).arg("-o").arg(folder.path().join("libcuda.so.1"))).is_none() {
-        return;
-    }
-    for name in ["libcuda.so", "libcuda.so.13"] {
-        std::fs::copy(folder.path().join("libcuda.so.1"), folder.path().join(name)).expect("a copy");
-    }
+    let Some(folder) = stand_in::driver() else { return };
     let mut again = Command::new(std::env::current_exe().expect("this test"));
     again.args(["--exact", "host_code_tells_the_driver_what_our_own_launches_tell_it", "--nocapture"]);
     again.env("RECORDING_DRIVER", folder.path()).env("LD_LIBRARY_PATH", folder.path());
     again.env("STUB_LOG", folder.path().join("log")).env("STUB_SIZES", folder.path().join("sizes"));
     said(&mut again);
-}
-
-fn kernel() -> tilewright_ir::Kernel {
-    let operation = emulated("emu").gemm(Gemm::new(Scalar::F32, 16, 16, 16)).expect("a product");
-    operation.program(&operation.plan().expect("a plan")).expect("a program").kernels.remove(0)
 }
 
 fn emulated(device: &str) -> Context {

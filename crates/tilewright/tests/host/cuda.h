@@ -10,6 +10,7 @@ extern "C" {
 typedef enum CUresult {
     CUDA_SUCCESS = 0,
     CUDA_ERROR_INVALID_VALUE = 1,
+    CUDA_ERROR_INVALID_CONTEXT = 201,
     CUDA_ERROR_FILE_NOT_FOUND = 301,
     CUDA_ERROR_NOT_FOUND = 500
 } CUresult;

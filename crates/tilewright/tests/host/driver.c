@@ -1,6 +1,8 @@
 /* A driver that runs nothing and writes down what it is told: one line for each attribute of a function and each launch, with the bytes
    of its arguments. An encoded tensor map is what it was encoded from, hashed. STUB_LOG names the file of lines, STUB_SIZES one of what a
-   driver reads from a cubin, the width of its clusters and the sizes of its arguments: `entry width size size ...`. It plays an H200. */
+   driver reads from a cubin, the width of its clusters and the sizes of its arguments: `entry width size size ...`. It plays two H200s, and
+   refuses launches while the context of another than the function's is current, as a driver does; where STUB_CONTEXTS is set it writes down
+   which becomes current, too. */
 #include "cuda.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +11,7 @@
 enum { MOST = 64 };
 struct CUfunc_st {
     char name[256];
+    const void *context;
     int cluster;
     int count;
     int sizes[MOST];
@@ -21,10 +24,13 @@ static FILE *opened(const char *variable, const char *how)
 }
 
 static int anything;
+/* Those of the devices; none is current where a program runs without. */
+static int contexts[2];
+static _Thread_local void *current;
 
 CUresult cuInit(unsigned flags) { (void)flags; return CUDA_SUCCESS; }
 CUresult cuDriverGetVersion(int *version) { *version = 13000; return CUDA_SUCCESS; }
-CUresult cuDeviceGetCount(int *count) { *count = 1; return CUDA_SUCCESS; }
+CUresult cuDeviceGetCount(int *count) { *count = 2; return CUDA_SUCCESS; }
 CUresult cuDeviceGet(int *device, int ordinal) { *device = ordinal; return CUDA_SUCCESS; }
 CUresult cuDeviceGetName(char *name, int length, int device)
 {
@@ -45,10 +51,17 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, int device)
     }
     return CUDA_SUCCESS;
 }
-CUresult cuDevicePrimaryCtxRetain(void **context, int device) { (void)device; *context = &anything; return CUDA_SUCCESS; }
+CUresult cuDevicePrimaryCtxRetain(void **context, int device) { *context = &contexts[device]; return CUDA_SUCCESS; }
 CUresult cuDevicePrimaryCtxRelease_v2(int device) { (void)device; return CUDA_SUCCESS; }
-CUresult cuCtxSetCurrent(void *context) { (void)context; return CUDA_SUCCESS; }
-CUresult cuCtxGetCurrent(void **context) { *context = &anything; return CUDA_SUCCESS; }
+CUresult cuCtxSetCurrent(void *context)
+{
+    FILE *log = getenv("STUB_CONTEXTS") ? opened("STUB_LOG", "a") : NULL;
+    current = context;
+    if (log) fprintf(log, "current %d\n", context ? (int)((int *)context - contexts) : -1);
+    if (log) fclose(log);
+    return CUDA_SUCCESS;
+}
+CUresult cuCtxGetCurrent(void **context) { *context = current; return CUDA_SUCCESS; }
 CUresult cuStreamCreate(void **stream, unsigned flags) { (void)flags; *stream = &anything; return CUDA_SUCCESS; }
 CUresult cuStreamDestroy_v2(void *stream) { (void)stream; return CUDA_SUCCESS; }
 CUresult cuEventCreate(void **event, unsigned flags) { (void)flags; *event = &anything; return CUDA_SUCCESS; }
@@ -63,7 +76,7 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
     /* A cubin is an ELF file. */
     if (memcmp(image, "\177ELF", 4) != 0) return CUDA_ERROR_INVALID_VALUE;
-    *module = (CUmodule)&anything;
+    *module = (CUmodule)(current ? current : &anything);
     return CUDA_SUCCESS;
 }
 CUresult cuModuleLoad(CUmodule *module, const char *path)
@@ -81,7 +94,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
     CUfunction found = (CUfunction)calloc(1, sizeof *found);
     FILE *sizes = opened("STUB_SIZES", "r");
     char line[4096];
-    (void)module;
+    found->context = module;
     *function = found;
     snprintf(found->name, sizeof found->name, "%s", name);
     while (sizes && fgets(line, sizeof line, sizes)) {
@@ -111,6 +124,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function, void **a
 {
     FILE *log = opened("STUB_LOG", "a");
     int n, i;
+    if (function->context != (current ? current : &anything)) return CUDA_ERROR_INVALID_CONTEXT;
     if (!log || extra) return CUDA_ERROR_INVALID_VALUE;
     fprintf(log, "launch %s %ux%ux%u %ux%ux%u shared %u stream %zu early %d:", function->name, c->gridDimX, c->gridDimY, c->gridDimZ,
             c->blockDimX, c->blockDimY, c->blockDimZ, c->sharedMemBytes, (size_t)c->hStream,
