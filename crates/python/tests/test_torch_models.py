@@ -509,6 +509,37 @@ class Models(unittest.TestCase):
         torch.testing.assert_close(model(x), want)
         self.assertNotIsInstance(V.choices, _compiled.Choices)
 
+    def test_max_autotune_of_a_training_step(self):
+        """As users write it, in one graph each way: products measured beside torch's, convolutions in the graphs, results and gradients right."""
+
+        class Residual(Tiny):
+            def forward(self, x):
+                x = torch.relu(self.conv(x)).flatten(2).mean(1)
+                return self.head(torch.relu(self.inner(x)) + x[:, :8])
+
+        model, x = Residual(), torch.randn(3, 2, 4, 4)
+        want = self.step(model, x)
+        self.enabled_for(lambda: self.step(model, x))
+        twt.enable(self.path, compiled=True)
+        plain, offered = _compiled.Choices.get_template_configs, []
+
+        def listened(self, inputs, templates, name, *args, **kwargs):
+            found = plain(self, inputs, templates, name, *args, **kwargs)
+            offered.extend(name for each in found if getattr(each, "choice", None) in _compiled._KERNELS.values())
+            return found
+
+        torch._dynamo.reset()
+        backends = {"max_autotune_gemm_backends": "ATEN", "fx_graph_cache": False}
+        with config.patch(backends), mock.patch.object(_compiled.Choices, "get_template_configs", listened):
+            compiled = torch.compile(model, mode="max-autotune", fullgraph=True)
+            for a, b in zip(self.step(compiled, x), want):
+                torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+        # Forward the layers with and without a bias, backward two gradients of each; one of these may lie otherwise than it was recorded.
+        self.assertEqual(offered.count("addmm"), 1, offered)
+        self.assertIn(offered.count("mm"), (4, 5), offered)
+        self.assertRegex(twt.report(), r"tilewright +conv_")
+        twt.disable()
+
     def test_convolutions_are_torchs_convolutions(self):
         """Through the overrides: memory formats, copies, what we refuse, and double gradients."""
         x, w, bias = torch.randn(2, 4, 5, 6), torch.randn(6, 2, 3, 2), torch.randn(6)
