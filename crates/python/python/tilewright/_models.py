@@ -28,7 +28,7 @@ _padding: Optional[bool] = None
 
 def enable(path: Path, margin: float = 1.03, compiled: bool = False) -> int:
     """From now on torch's matrix products, and (from torch 2.10 on) its convolutions and their gradients and its reductions (sum, mean, amax,
-    amin, argmax, argmin, logsumexp), also within torch's own layers, are answered by tilewright for the shapes for which `compare` found torch's time at least `margin` times ours on the same device and
+    amin, argmax, argmin, logsumexp, max and min with their indices), also within torch's own layers, are answered by tilewright for the shapes for which `compare` found torch's time at least `margin` times ours on the same device and
     driver; all else is one look-up and goes to torch, and an operator without such a shape is not touched. Gives the number of such shapes.
     Products with a bias: where they are called as `torch.nn.functional.linear` (`nn.Linear` does) or `torch.addmm`, outside of autocast.
     `compiled`: also what torch.compile makes from now on, bias and convolutions included (as Inductor's `post_grad_custom_post_pass`); where that

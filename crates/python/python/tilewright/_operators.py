@@ -60,6 +60,9 @@ REDUCTIONS = {
     "argmax": "argmax",
     "argmin": "argmin",
     "logsumexp": "logsumexp",
+    # Over one dimension; indices come with them.
+    "max": "max",
+    "min": "min",
 }
 # Torch's operators that may be ours.
 OVERRIDDEN = ("mm", "bmm", "convolution", "convolution_backward", *REDUCTIONS)
@@ -169,10 +172,15 @@ def _decide(
 _SHORT = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
 
 
+def reduction_kinds(op: str, dtype: str, narrow: bool) -> List[str]:
+    """What one of torch's reductions computes; `narrow`: its values are of the tensor's type, else of a wider one, or indices."""
+    kind = REDUCTIONS[op] + (f":{_SHORT[dtype]}" if narrow and dtype in ("float16", "bfloat16") else "")
+    return [kind, f"arg{op}"] if op in ("max", "min") else [kind]
+
+
 def reduction_problem(op: str, x: Array, dims: Sequence[int], narrow: bool) -> str:
-    """The text of one of torch's reductions; `narrow`: its values are of the tensor's type, else of a wider one, or indices."""
-    kind = REDUCTIONS[op] + (f":{_SHORT[x.dtype]}" if narrow and x.dtype in ("float16", "bfloat16") else "")
-    return _native.reduce(x.shape, x.strides, list(dims), [kind], x.dtype)
+    """The text of one of torch's reductions."""
+    return _native.reduce(x.shape, x.strides, list(dims), reduction_kinds(op, x.dtype, narrow), x.dtype)
 
 
 def _convolution_of(

@@ -60,21 +60,30 @@ def _reduce(x: Tensor, op: str, dims: Sequence[int]) -> Tensor:
         return _by_torch(x, op, dims)
     x = x.resolve_neg()
     out = _result(x, op, dims)
+    return out if _launched(x, [op], dims, [out]) else _by_torch(x, op, dims)
+
+
+def with_indices(x: Tensor, kinds: List[str], dim: int) -> List[Tensor]:
+    """The largest or smallest values of a tensor and their indices, as `kinds` says."""
+    out = [_result(x, kind, [dim]) for kind in kinds]
+    return out if _launched(x, kinds, [dim], out) else list(getattr(torch, kinds[0].partition(":")[0])(x, dim))
+
+
+def _launched(x: Tensor, kinds: List[str], dims: Sequence[int], out: List[Tensor]) -> bool:
     at = ours.array(x)
     if at.address == 0:
         raise _native.OperandError("x has no memory: was it freed?")
 
     def prepare() -> Any:
         try:
-            problem = _native.reduce(at.shape, at.strides, list(dims), [op], at.dtype)
+            problem = _native.reduce(at.shape, at.strides, list(dims), kinds, at.dtype)
         except _native.ProblemError as e:
             raise _native.ProblemError(f"x: {e}") from None
         return _core.context_for(at.device), problem, (at.alignment,) * 3
 
-    key = ("reduce", x.device, x.dtype, ours._lies(x), op, tuple(dims))
-    if ours._launch(key, f"{op} of {tuple(x.shape)} {x.dtype}", x, [at.address, at.address, at.address, 0, 0], prepare, [out.data_ptr()]):
-        return out
-    return _by_torch(x, op, dims)
+    key = ("reduce", x.device, x.dtype, ours._lies(x), *kinds, tuple(dims))
+    what = f"{' and '.join(kinds)} of {tuple(x.shape)} {x.dtype}"
+    return ours._launch(key, what, x, [at.address, at.address, at.address, 0, 0], prepare, [y.data_ptr() for y in out])
 
 
 for _key in ("CPU", "CUDA"):

@@ -23,6 +23,7 @@ from . import _arguments as given
 from . import _core, _native
 from . import _operators as ours
 from ._arrays import Array, of_shape
+from ._reductions import with_indices
 
 Path = Union[str, "os.PathLike[str]"]
 _aten = torch.ops.aten
@@ -178,6 +179,8 @@ REDUCED: Dict[Any, str] = {
     _aten.argmax.default: "argmax",
     _aten.argmin.default: "argmin",
     _aten.logsumexp.default: "logsumexp",
+    _aten.max.dim: "max",
+    _aten.min.dim: "min",
 }
 
 # Operators that are noted, with how they become problems.
@@ -309,9 +312,10 @@ def _doors(row: Shape) -> Tuple[Callable[[], Any], Callable[[], Any], List[Any]]
 def _doors_of_reduction(
     op: str, x: Tensor, dims: Optional[List[int]], keepdim: bool, dtype: Optional[str]
 ) -> Tuple[Callable[[], Any], Callable[[], Any], List[Any]]:
-    kind = ours.REDUCTIONS[op] + (":bf16" if x.dtype == torch.bfloat16 else ":f16" if x.dtype == torch.float16 else "")
-    kind = kind.partition(":")[0] if dtype == "float32" or op.startswith("arg") else kind
+    kind, *indices = ours.reduction_kinds(op, ours.TYPES[x.dtype], dtype != "float32" and not op.startswith("arg"))
     over = sorted({at % x.dim() for at in dims or range(x.dim())})
+    if indices:
+        return lambda: getattr(torch, op)(x, over[0], keepdim), lambda: with_indices(x, [kind, *indices], over[0])[0], [x]
     if op.startswith("arg"):
         theirs = lambda: getattr(torch, op)(x, *(dims or [None]), keepdim)  # noqa: E731
     elif op in ("sum", "mean"):

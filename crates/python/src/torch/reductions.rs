@@ -1,7 +1,7 @@
 //! `aten`'s reductions of a tensor, as torch's dispatcher hands them over: answered by us where that was decided, else by torch's own C++ functions.
 
 use super::calls::{caught, launch};
-use super::shim::{Boxed, Form, Over, Seen, Shim, Tensor, Theirs};
+use super::shim::{Boxed, Form, Over, Seen, Shim, Tensor, Theirs, Values};
 use super::table::{ANY, Call, Op, PRODUCT, aligned};
 use super::{HOME, Home};
 use std::ffi::CStr;
@@ -20,7 +20,10 @@ struct Known {
     form: Form,
 }
 
-const KNOWN: [Known; 7] = [
+/// How many there are.
+const COUNT: usize = 9;
+
+const KNOWN: [Known; COUNT] = [
     Known { op: Op::Sum, name: c"sum.dim_IntList", mangled: "3sum", anywhere: false, form: Form::Typed },
     Known { op: Op::Mean, name: c"mean.dim", mangled: "4mean", anywhere: false, form: Form::Typed },
     Known { op: Op::Amax, name: c"amax", mangled: "4amax", anywhere: false, form: Form::Dims },
@@ -28,10 +31,12 @@ const KNOWN: [Known; 7] = [
     Known { op: Op::Argmax, name: c"argmax", mangled: "6argmax", anywhere: false, form: Form::Dim },
     Known { op: Op::Argmin, name: c"argmin", mangled: "6argmin", anywhere: false, form: Form::Dim },
     Known { op: Op::Logsumexp, name: c"logsumexp", mangled: "9logsumexp", anywhere: true, form: Form::Dims },
+    Known { op: Op::Max, name: c"max.dim", mangled: "3max", anywhere: false, form: Form::WithIndices },
+    Known { op: Op::Min, name: c"min.dim", mangled: "3min", anywhere: false, form: Form::WithIndices },
 ];
 
 /// Torch's own functions of each; None: it is left alone.
-pub struct Reductions([[Option<Theirs>; 7]; 2]);
+pub struct Reductions([[Option<Theirs>; COUNT]; 2]);
 
 impl Reductions {
     pub fn find(shim: &Shim) -> Reductions {
@@ -45,7 +50,7 @@ impl Reductions {
 
 /// The kernels in the place of `aten`'s, for a device's dispatch key.
 pub fn overrides<const CUDA: bool>(found: &Reductions) -> impl Iterator<Item = (&'static CStr, Boxed)> {
-    let kernels: [Boxed; 7] = [
+    let kernels: [Boxed; COUNT] = [
         boxed::<CUDA, 0>,
         boxed::<CUDA, 1>,
         boxed::<CUDA, 2>,
@@ -53,6 +58,8 @@ pub fn overrides<const CUDA: bool>(found: &Reductions) -> impl Iterator<Item = (
         boxed::<CUDA, 4>,
         boxed::<CUDA, 5>,
         boxed::<CUDA, 6>,
+        boxed::<CUDA, 7>,
+        boxed::<CUDA, 8>,
     ];
     let named = KNOWN.iter().map(|known| known.name).zip(kernels).enumerate();
     named.filter(|(at, _)| found.theirs(CUDA, *at).is_some()).map(|(_, kernel)| kernel)
@@ -78,8 +85,13 @@ unsafe extern "C-unwind" fn boxed<const CUDA: bool, const AT: usize>(stack: *mut
             Err(e) => return shim.raise(&String::from(e)),
         },
     };
-    // SAFETY: room for the result.
-    unsafe { *stack = result.given() };
+    // SAFETY: room for the results.
+    unsafe {
+        *stack = result.0.given();
+        if let Some(indices) = result.1 {
+            *stack.add(1) = indices.given();
+        }
+    };
 }
 
 /// Which dimensions of so many are reduced, a bit each; None: not for us to say.
@@ -101,7 +113,7 @@ fn reduced(op: Op, over: &Over, dims: usize) -> Option<u64> {
 ///
 /// # Safety
 /// A living tensor.
-unsafe fn reduce<'a>(home: &'a Home, cuda: bool, op: Op, x: &Tensor<'_>, over: &Over) -> Result<Option<Tensor<'a>>, String> {
+unsafe fn reduce<'a>(home: &'a Home, cuda: bool, op: Op, x: &Tensor<'_>, over: &Over) -> Result<Option<Values<'a>>, String> {
     let shim = &home.shim;
     // SAFETY: the caller's.
     let seen = unsafe { shim.look_beside_address(x.handle) }?;
@@ -136,12 +148,17 @@ unsafe fn reduce<'a>(home: &'a Home, cuda: bool, op: Op, x: &Tensor<'_>, over: &
         }
     }
     let out = shim.empty(&shape[..count], dtype, cuda, seen.device)?;
+    let found = matches!(op, Op::Max | Op::Min).then(|| shim.empty(&shape[..count], shim.indices(), cuda, seen.device));
+    let found = found.transpose()?;
     let at = seen.address;
     let mut addresses = Addresses { a: at, b: at, c: at, ..Addresses::default() };
     // SAFETY: living tensors, as large as the call was planned for.
     unsafe {
         addresses.reductions[0] = shim.address(out.handle)?;
+        if let Some(found) = &found {
+            addresses.reductions[1] = shim.address(found.handle)?;
+        }
         launch(shim, &ours, cuda, seen.device, addresses)?;
     }
-    Ok(Some(out))
+    Ok(Some((out, found)))
 }

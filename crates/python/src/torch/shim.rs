@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 
 use lists::{Convolutions, Lists};
 pub use lists::{Geometry, List};
-pub use reductions::{Form, Over, Theirs};
+pub use reductions::{Form, Over, Theirs, Values};
 
 /// `dlopen` only finds what is loaded already.
 const RTLD_NOLOAD: c_int = 4;

@@ -28,6 +28,9 @@ pub enum Op {
     Argmax,
     Argmin,
     Logsumexp,
+    /// Over one dimension, with indices.
+    Max,
+    Min,
 }
 
 impl Op {
@@ -46,6 +49,8 @@ impl Op {
             Op::Argmax => "argmax",
             Op::Argmin => "argmin",
             Op::Logsumexp => "logsumexp",
+            Op::Max => "max",
+            Op::Min => "min",
         }
     }
 }

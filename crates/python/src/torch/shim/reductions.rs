@@ -2,6 +2,7 @@
 
 use super::lists::{Dims, MaybeDims};
 use super::{Handle, InPlace, Loaded, Shim, ShimError, Symbol, Tensor, symbol};
+use std::mem::MaybeUninit;
 
 /// Most dimensions that torch reduces.
 const MOST: usize = 64;
@@ -16,6 +17,10 @@ struct MaybeType(i8, bool);
 type OfType = unsafe extern "C-unwind" fn(Handle, MaybeDims, bool, MaybeType) -> InPlace;
 type OfDims = unsafe extern "C-unwind" fn(Handle, Dims, bool) -> InPlace;
 type OfDim = unsafe extern "C-unwind" fn(Handle, MaybeDim, bool) -> InPlace;
+type WithIndices = unsafe extern "C-unwind" fn(Handle, i64, bool) -> TwoInPlace;
+/// `std::tuple` of two tensors, the last one first in memory; larger than what Rust would return in registers.
+#[repr(C)]
+struct TwoInPlace([Handle; 2], MaybeUninit<u64>);
 
 /// How C++ is called, which is how arguments lie on a kernel's stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +30,8 @@ pub enum Form {
     Dims,
     /// One dimension that may be left out.
     Dim,
+    /// One dimension; values come with where they were found.
+    WithIndices,
 }
 
 impl Form {
@@ -33,6 +40,7 @@ impl Form {
             Form::Typed => "N3c1016OptionalArrayRefIlEEbSt8optionalINS4_10ScalarTypeEE",
             Form::Dims => "N3c108ArrayRefIlEEb",
             Form::Dim => "St8optionalIlEb",
+            Form::WithIndices => "lb",
         }
     }
 }
@@ -59,18 +67,23 @@ enum Function {
     Typed(Symbol<OfType>),
     Dims(Symbol<OfDims>),
     Dim(Symbol<OfDim>),
+    WithIndices(Symbol<WithIndices>),
 }
+
+/// What a reduction gives: values, and maybe where they were found.
+pub type Values<'a> = (Tensor<'a>, Option<Tensor<'a>>);
 
 impl Theirs {
     /// `name` as C++ has it: with its namespace, mangled.
     pub(super) fn find(library: &Loaded, name: &str, form: Form) -> Option<Theirs> {
         let name = format!("_ZN2at{name}ERKNS_6TensorE{}", form.mangled());
-        // SAFETY: of an `at::Tensor` behind a pointer and what its name says; they return an `at::Tensor`.
+        // SAFETY: of an `at::Tensor` behind a pointer and what its name says; they return an `at::Tensor`, or two.
         unsafe {
             match form {
                 Form::Typed => symbol(library, &name).map(Function::Typed),
                 Form::Dims => symbol(library, &name).map(Function::Dims),
                 Form::Dim => symbol(library, &name).map(Function::Dim),
+                Form::WithIndices => symbol(library, &name).map(Function::WithIndices),
             }
         }
         .ok()
@@ -102,6 +115,11 @@ impl Shim {
                     }
                     None
                 }
+                Form::WithIndices => {
+                    over.dims[0] = *at as i64;
+                    over.count = Some(1);
+                    None
+                }
             };
             if let Some(list) = list {
                 over.count = Some(self.read(list, &mut over.dims)?);
@@ -114,21 +132,32 @@ impl Shim {
     ///
     /// # Safety
     /// A living tensor on its kind of device. Frames up to torch's may be unwound.
-    pub unsafe fn reduced(&self, theirs: &Theirs, x: Handle, over: &Over) -> Result<Tensor<'_>, ShimError> {
+    pub unsafe fn reduced(&self, theirs: &Theirs, x: Handle, over: &Over) -> Result<Values<'_>, ShimError> {
         let result = self.undefined()?;
         let dims = || Dims(over.dims.as_ptr(), over.count.unwrap_or(0));
-        // SAFETY: the caller's; the tensor that is overwritten is none, which nobody counts.
-        unsafe {
-            let made = match &theirs.0 {
+        let put = |to: &Tensor<'_>, made: Handle| {
+            // SAFETY: the tensor that is overwritten is none, which nobody counts.
+            unsafe { *to.handle.cast::<Handle>() = made };
+        };
+        // SAFETY: the caller's.
+        let made = unsafe {
+            match &theirs.0 {
                 Function::Typed(run) => {
                     let dtype = MaybeType(over.dtype.unwrap_or(0) as i8, over.dtype.is_some());
                     run(x, MaybeDims(dims(), over.count.is_some()), over.keeps, dtype)
                 }
                 Function::Dims(run) => run(x, dims(), over.keeps),
                 Function::Dim(run) => run(x, MaybeDim(over.dims[0], over.count.is_some()), over.keeps),
-            };
-            *result.handle.cast::<Handle>() = made.0;
-        }
-        Ok(result)
+                Function::WithIndices(run) => {
+                    let indices = self.undefined()?;
+                    let TwoInPlace([found, values], _) = run(x, over.dims[0], over.keeps);
+                    put(&result, values);
+                    put(&indices, found);
+                    return Ok((result, Some(indices)));
+                }
+            }
+        };
+        put(&result, made.0);
+        Ok((result, None))
     }
 }
