@@ -117,6 +117,46 @@ class OnCuda(unittest.TestCase):
         self.assertNotIn("first met while", twt.report())
         self.assertRegex(twt.report(), "tilewright +mm")
 
+    def test_enabled_reductions(self):
+        """Torch's results, once ours are in their place; on a stream of one's own and captured, too."""
+        self.addCleanup(twt.disable)
+        half, x = self.random(300, 1001), self.random(300, 1001, dtype=torch.float32)
+        calls = [
+            lambda: half.sum(1),
+            lambda: half.sum(0, dtype=torch.float32),
+            lambda: x.mean(1),
+            lambda: half.amax(1),
+            lambda: x.amin(0),
+            lambda: x.argmax(1),
+            lambda: torch.logsumexp(x, 1),
+            lambda: x.max(1),
+            lambda: x.min(0, keepdim=True),
+        ]
+        run = lambda: [y for call in calls for got in [call()] for y in (got if isinstance(got, tuple) else (got,))]  # noqa: E731
+        want = run()
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "shapes.csv")
+            with twt.record(path):
+                run()
+            rows = twt.compare(path, repeats=1)
+            self.assertEqual([row.reason for row in rows if not row.gain], [])
+            self.assertEqual(twt.enable(path, margin=0.0), len(calls))
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            several = [run()]
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            several.append(run())
+        graph.replay()
+        torch.cuda.synchronize()
+        for got in several:
+            for ours, theirs in zip(got, want):
+                self.assertEqual((ours.shape, ours.dtype), (theirs.shape, theirs.dtype))
+                torch.testing.assert_close(ours, theirs, rtol=2e-2 if theirs.dtype == torch.bfloat16 else 1e-4, atol=1e-2)
+        self.assertEqual(sum(told[5] for told in tw._native.torch_calls() if told[6]), 2 * len(calls))
+
     def test_inductor_takes_ours(self):
         self.addCleanup(twt.disable)
         for mode in ("default", "reduce-overhead"):
