@@ -93,7 +93,7 @@ impl<'a> Workload<'a> {
     /// None for the workload's own buffers on their device.
     pub fn address(&self, operand: Operand) -> Result<usize, BenchError> {
         let (buffer, data) = self.parts(operand);
-        Ok(self.native.memory(buffer)? + (data.start * u64::from(data.scalar.bytes())) as usize)
+        Ok(self.native.memory(buffer)? + data.scalar.bytes_of(data.start) as usize)
     }
     /// Memory object of an operand (OpenCL); its element 0 is [`Workload::start`] elements behind its begin.
     ///
@@ -207,7 +207,7 @@ impl Judgement {
 /// Fewest bytes that a problem must move.
 pub fn least_bytes(problem: &Problem) -> f64 {
     let [input, right, output] =
-        [problem.dtype(), problem.b_dtype(), problem.out_dtype()].map(|scalar| f64::from(scalar.bytes()));
+        [problem.dtype(), problem.b_dtype(), problem.out_dtype()].map(|scalar| scalar.bytes_of(2) as f64 / 2.0);
     let words = |quant: Quant| problem.quant_len(quant) as f64 * f64::from(quant.scalar().bytes());
     let quants: f64 = Quant::ALL.into_iter().map(words).sum();
     quants

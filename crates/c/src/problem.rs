@@ -206,9 +206,9 @@ fn named<T: Copy>(field: &str, number: i32, values: &[(i32, T)]) -> Result<T, Fa
 }
 
 fn dtype(field: &str, number: i32) -> Result<Scalar, Failure> {
-    use Scalar::{BF16, E4M3, E4M3Fnuz, E5M2, E5M2Fnuz, F16, F32, F64, I8, I32, U8};
+    use Scalar::{BF16, E4M3, E4M3Fnuz, E5M2, E5M2Fnuz, F16, F32, F64, I4, I8, I32, U4, U8};
     let floats = [(0, F32), (1, F64), (2, F16), (3, BF16), (4, E4M3), (5, E5M2), (9, E4M3Fnuz), (10, E5M2Fnuz)];
-    named(field, number, &[&floats[..], &[(6, I32), (7, I8), (8, U8)]].concat())
+    named(field, number, &[&floats[..], &[(6, I32), (7, I8), (8, U8), (11, I4), (12, U4)]].concat())
 }
 
 fn math(number: i32) -> Result<Math, Failure> {

@@ -172,7 +172,7 @@ fn products() {
     let context = opened();
     let mut operation = null_mut();
     type Change = fn(&mut TwGemm);
-    let cases: [(Change, i32, &str); 41] = [
+    let cases: [(Change, i32, &str); 43] = [
         (|x| x.size = 0, ARGUMENT, "tw_gemm_init"),
         (|x| x.m = -1, ARGUMENT, "m = -1 is negative"),
         (|x| x.n = i64::MIN, ARGUMENT, "n = -9223372036854775808 is negative"),
@@ -199,7 +199,9 @@ fn products() {
         (|x| x.scale_m = 6, ARGUMENT, "scale_m = 6 names nothing"),
         (|x| (x.dtype, x.scale_n) = (3, 5), PROBLEM, "scales = n1x32"),
         (|x| x.b_dtype = 99, ARGUMENT, "b_dtype = 99"),
-        (|x| x.b_dtype = 3, PROBLEM, "either of these with f16, bf16 or f32"),
+        (|x| x.b_dtype = 3, PROBLEM, "i4 and u4 with f16, bf16 or f32"),
+        (|x| x.dtype = 11, PROBLEM, "4-bit integers are weights beside f16, bf16 or f32"),
+        (|x| (x.n, x.b_dtype) = (5, 12), PROBLEM, "n = 5"),
         (|x| (x.dtype, x.out_dtype, x.scale_n) = (4, 0, 3), PROBLEM, "scales = n128x128"),
         (|x| x.zero_a = 3, ARGUMENT, "zero_a = 3"),
         (|x| x.zero_b = 2, PROBLEM, "8-bit integers have zero points"),
@@ -336,19 +338,23 @@ fn small_weights() {
     let context = opened();
     // SAFETY: as the header asks.
     unsafe {
-        let changed = gemm(|x| (x.dtype, x.b_dtype, x.scale_n) = (0, 7, 5));
-        let operation = made(context, &changed);
-        let kernels = prepared(operation);
-        let (halves, threes, mut c) = ([0.5_f32; 64], [-3_i8; 64], [0_f32; 48]);
-        let scales: [f32; 6] = std::array::from_fn(|n| n as f32);
-        let mut operands: TwOperands = std::mem::zeroed();
-        (operands.a, operands.b, operands.c) = (halves.as_ptr().cast(), threes.as_ptr().cast(), c.as_mut_ptr().cast());
-        (operands.scale_n, operands.alpha) = (scales.as_ptr().cast(), 1.0);
-        assert_eq!(tw_launch(kernels, &operands, null_mut()), 0, "{}", said());
-        let k = changed.k as f32;
-        assert!((0..48).all(|at| c[at] == k * -1.5 * scales[at % 6]), "{c:?}");
-        tw_prepared_free(kernels);
-        tw_operation_free(operation);
+        // Bytes, and pairs of -3 (of columns with even numbers) and 5, or of 13 and 5.
+        for (b_dtype, bytes, [even, odd]) in [(7, -3_i8, [-3.0; 2]), (11, 0x5d, [-3.0, 5.0]), (12, 0x5d, [13.0, 5.0])] {
+            let changed = gemm(|x| (x.dtype, x.b_dtype, x.scale_n) = (0, b_dtype, 5));
+            let operation = made(context, &changed);
+            let kernels = prepared(operation);
+            let (halves, weights, mut c) = ([0.5_f32; 64], [bytes; 64], [0_f32; 48]);
+            let scales: [f32; 6] = std::array::from_fn(|n| n as f32);
+            let mut operands: TwOperands = std::mem::zeroed();
+            (operands.a, operands.b, operands.c) = (halves.as_ptr().cast(), weights.as_ptr().cast(), c.as_mut_ptr().cast());
+            (operands.scale_n, operands.alpha) = (scales.as_ptr().cast(), 1.0);
+            assert_eq!(tw_launch(kernels, &operands, null_mut()), 0, "{}", said());
+            let k = changed.k as f32;
+            let weight = |at: usize| if at.is_multiple_of(2) { even } else { odd };
+            assert!((0..48).all(|at| c[at] == k * 0.5 * weight(at) * scales[at % 6]), "{b_dtype}: {c:?}");
+            tw_prepared_free(kernels);
+            tw_operation_free(operation);
+        }
         tw_context_close(context);
     }
 }

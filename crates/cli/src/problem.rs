@@ -167,6 +167,8 @@ const fn scalar(dtype: Dtype) -> Scalar {
         Dtype::F64 => Scalar::F64,
         Dtype::I8 => Scalar::I8,
         Dtype::U8 => Scalar::U8,
+        Dtype::I4 => Scalar::I4,
+        Dtype::U4 => Scalar::U4,
         Dtype::I32 => Scalar::I32,
     }
 }

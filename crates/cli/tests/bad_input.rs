@@ -41,7 +41,13 @@ fn every_refusal_names_the_input_and_the_remedy() {
             2,
             "possible values: e4m3, e5m2, e4m3fnuz, e5m2fnuz, e4m3promoted, e5m2promoted, e4m3fnuzpromoted, e5m2fnuzpromoted, f16, bf16, tf32, tf32x3, f32, f64",
         ),
-        (format!("tune gemm {small} --dtype f64 --b-dtype i8"), 2, "either of these with f16, bf16 or f32"),
+        (format!("tune gemm {small} --dtype f64 --b-dtype i8"), 2, "i4 and u4 with f16, bf16 or f32"),
+        (format!("tune gemm {small} --dtype i4"), 2, "4-bit integers are weights beside f16, bf16 or f32"),
+        (
+            "tune gemm --m 4 --n 5 --k 6 --dtype bf16 --b-dtype i4".to_string(),
+            2,
+            "share a byte along n: it must be even; pad with zeros",
+        ),
         (format!("tune gemm {small} --dtype tf32 --b-dtype i8"), 2, "multiplied in f32 itself"),
         (
             format!("verify gemm {small} --dtype bf16 --b-dtype i8 --device emu:sm_80 --plan A_ACP0__B_ACP1__C_PFG1_BUF2"),

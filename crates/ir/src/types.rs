@@ -5,7 +5,7 @@ use std::fmt;
 
 /// The type of one lane's scalar value.
 ///
-/// `F16`, `BF16` and the types of 8 bits are storage types: a value of theirs may be loaded, stored, selected and cast, never computed
+/// `F16`, `BF16` and the types of 8 bits and less are storage types: a value of theirs may be loaded, stored, selected and cast, never computed
 /// with. Arithmetic happens in `F32`, of integers in `I32`, as on the hardware's accumulators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -16,6 +16,11 @@ pub enum Scalar {
     I8,
     /// 8-bit unsigned integer, storage only.
     U8,
+    /// Two signed integers of 4 bits in a byte, the one with the even index in its lower half; storage only. Memory and vectors have bytes of them, of
+    /// which a cast makes twice as many numbers.
+    I4,
+    /// Likewise unsigned.
+    U4,
     /// 32-bit signed integer, the usual index type.
     I32,
     /// 32-bit unsigned integer.
@@ -42,15 +47,27 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// Size in memory, in bytes. `Bool` never lives in memory and counts as one byte.
+    /// Size in memory, in bytes: of what memory counts, which is two integers of 4 bits. `Bool` never lives in memory and counts as one byte.
     pub const fn bytes(self) -> u32 {
         match self {
-            Scalar::Bool | Scalar::I8 | Scalar::U8 => 1,
+            Scalar::Bool | Scalar::I8 | Scalar::U8 | Scalar::I4 | Scalar::U4 => 1,
             Scalar::E4M3 | Scalar::E5M2 | Scalar::E4M3Fnuz | Scalar::E5M2Fnuz => 1,
             Scalar::F16 | Scalar::BF16 => 2,
             Scalar::I32 | Scalar::U32 | Scalar::F32 => 4,
             Scalar::I64 | Scalar::F64 => 8,
         }
+    }
+    /// Numbers in what memory counts: two of 4 bits, else one.
+    pub const fn numbers(self) -> u32 {
+        if self.is_int4() { 2 } else { 1 }
+    }
+    /// Bytes of so many numbers side by side.
+    pub const fn bytes_of(self, numbers: u64) -> u64 {
+        numbers.div_ceil(self.numbers() as u64).saturating_mul(self.bytes() as u64)
+    }
+    /// Numbers in so many bytes.
+    pub const fn numbers_in(self, bytes: u32) -> u32 {
+        bytes / self.bytes() * self.numbers()
     }
     /// True for the integer types that arithmetic is defined on.
     pub const fn is_int(self) -> bool {
@@ -59,6 +76,14 @@ impl Scalar {
     /// True for the integer types of 8 bits, which are loaded, stored and cast alone.
     pub const fn is_int8(self) -> bool {
         matches!(self, Scalar::I8 | Scalar::U8)
+    }
+    /// True for the integer types of 4 bits, two of which share a byte.
+    pub const fn is_int4(self) -> bool {
+        matches!(self, Scalar::I4 | Scalar::U4)
+    }
+    /// True for the integer types that weights beside floats may have.
+    pub const fn is_weight(self) -> bool {
+        self.is_int8() || self.is_int4()
     }
     /// True for every floating-point type, storage-only ones included.
     pub const fn is_float(self) -> bool {
@@ -84,7 +109,7 @@ impl Scalar {
     pub const fn accumulator(self) -> Scalar {
         match self {
             storage if storage.is_storage() => Scalar::F32,
-            Scalar::I8 | Scalar::U8 => Scalar::I32,
+            Scalar::I8 | Scalar::U8 | Scalar::I4 | Scalar::U4 => Scalar::I32,
             Scalar::I32 => Scalar::I64,
             other => other,
         }
@@ -95,6 +120,8 @@ impl Scalar {
             Scalar::Bool => "bool",
             Scalar::I8 => "i8",
             Scalar::U8 => "u8",
+            Scalar::I4 => "i4",
+            Scalar::U4 => "u4",
             Scalar::I32 => "i32",
             Scalar::U32 => "u32",
             Scalar::I64 => "i64",

@@ -31,7 +31,7 @@ pub struct Tensor {
     /// Type in which its elements are multiplied, where that is another: each becomes it on its way to shared memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<Scalar>,
-    /// Where element (g, row, col) lives. A: (g, m, k); B: (g, n, k); C: (g, m, n).
+    /// Where element (g, row, col) lives, in elements. A: (g, m, k); B: (g, n, k); C: (g, m, n).
     pub view: View,
     /// Known alignment of element 0 (buffer base plus the problem's offset), in bytes; a power of two.
     pub align: u32,
@@ -346,6 +346,10 @@ impl Tensor {
     /// Type in which its elements are multiplied.
     pub fn factor(&self) -> Scalar {
         self.factor.unwrap_or(self.scalar)
+    }
+    /// Bytes that so many of its elements take in memory.
+    pub fn bytes_of(&self, elements: f64) -> f64 {
+        elements * f64::from(self.scalar.bytes()) / f64::from(self.scalar.numbers())
     }
     /// Elements from element 0 to behind the last that a launch with these extents touches.
     pub fn len_at(&self, extent: [u64; 3]) -> u64 {

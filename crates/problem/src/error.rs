@@ -76,6 +76,13 @@ pub(crate) fn check_dtype(field: &str, dtype: Scalar) -> Result<(), ProblemError
     if dtype.is_float() || dtype.is_int8() {
         return Ok(());
     }
+    if dtype.is_int4() {
+        return Err(ProblemError::value(
+            field,
+            dtype,
+            "4-bit integers are weights beside f16, bf16 or f32; give b_dtype as one of these",
+        ));
+    }
     Err(ProblemError::value(field, dtype, "must be i8, u8, e4m3, e5m2, e4m3fnuz, e5m2fnuz, f16, bf16, f32 or f64"))
 }
 

@@ -141,6 +141,11 @@ pub(crate) const fn owned(along: Along) -> usize {
     }
 }
 
+/// Refuses types of the left factor that are none, unless that has small weights, which become the right one's type.
+fn check_left(a: Scalar, b: Scalar) -> Result<(), ProblemError> {
+    if multiplied(a, b).is_some_and(|multiplied| multiplied != a) { Ok(()) } else { check_dtype("dtype", a) }
+}
+
 crate::error::validated_serde!(Gemm);
 
 impl Gemm {
@@ -276,19 +281,19 @@ impl Gemm {
     pub fn multiplied(&self) -> Scalar {
         multiplied(self.dtype, self.scalar(1)).unwrap_or(self.dtype)
     }
-    /// One factor has small weights: 8-bit integers, which become the other's float on their way.
+    /// One factor has small weights: integers of 8 or 4 bits, which become the other's float on their way.
     pub fn has_weights(&self) -> bool {
-        [0, 1].into_iter().any(|matrix| self.scalar(matrix).is_int8()) && !self.multiplied().is_int8()
+        [0, 1].into_iter().any(|matrix| self.scalar(matrix).is_weight()) && !self.multiplied().is_weight()
     }
     /// Checks every field.
     ///
     /// # Errors
     /// [`ProblemError::Value`] with the field, its value and what it may be.
     pub fn validate(&self) -> Result<(), ProblemError> {
-        check_dtype("dtype", self.dtype)?;
+        check_left(self.dtype, self.scalar(1))?;
         if let Some(b) = self.b_dtype.filter(|b| *b == self.dtype || multiplied(self.dtype, *b).is_none()) {
             let reason = format!(
-                "of two types only e4m3 and e5m2, e4m3fnuz and e5m2fnuz, i8 and u8, and either of these with f16, bf16 or f32 are multiplied, and A is {}; leave it out",
+                "of two types only e4m3 and e5m2, e4m3fnuz and e5m2fnuz, i8 and u8, and i8, u8, i4 and u4 with f16, bf16 or f32 are multiplied, and A is {}; leave it out",
                 self.dtype
             );
             return Err(ProblemError::value("b_dtype", b, reason));
@@ -330,7 +335,7 @@ impl Gemm {
         }
         let float = self.multiplied();
         if self.math != Math::Exact {
-            let reason = format!("8-bit integers beside {float} are multiplied in {float} itself; leave it out");
+            let reason = format!("small weights beside {float} are multiplied in {float} itself; leave it out");
             return Err(ProblemError::value("math", self.math.name(), reason));
         }
         match self.reductions.iter().find(|r| r.operand.is_some()) {
@@ -343,10 +348,43 @@ impl Gemm {
         }
     }
 
+    /// Two integers of 4 bits share a byte: no byte belongs to two lines, or to none in part.
+    fn validate_pairs(&self, index: usize, x: &Matrix) -> Result<(), ProblemError> {
+        let scalar = self.scalar(index);
+        if !scalar.is_int4() {
+            return Ok(());
+        }
+        let (name, line) = (NAMES[index], self.lines(index).0);
+        let along_k = (x.trans == (self.order == Order::Col)) == (index == 0);
+        let dim = if along_k { "k" } else { ["m", "n"][index.min(1)] };
+        let distances = [
+            (dim.to_string(), line),
+            (format!("ld{name}"), x.ld),
+            (format!("s{name}"), x.batch_stride),
+            (format!("offset of {}", name.to_uppercase()), x.offset),
+        ];
+        if let Some((what, value)) = distances.into_iter().find(|(_, value)| !value.is_multiple_of(2)) {
+            let reason = format!("two numbers of {scalar} share a byte along {dim}: it must be even; pad with zeros");
+            return Err(ProblemError::value(what, value, reason));
+        }
+        let extent = if index == 0 { Extent::M } else { Extent::N };
+        let own = if index == 0 { Along::M } else { Along::N };
+        if !along_k && (self.dynamic.has(extent) || self.grouped == Some(own)) {
+            return Err(ProblemError::Unsupported {
+                what: format!("{scalar} weights packed along {dim}, which ends anywhere"),
+                remedy: format!(
+                    "pack them along k (transpose {}), or give {dim} when the operation is made",
+                    name.to_uppercase()
+                ),
+            });
+        }
+        Ok(())
+    }
+
     fn validate_zero_points(&self) -> Result<(), ProblemError> {
         let Some(name) = self.zero_points.names().next() else { return Ok(()) };
         if !self.multiplied().is_int8() {
-            let float = if self.dtype.is_int8() { "B" } else { "A" };
+            let float = if self.dtype.is_weight() { "B" } else { "A" };
             let reason = format!("8-bit integers have zero points, and {float} is {}; leave it out", self.multiplied());
             return Err(ProblemError::value("zero_points", name, reason));
         }
@@ -383,7 +421,7 @@ impl Gemm {
             return Err(ProblemError::value(
                 "scales",
                 self.scales.names().collect::<Vec<_>>().join(" "),
-                "scales of blocks of k are multiplied where sums of 8-bit floats are promoted to f32, and beside small weights; give A's type as e4m3promoted, e5m2promoted, e4m3fnuzpromoted or e5m2fnuzpromoted, or B's as i8 or u8",
+                "scales of blocks of k are multiplied where sums of 8-bit floats are promoted to f32, and beside small weights; give A's type as e4m3promoted, e5m2promoted, e4m3fnuzpromoted or e5m2fnuzpromoted, or B's as i8, u8, i4 or u4",
             ));
         }
         if !self.dynamic.is_none() {
@@ -451,6 +489,7 @@ impl Gemm {
         let batches = (self.batch - 1).checked_mul(x.batch_stride);
         let end = span.zip(batches).and_then(|(s, b)| s.checked_add(b)).and_then(|s| s.checked_add(x.offset));
         let bytes = end.and_then(|e| e.checked_mul(u64::from(self.scalar(index).bytes())));
+        self.validate_pairs(index, x)?;
         if bytes.is_none_or(|b| b > i64::MAX as u64) {
             let value = format!("{} x {lines} x {line} elements, ld {}, batch stride {}", self.batch, x.ld, x.batch_stride);
             let reason = "does not fit a 64-bit address space; make a size, stride or offset smaller";
@@ -629,9 +668,10 @@ impl GemmBuilder {
     /// # Errors
     /// [`ProblemError::Value`] with the field, its value and what it may be.
     pub fn build(self) -> Result<Gemm, ProblemError> {
-        check_dtype("dtype", self.dtype)?;
+        let right = self.b_dtype.unwrap_or(self.dtype);
+        check_left(self.dtype, right)?;
         let [m, n, k] = self.size;
-        let multiplied = multiplied(self.dtype, self.b_dtype.unwrap_or(self.dtype)).unwrap_or(self.dtype);
+        let multiplied = multiplied(self.dtype, right).unwrap_or(self.dtype);
         let matrix = |index: usize| Matrix { trans: self.trans[index], ld: 0, batch_stride: 0, offset: self.offset[index] };
         let mut gemm = Gemm {
             dtype: self.dtype,
@@ -730,6 +770,18 @@ mod tests {
         refused(weights(Scalar::F64, Scalar::I8), &["b_dtype = i8", "f16, bf16 or f32", "A is f64"]);
         refused(weights(Scalar::E4M3, Scalar::U8), &["b_dtype = u8", "A is e4m3"]);
         refused(weights(Scalar::F16, Scalar::BF16), &["b_dtype = bf16", "A is f16"]);
+        // Two of 4 bits share a byte, along n of a row-major B and along k of a transposed one.
+        let pairs = |n, k| Gemm::new(Scalar::BF16, 8, n, k).b_dtype(Scalar::I4);
+        refused(pairs(9, 10), &["n = 9", "two numbers of i4 share a byte along n", "must be even", "pad with zeros"]);
+        refused(pairs(10, 9).trans(false, true), &["k = 9", "along k"]);
+        refused(pairs(10, 10).trans(false, true).ldb(11), &["ldb = 11", "must be even"]);
+        refused(pairs(10, 10).batch(2).stride_b(101), &["sb = 101", "must be even"]);
+        refused(pairs(10, 10).offsets(1, 3, 1), &["offset of B = 3", "must be even"]);
+        refused(pairs(10, 10).dynamic(Dynamic { n: true, ..Dynamic::NONE }), &["i4 weights packed along n", "transpose B"]);
+        assert!(pairs(9, 10).trans(false, true).dynamic(Dynamic { n: true, ..Dynamic::NONE }).build().is_ok());
+        refused(Gemm::new(Scalar::I4, 8, 10, 10), &["dtype = i4", "beside", "b_dtype"]);
+        refused(Gemm::new(Scalar::I4, 8, 10, 10).b_dtype(Scalar::U4), &["dtype = i4", "beside f16"]);
+        refused(Gemm::new(Scalar::I8, 8, 10, 10).b_dtype(Scalar::I4), &["b_dtype = i4", "A is i8"]);
         refused(weights(Scalar::F32, Scalar::I8).math(Math::Tf32), &["math = tf32", "multiplied in f32 itself", "leave it out"]);
         refused(weights(Scalar::BF16, Scalar::I8).out_dtype(Scalar::I32), &["out_dtype = i32", "bf16 operands"]);
         refused(weights(Scalar::I8, Scalar::F16).zero_point(Along::M, ZeroPoint::Each), &["zero_points = m", "B is f16"]);

@@ -71,14 +71,14 @@ impl Scale {
 }
 
 /// The type in which factors of two types are multiplied: 8-bit floats of a kind and 8-bit integers as they are, the smaller one of small weights
-/// (8-bit integers beside f16, bf16 or f32) as the float beside it, which holds each of its values. `None`: there is no such product.
+/// (integers of 8 or 4 bits beside f16, bf16 or f32) as the float beside it, which holds each of its values. `None`: there is no such product.
 pub const fn multiplied(a: Scalar, b: Scalar) -> Option<Scalar> {
     match (a, b) {
         _ if a.is_int8() && b.is_int8() => Some(a),
         _ if a.is_float8() && b.is_float8() && a.is_fnuz() == b.is_fnuz() => Some(a),
-        (Scalar::F16 | Scalar::BF16 | Scalar::F32, _) if b.is_int8() => Some(a),
-        (_, Scalar::F16 | Scalar::BF16 | Scalar::F32) if a.is_int8() => Some(b),
-        _ if a as u8 == b as u8 => Some(a),
+        (Scalar::F16 | Scalar::BF16 | Scalar::F32, _) if b.is_weight() => Some(a),
+        (_, Scalar::F16 | Scalar::BF16 | Scalar::F32) if a.is_weight() => Some(b),
+        _ if a as u8 == b as u8 && !a.is_int4() => Some(a),
         _ => None,
     }
 }

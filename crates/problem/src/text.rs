@@ -10,9 +10,12 @@ pub(crate) const FLOATS: [Scalar; 8] =
 /// Integer types of elements.
 pub(crate) const INTEGERS: [Scalar; 3] = [Scalar::I8, Scalar::U8, Scalar::I32];
 
+/// Types of weights beside floats alone.
+pub(crate) const WEIGHTS: [Scalar; 2] = [Scalar::I4, Scalar::U4];
+
 /// A type of elements by name.
 pub(crate) fn dtype(name: &str) -> Option<Scalar> {
-    FLOATS.into_iter().chain(INTEGERS).find(|s| s.name() == name)
+    FLOATS.into_iter().chain(INTEGERS).chain(WEIGHTS).find(|s| s.name() == name)
 }
 
 /// A decimal number below 2^63, digits only.

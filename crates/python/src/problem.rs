@@ -16,7 +16,7 @@ fn named<T: Copy>(what: &str, name: &str, values: &[(&str, T)]) -> PyResult<T> {
 }
 
 /// Element types by the names of arrays, and by ours.
-const NAMES: [(&str, Scalar); 24] = [
+const NAMES: [(&str, Scalar); 28] = [
     ("float32", Scalar::F32),
     ("float64", Scalar::F64),
     ("float16", Scalar::F16),
@@ -27,6 +27,8 @@ const NAMES: [(&str, Scalar); 24] = [
     ("float8_e5m2fnuz", Scalar::E5M2Fnuz),
     ("int8", Scalar::I8),
     ("uint8", Scalar::U8),
+    ("int4", Scalar::I4),
+    ("uint4", Scalar::U4),
     ("int32", Scalar::I32),
     ("int64", Scalar::I64),
     ("f32", Scalar::F32),
@@ -39,6 +41,8 @@ const NAMES: [(&str, Scalar); 24] = [
     ("e5m2fnuz", Scalar::E5M2Fnuz),
     ("i8", Scalar::I8),
     ("u8", Scalar::U8),
+    ("i4", Scalar::I4),
+    ("u4", Scalar::U4),
     ("i32", Scalar::I32),
     ("i64", Scalar::I64),
 ];

@@ -147,6 +147,21 @@ class Products(unittest.TestCase):
             want = sum(part(i) * groups[i] for i in range(3))
             np.testing.assert_array_equal(tw.gemm(a, w, scales={"n1x32": groups}, out_dtype="float32"), want)
 
+    def test_weights_of_4_bits(self):
+        drawn = np.random.default_rng(17)
+        a = drawn.integers(-4, 5, (5, 80)).astype("f2")
+        groups = (2.0 ** -drawn.integers(0, 4, (3, 24))).astype("f4")
+        for dtype, low in (("int4", -8), ("uint4", 0)):
+            w = drawn.integers(low, low + 16, (80, 24))
+            wide = w.astype("f4")
+            part = lambda i: a[:, 32 * i : 32 * i + 32].astype("f4") @ wide[32 * i : 32 * i + 32]
+            of_groups = sum(part(i) * groups[i] for i in range(3))
+            pair = lambda w: (w[..., ::2] & 15 | (w[..., 1::2] & 15) << 4).astype("u1")
+            for b in (pair(w), pair(np.ascontiguousarray(w.T)).T):
+                np.testing.assert_array_equal(tw.gemm(a, b, b_dtype=dtype, out_dtype="float32"), a.astype("f4") @ wide)
+                got = tw.gemm(a, b, b_dtype=dtype, scales={"n1x32": groups}, out_dtype="float32")
+                np.testing.assert_array_equal(got, of_groups)
+
     def test_convolutions_of_integers(self):
         drawn = np.random.default_rng(7)
         x, w = drawn.integers(-128, 128, (2, 3, 6, 5), "int8"), drawn.integers(-128, 128, (4, 3, 3, 2), "int8")

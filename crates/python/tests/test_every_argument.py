@@ -130,6 +130,7 @@ FUNCTIONS = {
                 "floats": numbers(1),
                 "text": "nonsense",
             },
+            b_dtype=TEXT,
             zero_points={
                 "one array": numbers(6),
                 "text": "nonsense",

@@ -161,7 +161,7 @@ impl Prepared {
     fn check_apart(&self, addresses: &Addresses, at: &Extents) -> Result<(), BindError> {
         let contraction = &self.ready.contraction;
         let memory = |operand: Operand| {
-            let first = self.offsets[operand as usize].saturating_mul(u64::from(contraction.tensor(operand).scalar.bytes()));
+            let first = contraction.tensor(operand).scalar.bytes_of(self.offsets[operand as usize]);
             let address = addresses.of(Memory::Operand(operand));
             let end = bytes(contraction, operand, self.offsets[operand as usize], at);
             address.saturating_add(first)..address.saturating_add(end)

@@ -243,7 +243,7 @@ pub fn distance(x: &ProblemKey, y: &ProblemKey) -> Option<f64> {
         d += 0.2 * mismatches as f64;
         if ox.scalar != oy.scalar {
             // Another type of the same size runs much alike; another size changes vector widths and shared memory.
-            d += 0.5 + 1.5 * (log(u64::from(ox.scalar.bytes())) - log(u64::from(oy.scalar.bytes()))).abs();
+            d += 0.5 + 1.5 * (log(ox.scalar.bytes_of(2)) - log(oy.scalar.bytes_of(2))).abs();
         }
     }
     for needed in workspace_steps(x) {
@@ -271,7 +271,7 @@ const fn bank(ld: u64, of: u64) -> u64 {
 
 /// Workspace sizes at which further choices open: a copy of either operand, of both, and partial sums of two splits.
 fn workspace_steps(p: &ProblemKey) -> [u64; 4] {
-    let bytes = |rows: u64, cols: u64, s: Scalar| rows.saturating_mul(cols).saturating_mul(u64::from(s.bytes()));
+    let bytes = |rows: u64, cols: u64, s: Scalar| s.bytes_of(rows.saturating_mul(cols));
     let (a, b) = (bytes(p.m, p.k, p.a.scalar), bytes(p.n, p.k, p.b.scalar));
     let c = bytes(p.m, p.n, p.c.scalar.accumulator());
     [a, b, a.saturating_add(b), c.saturating_mul(2)].map(|v| v.saturating_mul(p.g))

@@ -91,6 +91,7 @@ impl Change<'_> {
                 }
             }
             Refusal::PaddedRows { wos, .. } => self.set(wos, 1),
+            Refusal::CopiedPairs { wos, .. } => self.set(wos, 0),
             Refusal::Grouped { key, .. } => self.set(key, key.info().default),
             Refusal::Shared { .. } if plan.common(Common::Uni) == 2 => {
                 let buffers = plan.common(Common::Buf);

@@ -26,7 +26,7 @@ pub(crate) fn check(device: &dyn Device, problem: &Problem) -> Result<(), Device
 
 /// Bytes of this machine's memory: operands on the host, the result read back, what it is compared with, and the device's own where that is this machine's.
 fn needed(c: &Contraction, kind: DeviceKind) -> u64 {
-    let bytes = |len: u64, scalar: Scalar| u128::from(len) * u128::from(scalar.bytes());
+    let bytes = |len: u64, scalar: Scalar| u128::from(scalar.bytes_of(len));
     let [a, b, result] = [&c.a, &c.b, &c.c].map(|t| bytes(t.len, t.scalar));
     let residual = bytes(c.residual_len_at(&c.extents()), c.c.scalar);
     let operands = a + b + result + residual;

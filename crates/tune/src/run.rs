@@ -243,7 +243,7 @@ impl Alignments {
     /// Of operands whose element 0 stands so many elements behind the start of a buffer with this alignment.
     pub fn of(contraction: &Contraction, buffers: [u64; 3], offsets: [u64; 3]) -> Alignments {
         let element = |n: usize, operand| {
-            let bytes = offsets[n].saturating_mul(u64::from(contraction.tensor(operand).scalar.bytes()));
+            let bytes = contraction.tensor(operand).scalar.bytes_of(offsets[n]);
             if bytes == 0 { buffers[n] } else { buffers[n].min(1 << bytes.trailing_zeros()) }
         };
         Alignments { elements: [element(0, Operand::A), element(1, Operand::B), element(2, Operand::C)], buffers }
@@ -320,7 +320,7 @@ pub fn bytes(contraction: &Contraction, operand: Operand, offset: u64, at: &Exte
     let len = contraction.len_at(operand, at);
     // Of an empty tensor nothing is touched, wherever it begins.
     let len = if len == 0 { 0 } else { len.saturating_add(offset) };
-    len.saturating_mul(u64::from(contraction.tensor(operand).scalar.bytes()))
+    contraction.tensor(operand).scalar.bytes_of(len)
 }
 
 /// The operands that a launch touches: all but a result that is not stored, and one where there is no product.
@@ -332,7 +332,7 @@ pub fn operands(contraction: &Contraction) -> impl Iterator<Item = Operand> + us
 
 /// Quantisation parameters, bias, residual and reductions in the problem's order, as far as a contraction has them, with the bytes that a launch touches.
 pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (Memory, u64)> {
-    let bytes = |len: u64, scalar: Scalar| len.saturating_mul(u64::from(scalar.bytes()));
+    let bytes = |len: u64, scalar: Scalar| scalar.bytes_of(len);
     let quant = |(quant, x): (Quant, &Vector)| (Memory::Quant(quant), bytes(contraction.vector_len_at(x, at), x.scalar));
     let quants: Vec<_> = contraction.quants().map(quant).collect();
     let bias = contraction.bias().map(|x| (Memory::Bias, bytes(contraction.bias_len_at(at), x.scalar)));
@@ -454,7 +454,7 @@ impl<'a> Call<'a> {
         };
         let element = |operand: Operand, more: u64| {
             let from = self.offsets[operand as usize].saturating_add(more);
-            from.saturating_mul(u64::from(self.contraction.tensor(operand).scalar.bytes()))
+            self.contraction.tensor(operand).scalar.bytes_of(from)
         };
         let map = |memory, from| {
             let Some(ArgKind::TensorMap(map)) = kernel.args().get(n).map(|a| &a.kind) else { return Err(malformed()) };

@@ -38,7 +38,7 @@ impl Spread {
         }
         let buffers = [Operand::A, Operand::B, Operand::C].map(|operand| data.buffer(operand));
         let operands = [0, 1, 2].map(|index| {
-            let (buffer, size) = (buffers[index], u64::from(buffers[index].scalar.bytes()));
+            let buffer = buffers[index];
             let (from, to) = (compact.matrices()[index], wide.matrices()[index]);
             let (_, lines) = compact.lines(index);
             let batch = if from.batch_stride == 0 { 1 } else { compact.batch };
@@ -46,7 +46,7 @@ impl Spread {
             // What lies before the first line, each line with what follows it.
             let mut marks = vec![(0, 0)];
             marks.extend(starts.map(|(b, l)| {
-                let at = |x: &tilewright_problem::Matrix| (buffer.start + b * x.batch_stride + l * x.ld) * size;
+                let at = |x: &tilewright_problem::Matrix| buffer.scalar.bytes_of(buffer.start + b * x.batch_stride + l * x.ld);
                 (at(from) as usize, at(to))
             }));
             let ends = marks.iter().skip(1).map(|m| m.0).chain([buffer.bytes.len()]);

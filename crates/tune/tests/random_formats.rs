@@ -11,7 +11,7 @@ use tilewright_problem::Math;
 use tilewright_tune::random::{Pair, Recipe};
 use tilewright_tune::space::Space;
 
-const FEATURES: [&str; 26] = [
+const FEATURES: [&str; 27] = [
     "f64",
     "f32",
     "tf32",
@@ -26,6 +26,7 @@ const FEATURES: [&str; 26] = [
     "u8",
     "factors of two types",
     "small weights",
+    "weights of 4 bits",
     "multiply-adds",
     "dot products",
     "mma.sync",
@@ -60,6 +61,7 @@ fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
         of(Scalar::U8, Math::Exact),
         c.a.scalar != c.b.scalar,
         c.a.factor.or(c.b.factor).is_some(),
+        c.a.scalar.is_int4() || c.b.scalar.is_int4(),
         unit == MathUnit::Fma,
         unit == MathUnit::Dot,
         unit == MathUnit::Mma,

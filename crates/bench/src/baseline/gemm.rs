@@ -55,7 +55,7 @@ impl Call {
         };
         if gemm.has_weights() {
             let reason = format!(
-                "it does not multiply 8-bit integers by floats: --plain compares with {}, the product of the dequantised matrix",
+                "it does not multiply integers by floats: --plain compares with {}, the product of the dequantised matrix",
                 gemm.multiplied()
             );
             return Err(BenchError::Unsupported { library, reason });

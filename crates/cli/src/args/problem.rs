@@ -115,6 +115,11 @@ pub enum Dtype {
     I8,
     /// unsigned 8-bit integers, likewise
     U8,
+    /// 4-bit integers, of weights beside f16, bf16 or f32 alone: two in a byte, the one with the even index in its lower half, along the direction in
+    /// which the matrix is contiguous
+    I4,
+    /// unsigned 4-bit integers, likewise
+    U4,
     /// 32-bit integers: results of products of 8-bit ones, and tensors that are reduced by themselves, summed in i64
     I32,
 }
@@ -212,7 +217,7 @@ pub struct GemmArgs {
     /// Element type of A, B and C
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     pub dtype: Dtype,
-    /// Element type of B where it differs: e4m3 beside e5m2, e5m2 beside e4m3, and so of fnuz types; i8 beside u8; i8 and u8 beside f16, bf16 and f32, in
+    /// Element type of B where it differs: e4m3 beside e5m2, e5m2 beside e4m3, and so of fnuz types; i8 beside u8; i8, u8, i4 and u4 beside f16, bf16 and f32, in
     /// which these weights are multiplied
     #[arg(long, value_enum, value_name = "DTYPE")]
     pub b_dtype: Option<Dtype>,

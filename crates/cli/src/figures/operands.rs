@@ -151,7 +151,7 @@ impl Subject<'_> {
             )),
             Transport::Registers | Transport::Async | Transport::Panels { .. } => {
                 let along = if o.load_along == Along::K { "k" } else { dim };
-                let bytes = o.load_width * self.loaded(which).bytes();
+                let bytes = self.loaded(which).bytes_of(o.load_width.into());
                 let count = o.load_row * o.load_k / o.load_width.max(1);
                 let how = match (copy.is_async(), count) {
                     (true, 1) => "asynchronous copy (cp.async)",

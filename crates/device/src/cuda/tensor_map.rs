@@ -112,7 +112,7 @@ const fn data_type(map: &TensorMap) -> Option<DataType> {
         Scalar::I32 => DataType::CU_TENSOR_MAP_DATA_TYPE_INT32,
         Scalar::U32 => DataType::CU_TENSOR_MAP_DATA_TYPE_UINT32,
         Scalar::I64 => DataType::CU_TENSOR_MAP_DATA_TYPE_INT64,
-        Scalar::Bool => return None,
+        Scalar::Bool | Scalar::I4 | Scalar::U4 => return None,
     })
 }
 

@@ -120,6 +120,9 @@ impl Lower<'_> {
             Expr::Cast(a) => {
                 let x = self.eval(*a)?;
                 let (from, since) = (k.ty(*a).scalar, x.since);
+                if from.is_int4() {
+                    return self.numbers_of_4_bits(&x, from, ty.scalar);
+                }
                 Value { comps: x.comps.iter().map(|&x| self.cast(x, from, ty.scalar, since)).collect(), since }
             }
             Expr::Extract(a, lane) => {
@@ -142,6 +145,28 @@ impl Lower<'_> {
             // Leaves are dealt with by `eval`.
             _ => return Err(self.invalid("an expression of unknown kind")),
         })
+    }
+
+    /// The two numbers of each byte, the one in its lower half first.
+    fn numbers_of_4_bits(&mut self, bytes: &Value, from: Scalar, to: Scalar) -> Result<Value, EmuError> {
+        let (since, mut comps) = (bytes.since, Vec::new());
+        for &byte in &bytes.comps {
+            let byte = self.cast(byte, Scalar::U8, Scalar::I32, since);
+            for half in 0..2 {
+                let number = match from {
+                    Scalar::I4 => {
+                        let top = self.binary(BinaryOp::Shl, Scalar::I32, byte, Comp::Int(28 - 4 * half), since)?;
+                        self.binary(BinaryOp::Shr, Scalar::I32, top, Comp::Int(28), since)?
+                    }
+                    _ => {
+                        let number = self.binary(BinaryOp::Shr, Scalar::I32, byte, Comp::Int(4 * half), since)?;
+                        self.binary(BinaryOp::And, Scalar::I32, number, Comp::Int(15), since)?
+                    }
+                };
+                comps.push(self.cast(number, Scalar::I32, to, since));
+            }
+        }
+        Ok(Value { comps, since })
     }
 
     /// `a * b + c` with two roundings in one operation.

@@ -60,7 +60,7 @@ pub(crate) fn bits(comp: Comp, s: Scalar) -> Option<u64> {
     };
     Some(match s {
         Scalar::Bool => (int != 0) as u64,
-        Scalar::I8 | Scalar::U8 => int as u8 as u64,
+        Scalar::I8 | Scalar::U8 | Scalar::I4 | Scalar::U4 => int as u8 as u64,
         Scalar::I32 | Scalar::U32 => int as u32 as u64,
         Scalar::I64 => int as u64,
         Scalar::F16 => f16::from_f64(float).to_bits() as u64,
@@ -79,7 +79,7 @@ pub(crate) fn wrap(v: i64, s: Scalar) -> i64 {
     match s {
         Scalar::Bool => (v != 0) as i64,
         Scalar::I8 => v as i8 as i64,
-        Scalar::U8 => v as u8 as i64,
+        Scalar::U8 | Scalar::I4 | Scalar::U4 => v as u8 as i64,
         Scalar::I32 => v as i32 as i64,
         Scalar::U32 => v as u32 as i64,
         _ => v,

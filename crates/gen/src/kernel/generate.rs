@@ -485,7 +485,7 @@ impl<'a> Job<'a> {
                     prepare::source_width(source, to)
                 }
             };
-            out.need(x.operand, width * x.tensor.scalar.bytes());
+            out.need(x.operand, x.tensor.scalar.bytes_of(width.into()) as u32);
         }
         if c.drop_c {
             return;

@@ -104,6 +104,11 @@ impl Input {
     }
 }
 
+/// The place in memory of an element, or of the pair that it is half of, by the element's number.
+pub(crate) fn in_memory(b: &mut Builder, x: &Tensor, element: ExprId) -> ExprId {
+    if x.scalar.numbers() == 1 { element } else { b.value(element >> 1) }
+}
+
 /// Whether an element of a view exists at a point, besides what has to hold anyway.
 pub(crate) fn exists(b: &mut Builder, x: &View, at: &[Coord; 3], coord: Scalar, guard: Option<ExprId>) -> Option<ExprId> {
     x.access.bounds.iter().fold(guard, |guard, bound| {

@@ -91,16 +91,14 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     let steps = (groups / ways) as f64 * all_k_tiles as f64;
     let tile = |i: usize, o: &OperandTiling, tensor: &Tensor| match &spec.schedule.copies[i] {
         // Each thread's loads.
-        Transport::Own(loads) => {
-            f64::from(spec.launch_threads() * loads.width * tensor.scalar.bytes()) * loads.places.len() as f64
-        }
+        Transport::Own(loads) => tensor.bytes_of(f64::from(spec.launch_threads() * loads.width)) * loads.places.len() as f64,
         // A share of what is copied once for all k-tiles.
-        Transport::Halo(halo) => f64::from(halo.copied() * tensor.scalar.bytes()) * ways as f64 / all_k_tiles.max(1) as f64,
+        Transport::Halo(halo) => tensor.bytes_of(f64::from(halo.copied())) * ways as f64 / all_k_tiles.max(1) as f64,
         _ => tile_bytes(o, t.k_tile, tensor),
     };
     let (tile_a, tile_b) = (tile(0, &t.a, &c.a), tile(1, &t.b, &c.b));
     let shared = if spec.schedule.own() { 0.0 } else { 1.0 };
-    let widened = |bytes: f64, tensor: &Tensor| bytes / f64::from(tensor.scalar.bytes()) * f64::from(tensor.factor().bytes());
+    let widened = |bytes: f64, tensor: &Tensor| bytes / tensor.bytes_of(1.0) * f64::from(tensor.factor().bytes());
     let results = c.results();
     let acc_bytes = f64::from(c.accumulator().bytes());
     let partials = if spec.epilogue.split == Split::Workspace { results * ways as f64 * acc_bytes } else { 0.0 };
@@ -139,7 +137,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
 }
 
 fn tile_bytes(o: &OperandTiling, k_tile: u32, tensor: &Tensor) -> f64 {
-    f64::from(o.macro_tile) * f64::from(k_tile) * f64::from(tensor.scalar.bytes())
+    tensor.bytes_of(f64::from(o.macro_tile) * f64::from(k_tile))
 }
 
 /// Bytes of an operand that must come from device memory once: windows of a convolution overlap, so its memory may hold
@@ -147,7 +145,7 @@ fn tile_bytes(o: &OperandTiling, k_tile: u32, tensor: &Tensor) -> f64 {
 fn least_bytes(c: &Contraction, tensor: &Tensor, rows: u64) -> f64 {
     let own = tensor.view.extent[G] as f64;
     let named = own.max(c.g as f64) * rows as f64 * c.k as f64;
-    named.min(tensor.len as f64) * f64::from(tensor.scalar.bytes())
+    tensor.bytes_of(named.min(tensor.len as f64))
 }
 
 fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {

@@ -66,6 +66,10 @@ pub(super) fn derive(
     if at(Chiral::Acp) == 4 {
         return windows(plan, side, tensor, (extent, run_time), (micro, macro_tile), frame);
     }
+    // Loads of single elements know from one k-tile to the next in which half of a byte theirs is.
+    if !k_tile.is_multiple_of(tensor.scalar.numbers()) {
+        return Err(Refusal::UnitDepth { k_tile, unit: tensor.scalar.numbers() });
+    }
     let tile = macro_tile * k_tile;
     let load_threads = frame.load_threads;
     let share = if frame.loads { load_tile(macro_tile, k_tile, load_threads, at(Chiral::Plu) == 1) } else { Some((1, 1)) };

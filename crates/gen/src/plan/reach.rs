@@ -6,7 +6,7 @@ use tilewright_problem::view::{COL, ROW};
 
 /// Largest vector up to `max` elements that may be moved at once along an axis, start alignment included.
 pub(crate) fn vector_width(tensor: &Tensor, axis: usize, max: u32) -> u32 {
-    tensor.view.vector_width(axis, max, tensor.align / tensor.scalar.bytes().max(1))
+    tensor.view.vector_width(axis, max, tensor.scalar.numbers_in(tensor.align))
 }
 
 /// Elements of the widest piece of a result with gaps that one store may take.

@@ -87,6 +87,9 @@ pub enum Refusal {
         "{acp}{value}: elements are multiplied in {factor} and lie in memory as {scalar}, which become it in registers alone; use ACP0"
     )]
     Converted { acp: Key, value: u32, scalar: Scalar, factor: Scalar },
+    /// Copies in workspace move elements one by one.
+    #[error("{wos}{value}: a copy in workspace has elements of whole bytes, and two of {scalar} share one; use WOS0")]
+    CopiedPairs { wos: Key, value: u32, scalar: Scalar },
     /// Asynchronous copies cannot transpose.
     #[error("{acp}1: copies cannot transpose vectors along k; use GLW1 or WOS2")]
     AsyncAlongK { acp: Key },

@@ -95,7 +95,7 @@ impl Transport {
     }
     /// Registers of a load thread that hold vectors in flight, of so many k-tiles at once.
     pub(super) fn registers(&self, o: &OperandTiling, tensor: &Tensor, k_tiles: u32) -> u32 {
-        let words = (o.load_width * tensor.scalar.bytes()).div_ceil(4);
+        let words = (tensor.scalar.bytes_of(o.load_width.into()) as u32).div_ceil(4);
         if matches!(self, Transport::Registers | Transport::Panels { asynchronous: false, .. }) {
             o.load_row * o.load_k / o.load_width.max(1) * words * k_tiles
         } else {
@@ -140,9 +140,10 @@ impl Transport {
     }
     /// Whether the copy method reads what it copies: elements that are multiplied in another type become it in registers.
     pub(super) fn converts(plan: &Plan, side: fn(Chiral) -> Key, tensor: &Tensor) -> Result<(), Refusal> {
-        let acp = side(Chiral::Acp);
-        match (tensor.factor, plan.get(acp)) {
-            (Some(factor), value @ 1..) => Err(Refusal::Converted { acp, value, scalar: tensor.scalar, factor }),
+        let (acp, wos, scalar) = (side(Chiral::Acp), side(Chiral::Wos), tensor.scalar);
+        match (tensor.factor, plan.get(acp), plan.get(wos)) {
+            (Some(factor), value @ 1.., _) => Err(Refusal::Converted { acp, value, scalar, factor }),
+            (_, _, value @ 1..) if scalar.numbers() > 1 => Err(Refusal::CopiedPairs { wos, value, scalar }),
             _ => Ok(()),
         }
     }

@@ -193,7 +193,7 @@ impl Builder {
         let ty = self.ty(a);
         self.node(Expr::Select(cond, a, b), ty)
     }
-    /// Conversion; a no-op where the type is right already.
+    /// Conversion; a no-op where the type is right already. Of each byte of integers of 4 bits it makes two numbers.
     pub fn cast(&mut self, a: impl Into<Ex>, scalar: Scalar) -> ExprId {
         let a = self.typed(a, scalar);
         let ty = self.ty(a);
@@ -203,7 +203,7 @@ impl Builder {
         if let (Some(v), true) = (self.kernel.as_int(a), scalar.is_int()) {
             return self.int(wrapped(v, scalar), scalar);
         }
-        self.node(Expr::Cast(a), ty.with_scalar(scalar))
+        self.node(Expr::Cast(a), scalar.vector(ty.lanes * ty.scalar.numbers() as u8))
     }
     /// One lane of a vector; of a scalar, the scalar.
     pub fn extract(&mut self, a: ExprId, lane: u32) -> ExprId {

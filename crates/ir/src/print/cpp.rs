@@ -15,17 +15,18 @@ pub(super) fn scalar(scalar: Scalar) -> &'static str {
         Scalar::U32 => "unsigned int",
         Scalar::I64 => "long long",
         Scalar::F16 | Scalar::BF16 => "unsigned short",
-        Scalar::U8 | Scalar::E4M3 | Scalar::E5M2 | Scalar::E4M3Fnuz | Scalar::E5M2Fnuz => "unsigned char",
+        Scalar::U8 | Scalar::I4 | Scalar::U4 => "unsigned char",
+        Scalar::E4M3 | Scalar::E5M2 | Scalar::E4M3Fnuz | Scalar::E5M2Fnuz => "unsigned char",
         Scalar::F32 => "float",
         Scalar::F64 => "double",
     }
 }
 
-/// Name of a vector type: `f32x4`, and `u16x8` for both 16-bit floats, `u8x16` for those of 8 bits.
+/// Name of a vector type: `f32x4`, and `u16x8` for both 16-bit floats, `u8x16` for those of 8 bits and for pairs of integers of 4.
 pub(super) fn vector_name(ty: Type) -> String {
     let scalar = match ty.scalar {
         Scalar::F16 | Scalar::BF16 => "u16",
-        float if float.is_float8() => "u8",
+        bits if bits.is_float8() || bits.is_int4() => "u8",
         other => other.name(),
     };
     format!("{scalar}x{}", ty.lanes)

@@ -220,7 +220,8 @@ impl Dialect for Cuda {
         };
         prelude.function(name, |_| format!("{} float {name}(unsigned short a) {{ {body} }}", cpp::INLINE))
     }
-    /// Bytes become the low bits of mantissas, two by a permutation, of numbers from which one addition takes what these bits stand on.
+    /// Bytes become the low bits of mantissas, two by a permutation, of numbers from which one addition takes what these bits stand on. So do halves of
+    /// bytes, the other half of which a mask takes; where the upper one stays in its place, the number is 16 times as large.
     fn floats_of_bytes(
         &self,
         from: Type,
@@ -229,37 +230,39 @@ impl Dialect for Cuda {
         target: &Target,
         prelude: &mut Prelude,
     ) -> Option<String> {
-        let pairs = match (from.scalar, to.scalar) {
+        let pairs: String = match (from.scalar, to.scalar) {
             _ if !from.lanes.is_multiple_of(4) || compute_capability(target) < 80 => return None,
             // 1024 and the byte, an i8 plus 128 of it.
             (Scalar::I8, Scalar::F16) => {
-                "unsigned int d; asm(\"sub.f16x2 %0, %1, %2;\" : \"=r\"(d) : \"r\"(__byte_perm(w ^ 0x80808080u, 0x64646464u, high ? 0x4342 : 0x4140)), \"r\"(0x64806480u)); return d;"
+                "unsigned int d; asm(\"sub.f16x2 %0, %1, %2;\" : \"=r\"(d) : \"r\"(__byte_perm(w ^ 0x80808080u, 0x64646464u, i ? 0x4342 : 0x4140)), \"r\"(0x64806480u)); return d;".into()
             }
             (Scalar::U8, Scalar::F16) => {
-                "unsigned int d; asm(\"sub.f16x2 %0, %1, %2;\" : \"=r\"(d) : \"r\"(__byte_perm(w, 0x64646464u, high ? 0x4342 : 0x4140)), \"r\"(0x64006400u)); return d;"
+                "unsigned int d; asm(\"sub.f16x2 %0, %1, %2;\" : \"=r\"(d) : \"r\"(__byte_perm(w, 0x64646464u, i ? 0x4342 : 0x4140)), \"r\"(0x64006400u)); return d;".into()
             }
             // 128 and the lower seven bits, less 128, or 256 where the eighth is set.
             (Scalar::I8, Scalar::BF16) => {
-                "const unsigned int p = __byte_perm(w, 0u, high ? 0x4342 : 0x4140); unsigned int d; \
-                 asm(\"fma.rn.bf16x2 %0, %1, %2, %3;\" : \"=r\"(d) : \"r\"(p & 0x007f007fu | 0x43004300u), \"r\"(0x3f803f80u), \"r\"(p & 0x00800080u | 0xc300c300u)); return d;"
+                "const unsigned int p = __byte_perm(w, 0u, i ? 0x4342 : 0x4140); unsigned int d; \
+                 asm(\"fma.rn.bf16x2 %0, %1, %2, %3;\" : \"=r\"(d) : \"r\"(p & 0x007f007fu | 0x43004300u), \"r\"(0x3f803f80u), \"r\"(p & 0x00800080u | 0xc300c300u)); return d;".into()
             }
             // 128 and the lower seven bits, less 256, plus 128 or, where the eighth is set, 256.
             (Scalar::U8, Scalar::BF16) => {
-                "const unsigned int p = __byte_perm(w, 0u, high ? 0x4342 : 0x4140); unsigned int d; \
+                "const unsigned int p = __byte_perm(w, 0u, i ? 0x4342 : 0x4140); unsigned int d; \
                  asm(\"fma.rn.bf16x2 %0, %1, %2, %3;\" : \"=r\"(d) : \"r\"(p & 0x007f007fu | 0x43004300u), \"r\"(0x3f803f80u), \"r\"(0xc380c380u)); \
-                 asm(\"fma.rn.bf16x2 %0, %1, %2, %3;\" : \"=r\"(d) : \"r\"(d), \"r\"(0x3f803f80u), \"r\"(p & 0x00800080u | 0x43004300u)); return d;"
+                 asm(\"fma.rn.bf16x2 %0, %1, %2, %3;\" : \"=r\"(d) : \"r\"(d), \"r\"(0x3f803f80u), \"r\"(p & 0x00800080u | 0x43004300u)); return d;".into()
             }
+            (from, to) if from.is_int4() => halves_of_bytes(from, to)?,
             _ => return None,
         };
         let (name, inline, [bytes, floats]) = (format!("tw_{from}_to_{to}"), cpp::INLINE, spelled);
         let pair = format!("tw_{}_to_{}_pair", from.scalar, to.scalar);
-        prelude.function(&pair, |_| format!("{inline} unsigned int {pair}(unsigned int w, bool high) {{ {pairs} }}"));
-        let (words, pairs) = (from.lanes / 4, from.lanes / 2);
+        prelude.function(&pair, |_| format!("{inline} unsigned int {pair}(unsigned int w, int i) {{ {pairs} }}"));
+        let (words, pairs) = (from.lanes / 4, to.lanes / 2);
+        let of_word = pairs / words;
         Some(prelude.function(&name, |_| {
             format!(
                 "{inline} {floats} {name}({bytes} a) {{\n    union {{ {bytes} v; unsigned int w[{words}]; }} from;\n    \
                  union {{ unsigned int w[{pairs}]; {floats} v; }} to;\n    from.v = a;\n    #pragma unroll\n    \
-                 for (int i = 0; i < {pairs}; i++) to.w[i] = {pair}(from.w[i / 2], i % 2);\n    return to.v;\n}}"
+                 for (int i = 0; i < {pairs}; i++) to.w[i] = {pair}(from.w[i / {of_word}], i % {of_word});\n    return to.v;\n}}"
             )
         }))
     }
@@ -366,6 +369,26 @@ impl Dialect for Cuda {
     fn sched_hint(&self, _: u32, size: u32, _: &mut Prelude) -> Option<String> {
         (size == 0).then(|| "__syncwarp();".into())
     }
+}
+
+/// The body of a function from byte `i` of a word `w` to its two integers as a pair of floats of 16 bits. The byte is put into both halves of a word, a
+/// mask leaves one half of it in each, on which a number's exponent is put, with the sign bit turned, so that integers with signs are those without
+/// plus 8.
+fn halves_of_bytes(from: Scalar, to: Scalar) -> Option<String> {
+    let signed = from == Scalar::I4;
+    // Bytes in both halves, mask, exponents (and signs), factor, what is added: in binary16 ten bits hold a byte, whose upper half stays in its place; in
+    // bfloat16 seven do not, and upper halves come from the word shifted by four.
+    let (float, bytes, mask, bits, factor, added) = match (to, signed) {
+        (Scalar::F16, true) => ("f16", "w, w, i * 0x1111", 0x00f0_000f, 0x6480_6408_u32, 0x2c00_3c00, 0xd480_e408_u32),
+        (Scalar::F16, false) => ("f16", "w, w, i * 0x1111", 0x00f0_000f, 0x6400_6400, 0x2c00_3c00, 0xd400_e400),
+        (Scalar::BF16, true) => ("bf16", "w, w >> 4, i * 0x0101 + 0x0400", 0x000f_000f, 0x4308_4308, 0x3f80_3f80, 0xc308_c308),
+        (Scalar::BF16, false) => ("bf16", "w, w >> 4, i * 0x0101 + 0x0400", 0x000f_000f, 0x4300_4300, 0x3f80_3f80, 0xc300_c300),
+        _ => return None,
+    };
+    Some(format!(
+        "unsigned int d; asm(\"lop3.b32 %0, %1, %2, %3, 0x6a;\" : \"=r\"(d) : \"r\"(__byte_perm({bytes})), \"r\"({mask:#010x}u), \"r\"({bits:#010x}u)); \
+         asm(\"fma.rn.{float}x2 %0, %1, %2, %3;\" : \"=r\"(d) : \"r\"(d), \"r\"({factor:#010x}u), \"r\"({added:#010x}u)); return d;"
+    ))
 }
 
 /// The unit's own rounding: one instruction; where there is no such unit, half of the last place added to the bits.

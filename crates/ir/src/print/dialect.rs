@@ -186,7 +186,7 @@ pub(super) trait Dialect {
     fn widen(&self, from: Scalar, target: &Target, prelude: &mut Prelude) -> String;
     /// Name of the function from `F32` to the bits of a float of 16 or 8 bits, rounding to nearest even; those of 8 saturate.
     fn narrow(&self, to: Scalar, target: &Target, prelude: &mut Prelude) -> String;
-    /// Name of the function from a vector of 8-bit integers to as many floats of 16 bits, where there is a shorter way than one by one; how both
+    /// Name of the function from a vector of integers of 8 or 4 bits to as many floats of 16 bits, where there is a shorter way than one by one; how both
     /// are spelled.
     fn floats_of_bytes(&self, _from: Type, _to: Type, _spelled: &[String; 2], _: &Target, _: &mut Prelude) -> Option<String> {
         None

@@ -148,7 +148,7 @@ impl Printer<'_> {
         if to.lanes == 1 || self.is_native(op, from.scalar, to.scalar) {
             return self.spell(op, from, to, &texts);
         }
-        if matches!(op, Op::Cast) && from.scalar.is_int8() {
+        if matches!(op, Op::Cast) && from.scalar.is_weight() {
             let spelled = [self.type_name(from), self.type_name(to)];
             if let Some(name) = self.dialect.floats_of_bytes(from, to, &spelled, self.target, &mut self.prelude) {
                 return Text::atom(format!("{name}({})", texts[0].text));
@@ -158,7 +158,7 @@ impl Printer<'_> {
         let letters = &["a", "b", "c"][..args.len().min(3)];
         let lanes: Vec<String> = (0..to.lanes)
             .map(|i| {
-                let lane: Vec<Text> = letters.iter().map(|l| Text::atom(self.dialect.lane(l, i))).collect();
+                let lane: Vec<Text> = letters.iter().map(|l| self.number(l, from.scalar, i)).collect();
                 self.spell(op, from.scalar.ty(), to.scalar.ty(), &lane).text
             })
             .collect();
@@ -174,6 +174,17 @@ impl Printer<'_> {
         self.prelude.function(&helper, |_| format!("{inline} {result} {helper}({params}) {{ return {body}; }}"));
         let list: Vec<&str> = texts.iter().map(|t| t.text.as_str()).collect();
         Text::atom(format!("{helper}({})", list.join(", ")))
+    }
+
+    /// Number `i` of a vector, of which two of 4 bits are an element.
+    fn number(&self, vector: &str, scalar: Scalar, i: u8) -> Text {
+        let lane = self.dialect.lane(vector, i / scalar.numbers() as u8);
+        match (scalar, i % 2) {
+            (Scalar::I4, half) => Text::atom(format!("({lane} << {} >> 28)", 28 - 4 * half)),
+            (Scalar::U4, 0) => Text::atom(format!("({lane} & 15)")),
+            (Scalar::U4, _) => Text::atom(format!("({lane} >> 4)")),
+            _ => Text::atom(lane),
+        }
     }
 
     fn is_native(&self, op: Op, from: Scalar, to: Scalar) -> bool {

@@ -72,7 +72,8 @@ impl Dialect for OpenCl {
             Scalar::U32 => "uint",
             Scalar::I64 => "long",
             Scalar::F16 | Scalar::BF16 => "ushort",
-            Scalar::U8 | Scalar::E4M3 | Scalar::E5M2 | Scalar::E4M3Fnuz | Scalar::E5M2Fnuz => "uchar",
+            Scalar::U8 | Scalar::I4 | Scalar::U4 => "uchar",
+            Scalar::E4M3 | Scalar::E5M2 | Scalar::E4M3Fnuz | Scalar::E5M2Fnuz => "uchar",
             Scalar::F32 => "float",
             Scalar::F64 => "double",
         }

@@ -201,6 +201,7 @@ fn storage(scalar: Scalar) -> &'static str {
     match scalar {
         s if s.is_storage() => ", a storage type: cast to f32 first",
         s if s.is_int8() => ", a storage type: cast to i32 first",
+        s if s.is_int4() => ", a storage type: cast to a float first",
         _ => "",
     }
 }
@@ -239,13 +240,16 @@ fn binary(op: BinaryOp, a: Type, b: Type, ty: Type) -> Result<(), String> {
 
 fn cast(from: Type, to: Type) -> Result<(), String> {
     let (f, t) = (from.scalar, to.scalar);
-    if from.lanes != to.lanes {
+    if u32::from(from.lanes) * f.numbers() != u32::from(to.lanes) * t.numbers() {
         return Err(format!("a cast cannot turn {from} into {to}"));
     }
     // Through F32 in sight: a direct cast would hide a second rounding.
     // What a float holds exactly is not rounded at all.
-    if f.is_int8() && matches!(t, Scalar::F16 | Scalar::BF16) {
+    if f.is_weight() && matches!(t, Scalar::F16 | Scalar::BF16) {
         return Ok(());
+    }
+    if f != t && (t.is_int4() || f.is_int4() && t != Scalar::F32) {
+        return Err(format!("{from} is cast to {to}: integers of 4 bits are cast to f16, bf16 and f32 only"));
     }
     if f != t && ((f.is_storage() && t != Scalar::F32) || (t.is_storage() && f != Scalar::F32)) {
         return Err(format!("{from} is cast to {to}: floats of 16 bits and less are cast from and to f32 only"));

@@ -74,7 +74,10 @@ impl<'a> Row<'a> {
     }
     /// An element type by name.
     pub fn scalar(&self, column: &str) -> Result<Option<Scalar>, ProblemError> {
-        self.choice(column, &text::FLOATS.iter().chain(&text::INTEGERS).map(|s| (s.name(), *s)).collect::<Vec<_>>())
+        self.choice(
+            column,
+            &text::FLOATS.iter().chain(&text::INTEGERS).chain(&text::WEIGHTS).map(|s| (s.name(), *s)).collect::<Vec<_>>(),
+        )
     }
     pub fn activation(&self) -> Result<Option<Activation>, ProblemError> {
         let names = Activation::ALL.map(|a| (a.name(), Some(a)));

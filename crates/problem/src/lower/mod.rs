@@ -192,7 +192,7 @@ fn retain_scaling(epilogue: &mut Vec<EpilogueOp>, results: Scalar, drop_c: bool)
 
 /// Known alignment of the element at `offset` of a buffer, in bytes.
 fn alignment(offset: u64, scalar: Scalar) -> u32 {
-    let bytes = offset.wrapping_mul(u64::from(scalar.bytes()));
+    let bytes = scalar.bytes_of(offset);
     if bytes == 0 { BUFFER_ALIGN } else { BUFFER_ALIGN.min(1 << bytes.trailing_zeros().min(8)) }
 }
 

@@ -292,16 +292,16 @@ impl TestData {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pieces {
     start: u64,
-    size: u64,
+    scalar: Scalar,
     lines: Lines,
 }
 
 impl Pieces {
     /// Byte ranges of the contiguous pieces.
     pub(super) fn ranges(self) -> impl Iterator<Item = Range<usize>> {
-        let bytes = (self.lines.line * self.size) as usize;
+        let bytes = self.scalar.bytes_of(self.lines.line) as usize;
         self.lines.starts().map(move |at| {
-            let from = ((self.start + at) * self.size) as usize;
+            let from = self.scalar.bytes_of(self.start + at) as usize;
             from..from + bytes
         })
     }
@@ -360,10 +360,9 @@ fn factor(problem: &Problem, name: &str, value: f64) -> Result<f64, ProblemError
 
 impl Buffer {
     fn new(what: &str, scalar: Scalar, front: bool, offset: u64, lines: Lines, fill: Fill<'_>) -> Result<Buffer, ProblemError> {
-        let size = u64::from(scalar.bytes());
-        let front = if front { GUARD_BYTES / size } else { 0 };
+        let front = if front { u64::from(scalar.numbers_in(GUARD_BYTES as u32)) } else { 0 };
         let start = front.saturating_add(offset);
-        let len = start.saturating_add(lines.span()).saturating_add(GUARD_BYTES / size).saturating_mul(size);
+        let len = scalar.bytes_of(start.saturating_add(lines.span())).saturating_add(GUARD_BYTES);
         let mut buffer = Buffer { scalar, bytes: zeroed(what, len)?, start, lines };
         let gaps = buffer.gaps();
         with_element!(scalar, E => write::<E>(&mut buffer.bytes, start, lines, &gaps, fill), {});
@@ -411,7 +410,7 @@ impl Buffer {
     }
     /// Where the tensor's elements lie.
     pub(super) fn pieces(&self) -> Pieces {
-        Pieces { start: self.start, size: u64::from(self.scalar.bytes()), lines: self.lines }
+        Pieces { start: self.start, scalar: self.scalar, lines: self.lines }
     }
     fn check_guards(&self, what: &str, after: &[u8]) -> Result<(), Damage> {
         let part = |bytes: &[u8], gap: &Range<usize>| bytes.get(gap.clone()).unwrap_or_default().to_vec();
@@ -432,7 +431,7 @@ impl Buffer {
         Damage {
             what: what.to_string(),
             byte: byte as u64,
-            element: byte as i64 / i64::from(self.scalar.bytes()) - self.start as i64,
+            element: byte as i64 / i64::from(self.scalar.bytes()) * i64::from(self.scalar.numbers()) - self.start as i64,
             before: before.get(at).copied().unwrap_or(0),
             after: after.get(at).copied().unwrap_or(0),
         }
@@ -457,20 +456,22 @@ fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, gaps: &[Range<u
     }
     let whole = [-2.0, -1.0, 0.0, 1.0, 2.0].map(E::of);
     let integer = |value: i8| whole[(value + 2).clamp(0, 4) as usize];
+    let size = |elements: u64| elements as usize / E::NUMBERS * E::BYTES;
     for b in 0..lines.batch {
         let first = start + b * lines.batch_stride;
-        let from = first as usize * E::BYTES;
-        let to = from + ((lines.lines - 1) * lines.ld + lines.line) as usize * E::BYTES;
+        let from = size(first);
+        let to = from + size((lines.lines - 1) * lines.ld + lines.line);
         let Some(matrix) = bytes.get_mut(from..to) else { continue };
-        matrix.par_chunks_mut((lines.ld as usize * E::BYTES).max(1)).enumerate().for_each(|(l, part)| {
-            let line = part.len().min(lines.line as usize * E::BYTES);
+        matrix.par_chunks_mut(size(lines.ld).max(1)).enumerate().for_each(|(l, part)| {
+            let line = part.len().min(size(lines.line));
             part[..line].par_chunks_mut(E::BYTES << 14).enumerate().for_each(|(chunk, part)| {
-                let within = (chunk as u64) << 14;
+                let within = (chunk as u64 * E::NUMBERS as u64) << 14;
                 let position = b * lines.batch_stride + l as u64 * lines.ld + within;
                 let elements = part.chunks_exact_mut(E::BYTES);
                 match fill {
                     Fill::Random(seed) => {
-                        elements.zip(position..).for_each(|(e, at)| put::<E>(e, E::random(hash(seed, at))));
+                        let position = (position..).step_by(E::NUMBERS);
+                        elements.zip(position).for_each(|(e, at)| put::<E>(e, E::random(hash(seed, at))));
                     }
                     Fill::Bytes(seed) => {
                         let byte = |at| f64::from((hash(seed, at) >> 56) as u8 as i8);
@@ -479,9 +480,10 @@ fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, gaps: &[Range<u
                     Fill::Added(seed) => elements.zip(position..).for_each(|(e, at)| put::<E>(e, integer(added(seed, at)))),
                     Fill::Poison => elements.for_each(|e| put::<E>(e, E::poison())),
                     Fill::Integers(integers, operand) => {
-                        let mut values = vec![0; elements.len()];
+                        let mut values = vec![0; elements.len() * E::NUMBERS];
                         integers.elements(operand, (b * lines.lines + l as u64) * lines.line + within, &mut values);
-                        elements.zip(values).for_each(|(e, value)| put::<E>(e, integer(value)));
+                        let values: Vec<u64> = values.into_iter().map(integer).collect();
+                        elements.zip(values.chunks(E::NUMBERS)).for_each(|(e, values)| put::<E>(e, E::together(values)));
                     }
                 }
             });

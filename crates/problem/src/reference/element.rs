@@ -9,13 +9,15 @@ use tilewright_ir::{F8E4M3Fnuz, F8E5M2Fnuz, Scalar};
 pub(super) trait Element: Copy + Send + Sync {
     /// Size in bytes.
     const BYTES: usize;
+    /// Numbers that share these bytes, each in 4 bits where there are several.
+    const NUMBERS: usize = 1;
     /// A NaN that fills outputs before a run and memory between tensors; of integers a number far from all results.
     fn poison() -> u64;
     /// What stands in memory around tensors: poison that differs from position to position.
     fn guard(position: u64) -> u64 {
         (Self::poison() & !0x3f) | (position & 0x3f)
     }
-    /// A random number in [-1, 1), exact in this type, from 64 random bits.
+    /// A random number in [-1, 1), exact in this type, from 64 random bits; of integers any that is small enough, of 4 bits two.
     fn random(bits: u64) -> u64;
     /// Was never written, or is no number.
     fn is_missing(bits: u64) -> bool {
@@ -25,6 +27,10 @@ pub(super) trait Element: Copy + Send + Sync {
     fn value(bits: u64) -> f64;
     /// The bits of a value rounded to this type: to the nearest, to even where two are as near, to infinity beyond the largest.
     fn of(value: f64) -> u64;
+    /// The bits of numbers that share their bytes, the first one lowest.
+    fn together(numbers: &[u64]) -> u64 {
+        numbers.iter().rev().fold(0, |all, bits| if Self::NUMBERS == 1 { *bits } else { all << 4 | bits & 15 })
+    }
 }
 
 impl Element for f32 {
@@ -150,6 +156,36 @@ macro_rules! integers {
 }
 integers!(i8: 1, u8: 1, i32: 4, i64: 8);
 
+/// Two signed integers of 4 bits, the first in the lower half of their byte.
+#[derive(Clone, Copy)]
+pub(super) struct I4;
+
+/// Likewise unsigned.
+#[derive(Clone, Copy)]
+pub(super) struct U4;
+
+macro_rules! halves {
+    ($($rust:ty: $value:expr),*) => {$(
+        impl Element for $rust {
+            const BYTES: usize = 1;
+            const NUMBERS: usize = 2;
+            fn poison() -> u64 {
+                0xad
+            }
+            fn random(bits: u64) -> u64 {
+                bits >> 56
+            }
+            fn value(bits: u64) -> f64 {
+                $value(bits as u8)
+            }
+            fn of(value: f64) -> u64 {
+                value as i64 as u64 & 15
+            }
+        }
+    )*};
+}
+halves!(I4: |bits: u8| f64::from((bits << 4) as i8 >> 4), U4: |bits: u8| f64::from(bits & 15));
+
 /// Calls `$body` with `$element` naming the Rust type of a scalar that lives in memory; `$other` for the rest.
 macro_rules! with_element {
     ($scalar:expr, $element:ident => $body:expr, $other:expr) => {
@@ -194,6 +230,14 @@ macro_rules! with_element {
                 type $element = u8;
                 $body
             }
+            Scalar::I4 => {
+                type $element = crate::reference::element::I4;
+                $body
+            }
+            Scalar::U4 => {
+                type $element = crate::reference::element::U4;
+                $body
+            }
             Scalar::I32 => {
                 type $element = i32;
                 $body
@@ -208,18 +252,19 @@ macro_rules! with_element {
 }
 pub(super) use with_element;
 
-/// The bits of the element at a position.
+/// The bits of the element at a position, and of others above it where they share its bytes.
 #[inline]
 pub(super) fn bits<E: Element>(bytes: &[u8], position: usize) -> u64 {
     let mut word = [0; 8];
-    match bytes.get(position * E::BYTES..(position + 1) * E::BYTES) {
+    let (at, within) = (position / E::NUMBERS, position % E::NUMBERS);
+    match bytes.get(at * E::BYTES..(at + 1) * E::BYTES) {
         Some(element) => word[..E::BYTES].copy_from_slice(element),
         None => word = f64::NAN.to_le_bytes(),
     }
-    u64::from_le_bytes(word)
+    u64::from_le_bytes(word) >> (4 * within)
 }
 
-/// Writes the bits of an element.
+/// Writes the bits of an element, or of those that share its bytes.
 #[inline]
 pub(super) fn put<E: Element>(element: &mut [u8], bits: u64) {
     element.copy_from_slice(&bits.to_le_bytes()[..E::BYTES]);

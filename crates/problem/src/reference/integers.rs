@@ -108,7 +108,7 @@ impl Integers {
         };
         // Pairs cancel by the signs of right factors.
         let depth = if matches!(right, Shape::Ones) { Depth { every: 1, ..depth } } else { depth };
-        let unsigned = [problem.dtype(), problem.b_dtype()].map(|scalar| scalar == Scalar::U8);
+        let unsigned = [problem.dtype(), problem.b_dtype()].map(|scalar| matches!(scalar, Scalar::U8 | Scalar::U4));
         Integers { seed, depth, left, right, unsigned }
     }
 

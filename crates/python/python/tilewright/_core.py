@@ -82,6 +82,22 @@ def _blas(x: Any, name: str, looked: Callable[[Any, str], Array] = factor) -> Tu
     return array, found
 
 
+def _pairs(b: Any, b_dtype: str) -> Tuple[Array, Matrix, Tuple[int, ...]]:
+    """Bytes with two integers of 4 bits each, along the direction in which they are contiguous; how the integers lie, and how many there are."""
+    if b_dtype not in ("int4", "uint4"):
+        raise _native.ProblemError(f"b_dtype = {b_dtype!r}: int4 or uint4, of which each byte of b holds two, the first in its lower half")
+    at = look(b, "b")
+    if at.dtype != "uint8":
+        raise _native.OperandError(f"b holds {at.dtype}: pairs of {b_dtype} are bytes, give uint8")
+    found = matrix(at) if len(at.shape) in (2, 3) else None
+    if found is None:
+        raise _native.OperandError(f"b has shape {at.shape} and strides {at.strides}: bytes of pairs must lie side by side in rows or columns")
+    *batch, rows, columns = at.shape
+    shape = (*batch, 2 * rows, columns) if found.trans else (*batch, rows, 2 * columns)
+    pairs = found._replace(ld=2 * found.ld, batch_stride=2 * found.batch_stride)
+    return at, pairs, shape
+
+
 def _vector(x: Any, name: str, m: int, n: int) -> Tuple[str, Array]:
     """A vector of one value per row, (m, 1), or per column, (n,)."""
     at = look(x, name)
@@ -167,6 +183,7 @@ def _gemm(
     bias: Any = None,
     activation: Optional[str] = None,
     residual: Any = None,
+    b_dtype: Optional[str] = None,
     out_dtype: Optional[str] = None,
     math: str = "exact",
     reduce: Sequence[str] = (),
@@ -174,10 +191,16 @@ def _gemm(
     context: Optional[Context] = None,
 ) -> Call:
     reduce, store, out_dtype = given.words(reduce, "reduce"), given.truth(store, "store"), given.maybe(out_dtype, "out_dtype")
-    (a_at, a_as), (b_at, b_as) = _blas(a, "a"), _blas(b, "b")
-    m, k, n = a_at.shape[-2], a_at.shape[-1], b_at.shape[-1]
-    if b_at.shape[-2] != k:
-        raise _native.OperandError(f"a is {a_at.shape} and b is {b_at.shape}: the {k} columns of a are not the rows of b")
+    b_dtype = given.maybe(b_dtype, "b_dtype")
+    a_at, a_as = _blas(a, "a")
+    if b_dtype is None:
+        b_at, b_as = _blas(b, "b")
+        b_shape = b_at.shape
+    else:
+        b_at, b_as, b_shape = _pairs(b, b_dtype)
+    m, k, n = a_at.shape[-2], a_at.shape[-1], b_shape[-1]
+    if b_shape[-2] != k:
+        raise _native.OperandError(f"a is {a_at.shape} and b is {b_shape}: the {k} columns of a are not the rows of b")
     ends = None if offsets is None else _ends(offsets, a_as, b_as)
     batches = {x.batch for x in (a_as, b_as) if x.batch is not None}
     if len(batches) > 1:
@@ -220,7 +243,7 @@ def _gemm(
         n,
         k,
         a_at.dtype,
-        b_dtype=b_at.dtype,
+        b_dtype=b_at.dtype if b_dtype is None else b_dtype,
         out_dtype=c_at.dtype,
         trans=(a_as.trans, b_as.trans, c_as.trans),
         batch=1 if batch is None else batch,
@@ -430,7 +453,8 @@ def gemm(a: Any, b: Any, *, alpha: float = 1.0, beta: float = 0.0, stream: int =
     `a` is (m, k) or (batch, m, k), `b` (k, n) or (batch, k, n); a matrix without batch serves the whole batch. Transposed and strided
     arrays are read as they lie. Factors are floats of one type, torch's float8 types, or int8 and uint8, each with each, whose sums are int32; or `b` is
     int8 or uint8 beside float16, bfloat16 or float32, in which these small weights are multiplied. Options: `out`,
-    `offsets` (a grouped product, as `torch._grouped_mm`: `a` is (m, k), `b` (groups, k, n), and int32 numbers (groups,) say where the rows of each
+    `b_dtype` ("int4" or "uint4": `b` is uint8 and each byte two weights, the one with the even index in its lower half: (k, n / 2) by rows, or the
+    transposed view of (n, k / 2)), `offsets` (a grouped product, as `torch._grouped_mm`: `a` is (m, k), `b` (groups, k, n), and int32 numbers (groups,) say where the rows of each
     group end, ascending, at most m; rows behind the last end are not written),
     `zero_points` (of int8 and uint8: a pair of int32 arrays, of a one value or (m, 1), of b one or (n,), or None), `scales` (float32, (n,) or (m, 1), or a pair of both, or by names, of promoted sums and small weights also of
     blocks, one for each 128, 64 or 32 of k: {"m1x128": (k / 128, m), "n1x32": (k / 32, n), "n128x128": (k / 128, n / 128)}, rounded up, and so on), `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh, silu), `residual` (as `out`), `out_dtype`, `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of

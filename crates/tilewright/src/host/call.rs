@@ -105,7 +105,7 @@ impl HostCode<'_> {
             if bytes == 0 { at } else { format!("{at} + {bytes}u") }
         };
         let element = |operand: Operand, more: u64| {
-            let bytes = more.saturating_mul(u64::from(c.tensor(operand).scalar.bytes()));
+            let bytes = c.tensor(operand).scalar.bytes_of(more);
             from(Memory::Operand(operand), self.offset_bytes(operand).saturating_add(bytes))
         };
         let value = match (kind, binding) {

@@ -194,7 +194,7 @@ impl HostCode<'_> {
 
     /// Where an operand's first element is behind its pointer.
     pub(super) fn offset_bytes(&self, operand: Operand) -> u64 {
-        self.offset(operand).saturating_mul(u64::from(self.emission.contraction.tensor(operand).scalar.bytes()))
+        self.emission.contraction.tensor(operand).scalar.bytes_of(self.offset(operand))
     }
 
     /// The same in elements.

@@ -90,9 +90,8 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Esti
 
 /// Cycles for moving an operand's tile into shared memory.
 fn load_cycles(model: &Model, operand: Operand, t: &OperandTiling, k_tile: u32) -> f64 {
-    let size = f64::from(model.contraction.tensor(operand).scalar.bytes());
     let elements = f64::from(t.macro_tile) * f64::from(k_tile);
-    let dense = elements * size;
+    let dense = model.contraction.tensor(operand).bytes_of(elements);
     // Strided walks touch whole lines for few elements.
     let waste = (model.tile_bytes(operand, t, k_tile) / dense.max(1.0)).clamp(1.0, 8.0);
     let transposed = if t.load_along == Along::K { 2.0 } else { 1.0 };

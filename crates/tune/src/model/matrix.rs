@@ -320,8 +320,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
             f64::from(o.macro_tile) / f64::from(shared) * f64::from(t.k_tile) * exist
         }
     };
-    let size = |tensor: &Tensor| f64::from(tensor.scalar.bytes());
-    let bytes = read(0, &t.a, cluster.n) * size(&c.a) + read(1, &t.b, cluster.m) * size(&c.b);
+    let bytes = c.a.bytes_of(read(0, &t.a, cluster.n)) + c.b.bytes_of(read(1, &t.b, cluster.m));
     let r = resources(model, spec, footprint, work, (resident, l2_cycles(target, bytes, traffic.miss, running / units)));
     let latency = target.rates.dram_latency_ns * clock / 1e3 * unit.loaded;
     let needed = [r.math, r.shared, r.loads, r.issue, r.l2];

@@ -30,12 +30,12 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
     // What exists, once: a copy has its own size.
     let once = |tensor: &tilewright_problem::contraction::Tensor, source: Source, rows: u64| {
         let touched = if c.k == 0 { 0.0 } else { tensor.len as f64 };
-        let bytes = match source {
+        let elements = match source {
             Source::InPlace => touched,
             Source::PaddedRows => copied_elements(c, tensor, source, rows),
             _ => (rows * c.g) as f64 * c.k as f64,
         };
-        bytes * size(tensor.scalar)
+        tensor.bytes_of(elements)
     };
     let (once_a, once_b) = (once(&c.a, t.a.source, c.m), once(&c.b, t.b.source, c.n));
     let (tm, tn) = (work.tiles_m as f64, work.tiles_n as f64);

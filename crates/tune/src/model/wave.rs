@@ -95,8 +95,8 @@ impl Model<'_> {
         };
         if copy.in_pipeline() {
             // One thread asks for whole lines.
-            let bytes = t.macro_tile * spec.tiling.k_tile * self.contraction.tensor(operand).scalar.bytes();
-            return LoadCost { load_cycles: f64::from(bytes) / LINE as f64, ..LoadCost::default() };
+            let bytes = self.contraction.tensor(operand).bytes_of(f64::from(t.macro_tile * spec.tiling.k_tile));
+            return LoadCost { load_cycles: bytes / LINE as f64, ..LoadCost::default() };
         }
         let tile = OperandTiling { micro: 1, fragment_width: 1, micro_interleave: false, fragment_sets: 0, ..t.clone() };
         let shape = LoadShape { operand, threads: spec.load_threads().max(1), k_tile: spec.tiling.k_tile, tile };
@@ -105,15 +105,15 @@ impl Model<'_> {
 
     fn measure_load(&self, s: &LoadShape) -> LoadCost {
         let (t, share) = (&s.tile, s.tile.share(s.k_tile));
-        let size = i64::from(self.contraction.tensor(s.operand).scalar.bytes());
         let lanes = self.target.wave.clamp(1, s.threads);
         let at = |to: Axis, lane: u32, vector: u32| share.at(to, &[(Axis::Thread, lane.into()), (Axis::Vector, vector.into())]);
         let ((count_row, count_k), width) = (t.vectors(), share.extent(Axis::Element) as i64);
         let waves = f64::from(s.threads) / f64::from(lanes);
         let vectors = f64::from(count_row * count_k);
         // A vector wider than an instruction moves in several pieces, each of which leaves gaps between lanes.
-        let pieces = ((width * size + WIDEST - 1) / WIDEST).max(1);
-        let piece = (width * size / pieces).max(1);
+        let bytes = self.contraction.tensor(s.operand).scalar.bytes_of(width as u64) as i64;
+        let pieces = ((bytes + WIDEST - 1) / WIDEST).max(1);
+        let piece = (bytes / pieces).max(1);
         let mut load_cycles = 0.0;
         // A few of the vectors stand for all of them.
         let sample = [(0, 0), (count_row / 2, count_k / 2), (count_row - 1, count_k - 1)];
@@ -163,7 +163,7 @@ impl Model<'_> {
     /// Byte address of an element of the first tile; `None` where it does not exist.
     fn address(&self, operand: Operand, t: &OperandTiling, row: i64, k: i64) -> Option<i64> {
         let tensor = self.rows_of(operand, t.source);
-        let size = i64::from(tensor.scalar.bytes());
+        let (size, numbers) = (i64::from(tensor.scalar.bytes()), i64::from(tensor.scalar.numbers()));
         let [_, rows, cols] = tensor.view.extent.map(|e| i64::try_from(e).unwrap_or(i64::MAX));
         let element = match t.source {
             Source::Packed => k * i64::from(t.macro_tile) + row,
@@ -171,13 +171,12 @@ impl Model<'_> {
             Source::CopyAlongK => row * cols + k,
             Source::InPlace | Source::PaddedRows => tensor.view.access.at([0, row.min(rows - 1), k.min(cols - 1)])?,
         };
-        Some(element.saturating_mul(size))
+        Some((element / numbers).saturating_mul(size))
     }
 
     /// Bytes of whole sectors that one tile of an operand touches: what the last-level cache delivers for it.
     pub(super) fn tile_bytes(&self, operand: Operand, t: &OperandTiling, k_tile: u32) -> f64 {
-        let size = f64::from(self.contraction.tensor(operand).scalar.bytes());
-        let dense = f64::from(t.macro_tile) * f64::from(k_tile) * size;
+        let dense = self.contraction.tensor(operand).bytes_of(f64::from(t.macro_tile) * f64::from(k_tile));
         if t.source.gathers() {
             return dense;
         }
@@ -186,14 +185,14 @@ impl Model<'_> {
 
     fn measure_sectors(&self, operand: Operand, t: &OperandTiling, k_tile: u32) -> f64 {
         let Tensor { view, scalar, .. } = self.rows_of(operand, t.source);
-        let size = i64::from(scalar.bytes());
+        let (size, numbers) = (i64::from(scalar.bytes()), i64::from(scalar.numbers()));
         let [_, rows, cols] = view.extent.map(|e| i64::try_from(e).unwrap_or(i64::MAX));
         let (tile_rows, tile_k) = (i64::from(t.macro_tile).min(rows), i64::from(k_tile).min(cols));
         let mut sectors = Vec::new();
         for row in 0..tile_rows {
             for k in 0..tile_k {
                 if let Some(at) = view.access.at([0, row, k]) {
-                    sectors.push(at.saturating_mul(size).div_euclid(SECTOR));
+                    sectors.push((at / numbers).saturating_mul(size).div_euclid(SECTOR));
                 }
             }
         }

@@ -33,6 +33,9 @@ const FORMATS: [(Scalar, Math); 15] = [
     (Scalar::U8, Math::Exact),
 ];
 
+/// Types of right factors alone.
+const WEIGHTS: [Scalar; 2] = [Scalar::I4, Scalar::U4];
+
 /// What operators of a tensor by itself reduce.
 const COLUMNS: Axes = Axes { g: false, m: false, n: true, blocks: [0; 2] };
 
@@ -141,7 +144,7 @@ fn gemm(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
     if recipe.formats && rng.random_bool(0.3) {
         // The right factor may be of another type that goes with the left one.
         let goes = |other: &Scalar| *other != dtype && builder.clone().b_dtype(*other).build().is_ok();
-        let others: Vec<Scalar> = FORMATS.map(|(other, _)| other).into_iter().filter(goes).collect();
+        let others: Vec<Scalar> = FORMATS.map(|(other, _)| other).into_iter().chain(WEIGHTS).filter(goes).collect();
         builder = others.choose(rng).map_or(builder.clone(), |other| builder.b_dtype(*other));
     }
     let mut strides = [0; 3];

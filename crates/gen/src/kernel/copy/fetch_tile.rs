@@ -9,7 +9,7 @@
 //! must be zeros.
 
 use super::load::converted;
-use crate::kernel::input::{Input, Ints, entry_start, exists};
+use crate::kernel::input::{Input, Ints, entry_start, exists, in_memory};
 use crate::kernel::tile::position::TilePosition;
 use crate::plan::{BulkTile, fetch_batch, fetch_width};
 use tilewright_ir::affine::{Coord, Part, affine};
@@ -145,7 +145,8 @@ impl FetchTile<'_> {
         let pieces = self.chunk() / width;
         let each = (fetch_batch(self.registers, 4 * pieces.min(2)) / pieces.min(4)).clamp(1, self.count());
         let name = if self.input.operand == tilewright_problem::contraction::Operand::A { "a" } else { "b" };
-        let stage = b.regs(&format!("{name}_stage"), tensor.scalar.vector(width as u8), each * pieces);
+        let stage =
+            b.regs(&format!("{name}_stage"), tensor.scalar.vector((width / tensor.scalar.numbers()) as u8), each * pieces);
         let access = &tensor.view.access;
         let extent = tensor.view.extent;
         let g = Coord::plain(b, g);
@@ -153,6 +154,7 @@ impl FetchTile<'_> {
         if let Some(offset) = self.source.offset {
             start = b.value(offset + start);
         }
+        let start = in_memory(b, tensor, start);
         let cursor = b.cursor(&format!("{name}_from"), self.source.buffer, start);
         let k_start = b.value(k.cast(self.ints.coord));
         self.batches(b, each, |b, first, count| {
@@ -182,6 +184,7 @@ impl FetchTile<'_> {
                     }
                     let guard = exists(b, &tensor.view, &at, self.ints.coord, guard);
                     let index = affine(b, &access.offset, &at, Part::Beyond(G), self.ints.offset);
+                    let index = in_memory(b, tensor, index);
                     let to = b.reg_place(stage, j * pieces + piece);
                     b.load_to(to, Base::Cursor(cursor), index, guard);
                 }

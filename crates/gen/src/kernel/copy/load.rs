@@ -3,9 +3,10 @@
 //! Each load thread owns one load tile of `load_row x load_k` elements of the macro tile, moved in vectors of
 //! `load_width`. A view whose k part is a plain stride is streamed by a pointer that moves with the k-tiles; any other view is
 //! re-evaluated per k-tile from parts that depend on k only and parts, fixed before the loop, that do not. Elements that are multiplied in another
-//! type than memory has them in become it between staging registers and shared memory.
+//! type than memory has them in become it between staging registers and shared memory. Two of 4 bits share a byte: vectors have whole bytes, and a load
+//! of a single one notes in which half it is.
 
-use crate::kernel::input::{Input, Ints, entry_start};
+use crate::kernel::input::{Input, Ints, entry_start, in_memory};
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::Along;
 use tilewright_ir::affine::{Affine, Coord, Part, affine, in_range};
@@ -30,11 +31,20 @@ struct RowPart {
     guard: Option<ExprId>,
 }
 
+/// Which halves of bytes single elements are.
+struct Halves {
+    /// Of the thread's first element.
+    first: ExprId,
+    /// Of those in staging.
+    stage: RegId,
+}
+
 /// Loads one operand.
 pub(crate) struct Loader<'a> {
     input: &'a Input,
     pub shared: SharedTile,
     stage: RegId,
+    halves: Option<Halves>,
     vectors: Vec<Vector>,
     rows: Vec<RowPart>,
     /// Moves with the k-tiles when the view's k part is a plain stride.
@@ -105,11 +115,12 @@ impl<'a> Loader<'a> {
             Vector { row: at(Axis::Row), k: at(Axis::K) }
         };
         let vectors: Vec<Vector> = (0..share.extent(Axis::Vector) as i64).map(distance).collect();
-        let lanes = t.load_width as u8;
+        let scalar = input.tensor.scalar;
+        let lanes = t.load_width.div_ceil(scalar.numbers()) as u8;
         let stage = if asynchronous {
             RegId(u32::MAX)
         } else {
-            b.regs(&format!("{name}_stage"), input.tensor.scalar.vector(lanes), cx.sets * vectors.len() as u32)
+            b.regs(&format!("{name}_stage"), scalar.vector(lanes), cx.sets * vectors.len() as u32)
         };
         let each = pieces(input, &shared);
         let part = t.load_width / each;
@@ -122,8 +133,28 @@ impl<'a> Loader<'a> {
         let rows = row_parts(b, name, input, cx, row_thread, &vectors, ints);
         let k_stride = input.tensor.view.access.offset.stride(COL);
         let start = start(b, input, cx, [row_thread, k_thread], ints);
+        let halves = (!t.load_width.is_multiple_of(scalar.numbers())).then(|| Halves {
+            first: b.bind(&format!("{name}_half"), start & 1),
+            stage: b.regs(&format!("{name}_halves"), Scalar::I64.ty(), cx.sets * vectors.len() as u32),
+        });
+        let start = in_memory(b, &input.tensor, start);
         let cursor = b.cursor(&format!("{name}_from"), cx.buffer, start);
-        Loader { input, shared, stage, vectors, rows, cursor, k_stride, g: cx.g, k_thread, places, asynchronous, ints, name }
+        Loader {
+            input,
+            shared,
+            stage,
+            halves,
+            vectors,
+            rows,
+            cursor,
+            k_stride,
+            g: cx.g,
+            k_thread,
+            places,
+            asynchronous,
+            ints,
+            name,
+        }
     }
 
     /// True if this operand is copied asynchronously.
@@ -212,7 +243,12 @@ impl<'a> Loader<'a> {
                 None if mixed => affine(b, &access.offset, &at, Part::Using(COL), self.ints.offset),
                 _ => kp.offset,
             };
-            let index = self.sum(b, row.offset, k_offset);
+            let mut index = self.sum(b, row.offset, k_offset);
+            if let Some(halves) = &self.halves {
+                index = self.sum(b, index, halves.first);
+                b.set_reg(halves.stage, set * count + i as u32, index & 1);
+            }
+            let index = in_memory(b, &self.input.tensor, index);
             let base = Base::Cursor(self.cursor);
             if self.asynchronous {
                 let (place, further) = self.places[i];
@@ -232,7 +268,7 @@ impl<'a> Loader<'a> {
     /// With a condition, only where that holds.
     pub fn advance(&self, b: &mut Builder, k_step: i64, condition: Option<ExprId>) {
         let Some(stride) = self.k_stride.filter(|stride| *stride != 0) else { return };
-        let by = b.int(k_step * stride, Scalar::I64);
+        let by = b.int(k_step * stride / i64::from(self.input.tensor.scalar.numbers()), Scalar::I64);
         let by = match condition {
             Some(condition) => b.value(condition.select(by, 0)),
             None => by,
@@ -258,7 +294,11 @@ impl<'a> Loader<'a> {
         let count = self.vectors.len() as u32;
         for i in from..to.min(self.vectors.len()) {
             let value = b.reg(self.stage, set * count + i as u32);
-            let value = converted(b, &self.input.tensor, value);
+            let mut value = converted(b, &self.input.tensor, value);
+            if let Some(halves) = &self.halves {
+                let upper = b.reg(halves.stage, set * count + i as u32);
+                value = b.value(upper.ge(1).select(value.extract(1), value.extract(0)));
+            }
             let base = Base::Shared(self.shared.array);
             let each = pieces(self.input, &self.shared);
             if each > 1 {
