@@ -1,20 +1,20 @@
 //! The plain product that a product of a special kind is compared with: the same sizes by an ordinary kernel, ours or a library's.
 
-use tilewright_problem::{Along, Math, Problem, Scales};
+use tilewright_problem::{Math, Problem, Scales};
 
 /// What the names of its sides end with.
 pub const PLAIN: &str = "plain";
 
-/// Of a grouped product the dense one of all its rows, with one matrix B; of small weights that of the dequantised matrix, in the type in which
+/// Of a grouped product the dense one of all its rows, columns or terms, with one matrix B (A, C); of small weights that of the dequantised matrix, in the type in which
 /// it is multiplied; of sums of 8-bit floats that are promoted or scaled that with a factor for each tensor. `None`: the problem is plain itself.
 pub fn plain(problem: &Problem) -> Option<Problem> {
     let Problem::Gemm(gemm) = problem else { return None };
     let mut plain = gemm.clone();
-    if let Some(along) = plain.grouped.take() {
+    if plain.grouped.take().is_some() {
         plain.batch = 1;
-        let own = if along == Along::M { &mut plain.b } else { &mut plain.a };
-        own.batch_stride = 0;
+        [&mut plain.a, &mut plain.b, &mut plain.c].into_iter().for_each(|matrix| matrix.batch_stride = 0);
         plain.bias.iter_mut().for_each(|bias| bias.batch_stride = 0);
+        plain.residual.iter_mut().for_each(|residual| residual.batch_stride = 0);
     }
     if gemm.has_weights() {
         (plain.dtype, plain.b_dtype, plain.scales) = (gemm.multiplied(), None, Scales::default());
@@ -51,6 +51,7 @@ mod tests {
         let size = "tC0_tA0_tB0_colMaj0_m64_n48_k128_lda128_ldb48_ldc48_ws1024";
         let dense = of(&format!("{size}_bf16_b8_sa0_sb6144_sc0_groupm"));
         assert_eq!(dense, Some(format!("{size}_bf16")));
+        assert_eq!(of(&format!("{size}_bf16_b8_sa0_sb0_sc3072_groupk")), Some(format!("{size}_bf16")));
         assert_eq!(of(&format!("{size}_f16_bi8_scalen1x64")), Some(format!("{size}_f16")));
         let per_tensor = Some(format!("{size}_e4m3_outbf16"));
         assert_eq!(of(&format!("{size}_e4m3promoted_outbf16_scalem1x128_scalen128x128")), per_tensor);

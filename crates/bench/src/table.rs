@@ -83,6 +83,14 @@ fn resources(side: &Side) -> String {
     format!("{} reg, {} B spilled, {} B shared{groups}", cell(registers), cell(spill_bytes), cell(shared_bytes))
 }
 
+/// The least time of a record, what its first side takes beyond that, and how many times as long it takes, as three cells.
+fn floor(record: &Record) -> String {
+    let floor = record.floor_us();
+    let first = record.sides.first().and_then(Side::valid_us).zip(floor);
+    let over = first.map_or(" | ".to_string(), |(time, floor)| format!("{:.1} | {:.2}", time - floor, time / floor));
+    format!(" {} | {over} |", floor.map(us).unwrap_or_default())
+}
+
 /// The sides of one record below each other, as a Markdown table.
 pub fn sides(record: &Record) -> String {
     let mut out = String::from("| side | us | ± | TFLOP/s | ratio | modelled us | resources | note |\n");
@@ -258,11 +266,7 @@ fn one(out: &mut String, experiment: &str, records: &[Record], columns: Columns)
             }
         }
         if columns.floor {
-            let floor = record.floor_us();
-            let first = record.sides.first().and_then(Side::valid_us);
-            let over =
-                floor.zip(first).map_or(" |".to_string(), |(floor, time)| format!("{:.1} | {:.2}", time - floor, time / floor));
-            let _ = write!(out, " {} | {over} |", floor.map(us).unwrap_or_default());
+            out.push_str(&floor(record));
         }
         if columns.resources {
             let cells: Vec<String> = record.sides.iter().filter(|s| s.plan.is_some()).map(resources).collect();

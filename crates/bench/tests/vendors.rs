@@ -106,9 +106,10 @@ fn cublas_computes_grouped_products_by_a_loop_and_by_one_call() {
     let folder = tempfile::tempdir().unwrap();
     let rows = "bf16,0,0,row,5,100,16,64\nf16,1,1,row,3,40,24,32\nf32,0,1,col,4,50,17,29\n";
     let cases = cases(folder.path(), &format!("dtype,trans_a,trans_b,order,groups,m,n,k\n{rows}"));
-    // Groups of columns.
+    // Groups of columns, and of terms.
     let columns = "tC0_tA0_tB1_colMaj0_m24_n90_k32_lda32_ldb32_ldc90_ws1000_f32_b4_sa768_sb0_sc0_groupn";
-    for which in [["--cases", &cases], ["--problem", columns]] {
+    let terms = "tC0_tA1_tB0_colMaj0_m24_n20_k90_lda24_ldb20_ldc20_ws1000_f32_b4_sa0_sb0_sc480_groupk";
+    for which in [["--cases", &cases], ["--problem", columns], ["--problem", terms]] {
         let args = [&["gemm"], &which[..], &["--plain", "--against", "cublas,cublas-grouped,cublaslt"]].concat();
         let Some((_, records)) = bench(Some(stubs), &[], &args) else { return };
         assert_eq!(records.len(), if which[0] == "--cases" { 3 } else { 1 });
@@ -123,7 +124,8 @@ fn cublas_computes_grouped_products_by_a_loop_and_by_one_call() {
             let dense = side(record, "tilewright plain");
             assert!(dense["note"].as_str().is_some_and(|note| note.starts_with("of tC0") && !note.contains("group")), "{dense}");
         }
-        assert!(which[0] == "--cases" || records[0]["problem"].as_str().unwrap().ends_with("groupn"), "{}", records[0]);
+        let key = records[0]["problem"].as_str().unwrap();
+        assert!(which[0] == "--cases" || which[1].ends_with(&key[key.len() - 5..]), "{key}");
     }
 }
 

@@ -82,7 +82,8 @@ enum { TW_NO_BIAS = 0, TW_BIAS_M = 1, TW_BIAS_N = 2 }; /* one value per row, per
 typedef int32_t tw_zero_points;
 enum { TW_NO_ZERO_POINT = 0, TW_ZERO_POINT = 1, TW_ZERO_POINTS = 2 }; /* none, one, one for each row of A or column of B */
 typedef int32_t tw_grouped;
-enum { TW_NOT_GROUPED = 0, TW_GROUPED_M = 1, TW_GROUPED_N = 2 }; /* batch entries are groups of rows of A and C, of columns of B and C */
+enum { TW_NOT_GROUPED = 0, TW_GROUPED_M = 1, TW_GROUPED_N = 2, TW_GROUPED_K = 3 }; /* batch entries are groups of rows of A and C, of columns of B and C,
+                                                                                      of terms (columns of A, rows of B) */
 typedef int32_t tw_direction;
 enum { TW_FORWARD = 0, TW_BACKWARD_DATA = 1, TW_BACKWARD_WEIGHT = 2 };
 typedef int32_t tw_layout;
@@ -111,7 +112,7 @@ typedef struct tw_gemm {
     int32_t drop_c;     /* C is not stored: there are only its reductions */
     tw_scale scale_m, scale_n; /* the product is multiplied by scales of f32, of its rows, of its columns */
     tw_zero_points zero_a, zero_b; /* of int32_t, subtracted from 8-bit integers */
-    tw_grouped grouped; /* m (or n) then counts the rows (columns) of all batch entries, and tw_operands.ends says whose they are */
+    tw_grouped grouped; /* m (n, k) then counts the rows (columns, terms) of all batch entries, and tw_operands.ends says whose they are */
     tw_dtype b_dtype; /* TW_AS_A, or the other 8-bit float of a kind or 8-bit integer; or small weights: TW_I8, TW_U8, TW_I4 or TW_U4 beside TW_F16, TW_BF16 or TW_F32 */
 } tw_gemm;
 
@@ -209,8 +210,8 @@ typedef struct tw_operands {
     const void *scale_n;    /* as scale_m */
     const void *zero_a;     /* int32_t, aligned to 16 bytes; NULL where the problem has none */
     const void *zero_b;     /* as zero_a */
-    const void *ends;       /* int32_t, aligned to 16 bytes: where each group ends, ascending, at most m (or n); what lies behind the last is not
-                               written. Read when kernels run. NULL where the problem is not grouped */
+    const void *ends;       /* int32_t, aligned to 16 bytes: where each group ends, ascending, at most m (n, k); what lies behind the last is not
+                               written (of terms not added). Read when kernels run. NULL where the problem is not grouped */
 } tw_operands;
 
 /* Starts the operation on a CUstream or hipStream_t of the device's primary context (NULL: its default stream) and returns. Nothing is

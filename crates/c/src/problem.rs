@@ -4,8 +4,8 @@ use crate::status::Failure;
 use crate::text::read;
 use std::ffi::c_char;
 use tilewright::{
-    Activation, Along, Conv, ConvBuilder, Direction, Dynamic, Gemm, GemmBuilder, Layout, Math, Order, Reduce, ReduceBuilder,
-    Reduction, Scalar, Scale, ZeroPoint, operator,
+    Activation, Along, Conv, ConvBuilder, Direction, Dynamic, Gemm, GemmBuilder, Layout, Math, Order, Ragged, Reduce,
+    ReduceBuilder, Reduction, Scalar, Scale, ZeroPoint, operator,
 };
 
 /// What stands for a stride or leading dimension that is not given.
@@ -242,8 +242,9 @@ pub(crate) fn gemm(x: &TwGemm) -> Result<GemmBuilder, Failure> {
         .trans(x.trans_a != 0, x.trans_b != 0)
         .batch(size("batch", x.batch)?)
         .dynamic(Dynamic { m: x.dynamic_m != 0, n: x.dynamic_n != 0, g: x.dynamic_batch != 0 });
-    if let Some(along) = named("grouped", x.grouped, &[(0, None), (1, Some(Along::M)), (2, Some(Along::N))])? {
-        gemm = gemm.grouped(along, size("batch", x.batch)?);
+    let ragged = [(0, None), (1, Some(Ragged::M)), (2, Some(Ragged::N)), (3, Some(Ragged::K))];
+    if let Some(of) = named("grouped", x.grouped, &ragged)? {
+        gemm = gemm.grouped(of, size("batch", x.batch)?);
     }
     if x.b_dtype != AS_A {
         gemm = gemm.b_dtype(dtype("b_dtype", x.b_dtype)?);

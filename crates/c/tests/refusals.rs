@@ -205,7 +205,7 @@ fn products() {
         (|x| (x.dtype, x.out_dtype, x.scale_n) = (4, 0, 3), PROBLEM, "scales = n128x128"),
         (|x| x.zero_a = 3, ARGUMENT, "zero_a = 3"),
         (|x| x.zero_b = 2, PROBLEM, "8-bit integers have zero points"),
-        (|x| x.grouped = 3, ARGUMENT, "grouped = 3"),
+        (|x| x.grouped = 4, ARGUMENT, "grouped = 4"),
         (|x| (x.grouped, x.dynamic_n) = (1, 1), PROBLEM, "grouped product with extents"),
         (|x| x.activation = -7, ARGUMENT, "activation = -7"),
         (|x| x.reduce = c"max".as_ptr(), ARGUMENT, "axes are missing"),
@@ -414,6 +414,15 @@ fn groups() {
             }
         };
         assert!((0..m * n).all(|at| c[at] == expected(at / n)), "{c:?}");
+        tw_prepared_free(kernels);
+        tw_operation_free(operation);
+        // Groups of terms have results of their own: the second's sum has none, and the last term is no group's.
+        let operation = made(context, &gemm(|x| (x.grouped, x.batch) = (3, 3)));
+        let kernels = prepared(operation);
+        let (factors, mut c, ends) = (vec![1_f32; k * n], vec![-1_f32; 3 * m * n], [2, 2, k as i32 - 1]);
+        (operands.b, operands.c, operands.ends) = (factors.as_ptr().cast(), c.as_mut_ptr().cast(), ends.as_ptr().cast());
+        assert_eq!(tw_launch(kernels, &operands, null_mut()), 0, "{}", said());
+        assert!((0..3 * m * n).all(|at| c[at] == [2.0, 0.0, k as f32 - 3.0][at / (m * n)]), "{c:?}");
         tw_prepared_free(kernels);
         tw_operation_free(operation);
         tw_context_close(context);

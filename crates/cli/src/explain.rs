@@ -197,7 +197,7 @@ fn numbers(operation: &Operation, resolved: &Resolved, counts: &Counts, estimate
     let (contraction, k_tile) = match &c.elements {
         Some(_) => (format!("{kept} values, each of {}", plural(reduced, "element")), String::new()),
         None => {
-            let g = if c.ends.is_some() { "groups" } else { "g" };
+            let g = if c.has_groups() { "groups" } else { "g" };
             (format!("{g} {} x m {} x n {}, sum over k {}{parts}", c.g, c.m, c.n, c.k), format!(", k-tile {}", t.k_tile))
         }
     };

@@ -1,7 +1,7 @@
 //! From the command line to problems: words, a geometry string, or a file of cases.
 
 use crate::args::{
-    Activation, Along, ConvArgs, Direction, Dtype, GemmArgs, Layout, Order, PlanArgs, ProblemArgs, ReduceArgs, RunTime,
+    Activation, Along, ConvArgs, Direction, Dtype, GemmArgs, Layout, Order, PlanArgs, ProblemArgs, Ragged, ReduceArgs, RunTime,
     SourceArgs, Trans, Word, Zeros,
 };
 use crate::error::CliError;
@@ -244,7 +244,7 @@ fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
         .trans(trans_a, trans_b)
         .offsets(args.offset_a, args.offset_b, args.offset_c);
     builder = match args.groups {
-        Some(groups) => builder.grouped(problem::Along::M, groups),
+        Some(groups) => builder.grouped(if args.ragged == Ragged::K { problem::Ragged::K } else { problem::Ragged::M }, groups),
         None => builder.batch(args.batch),
     };
     if let Some(b) = args.b_dtype {
@@ -402,7 +402,7 @@ pub fn title(problem: &Problem) -> String {
         Problem::Gemm(g) => {
             let letter = |t: bool| if t { 't' } else { 'n' };
             let (batch, groups) = match g.grouped {
-                Some(along) => (String::new(), format!(", {} groups of {}", g.batch, along.name())),
+                Some(of) => (String::new(), format!(", {} groups of {}", g.batch, of.name())),
                 None if g.batch > 1 => (format!("{} x ", g.batch), String::new()),
                 None => Default::default(),
             };

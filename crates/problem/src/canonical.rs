@@ -1,7 +1,7 @@
 //! Canonical form of a matrix product: column-major, C not transposed. Plans and records are kept in this frame.
 
-use crate::epilogue::Along;
 use crate::gemm::{Gemm, Order};
+use crate::ragged::Ragged;
 
 /// A problem in canonical form and how it got there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Gemm {
         }
         self.reductions.iter_mut().for_each(|r| r.over = r.over.turned());
         std::mem::swap(&mut self.dynamic.m, &mut self.dynamic.n);
-        self.grouped = self.grouped.map(Along::other);
+        self.grouped = self.grouped.map(Ragged::turned);
     }
 }
 
@@ -61,6 +61,7 @@ impl Gemm {
 mod tests {
     use super::*;
     use crate::contraction::Contraction;
+    use crate::epilogue::Along;
     use crate::lower::{ConvForm, lower};
     use crate::problem::Problem;
 

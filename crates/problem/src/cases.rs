@@ -2,7 +2,7 @@
 //!
 //! | problem | required columns | optional columns (default) |
 //! |---|---|---|
-//! | GEMM | `m` `n` `k` | `set` (file name), `dtype` (f32), `b_dtype` (as dtype), `trans_a` `trans_b` (0), `order` (row), `batch` (1), or `groups` (none; of rows, whose ends are in device memory), `b_operand` (each; or shared), `lda` `ldb` `ldc` (tight), `out_dtype` (as dtype), `bias` (none; m or n), `activation` (none; relu, gelu, gelutanh, silu), `residual` (0), `ldr` (as C), `reduce` (none; reductions joined by spaces: `max:n sum:m`) or `op` with `axis` (one reduction), `keep_c` (1) |
+//! | GEMM | `m` `n` `k` | `set` (file name), `dtype` (f32), `b_dtype` (as dtype), `trans_a` `trans_b` (0), `order` (row), `batch` (1), or `groups` (none; their ends are in device memory) with `ragged` (m; or k: groups of rows, of terms), `b_operand` (each; or shared), `lda` `ldb` `ldc` (tight), `out_dtype` (as dtype), `bias` (none; m or n), `activation` (none; relu, gelu, gelutanh, silu), `residual` (0), `ldr` (as C), `reduce` (none; reductions joined by spaces: `max:n sum:m`) or `op` with `axis` (one reduction), `keep_c` (1) |
 //! | convolution, 2 dimensions | `n` `groups` `k` `c` `r` `s` `h` `w` | `id`, `set`, `dtype`, `layout`, `direction`, `stride` (1), `pad` or `pad_begin` `pad_end` (0), `dilation` (1), `bias` (0), `out_dtype` (as dtype), `activation` (none), `residual` (0), `mask` (0), `reduce`, `op` with `axis`, `keep_c` as above |
 //! | convolution, any dimensions | `dims` `n` `groups` `k_per_group` `c_per_group` `filter` `input` | as above |
 //! | any, as text | `problem` | `set`, and what `tilewright.torch.record` writes beside it: `calls` `layers` `call` `device` `torch_us` `ours_us` `reason` (of a line without a problem) |
@@ -75,7 +75,7 @@ type Columns = [&'static str; 2];
 
 const GEMM: Columns = [
     "m n k",
-    "set dtype b_dtype trans_a trans_b order batch groups b_operand lda ldb ldc out_dtype zero_points scales bias activation residual ldr reduce op axis keep_c",
+    "set dtype b_dtype trans_a trans_b order batch groups ragged b_operand lda ldb ldc out_dtype zero_points scales bias activation residual ldr reduce op axis keep_c",
 ];
 const CONV: &str = "id set dtype layout direction stride dilation bias pad pad_begin pad_end out_dtype activation residual reduce op \
                     axis keep_c mask";
@@ -219,6 +219,9 @@ mod tests {
         let file = parsed("m,n,k,groups\n50,6,7,4\n").unwrap();
         assert!(file.cases[0].problem.key().ends_with("_f32_b4_sa0_sb42_sc0_groupm"), "{:?}", file.cases);
         assert_eq!(file.cases[0].name, "f32 nn 50x6x7, 4 groups of m");
+        let file = parsed("m,n,k,groups,ragged\n5,6,70,4,k\n").unwrap();
+        assert!(file.cases[0].problem.key().ends_with("_f32_b4_sa0_sb0_sc30_groupk"), "{:?}", file.cases);
+        refused("m,n,k,ragged\n5,6,70,k\n", &["column ragged", "`groups`"]);
         let message = parsed("m,n,k,groups,batch\n50,6,7,4,2\n").unwrap_err().to_string();
         assert!(message.contains("groups") && message.contains("leave `batch` empty"), "{message}");
         let file = parsed("m,n,k,dtype,b_dtype\n5,6,7,e5m2,e4m3\n").unwrap();

@@ -314,6 +314,10 @@ pub struct Contraction {
     /// element at (g, 0, 0) of this vector of i32: see [`crate::Gemm::grouped`]. Coordinates count rows (columns) through all groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends: Option<Vector>,
+    /// Batch entries are sums over ranges of the `k` terms: each from the end of the one before to the element at (g, 0, 0) of this vector of
+    /// i32. Coordinates count terms through all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub k_ends: Option<Vector>,
     /// There is no product: what a result would be is an element of `a` at (g, row, column) as this view says, of the tensor's own
     /// type. `a`, `b` and `k` then say nothing of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -377,7 +381,7 @@ impl Contraction {
         let zero_points = self.centre().into_iter().flat_map(|x| [(Quant::ZeroA, x.a.as_ref()), (Quant::ZeroB, x.b.as_ref())]);
         let zero_points = zero_points.filter_map(|(quant, x)| Some((quant, &x?.zero)));
         let scales = self.scales().chain(&self.block_scales).map(|x| (Quant::scale(self.along(x)), x));
-        zero_points.chain(scales).chain(self.ends.iter().map(|x| (Quant::Ends, x)))
+        zero_points.chain(scales).chain(self.ends.iter().chain(&self.k_ends).map(|x| (Quant::Ends, x)))
     }
     /// What the problem calls the direction of a vector.
     pub const fn along(&self, x: &Vector) -> Along {
@@ -459,7 +463,7 @@ impl Contraction {
         let of = |name: &str, value: u64, run_time: bool| format!("{name} {}{value}", if run_time { "up to " } else { "" });
         let Dynamic { g, m, n } = self.dynamic;
         [
-            of(if self.ends.is_some() { "groups" } else { "g" }, self.g, g),
+            of(if self.has_groups() { "groups" } else { "g" }, self.g, g),
             of("m", self.m, m),
             of("n", self.n, n),
             of("k", self.k, false),
@@ -547,9 +551,17 @@ impl Contraction {
         view.access.offset.terms.iter_mut().for_each(|(_, stride)| *stride /= of);
         view.run(axis)
     }
-    /// Floating-point operations: 2 g m n k.
+    /// Floating-point operations: 2 g m n k; all groups together have so many rows, columns or terms.
     pub fn flop(&self) -> f64 {
-        2.0 * self.results() * self.k as f64
+        2.0 * self.results() * if self.k_ends.is_some() { self.k as f64 / self.g as f64 } else { self.k as f64 }
+    }
+    /// Terms of a sum; of groups of terms the mean.
+    pub fn depth(&self) -> u64 {
+        if self.k_ends.is_some() { self.k.div_ceil(self.g.max(1)) } else { self.k }
+    }
+    /// Batch entries are groups, of rows, of columns or of terms.
+    pub const fn has_groups(&self) -> bool {
+        self.ends.is_some() || self.k_ends.is_some()
     }
     /// Elements of the result, of groups those that there may be.
     pub fn results(&self) -> f64 {
@@ -598,6 +610,7 @@ impl Contraction {
             epilogue: self.epilogue.iter().map(EpilogueOp::transposed).collect(),
             dynamic,
             ends: self.ends.as_ref().map(Vector::turned),
+            k_ends: self.k_ends.clone(),
             elements: self.elements.as_ref().map(View::transposed),
             element_operand: self.element_operand,
             operand_values: self.operand_values.iter().map(OperandValues::transposed).collect(),

@@ -8,6 +8,7 @@ use crate::error::{
 use crate::extent::{Dynamic, Extent, Extents};
 use crate::math::Math;
 use crate::quant::{Quant, Scale, Scales, ZeroPoint, ZeroPoints, multiplied};
+use crate::ragged::Ragged;
 use crate::reduction::{Reduction, ResultShape, check_all, check_integers};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
@@ -97,11 +98,12 @@ pub struct Gemm {
     #[serde(default, skip_serializing_if = "Dynamic::is_none")]
     pub dynamic: Dynamic,
     /// Batch entries are groups of rows (m) or of columns (n) of one product of all `m` rows and `n` columns: each has a factor B (of columns
-    /// a factor A) of its own, the other matrices are shared. A vector of i32 says in device memory where each group ends
-    /// ([`Quant::Ends`]): ascending, each at most `m` (or `n`). A group that ends where the one before does is empty; what
-    /// lies behind the last end is not written. `m` (or `n`) is the most there may be, which is also what is tuned for.
+    /// a factor A) of its own, the other matrices are shared. Or they are groups of the `k` terms: each has a result of its own, the sum over its
+    /// terms, as weight gradients do. A vector of i32 says in device memory where each group ends
+    /// ([`Quant::Ends`]): ascending, each at most `m` (`n`, `k`). A group that ends where the one before does is empty, and its sums are 0; what
+    /// lies behind the last end is not written (of terms not added). `m` (`n`, `k`) is the most there may be, which is also what is tuned for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grouped: Option<Along>,
+    pub grouped: Option<Ragged>,
 }
 
 /// Collects a [`Gemm`]. What is not set is tight: smallest leading dimensions, batch entries one behind the other, no offsets.
@@ -128,18 +130,10 @@ pub struct GemmBuilder {
     drop_c: bool,
     workspace: u64,
     dynamic: Dynamic,
-    grouped: Option<Along>,
+    grouped: Option<Ragged>,
 }
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-
-/// The factor that each group of rows (m) or columns (n) has of its own.
-pub(crate) const fn owned(along: Along) -> usize {
-    match along {
-        Along::M => 1,
-        Along::N => 0,
-    }
-}
 
 /// Refuses types of the left factor that are none, unless that has small weights, which become the right one's type.
 fn check_left(a: Scalar, b: Scalar) -> Result<(), ProblemError> {
@@ -222,7 +216,7 @@ impl Gemm {
     /// No memory lies between the first and the last element of a matrix but its elements.
     pub fn is_packed(&self, matrix: usize) -> bool {
         let (line, lines) = self.lines(matrix);
-        let shared = self.grouped.is_some_and(|along| matrix != owned(along));
+        let shared = self.grouped.is_some_and(|of| matrix != of.owned());
         self.span(matrix) == (if shared { 1 } else { self.batch }) * lines * line
     }
     /// Elements of a vector of quantisation parameters; 0 without one.
@@ -369,7 +363,7 @@ impl Gemm {
         }
         let extent = if index == 0 { Extent::M } else { Extent::N };
         let own = if index == 0 { Along::M } else { Along::N };
-        if !along_k && (self.dynamic.has(extent) || self.grouped == Some(own)) {
+        if !along_k && (self.dynamic.has(extent) || self.grouped == Some(own.into())) {
             return Err(ProblemError::Unsupported {
                 what: format!("{scalar} weights packed along {dim}, which ends anywhere"),
                 remedy: format!(
@@ -657,10 +651,10 @@ impl GemmBuilder {
         self
     }
     /// A grouped product (mixture of experts): so many groups of rows (m) of A and C, each multiplied by a matrix B of its own; or of columns (n)
-    /// of B and C, each with an A of its own. Which rows are whose is read from device memory: [`Gemm::grouped`] says how. `m`
-    /// (or `n`) counts the rows (columns) of all groups.
-    pub fn grouped(mut self, along: Along, groups: u64) -> Self {
-        (self.grouped, self.batch) = (Some(along), groups);
+    /// of B and C, each with an A of its own; or of terms (k), each with a C of its own. Which rows are whose is read from device memory:
+    /// [`Gemm::grouped`] says how. `m` (`n`, `k`) counts the rows (columns, terms) of all groups.
+    pub fn grouped(mut self, of: impl Into<Ragged>, groups: u64) -> Self {
+        (self.grouped, self.batch) = (Some(of.into()), groups);
         self
     }
     /// Fills in defaults and validates.
@@ -703,7 +697,7 @@ impl GemmBuilder {
             x.ld = self.ld[index].unwrap_or(line);
             // A product that overflows saturates and is refused below as too large.
             let tight = x.ld.saturating_mul(count);
-            let one = self.batch == 1 || self.grouped.is_some_and(|along| index != owned(along));
+            let one = self.batch == 1 || self.grouped.is_some_and(|of| index != of.owned());
             x.batch_stride = self.batch_stride[index].unwrap_or(if one { 0 } else { tight });
             x.batch_stride = if self.batch == 1 { 0 } else { x.batch_stride };
         }

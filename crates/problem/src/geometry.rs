@@ -6,8 +6,8 @@
 //! another type; `zeroa`, `zerob` (zero points, one for a factor), `zerom`, `zeron` (one
 //! for each row of A, each column of B), `scalem`, `scalen` (vectors of scales), `scalem1x128`, `scalen128x128` (scales of blocks of rows or columns and of 128 terms); `b` (batch) with `sa`, `sb`, `sc` (batch strides; tight where left out); `oa`, `ob`, `oc` (offsets); `biasm` or
 //! `biasn` with `sbias` (its batch stride; 0 where left out); `actrelu`, `actgelu`, `actgelutanh`, `actsilu`; `ldr` (a residual, its
-//! leading dimension) with `sr` (its batch stride; C's where left out); `groupm` or `groupn` where batch entries are groups of rows or columns
-//! (`b1` is said then, and only the batch stride of the factor that groups have of their own is not 0); `redmax:n`, `redsum:bm:stored` (reductions, see
+//! leading dimension) with `sr` (its batch stride; C's where left out); `groupm`, `groupn` or `groupk` where batch entries are groups of rows, columns or terms
+//! (`b1` is said then, and only the batch stride of the matrix that groups have of their own is not 0); `redmax:n`, `redsum:bm:stored` (reductions, see
 //! [`crate::Reduction`]) and `noc` (C is not stored); `dynm`, `dynn`, `dynb` where m, n or the batch are known only at
 //! launch (what is written is then the largest value).
 
@@ -17,6 +17,7 @@ use crate::extent::Dynamic;
 use crate::gemm::{Gemm, GemmBuilder, Order};
 use crate::math::Math;
 use crate::quant::{Scales, ZeroPoints};
+use crate::ragged::Ragged;
 use crate::reduction::Reduction;
 use crate::text::{dtype, number, parse_activation};
 use std::fmt::Write;
@@ -88,8 +89,8 @@ impl Gemm {
         if self.drop_c {
             s += "_noc";
         }
-        if let Some(along) = self.grouped {
-            let _ = write!(s, "_group{}", along.name());
+        if let Some(of) = self.grouped {
+            let _ = write!(s, "_group{}", of.name());
         }
         for (name, is) in [("dynm", self.dynamic.m), ("dynn", self.dynamic.n), ("dynb", self.dynamic.g)] {
             if is {
@@ -127,7 +128,7 @@ struct Keys {
     reductions: Vec<Reduction>,
     drop_c: bool,
     dynamic: Dynamic,
-    grouped: Option<Along>,
+    grouped: Option<Ragged>,
 }
 
 /// Sets what may be said once.
@@ -183,13 +184,11 @@ impl Keys {
             };
             return once(&mut self.bias, along, || format!("`{token}`: the bias"));
         }
-        if let Some(along) = token.strip_prefix("group") {
-            let along = match along {
-                "m" => Along::M,
-                "n" => Along::N,
-                _ => return Err(format!("`{token}`: groups are of rows or of columns: groupm or groupn")),
-            };
-            return once(&mut self.grouped, along, || format!("`{token}`: of what groups are"));
+        if let Some(name) = token.strip_prefix("group") {
+            let of = Ragged::ALL.into_iter().find(|of| of.name() == name);
+            let of =
+                of.ok_or_else(|| format!("`{token}`: groups are of rows, of columns or of terms: groupm, groupn or groupk"))?;
+            return once(&mut self.grouped, of, || format!("`{token}`: of what groups are"));
         }
         if let Some(name) = token.strip_prefix("act") {
             return once(&mut self.activation, parse_activation(token, name)?, || format!("`{token}`: the activation"));
@@ -214,7 +213,7 @@ impl Keys {
             (None, None) => {
                 let known = REQUIRED.iter().chain(&OPTIONAL).copied().collect::<Vec<_>>().join(", ");
                 return Err(format!(
-                    "unknown key in `{token}`; the keys are {known}, zeroa, zerob, zerom, zeron, scalem, scalen, biasm, biasn, act, red, noc, groupm, groupn and the element type, e.g. f32"
+                    "unknown key in `{token}`; the keys are {known}, zeroa, zerob, zerom, zeron, scalem, scalen, biasm, biasn, act, red, noc, groupm, groupn, groupk and the element type, e.g. f32"
                 ));
             }
         };
@@ -285,7 +284,7 @@ impl Keys {
             builder = builder.drop_c();
         }
         let batch = batch.unwrap_or(1);
-        builder = self.grouped.map_or(builder.clone().batch(batch), |along| builder.grouped(along, batch));
+        builder = self.grouped.map_or(builder.clone().batch(batch), |of| builder.grouped(of, batch));
         for (name, stride) in [("sa", sa), ("sb", sb), ("sc", sc), ("sr", sr)] {
             let Some(stride) = stride else { continue };
             if batch == 1 && stride != 0 {
@@ -329,6 +328,7 @@ mod tests {
             "tC0_tA0_tB0_colMaj0_m50_n6_k7_lda7_ldb6_ldc6_ws0_bf16_b4_sa0_sb42_sc0_groupm",
             "tC0_tA0_tB0_colMaj0_m50_n6_k7_lda7_ldb6_ldc6_ws0_bf16_b4_sa400_sb0_sc0_biasm_sbias50_groupn",
             "tC0_tA0_tB0_colMaj0_m50_n6_k7_lda7_ldb6_ldc6_ws0_bf16_b1_sa0_sb0_sc0_groupm",
+            "tC0_tA1_tB0_colMaj0_m50_n6_k7_lda50_ldb6_ldc6_ws0_bf16_b4_sa0_sb0_sc300_groupk",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_b3_sa0_sb50_sc31_oa1_dynm_dynn_dynb",
         ] {
             let gemm = Gemm::parse_geometry(text).unwrap();
@@ -398,7 +398,7 @@ mod tests {
             ("_f32", "_f32_dynm_dynm", "`dynm` is given twice"),
             ("_f32", "_f32_dynm4", "unknown key"),
             ("_f32", "_f32_dynb", "run-time batch needs"),
-            ("_f32", "_f32_b2_groupk", "groupm or groupn"),
+            ("_f32", "_f32_b2_groupg", "groupm, groupn or groupk"),
             ("_f32", "_f32_b2_groupm_groupn", "given twice"),
             ("_f32", "_f32_b2_sc5_groupm", "sc = 5"),
             ("_f32", "_f32_b2_groupm_dynn", "grouped product with extents known only at launch"),

@@ -1,39 +1,50 @@
-//! Grouped products: what a product whose batch entries are groups of rows or columns may be ([`Gemm::grouped`]).
+//! Grouped products: what a product whose batch entries are groups of rows, columns or terms may be ([`Gemm::grouped`]).
 
-use crate::epilogue::Along;
 use crate::error::ProblemError;
-use crate::gemm::{Gemm, owned};
+use crate::gemm::Gemm;
+use crate::ragged::Ragged;
 
 impl Gemm {
-    /// Batch entries that have results of their own: the groups of a grouped product share one.
+    /// Batch entries that have results of their own: groups of rows or columns share one.
     pub const fn entries(&self) -> u64 {
-        if self.grouped.is_some() { 1 } else { self.batch }
+        if matches!(self.grouped, Some(Ragged::M | Ragged::N)) { 1 } else { self.batch }
+    }
+    /// What the groups of a grouped product cut, and how much there is of it.
+    pub const fn ragged(&self) -> Option<(Ragged, u64)> {
+        match self.grouped {
+            None => None,
+            Some(of) => Some((of, [self.m, self.n, self.k][of as usize])),
+        }
     }
 
     /// Checks what goes with groups.
     pub(crate) fn validate_groups(&self) -> Result<(), ProblemError> {
-        let Some(along) = self.grouped else { return Ok(()) };
+        let Some((of, lines)) = self.ragged() else { return Ok(()) };
         let unsupported = |what: String, remedy: &str| Err(ProblemError::Unsupported { what, remedy: remedy.into() });
-        let (lines, groups) = (if along == Along::M { self.m } else { self.n }, self.batch);
         // Ends, and the numbers of tiles of all groups, are counted in 32 bits.
-        if lines.saturating_add(groups) > i32::MAX as u64 {
-            let reason = format!("a grouped product counts {} and groups to 2^31 - 1 together", along.name());
-            return Err(ProblemError::value(along.name(), lines, reason));
+        if lines.saturating_add(self.batch) > i32::MAX as u64 {
+            let reason = format!("a grouped product counts {} and groups to 2^31 - 1 together", of.name());
+            return Err(ProblemError::value(of.name(), lines, reason));
         }
-        let line = self.bias.filter(|bias| bias.along == along).map_or(0, |bias| bias.batch_stride);
+        let line = self.bias.filter(|bias| of == bias.along.into()).map_or(0, |bias| bias.batch_stride);
         let shared = [("sa", self.a.batch_stride), ("sb", self.b.batch_stride), ("sc", self.c.batch_stride)];
-        let shared = (0..).zip(shared).filter(|(index, _)| *index != owned(along)).map(|(_, stride)| stride);
-        let residual = ("sr", self.residual.map_or(0, |r| r.batch_stride));
+        let shared = (0..).zip(shared).filter(|(index, _)| *index != of.owned()).map(|(_, stride)| stride);
+        let residual = ("sr", self.residual.filter(|_| of.owned() != 2).map_or(0, |r| r.batch_stride));
         if let Some((name, stride)) = shared.chain([residual, ("sbias", line)]).find(|(_, stride)| *stride != 0) {
-            let what = if along == Along::M { "rows" } else { "columns" };
-            return Err(ProblemError::value(name, stride, format!("the {what} of all groups lie in one matrix; use 0")));
+            return Err(ProblemError::value(name, stride, format!("the {} of all groups lie in one matrix; use 0", of.lines())));
         }
         if !self.dynamic.is_none() {
-            let remedy = "give the most rows there may be: the ends say in device memory how many there are";
+            let remedy = "give the most there may be: the ends say in device memory how many there are";
             return unsupported("a grouped product with extents known only at launch".into(), remedy);
         }
         if let Some(reduction) = self.reductions.first() {
             return unsupported(format!("{reduction} beside a grouped product"), "reduce the result by itself");
+        }
+        if of == Ragged::K && [0, 1].into_iter().any(|matrix| self.scalar(matrix).is_int4()) {
+            return unsupported(
+                "4-bit weights whose terms belong to groups, which may begin in the middle of a byte".into(),
+                "use weights of 8 bits",
+            );
         }
         if !self.zero_points.is_none() {
             return unsupported("zero points of a grouped product".into(), "make an operation for each group");
@@ -51,6 +62,7 @@ impl Gemm {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::epilogue::Along;
     use crate::extent::Dynamic;
     use crate::gemm::GemmBuilder;
     use crate::math::Math;
@@ -65,6 +77,18 @@ mod tests {
     }
 
     #[test]
+    fn groups_of_terms_have_results_of_their_own() {
+        let grouped = || Gemm::new(Scalar::F32, 8, 9, 10).grouped(Ragged::K, 3);
+        let gemm = grouped().bias_strided(Along::N, 9).residual().build().unwrap();
+        assert_eq!([gemm.a.batch_stride, gemm.b.batch_stride, gemm.c.batch_stride, gemm.entries()], [0, 0, 72, 3]);
+        assert_eq!(gemm.residual.unwrap().batch_stride, 72);
+        refused(grouped().stride_a(80), &["sa = 80", "terms of all groups lie in one matrix"]);
+        refused(grouped().reduce("max:n".parse().unwrap()), &["max:n", "beside a grouped product", "by itself"]);
+        refused(Gemm::new(Scalar::F32, 8, 9, 1 << 31).grouped(Ragged::K, 3), &["k = 2147483648", "2^31 - 1"]);
+        assert_eq!(Gemm { m: 9, n: 8, ..gemm.clone() }.canonical().gemm.grouped, Some(Ragged::K));
+    }
+
+    #[test]
     fn what_does_not_go_with_groups_is_refused_by_name() {
         let grouped = || Gemm::new(Scalar::F32, 8, 9, 10).grouped(Along::M, 3);
         assert_eq!(grouped().build().unwrap().b.batch_stride, 90);
@@ -74,7 +98,7 @@ mod tests {
         assert!(grouped().bias_strided(Along::N, 9).build().is_ok());
         refused(Gemm::new(Scalar::F32, 1 << 31, 9, 10).grouped(Along::M, 3), &["m = 2147483648", "2^31 - 1"]);
         refused(Gemm::new(Scalar::F32, 8, 9, 10).grouped(Along::N, 0), &["batch = 0"]);
-        refused(grouped().dynamic(Dynamic { m: true, ..Dynamic::NONE }), &["grouped product with extents", "the most rows"]);
+        refused(grouped().dynamic(Dynamic { m: true, ..Dynamic::NONE }), &["grouped product with extents", "the most there"]);
         refused(grouped().reduce("max:n".parse().unwrap()), &["max:n", "beside a grouped product", "by itself"]);
         let bytes = Gemm::new(Scalar::I8, 8, 9, 10).grouped(Along::M, 3).zero_point(Along::N, ZeroPoint::Tensor);
         refused(bytes, &["zero points of a grouped product", "for each group"]);

@@ -230,7 +230,11 @@ impl Problem {
     /// Floating-point operations of the plain algorithm: two per multiply and add; of a reduction one per element and operator.
     pub fn flop(&self) -> f64 {
         match self {
-            Problem::Gemm(g) => 2.0 * g.entries() as f64 * g.m as f64 * g.n as f64 * g.k as f64,
+            Problem::Gemm(g) => {
+                // All groups together have so many rows, columns or terms.
+                let products = if g.grouped.is_some() { 1 } else { g.batch };
+                2.0 * products as f64 * g.m as f64 * g.n as f64 * g.k as f64
+            }
             Problem::Conv(c) => c.flop(),
             Problem::Reduce(r) => {
                 let Extents { m, n, .. } = r.result_shape().extents;

@@ -3,8 +3,8 @@
 use crate::errors::{ProblemError, raised};
 use pyo3::prelude::*;
 use tilewright::{
-    Activation, Along, Conv, ConvBuilder, Direction, Gemm, GemmBuilder, Layout, Math, Operator, Problem, Reduce, ReduceBuilder,
-    Reduction, Scalar, Scales, ZeroPoints, operator,
+    Activation, Along, Conv, ConvBuilder, Direction, Gemm, GemmBuilder, Layout, Math, Operator, Problem, Ragged, Reduce,
+    ReduceBuilder, Reduction, Scalar, Scales, ZeroPoints, operator,
 };
 
 fn named<T: Copy>(what: &str, name: &str, values: &[(&str, T)]) -> PyResult<T> {
@@ -93,7 +93,7 @@ pub fn gemm(
     }
     let along = |what, name: &str| named(what, name, &Along::ALL.map(|along| (along.name(), along)));
     if let Some(name) = grouped {
-        gemm = gemm.grouped(along("grouped", name)?, batch);
+        gemm = gemm.grouped(named("grouped", name, &Ragged::ALL.map(|of| (of.name(), of)))?, batch);
     }
     for name in zero_points {
         let (of, how) = named("zero_points", &name, &ZeroPoints::NAMES.map(|(name, of, how)| (name, (of, how))))?;

@@ -114,6 +114,22 @@ class Products(unittest.TestCase):
         with self.assertRaisesRegex(tw.Error, "groups"):
             tw.gemm(b, b.transpose(0, 2, 1), offsets=ends)
 
+    def test_groups_of_terms(self):
+        drawn = np.random.default_rng(6)
+        a, b = drawn.integers(-8, 9, (70, 20)).astype("f4"), drawn.integers(-8, 9, (70, 17)).astype("f4")
+        bias, before = drawn.integers(-8, 9, 17).astype("f4"), drawn.integers(-8, 9, (4, 20, 17)).astype("f4")
+        for ends in ([20, 20, 41, 70], [0, 0, 70, 70], [1, 2, 3, 4], [0, 0, 0, 0]):
+            out = before.copy()
+            begins = [0, *ends[:-1]]
+            want = np.stack([a[i:j].T @ b[i:j] for i, j in zip(begins, ends)])
+            np.testing.assert_array_equal(tw.gemm(a.T, b, offsets=np.array(ends, "i4")), want)
+            tw.gemm(a.T, b, offsets=np.array(ends, "i4"), beta=2.0, bias=bias, residual=before, out=out)
+            np.testing.assert_array_equal(out, want + bias + 3 * before)
+        one = tw.gemm(np.ascontiguousarray(a.T), b, offsets=np.array([69], "i4"))
+        np.testing.assert_array_equal(one, (a[:69].T @ b[:69])[None])
+        with self.assertRaisesRegex(tw.Error, "groups"):
+            tw.gemm(a.T, b, offsets=np.zeros((2, 2), "i4"))
+
     def test_floats_of_8_bits(self):
         try:
             import torch

@@ -126,7 +126,8 @@ FUNCTIONS = {
             residual=read(4, 6),
             bias=read(6),
             offsets={
-                "a product without groups": np.zeros(1, "i4"),
+                "two axes": np.zeros((1, 1), "i4"),
+                "no groups": np.zeros(0, "i4"),
                 "floats": numbers(1),
                 "text": "nonsense",
             },

@@ -2,7 +2,7 @@
 
 use tilewright::{
     Activation, Along, Constraint, Context, Conv, Direction, Element, Error, F8E4M3, F8E5M2, Gemm, Operands, Options, Order,
-    Origin, Plan, RecordsAt, Scalar, ZeroPoint, bf16,
+    Origin, Plan, Ragged, RecordsAt, Scalar, ZeroPoint, bf16,
 };
 
 /// The built-in device, or the one that `TILEWRIGHT_TEST_DEVICE` names.
@@ -158,6 +158,34 @@ fn rows_of_groups_are_multiplied_by_their_factors() {
     let plain = context.gemm(Gemm::new(Scalar::F32, m as u64, n as u64, k as u64)).expect("a problem");
     let refused = plain.run_with(Operands::new(&da, &db, &mut c).ends(&few)).expect_err("the problem has no groups");
     assert!(matches!(refused, Error::Unwanted { what: "ends of groups", .. }), "{refused}");
+}
+
+/// A sum for each group of terms, zeros for a group without any, and beta * C is added to both.
+#[test]
+fn terms_of_groups_are_summed_apart() {
+    let context = context();
+    let (m, n, k, groups) = (24, 20, 70, 4);
+    let (a, b) = (numbers(m * k), numbers(k * n));
+    let (da, db) = (context.upload(&a).expect("memory"), context.upload(&b).expect("memory"));
+    let grouped = Gemm::new(Scalar::F32, m as u64, n as u64, k as u64).grouped(Ragged::K, groups as u64);
+    let op = context.gemm(grouped).expect("a problem");
+    for ends in [[20, 20, 41, 70], [0, 0, 0, 70], [70, 70, 70, 70], [1, 2, 3, 4], [0, 0, 0, 0], [0, 33, 33, 34]] {
+        let mut c = context.upload(&vec![1f32; groups * m * n]).expect("memory");
+        let told = context.upload::<i32>(&ends).expect("memory");
+        op.run_with(Operands::new(&da, &db, &mut c).ends(&told).beta(2.0)).expect("it runs");
+        let mut begin = 0;
+        let want: Vec<f32> = ends
+            .iter()
+            .flat_map(|end| {
+                let (first, end) = (begin, *end as usize);
+                begin = end;
+                let left: Vec<f32> = (0..m).flat_map(|row| a[row * k + first..row * k + end].to_vec()).collect();
+                let sums = product(&left, &b[first * n..end * n], m, n, end - first);
+                sums.into_iter().map(|sum| sum + 2.0).collect::<Vec<f32>>()
+            })
+            .collect();
+        assert_eq!(c.download().expect("the result"), want, "{ends:?}");
+    }
 }
 
 /// Work on a device runs in one order, whichever thread it comes from: partial sums of one run are not those of another.

@@ -88,6 +88,9 @@ pub struct ProblemKey {
     /// Batch entries are groups of rows or columns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends: Option<BiasKey>,
+    /// Batch entries are groups of terms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub k_ends: Option<BiasKey>,
     /// Extents known only at launch.
     #[serde(default, skip_serializing_if = "Dynamic::is_none")]
     pub dynamic: Dynamic,
@@ -137,6 +140,7 @@ impl ProblemKey {
             drop_c: contraction.drop_c,
             gaps: contraction.gaps,
             ends: contraction.ends.as_ref().map(vector),
+            k_ends: contraction.k_ends.as_ref().map(vector),
             dynamic: contraction.dynamic,
             rest: parts.rest.iter().map(|c| [c.g, c.m, c.n, c.k]).collect(),
             workspace_bytes,
@@ -311,6 +315,7 @@ pub(crate) mod tests {
             gaps: None,
             drop_c: false,
             ends: None,
+            k_ends: None,
             dynamic: Dynamic::NONE,
             rest: Vec::new(),
             workspace_bytes: 0,

@@ -3,7 +3,7 @@
 use crate::error::BenchError;
 use crate::workload::Workload;
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::{Along, Gemm, Problem};
+use tilewright_problem::{Gemm, Problem, Ragged};
 
 /// The call's view of the problem. `first` and `second` are the factors in the order of the call.
 pub(super) struct Call {
@@ -87,23 +87,28 @@ impl Call {
         library: &'static str,
     ) -> Result<Vec<Piece>, BenchError> {
         let addresses = [workload.address(self.first)?, workload.address(self.second)?, workload.address(Operand::C)?];
-        let (Some(along), Some(ends)) = (self.gemm.grouped, ends) else {
+        let (Some(of), Some(ends)) = (self.gemm.grouped, ends) else {
             return Ok(vec![Piece { sizes: self.narrow(library)?, addresses }]);
         };
         let (g, begins) = (&self.gemm, std::iter::once(&0).chain(ends));
         let group = |(number, (begin, end)): (u64, (&u64, &u64))| {
             let lines = end.saturating_sub(*begin);
-            let one = match along {
-                Along::M => Gemm { m: lines, batch: 1, ..g.clone() },
-                Along::N => Gemm { n: lines, batch: 1, ..g.clone() },
+            let one = match of {
+                Ragged::M => Gemm { m: lines, batch: 1, ..g.clone() },
+                Ragged::N => Gemm { n: lines, batch: 1, ..g.clone() },
+                Ragged::K => Gemm { k: lines, batch: 1, ..g.clone() },
             };
-            let offsets = match along {
-                Along::M => [begin * if g.a.trans { g.a.ld } else { 1 }, number * g.b.batch_stride, *begin],
-                Along::N => [number * g.a.batch_stride, begin * if g.b.trans { 1 } else { g.b.ld }, begin * g.c.ld],
+            // Column by column, C not transposed.
+            let along = |trans: bool, ld: u64| begin * if trans { ld } else { 1 };
+            let mut offsets = match of {
+                Ragged::M => [along(g.a.trans, g.a.ld), 0, *begin],
+                Ragged::N => [0, along(!g.b.trans, g.b.ld), begin * g.c.ld],
+                Ragged::K => [along(!g.a.trans, g.a.ld), along(g.b.trans, g.b.ld), 0],
             };
+            offsets[of.owned()] = number * g.matrices()[of.owned()].batch_stride;
             let at = |i: usize| addresses[i] + (offsets[i] * u64::from(g.scalar(i).bytes())) as usize;
             let sizes = Call { gemm: one, ..*self }.narrow(library)?;
-            Ok((lines > 0).then(|| Piece { sizes, addresses: [0, 1, 2].map(at) }))
+            Ok((lines > 0 || of == Ragged::K).then(|| Piece { sizes, addresses: [0, 1, 2].map(at) }))
         };
         (0..).zip(begins.zip(ends)).filter_map(|part| group(part).transpose()).collect()
     }

@@ -155,6 +155,15 @@ pub enum Along {
     N,
 }
 
+/// What groups are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Ragged {
+    /// rows of A and C
+    M,
+    /// terms: columns of A, rows of B
+    K,
+}
+
 /// Zero points of a factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Zeros {
@@ -244,8 +253,12 @@ pub struct GemmArgs {
     pub batch: u64,
     /// Grouped product (mixture of experts): the m rows of A and C belong to so many groups, each with a B of its own; a vector in device memory
     /// says where each ends
-    #[arg(long, value_parser = positive, conflicts_with_all = ["batch", "stride_a", "stride_c"])]
+    #[arg(long, value_parser = positive, conflicts_with_all = ["batch", "stride_a"])]
     pub groups: Option<u64>,
+    /// What is in groups: rows (m), or terms of the sums (k), as weight gradients have them: each group then has a C of its own, the product of its
+    /// columns of A and rows of B
+    #[arg(long, value_enum, default_value_t = Ragged::M, requires = "groups")]
+    pub ragged: Ragged,
     /// Elements from one A to the next; 0 shares it [default: tight]
     #[arg(long, value_parser = whole, value_name = "ELEMENTS")]
     pub stride_a: Option<u64>,

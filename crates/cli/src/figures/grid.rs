@@ -117,6 +117,7 @@ fn words(svg: &mut Svg, subject: &Subject, facts: &Facts, (tiles, works): ([u64;
         _ if subject.c.ends.is_some() => {
             say(svg, "", &format!("{tiles} for {} groups: those of a group begin where it does", subject.c.g))
         }
+        g if subject.c.k_ends.is_some() => say(svg, "", &format!("{tiles} for each of {g} groups; the first is shown")),
         1 => say(svg, "", &tiles),
         g => say(svg, "", &format!("{tiles} in each of {g} batch entries; the first is shown")),
     };

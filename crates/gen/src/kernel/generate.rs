@@ -318,6 +318,7 @@ pub(super) fn inputs(c: &Contraction, spec: &KernelSpec) -> [Input; 2] {
             operand,
             rows: c.dynamic_extent(rows),
             grouped: c.grouped(rows),
+            any_term: c.k_ends.is_some(),
             run_time_batch: c.dynamic.g,
             chunk_local: tiling.source.gathers() && tensor.view.access.offset.uses(G),
             tensor,

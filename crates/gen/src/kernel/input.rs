@@ -18,6 +18,8 @@ pub(crate) struct Input {
     pub rows: Option<Extent>,
     /// They are those of groups, whose ends are known on the device alone.
     pub grouped: bool,
+    /// Sums begin and end at any term, which is known on the device alone.
+    pub any_term: bool,
     /// How many batch entries there are is known only at launch.
     pub run_time_batch: bool,
     /// The copy is indexed by the position within the chunk, not by the batch coordinate.

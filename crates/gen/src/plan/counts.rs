@@ -85,7 +85,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     let c = &*c.oriented(spec.tiling.swapped);
     let t = &spec.tiling;
     let groups = all_tiles(spec, c);
-    let all_k_tiles = c.k.div_ceil(u64::from(t.k_tile));
+    let all_k_tiles = c.depth().div_ceil(u64::from(t.k_tile));
     let ways = u64::from(t.split_k.ways.max(1));
     // k-tiles over all work-groups: a split shares them.
     let steps = (groups / ways) as f64 * all_k_tiles as f64;

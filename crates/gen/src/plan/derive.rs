@@ -79,6 +79,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     }
     let frame = Frame {
         k: c.k,
+        any_term: c.k_ends.is_some(),
         k_tile,
         load_threads: schedule.roles.map_or(at(Common::Mac), |r| r.load_threads),
         stagger: on(Common::Ufo),

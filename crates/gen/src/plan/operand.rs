@@ -24,6 +24,8 @@ const WORD: u32 = 4;
 /// What both factors share.
 pub(super) struct Frame {
     pub k: u64,
+    /// Sums begin and end at any term.
+    pub any_term: bool,
     pub k_tile: u32,
     pub load_threads: u32,
     pub stagger: bool,
@@ -287,6 +289,9 @@ fn load_vectors(
     if along_k {
         if frame.stagger {
             return Err(Refusal::VectorStagger { key, width });
+        }
+        if frame.any_term {
+            return Err(Refusal::VectorRunTime { key, width, dim: "k" });
         }
         // A tail of k that ends inside a vector would need half a load.
         if !frame.k.is_multiple_of(width as u64) && !frame.k.is_multiple_of(frame.k_tile as u64) {

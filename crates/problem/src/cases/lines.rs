@@ -8,6 +8,7 @@ use crate::error::ProblemError;
 use crate::gemm::{Gemm, GemmBuilder, Order};
 use crate::problem::Problem;
 use crate::quant::ZeroPoints;
+use crate::ragged::Ragged;
 
 /// A problem by its text.
 pub(super) fn told(row: &Row<'_>) -> Result<Problem, ProblemError> {
@@ -28,11 +29,16 @@ pub(super) fn gemm(row: &Row<'_>, options: &CaseOptions) -> Result<Problem, Prob
         .trans(row.flag("trans_a")?, row.flag("trans_b")?)
         .order(row.choice("order", &[("col", Order::Col), ("row", Order::Row)])?.unwrap_or(Order::Row))
         .batch(row.optional("batch")?.unwrap_or(1));
-    if let Some(groups) = row.optional("groups")? {
-        if row.text("batch").is_some() {
+    let ragged = row.choice("ragged", &[("m", Ragged::M), ("k", Ragged::K)])?;
+    match row.optional("groups")? {
+        Some(_) if row.text("batch").is_some() => {
             return Err(row.fail("groups", "groups are a batch of their own; leave `batch` empty"));
         }
-        builder = builder.grouped(Along::M, groups);
+        Some(groups) => builder = builder.grouped(ragged.unwrap_or(Ragged::M), groups),
+        None if ragged.is_some() => {
+            return Err(row.fail("ragged", "there are no groups; say how many in `groups`, or leave this empty"));
+        }
+        None => {}
     }
     if row.choice("b_operand", &[("each", false), ("shared", true)])?.unwrap_or(false) {
         builder = builder.stride_b(0);
@@ -161,7 +167,7 @@ pub(super) fn name(problem: &Problem) -> String {
             let added = problem.epilogue_words();
             let (dtype, size) = (problem.dtype_name(), format!("{}x{}x{}", g.m, g.n, g.k));
             match g.grouped {
-                Some(along) => format!("{dtype} {a}{b} {size}, {} groups of {}{added}", g.batch, along.name()),
+                Some(of) => format!("{dtype} {a}{b} {size}, {} groups of {}{added}", g.batch, of.name()),
                 None => format!("{dtype} {a}{b} {}x({size}){shared}{added}", g.batch),
             }
         }

@@ -408,6 +408,7 @@ impl Chains<'_> {
             math: conv.math,
             dynamic: Dynamic::NONE,
             ends: None,
+            k_ends: None,
             elements: None,
             block_scales: Vec::new(),
             element_operand: Operand::A,

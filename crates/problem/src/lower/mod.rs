@@ -14,6 +14,7 @@ use crate::gemm::{Gemm, Order};
 use crate::math::Math;
 use crate::problem::Problem;
 use crate::quant::{Quant, Scale, ZeroPoint};
+use crate::ragged::Ragged;
 use crate::reduce::{MOST_AXES, Reduce as ReduceProblem};
 use crate::reduction::{Operator, Reduction};
 use crate::view::{Access, View, ViewBuilder};
@@ -235,6 +236,7 @@ fn lower_reduce(reduce: &ReduceProblem) -> Result<Contraction, ProblemError> {
         epilogue,
         dynamic: Dynamic::NONE,
         ends: None,
+        k_ends: None,
         elements: Some(elements),
         element_operand: Operand::A,
         operand_values: Vec::new(),
@@ -259,11 +261,11 @@ fn lower_scale(gemm: &Gemm, along: Along, scale: Scale) -> Result<Vector, Proble
     Ok(Vector { scalar: Scalar::F32, along_n: along == Along::N, view: values.view("g", "index", "k")?, len })
 }
 
-/// Where each group ends.
-fn lower_ends(gemm: &Gemm, along: Along) -> Result<Vector, ProblemError> {
+/// Where each group ends, of a product whose groups cut this.
+fn lower_ends(gemm: &Gemm, of: Ragged) -> Result<Vector, ProblemError> {
     let values = ViewBuilder::tensor(&[("g", gemm.batch, 1)]).broadcast("index", 1).broadcast("one", 1);
     let view = values.view("g", "index", "one")?;
-    Ok(Vector { scalar: Quant::Ends.scalar(), along_n: along == Along::N, view, len: gemm.quant_len(Quant::Ends) })
+    Ok(Vector { scalar: Quant::Ends.scalar(), along_n: of == Ragged::N, view, len: gemm.quant_len(Quant::Ends) })
 }
 
 fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
@@ -303,6 +305,7 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
             Some(Tensor { scalar: gemm.out_dtype, factor: None, view, align: BUFFER_ALIGN, len: gemm.residual_len() })
         }
     };
+    let ends = |terms: bool| gemm.grouped.filter(|of| terms == (*of == Ragged::K)).map(|of| lower_ends(gemm, of)).transpose();
     let mut epilogue = EpilogueOp::list(scales, bias, gemm.activation, residual);
     let [sums, results] = computed_in(gemm.multiplied(), gemm.out_dtype);
     retain_scaling(&mut epilogue, results, gemm.drop_c);
@@ -321,7 +324,8 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         block_scales,
         epilogue,
         dynamic: gemm.dynamic,
-        ends: gemm.grouped.map(|along| lower_ends(gemm, along)).transpose()?,
+        ends: ends(false)?,
+        k_ends: ends(true)?,
         elements: None,
         element_operand: Operand::A,
         operand_values: Vec::new(),

@@ -10,6 +10,7 @@ use crate::gemm::Gemm;
 use crate::lower::BUFFER_ALIGN;
 use crate::problem::Problem;
 use crate::quant::Quant;
+use crate::ragged::Ragged;
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
@@ -150,7 +151,11 @@ impl TestData {
     fn with_result(&self, alpha: f64, beta: f64, fill: Fill<'_>) -> Result<TestData, ProblemError> {
         let problem = &self.problem;
         let (alpha, beta) = (factor(problem, "alpha", alpha)?, factor(problem, "beta", beta)?);
-        let c = Buffer::result(problem, beta, fill)?.within_groups(problem, self.groups());
+        let c = Buffer::result(problem, beta, fill)?;
+        let c = match self.groups() {
+            Some(groups) => c.within_groups(problem, &groups, 2),
+            None => c,
+        };
         Ok(TestData { alpha, beta, c, ..self.clone() })
     }
 
@@ -216,8 +221,12 @@ impl TestData {
                 data.quants[quant as usize] = Some(Arc::new(values));
             }
         }
-        let groups = data.groups();
-        data.c = data.c.within_groups(problem, groups);
+        if let Some(groups) = data.groups() {
+            let beyond =
+                |buffer: &Arc<Buffer>, index: usize| Arc::new(Buffer::clone(buffer).within_groups(problem, &groups, index));
+            (data.a, data.b) = (beyond(&data.a, 0), beyond(&data.b, 1));
+            data.c = data.c.within_groups(problem, &groups, 2);
+        }
         for (number, reduction) in problem.reductions().iter().enumerate() {
             let (scalar, lines) = (reduction.scalar(problem.accumulator()), Lines::dense(data.reduction_len(number)));
             data.reductions.push(Buffer::new("reduction", scalar, false, 0, lines, Fill::Poison)?);
@@ -380,14 +389,23 @@ impl Buffer {
             Problem::Reduce(reduce) => Buffer::new("C", reduce.dtype, true, 0, Lines::dense(1), fill),
         }
     }
-    /// The same, of which only rows or columns before the end of the last group count as elements: nothing else may be written.
-    fn within_groups(mut self, problem: &Problem, groups: Option<Groups>) -> Buffer {
-        if let (Problem::Gemm(gemm), Some(end)) = (problem, groups.map(|groups| groups.end())) {
-            let there = match gemm.grouped {
-                Some(Along::N) => Gemm { n: end, ..gemm.clone() },
-                _ => Gemm { m: end, ..gemm.clone() },
-            };
-            self.lines = Lines::matrix(&there, 2);
+    /// Matrix 0 = A, 1 = B, 2 = C of a grouped product, of which only what lies before the end of the last group counts as elements: nothing else may
+    /// be written, and terms behind it are NaNs.
+    fn within_groups(mut self, problem: &Problem, groups: &Groups, matrix: usize) -> Buffer {
+        let Problem::Gemm(gemm) = problem else { return self };
+        let (of, end) = (groups.of, groups.end());
+        if matrix == of.owned() || (matrix < 2 && of != Ragged::K) {
+            return self;
+        }
+        let there = match of {
+            Ragged::M => Gemm { m: end, ..gemm.clone() },
+            Ragged::N => Gemm { n: end, ..gemm.clone() },
+            Ragged::K => Gemm { k: end, ..gemm.clone() },
+        };
+        self.lines = Lines::matrix(&there, matrix);
+        if matrix < 2 {
+            let gaps = self.gaps();
+            with_element!(self.scalar, E => guard::<E>(&mut self.bytes, &gaps), {});
         }
         self
     }
@@ -438,8 +456,8 @@ impl Buffer {
     }
 }
 
-/// Fills a buffer: elements as asked, the gaps between them with a NaN that differs from byte position to byte position.
-fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, gaps: &[Range<usize>], fill: Fill<'_>) {
+/// Fills the gaps between elements with a NaN that differs from byte position to byte position.
+fn guard<E: Element>(bytes: &mut [u8], gaps: &[Range<usize>]) {
     // Guards are NaNs whose low byte counts, so that a copy of one guard over another shows.
     let guard = |first: usize, part: &mut [u8]| {
         for (position, element) in (first as u64..).zip(part.chunks_exact_mut(E::BYTES)) {
@@ -454,6 +472,11 @@ fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, gaps: &[Range<u
             part.par_chunks_mut(E::BYTES << 14).enumerate().for_each(|(chunk, part)| guard(first + (chunk << 14), part));
         }
     }
+}
+
+/// Fills a buffer: elements as asked, and the gaps between them.
+fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, gaps: &[Range<usize>], fill: Fill<'_>) {
+    guard::<E>(bytes, gaps);
     let whole = [-2.0, -1.0, 0.0, 1.0, 2.0].map(E::of);
     let integer = |value: i8| whole[(value + 2).clamp(0, 4) as usize];
     let size = |elements: u64| elements as usize / E::NUMBERS * E::BYTES;

@@ -14,7 +14,9 @@ use crate::contraction::Operand;
 use crate::conv::{Conv, Direction};
 use crate::epilogue::Activation;
 use crate::error::ProblemError;
+use crate::gemm::Gemm;
 use crate::problem::Problem;
+use crate::ragged::Ragged;
 use crate::reduction::Reduction;
 use rayon::prelude::*;
 use std::sync::{Arc, OnceLock};
@@ -79,6 +81,8 @@ impl Exact {
         let sums = match problem {
             // Rows and columns of one pattern have scales of their own.
             Problem::Gemm(gemm) if gemm.scales.of_blocks() => crossed(&data),
+            // And a group's sums are of some of a pattern's terms.
+            Problem::Gemm(Gemm { grouped: Some(Ragged::K), .. }) => crossed(&data),
             Problem::Gemm(gemm) => {
                 Sums::Gemm { table: integers.sums(), batched: [gemm.a.batch_stride != 0, gemm.b.batch_stride != 0] }
             }

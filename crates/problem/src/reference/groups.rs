@@ -1,31 +1,37 @@
-//! Groups of a product's rows or columns: where they end in test data, and which rows are whose.
+//! Groups of a product's rows, columns or terms: where they end in test data, and which rows are whose.
 
 use super::element::hash;
-use crate::epilogue::Along;
 use crate::gemm::Gemm;
 use crate::problem::Problem;
+use crate::ragged::Ragged;
+use std::ops::Range;
 
 /// Where the groups of a product end.
 #[derive(Clone, Debug)]
 pub(super) struct Groups {
     /// What they are of.
-    pub along: Along,
+    pub of: Ragged,
     ends: Vec<u64>,
 }
 
 impl Groups {
     /// Those of a product, if it is grouped, whose ends are these numbers of i32.
     pub fn new(problem: &Problem, ends: Option<&[u8]>) -> Option<Groups> {
-        let Problem::Gemm(Gemm { grouped: Some(along), batch, .. }) = problem else { return None };
+        let Problem::Gemm(Gemm { grouped: Some(of), batch, .. }) = problem else { return None };
         let ends = ends?.chunks_exact(4).take(*batch as usize).filter_map(|end| end.try_into().ok());
         let ends = ends.map(|end| u64::try_from(i32::from_le_bytes(end)).unwrap_or(0)).collect();
-        Some(Groups { along: *along, ends })
+        Some(Groups { of: *of, ends })
     }
     /// Where each of them ends.
     pub fn ends(&self) -> &[u64] {
         &self.ends
     }
-    /// Rows or columns of all of them.
+    /// The terms of a group's sums, where it is these that belong to groups.
+    pub fn terms(&self, g: u64) -> Option<Range<u64>> {
+        let end = |g: u64| self.ends.get(g as usize).copied().unwrap_or(0);
+        (self.of == Ragged::K).then(|| if g == 0 { 0 } else { end(g - 1) }..end(g))
+    }
+    /// Rows, columns or terms of all of them.
     pub fn end(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
     }
@@ -44,7 +50,7 @@ impl Groups {
 /// of 0 and 1, groups that end early. Some row belongs to a group always, so that there is something to compare.
 pub(super) fn drawn(gemm: &Gemm, (seed, random): (u64, bool)) -> Vec<i32> {
     let groups = gemm.batch;
-    let lines = if gemm.grouped == Some(Along::N) { gemm.n } else { gemm.m };
+    let lines = gemm.ragged().map_or(0, |(_, lines)| lines);
     let end = |g: u64| match (random, seed % 4) {
         _ if g + 1 == groups && (random || seed % 4 != 1) => lines,
         (true, _) => {
@@ -75,7 +81,7 @@ mod tests {
     #[test]
     fn groups_follow_each_other() {
         for (lines, groups) in [(1, 1), (1, 7), (5, 3), (100, 8), (4097, 64)] {
-            let gemm = Gemm::new(Scalar::F32, lines, 4, 4).grouped(Along::M, groups).build().unwrap();
+            let gemm = Gemm::new(Scalar::F32, lines, 4, 4).grouped(Ragged::M, groups).build().unwrap();
             let drawn = (0..40).map(|i| drawn(&gemm, (hash(3, i), i % 2 == 0)));
             let mut empty = false;
             for ends in drawn {
@@ -90,11 +96,13 @@ mod tests {
 
     #[test]
     fn rows_belong_to_the_group_before_whose_end_they_are() {
-        let groups = Groups { along: Along::M, ends: vec![2, 2, 5, 6] };
+        let groups = Groups { of: Ragged::M, ends: vec![2, 2, 5, 6] };
         let rows: Vec<u64> = (0..9).collect();
         let parts: Vec<_> = groups.parts(&rows).collect();
         assert_eq!(parts, [(0, &rows[..2]), (2, &rows[2..5]), (3, &rows[5..6])]);
         assert_eq!(groups.parts(&[4, 7]).collect::<Vec<_>>(), [(2, &[4u64][..])]);
-        assert_eq!(groups.end(), 6);
+        assert_eq!((groups.end(), groups.terms(1)), (6, None));
+        let groups = Groups { of: Ragged::K, ..groups };
+        assert_eq!([0, 1, 2].map(|g| groups.terms(g)), [Some(0..2), Some(2..2), Some(2..5)]);
     }
 }

@@ -420,15 +420,15 @@ fn sums_of(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: 
     if let Some(elements) = oracle.elements(rows, columns) {
         return elements.into_iter().map(|value| Sum { value, lost: 0.0, magnitude: value.abs() }).collect();
     }
-    let k = oracle.extent[3];
+    let terms = oracle.terms(g);
     // Columns' factors are kept for all rows: bound their memory.
     let block = (1 << 22) / columns.len().max(1) as u64;
-    let block = block.clamp(1024, 1 << 16).min(k) as usize;
+    let block = block.clamp(1024, 1 << 16) as usize;
     let exact = data.c.scalar != Scalar::F64;
     let mut sums = vec![Sum::default(); rows.len() * columns.len()];
-    let mut first = 0;
-    while first < k {
-        let depth = block.min((k - first) as usize);
+    let mut first = terms.start;
+    while first < terms.end {
+        let depth = block.min((terms.end - first) as usize);
         let mut right = vec![0.0; depth * columns.len()];
         right.par_chunks_mut(depth).zip(columns).for_each(|(out, &column)| {
             oracle.right(g, column, first, out);

@@ -10,8 +10,10 @@ use crate::extent::Extents;
 use crate::gemm::{Gemm, Order};
 use crate::problem::Problem;
 use crate::quant::{Quant, Scale};
+use crate::ragged::Ragged;
 use crate::reduce::Reduce;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Result elements as (g, row, column), each a sum of k products: a GEMM's own coordinates, a convolution's of [`Convolution`].
 pub(super) struct Oracle<'a> {
@@ -21,7 +23,7 @@ pub(super) struct Oracle<'a> {
     pub extent: [u64; 4],
     /// Where factors have zero points: the sums over k of rows of A and of columns of B.
     sums: Option<[Vec<f64>; 2]>,
-    /// Where rows or columns belong to groups.
+    /// Where rows, columns or terms belong to groups.
     groups: Option<Groups>,
 }
 
@@ -55,10 +57,14 @@ impl<'a> Oracle<'a> {
     /// Some rows and columns (ascending) of a batch entry, as pieces of which each belongs to one; of groups those that belong to one.
     pub(super) fn blocks<'r>(&self, g: u64, rows: &'r [u64], columns: &'r [u64]) -> Vec<(u64, &'r [u64], &'r [u64])> {
         match &self.groups {
-            None => vec![(g, rows, columns)],
-            Some(groups) if groups.along == Along::M => groups.parts(rows).map(|(g, rows)| (g, rows, columns)).collect(),
-            Some(groups) => groups.parts(columns).map(|(g, columns)| (g, rows, columns)).collect(),
+            Some(groups) if groups.of == Ragged::M => groups.parts(rows).map(|(g, rows)| (g, rows, columns)).collect(),
+            Some(groups) if groups.of == Ragged::N => groups.parts(columns).map(|(g, columns)| (g, rows, columns)).collect(),
+            _ => vec![(g, rows, columns)],
         }
+    }
+    /// The terms of a batch entry's sums.
+    pub(super) fn terms(&self, g: u64) -> Range<u64> {
+        self.groups.as_ref().and_then(|groups| groups.terms(g)).unwrap_or(0..self.extent[3])
     }
     /// Position of a result element in C's buffer.
     pub(super) fn result_at(&self, g: u64, row: u64, column: u64) -> u64 {

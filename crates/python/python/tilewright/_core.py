@@ -163,12 +163,14 @@ def _zero_points(pair: Any, m: int, n: int) -> Dict[str, Array]:
 
 
 def _ends(offsets: Any, a: Matrix, b: Matrix) -> Array:
-    """Where the groups of rows of a grouped product end."""
+    """Where the groups of a grouped product end: of rows, or beside two matrices of terms."""
     at = look(offsets, "offsets")
     _typed("int32", [("offsets", at)])
-    if a.batch is not None or b.batch is None or at.shape != (b.batch,) or not packed(at):
+    groups = len(at.shape) == 1 and at.shape[0] > 0 and b.batch in (None, at.shape[0])
+    if a.batch is not None or not groups or not packed(at):
         told = f"offsets have shape {at.shape} and strides {at.strides}, of a {'matrix' if a.batch is None else 'batch'} a"
-        raise _native.OperandError(f"{told}: a (m, k), b (groups, k, n) and offsets (groups,), one behind the other, are needed")
+        needed = "a (m, k), b (groups, k, n) or (k, n) and offsets (groups,), one behind the other, are needed"
+        raise _native.OperandError(f"{told}: {needed}")
     return at
 
 
@@ -205,11 +207,13 @@ def _gemm(
     batches = {x.batch for x in (a_as, b_as) if x.batch is not None}
     if len(batches) > 1:
         raise _native.OperandError(f"a is {a_at.shape} and b is {b_at.shape}: batches of {a_as.batch} and {b_as.batch}")
-    batch = batches.pop() if batches else None
+    # Groups of terms have a result each.
+    grouped = None if ends is None else "m" if batches else "k"
+    batch = ends.shape[0] if grouped == "k" else batches.pop() if batches else None
     weights = integer8(b_at) and a_at.dtype in ("float16", "bfloat16", "float32")
     if not (weights or integer8(a_at) and integer8(b_at) or float8(a_at) and float8(b_at)):
         _typed(a_at.dtype, [("b", b_at)])
-    shape = (m, n) if batch is None or ends else (batch, m, n)
+    shape = (m, n) if batch is None or grouped == "m" else (batch, m, n)
     out, c_at = _out(a, a_at, out, shape, out_dtype, store)
     c_as = matrix(c_at)
     if c_as is None or 0 in c_at.strides and m * n > 1 and c_as.batch_stride == 0 and (batch or 1) > 1:
@@ -236,8 +240,9 @@ def _gemm(
     _typed(c_at.dtype, arrays[3:])
     strides = [a_as.ld, b_as.ld, c_as.ld, residual_as.ld if residual_as else None]
     several = (batch or 1) > 1
-    own = [x is b_as or not ends for x in (a_as, b_as, c_as, residual_as)]
-    strides += [x.batch_stride if several and x and mine else None for x, mine in zip((a_as, b_as, c_as, residual_as), own)]
+    matrices = (a_as, b_as, c_as, residual_as)
+    own = {None: matrices, "m": (b_as,), "k": (c_as, residual_as)}[grouped]
+    strides += [x.batch_stride if several and x and any(x is y for y in own) else None for x in matrices]
     problem = _native.gemm(
         m,
         n,
@@ -256,7 +261,7 @@ def _gemm(
         math=given.word(math, "math"),
         reduce=reduce,
         drop_c=not store,
-        grouped="m" if ends else None,
+        grouped=grouped,
     )
     operands = (a_at, b_at, c_at, bias_at, residual_at)
     call = _with_values(context, problem, operands, a, out, batch is not None)
@@ -455,7 +460,8 @@ def gemm(a: Any, b: Any, *, alpha: float = 1.0, beta: float = 0.0, stream: int =
     int8 or uint8 beside float16, bfloat16 or float32, in which these small weights are multiplied. Options: `out`,
     `b_dtype` ("int4" or "uint4": `b` is uint8 and each byte two weights, the one with the even index in its lower half: (k, n / 2) by rows, or the
     transposed view of (n, k / 2)), `offsets` (a grouped product, as `torch._grouped_mm`: `a` is (m, k), `b` (groups, k, n), and int32 numbers (groups,) say where the rows of each
-    group end, ascending, at most m; rows behind the last end are not written),
+    group end, ascending, at most m; rows behind the last end are not written. With `b` (k, n) they say where the terms of each group end, at most k, and the
+    result is (groups, m, n): weight gradients),
     `zero_points` (of int8 and uint8: a pair of int32 arrays, of a one value or (m, 1), of b one or (n,), or None), `scales` (float32, (n,) or (m, 1), or a pair of both, or by names, of promoted sums and small weights also of
     blocks, one for each 128, 64 or 32 of k: {"m1x128": (k / 128, m), "n1x32": (k / 32, n), "n128x128": (k / 128, n / 128)}, rounded up, and so on), `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh, silu), `residual` (as `out`), `out_dtype`, `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of
     tf32, nearly as accurately as float32, "promoted" sums 8-bit floats in two levels), `context`. `stream`: handle of the CUDA or HIP stream for arrays there.

@@ -180,7 +180,7 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
     let row = 128 / c.a.factor().bytes();
     for depth in [row, 2 * row] {
         let stage = (rows + columns * parts) * depth * c.a.factor().bytes() + 16;
-        let k_tiles = c.k.div_ceil(depth.into());
+        let k_tiles = c.depth().div_ceil(depth.into());
         for share in [1, 2] {
             let most = (target.limits.shared_per_group / share / stage).min(8);
             if most < 2 || (depth > row && most > 5 && k_tiles > 5) {

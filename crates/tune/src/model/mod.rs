@@ -231,7 +231,7 @@ impl Work {
             tiles_m,
             tiles_n,
             groups: tiles_m as f64 * tiles_n as f64 * entries as f64 * ways as f64,
-            iterations: c.k.div_ceil(tile(t.k_tile)).div_ceil(ways) as f64,
+            iterations: c.depth().div_ceil(tile(t.k_tile)).div_ceil(ways) as f64,
             fma: f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * f64::from(t.k_tile),
             acc_bytes: f64::from(c.accumulator().bytes()),
         }

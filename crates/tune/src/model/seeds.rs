@@ -165,7 +165,7 @@ impl Grid<'_> {
                         .with(Key::C(Common::Wva), wave_shape(wave, along_m, along_n));
                     for depth in [8u32, 16, 32] {
                         let wanted = u64::from(target.units) * 2;
-                        for ways in splits(tiles, wanted, c.k.div_ceil(u64::from(depth))) {
+                        for ways in splits(tiles, wanted, c.depth().div_ceil(u64::from(depth))) {
                             let plan = shape.with_each([(Common::Unr, depth), (Common::Ice, ways), (Common::Naw, 64 * ways)]);
                             for &source_a in sources_a {
                                 for &source_b in sources_b {

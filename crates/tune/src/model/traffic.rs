@@ -53,7 +53,7 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
         }
     };
     let row_bytes = |which: usize, macro_tile: u32, s| {
-        let all = f64::from(macro_tile) * c.k as f64;
+        let all = f64::from(macro_tile) * c.depth() as f64;
         spec.schedule.copies[which].halo().map_or(all, |halo| f64::from(halo.copied())) * size(s)
     };
     let (row_a, row_b) = (row_bytes(0, t.a.macro_tile, c.a.scalar), row_bytes(1, t.b.macro_tile, c.b.scalar));
@@ -70,7 +70,8 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
         (a.max(all_a), b.max(all_b))
     };
     let batch = |tensor: &tilewright_problem::contraction::Tensor, stream: f64| {
-        let again = tensor.view.access.offset.uses(G) || stream > cache;
+        // Groups of terms read parts of one matrix, each its own.
+        let again = tensor.view.access.offset.uses(G) || c.k_ends.is_some() || stream > cache;
         if again { c.entries() as f64 } else { 1.0 }
     };
     // Windows overlap: a convolution's operand exists once however often its elements are named.

@@ -1,9 +1,9 @@
-//! Random products whose batch entries are groups of rows or columns.
+//! Random products whose batch entries are groups of rows, of columns or of terms.
 
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tilewright_problem::{Along, Dynamic, Gemm, Problem};
+use tilewright_problem::{Along, Dynamic, Gemm, Problem, Ragged};
 
 /// How many groups there are.
 const GROUPS: [u64; 8] = [1, 2, 3, 4, 5, 8, 13, 40];
@@ -16,30 +16,32 @@ pub(super) fn grouped(problem: Problem, seed: u64, all: bool) -> Problem {
     if !all && rng.random_bool(0.88) {
         return problem;
     }
-    let along = if rng.random_bool(0.75) { Along::M } else { Along::N };
+    let along = if rng.random_bool(0.75) { Ragged::M } else { Ragged::N };
     let groups = *GROUPS.choose(&mut rng).unwrap_or(&2);
+    let along = if rng.random_bool(0.35) { Ragged::K } else { along };
     let of = drawn(gemm.clone(), (along, groups));
     if of.validate().is_ok() { Problem::Gemm(of) } else { problem }
 }
 
-fn drawn(mut gemm: Gemm, (along, groups): (Along, u64)) -> Gemm {
-    (gemm.grouped, gemm.dynamic) = (Some(along), Dynamic::NONE);
-    let own = if along == Along::M { 1 } else { 0 };
+fn drawn(mut gemm: Gemm, (of, groups): (Ragged, u64)) -> Gemm {
+    (gemm.grouped, gemm.dynamic) = (Some(of), Dynamic::NONE);
     for index in 0..3 {
         let (_, lines) = gemm.lines(index);
         let matrix = [&mut gemm.a, &mut gemm.b, &mut gemm.c];
         let Some(matrix) = matrix.into_iter().nth(index) else { continue };
         // Entries that lay side by side in each line lie one behind the other.
         let apart = matrix.batch_stride.max(matrix.ld * lines);
-        matrix.batch_stride = if groups > 1 && index == own { apart } else { 0 };
+        matrix.batch_stride = if groups > 1 && index == of.owned() { apart } else { 0 };
     }
     if let Some(bias) = &mut gemm.bias {
         let length = if bias.along == Along::M { gemm.m } else { gemm.n };
-        let each = groups > 1 && bias.along != along && bias.batch_stride > 0;
+        let each = groups > 1 && of != bias.along.into() && bias.batch_stride > 0;
         bias.batch_stride = if each { bias.batch_stride.max(length) } else { 0 };
     }
+    let (_, lines) = gemm.lines(2);
     if let Some(residual) = &mut gemm.residual {
-        residual.batch_stride = 0;
+        let each = groups > 1 && of == Ragged::K && residual.batch_stride > 0;
+        residual.batch_stride = if each { residual.batch_stride.max(residual.ld * lines) } else { 0 };
     }
     Gemm { batch: groups, ..gemm }
 }

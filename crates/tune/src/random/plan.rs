@@ -63,7 +63,7 @@ fn shape(rng: &mut ChaCha8Rng, recipe: &Recipe, home: &Keys, c: &Contraction, sp
         let room = |extent: u64| if predicated { 2 * extent + 6 } else { extent };
         let splits = if rng.random_bool(0.25) { one(rng, &[2, 2, 3, 4, 5, 8]) } else { 1 };
         let groups = c.tiles([tile_m.into(), tile_n.into()]).iter().product::<u64>() * u64::from(splits);
-        let work = groups * (c.k + 8) * u64::from(mic_a * mic_b);
+        let work = groups * (c.depth() + 8) * u64::from(mic_a * mic_b);
         let too_large = u64::from(tile_m) > room(c.m) || u64::from(tile_n) > room(c.n);
         if too_large || mic_a * mic_b > recipe.micro || work > recipe.work {
             continue;

@@ -34,7 +34,7 @@ pub(super) fn work(r: &Resolved<'_>) -> u64 {
     let (tile_m, tile_n) = (u64::from(t.macro_tile().0), u64::from(t.macro_tile().1));
     let tiles = c.tiles([tile_m, tile_n]).iter().product::<u64>() * u64::from(t.split_k.ways);
     // Instructions take whole tiles, edges or not.
-    tiles * (c.k + u64::from(t.k_tile)) * tile_m * tile_n / u64::from(t.math_threads()) / UNIT_SPEED
+    tiles * (c.depth() + u64::from(t.k_tile)) * tile_m * tile_n / u64::from(t.math_threads()) / UNIT_SPEED
 }
 
 /// Multiply-adds of a matrix instruction take a device, the emulator too, that much less time than others, at least.

@@ -288,7 +288,7 @@ impl TileCopies<'_> {
     fn fetch_by_threads(&self, b: &mut Builder, set: u32, in_loop: bool) {
         let (range, spec) = (self.range, self.role.of.spec);
         let k = b.get(self.k);
-        let coord = Coord::start(b, k, if range.staggered { 1 } else { i64::from(spec.tiling.k_tile) });
+        let coord = Coord::start(b, k, range.every);
         let overruns = spec.schedule.fetch_ahead > 0 && !range.ragged;
         // In the loop there is a tile. Before it there may be none.
         let some = in_loop || b.kernel().as_int(range.tiles).is_some_and(|tiles| tiles > 0);
@@ -331,8 +331,8 @@ impl TileCopies<'_> {
 
     /// Asynchronous copies of a tile that exists into the next stage.
     fn load(&self, b: &mut Builder, k: ExprId) {
-        let (range, of) = (self.range, self.role.of);
-        let coord = Coord::start(b, k, of.spec.tiling.k_tile.into());
+        let range = self.range;
+        let coord = Coord::start(b, k, range.every);
         let limit = range.ragged.then_some((false, range.limit));
         for (i, loader) in self.loaders() {
             let buffer = self.stage_start(b, self.role.issue, i);
@@ -351,7 +351,7 @@ impl TileCopies<'_> {
         }
         for (i, tile) in writers.tiles.iter().enumerate() {
             if let Some(tile) = tile {
-                tile.emit(b, stage, self.at, Operands::start(self.at, i), k);
+                tile.emit(b, stage, self.at, Operands::start(self.at, i), (k, self.range));
             }
         }
         if self.loaders().next().is_some() {
@@ -380,8 +380,7 @@ impl TileCopies<'_> {
         let bytes = (0..2).filter_map(copied).map(|(_, tile)| tile.bytes).sum();
         b.bulk(BulkOp::Expect { barrier, bytes });
         let (k, zero) = (b.value(k.cast(Scalar::I32)), b.int(0, Scalar::I32));
-        let every = if self.range.staggered { 1 } else { i64::from(of.spec.tiling.k_tile) };
-        let k = Coord { aligned: k, every, local: zero };
+        let k = Coord { aligned: k, every: self.range.every, local: zero };
         for i in 0..2 {
             let Some((map, t)) = copied(i) else { continue };
             let first = b.value(stage * of.shared[i].stage);

@@ -10,7 +10,7 @@
 
 use super::load::converted;
 use crate::kernel::input::{Input, Ints, entry_start, exists, in_memory};
-use crate::kernel::tile::position::TilePosition;
+use crate::kernel::tile::position::{KRange, TilePosition};
 use crate::plan::{BulkTile, fetch_batch, fetch_width};
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
@@ -27,8 +27,8 @@ pub(crate) struct Source {
 /// Elements that one access to an operand in place moves, where its view decides.
 pub(crate) fn width(input: &Input, tile: &BulkTile) -> u32 {
     let axis = if tile.k_contiguous { COL } else { ROW };
-    // Lines may end anywhere.
-    if axis == ROW && input.ends_anywhere() {
+    // Lines may begin or end anywhere.
+    if axis == ROW && input.ends_anywhere() || axis == COL && input.any_term {
         return 1;
     }
     fetch_width(&input.tensor, axis)
@@ -136,9 +136,9 @@ impl FetchTile<'_> {
         }
     }
 
-    /// Writes the tile that starts at `k` into this stage of the circular buffer: each access asks where its elements are and whether they
+    /// Writes the tile of a range that starts at `k` into this stage of the circular buffer: each access asks where its elements are and whether they
     /// exist.
-    pub fn emit(&self, b: &mut Builder, buffer: ExprId, at: &TilePosition, row_start: Coord, k: ExprId) {
+    pub fn emit(&self, b: &mut Builder, buffer: ExprId, at: &TilePosition, row_start: Coord, (k, range): (ExprId, &KRange)) {
         let (g, rows) = (if self.input.chunk_local { at.g_local } else { at.g }, at.sizes[self.axis]);
         let tensor = &self.input.tensor;
         let width = width(self.input, &self.tile);
@@ -167,16 +167,15 @@ impl FetchTile<'_> {
                     let along = b.value(along + i64::from(piece * width));
                     let (row, kk) = if self.tile.k_contiguous { (line, along) } else { (along, line) };
                     let row = Coord { local: b.value(row_start.local + row), ..row_start };
-                    let kk = Coord { aligned: k_start, every: i64::from(self.k_tile), local: kk };
+                    let kk = Coord { aligned: k_start, every: range.every, local: kk };
                     let at = [g, row, kk];
                     let mut guard = place.exists;
-                    let sides = [(row, ROW, u64::from(self.input.tiling.macro_tile)), (kk, COL, u64::from(self.k_tile))];
-                    for (coord, axis, unit) in sides {
-                        if axis == ROW
-                            && let Some(rows) = rows
-                        {
+                    let rows_of = u64::from(self.input.tiling.macro_tile);
+                    let sides = [(row, ROW, rows_of, rows), (kk, COL, u64::from(self.k_tile), range.end)];
+                    for (coord, axis, unit, end) in sides {
+                        if let Some(end) = end {
                             let value = coord.value(b);
-                            b.and_also(&mut guard, value.lt(rows));
+                            b.and_also(&mut guard, value.lt(end));
                         } else if !extent[axis].is_multiple_of(unit) || (axis == ROW && self.beyond) {
                             let value = coord.value(b);
                             b.and_also(&mut guard, value.lt(extent[axis] as i64));

@@ -8,7 +8,7 @@ use crate::kernel::exit::out::{OutArgs, Target};
 use crate::kernel::finish::result;
 use crate::kernel::input::{Input, Ints, Regions, Shape};
 use crate::kernel::reduce::Reducer;
-use crate::kernel::tile::groups::Groups;
+use crate::kernel::tile::groups::{Groups, Terms};
 use crate::kernel::tile::position::Sizes;
 use crate::plan::{ClassMap, KernelSpec, Spans, Split, StoreTile, Transport};
 use crate::program::Binding;
@@ -136,6 +136,15 @@ impl Declare<'_> {
         let kind = (ends.scalar, Access::Read);
         let buffer = self.args.buffer(self.b, Quant::Ends.name(), kind, &doc, Binding::Quant(Quant::Ends));
         Some(Groups { ends: buffer, count: c.g, axis, lines, skip: !self.spec.style.straight })
+    }
+
+    /// The ranges of k that batch entries sum over.
+    pub fn terms(&mut self, c: &Contraction) -> Option<Terms> {
+        let ends = c.k_ends.as_ref()?;
+        let kind = (ends.scalar, Access::Read);
+        let doc = "where the terms of each group end, ascending";
+        let ends = self.args.buffer(self.b, Quant::Ends.name(), kind, doc, Binding::Quant(Quant::Ends));
+        Some(Terms { ends, k: c.k })
     }
 
     /// Launches differ in their pieces of work, and persistent work-groups have to know how many there are.

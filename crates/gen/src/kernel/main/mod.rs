@@ -18,7 +18,7 @@ use crate::kernel::stages::ping_pong::{Passing, Turns};
 use crate::kernel::stages::ring::{Ring, math_waves};
 use crate::kernel::stages::schedule::{Lowered, lower};
 use crate::kernel::tile::cluster::ClusterPlace;
-use crate::kernel::tile::groups::Groups;
+use crate::kernel::tile::groups::{Groups, Terms};
 use crate::kernel::tile::position::{KRange, Sizes, TilePosition, TileWalk};
 use crate::kernel::tile::shared::SharedTile;
 use crate::kernel::unit::Unit;
@@ -71,10 +71,11 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) 
     let behind = b.kernel().shared_bytes();
     let mut before = 0;
     let parts = jobs.iter().zip(declared).zip(shared).map(|((job, declared), shared)| {
-        let Declared { ints, sources, scales, out, g_first, store, sizes, groups, work } = declared;
+        let Declared { ints, sources, scales, out, g_first, store, sizes, groups, terms, work } = declared;
         let &PartJob { c, spec, inputs, shape, .. } = job;
         let more = jobs.len() > 1;
-        let tiles = TileWalk { c, tiling: &spec.tiling, inputs, shape, ints, g_first, sizes, groups, work, place, before, more };
+        let tiling = &spec.tiling;
+        let tiles = TileWalk { c, tiling, inputs, shape, ints, g_first, sizes, groups, terms, work, place, before, more };
         before += tiles.pieces();
         let lowered = lower(&spec.schedule, spec.tiling.k_steps());
         let halos = [0, 1].map(|i| spec.schedule.copies[i].halo().map(|halo| inputs[i].of_halo(halo)));
@@ -97,6 +98,7 @@ struct Declared<'a> {
     store: Option<(StoreTile, ArgId)>,
     sizes: Sizes,
     groups: Option<Groups>,
+    terms: Option<Terms>,
     work: Option<ExprId>,
 }
 
@@ -122,8 +124,8 @@ impl<'a> Declared<'a> {
             let map = declare.store(c, &tile);
             (tile, map)
         });
-        let (sizes, groups, work) = (declare.sizes(c, ints), declare.groups(c), declare.work(c));
-        Declared { ints, sources, scales, out, g_first, store, sizes, groups, work }
+        let (sizes, groups, terms, work) = (declare.sizes(c, ints), declare.groups(c), declare.terms(c), declare.work(c));
+        Declared { ints, sources, scales, out, g_first, store, sizes, groups, terms, work }
     }
 }
 
@@ -414,7 +416,8 @@ impl Main<'_> {
         let (t, spec, shared) = (&part.spec.tiling, part.spec, &part.operands.shared);
         let row = t.instruction;
         if let Some(row) = row.filter(|row| row.unit == MathUnit::Warpgroup) {
-            let may_be_empty = part.operands.tiles.shape.k_tiles < u64::from(t.split_k.ways.max(1));
+            let tiles = &part.operands.tiles;
+            let may_be_empty = tiles.terms.is_some() || tiles.shape.k_tiles < u64::from(t.split_k.ways.max(1));
             let unit = Warpgroup::new(b, spec, row, shared, (self.local, may_be_empty), part.c);
             let team = unit.team;
             return (Box::new(unit), team);

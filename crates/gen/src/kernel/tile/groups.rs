@@ -1,4 +1,4 @@
-//! Which group of rows (or columns) a tile belongs to, where device memory says how many of them each group has.
+//! Which group of rows (or columns) a tile belongs to, where device memory says how many of them each group has; and which terms a group's sums have.
 //!
 //! Tiles of T rows are numbered through all groups with room to spare: those of group g begin at number floor(begin(g) / T) + g. That
 //! rises from group to group by at least as many as the group has tiles, ceil(rows / T) <= floor(end / T) + 1 - floor(begin / T), so
@@ -19,6 +19,27 @@ pub(crate) struct Groups {
     pub lines: u64,
     /// Work-groups pass over numbers without a tile. Where no barrier may stand in a branch they compute what nobody stores.
     pub skip: bool,
+}
+
+/// Batch entries that are sums over ranges of k.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    /// Where each ends.
+    pub ends: ArgId,
+    /// Terms of all of them.
+    pub k: u64,
+}
+
+impl Terms {
+    /// The first term of a batch entry, and the one behind its last. Whatever memory says, none behind the last of all is read.
+    pub fn of(&self, b: &mut Builder, g: ExprId, coord: Scalar) -> [ExprId; 2] {
+        let before = b.value((g - 1).max(0));
+        let before = b.load("terms_before", Base::Buffer(self.ends), before, 1, None);
+        let end = b.load("terms_end", Base::Buffer(self.ends), g, 1, None);
+        let begin = b.value(g.gt(0).select(before, 0).cast(coord).max(0));
+        let end = b.value(end.cast(coord).min(self.k as i64));
+        [b.bind("first_term", begin), b.bind("last_end", end)]
+    }
 }
 
 /// A tile of a group (all `I32`).

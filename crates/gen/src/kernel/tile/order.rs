@@ -56,6 +56,7 @@ pub fn works(c: &Contraction, spec: &KernelSpec, workspace: u64, most: u64) -> R
         g_first: None,
         sizes: [None; 2],
         groups: None,
+        terms: None,
         work: None,
         place: None,
         before: 0,

@@ -1,7 +1,7 @@
 //! Where a work-group stands: its result tile, its batch entry, and its share of k.
 
 use super::cluster::ClusterPlace;
-use super::groups::Groups;
+use super::groups::{Groups, Terms};
 use crate::kernel::input::Ints;
 use crate::kernel::input::{Input, Shape};
 use crate::plan::{Edge, GroupOrder, Tiling};
@@ -35,6 +35,8 @@ pub(crate) struct TileWalk<'a> {
     pub sizes: Sizes,
     /// Where batch entries are groups of rows or columns.
     pub groups: Option<Groups>,
+    /// Where they are sums over ranges of k.
+    pub terms: Option<Terms>,
     /// Pieces of work of this launch, where launches differ.
     pub work: Option<ExprId>,
     /// The work-group's place in its cluster.
@@ -67,6 +69,10 @@ pub(crate) struct KRange {
     pub begin: ExprId,
     pub limit: ExprId,
     pub step: i64,
+    /// Tiles begin at multiples of this.
+    pub every: i64,
+    /// Where the sum ends, if only the device knows.
+    pub end: Option<ExprId>,
     /// Some tile may be partly or wholly outside 0..k element by element.
     pub ragged: bool,
     /// First tile may start below zero.
@@ -148,7 +154,7 @@ impl TileWalk<'_> {
 
     /// The work-group's share of k.
     pub(crate) fn k_range(&self, b: &mut Builder, at: &TilePosition) -> KRange {
-        let &TileWalk { c, tiling: t, shape, ints, .. } = self;
+        let &TileWalk { c, tiling: t, shape, ints, terms, .. } = self;
         let depth = t.k_tile as i64;
         let k = c.k as i64;
         let ways = t.split_k.ways as i64;
@@ -156,10 +162,13 @@ impl TileWalk<'_> {
             // Work-groups start at different k to spread over memory channels (MIOpenGEMM's unroll-for-offset).
             b.bind("k_shift", ((at.tile_m * 13 + at.tile_n * 7) % depth).cast(ints.coord))
         });
-        let total = match shift {
-            None => b.int(shape.k_tiles as i64, ints.coord),
-            Some(shift) => b.bind("k_tiles", (shift + (k + depth - 1)) / depth),
+        let own = terms.map(|terms| terms.of(b, at.g, ints.coord));
+        let total = match (own, shift) {
+            (Some([first, end]), _) => b.bind("k_tiles", ((end - first).max(0) + (depth - 1)) / depth),
+            (None, None) => b.int(shape.k_tiles as i64, ints.coord),
+            (None, Some(shift)) => b.bind("k_tiles", (shift + (k + depth - 1)) / depth),
         };
+        let k = own.map_or_else(|| b.int(k, ints.coord), |[_, end]| end);
         let split = b.value(at.split.cast(ints.coord));
         let (tiles, first) = if ways == 1 {
             (total, b.int(0, ints.coord))
@@ -174,13 +183,22 @@ impl TileWalk<'_> {
         if let Some(shift) = shift {
             begin = b.value(begin - shift);
         }
+        if let Some([first, _]) = own {
+            begin = b.value(first + begin);
+        }
         let begin = b.bind("k_begin", begin);
-        let limit = if ways == 1 || t.split_k.interleave {
-            b.int(k, ints.coord)
-        } else {
-            b.bind("k_limit", (begin + tiles * depth).min(k))
-        };
-        KRange { tiles, begin, limit, step: t.k_stride(), ragged: k % depth != 0 || t.k_stagger, staggered: t.k_stagger }
+        let limit = if ways == 1 || t.split_k.interleave { k } else { b.bind("k_limit", (begin + tiles * depth).min(k)) };
+        let anywhere = t.k_stagger || own.is_some();
+        KRange {
+            tiles,
+            begin,
+            limit,
+            step: t.k_stride(),
+            every: if anywhere { 1 } else { depth },
+            end: own.map(|[_, end]| end),
+            ragged: c.k as i64 % depth != 0 || anywhere,
+            staggered: t.k_stagger,
+        }
     }
 
     /// Work-groups, or clusters, that walk over all tiles.

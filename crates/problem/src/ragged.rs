@@ -1,0 +1,64 @@
+//! What the groups of a grouped product are of.
+
+use crate::epilogue::Along;
+use serde::{Deserialize, Serialize};
+
+/// Which extent of a grouped product its groups cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ragged {
+    /// Rows of A and C: each group has a B of its own.
+    M,
+    /// Columns of B and C: each group has an A of its own.
+    N,
+    /// Terms, columns of A and rows of B: each group has a C of its own.
+    K,
+}
+
+impl From<Along> for Ragged {
+    fn from(along: Along) -> Ragged {
+        match along {
+            Along::M => Ragged::M,
+            Along::N => Ragged::N,
+        }
+    }
+}
+
+impl Ragged {
+    /// All three.
+    pub const ALL: [Ragged; 3] = [Ragged::M, Ragged::N, Ragged::K];
+
+    /// `m`, `n` or `k`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Ragged::M => "m",
+            Ragged::N => "n",
+            Ragged::K => "k",
+        }
+    }
+    /// What runs along it.
+    pub const fn lines(self) -> &'static str {
+        match self {
+            Ragged::M => "rows",
+            Ragged::N => "columns",
+            Ragged::K => "terms",
+        }
+    }
+    /// The same extent of the transposed product.
+    #[must_use]
+    pub const fn turned(self) -> Ragged {
+        match self {
+            Ragged::M => Ragged::N,
+            Ragged::N => Ragged::M,
+            Ragged::K => Ragged::K,
+        }
+    }
+    /// The matrix that each group has of its own: 0 = A, 1 = B, 2 = C.
+    pub const fn owned(self) -> usize {
+        match self {
+            Ragged::M => 1,
+            Ragged::N => 0,
+            Ragged::K => 2,
+        }
+    }
+}
