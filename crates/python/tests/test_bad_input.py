@@ -335,7 +335,7 @@ class Torch(Refusals):
                 ("twt.convolution(x, f, padding=2**62)", O, "size"),
                 ("twt.convolution(x, f, groups='a')", P, "groups"),
                 ("twt.convolution(x.long(), f.long())", O, "int64"),
-                ("twt.tune(None)", P, "mm, bmm or linear"),
+                ("twt.tune(None)", P, "mm, bmm, grouped_mm or linear"),
                 ("twt.tune(twt.linear, a)", O, "x and weight are needed"),
                 ("twt.tune(twt.mm, freed, b, trials=1)", O, "no memory: was it freed"),
                 ("twt.optimize(torch.nn.Linear)", O, "no torch.nn.Module"),

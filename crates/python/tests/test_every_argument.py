@@ -231,6 +231,10 @@ if torch is not None:
     TORCH = {
         "mm": (dict(a=torch.ones(4, 5), b=torch.ones(5, 6)), dict(a=MISSING, b=MISSING)),
         "bmm": (dict(a=torch.ones(2, 4, 5), b=torch.ones(2, 5, 6)), dict(a=MISSING, b=MISSING)),
+        "grouped_mm": (
+            dict(mat_a=torch.ones(4, 5), mat_b=torch.ones(2, 5, 6), offs=torch.tensor([1, 4], dtype=torch.int32)),
+            dict(mat_a=MISSING, mat_b=MISSING, offs=MISSING),
+        ),
         "linear": (
             dict(x=torch.ones(4, 5), weight=torch.ones(6, 5)),
             dict(x=MISSING, weight=MISSING, bias=TENSOR, residual=TENSOR, activation={"number": 3, "unknown": "tanh", "empty": "", "list": []}),

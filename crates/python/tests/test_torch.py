@@ -60,6 +60,9 @@ class Operators(unittest.TestCase):
         x, weight, bias = numbers(2, 4, 3, grad=True), numbers(5, 3, grad=True), numbers(5, grad=True)
         opcheck(torch.ops.tilewright.linear, (x, weight, bias, "gelu", numbers(2, 4, 5, grad=True)))
         opcheck(torch.ops.tilewright.linear, (x, weight))
+        ends = torch.tensor([2, 2, 6], dtype=torch.int32)
+        opcheck(torch.ops.tilewright.grouped_mm, (numbers(6, 4, grad=True), numbers(3, 4, 5, grad=True), ends))
+        opcheck(torch.ops.tilewright.grouped_mm, (numbers(4, 6, grad=True), numbers(6, 5, grad=True), ends))
         x, weight, bias = numbers(2, 4, 5, 6, grad=True), numbers(6, 2, 3, 3, grad=True), numbers(6, grad=True)
         opcheck(torch.ops.tilewright.convolution, (x, weight, bias, [2, 1], [1, 1], [1, 1], 2))
         last = x.detach().contiguous(memory_format=torch.channels_last).requires_grad_()
@@ -84,6 +87,30 @@ class Operators(unittest.TestCase):
             (reference(*theirs[:3], activation, theirs[3]) * weights).sum().backward()
             for x, y in zip(ours, theirs):
                 torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-5)
+
+    def test_groups(self):
+        a, b, terms = numbers(13, 6), numbers(3, 6, 5), numbers(13, 5)
+        for told in ([4, 4, 13], [0, 13, 13], [1, 2, 13]):
+            ends, begins = torch.tensor(told, dtype=torch.int32), [0, *told[:-1]]
+            rows = torch.cat([a[i:j] @ b[g] for g, (i, j) in enumerate(zip(begins, told))])
+            torch.testing.assert_close(twt.grouped_mm(a, b, ends), rows)
+            torch.testing.assert_close(twt.grouped_mm(a, b.transpose(1, 2).contiguous().transpose(1, 2), ends), rows)
+            sums = torch.stack([a[i:j].t() @ terms[i:j] for i, j in zip(begins, told)])
+            torch.testing.assert_close(twt.grouped_mm(a.t(), terms, ends), sums)
+
+        def wide(*shape):
+            return torch.randn(shape, dtype=torch.float64, requires_grad=True)
+
+        torch.manual_seed(1)
+        ends = torch.tensor([2, 2, 5], dtype=torch.int32)
+        self.assertTrue(torch.autograd.gradcheck(lambda a, b: twt.grouped_mm(a, b, ends), (wide(5, 4), wide(3, 4, 2))))
+        self.assertTrue(torch.autograd.gradcheck(lambda a, b: twt.grouped_mm(a, b, ends), (wide(4, 5), wide(5, 2))))
+        self.assertEqual(twt.grouped_mm(a[:0], b, ends).shape, (0, 5))
+        for wrong in (ends.long(), ends[:2], ends.reshape(3, 1)):
+            with self.assertRaisesRegex(tw.OperandError, "grouped_mm of"):
+                twt.grouped_mm(a, b, wrong)
+        made = torch.compile(lambda a, b: twt.grouped_mm(a * 2, b, ends), fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(made(a[:5], b), twt.grouped_mm(a[:5], b, ends) * 2)
 
     def test_convolutions(self):
         def wide(*shape):

@@ -1,7 +1,7 @@
-"""`tilewright::mm`, `bmm`, `linear` and `convolution` for PyTorch, with what torch needs to know of them: shapes, gradients.
+"""`tilewright::mm`, `bmm`, `linear`, `grouped_mm` and `convolution` for PyTorch, with what torch needs to know of them: shapes, gradients.
 
 The kernels of `mm`, `bmm` and `addmm`, and those in the place of torch's own products and convolutions, are in the compiled part, which asks
-`_decide` once about each call that differs from those before. Those of `linear` and `convolution` are here: the C interface of older versions of
+`_decide` once about each call that differs from those before. Those of `linear`, `grouped_mm` and `convolution` are here: the C interface of older versions of
 torch hands over neither texts nor lists.
 """
 
@@ -28,6 +28,7 @@ _library.define("mm(Tensor a, Tensor b) -> Tensor")
 _library.define("bmm(Tensor a, Tensor b) -> Tensor")
 _library.define("addmm(Tensor bias, Tensor a, Tensor b) -> Tensor")
 _library.define("linear(Tensor x, Tensor weight, Tensor? bias=None, str? activation=None, Tensor? residual=None) -> Tensor")
+_library.define("grouped_mm(Tensor mat_a, Tensor mat_b, Tensor offs) -> Tensor")
 _GEOMETRY = "int[] stride, int[] padding, int[] dilation, int groups"
 _library.define("linear_backward(Tensor x, Tensor grad, Tensor weight, bool[3] wanted) -> (Tensor, Tensor, Tensor)")
 _library.define(f"convolution(Tensor x, Tensor weight, Tensor? bias, {_GEOMETRY}) -> Tensor")
@@ -277,7 +278,13 @@ _Found = Tuple[_core.Context, str, Tuple[int, ...]]
 
 
 def _launch(
-    key: Tuple[Any, ...], what: str, first: Tensor, addresses: List[int], prepare: Callable[[], _Found], values: Sequence[int] = ()
+    key: Tuple[Any, ...],
+    what: str,
+    first: Tensor,
+    addresses: List[int],
+    prepare: Callable[[], _Found],
+    values: Sequence[int] = (),
+    ends: int = 0,
 ) -> bool:
     """Runs a call, which is compiled where its key is new; False where that cannot be now."""
     found = _calls.get(key)
@@ -290,13 +297,14 @@ def _launch(
             found = _calls.setdefault(key, (kernels, kernels.workspace_bytes if first.is_cuda else 0, problem))
     kernels, size, problem = found
     _launched[problem] = _launched.get(problem, 0) + 1
+    quants = (0, 0, 0, 0, ends)
     if not first.is_cuda:
-        kernels.launch([*addresses, 0], host=True, values=list(values))
+        kernels.launch([*addresses, 0], host=True, values=list(values), quants=quants)
         return True
     # The allocator gives the workspace back in the stream's order, after this launch.
     space = torch.empty(size, dtype=torch.uint8, device=first.device) if size else None
     stream = torch._C._cuda_getCurrentRawStream(first.device.index)
-    kernels.launch([*addresses, 0 if space is None else space.data_ptr()], stream=stream, values=list(values))
+    kernels.launch([*addresses, 0 if space is None else space.data_ptr()], stream=stream, values=list(values), quants=quants)
     return True
 
 
@@ -325,6 +333,46 @@ def _product(a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[
     if _launch(key, f"{tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}", a, addresses, prepare):
         return out
     return _by_torch(a, b, bias, activation, residual)
+
+
+def _grouped_shape(a: Tensor, b: Tensor, offs: Tensor) -> Tuple[int, ...]:
+    """Of rows in groups the result is a matrix, of terms in groups one for each."""
+    fits = a.dim() == 2 and b.dim() in (2, 3) and offs.dim() == 1 and a.shape[1] == b.shape[-2]
+    if not fits or b.dim() == 3 and b.shape[0] != offs.shape[0] or offs.dtype != torch.int32:
+        told = f"grouped_mm of {tuple(a.shape)} and {tuple(b.shape)} with {offs.dtype} offs {tuple(offs.shape)}"
+        raise _native.OperandError(f"{told}: (m, k), (groups, k, n) or (k, n), and int32 (groups,) are needed")
+    return (*offs.shape[: 3 - b.dim()], a.shape[0], b.shape[-1])
+
+
+def _grouped_by_torch(a: Tensor, b: Tensor, offs: Tensor, shape: Tuple[int, ...]) -> Tensor:
+    if 0 in (*shape, a.shape[1]):
+        return a.new_zeros(shape)
+    return torch._grouped_mm(a, b, offs)
+
+
+def _grouped_mm(mat_a: Tensor, mat_b: Tensor, offs: Tensor) -> Tensor:
+    shape = _grouped_shape(mat_a, mat_b, offs)
+    _together([("mat_a", mat_a), ("mat_b", mat_b)])
+    if offs.device != mat_a.device:
+        raise _native.OperandError(f"offs is on {offs.device}, mat_a on {mat_a.device}: bring them together")
+    if 0 in (*shape, mat_a.shape[1]):
+        return _grouped_by_torch(mat_a, mat_b, offs, shape)
+    a, b, ends = _plain(mat_a), _plain(mat_b), offs.contiguous()
+    # Kernels count on what torch's allocator gives.
+    ends = ends.clone() if ends.data_ptr() % 16 else ends
+    out = a.new_empty(shape)
+    key = ("grouped", a.device, a.dtype, _lies(a), _lies(b), _lies(out), ends.shape)
+
+    def prepare() -> _Found:
+        where = Array(ends.data_ptr(), tuple(ends.shape), ends.stride(), "int32", array(a).device, ends)
+        call = _core._gemm(array(a), array(b), out=array(out), offsets=where)
+        return call.context, call.problem, (call.a.alignment, call.b.alignment, call.c.alignment)
+
+    addresses = [a.data_ptr(), b.data_ptr(), out.data_ptr(), 0, 0]
+    what = f"{ends.shape[0]} groups of {tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}"
+    if _launch(key, what, a, addresses, prepare, ends=ends.data_ptr()):
+        return out
+    return _grouped_by_torch(a, b, ends, shape)
 
 
 def _linear(
@@ -475,6 +523,7 @@ linear_as_chosen = torch._C._nn.mkldnn_linear
 _core.changed.append(_changed)
 for _key in ("CPU", "CUDA"):
     _library.impl("linear", _linear, _key)
+    _library.impl("grouped_mm", _grouped_mm, _key)
     _library.impl("convolution", _convolution, _key)
     _library.impl("convolution_input", _convolution_input, _key)
     _library.impl("convolution_weight", _convolution_weight, _key)
@@ -503,6 +552,17 @@ def _(bias, a, b):
     torch._check(bias.shape[0] == b.shape[1], lambda: f"addmm: bias is {bias.shape}")
     torch._check(a.dtype == b.dtype, lambda: f"addmm of {a.dtype} and {b.dtype}")
     return a.new_empty((a.shape[0], b.shape[1]))
+
+
+@torch.library.register_fake("tilewright::grouped_mm", lib=_library)
+def _(mat_a, mat_b, offs):
+    torch._check(mat_a.dim() == 2 and mat_b.dim() in (2, 3) and offs.dim() == 1, lambda: "grouped_mm: two or three dimensions are needed")
+    torch._check(mat_a.shape[1] == mat_b.shape[-2], lambda: f"grouped_mm of {mat_a.shape} and {mat_b.shape}")
+    torch._check(mat_a.dtype == mat_b.dtype and offs.dtype == torch.int32, lambda: f"grouped_mm of {mat_a.dtype} and {mat_b.dtype}")
+    if mat_b.dim() == 3:
+        torch._check(mat_b.shape[0] == offs.shape[0], lambda: f"grouped_mm of {mat_b.shape} with offs {offs.shape}")
+        return mat_a.new_empty((mat_a.shape[0], mat_b.shape[2]))
+    return mat_a.new_empty((offs.shape[0], mat_a.shape[0], mat_b.shape[1]))
 
 
 @torch.library.register_fake("tilewright::linear", lib=_library)
@@ -571,6 +631,17 @@ def _bmm_backward(ctx, grad):
     return times(grad, b.transpose(1, 2)) if needs[0] else None, times(a.transpose(1, 2), grad) if needs[1] else None
 
 
+def _grouped_mm_backward(ctx, grad):
+    a, b, offs = ctx.saved_tensors
+    needs, times = ctx.needs_input_grad, torch.ops.tilewright.grouped_mm
+    if b.dim() == 3:
+        at_a = times(grad, b.transpose(1, 2), offs) if needs[0] else None
+        return at_a, times(a.t(), grad, offs) if needs[1] else None, None
+    # Columns of a and rows of b have their groups' results.
+    at_a = times(b, grad.transpose(1, 2), offs).t() if needs[0] else None
+    return at_a, times(a.t(), grad, offs) if needs[1] else None, None
+
+
 def _save_addmm(ctx, inputs, output):
     ctx.save_for_backward(*inputs[1:])
 
@@ -634,6 +705,7 @@ def _convolution_backward(ctx, grad):
 
 torch.library.register_autograd("tilewright::mm", _mm_backward, setup_context=_save_factors, lib=_library)
 torch.library.register_autograd("tilewright::bmm", _bmm_backward, setup_context=_save_factors, lib=_library)
+torch.library.register_autograd("tilewright::grouped_mm", _grouped_mm_backward, setup_context=_save_factors, lib=_library)
 torch.library.register_autograd("tilewright::addmm", _addmm_backward, setup_context=_save_addmm, lib=_library)
 torch.library.register_autograd("tilewright::linear", _linear_backward, setup_context=_save_linear, lib=_library)
 torch.library.register_autograd("tilewright::convolution", _convolution_backward, setup_context=_save_convolution, lib=_library)
@@ -688,6 +760,16 @@ def linear(
         raise _named(e, {"x": x, "weight": weight, "bias": bias, "residual": residual}) from None
 
 
+def grouped_mm(mat_a: Tensor, mat_b: Tensor, offs: Tensor) -> Tensor:
+    """As `torch._grouped_mm`, for mixtures of experts: rows of `mat_a` (m, k) belong to groups, each with a matrix of `mat_b` (groups, k, n), and `offs` (int32,
+    ascending) says where each ends; or `mat_b` is (k, n), the terms belong to groups, and the result is (groups, m, n). Groups may be empty; rows behind
+    the last end are undefined, terms behind it are left out. Nothing waits for `offs`, which is read when the kernel runs."""
+    try:
+        return torch.ops.tilewright.grouped_mm(mat_a, mat_b, offs)
+    except (AttributeError, RuntimeError, TypeError) as e:
+        raise _named(e, {"mat_a": mat_a, "mat_b": mat_b, "offs": offs}) from None
+
+
 def _each(value: Any, name: str, dims: int) -> List[Any]:
     if isinstance(value, int):
         return [value] * dims
@@ -715,7 +797,7 @@ def convolution(
 def tune(
     what: Any, *args: Any, seconds: Optional[float] = None, trials: Optional[int] = None, progress: Any = False, **options: Any
 ) -> Outcome:
-    """As `tilewright.tune`, for a call of `mm`, `bmm` or `linear`. On a CUDA device it searches with memory of its own."""
+    """As `tilewright.tune`, for a call of `mm`, `bmm`, `grouped_mm` or `linear`. On a CUDA device it searches with memory of its own."""
     if what is linear:
         names = ("x", "weight", "bias", "activation", "residual")
         called = {**dict(zip(names, args)), **options}
@@ -725,8 +807,13 @@ def tune(
         if called.get("residual") is not None:
             called["residual"] = called["residual"].reshape(-1, weight.shape[0])
         args, options = (x.reshape(-1, x.shape[-1]), weight.t()), called
+    elif what is grouped_mm:
+        called = {**dict(zip(("mat_a", "mat_b", "offs"), args)), **options}
+        if not {"mat_a", "mat_b", "offs"} <= called.keys():
+            raise _native.OperandError("grouped_mm: mat_a, mat_b and offs are needed")
+        args, options = (called.pop("mat_a"), called.pop("mat_b")), {"offsets": called.pop("offs"), **called}
     elif what not in (mm, bmm):
-        given.refuse("what", what, "tilewright.torch.mm, bmm or linear is needed")
+        given.refuse("what", what, "tilewright.torch.mm, bmm, grouped_mm or linear is needed")
     detached = [x.detach() if isinstance(x, Tensor) else x for x in args]
     options = {name: x.detach() if isinstance(x, Tensor) else x for name, x in options.items()}
     return _core.tune(_core.gemm, *detached, seconds=seconds, trials=trials, progress=progress, **options)

@@ -29,7 +29,7 @@ if tuple(int(n) for n in _torch.__version__.split(".")[:2]) < (2, 8):
     raise ImportError(f"tilewright.torch needs PyTorch 2.8 or newer, this is {_torch.__version__}: pip install --upgrade torch")
 
 from ._models import Linear, disable, enable, optimize, report  # noqa: E402
-from ._operators import bmm, convolution, linear, mm, prepared, tune, unprepared  # noqa: E402
+from ._operators import bmm, convolution, grouped_mm, linear, mm, prepared, tune, unprepared  # noqa: E402
 from ._reductions import reduce  # noqa: E402
 from ._shapes import Shape, compare, record, shapes, tune_recorded  # noqa: E402
 
@@ -41,6 +41,7 @@ __all__ = [
     "convolution",
     "disable",
     "enable",
+    "grouped_mm",
     "linear",
     "mm",
     "optimize",
