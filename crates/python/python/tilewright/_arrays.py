@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
@@ -114,10 +115,19 @@ def _from_interface(x: Any, name: str) -> Array:
     return Array(told["data"][0], shape, tuple(s // size for s in strides), dtype, "cpu", x, bool(told["data"][1]))
 
 
+def _current(x: Any) -> Any:
+    """The device of a torch tensor as the current one, which torch asks for to hand out a tensor of another CUDA device."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(x, torch.Tensor) or not x.is_cuda:
+        return contextlib.nullcontext()
+    return torch.cuda.device(x.device)
+
+
 def _from_dlpack(x: Any, name: str) -> Array:
     x = x.detach() if getattr(x, "requires_grad", False) else x
     try:
-        capsule = x.__dlpack__()
+        with _current(x):
+            capsule = x.__dlpack__()
         address, shape, strides, dtype, kind, number = _native.dlpack(capsule)
     except _native.Error as e:
         raise _native.OperandError(f"{name} has {e}") from None
