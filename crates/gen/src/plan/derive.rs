@@ -9,6 +9,7 @@ use super::fits::shared_bytes;
 use super::grid::thread_grid;
 use super::grouped;
 use super::keys::{Chiral, Common, Key};
+use super::normal::entries_may_alternate;
 use super::operand::{self, Frame};
 use super::own_factors;
 use super::refusal::Refusal;
@@ -111,6 +112,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         wave_lanes: env.wave.max(1),
         math_width: math_width(plan, &b)?,
         order: order(plan)?,
+        entries_fastest: on(Common::Gbi) && entries_may_alternate(c),
         split_k: SplitK { ways: at(Common::Ice), interleave: on(Common::Iwi) },
         edge_m: edge,
         edge_n: edge,

@@ -64,12 +64,13 @@ pub enum Common {
     Rdc,
     Lsu,
     Rdk,
+    Gbi,
 }
 
 /// Number of [`Chiral`] keys.
 pub const CHIRALS: usize = 12;
 /// Number of [`Common`] keys.
-pub const COMMONS: usize = 37;
+pub const COMMONS: usize = 38;
 
 /// One of the three parts of a plan's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -246,7 +247,7 @@ impl Common {
         use Common::*;
         [
             Unr, Gal, Pun, Ice, Iwi, Szt, Mad, Naw, Ufo, Mac, Skw, Afi, Mia, Edg, Sks, Cvw, Cst, Wva, Mvw, Mgp, Ukl, Pfg, Buf,
-            Stp, Fra, Lwv, Hnt, Bim, Uni, Swp, Pst, Png, Rga, Rdf, Rdc, Lsu, Rdk,
+            Stp, Fra, Lwv, Hnt, Bim, Uni, Swp, Pst, Png, Rga, Rdf, Rdc, Lsu, Rdk, Gbi,
         ]
     };
 }

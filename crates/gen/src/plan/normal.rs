@@ -14,9 +14,9 @@ use tilewright_problem::contraction::Contraction;
 /// Keys of a factor that plans with a pipeline of transaction barriers read.
 const PIPELINE_CHIRAL: [Chiral; 4] = [Chiral::Mic, Chiral::Wos, Chiral::Acp, Chiral::Clu];
 /// Keys of the whole plan that they read.
-const PIPELINE_COMMON: [Common; 24] = {
+const PIPELINE_COMMON: [Common; 25] = {
     use Common::*;
-    [Unr, Gal, Ice, Iwi, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Uni, Swp, Pst, Png, Rga, Rdf, Rdc, Rdk]
+    [Unr, Gal, Ice, Iwi, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Uni, Swp, Pst, Png, Rga, Rdf, Rdc, Rdk, Gbi]
 };
 
 /// Further keys that units read which take fragments to registers, and threads that copy.
@@ -213,6 +213,9 @@ impl Plan {
         if c.operand_values.is_empty() {
             p.reset(&[Common::Rdk], &[]);
         }
+        if !entries_may_alternate(c) {
+            p.reset(&[Common::Gbi], &[]);
+        }
         let Some((along_m, along_n)) = p.owner_grid().filter(|_| !Transport::need_panels(&p)) else { return p.into() };
         let (unit, c) = (p.unit(), &*c.oriented(p.common(Common::Swp) == 1));
         let tile = |side: fn(Chiral) -> Key, threads: u32| (threads as u64 * p.get(side(Chiral::Mic)) as u64).max(1);
@@ -239,6 +242,13 @@ impl Plan {
         }
         p.into()
     }
+}
+
+/// Whether work-groups may take the same tile of all batch entries before the next tile (`GBI`): entries whose number a kernel does not know, or
+/// which are ranges of one matrix, come one behind the other. So do those of kernels whose threads share no tile.
+pub(super) fn entries_may_alternate(c: &Contraction) -> bool {
+    let tiles = c.elements.is_none() && c.own_factors.is_none();
+    c.g > 1 && tiles && !c.varies(Extent::G) && c.ends.is_none() && c.k_ends.is_none()
 }
 
 fn normal_side(p: &mut Keys, side: fn(Chiral) -> Key, threads: Option<u32>) {

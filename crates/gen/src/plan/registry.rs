@@ -275,6 +275,13 @@ const COMMON: [KeyInfo; COMMONS] = [
         0,
         "reductions of operands over k beside a product: 0 kernels of their own read the operand again, 1 the work-groups of the first column (of B: row) of tiles reduce what the main loop has in shared memory",
     ),
+    entry(
+        "GBI",
+        System::Tilewright,
+        BIT,
+        0,
+        "order of work-groups over batch entries: 0 all tiles of an entry, then those of the next, 1 the same tile of all entries, then the next tile",
+    ),
 ];
 
 #[cfg(test)]

@@ -90,6 +90,9 @@ pub struct Tiling {
     pub math_width: u32,
     /// Order of tiles over the grid.
     pub order: GroupOrder,
+    /// The same tile of all batch entries comes before the next tile (`GBI`): entries that lie beside each other in memory, as groups of
+    /// channels do, then share the lines and pages that are fetched for them.
+    pub entries_fastest: bool,
     /// Split along k.
     pub split_k: SplitK,
     /// Edges in m.

@@ -90,7 +90,7 @@ fn common(key: Common) -> (Edges, Edges) {
     match key {
         Unr => (POWERS, NONE),
         Gal => (&[(1, &[2, 3]), (2, &[1, 3]), (3, &[1, 2])], NONE),
-        Pun | Iwi | Szt | Mad | Ufo | Afi | Mia | Edg | Cst | Ukl | Hnt | Swp | Png | Rdc | Rdk => (BIT, NONE),
+        Pun | Iwi | Szt | Mad | Ufo | Afi | Mia | Edg | Cst | Ukl | Hnt | Swp | Png | Rdc | Rdk | Gbi => (BIT, NONE),
         Bim => (&[(0, &[1, 2, 3, 4]), (1, &[0, 2, 3, 4]), (2, &[0, 1, 3, 4]), (3, &[0, 1, 2, 4]), (4, &[0, 1, 2, 3])], NONE),
         Ice => (
             &[

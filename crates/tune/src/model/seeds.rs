@@ -1,13 +1,14 @@
 //! Plans worth a look before anything is known: a structured grid of tilings and schedules that suit a device.
 
 use super::seed_keys::{along_k, layout, splits};
+use super::traffic::beside_each_other;
 use super::{elements, halo_seeds, matrix_seeds, own, wave_unit_seeds};
 use crate::space::Space;
 use rayon::prelude::*;
 use std::collections::HashSet;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys, Plan};
 use tilewright_ir::Dialect;
-use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::contraction::{Contraction, Operand, Tensor};
 use tilewright_problem::view::{COL, ROW};
 
 /// Tilings that suit the target and the problem, each legal and none twice, with one good schedule. Where no tiling of the grid can
@@ -15,6 +16,7 @@ use tilewright_problem::view::{COL, ROW};
 pub(super) fn seeds(space: &Space) -> Vec<Plan> {
     let mut grid = Grid { space, plans: Vec::new() };
     for (form, contraction) in space.contractions() {
+        let first = grid.plans.len();
         if contraction.elements.is_some() {
             grid.plans.extend(elements::seeds(space, form, contraction));
         } else if contraction.own_factors.is_some() {
@@ -28,6 +30,12 @@ pub(super) fn seeds(space: &Space) -> Vec<Plan> {
             grid.plans.extend(halo_seeds::seeds(space, form, contraction));
         }
         grid.last_resorts(form);
+        let beside = |(acp, tensor): (fn(Chiral) -> Key, &Tensor)| beside_each_other(tensor).map(|_| acp(Chiral::Acp));
+        let beside: Vec<Key> =
+            [(Key::A as fn(Chiral) -> Key, &contraction.a), (Key::B, &contraction.b)].into_iter().filter_map(beside).collect();
+        for plan in grid.plans[first..].iter_mut().filter(|plan| beside.iter().any(|acp| plan.get(*acp) == 2)) {
+            plan.set(Key::C(Common::Gbi), 1);
+        }
     }
     let legal = legal(space, &grid.plans);
     if legal.is_empty() && !space.constraint().is_none() { space.near(&grid.plans) } else { legal }

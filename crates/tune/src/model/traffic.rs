@@ -4,7 +4,7 @@ use super::Work;
 use super::calibration::*;
 use tilewright_gen::plan::{GroupOrder, KernelSpec, Source, Split, added_bytes, copied_elements};
 use tilewright_ir::Target;
-use tilewright_problem::contraction::Contraction;
+use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::G;
 
 /// Bytes the main kernel moves from and to device memory, and the share of operand loads that miss the last-level cache.
@@ -13,6 +13,15 @@ pub(super) struct Traffic {
     pub bytes: f64,
     /// Of the operand bytes that the cache delivers, the part that it had to fetch (0 to 1).
     pub miss: f64,
+}
+
+/// Bytes from one batch entry's element to the next one's, where neighbouring entries lie beside each other in memory, a few bytes of each
+/// within what memory delivers at once: groups of channels in channels-last tensors.
+pub(super) fn beside_each_other(tensor: &Tensor) -> Option<f64> {
+    let apart = tensor.view.stride(G).filter(|apart| *apart > 0)?;
+    let farther = tensor.view.access.offset.terms.iter().any(|(_, coefficient)| coefficient.abs() > apart);
+    let bytes = tensor.bytes_of(apart as f64);
+    (farther && bytes < BULK_LINE).then_some(bytes)
 }
 
 /// Estimates traffic when `running` work-groups run at once.
@@ -28,7 +37,7 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
         _ => stored * size(c.c.scalar) + added_bytes(c),
     };
     // What exists, once: a copy has its own size.
-    let once = |tensor: &tilewright_problem::contraction::Tensor, source: Source, rows: u64| {
+    let once = |tensor: &Tensor, source: Source, rows: u64| {
         let touched = if c.k == 0 { 0.0 } else { tensor.len as f64 };
         let elements = match source {
             Source::InPlace => touched,
@@ -69,7 +78,7 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
         let b = if keeps_b { all_b.max(patches * patch_n * row_b / (tm / patch_m).max(1.0)) } else { patches * patch_n * row_b };
         (a.max(all_a), b.max(all_b))
     };
-    let batch = |tensor: &tilewright_problem::contraction::Tensor, stream: f64| {
+    let batch = |tensor: &Tensor, stream: f64| {
         // Groups of terms read parts of one matrix, each its own.
         let again = tensor.view.access.offset.uses(G) || c.k_ends.is_some() || stream > cache;
         if again { c.entries() as f64 } else { 1.0 }
@@ -90,6 +99,12 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
     let apart = |distance: f64, sharers: f64| if distance * ways > SPREAD && sharers > 1.0 { FAR } else { 1.0 };
     // Those of a cluster read what they share once.
     let (sharers_a, sharers_b) = (tn / f64::from(t.cluster.n), tm / f64::from(t.cluster.m));
-    let (dram_a, dram_b) = (dram_a * apart(far_a, sharers_a), dram_b * apart(far_b, sharers_b));
+    // TMA has the cache fetch whole lines, of which the next entry's part is gone when its turn comes.
+    let fetched = |which: usize, tensor: &Tensor| {
+        let bulk = spec.schedule.copies[which].is_bulk() && !t.entries_fastest && c.g > 1;
+        if bulk && beside_each_other(tensor).is_some() { BESIDE } else { 1.0 }
+    };
+    let (dram_a, dram_b) =
+        (dram_a * apart(far_a, sharers_a) * fetched(0, &c.a), dram_b * apart(far_b, sharers_b) * fetched(1, &c.b));
     Traffic { bytes: dram_a + dram_b + out, miss: ((dram_a + dram_b) / delivered.max(1.0)).clamp(0.0, 1.0) }
 }

@@ -138,6 +138,8 @@ fn details(rng: &mut ChaCha8Rng, p: &mut Keys, recipe: &Recipe, space: &Space) {
     if math > 1 && rng.random_bool(0.8) {
         p.set(Key::B(Chiral::Frw), math);
     }
+    // From a copy of the generator: what else a seed draws stays as it was.
+    p.set(Key::C(Common::Gbi), rng.clone().random_range(0..2));
 }
 
 fn schedule(rng: &mut ChaCha8Rng, p: &mut Keys, recipe: &Recipe, space: &Space) {

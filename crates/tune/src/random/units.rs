@@ -91,4 +91,6 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Keys, wide: bool) {
         p.set(Key::C(Common::Png), rng.random_range(0..2));
     }
     p.set(Key::C(Common::Rga), one(rng, &[0, 0, 0, 2, 2, 4]));
+    // From a copy of the generator: what else a seed draws stays as it was.
+    p.set(Key::C(Common::Gbi), rng.clone().random_range(0..2));
 }

@@ -94,7 +94,13 @@ impl TileWalk<'_> {
         let tiles = &tm * &tn;
         let batched = shape.chunk > 1;
         let zero = b.int(0, Scalar::I32);
-        let (g_local, tile) = if batched { (b.value(tile / &tiles), b.value(tile % &tiles)) } else { (zero, tile) };
+        // The last launch of a batch that is cut has fewer entries: there they come one behind the other.
+        let fastest = t.entries_fastest && shape.chunk == c.g;
+        let (g_local, tile) = match (batched, i64::try_from(shape.chunk)) {
+            (false, _) => (zero, tile),
+            (true, Ok(entries)) if fastest => (b.value(tile % entries), b.value(tile / entries)),
+            (true, _) => (b.value(tile / &tiles), b.value(tile % &tiles)),
+        };
         let tile = b.bind("tile", tile);
         let g_local = b.bind("g_local", g_local);
         let (tile_m, tile_n) = match t.order {
