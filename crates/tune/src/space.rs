@@ -189,6 +189,8 @@ impl Space {
         contraction: &'a Contraction,
     ) -> Result<ResolvedPart<'a>, Refusal> {
         let try_plan = |plan: &Keys| self.resolved(plan, contraction);
+        // The order that the part with most work has.
+        let plan = &plan.with(Key::C(Common::Gbi), u32::from(lead.tiling.entries_fastest));
         // What several parts have elements of is finished in one way.
         let atomics = |spec: &KernelSpec| spec.epilogue.finish.stage().is_some();
         let shared = contraction.reductions().any(|r| contraction.shares_values(r));
