@@ -46,6 +46,9 @@ impl Gemm {
         if let Some(b) = &mut self.b_dtype {
             std::mem::swap(b, &mut self.dtype);
         }
+        if let Some(complex) = &mut self.complex {
+            std::mem::swap(&mut complex.conj_a, &mut complex.conj_b);
+        }
         std::mem::swap(&mut self.zero_points.a, &mut self.zero_points.b);
         std::mem::swap(&mut self.scales.m, &mut self.scales.n);
         if let Some(bias) = &mut self.bias {

@@ -31,12 +31,29 @@ pub struct Tensor {
     /// Type in which its elements are multiplied, where that is another: each becomes it on its way to shared memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<Scalar>,
+    /// Which elements change their sign on their way to shared memory, where some do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signs: Option<Signs>,
     /// Where element (g, row, col) lives, in elements. A: (g, m, k); B: (g, n, k); C: (g, m, n).
     pub view: View,
     /// Known alignment of element 0 (buffer base plus the problem's offset), in bytes; a power of two.
     pub align: u32,
     /// Elements from element 0 to the end of the tensor's memory.
     pub len: u64,
+}
+
+/// Signs of a factor's elements, by whether their row and their term are odd: those of the parts of complex numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Signs {
+    /// `[row % 2][k % 2]`: the element is multiplied as its negative.
+    pub negative: [[bool; 2]; 2],
+}
+
+impl Signs {
+    /// Whether the element of this row and term changes its sign.
+    pub fn at(self, row: i64, k: i64) -> bool {
+        self.negative[usize::from(row % 2 != 0)][usize::from(k % 2 != 0)]
+    }
 }
 
 /// A vector that is added to results or multiplies them, one value per row (m) or column (n).
@@ -455,7 +472,7 @@ impl Contraction {
         if *at == self.extents() {
             return x.len;
         }
-        let tensor = Tensor { scalar: x.scalar, factor: None, view: x.view.clone(), align: 1, len: x.len };
+        let tensor = Tensor { scalar: x.scalar, factor: None, signs: None, view: x.view.clone(), align: 1, len: x.len };
         tensor.len_at([at.g, if x.along_n { at.n } else { at.m }, 1])
     }
     /// The extents in words: `g 1 m 64 n 32 k 7`, `up to` where one is the largest of a launch.

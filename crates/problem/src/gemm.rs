@@ -1,6 +1,7 @@
 //! The strided-batched matrix product `C = alpha * op(A) * op(B) + beta * C`, as BLAS and MIOpenGEMM state it, with what
 //! [`crate::epilogue`] adds.
 
+use crate::complex::Complex;
 use crate::epilogue::{Activation, Along, BiasVector, Residual};
 use crate::error::{
     DEFAULT_WORKSPACE, ProblemError, check_dtype, check_extents, check_out_dtype, check_positive, computed_in, default_out,
@@ -42,8 +43,11 @@ pub struct Matrix {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Gemm {
-    /// Element type of A and B.
+    /// Element type of A and B; of complex elements that of their parts.
     pub dtype: Scalar,
+    /// Elements are complex numbers, with parts of these types. What counts elements counts them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub complex: Option<Complex>,
     /// Element type of B where it is another: the other of two 8-bit floats of a kind, or of the two 8-bit integers. Or one of the two has small
     /// weights, 8-bit integers, and the other f16, bf16 or f32, in which they are multiplied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -110,6 +114,7 @@ pub struct Gemm {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GemmBuilder {
     dtype: Scalar,
+    complex: Option<Complex>,
     b_dtype: Option<Scalar>,
     math: Math,
     out_dtype: Option<Scalar>,
@@ -148,6 +153,7 @@ impl Gemm {
     pub fn new(dtype: Scalar, m: u64, n: u64, k: u64) -> GemmBuilder {
         GemmBuilder {
             dtype,
+            complex: None,
             b_dtype: None,
             math: Math::Exact,
             out_dtype: None,
@@ -310,6 +316,7 @@ impl Gemm {
         for (index, x) in self.matrices().into_iter().enumerate() {
             self.validate_matrix(index, x)?;
         }
+        self.validate_complex()?;
         self.validate_groups()?;
         self.validate_zero_points()?;
         self.validate_epilogue()?;
@@ -445,7 +452,10 @@ impl Gemm {
         for ((_, stride, what), one) in strides.into_iter().zip([Some(self.m.max(self.n)), (lines - 1).checked_mul(ld)]) {
             let end =
                 one.zip((self.batch - 1).checked_mul(stride)).and_then(|(one, all)| one.checked_add(all)?.checked_add(line));
-            if end.and_then(|e| e.checked_mul(u64::from(self.out_dtype.bytes()))).is_none_or(|b| b > i64::MAX as u64) {
+            if end
+                .and_then(|e| e.checked_mul(self.parts() * u64::from(self.out_dtype.bytes())))
+                .is_none_or(|b| b > i64::MAX as u64)
+            {
                 let reason = "does not fit a 64-bit address space; make a size, leading dimension or stride smaller";
                 return Err(ProblemError::value(what, format!("{} x {lines} x {line} elements", self.batch), reason));
             }
@@ -482,7 +492,7 @@ impl Gemm {
         let span = (lines - 1).checked_mul(x.ld).and_then(|s| s.checked_add(line));
         let batches = (self.batch - 1).checked_mul(x.batch_stride);
         let end = span.zip(batches).and_then(|(s, b)| s.checked_add(b)).and_then(|s| s.checked_add(x.offset));
-        let bytes = end.and_then(|e| e.checked_mul(u64::from(self.scalar(index).bytes())));
+        let bytes = end.and_then(|e| e.checked_mul(self.parts() * u64::from(self.scalar(index).bytes())));
         self.validate_pairs(index, x)?;
         if bytes.is_none_or(|b| b > i64::MAX as u64) {
             let value = format!("{} x {lines} x {line} elements, ld {}, batch stride {}", self.batch, x.ld, x.batch_stride);
@@ -519,6 +529,18 @@ impl GemmBuilder {
     /// the other f16, bf16 or f32: small weights, each of which becomes the float of its value on the way to shared memory.
     pub fn b_dtype(mut self, dtype: Scalar) -> Self {
         self.b_dtype = Some(dtype);
+        self
+    }
+    /// Elements of all matrices are complex numbers, real and imaginary part side by side: complex64 of f32, complex128 of f64. Sizes, leading
+    /// dimensions, strides and offsets count them.
+    pub fn complex(mut self) -> Self {
+        self.complex = Some(self.complex.unwrap_or_default());
+        self
+    }
+    /// As [`GemmBuilder::complex`], with the conjugates of A's or of B's elements in their place; of a factor that is stored transposed this is its
+    /// conjugate transpose.
+    pub fn conj(mut self, conj_a: bool, conj_b: bool) -> Self {
+        self.complex = Some(Complex { conj_a, conj_b });
         self
     }
     /// With what precision f32 factors are multiplied.
@@ -669,6 +691,7 @@ impl GemmBuilder {
         let matrix = |index: usize| Matrix { trans: self.trans[index], ld: 0, batch_stride: 0, offset: self.offset[index] };
         let mut gemm = Gemm {
             dtype: self.dtype,
+            complex: self.complex,
             b_dtype: self.b_dtype.filter(|b| *b != self.dtype),
             math: self.math,
             out_dtype: self.out_dtype.unwrap_or(default_out(multiplied)),

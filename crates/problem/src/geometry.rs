@@ -2,7 +2,8 @@
 //!
 //! `tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32`: all twelve keys, in any order. `ws` is the workspace in
 //! elements. Further keys, printed only where they say something: `f16`, `bf16`, `tf32` and `tf32x3` as element types (the last two: f32
-//! in memory, multiplied as TF32, or as three products of TF32); `outf32` where C has
+//! in memory, multiplied as TF32, or as three products of TF32); `complex64`, `complex64tf32`, `complex64tf32x3` and `complex128`, whose elements all
+//! sizes but `ws` count, with `conja` and `conjb` where the conjugates of a factor are multiplied; `outf32` where C has
 //! another type; `zeroa`, `zerob` (zero points, one for a factor), `zerom`, `zeron` (one
 //! for each row of A, each column of B), `scalem`, `scalen` (vectors of scales), `scalem1x128`, `scalen128x128` (scales of blocks of rows or columns and of 128 terms); `b` (batch) with `sa`, `sb`, `sc` (batch strides; tight where left out); `oa`, `ob`, `oc` (offsets); `biasm` or
 //! `biasn` with `sbias` (its batch stride; 0 where left out); `actrelu`, `actgelu`, `actgelutanh`, `actsilu`; `ldr` (a residual, its
@@ -11,6 +12,7 @@
 //! [`crate::Reduction`]) and `noc` (C is not stored); `dynm`, `dynn`, `dynb` where m, n or the batch are known only at
 //! launch (what is written is then the largest value).
 
+use crate::complex::Complex;
 use crate::epilogue::{Activation, Along};
 use crate::error::{ProblemError, tells_out};
 use crate::extent::Dynamic;
@@ -44,8 +46,13 @@ impl Gemm {
             self.b.ld,
             self.c.ld,
             self.workspace / u64::from(self.dtype.bytes()),
-            self.math.dtype_name(self.dtype)
+            self.dtype_name()
         );
+        for (name, is) in self.complex.iter().flat_map(|c| [("conja", c.conj_a), ("conjb", c.conj_b)]) {
+            if is {
+                let _ = write!(s, "_{name}");
+            }
+        }
         // Writing to a String cannot fail.
         if let Some(b) = self.b_dtype {
             let _ = write!(s, "_b{b}");
@@ -119,6 +126,8 @@ struct Keys {
     required: [Option<u64>; REQUIRED.len()],
     optional: [Option<u64>; OPTIONAL.len()],
     element: Option<(Scalar, Math)>,
+    complex: bool,
+    conj: [bool; 2],
     b: Option<Scalar>,
     out: Option<Scalar>,
     zero_points: ZeroPoints,
@@ -144,10 +153,16 @@ impl Keys {
             "dynn" => Some(&mut self.dynamic.n),
             "dynb" => Some(&mut self.dynamic.g),
             "noc" => Some(&mut self.drop_c),
+            "conja" => Some(&mut self.conj[0]),
+            "conjb" => Some(&mut self.conj[1]),
             _ => None,
         };
         if let Some(is) = run_time {
             return if std::mem::replace(is, true) { Err(format!("`{token}` is given twice")) } else { Ok(()) };
+        }
+        if let Some(found) = Complex::of_name(token) {
+            self.complex = true;
+            return once(&mut self.element, found, || format!("`{token}`: the element type"));
         }
         if let Some(found) = Math::of_name(token) {
             return once(&mut self.element, found, || format!("`{token}`: the element type"));
@@ -207,13 +222,13 @@ impl Keys {
         let slot = match (REQUIRED.iter().position(|&k| k == name), OPTIONAL.iter().position(|&k| k == name)) {
             (Some(index), _) => &mut self.required[index],
             (None, Some(index)) => &mut self.optional[index],
-            (None, None) if matches!(name, "f" | "bf" | "tf" | "out" | "outf" | "outbf") => {
-                return Err(format!("`{token}`: element types are {}", crate::math::NAMES));
+            (None, None) if matches!(name, "f" | "bf" | "tf" | "complex" | "out" | "outf" | "outbf") => {
+                return Err(format!("`{token}`: element types are {}, {}", crate::math::NAMES, Complex::NAMES));
             }
             (None, None) => {
                 let known = REQUIRED.iter().chain(&OPTIONAL).copied().collect::<Vec<_>>().join(", ");
                 return Err(format!(
-                    "unknown key in `{token}`; the keys are {known}, zeroa, zerob, zerom, zeron, scalem, scalen, biasm, biasn, act, red, noc, groupm, groupn, groupk and the element type, e.g. f32"
+                    "unknown key in `{token}`; the keys are {known}, zeroa, zerob, zerom, zeron, scalem, scalen, biasm, biasn, act, red, noc, groupm, groupn, groupk, conja, conjb and the element type, e.g. f32"
                 ));
             }
         };
@@ -244,6 +259,17 @@ impl Keys {
             .ldc(ldc)
             .workspace(bytes)
             .dynamic(self.dynamic);
+        let [conj_a, conj_b] = self.conj;
+        let builder = match (self.complex, conj_a || conj_b) {
+            (true, _) => builder.conj(conj_a, conj_b),
+            (false, true) => {
+                let token = if conj_a { "conja" } else { "conjb" };
+                return Err(format!(
+                    "`{token}`: elements of type {element} are their own conjugates; give a complex type, or drop it"
+                ));
+            }
+            (false, false) => builder,
+        };
         self.further(builder)
     }
 

@@ -8,6 +8,7 @@
 
 mod canonical;
 pub mod cases;
+mod complex;
 pub mod contraction;
 mod conv;
 pub mod epilogue;
@@ -28,6 +29,7 @@ mod text;
 pub mod view;
 
 pub use canonical::Canonical;
+pub use complex::Complex;
 pub use conv::{Conv, ConvBuilder, Direction, Layout};
 pub use epilogue::{Activation, Along, BiasVector, Residual};
 pub use error::{DEFAULT_WORKSPACE, ProblemError};

@@ -85,7 +85,14 @@ impl Problem {
     }
     /// Name of the inputs' type under the problem's math: `tf32` or `tf32x3` where that is allowed.
     pub fn dtype_name(&self) -> &'static str {
-        self.math().dtype_name(self.dtype())
+        match self {
+            Problem::Gemm(gemm) => gemm.dtype_name(),
+            _ => self.math().dtype_name(self.dtype()),
+        }
+    }
+    /// Numbers that each element has: 2 of complex ones.
+    pub const fn parts(&self) -> u64 {
+        if let Problem::Gemm(gemm) = self { gemm.parts() } else { 1 }
     }
     /// Element type of the result.
     pub fn out_dtype(&self) -> Scalar {
@@ -219,10 +226,10 @@ impl Problem {
     pub fn workspace(&self) -> u64 {
         of!(self, p => p.workspace)
     }
-    /// Terms of a result's sum.
+    /// Terms of a result's sum; of each part of a complex one.
     pub fn depth(&self) -> u64 {
         match self {
-            Problem::Gemm(gemm) => gemm.k,
+            Problem::Gemm(gemm) => gemm.k.saturating_mul(gemm.parts()),
             Problem::Conv(conv) => conv.depth(),
             Problem::Reduce(_) => 1,
         }
@@ -233,7 +240,9 @@ impl Problem {
             Problem::Gemm(g) => {
                 // All groups together have so many rows, columns or terms.
                 let products = if g.grouped.is_some() { 1 } else { g.batch };
-                2.0 * products as f64 * g.m as f64 * g.n as f64 * g.k as f64
+                // Four real products and as many additions for each complex one and its addition.
+                let of_parts = (g.parts() * g.parts()) as f64;
+                2.0 * of_parts * products as f64 * g.m as f64 * g.n as f64 * g.k as f64
             }
             Problem::Conv(c) => c.flop(),
             Problem::Reduce(r) => {

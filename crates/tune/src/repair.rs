@@ -102,7 +102,8 @@ impl Change<'_> {
             | Refusal::AsyncBytes { acp, .. }
             | Refusal::AsyncAlongK { acp }
             | Refusal::AsyncAlongRows { acp, .. }
-            | Refusal::Converted { acp, .. } => self.set(acp, 0),
+            | Refusal::Converted { acp, .. }
+            | Refusal::Signed { acp, .. } => self.set(acp, 0),
             Refusal::Halo { acp, .. } => self.set(acp, 1),
             Refusal::MathWidth { .. } => self.halved(Key::C(Common::Mvw)),
             Refusal::UnitSplits { .. } => self.unit(refusal),

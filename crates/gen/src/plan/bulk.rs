@@ -328,5 +328,5 @@ pub fn partials(c: &Contraction, entries: u64) -> Tensor {
     for (axis, stride) in [(G, c.m * c.n), (ROW, row), (COL, col)] {
         view.access.offset = view.access.offset.plus(&Affine::axis(axis), stride as i64);
     }
-    Tensor { scalar: c.accumulator(), factor: None, view, align: WORKSPACE_ALIGN, len: entries * c.m * c.n }
+    Tensor { scalar: c.accumulator(), factor: None, signs: None, view, align: WORKSPACE_ALIGN, len: entries * c.m * c.n }
 }

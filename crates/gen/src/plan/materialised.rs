@@ -66,7 +66,14 @@ pub fn materialised(tensor: &Tensor, source: Source, macro_tile: u32) -> Tensor 
     };
     let offset = if copies > 1 { offset.plus(&Affine::axis(G), int(per_copy)) } else { offset };
     let view = View { extent, access: Access { offset: offset.simplified(&extent), bounds: Vec::new() } };
-    Tensor { scalar: tensor.scalar, factor: tensor.factor, view, align: WORKSPACE_ALIGN, len: per_copy.saturating_mul(copies) }
+    Tensor {
+        scalar: tensor.scalar,
+        factor: tensor.factor,
+        signs: None,
+        view,
+        align: WORKSPACE_ALIGN,
+        len: per_copy.saturating_mul(copies),
+    }
 }
 
 /// Elements that a copy in workspace writes of an operand with so many rows; 0 where it is read in place.

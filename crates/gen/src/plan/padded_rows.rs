@@ -27,6 +27,9 @@ pub struct PaddedRows {
 /// # Errors
 /// Why there is none, in words.
 pub fn padded_rows(tensor: &Tensor) -> Result<PaddedRows, &'static str> {
+    if tensor.signs.is_some() {
+        return Err("parts of its complex numbers change their sign on the way, which other copies do; use WOS1");
+    }
     let dims = tensor.view.dims().ok_or("its addresses are no positions along dimensions of memory")?;
     if dims.dims.is_empty() {
         return Err("it is a single element");
@@ -62,7 +65,8 @@ pub fn padded_rows(tensor: &Tensor) -> Result<PaddedRows, &'static str> {
     };
     let plane = rows.each.saturating_mul(apart);
     let len = plane.saturating_mul(rows.planes);
-    let copy = |view: View| Tensor { scalar: tensor.scalar, factor: tensor.factor, view, align: WORKSPACE_ALIGN, len };
+    let copy =
+        |view: View| Tensor { scalar: tensor.scalar, factor: tensor.factor, signs: None, view, align: WORKSPACE_ALIGN, len };
     let from = view(rows.from.plus(&Affine::axis(COL), dims.dims[lead].stride), channels);
     let to = copy(view(Affine::axis(COL).plus(&Affine::axis(ROW), int(apart)).plus(&Affine::axis(G), int(plane)), padded));
     let seen = copy(placed.view(tensor.view.extent));

@@ -87,6 +87,11 @@ pub enum Refusal {
         "{acp}{value}: elements are multiplied in {factor} and lie in memory as {scalar}, which become it in registers alone; use ACP0"
     )]
     Converted { acp: Key, value: u32, scalar: Scalar, factor: Scalar },
+    /// Nor can they change signs.
+    #[error(
+        "{acp}{value}: parts of this factor's complex numbers change their sign on the way, in registers; use ACP0, or WOS1 or WOS2, whose copy has them changed"
+    )]
+    Signed { acp: Key, value: u32 },
     /// Copies in workspace move elements one by one.
     #[error("{wos}{value}: a copy in workspace has elements of whole bytes, and two of {scalar} share one; use WOS0")]
     CopiedPairs { wos: Key, value: u32, scalar: Scalar },

@@ -138,12 +138,14 @@ impl Transport {
     pub(super) fn need_panels(plan: &Keys) -> bool {
         plan.unit().asynchronous || Transport::need_pipeline(plan)
     }
-    /// Whether the copy method reads what it copies: elements that are multiplied in another type become it in registers.
+    /// Whether the copy method reads what it copies: elements that are multiplied in another type, or with another sign, become that in registers. A
+    /// copy in workspace has the signs changed already.
     pub(super) fn converts(plan: &Plan, side: fn(Chiral) -> Key, tensor: &Tensor) -> Result<(), Refusal> {
         let (acp, wos, scalar) = (side(Chiral::Acp), side(Chiral::Wos), tensor.scalar);
         match (tensor.factor, plan.get(acp), plan.get(wos)) {
             (Some(factor), value @ 1.., _) => Err(Refusal::Converted { acp, value, scalar, factor }),
             (_, _, value @ 1..) if scalar.numbers() > 1 => Err(Refusal::CopiedPairs { wos, value, scalar }),
+            (_, value @ 1.., 0) if tensor.signs.is_some() => Err(Refusal::Signed { acp, value }),
             _ => Ok(()),
         }
     }

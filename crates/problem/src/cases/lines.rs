@@ -23,12 +23,22 @@ pub(super) fn told(row: &Row<'_>) -> Result<Problem, ProblemError> {
 }
 
 pub(super) fn gemm(row: &Row<'_>, options: &CaseOptions) -> Result<Problem, ProblemError> {
-    let (dtype, math) = row.dtype(options)?;
+    let complex = row.complex();
+    let (dtype, math) = complex.map_or_else(|| row.dtype(options), Ok)?;
     let mut builder = Gemm::new(dtype, row.number("m")?, row.number("n")?, row.number("k")?)
         .math(math)
         .trans(row.flag("trans_a")?, row.flag("trans_b")?)
         .order(row.choice("order", &[("col", Order::Col), ("row", Order::Row)])?.unwrap_or(Order::Row))
         .batch(row.optional("batch")?.unwrap_or(1));
+    let conj = [row.flag("conj_a")?, row.flag("conj_b")?];
+    match (complex, conj.iter().position(|conj| *conj)) {
+        (Some(_), _) => builder = builder.conj(conj[0], conj[1]),
+        (None, Some(which)) => {
+            let column = ["conj_a", "conj_b"][which];
+            return Err(row.fail(column, "elements are their own conjugates; give a complex dtype, or leave this empty"));
+        }
+        (None, None) => {}
+    }
     let ragged = row.choice("ragged", &[("m", Ragged::M), ("k", Ragged::K)])?;
     match row.optional("groups")? {
         Some(_) if row.text("batch").is_some() => {
@@ -161,9 +171,8 @@ pub(super) fn name(problem: &Problem) -> String {
     match problem {
         Problem::Reduce(r) => r.key(),
         Problem::Gemm(g) => {
-            let trans = |t: bool| if t { 't' } else { 'n' };
             let shared = if g.batch > 1 && g.b.batch_stride == 0 { " shared B" } else { "" };
-            let (a, b) = (trans(g.a.trans), trans(g.b.trans));
+            let (a, b) = (g.letter(0), g.letter(1));
             let added = problem.epilogue_words();
             let (dtype, size) = (problem.dtype_name(), format!("{}x{}x{}", g.m, g.n, g.k));
             match g.grouped {

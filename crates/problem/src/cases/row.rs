@@ -1,6 +1,7 @@
 //! The cells of a line of a case file, by the names of their columns.
 
 use super::CaseOptions;
+use crate::complex::Complex;
 use crate::epilogue::{Activation, Along};
 use crate::error::ProblemError;
 use crate::math::Math;
@@ -65,12 +66,17 @@ impl<'a> Row<'a> {
             self.fail("scales", format!("`{text}` must be one of {known}"))
         })
     }
+    /// The type of complex elements' parts, where the line has such.
+    pub fn complex(&self) -> Option<(Scalar, Math)> {
+        self.text("dtype").and_then(Complex::of_name)
+    }
     pub fn dtype(&self, options: &CaseOptions) -> Result<(Scalar, Math), ProblemError> {
         let Some(text) = self.text("dtype") else { return Ok(options.dtype.unwrap_or((Scalar::F32, Math::Exact))) };
         if let Some(found) = Math::of_name(text) {
             return Ok(found);
         }
-        Err(self.fail("dtype", format!("`{text}` must be one of {}", crate::math::NAMES)))
+        let complex = if self.complex().is_some() { ", and complex types are those of matrix products" } else { "" };
+        Err(self.fail("dtype", format!("`{text}` must be one of {}{complex}", crate::math::NAMES)))
     }
     /// An element type by name.
     pub fn scalar(&self, column: &str) -> Result<Option<Scalar>, ProblemError> {

@@ -367,10 +367,22 @@ impl Chains<'_> {
     fn contraction(&self, [a, b, c]: [View; 3], channels: u64, per_group: u64) -> Result<Contraction, ProblemError> {
         let conv = self.conv;
         let len = |operand| conv.operand(operand).1;
-        let tensor =
-            |view: View, operand| Tensor { scalar: conv.dtype, factor: None, view, align: BUFFER_ALIGN, len: len(operand) };
-        let result =
-            |view: View| Tensor { scalar: conv.out_dtype, factor: None, view, align: BUFFER_ALIGN, len: len(Operand::C) };
+        let tensor = |view: View, operand| Tensor {
+            scalar: conv.dtype,
+            factor: None,
+            signs: None,
+            view,
+            align: BUFFER_ALIGN,
+            len: len(operand),
+        };
+        let result = |view: View| Tensor {
+            scalar: conv.out_dtype,
+            factor: None,
+            signs: None,
+            view,
+            align: BUFFER_ALIGN,
+            len: len(Operand::C),
+        };
         let bias = if conv.bias {
             let values = ViewBuilder::dense(&[("channels", channels)]);
             let values = values.unmerge("channels", &[("group", self.products()), ("column", per_group * self.together)]);

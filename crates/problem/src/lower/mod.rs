@@ -1,11 +1,12 @@
 //! Lowering: every problem becomes contractions of views, its parts. A convolution reaches the generator only here, as chains of
 //! transforms ([`conv`]).
 
+mod complex;
 mod conv;
 mod operand;
 mod phases;
 
-use crate::contraction::{Centre, Centred, Contraction, EpilogueOp, Operand, OperandValues, Reduce, Tensor, Vector};
+use crate::contraction::{Centre, Centred, Contraction, EpilogueOp, Operand, OperandValues, Reduce, Signs, Tensor, Vector};
 use crate::conv::Direction;
 use crate::epilogue::Along;
 use crate::error::{ProblemError, computed_in};
@@ -217,8 +218,14 @@ fn lower_reduce(reduce: &ReduceProblem) -> Result<Contraction, ProblemError> {
     let one = |extent| View { extent, access: Access::default() };
     let Extents { g, m, n } = reduce.result_shape().extents;
     let elements = if reduce.is_empty() { one([g, m, n]) } else { builder.view("g", "row", "col")? };
-    let tensor =
-        |view, len| Tensor { scalar: reduce.dtype, factor: None, view, align: alignment(reduce.offset, reduce.dtype), len };
+    let tensor = |view, len| Tensor {
+        scalar: reduce.dtype,
+        factor: None,
+        signs: None,
+        view,
+        align: alignment(reduce.offset, reduce.dtype),
+        len,
+    };
     let mut epilogue = EpilogueOp::list(Vec::new(), None, reduce.activation, None);
     retain_scaling(&mut epilogue, reduce.accumulator(), true);
     epilogue.extend(reduce_ops(&reduce.reductions, reduce.accumulator(), 1));
@@ -269,20 +276,26 @@ fn lower_ends(gemm: &Gemm, of: Ragged) -> Result<Vector, ProblemError> {
 }
 
 fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
-    let matrix = |(rows, cols): (u64, u64), trans: bool, ld: u64, batch_stride: u64| {
-        let ld = ld as i64;
-        let (row_stride, col_stride) = if trans == (gemm.order == Order::Col) { (ld, 1) } else { (1, ld) };
-        ViewBuilder::tensor(&[("g", gemm.batch, batch_stride as i64), ("row", rows, row_stride), ("col", cols, col_stride)])
+    let view = |index: usize, ld: u64, batch_stride: u64| -> Result<(View, Option<Signs>), ProblemError> {
+        let (rows, cols) = [(gemm.m, gemm.k), (gemm.k, gemm.n), (gemm.m, gemm.n)][index];
+        let (row_stride, col_stride) = if gemm.matrices()[index].trans == (gemm.order == Order::Col) { (ld, 1) } else { (1, ld) };
+        if let Some(complex) = gemm.complex {
+            let elements =
+                complex::Elements { batch: (gemm.batch, batch_stride), rows: (rows, row_stride), cols: (cols, col_stride) };
+            return complex::view(gemm, complex, index, elements);
+        }
+        let dims = [("g", gemm.batch, batch_stride), ("row", rows, row_stride), ("col", cols, col_stride)];
+        let builder = ViewBuilder::tensor(&dims.map(|(name, count, apart)| (name, count, apart as i64)));
+        // B is addressed by (g, n, k).
+        Ok((if index == 1 { builder.view("g", "col", "row")? } else { builder.view("g", "row", "col")? }, None))
     };
     let tensor = |index: usize| -> Result<Tensor, ProblemError> {
         let x = gemm.matrices()[index];
-        let size = [(gemm.m, gemm.k), (gemm.k, gemm.n), (gemm.m, gemm.n)][index];
-        let builder = matrix(size, x.trans, x.ld, x.batch_stride);
-        // B is addressed by (g, n, k).
-        let view = if index == 1 { builder.view("g", "col", "row")? } else { builder.view("g", "row", "col")? };
+        let (view, signs) = view(index, x.ld, x.batch_stride)?;
         let scalar = gemm.scalar(index);
         let factor = Some(gemm.multiplied()).filter(|factor| index < 2 && gemm.has_weights() && *factor != scalar);
-        Ok(Tensor { scalar, factor, view, align: alignment(x.offset, scalar), len: gemm.span(index) })
+        let align = alignment(x.offset * gemm.parts(), scalar);
+        Ok(Tensor { scalar, factor, signs, view, align, len: gemm.span(index) * gemm.parts() })
     };
     let (mut scales, mut block_scales) = (Vec::new(), Vec::new());
     for (along, scale) in Along::ALL.into_iter().filter_map(|along| Some((along, gemm.scales.of(along)?))) {
@@ -301,8 +314,9 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
     let residual = match gemm.residual {
         None => None,
         Some(x) => {
-            let view = matrix((gemm.m, gemm.n), gemm.c.trans, x.ld, x.batch_stride).view("g", "row", "col")?;
-            Some(Tensor { scalar: gemm.out_dtype, factor: None, view, align: BUFFER_ALIGN, len: gemm.residual_len() })
+            let (view, _) = view(2, x.ld, x.batch_stride)?;
+            let len = gemm.residual_len() * gemm.parts();
+            Some(Tensor { scalar: gemm.out_dtype, factor: None, signs: None, view, align: BUFFER_ALIGN, len })
         }
     };
     let ends = |terms: bool| gemm.grouped.filter(|of| terms == (*of == Ragged::K)).map(|of| lower_ends(gemm, of)).transpose();
@@ -311,11 +325,12 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
     retain_scaling(&mut epilogue, results, gemm.drop_c);
     epilogue.splice(0..0, lower_zero_points(gemm)?);
     epilogue.extend(reduce_ops(&gemm.reductions, results, 1));
+    let [m, n, k] = complex::sizes(gemm);
     Ok(Contraction {
         g: gemm.batch,
-        m: gemm.m,
-        n: gemm.n,
-        k: gemm.k,
+        m,
+        n,
+        k,
         a: tensor(0)?,
         b: tensor(1)?,
         c: tensor(2)?,

@@ -32,7 +32,7 @@ pub struct Buffer {
     lines: Lines,
 }
 
-/// Equal contiguous pieces at two regular distances; positions in elements from the tensor's element 0.
+/// Equal contiguous pieces at two regular distances; positions in elements from the tensor's element 0, of complex ones in their parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lines {
     line: u64,
@@ -48,7 +48,12 @@ impl Lines {
     }
     fn matrix(gemm: &Gemm, index: usize) -> Lines {
         let x = gemm.matrices()[index];
-        Lines::strided(gemm.lines(index), x.ld, gemm.batch, x.batch_stride)
+        Lines::strided(gemm.lines(index), x.ld, gemm.batch, x.batch_stride).of_parts(gemm.parts())
+    }
+    /// The same in parts of elements.
+    fn of_parts(self, parts: u64) -> Lines {
+        let Lines { line, lines, ld, batch, batch_stride } = self;
+        Lines { line: line * parts, lines, ld: ld * parts, batch, batch_stride: batch_stride * parts }
     }
     fn strided((mut line, mut lines): (u64, u64), ld: u64, batch: u64, batch_stride: u64) -> Lines {
         let mut batch = if batch_stride == 0 { 1 } else { batch };
@@ -167,7 +172,7 @@ impl TestData {
         let (a, b, bias, residual) = match problem {
             Problem::Gemm(gemm) => {
                 let matrix = |index: usize| {
-                    let (offset, fill) = (gemm.matrices()[index].offset, fill(index as u64));
+                    let (offset, fill) = (gemm.matrices()[index].offset * gemm.parts(), fill(index as u64));
                     Buffer::new(["A", "B"][index], gemm.scalar(index), true, offset, Lines::matrix(gemm, index), fill)
                 };
                 let bias = gemm.bias.map(|x| {
@@ -176,7 +181,7 @@ impl TestData {
                     Buffer::new("bias", gemm.out_dtype, false, 0, lines, fill(3))
                 });
                 let residual = gemm.residual.map(|x| {
-                    let lines = Lines::strided(gemm.lines(2), x.ld, gemm.batch, x.batch_stride);
+                    let lines = Lines::strided(gemm.lines(2), x.ld, gemm.batch, x.batch_stride).of_parts(gemm.parts());
                     Buffer::new("residual", gemm.out_dtype, false, 0, lines, fill(4))
                 });
                 (matrix(0)?, matrix(1)?, bias.transpose()?, residual.transpose()?)
@@ -381,7 +386,9 @@ impl Buffer {
     fn result(problem: &Problem, beta: f64, fill: Fill<'_>) -> Result<Buffer, ProblemError> {
         let fill = if beta == 0.0 { Fill::Poison } else { fill };
         match problem {
-            Problem::Gemm(gemm) => Buffer::new("C", gemm.out_dtype, true, gemm.c.offset, Lines::matrix(gemm, 2), fill),
+            Problem::Gemm(gemm) => {
+                Buffer::new("C", gemm.out_dtype, true, gemm.c.offset * gemm.parts(), Lines::matrix(gemm, 2), fill)
+            }
             Problem::Conv(conv) => {
                 let (name, len) = conv.operand(Operand::C);
                 Buffer::new(name, conv.out_dtype, true, 0, Lines::dense(len), fill)

@@ -41,7 +41,7 @@ pub struct Exact {
 /// Sums before anything is scaled or added.
 #[derive(Clone, Debug)]
 enum Sums {
-    /// By the patterns of row and column.
+    /// By the patterns of row and column, real and imaginary part of complex ones side by side.
     Gemm { table: Vec<i64>, batched: [bool; 2] },
     /// By the patterns of sample and output channel, by group and output pixel: `[pattern][group][pixel][pattern]`.
     Conv { table: Vec<f64>, pixels: Vec<u64>, groups: u64 },
@@ -152,7 +152,7 @@ impl Exact {
         let row = |mut all: Vec<Elements>, i: usize| {
             let (g, row) = (i as u64 / rows, i as u64 % rows);
             let start = self.start(g, row);
-            let places = (oracle.result_at(g, row, 0)..).step_by(oracle.column_step().max(1) as usize);
+            let places = oracle.results_at(g, row, 0..columns);
             for ((column, step), at) in (0..columns).zip(&steps[g as usize]).zip(places) {
                 let (argument, residual, expected) = judge.expected(oracle, [g, row, column], at, self.sum(start + step));
                 let off = judge.function * (argument.abs() + residual.abs());
@@ -174,7 +174,7 @@ impl Exact {
 
     /// Where the sums of a row begin: of a convolution's output the row's number among those that are known.
     fn start(&self, g: u64, row: u64) -> usize {
-        let (integers, width) = (&self.integers, self.integers.patterns(Operand::B) as usize);
+        let (integers, width) = (&self.integers, (self.integers.patterns(Operand::B) * self.data.problem.parts()) as usize);
         match self.sums.as_ref() {
             Sums::Gemm { batched, .. } => integers.pattern_of_row(Operand::A, batched[0], g, row) as usize * width,
             Sums::Conv { pixels, groups, .. } => {
@@ -189,7 +189,11 @@ impl Exact {
     /// How far a column's sum is from there.
     fn step(&self, g: u64, column: u64) -> usize {
         match self.sums.as_ref() {
-            Sums::Gemm { batched, .. } => self.integers.pattern_of_row(Operand::B, batched[1], g, column) as usize,
+            Sums::Gemm { batched, .. } => {
+                let parts = self.data.problem.parts();
+                let pattern = self.integers.pattern_of_row(Operand::B, batched[1], g, column / parts);
+                (pattern * parts + column % parts) as usize
+            }
             Sums::Conv { .. } => self.integers.pattern(Operand::B, column) as usize,
             Sums::Elements => self.element_at(true, column),
             Sums::Crossings { .. } => column as usize,
@@ -250,7 +254,6 @@ impl Exact {
         columns: std::ops::Range<usize>,
     ) -> Verdict {
         let [rows, columns] = [rows, columns].map(|lines| lines.map(|line| line as u64).collect::<Vec<u64>>());
-        let apart = oracle.column_step();
         let mut verdict = Verdict::default();
         for (g, rows, columns) in oracle.blocks(g, &rows, &columns) {
             let steps: Vec<usize> = columns.iter().map(|column| self.step(g, *column)).collect();
@@ -258,7 +261,7 @@ impl Exact {
                 let start = self.start(g, row);
                 let number = if let Sums::Conv { pixels, .. } = self.sums.as_ref() { pixels[row as usize] } else { row };
                 // Positions of a convolution's pixels take divisions: once for a row.
-                let places = (oracle.result_at(g, number, columns[0])..).step_by(apart.max(1) as usize);
+                let places = oracle.results_at(g, number, columns[0]..columns[0] + columns.len() as u64);
                 for ((column, step), at) in columns.iter().zip(&steps).zip(places) {
                     judge.element(oracle, [g, number, *column], at, self.sum(start + step), &mut verdict);
                 }

@@ -17,6 +17,7 @@
 //! The factors of gradients of a convolution have neither pairs nor patterns: sums are those of the elements that are looked at.
 
 use super::element::hash;
+use crate::complex::Complex;
 use crate::contraction::Operand;
 use crate::conv::{Conv, Direction, Layout};
 use crate::gemm::{Gemm, Order};
@@ -37,6 +38,8 @@ pub(super) struct Integers {
     right: Shape,
     /// A and B have no negative numbers.
     unsigned: [bool; 2],
+    /// Terms are the parts of complex numbers, two for each.
+    complex: Option<Complex>,
 }
 
 /// Units of depth and their pairs.
@@ -76,7 +79,8 @@ enum Shape {
     /// Every element has a value of its own: a gradient's factors.
     Plain,
     /// Lines of a stored matrix. `rows`: of A, or columns of B, per batch entry.
-    Matrix { line: u64, lines: u64, along_k: bool, rows: u64, patterns: u64 },
+    /// `parts`: numbers of an element, which lie side by side.
+    Matrix { line: u64, lines: u64, along_k: bool, rows: u64, patterns: u64, parts: u64 },
     /// A convolution's input, its patterns by sample.
     Input { channels: u64, per_group: u64, pixels: u64, last: bool, patterns: u64 },
     /// A convolution's filter, its patterns by output channel of a group.
@@ -89,7 +93,7 @@ impl Integers {
         let narrow = problem.out_dtype().bytes() <= 2 || problem.dtype().is_float8();
         let (depth, left, right) = match problem {
             Problem::Gemm(gemm) => {
-                let depth = Depth::new(hash(seed, 2), gemm.k, 1, narrow);
+                let depth = Depth::new(hash(seed, 2), gemm.k * gemm.parts(), 1, narrow);
                 (depth, matrix(gemm, 0), matrix(gemm, 1))
             }
             Problem::Conv(conv) if conv.direction != Direction::Forward => {
@@ -109,7 +113,8 @@ impl Integers {
         // Pairs cancel by the signs of right factors.
         let depth = if matches!(right, Shape::Ones) { Depth { every: 1, ..depth } } else { depth };
         let unsigned = [problem.dtype(), problem.b_dtype()].map(|scalar| matches!(scalar, Scalar::U8 | Scalar::U4));
-        Integers { seed, depth, left, right, unsigned }
+        let complex = if let Problem::Gemm(gemm) = problem { gemm.complex } else { None };
+        Integers { seed, depth, left, right, unsigned, complex }
     }
 
     fn shape(&self, operand: Operand) -> &Shape {
@@ -159,7 +164,7 @@ impl Integers {
             *out = self.term(operand, seed, k);
         }
     }
-    /// The sums of a product: one per pattern of A and of B, those of B fastest.
+    /// The sums of a product: one per pattern of A and of B, those of B fastest; of complex numbers the two parts of each.
     pub(super) fn sums(&self) -> Vec<i64> {
         use rayon::prelude::*;
         let (left, right) = (self.patterns(Operand::A), self.patterns(Operand::B));
@@ -171,12 +176,19 @@ impl Integers {
                 all
             };
             let (x, y) = (terms(Operand::A, left), terms(Operand::B, right));
+            if let Some(complex) = self.complex {
+                let pairs = x.chunks_exact(depth).flat_map(|x| y.chunks_exact(depth).map(move |y| (x, y)));
+                return pairs.flat_map(|(x, y)| complex_dot(complex, x, y)).collect();
+            }
             let dot = |x: &[i8], y: &[i8]| x.iter().zip(y).map(|(x, y)| i32::from(*x) * i32::from(*y)).sum::<i32>();
             x.chunks_exact(depth).flat_map(|x| y.chunks_exact(depth).map(move |y| i64::from(dot(x, y)))).collect::<Vec<i64>>()
         };
         let add = |x: Vec<i64>, y: Vec<i64>| x.into_iter().zip(y).map(|(x, y)| x + y).collect();
         let blocks = self.depth.units.div_ceil(BLOCK);
-        (0..blocks).into_par_iter().map(|b| block(b * BLOCK)).reduce(|| vec![0; (left * right) as usize], add)
+        (0..blocks)
+            .into_par_iter()
+            .map(|b| block(b * BLOCK))
+            .reduce(|| vec![0; (left * right) as usize * if self.complex.is_some() { 2 } else { 1 }], add)
     }
 
     /// Values of a factor from element `first` on, counted in the order of memory without gaps.
@@ -220,9 +232,10 @@ impl Integers {
     }
 
     fn matrix_elements(&self, operand: Operand, first: u64, out: &mut [i8]) {
-        let Shape::Matrix { line, lines, along_k, rows, .. } = *self.shape(operand) else {
+        let Shape::Matrix { line, lines, along_k, rows, parts, .. } = *self.shape(operand) else {
             return out.fill(1);
         };
+        let line = line * parts;
         let (mut number, mut at) = (first / line, first % line);
         let mut rest = out;
         while !rest.is_empty() {
@@ -233,14 +246,23 @@ impl Integers {
                 self.terms(operand, pattern, at, part);
             } else {
                 let (k, from) = (number % lines, number / lines * rows);
-                for (row, out) in (at..).zip(part) {
-                    let seed = self.seed(operand, self.pattern(operand, from + row));
-                    *out = self.term(operand, seed, k);
+                for (at, out) in (at..).zip(part) {
+                    let seed = self.seed(operand, self.pattern(operand, from + at / parts));
+                    *out = self.term(operand, seed, k * parts + at % parts);
                 }
             }
             (rest, number, at) = (behind, number + 1, 0);
         }
     }
+}
+
+/// The real and imaginary part of a sum of products of complex numbers, whose parts follow each other.
+fn complex_dot(complex: Complex, x: &[i8], y: &[i8]) -> [i64; 2] {
+    let of = |pair: &[i8], conj: bool| (i64::from(pair[0]), if conj { -i64::from(pair[1]) } else { i64::from(pair[1]) });
+    x.chunks_exact(2).zip(y.chunks_exact(2)).fold([0, 0], |[re, im], (x, y)| {
+        let ((a, b), (c, d)) = (of(x, complex.conj_a), of(y, complex.conj_b));
+        [re + a * c - b * d, im + a * d + b * c]
+    })
 }
 
 /// Terms summed at a time.
@@ -274,7 +296,7 @@ fn matrix(gemm: &Gemm, index: usize) -> Shape {
     let across = x.trans == (gemm.order == Order::Col);
     let along_k = across == (index == 0);
     let rows = if along_k { lines } else { line };
-    Shape::Matrix { line, lines, along_k, rows, patterns: PATTERNS }
+    Shape::Matrix { line, lines, along_k, rows, patterns: PATTERNS, parts: gemm.parts() }
 }
 
 /// Patterns of samples and output channels of a convolution, and how many output pixels are looked at, so that the reference takes at

@@ -15,7 +15,8 @@ use crate::reduce::Reduce;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Result elements as (g, row, column), each a sum of k products: a GEMM's own coordinates, a convolution's of [`Convolution`].
+/// Result elements as (g, row, column), each a sum of k products: a GEMM's own coordinates, a convolution's of [`Convolution`]. Of a complex product
+/// the parts of results are columns, real and imaginary in turn, each a sum of twice as many products of the factors' parts.
 pub(super) struct Oracle<'a> {
     data: &'a TestData,
     kind: Kind<'a>,
@@ -38,7 +39,8 @@ impl<'a> Oracle<'a> {
     pub(super) fn new(data: &'a TestData) -> Oracle<'a> {
         match &data.problem {
             Problem::Gemm(gemm) => {
-                let extent = [gemm.entries(), gemm.m, gemm.n, gemm.k];
+                let parts = gemm.parts();
+                let extent = [gemm.entries(), gemm.m, gemm.n * parts, gemm.k * parts];
                 let groups = data.groups();
                 let mut oracle = Oracle { data, kind: Kind::Gemm(gemm), extent, sums: None, groups };
                 oracle.sums = (!gemm.zero_points.is_none()).then(|| oracle.factor_sums());
@@ -70,14 +72,20 @@ impl<'a> Oracle<'a> {
     pub(super) fn result_at(&self, g: u64, row: u64, column: u64) -> u64 {
         self.data.c.start
             + match &self.kind {
-                Kind::Gemm(gemm) => at(gemm, 2, g, row, column),
+                Kind::Gemm(gemm) => {
+                    let parts = gemm.parts();
+                    at(gemm, 2, g, row, column / parts) * parts + column % parts
+                }
                 Kind::Conv(conv) => conv.result(g, row, column),
                 Kind::Reduce(_) => 0,
             }
     }
-    /// How far a result element is from that of the column before: results of a row lie at equal distances.
-    pub(super) fn column_step(&self) -> u64 {
-        if self.extent[2] < 2 { 0 } else { self.result_at(0, 0, 1) - self.result_at(0, 0, 0) }
+    /// Where the results of a row and these neighbouring columns lie in C's buffer: at equal distances, but for the parts of complex ones.
+    pub(super) fn results_at(&self, g: u64, row: u64, columns: Range<u64>) -> impl Iterator<Item = u64> {
+        let parts = self.data.problem.parts();
+        let first = self.result_at(g, row, columns.start - columns.start % parts);
+        let apart = if self.extent[2] < 2 * parts { 0 } else { self.result_at(0, 0, parts) - self.result_at(0, 0, 0) };
+        columns.clone().map(move |column| first + (column / parts - columns.start / parts) * apart + column % parts)
     }
     /// What is read in the place of sums of products at all crossings, columns fastest, where there is no product.
     pub(super) fn elements(&self, rows: &[u64], columns: &[u64]) -> Option<Vec<f64>> {
@@ -164,7 +172,10 @@ impl<'a> Oracle<'a> {
         let Some(residual) = &self.data.residual else { return 0.0 };
         let at = match &self.kind {
             Kind::Gemm(gemm) => match gemm.residual {
-                Some(x) => g * x.batch_stride + within(gemm, gemm.c.trans, x.ld, row, column),
+                Some(x) => {
+                    let parts = gemm.parts();
+                    (g * x.batch_stride + within(gemm, gemm.c.trans, x.ld, row, column / parts)) * parts + column % parts
+                }
                 None => return 0.0,
             },
             Kind::Conv(conv) => conv.result(g, row, column),
@@ -174,6 +185,13 @@ impl<'a> Oracle<'a> {
     }
     /// Left factors of a row for k from `first` on.
     pub(super) fn left(&self, g: u64, row: u64, first: u64, out: &mut [f64]) {
+        if let Kind::Gemm(Gemm { complex: Some(complex), .. }) = &self.kind {
+            // Of term k the real part comes first, then the imaginary one.
+            return self.parts(Operand::A, first, out, |gemm, k| {
+                let part = k % 2;
+                (at(gemm, 0, g, row, k / 2), part, complex.conj_a && part == 1)
+            });
+        }
         self.factors(Operand::A, first, out, |k| match &self.kind {
             Kind::Gemm(gemm) => Some(at(gemm, 0, g, row, k)),
             Kind::Conv(conv) => conv.left(g, row, k),
@@ -182,11 +200,30 @@ impl<'a> Oracle<'a> {
     }
     /// Right factors of a column for k from `first` on.
     pub(super) fn right(&self, g: u64, column: u64, first: u64, out: &mut [f64]) {
+        if let Kind::Gemm(Gemm { complex: Some(complex), .. }) = &self.kind {
+            // A result's real part is x u - y v, its imaginary part x v + y u.
+            return self.parts(Operand::B, first, out, |gemm, k| {
+                let (of_result, of_left) = (column % 2, k % 2);
+                let part = if of_result == of_left { 0 } else { 1 };
+                let minus = (of_result == 0 && of_left == 1) != (complex.conj_b && part == 1);
+                (at(gemm, 1, g, k / 2, column / 2), part, minus)
+            });
+        }
         self.factors(Operand::B, first, out, |k| match &self.kind {
             Kind::Gemm(gemm) => Some(at(gemm, 1, g, k, column)),
             Kind::Conv(conv) => conv.right(g, column, k),
             Kind::Reduce(_) => None,
         });
+    }
+    /// Parts of an operand's complex elements: of which element, which part, and whether it is the negative of that.
+    fn parts(&self, operand: Operand, first: u64, out: &mut [f64], of: impl Fn(&Gemm, u64) -> (u64, u64, bool)) {
+        let Kind::Gemm(gemm) = &self.kind else { return };
+        let buffer = self.data.buffer(operand);
+        for (k, x) in (first..).zip(out) {
+            let (element, part, negative) = of(gemm, k);
+            let part = value(buffer.scalar, &buffer.bytes, buffer.start + 2 * element + part);
+            *x = if negative { -part } else { part };
+        }
     }
     /// Values of an operand, 0 where there is none.
     fn factors(&self, operand: Operand, first: u64, out: &mut [f64], at: impl Fn(u64) -> Option<u64>) {

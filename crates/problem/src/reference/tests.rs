@@ -2,6 +2,7 @@
 
 use super::element::{Element, put};
 use super::*;
+use crate::complex::Complex;
 use crate::conv::{Conv, Layout};
 use crate::gemm::{Gemm, Order};
 
@@ -194,5 +195,63 @@ fn products_are_the_textbook_ones() {
         let verdict = Reference::new(&data, Samples::All).check(&out);
         assert!(verdict.passed() && verdict.max_error < 1e-15, "{bits:04b}: {verdict}");
         assert_eq!(data.check_untouched(crate::contraction::Operand::C, &out), Ok(()));
+    }
+}
+
+/// Complex products written out with complex numbers, on random data and on small integers.
+#[test]
+fn complex_products_are_the_textbook_ones() {
+    for bits in 0..64u32 {
+        let bit = |i: u32| bits >> i & 1 == 1;
+        let (m, n, k, ld) = (4, 3, 5, 9);
+        let order = if bit(3) { Order::Row } else { Order::Col };
+        let builder = Gemm::new(Scalar::F64, m, n, k).conj(bit(4), bit(5)).order(order).trans(bit(0), bit(1)).trans_c(bit(2));
+        let builder = builder.lda(ld).ldb(ld).ldc(ld).batch(2).stride_b(0).stride_c(50).offsets(1, 2, 3).residual();
+        let gemm = builder.build().unwrap();
+        let place = |i: u64, j: u64, trans: bool| if trans == (order == Order::Col) { i * ld + j } else { i + j * ld };
+        // The product of `data`, as C's buffer holds it.
+        let run = |data: &TestData| {
+            let read = |buffer: &Buffer, i: u64, conj: bool| {
+                let part = |part: u64| value(Scalar::F64, &buffer.bytes, buffer.start + 2 * i + part);
+                (part(0), if conj { -part(1) } else { part(1) })
+            };
+            let mut out = data.c.bytes.clone();
+            for (g, i, j) in (0..2).flat_map(|g| (0..m).flat_map(move |i| (0..n).map(move |j| (g, i, j)))) {
+                let at = g * 50 + place(i, j, bit(2));
+                let mut sum = (0.0, 0.0);
+                for l in 0..k {
+                    let (x, y) = read(&data.a, g * gemm.a.batch_stride + place(i, l, bit(0)), bit(4));
+                    let (u, v) = read(&data.b, place(l, j, bit(1)), bit(5));
+                    sum = (sum.0 + x * u - y * v, sum.1 + x * v + y * u);
+                }
+                let added = read(data.residual.as_ref().unwrap(), at, false);
+                let old = if data.beta == 0.0 { (0.0, 0.0) } else { read(&data.c, at, false) };
+                let parts = [(sum.0, old.0, added.0), (sum.1, old.1, added.1)];
+                for (part, (sum, old, added)) in (0..).zip(parts) {
+                    let at = (data.c.start + 2 * at + part) as usize;
+                    let result = data.alpha * sum + data.beta * old + added;
+                    put::<f64>(&mut out[at * f64::BYTES..][..f64::BYTES], result.to_bits());
+                }
+            }
+            out
+        };
+        let problem = Problem::Gemm(gemm.clone());
+        let data = TestData::new(&problem, 3, 2.0, -1.0).unwrap();
+        let out = run(&data);
+        let verdict = Reference::new(&data, Samples::All).check(&out);
+        assert!(verdict.passed() && verdict.max_error < 1e-15 && verdict.checked == 48, "{bits:06b}: {verdict}");
+        assert_eq!(data.check_untouched(crate::contraction::Operand::C, &out), Ok(()));
+        for (alpha, beta) in [(1.0, 0.0), (-1.0, 2.0)] {
+            let exact = Exact::new(&problem, 7, alpha, beta).unwrap();
+            let verdict = exact.check(&run(exact.data()));
+            assert!(verdict.passed() && verdict.max_error == 0.0 && verdict.checked == 48, "{bits:06b}: {verdict}");
+            let another = Exact::new(
+                &Problem::Gemm(Gemm { complex: Some(Complex { conj_a: !bit(4), conj_b: bit(5) }), ..gemm.clone() }),
+                7,
+                alpha,
+                beta,
+            );
+            assert!(!another.unwrap().check(&run(exact.data())).passed(), "{bits:06b}");
+        }
     }
 }

@@ -43,6 +43,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
             side(acp, &[Acp, Glw, Vew, Wos], &[Uni])
         }
         Refusal::Converted { acp, .. } => side(acp, &[Acp], &[Lwv]),
+        Refusal::Signed { acp, .. } => side(acp, &[Acp, Wos], &[Lwv]),
         Refusal::CopiedPairs { wos, .. } => side(wos, &[Wos], &[]),
         Refusal::Halo { acp, .. } => side(acp, &[Acp, Mic, Wos], &[Unr, Uni, Mac, Skw, Ufo]),
         Refusal::BulkUnit { acp, .. } => side(acp, &[Acp], &[Uni]),

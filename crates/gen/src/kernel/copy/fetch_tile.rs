@@ -9,7 +9,7 @@
 //! must be zeros.
 
 use super::load::converted;
-use crate::kernel::input::{Input, Ints, entry_start, exists, in_memory};
+use crate::kernel::input::{Input, Ints, entry_start, exists, in_memory, negative, signed};
 use crate::kernel::tile::position::{KRange, TilePosition};
 use crate::plan::{BulkTile, fetch_batch, fetch_width};
 use tilewright_ir::affine::{Coord, Part, affine};
@@ -157,17 +157,24 @@ impl FetchTile<'_> {
         let start = in_memory(b, tensor, start);
         let cursor = b.cursor(&format!("{name}_from"), self.source.buffer, start);
         let k_start = b.value(k.cast(self.ints.coord));
+        // A chunk's line, and where it begins along that; row and k of a piece of it.
+        let chunk = |b: &mut Builder, place: &Place| {
+            let line = b.bind("line", place.line.cast(self.ints.coord));
+            (line, b.bind("along", place.chunk.cast(self.ints.coord) * i64::from(self.chunk())))
+        };
+        let point = |b: &mut Builder, (line, along): (ExprId, ExprId), piece: u32| {
+            let along = b.value(along + i64::from(piece * width));
+            let (row, kk) = if self.tile.k_contiguous { (line, along) } else { (along, line) };
+            let row = Coord { local: b.value(row_start.local + row), ..row_start };
+            (row, Coord { aligned: k_start, every: range.every, local: kk })
+        };
         self.batches(b, each, |b, first, count| {
             for j in 0..count {
                 let i = b.value(first + j);
                 let place = self.place(b, i, buffer);
-                let line = b.bind("line", place.line.cast(self.ints.coord));
-                let along = b.bind("along", place.chunk.cast(self.ints.coord) * i64::from(self.chunk()));
+                let lines = chunk(b, &place);
                 for piece in 0..pieces {
-                    let along = b.value(along + i64::from(piece * width));
-                    let (row, kk) = if self.tile.k_contiguous { (line, along) } else { (along, line) };
-                    let row = Coord { local: b.value(row_start.local + row), ..row_start };
-                    let kk = Coord { aligned: k_start, every: range.every, local: kk };
+                    let (row, kk) = point(b, lines, piece);
                     let at = [g, row, kk];
                     let mut guard = place.exists;
                     let rows_of = u64::from(self.input.tiling.macro_tile);
@@ -194,7 +201,13 @@ impl FetchTile<'_> {
                 let vectors: Vec<Vec<ExprId>> = (0..pieces)
                     .map(|piece| {
                         let value = b.reg(stage, j * pieces + piece);
-                        let value = converted(b, tensor, value);
+                        let mut value = converted(b, tensor, value);
+                        if let Some(signs) = tensor.signs {
+                            let lines = chunk(b, &place);
+                            let (row, kk) = point(b, lines, piece);
+                            let negative = negative(b, signs, &[g, row, kk], self.ints.coord);
+                            value = signed(b, value, negative);
+                        }
                         self.written(b, value, width)
                     })
                     .collect();

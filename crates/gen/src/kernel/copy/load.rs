@@ -3,10 +3,10 @@
 //! Each load thread owns one load tile of `load_row x load_k` elements of the macro tile, moved in vectors of
 //! `load_width`. A view whose k part is a plain stride is streamed by a pointer that moves with the k-tiles; any other view is
 //! re-evaluated per k-tile from parts that depend on k only and parts, fixed before the loop, that do not. Elements that are multiplied in another
-//! type than memory has them in become it between staging registers and shared memory. Two of 4 bits share a byte: vectors have whole bytes, and a load
+//! type than memory has them in become it between staging registers and shared memory, and those of complex factors their signs. Two of 4 bits share a byte: vectors have whole bytes, and a load
 //! of a single one notes in which half it is.
 
-use crate::kernel::input::{Input, Ints, entry_start, in_memory};
+use crate::kernel::input::{Input, Ints, entry_start, in_memory, negative, signed};
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::Along;
 use tilewright_ir::affine::{Affine, Coord, Part, affine, in_range};
@@ -45,6 +45,8 @@ pub(crate) struct Loader<'a> {
     pub shared: SharedTile,
     stage: RegId,
     halves: Option<Halves>,
+    /// Of those in staging, which change their sign.
+    negative: Option<RegId>,
     vectors: Vec<Vector>,
     rows: Vec<RowPart>,
     /// Moves with the k-tiles when the view's k part is a plain stride.
@@ -137,6 +139,8 @@ impl<'a> Loader<'a> {
             first: b.bind(&format!("{name}_half"), start & 1),
             stage: b.regs(&format!("{name}_halves"), Scalar::I64.ty(), cx.sets * vectors.len() as u32),
         });
+        let negative = (input.tensor.signs.is_some() && !asynchronous)
+            .then(|| b.regs(&format!("{name}_negative"), Scalar::I32.ty(), cx.sets * vectors.len() as u32));
         let start = in_memory(b, &input.tensor, start);
         let cursor = b.cursor(&format!("{name}_from"), cx.buffer, start);
         Loader {
@@ -144,6 +148,7 @@ impl<'a> Loader<'a> {
             shared,
             stage,
             halves,
+            negative,
             vectors,
             rows,
             cursor,
@@ -248,6 +253,10 @@ impl<'a> Loader<'a> {
                 index = self.sum(b, index, halves.first);
                 b.set_reg(halves.stage, set * count + i as u32, index & 1);
             }
+            if let (Some(stage), Some(signs)) = (self.negative, self.input.tensor.signs) {
+                let negative = negative(b, signs, &at, self.ints.coord);
+                b.set_reg(stage, set * count + i as u32, negative);
+            }
             let index = in_memory(b, &self.input.tensor, index);
             let base = Base::Cursor(self.cursor);
             if self.asynchronous {
@@ -298,6 +307,10 @@ impl<'a> Loader<'a> {
             if let Some(halves) = &self.halves {
                 let upper = b.reg(halves.stage, set * count + i as u32);
                 value = b.value(upper.ge(1).select(value.extract(1), value.extract(0)));
+            }
+            if let Some(stage) = self.negative {
+                let negative = b.reg(stage, set * count + i as u32);
+                value = signed(b, value, negative);
             }
             let base = Base::Shared(self.shared.array);
             let each = pieces(self.input, &self.shared);

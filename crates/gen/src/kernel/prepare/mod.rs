@@ -7,7 +7,7 @@
 
 use crate::kernel::arguments::{Arguments, Bound};
 use crate::kernel::elements::{self, THREADS, digits, elements};
-use crate::kernel::input::{Input, Ints, exists};
+use crate::kernel::input::{Input, Ints, exists, negative, signed};
 mod word_copy;
 
 use crate::plan::{fetched_by_lines, reach};
@@ -288,7 +288,14 @@ impl Copy<'_> {
         let at = self.point(b, g, row, k);
         let exists = valid(b, &self.source.view, &at, self.rows, self.ints);
         let index = affine(b, &self.source.view.access.offset, &at, Part::Whole, Scalar::I64);
-        b.load("value", Base::Buffer(self.from), self.offset + index, lanes, exists)
+        let value = b.load("value", Base::Buffer(self.from), self.offset + index, lanes, exists);
+        match self.source.signs {
+            Some(signs) => {
+                let negative = negative(b, signs, &at, self.ints.coord);
+                signed(b, value, negative)
+            }
+            None => value,
+        }
     }
 
     /// Where the element is in the copy.

@@ -1,0 +1,145 @@
+//! A product of complex matrices as one product of real ones, with as many multiplications as its definition has: a complex term is two real ones,
+//! and a complex result two results.
+//!
+//! With C's rows contiguous, `C[m, (n, i)] = sum over (k, j) of A[m, (k, j)] * B[(k, j), (n, i)]`, where i and j count parts (0 real, 1 imaginary).
+//! A and C are the matrices as they lie in memory, two numbers for each element. B is expanded: at ((k, j), (n, i)) is the part `i xor j` of its
+//! element (k, n), whose sign is another where a product of two imaginary parts makes a real one, and where conjugates are multiplied
+//! ([`Signs`]). Where C's columns are contiguous A is expanded instead, so that parts are always neighbours of C's lines.
+
+use crate::complex::Complex;
+use crate::contraction::Signs;
+use crate::error::ProblemError;
+use crate::gemm::Gemm;
+use crate::view::{Access, COL, G, ROW, View, ViewBuilder};
+use tilewright_ir::affine::Affine;
+
+/// Rows, columns and terms of the real product.
+pub(super) fn sizes(gemm: &Gemm) -> [u64; 3] {
+    match (gemm.complex, gemm.c_by_rows()) {
+        (None, _) => [gemm.m, gemm.n, gemm.k],
+        (Some(_), true) => [gemm.m, 2 * gemm.n, 2 * gemm.k],
+        (Some(_), false) => [2 * gemm.m, gemm.n, 2 * gemm.k],
+    }
+}
+
+/// A matrix of elements at these distances from batch entry to batch entry, row to row and column to column.
+#[derive(Clone, Copy)]
+pub(super) struct Elements {
+    pub batch: (u64, u64),
+    pub rows: (u64, u64),
+    pub cols: (u64, u64),
+}
+
+/// Numbers between neighbours; of what has one element anything.
+fn numbers((_, apart): (u64, u64)) -> i64 {
+    i64::try_from(apart).unwrap_or(i64::MAX).saturating_mul(2)
+}
+
+impl Elements {
+    /// Rows and columns exchanged.
+    fn turned(self) -> Elements {
+        Elements { rows: self.cols, cols: self.rows, ..self }
+    }
+    /// The same numbers as they lie in memory, those of an element neighbours along its columns.
+    fn along_columns(self) -> Result<View, ProblemError> {
+        let [g, row, col] = [("g", self.batch), ("row", self.rows), ("col", self.cols)].map(|(name, x)| (name, x.0, numbers(x)));
+        let numbers = [g, row, col, ("part", 2, 1)];
+        Ok(ViewBuilder::tensor(&numbers).merge(&["col", "part"], "parts").view("g", "row", "parts")?)
+    }
+    /// Both rows and columns count parts, and the part is 0 where both have the same.
+    fn expanded(self) -> View {
+        let extent = [self.batch.0, 2 * self.rows.0, 2 * self.cols.0];
+        let element = |axis: usize| Affine::axis(axis).digit(2, None, &extent);
+        let offset = Affine::default()
+            .plus(&Affine::axis(G), numbers(self.batch))
+            .plus(&element(ROW), numbers(self.rows))
+            .plus(&element(COL), numbers(self.cols))
+            .plus(&Affine::axis(ROW).plus(&Affine::axis(COL), 1).digit(1, Some(2), &extent), 1);
+        View { extent, access: Access { offset: offset.simplified(&extent), bounds: Vec::new() } }
+    }
+}
+
+/// The view of matrix 0 = A, 1 = B, 2 = C of a complex product, and the signs of its elements where it is expanded.
+pub(super) fn view(gemm: &Gemm, complex: Complex, matrix: usize, x: Elements) -> Result<(View, Option<Signs>), ProblemError> {
+    let by_rows = gemm.c_by_rows();
+    // B is addressed by (g, n, k).
+    match (matrix, by_rows) {
+        (0, true) => Ok((x.along_columns()?, None)),
+        (1, false) => Ok((x.turned().along_columns()?, None)),
+        (0, false) => Ok((x.expanded(), Some(signs(complex.conj_a, complex.conj_b)))),
+        (1, true) => Ok((x.turned().expanded(), Some(signs(complex.conj_b, complex.conj_a)))),
+        (_, true) => Ok((x.along_columns()?, None)),
+        (_, false) => Ok((x.turned().along_columns()?.transposed(), None)),
+    }
+}
+
+/// The signs of the expanded factor u + v i beside the other one x + y i. With t and s, -1 where this and the other are conjugated and 1 elsewhere:
+/// `(x + s y i)(u + t v i) = (x u - s t y v) + (x t v + y s u) i`, whose terms have the other's parts.
+fn signs(this: bool, other: bool) -> Signs {
+    Signs { negative: [[false, this == other], [this, other]] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contraction::Tensor;
+    use crate::gemm::Order;
+    use crate::lower::{ConvForm, lower};
+    use crate::problem::Problem;
+    use tilewright_ir::Scalar;
+
+    /// The number that a tensor has at a point of these memory contents.
+    fn read(x: &Tensor, memory: &[i64], point: [i64; 3]) -> i64 {
+        let value = memory[x.view.access.at(point).unwrap() as usize];
+        let negative = x.signs.is_some_and(|signs| signs.at(point[1], point[2]));
+        if negative { -value } else { value }
+    }
+
+    #[test]
+    fn the_real_product_is_the_complex_one() {
+        let (m, n, k) = (3, 2, 4);
+        for bits in 0..64u32 {
+            let bit = |i: u32| bits >> i & 1 == 1;
+            let builder = Gemm::new(Scalar::F64, m, n, k).conj(bit(0), bit(1)).trans(bit(2), bit(3)).trans_c(bit(4));
+            let order = if bit(5) { Order::Row } else { Order::Col };
+            let gemm = builder.order(order).lda(5).ldb(7).ldc(6).batch(2).stride_b(0).build().unwrap();
+            let of = |gemm: &Gemm| lower(&Problem::Gemm(gemm.clone()), ConvForm::PerSample).unwrap().lead;
+            let (c, real) = (of(&gemm), of(&Gemm { complex: None, ..gemm.clone() }));
+            assert_eq!([&c.a, &c.b, &c.c].map(|x| x.len), [&real.a, &real.b, &real.c].map(|x| 2 * x.len));
+            assert_eq!(c.flop(), 4.0 * real.flop());
+            let memory = |seed: i64, len: u64| (0..len as i64).map(|i| (i * 37 + seed) % 19 - 9).collect::<Vec<i64>>();
+            let (a, b) = (memory(3, c.a.len), memory(11, c.b.len));
+            let element = |x: &Tensor, memory: &[i64], point: [i64; 3], conj: bool| {
+                let at = 2 * x.view.access.at(point).unwrap() as usize;
+                (memory[at], if conj { -memory[at + 1] } else { memory[at + 1] })
+            };
+            for (g, i, j) in (0..2).flat_map(|g| (0..m as i64).flat_map(move |i| (0..n as i64).map(move |j| (g, i, j)))) {
+                let term = |l: i64| {
+                    let (x, y) = element(&real.a, &a, [g, i, l], bit(0));
+                    let (u, v) = element(&real.b, &b, [g, j, l], bit(1));
+                    (x * u - y * v, x * v + y * u)
+                };
+                let expected = (0..k as i64).map(term).fold((0, 0), |sum, term| (sum.0 + term.0, sum.1 + term.1));
+                let at = 2 * real.c.view.access.at([g, i, j]).unwrap();
+                for (part, expected) in [(0, expected.0), (1, expected.1)] {
+                    let [row, col] = if gemm.c_by_rows() { [i, 2 * j + part] } else { [2 * i + part, j] };
+                    assert_eq!(c.c.view.access.at([g, row, col]), Some(at + part), "{bits:06b}");
+                    let sum: i64 = (0..c.k as i64).map(|l| read(&c.a, &a, [g, row, l]) * read(&c.b, &b, [g, col, l])).sum();
+                    assert_eq!(sum, expected, "{bits:06b} ({g}, {i}, {j}) part {part}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_expanded_is_a_plain_matrix() {
+        let gemm = Gemm::new(Scalar::F32, 8, 6, 4).complex().trans(false, true).build().unwrap();
+        let c = lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap().lead;
+        assert_eq!((c.m, c.n, c.k), (8, 12, 8));
+        assert_eq!((c.a.view.stride(COL), c.a.view.stride(ROW)), (Some(1), Some(8)));
+        assert_eq!((c.c.view.stride(COL), c.c.view.stride(ROW)), (Some(1), Some(12)));
+        assert!(c.a.signs.is_none() && c.b.signs.is_some());
+        // No two neighbours of the expanded factor are neighbours in memory for all of its rows.
+        assert_eq!([ROW, COL].map(|axis| c.b.view.vector_width(axis, 16, 64)), [1, 1]);
+    }
+}
