@@ -318,15 +318,16 @@ fn multiply_by(math: Math, case: &mut Case) {
     if math.is_exact() || !case.problem.math().is_exact() || !math.suits(dtype) {
         return;
     }
+    let before = case.problem.dtype_name();
     match &mut case.problem {
         Problem::Gemm(gemm) => gemm.math = math,
         Problem::Conv(conv) => conv.math = math,
         Problem::Reduce(_) => return,
     }
-    let name = math.dtype_name(dtype);
+    let name = case.problem.dtype_name();
     case.name = case
         .name
-        .strip_prefix(&format!("{dtype} "))
+        .strip_prefix(&format!("{before} "))
         .map_or_else(|| format!("{} {name}", case.name), |rest| format!("{name} {rest}"));
 }
 

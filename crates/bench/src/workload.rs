@@ -213,6 +213,7 @@ pub fn least_bytes(problem: &Problem) -> f64 {
     quants
         + match problem {
             Problem::Gemm(g) => {
+                let [input, right, output] = [input, right, output].map(|bytes| bytes * g.parts() as f64);
                 let batch = |stride: u64| if stride == 0 { 1.0 } else { g.batch as f64 };
                 let (m, n, k) = (g.m as f64, g.n as f64, g.k as f64);
                 let bias = g.bias.map_or(0.0, |x| batch(x.batch_stride) * if x.along == Along::M { m } else { n });

@@ -2,7 +2,7 @@
 
 use crate::args::{
     Activation, Along, ConvArgs, Direction, Dtype, GemmArgs, Layout, Order, PlanArgs, ProblemArgs, Ragged, ReduceArgs, RunTime,
-    SourceArgs, Trans, Word, Zeros,
+    SourceArgs, Word, Zeros,
 };
 use crate::error::CliError;
 use crate::values::per_dimension;
@@ -12,7 +12,7 @@ use tilewright::Edited;
 use tilewright_ir::Scalar;
 use tilewright_problem::Extent;
 use tilewright_problem::cases::{self, CaseOptions, Skipped};
-use tilewright_problem::{self as problem, Conv, Gemm, Math, Problem};
+use tilewright_problem::{self as problem, Complex, Conv, Gemm, Math, Problem};
 
 /// One problem to work on.
 #[derive(Clone, Debug, PartialEq)]
@@ -164,7 +164,8 @@ const fn scalar(dtype: Dtype) -> Scalar {
         Dtype::F16 => Scalar::F16,
         Dtype::Bf16 => Scalar::BF16,
         Dtype::F32 | Dtype::Tf32 | Dtype::Tf32x3 => Scalar::F32,
-        Dtype::F64 => Scalar::F64,
+        Dtype::Complex64 | Dtype::Complex64tf32 | Dtype::Complex64tf32x3 => Scalar::F32,
+        Dtype::F64 | Dtype::Complex128 => Scalar::F64,
         Dtype::I8 => Scalar::I8,
         Dtype::U8 => Scalar::U8,
         Dtype::I4 => Scalar::I4,
@@ -176,17 +177,35 @@ const fn scalar(dtype: Dtype) -> Scalar {
 /// How factors are multiplied.
 const fn math(dtype: Dtype) -> Math {
     match dtype {
-        Dtype::Tf32 => Math::Tf32,
-        Dtype::Tf32x3 => Math::Tf32x3,
+        Dtype::Tf32 | Dtype::Complex64tf32 => Math::Tf32,
+        Dtype::Tf32x3 | Dtype::Complex64tf32x3 => Math::Tf32x3,
         Dtype::E4m3promoted | Dtype::E5m2promoted | Dtype::E4m3fnuzpromoted | Dtype::E5m2fnuzpromoted => Math::Promoted,
         _ => Math::Exact,
+    }
+}
+
+/// Elements are complex numbers, of parts of that type.
+const fn complex(dtype: Dtype) -> bool {
+    matches!(dtype, Dtype::Complex64 | Dtype::Complex64tf32 | Dtype::Complex64tf32x3 | Dtype::Complex128)
+}
+
+/// The type of real numbers of an option; `instead` ends the refusal of complex ones.
+fn real(option: &str, dtype: Dtype, instead: &str) -> Result<Scalar, CliError> {
+    match complex(dtype) {
+        false => Ok(scalar(dtype)),
+        true => {
+            let name = Complex::dtype_name(scalar(dtype), math(dtype));
+            Err(CliError::usage(format!(
+                "--{option} {name}: complex numbers are those of --dtype of a matrix product; {instead}"
+            )))
+        }
     }
 }
 
 /// An element type of an option where nothing is multiplied; `instead` ends the refusal of ways to multiply.
 fn stored(option: &str, dtype: Dtype, instead: &str) -> Result<Scalar, CliError> {
     match math(dtype) {
-        Math::Exact => Ok(scalar(dtype)),
+        Math::Exact => real(option, dtype, instead),
         way => Err(CliError::usage(format!("--{option} {}: it is a way to multiply, {instead}", way.dtype_name(scalar(dtype))))),
     }
 }
@@ -228,12 +247,7 @@ fn scales(builder: problem::GemmBuilder, given: &[(problem::Along, problem::Scal
 }
 
 fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
-    let (trans_a, trans_b) = match args.trans {
-        Trans::Nn => (false, false),
-        Trans::Nt => (false, true),
-        Trans::Tn => (true, false),
-        Trans::Tt => (true, true),
-    };
+    let [(trans_a, conj_a), (trans_b, conj_b)] = args.trans.0;
     let order = match args.order {
         Order::Row => problem::Order::Row,
         Order::Col => problem::Order::Col,
@@ -243,12 +257,19 @@ fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
         .order(order)
         .trans(trans_a, trans_b)
         .offsets(args.offset_a, args.offset_b, args.offset_c);
+    if complex(args.dtype) {
+        builder = builder.conj(conj_a, conj_b);
+    } else if conj_a || conj_b {
+        return Err(CliError::usage(
+            "--trans: c and r are conjugates, of complex numbers: give --dtype complex64 or complex128, or write t and n",
+        ));
+    }
     builder = match args.groups {
         Some(groups) => builder.grouped(if args.ragged == Ragged::K { problem::Ragged::K } else { problem::Ragged::M }, groups),
         None => builder.batch(args.batch),
     };
     if let Some(b) = args.b_dtype {
-        builder = builder.b_dtype(scalar(b));
+        builder = builder.b_dtype(real("b-dtype", b, "both factors of one have its type, leave it out")?);
     }
     if let Some(out) = args.out_dtype {
         builder = builder.out_dtype(out_scalar(out)?);
@@ -303,7 +324,8 @@ fn from_conv(args: &ConvArgs) -> Result<Case, CliError> {
         Direction::BackwardData => problem::Direction::BackwardData,
         Direction::BackwardWeight => problem::Direction::BackwardWeight,
     };
-    let mut conv = Conv::new(scalar(args.dtype), args.n, args.c, args.k, &args.size.0, &filter)
+    let dtype = real("dtype", args.dtype, "convolve real and imaginary parts by themselves")?;
+    let mut conv = Conv::new(dtype, args.n, args.c, args.k, &args.size.0, &filter)
         .math(math(args.dtype))
         .layout(layout)
         .direction(direction)
@@ -400,13 +422,12 @@ pub fn title(problem: &Problem) -> String {
             format!("reduce {} over {over}, {}{}", x(&r.shape), problem.dtype_name(), problem.epilogue_words())
         }
         Problem::Gemm(g) => {
-            let letter = |t: bool| if t { 't' } else { 'n' };
             let (batch, groups) = match g.grouped {
                 Some(of) => (String::new(), format!(", {} groups of {}", g.batch, of.name())),
                 None if g.batch > 1 => (format!("{} x ", g.batch), String::new()),
                 None => Default::default(),
             };
-            let (a, b) = (letter(g.a.trans), letter(g.b.trans));
+            let (a, b) = (g.letter(0), g.letter(1));
             let order = if g.order == problem::Order::Row { "row" } else { "col" };
             let run_time = dynamic(problem);
             let run_time = if run_time.is_empty() { String::new() } else { format!(", any {}", run_time.join(", ")) };

@@ -1,7 +1,7 @@
 //! Readers of option values: sizes, bytes, budgets, window shapes. Each refusal names the value and what is allowed.
 
 use std::time::Duration;
-use tilewright::{Along, Scale, Scales};
+use tilewright::{Along, Complex, Scale, Scales};
 
 /// What ends a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,6 +19,19 @@ pub struct Pads {
     pub begin: u64,
     /// After the last element.
     pub end: u64,
+}
+
+/// How the two factors are stored: (transposed, conjugated).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trans(pub [(bool, bool); 2]);
+
+/// A letter for each factor.
+pub fn trans(text: &str) -> Result<Trans, String> {
+    let letters: Option<Vec<_>> = text.chars().map(Complex::letter).collect();
+    let letters = letters.and_then(|both| both.try_into().ok());
+    letters.map(Trans).ok_or_else(|| {
+        "is no pair of letters, A's and B's: n (as it is), t (transposed), c (conjugate transpose), r (conjugates, not transposed)".into()
+    })
 }
 
 /// A positive whole number.

@@ -12,7 +12,7 @@ use tilewright_gen::plan::Plan;
 use tilewright_gen::program::Program;
 use tilewright_ir::Target;
 use tilewright_problem::contraction::{Contraction, Operand};
-use tilewright_problem::{Extent, MOST_REDUCTIONS};
+use tilewright_problem::{Extent, Extents, MOST_REDUCTIONS};
 use tilewright_tune::run::Memory;
 
 /// A problem of a bundle, with the plan that it gets.
@@ -142,7 +142,7 @@ fn dispatcher(name: &str, target: &Target, parts: &[Part<'_>], defined: &[String
     let loads = cases(&|n, p| format!("return {}_load(&prepared->kernels.k{n}, folder)", p.name));
     let calls = cases(&|n, p| {
         let args = p.host(target, Images::Files(&p.cubins)).parameters();
-        let args: Vec<String> = args.iter().map(|a| argument(a, &p.contraction)).collect();
+        let args: Vec<String> = args.iter().map(|a| argument(a, p.bundled.operation.problem().result_shape().extents)).collect();
         format!("return {}(&prepared->kernels.k{n}, stream, {})", p.name, args.join(", "))
     });
     let unloads = cases(&|n, p| format!("{}_unload(&prepared->kernels.k{n}); break", p.name));
@@ -160,7 +160,7 @@ fn dispatcher(name: &str, target: &Target, parts: &[Part<'_>], defined: &[String
 }
 
 /// A parameter of a problem's function, from the operands of a launch.
-fn argument(parameter: &Parameter, c: &Contraction) -> String {
+fn argument(parameter: &Parameter, largest: Extents) -> String {
     match parameter.role {
         Role::Memory(Memory::Operand(operand)) => match operand {
             Operand::A => "operands->a".into(),
@@ -181,7 +181,7 @@ fn argument(parameter: &Parameter, c: &Contraction) -> String {
                 Extent::N => "n",
                 Extent::G => "batch",
             };
-            format!("operands->{name} ? operands->{name} : {}", c.extents().of(extent))
+            format!("operands->{name} ? operands->{name} : {}", largest.of(extent))
         }
     }
 }

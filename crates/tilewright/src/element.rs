@@ -4,18 +4,39 @@ use bytemuck::Pod;
 use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 use tilewright_ir::{F8E4M3Fnuz, F8E5M2Fnuz, Scalar};
+use tilewright_problem::{Complex, Math};
 
 mod sealed {
     pub trait Sealed {}
 }
 
 /// A number that lives in device memory: `f32`, `f64`, [`half::f16`], [`half::bf16`], [`float8::F8E4M3`], [`float8::F8E5M2`],
-/// [`F8E4M3Fnuz`] or [`F8E5M2Fnuz`]; integers `i8`, `u8` and `i32`; `i64` holds results of
+/// [`F8E4M3Fnuz`] or [`F8E5M2Fnuz`]; complex numbers `[f32; 2]` and `[f64; 2]`, real and imaginary part (`bytemuck::cast_slice` makes them of
+/// num-complex's); integers `i8`, `u8` and `i32`; `i64` holds results of
 /// reductions.
 pub trait Element: Pod + Send + Sync + sealed::Sealed {
     /// Its type in the kernel language.
     const SCALAR: Scalar;
+    /// Numbers of that type that it has: 2 of complex ones.
+    const PARTS: u64 = 1;
 }
+
+/// The name of a type of elements with so many parts, as problems spell it.
+pub(crate) fn type_name(scalar: Scalar, parts: u64) -> &'static str {
+    if parts == 2 { Complex::dtype_name(scalar, Math::Exact) } else { scalar.name() }
+}
+
+macro_rules! complex {
+    ($($rust:ty => $scalar:ident),*) => {$(
+        impl sealed::Sealed for [$rust; 2] {}
+        impl Element for [$rust; 2] {
+            const SCALAR: Scalar = Scalar::$scalar;
+            const PARTS: u64 = 2;
+        }
+    )*};
+}
+
+complex!(f32 => F32, f64 => F64);
 
 macro_rules! elements {
     ($($rust:ty => $scalar:ident),*) => {$(

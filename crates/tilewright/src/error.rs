@@ -78,6 +78,18 @@ pub enum Error {
         /// The problem's.
         need: Scalar,
     },
+    /// An operand of complex numbers where the problem has real ones, or the other way round.
+    #[error(
+        "operand {operand} holds {have}, the problem has {need}: a complex number is a real and an imaginary part side by side, [f32; 2] or [f64; 2]; upload it as {need}, or change the problem"
+    )]
+    Parts {
+        /// Which operand.
+        operand: &'static str,
+        /// The buffer's elements.
+        have: &'static str,
+        /// The problem's.
+        need: &'static str,
+    },
     /// An operand in another context's memory.
     #[error(
         "operand {operand} lies in memory of another context: upload it through the context of this operation, or a clone of that"

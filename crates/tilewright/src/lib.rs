@@ -138,9 +138,9 @@ pub use tilewright_ir::{Dialect, Features, Invalid, Limits, Rates, Scalar, Targe
 pub use tilewright_ir::{F8E4M3Fnuz, F8E5M2Fnuz};
 pub use tilewright_problem::contraction::Contraction;
 pub use tilewright_problem::{
-    Activation, Along, Axes, Conv, ConvBuilder, Direction, Dynamic, Extent, Extents, Function, Gemm, GemmBuilder, Layout,
-    MOST_REDUCTIONS, Math, Operator, Order, Problem, ProblemError, Quant, Ragged, Reduce, ReduceBuilder, Reduction, Scale,
-    Scales, ZeroPoint, ZeroPoints, operator,
+    Activation, Along, Axes, Complex, Conv, ConvBuilder, Direction, Dynamic, Extent, Extents, Function, Gemm, GemmBuilder,
+    Layout, MOST_REDUCTIONS, Math, Operator, Order, Problem, ProblemError, Quant, Ragged, Reduce, ReduceBuilder, Reduction,
+    Scale, Scales, ZeroPoint, ZeroPoints, operator,
 };
 pub use tilewright_tune::graph::remedies;
 pub use tilewright_tune::model::{Candidate, Estimate};

@@ -1,6 +1,7 @@
 //! One problem on one device: plan it, tune it, run it, read its source.
 
 use crate::buffer::{Slice, SliceMut};
+use crate::element::type_name;
 use crate::emit::Emission;
 use crate::{Buffer, Context, Edited, Element, Error, Prepared, SourceError};
 use std::fmt;
@@ -481,7 +482,7 @@ impl Operation {
     ) -> Result<Plan, Error> {
         self.run_with(Operands::new(a, b, c).alpha(alpha).beta(beta))
     }
-    /// The largest extents of a launch: the problem's own. Where some of them are known only at launch
+    /// The largest extents of a launch: the problem's own, of a complex one those of the real product that computes it. Where some of them are known only at launch
     /// ([`GemmBuilder::dynamic`](crate::GemmBuilder::dynamic)), smaller ones may be run:
     /// `Operands::new(&a, &b, &mut c).at(operation.extents().with(Extent::M, 17))`.
     pub fn extents(&self) -> Extents {
@@ -497,9 +498,16 @@ impl Operation {
         let problem = self.problem();
         let same =
             |operand, have: Scalar, need: Scalar| if have == need { Ok(()) } else { Err(Error::Dtype { operand, have, need }) };
-        same("A", T::SCALAR, problem.dtype())?;
-        same("B", V::SCALAR, problem.b_dtype())?;
-        same("C", U::SCALAR, problem.out_dtype())?;
+        let parts = problem.parts();
+        let of_parts = |operand, (have, has): (Scalar, u64), need: Scalar| {
+            let [have, need] = [(have, has), (need, parts)].map(|(scalar, parts)| type_name(scalar, parts));
+            if has == parts { Ok(()) } else { Err(Error::Parts { operand, have, need }) }
+        };
+        let told = [("A", (T::SCALAR, T::PARTS), problem.dtype()), ("B", (V::SCALAR, V::PARTS), problem.b_dtype())];
+        for (operand, (have, has), need) in told.into_iter().chain([("C", (U::SCALAR, U::PARTS), problem.out_dtype())]) {
+            of_parts(operand, (have, has), need)?;
+            same(operand, have, need)?;
+        }
         let [scale_m, scale_n] = scales.map(|x| x.map(Buffer::memory));
         let [zero_a, zero_b] = zero_points.map(|x| x.map(Buffer::memory));
         let quants = [scale_m, scale_n, zero_a, zero_b, ends.map(Buffer::memory)];
@@ -532,6 +540,7 @@ impl Operation {
             None if problem.keeps_c() => return Err(Memory::Operand(Operand::C).absent().into()),
             None => (a.buffer.memory(), a.offset),
         };
+        let from = |offset: u64, own: u64| offset.saturating_mul(parts).saturating_add(own);
         let buffers = Buffers {
             a: a.buffer.memory().clone(),
             b: b.buffer.memory().clone(),
@@ -541,16 +550,16 @@ impl Operation {
             residual: residual.map(|x| x.memory().clone()),
             reductions: reductions.into_iter().map(|x| x.memory).collect(),
             workspace: None,
-            offsets: [a.offset.saturating_add(own[0]), b.offset.saturating_add(own[1]), start.saturating_add(own[2])],
+            offsets: [from(a.offset, own[0]), from(b.offset, own[1]), from(start, own[2])],
         };
         let prepared = self.prepare_at(&buffers.alignments(self.space.contraction(&Plan::default())))?;
         prepared.run(buffers, factors, &at.unwrap_or_else(|| prepared.extents()))?;
         Ok(prepared.plan())
     }
-    /// Where the problem says that A, B and C begin within their memory, in elements.
+    /// Where the problem says that A, B and C begin within their memory, in elements, of complex ones in their parts.
     pub(crate) fn offsets(&self) -> [u64; 3] {
         match self.problem() {
-            Problem::Gemm(g) => [g.a.offset, g.b.offset, g.c.offset],
+            Problem::Gemm(g) => g.matrices().map(|x| x.offset * g.parts()),
             Problem::Conv(_) => [0; 3],
             Problem::Reduce(r) => [r.offset, 0, 0],
         }

@@ -69,7 +69,7 @@ pub(crate) const fn alignment(address: u64) -> u64 {
 pub struct Prepared {
     context: Context,
     ready: Arc<Ready>,
-    /// Element 0 of A, B and C behind their addresses, in elements: the problem's own.
+    /// Element 0 of A, B and C behind their addresses, in elements (of complex ones in parts): the problem's own.
     offsets: [u64; 3],
     /// A and B that must not share memory with C: they fill theirs, as C does.
     apart: [bool; 2],

@@ -404,3 +404,39 @@ fn sources_stand_alone_in_every_language() {
         assert_eq!(unique.len(), lines.len(), "{device}: a helper is written twice");
     }
 }
+
+/// Complex numbers from any element on; the conjugate transpose of A; a result beside the old one.
+#[test]
+fn products_of_complex_numbers() {
+    let context = context();
+    let (m, n, k) = (19usize, 24usize, 13usize);
+    let complex = |count: usize, seed: usize| -> Vec<[f64; 2]> {
+        (0..count).map(|i| [((i * 7 + seed) % 9) as f64 - 4.0, ((i * 5 + seed) % 7) as f64 - 3.0]).collect()
+    };
+    // A lies as k x m.
+    let (a, b, old) = (complex(k * m, 1), complex(k * n + 1, 2), complex(m * n, 3));
+    let gemm = || Gemm::new(Scalar::F64, m as u64, n as u64, k as u64).trans(true, false).conj(true, false);
+    let op = context.gemm(gemm()).expect("a problem");
+    let (da, db) = (context.upload(&a).expect("memory"), context.upload(&b).expect("memory"));
+    let mut c = context.upload(&old).expect("memory");
+    op.run(&da, db.at(1), &mut c, 2.0, -1.0).expect("it runs");
+    let want = |i: usize| {
+        let sum = (0..k).fold([0.0, 0.0], |sum, l| {
+            let ([x, y], [u, v]) = (a[l * m + i / n], b[1 + l * n + i % n]);
+            [sum[0] + x * u + y * v, sum[1] + x * v - y * u]
+        });
+        [0, 1].map(|part| 2.0 * sum[part] - old[i][part])
+    };
+    assert_eq!(c.download().expect("the result"), (0..m * n).map(want).collect::<Vec<_>>());
+    // Memory without room for a copy of a factor.
+    let tight = context.gemm(gemm().workspace(0)).expect("a problem");
+    let mut again = context.upload(&old).expect("memory");
+    tight.run(&da, db.at(1), &mut again, 2.0, -1.0).expect("it runs");
+    assert_eq!(again.download().expect("the result"), c.download().expect("the result"));
+    let numbers = context.upload(&vec![1.0f64; 2 * k * n]).expect("memory");
+    let refused = op.run_with(Operands::new(&da, &numbers, &mut c)).expect_err("numbers").to_string();
+    assert!(refused.contains("operand B holds f64, the problem has complex128"), "{refused}");
+    let single = context.upload(&[[1.0f32; 2]; 24 * 13]).expect("memory");
+    let refused = op.run_with(Operands::new(&da, &single, &mut c)).expect_err("other parts");
+    assert!(matches!(refused, Error::Dtype { operand: "B", have: Scalar::F32, need: Scalar::F64 }), "{refused}");
+}

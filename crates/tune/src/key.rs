@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 use tilewright_ir::affine::{Affine, Atom};
 use tilewright_problem::Dynamic;
-use tilewright_problem::contraction::{EpilogueOp, Gaps, Operand, Reduce, Tensor, Vector};
+use tilewright_problem::contraction::{EpilogueOp, Gaps, Operand, Reduce, Signs, Tensor, Vector};
 use tilewright_problem::lower::Parts;
 use tilewright_problem::view::{Access, COL, ROW};
 use tilewright_problem::{Activation, Math};
@@ -24,6 +24,9 @@ pub struct OperandKey {
     pub align: u32,
     /// Elements lie beyond the reach of 32-bit offsets.
     pub wide: bool,
+    /// Which elements change their sign on their way to shared memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signs: Option<Signs>,
 }
 
 /// What legality reads of a vector that is added or multiplied.
@@ -112,6 +115,7 @@ impl ProblemKey {
             access: t.view.access.clone(),
             align: t.align.clamp(1, ALIGN_CLASS_MAX),
             wide: t.len > i32::MAX as u64,
+            signs: t.signs,
         };
         let vector = |x: &Vector| BiasKey { scalar: x.scalar, along_n: x.along_n, access: x.view.access.clone() };
         let elements = contraction.elements.as_ref().unwrap_or(&contraction.a.view);
@@ -291,7 +295,7 @@ pub(crate) mod tests {
             .plus(&Affine::axis(G), row.max(col) * 4096)
             .plus(&Affine::axis(ROW), row)
             .plus(&Affine::axis(COL), col);
-        OperandKey { scalar, access: Access { offset, bounds: Vec::new() }, align: 16, wide: false }
+        OperandKey { scalar, access: Access { offset, bounds: Vec::new() }, align: 16, wide: false, signs: None }
     }
 
     /// Column-major NN GEMM with tight leading dimensions.

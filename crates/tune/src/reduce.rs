@@ -297,6 +297,9 @@ fn same_remainder(before: u64, least: u64) -> u64 {
 
 fn reduce_gemm(gemm: &Gemm, [tile_m, tile_n, depth]: [u64; 3], wholes: Wholes) -> Gemm {
     let mut small = gemm.clone();
+    // Tiles count the parts of complex numbers: of as many elements as have a whole number of tiles.
+    let elements = |tile: u64| if tile.is_multiple_of(gemm.parts()) { tile / gemm.parts() } else { tile };
+    let [tile_m, tile_n, depth] = [tile_m, tile_n, depth].map(elements);
     small.m = cut(gemm.m, tile_m, wholes.m);
     small.n = cut(gemm.n, tile_n, wholes.n);
     small.k = cut(gemm.k, depth, wholes.k);

@@ -46,7 +46,8 @@ impl Spread {
             // What lies before the first line, each line with what follows it.
             let mut marks = vec![(0, 0)];
             marks.extend(starts.map(|(b, l)| {
-                let at = |x: &tilewright_problem::Matrix| buffer.scalar.bytes_of(buffer.start + b * x.batch_stride + l * x.ld);
+                let elements = |x: &tilewright_problem::Matrix| (b * x.batch_stride + l * x.ld) * compact.parts();
+                let at = |x: &tilewright_problem::Matrix| buffer.scalar.bytes_of(buffer.start + elements(x));
                 (at(from) as usize, at(to))
             }));
             let ends = marks.iter().skip(1).map(|m| m.0).chain([buffer.bytes.len()]);

@@ -1,6 +1,7 @@
 //! cuBLAS: the calls a user makes without further thought. f32 runs with TF32 off, 16-bit types accumulate in f32. Grouped products are one call
 //! for each group, whose ends the host knows; or one call for all of them, a library of its own ([`super::cublas_groups`]).
 
+use super::cublas_complex::Complex;
 use super::cuda::{check, find, stream};
 use super::gemm::{Call, Piece};
 use super::{Baseline, Runner};
@@ -64,7 +65,8 @@ impl Baseline for Cublas {
             workload,
             pieces: [call.pieces(workload, random.as_deref(), NAME)?, call.pieces(workload, exact.as_deref(), NAME)?],
             strides: call.strides(),
-            ops: operations(&call),
+            ops: operations(&call, NAME)?,
+            complex: call.gemm.complex.is_some(),
             types: [data_type(call.gemm.dtype)?, data_type(call.gemm.out_dtype)?],
             dtype: call.gemm.dtype,
         }))
@@ -87,9 +89,21 @@ impl Cublas {
 }
 
 /// How the call takes its factors.
-pub(super) fn operations(call: &Call) -> [sys::cublasOperation_t; 2] {
-    let op = |trans| if trans { sys::cublasOperation_t::CUBLAS_OP_T } else { sys::cublasOperation_t::CUBLAS_OP_N };
-    [op(call.gemm.a.trans), op(call.gemm.b.trans)]
+///
+/// # Errors
+/// [`BenchError::Unsupported`] for conjugates of what is not transposed, which its calls do not have.
+pub(super) fn operations(call: &Call, library: &'static str) -> Result<[sys::cublasOperation_t; 2], BenchError> {
+    use sys::cublasOperation_t::*;
+    let op = |matrix: usize| match call.gemm.letter(matrix) {
+        'n' => Ok(CUBLAS_OP_N),
+        't' => Ok(CUBLAS_OP_T),
+        'c' => Ok(CUBLAS_OP_C),
+        _ => {
+            let reason = "it takes no conjugates of a factor that is not transposed (r): compare n or c".into();
+            Err(BenchError::Unsupported { library, reason })
+        }
+    };
+    Ok([op(0)?, op(1)?])
 }
 
 pub(super) fn data_type(scalar: Scalar) -> Result<sys::cudaDataType, BenchError> {
@@ -112,6 +126,7 @@ struct Product<'a> {
     ops: [sys::cublasOperation_t; 2],
     types: [sys::cudaDataType; 2],
     dtype: Scalar,
+    complex: bool,
 }
 
 impl Runner for Product<'_> {
@@ -129,6 +144,10 @@ impl Runner for Product<'_> {
 impl Product<'_> {
     fn multiply(&self, piece: &Piece) -> Result<(), String> {
         let handle = self.library.handle;
+        if self.complex {
+            let (strides, ops, dtype) = (self.strides, self.ops, self.dtype);
+            return Complex { handle, strides, ops, dtype, three: false }.multiply(piece, self.workload);
+        }
         let [m, n, k, lda, ldb, ldc, batch] = piece.sizes;
         let [sa, sb, sc] = self.strides;
         let [ta, tb] = self.ops;

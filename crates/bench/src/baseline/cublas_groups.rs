@@ -46,7 +46,8 @@ impl Baseline for CublasGroups {
         }
         self.0.set_math(workload, &call)?;
         let [random, exact] = workload.ends();
-        let groups = |ends: Option<&[u64]>| Groups::new(workload, &call.pieces(workload, ends, NAME)?, operations(&call));
+        let ops = operations(&call, NAME)?;
+        let groups = |ends: Option<&[u64]>| Groups::new(workload, &call.pieces(workload, ends, NAME)?, ops);
         Ok(Box::new(Product {
             library: self,
             workload,

@@ -60,6 +60,12 @@ impl Call {
             );
             return Err(BenchError::Unsupported { library, reason });
         }
+        if gemm.complex.is_some() && !matches!(library, "cublas" | "cublas-3m") {
+            return Err(BenchError::Unsupported {
+                library,
+                reason: "complex products are compared with cublas and cublas-3m".into(),
+            });
+        }
         let canonical = gemm.canonical();
         let (first, second) = if canonical.swapped { (Operand::B, Operand::A) } else { (Operand::A, Operand::B) };
         Ok(Call { gemm: canonical.gemm, first, second })

@@ -3,6 +3,7 @@
 mod clblast;
 mod clblast_tuned;
 mod cublas;
+mod cublas_complex;
 mod cublas_groups;
 mod cublaslt;
 mod cuda;
@@ -53,6 +54,9 @@ pub enum Library {
     Cublas,
     /// cuBLAS's one call for all groups of a grouped product.
     CublasGrouped,
+    /// cuBLAS's complex products by three real ones in place of four (`cublasCgemm3m`), whose results are less accurate.
+    #[value(name = "cublas-3m")]
+    Cublas3m,
     /// cuBLASLt: the best right one of its eight first heuristic results, with 128 MiB of workspace.
     Cublaslt,
     /// cuBLASLt with 1 GiB of workspace, as much as generated kernels may use by default.
@@ -75,6 +79,7 @@ pub fn open(library: Library, device: &dyn Device, tuned: Option<&Path>) -> Resu
     Ok(match library {
         Library::Cublas => Box::new(cublas::Cublas::open(native)?),
         Library::CublasGrouped => Box::new(cublas_groups::CublasGroups::open(native)?),
+        Library::Cublas3m => Box::new(cublas_complex::Cublas3m::open(native)?),
         Library::Cublaslt => Box::new(cublaslt::CublasLt::open(native, "cublaslt", 128 << 20)?),
         Library::Cublaslt1g => Box::new(cublaslt::CublasLt::open(native, "cublaslt-1g", 1 << 30)?),
         Library::Cudnn => Box::new(cudnn::Cudnn::open(native)?),

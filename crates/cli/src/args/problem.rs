@@ -1,6 +1,6 @@
 //! The options that name a problem.
 
-use crate::values::{Pads, extents, number, pads, positive, scales, whole};
+use crate::values::{Pads, Trans, extents, number, pads, positive, scales, trans, whole};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tilewright::Reduction;
@@ -120,21 +120,16 @@ pub enum Dtype {
     I4,
     /// unsigned 4-bit integers, likewise
     U4,
+    /// complex numbers of f32, real and imaginary part side by side (cgemm), of matrix products; --trans says where conjugates are multiplied
+    Complex64,
+    /// the same, whose parts are multiplied as TF32
+    Complex64tf32,
+    /// the same, whose parts are multiplied as three products of TF32 numbers
+    Complex64tf32x3,
+    /// complex numbers of f64 (zgemm), likewise
+    Complex128,
     /// 32-bit integers: results of products of 8-bit ones, and tensors that are reduced by themselves, summed in i64
     I32,
-}
-
-/// Which operands are stored transposed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Trans {
-    /// neither
-    Nn,
-    /// B
-    Nt,
-    /// A
-    Tn,
-    /// both
-    Tt,
 }
 
 /// Which way matrices lie in memory.
@@ -233,8 +228,9 @@ pub struct GemmArgs {
     /// Element type of C, bias and residual where it differs: f32, f16, bf16 or an 8-bit float (which saturates) beside each of these
     #[arg(long, value_enum, value_name = "DTYPE")]
     pub out_dtype: Option<Dtype>,
-    /// Which operands are transposed: first letter A, second B
-    #[arg(long, value_enum, default_value_t = Trans::Nn)]
+    /// How the factors are stored, first letter A, second B: n (as it is), t (transposed); of complex types c (conjugate transpose) and r (conjugates,
+    /// not transposed)
+    #[arg(long, default_value = "nn", value_parser = trans, value_name = "LETTERS")]
     pub trans: Trans,
     /// Storage order
     #[arg(long, value_enum, default_value_t = Order::Row)]

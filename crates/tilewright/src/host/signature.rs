@@ -1,6 +1,7 @@
 //! What the function takes: the arguments of a BLAS call, in its order, and what is asked of each.
 
 use super::{Api, HostCode};
+use crate::element::type_name;
 use std::fmt::Write;
 use tilewright_gen::program::{ADDED_ALIGN, Binding};
 use tilewright_ir::Scalar;
@@ -91,7 +92,12 @@ impl HostCode<'_> {
             all.push(pointer("const void *", "bias".into(), Memory::Bias, align, about));
         }
         if let Some(x) = c.residual() {
-            let about = format!("residual, {} x {}, laid out as C is with its own leading dimension", x.len, x.scalar);
+            let parts = self.emission.problem.parts();
+            let about = format!(
+                "residual, {} x {}, laid out as C is with its own leading dimension",
+                x.len / parts,
+                type_name(x.scalar, parts)
+            );
             all.push(pointer("const void *", "residual".into(), Memory::Residual, align, about));
         }
         for r in c.all_reductions() {
@@ -115,7 +121,7 @@ impl HostCode<'_> {
     fn gemm(&self, gemm: &Gemm) -> Vec<Parameter> {
         let c = self.emission.contraction;
         let extent = |name: &str, extent: Extent, about: &str| {
-            let most = c.extents().of(extent);
+            let most = gemm.extents().of(extent);
             let dynamic = c.dynamic.has(extent);
             let held = if dynamic { format!("1 to {most}") } else { most.to_string() };
             let refused = if dynamic { format!("{name} < 1 || {name} > {most}") } else { format!("{name} != {most}") };
@@ -168,13 +174,13 @@ impl HostCode<'_> {
 
     fn operand(&self, operand: Operand, name: String) -> Parameter {
         let (program, t) = (self.emission.program, self.emission.contraction.tensor(operand));
-        let from = self.offset_bytes(operand);
+        let (from, parts) = (self.offset_bytes(operand), self.emission.problem.parts());
         let mut p = pointer(
             if operand == Operand::C { "void *" } else { "const void *" },
             name,
             Memory::Operand(operand),
             1,
-            format!("{} x {}", t.len, t.scalar),
+            format!("{} x {}", t.len / parts, type_name(t.scalar, parts)),
         );
         if from > 0 {
             p.about += &format!(" from byte {from} on");
@@ -197,10 +203,10 @@ impl HostCode<'_> {
         self.emission.contraction.tensor(operand).scalar.bytes_of(self.offset(operand))
     }
 
-    /// The same in elements.
+    /// The same in elements, of complex ones in their parts.
     pub(super) fn offset(&self, operand: Operand) -> u64 {
         match self.emission.problem {
-            Problem::Gemm(gemm) => gemm.matrices()[operand as usize].offset,
+            Problem::Gemm(gemm) => gemm.matrices()[operand as usize].offset * gemm.parts(),
             Problem::Conv(_) => 0,
             Problem::Reduce(reduce) => reduce.offset,
         }
