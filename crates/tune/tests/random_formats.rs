@@ -11,7 +11,7 @@ use tilewright_problem::Math;
 use tilewright_tune::random::{Pair, Recipe};
 use tilewright_tune::space::Space;
 
-const FEATURES: [&str; 27] = [
+const FEATURES: [&str; 29] = [
     "f64",
     "f32",
     "tf32",
@@ -39,12 +39,15 @@ const FEATURES: [&str; 27] = [
     "zero points",
     "promoted sums",
     "scales of blocks of k",
+    "complex numbers",
+    "complex numbers by matrix units",
 ];
 
 fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
     let resolved = space.resolve(&pair.plan).unwrap_or_else(|e| panic!("{pair}: {e}"));
     let (c, unit) = (resolved.contraction, resolved.spec.tiling.unit);
     let (dtype, matrix) = (c.a.factor(), unit.family().lanes > 1);
+    let complex = pair.problem.parts() == 2;
     let of = |scalar: Scalar, math: Math| dtype == scalar && c.math == math;
     [
         of(Scalar::F64, Math::Exact),
@@ -74,6 +77,8 @@ fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
         c.centre().is_some(),
         resolved.spec.schedule.promoted.is_some(),
         !c.block_scales.is_empty(),
+        complex,
+        complex && matrix,
     ]
 }
 

@@ -5,6 +5,7 @@
 //! then mostly smaller than the largest; groups of rows or columns), then a plan whose tile
 //! shapes suit it, then, where the plan needs workspace, now and then a budget that cuts the batch into chunks.
 
+mod complex;
 mod groups;
 mod plan;
 mod problem;
@@ -60,7 +61,8 @@ pub struct Recipe {
     pub reductions: bool,
     /// Convolutions alone, each direction as often, by every unit that the target has.
     pub convolutions: bool,
-    /// Factors of every type and in every accuracy mode, each as often, by every unit that the target has.
+    /// Factors of every type and in every accuracy mode, each as often, by every unit that the target has; of f32 and f64 also as parts of complex
+    /// numbers.
     pub formats: bool,
     /// All products that can be are grouped; without it some are.
     pub grouped: bool,
@@ -202,6 +204,9 @@ pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
             if drawn.reductions().is_empty() {
                 continue;
             }
+        }
+        if recipe.formats && !recipe.grouped {
+            drawn = complex::complex(drawn, seed);
         }
         let drawn = groups::grouped(drawn, seed, recipe.grouped);
         let Ok(space) = space(&drawn, target) else { continue };

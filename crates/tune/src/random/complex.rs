@@ -1,0 +1,19 @@
+//! Random products of complex numbers.
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tilewright_problem::{Complex, Dynamic, Gemm, Problem, Scales};
+
+/// The same product of complex numbers, drawn from a pair's seed for some of those whose factors can be parts of such; without what these do not go
+/// with.
+pub(super) fn complex(problem: Problem, seed: u64) -> Problem {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0xc0_3b1e);
+    let Problem::Gemm(gemm) = &problem else { return problem };
+    if rng.random_bool(0.6) {
+        return problem;
+    }
+    let complex = Some(Complex { conj_a: rng.random(), conj_b: rng.random() });
+    let plain = Gemm { bias: None, activation: None, scales: Scales::default(), dynamic: Dynamic::NONE, ..gemm.clone() };
+    let of = Gemm { complex, out_dtype: gemm.dtype, ..plain };
+    if of.validate().is_ok() { Problem::Gemm(of) } else { problem }
+}
