@@ -67,7 +67,7 @@ tw_status tw_context_describe(const tw_context *context, char *text, size_t capa
 
 typedef int32_t tw_dtype;
 enum { TW_AS_A = -1 }; /* of B: the type of A */
-enum { TW_F32 = 0, TW_F64 = 1, TW_F16 = 2, TW_BF16 = 3, TW_E4M3 = 4, TW_E5M2 = 5, TW_I32 = 6, TW_I8 = 7, TW_U8 = 8, TW_E4M3FNUZ = 9, TW_E5M2FNUZ = 10, TW_I4 = 11, TW_U4 = 12 }; /* 4, 5 (OCP), 9, 10 (AMD's gfx942); 7 and 8 of A and B, and of C beside these; 6 of C beside 7 and 8; 6 to 8 of tw_reduce; 11 and 12 of small weights alone: two in a byte, the one with the even index in its lower half, along the direction in which the matrix is contiguous; sizes, ld and strides count numbers */
+enum { TW_F32 = 0, TW_F64 = 1, TW_F16 = 2, TW_BF16 = 3, TW_E4M3 = 4, TW_E5M2 = 5, TW_I32 = 6, TW_I8 = 7, TW_U8 = 8, TW_E4M3FNUZ = 9, TW_E5M2FNUZ = 10, TW_I4 = 11, TW_U4 = 12, TW_COMPLEX64 = 13, TW_COMPLEX128 = 14 }; /* 4, 5 (OCP), 9, 10 (AMD's gfx942); 7 and 8 of A and B, and of C beside these; 6 of C beside 7 and 8; 6 to 8 of tw_reduce; 11 and 12 of small weights alone: two in a byte, the one with the even index in its lower half, along the direction in which the matrix is contiguous; sizes, ld and strides count numbers; 13 and 14 of tw_gemm: float _Complex and double _Complex, a real and an imaginary part */
 typedef int32_t tw_order;
 enum { TW_ROW_MAJOR = 101, TW_COL_MAJOR = 102 }; /* CBLAS' numbers */
 typedef int32_t tw_math;
@@ -114,6 +114,7 @@ typedef struct tw_gemm {
     tw_zero_points zero_a, zero_b; /* of int32_t, subtracted from 8-bit integers */
     tw_grouped grouped; /* m (n, k) then counts the rows (columns, terms) of all batch entries, and tw_operands.ends says whose they are */
     tw_dtype b_dtype; /* TW_AS_A, or the other 8-bit float of a kind or 8-bit integer; or small weights: TW_I8, TW_U8, TW_I4 or TW_U4 beside TW_F16, TW_BF16 or TW_F32 */
+    int32_t conj_a, conj_b; /* of complex types: the conjugates of A, of B, are multiplied; with trans_a the conjugate transpose. alpha and beta are real */
 } tw_gemm;
 
 /* A row-major, untransposed, tight product without epilogue. */

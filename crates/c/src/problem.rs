@@ -49,6 +49,8 @@ pub struct TwGemm {
     pub zero_b: i32,
     pub grouped: i32,
     pub b_dtype: i32,
+    pub conj_a: i32,
+    pub conj_b: i32,
 }
 
 #[repr(C)]
@@ -133,6 +135,8 @@ pub unsafe extern "C" fn tw_gemm_init(gemm: *mut TwGemm, dtype: i32, m: i64, n: 
         zero_b: 0,
         grouped: 0,
         b_dtype: AS_A,
+        conj_a: 0,
+        conj_b: 0,
     };
 }
 
@@ -205,7 +209,14 @@ fn named<T: Copy>(field: &str, number: i32, values: &[(i32, T)]) -> Result<T, Fa
     found.ok_or_else(|| Failure::argument(format!("{field} = {number} names nothing: see the enumeration in tilewright.h")))
 }
 
+/// Types of complex numbers, by that of their parts.
+const COMPLEX: [(i32, Scalar); 2] = [(13, Scalar::F32), (14, Scalar::F64)];
+
 fn dtype(field: &str, number: i32) -> Result<Scalar, Failure> {
+    if COMPLEX.iter().any(|(complex, _)| *complex == number) {
+        let told = format!("{field} = {number}: complex numbers are the dtype of tw_gemm, whose B and C have the type of A");
+        return Err(Failure::argument(told));
+    }
     use Scalar::{BF16, E4M3, E4M3Fnuz, E5M2, E5M2Fnuz, F16, F32, F64, I4, I8, I32, U4, U8};
     let floats = [(0, F32), (1, F64), (2, F16), (3, BF16), (4, E4M3), (5, E5M2), (9, E4M3Fnuz), (10, E5M2Fnuz)];
     named(field, number, &[&floats[..], &[(6, I32), (7, I8), (8, U8), (11, I4), (12, U4)]].concat())
@@ -235,8 +246,18 @@ fn versioned(structure: &str, size: usize, known: usize) -> Result<(), Failure> 
 
 pub(crate) fn gemm(x: &TwGemm) -> Result<GemmBuilder, Failure> {
     versioned("tw_gemm", x.size, size_of::<TwGemm>())?;
-    let mut gemm = Gemm::new(dtype("dtype", x.dtype)?, size("m", x.m)?, size("n", x.n)?, size("k", x.k)?)
-        .out_dtype(dtype("out_dtype", x.out_dtype)?)
+    let complex = COMPLEX.into_iter().find(|(number, _)| *number == x.dtype).map(|(_, parts)| parts);
+    let of_a = complex.map_or_else(|| dtype("dtype", x.dtype), Ok)?;
+    let out = match complex {
+        Some(parts) if x.out_dtype == x.dtype => parts,
+        Some(_) => {
+            let told = format!("out_dtype = {}: results of complex products have the type of A, {}", x.out_dtype, x.dtype);
+            return Err(Failure::argument(told));
+        }
+        None => dtype("out_dtype", x.out_dtype)?,
+    };
+    let mut gemm = Gemm::new(of_a, size("m", x.m)?, size("n", x.n)?, size("k", x.k)?)
+        .out_dtype(out)
         .order(named("order", x.order, &[(101, Order::Row), (102, Order::Col)])?)
         .math(math(x.math)?)
         .trans(x.trans_a != 0, x.trans_b != 0)
@@ -246,7 +267,14 @@ pub(crate) fn gemm(x: &TwGemm) -> Result<GemmBuilder, Failure> {
     if let Some(of) = named("grouped", x.grouped, &ragged)? {
         gemm = gemm.grouped(of, size("batch", x.batch)?);
     }
-    if x.b_dtype != AS_A {
+    let (conj_a, conj_b) = (x.conj_a != 0, x.conj_b != 0);
+    if complex.is_some() {
+        gemm = gemm.conj(conj_a, conj_b);
+    } else if conj_a || conj_b {
+        let field = if conj_a { "conj_a" } else { "conj_b" };
+        return Err(Failure::argument(format!("{field} = 1: conjugates are those of TW_COMPLEX64 and TW_COMPLEX128")));
+    }
+    if x.b_dtype != AS_A && (complex.is_none() || x.b_dtype != x.dtype) {
         gemm = gemm.b_dtype(dtype("b_dtype", x.b_dtype)?);
     }
     for (field, number, of) in [("zero_a", x.zero_a, Along::M), ("zero_b", x.zero_b, Along::N)] {

@@ -205,6 +205,11 @@ fn products() {
         (|x| (x.dtype, x.out_dtype, x.scale_n) = (4, 0, 3), PROBLEM, "scales = n128x128"),
         (|x| x.zero_a = 3, ARGUMENT, "zero_a = 3"),
         (|x| x.zero_b = 2, PROBLEM, "8-bit integers have zero points"),
+        (|x| x.dtype = 13, ARGUMENT, "out_dtype = 0: results of complex products"),
+        (|x| x.out_dtype = 14, ARGUMENT, "complex numbers are the dtype of tw_gemm"),
+        (|x| x.b_dtype = 13, ARGUMENT, "B and C have the type of A"),
+        (|x| x.conj_b = 1, ARGUMENT, "conj_b = 1: conjugates are those of TW_COMPLEX64"),
+        (|x| (x.dtype, x.out_dtype, x.bias) = (14, 14, 1), PROBLEM, "add it as a residual"),
         (|x| x.grouped = 4, ARGUMENT, "grouped = 4"),
         (|x| (x.grouped, x.dynamic_n) = (1, 1), PROBLEM, "grouped product with extents"),
         (|x| x.activation = -7, ARGUMENT, "activation = -7"),
@@ -423,6 +428,28 @@ fn groups() {
         (operands.b, operands.c, operands.ends) = (factors.as_ptr().cast(), c.as_mut_ptr().cast(), ends.as_ptr().cast());
         assert_eq!(tw_launch(kernels, &operands, null_mut()), 0, "{}", said());
         assert!((0..3 * m * n).all(|at| c[at] == [2.0, 0.0, k as f32 - 3.0][at / (m * n)]), "{c:?}");
+        tw_prepared_free(kernels);
+        tw_operation_free(operation);
+        tw_context_close(context);
+    }
+}
+
+/// The conjugates of 1 + 2i times 3 + i, as many as there are terms.
+#[test]
+fn complex_numbers() {
+    let context = opened();
+    // SAFETY: as the header asks.
+    unsafe {
+        let changed = gemm(|x| (x.dtype, x.out_dtype, x.conj_a) = (13, 13, 1));
+        let operation = made(context, &changed);
+        let kernels = prepared(operation);
+        let [m, n, k] = [changed.m, changed.n, changed.k].map(|extent| extent as usize);
+        let (a, b, mut c) = (vec![[1_f32, 2.0]; m * k], vec![[3_f32, 1.0]; k * n], vec![[0_f32; 2]; m * n]);
+        let mut operands: TwOperands = std::mem::zeroed();
+        (operands.a, operands.b, operands.c) = (a.as_ptr().cast(), b.as_ptr().cast(), c.as_mut_ptr().cast());
+        operands.alpha = 1.0;
+        assert_eq!(tw_launch(kernels, &operands, null_mut()), 0, "{}", said());
+        assert!(c.iter().all(|x| *x == [5.0 * k as f32, -5.0 * k as f32]), "{c:?}");
         tw_prepared_free(kernels);
         tw_operation_free(operation);
         tw_context_close(context);

@@ -301,6 +301,8 @@ const FIELDS_GEMM: Fields<TwGemm> = fields![
     zero_b,
     grouped,
     b_dtype,
+    conj_a,
+    conj_b,
 ];
 const FIELDS_CONV: Fields<TwConv> = fields![
     size,

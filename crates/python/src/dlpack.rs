@@ -36,6 +36,8 @@ pub fn dlpack(capsule: &Bound<'_, PyCapsule>) -> PyResult<Seen> {
         (2, 16, 1) => "float16",
         (2, 32, 1) => "float32",
         (2, 64, 1) => "float64",
+        (5, 64, 1) => "complex64",
+        (5, 128, 1) => "complex128",
         (4, 16, 1) => "bfloat16",
         (0, 8, 1) => "int8",
         (1, 8, 1) => "uint8",
@@ -43,7 +45,7 @@ pub fn dlpack(capsule: &Bound<'_, PyCapsule>) -> PyResult<Seen> {
         (0, 64, 1) => "int64",
         (code, bits, lanes) => {
             let told = format!(
-                "elements of DLPack type {code}, {bits} bits, {lanes} lanes: float16, bfloat16, float32, float64, int8 or uint8 are possible"
+                "elements of DLPack type {code}, {bits} bits, {lanes} lanes: float16, bfloat16, float32, float64, complex64, complex128, int8 or uint8 are possible"
             );
             return Err(OperandError::new_err(told));
         }

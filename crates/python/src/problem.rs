@@ -3,7 +3,7 @@
 use crate::errors::{ProblemError, raised};
 use pyo3::prelude::*;
 use tilewright::{
-    Activation, Along, Conv, ConvBuilder, Direction, Gemm, GemmBuilder, Layout, Math, Operator, Problem, Ragged, Reduce,
+    Activation, Along, Complex, Conv, ConvBuilder, Direction, Gemm, GemmBuilder, Layout, Math, Operator, Problem, Ragged, Reduce,
     ReduceBuilder, Reduction, Scalar, Scales, ZeroPoints, operator,
 };
 
@@ -48,6 +48,11 @@ const NAMES: [(&str, Scalar); 28] = [
 ];
 
 fn dtype(name: &str) -> PyResult<Scalar> {
+    if Complex::of_name(name).is_some() {
+        return Err(ProblemError::new_err(format!(
+            "dtype = {name:?}: complex numbers are the elements of gemm's matrices, all three of them"
+        )));
+    }
     named("dtype", name, &NAMES)
 }
 
@@ -62,7 +67,7 @@ fn activation(name: &str) -> PyResult<Activation> {
 /// The text of a row-major product. `strides`: leading dimensions of A, B, C and residual, then their batch strides; None is tight.
 #[pyfunction]
 #[pyo3(signature = (m, n, k, dtype="float32", *, b_dtype=None, out_dtype=None, trans=(false, false, false), batch=1, strides=[None; 8], zero_points=Vec::new(),
-                    scales=Vec::new(), bias=None, bias_stride=0, activation=None, residual=false, math="exact", reduce=Vec::new(), drop_c=false, grouped=None))]
+                    scales=Vec::new(), bias=None, bias_stride=0, activation=None, residual=false, math="exact", reduce=Vec::new(), drop_c=false, grouped=None, conj=(false, false)))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn gemm(
     m: u64,
@@ -84,11 +89,26 @@ pub fn gemm(
     reduce: Vec<String>,
     drop_c: bool,
     grouped: Option<&str>,
+    conj: (bool, bool),
 ) -> PyResult<String> {
-    let dtype = self::dtype(dtype)?;
+    let name = dtype;
+    // The types of arrays say nothing of how their parts are multiplied.
+    let complex = Complex::of_name(name).map(|(parts, _)| parts);
+    let dtype = complex.map_or_else(|| self::dtype(name), Ok)?;
     let mut gemm = Gemm::new(dtype, m, n, k).trans(trans.0, trans.1).trans_c(trans.2).batch(batch).math(self::math(math)?);
-    gemm = gemm.out_dtype(out_dtype.map_or(Ok(dtype), self::dtype)?);
-    if let Some(b) = b_dtype {
+    if complex.is_some() {
+        gemm = gemm.conj(conj.0, conj.1);
+    }
+    // All matrices of a complex product have its type.
+    let other = |told: &&str| complex.is_none() || *told != name;
+    gemm = gemm.out_dtype(out_dtype.filter(other).map_or(Ok(dtype), self::dtype)?);
+    if complex.is_some() && out_dtype.is_some_and(|out| out != name) {
+        return Err(ProblemError::new_err(format!(
+            "out_dtype = {:?}: results of {name} products are {name}",
+            out_dtype.unwrap_or_default()
+        )));
+    }
+    if let Some(b) = b_dtype.filter(other) {
         gemm = gemm.b_dtype(self::dtype(b)?);
     }
     let along = |what, name: &str| named(what, name, &Along::ALL.map(|along| (along.name(), along)));

@@ -81,6 +81,27 @@ class Products(unittest.TestCase):
         small = tw.gemm(a, b, scales=(columns, rows), out_dtype="int8")
         np.testing.assert_array_equal(small, np.clip(np.rint(sums * (rows * columns)), -128, 127).astype("i1"))
 
+    def test_complex_numbers(self):
+        for dtype in ("complex64", "complex128"):
+            a, b = (numbers(*shape, dtype=dtype) + 1j * numbers(*shape)[::-1] for shape in ((2, 33, 20), (20, 17)))
+            a, b = a.astype(dtype), b.astype(dtype)
+            found = tw.gemm(a, b)
+            self.assertEqual(found.dtype, dtype)
+            np.testing.assert_array_equal(found, a @ b)
+            np.testing.assert_array_equal(tw.gemm(a[0], b.conj()), a[0] @ b.conj())
+            out = np.ones((17, 33), dtype).T
+            np.testing.assert_array_equal(tw.gemm(a[1], b, alpha=2.0, beta=-3.0, out=out), 2 * (a[1] @ b) - 3)
+            np.testing.assert_array_equal(tw.gemm(a[1].T, a[0], residual=np.full((20, 20), 1j, dtype)), a[1].T @ a[0] + 1j)
+        with self.assertRaisesRegex(tw.OperandError, "b holds complex64, complex128 is needed"):
+            tw.gemm(a[0], b.astype("complex64"))
+        for problem, text in ((dict(bias=np.ones(17, dtype)), "add it as a residual"), (dict(out_dtype="float32"), "results of complex128")):
+            with self.assertRaisesRegex(tw.ProblemError, text):
+                tw.gemm(a[0], b, **problem)
+        with self.assertRaisesRegex(tw.Error, "alpha = 1j"):
+            tw.gemm(a[0], b, alpha=1j)
+        with self.assertRaisesRegex(tw.Error, "elements of gemm's matrices"):
+            tw.reduce(a, "sum")
+
     def test_zero_points(self):
         drawn = np.random.default_rng(3)
         a, b = drawn.integers(0, 256, (33, 20), "uint8"), drawn.integers(-128, 128, (20, 17), "int8")

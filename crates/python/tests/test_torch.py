@@ -46,6 +46,14 @@ class Operators(unittest.TestCase):
         for dtype in (torch.float16, torch.bfloat16, torch.float64):
             torch.testing.assert_close(twt.mm(a.to(dtype), b.to(dtype)), a.to(dtype) @ b.to(dtype))
 
+    def test_views_of_conjugates(self):
+        a, b = (torch.complex(numbers(*shape), numbers(*shape)) for shape in ((9, 6), (9, 7)))
+        self.assertTrue(a.mH.is_conj())
+        torch.testing.assert_close(tw.gemm(a.mH, b), a.mH @ b)
+        torch.testing.assert_close(tw.gemm(a.t(), b.conj()), a.t() @ b.conj())
+        with self.assertRaisesRegex(tw.OperandError, "conjugate"):
+            tw.gemm(a.mH, b, residual=torch.zeros(6, 7, dtype=a.dtype).conj())
+
     def test_linear(self):
         x, weight, bias, residual = numbers(2, 5, 6), numbers(7, 6), numbers(7), numbers(2, 5, 7)
         torch.testing.assert_close(twt.linear(x, weight), reference(x, weight))

@@ -14,6 +14,8 @@ def refuse(name: str, value: Any, wanted: str) -> NoReturn:
 
 
 def number(value: Any, name: str) -> float:
+    if isinstance(value, complex):
+        refuse(name, value, "a real number is needed: multiply a matrix by a complex one")
     try:
         return float(value) if not isinstance(value, (str, bytes)) else refuse(name, value, "a number is needed")
     except (TypeError, ValueError, OverflowError):

@@ -9,12 +9,13 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _native
 
-_TYPES = {"f2": "float16", "f4": "float32", "f8": "float64", "i1": "int8", "u1": "uint8", "i4": "int32", "i8": "int64"}
+_TYPES = {"f2": "float16", "f4": "float32", "f8": "float64", "c8": "complex64", "c16": "complex128", "i1": "int8", "u1": "uint8", "i4": "int32", "i8": "int64"}
 _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1, "uint8": 1, "int32": 4, "int64": 8}
+_BYTES.update(complex64=8, complex128=16)
 _FLOATS8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
 _BYTES.update((name, 1) for name in _FLOATS8)
-_FORMATS = {"e": "float16", "f": "float32", "d": "float64", "b": "int8", "B": "uint8"}
-_POSSIBLE = "float16, bfloat16, float32, float64, int8, uint8 or float8 of torch are possible"
+_FORMATS = {"e": "float16", "f": "float32", "d": "float64", "b": "int8", "B": "uint8", "Zf": "complex64", "Zd": "complex128"}
+_POSSIBLE = "float16, bfloat16, float32, float64, int8, uint8, float8 of torch, and of gemm complex64 and complex128 are possible"
 # DLPack's kinds of devices: process memory (also pinned), CUDA, ROCm.
 _CPU, _PINNED, _CUDA, _ROCM, _ROCM_PINNED = 1, 3, 2, 10, 11
 
@@ -145,7 +146,7 @@ def _from_dlpack(x: Any, name: str) -> Array:
 def _from_buffer(view: memoryview, name: str) -> Array:
     dtype = _FORMATS.get(view.format.lstrip("@=<"))
     if dtype is None or not view.c_contiguous:
-        raise _native.OperandError(f"{name} is a buffer of format {view.format!r}: contiguous e, f, d, b or B are possible")
+        raise _native.OperandError(f"{name} is a buffer of format {view.format!r}: contiguous e, f, d, Zf, Zd, b or B are possible")
     whole = ctypes.c_char * view.nbytes
     keep = whole.from_buffer_copy(view) if view.readonly else whole.from_buffer(view)
     size = _BYTES[dtype]
@@ -159,6 +160,11 @@ def factor(x: Any, name: str) -> Array:
     if array.dtype in ("int32", "int64"):
         raise _native.OperandError(f"{name} holds {array.dtype}: {_POSSIBLE}")
     return array
+
+
+def conjugated(x: Any) -> Tuple[Any, bool]:
+    """What lies in memory of an array that stands for the conjugates of that, as torch's views do; and whether it is one."""
+    return (x.conj(), True) if getattr(x, "is_conj", bool)() else (x, False)
 
 
 def integer8(array: Array) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _arguments as given
 from . import _native
-from ._arrays import Array, Matrix, apart, empty, factor, float8, integer8, look, matrix, of_shape, pack, packed, result
+from ._arrays import Array, Matrix, apart, conjugated, empty, factor, float8, integer8, look, matrix, of_shape, pack, packed, result
 from ._contexts import Context, _contexts, _tell, changed, context_for, devices, use  # noqa: F401
 
 Progress = Union[bool, Callable[[Dict[str, Any]], Any]]
@@ -194,6 +194,7 @@ def _gemm(
 ) -> Call:
     reduce, store, out_dtype = given.words(reduce, "reduce"), given.truth(store, "store"), given.maybe(out_dtype, "out_dtype")
     b_dtype = given.maybe(b_dtype, "b_dtype")
+    (a, conj_a), (b, conj_b) = conjugated(a), conjugated(b)
     a_at, a_as = _blas(a, "a")
     if b_dtype is None:
         b_at, b_as = _blas(b, "b")
@@ -262,6 +263,7 @@ def _gemm(
         reduce=reduce,
         drop_c=not store,
         grouped=grouped,
+        conj=(conj_a, conj_b),
     )
     operands = (a_at, b_at, c_at, bias_at, residual_at)
     call = _with_values(context, problem, operands, a, out, batch is not None)
@@ -456,7 +458,8 @@ def gemm(a: Any, b: Any, *, alpha: float = 1.0, beta: float = 0.0, stream: int =
     """`activation(alpha * scales * ((a - zero_a) @ (b - zero_b)) + bias + beta * out) + residual`, in `out` or a new array.
 
     `a` is (m, k) or (batch, m, k), `b` (k, n) or (batch, k, n); a matrix without batch serves the whole batch. Transposed and strided
-    arrays are read as they lie. Factors are floats of one type, torch's float8 types, or int8 and uint8, each with each, whose sums are int32; or `b` is
+    arrays are read as they lie, and so are torch's views of conjugates. Factors are floats of one type, complex64 or complex128 (with real alpha and
+    beta, and no more than `residual` beside them), torch's float8 types, or int8 and uint8, each with each, whose sums are int32; or `b` is
     int8 or uint8 beside float16, bfloat16 or float32, in which these small weights are multiplied. Options: `out`,
     `b_dtype` ("int4" or "uint4": `b` is uint8 and each byte two weights, the one with the even index in its lower half: (k, n / 2) by rows, or the
     transposed view of (n, k / 2)), `offsets` (a grouped product, as `torch._grouped_mm`: `a` is (m, k), `b` (groups, k, n), and int32 numbers (groups,) say where the rows of each
