@@ -20,6 +20,8 @@ fn problems() -> Vec<Problem> {
         gemm(Scalar::F16).out_dtype(Scalar::F32).build().unwrap().into(),
         gemm(Scalar::F64).build().unwrap().into(),
         gemm(Scalar::F16).grouped(Along::M, 7).bias_strided(Along::N, 520).build().unwrap().into(),
+        gemm(Scalar::F64).conj(true, false).trans(true, false).build().unwrap().into(),
+        gemm(Scalar::F32).complex().batch(3).build().unwrap().into(),
         conv.build().unwrap().into(),
     ]
 }
