@@ -72,7 +72,13 @@ fn every_refusal_names_the_input_and_the_remedy() {
         (format!("tune gemm {small} --dtype complex64 --groups 2"), 2, "a complex product of groups"),
         ("tune conv --n 1 --c 2 --k 2 --size 8 --filter 3 --dtype complex64".into(), 2, "real and imaginary parts by themselves"),
         ("tune reduce --shape 4x4 --over 1 --op sum --dtype complex128".into(), 2, "of a matrix product"),
-        (format!("verify gemm {small} --dtype complex64 --device emu --plan B_ACP1__C_PFG1_BUF2"), 1, "use ACP0, or WOS1"),
+        (
+            format!(
+                "verify gemm {small} --dtype complex64 --device emu --plan A_MIC4_PAD0_ACP1__B_ACP1_WOS0__C_SWP0_PFG1_BUF2_EDG1"
+            ),
+            1,
+            "use ACP0, or WOS1",
+        ),
         ("tune --problem tC0_tA0_tB0_colMaj1_m5_n5_k5_lda5_ldb5_ldc5_ws0_f64_conja".into(), 2, "give a complex type"),
         (format!("tune gemm {small} --alpha inf"), 2, "finite"),
         (format!("tune gemm {small} --beta x"), 2, "write 1, -0.5 or 2e-3"),

@@ -102,8 +102,12 @@ impl Change<'_> {
             | Refusal::AsyncBytes { acp, .. }
             | Refusal::AsyncAlongK { acp }
             | Refusal::AsyncAlongRows { acp, .. }
-            | Refusal::Converted { acp, .. }
-            | Refusal::Signed { acp, .. } => self.set(acp, 0),
+            | Refusal::Converted { acp, .. } => self.set(acp, 0),
+            Refusal::Signed { acp, value } => {
+                // Bulk copies are of plans that are worth a copy.
+                let copied = self.set(beside(acp, Chiral::Wos), 1);
+                if value > 1 { copied.or_else(|| self.set(acp, 0)) } else { self.set(acp, 0).or(copied) }
+            }
             Refusal::Halo { acp, .. } => self.set(acp, 1),
             Refusal::MathWidth { .. } => self.halved(Key::C(Common::Mvw)),
             Refusal::UnitSplits { .. } => self.unit(refusal),

@@ -7,6 +7,7 @@ use support::{emulator, verified_to};
 use tilewright_gen::plan::{Constraint, Plan, Source};
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::{Complex, Gemm, GemmBuilder, Math, Order, Problem};
+use tilewright_tune::model::Picker;
 use tilewright_tune::space::Space;
 use tilewright_tune::verify::Depth;
 
@@ -130,4 +131,23 @@ fn conjugates_have_keys_of_their_own() {
     keys.sort();
     keys.dedup();
     assert_eq!(keys.len(), 4);
+}
+
+/// Of f64 and of TF32 the cost model picks matrix units, and a copy of the expanded factor in workspace for them.
+#[test]
+fn matrix_units_are_picked_for_large_products() {
+    let matrix =
+        [("sm_90a", Scalar::F64, Math::Exact), ("gfx942", Scalar::F64, Math::Exact), ("sm_90a", Scalar::F32, Math::Tf32)];
+    for (arch, scalar, math) in matrix.into_iter().chain([("sm_90a", Scalar::F32, Math::Exact)]) {
+        let target = Target::by_arch(arch).unwrap();
+        for bits in [0, 16, 18, 3] {
+            let problem = product((scalar, math), (4096, 4096, 4096), bits).build().unwrap().into();
+            let space = Space::new(&problem, &target).unwrap();
+            let candidate = &Picker::new(&space).pick(1)[0];
+            let spec = space.resolve(&candidate.plan).unwrap().spec;
+            eprintln!("{arch} {scalar} {}: {:.0} us {}", math.name(), candidate.estimate.total_us, candidate.plan);
+            let lanes = spec.tiling.unit.family().lanes;
+            assert_eq!(lanes > 1, (scalar, math) != (Scalar::F32, Math::Exact), "{arch} {problem}: {}", candidate.plan);
+        }
+    }
 }
