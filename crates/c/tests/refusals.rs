@@ -172,7 +172,7 @@ fn products() {
     let context = opened();
     let mut operation = null_mut();
     type Change = fn(&mut TwGemm);
-    let cases: [(Change, i32, &str); 43] = [
+    let cases: [(Change, i32, &str); 48] = [
         (|x| x.size = 0, ARGUMENT, "tw_gemm_init"),
         (|x| x.m = -1, ARGUMENT, "m = -1 is negative"),
         (|x| x.n = i64::MIN, ARGUMENT, "n = -9223372036854775808 is negative"),

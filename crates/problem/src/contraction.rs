@@ -648,6 +648,11 @@ impl Contraction {
         let scaled =
             self.block_scales.iter().map(|x| if x.along_n { "scale[n,k] * " } else { "scale[m,k] * " }).collect::<String>();
         let first = first.replacen("A[", &format!("{scaled}A["), 1);
+        let signed = |first: String, x: &Tensor, sign: &str, name: &str| match x.signs {
+            Some(_) => first.replacen(name, &format!("{sign} * {name}"), 1),
+            None => first,
+        };
+        let first = signed(signed(first, &self.a, "sign[m,k]", "A["), &self.b, "sign[n,k]", "B[");
         self.epilogue.iter().fold(first, |value, op| op.formula(&value))
     }
     /// What was asked for, or the transposed product of it, whichever this is.

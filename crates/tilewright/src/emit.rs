@@ -98,7 +98,11 @@ impl Emission<'_> {
             format!("Planned   for {}", self.target.arch),
             String::new(),
             format!("C[g,m,n] = {}", c.formula().replace("sum_k", "sum over k of")),
-            format!("{}; beta = 0 never reads C", extents(c)),
+            format!(
+                "{}{}; beta = 0 never reads C",
+                extents(c),
+                if self.problem.parts() == 2 { ", of the parts of complex numbers" } else { "" }
+            ),
             String::new(),
             "Buffers".to_string(),
         ];
