@@ -86,7 +86,7 @@ fn small_and_thin_products() {
 #[test]
 fn batches_are_cut_where_workspace_is_small() {
     let problem = product((Scalar::F32, Math::Exact), (24, 24, 16), 16).batch(3).workspace(24 * 1024).build().unwrap().into();
-    verified_to(Depth::Thorough, "emu:sm_80", &problem, &format!("A_MIC4__B_MIC4_WOS1__C_MAC64_EDG1_UNR16"), (1, true));
+    verified_to(Depth::Thorough, "emu:sm_80", &problem, "A_MIC4__B_MIC4_WOS1__C_MAC64_EDG1_UNR16", (1, true));
 }
 
 /// The fallback of every operation needs no workspace and no alignment.

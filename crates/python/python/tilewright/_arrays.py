@@ -155,7 +155,15 @@ def _from_buffer(view: memoryview, name: str) -> Array:
 
 
 def factor(x: Any, name: str) -> Array:
-    """An operand that kernels multiply or reduce. Wider integers are sums and indices."""
+    """An operand that kernels multiply or reduce."""
+    array = factor_of_product(x, name)
+    if array.dtype.startswith("complex"):
+        raise _native.OperandError(f"{name} holds {array.dtype}: complex numbers are those of gemm; give real and imaginary parts by themselves")
+    return array
+
+
+def factor_of_product(x: Any, name: str) -> Array:
+    """An operand of a product, which may be complex. Wider integers are sums and indices."""
     array = look(x, name)
     if array.dtype in ("int32", "int64"):
         raise _native.OperandError(f"{name} holds {array.dtype}: {_POSSIBLE}")

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _arguments as given
 from . import _native
-from ._arrays import Array, Matrix, apart, conjugated, empty, factor, float8, integer8, look, matrix, of_shape, pack, packed, result
+from ._arrays import Array, Matrix, apart, conjugated, empty, factor, factor_of_product, float8, integer8, look, matrix, of_shape, pack, packed, result
 from ._contexts import Context, _contexts, _tell, changed, context_for, devices, use  # noqa: F401
 
 Progress = Union[bool, Callable[[Dict[str, Any]], Any]]
@@ -69,7 +69,7 @@ def _shaped(name: str, array: Array, shape: Sequence[int]) -> None:
         raise _native.OperandError(f"{name} has shape {array.shape}, {tuple(shape)} is needed")
 
 
-def _blas(x: Any, name: str, looked: Callable[[Any, str], Array] = factor) -> Tuple[Array, Matrix]:
+def _blas(x: Any, name: str, looked: Callable[[Any, str], Array] = factor_of_product) -> Tuple[Array, Matrix]:
     array = looked(x, name)
     if len(array.shape) not in (2, 3):
         raise _native.OperandError(f"{name} has shape {array.shape}: a matrix, or a batch of them, is needed")
