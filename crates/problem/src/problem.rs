@@ -11,6 +11,7 @@ use crate::extent::{Dynamic, Extents};
 use crate::gemm::Gemm;
 use crate::math::Math;
 use crate::quant::Quant;
+use crate::ragged::Ragged;
 use crate::reduce::Reduce;
 use crate::reduction::{Reduction, ResultShape};
 use serde::{Deserialize, Serialize};
@@ -233,6 +234,10 @@ impl Problem {
             Problem::Conv(conv) => conv.depth(),
             Problem::Reduce(_) => 1,
         }
+    }
+    /// Each result is the sum of a group of the terms, of as few as one.
+    pub fn groups_of_terms(&self) -> bool {
+        matches!(self, Problem::Gemm(gemm) if gemm.grouped == Some(Ragged::K))
     }
     /// Floating-point operations of the plain algorithm: two per multiply and add; of a reduction one per element and operator.
     pub fn flop(&self) -> f64 {

@@ -222,7 +222,7 @@ class OnTwoDevices(unittest.TestCase):
 
     def setUp(self):
         self.addCleanup(twt.disable)
-        self.addCleanup(self.assertEqual, torch.cuda.current_device(), 0)
+        self.addCleanup(lambda: self.assertEqual(torch.cuda.current_device(), 0))
 
     def made(self, place, *shape):
         return torch.randn(shape, device=place, dtype=torch.bfloat16)
@@ -289,7 +289,8 @@ class OnTwoDevices(unittest.TestCase):
                 models["cuda:1"](there)
             torch.cuda.synchronize("cuda:1")
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.device(1), torch.cuda.graph(graph):
+            # Torch's own stream to capture on is of the device that first captured.
+            with torch.cuda.device(1), torch.cuda.graph(graph, stream=aside):
                 y = models["cuda:1"](there)
         graph.replay()
         torch.cuda.synchronize("cuda:1")

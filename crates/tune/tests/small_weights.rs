@@ -240,6 +240,30 @@ fn weights_become_floats_in_pairs() {
     }
 }
 
+/// A load of one byte has two weights of 4 bits, which become a pair of floats.
+#[test]
+fn single_bytes_of_two_weights_compile() {
+    for (arch, types) in [
+        ("sm_90a", [Scalar::F32, Scalar::I4]),
+        ("sm_90a", [Scalar::F16, Scalar::U4]),
+        ("sm_80", [Scalar::BF16, Scalar::I4]),
+        ("gfx942", [Scalar::F32, Scalar::U4]),
+        ("gfx942", [Scalar::BF16, Scalar::I4]),
+    ] {
+        let problem: Problem = weights(types, (144, 80, 96), (true, false)).build().unwrap().into();
+        let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
+        let plan = along("A_MIC4_GLW2_PLU?__B_MIC4_GLW2_PLU?__C_MAC64_EDG1_UNR16", (true, false));
+        let plan = Plan::from(Constraint::parse(&plan).unwrap().apply(&Plan::default()));
+        let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
+        let program = r.generate(space.env().workspace_bytes).unwrap();
+        let kernel = program.kernels.into_iter().find(|k| k.name == MAIN).unwrap();
+        match inspect(&kernel, arch, None, &Options::default()) {
+            Err(e @ DeviceError::Missing { .. }) => missing::missing(&e.to_string()),
+            seen => drop(seen.unwrap_or_else(|e| panic!("{arch} {types:?}: {e}"))),
+        }
+    }
+}
+
 /// AMD's compiler keeps everything in registers as well.
 #[test]
 fn nothing_is_spilled_on_amd() {

@@ -158,7 +158,7 @@ impl Printer<'_> {
         let letters = &["a", "b", "c"][..args.len().min(3)];
         let lanes: Vec<String> = (0..to.lanes)
             .map(|i| {
-                let lane: Vec<Text> = letters.iter().map(|l| self.number(l, from.scalar, i)).collect();
+                let lane: Vec<Text> = letters.iter().map(|l| self.number(l, from, i)).collect();
                 self.spell(op, from.scalar.ty(), to.scalar.ty(), &lane).text
             })
             .collect();
@@ -177,9 +177,10 @@ impl Printer<'_> {
     }
 
     /// Number `i` of a vector, of which two of 4 bits are an element.
-    fn number(&self, vector: &str, scalar: Scalar, i: u8) -> Text {
-        let lane = self.dialect.lane(vector, i / scalar.numbers() as u8);
-        match (scalar, i % 2) {
+    fn number(&self, vector: &str, from: Type, i: u8) -> Text {
+        // Of a single element, whose two numbers make a vector, there are no lanes.
+        let lane = if from.lanes == 1 { vector.to_string() } else { self.dialect.lane(vector, i / from.scalar.numbers() as u8) };
+        match (from.scalar, i % 2) {
             (Scalar::I4, half) => Text::atom(format!("({lane} << {} >> 28)", 28 - 4 * half)),
             (Scalar::U4, 0) => Text::atom(format!("({lane} & 15)")),
             (Scalar::U4, _) => Text::atom(format!("({lane} >> 4)")),
