@@ -138,9 +138,7 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
     match key {
         Common::Unr => format!("k advances by {value} per main loop step, {} in all", plural64(k_tiles, "step")),
         Common::Gal => walk(t.order, tiles_m, tiles_n),
-        Common::Gbi => {
-            choose("the same tile of all batch entries comes before the next tile", "batch entries come one behind the other")
-        }
+        Common::Gbi => choose("batch entries take turns at each tile", "batch entries come one behind the other"),
         Common::Pun => {
             choose("loops over elements ask the compiler to unroll", "loops over elements leave unrolling to the compiler")
         }

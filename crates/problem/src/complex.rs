@@ -1,11 +1,9 @@
-//! Products of complex matrices: what a factor is beside its matrix, and the names of the types.
+//! Complex matrices: what a factor is beside its matrix, and the names of the types.
 //!
 //! An element is two numbers side by side, its real and its imaginary part, as BLAS, numpy and torch have them. Sizes, leading dimensions, batch
-//! strides and offsets of a [`Gemm`] count elements; what lies below (tensors of contractions, buffers of test data, offsets of launches) counts
-//! numbers, of which an element has [`Gemm::parts`].
+//! strides and offsets of a [`Gemm`](crate::gemm::Gemm) count elements; what lies below (tensors of contractions, buffers of test data, offsets of launches) counts
+//! numbers, of which an element has [`Gemm::parts`](crate::gemm::Gemm::parts).
 
-use crate::error::ProblemError;
-use crate::gemm::{Gemm, Order};
 use crate::math::Math;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
@@ -55,130 +53,5 @@ impl Complex {
             'r' => Some((false, true)),
             _ => None,
         }
-    }
-}
-
-impl Gemm {
-    /// Numbers that each element has: 2 of complex ones.
-    pub const fn parts(&self) -> u64 {
-        if self.complex.is_some() { 2 } else { 1 }
-    }
-    /// Name of the elements' type under the product's math.
-    pub fn dtype_name(&self) -> &'static str {
-        if self.complex.is_some() { Complex::dtype_name(self.dtype, self.math) } else { self.math.dtype_name(self.dtype) }
-    }
-    /// The letter that says how a factor, 0 = A or 1 = B, is taken: [`Complex::letter`].
-    pub fn letter(&self, matrix: usize) -> char {
-        let trans = self.matrices()[matrix.min(1)].trans;
-        match (trans, self.complex.is_some_and(|c| c.conj(matrix))) {
-            (false, false) => 'n',
-            (true, false) => 't',
-            (true, true) => 'c',
-            (false, true) => 'r',
-        }
-    }
-    /// Rows of C are contiguous.
-    pub(crate) fn c_by_rows(&self) -> bool {
-        self.c.trans == (self.order == Order::Col)
-    }
-
-    /// What a product of complex elements has not.
-    pub(crate) fn validate_complex(&self) -> Result<(), ProblemError> {
-        if self.complex.is_none() {
-            return Ok(());
-        }
-        if !matches!(self.dtype, Scalar::F32 | Scalar::F64) {
-            return Err(ProblemError::value(
-                "dtype",
-                self.dtype,
-                "parts of complex numbers are f32 (complex64) or f64 (complex128)",
-            ));
-        }
-        if let Some(b) = self.b_dtype {
-            return Err(ProblemError::value("b_dtype", b, "both factors of a complex product have one type; leave it out"));
-        }
-        if self.out_dtype != self.dtype {
-            let reason = format!("results of complex products have the factors' type ({}); leave it out", self.dtype);
-            return Err(ProblemError::value("out_dtype", self.out_dtype, reason));
-        }
-        let refused = |what: &str, remedy: &str| Err(ProblemError::Unsupported { what: what.into(), remedy: remedy.into() });
-        if self.zero_points.names().next().is_some() || self.scales.names().next().is_some() {
-            return refused("a complex product with zero points or scales", "leave them out; alpha scales all results");
-        }
-        if self.bias.is_some() {
-            return refused("the bias vector of a complex product", "add it as a residual, a matrix as large as C");
-        }
-        if let Some(activation) = self.activation {
-            return refused(&format!("{activation} of a complex product"), "apply it to the stored result");
-        }
-        if let Some(reduction) = self.reductions.first() {
-            return refused(&format!("{reduction} of a complex product"), "reduce the stored result's real and imaginary parts");
-        }
-        if !self.dynamic.is_none() {
-            return refused("a complex product with extents known only at launch", "make an operation for each size");
-        }
-        if self.grouped.is_some() {
-            return refused("a complex product of groups", "make a product of each group, or a batch of equal ones");
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::epilogue::{Activation, Along};
-    use crate::extent::Dynamic;
-    use crate::gemm::GemmBuilder;
-    use crate::problem::Problem;
-    use crate::ragged::Ragged;
-
-    fn complex() -> GemmBuilder {
-        Gemm::new(Scalar::F32, 4, 6, 8).complex()
-    }
-
-    #[test]
-    fn texts_round_trip() {
-        for (end, letters) in [("complex64", "nn"), ("complex128_conja", "rn"), ("complex64tf32x3_conja_conjb", "rr")] {
-            let text = format!("tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_{end}");
-            let problem = Problem::parse(&text).unwrap();
-            assert_eq!(problem.key(), text);
-            let Problem::Gemm(gemm) = &problem else { panic!("a product") };
-            assert_eq!([0, 1].map(|i| gemm.letter(i)).iter().collect::<String>(), letters);
-            assert_eq!(problem.dtype_name(), end.split('_').next().unwrap());
-            assert_eq!(serde_json::from_str::<Problem>(&serde_json::to_string(&problem).unwrap()).unwrap(), problem);
-            assert_eq!(gemm.in_other_order().in_other_order(), *gemm);
-        }
-        assert_eq!("ntcr".chars().map(|c| Complex::letter(c).unwrap()).filter(|x| x.1).count(), 2);
-    }
-
-    #[test]
-    fn what_complex_products_have_not_is_refused_by_name() {
-        let refused = |builder: GemmBuilder, parts: &[&str]| {
-            let message = builder.build().expect_err("must be refused").to_string();
-            assert!(parts.iter().all(|part| message.contains(part)), "{message} lacks one of {parts:?}");
-        };
-        refused(Gemm::new(Scalar::F16, 4, 6, 8).complex(), &["dtype = f16", "complex64", "complex128"]);
-        refused(complex().out_dtype(Scalar::BF16), &["out_dtype = bf16", "leave it out"]);
-        refused(complex().b_dtype(Scalar::I8), &["b_dtype = i8", "one type"]);
-        refused(complex().scale(Along::M), &["scales", "alpha"]);
-        refused(complex().bias(Along::N), &["bias", "residual"]);
-        refused(complex().activation(Activation::Gelu), &["gelu", "stored result"]);
-        refused(complex().reduce("max:n".parse().unwrap()), &["max:n", "real and imaginary"]);
-        refused(complex().dynamic(Dynamic { m: true, ..Dynamic::NONE }), &["known only at launch"]);
-        refused(complex().grouped(Ragged::M, 3), &["groups"]);
-        assert!(
-            Problem::parse("tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_conja")
-                .unwrap_err()
-                .to_string()
-                .contains("conja")
-        );
-    }
-
-    #[test]
-    fn an_element_is_two_numbers() {
-        let gemm = complex().build().unwrap();
-        assert_eq!((gemm.parts(), gemm.span(0), Problem::Gemm(gemm.clone()).flop()), (2, 32, 8.0 * 4.0 * 6.0 * 8.0));
-        assert_eq!(Problem::Gemm(gemm).depth(), 16);
     }
 }

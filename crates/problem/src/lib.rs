@@ -9,6 +9,7 @@
 mod canonical;
 pub mod cases;
 mod complex;
+mod complex_gemm;
 pub mod contraction;
 mod conv;
 pub mod epilogue;

@@ -3,6 +3,7 @@
 mod clblast;
 mod clblast_tuned;
 mod cublas;
+mod cublas_3m;
 mod cublas_complex;
 mod cublas_groups;
 mod cublaslt;
@@ -79,7 +80,7 @@ pub fn open(library: Library, device: &dyn Device, tuned: Option<&Path>) -> Resu
     Ok(match library {
         Library::Cublas => Box::new(cublas::Cublas::open(native)?),
         Library::CublasGrouped => Box::new(cublas_groups::CublasGroups::open(native)?),
-        Library::Cublas3m => Box::new(cublas_complex::Cublas3m::open(native)?),
+        Library::Cublas3m => Box::new(cublas_3m::Cublas3m::open(native)?),
         Library::Cublaslt => Box::new(cublaslt::CublasLt::open(native, "cublaslt", 128 << 20)?),
         Library::Cublaslt1g => Box::new(cublaslt::CublasLt::open(native, "cublaslt-1g", 1 << 30)?),
         Library::Cudnn => Box::new(cudnn::Cudnn::open(native)?),

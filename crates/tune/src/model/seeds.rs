@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use std::collections::HashSet;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys, Plan};
 use tilewright_ir::Dialect;
-use tilewright_problem::contraction::{Contraction, Operand, Tensor};
+use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::view::{COL, ROW};
 
 /// Tilings that suit the target and the problem, each legal and none twice, with one good schedule. Where no tiling of the grid can
@@ -39,7 +39,7 @@ pub(super) fn seeds(space: &Space) -> Vec<Plan> {
 /// Work-groups take the same tile of all batch entries behind each other where TMA would fetch lines that several entries have parts of. Entries whose
 /// sums are split run side by side anyway: there it took 1.05 to 1.13 times as long.
 fn alternate_entries(plans: &mut [Keys], c: &Contraction) {
-    let sides: [(fn(Chiral) -> Key, &Tensor); 2] = [(Key::A, &c.a), (Key::B, &c.b)];
+    let sides = [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)];
     let beside: Vec<Key> =
         sides.into_iter().filter(|(_, tensor)| beside_each_other(tensor).is_some()).map(|(side, _)| side(Chiral::Acp)).collect();
     for plan in plans.iter_mut().filter(|plan| plan.common(Common::Ice) == 1) {

@@ -39,6 +39,15 @@ struct Halves {
     stage: RegId,
 }
 
+/// One place along k: what all loads there have in common.
+struct KPart {
+    k: i64,
+    point: Coord,
+    guard: Option<ExprId>,
+    offset: ExprId,
+    bounds: Vec<ExprId>,
+}
+
 /// Loads one operand.
 pub(crate) struct Loader<'a> {
     input: &'a Input,
@@ -167,6 +176,43 @@ impl<'a> Loader<'a> {
         self.asynchronous
     }
 
+    /// What the loads this far along k from the tile's start have in common.
+    fn k_part(&self, b: &mut Builder, (start, k): (Coord, i64), valid: Option<ExprId>, range: Option<(bool, ExprId)>) -> KPart {
+        let (access, mixed) = (&self.input.tensor.view.access, self.mixed());
+        let local = b.value(start.local + self.k_thread.cast(self.ints.coord));
+        let point = Coord { local, ..start }.shifted(b, k);
+        let guard = match range {
+            Some((below_zero, limit)) => {
+                let value = point.value(b);
+                let below = b.value(value.lt(limit));
+                if below_zero { Some(b.value(value.ge(0).and(below))) } else { Some(below) }
+            }
+            None => valid,
+        };
+        let guard = guard.map(|g| b.bind(&format!("{}_k{k}_valid", self.name), g));
+        let zero = b.int(0, self.ints.coord);
+        let nowhere = Coord::plain(b, zero);
+        let at = [self.g, nowhere, point];
+        let offset = match self.k_stride {
+            Some(stride) => b.int(k * stride, wide_enough(k * stride)),
+            None if mixed => zero,
+            None => {
+                let value = affine(b, &access.offset, &at, Part::Using(COL), self.ints.offset);
+                b.bind(&format!("{}_k{k}", self.name), value)
+            }
+        };
+        let mut bounds = Vec::new();
+        for (i, bound) in access.bounds.iter().enumerate() {
+            bounds.push(if bound.value.uses(COL) && !mixed {
+                let value = affine(b, &bound.value, &at, Part::Using(COL), self.ints.coord);
+                b.bind(&format!("{}_k{k}_bound{i}", self.name), value)
+            } else {
+                zero
+            });
+        }
+        KPart { k, point, guard, offset, bounds }
+    }
+
     /// Fetches the k-tile that starts at `k` into staging set `set`, or starts its copy into shared buffer `buffer`
     /// (element offset). `valid`: the tile exists at all. `range`: given when a
     /// tile may be partial: whether it may start below zero, and the first k that does not exist.
@@ -184,50 +230,12 @@ impl<'a> Loader<'a> {
         let count = self.vectors.len() as u32;
         let access = &self.input.tensor.view.access;
         let mixed = self.mixed();
-        struct KPart {
-            k: i64,
-            point: Coord,
-            guard: Option<ExprId>,
-            offset: ExprId,
-            bounds: Vec<ExprId>,
-        }
         let mut parts: Vec<KPart> = Vec::new();
         for v in &self.vectors {
-            if parts.iter().any(|p| p.k == v.k) {
-                continue;
+            if parts.iter().all(|p| p.k != v.k) {
+                let part = self.k_part(b, (k, v.k), valid, range);
+                parts.push(part);
             }
-            let local = b.value(k.local + self.k_thread.cast(self.ints.coord));
-            let point = Coord { local, ..k }.shifted(b, v.k);
-            let guard = match range {
-                Some((below_zero, limit)) => {
-                    let value = point.value(b);
-                    let below = b.value(value.lt(limit));
-                    if below_zero { Some(b.value(value.ge(0).and(below))) } else { Some(below) }
-                }
-                None => valid,
-            };
-            let guard = guard.map(|g| b.bind(&format!("{}_k{}_valid", self.name, v.k), g));
-            let zero = b.int(0, self.ints.coord);
-            let nowhere = Coord::plain(b, zero);
-            let at = [self.g, nowhere, point];
-            let offset = match self.k_stride {
-                Some(stride) => b.int(v.k * stride, wide_enough(v.k * stride)),
-                None if mixed => zero,
-                None => {
-                    let value = affine(b, &access.offset, &at, Part::Using(COL), self.ints.offset);
-                    b.bind(&format!("{}_k{}", self.name, v.k), value)
-                }
-            };
-            let mut part = KPart { k: v.k, point, guard, offset, bounds: Vec::new() };
-            for (i, bound) in access.bounds.iter().enumerate() {
-                if bound.value.uses(COL) && !mixed {
-                    let value = affine(b, &bound.value, &at, Part::Using(COL), self.ints.coord);
-                    part.bounds.push(b.bind(&format!("{}_k{}_bound{i}", self.name, v.k), value));
-                } else {
-                    part.bounds.push(zero);
-                }
-            }
-            parts.push(part);
         }
         for (i, v) in self.vectors.iter().enumerate() {
             let (Some(row), Some(kp)) = (self.rows.iter().find(|r| r.row == v.row), parts.iter().find(|p| p.k == v.k)) else {
