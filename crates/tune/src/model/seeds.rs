@@ -41,7 +41,7 @@ pub(super) fn seeds(space: &Space) -> Vec<Plan> {
 fn alternate_entries(plans: &mut [Keys], c: &Contraction) {
     let sides = [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)];
     let beside: Vec<Key> =
-        sides.into_iter().filter(|(_, tensor)| beside_each_other(tensor).is_some()).map(|(side, _)| side(Chiral::Acp)).collect();
+        sides.into_iter().filter(|(_, tensor)| beside_each_other(tensor)).map(|(side, _)| side(Chiral::Acp)).collect();
     for plan in plans.iter_mut().filter(|plan| plan.common(Common::Ice) == 1) {
         if beside.iter().any(|acp| plan.get(*acp) == 2) {
             plan.set(Key::C(Common::Gbi), 1);

@@ -15,13 +15,11 @@ pub(super) struct Traffic {
     pub miss: f64,
 }
 
-/// Bytes from one batch entry's element to the next one's, where neighbouring entries lie beside each other in memory, a few bytes of each
-/// within what memory delivers at once: groups of channels in channels-last tensors.
-pub(super) fn beside_each_other(tensor: &Tensor) -> Option<f64> {
-    let apart = tensor.view.stride(G).filter(|apart| *apart > 0)?;
+/// True if several batch entries have elements within the bytes that TMA fetches at once: groups of channels in channels-last tensors.
+pub(super) fn beside_each_other(tensor: &Tensor) -> bool {
+    let Some(apart) = tensor.view.stride(G).filter(|apart| *apart > 0) else { return false };
     let farther = tensor.view.access.offset.terms.iter().any(|(_, coefficient)| coefficient.abs() > apart);
-    let bytes = tensor.bytes_of(apart as f64);
-    (farther && bytes < BULK_LINE).then_some(bytes)
+    farther && tensor.bytes_of(apart as f64) < BULK_LINE
 }
 
 /// Estimates traffic when `running` work-groups run at once.
@@ -102,7 +100,7 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
     // TMA has the cache fetch whole lines, of which the next entry's part is gone when its turn comes. Where k is split, entries run side by side.
     let fetched = |which: usize, tensor: &Tensor| {
         let bulk = spec.schedule.copies[which].is_bulk() && !t.entries_fastest && c.g > 1 && ways == 1.0;
-        if bulk && beside_each_other(tensor).is_some() { BESIDE } else { 1.0 }
+        if bulk && beside_each_other(tensor) { BESIDE } else { 1.0 }
     };
     let (dram_a, dram_b) =
         (dram_a * apart(far_a, sharers_a) * fetched(0, &c.a), dram_b * apart(far_b, sharers_b) * fetched(1, &c.b));

@@ -2,8 +2,9 @@
 //!
 //! Each load thread owns one load tile of `load_row x load_k` elements of the macro tile, moved in vectors of
 //! `load_width`. A view whose k part is a plain stride is streamed by a pointer that moves with the k-tiles; any other view is
-//! re-evaluated per k-tile from parts that depend on k only and parts, fixed before the loop, that do not. Elements that are multiplied in another
-//! type than memory has them in become it between staging registers and shared memory, and those of complex factors their signs. Two of 4 bits share a byte: vectors have whole bytes, and a load
+//! re-evaluated per k-tile from parts that depend on k only and parts, fixed before the loop, that do not. Between
+//! staging registers and shared memory elements are converted to the type in which they are multiplied, and those of complex factors negated where
+//! the product asks for it. Two of 4 bits share a byte: vectors have whole bytes, and a load
 //! of a single one notes in which half it is.
 
 use crate::kernel::input::{Input, Ints, entry_start, in_memory, negative, signed};
