@@ -107,6 +107,7 @@ fn expr(k: &Kernel, id: ExprId, depth: u32) -> String {
         Expr::Extract(a, lane) => format!("{}.{lane}", e(a)),
         Expr::Vector(parts) => format!("{ty}({})", parts.iter().map(e).collect::<Vec<_>>().join(", ")),
         Expr::Splat(a) => format!("{ty}({})", e(a)),
+        Expr::Words(a) => format!("words({})", e(a)),
     }
 }
 

@@ -41,6 +41,8 @@ pub enum Expr {
     Vector(Vec<ExprId>),
     /// A vector with the scalar in every lane.
     Splat(ExprId),
+    /// The bits of a vector of 16-bit floats as words (`U32`): two lanes in each, the first in its lower half.
+    Words(ExprId),
 }
 
 /// A kernel argument.

@@ -102,7 +102,9 @@ impl Change<'_> {
             | Refusal::AsyncBytes { acp, .. }
             | Refusal::AsyncAlongK { acp }
             | Refusal::AsyncAlongRows { acp, .. }
-            | Refusal::Converted { acp, .. } => self.set(acp, 0),
+            | Refusal::Converted { acp, .. }
+            | Refusal::RawLines { acp, .. } => self.set(acp, 0),
+            Refusal::VectorWide { key, .. } => self.halved(key),
             Refusal::Signed { acp, value } => {
                 // Bulk copies are of plans that are worth a copy.
                 let copied = self.set(beside(acp, Chiral::Wos), 1);

@@ -184,7 +184,7 @@ fn what_cannot_be_converted_is_refused() {
         assert!(words.contains("use WOS0"), "{words}");
     }
     for (value, plan) in [
-        (1, along(&format!("{MMA}_UNR64_PFG1_BUF2").replace("__C_", "_ACP1__C_"), (true, false))),
+        (1, "A_MIC4__B_MIC4_ACP1__C_MAC64_EDG1_UNR16_PFG1_BUF2".to_string()),
         (2, "A_MIC1_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_UNR64_BUF4_LWV4".to_string()),
         (3, "A_MIC1_ACP2__B_MIC16_ACP3__C_UNI2_MAC256_UNR64_BUF4_LWV4".to_string()),
         (4, along(&format!("{MMA}_UNR64_PFG1_BUF2").replace("__C_", "_ACP4__C_"), (true, false))),

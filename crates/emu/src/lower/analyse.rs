@@ -123,7 +123,7 @@ impl Variance<'_> {
             Expr::Var(v) => self.facts.varying_vars[v.index()],
             Expr::Reg(..) => true,
             Expr::Builtin(b) => *b == Builtin::LocalId,
-            Expr::Unary(_, a) | Expr::Cast(a) | Expr::Extract(a, _) | Expr::Splat(a) => self.expr(*a),
+            Expr::Unary(_, a) | Expr::Cast(a) | Expr::Extract(a, _) | Expr::Splat(a) | Expr::Words(a) => self.expr(*a),
             Expr::Binary(_, a, b) => self.expr(*a) | self.expr(*b),
             Expr::Fma(a, b, c) | Expr::Select(a, b, c) => self.expr(*a) | self.expr(*b) | self.expr(*c),
             Expr::Vector(parts) => parts.iter().fold(false, |v, p| v | self.expr(*p)),

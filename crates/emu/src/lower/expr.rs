@@ -142,6 +142,16 @@ impl Lower<'_> {
                 let x = self.eval(*a)?;
                 Value { comps: vec![x.comps[0]; ty.lanes as usize], since: x.since }
             }
+            Expr::Words(a) => {
+                let x = self.eval(*a)?;
+                let (from, since, mut comps) = (k.ty(*a).scalar, x.since, Vec::new());
+                for pair in x.comps.chunks_exact(2) {
+                    let [low, high] = [pair[0], pair[1]].map(|half| Comp::Slot(self.slot(half, from)));
+                    let high = self.binary(BinaryOp::Shl, Scalar::U32, high, Comp::Int(16), since)?;
+                    comps.push(self.binary(BinaryOp::Or, Scalar::U32, low, high, since)?);
+                }
+                Value { comps, since }
+            }
             // Leaves are dealt with by `eval`.
             _ => return Err(self.invalid("an expression of unknown kind")),
         })

@@ -98,7 +98,11 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     };
     let (tile_a, tile_b) = (tile(0, &t.a, &c.a), tile(1, &t.b, &c.b));
     let shared = if spec.schedule.own() { 0.0 } else { 1.0 };
-    let widened = |bytes: f64, tensor: &Tensor| bytes / tensor.bytes_of(1.0) * f64::from(tensor.factor().bytes());
+    let size = |o: &OperandTiling, tensor: &Tensor| {
+        let scalar = o.shared_scalar(tensor);
+        f64::from(scalar.bytes()) / f64::from(scalar.numbers())
+    };
+    let widened = |bytes: f64, o: &OperandTiling, tensor: &Tensor| bytes / tensor.bytes_of(1.0) * size(o, tensor);
     let results = c.results();
     let acc_bytes = f64::from(c.accumulator().bytes());
     let partials = if spec.epilogue.split == Split::Workspace { results * ways as f64 * acc_bytes } else { 0.0 };
@@ -109,7 +113,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     let copied =
         |tensor: &Tensor, o: &OperandTiling, rows| copied_elements(c, tensor, o.source, rows) * f64::from(tensor.scalar.bytes());
     let copied = copied(&c.a, &t.a, c.m) + copied(&c.b, &t.b, c.n);
-    let read = |o: &OperandTiling, tensor: &Tensor| f64::from(o.micro * t.k_tile * tensor.factor().bytes());
+    let read = |o: &OperandTiling, tensor: &Tensor| f64::from(o.micro * t.k_tile) * size(o, tensor);
     let math_threads = f64::from(t.math_threads() / t.unit.family().lanes);
     let copies = [&t.a, &t.b].iter().filter(|o| o.source != Source::InPlace).count() as u32;
     Counts {
@@ -122,7 +126,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
             (true, false) => c_bytes * ways as f64,
             _ => c_bytes,
         },
-        shared_written: shared * steps * (widened(tile_a, &c.a) + widened(tile_b, &c.b)),
+        shared_written: shared * steps * (widened(tile_a, &t.a, &c.a) + widened(tile_b, &t.b, &c.b)),
         shared_read: shared * steps * math_threads * (read(&t.a, &c.a) + read(&t.b, &c.b)),
         groups,
         threads: spec.launch_threads(),

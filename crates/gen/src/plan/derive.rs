@@ -21,7 +21,7 @@ use super::tile::OperandTiling;
 use super::transport::Transport;
 use super::value::{Keys, Plan};
 use super::workspace::workspace_per_oriented;
-use tilewright_ir::Mma;
+use tilewright_ir::{Mma, Scalar};
 use tilewright_ir::mma::Family;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::{COL, ROW};
@@ -65,7 +65,10 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     let family = row.map_or(family, |row| row.unit.family());
     Transport::suit(plan)?;
     let (along_m, along_n) = owners(plan, family)?;
-    let schedule = schedule(plan, env, family, row.map_or(1, |row| row.k_step(c.splits(row))))?;
+    // Lanes that make factors of elements of 4 bits read a word of them.
+    let raw = [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)].map(|(side, tensor)| Transport::raw(plan, side, tensor));
+    let deep = raw.into_iter().flatten().map(Scalar::numbers).max().unwrap_or(1);
+    let schedule = schedule(plan, env, family, row.map_or(1, |row| row.k_step(c.splits(row)) * deep))?;
     let cluster = exit::cluster(plan, c, [Key::A, Key::B].map(|side| plan.get(side(Chiral::Clu))))?;
     let predicate = Transport::need_panels(plan) || on(Common::Edg) || own || c.elements.is_some();
     let edge = if predicate { Edge::Predicate } else { Edge::PullBack };
@@ -98,6 +101,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
             operand::derive(plan, Key::B, &c.b, (c.n, c.varies(Extent::N)), (along_n, cluster.m), &frame)?,
         ]
     };
+    Transport::suit_raw([(&a, &copy_a), (&b, &copy_b)])?;
     grouped::suits(plan, c, [&copy_a, &copy_b])?;
     let promoted = c.promotes(family).then(|| promoted(plan, c, family)).transpose()?;
     let schedule = Schedule { copies: [copy_a, copy_b], promoted, ..schedule };
@@ -241,6 +245,9 @@ fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Sche
         _ => {}
     }
     // Instructions that run on may be one k-tile behind.
+    if !family.asynchronous && !at(Common::Unr).is_multiple_of(k_step) {
+        return Err(Refusal::UnitSteps { uni: family.number, k_tile: at(Common::Unr), depth: k_step });
+    }
     let k_steps = if family.asynchronous { 2 } else { at(Common::Unr) / k_step };
     if fra >= k_steps {
         return Err(Refusal::FragmentsAhead { fra, k_steps });

@@ -199,9 +199,9 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
             return u64::from(halo.elements() * tensor.scalar.bytes());
         }
         let (lines, pitch) = o.lines(t.k_tile);
-        pitch as u64 * lines as u64 * spec.schedule.buffers as u64 * tensor.factor().bytes() as u64
+        o.shared_scalar(tensor).bytes_of(pitch as u64 * lines as u64 * spec.schedule.buffers as u64)
     };
-    let operands = tile(0, &t.a, &c.a).next_multiple_of(u64::from(shared_align(&t.b, c.b.factor()))) + tile(1, &t.b, &c.b);
+    let operands = tile(0, &t.a, &c.a).next_multiple_of(u64::from(shared_align(&t.b, t.b.shared_scalar(&c.b)))) + tile(1, &t.b, &c.b);
     operands.max(staged_bytes(spec, c)).max(sum_bytes(spec, c.accumulator())).max(spec.reduction_bytes(c))
 }
 

@@ -18,6 +18,9 @@ use tilewright_problem::view::{COL, ROW};
 /// Bytes at whose multiples lines of shared memory start for a matrix unit.
 const UNIT_VECTOR: u32 = 16;
 
+/// Most elements of a vector in registers.
+const VECTOR: u32 = 16;
+
 /// Bytes that instructions read of lines along k at least.
 const WORD: u32 = 4;
 
@@ -106,6 +109,7 @@ pub(super) fn derive(
         micro,
         macro_tile,
         pad,
+        raw: Transport::raw(plan, side, tensor),
         load_row,
         load_k,
         load_interleave: at(Chiral::Liw) == 1,
@@ -156,6 +160,7 @@ fn windows(
         shared_along: Along::K,
         source,
         fragment_sets: 0,
+        raw: None,
         split: frame.split,
     };
     // Pulled-back tiles end at the edge.
@@ -212,6 +217,7 @@ fn in_pipeline(
         shared_along: Along::Row,
         source,
         fragment_sets,
+        raw: None,
         split: frame.split,
     })
 }
@@ -237,11 +243,12 @@ pub(super) fn paddable(side: fn(Chiral) -> Key, tensor: &Tensor, source: Source)
 fn fragment_width(plan: &Plan, side: fn(Chiral) -> Key, tensor: &Tensor, micro: u32, family: &Family) -> Result<u32, Refusal> {
     let width = match (family.asynchronous, family.fragments) {
         (true, _) => 1,
-        (_, true) => UNIT_VECTOR / tensor.factor().bytes(),
+        (_, true) => Transport::raw(plan, side, tensor).unwrap_or(tensor.factor()).numbers_in(UNIT_VECTOR),
         _ => plan.fragment_width(side),
     };
     let key = if plan.get(side(Chiral::Frw)) == 0 { side(Chiral::Vew) } else { side(Chiral::Frw) };
-    if micro.is_multiple_of(width) || family.lanes > 1 && family.along_k(tensor.factor().bytes(), false) {
+    let along_k = family.along_k(tensor.factor().bytes(), false) || Transport::raw(plan, side, tensor).is_some();
+    if micro.is_multiple_of(width) || family.lanes > 1 && along_k {
         Ok(width)
     } else {
         Err(Refusal::FragmentWidth { key, width, mic: side(Chiral::Mic), micro })
@@ -271,6 +278,9 @@ fn load_vectors(
         (_, true) => reach::contiguous(from, width).unwrap_or(Along::Row),
     };
     Transport::copies_vectors(plan, side, from, (width, along), frame.family)?;
+    if width > VECTOR && Transport::raw(plan, side, from).is_none() {
+        return Err(Refusal::VectorWide { key, width });
+    }
     if width == 1 {
         return Ok((1, Along::Row));
     }

@@ -47,6 +47,9 @@ pub enum Refusal {
     /// Alignment forbids vectors: base offset, leading dimension, batch stride or padding is not a multiple of the width.
     #[error("{key}{width}: start, strides or validity of {} allow vectors of {allowed} only; use that width, or WOS2", .key.part().name())]
     VectorAlign { key: Key, width: u32, allowed: u32 },
+    /// Vectors that only copies move which no register has part in.
+    #[error("{key}{width}: vectors of so many elements are those of 4 bits that asynchronous copies move (ACP1); use 16 or less")]
+    VectorWide { key: Key, width: u32 },
     /// Vectors do not divide a thread's load tile.
     #[error("{key}{width} does not divide the {length} elements {} of a thread's load tile; change PLU or the tile", across(*.along_k))]
     VectorTile { key: Key, width: u32, length: u32, along_k: bool },
@@ -84,9 +87,15 @@ pub enum Refusal {
     AsyncBytes { acp: Key, width: u32, scalar: Scalar, bytes: u32 },
     /// Copies that no thread's registers have part in cannot convert.
     #[error(
-        "{acp}{value}: elements are multiplied in {factor} and lie in memory as {scalar}, which become it in registers alone; use ACP0"
+        "{acp}{value}: elements are multiplied in {factor} and lie in memory as {scalar}, which become it in registers; use ACP0, or ACP1 with WOS0 and mma.sync of f16 or bf16 (UNI1), whose lanes convert what they read"
     )]
     Converted { acp: Key, value: u32, scalar: Scalar, factor: Scalar },
+    /// Lanes that make factors of what they read have neighbours along k.
+    #[error(
+        "{acp}1: lanes of mma.sync make factors of {} from neighbours along k in shared memory, and read the other factor alike, but lines of {lines} run along rows there; use {acp}0, or GLW of an operand that is contiguous along k",
+        .acp.part().name()
+    )]
+    RawLines { acp: Key, lines: &'static str },
     /// Nor can they change signs.
     #[error(
         "{acp}{value}: parts of this factor's complex numbers change their sign on the way, in registers; use ACP0, or WOS1 or WOS2, whose copy has them changed"

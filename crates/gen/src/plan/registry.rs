@@ -85,9 +85,9 @@ const CHIRAL: [KeyInfo; CHIRALS] = [
     entry(
         "GLW",
         System::Tensile,
-        Legal::OneOf(&[0, 1, 2, 4, 8, 16]),
+        Legal::OneOf(&[0, 1, 2, 4, 8, 16, 32]),
         0,
-        "elements per global load in the operand's contiguous direction, along k too; 0 = VEW, across k",
+        "elements per global load in the operand's contiguous direction, along k too (32 of 4 bits alone); 0 = VEW, across k",
     ),
     entry(
         "FRW",

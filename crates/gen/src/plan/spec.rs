@@ -173,7 +173,7 @@ impl Tiling {
     }
     /// Depth of a k-step, for which fragments are read at once.
     pub fn k_step(&self) -> u32 {
-        self.instruction.map_or(1, |row| row.k_step(self.a.split))
+        self.instruction.map_or(1, |row| row.k_step(self.a.split) * self.a.elements().max(self.b.elements()))
     }
     /// The steps of so many k in a k-tile in which some k exist: channels of a tap that are padding alone have none, where they are the same of
     /// every k-tile.

@@ -5,6 +5,7 @@ use tilewright_ir::Scalar;
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::mma::Family;
+use tilewright_problem::contraction::Tensor;
 
 /// Workspace regions start at multiples of this many bytes.
 pub const WORKSPACE_ALIGN: u32 = 512;
@@ -90,6 +91,9 @@ pub struct OperandTiling {
     /// Sets of fragments in registers through which warpgroup instructions read this operand, one per k-step on its way (`RGA`); 0: they
     /// read shared memory themselves.
     pub fragment_sets: u32,
+    /// The type of what shared memory holds, where that is as memory has it: lanes make factors of what they read there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Scalar>,
     /// Each element is multiplied as the sum of two TF32 numbers.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub split: bool,
@@ -109,6 +113,14 @@ impl OperandTiling {
         let sets = if self.split && self.fragment_sets > 0 { 2 * self.fragment_sets + 1 } else { self.fragment_sets };
         self.micro / 64 * FRAGMENT * sets
     }
+    /// The type of what shared memory holds of a tensor.
+    pub fn shared_scalar(&self, tensor: &Tensor) -> Scalar {
+        self.raw.unwrap_or(tensor.factor())
+    }
+    /// Elements at a position of shared memory: two where they have 4 bits.
+    pub fn elements(&self) -> u32 {
+        self.raw.map_or(1, Scalar::numbers)
+    }
     /// Lines of a k-tile in shared memory, and elements from one to the next.
     pub const fn lines(&self, k_tile: u32) -> (u32, u32) {
         match self.shared_along {
@@ -116,9 +128,10 @@ impl OperandTiling {
             Along::K => (self.macro_tile, k_tile + self.pad),
         }
     }
-    /// A k-tile in shared memory: (row, k) to the element's position.
+    /// A k-tile in shared memory: (row, k) to the element's position; of two elements at a position, which lie along k, their number.
     pub fn shared(&self, k_tile: u32) -> Layout {
-        Layout::padded(self.macro_tile, k_tile, self.shared_along.axis(), self.lines(k_tile).1)
+        let each = self.elements();
+        Layout::padded(self.macro_tile, k_tile / each, self.shared_along.axis(), self.lines(k_tile).1 / each)
     }
     /// Vectors of a load thread's share of a k-tile, along rows and along k.
     pub fn vectors(&self) -> (u32, u32) {

@@ -15,7 +15,7 @@ use super::tile::{Along, OperandTiling, Source};
 use super::value::{Keys, Plan};
 use serde::Serialize;
 use tilewright_ir::mma::Family;
-use tilewright_ir::{ASYNC_COPY_BYTES, Mma, WARP};
+use tilewright_ir::{ASYNC_COPY_BYTES, Mma, Scalar, WARP};
 use tilewright_problem::contraction::Tensor;
 
 /// The copy method of one operand.
@@ -143,9 +143,28 @@ impl Transport {
     pub(super) fn converts(plan: &Plan, side: fn(Chiral) -> Key, tensor: &Tensor) -> Result<(), Refusal> {
         let (acp, wos, scalar) = (side(Chiral::Acp), side(Chiral::Wos), tensor.scalar);
         match (tensor.factor, plan.get(acp), plan.get(wos)) {
+            (Some(factor), 1, 0) if Transport::read_raw(plan, factor) => Ok(()),
             (Some(factor), value @ 1.., _) => Err(Refusal::Converted { acp, value, scalar, factor }),
             (_, _, value @ 1..) if scalar.numbers() > 1 => Err(Refusal::CopiedPairs { wos, value, scalar }),
             (_, value @ 1.., 0) if tensor.signs.is_some() => Err(Refusal::Signed { acp, value }),
+            _ => Ok(()),
+        }
+    }
+    /// Whether lanes of the unit make factors of what they read from shared memory: those of mma.sync that have pairs of 16-bit floats in a register.
+    fn read_raw(plan: &Keys, factor: Scalar) -> bool {
+        let unit = plan.unit();
+        unit.fragments && unit.wave() == WARP && matches!(factor, Scalar::F16 | Scalar::BF16) && !Transport::need_panels(plan)
+    }
+    /// The type of an operand's elements in shared memory, where asynchronous copies bring them as memory has them.
+    pub(super) fn raw(plan: &Keys, side: fn(Chiral) -> Key, tensor: &Tensor) -> Option<Scalar> {
+        tensor.factor.filter(|_| plan.get(side(Chiral::Acp)) == 1).map(|_| tensor.scalar)
+    }
+    /// Whether lines along k, of which lanes that make factors read neighbours, are what shared memory has of both operands.
+    pub(super) fn suit_raw(tiles: [(&OperandTiling, &Transport); 2]) -> Result<(), Refusal> {
+        let raw = tiles.iter().position(|(o, _)| o.raw.is_some());
+        let other = tiles.iter().position(|(o, copy)| o.shared_along != Along::K || copy.tile().is_some() || copy.halo().is_some());
+        match (raw, other) {
+            (Some(raw), Some(lines)) => Err(Refusal::RawLines { acp: [Key::A, Key::B][raw](Chiral::Acp), lines: ["A", "B"][lines] }),
             _ => Ok(()),
         }
     }
@@ -161,7 +180,7 @@ impl Transport {
         if plan.get(acp) != 1 {
             return Ok(());
         }
-        let bytes = width * from.scalar.bytes();
+        let bytes = from.scalar.bytes_of(width.into()) as u32;
         let either = unit.fragments || unit.along_k(from.scalar.bytes(), false) || Transport::need_panels(plan);
         if width > 1 && along == Along::K && !either {
             return Err(Refusal::AsyncAlongK { acp });

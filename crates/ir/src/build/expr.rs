@@ -23,6 +23,7 @@ pub(super) enum Key {
     Extract(ExprId, u8),
     Vector(Vec<ExprId>),
     Splat(ExprId, u8),
+    Words(ExprId),
 }
 
 impl Builder {
@@ -42,6 +43,7 @@ impl Builder {
             Expr::Extract(a, l) => Key::Extract(*a, *l),
             Expr::Vector(v) => Key::Vector(v.clone()),
             Expr::Splat(a) => Key::Splat(*a, ty.lanes),
+            Expr::Words(a) => Key::Words(*a),
         };
         if let Some(&id) = self.seen.get(&key) {
             return id;
@@ -219,6 +221,11 @@ impl Builder {
                 self.node(Expr::Vector(parts.to_vec()), ty)
             }
         }
+    }
+    /// The bits of a vector of 16-bit floats, two in each word.
+    pub fn words(&mut self, a: ExprId) -> ExprId {
+        let lanes = self.ty(a).lanes / 2;
+        self.node(Expr::Words(a), Scalar::U32.vector(lanes))
     }
     /// The scalar in every lane.
     pub fn splat(&mut self, a: ExprId, lanes: u8) -> ExprId {

@@ -2,7 +2,7 @@
 
 use super::Printer;
 use super::dialect::{Text, prec};
-use crate::{BinaryOp, Expr, ExprId, F8E4M3Fnuz, F8E5M2Fnuz, MemRef, Scalar, Type, UnaryOp};
+use crate::{Base, BinaryOp, Expr, ExprId, F8E4M3Fnuz, F8E5M2Fnuz, MemRef, Scalar, Type, UnaryOp};
 use float8::{F8E4M3, F8E5M2};
 
 /// An operation that goes lane by lane.
@@ -51,6 +51,7 @@ impl Printer<'_> {
                 let a = self.expr(*a);
                 self.splat(ty, &a)
             }
+            Expr::Words(a) => self.words(*a, ty),
         }
     }
 
@@ -113,9 +114,43 @@ impl Printer<'_> {
         format!("{helper}({guard}, {from})")
     }
 
+    /// Whether bytes are read in whole words, so that compilers do not take those apart which become floats: of shared memory, where vectors are
+    /// structs of their elements.
+    pub(super) fn bytes_by_words(&self, mem: &MemRef, ty: Type) -> bool {
+        let shared = matches!(mem.base, Base::Shared(_)) && !self.dialect.vector_operators();
+        shared && ty.scalar.is_weight() && ty.lanes.is_multiple_of(4)
+    }
+
+    /// Such a vector.
+    pub(super) fn words_of(&mut self, mem: &MemRef, ty: Type) -> String {
+        let words = Scalar::U32.vector(ty.lanes / 4);
+        let (inline, name, word) = (self.dialect.inline(), self.type_name(ty), self.type_name(words));
+        let helper = format!("tw_read_{name}");
+        self.prelude.function(&helper, |_| {
+            format!(
+                "{inline} {name} {helper}(const void* from) {{ union {{ {word} words; {name} elements; }} v; v.words = *(const {word}*)from; return v.elements; }}"
+            )
+        });
+        let from = self.address(mem).0;
+        format!("{helper}({from})")
+    }
+
     /// The spelling of a type, defining it if it needs a definition.
     pub(super) fn type_name(&mut self, ty: Type) -> String {
         if ty.lanes == 1 { self.dialect.scalar(ty.scalar).into() } else { self.dialect.vector(ty, &mut self.prelude) }
+    }
+
+    /// The bits of a vector of halves as words.
+    fn words(&mut self, a: ExprId, ty: Type) -> Text {
+        let from = self.kernel.ty(a);
+        let (inline, halves, words) = (self.dialect.inline(), self.type_name(from), self.type_name(ty));
+        let helper = format!("tw_words_{from}");
+        self.prelude.function(&helper, |_| {
+            format!(
+                "{inline} {words} {helper}({halves} a) {{ union {{ {halves} elements; {words} words; }} v; v.elements = a; return v.words; }}"
+            )
+        });
+        Text::atom(format!("{helper}({})", self.expr(a).text))
     }
 
     fn splat(&mut self, ty: Type, value: &Text) -> Text {

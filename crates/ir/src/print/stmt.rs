@@ -251,6 +251,7 @@ impl Printer<'_> {
         match guard {
             Some(g) if self.by_words(ty) => self.given(g, mem, ty),
             Some(g) => format!("{} ? {access} : {}", self.expr(g).at(prec::EQUALITY), self.zero(ty).at(prec::LOGIC_OR)),
+            None if self.bytes_by_words(mem, ty) => self.words_of(mem, ty),
             None => access,
         }
     }

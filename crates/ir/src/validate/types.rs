@@ -94,7 +94,9 @@ pub(super) fn expressions(kernel: &Kernel) -> Vec<Result<(), String>> {
 pub(crate) fn operands(expr: &Expr, f: &mut dyn FnMut(ExprId)) {
     match expr {
         Expr::Int(_) | Expr::Float(_) | Expr::Arg(_) | Expr::Var(_) | Expr::Builtin(_) => {}
-        Expr::Reg(_, a) | Expr::Unary(_, a) | Expr::Cast(a) | Expr::Extract(a, _) | Expr::Splat(a) => f(*a),
+        Expr::Reg(_, a) | Expr::Unary(_, a) | Expr::Cast(a) | Expr::Extract(a, _) | Expr::Splat(a) | Expr::Words(a) => {
+            f(*a)
+        }
         Expr::Binary(_, a, b) => [a, b].into_iter().for_each(|e| f(*e)),
         Expr::Fma(a, b, c) | Expr::Select(a, b, c) => [a, b, c].into_iter().for_each(|e| f(*e)),
         Expr::Vector(parts) => parts.iter().for_each(|e| f(*e)),
@@ -186,6 +188,11 @@ fn node(kernel: &Kernel, expr: &Expr, ty: Type) -> Result<(), String> {
                 Some(part) => Err(format!("a part is {part}, the vector {ty}")),
                 None => Ok(()),
             }
+        }
+        Expr::Words(a) => {
+            let from = of(a);
+            let pairs = matches!(from.scalar, Scalar::F16 | Scalar::BF16) && from.lanes == 2 * ty.lanes;
+            if pairs && scalar == Scalar::U32 { Ok(()) } else { Err(format!("the bits of {from} are no {ty}")) }
         }
         Expr::Splat(a) => {
             if of(a) == scalar.ty() {

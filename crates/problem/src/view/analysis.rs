@@ -32,14 +32,14 @@ impl View {
     pub fn span(&self) -> (i64, i64) {
         self.access.offset.reach(&self.extent)
     }
-    /// Largest w of 1, 2, 4, 8, 16, at most `max`, such that every w consecutive coordinates along the axis whose first is a
+    /// Largest w of 1, 2, 4, 8, 16, 32, at most `max`, such that every w consecutive coordinates along the axis whose first is a
     /// multiple of w (whatever the other coordinates are) lie side by side in memory, start at a multiple of w elements, and
     /// all exist or all do not. `align` is the alignment of the tensor's element 0, in elements.
     ///
     /// The extent need not be a multiple of w: what is said holds for the groups that lie within it.
     pub fn vector_width(&self, axis: usize, max: u32, align: u32) -> u32 {
         let mut width = 1;
-        for w in [2, 4, 8, 16] {
+        for w in [2, 4, 8, 16, 32] {
             if w <= max && align.is_multiple_of(w) && self.contiguous(axis, i64::from(w)) {
                 width = w;
             }

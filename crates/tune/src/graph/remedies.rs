@@ -29,6 +29,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         Refusal::Strip { .. } => both(&[], &[Naw, Gal, Ice]),
         Refusal::NotContiguous { key, .. } => side(key, &[Vew, Glw, Wos], &[]),
         Refusal::VectorAlign { key, .. } => side(key, &[Vew, Glw, Wos], &[]),
+        Refusal::VectorWide { key, .. } => side(key, &[Glw, Acp], &[]),
         Refusal::VectorTile { key, .. } => side(key, &[Vew, Glw, Plu, Mic], &[Unr, Mac, Skw]),
         Refusal::VectorEdge { key: Key::C(_), .. } => both(&[Mic], &[Cvw]),
         Refusal::VectorEdge { key, .. } => side(key, &[Vew, Glw, Wos, Mic], &[Unr]),
@@ -43,6 +44,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
             side(acp, &[Acp, Glw, Vew, Wos], &[Uni])
         }
         Refusal::Converted { acp, .. } => side(acp, &[Acp], &[Lwv]),
+        Refusal::RawLines { .. } => both(&[Acp, Glw, Plu], &[Swp]),
         Refusal::Signed { acp, .. } => side(acp, &[Acp, Wos], &[Lwv]),
         Refusal::CopiedPairs { wos, .. } => side(wos, &[Wos], &[]),
         Refusal::Halo { acp, .. } => side(acp, &[Acp, Mic, Wos], &[Unr, Uni, Mac, Skw, Ufo]),

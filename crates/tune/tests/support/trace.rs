@@ -95,7 +95,7 @@ impl Tracer<'_> {
                 _ => Int(self.given.iter().find(|g| g.0 == arg.index()).map_or(0, |g| g.1)),
             },
             Expr::Var(v) => self.vars.get(v).copied().unwrap_or(Float(0.0)),
-            Expr::Reg(..) | Expr::Fma(..) | Expr::Extract(..) | Expr::Vector(_) | Expr::Splat(_) => Float(0.0),
+            Expr::Reg(..) | Expr::Fma(..) | Expr::Extract(..) | Expr::Vector(_) | Expr::Splat(_) | Expr::Words(_) => Float(0.0),
             Expr::Builtin(Builtin::LocalId) => Int(self.thread.into()),
             Expr::Builtin(Builtin::GroupId(0)) => Int(self.group.into()),
             Expr::Builtin(Builtin::GroupId(_)) => Int(0),

@@ -141,7 +141,11 @@ impl<'a> Loader<'a> {
             Along::K => Vector { k: v.k + i64::from(i * part), ..*v },
         };
         let parts: Vec<Vector> = vectors.iter().flat_map(|v| (0..each).map(move |i| part_of(v, i))).collect();
-        let places = places(b, name, &shared, [row_thread, k_thread], &parts);
+        // Two elements of 4 bits are at a position, and lie along k.
+        let each = i64::from(t.elements());
+        let at_positions: Vec<Vector> = parts.iter().map(|v| Vector { k: v.k / each, ..*v }).collect();
+        let k_position = b.value(k_thread / each);
+        let places = places(b, name, &shared, [row_thread, k_position], &at_positions);
         let rows = row_parts(b, name, input, cx, row_thread, &vectors, ints);
         let k_stride = input.tensor.view.access.offset.stride(COL);
         let start = start(b, input, cx, [row_thread, k_thread], ints);
@@ -273,6 +277,7 @@ impl<'a> Loader<'a> {
                 let at = b.value(buffer + place + further);
                 let dst = b.mem(Base::Shared(self.shared.array), at);
                 let src = b.mem(base, index);
+                let lanes = lanes / self.input.tensor.scalar.numbers();
                 b.push(Stmt::AsyncCopy { dst, src, lanes: lanes as u8, guard });
             } else {
                 let place = b.reg_place(self.stage, set * count + i as u32);

@@ -137,9 +137,10 @@ fn stages(b: &mut Builder, spec: &KernelSpec, inputs: [&Input; 2]) -> Vec<Shared
     let mut end = 0u32;
     let operands = [(0, "a_tile"), (1, "b_tile")].into_iter().map(|(i, name)| {
         let (x, s) = (inputs[i], &spec.schedule);
-        let at = end.next_multiple_of(shared_align(&x.tiling, x.tensor.factor()));
-        let tile = SharedTile::new(b, name, x.tensor.factor(), (&x.tiling, &s.copies[i]), (spec.tiling.k_tile, s.buffers, at));
-        end = at + tile.stage * tile.stages * x.tensor.factor().bytes();
+        let scalar = x.tiling.shared_scalar(&x.tensor);
+        let at = end.next_multiple_of(shared_align(&x.tiling, scalar));
+        let tile = SharedTile::new(b, name, scalar, (&x.tiling, &s.copies[i]), (spec.tiling.k_tile, s.buffers, at));
+        end = at + tile.stage * tile.stages * scalar.bytes();
         tile
     });
     operands.collect()

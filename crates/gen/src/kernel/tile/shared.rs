@@ -18,7 +18,7 @@ pub(crate) struct SharedTile {
     layout: Layout,
     /// Direction of a line.
     pub along: Along,
-    /// Elements from one line to the next.
+    /// Elements from one line to the next; where two of 4 bits are at a position, positions, as everywhere here.
     pub pitch: u32,
     /// Elements from one stage to the next.
     pub stage: u32,
@@ -51,6 +51,7 @@ impl SharedTile {
             }
             (None, None) => {
                 let (lines, pitch) = o.lines(k_tile);
+                let pitch = pitch / o.elements();
                 (o.shared_along, pitch, pitch * lines, o.shared(k_tile))
             }
         };

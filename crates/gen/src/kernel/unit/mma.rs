@@ -5,7 +5,8 @@
 //! TF32 apart where it transposes, so lanes read these and doubles one by one (no two in one bank: lines are padded, or lanes take the
 //! k of swizzled panels in another order, [`KOrder`]). TF32 is rounded here, in registers, since asynchronous copies bring f32 as it is,
 //! and no other reader of the tile need know. Where a product is three of TF32, factors are split here, too: B's of an instruction's depth
-//! once for all rows, A's fragment by fragment, so that few registers hold both parts.
+//! once for all rows, A's fragment by fragment, so that few registers hold both parts. And where copies bring weights of 8 or 4 bits as memory
+//! has them, lanes make factors of what they read: a word or more of a row, neighbours along k, which they read of the other operand alike.
 
 use super::k_order::KOrder;
 use super::math::Steps;
@@ -18,6 +19,9 @@ use tilewright_ir::layout::Axis;
 use tilewright_ir::mma::Fragment;
 use tilewright_ir::*;
 use tilewright_problem::contraction::Contraction;
+
+/// Lanes that share a row of an instruction's fragments.
+const LANES_OF_ROW: u32 = 4;
 
 /// One operand's fragments.
 struct Fragments {
@@ -33,6 +37,12 @@ struct Fragments {
     micro: u32,
     /// Which k its lanes read where these come one by one.
     order: KOrder,
+    /// Elements that a lane reads of a row at once, where it makes factors of them or reads the other operand as such a one is read.
+    run: Option<u32>,
+    /// What it makes of them.
+    factor: Scalar,
+    /// Elements at a position of shared memory.
+    each: u32,
 }
 
 /// The math of one wave.
@@ -75,13 +85,20 @@ impl WaveUnit {
             [a, b] if a.panels.is_some() && b.panels.is_some() => KOrder::of_panels(row.input.bytes()),
             _ => KOrder::NATURAL,
         };
-        let fragments = [(0, "a", t.a.micro), (1, "b", t.b.micro)].map(|(i, name, micro)| {
+        // Four lanes share the k of a step: as each reads neighbours, the instruction's own order of k does not matter where both operands' lanes do so.
+        let run = (t.a.raw.is_some() || t.b.raw.is_some()).then(|| t.k_step() / LANES_OF_ROW);
+        let fragments = [(0, "a", &t.a, &c.a), (1, "b", &t.b, &c.b)].map(|(i, name, o, tensor)| {
+            let (micro, each) = (o.micro, o.elements());
             let (of, side) = if i == 0 { (&row.a, rows) } else { (&row.b, columns) };
             let len = micro / side * of.registers * (t.k_step() / depth);
             let held = if of.elements == 1 { row.input.storage() } else { Scalar::U32 };
             let regs = b.regs(&format!("{name}_frag"), held.ty(), sets * len);
-            let (place, every) = match of.elements {
-                1 => (element_of(b, of, (lane, lanes), first[i], order), 8),
+            let (place, every) = match (of.elements, run) {
+                (_, Some(run)) => {
+                    let (row, k) = (b.value(lane / LANES_OF_ROW), b.value(lane % LANES_OF_ROW * (run / each)));
+                    ([b.value(first[i] + row), k], 8)
+                }
+                (1, _) => (element_of(b, of, (lane, lanes), first[i], order), 8),
                 _ => {
                     let [row, k] = matrix_row(b, (of, side), lane, shared[i].along);
                     ([b.value(first[i] + row), k], 16)
@@ -90,7 +107,7 @@ impl WaveUnit {
             let start = starts.map(|starts| starts[i]);
             let (at, blocks) = shared[i].blocks(b, start, place, (micro.div_ceil(every), every));
             let lane = b.bind(&format!("{name}_lane_at"), at);
-            Fragments { regs, len, shared: shared[i].clone(), lane, blocks, micro, order }
+            Fragments { regs, len, shared: shared[i].clone(), lane, blocks, micro, order, run, factor: tensor.factor(), each }
         });
         let sums = t.a.micro * t.b.micro / lanes;
         let acc = b.regs("acc", row.sum.ty(), sums);
@@ -128,6 +145,29 @@ impl WaveUnit {
 }
 
 impl WaveUnit {
+    /// Fragments of a k-step that lanes read as neighbours along k, of rows eight apart: the first half of each instruction's share is its lower
+    /// register.
+    fn load_runs(&self, b: &mut Builder, f: &Fragments, (from, k_step): (ExprId, ExprId), set: u32, is_a: bool) {
+        let (of, (rows, columns, depth)) = (if is_a { &self.row.a } else { &self.row.b }, self.row.shape);
+        let (side, steps) = (if is_a { rows } else { columns }, self.step / depth);
+        let at = f.shared.steps(b, from, k_step, self.step / f.each);
+        for (block, further) in (0..).zip(&f.blocks) {
+            let at = b.value(at + *further);
+            let run = f.run.unwrap_or(1) / f.each;
+            let read = b.load("run", Base::Shared(f.shared.array), at, run, None);
+            let factors = b.value(read.cast(f.factor));
+            let words = b.words(factors);
+            let words = b.bind("words", words);
+            let (instruction, across) = (8 * block / side, 8 * block % side);
+            for (step, half) in (0..steps).flat_map(|step| [0, 1].map(|half| (step, half))) {
+                let place = |r: &u32| (of.at(Axis::Row, 0, *r, 0), of.at(Axis::K, 0, *r, 0)) == (across, half * depth / 2);
+                let Some(register) = (0..of.registers).find(place) else { continue };
+                let word = b.extract(words, 2 * step + half);
+                b.set_reg(f.regs, set * f.len + step * f.len / steps + of.registers * instruction + register, word);
+            }
+        }
+    }
+
     /// What exists of the k-step with this number, where that is a constant.
     fn exist(&self, b: &Builder, step: ExprId) -> Option<(&Blocks, u32)> {
         let step = b.kernel().as_int(step).and_then(|step| u32::try_from(step).ok())?;
@@ -153,6 +193,10 @@ impl Steps for WaveUnit {
     fn load(&self, b: &mut Builder, from: [ExprId; 2], step: ExprId, set: u32) {
         for which in if self.a_first { [0, 1] } else { [1, 0] } {
             let f = &self.fragments[which];
+            if f.run.is_some() {
+                self.load_runs(b, f, (from[which], step), set, which == 0);
+                continue;
+            }
             if self.row.a.elements == 1 {
                 self.load_elements(b, f, (from[which], step), set, which == 0);
                 continue;

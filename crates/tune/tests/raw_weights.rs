@@ -1,0 +1,142 @@
+//! Weights of 8 and 4 bits that copies bring to shared memory as memory has them, where lanes of mma.sync make factors of what they read: on the
+//! emulator, what is refused, and machine code.
+
+#[path = "../../ir/tests/support/missing.rs"]
+mod missing;
+mod support;
+
+use support::{emulator, verified_to};
+use tilewright_device::inspect::{Class, inspect};
+use tilewright_device::{DeviceError, Options};
+use tilewright_gen::kernel::MAIN;
+use tilewright_gen::plan::{Chiral, Constraint, Key, Plan, Refusal};
+use tilewright_ir::{Scalar, Target};
+use tilewright_problem::{Activation, Along, Gemm, GemmBuilder, Order, Problem, Scale};
+use tilewright_tune::space::Space;
+use tilewright_tune::verify::Depth;
+
+/// A product whose operands both lie along k.
+fn weights(types: [Scalar; 2], (m, n, k): (u64, u64, u64)) -> GemmBuilder {
+    Gemm::new(types[0], m, n, k).b_dtype(types[1]).order(Order::Col).trans(true, false)
+}
+
+/// Both operands by copies of these many elements and padding, and what else there is.
+fn plan([glw_a, glw_b]: [u32; 2], [pad_a, pad_b]: [u32; 2], (mic_a, mic_b): (u32, u32), keys: &str) -> String {
+    format!(
+        "A_MIC{mic_a}_PAD{pad_a}_GLW{glw_a}_PLU1_ACP1__B_MIC{mic_b}_PAD{pad_b}_GLW{glw_b}_PLU1_ACP1__C_UNI1_MAC128_EDG1_{keys}"
+    )
+}
+
+#[test]
+fn lanes_convert_what_they_read() {
+    let (i8s, i4s) = ([8, 16], [8, 32]);
+    for (number, (device, types, glw, pad, keys)) in (0..).zip([
+        ("emu:sm_80", [Scalar::F16, Scalar::I8], i8s, [2, 1], "UNR64_PFG2_BUF3"),
+        ("emu:sm_80", [Scalar::BF16, Scalar::U8], i8s, [0, 0], "UNR64_PFG1_BUF2_FRA1"),
+        ("emu:sm_90a", [Scalar::F16, Scalar::U8], [4, 8], [1, 1], "UNR32_PFG3_BUF4_ICE3_SKS1"),
+        ("emu:sm_80", [Scalar::F16, Scalar::I4], i4s, [4, 1], "UNR128_PFG2_BUF3"),
+        ("emu:sm_80", [Scalar::BF16, Scalar::I4], [8, 16], [1, 1], "UNR64_PFG2_BUF3_FRA1"),
+        ("emu:sm_90a", [Scalar::BF16, Scalar::U4], i4s, [4, 1], "UNR128_PFG2_BUF3_LWV2"),
+        ("emu:sm_80", [Scalar::F16, Scalar::U4], [2, 8], [0, 1], "UNR64_PFG1_BUF2_ICE2_SKS1_UKL1"),
+    ]) {
+        // The weights as the right operand, and as the left one.
+        for (i, swapped) in [false, true].into_iter().enumerate() {
+            // Rows and terms that end within a tile.
+            let (m, n, k) = [(80, 144, 512), (40, 200, 448), (16, 320, 704)][(number + i) % 3];
+            let gemm = weights(types, (m, n, k)).batch(1 + i as u64).bias(Along::N);
+            let gemm = if i == 0 { gemm.activation(Activation::Relu) } else { gemm.out_dtype(Scalar::F32).scale(Along::N) };
+            let problem: Problem = gemm.build().unwrap().into();
+            let text = if swapped {
+                plan([glw[1], glw[0]], [pad[1], pad[0]], (2, 4), &format!("{keys}_SWP1"))
+            } else {
+                plan(glw, pad, (1, 4), keys)
+            };
+            verified_to(Depth::Thorough, device, &problem, &text, (number as u64, i == 0));
+        }
+    }
+}
+
+/// Groups of k have scales of their own.
+#[test]
+fn groups_are_scaled() {
+    for (number, (types, glw, scale, keys)) in (0..).zip([
+        ([Scalar::BF16, Scalar::I4], [8, 32], Scale::LineBlock, "UNR128_PFG2_BUF3"),
+        ([Scalar::F16, Scalar::U4], [8, 16], Scale::Line64, "UNR64_PFG1_BUF2"),
+        ([Scalar::BF16, Scalar::I8], [8, 16], Scale::LineBlock, "UNR64_PFG2_BUF3_ICE2_SKS1"),
+        ([Scalar::F16, Scalar::I8], [8, 8], Scale::Line32, "UNR32_PFG2_BUF3"),
+    ]) {
+        for size in [(16, 144, 512), (80, 72, 256)] {
+            let problem: Problem = weights(types, size).scale_by(Along::N, scale).build().unwrap().into();
+            verified_to(Depth::Thorough, "emu:sm_80", &problem, &plan(glw, [2, 1], (1, 2), keys), (number, false));
+        }
+    }
+}
+
+#[test]
+fn what_lanes_cannot_read_is_refused() {
+    let tried = |gemm: GemmBuilder, plan: &str| {
+        let problem: Problem = gemm.build().unwrap().into();
+        let space = Space::new(&problem, &emulator("emu:sm_80", false, 0).info().target).unwrap();
+        let plan = Plan::from(Constraint::parse(plan).unwrap().apply(&Plan::default()));
+        space.resolve(&plan).map(|_| ()).map_err(|refusal| (refusal.to_string(), refusal))
+    };
+    let acp = Key::B(Chiral::Acp);
+    let good = plan([8, 32], [4, 1], (1, 4), "UNR64_PFG2_BUF3");
+    let types = [Scalar::F16, Scalar::I4];
+    assert_eq!(tried(weights(types, (64, 64, 256)), &good), Ok(()));
+    // The other operand along rows.
+    let (words, refusal) = tried(weights(types, (64, 64, 256)).trans(false, false), &good.replacen("PLU1", "PLU0", 1)).unwrap_err();
+    assert_eq!(refusal, Refusal::RawLines { acp, lines: "A" });
+    assert!(words.contains("lines of A") && words.contains("use B_ACP0"), "{words}");
+    // The weights themselves.
+    let (_, refusal) = tried(weights(types, (64, 64, 256)).trans(true, true), &good.replace("32_PLU1", "32_PLU0")).unwrap_err();
+    assert_eq!(refusal, Refusal::AsyncAlongRows { acp, scalar: Scalar::I4 });
+    // Two instructions share a word of eight weights.
+    let shallow = tried(weights(types, (64, 64, 256)), &good.replace("UNR64", "UNR16").replace("GLW32", "GLW8")).unwrap_err().1;
+    assert_eq!(shallow, Refusal::UnitSteps { uni: 1, k_tile: 16, depth: 32 });
+    // Of f32, whose units read single elements, and without a matrix unit.
+    let converted = |types: [Scalar; 2], plan: &str| tried(weights(types, (64, 64, 256)), plan).unwrap_err().1;
+    let of = |factor: Scalar| Refusal::Converted { acp, value: 1, scalar: Scalar::I4, factor };
+    let plain = "A_MIC4__B_MIC4_ACP1__C_MAC64_EDG1_UNR16_PFG1_BUF2";
+    assert_eq!(converted(types, plain), of(Scalar::F16));
+    assert_eq!(converted([Scalar::F32, Scalar::I4], plain), of(Scalar::F32));
+    // Registers hold no vector of 32.
+    let wide = good.replace("GLW32_PLU1_ACP1", "GLW32_PLU1_ACP0");
+    let (words, refusal) = tried(weights(types, (64, 64, 256)), &wide).unwrap_err();
+    assert_eq!(refusal, Refusal::VectorWide { key: Key::B(Chiral::Glw), width: 32 });
+    assert!(words.contains("ACP1"), "{words}");
+}
+
+/// Weights come by copies of 16 bytes; a word of four or eight becomes pairs of floats by a permutation or a mask and one addition each.
+#[test]
+fn copies_bring_weights_and_lanes_convert_them() {
+    for (types, glw, added) in [
+        ([Scalar::F16, Scalar::I8], 16, "HADD2 "),
+        ([Scalar::BF16, Scalar::I8], 16, "BF16_V2 "),
+        ([Scalar::F16, Scalar::I4], 32, "HFMA2 "),
+        ([Scalar::BF16, Scalar::I4], 32, "BF16_V2 "),
+    ] {
+        let problem: Problem = weights(types, (4096, 4096, 4096)).out_dtype(Scalar::F32).build().unwrap().into();
+        let space = Space::new(&problem, &Target::by_arch("sm_90a").unwrap()).unwrap();
+        let text = plan([8, glw], [if glw == 32 { 4 } else { 2 }, 1], (1, 4), "UNR128_PFG2_BUF3_UKL1");
+        let plan = Plan::from(Constraint::parse(&text).unwrap().apply(&Plan::default()));
+        let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
+        let program = r.generate(space.env().workspace_bytes).unwrap();
+        let kernel = program.kernels.into_iter().find(|k| k.name == MAIN).unwrap();
+        let seen = match inspect(&kernel, "sm_90a", None, &Options::default()) {
+            Err(e @ DeviceError::Missing { .. }) => {
+                missing::missing(&e.to_string());
+                continue;
+            }
+            seen => seen.unwrap(),
+        };
+        let main = seen.main_loop().unwrap_or_else(|| panic!("{types:?}: no main loop"));
+        eprintln!("{types:?}: {} registers, main loop {:?}", seen.usage.registers, main.counts);
+        assert_eq!((seen.usage.spill_bytes, main.count(Class::Scratch)), (0, 0));
+        assert!(seen.assembly.contains("LDGSTS.E.BYPASS.128") || seen.assembly.contains("LDGSTS.E.128"), "{types:?}");
+        assert!(seen.assembly.contains(added) && !seen.assembly.contains("I2F"), "{types:?}");
+        // Nothing goes to shared memory through registers.
+        assert!(!seen.assembly.contains(" STS"), "{types:?}");
+        if let Ok(f) = std::env::var("TW_DUMP") { std::fs::write(format!("{f}/{types:?}.sass"), &seen.assembly).unwrap(); }
+    }
+}
