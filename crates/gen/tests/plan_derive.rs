@@ -80,6 +80,7 @@ fn classic_keys_arrive() {
         shared_along: Along::Row,
         source: Source::Packed,
         fragment_sets: 0,
+        raw: None,
         split: false,
     };
     assert_eq!(t.a, a);

@@ -85,7 +85,8 @@ fn what_lanes_cannot_read_is_refused() {
     let types = [Scalar::F16, Scalar::I4];
     assert_eq!(tried(weights(types, (64, 64, 256)), &good), Ok(()));
     // The other operand along rows.
-    let (words, refusal) = tried(weights(types, (64, 64, 256)).trans(false, false), &good.replacen("PLU1", "PLU0", 1)).unwrap_err();
+    let (words, refusal) =
+        tried(weights(types, (64, 64, 256)).trans(false, false), &good.replacen("PLU1", "PLU0", 1)).unwrap_err();
     assert_eq!(refusal, Refusal::RawLines { acp, lines: "A" });
     assert!(words.contains("lines of A") && words.contains("use B_ACP0"), "{words}");
     // The weights themselves.
@@ -137,6 +138,8 @@ fn copies_bring_weights_and_lanes_convert_them() {
         assert!(seen.assembly.contains(added) && !seen.assembly.contains("I2F"), "{types:?}");
         // Nothing goes to shared memory through registers.
         assert!(!seen.assembly.contains(" STS"), "{types:?}");
-        if let Ok(f) = std::env::var("TW_DUMP") { std::fs::write(format!("{f}/{types:?}.sass"), &seen.assembly).unwrap(); }
+        if let Ok(f) = std::env::var("TW_DUMP") {
+            std::fs::write(format!("{f}/{types:?}.sass"), &seen.assembly).unwrap();
+        }
     }
 }

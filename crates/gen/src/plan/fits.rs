@@ -201,7 +201,8 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
         let (lines, pitch) = o.lines(t.k_tile);
         o.shared_scalar(tensor).bytes_of(pitch as u64 * lines as u64 * spec.schedule.buffers as u64)
     };
-    let operands = tile(0, &t.a, &c.a).next_multiple_of(u64::from(shared_align(&t.b, t.b.shared_scalar(&c.b)))) + tile(1, &t.b, &c.b);
+    let operands =
+        tile(0, &t.a, &c.a).next_multiple_of(u64::from(shared_align(&t.b, t.b.shared_scalar(&c.b)))) + tile(1, &t.b, &c.b);
     operands.max(staged_bytes(spec, c)).max(sum_bytes(spec, c.accumulator())).max(spec.reduction_bytes(c))
 }
 

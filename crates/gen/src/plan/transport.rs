@@ -162,9 +162,12 @@ impl Transport {
     /// Whether lines along k, of which lanes that make factors read neighbours, are what shared memory has of both operands.
     pub(super) fn suit_raw(tiles: [(&OperandTiling, &Transport); 2]) -> Result<(), Refusal> {
         let raw = tiles.iter().position(|(o, _)| o.raw.is_some());
-        let other = tiles.iter().position(|(o, copy)| o.shared_along != Along::K || copy.tile().is_some() || copy.halo().is_some());
+        let other =
+            tiles.iter().position(|(o, copy)| o.shared_along != Along::K || copy.tile().is_some() || copy.halo().is_some());
         match (raw, other) {
-            (Some(raw), Some(lines)) => Err(Refusal::RawLines { acp: [Key::A, Key::B][raw](Chiral::Acp), lines: ["A", "B"][lines] }),
+            (Some(raw), Some(lines)) => {
+                Err(Refusal::RawLines { acp: [Key::A, Key::B][raw](Chiral::Acp), lines: ["A", "B"][lines] })
+            }
             _ => Ok(()),
         }
     }

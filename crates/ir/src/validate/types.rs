@@ -94,9 +94,7 @@ pub(super) fn expressions(kernel: &Kernel) -> Vec<Result<(), String>> {
 pub(crate) fn operands(expr: &Expr, f: &mut dyn FnMut(ExprId)) {
     match expr {
         Expr::Int(_) | Expr::Float(_) | Expr::Arg(_) | Expr::Var(_) | Expr::Builtin(_) => {}
-        Expr::Reg(_, a) | Expr::Unary(_, a) | Expr::Cast(a) | Expr::Extract(a, _) | Expr::Splat(a) | Expr::Words(a) => {
-            f(*a)
-        }
+        Expr::Reg(_, a) | Expr::Unary(_, a) | Expr::Cast(a) | Expr::Extract(a, _) | Expr::Splat(a) | Expr::Words(a) => f(*a),
         Expr::Binary(_, a, b) => [a, b].into_iter().for_each(|e| f(*e)),
         Expr::Fma(a, b, c) | Expr::Select(a, b, c) => [a, b, c].into_iter().for_each(|e| f(*e)),
         Expr::Vector(parts) => parts.iter().for_each(|e| f(*e)),

@@ -6,13 +6,14 @@
 
 use super::calibration::*;
 use super::traffic::traffic;
+use super::wave::shared_cycles;
 use super::{Estimate, Model, Work, soft_max};
 use tilewright_gen::plan::{
     Along, FetchWork, Footprint, KernelSpec, OperandTiling, StorePoint, Tiling, Transport, bulk_tile, fetch_work, materialised,
     store_columns,
 };
 use tilewright_ir::layout::{Axis, Layout};
-use tilewright_ir::{MatrixType, Mma, Scalar, Target, UNIT_PARTS};
+use tilewright_ir::{CACHE_LINE, MatrixType, Mma, Scalar, Target, UNIT_PARTS};
 use tilewright_problem::contraction::{Contraction, Operand, Tensor};
 use tilewright_problem::view::ROW;
 
@@ -118,9 +119,29 @@ const STAGED: f64 = 3.0;
 /// Instructions that split an element into two TF32 numbers.
 const SPLITTING: f64 = 3.0;
 
+/// Instructions that make a 16-bit float of a weight of 8 or 4 bits.
+const CONVERTING: f64 = 2.0;
+
+/// Bytes of an operand's element in shared memory.
+fn shared_bytes(o: &OperandTiling, tensor: &Tensor) -> f64 {
+    let scalar = o.shared_scalar(tensor);
+    f64::from(scalar.bytes()) / f64::from(scalar.numbers())
+}
+
+/// The same where four lanes read neighbours along k of each of eight rows.
+fn conflicts_of_runs(spec: &KernelSpec, o: &OperandTiling, bytes: f64) -> f64 {
+    let of = |elements: u32| (f64::from(elements) * bytes) as i64;
+    let (run, pitch) = (of(spec.tiling.k_step() / 4), of(o.lines(spec.tiling.k_tile).1));
+    let lanes: Vec<i64> = (0..32).map(|lane| lane / 4 * pitch + lane % 4 * run).collect();
+    shared_cycles(&lanes, run) / (32 * run) as f64 * f64::from(CACHE_LINE)
+}
+
 /// How many times longer a wave's fragment reads take than the bytes alone: lines that start at the same banks.
-fn conflicts(spec: &KernelSpec, side: usize, element: u32) -> f64 {
+fn conflicts(spec: &KernelSpec, (side, tensor): (usize, &Tensor), element: u32) -> f64 {
     let o = [&spec.tiling.a, &spec.tiling.b][side];
+    if spec.tiling.a.raw.or(spec.tiling.b.raw).is_some() {
+        return conflicts_of_runs(spec, o, shared_bytes(o, tensor));
+    }
     // Swizzled panels have none.
     if spec.schedule.in_pipeline() {
         return 1.0;
@@ -185,18 +206,26 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
         // Instructions that would multiply zeros alone are left out where k-steps are written out.
         let exist = written_out(spec).then(|| t.blocks(c)).flatten();
         let share = |side: usize| exist.as_ref().map_or(1.0, |blocks| blocks.share(side));
-        let read = |side: usize, o: &OperandTiling| {
-            f64::from(o.micro) * depth * bytes * conflicts(spec, side, c.a.factor().bytes()) * share(side)
+        let read = |side: usize, (o, tensor): (&OperandTiling, &Tensor)| {
+            let conflicts = conflicts(spec, (side, tensor), c.a.factor().bytes());
+            f64::from(o.micro) * depth * shared_bytes(o, tensor) * conflicts * share(side)
         };
         let turn = if spec.schedule.fragments_ahead > 0 { WAVE_TURN } else { 2.0 * WAVE_TURN };
         let math = work.fma * f64::from(t.products()) / rate / busy_parts * share(0) * share(1);
-        (math, owners * (read(0, &t.a) + read(1, &t.b)) / target.rates.shared_bytes, turn / resident)
+        let read = read(0, (&t.a, &c.a)) + read(1, (&t.b, &c.b));
+        (math, owners * read / target.rates.shared_bytes, turn / resident)
     };
     // Instructions besides those of the unit: four schedulers issue one a cycle each.
     let load_waves = f64::from(spec.load_threads().div_ceil(target.wave.max(1)));
     let mut sum = Resources { math, issue: 0.0, shared: read, loads: 0.0, l2, besides: waits + together };
     for ((o, operand), copy) in sides.into_iter().zip(&spec.schedule.copies) {
-        let brought = f64::from(o.macro_tile) * depth * bytes;
+        let tensor = c.tensor(operand);
+        let brought = f64::from(o.macro_tile) * depth * shared_bytes(o, tensor);
+        if tensor.factor.is_some() && !family.asynchronous {
+            // Each wave makes factors of what it reads, or each thread of what it stores.
+            let made = if o.raw.is_some() { owners * f64::from(o.micro) } else { f64::from(o.macro_tile) };
+            sum.issue += made * depth / f64::from(t.wave_lanes.max(1)) * CONVERTING / f64::from(UNIT_PARTS);
+        }
         if let Transport::Halo(halo) = copy {
             // Once for all k-tiles: lines of channels, each thread's pieces with an address and bounds of their own.
             let share = 1.0 / work.iterations.max(1.0);

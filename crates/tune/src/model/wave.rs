@@ -57,7 +57,7 @@ const WIDEST: i64 = 16;
 /// Cycles that one access of a wave to shared memory takes: lanes at byte addresses, each moving `bytes`. 128 bytes are handed out at a
 /// time, to as many lanes as want so many; lanes that read the same word share it. Where either all neighbours or all lanes two apart
 /// read the same, twice as many lanes are served at once.
-fn shared_cycles(addresses: &[i64], bytes: i64) -> f64 {
+pub(super) fn shared_cycles(addresses: &[i64], bytes: i64) -> f64 {
     if bytes > WIDEST {
         let parts = bytes / WIDEST;
         let shifted = |part: i64| addresses.iter().map(|a| a + part * WIDEST).collect::<Vec<i64>>();

@@ -1,10 +1,10 @@
 //! Plans with matrix instructions of single waves worth a look before anything is known.
 
-use super::seed_keys::{layout, splits};
+use super::seed_keys::{along_k, layout, splits};
 use crate::space::Space;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys, padded_rows, thread_grid};
 use tilewright_ir::mma::{FAMILIES, Family, Mma};
-use tilewright_ir::{Dialect, MatrixType};
+use tilewright_ir::{ASYNC_COPY_BYTES, Dialect, MatrixType};
 use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::view::{COL, ROW};
 
@@ -55,6 +55,34 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
                     shape.with(Key::C(Common::Unr), depth).with(Key::C(Common::Ice), ways).with(Key::C(Common::Naw), 64 * ways);
                 schedules(space, &turned, &plan, &mut plans);
             }
+        }
+        plans.extend(raw(space, &turned, &shape, tiles));
+    }
+    plans
+}
+
+/// Copies that bring weights of 8 or 4 bits as memory has them, for lanes to convert: far ahead, since they take few bytes, in k-tiles of long lines.
+fn raw(space: &Space, c: &Contraction, plan: &Keys, tiles: u64) -> Vec<Keys> {
+    let sides = [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)];
+    let lines = sides.iter().all(|(_, tensor)| along_k(&tensor.view));
+    let Some((_, weights)) = sides.iter().find(|(_, tensor)| tensor.factor.is_some()).filter(|_| lines) else {
+        return Vec::new();
+    };
+    if !space.target().features.async_copy {
+        return Vec::new();
+    }
+    let copied = sides.iter().fold(*plan, |plan, (side, tensor)| {
+        // Behind lines of 16-bit factors so much that lanes that read neighbours of eight rows meet in no bank.
+        let pad = if tensor.factor.is_some() { 1 } else { 2 * weights.scalar.numbers() };
+        let vector = tensor.scalar.numbers_in(ASYNC_COPY_BYTES[2]);
+        plan.with(side(Chiral::Glw), vector).with(side(Chiral::Pad), pad).with(side(Chiral::Acp), 1)
+    });
+    let mut plans = Vec::new();
+    for depth in [64, 128, 256] {
+        for ways in splits(tiles, u64::from(space.target().units) * 2, c.k.div_ceil(depth.into())) {
+            let plan = copied.with_each([(Common::Unr, depth), (Common::Ice, ways), (Common::Naw, 64 * ways)]);
+            let ring = |ahead: u32| plan.with_each([(Common::Pfg, ahead), (Common::Buf, ahead + 1), (Common::Stp, 1)]);
+            plans.extend([2, 3, 5].into_iter().flat_map(|ahead| [0, 1].map(|fra| ring(ahead).with(Key::C(Common::Fra), fra))));
         }
     }
     plans
