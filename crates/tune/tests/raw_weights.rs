@@ -5,13 +5,18 @@
 mod missing;
 mod support;
 
-use support::{emulator, verified_to};
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+use support::{emulator, judge, verified_to};
 use tilewright_device::inspect::{Class, inspect};
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
-use tilewright_gen::plan::{Chiral, Constraint, Key, Plan, Refusal};
+use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan, Refusal};
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::{Activation, Along, Gemm, GemmBuilder, Order, Problem, Scale};
+use tilewright_tune::random::{Pair, wave_unit_plan};
 use tilewright_tune::space::Space;
 use tilewright_tune::verify::Depth;
 
@@ -54,6 +59,48 @@ fn lanes_convert_what_they_read() {
             verified_to(Depth::Thorough, device, &problem, &text, (number as u64, i == 0));
         }
     }
+}
+
+/// Random sizes, tiles and schedules.
+#[test]
+fn random_plans_verify() {
+    let mut pinned = Constraint::none();
+    [Key::A(Chiral::Acp), Key::B(Chiral::Acp), Key::C(Common::Uni)].iter().for_each(|key| pinned.pin(*key, 1));
+    let tried = |seed: u64| {
+        let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+        let of = |rng: &mut ChaCha8Rng, all: &[Scalar]| *all.choose(rng).unwrap();
+        let types = [of(rng, &[Scalar::F16, Scalar::BF16]), of(rng, &[Scalar::I8, Scalar::U8, Scalar::I4, Scalar::U4])];
+        let k = if types[1].is_int4() { 32 * rng.random_range(1..12) } else { 16 * rng.random_range(1..16) };
+        let gemm = weights(types, (rng.random_range(1..90), rng.random_range(1..90), k)).batch(rng.random_range(1..3));
+        let problem: Problem = gemm.build().unwrap().into();
+        let space = Space::new(&problem, &emulator("emu:sm_80", false, 0).info().target).unwrap();
+        let space = space.with_atomics(true).constrained(&pinned);
+        let drawn = wave_unit_plan(rng, 1);
+        let swapped = drawn.common(Common::Swp) == 1;
+        let keys = |side: fn(Chiral) -> Key, scalar: Scalar, bytes: u32| {
+            [
+                (side(Chiral::Glw), scalar.numbers_in(bytes)),
+                (side(Chiral::Wos), 0),
+                (side(Chiral::Plu), 1),
+                (side(Chiral::Acp), 1),
+            ]
+        };
+        let [a, b] = if swapped { [types[1], types[0]] } else { types };
+        let widths = [0; 2].map(|_| *[4, 8, 16].choose(rng).unwrap());
+        let ahead = drawn.common(Common::Pfg).max(1);
+        let drawn = drawn.with_each([(Common::Ufo, 0), (Common::Pfg, ahead), (Common::Buf, ahead + 1)]);
+        let all = keys(Key::A, a, widths[0]).into_iter().chain(keys(Key::B, b, widths[1]));
+        let plan = space.repair(&all.fold(drawn, |plan, (key, value)| plan.with(key, value)))?;
+        space.resolve(&plan).ok()?;
+        assert!([Key::A, Key::B].iter().all(|side| plan.get(side(Chiral::Acp)) == 1), "{plan}");
+        let device = emulator("emu:sm_80", true, seed);
+        Some(judge(&device, &Pair { seed, problem, plan }))
+    };
+    let verdicts: Vec<Option<String>> = (0..400).into_par_iter().filter_map(tried).collect();
+    let wrong: Vec<&String> = verdicts.iter().flatten().collect();
+    assert!(wrong.is_empty(), "{} of {} failed, the first: {}", wrong.len(), verdicts.len(), wrong[0]);
+    // Many a tile is shared out in no whole vectors.
+    assert!(verdicts.len() >= 100, "{} pairs were legal", verdicts.len());
 }
 
 /// Groups of k have scales of their own.
@@ -138,8 +185,5 @@ fn copies_bring_weights_and_lanes_convert_them() {
         assert!(seen.assembly.contains(added) && !seen.assembly.contains("I2F"), "{types:?}");
         // Nothing goes to shared memory through registers.
         assert!(!seen.assembly.contains(" STS"), "{types:?}");
-        if let Ok(f) = std::env::var("TW_DUMP") {
-            std::fs::write(format!("{f}/{types:?}.sass"), &seen.assembly).unwrap();
-        }
     }
 }

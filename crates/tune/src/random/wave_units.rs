@@ -7,6 +7,7 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
+use tilewright_problem::contraction::Contraction;
 
 /// Draws a plan of the unit that is legal in the space.
 pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, unit: u32) -> Option<Plan> {
@@ -15,13 +16,31 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, unit: u
     let space = space.clone().constrained(&pinned);
     for _ in 0..TRIES {
         let form = space.contractions().choose(rng)?.0;
-        let drawn = wave_unit_plan(rng, unit).with(Key::C(Common::Bim), form);
+        let drawn = Plan::from(wave_unit_plan(rng, unit).with(Key::C(Common::Bim), form));
+        let drawn = if unit == 1 { raw(rng, drawn, space.contraction(&drawn)) } else { drawn };
         let drawn = space.repair(&drawn).filter(|plan| space.resolve(plan).is_ok_and(|r| units::work(&r) <= recipe.work));
         if drawn.is_some() {
             return drawn;
         }
     }
     None
+}
+
+/// The plan, where a factor is weights of 8 or 4 bits now and then with copies that bring them as memory has them.
+fn raw(rng: &mut ChaCha8Rng, plan: Plan, c: &Contraction) -> Plan {
+    let c = &*c.oriented(plan.common(Common::Swp) == 1);
+    let sides = [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)];
+    if sides.iter().all(|(_, tensor)| tensor.factor.is_none()) || rng.random() {
+        return plan;
+    }
+    let ahead = plan.common(Common::Pfg).max(1);
+    let ring = plan.with_each([(Common::Pfg, ahead), (Common::Buf, ahead + 1), (Common::Ufo, 0)]);
+    let copied = sides.into_iter().fold(ring, |p, (side, tensor)| {
+        let width = tensor.scalar.numbers_in(one(rng, &[4, 4, 8, 16]));
+        let keys = [(Chiral::Acp, 1), (Chiral::Wos, 0), (Chiral::Plu, 1), (Chiral::Glw, width), (Chiral::Vew, 1)];
+        keys.into_iter().fold(p, |p, (key, value)| p.with(side(key), value))
+    });
+    copied.into()
 }
 
 /// A plan of such a unit, by its number, legal or nearly so.
