@@ -65,10 +65,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     let family = row.map_or(family, |row| row.unit.family());
     Transport::suit(plan)?;
     let (along_m, along_n) = owners(plan, family)?;
-    // Lanes that make factors of elements of 4 bits read a word of them.
-    let raw = [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)].map(|(side, tensor)| Transport::raw(plan, side, tensor));
-    let deep = raw.into_iter().flatten().map(Scalar::numbers).max().unwrap_or(1);
-    let schedule = schedule(plan, env, family, row.map_or(1, |row| row.k_step(c.splits(row)) * deep))?;
+    let schedule = schedule(plan, env, family, row.map_or(1, |row| row.k_step(c.splits(row)) * deep(plan, c)))?;
     let cluster = exit::cluster(plan, c, [Key::A, Key::B].map(|side| plan.get(side(Chiral::Clu))))?;
     let predicate = Transport::need_panels(plan) || on(Common::Edg) || own || c.elements.is_some();
     let edge = if predicate { Edge::Predicate } else { Edge::PullBack };
@@ -162,6 +159,12 @@ fn complete(spec: &mut KernelSpec, c: &Contraction) {
         let slots = slots(spec.style.min_groups, |slots| shared_bytes(&with(slots), c));
         *spec = with(slots);
     }
+}
+
+/// How many times as deep a k-step is as where factors lie in shared memory: lanes that make factors of elements of 4 bits read a word of them.
+fn deep(plan: &Plan, c: &Contraction) -> u32 {
+    let raw = [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)].map(|(side, tensor)| Transport::raw(plan, side, tensor));
+    raw.into_iter().flatten().map(Scalar::numbers).max().unwrap_or(1)
 }
 
 /// The instruction in the place of this unit's that takes several of k at once, where the target has it, k-tiles are whole ones and a register

@@ -17,7 +17,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, unit: u
     for _ in 0..TRIES {
         let form = space.contractions().choose(rng)?.0;
         let drawn = Plan::from(wave_unit_plan(rng, unit).with(Key::C(Common::Bim), form));
-        let drawn = if unit == 1 { raw(rng, drawn, space.contraction(&drawn)) } else { drawn };
+        let drawn = raw(rng, drawn, space.contraction(&drawn));
         let drawn = space.repair(&drawn).filter(|plan| space.resolve(plan).is_ok_and(|r| units::work(&r) <= recipe.work));
         if drawn.is_some() {
             return drawn;
@@ -26,7 +26,8 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, unit: u
     None
 }
 
-/// The plan, where a factor is weights of 8 or 4 bits now and then with copies that bring them as memory has them.
+/// The plan, where a factor is weights of 8 or 4 bits now and then with copies that bring them as memory has them; where the unit has no
+/// such copies, repair takes them back.
 fn raw(rng: &mut ChaCha8Rng, plan: Plan, c: &Contraction) -> Plan {
     let c = &*c.oriented(plan.common(Common::Swp) == 1);
     let sides = [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)];
