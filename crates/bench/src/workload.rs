@@ -38,7 +38,7 @@ impl<'a> Workload<'a> {
         let native = native(device.as_ref())?;
         let data = TestData::new(problem, SEED, 1.0, 0.0)?;
         let reference = Reference::new(&data, Samples::Budget(1 << 26));
-        let exact = Exact::new(problem, SEED, data.alpha, data.beta)?;
+        let exact = Exact::new(problem, SEED, data.factors)?;
         let buffers = Buffers::upload(device.as_ref(), &data)?;
         let after = RefCell::default();
         Ok(Workload { device, native, cache, data, reference, exact, buffers, on_device: Cell::new(0), after })
@@ -65,15 +65,15 @@ impl<'a> Workload<'a> {
     }
     /// Factor of the product.
     pub fn alpha(&self) -> f64 {
-        self.data.alpha
+        self.data.factors.alpha
     }
     /// Factor of the old result.
     pub fn beta(&self) -> f64 {
-        self.data.beta
+        self.data.factors.beta
     }
     /// Both factors.
     pub fn factors(&self) -> Factors {
-        Factors { alpha: self.data.alpha, beta: self.data.beta }
+        self.data.factors
     }
 
     fn parts(&self, operand: Operand) -> (&Buffer, &tilewright_problem::reference::Buffer) {

@@ -114,7 +114,8 @@ typedef struct tw_gemm {
     tw_zero_points zero_a, zero_b; /* of int32_t, subtracted from 8-bit integers */
     tw_grouped grouped; /* m (n, k) then counts the rows (columns, terms) of all batch entries, and tw_operands.ends says whose they are */
     tw_dtype b_dtype; /* TW_AS_A, or the other 8-bit float of a kind or 8-bit integer; or small weights: TW_I8, TW_U8, TW_I4 or TW_U4 beside TW_F16, TW_BF16 or TW_F32 */
-    int32_t conj_a, conj_b; /* of complex types: the conjugates of A, of B, are multiplied; with trans_a the conjugate transpose. alpha and beta are real */
+    int32_t conj_a, conj_b; /* of complex types: the conjugates of A, of B, are multiplied; with trans_a the conjugate transpose */
+    int32_t alpha_im, beta_im; /* of complex types: alpha, beta is complex, and launches give its imaginary part; 0: it is real, which costs nothing */
 } tw_gemm;
 
 /* A row-major, untransposed, tight product without epilogue. */
@@ -213,6 +214,7 @@ typedef struct tw_operands {
     const void *zero_b;     /* as zero_a */
     const void *ends;       /* int32_t, aligned to 16 bytes: where each group ends, ascending, at most m (n, k); what lies behind the last is not
                                written (of terms not added). Read when kernels run. NULL where the problem is not grouped */
+    double alpha_im, beta_im; /* imaginary parts, of a product that is made for them (tw_gemm); else 0 */
 } tw_operands;
 
 /* Starts the operation on a CUstream or hipStream_t of the device's primary context (NULL: its default stream) and returns. Nothing is

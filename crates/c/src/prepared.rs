@@ -27,6 +27,8 @@ pub struct TwOperands {
     pub zero_a: *const c_void,
     pub zero_b: *const c_void,
     pub ends: *const c_void,
+    pub alpha_im: f64,
+    pub beta_im: f64,
 }
 
 #[unsafe(no_mangle)]
@@ -96,7 +98,7 @@ pub unsafe extern "C" fn tw_launch(prepared: *const TwPrepared, operands: *const
             workspace: x.workspace as u64,
             reductions: x.reductions.map(|values| values as u64),
         };
-        let factors = Factors { alpha: x.alpha, beta: x.beta };
+        let factors = Factors { alpha: x.alpha, beta: x.beta, alpha_im: x.alpha_im, beta_im: x.beta_im };
         // SAFETY: the caller vouches for memory and stream, as the header asks.
         Ok(unsafe { prepared.0.launch(Stream(stream as usize), &addresses, factors, extents) }?)
     })

@@ -51,6 +51,8 @@ pub struct TwGemm {
     pub b_dtype: i32,
     pub conj_a: i32,
     pub conj_b: i32,
+    pub alpha_im: i32,
+    pub beta_im: i32,
 }
 
 #[repr(C)]
@@ -137,6 +139,8 @@ pub unsafe extern "C" fn tw_gemm_init(gemm: *mut TwGemm, dtype: i32, m: i64, n: 
         b_dtype: AS_A,
         conj_a: 0,
         conj_b: 0,
+        alpha_im: 0,
+        beta_im: 0,
     };
 }
 
@@ -269,10 +273,13 @@ pub(crate) fn gemm(x: &TwGemm) -> Result<GemmBuilder, Failure> {
     }
     let (conj_a, conj_b) = (x.conj_a != 0, x.conj_b != 0);
     if complex.is_some() {
-        gemm = gemm.conj(conj_a, conj_b);
+        gemm = gemm.conj(conj_a, conj_b).imaginary(x.alpha_im != 0, x.beta_im != 0);
     } else if conj_a || conj_b {
         let field = if conj_a { "conj_a" } else { "conj_b" };
         return Err(Failure::argument(format!("{field} = 1: conjugates are those of TW_COMPLEX64 and TW_COMPLEX128")));
+    } else if x.alpha_im != 0 || x.beta_im != 0 {
+        let field = if x.alpha_im != 0 { "alpha_im" } else { "beta_im" };
+        return Err(Failure::argument(format!("{field} = 1: complex factors are those of TW_COMPLEX64 and TW_COMPLEX128")));
     }
     if x.b_dtype != AS_A && (complex.is_none() || x.b_dtype != x.dtype) {
         gemm = gemm.b_dtype(dtype("b_dtype", x.b_dtype)?);

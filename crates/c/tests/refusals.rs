@@ -172,7 +172,7 @@ fn products() {
     let context = opened();
     let mut operation = null_mut();
     type Change = fn(&mut TwGemm);
-    let cases: [(Change, i32, &str); 48] = [
+    let cases: [(Change, i32, &str); 49] = [
         (|x| x.size = 0, ARGUMENT, "tw_gemm_init"),
         (|x| x.m = -1, ARGUMENT, "m = -1 is negative"),
         (|x| x.n = i64::MIN, ARGUMENT, "n = -9223372036854775808 is negative"),
@@ -209,6 +209,7 @@ fn products() {
         (|x| x.out_dtype = 14, ARGUMENT, "complex numbers are the dtype of tw_gemm"),
         (|x| x.b_dtype = 13, ARGUMENT, "B and C have the type of A"),
         (|x| x.conj_b = 1, ARGUMENT, "conj_b = 1: conjugates are those of TW_COMPLEX64"),
+        (|x| x.beta_im = 1, ARGUMENT, "beta_im = 1: complex factors are those of TW_COMPLEX64"),
         (|x| (x.dtype, x.out_dtype, x.bias) = (14, 14, 1), PROBLEM, "add it as a residual"),
         (|x| x.grouped = 4, ARGUMENT, "grouped = 4"),
         (|x| (x.grouped, x.dynamic_n) = (1, 1), PROBLEM, "grouped product with extents"),
@@ -450,6 +451,18 @@ fn complex_numbers() {
         operands.alpha = 1.0;
         assert_eq!(tw_launch(kernels, &operands, null_mut()), 0, "{}", said());
         assert!(c.iter().all(|x| *x == [5.0 * k as f32, -5.0 * k as f32]), "{c:?}");
+        (operands.alpha_im, operands.beta_im) = (2.0, -1.0);
+        fails(tw_launch(kernels, &operands, null_mut()), OPERANDS, "alpha_im");
+        tw_prepared_free(kernels);
+        tw_operation_free(operation);
+        // (5 - 5i) (1 + 2i) of each term, and -i (2 + 3i).
+        let changed = gemm(|x| (x.dtype, x.out_dtype, x.conj_a, x.alpha_im, x.beta_im) = (13, 13, 1, 1, 1));
+        let operation = made(context, &changed);
+        let kernels = prepared(operation);
+        c.fill([2.0, 3.0]);
+        operands.c = c.as_mut_ptr().cast();
+        assert_eq!(tw_launch(kernels, &operands, null_mut()), 0, "{}", said());
+        assert!(c.iter().all(|x| *x == [15.0 * k as f32 + 3.0, 5.0 * k as f32 - 2.0]), "{c:?}");
         tw_prepared_free(kernels);
         tw_operation_free(operation);
         tw_context_close(context);

@@ -303,6 +303,8 @@ const FIELDS_GEMM: Fields<TwGemm> = fields![
     b_dtype,
     conj_a,
     conj_b,
+    alpha_im,
+    beta_im,
 ];
 const FIELDS_CONV: Fields<TwConv> = fields![
     size,

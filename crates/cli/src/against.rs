@@ -7,6 +7,7 @@ use crate::problem::{self, Case};
 use crate::session;
 use tilewright::Context;
 use tilewright_bench::{BenchError, Record, Rivals, Title, page, summary};
+use tilewright_tune::run::Factors;
 
 /// What records of this command are called.
 const EXPERIMENT: &str = "bench";
@@ -18,9 +19,9 @@ pub fn run(args: &BenchArgs) -> Result<(), CliError> {
     }
     let cases = problem::cases(&args.problem, args.plan.workspace)?;
     session::constraint(&args.plan)?;
-    if let Some(case) = cases.list.iter().find(|c| (c.alpha, c.beta) != (1.0, 0.0)) {
-        let (alpha, beta) = (case.alpha, case.beta);
-        return Err(CliError::usage(format!("--against compares at alpha = 1 and beta = 0, not {alpha} and {beta}")));
+    if let Some(case) = cases.list.iter().find(|c| c.factors != Factors::default()) {
+        let told: Vec<String> = case.factors.named().into_iter().map(|(name, value)| format!("{name} = {value}")).collect();
+        return Err(CliError::usage(format!("--against compares at alpha = 1 and beta = 0, not {}", told.join(", "))));
     }
     if let Some(path) = &args.html {
         // Not after all measuring.

@@ -8,7 +8,6 @@ use crate::progress::Progress;
 use crate::session;
 use serde_json::json;
 use tilewright::{Context, Operation, Origin, Plan};
-use tilewright_tune::run::Factors;
 use tilewright_tune::verify::{Depth, Verification};
 
 /// How one case did.
@@ -69,7 +68,7 @@ fn bench_case(args: &BenchArgs, context: &Context, case: &Case, progress: &Progr
     let operation: Operation = session::operation(context, case, &args.plan)?;
     let (plan, origin) = operation.choice().map_err(session::classify)?;
     progress.phase("verifying");
-    let factors = Factors { alpha: case.alpha, beta: case.beta };
+    let factors = case.factors;
     let verification = operation.verify(&plan, 1, factors, Depth::Thorough, false).map_err(session::classify)?;
     progress.phase("timing");
     let timing = operation.time(&plan, factors, args.repeats).map_err(session::classify)?;

@@ -12,7 +12,7 @@ use tilewright::Edited;
 use tilewright_ir::Scalar;
 use tilewright_problem::Extent;
 use tilewright_problem::cases::{self, CaseOptions, Skipped};
-use tilewright_problem::{self as problem, Complex, Conv, Gemm, Math, Problem};
+use tilewright_problem::{self as problem, Complex, Conv, Factors, Gemm, Math, Problem};
 
 /// One problem to work on.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,10 +23,8 @@ pub struct Case {
     pub set: Option<String>,
     /// Short words for titles and progress: `gemm 1024x1024x1024 f32 nt`.
     pub title: String,
-    /// Factor of the product.
-    pub alpha: f64,
-    /// Factor of the old result.
-    pub beta: f64,
+    /// Alpha and beta.
+    pub factors: Factors,
     /// The layers of a model that compute it.
     pub layers: Vec<String>,
     /// The edited source that `--source` names, with its path.
@@ -130,7 +128,7 @@ pub fn only(Cases { list: mut all, skipped, .. }: Cases) -> Result<Case, CliErro
 
 /// A problem as a case by itself.
 pub fn plain(problem: Problem) -> Case {
-    Case { title: title(&problem), set: None, problem, alpha: 1.0, beta: 0.0, layers: Vec::new(), source: None }
+    Case { title: title(&problem), set: None, problem, factors: Factors::default(), layers: Vec::new(), source: None }
 }
 
 fn set_workspace(problem: &mut Problem, bytes: u64) {
@@ -252,17 +250,21 @@ fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
         Order::Row => problem::Order::Row,
         Order::Col => problem::Order::Col,
     };
+    let factors = Factors { alpha: args.alpha, beta: args.beta, alpha_im: args.alpha_im, beta_im: args.beta_im };
     let mut builder = Gemm::new(scalar(args.dtype), args.m, args.n, args.k)
         .math(math(args.dtype))
         .order(order)
         .trans(trans_a, trans_b)
         .offsets(args.offset_a, args.offset_b, args.offset_c);
     if complex(args.dtype) {
-        builder = builder.conj(conj_a, conj_b);
+        builder = builder.conj(conj_a, conj_b).imaginary(factors.alpha_im != 0.0, factors.beta_im != 0.0);
     } else if conj_a || conj_b {
         return Err(CliError::usage(
             "--trans: c and r are conjugates, of complex numbers: give --dtype complex64 or complex128, or write t and n",
         ));
+    } else if let Some((name, value)) = factors.named().into_iter().skip(2).find(|(_, value)| *value != 0.0) {
+        let option = name.replace('_', "-");
+        return Err(CliError::usage(format!("--{option} {value}: {}", Factors::refusal(name, false))));
     }
     builder = match args.groups {
         Some(groups) => builder.grouped(if args.ragged == Ragged::K { problem::Ragged::K } else { problem::Ragged::M }, groups),
@@ -305,7 +307,7 @@ fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
         }
     }
     let problem = Problem::Gemm(builder.build().map_err(CliError::usage)?);
-    Ok(Case { alpha: args.alpha, beta: args.beta, ..plain(problem) })
+    Ok(Case { factors, ..plain(problem) })
 }
 
 fn from_conv(args: &ConvArgs) -> Result<Case, CliError> {
@@ -387,7 +389,7 @@ fn from_reduce(args: &ReduceArgs) -> Result<Case, CliError> {
         reduce = reduce.activation(activation(function));
     }
     let problem = Problem::Reduce(reduce.build().map_err(CliError::usage)?);
-    Ok(Case { alpha: args.alpha, ..plain(problem) })
+    Ok(Case { factors: Factors::real(args.alpha, 0.0), ..plain(problem) })
 }
 
 fn from_file(path: &Path, set: Option<&str>) -> Result<Cases, CliError> {

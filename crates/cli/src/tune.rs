@@ -10,7 +10,6 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tilewright::{Context, Operation};
-use tilewright_tune::run::Factors;
 use tilewright_tune::search::{Budget, Cancel, Ended, Event, Options, Outcome, Strategy};
 
 /// Tunes every problem of the command line. A case that fails is reported and the others go on. Where a candidate takes the
@@ -153,7 +152,7 @@ fn options(args: &TuneArgs, case: &Case, spent: f64) -> Options {
             Search::Exhaustive => Strategy::Exhaustive,
         },
         seed: args.seed,
-        factors: Factors { alpha: case.alpha, beta: case.beta },
+        factors: case.factors,
         ..Options::default()
     }
 }

@@ -29,9 +29,9 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case, progress: &Pro
     let operation = session::operation(context, case, &args.plan)?;
     let (plan, origin) = operation.choice().map_err(session::classify)?;
     // Both ways through the epilogue, unless the user names factors.
-    let given = Factors { alpha: case.alpha, beta: case.beta };
+    let given = case.factors;
     let factors = if given == Factors::default() {
-        vec![Factors { alpha: 1.25, beta: 0.0 }, Factors { alpha: -0.75, beta: if case.problem.keeps_c() { 0.5 } else { 0.0 } }]
+        vec![Factors::real(1.25, 0.0), Factors::real(-0.75, if case.problem.keeps_c() { 0.5 } else { 0.0 })]
     } else {
         vec![given]
     };

@@ -80,6 +80,14 @@ fn every_refusal_names_the_input_and_the_remedy() {
             "use ACP0, or WOS1",
         ),
         ("tune --problem tC0_tA0_tB0_colMaj1_m5_n5_k5_lda5_ldb5_ldc5_ws0_f64_conja".into(), 2, "give a complex type"),
+        (
+            "tune --problem tC0_tA0_tB0_colMaj1_m5_n5_k5_lda5_ldb5_ldc5_ws0_f64_alphaim".into(),
+            2,
+            "alpha and beta of a product of type f64 are real",
+        ),
+        (format!("verify gemm {small} --alpha-im 2"), 2, "--alpha-im 2: only products of complex matrices"),
+        (format!("emit gemm {small} --dtype bf16 --beta-im -0.5"), 2, "--beta-im -0.5: only products of complex matrices"),
+        (format!("verify gemm {small} --dtype complex64 --beta-im inf"), 2, "finite"),
         (format!("tune gemm {small} --alpha inf"), 2, "finite"),
         (format!("tune gemm {small} --beta x"), 2, "write 1, -0.5 or 2e-3"),
         (format!("verify gemm {small} --seed x"), 2, "no whole number"),
@@ -107,7 +115,8 @@ fn every_refusal_names_the_input_and_the_remedy() {
         // Comparisons.
         (format!("bench gemm {small} --against mkl"), 2, "cublaslt"),
         (format!("bench gemm {small} --against cublaslt --device emu"), 2, "choose cuda:0 or opencl:0"),
-        (format!("bench gemm {small} --against cublaslt --beta 1"), 2, "beta = 0"),
+        (format!("bench gemm {small} --against cublaslt --beta 1"), 2, "beta = 0, not alpha = 1, beta = 1"),
+        (format!("bench gemm {small} --dtype complex64 --against cublas --alpha-im 2"), 2, "alpha_im = 2"),
         (format!("bench gemm {small} --html page.html --device emu"), 2, "--against"),
         (format!("bench gemm {small} --against cublas --measure 30"), 2, "write 500ms"),
         // Plans.

@@ -192,6 +192,28 @@ fn geometry_strings_and_verify() {
 }
 
 #[test]
+fn complex_products_take_complex_factors() {
+    let bench = Bench::new();
+    let product = "gemm --m 30 --n 20 --k 10 --dtype complex64 --trans cn --alpha -0.5 --alpha-im 2 --beta-im -1.5";
+    for plan in ["", " --plan B_WOS1__C_ICE2_SKS1"] {
+        let ran = bench.run(&format!("verify {product}{plan} --device emu --json"));
+        ran.ends(0);
+        let o = &ran.objects()[0];
+        assert!(o["problem"].as_str().is_some_and(|p| p.ends_with("_complex64_conja_alphaim_betaim")), "{o}");
+        assert_eq!(o["verified"], true);
+    }
+    let ran = bench.run(&format!("emit {product} --arch sm_90a"));
+    ran.says(&["alpha = alpha", "alpha_im = alpha_im", "beta_im = beta_im", "tw_scale_c", "(alpha * B)", "(beta * C)"]);
+    // Told by its text alone, the problem is verified with imaginary parts as well.
+    let text = "tC0_tA0_tB0_colMaj0_m9_n8_k7_lda7_ldb8_ldc8_ws0_complex128_betaim";
+    let ran = bench.run(&format!("verify --problem {text} --device emu"));
+    ran.ends(0);
+    ran.says(&["right: largest error"]);
+    let ran = bench.run(&format!("explain --problem {text} --device emu"));
+    ran.says(&["a kernel ahead leaves in C"]);
+}
+
+#[test]
 fn large_problems_are_verified_reduced_on_the_emulator() {
     let bench = Bench::new();
     let ran = bench.run("verify gemm --m 4101 --n 4096 --k 4096 --device emu --json");

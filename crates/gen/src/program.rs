@@ -27,6 +27,10 @@ pub enum Binding {
     Alpha,
     /// The factor of the old result, in the accumulator's type.
     Beta,
+    /// The imaginary part of a complex alpha, likewise.
+    AlphaIm,
+    /// The imaginary part of a complex beta.
+    BetaIm,
     /// A tensor map (`ArgKind::TensorMap`) whose element 0 is so many elements behind the operand's first: its buffer, from its offset on.
     OperandMap(Operand, u64),
     /// A tensor map whose element 0 stands at this byte of the workspace (a multiple of 512).

@@ -2,7 +2,7 @@
 //!
 //! | problem | required columns | optional columns (default) |
 //! |---|---|---|
-//! | GEMM | `m` `n` `k` | `set` (file name), `dtype` (f32), `b_dtype` (as dtype), `trans_a` `trans_b` (0), `conj_a` `conj_b` (0; of complex types), `order` (row), `batch` (1), or `groups` (none; their ends are in device memory) with `ragged` (m; or k: groups of rows, of terms), `b_operand` (each; or shared), `lda` `ldb` `ldc` (tight), `out_dtype` (as dtype), `bias` (none; m or n), `activation` (none; relu, gelu, gelutanh, silu), `residual` (0), `ldr` (as C), `reduce` (none; reductions joined by spaces: `max:n sum:m`) or `op` with `axis` (one reduction), `keep_c` (1) |
+//! | GEMM | `m` `n` `k` | `set` (file name), `dtype` (f32), `b_dtype` (as dtype), `trans_a` `trans_b` (0), `conj_a` `conj_b` `alpha_im` `beta_im` (0; of complex types: conjugates, and whether alpha and beta are complex), `order` (row), `batch` (1), or `groups` (none; their ends are in device memory) with `ragged` (m; or k: groups of rows, of terms), `b_operand` (each; or shared), `lda` `ldb` `ldc` (tight), `out_dtype` (as dtype), `bias` (none; m or n), `activation` (none; relu, gelu, gelutanh, silu), `residual` (0), `ldr` (as C), `reduce` (none; reductions joined by spaces: `max:n sum:m`) or `op` with `axis` (one reduction), `keep_c` (1) |
 //! | convolution, 2 dimensions | `n` `groups` `k` `c` `r` `s` `h` `w` | `id`, `set`, `dtype`, `layout`, `direction`, `stride` (1), `pad` or `pad_begin` `pad_end` (0), `dilation` (1), `bias` (0), `out_dtype` (as dtype), `activation` (none), `residual` (0), `mask` (0), `reduce`, `op` with `axis`, `keep_c` as above |
 //! | convolution, any dimensions | `dims` `n` `groups` `k_per_group` `c_per_group` `filter` `input` | as above |
 //! | any, as text | `problem` | `set`, and what `tilewright.torch.record` writes beside it: `calls` `layers` `call` `device` `torch_us` `ours_us` `reason` (of a line without a problem) |
@@ -75,7 +75,7 @@ type Columns = [&'static str; 2];
 
 const GEMM: Columns = [
     "m n k",
-    "set dtype b_dtype trans_a trans_b conj_a conj_b order batch groups ragged b_operand lda ldb ldc out_dtype zero_points scales bias activation residual ldr reduce op axis keep_c",
+    "set dtype b_dtype trans_a trans_b conj_a conj_b alpha_im beta_im order batch groups ragged b_operand lda ldb ldc out_dtype zero_points scales bias activation residual ldr reduce op axis keep_c",
 ];
 const CONV: &str = "id set dtype layout direction stride dilation bias pad pad_begin pad_end out_dtype activation residual reduce op \
                     axis keep_c mask";
@@ -244,6 +244,9 @@ mod tests {
         refused("m,n,k,dtype,scales\n1,2,3,e4m3,m1x128\n", &["scales", "promoted to f32"]);
         let file = parsed("m,n,k,dtype,out_dtype,zero_points\n5,6,7,i8,bf16,an\n").unwrap();
         assert!(file.cases[0].problem.key().ends_with("_i8_outbf16_zeroa_zeron"));
+        let file = parsed("m,n,k,dtype,alpha_im,beta_im\n5,6,7,complex64,1,1\n5,6,7,complex64,,1\n").unwrap();
+        assert!(file.cases[0].problem.key().ends_with("_complex64_alphaim_betaim"), "{:?}", file.cases);
+        assert_eq!(file.cases[1].name, "complex64 nn 1x(5x6x7), complex beta");
         let file = parsed("m,n,k,dtype,trans_a,conj_a\n5,6,7,complex128,1,1\n5,6,7,complex64tf32x3,0,\n").unwrap();
         let keys = ["_complex128_conja", "_complex64tf32x3"];
         assert!(file.cases.iter().zip(keys).all(|(case, key)| case.problem.key().ends_with(key)), "{:?}", file.cases);
@@ -311,6 +314,7 @@ mod tests {
     #[test]
     fn faults_name_file_line_and_column() {
         refused("m,n,k,conj_b\n1,2,3,1\n", &["column conj_b", "complex dtype"]);
+        refused("m,n,k,beta_im\n1,2,3,1\n", &["column beta_im", "are real", "complex dtype"]);
         refused("n,groups,k,c,r,s,h,w,dtype\n1,1,2,2,3,3,9,9,complex64\n", &["column dtype", "matrix products"]);
         refused("m,n,k\n1,2,3\n4,x,6\n", &["cases.csv, line 3, column n", "`x` is not a plain decimal"]);
         refused("m,n,k\n1,2\n", &["line 2", "has 2 columns, the header has 3"]);

@@ -17,6 +17,12 @@ pub struct Complex {
     /// The same of B's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub conj_b: bool,
+    /// Alpha is a complex number, whose imaginary part launches give: without this it is 0, and costs nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub alpha_im: bool,
+    /// The same of beta.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub beta_im: bool,
 }
 
 /// The types of complex elements, each with the type of its parts and how these are multiplied.
@@ -38,6 +44,18 @@ impl Complex {
     /// The name of elements with parts of this type, under this math.
     pub fn dtype_name(scalar: Scalar, math: Math) -> &'static str {
         NAMED.into_iter().find(|(_, s, m)| (*s, *m) == (scalar, math)).map_or("complex", |(name, ..)| name)
+    }
+    /// What is said beside the type of the elements, by the names that texts have for it.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let all = Complex::KEYS.into_iter().zip([self.conj_a, self.conj_b, self.alpha_im, self.beta_im]);
+        all.filter_map(|(name, is)| is.then_some(name))
+    }
+    /// Those names.
+    pub(crate) const KEYS: [&'static str; 4] = ["conja", "conjb", "alphaim", "betaim"];
+    /// The field of a name.
+    pub(crate) fn field(&mut self, name: &str) -> Option<&mut bool> {
+        let Complex { conj_a, conj_b, alpha_im, beta_im } = self;
+        Complex::KEYS.iter().zip([conj_a, conj_b, alpha_im, beta_im]).find(|(known, _)| **known == name).map(|(_, is)| is)
     }
     /// Whether the conjugates of matrix 0 = A, 1 = B are multiplied.
     pub const fn conj(&self, matrix: usize) -> bool {

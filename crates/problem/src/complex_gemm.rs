@@ -86,7 +86,9 @@ mod tests {
 
     #[test]
     fn texts_round_trip() {
-        for (end, letters) in [("complex64", "nn"), ("complex128_conja", "rn"), ("complex64tf32x3_conja_conjb", "rr")] {
+        let imaginary = ("complex64_conjb_alphaim_betaim", "nr");
+        let all = [("complex64", "nn"), ("complex128_conja", "rn"), ("complex64tf32x3_conja_conjb", "rr"), imaginary];
+        for (end, letters) in all {
             let text = format!("tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_{end}");
             let problem = Problem::parse(&text).unwrap();
             assert_eq!(problem.key(), text);
@@ -114,12 +116,13 @@ mod tests {
         refused(complex().reduce("max:n".parse().unwrap()), &["max:n", "real and imaginary"]);
         refused(complex().dynamic(Dynamic { m: true, ..Dynamic::NONE }), &["known only at launch"]);
         refused(complex().grouped(Ragged::M, 3), &["groups"]);
-        assert!(
-            Problem::parse("tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_conja")
-                .unwrap_err()
-                .to_string()
-                .contains("conja")
-        );
+        for (key, parts) in
+            [("conja", ["conja", "conjugates"]), ("alphaim", ["alphaim", "are real"]), ("betaim", ["betaim", "complex type"])]
+        {
+            let text = format!("tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_{key}");
+            let message = Problem::parse(&text).unwrap_err().to_string();
+            assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+        }
     }
 
     #[test]

@@ -47,12 +47,23 @@ pub struct Tensor {
 pub struct Signs {
     /// `[row % 2][k % 2]`: the element is multiplied as its negative.
     pub negative: [[bool; 2]; 2],
+    /// Elements are multiplied by a complex alpha on their way: each becomes the real part of alpha times itself, with its sign, plus the imaginary part
+    /// times the other part of its number, which lies beside it in memory. Whether that one is taken as its negative.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other: Option<[[bool; 2]; 2]>,
 }
 
 impl Signs {
     /// Whether the element of this row and term changes its sign.
     pub fn at(self, row: i64, k: i64) -> bool {
-        self.negative[usize::from(row % 2 != 0)][usize::from(k % 2 != 0)]
+        Signs::of(self.negative, row, k)
+    }
+    /// Where alpha is complex: whether the other part of the element's number changes its sign.
+    pub fn other_at(self, row: i64, k: i64) -> Option<bool> {
+        self.other.map(|other| Signs::of(other, row, k))
+    }
+    fn of(table: [[bool; 2]; 2], row: i64, k: i64) -> bool {
+        table[usize::from(row % 2 != 0)][usize::from(k % 2 != 0)]
     }
 }
 
@@ -83,6 +94,9 @@ pub enum EpilogueOp {
     AddVector(Vector),
     /// Plus beta times the old result, which beta 0 never reads.
     AddOld,
+    /// The same of complex numbers, whose parts are neighbours where the result is contiguous: a kernel ahead multiplies them in place, since an
+    /// exit that read one part may have stored the other.
+    AddOldComplex,
     /// A function of it.
     Activate(Activation),
     /// Plus the element in its place of a tensor that is addressed as the result is, of its type, starting its buffer.
@@ -280,6 +294,7 @@ impl EpilogueOp {
             EpilogueOp::ScaleVector(x) => format!("scale[{}] * {value}", if x.along_n { "n" } else { "m" }),
             EpilogueOp::AddVector(x) => format!("{value} + bias[{}]", if x.along_n { "n" } else { "m" }),
             EpilogueOp::AddOld => format!("{value} + beta * C[g,m,n]"),
+            EpilogueOp::AddOldComplex => format!("{value} + (beta * C)[g,m,n]"),
             EpilogueOp::Activate(f) => format!("{f}({value})"),
             EpilogueOp::AddTensor(_) => format!("{value} + residual[g,m,n]"),
             EpilogueOp::Mask(_) => format!("(residual[g,m,n] > 0 ? {value} : 0)"),
@@ -407,6 +422,14 @@ impl Contraction {
     /// The function that is applied, if one is.
     pub fn activation(&self) -> Option<Activation> {
         self.epilogue.iter().find_map(|op| if let EpilogueOp::Activate(f) = op { Some(*f) } else { None })
+    }
+    /// The old result is multiplied by a complex beta.
+    pub fn turns_old(&self) -> bool {
+        self.epilogue.iter().any(|op| matches!(op, EpilogueOp::AddOldComplex))
+    }
+    /// A factor is multiplied by a complex alpha.
+    pub fn turns_factor(&self) -> bool {
+        [&self.a, &self.b].iter().any(|x| x.signs.is_some_and(|signs| signs.other.is_some()))
     }
     /// The tensor that is added or masks, if there is one.
     pub fn residual(&self) -> Option<&Tensor> {
@@ -649,6 +672,10 @@ impl Contraction {
             self.block_scales.iter().map(|x| if x.along_n { "scale[n,k] * " } else { "scale[m,k] * " }).collect::<String>();
         let first = first.replacen("A[", &format!("{scaled}A["), 1);
         let signed = |first: String, x: &Tensor, sign: &str, name: &str| match x.signs {
+            Some(Signs { other: Some(_), .. }) => {
+                let name_of = name.trim_end_matches('[');
+                first.replacen(name, &format!("{sign} * (alpha * {name_of})["), 1)
+            }
             Some(_) => first.replacen(name, &format!("{sign} * {name}"), 1),
             None => first,
         };

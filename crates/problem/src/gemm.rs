@@ -540,7 +540,13 @@ impl GemmBuilder {
     /// As [`GemmBuilder::complex`], with the conjugates of A's or of B's elements in their place; of a factor that is stored transposed this is its
     /// conjugate transpose.
     pub fn conj(mut self, conj_a: bool, conj_b: bool) -> Self {
-        self.complex = Some(Complex { conj_a, conj_b });
+        self.complex = Some(Complex { conj_a, conj_b, ..self.complex.unwrap_or_default() });
+        self
+    }
+    /// As [`GemmBuilder::complex`], with a complex alpha or beta, whose imaginary part each launch gives beside the real one. Alpha is multiplied into
+    /// the elements of a factor on their way, beta into C by a kernel of its own ahead of the product.
+    pub fn imaginary(mut self, alpha_im: bool, beta_im: bool) -> Self {
+        self.complex = Some(Complex { alpha_im, beta_im, ..self.complex.unwrap_or_default() });
         self
     }
     /// With what precision f32 factors are multiplied.

@@ -3,7 +3,7 @@
 //! `tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32`: all twelve keys, in any order. `ws` is the workspace in
 //! elements. Further keys, printed only where they say something: `f16`, `bf16`, `tf32` and `tf32x3` as element types (the last two: f32
 //! in memory, multiplied as TF32, or as three products of TF32); `complex64`, `complex64tf32`, `complex64tf32x3` and `complex128`, whose elements all
-//! sizes but `ws` count, with `conja` and `conjb` where the conjugates of a factor are multiplied; `outf32` where C has
+//! sizes but `ws` count, with `conja` and `conjb` where the conjugates of a factor are multiplied, `alphaim` and `betaim` where alpha or beta is complex; `outf32` where C has
 //! another type; `zeroa`, `zerob` (zero points, one for a factor), `zerom`, `zeron` (one
 //! for each row of A, each column of B), `scalem`, `scalen` (vectors of scales), `scalem1x128`, `scalen128x128` (scales of blocks of rows or columns and of 128 terms); `b` (batch) with `sa`, `sb`, `sc` (batch strides; tight where left out); `oa`, `ob`, `oc` (offsets); `biasm` or
 //! `biasn` with `sbias` (its batch stride; 0 where left out); `actrelu`, `actgelu`, `actgelutanh`, `actsilu`; `ldr` (a residual, its
@@ -48,10 +48,8 @@ impl Gemm {
             self.workspace / u64::from(self.dtype.bytes()),
             self.dtype_name()
         );
-        for (name, is) in self.complex.iter().flat_map(|c| [("conja", c.conj_a), ("conjb", c.conj_b)]) {
-            if is {
-                let _ = write!(s, "_{name}");
-            }
+        for name in self.complex.iter().flat_map(Complex::names) {
+            let _ = write!(s, "_{name}");
         }
         // Writing to a String cannot fail.
         if let Some(b) = self.b_dtype {
@@ -127,7 +125,8 @@ struct Keys {
     optional: [Option<u64>; OPTIONAL.len()],
     element: Option<(Scalar, Math)>,
     complex: bool,
-    conj: [bool; 2],
+    /// What is said of complex elements.
+    told: Complex,
     b: Option<Scalar>,
     out: Option<Scalar>,
     zero_points: ZeroPoints,
@@ -153,9 +152,7 @@ impl Keys {
             "dynn" => Some(&mut self.dynamic.n),
             "dynb" => Some(&mut self.dynamic.g),
             "noc" => Some(&mut self.drop_c),
-            "conja" => Some(&mut self.conj[0]),
-            "conjb" => Some(&mut self.conj[1]),
-            _ => None,
+            name => self.told.field(name),
         };
         if let Some(is) = run_time {
             return if std::mem::replace(is, true) { Err(format!("`{token}` is given twice")) } else { Ok(()) };
@@ -228,7 +225,7 @@ impl Keys {
             (None, None) => {
                 let known = REQUIRED.iter().chain(&OPTIONAL).copied().collect::<Vec<_>>().join(", ");
                 return Err(format!(
-                    "unknown key in `{token}`; the keys are {known}, zeroa, zerob, zerom, zeron, scalem, scalen, biasm, biasn, act, red, noc, groupm, groupn, groupk, conja, conjb and the element type, e.g. f32"
+                    "unknown key in `{token}`; the keys are {known}, zeroa, zerob, zerom, zeron, scalem, scalen, biasm, biasn, act, red, noc, groupm, groupn, groupk, conja, conjb, alphaim, betaim and the element type, e.g. f32"
                 ));
             }
         };
@@ -259,16 +256,19 @@ impl Keys {
             .ldc(ldc)
             .workspace(bytes)
             .dynamic(self.dynamic);
-        let [conj_a, conj_b] = self.conj;
-        let builder = match (self.complex, conj_a || conj_b) {
-            (true, _) => builder.conj(conj_a, conj_b),
-            (false, true) => {
-                let token = if conj_a { "conja" } else { "conjb" };
+        let builder = match (self.complex, self.told, self.told.names().next()) {
+            (true, Complex { conj_a, conj_b, alpha_im, beta_im }, _) => builder.conj(conj_a, conj_b).imaginary(alpha_im, beta_im),
+            (false, _, Some(token)) if token.starts_with("conj") => {
                 return Err(format!(
                     "`{token}`: elements of type {element} are their own conjugates; give a complex type, or drop it"
                 ));
             }
-            (false, false) => builder,
+            (false, _, Some(token)) => {
+                return Err(format!(
+                    "`{token}`: alpha and beta of a product of type {element} are real; give a complex type, or drop it"
+                ));
+            }
+            (false, _, None) => builder,
         };
         self.further(builder)
     }

@@ -139,6 +139,10 @@ impl Problem {
             words.extend(gemm.zero_points.names().map(|name| format!(", zero points {name}")));
             words.extend(gemm.scales.names().map(|name| format!(", scale {name}")));
         }
+        if let Problem::Gemm(Gemm { complex: Some(complex), .. }) = self {
+            let factors = [(complex.alpha_im, ", complex alpha"), (complex.beta_im, ", complex beta")];
+            words.extend(factors.into_iter().filter_map(|(is, name)| is.then_some(name)));
+        }
         words += &bias.unwrap_or_default();
         words += &self.activation().map_or(String::new(), |a| format!(", {a}"));
         let mask = matches!(self, Problem::Conv(conv) if conv.mask);

@@ -158,8 +158,8 @@ proptest! {
             let right = result(&conv, &data);
             let verdict = Reference::new(&data, Samples::All).check(&right);
             prop_assert!(verdict.passed() && verdict.checked == conv.operand(Operand::C).1, "{}: {verdict}", conv.key());
-            let (alpha, beta) = Exact::factors(&problem, beta);
-            let exact = Exact::new(&problem, seed, alpha, beta).unwrap();
+            let factors = Exact::factors(&problem, beta);
+            let exact = Exact::new(&problem, seed, factors).unwrap();
             let verdict = exact.check(&result(&conv, exact.data()));
             prop_assert!(verdict.passed() && verdict.checked == conv.operand(Operand::C).1, "{}: {verdict}", conv.key());
         }
@@ -175,9 +175,9 @@ fn result(conv: &Conv, data: &TestData) -> Vec<u8> {
     let [a, b, c] = [Operand::A, Operand::B, Operand::C].map(|operand| values(data.buffer(operand), conv.operand(operand).1));
     let mut out = data.c.bytes.clone();
     for (i, sum) in scattered(conv, &a, &b).into_iter().enumerate() {
-        let old = if data.beta == 0.0 { 0.0 } else { data.beta * c[i] };
+        let old = if data.factors.beta == 0.0 { 0.0 } else { data.factors.beta * c[i] };
         let at = (data.c.start as usize + i) * 4;
-        out[at..at + 4].copy_from_slice(&((data.alpha * sum + old) as f32).to_le_bytes());
+        out[at..at + 4].copy_from_slice(&((data.factors.alpha * sum + old) as f32).to_le_bytes());
     }
     out
 }

@@ -91,8 +91,9 @@ impl PyPrepared {
         self.0.workspace_bytes()
     }
     /// Runs on addresses: A, B, C, bias, residual, workspace. `host`: addresses of this process, copied in and out; else those of the
-    /// device, on a stream. `values`: those that reductions write to; `quants`: scales along m and n, zero points of A and B, ends of groups.
-    #[pyo3(signature = (addresses, alpha=1.0, beta=0.0, stream=0, host=false, values=Vec::new(), quants=[0; 5]))]
+    /// device, on a stream. `values`: those that reductions write to; `quants`: scales along m and n, zero points of A and B, ends of groups; `imaginary`:
+    /// parts of alpha and beta.
+    #[pyo3(signature = (addresses, alpha=1.0, beta=0.0, stream=0, host=false, values=Vec::new(), quants=[0; 5], imaginary=[0.0; 2]))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn launch(
         &self,
@@ -104,11 +105,13 @@ impl PyPrepared {
         host: bool,
         values: Vec<u64>,
         quants: [u64; 5],
+        imaginary: [f64; 2],
     ) -> PyResult<()> {
         let [a, b, c, bias, residual, workspace] = addresses;
         let mut addresses = Addresses { a, b, c, bias, residual, workspace, quants, ..Addresses::default() };
         addresses.reductions.iter_mut().zip(values).for_each(|(to, value)| *to = value);
-        let factors = Factors { alpha, beta };
+        let [alpha_im, beta_im] = imaginary;
+        let factors = Factors { alpha, beta, alpha_im, beta_im };
         let run = || -> Result<(), Error> {
             // SAFETY: the package beside this takes addresses from arrays it holds during the call and compares their shapes,
             // strides and types with the problem.

@@ -67,7 +67,7 @@ fn activation(name: &str) -> PyResult<Activation> {
 /// The text of a row-major product. `strides`: leading dimensions of A, B, C and residual, then their batch strides; None is tight.
 #[pyfunction]
 #[pyo3(signature = (m, n, k, dtype="float32", *, b_dtype=None, out_dtype=None, trans=(false, false, false), batch=1, strides=[None; 8], zero_points=Vec::new(),
-                    scales=Vec::new(), bias=None, bias_stride=0, activation=None, residual=false, math="exact", reduce=Vec::new(), drop_c=false, grouped=None, conj=(false, false)))]
+                    scales=Vec::new(), bias=None, bias_stride=0, activation=None, residual=false, math="exact", reduce=Vec::new(), drop_c=false, grouped=None, conj=(false, false), imaginary=(false, false)))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn gemm(
     m: u64,
@@ -90,6 +90,7 @@ pub fn gemm(
     drop_c: bool,
     grouped: Option<&str>,
     conj: (bool, bool),
+    imaginary: (bool, bool),
 ) -> PyResult<String> {
     let name = dtype;
     // The types of arrays say nothing of how their parts are multiplied.
@@ -97,7 +98,10 @@ pub fn gemm(
     let dtype = complex.map_or_else(|| self::dtype(name), Ok)?;
     let mut gemm = Gemm::new(dtype, m, n, k).trans(trans.0, trans.1).trans_c(trans.2).batch(batch).math(self::math(math)?);
     if complex.is_some() {
-        gemm = gemm.conj(conj.0, conj.1);
+        gemm = gemm.conj(conj.0, conj.1).imaginary(imaginary.0, imaginary.1);
+    } else if imaginary.0 || imaginary.1 {
+        let (field, told) = (if imaginary.0 { "alpha" } else { "beta" }, "only arrays of complex numbers have complex factors");
+        return Err(ProblemError::new_err(format!("imaginary = {imaginary:?}: {field} is real here, {told}")));
     }
     // All matrices of a complex product have its type.
     let other = |told: &&str| complex.is_none() || *told != name;

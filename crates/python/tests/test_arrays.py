@@ -92,13 +92,17 @@ class Products(unittest.TestCase):
             out = np.ones((17, 33), dtype).T
             np.testing.assert_array_equal(tw.gemm(a[1], b, alpha=2.0, beta=-3.0, out=out), 2 * (a[1] @ b) - 3)
             np.testing.assert_array_equal(tw.gemm(a[1].T, a[0], residual=np.full((20, 20), 1j, dtype)), a[1].T @ a[0] + 1j)
+            np.testing.assert_array_equal(tw.gemm(a[0], b, alpha=1j), 1j * (a[0] @ b))
+            out = np.full((33, 17), 1 + 2j, dtype)
+            tw.gemm(a[1], b, alpha=np.complex64(2 - 1j), beta=-1 + 3j, out=out)
+            np.testing.assert_array_equal(out, (2 - 1j) * (a[1] @ b) + (-1 + 3j) * (1 + 2j))
         with self.assertRaisesRegex(tw.OperandError, "b holds complex64, complex128 is needed"):
             tw.gemm(a[0], b.astype("complex64"))
         for problem, text in ((dict(bias=np.ones(17, dtype)), "add it as a residual"), (dict(out_dtype="float32"), "results of complex128")):
             with self.assertRaisesRegex(tw.ProblemError, text):
                 tw.gemm(a[0], b, **problem)
-        with self.assertRaisesRegex(tw.Error, "alpha = 1j"):
-            tw.gemm(a[0], b, alpha=1j)
+        with self.assertRaisesRegex(tw.ProblemError, "alpha = 1j: a real number"):
+            tw.gemm(a[0].real, b.real, alpha=1j)
         with self.assertRaisesRegex(tw.OperandError, "x holds complex128: complex numbers are those of gemm"):
             tw.reduce(a, "sum")
 

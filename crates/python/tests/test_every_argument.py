@@ -139,6 +139,7 @@ FUNCTIONS = {
                 "floats": (None, numbers(6)),
                 "of floats": (np.zeros(1, "i4"), None),
             },
+            imaginary={"one": True, "three": (True, True, True), "numbers": (1, 0), "of real factors": (True, False)},
             scales={**read(6), "twice one direction": [numbers(6), numbers(6)], "three": [numbers(6), numbers(4, 1), numbers(6)]},
             **EPILOGUE,
         ),

@@ -104,7 +104,7 @@ fn header(name: &str, parts: &[Part<'_>], declared: &[String]) -> String {
          enum {{ {name}_count = {count} }};\nextern const {name}_problem {name}_problems[{name}_count];\n\n\
          /* What a launch runs on: device memory, as the function of each problem above says. What a problem does not have is not looked at. */\n\
          typedef struct {name}_operands {{\n    const void *a, *b;\n    void *c;\n    const void *scale_m, *scale_n, *zero_a, *zero_b, *bias, *residual;\n    void *reduced[{MOST_REDUCTIONS}];\n    \
-         void *workspace;\n    double alpha, beta;\n    int64_t m, n, batch; /* 0: the largest */\n}} {name}_operands;\n\n\
+         void *workspace;\n    double alpha, beta;\n    int64_t m, n, batch; /* 0: the largest */\n    double alpha_im, beta_im; /* of complex products made for them; else 0 */\n}} {name}_operands;\n\n\
          /* Loaded kernels of a problem. */\n\
          typedef struct {name}_prepared {{\n    int problem;\n    union {{\n{members}    }} kernels;\n}} {name}_prepared;\n\n\
          /* The number of a problem by its key; -1 where it is not in the bundle. */\n\
@@ -142,8 +142,16 @@ fn dispatcher(name: &str, target: &Target, parts: &[Part<'_>], defined: &[String
     let loads = cases(&|n, p| format!("return {}_load(&prepared->kernels.k{n}, folder)", p.name));
     let calls = cases(&|n, p| {
         let args = p.host(target, Images::Files(&p.cubins)).parameters();
+        // An imaginary part that kernels know nothing of would be left out of the result.
+        let real = [(Role::AlphaIm, "alpha_im"), (Role::BetaIm, "beta_im")];
+        let real = real.into_iter().filter(|(role, _)| args.iter().all(|a| a.role != *role));
+        let refused: Vec<String> = real.map(|(_, name)| format!("operands->{name} != 0")).collect();
+        let refused = match refused.is_empty() {
+            true => String::new(),
+            false => format!("if ({}) return CUDA_ERROR_INVALID_VALUE; ", refused.join(" || ")),
+        };
         let args: Vec<String> = args.iter().map(|a| argument(a, p.bundled.operation.problem().result_shape().extents)).collect();
-        format!("return {}(&prepared->kernels.k{n}, stream, {})", p.name, args.join(", "))
+        format!("{refused}return {}(&prepared->kernels.k{n}, stream, {})", p.name, args.join(", "))
     });
     let unloads = cases(&|n, p| format!("{}_unload(&prepared->kernels.k{n}); break", p.name));
     let invalid = "    default: return CUDA_ERROR_INVALID_VALUE;\n";
@@ -174,6 +182,7 @@ fn argument(parameter: &Parameter, largest: Extents) -> String {
         Role::Memory(Memory::Workspace) => "operands->workspace".into(),
         Role::Alpha => format!("({})operands->alpha", parameter.ty),
         Role::Beta => format!("({})operands->beta", parameter.ty),
+        Role::AlphaIm | Role::BetaIm => format!("({})operands->{}", parameter.ty, parameter.name),
         Role::Fixed(value) => value.to_string(),
         Role::Extent(extent) => {
             let name = match extent {

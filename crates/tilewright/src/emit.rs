@@ -233,6 +233,8 @@ fn binding(launch: &Launch, binding: &Binding) -> String {
         Binding::Workspace(byte) => format!("workspace + {byte} bytes"),
         Binding::Alpha => "alpha".into(),
         Binding::Beta => "beta".into(),
+        Binding::AlphaIm => "alpha_im".into(),
+        Binding::BetaIm => "beta_im".into(),
         Binding::I64(value) => value.to_string(),
         Binding::I32(value) => value.to_string(),
     }

@@ -141,6 +141,18 @@ impl<'a, T: Element, U: Element, V: Element> Operands<'a, T, U, V> {
         self.factors.beta = beta;
         self
     }
+    /// Alpha's imaginary part, of a complex product made for one ([`GemmBuilder::imaginary`](crate::GemmBuilder::imaginary)).
+    #[must_use]
+    pub const fn alpha_im(mut self, alpha_im: f64) -> Self {
+        self.factors.alpha_im = alpha_im;
+        self
+    }
+    /// Beta's imaginary part, likewise.
+    #[must_use]
+    pub const fn beta_im(mut self, beta_im: f64) -> Self {
+        self.factors.beta_im = beta_im;
+        self
+    }
     /// The problem's vector of scales along m or n: one value per row or column, which multiplies it.
     #[must_use]
     pub const fn scale(mut self, along: Along, scales: &'a Buffer<f32>) -> Self {

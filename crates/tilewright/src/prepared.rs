@@ -118,7 +118,8 @@ impl Prepared {
     ///
     /// # Safety
     /// Every address must be one of this device's memory (emulator and OpenCL: of this process), as large as the problem says, and stay
-    /// so until the stream has passed the launch, or every replay of it; C must not overlap another operand than the residual.
+    /// so until the stream has passed the launch, or every replay of it; C must not overlap another operand than the residual, and with a complex beta
+    /// not that either.
     pub unsafe fn launch(
         &self,
         stream: Stream,
@@ -134,6 +135,9 @@ impl Prepared {
             // SAFETY: the caller vouches for the addresses, which are of this process here.
             return unsafe { self.launch_on_host_memory(addresses, factors, Some(at)) };
         };
+        if contraction.turns_old() && factors.reads_old() {
+            self.check_residual(addresses, &at)?;
+        }
         let starts = [addresses.a, addresses.b, addresses.c].map(alignment);
         Alignments::of(contraction, starts, self.offsets).check(program)?;
         added(contraction, &at).try_for_each(|(memory, _)| memory.check_added(alignment(addresses.of(memory))))?;
@@ -155,6 +159,15 @@ impl Prepared {
             Some(missing) => Err(missing.absent()),
             None => self.check_apart(addresses, at),
         }
+    }
+
+    /// That C, which a kernel ahead of the product changes, overlaps no residual.
+    fn check_residual(&self, addresses: &Addresses, at: &Extents) -> Result<(), BindError> {
+        let contraction = &self.ready.contraction;
+        let residual = contraction.residual().map_or(0, |x| x.scalar.bytes_of(contraction.residual_len_at(at)));
+        let end = addresses.c.saturating_add(bytes(contraction, Operand::C, self.offsets[Operand::C as usize], at));
+        let overlaps = addresses.residual < end && addresses.c < addresses.residual.saturating_add(residual);
+        if residual > 0 && overlaps { Err(BindError::OverlapsResidual) } else { Ok(()) }
     }
 
     /// That C overlaps no factor, where what overlaps memory overlaps elements: of all extents, and of tensors without gaps.

@@ -37,6 +37,7 @@ fn operations(context: &Context) -> Vec<Operation> {
         // Sums of splits meet in workspace, behind an early launch.
         gemm(Gemm::new(Scalar::BF16, 1024, 1024, 512).bias(Along::N).residual())
             .constrained(&Constraint::parse("C_ICE4_SKS1").expect("a constraint")),
+        gemm(Gemm::new(Scalar::F32, 96, 80, 64).imaginary(true, true).residual()),
         gemm(Gemm::new(Scalar::BF16, 500, 501, 499)),
         gemm(Gemm::new(Scalar::E4M3, 256, 192, 128).out_dtype(Scalar::BF16).scale(Along::M).scale(Along::N)),
         gemm(Gemm::new(Scalar::I8, 256, 192, 128).zero_point(Along::M, ZeroPoint::Each).zero_point(Along::N, ZeroPoint::Tensor)),
@@ -126,6 +127,8 @@ fn value(name: &str) -> String {
     match name {
         "alpha" => "1.5".into(),
         "beta" => "0.25".into(),
+        "alpha_im" => "-0.5".into(),
+        "beta_im" => "2.0".into(),
         pointer => format!("(void *)(uintptr_t){:#x}u", memory(pointer)),
     }
 }
@@ -150,8 +153,17 @@ fn launch(operation: &Operation) {
         problem if problem.out_dtype() == Scalar::I32 => (1.0, 0.0),
         _ => (1.5, 0.25),
     };
-    // SAFETY: nothing is behind the driver that would follow an address.
-    unsafe { prepared.launch(Stream(4242), &addresses, Factors { alpha, beta }, at) }.expect("it is launched");
+    let complex = operation.problem().parts() == 2;
+    let (alpha_im, beta_im) = if complex { (-0.5, 2.0) } else { (0.0, 0.0) };
+    let factors = Factors { alpha, beta, alpha_im, beta_im };
+    // SAFETY: nothing is behind the driver that would follow an address, here and below.
+    unsafe { prepared.launch(Stream(4242), &addresses, factors, at) }.expect("it is launched");
+    if complex {
+        // A kernel ahead multiplies C before the residual is read.
+        let over = Addresses { residual: addresses.c, ..addresses };
+        let refused = unsafe { prepared.launch(Stream(4242), &over, factors, at) }.expect_err("over C").to_string();
+        assert!(refused.contains("overlaps the residual") && refused.contains("memory of its own"), "{refused}");
+    }
 }
 
 /// Width of clusters and sizes of arguments, for the driver.
@@ -175,17 +187,27 @@ fn sizes(operation: &Operation) -> String {
 const USES_A_BUNDLE: &str = r#"
 #include "b.h"
 #include <stdlib.h>
+#include <string.h>
 int main(int argc, char **argv)
 {
     b_prepared prepared;
-    b_operands operands = {OPERANDS, {(void *)(uintptr_t)REDUCED}, (void *)(uintptr_t)WORKSPACE, 1.5, 0.25, 0, 0, 0};
+    b_operands operands = {OPERANDS, {(void *)(uintptr_t)REDUCED}, (void *)(uintptr_t)WORKSPACE, 1.5, 0.25, 0, 0, 0, 0, 0};
     const int n = argc == 4 ? b_find(argv[1]) : -1;
     if (n < 0 || b_find("another") != -1) return 1;
     operands.m = atoi(argv[2]);
+    if (strstr(argv[1], "alphaim")) {
+        operands.alpha_im = -0.5;
+        operands.beta_im = 2.0;
+    }
     if (b_prepare(&prepared, n, "nowhere") == CUDA_SUCCESS) return 2;
     if (b_prepare(&prepared, b_count, argv[3]) != CUDA_ERROR_INVALID_VALUE) return 3;
     if (b_prepare(&prepared, n, argv[3]) != CUDA_SUCCESS) return 4;
     if (b_launch(&prepared, (CUstream)(uintptr_t)4242, &operands) != CUDA_SUCCESS) return 5;
+    if (!strstr(argv[1], "alphaim")) {
+        operands.beta_im = 1;
+        if (b_launch(&prepared, (CUstream)(uintptr_t)4242, &operands) != CUDA_ERROR_INVALID_VALUE) return 7;
+        operands.beta_im = 0;
+    }
     operands.a = NULL;
     if (b_launch(&prepared, (CUstream)(uintptr_t)4242, &operands) != CUDA_ERROR_INVALID_VALUE) return 6;
     b_release(&prepared);
@@ -228,8 +250,8 @@ fn with_the_driver(folder: &Path) {
     let mut all = String::new();
     let (mut operations, target) = (operations(&context), &context.info().target);
     // In another order than theirs: numbers are those of the bundle.
-    operations.swap(0, 5);
-    let bundle = bundled(folder, &operations[..5], target);
+    operations.swap(0, 6);
+    let bundle = bundled(folder, &operations[..6], target);
     for (n, operation) in operations.into_iter().enumerate() {
         std::fs::write(&list, sizes(&operation)).expect("a file");
         let logged = |run: &dyn Fn()| {
@@ -250,7 +272,7 @@ fn with_the_driver(folder: &Path) {
         let theirs = logged(&|| assert!(said(&mut Command::new(&run)).is_some()));
         assert_eq!(theirs, ours, "{}", operation.problem());
         assert!(ours.contains("launch "), "{ours}");
-        if n < 5 {
+        if n < 6 {
             let (key, rows) = (operation.problem().key(), rows(&operation).unwrap_or(0).to_string());
             let run = || assert!(said(Command::new(&bundle).arg(&key).arg(&rows).arg(folder)).is_some());
             assert_eq!(logged(&run), ours, "{key}");
@@ -270,6 +292,7 @@ fn with_the_driver(folder: &Path) {
         "opaque[1] &=",
         "reduced_0",
         "double alpha",
+        "float beta_im",
         "at_scale_m",
         "at_zero_b",
     ] {

@@ -433,6 +433,23 @@ fn products_of_complex_numbers() {
     let mut again = context.upload(&old).expect("memory");
     tight.run(&da, db.at(1), &mut again, 2.0, -1.0).expect("it runs");
     assert_eq!(again.download().expect("the result"), c.download().expect("the result"));
+    // A complex alpha and beta, of operations made for them.
+    let mut turned = context.upload(&old).expect("memory");
+    let operands = Operands::new(&da, db.at(1), &mut turned).alpha(2.0).alpha_im(-1.0).beta(-1.0).beta_im(3.0);
+    let made = |alpha_im: bool, beta_im: bool| context.gemm(gemm().imaginary(alpha_im, beta_im)).expect("a problem");
+    made(true, true).run_with(operands).expect("it runs");
+    let times = |[p, q]: [f64; 2], [x, y]: [f64; 2]| [p * x - q * y, p * y + q * x];
+    let want = |i: usize| {
+        let twice = want(i);
+        let sum = [0, 1].map(|part| (twice[part] + old[i][part]) / 2.0);
+        let (product, old) = (times([2.0, -1.0], sum), times([-1.0, 3.0], old[i]));
+        [product[0] + old[0], product[1] + old[1]]
+    };
+    assert_eq!(turned.download().expect("the result"), (0..m * n).map(want).collect::<Vec<_>>());
+    let refused = op.run_with(Operands::new(&da, &db, &mut c).alpha_im(1.0)).expect_err("a real alpha").to_string();
+    assert!(refused.contains("alpha_im = 1e0") && refused.contains("(in its text: alphaim)"), "{refused}");
+    let refused = made(true, false).run_with(Operands::new(&da, &db, &mut c).beta_im(0.5)).expect_err("a real beta").to_string();
+    assert!(refused.contains("beta_im = 5e-1"), "{refused}");
     let numbers = context.upload(&vec![1.0f64; 2 * k * n]).expect("memory");
     let refused = op.run_with(Operands::new(&da, &numbers, &mut c)).expect_err("numbers").to_string();
     assert!(refused.contains("operand B holds f64, the problem has complex128"), "{refused}");

@@ -55,7 +55,7 @@ fn leading_dimensions_bias_and_old_values_are_those_of_the_caller() {
     let addresses =
         Addresses { a: address(&a), b: address(&b), c: c.as_mut_ptr() as u64, bias: address(&bias), ..Addresses::default() };
     // SAFETY: the arrays are as large as the problem says and outlive the launch, which copies.
-    unsafe { prepared.launch(Stream::default(), &addresses, Factors { alpha: 1.0, beta: 100.0 }, None) }.expect("it runs");
+    unsafe { prepared.launch(Stream::default(), &addresses, Factors::real(1.0, 100.0), None) }.expect("it runs");
     assert_eq!(c, [111.0, 122.0, 133.0, -7.0, -7.0, 218.0, 230.0, 242.0]);
 }
 

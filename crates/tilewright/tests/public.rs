@@ -44,7 +44,7 @@ fn a_search_with_all_options() {
         budget: Budget::trials(4),
         strategy: Strategy::Random,
         seed: 7,
-        factors: Factors { alpha: 2.0, beta: 1.0 },
+        factors: Factors::real(2.0, 1.0),
         starts: operation.candidates(1).iter().map(|c: &Candidate| c.plan).collect(),
         ..SearchOptions::default()
     };

@@ -59,7 +59,7 @@ fn one_kernel_runs_every_batch_and_both_sides() {
         let gemm = Gemm::new(Scalar::F32, 20, 30, K).order(order).batch(6).dynamic(dynamic);
         let operation = context.gemm(gemm).expect("a problem");
         let plan = operation.plan().expect("a plan");
-        let factors = tilewright_tune::run::Factors { alpha: 1.5, beta: -0.5 };
+        let factors = tilewright_tune::run::Factors::real(1.5, -0.5);
         let verified = operation.verify(&plan, 3, factors, tilewright_tune::verify::Depth::Thorough, true).expect("it runs");
         assert!(verified.verification.passed, "{:?}", verified.verification);
         // The largest, and several others.
@@ -203,7 +203,7 @@ fn exchanged_products_store_in_bulk() {
             continue;
         }
         let plan = operation.plan().expect("a plan");
-        let factors = tilewright_tune::run::Factors { alpha: 1.5, beta: 0.0 };
+        let factors = tilewright_tune::run::Factors::real(1.5, 0.0);
         let verified = operation.verify(&plan, 3, factors, tilewright_tune::verify::Depth::Thorough, true).expect("it runs");
         assert!(verified.verification.passed, "{:?}", verified.verification);
     }

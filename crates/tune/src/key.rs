@@ -97,6 +97,9 @@ pub struct ProblemKey {
     /// Extents known only at launch.
     #[serde(default, skip_serializing_if = "Dynamic::is_none")]
     pub dynamic: Dynamic,
+    /// The old result is multiplied by a complex beta.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub turns_old: bool,
     /// Extents g, m, n, k of the problem's further parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rest: Vec<[u64; 4]>,
@@ -146,6 +149,7 @@ impl ProblemKey {
             ends: contraction.ends.as_ref().map(vector),
             k_ends: contraction.k_ends.as_ref().map(vector),
             dynamic: contraction.dynamic,
+            turns_old: contraction.turns_old(),
             rest: parts.rest.iter().map(|c| [c.g, c.m, c.n, c.k]).collect(),
             workspace_bytes,
             deterministic,
@@ -321,6 +325,7 @@ pub(crate) mod tests {
             ends: None,
             k_ends: None,
             dynamic: Dynamic::NONE,
+            turns_old: false,
             rest: Vec::new(),
             workspace_bytes: 0,
             deterministic: true,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch, LaunchArg, MapExtents, Number, declared};
 use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Launch as Planned, Program};
 use tilewright_ir::{ArgKind, Scalar};
+pub use tilewright_problem::Factors;
 use tilewright_problem::contraction::{Contraction, Operand, OperandValues, Reduce, Vector};
 use tilewright_problem::reference::TestData;
 use tilewright_problem::{Extent, Extents, Quant};
@@ -29,22 +30,6 @@ pub struct Buffers {
     pub workspace: Option<Buffer>,
     /// Element 0 of A, B and C within its buffer, in elements.
     pub offsets: [u64; 3],
-}
-
-/// Factors of `C = alpha * A * B + beta * C`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Factors {
-    /// Of the product. 0 multiplies as any other: a NaN or an infinity in A or B reaches C. (The reference BLAS does not read A and B
-    /// then: that takes a kernel of its own, or a test in each epilogue.)
-    pub alpha: f64,
-    /// Of the old result; 0 never reads it.
-    pub beta: f64,
-}
-
-impl Default for Factors {
-    fn default() -> Self {
-        Factors { alpha: 1.0, beta: 0.0 }
-    }
 }
 
 /// Why a program cannot run on these buffers.
@@ -81,6 +66,12 @@ pub enum BindError {
         /// Which factor.
         operand: Operand,
     },
+    /// The result lies where the residual does, beside a complex beta.
+    #[error(
+        "operand C overlaps the residual in memory, where a complex beta is multiplied into C before the residual is read; give C memory of its own, or use \
+             a beta of 0"
+    )]
+    OverlapsResidual,
     /// A buffer is smaller than what the program touches.
     #[error("the buffer of {what} holds {actual} bytes, {needed} are needed")]
     TooSmall {
@@ -115,6 +106,16 @@ pub enum BindError {
         value: f64,
         /// The type of the sums.
         scalar: Scalar,
+    },
+    /// An imaginary part of a factor that the kernels have real.
+    #[error("{name} = {value:e}: {reason}")]
+    Imaginary {
+        /// `alpha_im` or `beta_im`.
+        name: &'static str,
+        /// Asked for.
+        value: f64,
+        /// Why, and the way out.
+        reason: String,
     },
     /// A factor of integers.
     #[error("alpha = {alpha:e}, beta = {beta:e}: results in integers are not scaled; use 1 and 0, or a result (a tensor) in f32")]
@@ -419,7 +420,7 @@ impl<'a> Call<'a> {
     /// A launch with these factors and extents.
     ///
     /// # Errors
-    /// [`BindError::Factor`].
+    /// [`BindError::Factor`], [`BindError::Imaginary`], [`BindError::Scaled`], [`BindError::Dropped`].
     pub fn new(
         contraction: &'a Contraction,
         offsets: [u64; 3],
@@ -430,13 +431,21 @@ impl<'a> Call<'a> {
         if !scalar.is_float() && (factors.alpha != 1.0 || factors.beta != 0.0) {
             return Err(BindError::Scaled { alpha: factors.alpha, beta: factors.beta });
         }
-        for (name, value) in [("alpha", factors.alpha), ("beta", factors.beta)] {
+        let made_for = [contraction.turns_factor(), contraction.turns_old()];
+        for ((name, value), made_for) in [("alpha_im", factors.alpha_im), ("beta_im", factors.beta_im)].into_iter().zip(made_for)
+        {
+            if value != 0.0 && !made_for {
+                let complex = contraction.a.signs.is_some() || contraction.b.signs.is_some();
+                return Err(BindError::Imaginary { name, value, reason: Factors::refusal(name, complex) });
+            }
+        }
+        for (name, value) in factors.named() {
             // Infinities and NaN are the caller's own and mean what they mean in IEEE arithmetic.
             if value.is_finite() && scalar != Scalar::F64 && (value as f32).is_infinite() {
                 return Err(BindError::Factor { name, value, scalar });
             }
         }
-        if contraction.drop_c && factors.beta != 0.0 {
+        if contraction.drop_c && factors.reads_old() {
             return Err(BindError::Dropped { beta: factors.beta });
         }
         Ok(Call { contraction, offsets, factors, at })
@@ -480,6 +489,8 @@ impl<'a> Call<'a> {
             }
             Binding::Alpha => factor(self.factors.alpha),
             Binding::Beta => factor(self.factors.beta),
+            Binding::AlphaIm => factor(self.factors.alpha_im),
+            Binding::BetaIm => factor(self.factors.beta_im),
             Binding::I64(value) => Number::I64(value),
             Binding::I32(value) => Number::I32(value),
             Binding::Extent(extent) => Number::I32(narrow(self.at.of(extent).into())?),

@@ -144,5 +144,5 @@ pub fn test_factors(seed: u64, with_beta: bool) -> Factors {
     };
     let alpha = draw(0.5, 1.5);
     let beta = draw(0.25, 1.0);
-    Factors { alpha, beta: if with_beta { beta } else { 0.0 } }
+    Factors::real(alpha, if with_beta { beta } else { 0.0 })
 }

@@ -11,7 +11,7 @@ use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan, Refusal};
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::reference::Exact;
-use tilewright_problem::{Activation, Along, Gemm, GemmBuilder, Math, Order, Problem, Scale};
+use tilewright_problem::{Activation, Along, Factors, Gemm, GemmBuilder, Math, Order, Problem, Scale};
 use tilewright_tune::space::Space;
 use tilewright_tune::verify::Depth;
 
@@ -69,7 +69,7 @@ fn every_unit_and_pipeline_scales_blocks() {
 #[test]
 fn the_exact_reference_knows_blocks() {
     let problem: Problem = scaled([Scalar::E4M3; 2], (5, 300, 400), SCALES[0]).build().unwrap().into();
-    let exact = Exact::new(&problem, 3, 1.0, 0.0).unwrap();
+    let exact = Exact::new(&problem, 3, Factors::real(1.0, 0.0)).unwrap();
     let data = exact.data();
     let f32_at = |bytes: &[u8], i: u64| f32::from_le_bytes(bytes[4 * i as usize..][..4].try_into().unwrap());
     let quant = |i: usize, at: u64| {

@@ -262,7 +262,7 @@ fn results_saturate_and_have_a_largest_magnitude() {
         let compiled = compile(device.as_ref(), &program).unwrap();
         // Sums of so many products are about 5.
         for alpha in [1.0, 64.0, 16384.0] {
-            let case = Case::new(&device, &problem, 3, Factors { alpha, beta: 0.0 }, Samples::All).unwrap();
+            let case = Case::new(&device, &problem, 3, Factors::real(alpha, 0.0), Samples::All).unwrap();
             let verdict = case.verify(&program, &compiled, space.contraction(&plan), Depth::Quick, false).unwrap();
             assert!(verdict.passed, "{arch} {out} times {alpha}: {:?}", verdict.reason);
         }

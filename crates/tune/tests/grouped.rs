@@ -13,7 +13,7 @@ use tilewright_problem::reference::{Buffer, TestData};
 use tilewright_problem::view::{G, ROW};
 use tilewright_problem::{Extent, Gemm, Order, Problem, Ragged};
 use tilewright_tune::random::{Pair, Recipe, pair};
-use tilewright_tune::run::{Buffers, Factors, bind, compile};
+use tilewright_tune::run::{Buffers, bind, compile};
 use tilewright_tune::space::Space;
 
 const FEATURES: [&str; 11] = [
@@ -114,7 +114,7 @@ fn left(device: &Arc<dyn Device>, pair: &Pair, data: &TestData) -> Vec<u8> {
     let compiled = compile(device.as_ref(), &program).unwrap();
     let mut buffers = Buffers::upload(device.as_ref(), data).unwrap();
     buffers.workspace = (program.workspace_bytes > 0).then(|| device.alloc(program.workspace_bytes).unwrap());
-    let (c, factors) = (space.contraction(&pair.plan), Factors { alpha: data.alpha, beta: data.beta });
+    let (c, factors) = (space.contraction(&pair.plan), data.factors);
     let launches = bind(&program, &compiled, c, &buffers, factors, &c.extents()).unwrap_or_else(|e| panic!("{pair}: {e}"));
     device.launch(&launches).unwrap();
     device.sync().unwrap();

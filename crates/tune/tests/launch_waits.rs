@@ -26,7 +26,7 @@ fn run(arch: &str, dtype: Scalar, constraint: &str, change: impl FnOnce(&mut Pro
     let mut program = found.generate(space.env().workspace_bytes).expect("it generates");
     change(&mut program);
     let compiled = compile(&*device, &program)?;
-    let factors = Factors { alpha: 1.5, beta: 0.5 };
+    let factors = Factors::real(1.5, 0.5);
     let case = Case::new(&device, &problem, 1, factors, Samples::default()).expect("test data");
     let workspace = (program.workspace_bytes > 0).then(|| device.alloc(program.workspace_bytes)).transpose()?;
     let launches = case.bind(&program, &compiled, found.contraction, workspace).expect("it binds");

@@ -151,7 +151,7 @@ fn look(device: &Arc<dyn Device>, problem: &Problem, plan: &tilewright_gen::plan
     }
     let works = works(r.contraction, &r.spec, budget, u64::MAX).unwrap();
     let owners = owners(&c, &r.spec, &works);
-    let case = Case::new(device, problem, 1, Factors { alpha: 1.0, beta: 0.0 }, Samples::default()).unwrap();
+    let case = Case::new(device, problem, 1, Factors::real(1.0, 0.0), Samples::default()).unwrap();
     for who in [Builtin::LocalId, Builtin::GroupId(0)] {
         let mut program = r.generate(budget).unwrap();
         program.kernels.iter_mut().filter(|k| k.name == MAIN).for_each(|k| tell(k, who));

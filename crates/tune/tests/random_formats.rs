@@ -11,7 +11,7 @@ use tilewright_problem::Math;
 use tilewright_tune::random::{Pair, Recipe};
 use tilewright_tune::space::Space;
 
-const FEATURES: [&str; 29] = [
+const FEATURES: [&str; 32] = [
     "f64",
     "f32",
     "tf32",
@@ -41,6 +41,9 @@ const FEATURES: [&str; 29] = [
     "scales of blocks of k",
     "complex numbers",
     "complex numbers by matrix units",
+    "complex alpha",
+    "complex beta",
+    "complex alpha or beta by matrix units",
 ];
 
 fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
@@ -79,6 +82,9 @@ fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
         !c.block_scales.is_empty(),
         complex,
         complex && matrix,
+        c.turns_factor(),
+        c.turns_old(),
+        matrix && (c.turns_factor() || c.turns_old()),
     ]
 }
 

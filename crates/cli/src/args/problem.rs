@@ -279,6 +279,12 @@ pub struct GemmArgs {
     /// Factor of the old C; at 0 it is never read
     #[arg(long, default_value_t = 0.0, value_parser = number, allow_hyphen_values = true)]
     pub beta: f64,
+    /// Imaginary part of alpha, of complex types: any but 0 makes the problem one whose alpha is complex
+    #[arg(long, default_value_t = 0.0, value_parser = number, allow_hyphen_values = true)]
+    pub alpha_im: f64,
+    /// Imaginary part of beta, likewise
+    #[arg(long, default_value_t = 0.0, value_parser = number, allow_hyphen_values = true)]
+    pub beta_im: f64,
     /// Extents that each launch chooses: one kernel holds for 1 to the size given, which is tuned for
     #[arg(long, value_enum, value_delimiter = ',', value_name = "EXTENTS")]
     pub dynamic: Vec<RunTime>,

@@ -36,6 +36,17 @@ fn result_extents(c: &Contraction, [m, n]: &[Ex; 2]) -> [Ex; 3] {
     [fast.clone(), slow.clone(), c.g.into()]
 }
 
+/// Neighbours that a thread of the kernel ahead takes together: the parts of a complex number, each of which needs the other's old value.
+fn together(c: &Contraction) -> u32 {
+    if c.turns_old() { 2 } else { 1 }
+}
+
+/// Work-groups of the kernel that multiplies C ahead of others, over so many elements.
+pub(super) fn groups_ahead(c: &Contraction, elements: Vec<Factor>) -> Groups {
+    let of = groups(elements);
+    Groups { per: of.per * u64::from(together(c)), ..of }
+}
+
 /// Where the first of an element's partial sums is: they lie as those of the largest result, elements count those of this launch.
 fn partial_of(b: &mut Builder, c: &Contraction, sizes: &[Ex; 2], element: ExprId) -> ExprId {
     if !c.dynamic.m && !c.dynamic.n {
@@ -106,15 +117,49 @@ pub(super) fn result(b: &mut Builder, args: &mut Arguments, c: &Contraction) -> 
     (buffer, args.scalar(b, "c_offset", Scalar::I64, doc, Binding::Offset(Operand::C)))
 }
 
+/// Rows and columns of the result of a launch.
+fn sizes(args: &mut Arguments, b: &mut Builder, c: &Contraction, ty: Scalar) -> [Ex; 2] {
+    [(Extent::M, c.m), (Extent::N, c.n)].map(|(extent, most)| {
+        let size = c
+            .dynamic_extent(extent)
+            .map(|named| args.scalar(b, named.name(), Scalar::I32, "of this launch", Binding::Extent(named)));
+        size.map_or(Ex::from(most), |size| size.cast(ty))
+    })
+}
+
+/// Neighbours of the old result: a vector, or one by one the parts of a complex number, which may begin at any multiple of one.
+fn load(b: &mut Builder, from: Base, at: ExprId, (length, parts): (u32, u32), exists: Option<ExprId>) -> ExprId {
+    if parts == 1 {
+        return b.load("old", from, at, length, exists);
+    }
+    let parts: Vec<ExprId> = (0..parts).map(|i| b.load("old", from, at + i, 1, exists)).collect();
+    b.vector(&parts)
+}
+
+/// Stores neighbours likewise.
+fn store(b: &mut Builder, to: Base, at: ExprId, (values, parts): (&[ExprId], u32), exists: Option<ExprId>) {
+    if parts == 1 {
+        let value = b.vector(values);
+        return b.store(to, at, value, exists);
+    }
+    for (i, value) in (0..).zip(values) {
+        b.store(to, at + i, *value, exists);
+    }
+}
+
 /// The kernel that applies a contraction's epilogue operations to the sums of partials, element by element; without partials what is left
-/// of them to 0, which prepares C for atomic additions.
+/// of them to 0, which prepares C for atomic additions, or for kernels that add what was multiplied ahead ([`Applied::Ahead`]).
 /// `beta` 0 never reads C. `partials` is where partial sums are in workspace, if there are.
-pub(super) fn finish(c: &Contraction, (splits, partials): (u32, Option<u64>), shape: &Shape) -> (Kernel, Arguments) {
+pub(super) fn finish(
+    c: &Contraction,
+    applied: Applied,
+    (splits, partials): (u32, Option<u64>),
+    shape: &Shape,
+) -> (Kernel, Arguments) {
     let acc = c.accumulator();
     let mut b = Builder::new(if partials.is_some() { "tw_sum_splits" } else { "tw_scale_c" }, THREADS);
     let (b, mut args) = (&mut b, Arguments::default());
     let (buffer, offset) = result(b, &mut args, c);
-    let applied = if partials.is_some() { Applied::All } else { Applied::Rest };
     let (operations, partials) = Operations::declare(b, &mut args, c, applied, |b, args| {
         let (kind, doc) = ((acc, Access::Read), "partial sums [split][g][result]");
         partials.map(|region| args.buffer(b, "partials", kind, doc, Binding::Workspace(region)))
@@ -125,21 +170,29 @@ pub(super) fn finish(c: &Contraction, (splits, partials): (u32, Option<u64>), sh
     let residual = c.residual().map_or(0, |r| r.len);
     let ints = Ints::new(false, &[mn * c.g], &[c.c.len, mn * c.g * splits.max(1) as u64, residual]);
     let ty = ints.coord;
-    let sizes = [(Extent::M, c.m), (Extent::N, c.n)].map(|(extent, most)| {
-        let size = c
-            .dynamic_extent(extent)
-            .map(|named| args.scalar(b, named.name(), Scalar::I32, "of this launch", Binding::Extent(named)));
-        size.map_or(Ex::from(most), |size| size.cast(ty))
-    });
+    let sizes = sizes(&mut args, b, c, ty);
     let each = &sizes[0] * &sizes[1];
-    let total = b.bind("total", entries.cast(ty) * each);
+    let together = if partials.is_some() { 1 } else { together(c) };
+    let [mut fast, slow, batch] = result_extents(c, &sizes);
+    let mut total = entries.cast(ty) * each;
+    if together > 1 {
+        (fast, total) = (fast / together, total / together);
+    }
+    let unread = if applied == Applied::Ahead { operations.old_unread(b) } else { None };
+    let total = match unread {
+        // There is nothing to multiply.
+        Some(unread) => b.bind("total", unread.select(0, total)),
+        None => b.bind("total", total),
+    };
+    let extents = [fast, slow, batch];
     let group = b.builtin(Builtin::GroupId(0));
     let lanes = split_lanes(shape.chunk * mn, splits);
     let apart = shape.chunk * mn;
     let finish_one = |b: &mut Builder, element: ExprId, shared_sum: Option<ExprId>| {
-        let d = digits(b, element, &result_extents(c, &sizes));
+        let d = digits(b, element, &extents);
         let by_column = out::columns_contiguous(c);
-        let (row, col) = if by_column { (d[1], d[0]) } else { (d[0], d[1]) };
+        let place = if together > 1 { b.value(d[0] * together) } else { d[0] };
+        let (row, col) = if by_column { (d[1], place) } else { (place, d[1]) };
         let row = b.bind("row", row);
         let col = b.bind("col", col);
         let g = match first {
@@ -166,19 +219,22 @@ pub(super) fn finish(c: &Contraction, (splits, partials): (u32, Option<u64>), sh
         let at = b.bind("at", offset + at);
         // Blocks of a block-diagonal result.
         let exists = exists(b, &c.c.view, &point, Scalar::I64, None);
-        operations.by_beta(b, |b, old| {
-            for (piece, sums) in pieces(b, c, &[sum], false) {
+        let write = |b: &mut Builder, old: bool| {
+            for (piece, sums) in pieces(b, c, &vec![sum; together as usize], false) {
                 let (length, [row, col]) = (sums.len() as u32, [point[1], point[2]]);
                 let at = piece.map_or(at, |behind| b.value(at + behind));
-                let before = |b: &mut Builder| b.load("old", Base::Buffer(buffer), at, length, exists);
+                let before = |b: &mut Builder| load(b, Base::Buffer(buffer), at, (length, together), exists);
                 let before: Option<Before> = if old { Some(&before) } else { None };
                 let run = Run { g, row, col, by_column, length, piece, start: Start::Multiple, overruns: [None, None] };
                 let values = operations.apply(b, &run, exists, ints, before, &sums);
                 let values: Vec<ExprId> = values.into_iter().map(|value| stored(b, value, c.c.scalar)).collect();
-                let value = b.vector(&values);
-                b.store(Base::Buffer(buffer), at, value, exists);
+                store(b, Base::Buffer(buffer), at, (&values, together), exists);
             }
-        });
+        };
+        match unread {
+            Some(_) => write(b, true),
+            None => operations.by_beta(b, write),
+        }
     };
     match partials {
         Some(partials) if lanes > 1 => {

@@ -3,11 +3,12 @@
 use super::arguments::{Arguments, Bound};
 use super::copy::fetch_tile;
 use super::error::GenerateError;
+use super::exit::operations::Applied;
 use super::input::{Input, Regions, Shape};
 use super::main::PartJob;
 use super::reduce::Parts;
 use super::stages::roles;
-use super::{elements, finish, main, prepare, reduce};
+use super::{finish, main, prepare, reduce};
 use crate::plan::reach::gap_width;
 use crate::plan::{
     Edge, Exit, Finish, KernelSpec, OperandTiling, Partials, RoleSplit, Source, Split, StoreTile, Transport, materialised,
@@ -173,10 +174,10 @@ fn launch_together(jobs: &[Job], begun: bool, out: &mut Assembly) -> Result<(), 
             |i: usize| done.clone().find(|(other, _)| job.same_copy(other, i)).and_then(|(_, (regions, ..))| regions.copies[i]);
         let regions = Regions::reserve(job, [same(0), same(1)], out);
         let fillers = fillers(job, &regions, out);
-        let scale = (job.split > 1 && !job.by_workspace && job.begins()).then(|| {
+        let scale = job.ahead().map(|applied| {
             out.add_first(match job.reduces() {
                 true => reduce::elements::finish(job.c, job.spec, &job.shape, &regions),
-                false => finish::finish(job.c, (0, None), &job.shape),
+                false => finish::finish(job.c, applied, (0, None), &job.shape),
             })
         });
         before.push((regions, fillers, scale));
@@ -190,7 +191,7 @@ fn launch_together(jobs: &[Job], begun: bool, out: &mut Assembly) -> Result<(), 
         let sum = job.by_workspace.then(|| {
             let (kernel, args) = match job.c.reductions().next() {
                 Some(_) => reduce::elements::finish(job.c, job.spec, &job.shape, regions),
-                None => finish::finish(job.c, (job.spec.tiling.split_k.ways, regions.partials), &job.shape),
+                None => finish::finish(job.c, Applied::All, (job.spec.tiling.split_k.ways, regions.partials), &job.shape),
             };
             out.add((Kernel { precedes: regions.reduced(), ..kernel.following() }, args))
         });
@@ -203,7 +204,7 @@ fn launch_together(jobs: &[Job], begun: bool, out: &mut Assembly) -> Result<(), 
             if let Some(kernel) = scale {
                 let groups = match job.reduces() {
                     true => reduce::elements::groups(job.c, chunk.entries),
-                    false => elements::groups(job.elements(&chunk)),
+                    false => finish::groups_ahead(job.c, job.elements(&chunk)),
                 };
                 out.launch(*kernel, groups, &chunk)?;
             }
@@ -429,9 +430,13 @@ impl<'a> Job<'a> {
         self.c.reductions().next().is_some()
     }
 
-    /// Something is in the results before the splits add their sums.
-    fn begins(&self) -> bool {
-        !self.c.drop_c || self.c.bias().is_some() || self.c.residual().is_some()
+    /// What a kernel ahead makes of the results, where there is such: what splits add their sums to, or what exits add.
+    fn ahead(&self) -> Option<Applied> {
+        let begins = !self.c.drop_c || self.c.bias().is_some() || self.c.residual().is_some();
+        match self.split > 1 && !self.by_workspace {
+            true => begins.then_some(Applied::Rest),
+            false => self.c.turns_old().then_some(Applied::Ahead),
+        }
     }
 
     /// Elements of the result in a chunk.

@@ -2,11 +2,11 @@
 
 use crate::kernel::reduce::Parts;
 use crate::plan::{Edge, Halo, OperandTiling, PaddedRows, Source, padded_rows};
-use tilewright_ir::affine::{Affine, Coord, Part, affine, in_range};
-use tilewright_ir::{Builder, ExprId, Scalar, UnaryOp};
+use tilewright_ir::affine::{Coord, Part, affine, in_range};
+use tilewright_ir::{Builder, ExprId, Scalar};
 use tilewright_problem::Extent;
-use tilewright_problem::contraction::{Contraction, Operand, Signs, Tensor};
-use tilewright_problem::view::{COL, G, ROW, View};
+use tilewright_problem::contraction::{Contraction, Operand, Tensor};
+use tilewright_problem::view::{G, ROW, View};
 
 /// What the main kernel reads an operand through: its own view, or a copy in workspace.
 #[derive(Clone)]
@@ -109,22 +109,6 @@ impl Input {
 /// The place in memory of an element, or of the pair that it is half of, by the element's number.
 pub(crate) fn in_memory(b: &mut Builder, x: &Tensor, element: ExprId) -> ExprId {
     if x.scalar.numbers() == 1 { element } else { b.value(element >> 1) }
-}
-
-/// Whether the element at a point changes its sign: 1, or 0.
-pub(crate) fn negative(b: &mut Builder, signs: Signs, at: &[Coord; 3], coord: Scalar) -> ExprId {
-    let odd = |axis| Affine::axis(axis).digit_of(1, Some(2));
-    let index = affine(b, &odd(COL).plus(&odd(ROW), 2), at, Part::Whole, coord);
-    let [even_rows, odd_rows] = signs.negative;
-    let bits = (0..).zip([even_rows, odd_rows].concat()).map(|(i, negative)| i64::from(negative) << i).sum();
-    let bits = b.int(bits, coord);
-    let bit = b.value((bits >> index) & 1);
-    b.value(bit.cast(Scalar::I32))
-}
-
-/// A value with its sign changed where this is 1.
-pub(crate) fn signed(b: &mut Builder, value: ExprId, negative: ExprId) -> ExprId {
-    b.bind("factor", negative.ge(1).select(value.unary(UnaryOp::Neg), value))
 }
 
 /// Whether an element of a view exists at a point, besides what has to hold anyway.

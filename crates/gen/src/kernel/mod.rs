@@ -5,6 +5,7 @@
 //! what happens to the accumulators (`exit`). `prepare` copies an operand into workspace before it, `finish` reduces splits behind it.
 
 mod arguments;
+mod change;
 mod copy;
 mod elements;
 mod error;

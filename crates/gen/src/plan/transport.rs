@@ -97,7 +97,9 @@ impl Transport {
     pub(super) fn registers(&self, o: &OperandTiling, tensor: &Tensor, k_tiles: u32) -> u32 {
         let words = (tensor.scalar.bytes_of(o.load_width.into()) as u32).div_ceil(4);
         if matches!(self, Transport::Registers | Transport::Panels { asynchronous: false, .. }) {
-            o.load_row * o.load_k / o.load_width.max(1) * words * k_tiles
+            // With a complex alpha the other part of each element's number waits beside it; a copy in workspace has it multiplied already.
+            let twice = o.source == Source::InPlace && tensor.signs.is_some_and(|signs| signs.other.is_some());
+            o.load_row * o.load_k / o.load_width.max(1) * words * if twice { 2 } else { 1 } * k_tiles
         } else {
             0
         }

@@ -30,12 +30,14 @@ pub(super) fn gemm(row: &Row<'_>, options: &CaseOptions) -> Result<Problem, Prob
         .trans(row.flag("trans_a")?, row.flag("trans_b")?)
         .order(row.choice("order", &[("col", Order::Col), ("row", Order::Row)])?.unwrap_or(Order::Row))
         .batch(row.optional("batch")?.unwrap_or(1));
-    let conj = [row.flag("conj_a")?, row.flag("conj_b")?];
-    match (complex, conj.iter().position(|conj| *conj)) {
-        (Some(_), _) => builder = builder.conj(conj[0], conj[1]),
+    let columns = ["conj_a", "conj_b", "alpha_im", "beta_im"];
+    let [conj_a, conj_b, alpha_im, beta_im] = columns.map(|column| row.flag(column));
+    let told = [conj_a?, conj_b?, alpha_im?, beta_im?];
+    match (complex, told.iter().position(|told| *told)) {
+        (Some(_), _) => builder = builder.conj(told[0], told[1]).imaginary(told[2], told[3]),
         (None, Some(which)) => {
-            let column = ["conj_a", "conj_b"][which];
-            return Err(row.fail(column, "elements are their own conjugates; give a complex dtype, or leave this empty"));
+            let why = if which < 2 { "elements are their own conjugates" } else { "alpha and beta are real" };
+            return Err(row.fail(columns[which], format!("{why}; give a complex dtype, or leave this empty")));
         }
         (None, None) => {}
     }

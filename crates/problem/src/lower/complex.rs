@@ -4,10 +4,10 @@
 //! With C's rows contiguous, `C[m, (n, i)] = sum over (k, j) of A[m, (k, j)] * B[(k, j), (n, i)]`, where i and j count parts (0 real, 1 imaginary).
 //! A and C are the matrices as they lie in memory, two numbers for each element. B is expanded: at ((k, j), (n, i)) is the part `i xor j` of its
 //! element (k, n), whose sign is another where a product of two imaginary parts makes a real one, and where conjugates are multiplied
-//! ([`Signs`]). Where C's columns are contiguous A is expanded instead, so that parts are always neighbours of C's lines.
+//! ([`Signs`]). A complex alpha is multiplied into its elements as well, because there, and not in results, both parts are at hand. Where C's columns are contiguous A is expanded instead, so that parts are always neighbours of C's lines.
 
 use crate::complex::Complex;
-use crate::contraction::Signs;
+use crate::contraction::{EpilogueOp, Signs};
 use crate::error::ProblemError;
 use crate::gemm::Gemm;
 use crate::view::{Access, COL, G, ROW, View, ViewBuilder};
@@ -66,17 +66,29 @@ pub(super) fn view(gemm: &Gemm, complex: Complex, matrix: usize, x: Elements) ->
     match (matrix, by_rows) {
         (0, true) => Ok((x.along_columns()?, None)),
         (1, false) => Ok((x.turned().along_columns()?, None)),
-        (0, false) => Ok((x.expanded(), Some(signs(complex.conj_a, complex.conj_b)))),
-        (1, true) => Ok((x.turned().expanded(), Some(signs(complex.conj_b, complex.conj_a)))),
+        (0, false) => Ok((x.expanded(), Some(signs([complex.conj_a, complex.conj_b], complex.alpha_im)))),
+        (1, true) => Ok((x.turned().expanded(), Some(signs([complex.conj_b, complex.conj_a], complex.alpha_im)))),
         (_, true) => Ok((x.along_columns()?, None)),
         (_, false) => Ok((x.turned().along_columns()?.transposed(), None)),
     }
 }
 
 /// The signs of the expanded factor u + v i beside the other one x + y i. With t and s, -1 where this and the other are conjugated and 1 elsewhere:
-/// `(x + s y i)(u + t v i) = (x u - s t y v) + (x t v + y s u) i`, whose terms have the other's parts.
-fn signs(this: bool, other: bool) -> Signs {
-    Signs { negative: [[false, this == other], [this, other]] }
+/// `(x + s y i)(u + t v i) = (x u - s t y v) + (x t v + y s u) i`, whose terms have the other's parts. With a complex alpha p + q i in u's and v's places are
+/// those of `alpha (u + t v i) = (p u - q t v) + (p t v + q u) i`.
+fn signs([this, other]: [bool; 2], alpha_im: bool) -> Signs {
+    let turned = [[!this, !other], [false, this == other]];
+    Signs { negative: [[false, this == other], [this, other]], other: alpha_im.then_some(turned) }
+}
+
+/// What a complex product's epilogue has in the places of a real one's: a complex alpha is in the expanded factor already.
+pub(super) fn epilogue(complex: Complex, all: Vec<EpilogueOp>) -> Vec<EpilogueOp> {
+    let of = |op| match op {
+        EpilogueOp::Scale if complex.alpha_im => None,
+        EpilogueOp::AddOld if complex.beta_im => Some(EpilogueOp::AddOldComplex),
+        op => Some(op),
+    };
+    all.into_iter().filter_map(of).collect()
 }
 
 #[cfg(test)]
@@ -88,21 +100,29 @@ mod tests {
     use crate::problem::Problem;
     use tilewright_ir::Scalar;
 
+    /// Both parts of alpha.
+    const ALPHA: (i64, i64) = (3, -2);
+
     /// The number that a tensor has at a point of these memory contents.
     fn read(x: &Tensor, memory: &[i64], point: [i64; 3]) -> i64 {
-        let value = memory[x.view.access.at(point).unwrap() as usize];
-        let negative = x.signs.is_some_and(|signs| signs.at(point[1], point[2]));
-        if negative { -value } else { value }
+        let at = x.view.access.at(point).unwrap() as usize;
+        let signed = |value: i64, negative: bool| if negative { -value } else { value };
+        let value = signed(memory[at], x.signs.is_some_and(|signs| signs.at(point[1], point[2])));
+        match x.signs.and_then(|signs| signs.other_at(point[1], point[2])) {
+            Some(negative) => ALPHA.0 * value + ALPHA.1 * signed(memory[at ^ 1], negative),
+            None => value,
+        }
     }
 
     #[test]
     fn the_real_product_is_the_complex_one() {
         let (m, n, k) = (3, 2, 4);
-        for bits in 0..64u32 {
+        for bits in 0..128u32 {
             let bit = |i: u32| bits >> i & 1 == 1;
             let builder = Gemm::new(Scalar::F64, m, n, k).conj(bit(0), bit(1)).trans(bit(2), bit(3)).trans_c(bit(4));
             let order = if bit(5) { Order::Row } else { Order::Col };
-            let gemm = builder.order(order).lda(5).ldb(7).ldc(6).batch(2).stride_b(0).build().unwrap();
+            let gemm = builder.order(order).lda(5).ldb(7).ldc(6).batch(2).stride_b(0);
+            let gemm = gemm.imaginary(bit(6), false).build().unwrap();
             let of = |gemm: &Gemm| lower(&Problem::Gemm(gemm.clone()), ConvForm::PerSample).unwrap().lead;
             let (c, real) = (of(&gemm), of(&Gemm { complex: None, ..gemm.clone() }));
             assert_eq!([&c.a, &c.b, &c.c].map(|x| x.len), [&real.a, &real.b, &real.c].map(|x| 2 * x.len));
@@ -120,6 +140,8 @@ mod tests {
                     (x * u - y * v, x * v + y * u)
                 };
                 let expected = (0..k as i64).map(term).fold((0, 0), |sum, term| (sum.0 + term.0, sum.1 + term.1));
+                let ((p, q), (x, y)) = (if bit(6) { ALPHA } else { (1, 0) }, expected);
+                let expected = (p * x - q * y, p * y + q * x);
                 let at = 2 * real.c.view.access.at([g, i, j]).unwrap();
                 for (part, expected) in [(0, expected.0), (1, expected.1)] {
                     let [row, col] = if gemm.c_by_rows() { [i, 2 * j + part] } else { [2 * i + part, j] };
@@ -128,6 +150,18 @@ mod tests {
                     assert_eq!(sum, expected, "{bits:06b} ({g}, {i}, {j}) part {part}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn complex_factors_have_places_of_their_own() {
+        for (alpha_im, beta_im) in [(false, false), (true, false), (false, true), (true, true)] {
+            let gemm = Gemm::new(Scalar::F64, 4, 4, 4).imaginary(alpha_im, beta_im).build().unwrap();
+            let c = lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap().lead;
+            assert_eq!((c.turns_factor(), c.turns_old()), (alpha_im, beta_im));
+            assert_eq!(c.epilogue.contains(&EpilogueOp::Scale), !alpha_im);
+            assert_eq!(c.epilogue.contains(&EpilogueOp::AddOld), !beta_im);
+            assert_eq!(c.formula().matches("alpha").count(), 1, "{}", c.formula());
         }
     }
 

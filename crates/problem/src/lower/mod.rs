@@ -325,6 +325,9 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
     retain_scaling(&mut epilogue, results, gemm.drop_c);
     epilogue.splice(0..0, lower_zero_points(gemm)?);
     epilogue.extend(reduce_ops(&gemm.reductions, results, 1));
+    if let Some(complex) = gemm.complex {
+        epilogue = complex::epilogue(complex, epilogue);
+    }
     let [m, n, k] = complex::sizes(gemm);
     Ok(Contraction {
         g: gemm.batch,

@@ -6,6 +6,7 @@ use super::integers::{Integers, added};
 use crate::contraction::Operand;
 use crate::epilogue::Along;
 use crate::error::ProblemError;
+use crate::factors::Factors;
 use crate::gemm::Gemm;
 use crate::lower::BUFFER_ALIGN;
 use crate::problem::Problem;
@@ -81,10 +82,8 @@ impl Lines {
 pub struct TestData {
     /// The problem.
     pub problem: Problem,
-    /// Factor of the product, exact in the accumulator's type.
-    pub alpha: f64,
-    /// Factor of the old result, exact in the accumulator's type.
-    pub beta: f64,
+    /// Factors of the product and of the old result, exact in the accumulator's type.
+    pub factors: Factors,
     /// Left factor; a convolution's input or output gradient.
     pub a: Arc<Buffer>,
     /// Right factor; a convolution's filter, or the input that a filter gradient is computed from.
@@ -126,49 +125,55 @@ impl TestData {
     /// # Errors
     /// [`ProblemError`] of [`Problem::validate`], or if the buffers do not fit this machine's memory.
     pub fn new(problem: &Problem, seed: u64, alpha: f64, beta: f64) -> Result<TestData, ProblemError> {
-        TestData::filled(problem, alpha, beta, |tag| Fill::Random(hash(seed, tag)))
+        TestData::with(problem, seed, Factors::real(alpha, beta))
+    }
+    /// The same with factors that may be complex.
+    ///
+    /// # Errors
+    /// As [`TestData::new`], and those of [`Factors::check`].
+    pub fn with(problem: &Problem, seed: u64, factors: Factors) -> Result<TestData, ProblemError> {
+        TestData::filled(problem, factors, |tag| Fill::Random(hash(seed, tag)))
     }
     /// The same of small integers: those of `integers` in A and B, +-1 and +-2 in C (if beta is not 0), bias and residual.
     pub(super) fn of_integers(
         problem: &Problem,
         integers: &Integers,
         seed: u64,
-        alpha: f64,
-        beta: f64,
+        factors: Factors,
     ) -> Result<TestData, ProblemError> {
-        TestData::filled(problem, alpha, beta, |tag| match tag {
+        TestData::filled(problem, factors, |tag| match tag {
             0 => Fill::Integers(integers, Operand::A),
             1 => Fill::Integers(integers, Operand::B),
             _ => Fill::Added(hash(seed, tag)),
         })
     }
-    /// The same inputs for other factors, with a C of its own: what [`TestData::new`] makes of these arguments.
+    /// The same inputs for other factors, with a C of its own: what [`TestData::with`] makes of these arguments.
     ///
     /// # Errors
-    /// As [`TestData::new`].
-    pub fn with_factors(&self, seed: u64, alpha: f64, beta: f64) -> Result<TestData, ProblemError> {
-        self.with_result(alpha, beta, Fill::Random(hash(seed, 2)))
+    /// As [`TestData::with`].
+    pub fn with_factors(&self, seed: u64, factors: Factors) -> Result<TestData, ProblemError> {
+        self.with_result(factors, Fill::Random(hash(seed, 2)))
     }
     /// The same of small integers.
-    pub(super) fn with_integer_factors(&self, seed: u64, alpha: f64, beta: f64) -> Result<TestData, ProblemError> {
-        self.with_result(alpha, beta, Fill::Added(hash(seed, 2)))
+    pub(super) fn with_integer_factors(&self, seed: u64, factors: Factors) -> Result<TestData, ProblemError> {
+        self.with_result(factors, Fill::Added(hash(seed, 2)))
     }
-    fn with_result(&self, alpha: f64, beta: f64, fill: Fill<'_>) -> Result<TestData, ProblemError> {
+    fn with_result(&self, factors: Factors, fill: Fill<'_>) -> Result<TestData, ProblemError> {
         let problem = &self.problem;
-        let (alpha, beta) = (factor(problem, "alpha", alpha)?, factor(problem, "beta", beta)?);
-        let c = Buffer::result(problem, beta, fill)?;
+        let factors = exact(problem, factors)?;
+        let c = Buffer::result(problem, factors.reads_old(), fill)?;
         let c = match self.groups() {
             Some(groups) => c.within_groups(problem, &groups, 2),
             None => c,
         };
-        Ok(TestData { alpha, beta, c, ..self.clone() })
+        Ok(TestData { factors, c, ..self.clone() })
     }
 
     /// Buffers with A, B, C, bias, residual and quantisation parameters filled by `fill` of 0 to 8.
-    fn filled<'a>(problem: &Problem, alpha: f64, beta: f64, fill: impl Fn(u64) -> Fill<'a>) -> Result<TestData, ProblemError> {
+    fn filled<'a>(problem: &Problem, factors: Factors, fill: impl Fn(u64) -> Fill<'a>) -> Result<TestData, ProblemError> {
         problem.validate()?;
-        let (alpha, beta) = (factor(problem, "alpha", alpha)?, factor(problem, "beta", beta)?);
-        let c = Buffer::result(problem, beta, fill(2))?;
+        let factors = exact(problem, factors)?;
+        let c = Buffer::result(problem, factors.reads_old(), fill(2))?;
         let (a, b, bias, residual) = match problem {
             Problem::Gemm(gemm) => {
                 let matrix = |index: usize| {
@@ -205,8 +210,7 @@ impl TestData {
         let (a, b, bias, residual) = (Arc::new(a), Arc::new(b), bias.map(Arc::new), residual.map(Arc::new));
         let mut data = TestData {
             problem: problem.clone(),
-            alpha,
-            beta,
+            factors,
             a,
             b,
             c,
@@ -350,6 +354,14 @@ impl Fill<'_> {
     }
 }
 
+/// Factors as a kernel gets them, of a problem that is made for such.
+fn exact(problem: &Problem, factors: Factors) -> Result<Factors, ProblemError> {
+    factors.check(problem)?;
+    let Factors { alpha, beta, alpha_im, beta_im } = factors;
+    let [alpha_im, beta_im] = [factor(problem, "alpha_im", alpha_im)?, factor(problem, "beta_im", beta_im)?];
+    Ok(Factors { alpha: factor(problem, "alpha", alpha)?, beta: factor(problem, "beta", beta)?, alpha_im, beta_im })
+}
+
 /// A factor as a kernel gets it: rounded to the type of the sums, which must hold it.
 fn factor(problem: &Problem, name: &str, value: f64) -> Result<f64, ProblemError> {
     if name == "beta" && value != 0.0 && !problem.keeps_c() {
@@ -382,9 +394,9 @@ impl Buffer {
         with_element!(scalar, E => write::<E>(&mut buffer.bytes, start, lines, &gaps, fill), {});
         Ok(buffer)
     }
-    /// C: poison if beta is 0.
-    fn result(problem: &Problem, beta: f64, fill: Fill<'_>) -> Result<Buffer, ProblemError> {
-        let fill = if beta == 0.0 { Fill::Poison } else { fill };
+    /// C: poison if it is not read.
+    fn result(problem: &Problem, read: bool, fill: Fill<'_>) -> Result<Buffer, ProblemError> {
+        let fill = if read { fill } else { Fill::Poison };
         match problem {
             Problem::Gemm(gemm) => {
                 Buffer::new("C", gemm.out_dtype, true, gemm.c.offset * gemm.parts(), Lines::matrix(gemm, 2), fill)
@@ -563,7 +575,7 @@ mod tests {
     #[test]
     fn buffers_hold_data_where_elements_are_and_nan_elsewhere() {
         let data = data(0.3);
-        assert_eq!(data.beta, f64::from(0.3f32));
+        assert_eq!(data.factors.beta, f64::from(0.3f32));
         assert_eq!((data.a.start, data.b.start, data.c.start), (129, 130, 131));
         let finite: Vec<u64> =
             (0..data.c.bytes.len() as u64 / 2).filter(|&i| value(Scalar::F16, &data.c.bytes, i).is_finite()).collect();
@@ -621,7 +633,7 @@ mod tests {
     #[test]
     fn other_factors_share_the_inputs() {
         let (first, other) = (data(0.0), data(0.3));
-        let with = first.with_factors(11, 0.5, 0.3).unwrap();
+        let with = first.with_factors(11, Factors::real(0.5, 0.3)).unwrap();
         assert!(Arc::ptr_eq(&with.a, &first.a) && Arc::ptr_eq(&with.b, &first.b));
         assert_eq!(with, other);
     }

@@ -10,10 +10,12 @@ use super::oracle::Oracle;
 use super::reduced::{AsReduced, Elements};
 use super::reductions;
 use super::{Mismatch, Samples, Tolerance, Verdict, picks, spread, sums_of, tensor, within};
+use crate::complex::Complex;
 use crate::contraction::Operand;
 use crate::conv::{Conv, Direction};
 use crate::epilogue::Activation;
 use crate::error::ProblemError;
+use crate::factors::{Factors, turned};
 use crate::gemm::Gemm;
 use crate::problem::Problem;
 use crate::ragged::Ragged;
@@ -53,8 +55,8 @@ enum Sums {
 
 impl Exact {
     /// Factors under which a run shows every term: alpha 1 and beta 0, or -1 and 2. A smooth activation saturates, so alpha is then so
-    /// small a power of two that its arguments are not all beyond that.
-    pub fn factors(problem: &Problem, with_beta: bool) -> (f64, f64) {
+    /// small a power of two that its arguments are not all beyond that. Complex ones have imaginary parts of other magnitudes.
+    pub fn factors(problem: &Problem, with_beta: bool) -> Factors {
         let terms = problem.depth();
         let terms = if problem.out_dtype().bytes() <= 2 || problem.dtype().is_float8() { terms.min(512) } else { terms };
         let scale = match problem.activation() {
@@ -62,22 +64,26 @@ impl Exact {
             // The standard deviation of a sum is sqrt(3 k).
             Some(_) => 2f64.powi(-(((3 * terms).ilog2() / 2) as i32)),
         };
-        if with_beta { (-scale, 2.0 * scale) } else { (scale, 0.0) }
+        let (alpha, beta) = if with_beta { (-scale, 2.0 * scale) } else { (scale, 0.0) };
+        let complex = if let Problem::Gemm(gemm) = problem { gemm.complex.unwrap_or_default() } else { Complex::default() };
+        let alpha_im = if complex.alpha_im { -2.0 * alpha } else { 0.0 };
+        let beta_im = if complex.beta_im { -0.5 * beta } else { 0.0 };
+        Factors { alpha, beta, alpha_im, beta_im }
     }
 
-    /// Test data of a seed and their sums. Alpha is to be a power of two or its negative, beta 0 or so, as [`Exact::factors`] are: else
+    /// Test data of a seed and their sums. Parts of alpha are to be powers of two or their negatives, those of beta 0 or so, as [`Exact::factors`] are: else
     /// scaling rounds.
     ///
     /// # Errors
     /// As [`TestData::new`].
-    pub fn new(problem: &Problem, seed: u64, alpha: f64, beta: f64) -> Result<Exact, ProblemError> {
+    pub fn new(problem: &Problem, seed: u64, factors: Factors) -> Result<Exact, ProblemError> {
         problem.validate()?;
         let (patterns, pixels) = match problem {
             Problem::Conv(conv) if conv.direction == Direction::Forward => affordable(conv, BUDGET),
             _ => ([0; 2], 0),
         };
         let integers = Integers::new(problem, hash(seed, 17), patterns);
-        let data = TestData::of_integers(problem, &integers, seed, alpha, beta)?;
+        let data = TestData::of_integers(problem, &integers, seed, factors)?;
         let sums = match problem {
             // Rows and columns of one pattern have scales of their own.
             Problem::Gemm(gemm) if gemm.scales.of_blocks() => crossed(&data),
@@ -97,8 +103,8 @@ impl Exact {
     ///
     /// # Errors
     /// As [`Exact::new`].
-    pub fn with_factors(&self, alpha: f64, beta: f64) -> Result<Exact, ProblemError> {
-        let data = self.data.with_integer_factors(self.seed, alpha, beta)?;
+    pub fn with_factors(&self, factors: Factors) -> Result<Exact, ProblemError> {
+        let data = self.data.with_integer_factors(self.seed, factors)?;
         Ok(Exact { data, integers: self.integers.clone(), sums: self.sums.clone(), reduced: OnceLock::new(), seed: self.seed })
     }
 
@@ -141,7 +147,7 @@ impl Exact {
         let judge = Judge::new(&self.data, &[], depth);
         if let Problem::Reduce(reduce) = &self.data.problem {
             return tensor::counted(&self.data, reduce, reduction, |x| {
-                let (argument, _, expected) = judge.expected(oracle, [0; 3], oracle.result_at(0, 0, 0), x);
+                let (argument, _, expected) = judge.expected(oracle, [0; 3], oracle.result_at(0, 0, 0), [x, 0.0]);
                 (expected, judge.function * argument.abs())
             });
         }
@@ -154,7 +160,7 @@ impl Exact {
             let start = self.start(g, row);
             let places = oracle.results_at(g, row, 0..columns);
             for ((column, step), at) in (0..columns).zip(&steps[g as usize]).zip(places) {
-                let (argument, residual, expected) = judge.expected(oracle, [g, row, column], at, self.sum(start + step));
+                let (argument, residual, expected) = judge.expected(oracle, [g, row, column], at, [self.sum(start + step), 0.0]);
                 let off = judge.function * (argument.abs() + residual.abs());
                 let (x, off) = seen.of(expected, off);
                 if let Some(one) = all.get_mut(shape.index(over, [g, row, column]) as usize) {
@@ -215,7 +221,7 @@ impl Exact {
 
     /// As [`Exact::check`] for algorithms that round on the way (Winograd's): an element is wrong from 0.4 of the least term on.
     pub fn check_terms(&self, after: &[u8]) -> Verdict {
-        self.check_within(after, 0.4 * self.data.alpha.abs())
+        self.check_within(after, 0.4 * self.data.factors.alpha.abs())
     }
 
     fn check_within(&self, after: &[u8], slack: f64) -> Verdict {
@@ -229,7 +235,7 @@ impl Exact {
                 let crossing = |(i, sum): (usize, &f64)| {
                     let (row, mut verdict) = (i / columns.len(), Verdict::default());
                     let index = [gs[row / rows.len()], rows[row % rows.len()], columns[i % columns.len()]];
-                    judge.element(&oracle, index, oracle.result_at(index[0], index[1], index[2]), *sum, &mut verdict);
+                    judge.element(&oracle, index, oracle.result_at(index[0], index[1], index[2]), [*sum, 0.0], &mut verdict);
                     verdict
                 };
                 return table.par_iter().enumerate().with_min_len(1 << 10).map(crossing).reduce(Verdict::default, Verdict::and);
@@ -263,7 +269,9 @@ impl Exact {
                 // Positions of a convolution's pixels take divisions: once for a row.
                 let places = oracle.results_at(g, number, columns[0]..columns[0] + columns.len() as u64);
                 for ((column, step), at) in columns.iter().zip(&steps).zip(places) {
-                    judge.element(oracle, [g, number, *column], at, self.sum(start + step), &mut verdict);
+                    // The other part of a complex sum stands beside it.
+                    let other = if self.data.factors.alpha_im == 0.0 { 0.0 } else { self.sum(start + (step ^ 1)) };
+                    judge.element(oracle, [g, number, *column], at, [self.sum(start + step), other], &mut verdict);
                 }
             }
         }
@@ -319,23 +327,24 @@ impl<'a> Judge<'a> {
         let unit = if data.problem.accumulator() == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
         // Beside its own rounding that of the sum of it and the residual.
         let function = activation.filter(|f| *f != Activation::Relu).map_or(0.0, |f| (f.rounding() + 4.0) * unit);
-        let (tolerance, scale) = (Tolerance::of(&data.problem), data.alpha.abs() * depth as f64);
+        let (tolerance, scale) = (Tolerance::of(&data.problem), data.factors.alpha.abs() * depth as f64);
         Judge { data, after, scalar: data.c.scalar, activation, function, tolerance, scale, slack: 0.0 }
     }
 
     /// What an activation is applied to, what is added behind it, and the result, which lies at `at` of C's buffer.
-    fn expected(&self, oracle: &Oracle<'_>, [g, row, column]: [u64; 3], at: u64, sum: f64) -> (f64, f64, f64) {
-        // beta = 0 never reads C, whatever C holds.
-        let old = if self.data.beta == 0.0 { 0.0 } else { self.data.beta * value(self.scalar, &self.data.c.bytes, at) };
+    fn expected(&self, oracle: &Oracle<'_>, [g, row, column]: [u64; 3], at: u64, [sum, other]: [f64; 2]) -> (f64, f64, f64) {
+        let Factors { alpha, alpha_im, .. } = self.data.factors;
+        let (old, _) = super::old(self.data, column, at);
         let residual = oracle.residual(g, row, column);
         let [by_row, by_column] = oracle.scales(row, column);
         let sum = sum + oracle.centred(g, row, column)[0];
-        let argument = self.data.alpha * sum * by_row * by_column + old + oracle.bias(g, row, column);
+        let scaled = turned([alpha, alpha_im], column % 2, sum, other);
+        let argument = scaled * by_row * by_column + old + oracle.bias(g, row, column);
         (argument, residual, oracle.last(self.activation.map_or(argument, |f| f.apply(argument)), residual))
     }
 
-    fn element(&self, oracle: &Oracle<'_>, index: [u64; 3], at: u64, sum: f64, verdict: &mut Verdict) {
-        let (argument, residual, expected) = self.expected(oracle, index, at, sum);
+    fn element(&self, oracle: &Oracle<'_>, index: [u64; 3], at: u64, sums: [f64; 2], verdict: &mut Verdict) {
+        let (argument, residual, expected) = self.expected(oracle, index, at, sums);
         let expected = within(self.scalar, expected);
         let actual = value(self.scalar, self.after, at);
         verdict.checked += 1;

@@ -19,8 +19,9 @@ fn run(data: &TestData, twist: impl Fn([u64; 3], u64) -> f32 + Sync) -> Vec<u8> 
                 let terms = (0u64..).zip(left.iter().zip(&right));
                 let sum = terms.fold(0f32, |sum, (k, (x, y))| sum + twist([g, i, j], k) * (*x as f32 * *y as f32));
                 let at = oracle.result_at(g, i, j);
-                let old = if data.beta == 0.0 { 0.0 } else { data.beta * value(data.c.scalar, &data.c.bytes, at) };
-                let result = f64::from(data.alpha as f32 * sum) + old + oracle.bias(g, i, j) + oracle.residual(g, i, j);
+                let old =
+                    if data.factors.beta == 0.0 { 0.0 } else { data.factors.beta * value(data.c.scalar, &data.c.bytes, at) };
+                let result = f64::from(data.factors.alpha as f32 * sum) + old + oracle.bias(g, i, j) + oracle.residual(g, i, j);
                 store(data.c.scalar, &mut out, at, result);
             }
         }
@@ -41,8 +42,8 @@ fn store(scalar: Scalar, bytes: &mut [u8], at: u64, result: f64) {
 }
 
 fn exact(problem: &Problem, seed: u64, with_beta: bool) -> Exact {
-    let (alpha, beta) = Exact::factors(problem, with_beta);
-    Exact::new(problem, seed, alpha, beta).unwrap()
+    let factors = Exact::factors(problem, with_beta);
+    Exact::new(problem, seed, factors).unwrap()
 }
 
 /// Element of C's buffer minus one of its terms, for every element.
@@ -54,7 +55,7 @@ fn short_by_one_term(data: &TestData, whole: &[u8], k: u64, times: f64) -> Vec<u
         oracle.left(0, i, k, &mut x);
         oracle.right(0, j, k, &mut y);
         let at = oracle.result_at(0, i, j);
-        let now = value(data.c.scalar, &out, at) + times * data.alpha * x[0] * y[0];
+        let now = value(data.c.scalar, &out, at) + times * data.factors.alpha * x[0] * y[0];
         store(data.c.scalar, &mut out, at, now);
     }
     out

@@ -35,6 +35,7 @@ pub use data::{Buffer, Damage, GUARD_BYTES, TestData, check_workspace, workspace
 pub use exact::Exact;
 
 use crate::epilogue::{Activation, Along};
+use crate::factors::{Factors, turned};
 use crate::math::Math;
 use crate::problem::Problem;
 use crate::reduction::Reduction;
@@ -68,7 +69,7 @@ impl Default for Samples {
 }
 
 /// How far a result may be from the reference: `accumulate * scale + round * |expected| + floor`, where
-/// `scale = |alpha| * sum |a| |b| + |beta| |c| + |bias|` of the element, alpha times the vectors of scales where there are such; with an activation its slope times that, and with a residual
+/// `scale = |alpha| * sum |a| |b| + |beta| |c| + |bias|` of the element, alpha times the vectors of scales where there are such, and of complex factors the magnitudes of all products of parts; with an activation its slope times that, and with a residual
 /// its magnitude more.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tolerance {
@@ -409,8 +410,13 @@ fn diagonal([g, rows, columns, k]: [u64; 4], picks: &[Vec<u64>; 3], budget: u64)
 /// Expected values at all crossings of some rows and columns of one batch entry.
 fn crossings(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[u64]) -> Vec<Entry> {
     let of_block = |(g, rows, columns): (u64, &[u64], &[u64])| {
-        let crossing =
-            |(i, sum): (usize, Sum)| entry(data, oracle, [g, rows[i / columns.len()], columns[i % columns.len()]], sum);
+        // With a complex alpha a part of a result has something of the other part's sum.
+        let others: Vec<u64> = columns.iter().map(|column| column ^ 1).collect();
+        let others = if data.factors.alpha_im == 0.0 { Vec::new() } else { sums_of(data, oracle, g, rows, &others) };
+        let crossing = |(i, sum): (usize, Sum)| {
+            let index = [g, rows[i / columns.len()], columns[i % columns.len()]];
+            entry(data, oracle, index, [sum, others.get(i).copied().unwrap_or_default()])
+        };
         sums_of(data, oracle, g, rows, columns).into_iter().enumerate().map(crossing).collect::<Vec<_>>()
     };
     oracle.blocks(g, rows, columns).into_iter().flat_map(of_block).collect()
@@ -448,23 +454,37 @@ fn sums_of(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: 
     sums
 }
 
-/// The expected value of one element, from its sum of products.
-fn entry(data: &TestData, oracle: &Oracle<'_>, index: [u64; 3], sum: Sum) -> Entry {
+/// What beta makes of C's element at a place of its buffer, which is a part of a column's complex number where there are such; and the magnitude of
+/// its terms. Beta 0 never reads C, whatever C holds.
+fn old(data: &TestData, column: u64, at: u64) -> (f64, f64) {
+    let Factors { beta, beta_im, .. } = data.factors;
+    if !data.factors.reads_old() {
+        return (0.0, 0.0);
+    }
+    let read = |at: u64| value(data.c.scalar, &data.c.bytes, at);
+    let (own, part) = (read(at), column % 2);
+    let other = if beta_im == 0.0 { 0.0 } else { read(if part == 0 { at + 1 } else { at - 1 }) };
+    (turned([beta, beta_im], part, own, other), (beta * own).abs() + (beta_im * other).abs())
+}
+
+/// The expected value of one element, from its sum of products and, where alpha is complex, that of the other part of its number.
+fn entry(data: &TestData, oracle: &Oracle<'_>, index: [u64; 3], [sum, other]: [Sum; 2]) -> Entry {
     let [g, row, column] = index;
     let at = oracle.result_at(g, row, column);
-    // beta = 0 never reads C, whatever C holds.
-    let old = if data.beta == 0.0 { 0.0 } else { data.beta * value(data.c.scalar, &data.c.bytes, at) };
+    let Factors { alpha, alpha_im, .. } = data.factors;
+    let (old, of_old) = old(data, column, at);
     let (bias, residual) = (oracle.bias(g, row, column), oracle.residual(g, row, column));
     let [by_row, by_column] = oracle.scales(row, column);
     let [centred, moved] = oracle.centred(g, row, column);
     let (sums, scales) = (sum.value + sum.lost + centred, by_row * by_column);
-    let product = data.alpha * sums * scales;
-    let scale = (data.alpha * scales).abs() * (sum.magnitude + moved) + old.abs() + bias.abs();
+    let scaled = turned([alpha, alpha_im], column % 2, sums, other.value + other.lost);
+    let product = scaled * scales;
+    let scale = (alpha * scales).abs() * (sum.magnitude + moved) + alpha_im.abs() * other.magnitude + of_old + bias.abs();
     let activation = data.problem.activation();
     let apply = |x: f64| activation.map_or(x, |f| f.apply(x));
     let accumulator = data.problem.accumulator();
     let step = |x: f64| rounded(accumulator, x);
-    let scaled = step(step(step(data.alpha * sums) * by_row) * by_column);
+    let scaled = step(step(step(scaled) * by_row) * by_column);
     Entry {
         index,
         at,
@@ -476,7 +496,8 @@ fn entry(data: &TestData, oracle: &Oracle<'_>, index: [u64; 3], sum: Sum) -> Ent
 
 /// What an element of a tensor that is reduced by itself becomes, and its scale: as [`entry`] of the element in the place of a sum.
 fn entry_of(data: &TestData, x: f64) -> (f64, f64) {
-    let (product, scale) = (data.alpha * x, data.alpha.abs() * x.abs());
+    let alpha = data.factors.alpha;
+    let (product, scale) = (alpha * x, alpha.abs() * x.abs());
     data.problem.activation().map_or((product, scale), |f| (f.apply(product), f.slope() * scale))
 }
 

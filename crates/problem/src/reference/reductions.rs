@@ -16,7 +16,7 @@
 use super::element::{rounded, value};
 use super::oracle::Oracle;
 use super::reduced::{AsReduced, Elements};
-use super::{Mismatch, Samples, TestData, Tolerance, Verdict, entry, spread, sums_of, tensor};
+use super::{Mismatch, Samples, Sum, TestData, Tolerance, Verdict, entry, spread, sums_of, tensor};
 use crate::epilogue::Along;
 use crate::problem::Problem;
 use crate::reduction::{Operator, Reduction};
@@ -141,7 +141,7 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
         let (g, rows) = (gs[ig], &rows[first..rows.len().min(first + BLOCK)]);
         for (i, sum) in sums_of(data, oracle, g, rows, columns).into_iter().enumerate() {
             let (row, column) = (i / columns.len(), i % columns.len());
-            let element = entry(data, oracle, [g, rows[row], columns[column]], sum);
+            let element = entry(data, oracle, [g, rows[row], columns[column]], [sum, Sum::default()]);
             let off = if data.c.scalar.is_float() { t.accumulate * element.scale + t.floor } else { 0.0 };
             let (x, off) = seen.of(element.expected, off);
             let place = |i: usize, each: u64| i / each.max(1) as usize;
@@ -233,5 +233,5 @@ pub(super) fn joined(operator: Operator, mut all: Vec<Elements>, others: Vec<Ele
 fn element(data: &TestData, reduction: &Reduction, index: [u64; 3]) -> f64 {
     let (oracle, [g, row, column]) = (Oracle::new(data), index);
     let sum = sums_of(data, &oracle, g, &[row], &[column]).into_iter().next().unwrap_or_default();
-    AsReduced::new(data, reduction).of(entry(data, &oracle, index, sum).expected, 0.0).0
+    AsReduced::new(data, reduction).of(entry(data, &oracle, index, [sum, Sum::default()]).expected, 0.0).0
 }

@@ -157,6 +157,7 @@ mod tests {
     use super::super::element::{put, value};
     use super::super::{Exact, Reference, Samples};
     use super::*;
+    use crate::factors::Factors;
     use crate::problem::Problem;
 
     /// Values of all elements but one of each row, one behind the other.
@@ -189,7 +190,7 @@ mod tests {
             let data = TestData::new(&problem, 5, 1.0, 0.0).unwrap();
             let verdict = Reference::new(&data, Samples::All).check_reductions(&data, &without(&data, &reduce, u64::MAX));
             assert!(verdict.passed() && verdict.checked == 8 * 3, "{dtype}: {verdict}");
-            let exact = Exact::new(&problem, 7, 1.0, 0.0).unwrap();
+            let exact = Exact::new(&problem, 7, Factors::default()).unwrap();
             let verdict = exact.check_reductions(&without(exact.data(), &reduce, u64::MAX));
             assert!(verdict.passed() && verdict.checked == 8 * 3, "{dtype}: {verdict}");
             // Sums lack the element, squares too; extremes are there many times.

@@ -26,9 +26,9 @@ fn run_f32(data: &TestData, skip: Option<u64>) -> Vec<u8> {
                 }
                 let at = oracle.result_at(g, i, j);
                 let old = value(gemm.out_dtype, &data.c.bytes, at) as f32;
-                let mut result = data.alpha as f32 * sum;
-                if data.beta != 0.0 {
-                    result += data.beta as f32 * old;
+                let mut result = data.factors.alpha as f32 * sum;
+                if data.factors.beta != 0.0 {
+                    result += data.factors.beta as f32 * old;
                 }
                 store(gemm.out_dtype, &mut out, at, result);
             }
@@ -201,13 +201,13 @@ fn products_are_the_textbook_ones() {
 /// Complex products written out with complex numbers, on random data and on small integers.
 #[test]
 fn complex_products_are_the_textbook_ones() {
-    for bits in 0..64u32 {
+    for bits in 0..256u32 {
         let bit = |i: u32| bits >> i & 1 == 1;
         let (m, n, k, ld) = (4, 3, 5, 9);
         let order = if bit(3) { Order::Row } else { Order::Col };
         let builder = Gemm::new(Scalar::F64, m, n, k).conj(bit(4), bit(5)).order(order).trans(bit(0), bit(1)).trans_c(bit(2));
         let builder = builder.lda(ld).ldb(ld).ldc(ld).batch(2).stride_b(0).stride_c(50).offsets(1, 2, 3).residual();
-        let gemm = builder.build().unwrap();
+        let gemm = builder.imaginary(bit(6), bit(7)).build().unwrap();
         let place = |i: u64, j: u64, trans: bool| if trans == (order == Order::Col) { i * ld + j } else { i + j * ld };
         // The product of `data`, as C's buffer holds it.
         let run = |data: &TestData| {
@@ -225,33 +225,44 @@ fn complex_products_are_the_textbook_ones() {
                     sum = (sum.0 + x * u - y * v, sum.1 + x * v + y * u);
                 }
                 let added = read(data.residual.as_ref().unwrap(), at, false);
-                let old = if data.beta == 0.0 { (0.0, 0.0) } else { read(&data.c, at, false) };
-                let parts = [(sum.0, old.0, added.0), (sum.1, old.1, added.1)];
-                for (part, (sum, old, added)) in (0..).zip(parts) {
-                    let at = (data.c.start + 2 * at + part) as usize;
-                    let result = data.alpha * sum + data.beta * old + added;
+                let old = if data.factors.beta == 0.0 { (0.0, 0.0) } else { read(&data.c, at, false) };
+                let Factors { alpha, beta, alpha_im, beta_im } = data.factors;
+                let times = |(p, q): (f64, f64), (x, y): (f64, f64)| [p * x - q * y, p * y + q * x];
+                let (product, old) = (times((alpha, alpha_im), sum), times((beta, beta_im), old));
+                for (part, added) in [added.0, added.1].into_iter().enumerate() {
+                    let at = data.c.start as usize + 2 * at as usize + part;
+                    let result = product[part] + old[part] + added;
                     put::<f64>(&mut out[at * f64::BYTES..][..f64::BYTES], result.to_bits());
                 }
             }
             out
         };
         let problem = Problem::Gemm(gemm.clone());
-        let data = TestData::new(&problem, 3, 2.0, -1.0).unwrap();
+        let im = |is: bool, value: f64| if is { value } else { 0.0 };
+        let factors = Factors { alpha_im: im(bit(6), -0.5), beta_im: im(bit(7), 3.0), ..Factors::real(2.0, -1.0) };
+        let data = TestData::with(&problem, 3, factors).unwrap();
         let out = run(&data);
         let verdict = Reference::new(&data, Samples::All).check(&out);
         assert!(verdict.passed() && verdict.max_error < 1e-15 && verdict.checked == 48, "{bits:06b}: {verdict}");
         assert_eq!(data.check_untouched(crate::contraction::Operand::C, &out), Ok(()));
-        for (alpha, beta) in [(1.0, 0.0), (-1.0, 2.0)] {
-            let exact = Exact::new(&problem, 7, alpha, beta).unwrap();
+        for with_beta in [false, true] {
+            let factors = Exact::factors(&problem, with_beta);
+            assert_eq!((factors.alpha_im != 0.0, factors.beta_im != 0.0), (bit(6), bit(7) && with_beta));
+            let exact = Exact::new(&problem, 7, factors).unwrap();
             let verdict = exact.check(&run(exact.data()));
             assert!(verdict.passed() && verdict.max_error == 0.0 && verdict.checked == 48, "{bits:06b}: {verdict}");
-            let another = Exact::new(
-                &Problem::Gemm(Gemm { complex: Some(Complex { conj_a: !bit(4), conj_b: bit(5) }), ..gemm.clone() }),
-                7,
-                alpha,
-                beta,
-            );
-            assert!(!another.unwrap().check(&run(exact.data())).passed(), "{bits:06b}");
+            let other = |problem: Gemm, factors: Factors| {
+                let another = Exact::new(&Problem::Gemm(problem), 7, factors).unwrap();
+                assert!(!another.check(&run(exact.data())).passed(), "{bits:08b} {factors:?}");
+            };
+            let conj = |conj_a: bool| Gemm { complex: gemm.complex.map(|c| Complex { conj_a, ..c }), ..gemm.clone() };
+            other(conj(!bit(4)), factors);
+            if bit(6) {
+                other(gemm.clone(), Factors { alpha_im: -factors.alpha_im, ..factors });
+            }
+            if factors.beta_im != 0.0 {
+                other(gemm.clone(), Factors { beta_im: -factors.beta_im, ..factors });
+            }
         }
     }
 }

@@ -22,6 +22,14 @@ def number(value: Any, name: str) -> float:
         refuse(name, value, "a number is needed")
 
 
+def factor(value: Any, name: str) -> complex:
+    """A number that may be complex."""
+    try:
+        return complex(value) if not isinstance(value, (str, bytes)) else refuse(name, value, "a number is needed")
+    except (TypeError, ValueError, OverflowError):
+        refuse(name, value, "a number is needed")
+
+
 def whole(value: Any, name: str, least: int = 0, most: int = 2**63 - 1) -> int:
     try:
         found = operator.index(value)

@@ -33,14 +33,15 @@ class Call:
     quants: Sequence[Optional[Array]] = (None, None, None, None, None)
     """Scales along m and n, zero points of A and B."""
 
-    def run(self, alpha: float, beta: float, stream: int) -> Any:
+    def run(self, alpha: complex, beta: complex, stream: int) -> Any:
         host = self.a.device == "cpu"
         alignments = (256, 256, 256) if host else (self.a.alignment, self.b.alignment, self.c.alignment)
         prepared = self.context.prepared(self.problem, alignments)
         space = 0 if host else self.context.workspace(prepared.workspace_bytes, stream, self.result)
         bias, residual, *quants = [x.address if x else 0 for x in (self.bias, self.residual, *self.quants)]
         operands = [self.a.address, self.b.address, self.c.address, bias, residual, space]
-        prepared.launch(operands, alpha, beta, stream, host, [x.address for x in self.values], quants)
+        values, imaginary = [x.address for x in self.values], (alpha.imag, beta.imag)
+        prepared.launch(operands, alpha.real, beta.real, stream, host, values, quants, imaginary)
         return self.result
 
 
@@ -191,6 +192,7 @@ def _gemm(
     reduce: Sequence[str] = (),
     store: bool = True,
     context: Optional[Context] = None,
+    imaginary: Tuple[bool, bool] = (False, False),
 ) -> Call:
     reduce, store, out_dtype = given.words(reduce, "reduce"), given.truth(store, "store"), given.maybe(out_dtype, "out_dtype")
     b_dtype = given.maybe(b_dtype, "b_dtype")
@@ -264,12 +266,23 @@ def _gemm(
         drop_c=not store,
         grouped=grouped,
         conj=(conj_a, conj_b),
+        imaginary=_pair(imaginary),
     )
     operands = (a_at, b_at, c_at, bias_at, residual_at)
     call = _with_values(context, problem, operands, a, out, batch is not None)
     of = [zeros.get(each, zeros.get(one)) for each, one in (("m", "a"), ("n", "b"))]
     by = [next((x for name, x in scaled.items() if name[0] == along), None) for along in ("m", "n")]
     return replace(call, quants=(*by, *of, ends))
+
+
+def _is_complex(a: Any) -> bool:
+    return look(conjugated(a)[0], "a").dtype.startswith("complex")
+
+
+def _pair(value: Any) -> Tuple[bool, bool]:
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
+        given.refuse("imaginary", value, "a pair is needed: whether alpha, and whether beta, is complex")
+    return given.truth(value[0], "imaginary"), given.truth(value[1], "imaginary")
 
 
 def _out(
@@ -454,12 +467,12 @@ def _extents(
     return found
 
 
-def gemm(a: Any, b: Any, *, alpha: float = 1.0, beta: float = 0.0, stream: int = 0, **options: Any) -> Any:
+def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: int = 0, **options: Any) -> Any:
     """`activation(alpha * scales * ((a - zero_a) @ (b - zero_b)) + bias + beta * out) + residual`, in `out` or a new array.
 
     `a` is (m, k) or (batch, m, k), `b` (k, n) or (batch, k, n); a matrix without batch serves the whole batch. Transposed and strided
-    arrays are read as they lie, and so are torch's views of conjugates. Factors are floats of one type, complex64 or complex128 (with real alpha and
-    beta, and no more than `residual` beside them), torch's float8 types, or int8 and uint8, each with each, whose sums are int32; or `b` is
+    arrays are read as they lie, and so are torch's views of conjugates. Factors are floats of one type, complex64 or complex128 (whose alpha and
+    beta may be complex, with no more than `residual` beside them), torch's float8 types, or int8 and uint8, each with each, whose sums are int32; or `b` is
     int8 or uint8 beside float16, bfloat16 or float32, in which these small weights are multiplied. Options: `out`,
     `b_dtype` ("int4" or "uint4": `b` is uint8 and each byte two weights, the one with the even index in its lower half: (k, n / 2) by rows, or the
     transposed view of (n, k / 2)), `offsets` (a grouped product, as `torch._grouped_mm`: `a` is (m, k), `b` (groups, k, n), and int32 numbers (groups,) say where the rows of each
@@ -468,10 +481,17 @@ def gemm(a: Any, b: Any, *, alpha: float = 1.0, beta: float = 0.0, stream: int =
     `zero_points` (of int8 and uint8: a pair of int32 arrays, of a one value or (m, 1), of b one or (n,), or None), `scales` (float32, (n,) or (m, 1), or a pair of both, or by names, of promoted sums and small weights also of
     blocks, one for each 128, 64 or 32 of k: {"m1x128": (k / 128, m), "n1x32": (k / 32, n), "n128x128": (k / 128, n / 128)}, rounded up, and so on), `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh, silu), `residual` (as `out`), `out_dtype`, `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of
     tf32, nearly as accurately as float32, "promoted" sums 8-bit floats in two levels), `context`. `stream`: handle of the CUDA or HIP stream for arrays there.
+    `imaginary`: what is tuned for complex alpha or beta, which a call's own numbers say: a pair of truths.
     `reduce`: values of the result in the same pass, `["max:n", "sum:mn"]`; the result is then a tuple of it and them, with
     `store=False` of them alone, and no other memory is written.
     """
-    alpha, beta = given.number(alpha, "alpha"), given.number(beta, "beta")
+    alpha, beta = given.factor(alpha, "alpha"), given.factor(beta, "beta")
+    if alpha.imag or beta.imag:
+        real = [name for name, x in (("alpha", alpha), ("beta", beta)) if x.imag and not _is_complex(a)]
+        if real:
+            given.refuse(real[0], alpha if real[0] == "alpha" else beta, "a real number is needed: only arrays of complex numbers have complex factors")
+        told = _pair(options.get("imaginary", (False, False)))
+        options["imaginary"] = (told[0] or alpha.imag != 0.0, told[1] or beta.imag != 0.0)
     if beta != 0.0 and options.get("out") is None:
         given.refuse("beta", beta, "there is no `out` that could be added: give one")
     return _call(gemm, (a, b), options).run(alpha, beta, given.whole(stream, "stream", 0, 2**64 - 1))

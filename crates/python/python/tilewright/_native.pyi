@@ -60,6 +60,7 @@ class Prepared:
         host: bool = False,
         values: Sequence[int] = (),
         quants: Sequence[int] = (0, 0, 0, 0, 0),
+        imaginary: Sequence[float] = (0.0, 0.0),
     ) -> None: ...
 
 def torch_register(decide: Callable[..., Union[None, str, Prepared]]) -> bool: ...

@@ -275,7 +275,7 @@ pub unsafe fn multiply(
 /// Addresses of what the kernels were planned for.
 pub unsafe fn launch(shim: &Shim, ours: &Ours, cuda: bool, device: i32, mut addresses: Addresses) -> Result<(), String> {
     let named = |e: tilewright::Error| format!("tilewright.{}: {e}", class(&e));
-    let factors = Factors { alpha: 1.0, beta: 0.0 };
+    let factors = Factors::real(1.0, 0.0);
     if !cuda {
         // SAFETY: the caller's.
         return unsafe { ours.kernels.launch_on_host_memory(&addresses, factors, None) }.map_err(named);

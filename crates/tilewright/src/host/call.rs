@@ -129,6 +129,8 @@ impl HostCode<'_> {
             // A result that is not stored is not read either.
             (_, Binding::Beta) if c.drop_c => "0".into(),
             (_, Binding::Beta) => "beta".into(),
+            (_, Binding::AlphaIm) => "alpha_im".into(),
+            (_, Binding::BetaIm) => "beta_im".into(),
             (_, Binding::I64(value)) => value.to_string(),
             (_, Binding::I32(value)) => value.to_string(),
             (_, Binding::Extent(extent)) => expression::extent(c, *extent),

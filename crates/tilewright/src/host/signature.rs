@@ -21,6 +21,10 @@ pub(crate) enum Role {
     Alpha,
     /// The factor of the old result.
     Beta,
+    /// The imaginary part of a complex factor of the sums.
+    AlphaIm,
+    /// That of the old result.
+    BetaIm,
     /// A number that the kernels hold for alone.
     Fixed(u64),
     /// An extent that the call chooses.
@@ -113,6 +117,8 @@ impl HostCode<'_> {
         all.retain(|p| match p.role {
             Role::Alpha => bound(Binding::Alpha),
             Role::Beta => bound(Binding::Beta),
+            Role::AlphaIm => bound(Binding::AlphaIm),
+            Role::BetaIm => bound(Binding::BetaIm),
             _ => true,
         });
         all
@@ -151,10 +157,11 @@ impl HostCode<'_> {
             extent("n", Extent::N, "columns of C"),
             fixed("k".into(), gemm.k, "length of the sums".into()),
             self.factor(Role::Alpha),
+            self.factor(Role::AlphaIm),
         ];
         all.extend([Operand::A, Operand::B].into_iter().flat_map(matrix));
         if !gemm.drop_c {
-            all.push(self.factor(Role::Beta));
+            all.extend([Role::Beta, Role::BetaIm].map(|role| self.factor(role)));
             all.extend(matrix(Operand::C));
         }
         if batched {
@@ -167,6 +174,8 @@ impl HostCode<'_> {
         let ty = if self.emission.contraction.result_scalar() == Scalar::F64 { "double" } else { "float" };
         let (name, about) = match role {
             Role::Beta => ("beta", "factor of the old result; 0 never reads it"),
+            Role::AlphaIm => ("alpha_im", "imaginary part of that factor"),
+            Role::BetaIm => ("beta_im", "imaginary part of that factor"),
             _ => ("alpha", "factor of the sums, or of a tensor's elements"),
         };
         Parameter { ty, name: name.into(), role, refused: Vec::new(), about: about.into() }

@@ -12,7 +12,9 @@ pub(super) fn complex(problem: Problem, seed: u64) -> Problem {
     if rng.random_bool(0.6) {
         return problem;
     }
-    let complex = Some(Complex { conj_a: rng.random(), conj_b: rng.random() });
+    let (conj_a, conj_b) = (rng.random(), rng.random());
+    let (alpha_im, beta_im) = (rng.random_bool(0.6), rng.random_bool(0.6));
+    let complex = Some(Complex { conj_a, conj_b, alpha_im, beta_im });
     let plain = Gemm { bias: None, activation: None, scales: Scales::default(), dynamic: Dynamic::NONE, ..gemm.clone() };
     let of = Gemm { complex, out_dtype: gemm.dtype, ..plain };
     if of.validate().is_ok() { Problem::Gemm(of) } else { problem }

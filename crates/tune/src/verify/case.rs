@@ -13,7 +13,7 @@ use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::reference::{
     Exact, GUARD_BYTES, Reference, Samples, TestData, Verdict, check_workspace, workspace_guard,
 };
-use tilewright_problem::{Extents, Problem, Quant};
+use tilewright_problem::{Complex, Extents, Problem, Quant};
 
 /// Bytes of operands beyond which data of small integers are made again for each verification instead of being kept.
 const KEPT: usize = 256 << 20;
@@ -68,8 +68,8 @@ impl Side {
             return Ok(exact.clone());
         }
         let problem = &self.data.problem;
-        let (alpha, beta) = Exact::factors(problem, self.data.beta != 0.0);
-        let exact = like.map_or_else(|| Exact::new(problem, seed, alpha, beta), |like| like.with_factors(alpha, beta));
+        let factors = Exact::factors(problem, self.data.factors.reads_old());
+        let exact = like.map_or_else(|| Exact::new(problem, seed, factors), |like| like.with_factors(factors));
         let exact = Arc::new(exact?);
         if [&*self.data.a, &*self.data.b, &self.data.c].map(|b| b.bytes.len()).iter().sum::<usize>() <= KEPT {
             *kept = Some(exact.clone());
@@ -94,7 +94,7 @@ impl std::fmt::Debug for Case {
 }
 
 /// Factors for a problem's test data: of 8-bit integers of all sizes products are so large that results of 16 bits
-/// would not hold them.
+/// would not hold them. Where alpha or beta is complex, and only its real part was given, the imaginary one is another.
 fn suited(problem: &Problem, factors: Factors) -> Factors {
     let scale = match (problem.multiplied().is_int8(), problem.out_dtype().is_int8()) {
         (false, _) => 1.0,
@@ -102,7 +102,11 @@ fn suited(problem: &Problem, factors: Factors) -> Factors {
         // Some results lie beyond the ends of the type.
         (true, true) => 2f64.powi(-11),
     };
-    Factors { alpha: factors.alpha * scale, ..factors }
+    let complex = if let Problem::Gemm(gemm) = problem { gemm.complex.unwrap_or_default() } else { Complex::default() };
+    let imaginary = |is: bool, given: f64, real: f64| if is && given == 0.0 { -0.625 * real } else { given };
+    let (alpha_im, beta_im) =
+        (imaginary(complex.alpha_im, factors.alpha_im, factors.alpha), imaginary(complex.beta_im, factors.beta_im, factors.beta));
+    Factors { alpha: factors.alpha * scale, alpha_im, beta_im, ..factors }
 }
 
 impl Case {
@@ -119,7 +123,7 @@ impl Case {
     ) -> Result<Case, VerifyError> {
         room::check(device.as_ref(), problem)?;
         let factors = suited(problem, factors);
-        let first = Side::new(factors, TestData::new(problem, seed, factors.alpha, factors.beta)?, samples);
+        let first = Side::new(factors, TestData::with(problem, seed, factors)?, samples);
         let buffers = Buffers::upload(device.as_ref(), &first.data)?;
         let (device, after) = (device.clone(), Mutex::default());
         Ok(Case { device, first, other: None, extents: None, buffers, spread: None, seed, samples, after })
@@ -172,9 +176,9 @@ impl Case {
     /// [`VerifyError::Problem`].
     pub fn also_with(&mut self, factors: Factors) -> Result<(), VerifyError> {
         let factors = suited(self.problem(), factors);
-        let useful = factors.beta == 0.0 || self.problem().keeps_c();
+        let useful = !factors.reads_old() || self.problem().keeps_c();
         if useful && self.other.as_ref().is_none_or(|side| side.factors != factors) {
-            let data = self.first.data.with_factors(self.seed, factors.alpha, factors.beta)?;
+            let data = self.first.data.with_factors(self.seed, factors)?;
             self.other = Some(Side::new(factors, data, self.samples));
         }
         Ok(())
@@ -187,7 +191,7 @@ impl Case {
 
     /// Alpha and beta of the first look.
     pub const fn factors(&self) -> Factors {
-        Factors { alpha: self.first.data.alpha, beta: self.first.data.beta }
+        self.first.data.factors
     }
 
     /// The data's buffers with a workspace, to run or time on.
@@ -287,7 +291,9 @@ impl Case {
                 self.run(candidate, data, after)?;
                 let stored = if data.problem.keeps_c() { exact.check(&after.c) } else { Verdict::default() };
                 let verdict = judged(data, &stored.and(exact.check_reductions(&after.reductions)), after);
-                let (alpha, beta) = (data.alpha, data.beta);
+                let Factors { alpha, beta, alpha_im, beta_im } = data.factors;
+                let whole = |re: f64, im: f64| if im == 0.0 { re.to_string() } else { format!("{re}{im:+}i") };
+                let (alpha, beta) = (whole(alpha, alpha_im), whole(beta, beta_im));
                 let title = |reason| format!("on small integers, with alpha {alpha}, beta {beta} and exact sums: {reason}");
                 // The rounding of a right result is no error of the sums.
                 let max_error = if verdict.passed { 0.0 } else { verdict.max_error };
@@ -304,7 +310,7 @@ impl Case {
 
     /// Runs a candidate with the factors and the C of some data, whose inputs the device has, and reads C back.
     fn run(&self, candidate: &Candidate<'_>, data: &TestData, after: &mut After) -> Result<Vec<Launch>, VerifyError> {
-        let launches = self.launches(candidate, Factors { alpha: data.alpha, beta: data.beta })?;
+        let launches = self.launches(candidate, data.factors)?;
         self.start(candidate, data, &launches)?;
         after.c.resize(data.c.bytes.len(), 0);
         self.read(Operand::C, &mut after.c)?;
@@ -325,7 +331,7 @@ impl Case {
     /// Starts launches on a fresh C and workspace, and fresh reductions.
     fn start(&self, candidate: &Candidate<'_>, data: &TestData, launches: &[Launch]) -> Result<(), DeviceError> {
         // What must not change is written as it is compared.
-        let poisoned = data.beta == 0.0 && self.spread.is_none() && data.problem.keeps_c();
+        let poisoned = !data.factors.reads_old() && self.spread.is_none() && data.problem.keeps_c();
         let gaps = if poisoned { data.c.gaps() } else { Vec::new() };
         if gaps.is_empty() || gaps.len() > GAPS {
             self.write(Operand::C, &data.c.bytes)?;

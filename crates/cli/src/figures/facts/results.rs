@@ -73,6 +73,9 @@ impl Subject<'_> {
                 EpilogueOp::ScaleVector(x) => format!("multiply by the scales along {}", if x.along_n { "n" } else { "m" }),
                 EpilogueOp::AddVector(x) => format!("add the bias along {}", if x.along_n { "n" } else { "m" }),
                 EpilogueOp::AddOld => "add beta * C (C is not read where beta is 0)".into(),
+                EpilogueOp::AddOldComplex => {
+                    "add beta * C, which a kernel ahead leaves in C (it is not read where beta is 0)".into()
+                }
                 EpilogueOp::Activate(f) => format!("apply {f}"),
                 EpilogueOp::AddTensor(_) => "add the residual".into(),
                 EpilogueOp::Mask(_) => "0 where the residual is not above 0".into(),

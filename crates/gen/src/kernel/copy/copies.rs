@@ -228,6 +228,7 @@ impl<'a> Copies<'a> {
         let cx = LoadContext {
             buffer: source.buffer,
             offset: source.offset,
+            change: source.change,
             thread: self.thread,
             row_start: Coord::plain(b, first),
             g: Coord::plain(b, of.entry(at, i)),
@@ -254,6 +255,7 @@ impl<'a> Copies<'a> {
         let cx = LoadContext {
             buffer: source.buffer,
             offset: source.offset,
+            change: source.change,
             thread: self.thread,
             row_start: Operands::start(at, i),
             g: Coord::plain(b, of.entry(at, i)),

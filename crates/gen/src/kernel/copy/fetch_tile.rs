@@ -9,7 +9,8 @@
 //! must be zeros.
 
 use super::load::converted;
-use crate::kernel::input::{Input, Ints, entry_start, exists, in_memory, negative, signed};
+use crate::kernel::change::Change;
+use crate::kernel::input::{Input, Ints, entry_start, exists, in_memory};
 use crate::kernel::tile::position::{KRange, TilePosition};
 use crate::plan::{BulkTile, fetch_batch, fetch_width};
 use tilewright_ir::affine::{Coord, Part, affine};
@@ -22,6 +23,8 @@ pub(crate) struct Source {
     pub buffer: ArgId,
     /// First element; `None`: 0.
     pub offset: Option<ExprId>,
+    /// How elements change on their way through registers.
+    pub change: Option<Change>,
 }
 
 /// Elements that one access to an operand in place moves, where its view decides.
@@ -122,6 +125,12 @@ impl FetchTile<'_> {
         parts.iter().map(|part| b.vector(part)).collect()
     }
 
+    /// Chunks of so many pieces that a thread asks for at once; `twice`: two elements are read for each.
+    fn each(&self, pieces: u32, twice: bool) -> u32 {
+        let room = fetch_batch(self.registers, 4 * pieces.min(2)) / if twice { 2 } else { 1 };
+        (room / pieces.min(4)).clamp(1, self.count())
+    }
+
     /// Runs the body for each batch of chunks: with the number of the first, and how many.
     fn batches(&self, b: &mut Builder, each: u32, mut body: impl FnMut(&mut Builder, ExprId, u32)) {
         let (count, each) = (self.count(), each.min(self.count()));
@@ -143,12 +152,14 @@ impl FetchTile<'_> {
         let tensor = &self.input.tensor;
         let width = width(self.input, &self.tile);
         let pieces = self.chunk() / width;
-        let each = (fetch_batch(self.registers, 4 * pieces.min(2)) / pieces.min(4)).clamp(1, self.count());
+        let change = self.source.change;
+        let others = change.filter(Change::reads_other);
+        let each = self.each(pieces, others.is_some());
         let name = if self.input.operand == tilewright_problem::contraction::Operand::A { "a" } else { "b" };
         let stage =
             b.regs(&format!("{name}_stage"), tensor.scalar.vector((width / tensor.scalar.numbers()) as u8), each * pieces);
-        let access = &tensor.view.access;
-        let extent = tensor.view.extent;
+        let others = others.map(|_| b.regs(&format!("{name}_others"), tensor.scalar.vector(1), each * pieces));
+        let (access, extent) = (&tensor.view.access, tensor.view.extent);
         let g = Coord::plain(b, g);
         let mut start = entry_start(b, tensor, g);
         if let Some(offset) = self.source.offset {
@@ -190,6 +201,13 @@ impl FetchTile<'_> {
                     }
                     let guard = exists(b, &tensor.view, &at, self.ints.coord, guard);
                     let index = affine(b, &access.offset, &at, Part::Beyond(G), self.ints.offset);
+                    if let (Some(change), Some(others)) = (change, others)
+                        && let Some(apart) = change.at(b, &at, self.ints.coord).other
+                    {
+                        let other = b.value(index + apart.cast(self.ints.offset));
+                        let to = b.reg_place(others, j * pieces + piece);
+                        b.load_to(to, Base::Cursor(cursor), other, guard);
+                    }
                     let index = in_memory(b, tensor, index);
                     let to = b.reg_place(stage, j * pieces + piece);
                     b.load_to(to, Base::Cursor(cursor), index, guard);
@@ -202,11 +220,12 @@ impl FetchTile<'_> {
                     .map(|piece| {
                         let value = b.reg(stage, j * pieces + piece);
                         let mut value = converted(b, tensor, value);
-                        if let Some(signs) = tensor.signs {
+                        if let Some(change) = change {
                             let lines = chunk(b, &place);
                             let (row, kk) = point(b, lines, piece);
-                            let negative = negative(b, signs, &[g, row, kk], self.ints.coord);
-                            value = signed(b, value, negative);
+                            let changed = change.at(b, &[g, row, kk], self.ints.coord);
+                            let other = others.map(|others| b.reg(others, j * pieces + piece));
+                            value = change.apply(b, changed.bits, value, other);
                         }
                         self.written(b, value, width)
                     })

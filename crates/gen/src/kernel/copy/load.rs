@@ -7,7 +7,8 @@
 //! the product asks for it. Two of 4 bits share a byte: vectors have whole bytes, and a load
 //! of a single one notes in which half it is.
 
-use crate::kernel::input::{Input, Ints, entry_start, in_memory, negative, signed};
+use crate::kernel::change::Change;
+use crate::kernel::input::{Input, Ints, entry_start, in_memory};
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::Along;
 use tilewright_ir::affine::{Affine, Coord, Part, affine, in_range};
@@ -40,6 +41,14 @@ struct Halves {
     stage: RegId,
 }
 
+/// How elements in staging change, for each of them.
+struct Staged {
+    change: Change,
+    bits: RegId,
+    /// The other parts of their numbers, where they are needed.
+    others: Option<RegId>,
+}
+
 /// One place along k: what all loads there have in common.
 struct KPart {
     k: i64,
@@ -55,8 +64,8 @@ pub(crate) struct Loader<'a> {
     pub shared: SharedTile,
     stage: RegId,
     halves: Option<Halves>,
-    /// Of those in staging, which change their sign.
-    negative: Option<RegId>,
+    /// Of those in staging, how they change.
+    changed: Option<Staged>,
     vectors: Vec<Vector>,
     rows: Vec<RowPart>,
     /// Moves with the k-tiles when the view's k part is a plain stride.
@@ -79,6 +88,8 @@ pub(crate) struct LoadContext {
     pub buffer: ArgId,
     /// Element offset argument; `None` for workspace.
     pub offset: Option<ExprId>,
+    /// How elements change on their way through registers.
+    pub change: Option<Change>,
     /// Position among the load threads.
     pub thread: ExprId,
     /// First row of the macro tile.
@@ -153,8 +164,12 @@ impl<'a> Loader<'a> {
             first: b.bind(&format!("{name}_half"), start & 1),
             stage: b.regs(&format!("{name}_halves"), Scalar::I64.ty(), cx.sets * vectors.len() as u32),
         });
-        let negative = (input.tensor.signs.is_some() && !asynchronous)
-            .then(|| b.regs(&format!("{name}_negative"), Scalar::I32.ty(), cx.sets * vectors.len() as u32));
+        let changed = cx.change.filter(|_| !asynchronous).map(|change| {
+            let count = cx.sets * vectors.len() as u32;
+            let bits = b.regs(&format!("{name}_negative"), Scalar::I32.ty(), count);
+            let others = change.reads_other().then(|| b.regs(&format!("{name}_others"), scalar.vector(lanes), count));
+            Staged { change, bits, others }
+        });
         let start = in_memory(b, &input.tensor, start);
         let cursor = b.cursor(&format!("{name}_from"), cx.buffer, start);
         Loader {
@@ -162,7 +177,7 @@ impl<'a> Loader<'a> {
             shared,
             stage,
             halves,
-            negative,
+            changed,
             vectors,
             rows,
             cursor,
@@ -266,12 +281,17 @@ impl<'a> Loader<'a> {
                 index = self.sum(b, index, halves.first);
                 b.set_reg(halves.stage, set * count + i as u32, index & 1);
             }
-            if let (Some(stage), Some(signs)) = (self.negative, self.input.tensor.signs) {
-                let negative = negative(b, signs, &at, self.ints.coord);
-                b.set_reg(stage, set * count + i as u32, negative);
+            let base = Base::Cursor(self.cursor);
+            if let Some(Staged { change, bits, others }) = &self.changed {
+                let changed = change.at(b, &at, self.ints.coord);
+                b.set_reg(*bits, set * count + i as u32, changed.bits);
+                if let (Some(others), Some(apart)) = (others, changed.other) {
+                    let other = self.sum(b, index, apart);
+                    let place = b.reg_place(*others, set * count + i as u32);
+                    b.load_to(place, base, other, guard);
+                }
             }
             let index = in_memory(b, &self.input.tensor, index);
-            let base = Base::Cursor(self.cursor);
             if self.asynchronous {
                 let (place, further) = self.places[i];
                 let at = b.value(buffer + place + further);
@@ -322,9 +342,10 @@ impl<'a> Loader<'a> {
                 let upper = b.reg(halves.stage, set * count + i as u32);
                 value = b.value(upper.ge(1).select(value.extract(1), value.extract(0)));
             }
-            if let Some(stage) = self.negative {
-                let negative = b.reg(stage, set * count + i as u32);
-                value = signed(b, value, negative);
+            if let Some(Staged { change, bits, others }) = &self.changed {
+                let bits = b.reg(*bits, set * count + i as u32);
+                let other = others.map(|others| b.reg(others, set * count + i as u32));
+                value = change.apply(b, bits, value, other);
             }
             let base = Base::Shared(self.shared.array);
             let each = pieces(self.input, &self.shared);

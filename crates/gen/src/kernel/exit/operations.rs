@@ -31,6 +31,9 @@ enum Operation<'a> {
     ScaleVector(&'a Vector, ArgId),
     AddVector(&'a Vector, ArgId),
     AddOld(ExprId),
+    /// The old result of complex numbers, parts side by side, and both parts of its factor: multiplied, or multiplied already.
+    TurnOld([ExprId; 2]),
+    AddTurned([ExprId; 2]),
     Activate(Activation),
     /// What is done with it; of the batch entry's start, once that is known.
     Tensor(Use, &'a Tensor, ArgId, Option<Base>),
@@ -50,6 +53,8 @@ pub(crate) enum Applied {
     All,
     /// What is linear in the sum, to a part of it that is added to others.
     Linear,
+    /// Ahead of kernels that apply all to the sums: what is multiplied in place, into what those add.
+    Ahead,
     /// The rest, to 0, before parts of sums are added: those would count as arguments of an activation, which such plans do not have.
     Rest,
     /// None, to partial sums.
@@ -144,6 +149,12 @@ impl<'a> Operations<'a> {
                 EpilogueOp::AddOld => {
                     Operation::AddOld(args.scalar(b, "beta", acc, "factor of the old result; 0 never reads it", Binding::Beta))
                 }
+                EpilogueOp::AddOldComplex => {
+                    let doc = "factor of the old result, its real part; where both are 0 it is never read";
+                    let re = args.scalar(b, "beta", acc, doc, Binding::Beta);
+                    let both = [re, args.scalar(b, "beta_im", acc, "and its imaginary part", Binding::BetaIm)];
+                    if applied == Applied::All { Operation::AddTurned(both) } else { Operation::TurnOld(both) }
+                }
                 EpilogueOp::Activate(f) => Operation::Activate(*f),
                 EpilogueOp::AddTensor(x) => Operation::Tensor(Use::Add, x, tensor?, None),
                 EpilogueOp::Mask(x) => Operation::Tensor(Use::Mask, x, tensor?, None),
@@ -161,10 +172,18 @@ impl<'a> Operations<'a> {
 
     /// Code with and without reading the old result, whichever its factor asks for.
     pub fn by_beta(&self, b: &mut Builder, write: impl Fn(&mut Builder, bool)) {
-        let beta = self.all.iter().find_map(|op| if let Operation::AddOld(beta) = op { Some(*beta) } else { None });
-        let Some(beta) = beta else { return write(b, false) };
+        let Some(unread) = self.old_unread(b) else { return write(b, false) };
+        b.if_else(unread, |b| write(b, false), |b| write(b, true));
+    }
+
+    /// Whether the old result's factor is 0, where there is one.
+    pub fn old_unread(&self, b: &mut Builder) -> Option<ExprId> {
         let zero = b.zero(self.c.result_scalar().ty());
-        b.if_else(beta.equals(zero), |b| write(b, false), |b| write(b, true));
+        self.all.iter().find_map(|op| match op {
+            Operation::AddOld(beta) => Some(b.value(beta.equals(zero))),
+            Operation::TurnOld([re, im]) | Operation::AddTurned([re, im]) => Some(b.value(re.equals(zero).and(im.equals(zero)))),
+            _ => None,
+        })
     }
 
     /// Whether some operation reads a tensor as large as the result, and so must know which results there are.
@@ -217,6 +236,22 @@ impl<'a> Operations<'a> {
                     }
                     continue;
                 }
+                Operation::TurnOld([re, im]) => {
+                    let Some(before) = old.map(|load| load(b)) else { continue };
+                    for (i, pair) in (0..).step_by(2).zip(values.chunks_exact_mut(2)) {
+                        let [x, y] = [i, i + 1].map(|i| b.value(before.extract(i).cast(acc)));
+                        pair[0] = b.value(re.fma(x, pair[0]) - *im * y);
+                        pair[1] = b.value(re.fma(y, pair[1]) + *im * x);
+                    }
+                    continue;
+                }
+                Operation::AddTurned(_) => {
+                    let Some(before) = old.map(|load| load(b)) else { continue };
+                    for (i, value) in (0..).zip(&mut values) {
+                        *value = b.value(*value + before.extract(i).cast(acc));
+                    }
+                    continue;
+                }
                 Operation::Activate(f) => {
                     values.iter_mut().for_each(|value| *value = activate(b, *f, *value));
                     continue;
@@ -263,6 +298,7 @@ impl Applied {
         match self {
             Applied::All => true,
             Applied::None => false,
+            Applied::Ahead => matches!(op, EpilogueOp::AddOldComplex),
             Applied::Linear => matches!(op, EpilogueOp::Scale | EpilogueOp::ScaleVector(_) | EpilogueOp::Mask(_)),
             Applied::Rest => {
                 !matches!(op, EpilogueOp::Centre(_) | EpilogueOp::Scale | EpilogueOp::ScaleVector(_) | EpilogueOp::Activate(_))

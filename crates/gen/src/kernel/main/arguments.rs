@@ -1,6 +1,7 @@
 //! What the main kernel's arguments are, each with what launches bind it to.
 
 use crate::kernel::arguments::{Arguments, Bound};
+use crate::kernel::change::Change;
 use crate::kernel::copy::copies::{Source, chunked_map};
 use crate::kernel::copy::fetch_tile;
 use crate::kernel::exit::operations::{Applied, Operations};
@@ -57,7 +58,8 @@ impl Declare<'_> {
             let (name, doc) = (format!("{name}_offset"), "first element of the operand in its buffer");
             self.args.scalar(self.b, &name, Scalar::I64, doc, Binding::Offset(x.operand))
         });
-        Source::Memory(fetch_tile::Source { buffer, offset })
+        let change = Change::declare(self.b, self.args, &x.tensor);
+        Source::Memory(fetch_tile::Source { buffer, offset, change })
     }
 
     /// The scales of blocks of k.

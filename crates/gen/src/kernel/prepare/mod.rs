@@ -6,8 +6,9 @@
 //! the second follow those of the first.
 
 use crate::kernel::arguments::{Arguments, Bound};
+use crate::kernel::change::Change;
 use crate::kernel::elements::{self, THREADS, digits, elements};
-use crate::kernel::input::{Input, Ints, exists, negative, signed};
+use crate::kernel::input::{Input, Ints, exists};
 mod word_copy;
 
 use crate::plan::{fetched_by_lines, reach};
@@ -143,6 +144,8 @@ pub(crate) struct Copy<'a> {
     pub to: &'a Input,
     from: ArgId,
     pub offset: ExprId,
+    /// How elements change.
+    change: Option<Change>,
     dest: ArgId,
     /// First batch entry and number of entries, of a chunked batch or one that is known only at launch.
     chunk: Option<(ExprId, ExprId)>,
@@ -176,6 +179,7 @@ pub(crate) fn materialise(parts: &[(&Tensor, &Input, u64)], chunked: bool) -> (K
             let from = args.buffer(b, operand, (source.scalar, Access::Read), "source operand", read);
             let doc = "first element of the source in its buffer";
             let offset = args.scalar(b, &named("offset"), Scalar::I64, doc, Binding::Offset(to.operand));
+            let change = Change::declare(b, &mut args, source);
             let dest = args.buffer(b, &named("to"), (source.scalar, Access::Write), "workspace", written);
             let words = by_words(source, &to.tensor).then(|| {
                 let [words, copied] = [(Scalar::U32, Access::Read), (Scalar::U32, Access::Write)];
@@ -193,7 +197,7 @@ pub(crate) fn materialise(parts: &[(&Tensor, &Input, u64)], chunked: bool) -> (K
                 let rows = args.scalar(b, &named(extent.name()), Scalar::I32, doc, Binding::Extent(extent));
                 b.value(rows.cast(ints.coord))
             });
-            (Copy { source, to, from, offset, dest, chunk, rows, ints, group }, words)
+            (Copy { source, to, from, offset, change, dest, chunk, rows, ints, group }, words)
         })
         .collect();
     match copies.as_slice() {
@@ -289,13 +293,13 @@ impl Copy<'_> {
         let exists = valid(b, &self.source.view, &at, self.rows, self.ints);
         let index = affine(b, &self.source.view.access.offset, &at, Part::Whole, Scalar::I64);
         let value = b.load("value", Base::Buffer(self.from), self.offset + index, lanes, exists);
-        match self.source.signs {
-            Some(signs) => {
-                let negative = negative(b, signs, &at, self.ints.coord);
-                signed(b, value, negative)
-            }
-            None => value,
-        }
+        let Some(change) = self.change else { return value };
+        let changed = change.at(b, &at, self.ints.coord);
+        let other = changed.other.map(|apart| {
+            let index = b.value(index + apart.cast(Scalar::I64));
+            b.load("other", Base::Buffer(self.from), self.offset + index, lanes, exists)
+        });
+        change.apply(b, changed.bits, value, other)
     }
 
     /// Where the element is in the copy.

@@ -1,0 +1,100 @@
+//! Alpha and beta: what launches of a product multiply it and the old result by.
+
+use crate::error::ProblemError;
+use crate::problem::Problem;
+
+/// Factors of `C = alpha * A * B + beta * C`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Factors {
+    /// Of the product. 0 multiplies as any other: a NaN or an infinity in A or B reaches C. (The reference BLAS does not read A and B
+    /// then: that takes a kernel of its own, or a test in each epilogue.) The real part of a complex one.
+    pub alpha: f64,
+    /// Of the old result; 0 never reads it. The real part of a complex one.
+    pub beta: f64,
+    /// The imaginary part of alpha, of a complex product that is made for one ([`Complex::alpha_im`](crate::Complex::alpha_im)); else 0. Such an
+    /// alpha is multiplied into a factor's elements, so that what leaves their type there is infinite or NaN, and an alpha with a part that is infinite or NaN
+    /// may make every result NaN.
+    pub alpha_im: f64,
+    /// The same of beta ([`Complex::beta_im`](crate::Complex::beta_im)).
+    pub beta_im: f64,
+}
+
+impl Default for Factors {
+    fn default() -> Self {
+        Factors::real(1.0, 0.0)
+    }
+}
+
+impl Factors {
+    /// Real numbers.
+    pub const fn real(alpha: f64, beta: f64) -> Factors {
+        Factors { alpha, beta, alpha_im: 0.0, beta_im: 0.0 }
+    }
+    /// Whether the old result is read: beta is not 0.
+    pub fn reads_old(&self) -> bool {
+        self.beta != 0.0 || self.beta_im != 0.0
+    }
+    /// All four with the names that messages have for them.
+    pub const fn named(&self) -> [(&'static str, f64); 4] {
+        [("alpha", self.alpha), ("beta", self.beta), ("alpha_im", self.alpha_im), ("beta_im", self.beta_im)]
+    }
+    /// Refuses imaginary parts where a problem is not made for them, with what to do about it.
+    ///
+    /// # Errors
+    /// [`ProblemError::Value`].
+    pub fn check(&self, problem: &Problem) -> Result<(), ProblemError> {
+        let complex = if let Problem::Gemm(gemm) = problem { gemm.complex } else { None };
+        let made_for = [complex.is_some_and(|c| c.alpha_im), complex.is_some_and(|c| c.beta_im)];
+        for ((name, value), made_for) in [("alpha_im", self.alpha_im), ("beta_im", self.beta_im)].into_iter().zip(made_for) {
+            if value != 0.0 && !made_for {
+                return Err(ProblemError::value(name, format!("{value:e}"), Factors::refusal(name, complex.is_some())));
+            }
+        }
+        Ok(())
+    }
+    /// Why an imaginary part of this name is refused of a problem whose elements are complex or not, and the way out.
+    pub fn refusal(name: &str, complex: bool) -> String {
+        match complex {
+            true => format!("this problem is made for a real one; make it with {name} (in its text: {})", name.replace('_', "")),
+            false => "only products of complex matrices (complex64, complex128) have a complex alpha and beta; use 0".into(),
+        }
+    }
+}
+
+/// A part, 0 real and 1 imaginary, of the product of a factor (its real and its imaginary part) and a number of which this part and the other are
+/// told.
+pub(crate) fn turned([re, im]: [f64; 2], part: u64, own: f64, other: f64) -> f64 {
+    if im == 0.0 {
+        return re * own;
+    }
+    re * own + if part == 0 { -im * other } else { im * other }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gemm::Gemm;
+    use tilewright_ir::Scalar;
+
+    #[test]
+    fn imaginary_parts_are_those_of_products_made_for_them() {
+        let factors = Factors { alpha_im: 0.5, beta_im: -2.0, ..Factors::default() };
+        let gemm = || Gemm::new(Scalar::F32, 2, 3, 4);
+        let message =
+            |builder: crate::GemmBuilder| factors.check(&Problem::Gemm(builder.build().unwrap())).unwrap_err().to_string();
+        assert!(message(gemm()).contains("alpha_im = 5e-1") && message(gemm()).contains("complex64"));
+        assert!(message(gemm().complex()).contains("(in its text: alphaim)"));
+        let beta = message(gemm().imaginary(true, false));
+        assert!(beta.contains("beta_im = -2e0") && beta.contains("betaim"), "{beta}");
+        assert_eq!(factors.check(&Problem::Gemm(gemm().imaginary(true, true).build().unwrap())), Ok(()));
+        assert_eq!(Factors::real(2.0, 3.0).check(&Problem::Gemm(gemm().build().unwrap())), Ok(()));
+    }
+
+    #[test]
+    fn parts_of_a_product() {
+        // (2 + 3 i) (5 + 7 i) = -11 + 29 i.
+        assert_eq!([turned([2.0, 3.0], 0, 5.0, 7.0), turned([2.0, 3.0], 1, 7.0, 5.0)], [-11.0, 29.0]);
+        assert_eq!(turned([2.0, 0.0], 0, 5.0, f64::NAN), 10.0);
+        assert!(Factors { beta_im: 1.0, ..Factors::default() }.reads_old() && !Factors::default().reads_old());
+    }
+}
