@@ -70,10 +70,21 @@ pub struct HeldScales {
     pub of: Vec<u32>,
 }
 
+/// Scales of a thread for a k-tile up to which those of the next one have registers of their own.
+const SCALES_AHEAD: u32 = 12;
+
 impl KernelSpec {
     /// Registers of a thread for scales of blocks of k.
     pub fn scale_registers(&self, c: &Contraction) -> u32 {
+        let one = self.one_k_tiles_scales(c);
+        if self.scales_ahead(c) { 2 * one } else { one }
+    }
+    fn one_k_tiles_scales(&self, c: &Contraction) -> u32 {
         c.block_scales.iter().map(|x| self.held_scales(c, x).distances.len() as u32).sum()
+    }
+    /// Whether those of the next k-tile are asked for while one is multiplied: where they are few.
+    pub fn scales_ahead(&self, c: &Contraction) -> bool {
+        self.one_k_tiles_scales(c) <= SCALES_AHEAD
     }
 
     /// The scales along rows or columns that a thread holds.

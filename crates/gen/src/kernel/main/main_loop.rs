@@ -61,6 +61,7 @@ impl MainLoop<'_> {
             b.comment("prologue: the first tiles are on their way before the loop starts");
         }
         self.steps(b, &self.lowered.prologue, Place::Before);
+        self.scales.into_iter().for_each(|scales| scales.ask(b, self.range.begin));
         if sets == 1 {
             b.for_range("t", 0, tiles, Unroll::No, |b, t| self.steps(b, body, Place::Within(t, 0)));
         } else {
@@ -125,8 +126,8 @@ impl MainLoop<'_> {
         let number = if let Place::Within(t, _) = place { Some(t) } else { None };
         let k = self.k_of(b, place, i64::from(part == MathPart::Tail));
         let tile = KTile { stage: x.read.stage(b), number, k };
-        // They arrive while the tile is multiplied.
-        self.scales.filter(|_| part != MathPart::Tail).into_iter().for_each(|scales| scales.load(b, k));
+        let scales = self.scales.filter(|_| part != MathPart::Tail);
+        scales.into_iter().for_each(|scales| scales.begin(b, k));
         match store {
             None => x.unit.k_tile(b, tile, part, None),
             Some((c, set)) => {
@@ -134,6 +135,10 @@ impl MainLoop<'_> {
                 let k_steps = self.spec.tiling.k_steps() - carried;
                 x.unit.k_tile(b, tile, part, Some(&mut |b, step| c.store_part(b, set, (step, k_steps))));
             }
+        }
+        if let (Some(scales), Some(number)) = (scales, number) {
+            let next = b.value(self.range.begin + (number + 1) * self.range.step);
+            scales.ask(b, next);
         }
         if let Some(number) = number.filter(|_| part != MathPart::Tail) {
             self.operands.iter().for_each(|operand| operand.add(b, tile.stage, number));

@@ -1,5 +1,6 @@
 //! Scales of blocks of k: the values that the sums of a thread are multiplied by where they are promoted, in registers from before the products of
-//! a block on.
+//! a k-tile on. Where they are few they are asked for a k-tile ahead, behind the instructions of the one before, so that neither these nor the sums wait
+//! for addresses or memory.
 
 use super::accumulators::Accumulators;
 use crate::kernel::tile::position::TilePosition;
@@ -14,6 +15,8 @@ pub(crate) struct TileScales<'a> {
     all: Vec<Scales<'a>>,
     /// Sums of a register.
     width: u32,
+    /// The last term.
+    last: i64,
 }
 
 /// Those along rows or columns.
@@ -21,6 +24,8 @@ struct Scales<'a> {
     x: &'a Vector,
     buffer: ArgId,
     values: RegId,
+    /// Those of the k-tile that comes next, where they are asked for ahead.
+    ahead: Option<RegId>,
     /// The thread's first line, and the last of the result.
     lines: [ExprId; 2],
     held: HeldScales,
@@ -47,28 +52,54 @@ impl<'a> TileScales<'a> {
             let coord = b.ty(start).scalar;
             let held = spec.held_scales(c, x);
             let last = [c.m, c.n][axis] as i64 - 1;
+            let mut regs = |name: &str| b.regs(name, x.scalar.ty(), held.distances.len() as u32);
+            let [now, then] = [["scales_m", "scales_m_ahead"], ["scales_n", "scales_n_ahead"]][axis];
+            let (values, ahead) = (regs(now), spec.scales_ahead(c).then(|| regs(then)));
             Scales {
                 x,
                 buffer: *buffer,
-                values: b.regs(["scales_m", "scales_n"][axis], x.scalar.ty(), held.distances.len() as u32),
+                values,
+                ahead,
                 lines: [b.bind("scaled_line", start + origin[axis].cast(coord)), b.int(last, coord)],
                 held,
             }
         };
         let all = c.block_scales.iter().zip(buffers).map(of).collect();
-        Some(TileScales { g: at.g, all, width: sums.width })
+        Some(TileScales { g: at.g, all, width: sums.width, last: c.k as i64 - 1 })
+    }
+
+    /// A k-tile begins at this k: its values were asked for, or are now and arrive while it is multiplied.
+    pub fn begin(&self, b: &mut Builder, k: ExprId) {
+        for scales in &self.all {
+            let Some(ahead) = scales.ahead else {
+                self.load(b, scales, scales.values, k);
+                continue;
+            };
+            for i in 0..scales.held.distances.len() as u32 {
+                let value = b.reg(ahead, i);
+                b.set_reg(scales.values, i, value);
+            }
+        }
+    }
+
+    /// Asks for those of the next k-tile, which begins at this k; behind the last one for any.
+    pub fn ask(&self, b: &mut Builder, k: ExprId) {
+        let k = b.value(k.min(self.last));
+        for scales in &self.all {
+            if let Some(ahead) = scales.ahead {
+                self.load(b, scales, ahead, k);
+            }
+        }
     }
 
     /// Loads those of the block that this k is in. Lines beyond the result have values of its last: nobody stores what they multiply.
-    pub fn load(&self, b: &mut Builder, k: ExprId) {
-        for scales in &self.all {
-            for (i, distance) in (0..).zip(&scales.held.distances) {
-                let line = b.value((scales.lines[0] + *distance).min(scales.lines[1]));
-                let point = [self.g, line, k].map(|x| Coord::plain(b, x));
-                let at = affine(b, &scales.x.view.access.offset, &point, Part::Whole, Scalar::I64);
-                let value = b.load("scale", Base::Buffer(scales.buffer), at, 1, None);
-                b.set_reg(scales.values, i, value);
-            }
+    fn load(&self, b: &mut Builder, scales: &Scales<'_>, to: RegId, k: ExprId) {
+        for (i, distance) in (0..).zip(&scales.held.distances) {
+            let line = b.value((scales.lines[0] + *distance).min(scales.lines[1]));
+            let point = [self.g, line, k].map(|x| Coord::plain(b, x));
+            let at = affine(b, &scales.x.view.access.offset, &point, Part::Whole, Scalar::I64);
+            let value = b.load("scale", Base::Buffer(scales.buffer), at, 1, None);
+            b.set_reg(to, i, value);
         }
     }
 
