@@ -138,7 +138,7 @@ fn what_lanes_cannot_read_is_refused() {
     assert!(words.contains("lines of A") && words.contains("use B_ACP0"), "{words}");
     // The weights themselves.
     let (_, refusal) = tried(weights(types, (64, 64, 256)).trans(true, true), &good.replace("32_PLU1", "32_PLU0")).unwrap_err();
-    assert_eq!(refusal, Refusal::AsyncAlongRows { acp, scalar: Scalar::I4 });
+    assert_eq!(refusal, Refusal::RawLines { acp, lines: "B" });
     // Two instructions share a word of eight weights.
     let shallow = tried(weights(types, (64, 64, 256)), &good.replace("UNR64", "UNR16").replace("GLW32", "GLW8")).unwrap_err().1;
     assert_eq!(shallow, Refusal::UnitSteps { uni: 1, k_tile: 16, depth: 32 });

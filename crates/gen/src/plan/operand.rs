@@ -277,6 +277,7 @@ fn load_vectors(
         (_, false) => Along::Row,
         (_, true) => reach::contiguous(from, width).unwrap_or(Along::Row),
     };
+    Transport::raw_along(plan, side, from, along)?;
     Transport::copies_vectors(plan, side, from, (width, along), frame.family)?;
     if width > VECTOR && Transport::raw(plan, side, from).is_none() {
         return Err(Refusal::VectorWide { key, width });

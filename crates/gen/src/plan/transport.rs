@@ -161,6 +161,14 @@ impl Transport {
     pub(super) fn raw(plan: &Keys, side: fn(Chiral) -> Key, tensor: &Tensor) -> Option<Scalar> {
         tensor.factor.filter(|_| plan.get(side(Chiral::Acp)) == 1).map(|_| tensor.scalar)
     }
+    /// Whether what lanes make factors of comes along k.
+    pub(super) fn raw_along(plan: &Plan, side: fn(Chiral) -> Key, tensor: &Tensor, along: Along) -> Result<(), Refusal> {
+        let acp = side(Chiral::Acp);
+        match (Transport::raw(plan, side, tensor), along) {
+            (Some(_), Along::Row) => Err(Refusal::RawLines { acp, lines: acp.part().name() }),
+            _ => Ok(()),
+        }
+    }
     /// Whether lines along k, of which lanes that make factors read neighbours, are what shared memory has of both operands.
     pub(super) fn suit_raw(tiles: [(&OperandTiling, &Transport); 2]) -> Result<(), Refusal> {
         let raw = tiles.iter().position(|(o, _)| o.raw.is_some());
