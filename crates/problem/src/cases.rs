@@ -244,8 +244,9 @@ mod tests {
         refused("m,n,k,dtype,scales\n1,2,3,e4m3,m1x128\n", &["scales", "promoted to f32"]);
         let file = parsed("m,n,k,dtype,out_dtype,zero_points\n5,6,7,i8,bf16,an\n").unwrap();
         assert!(file.cases[0].problem.key().ends_with("_i8_outbf16_zeroa_zeron"));
-        let file = parsed("m,n,k,dtype,trans_a,conj_a\n5,6,7,complex128,1,1\n5,6,7,complex64tf32x3,0,\n").unwrap();
-        let keys = ["_complex128_conja", "_complex64tf32x3"];
+        let file =
+            parsed("m,n,k,dtype,trans_a,conj_a\n5,6,7,complex128,1,1\n5,6,7,complex64tf32x3,0,\n5,6,7,bf16x6,0,\n").unwrap();
+        let keys = ["_complex128_conja", "_complex64tf32x3", "_bf16x6"];
         assert!(file.cases.iter().zip(keys).all(|(case, key)| case.problem.key().ends_with(key)), "{:?}", file.cases);
         assert_eq!(file.cases[0].name, "complex128 cn 1x(5x6x7)");
         refused("m,n,k,zero_points\n1,2,3,am\n", &["column zero_points", "mb"]);

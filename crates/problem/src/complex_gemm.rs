@@ -86,7 +86,14 @@ mod tests {
 
     #[test]
     fn texts_round_trip() {
-        for (end, letters) in [("complex64", "nn"), ("complex128_conja", "rn"), ("complex64tf32x3_conja_conjb", "rr")] {
+        let texts = [
+            ("complex64", "nn"),
+            ("complex128_conja", "rn"),
+            ("complex64tf32x3_conja_conjb", "rr"),
+            ("complex64bf16x3_conjb", "nr"),
+            ("complex64bf16x6", "nn"),
+        ];
+        for (end, letters) in texts {
             let text = format!("tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_{end}");
             let problem = Problem::parse(&text).unwrap();
             assert_eq!(problem.key(), text);

@@ -82,7 +82,7 @@ pub fn added_bytes(c: &Contraction) -> f64 {
 
 /// Counts the work of a derived plan.
 pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
-    let c = &*c.oriented(spec.tiling.swapped);
+    let c = &*spec.seen(c);
     let t = &spec.tiling;
     let groups = all_tiles(spec, c);
     let all_k_tiles = c.depth().div_ceil(u64::from(t.k_tile));
@@ -98,7 +98,9 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     };
     let (tile_a, tile_b) = (tile(0, &t.a, &c.a), tile(1, &t.b, &c.b));
     let shared = if spec.schedule.own() { 0.0 } else { 1.0 };
-    let widened = |bytes: f64, tensor: &Tensor| bytes / tensor.bytes_of(1.0) * f64::from(tensor.factor().bytes());
+    let widened = |bytes: f64, o: &OperandTiling, tensor: &Tensor| {
+        bytes / tensor.bytes_of(1.0) * f64::from(tensor.factor().bytes() * o.parts(t.unit.family()))
+    };
     let results = c.results();
     let acc_bytes = f64::from(c.accumulator().bytes());
     let partials = if spec.epilogue.split == Split::Workspace { results * ways as f64 * acc_bytes } else { 0.0 };
@@ -109,7 +111,8 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     let copied =
         |tensor: &Tensor, o: &OperandTiling, rows| copied_elements(c, tensor, o.source, rows) * f64::from(tensor.scalar.bytes());
     let copied = copied(&c.a, &t.a, c.m) + copied(&c.b, &t.b, c.n);
-    let read = |o: &OperandTiling, tensor: &Tensor| f64::from(o.micro * t.k_tile * tensor.factor().bytes());
+    let read =
+        |o: &OperandTiling, tensor: &Tensor| f64::from(o.micro * t.k_tile * tensor.factor().bytes() * o.parts(t.unit.family()));
     let math_threads = f64::from(t.math_threads() / t.unit.family().lanes);
     let copies = [&t.a, &t.b].iter().filter(|o| o.source != Source::InPlace).count() as u32;
     Counts {
@@ -122,7 +125,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
             (true, false) => c_bytes * ways as f64,
             _ => c_bytes,
         },
-        shared_written: shared * steps * (widened(tile_a, &c.a) + widened(tile_b, &c.b)),
+        shared_written: shared * steps * (widened(tile_a, &t.a, &c.a) + widened(tile_b, &t.b, &c.b)),
         shared_read: shared * steps * math_threads * (read(&t.a, &c.a) + read(&t.b, &c.b)),
         groups,
         threads: spec.launch_threads(),
@@ -177,18 +180,19 @@ fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
             let steps = t.k_step() / depth.max(1);
             // A read fills a few registers of each lane at once; those of wider elements come one by one.
             let at_once = if c.a.factor().bytes() <= 2 { family.read } else { 1 };
-            let held = |micro: u32| micro * t.k_step() * c.a.factor().bytes() / 4 / family.lanes;
-            let reads = |micro: u32| f64::from(held(micro).div_ceil(at_once));
-            (f64::from((t.a.micro / rows) * (t.b.micro / columns) * steps), reads(t.a.micro) + reads(t.b.micro))
+            let held = |o: &OperandTiling| o.micro * t.k_step() * c.a.factor().bytes() / 4 / family.lanes;
+            let reads = |o: &OperandTiling| f64::from(held(o).div_ceil(at_once) * o.parts(family));
+            (f64::from((t.a.micro / rows) * (t.b.micro / columns) * steps), reads(&t.a) + reads(&t.b))
         }
         _ => (f64::from(t.a.micro * t.b.micro) / f64::from(t.math_width.max(1)), reads(&t.a) + reads(&t.b)),
     };
     let k_steps = f64::from(t.k_steps());
+    let stores = |i: usize, o: &OperandTiling| s.copies[i].stores(o) * f64::from(o.parts(t.unit.family()));
     Instructions {
         math: k_steps * math * f64::from(t.products()),
         fragment_reads: if s.own() { 0.0 } else { k_steps * fragment_reads },
         global_loads: s.copies[0].loads(&t.a) + s.copies[1].loads(&t.b),
-        shared_stores: s.copies[0].stores(&t.a) + s.copies[1].stores(&t.b),
+        shared_stores: stores(0, &t.a) + stores(1, &t.b),
         barriers: if s.own() {
             0.0
         } else if s.buffers == 1 {

@@ -104,6 +104,6 @@ fn tiling((micro, macro_tile): (u32, u32), (load_width, run): (u32, u32), source
         shared_along: Along::Row,
         source,
         fragment_sets: 0,
-        split: false,
+        split: None,
     }
 }

@@ -117,6 +117,9 @@ const STAGED: f64 = 3.0;
 
 /// Instructions that split an element into two TF32 numbers.
 const SPLITTING: f64 = 3.0;
+/// Instructions for each part of an element that is narrower, stores apart: half of one that rounds two elements, halves of those that widen numbers
+/// again, a subtraction (counted in code for sm_90a: 3 for two parts, 4.6 for three).
+const PART: f64 = 1.5;
 
 /// How many times longer a wave's fragment reads take than the bytes alone: lines that start at the same banks.
 fn conflicts(spec: &KernelSpec, side: usize, element: u32) -> f64 {
@@ -186,7 +189,8 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
         let exist = written_out(spec).then(|| t.blocks(c)).flatten();
         let share = |side: usize| exist.as_ref().map_or(1.0, |blocks| blocks.share(side));
         let read = |side: usize, o: &OperandTiling| {
-            f64::from(o.micro) * depth * bytes * conflicts(spec, side, c.a.factor().bytes()) * share(side)
+            let parts = f64::from(o.parts(family));
+            f64::from(o.micro) * depth * bytes * parts * conflicts(spec, side, c.a.factor().bytes()) * share(side)
         };
         let turn = if spec.schedule.fragments_ahead > 0 { WAVE_TURN } else { 2.0 * WAVE_TURN };
         let math = work.fma * f64::from(t.products()) / rate / busy_parts * share(0) * share(1);
@@ -196,7 +200,8 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
     let load_waves = f64::from(spec.load_threads().div_ceil(target.wave.max(1)));
     let mut sum = Resources { math, issue: 0.0, shared: read, loads: 0.0, l2, besides: waits + together };
     for ((o, operand), copy) in sides.into_iter().zip(&spec.schedule.copies) {
-        let brought = f64::from(o.macro_tile) * depth * bytes;
+        let parts = f64::from(o.parts(family));
+        let brought = f64::from(o.macro_tile) * depth * bytes * parts;
         if let Transport::Halo(halo) = copy {
             // Once for all k-tiles: lines of channels, each thread's pieces with an address and bounds of their own.
             let share = 1.0 / work.iterations.max(1.0);
@@ -205,19 +210,23 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
             sum.shared += copied / target.rates.shared_bytes * share;
             sum.issue += pieces / f64::from(target.wave.max(1)) * WINDOW_ADDRESS / f64::from(UNIT_PARTS) * share;
         } else if copy.is_written() {
-            sum.besides += brought * f64::from(o.parts(family)) / FETCH_PORT;
+            sum.besides += brought / FETCH_PORT;
         } else if !copy.in_pipeline() {
             let load = model.load_cost(spec, operand);
             let by_hand = if copy.is_async() { 0.0 } else { 1.0 };
             sum.loads += load.load_cycles;
-            sum.shared += by_hand * load.store_cycles + brought / target.rates.shared_bytes;
-            sum.issue += load_waves * (load.loads + by_hand * load.stores) * 3.0 / f64::from(UNIT_PARTS);
+            sum.shared += by_hand * load.store_cycles * parts + brought / target.rates.shared_bytes;
+            sum.issue += load_waves * (load.loads + by_hand * load.stores * parts) * 3.0 / f64::from(UNIT_PARTS);
+            if parts > 1.0 {
+                let elements = f64::from(o.macro_tile) * depth / f64::from(target.wave.max(1));
+                sum.issue += elements * parts * PART / f64::from(UNIT_PARTS);
+            }
         } else {
             // Bulk copies write what units read.
             sum.shared += brought / target.rates.shared_bytes;
         }
     }
-    if t.a.split && family.fragments {
+    if t.a.split_in_registers(family).is_some() && family.fragments {
         // Each wave splits what it reads.
         let lanes = f64::from(t.wave_lanes.max(1));
         sum.issue += owners * f64::from(t.a.micro + t.b.micro) * depth / lanes * SPLITTING / f64::from(UNIT_PARTS);

@@ -17,7 +17,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let Some(row) = Mma::all(unit, input).find(|row| row.takes(features)) else { return Vec::new() };
     // Lanes hold neighbours along n: turned so that these are neighbours in memory.
     let swapped = c.c.view.stride(COL) != Some(1) && c.c.view.stride(ROW) == Some(1);
-    let turned = c.oriented(swapped);
+    let turned = c.seen_by(swapped, unit);
     let base = Keys::default()
         .with_each([(Common::Uni, unit.family().number), (Common::Bim, form), (Common::Swp, u32::from(swapped))])
         .with_each([(Common::Edg, 1), (Common::Ukl, 1)])

@@ -138,7 +138,9 @@ fn stages(b: &mut Builder, spec: &KernelSpec, inputs: [&Input; 2]) -> Vec<Shared
     let operands = [(0, "a_tile"), (1, "b_tile")].into_iter().map(|(i, name)| {
         let (x, s) = (inputs[i], &spec.schedule);
         let at = end.next_multiple_of(shared_align(&x.tiling, x.tensor.factor()));
-        let tile = SharedTile::new(b, name, x.tensor.factor(), (&x.tiling, &s.copies[i]), (spec.tiling.k_tile, s.buffers, at));
+        let parts = x.tiling.parts(spec.tiling.unit.family());
+        let tile =
+            SharedTile::new(b, name, x.tensor.factor(), (&x.tiling, &s.copies[i], parts), (spec.tiling.k_tile, s.buffers, at));
         end = at + tile.stage * tile.stages * x.tensor.factor().bytes();
         tile
     });
