@@ -107,7 +107,7 @@ pub struct Cases {
     #[arg(long, value_name = "I/N", value_parser = part)]
     pub part: Option<Part>,
     /// Precision of the products of cases in f32: tf32 lets all of them be multiplied so, by us and by the libraries; tf32x3 by us alone,
-    /// beside f32 of the libraries. promoted: sums of cases in 8-bit floats in two levels, by us and by the libraries
+    /// beside f32 of the libraries, and so do bf16x3 and bf16x6. promoted: sums of cases in 8-bit floats in two levels, by us and by the libraries
     #[arg(long, value_enum, default_value_t = MathArg::Exact)]
     pub math: MathArg,
     /// Workspace budget in MiB
@@ -130,6 +130,10 @@ pub enum MathArg {
     Tf32,
     /// three products of TF32
     Tf32x3,
+    /// three products of bf16
+    Bf16x3,
+    /// six products of bf16
+    Bf16x6,
     /// sums of 8-bit floats in two levels
     Promoted,
 }
@@ -140,6 +144,8 @@ impl From<MathArg> for Math {
             MathArg::Exact => Math::Exact,
             MathArg::Tf32 => Math::Tf32,
             MathArg::Tf32x3 => Math::Tf32x3,
+            MathArg::Bf16x3 => Math::Bf16x3,
+            MathArg::Bf16x6 => Math::Bf16x6,
             MathArg::Promoted => Math::Promoted,
         }
     }

@@ -71,6 +71,8 @@ impl Roof {
             (eight, _) if (eight.is_int8() || eight.is_float8()) && target.features.warpgroup => 2.0 * warpgroup_fma,
             (Scalar::F32, Math::Tf32) if target.features.warpgroup => warpgroup_fma / 2.0,
             (Scalar::F32, Math::Tf32x3) if target.features.warpgroup => warpgroup_fma / 6.0,
+            (Scalar::F32, Math::Bf16x3) if target.features.warpgroup => warpgroup_fma / 3.0,
+            (Scalar::F32, Math::Bf16x6) if target.features.warpgroup => warpgroup_fma / 6.0,
             (Scalar::F64, _) => f64_fma.max(f64_matrix_fma),
             _ => f32_fma,
         };

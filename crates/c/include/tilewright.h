@@ -71,7 +71,7 @@ enum { TW_F32 = 0, TW_F64 = 1, TW_F16 = 2, TW_BF16 = 3, TW_E4M3 = 4, TW_E5M2 = 5
 typedef int32_t tw_order;
 enum { TW_ROW_MAJOR = 101, TW_COL_MAJOR = 102 }; /* CBLAS' numbers */
 typedef int32_t tw_math;
-enum { TW_EXACT = 0, TW_TF32 = 1, TW_TF32X3 = 2, TW_PROMOTED = 3 };
+enum { TW_EXACT = 0, TW_TF32 = 1, TW_TF32X3 = 2, TW_PROMOTED = 3, TW_BF16X3 = 4, TW_BF16X6 = 5 };
 typedef int32_t tw_scale; /* one for each line (a row of A, a column of B), or, of TW_PROMOTED sums and of small weights, for each 128, 64 or 32 terms of one, or 128
                             of 128 lines: those of line i and term k are element k / terms * blocks + i / lines, of so many blocks of 1 or 128 lines */
 enum { TW_NO_SCALE = 0, TW_SCALE_LINE = 1, TW_SCALE_1X128 = 2, TW_SCALE_128X128 = 3, TW_SCALE_1X64 = 4, TW_SCALE_1X32 = 5 };
@@ -102,7 +102,7 @@ typedef struct tw_gemm {
     tw_dtype dtype;                                 /* of A, and of B where b_dtype does not say another */
     tw_dtype out_dtype;                             /* of C, bias and residual */
     tw_order order;
-    tw_math math; /* TW_TF32: f32 factors are rounded to tf32; TW_TF32X3: three products of tf32, nearly f32's accuracy; TW_PROMOTED: sums of 8-bit floats in two levels */
+    tw_math math; /* TW_TF32: f32 factors are rounded to tf32; TW_TF32X3: three products of tf32, nearly f32's accuracy; TW_BF16X3, TW_BF16X6: three or six of bf16, 2^-15 or 2^-24 of a product; TW_PROMOTED: sums of 8-bit floats in two levels */
     int32_t trans_a, trans_b;
     tw_bias bias;
     tw_activation activation;

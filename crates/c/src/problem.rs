@@ -227,7 +227,8 @@ fn dtype(field: &str, number: i32) -> Result<Scalar, Failure> {
 }
 
 fn math(number: i32) -> Result<Math, Failure> {
-    named("math", number, &[(0, Math::Exact), (1, Math::Tf32), (2, Math::Tf32x3), (3, Math::Promoted)])
+    let ways = [(0, Math::Exact), (1, Math::Tf32), (2, Math::Tf32x3), (3, Math::Promoted), (4, Math::Bf16x3), (5, Math::Bf16x6)];
+    named("math", number, &ways)
 }
 
 fn activation(number: i32) -> Result<Option<Activation>, Failure> {

@@ -20,7 +20,7 @@ pub struct Note {
 
 /// A note for every key, in registry order. `spec` is what `plan` derives to for the graph's contraction.
 pub fn describe(plan: &Plan, spec: &KernelSpec, graph: &Graph) -> Vec<Note> {
-    let c = &*graph.contraction.oriented(spec.tiling.swapped);
+    let c = &*spec.seen(graph.contraction);
     let normal = plan.normalised(graph.contraction);
     let note = |key: Key| {
         let value = plan.get(key);
@@ -285,7 +285,12 @@ fn unit(t: &Tiling) -> String {
             let (m, n, k) = row.shape;
             let n = if family.asynchronous { t.b.micro } else { n };
             let (rows, columns) = (t.a.micro, t.b.micro);
-            let split = if t.a.split { ", three for each product: factors are split into two TF32 numbers" } else { "" };
+            let split = t.a.split.map_or_else(String::new, |split| {
+                let count = |n: usize| ["no", "one", "two", "three", "four", "five", "six"].get(n).copied().unwrap_or("many");
+                let (products, parts) = (count(split.products.len()), count(split.parts as usize));
+                let name = if split.as_wide() { "TF32" } else { split.input.name() };
+                format!(", {products} for each product: factors are split into {parts} {name} numbers")
+            });
             format!("{} of {m} x {n} x {k}{split}, one micro tile of {rows} x {columns} per {}", family.name, family.owner)
         }
     }

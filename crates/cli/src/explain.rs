@@ -36,7 +36,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
     let works = works(c, spec, budget, WORKS).map_err(CliError::failed)?;
     let units = u64::from(target.units.max(1)) * u64::from(resolved.footprint.groups_per_unit.max(1));
     let kernel = session::main_kernel(&program)?;
-    let oriented = &*c.oriented(spec.tiling.swapped);
+    let oriented = &*spec.seen(c);
     let subject = Subject { spec, c: oriented, kernel, works: &works, target, concurrent: units };
     let mut facts = subject.facts();
     if let Problem::Conv(conv) = &case.problem {

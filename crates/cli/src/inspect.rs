@@ -91,9 +91,10 @@ fn math_per_tile(spec: &KernelSpec) -> u32 {
     // A warpgroup's instruction takes all columns of its micro tile at once.
     let columns = if t.unit.family().asynchronous { t.b.micro } else { columns };
     let products = (t.a.micro / rows) * (t.b.micro / columns.max(1)) * (t.k_tile / depth) * t.products();
-    // Subtractions that split factors count as well: of A alone where load waves split B.
+    // Subtractions that split factors in registers count as well: of A alone where load waves split B.
     let split = if t.unit.family().asynchronous { t.a.micro } else { t.a.micro + t.b.micro };
-    products + u32::from(t.a.split) * split * t.k_tile / t.unit.family().lanes
+    let in_registers = t.a.split_in_registers(t.unit.family()).is_some();
+    products + u32::from(in_registers) * split * t.k_tile / t.unit.family().lanes
 }
 
 /// k-tiles that one round of a loop works on: what the schedule unrolls, times what the compiler unrolls.

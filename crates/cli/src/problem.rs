@@ -161,8 +161,9 @@ const fn scalar(dtype: Dtype) -> Scalar {
         Dtype::E5m2fnuz | Dtype::E5m2fnuzpromoted => Scalar::E5M2Fnuz,
         Dtype::F16 => Scalar::F16,
         Dtype::Bf16 => Scalar::BF16,
-        Dtype::F32 | Dtype::Tf32 | Dtype::Tf32x3 => Scalar::F32,
+        Dtype::F32 | Dtype::Tf32 | Dtype::Tf32x3 | Dtype::Bf16x3 | Dtype::Bf16x6 => Scalar::F32,
         Dtype::Complex64 | Dtype::Complex64tf32 | Dtype::Complex64tf32x3 => Scalar::F32,
+        Dtype::Complex64bf16x3 | Dtype::Complex64bf16x6 => Scalar::F32,
         Dtype::F64 | Dtype::Complex128 => Scalar::F64,
         Dtype::I8 => Scalar::I8,
         Dtype::U8 => Scalar::U8,
@@ -177,6 +178,8 @@ const fn math(dtype: Dtype) -> Math {
     match dtype {
         Dtype::Tf32 | Dtype::Complex64tf32 => Math::Tf32,
         Dtype::Tf32x3 | Dtype::Complex64tf32x3 => Math::Tf32x3,
+        Dtype::Bf16x3 | Dtype::Complex64bf16x3 => Math::Bf16x3,
+        Dtype::Bf16x6 | Dtype::Complex64bf16x6 => Math::Bf16x6,
         Dtype::E4m3promoted | Dtype::E5m2promoted | Dtype::E4m3fnuzpromoted | Dtype::E5m2fnuzpromoted => Math::Promoted,
         _ => Math::Exact,
     }
@@ -184,7 +187,9 @@ const fn math(dtype: Dtype) -> Math {
 
 /// Elements are complex numbers, of parts of that type.
 const fn complex(dtype: Dtype) -> bool {
-    matches!(dtype, Dtype::Complex64 | Dtype::Complex64tf32 | Dtype::Complex64tf32x3 | Dtype::Complex128)
+    let tf32 = matches!(dtype, Dtype::Complex64tf32 | Dtype::Complex64tf32x3);
+    let bf16 = matches!(dtype, Dtype::Complex64bf16x3 | Dtype::Complex64bf16x6);
+    tf32 || bf16 || matches!(dtype, Dtype::Complex64 | Dtype::Complex128)
 }
 
 /// The type of real numbers of an option; `instead` ends the refusal of complex ones.

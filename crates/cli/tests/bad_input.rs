@@ -45,7 +45,7 @@ fn every_refusal_names_the_input_and_the_remedy() {
         (
             format!("tune gemm {small} --dtype f33"),
             2,
-            "possible values: e4m3, e5m2, e4m3fnuz, e5m2fnuz, e4m3promoted, e5m2promoted, e4m3fnuzpromoted, e5m2fnuzpromoted, f16, bf16, tf32, tf32x3, f32, f64",
+            "possible values: e4m3, e5m2, e4m3fnuz, e5m2fnuz, e4m3promoted, e5m2promoted, e4m3fnuzpromoted, e5m2fnuzpromoted, f16, bf16, tf32, tf32x3, bf16x3, bf16x6, f32, f64",
         ),
         (format!("tune gemm {small} --dtype f64 --b-dtype i8"), 2, "i4 and u4 with f16, bf16 or f32"),
         (format!("tune gemm {small} --dtype i4"), 2, "4-bit integers are weights beside f16, bf16 or f32"),

@@ -231,7 +231,7 @@ impl Mma {
         let nvidia = matches!(self.unit, MathUnit::Mma | MathUnit::Warpgroup);
         (nvidia && self.input.storage().is_float8()).then_some(13)
     }
-    /// Depth of a k-step; where factors are split in two, which fills twice the registers, that of one instruction.
+    /// Depth of a k-step; where factors are split in registers, which fills twice as many, that of one instruction.
     pub const fn k_step(&self, split: bool) -> u32 {
         if split { self.shape.2 } else { self.step }
     }

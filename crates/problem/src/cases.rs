@@ -247,8 +247,9 @@ mod tests {
         let file = parsed("m,n,k,dtype,alpha_im,beta_im\n5,6,7,complex64,1,1\n5,6,7,complex64,,1\n").unwrap();
         assert!(file.cases[0].problem.key().ends_with("_complex64_alphaim_betaim"), "{:?}", file.cases);
         assert_eq!(file.cases[1].name, "complex64 nn 1x(5x6x7), complex beta");
-        let file = parsed("m,n,k,dtype,trans_a,conj_a\n5,6,7,complex128,1,1\n5,6,7,complex64tf32x3,0,\n").unwrap();
-        let keys = ["_complex128_conja", "_complex64tf32x3"];
+        let file =
+            parsed("m,n,k,dtype,trans_a,conj_a\n5,6,7,complex128,1,1\n5,6,7,complex64tf32x3,0,\n5,6,7,bf16x6,0,\n").unwrap();
+        let keys = ["_complex128_conja", "_complex64tf32x3", "_bf16x6"];
         assert!(file.cases.iter().zip(keys).all(|(case, key)| case.problem.key().ends_with(key)), "{:?}", file.cases);
         assert_eq!(file.cases[0].name, "complex128 cn 1x(5x6x7)");
         refused("m,n,k,zero_points\n1,2,3,am\n", &["column zero_points", "mb"]);

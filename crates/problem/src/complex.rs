@@ -26,16 +26,18 @@ pub struct Complex {
 }
 
 /// The types of complex elements, each with the type of its parts and how these are multiplied.
-const NAMED: [(&str, Scalar, Math); 4] = [
+const NAMED: [(&str, Scalar, Math); 6] = [
     ("complex64", Scalar::F32, Math::Exact),
     ("complex64tf32", Scalar::F32, Math::Tf32),
     ("complex64tf32x3", Scalar::F32, Math::Tf32x3),
+    ("complex64bf16x3", Scalar::F32, Math::Bf16x3),
+    ("complex64bf16x6", Scalar::F32, Math::Bf16x6),
     ("complex128", Scalar::F64, Math::Exact),
 ];
 
 impl Complex {
     /// Element types as texts name them, for messages.
-    pub const NAMES: &'static str = "complex64 (with `tf32` or `tf32x3` behind it as well), complex128";
+    pub const NAMES: &'static str = "complex64 (with `tf32`, `tf32x3`, `bf16x3` or `bf16x6` behind it as well), complex128";
 
     /// The type of the parts of a named type of elements, and how they are multiplied.
     pub fn of_name(name: &str) -> Option<(Scalar, Math)> {

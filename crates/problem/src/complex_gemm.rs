@@ -86,9 +86,15 @@ mod tests {
 
     #[test]
     fn texts_round_trip() {
-        let imaginary = ("complex64_conjb_alphaim_betaim", "nr");
-        let all = [("complex64", "nn"), ("complex128_conja", "rn"), ("complex64tf32x3_conja_conjb", "rr"), imaginary];
-        for (end, letters) in all {
+        let texts = [
+            ("complex64", "nn"),
+            ("complex128_conja", "rn"),
+            ("complex64tf32x3_conja_conjb", "rr"),
+            ("complex64_conjb_alphaim_betaim", "nr"),
+            ("complex64bf16x3_conjb", "nr"),
+            ("complex64bf16x6", "nn"),
+        ];
+        for (end, letters) in texts {
             let text = format!("tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_{end}");
             let problem = Problem::parse(&text).unwrap();
             assert_eq!(problem.key(), text);

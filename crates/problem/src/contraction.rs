@@ -2,6 +2,7 @@
 
 use crate::epilogue::{Activation, Along};
 use crate::extent::{Dynamic, Extent, Extents};
+use crate::factor_parts::FactorParts;
 use crate::math::Math;
 use crate::quant::Quant;
 use crate::reduction::{Axes, Function, Operator, ResultShape};
@@ -535,9 +536,9 @@ impl Contraction {
     pub fn instruction(&self, unit: MathUnit) -> Option<&'static Mma> {
         self.matrix_input(unit.family()).and_then(|input| Mma::find(unit, input))
     }
-    /// Factors are split into two TF32 numbers, and products are three, where an instruction takes TF32.
-    pub fn splits(&self, row: &Mma) -> bool {
-        self.math == Math::Tf32x3 && row.input == MatrixType::TF32
+    /// What factors are split into for an instruction, where they are.
+    pub fn splits(&self, row: &Mma) -> Option<FactorParts> {
+        self.math.split().filter(|split| split.input == row.input)
     }
     /// Sums of a unit's instructions are added in f32, those of some terms after the other: where they keep fewer bits, or are scaled.
     pub fn promotes(&self, unit: &Family) -> bool {
@@ -569,6 +570,7 @@ impl Contraction {
             (Scalar::U8, _) => Some(MatrixType::U8),
             _ if self.accumulator() != Scalar::F32 => None,
             (Scalar::F16, _) => Some(MatrixType::F16),
+            (Scalar::F32, Math::Bf16x3 | Math::Bf16x6) if unit.lanes > 1 => Some(MatrixType::BF16),
             (Scalar::BF16, _) => Some(MatrixType::BF16),
             (Scalar::E4M3, _) => Some(MatrixType::E4M3),
             (Scalar::E5M2, _) => Some(MatrixType::E5M2),
@@ -685,6 +687,19 @@ impl Contraction {
     /// What was asked for, or the transposed product of it, whichever this is.
     pub fn oriented(&self, swapped: bool) -> Cow<'_, Contraction> {
         if swapped == self.swapped { Cow::Borrowed(self) } else { Cow::Owned(self.transposed()) }
+    }
+    /// The same for a unit that multiplies it: factors whose parts are narrower than they are come to shared memory in the type of these.
+    pub fn seen_by(&self, swapped: bool, unit: MathUnit) -> Cow<'_, Contraction> {
+        let seen = self.oriented(swapped);
+        let split = seen.instruction(unit).and_then(|row| seen.splits(row));
+        match split.filter(|split| !split.as_wide()).map(|split| Some(split.input.storage())) {
+            Some(factor) if seen.a.factor != factor || seen.b.factor != factor => {
+                let mut seen = seen.into_owned();
+                (seen.a.factor, seen.b.factor) = (factor, factor);
+                Cow::Owned(seen)
+            }
+            _ => seen,
+        }
     }
     /// What the problem calls the two factors.
     pub const fn factors(&self) -> [Operand; 2] {

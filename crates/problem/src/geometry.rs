@@ -1,8 +1,9 @@
 //! MIOpenGEMM's geometry string, read and printed, with tilewright's further keys.
 //!
 //! `tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32`: all twelve keys, in any order. `ws` is the workspace in
-//! elements. Further keys, printed only where they say something: `f16`, `bf16`, `tf32` and `tf32x3` as element types (the last two: f32
-//! in memory, multiplied as TF32, or as three products of TF32); `complex64`, `complex64tf32`, `complex64tf32x3` and `complex128`, whose elements all
+//! elements. Further keys, printed only where they say something: `f16`, `bf16`, `tf32`, `tf32x3`, `bf16x3` and `bf16x6` as element types (the last
+//! four: f32 in memory, multiplied as TF32, as three products of TF32, as three or six of bf16); `complex64`, the same with one of these four behind
+//! it (`complex64tf32`), and `complex128`, whose elements all
 //! sizes but `ws` count, with `conja` and `conjb` where the conjugates of a factor are multiplied, `alphaim` and `betaim` where alpha or beta is complex; `outf32` where C has
 //! another type; `zeroa`, `zerob` (zero points, one for a factor), `zerom`, `zeron` (one
 //! for each row of A, each column of B), `scalem`, `scalen` (vectors of scales), `scalem1x128`, `scalen128x128` (scales of blocks of rows or columns and of 128 terms); `b` (batch) with `sa`, `sb`, `sc` (batch strides; tight where left out); `oa`, `ob`, `oc` (offsets); `biasm` or
@@ -339,6 +340,8 @@ mod tests {
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f16",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_tf32_outbf16",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_tf32x3_actrelu",
+            "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16x3_outbf16",
+            "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16x6",
             // Without a word of C integers have their sums, not their own type.
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_i8_outi8",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_u8_bi8_outu8",

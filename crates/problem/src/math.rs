@@ -1,6 +1,7 @@
 //! With what precision factors are multiplied and their products added up, where their type leaves a choice.
 
 use crate::error::ProblemError;
+use crate::factor_parts::FactorParts;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
@@ -19,6 +20,12 @@ pub enum Math {
     /// left out, and units for TF32 add the other three, so that almost all of f32's accuracy is kept (Markidis et al. 2018, Ootomo
     /// and Yokota 2022). Infinities in A or B, and values within 2^-11 of f32's largest, give NaN.
     Tf32x3,
+    /// f32 factors are multiplied as sums of two bf16 numbers each, likewise in three products: 16 of f32's 24 bits are kept. Infinities in A or
+    /// B, and values from 2^128 (1 - 2^-9) on, which bf16 rounds to infinity, give NaN.
+    Bf16x3,
+    /// f32 factors are multiplied as sums of three bf16 numbers each, which are all of f32's 24 bits. Of the nine products the three least are left
+    /// out, and units for bf16 add the other six (Henry, Tang and Heinecke 2019). Infinities and the largest values give NaN as well.
+    Bf16x6,
     /// Sums of 8-bit floats in two levels: what a matrix unit has added up of [`Math::PROMOTED_EVERY`] terms is added in f32, and it begins
     /// anew. Units that keep fewer bits than f32 lose no more in a long sum than in one of so many terms (DeepSeek-V3, arXiv 2412.19437,
     /// section 3.3.2; cuBLASLt without fast accumulation).
@@ -26,11 +33,11 @@ pub enum Math {
 }
 
 /// Element types as texts name them, for messages.
-pub(crate) const NAMES: &str = "i8, u8, e4m3, e5m2, e4m3fnuz, e5m2fnuz (each of these four with `promoted` behind it as well), f16, bf16, tf32, tf32x3, f32 or f64";
+pub(crate) const NAMES: &str = "i8, u8, e4m3, e5m2, e4m3fnuz, e5m2fnuz (each of these four with `promoted` behind it as well), f16, bf16, tf32, tf32x3, bf16x3, bf16x6, f32 or f64";
 
 impl Math {
     /// All of them.
-    pub const ALL: [Math; 4] = [Math::Exact, Math::Tf32, Math::Tf32x3, Math::Promoted];
+    pub const ALL: [Math; 6] = [Math::Exact, Math::Tf32, Math::Tf32x3, Math::Bf16x3, Math::Bf16x6, Math::Promoted];
     /// Terms of a sum after which it is promoted to f32.
     pub const PROMOTED_EVERY: u32 = 128;
 
@@ -40,6 +47,8 @@ impl Math {
             Math::Exact => "exact",
             Math::Tf32 => "tf32",
             Math::Tf32x3 => "tf32x3",
+            Math::Bf16x3 => "bf16x3",
+            Math::Bf16x6 => "bf16x6",
             Math::Promoted => "promoted",
         }
     }
@@ -51,7 +60,7 @@ impl Math {
     const fn types(self) -> &'static [Scalar] {
         match self {
             Math::Exact => &[],
-            Math::Tf32 | Math::Tf32x3 => &[Scalar::F32],
+            Math::Tf32 | Math::Tf32x3 | Math::Bf16x3 | Math::Bf16x6 => &[Scalar::F32],
             Math::Promoted => &[Scalar::E4M3, Scalar::E5M2, Scalar::E4M3Fnuz, Scalar::E5M2Fnuz],
         }
     }
@@ -84,20 +93,104 @@ impl Math {
         let what = if self == Math::Promoted { "add up products of 8-bit floats" } else { "multiply f32" };
         Err(ProblemError::value("math", self.name(), format!("it is a way to {what}, the operands are {dtype}")))
     }
+    /// What factors are split into, where they are.
+    pub const fn split(self) -> Option<FactorParts> {
+        match self {
+            Math::Tf32x3 => Some(FactorParts::TF32_TWICE),
+            Math::Bf16x3 => Some(FactorParts::BF16_TWICE),
+            Math::Bf16x6 => Some(FactorParts::BF16_THRICE),
+            Math::Exact | Math::Tf32 | Math::Promoted => None,
+        }
+    }
     /// Largest relative error of a product of two factors. TF32: each loses at most 2^-10 of itself where a unit drops bits, half of that
     /// where it rounds. Three products: a factor's smaller part is at most 2^-11 of it, so the product of both, which is left out, is
     /// at most 2^-22; and units drop the last bit of a smaller part, 2^-23 of each factor. (The larger part is rounded to the nearest: were
     /// it cut off, the smaller one would have two bits more than units take, and both errors together would reach 2^-19.)
+    ///
+    /// bf16 has 8 bits. Of a factor between 2^e and 2^(e + 1) the nearest bf16 number leaves at most 2^(e - 8); the nearest to that leaves at most
+    /// 2^(e - 17), since it is next to numbers below 2^(e - 8); and that, a multiple of f32's last bit 2^(e - 23), is a bf16 number itself: three
+    /// parts are the factor. Relative to it the second part is at most 2^-8 / (1 + 2^-8), and what is left behind that at most 2^-17.
+    /// With two parts the product of the second ones, which is left out, is below 2^-16, and what both factors have lost 2 x 2^-17 at most:
+    /// 2^-15 together (the second part's bound leaves room for the squares). With three parts a second by a third one is left out twice, below
+    /// 2^-25 each time, and a third by a third one, at most 2^-34, for which the second part's bound leaves room again: 2^-24 together, as much as
+    /// rounding a product to f32.
+    ///
+    /// Parts are multiples of 2^(e - 23): of factors from 2^-103 on none is subnormal, and the bounds hold. Of smaller ones units may read parts as
+    /// zero.
     pub fn product_error(self) -> f64 {
         match self {
             Math::Exact | Math::Promoted => 0.0,
             Math::Tf32 => 2.0 * 2f64.powi(-10),
             Math::Tf32x3 => 2f64.powi(-21),
+            Math::Bf16x3 => 2f64.powi(-15),
+            Math::Bf16x6 => 2f64.powi(-24),
         }
     }
-    /// What truncated sums of k terms may lose, in unit roundoffs of their scale and relative to sqrt(k): three instructions add to a
-    /// sum where others need one, or one of twice the depth.
+    /// What truncated sums of k terms may lose, in unit roundoffs of their scale and relative to sqrt(k): an eighth where one instruction adds 16
+    /// terms, with room for 8. Three or six of them add to a sum where factors are split, and those of TF32 have half the depth.
     pub(crate) fn truncation(self) -> f64 {
-        if self == Math::Tf32x3 { 0.75 } else { 0.125 }
+        match self {
+            Math::Tf32x3 | Math::Bf16x6 => 0.75,
+            Math::Bf16x3 => 0.375,
+            Math::Exact | Math::Tf32 | Math::Promoted => 0.125,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::bf16;
+    use tilewright_ir::MatrixType;
+
+    /// The nearest bf16 numbers to a value, one behind the other.
+    fn parts(value: f32, count: u32) -> Vec<f64> {
+        let mut rest = value;
+        let mut next = || {
+            let near = bf16::from_f32(rest).to_f32();
+            rest -= near;
+            f64::from(near)
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    /// What a product of split factors loses of itself.
+    fn lost(split: &FactorParts, [x, y]: [f32; 2]) -> f64 {
+        let [a, b] = [x, y].map(|value| parts(value, split.parts));
+        let sum: f64 = split.products.iter().map(|[i, j]| a[*i as usize] * b[*j as usize]).sum();
+        let product = f64::from(x) * f64::from(y);
+        ((sum - product) / product).abs()
+    }
+
+    /// Mantissas at which parts are largest, and many others: within the bound, and near enough to it that half of it would be exceeded.
+    #[test]
+    fn products_of_bf16_parts_keep_the_bound() {
+        for math in [Math::Bf16x3, Math::Bf16x6] {
+            let split = math.split().unwrap();
+            assert_eq!(split.input, MatrixType::BF16);
+            let near_one = (0..1u32 << 18).map(|i| f32::from_bits(0x3f80_0000 + i));
+            let spread = (0..1u32 << 16).map(|i| f32::from_bits(0x3f80_0000 + (i.wrapping_mul(0x9e37_79b9) >> 9)));
+            let worst = near_one.chain(spread).map(|x| lost(&split, [x, x])).fold(0.0, f64::max);
+            assert!(worst <= math.product_error() && 2.0 * worst > math.product_error(), "{}: {worst:e}", math.name());
+        }
+    }
+
+    #[test]
+    fn three_parts_are_the_factor() {
+        for i in 0..1u32 << 16 {
+            let x = f32::from_bits(0x3f80_0000 + (i.wrapping_mul(0x9e37_79b9) >> 9)) * 2f32.powi(i as i32 % 100 - 50);
+            assert_eq!(parts(x, 3).iter().sum::<f64>(), f64::from(x));
+        }
+    }
+
+    #[test]
+    fn smallest_products_come_first() {
+        for split in Math::ALL.into_iter().filter_map(Math::split) {
+            let orders: Vec<u32> = split.products.iter().map(|[a, b]| a + b).collect();
+            assert!(orders.is_sorted_by(|x, y| x >= y) && orders.last() == Some(&0));
+            // All but those below the last part of a factor by the first of the other.
+            let all = (0..split.parts).flat_map(|a| (0..split.parts).map(move |b| a + b));
+            assert_eq!(all.filter(|order| *order < split.parts).count(), orders.len());
+        }
     }
 }

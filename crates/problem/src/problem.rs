@@ -84,7 +84,7 @@ impl Problem {
     pub fn math(&self) -> Math {
         of!(self, p => p.math, _r => Math::Exact)
     }
-    /// Name of the inputs' type under the problem's math: `tf32` or `tf32x3` where that is allowed.
+    /// Name of the inputs' type under the problem's math: `tf32`, `tf32x3`, `bf16x3` or `bf16x6` where that is allowed.
     pub fn dtype_name(&self) -> &'static str {
         match self {
             Problem::Gemm(gemm) => gemm.dtype_name(),

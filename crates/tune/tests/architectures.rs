@@ -17,6 +17,8 @@ fn problems() -> Vec<Problem> {
         gemm(Scalar::F32).build().unwrap().into(),
         gemm(Scalar::F32).math(Math::Tf32).trans(false, true).build().unwrap().into(),
         gemm(Scalar::F32).math(Math::Tf32x3).trans(false, true).build().unwrap().into(),
+        gemm(Scalar::F32).math(Math::Bf16x3).trans(false, true).build().unwrap().into(),
+        gemm(Scalar::F32).math(Math::Bf16x6).build().unwrap().into(),
         gemm(Scalar::F16).out_dtype(Scalar::F32).build().unwrap().into(),
         gemm(Scalar::F64).build().unwrap().into(),
         gemm(Scalar::F16).grouped(Along::M, 7).bias_strided(Along::N, 520).build().unwrap().into(),

@@ -11,11 +11,13 @@ use tilewright_problem::Math;
 use tilewright_tune::random::{Pair, Recipe};
 use tilewright_tune::space::Space;
 
-const FEATURES: [&str; 32] = [
+const FEATURES: [&str; 34] = [
     "f64",
     "f32",
     "tf32",
     "tf32x3",
+    "bf16x3",
+    "bf16x6",
     "f16",
     "bf16",
     "e4m3",
@@ -57,6 +59,8 @@ fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
         of(Scalar::F32, Math::Exact),
         of(Scalar::F32, Math::Tf32),
         of(Scalar::F32, Math::Tf32x3),
+        of(Scalar::F32, Math::Bf16x3),
+        of(Scalar::F32, Math::Bf16x6),
         of(Scalar::F16, Math::Exact),
         of(Scalar::BF16, Math::Exact),
         dtype == Scalar::E4M3,

@@ -118,7 +118,7 @@ fn assemblers_take_them() {
         let plan = Plan::from(Constraint::parse(&text).unwrap().apply(&Plan::default()));
         let space = Space::new(&gemm, &Target::by_arch(arch).unwrap()).unwrap();
         let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
-        assert!(r.spec.tiling.a.split && r.spec.tiling.instruction.is_some_and(|row| row.input == MatrixType::TF32));
+        assert!(r.spec.tiling.a.split.is_some() && r.spec.tiling.instruction.is_some_and(|row| row.input == MatrixType::TF32));
         let program = r.generate(space.env().workspace_bytes).unwrap();
         let kernel = program.kernels.iter().find(|k| k.name == MAIN).unwrap();
         let seen = match inspect(kernel, arch, None, &Options::default()) {

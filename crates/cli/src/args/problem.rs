@@ -106,6 +106,11 @@ pub enum Dtype {
     /// IEEE binary32 in memory, multiplied as three products of TF32 numbers: nearly f32's accuracy (2^-21 of each product) from TF32's
     /// units, at a third of their speed
     Tf32x3,
+    /// IEEE binary32 in memory, multiplied as three products of bf16 numbers: 2^-15 of each product, from bf16's units at a third of their speed
+    Bf16x3,
+    /// IEEE binary32 in memory, multiplied as six products of bf16 numbers: nearly f32's accuracy (2^-24 of each product) from bf16's units, at a
+    /// sixth of their speed
+    Bf16x6,
     /// IEEE binary32
     F32,
     /// IEEE binary64
@@ -126,6 +131,10 @@ pub enum Dtype {
     Complex64tf32,
     /// the same, whose parts are multiplied as three products of TF32 numbers
     Complex64tf32x3,
+    /// the same, whose parts are multiplied as three products of bf16 numbers
+    Complex64bf16x3,
+    /// the same, whose parts are multiplied as six products of bf16 numbers
+    Complex64bf16x6,
     /// complex numbers of f64 (zgemm), likewise
     Complex128,
     /// 32-bit integers: results of products of 8-bit ones, and tensors that are reduced by themselves, summed in i64

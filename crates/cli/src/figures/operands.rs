@@ -115,10 +115,11 @@ impl Subject<'_> {
                 out.push(format!(
                     "{} write it through registers{}",
                     plural((threads / self.target.wave.max(1)).into(), &format!("producer {word}")),
-                    if o.parts(self.spec.tiling.unit.family()) > 1 {
-                        ", in two parts: the nearest TF32 numbers, and what they leave"
-                    } else {
-                        ""
+                    match o.split.filter(|_| o.parts(self.spec.tiling.unit.family()) > 1) {
+                        Some(split) if split.as_wide() => ", in two parts: the nearest TF32 numbers, and what they leave",
+                        Some(split) if split.parts == 2 => ", in two parts: the bf16 numbers nearest to elements, and to what these leave",
+                        Some(_) => ", in three parts: the bf16 numbers nearest to elements, to what these leave, and to what those leave",
+                        None => "",
                     }
                 ));
                 out.extend(fetch_work(self.spec, self.c, which).map(|work| {

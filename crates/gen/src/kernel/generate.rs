@@ -88,7 +88,7 @@ fn place_sums(sums: &[&Centred], program: &mut Program) {
 
 /// The kernels and launches of sums of products.
 fn products(parts: &[(&Contraction, &KernelSpec)], workspace: u64, out: &mut Assembly) -> Result<(), GenerateError> {
-    let oriented: Vec<Cow<Contraction>> = parts.iter().map(|(c, spec)| c.oriented(spec.tiling.swapped)).collect();
+    let oriented: Vec<Cow<Contraction>> = parts.iter().map(|(c, spec)| spec.seen(c)).collect();
     let inputs: Vec<[Input; 2]> = oriented.iter().zip(parts).map(|(c, (_, spec))| inputs(c, spec)).collect();
     let reduced = oriented.iter().zip(parts).map(|(c, (_, spec))| partials_bytes(spec, c, WORKSPACE_ALIGN)).sum();
     let jobs = oriented.iter().zip(parts).zip(&inputs).zip(0..);

@@ -82,7 +82,7 @@ pub fn added_bytes(c: &Contraction) -> f64 {
 
 /// Counts the work of a derived plan.
 pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
-    let c = &*c.oriented(spec.tiling.swapped);
+    let c = &*spec.seen(c);
     let t = &spec.tiling;
     let groups = all_tiles(spec, c);
     let all_k_tiles = c.depth().div_ceil(u64::from(t.k_tile));
@@ -100,7 +100,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     let shared = if spec.schedule.own() { 0.0 } else { 1.0 };
     let size = |o: &OperandTiling, tensor: &Tensor| {
         let scalar = o.shared_scalar(tensor);
-        f64::from(scalar.bytes()) / f64::from(scalar.numbers())
+        f64::from(scalar.bytes() * o.parts(t.unit.family())) / f64::from(scalar.numbers())
     };
     let widened = |bytes: f64, o: &OperandTiling, tensor: &Tensor| bytes / tensor.bytes_of(1.0) * size(o, tensor);
     let results = c.results();
@@ -181,18 +181,19 @@ fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
             let steps = t.k_step() / depth.max(1);
             // A read fills a few registers of each lane at once; those of wider elements come one by one.
             let at_once = if c.a.factor().bytes() <= 2 { family.read } else { 1 };
-            let held = |micro: u32| micro * t.k_step() * c.a.factor().bytes() / 4 / family.lanes;
-            let reads = |micro: u32| f64::from(held(micro).div_ceil(at_once));
-            (f64::from((t.a.micro / rows) * (t.b.micro / columns) * steps), reads(t.a.micro) + reads(t.b.micro))
+            let held = |o: &OperandTiling| o.micro * t.k_step() * c.a.factor().bytes() / 4 / family.lanes;
+            let reads = |o: &OperandTiling| f64::from(held(o).div_ceil(at_once) * o.parts(family));
+            (f64::from((t.a.micro / rows) * (t.b.micro / columns) * steps), reads(&t.a) + reads(&t.b))
         }
         _ => (f64::from(t.a.micro * t.b.micro) / f64::from(t.math_width.max(1)), reads(&t.a) + reads(&t.b)),
     };
     let k_steps = f64::from(t.k_steps());
+    let stores = |i: usize, o: &OperandTiling| s.copies[i].stores(o) * f64::from(o.parts(t.unit.family()));
     Instructions {
         math: k_steps * math * f64::from(t.products()),
         fragment_reads: if s.own() { 0.0 } else { k_steps * fragment_reads },
         global_loads: s.copies[0].loads(&t.a) + s.copies[1].loads(&t.b),
-        shared_stores: s.copies[0].stores(&t.a) + s.copies[1].stores(&t.b),
+        shared_stores: stores(0, &t.a) + stores(1, &t.b),
         barriers: if s.own() {
             0.0
         } else if s.buffers == 1 {

@@ -17,7 +17,7 @@ use super::registers;
 use super::rules::Env;
 use super::spans::slots;
 use super::spec::*;
-use super::tile::OperandTiling;
+use super::tile::{OperandTiling, k_step};
 use super::transport::Transport;
 use super::value::{Keys, Plan};
 use super::workspace::workspace_per_oriented;
@@ -55,7 +55,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     let matrix = family.lanes > 1;
     // It is the columns that have left factors of their own, not the rows right ones.
     let swapped = c.own_factors.map_or(on(Common::Swp), |own| (own == Along::M) != c.swapped);
-    let c = &*c.oriented(swapped);
+    let c = &*c.seen_by(swapped, family.unit);
     let own = c.own_factors.is_some();
     if own && matrix {
         let why = "matrix instructions multiply one left factor by all columns; use UNI0, or BIM2 or BIM3";
@@ -65,7 +65,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     let family = row.map_or(family, |row| row.unit.family());
     Transport::suit(plan)?;
     let (along_m, along_n) = owners(plan, family)?;
-    let schedule = schedule(plan, env, family, row.map_or(1, |row| row.k_step(c.splits(row)) * deep(plan, c)))?;
+    let schedule = schedule(plan, env, family, row.map_or(1, |row| k_step(row, c.splits(row)) * deep(plan, c)))?;
     let cluster = exit::cluster(plan, c, [Key::A, Key::B].map(|side| plan.get(side(Chiral::Clu))))?;
     let predicate = Transport::need_panels(plan) || on(Common::Edg) || own || c.elements.is_some();
     let edge = if predicate { Edge::Predicate } else { Edge::PullBack };
@@ -88,7 +88,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         loads: c.elements.is_none(),
         family,
         row,
-        split: row.is_some_and(|row| c.splits(row)),
+        split: row.and_then(|row| c.splits(row)),
     };
     let [(a, copy_a), (b, copy_b)] = if own {
         own_factors::derive(plan, c, (along_m, along_n))?
@@ -185,7 +185,8 @@ fn computes(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Result<
     }
     let (rga, lwv) = (plan.common(Common::Rga), plan.common(Common::Lwv));
     let [acp_a, acp_b] = [Key::A, Key::B].map(|side| plan.get(side(Chiral::Acp)));
-    if family.asynchronous && c.splits(row) && (rga == 0 || lwv == 0 || (acp_a, acp_b) != (2, 0)) {
+    let wide = c.splits(row).is_some_and(|split| split.as_wide());
+    if family.asynchronous && wide && (rga == 0 || lwv == 0 || (acp_a, acp_b) != (2, 0)) {
         return Err(Refusal::UnitSplits { rga, lwv, acp_a, acp_b });
     }
     if env.wave != family.wave() {

@@ -90,6 +90,9 @@ fn operands(plan: &Plan, c: &Contraction, t: &Tiling) -> Result<bool, Refusal> {
                 "shared memory has the operand's windows of all k-tiles at once (ACP4), and no k-tile for threads to read",
             );
         }
+        if tiling.parts(t.unit.family()) > 1 && tiling.split.is_some_and(|split| !split.adds_up()) {
+            return refuse("shared memory has the two bf16 numbers nearest to each element, which add up to 16 bits of it alone");
+        }
         if tiling.rounded(t.unit.family(), tensor.factor()) && Transport::need_panels(plan) {
             return refuse(
                 "instructions cut f32 to TF32, so elements are rounded on their way to shared memory, which has nothing else of them",

@@ -4,7 +4,7 @@ use super::fetch_shape::{FetchShape, fetch_width};
 use super::spec::KernelSpec;
 use super::transport::Transport;
 use crate::plan::materialised;
-use tilewright_problem::contraction::Contraction;
+use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{COL, ROW};
 
 /// Registers of a load thread that are not free for pieces: addresses, counters, predicates.
@@ -44,6 +44,11 @@ pub fn fetch_batch(registers: u32, per_chunk: u32) -> u32 {
     (registers.saturating_sub(TAKEN) / per_chunk.max(1)).clamp(2, MOST)
 }
 
+/// Registers of a chunk of 16 bytes of shared memory in so many pieces, until it is stored: of f32 that becomes bf16 twice as many.
+pub fn chunk_registers(tensor: &Tensor, pieces: u32) -> u32 {
+    4 * pieces.min(2) * (tensor.scalar.bytes() / tensor.factor().bytes()).max(1)
+}
+
 /// Vectors that a load thread with so many registers shifts from staging at once, of one operand after the other.
 pub(crate) fn shifted_together(registers: u32, operands: u32) -> u32 {
     (registers.saturating_sub(TAKEN_BY_LINES + SHIFTED * operands) / UNALIGNED).clamp(1, MOST)
@@ -78,8 +83,8 @@ pub fn fetch_work(spec: &KernelSpec, c: &Contraction, which: usize) -> Option<Fe
     let pieces = chunk / fetch_width(&tensor, axis);
     Some(FetchWork {
         chunks: (o.macro_tile * t.k_tile / chunk).div_ceil(spec.load_threads().max(1)),
-        at_once: fetch_batch(registers, 4 * pieces.min(2)),
-        // Where it is split, three for each element and a store.
+        at_once: fetch_batch(registers, chunk_registers(&tensor, pieces)),
+        // Where it is split, three for each element of a part, and a store.
         instructions: 12 + 24 * pieces + (o.parts(t.unit.family()) - 1) * (3 * chunk + 1),
         besides: 0,
         staged: false,

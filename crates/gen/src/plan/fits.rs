@@ -11,6 +11,7 @@ use super::tile::*;
 use super::transport::Transport;
 use serde::Serialize;
 use tilewright_ir::{Mma, REGISTER_STEP, Scalar, Target};
+use tilewright_problem::FactorParts;
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::COL;
 
@@ -48,7 +49,7 @@ const MOST_UNROLLED: u64 = 16_384;
 /// The footprint on a device, or why the device cannot run it.
 pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footprint, Refusal> {
     let limits = &target.limits;
-    let c = &*c.oriented(spec.tiling.swapped);
+    let c = &*spec.seen(c);
     features(spec, c, target)?;
     let threads = spec.launch_threads();
     if threads > limits.max_threads {
@@ -141,7 +142,7 @@ fn features(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<(), R
 
 /// Work-groups of the main kernel for the whole batch.
 pub fn work_groups(spec: &KernelSpec, c: &Contraction) -> u64 {
-    let all = all_tiles(spec, &c.oriented(spec.tiling.swapped));
+    let all = all_tiles(spec, &spec.seen(c));
     match spec.tiling.persistent {
         0 => all,
         stay => all.min(u64::from(stay)),
@@ -199,7 +200,8 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
             return u64::from(halo.elements() * tensor.scalar.bytes());
         }
         let (lines, pitch) = o.lines(t.k_tile);
-        o.shared_scalar(tensor).bytes_of(pitch as u64 * lines as u64 * spec.schedule.buffers as u64)
+        let tiles = u64::from(spec.schedule.buffers * o.parts(t.unit.family()));
+        o.shared_scalar(tensor).bytes_of(pitch as u64 * lines as u64 * tiles)
     };
     let operands =
         tile(0, &t.a, &c.a).next_multiple_of(u64::from(shared_align(&t.b, t.b.shared_scalar(&c.b)))) + tile(1, &t.b, &c.b);
@@ -251,12 +253,13 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
     if t.unit.family().lanes > 1 {
         let sums = t.a.micro * t.b.micro / t.unit.family().lanes * words * spec.schedule.sum_sets();
         // Fragments of a k-step: one 32-bit element per register, or two of 16 bits.
-        let step = (t.a.micro + t.b.micro) * t.k_step() * c.a.factor().bytes();
+        let step = (t.a.micro + t.b.micro) * t.k_step() * c.a.factor().bytes() * t.a.parts(t.unit.family());
         let held = if t.unit.family().fragments { step / t.unit.family().lanes / 4 } else { 0 };
         let sets = t.a.fragment_registers();
-        // Both parts of an instruction's depth of B, and of one fragment of A.
-        let parts = |row: &Mma| 2 * (t.b.micro / row.shape.1 * row.b.registers + row.a.registers);
-        let parts = t.instruction.filter(|row| t.a.split && row.unit == MathUnit::Mma).map_or(0, parts);
+        // All parts of an instruction's depth of B, and of one fragment of A.
+        let parts = |row: &Mma, split: FactorParts| split.parts * (t.b.micro / row.shape.1 * row.b.registers + row.a.registers);
+        let split = t.a.split_in_registers(t.unit.family());
+        let parts = t.instruction.filter(|row| row.unit == MathUnit::Mma).zip(split).map_or(0, |(row, split)| parts(row, split));
         let rows = if matches!(spec.epilogue.exit, Exit::Staged { .. }) { ROW_REGISTERS_OUT } else { 0 };
         let scales = spec.scale_registers(c);
         return sums + held * (1 + spec.schedule.fragments_ahead) + sets + parts + UNIT_REGISTERS + rows + scales;

@@ -49,7 +49,7 @@ pub use counts::{Counts, Instructions, added_bytes, counts};
 pub use derive::{derive, generic, of_elements};
 pub use fetch_shape::{FetchShape, LINE_CLASSES, fetch_width, fetched_by_lines};
 pub(crate) use fetched::shifted_together;
-pub use fetched::{FetchWork, fetch_batch, fetch_work};
+pub use fetched::{FetchWork, chunk_registers, fetch_batch, fetch_work};
 pub(crate) use fits::sum_bytes;
 pub use fits::{Footprint, fits, shared_align, shared_bytes, staging_sets, work_groups};
 pub use grammar_error::{GrammarError, GrammarFault};

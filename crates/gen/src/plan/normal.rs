@@ -3,7 +3,7 @@
 use super::grid::{load_tile, thread_grid};
 use super::keys::{Chiral, Common, Key};
 use super::reach;
-use super::tile::Along;
+use super::tile::{Along, k_step};
 use super::transport::Transport;
 use super::value::{Keys, Plan};
 use tilewright_ir::Mma;
@@ -224,7 +224,7 @@ impl Plan {
         if !run_time && c.m.is_multiple_of(tile_m) && c.n.is_multiple_of(tile_n) {
             p.reset(&[Common::Edg], &[]);
         }
-        if c.instruction(unit.unit).is_some_and(|row| p.common(Common::Unr) <= row.k_step(c.splits(row))) {
+        if c.instruction(unit.unit).is_some_and(|row| p.common(Common::Unr) <= k_step(row, c.splits(row))) {
             p.reset(&[Common::Ukl], &[]);
         }
         // A single row or column of tiles has only one order. Groups have a tile each at least.

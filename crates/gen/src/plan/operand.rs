@@ -12,6 +12,7 @@ use crate::plan::{materialised, padded_rows};
 use tilewright_ir::Mma;
 use tilewright_ir::affine::gcd;
 use tilewright_ir::mma::Family;
+use tilewright_problem::FactorParts;
 use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::{COL, ROW};
 
@@ -39,8 +40,8 @@ pub(super) struct Frame {
     pub family: &'static Family,
     /// The instruction.
     pub row: Option<&'static Mma>,
-    /// Factors are split into two TF32 numbers.
-    pub split: bool,
+    /// What factors are split into.
+    pub split: Option<FactorParts>,
 }
 
 /// The tiling of one factor with `threads` owners of micro tiles along its rows, of which there are `extent`, or up to as many where

@@ -105,6 +105,6 @@ fn tiling((micro, macro_tile): (u32, u32), (load_width, run): (u32, u32), source
         source,
         fragment_sets: 0,
         raw: None,
-        split: false,
+        split: None,
     }
 }

@@ -217,7 +217,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         System::Cutlass,
         Legal::Range(0, 3),
         0,
-        "math unit: 0 fused multiply-add, of bytes four at a time (dp4a) where the device has that and UNR is a multiple of 4; for operands of 16 and 8 bits: 1 mma.sync (sm_80 and up, 8-bit floats sm_89), 2 wgmma (sm_90a), 3 MFMA (gfx90a, gfx942, gfx950; of 8 bits i8); 1 and 2 also for tf32 and tf32x3, 3 for f32, 1 and 3 for f64",
+        "math unit: 0 fused multiply-add, of bytes four at a time (dp4a) where the device has that and UNR is a multiple of 4; for operands of 16 and 8 bits: 1 mma.sync (sm_80 and up, 8-bit floats sm_89), 2 wgmma (sm_90a), 3 MFMA (gfx90a, gfx942, gfx950; of 8 bits i8); 1 and 2 also for tf32 and tf32x3, all three for bf16x3 and bf16x6, 3 for f32, 1 and 3 for f64",
     ),
     entry(
         "SWP",

@@ -2,9 +2,10 @@
 
 use super::bulk::{RowSlab, StoreTile};
 use super::reduction::Finish;
-use super::tile::OperandTiling;
+use super::tile::{OperandTiling, k_step};
 use super::transport::Transport;
 use serde::Serialize;
+use std::borrow::Cow;
 pub use tilewright_ir::MathUnit;
 use tilewright_ir::Mma;
 use tilewright_ir::affine::{Affine, Atom};
@@ -173,7 +174,7 @@ impl Tiling {
     }
     /// Depth of a k-step, for which fragments are read at once.
     pub fn k_step(&self) -> u32 {
-        self.instruction.map_or(1, |row| row.k_step(self.a.split) * self.a.elements().max(self.b.elements()))
+        self.instruction.map_or(1, |row| k_step(row, self.a.split) * self.a.elements().max(self.b.elements()))
     }
     /// The steps of so many k in a k-tile in which some k exist: channels of a tap that are padding alone have none, where they are the same of
     /// every k-tile.
@@ -193,9 +194,9 @@ impl Tiling {
             Some((run, exist)) => all.filter(|step| i64::from(step * depth) % run < exist).collect(),
         }
     }
-    /// Products of TF32 numbers in place of each of factors.
+    /// Products of parts in place of each of factors.
     pub const fn products(&self) -> u32 {
-        if self.a.split { 3 } else { 1 }
+        self.a.products().len() as u32
     }
     /// Depth of a slice's part of a k-tile.
     pub fn slice_depth(&self) -> u32 {
@@ -396,6 +397,10 @@ pub struct KernelSpec {
 }
 
 impl KernelSpec {
+    /// The contraction as this computes it: turned the way of the plan, factors in the type that its unit takes from shared memory.
+    pub fn seen<'c>(&self, c: &'c Contraction) -> Cow<'c, Contraction> {
+        c.seen_by(self.tiling.swapped, self.tiling.unit)
+    }
     /// Threads of the work-group as launched.
     pub fn launch_threads(&self) -> u32 {
         match self.schedule.roles {

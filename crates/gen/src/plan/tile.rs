@@ -1,10 +1,11 @@
 //! How one operand's tile is cut and laid out: what each thread loads and computes of it, and where it is in shared memory.
 
 use serde::Serialize;
-use tilewright_ir::Scalar;
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::mma::Family;
+use tilewright_ir::{Mma, Scalar};
+use tilewright_problem::FactorParts;
 use tilewright_problem::contraction::Tensor;
 
 /// Workspace regions start at multiples of this many bytes.
@@ -56,6 +57,11 @@ impl Along {
 /// Registers of a lane for a fragment of a warpgroup instruction's left operand, 64 rows of it.
 pub(super) const FRAGMENT: u32 = 4;
 
+/// Depth of a k-step of an instruction; where registers hold all parts of factors beside each other, that of one instruction.
+pub(super) fn k_step(row: &Mma, split: Option<FactorParts>) -> u32 {
+    row.k_step(split.is_some_and(|split| split.as_wide()))
+}
+
 /// How one operand's tile is cut and moved.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct OperandTiling {
@@ -94,23 +100,41 @@ pub struct OperandTiling {
     /// The type of what shared memory holds, where that is as memory has it: lanes make factors of what they read there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub raw: Option<Scalar>,
-    /// Each element is multiplied as the sum of two TF32 numbers.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub split: bool,
+    /// What each element is multiplied as the sum of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split: Option<FactorParts>,
 }
 
 impl OperandTiling {
-    /// Tiles of it in a stage of shared memory: two where it is split there, for instructions that read it themselves.
+    /// Tiles of it in a stage of shared memory: one for each part where it is split on the way there, for units whose numbers are narrower and for
+    /// instructions that read it themselves.
     pub const fn parts(&self, unit: &Family) -> u32 {
-        if self.split && unit.asynchronous && self.fragment_sets == 0 { 2 } else { 1 }
+        match self.split {
+            Some(split) if !split.as_wide() || unit.asynchronous && self.fragment_sets == 0 => split.parts,
+            _ => 1,
+        }
+    }
+    /// What it is split into in registers, where it is split there.
+    pub const fn split_in_registers(&self, unit: &Family) -> Option<FactorParts> {
+        if self.parts(unit) > 1 { None } else { self.split }
+    }
+    /// The products of parts in place of each of elements: which part of A, and which of B.
+    pub const fn products(&self) -> &'static [[u32; 2]] {
+        match self.split {
+            Some(split) => split.products,
+            None => &[[0, 0]],
+        }
     }
     /// Elements are rounded to TF32 before a unit reads them: factors then lose half of what they would lose by being cut off.
     pub fn rounded(&self, unit: &Family, scalar: Scalar) -> bool {
-        unit.takes_tf32(scalar) && !self.split
+        unit.takes_tf32(scalar) && self.split.is_none()
     }
-    /// Registers of a lane for the fragments of warpgroup instructions; where they are split, for both parts, and for a k-step's as it is read.
+    /// Registers of a lane for the fragments of warpgroup instructions; where they are split, for all parts, and for a k-step's as it is read.
     pub const fn fragment_registers(&self) -> u32 {
-        let sets = if self.split && self.fragment_sets > 0 { 2 * self.fragment_sets + 1 } else { self.fragment_sets };
+        let sets = match self.split {
+            Some(split) if self.fragment_sets > 0 => split.parts * self.fragment_sets + 1,
+            _ => self.fragment_sets,
+        };
         self.micro / 64 * FRAGMENT * sets
     }
     /// The type of what shared memory holds of a tensor.

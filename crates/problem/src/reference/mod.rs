@@ -85,7 +85,8 @@ impl Tolerance {
     /// The bound for data of random sign, as [`TestData`] makes it.
     ///
     /// With unit roundoff u of the accumulator (2^-24 for f32 and the 16-bit types, 2^-53 for f64) it is
-    /// `u * (32 + t sqrt(k))` of the scale, t = 1/8, or 3/4 for three TF32 products in place of one. Where: partial sums of k terms of random sign grow like sqrt(k), the scale like
+    /// `u * (32 + t sqrt(k))` of the scale, t = 1/8, or 3/4 for three TF32 or six bf16 products in
+    /// place of one, 3/8 for three bf16 products. Where: partial sums of k terms of random sign grow like sqrt(k), the scale like
     /// k, so the rounding errors of any order of summation come to about u of the scale whatever k is; 32 covers the tail over 10^9
     /// elements, alpha, beta, bias and residual. The second term admits units that truncate instead of rounding, whose errors add up: each
     /// instruction takes up to 2 u, 0.7 u on average, from a partial sum, which over k / 16 instructions comes to about 0.03 sqrt(k) u of the scale,
@@ -94,8 +95,8 @@ impl Tolerance {
     /// 10^5. Data of one sign rounds worse, with sqrt(k) u, and would need a wider bound.
     ///
     /// Factors cut to TF32 add to each product an error of up to [`Math::product_error`] of its magnitude, with the product's random
-    /// sign: to sums of k about 0.4 / sqrt(k) of that of the scale, of which 4 / sqrt(k) is ten standard deviations. So does what three
-    /// products of TF32 leave out. A group of terms may be a single term, whose error nothing evens out.
+    /// sign: to sums of k about 0.4 / sqrt(k) of that of the scale, of which 4 / sqrt(k) is ten standard deviations. So does what
+    /// products of parts of factors leave out. A group of terms may be a single term, whose error nothing evens out.
     ///
     /// Units for 8-bit floats add up in less than f32: those of Hopper keep about 14 bits of the largest of an instruction's 32 products and
     /// the sum so far, and drop what lies below (DeepSeek-V3, arXiv 2412.19437, section 3.3.2). Of sums of k, whose sign is random, the

@@ -118,6 +118,9 @@ const STAGED: f64 = 3.0;
 
 /// Instructions that split an element into two TF32 numbers.
 const SPLITTING: f64 = 3.0;
+/// Instructions for each part of an element that is narrower, stores apart: half of one that rounds two elements, halves of those that widen numbers
+/// again, a subtraction (counted in code for sm_90a: 3 for two parts, 4.6 for three).
+const PART: f64 = 1.5;
 
 /// Instructions that make a 16-bit float of a weight of 8 or 4 bits.
 const CONVERTING: f64 = 2.0;
@@ -208,7 +211,8 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
         let share = |side: usize| exist.as_ref().map_or(1.0, |blocks| blocks.share(side));
         let read = |side: usize, (o, tensor): (&OperandTiling, &Tensor)| {
             let conflicts = conflicts(spec, (side, tensor), c.a.factor().bytes());
-            f64::from(o.micro) * depth * shared_bytes(o, tensor) * conflicts * share(side)
+            let parts = f64::from(o.parts(family));
+            f64::from(o.micro) * depth * shared_bytes(o, tensor) * parts * conflicts * share(side)
         };
         let turn = if spec.schedule.fragments_ahead > 0 { WAVE_TURN } else { 2.0 * WAVE_TURN };
         let math = work.fma * f64::from(t.products()) / rate / busy_parts * share(0) * share(1);
@@ -220,8 +224,9 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
     let mut sum = Resources { math, issue: 0.0, shared: read, loads: 0.0, l2, besides: waits + together };
     for ((o, operand), copy) in sides.into_iter().zip(&spec.schedule.copies) {
         let tensor = c.tensor(operand);
-        let brought = f64::from(o.macro_tile) * depth * shared_bytes(o, tensor);
-        if tensor.factor.is_some() && !family.asynchronous {
+        let parts = f64::from(o.parts(family));
+        let brought = f64::from(o.macro_tile) * depth * shared_bytes(o, tensor) * parts;
+        if tensor.scalar.is_weight() && tensor.factor.is_some() && !family.asynchronous {
             // Each wave makes factors of what it reads, or each thread of what it stores.
             let made = if o.raw.is_some() { owners * f64::from(o.micro) } else { f64::from(o.macro_tile) };
             sum.issue += made * depth / f64::from(t.wave_lanes.max(1)) * CONVERTING / f64::from(UNIT_PARTS);
@@ -234,19 +239,23 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
             sum.shared += copied / target.rates.shared_bytes * share;
             sum.issue += pieces / f64::from(target.wave.max(1)) * WINDOW_ADDRESS / f64::from(UNIT_PARTS) * share;
         } else if copy.is_written() {
-            sum.besides += brought * f64::from(o.parts(family)) / FETCH_PORT;
+            sum.besides += brought / FETCH_PORT;
         } else if !copy.in_pipeline() {
             let load = model.load_cost(spec, operand);
             let by_hand = if copy.is_async() { 0.0 } else { 1.0 };
             sum.loads += load.load_cycles;
-            sum.shared += by_hand * load.store_cycles + brought / target.rates.shared_bytes;
-            sum.issue += load_waves * (load.loads + by_hand * load.stores) * 3.0 / f64::from(UNIT_PARTS);
+            sum.shared += by_hand * load.store_cycles * parts + brought / target.rates.shared_bytes;
+            sum.issue += load_waves * (load.loads + by_hand * load.stores * parts) * 3.0 / f64::from(UNIT_PARTS);
+            if parts > 1.0 {
+                let elements = f64::from(o.macro_tile) * depth / f64::from(target.wave.max(1));
+                sum.issue += elements * parts * PART / f64::from(UNIT_PARTS);
+            }
         } else {
             // Bulk copies write what units read.
             sum.shared += brought / target.rates.shared_bytes;
         }
     }
-    if t.a.split && family.fragments {
+    if t.a.split_in_registers(family).is_some() && family.fragments {
         // Each wave splits what it reads.
         let lanes = f64::from(t.wave_lanes.max(1));
         sum.issue += owners * f64::from(t.a.micro + t.b.micro) * depth / lanes * SPLITTING / f64::from(UNIT_PARTS);

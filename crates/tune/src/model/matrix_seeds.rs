@@ -13,9 +13,10 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let target = space.target();
     let Some(row) = c.instruction(MathUnit::Warpgroup).filter(|_| target.features.warpgroup) else { return Vec::new() };
     let split = c.splits(row);
+    let in_registers = split.is_some_and(|split| split.as_wide());
     let mut plans = Vec::new();
     for swapped in [0, 1] {
-        let turned = c.oriented(swapped == 1);
+        let turned = c.seen_by(swapped == 1, MathUnit::Warpgroup);
         let pairs = turned.c.view.stride(COL) == Some(1);
         let by_registers = rows_by_registers(&turned);
         // Pairs of results are neighbours along n. Turned the other way they are stored one by one, which only pays where it
@@ -36,8 +37,8 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
         }
         let fetched: Vec<Keys> = of_tiles.iter().flat_map(|plan| through_registers(plan, &turned)).collect();
         let fragments: Vec<Keys> =
-            of_tiles.iter().filter(|_| by_registers || split).map(|plan| by_fragments(plan, split)).collect();
-        if split || (!pairs && !spares && !blocks) {
+            of_tiles.iter().filter(|_| by_registers || in_registers).map(|plan| by_fragments(plan, in_registers)).collect();
+        if split.is_some() || (!pairs && !spares && !blocks) {
             of_tiles.clear();
         }
         plans.extend(of_tiles.into_iter().chain(fetched).chain(fragments));
@@ -53,7 +54,9 @@ fn through_registers(plan: &Keys, c: &Contraction) -> Vec<Keys> {
     let [a, b] = [(Key::A(Chiral::Acp), &c.a), (Key::B(Chiral::Acp), &c.b)]
         .map(|(acp, tensor)| (tensor.factor.is_some() || !boxes_align(tensor)).then(|| plan.with(acp, 0)));
     let both = (a.is_some() && b.is_some()).then(|| plan.with_both(Chiral::Acp, 0));
-    let ways = [a, b, both].into_iter().flatten();
+    // Bulk copies bring none of two factors that change their type.
+    let each = if c.a.factor.and(c.b.factor).is_some() { [None, None] } else { [a, b] };
+    let ways = each.into_iter().chain([both]).flatten();
     // Several work-groups on a compute unit have more loads in flight, if registers allow them; so have more load waves.
     let several = plan.common(Common::Mac) == 128;
     let more = |p: Keys| if several { p.with(Key::C(Common::Mgp), 2) } else { p.with(Key::C(Common::Lwv), 8) };
@@ -174,12 +177,12 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
     } else {
         RowSlab::new(64, 8, c.c.scalar.bytes(), c.accumulator()).bytes()
     };
-    // Both parts of what is split in shared memory.
-    let parts = if c.math == Math::Tf32x3 { 2 } else { 1 };
+    // All parts of what is split in shared memory: of columns alone where registers split rows.
+    let parts = c.math.split().map_or([1; 2], |split| [if split.as_wide() { 1 } else { split.parts }, split.parts]);
     // Rows of 128 bytes, or two.
     let row = 128 / c.a.factor().bytes();
     for depth in [row, 2 * row] {
-        let stage = (rows + columns * parts) * depth * c.a.factor().bytes() + 16;
+        let stage = (rows * parts[0] + columns * parts[1]) * depth * c.a.factor().bytes() + 16;
         let k_tiles = c.depth().div_ceil(depth.into());
         for share in [1, 2] {
             let most = (target.limits.shared_per_group / share / stage).min(8);

@@ -116,6 +116,8 @@ pub struct Model<'a> {
     contraction: Cow<'a, Contraction>,
     /// Of plans that compute the transposed product.
     turned: OnceLock<Box<Model<'a>>>,
+    /// The same of factors as units take them that are split into narrower parts.
+    split: OnceLock<Box<Model<'a>>>,
     target: &'a Target,
     calibration: Calibration,
     loads: Mutex<HashMap<wave::LoadShape, wave::LoadCost>>,
@@ -135,6 +137,7 @@ impl<'a> Model<'a> {
         Model {
             contraction,
             turned: OnceLock::new(),
+            split: OnceLock::new(),
             target,
             calibration: Calibration::default(),
             loads: Mutex::default(),
@@ -147,6 +150,7 @@ impl<'a> Model<'a> {
     /// The same with other constants.
     pub fn calibrated(mut self, calibration: Calibration) -> Self {
         self.turned = OnceLock::new();
+        self.split = OnceLock::new();
         self.calibration = calibration;
         self
     }
@@ -180,6 +184,10 @@ impl<'a> Model<'a> {
         if spec.tiling.swapped != self.contraction.swapped {
             let turned = || Model::of(Cow::Owned(self.contraction.oriented(true).into_owned()), self.target);
             return self.turned.get_or_init(|| Box::new(turned().calibrated(self.calibration))).of_part(spec, footprint, cached);
+        }
+        if spec.tiling.a.split.is_some_and(|split| !split.as_wide()) && self.contraction.a.factor.is_none() {
+            let split = || Model::of(Cow::Owned(spec.seen(&self.contraction).into_owned()), self.target);
+            return self.split.get_or_init(|| Box::new(split().calibrated(self.calibration))).of_part(spec, footprint, cached);
         }
         let work = Work::new(&self.contraction, spec);
         let mut e = if self.contraction.k == 0 && self.contraction.reductions().next().is_none() {

@@ -17,7 +17,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let Some(row) = Mma::all(unit, input).find(|row| row.takes(features)) else { return Vec::new() };
     // Lanes hold neighbours along n: turned so that these are neighbours in memory.
     let swapped = c.c.view.stride(COL) != Some(1) && c.c.view.stride(ROW) == Some(1);
-    let turned = c.oriented(swapped);
+    let turned = c.seen_by(swapped, unit);
     let base = Keys::default()
         .with_each([(Common::Uni, unit.family().number), (Common::Bim, form), (Common::Swp, u32::from(swapped))])
         .with_each([(Common::Edg, 1), (Common::Ukl, 1)])
@@ -65,7 +65,9 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
 fn raw(space: &Space, c: &Contraction, plan: &Keys, tiles: u64) -> Vec<Keys> {
     let sides = [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)];
     let lines = sides.iter().all(|(_, tensor)| along_k(&tensor.view));
-    let Some((_, weights)) = sides.iter().find(|(_, tensor)| tensor.factor.is_some()).filter(|_| lines) else {
+    let Some((_, weights)) =
+        sides.iter().find(|(_, tensor)| tensor.scalar.is_weight() && tensor.factor.is_some()).filter(|_| lines)
+    else {
         return Vec::new();
     };
     if !space.target().features.async_copy {

@@ -15,11 +15,13 @@ use tilewright_problem::{Axes, Function, Operator, Reduce, Reduction};
 const AMPLE: u64 = 1 << 26;
 
 /// Types of factors, and in what they are multiplied.
-const FORMATS: [(Scalar, Math); 15] = [
+const FORMATS: [(Scalar, Math); 17] = [
     (Scalar::F64, Math::Exact),
     (Scalar::F32, Math::Exact),
     (Scalar::F32, Math::Tf32),
     (Scalar::F32, Math::Tf32x3),
+    (Scalar::F32, Math::Bf16x3),
+    (Scalar::F32, Math::Bf16x6),
     (Scalar::F16, Math::Exact),
     (Scalar::BF16, Math::Exact),
     (Scalar::E4M3, Math::Exact),

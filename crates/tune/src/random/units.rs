@@ -7,6 +7,7 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys, Plan};
+use tilewright_ir::MathUnit;
 
 /// Most sums of a thread: the registers it can have, less what addresses take.
 const ACCUMULATORS: u32 = 200;
@@ -16,8 +17,12 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Opti
     for _ in 0..plan::TRIES {
         let form = space.contractions().choose(rng)?.0;
         let mut drawn = Keys::default().with(Key::C(Common::Bim), form);
-        let wide = space.contraction(&drawn).a.factor().bytes() == 4;
-        keys(rng, &mut drawn, wide);
+        let seen = space.contraction(&drawn);
+        let seen = seen.seen_by(seen.swapped, MathUnit::Warpgroup);
+        keys(rng, &mut drawn, seen.a.factor().bytes() == 4);
+        if seen.a.factor.and(seen.b.factor).is_some() {
+            drawn = drawn.with_both(Chiral::Acp, 0);
+        }
         // What the operands do not allow is taken back: an operand that bulk copies cannot reach is materialised.
         let Some(drawn) = space.repair(&drawn).filter(|p| p.common(Common::Uni) == 2) else { continue };
         let Ok(r) = space.resolve(&drawn) else { continue };

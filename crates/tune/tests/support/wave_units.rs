@@ -20,7 +20,8 @@ pub fn product(rng: &mut ChaCha8Rng, unit_number: u32, units: &[u64]) -> Problem
     let single = if unit_number == 1 { Math::Tf32 } else { Math::Exact };
     let exact = |dtype| (dtype, Math::Exact);
     let types = [Scalar::F16, Scalar::BF16, Scalar::F64].map(exact);
-    let types = [&types[..], &[(Scalar::F32, single), (Scalar::F32, Math::Tf32x3)]].concat();
+    let split = [Math::Tf32x3, Math::Bf16x3, Math::Bf16x6].map(|math| (Scalar::F32, math));
+    let types = [&types[..], &[(Scalar::F32, single)], &split].concat();
     let (dtype, math) = one(rng, &types);
     let gemm =
         Gemm::new(dtype, m, n, k).order(Order::Col).math(math).trans(rng.random(), rng.random()).batch(one(rng, &[1, 1, 2, 3]));

@@ -109,7 +109,7 @@ impl Format {
     fn new(conv: &Conv, math: Math) -> Option<Format> {
         use sys::{cudnnDataType_t::*, cudnnMathType_t::*};
         let (data, math) = match (conv.dtype, math) {
-            (Scalar::F32, Math::Exact | Math::Tf32x3) => (CUDNN_DATA_FLOAT, CUDNN_FMA_MATH),
+            (Scalar::F32, Math::Exact | Math::Tf32x3 | Math::Bf16x3 | Math::Bf16x6) => (CUDNN_DATA_FLOAT, CUDNN_FMA_MATH),
             (Scalar::F32, Math::Tf32) => (CUDNN_DATA_FLOAT, CUDNN_TENSOR_OP_MATH),
             (Scalar::F16, _) => (CUDNN_DATA_HALF, CUDNN_TENSOR_OP_MATH),
             (Scalar::BF16, _) => (CUDNN_DATA_BFLOAT16, CUDNN_TENSOR_OP_MATH),

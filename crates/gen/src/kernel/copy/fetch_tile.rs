@@ -8,11 +8,11 @@
 //! Rows beyond the operand only reach results that nobody stores: what is read for them does not matter. Beyond the end of k there
 //! must be zeros.
 
-use super::load::converted;
+use super::load::{converted, split};
 use crate::kernel::change::Change;
 use crate::kernel::input::{Input, Ints, entry_start, exists, in_memory};
 use crate::kernel::tile::position::{KRange, TilePosition};
-use crate::plan::{BulkTile, fetch_batch, fetch_width};
+use crate::plan::{BulkTile, chunk_registers, fetch_batch, fetch_width};
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
 use tilewright_problem::view::{COL, G, ROW};
@@ -51,7 +51,7 @@ pub(crate) struct FetchTile<'a> {
     pub threads: u32,
     /// Elements are rounded to TF32.
     pub round: bool,
-    /// Tiles that are written: two where elements are split into two TF32 numbers.
+    /// Tiles that are written: one for each part where elements are split.
     pub parts: u32,
     /// Registers of a load thread.
     pub registers: u32,
@@ -109,25 +109,21 @@ impl FetchTile<'_> {
         Place { line, chunk, to, exists }
     }
 
-    /// What is written of a vector, one for each part: factors of TF32 are rounded here (bulk copies do so on the way), or split into the nearest
-    /// numbers and what they leave.
+    /// What is written of a vector, one for each part: factors of TF32 are rounded here (bulk copies do so on the way), or f32 is split.
     fn written(&self, b: &mut Builder, value: ExprId, width: u32) -> Vec<ExprId> {
-        if !self.round && self.parts == 1 {
+        if let Some(of) = self.input.tiling.split.filter(|_| self.parts > 1) {
+            return split(b, &of, value, width);
+        }
+        if !self.round {
             return vec![value];
         }
-        let op = if self.round { UnaryOp::RoundTf32 } else { UnaryOp::NearTf32 };
-        let mut parts = vec![(0..width).map(|i| b.value(value.extract(i).unary(op))).collect::<Vec<ExprId>>()];
-        if self.parts > 1 {
-            let rest = (0..).zip(&parts[0]).map(|(i, near)| b.value(value.extract(i) - *near));
-            let rest = rest.collect();
-            parts.push(rest);
-        }
-        parts.iter().map(|part| b.vector(part)).collect()
+        let rounded: Vec<ExprId> = (0..width).map(|i| b.value(value.extract(i).unary(UnaryOp::RoundTf32))).collect();
+        vec![b.vector(&rounded)]
     }
 
     /// Chunks of so many pieces that a thread asks for at once; `twice`: two elements are read for each.
     fn each(&self, pieces: u32, twice: bool) -> u32 {
-        let room = fetch_batch(self.registers, 4 * pieces.min(2)) / if twice { 2 } else { 1 };
+        let room = fetch_batch(self.registers, chunk_registers(&self.input.tensor, pieces)) / if twice { 2 } else { 1 };
         (room / pieces.min(4)).clamp(1, self.count())
     }
 
@@ -219,7 +215,7 @@ impl FetchTile<'_> {
                 let vectors: Vec<Vec<ExprId>> = (0..pieces)
                     .map(|piece| {
                         let value = b.reg(stage, j * pieces + piece);
-                        let mut value = converted(b, tensor, value);
+                        let mut value = converted(b, tensor, value, self.parts);
                         if let Some(change) = change {
                             let lines = chunk(b, &place);
                             let (row, kk) = point(b, lines, piece);

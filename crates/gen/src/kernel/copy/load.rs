@@ -3,8 +3,8 @@
 //! Each load thread owns one load tile of `load_row x load_k` elements of the macro tile, moved in vectors of
 //! `load_width`. A view whose k part is a plain stride is streamed by a pointer that moves with the k-tiles; any other view is
 //! re-evaluated per k-tile from parts that depend on k only and parts, fixed before the loop, that do not. Between
-//! staging registers and shared memory elements are converted to the type in which they are multiplied, and those of complex factors negated where
-//! the product asks for it. Two of 4 bits share a byte: vectors have whole bytes, and a load
+//! staging registers and shared memory elements are converted to the type in which they are multiplied, or split into parts of it, each with a tile of its
+//! own, and those of complex factors negated where the product asks for it. Two of 4 bits share a byte: vectors have whole bytes, and a load
 //! of a single one notes in which half it is.
 
 use crate::kernel::change::Change;
@@ -14,6 +14,7 @@ use crate::plan::Along;
 use tilewright_ir::affine::{Affine, Coord, Part, affine, in_range};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
+use tilewright_problem::FactorParts;
 use tilewright_problem::contraction::{Operand, Tensor};
 use tilewright_problem::view::{COL, G, ROW};
 
@@ -333,11 +334,10 @@ impl<'a> Loader<'a> {
 
     /// Stores pieces `from..to` of staging set `set` into the shared buffer at element offset `buffer`.
     pub fn store(&self, b: &mut Builder, set: u32, buffer: ExprId, from: usize, to: usize) {
-        let t = &self.input.tiling;
         let count = self.vectors.len() as u32;
         for i in from..to.min(self.vectors.len()) {
             let value = b.reg(self.stage, set * count + i as u32);
-            let mut value = converted(b, &self.input.tensor, value);
+            let mut value = converted(b, &self.input.tensor, value, self.shared.parts);
             if let Some(halves) = &self.halves {
                 let upper = b.reg(halves.stage, set * count + i as u32);
                 value = b.value(upper.ge(1).select(value.extract(1), value.extract(0)));
@@ -347,26 +347,39 @@ impl<'a> Loader<'a> {
                 let other = others.map(|others| b.reg(others, set * count + i as u32));
                 value = change.apply(b, bits, value, other);
             }
-            let base = Base::Shared(self.shared.array);
-            let each = pieces(self.input, &self.shared);
-            if each > 1 {
-                let lanes = t.load_width / each;
-                for (piece, (place, further)) in (0..each).zip(&self.places[i * each as usize..]) {
-                    let part: Vec<ExprId> = (0..lanes).map(|lane| b.value(value.extract(piece * lanes + lane))).collect();
-                    let part = b.vector(&part);
-                    b.store(base, buffer + *place + *further, part, None);
-                }
-                continue;
+            let values = match self.input.tiling.split.filter(|_| self.shared.parts > 1) {
+                Some(of) => split(b, &of, value, self.input.tiling.load_width),
+                None => vec![value],
+            };
+            for (part, value) in (0..).zip(values) {
+                let buffer = b.value(buffer + self.shared.part(part));
+                self.store_vector(b, i, buffer, value);
             }
-            let (place, further) = self.places[i];
-            let at = b.value(buffer + place + further);
-            if t.load_along == self.shared.along || t.load_width == 1 {
-                b.store(base, at, value, None);
-                continue;
+        }
+    }
+
+    /// Stores a vector in the tile that begins here.
+    fn store_vector(&self, b: &mut Builder, i: usize, buffer: ExprId, value: ExprId) {
+        let t = &self.input.tiling;
+        let base = Base::Shared(self.shared.array);
+        let each = pieces(self.input, &self.shared);
+        if each > 1 {
+            let lanes = t.load_width / each;
+            for (piece, (place, further)) in (0..each).zip(&self.places[i * each as usize..]) {
+                let part: Vec<ExprId> = (0..lanes).map(|lane| b.value(value.extract(piece * lanes + lane))).collect();
+                let part = b.vector(&part);
+                b.store(base, buffer + *place + *further, part, None);
             }
-            for lane in 0..t.load_width {
-                b.store(base, at + (lane * self.shared.pitch), value.extract(lane), None);
-            }
+            return;
+        }
+        let (place, further) = self.places[i];
+        let at = b.value(buffer + place + further);
+        if t.load_along == self.shared.along || t.load_width == 1 {
+            b.store(base, at, value, None);
+            return;
+        }
+        for lane in 0..t.load_width {
+            b.store(base, at + (lane * self.shared.pitch), value.extract(lane), None);
         }
     }
 
@@ -385,12 +398,33 @@ fn pieces(input: &Input, shared: &SharedTile) -> u32 {
     if along { (t.load_width * input.tensor.factor().bytes()).div_ceil(16).max(1) } else { 1 }
 }
 
-/// A loaded vector of elements in the type in which they are multiplied.
-pub(super) fn converted(b: &mut Builder, tensor: &Tensor, value: ExprId) -> ExprId {
-    match tensor.factor {
+/// A loaded vector of elements in the type in which they are multiplied; as it is where it is to be split into several.
+pub(super) fn converted(b: &mut Builder, tensor: &Tensor, value: ExprId, parts: u32) -> ExprId {
+    match tensor.factor.filter(|_| parts == 1) {
         Some(factor) => b.bind("factor", value.cast(factor)),
         None => value,
     }
+}
+
+/// The parts of a loaded vector of so many elements: the nearest numbers of the type, the nearest to what these leave, and so on. The last of parts
+/// that are as wide as elements is all that is left.
+pub(super) fn split(b: &mut Builder, split: &FactorParts, value: ExprId, width: u32) -> Vec<ExprId> {
+    let mut rest: Vec<Ex> = (0..width).map(|i| value.extract(i)).collect();
+    let mut parts = Vec::new();
+    for part in 1..=split.parts {
+        let near: Vec<ExprId> = match split.as_wide() {
+            true if part == split.parts => rest.iter().map(|x| b.value(x.clone())).collect(),
+            true => rest.iter().map(|x| b.value(x.clone().unary(UnaryOp::NearTf32))).collect(),
+            false => rest.iter().map(|x| b.bind("near", x.clone().cast(split.input.storage()))).collect(),
+        };
+        if part < split.parts {
+            let left = rest.iter().zip(&near).map(|(x, near)| x.clone() - near.cast(Scalar::F32));
+            let left: Vec<Ex> = left.collect();
+            rest = left.into_iter().map(|x| if split.as_wide() { b.value(x) } else { b.bind("left", x) }.into()).collect();
+        }
+        parts.push(b.vector(&near));
+    }
+    parts
 }
 
 /// Where a thread's vectors go in a stage: a value and what is to be added to it.

@@ -139,7 +139,8 @@ fn stages(b: &mut Builder, spec: &KernelSpec, inputs: [&Input; 2]) -> Vec<Shared
         let (x, s) = (inputs[i], &spec.schedule);
         let scalar = x.tiling.shared_scalar(&x.tensor);
         let at = end.next_multiple_of(shared_align(&x.tiling, scalar));
-        let tile = SharedTile::new(b, name, scalar, (&x.tiling, &s.copies[i]), (spec.tiling.k_tile, s.buffers, at));
+        let parts = x.tiling.parts(spec.tiling.unit.family());
+        let tile = SharedTile::new(b, name, scalar, (&x.tiling, &s.copies[i], parts), (spec.tiling.k_tile, s.buffers, at));
         end = at + tile.stage * tile.stages * scalar.bytes();
         tile
     });

@@ -142,7 +142,7 @@ impl<'a> OperandLoop<'a> {
             let at = [b.value(self.place[0] + row), b.value(self.place[1] + col)];
             let at = self.shared.at(b, at[self.kept], at[1 - self.kept]);
             let mut load = |apart: u32| b.load("of_operand", Base::Shared(self.shared.array), from + at + apart, width, None);
-            loaded.push(self.parts().map(&mut load).collect::<Vec<ExprId>>());
+            loaded.push((0..self.shared.parts).map(|part| load(self.shared.part(part))).collect::<Vec<ExprId>>());
         }
         let accumulator = self.e.c.accumulator();
         let mut all = Vec::new();
@@ -152,14 +152,6 @@ impl<'a> OperandLoop<'a> {
             all.extend(parts.into_iter().reduce(|sum, part| sum + part).map(|x| b.bind("element", x)));
         }
         all
-    }
-
-    /// Where the tiles of a stage begin that have parts of each element.
-    fn parts(&self) -> impl Iterator<Item = u32> + use<> {
-        let t = &self.e.spec.tiling;
-        let parts = [&t.a, &t.b][self.kept].parts(t.unit.family());
-        let apart = self.shared.stage / parts.max(1);
-        (0..parts).map(move |part| part * apart)
     }
 }
 

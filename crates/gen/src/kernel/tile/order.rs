@@ -41,7 +41,7 @@ pub struct Work {
 /// # Errors
 /// As [`generate`](super::super::generate()).
 pub fn works(c: &Contraction, spec: &KernelSpec, workspace: u64, most: u64) -> Result<Vec<Work>, GenerateError> {
-    let c = &*c.oriented(spec.tiling.swapped);
+    let c = &*spec.seen(c);
     let t = &spec.tiling;
     let inputs = inputs(c, spec);
     let job = Job::new((c, spec, 0), &inputs, [workspace, partials_bytes(spec, c, WORKSPACE_ALIGN.into())])?;

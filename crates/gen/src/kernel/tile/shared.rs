@@ -22,6 +22,8 @@ pub(crate) struct SharedTile {
     pub pitch: u32,
     /// Elements from one stage to the next.
     pub stage: u32,
+    /// Tiles of a stage: one for each part of its elements.
+    pub parts: u32,
     /// The panels, where lines are cut into them.
     pub panels: Option<BulkTile>,
     /// The windows of a whole result tile.
@@ -38,7 +40,7 @@ impl SharedTile {
         b: &mut Builder,
         name: &str,
         scalar: Scalar,
-        (o, copy): (&OperandTiling, &Transport),
+        (o, copy, parts): (&OperandTiling, &Transport, u32),
         (k_tile, stages, at): (u32, u32, u32),
     ) -> SharedTile {
         let (panels, halo) = (copy.tile().cloned(), copy.halo().cloned());
@@ -52,11 +54,16 @@ impl SharedTile {
             (None, None) => {
                 let (lines, pitch) = o.lines(k_tile);
                 let pitch = pitch / o.elements();
-                (o.shared_along, pitch, pitch * lines, o.shared(k_tile))
+                (o.shared_along, pitch, pitch * lines * parts, o.shared(k_tile))
             }
         };
         let array = b.shared(name, scalar, stage * stages, at);
-        SharedTile { array, layout, along, pitch, stage, panels, halo, k_tile, stages }
+        SharedTile { array, layout, along, pitch, stage, parts: parts.max(1), panels, halo, k_tile, stages }
+    }
+
+    /// Where the tile of a part begins in a stage.
+    pub const fn part(&self, part: u32) -> u32 {
+        part * (self.stage / self.parts)
     }
 
     /// Elements from one row to the next, and from one k to the next, within a line and between lines.
@@ -133,7 +140,7 @@ impl SharedTile {
             Some(tile) if tile.k_contiguous => {
                 // Steps within a line are bits of the chunk's number that the position's own does not have.
                 let of_line = (tile.row / depth).max(1);
-                let column = self.stage / tile.columns * (depth / tile.row).max(1);
+                let column = self.part(1) / tile.columns * (depth / tile.row).max(1);
                 let within = b.value(steps % of_line * depth);
                 let within = if of_line == 1 { at } else { b.binary(BinaryOp::Xor, at, within) };
                 b.value(within + steps / of_line * column)

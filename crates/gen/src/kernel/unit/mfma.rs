@@ -18,7 +18,7 @@ const WIDEST: usize = 4;
 /// One operand's fragments.
 struct Fragments {
     regs: RegId,
-    /// Registers of a k-step.
+    /// Registers of a k-step, for one part of its elements.
     len: u32,
     shared: SharedTile,
     /// The same tile as registers hold its elements: words of two, or single ones.
@@ -32,6 +32,13 @@ struct Fragments {
     interleave: u32,
 }
 
+impl Fragments {
+    /// The first register of a set's fragments of a part.
+    const fn first(&self, set: u32, part: u32) -> u32 {
+        (set * self.shared.parts + part) * self.len
+    }
+}
+
 /// The math of one wave.
 pub(crate) struct MfmaUnit {
     acc: RegId,
@@ -42,6 +49,8 @@ pub(crate) struct MfmaUnit {
     fragments: [Fragments; 2],
     /// The instruction.
     row: &'static Mma,
+    /// The products in place of each: which part of A, and which of B.
+    products: &'static [[u32; 2]],
     /// The wave's first row and column within the macro tile.
     first: [ExprId; 2],
     lane: ExprId,
@@ -62,7 +71,7 @@ impl MfmaUnit {
             let (blocks, interleave) = (micro / side, t.interleave(micro));
             let len = micro * row.step / lanes / row.a.elements;
             let scalar = if row.a.elements == 1 { row.input.storage() } else { Scalar::U32 };
-            let regs = b.regs(&format!("{name}_frag"), scalar.ty(), sets * len);
+            let regs = b.regs(&format!("{name}_frag"), scalar.ty(), sets * shared[i].parts * len);
             let words = if row.a.elements == 1 { shared[i].array } else { shared[i].words(b, &format!("{name}_words"), scalar) };
             let (row_stride, k_stride) = shared[i].strides();
             let place = b.value(lane % side);
@@ -82,7 +91,7 @@ impl MfmaUnit {
         let sums = t.a.micro * t.b.micro / lanes;
         let acc = b.regs("acc", row.sum.ty(), sums);
         let promoted = promoted(b, spec, row.sum.ty(), sums);
-        MfmaUnit { acc, sums, promoted, fragments, row, first, lane, a_first: spec.style.a_first }
+        MfmaUnit { acc, sums, promoted, fragments, row, products: t.a.products(), first, lane, a_first: spec.style.a_first }
     }
 
     /// Lines along k: what a lane holds of an instruction stands together.
@@ -143,12 +152,13 @@ impl Steps for MfmaUnit {
             let f = &self.fragments[which];
             let (row, k) = f.shared.strides();
             let at = b.value(from[which] + step * (step_depth * k));
-            for n in 0..step_depth / depth {
-                let at = b.value(at + (n * depth * k));
+            let instructions = (0..step_depth / depth).flat_map(|n| (0..f.shared.parts).map(move |part| (n, part)));
+            for (n, part) in instructions {
+                let at = b.value(at + (n * depth * k + f.shared.part(part)));
                 for chunk in 0..f.blocks / f.interleave {
                     let block = chunk * f.interleave;
                     let at = b.value(at + (block * side * row));
-                    let to = set * f.len + self.row.a.registers * (n * f.blocks + block);
+                    let to = f.first(set, part) + self.row.a.registers * (n * f.blocks + block);
                     match f.shared.along {
                         Along::K => self.whole(b, f, at, to),
                         Along::Row => self.across(b, f, at, to),
@@ -161,11 +171,12 @@ impl Steps for MfmaUnit {
     fn multiply(&self, b: &mut Builder, _: ExprId, set: u32) {
         let [left, right] = &self.fragments;
         let (row, registers) = (self.row, self.row.a.registers);
-        for n in 0..row.step / row.shape.2 {
+        let instructions = (0..row.step / row.shape.2).flat_map(|n| self.products.iter().map(move |products| (n, products)));
+        for (n, &[part_of_a, part_of_b]) in instructions {
             for i in 0..left.blocks {
                 for j in 0..right.blocks {
-                    let a = slice(b, left.regs, set * left.len + registers * (n * left.blocks + i));
-                    let other = slice(b, right.regs, set * right.len + registers * (n * right.blocks + j));
+                    let a = slice(b, left.regs, left.first(set, part_of_a) + registers * (n * left.blocks + i));
+                    let other = slice(b, right.regs, right.first(set, part_of_b) + registers * (n * right.blocks + j));
                     let acc = slice(b, self.acc, (i * right.blocks + j) * row.c.registers);
                     b.matrix(MatrixOp::Mfma { input: row.input, shape: row.shape, a, b: other, acc });
                 }

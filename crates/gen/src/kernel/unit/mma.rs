@@ -5,14 +5,15 @@
 //! TF32 apart where it transposes, so lanes read these and doubles one by one (no two in one bank: lines are padded, or lanes take the
 //! k of swizzled panels in another order, [`KOrder`]). TF32 is rounded here, in registers, since asynchronous copies bring f32 as it is,
 //! and no other reader of the tile need know. Where a product is three of TF32, factors are split here, too: B's of an instruction's depth
-//! once for all rows, A's fragment by fragment, so that few registers hold both parts. And where copies bring weights of 8 or 4 bits as memory
-//! has them, lanes make factors of what they read: a word or more of a row, neighbours along k, which they read of the other operand alike.
+//! once for all rows, A's fragment by fragment, so that few registers hold both parts. Parts in bf16 have tiles of their own in shared memory. And
+//! where copies bring weights of 8 or 4 bits as memory has them, lanes make factors of what they read: a word or more of a row, neighbours along k,
+//! which they read of the other operand alike.
 
 use super::k_order::KOrder;
 use super::math::Steps;
 use super::scales::TileScales;
 use crate::kernel::tile::shared::SharedTile;
-use crate::kernel::unit::{KTile, SPLIT_PRODUCTS, Sums, clear, matrix_row, promote, promoted, slice, split, wave};
+use crate::kernel::unit::{KTile, Sums, clear, matrix_row, promote, promoted, slice, split, wave};
 use crate::plan::{Along, Blocks, KernelSpec};
 use tilewright_ir::affine::Coord;
 use tilewright_ir::layout::Axis;
@@ -26,7 +27,7 @@ const LANES_OF_ROW: u32 = 4;
 /// One operand's fragments.
 struct Fragments {
     regs: RegId,
-    /// Registers of a k-step.
+    /// Registers of a k-step, for one part of its elements.
     len: u32,
     shared: SharedTile,
     /// Where the first element that this lane reads is in a stage, and how far from it those of further rows are: 16 further for each
@@ -45,6 +46,13 @@ struct Fragments {
     each: u32,
 }
 
+impl Fragments {
+    /// The first register of a set's fragments of a part.
+    const fn first(&self, set: u32, part: u32) -> u32 {
+        (set * self.shared.parts + part) * self.len
+    }
+}
+
 /// The math of one wave.
 pub(crate) struct WaveUnit {
     acc: RegId,
@@ -53,8 +61,10 @@ pub(crate) struct WaveUnit {
     /// What they are added to, where they are promoted.
     promoted: Option<RegId>,
     fragments: [Fragments; 2],
-    /// Both parts of one of A's fragments and of B's for one instruction's depth, where factors are split.
+    /// All parts of one of A's fragments and of B's for one instruction's depth, where factors are split in registers.
     parts: Option<[RegId; 2]>,
+    /// The products in place of each: which part of A, and which of B.
+    products: &'static [[u32; 2]],
     /// Which instructions have anything to multiply, where not all have.
     exist: Option<Blocks>,
     /// The instruction.
@@ -92,7 +102,7 @@ impl WaveUnit {
             let (of, side) = if i == 0 { (&row.a, rows) } else { (&row.b, columns) };
             let len = micro / side * of.registers * (t.k_step() / depth);
             let held = if of.elements == 1 { row.input.storage() } else { Scalar::U32 };
-            let regs = b.regs(&format!("{name}_frag"), held.ty(), sets * len);
+            let regs = b.regs(&format!("{name}_frag"), held.ty(), sets * shared[i].parts * len);
             let (place, every) = match (of.elements, run) {
                 (_, Some(run)) => {
                     let (row, k) = (b.value(lane / LANES_OF_ROW), b.value(lane % LANES_OF_ROW * (run / each)));
@@ -112,12 +122,14 @@ impl WaveUnit {
         let sums = t.a.micro * t.b.micro / lanes;
         let acc = b.regs("acc", row.sum.ty(), sums);
         let promoted = promoted(b, spec, row.sum.ty(), sums);
-        let parts = t.a.split.then(|| {
+        let parts = t.a.split_in_registers(t.unit.family()).map(|split| {
             let lens = [row.a.registers, t.b.micro / columns * row.b.registers];
-            [("a_parts", lens[0]), ("b_parts", lens[1])].map(|(name, len)| b.regs(name, Scalar::F32.ty(), 2 * len))
+            [("a_parts", lens[0]), ("b_parts", lens[1])].map(|(name, len)| b.regs(name, Scalar::F32.ty(), split.parts * len))
         });
+        let products = t.a.products();
         let exist = t.blocks(c);
-        WaveUnit { acc, sums, promoted, fragments, parts, exist, row, step: t.k_step(), first, lane, a_first: spec.style.a_first }
+        let (step, a_first) = (t.k_step(), spec.style.a_first);
+        WaveUnit { acc, sums, promoted, fragments, parts, products, exist, row, step, first, lane, a_first }
     }
 
     /// Fragments of elements that fill a register, one instruction's after the other; those of TF32 are rounded, unless they are to be split.
@@ -212,9 +224,11 @@ impl Steps for WaveUnit {
                 }
                 let at = b.value(at + *further);
                 let at = f.shared.read_from(b, at);
-                let from = b.mem(Base::Shared(f.shared.array), at);
-                let to = slice(b, f.regs, set * f.len + 4 * block);
-                b.matrix(MatrixOp::LoadMatrix { to, count, trans: f.shared.along == Along::Row, from });
+                for part in 0..f.shared.parts {
+                    let from = b.mem(Base::Shared(f.shared.array), at + f.shared.part(part));
+                    let to = slice(b, f.regs, f.first(set, part) + 4 * block);
+                    b.matrix(MatrixOp::LoadMatrix { to, count, trans: f.shared.along == Along::Row, from });
+                }
             }
         }
     }
@@ -225,25 +239,27 @@ impl Steps for WaveUnit {
         let (across, steps) = (right.micro / columns, self.step / depth);
         for step in 0..steps {
             let (len_a, len_b) = (row.a.registers, row.b.registers * across);
-            let mut of_b = (right.regs, set * right.len + step * right.len / steps);
+            let of_b = |part: u32| right.first(set, part) + step * right.len / steps;
             if let Some([_, parts]) = self.parts {
-                split(b, of_b, (parts, 0), len_b);
-                of_b = (parts, 0);
+                split(b, (right.regs, of_b(0)), (parts, 0), len_b);
             }
             for i in 0..left.micro / rows {
-                let mut of_a = (left.regs, set * left.len + step * left.len / steps + len_a * i);
+                let of_a = |part: u32| left.first(set, part) + step * left.len / steps + len_a * i;
                 if let Some([parts, _]) = self.parts {
-                    split(b, of_a, (parts, 0), len_a);
-                    of_a = (parts, 0);
+                    split(b, (left.regs, of_a(0)), (parts, 0), len_a);
                 }
-                for [small_a, small_b] in if self.parts.is_some() { &SPLIT_PRODUCTS[..] } else { &[[0, 0]] } {
+                for &[part_of_a, part_of_b] in self.products {
+                    let (from_a, from_b) = match self.parts {
+                        Some([a, b]) => ((a, part_of_a * len_a), (b, part_of_b * len_b)),
+                        None => ((left.regs, of_a(part_of_a)), (right.regs, of_b(part_of_b))),
+                    };
                     for j in 0..across {
                         let exist = self.exist(b, k_step);
                         if !exist.is_none_or(|(blocks, first)| blocks.exist(first * steps + step, i, j)) {
                             continue;
                         }
-                        let a = slice(b, of_a.0, of_a.1 + small_a * len_a);
-                        let right = slice(b, of_b.0, of_b.1 + row.b.registers * j + small_b * len_b);
+                        let a = slice(b, from_a.0, from_a.1);
+                        let right = slice(b, from_b.0, from_b.1 + row.b.registers * j);
                         let acc = slice(b, self.acc, row.c.registers * (i * across + j));
                         b.matrix(MatrixOp::Mma { input: row.input, a, b: right, acc });
                     }

@@ -109,10 +109,6 @@ fn split(b: &mut Builder, from: (RegId, u32), to: (RegId, u32), count: u32) {
     }
 }
 
-/// The products of factors that are split: which of them takes the smaller part of A's and of B's. The smallest come first, so that the last sum
-/// has all of them.
-const SPLIT_PRODUCTS: [[u32; 2]; 3] = [[1, 0], [0, 1], [0, 0]];
-
 /// Row and k at which a lane's row of `ldmatrix` starts in lines along rows or along k: matrices of 8 x 8 follow each other as the registers
 /// of fragments do that they become, those of several instructions `side` rows apart.
 fn matrix_row(b: &mut Builder, (of, side): (&Fragment, u32), lane: ExprId, along: Along) -> [ExprId; 2] {

@@ -2,7 +2,7 @@
 
 use super::row_fragments::RowFragments;
 use super::scales::TileScales;
-use super::{Between, KTile, SPLIT_PRODUCTS, Sums, Unit, clear, promote, promoted, slice};
+use super::{Between, KTile, Sums, Unit, clear, promote, promoted, slice};
 use crate::kernel::stages::schedule::MathPart;
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::{Along, KernelSpec};
@@ -18,6 +18,8 @@ pub(crate) struct Warpgroup {
     shared: Vec<SharedTile>,
     /// The instruction.
     row: &'static Mma,
+    /// The products in place of each: which part of A, and which of B.
+    products: &'static [[u32; 2]],
     /// Instructions along m.
     rows: u32,
     /// Columns of an instruction.
@@ -63,12 +65,14 @@ impl Warpgroup {
         let (rows, sets) = (t.a.micro / row.shape.0, t.a.fragment_sets);
         let acc = b.regs("acc", row.sum.ty(), rows * row.sums(t.b.micro));
         let sums = promoted(b, spec, row.sum.ty(), rows * row.sums(t.b.micro));
-        let fragments = (sets > 0).then(|| RowFragments::new(b, &shared[0], row, (sets, rows, t.a.split), (first[0], lane)));
+        let split = t.a.split.is_some();
+        let fragments = (sets > 0).then(|| RowFragments::new(b, &shared[0], row, (sets, rows, split), (first[0], lane)));
         Warpgroup {
             acc,
             promoted: sums.zip(spec.schedule.promoted),
             shared: shared.to_vec(),
             row,
+            products: t.a.products(),
             rows,
             columns: t.b.micro,
             // Sets of fragments alternate over whole k-tiles.
@@ -87,7 +91,7 @@ impl Warpgroup {
         self.rows * self.row.sums(self.columns)
     }
 
-    /// Where the operand's k-step of some rows starts in its stage; `part` 1: that of the smaller parts.
+    /// Where the operand's k-step of some rows starts in its stage, in the tile of a part of its elements.
     fn tile(
         &self,
         b: &mut Builder,
@@ -102,9 +106,8 @@ impl Warpgroup {
         // Rows within a line are contiguous; the next line of rows is a whole column of k further.
         let (leading_bytes, per_row) =
             if k_contiguous { (0, s.pitch * bytes) } else { (at(s.pitch, 0), at(s.pitch, 0) / s.pitch) };
-        let byte = b.value(
-            stage * (s.stage * bytes) + first * per_row + (at(further, k_step * self.row.shape.2) + part * s.stage / 2 * bytes),
-        );
+        let byte = b
+            .value(stage * (s.stage * bytes) + first * per_row + (at(further, k_step * self.row.shape.2) + s.part(part) * bytes));
         let (array, stride_bytes) = (s.array, 8 * s.pitch * bytes);
         Descriptor { array, byte, swizzle: Swizzle::B128, k_contiguous, leading_bytes, stride_bytes }
     }
@@ -115,8 +118,11 @@ impl Warpgroup {
         b.matrix(MatrixOp::WarpgroupFence { acc: self.acc, left: Vec::new() });
         for &k_step in &self.k_steps {
             for row in 0..self.rows {
-                let a = self.tile(b, (0, 0), buffer, (self.first[0], row * self.row.shape.0), k_step);
-                self.multiply(b, buffer, (row, k_step), (WarpgroupA::Shared(a), 0), later);
+                let mut later = later;
+                for &[part_of_a, part_of_b] in self.products {
+                    let a = self.tile(b, (0, part_of_a), buffer, (self.first[0], row * self.row.shape.0), k_step);
+                    self.multiply(b, buffer, (row, k_step), (WarpgroupA::Shared(a), part_of_b), later.take());
+                }
             }
         }
         b.matrix(MatrixOp::WarpgroupCommit);
@@ -135,11 +141,10 @@ impl Warpgroup {
             let left = fragments.load(b, buffer, k_step);
             b.matrix(MatrixOp::WarpgroupFence { acc: self.acc, left: left.clone() });
             for (row, a) in (0..).zip(left.chunks(fragments.parts())) {
-                let products = if let [_, _] = a { &SPLIT_PRODUCTS[..] } else { &[[0, 0]] };
                 let mut later = later;
-                for [small_a, small_b] in products {
-                    let a = WarpgroupA::Regs(a[*small_a as usize]);
-                    self.multiply(b, buffer, (row, k_step), (a, *small_b), later.take());
+                for &[part_of_a, part_of_b] in self.products {
+                    let a = WarpgroupA::Regs(a[part_of_a as usize]);
+                    self.multiply(b, buffer, (row, k_step), (a, part_of_b), later.take());
                 }
             }
             if again || k_step + 1 == k_steps {

@@ -1,0 +1,40 @@
+//! How f32 factors are split into numbers of fewer bits, for units that multiply nothing wider.
+
+use serde::Serialize;
+use tilewright_ir::{MatrixType, Scalar};
+
+/// What a factor is split into, and which products of parts are added up.
+///
+/// The first part is the number of the type nearest to the factor, the second the nearest to what that leaves, and so on. What a nearest
+/// number leaves of an f32 is an f32: subtractions are exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct FactorParts {
+    /// What units take the parts in.
+    pub input: MatrixType,
+    /// Parts of a factor.
+    pub parts: u32,
+    /// The products: which part of A, and which of B. The smallest come first, so that the last sum has all of them.
+    pub products: &'static [[u32; 2]],
+}
+
+impl FactorParts {
+    /// Two TF32 numbers. Units drop the last bit of the second.
+    pub(crate) const TF32_TWICE: FactorParts =
+        FactorParts { input: MatrixType::TF32, parts: 2, products: &[[1, 0], [0, 1], [0, 0]] };
+    /// Two bf16 numbers.
+    pub(crate) const BF16_TWICE: FactorParts = FactorParts { input: MatrixType::BF16, ..FactorParts::TF32_TWICE };
+    /// Three bf16 numbers.
+    pub(crate) const BF16_THRICE: FactorParts =
+        FactorParts { input: MatrixType::BF16, parts: 3, products: &[[2, 0], [0, 2], [1, 1], [1, 0], [0, 1], [0, 0]] };
+
+    /// Parts are as wide as the factor: registers that have read it take its parts as well. Narrower ones are written to shared memory, whose tiles
+    /// have their type.
+    pub const fn as_wide(&self) -> bool {
+        matches!(self.input.storage(), Scalar::F32)
+    }
+    /// Parts in shared memory add up to the factor: three bf16 numbers have the 24 bits of an f32, and of two as wide as it the second is all that
+    /// the first leaves.
+    pub const fn adds_up(&self) -> bool {
+        self.as_wide() || self.parts > 2
+    }
+}
