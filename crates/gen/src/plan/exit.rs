@@ -35,7 +35,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Res
     if split == Split::Atomic {
         parts_of_sums(plan, c, finish)?;
     }
-    let carry = plan.common(Common::Rdc) == 1;
+    let carry = plan.common(Common::Rdc) == 1 && c.reductions().next().is_some();
     if c.drop_c && split != Split::Workspace {
         return Ok(Epilogue { split, exit: Exit::Direct { width: 1 }, shuffles, finish, carry, operands });
     }
