@@ -384,6 +384,10 @@ impl Tensor {
     pub fn factor(&self) -> Scalar {
         self.factor.unwrap_or(self.scalar)
     }
+    /// Whether its elements are small weights: integers of 8 or 4 bits that are multiplied as floats.
+    pub fn has_weights(&self) -> bool {
+        self.scalar.is_weight() && self.factor.is_some()
+    }
     /// Bytes that so many of its elements take in memory.
     pub fn bytes_of(&self, elements: f64) -> f64 {
         elements * f64::from(self.scalar.bytes()) / f64::from(self.scalar.numbers())

@@ -1,14 +1,14 @@
 //! f32 as three or six products of bf16 numbers: right by every unit and way of loading, as accurate as the bounds say and no better than they need to
 //! be, and what assemblers and cost model make of it.
 
+#[path = "support/inspected.rs"]
+mod inspected;
 #[path = "../../ir/tests/support/missing.rs"]
 mod missing;
 mod support;
 
+use inspected::inspected_in;
 use support::verified;
-use tilewright_device::inspect::inspect;
-use tilewright_device::{DeviceError, Options};
-use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
 use tilewright_ir::{MatrixType, Scalar, Target};
 use tilewright_problem::reference::Tolerance;
@@ -213,12 +213,7 @@ fn assemblers_take_them() {
         };
         let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
         assert!(r.spec.tiling.instruction.is_some_and(|row| row.input == MatrixType::BF16), "{plan}");
-        let program = r.generate(space.env().workspace_bytes).unwrap();
-        let kernel = program.kernels.iter().find(|k| k.name == MAIN).unwrap();
-        let seen = match inspect(kernel, arch, None, &Options::default()) {
-            Err(e @ DeviceError::Missing { .. }) => return missing::missing(&e.to_string()),
-            seen => seen.unwrap(),
-        };
+        let Some(seen) = inspected_in(&space, arch, &plan) else { return };
         let (usage, main) = (seen.usage, seen.main_loop().unwrap_or_else(|| panic!("{plan}: no main loop")));
         println!("{arch} {} {plan}: {} registers, spills {}, {:?}", math.name(), usage.registers, usage.spill_bytes, main.counts);
         let unit = plan.common(Common::Uni);

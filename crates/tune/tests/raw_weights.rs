@@ -1,20 +1,21 @@
 //! Weights of 8 and 4 bits that copies bring to shared memory as memory has them, where lanes of mma.sync make factors of what they read: on the
 //! emulator, what is refused, and machine code.
 
+#[path = "support/inspected.rs"]
+mod inspected;
 #[path = "../../ir/tests/support/missing.rs"]
 mod missing;
 mod support;
 
+use inspected::inspected;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use support::{emulator, judge, verified_to};
-use tilewright_device::inspect::{Class, inspect};
-use tilewright_device::{DeviceError, Options};
-use tilewright_gen::kernel::MAIN;
+use tilewright_device::inspect::Class;
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan, Refusal};
-use tilewright_ir::{Scalar, Target};
+use tilewright_ir::Scalar;
 use tilewright_problem::{Activation, Along, Gemm, GemmBuilder, Order, Problem, Scale};
 use tilewright_tune::random::{Pair, wave_unit_plan};
 use tilewright_tune::space::Space;
@@ -165,19 +166,8 @@ fn copies_bring_weights_and_lanes_convert_them() {
         ([Scalar::BF16, Scalar::I4], 32, "BF16_V2 "),
     ] {
         let problem: Problem = weights(types, (4096, 4096, 4096)).out_dtype(Scalar::F32).build().unwrap().into();
-        let space = Space::new(&problem, &Target::by_arch("sm_90a").unwrap()).unwrap();
         let text = plan([8, glw], [if glw == 32 { 4 } else { 2 }, 1], (1, 4), "UNR128_PFG2_BUF3_UKL1");
-        let plan = Plan::from(Constraint::parse(&text).unwrap().apply(&Plan::default()));
-        let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
-        let program = r.generate(space.env().workspace_bytes).unwrap();
-        let kernel = program.kernels.into_iter().find(|k| k.name == MAIN).unwrap();
-        let seen = match inspect(&kernel, "sm_90a", None, &Options::default()) {
-            Err(e @ DeviceError::Missing { .. }) => {
-                missing::missing(&e.to_string());
-                continue;
-            }
-            seen => seen.unwrap(),
-        };
+        let Some(seen) = inspected(&problem, "sm_90a", &text) else { continue };
         let main = seen.main_loop().unwrap_or_else(|| panic!("{types:?}: no main loop"));
         eprintln!("{types:?}: {} registers, main loop {:?}", seen.usage.registers, main.counts);
         assert_eq!((seen.usage.spill_bytes, main.count(Class::Scratch)), (0, 0));

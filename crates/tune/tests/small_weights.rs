@@ -1,16 +1,17 @@
 //! Small weights: integers of 8 and 4 bits beside f16, bf16 or f32, in which they are multiplied: every unit, copy method and exit on the emulator, what
 //! is refused, and machine code.
 
+#[path = "support/inspected.rs"]
+mod inspected;
 #[path = "../../ir/tests/support/missing.rs"]
 mod missing;
 mod support;
 
+use inspected::inspected;
 use support::{emulator, verified_to};
-use tilewright_device::inspect::{Class, inspect};
-use tilewright_device::{DeviceError, Options};
-use tilewright_gen::kernel::MAIN;
+use tilewright_device::inspect::Class;
 use tilewright_gen::plan::{Chiral, Constraint, Key, Plan, Refusal};
-use tilewright_ir::{Scalar, Target};
+use tilewright_ir::Scalar;
 use tilewright_problem::{Activation, Along, Gemm, GemmBuilder, Order, Problem, Quant, Scale};
 use tilewright_tune::space::Space;
 use tilewright_tune::verify::Depth;
@@ -214,21 +215,10 @@ fn weights_become_floats_in_pairs() {
     ] {
         let gemm = weights(types, (4096, 4096, 4096), (true, false)).out_dtype(Scalar::F32);
         let problem: Problem = gemm.build().unwrap().into();
-        let space = Space::new(&problem, &Target::by_arch("sm_90a").unwrap()).unwrap();
         // Vectors of 8 bytes.
         let plan = if types[1].is_int4() { MMA.replace("__B_MIC4_PAD1_GLW8", "__B_MIC4_PAD1_GLW16") } else { MMA.to_string() };
         let plan = along(&format!("{plan}_UNR64_PFG1_BUF2_UKL1"), (true, false));
-        let plan = Plan::from(Constraint::parse(&plan).unwrap().apply(&Plan::default()));
-        let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
-        let program = r.generate(space.env().workspace_bytes).unwrap();
-        let kernel = program.kernels.into_iter().find(|k| k.name == MAIN).unwrap();
-        let seen = match inspect(&kernel, "sm_90a", None, &Options::default()) {
-            Err(e @ DeviceError::Missing { .. }) => {
-                missing::missing(&e.to_string());
-                continue;
-            }
-            seen => seen.unwrap(),
-        };
+        let Some(seen) = inspected(&problem, "sm_90a", &plan) else { continue };
         let main = seen.main_loop().unwrap_or_else(|| panic!("{types:?}: no main loop"));
         eprintln!("{types:?}: {} registers, main loop {:?}", seen.usage.registers, main.counts);
         assert_eq!((seen.usage.spill_bytes, main.count(Class::Scratch)), (0, 0));
@@ -251,16 +241,7 @@ fn single_bytes_of_two_weights_compile() {
         ("gfx942", [Scalar::BF16, Scalar::I4]),
     ] {
         let problem: Problem = weights(types, (144, 80, 96), (true, false)).build().unwrap().into();
-        let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
-        let plan = along("A_MIC4_GLW2_PLU?__B_MIC4_GLW2_PLU?__C_MAC64_EDG1_UNR16", (true, false));
-        let plan = Plan::from(Constraint::parse(&plan).unwrap().apply(&Plan::default()));
-        let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
-        let program = r.generate(space.env().workspace_bytes).unwrap();
-        let kernel = program.kernels.into_iter().find(|k| k.name == MAIN).unwrap();
-        match inspect(&kernel, arch, None, &Options::default()) {
-            Err(e @ DeviceError::Missing { .. }) => missing::missing(&e.to_string()),
-            seen => drop(seen.unwrap_or_else(|e| panic!("{arch} {types:?}: {e}"))),
-        }
+        drop(inspected(&problem, arch, &along("A_MIC4_GLW2_PLU?__B_MIC4_GLW2_PLU?__C_MAC64_EDG1_UNR16", (true, false))));
     }
 }
 
@@ -269,19 +250,8 @@ fn single_bytes_of_two_weights_compile() {
 fn nothing_is_spilled_on_amd() {
     for (arch, types) in [("gfx942", [Scalar::F16, Scalar::I8]), ("gfx950", [Scalar::BF16, Scalar::U8])] {
         let problem: Problem = weights(types, (4096, 4096, 4096), (true, false)).build().unwrap().into();
-        let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
         let plan = along(&format!("{MFMA}_UNR64_PFG1_BUF2"), (true, false));
-        let plan = Plan::from(Constraint::parse(&plan).unwrap().apply(&Plan::default()));
-        let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
-        let program = r.generate(space.env().workspace_bytes).unwrap();
-        let kernel = program.kernels.into_iter().find(|k| k.name == MAIN).unwrap();
-        let seen = match inspect(&kernel, arch, None, &Options::default()) {
-            Err(e @ DeviceError::Missing { .. }) => {
-                missing::missing(&e.to_string());
-                continue;
-            }
-            seen => seen.unwrap(),
-        };
+        let Some(seen) = inspected(&problem, arch, &plan) else { continue };
         let main = seen.main_loop().unwrap_or_else(|| panic!("{arch}: no main loop"));
         eprintln!("{arch} {types:?}: {} registers, main loop {:?}", seen.usage.registers, main.counts);
         assert_eq!((seen.usage.spill_bytes, main.count(Class::Scratch)), (0, 0), "{arch}: {:?}", seen.usage);

@@ -1,14 +1,14 @@
 //! f32 as three products of TF32 numbers: right by every way of loading and storing, nearly as accurate as f32, and what assemblers make
 //! of it.
 
+#[path = "support/inspected.rs"]
+mod inspected;
 #[path = "../../ir/tests/support/missing.rs"]
 mod missing;
 mod support;
 
+use inspected::inspected_in;
 use support::verified;
-use tilewright_device::inspect::inspect;
-use tilewright_device::{DeviceError, Options};
-use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_ir::{MatrixType, Scalar, Target};
 use tilewright_problem::{Activation, Along, Conv, Direction, Gemm, GemmBuilder, Layout, Math, Order, Problem};
@@ -119,12 +119,7 @@ fn assemblers_take_them() {
         let space = Space::new(&gemm, &Target::by_arch(arch).unwrap()).unwrap();
         let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
         assert!(r.spec.tiling.a.split.is_some() && r.spec.tiling.instruction.is_some_and(|row| row.input == MatrixType::TF32));
-        let program = r.generate(space.env().workspace_bytes).unwrap();
-        let kernel = program.kernels.iter().find(|k| k.name == MAIN).unwrap();
-        let seen = match inspect(kernel, arch, None, &Options::default()) {
-            Err(e @ DeviceError::Missing { .. }) => return missing::missing(&e.to_string()),
-            seen => seen.unwrap(),
-        };
+        let Some(seen) = inspected_in(&space, arch, &plan) else { return };
         let usage = seen.usage;
         let main = seen.main_loop().unwrap_or_else(|| panic!("{plan}: no main loop"));
         println!("{arch} {text}: {} registers, spills {}, {:?}", usage.registers, usage.spill_bytes, main.counts);

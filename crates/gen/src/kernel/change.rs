@@ -1,5 +1,5 @@
-//! What becomes of a factor's elements between memory and shared memory, or a copy in workspace, where its tensor says so: they change their signs, or
-//! are multiplied by a complex alpha ([`Signs`]).
+//! How the factors of complex products change between memory and shared memory, or a copy in workspace: elements change their signs, or are multiplied by a
+//! complex alpha, as their tensor's [`Signs`] say.
 
 use super::arguments::Arguments;
 use crate::program::Binding;
@@ -12,20 +12,20 @@ use tilewright_problem::view::{COL, ROW};
 #[derive(Clone, Copy)]
 pub(crate) struct Change {
     signs: Signs,
-    /// Alpha's real and imaginary part, and how the other part of an element's number changes its sign.
+    /// Of a complex alpha: its real and imaginary part, and where the other part of an element's complex number changes its sign.
     turned: Option<([ExprId; 2], [[bool; 2]; 2])>,
 }
 
-/// How the element at a point does.
+/// How the element at one point changes.
 pub(crate) struct Changed {
-    /// Its lowest bit: it changes its sign; the next one: the other part of its number does.
+    /// Bit 0: the element changes its sign. Bit 1: the other part of its complex number does.
     pub bits: ExprId,
-    /// How far from it the other part lies, where it is needed.
+    /// Distance in memory from the element to that other part, where it is needed.
     pub other: Option<ExprId>,
 }
 
 impl Change {
-    /// That of a tensor's elements, and the arguments that it takes.
+    /// The change of a tensor's elements, if they have one, with the kernel arguments it needs.
     pub fn declare(b: &mut Builder, args: &mut Arguments, x: &Tensor) -> Option<Change> {
         let signs = x.signs?;
         let turned = signs.other.map(|other| {
@@ -35,7 +35,7 @@ impl Change {
         Some(Change { signs, turned })
     }
 
-    /// Two elements are read for each.
+    /// Whether both parts of a complex number are read for each element.
     pub const fn reads_other(&self) -> bool {
         self.turned.is_some()
     }
@@ -64,7 +64,7 @@ impl Change {
         Changed { bits: b.value(bits.cast(Scalar::I32)), other: Some(other) }
     }
 
-    /// The element, of these bits, that becomes of one in memory and the other part of its number.
+    /// The changed element, from its [`Changed::bits`], its value in memory and, with a complex alpha, the other part's.
     pub fn apply(&self, b: &mut Builder, bits: ExprId, own: ExprId, other: Option<ExprId>) -> ExprId {
         let (Some(([re, im], _)), Some(other)) = (self.turned, other) else { return signed(b, own, bits) };
         let (of_own, of_other) = (b.value(bits & 1), b.value(bits >> 1));

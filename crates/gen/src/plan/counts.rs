@@ -98,10 +98,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     };
     let (tile_a, tile_b) = (tile(0, &t.a, &c.a), tile(1, &t.b, &c.b));
     let shared = if spec.schedule.own() { 0.0 } else { 1.0 };
-    let size = |o: &OperandTiling, tensor: &Tensor| {
-        let scalar = o.shared_scalar(tensor);
-        f64::from(scalar.bytes() * o.parts(t.unit.family())) / f64::from(scalar.numbers())
-    };
+    let size = |o: &OperandTiling, tensor: &Tensor| o.shared_bytes(tensor) * f64::from(o.parts(t.unit.family()));
     let widened = |bytes: f64, o: &OperandTiling, tensor: &Tensor| bytes / tensor.bytes_of(1.0) * size(o, tensor);
     let results = c.results();
     let acc_bytes = f64::from(c.accumulator().bytes());

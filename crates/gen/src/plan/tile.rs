@@ -141,6 +141,11 @@ impl OperandTiling {
     pub fn shared_scalar(&self, tensor: &Tensor) -> Scalar {
         self.raw.unwrap_or(tensor.factor())
     }
+    /// Bytes that an element of a tensor takes there.
+    pub fn shared_bytes(&self, tensor: &Tensor) -> f64 {
+        let scalar = self.shared_scalar(tensor);
+        f64::from(scalar.bytes()) / f64::from(scalar.numbers())
+    }
     /// Elements at a position of shared memory: two where they have 4 bits.
     pub fn elements(&self) -> u32 {
         self.raw.map_or(1, Scalar::numbers)

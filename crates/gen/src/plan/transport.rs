@@ -145,7 +145,7 @@ impl Transport {
     pub(super) fn converts(plan: &Plan, side: fn(Chiral) -> Key, tensor: &Tensor) -> Result<(), Refusal> {
         let (acp, wos, scalar) = (side(Chiral::Acp), side(Chiral::Wos), tensor.scalar);
         match (tensor.factor, plan.get(acp), plan.get(wos)) {
-            (Some(factor), 1, 0) if scalar.is_weight() && Transport::read_raw(plan, factor) => Ok(()),
+            (Some(factor), 1, 0) if tensor.has_weights() && Transport::read_raw(plan, factor) => Ok(()),
             (Some(factor), value @ 1.., _) => Err(Refusal::Converted { acp, value, scalar, factor }),
             (_, _, value @ 1..) if scalar.numbers() > 1 => Err(Refusal::CopiedPairs { wos, value, scalar }),
             (_, value @ 1.., 0) if tensor.signs.is_some() => Err(Refusal::Signed { acp, value }),
@@ -159,7 +159,7 @@ impl Transport {
     }
     /// The type of an operand's elements in shared memory, where asynchronous copies bring them as memory has them.
     pub(super) fn raw(plan: &Keys, side: fn(Chiral) -> Key, tensor: &Tensor) -> Option<Scalar> {
-        (tensor.scalar.is_weight() && tensor.factor.is_some() && plan.get(side(Chiral::Acp)) == 1).then_some(tensor.scalar)
+        (tensor.has_weights() && plan.get(side(Chiral::Acp)) == 1).then_some(tensor.scalar)
     }
     /// Whether what lanes make factors of comes along k.
     pub(super) fn raw_along(plan: &Plan, side: fn(Chiral) -> Key, tensor: &Tensor, along: Along) -> Result<(), Refusal> {

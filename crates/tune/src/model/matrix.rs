@@ -125,13 +125,7 @@ const PART: f64 = 1.5;
 /// Instructions that make a 16-bit float of a weight of 8 or 4 bits.
 const CONVERTING: f64 = 2.0;
 
-/// Bytes of an operand's element in shared memory.
-fn shared_bytes(o: &OperandTiling, tensor: &Tensor) -> f64 {
-    let scalar = o.shared_scalar(tensor);
-    f64::from(scalar.bytes()) / f64::from(scalar.numbers())
-}
-
-/// The same where four lanes read neighbours along k of each of eight rows.
+/// How many times longer a wave's fragment reads take than the bytes alone, where four lanes read neighbours along k of each of eight rows.
 fn conflicts_of_runs(spec: &KernelSpec, o: &OperandTiling, bytes: f64) -> f64 {
     let of = |elements: u32| (f64::from(elements) * bytes) as i64;
     let (run, pitch) = (of(spec.tiling.k_step() / 4), of(o.lines(spec.tiling.k_tile).1));
@@ -143,7 +137,7 @@ fn conflicts_of_runs(spec: &KernelSpec, o: &OperandTiling, bytes: f64) -> f64 {
 fn conflicts(spec: &KernelSpec, (side, tensor): (usize, &Tensor), element: u32) -> f64 {
     let o = [&spec.tiling.a, &spec.tiling.b][side];
     if spec.tiling.a.raw.or(spec.tiling.b.raw).is_some() {
-        return conflicts_of_runs(spec, o, shared_bytes(o, tensor));
+        return conflicts_of_runs(spec, o, o.shared_bytes(tensor));
     }
     // Swizzled panels have none.
     if spec.schedule.in_pipeline() {
@@ -212,7 +206,7 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
         let read = |side: usize, (o, tensor): (&OperandTiling, &Tensor)| {
             let conflicts = conflicts(spec, (side, tensor), c.a.factor().bytes());
             let parts = f64::from(o.parts(family));
-            f64::from(o.micro) * depth * shared_bytes(o, tensor) * parts * conflicts * share(side)
+            f64::from(o.micro) * depth * o.shared_bytes(tensor) * parts * conflicts * share(side)
         };
         let turn = if spec.schedule.fragments_ahead > 0 { WAVE_TURN } else { 2.0 * WAVE_TURN };
         let math = work.fma * f64::from(t.products()) / rate / busy_parts * share(0) * share(1);
@@ -225,8 +219,8 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
     for ((o, operand), copy) in sides.into_iter().zip(&spec.schedule.copies) {
         let tensor = c.tensor(operand);
         let parts = f64::from(o.parts(family));
-        let brought = f64::from(o.macro_tile) * depth * shared_bytes(o, tensor) * parts;
-        if tensor.scalar.is_weight() && tensor.factor.is_some() && !family.asynchronous {
+        let brought = f64::from(o.macro_tile) * depth * o.shared_bytes(tensor) * parts;
+        if tensor.has_weights() && !family.asynchronous {
             // Each wave makes factors of what it reads, or each thread of what it stores.
             let made = if o.raw.is_some() { owners * f64::from(o.micro) } else { f64::from(o.macro_tile) };
             sum.issue += made * depth / f64::from(t.wave_lanes.max(1)) * CONVERTING / f64::from(UNIT_PARTS);

@@ -65,9 +65,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
 fn raw(space: &Space, c: &Contraction, plan: &Keys, tiles: u64) -> Vec<Keys> {
     let sides = [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)];
     let lines = sides.iter().all(|(_, tensor)| along_k(&tensor.view));
-    let Some((_, weights)) =
-        sides.iter().find(|(_, tensor)| tensor.scalar.is_weight() && tensor.factor.is_some()).filter(|_| lines)
-    else {
+    let Some((_, weights)) = sides.iter().find(|(_, tensor)| tensor.has_weights()).filter(|_| lines) else {
         return Vec::new();
     };
     if !space.target().features.async_copy {

@@ -31,7 +31,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, unit: u
 fn raw(rng: &mut ChaCha8Rng, plan: Plan, c: &Contraction) -> Plan {
     let c = &*c.oriented(plan.common(Common::Swp) == 1);
     let sides = [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)];
-    if sides.iter().all(|(_, tensor)| !tensor.scalar.is_weight() || tensor.factor.is_none()) || rng.random() {
+    if sides.iter().all(|(_, tensor)| !tensor.has_weights()) || rng.random() {
         return plan;
     }
     let ahead = plan.common(Common::Pfg).max(1);

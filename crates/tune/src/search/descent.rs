@@ -182,8 +182,8 @@ fn recipes(space: &Space, plans: impl Iterator<Item = Plan>) -> Vec<Plan> {
 const OPERANDS: [Key; 5] =
     [Key::C(Common::Uni), Key::A(Chiral::Acp), Key::B(Chiral::Acp), Key::A(Chiral::Wos), Key::B(Chiral::Wos)];
 
-/// Which work-groups share what they read: how much that spares where memory is the limit the cost model underrates (filter gradients of 1x1 windows
-/// took 188 us on an H100 with pairs, 212 without, and were modelled at 240 and 212).
+/// Clusters: the cost model underrates what sharing reads saves where memory is the limit (a filter gradient of a 1x1 filter took 188 us on an H100 with
+/// clusters of two and 212 us without; modelled were 240 and 212).
 const CLUSTERS: [Key; 2] = [Key::A(Chiral::Clu), Key::B(Chiral::Clu)];
 
 /// Where operands come from: in place, or copied in one way or another, in the form of the problem that suits it.

@@ -38,11 +38,11 @@ struct Fragments {
     micro: u32,
     /// Which k its lanes read where these come one by one.
     order: KOrder,
-    /// Elements that a lane reads of a row at once, where it makes factors of them or reads the other operand as such a one is read.
+    /// Neighbours along k that a lane reads at once, where one operand is weights that lanes convert; both operands are read alike.
     run: Option<u32>,
-    /// What it makes of them.
+    /// The type that they are converted to.
     factor: Scalar,
-    /// Elements at a position of shared memory.
+    /// Elements at a position of shared memory: two of 4 bits.
     each: u32,
 }
 
@@ -95,7 +95,7 @@ impl WaveUnit {
             [a, b] if a.panels.is_some() && b.panels.is_some() => KOrder::of_panels(row.input.bytes()),
             _ => KOrder::NATURAL,
         };
-        // Four lanes share the k of a step: as each reads neighbours, the instruction's own order of k does not matter where both operands' lanes do so.
+        // The terms of a sum may come in any order that both operands share: the four lanes of a row read neighbours along k, not the instruction's pairs.
         let run = (t.a.raw.is_some() || t.b.raw.is_some()).then(|| t.k_step() / LANES_OF_ROW);
         let fragments = [(0, "a", &t.a, &c.a), (1, "b", &t.b, &c.b)].map(|(i, name, o, tensor)| {
             let (micro, each) = (o.micro, o.elements());
@@ -157,8 +157,8 @@ impl WaveUnit {
 }
 
 impl WaveUnit {
-    /// Fragments of a k-step that lanes read as neighbours along k, of rows eight apart: the first half of each instruction's share is its lower
-    /// register.
+    /// Reads the fragments of a k-step as runs of neighbours along k, one row of each eight for a lane. Two words of a run are one instruction's: the
+    /// first fills the register of its lower k, the second that of its upper.
     fn load_runs(&self, b: &mut Builder, f: &Fragments, (from, k_step): (ExprId, ExprId), set: u32, is_a: bool) {
         let (of, (rows, columns, depth)) = (if is_a { &self.row.a } else { &self.row.b }, self.row.shape);
         let (side, steps) = (if is_a { rows } else { columns }, self.step / depth);
