@@ -152,6 +152,20 @@ fn groups_as_block_diagonal_products() {
     }
 }
 
+/// Groups of planes are channels of one map where a window has one row of taps, as one phase of this gradient has: boxes reach behind a group's channels, to
+/// the end of the copy's lines, which nothing but the copy fills.
+#[test]
+fn lines_of_a_copy_are_zero_behind_a_groups_channels() {
+    for (seed, filter) in (0..).zip(["3x3", "2x3", "3x2"]) {
+        let text = format!("conv_bwdd_nchw_n1_g2_c44_k52_in6x20_fil{filter}_st2x1_dil1x1_pb1x1_pe0x0_bias0_ws1048576_tf32");
+        let (problem, device) = (Problem::parse(&text).unwrap(), emulator("emu:sm_90a", true, seed));
+        let keys = "A_MIC1_WOS3_ACP2__B_MIC1_WOS3_ACP2__C_MAC128_UNR32_BUF3_LWV4_BIM3_UNI2";
+        let plan = Plan::from(Constraint::parse(keys).unwrap().apply(&Plan::default()));
+        let failed = judge(&device, &Pair { seed, problem, plan });
+        assert!(failed.is_none(), "{}", failed.unwrap_or_default());
+    }
+}
+
 /// Channels that are no whole rows of 128 bytes, padded under each tap: then windows come in bulk, in every direction, of one group or several,
 /// with strides; and of a filter's gradient the columns that exist are stored. Of few channels a power of two, by units that read what threads
 /// copy.

@@ -45,30 +45,30 @@ pub fn padded_rows(tensor: &Tensor) -> Result<PaddedRows, &'static str> {
     let channels = dims.dims[lead].extent.unsigned_abs();
     let grain = channels.next_power_of_two().min(u64::from(16 / tensor.scalar.bytes()));
     let padded = channels.next_multiple_of(grain);
-    // Rows of up to 128 bytes lie within as many each: requests of bulk copies are for one of these lines. Behind a group's channels, which
-    // copies of a whole line bring as well, are the next one's.
+    // Rows of up to 128 bytes lie within as many each: requests of bulk copies are for one of these lines. They bring all of it, so the zeros go on
+    // to its end. Behind a group's channels, which copies of a whole line bring as well, are the next one's.
     let grouped = lead == 0 && dims.dims[1..].iter().any(|dim| dim.steps.iter().all(|(i, _)| dims.digits[*i].axis == G));
     let narrow = !grouped && padded <= 8 * u64::from(16 / tensor.scalar.bytes());
-    let apart = if narrow { padded.next_power_of_two() } else { padded };
+    let padded = if narrow { padded.next_power_of_two() } else { padded };
     let mut distances = dims.dims[1..].iter().map(|dim| dim.stride).chain([dims.base]).map(i64::unsigned_abs);
     if lead == 0 && (dims.dims[0].stride != 1 || distances.all(|distance| distance.is_multiple_of(grain))) {
         return Err("its rows start at multiples of 16 bytes already, or are not contiguous");
     }
-    let mut placed = Dimensions { base: int(rows.first.saturating_mul(apart)), ..dims.clone() };
+    let mut placed = Dimensions { base: int(rows.first.saturating_mul(padded)), ..dims.clone() };
     for (dim, apart_in_rows) in placed.dims.iter_mut().zip(&rows.distances) {
-        dim.stride = int(apart_in_rows.saturating_mul(apart));
+        dim.stride = int(apart_in_rows.saturating_mul(padded));
     }
     (placed.dims[lead].stride, placed.dims[lead].extent) = (1, int(padded));
     let view = |offset: Affine, columns: u64| {
         let extent = [rows.planes, rows.each, columns];
         View { extent, access: Access { offset: offset.simplified(&extent), bounds: Vec::new() } }
     };
-    let plane = rows.each.saturating_mul(apart);
+    let plane = rows.each.saturating_mul(padded);
     let len = plane.saturating_mul(rows.planes);
     let copy =
         |view: View| Tensor { scalar: tensor.scalar, factor: tensor.factor, signs: None, view, align: WORKSPACE_ALIGN, len };
     let from = view(rows.from.plus(&Affine::axis(COL), dims.dims[lead].stride), channels);
-    let to = copy(view(Affine::axis(COL).plus(&Affine::axis(ROW), int(apart)).plus(&Affine::axis(G), int(plane)), padded));
+    let to = copy(view(Affine::axis(COL).plus(&Affine::axis(ROW), int(padded)).plus(&Affine::axis(G), int(plane)), padded));
     let seen = copy(placed.view(tensor.view.extent));
     Ok(PaddedRows { copied: [Tensor { view: from, ..tensor.clone() }, to], seen })
 }
