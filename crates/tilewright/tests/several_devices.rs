@@ -188,13 +188,15 @@ fn on_streams_of_both(log: &Path) {
         let kept = text.lines().filter(|line| line.starts_with("current") || line.starts_with("launch"));
         kept.map(String::from).collect::<Vec<_>>()
     };
-    // The second was opened last, and is current.
-    let first = logged(&|| launch(&prepared[0], 11));
-    let [before, launches @ .., after] = &first[..] else { panic!("{first:?}") };
-    assert_eq!([before.as_str(), after.as_str()], ["current 0", "current 1"], "{first:?}");
-    assert!(!launches.is_empty() && launches.iter().all(|line| line.contains(" stream 11 ")), "{first:?}");
-    let second = logged(&|| launch(&prepared[1], 22));
-    assert!(!second.is_empty() && second.iter().all(|line| line.contains(" stream 22 ")), "{second:?}");
+    // What is current is the caller's: nothing was before the devices were opened and used, and nothing is now.
+    let opened = std::fs::read_to_string(log).expect("the log");
+    assert_eq!(opened.lines().rfind(|line| line.starts_with("current")), Some("current -1"), "{opened}");
+    for (i, stream) in [(0, 11), (1, 22)] {
+        let seen = logged(&|| launch(&prepared[i], stream));
+        let [before, launches @ .., after] = &seen[..] else { panic!("{seen:?}") };
+        assert_eq!([before.as_str(), after.as_str()], [&*format!("current {i}"), "current -1"], "{seen:?}");
+        assert!(!launches.is_empty() && launches.iter().all(|line| line.contains(&format!(" stream {stream} "))), "{seen:?}");
+    }
     // Threads that have no current device, at once.
     std::thread::scope(|scope| {
         for (prepared, stream) in prepared.iter().zip([11, 22]) {

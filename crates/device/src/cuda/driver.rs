@@ -19,14 +19,16 @@ pub(crate) struct Cuda {
 impl Cuda {
     /// Retains the primary context of a device and makes a stream.
     pub(crate) fn new(device: sys::CUdevice, version: i32) -> Result<Self, Failure> {
-        let (mut context, mut stream) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: the out pointers are valid; the device comes from the driver.
-        unsafe {
-            call!(cuDevicePrimaryCtxRetain(&mut context, device))?;
-            call!(cuCtxSetCurrent(context))?;
-            call!(cuStreamCreate(&mut stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
-        }
-        Ok(Cuda { device, version, context: context as usize, stream: stream as usize })
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the out pointer is valid; the device comes from the driver.
+        unsafe { call!(cuDevicePrimaryCtxRetain(&mut context, device)) }?;
+        let mut made = Cuda { device, version, context: context as usize, stream: 0 };
+        let (before, mut stream) = (made.enter()?, std::ptr::null_mut());
+        // SAFETY: the out pointer is valid, and the context current.
+        let created = unsafe { call!(cuStreamCreate(&mut stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32)) };
+        made.restore(before);
+        made.stream = stream as usize;
+        created.map(|()| made)
     }
     fn own(&self) -> sys::CUstream {
         self.stream as sys::CUstream
@@ -37,7 +39,9 @@ impl Drop for Cuda {
     fn drop(&mut self) {
         // SAFETY: both were made by `new` and nothing that uses them is left. A dead context ignores this.
         unsafe {
-            let _ = call!(cuStreamDestroy_v2(self.own()));
+            if !self.own().is_null() {
+                let _ = call!(cuStreamDestroy_v2(self.own()));
+            }
             let _ = call!(cuDevicePrimaryCtxRelease_v2(self.device));
         }
     }
@@ -50,10 +54,6 @@ impl Driver for Cuda {
     fn stream(&self) -> Stream {
         Stream(self.stream)
     }
-    fn bind(&self) -> Result<(), Failure> {
-        // SAFETY: the context is retained as long as `self` lives.
-        unsafe { call!(cuCtxSetCurrent(self.context as sys::CUcontext)) }
-    }
     fn enter(&self) -> Result<Option<Handle>, Failure> {
         let mut current = std::ptr::null_mut();
         // SAFETY: the out pointer is valid.
@@ -61,7 +61,9 @@ impl Driver for Cuda {
         if current as usize == self.context {
             return Ok(None);
         }
-        self.bind().map(|()| Some(Handle(current as usize)))
+        // SAFETY: the context is retained as long as `self` lives.
+        unsafe { call!(cuCtxSetCurrent(self.context as sys::CUcontext)) }?;
+        Ok(Some(Handle(current as usize)))
     }
     fn restore(&self, before: Option<Handle>) {
         if let Some(Handle(context)) = before {

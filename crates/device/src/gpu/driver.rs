@@ -46,15 +46,39 @@ pub(crate) struct Loaded {
 #[repr(C, align(128))]
 pub(crate) struct EncodedMap(pub [u64; 16]);
 
-/// One device through one driver, with one stream. Every method may be called from any thread once [`Driver::bind`] was
-/// called on it.
+/// A driver whose device is current on this thread for as long as the value lives: what was current before is the caller's, and is current again
+/// afterwards.
+pub(crate) struct Entered<'a, D: Driver> {
+    driver: &'a D,
+    before: Option<Handle>,
+}
+
+impl<'a, D: Driver> Entered<'a, D> {
+    pub(crate) fn new(driver: &'a D) -> Result<Self, Failure> {
+        Ok(Entered { driver, before: driver.enter()? })
+    }
+}
+
+impl<D: Driver> std::ops::Deref for Entered<'_, D> {
+    type Target = D;
+
+    fn deref(&self) -> &D {
+        self.driver
+    }
+}
+
+impl<D: Driver> Drop for Entered<'_, D> {
+    fn drop(&mut self) {
+        self.driver.restore(self.before);
+    }
+}
+
+/// One device through one driver, with one stream. Every method may be called from any thread where [`Entered`] has made the device current.
 pub(crate) trait Driver: Send + Sync + 'static {
     /// Context and stream.
     fn native(&self) -> NativeHandles;
     /// The stream.
     fn stream(&self) -> Stream;
-    /// Makes the device current for the calling thread.
-    fn bind(&self) -> Result<(), Failure>;
     /// Makes the device current for the calling thread, and gives what is to be current again afterwards if that is another.
     fn enter(&self) -> Result<Option<Handle>, Failure>;
     /// Makes what `enter` gave current again.

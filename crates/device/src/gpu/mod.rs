@@ -5,7 +5,7 @@ mod mark;
 mod module;
 mod native;
 
-pub(crate) use driver::{Driver, EncodedMap, Failure, Handle, Loaded, Reach};
+pub(crate) use driver::{Driver, EncodedMap, Entered, Failure, Handle, Loaded, Reach};
 
 use crate::compile;
 use crate::device::{check_launches, nothing, run_nothing};
@@ -57,13 +57,12 @@ impl<D: Driver> Drop for Context<D> {
 }
 
 impl<D: Driver> Context<D> {
-    /// The driver, bound to this thread, unless the context is lost.
-    fn driver(&self) -> Result<&D, DeviceError> {
+    /// The driver, its device current on this thread until the value is dropped, unless the context is lost.
+    fn driver(&self) -> Result<Entered<'_, D>, DeviceError> {
         if let Some(cause) = self.dead.get() {
             return Err(DeviceError::Poisoned { device: self.id.to_string(), cause: cause.clone() });
         }
-        self.driver.bind().map_err(|f| self.failed(f, ""))?;
-        Ok(&self.driver)
+        Entered::new(&*self.driver).map_err(|f| self.failed(f, ""))
     }
 
     fn failed(&self, failure: Failure, entry: &str) -> DeviceError {
@@ -93,8 +92,8 @@ struct Memory<D: Driver> {
 
 impl<D: Driver> Drop for Memory<D> {
     fn drop(&mut self) {
-        if self.context.dead.get().is_none() && self.context.driver.bind().is_ok() {
-            self.context.driver.free(self.address);
+        if let Ok(driver) = self.context.driver() {
+            driver.free(self.address);
         }
     }
 }
@@ -130,7 +129,7 @@ impl<D: Driver> GpuDevice<D> {
         GpuDevice { info, id, options, compiler, context: Arc::new(context), queue: Mutex::default(), sweep: Sweep::default() }
     }
 
-    fn driver(&self) -> Result<&D, DeviceError> {
+    fn driver(&self) -> Result<Entered<'_, D>, DeviceError> {
         self.context.driver()
     }
 
@@ -157,8 +156,8 @@ impl<D: Driver> GpuDevice<D> {
         }
         let driver = self.driver()?;
         let mut queue = self.queue();
-        self.wait(driver, &mut queue)?;
-        copy(driver, address).map_err(|f| self.failed(f, &queue.entry))
+        self.wait(&driver, &mut queue)?;
+        copy(&driver, address).map_err(|f| self.failed(f, &queue.entry))
     }
 
     /// Waits until the stream has passed everything recorded, at most until the deadline.
@@ -351,7 +350,7 @@ impl<D: Driver> Device for GpuDevice<D> {
     }
 
     fn alloc(&self, bytes: u64) -> Result<Buffer, DeviceError> {
-        self.allocate(self.driver()?, bytes)
+        self.allocate(&*self.driver()?, bytes)
     }
 
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
@@ -365,7 +364,7 @@ impl<D: Driver> Device for GpuDevice<D> {
     fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {
         let driver = self.driver()?;
         let _queue = self.queue();
-        self.fill_stream(driver, buffer, byte)
+        self.fill_stream(&driver, buffer, byte)
     }
 
     fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError> {
@@ -373,7 +372,7 @@ impl<D: Driver> Device for GpuDevice<D> {
         let driver = self.driver()?;
         let mut queue = self.queue();
         for (n, launch) in launches.iter().enumerate() {
-            self.start(driver, &mut queue, launch, n > 0)?;
+            self.start(&driver, &mut queue, launch, n > 0)?;
         }
         Ok(())
     }
@@ -381,7 +380,7 @@ impl<D: Driver> Device for GpuDevice<D> {
     fn sync(&self) -> Result<(), DeviceError> {
         let driver = self.driver()?;
         let mut queue = self.queue();
-        self.wait(driver, &mut queue)
+        self.wait(&driver, &mut queue)
     }
 
     fn mark(&self) -> Result<Box<dyn Mark>, DeviceError> {
@@ -405,17 +404,17 @@ impl<D: Driver> Device for GpuDevice<D> {
         while left > 0 {
             let now = left.min(batch);
             left -= now;
-            self.wait(driver, &mut queue)?;
+            self.wait(&driver, &mut queue)?;
             let mut spans = Vec::with_capacity(now as usize);
             for _ in 0..now {
                 let mut work = |queue: &mut Queue| {
-                    launches.iter().enumerate().try_for_each(|(n, launch)| self.start(driver, queue, launch, n > 0))
+                    launches.iter().enumerate().try_for_each(|(n, launch)| self.start(&driver, queue, launch, n > 0))
                 };
-                spans.push(self.timed(driver, &mut queue, (&sweep, timing.cache), &mut work)?);
+                spans.push(self.timed(&driver, &mut queue, (&sweep, timing.cache), &mut work)?);
             }
-            self.wait(driver, &mut queue)?;
+            self.wait(&driver, &mut queue)?;
             for span in spans {
-                times.push(self.span(driver, &mut queue, span)?);
+                times.push(self.span(&driver, &mut queue, span)?);
             }
         }
         Ok(times)
@@ -439,14 +438,9 @@ impl<D: Driver> Foreign for GpuDevice<D> {
         early: bool,
         args: &[Value],
     ) -> Result<(), DeviceError> {
-        if let Some(cause) = self.context.dead.get() {
-            return Err(DeviceError::Poisoned { device: self.info.id.clone(), cause: cause.clone() });
-        }
-        let before = self.context.driver.enter().map_err(|f| self.failed(f, ""))?;
+        let _entered = self.driver()?;
         // SAFETY: the caller vouches for addresses, kernel and stream.
-        let started = unsafe { self.enqueue(stream, kernel, grid, early, args) };
-        self.context.driver.restore(before);
-        started
+        unsafe { self.enqueue(stream, kernel, grid, early, args) }
     }
 }
 
@@ -455,7 +449,7 @@ impl<D: Driver> Drop for GpuDevice<D> {
         let Ok(driver) = self.driver() else { return };
         let mut queue = self.queue();
         // A kernel that hangs here makes the context dead: what it uses is then leaked instead of freed.
-        if self.wait(driver, &mut queue).is_ok() {
+        if self.wait(&driver, &mut queue).is_ok() {
             for event in queue.events.drain(..) {
                 driver.free_event(event);
             }

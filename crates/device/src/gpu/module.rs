@@ -99,8 +99,8 @@ impl<D: Driver> Module<D> {
 
 impl<D: Driver> Drop for Module<D> {
     fn drop(&mut self) {
-        if self.context.dead.get().is_none() && self.context.driver.bind().is_ok() {
-            self.context.driver.unload(self.loaded.module);
+        if let Ok(driver) = self.context.driver() {
+            driver.unload(self.loaded.module);
         }
     }
 }

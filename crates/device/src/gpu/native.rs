@@ -18,15 +18,15 @@ impl<D: Driver> Native for GpuDevice<D> {
         let driver = self.driver()?;
         let mut queue = self.queue();
         times(&self.info.id, timing, enqueue, |foreign| {
-            self.wait(driver, &mut queue)?;
+            self.wait(&driver, &mut queue)?;
             let mut work = |queue: &mut Queue| {
                 queue.entry = "a library's kernel".into();
                 foreign();
                 Ok(())
             };
-            let span = self.timed(driver, &mut queue, (&sweep, timing.cache), &mut work)?;
-            self.wait(driver, &mut queue)?;
-            self.span(driver, &mut queue, span)
+            let span = self.timed(&driver, &mut queue, (&sweep, timing.cache), &mut work)?;
+            self.wait(&driver, &mut queue)?;
+            self.span(&driver, &mut queue, span)
         })
     }
 }

@@ -51,13 +51,13 @@ fn pointer(address: u64) -> *mut c_void {
 impl Hip {
     /// Makes a stream on a device.
     pub(crate) fn new(device: i32) -> Result<Self, Failure> {
-        let mut stream = std::ptr::null_mut();
+        let mut made = Hip { device, stream: 0 };
+        let (before, mut stream) = (made.enter()?, std::ptr::null_mut());
         // SAFETY: the out pointer is valid.
-        unsafe {
-            call!(hipSetDevice(device))?;
-            call!(hipStreamCreate(&mut stream))?;
-        }
-        Ok(Hip { device, stream: stream as usize })
+        let created = unsafe { call!(hipStreamCreate(&mut stream)) };
+        made.restore(before);
+        made.stream = stream as usize;
+        created.map(|()| made)
     }
     fn own(&self) -> sys::hipStream_t {
         self.stream as sys::hipStream_t
@@ -66,8 +66,10 @@ impl Hip {
 
 impl Drop for Hip {
     fn drop(&mut self) {
-        // SAFETY: made by `new`; nothing that uses it is left.
-        let _ = unsafe { call!(hipStreamDestroy(self.own())) };
+        if !self.own().is_null() {
+            // SAFETY: made by `new`; nothing that uses it is left.
+            let _ = unsafe { call!(hipStreamDestroy(self.own())) };
+        }
     }
 }
 
@@ -82,17 +84,15 @@ impl Driver for Hip {
         if current == self.device {
             return Ok(None);
         }
-        self.bind().map(|()| Some(Handle(current as usize)))
+        // SAFETY: any number is allowed.
+        unsafe { call!(hipSetDevice(self.device)) }?;
+        Ok(Some(Handle(current as usize)))
     }
     fn restore(&self, before: Option<Handle>) {
         if let Some(Handle(device)) = before {
             // SAFETY: any number is allowed. A failure leaves nothing to do.
             let _ = unsafe { call!(hipSetDevice(device as i32)) };
         }
-    }
-    fn bind(&self) -> Result<(), Failure> {
-        // SAFETY: any number is allowed.
-        unsafe { call!(hipSetDevice(self.device)) }
     }
     fn native(&self) -> NativeHandles {
         NativeHandles::Hip { device: self.device as usize, stream: self.stream }
