@@ -22,7 +22,14 @@ pub struct Workload<'a> {
     /// Which data the buffers hold: 0, the random ones; 1, those of small integers.
     on_device: Cell<usize>,
     /// C as read back, kept to spare an allocation per side.
-    after: RefCell<Vec<u8>>,
+    after: RefCell<After>,
+}
+
+/// What a run left.
+#[derive(Default)]
+struct After {
+    c: Vec<u8>,
+    reductions: Vec<Vec<u8>>,
 }
 
 /// Seed of all benchmark data.
@@ -129,19 +136,23 @@ impl<'a> Workload<'a> {
         Buffers { workspace, ..self.buffers.clone() }
     }
 
-    /// Poisons C, runs once, and judges C; then the same on small integers, whose sums are exact: no term of any may be missing or
-    /// count twice.
+    /// Poisons C and the values of reductions, runs once, and judges both; then the same on small integers, whose sums are exact: no term of any
+    /// may be missing or count twice.
     ///
     /// # Errors
     /// Those of `run` and of the device.
     pub fn check(&self, run: &mut dyn FnMut() -> Result<(), BenchError>) -> Result<Judgement, BenchError> {
-        let judgement = self.check_on(&self.data, |after| self.reference.check(after), run)?;
+        let judgement = self.check_on(&self.data, run, |after| {
+            self.stored(|| self.reference.check(&after.c)).and(self.reference.check_reductions(&self.data, &after.reductions))
+        })?;
         if !judgement.correct {
             return Ok(judgement);
         }
         self.buffers.write_inputs(self.device.as_ref(), self.exact.data())?;
         self.on_device.set(1);
-        let exact = self.check_on(self.exact.data(), |after| self.exact.check_terms(after), run);
+        let exact = self.check_on(self.exact.data(), run, |after| {
+            self.stored(|| self.exact.check_terms(&after.c)).and(self.exact.check_reductions(&after.reductions))
+        });
         // Whatever came of it: times are those of random data.
         self.buffers.write_inputs(self.device.as_ref(), &self.data)?;
         self.on_device.set(0);
@@ -149,19 +160,35 @@ impl<'a> Workload<'a> {
         Ok(if exact.correct { judgement } else { exact.on_small_integers() })
     }
 
+    /// The judgement of C, where the problem stores it.
+    fn stored(&self, judge: impl FnOnce() -> Verdict) -> Verdict {
+        if self.problem().keeps_c() { judge() } else { Verdict::default() }
+    }
+
     fn check_on(
         &self,
         data: &TestData,
-        judge: impl Fn(&[u8]) -> Verdict,
         run: &mut dyn FnMut() -> Result<(), BenchError>,
+        judge: impl Fn(&After) -> Verdict,
     ) -> Result<Judgement, BenchError> {
-        self.device.write(&self.buffers.c, 0, &data.c.bytes)?;
+        let written = std::iter::once((&self.buffers.c, &data.c)).chain(self.buffers.reductions.iter().zip(&data.reductions));
+        for (buffer, poison) in written {
+            self.device.write(buffer, 0, &poison.bytes)?;
+        }
         run()?;
         let mut after = self.after.borrow_mut();
-        after.resize(data.c.bytes.len(), 0);
-        self.device.read(&self.buffers.c, 0, &mut after)?;
+        let After { c, reductions } = &mut *after;
+        reductions.resize_with(data.reductions.len(), Vec::new);
+        let reduced =
+            self.buffers.reductions.iter().zip(&data.reductions).zip(reductions).map(|((x, poison), after)| (x, poison, after));
+        let read = std::iter::once((&self.buffers.c, &data.c, c));
+        for (buffer, poison, after) in read.chain(reduced) {
+            after.resize(poison.bytes.len(), 0);
+            self.device.read(buffer, 0, after)?;
+        }
         let verdict = judge(&after);
-        let damage = data.check_untouched(Operand::C, &after).err().map(|d| d.to_string());
+        let damage = data.check_untouched(Operand::C, &after.c).and_then(|()| data.check_around_reductions(&after.reductions));
+        let damage = damage.err().map(|d| d.to_string());
         let close = verdict.passed();
         Ok(Judgement {
             correct: close && damage.is_none(),
