@@ -112,6 +112,10 @@ impl Transport {
             f64::from(o.load_row * o.load_k) / f64::from(o.store_width.max(1))
         }
     }
+    /// Loads from memory and stores to shared memory of a load thread for a k-tile.
+    pub fn loads_and_stores(&self, o: &OperandTiling) -> f64 {
+        self.loads(o) + self.stores(o)
+    }
     /// Loads from memory of a load thread for a k-tile; a bulk copy counts as one.
     pub(super) fn loads(&self, o: &OperandTiling) -> f64 {
         if let Transport::Own(loads) = self {

@@ -239,16 +239,21 @@ impl Dialect for Cuda {
             (Scalar::U8, Scalar::F16) => {
                 "unsigned int d; asm(\"sub.f16x2 %0, %1, %2;\" : \"=r\"(d) : \"r\"(__byte_perm(w, 0x64646464u, i ? 0x4342 : 0x4140)), \"r\"(0x64006400u)); return d;".into()
             }
-            // 128 and the lower seven bits, less 128, or 256 where the eighth is set.
+            // 128 and the lower seven bits, less 128, or 256 where the eighth is set. Mask and bits in one instruction: compilers make two of them,
+            // each with a constant of its own.
             (Scalar::I8, Scalar::BF16) => {
-                "const unsigned int p = __byte_perm(w, 0u, i ? 0x4342 : 0x4140); unsigned int d; \
-                 asm(\"fma.rn.bf16x2 %0, %1, %2, %3;\" : \"=r\"(d) : \"r\"(p & 0x007f007fu | 0x43004300u), \"r\"(0x3f803f80u), \"r\"(p & 0x00800080u | 0xc300c300u)); return d;".into()
+                "const unsigned int p = __byte_perm(w, 0u, i ? 0x4342 : 0x4140); unsigned int d, s; \
+                 asm(\"lop3.b32 %0, %1, %2, %3, 0xea;\" : \"=r\"(d) : \"r\"(p), \"r\"(0x007f007fu), \"r\"(0x43004300u)); \
+                 asm(\"lop3.b32 %0, %1, %2, %3, 0xea;\" : \"=r\"(s) : \"r\"(p), \"r\"(0x00800080u), \"r\"(0xc300c300u)); \
+                 asm(\"fma.rn.bf16x2 %0, %1, %2, %3;\" : \"=r\"(d) : \"r\"(d), \"r\"(0x3f803f80u), \"r\"(s)); return d;".into()
             }
             // 128 and the lower seven bits, less 256, plus 128 or, where the eighth is set, 256.
             (Scalar::U8, Scalar::BF16) => {
-                "const unsigned int p = __byte_perm(w, 0u, i ? 0x4342 : 0x4140); unsigned int d; \
-                 asm(\"fma.rn.bf16x2 %0, %1, %2, %3;\" : \"=r\"(d) : \"r\"(p & 0x007f007fu | 0x43004300u), \"r\"(0x3f803f80u), \"r\"(0xc380c380u)); \
-                 asm(\"fma.rn.bf16x2 %0, %1, %2, %3;\" : \"=r\"(d) : \"r\"(d), \"r\"(0x3f803f80u), \"r\"(p & 0x00800080u | 0x43004300u)); return d;".into()
+                "const unsigned int p = __byte_perm(w, 0u, i ? 0x4342 : 0x4140); unsigned int d, s; \
+                 asm(\"lop3.b32 %0, %1, %2, %3, 0xea;\" : \"=r\"(d) : \"r\"(p), \"r\"(0x007f007fu), \"r\"(0x43004300u)); \
+                 asm(\"lop3.b32 %0, %1, %2, %3, 0xea;\" : \"=r\"(s) : \"r\"(p), \"r\"(0x00800080u), \"r\"(0x43004300u)); \
+                 asm(\"fma.rn.bf16x2 %0, %1, %2, %3;\" : \"=r\"(d) : \"r\"(d), \"r\"(0x3f803f80u), \"r\"(0xc380c380u)); \
+                 asm(\"fma.rn.bf16x2 %0, %1, %2, %3;\" : \"=r\"(d) : \"r\"(d), \"r\"(0x3f803f80u), \"r\"(s)); return d;".into()
             }
             (from, to) if from.is_int4() => halves_of_bytes(from, to)?,
             _ => return None,

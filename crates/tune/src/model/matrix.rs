@@ -122,6 +122,10 @@ const SPLITTING: f64 = 3.0;
 /// again, a subtraction (counted in code for sm_90a: 3 for two parts, 4.6 for three).
 const PART: f64 = 1.5;
 
+/// Instructions for each load and store with which a thread brings a k-tile of doubles (fitted: three plans on an H200, whose k-tiles took 770 to 1,320
+/// cycles beyond their math).
+const DOUBLE_MOVES: f64 = 4.0;
+
 /// Instructions that make a 16-bit float of a weight of 8 or 4 bits.
 const CONVERTING: f64 = 2.0;
 
@@ -225,6 +229,13 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
             let made = if o.raw.is_some() { owners * f64::from(o.micro) } else { f64::from(o.macro_tile) };
             sum.issue += made * depth / f64::from(t.wave_lanes.max(1)) * CONVERTING / f64::from(UNIT_PARTS);
         }
+        let weights = [t.b.raw, t.a.raw][usize::from(operand == Operand::B)];
+        if weights.is_some() {
+            // The other operand's words, two for each instruction; of a left fragment they are no neighbours among its registers, and are moved there.
+            let words = owners * f64::from(o.micro) * depth * bytes / 4.0 / f64::from(t.wave_lanes.max(1));
+            let moved = if operand == Operand::A { 1.0 } else { 0.0 };
+            sum.issue += words * (moved + 0.25) / f64::from(UNIT_PARTS);
+        }
         if let Transport::Halo(halo) = copy {
             // Once for all k-tiles: lines of channels, each thread's pieces with an address and bounds of their own.
             let share = 1.0 / work.iterations.max(1.0);
@@ -254,6 +265,15 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
         let lanes = f64::from(t.wave_lanes.max(1));
         sum.issue += owners * f64::from(t.a.micro + t.b.micro) * depth / lanes * SPLITTING / f64::from(UNIT_PARTS);
     }
+    if t.a.raw.or(t.b.raw).is_some() {
+        let blocks = t.a.micro / family.block.0.max(1) * (t.b.micro / family.block.1.max(1));
+        sum.issue += owners * f64::from(blocks * t.k_tile) * bytes / 32.0 / f64::from(UNIT_PARTS);
+    }
+    if t.instruction.is_some_and(|row| row.sum == Scalar::F64) && !spec.schedule.in_pipeline() {
+        // Two waves of a scheduler issue their loads and stores at the same time, between barriers, and no instruction of the unit meanwhile.
+        let moved = spec.schedule.copies.iter().zip([&t.a, &t.b]).map(|(copy, o)| copy.loads_and_stores(o)).sum::<f64>();
+        sum.besides += moved * DOUBLE_MOVES * ALONE / resident;
+    }
     if !family.asynchronous {
         // Registers that do not fit are written to memory and read back in each k-tile.
         let held = target.limits.registers_per_unit / footprint.threads.max(1);
@@ -282,7 +302,8 @@ fn spanned(spec: &KernelSpec, latency: f64, resident: f64) -> f64 {
 fn k_tile(c: &Contraction, spec: &KernelSpec, busy: f64, (latency, miss, resident): (f64, f64, f64)) -> f64 {
     let s = &spec.schedule;
     if !s.in_pipeline() {
-        let waited = s.fetch_ahead == 0 || (s.store == StorePoint::AtOnce && !s.copied().0);
+        // Whatever comes through registers and goes to shared memory at once, however the other operand comes.
+        let waited = s.fetch_ahead == 0 || (s.store == StorePoint::AtOnce && !s.copied().1);
         return if waited { busy + latency / resident } else { busy.max(latency / (f64::from(s.fetch_ahead) * resident)) };
     }
     // Load waves wait for each batch of what they fetch.

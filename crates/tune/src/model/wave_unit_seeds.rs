@@ -12,11 +12,22 @@ use tilewright_problem::view::{COL, ROW};
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let features = &space.target().features;
     let Some(family) = FAMILIES.iter().find(|f| f.fragments && f.unit.available(features)) else { return Vec::new() };
-    let unit = family.unit;
-    let Some(input) = c.instruction(unit).map(|row| row.input) else { return Vec::new() };
-    let Some(row) = Mma::all(unit, input).find(|row| row.takes(features)) else { return Vec::new() };
     // Lanes hold neighbours along n: turned so that these are neighbours in memory.
     let swapped = c.c.view.stride(COL) != Some(1) && c.c.view.stride(ROW) == Some(1);
+    let mut plans = oriented(space, form, (c, family), swapped);
+    // And with weights on the left, whose fragments lanes make anyway: two words of a run of the other operand are neighbours among the registers of a
+    // right fragment, and of few rows of a result an instruction has 8, not 16.
+    if c.seen_by(swapped, family.unit).b.has_weights() {
+        plans.extend(oriented(space, form, (c, family), !swapped).into_iter().filter(|plan| plan.get(Key::A(Chiral::Acp)) == 1));
+    }
+    plans
+}
+
+/// Those of the product as it is, or of the transposed one.
+fn oriented(space: &Space, form: u32, (c, family): (&Contraction, &'static Family), swapped: bool) -> Vec<Keys> {
+    let (features, unit) = (&space.target().features, family.unit);
+    let Some(input) = c.instruction(unit).map(|row| row.input) else { return Vec::new() };
+    let Some(row) = Mma::all(unit, input).find(|row| row.takes(features)) else { return Vec::new() };
     let turned = c.seen_by(swapped, unit);
     let base = Keys::default()
         .with_each([(Common::Uni, unit.family().number), (Common::Bim, form), (Common::Swp, u32::from(swapped))])
@@ -133,7 +144,7 @@ fn narrow(family: &Family, c: &Contraction) -> Vec<(u32, u32, u32, u32)> {
     let mut tiles = Vec::new();
     for (waves, many) in [1u32, 2, 4, 8].into_iter().flat_map(|waves| [1u32, 2, 4, 6, 8].map(|many| (waves, many))) {
         let square = waves.ilog2().div_ceil(2) + 10;
-        if matches!(columns, 1 | 2) {
+        if matches!(columns, 1 | 2) || c.a.has_weights() && matches!(columns, 4 | 8) {
             tiles.push((waves, square - waves.ilog2(), many, columns));
         }
         if matches!(rows, 1 | 2) {

@@ -41,8 +41,17 @@ impl Turn {
 fn turn(source: &Tensor, to: &View) -> Option<Turn> {
     let row_fast = to.stride(ROW) == Some(1) || to.stride(ROW).is_none();
     let (written, read) = if row_fast { (ROW, COL) } else { (COL, ROW) };
-    let turned = source.view.stride(read) == Some(1) && source.view.stride(written) != Some(1);
+    let turned = lines_along(source, read) && !lines_along(source, written);
     turned.then_some(Turn { written, read })
+}
+
+/// Whether neighbours along this axis are neighbours in memory: one by one or, in the expanded factor of a complex product, pair by pair.
+fn lines_along(source: &Tensor, axis: usize) -> bool {
+    let mut point = [0; 3];
+    point[axis] = 2;
+    let [first, third] = [[0; 3], point].map(|at| source.view.access.at(at));
+    let pairs = source.signs.is_some() && first.zip(third).is_some_and(|(first, third)| third - first == 2);
+    source.view.stride(axis) == Some(1) || pairs
 }
 
 /// Lanes along the copy's lines and the original's of the 32 that transpose squares side by side: 128 bytes of each line that
