@@ -73,7 +73,27 @@ pub struct HeldScales {
 /// Scales of a thread for a k-tile up to which those of the next one have registers of their own.
 const SCALES_AHEAD: u32 = 12;
 
+/// Accumulators of a thread beyond which a second array of as many does not fit beside them.
+const SUMS_TWICE: u32 = 88;
+
 impl KernelSpec {
+    /// Whether a warpgroup's instructions of some rows are finished and promoted before those of its next rows are issued, into the same
+    /// accumulators: where those of all its rows and what they are added to do not fit into registers.
+    pub fn rows_in_turn(&self) -> bool {
+        let t = &self.tiling;
+        let (family, rows) = (t.unit.family(), t.a.micro / t.unit.family().block.0.max(1));
+        let many = t.a.micro * t.b.micro / family.lanes > SUMS_TWICE;
+        self.schedule.promoted == Some(1) && family.asynchronous && t.a.fragment_sets == 0 && rows > 1 && many
+    }
+    /// Accumulators of a thread of a matrix unit, with those that they are promoted to.
+    pub fn sum_registers(&self) -> u32 {
+        let t = &self.tiling;
+        let sums = t.a.micro * t.b.micro / t.unit.family().lanes.max(1);
+        match self.rows_in_turn() {
+            true => sums + sums * t.unit.family().block.0 / t.a.micro.max(1),
+            false => sums * self.schedule.sum_sets(),
+        }
+    }
     /// Registers of a thread for scales of blocks of k.
     pub fn scale_registers(&self, c: &Contraction) -> u32 {
         let one = self.one_k_tiles_scales(c);

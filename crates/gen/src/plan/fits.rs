@@ -251,7 +251,7 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
     let t = &spec.tiling;
     let words = c.accumulator().bytes().div_ceil(4);
     if t.unit.family().lanes > 1 {
-        let sums = t.a.micro * t.b.micro / t.unit.family().lanes * words * spec.schedule.sum_sets();
+        let sums = spec.sum_registers() * words;
         // Fragments of a k-step: one 32-bit element per register, or two of 16 bits.
         let step = (t.a.micro + t.b.micro) * t.k_step() * c.a.factor().bytes() * t.a.parts(t.unit.family());
         let held = if t.unit.family().fragments { step / t.unit.family().lanes / 4 } else { 0 };

@@ -196,7 +196,8 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
         let steps = t.steps(c, 32 / c.a.factor().bytes()).len();
         let issued = owners * f64::from(t.a.micro / family.block.0 * t.products()) * steps as f64;
         let read = issued * 32.0 * f64::from(family.block.0 + t.b.micro) / target.rates.shared_bytes;
-        (issued * instruction(target, f64::from(t.b.micro)), read, drains(spec, owners, resident))
+        let turns = if spec.rows_in_turn() { f64::from(t.a.micro / family.block.0) } else { 1.0 };
+        (issued * instruction(target, f64::from(t.b.micro)), read, turns * drains(spec, owners, resident))
     } else {
         // Fewer waves than schedulers leave some of the unit idle.
         let busy_parts = (owners * resident / f64::from(UNIT_PARTS)).min(1.0);
@@ -264,6 +265,12 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
         // Each wave splits what it reads.
         let lanes = f64::from(t.wave_lanes.max(1));
         sum.issue += owners * f64::from(t.a.micro + t.b.micro) * depth / lanes * SPLITTING / f64::from(UNIT_PARTS);
+    }
+    if let Some(every) = spec.schedule.promoted.filter(|_| family.asynchronous) {
+        // Another warpgroup's instructions hide the additions of one.
+        let added = f64::from(t.a.micro * t.b.micro / family.lanes) / f64::from(every);
+        sum.issue += owners * added;
+        sum.besides += if owners * resident > 1.0 { 0.0 } else { added };
     }
     if t.a.raw.or(t.b.raw).is_some() {
         let blocks = t.a.micro / family.block.0.max(1) * (t.b.micro / family.block.1.max(1));

@@ -104,7 +104,7 @@ impl MainLoop<'_> {
             (Step::Await, _, Some(x)) => self.ring.into_iter().for_each(|ring| ring.wait(b, x.read)),
             (Step::Fragments, _, Some(x)) => {
                 let (stage, k) = (x.read.stage(b), self.k_of(b, place, 0));
-                x.unit.first_fragments(b, KTile { stage, number: None, k });
+                x.unit.first_fragments(b, KTile { stage, number: None, k, scales: None });
             }
             (Step::Math { part, store: None }, _, Some(x)) => self.math(b, x, place, part, None),
             (Step::Math { part, store: Some(ahead) }, Some(c), Some(x)) => self.math(b, x, place, part, Some((c, set(ahead)))),
@@ -125,7 +125,7 @@ impl MainLoop<'_> {
         }
         let number = if let Place::Within(t, _) = place { Some(t) } else { None };
         let k = self.k_of(b, place, i64::from(part == MathPart::Tail));
-        let tile = KTile { stage: x.read.stage(b), number, k };
+        let tile = KTile { stage: x.read.stage(b), number, k, scales: self.scales };
         let scales = self.scales.filter(|_| part != MathPart::Tail);
         scales.into_iter().for_each(|scales| scales.begin(b, k));
         match store {

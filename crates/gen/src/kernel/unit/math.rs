@@ -306,7 +306,7 @@ impl Steps for Fma {
     fn promote(&self, b: &mut Builder, scales: Option<&TileScales>) {
         if let Some(sums) = self.promoted {
             let count = self.a.len * self.b.len;
-            promote(b, (self.acc, sums), count, scales);
+            promote(b, (self.acc, sums), (0, count), scales);
             clear(b, self.accumulator.vector(self.b.lanes), self.acc, count);
         }
     }

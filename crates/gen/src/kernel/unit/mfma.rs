@@ -186,7 +186,7 @@ impl Steps for MfmaUnit {
 
     fn promote(&self, b: &mut Builder, scales: Option<&TileScales>) {
         if let Some(sums) = self.promoted {
-            promote(b, (self.acc, sums), self.sums, scales);
+            promote(b, (self.acc, sums), (0, self.sums), scales);
             clear(b, self.row.sum.ty(), self.acc, self.sums);
         }
     }

@@ -22,13 +22,15 @@ pub(crate) type Between<'a> = &'a mut dyn FnMut(&mut Builder, u32);
 
 /// One k-tile of both operands.
 #[derive(Clone, Copy)]
-pub(crate) struct KTile {
+pub(crate) struct KTile<'a> {
     /// The stage of shared memory that it is in.
     pub stage: ExprId,
     /// Its number within the result tile; `None` outside of the loop.
     pub number: Option<ExprId>,
     /// Its first k.
     pub k: ExprId,
+    /// What its sums are multiplied by where they are promoted.
+    pub scales: Option<&'a TileScales<'a>>,
 }
 
 /// What multiplies: the share of a thread, wave or warpgroup in the math of a result tile.
@@ -83,14 +85,14 @@ fn promoted(b: &mut Builder, spec: &KernelSpec, ty: Type, count: u32) -> Option<
     spec.schedule.promoted.map(|_| b.regs("promoted", ty, count))
 }
 
-/// Adds accumulators to promoted sums.
-fn promote(b: &mut Builder, (acc, to): (RegId, RegId), count: u32, scales: Option<&TileScales>) {
+/// Adds so many accumulators to promoted sums, from this one of these on.
+fn promote(b: &mut Builder, (acc, to): (RegId, RegId), (first, count): (u32, u32), scales: Option<&TileScales>) {
     if let Some(scales) = scales {
-        return scales.add(b, acc, to, count);
+        return scales.add(b, acc, to, (first, count));
     }
     b.for_range("i", 0, count, Unroll::Full, |b, i| {
-        let (sum, more) = (b.reg(to, i), b.reg(acc, i));
-        b.set_reg(to, i, sum + more);
+        let (sum, more) = (b.reg(to, i + first), b.reg(acc, i));
+        b.set_reg(to, i + first, sum + more);
     });
 }
 

@@ -103,10 +103,10 @@ impl<'a> TileScales<'a> {
         }
     }
 
-    /// Adds so many registers of sums to those of another array, times their scales.
-    pub fn add(&self, b: &mut Builder, from: RegId, to: RegId, count: u32) {
-        for register in 0..count {
-            let (sum, more) = (b.reg(to, register), b.reg(from, register));
+    /// Adds so many registers of sums to those of another array, from this one of these on, times their scales.
+    pub fn add(&self, b: &mut Builder, from: RegId, to: RegId, (first, count): (u32, u32)) {
+        for (source, register) in (0..count).zip(first..) {
+            let (sum, more) = (b.reg(to, register), b.reg(from, source));
             let elements = (0..self.width).map(|lane| {
                 let of = |scales: &Scales| Ex::reg(scales.values, scales.held.of[(register * self.width + lane) as usize]);
                 let (sum, more) = (sum.extract(lane), more.extract(lane));

@@ -22,6 +22,8 @@ pub(crate) struct Warpgroup {
     products: &'static [[u32; 2]],
     /// Instructions along m.
     rows: u32,
+    /// Those of some rows are finished and promoted before the next ones' are issued.
+    in_turn: bool,
     /// Columns of an instruction.
     columns: u32,
     /// Steps of a k-tile that have products.
@@ -63,7 +65,8 @@ impl Warpgroup {
         let first = [b.bind("group_row", group % along_m * t.a.micro), b.bind("group_col", group / along_m * t.b.micro)];
         let lane = b.bind("group_lane", thread % owners);
         let (rows, sets) = (t.a.micro / row.shape.0, t.a.fragment_sets);
-        let acc = b.regs("acc", row.sum.ty(), rows * row.sums(t.b.micro));
+        let in_turn = spec.rows_in_turn();
+        let acc = b.regs("acc", row.sum.ty(), if in_turn { 1 } else { rows } * row.sums(t.b.micro));
         let sums = promoted(b, spec, row.sum.ty(), rows * row.sums(t.b.micro));
         let split = t.a.split.is_some();
         let fragments = (sets > 0).then(|| RowFragments::new(b, &shared[0], row, (sets, rows, split), (first[0], lane)));
@@ -74,6 +77,7 @@ impl Warpgroup {
             row,
             products: t.a.products(),
             rows,
+            in_turn,
             columns: t.b.micro,
             // Sets of fragments alternate over whole k-tiles.
             k_steps: if sets > 0 { (0..t.k_tile / row.shape.2).collect() } else { t.steps(c, row.shape.2) },
@@ -86,9 +90,13 @@ impl Warpgroup {
         }
     }
 
-    /// Accumulators of a thread.
+    /// Sums of a thread.
     fn count(&self) -> u32 {
         self.rows * self.row.sums(self.columns)
+    }
+    /// First register of the accumulators of these rows' instructions.
+    fn first_of(&self, row: u32) -> u32 {
+        if self.in_turn { 0 } else { row * self.row.sums(self.columns) }
     }
 
     /// Where the operand's k-step of some rows starts in its stage, in the tile of a part of its elements.
@@ -112,20 +120,31 @@ impl Warpgroup {
         Descriptor { array, byte, swizzle: Swizzle::B128, k_contiguous, leading_bytes, stride_bytes }
     }
 
-    /// The instructions of one k-tile, as one group, with both operands from shared memory. Behind `later` k-tiles the first product
-    /// is added, else it replaces the sums.
-    fn k_tile_shared(&self, b: &mut Builder, buffer: ExprId, later: Option<ExprId>) {
-        b.matrix(MatrixOp::WarpgroupFence { acc: self.acc, left: Vec::new() });
-        for &k_step in &self.k_steps {
-            for row in 0..self.rows {
+    /// The instructions of one k-tile, as one group or, of rows that take turns, as many groups of which the last runs on, with both operands from
+    /// shared memory. Behind `later` k-tiles the first product is added, else it replaces the sums.
+    fn k_tile_shared(&self, b: &mut Builder, tile: KTile, later: Option<ExprId>) {
+        let each = if self.in_turn { 1 } else { self.rows };
+        for first in (0..self.rows).step_by(each as usize) {
+            if first > 0 {
+                b.matrix(MatrixOp::WarpgroupWait { pending: 0, acc: self.acc });
+                self.promote_rows(b, first - 1, tile.scales);
+            }
+            b.matrix(MatrixOp::WarpgroupFence { acc: self.acc, left: Vec::new() });
+            for (&k_step, row) in self.k_steps.iter().flat_map(|k_step| (first..first + each).map(move |row| (k_step, row))) {
                 let mut later = later;
                 for &[part_of_a, part_of_b] in self.products {
-                    let a = self.tile(b, (0, part_of_a), buffer, (self.first[0], row * self.row.shape.0), k_step);
-                    self.multiply(b, buffer, (row, k_step), (WarpgroupA::Shared(a), part_of_b), later.take());
+                    let a = self.tile(b, (0, part_of_a), tile.stage, (self.first[0], row * self.row.shape.0), k_step);
+                    self.multiply(b, tile.stage, (row, k_step), (WarpgroupA::Shared(a), part_of_b), later.take());
                 }
             }
+            b.matrix(MatrixOp::WarpgroupCommit);
         }
-        b.matrix(MatrixOp::WarpgroupCommit);
+    }
+
+    /// Adds what the instructions of rows that take turns have summed.
+    fn promote_rows(&self, b: &mut Builder, row: u32, scales: Option<&TileScales>) {
+        let each = self.row.sums(self.columns);
+        self.promoted.iter().for_each(|(sums, _)| promote(b, (self.acc, *sums), (row * each, each), scales));
     }
 
     /// Likewise with the left operand from registers: while a k-step's instructions run, the next one's fragments are read, into
@@ -165,7 +184,7 @@ impl Warpgroup {
         later: Option<ExprId>,
     ) {
         let right = self.tile(b, (1, part_of_b), buffer, (self.first[1], 0), k_step);
-        let acc = slice(b, self.acc, row * self.row.sums(self.columns));
+        let acc = slice(b, self.acc, self.first_of(row));
         let yes = b.int(1, Scalar::Bool);
         b.matrix(MatrixOp::Warpgroup {
             input: self.row.input,
@@ -198,7 +217,7 @@ impl Unit for Warpgroup {
         };
         match &self.fragments {
             Some(fragments) => self.k_tile_of(b, tile.stage, fragments, later),
-            None => self.k_tile_shared(b, tile.stage, later),
+            None => self.k_tile_shared(b, tile, later),
         }
     }
 
@@ -212,7 +231,10 @@ impl Unit for Warpgroup {
     }
 
     fn promote(&self, b: &mut Builder, scales: Option<&TileScales>) {
-        self.promoted.iter().for_each(|(sums, _)| promote(b, (self.acc, *sums), self.count(), scales));
+        if self.in_turn {
+            return self.promote_rows(b, self.rows - 1, scales);
+        }
+        self.promoted.iter().for_each(|(sums, _)| promote(b, (self.acc, *sums), (0, self.count()), scales));
     }
 
     fn sums(&self) -> Sums {
