@@ -239,9 +239,13 @@ impl Problem {
             Problem::Reduce(_) => 1,
         }
     }
-    /// Each result is the sum of a group of the terms, of as few as one.
-    pub fn groups_of_terms(&self) -> bool {
-        matches!(self, Problem::Gemm(gemm) if gemm.grouped == Some(Ragged::K))
+    /// Terms of the shortest sum: a group of them may be one, and windows may lie outside of what they are over but for one position.
+    pub fn fewest_terms(&self) -> u64 {
+        match self {
+            Problem::Gemm(gemm) if gemm.grouped == Some(Ragged::K) => 1,
+            Problem::Conv(conv) => conv.fewest_terms(),
+            _ => self.depth(),
+        }
     }
     /// Floating-point operations of the plain algorithm: two per multiply and add; of a reduction one per element and operator.
     pub fn flop(&self) -> f64 {

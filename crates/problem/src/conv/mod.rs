@@ -236,6 +236,17 @@ impl Conv {
             Direction::BackwardWeight => self.n * self.output().iter().product::<u64>(),
         }
     }
+    /// Terms of a result beside whose window, or tap, most of what it would be multiplied with does not exist: along a dimension that is padded, and
+    /// along every one of an input's gradient, there may be a single one.
+    pub fn fewest_terms(&self) -> u64 {
+        let alone = |d: usize| self.direction == Direction::BackwardData || self.pad_begin[d] + self.pad_end[d] > 0;
+        let of = |sizes: &[u64]| sizes.iter().enumerate().map(|(d, size)| if alone(d) { 1 } else { *size }).product::<u64>();
+        match self.direction {
+            Direction::Forward => self.c_per_group() * of(&self.filter),
+            Direction::BackwardData => self.k_per_group(),
+            Direction::BackwardWeight => self.n * of(&self.output()),
+        }
+    }
     /// Floating-point operations: two per multiply and add, padding counted.
     pub fn flop(&self) -> f64 {
         2.0 * self.output_len() as f64 * self.c_per_group() as f64 * self.filter.iter().product::<u64>() as f64

@@ -96,7 +96,8 @@ impl Tolerance {
     ///
     /// Factors cut to TF32 add to each product an error of up to [`Math::product_error`] of its magnitude, with the product's random
     /// sign: to sums of k about 0.4 / sqrt(k) of that of the scale, of which 4 / sqrt(k) is ten standard deviations. So does what
-    /// products of parts of factors leave out. A group of terms may be a single term, whose error nothing evens out.
+    /// products of parts of factors leave out. The shortest sums count: a group of terms may be a single one, whose
+    /// error nothing evens out, and windows at an edge have fewer than others.
     ///
     /// Units for 8-bit floats add up in less than f32: those of Hopper keep about 14 bits of the largest of an instruction's 32 products and
     /// the sum so far, and drop what lies below (DeepSeek-V3, arXiv 2412.19437, section 3.3.2). Of sums of k, whose sign is random, the
@@ -121,7 +122,7 @@ impl Tolerance {
         }
         let unit = if problem.accumulator() == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
         let function = problem.activation().map_or(0.0, Activation::rounding);
-        let fewest = if problem.groups_of_terms() { 1.0 } else { k };
+        let fewest = problem.fewest_terms() as f64;
         let terms = if problem.math() == Math::Promoted { k.min(Math::PROMOTED_EVERY.into()) } else { k };
         let short = if problem.dtype().is_float8() { 2f64.powi(-13) * (4.0 + terms.sqrt() / 8.0) } else { 0.0 };
         Tolerance {
