@@ -18,6 +18,7 @@ use tilewright_tune::verify::Depth;
 const FMA: &str = "A_MIC4__B_MIC4__C_MAC64_EDG1";
 const MMA: &str = "A_MIC4_PAD1_GLW16_PLU1__B_MIC4_PAD1_GLW16_PLU1__C_UNI1_MAC128_EDG1";
 const WGMMA: &str = "A_MIC1_ACP2__B_MIC16_ACP2__C_UNI2";
+const WGMMA_ROWS: &str = "A_MIC2_ACP2__B_MIC16_ACP2__C_UNI2";
 const MFMA: &str = "A_MIC2_PAD1_GLW16_PLU1__B_MIC2_PAD1_GLW16_PLU1__C_UNI3_MAC256_EDG1";
 
 /// Device, plan, types of A and B.
@@ -61,6 +62,38 @@ fn every_unit_and_pipeline_scales_blocks() {
             let gemm = if i % 2 == 0 { gemm.activation(Activation::Relu) } else { gemm };
             let problem = gemm.build().unwrap().into();
             verified_to(Depth::Thorough, device, &problem, &format!("{plan}{keys}"), (number as u64, i % 2 == 0));
+        }
+    }
+}
+
+/// Two rows of instructions with 128 columns are 128 sums of a thread, which fit once, with 64 accumulators, and not twice; with 64 columns both fit twice.
+#[test]
+fn rows_take_turns_where_sums_do_not_fit_twice() {
+    let problem = scaled([Scalar::E4M3; 2], (1024, 1024, 1024), SCALES[0]).out_dtype(Scalar::BF16).build().unwrap().into();
+    let space = Space::new(&problem, &Target::by_arch("sm_90a").unwrap()).unwrap();
+    for (rows, columns, in_turn, registers) in [(2, 16, true, 192), (2, 12, true, 144), (2, 8, false, 128), (1, 16, false, 128)]
+    {
+        let keys = format!("A_MIC{rows}_ACP2__B_MIC{columns}_ACP2__C_UNI2_MAC256_SKW10_UNR128_PFG1_BUF2_LWV4");
+        let plan = Plan::from(Constraint::parse(&keys).unwrap().apply(&Plan::default()));
+        let spec = space.resolve(&plan).unwrap_or_else(|e| panic!("{keys}: {e}")).spec;
+        assert_eq!((spec.rows_in_turn(), spec.sum_registers()), (in_turn, registers), "{keys}");
+    }
+    let keys = [
+        "_MAC256_SKW10_UNR128_PFG2_BUF3_LWV4_PST3",
+        "_MAC128_SKW10_UNR128_PFG1_BUF2",
+        "_MAC256_SKW11_UNR128_BUF3_LWV4_ICE2_SKS1",
+    ];
+    for (number, keys) in (0..).zip(keys) {
+        // Scales of lines of columns, of which a thread has 64, do not fit beside the sums.
+        for (i, scales) in (0..).zip(SCALES.into_iter().filter(|[_, n]| *n != Some(Scale::LineBlock))) {
+            let gemm = scaled([Scalar::E4M3, Scalar::E5M2], (300, 272, 400), scales).out_dtype(Scalar::F32).bias(Along::N);
+            verified_to(
+                Depth::Thorough,
+                "emu:sm_90a",
+                &gemm.build().unwrap().into(),
+                &format!("{WGMMA_ROWS}{keys}"),
+                (number, i % 2 == 0),
+            );
         }
     }
 }
@@ -147,6 +180,7 @@ fn nothing_is_spilled() {
     for (arch, plan, dtype, add) in [
         ("sm_89", format!("{MMA}_UNR128_PFG1_BUF1"), Scalar::E4M3, "QMMA.16832.F32.E4M3.E4M3"),
         ("sm_90a", format!("{WGMMA}_MAC256_UNR128_BUF5_LWV4_PST132"), Scalar::E4M3, "QGMMA.64x128x32.F32.E4M3.E4M3"),
+        ("sm_90a", format!("{WGMMA_ROWS}_MAC256_SKW10_UNR128_BUF4_LWV4_PST132"), Scalar::E4M3, "QGMMA.64x128x32.F32.E4M3.E4M3"),
         ("gfx942", format!("{MFMA}_UNR64_PFG1_BUF2"), Scalar::E4M3Fnuz, "v_mfma_f32_32x32x16_fp8_fp8"),
         ("gfx950", format!("{MFMA}_UNR64_PFG1_BUF2"), Scalar::E4M3, "v_mfma_f32_32x32x64_f8f6f4"),
     ] {

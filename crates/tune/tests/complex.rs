@@ -206,3 +206,18 @@ fn matrix_units_are_picked_for_large_products() {
         }
     }
 }
+
+/// A copy whose lines run along k, of a factor whose numbers lie along its rows, passes through shared memory, or threads would stride through the factor.
+#[test]
+fn copies_of_expanded_factors_read_whole_lines() {
+    for (trans, turned) in [(false, true), (true, false)] {
+        let gemm = Gemm::new(Scalar::F64, 256, 256, 256).complex().order(Order::Col).trans(trans, false).workspace(1 << 30);
+        let problem = gemm.build().unwrap().into();
+        let space = Space::new(&problem, &Target::by_arch("sm_90a").unwrap()).unwrap();
+        let keys = "A_MIC2_ACP2__B_MIC6_WOS1_ACP2__C_UNI1_MAC256_SKW10_UNR32_PFG1_BUF2_SWP1";
+        let plan = Plan::from(Constraint::parse(keys).unwrap().apply(&Plan::default()));
+        let program = space.resolve(&plan).unwrap_or_else(|e| panic!("{keys}: {e}")).generate(1 << 30).unwrap();
+        let copy = program.kernels.iter().find(|kernel| kernel.name.starts_with("tw_materialise")).expect("a copy");
+        assert_eq!(copy.shared_bytes() > 0, turned, "{trans}");
+    }
+}

@@ -35,7 +35,9 @@ Result cuDeviceGetAttribute(int *value, int attribute, int device) {
 
 Result cuDevicePrimaryCtxRetain(void **context, int device) { (void)device; *context = (void *)1; return 0; }
 Result cuDevicePrimaryCtxRelease_v2(int device) { (void)device; return 0; }
-Result cuCtxSetCurrent(void *context) { (void)context; return 0; }
+static _Thread_local void *current;
+Result cuCtxSetCurrent(void *context) { current = context; return 0; }
+Result cuCtxGetCurrent(void **context) { *context = current; return 0; }
 Result cuStreamCreate(void **stream, unsigned flags) { (void)flags; *stream = (void *)2; return 0; }
 Result cuStreamDestroy_v2(void *stream) { (void)stream; return 0; }
 Result cuStreamSynchronize(void *stream) { (void)stream; return 0; }

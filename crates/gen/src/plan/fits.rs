@@ -34,6 +34,8 @@ const ADDRESS_REGISTERS: u32 = 26;
 const ROW_REGISTERS: u32 = 3;
 /// What math waves of a matrix unit need besides accumulators: descriptors, counters, addresses of the epilogue.
 const UNIT_REGISTERS: u32 = 26;
+/// The left fragment of a warpgroup's instruction.
+const LEFT_FRAGMENT: u32 = 4;
 /// And for storing whole rows, which reads and scales sums beside those of the next rows.
 const ROW_REGISTERS_OUT: u32 = 12;
 /// The same where threads load what they multiply: in a single block, with its loads before the multiply-adds (4,400 took an assembler 20 s).
@@ -80,8 +82,9 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
     let even = limits.registers_per_thread.min(share);
     let budget = spec.schedule.roles.and_then(|r| r.registers);
     let max = budget.map_or(even, |(_, math)| math);
-    // Whatever moves later: assemblers refuse an instruction whose sums the launch's share does not hold.
-    let instruction = spec.tiling.b.micro / 2 + UNIT_REGISTERS;
+    // Whatever moves later: assemblers refuse an instruction whose sums, and left fragment where it is in registers, the launch's share does not hold.
+    let left = if spec.tiling.a.fragment_sets > 0 { LEFT_FRAGMENT } else { 0 };
+    let instruction = spec.tiling.b.micro / 2 + left + UNIT_REGISTERS;
     if spec.tiling.unit.family().asynchronous && instruction > even {
         return Err(Refusal::Registers { needed: instruction, max: even });
     }

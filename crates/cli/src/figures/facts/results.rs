@@ -49,7 +49,8 @@ impl Subject<'_> {
         out.extend(self.spec.schedule.promoted.map(|every| {
             let tiles = plural(every.into(), "k-tile");
             let scaled = if c.block_scales.is_empty() { "" } else { ", times the scales of its block" };
-            format!("promoted: behind every {tiles}, what instructions have summed is added in f32{scaled}, and they begin anew")
+            let turns = if self.spec.rows_in_turn() { ", one row of instructions after the other at the same accumulators" } else { "" };
+            format!("promoted: behind every {tiles}, what instructions have summed is added in f32{scaled}, and they begin anew{turns}")
         }));
         let ways = t.split_k.ways;
         out.extend(match e.split {
