@@ -71,8 +71,7 @@ fn every_unit_and_pipeline_scales_blocks() {
 fn rows_take_turns_where_sums_do_not_fit_twice() {
     let problem = scaled([Scalar::E4M3; 2], (1024, 1024, 1024), SCALES[0]).out_dtype(Scalar::BF16).build().unwrap().into();
     let space = Space::new(&problem, &Target::by_arch("sm_90a").unwrap()).unwrap();
-    for (rows, columns, in_turn, registers) in [(2, 16, true, 192), (2, 12, true, 144), (2, 8, false, 128), (1, 16, false, 128)]
-    {
+    for (rows, columns, in_turn, registers) in [(2, 16, true, 192), (2, 12, true, 144), (2, 8, false, 128), (1, 16, false, 128)] {
         let keys = format!("A_MIC{rows}_ACP2__B_MIC{columns}_ACP2__C_UNI2_MAC256_SKW10_UNR128_PFG1_BUF2_LWV4");
         let plan = Plan::from(Constraint::parse(&keys).unwrap().apply(&Plan::default()));
         let spec = space.resolve(&plan).unwrap_or_else(|e| panic!("{keys}: {e}")).spec;

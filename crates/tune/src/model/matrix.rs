@@ -261,33 +261,43 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
             sum.shared += brought / target.rates.shared_bytes;
         }
     }
+    let (issue, besides) = by_hand(model, spec, footprint, resident);
+    (sum.issue, sum.besides) = (sum.issue + issue, sum.besides + besides);
+    sum
+}
+
+/// Cycles beside copies and instructions of the unit: those in which schedulers issue what waves do with factors and sums, and those that nothing hides.
+fn by_hand(model: &Model, spec: &KernelSpec, footprint: &Footprint, resident: f64) -> (f64, f64) {
+    let (c, target, t, family) = (&*model.contraction, model.target, &spec.tiling, spec.tiling.unit.family());
+    let (bytes, depth) = (f64::from(c.a.factor().bytes()), f64::from(t.k_tile));
+    let (owners, parts) = (f64::from(t.math_threads() / family.lanes), f64::from(UNIT_PARTS));
+    let (mut issue, mut besides) = (0.0, 0.0);
     if t.a.split_in_registers(family).is_some() && family.fragments {
         // Each wave splits what it reads.
-        let lanes = f64::from(t.wave_lanes.max(1));
-        sum.issue += owners * f64::from(t.a.micro + t.b.micro) * depth / lanes * SPLITTING / f64::from(UNIT_PARTS);
+        issue += owners * f64::from(t.a.micro + t.b.micro) * depth / f64::from(t.wave_lanes.max(1)) * SPLITTING / parts;
     }
     if let Some(every) = spec.schedule.promoted.filter(|_| family.asynchronous) {
         // Another warpgroup's instructions hide the additions of one.
         let added = f64::from(t.a.micro * t.b.micro / family.lanes) / f64::from(every);
-        sum.issue += owners * added;
-        sum.besides += if owners * resident > 1.0 { 0.0 } else { added };
+        issue += owners * added;
+        besides += if owners * resident > 1.0 { 0.0 } else { added };
     }
     if t.a.raw.or(t.b.raw).is_some() {
         let blocks = t.a.micro / family.block.0.max(1) * (t.b.micro / family.block.1.max(1));
-        sum.issue += owners * f64::from(blocks * t.k_tile) * bytes / 32.0 / f64::from(UNIT_PARTS);
+        issue += owners * f64::from(blocks) * depth * bytes / 32.0 / parts;
     }
     if t.instruction.is_some_and(|row| row.sum == Scalar::F64) && !spec.schedule.in_pipeline() {
         // Two waves of a scheduler issue their loads and stores at the same time, between barriers, and no instruction of the unit meanwhile.
         let moved = spec.schedule.copies.iter().zip([&t.a, &t.b]).map(|(copy, o)| copy.loads_and_stores(o)).sum::<f64>();
-        sum.besides += moved * DOUBLE_MOVES * ALONE / resident;
+        besides += moved * DOUBLE_MOVES * ALONE / resident;
     }
     if !family.asynchronous {
         // Registers that do not fit are written to memory and read back in each k-tile.
         let held = target.limits.registers_per_unit / footprint.threads.max(1);
         let spilled = f64::from(footprint.registers.saturating_sub(held.min(target.limits.registers_per_thread)));
-        sum.issue += 4.0 * spilled * owners;
+        issue += 4.0 * spilled * owners;
     }
-    sum
+    (issue, besides)
 }
 
 /// Cycles for which a circular buffer holds copies of a k-tile: what it does not span of their latency is waited for.
