@@ -56,7 +56,9 @@ fn every_refusal_names_the_input_and_the_remedy() {
         ),
         (format!("tune gemm {small} --dtype tf32 --b-dtype i8"), 2, "multiplied in f32 itself"),
         (
-            format!("verify gemm {small} --dtype bf16 --b-dtype i8 --device emu:sm_80 --plan A_ACP0__B_ACP1__C_SWP0_PFG1_BUF2_UNI0"),
+            format!(
+                "verify gemm {small} --dtype bf16 --b-dtype i8 --device emu:sm_80 --plan A_ACP0__B_ACP1__C_SWP0_PFG1_BUF2_UNI0"
+            ),
             1,
             "become it in registers; use ACP0",
         ),
