@@ -110,8 +110,10 @@ fn a_crash_is_noted_and_a_kill_is_not() {
 fn export_ends_quietly_when_its_reader_has_gone() {
     let bench = Bench::new();
     bench.run(&format!("{TUNE} --budget 20")).ends(0);
-    let mut child = bench.command("records export").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    drop(child.stdout.take());
+    // Gone before the command starts, which is quick to write all there is.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let child = bench.command("records export").stdout(writer).stderr(Stdio::piped()).spawn().expect("it starts");
     let ran = common::Ran::new("records export", child.wait_with_output().expect("it ends"));
     ran.ends(0);
     assert_eq!(ran.err, "");
