@@ -21,11 +21,11 @@ pub struct Workload<'a> {
     buffers: Buffers,
     /// Which data the buffers hold: 0, the random ones; 1, those of small integers.
     on_device: Cell<usize>,
-    /// C as read back, kept to spare an allocation per side.
+    /// As read back, kept to spare allocations for each side.
     after: RefCell<After>,
 }
 
-/// What a run left.
+/// What a run left in C and in the values of reductions, with what lies around them.
 #[derive(Default)]
 struct After {
     c: Vec<u8>,
