@@ -100,6 +100,11 @@ fn chiral(key: Chiral, value: u32, o: &OperandTiling, spec: &KernelSpec, lines: 
             Source::InPlace => "loaded where it is".into(),
             Source::Copy => "first copied to workspace with padded lines, keeping its layout".into(),
             Source::CopyAlongK => "first copied to workspace in padded lines along k".into(),
+            Source::CopyInRuns(run) => {
+                format!(
+                    "first copied to workspace in padded lines along k, in the order in which lanes hold runs of {run} weights of A"
+                )
+            }
             Source::PaddedRows => "its tensor is first copied to workspace, with padded rows".into(),
             Source::Packed => format!("first packed into panels of {} {lines}, each k after k", o.macro_tile),
         },

@@ -218,6 +218,12 @@ impl Change<'_> {
                 let copies = [(Key::A(Chiral::Acp), 2), (Key::B(Chiral::Acp), 0)];
                 self.first(&needs.map(|(key, value, _)| (key, value)).chain(copies).collect::<Vec<_>>())
             }
+            Refusal::RawOrder { .. } => self.first(&[
+                (Key::B(Chiral::Wos), 1),
+                (Key::B(Chiral::Acp), 2),
+                (Key::B(Chiral::Acp), 0),
+                (Key::A(Chiral::Acp), 0),
+            ]),
             Refusal::FragmentsWritten { .. } => self.first(&[(c(Rga), 0), (Key::A(Chiral::Acp), 2)]),
             Refusal::BulkUnit { acp, .. } => self.first(&[(acp, 0), (c(Uni), 2)]),
             Refusal::ShiftWaves { acp, .. } => self.first(&[(c(Lwv), 4), (acp, 2)]),

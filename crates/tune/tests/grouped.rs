@@ -30,7 +30,7 @@ const FEATURES: [&str; 11] = [
     "a residual",
 ];
 
-const OF_WARPGROUPS: [&str; 13] = [
+const OF_WARPGROUPS: [&str; 15] = [
     "groups of rows",
     "groups of columns",
     "groups of terms",
@@ -44,6 +44,8 @@ const OF_WARPGROUPS: [&str; 13] = [
     "rows that are neighbours in memory",
     "staged results",
     "a bias for each group",
+    "tiles that work-groups count",
+    "waves without rows",
 ];
 
 /// What groups are of; `None` without groups.
@@ -91,6 +93,8 @@ fn of_warpgroups(space: &Space, pair: &Pair) -> [bool; OF_WARPGROUPS.len()] {
         rows && factors[side].view.stride(ROW) == Some(1),
         spec.epilogue.exit.staged(),
         c.bias().is_some_and(|bias| bias.view.uses(G)),
+        spec.counted_groups(c).is_some(),
+        rows && spec.schedule.roles.is_some() && [&spec.tiling.a, &spec.tiling.b][side].leaves_empty(None),
     ]
 }
 

@@ -1,5 +1,5 @@
-//! Weights of 8 and 4 bits that copies bring to shared memory as memory has them, where lanes of mma.sync make factors of what they read: on the
-//! emulator, what is refused, and machine code.
+//! Weights of 8 and 4 bits that copies bring to shared memory as memory has them, where lanes of mma.sync, or of warpgroups, make factors of what they
+//! read: on the emulator, what is refused, and machine code.
 
 #[path = "support/inspected.rs"]
 mod inspected;
@@ -60,6 +60,68 @@ fn lanes_convert_what_they_read() {
             verified_to(Depth::Thorough, device, &problem, &text, (number as u64, i == 0));
         }
     }
+}
+
+/// Weights as the left factor of a warpgroup, in registers; the other one from a copy in the order of their runs, or written so by load waves.
+fn of_warpgroup(copied: bool, (mic_a, mic_b): (u32, u32), keys: &str) -> String {
+    let b = if copied { "WOS1_ACP2" } else { "WOS0_ACP0" };
+    format!("A_MIC{mic_a}_ACP2__B_MIC{mic_b}_{b}__C_UNI2_SWP1_{keys}")
+}
+
+#[test]
+fn warpgroups_convert_what_they_read() {
+    for (number, (types, scale, keys)) in (0..).zip([
+        ([Scalar::F16, Scalar::I8], None, "UNR128_MAC128_PFG2_BUF3_LWV1_RGA2"),
+        ([Scalar::BF16, Scalar::U8], None, "UNR64_MAC256_SKW10_PFG3_BUF4_LWV4_FRA1_RGA4"),
+        ([Scalar::F16, Scalar::U8], Some(Scale::Line64), "UNR64_MAC128_PFG2_BUF3_LWV2_RGA4_PST3"),
+        ([Scalar::BF16, Scalar::I8], Some(Scale::LineBlock), "UNR128_MAC128_PFG2_BUF3_LWV4_RGA2_ICE2_SKS2"),
+        ([Scalar::BF16, Scalar::I4], Some(Scale::LineBlock), "UNR128_MAC256_SKW10_PFG3_BUF4_LWV4_RGA4_PST2_CST1"),
+        ([Scalar::F16, Scalar::I4], None, "UNR128_MAC128_PFG3_BUF4_LWV8_FRA1_RGA2_ICE3_SKS1"),
+        ([Scalar::F16, Scalar::U4], Some(Scale::LineBlock), "UNR128_MAC128_PFG1_BUF3_LWV4_RGA2_MGP2"),
+        ([Scalar::BF16, Scalar::U4], None, "UNR256_MAC128_PFG1_BUF2_LWV4_RGA4"),
+    ]) {
+        for (i, copied) in [true, false].into_iter().enumerate() {
+            // Rows and, where load waves write, terms that end within a tile.
+            let (m, n, k) = [(16, 200, 512), (70, 144, 768), (1, 320, 256)][(number + i) % 3];
+            let k = if copied || scale.is_some() { k } else { k - 32 };
+            let gemm = weights(types, (m, n, k)).batch(1 + i as u64).bias(Along::N);
+            let gemm = scale.map_or(gemm.clone(), |scale| gemm.scale_by(Along::N, scale));
+            let problem: Problem = gemm.build().unwrap().into();
+            let text = of_warpgroup(copied, (1 + number as u32 % 2, 1 + m as u32 / 9), keys);
+            verified_to(Depth::Thorough, "emu:sm_90a", &problem, &text, (number as u64, i == 0));
+        }
+    }
+}
+
+#[test]
+fn what_warpgroups_cannot_read_is_refused() {
+    let tried = |gemm: GemmBuilder, plan: &str| {
+        let problem: Problem = gemm.build().unwrap().into();
+        let space = Space::new(&problem, &emulator("emu:sm_90a", false, 0).info().target).unwrap();
+        let plan = Plan::from(Constraint::parse(plan).unwrap().apply(&Plan::default()));
+        space.resolve(&plan).map(|_| ()).map_err(|refusal| (refusal.to_string(), refusal))
+    };
+    let types = [Scalar::BF16, Scalar::I4];
+    let good = of_warpgroup(true, (1, 2), "UNR128_MAC128_PFG2_BUF3_LWV4_RGA2");
+    assert_eq!(tried(weights(types, (16, 256, 512)), &good), Ok(()));
+    // The other factor in its own order, and a copy of runs that are not whole.
+    let (words, refusal) = tried(weights(types, (16, 256, 512)), &good.replace("WOS1", "WOS0")).unwrap_err();
+    assert_eq!(refusal, Refusal::RawOrder { acp: 2, wos: 0 });
+    assert!(words.contains("B_WOS1 and B_ACP2") && words.contains("B_ACP0 and LWV4"), "{words}");
+    assert_eq!(tried(weights(types, (16, 256, 544)), &good).unwrap_err().1, Refusal::RawOrder { acp: 2, wos: 1 });
+    // Pairs of it that are no neighbours in memory.
+    let written = of_warpgroup(false, (1, 2), "UNR128_MAC128_PFG2_BUF3_LWV4_RGA2");
+    assert_eq!(tried(weights(types, (16, 256, 512)), &written), Ok(()));
+    let wide = of_warpgroup(false, (1, 8), "UNR128_MAC128_PFG2_BUF3_LWV4_RGA2");
+    let turned = tried(weights(types, (64, 256, 512)).trans(false, false), &wide).unwrap_err().1;
+    assert_eq!(turned, Refusal::RawOrder { acp: 0, wos: 0 });
+    // Weights along rows, without registers, and in k-tiles of less than 64 bytes.
+    let (words, _) = tried(weights(types, (16, 256, 512)).trans(true, true), &good).unwrap_err();
+    assert!(words.contains("lanes make factors of neighbours along k"), "{words}");
+    let shared = tried(weights(types, (16, 256, 512)), &good.replace("RGA2", "RGA0")).unwrap_err().1;
+    assert_eq!(shared, Refusal::Converted { acp: Key::A(Chiral::Acp), value: 2, scalar: Scalar::I4, factor: Scalar::BF16 });
+    let shallow = tried(weights(types, (16, 256, 512)), &good.replace("UNR128", "UNR64")).unwrap_err().1;
+    assert_eq!(shallow, Refusal::UnitDepth { k_tile: 64, unit: 128 });
 }
 
 /// Random sizes, tiles and schedules.
@@ -175,5 +237,23 @@ fn copies_bring_weights_and_lanes_convert_them() {
         assert!(seen.assembly.contains(added) && !seen.assembly.contains("I2F"), "{types:?}");
         // Nothing goes to shared memory through registers.
         assert!(!seen.assembly.contains(" STS"), "{types:?}");
+    }
+}
+
+/// Lanes of a warpgroup read runs of weights in whole vectors, and make pairs of floats of them between instructions that nobody waits for.
+#[test]
+fn lanes_of_warpgroups_convert_between_instructions() {
+    for (types, run) in
+        [([Scalar::F16, Scalar::I8], "LDS.128"), ([Scalar::BF16, Scalar::U8], "LDS.128"), ([Scalar::BF16, Scalar::I4], "LDS.64")]
+    {
+        let problem: Problem = weights(types, (64, 4096, 4096)).scale_by(Along::N, Scale::LineBlock).build().unwrap().into();
+        let text = of_warpgroup(true, (1, 8), "UNR128_MAC128_PFG3_BUF4_LWV1_RGA4");
+        let Some(seen) = inspected(&problem, "sm_90a", &text) else { continue };
+        let main = seen.main_loop().unwrap_or_else(|| panic!("{types:?}: no main loop"));
+        eprintln!("{types:?}: {} registers, main loop {:?}", seen.usage.registers, main.counts);
+        assert_eq!((seen.usage.spill_bytes, main.count(Class::Scratch)), (0, 0));
+        assert!(seen.assembly.contains(run) && !seen.assembly.contains("I2F"), "{types:?}");
+        // Four sets of fragments: three steps' instructions may be unfinished.
+        assert!(seen.assembly.contains("HGMMA") && seen.assembly.contains("WARPGROUP.DEPBAR.LE gsb0, 0x3"), "{types:?}");
     }
 }

@@ -105,6 +105,9 @@ impl Subject<'_> {
             Source::InPlace => "read in place".to_string(),
             Source::Copy => "read from a copy in workspace with padded lines".to_string(),
             Source::CopyAlongK => "read from a copy in workspace with padded lines along k".to_string(),
+            Source::CopyInRuns(run) => {
+                format!("read from a copy in workspace with padded lines along k, in the order of runs of {run} weights")
+            }
             Source::PaddedRows => "read through its view of a copy of its tensor in workspace with padded rows".to_string(),
             Source::Packed => "read from packed panels in workspace".to_string(),
         }];

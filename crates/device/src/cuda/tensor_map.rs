@@ -103,7 +103,8 @@ const fn data_type(map: &TensorMap) -> Option<DataType> {
     Some(match map.scalar {
         Scalar::F16 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
         Scalar::BF16 => DataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-        Scalar::I8 | Scalar::U8 | Scalar::E4M3 | Scalar::E5M2 | Scalar::E4M3Fnuz | Scalar::E5M2Fnuz => {
+        // Of two integers of 4 bits a map counts the bytes.
+        Scalar::I4 | Scalar::U4 | Scalar::I8 | Scalar::U8 | Scalar::E4M3 | Scalar::E5M2 | Scalar::E4M3Fnuz | Scalar::E5M2Fnuz => {
             DataType::CU_TENSOR_MAP_DATA_TYPE_UINT8
         }
         Scalar::F32 if map.round_tf32 => DataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
@@ -112,7 +113,7 @@ const fn data_type(map: &TensorMap) -> Option<DataType> {
         Scalar::I32 => DataType::CU_TENSOR_MAP_DATA_TYPE_INT32,
         Scalar::U32 => DataType::CU_TENSOR_MAP_DATA_TYPE_UINT32,
         Scalar::I64 => DataType::CU_TENSOR_MAP_DATA_TYPE_INT64,
-        Scalar::Bool | Scalar::I4 | Scalar::U4 => return None,
+        Scalar::Bool => return None,
     })
 }
 

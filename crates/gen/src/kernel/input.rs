@@ -1,7 +1,7 @@
 //! What every part of a kernel is built from: its operands, the sizes of its launch, the types of its index arithmetic.
 
 use crate::kernel::reduce::Parts;
-use crate::plan::{Edge, Halo, OperandTiling, PaddedRows, Source, padded_rows};
+use crate::plan::{Edge, Halo, OperandTiling, PaddedRows, Source, in_runs, padded_rows};
 use tilewright_ir::affine::{Coord, Part, affine, in_range};
 use tilewright_ir::{Builder, ExprId, Scalar};
 use tilewright_problem::Extent;
@@ -76,6 +76,9 @@ impl Input {
     }
     /// What the copy of this operand reads and writes, through the same coordinates: the operand's, or rows and channels of its tensor.
     pub fn copy_of(&self, source: &Tensor) -> (Tensor, Input) {
+        if let Source::CopyInRuns(run) = self.tiling.source {
+            return (in_runs(source, run), self.clone());
+        }
         match padded_rows(source) {
             Ok(PaddedRows { copied: [from, to], .. }) if self.tiling.source == Source::PaddedRows => {
                 (from, Input { tensor: to, ..self.clone() })

@@ -106,6 +106,10 @@ impl KernelSpec {
     pub fn scales_ahead(&self, c: &Contraction) -> bool {
         self.one_k_tiles_scales(c) <= SCALES_AHEAD
     }
+    /// Whether scales that were asked for ahead are taken when sums are added, and not before the instructions of a k-tile.
+    pub fn scales_late(&self) -> bool {
+        self.tiling.unit.family().asynchronous && self.tiling.a.raw.is_some()
+    }
 
     /// The scales along rows or columns that a thread holds.
     pub fn held_scales(&self, c: &Contraction, x: &Vector) -> HeldScales {

@@ -4,7 +4,7 @@
 //! contiguous in memory, `[row / 64][k][64]` where rows are (numbers for 16-bit elements).
 
 use super::tile::OperandTiling;
-use super::windows::{ROW_BYTES, Walk, suitable, walk};
+use super::windows::{RAW_ROW, ROW_BYTES, Walk, suitable, walk};
 use crate::plan::WORKSPACE_ALIGN;
 use serde::Serialize;
 use tilewright_ir::affine::Affine;
@@ -38,8 +38,13 @@ pub struct BulkTile {
     pub columns: u32,
     /// Copies along the other direction.
     pub lines: u32,
-    /// Elements of a 128-byte row.
+    /// Elements of a row in shared memory, of 128 bytes (of weights that lanes make factors of, 64 or 128); of two numbers to a byte, bytes.
     pub row: u32,
+    /// Numbers to an element: two of 4 bits.
+    pub numbers: u32,
+    /// Where the other factor is weights of which the four lanes of a row hold a run of so many along k each: of each 16 k of the tile, the k-step of an
+    /// instruction, four are the next ones of each lane's run, two of them in its lower half and two in its upper.
+    pub runs: Option<u32>,
     /// Bytes of one k-tile in shared memory; of both parts, one behind the other, where it is split there.
     pub bytes: u32,
 }
@@ -141,11 +146,11 @@ fn map_of_lines(
     mut tile: Vec<u32>,
     swizzle: Swizzle,
 ) -> TensorMap {
-    let extents = tensor.view.extent;
-    let stride = |elements: i64| elements.unsigned_abs() * u64::from(tensor.scalar.bytes());
+    let (extents, numbers) = (tensor.view.extent, u64::from(tensor.scalar.numbers()));
+    let stride = |elements: i64| elements.unsigned_abs() * u64::from(tensor.scalar.bytes()) / numbers;
     // A single line has no neighbour; its stride is free.
     let lines = if extents[slow] <= 1 { stride(apart).next_multiple_of(16).max(16) } else { stride(apart) };
-    let (mut extent, mut stride_bytes) = (vec![extents[fast], extents[slow]], vec![lines]);
+    let (mut extent, mut stride_bytes) = (vec![extents[fast].div_ceil(numbers), extents[slow]], vec![lines]);
     if let Some(batch) = batch {
         extent.push(extents[G]);
         stride_bytes.push(stride(batch));
@@ -200,7 +205,7 @@ pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
 /// # Errors
 /// What the view lacks: plain strides, alignment to 16 bytes, a contiguous direction, whole 128-byte rows, tiles that divide.
 pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit): (u32, &Family)) -> Result<BulkTile, String> {
-    let bytes = tensor.scalar.bytes();
+    let (bytes, numbers) = (tensor.scalar.bytes(), tensor.scalar.numbers());
     if tensor.align < 16 {
         return Err(format!("its first element is aligned to {} bytes, copies need 16", tensor.align));
     }
@@ -211,14 +216,18 @@ pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit)
         _ => walk(tensor, (o.macro_tile, k_tile))?,
     };
     let k_contiguous = walk.k_contiguous;
+    if o.raw.is_some() && !k_contiguous {
+        return Err("its weights do not lie along k, and lanes make factors of neighbours along k; use ACP0".into());
+    }
     if !k_contiguous && unit.along_k(bytes, o.fragment_sets > 0) {
         return Err(ALONG_K.into());
     }
-    let row = ROW_BYTES / bytes;
-    let (along, across) = if k_contiguous { (k_tile, o.macro_tile) } else { (o.macro_tile, k_tile) };
+    let row_bytes = if o.raw.is_some() && k_tile / numbers * bytes == RAW_ROW { RAW_ROW } else { ROW_BYTES };
+    let row = row_bytes / bytes;
+    let (along, across) = if k_contiguous { (k_tile / numbers, o.macro_tile) } else { (o.macro_tile, k_tile) };
     if along % row != 0 {
         let what = if k_contiguous { "UNR" } else { "the macro tile" };
-        return Err(format!("{what} of {along} is no multiple of {row}, a row of 128 bytes"));
+        return Err(format!("{what} of {} is no multiple of {}, a row of 128 bytes", along * numbers, row * numbers));
     }
     if !k_contiguous && !whole_rows(o, row, unit) {
         return Err(format!("the {} rows of a warpgroup are no multiple of {row}", o.micro));
@@ -236,9 +245,13 @@ pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit)
     };
     let Walk { mut map, at, first, batched, .. } = walk;
     map.tile[1] = across / lines;
+    if row_bytes == RAW_ROW {
+        map.tile[0] = row;
+        map.swizzle = Swizzle::B64;
+    }
     map.round_tf32 = o.rounded(unit, tensor.scalar);
-    let bytes = o.macro_tile * k_tile * bytes;
-    Ok(BulkTile { map, at, first, k_contiguous, batched, columns: along / row, lines, row, bytes })
+    let bytes = along * across * bytes;
+    Ok(BulkTile { map, at, first, k_contiguous, batched, columns: along / row, lines, row, numbers, runs: None, bytes })
 }
 
 /// The map of a matrix, or a batch of them.
@@ -256,7 +269,10 @@ fn matrix(tensor: &Tensor, shape: &AffineBox) -> Result<Walk, String> {
     if [row_stride, k_stride, batch].iter().any(|s| *s < 0) {
         return Err("it runs backwards".into());
     }
-    let at = [fast, slow].into_iter().chain(batched.then_some(G)).map(Affine::axis).collect();
+    // Two numbers to a byte are counted in bytes.
+    let numbers = i64::from(tensor.scalar.numbers());
+    let first = Affine::axis(fast).digit_of(numbers, None);
+    let at = [first, Affine::axis(slow)].into_iter().chain(batched.then(|| Affine::axis(G))).collect();
     suitable(&map).map(|()| Walk { map, at, k_contiguous, first: 0, batched, lines: 0 })
 }
 
@@ -314,6 +330,8 @@ pub(super) fn panels(tensor: &Tensor, o: &OperandTiling, (k_tile, rows): (u32, b
         columns: along / row,
         lines: 1,
         row,
+        numbers: 1,
+        runs: None,
         bytes,
     })
 }

@@ -23,7 +23,7 @@ use super::value::{Keys, Plan};
 use super::workspace::workspace_per_oriented;
 use tilewright_ir::mma::Family;
 use tilewright_ir::{Mma, Scalar};
-use tilewright_problem::contraction::Contraction;
+use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{COL, ROW};
 use tilewright_problem::{Along, Extent};
 
@@ -89,6 +89,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         family,
         row,
         split: row.and_then(|row| c.splits(row)),
+        runs: Transport::runs(plan, &c.a, k_tile),
     };
     let [(a, copy_a), (b, copy_b)] = if own {
         own_factors::derive(plan, c, (along_m, along_n))?
@@ -98,7 +99,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
             operand::derive(plan, Key::B, &c.b, (c.n, c.varies(Extent::N)), (along_n, cluster.m), &frame)?,
         ]
     };
-    Transport::suit_raw([(&a, &copy_a), (&b, &copy_b)])?;
+    let copy_b = suited(plan, &frame, (&a, &copy_a), (&b, &c.b, copy_b))?;
     grouped::suits(plan, c, [&copy_a, &copy_b])?;
     let promoted = c.promotes(family).then(|| promoted(plan, c, family)).transpose()?;
     let schedule = Schedule { copies: [copy_a, copy_b], promoted, ..schedule };
@@ -145,6 +146,20 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         return Err(Refusal::Workspace { needed, available: env.workspace_bytes });
     }
     Ok(spec)
+}
+
+/// The right factor's copy beside a left one of weights that lanes make factors of.
+fn suited(
+    plan: &Plan,
+    frame: &Frame,
+    (a, copy_a): (&OperandTiling, &Transport),
+    (b, tensor, copy_b): (&OperandTiling, &Tensor, Transport),
+) -> Result<Transport, Refusal> {
+    if frame.family.asynchronous {
+        return Transport::in_runs(plan, frame.runs, (b, tensor), copy_b);
+    }
+    Transport::suit_raw([(a, copy_a), (b, &copy_b)])?;
+    Ok(copy_b)
 }
 
 /// What follows from all the rest: the registers of roles, and how much staging there is room for.

@@ -35,6 +35,9 @@ pub struct FetchWork {
     pub staged: bool,
 }
 
+/// Instructions for the four pairs of a piece.
+const PAIRS: u32 = 12;
+
 /// Instructions for a vector that is shifted from staging, and of a k-tile for the copies into it.
 const SHIFT_INSTRUCTIONS: u32 = 8;
 const COPY_BESIDES: u32 = 120;
@@ -84,8 +87,11 @@ pub fn fetch_work(spec: &KernelSpec, c: &Contraction, which: usize) -> Option<Fe
     Some(FetchWork {
         chunks: (o.macro_tile * t.k_tile / chunk).div_ceil(spec.load_threads().max(1)),
         at_once: fetch_batch(registers, chunk_registers(&tensor, pieces)),
-        // Where it is split, three for each element of a part, and a store.
-        instructions: 12 + 24 * pieces + (o.parts(t.unit.family()) - 1) * (3 * chunk + 1),
+        // Where it is split, three for each element of a part, and a store; in the order of runs of weights a store with its place for each pair.
+        instructions: 12
+            + 24 * pieces
+            + (o.parts(t.unit.family()) - 1) * (3 * chunk + 1)
+            + if tile.runs.is_some() { PAIRS } else { 0 },
         besides: 0,
         staged: false,
     })

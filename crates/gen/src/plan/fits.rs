@@ -189,6 +189,7 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
         let tiles = (u64::from(stage) * u64::from(spec.schedule.buffers)).max(sum_bytes(spec, c.accumulator()));
         let ring = tiles.next_multiple_of(8) + 16 * u64::from(spec.schedule.buffers) + turns;
         let ring = ring + staging_bytes(spec, ring);
+        let ring = spec.counted_groups(c).map_or(ring, |entries| ring.next_multiple_of(4) + 4 * u64::from(entries));
         let staged = if spec.epilogue.exit.staged() { ring.next_multiple_of(1024) + staged_bytes(spec, c) } else { ring };
         return match spec.reduction_bytes(c) {
             0 => staged,
@@ -294,7 +295,7 @@ fn load_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
             // What lanes read at each instruction's rows.
             return o.micro / spec.tiling.unit.family().block.0.max(1);
         }
-        let plain = matches!(o.source, Source::Copy | Source::CopyAlongK) || reach::is_plain(tensor);
+        let plain = matches!(o.source, Source::Copy | Source::CopyAlongK | Source::CopyInRuns(_)) || reach::is_plain(tensor);
         let rows = if o.load_along == Along::Row { o.load_row / o.load_width.max(1) } else { o.load_row };
         copy.registers(o, tensor, sets) + if plain { 0 } else { rows * ROW_REGISTERS }
     };

@@ -30,6 +30,7 @@ pub fn copy_leading_dimension(line: u64, scalar: Scalar) -> u64 {
 /// - [`Source::Copy`]: lines along the direction that is contiguous in the original (k if neither or both are), at a distance of
 ///   [`copy_leading_dimension`]; the extent along the line grows to that distance, the elements added are zeros.
 /// - [`Source::CopyAlongK`]: likewise with lines along k, always.
+/// - [`Source::CopyInRuns`]: the same, of [`in_runs`].
 /// - [`Source::PaddedRows`]: see [`padded_rows`].
 /// - [`Source::Packed`]: element (g, row, k) at `((g * tiles + row / MT) * k_extent + k) * MT + row % MT`. The row extent is
 ///   rounded up to whole tiles; the rows added are zeros.
@@ -40,7 +41,7 @@ pub fn materialised(tensor: &Tensor, source: Source, macro_tile: u32) -> Tensor 
     let (extent, offset, per_copy) = match source {
         Source::InPlace => return tensor.clone(),
         Source::PaddedRows => return padded_rows(tensor).map_or_else(|_| tensor.clone(), |rows| rows.seen),
-        Source::Copy | Source::CopyAlongK => {
+        Source::Copy | Source::CopyAlongK | Source::CopyInRuns(_) => {
             let row_contiguous = source == Source::Copy && tensor.view.run(ROW) > tensor.view.run(COL);
             let (line, lines) = if row_contiguous { (rows, cols) } else { (cols, rows) };
             let ld = copy_leading_dimension(line, tensor.scalar);
@@ -74,6 +75,23 @@ pub fn materialised(tensor: &Tensor, source: Source, macro_tile: u32) -> Tensor 
         align: WORKSPACE_ALIGN,
         len: per_copy.saturating_mul(copies),
     }
+}
+
+/// The tensor with its k in the order in which the four lanes of a row hold runs of `run` each of the other factor: of each 16 k of four runs four are the
+/// next ones of each lane's, two of them among the first eight. There are whole runs.
+pub fn in_runs(tensor: &Tensor, run: u32) -> Tensor {
+    let (k, run, extent) = (Affine::axis(COL), i64::from(run), tensor.view.extent);
+    let digit = |div: i64, modulo: Option<i64>| k.digit(div, modulo, &extent);
+    let order = Affine::default()
+        .plus(&digit(4 * run, None), 4 * run)
+        .plus(&digit(16, Some(run / 4)), 4)
+        .plus(&digit(8, Some(2)), 2)
+        .plus(&digit(2, Some(4)), run)
+        .plus(&digit(1, Some(2)), 1);
+    let forms = [Affine::axis(G), Affine::axis(ROW), order];
+    let mut view = tensor.view.clone();
+    view.access.offset = view.access.offset.substituted(&forms, &extent);
+    Tensor { view, ..tensor.clone() }
 }
 
 /// Elements that a copy in workspace writes of an operand with so many rows; 0 where it is read in place.

@@ -57,7 +57,7 @@ pub(crate) use grid::gcd;
 pub use grid::{load_tile, thread_grid};
 pub use halo::Halo;
 pub use keys::{Chiral, Common, Key, KeyInfo, Legal, Part, System};
-pub use materialised::{copied_elements, copy_leading_dimension, materialised};
+pub use materialised::{copied_elements, copy_leading_dimension, in_runs, materialised};
 pub use meeting::Meeting;
 pub use own_loads::{OwnLoads, Place};
 pub use padded_rows::{PaddedRows, padded_rows};

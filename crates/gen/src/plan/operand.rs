@@ -5,9 +5,9 @@ use super::keys::{Chiral, Common, Key};
 use super::reach;
 use super::refusal::Refusal;
 use super::tile::*;
-use super::transport::Transport;
+use super::transport::{RUN, Transport};
 use super::value::Plan;
-use super::windows::ROW_BYTES as BULK_ROW;
+use super::windows::{RAW_ROW, ROW_BYTES as BULK_ROW};
 use crate::plan::{materialised, padded_rows};
 use tilewright_ir::Mma;
 use tilewright_ir::affine::gcd;
@@ -42,6 +42,8 @@ pub(super) struct Frame {
     pub row: Option<&'static Mma>,
     /// What factors are split into.
     pub split: Option<FactorParts>,
+    /// Weights along k that a lane holds of the left factor, where it makes factors of them for instructions that read the right one themselves.
+    pub runs: Option<u32>,
 }
 
 /// The tiling of one factor with `threads` owners of micro tiles along its rows, of which there are `extent`, or up to as many where
@@ -181,7 +183,8 @@ fn in_pipeline(
     frame: &Frame,
 ) -> Result<OperandTiling, Refusal> {
     let (k_tile, family) = (frame.k_tile, frame.family);
-    let row = BULK_ROW / tensor.factor().bytes();
+    let raw = Transport::raw(plan, side, tensor);
+    let row = raw.map_or(BULK_ROW / tensor.factor().bytes(), |scalar| scalar.numbers_in(RAW_ROW));
     if !k_tile.is_multiple_of(row) {
         return Err(Refusal::UnitDepth { k_tile, unit: row });
     }
@@ -191,6 +194,7 @@ fn in_pipeline(
     let fragment_sets = if side(Chiral::Mic) == Key::A(Chiral::Mic) { plan.common(Common::Rga) } else { 0 };
     let source = match plan.get(side(Chiral::Wos)) {
         0 => Source::InPlace,
+        1 if frame.runs.is_some() && side(Chiral::Mic) == Key::B(Chiral::Mic) => Source::CopyInRuns(frame.runs.unwrap_or(RUN)),
         1 if family.along_k(tensor.factor().bytes(), fragment_sets > 0) => Source::CopyAlongK,
         1 => Source::Copy,
         3 => Source::PaddedRows,
@@ -218,7 +222,7 @@ fn in_pipeline(
         shared_along: Along::Row,
         source,
         fragment_sets,
-        raw: None,
+        raw,
         split: frame.split,
     })
 }

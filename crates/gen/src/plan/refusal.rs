@@ -96,6 +96,11 @@ pub enum Refusal {
         .acp.part().name()
     )]
     RawLines { acp: Key, lines: &'static str },
+    /// Those of a warpgroup have the other factor in the order of theirs.
+    #[error(
+        "B_ACP{acp} with B_WOS{wos}: lanes of a warpgroup hold runs of weights along k, and the other factor comes in that order; use B_WOS1 and B_ACP2, whose copy has it, of a k that is a multiple of 64, or B_WOS0, B_ACP0 and LWV4, whose load waves write pairs that lie along k in memory"
+    )]
+    RawOrder { acp: u32, wos: u32 },
     /// Nor can they change signs.
     #[error(
         "{acp}{value}: parts of this factor's complex numbers change their sign on the way, in registers; use ACP0, or WOS1 or WOS2, whose copy has them changed"

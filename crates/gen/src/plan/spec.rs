@@ -13,6 +13,9 @@ use tilewright_ir::layout::{Axis, Layout};
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::COL;
 
+/// Most groups whose tiles work-groups count before they begin.
+const COUNTED: u64 = 512;
+
 /// Order in which work-groups visit result tiles (`GAL`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum GroupOrder {
@@ -400,6 +403,11 @@ impl KernelSpec {
     /// The contraction as this computes it: turned the way of the plan, factors in the type that its unit takes from shared memory.
     pub fn seen<'c>(&self, c: &'c Contraction) -> Cow<'c, Contraction> {
         c.seen_by(self.tiling.swapped, self.tiling.unit)
+    }
+    /// Numbers in shared memory that say how many tiles there are before each group of rows or columns, and in all, where work-groups count them.
+    pub fn counted_groups(&self, c: &Contraction) -> Option<u32> {
+        let counted = c.ends.is_some() && c.g <= COUNTED && self.schedule.in_pipeline() && !self.style.straight;
+        counted.then_some(c.g as u32 + 1)
     }
     /// Threads of the work-group as launched.
     pub fn launch_threads(&self) -> u32 {

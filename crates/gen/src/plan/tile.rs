@@ -21,6 +21,9 @@ pub enum Source {
     /// From a copy as [`Source::Copy`] whose lines run along k whatever the original's do: for units that read operands of 32 and of 8 bits along k
     /// alone.
     CopyAlongK,
+    /// From such a copy whose k are in the order in which lanes hold runs of so many weights of the other factor
+    /// ([`BulkTile::runs`](super::bulk::BulkTile::runs)).
+    CopyInRuns(u32),
     /// From packed panels `[tile][k][macro tile]` in workspace (MIOpenGEMM NFORM).
     Packed,
     /// Through the operand's own view of a copy of its tensor, whose rows of channels are padded to multiples of 16 bytes: transposed where
@@ -31,7 +34,7 @@ pub enum Source {
 impl Source {
     /// What is copied are the elements of the view, each batch entry's behind the one before's.
     pub const fn gathers(self) -> bool {
-        matches!(self, Source::Copy | Source::CopyAlongK | Source::Packed)
+        matches!(self, Source::Copy | Source::CopyAlongK | Source::CopyInRuns(_) | Source::Packed)
     }
 }
 
@@ -161,6 +164,14 @@ impl OperandTiling {
     pub fn shared(&self, k_tile: u32) -> Layout {
         let each = self.elements();
         Layout::padded(self.macro_tile, k_tile / each, self.shared_along.axis(), self.lines(k_tile).1 / each)
+    }
+    /// Whether some micro tile may have no row of a result of so many, or of nobody knows how many: in the last macro tile.
+    pub const fn leaves_empty(&self, extent: Option<u64>) -> bool {
+        let last = match extent {
+            Some(extent) => extent % self.macro_tile as u64,
+            None => 1,
+        };
+        last > 0 && last <= (self.macro_tile - self.micro) as u64
     }
     /// Vectors of a load thread's share of a k-tile, along rows and along k.
     pub fn vectors(&self) -> (u32, u32) {

@@ -4,7 +4,7 @@
 //! (tensor maps, staging) stays in the value, so that nobody computes it again.
 
 use super::bulk::{BulkTile, bulk_tile, fetched_tile, panels};
-use super::fetch_shape::LINE_CLASSES;
+use super::fetch_shape::{LINE_CLASSES, fetch_width};
 use super::halo::{Halo, Wanted};
 use super::keys::{Chiral, Common, Key};
 use super::materialised;
@@ -17,6 +17,10 @@ use serde::Serialize;
 use tilewright_ir::mma::Family;
 use tilewright_ir::{ASYNC_COPY_BYTES, Mma, Scalar, WARP};
 use tilewright_problem::contraction::Tensor;
+use tilewright_problem::view::COL;
+
+/// Weights that a lane reads and converts at once: as many as a vector has lanes.
+pub(super) const RUN: u32 = 16;
 
 /// The copy method of one operand.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -149,21 +153,28 @@ impl Transport {
     pub(super) fn converts(plan: &Plan, side: fn(Chiral) -> Key, tensor: &Tensor) -> Result<(), Refusal> {
         let (acp, wos, scalar) = (side(Chiral::Acp), side(Chiral::Wos), tensor.scalar);
         match (tensor.factor, plan.get(acp), plan.get(wos)) {
-            (Some(factor), 1, 0) if tensor.has_weights() && Transport::read_raw(plan, factor) => Ok(()),
+            (Some(factor), 1 | 2, 0) if Transport::raw(plan, side, tensor).is_some() && Transport::read_raw(plan, factor) => {
+                Ok(())
+            }
             (Some(factor), value @ 1.., _) => Err(Refusal::Converted { acp, value, scalar, factor }),
             (_, _, value @ 1..) if scalar.numbers() > 1 => Err(Refusal::CopiedPairs { wos, value, scalar }),
             (_, value @ 1.., 0) if tensor.signs.is_some() => Err(Refusal::Signed { acp, value }),
             _ => Ok(()),
         }
     }
-    /// Whether lanes of the unit make factors of what they read from shared memory: those of mma.sync that have pairs of 16-bit floats in a register.
+    /// Whether lanes of the unit make factors of what they read from shared memory: those of mma.sync that have pairs of 16-bit floats in a register,
+    /// and those of a warpgroup whose left fragments are in registers.
     fn read_raw(plan: &Keys, factor: Scalar) -> bool {
         let unit = plan.unit();
-        unit.fragments && unit.wave() == WARP && matches!(factor, Scalar::F16 | Scalar::BF16) && !Transport::need_panels(plan)
+        let by_lanes = unit.asynchronous || unit.fragments && !Transport::need_panels(plan);
+        by_lanes && unit.wave() == WARP && matches!(factor, Scalar::F16 | Scalar::BF16)
     }
-    /// The type of an operand's elements in shared memory, where asynchronous copies bring them as memory has them.
+    /// The type of an operand's elements in shared memory, where copies bring them as memory has them.
     pub(super) fn raw(plan: &Keys, side: fn(Chiral) -> Key, tensor: &Tensor) -> Option<Scalar> {
-        (tensor.has_weights() && plan.get(side(Chiral::Acp)) == 1).then_some(tensor.scalar)
+        let acp = side(Chiral::Acp);
+        let left = acp == Key::A(Chiral::Acp) && plan.common(Common::Rga) > 0;
+        let copied = plan.get(acp) == if plan.unit().asynchronous && left { 2 } else { 1 };
+        (tensor.has_weights() && copied).then_some(tensor.scalar)
     }
     /// Whether what lanes make factors of comes along k.
     pub(super) fn raw_along(plan: &Plan, side: fn(Chiral) -> Key, tensor: &Tensor, along: Along) -> Result<(), Refusal> {
@@ -184,6 +195,34 @@ impl Transport {
             }
             _ => Ok(()),
         }
+    }
+    /// The same for a warpgroup, whose instructions read the other factor themselves: load waves write it in the order in which lanes hold the weights.
+    pub(super) fn in_runs(
+        plan: &Plan,
+        runs: Option<u32>,
+        (o, tensor): (&OperandTiling, &Tensor),
+        copy: Transport,
+    ) -> Result<Transport, Refusal> {
+        let Some(run) = runs else { return Ok(copy) };
+        let [acp, wos] = [Chiral::Acp, Chiral::Wos].map(|key| plan.get(Key::B(key)));
+        match copy {
+            Transport::Bulk(tile)
+                if o.source == Source::CopyInRuns(run) && tensor.view.extent[COL].is_multiple_of(u64::from(4 * run)) =>
+            {
+                Ok(Transport::Bulk(BulkTile { runs, ..tile }))
+            }
+            Transport::Written(tile)
+                if o.source == Source::InPlace && tile.k_contiguous && fetch_width(tensor, COL).is_multiple_of(2) =>
+            {
+                Ok(Transport::Written(BulkTile { runs, ..tile }))
+            }
+            _ => Err(Refusal::RawOrder { acp, wos }),
+        }
+    }
+    /// Weights along k that a lane holds at once, of a left factor in registers.
+    pub(super) fn runs(plan: &Plan, a: &Tensor, k_tile: u32) -> Option<u32> {
+        let raw = plan.unit().asynchronous && Transport::raw(plan, Key::A, a).is_some();
+        raw.then_some(RUN.min(k_tile / 4))
     }
     /// Whether asynchronous copies move vectors of this width and direction, if the plan asks for them.
     pub(super) fn copies_vectors(

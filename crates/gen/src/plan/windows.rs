@@ -11,6 +11,8 @@ use tilewright_problem::view::{COL, Dimension, Dimensions, G, ROW};
 
 /// Bytes of one row of the layout in shared memory.
 pub(super) const ROW_BYTES: u32 = 128;
+/// The same, at least, of weights that lanes make factors of: a k-tile of 128 has no more of 4 bits.
+pub(super) const RAW_ROW: u32 = 64;
 
 /// A tensor map, and where copies through it start.
 pub(super) struct Walk {

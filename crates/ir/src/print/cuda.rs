@@ -230,8 +230,10 @@ impl Dialect for Cuda {
         target: &Target,
         prelude: &mut Prelude,
     ) -> Option<String> {
+        // Whole words, or a single pair.
+        let whole = from.lanes.is_multiple_of(4) || to.lanes == 2;
         let pairs: String = match (from.scalar, to.scalar) {
-            _ if !from.lanes.is_multiple_of(4) || compute_capability(target) < 80 => return None,
+            _ if !whole || compute_capability(target) < 80 => return None,
             // 1024 and the byte, an i8 plus 128 of it.
             (Scalar::I8, Scalar::F16) => {
                 "unsigned int d; asm(\"sub.f16x2 %0, %1, %2;\" : \"=r\"(d) : \"r\"(__byte_perm(w ^ 0x80808080u, 0x64646464u, i ? 0x4342 : 0x4140)), \"r\"(0x64806480u)); return d;".into()
@@ -262,6 +264,16 @@ impl Dialect for Cuda {
         let pair = format!("tw_{}_to_{}_pair", from.scalar, to.scalar);
         prelude.function(&pair, |_| format!("{inline} unsigned int {pair}(unsigned int w, int i) {{ {pairs} }}"));
         let (words, pairs) = (from.lanes / 4, to.lanes / 2);
+        if words == 0 {
+            // Of less than a word.
+            let short = if from.lanes == 1 { "unsigned char" } else { "unsigned short" };
+            return Some(prelude.function(&name, |_| {
+                format!(
+                    "{inline} {floats} {name}({bytes} a) {{\n    union {{ {bytes} v; {short} w; }} from;\n    \
+                     union {{ unsigned int w; {floats} v; }} to;\n    from.v = a;\n    to.w = {pair}(from.w, 0);\n    return to.v;\n}}"
+                )
+            }));
+        }
         let of_word = pairs / words;
         Some(prelude.function(&name, |_| {
             format!(

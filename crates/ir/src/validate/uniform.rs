@@ -25,6 +25,10 @@ pub(super) struct Uniformity<'k> {
     of_role: Vec<bool>,
     in_role: bool,
     changed: bool,
+    /// The statement of the kernel's body that is looked at.
+    at: usize,
+    /// For each shared array the barrier in the body behind which nobody writes it any more.
+    settled: Vec<Option<usize>>,
 }
 
 impl<'k> Uniformity<'k> {
@@ -38,15 +42,20 @@ impl<'k> Uniformity<'k> {
             of_role: vec![false; kernel.vars.len()],
             in_role: false,
             changed: true,
+            at: 0,
+            settled: settled(kernel),
         };
         while it.changed {
             it.changed = false;
-            it.block(&kernel.body, Spread::Group);
+            for (at, s) in kernel.body.iter().enumerate() {
+                it.at = at;
+                it.block(std::slice::from_ref(s), Spread::Group);
+            }
         }
         it
     }
 
-    fn block(&mut self, block: &Block, control: Spread) {
+    fn block(&mut self, block: &[Stmt], control: Spread) {
         for s in block {
             match s {
                 Stmt::Let(v, e) => {
@@ -60,7 +69,8 @@ impl<'k> Uniformity<'k> {
                         Base::Buffer(a) => {
                             matches!(self.kernel.args[a.index()].kind, ArgKind::Buffer { access: Access::Read, .. })
                         }
-                        Base::Cursor(_) | Base::Shared(_) => false,
+                        Base::Shared(s) => self.settled[s.index()].is_some_and(|barrier| barrier < self.at),
+                        Base::Cursor(_) => false,
                     };
                     let guard = guard.map_or(Spread::Group, |g| self.of(g));
                     self.put(*place, if fixed { self.of(mem.index).max(guard) } else { Spread::Thread }, control);
@@ -159,6 +169,57 @@ impl<'k> Uniformity<'k> {
                 },
                 _ => return false,
             }
+        }
+    }
+}
+
+/// The first barrier of a kernel's body behind which a shared array, and what lies in its place, is only read.
+fn settled(kernel: &Kernel) -> Vec<Option<usize>> {
+    let range = |s: &SharedArray| s.byte_offset..s.byte_end();
+    let writes: Vec<Vec<SharedId>> = kernel
+        .body
+        .iter()
+        .map(|s| {
+            let mut found = Vec::new();
+            written(std::slice::from_ref(s), &mut found);
+            found
+        })
+        .collect();
+    let of = |array: &SharedArray| {
+        let touches = |s: &SharedId| {
+            let (own, other) = (range(array), range(&kernel.shared[s.index()]));
+            own.start < other.end && other.start < own.end
+        };
+        let last = writes.iter().rposition(|found| found.iter().any(touches))?;
+        let barrier = kernel.body[last..].iter().position(|s| matches!(s, Stmt::Barrier(BarrierScope::WorkGroup)))?;
+        Some(last + barrier)
+    };
+    kernel.shared.iter().map(of).collect()
+}
+
+/// The shared arrays that a block writes.
+fn written(block: &[Stmt], found: &mut Vec<SharedId>) {
+    for s in block {
+        let to = match s {
+            Stmt::Store { mem, .. } | Stmt::Atomic { mem, .. } | Stmt::AsyncCopy { dst: mem, .. } => mem,
+            Stmt::Bulk(BulkOp::Load { to, .. }) => to,
+            Stmt::For { body, .. } => {
+                written(body, found);
+                continue;
+            }
+            Stmt::If { then, otherwise, .. } => {
+                written(then, found);
+                written(otherwise, found);
+                continue;
+            }
+            Stmt::Roles(roles) => {
+                roles.iter().for_each(|role| written(&role.body, found));
+                continue;
+            }
+            _ => continue,
+        };
+        if let Base::Shared(array) = to.base {
+            found.push(array);
         }
     }
 }

@@ -49,6 +49,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         Refusal::CopiedPairs { wos, .. } => side(wos, &[Wos], &[]),
         Refusal::Halo { acp, .. } => side(acp, &[Acp, Mic, Wos], &[Unr, Uni, Mac, Skw, Ufo]),
         Refusal::BulkUnit { acp, .. } => side(acp, &[Acp], &[Uni]),
+        Refusal::RawOrder { .. } => both(&[Acp, Wos], &[Rga, Lwv]),
         Refusal::FragmentsWritten { .. } => side(&Key::A(Acp), &[Acp], &[Rga]),
         Refusal::UnitCopy { acp, .. } | Refusal::ShiftWaves { acp, .. } => side(acp, &[Acp], &[Uni, Lwv]),
         Refusal::StagedRows => both(&[], &[Cst, Swp, Uni]),

@@ -126,6 +126,10 @@ const PART: f64 = 1.5;
 /// cycles beyond their math).
 const DOUBLE_MOVES: f64 = 4.0;
 
+/// How many times longer waves of mma.sync take that make factors of weights: for eight columns of the other factor, and more for each doubling (fitted:
+/// 42 measured plans for 1 to 64 rows, whose times were 1.2 to 1.8 of what was modelled).
+const RAW: (f64, f64) = (1.2, 0.2);
+
 /// Instructions that make a 16-bit float of a weight of 8 or 4 bits.
 const CONVERTING: f64 = 2.0;
 
@@ -186,7 +190,13 @@ struct Resources {
     besides: f64,
 }
 
-fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work, (resident, l2): (f64, f64)) -> Resources {
+fn resources(
+    model: &Model,
+    spec: &KernelSpec,
+    footprint: &Footprint,
+    work: &Work,
+    (resident, per_unit, l2): (f64, f64, f64),
+) -> Resources {
     let (c, target, t, family) = (&*model.contraction, model.target, &spec.tiling, spec.tiling.unit.family());
     let (bytes, depth) = (f64::from(c.a.factor().bytes()), f64::from(t.k_tile));
     let owners = f64::from(t.math_threads() / family.lanes);
@@ -194,7 +204,9 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
     let together = if t.cluster.sharers() > 1 { TOGETHER } else { 0.0 };
     let (math, read, waits) = if family.asynchronous {
         let steps = t.steps(c, 32 / c.a.factor().bytes()).len();
-        let issued = owners * f64::from(t.a.micro / family.block.0 * t.products()) * steps as f64;
+        // Where each unit has one tile, the fullest says how long it takes.
+        let at_work = work.at_work + (1.0 - work.at_work) / per_unit;
+        let issued = owners * at_work * f64::from(t.a.micro / family.block.0 * t.products()) * steps as f64;
         let read = issued * 32.0 * f64::from(family.block.0 + t.b.micro) / target.rates.shared_bytes;
         let turns = if spec.rows_in_turn() { f64::from(t.a.micro / family.block.0) } else { 1.0 };
         (issued * instruction(target, f64::from(t.b.micro)), read, turns * drains(spec, owners, resident))
@@ -225,13 +237,13 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
         let tensor = c.tensor(operand);
         let parts = f64::from(o.parts(family));
         let brought = f64::from(o.macro_tile) * depth * o.shared_bytes(tensor) * parts;
-        if tensor.has_weights() && !family.asynchronous {
+        if tensor.has_weights() && (o.raw.is_some() || !family.asynchronous) {
             // Each wave makes factors of what it reads, or each thread of what it stores.
             let made = if o.raw.is_some() { owners * f64::from(o.micro) } else { f64::from(o.macro_tile) };
             sum.issue += made * depth / f64::from(t.wave_lanes.max(1)) * CONVERTING / f64::from(UNIT_PARTS);
         }
         let weights = [t.b.raw, t.a.raw][usize::from(operand == Operand::B)];
-        if weights.is_some() {
+        if weights.is_some() && !family.asynchronous {
             // The other operand's words, two for each instruction; of a left fragment they are no neighbours among its registers, and are moved there.
             let words = owners * f64::from(o.micro) * depth * bytes / 4.0 / f64::from(t.wave_lanes.max(1));
             let moved = if operand == Operand::A { 1.0 } else { 0.0 };
@@ -282,7 +294,7 @@ fn by_hand(model: &Model, spec: &KernelSpec, footprint: &Footprint, resident: f6
         issue += owners * added;
         besides += if owners * resident > 1.0 { 0.0 } else { added };
     }
-    if t.a.raw.or(t.b.raw).is_some() {
+    if t.a.raw.or(t.b.raw).is_some() && !family.asynchronous {
         let blocks = t.a.micro / family.block.0.max(1) * (t.b.micro / family.block.1.max(1));
         issue += owners * f64::from(blocks) * depth * bytes / 32.0 / parts;
     }
@@ -365,7 +377,11 @@ fn trust(c: &Contraction, spec: &KernelSpec) -> f64 {
         .zip(copies)
         .any(|((tensor, o), copy)| copy.is_written() && o.parts(t.unit.family()) == 1 && in_bulk(tensor, o));
     let clustered = if t.cluster.sharers() > 1 { SHARED } else { 1.0 } * if t.cluster.splits > 1 { SUMMED } else { 1.0 };
-    clustered * if needless { NEEDLESS } else { 1.0 }
+    // Waves that make factors of weights themselves hide nothing of that behind their instructions, the less the more of these there are.
+    let raw = t.a.raw.or(t.b.raw).is_some() && !t.unit.family().asynchronous;
+    let columns = f64::from(if t.a.raw.is_some() { t.b.macro_tile } else { t.a.macro_tile }.max(8));
+    let converting = if raw { RAW.0 + RAW.1 * (columns / 8.0).log2() } else { 1.0 };
+    clustered * converting * if needless { NEEDLESS } else { 1.0 }
 }
 
 pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
@@ -391,7 +407,8 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
         }
     };
     let bytes = c.a.bytes_of(read(0, &t.a, cluster.n)) + c.b.bytes_of(read(1, &t.b, cluster.m));
-    let r = resources(model, spec, footprint, work, (resident, l2_cycles(target, bytes, traffic.miss, running / units)));
+    let l2 = l2_cycles(target, bytes, traffic.miss, running / units);
+    let r = resources(model, spec, footprint, work, (resident, per_unit, l2));
     let latency = target.rates.dram_latency_ns * clock / 1e3 * unit.loaded;
     let needed = [r.math, r.shared, r.loads, r.issue, r.l2];
     // Latency grows with what copies wait behind: a buffer that spans it at rest does not where the cache is busy as well.

@@ -32,16 +32,27 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
             .with_each([(Common::Uni, 2), (Common::Bim, form), (Common::Swp, swapped)])
             .with_each([(Common::Cvw, if pairs { 2 } else { 1 }), (Common::Sks, u32::from(!space.env().allow_atomics))]);
         let mut of_tiles = Vec::new();
+        let mut of_weights = Vec::new();
         for plan in tiles(&base, &turned) {
             schedules(space, &turned, &plan, &mut of_tiles);
+            if turned.a.has_weights() {
+                schedules(space, &turned, &by_fragments(&plan, &turned, true), &mut of_weights);
+            }
         }
+        // Load waves write the other factor, or a copy in workspace has it in the order of the weights.
+        of_weights.retain(|plan| plan.common(Common::Png) == 0);
+        let copied = |plan: &Keys| plan.with(Key::B(Chiral::Wos), 1).with(Key::B(Chiral::Acp), 2);
+        let of_weights = of_weights.iter().flat_map(|plan| [plan.with(Key::C(Common::Lwv), 4), copied(plan)]);
         let fetched: Vec<Keys> = of_tiles.iter().flat_map(|plan| through_registers(plan, &turned)).collect();
-        let fragments: Vec<Keys> =
-            of_tiles.iter().filter(|_| by_registers || in_registers).map(|plan| by_fragments(plan, in_registers)).collect();
+        let fragments: Vec<Keys> = of_tiles
+            .iter()
+            .filter(|_| by_registers || in_registers)
+            .map(|plan| by_fragments(plan, &turned, in_registers))
+            .collect();
         if split.is_some() || (!pairs && !spares && !blocks) {
             of_tiles.clear();
         }
-        plans.extend(of_tiles.into_iter().chain(fetched).chain(fragments));
+        plans.extend(of_tiles.into_iter().chain(fetched).chain(fragments).chain(of_weights));
     }
     plans
 }
@@ -87,13 +98,20 @@ fn rows_by_registers(c: &Contraction) -> bool {
     a.factor().bytes() == 4 && a.view.stride(ROW) == Some(1) && a.view.stride(COL) != Some(1) && boxes_align(a)
 }
 
-/// The plan with that operand's fragments in registers: as many sets as the accumulators leave registers for. Where factors are split, load waves
-/// write the other one.
-fn by_fragments(plan: &Keys, split: bool) -> Keys {
+/// The plan with that operand's fragments in registers: as many sets as the accumulators leave registers for. Where factors are split, or made of
+/// weights, load waves write the other one.
+fn by_fragments(plan: &Keys, c: &Contraction, made: bool) -> Keys {
     let (rows, columns) = (plan.get(Key::A(Chiral::Mic)), plan.get(Key::B(Chiral::Mic)));
-    let four = 4 * rows * columns + 16 * rows * if split { 2 } else { 1 };
+    let sums = if c.block_scales.is_empty() { 4 } else { 8 };
+    let four = sums * rows * columns + 16 * rows * if made { 2 } else { 1 };
     let plan = plan.with(Key::C(Common::Rga), if four <= 176 { 4 } else { 2 });
-    if split { plan.with(Key::B(Chiral::Acp), 0).with(Key::C(Common::Lwv), 4) } else { plan }
+    if made && c.a.has_weights() {
+        plan.with(Key::B(Chiral::Acp), 0)
+    } else if made {
+        plan.with(Key::B(Chiral::Acp), 0).with(Key::C(Common::Lwv), 4)
+    } else {
+        plan
+    }
 }
 
 /// True if bulk copies may reach the tensor: plain strides, all but the contiguous one multiples of 16 bytes.
@@ -181,8 +199,12 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
     let parts = c.math.split().map_or([1; 2], |split| [if split.as_wide() { 1 } else { split.parts }, split.parts]);
     // Rows of 128 bytes, or two.
     let row = 128 / c.a.factor().bytes();
+    let raw = c.a.has_weights() && tile.common(Common::Rga) > 0;
     for depth in [row, 2 * row] {
-        let stage = (rows * parts[0] + columns * parts[1]) * depth * c.a.factor().bytes() + 16;
+        let of_b = columns * parts[1] * depth * c.a.factor().bytes();
+        let of_a =
+            if raw { c.a.scalar.bytes_of((rows * depth).into()) as u32 } else { rows * parts[0] * depth * c.a.factor().bytes() };
+        let stage = of_a + of_b + 16;
         let k_tiles = c.depth().div_ceil(depth.into());
         for share in [1, 2] {
             let most = (target.limits.shared_per_group / share / stage).min(8);

@@ -28,9 +28,10 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
 use tilewright_gen::kernel::split_lanes;
-use tilewright_gen::plan::{Finish, Footprint, KernelSpec, Source, Split, Stage, added_bytes, copied_elements};
+use tilewright_gen::plan::{Finish, Footprint, KernelSpec, OperandTiling, Source, Split, Stage, added_bytes, copied_elements};
 use tilewright_ir::affine::Atom;
 use tilewright_ir::{Scalar, Target};
+use tilewright_problem::Extent;
 use tilewright_problem::contraction::{Contraction, Operand, Tensor};
 use tilewright_problem::view::View;
 
@@ -225,6 +226,8 @@ pub(crate) struct Work {
     pub fma: f64,
     /// Bytes of an accumulator.
     pub acc_bytes: f64,
+    /// The share of its waves, or warpgroups, that have rows and columns of the result, on average: others wait.
+    pub at_work: f64,
 }
 
 impl Work {
@@ -233,6 +236,15 @@ impl Work {
         let tile = |v: u32| u64::from(v.max(1));
         // Whole clusters.
         let [tiles_m, tiles_n, entries] = c.tiles([tile(t.a.macro_tile), tile(t.b.macro_tile)]);
+        let tiles = expected_tiles(c, [&t.a, &t.b].map(|o| tile(o.macro_tile)));
+        let [tiles_m, tiles_n] = if spec.counted_groups(c).is_some() { tiles } else { [tiles_m, tiles_n] };
+        let micro = expected_tiles(c, [&t.a, &t.b].map(|o| tile(o.micro)));
+        let share = |i: usize, o: &OperandTiling| {
+            let all = tiles[i] * tile(o.macro_tile) / tile(o.micro);
+            (micro[i] as f64 / all.max(1) as f64).min(1.0)
+        };
+        let waits = spec.schedule.in_pipeline() && spec.schedule.roles.is_some();
+        let at_work = if waits { share(0, &t.a) * share(1, &t.b) } else { 1.0 };
         let (tiles_m, tiles_n) = (tiles_m.next_multiple_of(tile(t.cluster.m)), tiles_n.next_multiple_of(tile(t.cluster.n)));
         let ways = u64::from(t.split_k.ways.max(1));
         Work {
@@ -242,8 +254,16 @@ impl Work {
             iterations: c.depth().div_ceil(tile(t.k_tile)).div_ceil(ways) as f64,
             fma: f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * f64::from(t.k_tile),
             acc_bytes: f64::from(c.accumulator().bytes()),
+            at_work,
         }
     }
+}
+
+/// Tiles along m and n, of groups about as many as there will be: the last tile of each is half full on average, and each has one.
+fn expected_tiles(c: &Contraction, sizes: [u64; 2]) -> [u64; 2] {
+    let [m, n, _] = c.tiles(sizes);
+    let expected = |extent: Extent, tiles: u64| if c.grouped(extent) { (tiles - c.g.div_ceil(2)).max(c.g) } else { tiles };
+    [expected(Extent::M, m), expected(Extent::N, n)]
 }
 
 /// Multiply-adds per clock and unit for a type of accumulator.

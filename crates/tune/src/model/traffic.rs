@@ -76,14 +76,18 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
         let b = if keeps_b { all_b.max(patches * patch_n * row_b / (tm / patch_m).max(1.0)) } else { patches * patch_n * row_b };
         (a.max(all_a), b.max(all_b))
     };
-    let batch = |tensor: &Tensor, stream: f64| {
+    let batch = |tensor: &Tensor, stream: f64, all: f64| {
+        if c.ends.is_some() && tensor.view.access.offset.uses(G) {
+            // Each group's own, however few tiles it has.
+            return (c.g as f64 * all / stream.max(1.0)).max(1.0);
+        }
         // Groups of terms read parts of one matrix, each its own.
         let again = tensor.view.access.offset.uses(G) || c.k_ends.is_some() || stream > cache;
         if again { c.entries() as f64 } else { 1.0 }
     };
     // Windows overlap: a convolution's operand exists once however often its elements are named.
     let overlap = |once: f64, all: f64| if all > 0.0 { (once / all).min(1.0) } else { 1.0 };
-    let (ba, bb) = (batch(&c.a, stream_a), batch(&c.b, stream_b));
+    let (ba, bb) = (batch(&c.a, stream_a, all_a), batch(&c.b, stream_b, all_b));
     let dram_a = (stream_a * ba * overlap(once_a, all_a * ba)).max(once_a.min(stream_a * ba));
     let dram_b = (stream_b * bb * overlap(once_b, all_b * bb)).max(once_b.min(stream_b * bb));
     let delivered = c.entries() as f64 * (tiles * (row_a + row_b));

@@ -168,7 +168,7 @@ impl Model<'_> {
         let element = match t.source {
             Source::Packed => k * i64::from(t.macro_tile) + row,
             Source::Copy => k * rows + row,
-            Source::CopyAlongK => row * cols + k,
+            Source::CopyAlongK | Source::CopyInRuns(_) => row * cols + k,
             Source::InPlace | Source::PaddedRows => tensor.view.access.at([0, row.min(rows - 1), k.min(cols - 1)])?,
         };
         Some((element / numbers).saturating_mul(size))

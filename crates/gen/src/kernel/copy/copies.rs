@@ -406,7 +406,7 @@ impl TileCopies<'_> {
             let lines = along(b, t.lines, !by_column);
             for &column in &columns {
                 for &line in &lines {
-                    let [along, across] = [b.value(column * t.row), b.value(line * height)];
+                    let [along, across] = [b.value(column * (t.row * t.numbers)), b.value(line * height)];
                     let (row_by, k_by) = if t.k_contiguous { (across, along) } else { (along, across) };
                     let row = Coord { local: b.value(row.local + row_by), ..row };
                     let k = Coord { local: k_by, ..k };

@@ -12,6 +12,7 @@ use super::load::{converted, split};
 use crate::kernel::change::Change;
 use crate::kernel::input::{Input, Ints, entry_start, exists, in_memory};
 use crate::kernel::tile::position::{KRange, TilePosition};
+use crate::kernel::unit::LANES_OF_ROW;
 use crate::plan::{BulkTile, chunk_registers, fetch_batch, fetch_width};
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
@@ -101,12 +102,16 @@ impl FetchTile<'_> {
         };
         let all = self.lines() * chunks;
         let exists = (!all.is_multiple_of(self.threads)).then(|| b.value(line.lt(self.lines())));
+        Place { line, chunk, to: self.at(b, line, chunk, buffer), exists }
+    }
+
+    /// Where a line's chunk with this number begins.
+    fn at(&self, b: &mut Builder, line: ExprId, chunk: ExprId, buffer: ExprId) -> ExprId {
         let per_row = 8;
         let to = b.value(
             buffer * (self.tile.bytes / self.input.tensor.factor().bytes()) + chunk / per_row * (self.lines() * self.tile.row),
         );
-        let to = b.value(to + line * self.tile.row + ((chunk % per_row) ^ (line % 8)) * self.chunk());
-        Place { line, chunk, to, exists }
+        b.value(to + line * self.tile.row + ((chunk % per_row) ^ (line % 8)) * self.chunk())
     }
 
     /// What is written of a vector, one for each part: factors of TF32 are rounded here (bulk copies do so on the way), or f32 is split.
@@ -125,6 +130,46 @@ impl FetchTile<'_> {
     fn each(&self, pieces: u32, twice: bool) -> u32 {
         let room = fetch_batch(self.registers, chunk_registers(&self.input.tensor, pieces)) / if twice { 2 } else { 1 };
         (room / pieces.min(4)).clamp(1, self.count())
+    }
+
+    /// Stores a chunk, of all parts of its elements, in pieces of so many.
+    fn store_parts(&self, b: &mut Builder, place: &Place, buffer: ExprId, vectors: &[Vec<ExprId>], width: u32) {
+        let apart = self.tile.bytes / self.parts / self.input.tensor.factor().bytes();
+        for part in 0..self.parts {
+            let of_part = vectors.iter().filter_map(|vector| vector.get(part as usize).copied()).collect::<Vec<ExprId>>();
+            let to = b.value(place.to + part * apart);
+            if let Some(run) = self.tile.runs {
+                self.store_pairs(b, place, (buffer, run), &of_part, width);
+                continue;
+            }
+            if width == 1 {
+                let value = b.vector(&of_part);
+                b.store(Base::Shared(self.array), to, value, place.exists);
+                continue;
+            }
+            for (piece, value) in of_part.into_iter().enumerate() {
+                b.store(Base::Shared(self.array), to + (piece as u32 * width), value, place.exists);
+            }
+        }
+    }
+
+    /// Stores a chunk's pairs where the lanes of the other factor's runs have theirs: each in a chunk of its own.
+    fn store_pairs(&self, b: &mut Builder, place: &Place, (buffer, run): (ExprId, u32), vectors: &[ExprId], width: u32) {
+        // Chunks of a run, and k-steps of one: of a chunk's eight numbers two k-steps have four each, and each half of a k-step two.
+        let of_run = run / self.chunk();
+        let lane = b.value(place.chunk / of_run % LANES_OF_ROW);
+        let step = b.value(place.chunk % of_run * 2 + place.chunk / (of_run * LANES_OF_ROW) * (run / LANES_OF_ROW));
+        let first = b.bind("first_pair", step * 2);
+        for pair in 0..self.chunk() / 2 {
+            let chunk = b.value(first + pair);
+            let to = self.at(b, place.line, chunk, buffer);
+            let to = b.value(to + lane * 2);
+            let piece = vectors[(pair * 2 / width) as usize];
+            let within = pair * 2 % width;
+            let parts = [within, within + 1].map(|i| b.extract(piece, i));
+            let value = b.vector(&parts);
+            b.store(Base::Shared(self.array), to, value, place.exists);
+        }
     }
 
     /// Runs the body for each batch of chunks: with the number of the first, and how many.
@@ -226,19 +271,7 @@ impl FetchTile<'_> {
                         self.written(b, value, width)
                     })
                     .collect();
-                let apart = self.tile.bytes / self.parts / tensor.factor().bytes();
-                for part in 0..self.parts {
-                    let of_part = vectors.iter().filter_map(|vector| vector.get(part as usize).copied()).collect::<Vec<ExprId>>();
-                    let to = b.value(place.to + part * apart);
-                    if width == 1 {
-                        let value = b.vector(&of_part);
-                        b.store(Base::Shared(self.array), to, value, place.exists);
-                        continue;
-                    }
-                    for (piece, value) in of_part.into_iter().enumerate() {
-                        b.store(Base::Shared(self.array), to + (piece as u32 * width), value, place.exists);
-                    }
-                }
+                self.store_parts(b, &place, buffer, &vectors, width);
             }
         });
     }

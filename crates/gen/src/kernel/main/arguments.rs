@@ -137,7 +137,7 @@ impl Declare<'_> {
         let doc = format!("where each group of {} ends, ascending", ["rows", "columns"][axis]);
         let kind = (ends.scalar, Access::Read);
         let buffer = self.args.buffer(self.b, Quant::Ends.name(), kind, &doc, Binding::Quant(Quant::Ends));
-        Some(Groups { ends: buffer, count: c.g, axis, lines, skip: !self.spec.style.straight })
+        Some(Groups { ends: buffer, count: c.g, axis, lines, skip: !self.spec.style.straight, table: None })
     }
 
     /// The ranges of k that batch entries sum over.

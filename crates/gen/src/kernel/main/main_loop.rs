@@ -10,6 +10,7 @@ use crate::kernel::stages::ping_pong::Turns;
 use crate::kernel::stages::ring::Ring;
 use crate::kernel::stages::schedule::{Lowered, MathPart, Step};
 use crate::kernel::tile::position::KRange;
+use crate::kernel::unit::idle::Idle;
 use crate::kernel::unit::scales::TileScales;
 use crate::kernel::unit::{KTile, Unit};
 use crate::plan::{KernelSpec, Transport};
@@ -28,6 +29,13 @@ pub(crate) struct Consumer {
     pub releases: Option<(ExprId, ExprId)>,
     /// Where teams alternate between result tiles.
     pub turns: Option<Turns>,
+}
+
+impl Consumer {
+    /// The same of a tile of which these waves have no rows or no columns.
+    pub fn idle(&self) -> Consumer {
+        Consumer { unit: Box::new(Idle(self.unit.sums())), ..*self }
+    }
 }
 
 /// The loop over the k-tiles of a result tile. Waves that only load have no math, waves that only compute have no copies.
@@ -127,7 +135,12 @@ impl MainLoop<'_> {
         let k = self.k_of(b, place, i64::from(part == MathPart::Tail));
         let tile = KTile { stage: x.read.stage(b), number, k, scales: self.scales };
         let scales = self.scales.filter(|_| part != MathPart::Tail);
-        scales.into_iter().for_each(|scales| scales.begin(b, k));
+        if let Some(scales) = scales {
+            scales.begin(b, k);
+            if !self.spec.scales_late() {
+                scales.take(b);
+            }
+        }
         match store {
             None => x.unit.k_tile(b, tile, part, None),
             Some((c, set)) => {
@@ -136,9 +149,8 @@ impl MainLoop<'_> {
                 x.unit.k_tile(b, tile, part, Some(&mut |b, step| c.store_part(b, set, (step, k_steps))));
             }
         }
-        if let (Some(scales), Some(number)) = (scales, number) {
-            let next = b.value(self.range.begin + (number + 1) * self.range.step);
-            scales.ask(b, next);
+        if scales.is_some() && !self.spec.scales_late() {
+            self.ask_scales(b, place);
         }
         if let Some(number) = number.filter(|_| part != MathPart::Tail) {
             self.operands.iter().for_each(|operand| operand.add(b, tile.stage, number));
@@ -152,9 +164,20 @@ impl MainLoop<'_> {
         }
     }
 
+    /// Asks for the scales of the next k-tile.
+    fn ask_scales(&self, b: &mut Builder, place: Place) {
+        let (Some(scales), Place::Within(t, _)) = (self.scales, place) else { return };
+        let next = b.value(self.range.begin + (t + 1) * self.range.step);
+        scales.ask(b, next);
+    }
+
     /// Sums of instructions are added in f32 behind every so many tiles, and behind the last.
     fn promote(&self, b: &mut Builder, x: &Consumer, place: Place, every: u32) {
         let Place::Within(t, _) = place else { return };
+        if let Some(scales) = self.scales.filter(|_| self.spec.scales_late()) {
+            scales.take(b);
+            self.ask_scales(b, place);
+        }
         let due = (every > 1).then(|| {
             let done = b.value(t + 1);
             let (since, left) = (b.value(done % every), b.value(self.range.tiles - done));

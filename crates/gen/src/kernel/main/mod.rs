@@ -28,9 +28,10 @@ use crate::kernel::unit::mma::WaveUnit;
 use crate::kernel::unit::own::Own;
 use crate::kernel::unit::scales::TileScales;
 use crate::kernel::unit::wgmma::Warpgroup;
-use crate::plan::{KernelSpec, MathUnit, Split, StoreTile, shared_align, sum_bytes};
+use crate::plan::{Edge, KernelSpec, MathUnit, Split, StoreTile, shared_align, sum_bytes};
 use arguments::Declare;
 use main_loop::{Consumer, MainLoop};
+use tilewright_ir::affine::Coord;
 use tilewright_ir::*;
 use tilewright_problem::contraction::Contraction;
 
@@ -68,10 +69,12 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) 
     if t.unit.family().lanes > 1 || ring.is_some() || exchanges || (spec.epilogue.operands && spec.exchanging() > 1) {
         b.wave(t.wave_lanes);
     }
+    let tables: Vec<Option<SharedId>> = jobs.iter().map(|job| table(&mut b, job)).collect();
     let behind = b.kernel().shared_bytes();
     let mut before = 0;
-    let parts = jobs.iter().zip(declared).zip(shared).map(|((job, declared), shared)| {
+    let parts = jobs.iter().zip(declared).zip(shared).zip(tables).map(|(((job, declared), shared), table)| {
         let Declared { ints, sources, scales, out, g_first, store, sizes, groups, terms, work } = declared;
+        let groups = groups.map(|groups| Groups { table, ..groups });
         let &PartJob { c, spec, inputs, shape, .. } = job;
         let more = jobs.len() > 1;
         let tiling = &spec.tiling;
@@ -86,6 +89,13 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) 
     let local = b.bind("local_id", Builtin::LocalId);
     Main { spec, parts, ring, behind, local }.emit(&mut b);
     (b.finish(), args)
+}
+
+/// Room for how many tiles there are before each group, behind stages and barriers.
+fn table(b: &mut Builder, job: &PartJob) -> Option<SharedId> {
+    let entries = job.spec.counted_groups(job.c)?;
+    let at = b.kernel().shared_bytes().next_multiple_of(4);
+    Some(b.shared("first_tiles", Scalar::I32, entries, at))
 }
 
 /// The arguments of a part.
@@ -204,6 +214,13 @@ impl Part<'_> {
 
 impl Main<'_> {
     fn emit(&self, b: &mut Builder) {
+        for part in &self.parts {
+            let (tiles, t) = (&part.operands.tiles, &part.spec.tiling);
+            if let Some(groups) = &tiles.groups {
+                let size = [&t.a, &t.b][groups.axis].macro_tile;
+                groups.count_tiles(b, self.local, (self.spec.launch_threads(), size));
+            }
+        }
         if let (Some(ring), Some(first)) = (&self.ring, self.parts.first()) {
             ring.init(b, self.local, first.operands.full_arrivals(), math_waves(self.spec));
             return self.roles(b, |b, waves| self.role_of_ring(b, ring, waves));
@@ -370,7 +387,15 @@ impl Main<'_> {
                 let tile = copies.as_ref().map(|copies| copies.begin(b, at, range));
                 let operands = part.operand_loops(b, &epilogue, (at, range));
                 let scales = part.tile_scales(b, &consumer, at);
-                part.k_loop(b, range, tile.as_ref(), Some(&consumer), (&operands, scales.as_ref()));
+                let math = |b: &mut Builder| part.k_loop(b, range, tile.as_ref(), Some(&consumer), (&operands, scales.as_ref()));
+                // Of waves that copy as well each has its text once.
+                let exist = if copies.is_none() { part.exist(b, &consumer, at) } else { None };
+                match exist {
+                    None => math(b),
+                    Some(exist) => {
+                        b.if_else(exist, math, |b| part.k_loop(b, range, None, Some(&consumer.idle()), (&operands, None)))
+                    }
+                }
                 operands.iter().for_each(|operand| operand.leave(b));
                 epilogue.emit(b, &consumer.unit.sums(), at, staged.as_ref());
             });
@@ -479,6 +504,27 @@ impl Part<'_> {
     ) -> Vec<OperandLoop<'p>> {
         let shared = &self.operands.shared;
         [0, 1].into_iter().filter_map(|kept| OperandLoop::new(b, epilogue, place, shared, kept)).collect()
+    }
+
+    /// Whether a warpgroup has any rows and columns of a result tile, where those of some may all be behind the edge.
+    fn exist(&self, b: &mut Builder, consumer: &Consumer, at: &TilePosition) -> Option<ExprId> {
+        if !self.sums() || !consumer.unit.may_idle() {
+            return None;
+        }
+        let TileWalk { c, inputs, .. } = self.operands.tiles;
+        let first = consumer.unit.sums().first;
+        let sides = [(&at.m_start, at.sizes[0], c.m), (&at.n_start, at.sizes[1], c.n)];
+        let mut along = |(i, (start, size, extent)): (usize, (&Coord, Option<ExprId>, u64))| {
+            let may = inputs[i].edge == Edge::Predicate && inputs[i].tiling.leaves_empty(size.is_none().then_some(extent));
+            may.then(|| {
+                let start = start.value(b);
+                let own = b.value(start + first[i].cast(b.ty(start).scalar));
+                let end = size.unwrap_or_else(|| b.int(extent as i64, b.ty(start).scalar));
+                b.value(own.lt(end))
+            })
+        };
+        let [rows, columns] = [(0, sides[0]), (1, sides[1])].map(&mut along);
+        b.and_opt(rows, columns)
     }
 
     /// What the promoted sums of a thread are multiplied by.

@@ -4,6 +4,9 @@
 //! rises from group to group by at least as many as the group has tiles, ceil(rows / T) <= floor(end / T) + 1 - floor(begin / T), so
 //! no two groups share a number, and nothing has to be counted before the launch. A search over the ends finds the group of a number; numbers that are
 //! beyond a group's rows have no tile.
+//!
+//! Persistent work-groups that pass over a number run a tile ahead of those that they share operands with, which then come from memory again. Where a
+//! table has room in shared memory each work-group counts the tiles when it begins: every number then has a tile.
 
 use tilewright_ir::*;
 
@@ -19,6 +22,8 @@ pub(crate) struct Groups {
     pub lines: u64,
     /// Work-groups pass over numbers without a tile. Where no barrier may stand in a branch they compute what nobody stores.
     pub skip: bool,
+    /// The number of each group's first tile, and behind them that of all tiles.
+    pub table: Option<SharedId>,
 }
 
 /// Batch entries that are sums over ranges of k.
@@ -53,6 +58,46 @@ pub(crate) struct Found {
 }
 
 impl Groups {
+    /// Fills the table, all threads of the work-group together: each counts the tiles, of so many rows or columns, before some groups.
+    pub fn count_tiles(&self, b: &mut Builder, local: ExprId, (threads, size): (u32, u32)) {
+        let Some(table) = self.table else { return };
+        let entries = self.count as u32 + 1;
+        b.comment("how many tiles there are before each group");
+        for first in (0..entries).step_by(threads as usize) {
+            let group = b.bind("group", local + first);
+            let exists = b.value(group.lt(i64::from(entries)));
+            b.if_then(exists, |b| {
+                let zero = b.int(0, Scalar::I32);
+                let [tiles, before] = ["tiles", "before"].map(|name| b.declare(name, zero));
+                b.for_range("g", 0, group, Unroll::No, |b, g| {
+                    let end = b.load("group_end", Base::Buffer(self.ends), g, 1, None);
+                    let end = b.bind("last_end", end.min(self.lines as i64));
+                    let begin = b.get(before);
+                    let sum = b.get(tiles);
+                    b.set(tiles, sum + ((end - begin).max(0) + i64::from(size - 1)) / i64::from(size));
+                    b.set(before, end);
+                });
+                let sum = b.get(tiles);
+                b.store(Base::Shared(table), group, sum, None);
+            });
+        }
+        b.barrier();
+    }
+
+    /// Tiles of all groups, one at least, where they are counted.
+    pub fn tiles(&self, b: &mut Builder) -> Option<ExprId> {
+        let all = b.load("all_tiles", Base::Shared(self.table?), self.count as i64, 1, None);
+        Some(b.value(all.max(1)))
+    }
+
+    /// The number of a group's first tile: counted, or such that each group before has room.
+    fn first_number(&self, b: &mut Builder, group: ExprId, begin: ExprId, size: i64) -> Ex {
+        match self.table {
+            Some(table) => b.load("first_tile", Base::Shared(table), group, 1, None).into(),
+            None => begin / size + group,
+        }
+    }
+
     /// The tile with this number, of so many rows or columns.
     pub fn find(&self, b: &mut Builder, number: ExprId, size: u32) -> Found {
         let (count, size) = (self.count as i64, i64::from(size));
@@ -62,8 +107,13 @@ impl Groups {
             let next = b.get(group);
             let next = b.bind("next_group", next + (1i64 << bit));
             let before = b.value(next.min(count) - 1);
-            let begin = b.load("next_begin", Base::Buffer(self.ends), before, 1, None);
-            let reached = b.value(next.lt(count).and((begin / size + next).le(number)));
+            let begin = match self.table {
+                Some(_) => before,
+                None => b.load("next_begin", Base::Buffer(self.ends), before, 1, None),
+            };
+            let first = b.value(next.min(count));
+            let first = self.first_number(b, first, begin, size);
+            let reached = b.value(next.lt(count).and(first.le(number)));
             let now = b.get(group);
             b.set(group, reached.select(next, now));
         }
@@ -75,7 +125,8 @@ impl Groups {
         let end = b.load("group_end", Base::Buffer(self.ends), group, 1, None);
         // Whatever memory says, nothing behind the last row is written.
         let end = b.bind("last_end", end.min(self.lines as i64));
-        let start = b.bind("group_start", begin + (number - group - begin / size) * size);
+        let first = self.first_number(b, group, begin, size);
+        let start = b.bind("group_start", begin + (number - first) * size);
         Found { group, start, end, exists: b.bind("has_rows", start.lt(end)) }
     }
 }

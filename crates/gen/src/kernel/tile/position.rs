@@ -82,15 +82,14 @@ pub(crate) struct KRange {
 impl TileWalk<'_> {
     /// Ids of a work-group's tile; `group` counts tiles and splits, or clusters of them.
     pub(crate) fn position(&self, b: &mut Builder, group: ExprId) -> TilePosition {
-        let &TileWalk { c, tiling: t, shape, inputs, ints, g_first, sizes, groups, place: cluster, .. } = self;
+        let &TileWalk { c, tiling: t, inputs, shape, ints, g_first, sizes, groups, place: cluster, .. } = self;
         let ways = t.split_k.ways / t.cluster.splits;
         let split = match cluster {
             Some(place) if t.cluster.splits > 1 => place.split,
             _ => b.bind("split", group % ways),
         };
         let tile = b.value(group / ways);
-        let tm = tiles_of(b, sizes[0], t.a.macro_tile, shape.tiles_m / u64::from(t.cluster.m));
-        let tn = tiles_of(b, sizes[1], t.b.macro_tile, shape.tiles_n / u64::from(t.cluster.n));
+        let [tm, tn] = self.tiles_along(b);
         let tiles = &tm * &tn;
         let batched = shape.chunk > 1;
         let zero = b.int(0, Scalar::I32);
@@ -102,6 +101,9 @@ impl TileWalk<'_> {
             (true, _) => (b.value(tile / &tiles), b.value(tile % &tiles)),
         };
         let tile = b.bind("tile", tile);
+        // Of groups that were counted, launches have numbers behind all tiles.
+        let counted = groups.filter(|groups| groups.table.is_some()).map(|_| b.value(tile.lt(&tiles)));
+        let tile = if counted.is_some() { b.bind("some_tile", tile.min(&tiles - 1)) } else { tile };
         let g_local = b.bind("g_local", g_local);
         let (tile_m, tile_n) = match t.order {
             GroupOrder::ColumnsFastest => (b.value(tile / &tn), b.value(tile % &tn)),
@@ -153,9 +155,24 @@ impl TileWalk<'_> {
             let own = b.value(found.start.cast(ints.coord));
             *start = Coord::start(b, own, 1);
             at.sizes[groups.axis] = Some(b.value(found.end.cast(ints.coord)));
-            (at.g, at.exists) = (b.value(found.group.cast(ints.coord)), groups.skip.then_some(found.exists));
+            at.g = b.value(found.group.cast(ints.coord));
+            at.exists = b.and_opt(groups.skip.then_some(found.exists), counted);
         }
         at
+    }
+
+    /// Tiles along m and n, clusters as one.
+    fn tiles_along(&self, b: &mut Builder) -> [Ex; 2] {
+        let &TileWalk { tiling: t, shape, sizes, groups, .. } = self;
+        let along = [(t.a.macro_tile, shape.tiles_m, t.cluster.m), (t.b.macro_tile, shape.tiles_n, t.cluster.n)];
+        [0, 1].map(|axis| {
+            let (size, tiles, cluster) = along[axis];
+            let counted = groups.filter(|groups| groups.axis == axis).and_then(|groups| groups.tiles(b));
+            match counted {
+                Some(all) => b.bind("tiles", (all + i64::from(cluster - 1)) / i64::from(cluster)).into(),
+                None => tiles_of(b, sizes[axis], size, tiles / u64::from(cluster)),
+            }
+        })
     }
 
     /// The work-group's share of k.
@@ -228,6 +245,10 @@ impl TileWalk<'_> {
 
     /// Pieces of work of a launch, where work-groups are persistent.
     pub fn all_work(&self, b: &mut Builder) -> ExprId {
+        if self.groups.is_some_and(|groups| groups.table.is_some()) {
+            let [tm, tn] = self.tiles_along(b);
+            return b.bind("all_work", tm * tn);
+        }
         // The last chunk of a batch may be shorter: as many tiles as its launch says.
         self.work.unwrap_or_else(|| b.int(self.pieces() as i64, Scalar::I32))
     }

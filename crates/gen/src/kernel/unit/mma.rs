@@ -13,16 +13,13 @@ use super::k_order::KOrder;
 use super::math::Steps;
 use super::scales::TileScales;
 use crate::kernel::tile::shared::SharedTile;
-use crate::kernel::unit::{KTile, Sums, clear, matrix_row, promote, promoted, slice, split, wave};
+use crate::kernel::unit::{KTile, LANES_OF_ROW, Sums, clear, matrix_row, promote, promoted, slice, split, wave};
 use crate::plan::{Along, Blocks, KernelSpec};
 use tilewright_ir::affine::Coord;
 use tilewright_ir::layout::Axis;
 use tilewright_ir::mma::Fragment;
 use tilewright_ir::*;
 use tilewright_problem::contraction::Contraction;
-
-/// Lanes that share a row of an instruction's fragments.
-const LANES_OF_ROW: u32 = 4;
 
 /// One operand's fragments.
 struct Fragments {

@@ -1,6 +1,7 @@
 //! What multiplies: fragments and accumulators of multiply-adds and of each matrix instruction.
 
 pub mod accumulators;
+pub mod idle;
 mod k_order;
 pub mod math;
 pub mod mfma;
@@ -16,6 +17,9 @@ use scales::TileScales;
 use tilewright_ir::layout::Axis;
 use tilewright_ir::mma::Fragment;
 use tilewright_ir::{Builder, ExprId, Mma, RegId, RegSlice, Scalar, Type, UnaryOp, Unroll};
+
+/// Lanes that share a row of an instruction's fragments.
+pub(crate) const LANES_OF_ROW: u32 = 4;
 
 /// Work to spread between the k-steps: called after the math of each.
 pub(crate) type Between<'a> = &'a mut dyn FnMut(&mut Builder, u32);
@@ -46,6 +50,10 @@ pub(crate) trait Unit {
     fn drain(&self, _: &mut Builder, _k_tiles: u32) {}
     /// Adds what instructions have summed in f32, where it is promoted, times its scales; they begin anew.
     fn promote(&self, _: &mut Builder, _: Option<&TileScales>) {}
+    /// Whether whole waves have the same first row and column, and may stay idle where those do not exist while others compute.
+    fn may_idle(&self) -> bool {
+        false
+    }
     /// The sums of a tile.
     fn sums(&self) -> Sums;
 }

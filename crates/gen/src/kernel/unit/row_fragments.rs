@@ -5,9 +5,10 @@
 //! elements are a fragment (`ldmatrix`, transposed where lines run along rows); so are they of TF32 along k, a chunk of four elements
 //! counting as one of eight halves. TF32 along rows comes word by word: four lines of k lie in half of the banks, so the lower lanes read
 //! the first four lines of a step while the upper ones read the last four, then the other way round, and each lane puts what it has in
-//! order.
+//! order. Weights of 8 or 4 bits lie there as memory has them: a lane reads whole runs of neighbours along k and makes registers
+//! of factors of them, four for each of a run's k-steps, and the other factor's k are in the order that this needs ([`BulkTile::runs`]).
 
-use super::{matrix_row, slice, split};
+use super::{LANES_OF_ROW, matrix_row, slice, split};
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::Along;
 use tilewright_ir::layout::Axis;
@@ -20,6 +21,8 @@ enum Reads {
     /// Words: where this lane's elements of the rows in the upper and in the lower half are, in the lines that it reads first and in those
     /// that it reads then; and whether the first are the lower ones.
     Words { words: SharedId, lanes: [[ExprId; 2]; 2], in_order: ExprId },
+    /// Runs of weights: where this lane's first begins, so many of them each, the type of what they become, and how many there are at a position.
+    Runs { lane: ExprId, run: u32, factor: Scalar, numbers: u32 },
 }
 
 /// The fragments of one warpgroup's rows.
@@ -46,6 +49,7 @@ impl RowFragments {
         row: &'static Mma,
         (sets, rows, split): (u32, u32, bool),
         (first, thread): (ExprId, ExprId),
+        weights: Option<(Scalar, u32)>,
     ) -> Self {
         let (scalar, kept) = if split { (Scalar::F32, 1) } else { (Scalar::U32, sets) };
         let regs = b.regs("row_fragments", scalar.ty(), kept * rows * row.a.registers);
@@ -53,7 +57,9 @@ impl RowFragments {
         let lane = b.value(thread % WARP);
         let of_wave = row.a.at(Axis::Row, WARP, 0, 0);
         let first = b.value(first + thread / WARP * of_wave);
-        let reads = if shared.along == Along::Row && row.a.elements == 1 {
+        let reads = if let Some((factor, run)) = weights {
+            runs(b, shared, (row, factor, run), first, lane)
+        } else if shared.along == Along::Row && row.a.elements == 1 {
             words(b, shared, (row, scalar), first, lane)
         } else {
             let [own, k] = matrix_row(b, (&row.a, row.shape.0), lane, shared.along);
@@ -69,8 +75,33 @@ impl RowFragments {
         if self.split.is_some() { 2 } else { 1 }
     }
 
-    /// Reads a k-step's fragments from a stage into its set: one for each instruction along m, or its nearest numbers and what they leave.
-    pub fn load(&self, b: &mut Builder, stage: ExprId, k_step: u32) -> Vec<RegSlice> {
+    /// What is read of a k-tile at once: runs of weights, as words of factors, those of the upper and of the lower rows of each instruction along m.
+    pub fn begin(&self, b: &mut Builder, stage: ExprId, k_tile: u32) -> Vec<ExprId> {
+        let Reads::Runs { lane, run, factor, numbers } = &self.reads else { return Vec::new() };
+        let base = b.value(stage * self.shared.stage);
+        let (height, ..) = self.row.shape;
+        let mut all = Vec::new();
+        for block in 0..k_tile / (LANES_OF_ROW * run) {
+            let block = b.int(block.into(), Scalar::I32);
+            let at = self.shared.steps(b, *lane, block, LANES_OF_ROW * run / numbers);
+            let at = b.value(base + at);
+            for (row, half) in (0..self.rows).flat_map(|row| [0, 1].map(|half| (row, half))) {
+                let further = self.shared.position(row * height + self.row.a.at(Axis::Row, 0, half, 0), 0);
+                let run = b.load("run", Base::Shared(self.shared.array), at + further, run / numbers, None);
+                let factors = b.value(run.cast(*factor));
+                let words = b.words(factors);
+                all.push(b.bind("words", words));
+            }
+        }
+        all
+    }
+
+    /// Reads a k-step's fragments from a stage into its set: one for each instruction along m, or its nearest numbers and what they leave. `begun` is what
+    /// was read at once.
+    pub fn load(&self, b: &mut Builder, stage: ExprId, k_step: u32, begun: &[ExprId]) -> Vec<RegSlice> {
+        if let Reads::Runs { run, .. } = &self.reads {
+            return (0..self.rows).map(|row| self.of_runs(b, (row, k_step), *run, begun)).collect();
+        }
         let base = b.value(stage * self.shared.stage);
         let (set, len) = (k_step % self.sets * self.rows, self.row.a.registers);
         let Some(parts) = self.split else {
@@ -80,6 +111,20 @@ impl RowFragments {
         let of = |row: u32| 2 * (set + row) * len;
         (0..).zip(&read).for_each(|(row, _)| split(b, (self.regs, row * len), (parts, of(row)), len));
         (0..self.rows).flat_map(|row| [of(row), of(row) + len]).map(|first| slice(b, parts, first)).collect()
+    }
+
+    /// A k-step's registers of an instruction: of both halves of its rows two words, the four numbers of a lane's run that are its.
+    fn of_runs(&self, b: &mut Builder, (row, k_step): (u32, u32), run: u32, begun: &[ExprId]) -> RegSlice {
+        let first = (k_step % self.sets * self.rows + row) * self.row.a.registers;
+        let steps = run / LANES_OF_ROW;
+        for half in [0, 1] {
+            let words = begun[((k_step / steps * self.rows + row) * 2 + half) as usize];
+            for word in [0, 1] {
+                let value = b.extract(words, 2 * (k_step % steps) + word);
+                b.set_reg(self.regs, first + half + 2 * word, value);
+            }
+        }
+        slice(b, self.regs, first)
     }
 
     fn load_one(&self, b: &mut Builder, base: ExprId, row: u32, k_step: u32, first: u32) -> RegSlice {
@@ -101,6 +146,8 @@ impl RowFragments {
                 let from = b.mem(Base::Shared(self.shared.array), at);
                 b.matrix(MatrixOp::LoadMatrix { to: slice, count: 4, trans: self.shared.along == Along::Row, from });
             }
+            // Registers have them already.
+            Reads::Runs { .. } => {}
             Reads::Words { words, lanes, in_order } => {
                 for (half, lanes) in (0..).zip(lanes) {
                     let [now, then] = lanes.map(|lane| {
@@ -134,4 +181,14 @@ fn words(b: &mut Builder, shared: &SharedTile, (row, scalar): (&Mma, Scalar), fi
         })
     });
     Reads::Words { words, lanes, in_order }
+}
+
+/// Where a lane's first run of weights is, of a wave whose rows begin at `first`.
+fn runs(b: &mut Builder, shared: &SharedTile, (row, factor, run): (&Mma, Scalar, u32), first: ExprId, lane: ExprId) -> Reads {
+    let numbers = shared.panels.as_ref().map_or(1, |tile| tile.numbers);
+    let own = row.a.layout(WARP, row.a.registers).emit(b, Axis::Row, &[(Axis::Lane, lane)], Scalar::I32);
+    let row = b.bind("weight_row", first + own);
+    let k = b.bind("weight_k", lane % LANES_OF_ROW * (run / numbers));
+    let at = shared.at(b, row, k);
+    Reads::Runs { lane: b.bind("weight_at", at), run, factor, numbers }
 }

@@ -1,6 +1,6 @@
 //! Scales of blocks of k: the values that the sums of a thread are multiplied by where they are promoted, in registers from before the products of
 //! a k-tile on. Where they are few they are asked for a k-tile ahead, behind the instructions of the one before, so that neither these nor the sums wait
-//! for addresses or memory.
+//! for addresses or memory; where lanes make factors of weights between instructions, as late as the sums allow, which leaves a whole k-tile to arrive.
 
 use super::accumulators::Accumulators;
 use crate::kernel::tile::position::TilePosition;
@@ -68,13 +68,17 @@ impl<'a> TileScales<'a> {
         Some(TileScales { g: at.g, all, width: sums.width, last: c.k as i64 - 1 })
     }
 
-    /// A k-tile begins at this k: its values were asked for, or are now and arrive while it is multiplied.
+    /// A k-tile begins at this k: values that were not asked for before are now, and arrive while it is multiplied.
     pub fn begin(&self, b: &mut Builder, k: ExprId) {
+        for scales in self.all.iter().filter(|scales| scales.ahead.is_none()) {
+            self.load(b, scales, scales.values, k);
+        }
+    }
+
+    /// Takes those that were asked for, which makes room for the next k-tile's.
+    pub fn take(&self, b: &mut Builder) {
         for scales in &self.all {
-            let Some(ahead) = scales.ahead else {
-                self.load(b, scales, scales.values, k);
-                continue;
-            };
+            let Some(ahead) = scales.ahead else { continue };
             for i in 0..scales.held.distances.len() as u32 {
                 let value = b.reg(ahead, i);
                 b.set_reg(scales.values, i, value);

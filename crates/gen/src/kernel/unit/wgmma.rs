@@ -69,7 +69,10 @@ impl Warpgroup {
         let acc = b.regs("acc", row.sum.ty(), if in_turn { 1 } else { rows } * row.sums(t.b.micro));
         let sums = promoted(b, spec, row.sum.ty(), rows * row.sums(t.b.micro));
         let split = t.a.split.is_some();
-        let fragments = (sets > 0).then(|| RowFragments::new(b, &shared[0], row, (sets, rows, split), (first[0], lane)));
+        let fragments = (sets > 0).then(|| {
+            let weights = shared[1].panels.as_ref().and_then(|tile| tile.runs).map(|run| (c.a.factor(), run));
+            RowFragments::new(b, &shared[0], row, (sets, rows, split), (first[0], lane), weights)
+        });
         Warpgroup {
             acc,
             promoted: sums.zip(spec.schedule.promoted),
@@ -152,12 +155,13 @@ impl Warpgroup {
     fn k_tile_of(&self, b: &mut Builder, buffer: ExprId, fragments: &RowFragments, later: Option<ExprId>) {
         let k_steps = self.k_steps.len() as u32;
         let again = self.behind || k_steps > fragments.sets;
+        let begun = fragments.begin(b, buffer, k_steps * self.row.shape.2);
         for &k_step in &self.k_steps {
             // Behind a drained tile every set is free.
             if k_step > 0 && (self.behind || k_step >= fragments.sets) {
                 b.matrix(MatrixOp::WarpgroupWait { pending: fragments.sets - 1, acc: self.acc });
             }
-            let left = fragments.load(b, buffer, k_step);
+            let left = fragments.load(b, buffer, k_step, &begun);
             b.matrix(MatrixOp::WarpgroupFence { acc: self.acc, left: left.clone() });
             for (row, a) in (0..).zip(left.chunks(fragments.parts())) {
                 let mut later = later;
@@ -235,6 +239,10 @@ impl Unit for Warpgroup {
             return self.promote_rows(b, self.rows - 1, scales);
         }
         self.promoted.iter().for_each(|(sums, _)| promote(b, (self.acc, *sums), (0, self.count()), scales));
+    }
+
+    fn may_idle(&self) -> bool {
+        true
     }
 
     fn sums(&self) -> Sums {

@@ -1,0 +1,22 @@
+//! Warpgroups whose rows or columns of a tile are all behind the edge of the result: they see stages full and release them with the others, and
+//! multiply nothing, so that the unit is free for those that have something to compute. Ends of groups lie anywhere in a tile.
+
+use super::{Between, KTile, Sums, Unit, clear};
+use crate::kernel::stages::schedule::MathPart;
+use tilewright_ir::Builder;
+
+/// In place of a unit, whose sums are zeros.
+pub(crate) struct Idle(pub Sums);
+
+impl Unit for Idle {
+    fn start(&self, b: &mut Builder) {
+        let (regs, array) = (self.0.regs, b.kernel().regs[self.0.regs.index()].clone());
+        clear(b, array.ty, regs, array.len);
+    }
+
+    fn k_tile(&self, _: &mut Builder, _: KTile, _: MathPart, _: Option<Between>) {}
+
+    fn sums(&self) -> Sums {
+        self.0
+    }
+}
