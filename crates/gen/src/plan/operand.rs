@@ -5,7 +5,7 @@ use super::keys::{Chiral, Common, Key};
 use super::reach;
 use super::refusal::Refusal;
 use super::tile::*;
-use super::transport::{RUN, Transport};
+use super::transport::Transport;
 use super::value::Plan;
 use super::windows::{RAW_ROW, ROW_BYTES as BULK_ROW};
 use crate::plan::{materialised, padded_rows};
@@ -192,12 +192,13 @@ fn in_pipeline(
         return Err(Refusal::TileTooLarge { mic: side(Chiral::Mic), micro, threads: macro_tile / micro });
     }
     let fragment_sets = if side(Chiral::Mic) == Key::A(Chiral::Mic) { plan.common(Common::Rga) } else { 0 };
-    let source = match plan.get(side(Chiral::Wos)) {
-        0 => Source::InPlace,
-        1 if frame.runs.is_some() && side(Chiral::Mic) == Key::B(Chiral::Mic) => Source::CopyInRuns(frame.runs.unwrap_or(RUN)),
-        1 if family.along_k(tensor.factor().bytes(), fragment_sets > 0) => Source::CopyAlongK,
-        1 => Source::Copy,
-        3 => Source::PaddedRows,
+    let runs = frame.runs.filter(|_| side(Chiral::Mic) == Key::B(Chiral::Mic));
+    let source = match (plan.get(side(Chiral::Wos)), runs) {
+        (0, _) => Source::InPlace,
+        (1, Some(run)) => Source::CopyInRuns(run),
+        (1, None) if family.along_k(tensor.factor().bytes(), fragment_sets > 0) => Source::CopyAlongK,
+        (1, None) => Source::Copy,
+        (3, _) => Source::PaddedRows,
         _ => {
             let why = "packed panels (WOS2) are cut for multiply-adds".into();
             return Err(Refusal::BulkBox { acp: side(Chiral::Acp), why });

@@ -20,7 +20,7 @@ use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::COL;
 
 /// Weights that a lane reads and converts at once: as many as a vector has lanes.
-pub(super) const RUN: u32 = 16;
+const RUN: u32 = 16;
 
 /// The copy method of one operand.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
