@@ -1,4 +1,5 @@
-# Programs keep working with any later version of the same major one, as the library's soname says.
+# A program compiled with the header of version 0.1.0 or later runs with any later library of the same major version:
+# structures carry their size, and numbers keep their meaning.
 set(PACKAGE_VERSION "0.1.0")
 string(REGEX MATCH "^[0-9]+" _tilewright_major "${PACKAGE_VERSION}")
 set(PACKAGE_VERSION_COMPATIBLE FALSE)

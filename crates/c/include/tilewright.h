@@ -8,12 +8,17 @@
  *     tw_gemm_init(&gemm, TW_F32, m, n, k);
  *     tw_operation_gemm(context, &gemm, &operation);
  *     tw_prepare(operation, NULL, &prepared);
- *     tw_operands operands = {a, b, c, NULL, NULL, workspace, 1.0, 0.0, NULL};
- *     tw_launch(prepared, &operands, stream);
+ *     tw_memory memories[] = {{TW_A, a}, {TW_B, b}, {TW_C, c}, {TW_WORKSPACE, workspace}};
+ *     tw_call call;
+ *     tw_call_init(&call, sizeof call, memories, 4);        // alpha = 1, beta = 0
+ *     tw_launch_call(prepared, &call, stream);
  *
  * Every function that can fail gives a tw_status; tw_last_error() says in words what was wrong and what to do. Handles may be used from
  * any thread, by several at once. A handle keeps what it was made from alive: the order of freeing is yours. Handles are no addresses: one that
  * was freed, or is of another kind, is refused (TW_INVALID_ARGUMENT), freeing it again does nothing but set tw_last_error().
+ *
+ * A program that was compiled with the header of version 0.1.0 or later runs with any later library of the same major version. Structures carry
+ * their size: a later library gives defaults to the fields that the program's header lacks. An earlier library refuses a larger structure.
  */
 #ifndef TILEWRIGHT_H
 #define TILEWRIGHT_H
@@ -120,6 +125,9 @@ typedef struct tw_gemm {
 
 /* A row-major, untransposed, tight product without epilogue. */
 void tw_gemm_init(tw_gemm *gemm, tw_dtype dtype, int64_t m, int64_t n, int64_t k);
+void tw_gemm_init_sized(tw_gemm *gemm, size_t size, tw_dtype dtype, int64_t m, int64_t n, int64_t k);
+/* The library writes no more than the structure of the program's own header has. */
+#define tw_gemm_init(gemm, ...) tw_gemm_init_sized(gemm, sizeof(tw_gemm), __VA_ARGS__)
 
 /* A convolution of 1 to 3 dimensions, from the slowest to the fastest (D, H, W). Operands A, B and C are: forward, input, filter and
  * output; backward-data, output gradient, filter and input gradient; backward-weight, output gradient, input and filter gradient. */
@@ -143,6 +151,9 @@ typedef struct tw_conv {
 /* A forward NCHW convolution with stride and dilation 1, one group, no padding, no epilogue. */
 void tw_conv_init(tw_conv *conv, tw_dtype dtype, int64_t n, int64_t c, int64_t k, int32_t dims, const int64_t *input,
                   const int64_t *filter);
+void tw_conv_init_sized(tw_conv *conv, size_t size, tw_dtype dtype, int64_t n, int64_t c, int64_t k, int32_t dims,
+                        const int64_t *input, const int64_t *filter);
+#define tw_conv_init(conv, ...) tw_conv_init_sized(conv, sizeof(tw_conv), __VA_ARGS__)
 
 /* A reduction of a tensor of up to 8 dimensions over some of them. It is operand A; there is no B and no C, and all values are results. */
 typedef struct tw_reduce {
@@ -157,6 +168,8 @@ typedef struct tw_reduce {
 
 /* Of a dense tensor, over no dimension yet. */
 void tw_reduce_init(tw_reduce *reduce, tw_dtype dtype, int32_t dims, const int64_t *shape, const char *ops);
+void tw_reduce_init_sized(tw_reduce *reduce, size_t size, tw_dtype dtype, int32_t dims, const int64_t *shape, const char *ops);
+#define tw_reduce_init(reduce, ...) tw_reduce_init_sized(reduce, sizeof(tw_reduce), __VA_ARGS__)
 
 /* ---- Operations: a problem on a device ---- */
 
@@ -197,7 +210,48 @@ uint64_t tw_prepared_workspace(const tw_prepared *prepared);
 /* The plan that was compiled: that of the operation, or one that asks less of the operands' alignment. */
 tw_status tw_prepared_plan(const tw_prepared *prepared, char *text, size_t capacity, size_t *length);
 
+/* A memory of a problem. The numbers stay what they are; new roles get new numbers. */
+typedef int32_t tw_role;
+enum {
+    TW_A = 0,
+    TW_B = 1,
+    TW_C = 2,        /* memory of its own: refused where it overlaps A or B and none of them has gaps */
+    TW_SCALE_M = 3,  /* f32; this and all roles below are aligned to 16 bytes */
+    TW_SCALE_N = 4,  /* f32 */
+    TW_ZERO_A = 5,   /* int32_t */
+    TW_ZERO_B = 6,   /* int32_t */
+    TW_ENDS = 7,     /* int32_t: where each group ends, ascending, at most m (n, k). Read when kernels run */
+    TW_BIAS = 8,
+    TW_RESIDUAL = 9,
+    TW_WORKSPACE = 10, /* aligned to 256 bytes: tw_prepared_workspace. Launches that may overlap need one each */
+    TW_REDUCTION = 16  /* values of the first reduction; TW_REDUCTION + 1 of the second, at most 8 */
+};
+
 /* Memory of the device (CUDA, HIP), or of this process (emulator, OpenCL: copied in and out by the launch). */
+typedef struct tw_memory {
+    tw_role role;
+    void *address;
+} tw_memory;
+
+/* What a launch is given. A list names each role once; roles that the problem does not have may be left out. */
+typedef struct tw_call {
+    size_t size; /* of this structure: tw_call_init sets it */
+    const tw_memory *memories;
+    size_t count;
+    double alpha, beta;       /* beta = 0 never reads C */
+    double alpha_im, beta_im; /* imaginary parts, of a product that is made for them (tw_gemm); else 0 */
+    const int64_t *extents;   /* batch, m and n of this launch, where they are dynamic; else NULL */
+} tw_call;
+
+/* alpha = 1, beta = 0. `size` is sizeof(tw_call). */
+void tw_call_init(tw_call *call, size_t size, const tw_memory *memories, size_t count);
+
+/* Starts the operation on a CUstream or hipStream_t of the device's primary context (NULL: its default stream) and returns. Nothing is
+ * allocated, locked over the driver's call or waited for: the stream may be capturing a graph. `prepared` must live until the stream has
+ * passed the launch, and as long as a graph that captured it. On the emulator and OpenCL the result is there when this returns. */
+tw_status tw_launch_call(const tw_prepared *prepared, const tw_call *call, void *stream);
+
+/* The memories of version 0.1.0, in a structure that never grows. Use tw_call for later roles. */
 typedef struct tw_operands {
     const void *a;
     const void *b;
@@ -217,9 +271,7 @@ typedef struct tw_operands {
     double alpha_im, beta_im; /* imaginary parts, of a product that is made for them (tw_gemm); else 0 */
 } tw_operands;
 
-/* Starts the operation on a CUstream or hipStream_t of the device's primary context (NULL: its default stream) and returns. Nothing is
- * allocated, locked over the driver's call or waited for: the stream may be capturing a graph. `prepared` must live until the stream has
- * passed the launch, and as long as a graph that captured it. On the emulator and OpenCL the result is there when this returns. */
+/* As tw_launch_call, with the memories of version 0.1.0. */
 tw_status tw_launch(const tw_prepared *prepared, const tw_operands *operands, void *stream);
 
 #ifdef __cplusplus

@@ -6,13 +6,16 @@
 #![allow(missing_docs, reason = "the header documents every function, for those who call it")]
 #![allow(clippy::missing_safety_doc, reason = "as above")]
 
+mod call;
 mod context;
+mod grown;
 mod operation;
 mod prepared;
 mod problem;
 mod status;
 mod text;
 
+pub use call::*;
 pub use context::*;
 pub use operation::*;
 pub use prepared::*;

@@ -1,9 +1,10 @@
 //! A problem on a device: its plan, its source, the search for a better one.
 
 use crate::context::TwContext;
+use crate::grown::grown;
 use crate::problem::{self, TwConv, TwGemm, TwReduce};
 use crate::status::{Failure, TwStatus, entry};
-use crate::text::{free, give, given, handle, held, read, write};
+use crate::text::{free, give, handle, held, read, write};
 use std::ffi::{c_char, c_int, c_void};
 use tilewright::{Budget, Cancel, Error, Event, Operation, Plan, Problem, SearchOptions};
 
@@ -31,7 +32,7 @@ pub unsafe extern "C" fn tw_operation_gemm(
     operation: *mut *mut TwOperation,
 ) -> TwStatus {
     // SAFETY: as the header asks.
-    unsafe { made(context, operation, || Ok(problem::gemm(given(gemm, "gemm")?)?.build()?.into())) }
+    unsafe { made(context, operation, || Ok(problem::gemm(&grown(gemm, "gemm")?)?.build()?.into())) }
 }
 
 #[unsafe(no_mangle)]
@@ -41,7 +42,7 @@ pub unsafe extern "C" fn tw_operation_conv(
     operation: *mut *mut TwOperation,
 ) -> TwStatus {
     // SAFETY: as the header asks.
-    unsafe { made(context, operation, || Ok(problem::conv(given(conv, "conv")?)?.build()?.into())) }
+    unsafe { made(context, operation, || Ok(problem::conv(&grown(conv, "conv")?)?.build()?.into())) }
 }
 
 #[unsafe(no_mangle)]
@@ -51,7 +52,7 @@ pub unsafe extern "C" fn tw_operation_reduce(
     operation: *mut *mut TwOperation,
 ) -> TwStatus {
     // SAFETY: as the header asks.
-    unsafe { made(context, operation, || Ok(problem::reduce(given(reduce, "reduce")?)?.build()?.into())) }
+    unsafe { made(context, operation, || Ok(problem::reduce(&grown(reduce, "reduce")?)?.build()?.into())) }
 }
 
 #[unsafe(no_mangle)]

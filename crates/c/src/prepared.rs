@@ -4,9 +4,9 @@ use crate::operation::TwOperation;
 use crate::status::{Failure, TwStatus, entry};
 use crate::text::{free, give, given, handle, held, write};
 use std::ffi::{c_char, c_void};
-use tilewright::{Addresses, Extents, Factors, MOST_REDUCTIONS, Prepared, Stream};
+use tilewright::{Addresses, Extents, Factors, MOST_REDUCTIONS, Prepared, Role, Stream};
 
-pub struct TwPrepared(Prepared);
+pub struct TwPrepared(pub(crate) Prepared);
 handle!(TwPrepared, "prepared");
 
 #[repr(C)]
@@ -85,21 +85,36 @@ pub unsafe extern "C" fn tw_launch(prepared: *const TwPrepared, operands: *const
         // SAFETY: as the header asks.
         let (prepared, x) = (held(prepared)?, unsafe { given(operands, "operands") }?);
         // SAFETY: as the header asks: null, or three numbers.
-        let extents = unsafe { x.extents.cast::<[i64; 3]>().as_ref() };
-        // What is negative is 0, which is refused with the name of the extent.
-        let extents = extents.map(|e| e.map(|v| u64::try_from(v).unwrap_or(0))).map(|[g, m, n]| Extents { g, m, n });
-        let addresses = Addresses {
-            a: x.a as u64,
-            b: x.b as u64,
-            c: x.c as u64,
-            quants: [x.scale_m, x.scale_n, x.zero_a, x.zero_b, x.ends].map(|at| at as u64),
-            bias: x.bias as u64,
-            residual: x.residual as u64,
-            workspace: x.workspace as u64,
-            reductions: x.reductions.map(|values| values as u64),
-        };
+        let extents = unsafe { extents(x.extents) };
+        let single = [
+            (Role::A, x.a),
+            (Role::B, x.b),
+            (Role::C, x.c.cast_const()),
+            (Role::ScaleM, x.scale_m),
+            (Role::ScaleN, x.scale_n),
+            (Role::ZeroA, x.zero_a),
+            (Role::ZeroB, x.zero_b),
+            (Role::Ends, x.ends),
+            (Role::Bias, x.bias),
+            (Role::Residual, x.residual),
+            (Role::Workspace, x.workspace.cast_const()),
+        ];
+        let reductions = x.reductions.into_iter().enumerate();
+        let reductions = reductions.map(|(number, values)| (Role::Reduction(number), values.cast_const()));
+        let mut addresses = Addresses::default();
+        single.into_iter().chain(reductions).for_each(|(role, address)| addresses.set(role, address as u64));
         let factors = Factors { alpha: x.alpha, beta: x.beta, alpha_im: x.alpha_im, beta_im: x.beta_im };
         // SAFETY: the caller vouches for memory and stream, as the header asks.
         Ok(unsafe { prepared.0.launch(Stream(stream as usize), &addresses, factors, extents) }?)
     })
+}
+
+/// The extents of a launch: batch, m and n, where a program gives them. A negative extent is 0, which is refused with its name.
+///
+/// # Safety
+/// The pointer is null, or points to three numbers.
+pub(crate) unsafe fn extents(from: *const i64) -> Option<Extents> {
+    // SAFETY: the caller's.
+    let given = unsafe { from.cast::<[i64; 3]>().as_ref() };
+    given.map(|e| e.map(|v| u64::try_from(v).unwrap_or(0))).map(|[g, m, n]| Extents { g, m, n })
 }

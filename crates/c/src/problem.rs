@@ -1,5 +1,6 @@
 //! Problems as C structures.
 
+use crate::grown::{self, Grown};
 use crate::status::Failure;
 use crate::text::read;
 use std::ffi::c_char;
@@ -99,11 +100,29 @@ pub struct TwReduce {
     pub ops: *const c_char,
 }
 
+impl Grown for TwGemm {
+    const NAME: &'static str = "tw_gemm";
+    const FIRST: usize = 208;
+    fn defaults() -> Self {
+        tight_gemm(0, [0; 3])
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tw_gemm_init(gemm: *mut TwGemm, dtype: i32, m: i64, n: i64, k: i64) {
-    // SAFETY: null, or a place that can be written.
-    let Some(gemm) = (unsafe { gemm.as_mut() }) else { return };
-    *gemm = TwGemm {
+    // SAFETY: as the header asks; a program that calls this function has the structure of version 0.1.0.
+    unsafe { grown::write(&tight_gemm(dtype, [m, n, k]), gemm, TwGemm::FIRST) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_gemm_init_sized(gemm: *mut TwGemm, size: usize, dtype: i32, m: i64, n: i64, k: i64) {
+    // SAFETY: as the header asks.
+    unsafe { grown::write(&tight_gemm(dtype, [m, n, k]), gemm, size) };
+}
+
+/// A row-major, untransposed, tight product without epilogue.
+fn tight_gemm(dtype: i32, [m, n, k]: [i64; 3]) -> TwGemm {
+    TwGemm {
         size: size_of::<TwGemm>(),
         m,
         n,
@@ -141,7 +160,15 @@ pub unsafe extern "C" fn tw_gemm_init(gemm: *mut TwGemm, dtype: i32, m: i64, n: 
         conj_b: 0,
         alpha_im: 0,
         beta_im: 0,
-    };
+    }
+}
+
+impl Grown for TwConv {
+    const NAME: &'static str = "tw_conv";
+    const FIRST: usize = 240;
+    fn defaults() -> Self {
+        plain_conv(0, [0; 3], 0, [0; 3], [0; 3])
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -155,18 +182,36 @@ pub unsafe extern "C" fn tw_conv_init(
     input: *const i64,
     filter: *const i64,
 ) {
-    // SAFETY: null, or a place that can be written.
-    let Some(conv) = (unsafe { conv.as_mut() }) else { return };
-    *conv = TwConv {
+    // SAFETY: as the header asks; a program that calls this function has the structure of version 0.1.0.
+    unsafe { tw_conv_init_sized(conv, TwConv::FIRST, dtype, n, c, k, dims, input, filter) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_conv_init_sized(
+    conv: *mut TwConv,
+    size: usize,
+    dtype: i32,
+    n: i64,
+    c: i64,
+    k: i64,
+    dims: i32,
+    input: *const i64,
+    filter: *const i64,
+) {
+    // SAFETY: as the header asks.
+    unsafe { grown::write(&plain_conv(dtype, [n, c, k], dims, sizes(dims, input), sizes(dims, filter)), conv, size) };
+}
+
+/// A forward NCHW convolution without stride, dilation, groups, padding or epilogue.
+fn plain_conv(dtype: i32, [n, c, k]: [i64; 3], dims: i32, input: [i64; 3], filter: [i64; 3]) -> TwConv {
+    TwConv {
         size: size_of::<TwConv>(),
         n,
         c,
         k,
         groups: 1,
-        // SAFETY: as the header asks.
-        input: unsafe { sizes(dims, input) },
-        // SAFETY: as above.
-        filter: unsafe { sizes(dims, filter) },
+        input,
+        filter,
         stride: [1; 3],
         dilation: [1; 3],
         pad_begin: [0; 3],
@@ -183,7 +228,7 @@ pub unsafe extern "C" fn tw_conv_init(
         mask: 0,
         drop_c: 0,
         reduce: std::ptr::null(),
-    };
+    }
 }
 
 /// As many numbers as dimensions; null leaves sizes that are refused later.
@@ -193,18 +238,43 @@ unsafe fn sizes<const N: usize>(dims: i32, from: *const i64) -> [i64; N] {
     std::array::from_fn(|i| if i < count { unsafe { *from.add(i) } } else { 0 })
 }
 
+impl Grown for TwReduce {
+    const NAME: &'static str = "tw_reduce";
+    const FIRST: usize = 192;
+    fn defaults() -> Self {
+        dense(0, 0, [0; DIMS], std::ptr::null())
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tw_reduce_init(reduce: *mut TwReduce, dtype: i32, dims: i32, shape: *const i64, ops: *const c_char) {
-    // SAFETY: null, or a place that can be written.
-    let Some(reduce) = (unsafe { reduce.as_mut() }) else { return };
+    // SAFETY: as the header asks; a program that calls this function has the structure of version 0.1.0.
+    unsafe { tw_reduce_init_sized(reduce, TwReduce::FIRST, dtype, dims, shape, ops) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_reduce_init_sized(
+    reduce: *mut TwReduce,
+    size: usize,
+    dtype: i32,
+    dims: i32,
+    shape: *const i64,
+    ops: *const c_char,
+) {
     // SAFETY: as the header asks.
     let shape: [i64; DIMS] = if shape.is_null() { [-1; DIMS] } else { unsafe { sizes(dims, shape) } };
+    // SAFETY: as the header asks.
+    unsafe { grown::write(&dense(dtype, dims, shape, ops), reduce, size) };
+}
+
+/// A reduction of a dense tensor, over no dimension yet.
+fn dense(dtype: i32, dims: i32, shape: [i64; DIMS], ops: *const c_char) -> TwReduce {
     let (mut strides, mut next) = ([0; DIMS], 1_i64);
     for (stride, size) in strides.iter_mut().zip(shape).take(usize::try_from(dims).unwrap_or(0)).rev() {
         *stride = next;
         next = next.saturating_mul(size.max(1));
     }
-    *reduce = TwReduce { size: size_of::<TwReduce>(), shape, strides, over: [0; DIMS], dims, dtype, activation: 0, ops };
+    TwReduce { size: size_of::<TwReduce>(), shape, strides, over: [0; DIMS], dims, dtype, activation: 0, ops }
 }
 
 /// The value that a number names.
@@ -240,17 +310,7 @@ fn size(field: &str, value: i64) -> Result<u64, Failure> {
     u64::try_from(value).map_err(|_| Failure::argument(format!("{field} = {value} is negative")))
 }
 
-fn versioned(structure: &str, size: usize, known: usize) -> Result<(), Failure> {
-    if size == known {
-        return Ok(());
-    }
-    Err(Failure::argument(format!(
-        "{structure}.size = {size}, this library's is {known}: call {structure}_init before setting fields"
-    )))
-}
-
 pub(crate) fn gemm(x: &TwGemm) -> Result<GemmBuilder, Failure> {
-    versioned("tw_gemm", x.size, size_of::<TwGemm>())?;
     let complex = COMPLEX.into_iter().find(|(number, _)| *number == x.dtype).map(|(_, parts)| parts);
     let of_a = complex.map_or_else(|| dtype("dtype", x.dtype), Ok)?;
     let out = match complex {
@@ -331,7 +391,6 @@ pub(crate) fn gemm(x: &TwGemm) -> Result<GemmBuilder, Failure> {
 }
 
 pub(crate) fn conv(x: &TwConv) -> Result<ConvBuilder, Failure> {
-    versioned("tw_conv", x.size, size_of::<TwConv>())?;
     let dims = usize::try_from(x.dims).ok().filter(|dims| (1..=3).contains(dims));
     let dims = dims.ok_or_else(|| Failure::argument(format!("dims = {}: 1 to 3 are possible", x.dims)))?;
     let sizes = |field: &str, all: &[i64; 3]| all[..dims].iter().map(|v| size(field, *v)).collect::<Result<Vec<_>, _>>();
@@ -367,7 +426,6 @@ pub(crate) fn conv(x: &TwConv) -> Result<ConvBuilder, Failure> {
 }
 
 pub(crate) fn reduce(x: &TwReduce) -> Result<ReduceBuilder, Failure> {
-    versioned("tw_reduce", x.size, size_of::<TwReduce>())?;
     let dims = usize::try_from(x.dims).ok().filter(|dims| (1..=DIMS).contains(dims));
     let dims = dims.ok_or_else(|| Failure::argument(format!("dims = {}: 1 to {DIMS} are possible", x.dims)))?;
     let sizes = |field: &str, all: &[i64]| all[..dims].iter().map(|v| size(field, *v)).collect::<Result<Vec<_>, _>>();

@@ -23,11 +23,17 @@ pub const NAMES: [&std::ffi::CStr; 11] = [
 ];
 
 /// A failure: status and message.
+#[derive(Debug)]
 pub(crate) struct Failure(TwStatus, String);
 
 impl Failure {
     pub(crate) fn argument(message: impl Into<String>) -> Failure {
         Failure(1, message.into())
+    }
+    /// The message.
+    #[cfg(test)]
+    pub(crate) fn text(self) -> String {
+        self.1
     }
 }
 

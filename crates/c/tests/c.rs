@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use tilewright_c::{NAMES, TwConv, TwGemm, TwOperands, TwReduce};
+use tilewright_c::{NAMES, TwCall, TwConv, TwGemm, TwMemory, TwOperands, TwReduce};
 
 #[path = "../../ir/tests/support/missing.rs"]
 mod missing;
@@ -72,6 +72,8 @@ fn structures_and_numbers_are_those_of_the_header() {
         ("tw_conv", size_of::<TwConv>()),
         ("tw_reduce", size_of::<TwReduce>()),
         ("tw_operands", size_of::<TwOperands>()),
+        ("tw_memory", size_of::<TwMemory>()),
+        ("tw_call", size_of::<TwCall>()),
     ] {
         text += &format!("_Static_assert(sizeof({name}) == {size}, \"{name}\");\n");
     }
@@ -85,6 +87,8 @@ fn structures_and_numbers_are_those_of_the_header() {
     offsets!(text, "tw_conv", TwConv, n groups input filter stride dilation pad_begin pad_end dims direction layout dtype out_dtype math bias activation residual mask drop_c reduce);
     offsets!(text, "tw_reduce", TwReduce, shape strides over dims dtype activation ops);
     offsets!(text, "tw_operands", TwOperands, a b c bias residual workspace alpha beta extents reductions scale_m scale_n zero_a zero_b ends alpha_im beta_im);
+    offsets!(text, "tw_memory", TwMemory, role address);
+    offsets!(text, "tw_call", TwCall, memories count alpha beta alpha_im beta_im extents);
     for (number, name) in NAMES.iter().enumerate() {
         text += &format!("_Static_assert({} == {number}, \"status\");\n", name.to_str().expect("a name"));
     }
@@ -115,6 +119,12 @@ fn examples_run_with_the_installed_libraries() {
         cc.arg("-std=c99").args(strict).arg(from).args(&shared).arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
         succeeds(cc.arg("-o").arg(to))
     };
+    // A program of version 0.1.0, whose structures and calls are those of its own header.
+    let first = prefix.join("first");
+    let of_first = package().join("tests/v0_1_0");
+    let mut cc = Command::new("gcc");
+    cc.args(["-std=c99", "-I"]).arg(&of_first).arg(of_first.join("gemm.c")).arg("-o").arg(&first);
+    succeeds(cc.args(&shared).arg(format!("-Wl,-rpath,{}", prefix.join("lib").display())));
     let conv = prefix.join("conv");
     let mut cxx = Command::new("g++");
     cxx.arg("-std=c++11").args(strict).arg(&cpp).args(&include).arg(prefix.join("lib/libtilewright.a"));
@@ -125,7 +135,7 @@ fn examples_run_with_the_installed_libraries() {
     let needed = succeeds(Command::new("objdump").arg("-p").arg(&gemm)).unwrap_or_default();
     assert!(needed.contains("libtilewright.so.0"), "the program looks for the library under another name:\n{needed}");
 
-    run(&[&gemm, &reduce, &conv]);
+    run(&[&gemm, &reduce, &conv, &first]);
 }
 
 /// A project of somebody else's, which `find_package` shows both libraries.

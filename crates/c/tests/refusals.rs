@@ -110,6 +110,41 @@ fn contexts() {
 }
 
 #[test]
+fn a_list_of_memories_launches_and_its_mistakes_are_named() {
+    // SAFETY: as the header asks, but for what is refused.
+    unsafe {
+        let operation = made(opened(), &gemm(|_| ()));
+        let kernels = prepared(operation);
+        let (mut a, mut b, mut c) = ([1.0_f32; 32], [1.0_f32; 24], [0.0_f32; 48]);
+        let entry = |role: i32, address: *mut f32| TwMemory { role, address: address.cast() };
+        let list = [entry(2, c.as_mut_ptr()), entry(0, a.as_mut_ptr()), entry(1, b.as_mut_ptr()), entry(9, null_mut())];
+        let mut call = std::mem::zeroed::<TwCall>();
+        tw_call_init(&mut call, size_of::<TwCall>(), list.as_ptr(), list.len());
+        assert_eq!(tw_launch_call(kernels, &call, null_mut()), 0, "{}", said());
+        assert_eq!(c, [4.0; 48]);
+
+        let launched = |change: fn(&mut TwCall)| {
+            let mut changed = call;
+            change(&mut changed);
+            tw_launch_call(kernels, &changed, null_mut())
+        };
+        fails(launched(|x| x.count = 2), OPERANDS, "operand B");
+        fails(launched(|x| x.memories = null()), ARGUMENT, "`memories` is NULL");
+        fails(launched(|x| x.count = 20), ARGUMENT, "there are 19 roles");
+        fails(launched(|x| x.size = 0), ARGUMENT, "tw_call_init");
+        fails(launched(|x| x.size += 8), ARGUMENT, "the library of the program's header");
+        fails(tw_launch_call(kernels, null(), null_mut()), ARGUMENT, "`call` is NULL");
+        for (role, says) in [(2, "c is in the list twice"), (11, "role = 11"), (24, "role = 24"), (-1, "role = -1")] {
+            let list = [entry(2, c.as_mut_ptr()), entry(role, c.as_mut_ptr())];
+            tw_call_init(&mut call, size_of::<TwCall>(), list.as_ptr(), list.len());
+            fails(tw_launch_call(kernels, &call, null_mut()), ARGUMENT, says);
+        }
+        tw_prepared_free(kernels);
+        tw_operation_free(operation);
+    }
+}
+
+#[test]
 fn handles_that_were_freed_or_are_of_another_kind() {
     // SAFETY: handles are no addresses: what they stand for is looked up.
     unsafe {

@@ -124,6 +124,14 @@ const CALLS: &[(&str, &[usize], Call)] = &[
     ("tw_prepared_plan", &[1, 2], |home, at| unsafe {
         texts(at, |text, room, length| tw_prepared_plan(or(at, 0, home.prepared), text, room, length))
     }),
+    ("tw_launch_call", &[2], |home, at| unsafe {
+        let x = &home.operands;
+        let memory = |role: i32, address: *const c_void| TwMemory { role, address: address.cast_mut() };
+        let memories = [memory(0, x.a), memory(1, x.b), memory(2, x.c.cast_const()), memory(10, x.workspace.cast_const())];
+        let mut call = std::mem::zeroed::<TwCall>();
+        tw_call_init(&mut call, size_of::<TwCall>(), memories.as_ptr(), memories.len());
+        tw_launch_call(or(at, 0, home.prepared), or(at, 1, &call), null_mut())
+    }),
     ("tw_launch", &[2], |home, at| unsafe { tw_launch(or(at, 0, home.prepared), or(at, 1, &home.operands), null_mut()) }),
 ];
 

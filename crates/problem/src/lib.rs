@@ -28,6 +28,7 @@ mod ragged;
 mod reduce;
 mod reduction;
 pub mod reference;
+mod role;
 mod text;
 pub mod view;
 
@@ -46,3 +47,4 @@ pub use quant::{Quant, Scale, Scales, ZeroPoint, ZeroPoints};
 pub use ragged::Ragged;
 pub use reduce::{Reduce, ReduceBuilder, operator};
 pub use reduction::{Axes, Function, MOST_REDUCTIONS, Operator, Reduction, ResultShape};
+pub use role::{PerRole, Role, RoleMemory};

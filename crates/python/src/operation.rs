@@ -3,7 +3,9 @@
 use crate::errors::raised;
 use pyo3::prelude::*;
 use std::sync::Arc;
-use tilewright::{Addresses, Budget, Cancel, Error, Event, Factors, Operation, Plan, Prepared, SearchOptions, Stream};
+use tilewright::{
+    Addresses, Budget, Cancel, Error, Event, Factors, Operation, Plan, Prepared, Quant, Role, SearchOptions, Stream,
+};
 
 #[pyclass(name = "Operation", module = "tilewright._native", frozen)]
 pub struct PyOperation(Arc<Operation>);
@@ -107,9 +109,11 @@ impl PyPrepared {
         quants: [u64; 5],
         imaginary: [f64; 2],
     ) -> PyResult<()> {
-        let [a, b, c, bias, residual, workspace] = addresses;
-        let mut addresses = Addresses { a, b, c, bias, residual, workspace, quants, ..Addresses::default() };
-        addresses.reductions.iter_mut().zip(values).for_each(|(to, value)| *to = value);
+        let roles = [Role::A, Role::B, Role::C, Role::Bias, Role::Residual, Role::Workspace].into_iter().zip(addresses);
+        let quants = Quant::ALL.into_iter().map(Role::from).zip(quants);
+        let values = values.into_iter().enumerate().map(|(number, value)| (Role::Reduction(number), value));
+        let mut addresses = Addresses::default();
+        roles.chain(quants).chain(values).for_each(|(role, address)| addresses.set(role, address));
         let [alpha_im, beta_im] = imaginary;
         let factors = Factors { alpha, beta, alpha_im, beta_im };
         let run = || -> Result<(), Error> {

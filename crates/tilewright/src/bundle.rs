@@ -2,7 +2,7 @@
 //! records or searched where they run.
 
 use crate::emit::Emission;
-use crate::host::signature::{Parameter, Role};
+use crate::host::signature::{Meaning, Parameter};
 use crate::host::{HostCode, Images};
 use crate::{Error, Operation};
 use serde_json::{Value, json};
@@ -11,9 +11,8 @@ use tilewright_device::Options;
 use tilewright_gen::plan::Plan;
 use tilewright_gen::program::Program;
 use tilewright_ir::Target;
-use tilewright_problem::contraction::{Contraction, Operand};
-use tilewright_problem::{Extent, Extents, MOST_REDUCTIONS};
-use tilewright_tune::run::Memory;
+use tilewright_problem::contraction::Contraction;
+use tilewright_problem::{Extent, Extents, MOST_REDUCTIONS, Role};
 
 /// A problem of a bundle, with the plan that it gets.
 #[derive(Clone, Copy, Debug)]
@@ -143,8 +142,8 @@ fn dispatcher(name: &str, target: &Target, parts: &[Part<'_>], defined: &[String
     let calls = cases(&|n, p| {
         let args = p.host(target, Images::Files(&p.cubins)).parameters();
         // An imaginary part that kernels know nothing of would be left out of the result.
-        let real = [(Role::AlphaIm, "alpha_im"), (Role::BetaIm, "beta_im")];
-        let real = real.into_iter().filter(|(role, _)| args.iter().all(|a| a.role != *role));
+        let real = [(Meaning::AlphaIm, "alpha_im"), (Meaning::BetaIm, "beta_im")];
+        let real = real.into_iter().filter(|(factor, _)| args.iter().all(|a| a.meaning != *factor));
         let refused: Vec<String> = real.map(|(_, name)| format!("operands->{name} != 0")).collect();
         let refused = match refused.is_empty() {
             true => String::new(),
@@ -169,22 +168,14 @@ fn dispatcher(name: &str, target: &Target, parts: &[Part<'_>], defined: &[String
 
 /// A parameter of a problem's function, from the operands of a launch.
 fn argument(parameter: &Parameter, largest: Extents) -> String {
-    match parameter.role {
-        Role::Memory(Memory::Operand(operand)) => match operand {
-            Operand::A => "operands->a".into(),
-            Operand::B => "operands->b".into(),
-            Operand::C => "operands->c".into(),
-        },
-        Role::Memory(Memory::Quant(quant)) => format!("operands->{}", quant.name()),
-        Role::Memory(Memory::Bias) => "operands->bias".into(),
-        Role::Memory(Memory::Residual) => "operands->residual".into(),
-        Role::Memory(Memory::Reduction(number)) => format!("operands->reduced[{number}]"),
-        Role::Memory(Memory::Workspace) => "operands->workspace".into(),
-        Role::Alpha => format!("({})operands->alpha", parameter.ty),
-        Role::Beta => format!("({})operands->beta", parameter.ty),
-        Role::AlphaIm | Role::BetaIm => format!("({})operands->{}", parameter.ty, parameter.name),
-        Role::Fixed(value) => value.to_string(),
-        Role::Extent(extent) => {
+    match parameter.meaning {
+        Meaning::Memory(Role::Reduction(number)) => format!("operands->reduced[{number}]"),
+        Meaning::Memory(role) => format!("operands->{}", role.name()),
+        Meaning::Alpha => format!("({})operands->alpha", parameter.ty),
+        Meaning::Beta => format!("({})operands->beta", parameter.ty),
+        Meaning::AlphaIm | Meaning::BetaIm => format!("({})operands->{}", parameter.ty, parameter.name),
+        Meaning::Fixed(value) => value.to_string(),
+        Meaning::Extent(extent) => {
             let name = match extent {
                 Extent::M => "m",
                 Extent::N => "n",

@@ -139,8 +139,8 @@ pub use tilewright_ir::{F8E4M3Fnuz, F8E5M2Fnuz};
 pub use tilewright_problem::contraction::Contraction;
 pub use tilewright_problem::{
     Activation, Along, Axes, Complex, Conv, ConvBuilder, Direction, Dynamic, Extent, Extents, Function, Gemm, GemmBuilder,
-    Layout, MOST_REDUCTIONS, Math, Operator, Order, Problem, ProblemError, Quant, Ragged, Reduce, ReduceBuilder, Reduction,
-    Scale, Scales, ZeroPoint, ZeroPoints, operator,
+    Layout, MOST_REDUCTIONS, Math, Operator, Order, PerRole, Problem, ProblemError, Quant, Ragged, Reduce, ReduceBuilder,
+    Reduction, Role, RoleMemory, Scale, Scales, ZeroPoint, ZeroPoints, operator,
 };
 pub use tilewright_tune::graph::remedies;
 pub use tilewright_tune::model::{Candidate, Estimate};

@@ -10,12 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tilewright_device::Device;
 use tilewright_gen::plan::{Constraint, Keys, Plan, generic};
 use tilewright_ir::{Scalar, Target};
-use tilewright_problem::contraction::Operand;
-use tilewright_problem::{Along, ConvBuilder, Extents, GemmBuilder, Problem, Quant, ReduceBuilder};
+use tilewright_problem::{Along, ConvBuilder, Extents, GemmBuilder, Problem, Quant, ReduceBuilder, Role};
 use tilewright_tune::graph::remedies;
 use tilewright_tune::model::{Candidate, Picker};
 use tilewright_tune::records::DeviceKey;
-use tilewright_tune::run::{Alignments, Buffers, Factors, Memory};
+use tilewright_tune::run::{Alignments, Buffers, Factors, absent};
 use tilewright_tune::search::{self, Budget, Cancel, Event, GENERATOR, Outcome, TuneError, device_key};
 use tilewright_tune::space::Space;
 
@@ -549,7 +548,7 @@ impl Operation {
         // A result that is not stored needs no memory: no kernel touches what stands for it.
         let (memory, start) = match &c {
             Some(c) => (c.buffer.memory(), c.offset),
-            None if problem.keeps_c() => return Err(Memory::Operand(Operand::C).absent().into()),
+            None if problem.keeps_c() => return Err(absent(Role::C).into()),
             None => (a.buffer.memory(), a.offset),
         };
         let from = |offset: u64, own: u64| offset.saturating_mul(parts).saturating_add(own);

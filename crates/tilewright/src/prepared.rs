@@ -8,9 +8,10 @@ use tilewright_device::{Foreign, Stream, Value, copy_in, copy_out};
 use tilewright_gen::plan::Plan;
 use tilewright_gen::program::Program;
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::{Extents, MOST_REDUCTIONS, Problem, Quant};
+use tilewright_problem::{Extents, PerRole, Problem, Quant, Role};
 use tilewright_tune::run::{
-    Alignments, Argument, BindError, Buffers, Call, Factors, Memory, added, bind, bytes, check_extents, kernel_of, operands,
+    Alignments, Argument, BindError, Buffers, Call, Factors, absent, added, bind, bytes, check_added, check_extents, kernel_of,
+    memories,
 };
 
 /// What a workspace is aligned to, in bytes.
@@ -19,45 +20,21 @@ const WORKSPACE_ALIGN: u64 = 256;
 /// Most arguments of a kernel.
 const ARGS: usize = 64;
 
-/// Memory of others that a launch runs on: addresses of first bytes. On CUDA and HIP those of the device's memory; on the emulator and on
-/// OpenCL those of this process, whose bytes are copied in and out by the launch. What a problem does not have is 0.
+/// Addresses of the first bytes of a problem's memories, where they belong to others. On CUDA and HIP they are addresses of the device's
+/// memory. On the emulator and on OpenCL they are addresses of this process, whose bytes the launch copies in and out. The address of a memory
+/// that the problem does not have is 0.
 ///
-/// Operands begin at the problem's own offset behind their address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Addresses {
-    /// Left factor, input, or output gradient.
-    pub a: u64,
-    /// Right factor, filter, or input.
-    pub b: u64,
-    /// Result.
-    pub c: u64,
-    /// Scales along m and n, zero points of A and B, ends of groups ([`Quant::ALL`]), aligned to 16 bytes.
-    pub quants: [u64; Quant::ALL.len()],
-    /// Bias vector, aligned to 16 bytes.
-    pub bias: u64,
-    /// Residual, aligned to 16 bytes.
-    pub residual: u64,
-    /// Values of the problem's reductions, each aligned to 16 bytes.
-    pub reductions: [u64; MOST_REDUCTIONS],
-    /// [`Prepared::workspace_bytes`] bytes, aligned to 256; not asked for on the emulator and on OpenCL. Launches that may overlap
-    /// need a workspace each.
-    pub workspace: u64,
-}
-
-impl Addresses {
-    fn of(&self, memory: Memory) -> u64 {
-        match memory {
-            Memory::Operand(Operand::A) => self.a,
-            Memory::Operand(Operand::B) => self.b,
-            Memory::Operand(Operand::C) => self.c,
-            Memory::Quant(quant) => self.quants[quant as usize],
-            Memory::Bias => self.bias,
-            Memory::Residual => self.residual,
-            Memory::Reduction(number) => self.reductions.get(number).copied().unwrap_or(0),
-            Memory::Workspace => self.workspace,
-        }
-    }
-}
+/// Operands A, B and C begin at the problem's own offset from their address. Scales, zero points, ends of groups, bias, residual and the
+/// values of reductions are aligned to 16 bytes. The workspace has [`Prepared::workspace_bytes`] bytes, aligned to 256; the emulator and OpenCL
+/// need none. Launches that may overlap need a workspace each.
+///
+/// ```
+/// use tilewright::{Addresses, Role};
+/// let [a, b, mut c] = [[1.0_f32; 4]; 3];
+/// let addresses = Addresses::operands([a.as_ptr() as u64, b.as_ptr() as u64, c.as_mut_ptr() as u64]);
+/// assert_eq!(addresses.of(Role::Bias), 0);
+/// ```
+pub type Addresses = PerRole<u64>;
 
 /// Largest power of two that divides an address, at most 256.
 pub(crate) const fn alignment(address: u64) -> u64 {
@@ -138,11 +115,11 @@ impl Prepared {
         if contraction.turns_old() && factors.reads_old() {
             self.check_residual(addresses, &at)?;
         }
-        let starts = [addresses.a, addresses.b, addresses.c].map(alignment);
+        let starts = [Role::A, Role::B, Role::C].map(|role| alignment(addresses.of(role)));
         Alignments::of(contraction, starts, self.offsets).check(program)?;
-        added(contraction, &at).try_for_each(|(memory, _)| memory.check_added(alignment(addresses.of(memory))))?;
-        if program.workspace_bytes > 0 && alignment(addresses.workspace) < WORKSPACE_ALIGN {
-            let (what, actual, needed) = ("workspace", alignment(addresses.workspace), WORKSPACE_ALIGN as u32);
+        added(contraction, &at).try_for_each(|(role, _)| check_added(role, alignment(addresses.of(role))))?;
+        if program.workspace_bytes > 0 && alignment(addresses.of(Role::Workspace)) < WORKSPACE_ALIGN {
+            let (what, actual, needed) = ("workspace", alignment(addresses.of(Role::Workspace)), WORKSPACE_ALIGN as u32);
             return Err(BindError::Unaligned { what, actual, needed }.into());
         }
         // SAFETY: the caller vouches for the addresses.
@@ -153,10 +130,9 @@ impl Prepared {
     fn check(&self, addresses: &Addresses, at: &Extents, workspace: bool) -> Result<(), BindError> {
         let contraction = &self.ready.contraction;
         check_extents(contraction, at)?;
-        let operands = operands(contraction).map(|x| (Memory::Operand(x), bytes(contraction, x, self.offsets[x as usize], at)));
-        let touched = operands.chain(added(contraction, at)).filter(|(_, bytes)| *bytes > 0).map(|(memory, _)| memory);
-        match touched.chain(workspace.then_some(Memory::Workspace)).find(|memory| addresses.of(*memory) == 0) {
-            Some(missing) => Err(missing.absent()),
+        let touched = memories(contraction, self.offsets, at).filter(|(_, bytes)| *bytes > 0).map(|(role, _)| role);
+        match touched.chain(workspace.then_some(Role::Workspace)).find(|role| addresses.of(*role) == 0) {
+            Some(missing) => Err(absent(missing)),
             None => self.check_apart(addresses, at),
         }
     }
@@ -165,8 +141,9 @@ impl Prepared {
     fn check_residual(&self, addresses: &Addresses, at: &Extents) -> Result<(), BindError> {
         let contraction = &self.ready.contraction;
         let residual = contraction.residual().map_or(0, |x| x.scalar.bytes_of(contraction.residual_len_at(at)));
-        let end = addresses.c.saturating_add(bytes(contraction, Operand::C, self.offsets[Operand::C as usize], at));
-        let overlaps = addresses.residual < end && addresses.c < addresses.residual.saturating_add(residual);
+        let [c, added] = [Role::C, Role::Residual].map(|role| addresses.of(role));
+        let end = c.saturating_add(bytes(contraction, Operand::C, self.offsets[Operand::C as usize], at));
+        let overlaps = added < end && c < added.saturating_add(residual);
         if residual > 0 && overlaps { Err(BindError::OverlapsResidual) } else { Ok(()) }
     }
 
@@ -175,7 +152,7 @@ impl Prepared {
         let contraction = &self.ready.contraction;
         let memory = |operand: Operand| {
             let first = contraction.tensor(operand).scalar.bytes_of(self.offsets[operand as usize]);
-            let address = addresses.of(Memory::Operand(operand));
+            let address = addresses.of(operand.into());
             let end = bytes(contraction, operand, self.offsets[operand as usize], at);
             address.saturating_add(first)..address.saturating_add(end)
         };
@@ -218,10 +195,10 @@ impl Prepared {
                 .into());
             }
             for (n, value) in args.iter_mut().enumerate().take(count) {
-                let address = |memory, from: u64| addresses.of(memory).wrapping_add(from);
+                let address = |role, from: u64| addresses.of(role).wrapping_add(from);
                 *value = match call.argument(launch, n, kernel)? {
-                    Argument::Memory(memory, from) => Value::Address(address(memory, from)),
-                    Argument::Map(memory, from, extents) => Value::Map(address(memory, from), extents),
+                    Argument::Memory(role, from) => Value::Address(address(role, from)),
+                    Argument::Map(role, from, extents) => Value::Map(address(role, from), extents),
                     Argument::Number(number) => Value::Number(number),
                 };
             }
@@ -250,38 +227,38 @@ impl Prepared {
         self.check(addresses, at, false)?;
         let device = &**self.context.device();
         let contraction = &self.ready.contraction;
-        let upload = |memory: Memory, bytes: u64| {
-            let size = usize::try_from(bytes).map_err(|_| memory.absent())?;
+        let upload = |role: Role, bytes: u64| {
+            let size = usize::try_from(bytes).map_err(|_| absent(role))?;
             let buffer = device.alloc(bytes.max(1))?;
             if size > 0 {
                 // SAFETY: the caller vouches for the address and for as many bytes as the problem says.
-                unsafe { copy_in(device, addresses.of(memory), &buffer, size) }?;
+                unsafe { copy_in(device, addresses.of(role), &buffer, size) }?;
             }
             Ok::<_, Error>(buffer)
         };
-        let operand = |x: Operand| upload(Memory::Operand(x), bytes(contraction, x, self.offsets[x as usize], at));
+        let operand = |x: Operand| upload(x.into(), bytes(contraction, x, self.offsets[x as usize], at));
         let (mut quants, mut bias, mut residual) = ([const { None }; Quant::ALL.len()], None, None);
         let (mut reductions, mut values) = (Vec::new(), Vec::new());
-        for (memory, bytes) in added(contraction, at) {
-            match memory {
-                Memory::Quant(quant) => quants[quant as usize] = Some(upload(memory, bytes)?),
-                Memory::Bias => bias = Some(upload(memory, bytes)?),
-                Memory::Reduction(_) => {
-                    reductions.push(upload(memory, bytes)?);
-                    values.push(bytes);
+        for (role, bytes) in added(contraction, at) {
+            let buffer = upload(role, bytes)?;
+            match (role, role.quant()) {
+                (_, Some(quant)) => quants[quant as usize] = Some(buffer),
+                (Role::Bias, _) => bias = Some(buffer),
+                (Role::Reduction(_), _) => {
+                    values.push((buffer.clone(), addresses.of(role), bytes));
+                    reductions.push(buffer);
                 }
-                _ => residual = Some(upload(memory, bytes)?),
+                _ => residual = Some(buffer),
             }
         }
         let a = operand(Operand::A)?;
         let b = if contraction.elements.is_some() { a.clone() } else { operand(Operand::B)? };
         // What is not stored needs no memory.
         let c = if contraction.drop_c { a.clone() } else { operand(Operand::C)? };
-        let mut results: Vec<_> = reductions.iter().cloned().zip(addresses.reductions).zip(values).collect();
-        results.extend((!contraction.drop_c).then(|| ((c.clone(), addresses.c), c.bytes())));
+        values.extend((!contraction.drop_c).then(|| (c.clone(), addresses.of(Role::C), c.bytes())));
         let offsets = self.offsets;
         self.run(Buffers { a, b, c, quants, bias, residual, reductions, workspace: None, offsets }, factors, at)?;
-        for ((buffer, to), bytes) in results.into_iter().filter(|(_, bytes)| *bytes > 0) {
+        for (buffer, to, bytes) in values.into_iter().filter(|(.., bytes)| *bytes > 0) {
             // SAFETY: as above, to write.
             unsafe { copy_out(device, &buffer, to, bytes as usize) }?;
         }

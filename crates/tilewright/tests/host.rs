@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tilewright::{
     Addresses, Along, Bundled, Constraint, Context, Conv, Direction, Dynamic, Emission, Error, Extent, Factors, Gemm, Host,
-    HostCode, Images, Layout, Operation, Operator, Options, Order, Plan, Problem, RecordsAt, Reduce, Reduction, Scalar, Stream,
-    Target, ZeroPoint, bundle,
+    HostCode, Images, Layout, Operation, Operator, Options, Order, Plan, Problem, RecordsAt, Reduce, Reduction, Role, Scalar,
+    Stream, Target, ZeroPoint, bundle,
 };
 use tilewright_ir::{ArgKind, Dialect};
 
@@ -136,16 +136,15 @@ fn value(name: &str) -> String {
 /// Launches an operation as the library does.
 fn launch(operation: &Operation) {
     let prepared = operation.prepare().expect("it compiles");
-    let addresses = Addresses {
-        a: memory("A"),
-        b: memory("B"),
-        c: memory("C"),
-        quants: ["scale_m", "scale_n", "zero_a", "zero_b", "ends"].map(memory),
-        bias: memory("bias"),
-        residual: memory("residual"),
-        reductions: std::array::from_fn(|n| memory(&format!("reduced_{n}"))),
-        workspace: memory("workspace"),
-    };
+    let mut addresses = Addresses::default();
+    for role in Role::all() {
+        let name = match role {
+            Role::A | Role::B | Role::C => role.name().to_uppercase(),
+            Role::Reduction(number) => format!("reduced_{number}"),
+            role => role.name(),
+        };
+        addresses.set(role, memory(&name));
+    }
     let at = rows(operation).map(|rows| operation.extents().with(Extent::M, rows));
     // Results in integers are not scaled, and host code takes no factors for them.
     let (alpha, beta) = match operation.problem() {
@@ -160,7 +159,7 @@ fn launch(operation: &Operation) {
     unsafe { prepared.launch(Stream(4242), &addresses, factors, at) }.expect("it is launched");
     if complex {
         // A kernel ahead multiplies C before the residual is read.
-        let over = Addresses { residual: addresses.c, ..addresses };
+        let over = addresses.with(Role::Residual, addresses.of(Role::C));
         let refused = unsafe { prepared.launch(Stream(4242), &over, factors, at) }.expect_err("over C").to_string();
         assert!(refused.contains("overlaps the residual") && refused.contains("memory of its own"), "{refused}");
     }

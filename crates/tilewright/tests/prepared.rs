@@ -2,7 +2,7 @@
 
 use tilewright::{
     Addresses, Along, Context, Conv, Direction, Dynamic, Error, Extent, Factors, Gemm, Operands, Operation, Options, Prepared,
-    RecordsAt, Scalar, Stream,
+    RecordsAt, Role, Scalar, Stream,
 };
 use tilewright_problem::contraction::Operand;
 
@@ -29,7 +29,7 @@ fn prepared_operations_go_to_any_thread() {
     let prepared = operation.prepare().expect("it compiles");
     let run = |seed: usize| {
         let (a, b, mut c) = (numbers(33 * 17, seed), numbers(17 * 20, 3), vec![f32::NAN; 33 * 20]);
-        let addresses = Addresses { a: address(&a), b: address(&b), c: c.as_mut_ptr() as u64, ..Addresses::default() };
+        let addresses = Addresses::operands([address(&a), address(&b), c.as_mut_ptr() as u64]);
         // SAFETY: the vectors are as large as the problem says and live until the launch, which copies, returns.
         unsafe { prepared.launch(Stream::default(), &addresses, Factors::default(), None) }.expect("it runs");
         (a, b, c)
@@ -52,8 +52,7 @@ fn leading_dimensions_bias_and_old_values_are_those_of_the_caller() {
     let prepared = context().gemm(gemm).expect("a problem").prepare().expect("it compiles");
     let (a, b, bias) = ([1.0f32, 0.0, 0.0, 2.0], [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], [10.0f32, 20.0, 30.0]);
     let mut c = [1.0f32, 1.0, 1.0, -7.0, -7.0, 2.0, 2.0, 2.0];
-    let addresses =
-        Addresses { a: address(&a), b: address(&b), c: c.as_mut_ptr() as u64, bias: address(&bias), ..Addresses::default() };
+    let addresses = Addresses::operands([address(&a), address(&b), c.as_mut_ptr() as u64]).with(Role::Bias, address(&bias));
     // SAFETY: the arrays are as large as the problem says and outlive the launch, which copies.
     unsafe { prepared.launch(Stream::default(), &addresses, Factors::real(1.0, 100.0), None) }.expect("it runs");
     assert_eq!(c, [111.0, 122.0, 133.0, -7.0, -7.0, 218.0, 230.0, 242.0]);
@@ -65,7 +64,7 @@ fn extents_of_a_launch_touch_no_more_than_they_say() {
     let operation = context().gemm(gemm).expect("a problem");
     let prepared = operation.prepare().expect("it compiles");
     let (x, weight, mut y) = ([1.0f32; 7 * 3], [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], [0.0f32; 14]);
-    let addresses = Addresses { a: address(&x), b: address(&weight), c: y.as_mut_ptr() as u64, ..Addresses::default() };
+    let addresses = Addresses::operands([address(&x), address(&weight), y.as_mut_ptr() as u64]);
     let launch = |m| {
         let at = prepared.extents().with(Extent::M, m);
         // SAFETY: seven rows are there; a launch that asks for more is refused.
@@ -80,11 +79,11 @@ fn extents_of_a_launch_touch_no_more_than_they_say() {
 fn what_is_missing_is_named() {
     let prepared = context().gemm(Gemm::new(Scalar::F32, 4, 4, 4).residual()).expect("a problem").prepare().expect("it compiles");
     let x = [0.0f32; 16];
-    let whole = Addresses { a: address(&x), b: address(&x), c: address(&x), residual: address(&x), ..Addresses::default() };
+    let whole = Addresses::operands([address(&x); 3]).with(Role::Residual, address(&x));
     for (addresses, what) in [
-        (Addresses { a: 0, ..whole }, "operand A"),
-        (Addresses { c: 0, ..whole }, "operand C"),
-        (Addresses { residual: 0, ..whole }, "residual"),
+        (whole.with(Role::A, 0), "operand A"),
+        (whole.with(Role::C, 0), "operand C"),
+        (whole.with(Role::Residual, 0), "residual"),
     ] {
         // SAFETY: nothing is touched: an address is missing.
         let refused = unsafe { prepared.launch(Stream::default(), &addresses, Factors::default(), None) };
@@ -101,7 +100,7 @@ fn a_result_that_overlaps_a_factor_is_refused() {
         let first = memory.as_mut_ptr() as u64;
         let [a, b, c] = [a, b, c].map(|at| first + 4 * at as u64);
         // SAFETY: each begins so early in the memory that all of it is there; the launch copies.
-        unsafe { prepared.launch(Stream::default(), &Addresses { a, b, c, ..Addresses::default() }, Factors::default(), None) }
+        unsafe { prepared.launch(Stream::default(), &Addresses::operands([a, b, c]), Factors::default(), None) }
     };
     let mut memory = numbers(1024, 3);
     for direction in [Direction::Forward, Direction::BackwardData, Direction::BackwardWeight] {

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 use tilewright::{
-    Addresses, Backend, Budget, Context, Error, Factors, Gemm, Options, Order, Origin, Prepared, RecordsAt, Scalar, Stream,
+    Addresses, Backend, Budget, Context, Error, Factors, Gemm, Options, Order, Origin, Prepared, RecordsAt, Role, Scalar, Stream,
 };
 
 #[path = "../../ir/tests/support/missing.rs"]
@@ -59,7 +59,7 @@ fn each_computes_at_once(contexts: &[Context; 2]) {
             assert_eq!(c.download().expect("the result"), want, "{}", context.info().id);
             let mut here = vec![f32::NAN; m * n];
             let [a, b, c] = [a.as_ptr() as u64, b.as_ptr() as u64, here.as_mut_ptr() as u64];
-            let addresses = Addresses { a, b, c, ..Addresses::default() };
+            let addresses = Addresses::operands([a, b, c]);
             // SAFETY: the vectors are as large as the problem says and live until the launch, which copies, returns.
             unsafe { prepared.launch_on_host_memory(&addresses, Factors::default(), None) }.expect("it runs");
             assert_eq!(here, want, "{}", context.info().id);
@@ -177,7 +177,7 @@ fn on_streams_of_both(log: &Path) {
     let prepared =
         contexts.each_ref().map(|context| context.gemm(problem.clone()).expect("a product").prepare().expect("it compiles"));
     let launch = |prepared: &Prepared, stream: usize| {
-        let addresses = Addresses { a: 1 << 20, b: 2 << 20, c: 3 << 20, workspace: 4 << 20, ..Addresses::default() };
+        let addresses = Addresses::operands([1 << 20, 2 << 20, 3 << 20]).with(Role::Workspace, 4 << 20);
         // SAFETY: the driver runs nothing.
         unsafe { prepared.launch(Stream(stream), &addresses, Factors::default(), None) }.expect("it is the function's device");
     };

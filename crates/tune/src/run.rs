@@ -7,7 +7,7 @@ use tilewright_ir::{ArgKind, Scalar};
 pub use tilewright_problem::Factors;
 use tilewright_problem::contraction::{Contraction, Operand, OperandValues, Reduce, Vector};
 use tilewright_problem::reference::TestData;
-use tilewright_problem::{Extent, Extents, Quant};
+use tilewright_problem::{Extent, Extents, Quant, Role};
 
 /// Memory a program runs on.
 #[derive(Clone, Debug)]
@@ -202,14 +202,24 @@ impl Buffers {
 
     /// The buffer of an operand.
     pub const fn operand(&self, operand: Operand) -> &Buffer {
-        self.of(operand).0
+        match operand {
+            Operand::A => &self.a,
+            Operand::B => &self.b,
+            Operand::C => &self.c,
+        }
     }
 
-    const fn of(&self, operand: Operand) -> (&Buffer, u64) {
-        match operand {
-            Operand::A => (&self.a, self.offsets[0]),
-            Operand::B => (&self.b, self.offsets[1]),
-            Operand::C => (&self.c, self.offsets[2]),
+    /// The buffer of a role, where there is one.
+    pub fn get(&self, role: Role) -> Option<&Buffer> {
+        match role {
+            Role::A => Some(&self.a),
+            Role::B => Some(&self.b),
+            Role::C => Some(&self.c),
+            Role::Bias => self.bias.as_ref(),
+            Role::Residual => self.residual.as_ref(),
+            Role::Reduction(number) => self.reductions.get(number),
+            Role::Workspace => self.workspace.as_ref(),
+            quant => quant.quant().and_then(|quant| self.quants[quant as usize].as_ref()),
         }
     }
 
@@ -273,31 +283,18 @@ impl Alignments {
 pub fn check(program: &Program, contraction: &Contraction, buffers: &Buffers, at: &Extents) -> Result<(), BindError> {
     check_extents(contraction, at)?;
     buffers.alignments(contraction).check(program)?;
-    for operand in operands(contraction) {
-        let (buffer, offset) = buffers.of(operand);
-        let needed = bytes(contraction, operand, offset, at);
-        if buffer.bytes() < needed {
-            return Err(BindError::TooSmall { what: format!("operand {operand:?}"), actual: buffer.bytes(), needed });
-        }
-    }
-    for (memory, needed) in added(contraction, at) {
-        let (what, given) = match memory {
-            Memory::Quant(quant) => (quant.words(), buffers.quants[quant as usize].as_ref()),
-            Memory::Bias => ("bias", buffers.bias.as_ref()),
-            Memory::Reduction(number) => ("reduction", buffers.reductions.get(number)),
-            _ => ("residual", buffers.residual.as_ref()),
-        };
-        let given = given.ok_or(memory.absent())?;
+    let large_enough = |role: Role, needed: u64| {
+        let given = buffers.get(role).ok_or(absent(role))?;
         if given.bytes() < needed {
-            return Err(BindError::TooSmall { what: what.into(), actual: given.bytes(), needed });
+            return Err(BindError::TooSmall { what: role.words().into(), actual: given.bytes(), needed });
         }
-        memory.check_added(given.alignment())?;
+        Ok(given)
+    };
+    for (role, needed) in memories(contraction, buffers.offsets, at) {
+        check_added(role, large_enough(role, needed)?.alignment())?;
     }
     if program.workspace_bytes > 0 {
-        let given = buffers.workspace.as_ref().ok_or(Memory::Workspace.absent())?;
-        if given.bytes() < program.workspace_bytes {
-            return Err(BindError::TooSmall { what: "workspace".into(), actual: given.bytes(), needed: program.workspace_bytes });
-        }
+        large_enough(Role::Workspace, program.workspace_bytes)?;
     }
     Ok(())
 }
@@ -331,77 +328,57 @@ pub fn operands(contraction: &Contraction) -> impl Iterator<Item = Operand> + us
     all.into_iter().take(count)
 }
 
+/// The memories that a launch touches apart from the workspace, with the bytes from their start to the end of what it touches. `offsets`: element 0
+/// of A, B and C within its memory, in elements.
+pub fn memories(contraction: &Contraction, offsets: [u64; 3], at: &Extents) -> impl Iterator<Item = (Role, u64)> {
+    let operand = move |x: Operand| (x.into(), bytes(contraction, x, offsets[x as usize], at));
+    operands(contraction).map(operand).chain(added(contraction, at))
+}
+
 /// Quantisation parameters, bias, residual and reductions in the problem's order, as far as a contraction has them, with the bytes that a launch touches.
-pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (Memory, u64)> {
+pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (Role, u64)> {
     let bytes = |len: u64, scalar: Scalar| scalar.bytes_of(len);
-    let quant = |(quant, x): (Quant, &Vector)| (Memory::Quant(quant), bytes(contraction.vector_len_at(x, at), x.scalar));
+    let quant = |(quant, x): (Quant, &Vector)| (Role::from(quant), bytes(contraction.vector_len_at(x, at), x.scalar));
     let quants: Vec<_> = contraction.quants().map(quant).collect();
-    let bias = contraction.bias().map(|x| (Memory::Bias, bytes(contraction.bias_len_at(at), x.scalar)));
-    let residual = contraction.residual().map(|x| (Memory::Residual, bytes(contraction.residual_len_at(at), x.scalar)));
-    let values = |x: &Reduce| (Memory::Reduction(x.number), bytes(contraction.result_shape_at(x, at).left(x.over), x.scalar));
-    let of_operand = |x: &OperandValues| (Memory::Reduction(x.reduce.number), bytes(x.len, x.reduce.scalar));
+    let bias = contraction.bias().map(|x| (Role::Bias, bytes(contraction.bias_len_at(at), x.scalar)));
+    let residual = contraction.residual().map(|x| (Role::Residual, bytes(contraction.residual_len_at(at), x.scalar)));
+    let values = |x: &Reduce| (Role::Reduction(x.number), bytes(contraction.result_shape_at(x, at).left(x.over), x.scalar));
+    let of_operand = |x: &OperandValues| (Role::Reduction(x.reduce.number), bytes(x.len, x.reduce.scalar));
     let mut reductions: Vec<_> =
         contraction.reductions().map(values).chain(contraction.operand_values.iter().map(of_operand)).collect();
-    reductions.sort_by_key(|(memory, _)| if let Memory::Reduction(number) = memory { *number } else { 0 });
+    reductions.sort_by_key(|(role, _)| role.index());
     quants.into_iter().chain(bias).chain(residual).chain(reductions)
 }
 
-/// One of the memories a program runs on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memory {
-    /// An operand's buffer.
-    Operand(Operand),
-    /// A vector of quantisation parameters.
-    Quant(Quant),
-    /// The bias vector.
-    Bias,
-    /// The residual.
-    Residual,
-    /// The values of the reduction with this number.
-    Reduction(usize),
-    /// The workspace.
-    Workspace,
+/// The error where the memory of a role is not given.
+pub const fn absent(role: Role) -> BindError {
+    BindError::Absent(match role {
+        Role::Bias => "a bias vector",
+        Role::Residual => "a residual",
+        Role::Reduction(_) => "a buffer for each reduction",
+        role => role.words(),
+    })
 }
 
-impl Memory {
-    /// The error where it is not given.
-    pub const fn absent(self) -> BindError {
-        BindError::Absent(match self {
-            Memory::Operand(Operand::A) => "operand A",
-            Memory::Operand(Operand::B) => "operand B",
-            Memory::Operand(Operand::C) => "operand C",
-            Memory::Quant(quant) => quant.words(),
-            Memory::Bias => "a bias vector",
-            Memory::Residual => "a residual",
-            Memory::Reduction(_) => "a buffer for each reduction",
-            Memory::Workspace => "workspace",
-        })
+/// Asks the alignment, in bytes, that the memory of a role needs for vectors of it. That of operands depends on the plan: [`Alignments`].
+///
+/// # Errors
+/// [`BindError::Unaligned`].
+pub fn check_added(role: Role, actual: u64) -> Result<(), BindError> {
+    let operand = matches!(role, Role::A | Role::B | Role::C);
+    if operand || actual.is_multiple_of(u64::from(ADDED_ALIGN)) {
+        return Ok(());
     }
-    /// Asks the alignment, in bytes, that vectors of bias, residual or the values of a reduction need.
-    ///
-    /// # Errors
-    /// [`BindError::Unaligned`].
-    pub fn check_added(self, actual: u64) -> Result<(), BindError> {
-        if actual.is_multiple_of(u64::from(ADDED_ALIGN)) {
-            return Ok(());
-        }
-        let what = match self {
-            Memory::Quant(quant) => quant.words(),
-            Memory::Bias => "bias",
-            Memory::Reduction(_) => "reduction",
-            _ => "residual",
-        };
-        Err(BindError::Unaligned { what, actual, needed: ADDED_ALIGN })
-    }
+    Err(BindError::Unaligned { what: role.words(), actual, needed: ADDED_ALIGN })
 }
 
 /// An argument of a launch: a number, or a memory from a byte on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Argument {
     /// Memory.
-    Memory(Memory, u64),
+    Memory(Role, u64),
     /// A tensor map over memory.
-    Map(Memory, u64, MapExtents),
+    Map(Role, u64, MapExtents),
     /// A number.
     Number(Number),
 }
@@ -474,15 +451,15 @@ impl<'a> Call<'a> {
             Ok(Argument::Map(memory, from, extents))
         };
         let number = match *launch.args.get(n).ok_or_else(malformed)? {
-            Binding::Buffer(operand) => return Ok(Argument::Memory(Memory::Operand(operand), 0)),
-            Binding::Quant(quant) => return Ok(Argument::Memory(Memory::Quant(quant), 0)),
-            Binding::Bias => return Ok(Argument::Memory(Memory::Bias, 0)),
-            Binding::Residual => return Ok(Argument::Memory(Memory::Residual, 0)),
-            Binding::Reduction(number) => return Ok(Argument::Memory(Memory::Reduction(number), 0)),
-            Binding::Workspace(from) => return Ok(Argument::Memory(Memory::Workspace, from)),
+            Binding::Buffer(operand) => return Ok(Argument::Memory(operand.into(), 0)),
+            Binding::Quant(quant) => return Ok(Argument::Memory(quant.into(), 0)),
+            Binding::Bias => return Ok(Argument::Memory(Role::Bias, 0)),
+            Binding::Residual => return Ok(Argument::Memory(Role::Residual, 0)),
+            Binding::Reduction(number) => return Ok(Argument::Memory(Role::Reduction(number), 0)),
+            Binding::Workspace(from) => return Ok(Argument::Memory(Role::Workspace, from)),
             // A tensor map is encoded by the device; what is bound is the memory from its element 0 on.
-            Binding::OperandMap(operand, first) => return map(Memory::Operand(operand), element(operand, first)),
-            Binding::WorkspaceMap(from) => return map(Memory::Workspace, from),
+            Binding::OperandMap(operand, first) => return map(operand.into(), element(operand, first)),
+            Binding::WorkspaceMap(from) => return map(Role::Workspace, from),
             Binding::Offset(operand) => {
                 let offset = self.offsets[operand as usize];
                 Number::I64(i64::try_from(offset).map_err(|_| BindError::Program(format!("offset {offset} of {operand:?}")))?)
@@ -519,16 +496,8 @@ pub fn bind(
 ) -> Result<Vec<Launch>, BindError> {
     check(program, contraction, buffers, at)?;
     let call = Call::new(contraction, buffers.offsets, factors, at)?;
-    let from = |memory: Memory, from: u64| {
-        let whole = match memory {
-            Memory::Operand(operand) => Some(buffers.of(operand).0),
-            Memory::Quant(quant) => buffers.quants[quant as usize].as_ref(),
-            Memory::Bias => buffers.bias.as_ref(),
-            Memory::Residual => buffers.residual.as_ref(),
-            Memory::Reduction(number) => buffers.reductions.get(number),
-            Memory::Workspace => buffers.workspace.as_ref(),
-        };
-        let whole = whole.ok_or(memory.absent())?;
+    let from = |role: Role, from: u64| {
+        let whole = buffers.get(role).ok_or(absent(role))?;
         Ok::<_, BindError>(whole.slice(from, whole.bytes().saturating_sub(from))?)
     };
     let mut launches = Vec::with_capacity(program.launches.len());

@@ -6,7 +6,7 @@ use super::{HOME, Home};
 use crate::errors::class;
 use std::ffi::CStr;
 use std::ops::Deref;
-use tilewright::{Addresses, Factors, Stream};
+use tilewright::{Addresses, Factors, Role, Stream};
 
 /// Most dimensions of a factor.
 const DIMS: usize = 3;
@@ -254,7 +254,7 @@ pub unsafe fn multiply(
         unsafe {
             let c = shim.address(out.handle)?;
             let bias = bias.map_or(0, |bias| bias.seen.address);
-            let addresses = Addresses { a: a.seen.address, b: b.seen.address, c, bias, ..Addresses::default() };
+            let addresses = Addresses::operands([a.seen.address, b.seen.address, c]).with(Role::Bias, bias);
             return launch(shim, &ours, cuda, a.seen.device, addresses);
         }
     }
@@ -284,7 +284,7 @@ pub unsafe fn launch(shim: &Shim, ours: &Ours, cuda: bool, device: i32, mut addr
     let space = if ours.space > 0 { Some(shim.bytes(ours.space, device)?) } else { None };
     if let Some(space) = &space {
         // SAFETY: it lives.
-        addresses.workspace = unsafe { shim.address(space.handle) }?;
+        addresses.set(Role::Workspace, unsafe { shim.address(space.handle) }?);
     }
     // SAFETY: the caller's.
     unsafe { ours.kernels.launch(Stream(shim.stream(device)?), &addresses, factors, None) }.map_err(named)

@@ -6,7 +6,7 @@ use super::calls::{caught, launch};
 use super::shim::{Boxed, Geometry, List, Seen, Tensor};
 use super::table::{ANY, CONVOLUTION, Call, Op, aligned};
 use std::ffi::CStr;
-use tilewright::Addresses;
+use tilewright::{Addresses, Role};
 
 /// Most dimensions of an operand.
 const DIMS: usize = 5;
@@ -166,14 +166,10 @@ unsafe fn launched<'a>(
     };
     let result = like.map_or_else(|| geometry.result(&a, &b), |like| like.shape.to_vec());
     let out = shim.empty_in(last, &result, a.dtype, cuda, a.device)?;
-    let addresses = Addresses {
-        a: address(&copies[0], &a)?,
-        b: address(&copies[1], &b)?,
-        // SAFETY: it lives.
-        c: unsafe { shim.address(out.handle) }?,
-        bias: bias.map_or(0, |bias| bias.address),
-        ..Addresses::default()
-    };
+    // SAFETY: it lives.
+    let c = unsafe { shim.address(out.handle) }?;
+    let addresses = Addresses::operands([address(&copies[0], &a)?, address(&copies[1], &b)?, c]);
+    let addresses = addresses.with(Role::Bias, bias.map_or(0, |bias| bias.address));
     // SAFETY: living tensors, as large as the call was planned for.
     unsafe { launch(shim, &ours, cuda, a.device, addresses) }?;
     Ok(Some(out))

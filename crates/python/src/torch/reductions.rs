@@ -5,7 +5,7 @@ use super::shim::{Boxed, Form, Over, Seen, Shim, Tensor, Theirs, Values};
 use super::table::{ANY, Call, Op, PRODUCT, aligned};
 use super::{HOME, Home};
 use std::ffi::CStr;
-use tilewright::Addresses;
+use tilewright::{Addresses, Role};
 
 /// Most dimensions of a tensor.
 const DIMS: usize = 8;
@@ -151,12 +151,12 @@ unsafe fn reduce<'a>(home: &'a Home, cuda: bool, op: Op, x: &Tensor<'_>, over: &
     let found = matches!(op, Op::Max | Op::Min).then(|| shim.empty(&shape[..count], shim.indices(), cuda, seen.device));
     let found = found.transpose()?;
     let at = seen.address;
-    let mut addresses = Addresses { a: at, b: at, c: at, ..Addresses::default() };
+    let mut addresses = Addresses::operands([at; 3]);
     // SAFETY: living tensors, as large as the call was planned for.
     unsafe {
-        addresses.reductions[0] = shim.address(out.handle)?;
+        addresses.set(Role::Reduction(0), shim.address(out.handle)?);
         if let Some(found) = &found {
-            addresses.reductions[1] = shim.address(found.handle)?;
+            addresses.set(Role::Reduction(1), shim.address(found.handle)?);
         }
         launch(shim, &ours, cuda, seen.device, addresses)?;
     }

@@ -1,13 +1,13 @@
 //! The function itself: checks, then each launch with its arguments, in order.
 
-use super::signature::{Role, address};
+use super::signature::{Meaning, address};
 use super::{Api, HostCode, expression, map};
 use crate::Error;
 use std::fmt::Write;
 use tilewright_gen::program::{Binding, Launch};
 use tilewright_ir::{ArgKind, Kernel, Scalar, Source};
+use tilewright_problem::Role;
 use tilewright_problem::contraction::Operand;
-use tilewright_tune::run::Memory;
 
 impl HostCode<'_> {
     /// The function that launches everything.
@@ -16,7 +16,7 @@ impl HostCode<'_> {
         // Writing to a String cannot fail, here and below.
         let _ = writeln!(out, "\n{}\n{{", self.prototype(api));
         for p in &parameters {
-            if let Role::Memory(memory) = p.role {
+            if let Meaning::Memory(memory) = p.meaning {
                 let _ = writeln!(out, "    const uint64_t {} = (uint64_t)(uintptr_t){};", address(memory), p.name);
             }
         }
@@ -99,31 +99,31 @@ impl HostCode<'_> {
     /// The declaration of argument `n`, with its value.
     fn argument(&self, n: usize, kind: &ArgKind, launch: &Launch, binding: &Binding) -> Result<String, Error> {
         let c = self.emission.contraction;
-        let from = |memory: Memory, bytes: u64| {
+        let from = |role: Role, bytes: u64| {
             // A result that is not stored has no memory.
-            let at = if c.drop_c && memory == Memory::Operand(Operand::C) { "(uint64_t)0".into() } else { address(memory) };
+            let at = if c.drop_c && role == Role::C { "(uint64_t)0".into() } else { address(role) };
             if bytes == 0 { at } else { format!("{at} + {bytes}u") }
         };
         let element = |operand: Operand, more: u64| {
             let bytes = c.tensor(operand).scalar.bytes_of(more);
-            from(Memory::Operand(operand), self.offset_bytes(operand).saturating_add(bytes))
+            from(operand.into(), self.offset_bytes(operand).saturating_add(bytes))
         };
         let value = match (kind, binding) {
             (ArgKind::TensorMap(map), Binding::OperandMap(operand, first)) => {
                 return map::encode(c, launch, n, map, &element(*operand, *first));
             }
             (ArgKind::TensorMap(map), Binding::WorkspaceMap(byte)) => {
-                return map::encode(c, launch, n, map, &from(Memory::Workspace, *byte));
+                return map::encode(c, launch, n, map, &from(Role::Workspace, *byte));
             }
             (ArgKind::TensorMap(_), _) | (_, Binding::OperandMap(..) | Binding::WorkspaceMap(_)) => {
                 return Err(self.malformed(format!("argument {n} is {binding:?}")));
             }
-            (_, Binding::Buffer(operand)) => from(Memory::Operand(*operand), 0),
-            (_, Binding::Quant(quant)) => from(Memory::Quant(*quant), 0),
-            (_, Binding::Bias) => from(Memory::Bias, 0),
-            (_, Binding::Residual) => from(Memory::Residual, 0),
-            (_, Binding::Reduction(number)) => from(Memory::Reduction(*number), 0),
-            (_, Binding::Workspace(byte)) => from(Memory::Workspace, *byte),
+            (_, Binding::Buffer(operand)) => from((*operand).into(), 0),
+            (_, Binding::Quant(quant)) => from((*quant).into(), 0),
+            (_, Binding::Bias) => from(Role::Bias, 0),
+            (_, Binding::Residual) => from(Role::Residual, 0),
+            (_, Binding::Reduction(number)) => from(Role::Reduction(*number), 0),
+            (_, Binding::Workspace(byte)) => from(Role::Workspace, *byte),
             (_, Binding::Offset(operand)) => self.offset(*operand).to_string(),
             (_, Binding::Alpha) => "alpha".into(),
             // A result that is not stored is not read either.

@@ -6,17 +6,16 @@ use std::fmt::Write;
 use tilewright_gen::program::{ADDED_ALIGN, Binding};
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::{Extent, Gemm, Problem};
-use tilewright_tune::run::Memory;
+use tilewright_problem::{Extent, Gemm, Problem, Role};
 
 /// What a workspace is aligned to, in bytes.
 const WORKSPACE_ALIGN: u64 = 256;
 
-/// What a parameter stands for.
+/// What a parameter means.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Role {
+pub(crate) enum Meaning {
     /// Memory.
-    Memory(Memory),
+    Memory(Role),
     /// The factor of the sums.
     Alpha,
     /// The factor of the old result.
@@ -38,7 +37,7 @@ pub(crate) struct Parameter {
     /// Its name.
     pub name: String,
     /// What it stands for.
-    pub role: Role,
+    pub meaning: Meaning,
     /// Where it is refused: an expression in C.
     pub refused: Vec<String>,
     /// What it is.
@@ -76,24 +75,24 @@ impl HostCode<'_> {
             Problem::Gemm(gemm) => self.gemm(gemm),
             Problem::Conv(conv) => {
                 let name = |operand| conv.operand(operand).0.replace(' ', "_");
-                let mut all = vec![self.factor(Role::Alpha)];
+                let mut all = vec![self.factor(Meaning::Alpha)];
                 all.extend([Operand::A, Operand::B].map(|x| self.operand(x, name(x))));
                 if !conv.drop_c {
-                    all.extend([self.factor(Role::Beta), self.operand(Operand::C, name(Operand::C))]);
+                    all.extend([self.factor(Meaning::Beta), self.operand(Operand::C, name(Operand::C))]);
                 }
                 all
             }
-            Problem::Reduce(_) => vec![self.factor(Role::Alpha), self.operand(Operand::A, "tensor".into())],
+            Problem::Reduce(_) => vec![self.factor(Meaning::Alpha), self.operand(Operand::A, "tensor".into())],
         };
         let c = self.emission.contraction;
         let align = u64::from(ADDED_ALIGN);
         for (quant, x) in c.quants() {
             let about = format!("{}, {} x {}", quant.words(), x.len, x.scalar);
-            all.push(pointer("const void *", quant.name().into(), Memory::Quant(quant), align, about));
+            all.push(pointer("const void *", quant.name().into(), quant.into(), align, about));
         }
         if let Some(bias) = c.bias() {
             let about = format!("bias vector, {} x {}", bias.len, bias.scalar);
-            all.push(pointer("const void *", "bias".into(), Memory::Bias, align, about));
+            all.push(pointer("const void *", "bias".into(), Role::Bias, align, about));
         }
         if let Some(x) = c.residual() {
             let parts = self.emission.problem.parts();
@@ -102,23 +101,23 @@ impl HostCode<'_> {
                 x.len / parts,
                 type_name(x.scalar, parts)
             );
-            all.push(pointer("const void *", "residual".into(), Memory::Residual, align, about));
+            all.push(pointer("const void *", "residual".into(), Role::Residual, align, about));
         }
         for r in c.all_reductions() {
             let about = format!("{r}, {} x {}", c.result_shape(r).left(r.over), r.scalar);
-            all.push(pointer("void *", format!("reduced_{}", r.number), Memory::Reduction(r.number), align, about));
+            all.push(pointer("void *", format!("reduced_{}", r.number), Role::Reduction(r.number), align, about));
         }
         if self.emission.program.workspace_bytes > 0 {
             let about = format!("{} bytes; calls that may overlap need one each", self.emission.program.workspace_bytes);
-            all.push(pointer("void *", "workspace".into(), Memory::Workspace, WORKSPACE_ALIGN, about));
+            all.push(pointer("void *", "workspace".into(), Role::Workspace, WORKSPACE_ALIGN, about));
         }
         // Results in integers are not scaled.
         let bound = |binding: Binding| self.emission.program.launches.iter().any(|launch| launch.args.contains(&binding));
-        all.retain(|p| match p.role {
-            Role::Alpha => bound(Binding::Alpha),
-            Role::Beta => bound(Binding::Beta),
-            Role::AlphaIm => bound(Binding::AlphaIm),
-            Role::BetaIm => bound(Binding::BetaIm),
+        all.retain(|p| match p.meaning {
+            Meaning::Alpha => bound(Binding::Alpha),
+            Meaning::Beta => bound(Binding::Beta),
+            Meaning::AlphaIm => bound(Binding::AlphaIm),
+            Meaning::BetaIm => bound(Binding::BetaIm),
             _ => true,
         });
         all
@@ -131,11 +130,11 @@ impl HostCode<'_> {
             let dynamic = c.dynamic.has(extent);
             let held = if dynamic { format!("1 to {most}") } else { most.to_string() };
             let refused = if dynamic { format!("{name} < 1 || {name} > {most}") } else { format!("{name} != {most}") };
-            let role = if dynamic { Role::Extent(extent) } else { Role::Fixed(most) };
-            number(name.into(), role, refused, format!("{about}: {held}"))
+            let meaning = if dynamic { Meaning::Extent(extent) } else { Meaning::Fixed(most) };
+            number(name.into(), meaning, refused, format!("{about}: {held}"))
         };
         let fixed = |name: String, value: u64, about: String| {
-            number(name.clone(), Role::Fixed(value), format!("{name} != {value}"), format!("{about}: {value}"))
+            number(name.clone(), Meaning::Fixed(value), format!("{name} != {value}"), format!("{about}: {value}"))
         };
         let batched = gemm.batch > 1 || c.dynamic.has(Extent::G);
         let matrix = |operand: Operand| {
@@ -156,12 +155,12 @@ impl HostCode<'_> {
             extent("m", Extent::M, "rows of C"),
             extent("n", Extent::N, "columns of C"),
             fixed("k".into(), gemm.k, "length of the sums".into()),
-            self.factor(Role::Alpha),
-            self.factor(Role::AlphaIm),
+            self.factor(Meaning::Alpha),
+            self.factor(Meaning::AlphaIm),
         ];
         all.extend([Operand::A, Operand::B].into_iter().flat_map(matrix));
         if !gemm.drop_c {
-            all.extend([Role::Beta, Role::BetaIm].map(|role| self.factor(role)));
+            all.extend([Meaning::Beta, Meaning::BetaIm].map(|factor| self.factor(factor)));
             all.extend(matrix(Operand::C));
         }
         if batched {
@@ -170,15 +169,15 @@ impl HostCode<'_> {
         all
     }
 
-    fn factor(&self, role: Role) -> Parameter {
+    fn factor(&self, meaning: Meaning) -> Parameter {
         let ty = if self.emission.contraction.result_scalar() == Scalar::F64 { "double" } else { "float" };
-        let (name, about) = match role {
-            Role::Beta => ("beta", "factor of the old result; 0 never reads it"),
-            Role::AlphaIm => ("alpha_im", "imaginary part of that factor"),
-            Role::BetaIm => ("beta_im", "imaginary part of that factor"),
+        let (name, about) = match meaning {
+            Meaning::Beta => ("beta", "factor of the old result; 0 never reads it"),
+            Meaning::AlphaIm => ("alpha_im", "imaginary part of that factor"),
+            Meaning::BetaIm => ("beta_im", "imaginary part of that factor"),
             _ => ("alpha", "factor of the sums, or of a tensor's elements"),
         };
-        Parameter { ty, name: name.into(), role, refused: Vec::new(), about: about.into() }
+        Parameter { ty, name: name.into(), meaning, refused: Vec::new(), about: about.into() }
     }
 
     fn operand(&self, operand: Operand, name: String) -> Parameter {
@@ -187,14 +186,14 @@ impl HostCode<'_> {
         let mut p = pointer(
             if operand == Operand::C { "void *" } else { "const void *" },
             name,
-            Memory::Operand(operand),
+            operand.into(),
             1,
             format!("{} x {}", t.len / parts, type_name(t.scalar, parts)),
         );
         if from > 0 {
             p.about += &format!(" from byte {from} on");
         }
-        let at = address(Memory::Operand(operand));
+        let at = address(operand.into());
         let elements = program.alignments.iter().map(|a| (a, if from > 0 { format!("({at} + {from}u)") } else { at.clone() }));
         let bases = program.bases.iter().map(|a| (a, at.clone()));
         for (need, what) in elements.chain(bases).filter(|(a, _)| a.operand == operand && a.bytes > 1) {
@@ -229,29 +228,25 @@ const fn order(gemm: &Gemm) -> &'static str {
     }
 }
 
-fn number(name: String, role: Role, refused: String, about: String) -> Parameter {
-    Parameter { ty: "int64_t", name, role, refused: vec![refused], about }
+fn number(name: String, meaning: Meaning, refused: String, about: String) -> Parameter {
+    Parameter { ty: "int64_t", name, meaning, refused: vec![refused], about }
 }
 
-fn pointer(ty: &'static str, name: String, memory: Memory, align: u64, about: String) -> Parameter {
-    let at = address(memory);
+fn pointer(ty: &'static str, name: String, role: Role, align: u64, about: String) -> Parameter {
+    let at = address(role);
     let mut refused = vec![format!("{at} == 0")];
     let mut about = about;
     if align > 1 {
         refused.push(format!("{at} % {align} != 0"));
         about += &format!(", aligned to {align} bytes");
     }
-    Parameter { ty, name, role: Role::Memory(memory), refused, about }
+    Parameter { ty, name, meaning: Meaning::Memory(role), refused, about }
 }
 
 /// The variable that holds the address of a memory.
-pub(super) fn address(memory: Memory) -> String {
-    match memory {
-        Memory::Operand(operand) => format!("at_{operand:?}").to_lowercase(),
-        Memory::Quant(quant) => format!("at_{}", quant.name()),
-        Memory::Bias => "at_bias".into(),
-        Memory::Residual => "at_residual".into(),
-        Memory::Reduction(number) => format!("at_reduced_{number}"),
-        Memory::Workspace => "at_workspace".into(),
+pub(super) fn address(role: Role) -> String {
+    match role {
+        Role::Reduction(number) => format!("at_reduced_{number}"),
+        role => format!("at_{}", role.name()),
     }
 }

@@ -56,8 +56,7 @@ impl CustomOp2 for Product {
         let [m, n, k] = sizes;
         let (a, b) = (&a.as_slice::<f32>()?[a_at..][..m * k], &b.as_slice::<f32>()?[b_at..][..k * n]);
         let mut c = vec![0.0f32; m * n];
-        let addresses =
-            Addresses { a: a.as_ptr() as u64, b: b.as_ptr() as u64, c: c.as_mut_ptr() as u64, ..Addresses::default() };
+        let addresses = Addresses::operands([a.as_ptr() as u64, b.as_ptr() as u64, c.as_mut_ptr() as u64]);
         let ready = self.ready(sizes)?;
         // SAFETY: the slices are as large as the problem says, and the launch copies before it returns.
         unsafe { ready.launch_on_host_memory(&addresses, Factors::default(), None) }.map_err(Error::wrap)?;
