@@ -7,7 +7,7 @@
 //! | splits of sums: without work, shorter than the pipeline, partial sums in the result's type, factors applied per split, groups, phases, vectors of unlike widths | here `more_splits_than_a_sum_has_tiles`, `splits_of_groups_phases_and_short_sums`; `regressions::sums_of_many_splits`, `wide_offsets::partial_sums_in_workspace` |
 //! | results that nobody writes | `windows::phases_of_a_gradient_are_one_launch`, `gaps`, and every verification: `verify` |
 //! | geometry of strided gradients: strides beyond filter and input, of 3 and 5, outputs of one pixel, more phases than rows | here `awkward_geometry`; `gradients::known_bug_classes_of_strided_gradients`, `more_parts_than_a_program_can_have_are_refused_by_name` |
-//! | alignment, odd channels | here `odd_channels`; `windows::channels_padded_under_each_tap` |
+//! | alignment, odd channels | here `odd_channels`, `shares_of_a_tile_begin_within_a_vector`; `windows::channels_padded_under_each_tap` |
 //! | dilation, unlike padding, extents, corners of im2col maps, results that are not packed | here `awkward_geometry`; `windows::forward`, `backward_data`, `backward_weight`; `regressions::dimensions_inside_the_padding_are_zero` |
 //! | references that are wrong themselves | `gradients`: reference and parts against the definition, with strides and dilations neither of which divides the other |
 //! | cuDNN's own results | `vendors::cudnn_computes_both_gradients` (crate bench): an algorithm that is faster and wrong is passed over |
@@ -129,6 +129,25 @@ fn epilogues_in_their_order_and_statistics_of_what_exists() {
         for end in ends.into_iter().skip(seed as usize / 2 * 2).take(2) {
             let conv = format!("conv_fwd_nhwc_n3_g1_c16_k24_in5x7_fil3x3_st2x1_dil1x1_pb1x1_pe1x1_bias1_ws16777216_bf16_{end}");
             picked(device, &conv, keys, seed);
+        }
+    }
+}
+
+/// A plan that three work-groups of a cluster share the tiles of, each a run of registers that begins within a vector of C.
+#[test]
+fn shares_of_a_tile_begin_within_a_vector() {
+    let problem = "conv_fwd_nchw_n8_g1_c96_k128_in28x28_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias0_ws1073741824_f32";
+    let plan = "A_MIC4_PAD0_PLU0_LIW1_MIW0_WOS0_VEW1_LOR1_FRW4_ACP1__B_MIC8_PAD1_PLU0_LIW1_MIW1_WOS0_VEW1_FRW4_ACP1__\
+                C_UNR8_GAL1_PUN1_ICE3_IWI0_SZT0_MAD1_NAW64_UFO0_MAC128_SKW11_AFI1_MIA0_EDG1_SKS2_CVW4_WVA8_UKL1_PFG1_BUF2";
+    // The same geometry, small enough to run as a whole.
+    let small = problem.replace("n8_", "n1_").replace("c96_k128_in28x28", "c8_k128_in14x14");
+    for peers in [3, 5, 6] {
+        let plan = plan.replace("ICE3", &format!("ICE{peers}"));
+        for problem in [problem, &small].into_iter().skip(usize::from(peers > 3)) {
+            let device = emulator("emu:sm_90a", true, 0);
+            let pair = Pair { seed: peers, problem: Problem::parse(problem).unwrap(), plan: Plan::parse(&plan).unwrap() };
+            let failed = judge(&device, &pair);
+            assert!(failed.is_none(), "{}", failed.unwrap_or_default());
         }
     }
 }

@@ -114,7 +114,8 @@ impl Accumulators {
         runs
     }
 
-    /// Calls `put(row, column, values)` for what these registers hold, in runs of at most `width` neighbours along an axis.
+    /// Calls `put(row, column, values)` for what these registers hold, in runs of at most `width` neighbours along an axis, each of which
+    /// starts at a multiple of its length.
     pub fn runs(&self, b: &mut Builder, along: (Axis, u32), registers: Range<u32>, put: Put) {
         self.pieces(b, along, registers, &mut |b, row, col, elements| {
             let values: Vec<ExprId> = elements.iter().map(|&element| self.value(b, element)).collect();
@@ -128,10 +129,12 @@ impl Accumulators {
         let (row, col) = (b.bind("out_row", self.first[0] + row), b.bind("out_col", self.first[1] + col));
         for run in self.held(along, registers) {
             let (row, col) = (b.value(row + run.row), b.value(col + run.col));
-            for (i, part) in run.elements.chunks(width as usize).enumerate() {
-                let further = i as u32 * width;
+            let first = if along == Axis::Row { run.row } else { run.col };
+            for part in aligned_parts(first, run.len(), width) {
+                let further = part.start;
+                let elements = &run.elements[part.start as usize..part.end as usize];
                 let (row, col) = if along == Axis::Row { (b.value(row + further), col) } else { (row, b.value(col + further)) };
-                put(b, row, col, part);
+                put(b, row, col, elements);
             }
         }
     }
@@ -178,6 +181,21 @@ impl Accumulators {
     pub fn lane_in_band(&self, b: &mut Builder, run: u32) -> [ExprId; 2] {
         [self.part_of_lane(b, Axis::Row, self.apart), self.part_of_lane(b, Axis::Col, run)]
     }
+}
+
+/// The parts in which `count` neighbours leave that start `first` elements from a multiple of `width`, a power of two: each part starts at a
+/// multiple of its length, which is a power of two up to `width`. Registers of a share may begin and end within a vector.
+fn aligned_parts(first: u32, count: u32, width: u32) -> Vec<Range<u32>> {
+    let mut parts = Vec::new();
+    let mut from = 0;
+    while from < count {
+        let starts = 1 << (first + from).trailing_zeros().min(31);
+        let fits = 1 << (count - from).ilog2();
+        let length = width.max(1).min(starts).min(fits);
+        parts.push(from..from + length);
+        from += length;
+    }
+    parts
 }
 
 impl Run {
