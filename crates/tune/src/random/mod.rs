@@ -30,7 +30,7 @@ use tilewright_ir::mma::FAMILIES;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::reference::Samples;
-use tilewright_problem::{Extent, Extents};
+use tilewright_problem::{Extent, Extents, Factors};
 use tilewright_problem::{Problem, ProblemError};
 
 /// Draws of a problem before a pair is given up.
@@ -66,6 +66,9 @@ pub struct Recipe {
     pub formats: bool,
     /// All products that can be are grouped; without it some are.
     pub grouped: bool,
+    /// Work-groups of a cluster share the sums of each tile, 3, 5 or 6 of them more often than not; many results have planes of an odd number of
+    /// lines, tiles that are pulled back, and stores of every width.
+    pub shares: bool,
 }
 
 impl Recipe {
@@ -85,7 +88,13 @@ impl Recipe {
             convolutions: false,
             formats: false,
             grouped: false,
+            shares: false,
         }
+    }
+
+    /// Work-groups of a cluster that share a tile's results, small enough for some hundreds on the emulator.
+    pub const fn shares() -> Recipe {
+        Recipe { shares: true, extent: 160, threads: 256, micro: 64, loads: 1 << 9, work: 16_000, ..Recipe::emulated() }
     }
 
     /// As [`Recipe::emulated`], with the weight on schedules.
@@ -173,7 +182,7 @@ fn space(problem: &Problem, target: &Target) -> Result<Space, ProblemError> {
 
 /// The unit of a plan: multiply-adds or warpgroup matrix instructions as the recipe says, or any that the target has.
 fn unit(rng: &mut ChaCha8Rng, recipe: &Recipe, target: &Target) -> u32 {
-    let every = recipe.convolutions || recipe.formats;
+    let every = recipe.convolutions || recipe.formats || recipe.shares;
     let any = FAMILIES.iter().filter(|family| every && family.unit.available(&target.features));
     let any: Vec<u32> = any.map(|family| family.number).collect();
     any.choose(rng).copied().unwrap_or(if recipe.units { 2 } else { 0 })
@@ -211,6 +220,7 @@ pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
         let drawn = groups::grouped(drawn, seed, recipe.grouped);
         let Ok(space) = space(&drawn, target) else { continue };
         let Some(plan) = of_unit(&mut rng, recipe, &space, unit) else { continue };
+        let plan = if recipe.shares { plan::shared(&mut rng, &plan, &space).unwrap_or(plan) } else { plan };
         let plan = finished(&plan, &space, seed);
         let Ok(resolved) = space.resolve(&plan) else { continue };
         let problem = budgeted(&mut rng, &drawn, &resolved.spec, &space, &plan);
@@ -277,6 +287,19 @@ fn extents(pair: &Pair, contraction: &Contraction) -> Option<Extents> {
     (!contraction.dynamic.is_none()).then_some(at)
 }
 
+/// Those of [`test_factors`]; of some seeds alpha is 0, 1 or -1, and so is beta where there is one.
+fn factors(seed: u64, with_beta: bool) -> Factors {
+    let plain = [0.0, 1.0, -1.0];
+    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0xfac);
+    let mut factors = test_factors(seed, with_beta);
+    let mut chosen = |drawn: f64| if rng.random_bool(0.25) { *plain.choose(&mut rng).unwrap_or(&drawn) } else { drawn };
+    factors.alpha = chosen(factors.alpha);
+    if with_beta {
+        factors.beta = chosen(factors.beta);
+    }
+    factors
+}
+
 /// Generates, compiles and runs a pair on test data drawn from its seed, beta 0 or not. Looks at the result, at all
 /// memory around it, at what must not change, and, on a device that does not check races itself, at a second run.
 ///
@@ -287,7 +310,7 @@ pub fn verify(device: &Arc<dyn Device>, pair: &Pair) -> Result<Verification, Pai
     let resolved = space.resolve(&pair.plan).map_err(|refusal| PairError::Refused(refusal.to_string()))?;
     let program = resolved.generate(space.env().workspace_bytes)?;
     let compiled = compile(device.as_ref(), &program)?;
-    let factors = test_factors(pair.seed, pair.seed & 1 == 1 && pair.problem.keeps_c());
+    let factors = factors(pair.seed, pair.seed & 1 == 1 && pair.problem.keeps_c());
     let case = match extents(pair, resolved.contraction) {
         Some(at) => Case::at(device, &pair.problem, at, pair.seed, factors, Samples::default())?,
         None => Case::new(device, &pair.problem, pair.seed, factors, Samples::default())?,

@@ -5,7 +5,7 @@ use crate::space::Space;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use tilewright_gen::plan::{Chiral, Common, Key, Keys, Plan, load_tile, thread_grid};
+use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Keys, Plan, load_tile, thread_grid};
 use tilewright_problem::contraction::Contraction;
 
 /// Draws for one problem before another problem is drawn.
@@ -28,6 +28,25 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Opti
         }
     }
     None
+}
+
+/// The plan with tiles whose sums meet in a cluster, of each of whose work-groups a share leaves, in stores of some width; `None` where none is
+/// legal near it.
+pub(super) fn shared(rng: &mut ChaCha8Rng, plan: &Plan, space: &Space) -> Option<Plan> {
+    (0..8).find_map(|_| {
+        let (ways, width) = (one(rng, &[2, 3, 3, 4, 5, 5, 6, 6]), one(rng, &[1, 2, 2, 4, 4, 8]));
+        let mut pinned = Constraint::none();
+        let keys = [(Common::Sks, 2), (Common::Ice, ways), (Common::Cvw, width), (Common::Pst, 0)];
+        keys.into_iter().for_each(|(key, value)| pinned.pin(Key::C(key), value));
+        let edge = rng.random_range(0..2);
+        let mut wide = plan.with_each([(Common::Cst, 0), (Common::Edg, edge), (Common::Png, 0), (Common::Mvw, 1)]);
+        if plan.common(Common::Uni) == 0 {
+            let micro = one(rng, &[4, 8]).max(width);
+            wide = wide.with_both(Chiral::Frw, width).with_both(Chiral::Mic, micro);
+        }
+        let space = space.clone().constrained(&pinned);
+        space.repair(&wide).filter(|plan| space.resolve(plan).is_ok())
+    })
 }
 
 /// One of some values, each as likely as it is often there.

@@ -46,6 +46,9 @@ const COLUMNS: Axes = Axes { g: false, m: false, n: true, blocks: [0; 2] };
 /// # Errors
 /// A draw that contradicts itself (a filter larger than its input).
 pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, target: &Target) -> Result<Problem, ProblemError> {
+    if recipe.shares && rng.random_bool(0.7) {
+        return planes(rng);
+    }
     if recipe.formats {
         let (dtype, math) = FORMATS[rng.random_range(0..FORMATS.len())];
         let drawn = if rng.random_bool(0.8) { gemm(rng, recipe, dtype) } else { conv(rng, recipe, dtype) };
@@ -119,6 +122,23 @@ fn depth(rng: &mut ChaCha8Rng, recipe: &Recipe, unit: u64) -> u64 {
         1 | 2 if recipe.schedules => rng.random_range(1..=12),
         _ => size(rng, recipe.extent / 2, unit),
     }
+}
+
+/// A convolution whose channels are planes, of which lines and pixels are odd as often as not.
+fn planes(rng: &mut ChaCha8Rng) -> Result<Problem, ProblemError> {
+    let sides = [rng.random_range(4..=15), rng.random_range(4..=15)];
+    let side = rng.random_range(4..=15);
+    let sides = if rng.random() { sides } else { [side, side] };
+    let filter = *[1, 3].choose(rng).unwrap_or(&1);
+    let pad = if rng.random_bool(0.7) { filter / 2 } else { 0 };
+    let dtype = *[Scalar::F32, Scalar::F32, Scalar::F16, Scalar::F64].choose(rng).unwrap_or(&Scalar::F32);
+    let (channels, filters) = (rng.random_range(1..=12), size(rng, 64, 1));
+    let conv = Conv::new(dtype, rng.random_range(1..=3), channels, filters, &sides, &[filter; 2]);
+    let direction = *Direction::ALL.choose(rng).unwrap_or(&Direction::Forward);
+    let conv = conv.layout(Layout::Nchw).pad(&[pad; 2], &[pad; 2]).direction(direction).workspace(AMPLE);
+    let conv = if direction != Direction::BackwardWeight && rng.random() { conv.bias() } else { conv };
+    let conv = if rng.random_bool(0.3) { conv.residual() } else { conv };
+    Ok(Problem::Conv(conv.build()?))
 }
 
 fn gemm(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem, ProblemError> {
