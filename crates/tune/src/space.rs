@@ -164,6 +164,7 @@ impl Space {
     /// The first rule it breaks.
     pub fn resolve(&self, plan: &Keys) -> Result<Resolved<'_>, Refusal> {
         let contraction = self.contraction(plan);
+        let plan = &plan.within_sum(contraction);
         let spec = derive(plan, contraction, &self.env)?;
         let footprint = fits(&spec, contraction, &self.target)?;
         let rest = self.parts(plan).rest.iter().map(|part| self.resolve_part(plan, &spec, part)).collect::<Result<_, _>>()?;

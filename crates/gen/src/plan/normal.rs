@@ -84,6 +84,31 @@ impl Keys {
         mac.is_multiple_of(owners).then(|| thread_grid(mac / owners, self.common(Common::Skw))).flatten()
     }
 
+    /// The same that fetches no further ahead than a work-group has k-tiles, into no more buffers than these fill. Work-groups that go on to
+    /// another tile fetch its k-tiles as well.
+    pub fn within_sum(&self, c: &Contraction) -> Keys {
+        let at = |key: Common| self.common(key);
+        let sums = c.elements.is_none() && c.own_factors.is_none();
+        if !sums || at(Common::Pfg) == 0 || at(Common::Pst) > 0 {
+            return *self;
+        }
+        let parts = [at(Common::Unr), at(Common::Ice)].map(|part| u64::from(part.max(1)));
+        // A start within a k-tile makes one more of them.
+        let tiles = c.depth().div_ceil(parts[0]).div_ceil(parts[1]).max(1) + u64::from(at(Common::Ufo));
+        let tiles = u32::try_from(tiles).unwrap_or(u32::MAX);
+        let (asynchronous, pipeline) = (self.unit().asynchronous, Transport::need_pipeline(self));
+        // Math that runs behind holds another k-tile.
+        let fra = if asynchronous && tiles == 1 { 0 } else { at(Common::Fra) };
+        let held = 1 + if pipeline && asynchronous { fra.min(1) } else { 0 };
+        let loads = pipeline && at(Common::Lwv) > 0;
+        let ahead = if loads { at(Common::Pfg) } else { at(Common::Pfg).min(tiles) };
+        let needed = if loads { held + 1 } else { ahead.saturating_add(held) };
+        let most = if pipeline { needed.max(tiles) } else { needed };
+        let buffers = at(Common::Buf).min(most);
+        let ahead = if loads { ahead.min(buffers.max(2) - 1) } else { ahead };
+        self.with_each([(Common::Pfg, ahead), (Common::Buf, buffers), (Common::Fra, fra)])
+    }
+
     /// Sets keys of the whole plan, and of both factors, to their defaults.
     fn reset(&mut self, common: &[Common], chiral: &[Chiral]) {
         for key in common {
@@ -207,6 +232,7 @@ impl Plan {
         }
         // Other units' threads share what they multiply.
         p.reset(&[Common::Lsu], &[]);
+        p = p.within_sum(c).normal();
         if c.reductions().next().is_none() {
             p.reset(&[Common::Rdf, Common::Rdc], &[]);
         }
