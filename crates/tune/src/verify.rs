@@ -131,6 +131,20 @@ pub fn sizes(contraction: &Contraction, spec: &KernelSpec) -> Vec<Extents> {
             all.push(of);
         }
     }
+    // And each alone, beside the largest of the others.
+    for least in [true, false] {
+        let now = |behind: u64, most: u64| if least { 1 } else { behind.clamp(1, most.max(1)) };
+        let alone = [
+            m.then(|| Extents { m: now(u64::from(rows) + 1, largest.m), ..largest }),
+            n.then(|| Extents { n: now(u64::from(columns) + 1, largest.n), ..largest }),
+            g.then(|| Extents { g: now(largest.g.saturating_sub(1), largest.g), ..largest }),
+        ];
+        for of in alone.into_iter().flatten() {
+            if of != largest && !all.contains(&of) {
+                all.push(of);
+            }
+        }
+    }
     all
 }
 
