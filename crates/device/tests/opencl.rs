@@ -19,16 +19,17 @@ fn case(name: &str) -> Case {
 #[test]
 fn every_device_agrees_with_the_emulator() {
     let emulator = open("emu:gfx942").unwrap();
-    let mut ran = 0;
+    let (mut devices, mut ran, mut refused) = (0, 0, Vec::new());
     for listing in list() {
         match listing.device {
             Ok(info) if info.backend == Backend::OpenCl => {
                 let device = open(&info.id).unwrap();
+                devices += 1;
                 for case in cases() {
                     let want = run(&*emulator, &case).unwrap();
                     let got = match run(&*device, &case) {
                         Err(DeviceError::Invalid { invalid, .. }) if invalid.fault.is_refusal() => {
-                            eprintln!("{} refuses {}: {invalid}", info.name, case.kernel.name);
+                            refused.push(format!("{} refuses {}: {invalid}", info.name, case.kernel.name));
                             continue;
                         }
                         other => other.unwrap(),
@@ -41,7 +42,8 @@ fn every_device_agrees_with_the_emulator() {
             _ => {}
         }
     }
-    eprintln!("{ran} kernels compared");
+    eprintln!("{ran} kernels compared, {} refused:\n{}", refused.len(), refused.join("\n"));
+    assert!(devices == 0 || ran > 0, "{devices} devices refuse all of {} kernels", refused.len());
 }
 
 #[test]
