@@ -72,6 +72,22 @@ fn files_form_no_circles() {
     assert!(gone.is_empty(), "no circle is left among these files, strike the line from KNOWN: {gone:?}");
 }
 
+/// Every file and folder of the sources that a page of `docs/internals` names exists.
+#[test]
+fn internals_name_files_that_exist() {
+    let root = crates().join("..");
+    let named = Regex::new(r"`((?:crates|docs|scripts)/[^`\s]+|[\w/]+/\w+\.rs)`").unwrap();
+    let mut lost = BTreeSet::new();
+    for folder in ["docs/internals", "docs/internals/decisions"] {
+        for page in std::fs::read_dir(root.join(folder)).unwrap().map(|e| e.unwrap().path()).filter(|p| p.is_file()) {
+            let text = read(&page);
+            let absent = named.captures_iter(&text).filter(|found| !root.join(&found[1]).exists());
+            lost.extend(absent.map(|found| format!("{}: {} does not exist", page.display(), &found[1])));
+        }
+    }
+    assert!(lost.is_empty(), "name the file that took its place: {lost:#?}");
+}
+
 /// The reader finds circles, tells re-exports from what they stand for, and leaves families alone.
 #[test]
 fn circles_are_found() {
