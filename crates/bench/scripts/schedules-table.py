@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the tables of docs/schedules.md, "Measured", from records of schedules.sh: first what each key alone changes (pairs of plans that
+"""Prints tables of the records of schedules.sh: first what each key alone changes (pairs of plans that
 differ in nothing else), then every list of plans with one column per device."""
 import json
 import pathlib

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Measures the schedules of docs/schedules.md: each list of plans beside this script in turn and cold, on a fixed tiling.
+# Measures schedules (docs/internals/schedules.md): each list of plans beside this script alternately and cold, on a fixed tiling.
 # Usage: schedules.sh TILEWRIGHT_BENCH JSON [DEVICE...]      (cuda:0 and opencl:NVIDIA); JSON grows by a line per list and device
 # OpenCL runs the first list alone. SCHEDULES_MEASURE=2s sets the time per list (3s).
-# The tables of the document: schedules-table.py JSON
+# Tables: schedules-table.py JSON
 set -u
 if [ $# -lt 2 ]; then
     sed -n 2,5p "$0" >&2
