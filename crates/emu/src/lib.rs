@@ -1,8 +1,25 @@
-//! The built-in emulated GPU of tilewright: runs [`tilewright_ir::Kernel`] on the CPU, checks every access, counts the work.
+//! The built-in emulated GPU of tilewright: runs a [`tilewright_ir::Kernel`] on the CPU, checks every access and counts the work.
 //!
-//! [`Program::new`] lowers a kernel once; [`Program::run`] executes a grid of work-groups on [`Buffer`]s, each operation over all
-//! lanes at once; [`Queue::run`] does so behind other launches. With [`Checks`] it is a sanitizer; with [`Options::count`] it counts transactions, bank conflicts and the
-//! instruction mix.
+//! [`Program::new`] lowers a kernel once; [`Program::run`] executes a grid of work-groups on [`Buffer`]s, each operation over all lanes at once.
+//! [`Queue::run`] does the same after other launches. [`Options`] choose the [`Checks`], a random order of waves, and [`Counters`].
+//!
+//! ```
+//! use tilewright_emu::{ArgValue, Buffer, EmuError, Options, run};
+//! use tilewright_ir::{Access, Base, Builder, Builtin, Scalar};
+//!
+//! // Thread i writes i. Without a guard the last threads write out of bounds.
+//! let mut b = Builder::new("count", 64);
+//! let y = b.buffer("y", Scalar::I32, Access::Write, "output");
+//! let i = b.builtin(Builtin::LocalId);
+//! b.store(Base::Buffer(y), i, i, None);
+//! let kernel = b.finish();
+//!
+//! let arg = |bytes| [ArgValue::Buffer { buffer: Buffer::new(bytes), offset: 0 }];
+//! run(&kernel, [1, 1, 1], &arg(64 * 4), &Options::default())?;
+//! let refused = run(&kernel, [1, 1, 1], &arg(60 * 4), &Options::default());
+//! assert!(matches!(refused, Err(EmuError::OutOfBounds { .. })));
+//! # Ok::<(), EmuError>(())
+//! ```
 //!
 //! # Semantics
 //!

@@ -1,9 +1,40 @@
-//! From a contraction to a program: planning and kernel generation.
+//! The generator: from a contraction and a plan to kernels. It knows no device beyond [`tilewright_ir::Target`].
 //!
 //! ```text
-//! Contraction --plan--> KernelSpec --generate--> Program
+//! Contraction --derive, fits--> KernelSpec --generate--> Program
 //! ```
-//! Problems, their lowering and their reference are below: [`tilewright_problem`]. Nothing here knows a device beyond [`tilewright_ir::Target`].
+//!
+//! A [`Plan`](plan::Plan) is a number per key. [`derive`](fn@plan::derive) decides whether it suits a contraction and returns a
+//! [`KernelSpec`](plan::KernelSpec): tiling, schedule and epilogue as values. [`fits`](fn@plan::fits) decides whether it fits a device.
+//! [`generate`](fn@kernel::generate) returns a [`Program`](program::Program): kernels, their launches and the workspace that they need. A plan that
+//! cannot be is a [`Refusal`](plan::Refusal), which says what to change.
+//!
+//! ```
+//! use tilewright_gen::kernel::generate;
+//! use tilewright_gen::plan::{Constraint, Env, Plan, derive, fits};
+//! use tilewright_ir::{Scalar, Target};
+//! use tilewright_problem::lower::{ConvForm, lower};
+//! use tilewright_problem::{Gemm, Problem};
+//!
+//! let problem = Problem::Gemm(Gemm::new(Scalar::F32, 512, 512, 512).build()?);
+//! let contraction = lower(&problem, ConvForm::PerSample)?.lead;
+//! let target = Target::by_arch("sm_80").expect("a known architecture");
+//! let env = Env::new(&target, 0);
+//!
+//! // 8 x 8 results per thread, 256 threads: tiles of 128 x 128.
+//! let plan: Plan = Constraint::parse("A_MIC8__B_MIC8__C_UNR16_MAC256")?.apply(&Plan::default()).into();
+//! let spec = derive(&plan, &contraction, &env)?;
+//! assert_eq!(spec.tiling.macro_tile(), (128, 128));
+//! assert!(fits(&spec, &contraction, &target)?.shared_bytes > 0);
+//! let program = generate(&contraction, &spec, 0)?;
+//! assert_eq!(program.launches[0].grid, [16, 1, 1]);
+//!
+//! // Tiles of 512 rows need 64 rows per thread: more registers than there are.
+//! let large: Plan = Constraint::parse("A_MIC64__B_MIC64")?.apply(&plan).into();
+//! let refused = derive(&large, &contraction, &env).and_then(|spec| fits(&spec, &contraction, &target));
+//! println!("{}", refused.unwrap_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod kernel;
 pub mod plan;

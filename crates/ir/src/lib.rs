@@ -1,10 +1,28 @@
-//! The kernel language of tilewright: types, expressions, statements, a builder, a validator and printers.
+//! The kernel language of tilewright: the form in which the generator writes kernels, the emulator runs them and the printers spell them in
+//! CUDA C++, HIP C++ or OpenCL C.
 //!
-//! A [`Kernel`] is what the generator makes, what the emulator runs and what a printer spells in CUDA C++, HIP C++ or
-//! OpenCL C. It is small, closed and typed; effects stand only in statements.
+//! A [`Kernel`] has arguments, shared memory, registers, typed expressions and statements. Expressions have no effects; statements do.
+//! A [`Builder`] makes a kernel, [`validate`](fn@validate) checks it for a [`Target`], and [`print`](fn@print) spells it. Index arithmetic is
+//! written as [`affine`] forms, positions in tiles as [`layout`]s, and [`mma`] is the table of multiply instructions.
 //!
-//! Below it stand the values that index arithmetic is made of ([`affine`]) and those that say where
-//! the elements of tiles are ([`layout`]); [`mma`] is the table of instructions that multiply.
+//! ```
+//! use tilewright_ir::{Access, Base, Builder, Builtin, Scalar, Target, print};
+//!
+//! // y[i] = 2 * x[i], one element per thread.
+//! let mut b = Builder::new("twice", 128);
+//! let x = b.buffer("x", Scalar::F32, Access::Read, "input");
+//! let y = b.buffer("y", Scalar::F32, Access::Write, "output");
+//! let (group, thread) = (b.builtin(Builtin::GroupId(0)), b.builtin(Builtin::LocalId));
+//! let i = b.bind("i", group * 128 + thread);
+//! let value = b.load("value", Base::Buffer(x), i, 1, None);
+//! b.store(Base::Buffer(y), i, value + value, None);
+//! let kernel = b.finish();
+//!
+//! let target = Target::by_arch("sm_90a").expect("a known architecture");
+//! let source = print(&kernel, &target)?;
+//! assert!(source.text.contains("__global__"));
+//! # Ok::<(), tilewright_ir::Invalid>(())
+//! ```
 
 pub mod affine;
 mod build;

@@ -1,10 +1,49 @@
-//! What to compute: problems in the user's words, their texts and case files, the contraction of views that each becomes, and the
-//! f64 reference that results are compared with.
+//! What to compute: problems in the user's words, their texts and case files, the contraction that each becomes, and the f64 reference
+//! that results are compared with. Nothing here knows a plan, a kernel or a device.
 //!
-//! ```text
-//! Gemm, Conv --lower--> Contraction (views, bias, activation, residual)
+//! A [`Problem`] is a [`Gemm`], a [`Conv`] or a [`Reduce`]; each has a builder and a canonical text. [`lower`](lower::lower) makes
+//! [`Contraction`](contraction::Contraction)s of it: products of views with a list of epilogue operations. A [`View`](view::View) says where
+//! an element is in memory and whether it exists.
+//!
 //! ```
-//! Nothing here knows a plan, a kernel or a device.
+//! use tilewright_ir::Scalar;
+//! use tilewright_problem::lower::{ConvForm, lower};
+//! use tilewright_problem::{Gemm, Problem};
+//!
+//! // Row-major, 4 x 3 = (4 x 2) * (2 x 3).
+//! let problem = Problem::Gemm(Gemm::new(Scalar::F32, 4, 3, 2).build()?);
+//! assert_eq!(Problem::parse(&problem.key())?, problem);
+//!
+//! let product = lower(&problem, ConvForm::PerSample)?.lead;
+//! assert_eq!((product.g, product.m, product.n, product.k), (1, 4, 3, 2));
+//! // A[3, 1] is element 3 * 2 + 1 of its buffer.
+//! assert_eq!(product.a.view.access.at([0, 3, 1]), Some(7));
+//! # Ok::<(), tilewright_problem::ProblemError>(())
+//! ```
+//!
+//! Windows of a convolution are a view, too: here an image of 8 x 8 pixels with 8 channels (channels last) under a 3 x 3 filter, with one
+//! pixel of padding. Rows are output pixels, columns are (tap, tap, channel).
+//!
+//! ```
+//! use tilewright_problem::view::ViewBuilder;
+//!
+//! let windows = ViewBuilder::dense(&[("n", 1), ("h", 8), ("w", 8), ("c", 8)])
+//!     .pad("h", 1, 1)
+//!     .pad("w", 1, 1)
+//!     .embed("h", &[("ho", 8, 1), ("r", 3, 1)])
+//!     .embed("w", &[("wo", 8, 1), ("s", 3, 1)])
+//!     .merge(&["ho", "wo"], "row")
+//!     .merge(&["r", "s", "c"], "col")
+//!     .view("n", "row", "col")?;
+//! assert_eq!(windows.extent, [1, 64, 72]);
+//! for (row, col) in [(19, 0), (19, 30), (27, 71), (0, 0)] {
+//!     let (h, w) = (row / 8 + col / 24 - 1, row % 8 + col / 8 % 3 - 1);
+//!     let exists = (0..8).contains(&h) && (0..8).contains(&w);
+//!     let offset = exists.then_some(8 * row + 64 * (col / 24) + col % 24 - 72);
+//!     assert_eq!(windows.access.at([0, row, col]), offset);
+//! }
+//! # Ok::<(), tilewright_problem::view::ViewError>(())
+//! ```
 
 mod canonical;
 pub mod cases;
