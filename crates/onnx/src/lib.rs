@@ -1,7 +1,18 @@
-//! ONNX models: which products, convolutions and reductions they run, as problems, with the shapes that a given batch has.
+//! Reads ONNX models: the products, convolutions and reductions that they run, as problems with the shapes of a given batch.
 //!
-//! The file is checked before it is parsed (`wire`), free dimensions are bound and every shape is inferred (`model`, `infer`), and nodes
-//! become problems with what follows them folded in (`layers`). Weights are not looked at.
+//! [`read`] returns a [`Model`]: a list of [`Layer`]s, each with its problem and the operators that its epilogue computes, too. The file is
+//! checked before it is parsed (`wire`), free dimensions are bound and every shape is inferred (`model`, `infer`), and nodes become problems
+//! (`layers`). Weights are not read.
+//!
+//! ```no_run
+//! use tilewright_onnx::{Options, read};
+//!
+//! let model = read("resnet50.onnx".as_ref(), &Options::default())?;
+//! for layer in &model.layers {
+//!     println!("{} ({}): {}", layer.name, layer.op, layer.problem);
+//! }
+//! # Ok::<(), tilewright_onnx::OnnxError>(())
+//! ```
 
 mod infer;
 mod layers;

@@ -1,4 +1,24 @@
-//! Finding the fastest verified plan of a problem on a device: verification, cost model, search and records.
+//! Finding the fastest verified plan of a problem on a device: search, cost model, verification and records.
+//!
+//! A [`Space`](space::Space) is the plans of one problem on one target. [`model`] estimates times without a device, [`search`] times
+//! candidates, [`verify`](mod@verify) compares results with the reference, and [`Records`] keeps every trial in one file.
+//!
+//! ```
+//! use tilewright_device::open;
+//! use tilewright_ir::Scalar;
+//! use tilewright_problem::{Gemm, Problem};
+//! use tilewright_tune::search::{Budget, Cancel, Options, tune};
+//! use tilewright_tune::space::Space;
+//!
+//! let device = open("emu")?;
+//! let problem = Problem::Gemm(Gemm::new(Scalar::F32, 32, 32, 32).build()?);
+//! let space = Space::new(&problem, &device.info().target)?;
+//! let options = Options { budget: Budget::trials(3), ..Options::default() };
+//! let outcome = tune(&device, &space, None, &options, &Cancel::default(), &mut |_| ())?;
+//! assert!(outcome.verified);
+//! println!("{}: {} us", outcome.plan, outcome.time_us);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod graph;
 pub mod key;
