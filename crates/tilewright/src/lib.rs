@@ -1,8 +1,9 @@
-//! tilewright turns a problem (a matrix product, a batch of them, a convolution) into the fastest GPU kernel it can find for
-//! your shape on your device, checks it, runs it, and hands you its source.
+//! The library of tilewright. It turns a problem (a matrix product, a convolution, a reduction) into the fastest GPU kernel that it can find
+//! for your shape on your device, verifies the kernel, runs it, and gives you its source.
 //!
-//! A [`Context`] is a device with its tuning records; an [`Operation`] is one problem on it; a [`Buffer`] is typed device
-//! memory.
+//! A [`Context`] is a device with its tuning records. An [`Operation`] is one problem on a context: it has a plan, can be tuned, runs on
+//! [`Operands`], and prints its source. A [`Buffer`] is typed device memory. A [`Prepared`] operation is launched on memory and streams of
+//! the caller.
 //!
 //! ```
 //! use tilewright::{Context, Gemm, Options, RecordsAt, Scalar};
@@ -47,7 +48,7 @@
 //! # }
 //! ```
 //!
-//! What happens to the sums before the store belongs to the problem, too: `activation(alpha * A * B + bias + beta * C) + residual`.
+//! The epilogue belongs to the problem: `activation(alpha * A * B + bias + beta * C) + residual`.
 //!
 //! ```
 //! use tilewright::{Activation, Along, Context, Gemm, Operands, Options, RecordsAt, Scalar, f16};
@@ -68,8 +69,8 @@
 //! # }
 //! ```
 //!
-//! A kernel holds for one shape, except for extents that the problem declares as known only at launch: a language model's batch
-//! changes with every step and compiles nothing. [`Buckets`] takes another plan for each range of sizes.
+//! A kernel holds for one shape, except for dynamic extents, which each launch gives: a language model's batch changes with every step and
+//! compiles nothing. [`Buckets`] takes another plan for each range of sizes.
 //!
 //! ```
 //! use tilewright::{Context, Dynamic, Extent, Gemm, Operands, Options, Order, RecordsAt, Scalar};
@@ -92,9 +93,8 @@
 //! # }
 //! ```
 //!
-//! Plans come from the records where the problem was tuned on this device before, else from a cost model that needs no
-//! measuring. Legality is asked again at every launch with the real operands: one that begins at an odd element is run
-//! by the next plan of an ordered fallback that ends in a scalar kernel which always works.
+//! A plan comes from the records if the problem was tuned on this device, else from a cost model that measures nothing. Every launch checks
+//! the alignment of its operands. If the plan needs more, the next plan of a fixed fallback order runs; the last one works for every address.
 
 mod buckets;
 mod buffer;

@@ -14,9 +14,21 @@ pub struct Keys {
     c: [u32; COMMONS],
 }
 
-/// What makes one kernel of a contraction different from another. Keys that have no effect, as far as that shows without a contraction, are
-/// at a canonical value: plans that are equal are the same kernel, and are the same text ([`super::grammar`](mod@super::grammar)), which
-/// is what is serialised.
+/// All choices for one kernel: a value for every key, where keys without effect are at one canonical value. So equal plans give equal kernels
+/// and have equal texts ([`super::grammar`](mod@super::grammar)). Plans are serialised as their text.
+///
+/// ```
+/// use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
+///
+/// let plan: Plan = Constraint::parse("A_MIC4__C_UNR32_IWI1")?.apply(&Plan::default()).into();
+/// assert_eq!(plan.get(Key::A(Chiral::Mic)), 4);
+/// assert_eq!(plan.common(Common::Unr), 32);
+/// // IWI says how splits of k share k; without a split (ICE1) it has no effect and is at its canonical value.
+/// assert_eq!(plan.common(Common::Iwi), 0);
+/// // Its text names it completely.
+/// assert_eq!(Plan::parse(&plan.to_string())?, plan);
+/// # Ok::<(), tilewright_gen::plan::GrammarError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Plan(Keys);
@@ -48,8 +60,18 @@ impl Default for Plan {
     }
 }
 
-/// Values demanded of some hyperparameters, which need not be values that a search would visit. Its text form is a
-/// partial plan.
+/// Values that some keys must have; a search chooses the other keys. Its text is a partial plan, and a value need not be one that a search
+/// would visit.
+///
+/// ```
+/// use tilewright_gen::plan::{Chiral, Constraint, Key, Plan};
+///
+/// let constraint = Constraint::parse("A_MIC4__C_UNR24")?;
+/// assert!(constraint.pins(Key::A(Chiral::Mic)));
+/// assert!(!constraint.pins(Key::B(Chiral::Mic)));
+/// assert!(!constraint.allows(&Plan::default()));
+/// # Ok::<(), tilewright_gen::plan::GrammarError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Constraint {
