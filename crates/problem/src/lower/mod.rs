@@ -1,5 +1,5 @@
 //! Lowering: every problem becomes contractions of views, its parts. A convolution reaches the generator only here, as chains of
-//! transforms ([`conv`]).
+//! transforms (`conv`).
 
 mod complex;
 mod conv;

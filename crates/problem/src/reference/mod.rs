@@ -111,9 +111,9 @@ impl Tolerance {
     /// An activation multiplies the error of its argument by at most [`Activation::slope`], which is in the scale, and adds
     /// [`Activation::rounding`] u of its argument, which is no greater than the scale.
     ///
-    /// [`Math::product_error`]: crate::problem::Math::product_error
-    /// [`Activation::slope`]: crate::problem::Activation::slope
-    /// [`Activation::rounding`]: crate::problem::Activation::rounding
+    /// [`Math::product_error`]: crate::Math::product_error
+    /// [`Activation::slope`]: crate::Activation::slope
+    /// [`Activation::rounding`]: crate::Activation::rounding
     pub fn of(problem: &Problem) -> Tolerance {
         let k = problem.depth() as f64;
         let out = problem.out_dtype();

@@ -9,9 +9,9 @@
 //! P >= 1, B >= 2  [wait]; barrier; fetch or copy t+P; math t; store t+S       S = min(P, B-1)
 //! bulk            acquire t+P; fetch t+P; await t; math t; drain; release t-F      F = math behind
 //! carried         fetch or copy t+P; math t (head); store t+S; [wait]; barrier; math t (tail)
-//! ```
 //! ping-pong       take turn; [bulk]; hand on; drain
-//! With scheduling hints, fences stand behind the fetch, before a store that follows math, and before the tail.
+//! ```
+//! With scheduling hints, fences follow the fetch, and precede a store after math and the tail.
 //!
 //! Bulk copies know no barrier of the work-group: a transaction barrier per buffer says that it is full (its bytes have come),
 //! another that it is free (every math wave has read it). With roles, `P` is 0: the load waves run as far ahead as buffers are

@@ -1,5 +1,13 @@
-//! How results are reduced under a plan: [`tile`] by the threads of a work-group, [`partials`] and [`finish`] by work-groups together;
-//! [`elements`] are results that are read instead of computed. [`carry`]: what goes on from tile to tile. [`operands`]: reductions of what is multiplied.
+//! How results are reduced under a plan.
+//!
+//! | file | question |
+//! |---|---|
+//! | `tile` | how the threads of a work-group reduce a tile |
+//! | `partials` | where parts of work-groups go |
+//! | `finish` | how these parts are combined |
+//! | `elements` | results that are read instead of computed |
+//! | `carry` | what a work-group keeps from tile to tile |
+//! | `operands` | reductions of operands over k |
 
 mod carry;
 mod elements;
