@@ -49,7 +49,7 @@ mod tests {
     /// The file of complex products, which are plain themselves.
     #[test]
     fn complex_products_are_what_they_are_compared_as() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/complex.csv");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benchmarks/cases/complex.csv");
         let file = read(&path, &CaseOptions::default()).unwrap();
         assert!(file.skipped.is_empty() && file.cases.len() > 10, "{:?}", file.skipped);
         assert!(file.cases.iter().all(|case| case.problem.parts() == 2 && plain(&case.problem).is_none()));

@@ -1,4 +1,4 @@
-//! The tables of `docs/performance.md` are what the records kept in `docs/records` say.
+//! The tables of `docs/performance.md` are what the records kept in `benchmarks/records` say.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,6 +8,10 @@ mod missing;
 
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+}
+
+fn benchmarks() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benchmarks")
 }
 
 /// Rows of the tables that records give: one per set and one per case.
@@ -42,16 +46,19 @@ fn a_row_that_is_not_printed_is_noticed() {
 #[test]
 fn tables_are_what_the_kept_records_say() {
     let page = std::fs::read_to_string(docs().join("performance.md")).unwrap();
-    let kept = std::fs::read_dir(docs().join("records")).into_iter().flatten().flatten().map(|entry| entry.path());
+    let kept = std::fs::read_dir(benchmarks().join("records")).into_iter().flatten().flatten().map(|entry| entry.path());
     for file in kept.filter(|file| file.extension().is_some_and(|e| e == "gz")) {
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
         let lacking = lacking(&rows(&file), &page);
-        assert!(lacking.is_empty(), "docs/performance.md lacks rows of docs/records/{name}:\n{}", lacking.join("\n"));
-        assert!(page.contains(&format!("docs/records/{name}")), "docs/performance.md does not name docs/records/{name}");
+        assert!(lacking.is_empty(), "docs/performance.md lacks rows of benchmarks/records/{name}:\n{}", lacking.join("\n"));
+        assert!(
+            page.contains(&format!("benchmarks/records/{name}")),
+            "docs/performance.md does not name benchmarks/records/{name}"
+        );
     }
     // A file that the page names is kept; NAME stands for any.
-    for named in page.split("docs/records/").skip(1).filter_map(|rest| rest.split_once(".jsonl.gz").map(|(name, _)| name)) {
-        let file = docs().join("records").join(format!("{named}.jsonl.gz"));
+    for named in page.split("benchmarks/records/").skip(1).filter_map(|rest| rest.split_once(".jsonl.gz").map(|(name, _)| name)) {
+        let file = benchmarks().join("records").join(format!("{named}.jsonl.gz"));
         assert!(named == "NAME" || file.is_file(), "docs/performance.md names {}, which is not there", file.display());
     }
 }
@@ -66,7 +73,7 @@ fn tables_beside_torch_are_what_their_script_prints() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/torch_reductions.py");
     let page = std::fs::read_to_string(docs().join("performance.md")).unwrap();
     let mut seen = 0;
-    for kept in std::fs::read_dir(docs().join("records/torch")).unwrap().flatten().map(|entry| entry.path()) {
+    for kept in std::fs::read_dir(benchmarks().join("records/torch")).unwrap().flatten().map(|entry| entry.path()) {
         let rows = printed(Command::new(&python).arg(&script).arg("--table").arg(&kept), "| case |");
         let lacking = lacking(&rows, &page);
         assert!(lacking.is_empty(), "docs/performance.md lacks rows of {}:\n{}", kept.display(), lacking.join("\n"));
@@ -80,7 +87,7 @@ fn tables_beside_torch_are_what_their_script_prints() {
 fn kept_plans_are_tried_first_on_such_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("records.sqlite");
-    let kept = docs().join("records/gemm-cublaslt.jsonl.gz");
+    let kept = benchmarks().join("records/gemm-cublaslt.jsonl.gz");
     let file = || {
         let command =
             [&["table", "--brief", "--records"].map(std::ffi::OsStr::new)[..], &[path.as_os_str(), kept.as_os_str()]].concat();

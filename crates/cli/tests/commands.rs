@@ -542,7 +542,7 @@ fn shells_are_given_completions() {
 #[test]
 fn the_sample_of_a_case_file_runs() {
     let bench = Bench::new();
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cases.csv");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benchmarks/cases/cases.csv");
     let ran = bench.run(&format!("bench --cases {file} --set small --device emu"));
     ran.ends(0);
     ran.says(&["geometric mean over 3 cases"]);

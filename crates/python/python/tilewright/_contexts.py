@@ -16,7 +16,7 @@ from . import _arguments as given
 from . import _native
 from ._arrays import Array, empty, look
 
-# Written by `tilewright-bench table --brief --records r.sqlite docs/records/*.gz`, then `tilewright records export --records r.sqlite`.
+# Written by `tilewright-bench table --brief --records r.sqlite benchmarks/records/*.gz`, then `tilewright records export --records r.sqlite`.
 SHIPPED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "h200.jsonl.gz")
 
 
