@@ -10,7 +10,7 @@ use crate::record::{Environment, Record, Roof, Side};
 use crate::workload::Workload;
 use std::cell::RefCell;
 use std::time::Instant;
-use tilewright_device::{Backend, CacheState, Timing};
+use tilewright_device::{Backend, Timing};
 
 /// What a case is called in records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,15 +63,17 @@ impl<'a> Contender<'a> {
                 let side = Side { note: runner.note(), workspace: runner.workspace(), ..Side::default() };
                 // Checked first, measured later: never at once.
                 let shared: std::rc::Rc<RefCell<Box<dyn Runner + 'a>>> = std::rc::Rc::new(RefCell::new(runner));
-                let run = |cache: CacheState| -> Run<'a> {
-                    let runner = shared.clone();
-                    Box::new(move || {
-                        let timing = Timing { cache, repeats: 1 };
-                        let times = workload.native().time(&mut || runner.borrow_mut().enqueue(), &timing)?;
-                        times.first().copied().ok_or_else(|| BenchError::Usage("the device gave no time".into()))
-                    })
-                };
-                Contender { side, check: run(CacheState::Cold), time: run(workload.cache()), workload, unsupported: false }
+                let runner = shared.clone();
+                let check: Run<'a> = Box::new(move || {
+                    workload.native().run(&mut || runner.borrow_mut().enqueue())?;
+                    Ok(0.0)
+                });
+                let time: Run<'a> = Box::new(move || {
+                    let timing = Timing { cache: workload.cache(), repeats: 1 };
+                    let times = workload.native().time(&mut || shared.borrow_mut().enqueue(), &timing)?;
+                    times.first().copied().ok_or_else(|| BenchError::Usage("the device gave no time".into()))
+                });
+                Contender { side, check, time, workload, unsupported: false }
             }
             Err(e) if e.is_fatal() => return Err(e),
             Err(e) => Contender::failed(workload, library.name(), &e),
@@ -139,7 +141,10 @@ pub fn compare(title: &Title, contenders: Vec<Contender<'_>>, limits: &Limits) -
     let clocks_after = monitor.as_ref().map(Monitor::read);
     for (n, outcome) in numbers.into_iter().zip(outcomes) {
         match outcome {
-            Ok(summary) => sides[n].time = Some(summary),
+            Ok(summary) => {
+                sides[n].wide = summary.is_wide();
+                sides[n].time = Some(summary);
+            }
             Err(e) => sides[n].failure = Some(e.to_string()),
         }
     }

@@ -11,9 +11,9 @@ pub struct Limits {
     pub least: u32,
     /// Rounds at most.
     pub most: u32,
-    /// No round starts after this, the least ones excepted.
+    /// No round starts after this, the least ones excepted; while a side's spread is wide, after [`LONGER`] times this.
     pub time: Duration,
-    /// Done when each side's spread relative to its median over the square root of the rounds is below this.
+    /// Done when half of each side's spread relative to its median over the square root of the rounds is below this.
     pub precision: f64,
     /// Runs before the first round start until this has passed, two at least: clocks rise, caches of drivers fill.
     pub warm_up: Duration,
@@ -24,6 +24,9 @@ impl Default for Limits {
         Limits { least: 9, most: 101, time: Duration::from_millis(1500), precision: 0.002, warm_up: Duration::from_millis(30) }
     }
 }
+
+/// How many times as long a measurement may take while a side's spread is wide.
+const LONGER: u32 = 3;
 
 /// One run of an alternative: its time in microseconds.
 pub type Run<'a> = Box<dyn FnMut() -> Result<f64, BenchError> + 'a>;
@@ -66,8 +69,11 @@ pub fn interleave(sides: &mut [Run<'_>], limits: &Limits) -> Result<Vec<Result<S
                 samples[n].push(us);
             }
         }
-        let settled = |s: &Vec<f64>| Summary::of(s).is_none_or(|s| s.spread() / f64::from(s.rounds).sqrt() <= limits.precision);
-        if round >= limits.least && (start.elapsed() >= limits.time || samples.iter().all(settled)) {
+        let settled =
+            |s: &Vec<f64>| Summary::of(s).is_none_or(|s| s.spread() / (2.0 * f64::from(s.rounds).sqrt()) <= limits.precision);
+        let wide = samples.iter().any(|s| Summary::of(s).is_some_and(|s| s.is_wide()));
+        let time = if wide { limits.time * LONGER } else { limits.time };
+        if round >= limits.least && (start.elapsed() >= time || (!wide && samples.iter().all(settled))) {
             break;
         }
     }

@@ -95,6 +95,9 @@ pub struct Side {
     pub workspace: Option<Workspace>,
     /// Times of whole executions.
     pub time: Option<Summary>,
+    /// The times scatter too much for a comparison; never set in older records.
+    #[serde(default)]
+    pub wide: bool,
     /// Result and memory around it as they must be.
     pub correct: Option<bool>,
     /// Greatest error relative to the sum of magnitudes.
@@ -202,9 +205,10 @@ impl Side {
 }
 
 impl Record {
-    /// The time of side `n` over that of the first: above 1 the first is faster. `None` unless both were measured and right.
+    /// The time of side `n` over that of the first: above 1 the first is faster. `None` unless both were measured and right, without wide spread.
     pub fn ratio(&self, n: usize) -> Option<f64> {
-        Some(self.sides.get(n)?.valid_us()? / self.sides.first()?.valid_us()?)
+        let steady = |n: usize| self.sides.get(n).filter(|side| !side.wide)?.valid_us();
+        Some(steady(n)? / steady(0)?)
     }
     /// The least time in microseconds that the device's rates of operations and of bytes allow; unknown of older records.
     pub fn floor_us(&self) -> Option<f64> {
@@ -234,6 +238,10 @@ pub struct SetSummary {
 }
 
 impl SetSummary {
+    /// More than 5 % of the cases are missing: the mean is not fit to be published.
+    pub fn lacks(&self) -> bool {
+        20 * self.missing.len() > self.cases + self.missing.len()
+    }
     /// How many cases count, and which do not.
     pub fn counted(&self) -> String {
         match self.missing.len() {

@@ -30,9 +30,13 @@ impl Summary {
             rounds: sorted.len() as u32,
         })
     }
-    /// Half the distance between the tenth and the ninetieth percentile, relative to the median.
+    /// The distance between the tenth and the ninetieth percentile, relative to the median.
     pub fn spread(&self) -> f64 {
-        (self.p90_us - self.p10_us) / (2.0 * self.median_us)
+        (self.p90_us - self.p10_us) / self.median_us
+    }
+    /// The spread is too large for a comparison: above 10 % of the median, for medians below 10 us above 1 us.
+    pub fn is_wide(&self) -> bool {
+        self.p90_us - self.p10_us > 0.1 * self.median_us.max(10.0)
     }
 }
 
@@ -69,7 +73,20 @@ mod tests {
         let s = Summary::of(&[4.0, 1.0, 3.0, 2.0]).unwrap();
         assert_eq!((s.median_us, s.min_us), (2.5, 1.0));
         assert!((s.p10_us - 1.3).abs() < 1e-12 && (s.p90_us - 3.7).abs() < 1e-12);
-        assert!((s.spread() - 2.4 / 5.0).abs() < 1e-12);
+        assert!((s.spread() - 2.4 / 2.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn wide_is_a_tenth_of_the_median_or_a_microsecond() {
+        let of = |median: f64, spread: f64| Summary {
+            median_us: median,
+            min_us: median,
+            p10_us: median,
+            p90_us: median + spread,
+            rounds: 9,
+        };
+        assert!(of(100.0, 10.5).is_wide() && !of(100.0, 9.5).is_wide());
+        assert!(of(2.0, 1.1).is_wide() && !of(2.0, 0.9).is_wide());
     }
 
     #[test]

@@ -36,7 +36,10 @@ pub fn line(record: &Record) -> String {
         let _ = write!(out, " | {}", side.name);
         match (&side.time, &side.failure) {
             (Some(time), failure) => {
-                let _ = write!(out, " {:>9} us ±{:4.1}%", us(time.median_us), time.spread() * 100.0);
+                let _ = write!(out, " {:>9} us ±{:4.1}%", us(time.median_us), time.spread() * 50.0);
+                if side.wide {
+                    out.push_str(" wide");
+                }
                 if let Some(tflops) = record.tflops(side) {
                     let _ = write!(out, " {}", rate(tflops));
                 }
@@ -63,12 +66,20 @@ pub fn summary(records: &[Record]) -> String {
         let _ = write!(out, "{:16} vs {:16} ", s.set, s.side);
         match (s.mean, &s.worst) {
             (Some(mean), Some((worst, case))) => {
-                let _ = write!(out, "geometric mean {mean:6.3}x over {} cases, worst {worst:.3}x ({case})", s.cases);
+                let _ = write!(
+                    out,
+                    "geometric mean {mean:6.3}x over {} of {} cases, worst {worst:.3}x ({case})",
+                    s.cases,
+                    s.cases + s.missing.len()
+                );
             }
             _ => out.push_str("no mean"),
         }
         if !s.missing.is_empty() {
             let _ = write!(out, "; {} without a valid pair of times: {}", s.missing.len(), s.missing.join(", "));
+            if s.lacks() {
+                out.push_str("; more than 5 % of the cases are missing: not fit to publish");
+            }
         }
         out.push('\n');
     }
@@ -97,7 +108,7 @@ pub fn sides(record: &Record) -> String {
     out.push_str("|---|---|---|---|---|---|---|---|\n");
     for (n, side) in record.sides.iter().enumerate() {
         let time = side.time.map(|t| us(t.median_us)).unwrap_or_default();
-        let spread = side.time.map(|t| format!("{:.1}%", t.spread() * 100.0)).unwrap_or_default();
+        let spread = side.time.map(|t| format!("{:.1}%", t.spread() * 50.0)).unwrap_or_default();
         let rate = record.tflops(side).map(digits).unwrap_or_default();
         let ratio = record.ratio(n).map(|r| format!("{r:.3}")).unwrap_or_default();
         let modelled = side.modelled_us.map(us).unwrap_or_default();

@@ -30,6 +30,11 @@ pub enum NativeHandles {
     },
 }
 
+/// What a library said of its call.
+pub(crate) fn refused(device: &str, queued: Result<(), String>) -> Result<(), DeviceError> {
+    queued.map_err(|reason| DeviceError::Api { device: device.into(), call: "a library", reason })
+}
+
 /// The time of each repeat of foreign work, of which `once` runs one; the first error of that work ends it.
 pub(crate) fn times(
     device: &str,
@@ -38,14 +43,13 @@ pub(crate) fn times(
     mut once: impl FnMut(&mut dyn FnMut()) -> Result<f64, DeviceError>,
 ) -> Result<Vec<f64>, DeviceError> {
     let one = |_| {
-        let mut refused = None;
+        let mut queued = Ok(());
         let time = once(&mut || {
-            if refused.is_none() {
-                refused = enqueue().err();
+            if queued.is_ok() {
+                queued = enqueue();
             }
         })?;
-        let failed = |reason| DeviceError::Api { device: device.into(), call: "a library", reason };
-        refused.map_or(Ok(time), |reason| Err(failed(reason)))
+        refused(device, queued).map(|()| time)
     };
     (0..timing.repeats).map(one).collect()
 }
@@ -62,8 +66,15 @@ pub trait Native {
     /// [`DeviceError::BadBuffer`] for a foreign buffer.
     fn memory(&self, buffer: &Buffer) -> Result<usize, DeviceError>;
 
+    /// Puts work on the native queue once and waits for it, untimed: what [`Native::time`] times has run before, since libraries load
+    /// kernels at the first call, and wait for the device then.
+    ///
+    /// # Errors
+    /// As [`crate::Device::sync`]; [`DeviceError::Api`] with the text that `enqueue` fails with.
+    fn run(&self, enqueue: &mut dyn FnMut() -> Result<(), String>) -> Result<(), DeviceError>;
+
     /// As [`crate::Device::time`], for work that `enqueue` puts on the native queue. `enqueue` runs once per repeat, twice for warm
-    /// caches, with the device current on its thread; it must not wait for the queue and must not call the device.
+    /// caches, with the device current on its thread; it must not wait for the queue, which is held meanwhile, and must not call the device.
     ///
     /// # Errors
     /// As [`crate::Device::time`]; [`DeviceError::Api`] with the text that `enqueue` fails with.

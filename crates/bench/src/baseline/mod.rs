@@ -58,12 +58,12 @@ pub enum Library {
     /// cuBLAS's complex products by three real ones in place of four (`cublasCgemm3m`), whose results are less accurate.
     #[value(name = "cublas-3m")]
     Cublas3m,
-    /// cuBLASLt: the best right one of its eight first heuristic results, with 128 MiB of workspace.
+    /// cuBLASLt: the best right one of its first 32 heuristic results, with 128 MiB of workspace.
     Cublaslt,
     /// cuBLASLt with 1 GiB of workspace, as much as generated kernels may use by default.
     #[value(name = "cublaslt-1g")]
     Cublaslt1g,
-    /// cuDNN, f32 with TF32 off.
+    /// cuDNN: the best right one of its convolution calls' algorithms and its graph interface's plans; f32 with TF32 off.
     Cudnn,
     /// CLBlast as it comes.
     Clblast,
@@ -124,8 +124,16 @@ impl Chosen {
     }
 }
 
-/// Times every way to compute a workload (one warm-up, then repeats as the workload is to be timed) and gives the fastest whose result
-/// is right, or the fastest of all where none is. Those that fail are passed over.
+/// Samples of every way.
+const FIRST: u32 = 3;
+/// Ways that are timed again, the fastest ones of the first samples.
+const AGAIN: usize = 8;
+/// Samples of those.
+const SAMPLES: u32 = 9;
+
+/// Times every way to compute a workload (one run untimed, then [`FIRST`] samples with caches as the workload says), the [`AGAIN`]
+/// fastest ones again ([`SAMPLES`]), and gives the fastest whose result is right, or the fastest of all where none is. Those that fail
+/// are passed over.
 ///
 /// # Errors
 /// Why the last one failed, if all did.
@@ -135,21 +143,32 @@ fn fastest_right(
     run: &mut dyn FnMut(usize) -> Result<(), String>,
 ) -> Result<Chosen, BenchError> {
     let mut failure = BenchError::Call { call: "heuristics", reason: "the library offers nothing for this problem".into() };
+    let native = workload.native();
+    let mut time = |number: usize, repeats: u32, is_new: bool| -> Result<Option<f64>, BenchError> {
+        let timing = Timing { cache: workload.cache(), repeats };
+        let first = if is_new { native.run(&mut || run(number)) } else { Ok(()) };
+        match first.and_then(|()| native.time(&mut || run(number), &timing)) {
+            Ok(samples) => Ok(median(&samples)),
+            Err(e) if e.is_fatal() => Err(e.into()),
+            Err(e) => {
+                failure = e.into();
+                Ok(None)
+            }
+        }
+    };
     let mut times = Vec::new();
     for number in 0..count {
-        let mut time = |repeats| {
-            let timing = Timing { cache: workload.cache(), repeats };
-            workload.native().time(&mut || run(number), &timing)
-        };
-        match time(1).and_then(|_| time(5)) {
-            Ok(samples) => times.push((number, median(&samples).unwrap_or(f64::INFINITY))),
-            Err(e) if e.is_fatal() => return Err(e.into()),
-            Err(e) => failure = e.into(),
-        }
+        times.extend(time(number, FIRST, true)?.map(|us| (number, us)));
     }
     times.sort_by(|x, y| x.1.total_cmp(&y.1));
+    let rest = times.split_off(times.len().min(AGAIN));
+    for way in &mut times {
+        way.1 = time(way.0, SAMPLES, false)?.unwrap_or(f64::INFINITY);
+    }
+    times.sort_by(|x, y| x.1.total_cmp(&y.1));
+    times.extend(rest);
     for (passed_over, &(number, _)) in times.iter().enumerate() {
-        let mut once = || Ok(workload.native().time(&mut || run(number), &Timing::cold(1)).map(drop)?);
+        let mut once = || Ok(native.run(&mut || run(number))?);
         match workload.check(&mut once) {
             Ok(judgement) if judgement.correct => return Ok(Chosen { number, right: true, passed_over }),
             Err(e) if e.is_fatal() => return Err(e),

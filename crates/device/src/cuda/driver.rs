@@ -1,7 +1,7 @@
 //! CUDA's driver behind [`Driver`].
 
 use super::status::{call, check};
-use crate::gpu::{Driver, EncodedMap, Failure, Handle, Loaded, Reach};
+use crate::gpu::{Driver, EncodedMap, Failure, Handle, Loaded, Pinned, Reach};
 use crate::{NativeHandles, Resources, Stream};
 use cudarc::driver::sys::{self, CUfunction_attribute, CUresult};
 use std::ffi::{CString, c_void};
@@ -80,6 +80,21 @@ impl Driver for Cuda {
     fn free(&self, address: u64) {
         // SAFETY: called once per allocation, by the drop of its owner.
         let _ = unsafe { call!(cuMemFree_v2(address)) };
+    }
+    fn pinned(&self, bytes: usize) -> Result<Pinned, Failure> {
+        let (mut host, mut device) = (std::ptr::null_mut(), 0);
+        // SAFETY: the out pointer is valid.
+        unsafe { call!(cuMemHostAlloc(&mut host, bytes, sys::CU_MEMHOSTALLOC_DEVICEMAP)) }?;
+        // SAFETY: the out pointer is valid; the memory was allocated just now, for the device's address space as well.
+        if let Err(failure) = unsafe { call!(cuMemHostGetDevicePointer_v2(&mut device, host, 0)) } {
+            self.free_pinned(Pinned { host: host as usize, device: 0 });
+            return Err(failure);
+        }
+        Ok(Pinned { host: host as usize, device })
+    }
+    fn free_pinned(&self, memory: Pinned) {
+        // SAFETY: called once per allocation, by the drop of its owner.
+        let _ = unsafe { call!(cuMemFreeHost(memory.host as *mut c_void)) };
     }
     fn write(&self, address: u64, data: &[u8]) -> Result<(), Failure> {
         // On the stream, since a copy outside it may still be under way when the stream's next kernel starts.

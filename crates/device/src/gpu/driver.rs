@@ -41,6 +41,15 @@ pub(crate) struct Loaded {
     pub resources: Resources,
 }
 
+/// Page-locked memory of the host that kernels reach as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pinned {
+    /// Its address in this process.
+    pub host: usize,
+    /// Its address on the device.
+    pub device: u64,
+}
+
 /// A tensor map as kernels take it: by value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(128))]
@@ -87,6 +96,10 @@ pub(crate) trait Driver: Send + Sync + 'static {
     fn alloc(&self, bytes: usize) -> Result<u64, Failure>;
     /// Frees what `alloc` gave.
     fn free(&self, address: u64);
+    /// Allocates page-locked memory of the host that the device reaches.
+    fn pinned(&self, bytes: usize) -> Result<Pinned, Failure>;
+    /// Frees what `pinned` gave.
+    fn free_pinned(&self, memory: Pinned);
     /// Copies host to device and waits for the copy.
     fn write(&self, address: u64, data: &[u8]) -> Result<(), Failure>;
     /// Copies device to host and waits for the copy.

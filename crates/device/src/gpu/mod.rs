@@ -1,11 +1,12 @@
 //! A GPU device over a [`Driver`]: what CUDA and HIP share. One stream, a watchdog on every wait, events for timing.
 
 mod driver;
+mod hold;
 mod mark;
 mod module;
 mod native;
 
-pub(crate) use driver::{Driver, EncodedMap, Entered, Failure, Handle, Loaded, Reach};
+pub(crate) use driver::{Driver, EncodedMap, Entered, Failure, Handle, Loaded, Pinned, Reach};
 
 use crate::compile;
 use crate::device::{check_launches, nothing, run_nothing};
@@ -17,8 +18,10 @@ use crate::sweep::Sweep;
 use crate::{
     Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Resources, Stream, Timing,
 };
+use hold::{Gate, HELD, Held, Hold};
 use module::{Module, Refused};
 use std::mem::ManuallyDrop;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tilewright_ir::{ArgKind, Kernel, Source};
@@ -45,6 +48,7 @@ struct Context<D: Driver> {
     deadline: Duration,
     /// The failure that killed the context. What was allocated is then leaked: freeing would wait for ever.
     dead: OnceLock<String>,
+    gate: Gate,
 }
 
 impl<D: Driver> Drop for Context<D> {
@@ -93,6 +97,7 @@ struct Memory<D: Driver> {
 impl<D: Driver> Drop for Memory<D> {
     fn drop(&mut self) {
         if let Ok(driver) = self.context.driver() {
+            self.context.gate.pass();
             driver.free(self.address);
         }
     }
@@ -109,6 +114,10 @@ struct Queue {
     held: Vec<Launch>,
     /// Events that are free to use.
     events: Vec<Handle>,
+    /// What keeps the device from running the span that is being queued.
+    hold: Option<Held>,
+    /// Ticket of the last hold.
+    ticket: u32,
 }
 
 /// A CUDA or HIP device.
@@ -120,13 +129,29 @@ pub(crate) struct GpuDevice<D: Driver> {
     context: Arc<Context<D>>,
     queue: Mutex<Queue>,
     sweep: Sweep,
+    hold: OnceLock<Hold<D>>,
+}
+
+/// A timed span: its events, and the hold before it.
+#[derive(Clone, Copy)]
+struct Span {
+    start: Handle,
+    end: Handle,
+    ticket: u32,
 }
 
 impl<D: Driver> GpuDevice<D> {
     pub(crate) fn new(info: DeviceInfo, options: Options, compiler: Compiler, driver: D) -> Self {
         let (id, deadline) = (Arc::from(info.id.as_str()), options.deadline);
-        let context = Context { driver: ManuallyDrop::new(driver), id: Arc::clone(&id), deadline, dead: OnceLock::new() };
-        GpuDevice { info, id, options, compiler, context: Arc::new(context), queue: Mutex::default(), sweep: Sweep::default() }
+        let context = Context {
+            driver: ManuallyDrop::new(driver),
+            id: Arc::clone(&id),
+            deadline,
+            dead: OnceLock::new(),
+            gate: Gate::default(),
+        };
+        let (context, queue, sweep, hold) = (Arc::new(context), Mutex::default(), Sweep::default(), OnceLock::new());
+        GpuDevice { info, id, options, compiler, context, queue, sweep, hold }
     }
 
     fn driver(&self) -> Result<Entered<'_, D>, DeviceError> {
@@ -181,6 +206,7 @@ impl<D: Driver> GpuDevice<D> {
     /// `behind`: the launch before it on the queue is of the same sequence.
     fn start(&self, driver: &D, queue: &mut Queue, launch: &Launch, behind: bool) -> Result<(), DeviceError> {
         if queue.pending >= QUEUE {
+            self.release(queue);
             self.wait(driver, queue)?;
         }
         let kernel = &launch.kernel;
@@ -203,6 +229,12 @@ impl<D: Driver> GpuDevice<D> {
         unsafe { self.enqueue(driver.stream(), kernel, launch.grid, behind, &values) }?;
         queue.pending += 1;
         queue.held.push(launch.clone());
+        if let Some(hold) = &mut queue.hold {
+            hold.launches += 1;
+            if hold.launches >= HELD {
+                self.release(queue);
+            }
+        }
         Ok(())
     }
 
@@ -249,6 +281,7 @@ impl<D: Driver> GpuDevice<D> {
     fn allocate(&self, driver: &D, bytes: u64) -> Result<Buffer, DeviceError> {
         let no_room = |reason: String| DeviceError::OutOfMemory { device: self.info.id.clone(), bytes, reason };
         let size = usize::try_from(bytes).map_err(|e| no_room(e.to_string()))?;
+        self.context.gate.pass();
         let address = driver.alloc(size.max(1)).map_err(|f| match f.reach {
             Reach::Memory => no_room(f.reason),
             _ => self.failed(f, ""),
@@ -258,30 +291,85 @@ impl<D: Driver> GpuDevice<D> {
         Ok(Buffer::new(self.id.clone(), memory, alignment, bytes))
     }
 
-    /// Queues one timed run: the sweep, for warm caches an untimed run, and what `work` queues between two events, which are given.
+    /// The kernel that holds the device, made when it is first asked for. Call it without holding the device's queue.
+    fn hold(&self) -> Result<&Hold<D>, DeviceError> {
+        if let Some(hold) = self.hold.get() {
+            return Ok(hold);
+        }
+        let driver = self.driver()?;
+        let job = hold::job(self.job(&nothing())?.0);
+        let (binary, cached) = compile::binary(&self.info, &self.options, job.clone(), self.compiler.compile)?;
+        let load = |code: &[u8]| {
+            let _queue = self.queue();
+            driver.load(code, hold::ENTRY, 0)
+        };
+        let loaded = match load(&binary.code) {
+            Err(_) if cached => load(&compile::renewed(&self.info, &self.options, job, self.compiler.compile)?.code),
+            loaded => loaded,
+        };
+        let made = loaded.and_then(|loaded| Hold::new(self.context.clone(), &driver, loaded));
+        let made = made.map_err(|f| self.failed(f, hold::ENTRY))?;
+        Ok(self.hold.get_or_init(|| made))
+    }
+
+    /// Ends the hold before a span that is being queued, if there is one.
+    fn release(&self, queue: &mut Queue) {
+        if let (Some(held), Some(hold)) = (queue.hold.take(), self.hold.get()) {
+            hold.end(&held);
+        }
+    }
+
+    /// Queues one timed run: the sweep, for warm caches an untimed run, the hold, and what `work` queues between two events. The device
+    /// begins with that when all of it is queued, or [`HELD`] launches are.
     fn timed(
         &self,
         driver: &D,
         queue: &mut Queue,
         (sweep, cache): (&Launch, CacheState),
         work: &mut dyn FnMut(&mut Queue) -> Result<(), DeviceError>,
-    ) -> Result<(Handle, Handle), DeviceError> {
+    ) -> Result<Span, DeviceError> {
+        let hold = self.hold.get().ok_or_else(|| DeviceError::Api {
+            device: self.info.id.clone(),
+            call: "the hold of the device",
+            reason: "it was not made".into(),
+        })?;
         self.start(driver, queue, sweep, false)?;
         if cache == CacheState::Warm {
             work(queue)?;
         }
+        if queue.pending + HELD >= QUEUE {
+            self.wait(driver, queue)?;
+        }
         let (start, end) = (self.take_event(driver, queue)?, self.take_event(driver, queue)?);
-        driver.record(start).map_err(|f| self.failed(f, &queue.entry))?;
-        work(queue)?;
-        driver.record(end).map_err(|f| self.failed(f, &queue.entry))?;
-        Ok((start, end))
+        let held = hold.begin(driver, &mut queue.ticket).map_err(|f| self.failed(f, hold::ENTRY))?;
+        let ticket = held.ticket;
+        queue.pending += 1;
+        queue.hold = Some(held);
+        let queued = driver.record(start).map_err(|f| self.failed(f, &queue.entry)).and_then(|()| {
+            work(queue)?;
+            driver.record(end).map_err(|f| self.failed(f, &queue.entry))
+        });
+        self.release(queue);
+        queued.map(|()| Span { start, end, ticket })
     }
 
-    /// Microseconds between two events that have passed; the events are free again.
-    fn span(&self, driver: &D, queue: &mut Queue, (start, end): (Handle, Handle)) -> Result<f64, DeviceError> {
+    /// Microseconds of a span that has passed; its events are free again.
+    fn span(&self, driver: &D, queue: &mut Queue, Span { start, end, ticket }: Span) -> Result<f64, DeviceError> {
         let elapsed = driver.elapsed_us(start, end).map_err(|f| self.failed(f, &queue.entry))?;
         queue.events.extend([start, end]);
+        self.hold.get().map_or(Ok(()), |hold| hold.judge(ticket))?;
         Ok(elapsed)
+    }
+
+    /// Runs launches once, untimed, if one of their kernels never ran: a driver may finish loading a kernel, or make room for its
+    /// private memory, when it first runs, and waits for the device then.
+    fn run_first(&self, driver: &D, queue: &mut Queue, launches: &[Launch]) -> Result<(), DeviceError> {
+        let has_run = |launch: &Launch| launch.kernel.binary::<Module<D>>(&self.info.id).is_none_or(Module::has_run);
+        if launches.iter().all(has_run) {
+            return Ok(());
+        }
+        launches.iter().enumerate().try_for_each(|(n, launch)| self.start(driver, queue, launch, n > 0))?;
+        self.wait(driver, queue)
     }
 
     fn fill_stream(&self, driver: &D, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {
@@ -331,8 +419,8 @@ impl<D: Driver> Device for GpuDevice<D> {
             shared_bytes: loaded.resources.shared_bytes.map(|b| b + dynamic_shared_bytes),
             max_threads: loaded.resources.max_threads,
         };
-        let (context, maps) = (self.context.clone(), Mutex::default());
-        let module = Module { context, loaded, dynamic_shared: dynamic_shared_bytes, maps };
+        let (context, maps, ran) = (self.context.clone(), Mutex::default(), AtomicBool::new(false));
+        let module = Module { context, loaded, dynamic_shared: dynamic_shared_bytes, maps, ran };
         Ok(Arc::new(Compiled {
             device: self.id.clone(),
             entry,
@@ -395,10 +483,13 @@ impl<D: Driver> Device for GpuDevice<D> {
     fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError> {
         check_launches(&self.info, launches)?;
         let sweep = self.sweep.launch(self)?;
+        self.hold()?;
         let driver = self.driver()?;
         let mut queue = self.queue();
+        self.run_first(&driver, &mut queue, std::slice::from_ref(&sweep))?;
+        self.run_first(&driver, &mut queue, launches)?;
         // Repeats are queued together, so that the device never waits for the host between two of them.
-        let batch = (QUEUE / (2 * launches.len() + 4)).clamp(1, 64) as u32;
+        let batch = (QUEUE / (2 * launches.len() + 5)).clamp(1, 64) as u32;
         let mut times = Vec::with_capacity(timing.repeats as usize);
         let mut left = timing.repeats;
         while left > 0 {

@@ -6,6 +6,7 @@ use crate::foreign::{MapExtents, Number, Value};
 use crate::{Compiled, Stream};
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tilewright_ir::{ArgKind, MAX_ARGS, MAX_MAPS, Scalar, TensorMap};
 
@@ -18,6 +19,8 @@ pub(super) struct Module<D: Driver> {
     pub dynamic_shared: u32,
     /// Tensor maps by argument, address and extents.
     pub maps: Mutex<HashMap<(usize, u64, MapExtents), EncodedMap>>,
+    /// It was started before.
+    pub ran: AtomicBool,
 }
 
 /// Why a launch did not start.
@@ -93,13 +96,21 @@ impl<D: Driver> Module<D> {
         // SAFETY: number and types of the arguments are those the kernel declares, which its source was printed from; their values
         // outlive the call; the caller vouches for the addresses.
         unsafe { self.context.driver.launch(stream, self.loaded.function, size, early, &mut params[..args.len()]) }
-            .map_err(Refused::Driver)
+            .map_err(Refused::Driver)?;
+        self.ran.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// It was started before.
+    pub(super) fn has_run(&self) -> bool {
+        self.ran.load(Ordering::Relaxed)
     }
 }
 
 impl<D: Driver> Drop for Module<D> {
     fn drop(&mut self) {
         if let Ok(driver) = self.context.driver() {
+            self.context.gate.pass();
             driver.unload(self.loaded.module);
         }
     }

@@ -1,6 +1,6 @@
 //! HIP's runtime behind [`Driver`]. Written after AMD's documentation; it has not run on AMD hardware.
 
-use crate::gpu::{Driver, EncodedMap, Failure, Handle, Loaded, Reach};
+use crate::gpu::{Driver, EncodedMap, Failure, Handle, Loaded, Pinned, Reach};
 use crate::{NativeHandles, Resources, Stream};
 use cubecl_hip_sys as sys;
 use std::ffi::{CStr, CString, c_void};
@@ -106,6 +106,21 @@ impl Driver for Hip {
     fn free(&self, address: u64) {
         // SAFETY: called once per allocation, by the drop of its owner.
         let _ = unsafe { call!(hipFree(pointer(address))) };
+    }
+    fn pinned(&self, bytes: usize) -> Result<Pinned, Failure> {
+        let (mut host, mut device) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: the out pointer is valid.
+        unsafe { call!(hipHostMalloc(&mut host, bytes, sys::hipHostMallocMapped)) }?;
+        // SAFETY: the out pointer is valid; the memory was allocated just now, for the device's address space as well.
+        if let Err(failure) = unsafe { call!(hipHostGetDevicePointer(&mut device, host, 0)) } {
+            self.free_pinned(Pinned { host: host as usize, device: 0 });
+            return Err(failure);
+        }
+        Ok(Pinned { host: host as usize, device: device as usize as u64 })
+    }
+    fn free_pinned(&self, memory: Pinned) {
+        // SAFETY: called once per allocation, by the drop of its owner.
+        let _ = unsafe { call!(hipHostFree(memory.host as *mut c_void)) };
     }
     fn write(&self, address: u64, data: &[u8]) -> Result<(), Failure> {
         // SAFETY: the caller checked that the range lies in an allocation; the runtime only reads `data`.

@@ -29,6 +29,8 @@ pub(super) struct Queue {
     pending: usize,
     /// Name of the last kernel started.
     pub(super) entry: String,
+    /// What keeps the device from running the span that is being queued.
+    hold: Option<UserEvent>,
 }
 
 pub(crate) struct ClDevice {
@@ -239,6 +241,7 @@ impl ClDevice {
 
     fn start(&self, queue: &mut Queue, launch: &Launch) -> Result<(), DeviceError> {
         if queue.pending >= QUEUE {
+            self.release(queue)?;
             self.wait(queue)?;
         }
         let entry = launch.kernel.entry();
@@ -319,6 +322,27 @@ impl Mark for Command {
         // Releasing anything of a hung queue may wait for ever.
         std::mem::forget(self.event.clone());
         Err(DeviceError::Hang { device: self.device.to_string(), entry: self.entry.clone(), deadline: self.patience })
+    }
+}
+
+/// An event that the host completes.
+pub(super) struct UserEvent(Handle);
+
+impl UserEvent {
+    /// Lets nothing that is queued from here on begin before the event is complete.
+    fn hold(device: &ClDevice, queue: &mut Queue) -> Result<UserEvent, DeviceError> {
+        let event = check("clCreateUserEvent", cl_event::create_user_event(device.context.handle.get()));
+        let hold = UserEvent(Handle::new(event.map_err(|f| device.failed(f))?, cl_event::release_event));
+        let events = [hold.0.get()];
+        // SAFETY: the queue and the event are alive; the list has one event and is read during the call.
+        let raw = unsafe { cl_queue::enqueue_barrier_with_wait_list(device.commands.get(), 1, events.as_ptr()) };
+        let event = check("clEnqueueBarrierWithWaitList", raw).map_err(|f| device.failed(f))?;
+        queue.last = Some(Arc::new(Handle::new(event, cl_event::release_event)));
+        queue.pending += 1;
+        Ok(hold)
+    }
+    fn release(&self) -> Result<(), Failure> {
+        check("clSetUserEventStatus", cl_event::set_user_event_status(self.0.get(), cl_event::CL_COMPLETE))
     }
 }
 
@@ -415,8 +439,8 @@ impl Device for ClDevice {
 }
 
 impl ClDevice {
-    /// Microseconds of what `work` queues, between the ends of two markers: one behind the sweep (and, for warm caches, an untimed
-    /// run), one behind the work. The sweep takes longer than the host takes to queue the rest.
+    /// Microseconds of what `work` queues, between the ends of two markers: one after the sweep (and, for warm caches, an untimed
+    /// run), one after the work. An event of the host holds the queue before the first one until all is queued.
     pub(super) fn timed(
         &self,
         queue: &mut Queue,
@@ -428,15 +452,24 @@ impl ClDevice {
         if cache == CacheState::Warm {
             work(queue)?;
         }
-        let start = self.marker(queue)?;
-        work(queue)?;
-        let end = self.marker(queue)?;
+        queue.hold = Some(UserEvent::hold(self, queue)?);
+        let queued = self.marker(queue).and_then(|start| {
+            work(queue)?;
+            Ok((start, self.marker(queue)?))
+        });
+        self.release(queue)?;
+        let (start, end) = queued?;
         self.wait(queue)?;
         let [from, to] = [self.stamp(&start)?, self.stamp(&end)?];
         Ok(to.saturating_sub(from) as f64 * 1e-3)
     }
 
-    fn marker(&self, queue: &mut Queue) -> Result<Arc<Handle>, DeviceError> {
+    /// Ends the hold before a span that is being queued, if there is one.
+    fn release(&self, queue: &mut Queue) -> Result<(), DeviceError> {
+        queue.hold.take().map_or(Ok(()), |hold| hold.release().map_err(|f| self.failed(f)))
+    }
+
+    pub(super) fn marker(&self, queue: &mut Queue) -> Result<Arc<Handle>, DeviceError> {
         // SAFETY: the queue is alive; the list of events to wait for is empty: the queue's order is enough.
         let raw = unsafe { cl_queue::enqueue_marker_with_wait_list(self.commands.get(), 0, std::ptr::null()) };
         let event = check("clEnqueueMarkerWithWaitList", raw).map_err(|f| self.failed(f))?;

@@ -6,6 +6,7 @@ use super::{Buffers, Cudnn, Format, OK, Sizes, Tensor, WORKSPACE, Ways, check, n
 use crate::error::BenchError;
 use cudarc::cudnn::sys;
 use std::ffi::c_void;
+use std::rc::Rc;
 use tilewright_problem::{Direction, Layout};
 
 /// Algorithms of the search that are timed.
@@ -117,7 +118,7 @@ pub(super) struct Algorithms<'a> {
     filter: Filter,
     window: Window,
     identity: Identity,
-    buffers: Buffers,
+    buffers: Rc<Buffers>,
     choices: Vec<Choice>,
     direction: Direction,
     /// Without tensor cores.
@@ -138,7 +139,7 @@ impl<'a> Algorithms<'a> {
     /// What is offered for an input of which so many `pixels` per channel are read, padded at both ends as in front.
     pub(super) fn new(
         library: &'a Cudnn,
-        buffers: Buffers,
+        buffers: Rc<Buffers>,
         sizes: &Sizes,
         format: &Format,
         pixels: &[u64],
@@ -160,7 +161,7 @@ impl<'a> Algorithms<'a> {
 
     /// Input, filter, output, workspace.
     fn addresses(&self) -> [*mut c_void; 4] {
-        let Buffers { input, filter, output, workspace, .. } = &self.buffers;
+        let Buffers { input, filter, output, workspace, .. } = &*self.buffers;
         [*input, *filter, *output, *workspace].map(|address| address as *mut c_void)
     }
 

@@ -1,20 +1,28 @@
-//! cuDNN's graph interface (its "backend" calls): a graph of one convolution, whose paddings in front and behind are free. Its
-//! heuristics offer engine configurations; those without tensor cores and within the workspace become plans.
+//! cuDNN's graph interface (its "backend" calls): a graph of one convolution in any direction, type and layout, whose paddings at both
+//! ends are free. Its heuristics offer engine configurations (an engine and its knobs); those within the workspace, and for exact f32
+//! without tensor cores, become plans.
 
-use super::{Buffers, Cudnn, NAME, OK, Sizes, WORKSPACE, Ways, narrow, strides};
+use super::{Buffers, Cudnn, Format, NAME, OK, Sizes, WORKSPACE, Ways, narrow};
 use crate::error::BenchError;
 use cudarc::cudnn::sys::{
     self, cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type, cudnnBackendDescriptor_t as Raw,
     cudnnBackendDescriptorType_t as Kind, cudnnBackendHeurMode_t as Mode, cudnnBackendNumericalNote_t as Numerics,
 };
 use std::ffi::{CStr, c_void};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tilewright_problem::Direction;
 
-/// Plans that are timed.
-const PLANS: usize = 8;
+/// Plans at most.
+const PLANS: usize = 96;
+/// No plan is made after this: some engines compile kernels.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Knobs of an engine at most.
+const KNOBS: usize = 48;
 /// Engine configurations of one heuristic that are looked at.
 const CONFIGS: usize = 64;
-/// Heuristics, best first. Each one adds the engines that those before it did not offer.
-const MODES: [Mode; 3] = [Mode::CUDNN_HEUR_MODE_B, Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK];
+/// Heuristics. Each one adds the configurations that those before it did not offer.
+const MODES: [Mode; 3] = [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_B, Mode::CUDNN_HEUR_MODE_FALLBACK];
 /// What an engine that computes in f32 with FMA units does not do.
 const INEXACT: [Numerics; 3] = [
     Numerics::CUDNN_NUMERICAL_NOTE_TENSOR_CORE,
@@ -39,6 +47,11 @@ struct Address(usize);
 #[repr(transparent)]
 struct Note(u32);
 
+/// A kind of knob. A number for the same reason.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Knob(u32);
+
 impl Element for i64 {
     const TYPE: Type = Type::CUDNN_TYPE_INT64;
 }
@@ -50,6 +63,9 @@ impl Element for Address {
 }
 impl Element for Note {
     const TYPE: Type = Type::CUDNN_TYPE_NUMERICAL_NOTE;
+}
+impl Element for Knob {
+    const TYPE: Type = Type::CUDNN_TYPE_KNOB_TYPE;
 }
 impl Element for Raw {
     const TYPE: Type = Type::CUDNN_TYPE_BACKEND_DESCRIPTOR;
@@ -136,16 +152,56 @@ fn judge(call: &'static str, status: sys::cudnnStatus_t, about: impl Fn() -> Str
     Err(BenchError::Call { call, reason: format!("{}: {status:?}{said}", about()) })
 }
 
-/// A dense tensor in f32 at an address.
-fn tensor(id: i64, extents: &[u64], address: usize) -> Result<Descriptor, BenchError> {
+/// A dense tensor at an address.
+fn tensor(id: i64, extents: &[u64], address: usize, format: &Format) -> Result<Descriptor, BenchError> {
     let alignment = 16.min(1i64 << address.trailing_zeros().min(4));
     Descriptor::new(Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?
-        .with(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, &[sys::cudnnDataType_t::CUDNN_DATA_FLOAT])?
+        .with(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, &[format.data])?
         .with(Name::CUDNN_ATTR_TENSOR_DIMENSIONS, &narrow::<i64>(extents)?)?
-        .with(Name::CUDNN_ATTR_TENSOR_STRIDES, &narrow::<i64>(&strides(extents))?)?
+        .with(Name::CUDNN_ATTR_TENSOR_STRIDES, &narrow::<i64>(&format.strides(extents))?)?
         .with(Name::CUDNN_ATTR_TENSOR_UNIQUE_ID, &[id])?
         .with(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[alignment])?
         .finalize()
+}
+
+/// The operation of a direction, and its attributes: input, filter, output (or their gradients), window, factors.
+fn operation(direction: Direction) -> (Kind, [Name; 6]) {
+    use Name::*;
+    match direction {
+        Direction::Forward => (
+            Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+            [
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
+            ],
+        ),
+        Direction::BackwardData => (
+            Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+            [
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
+            ],
+        ),
+        Direction::BackwardWeight => (
+            Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+            [
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+            ],
+        ),
+    }
 }
 
 /// A graph of one convolution, and what it consists of.
@@ -156,11 +212,11 @@ struct Graph {
 }
 
 impl Graph {
-    fn new(library: &Cudnn, buffers: &Buffers, sizes: &Sizes) -> Result<Graph, BenchError> {
+    fn new(library: &Cudnn, buffers: &Buffers, sizes: &Sizes, format: &Format) -> Result<Graph, BenchError> {
         let [x, w, y] = IDS;
-        let input = tensor(x, &sizes.input(&sizes.input), buffers.input)?;
-        let filter = tensor(w, &sizes.filter(), buffers.filter)?;
-        let output = tensor(y, &sizes.output(), buffers.output)?;
+        let input = tensor(x, &sizes.input(&sizes.input), buffers.input, format)?;
+        let filter = tensor(w, &sizes.filter(), buffers.filter, format)?;
+        let output = tensor(y, &sizes.output(), buffers.output, format)?;
         let window = Descriptor::new(Kind::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?
             .with(Name::CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, &[sizes.input.len() as i64])?
             .with(Name::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, &[sys::cudnnDataType_t::CUDNN_DATA_FLOAT])?
@@ -171,13 +227,14 @@ impl Graph {
             .with(Name::CUDNN_ATTR_CONVOLUTION_DILATIONS, &narrow::<i64>(&sizes.dilation)?)?
             .finalize()?;
         // The number of groups follows from the channels of the input and the filter.
-        let operation = Descriptor::new(Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR)?
-            .with(Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, &[input.raw])?
-            .with(Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, &[filter.raw])?
-            .with(Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, &[output.raw])?
-            .with(Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, &[window.raw])?
-            .with(Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, &[1.0f32])?
-            .with(Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, &[0.0f32])?
+        let (kind, [x, w, y, conv, alpha, beta]) = operation(format.direction);
+        let operation = Descriptor::new(kind)?
+            .with(x, &[input.raw])?
+            .with(w, &[filter.raw])?
+            .with(y, &[output.raw])?
+            .with(conv, &[window.raw])?
+            .with(alpha, &[1.0f32])?
+            .with(beta, &[0.0f32])?
             .finalize()?;
         let graph = Descriptor::new(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?
             .with(Name::CUDNN_ATTR_OPERATIONGRAPH_OPS, &[operation.raw])?
@@ -206,43 +263,67 @@ impl Graph {
     }
 }
 
+/// An engine configuration, told apart from others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Identity {
+    engine: i64,
+    /// Kind and value.
+    knobs: Vec<(u32, i64)>,
+}
+
+impl Identity {
+    /// Of a configuration, with what it does to numbers.
+    fn of(config: &Descriptor) -> Result<(Identity, Vec<Note>), BenchError> {
+        let engine = Descriptor::new(Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
+        config.read(Name::CUDNN_ATTR_ENGINECFG_ENGINE, &mut [engine.raw])?;
+        let number = engine.number(Name::CUDNN_ATTR_ENGINE_GLOBAL_INDEX)?;
+        let mut notes = vec![Note(0); Numerics::CUDNN_NUMERICAL_NOTE_TYPE_COUNT as usize];
+        let count = engine.read(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, &mut notes)?;
+        notes.truncate(count);
+        // Libraries that do not tell the knobs offer some configurations twice.
+        Ok((Identity { engine: number, knobs: knobs(config).unwrap_or_default() }, notes))
+    }
+}
+
+/// The knobs of an engine configuration, by kind.
+fn knobs(config: &Descriptor) -> Result<Vec<(u32, i64)>, BenchError> {
+    let name = Name::CUDNN_ATTR_ENGINECFG_KNOB_CHOICES;
+    let there = config.read::<Raw>(name, &mut [])?.min(KNOBS);
+    let new = |_| Descriptor::new(Kind::CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+    let choices: Vec<Descriptor> = (0..there).map(new).collect::<Result<_, _>>()?;
+    if choices.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut raw: Vec<Raw> = choices.iter().map(|choice| choice.raw).collect();
+    let filled = config.read(name, &mut raw)?;
+    let one = |choice: &Descriptor| {
+        let mut kind = [Knob(0)];
+        choice.read(Name::CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, &mut kind)?;
+        Ok((kind[0].0, choice.number(Name::CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE)?))
+    };
+    let mut knobs: Vec<(u32, i64)> = choices.iter().take(filled).map(one).collect::<Result<_, BenchError>>()?;
+    knobs.sort_unstable();
+    Ok(knobs)
+}
+
 /// An engine configuration made ready for these buffers.
 struct Plan {
     pack: Descriptor,
     plan: Descriptor,
     _config: Descriptor,
-    engine: i64,
+    identity: Identity,
     mode: Mode,
     workspace: u64,
 }
 
-/// What became of the engine configurations that are no plans.
-#[derive(Default)]
-struct Refused {
-    inexact: usize,
-    too_large: usize,
-    failed: usize,
-    why: String,
-}
-
 impl Plan {
-    /// A plan from a configuration of an engine; `None` if it is not to be compared.
-    fn new(
-        (engine, mode, notes): (i64, Mode, &[Note]),
-        config: Descriptor,
-        buffers: &Buffers,
-        refused: &mut Refused,
-    ) -> Result<Option<Plan>, BenchError> {
-        if INEXACT.iter().any(|inexact| notes.iter().any(|note| note.0 == *inexact as u32)) {
-            refused.inexact += 1;
-            return Ok(None);
-        }
+    /// A plan from a configuration; `None` if it needs too much workspace.
+    fn new((identity, mode): (Identity, Mode), config: Descriptor, buffers: &Buffers) -> Result<Option<Plan>, BenchError> {
         let plan = Descriptor::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?
             .with(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[config.raw])?
             .finalize()?;
         let workspace = u64::try_from(plan.number(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?).unwrap_or(0);
         if workspace > WORKSPACE {
-            refused.too_large += 1;
             return Ok(None);
         }
         let addresses = [buffers.input, buffers.filter, buffers.output].map(Address);
@@ -251,26 +332,46 @@ impl Plan {
             .with(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &addresses)?
             .with(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[Address(buffers.workspace)])?
             .finalize()?;
-        Ok(Some(Plan { pack, plan, _config: config, engine, mode, workspace }))
+        Ok(Some(Plan { pack, plan, _config: config, identity, mode, workspace }))
     }
 }
 
-/// An engine configuration's engine and what it does to numbers.
-fn engine(config: &Descriptor) -> Result<(i64, Vec<Note>), BenchError> {
-    let engine = Descriptor::new(Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
-    config.read(Name::CUDNN_ATTR_ENGINECFG_ENGINE, &mut [engine.raw])?;
-    let number = engine.number(Name::CUDNN_ATTR_ENGINE_GLOBAL_INDEX)?;
-    let mut notes = vec![Note(0); Numerics::CUDNN_NUMERICAL_NOTE_TYPE_COUNT as usize];
-    let count = engine.read(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, &mut notes)?;
-    notes.truncate(count);
-    Ok((number, notes))
+/// Plans, and what became of the engine configurations that are none.
+#[derive(Default)]
+struct Made {
+    plans: Vec<Plan>,
+    known: Vec<Identity>,
+    inexact: usize,
+    too_large: usize,
+    failed: usize,
+    why: String,
+}
+
+impl Made {
+    /// Makes a plan of a configuration that is new. `exact`: none that computes less exactly than f32.
+    fn add(&mut self, mode: Mode, config: Descriptor, buffers: &Buffers, exact: bool) -> Result<(), BenchError> {
+        let (identity, notes) = Identity::of(&config)?;
+        if self.known.contains(&identity) {
+            return Ok(());
+        }
+        self.known.push(identity.clone());
+        if exact && INEXACT.iter().any(|inexact| notes.iter().any(|note| note.0 == *inexact as u32)) {
+            self.inexact += 1;
+            return Ok(());
+        }
+        match Plan::new((identity, mode), config, buffers)? {
+            Some(plan) => self.plans.push(plan),
+            None => self.too_large += 1,
+        }
+        Ok(())
+    }
 }
 
 pub(super) struct Plans<'a> {
     library: &'a Cudnn,
     plans: Vec<Plan>,
     _graph: Graph,
-    buffers: Buffers,
+    buffers: Rc<Buffers>,
 }
 
 impl<'a> Plans<'a> {
@@ -278,48 +379,38 @@ impl<'a> Plans<'a> {
     ///
     /// # Errors
     /// [`BenchError::Unsupported`] with what became of the engine configurations where there is none; [`BenchError::Call`].
-    pub(super) fn new(library: &'a Cudnn, buffers: Buffers, sizes: &Sizes) -> Result<Self, BenchError> {
-        let graph = Graph::new(library, &buffers, sizes)?;
-        let (mut plans, mut refused) = (Vec::new(), Refused::default());
-        let mut offered = Vec::new();
+    pub(super) fn new(library: &'a Cudnn, buffers: Rc<Buffers>, sizes: &Sizes, format: &Format) -> Result<Self, BenchError> {
+        let graph = Graph::new(library, &buffers, sizes, format)?;
+        let (mut made, start) = (Made::default(), Instant::now());
         for mode in MODES {
-            let known = offered.len();
             let configs = graph.configs(mode).unwrap_or_else(|e| {
-                refused.why = e.to_string();
+                made.why = e.to_string();
                 Vec::new()
             });
             for config in configs {
-                let plan = engine(&config).and_then(|(number, notes)| {
-                    if plans.len() == PLANS || offered[..known].contains(&number) {
-                        return Ok(None);
-                    }
-                    offered.push(number);
-                    Plan::new((number, mode, &notes), config, &buffers, &mut refused)
-                });
-                match plan {
-                    Ok(plan) => plans.extend(plan),
-                    Err(e) => {
-                        refused.failed += 1;
-                        refused.why = e.to_string();
-                    }
+                if made.plans.len() >= PLANS || start.elapsed() >= PATIENCE {
+                    break;
+                }
+                if let Err(e) = made.add(mode, config, &buffers, format.exact()) {
+                    made.failed += 1;
+                    made.why = e.to_string();
                 }
             }
         }
-        if plans.is_empty() {
-            let Refused { inexact, too_large, failed, why } = refused;
+        if made.plans.is_empty() {
+            let Made { known, inexact, too_large, failed, why, .. } = made;
             let last = if why.is_empty() { String::new() } else { format!("; the last failure: {why}") };
             return Err(BenchError::Unsupported {
                 library: NAME,
                 reason: format!(
-                    "windows read unlike padding on both sides of a dimension, which its convolution calls do not have, and its graph \
-                     interface offers no plan in f32 without tensor cores: of {} engine configurations {inexact} compute less exactly, \
-                     {too_large} need more than {} MiB of workspace, {failed} fail{last}",
-                    offered.len(),
+                    "its graph interface offers no plan: of {} engine configurations {inexact} compute less exactly than f32, {too_large} \
+                     need more than {} MiB of workspace, {failed} fail{last}",
+                    known.len(),
                     WORKSPACE >> 20
                 ),
             });
         }
-        Ok(Plans { library, plans, _graph: graph, buffers })
+        Ok(Plans { library, plans: made.plans, _graph: graph, buffers })
     }
 }
 
@@ -334,13 +425,14 @@ impl Ways for Plans<'_> {
         // SAFETY: plan and pack are finalized; the pack's addresses are those of buffers as large as the graph's tensors, and of a
         // workspace at least as large as the plan needs.
         let status = unsafe { sys::cudnnBackendExecute(self.library.handle, plan.plan.raw, plan.pack.raw) };
-        judge("cudnnBackendExecute", status, || format!("engine {}", plan.engine))?;
+        judge("cudnnBackendExecute", status, || format!("engine {}", plan.identity.engine))?;
         self.buffers.add_bias(self.library.handle)
     }
     fn describe(&self, number: usize) -> Option<String> {
-        let plan = self.plans.get(number)?;
-        let mode = format!("{:?}", plan.mode).replace("CUDNN_HEUR_MODE_", "").to_lowercase();
-        Some(format!("graph, engine {} (heuristic {mode})", plan.engine))
+        let Plan { identity: Identity { engine, knobs }, mode, .. } = self.plans.get(number)?;
+        let mode = format!("{mode:?}").replace("CUDNN_HEUR_MODE_", "").to_lowercase();
+        let knobs: String = knobs.iter().map(|(kind, value)| format!(" k{kind}={value}")).collect();
+        Some(format!("graph, engine {engine}{knobs} (heuristic {mode})"))
     }
     fn workspace(&self, number: usize) -> Option<u64> {
         Some(self.plans.get(number)?.workspace)

@@ -1,6 +1,6 @@
-//! cuDNN's convolutions in three directions: its convolution calls ([`algorithms`]) in f32 (FMA units only, or TF32), f16 and bf16, NCHW
-//! and NHWC; or its graph interface ([`graph`]), in f32 with FMA units, forward and NCHW, where windows read unlike padding at both ends
-//! of a dimension, which those calls lack. Every way that cuDNN offers is timed with the bias included; the fastest right one is kept.
+//! cuDNN's convolutions in three directions, in f32 (FMA units only, or TF32), f16 and bf16, NCHW and NHWC: the algorithms of its
+//! convolution calls ([`algorithms`]), where windows read like padding at both ends of a dimension, and the plans of its graph interface
+//! ([`graph`]). Every way that cuDNN offers is timed with the bias included; the fastest right one is kept.
 
 mod algorithms;
 mod graph;
@@ -12,6 +12,7 @@ use crate::record::Workspace;
 use crate::workload::Workload;
 use cudarc::cudnn::sys::{self, cudnnStatus_t::CUDNN_STATUS_SUCCESS as OK};
 use std::ffi::c_void;
+use std::rc::Rc;
 use tilewright_device::{Buffer, Native};
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::Operand;
@@ -83,15 +84,26 @@ impl Baseline for Cudnn {
         }
         let sizes = Sizes::new(conv);
         let Some(format) = Format::new(conv, workload.math()) else { return unsupported("it has no convolutions of f64 here") };
-        let buffers = Buffers::new(workload, conv, &sizes, &format)?;
+        let buffers = Rc::new(Buffers::new(workload, conv, &sizes, &format)?);
         // Pixels that no window reads have a gradient, too: zeros, which the calls do not write.
         let fits = |pixels: &Vec<u64>| conv.direction != Direction::BackwardData || *pixels == sizes.input;
-        let plain = forward && conv.layout == Layout::Nchw && format.exact();
-        let ways: Box<dyn Ways + 'a> = match sizes.fitted().filter(fits) {
-            Some(pixels) => Box::new(algorithms::Algorithms::new(self, buffers, &sizes, &format, &pixels)?),
-            None if plain => Box::new(graph::Plans::new(self, buffers, &sizes)?),
-            None => return unsupported("unlike padding on both sides is compared forward, in NCHW and f32 without TF32, only"),
-        };
+        let mut refused = Vec::new();
+        let mut both = Both { interfaces: Vec::new() };
+        match sizes.fitted().filter(fits) {
+            Some(pixels) => match algorithms::Algorithms::new(self, buffers.clone(), &sizes, &format, &pixels) {
+                Ok(algorithms) => both.interfaces.push(Box::new(algorithms)),
+                Err(e) => refused.push(e.to_string()),
+            },
+            None => refused.push("its convolution calls have no unlike padding on both sides of a dimension".into()),
+        }
+        match graph::Plans::new(self, buffers, &sizes, &format) {
+            Ok(plans) => both.interfaces.push(Box::new(plans)),
+            Err(e) => refused.push(e.to_string()),
+        }
+        if both.count() == 0 {
+            return unsupported(&refused.join("; "));
+        }
+        let ways: Box<dyn Ways + 'a> = Box::new(both);
         let chosen = fastest_right(workload, ways.count(), &mut |n| ways.run(n).map_err(|e| e.to_string()))?;
         Ok(Box::new(Convolution { ways, chosen }))
     }
@@ -144,6 +156,42 @@ trait Ways {
     fn describe(&self, number: usize) -> Option<String>;
     /// Bytes of the workspace that it uses.
     fn workspace(&self, number: usize) -> Option<u64>;
+}
+
+/// The ways of several interfaces, one after the other.
+struct Both<'a> {
+    interfaces: Vec<Box<dyn Ways + 'a>>,
+}
+
+impl<'a> Both<'a> {
+    /// The interface of a way, and the way's number there.
+    fn find(&self, mut number: usize) -> Option<(&(dyn Ways + 'a), usize)> {
+        for ways in &self.interfaces {
+            match number.checked_sub(ways.count()) {
+                Some(rest) => number = rest,
+                None => return Some((ways.as_ref(), number)),
+            }
+        }
+        None
+    }
+}
+
+impl Ways for Both<'_> {
+    fn count(&self) -> usize {
+        self.interfaces.iter().map(|ways| ways.count()).sum()
+    }
+    fn run(&self, number: usize) -> Result<(), BenchError> {
+        match self.find(number) {
+            Some((ways, number)) => ways.run(number),
+            None => Err(BenchError::Call { call: "a convolution", reason: format!("no way {number}") }),
+        }
+    }
+    fn describe(&self, number: usize) -> Option<String> {
+        self.find(number).and_then(|(ways, number)| ways.describe(number))
+    }
+    fn workspace(&self, number: usize) -> Option<u64> {
+        self.find(number).and_then(|(ways, number)| ways.workspace(number))
+    }
 }
 
 struct Convolution<'a> {
