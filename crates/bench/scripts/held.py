@@ -1,0 +1,65 @@
+"""Times of calls on a CUDA device that hold no host time: cold cache, in turns, the device asleep until the host has queued a call.
+
+`Held` puts sweep, sleep, start event, call, end event on the stream. A sample counts only if the start event has not passed when the call
+and the end event are queued; otherwise the sleep is doubled and the sample taken again. `Spread` summarises samples.
+"""
+
+import statistics
+
+
+class Spread:
+    """Median, p10 and p90 of samples in microseconds."""
+
+    def __init__(self, samples):
+        ordered = sorted(samples)
+        at = lambda q: ordered[round(q * (len(ordered) - 1))]  # noqa: E731
+        self.median, self.p10, self.p90 = statistics.median(ordered), at(0.1), at(0.9)
+
+    @property
+    def wide(self):
+        """Too wide for a comparison: above 10 % of the median, for medians below 10 us above 1 us."""
+        return self.p90 - self.p10 > 0.1 * max(self.median, 10.0)
+
+    def record(self):
+        return {"median_us": self.median, "p10_us": self.p10, "p90_us": self.p90, "wide": self.wide}
+
+
+class Held:
+    """`cycles`: the sleep to begin with; about 0.4 ms."""
+
+    def __init__(self, torch, cycles=800_000):
+        self.torch, self.cycles = torch, cycles
+        self.flush = torch.zeros(128 << 20, dtype=torch.float32, device="cuda")
+
+    def sample(self, run):
+        """One time in microseconds."""
+        torch = self.torch
+        while True:
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            # Reading leaves nothing that would be written back within the timed span.
+            self.flush.sum()
+            torch.cuda._sleep(self.cycles)
+            begin.record()
+            run()
+            end.record()
+            held = not begin.query()
+            torch.cuda.synchronize()
+            if held:
+                return begin.elapsed_time(end) * 1e3
+            if self.cycles > 1_000_000_000:
+                raise RuntimeError("the call waits for the device: it cannot be timed without the host's time")
+            self.cycles *= 2
+
+    def spreads(self, runs, samples=21, longer=3):
+        """A `Spread` of each call, in turns A B, B A; while one is wide, up to `longer` times as many samples."""
+        for run in runs:
+            for _ in range(3):
+                run()
+        self.torch.cuda.synchronize()
+        times = [[] for _ in runs]
+        for n in range(samples * longer):
+            for at in range(len(runs)) if n % 2 == 0 else reversed(range(len(runs))):
+                times[at].append(self.sample(runs[at]))
+            if n + 1 >= samples and not any(Spread(of).wide for of in times):
+                break
+        return [Spread(of) for of in times]
