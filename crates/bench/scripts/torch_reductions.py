@@ -17,20 +17,25 @@ call, the median of `--repeats`. The device is kept busy until the call is issue
 import argparse
 import csv
 import gzip
+import copy
 import json
 import math
 import os
 import re
-import statistics
 import sys
 import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from held import Held  # noqa: E402
 
 TYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 OPERATORS = {"lse": "logsumexp"}
 SHAPES = [(65536, 1024), (1024, 65536), (8192, 8192), (1, 1 << 28), (1 << 22, 64), (64, 1 << 22), (4096, 50257), (333, 77777), (1 << 20, 17), (100000, 96)]
 FLOPS, BANDWIDTH = 790e12, 4.25e12
-# Cycles that the device waits ahead of a timed call, about 0.4 ms: compiled functions of torch take a host up to 0.2 ms.
-AHEAD = 800_000
+# Part of a value by which two sums of a product may differ: argmax takes either one then.
+TIES = {"bfloat16": 2**-7, "float16": 2**-10, "float32": 1e-5}
+# Largest difference of a reduction from torch's, beside the largest value.
+TOLERANCE = {"bfloat16": 2e-2, "float16": 4e-3, "float32": 1e-4}
 
 
 def reduced(torch, c, op, axis):
@@ -126,7 +131,8 @@ class Bench:
         import torch
 
         self.torch, self.args = torch, args
-        self.flush = torch.zeros(128 << 20, dtype=torch.float32, device="cuda")
+        self.held = Held(torch)
+        torch.backends.cudnn.benchmark = True
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         if not args.compile_only:
             import tilewright as tw
@@ -136,21 +142,14 @@ class Bench:
             self.cub = Cub(torch) if args.alone else None
         self.tuned = 0.0
 
-    def median_us(self, run):
-        torch = self.torch
-        for _ in range(3):
-            run()
-        times = []
-        for _ in range(self.args.repeats):
-            torch.cuda._sleep(AHEAD)
-            self.flush.sum()
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            run()
-            end.record()
-            torch.cuda.synchronize()
-            times.append(begin.elapsed_time(end) * 1e3)
-        return statistics.median(times)
+    def timed(self, row, runs):
+        """Medians of all sides, in turns, and which of them are wide."""
+        runs = {name: run for name, run in runs.items() if run}
+        spreads = self.held.spreads(list(runs.values()), self.args.repeats)
+        for name, spread in zip(runs, spreads):
+            row[f"{name}_us"] = spread.median
+            row.setdefault("spread", {})[name] = [spread.p10, spread.p90]
+        row["wide"] = row.get("wide", []) + [name for name, spread in zip(runs, spreads) if spread.wide]
 
     def compiled(self, run, *tensors):
         """None where torch gives up."""
@@ -174,18 +173,14 @@ class Bench:
         self.tuned += time.perf_counter() - start
         prepared = self.context.prepared(problem, tuple(x.alignment for x in (call.a, call.b, call.c)))
         stream = self.torch.cuda.current_stream().cuda_stream
-        space = self.context.workspace(prepared.workspace_bytes, stream, self.flush)
+        space = self.context.workspace(prepared.workspace_bytes, stream, self.held.flush)
         addresses = [call.a.address, call.b.address, call.c.address, 0, 0, space]
         values = [x.address for x in call.values]
         return lambda: prepared.launch(addresses, 1.0, 0.0, stream, False, values), outcome
 
-    def sides(self, row, eager, tensors):
-        torch_us, made = None, self.compiled(eager, *tensors)
-        if self.args.compile_only:
-            return row
-        torch_us = self.median_us(lambda: eager(*tensors))
-        row.update(eager_us=torch_us, compiled_us=self.median_us(made) if made else None)
-        return row
+    def sides(self, eager, tensors):
+        """What torch's user has: eager, and compiled where torch can."""
+        return {"eager": lambda: eager(*tensors), "compiled": self.compiled(eager, *tensors)}
 
     def product(self, case):
         torch = self.torch
@@ -203,17 +198,19 @@ class Bench:
 
         size = a.element_size() * batch * (m * k + n * k + (m * n if keep else 0))
         row = {"case": named(case), "floor_us": max(2 * batch * m * n * k / FLOPS, size / BANDWIDTH) * 1e6}
-        row = self.sides(row, eager, (a, b))
+        runs = self.sides(eager, (a, b))
         if self.args.compile_only:
             return row
         if (m, n, k, batch) not in self.plain:
-            run, _ = self.ours(self.tw._core._gemm(a, b))
-            self.plain[m, n, k, batch] = (self.median_us(run), self.median_us(lambda: a @ b))
-        row["product_us"], row["torch_product_us"] = self.plain[m, n, k, batch]
+            plain = self.plain[m, n, k, batch] = {}
+            self.timed(plain, {"product": self.ours(self.tw._core._gemm(a, b))[0], "torch_product": lambda: a @ b})
+        row.update(copy.deepcopy(self.plain[m, n, k, batch]))
         call = self.tw._core._gemm(a, b, reduce=[f"{op}:{axis}"])
         run, outcome = self.ours(call, dropped=not keep)
-        row.update(ours_us=self.median_us(run), plan=outcome.plan)
-        self.compare(row, op, call.result[1], reduced(torch, a @ b, op, along))
+        row["plan"] = outcome.plan
+        self.timed(row, {"ours": run, **runs})
+        c = a @ b
+        self.compare(row, op, call.result[1], reduced(torch, c, op, along), (c, along, TIES[TYPES[case["dtype"]]]))
         return row
 
     def alone(self, case):
@@ -221,31 +218,40 @@ class Bench:
         op, axis = case["op"], case["axis"]
         x = torch.randn(case["rows"], case["columns"], device="cuda", dtype=getattr(torch, TYPES[case["dtype"]]))
         row = {"case": named(case), "floor_us": x.numel() * x.element_size() / BANDWIDTH * 1e6}
-        row = self.sides(row, lambda y: reduced(torch, y, op, axis), (x,))
+        runs = self.sides(lambda y: reduced(torch, y, op, axis), (x,))
         if self.args.compile_only:
             return row
         call = self.tw._core._reduce(x, op, axis)
         run, outcome = self.ours(call)
-        row.update(ours_us=self.median_us(run), plan=outcome.plan, cub_us=self.cub_us(x, op, axis))
-        self.compare(row, op, call.result, reduced(torch, x, op, axis))
+        row["plan"] = outcome.plan
+        self.timed(row, {"ours": run, **runs})
+        row["cub_us"] = self.cub_us(x, op, axis)
+        self.compare(row, op, call.result, reduced(torch, x, op, axis), (x, axis, 0.0))
         return row
 
     def cub_us(self, x, op, axis):
         """None where CUB has none, or CuPy fails."""
         try:
             run = self.cub.run(x, op, axis)
-            return self.median_us(run) if run else None
+            return self.held.spreads([run], self.args.repeats)[0].median if run else None
         except Exception as e:  # noqa: BLE001: whatever CuPy and its compiler raise
             print(f"  CuPy: {str(e).splitlines()[0][:120]}", file=sys.stderr)
             return None
 
-    def compare(self, row, op, ours, theirs):
-        """Largest difference from torch's values, beside their largest; of indices, the part that differs (values may be equal)."""
+    def compare(self, row, op, ours, theirs, source):
+        """Largest difference from torch's values, beside their largest; of indices, the part that differs. `wrong`: by more than rounding
+        explains. Of `source` (tensor, axis, part) an index may point at a value that is less than the greatest by this part: a tie."""
         self.torch.cuda.synchronize()
-        if op.startswith("arg"):
-            row["differs"] = (ours != theirs).double().mean().item()
-        else:
+        if not op.startswith("arg"):
             row["differs"] = ((ours.double() - theirs.double()).abs().max() / theirs.double().abs().max()).item()
+            row["wrong"] = not row["differs"] <= TOLERANCE[str(source[0].dtype).removeprefix("torch.")]
+            return
+        tensor, axis, part = source
+        row["differs"] = (ours != theirs).double().mean().item()
+        at = lambda index: tensor.gather(axis, index.long().unsqueeze(axis)).double()  # noqa: E731
+        mine, best = at(ours.reshape(theirs.shape)), at(theirs)
+        row["ties"] = ((mine - best).abs() <= part * best.abs()).logical_and(ours.reshape(mine.shape) != theirs.reshape(mine.shape)).double().mean().item()
+        row["wrong"] = not bool(((mine - best).abs() <= part * best.abs()).all())
 
 
 def rivals(row):
@@ -253,7 +259,10 @@ def rivals(row):
 
 
 def table(paths):
-    rows = [row for row in recorded(paths) if row.get("ours_us")]
+    found = [row for row in recorded(paths) if row.get("ours_us")]
+    # Wide or wrong rows count on no side.
+    rows = [row for row in found if not (set(row.get("wide", [])) & {"ours", "eager", "compiled"} or row.get("wrong"))]
+    print(f"{len(rows)} of {len(found)} cases; left out, wide or wrong: {', '.join(row['case'] for row in found if row not in rows) or 'none'}\n")
     print("| case | floor us | eager us | compiled us | ours us | ratio | our product alone | CUB |\n|---|---|---|---|---|---|---|---|")
     number = lambda x: f"{x:.1f}" if x else ""  # noqa: E731
     for row in rows:
@@ -303,7 +312,7 @@ def main():
     if bool(args.cases) == args.alone:
         parser.error("one of --cases FILE and --alone is needed")
     bench, start = Bench(args), time.perf_counter()
-    measure = bench.alone if args.alone else bench.product
+    measure, wrong = bench.alone if args.alone else bench.product, 0
     with open(args.out, "a", encoding="utf-8") as file:
         for case in cases(args):
             if time.perf_counter() - start > args.limit_seconds:
@@ -314,7 +323,10 @@ def main():
             file.write(json.dumps(row) + "\n")
             file.flush()
             cub = f", CUB {row['cub_us']:.1f}" if row.get("cub_us") else ""
-            print(f"{row['case']}: ours {row['ours_us']:.1f} us, torch {' '.join(f'{x:.1f}' for x in rivals(row))}{cub}, differs {row['differs']:.1e}", flush=True)
+            print(f"{row['case']}: ours {row['ours_us']:.1f} us, torch {' '.join(f'{x:.1f}' for x in rivals(row))}{cub}, differs {row['differs']:.1e}{' WRONG' if row['wrong'] else ''}{''.join(f' {name} wide' for name in row['wide'])}", flush=True)
+            wrong += row["wrong"]
+    if wrong:
+        sys.exit(f"{wrong} cases are wrong")
 
 
 if __name__ == "__main__":
