@@ -1,5 +1,5 @@
 // A stand-in for cuDNN (libcudnn.so) on host memory: convolutions in two spatial dimensions, f32, NCHW: by the convolution calls, which
-// pad both sides of a dimension alike, and, forward, by the graph interface, which does not have to. What does not agree is refused,
+// pad both sides of a dimension alike, and by the graph interface, which does not have to. What does not agree is refused,
 // as cuDNN refuses it.
 #include <stddef.h>
 #include <stdint.h>
@@ -125,9 +125,9 @@ int cudnnFindConvolutionBackwardFilterAlgorithmEx(void *handle, struct Tensor *x
 }
 // The gradient of the input where `dx` is one, else of the filter.
 static int gradient(const struct Tensor *xd, const float *x, float *dx, const struct Filter *fd, const float *f, float *df,
-                    const struct Window *w, int forgets, const struct Tensor *yd, const float *y) {
+                    const struct Window *w, int forgets, double us, const struct Tensor *yd, const float *y) {
     if (!agree(xd, fd, w, yd)) return 2000;
-    stub_spend(forgets ? 10 : 20);
+    stub_spend(us);
     int per = fd->extent[1], outs = yd->extent[1] / w->groups, taps = fd->extent[2] * fd->extent[3];
     if (dx)
         for (int n = 0; n < xd->extent[0]; n++)
@@ -160,14 +160,14 @@ int cudnnConvolutionBackwardData(void *handle, const void *alpha, struct Filter 
                                  void *dx) {
     (void)handle, (void)alpha, (void)beta;
     if (algorithm && (!workspace || bytes < 4096)) return 2000;
-    return gradient(xd, NULL, dx, fd, f, NULL, w, algorithm, yd, y);
+    return gradient(xd, NULL, dx, fd, f, NULL, w, algorithm, algorithm ? 10 : 20, yd, y);
 }
 int cudnnConvolutionBackwardFilter(void *handle, const void *alpha, struct Tensor *xd, const void *x, struct Tensor *yd, const void *y,
                                    struct Window *w, int algorithm, void *workspace, size_t bytes, const void *beta, struct Filter *fd,
                                    void *df) {
     (void)handle, (void)alpha, (void)beta;
     if (algorithm && (!workspace || bytes < 4096)) return 2000;
-    return gradient(xd, x, NULL, fd, NULL, df, w, algorithm, yd, y);
+    return gradient(xd, x, NULL, fd, NULL, df, w, algorithm, algorithm ? 10 : 20, yd, y);
 }
 int cudnnConvolutionBiasActivationForward(void *handle, const void *alpha, struct Tensor *xd, const void *x, struct Filter *fd,
                                           const void *f, struct Window *w, int algorithm, void *workspace, size_t bytes,
@@ -187,8 +187,8 @@ int cudnnAddTensor(void *handle, const void *alpha, struct Tensor *bd, const flo
 }
 
 // The graph interface. Descriptors keep their attributes as they come; an attribute of another type, kind or number is refused.
-enum { CONVOLUTION = 1, ENGINE = 2, CONFIG = 3, HEURISTIC = 4, PLAN = 5, FORWARD = 10, GRAPH = 15, PACK = 16, TENSOR = 17 };
-enum { HANDLE = 0, DATA = 1, INT64 = 3, FLOAT = 4, POINTER = 6, MODE = 7, HEUR = 8, NOTE = 11, DESCRIPTOR = 15 };
+enum { CONVOLUTION = 1, ENGINE = 2, CONFIG = 3, HEURISTIC = 4, PLAN = 5, CHOICE = 7, FORWARD = 10, FILTER = 11, INPUT = 12, GRAPH = 15, PACK = 16, TENSOR = 17 };
+enum { HANDLE = 0, DATA = 1, INT64 = 3, FLOAT = 4, POINTER = 6, MODE = 7, HEUR = 8, KNOB = 9, NOTE = 11, DESCRIPTOR = 15 };
 
 static const struct Rule { int kind, name, type, count, bytes; } rules[] = {
     {CONVOLUTION, 100, DATA, 1, 4},   {CONVOLUTION, 101, MODE, 1, 4},   {CONVOLUTION, 102, INT64, 2, 8},
@@ -197,6 +197,10 @@ static const struct Rule { int kind, name, type, count, bytes; } rules[] = {
     {PLAN, 401, DESCRIPTOR, 1, 8},    {FORWARD, 700, FLOAT, 1, 4},      {FORWARD, 701, FLOAT, 1, 4},
     {FORWARD, 702, DESCRIPTOR, 1, 8}, {FORWARD, 703, DESCRIPTOR, 1, 8}, {FORWARD, 704, DESCRIPTOR, 1, 8},
     {FORWARD, 705, DESCRIPTOR, 1, 8}, {GRAPH, 800, HANDLE, 1, 8},       {GRAPH, 801, DESCRIPTOR, 1, 8},
+    {INPUT, 706, FLOAT, 1, 4},        {INPUT, 707, FLOAT, 1, 4},        {INPUT, 708, DESCRIPTOR, 1, 8},
+    {INPUT, 709, DESCRIPTOR, 1, 8},   {INPUT, 710, DESCRIPTOR, 1, 8},   {INPUT, 711, DESCRIPTOR, 1, 8},
+    {FILTER, 712, FLOAT, 1, 4},       {FILTER, 713, FLOAT, 1, 4},       {FILTER, 714, DESCRIPTOR, 1, 8},
+    {FILTER, 715, DESCRIPTOR, 1, 8},  {FILTER, 716, DESCRIPTOR, 1, 8},  {FILTER, 717, DESCRIPTOR, 1, 8},
     {TENSOR, 900, INT64, 1, 8},       {TENSOR, 901, DATA, 1, 4},        {TENSOR, 902, INT64, 4, 8},
     {TENSOR, 903, INT64, 4, 8},       {TENSOR, 906, INT64, 1, 8},       {PACK, 1000, INT64, 3, 8},
     {PACK, 1001, POINTER, 3, 8},      {PACK, 1003, POINTER, 1, 8},
@@ -204,7 +208,7 @@ static const struct Rule { int kind, name, type, count, bytes; } rules[] = {
 enum { RULES = sizeof rules / sizeof *rules };
 
 struct Backend {
-    int kind, final, engine;
+    int kind, final, engine, knob;
     struct Backend *graph;  // of a configuration
     int set[RULES];
     int64_t value[RULES][4];
@@ -242,9 +246,16 @@ int cudnnBackendSetAttribute(struct Backend *b, int name, int type, int64_t coun
     return refuse("no such attribute");
 }
 
+// The names of an operation's window, filter, input and output, or their gradients.
+static const int *names(const struct Backend *operation) {
+    static const int all[3][4] = {{702, 703, 704, 705}, {714, 715, 716, 717}, {708, 709, 710, 711}};
+    return all[operation->kind - FORWARD];
+}
+
 // What an operation is made of.
-static void operands(const struct Backend *forward, struct Tensor *x, struct Filter *f, struct Tensor *y, struct Window *w) {
-    const struct Backend *xd = part(forward, 704), *fd = part(forward, 703), *yd = part(forward, 705), *c = part(forward, 702);
+static void operands(const struct Backend *operation, struct Tensor *x, struct Filter *f, struct Tensor *y, struct Window *w) {
+    const int *name = names(operation);
+    const struct Backend *xd = part(operation, name[2]), *fd = part(operation, name[1]), *yd = part(operation, name[3]), *c = part(operation, name[0]);
     for (int i = 0; i < 4; i++) {
         x->extent[i] = (int)numbers(xd, 902)[i], x->stride[i] = (int)numbers(xd, 903)[i];
         y->extent[i] = (int)numbers(yd, 902)[i], y->stride[i] = (int)numbers(yd, 903)[i];
@@ -261,7 +272,7 @@ int cudnnBackendFinalize(struct Backend *b) {
     for (int i = 0; i < RULES; i++)
         if (rules[i].kind == b->kind && !b->set[i]) return refuse("an attribute is missing");
     if (b->kind == CONVOLUTION && (numbers(b, 106)[0] != 2 || *(const int *)attribute(b, 101) != 1)) return refuse("mode");
-    if (b->kind == FORWARD) {
+    if (b->kind == FORWARD || b->kind == FILTER || b->kind == INPUT) {
         struct Tensor x, y;
         struct Filter f;
         struct Window w;
@@ -292,7 +303,19 @@ int cudnnBackendGetAttribute(struct Backend *b, int name, int type, int64_t want
         return 0;
     }
     *count = 1;
-    if (b->kind == CONFIG && name == 300 && type == DESCRIPTOR && wanted == 1) {
+    // Each configuration has two knobs, in no order: kind 1 is 7, kind 0 is 3.
+    if (b->kind == CONFIG && name == 302 && type == DESCRIPTOR) {
+        *count = 2;
+        for (int i = 0; i < 2 && i < wanted; i++) {
+            struct Backend *choice = ((struct Backend **)data)[i];
+            if (choice->kind != CHOICE) return refuse("kind");
+            choice->knob = 1 - i, choice->final = 1;
+        }
+    } else if (b->kind == CHOICE && name == 600 && type == KNOB && wanted == 1) {
+        *(int *)data = b->knob;
+    } else if (b->kind == CHOICE && name == 601 && type == INT64 && wanted == 1) {
+        *(int64_t *)data = b->knob ? 7 : 3;
+    } else if (b->kind == CONFIG && name == 300 && type == DESCRIPTOR && wanted == 1) {
         (*(struct Backend **)data)->engine = b->engine;
     } else if (b->kind == ENGINE && name == 1301 && type == INT64 && wanted == 1) {
         *(int64_t *)data = b->engine;
@@ -310,17 +333,21 @@ int cudnnBackendGetAttribute(struct Backend *b, int name, int type, int64_t want
 int cudnnBackendExecute(void *handle, struct Backend *plan, struct Backend *pack) {
     (void)handle;
     if (!plan->final || !pack->final) return refuse("not finalized");
-    const struct Backend *config = part(plan, 401), *forward = part(config->graph, 801);
+    const struct Backend *config = part(plan, 401), *operation = part(config->graph, 801);
+    const int *name = names(operation);
     struct Tensor x, y;
     struct Filter f;
     struct Window w;
-    operands(forward, &x, &f, &y, &w);
+    operands(operation, &x, &f, &y, &w);
     void *const *pointers = attribute(pack, 1001);
     void *at[3] = {NULL, NULL, NULL};
     for (int i = 0; i < 3; i++)
         for (int t = 0; t < 3; t++)
-            if (numbers(pack, 1000)[i] == *numbers(part(forward, (const int[]){704, 703, 705}[t]), 906)) at[t] = pointers[i];
+            if (numbers(pack, 1000)[i] == *numbers(part(operation, (const int[]){name[2], name[1], name[3]}[t]), 906)) at[t] = pointers[i];
     if (!at[0] || !at[1] || !at[2]) return refuse("names of tensors");
     if (workspaces[config->engine] && !*(void *const *)attribute(pack, 1003)) return refuse("workspace");
-    return run(&x, at[0], &f, at[1], &w, config->engine == 1, (const double[]){5, 10, 10, 15, 20, 5}[config->engine], &y, at[2], NULL);
+    double us = (const double[]){5, 10, 10, 15, 20, 5}[config->engine];
+    if (operation->kind == FORWARD) return run(&x, at[0], &f, at[1], &w, config->engine == 1, us, &y, at[2], NULL);
+    int is_input = operation->kind == INPUT;
+    return gradient(&x, at[0], is_input ? at[0] : NULL, &f, at[1], is_input ? NULL : at[1], &w, config->engine == 1, us, &y, at[2]);
 }

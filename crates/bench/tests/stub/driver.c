@@ -1,8 +1,11 @@
 // A stand-in for NVIDIA's driver (libcuda.so): one device whose memory is the host's. Copies and fills work; kernels are loaded
 // and launched, and do nothing. Events read a clock that only the other stand-ins move (stub_spend): times are the same in every run.
+// With STUB_HOST_TIME the device is also never ahead of the host, unless the kernel `tw_hold` keeps its work queued: an idle device's
+// clock then goes on as the host's does. With STUB_SLEEP a library's call keeps the host busy for 1 ms.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef int Result;
 
@@ -67,25 +70,46 @@ Result cuMemsetD8Async(uint64_t address, unsigned char byte, size_t bytes, void 
 
 Result cuModuleLoadData(void **module, const void *image) { (void)image; *module = (void *)3; return 0; }
 Result cuModuleUnload(void *module) { (void)module; return 0; }
-Result cuModuleGetFunction(void **function, void *module, const char *name) { (void)module; (void)name; *function = (void *)4; return 0; }
+Result cuModuleGetFunction(void **function, void *module, const char *name) { (void)module; *function = strcmp(name, "tw_hold") ? (void *)4 : (void *)5; return 0; }
 Result cuFuncSetAttribute(void *function, int attribute, int value) { (void)function; (void)attribute; (void)value; return 0; }
 Result cuFuncGetAttribute(int *value, int attribute, void *function) {
     (void)function;
     *value = attribute == 0 ? 1024 : attribute == 4 ? 32 : 0;
     return 0;
 }
+// The hold that was launched last.
+static volatile unsigned *flags;
+static unsigned ticket;
+
+Result cuMemHostAlloc(void **memory, size_t bytes, unsigned kind) { (void)kind; *memory = calloc(1, bytes); return *memory ? 0 : 2; }
+Result cuMemHostGetDevicePointer_v2(uint64_t *address, void *memory, unsigned zero) { (void)zero; *address = (uint64_t)memory; return 0; }
+Result cuMemFreeHost(void *memory) { if (memory == flags) flags = NULL; free(memory); return 0; }
+
 Result cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                       void *stream, void **params, void **extra) {
-    (void)function, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)stream, (void)params, (void)extra;
+    if (function == (void *)5) flags = *(volatile unsigned **)params[0], ticket = *(unsigned *)params[1];
+    (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)stream, (void)extra;
     return 0;
 }
 
 static double clock_us;
-void stub_spend(double us) { clock_us += us; }
+// The clock of a device that has run all its work follows the host's.
+static void follow(void) {
+    if (!getenv("STUB_HOST_TIME") || (flags && (int)(flags[0] - ticket) < 0)) return;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    double us = (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+    if (us > clock_us) clock_us = us;
+}
+void stub_spend(double us) {
+    if (getenv("STUB_SLEEP")) nanosleep(&(struct timespec){0, 1000000}, NULL);
+    follow();
+    clock_us += us;
+}
 
 Result cuEventCreate(void **event, unsigned flags) { (void)flags; *event = calloc(1, sizeof(double)); return *event ? 0 : 2; }
 Result cuEventDestroy_v2(void *event) { free(event); return 0; }
-Result cuEventRecord(void *event, void *stream) { (void)stream; *(double *)event = clock_us; clock_us += 1; return 0; }
+Result cuEventRecord(void *event, void *stream) { (void)stream; follow(); *(double *)event = clock_us; clock_us += 1; return 0; }
 Result cuEventQuery(void *event) { (void)event; return 0; }
 Result cuEventElapsedTime_v2(float *ms, void *start, void *end) {
     *ms = (float)((*(double *)end - *(double *)start) * 1e-3);

@@ -16,7 +16,7 @@ use tilewright_problem::Direction;
 /// Plans at most.
 const PLANS: usize = 96;
 /// No plan is made after this: some engines compile kernels.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Knobs of an engine at most.
 const KNOBS: usize = 48;
 /// Engine configurations of one heuristic that are looked at.
@@ -267,8 +267,8 @@ impl Graph {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Identity {
     engine: i64,
-    /// Kind and value.
-    knobs: Vec<(u32, i64)>,
+    /// Kind and value of each; `None` where the library does not say.
+    knobs: Option<Vec<(u32, i64)>>,
 }
 
 impl Identity {
@@ -280,20 +280,15 @@ impl Identity {
         let mut notes = vec![Note(0); Numerics::CUDNN_NUMERICAL_NOTE_TYPE_COUNT as usize];
         let count = engine.read(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, &mut notes)?;
         notes.truncate(count);
-        // Libraries that do not tell the knobs offer some configurations twice.
-        Ok((Identity { engine: number, knobs: knobs(config).unwrap_or_default() }, notes))
+        Ok((Identity { engine: number, knobs: knobs(config).ok() }, notes))
     }
 }
 
 /// The knobs of an engine configuration, by kind.
 fn knobs(config: &Descriptor) -> Result<Vec<(u32, i64)>, BenchError> {
     let name = Name::CUDNN_ATTR_ENGINECFG_KNOB_CHOICES;
-    let there = config.read::<Raw>(name, &mut [])?.min(KNOBS);
     let new = |_| Descriptor::new(Kind::CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
-    let choices: Vec<Descriptor> = (0..there).map(new).collect::<Result<_, _>>()?;
-    if choices.is_empty() {
-        return Ok(Vec::new());
-    }
+    let choices: Vec<Descriptor> = (0..KNOBS).map(new).collect::<Result<_, _>>()?;
     let mut raw: Vec<Raw> = choices.iter().map(|choice| choice.raw).collect();
     let filled = config.read(name, &mut raw)?;
     let one = |choice: &Descriptor| {
@@ -351,7 +346,8 @@ impl Made {
     /// Makes a plan of a configuration that is new. `exact`: none that computes less exactly than f32.
     fn add(&mut self, mode: Mode, config: Descriptor, buffers: &Buffers, exact: bool) -> Result<(), BenchError> {
         let (identity, notes) = Identity::of(&config)?;
-        if self.known.contains(&identity) {
+        // Without its knobs a configuration cannot be told from others of its engine.
+        if identity.knobs.is_some() && self.known.contains(&identity) {
             return Ok(());
         }
         self.known.push(identity.clone());
@@ -431,7 +427,7 @@ impl Ways for Plans<'_> {
     fn describe(&self, number: usize) -> Option<String> {
         let Plan { identity: Identity { engine, knobs }, mode, .. } = self.plans.get(number)?;
         let mode = format!("{mode:?}").replace("CUDNN_HEUR_MODE_", "").to_lowercase();
-        let knobs: String = knobs.iter().map(|(kind, value)| format!(" k{kind}={value}")).collect();
+        let knobs: String = knobs.iter().flatten().map(|(kind, value)| format!(" k{kind}={value}")).collect();
         Some(format!("graph, engine {engine}{knobs} (heuristic {mode})"))
     }
     fn workspace(&self, number: usize) -> Option<u64> {
