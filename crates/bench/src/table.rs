@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn summaries_tell_the_worst_case() {
         let text = summary(&[record("x", "a", Some(0.5)), record("x", "b", Some(2.0)), record("x", "c", None)]);
-        assert!(text.contains("1.000x over 2 cases, worst 0.500x (a); 1 without a valid pair of times: c"), "{text}");
+        assert!(text.contains("1.000x over 2 of 3 cases, worst 0.500x (a); 1 without a valid pair of times: c"), "{text}");
     }
 
     #[test]
