@@ -8,8 +8,9 @@ use tilewright::{Bundled, Context, Operation};
 use tilewright_device::Options;
 use tilewright_gen::plan::Plan;
 use tilewright_ir::Dialect;
-use tilewright_tune::records::{DeviceKey, Filter, GENERATOR, State, TimeKind};
+use tilewright_tune::records::{DeviceKey, Filter, GENERATOR, RecordsError, State, TimeKind, Trial};
 use tilewright_tune::verify::Depth;
+use tilewright_tune::{ProblemKey, Records};
 
 /// A problem's operation with its plan, where that comes from and its time.
 struct Chosen {
@@ -70,7 +71,7 @@ pub fn run(args: &BundleArgs) -> Result<(), CliError> {
 
 /// Devices of an architecture that the records hold measured times of.
 fn tuned_on(context: &Context, arch: &str) -> Result<Vec<DeviceKey>, CliError> {
-    let filter = Filter { state: Some(State::Ok), verified: Some(Depth::Thorough), ..Filter::default() };
+    let filter = Filter { state: Some(State::Ok), verified: Some(Depth::Quick), ..Filter::default() };
     let mut devices: Vec<DeviceKey> = Vec::new();
     for record in context.records().list(&filter).map_err(CliError::failed)? {
         let same = record.device.fingerprint.split(';').next() == Some(arch);
@@ -81,23 +82,26 @@ fn tuned_on(context: &Context, arch: &str) -> Result<Vec<DeviceKey>, CliError> {
     Ok(devices)
 }
 
-/// The plan of `--plan`, else the fastest that was measured on a device of the architecture, else what the operation runs with.
+/// The plan of `--plan`, else the fastest that was measured on a device of the architecture (one that was verified by this installation
+/// before an imported one), else the plan that the operation runs with.
 fn choose(context: &Context, operation: Operation, devices: &[DeviceKey]) -> Result<Chosen, CliError> {
-    let space = operation.space();
-    let mut best: Option<(Plan, f64, &str)> = None;
-    for device in devices {
-        let trial = context.records().best(&space.key(), device, GENERATOR).map_err(CliError::failed)?;
-        let Some((trial, us)) = trial.and_then(|t| t.time_us.map(|us| (t, us))) else { continue };
-        let Some(plan) = Plan::parse(&trial.plan).ok().filter(|p| space.constraint().allows(p) && space.resolve(p).is_ok())
-        else {
-            continue;
-        };
-        if best.is_none_or(|(_, fastest, _)| us < fastest) {
-            best = Some((plan, us, &device.name));
+    type Best = fn(&Records, &ProblemKey, &DeviceKey, &str) -> Result<Option<Trial>, RecordsError>;
+    let sources: [(Best, &str); 2] = [(Records::best, ""), (Records::best_imported, " (imported, not verified here)")];
+    for (best_of, note) in sources {
+        let space = operation.space();
+        let mut best: Option<(Plan, f64, &str)> = None;
+        for device in devices {
+            let trial = best_of(context.records(), &space.key(), device, GENERATOR).map_err(CliError::failed)?;
+            let Some((trial, us)) = trial.and_then(|t| t.time_us.map(|us| (t, us))) else { continue };
+            let legal = |p: &Plan| space.constraint().allows(p) && space.resolve(p).is_ok();
+            let Some(plan) = Plan::parse(&trial.plan).ok().filter(legal) else { continue };
+            if best.is_none_or(|(_, fastest, _)| us < fastest) {
+                best = Some((plan, us, &device.name));
+            }
         }
-    }
-    if let Some((plan, us, device)) = best {
-        return Ok(Chosen { operation, plan, origin: format!("measured on {device}"), time_us: Some(us) });
+        if let Some((plan, us, device)) = best {
+            return Ok(Chosen { operation, plan, origin: format!("measured on {device}{note}"), time_us: Some(us) });
+        }
     }
     let (plan, origin) = operation.choice().map_err(session::classify)?;
     Ok(Chosen { operation, plan, origin: origin.name().into(), time_us: None })

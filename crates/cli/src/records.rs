@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 use tilewright_tune::Records;
-use tilewright_tune::records::{Filter, Record, State, TimeKind};
+use tilewright_tune::records::{Bad, Filter, Imported, Record, State, TimeKind, Unread};
 use tilewright_tune::verify::Depth;
 
 /// Runs one of the subcommands.
@@ -18,7 +18,7 @@ pub fn run(command: &RecordsCommand) -> Result<(), CliError> {
         RecordsCommand::List { filter, json } => list(filter, *json),
         RecordsCommand::Show { filter } => show(filter),
         RecordsCommand::Export { filter, out } => export(filter, out.as_deref()),
-        RecordsCommand::Import { file, records } => import(file, records.as_deref()),
+        RecordsCommand::Import { file, skip_bad, records } => import(file, *skip_bad, records.as_deref()),
         RecordsCommand::Merge { files, records } => merge(files, records.as_deref()),
         RecordsCommand::Clear { filter, yes } => clear(filter, *yes),
     }
@@ -38,10 +38,23 @@ fn filter(args: &FilterArgs) -> Filter {
     Filter { problem: args.problem.clone(), device: args.device.clone(), state: None, verified: None }
 }
 
+/// Says how many rows were not understood, where some were not.
+fn tell_unread(rows: &[Unread]) {
+    if let Some(told) = Unread::summary(rows) {
+        eprintln!("{told}");
+    }
+}
+
+/// The records that are meant.
+fn meant(args: &FilterArgs) -> Result<Vec<Record>, CliError> {
+    let listing = existing(args.records.as_deref())?.listing(&filter(args)).map_err(CliError::failed)?;
+    tell_unread(&listing.unread);
+    Ok(listing.records)
+}
+
 fn list(args: &FilterArgs, json: bool) -> Result<(), CliError> {
-    let records = existing(args.records.as_deref())?;
     let mut groups: BTreeMap<(String, String, String), Vec<Record>> = BTreeMap::new();
-    for record in records.list(&filter(args)).map_err(CliError::failed)? {
+    for record in meant(args)? {
         groups
             .entry((record.name.clone(), record.device.name.clone(), record.device.fingerprint.clone()))
             .or_default()
@@ -84,7 +97,7 @@ fn list(args: &FilterArgs, json: bool) -> Result<(), CliError> {
             match (plan, us, kind) {
                 (Some(plan), Some(us), Some(kind)) => {
                     let note = match depth {
-                        _ if stale => "stale (another driver or tilewright; `tune` verifies and times it first): ",
+                        _ if stale => "not of this machine, driver and build (`tune` verifies and times it first): ",
                         Some(Depth::Thorough) => "",
                         _ => "not verified thoroughly yet (`tune` does): ",
                     };
@@ -114,50 +127,72 @@ fn best(all: &[Record], old_driver: bool) -> Option<&Record> {
     right.into_iter().find(|r| !wrong(r))
 }
 
+/// Every trial in a table: problems in the order of their names, each with its fastest plan first.
 fn show(args: &FilterArgs) -> Result<(), CliError> {
-    let records = existing(args.records.as_deref())?.list(&filter(args)).map_err(CliError::failed)?;
+    let mut records = meant(args)?;
     if records.is_empty() {
         eprintln!("no records");
+        return Ok(());
     }
-    for record in records {
+    let time = |r: &Record| r.trial.time_us.unwrap_or(f64::INFINITY);
+    let place = |r: &Record| (r.name.clone(), r.device.name.clone(), r.trial.time_kind == Some(TimeKind::Modelled));
+    records.sort_by(|x, y| place(x).cmp(&place(y)).then(time(x).total_cmp(&time(y))));
+    let mut of = None;
+    for record in &records {
+        let now = (&record.name, &record.device);
+        if of.replace(now) != Some(now) {
+            line(&format!("{} on {}", record.name, record.device.name))?;
+            line(&format!("  {:<8} {:<9} {:<20} plan", "state", "verified", "time"))?;
+        }
         let t = &record.trial;
-        let time = match (t.time_us, t.time_kind) {
-            (Some(us), Some(kind)) => format!("{} {}", human_time(us), kind.name()),
-            _ => t.reason.clone().unwrap_or_default().lines().next().unwrap_or_default().to_string(),
+        let (time, reason) = match (t.time_us, t.time_kind) {
+            (Some(us), Some(kind)) => (format!("{} {}", human_time(us), kind.name()), ""),
+            _ => ("-".into(), t.reason.as_deref().and_then(|reason| reason.lines().next()).unwrap_or_default()),
         };
         let verified = if record.is_stale() { "stale" } else { t.verified.map_or("-", Depth::name) };
-        line(&format!("{}  {}  {:<8} {verified:<8} {time}  {}", record.name, record.device.name, t.state.name(), t.plan))?;
+        let reason = if reason.is_empty() { String::new() } else { format!("  ({reason})") };
+        line(&format!("  {:<8} {verified:<9} {time:<20} {}{reason}", t.state.name(), t.plan))?;
     }
     Ok(())
 }
 
 fn export(args: &FilterArgs, out: Option<&Path>) -> Result<(), CliError> {
     let records = existing(args.records.as_deref())?;
-    let count = match out {
+    let failed = |path: &Path, e: std::io::Error| {
+        CliError::failed(format!(
+            "{}: cannot be written: {e}; name another file, in a folder that may be written",
+            path.display()
+        ))
+    };
+    let exported = match out {
         None => records.export(&filter(args), &mut Stdout).map_err(CliError::failed)?,
         Some(path) => {
-            let failed = |e: std::io::Error| {
-                CliError::failed(format!(
-                    "{}: cannot be written: {e}; name another file, in a folder that may be written",
-                    path.display()
-                ))
-            };
-            let mut file = std::io::BufWriter::new(std::fs::File::create_new(path).map_err(failed)?);
-            let count = records.export(&filter(args), &mut file).map_err(CliError::failed)?;
-            file.flush().map_err(failed)?;
-            count
+            let mut file = std::io::BufWriter::new(std::fs::File::create_new(path).map_err(|e| failed(path, e))?);
+            let exported = records.export(&filter(args), &mut file).map_err(CliError::failed)?;
+            file.flush().map_err(|e| failed(path, e))?;
+            exported
         }
     };
-    eprintln!("{count} records written");
+    eprintln!("{} records written", exported.written);
+    tell_unread(&exported.unread);
+    if let Some(path) = out.filter(|_| !exported.unread.is_empty()) {
+        let path = PathBuf::from(format!("{}.rejected", path.display()));
+        let mut file = std::fs::File::create_new(&path).map_err(|e| failed(&path, e))?;
+        for row in &exported.unread {
+            writeln!(file, "{}", row.line).map_err(|e| failed(&path, e))?;
+        }
+        eprintln!("what was not understood is in {}", path.display());
+    }
     Ok(())
 }
 
-fn import(file: &Path, records: Option<&Path>) -> Result<(), CliError> {
+fn import(file: &Path, skip_bad: bool, records: Option<&Path>) -> Result<(), CliError> {
     let input = std::fs::File::open(file).map_err(|e| CliError::usage(format!("{}: cannot be read: {e}", file.display())))?;
     let records = Records::open(place(records)).map_err(CliError::failed)?;
     let name = file.display().to_string();
-    let added = records.import(&mut BufReader::new(input), &name).map_err(CliError::failed)?;
-    eprintln!("{added} new records from {name}");
+    let bad = if skip_bad { Bad::Skip } else { Bad::Refuse };
+    let imported = records.import_with(&mut BufReader::new(input), &name, bad).map_err(CliError::failed)?;
+    tell_imported(&imported, &name);
     Ok(())
 }
 
@@ -166,17 +201,30 @@ fn merge(files: &[PathBuf], records: Option<&Path>) -> Result<(), CliError> {
     let others = files.iter().map(Records::open_to_read).collect::<Result<Vec<_>, _>>().map_err(CliError::failed)?;
     let records = Records::open(place(records)).map_err(CliError::failed)?;
     for other in &others {
-        let added = records.merge(other).map_err(CliError::failed)?;
-        eprintln!("{added} new records from {}", other.path().display());
+        let imported = records.merge(other).map_err(CliError::failed)?;
+        tell_imported(&imported, &other.path().display().to_string());
     }
     Ok(())
+}
+
+/// Says what was added and what was not.
+fn tell_imported(imported: &Imported, from: &str) {
+    eprintln!("{} new records from {from}", imported.added);
+    tell_unread(&imported.unread);
+    if let Some(first) = imported.skipped.first() {
+        let lines =
+            if imported.skipped.len() == 1 { "1 line was".into() } else { format!("{} lines were", imported.skipped.len()) };
+        eprintln!("{lines} left out: {first}");
+    }
 }
 
 fn clear(args: &FilterArgs, yes: bool) -> Result<(), CliError> {
     let records = existing(args.records.as_deref())?;
     let filter = filter(args);
     if !yes {
-        let count = records.list(&filter).map_err(CliError::failed)?.len();
+        let listing = records.listing(&filter).map_err(CliError::failed)?;
+        tell_unread(&listing.unread);
+        let count = listing.records.len();
         return Err(CliError::usage(format!(
             "this would remove {count} records of {}: add --yes to do it",
             records.path().display()

@@ -421,12 +421,74 @@ fn records_travel() {
     ran.ends(0);
     assert!(ran.err.contains("3 new records"), "{}", ran.err);
     let shown = bench.run(&format!("records show --records {other}"));
-    assert_eq!(shown.ends(0).lines().count(), 3);
+    let shown = shown.ends(0);
+    assert_eq!(shown.lines().count(), 5, "{shown}");
+    assert!(shown.lines().nth(1).is_some_and(|line| line.starts_with("  state    verified  time")), "{shown}");
     let unsure = bench.run(&format!("records clear --records {other}"));
     unsure.ends(2);
     assert!(unsure.err.contains("would remove 3 records"), "{}", unsure.err);
     bench.run(&format!("records clear --yes --records {other}")).ends(0);
     assert_eq!(bench.run(&format!("records show --records {other}")).ends(0), "");
+}
+
+/// A row with a time that nobody measured is tried like any other plan: it is verified and timed first.
+#[test]
+fn a_forged_record_does_not_win() {
+    let bench = Bench::new();
+    let line = "tune gemm --m 64 --n 48 --k 32 --device emu --json";
+    let found = &bench.run(&format!("{line} --budget 20")).objects()[0];
+    let (plan, honest) = (found["plan"].as_str().expect("a plan"), found["time_us"].as_f64().expect("a time"));
+    bench.run("records export --out lines.jsonl").ends(0);
+    let lines = std::fs::read_to_string(bench.path("lines.jsonl")).expect("lines");
+    // The slowest plan, with a time of its own.
+    let rows = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let slower = rows.filter(|row| row["trial"]["time_us"].as_f64() > Some(honest));
+    let mut forged =
+        slower.max_by(|x, y| x["trial"]["time_us"].as_f64().partial_cmp(&y["trial"]["time_us"].as_f64()).expect("times"));
+    let forged = forged.as_mut().expect("a slower plan");
+    forged["trial"]["time_us"] = 0.01.into();
+    forged["trial"]["verified"] = "thorough".into();
+    forged["verified_by"] = tilewright_tune::records::VERIFIER.into();
+    std::fs::write(bench.path("forged.jsonl"), format!("{forged}\n")).expect("a file");
+    bench.run("records import forged.jsonl --records other.sqlite").ends(0);
+    let again = &bench.run(&format!("{line} --budget 20 --records other.sqlite")).objects()[0];
+    assert!(again["time_us"].as_f64().is_some_and(|us| us > 0.5 * honest) && again["resumed"] == 0, "{again} beside {plan}");
+    // A line that is no record is left out where that is asked for.
+    std::fs::write(bench.path("mixed.jsonl"), format!("{forged}\n{{}}\n")).expect("a file");
+    bench.run("records import mixed.jsonl --records third.sqlite").ends(1);
+    let ran = bench.run("records import mixed.jsonl --skip-bad --records third.sqlite");
+    ran.ends(0);
+    assert!(ran.err.contains("1 new records") && ran.err.contains("1 line was left out: mixed.jsonl, line 2: "), "{}", ran.err);
+}
+
+/// Records of a tensor without elements are records like others; a row that is not understood is counted and nothing else.
+#[test]
+fn records_of_empty_reductions_and_of_strange_rows() {
+    let bench = Bench::new();
+    bench.run("tune gemm --m 16 --n 16 --k 16 --budget 5 --device emu").ends(0);
+    bench.run("tune reduce --shape 3x0x4 --over 1 --op max --device emu --budget 3").ends(0);
+    bench.run("tune reduce --shape 0x5 --over 1 --op sum --device emu --budget 3").ends(0);
+    assert_eq!(bench.run("records list --json").objects().len(), 3);
+    bench.run("records export --out all.jsonl").ends(0);
+    bench.run("records import all.jsonl --records other.sqlite").ends(0);
+    bench.run("records merge other.sqlite --records third.sqlite").ends(0);
+    assert!(!bench.path("all.jsonl.rejected").exists());
+    bench.run("records clear --problem reduce --yes").ends(0);
+    assert_eq!(bench.run("records list --json").objects().len(), 1);
+    let strange = rusqlite::Connection::open(bench.path("third.sqlite")).expect("a file");
+    strange.execute("UPDATE problems SET key = replace(key, '\"g\":', '\"q\":') WHERE name LIKE 'tC%'", []).expect("a change");
+    drop(strange);
+    let ran = bench.run("records list --json --records third.sqlite");
+    ran.ends(0);
+    assert_eq!(ran.objects().len(), 2);
+    assert!(ran.err.contains("5 rows were not understood and are left as they are: first tC0"), "{}", ran.err);
+    let ran = bench.run("records export --out some.jsonl --records third.sqlite");
+    ran.ends(0);
+    assert!(ran.err.contains("what was not understood is in some.jsonl.rejected"), "{}", ran.err);
+    let rejected = std::fs::read_to_string(bench.path("some.jsonl.rejected")).expect("a file");
+    assert_eq!(rejected.lines().count(), 5);
+    bench.run("records clear --yes --records third.sqlite").ends(0);
+    assert!(bench.run("records show --records third.sqlite").err.contains("5 rows were not understood"));
 }
 
 #[test]

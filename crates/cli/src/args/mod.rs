@@ -489,12 +489,12 @@ pub enum RecordsCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Every trial of the problems meant
+    /// Every trial of the problems meant, fastest first
     Show {
         #[command(flatten)]
         filter: FilterArgs,
     },
-    /// Write records as JSON lines
+    /// Write records as JSON lines. Rows that are not understood go to FILE.rejected
     Export {
         #[command(flatten)]
         filter: FilterArgs,
@@ -502,15 +502,18 @@ pub enum RecordsCommand {
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// Add records from JSON lines, all or none
+    /// Add records from JSON lines, all or none. Their plans are candidates: `tune` verifies and times them first
     Import {
         /// File to read
         file: PathBuf,
+        /// Leave out lines that are no valid records, and say how many
+        #[arg(long)]
+        skip_bad: bool,
         /// Records file [default: in the user's data folder]
         #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
         records: Option<PathBuf>,
     },
-    /// Add the records of other files, each all or none: what tasks of a cluster wrote on disks of their own
+    /// Add the records of other files, for example of the tasks of a cluster. Their plans are candidates: `tune` verifies and times them first
     #[command(after_long_help = "\
 Examples:
   tilewright records merge node1.sqlite node2.sqlite

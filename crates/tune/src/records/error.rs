@@ -58,13 +58,13 @@ pub enum RecordsError {
         reason: String,
     },
     /// A line of JSON lines was refused; nothing was imported.
-    #[error("{0}")]
+    #[error("{0}; nothing was imported")]
     Line(#[from] LineError),
 }
 
-/// A line that import refuses.
+/// A line that import refuses, or skips.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{source_name}, line {line}: {reason}; nothing was imported")]
+#[error("{source_name}, line {line}: {reason}")]
 pub struct LineError {
     /// Where the lines come from.
     pub source_name: String,

@@ -1,12 +1,12 @@
 //! Records in a file of SQLite.
 
 use super::rows::{
-    CURRENT, TRIAL_COLUMNS, append_trial, clear_mark, current, depth_number, device_id, finite, problem_id, read_current,
-    read_trial,
+    CURRENT, TRIAL_COLUMNS, append_trial, clear_mark, current, depth_number, device_id, finite, imported, problem_id,
+    read_current, read_trial, readable,
 };
-use super::{DeviceKey, Filter, Near, Record, RecordsError, Trial, VERIFIER, marks, schema};
+use super::{DeviceKey, Filter, Near, RecordsError, TIMING, Trial, VERIFIER, marks, schema};
 use crate::key::{ProblemKey, distance};
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -104,7 +104,7 @@ impl Records {
     }
 
     /// What a query gives.
-    fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, RecordsError> {
+    pub(super) fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, RecordsError> {
         query(&self.lock()).map_err(|e| self.err(e))
     }
 
@@ -166,7 +166,8 @@ impl Records {
     pub fn trials(&self, problem: &ProblemKey, device: &DeviceKey, generator: &str) -> Result<Vec<Trial>, RecordsError> {
         let mut trials: Vec<(i64, Trial)> = self.read(|c| {
             let read = |r: &rusqlite::Row<'_>| Ok((r.get(0)?, read_current(r, 1)?));
-            c.prepare_cached(&own_trials())?.query_map(current(&problem.text(), device, generator), read)?.collect()
+            let mut statement = c.prepare_cached(&own_trials())?;
+            statement.query_map(current(&problem.text(), device, generator), read)?.filter_map(readable).collect()
         })?;
         // Cheaper than SQLite's sort, which carries whole rows.
         trials.sort_unstable_by_key(|(id, _)| *id);
@@ -184,10 +185,36 @@ impl Records {
              AND NOT EXISTS (SELECT 1 FROM trials w WHERE w.problem = t.problem AND w.device = t.device \
                AND w.generator = t.generator AND w.plan = t.plan \
                AND ((w.state = 'wrong' AND w.verified_by = ?7) OR (w.state = 'hung' AND w.id > t.id))) \
-             ORDER BY t.time_kind = 'modelled', t.time_us, t.id LIMIT 1"
+             ORDER BY t.time_kind = 'modelled', t.time_us, t.id"
         );
         self.read(|c| {
-            c.prepare_cached(&sql)?.query_row(current(&problem.text(), device, generator), |r| read_current(r, 0)).optional()
+            let mut statement = c.prepare_cached(&sql)?;
+            let mut rows = statement.query_map(current(&problem.text(), device, generator), |r| read_current(r, 0))?;
+            rows.find_map(readable).transpose()
+        })
+    }
+
+    /// The fastest measured trial of a problem that [`Records::import`] brought from elsewhere, of today's generator. Nobody verified it
+    /// here: only for kernels that are built ahead for a device that is not here.
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn best_imported(
+        &self,
+        problem: &ProblemKey,
+        device: &DeviceKey,
+        generator: &str,
+    ) -> Result<Option<Trial>, RecordsError> {
+        let sql = format!(
+            "SELECT {TRIAL_COLUMNS} FROM trials t WHERE t.problem = (SELECT id FROM problems WHERE key = ?1) \
+             AND t.device = (SELECT id FROM devices WHERE name = ?2 AND fingerprint = ?3) AND t.generator = ?4 \
+             AND t.timed_by = ?5 AND t.time_kind = 'measured' AND t.verified > 0 ORDER BY t.time_us, t.id"
+        );
+        self.read(|c| {
+            let mut statement = c.prepare_cached(&sql)?;
+            let values = params![problem.text(), device.name, device.fingerprint, generator, imported(TIMING)];
+            let mut rows = statement.query_map(values, |r| read_trial(r, 0))?;
+            rows.find_map(readable).transpose()
         })
     }
 
@@ -250,19 +277,6 @@ impl Records {
         Ok(near)
     }
 
-    /// Records that pass a filter, oldest first.
-    ///
-    /// # Errors
-    /// As [`Records::add`].
-    pub fn list(&self, filter: &Filter) -> Result<Vec<Record>, RecordsError> {
-        let mut records = Vec::new();
-        self.each(filter, |r| {
-            records.push(r);
-            Ok(())
-        })?;
-        Ok(records)
-    }
-
     /// Removes the records that pass a filter; gives their number.
     ///
     /// # Errors
@@ -281,51 +295,6 @@ impl Records {
             }
             Ok(count)
         })
-    }
-
-    /// Calls a function for each record that passes a filter, oldest first.
-    pub(super) fn each(
-        &self,
-        filter: &Filter,
-        mut visit: impl FnMut(Record) -> Result<(), RecordsError>,
-    ) -> Result<(), RecordsError> {
-        let mut failed = Ok(());
-        let sql = format!(
-            "SELECT p.key, p.name, d.name, d.fingerprint, t.generator, t.timed_by, t.verified_by, {TRIAL_COLUMNS} \
-             FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device ORDER BY t.id"
-        );
-        self.read(|c| {
-            let mut statement = c.prepare(&sql)?;
-            let mut rows = statement.query([])?;
-            while let Some(row) = rows.next()? {
-                let text: String = row.get(0)?;
-                let problem = match ProblemKey::parse(&text) {
-                    Ok(problem) => problem,
-                    Err(reason) => {
-                        let path = self.path.clone();
-                        failed = Err(RecordsError::Damaged { path, reason: format!("a problem key is malformed: {reason}") });
-                        break;
-                    }
-                };
-                let record = Record {
-                    problem,
-                    name: row.get(1)?,
-                    device: DeviceKey { name: row.get(2)?, fingerprint: row.get(3)? },
-                    generator: row.get(4)?,
-                    timed_by: row.get(5)?,
-                    verified_by: row.get(6)?,
-                    trial: read_trial(row, 7)?,
-                };
-                if filter.passes(&record) {
-                    failed = visit(record);
-                    if failed.is_err() {
-                        break;
-                    }
-                }
-            }
-            Ok(())
-        })?;
-        failed
     }
 }
 

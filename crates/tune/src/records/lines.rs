@@ -1,9 +1,10 @@
 //! Records as JSON lines: one object per trial, to keep, compare and carry between machines.
 
-use super::rows::{device_id, insert_trial, problem_id};
-use super::{Filter, GENERATOR, LineError, Record, Records, RecordsError, State};
+use super::rows::{device_id, imported, insert_trial, problem_id};
+use super::{DeviceKey, Filter, GENERATOR, LineError, Record, Records, RecordsError, State, Trial, Unread};
 use crate::space::Space;
-use rusqlite::TransactionBehavior;
+use crate::verify::Depth;
+use rusqlite::{Transaction, TransactionBehavior};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
@@ -30,73 +31,138 @@ impl Record {
     }
 }
 
+/// What an export came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exported {
+    /// Records written.
+    pub written: usize,
+    /// Rows that this build cannot read: not written.
+    pub unread: Vec<Unread>,
+}
+
+/// What becomes of lines that are no valid records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bad {
+    /// The first of them refuses the import: nothing is added.
+    #[default]
+    Refuse,
+    /// They are left out and reported.
+    Skip,
+}
+
+/// What an import came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// Records that were not there yet.
+    pub added: usize,
+    /// Lines that were left out.
+    pub skipped: Vec<LineError>,
+    /// Rows of the other file that this build cannot read.
+    pub unread: Vec<Unread>,
+}
+
 impl Records {
-    /// Writes the records that pass a filter as JSON lines, oldest first; gives their number.
+    /// Writes the records that pass a filter as JSON lines, oldest first.
     ///
     /// # Errors
     /// [`RecordsError::Io`] of either side, named after the records file.
-    pub fn export(&self, filter: &Filter, out: &mut dyn Write) -> Result<usize, RecordsError> {
-        let mut count = 0;
+    pub fn export(&self, filter: &Filter, out: &mut dyn Write) -> Result<Exported, RecordsError> {
+        let mut written = 0;
         let failed = |reason: String| RecordsError::Io { path: self.path.clone(), reason: format!("export: {reason}") };
-        self.each(filter, |record| {
+        let unread = self.each(filter, |record| {
             writeln!(out, "{}", record.line()).map_err(|e| failed(e.to_string()))?;
-            count += 1;
+            written += 1;
             Ok(())
         })?;
         out.flush().map_err(|e| failed(e.to_string()))?;
-        Ok(count)
+        Ok(Exported { written, unread })
     }
 
-    /// Adds the records of another file, all or none; gives the number of those that were not there yet.
+    /// Adds the records of another file as [`Records::import`] does. Rows that are no valid records stay where they are and are reported.
     ///
     /// # Errors
     /// As [`Records::export`] and [`Records::import`].
-    pub fn merge(&self, other: &Records) -> Result<usize, RecordsError> {
+    pub fn merge(&self, other: &Records) -> Result<Imported, RecordsError> {
         let mut lines = Vec::new();
-        other.export(&Filter::default(), &mut lines)?;
-        self.import(&mut lines.as_slice(), &other.path.display().to_string())
+        let unread = other.export(&Filter::default(), &mut lines)?.unread;
+        let imported = self.import_with(&mut lines.as_slice(), &other.path.display().to_string(), Bad::Skip)?;
+        Ok(Imported { unread, ..imported })
     }
 
     /// Adds records from JSON lines, all or none; gives the number of those that were not there yet. Empty lines are
     /// skipped. `source_name` stands in errors.
     ///
+    /// A record loses its claims: its plan is a candidate that a search verifies and times first. A plan that was found wrong, failed or
+    /// hung elsewhere counts so here, too.
+    ///
     /// # Errors
     /// [`RecordsError::Line`] for the first line that is no valid record; [`RecordsError::Io`] if writing fails.
     pub fn import(&self, input: &mut dyn BufRead, source_name: &str) -> Result<usize, RecordsError> {
+        Ok(self.import_with(input, source_name, Bad::Refuse)?.added)
+    }
+
+    /// [`Records::import`] with a choice of what becomes of bad lines.
+    ///
+    /// # Errors
+    /// As [`Records::import`]; [`RecordsError::Line`] of [`Bad::Refuse`] alone.
+    pub fn import_with(&self, input: &mut dyn BufRead, source_name: &str, bad: Bad) -> Result<Imported, RecordsError> {
         let mut connection = self.lock();
         let t = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(|e| self.err(e))?;
-        let (mut problems, mut devices, mut spaces) = (HashMap::new(), HashMap::new(), Spaces::default());
-        let mut added = 0;
+        let mut spaces = Spaces::default();
+        let mut adding = Adding { t: &t, problems: HashMap::new(), devices: HashMap::new() };
+        let mut imported = Imported::default();
         for (index, line) in input.lines().enumerate() {
-            let refuse = |reason: String| LineError { source_name: source_name.into(), line: index + 1, reason };
-            let line = line.map_err(|e| refuse(format!("cannot be read: {e}")))?;
-            if line.trim().is_empty() {
+            let line = line.map_err(|e| format!("cannot be read: {e}"));
+            if line.as_ref().is_ok_and(|line| line.trim().is_empty()) {
                 continue;
             }
-            let record = parse(&line).map_err(refuse)?;
-            spaces.check(&record).map_err(refuse)?;
-            let key = record.problem.text();
-            let problem = match problems.get(&key) {
-                Some(id) => *id,
-                None => {
-                    let id = problem_id(&t, &record.problem, &record.name).map_err(|e| self.err(e))?;
-                    problems.insert(key, id);
-                    id
+            match line.and_then(|line| parse(&line)).and_then(|record| spaces.check(&record).map(|()| record)) {
+                Ok(record) => imported.added += usize::from(adding.add(&claimless(record)).map_err(|e| self.err(e))?),
+                Err(reason) => {
+                    let refused = LineError { source_name: source_name.into(), line: index + 1, reason };
+                    if bad == Bad::Refuse {
+                        return Err(refused.into());
+                    }
+                    imported.skipped.push(refused);
                 }
-            };
-            let device = match devices.get(&record.device) {
-                Some(id) => *id,
-                None => {
-                    let id = device_id(&t, &record.device).map_err(|e| self.err(e))?;
-                    devices.insert(record.device.clone(), id);
-                    id
-                }
-            };
-            let sources = [Some(record.generator.as_str()), record.timed_by.as_deref(), record.verified_by.as_deref()];
-            added += usize::from(insert_trial(&t, problem, device, sources, &record.trial).map_err(|e| self.err(e))?);
+            }
         }
         t.commit().map_err(|e| self.err(e))?;
-        Ok(added)
+        Ok(imported)
+    }
+}
+
+/// A record as somebody else's: its time and its verdict are not this machine's. Bad news is believed.
+fn claimless(record: Record) -> Record {
+    if record.trial.state != State::Ok {
+        return record;
+    }
+    let trial = Trial { verified: record.trial.verified.min(Some(Depth::Quick)), ..record.trial };
+    let (timed_by, verified_by) = (record.timed_by.as_deref().map(imported), record.verified_by.as_deref().map(imported));
+    Record { timed_by, verified_by, trial, ..record }
+}
+
+/// Records on their way into the tables.
+struct Adding<'a> {
+    t: &'a Transaction<'a>,
+    problems: HashMap<String, i64>,
+    devices: HashMap<DeviceKey, i64>,
+}
+
+impl Adding<'_> {
+    /// Adds one; false if it is there already.
+    fn add(&mut self, record: &Record) -> rusqlite::Result<bool> {
+        let key = record.problem.text();
+        let problem = match self.problems.get(&key) {
+            Some(id) => *id,
+            None => *self.problems.entry(key).or_insert(problem_id(self.t, &record.problem, &record.name)?),
+        };
+        let device = match self.devices.get(&record.device) {
+            Some(id) => *id,
+            None => *self.devices.entry(record.device.clone()).or_insert(device_id(self.t, &record.device)?),
+        };
+        let sources = [Some(record.generator.as_str()), record.timed_by.as_deref(), record.verified_by.as_deref()];
+        insert_trial(self.t, problem, device, sources, &record.trial)
     }
 }
 

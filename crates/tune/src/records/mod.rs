@@ -12,6 +12,8 @@ mod file;
 #[cfg(feature = "records")]
 mod lines;
 #[cfg(feature = "records")]
+mod listing;
+#[cfg(feature = "records")]
 mod marks;
 #[cfg(feature = "records")]
 mod network;
@@ -27,6 +29,10 @@ mod trial;
 pub use error::{LineError, RecordsError};
 #[cfg(feature = "records")]
 pub use file::Records;
+#[cfg(feature = "records")]
+pub use lines::{Bad, Exported, Imported};
+#[cfg(feature = "records")]
+pub use listing::{Listing, Unread};
 #[cfg(not(feature = "records"))]
 pub use process::Records;
 pub use sources::{GENERATOR, MODEL, TIMING, VERIFIER};

@@ -59,6 +59,29 @@ pub(super) fn depth_of(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<
     all.into_iter().find(|d| depth_number(*d) == number).ok_or(rusqlite::Error::IntegralValueOutOfRange(column, number))
 }
 
+/// Passes what was read, and errors of the file; drops a row whose values this build does not know.
+pub(super) fn readable<T>(row: rusqlite::Result<T>) -> Option<rusqlite::Result<T>> {
+    use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType};
+    let unknown = matches!(row, Err(FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..)));
+    (!unknown).then_some(row)
+}
+
+/// Why a row cannot be read.
+pub(super) fn unreadable(e: &rusqlite::Error) -> String {
+    match e {
+        rusqlite::Error::IntegralValueOutOfRange(_, number) => {
+            format!("{number} is not a depth of verification that this build knows")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// The sources behind an imported time or verdict: nobody here saw them at work.
+pub(super) fn imported(by: &str) -> String {
+    const MARK: &str = "imported:";
+    if by.starts_with(MARK) { by.into() } else { format!("{MARK}{by}") }
+}
+
 pub(super) fn problem_id(c: &Connection, problem: &ProblemKey, name: &str) -> rusqlite::Result<i64> {
     let key = problem.text();
     c.prepare_cached("INSERT INTO problems(key, name) VALUES (?1, ?2) ON CONFLICT(key) DO NOTHING")?

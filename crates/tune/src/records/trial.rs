@@ -212,10 +212,15 @@ pub struct Filter {
 impl Filter {
     /// True if a record is meant.
     pub fn passes(&self, record: &Record) -> bool {
-        self.problem.as_ref().is_none_or(|p| record.name.contains(p.as_str()))
-            && self.device.as_ref().is_none_or(|d| record.device.name.contains(d.as_str()))
+        self.names(&record.name, &record.device.name)
             && self.state.is_none_or(|s| record.trial.state == s)
             && record.trial.verified >= self.verified
+    }
+
+    /// True if the problem of this name on the device of this name is meant.
+    pub(super) fn names(&self, problem: &str, device: &str) -> bool {
+        self.problem.as_ref().is_none_or(|p| problem.contains(p.as_str()))
+            && self.device.as_ref().is_none_or(|d| device.contains(d.as_str()))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::key::tests::gemm;
-use crate::records::{MODEL, State, TIMING, TimeKind};
+use crate::records::{Bad, Exported, Listing, MODEL, Record, State, TIMING, TimeKind, Unread};
 use crate::verify::Depth;
 use std::io::Write as _;
 use tilewright_ir::Scalar;
@@ -90,13 +90,11 @@ fn a_quick_look_makes_no_best_and_a_thorough_one_does() {
     let other = Records::in_memory().unwrap();
     other.import(&mut exported(&records).as_bytes(), "quick").unwrap();
     records.deepen(&key, "", &device(), GENERATOR, &timed("plan", 2.0, 9)).unwrap();
-    // The trial is the same one, also where it is known already.
-    assert_eq!(other.import(&mut exported(&records).as_bytes(), "thorough").unwrap(), 1);
-    for records in [&records, &other] {
-        let best = records.best(&key, &device(), GENERATOR).unwrap().unwrap();
-        assert_eq!(Trial { plan: "plan".into(), ..best }, timed("plan", 1.0, 7));
-        assert_eq!(records.trials(&key, &device(), GENERATOR).unwrap().len(), 1);
-    }
+    assert_eq!(records.best(&key, &device(), GENERATOR).unwrap().unwrap(), timed("plan", 1.0, 7));
+    assert_eq!(records.trials(&key, &device(), GENERATOR).unwrap().len(), 1);
+    // The trial is the same one, and nobody verified it there.
+    assert_eq!(other.import(&mut exported(&records).as_bytes(), "thorough").unwrap(), 0);
+    assert_eq!(other.best(&key, &device(), GENERATOR).unwrap(), None);
     records.deepen(&key, "", &device(), GENERATOR, &timed("unknown", 0.5, 9)).unwrap();
     assert_eq!(records.best(&key, &device(), GENERATOR).unwrap().unwrap().plan, "unknown");
 }
@@ -209,13 +207,19 @@ fn lines_round_trip_and_import_is_idempotent() {
     let (from, to) = (Records::in_memory().unwrap(), Records::in_memory().unwrap());
     filled(&from);
     let mut text = Vec::new();
-    assert_eq!(from.export(&Filter::default(), &mut text).unwrap(), 5);
+    assert_eq!(from.export(&Filter::default(), &mut text).unwrap(), Exported { written: 5, unread: Vec::new() });
     let text = with_plans(text);
     assert_eq!(to.import(&mut text.as_bytes(), "lines").unwrap(), 5);
     assert_eq!(to.import(&mut text.as_bytes(), "lines").unwrap(), 0);
-    let mut again = Vec::new();
-    to.export(&Filter::default(), &mut again).unwrap();
-    assert_eq!(text.as_bytes(), again);
+    // Whoever exports the records once more exports the same: they lost their claims at the first import.
+    let exported = |records: &Records| {
+        let mut lines = Vec::new();
+        records.export(&Filter::default(), &mut lines).unwrap();
+        String::from_utf8(lines).unwrap()
+    };
+    let third = Records::in_memory().unwrap();
+    assert_eq!(third.merge(&to).unwrap().added, 5);
+    assert_eq!(exported(&third), exported(&to));
     let best = Filter { problem: Some("64".into()), verified: Some(Depth::Quick), ..Filter::default() };
     assert_eq!(to.list(&best).unwrap().len(), 2);
 }
@@ -239,7 +243,7 @@ fn import_names_the_line_and_imports_nothing() {
         (&first.replace("\"time_us\":9.0", "\"time_us\":null"), "stand together"),
         (&first.replace("\"state\":\"ok\"", "\"state\":\"wrong\""), "no time_us"),
         (&first.replace("\"verified\":\"thorough\"", "\"verified\":\"deep\""), "verified is none of"),
-        (&first.replace("\"m\":64", "\"m\":0"), "extent m"),
+        (&first.replace("\"m\":64", "\"m\":-1"), "-1"),
         (&first.replace("\"time_us\":9.0", "\"time_us\":9.0,\"x\":1"), "x"),
         (&first.replace("\"time_us\":9.0", "\"time_us\":1e-300"), "time_us 1e-300 is not plausible"),
         (&first.replace("\"time_us\":9.0", "\"time_us\":1e300"), "not plausible"),
@@ -251,8 +255,86 @@ fn import_names_the_line_and_imports_nothing() {
         let e = target.import(&mut text.as_bytes(), "my.jsonl").unwrap_err();
         let message = e.to_string();
         assert!(message.starts_with("my.jsonl, line 3: ") && message.contains(want), "{message}");
-        assert!(target.list(&Filter::default()).unwrap().is_empty());
+        assert!(message.ends_with("; nothing was imported") && target.list(&Filter::default()).unwrap().is_empty());
+        let imported = target.import_with(&mut text.as_bytes(), "my.jsonl", Bad::Skip).unwrap();
+        assert_eq!((imported.added, imported.skipped.len()), (1, 1));
+        assert!(!imported.skipped[0].to_string().contains("nothing was imported"));
     }
+}
+
+/// The rows of a file that cannot be read stay in it, are counted, and keep nobody from the others.
+#[test]
+fn a_row_that_cannot_be_read_condemns_no_other() {
+    let records = Records::in_memory().unwrap();
+    filled(&records);
+    records
+        .lock()
+        .execute_batch(
+            "UPDATE problems SET key = replace(key, '\"m\":4096', '\"q\":4096') WHERE name = 'gemm 4096'; \
+             UPDATE trials SET verified = 7 WHERE plan = 'fast'",
+        )
+        .unwrap();
+    let all = Filter::default();
+    let listing = records.listing(&all).unwrap();
+    let plans: Vec<&str> = listing.records.iter().map(|r| r.trial.plan.as_str()).collect();
+    assert_eq!(plans, ["slow", "wrong", "unverified"]);
+    let reasons: Vec<&str> = listing.unread.iter().map(|u| u.reason.as_str()).collect();
+    assert!(reasons[0].starts_with("7 is not a depth") && reasons[1].contains("unknown field `q`"), "{reasons:?}");
+    let row: serde_json::Value = serde_json::from_str(&listing.unread[1].line).unwrap();
+    assert_eq!((&row["plan"], &row["name"], &row["time_us"]), (&"big".into(), &"gemm 4096".into(), &2000.0.into()));
+    let told = Unread::summary(&listing.unread).unwrap();
+    assert!(told.starts_with("2 rows were not understood and are left as they are: first gemm 64: 7 is"), "{told}");
+    let one = Unread::summary(&listing.unread[1..]).unwrap();
+    assert!(one.starts_with("1 row was not understood and is left as it is: gemm 4096: its problem key is malformed"), "{one}");
+    // A filter names them as it names others.
+    let big = Filter { problem: Some("4096".into()), ..all.clone() };
+    assert_eq!(records.listing(&big).unwrap().unread, listing.unread[1..]);
+    let mut lines = Vec::new();
+    let exported = records.export(&all, &mut lines).unwrap();
+    assert_eq!((exported.written, exported.unread.len()), (3, 2));
+    // A search sees the others.
+    let key = gemm(64, 64, 64, Scalar::F32);
+    assert_eq!(records.trials(&key, &device(), GENERATOR).unwrap().len(), 3);
+    assert_eq!(records.best(&key, &device(), GENERATOR).unwrap().unwrap().plan, "slow");
+    let to = Records::in_memory().unwrap();
+    let merged = to.merge(&records).unwrap();
+    // The words in place of plans are none that lines may hold.
+    assert_eq!((merged.added, merged.skipped.len(), merged.unread.len()), (0, 3, 2));
+    assert_eq!(records.remove(&all).unwrap(), 3);
+    assert_eq!(records.listing(&all).unwrap(), Listing { records: Vec::new(), unread: listing.unread });
+}
+
+/// Nobody wins by what a file says of it.
+#[test]
+fn an_imported_row_is_a_candidate_and_no_more() {
+    let from = Records::in_memory().unwrap();
+    let key = gemm(64, 64, 64, Scalar::F32);
+    let plan = tilewright_gen::plan::Plan::default().to_string();
+    let forged = timed(&plan, 0.01, 1);
+    from.add(&key, "gemm 64", &device(), GENERATOR, &forged).unwrap();
+    assert_eq!(from.best(&key, &device(), GENERATOR).unwrap(), Some(forged));
+    let mut lines = Vec::new();
+    from.export(&Filter::default(), &mut lines).unwrap();
+    let (imported, merged) = (Records::in_memory().unwrap(), Records::in_memory().unwrap());
+    assert_eq!(imported.import(&mut lines.as_slice(), "lines").unwrap(), 1);
+    assert_eq!(merged.merge(&from).unwrap().added, 1);
+    for records in [&imported, &merged] {
+        assert_eq!(records.best(&key, &device(), GENERATOR).unwrap(), None);
+        assert_eq!(records.trials(&key, &device(), GENERATOR).unwrap(), []);
+        assert_eq!(records.candidates(&key, &device(), 8).unwrap(), [plan.as_str()]);
+        assert!(records.list(&Filter::default()).unwrap().iter().all(Record::is_stale));
+        assert_eq!(records.best_imported(&key, &device(), GENERATOR).unwrap().unwrap().plan, plan);
+    }
+    assert_eq!(from.best_imported(&key, &device(), GENERATOR).unwrap(), None);
+    // Its own records come back as they are.
+    assert_eq!(from.import(&mut lines.as_slice(), "lines").unwrap(), 0);
+    assert_eq!(from.best(&key, &device(), GENERATOR).unwrap().unwrap().plan, plan);
+    // A plan that was wrong elsewhere is not the best here.
+    from.add(&key, "gemm 64", &device(), GENERATOR, &Trial::unmeasured(&plan, State::Wrong, "a race")).unwrap();
+    imported.add(&key, "gemm 64", &device(), GENERATOR, &timed(&plan, 5.0, 2)).unwrap();
+    assert!(imported.best(&key, &device(), GENERATOR).unwrap().is_some());
+    imported.merge(&from).unwrap();
+    assert_eq!(imported.best(&key, &device(), GENERATOR).unwrap(), None);
 }
 
 #[test]

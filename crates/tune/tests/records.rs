@@ -1,0 +1,103 @@
+//! Whatever a search writes into records is read by every way out of them, over problems of all kinds.
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tilewright_device::{CacheState, open};
+use tilewright_gen::plan::Plan;
+use tilewright_ir::{Scalar, Target};
+use tilewright_problem::{Operator, Problem, Reduce};
+use tilewright_tune::records::{Bad, DeviceKey, Filter, GENERATOR, State, TimeKind, Trial};
+use tilewright_tune::search::{Budget, Cancel, Options, device_key, tune};
+use tilewright_tune::space::Space;
+use tilewright_tune::verify::Depth;
+use tilewright_tune::{Records, random};
+
+/// Random problems of every recipe with a plan of each, and random tensors.
+fn drawn(target: &Target) -> Vec<(Problem, Plan)> {
+    use random::Recipe;
+    let kinds = Recipe { reductions: true, ..Recipe::emulated() };
+    let recipes = [Recipe::emulated(), kinds, Recipe::convolutions(), Recipe::formats(), Recipe::grouped(), Recipe::units()];
+    let seeds = recipes.iter().flat_map(|recipe| (0..25).map(move |seed| (recipe, seed)));
+    let pairs = seeds.filter_map(|(recipe, seed)| random::pair(target, recipe, seed)).map(|pair| (pair.problem, pair.plan));
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let tensors = (0..200).filter_map(|seed| {
+        let problem = random::tensor(&mut rng, 60).ok()?;
+        let plan = random::plan(&Space::new(&problem, target).ok()?, &Recipe::emulated(), seed)?;
+        Some((problem, plan))
+    });
+    pairs.chain(tensors).collect()
+}
+
+/// Everything that a trial can say.
+fn trial(rng: &mut ChaCha8Rng, plan: &Plan, at: i64) -> Trial {
+    let plan = plan.to_string();
+    let ended = [State::Refused, State::Failed, State::Wrong, State::Hung];
+    if rng.random_bool(0.4) {
+        let state = ended[rng.random_range(0..ended.len())];
+        let max_error = (state == State::Wrong).then_some(0.5);
+        return Trial { at, max_error, ..Trial::unmeasured(&plan, state, "two\nlines, \"quoted\" µs") };
+    }
+    let kind = if rng.random_bool(0.5) { TimeKind::Measured } else { TimeKind::Modelled };
+    let verified = [None, Some(Depth::Quick), Some(Depth::Thorough)][rng.random_range(0..3)];
+    Trial { at, verified, max_error: verified.map(|_| 1e-7), ..Trial::timed(&plan, rng.random_range(1.0..1e6), kind) }
+}
+
+/// Every way out of a file gives what is in it.
+fn reads_everything(records: &Records, count: usize) {
+    let all = Filter::default();
+    let listing = records.listing(&all).unwrap();
+    assert_eq!((listing.records.len(), listing.unread), (count, Vec::new()));
+    let mut lines = Vec::new();
+    let exported = records.export(&all, &mut lines).unwrap();
+    assert_eq!((exported.written, exported.unread.len()), (count, 0));
+    let imported = Records::in_memory().unwrap();
+    assert_eq!(imported.import(&mut lines.as_slice(), "lines").unwrap(), count);
+    assert_eq!(imported.import_with(&mut lines.as_slice(), "lines", Bad::Skip).unwrap().added, 0);
+    let merged = Records::in_memory().unwrap();
+    let report = merged.merge(records).unwrap();
+    assert_eq!((report.added, report.skipped, report.unread), (count, Vec::new(), Vec::new()));
+    assert_eq!(merged.list(&all).unwrap(), imported.list(&all).unwrap());
+    for record in &listing.records {
+        records.trials(&record.problem, &record.device, GENERATOR).unwrap();
+        records.best(&record.problem, &record.device, GENERATOR).unwrap();
+        records.nearest(&record.problem, &record.device, GENERATOR, 3).unwrap();
+    }
+    assert_eq!(records.remove(&all).unwrap(), count);
+    assert_eq!(records.list(&all).unwrap(), []);
+}
+
+#[test]
+fn records_of_every_problem_are_read() {
+    let target = Target::by_arch("sm_90a").unwrap();
+    let mut rng = ChaCha8Rng::seed_from_u64(2);
+    let records = Records::in_memory().unwrap();
+    let device = DeviceKey { name: "GPU \"x\"".into(), fingerprint: "sm_90a; driver 1".into() };
+    let drawn = drawn(&target);
+    let empty = |problem: &Problem| matches!(problem, Problem::Reduce(r) if r.shape.contains(&0));
+    assert!(drawn.len() > 250 && drawn.iter().any(|(problem, _)| empty(problem)), "{}", drawn.len());
+    for (at, (problem, plan)) in drawn.iter().enumerate() {
+        let trial = trial(&mut rng, plan, at as i64);
+        let space = Space::new(problem, &target).unwrap().with_atomics(true);
+        records.add(&space.key(), &problem.key(), &device, GENERATOR, &trial).unwrap();
+    }
+    reads_everything(&records, drawn.len());
+}
+
+/// Reductions of tensors without elements are tuned like others.
+#[test]
+fn a_search_of_nothing_leaves_records_that_are_read() {
+    let device = open("emu").unwrap();
+    for (shape, over) in [(&[3, 0, 4][..], &[1][..]), (&[0, 5], &[1]), (&[0, 5], &[0]), (&[64, 0], &[0, 1]), (&[0], &[0])] {
+        let problem = Problem::Reduce(Reduce::new(Scalar::F32, shape, over).op(Operator::Max).build().unwrap());
+        let space = Space::new(&problem, &device.info().target).unwrap();
+        let records = Records::in_memory().unwrap();
+        let options = Options { budget: Budget::trials(3), ..Options::default() };
+        let outcome = tune(&device, &space, Some(&records), &options, &Cancel::default(), &mut |_| ()).unwrap();
+        assert!(outcome.verified, "{problem}");
+        let found = records.best(&space.key(), &device_key(device.info(), CacheState::Cold), GENERATOR).unwrap();
+        assert_eq!(found.map(|t| t.plan), Some(outcome.plan.to_string()));
+        let count = records.list(&Filter::default()).unwrap().len();
+        assert!(count > 0);
+        reads_everything(&records, count);
+    }
+}
