@@ -210,6 +210,7 @@ fn words(operation: &Operation, outcome: &Outcome, case: &Case, source: &std::pa
     let resumed = if outcome.resumed > 0 { format!(", {} more from the records", outcome.resumed) } else { String::new() };
     let ended = match &outcome.ended {
         Ended::Budget => "",
+        Ended::Converged => "; ended: converged",
         Ended::Exhausted => "; nothing is left to try",
         Ended::Cancelled => "; interrupted",
         Ended::DeviceLost(_) => "; the device was lost",

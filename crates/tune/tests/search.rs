@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tilewright_device::{Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, DeviceKind, Launch, Timing, open};
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
 use tilewright_ir::{Kernel, Scalar};
-use tilewright_problem::{Conv, Gemm, Order, Problem};
+use tilewright_problem::{Conv, Gemm, Operator, Order, Problem, Reduce};
 use tilewright_tune::Records;
 use tilewright_tune::records::{Filter, State, TimeKind, Trial};
 use tilewright_tune::search::{Budget, Cancel, Ended, Event, GENERATOR, Options, Outcome, Strategy, TuneError, device_key, tune};
@@ -385,6 +385,24 @@ fn plans_of_another_driver_and_generator_are_tried_first() {
         assert_eq!((trials[0].0, trials[0].1, again.resumed), (plan, State::Ok, 0), "{instead}");
         assert!(again.verified);
     }
+}
+
+/// A search ends where more trials gain nothing: at once if nothing is read, else in a quarter of its budget.
+#[test]
+fn a_search_without_gains_ends_early() {
+    let device = open("emu").unwrap();
+    let nothing = Reduce::new(Scalar::F32, &[3, 0, 4], &[1]).op(Operator::Max).build().unwrap();
+    let (outcome, trials) = search(&device, &Problem::Reduce(nothing), None, &options(1000));
+    assert_eq!(outcome.unwrap().ended, Ended::Converged);
+    assert!(trials.len() < 10, "{} trials", trials.len());
+    let (outcome, trials) = search(&device, &small(), None, &options(1200));
+    let outcome = outcome.unwrap();
+    let last = outcome.history.iter().rfind(|step| step.time_us > 1.01 * outcome.time_us).map_or(0, |step| step.trial);
+    assert_eq!(outcome.ended, Ended::Converged);
+    assert!(trials.len() >= 300 && (trials.len() as u64) < 1200 && trials.len() as u64 >= last + 300, "{} trials", trials.len());
+    // Whoever asks for all plans gets them.
+    let all = Options { strategy: Strategy::Exhaustive, ..options(400) };
+    assert_eq!(search(&device, &small(), None, &all).0.unwrap().ended, Ended::Budget);
 }
 
 /// A row that names a plan which is not legal here costs one candidate, whoever wrote it.

@@ -107,6 +107,9 @@ impl Phase {
 pub enum Ended {
     /// The budget was spent.
     Budget,
+    /// No gain of 1 % in the longer of 200 trials and a quarter of the budget (in 1,000 trials where times are modelled), or no gain is
+    /// possible: nothing is read, or the modelled time is that of the launch. An exhaustive search only ends for the latter.
+    Converged,
     /// Nothing was left to try.
     Exhausted,
     /// It was cancelled.

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tilewright_device::{Device, DeviceError, DeviceKind, Launch, Timing};
 use tilewright_gen::plan::Plan;
+use tilewright_problem::Problem;
 
 /// Seconds beyond the budget in which a search that has found nothing yet goes on: one candidate may take longer to compile and
 /// verify than a small budget.
@@ -34,6 +35,21 @@ const FAVOURITES_WAIT: Duration = Duration::from_secs(5);
 const NEAR: usize = 3;
 /// Recorded plans of the same problem, from another driver or other sources, that a search starts from.
 const STALE: usize = 8;
+
+/// A time that is a gain is below this share of the one before.
+const GAIN: f64 = 0.99;
+/// Trials without a gain before a search may end early.
+const PATIENCE: u64 = 200;
+/// Trials without a gain that end a search of modelled times whatever its budget: each is a thousandth of a second.
+const PATIENCE_MODELLED: u64 = 1000;
+
+/// The last gain of a search.
+#[derive(Clone, Copy, Debug)]
+struct Gain {
+    time_us: f64,
+    trial: u64,
+    seconds: f64,
+}
 
 /// A plan with a time.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +110,7 @@ pub(super) struct Session<'a> {
     pub timed: Vec<Timed>,
     expectation: Expectation<'a>,
     pub history: Vec<Step>,
+    gain: Option<Gain>,
     reasons: Vec<String>,
     pub spent: Spent,
     phase: Option<Phase>,
@@ -126,6 +143,7 @@ impl<'a> Session<'a> {
             timed: Vec::new(),
             expectation: Expectation::new(space),
             history: Vec::new(),
+            gain: None,
             reasons: Vec::new(),
             spent: Spent::default(),
             phase: None,
@@ -148,6 +166,30 @@ impl<'a> Session<'a> {
             since >= if found { seconds } else { seconds + FIRST_PLAN }
         };
         budget.seconds.is_some_and(over) || budget.trials.is_some_and(|t| self.tally.trials >= t)
+    }
+
+    /// True once more trials are not worth their time: see [`Ended::Converged`].
+    fn converged(&mut self) -> bool {
+        let Some(best_us) = self.best.as_ref().map(|b| b.timed.time_us) else { return false };
+        let measured = self.is_measured();
+        let empty = matches!(self.space.problem(), Problem::Reduce(r) if r.is_empty());
+        if empty || (!measured && GAIN * best_us < self.space.target().rates.launch_us) {
+            return true;
+        }
+        let seconds = self.under_way.unwrap_or(self.start).elapsed().as_secs_f64();
+        if self.options.strategy == Strategy::Exhaustive {
+            return false;
+        }
+        let trials = self.tally.trials;
+        let gain = self.gain.filter(|gain| best_us >= GAIN * gain.time_us);
+        let Gain { trial, seconds: then, .. } =
+            *self.gain.insert(gain.unwrap_or(Gain { time_us: best_us, trial: trials, seconds }));
+        let (trials, seconds, budget) = (trials - trial, seconds - then, self.options.budget);
+        let long = match (budget.trials, budget.seconds) {
+            (None, None) => return false,
+            (most, limit) => most.is_none_or(|most| 4 * trials >= most) && limit.is_none_or(|limit| 4.0 * seconds >= limit),
+        };
+        trials >= PATIENCE && (long || (!measured && trials >= PATIENCE_MODELLED))
     }
 
     pub fn run(mut self) -> Result<Outcome, TuneError> {
@@ -196,6 +238,9 @@ impl<'a> Session<'a> {
             }
             if self.spent() {
                 break Ended::Budget;
+            }
+            if self.converged() {
+                break Ended::Converged;
             }
             if !done && (!quiet || (waiting.is_empty() && builders.outstanding() == 0)) {
                 done = self.fill(&mut builders, searcher.as_mut(), room);
