@@ -47,9 +47,9 @@ int main(int argc, char **argv) try {
 
     operands.bias = nullptr;
     const tw_status status = tw_launch(prepared.get(), &operands, nullptr);
-    std::printf("as it should: %s: %s\n", tw_status_name(status), tw_last_error());
+    std::printf("a wrong call is refused: %s: %s\n", tw_status_name(status), tw_last_error());
     if (status != TW_BAD_OPERANDS) return 1;
-    std::puts("ok");
+    std::puts("ok: every value is right");
     return 0;
 } catch (const std::exception &e) {
     std::fprintf(stderr, "%s\n", e.what());

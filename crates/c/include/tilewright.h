@@ -258,7 +258,7 @@ typedef struct tw_operands {
     void *c;                /* memory of its own: refused where it overlaps a or b and none of them has gaps */
     const void *bias;       /* aligned to 16 bytes; NULL where the problem has none */
     const void *residual;   /* as bias */
-    void *workspace;        /* aligned to 256 bytes; NULL where none is asked for. Launches that may overlap need one each */
+    void *workspace;        /* aligned to 256 bytes (the emulator and OpenCL copy host memory and do not ask); NULL where none is asked for. Launches that may overlap need one each */
     double alpha, beta;     /* beta = 0 never reads C */
     const int64_t *extents; /* batch, m and n of this launch, where they are dynamic; else NULL */
     void *reductions[8];    /* values of the problem's reductions in their order, aligned to 16 bytes, one behind the other */
