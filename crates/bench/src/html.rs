@@ -70,7 +70,7 @@ fn section(out: &mut String, experiment: &str, records: &[&Record]) {
     out.push_str(&plot::ratios(records, &names));
     out.push_str("</div>\n<h3>Roofline</h3>\n<div class=\"card\">\n");
     legend(out, &names, 0);
-    out.push_str(&plot::roofline(records, &names));
+    out.push_str(&plot::record_roofline(records, &names));
     out.push_str(
         "<p class=\"dim\">Broken lines: what the device could do at most at its nominal clock, by its description. Bytes are the \
          fewest that must move: every operand once.</p>\n</div>\n<h3>Every case</h3>\n<div class=\"card\">\n",

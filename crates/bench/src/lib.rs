@@ -30,7 +30,7 @@ pub use compare::Title;
 pub use error::BenchError;
 pub use handover::{hand_over, left};
 pub use html::{STYLE, page};
-pub use plot::escape;
+pub use plot::{Point, escape, roofline};
 pub use record::{Record, Roof, Side};
 pub use rivals::Rivals;
 pub use table::{line, summary};

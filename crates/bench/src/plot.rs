@@ -1,6 +1,6 @@
 //! Plots of records as inline SVG: speed ratio per case, and the roofline. Colours are the page's classes.
 
-use crate::record::{Record, Roof, Side};
+use crate::record::{Record, Roof};
 use std::fmt::Write;
 
 /// Text for markup.
@@ -127,21 +127,26 @@ fn ratio_ticks(axis: &Axis) -> Vec<f64> {
     axis.with_room(STEPS.into_iter(), 34.0)
 }
 
-/// A measured side in the roofline.
-struct Point<'a> {
-    record: &'a Record,
-    side: &'a Side,
+/// A time in the roofline.
+pub struct Point {
+    /// The case, and whose time it is.
+    pub title: String,
     /// Operations per byte that must move.
-    intensity: f64,
-    tflops: f64,
+    pub intensity: f64,
+    /// Operations per second, in 10^12.
+    pub tflops: f64,
+    /// Which colour and mark it has: 0 is ours.
+    pub number: usize,
 }
 
-fn points<'a>(records: &[&'a Record]) -> Vec<Point<'a>> {
+fn points(records: &[&Record], names: &[&str]) -> Vec<Point> {
     let mut points = Vec::new();
     for record in records {
         for side in record.sides.iter().filter(|s| s.valid_us().is_some()) {
             if let Some(tflops) = record.tflops(side).filter(|t| *t > 0.0) {
-                points.push(Point { record, side, intensity: record.flop / record.bytes.max(1.0), tflops });
+                let title = format!("{}: {}", record.case, side.name);
+                let (intensity, number) = (record.flop / record.bytes.max(1.0), number(names, &side.name));
+                points.push(Point { title, intensity, tflops, number });
             }
         }
     }
@@ -151,21 +156,24 @@ fn points<'a>(records: &[&'a Record]) -> Vec<Point<'a>> {
 /// Left and lower edge of the roofline's area, in pixels.
 const CORNER: (f64, f64) = (70.0, 430.0);
 
-/// Operations per second over operations per byte, every side of every case, below what the device can do at most.
-pub fn roofline(records: &[&Record], names: &[&str]) -> String {
-    let points = points(records);
+/// The roofline of every side of every case.
+pub fn record_roofline(records: &[&Record], names: &[&str]) -> String {
+    let roofs: Vec<(&str, Roof)> = records.iter().filter_map(|r| Some((r.dtype.as_str(), r.roof?))).collect();
+    roofline(&points(records, names), &roofs)
+}
+
+/// Operations per second over operations per byte, below what the device can do at most: its roofs by what they are of.
+pub fn roofline(points: &[Point], all_roofs: &[(&str, Roof)]) -> String {
     if points.is_empty() {
         return "<p class=\"dim\">No case has a valid time.</p>\n".into();
     }
-    let mut roofs: Vec<(String, Roof)> = Vec::new();
-    for record in records {
-        if let Some(roof) = record.roof
-            && !roofs.iter().any(|(_, r)| *r == roof)
-        {
-            roofs.push((record.dtype.clone(), roof));
+    let mut roofs: Vec<(&str, Roof)> = Vec::new();
+    for (of, roof) in all_roofs {
+        if !roofs.iter().any(|(_, known)| known == roof) {
+            roofs.push((of, *roof));
         }
     }
-    let axis = |of: &dyn Fn(&Point<'_>) -> f64, roofs: &mut dyn Iterator<Item = f64>, (from, to): (f64, f64)| Axis {
+    let axis = |of: &dyn Fn(&Point) -> f64, roofs: &mut dyn Iterator<Item = f64>, (from, to): (f64, f64)| Axis {
         low: points.iter().map(of).fold(f64::INFINITY, f64::min) / 1.6,
         high: points.iter().map(of).chain(roofs).fold(0.0, f64::max) * 1.6,
         from,
@@ -180,8 +188,8 @@ pub fn roofline(records: &[&Record], names: &[&str]) -> String {
     for (dtype, roof) in &roofs {
         draw_roof(&mut out, (&x, &y), dtype, roof);
     }
-    for point in &points {
-        draw_point(&mut out, (&x, &y), point, number(names, &point.side.name));
+    for point in points {
+        draw_point(&mut out, (&x, &y), point);
     }
     out.push_str("</svg>\n");
     out
@@ -224,15 +232,10 @@ fn draw_roof(out: &mut String, (x, y): (&Axis, &Axis), dtype: &str, roof: &Roof)
 }
 
 /// A circle for ours, a square for the first library, triangles for the others.
-fn draw_point(out: &mut String, (x, y): (&Axis, &Axis), point: &Point<'_>, n: usize) {
-    let Point { record, side, intensity, tflops } = point;
+fn draw_point(out: &mut String, (x, y): (&Axis, &Axis), point: &Point) {
+    let Point { title, intensity, tflops, number: n } = point;
     let (cx, cy) = (x.at(*intensity), y.at(*tflops));
-    let title = format!(
-        "<title>{}: {} {} TFLOP/s at {intensity:.0} operations per byte</title>",
-        escape(&record.case),
-        escape(&side.name),
-        plain(*tflops)
-    );
+    let title = format!("<title>{} {} TFLOP/s at {intensity:.0} operations per byte</title>", escape(title), plain(*tflops));
     let mark = match n {
         0 => format!("<circle cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"4.5\">{title}</circle>"),
         1 => format!("<rect x=\"{:.1}\" y=\"{:.1}\" width=\"7.5\" height=\"7.5\">{title}</rect>", cx - 3.75, cy - 3.75),
@@ -241,7 +244,7 @@ fn draw_point(out: &mut String, (x, y): (&Axis, &Axis), point: &Point<'_>, n: us
             format!("<polygon points=\"{cx:.1},{top:.1} {:.1},{low:.1} {:.1},{low:.1}\">{title}</polygon>", cx - 4.6, cx + 4.6)
         }
     };
-    let _ = writeln!(out, "<g class=\"{}\">{mark}</g>", hue(n));
+    let _ = writeln!(out, "<g class=\"{}\">{mark}</g>", hue(*n));
 }
 
 /// Place of a name among the names.

@@ -2,13 +2,29 @@
 
 use crate::args::BenchArgs;
 use crate::error::CliError;
-use crate::output::{human_rate, human_time, line};
+use crate::output::line;
 use crate::problem::{self, Case};
 use crate::progress::Progress;
 use crate::session;
+use crate::table::{self, Row, Table};
 use serde_json::json;
 use tilewright::{Context, Operation, Origin, Plan};
 use tilewright_tune::verify::{Depth, Verification};
+
+/// Columns of `--csv`.
+const COLUMNS: [&str; 11] = [
+    "problem",
+    "title",
+    "device",
+    "time_us",
+    "time_us_min",
+    "time_us_max",
+    "time_kind",
+    "gflops",
+    "verified",
+    "max_error",
+    "plan",
+];
 
 /// How one case did.
 struct Timed {
@@ -25,6 +41,41 @@ impl Timed {
     fn median(&self) -> f64 {
         self.samples.get(self.samples.len() / 2).copied().unwrap_or(f64::NAN)
     }
+
+    fn row(&self, case: &Case) -> Row {
+        Row {
+            title: case.title.clone(),
+            flop: case.problem.flop(),
+            us: self.median(),
+            kind: self.kind,
+            note: self.origin.name().into(),
+            verified: self.verification.passed,
+            error: self.verification.max_error,
+        }
+    }
+
+    fn object(&self, args: &BenchArgs, context: &Context, case: &Case) -> serde_json::Value {
+        let us = self.median();
+        json!({
+            "problem": case.problem.key(),
+            "title": case.title,
+            "dynamic": problem::dynamic(&case.problem),
+            "device": context.info().id,
+            "plan": self.plan.to_string(),
+            "origin": self.origin.name(),
+            "source": case.source.as_ref().map(|(path, _)| path),
+            "time_us": us,
+            "time_us_min": self.samples.first(),
+            "time_us_max": self.samples.last(),
+            "time_kind": self.kind,
+            "cache": args.cache.name(),
+            "gflops": case.problem.flop() / us / 1e3,
+            "repeats": self.samples.len(),
+            "verified": self.verification.passed,
+            "verified_on": self.verified_on,
+            "max_error": self.verification.finite_error(),
+        })
+    }
 }
 
 /// Times every problem of the command line. A case that fails is reported and the others go on.
@@ -35,31 +86,31 @@ pub fn run(args: &BenchArgs, quiet: bool) -> Result<(), CliError> {
     let cases = problem::cases_or_source(&args.problem, &args.source, &args.plan)?;
     session::constraint(&args.plan)?;
     let context = session::open_to_time(&session::place_of(&args.place, &cases)?, &args.plan, false, args.cache)?;
-    let width = cases.list.iter().map(|c| c.title.chars().count()).max().unwrap_or(0);
-    if !args.json {
+    let mut table = None;
+    if args.csv {
+        table::csv(&COLUMNS, None)?;
+    } else if !args.json {
         line(&format!("on {}", context.info().name))?;
-        line(&format!(
-            "{:<width$}  {:>10}  {:>14}  {:<8}  {:<8}  {:<8}  {:>7}",
-            "problem", "time", "rate", "time is", "plan is", "verified", "error"
-        ))?;
+        table = Some(Table::begin(&cases.list, "plan is")?);
     }
-    let (mut logs, mut done) = (0.0, 0u32);
     let ended = session::each(&cases, &context, args.json, |number, case| {
-        let shown = !args.json && !quiet;
+        let shown = table.is_some() && !quiet;
         let progress = Progress::new(case, (number + 1, cases.list.len()), context.info(), None, shown);
         let timed = bench_case(args, &context, case, &progress);
         progress.finish();
         let timed = timed?;
-        report(args, &context, case, &timed, width)?;
+        match &mut table {
+            Some(table) => table.row(&timed.row(case))?,
+            None if args.csv => table::csv(&COLUMNS, Some(&timed.object(args, &context, case)))?,
+            None => line(&timed.object(args, &context, case).to_string())?,
+        }
         if !timed.verification.passed {
             return Err(CliError::Told(timed.verification.reason.unwrap_or_else(|| "the result is wrong".into())));
         }
-        logs += (case.problem.flop() / timed.median()).ln();
-        done += 1;
         Ok(())
     });
-    if !args.json && done > 1 {
-        line(&format!("geometric mean over {done} cases: {}", human_rate((logs / f64::from(done)).exp(), 1.0)))?;
+    if let Some(table) = table {
+        table.end()?;
     }
     ended
 }
@@ -80,40 +131,4 @@ fn bench_case(args: &BenchArgs, context: &Context, case: &Case, progress: &Progr
         verification: verification.verification,
         verified_on: verification.on,
     })
-}
-
-fn report(args: &BenchArgs, context: &Context, case: &Case, timed: &Timed, width: usize) -> Result<(), CliError> {
-    let (us, v) = (timed.median(), &timed.verification);
-    if args.json {
-        let object = json!({
-            "problem": case.problem.key(),
-            "title": case.title,
-            "dynamic": problem::dynamic(&case.problem),
-            "device": context.info().id,
-            "plan": timed.plan.to_string(),
-            "origin": timed.origin.name(),
-            "source": case.source.as_ref().map(|(path, _)| path),
-            "time_us": us,
-            "time_us_min": timed.samples.first(),
-            "time_us_max": timed.samples.last(),
-            "time_kind": timed.kind,
-            "cache": args.cache.name(),
-            "gflops": case.problem.flop() / us / 1e3,
-            "repeats": timed.samples.len(),
-            "verified": v.passed,
-            "verified_on": timed.verified_on,
-            "max_error": v.finite_error(),
-        });
-        return line(&object.to_string());
-    }
-    line(&format!(
-        "{:<width$}  {:>10}  {:>14}  {:<8}  {:<8}  {:<8}  {:>7.0e}",
-        case.title,
-        human_time(us),
-        human_rate(case.problem.flop(), us),
-        timed.kind,
-        timed.origin.name(),
-        if v.passed { "yes" } else { "NO" },
-        v.max_error
-    ))
 }

@@ -8,7 +8,7 @@ use crate::output::{human_bytes, line, write_file};
 use crate::{problem, session};
 use serde_json::json;
 use tilewright::SourceError;
-use tilewright_device::inspect::{Class, Inspection, LoopReport, Role, Run, inspect};
+use tilewright_device::inspect::{Class, Inspection, LoopReport, Role, Run, Usage, inspect};
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::schedule::lower;
 use tilewright_gen::plan::KernelSpec;
@@ -41,6 +41,7 @@ pub fn run(args: &InspectArgs) -> Result<(), CliError> {
         other => CliError::failed(other),
     })?;
     let math = math_per_tile(&resolved.spec);
+    let nvidia = target.arch.starts_with("sm_");
     let tiles = |l: &LoopReport| tiles_per_round(l, &resolved.spec, math);
     if args.json {
         let tiles: Vec<u32> = inspection.loops.iter().map(tiles).collect();
@@ -63,12 +64,12 @@ pub fn run(args: &InspectArgs) -> Result<(), CliError> {
         for report in &inspection.loops {
             line(&format!("\n{}", table(report, tiles(report))))?;
         }
-        line(&usage(&inspection))?;
+        line(&usage(&inspection, nvidia))?;
     }
     let note = |path: &std::path::Path| if args.json { Ok(()) } else { line(&format!("written: {}", path.display())) };
     if let Some(path) = &args.svg {
         let title = format!("{} on {}, {}", case.title, target.arch, language(&inspection));
-        write_file(path, &instructions::page(&inspection, &title, &plan.to_string()))?;
+        write_file(path, &instructions::page(&inspection, &title, &plan.to_string(), &occupancy(&inspection.usage, nvidia)))?;
         note(path)?;
     }
     if let Some(path) = &args.asm {
@@ -183,23 +184,23 @@ fn many(count: u32, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
+/// Resident threads in the words of the vendor: warps of a multiprocessor, or waves of a SIMD.
+fn occupancy(u: &Usage, nvidia: bool) -> String {
+    if nvidia {
+        return format!("{} per multiprocessor", many(u.groups_per_unit * u.threads.div_ceil(32), "warp"));
+    }
+    format!("{} per SIMD", many(u.waves_per_simd, "wave"))
+}
+
 /// Registers, shared memory, spills, occupancy.
-fn usage(inspection: &Inspection) -> String {
+fn usage(inspection: &Inspection, nvidia: bool) -> String {
     let u = &inspection.usage;
     let scalar = u.scalar_registers.map_or(String::new(), |n| format!(", {n} scalar per wave"));
     let rows = [
         ("registers", format!("{} per thread{scalar}", u.registers)),
         ("spills", format!("{}, private memory {}", human_bytes(u.spill_bytes.into()), human_bytes(u.private_bytes.into()))),
         ("shared memory", format!("{} per work-group", human_bytes(u.shared_bytes.into()))),
-        (
-            "occupancy",
-            format!(
-                "{} per SIMD: {} of {} threads per compute unit",
-                many(u.waves_per_simd, "wave"),
-                many(u.groups_per_unit, "work-group"),
-                u.threads
-            ),
-        ),
+        ("occupancy", format!("{}: {} of {} threads", occupancy(u, nvidia), many(u.groups_per_unit, "work-group"), u.threads)),
     ];
     let rows: Vec<String> = rows.iter().map(|(name, text)| format!("  {name:<14} {text}")).collect();
     rows.join("\n")

@@ -20,18 +20,26 @@ mod records;
 mod report;
 mod selfcheck;
 mod session;
+mod table;
 mod tune;
 mod values;
 mod verify;
 
 use args::{Cli, Command};
-use clap::{CommandFactory, Parser};
+use clap::FromArgMatches;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use error::CliError;
 use std::io::IsTerminal;
 use tilewright_device::leave;
 
 fn main() -> ! {
-    let cli = Cli::try_parse().unwrap_or_else(|e| {
+    let all = std::env::args_os().any(|arg| arg == "--help");
+    let parsed = args::command(all).try_get_matches().and_then(|found| Cli::from_arg_matches(&found));
+    let cli = parsed.unwrap_or_else(|e| {
+        if let Some(long) = two_dashes(&e) {
+            eprintln!("error: {long}");
+            leave(e.exit_code());
+        }
         let text = e.to_string();
         if e.use_stderr() && text.len() > output::MOST {
             eprintln!("{}", output::one_line(&text));
@@ -44,6 +52,15 @@ fn main() -> ! {
         Command::CompileWorker => tilewright_device::compile_worker_main(),
         _ => run(&cli),
     })
+}
+
+/// What to write in place of an unknown option of one letter, as `-m 8`.
+fn two_dashes(e: &clap::Error) -> Option<String> {
+    let (ErrorKind::UnknownArgument, Some(ContextValue::String(arg))) = (e.kind(), e.get(ContextKind::InvalidArg)) else {
+        return None;
+    };
+    let letter = arg.strip_prefix('-').filter(|letter| letter.len() == 1 && *letter != "-")?;
+    Some(format!("unexpected argument '{arg}' found; write it with two dashes: --{letter}"))
 }
 
 /// Gives the exit code.
@@ -78,7 +95,7 @@ fn dispatch(cli: &Cli) -> Result<(), CliError> {
 }
 
 fn completions(shell: clap_complete::Shell) -> Result<(), CliError> {
-    clap_complete::generate(shell, &mut Cli::command(), "tilewright", &mut output::Stdout);
+    clap_complete::generate(shell, &mut args::command(true), "tilewright", &mut output::Stdout);
     Ok(())
 }
 

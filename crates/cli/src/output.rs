@@ -92,6 +92,7 @@ pub fn human_bytes(bytes: u64) -> String {
 /// A time in microseconds: `12.3 us`, `1.21 ms`, `2.5 s`.
 pub fn human_time(us: f64) -> String {
     match us {
+        t if t < 1.0 => format!("{t:.3} us"),
         t if t < 1e3 => format!("{t:.1} us"),
         t if t < 1e6 => format!("{:.2} ms", t / 1e3),
         t => format!("{:.2} s", t / 1e6),
@@ -141,6 +142,7 @@ mod tests {
         assert_eq!(human_bytes(1500), "1.5 KiB");
         assert_eq!(human_bytes(12), "12 bytes");
         assert_eq!(human_time(1234.0), "1.23 ms");
+        assert_eq!(human_time(0.0123), "0.012 us");
         assert_eq!(human_rate(2.0 * 1024f64.powi(3), 42.0), "51.1 TFLOP/s");
     }
 }

@@ -1,18 +1,18 @@
 //! From the command line to problems: words, a geometry string, or a file of cases.
 
 use crate::args::{
-    Activation, Along, ConvArgs, Direction, Dtype, GemmArgs, Layout, Order, PlanArgs, ProblemArgs, Ragged, ReduceArgs, RunTime,
-    SourceArgs, Word, Zeros,
+    Along, ConvArgs, Direction, GemmArgs, Layout, Order, PlanArgs, ProblemArgs, Ragged, ReduceArgs, RunTime, SourceArgs, Word,
+    Zeros,
 };
 use crate::error::CliError;
-use crate::values::per_dimension;
+use crate::values::{Range, per_dimension};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use tilewright::Edited;
+use tilewright::{Dtype, Edited};
 use tilewright_ir::Scalar;
 use tilewright_problem::Extent;
 use tilewright_problem::cases::{self, CaseOptions, Skipped};
-use tilewright_problem::{self as problem, Complex, Conv, Factors, Gemm, Math, Problem};
+use tilewright_problem::{self as problem, Conv, Factors, Gemm, Math, Problem};
 
 /// One problem to work on.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,8 +64,11 @@ pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Cases, CliErr
             ));
         }
         (.., None) if args.set.is_some() => return Err(CliError::usage("--set names cases of a file: name it with --cases")),
-        (Some(Word::Gemm(gemm)), ..) => one(from_gemm(gemm)?),
-        (Some(Word::Conv(conv)), ..) => one(from_conv(conv)?),
+        (Some(Word::Gemm(gemm)), ..) => {
+            let sizes = [&gemm.m, &gemm.n, &gemm.k, &gemm.batch];
+            all(sizes, |[m, n, k, batch]| from_gemm(gemm, [m, n, k], batch))?
+        }
+        (Some(Word::Conv(conv)), ..) => all([&conv.n, &conv.c, &conv.k], |sizes| from_conv(conv, sizes))?,
         (Some(Word::Reduce(reduce)), ..) => one(from_reduce(reduce)?),
         (_, Some(text), ..) => one(plain(Problem::parse(text).map_err(CliError::usage)?)),
         (_, _, Some(path), _) => from_model(args, path)?,
@@ -96,6 +99,26 @@ pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Cases, CliErr
     Ok(cases)
 }
 
+/// Most problems of one command line's ranges.
+const MOST_PROBLEMS: usize = 10_000;
+
+/// A case for every choice of sizes, the last of them varying fastest.
+fn all<const N: usize>(ranges: [&Range; N], case: impl Fn([u64; N]) -> Result<Case, CliError>) -> Result<Cases, CliError> {
+    let count = ranges.iter().map(|range| range.0.len()).try_fold(1usize, usize::checked_mul);
+    let Some(count) = count.filter(|count| *count <= MOST_PROBLEMS) else {
+        return Err(CliError::usage(format!("the ranges of sizes make more than {MOST_PROBLEMS} problems: take larger steps")));
+    };
+    let sizes = (0..count).map(|mut number| {
+        let mut sizes = [0; N];
+        for (size, Range(values)) in sizes.iter_mut().zip(ranges).rev() {
+            *size = values.get(number % values.len()).copied().unwrap_or_default();
+            number /= values.len();
+        }
+        sizes
+    });
+    Ok(Cases { list: sizes.map(case).collect::<Result<_, _>>()?, ..Cases::default() })
+}
+
 /// As [`cases`], or the problem of the edited source that is named instead.
 pub fn cases_or_source(args: &ProblemArgs, source: &SourceArgs, plan: &PlanArgs) -> Result<Cases, CliError> {
     let Some(path) = &source.source else { return cases(args, plan.workspace) };
@@ -122,7 +145,9 @@ pub fn only(Cases { list: mut all, skipped, .. }: Cases) -> Result<Case, CliErro
     match (all.pop(), all.is_empty()) {
         (Some(case), true) => Ok(case),
         (None, _) if !skipped.is_empty() => Err(CliError::usage(skipped.join("\n"))),
-        _ => Err(CliError::usage("this command takes one problem, --cases names several: narrow it with --set, or name one")),
+        _ => {
+            Err(CliError::usage("this command takes one problem, and several are named: name one, or narrow --cases with --set"))
+        }
     }
 }
 
@@ -153,51 +178,12 @@ fn set_dynamic(problem: &mut Problem, extents: &[RunTime]) -> Result<(), CliErro
     problem.validate().map_err(CliError::usage)
 }
 
-const fn scalar(dtype: Dtype) -> Scalar {
-    match dtype {
-        Dtype::E4m3 | Dtype::E4m3promoted => Scalar::E4M3,
-        Dtype::E5m2 | Dtype::E5m2promoted => Scalar::E5M2,
-        Dtype::E4m3fnuz | Dtype::E4m3fnuzpromoted => Scalar::E4M3Fnuz,
-        Dtype::E5m2fnuz | Dtype::E5m2fnuzpromoted => Scalar::E5M2Fnuz,
-        Dtype::F16 => Scalar::F16,
-        Dtype::Bf16 => Scalar::BF16,
-        Dtype::F32 | Dtype::Tf32 | Dtype::Tf32x3 | Dtype::Bf16x3 | Dtype::Bf16x6 => Scalar::F32,
-        Dtype::Complex64 | Dtype::Complex64tf32 | Dtype::Complex64tf32x3 => Scalar::F32,
-        Dtype::Complex64bf16x3 | Dtype::Complex64bf16x6 => Scalar::F32,
-        Dtype::F64 | Dtype::Complex128 => Scalar::F64,
-        Dtype::I8 => Scalar::I8,
-        Dtype::U8 => Scalar::U8,
-        Dtype::I4 => Scalar::I4,
-        Dtype::U4 => Scalar::U4,
-        Dtype::I32 => Scalar::I32,
-    }
-}
-
-/// How factors are multiplied.
-const fn math(dtype: Dtype) -> Math {
-    match dtype {
-        Dtype::Tf32 | Dtype::Complex64tf32 => Math::Tf32,
-        Dtype::Tf32x3 | Dtype::Complex64tf32x3 => Math::Tf32x3,
-        Dtype::Bf16x3 | Dtype::Complex64bf16x3 => Math::Bf16x3,
-        Dtype::Bf16x6 | Dtype::Complex64bf16x6 => Math::Bf16x6,
-        Dtype::E4m3promoted | Dtype::E5m2promoted | Dtype::E4m3fnuzpromoted | Dtype::E5m2fnuzpromoted => Math::Promoted,
-        _ => Math::Exact,
-    }
-}
-
-/// Elements are complex numbers, of parts of that type.
-const fn complex(dtype: Dtype) -> bool {
-    let tf32 = matches!(dtype, Dtype::Complex64tf32 | Dtype::Complex64tf32x3);
-    let bf16 = matches!(dtype, Dtype::Complex64bf16x3 | Dtype::Complex64bf16x6);
-    tf32 || bf16 || matches!(dtype, Dtype::Complex64 | Dtype::Complex128)
-}
-
 /// The type of real numbers of an option; `instead` ends the refusal of complex ones.
 fn real(option: &str, dtype: Dtype, instead: &str) -> Result<Scalar, CliError> {
-    match complex(dtype) {
-        false => Ok(scalar(dtype)),
+    match dtype.complex {
+        false => Ok(dtype.scalar),
         true => {
-            let name = Complex::dtype_name(scalar(dtype), math(dtype));
+            let name = dtype.name();
             Err(CliError::usage(format!(
                 "--{option} {name}: complex numbers are those of --dtype of a matrix product; {instead}"
             )))
@@ -207,24 +193,15 @@ fn real(option: &str, dtype: Dtype, instead: &str) -> Result<Scalar, CliError> {
 
 /// An element type of an option where nothing is multiplied; `instead` ends the refusal of ways to multiply.
 fn stored(option: &str, dtype: Dtype, instead: &str) -> Result<Scalar, CliError> {
-    match math(dtype) {
+    match dtype.math {
         Math::Exact => real(option, dtype, instead),
-        way => Err(CliError::usage(format!("--{option} {}: it is a way to multiply, {instead}", way.dtype_name(scalar(dtype))))),
+        _ => Err(CliError::usage(format!("--{option} {}: it is a way to multiply, {instead}", dtype.name()))),
     }
 }
 
 /// The element type of results.
 fn out_scalar(dtype: Dtype) -> Result<Scalar, CliError> {
     stored("out-dtype", dtype, "results are f32, f16 or bf16")
-}
-
-const fn activation(activation: Activation) -> problem::Activation {
-    match activation {
-        Activation::Relu => problem::Activation::Relu,
-        Activation::Gelu => problem::Activation::Gelu,
-        Activation::GeluTanh => problem::Activation::GeluTanh,
-        Activation::Silu => problem::Activation::Silu,
-    }
 }
 
 fn zero_points(mut builder: problem::GemmBuilder, given: &[Zeros]) -> Result<problem::GemmBuilder, CliError> {
@@ -249,19 +226,19 @@ fn scales(builder: problem::GemmBuilder, given: &[(problem::Along, problem::Scal
     Ok(given.iter().fold(builder, |builder, (of, scale)| builder.scale_by(*of, *scale)))
 }
 
-fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
+fn from_gemm(args: &GemmArgs, [m, n, k]: [u64; 3], batch: u64) -> Result<Case, CliError> {
     let [(trans_a, conj_a), (trans_b, conj_b)] = args.trans.0;
     let order = match args.order {
         Order::Row => problem::Order::Row,
         Order::Col => problem::Order::Col,
     };
     let factors = Factors { alpha: args.alpha, beta: args.beta, alpha_im: args.alpha_im, beta_im: args.beta_im };
-    let mut builder = Gemm::new(scalar(args.dtype), args.m, args.n, args.k)
-        .math(math(args.dtype))
-        .order(order)
-        .trans(trans_a, trans_b)
-        .offsets(args.offset_a, args.offset_b, args.offset_c);
-    if complex(args.dtype) {
+    let mut builder = Gemm::new(args.dtype.scalar, m, n, k).math(args.dtype.math).order(order).trans(trans_a, trans_b).offsets(
+        args.offset_a,
+        args.offset_b,
+        args.offset_c,
+    );
+    if args.dtype.complex {
         builder = builder.conj(conj_a, conj_b).imaginary(factors.alpha_im != 0.0, factors.beta_im != 0.0);
     } else if conj_a || conj_b {
         return Err(CliError::usage(
@@ -273,7 +250,7 @@ fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
     }
     builder = match args.groups {
         Some(groups) => builder.grouped(if args.ragged == Ragged::K { problem::Ragged::K } else { problem::Ragged::M }, groups),
-        None => builder.batch(args.batch),
+        None => builder.batch(batch),
     };
     if let Some(b) = args.b_dtype {
         builder = builder.b_dtype(real("b-dtype", b, "both factors of one have its type, leave it out")?);
@@ -288,7 +265,7 @@ fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
         builder = builder.bias_strided(along(bias), args.stride_bias.unwrap_or(0));
     }
     if let Some(function) = args.activation {
-        builder = builder.activation(activation(function));
+        builder = builder.activation(function);
     }
     if args.residual {
         builder = builder.residual();
@@ -315,7 +292,7 @@ fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
     Ok(Case { factors, ..plain(problem) })
 }
 
-fn from_conv(args: &ConvArgs) -> Result<Case, CliError> {
+fn from_conv(args: &ConvArgs, [n, c, k]: [u64; 3]) -> Result<Case, CliError> {
     let dims = args.size.0.len();
     let spread = |name: &str, values: &[u64]| per_dimension(name, values, dims).map_err(CliError::usage);
     let (filter, stride) = (spread("filter", &args.filter.0)?, spread("stride", &args.stride.0)?);
@@ -332,8 +309,8 @@ fn from_conv(args: &ConvArgs) -> Result<Case, CliError> {
         Direction::BackwardWeight => problem::Direction::BackwardWeight,
     };
     let dtype = real("dtype", args.dtype, "convolve real and imaginary parts by themselves")?;
-    let mut conv = Conv::new(dtype, args.n, args.c, args.k, &args.size.0, &filter)
-        .math(math(args.dtype))
+    let mut conv = Conv::new(dtype, n, c, k, &args.size.0, &filter)
+        .math(args.dtype.math)
         .layout(layout)
         .direction(direction)
         .groups(args.groups)
@@ -350,7 +327,7 @@ fn from_conv(args: &ConvArgs) -> Result<Case, CliError> {
         conv = conv.mask();
     }
     if let Some(function) = args.activation {
-        conv = conv.activation(activation(function));
+        conv = conv.activation(function);
     }
     if let Some(out) = args.out_dtype {
         conv = conv.out_dtype(out_scalar(out)?);
@@ -391,7 +368,7 @@ fn from_reduce(args: &ReduceArgs) -> Result<Case, CliError> {
     }
     reduce = args.op.iter().copied().fold(reduce, problem::ReduceBuilder::reduction);
     if let Some(function) = args.activation {
-        reduce = reduce.activation(activation(function));
+        reduce = reduce.activation(function);
     }
     let problem = Problem::Reduce(reduce.build().map_err(CliError::usage)?);
     Ok(Case { factors: Factors::real(args.alpha, 0.0), ..plain(problem) })
@@ -425,7 +402,7 @@ pub fn title(problem: &Problem) -> String {
     let x = |list: &[u64]| list.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
     match problem {
         Problem::Reduce(r) => {
-            let over = x(&r.over.iter().map(|axis| *axis as u64).collect::<Vec<_>>());
+            let over = r.over.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
             format!("reduce {} over {over}, {}{}", x(&r.shape), problem.dtype_name(), problem.epilogue_words())
         }
         Problem::Gemm(g) => {
@@ -539,7 +516,7 @@ mod tests {
             ("tilewright tune gemm --m -4 --n 4 --k 4", "negative"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --lda 3", "lda = 3"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --bias k", "possible values: m, n"),
-            ("tilewright tune gemm --m 4 --n 4 --k 4 --activation tanh", "relu, gelu, gelu-tanh, silu"),
+            ("tilewright tune gemm --m 4 --n 4 --k 4 --activation tanh", "relu, gelu, gelutanh, silu"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --ldr 8", "--residual"),
             ("tilewright tune conv --n 1 --c 2 --k 2 --size 9 --filter 3 --direction back", "backward-data, backward-weight"),
             ("tilewright tune conv --n 1 --c 2 --k 2 --size 9 --filter 3 --direction backward-weight --bias", "filter gradient"),

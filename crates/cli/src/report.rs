@@ -1,16 +1,16 @@
-//! What tuning a model came to, as a page that stands alone: each problem with its layers, plan, time, share, and how far it is from what
+//! The result of tuning a model or a file of cases, as a page that stands alone: each problem with its layers, plan, time, share, and how far it is from what
 //! the device could do at most.
 
 use crate::error::CliError;
-use crate::output::{human_time, write_file};
+use crate::output::{human_rate, human_time, write_file};
 use crate::problem::{Case, Cases};
+use crate::progress::roof_us;
 use crate::session;
 use std::fmt::Write;
 use std::path::Path;
 use tilewright::{CacheState, Context};
-use tilewright_bench::{Roof, STYLE, escape, least_bytes};
+use tilewright_bench::{Point, Roof, STYLE, escape, least_bytes, roofline};
 use tilewright_gen::plan::Plan;
-use tilewright_problem::Problem;
 use tilewright_tune::records::{GENERATOR, TimeKind};
 use tilewright_tune::search::device_key;
 use tilewright_tune::space::Space;
@@ -20,7 +20,10 @@ struct Row<'a> {
     case: &'a Case,
     /// Plan in words, its text, microseconds.
     best: Option<(String, String, f64)>,
+    /// Largest error found.
+    error: Option<f64>,
     floor_us: f64,
+    roof: Roof,
 }
 
 impl Row<'_> {
@@ -43,16 +46,12 @@ pub fn write(path: &Path, title: &str, context: &Context, cases: &Cases, cache: 
         let best =
             context.records().best(&space.key(), &device_key(context.info(), cache), GENERATOR).map_err(CliError::failed)?;
         modelled |= best.as_ref().is_some_and(|t| t.time_kind == Some(TimeKind::Modelled));
+        let error = best.as_ref().and_then(|t| t.max_error);
         let best = best.and_then(|t| Some((in_words(space, &Plan::parse(&t.plan).ok()?)?, t.plan, t.time_us?)));
-        rows.push(Row { case, best, floor_us: floor_us(context, &case.problem) });
+        let roof = Roof::of(&context.info().target, case.problem.multiplied(), case.problem.math());
+        rows.push(Row { case, best, error, floor_us: roof_us(&case.problem, context.info()), roof });
     }
     write_file(path, &page(title, context, &rows, &cases.untuned, modelled))
-}
-
-/// No execution is faster: operations and bytes over what the device does of them at most.
-fn floor_us(context: &Context, problem: &Problem) -> f64 {
-    let roof = Roof::of(&context.info().target, problem.multiplied(), problem.math());
-    (problem.flop() / (roof.tflops * 1e6)).max(least_bytes(problem) / (roof.dram_gbs * 1e3))
 }
 
 /// The plan's main choices.
@@ -65,50 +64,92 @@ fn in_words(space: &Space, plan: &Plan) -> Option<String> {
     Some(format!("{name}, tiles of {rows} x {columns}, {} of k at a time{split}", t.k_tile))
 }
 
-fn page(title: &str, context: &Context, rows: &[Row<'_>], untuned: &[String], modelled: bool) -> String {
-    let (total, calls) = (rows.iter().map(Row::us).sum::<f64>(), rows.iter().map(Row::calls).sum::<f64>());
+/// What is counted: layers of a model, or cases.
+fn counted(rows: &[Row<'_>]) -> &'static str {
+    if rows.iter().any(|row| !row.case.layers.is_empty()) { "layers" } else { "cases" }
+}
+
+/// Beginning of the page, up to the heads of the table's columns.
+fn head(title: &str, context: &Context, rows: &[Row<'_>], total: f64, modelled: bool) -> String {
+    let calls = rows.iter().map(Row::calls).sum::<f64>();
     let floor: f64 = rows.iter().filter(|r| r.best.is_some()).map(|r| r.floor_us * r.calls()).sum();
     let kind = if modelled { "modelled, on the emulator" } else { "measured" };
-    let mut sorted: Vec<&Row<'_>> = rows.iter().collect();
-    sorted.sort_by(|x, y| y.us().total_cmp(&x.us()));
-    let mut out = format!(
+    let counted = counted(rows);
+    let launches = if floor > 0.0 && total > 5.0 * floor {
+        " Starting a kernel takes some microseconds, which no plan of a small problem can save."
+    } else {
+        ""
+    };
+    format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>tilewright: {0}</title>\n<style>\n{STYLE}\n</style>\n\
          </head>\n<body>\n<main>\n<h1>{0}</h1>\n<p class=\"dim\">{1}; times are {kind}</p>\n\
-         <p>{calls} layers, {2} different problems: {3} in all, {4:.2} times the least that their operations and bytes take on this \
-         device.</p>\n<div class=\"card\">\n<table>\n<tr><th>layers</th><th>problem</th><th>plan</th><th class=\"num\">time</th>\
-         <th class=\"num\">share</th><th class=\"num\">over the least</th></tr>\n",
+         <p>{calls} {counted}, {2} different problems: {3} in all, {4:.2} times their floor. The floor of a problem is the time of its \
+         operations and bytes at the device's nominal rates, whichever is longer.{launches}</p>\n<div class=\"card\">\n<table>\n\
+         <tr><th>{counted}</th><th>problem</th><th>plan</th><th class=\"num\">time of one call</th><th class=\"num\">rate</th>\
+         <th class=\"num\">floor</th><th class=\"num\">time / floor</th><th class=\"num\">share of all calls</th>\
+         <th class=\"num\">largest error</th></tr>\n",
         escape(title),
         escape(&context.info().name),
         rows.len(),
         human_time(total),
         total / floor.max(1e-9),
-    );
+    )
+}
+
+/// The layers of a problem, or the set of a case file that it is in.
+fn names(case: &Case) -> String {
+    match case.layers.as_slice() {
+        [] => escape(case.set.as_deref().unwrap_or_default()),
+        [one] => escape(one),
+        [first, ..] => {
+            let all = escape(&case.layers.join(", "));
+            format!("<details><summary>{} x, {} first</summary>{all}</details>", case.layers.len(), escape(first))
+        }
+    }
+}
+
+/// The roofline of all problems that have a time.
+fn plot(rows: &[Row<'_>]) -> String {
+    let timed = rows.iter().filter(|row| row.case.problem.flop() > 0.0);
+    let points = timed.filter_map(|row| {
+        let (.., us) = row.best.as_ref()?;
+        let flop = row.case.problem.flop();
+        let (intensity, tflops) = (flop / least_bytes(&row.case.problem).max(1.0), flop / us / 1e6);
+        Some(Point { title: row.case.title.clone(), intensity, tflops, number: 0 })
+    });
+    let roofs: Vec<(&str, Roof)> = rows.iter().map(|row| (row.case.problem.dtype_name(), row.roof)).collect();
+    format!("<h2>Roofline</h2>\n<div class=\"card\">\n{}</div>\n", roofline(&points.collect::<Vec<_>>(), &roofs))
+}
+
+fn page(title: &str, context: &Context, rows: &[Row<'_>], untuned: &[String], modelled: bool) -> String {
+    let total = rows.iter().map(Row::us).sum::<f64>();
+    let mut sorted: Vec<&Row<'_>> = rows.iter().collect();
+    sorted.sort_by(|x, y| y.us().total_cmp(&x.us()));
+    let mut out = head(title, context, rows, total, modelled);
     for row in sorted {
-        let layers = match row.case.layers.as_slice() {
-            [] => String::new(),
-            [one] => escape(one),
-            [first, ..] => {
-                let all = escape(&row.case.layers.join(", "));
-                format!("<details><summary>{} x, {} first</summary>{all}</details>", row.case.layers.len(), escape(first))
-            }
-        };
+        let (names, title) = (names(row.case), escape(&row.case.title));
         // Writing to a String cannot fail, here and below.
-        let _ = write!(out, "<tr><td class=\"plan\">{layers}</td><td class=\"plan\">{}</td>", escape(&row.case.title));
+        let _ = write!(out, "<tr><td class=\"plan\">{names}</td><td class=\"plan\">{title}</td>");
         let _ = match &row.best {
-            None => writeln!(out, "<td class=\"plan dim\" colspan=\"4\">no verified plan in the records</td></tr>"),
+            None => writeln!(out, "<td class=\"plan dim\" colspan=\"7\">no verified plan in the records</td></tr>"),
             Some((words, plan, us)) => writeln!(
                 out,
                 "<td class=\"plan\">{}<details><summary>text</summary><code>{}</code></details></td><td class=\"num\">{}</td>\
-                 <td class=\"num\">{:.1} %</td><td class=\"num\">{:.2}</td></tr>",
+                 <td class=\"num\">{}</td><td class=\"num\">{}</td><td class=\"num\">{:.2}</td><td class=\"num\">{:.1} %</td>\
+                 <td class=\"num\">{}</td></tr>",
                 escape(words),
                 escape(plan),
                 human_time(*us),
-                100.0 * row.us() / total.max(1e-9),
+                human_rate(row.case.problem.flop(), *us),
+                human_time(row.floor_us),
                 us / row.floor_us.max(1e-9),
+                100.0 * row.us() / total.max(1e-9),
+                row.error.map_or("-".into(), |error| format!("{error:.1e}")),
             ),
         };
     }
     out.push_str("</table>\n</div>\n");
+    out.push_str(&plot(rows));
     if !untuned.is_empty() {
         out.push_str("<h2>Not tuned</h2>\n<ul>\n");
         for reason in untuned {

@@ -70,7 +70,13 @@ pub fn place_of(place: &PlaceArgs, cases: &Cases) -> Result<PlaceArgs, CliError>
             "--device {device}: the emulator runs no source text: take --device {backend}:0 for {}",
             path.display()
         ))),
-        device => Ok(PlaceArgs { device: device.clone().or(Some(backend.into())), ..place.clone() }),
+        Some(device) => Ok(PlaceArgs { device: Some(device.clone()), ..place.clone() }),
+        None => match tilewright_device::open(backend) {
+            Ok(_) => Ok(PlaceArgs { device: Some(backend.into()), ..place.clone() }),
+            Err(e) => {
+                Err(CliError::failed(format!("--source {}: its language needs a device `{backend}:0`: {e}", path.display())))
+            }
+        },
     }
 }
 

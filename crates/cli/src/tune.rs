@@ -5,8 +5,10 @@ use crate::error::CliError;
 use crate::output::{file_name, human_rate, human_time, line, write_file};
 use crate::problem::{self, Case};
 use crate::progress::Progress;
-use crate::{part, records, report, session, values};
+use crate::table::{Row, Table};
+use crate::{part, records, report, session, table, values};
 use serde_json::json;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tilewright::{Context, Operation};
@@ -34,13 +36,20 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     if let Some(file) = context.records().crash_file().map_err(CliError::failed)? {
         tilewright_device::note_crashes(file).map_err(noted)?;
     }
-    let mut done = 0;
+    let watched = !quiet && !args.json && args.skip == 0 && std::io::stderr().is_terminal();
+    if let (values::Budget::Trials(trials), true) = (args.budget, watched) {
+        eprintln!("budget: {trials} trials for each problem ({trials}s would be a time)");
+    }
+    if args.csv && args.skip == 0 {
+        table::csv(&COLUMNS, None)?;
+    }
+    let (mut done, mut found) = (0, Found { several: cases.list.len() > 1, rows: Vec::new() });
     let all = args.skip + cases.list.len();
     let tuned = session::each(&cases, &context, args.json, |number, case| {
         let nth = (args.skip + number + 1, all);
         let options = options(args, case, if done == 0 { args.spent } else { 0.0 });
-        let shown = !args.json && !quiet;
-        let result = tune_case(args, &context, case, &options, &cancel, &|| {
+        let shown = !args.json && !args.csv && !quiet;
+        let result = tune_case(args, &context, case, &options, &cancel, &mut found, &|| {
             Progress::new(case, nth, context.info(), Some(&options.budget), shown)
         });
         if cancel.is_cancelled() {
@@ -54,6 +63,12 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
         done += 1;
         result.unwrap_or(Ok(()))
     });
+    if !found.rows.is_empty() {
+        line(&format!("\non {}; sources of the kernels: {}", context.info().name, source_folder(args).display()))?;
+        let mut table = Table::begin(&cases.list, "trials")?;
+        found.rows.iter().try_for_each(|row| table.row(row))?;
+        table.end()?;
+    }
     // A process that goes on in place of this one writes the page.
     if let (Some(path), false) = (page_path(args), matches!(tuned, Err(CliError::HandedOver(_)))) {
         let title = args.problem.onnx.as_deref().and_then(|p| p.file_name()).map_or("tilewright".into(), |f| f.to_string_lossy());
@@ -69,6 +84,28 @@ fn page_path(args: &TuneArgs) -> Option<PathBuf> {
     args.html.clone().or_else(of_model)
 }
 
+/// Columns of `--csv`.
+const COLUMNS: [&str; 12] = [
+    "problem",
+    "title",
+    "device",
+    "time_us",
+    "time_kind",
+    "gflops",
+    "verified",
+    "max_error",
+    "trials",
+    "seconds",
+    "plan",
+    "source",
+];
+
+/// The results of several problems, for the table at the end.
+struct Found {
+    several: bool,
+    rows: Vec<Row>,
+}
+
 /// The device was lost after so many trials of this case and seconds of its search.
 struct Lost {
     trials: u64,
@@ -81,6 +118,7 @@ fn tune_case(
     case: &Case,
     options: &Options,
     cancel: &Cancel,
+    found: &mut Found,
     progress: &dyn Fn() -> Progress,
 ) -> Result<Result<(), CliError>, Lost> {
     let operation = match session::operation(context, case, &args.plan) {
@@ -99,20 +137,53 @@ fn tune_case(
     if context.sync().is_err_and(|e| matches!(&e, tilewright::Error::Device(d) if d.is_fatal())) && !cancel.is_cancelled() {
         return Err(spent);
     }
-    Ok(outcome.map_err(session::classify).and_then(|outcome| report(args, &operation, case, &outcome)))
+    Ok(outcome.map_err(session::classify).and_then(|outcome| report(args, &operation, case, &outcome, found)))
 }
 
 /// Prints what was found and writes its source.
-fn report(args: &TuneArgs, operation: &Operation, case: &Case, outcome: &Outcome) -> Result<(), CliError> {
+fn report(args: &TuneArgs, operation: &Operation, case: &Case, outcome: &Outcome, found: &mut Found) -> Result<(), CliError> {
     let source = source_path(args, operation.context(), case);
     let text = operation.source_of(&outcome.plan, &operation.context().info().target).map_err(session::classify)?;
     write_file(&source, &text)?;
+    let object = || object(args, outcome, case, &source);
     if args.json {
-        line(&object(args, outcome, case, &source).to_string())?;
+        line(&object().to_string())?;
+    } else if args.csv {
+        table::csv(&COLUMNS, Some(&object()))?;
+    } else if found.several {
+        let row = row(outcome, case);
+        let (time, rate) = (human_time(row.us), human_rate(row.flop, row.us));
+        let verified = if row.verified { "verified" } else { "NOT VERIFIED" };
+        let ended = ended(&outcome.ended);
+        line(&format!("{}: {time} {}, {rate}, {verified}, {} trials{ended}", row.title, row.kind, row.note))?;
+        found.rows.push(row);
     } else {
         line(&words(operation, outcome, case, &source))?;
     }
     if outcome.verified { Ok(()) } else { Err(CliError::Told("no plan could be verified".into())) }
+}
+
+fn row(outcome: &Outcome, case: &Case) -> Row {
+    Row {
+        title: case.title.clone(),
+        flop: case.problem.flop(),
+        us: outcome.time_us,
+        kind: outcome.time_kind.name(),
+        note: outcome.tally.trials.to_string(),
+        verified: outcome.verified,
+        error: outcome.max_error.unwrap_or_default(),
+    }
+}
+
+/// Why a search ended before its budget.
+fn ended(ended: &Ended) -> &'static str {
+    match ended {
+        Ended::Budget => "",
+        Ended::Converged => "; ended: converged",
+        Ended::Exhausted => "; nothing is left to try",
+        Ended::Cancelled => "; interrupted",
+        Ended::DeviceLost(_) => "; the device was lost",
+    }
 }
 
 /// Lets a new process with the same arguments do the cases from `skip` on.
@@ -157,18 +228,22 @@ fn options(args: &TuneArgs, case: &Case, spent: f64) -> Options {
     }
 }
 
-/// Where a case's source goes: a file named after problem and device.
-fn source_path(args: &TuneArgs, context: &Context, case: &Case) -> PathBuf {
-    let folder = args.out.clone().unwrap_or_else(|| {
+/// The folder of sources.
+fn source_folder(args: &TuneArgs) -> PathBuf {
+    args.out.clone().unwrap_or_else(|| {
         let records = records::place(args.place.records.as_deref());
         records.parent().map_or_else(PathBuf::new, |p| p.join("sources"))
-    });
+    })
+}
+
+/// Where a case's source goes: a file named after problem and device.
+fn source_path(args: &TuneArgs, context: &Context, case: &Case) -> PathBuf {
     let extension = match context.info().target.dialect {
         tilewright_ir::Dialect::Cuda => "cu",
         tilewright_ir::Dialect::Hip => "hip",
         tilewright_ir::Dialect::OpenCl => "cl",
     };
-    folder.join(format!("{}.{extension}", file_name(&format!("{}-{}", case.problem.key(), context.info().id))))
+    source_folder(args).join(format!("{}.{extension}", file_name(&format!("{}-{}", case.problem.key(), context.info().id))))
 }
 
 fn object(args: &TuneArgs, outcome: &Outcome, case: &Case, source: &std::path::Path) -> serde_json::Value {
@@ -208,13 +283,7 @@ fn words(operation: &Operation, outcome: &Outcome, case: &Case, source: &std::pa
         (true, Some(small)) => format!("yes, on the reduced problem {small}, {error}"),
     };
     let resumed = if outcome.resumed > 0 { format!(", {} more from the records", outcome.resumed) } else { String::new() };
-    let ended = match &outcome.ended {
-        Ended::Budget => "",
-        Ended::Converged => "; ended: converged",
-        Ended::Exhausted => "; nothing is left to try",
-        Ended::Cancelled => "; interrupted",
-        Ended::DeviceLost(_) => "; the device was lost",
-    };
+    let ended = ended(&outcome.ended);
     let rows = [
         ("plan", outcome.plan.to_string()),
         (

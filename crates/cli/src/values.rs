@@ -30,7 +30,7 @@ pub fn trans(text: &str) -> Result<Trans, String> {
     let letters: Option<Vec<_>> = text.chars().map(Complex::letter).collect();
     let letters = letters.and_then(|both| both.try_into().ok());
     letters.map(Trans).ok_or_else(|| {
-        "is no pair of letters, A's and B's: n (as it is), t (transposed), c (conjugate transpose), r (conjugates, not transposed)".into()
+        "must be two letters, of A and of B: n (as it is), t (transposed), c (conjugate transpose), r (conjugated, not transposed)".into()
     })
 }
 
@@ -39,6 +39,26 @@ pub fn positive(text: &str) -> Result<u64, String> {
     match whole(text)? {
         0 => Err("must be at least 1".into()),
         value => Ok(value),
+    }
+}
+
+/// Sizes: one, or several in equal steps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range(pub Vec<u64>);
+
+/// Most sizes of a range.
+const MOST_SIZES: u64 = 1000;
+
+/// A size, or `1024:4096:1024`: from, to, step.
+pub fn range(text: &str) -> Result<Range, String> {
+    let parts = text.split(':').map(positive).collect::<Result<Vec<_>, _>>();
+    match parts?.as_slice() {
+        [one] => Ok(Range(vec![*one])),
+        [from, to, step] if from <= to && (to - from) / step < MOST_SIZES => {
+            Ok(Range((0..=(to - from) / step).map(|n| from + n * step).collect()))
+        }
+        [from, to, _] if from <= to => Err(format!("has more than {MOST_SIZES} sizes: take a larger step")),
+        _ => Err("is neither a size nor a range: write 1024, or 1024:4096:1024 for from, to, step".into()),
     }
 }
 
@@ -160,6 +180,18 @@ mod tests {
         assert!(positive("-3").unwrap_err().contains("negative"));
         assert!(positive("99999999999999999999").unwrap_err().contains("too large"));
         assert!(whole("1.5").unwrap_err().contains("no whole number"));
+    }
+
+    #[test]
+    fn ranges() {
+        assert_eq!(range("7"), Ok(Range(vec![7])));
+        assert_eq!(range("1024:4096:1024"), Ok(Range(vec![1024, 2048, 3072, 4096])));
+        assert_eq!(range("1:6:2"), Ok(Range(vec![1, 3, 5])));
+        for (wrong, part) in
+            [("4:2:1", "from, to, step"), ("1:2", "from, to, step"), ("0:4:1", "at least 1"), ("1:9999:1", "larger step")]
+        {
+            assert!(range(wrong).unwrap_err().contains(part), "{wrong}");
+        }
     }
 
     #[test]

@@ -505,7 +505,11 @@ fn help_teaches_with_examples() {
         ran.says(&["--m <M>", "--trans", "Examples", "tilewright tune gemm", "Matrix product:", "Plan:", "Device and records:"]);
         assert!(!["--problem <", "--cases <", "--set <"].iter().any(|refused| ran.out.contains(refused)), "{}", ran.out);
         let at = |text: &str| ran.out.find(text).expect(text);
-        assert!(at("--m <M>") < at("--plan") && at("--plan") < at("--device"), "what the problem is stands first\n{}", ran.out);
+        assert!(
+            at("--m <M>") < at("--plan <") && at("--plan <") < at("--device <"),
+            "what the problem is stands first\n{}",
+            ran.out
+        );
         bench.run(&format!("{word} conv --help")).says(&["Examples", "tilewright tune conv", "Convolution:"]);
     }
     let short = bench.run("");
@@ -608,4 +612,79 @@ fn the_sample_of_a_case_file_runs() {
     let ran = bench.run(&format!("bench --cases {file} --set small --device emu"));
     ran.ends(0);
     ran.says(&["geometric mean over 3 cases"]);
+}
+
+/// Helps fit on a screen, begin with examples and name each option and type once.
+#[test]
+fn helps_are_short_and_begin_with_examples() {
+    let bench = Bench::new();
+    for command in ["tune", "bench", "verify", "emit", "explain", "inspect", "bundle"] {
+        for word in ["gemm", "conv", "reduce"] {
+            let (short, long) = (bench.run(&format!("{command} {word} -h")), bench.run(&format!("{command} {word} --help")));
+            let (short, long) = (short.ends(0), long.ends(0));
+            assert!(short.lines().count() <= 80, "{command} {word} -h: {} lines", short.lines().count());
+            assert!(long.lines().count() <= 220, "{command} {word} --help: {} lines", long.lines().count());
+            assert!(short.find("Examples") < short.find("Options:") && short.contains("Examples"), "{short}");
+            for once in ["Element types (--dtype):", "bfloat16, accumulated", "--dtype <"] {
+                assert_eq!(long.matches(once).count(), 1, "{once}: {long}");
+            }
+        }
+    }
+    for command in ["", "tune", "records", "records import"] {
+        assert!(bench.run(&format!("{command} -h")).ends(0).lines().count() <= 80, "{command}");
+    }
+}
+
+/// The names that users of numpy and torch have for types and functions.
+#[test]
+fn types_and_functions_have_their_users_names() {
+    let bench = Bench::new();
+    let key = |options: &str| {
+        let ran = bench.run(&format!("emit gemm --m 8 --n 8 --k 8 --arch sm_80 {options}"));
+        let key = ran.ends(0).split_whitespace().find(|word| word.starts_with("tC0_")).expect("a geometry").to_string();
+        key
+    };
+    for (one, same) in [
+        ("--dtype f32", "--dtype float32"),
+        ("--dtype f16", "--dtype half"),
+        ("--dtype f16 --out-dtype f32", "--dtype fp16 --out-dtype float"),
+        ("--dtype bf16", "--dtype bfloat16"),
+        ("--dtype f64", "--dtype double"),
+        ("--dtype i8 --b-dtype u8", "--dtype int8 --b-dtype uint8"),
+        ("--dtype complex64", "--dtype cfloat"),
+        ("--activation gelutanh", "--activation gelu-tanh"),
+        ("--activation gelutanh", "--activation gelu_tanh"),
+    ] {
+        assert_eq!(key(one), key(same), "{same}");
+    }
+    let ran = bench.run("tune gemm -m 8 -n 8 -k 8");
+    ran.ends(2);
+    assert!(ran.err.contains("write it with two dashes: --m"), "{}", ran.err);
+}
+
+/// Several sizes are several problems, with a table at the end, or as lines with commas.
+#[test]
+fn ranges_of_sizes_and_tables() {
+    let bench = Bench::new();
+    let line = "gemm --m 16:48:16 --n 16 --k 8:16:8 --device emu";
+    let ran = bench.run(&format!("tune {line} --budget 3"));
+    let out = ran.ends(0);
+    let head = out.lines().position(|line| line.starts_with("problem  ")).expect("a table");
+    let rows: Vec<&str> = out.lines().skip(head + 1).take(6).collect();
+    assert!(rows[0].starts_with("gemm 16x16x8 f32 nn row") && rows[5].starts_with("gemm 48x16x16 f32 nn row"), "{out}");
+    assert!(rows.iter().all(|row| row.contains("modelled  3         yes")), "{out}");
+    assert!(out.trim_end().lines().last().expect("a line").starts_with("geometric mean over 6 cases: "), "{out}");
+    assert!(out.lines().take(6).all(|line| line.contains(" verified, 3 trials")), "{out}");
+    for command in ["bench", "tune --budget 3"] {
+        let ran = bench.run(&format!("{command} {line} --csv"));
+        let mut reader = csv::Reader::from_reader(ran.ends(0).as_bytes());
+        let at = reader.headers().expect("names").iter().position(|name| name == "time_us").expect("a column");
+        let times = reader.records().map(|row| row.expect("a row")[at].parse::<f64>().expect("a time"));
+        assert_eq!(times.filter(|us| *us > 0.0).count(), 6, "{command}");
+    }
+    let ran = bench.run("verify gemm --m 1:1000:1 --n 1:1000:1 --k 8");
+    ran.ends(2);
+    assert!(ran.err.contains("more than 10000 problems"), "{}", ran.err);
+    let ran = bench.run("tune gemm --m 8:4:1 --n 8 --k 8");
+    assert!(ran.err.contains("1024:4096:1024 for from, to, step"), "{}", ran.err);
 }

@@ -49,6 +49,9 @@ fn a_model_is_tuned_and_reported() {
         "modelled",
         "LSTM",
         "2 layers, 1 different",
+        "<th class=\"num\">rate</th>",
+        "FLOP/s</td>",
+        "aria-label=\"roofline\"",
     ] {
         assert!(page.contains(part), "the page does not say `{part}`:\n{page}");
     }

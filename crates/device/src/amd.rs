@@ -96,7 +96,7 @@ impl Clang {
                 return Ok(Clang { program: name.into(), libclc: libclc(major) });
             }
         }
-        Err(missing("no clang-20 to clang-26 and no other clang of that age was found".into()))
+        Err(missing("no clang of version 20 or later was found, neither as clang-20 to clang-26 nor as clang".into()))
     }
 
     /// Compiles a kernel for an architecture (`gfx942`) as HIP C++ or OpenCL C.

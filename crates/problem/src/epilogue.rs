@@ -46,12 +46,19 @@ impl Activation {
             Activation::Silu => "silu",
         }
     }
-    /// The activation of a word.
+    /// Other spellings: `gelu-tanh`, `gelu_tanh`.
+    pub const fn aliases(self) -> &'static [&'static str] {
+        match self {
+            Activation::GeluTanh => &["gelu-tanh", "gelu_tanh"],
+            Activation::Relu | Activation::Gelu | Activation::Silu => &[],
+        }
+    }
+    /// The activation of a word, in any of its spellings.
     pub fn from_name(name: &str) -> Option<Activation> {
-        Activation::ALL.into_iter().find(|a| a.name() == name)
+        Activation::ALL.into_iter().find(|a| a.name() == name || a.aliases().contains(&name))
     }
     /// Names of all, for messages.
-    pub(crate) fn names() -> String {
+    pub fn names() -> String {
         Activation::ALL.map(Activation::name).join(", ")
     }
     /// The function in f64, without cancellation for negative arguments.

@@ -153,8 +153,11 @@ impl Problem {
         } else {
             ""
         };
-        words.extend(self.reductions().iter().map(|r| format!(", {r}")));
-        words + if self.keeps_c() { "" } else { ", C not stored" }
+        // A tensor that is reduced has no columns n and no C in its user's words.
+        let alone = matches!(self, Problem::Reduce(_));
+        let reduction = |r: &Reduction| if alone { r.to_string().replacen(":n", "", 1) } else { r.to_string() };
+        words.extend(self.reductions().iter().map(|r| format!(", {}", reduction(r))));
+        words + if alone || self.keeps_c() { "" } else { ", C not stored" }
     }
     /// Values of the result that are computed beside it.
     pub fn reductions(&self) -> &[Reduction] {

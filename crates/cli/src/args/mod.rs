@@ -6,13 +6,13 @@ pub use problem::*;
 
 use crate::part::{Part, part};
 use crate::values::{Budget, budget, bytes, span, whole};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 use tilewright::CacheState;
 
 const LONG_ABOUT: &str = "\
-tilewright turns a problem (a matrix product, a batch of them, a convolution) into the fastest GPU kernel it can find for \
+tilewright turns a problem (a matrix product, a convolution, a reduction) into the fastest GPU kernel it can find for \
 your shape on your device: it generates the kernel, checks its results, measures it, remembers it and hands you the source.
 
 Without a GPU everything runs on the built-in device, an emulator: results are real, times are modelled and say so.";
@@ -26,13 +26,13 @@ Examples:
   A stand-alone CUDA source file for it:
     tilewright emit gemm --m 4096 --n 4096 --k 4096 --target cuda --arch sm_90a > kernel.cu
   Many cases from a file, one JSON object per line:
-    tilewright tune --cases gemm.csv --set f32 --budget 5s --json > tuned.jsonl
+    tilewright tune --cases docs/cases.csv --budget 5s --json > tuned.jsonl
   What devices are here, and what is missing:
     tilewright devices";
 
-/// Generates, verifies, tunes and runs the fastest kernel for a matrix product or convolution.
+/// Generates, verifies, tunes and runs the fastest kernel for a matrix product, convolution or reduction.
 #[derive(Debug, Parser)]
-#[command(name = "tilewright", version, long_about = LONG_ABOUT, after_long_help = EXAMPLES, arg_required_else_help = true)]
+#[command(name = "tilewright", version, long_about = LONG_ABOUT, after_help = EXAMPLES, arg_required_else_help = true)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -49,35 +49,35 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Search for the fastest verified kernel, record it and write its source
-    #[command(after_long_help = "\
+    #[command(after_help = "\
 Examples:
   tilewright tune gemm --m 1024 --n 1024 --k 1024 --dtype f32 --trans nt --budget 30s
   tilewright tune conv --n 64 --c 64 --k 128 --size 28x28 --filter 3x3 --stride 2 --pad 0:1 --layout nhwc --bias
   tilewright tune --problem tC0_tA0_tB0_colMaj1_m1000_n2000_k3000_lda1000_ldb3000_ldc1000_ws0_f32
-  tilewright tune --cases gemm.csv --set llm --budget 5s --json
+  tilewright tune --cases docs/cases.csv --budget 5s --json
   tilewright tune --onnx model.onnx --dim batch=8 --onnx-dtype f16 --onnx-layout nhwc --budget 20s
   tilewright tune gemm --m 512 --n 512 --k 512 --plan C_ICE1_UNR16      (keys given are kept, the rest is searched)
-  tilewright tune --cases gemm.csv --part 2/8 --records node2.sqlite      (one process of eight; `records merge` joins their files)
+  tilewright tune --cases docs/cases.csv --part 2/8 --records node2.sqlite      (one process of eight; `records merge` joins their files)
 
 Interrupted (Ctrl-C, or killed), it keeps what was found; run it again and it goes on from the recorded trials.")]
     Tune(TuneArgs),
     /// Time the recorded or picked plans of problems, without searching
-    #[command(after_long_help = "\
+    #[command(after_help = "\
 Examples:
   tilewright bench gemm --m 1024 --n 1024 --k 1024
-  tilewright bench --against cublaslt,cublas --cases gemm.csv --set llm --html page.html
+  tilewright bench --against cublaslt,cublas --cases docs/cases.csv --html page.html
   tilewright bench --cases conv_forward_f32.csv --device cuda:0 --json
   tilewright bench --source edited.cu                     (a kernel that `emit` wrote and you changed)")]
     Bench(BenchArgs),
     /// Check one plan's results against the f64 reference; exit code 1 if they are wrong
-    #[command(after_long_help = "\
+    #[command(after_help = "\
 Examples:
   tilewright verify gemm --m 100 --n 90 --k 80 --device emu:gfx942
   tilewright verify --problem tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32 --plan A_MIC4__B_MIC4__C_MAC64_SKW10
   tilewright verify --source edited.cl --device opencl:0")]
     Verify(VerifyArgs),
     /// Print a plan's source as a file that stands alone
-    #[command(after_long_help = "\
+    #[command(after_help = "\
 Examples:
   tilewright emit gemm --m 4096 --n 4096 --k 4096 --target cuda --arch sm_90a > kernel.cu
   tilewright emit gemm --m 4096 --n 4096 --k 4096 --dtype bf16 --arch sm_90a --host cuda --out gemm.cu     (nvcc -c -arch=sm_90a gemm.cu)
@@ -86,9 +86,9 @@ Examples:
   tilewright emit gemm --m 512 --n 512 --k 512 --target hip --arch gfx942 --plan C_UNR16_MAC256")]
     Emit(EmitArgs),
     /// Compile the plans of many problems ahead of time: cubins, a C file that launches them, and a manifest
-    #[command(after_long_help = "\
+    #[command(after_help = "\
 Examples:
-  tilewright bundle --cases gemm.csv --arch sm_90a -o kernels
+  tilewright bundle --cases docs/cases.csv --arch sm_90a -o kernels
   tilewright bundle --recorded-shapes shapes.csv --device cuda:0 --name model -o kernels
   tilewright bundle gemm --m 4096 --n 4096 --k 4096 --dtype bf16 --dynamic m -o kernels
 
@@ -96,13 +96,13 @@ Plans come from the records: the fastest that was measured on a device of that a
 the kernels run there is no compiler, no record and no search. It needs NVRTC here, and no GPU.")]
     Bundle(BundleArgs),
     /// Say what a plan's parameters do to the kernel: words, numbers, and figures as SVG
-    #[command(after_long_help = "\
+    #[command(after_help = "\
 Examples:
   tilewright explain gemm --m 1024 --n 1024 --k 1024
   tilewright explain gemm --m 1024 --n 1024 --k 1024 --plan A_MIC8_LIW1__B_MIC6__C_UNR16_GAL3 --svg plan.svg")]
     Explain(ExplainArgs),
     /// Say what the compiler made of a plan's main loop: loads, waits, stores, math and barriers in order, registers, occupancy
-    #[command(after_long_help = "\
+    #[command(after_help = "\
 Examples:
   tilewright inspect gemm --m 4096 --n 4096 --k 4096 --arch gfx900 --plan C_PFG1_BUF2_STP1
   tilewright inspect gemm --m 4096 --n 4096 --k 4096 --arch sm_90a --svg loop.svg --asm loop.sass
@@ -114,7 +114,7 @@ No GPU is needed. AMD's architectures need clang 20 or newer, NVIDIA's NVRTC and
     /// List devices, and for each back end without one what is missing and how to install it
     Devices(DevicesArgs),
     /// Verify random kernels, tune a few shapes and read clocks and limits: one report file, to send where a device is new
-    #[command(after_long_help = "\
+    #[command(after_help = "\
 Examples:
   tilewright selfcheck --device hip:0
   tilewright selfcheck --device opencl:0 --pairs 50 --shapes 3 --budget 5s --out report.md
@@ -128,7 +128,7 @@ It takes some minutes: verifying goes on in a new process where a kernel takes t
     #[command(subcommand)]
     Cache(CacheCommand),
     /// Print completions for a shell: bash, zsh, fish, elvish, powershell
-    #[command(after_long_help = "\
+    #[command(after_help = "\
 Examples:
   tilewright completions bash > ~/.local/share/bash-completion/completions/tilewright
   tilewright completions fish > ~/.config/fish/completions/tilewright.fish")]
@@ -140,6 +140,60 @@ Examples:
     /// Compiles kernels for a tuner in another process.
     #[command(hide = true, name = COMPILE_WORKER)]
     CompileWorker,
+}
+
+/// Options that only `--help` shows: `-h` shows what most calls need.
+const RARE: [&str; 33] = [
+    "alpha_im",
+    "atomics",
+    "b_dtype",
+    "beta_im",
+    "cache",
+    "clblast_tuned",
+    "dim",
+    "dynamic",
+    "ldb",
+    "ldc",
+    "ldr",
+    "measure",
+    "no_store",
+    "offset",
+    "offset_a",
+    "offset_b",
+    "offset_c",
+    "onnx_dtype",
+    "onnx_layout",
+    "out_dtype",
+    "part",
+    "ragged",
+    "scales",
+    "search",
+    "seed",
+    "set",
+    "stride_a",
+    "stride_b",
+    "stride_bias",
+    "stride_c",
+    "stride_r",
+    "strides",
+    "zero_points",
+];
+
+/// The whole command line, its helps laid out: examples, then options. `all`: every option, then the element types.
+pub fn command(all: bool) -> clap::Command {
+    let print = || {
+        let help = clap::Arg::new("help").short('h').long("help").action(clap::ArgAction::HelpShort);
+        help.help_heading("Options").help("Print help; --help prints every option and element type")
+    };
+    fn laid_out(command: clap::Command, all: bool, print: fn() -> clap::Arg) -> clap::Command {
+        let types = if all && ["gemm", "conv", "reduce"].contains(&command.get_name()) { types() } else { String::new() };
+        let template = format!("{{about}}{{after-help}}\n\n{{usage-heading}} {{usage}}\n\n{{all-args}}{types}");
+        let command = command.disable_help_flag(true).arg(print()).help_template(template);
+        let command =
+            command.mut_args(|arg| if !all && RARE.contains(&arg.get_id().as_str()) { arg.hide_short_help(true) } else { arg });
+        command.mut_subcommands(|command| laid_out(command, all, print))
+    }
+    laid_out(Cli::command(), all, print)
 }
 
 /// Name of the hidden subcommand of compile workers.
@@ -200,9 +254,8 @@ pub struct TuneArgs {
     pub plan: PlanArgs,
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// When to stop, for each problem: 200 (trials), or 500ms, 30s, 2m, 1h. A time counts from when the device and its compile
-    /// workers are ready; a search that has found nothing by then goes on to its first plan, at most half a minute; the candidate in
-    /// flight and a last check of the winner come on top
+    /// When to stop, for each problem: a time (500ms, 30s, 2m, 1h), or a number of trials (200). A search without a gain of 1 % in 200
+    /// trials and a quarter of the budget ends before
     #[arg(long, global = true, help_heading = "Search", default_value = "30s", value_parser = budget, allow_hyphen_values = true)]
     pub budget: Budget,
     /// Strategy
@@ -222,13 +275,16 @@ pub struct TuneArgs {
     /// Folder for the sources of the best plans [default: `sources` beside the records]
     #[arg(long, global = true, help_heading = "Output", value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Write what it came to as a page: layers, problems, plans in words, times, shares, and how far they are from the device's limits
+    /// Write a page: problems with plans, times, rates, and how far they are from the device's limits
     /// [default with --onnx: the model's name with .html, here]
     #[arg(long, global = true, help_heading = "Output", value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// One JSON object per problem on stdout
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
+    /// A table with commas on stdout: one line per problem, the names of its columns first
+    #[arg(long, global = true, help_heading = "Output", conflicts_with = "json")]
+    pub csv: bool,
     /// Cases that a process before this one finished.
     #[arg(long, global = true, hide = true, default_value_t = 0)]
     pub skip: usize,
@@ -255,7 +311,7 @@ pub struct BenchArgs {
     /// Recorded plans are those tuned so
     #[arg(long, global = true, help_heading = "Measuring", value_name = "STATE", default_value = "cold")]
     pub cache: CacheState,
-    /// Compare with these libraries, joined by commas, in this process, on the same data, in turn
+    /// Compare with these libraries, joined by commas, in this process, alternately, on the same data
     #[arg(long, global = true, help_heading = "Measuring", value_enum, value_delimiter = ',', value_name = "LIBRARY")]
     pub against: Vec<tilewright_bench::Library>,
     /// Write the comparison as a page with tables and plots
@@ -270,6 +326,9 @@ pub struct BenchArgs {
     /// One JSON object per problem on stdout
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
+    /// A table with commas on stdout: one line per problem, the names of its columns first (without --against)
+    #[arg(long, global = true, help_heading = "Output", conflicts_with_all = ["json", "against"])]
+    pub csv: bool,
 }
 
 /// `verify`.
@@ -514,7 +573,7 @@ pub enum RecordsCommand {
         records: Option<PathBuf>,
     },
     /// Add the records of other files, for example of the tasks of a cluster. Their plans are candidates: `tune` verifies and times them first
-    #[command(after_long_help = "\
+    #[command(after_help = "\
 Examples:
   tilewright records merge node1.sqlite node2.sqlite
   tilewright records merge results/*.sqlite --records all.sqlite")]
@@ -545,11 +604,10 @@ Examples:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_sound() {
-        Cli::command().debug_assert();
+        command(false).debug_assert();
     }
 
     #[test]
@@ -562,7 +620,8 @@ mod tests {
             let Command::Tune(tune) = cli.command else { panic!("not tune") };
             assert_eq!(tune.budget, Budget::Trials(20));
             assert_eq!(tune.place.device.as_deref(), Some("emu"));
-            assert!(matches!(tune.problem.word, Some(Word::Gemm(GemmArgs { m: 4, n: 5, k: 6, .. }))));
+            let Some(Word::Gemm(GemmArgs { m, n, k, .. })) = &tune.problem.word else { panic!("{line}") };
+            assert_eq!([m, n, k].map(|range| range.0.as_slice()), [[4], [5], [6]]);
         }
     }
 
@@ -585,7 +644,7 @@ mod tests {
         let mut lines = calls(&readme);
         assert!(lines.len() >= 10, "{lines:?}");
         for command in std::iter::once(Cli::command()).chain(Cli::command().get_subcommands().cloned()) {
-            lines.extend(command.get_after_long_help().map(|h| calls(&h.to_string())).unwrap_or_default());
+            lines.extend(command.get_after_help().map(|h| calls(&h.to_string())).unwrap_or_default());
         }
         assert!(lines.len() >= 25, "{lines:?}");
         for line in lines {

@@ -1,9 +1,11 @@
 //! The options that name a problem.
 
-use crate::values::{Pads, Trans, extents, number, pads, positive, scales, trans, whole};
+use crate::values::{Pads, Range, Trans, extents, number, pads, positive, range, scales, trans, whole};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
+use std::ffi::OsStr;
 use std::path::PathBuf;
-use tilewright::Reduction;
+use tilewright::{Activation, Dtype, Reduction};
 
 /// Which problem, in one of these ways: words, a geometry string, a file of cases, a model.
 #[derive(Debug, Args)]
@@ -25,7 +27,7 @@ pub struct ProblemArgs {
     #[arg(long, value_name = "NAME=N", value_parser = dimension, requires = "onnx", help_heading = "Problem")]
     pub dim: Vec<(String, u64)>,
     /// Element type in place of the model's
-    #[arg(long, value_enum, value_name = "DTYPE", requires = "onnx", help_heading = "Problem")]
+    #[arg(long, value_parser = DtypeName, hide_possible_values = true, value_name = "DTYPE", requires = "onnx", help_heading = "Problem")]
     pub onnx_dtype: Option<Dtype>,
     /// Layout of the model's convolutions [default: nchw, as ONNX has them]
     #[arg(long, value_enum, value_name = "LAYOUT", requires = "onnx", help_heading = "Problem")]
@@ -53,8 +55,8 @@ pub enum RunTime {
 #[derive(Debug, Subcommand)]
 pub enum Word {
     /// Matrix product C = alpha op(A) op(B) + beta C, or a batch of them
-    #[command(after_long_help = "\
-Examples (tune, and likewise bench, verify, emit, explain, inspect):
+    #[command(after_help = "\
+Examples (for tune; bench, verify, emit, explain and inspect take the same):
   tilewright tune gemm --m 1024 --n 1024 --k 1024 --dtype f32 --trans nt --budget 30s
   tilewright tune gemm --m 64 --n 4096 --k 4096 --dtype bf16 --batch 8 --stride-b 0
   tilewright tune gemm --m 8192 --n 2048 --k 4096 --dtype bf16 --groups 16
@@ -63,82 +65,45 @@ Examples (tune, and likewise bench, verify, emit, explain, inspect):
   tilewright tune gemm --m 512 --n 4096 --k 4096 --dynamic m --device emu")]
     Gemm(GemmArgs),
     /// Convolution in 1, 2 or 3 dimensions, forward or a gradient of it
-    #[command(after_long_help = "\
-Examples (tune, and likewise bench, verify, emit, explain, inspect):
+    #[command(after_help = "\
+Examples (for tune; bench, verify, emit, explain and inspect take the same):
   tilewright tune conv --n 64 --c 64 --k 64 --size 56x56 --filter 3x3 --pad 1 --layout nhwc --bias
   tilewright tune conv --n 8 --c 32 --k 32 --size 16x32x32 --filter 3 --stride 2 --pad 0:1 --groups 4
   tilewright tune conv --n 32 --c 64 --k 64 --size 28 --filter 3 --pad 1 --reduce sum:bm,sumsq:bm
   tilewright tune conv --direction backward-weight --n 32 --c 64 --k 64 --size 28 --filter 3 --dtype bf16 --out-dtype f32")]
     Conv(ConvArgs),
     /// Values of a strided tensor over some of its axes
-    #[command(after_long_help = "\
-Examples (tune, and likewise bench, verify, emit, explain, inspect):
+    #[command(after_help = "\
+Examples (for tune; bench, verify, emit, explain and inspect take the same):
   tilewright tune reduce --shape 65536x1024 --over 1 --op sum,sumsq
   tilewright tune reduce --shape 256x56x56x64 --over 0,1,2 --op mean,absmax:bf16 --dtype bf16")]
     Reduce(ReduceArgs),
 }
 
-/// Element type in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Dtype {
-    /// 8-bit float with 4 bits of exponent (OCP), summed in f32; results are f32 unless told otherwise, scales are alpha
-    E4m3,
-    /// 8-bit float with 5 bits of exponent (OCP), likewise
-    E5m2,
-    /// 8-bit float with 4 bits of exponent and no signed zero, of AMD's gfx942; likewise
-    E4m3fnuz,
-    /// 8-bit float with 5 bits of exponent and no signed zero, of AMD's gfx942; likewise
-    E5m2fnuz,
-    /// e4m3, summed in two levels: 128 terms at a time as matrix units do, and those sums in f32
-    E4m3promoted,
-    /// e5m2, likewise
-    E5m2promoted,
-    /// e4m3fnuz, likewise
-    E4m3fnuzpromoted,
-    /// e5m2fnuz, likewise
-    E5m2fnuzpromoted,
-    /// IEEE binary16, summed in f32
-    F16,
-    /// bfloat16, summed in f32
-    Bf16,
-    /// IEEE binary32 in memory, multiplied as TF32 (10 bits of mantissa), summed in f32
-    Tf32,
-    /// IEEE binary32 in memory, multiplied as three products of TF32 numbers: nearly f32's accuracy (2^-21 of each product) from TF32's
-    /// units, at a third of their speed
-    Tf32x3,
-    /// IEEE binary32 in memory, multiplied as three products of bf16 numbers: 2^-15 of each product, from bf16's units at a third of their speed
-    Bf16x3,
-    /// IEEE binary32 in memory, multiplied as six products of bf16 numbers: nearly f32's accuracy (2^-24 of each product) from bf16's units, at a
-    /// sixth of their speed
-    Bf16x6,
-    /// IEEE binary32
-    F32,
-    /// IEEE binary64
-    F64,
-    /// 8-bit integers, summed exactly in i32; results of products are i32, or f32, f16, bf16, i8, u8, scaled by alpha; tensors that are reduced may
-    /// ask for sum:i64
-    I8,
-    /// unsigned 8-bit integers, likewise
-    U8,
-    /// 4-bit integers, of weights beside f16, bf16 or f32 alone: two in a byte, the one with the even index in its lower half, along the direction in
-    /// which the matrix is contiguous
-    I4,
-    /// unsigned 4-bit integers, likewise
-    U4,
-    /// complex numbers of f32, real and imaginary part side by side (cgemm), of matrix products; --trans says where conjugates are multiplied
-    Complex64,
-    /// the same, whose parts are multiplied as TF32
-    Complex64tf32,
-    /// the same, whose parts are multiplied as three products of TF32 numbers
-    Complex64tf32x3,
-    /// the same, whose parts are multiplied as three products of bf16 numbers
-    Complex64bf16x3,
-    /// the same, whose parts are multiplied as six products of bf16 numbers
-    Complex64bf16x6,
-    /// complex numbers of f64 (zgemm), likewise
-    Complex128,
-    /// 32-bit integers: results of products of 8-bit ones, and tensors that are reduced by themselves, summed in i64
-    I32,
+/// Reads an element type by any of its names.
+#[derive(Clone, Copy, Debug)]
+struct DtypeName;
+
+impl TypedValueParser for DtypeName {
+    type Value = Dtype;
+    fn parse_ref(&self, command: &clap::Command, arg: Option<&clap::Arg>, value: &OsStr) -> Result<Dtype, clap::Error> {
+        let names = PossibleValuesParser::new(self.possible_values().into_iter().flatten());
+        let name = names.parse_ref(command, arg, value)?;
+        Dtype::named(&name).ok_or_else(|| clap::Error::new(clap::error::ErrorKind::InvalidValue))
+    }
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue>>> {
+        Some(Box::new(Dtype::ALL.into_iter().map(|dtype| PossibleValue::new(dtype.name()).aliases(dtype.aliases()))))
+    }
+}
+
+/// The element types in a table.
+pub(super) fn types() -> String {
+    let mut text = String::from("\n\nElement types (--dtype):");
+    for dtype in Dtype::ALL {
+        let names = std::iter::once(&dtype.name()).chain(dtype.aliases()).copied().collect::<Vec<_>>().join(", ");
+        text.push_str(&format!("\n  {names:<34} {}", dtype.help));
+    }
+    text
 }
 
 /// Which way matrices lie in memory.
@@ -181,17 +146,20 @@ pub enum Zeros {
     N,
 }
 
-/// A function of every result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Activation {
-    /// max(x, 0)
-    Relu,
-    /// exact, with the error function
-    Gelu,
-    /// its approximation with tanh
-    GeluTanh,
-    /// x / (1 + exp(-x))
-    Silu,
+/// Reads a function of every result by any of its names.
+#[derive(Clone, Copy, Debug)]
+struct ActivationName;
+
+impl TypedValueParser for ActivationName {
+    type Value = Activation;
+    fn parse_ref(&self, command: &clap::Command, arg: Option<&clap::Arg>, value: &OsStr) -> Result<Activation, clap::Error> {
+        let names = PossibleValuesParser::new(self.possible_values().into_iter().flatten());
+        let name = names.parse_ref(command, arg, value)?;
+        Activation::from_name(&name).ok_or_else(|| clap::Error::new(clap::error::ErrorKind::InvalidValue))
+    }
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue>>> {
+        Some(Box::new(Activation::ALL.into_iter().map(|a| PossibleValue::new(a.name()).aliases(a.aliases()))))
+    }
 }
 
 /// What is computed of a convolution.
@@ -218,27 +186,25 @@ pub enum Layout {
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true, next_help_heading = "Matrix product")]
 pub struct GemmArgs {
-    /// Rows of C
-    #[arg(long, value_parser = positive)]
-    pub m: u64,
+    /// Rows of C. Of sizes several are possible: 1024:4096:1024 is from, to, step
+    #[arg(long, value_parser = range)]
+    pub m: Range,
     /// Columns of C
-    #[arg(long, value_parser = positive)]
-    pub n: u64,
+    #[arg(long, value_parser = range)]
+    pub n: Range,
     /// Length of the sum
-    #[arg(long, value_parser = positive)]
-    pub k: u64,
+    #[arg(long, value_parser = range)]
+    pub k: Range,
     /// Element type of A, B and C
-    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    #[arg(long, value_parser = DtypeName, default_value = "f32", hide_possible_values = true)]
     pub dtype: Dtype,
-    /// Element type of B where it differs: e4m3 beside e5m2, e5m2 beside e4m3, and so of fnuz types; i8 beside u8; i8, u8, i4 and u4 beside f16, bf16 and f32, in
-    /// which these weights are multiplied
-    #[arg(long, value_enum, value_name = "DTYPE")]
+    /// Element type of B where it differs: another 8-bit float or integer than A's, or i8, u8, i4, u4 weights beside f16, bf16 or f32
+    #[arg(long, value_parser = DtypeName, value_name = "DTYPE", hide_possible_values = true)]
     pub b_dtype: Option<Dtype>,
-    /// Element type of C, bias and residual where it differs: f32, f16, bf16 or an 8-bit float (which saturates) beside each of these
-    #[arg(long, value_enum, value_name = "DTYPE")]
+    /// Element type of C, bias and residual where it differs; 8-bit floats saturate
+    #[arg(long, value_parser = DtypeName, value_name = "DTYPE", hide_possible_values = true)]
     pub out_dtype: Option<Dtype>,
-    /// How the factors are stored, first letter A, second B: n (as it is), t (transposed); of complex types c (conjugate transpose) and r (conjugates,
-    /// not transposed)
+    /// A letter for A and one for B: n (as it is), t (transposed), and of complex types c (conjugate transpose), r (conjugated)
     #[arg(long, default_value = "nn", value_parser = trans, value_name = "LETTERS")]
     pub trans: Trans,
     /// Storage order
@@ -254,14 +220,13 @@ pub struct GemmArgs {
     #[arg(long, value_parser = positive)]
     pub ldc: Option<u64>,
     /// Number of products
-    #[arg(long, default_value_t = 1, value_parser = positive)]
-    pub batch: u64,
-    /// Grouped product (mixture of experts): the m rows of A and C belong to so many groups, each with a B of its own; a vector in device memory
-    /// says where each ends
+    #[arg(long, default_value = "1", value_parser = range)]
+    pub batch: Range,
+    /// Grouped product (mixture of experts): the m rows of A and C are in so many groups, each with its own B. A vector on the device
+    /// holds the end of each group
     #[arg(long, value_parser = positive, conflicts_with_all = ["batch", "stride_a"])]
     pub groups: Option<u64>,
-    /// What is in groups: rows (m), or terms of the sums (k), as weight gradients have them: each group then has a C of its own, the product of its
-    /// columns of A and rows of B
+    /// Axis that is split into groups: rows (m), or k, as for weight gradients; each group of k has its own C
     #[arg(long, value_enum, default_value_t = Ragged::M, requires = "groups")]
     pub ragged: Ragged,
     /// Elements from one A to the next; 0 shares it [default: tight]
@@ -291,17 +256,17 @@ pub struct GemmArgs {
     /// Imaginary part of alpha, of complex types: any but 0 makes the problem one whose alpha is complex
     #[arg(long, default_value_t = 0.0, value_parser = number, allow_hyphen_values = true)]
     pub alpha_im: f64,
-    /// Imaginary part of beta, likewise
+    /// Imaginary part of beta, of complex types
     #[arg(long, default_value_t = 0.0, value_parser = number, allow_hyphen_values = true)]
     pub beta_im: f64,
     /// Extents that each launch chooses: one kernel holds for 1 to the size given, which is tuned for
     #[arg(long, value_enum, value_delimiter = ',', value_name = "EXTENTS")]
     pub dynamic: Vec<RunTime>,
-    /// Subtract zero points of i32 from factors of 8-bit integers: one of A (a), one per row of it (m), one of B (b), one per column of it (n)
+    /// Subtract i32 zero points from 8-bit integers: one of A (a), one per row of A (m), one of B (b), one per column of B (n)
     #[arg(long, value_enum, value_delimiter = ',', value_name = "OF")]
     pub zero_points: Vec<Zeros>,
-    /// Multiply alpha A B by scales of f32: one per row (m), per column (n), or both (m,n); of promoted sums and small weights also one for
-    /// each 128, 64 or 32 terms of k of these (m1x128, n1x128, n1x64, n1x32) or for 128 of these and 128 terms (m128x128, n128x128)
+    /// Multiply alpha A B by f32 scales: one per row (m), per column (n), or both (m,n). Promoted types and small weights also take one
+    /// per block of k: m1x128, n1x128, n1x64, n1x32, m128x128, n128x128
     #[arg(long, value_delimiter = ',', value_name = "OF", value_parser = scales)]
     pub scales: Vec<(tilewright::Along, tilewright::Scale)>,
     /// Add a vector to alpha A B: one value per row (m) or per column (n)
@@ -311,9 +276,9 @@ pub struct GemmArgs {
     #[arg(long, value_parser = whole, value_name = "ELEMENTS", requires = "bias")]
     pub stride_bias: Option<u64>,
     /// Function of alpha A B + bias + beta C
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = ActivationName)]
     pub activation: Option<Activation>,
-    /// Add a matrix as large as C last, behind the activation
+    /// Add a matrix as large as C last, after the activation
     #[arg(long)]
     pub residual: bool,
     /// Leading dimension of the residual in elements [default: that of C]
@@ -322,9 +287,8 @@ pub struct GemmArgs {
     /// Elements from the residual of one batch entry to the next; 0 shares it [default: as C]
     #[arg(long, value_parser = whole, value_name = "ELEMENTS", requires = "residual")]
     pub stride_r: Option<u64>,
-    /// Compute values of the result beside it: operator:axes, several with commas. Operators: sum, mean, sumsq, max, min, absmax,
-    /// argmax, argmin, logsumexp, var; axes that are reduced: b (batch), m (rows), n (columns). Of the result as computed, or with :stored as rounded to C's type;
-    /// in the type of the sums, or another: sum:n:stored:bf16. Of an operand over k, a value for each row of A or column of B: sum:k:a, sum:k:b
+    /// Compute values of the result beside it: max:n,sum:bm. Operators: sum, mean, sumsq, max, min, absmax, argmax, argmin, logsumexp,
+    /// var. Axes: b (batch), m (rows), n (columns). sum:n:stored:bf16 reduces C as stored, in bf16. sum:k:a and sum:k:b reduce an operand
     #[arg(long, value_delimiter = ',', value_parser = reduction_arg, value_name = "REDUCTIONS")]
     pub reduce: Vec<Reduction>,
     /// Do not store C: only its reductions are computed
@@ -336,15 +300,15 @@ pub struct GemmArgs {
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true, next_help_heading = "Convolution")]
 pub struct ConvArgs {
-    /// Images
-    #[arg(long, value_parser = positive)]
-    pub n: u64,
+    /// Images. Of sizes several are possible: 16:64:16 is from, to, step
+    #[arg(long, value_parser = range)]
+    pub n: Range,
     /// Input channels, all groups together
-    #[arg(long, value_parser = positive)]
-    pub c: u64,
+    #[arg(long, value_parser = range)]
+    pub c: Range,
     /// Output channels, all groups together
-    #[arg(long, value_parser = positive)]
-    pub k: u64,
+    #[arg(long, value_parser = range)]
+    pub k: Range,
     /// Spatial size of the input: 28, 56x56 or 8x32x32
     #[arg(long, value_parser = extents_arg)]
     pub size: Extents,
@@ -373,19 +337,19 @@ pub struct ConvArgs {
     #[arg(long)]
     pub bias: bool,
     /// Function of the result with its bias
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = ActivationName)]
     pub activation: Option<Activation>,
-    /// Add a tensor as the result last, behind the activation
+    /// Add a tensor as large as the result last, after the activation
     #[arg(long)]
     pub residual: bool,
     /// The residual is not added: results are 0 where it is not above 0 (gradients of a ReLU)
     #[arg(long, conflicts_with = "residual")]
     pub mask: bool,
     /// Element type
-    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    #[arg(long, value_parser = DtypeName, default_value = "f32", hide_possible_values = true)]
     pub dtype: Dtype,
     /// Element type of result, bias and residual where it differs: f32, f16 or bf16 beside each of these
-    #[arg(long, value_enum, value_name = "DTYPE")]
+    #[arg(long, value_parser = DtypeName, value_name = "DTYPE", hide_possible_values = true)]
     pub out_dtype: Option<Dtype>,
     /// Compute values of the result beside it, as for a matrix product: axes that are reduced are b (samples), m (pixels) and n
     /// (channels of a group): sum:bm,sumsq:bm are the sums of batch normalisation. Groups stay apart. Beside a filter's gradient sum:k:a
@@ -412,7 +376,7 @@ pub struct ReduceArgs {
     #[arg(long, value_delimiter = ',', value_parser = operator_arg, required = true, value_name = "OPERATORS")]
     pub op: Vec<Reduction>,
     /// Element type of the tensor
-    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    #[arg(long, value_parser = DtypeName, default_value = "f32", hide_possible_values = true)]
     pub dtype: Dtype,
     /// Elements from one index to the next along each axis; 0 repeats what is there [default: dense]
     #[arg(long, value_parser = numbers_arg)]
@@ -424,7 +388,7 @@ pub struct ReduceArgs {
     #[arg(long, default_value_t = 1.0, value_parser = number, allow_hyphen_values = true)]
     pub alpha: f64,
     /// Function of the scaled elements
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = ActivationName)]
     pub activation: Option<Activation>,
 }
 

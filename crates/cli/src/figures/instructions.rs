@@ -23,7 +23,7 @@ const LANE: f64 = 20.0;
 const GAP: f64 = 7.0;
 
 /// The page: a card for each loop.
-pub fn page(inspection: &Inspection, title: &str, subtitle: &str) -> String {
+pub fn page(inspection: &Inspection, title: &str, subtitle: &str, occupancy: &str) -> String {
     let mut page = Svg::default();
     page.text((MARGIN, 40.0), 21.0, Anchor::Start, "h1", title);
     let mut y = 62.0;
@@ -46,8 +46,8 @@ pub fn page(inspection: &Inspection, title: &str, subtitle: &str) -> String {
     }
     let u = &inspection.usage;
     let facts = format!(
-        "{} registers, {} bytes of spills, {} bytes of shared memory, {} waves per SIMD",
-        u.registers, u.spill_bytes, u.shared_bytes, u.waves_per_simd
+        "{} registers, {} bytes of spills, {} bytes of shared memory, {occupancy}",
+        u.registers, u.spill_bytes, u.shared_bytes
     );
     page.text((2.0 * MARGIN, y + 8.0), 12.0, Anchor::Start, "dim", &facts);
     page.document(WIDTH, y + 28.0, title)

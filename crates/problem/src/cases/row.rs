@@ -1,7 +1,7 @@
 //! The cells of a line of a case file, by the names of their columns.
 
 use super::CaseOptions;
-use crate::complex::Complex;
+use crate::dtype::Dtype;
 use crate::epilogue::{Activation, Along};
 use crate::error::ProblemError;
 use crate::math::Math;
@@ -68,18 +68,22 @@ impl<'a> Row<'a> {
     }
     /// The type of complex elements' parts, where the line has such.
     pub fn complex(&self) -> Option<(Scalar, Math)> {
-        self.text("dtype").and_then(Complex::of_name)
+        self.text("dtype").and_then(Dtype::named).filter(|dtype| dtype.complex).map(|dtype| (dtype.scalar, dtype.math))
     }
     pub fn dtype(&self, options: &CaseOptions) -> Result<(Scalar, Math), ProblemError> {
         let Some(text) = self.text("dtype") else { return Ok(options.dtype.unwrap_or((Scalar::F32, Math::Exact))) };
-        if let Some(found) = Math::of_name(text) {
-            return Ok(found);
+        if let Some(found) = Dtype::named(text).filter(|dtype| !dtype.complex) {
+            return Ok((found.scalar, found.math));
         }
         let complex = if self.complex().is_some() { ", and complex types are those of matrix products" } else { "" };
         Err(self.fail("dtype", format!("`{text}` must be one of {}{complex}", crate::math::NAMES)))
     }
     /// An element type by name.
     pub fn scalar(&self, column: &str) -> Result<Option<Scalar>, ProblemError> {
+        let exact = |dtype: &Dtype| dtype.math == Math::Exact && !dtype.complex;
+        if let Some(found) = self.text(column).and_then(Dtype::named).filter(exact) {
+            return Ok(Some(found.scalar));
+        }
         self.choice(
             column,
             &text::FLOATS.iter().chain(&text::INTEGERS).chain(&text::WEIGHTS).map(|s| (s.name(), *s)).collect::<Vec<_>>(),
@@ -87,6 +91,9 @@ impl<'a> Row<'a> {
     }
     pub fn activation(&self) -> Result<Option<Activation>, ProblemError> {
         let names = Activation::ALL.map(|a| (a.name(), Some(a)));
+        if let Some(found) = self.text("activation").and_then(Activation::from_name) {
+            return Ok(Some(found));
+        }
         Ok(self.choice("activation", &[&names[..], &[("none", None)]].concat())?.flatten())
     }
     /// What is computed of the result: a list, or an operator and its axes.
