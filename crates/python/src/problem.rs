@@ -3,7 +3,7 @@
 use crate::errors::{ProblemError, raised};
 use pyo3::prelude::*;
 use tilewright::{
-    Activation, Along, Complex, Conv, ConvBuilder, Direction, Gemm, GemmBuilder, Layout, Math, Operator, Problem, Ragged, Reduce,
+    Activation, Along, Complex, Conv, ConvBuilder, Direction, Dtype, Gemm, GemmBuilder, Layout, Math, Problem, Ragged, Reduce,
     ReduceBuilder, Reduction, Scalar, Scales, ZeroPoints, operator,
 };
 
@@ -15,37 +15,32 @@ fn named<T: Copy>(what: &str, name: &str, values: &[(&str, T)]) -> PyResult<T> {
     })
 }
 
-/// Element types by the names of arrays, and by ours.
-const NAMES: [(&str, Scalar); 28] = [
-    ("float32", Scalar::F32),
-    ("float64", Scalar::F64),
-    ("float16", Scalar::F16),
-    ("bfloat16", Scalar::BF16),
-    ("float8_e4m3fn", Scalar::E4M3),
-    ("float8_e5m2", Scalar::E5M2),
-    ("float8_e4m3fnuz", Scalar::E4M3Fnuz),
-    ("float8_e5m2fnuz", Scalar::E5M2Fnuz),
-    ("int8", Scalar::I8),
-    ("uint8", Scalar::U8),
-    ("int4", Scalar::I4),
-    ("uint4", Scalar::U4),
-    ("int32", Scalar::I32),
-    ("int64", Scalar::I64),
-    ("f32", Scalar::F32),
-    ("f64", Scalar::F64),
-    ("f16", Scalar::F16),
-    ("bf16", Scalar::BF16),
-    ("e4m3", Scalar::E4M3),
-    ("e5m2", Scalar::E5M2),
-    ("e4m3fnuz", Scalar::E4M3Fnuz),
-    ("e5m2fnuz", Scalar::E5M2Fnuz),
-    ("i8", Scalar::I8),
-    ("u8", Scalar::U8),
-    ("i4", Scalar::I4),
-    ("u4", Scalar::U4),
-    ("i32", Scalar::I32),
-    ("i64", Scalar::I64),
-];
+/// What 64-bit integers are called; they are values of reductions alone.
+const INT64: [&str; 2] = ["int64", "i64"];
+
+/// Element types of real numbers, multiplied exactly.
+fn plain() -> impl Iterator<Item = Dtype> {
+    Dtype::ALL.into_iter().filter(|dtype| dtype.math == Math::Exact && !dtype.complex)
+}
+
+/// The name that arrays have for a type.
+fn array_name(scalar: Scalar) -> &'static str {
+    if scalar == Scalar::I64 {
+        return INT64[0];
+    }
+    plain().find(|dtype| dtype.scalar == scalar).and_then(|dtype| dtype.aliases().first().copied()).unwrap_or_default()
+}
+
+/// The name that arrays have for a type of any spelling; a name that is none is given back.
+#[pyfunction]
+pub fn array_dtype(name: &str) -> String {
+    let found = Dtype::named(name).filter(|dtype| dtype.math == Math::Exact);
+    match found {
+        Some(dtype) if dtype.complex => dtype.name().into(),
+        Some(dtype) => array_name(dtype.scalar).into(),
+        None => name.into(),
+    }
+}
 
 fn dtype(name: &str) -> PyResult<Scalar> {
     if Complex::of_name(name).is_some() {
@@ -53,7 +48,14 @@ fn dtype(name: &str) -> PyResult<Scalar> {
             "dtype = {name:?}: complex numbers are the elements of gemm's matrices, all three of them"
         )));
     }
-    named("dtype", name, &NAMES)
+    if INT64.contains(&name) {
+        return Ok(Scalar::I64);
+    }
+    let found = plain().find(|dtype| dtype.name() == name || dtype.aliases().contains(&name));
+    found.map(|dtype| dtype.scalar).ok_or_else(|| {
+        let all: Vec<&str> = plain().map(|dtype| array_name(dtype.scalar)).collect();
+        ProblemError::new_err(format!("dtype = {name:?}: one of {}", all.join(", ")))
+    })
 }
 
 fn math(name: &str) -> PyResult<Math> {
@@ -61,7 +63,8 @@ fn math(name: &str) -> PyResult<Math> {
 }
 
 fn activation(name: &str) -> PyResult<Activation> {
-    named("activation", name, &Activation::ALL.map(|a| (a.name(), a)))
+    Activation::from_name(name)
+        .ok_or_else(|| ProblemError::new_err(format!("activation = {name:?}: one of {}", Activation::names())))
 }
 
 /// The text of a row-major product. `strides`: leading dimensions of A, B, C and residual, then their batch strides; None is tight.
@@ -180,7 +183,7 @@ pub fn values(problem: &str, batched: bool) -> PyResult<Vec<(Vec<u64>, &'static 
         let apart = (groups > 1 && channels.is_none()).then_some(groups);
         let batch = (batched && !r.over.g).then_some(of.g / groups);
         let sizes = [batch, apart, m, channels.or(n)].into_iter().flatten().collect();
-        Ok((sizes, NAMES.iter().find(|(_, scalar)| *scalar == r.scalar(problem.accumulator())).map_or("", |(name, _)| name)))
+        Ok((sizes, array_name(r.scalar(problem.accumulator()))))
     });
     told.collect()
 }
@@ -264,7 +267,7 @@ pub fn reduce(
 ) -> PyResult<String> {
     let mut reduce = Reduce::new(self::dtype(dtype)?, &shape, &over).strides(&strides);
     for text in ops {
-        let told = |e| ProblemError::new_err(format!("op = {text:?}: {e}; the operators are {}", Operator::names()));
+        let told = |e| ProblemError::new_err(format!("op = {text:?}: {e}"));
         reduce = ReduceBuilder::reduction(reduce, operator(&text).map_err(told)?);
     }
     if let Some(activation) = activation {

@@ -171,6 +171,7 @@ FUNCTIONS = {
             axis={"text": "x", "fraction": 1.5, "beyond": 2, "before": -3, "too large": 2**70, "none of them": (), "object": object()},
             alpha=SCALAR,
             stream=WHOLE,
+            keepdims=TRUTH,
             activation=TEXT,
             context=CONTEXT,
         ),
@@ -191,7 +192,7 @@ FUNCTIONS = {
     "devices": ({}, {}),
 }
 # Not wrong after all, by function, argument and value: sums are of any floats, and of no elements what they begin with.
-RIGHT = {("reduce", "x", "other floats"), ("reduce", "x", "empty"), ("gemm", "out", "turned")}
+RIGHT = {("reduce", "x", "other floats"), ("reduce", "x", "empty"), ("reduce", "x", "list"), ("gemm", "out", "turned")}
 # What is read may lie as it likes: by function, argument and the shape that is right.
 READ = [
     ("gemm", "a", (4, 5)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import sys
 from typing import Any, List, NoReturn, Optional, Sequence, Tuple
 
 from . import _native
@@ -72,6 +73,24 @@ def maybe(value: Any, name: str) -> Optional[str]:
     return None if value is None else word(value, name)
 
 
+def dtype(value: Any, name: str) -> Optional[str]:
+    """The name that arrays have for an element type: of a text (`float16`, `half`, `f16`), or of a dtype of numpy or torch."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        told, numpy = str(value), sys.modules.get("numpy")
+        if told.startswith("torch.") and type(value).__name__ == "dtype":
+            value = told[len("torch.") :]
+        elif numpy is not None and isinstance(value, (numpy.dtype, type)):
+            try:
+                value = numpy.dtype(value).name
+            except TypeError:
+                refuse(name, value, "no type of elements")
+        else:
+            refuse(name, value, "a text such as 'float16', or a dtype of numpy or torch, is needed")
+    return _native.array_dtype(word(value, name))
+
+
 def words(value: Any, name: str) -> List[str]:
     if not isinstance(value, (list, tuple)):
         refuse(name, value, "a list of texts is needed")
@@ -102,4 +121,6 @@ def axes(value: Any, shape: Sequence[int], name: str = "axis") -> List[int]:
     found = [whole(a, name, -(2**63)) for a in given]
     if any(not -dims <= a < dims for a in found):
         raise _native.OperandError(f"{name} = {value} of an array of shape {tuple(shape)}: from {-dims} to {dims - 1} are possible")
-    return [a % dims for a in found]
+    over = [a % dims for a in found]
+    twice = next((a for a, at in zip(found, over) if over.count(at) > 1), None)
+    return over if twice is None else refuse(name, value, f"axis {twice} is named twice")

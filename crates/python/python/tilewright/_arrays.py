@@ -65,6 +65,26 @@ def look(x: Any, name: str) -> Array:
     return found
 
 
+def listed(x: Any, name: str, dtype: Optional[str] = None) -> Any:
+    """A list as an array of numpy, of this type where one is given; all else as it is."""
+    # Not what is a tuple of its own kind, as `Array` is.
+    if type(x) not in (list, tuple):
+        return x
+    try:
+        import numpy
+
+        found = numpy.asarray(x, dtype=dtype)
+    except (ImportError, TypeError, ValueError, OverflowError) as e:
+        raise _native.OperandError(f"{name} is {type(x).__name__} and no array can be made of it: {e}") from None
+    return found.astype("float64") if dtype is None and found.dtype.kind in "iu" else found
+
+
+def like(x: Any, other: Any, name: str) -> Any:
+    """A list as an array of another operand's type, where that is numpy's; numpy's own rule for plain numbers."""
+    dtype = getattr(other, "dtype", None)
+    return listed(x, name, dtype if type(other).__module__.split(".")[0] == "numpy" and dtype is not None else None)
+
+
 def result(x: Any, name: str) -> Array:
     """What an array is that is written to."""
     found = look(x, name)
@@ -160,6 +180,12 @@ def factor(x: Any, name: str) -> Array:
     if array.dtype.startswith("complex"):
         raise _native.OperandError(f"{name} holds {array.dtype}: complex numbers are those of gemm; give real and imaginary parts by themselves")
     return array
+
+
+def summand(x: Any, name: str) -> Array:
+    """A tensor that is reduced: integers of 32 bits, too."""
+    array = look(x, name)
+    return array if array.dtype == "int32" else factor(array, name)
 
 
 def factor_of_product(x: Any, name: str) -> Array:

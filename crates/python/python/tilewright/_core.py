@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _arguments as given
 from . import _native
-from ._arrays import Array, Matrix, apart, conjugated, empty, factor, factor_of_product, float8, integer8, look, matrix, of_shape, pack, packed, result
+from ._arrays import Array, Matrix, apart, conjugated, empty, factor, factor_of_product, float8, integer8, like, listed, look, matrix, of_shape, pack, packed, result, summand
 from ._contexts import Context, _contexts, _tell, changed, context_for, devices, use  # noqa: F401
 
 Progress = Union[bool, Callable[[Dict[str, Any]], Any]]
@@ -194,8 +194,11 @@ def _gemm(
     context: Optional[Context] = None,
     imaginary: Tuple[bool, bool] = (False, False),
 ) -> Call:
-    reduce, store, out_dtype = given.words(reduce, "reduce"), given.truth(store, "store"), given.maybe(out_dtype, "out_dtype")
-    b_dtype = given.maybe(b_dtype, "b_dtype")
+    reduce, store, out_dtype = given.words(reduce, "reduce"), given.truth(store, "store"), given.dtype(out_dtype, "out_dtype")
+    b_dtype = given.dtype(b_dtype, "b_dtype")
+    a, b = _operands(a, b)
+    bias, residual = [x if x is None else like(x, a, name) for x, name in ((bias, "bias"), (residual, "residual"))]
+    offsets = offsets if offsets is None else listed(offsets, "offsets", "int32")
     (a, conj_a), (b, conj_b) = conjugated(a), conjugated(b)
     a_at, a_as = _blas(a, "a")
     if b_dtype is None:
@@ -275,8 +278,38 @@ def _gemm(
     return replace(call, quants=(*by, *of, ends))
 
 
+def _operands(a: Any, b: Any) -> Tuple[Any, Any]:
+    """Both factors as arrays: a list beside an array gets its type."""
+    a = like(a, b, "a")
+    return a, like(b, a, "b")
+
+
+def _of_nothing(a: Any, b: Any, beta: complex, options: Dict[str, Any]) -> Any:
+    """The product of matrices without elements, as numpy has it: an empty one, or zeros and the old result. None: it is none, or more is asked for."""
+    kept = ("out", "out_dtype", "context", "math", "imaginary", "bias", "activation", "residual")
+    more = ("bias", "activation", "residual")
+    if not set(options) <= set(kept):
+        return None
+    (a, _), (b, _) = map(conjugated, _operands(a, b))
+    a_at, b_at = look(a, "a"), look(b, "b")
+    if 0 not in (*a_at.shape, *b_at.shape) or not (len(a_at.shape) in (2, 3) and len(b_at.shape) in (2, 3)):
+        return None
+    batches = {x.shape[0] for x in (a_at, b_at) if len(x.shape) == 3}
+    if a_at.shape[-1] != b_at.shape[-2] or len(batches) > 1 or a_at.dtype != b_at.dtype:
+        return None
+    shape = (*batches, a_at.shape[-2], b_at.shape[-1])
+    if 0 not in shape and any(options.get(name) is not None for name in more):
+        return None
+    out, _ = _out(a, a_at, options.get("out"), shape, given.dtype(options.get("out_dtype"), "out_dtype"), True)
+    if beta == 0.0:
+        out[...] = 0
+    else:
+        out *= beta if beta.imag else beta.real
+    return out
+
+
 def _is_complex(a: Any) -> bool:
-    return look(conjugated(a)[0], "a").dtype.startswith("complex")
+    return look(conjugated(listed(a, "a"))[0], "a").dtype.startswith("complex")
 
 
 def _pair(value: Any) -> Tuple[bool, bool]:
@@ -318,10 +351,12 @@ def _reduce(
     op: Union[str, Sequence[str]],
     axis: Union[None, int, Sequence[int]] = None,
     *,
+    keepdims: bool = False,
     activation: Optional[str] = None,
     context: Optional[Context] = None,
 ) -> Call:
-    x_at = factor(x, "x")
+    keepdims, x = given.truth(keepdims, "keepdims"), listed(x, "x")
+    x_at = summand(x, "x")
     if min(x_at.strides, default=0) < 0:
         x_at = look(pack(x, "x"), "x")
     over = given.axes(axis, x_at.shape)
@@ -335,6 +370,8 @@ def _reduce(
     shape = [size for a, size in enumerate(x_at.shape) if a not in over]
     values = [empty(x, shape, dtype) for _, dtype in _native.values(problem, True)]
     looked = [look(value, "a reduction's values") for value in values]
+    if keepdims:
+        values = [value.reshape([1 if a in over else size for a, size in enumerate(x_at.shape)]) for value in values]
     result = values[0] if isinstance(op, str) else tuple(values)
     context = _same_place(context, [("x", x_at)])
     return Call(context, problem, x_at, x_at, x_at, None, None, result, looked)
@@ -350,7 +387,7 @@ def _conv(
     residual: Any = None,
     mask: Any = None,
     stride: Union[int, Sequence[int]] = 1,
-    padding: Union[int, Sequence[Union[int, Sequence[int]]]] = 0,
+    padding: Union[int, str, Sequence[Union[int, Sequence[int]]]] = 0,
     dilation: Union[int, Sequence[int]] = 1,
     groups: int = 1,
     layout: str = "nchw",
@@ -366,7 +403,7 @@ def _conv(
         array = looked(value, name)
         return array if packed(array) else look(pack(value, name), name)
 
-    reduce, store, out_dtype = given.words(reduce, "reduce"), given.truth(store, "store"), given.maybe(out_dtype, "out_dtype")
+    reduce, store, out_dtype = given.words(reduce, "reduce"), given.truth(store, "store"), given.dtype(out_dtype, "out_dtype")
     if given.word(direction, "direction") not in _DIRECTIONS:
         given.refuse("direction", direction, f"one of {', '.join(_DIRECTIONS)}")
     x_at, w_at = tight(x, "x", factor), tight(w, "w", factor)
@@ -374,13 +411,18 @@ def _conv(
     if dims not in (1, 2, 3) or len(w_at.shape) != dims + 2:
         raise _native.OperandError(f"x is {x_at.shape} and w is {w_at.shape}: 1 to 3 spatial dimensions are needed, as many in both")
     last = given.word(layout, "layout") == "nhwc"
-    begin, end = given.sides(padding, "padding", dims)
+    begin, end = ([0] * dims,) * 2 if padding in ("same", "valid") else given.sides(padding, "padding", dims)
     stride, dilation = given.each(stride, "stride", dims, 1), given.each(dilation, "dilation", dims, 1)
     groups = given.whole(groups, "groups", 1)
     if direction != "forward" and size is None:
         size = _spatial(look(out, "out").shape, last) if out is not None else given.refuse("size", size, _SIZE)
     sized = None if size is None else given.each(size, "size", dims, 1)
     n, c, k, sizes, taps = _extents(direction, x_at.shape, w_at.shape, sized, groups, last)
+    if padding == "same":
+        if any(step != 1 for step in stride):
+            given.refuse("padding", padding, f"the stride is {stride}: only a stride of 1 keeps the size")
+        around = [d * (t - 1) for d, t in zip(dilation, taps)]
+        begin, end = [x // 2 for x in around], [x - x // 2 for x in around]
     pixels = [(s + p + q - d * (t - 1) - 1) // r + 1 for s, p, q, d, t, r in zip(sizes, begin, end, dilation, taps, stride)]
     if min(pixels) < 1:
         raise _native.OperandError(f"x is {x_at.shape} and w is {w_at.shape}: no pixel of the result is left")
@@ -479,7 +521,7 @@ def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: i
     group end, ascending, at most m; rows behind the last end are not written. With `b` (k, n) they say where the terms of each group end, at most k, and the
     result is (groups, m, n): weight gradients),
     `zero_points` (of int8 and uint8: a pair of int32 arrays, of a one value or (m, 1), of b one or (n,), or None), `scales` (float32, (n,) or (m, 1), or a pair of both, or by names, of promoted sums and small weights also of
-    blocks, one for each 128, 64 or 32 of k: {"m1x128": (k / 128, m), "n1x32": (k / 32, n), "n128x128": (k / 128, n / 128)}, rounded up, and so on), `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh, silu), `residual` (as `out`), `out_dtype`, `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of
+    blocks, one for each 128, 64 or 32 of k: {"m1x128": (k / 128, m), "n1x32": (k / 32, n), "n128x128": (k / 128, n / 128)}, rounded up, and so on), `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh or gelu-tanh, silu), `residual` (as `out`), `out_dtype` (a name, or a dtype of numpy or torch), `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of
     tf32, nearly as accurately as float32, "bf16x3" and "bf16x6" as three or six products of bf16, to 2^-15 and 2^-24 of each, "promoted" sums 8-bit floats in two levels), `context`. `stream`: handle of the CUDA or HIP stream for arrays there.
     `imaginary`: what is tuned for complex alpha or beta, which a call's own numbers say: a pair of truths.
     `reduce`: values of the result in the same pass, `["max:n", "sum:mn"]`; the result is then a tuple of it and them, with
@@ -493,7 +535,10 @@ def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: i
         told = _pair(options.get("imaginary", (False, False)))
         options["imaginary"] = (told[0] or alpha.imag != 0.0, told[1] or beta.imag != 0.0)
     if beta != 0.0 and options.get("out") is None:
-        given.refuse("beta", beta, "there is no `out` that could be added: give one")
+        given.refuse("beta", beta if beta.imag else beta.real, "there is no `out` that could be added: give one")
+    nothing = _of_nothing(a, b, beta, options)
+    if nothing is not None:
+        return nothing
     return _call(gemm, (a, b), options).run(alpha, beta, given.whole(stream, "stream", 0, 2**64 - 1))
 
 
@@ -502,7 +547,7 @@ def conv(x: Any, w: Any, *, stream: int = 0, **options: Any) -> Any:
 
     `layout` "nchw": `x` (n, c, ...), `w` (k, c / groups, ...); "nhwc": `x` (n, ..., c), `w` (k, ..., c / groups). Options: `out`,
     `bias` (k,), `activation`, `residual` or `mask` (as `out`: the result is 0 where it is not above 0, as the gradient behind a ReLU),
-    `stride`, `padding` (of each dimension also as a pair, before and behind), `dilation`, `groups`, `out_dtype`, `math`, `context`,
+    `stride`, `padding` (of each dimension also as a pair, before and after; or "same", "valid"), `dilation`, `groups`, `out_dtype`, `math`, `context`,
     and `reduce` and `store` as for `gemm`: axes are samples b, pixels m and channels n, and `["mean:bm", "var:bm"]` is for batch normalisation.
 
     `direction`: "backward-data" gives the gradient of the input; `x` is that of the result, `w` the filters, and `size` (or `out`) says the input's
@@ -522,7 +567,8 @@ def reduce(
 ) -> Any:
     """`op` of `activation(alpha * x)` over an axis, several, or all: sum, mean, sumsq, max, min, absmax, argmax, argmin, logsumexp or var;
     a sequence of them gives a tuple, in one pass. Strided arrays are read as they lie. Values are float32 (float64 of such), indices
-    int64; `"max:f16"` says another type. Options: `activation`, `context`.
+    int64; `"max:f16"` says another type. Sums of int8 and uint8 are int32, of int32 int64. Options: `keepdims` (reduced axes stay, with
+    size 1), `activation`, `context`.
     """
     alpha = given.number(alpha, "alpha")
     return _call(reduce, (x, op, axis), options).run(alpha, 0.0, given.whole(stream, "stream", 0, 2**64 - 1))
@@ -586,7 +632,7 @@ def tune(
     given), or with Ctrl-C; what was tried is kept. `progress`: True shows a line on stderr, a function gets every event as a dict."""
     context, operation = _operation(what, args, options)
     seconds = None if seconds is None else given.number(seconds, "seconds")
-    trials = None if trials is None else given.whole(trials, "trials")
+    trials = _trials(trials)
     given.listener(progress, "progress")
     if seconds is None and trials is None:
         seconds = 10.0
@@ -602,6 +648,12 @@ def tune(
         _tell()
     plan, _ = operation.choice()
     return Outcome(operation.problem, plan, found["time_us"], found["time_kind"], found["verified"], found)
+
+
+def _trials(trials: Any) -> Optional[int]:
+    if trials is not None and given.whole(trials, "trials") == 0:
+        given.refuse("trials", trials, "allows no trial at all: at least 1")
+    return trials
 
 
 def heard_by(progress: Progress, title: str) -> Optional[Callable[[Dict[str, Any]], Any]]:

@@ -20,8 +20,6 @@ from ._shapes import Path, Shape
 # By device (as comparisons are filed) and problem.
 _compared: Dict[Tuple[str, str], Shape] = {}
 _margin = 1.0
-# Torch's operators that have no shape for us, and are torch's without a look-up.
-_untouched: List[str] = []
 # What Inductor's `shape_padding` was before.
 _padding: Optional[bool] = None
 
@@ -46,10 +44,9 @@ def enable(path: Path, margin: float = 1.03, compiled: bool = False) -> int:
     won = {problem for (_, problem), row in _compared.items() if (row.gain or 0.0) >= margin}
     _compile_with(f"{margin} {sorted((at, row.problem, row.gain) for (at, _), row in _compared.items())}" if compiled else None, bool(won))
     needed = {row.set[6:].split(" ")[0] for row in rows if row.problem in won}
-    _untouched[:] = [name for name in ours.OVERRIDDEN if name not in needed]
     layers = [json.loads(row.call)[1:3] for row in rows if row.set == "aten::addmm" and row.problem in won]
     sizes = [(*a["size"], b["size"][1]) for a, b in layers]
-    ours.choose_by(_chosen, [name for name in ours.OVERRIDDEN if name not in _untouched], sizes)
+    ours.choose_by(_chosen, [name for name in ours.OVERRIDDEN if name in needed], sizes)
     _meet_biased(bool(sizes))
     return len(won)
 
@@ -86,7 +83,6 @@ def _compared_there(problem: str, place: str) -> bool:
 def disable() -> None:
     """Torch answers its own calls again, also those of optimised modules."""
     _compared.clear()
-    _untouched.clear()
     ours.choose_by(None)
     _meet_biased(False)
     _compile_with(None)
@@ -189,6 +185,28 @@ def optimize(model: nn.Module) -> nn.Module:
     return model
 
 
+# How a summary names all shapes that `_slower` says a number of.
+_TORCH_FASTER, _NOT_ENOUGH = "torch is faster", "tilewright is faster by less than the margin"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.0f}" if ratio >= 10.0 else f"{ratio:.2f}"
+
+
+def _slower(gain: float) -> str:
+    """Why torch answers a shape that was compared."""
+    if gain < 1.0:
+        return f"torch is {_times(1.0 / gain)} times faster"
+    return f"tilewright is {_times(gain)} times faster, the margin is {_margin:g}"
+
+
+def _summed(row: Shape, why: str) -> str:
+    """A reason without the numbers of one shape."""
+    if why and row.gain is not None and why == _slower(row.gain):
+        return _TORCH_FASTER if row.gain < 1.0 else _NOT_ENOUGH
+    return "no verdict: repeats did not agree" if why.startswith("no verdict: ") else why
+
+
 def unanswered(rows: Sequence[Shape]) -> List[str]:
     """Of each recorded call why torch has answered it since `enable`; empty: we did."""
     answered = {problem for *_, problem, calls, by_us, _ in _native.torch_calls() if by_us and calls}.union(ours.launched())
@@ -197,7 +215,7 @@ def unanswered(rows: Sequence[Shape]) -> List[str]:
         if not row.problem or row.gain is None:
             return row.reason or "was not compared"
         if row.gain < _margin:
-            return "torch is as fast"
+            return _slower(row.gain)
         if row.problem in answered:
             return ""
         if row.set == "aten::addmm":
@@ -221,8 +239,11 @@ def report(path: Optional[Path] = None) -> str:
         rows = sorted(_shapes.shapes(path), key=lambda row: (row.ours_us - row.torch_us) * row.calls)
         lines.append(f"{'calls':>6} {'torch us':>10} {'ours us':>10} {'saved us':>10}  layers, operator")
         times = {"": 0.0}
+        if any(_shapes.is_emulated(row.device) for row in rows):
+            lines.insert(0, "The device is the emulator `emu`, an interpreter of kernels on the CPU: for trying the calls, not for speed.")
         for row, why in zip(rows, unanswered(rows)):
-            times[why] = times.get(why, 0.0) + row.torch_us * row.calls
+            summed = _summed(row, why)
+            times[summed] = times.get(summed, 0.0) + row.torch_us * row.calls
             saved = 0.0 if why else (row.torch_us - row.ours_us) * row.calls
             told = f"{row.calls:6} {row.torch_us:10.1f} {row.ours_us:10.1f} {saved:10.1f}  {row.layers or '(no layer)'}, {row.set}"
             lines.append(f"{told}: {why}" if why else told)
@@ -234,7 +255,6 @@ def report(path: Optional[Path] = None) -> str:
         by = "tilewright" if by_us else "torch"
         sizes = " @ ".join("x".join(map(str, shape)) for shape in shapes)
         lines.append(f"{calls:6}  {by:10}  {op} {sizes} {dtype} on {place}{': ' if why else ''}{why}")
-    lines += [f"     -  torch       {name}: no shape of it in the file is faster here" for name in _untouched]
     lines += [f"{calls:6}  tilewright  {problem}" for problem, calls in ours.launched().items()]
     for what, calls in ours.unprepared().items():
         lines.append(f"{calls:6}  torch       {what}: first met while a CUDA graph was captured")

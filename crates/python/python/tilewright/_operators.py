@@ -262,8 +262,14 @@ def _by_torch(a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional
     return result if residual is None else result + residual
 
 
+def one_spelling(activation: str) -> str:
+    """`gelutanh` of `gelu-tanh` and `gelu_tanh`."""
+    return activation.replace("-", "").replace("_", "")
+
+
 def activate(x: Tensor, activation: str) -> Tensor:
     """An activation by its name here."""
+    activation = one_spelling(activation)
     if activation == "relu":
         return torch.relu(x)
     if activation == "silu":
@@ -668,7 +674,7 @@ def _linear_backward(ctx, grad):
         elif ctx.activation == "silu":
             at_sums = torch.ops.aten.silu_backward(grad, sums)
         else:
-            approximate = "tanh" if ctx.activation == "gelutanh" else "none"
+            approximate = "tanh" if one_spelling(ctx.activation) == "gelutanh" else "none"
             at_sums = torch.ops.aten.gelu_backward(grad, sums, approximate=approximate)
     flat = at_sums.reshape(-1, at_sums.shape[-1])
     count = len(ctx.needs_input_grad)
@@ -753,7 +759,7 @@ def linear(
     residual: Optional[Tensor] = None,
 ) -> Tensor:
     """`activation(x @ weight.T + bias) + residual` in one kernel. `x` is (..., k), `weight` (n, k), `bias` (n,), `residual` (..., n);
-    `activation`: relu, gelu, gelutanh, silu."""
+    `activation`: relu, gelu, gelutanh (also gelu-tanh), silu."""
     try:
         return torch.ops.tilewright.linear(x, weight, bias, activation, residual)
     except (AttributeError, RuntimeError, TypeError) as e:

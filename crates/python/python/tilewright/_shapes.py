@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -331,12 +330,12 @@ def _timer(run: Callable[[], Any], cuda: bool, reps: int) -> Callable[[], float]
     run()
     if not cuda:
 
-        def on_host() -> float:
+        def once() -> float:
             start = time.perf_counter()
             run()
             return (time.perf_counter() - start) * 1e6
 
-        return on_host
+        return lambda: min(once() for _ in range(3))
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):
@@ -366,6 +365,11 @@ def _at(row: Shape) -> str:
 def described(context: _core.Context) -> str:
     """A device with its driver, as comparisons are filed."""
     return f"{context.name}, {context._native.fingerprint}, torch {torch.__version__}"
+
+
+def is_emulated(device: str) -> bool:
+    """Is a device, as comparisons are filed, the emulator?"""
+    return device.startswith("tilewright emulator")
 
 
 def _compile_all(rows: List[Shape]) -> None:
@@ -398,15 +402,47 @@ def _timers(row: Shape) -> Tuple[Callable[[], float], Callable[[], Callable[[], 
     return _timer(by_torch, cuda, reps), ours_too
 
 
+# Repeats agree where so many of them are within this share of the least; of many repeats two are enough.
+_AGREE, _WITHIN, _MANY = 3, 0.1, 15
+# Rounds of repeats before there is no verdict.
+_ROUNDS = 10
+
+
+def _least(times: List[float]) -> Optional[float]:
+    """The least of repeats, where enough of them agree with it; a call that something held up does not count."""
+    least = min(times)
+    return least if sum(t <= (1.0 + _WITHIN) * least for t in times) >= (_AGREE if len(times) < _MANY else 2) else None
+
+
+def _verdict(timers: List[Callable[[], float]], repeats: int) -> Tuple[List[Optional[float]], List[List[float]]]:
+    """The least time by each timer, measured alternately until repeats agree, and all times."""
+    columns: List[List[float]] = [[] for _ in timers]
+    least: List[Optional[float]] = [None] * len(timers)
+    for _ in range(_ROUNDS):
+        for _ in range(max(repeats, _AGREE)):
+            for column, timer in zip(columns, timers):
+                column.append(timer())
+        least = [_least(column) for column in columns]
+        if None not in least:
+            break
+    return least, columns
+
+
 def _measure(row: Shape, repeats: int, alone: bool = False) -> None:
-    """Puts both times into a shape, or why there are none; `alone`: torch's."""
+    """Puts both times into a shape, or why there are none; `alone`: torch's, to share out seconds by, whether repeats agree or not."""
     try:
         by_torch, ours_too = _timers(row)
         timers = [by_torch] if alone else [by_torch, ours_too()]
-        times = [[timer() for timer in timers] for _ in range(repeats)]
-        medians = [round(statistics.median(column), 3) for column in zip(*times)]
-        row.torch_us, row.ours_us = (*medians, 0.0)[:2]
+        least, columns = _verdict(timers, repeats)
         row.device, row.reason = described(_core.context_for(_at(row))), ""
+        if alone:
+            row.torch_us, row.ours_us = round(min(columns[0]), 3), 0.0
+        elif None in least:
+            told = ", ".join(f"{who} {min(c):.1f} to {max(c):.1f} us" for who, c in zip(("torch", "tilewright"), columns))
+            row.torch_us = row.ours_us = 0.0
+            row.reason = f"no verdict: repeats do not agree within 10 % ({told}); compare again while nothing else runs"
+        else:
+            row.torch_us, row.ours_us = (round(us or 0.0, 3) for us in least)
     except (_native.Error, RuntimeError) as e:
         row.torch_us = row.ours_us = 0.0
         row.reason = str(e).splitlines()[0][:300]
@@ -416,7 +452,8 @@ def _measure(row: Shape, repeats: int, alone: bool = False) -> None:
 
 
 def compare(path: Path, repeats: int = 5) -> List[Shape]:
-    """Times every shape of a file by torch and by us, in turns, with our recorded plan where there is one; the file then holds both times.
+    """Times every shape of a file by torch and by us, alternately, with our recorded plan where there is one; the file then holds both times:
+    the least of repeats that agree within 10 %. Where they do not agree, a shape has no times and says why.
     Operands are warm in the cache where they fit there, as from layer to layer."""
     rows = shapes(path)
     repeats = given.whole(repeats, "repeats", 1)
@@ -442,7 +479,7 @@ def tune_recorded(
     for name, given_seconds in (("seconds", seconds), ("total", total)):
         if given_seconds is not None and not given.number(given_seconds, name) >= 0.0:
             given.refuse(name, given_seconds, "a number of at least 0 is needed")
-    trials = None if trials is None else given.whole(trials, "trials")
+    trials = _core._trials(trials)
     given.listener(progress, "progress")
     if total is not None:
         return _Shared(path, float(total)).tune(seconds, trials, progress)
