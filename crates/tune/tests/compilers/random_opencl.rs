@@ -1,0 +1,106 @@
+//! Random pairs of plan and problem through OpenCL, on PoCL in CI.
+//!
+//! Each takes PoCL about a third of a second to compile, so there are few; `TILEWRIGHT_RANDOM_PAIRS=500` is for once before a release, and for
+//! another `TILEWRIGHT_RANDOM_SEED`. Without an OpenCL device the test says so and is skipped; with
+//! `TILEWRIGHT_REQUIRE_TOOLS=1` it fails.
+
+use crate::missing;
+use crate::support;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use support::{judge, number};
+use tilewright_device::open;
+use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_ir::Scalar;
+use tilewright_problem::Problem;
+use tilewright_tune::random::{Pair, Recipe, pair};
+
+#[test]
+fn random_pairs_verify_on_opencl() {
+    all_pass(Recipe::short_code(), 60);
+}
+
+/// What runs ahead, stores late, reads fragments early: processors have neither roles nor asynchronous copies.
+#[test]
+fn random_schedules_verify_on_opencl() {
+    all_pass(Recipe { schedules: true, ..Recipe::short_code() }, 60);
+}
+
+/// Convolutions in three directions.
+#[test]
+fn random_convolutions_verify_on_opencl() {
+    all_pass(Recipe { convolutions: true, ..Recipe::short_code() }, 30);
+}
+
+/// Reductions of results, and of tensors by themselves: no lanes exchange, so that all threads meet in shared memory.
+#[test]
+fn random_reductions_verify_on_opencl() {
+    all_pass(Recipe { reductions: true, ..Recipe::short_code() }, 60);
+}
+
+/// 8-bit floats, widened by arithmetic, and integers.
+#[test]
+fn random_pairs_of_8_bits_verify_on_opencl() {
+    all_pass(Recipe::short_code().of(&[Scalar::E4M3, Scalar::E5M2]), 10);
+    all_pass(Recipe::short_code().of(&[Scalar::I8, Scalar::U8]), 15);
+}
+
+/// PoCL makes loops over work-items of what lies between barriers: parts of a gradient in the branches of one kernel gave wrong results.
+#[test]
+fn parts_of_a_gradient_have_kernels_of_their_own() {
+    let problem = "conv_bwdd_nhwc_n3_g1_c4_k6_in2x6x4_fil1x1x1_st1x3x2_dil2x1x3_pb1x1x0_pe0x2x0_ws67108864_f32_outbf16";
+    let plan = "A_MIC4_VEW1_FRW4__B_MIC2_WOS1_VEW1_LOR1__C_UNR6_GAL1_MAD1_MAC24_EDG1_CST1_FRA1_BIM1";
+    is_right(problem, plan);
+}
+
+/// PoCL 3.1 asked one work-item for all where a condition stood right behind a barrier of a loop that may not run: persistent work-groups
+/// whose sums leave by atomics, only from rows that exist.
+#[test]
+fn conditions_right_behind_barriers_are_every_work_items_own() {
+    let problem = "tC0_tA0_tB0_colMaj0_m36_n24_k12_lda12_ldb24_ldc24_ws33554432_f32_redsum:n";
+    let plan = "A_MIC5_VEW1_LOR1__B_MIC1_VEW1__C_UNR12_GAL2_PUN1_MAD1_NAW64_MAC48_SKW11_EDG1_CST1_PST7_RDF3";
+    is_right(problem, plan);
+}
+
+fn is_right(problem: &str, plan: &str) {
+    let device = match open("opencl") {
+        Ok(device) => device,
+        Err(e) => return missing::missing(&e.to_string()),
+    };
+    let plan = Plan::from(Constraint::parse(plan).unwrap().apply(&Plan::default()));
+    let pair = Pair { seed: 0, problem: Problem::parse(problem).unwrap(), plan };
+    assert_eq!(judge(&device, &pair), None);
+}
+
+fn all_pass(recipe: Recipe, count: u64) {
+    let device = match open("opencl") {
+        Ok(device) => device,
+        Err(e) => return missing::missing(&e.to_string()),
+    };
+    let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(count);
+    let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let (start, next, failed) = (Instant::now(), AtomicU64::new(first), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + count {
+                        return;
+                    }
+                    let wrong = match pair(&device.info().target, &recipe, seed) {
+                        Some(pair) => judge(&device, &pair),
+                        None => Some(format!("seed {seed}: no legal pair was found")),
+                    };
+                    failed.lock().unwrap().extend(wrong);
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap();
+    eprintln!("{count} pairs on {} in {:.1} s, {} failed", device.info().name, start.elapsed().as_secs_f64(), failed.len());
+    assert!(failed.is_empty(), "{} of {count} failed, among them:\n{}", failed.len(), failed[..failed.len().min(12)].join("\n"));
+}

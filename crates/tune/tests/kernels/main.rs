@@ -1,0 +1,43 @@
+//! Kernels of every kind of problem, type and schedule, verified on the emulator.
+
+mod barriers;
+mod bf16_parts;
+mod block_scales;
+mod cells;
+mod complex;
+mod depthwise;
+mod double_unit;
+mod eight_bits;
+mod epilogues;
+mod exact_sums;
+mod gaps;
+mod grouped;
+mod halo;
+#[path = "../support/inspected.rs"]
+mod inspected;
+mod known_errors;
+mod large_convolutions;
+mod large_results;
+mod launch_waits;
+mod long_reductions;
+mod materialise;
+mod matrix_barriers;
+#[path = "../../../ir/tests/support/missing.rs"]
+mod missing;
+mod operand_cells;
+mod owners;
+mod parameters;
+mod pinned_text;
+mod promoted;
+mod raw_weights;
+mod reduction_cells;
+mod reductions;
+mod row_fragments;
+mod scales;
+mod shifted_lines;
+mod small_weights;
+mod split_products;
+#[path = "../support/mod.rs"]
+mod support;
+mod wide_offsets;
+mod windows;
