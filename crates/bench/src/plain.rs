@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn case_files_of_special_products_have_plain_ones() {
         for name in ["grouped", "weights", "block_scales"] {
-            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name).with_extension("csv");
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benchmarks/cases").join(name).with_extension("csv");
             let file = read(&path, &CaseOptions::default()).unwrap();
             assert!(file.skipped.is_empty() && file.cases.len() > 10, "{:?}", file.skipped);
             assert!(file.cases.iter().all(|case| plain(&case.problem).is_some_and(|x| plain(&x).is_none())));
