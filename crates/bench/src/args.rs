@@ -71,6 +71,8 @@ pub enum Command {
     VerifyRandom(VerifyArgs),
     /// Prints records as Markdown tables
     Table(TableArgs),
+    /// Writes the page and the plots of published results from sets.csv and its record files (needs no device)
+    Results(ResultsArgs),
     /// Compiles for a tuning process (started by tilewright-bench itself)
     #[command(hide = true)]
     CompileWorker,
@@ -344,6 +346,13 @@ pub struct TableArgs {
     /// its problem is first prepared
     #[arg(long, value_name = "FILE")]
     pub records: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct ResultsArgs {
+    /// Folder with sets.csv and records/; results.md, speed-light.svg and speed-dark.svg are written there
+    #[arg(long, value_name = "DIR", default_value = "benchmarks")]
+    pub folder: PathBuf,
 }
 
 /// A direction of convolutions.

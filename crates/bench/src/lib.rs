@@ -17,6 +17,7 @@ mod ours;
 mod plain;
 mod plot;
 mod record;
+mod results;
 mod rivals;
 mod session;
 mod stats;
@@ -55,6 +56,7 @@ pub fn command() -> ExitCode {
         Command::Plans(args) => commands::plans(common, args),
         Command::VerifyRandom(args) => commands::verify_random(common, args),
         Command::Table(args) => commands::table(args),
+        Command::Results(args) => commands::results(args),
         Command::CompileWorker => {
             let code = tilewright_device::compile_worker_main();
             return ExitCode::from(u8::try_from(code).unwrap_or(1));

@@ -23,15 +23,15 @@ const LEFT: f64 = 330.0;
 const RIGHT: f64 = 910.0;
 
 /// A logarithmic axis between two pixels.
-struct Axis {
-    low: f64,
-    high: f64,
-    from: f64,
-    to: f64,
+pub(crate) struct Axis {
+    pub low: f64,
+    pub high: f64,
+    pub from: f64,
+    pub to: f64,
 }
 
 impl Axis {
-    fn at(&self, value: f64) -> f64 {
+    pub fn at(&self, value: f64) -> f64 {
         let share = (value.max(1e-12) / self.low).ln() / (self.high / self.low).ln();
         self.from + (self.to - self.from) * share.clamp(0.0, 1.0)
     }
@@ -57,7 +57,7 @@ impl Axis {
 }
 
 /// A number without needless digits.
-fn plain(value: f64) -> String {
+pub(crate) fn plain(value: f64) -> String {
     let digits = match value {
         v if v >= 10.0 => 0,
         v if v >= 1.0 => 2,
@@ -122,7 +122,7 @@ pub fn ratios(records: &[&Record], names: &[&str]) -> String {
 }
 
 /// Ticks of the ratio plot: 1 always, the others where there is room for their numbers.
-fn ratio_ticks(axis: &Axis) -> Vec<f64> {
+pub(crate) fn ratio_ticks(axis: &Axis) -> Vec<f64> {
     const STEPS: [f64; 18] = [1.0, 2.0, 0.5, 1.5, 0.67, 1.25, 0.8, 1.1, 0.9, 5.0, 0.2, 10.0, 0.1, 3.0, 4.0, 0.25, 8.0, 20.0];
     axis.with_room(STEPS.into_iter(), 34.0)
 }
@@ -253,7 +253,7 @@ fn number(names: &[&str], name: &str) -> usize {
 }
 
 /// At most so many letters, the end of long texts cut.
-fn shortened(text: &str, most: usize) -> String {
+pub(crate) fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.into();
     }

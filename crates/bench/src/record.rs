@@ -240,7 +240,7 @@ pub struct SetSummary {
 impl SetSummary {
     /// More than 5 % of the cases are missing: the mean is not fit to be published.
     pub fn lacks(&self) -> bool {
-        20 * self.missing.len() > self.cases + self.missing.len()
+        lacks(self.cases, self.cases + self.missing.len())
     }
     /// How many cases count, and which do not.
     pub fn counted(&self) -> String {
@@ -249,6 +249,11 @@ impl SetSummary {
             more => format!("{} ({more} more without a valid pair: {})", self.cases, self.missing.join(", ")),
         }
     }
+}
+
+/// Of `of` cases so few count that more than 5 % are missing: a mean is not fit to be published.
+pub fn lacks(count: usize, of: usize) -> bool {
+    20 * of.saturating_sub(count) > of
 }
 
 /// Summaries per set and alternative, in order of appearance.

@@ -6,6 +6,7 @@ mod judge;
 mod opencl;
 mod pick;
 mod plans;
+mod results;
 mod throughput;
 mod verify;
 
@@ -15,6 +16,7 @@ pub use judge::judge_model;
 pub use opencl::opencl_vs_cuda;
 pub use pick::pick_quality;
 pub use plans::plans;
+pub use results::results;
 pub use throughput::throughput;
 pub use verify::{Ended, Line, Pairs, verify_pairs, verify_random};
 
