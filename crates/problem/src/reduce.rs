@@ -236,8 +236,9 @@ const LISTS: [&str; 5] = ["in", "over", "st", "o", "ws"];
 /// What is wrong with it, in words.
 pub fn operator(text: &str) -> Result<Reduction, String> {
     let (name, dtype) = text.split_once(':').map_or((text, None), |(name, dtype)| (name, Some(dtype)));
-    if !Operator::ALL.iter().any(|operator| operator.name() == name) {
-        return Err(format!("`{name}` is no operator; the operators are {}", Operator::names()));
+    let plain = name.split_once('.').map_or(name, |(operator, _)| operator);
+    if !Operator::ALL.iter().any(|operator| operator.name() == plain) {
+        return Err(format!("`{plain}` is no operator; the operators are {}", Operator::names()));
     }
     match dtype {
         None => format!("{name}:n").parse(),
