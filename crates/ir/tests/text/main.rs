@@ -1,7 +1,8 @@
-//! Kernels as data and as text: building, validation, printing, compilation, and the order of the crates.
+//! Kernels as data and as text: building, validation, printing, compilation, the order of the crates, and the README.
 
 mod build;
 mod compile;
+mod documents;
 mod floors;
 mod golden;
 mod hints;
