@@ -83,6 +83,12 @@ const CONV_2D: Columns = ["k c r s h w n groups", CONV];
 const CONV_ND: Columns = ["dims k_per_group c_per_group filter input n groups", CONV];
 const TEXT: Columns = ["problem", "set calls layers call device torch_us ours_us reason"];
 
+/// Every column that a case file may have, some of them more than once.
+#[cfg(test)]
+pub(crate) fn columns() -> impl Iterator<Item = &'static str> {
+    [GEMM, CONV_2D, CONV_ND, TEXT].into_iter().flatten().flat_map(str::split_whitespace)
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Gemm,

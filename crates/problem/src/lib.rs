@@ -57,6 +57,7 @@ mod error;
 mod extent;
 mod factor_parts;
 mod factors;
+pub mod fields;
 mod gemm;
 mod geometry;
 mod grouped;

@@ -129,8 +129,10 @@ pub enum Legal {
 pub struct KeyInfo {
     /// Three upper-case letters.
     pub name: &'static str,
-    /// What it means, in one line.
+    /// What it means.
     pub meaning: &'static str,
+    /// What it costs and when it pays.
+    pub cost: &'static str,
     /// Where it comes from.
     pub system: System,
     /// What the parser takes.

@@ -44,243 +44,422 @@ impl fmt::Display for Key {
 
 const BIT: Legal = Legal::OneOf(&[0, 1]);
 
-const fn entry(name: &'static str, system: System, legal: Legal, default: u32, meaning: &'static str) -> KeyInfo {
-    KeyInfo { name, meaning, system, legal, default }
-}
-
-const fn classic(name: &'static str, legal: Legal, default: u32, meaning: &'static str) -> KeyInfo {
-    entry(name, System::MiOpenGemm, legal, default, meaning)
+const fn key(
+    name: &'static str,
+    system: System,
+    legal: Legal,
+    default: u32,
+    meaning: &'static str,
+    cost: &'static str,
+) -> KeyInfo {
+    KeyInfo { name, meaning, cost, system, legal, default }
 }
 
 /// Keys of one factor, in the order of [`super::keys::Chiral`].
 const CHIRAL: [KeyInfo; CHIRALS] = [
-    classic(
+    key(
         "MIC",
+        System::MiOpenGemm,
         Legal::Range(1, 64),
         8,
-        "micro tile: elements of C per thread along this operand; rows x columns with a matrix unit: UNI1 16 x 8 per wave, UNI2 64 x 8 per warpgroup, UNI3 16 x 16 per wave",
+        "Micro tile: elements of C per thread along this operand. With a matrix unit: rows and columns per instruction, 16 x 8 per warp (UNI1), 64 x 8 per warpgroup (UNI2), 16 x 16 per wave (UNI3).",
+        "Registers: MIC_A x MIC_B accumulators per thread and both fragments. Each value read from shared memory is used MIC times. Large tiles pay until registers run out or the device is not full.",
     ),
-    classic(
+    key(
         "PAD",
+        System::MiOpenGemm,
         Legal::Range(0, 32),
         1,
-        "padding of each shared-memory row, in vectors (of VEW, or the wider of FRW and shared stores; of 8 elements with mma.sync and MFMA, UNI1 and UNI3); windows copied once (ACP4) without padding have their 16-byte chunks permuted, where lines and strides are powers of two",
+        "Padding of each row in shared memory, in vectors of VEW elements, or of FRW where that is wider. With UNI1 and UNI3 a vector is 8 elements. Windows that are copied once (ACP4) are swizzled in 16-byte chunks where PAD is 0.",
+        "Shared memory: PAD vectors for each of UNR rows. Pays where stores into shared memory walk along k and would hit one bank.",
     ),
-    classic("PLU", BIT, 0, "load tile of a thread: 0 as long as possible across k, 1 as long as possible along k"),
-    classic("LIW", BIT, 0, "a thread's load tile: 0 contiguous, 1 interleaved with the other threads'"),
-    classic("MIW", BIT, 1, "a thread's rows or columns of C: 0 contiguous, 1 interleaved with the other threads'"),
-    classic(
+    key(
+        "PLU",
+        System::MiOpenGemm,
+        BIT,
+        0,
+        "Load tile of a thread: 0 as long as possible across k, 1 as long as possible along k.",
+        "Free. 1 pays where the operand is contiguous along k, 0 where it is contiguous along its rows.",
+    ),
+    key(
+        "LIW",
+        System::MiOpenGemm,
+        BIT,
+        0,
+        "Load tile of a thread: 0 contiguous, 1 interleaved with the load tiles of other threads.",
+        "Free. 1 puts neighbouring elements on neighbouring threads, which coalesces scalar loads.",
+    ),
+    key(
+        "MIW",
+        System::MiOpenGemm,
+        BIT,
+        1,
+        "Rows or columns of C of a thread: 0 contiguous, 1 interleaved with those of other threads.",
+        "Free. 1 spreads the reads of a wave over all banks. 0 makes each thread's part of C contiguous, which suits CVW.",
+    ),
+    key(
         "WOS",
+        System::MiOpenGemm,
         Legal::Range(0, 3),
         0,
-        "workspace: 0 load in place, 1 from a copy with padded leading dimension, 2 from packed panels, 3 through the operand's view of a copy of its tensor with rows of channels padded to 16 bytes, transposed where channels are planes (convolutions)",
+        "Workspace: 0 loads in place, 1 from a copy with a padded leading dimension, 2 from packed panels. 3 (convolutions) loads windows from a copy of the tensor whose rows of channels are padded to 16 bytes; NCHW tensors are transposed to channels last.",
+        "A pass over the operand and workspace of its size (1: with padding; 2: rounded up to whole tiles). Pays for bad leading dimensions, misaligned operands and windows that are read often. 3 is a pass over the tensor, not over its windows.",
     ),
-    classic(
+    key(
         "VEW",
+        System::MiOpenGemm,
         Legal::OneOf(&[1, 2, 4, 8]),
         1,
-        "vector width of global loads, shared stores and fragment reads, and so the unit of PAD",
+        "Vector width of global loads, shared stores and fragment reads; the unit of PAD.",
+        "Alignment: start and leading dimension must be multiples of it. Fewer instructions for the same bytes.",
     ),
-    entry("LOR", System::Tilewright, BIT, 0, "order of load tiles over adjacent threads: 0 along k first, 1 across k first"),
-    entry(
+    key(
+        "LOR",
+        System::Tilewright,
+        BIT,
+        0,
+        "Order of load tiles over adjacent threads: 0 along k first, 1 across k first.",
+        "Free. 1 pays where the operand is contiguous along its rows: adjacent threads then touch adjacent memory.",
+    ),
+    key(
         "GLW",
         System::Tensile,
         Legal::OneOf(&[0, 1, 2, 4, 8, 16, 32]),
         0,
-        "elements per global load in the operand's contiguous direction, along k too (32 of 4 bits alone); 0 = VEW, across k",
+        "Elements per global load in the operand's contiguous direction, also along k. 0 means VEW, across k. 32 is for 4-bit weights alone.",
+        "Alignment of that many elements. Vectors along k are taken apart on the way into shared memory, one store for each element.",
     ),
-    entry(
+    key(
         "FRW",
         System::Tensile,
         Legal::OneOf(&[0, 1, 2, 4, 8, 16]),
         0,
-        "elements per read from shared memory to fragments, and the unit of MIW; 0 = VEW",
+        "Elements per read from shared memory to fragments, and the unit of MIW. 0 means VEW.",
+        "Alignment of rows in shared memory. Wide reads need fewer instructions; the widest that MIC allows is often best.",
     ),
-    entry(
+    key(
         "ACP",
         System::Cutlass,
         Legal::OneOf(&[0, 1, 2, 3, 4]),
         0,
-        "copy method to shared memory: 0 through registers (beside TMA of the other operand those of the producer waves, LWV), 1 cp.async (needs PFG and BUF; sm_80 and up), 2 TMA (sm_90a), 3 TMA to a staging buffer, from where producer waves (LWV) shift misaligned rows into place (sm_90a), 4 cp.async of the windows of a whole result tile, each element once, which all taps of a convolution read at shifted places (UNI1 with operands of 16 and 8 bits; needs PFG and BUF as 1)",
+        "Copy method to shared memory: 0 through registers, 1 `cp.async` (sm_80), 2 TMA (sm_90a), 3 TMA to a staging buffer from where producer warps shift misaligned rows into place (LWV, sm_90a). 4 copies the windows of a whole tile of a convolution with `cp.async`, each element once; all taps read that halo.",
+        "1, 2 and 4 need PFG and BUF. 1 and 2 need no staging registers, but elements cannot be converted or transposed on the way. Weights of 8 and 4 bits that are contiguous along k stay packed in shared memory; the lanes convert them. 3 adds a pass through shared memory. 4 needs shared memory for the halo.",
     ),
-    entry(
+    key(
         "CLU",
         System::Cutlass,
         Legal::OneOf(&[1, 2, 4, 8]),
         1,
-        "with TMA: work-groups side by side along this operand's rows that form a cluster; each copies a part of the other operand's tile for all of them (multicast)",
+        "With TMA: work-groups along this operand's rows that form a cluster. Each copies a part of the other operand's tile for all of them (multicast).",
+        "No shared memory or registers. L2 is read once per cluster. The work-groups wait for each other at every k-tile, and tiles are padded to whole clusters. PST must be a multiple of A_CLU x B_CLU, at most 16. Pays where copies are the bottleneck.",
     ),
 ];
 
 /// Keys of the whole plan, in the order of [`super::keys::Common`].
 const COMMON: [KeyInfo; COMMONS] = [
-    classic("UNR", Legal::Range(1, 1024), 16, "k-tile: depth of one main loop step"),
-    classic(
+    key(
+        "UNR",
+        System::MiOpenGemm,
+        Legal::Range(1, 1024),
+        16,
+        "Depth of a k-tile, one step of the main loop.",
+        "Shared memory: UNR x (both macro tiles) x BUF. Fewer barriers per multiplication, more code.",
+    ),
+    key(
         "GAL",
+        System::MiOpenGemm,
         Legal::Range(1, 3),
         3,
-        "order of work-groups over tiles of C: 1 n fastest, 2 m fastest, 3 strips of tiles (see NAW)",
+        "Order of work-groups over tiles of C: 1 n fastest, 2 m fastest, 3 strips of tiles (NAW).",
+        "Free. Strips keep both operands of concurrent work-groups in the last-level cache.",
     ),
-    classic("PUN", BIT, 1, "ask for unrolling of load, fragment, math and store loops"),
-    classic("ICE", Legal::Range(1, 4096), 1, "split-k: work-groups per tile of C"),
-    classic("IWI", BIT, 0, "split-k: 0 contiguous ranges of k, 1 round-robin by k-tiles"),
-    classic("SZT", BIT, 0, "index arithmetic: 0 as narrow as the problem allows, 1 all 64-bit"),
-    classic("MAD", BIT, 0, "multiply-add: 0 written c += a * b, 1 written fma(a, b, c)"),
-    classic("NAW", Legal::Range(1, 65536), 64, "GAL3: work-groups meant to run at once; strips are sqrt(NAW / ICE) tiles wide"),
-    classic("UFO", BIT, 0, "start each work-group at a different offset in k"),
-    classic("MAC", Legal::Range(1, 1024), 256, "threads per work-group that compute"),
-    classic(
+    key(
+        "PUN",
+        System::MiOpenGemm,
+        BIT,
+        1,
+        "Asks the compiler to unroll the load, fragment, math and store loops.",
+        "Code size. Compilers mostly unroll these loops anyway.",
+    ),
+    key(
+        "ICE",
+        System::MiOpenGemm,
+        Legal::Range(1, 4096),
+        1,
+        "Split-k: work-groups per tile of C.",
+        "C is read and written once more per split, through atomics, workspace or a cluster (SKS). Pays where tiles are too few to fill the device and k is long.",
+    ),
+    key(
+        "IWI",
+        System::MiOpenGemm,
+        BIT,
+        0,
+        "Split-k: 0 contiguous ranges of k, 1 round-robin by k-tiles.",
+        "Free. With 1 the work-groups of one tile advance through k together.",
+    ),
+    key(
+        "SZT",
+        System::MiOpenGemm,
+        BIT,
+        0,
+        "Index arithmetic: 0 as narrow as the problem allows, 1 all 64-bit.",
+        "Registers and instructions for 64-bit addresses everywhere. Rarely pays; some compilers allocate registers better with it.",
+    ),
+    key(
+        "MAD",
+        System::MiOpenGemm,
+        BIT,
+        0,
+        "Multiply-add: 0 written `c += a * b`, 1 written `fma(a, b, c)`.",
+        "Free. The compiler contracts both forms or neither.",
+    ),
+    key(
+        "NAW",
+        System::MiOpenGemm,
+        Legal::Range(1, 65536),
+        64,
+        "GAL3: work-groups meant to run at once. Strips are sqrt(NAW / ICE) tiles wide.",
+        "Free. Wider strips share more of A, narrower ones more of B.",
+    ),
+    key(
+        "UFO",
+        System::MiOpenGemm,
+        BIT,
+        0,
+        "Starts each work-group at another offset in k.",
+        "Up to one more k-tile of work per work-group. Pays where leading dimensions are powers of two and all work-groups hit one memory channel.",
+    ),
+    key(
+        "MAC",
+        System::MiOpenGemm,
+        Legal::Range(1, 1024),
+        256,
+        "Threads per work-group that compute.",
+        "Registers and shared memory per work-group grow with it, and so does reuse.",
+    ),
+    key(
         "SKW",
+        System::MiOpenGemm,
         Legal::Range(0, 20),
         10,
-        "shape of the thread grid: 10 square, each step below doubles its length along m, each above along n",
+        "Shape of the thread grid: 10 is square. Each step below doubles its length along m, each step above along n.",
+        "Free. Long thread grids fit long, thin results.",
     ),
-    classic("AFI", BIT, 1, "order in definitions, loads and loops: 0 B before A, 1 A before B"),
-    classic("MIA", BIT, 0, "adjacent threads are neighbours along m (0) or n (1)"),
-    entry(
+    key(
+        "AFI",
+        System::MiOpenGemm,
+        BIT,
+        1,
+        "Order in definitions, loads and loops: 0 B before A, 1 A before B.",
+        "Free. It changes only the order of otherwise equal instructions.",
+    ),
+    key(
+        "MIA",
+        System::MiOpenGemm,
+        BIT,
+        0,
+        "Adjacent threads are neighbours along m (0) or n (1).",
+        "Free. It decides along which direction of C the stores of a wave are adjacent.",
+    ),
+    key(
         "EDG",
         System::Tilewright,
         BIT,
         0,
-        "tiles over the edge of C: 0 pulled back (needs m, n of at least a tile), 1 predicated (any size)",
+        "Tiles over the edge of C: 0 pulled back (m and n of at least a tile), 1 predicated (any size).",
+        "0 computes overlapped elements twice. 1 checks bounds in the last tiles.",
     ),
-    entry(
+    key(
         "SKS",
         System::Cutlass,
         Legal::Range(0, 2),
         0,
-        "split-k reduction: 0 atomic additions into C (order varies), 1 partial sums in workspace, added by a second kernel in fixed order, 2 through the shared memory of a cluster of all splits, in fixed order (sm_90 and up)",
+        "Split-k reduction: 0 atomic additions into C, 1 partial sums in workspace that a second kernel adds in a fixed order, 2 through the shared memory of a cluster of all splits, in a fixed order (sm_90).",
+        "0: results vary in the last bits; `--atomics` must allow it. 1: workspace of ICE x m x n partial sums and a second kernel. 2: shared memory for the partial sums of a tile and two cluster barriers; ICE x A_CLU x B_CLU is at most 16; not with PST or CST.",
     ),
-    entry(
+    key(
         "CVW",
         System::Tensile,
         Legal::OneOf(&[1, 2, 4, 8]),
         1,
-        "elements per store of C in its contiguous direction; 8 of 16 bits",
+        "Elements per store of C in its contiguous direction; 8 for 16-bit types alone.",
+        "Alignment of C. Fewer and wider stores; matters for small k.",
     ),
-    entry("CST", System::Cutlass, BIT, 0, "result tile: 0 stored from registers, 1 staged through shared memory"),
-    entry(
+    key(
+        "CST",
+        System::Cutlass,
+        BIT,
+        0,
+        "Result tile: 0 stored from registers, 1 staged through shared memory.",
+        "Shared memory for the result tile, in the space of the operands where that suffices, and one or two barriers. Stores become contiguous whatever MIW is.",
+    ),
+    key(
         "WVA",
         System::Cutlass,
         Legal::OneOf(&[0, 1, 2, 4, 8, 16, 32, 64]),
         0,
-        "lanes of a wave along m when it covers a compact rectangle of micro tiles; 0 = plain order",
+        "Lanes of a wave along m, where the wave covers a compact rectangle of micro tiles. 0 is the plain order.",
+        "Free. A compact wave reads fewer distinct values from shared memory.",
     ),
-    entry(
+    key(
         "MVW",
         System::Tilewright,
         Legal::OneOf(&[1, 2, 4, 8, 16]),
         1,
-        "elements of vector arithmetic along n (devices without waves profit)",
+        "Elements of vector arithmetic along n.",
+        "Free. Pays on CPUs, whose OpenCL compilers turn it into vector instructions.",
     ),
-    entry(
+    key(
         "MGP",
         System::Tilewright,
         Legal::Range(0, 8),
         0,
-        "work-groups per compute unit to leave registers for; 0 = compiler's choice",
+        "Work-groups per compute unit to leave registers for. 0 is the compiler's choice.",
+        "Caps registers: too high a value spills. Pays where more resident work-groups hide latency.",
     ),
-    entry("UKL", System::Tilewright, BIT, 0, "unroll the k loop within a k-tile fully"),
-    entry("PFG", System::Tensile, Legal::Range(0, 11), 0, "k-tiles that global loads or copies run ahead of the math"),
-    entry("BUF", System::Tvm, Legal::Range(1, 12), 1, "shared-memory buffers per operand"),
-    entry(
+    key(
+        "UKL",
+        System::Tilewright,
+        BIT,
+        0,
+        "Unrolls the k loop within a k-tile fully.",
+        "Code size: UNR copies of the inner step. Removes loop overhead, and addresses become constants.",
+    ),
+    key(
+        "PFG",
+        System::Tensile,
+        Legal::Range(0, 11),
+        0,
+        "K-tiles that global loads or copies run ahead of the math. A plan never fetches further ahead than there are k-tiles.",
+        "Staging registers, or shared buffers with ACP, for each k-tile ahead. Hides the latency of global memory. With BIM4 at most 1.",
+    ),
+    key(
+        "BUF",
+        System::Tvm,
+        Legal::Range(1, 12),
+        1,
+        "Buffers in shared memory per operand: the pipeline's stages.",
+        "Shared memory x BUF. One barrier per k-tile instead of two, and stores need not wait for reads.",
+    ),
+    key(
         "STP",
         System::Tvm,
         Legal::Range(0, 2),
         0,
-        "store to shared memory: 0 right after the fetch, 1 after the math of the tile, 2 spread between its k-steps",
+        "Store to shared memory: 0 right after the fetch, 1 after the math of the tile, 2 spread between its k-steps.",
+        "Free. 0 waits for the data at once and hides nothing. 1 waits after the math. 2 also spreads the stores.",
     ),
-    entry("FRA", System::Tvm, Legal::Range(0, 2), 0, "k-steps that fragments are read ahead of the math"),
-    entry(
+    key(
+        "FRA",
+        System::Tvm,
+        Legal::Range(0, 2),
+        0,
+        "K-steps that fragments are read ahead of the math.",
+        "Registers: one more set of fragments per step. Hides the latency of shared memory.",
+    ),
+    key(
         "LWV",
         System::ComposableKernel,
         Legal::Range(0, 16),
         0,
-        "producer waves, which only load, while the MAC threads only compute; 0 = every wave does both",
+        "Producer warps, which only load, while the MAC threads only compute. 0: every warp does both.",
+        "Threads that do no math. The consumer warps are free of address arithmetic and waits.",
     ),
-    entry(
+    key(
         "HNT",
         System::Tensile,
         BIT,
         0,
-        "fences for the compiler's scheduler between loads, math and stores, where the target has them",
+        "Fences for the compiler's scheduler between loads, math and stores, where the target has them.",
+        "Registers: loads stay in flight longer. HIP has `sched_barrier`; in CUDA the loads bypass the read-only path.",
     ),
-    entry(
+    key(
         "BIM",
         System::Sofie,
         Legal::Range(0, 4),
         0,
-        "convolution: 0 one sample per batch entry g, 1 batch merged into m, 2 also groups merged into block-diagonal products, 3 as 2, or as 1 where groups stay apart, with the channels of each tap padded to whole 128-byte rows, few of one group to a power of two (NCHW: as 0, with k over taps and then channels, for transposed copies; filter gradients of one tap: the pixels of each plane padded to whole 128-byte rows), 4 as 1 with the groups of a depthwise convolution (channels last) as columns of one product, of which each thread loads what it multiplies straight to registers (no effect on a GEMM)",
+        "How a convolution becomes a matrix product. 0: batch entries of the product are samples. 1: samples are merged into m. 2: groups are merged, too, into block-diagonal products. 3: as 2, or as 1 for one group, with the channels of each tap padded to 128 bytes. 4: groups of a depthwise convolution are columns. In NCHW, 3 means transposed copies, or padded planes for filter gradients of one tap. No effect on a GEMM.",
+        "1 makes one tall product of the whole batch: no partial tiles for small images. 2 multiplies zeros, and infinities cross groups within a block. 3 multiplies zeros of the padding; tile rows and vectors then never span two taps. 4 uses no shared memory: each thread loads its own operands to registers.",
     ),
-    entry(
+    key(
         "UNI",
         System::Cutlass,
         Legal::Range(0, 3),
         0,
-        "math unit: 0 fused multiply-add, of bytes four at a time (dp4a) where the device has that and UNR is a multiple of 4; for operands of 16 and 8 bits: 1 mma.sync (sm_80 and up, 8-bit floats sm_89), 2 wgmma (sm_90a), 3 MFMA (gfx90a, gfx942, gfx950; of 8 bits i8); 1 and 2 also for tf32 and tf32x3, all three for bf16x3 and bf16x6, 3 for f32, 1 and 3 for f64",
+        "Math unit: 0 fused multiply-add, of bytes four at a time (dp4a) where UNR is a multiple of 4; 1 `mma.sync`; 2 `wgmma` (sm_90a); 3 MFMA. Which types a unit takes: the support page.",
+        "A matrix unit has its own tile shapes, copies and epilogue. Most keys of the multiply-add kernels have no effect with it.",
     ),
-    entry(
+    key(
         "SWP",
         System::Cutlass,
         BIT,
         0,
-        "matrix units: 1 swaps the operands (computes C transposed = B transposed times A transposed); the A_ and B_ keys then refer to the swapped operands",
+        "Matrix units: 1 swaps the operands and computes the transposed product. The keys of parts A and B then mean the swapped operands.",
+        "Free. Pairs of results are stored together where C is contiguous along n. 1 suits a C that is contiguous along m, and small m.",
     ),
-    entry(
+    key(
         "PST",
         System::Cutlass,
         Legal::Range(0, 65535),
         0,
-        "number of persistent work-groups, each computing tile after tile of C; 0 = one work-group per tile",
+        "Number of persistent work-groups, each computing tile after tile of C. 0: one work-group per tile.",
+        "With wgmma the copies of the next tile are in flight while results are stored. Best is the number of compute units, or a little less, times the work-groups that one holds.",
     ),
-    entry(
+    key(
         "PNG",
         System::Cutlass,
         BIT,
         0,
-        "TMA, persistent work-groups (LWV, PST): 0 all math waves compute one tile of C together, 1 ping-pong: each 128 threads have tiles of their own, one stores while the other computes",
+        "TMA with persistent work-groups (LWV, PST): 0 all consumer warps compute one tile of C together, 1 ping-pong: each warpgroup has its own tiles, and one stores while the other computes.",
+        "A tile belongs to one warpgroup: less reuse per buffer. Pays where k is short and the epilogue takes a good part of a tile's time.",
     ),
-    entry(
+    key(
         "RGA",
         System::Cutlass,
         Legal::OneOf(&[0, 2, 4]),
         0,
-        "wgmma: where instructions read the operand of C's rows (the left one after SWP): 0 shared memory, 2 or 4 registers, with that many sets of fragments",
+        "wgmma: source of operand A (after SWP): 0 shared memory, 2 or 4 registers with that many sets of fragments.",
+        "Registers: 4 per set and 64 rows of a warpgroup. A tf32 operand that is contiguous along m then needs no transposing copy. Weights of 8 and 4 bits stay packed in shared memory and are converted in registers; operand B then comes in their order of k, from a copy (B_WOS1, B_ACP2) or from producer warps (B_ACP0, LWV).",
     ),
-    entry(
+    key(
         "RDF",
         System::RocMlir,
         Legal::Range(0, 5),
         0,
-        "reductions whose values several work-groups have parts of: 0 parts in workspace, reduced by a second kernel in fixed order, 1 by the last work-group, which a ticket tells, in fixed order; 2 to 4 atomics (sums in varying order), behind 2 registers, lanes, and waves through shared memory, 3 registers and a tree of all threads through shared memory, 4 nothing: one for each element; 5 the shared memory of a cluster of work-groups in fixed order, and what clusters leave as 0 (sm_90 and up)",
+        "Reductions whose values several work-groups share: 0 partial values in workspace, reduced by a second kernel in a fixed order; 1 by the last work-group, found by a ticket, in a fixed order. 2 to 4 atomics, after a reduction in registers, lanes and warps (2), in registers and a tree of all threads (3), or none (4). 5: in the shared memory of a cluster (sm_90), the rest as 0.",
+        "0: a second launch, and partial values written and read once. 1: a launch ahead that zeroes the tickets and two more barriers per tile. 2 to 4: the order of additions varies; values must be initialised by a launch ahead. 5: two cluster barriers.",
     ),
-    entry(
+    key(
         "RDC",
         System::Cutlass,
         BIT,
         0,
-        "reductions in persistent work-groups (PST) that walk along what is reduced: 0 each tile leaves its parts of reduced values, 1 a work-group adds up those of its own tiles in registers, and leaves them behind the last one",
+        "Reductions in persistent work-groups (PST) that walk along the reduced axis: 0 each tile stores its partial values, 1 a work-group carries them in registers and stores them after its last tile.",
+        "1: registers for each partial value during all tiles. No shuffles, barriers or stores for reduced values until the last tile. Tiles of the same values must follow each other in a work-group: PST a multiple of the tiles along the kept axis, GAL2 for values of rows, GAL1 for those of columns, no batch.",
     ),
-    entry(
+    key(
         "LSU",
         System::Tensile,
         Legal::Range(1, 64),
         1,
-        "split of k within a work-group (BIM4): so many slices of MAC threads each, which take equal parts of every k-tile and add up their sums through shared memory, in fixed order",
+        "Split of k within a work-group (BIM4): slices of MAC threads each, which take equal parts of every k-tile and add their accumulators through shared memory in a fixed order.",
+        "Shared memory for the accumulators of all slices and one barrier after the last k-tile. UNR is the depth of all slices together. Pays for filter gradients: few results, long k. Not with SKS2 or reductions.",
     ),
-    entry(
+    key(
         "RDK",
         System::Tilewright,
         BIT,
         0,
-        "reductions of operands over k beside a product: 0 kernels of their own read the operand again, 1 the work-groups of the first column (of B: row) of tiles reduce what the main loop has in shared memory",
+        "Reductions of operands over k beside a product: 0 separate kernels read the operand again, 1 work-groups of the first column of tiles (of B: the first row) reduce the k-tiles in shared memory.",
+        "1: no second launch and no second read. Consumer threads read k-tiles once more from shared memory and add an instruction or two per element, in the first column of tiles only. Splits of k leave partial values for a second kernel. Not with BIM4.",
     ),
-    entry(
+    key(
         "GBI",
         System::Tilewright,
         BIT,
         0,
-        "order of work-groups over batch entries: 0 all tiles of an entry, then those of the next, 1 the same tile of all entries, then the next tile",
+        "Order of work-groups over batch entries: 0 all tiles of an entry, then those of the next; 1 the same tile of all entries, then the next tile.",
+        "Free. 1 pays where entries are adjacent in memory, a few bytes of each, as groups of channels are. No effect where the workspace budget cuts the batch.",
     ),
 ];
 

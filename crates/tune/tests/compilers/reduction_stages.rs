@@ -1,6 +1,6 @@
 //! rocMLIR's three stages of a reduction as plans (`RDF`): an atomic for each element; a tree in the work-group, then an atomic; lanes of a
 //! wave, waves through shared memory, then an atomic. Their instructions are counted in machine code for AMD's GPUs, over 1, 2, 4 and 8
-//! waves, and stand in `docs/reduction_stages.md` (`UPDATE_STAGES=1` renews it). Needs clang and NVRTC, no GPU.
+//! waves, and stand in `tests/snapshots/reduction_stages.md` (`UPDATE_STAGES=1` renews it). Needs clang and NVRTC, no GPU.
 
 use crate::missing;
 
@@ -14,7 +14,7 @@ use tilewright_ir::{Kernel, Scalar, Target};
 use tilewright_problem::{Operator, Problem, Reduce};
 use tilewright_tune::space::Space;
 
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reduction_stages.md");
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/reduction_stages.md");
 const COLUMNS: u64 = 8192;
 const STAGES: [(u32, &str); 3] =
     [(4, "1: an atomic for each element"), (3, "2: a tree, then an atomic"), (2, "3: lanes, waves, then an atomic")];
@@ -112,7 +112,10 @@ fn instructions_of_the_stages() {
         std::fs::write(FILE, &text).expect("the table is written");
     }
     let pinned = std::fs::read_to_string(FILE).unwrap_or_default();
-    assert!(text == pinned, "docs/reduction_stages.md is not what compilers make; renew it with UPDATE_STAGES=1:\n{text}");
+    assert!(
+        text == pinned,
+        "tests/snapshots/reduction_stages.md is not what compilers make; renew it with UPDATE_STAGES=1:\n{text}"
+    );
 }
 
 /// The three stages for every family of targets: what exchanges lanes, what waits, what updates memory.

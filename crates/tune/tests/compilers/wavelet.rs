@@ -2,7 +2,7 @@
 //!
 //! Each row of the instance table of its backward-weight convolution (composable_kernel#5652) is a plan here, which compiles for AMD's
 //! matrix architectures without spills. Machines without a device compile a few rows; `TILEWRIGHT_ALL_ROWS=1` compiles all of them,
-//! and `UPDATE_WAVELET=1` writes what the compiler made of them to `docs/wavelet.md`.
+//! and `UPDATE_WAVELET=1` writes what the compiler made of them to `tests/snapshots/wavelet.md`.
 
 use crate::missing;
 use crate::support;
@@ -19,7 +19,7 @@ use tilewright_tune::random::Pair;
 use tilewright_tune::space::Space;
 
 /// Where the table stands.
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/wavelet.md");
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/wavelet.md");
 const ARCHES: [&str; 3] = ["gfx90a", "gfx942", "gfx950"];
 /// Load waves, math waves, rows and columns of a tile.
 const TILES: [(u32, u32, u32, u32); 7] =

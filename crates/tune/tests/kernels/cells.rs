@@ -1,5 +1,5 @@
 //! The table of cells: every instruction with every copy method, pipeline and exit. A cell verifies on the emulator, every check on, or
-//! gives the reason why no plan has it. The table stands in `docs/cells.md`; `UPDATE_CELLS=1` renews it.
+//! gives the reason why no plan has it. The table stands in `tests/snapshots/cells.md`; `UPDATE_CELLS=1` renews it.
 
 use crate::missing;
 use crate::support;
@@ -20,7 +20,7 @@ use tilewright_tune::space::Space;
 use tilewright_tune::verify::{Case, Depth, test_factors};
 
 /// Where the table stands.
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cells.md");
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/cells.md");
 
 /// How the reason begins of a cell that is generated and does not verify.
 const WRONG: &str = "WRONG:";
@@ -322,6 +322,6 @@ fn every_cell_verifies_or_says_why() {
     let pinned = std::fs::read_to_string(FILE).unwrap_or_default();
     assert!(
         text == pinned,
-        "docs/cells.md is not what the generator does; if that is meant, renew it with UPDATE_CELLS=1:\n{text}"
+        "tests/snapshots/cells.md is not what the generator does; if that is meant, renew it with UPDATE_CELLS=1:\n{text}"
     );
 }

@@ -1,6 +1,6 @@
 //! The table of operands reduced over k in a product's main loop (`RDK1`): every unit with the ways its tiles come and every split of k. Where
 //! it says so, a plan verifies on the emulator, every check on, for every operator; else it gives the reason why none has it. The table
-//! stands in `docs/reductions.md`, between its marks; `UPDATE_CELLS=1` renews it.
+//! is kept in `tests/snapshots/operand_cells.md`; `UPDATE_CELLS=1` renews it.
 
 use crate::support;
 
@@ -14,8 +14,7 @@ use tilewright_tune::run::compile;
 use tilewright_tune::space::Space;
 use tilewright_tune::verify::{Case, Depth, test_factors};
 
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reductions.md");
-const MARKS: [&str; 2] = ["<!-- operands -->\n", "<!-- end of operands -->\n"];
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/operand_cells.md");
 
 /// Unit and tiles, device, type, plan, in which `PLU_` is the order that suits vectors.
 const UNITS: [(&str, &str, Scalar, &str); 12] = [
@@ -104,11 +103,9 @@ fn operands_are_reduced_in_the_main_loop_or_it_says_why_not() {
     for (number, reason) in reasons.iter().enumerate() {
         let _ = write!(text, "\n({}) {reason}\n", number + 1);
     }
-    let page = std::fs::read_to_string(FILE).unwrap_or_default();
-    let (head, rest) = page.split_once(MARKS[0]).expect("a mark before the table");
-    let (pinned, behind) = rest.split_once(MARKS[1]).expect("a mark behind the table");
     if std::env::var_os("UPDATE_CELLS").is_some() {
-        return std::fs::write(FILE, format!("{head}{}{text}{}{behind}", MARKS[0], MARKS[1])).expect("the table is written");
+        return std::fs::write(FILE, text).expect("the table is written");
     }
-    assert!(text == pinned, "docs/reductions.md is not what the generator does; renew it with UPDATE_CELLS=1:\n{text}");
+    let pinned = std::fs::read_to_string(FILE).unwrap_or_default();
+    assert!(text == pinned, "{FILE} is not what the generator does; renew it with UPDATE_CELLS=1:\n{text}");
 }
