@@ -440,7 +440,8 @@ impl Device for ClDevice {
 
 impl ClDevice {
     /// Microseconds of what `work` queues, between the ends of two markers: one after the sweep (and, for warm caches, an untimed
-    /// run), one after the work. An event of the host holds the queue before the first one until all is queued.
+    /// run), one after the work. On a GPU an event of the host holds the queue before the first marker until all is queued. On a CPU the
+    /// processor that queues also runs the kernels, and PoCL's `basic` device deadlocks when such an event completes: nothing holds its queue.
     pub(super) fn timed(
         &self,
         queue: &mut Queue,
@@ -452,7 +453,9 @@ impl ClDevice {
         if cache == CacheState::Warm {
             work(queue)?;
         }
-        queue.hold = Some(UserEvent::hold(self, queue)?);
+        if self.info.kind == DeviceKind::Gpu {
+            queue.hold = Some(UserEvent::hold(self, queue)?);
+        }
         let queued = self.marker(queue).and_then(|start| {
             work(queue)?;
             Ok((start, self.marker(queue)?))
