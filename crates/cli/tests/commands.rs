@@ -542,7 +542,10 @@ fn a_comparison_with_a_library_is_told_recorded_and_drawn() {
         }
         assert!(o["roof"]["tflops"].as_f64().is_some_and(|t| t > 0.0));
     }
-    bench.run(&line).says(&["tilewright", "clblast", "geometric mean"]);
+    // Times of a busy machine scatter: a set without a steady pair has no mean, and the summary says so.
+    let ran = bench.run(&line);
+    ran.says(&["tilewright", "clblast"]);
+    assert!(ran.out.contains("geometric mean") || ran.out.contains("not fit to publish"), "{}", ran.out);
 }
 
 #[test]
