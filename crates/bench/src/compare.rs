@@ -1,4 +1,4 @@
-//! One case, all sides: verified one after the other, then measured in turn, then recorded.
+//! One case, all sides: verified one after the other, then measured alternately, then recorded.
 
 use crate::baseline::{Baseline, Runner};
 use crate::clocks::Monitor;

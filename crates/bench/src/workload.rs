@@ -102,7 +102,7 @@ impl<'a> Workload<'a> {
         let (buffer, data) = self.parts(operand);
         Ok(self.native.memory(buffer)? + data.scalar.bytes_of(data.start) as usize)
     }
-    /// Memory object of an operand (OpenCL); its element 0 is [`Workload::start`] elements behind its begin.
+    /// Memory object of an operand (OpenCL); its element 0 is [`Workload::start`] elements after its start.
     ///
     /// # Errors
     /// As [`Workload::address`].

@@ -48,7 +48,7 @@ fn has_effect(plan: &Plan, key: Key, spec: &KernelSpec, graph: &Graph, normal: &
     })
 }
 
-/// Words of their own for reductions by themselves, which have rows that are kept and columns that are reduced.
+/// Words of their own for standalone reductions, which have rows that are kept and columns that are reduced.
 fn of_elements(key: Key, value: u32, spec: &KernelSpec, c: &Contraction) -> Option<String> {
     c.elements.as_ref()?;
     let (a, b) = (&spec.tiling.a, &spec.tiling.b);
@@ -341,7 +341,7 @@ mod tests {
         assert!(notes.iter().all(|n| !n.text.is_empty()));
     }
 
-    /// A reduction by itself multiplies nothing and has no result of rows and columns.
+    /// A standalone reduction multiplies nothing and has no result of rows and columns.
     #[test]
     fn reductions_are_described_in_their_own_words() {
         let sum = Reduce::new(Scalar::F32, &[64, 256], &[1]).op(Operator::Sum).build().unwrap();

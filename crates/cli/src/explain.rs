@@ -270,7 +270,7 @@ fn numbers(operation: &Operation, resolved: &Resolved, counts: &Counts, estimate
             ),
         ),
     ];
-    // A reduction by itself has no main loop.
+    // A standalone reduction has no main loop.
     let shown = rows.iter().filter(|(name, _)| c.elements.is_none() || *name != "per k-tile");
     shown.map(|(name, text)| format!("  {name:<14} {text}\n")).collect()
 }

@@ -10,7 +10,7 @@ use crate::op::{Alu, Fault, FaultKind, Faults, Op};
 use crate::rare;
 use half::{bf16, f16};
 
-/// Runs operations in order; stops behind the first one that faults.
+/// Runs operations in order; stops after the first one that faults.
 #[inline(always)]
 pub(crate) fn run(files: &mut Files, ops: &[Alu], from: usize) -> Option<Fault> {
     let (r, w) = (files.r32.view(), files.r64.view());

@@ -87,7 +87,7 @@ impl Level {
         ];
         sets.into_iter().flatten().map(Level)
     }
-    /// Runs operations from position `from` on; stops behind the first one that faults.
+    /// Runs operations from position `from` on; stops after the first one that faults.
     pub(crate) fn run(self, files: &mut Files, ops: &[Alu], from: usize) -> Option<Fault> {
         match self.0 {
             Set::Baseline => run(files, ops, from),

@@ -188,7 +188,7 @@ fn matmul(graph: &Graph, node: &NodeProto) -> Result<(Open, bool), String> {
     Ok((Open::Gemm(builder, n), false))
 }
 
-/// A reduction by itself; pooling over all of space is one.
+/// A standalone reduction; pooling over all of space is one.
 fn reduce(graph: &Graph, node: &NodeProto, operator: Operator) -> Result<(Problem, Vec<String>), String> {
     let (a, shape) = (Attributes(node), shape(graph, node, 0)?);
     let op = node.op_type.as_deref().unwrap_or_default();

@@ -22,7 +22,7 @@ enum Message {
 const DEEPEST: usize = 64;
 
 impl Message {
-    /// True for a field of whole numbers, one behind the other.
+    /// True for a field of whole numbers, one after the other.
     const fn has_packed(self, number: u64) -> bool {
         matches!((self, number), (Message::Tensor, 1 | 5 | 7) | (Message::Attribute, 8))
     }

@@ -16,9 +16,9 @@ use tilewright_ir::{MathUnit, MatrixType, Mma, Scalar};
 /// Which operand of a contraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Operand {
-    /// Left factor, addressed by (g, m, k).
+    /// Operand A, addressed by (g, m, k).
     A,
-    /// Right factor, addressed by (g, n, k).
+    /// Operand B, addressed by (g, n, k).
     B,
     /// Result, addressed by (g, m, n).
     C,
@@ -140,7 +140,7 @@ pub struct Reduce {
 pub struct PartOf {
     /// Of the whole result.
     pub extents: Extents,
-    /// Batch entries of the part that lie in each of those, one behind the other.
+    /// Batch entries of the part that lie in each of those, one after the other.
     pub phases: u64,
     /// Which row of the whole result a row is, in its batch entry.
     pub rows: View,
@@ -165,7 +165,7 @@ pub struct Centred {
     pub zero: Vector,
     /// Sums of the other factor over k: in workspace, where a contraction over its elements leaves them.
     pub sums: Vector,
-    /// Number of that reduction, behind the problem's own.
+    /// Number of that reduction, after the problem's own.
     pub number: usize,
 }
 
@@ -324,9 +324,9 @@ pub struct Contraction {
     pub n: u64,
     /// Length of the sum; 0: there is none, and its factors are not read.
     pub k: u64,
-    /// Left factor.
+    /// Operand A.
     pub a: Tensor,
-    /// Right factor.
+    /// Operand B.
     pub b: Tensor,
     /// Result.
     pub c: Tensor,
@@ -361,7 +361,7 @@ pub struct Contraction {
     /// Reductions of operands. Contractions of their own over the operands' elements compute them, unless a plan does so in its main loop.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operand_values: Vec<OperandValues>,
-    /// Each column (n) has a left factor of its own, `a` is addressed by (g * n + column, m, k); or each row (m) a right one.
+    /// Each column (n) has its own operand A, `a` is addressed by (g * n + column, m, k); or each row (m) a right one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_factors: Option<Along>,
     /// Each result leaves with neighbours that have no sum. Views of C, and of tensors like it, then say where the first of these is.
@@ -392,7 +392,7 @@ impl Tensor {
     pub fn bytes_of(&self, elements: f64) -> f64 {
         elements * f64::from(self.scalar.bytes()) / f64::from(self.scalar.numbers())
     }
-    /// Elements from element 0 to behind the last that a launch with these extents touches.
+    /// Elements from element 0 to just past the last that a launch with these extents touches.
     pub fn len_at(&self, extent: [u64; 3]) -> u64 {
         let Some(shape) = self.view.is_affine_box() else { return self.len };
         let steps = shape.strides.iter().zip(extent).map(|(s, e)| s.unsigned_abs().saturating_mul(e.saturating_sub(1)));

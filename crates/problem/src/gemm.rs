@@ -68,9 +68,9 @@ pub struct Gemm {
     pub n: u64,
     /// Columns of op(A), rows of op(B).
     pub k: u64,
-    /// Left factor, m x k.
+    /// Operand A, m x k.
     pub a: Matrix,
-    /// Right factor, k x n.
+    /// Operand B, k x n.
     pub b: Matrix,
     /// Result, m x n.
     pub c: Matrix,
@@ -110,7 +110,7 @@ pub struct Gemm {
     pub grouped: Option<Ragged>,
 }
 
-/// Collects a [`Gemm`]. What is not set is tight: smallest leading dimensions, batch entries one behind the other, no offsets.
+/// Collects a [`Gemm`]. What is not set is tight: smallest leading dimensions, batch entries one after the other, no offsets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GemmBuilder {
     dtype: Scalar,
@@ -140,7 +140,7 @@ pub struct GemmBuilder {
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Refuses types of the left factor that are none, unless that has small weights, which become the right one's type.
+/// Refuses types of operand A that are none, unless that has small weights, which become the right one's type.
 fn check_left(a: Scalar, b: Scalar) -> Result<(), ProblemError> {
     if multiplied(a, b).is_some_and(|multiplied| multiplied != a) { Ok(()) } else { check_dtype("dtype", a) }
 }
@@ -213,7 +213,7 @@ impl Gemm {
         let trans = self.matrices()[matrix.min(2)].trans;
         if trans == (self.order == Order::Col) { (cols, rows) } else { (rows, cols) }
     }
-    /// Elements from a matrix's first to behind its last, whole batch; the offset is not counted.
+    /// Elements from a matrix's first to just past its last, whole batch; the offset is not counted.
     pub fn span(&self, matrix: usize) -> u64 {
         let (line, lines) = self.lines(matrix);
         let x = self.matrices()[matrix.min(2)];

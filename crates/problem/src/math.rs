@@ -143,7 +143,7 @@ mod tests {
     use half::bf16;
     use tilewright_ir::MatrixType;
 
-    /// The nearest bf16 numbers to a value, one behind the other.
+    /// The nearest bf16 numbers to a value, one after the other.
     fn parts(value: f32, count: u32) -> Vec<f64> {
         let mut rest = value;
         let mut next = || {

@@ -27,11 +27,11 @@ pub enum Problem {
     Gemm(Gemm),
     /// A convolution.
     Conv(Conv),
-    /// A reduction by itself.
+    /// A standalone reduction.
     Reduce(Reduce),
 }
 
-/// The same of either kind; of a reduction by itself as well, or what is given for it.
+/// The same of either kind; of a standalone reduction as well, or what is given for it.
 macro_rules! of {
     ($problem:expr, $p:ident => $value:expr) => {
         of!($problem, $p => $value, $p => $value)

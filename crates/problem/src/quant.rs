@@ -58,7 +58,7 @@ impl Scale {
         };
         [lines.div_ceil(self.lines()), of_k]
     }
-    /// What texts put behind `m` or `n`.
+    /// What texts put after `m` or `n`.
     pub const fn suffix(self) -> &'static str {
         match self {
             Scale::Line => "",

@@ -1,4 +1,4 @@
-//! Reductions by themselves: values computed of a strided tensor over some of its axes.
+//! Standalone reductions: values computed of a strided tensor over some of its axes.
 //!
 //! A [`Reduce`] becomes a result that is read instead of computed, whose rows are what is kept of the tensor and whose columns are what
 //! is reduced, with the reductions of products over those columns.
@@ -79,7 +79,7 @@ impl Reduce {
     pub fn result_shape(&self) -> ResultShape {
         ResultShape { extents: Extents { g: 1, m: self.extent(false), n: self.extent(true) }, groups: 1 }
     }
-    /// Elements from the tensor's first to behind its last.
+    /// Elements from the tensor's first to just past its last.
     pub fn len(&self) -> u64 {
         if self.is_empty() {
             return 0;
@@ -177,7 +177,7 @@ impl Reduce {
         let _ = write!(key, "_ws{}_{}", self.workspace, self.dtype);
         key
     }
-    /// Reads [`Reduce::key`] back. Keys may stand in any order; `st` (dense), `o` and `ws` may be left out.
+    /// Reads [`Reduce::key`] back. Keys may be in any order; `st` (dense), `o` and `ws` may be left out.
     ///
     /// # Errors
     /// [`ProblemError::Text`] for unknown, repeated, missing or malformed keys; [`ProblemError`] of [`Reduce::validate`].

@@ -32,7 +32,7 @@ pub(crate) fn number(digits: &str) -> Result<u64, String> {
     }
 }
 
-/// The activation of a word behind `act`.
+/// The activation of a word after `act`.
 pub(crate) fn parse_activation(token: &str, name: &str) -> Result<Activation, String> {
     Activation::from_name(name).ok_or_else(|| format!("`{token}`: activations are {}", Activation::names()))
 }

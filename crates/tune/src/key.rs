@@ -53,9 +53,9 @@ pub struct ProblemKey {
     pub n: u64,
     /// Length of the sum.
     pub k: u64,
-    /// Left factor.
+    /// Operand A.
     pub a: OperandKey,
-    /// Right factor.
+    /// Operand B.
     pub b: OperandKey,
     /// Result.
     pub c: OperandKey,

@@ -82,7 +82,7 @@ impl Reduced {
 /// How often a kernel does what it does again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turns {
-    /// k-tiles of a split; of a reduction by itself the steps of a work-group along the columns.
+    /// k-tiles of a split; of a standalone reduction the steps of a work-group along the columns.
     k_tiles: u64,
     /// Tiles of the result, each split of k counted.
     pieces: u64,
@@ -110,7 +110,7 @@ impl Turns {
     }
 
     /// Those after which every buffer has been used three times, and every persistent work-group has taken two tiles; fewer where the
-    /// problem itself has fewer. Steps of a reduction by itself are added up in blocks: more than one of them.
+    /// problem itself has fewer. Steps of a standalone reduction are added up in blocks: more than one of them.
     fn wanted(spec: &KernelSpec, few: &KernelSpec, all: Turns, elements: bool) -> Turns {
         let s = &spec.schedule;
         let buffers = u64::from(s.buffers.max(s.fetch_ahead + 1).max(s.slots()));
@@ -309,7 +309,7 @@ fn reduce_gemm(gemm: &Gemm, [tile_m, tile_n, depth]: [u64; 3], wholes: Wholes) -
         let old = *gemm.matrices()[index];
         let ld = same_remainder(old.ld, line);
         let span = (lines - 1) * ld + line;
-        // Batch entries may be interleaved instead of one behind the other: then they keep their distance.
+        // Batch entries may be interleaved instead of one after the other: then they keep their distance.
         let stride = if old.batch_stride == 0 || old.batch_stride < old.ld {
             old.batch_stride
         } else {

@@ -12,9 +12,9 @@ use tilewright_problem::{Extent, Extents, Quant, Role};
 /// Memory a program runs on.
 #[derive(Clone, Debug)]
 pub struct Buffers {
-    /// Left factor.
+    /// Operand A.
     pub a: Buffer,
-    /// Right factor.
+    /// Operand B.
     pub b: Buffer,
     /// Result.
     pub c: Buffer,

@@ -1,4 +1,4 @@
-//! A list of plans for one problem, measured in turn: for studies of schedules and tilings.
+//! A list of plans for one problem, measured alternately: for studies of schedules and tilings.
 
 use super::unless_fatal;
 use crate::args::{Common, PlansArgs};

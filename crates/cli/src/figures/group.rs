@@ -3,7 +3,7 @@
 use super::facts::{Facts, Subject, plural, say};
 use super::svg::{Anchor, Svg, hue};
 
-/// Most rectangles that are told apart in one picture.
+/// Most rectangles that are distinguished in one picture.
 const MOST: usize = 96;
 /// Most waves that are listed.
 const LISTED: usize = 16;

@@ -1,8 +1,8 @@
-//! Vector clocks: which accesses of one wave another wave is ordered behind.
+//! Vector clocks: which accesses of one wave another wave is ordered after.
 //!
 //! Threads that only ever synchronise together form a *domain*: the whole work-group if its kernel has nothing but work-group
 //! barriers, else each wave. A domain counts epochs, one more at each barrier it takes part in. `known[a][b]` is the last
-//! epoch of `b` that `a` is ordered behind. Within a domain, accesses of different threads are ordered by epochs alone: a wave's
+//! epoch of `b` that `a` is ordered after. Within a domain, accesses of different threads are ordered by epochs alone: a wave's
 //! lanes are not ordered among themselves without a barrier. (Vector clocks as in FastTrack, Flanagan and Freund 2009.)
 //!
 //! In a cluster every work-group has clocks of its own, and rows speak of the domains of all of them: those of rank r stand behind
@@ -17,7 +17,7 @@ pub(crate) const AGENTS: u32 = 1024;
 /// Thread numbers of a work-group, agents included, are below `1 << RANK_SHIFT`.
 const RANK_SHIFT: u32 = 11;
 
-/// What a thread or a synchronisation object is ordered behind.
+/// What a thread or a synchronisation object is ordered after.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Row {
     /// Last epoch of each domain.
@@ -143,7 +143,7 @@ impl Clocks {
     pub(crate) fn now(&self, domain: usize) -> u32 {
         self.epoch[domain]
     }
-    /// Last epoch of `other` that all threads of `domain` are ordered behind.
+    /// Last epoch of `other` that all threads of `domain` are ordered after.
     #[inline]
     pub(crate) fn known(&self, domain: usize, other: usize) -> u32 {
         self.known[domain].at[self.base + other]
@@ -162,7 +162,7 @@ impl Clocks {
         let own = if self.teams == 1 { 0 } else { thread / self.width };
         (named >> RANK_SHIFT) as usize * self.domains() + own as usize
     }
-    /// True if `thread` is ordered behind what thread (or agent) `other` of domain `domain` did in an epoch.
+    /// True if `thread` is ordered after what thread (or agent) `other` of domain `domain` did in an epoch.
     #[inline]
     pub(crate) fn ordered(&self, thread: u32, domain: usize, other: u32, epoch: u32) -> bool {
         let me = self.domain(thread);
@@ -175,7 +175,7 @@ impl Clocks {
         let elected = self.elect[me].as_ref().is_some_and(|(t, row)| *t == thread && row.covers(domain, other, epoch));
         elected || self.known[me].covers(domain, other, epoch)
     }
-    /// True if `thread` is ordered behind what thread (or agent) `other` of domain `domain` of work-group `of` did in an epoch.
+    /// True if `thread` is ordered after what thread (or agent) `other` of domain `domain` of work-group `of` did in an epoch.
     pub(crate) fn ordered_at(&self, thread: u32, of: &Clocks, domain: usize, other: u32, epoch: u32) -> bool {
         self.exceptions(self.domain(thread), thread, of.base + domain, of.named(other), epoch)
     }
@@ -185,7 +185,7 @@ impl Clocks {
         let clean = self.clean.get(self.domain(issuer));
         fenced || clean.is_some_and(|c| c.covers(of.base + of.domain(writer), of.named(writer), epoch))
     }
-    /// True if what a domain of work-group `of` read in an epoch has come to its registers before agents that `issuer`, ordered behind it,
+    /// True if what a domain of work-group `of` read in an epoch has come to its registers before agents that `issuer`, ordered after it,
     /// starts: a barrier alone does not say so.
     pub(crate) fn arrived_at(&self, issuer: u32, of: &Clocks, domain: usize, epoch: u32) -> bool {
         let fenced = of.arrived.get(domain).is_none_or(|&e| epoch <= e);
@@ -197,7 +197,7 @@ impl Clocks {
             *arrived = self.epoch[m];
         }
     }
-    /// True if what a thread wrote to shared memory in an epoch is visible to agents that `issuer`, ordered behind it, starts.
+    /// True if what a thread wrote to shared memory in an epoch is visible to agents that `issuer`, ordered after it, starts.
     pub(crate) fn visible(&self, issuer: u32, writer: u32, epoch: u32) -> bool {
         self.visible_at(issuer, self, writer, epoch)
     }
@@ -314,11 +314,11 @@ impl Clocks {
         row.at[self.base + self.domain(agent)] = epoch;
         row
     }
-    /// True if some thread is ordered behind an agent's epoch.
+    /// True if some thread is ordered after an agent's epoch.
     pub(crate) fn anyone_knows(&self, agent: u32, epoch: u32) -> bool {
         self.anyone_knows_of(self, agent, epoch)
     }
-    /// True if some thread is ordered behind what a thread (or agent) of work-group `of` did in an epoch.
+    /// True if some thread is ordered after what a thread (or agent) of work-group `of` did in an epoch.
     pub(crate) fn anyone_knows_of(&self, of: &Clocks, thread: u32, epoch: u32) -> bool {
         let elected = self.elect.iter().flatten().map(|(_, row)| row);
         let (domain, thread) = (of.base + of.domain(thread), of.named(thread));
@@ -331,7 +331,7 @@ impl Clocks {
                 *f = self.epoch[m];
             }
         }
-        // Reads of a wave are told apart by epochs alone.
+        // Reads of a wave are distinguished by epochs alone.
         let (first, width) = (m * self.width as usize, self.width as usize);
         let all = self.fenced.get(first..(first + width).min(self.fenced.len())).and_then(|fenced| fenced.iter().min().copied());
         if let (Some(arrived), Some(all)) = (self.arrived.get_mut(m), all) {
@@ -436,7 +436,7 @@ mod tests {
         let mut c = Clocks::new(64, 32, 1);
         c.proxy_fence(0, &[3]);
         assert!(c.visible(40, 3, 1) && !c.visible(40, 3, 2) && !c.visible(40, 4, 1));
-        // Whoever is ordered behind a write may fence for it.
+        // Whoever is ordered after a write may fence for it.
         c.barrier(&[(0, 64)]);
         assert!(!c.visible(40, 4, 2));
         c.proxy_fence(1, &[40]);

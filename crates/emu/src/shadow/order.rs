@@ -1,14 +1,14 @@
 //! How work-groups of a launch come to be ordered: by fences around atomics on one element that give what was there before.
 //!
-//! A fence notes what its thread is ordered behind (a row of its clocks). An atomic of the thread leaves that at the element, and one that
-//! gives the old value takes what others have left there; behind its next fence the thread is ordered behind all of it, and so are
+//! A fence notes what its thread is ordered after (a row of its clocks). An atomic of the thread leaves that at the element, and one that
+//! gives the old value takes what others have left there; behind its next fence the thread is ordered after all of it, and so are
 //! those that barriers order behind the thread.
 
 use super::{Clocks, Lanes, Row};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What a thread of a work-group was ordered behind at a fence.
+/// What a thread of a work-group was ordered after at a fence.
 #[derive(Debug)]
 pub(crate) struct Said {
     group: u64,
@@ -47,7 +47,7 @@ impl Order {
     pub(super) fn takes(&mut self, thread: u32, left: &[Arc<Said>]) {
         self.taken.entry(thread).or_default().extend(left.iter().cloned());
     }
-    /// True if a thread is ordered behind what a thread of another work-group did in an epoch. `domain`: that thread's.
+    /// True if a thread is ordered after what a thread of another work-group did in an epoch. `domain`: that thread's.
     pub(super) fn behind(&self, (thread, clocks): (u32, &Clocks), group: u64, (other, domain, epoch): (u32, usize, u32)) -> bool {
         self.known.iter().any(|(by, since, said)| {
             let heard = *by == thread || clocks.ordered(thread, clocks.domain(*by), *by, *since);

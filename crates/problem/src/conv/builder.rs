@@ -33,7 +33,7 @@ impl ConvBuilder {
         self.0.dilation = dilation.to_vec();
         self
     }
-    /// Zeros before and behind the input per spatial dimension.
+    /// Zeros before and after the input per spatial dimension.
     pub fn pad(mut self, begin: &[u64], end: &[u64]) -> Self {
         (self.0.pad_begin, self.0.pad_end) = (begin.to_vec(), end.to_vec());
         self

@@ -35,7 +35,7 @@ impl Conv {
         }
         key
     }
-    /// Reads [`Conv::key`] back. Keys may stand in any order; `g`, `st`, `dil`, `pb`, `pe`, `bias` and `ws` may be left out,
+    /// Reads [`Conv::key`] back. Keys may be in any order; `g`, `st`, `dil`, `pb`, `pe`, `bias` and `ws` may be left out,
     /// as may `outf32` (element type of the output), `actrelu` (an activation), `res1` (a residual), `mask1` (one that
     /// masks), `redsum:bm` (reductions, see [`crate::Reduction`]) and `noc` (the result is not stored), which are printed only where they say
     /// something.

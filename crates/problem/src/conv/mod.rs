@@ -71,7 +71,7 @@ pub struct Conv {
     pub dilation: Vec<u64>,
     /// Zeros before the first pixel.
     pub pad_begin: Vec<u64>,
-    /// Zeros behind the last pixel.
+    /// Zeros after the last pixel.
     pub pad_end: Vec<u64>,
     /// A value per channel of the result is added to it; not to filter gradients.
     pub bias: bool,

@@ -41,7 +41,7 @@ pub enum ConvForm {
     /// g = (sample, group), because the planes of one sample are the rows of a matrix. Of its filter gradients with one tap the planes of pixels,
     /// which the sum runs over, are padded instead: to whole 128-byte rows, so that no row spans samples.
     PaddedChannels,
-    /// The groups of a depthwise convolution are the columns of one product, each with a left factor of its own: neighbouring groups lie side
+    /// The groups of a depthwise convolution are the columns of one product, each with its own operand A: neighbouring groups lie side
     /// by side in channels-last tensors, so that a thread takes vectors of them.
     GroupColumns,
 }
@@ -122,7 +122,7 @@ pub fn lower(problem: &Problem, form: ConvForm) -> Result<Parts, ProblemError> {
     Ok(Parts { lead, operands, ..parts })
 }
 
-/// The sums over k that zero points are multiplied by, in the order of their numbers behind the problem's own reductions.
+/// The sums over k that zero points are multiplied by, in the order of their numbers after the problem's own reductions.
 fn operand_sums(gemm: &Gemm) -> Vec<Reduction> {
     let of = Along::ALL.into_iter().filter(|of| gemm.sums_len(*of) > 0);
     of.map(|of| Reduction { dtype: Some(Scalar::I32), ..Reduction::of_operand(Operator::Sum, of) }).collect()
@@ -152,7 +152,7 @@ fn lower_zero_points(gemm: &Gemm) -> Result<Option<EpilogueOp>, ProblemError> {
     Ok(Some(EpilogueOp::Centre(Box::new(Centre { a: centred(Along::M)?, b: centred(Along::N)?, k: gemm.k }))))
 }
 
-/// A reduction by itself as that of a problem's operand with this number.
+/// A standalone reduction as that of a problem's operand with this number.
 fn of_operand(mut c: Contraction, operand: Operand, number: usize) -> Contraction {
     for op in &mut c.epilogue {
         if let EpilogueOp::Reduce(r) = op {

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tilewright_ir::Scalar;
 
-/// Bytes in front of and behind every tensor that no kernel may write; a multiple of the alignment plans count on.
+/// Bytes before and after every tensor that no kernel may write; a multiple of the alignment plans count on.
 pub const GUARD_BYTES: u64 = BUFFER_ALIGN as u64;
 
 /// The content of a device buffer before a run.
@@ -84,9 +84,9 @@ pub struct TestData {
     pub problem: Problem,
     /// Factors of the product and of the old result, exact in the accumulator's type.
     pub factors: Factors,
-    /// Left factor; a convolution's input or output gradient.
+    /// Operand A; a convolution's input or output gradient.
     pub a: Arc<Buffer>,
-    /// Right factor; a convolution's filter, or the input that a filter gradient is computed from.
+    /// Operand B; a convolution's filter, or the input that a filter gradient is computed from.
     pub b: Arc<Buffer>,
     /// Result: NaN everywhere if beta is 0, random otherwise.
     pub c: Buffer,
@@ -533,12 +533,12 @@ fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, gaps: &[Range<u
     }
 }
 
-/// Bytes behind a workspace that no kernel may write.
+/// Bytes after a workspace that no kernel may write.
 pub fn workspace_guard() -> [u8; GUARD_BYTES as usize] {
     std::array::from_fn(|i| (hash(7, i as u64) & 0xff) as u8)
 }
 
-/// Checks the guard behind a workspace of so many bytes after a run.
+/// Checks the guard after a workspace of so many bytes after a run.
 ///
 /// # Errors
 /// [`Damage`] names the first byte that changed.

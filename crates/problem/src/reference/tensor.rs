@@ -160,7 +160,7 @@ mod tests {
     use crate::factors::Factors;
     use crate::problem::Problem;
 
-    /// Values of all elements but one of each row, one behind the other.
+    /// Values of all elements but one of each row, one after the other.
     fn without(data: &TestData, reduce: &Reduce, left_out: u64) -> Vec<Vec<u8>> {
         let shape = reduce.result_shape().extents;
         let mut all: Vec<Vec<u8>> = data.reductions.iter().map(|buffer| buffer.bytes.clone()).collect();

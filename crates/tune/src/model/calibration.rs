@@ -69,7 +69,7 @@ pub(super) const SPREAD: f64 = 24.0;
 pub(super) const FAR: f64 = 1.3;
 /// Bytes that the last-level cache fetches at once for TMA, as tensor maps ask.
 pub(super) const BULK_LINE: f64 = 256.0;
-/// How much more is fetched where several batch entries have parts of such a line and come one behind the other: 1.2 to 1.3 times as long
+/// How much more is fetched where several batch entries have parts of such a line and come one after the other: 1.2 to 1.3 times as long
 /// was measured for windows of 64 channels of 256 to 1024, results included.
 pub(super) const BESIDE: f64 = 1.6;
 

@@ -1,4 +1,4 @@
-//! Reductions by themselves: plans worth a look, and what the kernel over the elements takes.
+//! Standalone reductions: plans worth a look, and what the kernel over the elements takes.
 //!
 //! It is bound by memory: by how much of a sector each load uses, and by how many bytes are on their way at once.
 

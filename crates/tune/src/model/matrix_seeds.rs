@@ -231,7 +231,7 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
                 let work = all * u64::from(split);
                 let stay = if work > units * u64::from(share) { target.units * share } else { 0 };
                 for (fragments, persistent) in [(1, 0), (0, stay), (1, stay)] {
-                    // Promoted sums are read behind each k-tile.
+                    // Two-level accumulation reads the accumulators after each k-tile.
                     let fragments = if c.math == Math::Promoted || !c.block_scales.is_empty() { 0 } else { fragments };
                     // Persistent work-groups prefetch their next tile.
                     let buffers = if persistent > 0 { most } else { most.min(k_tiles.max(2) as u32) };

@@ -56,13 +56,13 @@ pub struct Estimate {
     pub main_us: f64,
     /// What the main kernel would take if multiply-adds were all it did, on all units.
     pub math_us: f64,
-    /// Likewise issuing its instructions.
+    /// The same for issuing its instructions.
     pub issue_us: f64,
-    /// Likewise its shared-memory accesses.
+    /// The same for its shared-memory accesses.
     pub shared_us: f64,
-    /// Likewise its traffic with the last-level cache.
+    /// The same for its traffic with the last-level cache.
     pub l2_us: f64,
-    /// Likewise its traffic with device memory.
+    /// The same for its traffic with device memory.
     pub dram_us: f64,
     /// What waiting for memory and barriers adds beyond all of the above.
     pub stall_us: f64,
@@ -157,7 +157,7 @@ impl<'a> Model<'a> {
     }
 
     /// As [`Model::estimate`] for a part of a problem that is launched behind another, or, `cached`, beside others whose
-    /// work-groups bring its left factor to the last-level cache.
+    /// work-groups bring its operand A to the last-level cache.
     pub fn behind(&self, spec: &KernelSpec, footprint: &Footprint, cached: bool) -> Estimate {
         let e = self.of_part(spec, footprint, cached);
         let saved = self.target.rates.launch_us * (1.0 - self.calibration.next_launch);

@@ -1,4 +1,4 @@
-//! Products in which each column has a left factor of its own: plans worth a look, and what their main kernel takes.
+//! Products in which each column has its own operand A: plans worth a look, and what their main kernel takes.
 //!
 //! Threads load what they multiply themselves. Memory bounds them where filters are small, instructions where they are large.
 
@@ -188,7 +188,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let loaded = (work.groups * threads * work.iterations * bytes_a).max(1.0);
     let flying = resident * units * threads * bytes_a * (in_bytes / loaded).min(1.0);
     let by_latency = in_bytes / (flying / (rates.dram_latency_ns * 1e-3)).max(1.0);
-    // A wave's k-tile: its instructions, and loads one behind the other, as compilers leave them where they are, or all under the math.
+    // A wave's k-tile: its instructions, and loads one after the other, as compilers leave them where they are, or all under the math.
     let of_tile = issued / work.iterations.max(1.0);
     // A filter that all work-groups read is in the first-level cache.
     let near = c.b.len as f64 * f64::from(c.b.scalar.bytes()) <= f64::from(target.limits.shared_per_unit);

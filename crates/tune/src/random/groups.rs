@@ -29,7 +29,7 @@ fn drawn(mut gemm: Gemm, (of, groups): (Ragged, u64)) -> Gemm {
         let (_, lines) = gemm.lines(index);
         let matrix = [&mut gemm.a, &mut gemm.b, &mut gemm.c];
         let Some(matrix) = matrix.into_iter().nth(index) else { continue };
-        // Entries that lay side by side in each line lie one behind the other.
+        // Entries that lay side by side in each line lie one after the other.
         let apart = matrix.batch_stride.max(matrix.ld * lines);
         matrix.batch_stride = if groups > 1 && index == of.owned() { apart } else { 0 };
     }

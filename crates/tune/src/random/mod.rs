@@ -57,7 +57,7 @@ pub struct Recipe {
     pub work: u64,
     /// Loops that compilers unroll to long code (`UKL`, fragments ahead over deep k-tiles) are drawn as well.
     pub long_code: bool,
-    /// Problems have reductions of their results, or are reductions by themselves.
+    /// Problems have reductions of their results, or are standalone reductions.
     pub reductions: bool,
     /// Convolutions alone, each direction as often, by every unit that the target has.
     pub convolutions: bool,

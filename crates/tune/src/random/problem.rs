@@ -35,7 +35,7 @@ const FORMATS: [(Scalar, Math); 17] = [
     (Scalar::U8, Math::Exact),
 ];
 
-/// Types of right factors alone.
+/// Types of operand B alone.
 const WEIGHTS: [Scalar; 2] = [Scalar::I4, Scalar::U4];
 
 /// What operators of a tensor by itself reduce.

@@ -90,7 +90,7 @@ impl Records {
     }
 
     /// Adds records from JSON lines, all or none; gives the number of those that were not there yet. Empty lines are
-    /// skipped. `source_name` stands in errors.
+    /// skipped. Errors contain `source_name`.
     ///
     /// A record loses its claims: its plan is a candidate that a search verifies and times first. A plan that was found wrong, failed or
     /// hung elsewhere counts so here, too.

@@ -6,11 +6,11 @@ use super::{Record, TimeKind};
 /// The generator as records name it: its version and a fingerprint of its sources (`build.rs`). Times of another one's kernels
 /// say little about this one's.
 pub const GENERATOR: &str = env!("TILEWRIGHT_GENERATOR");
-/// Whoever compiles, launches and times kernels.
+/// A source that compiles, launches and times kernels.
 pub const TIMING: &str = env!("TILEWRIGHT_TIMING");
 /// The cost model.
 pub const MODEL: &str = env!("TILEWRIGHT_MODEL");
-/// Whoever verifies results.
+/// A source that verifies results.
 pub const VERIFIER: &str = env!("TILEWRIGHT_VERIFIER");
 
 /// The sources that a trial rests on besides the generator.

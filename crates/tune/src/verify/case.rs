@@ -84,7 +84,7 @@ struct Candidate<'a> {
     program: &'a Program,
     compiled: &'a [Arc<Compiled>],
     contraction: &'a Contraction,
-    /// With a guard behind it.
+    /// With a guard after it.
     workspace: Option<Buffer>,
 }
 
@@ -395,7 +395,7 @@ impl Case {
         Ok(true)
     }
 
-    /// Workspace with a guard behind it, where the program needs some.
+    /// Workspace with a guard after it, where the program needs some.
     fn workspace(&self, program: &Program) -> Result<Option<Buffer>, DeviceError> {
         if program.workspace_bytes == 0 {
             return Ok(None);

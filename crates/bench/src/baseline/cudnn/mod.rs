@@ -264,7 +264,7 @@ impl Sizes {
         let one = |d| fitted((self.input[d], self.filter[d], self.output[d]), (self.stride[d], self.dilation[d]), self.front[d]);
         (0..self.input.len()).map(one).collect()
     }
-    /// Padding behind that some window reads.
+    /// Padding after the last pixel that some window reads.
     fn behind(&self) -> Vec<u64> {
         let one = |d: usize| {
             let read = last_read(self.filter[d], self.output[d], (self.stride[d], self.dilation[d]));
