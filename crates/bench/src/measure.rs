@@ -1,4 +1,4 @@
-//! Measures alternatives alternately: A B A B ..., each run alone on a cold cache, until the medians stand or time is up.
+//! Measures alternatives round-robin: A B A B ..., each run alone on a cold cache, until the medians stand or time is up.
 
 use crate::error::BenchError;
 use crate::stats::Summary;
@@ -31,7 +31,7 @@ const LONGER: u32 = 3;
 /// One run of an alternative: its time in microseconds.
 pub type Run<'a> = Box<dyn FnMut() -> Result<f64, BenchError> + 'a>;
 
-/// Times all alternatives alternately. One that fails is left out from then on, with its error.
+/// Times all alternatives round-robin. One that fails is left out from then on, with its error.
 ///
 /// # Errors
 /// Only what ends the whole run: a device that cannot be used any more.

@@ -14,7 +14,7 @@ use tilewright_ir::{Rates, Scalar, Target};
 use tilewright_problem::Math;
 use tilewright_tune::search::Tally;
 
-/// One case: alternatives measured alternately in one process. The first side is what the others are compared with.
+/// One case: alternatives measured round-robin in one process. The first side is what the others are compared with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// What was compared: the subcommand.

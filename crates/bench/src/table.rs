@@ -137,7 +137,7 @@ pub struct Columns {
     pub brief: bool,
 }
 
-/// With more sides than this they stand below each other.
+/// With more sides than this they are printed below each other.
 pub const MOST_ACROSS: usize = 4;
 
 /// Markdown: per experiment a table of its sets' summaries and one of its cases.

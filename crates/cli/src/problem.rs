@@ -151,7 +151,7 @@ pub fn only(Cases { list: mut all, skipped, .. }: Cases) -> Result<Case, CliErro
     }
 }
 
-/// A problem as a case by itself.
+/// A problem as a case of its own.
 pub fn plain(problem: Problem) -> Case {
     Case { title: title(&problem), set: None, problem, factors: Factors::default(), layers: Vec::new(), source: None }
 }

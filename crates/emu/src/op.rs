@@ -44,7 +44,7 @@ pub(crate) enum FaultKind {
     DivideByZero,
 }
 
-/// An operation that faulted in some lanes. Its result is stored; running may go on behind it.
+/// An operation that faulted in some lanes. Its result is stored; running may go on after it.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     /// Position in the operations run.

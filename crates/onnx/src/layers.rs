@@ -1,4 +1,4 @@
-//! From nodes to problems, with what stands behind them folded into their epilogue.
+//! From nodes to problems, with the nodes that follow them folded into their epilogue.
 
 use crate::infer::Attributes;
 use crate::model::{Graph, called};
@@ -176,7 +176,7 @@ fn matmul(graph: &Graph, node: &NodeProto) -> Result<(Open, bool), String> {
     let (of_a, of_b) = (count(batch_a)?, count(batch_b)?);
     let trimmed = |batch: &[u64]| batch.iter().skip_while(|d| **d == 1).copied().collect::<Vec<_>>();
     let builder = if of_b == 1 {
-        // One right factor for all: the batch is rows.
+        // One operand B for all: the batch is rows.
         product(graph.dtype, [of_a.checked_mul(m).ok_or("rows beyond 64 bits")?, n, k], (false, false))
     } else if of_a == 1 {
         product(graph.dtype, [m, n, k], (false, false)).batch(of_b).stride_a(0)

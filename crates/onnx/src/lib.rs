@@ -42,7 +42,7 @@ pub struct Layer {
     pub name: String,
     /// `Conv`, `Gemm`, `MatMul`, `ReduceMean`, ...
     pub op: String,
-    /// Operators behind it that its epilogue computes, too.
+    /// Operators after it that its epilogue computes, too.
     pub folded: Vec<String>,
     /// What it computes.
     pub problem: Problem,

@@ -361,7 +361,7 @@ pub struct Contraction {
     /// Reductions of operands. Contractions of their own over the operands' elements compute them, unless a plan does so in its main loop.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operand_values: Vec<OperandValues>,
-    /// Each column (n) has its own operand A, `a` is addressed by (g * n + column, m, k); or each row (m) a right one.
+    /// Each column (n) has its own operand A, `a` is addressed by (g * n + column, m, k); or each row (m) has its own operand B.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_factors: Option<Along>,
     /// Each result leaves with neighbours that have no sum. Views of C, and of tensors like it, then say where the first of these is.
@@ -444,7 +444,7 @@ impl Contraction {
     pub fn reductions(&self) -> impl Iterator<Item = &Reduce> {
         self.epilogue.iter().filter_map(|op| if let EpilogueOp::Reduce(x) = op { Some(x) } else { None })
     }
-    /// Reductions of the result, and behind them those of operands.
+    /// Reductions of the result, then those of operands.
     pub fn all_reductions(&self) -> impl Iterator<Item = &Reduce> {
         self.reductions().chain(self.operand_values.iter().map(|x| &x.reduce))
     }

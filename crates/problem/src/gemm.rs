@@ -140,7 +140,7 @@ pub struct GemmBuilder {
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Refuses types of operand A that are none, unless that has small weights, which become the right one's type.
+/// Refuses types of operand A that are none, unless that has small weights, which are converted to operand B's type.
 fn check_left(a: Scalar, b: Scalar) -> Result<(), ProblemError> {
     if multiplied(a, b).is_some_and(|multiplied| multiplied != a) { Ok(()) } else { check_dtype("dtype", a) }
 }

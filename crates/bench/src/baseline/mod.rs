@@ -1,4 +1,4 @@
-//! Vendor libraries behind one trait: each runs the same problem on the same device buffers and the same queue.
+//! Vendor libraries under one trait: each runs the same problem on the same device buffers and the same queue.
 
 mod clblast;
 mod clblast_tuned;
@@ -114,7 +114,7 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// For the record, behind what was chosen.
+    /// For the record, after what was chosen.
     fn note(&self) -> String {
         match (self.right, self.passed_over) {
             (true, 0) => String::new(),

@@ -51,7 +51,7 @@ pub struct Event {
 }
 
 const MATH: u32 = 10;
-/// Share of it that a carried schedule computes behind the barrier.
+/// Share of it that a carried schedule computes after the barrier.
 const TAIL: u32 = 3;
 const STORE: u32 = 2;
 /// Time from the issue of a fetch or copy to its data.
@@ -190,7 +190,7 @@ impl Run {
                 self.put(Stage::Barrier, tile, team, (now, 0));
                 (self.load, self.math[0]) = (now, now);
             }
-            // Behind the last tile nothing is drawn, but counted.
+            // After the last tile nothing is drawn, but counted.
             Step::Fetch { ahead } if tile + ahead >= last => self.fetched = tile + ahead,
             Step::Fetch { ahead } => {
                 self.fetched = tile + ahead;

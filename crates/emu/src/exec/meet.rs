@@ -14,7 +14,7 @@ impl Group<'_> {
         let (launch, team) = (self.launch, &mut self.team);
         let first = i / warpgroup::WAVES * warpgroup::WAVES;
         let Some(waves) = self.contexts.get_mut(first..first + warpgroup::WAVES) else {
-            // The threads behind the last whole warpgroup are none.
+            // The threads after the last whole warpgroup are none.
             let at = team.location(launch, site, launch.code.threads);
             return Err(EmuError::Divergent { at, what: "warpgroup instruction", scope: "warpgroup" });
         };

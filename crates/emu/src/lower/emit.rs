@@ -23,7 +23,7 @@ impl Lower<'_> {
             self.pending = self.code.alu.len();
         }
     }
-    /// Adds an instruction behind pending arithmetic; its position.
+    /// Adds an instruction after pending arithmetic; its position.
     pub(super) fn inst(&mut self, inst: Inst) -> usize {
         self.flush();
         self.code.insts.push(inst);

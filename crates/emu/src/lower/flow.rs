@@ -1,4 +1,4 @@
-//! Lowers control flow: loops, branches, roles, and what returns leave behind.
+//! Lowers control flow: loops, branches, roles, and what returns leave.
 
 use super::value::Comp;
 use super::{Binding, Lower};

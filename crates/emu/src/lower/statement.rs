@@ -33,7 +33,7 @@ impl<'k> Lower<'k> {
         Ok(())
     }
 
-    /// Lowers one statement; false if nothing behind it in its block can run.
+    /// Lowers one statement; false if nothing after it in its block can run.
     fn statement(&mut self, s: &'k Stmt, outer: usize) -> Result<bool, EmuError> {
         match s {
             Stmt::Comment(_) | Stmt::SchedHint { .. } => {}

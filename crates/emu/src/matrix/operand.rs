@@ -1,4 +1,4 @@
-//! Reads the operands of matrix instructions: where their elements stand in shared memory, and what their bits mean.
+//! Reads the operands of matrix instructions: where their elements are in shared memory, and what their bits mean.
 
 use crate::access::{Kind, Target, Touch, get_shared};
 use crate::code::{Space, Tile};

@@ -1,4 +1,4 @@
-//! What transaction barriers, bulk loads and warpgroup instructions leave behind from one instruction to the next.
+//! What transaction barriers, bulk loads and warpgroup instructions keep from one instruction to the next.
 
 use crate::code::Held;
 use crate::shadow::Row;

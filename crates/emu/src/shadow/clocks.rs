@@ -436,7 +436,7 @@ mod tests {
         let mut c = Clocks::new(64, 32, 1);
         c.proxy_fence(0, &[3]);
         assert!(c.visible(40, 3, 1) && !c.visible(40, 3, 2) && !c.visible(40, 4, 1));
-        // Whoever is ordered after a write may fence for it.
+        // A thread that is ordered after a write may fence for it.
         c.barrier(&[(0, 64)]);
         assert!(!c.visible(40, 4, 2));
         c.proxy_fence(1, &[40]);

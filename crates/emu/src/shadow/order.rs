@@ -1,8 +1,8 @@
 //! How work-groups of a launch come to be ordered: by fences around atomics on one element that give what was there before.
 //!
 //! A fence notes what its thread is ordered after (a row of its clocks). An atomic of the thread leaves that at the element, and one that
-//! gives the old value takes what others have left there; behind its next fence the thread is ordered after all of it, and so are
-//! those that barriers order behind the thread.
+//! gives the old value takes what others have left there; after its next fence the thread is ordered after all of it, and so are
+//! those that barriers order after the thread.
 
 use super::{Clocks, Lanes, Row};
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ pub(crate) struct Said {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
     said: HashMap<u32, Arc<Said>>,
-    /// What threads have taken and no fence stands behind yet.
+    /// What threads have taken since their last fence.
     taken: HashMap<u32, Vec<Arc<Said>>>,
     /// What threads know since an epoch.
     known: Vec<(u32, u32, Vec<Arc<Said>>)>,

@@ -56,7 +56,7 @@ impl<'a> Row<'a> {
             }
         }
     }
-    /// Scales: none, those of m, and behind them those of n.
+    /// Scales: none, those of m, then those of n.
     pub fn scales(&self) -> Result<Vec<(Along, Scale)>, ProblemError> {
         let Some(text) = self.text("scales").filter(|text| *text != "none") else { return Ok(Vec::new()) };
         let (of_m, of_n) = text.split_at(text.find('n').unwrap_or(text.len()));

@@ -35,7 +35,7 @@ struct Chains<'a> {
     together: u64,
     /// Channels of a tap that do not exist.
     padding: u64,
-    /// Pixels behind those of a plane that do not exist.
+    /// Pixels after those of a plane that do not exist.
     behind_planes: u64,
 }
 
@@ -75,7 +75,7 @@ pub(super) fn padding(conv: &Conv) -> Option<u64> {
     Some(padded - channels).filter(|added| planes || *added > 0)
 }
 
-/// Pixels that [`ConvForm::PaddedChannels`] adds behind each plane of a filter gradient's sum; `None`: it has no such planes. They are those
+/// Pixels that [`ConvForm::PaddedChannels`] adds after each plane of a filter gradient's sum; `None`: it has no such planes. They are those
 /// of NCHW that windows of one tap leave as they are, where vectors of them start at multiples of 16 bytes but rows of 128 bytes would span samples.
 pub(super) fn behind_planes(conv: &Conv) -> Option<u64> {
     let one_tap = conv.filter.iter().chain(&conv.stride).all(|x| *x == 1) && conv.input == conv.output();

@@ -68,7 +68,7 @@ impl<'a> Convolution<'a> {
         let channels = if self.conv.direction == Direction::Forward { self.conv.k_per_group() } else { self.conv.c_per_group() };
         g % self.conv.groups * channels + column
     }
-    /// Position of operand A of a row's k-th term, where it exists.
+    /// Position in A of a row's k-th term, where it exists.
     pub fn left(&self, g: u64, row: u64, k: u64) -> Option<u64> {
         let (sample, group) = self.sample_and_group(g);
         match self.conv.direction {
@@ -86,7 +86,7 @@ impl<'a> Convolution<'a> {
             }
         }
     }
-    /// Position of the right factor of a column's k-th term, where it exists.
+    /// Position in B of a column's k-th term, where it exists.
     pub fn right(&self, g: u64, column: u64, k: u64) -> Option<u64> {
         let (_, group) = self.sample_and_group(g);
         match self.conv.direction {

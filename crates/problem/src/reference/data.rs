@@ -409,7 +409,7 @@ impl Buffer {
         }
     }
     /// Matrix 0 = A, 1 = B, 2 = C of a grouped product, of which only what lies before the end of the last group counts as elements: nothing else may
-    /// be written, and terms behind it are NaNs.
+    /// be written, and terms after it are NaNs.
     fn within_groups(mut self, problem: &Problem, groups: &Groups, matrix: usize) -> Buffer {
         let Problem::Gemm(gemm) = problem else { return self };
         let (of, end) = (groups.of, groups.end());

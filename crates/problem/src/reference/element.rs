@@ -160,7 +160,7 @@ integers!(i8: 1, u8: 1, i32: 4, i64: 8);
 #[derive(Clone, Copy)]
 pub(super) struct I4;
 
-/// Likewise unsigned.
+/// The same, unsigned.
 #[derive(Clone, Copy)]
 pub(super) struct U4;
 

@@ -4,7 +4,7 @@
 //! Sums of `k` of them stay far below 2^24 (up to `k` = 2^22 whatever their signs, up to 2^38 by 8 standard deviations), so f32
 //! accumulators hold every partial sum exactly, in any order and any split, of 16-bit and TF32 operands alike.
 //!
-//! Results of 16 bits hold fewer integers (bf16 those up to 256). For them all but about [`FREE`] terms stand in pairs that cancel: of
+//! Results of 16 bits hold fewer integers (bf16 those up to 256). For them all but about [`FREE`] terms are in pairs that cancel: of
 //! the units of depth (`k` of a product, a channel of a convolution) `u` and `centre - u` modulo their number, both have the same left
 //! factors, and right factors of opposite sign. Sums then stay below 256 by 7 standard deviations, and a term of a pair shows as any
 //! other, because its partner stands elsewhere.

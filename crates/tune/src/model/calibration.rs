@@ -99,7 +99,7 @@ pub struct Calibration {
     pub code_excess: f64,
     /// Weight of shared-memory stores of a tile against their nominal cycles.
     pub store: f64,
-    /// Cycles that a wave waits for each store of a thread to shared memory behind the math of a k-tile.
+    /// Cycles that a wave waits for each store of a thread to shared memory after the math of a k-tile.
     pub stored: f64,
     /// Cycles of a store of results for each sector and each line that a wave's lanes touch.
     pub exit: f64,

@@ -377,7 +377,7 @@ fn trust(c: &Contraction, spec: &KernelSpec) -> f64 {
         .zip(copies)
         .any(|((tensor, o), copy)| copy.is_written() && o.parts(t.unit.family()) == 1 && in_bulk(tensor, o));
     let clustered = if t.cluster.sharers() > 1 { SHARED } else { 1.0 } * if t.cluster.splits > 1 { SUMMED } else { 1.0 };
-    // Waves that make factors of weights themselves hide nothing of that behind their instructions, the less the more of these there are.
+    // Waves that convert weights themselves hide nothing of that behind their instructions, the less the more of these there are.
     let raw = t.a.raw.or(t.b.raw).is_some() && !t.unit.family().asynchronous;
     let columns = f64::from(if t.a.raw.is_some() { t.b.macro_tile } else { t.a.macro_tile }.max(8));
     let converting = if raw { RAW.0 + RAW.1 * (columns / 8.0).log2() } else { 1.0 };

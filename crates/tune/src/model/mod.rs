@@ -157,7 +157,7 @@ impl<'a> Model<'a> {
     }
 
     /// As [`Model::estimate`] for a part of a problem that is launched behind another, or, `cached`, beside others whose
-    /// work-groups bring its operand A to the last-level cache.
+    /// work-groups bring operand A to the last-level cache.
     pub fn behind(&self, spec: &KernelSpec, footprint: &Footprint, cached: bool) -> Estimate {
         let e = self.of_part(spec, footprint, cached);
         let saved = self.target.rates.launch_us * (1.0 - self.calibration.next_launch);
@@ -331,7 +331,7 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
         }
         match parts.finish {
             None => {}
-            // Written by the main kernel, read by the one behind it.
+            // Written by the main kernel, read by the next one.
             Some(Finish::Kernel | Finish::Cluster) => behind += 2.0 * bytes,
             Some(Finish::Ticket) => {
                 let tickets = parts.tickets() as f64;

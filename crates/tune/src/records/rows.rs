@@ -96,7 +96,7 @@ pub(super) fn device_id(c: &Connection, device: &DeviceKey) -> rusqlite::Result<
         .query_row(params![device.name, device.fingerprint], |r| r.get(0))
 }
 
-/// Adds a trial behind the plan's earlier ones, and clears its mark.
+/// Adds a trial after the plan's earlier ones, and clears its mark.
 pub(super) fn append_trial(c: &Connection, problem: i64, device: i64, generator: &str, trial: &Trial) -> rusqlite::Result<()> {
     // A plan that ends twice within a millisecond (timed, then found wrong) has two rows all the same.
     let last: Option<i64> = c

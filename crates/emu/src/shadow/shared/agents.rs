@@ -43,7 +43,7 @@ impl SharedShadow {
         }
         Ok(())
     }
-    /// A granule that another work-group has read may be written behind the next cluster barrier.
+    /// A granule that another work-group has read may be written after the next cluster barrier.
     pub(super) fn visited(&self, g: usize) -> Result<(), (usize, Trouble)> {
         match self.visits.get(g) {
             Some(&visit) if visit > self.meetings => {
