@@ -38,12 +38,13 @@ pub(crate) struct Epilogue<'a> {
     pub place: Option<ClusterPlace>,
     /// How bulk stores move results, and through which map.
     pub store: Option<&'a (StoreTile, ArgId)>,
-    /// Operands of the next tile come while results leave: staging buffers stand behind the operands' tiles. Otherwise over them, once
-    /// all waves have met.
+    /// The next tile's operands arrive during the epilogue: staging buffers follow the operand tiles. Otherwise staging buffers
+    /// overlay the operand tiles, after a barrier of all waves.
     pub piped: bool,
     /// Bytes of shared memory before those.
     pub behind: u32,
-    /// First byte that is free for reductions of results: behind staging buffers where operands come while results leave.
+    /// First byte free for reductions of results. It follows the staging buffers where the next operands arrive during the
+    /// epilogue.
     pub free: u32,
     /// What this thread has of the reductions that go on from tile to tile.
     pub kept: Vec<Kept>,
@@ -97,7 +98,8 @@ impl Epilogue<'_> {
         self.store(b, sums, at, (reduced, None), staged);
     }
 
-    /// Stores what registers hold of a tile, by the way out that knows what they are already; where several have shares of it, each its own.
+    /// Stores what registers hold of a tile, by the way out that knows what they are already; where several have shares of it,
+    /// each its own.
     fn store(
         &self,
         b: &mut Builder,
@@ -169,7 +171,7 @@ impl Epilogue<'_> {
         });
     }
 
-    /// Reductions of each tile, or those behind the last one, and how the threads reduce them.
+    /// Reductions of each tile, or those after the last tile, and how the threads reduce them.
     fn reducers(&self, behind: bool) -> Vec<(&Reducer<'_>, TileReduction)> {
         let all = self.args.reducers.iter().zip(self.spec.tile_reductions(self.c));
         all.filter(|(reducer, _)| reducer.partials.carried.is_some() == behind).collect()
@@ -181,7 +183,8 @@ impl Epilogue<'_> {
         all.iter().map(|(reducer, how)| HeldTile::nothing(&layout, b, reducer, how)).collect()
     }
 
-    /// Behind the last tile of a work-group, whose first piece of work this is: its parts of what went on from tile to tile.
+    /// After the last tile of a work-group: stores its parts of the reductions carried from tile to tile. The argument is its
+    /// first piece of work.
     pub fn leave(&self, b: &mut Builder, tiles: &TileWalk, work: ExprId) {
         if self.kept.is_empty() {
             return;
@@ -231,7 +234,7 @@ impl Epilogue<'_> {
             walk,
             shift: None,
         };
-        // Behind the last tile: behind what waves reduce each through.
+        // After the last tile: placed after the memory through which waves reduce each.
         let tiles = if self.piped && walk.is_some() { self.spec.tile_reduction_bytes(self.c) as u32 } else { 0 };
         then(b, &tile, (team, (self.free + tiles).next_multiple_of(REDUCTION_ALIGN as u32)));
     }
@@ -248,7 +251,7 @@ impl Epilogue<'_> {
             Exit::Direct { .. } => Vec::new(),
             _ if self.by_waves() => tiles.clone(),
             _ if self.without_sums() => Vec::new(),
-            // Before and behind each part of the tile.
+            // Before and after each part of the tile.
             _ => tiles.repeat(2 * if out::columns_contiguous(self.c) { t.a.micro } else { t.b.micro } as usize),
         };
         let sums = match self.spec.epilogue.split {
@@ -258,15 +261,15 @@ impl Epilogue<'_> {
         [sums, reduced, exit].concat().into_iter().for_each(|scope| b.push(Stmt::Barrier(scope)));
     }
 
-    /// Where they meet those that reduce a tile, or that leave what went on from tile to tile; all threads of a cluster meet around what
-    /// its work-groups combine.
+    /// Where they meet those that reduce a tile, or that leave what went on from tile to tile; all threads of a cluster meet
+    /// around what its work-groups combine.
     fn meetings(&self, behind: bool) -> Vec<BarrierScope> {
         let count = if self.piped { 0 } else { self.spec.reduction_meetings(self.c, behind) };
         let of_cluster = if self.spec.cluster_meets(self.c, behind) { 2 } else { 0 };
         [vec![BarrierScope::WorkGroup; count], vec![BarrierScope::Cluster; of_cluster]].concat()
     }
 
-    /// Load waves meet the barriers of all waves behind the last tile.
+    /// After the last tile, load waves take part in the barriers of all waves.
     pub fn meet_behind(&self, b: &mut Builder) {
         self.meetings(true).into_iter().for_each(|scope| b.push(Stmt::Barrier(scope)));
     }
@@ -277,7 +280,7 @@ impl Epilogue<'_> {
         match (self.piped, teams) {
             (false, _) => b.barrier(),
             (true, 1) => b.push(Stmt::Barrier(BarrierScope::Named { id: 1, threads })),
-            // Each team by itself.
+            // Each team separately.
             _ => (1..=teams as u8).for_each(|id| {
                 let meet = |b: &mut Builder| b.push(Stmt::Barrier(BarrierScope::Named { id, threads }));
                 b.if_then((self.thread / threads + 1).equals(u32::from(id)), meet);

@@ -1,10 +1,11 @@
-//! Results of a matrix unit whose rows in memory suit no bulk store: through a staging buffer of each wave into stores of whole rows.
+//! Epilogue of a matrix unit whose result rows suit no bulk store: each wave stores whole rows through a staging buffer.
 //!
-//! A unit leaves each thread few neighbours of many rows (mma.sync and wgmma pairs of eight); stored as they are, a wave's store touches 16 bytes of every row (on an H200 that
-//! moves 4 bytes per cycle and unit). Sums go into the staging buffer, each row's as far behind its start as the row begins behind a multiple of
-//! 16 bytes in memory: what is aligned there is aligned here, and leaves in vectors of 16 bytes. A row's first and last vector may
-//! belong to neighbours in part, and are stored element by element; what is left of a staging buffer's last vector waits for the staging buffer that
-//! follows. What an epilogue adds to sums is added before the store, where neighbours in memory are neighbours again.
+//! A unit leaves each thread few neighbours of many rows (mma.sync and wgmma: pairs of eight). A wave that stores them directly
+//! touches 16 bytes of every row; on an H200 that moves 4 bytes per cycle and unit. Accumulators therefore go to the staging
+//! buffer. Each row keeps its offset from a multiple of 16 bytes, so both sides have the same alignment and vectors of 16 bytes
+//! are stored. A row's first and last vector may contain elements of neighbours and are stored element by element. The rest of
+//! a staging buffer's last vector waits for the next staging buffer. The epilogue operations are applied before the store,
+//! where neighbours in memory are neighbours again.
 
 use super::Epilogue;
 use crate::kernel::exit::operations::Start;
@@ -17,9 +18,10 @@ use crate::plan::{Edge, ROW_VECTOR, RowSlab, STORE_ROWS};
 use tilewright_ir::*;
 use tilewright_problem::view::{COL, G, ROW};
 
-/// Two steps of a loop over a staging buffer in flight. There are many such loops: left to itself, NVIDIA's compiler unrolls them into
-/// more code and addresses than registers hold (4095^3 in bf16 spilled 112 bytes); one step at a time waits for shared memory (3072 x
-/// 1500 x 1023 in bf16 took 29.4 us, 28.2 so).
+/// Two steps of a loop over a staging buffer in flight. There are many such loops: left to itself, NVIDIA's compiler unrolls
+/// them into
+/// more code and addresses than registers hold (4095^3 in bf16 spilled 112 bytes); one step at a time waits for shared memory
+/// (3072 x 1500 x 1023 in bf16 took 29.4 us, 28.2 so).
 const STEPS: Unroll = Unroll::By(2);
 
 /// A wave's staging buffer: 16 rows of sums.
@@ -51,7 +53,8 @@ impl RowStore {
         16 / self.slab.scalar.bytes()
     }
 
-    /// Writes what whole vectors touch of the staging buffer before all of it has been filled: the rows' first vector and their last.
+    /// Writes what whole vectors touch of the staging buffer before all of it has been filled: the rows' first vector and
+    /// their last.
     fn prepare(&self, b: &mut Builder, lane: ExprId) {
         let (width, columns) = (self.vector(), self.slab.columns);
         let zeros = b.zero(self.slab.scalar.vector(width as u8));
@@ -117,8 +120,8 @@ impl RowForm {
     }
 }
 
-/// One staging buffer's place in the tile: the first row of its band, where those of the band begin along n that the work-group stores, its
-/// number among those and how many there are.
+/// One staging buffer's place in the tile: the first row of its band, where those of the band begin along n that the
+/// work-group stores, its number among those and how many there are.
 #[derive(Clone, Copy)]
 struct Slab {
     band: u32,
@@ -281,10 +284,11 @@ impl Out<'_> {
         });
     }
 
-    /// Stores what a row owns of one of its vectors, neighbours by neighbouring lanes: stored one after the other, each would be a
-    /// transaction of its own. A lane has as many as rows begin and end with together. `which`, of the first of them in the vector and of
-    /// how far the row begins behind a multiple: where in its line the vector begins, and whether they are the row's. Nothing is stored
-    /// from the column `end` on.
+    /// Stores a row's elements of one of its vectors; neighbouring lanes store neighbouring elements, because sequential
+    /// stores would
+    /// be one transaction each. A lane stores as many elements as the beginnings and ends of rows have together. `which` takes the
+    /// first element's place in the vector and the row's offset from a multiple. It returns where in its row the vector begins, and
+    /// whether the elements are the row's. Nothing is stored from the column `end` on.
     fn part(
         &self,
         b: &mut Builder,
@@ -322,7 +326,8 @@ impl Out<'_> {
         });
     }
 
-    /// What the rows have behind the staging buffer's last whole vector: kept for the next staging buffer, or stored behind the last.
+    /// The elements of the rows after the staging buffer's last whole vector: kept for the next staging buffer, or stored
+    /// after the last.
     fn carry(&self, b: &mut Builder, rows: &RowStore, form: &RowForm, slab: Slab, lines: &Lines, old: bool) {
         let mine = b.bind("has_row", lines.lane.lt(STORE_ROWS));
         let line = rows.line(b, lines.lane);

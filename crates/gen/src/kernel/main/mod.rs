@@ -1,7 +1,7 @@
 //! The main kernel: arguments, shared memory, and the waves of each role around the main loop.
 //!
-//! With barriers of the work-group, roles stand within the walk over result tiles. With transaction barriers each role walks over the
-//! tiles by itself, and the circular buffer goes on from one to the next: copies of the next tile fly while results are stored.
+//! With work-group barriers, the roles are inside the walk over result tiles. With transaction barriers, each role walks over the
+//! tiles independently. The circular buffer continues from one tile to the next: the next tile is copied while results are stored.
 
 mod arguments;
 mod main_loop;
@@ -45,8 +45,8 @@ pub(crate) struct PartJob<'a> {
     pub regions: &'a Regions,
 }
 
-/// Builds the main kernel of parts whose plans differ in what they read and write alone: a work-group takes tiles of the first, then of
-/// the next, and has code for each. `spec` is the plan of the first.
+/// Builds the main kernel of parts whose plans differ in what they read and write alone: a work-group takes tiles of the
+/// first, then of the next, and has code for each. `spec` is the plan of the first.
 pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) {
     let t = &spec.tiling;
     let threads = spec.launch_threads();
@@ -91,7 +91,7 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) 
     (b.finish(), args)
 }
 
-/// Room for how many tiles there are before each group, behind stages and barriers.
+/// Space for the number of tiles before each group; it follows stages and barriers.
 fn table(b: &mut Builder, job: &PartJob) -> Option<SharedId> {
     let entries = job.spec.counted_groups(job.c)?;
     let at = b.kernel().shared_bytes().next_multiple_of(4);
@@ -139,7 +139,7 @@ impl<'a> Declared<'a> {
     }
 }
 
-/// The stages of both operands, one operand behind the other, where threads share their tiles.
+/// The stages of both operands, A and B in sequence, where threads share their tiles.
 fn stages(b: &mut Builder, spec: &KernelSpec, inputs: [&Input; 2]) -> Vec<SharedTile> {
     if spec.schedule.own() {
         return Vec::new();
@@ -197,7 +197,7 @@ struct Progress {
     released: Option<Counter>,
     /// The work-group's first piece of work.
     group: ExprId,
-    /// The first byte of shared memory behind what all parts have there.
+    /// The first byte of shared memory after the areas of all parts.
     free: u32,
 }
 
@@ -247,8 +247,8 @@ impl Main<'_> {
         }
     }
 
-    /// The work-group's first piece of work. Parts whose threads load their factors themselves read the same tensor, and take turns where
-    /// each has as many tiles: what work-groups side by side read of it comes from memory once.
+    /// The work-group's first piece of work. Parts whose threads load their factors themselves read the same tensor, and take
+    /// turns where each has as many tiles: what work-groups side by side read of it comes from memory once.
     fn first_work(&self, b: &mut Builder, tiles: &TileWalk) -> ExprId {
         let (group, parts) = (tiles.first_work(b), self.parts.len() as i64);
         let alike = self.parts.iter().all(|part| part.operands.tiles.pieces() == tiles.pieces());
@@ -295,8 +295,8 @@ impl Main<'_> {
         let scales = consumer.as_ref().and_then(|consumer| part.tile_scales(b, consumer, at));
         part.k_loop(b, range, copies.as_ref(), consumer.as_ref(), (&operands, scales.as_ref()));
         operands.iter().for_each(|operand| operand.leave(b));
-        // Copies beyond the last tile may still fly; where results are staged over the tiles, or further tiles follow, they land before
-        // the next barrier.
+        // Copies beyond the last tile may still fly; where results are staged over the tiles, or further tiles follow, they
+        // land before the next barrier.
         let over_tiles =
             part.spec.epilogue.exit.staged() || part.spec.epilogue.split == Split::Cluster || part.reduces_over_tiles();
         if copies.is_some() && (over_tiles || part.spec.tiling.persistent > 0) && part.spec.schedule.copied().0 {
@@ -314,8 +314,10 @@ impl Main<'_> {
             let elected = (waves == Waves::All).then(|| b.bind("elected", self.local.equals(0)));
             return self.math_of_ring(b, ring, elected);
         };
-        // Sums of a cluster take the stages' place, and all of its threads meet around them, tile after tile; so they do around reduced
-        // values, and around those that go on from tile to tile behind the last one. Of groups there may be no tile, and no meeting.
+        // Sums of a cluster take the stages' place, and all of its threads meet around them, tile after tile; so they do
+        // around reduced
+        // values, and around those that go on from tile to tile behind the last one. Of groups there may be no tile, and no
+        // meeting.
         let groups = self.parts.iter().any(|part| part.operands.tiles.groups.is_some());
         let several = self.spec.tiling.persistent > 0 || self.parts.len() > 1 || groups;
         let reduce = |part: &Part| [false, true].into_iter().any(|behind| part.spec.cluster_meets(part.c, behind));
@@ -472,7 +474,7 @@ impl Main<'_> {
         (unit, team)
     }
 
-    /// The epilogue; with transaction barriers its staging buffers stand behind the circular buffer.
+    /// The epilogue; with transaction barriers its staging buffers follow the circular buffer.
     fn epilogue<'e>(&'e self, b: &mut Builder, part: &'e Part<'e>, first_lane: Option<ExprId>) -> Epilogue<'e> {
         let TileWalk { inputs, ints, place, .. } = part.operands.tiles;
         let first_lane = first_lane.unwrap_or_else(|| b.value((self.local % self.spec.tiling.wave_lanes).equals(0)));
@@ -506,7 +508,7 @@ impl Part<'_> {
         [0, 1].into_iter().filter_map(|kept| OperandLoop::new(b, epilogue, place, shared, kept)).collect()
     }
 
-    /// Whether a warpgroup has any rows and columns of a result tile, where those of some may all be behind the edge.
+    /// Whether a warpgroup has any rows and columns of a result tile, where all of those of some may be past the edge.
     fn exist(&self, b: &mut Builder, consumer: &Consumer, at: &TilePosition) -> Option<ExprId> {
         if !self.sums() || !consumer.unit.may_idle() {
             return None;
@@ -527,7 +529,7 @@ impl Part<'_> {
         b.and_opt(rows, columns)
     }
 
-    /// What the promoted sums of a thread are multiplied by.
+    /// The scales of a thread's accumulators in two-level accumulation.
     fn tile_scales(&self, b: &mut Builder, consumer: &Consumer, at: &TilePosition) -> Option<TileScales<'_>> {
         let sums = consumer.unit.sums();
         TileScales::new(b, (self.spec, self.c), at, (sums.regs, sums.first, sums.thread), &self.scales)

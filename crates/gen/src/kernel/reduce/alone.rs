@@ -1,7 +1,7 @@
-//! The kernel of a reduction by itself: the elements of a tensor in the place of a product's results.
+//! The kernel of a standalone reduction: the elements of a tensor replace a product's results.
 //!
-//! A work-group has the plan's tile of rows and walks over its share of the columns. Each thread combines what it loads in registers;
-//! behind the last step lanes, waves and work-groups meet as those of a product do.
+//! A work-group has the plan's tile of rows and walks over its share of the columns. Each thread combines its loaded elements in
+//! registers. After the last step, partial values are reduced across lanes, waves and work-groups as those of a product are.
 
 use super::tile::{HeldTile, Values};
 use super::{Parts, Reducer, add, get, set};
@@ -150,7 +150,7 @@ impl Share<'_> {
         let place = whole.place(b);
         // Values of each reduction, as far as the thread has come.
         let shape = |reducer: &Reducer, way: &crate::plan::TileReduction| match reducer.partials.finish {
-            // Nothing is left behind a step.
+            // No element remains after a step.
             Some(Finish::Atomic(Stage::Element)) => Vec::new(),
             _ => whole.values(way),
         };
@@ -217,7 +217,7 @@ impl Share<'_> {
             }
         });
         if self.steps.ragged() {
-            // The first, and those behind the whole ones.
+            // The first, and those after the whole ones.
             let zero = b.int(0, self.ints.coord);
             b.for_range("end", zero, ends, Unroll::No, |b, i| {
                 let behind = b.value(behind + i - first);
@@ -238,7 +238,7 @@ impl Share<'_> {
         });
     }
 
-    /// The first whole step of the share, the first behind those, and the number of all others.
+    /// The first whole step of the share, the first after those, and the number of all others.
     fn steps_of_share(&self, b: &mut Builder) -> [ExprId; 3] {
         let ElementSteps { first, whole, all } = self.steps;
         let others = [0, 1].map(|last| all[last] - whole[last]);
@@ -261,7 +261,7 @@ impl Share<'_> {
         [b.bind("first_step", first), b.bind("steps", whole), b.bind("ends", ends)]
     }
 
-    /// The row of a register, behind the thread's first.
+    /// The row of a register, relative to the thread's first.
     fn row_of(&self, register: u32) -> u32 {
         self.layout.at(Axis::Row, &[(Axis::Register, register.into())]) as u32
     }

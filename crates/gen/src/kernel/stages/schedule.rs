@@ -13,23 +13,23 @@
 //! ```
 //! With scheduling hints, fences follow the fetch, and precede a store after math and the tail.
 //!
-//! Bulk copies know no barrier of the work-group: a transaction barrier per buffer says that it is full (its bytes have come),
-//! another that it is free (every math wave has read it). With roles, `P` is 0: the load waves run as far ahead as buffers are
-//! free, and both roles walk the same steps, each at its own pace. Matrix instructions are asynchronous as well: `F` tiles of
-//! them may be unfinished while the next are issued, and their buffers are released that much later.
+//! Bulk copies use no work-group barrier. Each buffer has two transaction barriers. One signals that the buffer is full: its bytes
+//! have arrived. The other signals that it is free: every math wave has read it. With roles, `P` is 0: the load waves run ahead
+//! while buffers are free. Both roles execute the same steps, each at its own pace. Matrix instructions are asynchronous too.
+//! `F` tiles of them may be unfinished while the next are issued; their buffers are released `F` tiles later.
 //!
-//! Sums that are promoted (`Math::Promoted`) are added in f32 at the end of the body.
+//! Two-level accumulation (`Math::Promoted`) adds the accumulators in f32 at the end of the body.
 //!
-//! Carried is the form of `B >= 2` with fragments read ahead: the last k-steps of a tile are computed behind the barrier,
-//! from fragments read before it, while the first fragments of the next tile arrive. No wave waits for shared memory at
-//! the head of a tile.
+//! The carried form is `B >= 2` with fragments read ahead. The last k-steps of a tile are computed after the barrier, from
+//! fragments
+//! read before it. The first fragments of the next tile arrive meanwhile, so no wave waits for shared memory at the head of a tile.
 //!
-//! A phase is known by its parity alone, so nobody may wait for a phase further ahead than the next. Where teams take result tiles
-//! in turn, a team waits for buffers only once the team before has seen all of its own full.
+//! A wait identifies a phase by its parity alone, so no wave may wait for a phase further ahead than the next. With ping-pong,
+//! a team waits for buffers only after the team before it has seen all of its own buffers full.
 //!
-//! The barrier at the head says two things at once: tile `t` is in shared memory, and nobody still reads tile `t-1`, whose
-//! buffer the steps behind it may overwrite. Fetches beyond the last tile bring the last one again (or, where k is no multiple of the
-//! k-tile, zeros), so the body needs no tail: buffers filled by them are never read.
+//! The barrier at the head guarantees two facts: tile `t` is in shared memory, and no wave still reads tile `t-1`. The steps after
+//! the barrier may overwrite the buffer of tile `t-1`. Fetches past the last tile load the last tile again, or zeros where k is
+//! no multiple of the k-tile. The math never reads these buffers, so the body needs no tail.
 
 use crate::plan::{Schedule, StorePoint};
 
@@ -55,21 +55,21 @@ pub enum Step {
         /// Tiles whose math may be unfinished.
         pending: u32,
     },
-    /// What instructions have summed is added in f32 behind every so many tiles, and behind the last; none is unfinished.
+    /// Adds the accumulators in f32 after every so many tiles, and after the last tile; no instruction is unfinished then.
     Promote {
         /// Tiles.
         every: u32,
     },
     /// Teams of math waves that alternate between result tiles: wait until the team before has its last k-tile.
     TakeTurn,
-    /// The team behind may begin with its result tile.
+    /// Signals the next team that it may begin its result tile.
     HandOn,
-    /// The buffer of tile t - behind is free.
+    /// Releases the buffer of tile t - behind.
     Release {
         /// Distance in tiles.
         behind: u32,
     },
-    /// The compiler moves nothing across (a hint, `HNT1`): loads stay before the math, stores behind it.
+    /// The compiler moves nothing across (a hint, `HNT1`): loads stay before the math, stores after it.
     Fence,
     /// Global memory to staging registers, or start of asynchronous copies, for tile t + ahead; staging set `set`.
     Fetch {
@@ -122,7 +122,7 @@ pub struct Lowered {
     pub prologue: Vec<Step>,
     /// Once per tile.
     pub body: Vec<Step>,
-    /// Behind the loop; distances count from the tile behind the last.
+    /// After the loop; distances count from the tile after the last.
     pub tail: Vec<Step>,
     /// Sets of staging registers; the body is unrolled by this so that each fetch has a fixed set.
     pub sets: u32,
