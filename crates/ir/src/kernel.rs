@@ -8,7 +8,7 @@ use crate::matrix::{BulkOp, MatrixOp, TensorMap, TxBarriers};
 use crate::types::*;
 use serde::{Deserialize, Serialize};
 
-/// A pure, typed expression node. Its type stands beside it in [`Kernel::exprs`].
+/// A pure, typed expression node. [`Kernel::exprs`] stores its type with it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Expr {
     /// Integer or boolean constant of the node's type.
@@ -231,7 +231,8 @@ pub enum Stmt {
         /// Scalar `Bool`.
         guard: Option<ExprId>,
     },
-    /// Adds to one `I32` of global memory atomically and gives what was there before. It orders nothing by itself: see [`Stmt::Fence`].
+    /// Adds to one `I32` of global memory atomically and returns the previous value. It orders no other access: see
+    /// [`Stmt::Fence`].
     FetchAdd {
         /// Receives the old value.
         place: Place,
@@ -240,9 +241,10 @@ pub enum Stmt {
         /// `I32`.
         value: ExprId,
     },
-    /// Orders the thread's accesses to global memory before it and behind it, as all threads of the device see them. What a thread did, or
-    /// was ordered behind by barriers, before a fence and a [`Stmt::FetchAdd`] behind that, is seen by a thread whose own `FetchAdd` of
-    /// the same element came later, behind a fence of its own. What is exchanged so lies in [`Access::Exchange`] buffers.
+    /// Orders the thread's accesses to global memory before and after it, as all threads of the device see them. Consider a
+    /// thread that executes a fence, then a [`Stmt::FetchAdd`]. Its earlier accesses, and accesses that barriers ordered before
+    /// the fence, become visible to other threads. Another thread sees them after its own later `FetchAdd` of the same element
+    /// and a fence after that. Data exchanged in this way is in [`Access::Exchange`] buffers.
     Fence,
     /// Declares a cursor at buffer + offset elements (`I64` or `I32`).
     PlaceCursor(CursorId, ExprId),
@@ -287,9 +289,9 @@ pub enum Stmt {
         /// Which work-group, `I32`: its position in the cluster.
         rank: ExprId,
     },
-    /// Asynchronous copy of consecutive elements from global to shared memory (`cp.async`): visible after
-    /// [`Stmt::AsyncWait`] in the issuing thread, and to others after a barrier behind that. Where the guard is false
-    /// the destination is filled with zeros and global memory is not touched.
+    /// Asynchronous copy of consecutive elements from global to shared memory (`cp.async`). The issuing thread sees the data
+    /// after [`Stmt::AsyncWait`]; other threads see it after a later barrier. Where the guard is false, the destination is
+    /// filled with zeros and global memory is not touched.
     AsyncCopy {
         /// Shared destination.
         dst: MemRef,
@@ -327,9 +329,10 @@ pub enum Stmt {
     Matrix(MatrixOp),
     /// A transaction barrier or bulk copy operation.
     Bulk(BulkOp),
-    /// Waits until the launch before this one has ended and what it wrote can be seen, where this kernel
-    /// [may begin before](Kernel::follows); elsewhere nothing. Stands in the body itself, once. What a thread reaches of global memory
-    /// before it, the launches that may still run must not write; what it writes there, they must not touch.
+    /// Waits until the previous launch has ended and its writes are visible, where this kernel [may begin
+    /// before](Kernel::follows). Elsewhere it does nothing. It is in the body itself, once. Launches that may still run must
+    /// not write global memory that the thread accesses before this wait. They must not access global memory that the thread
+    /// writes before it.
     LaunchWait,
     /// Ends the thread (allowed only where no barrier follows in its role).
     Return,
@@ -368,7 +371,8 @@ pub struct Kernel {
     /// device that cannot begin it early runs it as any other. [`Kernel::following`] makes a kernel so.
     #[serde(default)]
     pub follows: bool,
-    /// Lets the launch behind it begin as soon as there is room, from its own start on, if that one [follows](Kernel::follows).
+    /// Lets the next launch begin as soon as there is room, from this kernel's start on, if that launch
+    /// [follows](Kernel::follows).
     #[serde(default)]
     pub precedes: bool,
     /// Where a guarded load of 16-bit elements gives zeros, it does so in whole words: compilers that choose each element on its own need as

@@ -22,27 +22,27 @@ pub enum MatrixType {
     F64,
     /// 8-bit float with 4 bits of exponent (NVIDIA, sm_89 and up; AMD, gfx950).
     E4M3,
-    /// 8-bit float with 5 bits of exponent (likewise).
+    /// 8-bit float with 5 bits of exponent (NVIDIA, sm_89 and up; AMD, gfx950).
     E5M2,
-    /// Left factors e4m3, right ones e5m2.
+    /// A is e4m3, B is e5m2.
     E4M3xE5M2,
-    /// Left factors e5m2, right ones e4m3.
+    /// A is e5m2, B is e4m3.
     E5M2xE4M3,
     /// 8-bit float with 4 bits of exponent and no signed zero (AMD's gfx942).
     E4M3Fnuz,
-    /// 8-bit float with 5 bits of exponent and no signed zero (likewise).
+    /// 8-bit float with 5 bits of exponent and no signed zero (AMD's gfx942).
     E5M2Fnuz,
-    /// Left factors e4m3fnuz, right ones e5m2fnuz.
+    /// A is e4m3fnuz, B is e5m2fnuz.
     E4M3xE5M2Fnuz,
-    /// Left factors e5m2fnuz, right ones e4m3fnuz.
+    /// A is e5m2fnuz, B is e4m3fnuz.
     E5M2xE4M3Fnuz,
     /// 8-bit signed integer, summed in 32 bits, which wrap (NVIDIA, sm_80 and up; AMD).
     I8,
     /// 8-bit unsigned integer (NVIDIA, sm_80 and up).
     U8,
-    /// Left factors signed, right ones unsigned.
+    /// A is signed, B is unsigned.
     I8xU8,
-    /// Left factors unsigned, right ones signed.
+    /// A is unsigned, B is signed.
     U8xI8,
 }
 
@@ -69,7 +69,7 @@ impl MatrixType {
             MatrixType::U8xI8 => "u8 x i8",
         }
     }
-    /// Types of the left and of the right factors: each of one type.
+    /// Types of operands A and B; each is one type.
     pub const fn factors(self) -> [MatrixType; 2] {
         match self {
             MatrixType::E4M3xE5M2 => [MatrixType::E4M3, MatrixType::E5M2],
@@ -93,7 +93,7 @@ impl MatrixType {
     pub const fn bytes(self) -> u32 {
         self.storage().bytes()
     }
-    /// The element type in memory; of the left factors where there are two.
+    /// The element type in memory; that of operand A where the operands differ.
     pub const fn storage(self) -> Scalar {
         match self {
             MatrixType::F16 => Scalar::F16,
@@ -237,7 +237,8 @@ pub enum MatrixOp {
     WarpgroupFence {
         /// Accumulators the compiler must not move across.
         acc: RegId,
-        /// Left fragments of instructions after it, likewise (4 `U32` each). No instruction in flight reads them.
+        /// Fragments of A for later instructions (4 `U32` each). The compiler must not move them across.
+        /// No instruction in flight reads them.
         #[serde(default)]
         left: Vec<RegSlice>,
     },
@@ -257,9 +258,9 @@ pub enum MatrixOp {
         /// Shape: (32, 32, 8) or (16, 16, 16) of 16-bit types, twice as deep on gfx950, and of `I8`, twice as deep from gfx942 on and four
         /// times on gfx950; (32, 32, 2) or (16, 16, 4) of `F32`.
         shape: (u32, u32, u32),
-        /// Left fragment: types of 16 and 8 bits as `U32`, the lowest k in the lowest bits; `F32` as it is.
+        /// Fragment of A: types of 16 and 8 bits as `U32`, the lowest k in the lowest bits; `F32` as it is.
         a: RegSlice,
-        /// Right fragment, likewise.
+        /// Fragment of B, in the same format.
         b: RegSlice,
         /// Accumulators: m n / 64 `F32`, of integers `I32`.
         acc: RegSlice,
@@ -401,8 +402,8 @@ pub enum BulkOp {
         to: MemRef,
         /// Tensor map argument.
         map: ArgId,
-        /// First element along each dimension (`I32`), innermost first; may lie outside. Of a map with [`Im2col`], the channel, the first
-        /// origin and the sample, and behind them the offsets along the spatial dimensions.
+        /// First element along each dimension (`I32`), innermost first; may be out of range. For a map with [`Im2col`]: the
+        /// channel, the first origin and the sample, followed by the offsets along the spatial dimensions.
         at: Vec<ExprId>,
         /// Completed by the bytes.
         barrier: TxRef,

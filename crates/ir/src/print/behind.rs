@@ -1,10 +1,11 @@
-//! What must not join a barrier: a condition that is the first thing behind one.
+//! Conditions that must not join a barrier: a condition that is the first statement after a barrier.
 //!
-//! A compiler that makes loops over work-items of the code between barriers (PoCL) has to find out which branches all work-items take
-//! alike. PoCL 3.1 takes a barrier's block that ends in a condition for the end of its search (`ImplicitConditionalBarriers`), puts a barrier
-//! of its own into the branch behind it, and then asks one work-item for all of them. It searches only from barriers that may not be
-//! reached: those in a loop that may not run, or in a branch. A condition whose operands are computed before the loop leaves nothing between
-//! barrier and branch, so a dialect may have a statement stand there (`Dialect::apart`).
+//! PoCL makes loops over work-items of the code between barriers. It has to find the branches that all work-items take in the
+//! same direction. PoCL 3.1 (`ImplicitConditionalBarriers`) ends its search at a barrier's block that ends in a condition. It
+//! then puts a barrier of its own into the following branch, and lets one work-item decide for all. It searches only from
+//! barriers that may not be reached: those in a loop that may not run, or in a branch. A condition whose operands are computed
+//! before the loop leaves no statement between barrier and branch. A dialect may therefore insert a statement there
+//! (`Dialect::apart`).
 
 use crate::{BarrierScope, Base, Kernel, Stmt};
 
@@ -18,7 +19,7 @@ pub(super) struct Behind {
 }
 
 impl Behind {
-    /// True if the statement is a condition that stands right behind a barrier that may not be reached.
+    /// True if the statement is a condition directly after a barrier that may not be reached.
     pub fn joins(&self, kernel: &Kernel, s: &Stmt) -> bool {
         self.barrier
             && self.unsure > 0
@@ -42,7 +43,7 @@ impl Behind {
     }
 }
 
-/// True for a loop that runs once at least, whoever launches the kernel.
+/// True for a loop that runs at least once in every launch.
 pub(super) fn runs(kernel: &Kernel, s: &Stmt) -> bool {
     let Stmt::For { start, end, .. } = s else { return false };
     matches!((kernel.as_int(*start), kernel.as_int(*end)), (Some(start), Some(end)) if start < end)

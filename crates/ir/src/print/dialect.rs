@@ -120,8 +120,8 @@ pub(super) trait Dialect {
     fn start(&self, kernel: &Kernel, prelude: &mut Prelude);
     /// Everything of the kernel's declaration that stands before its parameter list.
     fn entry(&self, kernel: &Kernel, target: &Target, name: &str) -> String;
-    /// How a kernel waits for the launch before it, and lets the one behind it begin; `None` where launches begin when those before have
-    /// ended.
+    /// How a kernel waits for the previous launch and lets the next launch begin. `None` where launches begin when those before
+    /// have ended.
     fn early(&self, _: &Target) -> Option<(&'static str, &'static str)> {
         None
     }
@@ -146,8 +146,8 @@ pub(super) trait Dialect {
     fn vector_operators(&self) -> bool;
     /// True if the functions this dialect names in `unary`, `min_max` and `fma` take vectors.
     fn vector_functions(&self) -> bool;
-    /// Name of the function that stores a vector in global memory behind a computed start, where an assignment does not always become
-    /// one access: `name<bytes>(pointer, value)` stores so many bytes behind the pointer.
+    /// Name of the function that stores a vector in global memory at a computed offset, where an assignment does not always
+    /// become one access: `name<bytes>(pointer, value)` stores so many bytes at the pointer.
     fn store(&self, _: Type, _: &mut Prelude) -> Option<String> {
         None
     }
@@ -192,9 +192,9 @@ pub(super) trait Dialect {
         None
     }
 
-    /// A barrier statement. `global` says that global memory written before is read behind it.
+    /// A barrier statement. `global` says that later statements read global memory written before it.
     fn barrier(&self, scope: BarrierScope, global: bool, prelude: &mut Prelude) -> String;
-    /// A statement that compilers leave between a barrier and a branch behind it; `None` where none needs it.
+    /// A statement that compilers keep between a barrier and the next branch; `None` where none needs it.
     fn apart(&self, _: &mut Prelude) -> Option<&'static str> {
         None
     }
