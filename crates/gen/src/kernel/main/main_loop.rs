@@ -1,7 +1,8 @@
-//! The main loop: the steps of a lowered schedule, of which each role emits its own.
+//! The main loop: each role emits its own steps of a lowered schedule.
 //!
-//! What a step means depends on neither unit nor copy method: copies fill stages ([`Copies`](crate::kernel::copy::copies::Copies)), a
-//! [`Unit`] reads them, and barriers of the work-group or transaction barriers ([`Ring`]) stand between the two, as the schedule has them.
+//! A step's meaning depends on neither unit nor copy method. Copies fill stages
+//! ([`Copies`](crate::kernel::copy::copies::Copies)), and a [`Unit`] reads them. Work-group barriers or transaction barriers
+//! ([`Ring`]) separate the two, as the schedule specifies.
 
 use crate::kernel::copy::copies::TileCopies;
 use crate::kernel::reduce::operands::OperandLoop;
@@ -48,7 +49,7 @@ pub(crate) struct MainLoop<'a> {
     pub math: Option<&'a Consumer>,
     /// Reductions of operands, which the waves that compute do beside.
     pub operands: &'a [OperandLoop<'a>],
-    /// What promoted sums are multiplied by.
+    /// The scales of accumulators in two-level accumulation.
     pub scales: Option<&'a TileScales<'a>>,
 }
 
@@ -171,7 +172,7 @@ impl MainLoop<'_> {
         scales.ask(b, next);
     }
 
-    /// Sums of instructions are added in f32 behind every so many tiles, and behind the last.
+    /// Adds the accumulators in f32 after every so many tiles, and after the last tile.
     fn promote(&self, b: &mut Builder, x: &Consumer, place: Place, every: u32) {
         let Place::Within(t, _) = place else { return };
         if let Some(scales) = self.scales.filter(|_| self.spec.scales_late()) {
@@ -186,7 +187,8 @@ impl MainLoop<'_> {
         b.if_given(due, |b| x.unit.promote(b, self.scales));
     }
 
-    /// First k of a tile, this far ahead of where a step stands; behind the last tile, whose fragments nobody multiplies, that of the last.
+    /// First k of a tile, this far ahead of a step's tile. After the last tile it is the first k of the last tile; no unit
+    /// multiplies these fragments.
     fn k_of(&self, b: &mut Builder, place: Place, ahead: i64) -> ExprId {
         let (range, last) = (self.range, self.range.limit - i64::from(self.spec.tiling.k_tile));
         match place {
@@ -213,7 +215,7 @@ impl MainLoop<'_> {
         let Some(ring) = self.ring else { return };
         let stage = x.released.unwrap_or(x.read);
         if self.spec.schedule.math_behind.is_none() || !self.operands.is_empty() {
-            // Fragments may still be on their way to registers: neither an arrival nor the bulk copy behind it waits for them.
+            // Fragments may still be in flight to registers: neither an arrival nor the bulk copy after it waits for them.
             if self.spec.schedule.copies.iter().any(Transport::is_bulk) {
                 b.bulk(BulkOp::ProxyFence);
             }

@@ -20,7 +20,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Declares the barriers, behind the stages and so many bytes of sums that lie over them.
+    /// Declares the barriers, after the stages and after the given bytes of accumulators that overlay the stages.
     pub fn new(b: &mut Builder, spec: &KernelSpec, place: Option<ClusterPlace>, sums: u64) -> Ring {
         let (buffers, teams) = (spec.schedule.buffers, spec.teams());
         let place = place.map(|place| (place, spec.tiling.clone()));
@@ -37,13 +37,13 @@ impl Ring {
         Ring { full, free, buffers, place, turns, staged }
     }
 
-    /// Barriers of the slots of staging: of each wave one behind the other.
+    /// Barriers of the staging slots, consecutive for each wave.
     pub fn staged_barriers(&self) -> TxId {
         self.staged.map_or(self.full, |(staged, _)| staged)
     }
 
-    /// One thread sets the barriers up; all meet behind it. A buffer is full after this many arrivals, and the bytes of bulk copies
-    /// if there are any.
+    /// One thread initialises the barriers; a barrier of all threads follows. A buffer is full after this many arrivals, and
+    /// after the bytes of bulk copies if there are any.
     pub fn init(&self, b: &mut Builder, local: ExprId, (full, copied): (u32, bool), math_waves: u32) {
         let sharers = self.place.as_ref().map_or(1, |(_, t)| t.cluster.sharers());
         b.if_then(local.equals(0), |b| {
@@ -75,8 +75,9 @@ impl Ring {
         }
     }
 
-    /// In the copying thread, behind its last copy: in a cluster the work-group stays until its buffers have been released for the
-    /// last time, which others do too. Where sums are exchanged, all meet behind that anyway.
+    /// In the copying thread, after its last copy. In a cluster, the work-group stays until its buffers have been released for
+    /// the last time, because other work-groups release them too. Where accumulators are exchanged, a barrier of all threads
+    /// follows anyway.
     pub fn drain(&self, b: &mut Builder, at: Counter) {
         if self.place.as_ref().is_none_or(|(_, t)| t.cluster.sharers() <= 1 || t.cluster.splits > 1) {
             return;

@@ -12,7 +12,7 @@ use tilewright_problem::contraction::Contraction;
 /// The math of one warpgroup: 64-row instructions over its micro tile.
 pub(crate) struct Warpgroup {
     acc: RegId,
-    /// What sums of instructions are added to, and behind how many k-tiles, where they are promoted.
+    /// The f32 totals of two-level accumulation, and the number of k-tiles after which the accumulators are added to them.
     promoted: Option<(RegId, u32)>,
     /// The panels of both operands.
     shared: Vec<SharedTile>,
@@ -123,8 +123,9 @@ impl Warpgroup {
         Descriptor { array, byte, swizzle: Swizzle::B128, k_contiguous, leading_bytes, stride_bytes }
     }
 
-    /// The instructions of one k-tile, as one group or, of rows that take turns, as many groups of which the last runs on, with both operands from
-    /// shared memory. Behind `later` k-tiles the first product is added, else it replaces the sums.
+    /// Issues the instructions of one k-tile with both operands from shared memory. They form one group. Where rows alternate,
+    /// they form several groups, and the last group may be unfinished. Where `later` is false, the first product
+    /// replaces the accumulators; otherwise it is added to them.
     fn k_tile_shared(&self, b: &mut Builder, tile: KTile, later: Option<ExprId>) {
         let each = if self.in_turn { 1 } else { self.rows };
         for first in (0..self.rows).step_by(each as usize) {
@@ -157,7 +158,7 @@ impl Warpgroup {
         let again = self.behind || k_steps > fragments.sets;
         let begun = fragments.begin(b, buffer, k_steps * self.row.shape.2);
         for &k_step in &self.k_steps {
-            // Behind a drained tile every set is free.
+            // After a drained tile every set is free.
             if k_step > 0 && (self.behind || k_step >= fragments.sets) {
                 b.matrix(MatrixOp::WarpgroupWait { pending: fragments.sets - 1, acc: self.acc });
             }
@@ -208,7 +209,7 @@ impl Unit for Warpgroup {
         sums.iter().for_each(|sums| clear(b, self.row.sum.ty(), *sums, self.count()));
     }
 
-    /// Instructions run on behind it; the first product of the first k-tile replaces the sums.
+    /// Instructions may be unfinished after it; the first product of the first k-tile replaces the accumulators.
     fn k_tile(&self, b: &mut Builder, tile: KTile, _: MathPart, _: Option<Between>) {
         let later = match (tile.number, self.promoted) {
             (Some(_), Some((_, 1))) => Some(b.int(0, Scalar::Bool)),
