@@ -274,7 +274,8 @@ fn launch_main(jobs: &[Job], kernel: usize, i: u64, out: &mut Assembly) -> Resul
     out.launch(kernel, groups, &chunk)
 }
 
-/// The program of a reduction by itself, or its part in one: a kernel over the tensor's elements, and one for what its work-groups leave.
+/// The program of a standalone reduction, or its part in a program: a kernel over the tensor's elements, and a kernel that
+/// reduces the work-groups' parts.
 fn reduction(c: &Contraction, spec: &KernelSpec, workspace: u64, out: &mut Assembly) -> Result<(), GenerateError> {
     let Some(view) = &c.elements else { return Ok(()) };
     let needed = partials_bytes(spec, c, WORKSPACE_ALIGN);
@@ -366,7 +367,8 @@ struct Chunk {
 }
 
 impl<'a> Job<'a> {
-    /// Cuts the batch into chunks of which each fits in the workspace beside so many bytes of it for the parts of reductions.
+    /// Cuts the batch into chunks. Each chunk fits in the workspace together with so many bytes of it for the parts of
+    /// reductions.
     pub(super) fn new(
         (c, spec, number): (&'a Contraction, &'a KernelSpec, usize),
         inputs: &'a [Input; 2],
@@ -503,7 +505,7 @@ impl<'a> Job<'a> {
         let stored = match &spec.epilogue.exit {
             _ if self.by_workspace => gap_width(c) * c.c.scalar.bytes(),
             Exit::Bulk { .. } => 16,
-            // Rows leave in vectors as wide as the start of C allows.
+            // Rows are stored in vectors as wide as the start of C allows.
             Exit::Staged { .. } if spec.tiling.unit.family().lanes > 1 => c.c.align.clamp(c.c.scalar.bytes(), 16),
             exit => exit.width().max(gap_width(c)) * c.c.scalar.bytes(),
         };
@@ -526,7 +528,7 @@ impl Regions {
         Regions { copies, filled: same.map(|region| region.is_some()), partials, reductions: job.reductions.clone() }
     }
 
-    /// A kernel behind the others reduces what meets there.
+    /// A kernel after the others reduces the parts stored there.
     fn reduced(&self) -> bool {
         self.reductions.iter().any(|(parts, _)| parts.finish == Some(Finish::Kernel))
     }
@@ -556,7 +558,7 @@ struct Assembly {
     cursor: u64,
     /// Bytes at the start of workspace that all launches keep.
     base: u64,
-    /// The part of the problem that kernels belong to: those behind the first have its number in their names.
+    /// The part of the problem that kernels belong to: kernels of later parts have its number in their names.
     part: usize,
     /// The largest extents, as the problem names them.
     largest: Extents,
@@ -590,7 +592,7 @@ impl Assembly {
         }
         all
     }
-    /// A kernel behind which the main one is launched.
+    /// A kernel after which the main kernel is launched.
     fn add_first(&mut self, (kernel, args): (Kernel, Arguments)) -> usize {
         self.add((Kernel { precedes: true, ..kernel }, args))
     }

@@ -28,7 +28,7 @@ pub struct BulkTile {
     pub map: TensorMap,
     /// Where a copy starts, by (g, row, k) of its first element: coordinates, and offsets in im2col mode.
     pub at: Vec<Affine>,
-    /// Where the map starts: elements behind the operand's first.
+    /// Start of the map: an offset in elements from the operand's first element.
     pub first: u64,
     /// k is the contiguous direction in memory and in shared memory.
     pub k_contiguous: bool,
@@ -45,7 +45,7 @@ pub struct BulkTile {
     /// Where the other factor is weights of which the four lanes of a row hold a run of so many along k each: of each 16 k of the tile, the k-step of an
     /// instruction, four are the next ones of each lane's run, two of them in its lower half and two in its upper.
     pub runs: Option<u32>,
-    /// Bytes of one k-tile in shared memory; of both parts, one behind the other, where it is split there.
+    /// Bytes of one k-tile in shared memory; of both parts in sequence, where it is split there.
     pub bytes: u32,
 }
 

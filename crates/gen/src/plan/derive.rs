@@ -27,7 +27,7 @@ use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{COL, ROW};
 use tilewright_problem::{Along, Extent};
 
-/// Threads of a team that takes result tiles in turn with others.
+/// Threads of a team that alternates with others between result tiles.
 const TEAM: u32 = 128;
 
 /// What the plan means for the contraction, or why it means nothing. Total: no plan and no contraction makes it fail
@@ -53,7 +53,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     let (at, on) = (|key: Common| plan.common(key), |key: Common| plan.common(key) == 1);
     let family = plan.unit();
     let matrix = family.lanes > 1;
-    // It is the columns that have left factors of their own, not the rows right ones.
+    // The swap gives each column its own operand A; a row never has its own operand B.
     let swapped = c.own_factors.map_or(on(Common::Swp), |own| (own == Along::M) != c.swapped);
     let c = &*c.seen_by(swapped, family.unit);
     let own = c.own_factors.is_some();
@@ -255,7 +255,7 @@ fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Sche
     let at = |key: Common| plan.common(key);
     let (pfg, buf, fra, lwv, mac) = (at(Common::Pfg), at(Common::Buf), at(Common::Fra), at(Common::Lwv), at(Common::Mac));
     let pipeline = Transport::need_pipeline(plan);
-    // Of the k-tiles in buffers one is read, and as many more as the math runs behind its instructions are still held.
+    // Of the k-tiles in buffers, the math reads one. It still holds one more for each k-tile of unfinished instructions.
     let held = 1 + if family.asynchronous { fra.min(1) } else { 0 };
     let needed = if lwv > 0 { held + 1 } else { pfg + held };
     match pipeline {
@@ -263,7 +263,7 @@ fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Sche
         false if buf > pfg + 1 => return Err(Refusal::Buffers { pfg, buf }),
         _ => {}
     }
-    // Instructions that run on may be one k-tile behind.
+    // Unfinished instructions may be one k-tile late.
     if !family.asynchronous && !at(Common::Unr).is_multiple_of(k_step) {
         return Err(Refusal::UnitSteps { uni: family.number, k_tile: at(Common::Unr), depth: k_step });
     }
@@ -299,7 +299,7 @@ fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Sche
     })
 }
 
-/// k-tiles after which sums are promoted: those of so many terms, behind which no instruction is unfinished.
+/// k-tiles after which two-level accumulation adds the accumulators: those of so many terms. No instruction is unfinished then.
 fn promoted(plan: &Plan, c: &Contraction, family: &Family) -> Result<u32, Refusal> {
     let (unr, fra, every) = (plan.common(Common::Unr), plan.common(Common::Fra), c.promoted_every());
     if !every.is_multiple_of(unr) {

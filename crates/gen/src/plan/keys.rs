@@ -75,20 +75,20 @@ pub const COMMONS: usize = 38;
 /// One of the three parts of a plan's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Part {
-    /// Left factor.
+    /// Operand A.
     A,
-    /// Right factor.
+    /// Operand B.
     B,
     /// The rest.
     C,
 }
 
-/// A key together with the part it stands in.
+/// A key together with its part of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Key {
-    /// Of the left factor.
+    /// Of operand A.
     A(Chiral),
-    /// Of the right factor.
+    /// Of operand B.
     B(Chiral),
     /// Of the plan as a whole.
     C(Common),
@@ -225,7 +225,7 @@ impl Key {
             Key::C(k) => 2 * CHIRALS + k as usize,
         }
     }
-    /// The part it stands in.
+    /// The key's part of the plan.
     pub const fn part(self) -> Part {
         match self {
             Key::A(_) => Part::A,

@@ -33,7 +33,7 @@ pub enum Edge {
     /// The last tile is pulled back to end at the edge; overlapped elements are computed twice and written once
     /// (MIOpenGEMM). Needs the dimension to be at least one macro tile.
     PullBack,
-    /// Elements beyond the edge are loaded as zero and not stored.
+    /// Elements out of range are loaded as zero and not stored.
     Predicate,
 }
 
@@ -356,7 +356,7 @@ pub struct Epilogue {
     pub split: Split,
     /// How results are stored.
     pub exit: Exit,
-    /// Lanes of a wave exchange values where results are reduced; else threads meet in shared memory only.
+    /// Lanes of a wave exchange values where results are reduced; otherwise threads reduce through shared memory only.
     pub shuffles: bool,
     /// How work-groups reduce values that several of them have parts of.
     pub finish: Finish,
@@ -393,7 +393,7 @@ pub struct KernelSpec {
     pub tiling: Tiling,
     /// When things happen.
     pub schedule: Schedule,
-    /// The way out.
+    /// The epilogue.
     pub epilogue: Epilogue,
     /// Spelling.
     pub style: Style,

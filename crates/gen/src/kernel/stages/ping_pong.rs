@@ -1,7 +1,8 @@
 //! Teams of math waves that alternate between result tiles (CUTLASS's ping-pong): while one stores, another computes.
 //!
-//! The circular buffer brings the buffers of all tiles one behind the other. A team passes over those of the others' tiles, and waits for its
-//! own only in its turn: the barriers of the circular buffer tell a phase by its parity, which holds as long as nobody is a phase ahead.
+//! The buffers of all tiles pass through the circular buffer in sequence. A team skips the buffers of the other teams' tiles,
+//! and waits only for its own buffers. The barriers of the circular buffer identify a phase by its parity. This is valid as
+//! long as no team is a phase ahead.
 
 use super::counter::Counter;
 use crate::kernel::tile::position::TileWalk;
@@ -12,7 +13,7 @@ use tilewright_ir::*;
 pub(crate) struct Turns {
     barriers: TxId,
     pub teams: u32,
-    /// This team, and the one behind it.
+    /// This team, and the next one.
     team: ExprId,
     behind: ExprId,
     /// Parity of the phase that lets this team begin.
@@ -68,7 +69,7 @@ impl Passing<'_> {
         b.bind("first_work", group + team * self.tiles.stay())
     }
 
-    /// Behind a tile: over those of the other teams up to this one's next.
+    /// After a tile: skips the tiles of the other teams, up to this team's next tile.
     pub fn pass(&self, b: &mut Builder, work: ExprId) {
         for other in 1..self.turns.teams {
             let work = b.value(work + (self.tiles.stay() * i64::from(other)));

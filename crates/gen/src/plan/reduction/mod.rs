@@ -29,7 +29,7 @@ use tilewright_ir::Scalar;
 use tilewright_ir::layout::Layout;
 use tilewright_problem::contraction::{Contraction, Reduce};
 
-/// Alignment of the shared memory through which waves reduce results, behind everything else, in bytes.
+/// Alignment in bytes of the shared memory through which waves reduce results; this memory follows all other areas.
 pub(crate) const REDUCTION_ALIGN: u64 = 16;
 
 impl KernelSpec {
@@ -89,12 +89,12 @@ impl KernelSpec {
         let shares = if self.epilogue.split == Split::Atomic { t.split_k.ways } else { t.cluster.splits };
         Partials::new(c, r, (size.map(u64::from), runs), ([t.cluster.m, t.cluster.n], shares.into()), finish)
     }
-    /// Columns that a work-group of a reduction by itself walks over.
+    /// Columns that a work-group of a standalone reduction walks over.
     pub fn share_of_columns(&self, c: &Contraction) -> u64 {
         let tile = u64::from(self.tiling.b.macro_tile.max(1));
         c.n.div_ceil(self.tiling.split_k.ways.max(1).into()).next_multiple_of(tile).max(tile)
     }
-    /// How a thread of a reduction by itself loads its elements.
+    /// How a thread of a standalone reduction loads its elements.
     pub fn element_loads(&self, c: &Contraction) -> ElementLoads {
         ElementLoads::new(&self.tiling.accumulators(), c)
     }
@@ -103,7 +103,7 @@ impl KernelSpec {
         let tile = u64::from(self.tiling.b.macro_tile);
         ElementSteps::new(c, &self.element_loads(c), tile, self.share_of_columns(c))
     }
-    /// A kernel behind the others reduces parts in workspace.
+    /// A kernel after the others reduces the parts in workspace.
     pub fn finishes_behind(&self, c: &Contraction) -> bool {
         self.reduced(c).any(|r| self.partials(c, r).finish == Some(Finish::Kernel))
     }
@@ -177,7 +177,7 @@ impl KernelSpec {
     pub(crate) fn tile_reduction_bytes(&self, c: &Contraction) -> u64 {
         self.meeting_bytes(&self.reductions_at(c, false), c, (self.tiling.math_threads(), self.teams()))
     }
-    /// Reductions of each tile, or those behind the last one.
+    /// Reductions of each tile, or those after the last tile.
     pub(crate) fn reductions_at<'c>(&self, c: &'c Contraction, behind: bool) -> Vec<(&'c Reduce, TileReduction)> {
         let all = c.reductions().zip(self.tile_reductions(c));
         all.filter(|(r, _)| self.carried(c, r).is_some() == behind).collect()
@@ -196,7 +196,7 @@ impl KernelSpec {
         let all: Vec<_> = c.reductions().zip(self.element_reductions(c)).collect();
         self.meeting_bytes(&all, c, (ELEMENT_THREADS, 1))
     }
-    /// How often the threads that compute wait for each other while they reduce a tile, or behind the last one.
+    /// How often the computing threads wait for each other while they reduce a tile, or after the last tile.
     pub(crate) fn reduction_meetings(&self, c: &Contraction, behind: bool) -> usize {
         let all = self.reductions_at(c, behind);
         let ways = || all.iter().map(|(_, way)| way);
