@@ -95,8 +95,8 @@ impl Layout {
         let at = Affine::default().plus(&Affine::axis(0), row).plus(&Affine::axis(1), k);
         Layout::new(&[(Axis::Row, rows.into()), (Axis::K, depth.into())], &[(Axis::Position, at)])
     }
-    /// Shared memory of `rows` x `depth` elements as bulk copies write it and warpgroup instructions read it: panels as wide as a row of
-    /// the swizzle along `along`, one behind the other, each with all lines of the other direction.
+    /// Shared memory of `rows` x `depth` elements as bulk copies write it and warpgroup instructions read it. Panels as wide as
+    /// a row of the swizzle along `along` follow each other; each has all rows of the other direction.
     pub fn panels(rows: u32, depth: u32, along: Axis, swizzle: Swizzle, scalar: Scalar) -> Layout {
         let wide = i64::from(swizzle.row_bytes() / scalar.bytes());
         let (fast, slow, lines) = if along == Axis::Row { (0, 1, depth) } else { (1, 0, rows) };
@@ -160,7 +160,7 @@ impl Layout {
         let zero = b.int(0, ty);
         let value_of = |axis: Axis| point.iter().find(|(a, _)| *a == axis).map_or(zero, |(_, e)| *e);
         let coords: Vec<Coord> = self.from.iter().map(|(axis, _)| Coord::plain(b, value_of(*axis))).collect();
-        // The coarsest part first: what varies least stands in front, as one would write it.
+        // The coarsest part first: the part that varies least is leftmost, as in written numbers.
         let form = &self.to[index].1;
         let mut terms: Vec<(Atom, i64)> = form.terms.clone();
         terms.sort_by(|x, y| y.1.cmp(&x.1).then_with(|| nesting(&x.0).cmp(&nesting(&y.0))).then_with(|| y.0.cmp(&x.0)));
