@@ -27,11 +27,12 @@ pub enum Binding {
     Alpha,
     /// The factor of the old result, in the accumulator's type.
     Beta,
-    /// The imaginary part of a complex alpha, likewise.
+    /// The imaginary part of a complex alpha, in the accumulator's type.
     AlphaIm,
     /// The imaginary part of a complex beta.
     BetaIm,
-    /// A tensor map (`ArgKind::TensorMap`) whose element 0 is so many elements behind the operand's first: its buffer, from its offset on.
+    /// A tensor map (`ArgKind::TensorMap`). Its element 0 is at so many elements from the operand's first: its buffer, from its
+    /// offset on.
     OperandMap(Operand, u64),
     /// A tensor map whose element 0 stands at this byte of the workspace (a multiple of 512).
     WorkspaceMap(u64),
@@ -134,7 +135,7 @@ impl Groups {
     pub fn count(&self, at: &Extents) -> u128 {
         self.most.map_or(u128::MAX, u128::from).min(self.work(at))
     }
-    /// Work-groups of several one behind the other, none of which depends on extents where there is more than one.
+    /// The work-groups of `all`, in sequence. Where there is more than one, none depends on extents.
     pub fn together(mut all: Vec<Groups>, at: &Extents) -> Groups {
         match (all.pop(), all.is_empty()) {
             (Some(one), true) => one,

@@ -67,7 +67,7 @@ impl Counts {
 }
 
 impl Footprint {
-    /// Times that the device is filled with work-groups; the part behind the point is the last, partly filled one.
+    /// Times that the device is filled with work-groups; the fractional part is the last, partly filled one.
     pub fn fills(&self, groups: u64, target: &Target) -> f64 {
         groups as f64 / (f64::from(self.groups_per_unit) * f64::from(target.units.max(1)))
     }
@@ -104,7 +104,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     let acc_bytes = f64::from(c.accumulator().bytes());
     let partials = if spec.epilogue.split == Split::Workspace { results * ways as f64 * acc_bytes } else { 0.0 };
     let c_bytes = if c.drop_c { 0.0 } else { results * f64::from(c.c.scalar.bytes()) };
-    // Elements of a reduction by itself.
+    // Elements of a standalone reduction.
     let read_once = if c.elements.is_some() { results.min(c.a.len as f64) * f64::from(c.a.scalar.bytes()) } else { 0.0 };
     let added = added_bytes(c) + read_once;
     let copied =
@@ -169,7 +169,7 @@ fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
             ..Instructions::default()
         };
     }
-    // Of dot products each row is read by itself.
+    // Dot products read each row separately.
     let alone = t.unit.family().along_k(c.a.factor().bytes(), false);
     let reads = |o: &OperandTiling| f64::from(o.micro) / if alone { 1.0 } else { f64::from(o.fragment_width.max(1)) };
     let (math, fragment_reads) = match (t.unit.family().fragments, t.instruction) {

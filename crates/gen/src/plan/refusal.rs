@@ -190,15 +190,15 @@ pub enum Refusal {
     /// Fragments further ahead than the k-tile is deep.
     #[error("FRA{fra}: fragments are read ahead within a k-tile, it must be below its {k_steps} k-steps (UNR)")]
     FragmentsAhead { fra: u32, k_steps: u32 },
-    /// Sums that are promoted within a k-tile.
+    /// Two-level accumulation within a k-tile.
     #[error(
         "UNR{unr}: sums are promoted to f32 after every {every} of k, which is no multiple of the k-tile; use UNR{every} or a divisor of it"
     )]
     PromotedTile { unr: u32, every: u32 },
-    /// Sums that are promoted while instructions run.
+    /// Two-level accumulation while instructions run.
     #[error("FRA{fra}: promoted sums are read behind each k-tile, whose instructions must be finished; use FRA0")]
     PromotedBehind { fra: u32 },
-    /// Sums that are promoted together and have scales of several blocks of k.
+    /// Accumulators that are promoted together and have scales of several blocks of k.
     #[error(
         "UNR{unr}, ICE{ice}, UFO{ufo}: there are scales of blocks of {every} of k, with which each part of k must begin; use UFO0, and ICE1 or UNR{every}, or an ICE that cuts k into whole blocks"
     )]
@@ -240,10 +240,10 @@ pub enum Refusal {
     /// No clusters that reduce.
     #[error("RDF5: {why}; or RDF0")]
     ReduceCluster { why: &'static str },
-    /// Nothing is left behind a work-group.
+    /// No value remains after a work-group.
     #[error("RDF{rdf}: one work-group has all of each value, nothing is left to finish; use RDF0")]
     ReduceFinished { rdf: u32 },
-    /// Tiles that a work-group takes one behind the other have parts of different values.
+    /// Consecutive tiles of a work-group have parts of different values.
     #[error("RDC1: what is reduced over {over} does not go on from tile to tile: {why}; use GAL{gal}_PST{pst}, or RDC0")]
     ReduceCarry { over: Axes, why: &'static str, gal: u32, pst: u32 },
     /// Reductions of operands that the main loop cannot compute.

@@ -72,7 +72,7 @@ fn left<'a>(b: &mut Builder, args: &mut Arguments, jobs: &[(&'a Contraction, &[P
     all
 }
 
-/// The kernel, and its work-groups: those of all reductions of these contractions one behind the other. `None` where no reduction leaves
+/// The kernel, and its work-groups: those of all reductions of these contractions in sequence. `None` where no reduction leaves
 /// parts.
 pub(crate) fn finish(jobs: &[(&Contraction, &[Parts])]) -> Option<(Kernel, Arguments, Groups)> {
     let mut b = Builder::new("tw_reduce", THREADS);
@@ -180,7 +180,7 @@ pub(super) fn add_parts(
     (lane, lanes): (ExprId, u32),
 ) {
     let partials = &reducer.partials;
-    // Values of a batch entry are neighbours, and behind them those of its next tile.
+    // Values of a batch entry are neighbours, followed by those of its next tile.
     let (each, results) = (partials.values as i64, reducer.values(b));
     let entry = (partials.tiles[0] * partials.tiles[1] * partials.shares * partials.phases * partials.values) as i64;
     // Blocks have some of these values each, side by side along m and n.

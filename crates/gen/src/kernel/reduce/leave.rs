@@ -1,5 +1,5 @@
-//! What is behind the registers of a work-group's threads: lanes of a wave by shuffles, waves through shared memory, work-groups of a cluster, and the
-//! stores of what is left.
+//! Reductions beyond the registers of a work-group's threads: lanes of a wave by shuffles, waves through shared memory, and
+//! work-groups of a cluster. Also the stores of the reduced values.
 
 use super::tile::{HeldTile, Values};
 use super::{Met, Reducer, State, bind};
@@ -32,7 +32,7 @@ fn arrays(b: &mut Builder, name: &str, reducer: &Reducer, elements: u32, at: &mu
 }
 
 impl HeldTile<'_> {
-    /// What is behind a thread's registers: `values` gives what each thread has of the reducer with a number.
+    /// Reduces beyond a thread's registers: `values` gives each thread's values of the reducer with a number.
     pub fn leave(
         &self,
         b: &mut Builder,
@@ -58,7 +58,7 @@ impl HeldTile<'_> {
             one.met = arrays(b, "values_of", one.reducer, one.how.values * teams, &mut at);
         }
         if !meeting.is_empty() {
-            // Nobody still reads what was there.
+            // No thread still reads the previous contents.
             (self.meet)(b);
         }
         for one in &meeting {

@@ -1,7 +1,9 @@
-//! The last work-group reduces the parts that all of them have left of some values: which it is, a ticket tells.
+//! The last work-group reduces the parts that all work-groups have stored of some values. A ticket identifies the last
+//! work-group.
 //!
-//! Its order is that of the parts, whichever work-group is the last. What orders it behind the others' stores is a fence before and one
-//! behind the addition to the ticket, by the thread that makes it; barriers hand that on to the other threads.
+//! It reduces in the order of the parts, so the result does not depend on which work-group is the last. The thread that adds to
+//! the ticket executes a fence before and a fence after the addition. These order the reduction after the other work-groups'
+//! stores; barriers extend this order to the other threads.
 
 use super::finish::add_parts;
 use super::tile::HeldTile;
@@ -25,7 +27,7 @@ struct Left<'a> {
 }
 
 impl HeldTile<'_> {
-    /// Behind the stores of the parts: the last of the work-groups finishes the tile's values. Shared memory is free from byte `at` on.
+    /// After the stores of the parts: the last work-group finishes the tile's values. Shared memory is free from byte `at` on.
     pub(super) fn finish_last(
         &self,
         b: &mut Builder,

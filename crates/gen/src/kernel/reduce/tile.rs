@@ -19,7 +19,7 @@ use tilewright_problem::contraction::PartOf;
 const WIDE: u32 = 64;
 const ROW_BITS: u32 = 4;
 
-/// An axis's coordinate that is this far behind a first one.
+/// An axis's coordinate at this distance from a first one.
 pub(super) fn behind(b: &mut Builder, first: Coord, by: ExprId, ints: Ints) -> Coord {
     let local = b.value(first.local + by.cast(ints.coord));
     Coord { local, ..first }
@@ -53,7 +53,7 @@ pub(crate) struct HeldTile<'a> {
     /// The threads wait for each other.
     pub meet: &'a dyn Fn(&mut Builder),
     pub ints: Ints,
-    /// Behind a work-group's last tile.
+    /// After a work-group's last tile.
     pub walk: Option<Walk>,
     /// By how much columns of a row of the tile, so far behind the thread's first, are counted further than they are.
     pub shift: Option<OfRegister<'a>>,
@@ -383,7 +383,7 @@ impl HeldTile<'_> {
         values
     }
 
-    /// Stores values of which the thread has all that the tile has.
+    /// Stores values whose whole tile one thread has reduced.
     pub fn put_all(&self, b: &mut Builder, reducer: &Reducer, how: &TileReduction, values: &Values) {
         for (place, state) in &values.held {
             let at = [0, 1].map(|axis| b.value((values.thread[axis] + place[axis]) * how.runs[axis]));

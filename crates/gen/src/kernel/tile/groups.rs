@@ -20,9 +20,9 @@ pub(crate) struct Groups {
     /// They are of rows (0) or columns (1), of which there are so many.
     pub axis: usize,
     pub lines: u64,
-    /// Work-groups pass over numbers without a tile. Where no barrier may stand in a branch they compute what nobody stores.
+    /// Work-groups skip numbers without a tile. Where no barrier may be in a branch, they compute values that no thread stores.
     pub skip: bool,
-    /// The number of each group's first tile, and behind them that of all tiles.
+    /// The number of each group's first tile, followed by the number of all tiles.
     pub table: Option<SharedId>,
 }
 
@@ -36,7 +36,8 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// The first term of a batch entry, and the one behind its last. Whatever memory says, none behind the last of all is read.
+    /// The first term of a batch entry, and the end of its terms. Whatever memory contains, no term after the last of all is
+    /// read.
     pub fn of(&self, b: &mut Builder, g: ExprId, coord: Scalar) -> [ExprId; 2] {
         let before = b.value((g - 1).max(0));
         let before = b.load("terms_before", Base::Buffer(self.ends), before, 1, None);
@@ -123,7 +124,7 @@ impl Groups {
         let before = b.load("end_before", Base::Buffer(self.ends), first, 1, None);
         let begin = b.bind("group_begin", group.gt(0).select(before, 0));
         let end = b.load("group_end", Base::Buffer(self.ends), group, 1, None);
-        // Whatever memory says, nothing behind the last row is written.
+        // Whatever memory contains, no row after the last is written.
         let end = b.bind("last_end", end.min(self.lines as i64));
         let first = self.first_number(b, group, begin, size);
         let start = b.bind("group_start", begin + (number - first) * size);
