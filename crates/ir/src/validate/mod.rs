@@ -26,7 +26,7 @@ pub struct Invalid {
 /// What can be wrong with a kernel.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Fault {
-    /// A rule of the kernel language is broken: a bug of whoever built the kernel, on every target.
+    /// A rule of the kernel language is broken: a bug of the code that built the kernel, on every target.
     #[error("{0}")]
     Malformed(String),
     /// The kernel needs an ability this target lacks; it may run elsewhere.

@@ -27,7 +27,7 @@ pub(super) struct Uniformity<'k> {
     changed: bool,
     /// The statement of the kernel's body that is looked at.
     at: usize,
-    /// For each shared array the barrier in the body behind which nobody writes it any more.
+    /// For each shared array the barrier in the body after which no thread writes it.
     settled: Vec<Option<usize>>,
 }
 
@@ -173,7 +173,7 @@ impl<'k> Uniformity<'k> {
     }
 }
 
-/// The first barrier of a kernel's body behind which a shared array, and what lies in its place, is only read.
+/// The first barrier of a kernel's body after which a shared array, and the arrays that overlay it, are only read.
 fn settled(kernel: &Kernel) -> Vec<Option<usize>> {
     let range = |s: &SharedArray| s.byte_offset..s.byte_end();
     let writes: Vec<Vec<SharedId>> = kernel
