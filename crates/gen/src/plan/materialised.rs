@@ -47,7 +47,7 @@ pub fn materialised(tensor: &Tensor, source: Source, macro_tile: u32) -> Tensor 
             let ld = copy_leading_dimension(line, tensor.scalar);
             let (fast, slow) = if row_contiguous { (ROW, COL) } else { (COL, ROW) };
             let offset = Affine::axis(fast).plus(&Affine::axis(slow), int(ld));
-            // Lines are whole in memory: what lies behind the original's end is zero, so vectors may reach over it.
+            // Rows are whole in memory: the elements after the original's end are zero, so vectors may reach over it.
             let mut extent = tensor.view.extent;
             extent[fast] = ld;
             (extent, offset, ld.saturating_mul(lines))

@@ -54,7 +54,7 @@ pub enum Transport {
 pub struct Shifted {
     /// The tile as instructions read it.
     pub tile: BulkTile,
-    /// What is copied to staging.
+    /// The copy to staging.
     pub spans: Spans,
     /// k-tiles in staging.
     pub slots: u32,
@@ -219,7 +219,7 @@ impl Transport {
             _ => Err(Refusal::RawOrder { acp, wos }),
         }
     }
-    /// Weights along k that a lane holds at once, of a left factor in registers.
+    /// Weights along k that a lane holds at once, where operand A is in registers.
     pub(super) fn runs(plan: &Plan, a: &Tensor, k_tile: u32) -> Option<u32> {
         let raw = plan.unit().asynchronous && Transport::raw(plan, Key::A, a).is_some();
         raw.then_some(RUN.min(k_tile / 4))
@@ -330,7 +330,7 @@ impl Transport {
             3 if shares > 1 => Err("load waves shift it (ACP3), for one work-group of the cluster only".into()),
             3 if o.source != Source::InPlace => Err("lines of a copy in workspace need no shift (ACP3); use ACP2".into()),
             3 => spans(&from, o, k_tile, unit).and_then(|spans| {
-                // Whoever copies ahead into the next piece of work counts on its k-tiles.
+                // A copy ahead into the next piece of work counts on its k-tiles.
                 let empty = plan.common(Common::Pst) > 0 && k.div_ceil(k_tile.into()) < plan.common(Common::Ice).into();
                 match (run_time, empty) {
                     (true, _) => {

@@ -110,7 +110,7 @@ impl<'a> Reducer<'a> {
             true => 1,
         })
     }
-    /// A component's name: that of the first, with a number behind it for others.
+    /// A component's name: that of the first, followed by a number for others.
     pub fn name(name: &str, component: usize) -> String {
         if component == 0 { name.into() } else { format!("{name}_{component}") }
     }

@@ -1,5 +1,5 @@
-//! When each stage of the main loop runs: the lowered schedule, the circular buffer of stages and its barriers, consumers that take result
-//! tiles in turn, and the check that roles meet the same barriers.
+//! When each stage of the main loop runs: the lowered schedule, and the circular buffer of stages with its barriers. Also
+//! consumers that alternate between result tiles, and the check that roles execute the same barriers.
 
 pub(crate) mod counter;
 pub(crate) mod ping_pong;

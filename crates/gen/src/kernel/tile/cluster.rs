@@ -20,7 +20,7 @@ pub(crate) struct ClusterPlace {
 }
 
 impl ClusterPlace {
-    /// Declares it; `None` for work-groups by themselves.
+    /// Declares it; `None` for work-groups without a cluster.
     pub fn new(b: &mut Builder, t: &Tiling) -> Option<ClusterPlace> {
         if t.cluster.size() > 1 {
             b.cluster(t.cluster.size());

@@ -93,7 +93,7 @@ impl TileWalk<'_> {
         let tiles = &tm * &tn;
         let batched = shape.chunk > 1;
         let zero = b.int(0, Scalar::I32);
-        // The last launch of a batch that is cut has fewer entries: there they come one behind the other.
+        // The last launch of a batch that is cut has fewer entries: there they are consecutive.
         let fastest = t.entries_fastest && shape.chunk == c.g;
         let (g_local, tile) = match (batched, i64::try_from(shape.chunk)) {
             (false, _) => (zero, tile),
