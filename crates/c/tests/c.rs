@@ -8,6 +8,8 @@ use tilewright_c::{NAMES, TwCall, TwConv, TwGemm, TwMemory, TwOperands, TwReduce
 
 #[path = "../../ir/tests/support/missing.rs"]
 mod missing;
+#[path = "../../ir/tests/support/pages.rs"]
+mod pages;
 
 fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -140,6 +142,41 @@ fn examples_run_with_the_installed_libraries() {
     assert!(needed.contains("libtilewright.so.0"), "the program looks for the library under another name:\n{needed}");
 
     run(&[&gemm, &reduce, &conv, &first]);
+}
+
+/// The programs of the README and of the guides, compiled as the examples are, and run; what is no program is compiled alone.
+#[test]
+fn blocks_of_the_pages_compile_and_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let prefix = folder.path();
+    succeeds(Command::new(package().join("../../scripts/install-c")).arg(prefix).arg(built()));
+    let (source, program) = (prefix.join("block.c"), prefix.join("block"));
+    let mut programs = 0;
+    for page in pages::Page::of_users(&package().join("../..")) {
+        for block in page.blocks().iter().filter(|b| b.is("c", &[])) {
+            let whole = block.text.contains("int main");
+            let mut text = format!("#line {} \"{}\"\n{}", block.line, page.name, block.text);
+            if !block.text.contains("#include") {
+                text = format!("#include <tilewright.h>\nvoid block(void);\nvoid block(void) {{\n{text}\n}}\n");
+            }
+            std::fs::write(&source, text).expect("a file");
+            let mut cc = Command::new("gcc");
+            cc.args(["-std=c11", "-Wall", "-Werror", "-I"]).arg(prefix.join("include")).arg(&source);
+            if !whole {
+                succeeds(cc.args(["-Wno-unused", "-fsyntax-only"]));
+                continue;
+            }
+            cc.arg("-L").arg(prefix.join("lib")).arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
+            if succeeds(cc.arg("-ltilewright").arg("-o").arg(&program)).is_none() {
+                return;
+            }
+            programs += 1;
+            if block.is("c", &["gpu"]) {
+                succeeds(Command::new(&program).env("TILEWRIGHT_RECORDS", prefix.join("records.sqlite")).current_dir(prefix));
+            }
+        }
+    }
+    assert!(programs > 0, "no page has a program");
 }
 
 /// A project of somebody else's, which `find_package` shows both libraries.
