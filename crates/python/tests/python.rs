@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 
 #[path = "../../ir/tests/support/missing.rs"]
 mod missing;
+#[path = "../../ir/tests/support/pages.rs"]
+mod pages;
 
 fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -113,29 +115,57 @@ fn torch_operators() {
     if !skipped.is_empty() {
         missing::skipped(&format!("PyTorch sees no: {}", skipped.into_iter().collect::<Vec<_>>().join("; ")));
     }
-    readme_runs(&python, true);
+    pages_run(&python, true);
 }
 
-/// What README tells to type first.
+/// What the README and the guides tell to type.
 #[test]
-fn the_readme_runs() {
+fn the_pages_run() {
     let Some(python) = python() else { return };
-    readme_runs(&python, false);
+    pages_run(&python, false);
 }
 
-fn readme_runs(python: &Path, torch: bool) {
-    let readme = std::fs::read_to_string(package().join("../../README.md")).expect("the README");
-    let scripts = readme.split("```python\n").skip(1).filter_map(|s| s.split("```").next());
-    let scripts: Vec<&str> = scripts.filter(|s| s.contains("torch") == torch).collect();
-    assert!(!scripts.is_empty());
+/// A page's blocks are one program, at the lines where they stand in the page. Those that use torch, and what stands before them, need it.
+fn pages_run(python: &Path, torch: bool) {
+    let uses_torch = |b: &&pages::Block| b.text.contains("torch");
+    let mut ran = 0;
+    for page in pages::Page::of_users(&package().join("../..")) {
+        let blocks = page.blocks();
+        let blocks: Vec<&pages::Block> = blocks.iter().filter(|b| b.is("python", &["gpu", "build"])).collect();
+        let with_torch = blocks.iter().any(uses_torch);
+        let tried: Vec<&pages::Block> = match torch {
+            true if !with_torch => continue,
+            true => blocks,
+            // Each block of the README begins anew; the guides' blocks go on from one another.
+            false if page.name == "README.md" => blocks.into_iter().filter(|b| !uses_torch(b)).collect(),
+            false if with_torch => continue,
+            false => blocks,
+        };
+        if tried.is_empty() {
+            continue;
+        }
+        ran += 1;
+        program_runs(python, &page.name, &tried, torch);
+    }
+    assert!(ran > 0, "no page has a program");
+}
+
+fn program_runs(python: &Path, page: &str, blocks: &[&pages::Block], torch: bool) {
     let folder = tempfile::tempdir().expect("a folder");
     installed(folder.path());
-    for script in scripts {
-        let mut command = Command::new(python);
-        command.args(["-c", script]).env("PYTHONPATH", folder.path()).current_dir(folder.path());
-        runs(command.env("TILEWRIGHT_RECORDS", folder.path().join("records.sqlite"))).unwrap_or_else(|e| panic!("{e}"));
+    let mut program = String::new();
+    for block in blocks {
+        let lines = program.lines().count();
+        program += &"\n".repeat(block.line - 1 - lines);
+        program += &block.text;
     }
-    if torch {
+    // A traceback names the page and its lines.
+    let file = folder.path().join(page.replace('/', "-"));
+    std::fs::write(&file, program).expect("a file");
+    let mut command = Command::new(python);
+    command.arg(&file).env("PYTHONPATH", folder.path()).current_dir(folder.path());
+    runs(command.env("TILEWRIGHT_RECORDS", folder.path().join("records.sqlite"))).unwrap_or_else(|e| panic!("{page}: {e}"));
+    if torch && page == "README.md" {
         // What Python recorded is a case file of the command.
         let shapes = std::fs::read_to_string(folder.path().join("shapes.csv")).expect("the README's file of shapes");
         let cases = tilewright_problem::cases::parse("shapes.csv", "", shapes.as_bytes(), &Default::default()).expect("cases");
