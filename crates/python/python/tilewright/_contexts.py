@@ -137,7 +137,24 @@ def use(
     workspace: Optional[int] = None,
     atomics: bool = False,
 ) -> Context:
-    """Sets, and gives, the context for arrays in this process's memory, and for those on the same device."""
+    """Set the context for arrays in host memory, and for arrays on the same device.
+
+    Parameters
+    ----------
+    device : str or Context, optional
+        ``cuda:0``, ``hip:0``, ``opencl:0`` or ``emu``. None: the most capable device of the machine.
+    records : path, optional
+        File of the tuning records. None: the user's file. ``""``: none on disk.
+    workspace : int, optional
+        Most bytes of device memory that plans may use in addition to the operands.
+    atomics : bool, default False
+        Allow sums by atomic additions: results may then differ in their last bits from run to run.
+
+    Returns
+    -------
+    Context
+        Its `import_records` loads plans that were recorded elsewhere.
+    """
     global _default
     context = device if isinstance(device, Context) else Context(device, records, workspace, atomics)
     with _lock:

@@ -510,22 +510,70 @@ def _extents(
 
 
 def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: int = 0, **options: Any) -> Any:
-    """`activation(alpha * scales * ((a - zero_a) @ (b - zero_b)) + bias + beta * out) + residual`, in `out` or a new array.
+    """Multiply matrices: ``activation(alpha * scales * ((a - zero_a) @ (b - zero_b)) + bias + beta * out) + residual``.
 
-    `a` is (m, k) or (batch, m, k), `b` (k, n) or (batch, k, n); a matrix without batch serves the whole batch. Transposed and strided
-    arrays are read as they lie, and so are torch's views of conjugates. Factors are floats of one type, complex64 or complex128 (whose alpha and
-    beta may be complex, with no more than `residual` beside them), torch's float8 types, or int8 and uint8, each with each, whose sums are int32; or `b` is
-    int8 or uint8 beside float16, bfloat16 or float32, in which these small weights are multiplied. Options: `out`,
-    `b_dtype` ("int4" or "uint4": `b` is uint8 and each byte two weights, the one with the even index in its lower half: (k, n / 2) by rows, or the
-    transposed view of (n, k / 2)), `offsets` (a grouped product, as `torch._grouped_mm`: `a` is (m, k), `b` (groups, k, n), and int32 numbers (groups,) say where the rows of each
-    group end, ascending, at most m; rows behind the last end are not written. With `b` (k, n) they say where the terms of each group end, at most k, and the
-    result is (groups, m, n): weight gradients),
-    `zero_points` (of int8 and uint8: a pair of int32 arrays, of a one value or (m, 1), of b one or (n,), or None), `scales` (float32, (n,) or (m, 1), or a pair of both, or by names, of promoted sums and small weights also of
-    blocks, one for each 128, 64 or 32 of k: {"m1x128": (k / 128, m), "n1x32": (k / 32, n), "n128x128": (k / 128, n / 128)}, rounded up, and so on), `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh or gelu-tanh, silu), `residual` (as `out`), `out_dtype` (a name, or a dtype of numpy or torch), `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of
-    tf32, nearly as accurately as float32, "bf16x3" and "bf16x6" as three or six products of bf16, to 2^-15 and 2^-24 of each, "promoted" sums 8-bit floats in two levels), `context`. `stream`: handle of the CUDA or HIP stream for arrays there.
-    `imaginary`: what is tuned for complex alpha or beta, which a call's own numbers say: a pair of truths.
-    `reduce`: values of the result in the same pass, `["max:n", "sum:mn"]`; the result is then a tuple of it and them, with
-    `store=False` of them alone, and no other memory is written.
+    The call runs with the recorded plan of its shape, else with the plan that the cost model picks. Nothing is tuned here: see `tune`.
+
+    Parameters
+    ----------
+    a : (m, k) or (batch, m, k) array
+        Transposed and strided arrays, and torch's views of conjugates, are read in place.
+    b : (k, n) or (batch, k, n) array
+        A matrix without batch serves the whole batch. Its type is that of `a`, except for two float8 types of one kind, for int8 beside
+        uint8, and for int8 or uint8 weights beside float16, bfloat16 or float32.
+    alpha, beta : complex, default 1.0 and 0.0
+        Complex values need complex arrays. Without `beta`, `out` is never read.
+    stream : int, default 0
+        Handle of the CUDA or HIP stream, for arrays on such a device.
+    out : array, optional
+        Receives the result. Its rows must be contiguous.
+    out_dtype : str or dtype of numpy or torch, optional
+        Type of the result; by default that of `a`, and int32 for 8-bit integers.
+    b_dtype : {"int4", "uint4"}, optional
+        `b` is uint8 with two weights per byte, the even index in the low half: (k, n / 2), or the transposed view of (n, k / 2).
+    bias : (n,) or (m, 1) array, optional
+        One value per column, or per row.
+    activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu"}, optional
+    residual : array of the shape of the result, optional
+        Added after the activation.
+    math : {"exact", "tf32", "tf32x3", "bf16x3", "bf16x6", "promoted"}, default "exact"
+        How float32 is multiplied: as one tf32 number, as two, or as two or three bfloat16 numbers. The error of a product is at most
+        2^-9, 2^-21, 2^-15 or 2^-24 of it. "promoted" adds each 128 terms of float8 products to a float32 accumulator.
+    scales : array, pair of arrays or dict, optional
+        float32: (n,), (m, 1), or both. A dict names blocks of k for promoted float8 and for integer weights:
+        ``{"m1x128": (k / 128, m), "n1x32": (k / 32, n), "n128x128": (k / 128, n / 128)}``, divisions rounded up.
+    zero_points : pair, optional
+        int32 arrays for int8 and uint8 operands: of `a` one value or (m, 1), of `b` one value or (n,), or None.
+    offsets : (groups,) int32 array, optional
+        A grouped product, as ``torch._grouped_mm``: where the rows of each group end, ascending, with `b` (groups, k, n). Rows after the
+        last end are not written. With `b` (k, n), where the terms of each group end; the result is (groups, m, n).
+    reduce : list of str, optional
+        Values of the result in the same pass, such as ``["max:n", "sum:mn"]``.
+    store : bool, default True
+        False: only the reductions are written.
+    imaginary : (bool, bool), optional
+        For `tune`: whether `alpha`, and whether `beta`, may be complex at launch.
+    context : Context, optional
+        The device and records; by default those of `use`, or of the arrays' device.
+
+    Returns
+    -------
+    array or tuple
+        The result, in the arrays' framework. With `reduce`, a tuple of the result (if it is stored) and the values.
+
+    Raises
+    ------
+    OperandError
+        An array has a wrong shape, type, stride or device.
+    ProblemError
+        An option, or a combination of options, does not exist.
+
+    Examples
+    --------
+    >>> import numpy as np, tilewright as tw
+    >>> context = tw.use("emu", records="")
+    >>> tw.gemm(np.ones((2, 3), "f4"), np.ones((3, 2), "f4"), bias=[1.0, -9.0], activation="relu").tolist()
+    [[4.0, 0.0], [4.0, 0.0]]
     """
     alpha, beta = given.factor(alpha, "alpha"), given.factor(beta, "beta")
     if alpha.imag or beta.imag:
@@ -543,15 +591,45 @@ def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: i
 
 
 def conv(x: Any, w: Any, *, stream: int = 0, **options: Any) -> Any:
-    """The convolution of input `x` with filters `w`, with bias, activation and residual as `gemm` has them.
+    """Convolve `x` with the filters `w`, with bias, activation and residual as in `gemm`.
 
-    `layout` "nchw": `x` (n, c, ...), `w` (k, c / groups, ...); "nhwc": `x` (n, ..., c), `w` (k, ..., c / groups). Options: `out`,
-    `bias` (k,), `activation`, `residual` or `mask` (as `out`: the result is 0 where it is not above 0, as the gradient behind a ReLU),
-    `stride`, `padding` (of each dimension also as a pair, before and after; or "same", "valid"), `dilation`, `groups`, `out_dtype`, `math`, `context`,
-    and `reduce` and `store` as for `gemm`: axes are samples b, pixels m and channels n, and `["mean:bm", "var:bm"]` is for batch normalisation.
+    Parameters
+    ----------
+    x : array
+        Input: (n, c, ...) for "nchw", (n, ..., c) for "nhwc", with 1 to 3 spatial dimensions. For a gradient: the gradient of the result.
+    w : array
+        Filters: (k, c / groups, ...) for "nchw", (k, ..., c / groups) for "nhwc". For "backward-weight": the input.
+    stream : int, default 0
+        Handle of the CUDA or HIP stream, for arrays on such a device.
+    direction : {"forward", "backward-data", "backward-weight"}, default "forward"
+        "backward-data" gives the gradient of the input, "backward-weight" that of the filters.
+    size : int or sequence of int, optional
+        Spatial sizes of the gradient; needed for the two gradients, unless `out` is given.
+    layout : {"nchw", "nhwc"}, default "nchw"
+    stride, dilation : int or sequence of int, default 1
+    padding : int, sequence of int or of pairs, "same" or "valid", default 0
+        A pair holds the padding before and after a dimension.
+    groups : int, default 1
+    bias : (k,) array, optional
+    activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu"}, optional
+    residual, mask : array of the shape of the result, optional
+        `residual` is added last. `mask` instead zeroes the result where the mask is not above 0, as the gradient of a ReLU does.
+    reduce : list of str, optional
+        As in `gemm`. Axes are b (samples), m (pixels) and n (channels): ``["mean:bm", "var:bm"]`` for batch normalisation.
+    out, out_dtype, math, store, context
+        As in `gemm`.
 
-    `direction`: "backward-data" gives the gradient of the input; `x` is that of the result, `w` the filters, and `size` (or `out`) says the input's
-    spatial sizes. "backward-weight" gives the gradient of the filters; `x` is that of the result, `w` the input, and `size` the filters' spatial sizes.
+    Returns
+    -------
+    array or tuple
+        As `gemm`.
+
+    Examples
+    --------
+    >>> import numpy as np, tilewright as tw
+    >>> context = tw.use("emu", records="")
+    >>> tw.conv(np.ones((1, 2, 4, 4), "f4"), np.ones((3, 2, 3, 3), "f4"), padding="same").shape
+    (1, 3, 4, 4)
     """
     return _call(conv, (x, w), options).run(1.0, 0.0, given.whole(stream, "stream", 0, 2**64 - 1))
 
@@ -565,10 +643,38 @@ def reduce(
     stream: int = 0,
     **options: Any,
 ) -> Any:
-    """`op` of `activation(alpha * x)` over an axis, several, or all: sum, mean, sumsq, max, min, absmax, argmax, argmin, logsumexp or var;
-    a sequence of them gives a tuple, in one pass. Strided arrays are read as they lie. Values are float32 (float64 of such), indices
-    int64; `"max:f16"` says another type. Sums of int8 and uint8 are int32, of int32 int64. Options: `keepdims` (reduced axes stay, with
-    size 1), `activation`, `context`.
+    """Reduce ``activation(alpha * x)`` over one axis, several, or all.
+
+    Parameters
+    ----------
+    x : array
+        Strided arrays are read in place.
+    op : str or sequence of str
+        sum, mean, sumsq, max, min, absmax, argmax, argmin, logsumexp or var. Several are computed in one pass. ``"max:f16"`` names the
+        type of the values.
+    axis : int or sequence of int, optional
+        None: all axes.
+    alpha : float, default 1.0
+    stream : int, default 0
+        Handle of the CUDA or HIP stream, for arrays on such a device.
+    keepdims : bool, default False
+        Keep reduced axes with size 1.
+    activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu"}, optional
+    context : Context, optional
+
+    Returns
+    -------
+    array or tuple of arrays
+        A tuple for a sequence of operators. Values are float32 (float64 of float64) and indices int64. Sums of int8 and uint8 are int32,
+        sums of int32 are int64.
+
+    Examples
+    --------
+    >>> import numpy as np, tilewright as tw
+    >>> context = tw.use("emu", records="")
+    >>> most, at = tw.reduce(np.array([[1, 5, 2], [7, 0, 3]], "f4"), ["max", "argmax"], 1)
+    >>> most.tolist(), at.tolist()
+    ([5.0, 7.0], [1, 0])
     """
     alpha = given.number(alpha, "alpha")
     return _call(reduce, (x, op, axis), options).run(alpha, 0.0, given.whole(stream, "stream", 0, 2**64 - 1))
@@ -627,9 +733,40 @@ def tune(
     progress: Progress = False,
     **options: Any,
 ) -> Outcome:
-    """Searches the fastest plan with right results for a call (`tune(gemm, a, b, activation="relu", seconds=10)`) or a problem's text, and
-    records it: later calls, also of other processes, run with it. Ends after so many seconds or trials (10 seconds where neither is
-    given), or with Ctrl-C; what was tried is kept. `progress`: True shows a line on stderr, a function gets every event as a dict."""
+    """Search the fastest plan with right results for a call, and record it.
+
+    Later calls of the same shape run with the plan, in this process and in later ones. Each winner is compared with a float64 reference.
+    Ctrl-C ends the search; what was tried is kept.
+
+    Parameters
+    ----------
+    what : gemm, conv, reduce or str
+        The function, or the text of a problem.
+    *args, **options
+        The call's arrays and options. Only shapes, types and strides matter, not the values.
+    seconds, trials : number, optional
+        When the search ends. Without both: after 10 seconds.
+    progress : bool or callable, default False
+        True shows one line on stderr. A function receives each event as a dict.
+
+    Returns
+    -------
+    Outcome
+        The plan, its time in microseconds, whether that is measured or modelled, and whether the result was verified.
+
+    Raises
+    ------
+    TuneError
+        No plan with right results was found.
+
+    Examples
+    --------
+    >>> import numpy as np, tilewright as tw
+    >>> context = tw.use("emu", records="")
+    >>> a, b = np.ones((16, 8), "f4"), np.ones((8, 16), "f4")
+    >>> tw.tune(tw.gemm, a, b, activation="relu", trials=2).verified
+    True
+    """
     context, operation = _operation(what, args, options)
     seconds = None if seconds is None else given.number(seconds, "seconds")
     trials = _trials(trials)
@@ -681,8 +818,23 @@ class Line:
 
 
 def explain(what: Union[str, Callable[..., Any]], *args: Any, candidates: int = 5, **options: Any) -> str:
-    """The problem, the plan that runs it, where that comes from, and what the cost model would try, in words. `tilewright explain
-    --problem TEXT` draws the same plan."""
+    """Describe in words what a call runs with.
+
+    Parameters
+    ----------
+    what : gemm, conv, reduce or str
+        The function, or the text of a problem.
+    *args, **options
+        The call's arrays and options.
+    candidates : int, default 5
+        Number of plans of the cost model that are listed.
+
+    Returns
+    -------
+    str
+        The problem, its plan, where the plan comes from, and the cost model's candidates with their modelled times. The command
+        ``tilewright explain --problem TEXT`` draws the same plan.
+    """
     context, operation = _operation(what, args, options)
     candidates = given.whole(candidates, "candidates", 0, 10_000)
     plan, origin = operation.choice()
@@ -692,7 +844,23 @@ def explain(what: Union[str, Callable[..., Any]], *args: Any, candidates: int = 
 
 
 def emit(what: Union[str, Callable[..., Any]], *args: Any, arch: Optional[str] = None, **options: Any) -> str:
-    """The kernels as one source file: in this device's language, or planned by the cost model for an architecture (`sm_90a`, `gfx942`)."""
+    """Give the kernels of a call as one source file.
+
+    Parameters
+    ----------
+    what : gemm, conv, reduce or str
+        The function, or the text of a problem.
+    *args, **options
+        The call's arrays and options.
+    arch : str, optional
+        An architecture such as ``sm_90a`` or ``gfx942``: the cost model then picks the plan for it. By default the source is in the
+        language of the context's device, with the plan that the call runs with.
+
+    Returns
+    -------
+    str
+        CUDA C++, HIP C++ or OpenCL C.
+    """
     operation = _operation(what, args, options)[1]
     if arch is not None:
         try:
