@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the comparisons of docs/performance.md on a CUDA machine, each within its share of time, results as JSON lines.
+# Runs the comparisons of benchmarks/method.md on a CUDA machine, each within its share of time, results as JSON lines.
 # Usage: gpu.sh TILEWRIGHT_BENCH CASES OUT SECTION[=SECONDS]...
 #   TILEWRIGHT_BENCH  the executable        CASES  folder of the case files        OUT  folder for results
 #   SECTION           gemm-f32 deepbench conv opencl pick schedules throughput verify-cuda verify-opencl

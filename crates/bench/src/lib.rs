@@ -1,7 +1,7 @@
 //! Generated kernels side by side with vendor libraries, in one process on the same buffers: the command `tilewright-bench`, and what
 //! `tilewright bench --against` takes from it.
 //!
-//! Libraries are loaded at run time, so that one executable runs anywhere. See `docs/performance.md`.
+//! Libraries are loaded at run time, so that one executable runs anywhere. See `benchmarks/method.md`.
 
 mod args;
 mod baseline;

@@ -2,9 +2,9 @@
 //! [`tilewright_ir::Target`].
 //!
 //! The defaults were fitted to 890 measured trials of 12 products in f32, half of them in batches, on an H200 (NVRTC 13.0), and judged by 805
-//! trials of 12 others (docs/performance.md names both halves); those of windows, of loops that are not written out and of helper
-//! kernels to an earlier set with convolutions. The fit minimises what the plans modelled fastest lose and the spread of modelled over
-//! measured times.
+//! trials of 12 others. notebook/2026-11-23-cost-model.md names both halves. Those of windows, of loops that are not written out and of
+//! helper kernels were fitted to an earlier set with convolutions. The fit minimises what the plans modelled fastest lose and the spread of
+//! modelled over measured times.
 
 /// What kernels of one kind of matrix unit have in common.
 pub(super) struct UnitPace {

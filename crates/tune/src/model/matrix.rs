@@ -2,7 +2,7 @@
 //! with what filling, draining and uneven rounds add. Each copy method adds what it takes, whatever unit it feeds.
 //!
 //! What a device can do is [`Target`]'s; how results are stored and what waits without roles cost was measured on an H200
-//! (docs/performance.md).
+//! (notebook/2026-11-21-wgmma-pipeline.md).
 
 use super::calibration::*;
 use super::traffic::traffic;
