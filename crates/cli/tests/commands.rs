@@ -644,8 +644,7 @@ fn types_and_functions_have_their_users_names() {
     let bench = Bench::new();
     let key = |options: &str| {
         let ran = bench.run(&format!("emit gemm --m 8 --n 8 --k 8 --arch sm_80 {options}"));
-        let key = ran.ends(0).split_whitespace().find(|word| word.starts_with("tC0_")).expect("a geometry").to_string();
-        key
+        ran.ends(0).split_whitespace().find(|word| word.starts_with("tC0_")).expect("a geometry").to_string()
     };
     for (one, same) in [
         ("--dtype f32", "--dtype float32"),

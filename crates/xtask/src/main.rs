@@ -25,12 +25,12 @@ enum Task {
     TestFast,
 }
 
-/// Variables that let a snapshot test write its file, with the test that reads each.
+/// Settings that let a snapshot test write its file, with the test that reads each.
 const SNAPSHOTS: [(&str, &str, &str); 4] = [
-    ("UPDATE_PINNED", "kernels", "pinned_text"),
-    ("UPDATE_CELLS", "kernels", "cells"),
-    ("UPDATE_WAVELET", "compilers", "wavelet"),
-    ("UPDATE_STAGES", "compilers", "reduction_stages"),
+    ("UPDATE_PINNED=hashes", "kernels", "pinned_text"),
+    ("UPDATE_CELLS=1", "kernels", "cells"),
+    ("UPDATE_WAVELET=1", "compilers", "wavelet"),
+    ("UPDATE_STAGES=1", "compilers", "reduction_stages"),
 ];
 
 fn root() -> PathBuf {
@@ -59,11 +59,11 @@ fn docs() -> Result<(), String> {
     Ok(())
 }
 
-fn cargo(arguments: &[&str], variable: Option<&str>) -> Result<(), String> {
+fn cargo(arguments: &[&str], setting: Option<&str>) -> Result<(), String> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
-    if let Some(variable) = variable {
-        command.env(variable, "1");
+    if let Some((variable, value)) = setting.and_then(|setting| setting.split_once('=')) {
+        command.env(variable, value);
     }
     let ended = command.status().map_err(|e| format!("cargo: {e}"))?;
     if ended.success() { Ok(()) } else { Err(format!("cargo {}: {ended}", arguments.join(" "))) }
@@ -73,8 +73,8 @@ fn run(task: &Task) -> Result<(), String> {
     match task {
         Task::Docs => docs(),
         Task::Bless => {
-            for (variable, binary, module) in SNAPSHOTS {
-                cargo(&["test", "-p", "tilewright-tune", "--test", binary, module], Some(variable))?;
+            for (setting, binary, module) in SNAPSHOTS {
+                cargo(&["test", "-p", "tilewright-tune", "--test", binary, module], Some(setting))?;
             }
             docs()
         }
@@ -110,7 +110,8 @@ mod tests {
 
     #[test]
     fn every_snapshot_variable_is_read_by_its_test() {
-        for (variable, binary, module) in SNAPSHOTS {
+        for (setting, binary, module) in SNAPSHOTS {
+            let variable = setting.split('=').next().unwrap_or_default();
             let file = root().join(format!("crates/tune/tests/{binary}/{module}.rs"));
             let text = std::fs::read_to_string(&file).expect("the test");
             assert!(text.contains(variable), "{} does not read {variable}", file.display());

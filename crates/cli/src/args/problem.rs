@@ -53,6 +53,7 @@ pub enum RunTime {
 
 /// A problem in words.
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "one value per process")]
 pub enum Word {
     /// Matrix product C = alpha op(A) op(B) + beta C, or a batch of them
     #[command(after_help = "\

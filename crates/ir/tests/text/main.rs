@@ -2,7 +2,6 @@
 
 mod build;
 mod compile;
-mod documents;
 mod floors;
 mod golden;
 mod hints;
