@@ -94,6 +94,7 @@ pub(crate) fn finish<T>(ended: Ended<T>, device: String, entry: String, limit: D
         Ended::Refused(Refusal::Compiler(reason) | Refusal::Unseen(reason)) => {
             Err(DeviceError::Api { device, call: "the compiler", reason })
         }
+        Ended::Refused(Refusal::Failed(fault)) => Err(fault.on(&device)),
         Ended::TimedOut => Err(DeviceError::CompileTimeout { device, entry, limit }),
         Ended::Crashed(reason) => Err(DeviceError::CompilerCrashed { device, entry, reason }),
     }

@@ -1,19 +1,45 @@
-//! The compilers of all vendors, as a worker process calls them.
+//! What a worker process does: it calls the compilers of all vendors, and holds a device for a tuner.
 
 use crate::cuda::nvrtc;
 use crate::device::Backend;
 use crate::hip::hiprtc;
+use crate::isolated::{Call, Host};
 use crate::job::{Binary, Job, Refusal, Work};
 use crate::opencl::{self, ClDevice};
 use crate::options::Options;
-use crate::worker::serve;
+use crate::worker::{Serve, serve};
 use crate::{Cache, DeviceError};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The body of the hidden subcommand: answers jobs until its input ends. Returns the process's exit code.
 pub fn compile_worker_main() -> i32 {
-    let mut compilers = Compilers::default();
-    serve(|work| compilers.run(work))
+    serve(&Jobs::default())
+}
+
+/// All jobs of a worker.
+#[derive(Default)]
+struct Jobs {
+    compilers: Mutex<Compilers>,
+    host: Host,
+}
+
+impl Serve for Jobs {
+    fn beside(&self, work: &Work) -> bool {
+        matches!(work, Work::Device(Call::Load { .. } | Call::Rehearse(_)))
+    }
+
+    fn run(&self, work: &Work, payload: &[u8]) -> Result<Binary, Refusal> {
+        let compilers = || self.compilers.lock().unwrap_or_else(PoisonError::into_inner);
+        match work {
+            Work::Compile(job) => compilers().compile(job),
+            Work::Rehearse(rehearsal) => {
+                let device = compilers().opencl(&rehearsal.job)?;
+                device.rehearse_here(rehearsal).map_err(|e| Refusal::Source(e.to_string()))?;
+                Ok(Binary::default())
+            }
+            Work::Device(call) => self.host.run(call, payload),
+        }
+    }
 }
 
 /// The vendors' compilers, with what they keep between jobs.
@@ -23,20 +49,13 @@ struct Compilers {
 }
 
 impl Compilers {
-    /// Works in this process, in this thread, without a limit.
-    fn run(&mut self, work: &Work) -> Result<Binary, Refusal> {
-        match work {
-            Work::Compile(job) => match job.backend {
-                Backend::Cuda => nvrtc::compile(job),
-                Backend::Hip => hiprtc::compile(job),
-                Backend::OpenCl => self.opencl(job)?.compile_job(job),
-                Backend::Emulator => Err(Refusal::Compiler(format!("{} has no compiler", job.device))),
-            },
-            Work::Rehearse(rehearsal) => {
-                let device = self.opencl(&rehearsal.job)?;
-                device.rehearse_here(rehearsal).map_err(|e| Refusal::Source(e.to_string()))?;
-                Ok(Binary::default())
-            }
+    /// Compiles in this process, in this thread, without a limit.
+    fn compile(&mut self, job: &Job) -> Result<Binary, Refusal> {
+        match job.backend {
+            Backend::Cuda => nvrtc::compile(job),
+            Backend::Hip => hiprtc::compile(job),
+            Backend::OpenCl => self.opencl(job)?.compile_job(job),
+            Backend::Emulator => Err(Refusal::Compiler(format!("{} has no compiler", job.device))),
         }
     }
 

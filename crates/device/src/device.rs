@@ -2,7 +2,7 @@
 
 use crate::foreign::{Foreign, MapExtents};
 use crate::mark::{Mark, Passed};
-use crate::{Buffer, Compiled, DeviceError, Native, Timing};
+use crate::{Buffer, Compiled, DeviceError, Identity, Native, Timing};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -201,6 +201,17 @@ pub trait Device: Send + Sync {
     fn rehearse(&self, launches: &[Launch]) -> Result<(), DeviceError> {
         let _ = launches;
         Ok(())
+    }
+
+    /// How another process finds this device; `None` where no other can.
+    fn identity(&self) -> Option<Identity> {
+        None
+    }
+
+    /// True for a device in a worker process: after a fatal error the next call finds a new worker. Kernels are still there, memory is
+    /// not.
+    fn revives(&self) -> bool {
+        false
     }
 
     /// Waits for everything started.

@@ -75,6 +75,10 @@ impl Device for Emulator {
         &self.info
     }
 
+    fn identity(&self) -> Option<crate::Identity> {
+        Some(crate::Identity(crate::isolated::Found::Id(self.info.id.clone())))
+    }
+
     fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
         let start = Instant::now();
         if kernel.text.is_some() {

@@ -136,6 +136,27 @@ pub enum DeviceError {
         /// The driver's name for it.
         reason: String,
     },
+    /// A kernel crashed or hung in the worker process that holds the device for trials. This process is unharmed; the next trial runs in a
+    /// new worker.
+    #[error("{device}: `{entry}` {reason}; its worker process has ended, this process is unharmed")]
+    WorkerLost {
+        /// Device id.
+        device: String,
+        /// Entry point of the last kernel launched.
+        entry: String,
+        /// How it ended.
+        reason: String,
+    },
+    /// No worker process can hold the device, so nothing is tried on it.
+    #[error(
+        "{device}: trials need a worker process: {reason}\n  set TILEWRIGHT_WORKER to the path of the command `tilewright`, put it into PATH, call `tilewright::worker_main()` first in `main`, or choose trials in this process"
+    )]
+    NoWorker {
+        /// Device id.
+        device: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// An earlier failure left the device unusable in this process.
     #[error("{device}: unusable in this process since {cause}; start a new process")]
     Poisoned {
@@ -185,8 +206,15 @@ impl DeviceError {
                 | DeviceError::OutOfMemory { .. }
         )
     }
-    /// True if the device cannot be used any more in this process.
+    /// True if the device cannot be used any more in this process, or its memory is gone.
     pub const fn is_fatal(&self) -> bool {
-        matches!(self, DeviceError::Hang { .. } | DeviceError::Crash { .. } | DeviceError::Poisoned { .. })
+        matches!(
+            self,
+            DeviceError::Hang { .. }
+                | DeviceError::Crash { .. }
+                | DeviceError::Poisoned { .. }
+                | DeviceError::WorkerLost { .. }
+                | DeviceError::NoWorker { .. }
+        )
     }
 }

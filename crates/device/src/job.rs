@@ -1,6 +1,7 @@
 //! What compilers are asked for and what they answer: plain data, so that it can cross into a worker process.
 
 use crate::device::Backend;
+use crate::isolated::{Call, Fault};
 use crate::opencl::Place;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Arg;
@@ -58,6 +59,8 @@ pub(crate) enum Work {
     Compile(Job),
     /// A trial run. Nothing comes back but that it ended.
     Rehearse(Rehearsal),
+    /// A call of the device that the worker holds.
+    Device(Call),
 }
 
 /// A vendor's compiler, called in this process and this thread without a limit.
@@ -81,4 +84,6 @@ pub(crate) enum Refusal {
     Compiler(String),
     /// The worker process has no such device, though the process that asks has.
     Unseen(String),
+    /// A call of the device that the worker holds failed.
+    Failed(Fault),
 }

@@ -1,18 +1,21 @@
-//! Compile workers: processes that run the vendor's compiler, so that its crash or hang costs one candidate.
+//! Workers: processes that run the vendor's compiler, or a whole device, so that a crash or a hang costs one candidate.
 //!
-//! A worker is this same executable under a hidden subcommand that calls [`crate::compile_worker_main`]. It takes one job per
-//! line on its input (JSON), leaves the result in a file the job names, and answers with one line on its output; lines
-//! that compilers themselves print there are skipped. Workers live on between jobs; one that dies or overruns its limit
-//! is replaced by the next job.
+//! A worker is an executable under a hidden subcommand that calls [`crate::compile_worker_main`]. It takes one job per
+//! line on its input (JSON, then the bytes that the job announces), leaves the result in a file the job names, and answers with one
+//! line on its output; lines that compilers themselves print there are skipped. Workers live on between jobs; one that dies or
+//! overruns its limit is replaced by the next job. Compile workers do one job at a time. The worker of a device
+//! ([`crate::isolated`]) takes several at once.
 
 use crate::job::{Binary, Refusal, Work};
 use crate::process::leave;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,6 +23,9 @@ use std::time::{Duration, Instant};
 const DONE: &str = "tilewright-compile-done";
 /// The variable that tells a worker the folder of its answers.
 const ANSWERS: &str = "TILEWRIGHT_COMPILE_ANSWERS";
+
+/// Stack of a thread that compiles.
+const STACK: usize = 64 << 20;
 
 /// How a compilation ended.
 pub(crate) enum Ended<T> {
@@ -38,6 +44,8 @@ struct Request {
     work: Work,
     answer: PathBuf,
     limit: Duration,
+    /// Bytes that follow the line.
+    payload: usize,
 }
 
 /// What the answer file starts with, as one line of JSON; the code follows it.
@@ -73,8 +81,8 @@ impl Workers {
     pub(crate) fn prepare(&self, count: usize, work: &Work, limit: Duration) {
         let there = self.idle.lock().unwrap_or_else(PoisonError::into_inner).len();
         let start = || {
-            let Ok(mut worker) = Worker::start(&self.program, &self.args) else { return };
-            if let Ok(Ended::Made(_)) = worker.run(work.clone(), limit) {
+            let Ok(worker) = self.start(&[]) else { return };
+            if let Ok(Ended::Made(_)) = worker.run(work.clone(), &[], limit) {
                 self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
             }
         };
@@ -87,19 +95,29 @@ impl Workers {
         });
     }
 
+    /// The program and its arguments.
+    pub(crate) fn program(&self) -> (&Path, &[OsString]) {
+        (&self.program, &self.args)
+    }
+
+    /// Starts a worker that belongs to the caller, with these variables set.
+    pub(crate) fn start(&self, variables: &[(&str, String)]) -> std::io::Result<Worker> {
+        Worker::start(&self.program, &self.args, variables)
+    }
+
     /// Has work done in a worker.
     pub(crate) fn run(&self, work: Work, limit: Duration) -> Ended<Binary> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let worker = match idle {
             Some(worker) => Ok(worker),
-            None => Worker::start(&self.program, &self.args),
+            None => self.start(&[]),
         };
-        let mut worker = match worker {
+        let worker = match worker {
             Ok(worker) => worker,
             Err(e) => return Ended::Crashed(format!("{} did not start: {e}", self.program.display())),
         };
         let compiling = matches!(work, Work::Compile(_));
-        match worker.run(work, limit) {
+        match worker.run(work, &[], limit) {
             Ok(ended) => {
                 // A run that failed may have left the worker's device unusable.
                 if matches!(ended, Ended::Made(_)) || (compiling && matches!(ended, Ended::Refused(_))) {
@@ -112,24 +130,32 @@ impl Workers {
     }
 }
 
+/// Who waits for which answer; nothing once the process writes no more.
+type Waiting = Arc<Mutex<Option<HashMap<String, mpsc::Sender<()>>>>>;
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A running worker process. Dropping it ends the process.
 #[derive(Debug)]
-struct Worker {
-    child: Child,
-    input: Option<ChildStdin>,
-    lines: mpsc::Receiver<String>,
+pub(crate) struct Worker {
+    child: Mutex<Child>,
+    input: Mutex<Option<ChildStdin>>,
+    waiting: Waiting,
     complaints: Arc<Mutex<Vec<u8>>>,
     /// Reads the complaints, until the process has ended.
     listener: Option<JoinHandle<()>>,
-    jobs: u64,
+    jobs: AtomicU64,
     directory: tempfile::TempDir,
 }
 
 impl Worker {
-    fn start(program: &Path, args: &[OsString]) -> std::io::Result<Worker> {
+    fn start(program: &Path, args: &[OsString], variables: &[(&str, String)]) -> std::io::Result<Worker> {
         let directory = tempfile::tempdir()?;
         let mut command = Command::new(program);
         command.args(args).env(ANSWERS, directory.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
         #[cfg(unix)]
         {
             // A group of its own: Ctrl-C is for the tuner, which must not take it for a crash of the compiler.
@@ -138,14 +164,17 @@ impl Worker {
         }
         let mut child = command.spawn()?;
         let input = child.stdin.take();
-        let (send, lines) = mpsc::channel();
+        let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         if let Some(out) = child.stdout.take() {
+            let waiting = waiting.clone();
             std::thread::Builder::new().name("worker-out".into()).spawn(move || {
                 for line in BufReader::new(out).lines().map_while(Result::ok) {
-                    if send.send(line).is_err() {
-                        break;
+                    match locked(&waiting).as_mut().and_then(|waiting| waiting.remove(&line)) {
+                        Some(waiter) => drop(waiter.send(())),
+                        None => tracing::debug!("worker printed: {line}"),
                     }
                 }
+                *locked(&waiting) = None;
             })?;
         }
         let complaints = Arc::new(Mutex::new(Vec::new()));
@@ -155,37 +184,39 @@ impl Worker {
             listener = Some(std::thread::Builder::new().name("worker-err".into()).spawn(move || {
                 let mut chunk = [0; 1024];
                 while let Ok(n @ 1..) = err.read(&mut chunk) {
-                    let mut tail = complaints.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut tail = locked(&complaints);
                     tail.extend_from_slice(&chunk[..n]);
                     let surplus = tail.len().saturating_sub(4096);
                     tail.drain(..surplus);
                 }
             })?);
         }
-        Ok(Worker { child, input, lines, complaints, listener, jobs: 0, directory })
+        let (child, input) = (Mutex::new(child), Mutex::new(input));
+        Ok(Worker { child, input, waiting, complaints, listener, jobs: AtomicU64::new(0), directory })
     }
 
-    fn run(&mut self, work: Work, limit: Duration) -> std::io::Result<Ended<Binary>> {
-        self.jobs += 1;
-        let answer = self.directory.path().join(format!("{}", self.jobs));
+    /// Has work done; may be called from many threads where the worker takes several jobs at once.
+    pub(crate) fn run(&self, work: Work, payload: &[u8], limit: Duration) -> std::io::Result<Ended<Binary>> {
+        let answer = self.directory.path().join(self.jobs.fetch_add(1, Ordering::Relaxed).to_string());
         let done = format!("{DONE} {}", answer.display());
-        let mut line = serde_json::to_string(&Request { work, answer: answer.clone(), limit })?;
+        let (send, receive) = mpsc::channel();
+        match locked(&self.waiting).as_mut() {
+            Some(waiting) => drop(waiting.insert(done, send)),
+            None => return Ok(Ended::Crashed(self.last_words())),
+        }
+        let mut line = serde_json::to_string(&Request { work, answer: answer.clone(), limit, payload: payload.len() })?;
         line.push('\n');
-        let sent = match &mut self.input {
-            Some(input) => input.write_all(line.as_bytes()).and_then(|()| input.flush()),
+        let sent = match locked(&self.input).as_mut() {
+            Some(input) => input.write_all(line.as_bytes()).and_then(|()| input.write_all(payload)).and_then(|()| input.flush()),
             None => Err(std::io::ErrorKind::BrokenPipe.into()),
         };
         if sent.is_err() {
             return Ok(Ended::Crashed(self.last_words()));
         }
-        let end = Instant::now() + limit;
-        loop {
-            match self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(line) if line == done => break,
-                Ok(line) => tracing::debug!("compile worker printed: {line}"),
-                Err(mpsc::RecvTimeoutError::Timeout) => return Ok(Ended::TimedOut),
-                Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(Ended::Crashed(self.last_words())),
-            }
+        match receive.recv_timeout(limit) {
+            Ok(()) => {}
+            Err(mpsc::RecvTimeoutError::Timeout) => return Ok(Ended::TimedOut),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(Ended::Crashed(self.last_words())),
         }
         let data = std::fs::read(&answer)?;
         std::fs::remove_file(&answer)?;
@@ -197,8 +228,8 @@ impl Worker {
         })
     }
 
-    fn last_words(&mut self) -> String {
-        let status = match self.child.wait() {
+    fn last_words(&self) -> String {
+        let status = match locked(&self.child).wait() {
             Ok(status) => status.to_string(),
             Err(e) => e.to_string(),
         };
@@ -207,27 +238,60 @@ impl Worker {
         while self.listener.as_ref().is_some_and(|l| !l.is_finished()) && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let tail = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        let tail = locked(&self.complaints);
         format!("{status}\n{}", String::from_utf8_lossy(&tail)).trim_end().to_string()
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        drop(self.input.take());
+        drop(locked(&self.input).take());
         // It ends by itself at the end of its input, unless all of it hangs.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let mut child = locked(&self.child);
+        let _ = child.kill();
+        let _ = child.wait();
     }
 }
 
-/// A worker's life: answers jobs by `run`. When its input ends its tuner is gone, however that ended: whatever the worker is at, it
+/// True in a process that was started as a worker.
+pub(crate) fn is_worker() -> bool {
+    std::env::var_os(ANSWERS).is_some()
+}
+
+/// What a worker does.
+pub(crate) trait Serve: Sync {
+    /// True for jobs that run beside others, each on a thread of its own.
+    fn beside(&self, work: &Work) -> bool;
+    /// Does a job, given the bytes that came with it.
+    fn run(&self, work: &Work, payload: &[u8]) -> Result<Binary, Refusal>;
+}
+
+/// A job with its bytes, or why what came is none.
+type Taken = std::io::Result<(Request, Vec<u8>)>;
+
+/// The next job of the input; nothing at its end.
+fn take(input: &mut impl BufRead) -> Option<Taken> {
+    let mut line = String::new();
+    if input.read_line(&mut line).ok()? == 0 {
+        return None;
+    }
+    let request: Request = match serde_json::from_str(&line) {
+        Ok(request) => request,
+        Err(e) => return Some(Err(e.into())),
+    };
+    let mut payload = vec![0; request.payload];
+    input.read_exact(&mut payload).ok()?;
+    Some(Ok((request, payload)))
+}
+
+/// A worker's life: does jobs. When its input ends its tuner is gone, however that ended: whatever the worker is at, it
 /// removes the folder of its answers and ends.
-pub(crate) fn serve(mut run: impl FnMut(&Work) -> Result<Binary, Refusal>) -> i32 {
-    let (send, requests) = mpsc::channel();
+pub(crate) fn serve(server: &impl Serve) -> i32 {
+    let (send, requests) = mpsc::channel::<Taken>();
     let listen = move || {
-        for line in std::io::stdin().lines().map_while(Result::ok) {
-            if send.send(serde_json::from_str::<Request>(&line)).is_err() {
+        let mut input = std::io::stdin().lock();
+        while let Some(taken) = take(&mut input) {
+            if send.send(taken).is_err() {
                 return;
             }
         }
@@ -238,20 +302,31 @@ pub(crate) fn serve(mut run: impl FnMut(&Work) -> Result<Binary, Refusal>) -> i3
         eprintln!("no thread to listen for jobs: {e}");
         return 1;
     }
-    for request in requests {
-        let request = match request {
-            Ok(request) => request,
-            Err(e) => {
-                eprintln!("not a compile job: {e}");
-                return 2;
+    std::thread::scope(|scope| {
+        for taken in requests {
+            let (request, payload) = match taken {
+                Ok(taken) => taken,
+                Err(e) => {
+                    eprintln!("not a job: {e}");
+                    leave(2);
+                }
+            };
+            let beside = server.beside(&request.work);
+            let work = move || {
+                if let Err(e) = answer(&request, |work| server.run(work, &payload)) {
+                    eprintln!("{}: {e}", request.answer.display());
+                    leave(3);
+                }
+                println!("{DONE} {}", request.answer.display());
+            };
+            if !beside {
+                work();
+            } else if let Err(e) = std::thread::Builder::new().name("job".into()).stack_size(STACK).spawn_scoped(scope, work) {
+                eprintln!("no thread for a job: {e}");
+                leave(1);
             }
-        };
-        if let Err(e) = answer(&request, &mut run) {
-            eprintln!("{}: {e}", request.answer.display());
-            return 3;
         }
-        println!("{DONE} {}", request.answer.display());
-    }
+    });
     1
 }
 

@@ -7,7 +7,8 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tilewright_device::{
-    Cache, Device, DeviceError, DeviceKind, Launch, LaunchArg, Options, Workers, compile_worker_main, cuda, open, open_with,
+    Cache, Device, DeviceError, DeviceKind, Launch, LaunchArg, Options, Program, Timing, Workers, compile_worker_main, cuda,
+    isolate, open, open_with,
 };
 use tilewright_ir::{Access, Base, Builder, Builtin, Scalar, Unroll};
 
@@ -24,11 +25,14 @@ fn main() {
             std::process::exit(compile_worker_main());
         }
         Some("hang-worker") => std::thread::sleep(Duration::from_secs(600)),
+        Some("abort-worker") => mishap("abort:2"),
+        Some("hanging-worker") => mishap("hang:2"),
         Some("hang-device") => hang_device(),
         Some("hang-with-worker") => hang_with_worker(),
         _ => {}
     }
-    let tests: [(&str, fn()); 11] = [
+    let tests: [(&str, fn()); 12] = [
+        ("a_crash_or_a_hang_costs_a_worker_of_the_device", a_crash_or_a_hang_costs_a_worker_of_the_device),
         ("opencl_through_workers", opencl_through_workers),
         ("workers_that_do_not_see_the_device_are_done_without", workers_that_do_not_see_the_device_are_done_without),
         ("workers_are_started_ahead", workers_are_started_ahead),
@@ -58,6 +62,44 @@ fn main() {
 fn options(subcommand: &str, limit: Duration) -> Options {
     let options = Options { cache: Cache::disabled(), compile_limit: limit, ..Options::default() };
     options.with_workers(Workers::of_current_exe(subcommand).unwrap())
+}
+
+/// A worker that ends or stops when it times for the second time.
+fn mishap(what: &str) -> ! {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let ended = command.arg("compile-worker").env("TILEWRIGHT_WORKER_MISHAP", what).status().unwrap();
+    if ended.success() { std::process::exit(0) } else { std::process::abort() }
+}
+
+fn a_crash_or_a_hang_costs_a_worker_of_the_device() {
+    let short = Duration::from_secs(2);
+    let options =
+        Options { cache: Cache::disabled(), deadline: short, compile_limit: Duration::from_secs(20), ..Options::default() };
+    let Some(device) = tool("OpenCL", open_with("opencl:0", &options)) else { return };
+    let data = [1, 2, 3, 4];
+    let kept = device.alloc(4).unwrap();
+    device.write(&kept, 0, &data).unwrap();
+    for (subcommand, how) in [("abort-worker", "crashed"), ("hanging-worker", "did not end")] {
+        let program = Program::new(std::env::current_exe().unwrap(), [subcommand.into()]);
+        let isolated = isolate(&device, &program, &options).unwrap();
+        let kernel = isolated.compile(&Builder::new("nothing", 32).finish()).unwrap();
+        let launch = [Launch { kernel, grid: [1; 3], args: Vec::new() }];
+        let there = isolated.alloc(4).unwrap();
+        let mut read = [0; 4];
+        isolated.write(&there, 0, &data).unwrap();
+        isolated.read(&there, 0, &mut read).unwrap();
+        assert_eq!(read, data);
+        assert_eq!(isolated.time(&launch, &Timing::cold(3)).unwrap().len(), 3);
+        let e = isolated.time(&launch, &Timing::cold(1)).unwrap_err();
+        assert!(matches!(&e, DeviceError::WorkerLost { entry, reason, .. } if entry == "nothing" && reason.contains(how)), "{e}");
+        assert!(e.is_fatal() && isolated.revives());
+        // Kernels are there again, memory is not.
+        assert!(matches!(isolated.read(&there, 0, &mut read), Err(DeviceError::BadBuffer { .. })));
+        assert_eq!(isolated.time(&launch, &Timing::cold(1)).unwrap().len(), 1);
+    }
+    let mut read = [0; 4];
+    device.read(&kept, 0, &mut read).unwrap();
+    assert_eq!(read, data);
 }
 
 const LONG: Duration = Duration::from_secs(120);

@@ -47,7 +47,20 @@ impl Drop for Cuda {
     }
 }
 
+/// A failure to allocate, with what is free.
+fn with_free(failure: Failure) -> Failure {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: the out pointers are valid.
+    match unsafe { call!(cuMemGetInfo_v2(&mut free, &mut total)) } {
+        Ok(()) => Failure { reason: format!("{}; {free} of {total} bytes are free", failure.reason), ..failure },
+        Err(_) => failure,
+    }
+}
+
 impl Driver for Cuda {
+    fn uuid(&self) -> Option<String> {
+        super::uuid(self.device)
+    }
     fn native(&self) -> NativeHandles {
         NativeHandles::Cuda { context: self.context, stream: self.stream }
     }
@@ -74,7 +87,8 @@ impl Driver for Cuda {
     fn alloc(&self, bytes: usize) -> Result<u64, Failure> {
         let mut address = 0;
         // SAFETY: the out pointer is valid.
-        unsafe { call!(cuMemAlloc_v2(&mut address, bytes)) }?;
+        let allocated = unsafe { call!(cuMemAlloc_v2(&mut address, bytes)) };
+        allocated.map_err(|f| if f.reach == Reach::Memory { with_free(f) } else { f })?;
         Ok(address)
     }
     fn free(&self, address: u64) {

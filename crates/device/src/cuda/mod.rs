@@ -81,13 +81,44 @@ pub(crate) fn open(n: usize, options: &Options) -> Result<Arc<dyn Device>, Devic
         available: format!("CUDA has devices 0 to {}", count - 1),
     })?;
     let (info, device) = describe(ordinal)?;
-    let driver = Cuda::new(device, driver_version()?).map_err(|f| DeviceError::Api {
-        device: info.id.clone(),
-        call: f.call,
-        reason: f.reason,
+    let driver = Cuda::new(device, driver_version()?).map_err(|f| {
+        let reason = match exclusive(device) {
+            true => format!("{}; {EXCLUSIVE}", f.reason),
+            false => f.reason,
+        };
+        DeviceError::Api { device: info.id.clone(), call: f.call, reason }
     })?;
     let compiler = Compiler { options: nvrtc::options(&info.target.arch), compile: nvrtc::compile, read_log };
     Ok(Arc::new(GpuDevice::new(info, options.clone(), compiler, driver)))
+}
+
+/// Why a device that another process uses does not open, and the remedy.
+const EXCLUSIVE: &str = "the device is in exclusive compute mode and another process uses it (`nvidia-smi -c DEFAULT` shares it; else \
+                         choose trials in this process)";
+
+/// One process at a time may use the device.
+fn exclusive(device: sys::CUdevice) -> bool {
+    let mode = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE;
+    // SAFETY: the device is valid.
+    let mode = unsafe { result::device::get_attribute(device, mode) };
+    mode == Ok(sys::CUcomputemode::CU_COMPUTEMODE_EXCLUSIVE_PROCESS as i32)
+}
+
+/// UUID of a device as hexadecimal digits; that of a MIG instance is its own.
+fn uuid(device: sys::CUdevice) -> Option<String> {
+    let uuid = result::device::get_uuid(device).ok()?;
+    Some(uuid.bytes.iter().map(|byte| format!("{:02x}", byte.cast_unsigned())).collect())
+}
+
+/// Opens the device with a UUID, whatever its number.
+pub(crate) fn open_uuid(wanted: &str, options: &Options) -> Result<Arc<dyn Device>, DeviceError> {
+    let count = count()?;
+    let of = |n: i32| result::device::get(n).ok().and_then(uuid);
+    let n = (0..count).find(|&n| of(n).as_deref() == Some(wanted)).ok_or_else(|| DeviceError::NoSuchDevice {
+        spec: format!("cuda with UUID {wanted}"),
+        available: format!("CUDA shows {count} other devices to this process"),
+    })?;
+    open(usize::try_from(n).unwrap_or(0), options)
 }
 
 /// Compiles a kernel for an architecture (`sm_90a`) with NVRTC, without a GPU.

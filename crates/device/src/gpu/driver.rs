@@ -84,6 +84,10 @@ impl<D: Driver> Drop for Entered<'_, D> {
 
 /// One device through one driver, with one stream. Every method may be called from any thread where [`Entered`] has made the device current.
 pub(crate) trait Driver: Send + Sync + 'static {
+    /// UUID of the device as 32 hexadecimal digits, where the driver finds a device by it.
+    fn uuid(&self) -> Option<String> {
+        None
+    }
     /// Context and stream.
     fn native(&self) -> NativeHandles;
     /// The stream.

@@ -11,12 +11,13 @@ pub(crate) use driver::{Driver, EncodedMap, Entered, Failure, Handle, Loaded, Pi
 use crate::compile;
 use crate::device::{check_launches, nothing, run_nothing};
 use crate::foreign::{self, Foreign, Number, Value};
+use crate::isolated::Found;
 use crate::job::{Job, VendorCompiler};
 use crate::mark::{self as marks, Mark};
 use crate::options::Options;
 use crate::sweep::Sweep;
 use crate::{
-    Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Resources, Stream, Timing,
+    Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, Identity, Launch, LaunchArg, Native, Resources, Stream, Timing,
 };
 use hold::{Gate, HELD, Held, Hold};
 use module::{Module, Refused};
@@ -509,6 +510,10 @@ impl<D: Driver> Device for GpuDevice<D> {
             }
         }
         Ok(times)
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        Some(Identity(self.context.driver.uuid().map_or_else(|| Found::Id(self.info.id.clone()), Found::Cuda)))
     }
 
     fn native(&self) -> Option<&dyn Native> {

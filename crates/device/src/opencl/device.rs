@@ -5,10 +5,11 @@ use super::program::{self, Built, Context};
 use super::query::Place;
 use crate::compile;
 use crate::device::{DeviceKind, check_launches, nothing, run_nothing};
+use crate::isolated::Found;
 use crate::mark::{self, Mark, Passed};
 use crate::options::Options;
 use crate::sweep::Sweep;
-use crate::{Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Timing};
+use crate::{Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, Identity, Launch, LaunchArg, Native, Timing};
 use opencl3::error_codes::{CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_HOST_MEMORY, CL_OUT_OF_RESOURCES};
 use opencl3::{command_queue as cl_queue, event as cl_event, kernel as cl_kernel, memory as cl_memory};
 use std::ffi::c_void;
@@ -405,6 +406,10 @@ impl Device for ClDevice {
     fn rehearse(&self, launches: &[Launch]) -> Result<(), DeviceError> {
         check_launches(&self.info, launches)?;
         self.rehearse_in_workers(launches)
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        Some(Identity(Found::OpenCl { id: self.info.id.clone(), place: self.place.clone() }))
     }
 
     fn sync(&self) -> Result<(), DeviceError> {

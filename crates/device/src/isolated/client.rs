@@ -1,0 +1,362 @@
+//! The tuner's end: a [`Device`] whose calls run in a worker.
+
+use super::host::LOCK_WAIT;
+use super::wire::{Call, Given, Opening, Part, Start, Told};
+use super::{Fault, Identity};
+use crate::device::{DeviceKind, check_launches};
+use crate::job::{Binary, Refusal, Work};
+use crate::options::Options;
+use crate::worker::{Ended, Worker, Workers};
+use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Timing};
+use serde::de::DeserializeOwned;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tilewright_ir::Kernel;
+
+/// Most bytes that cross in one call.
+const CHUNK: usize = 64 << 20;
+/// How long a worker may take beyond the limits of its device: to start, to copy, to answer.
+const SLACK: Duration = Duration::from_secs(15);
+/// So often a kernel is loaded anew because the worker was lost to another one.
+const LOADS: usize = 3;
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A device in a worker process.
+pub(super) struct Isolated {
+    info: DeviceInfo,
+    id: Arc<str>,
+    identity: Identity,
+    workers: Workers,
+    options: Options,
+    link: Mutex<Link>,
+    /// Numbers of memory and kernels: none is given twice, so that one of a worker that is gone means nothing to the next.
+    numbers: AtomicU64,
+    unused: Arc<Mutex<Unused>>,
+}
+
+/// The worker that runs.
+#[derive(Default)]
+struct Link {
+    worker: Option<Arc<Worker>>,
+    /// How many were started.
+    generation: u64,
+    /// The last kernel launched.
+    entry: String,
+}
+
+/// What nobody holds any more and the worker still has.
+#[derive(Default)]
+struct Unused {
+    memory: Vec<u64>,
+    kernels: Vec<u64>,
+}
+
+struct RemoteMemory {
+    number: u64,
+    unused: Arc<Mutex<Unused>>,
+}
+
+impl Drop for RemoteMemory {
+    fn drop(&mut self) {
+        locked(&self.unused).memory.push(self.number);
+    }
+}
+
+struct RemoteKernel {
+    kernel: Kernel,
+    /// The worker that has it, and its number there.
+    loaded: Mutex<(u64, u64)>,
+    unused: Arc<Mutex<Unused>>,
+}
+
+impl Drop for RemoteKernel {
+    fn drop(&mut self) {
+        locked(&self.unused).kernels.push(locked(&self.loaded).1);
+    }
+}
+
+impl Isolated {
+    pub(super) fn new(info: DeviceInfo, identity: Identity, workers: Workers, options: &Options) -> Self {
+        Isolated {
+            id: info.id.as_str().into(),
+            info,
+            identity,
+            workers,
+            options: options.clone(),
+            link: Mutex::default(),
+            numbers: AtomicU64::new(0),
+            unused: Arc::default(),
+        }
+    }
+
+    fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The running worker and its generation; starts one where none runs.
+    fn worker(&self) -> Result<(Arc<Worker>, u64), DeviceError> {
+        let mut link = locked(&self.link);
+        if let Some(worker) = &link.worker {
+            return Ok((worker.clone(), link.generation));
+        }
+        let worker = Arc::new(self.start()?);
+        link.generation += 1;
+        link.worker = Some(worker.clone());
+        Ok((worker, link.generation))
+    }
+
+    fn start(&self) -> Result<Worker, DeviceError> {
+        let (program, args) = self.workers.program();
+        let no_worker = |reason: String| DeviceError::NoWorker {
+            device: self.info.id.clone(),
+            reason: format!("{}: {reason}", program.display()),
+        };
+        let opening = Opening {
+            identity: self.identity.clone(),
+            deadline: self.options.deadline,
+            compile_limit: self.options.compile_limit,
+            cache: self.options.cache.directory().map(Into::into),
+            compilers: (program.into(), args.iter().map(|a| a.to_string_lossy().into_owned()).collect()),
+        };
+        let mut unseen = String::new();
+        for variables in self.identity.attempts() {
+            let worker = self.workers.start(&variables).map_err(|e| no_worker(format!("did not start: {e}")))?;
+            let limit = self.options.deadline + SLACK;
+            let work = Work::Device(Call::Open(opening.clone()));
+            match worker.run(work, &[], limit).map_err(|e| no_worker(e.to_string()))? {
+                Ended::Made(_) => return Ok(worker),
+                Ended::Refused(Refusal::Unseen(reason)) => unseen = reason,
+                Ended::Refused(Refusal::Failed(fault)) => return Err(fault.on(&self.info.id)),
+                Ended::Refused(Refusal::Source(reason) | Refusal::Compiler(reason)) => return Err(no_worker(reason)),
+                Ended::TimedOut => return Err(no_worker(format!("did not open the device within {limit:?}"))),
+                Ended::Crashed(reason) => return Err(no_worker(format!("ended when it opened the device: {reason}"))),
+            }
+        }
+        Err(no_worker(format!("does not see the device: {unseen}")))
+    }
+
+    /// Ends a worker that is of no use any more.
+    fn lose(&self, generation: u64) -> String {
+        let mut link = locked(&self.link);
+        if link.generation == generation {
+            link.worker = None;
+        }
+        link.entry.clone()
+    }
+
+    /// One call, and the worker that it ran in.
+    fn call(&self, call: Call, payload: &[u8], limit: Duration) -> Result<(Binary, u64), DeviceError> {
+        let (worker, generation) = self.worker()?;
+        let lost = |reason: String| {
+            let (device, entry) = (self.info.id.clone(), self.lose(generation));
+            tracing::warn!("{device}: the worker process was lost with `{entry}`: {reason}");
+            DeviceError::WorkerLost { device, entry, reason }
+        };
+        match worker.run(Work::Device(call), payload, limit + SLACK) {
+            Ok(Ended::Made(made)) => Ok((made, generation)),
+            Ok(Ended::Refused(Refusal::Failed(fault))) => Err(self.failed(fault, generation)),
+            Ok(Ended::Refused(Refusal::Source(reason) | Refusal::Compiler(reason) | Refusal::Unseen(reason))) => {
+                Err(DeviceError::Api { device: self.info.id.clone(), call: "the worker", reason })
+            }
+            Ok(Ended::TimedOut) => Err(lost(format!("did not end within {:?}", limit + SLACK))),
+            Ok(Ended::Crashed(reason)) => Err(lost(format!("crashed: {reason}"))),
+            Err(e) => Err(lost(format!("crashed: no answer: {e}"))),
+        }
+    }
+
+    fn failed(&self, fault: Fault, generation: u64) -> DeviceError {
+        let e = fault.on(&self.info.id);
+        if let DeviceError::WorkerLost { entry, reason, .. } = &e {
+            self.lose(generation);
+            tracing::warn!("{}: the worker process was lost with `{entry}`: {reason}", self.info.id);
+        }
+        e
+    }
+
+    /// One call without a result.
+    fn done(&self, call: Call, payload: &[u8]) -> Result<(), DeviceError> {
+        self.call(call, payload, self.patience()).map(drop)
+    }
+
+    /// One call with a result in JSON.
+    fn told<T: DeserializeOwned>(&self, call: Call, limit: Duration) -> Result<(T, u64), DeviceError> {
+        let (made, generation) = self.call(call, &[], limit)?;
+        let told = serde_json::from_str(&made.log)
+            .map_err(|e| DeviceError::Io { what: "the worker's answer".into(), reason: e.to_string() })?;
+        Ok((told, generation))
+    }
+
+    /// Longest that the worker's device waits for a kernel.
+    fn patience(&self) -> Duration {
+        match self.info.kind {
+            DeviceKind::Cpu => self.options.deadline + self.options.compile_limit,
+            _ => self.options.deadline,
+        }
+    }
+
+    /// Loads a kernel: its number, the worker that has it, and what was told of it.
+    fn load(&self, kernel: &Kernel) -> Result<(u64, u64, Told), DeviceError> {
+        let mut attempt = 1;
+        loop {
+            let number = self.number();
+            let call = Call::Load { number, kernel: Box::new(kernel.clone()) };
+            match self.told(call, 2 * self.options.compile_limit) {
+                Ok((told, generation)) => return Ok((number, generation, told)),
+                // Lost to a kernel that ran meanwhile.
+                Err(DeviceError::WorkerLost { .. }) if attempt < LOADS => attempt += 1,
+                Err(DeviceError::WorkerLost { device, reason, .. }) => {
+                    return Err(DeviceError::CompilerCrashed { device, entry: kernel.name.clone(), reason });
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn starts(&self, launches: &[Launch]) -> Result<Vec<Start>, DeviceError> {
+        check_launches(&self.info, launches)?;
+        self.free()?;
+        let generation = self.worker()?.1;
+        if let Some(last) = launches.last() {
+            locked(&self.link).entry = last.kernel.entry().into();
+        }
+        launches.iter().map(|launch| self.start_of(launch, generation)).collect()
+    }
+
+    fn start_of(&self, launch: &Launch, generation: u64) -> Result<Start, DeviceError> {
+        let kernel = launch.kernel.binary::<RemoteKernel>(&self.info.id).ok_or_else(|| DeviceError::BadLaunch {
+            device: self.info.id.clone(),
+            entry: launch.kernel.entry().into(),
+            reason: "the kernel was compiled outside of the worker".into(),
+        })?;
+        let mut loaded = locked(&kernel.loaded);
+        if loaded.0 != generation {
+            let (number, generation, _) = self.load(&kernel.kernel)?;
+            *loaded = (generation, number);
+        }
+        let args = launch.args.iter().map(|arg| {
+            Ok(match arg {
+                LaunchArg::Buffer(buffer) => Given::Buffer(self.part(buffer, 0, buffer.bytes())?),
+                LaunchArg::Map { memory, extent } => Given::Map(self.part(memory, 0, memory.bytes())?, *extent),
+                LaunchArg::I32(v) => Given::I32(*v),
+                LaunchArg::I64(v) => Given::I64(*v),
+                LaunchArg::F32(v) => Given::F32(v.to_bits()),
+                LaunchArg::F64(v) => Given::F64(v.to_bits()),
+            })
+        });
+        Ok(Start { kernel: loaded.1, grid: launch.grid, args: args.collect::<Result<_, DeviceError>>()? })
+    }
+
+    /// A part of a buffer that begins at one of its bytes.
+    fn part(&self, buffer: &Buffer, offset: u64, bytes: u64) -> Result<Part, DeviceError> {
+        buffer.check_range(offset, bytes)?;
+        let memory = buffer.memory::<RemoteMemory>(&self.info.id)?.number;
+        Ok(Part { memory, offset: buffer.offset() + offset, bytes })
+    }
+
+    /// Has the worker free what nobody holds any more.
+    fn free(&self) -> Result<(), DeviceError> {
+        let Unused { memory, kernels } = std::mem::take(&mut *locked(&self.unused));
+        if memory.is_empty() && kernels.is_empty() {
+            return Ok(());
+        }
+        self.done(Call::Free { memory, kernels }, &[])
+    }
+}
+
+impl Device for Isolated {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn prepare(&self, threads: usize) -> Result<(), DeviceError> {
+        self.call(Call::Prepare { threads }, &[], 2 * self.options.compile_limit).map(drop)
+    }
+
+    fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
+        let start = Instant::now();
+        let source = tilewright_ir::print(kernel, &self.info.target)
+            .map_err(|e| DeviceError::Invalid { device: self.info.id.clone(), invalid: Box::new(e) })?;
+        let (number, generation, told) = self.load(kernel)?;
+        let loaded = Mutex::new((generation, number));
+        Ok(Arc::new(Compiled {
+            device: self.id.clone(),
+            entry: source.entry,
+            source: source.text,
+            args: kernel.args.clone(),
+            threads: kernel.threads,
+            follows: kernel.follows,
+            shared_bytes: kernel.shared_bytes(),
+            resources: told.resources,
+            log: told.log,
+            cached: told.cached,
+            compile_time: start.elapsed(),
+            binary: Arc::new(RemoteKernel { kernel: kernel.clone(), loaded, unused: self.unused.clone() }),
+        }))
+    }
+
+    fn alloc(&self, bytes: u64) -> Result<Buffer, DeviceError> {
+        self.free()?;
+        let number = self.number();
+        let (alignment, _) = self.told(Call::Alloc { number, bytes }, self.patience())?;
+        let memory = RemoteMemory { number, unused: self.unused.clone() };
+        Ok(Buffer::new(self.id.clone(), Arc::new(memory), alignment, bytes))
+    }
+
+    fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        buffer.check_range(offset, data.len() as u64)?;
+        data.chunks(CHUNK)
+            .zip((offset..).step_by(CHUNK))
+            .try_for_each(|(chunk, offset)| self.done(Call::Write { to: self.part(buffer, offset, chunk.len() as u64)? }, chunk))
+    }
+
+    fn read(&self, buffer: &Buffer, offset: u64, data: &mut [u8]) -> Result<(), DeviceError> {
+        buffer.check_range(offset, data.len() as u64)?;
+        data.chunks_mut(CHUNK).zip((offset..).step_by(CHUNK)).try_for_each(|(chunk, offset)| {
+            let from = self.part(buffer, offset, chunk.len() as u64)?;
+            let (made, _) = self.call(Call::Read { from }, &[], self.patience())?;
+            let (have, need) = (made.code.len(), chunk.len());
+            if have != need {
+                let reason = format!("{have} bytes came, {need} were asked for");
+                return Err(DeviceError::Io { what: "the worker's answer".into(), reason });
+            }
+            chunk.copy_from_slice(&made.code);
+            Ok(())
+        })
+    }
+
+    fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {
+        self.done(Call::Fill { part: self.part(buffer, 0, buffer.bytes())?, byte }, &[])
+    }
+
+    fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError> {
+        let starts = self.starts(launches)?;
+        self.done(Call::Launch(starts), &[])
+    }
+
+    fn rehearse(&self, launches: &[Launch]) -> Result<(), DeviceError> {
+        if self.info.kind != DeviceKind::Cpu {
+            return Ok(());
+        }
+        let starts = self.starts(launches)?;
+        self.call(Call::Rehearse(starts), &[], 2 * self.options.compile_limit).map(drop)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.done(Call::Sync, &[])
+    }
+
+    fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError> {
+        let launches = self.starts(launches)?;
+        let limit = self.patience() + LOCK_WAIT + self.options.deadline * timing.repeats / 10;
+        let Timing { cache, repeats } = *timing;
+        Ok(self.told(Call::Time { launches, cache, repeats }, limit)?.0)
+    }
+
+    fn revives(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,190 @@
+//! The worker's end: the device, with the memory and the kernels that the tuner has numbered.
+
+use super::Identity;
+use super::wire::{Call, Fault, Given, Opening, Part, Start, Told};
+use crate::job::{Binary, Refusal};
+use crate::options::Options;
+use crate::worker::Workers;
+use crate::{Buffer, Cache, Compiled, Device, DeviceError, Launch, LaunchArg, Timing};
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::{File, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Longest wait for another process that times on the same device. It goes on without the lock then.
+pub(super) const LOCK_WAIT: Duration = Duration::from_secs(10);
+/// A worker that finds `abort:N` or `hang:N` in this variable does so when it times for the N-th time. For tests.
+const MISHAP: &str = "TILEWRIGHT_WORKER_MISHAP";
+
+/// A device held for a tuner.
+#[derive(Default)]
+pub(crate) struct Host {
+    held: Mutex<Option<Held>>,
+}
+
+struct Held {
+    device: Arc<dyn Device>,
+    identity: Identity,
+    memory: HashMap<u64, Buffer>,
+    kernels: HashMap<u64, Arc<Compiled>>,
+    timed: u64,
+}
+
+fn json(value: &impl serde::Serialize) -> Result<Binary, DeviceError> {
+    let log = serde_json::to_string(value)
+        .map_err(|e| DeviceError::Io { what: "the worker's answer".into(), reason: e.to_string() })?;
+    Ok(Binary { log, code: Vec::new() })
+}
+
+impl Host {
+    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn run(&self, call: &Call, payload: &[u8]) -> Result<Binary, Refusal> {
+        if let Call::Open(opening) = call {
+            return self.open(opening);
+        }
+        self.call(call, payload).map_err(|e| Refusal::Failed(Fault::from(e)))
+    }
+
+    fn open(&self, opening: &Opening) -> Result<Binary, Refusal> {
+        let (program, args) = &opening.compilers;
+        let options = Options {
+            cache: opening.cache.as_ref().map_or_else(Cache::disabled, Cache::at),
+            workers: Some(Arc::new(Workers::new(program, args.iter().map(OsString::from)))),
+            compile_limit: opening.compile_limit,
+            deadline: opening.deadline,
+            ..Options::default()
+        };
+        let device = opening.identity.open(&options).map_err(|e| match e {
+            DeviceError::NoSuchDevice { .. } | DeviceError::Missing { .. } => Refusal::Unseen(e.to_string()),
+            other => Refusal::Failed(other.into()),
+        })?;
+        let (memory, kernels) = (HashMap::new(), HashMap::new());
+        *self.held() = Some(Held { device, identity: opening.identity.clone(), memory, kernels, timed: 0 });
+        Ok(Binary::default())
+    }
+
+    fn device(&self) -> Result<Arc<dyn Device>, DeviceError> {
+        match &*self.held() {
+            Some(held) => Ok(held.device.clone()),
+            None => Err(DeviceError::BadBuffer { device: "worker".into(), reason: "the worker's device is not open".into() }),
+        }
+    }
+
+    fn call(&self, call: &Call, payload: &[u8]) -> Result<Binary, DeviceError> {
+        let device = self.device()?;
+        let nothing = |()| Binary::default();
+        match call {
+            Call::Open(_) => Ok(Binary::default()),
+            Call::Prepare { threads } => device.prepare(*threads).map(nothing),
+            Call::Load { number, kernel } => {
+                let compiled = device.compile(kernel)?;
+                let told = Told { resources: *compiled.resources(), log: compiled.log().to_string(), cached: compiled.cached() };
+                if let Some(held) = &mut *self.held() {
+                    held.kernels.insert(*number, compiled);
+                }
+                json(&told)
+            }
+            Call::Alloc { number, bytes } => {
+                let buffer = device.alloc(*bytes)?;
+                let alignment = buffer.alignment();
+                if let Some(held) = &mut *self.held() {
+                    held.memory.insert(*number, buffer);
+                }
+                json(&alignment)
+            }
+            Call::Free { memory, kernels } => {
+                let mut freed = (Vec::new(), Vec::new());
+                if let Some(held) = &mut *self.held() {
+                    freed.0.extend(memory.iter().filter_map(|number| held.memory.remove(number)));
+                    freed.1.extend(kernels.iter().filter_map(|number| held.kernels.remove(number)));
+                }
+                Ok(Binary::default())
+            }
+            Call::Write { to } => device.write(&self.part(to)?, 0, payload).map(nothing),
+            Call::Read { from } => {
+                let mut code = vec![0; usize::try_from(from.bytes).unwrap_or(usize::MAX)];
+                device.read(&self.part(from)?, 0, &mut code)?;
+                Ok(Binary { log: String::new(), code })
+            }
+            Call::Fill { part, byte } => device.fill(&self.part(part)?, *byte).map(nothing),
+            Call::Launch(starts) => device.launch(&self.launches(starts)?).map(nothing),
+            Call::Rehearse(starts) => device.rehearse(&self.launches(starts)?).map(nothing),
+            Call::Sync => device.sync().map(nothing),
+            Call::Time { launches, cache, repeats } => {
+                let launches = self.launches(launches)?;
+                let _lock = self.lock();
+                self.mishap();
+                json(&device.time(&launches, &Timing { cache: *cache, repeats: *repeats })?)
+            }
+        }
+    }
+
+    /// The device's lock, unless another process holds it for long or its file cannot be opened.
+    fn lock(&self) -> Option<File> {
+        let path = self.held().as_ref()?.identity.lock_file();
+        let file = File::options().create(true).append(true).open(path).ok()?;
+        let start = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Some(file),
+                Err(TryLockError::WouldBlock) if start.elapsed() < LOCK_WAIT => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// What a test has ordered for this run.
+    fn mishap(&self) {
+        let Ok(ordered) = std::env::var(MISHAP) else { return };
+        let timed = self.held().as_mut().map_or(0, |held| {
+            held.timed += 1;
+            held.timed
+        });
+        match ordered.split_once(':') {
+            Some(("abort", n)) if n == timed.to_string() => std::process::abort(),
+            Some(("hang", n)) if n == timed.to_string() => loop {
+                std::thread::sleep(Duration::from_secs(1));
+            },
+            _ => {}
+        }
+    }
+
+    fn part(&self, part: &Part) -> Result<Buffer, DeviceError> {
+        let held = self.held();
+        let buffer = held.as_ref().and_then(|held| held.memory.get(&part.memory)).ok_or_else(|| DeviceError::BadBuffer {
+            device: "worker".into(),
+            reason: format!("there is no memory {}", part.memory),
+        })?;
+        buffer.slice(part.offset, part.bytes)
+    }
+
+    fn launches(&self, starts: &[Start]) -> Result<Vec<Launch>, DeviceError> {
+        starts.iter().map(|start| self.launch(start)).collect()
+    }
+
+    fn launch(&self, start: &Start) -> Result<Launch, DeviceError> {
+        let kernel = self.held().as_ref().and_then(|held| held.kernels.get(&start.kernel).cloned());
+        let kernel = kernel.ok_or_else(|| DeviceError::BadLaunch {
+            device: "worker".into(),
+            entry: String::new(),
+            reason: format!("there is no kernel {}", start.kernel),
+        })?;
+        let args = start.args.iter().map(|given| {
+            Ok(match given {
+                Given::Buffer(part) => LaunchArg::Buffer(self.part(part)?),
+                Given::Map(part, extent) => LaunchArg::Map { memory: self.part(part)?, extent: *extent },
+                Given::I32(v) => LaunchArg::I32(*v),
+                Given::I64(v) => LaunchArg::I64(*v),
+                Given::F32(bits) => LaunchArg::F32(f32::from_bits(*bits)),
+                Given::F64(bits) => LaunchArg::F64(f64::from_bits(*bits)),
+            })
+        });
+        Ok(Launch { kernel, grid: start.grid, args: args.collect::<Result<_, DeviceError>>()? })
+    }
+}

@@ -1,0 +1,165 @@
+//! What crosses between a tuner and the worker that holds its device: plain data.
+
+use super::Identity;
+use crate::{CacheState, DeviceError, MapExtents, Resources};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+use tilewright_ir::Kernel;
+
+/// How the worker opens its device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Opening {
+    pub identity: Identity,
+    pub deadline: Duration,
+    pub compile_limit: Duration,
+    /// Folder of the cache of binaries.
+    pub cache: Option<PathBuf>,
+    /// Its own compile workers: program and arguments.
+    pub compilers: (PathBuf, Vec<String>),
+}
+
+/// A call, with numbers that the tuner gives to memory and kernels.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Call {
+    Open(Opening),
+    Prepare {
+        threads: usize,
+    },
+    Load {
+        number: u64,
+        kernel: Box<Kernel>,
+    },
+    Alloc {
+        number: u64,
+        bytes: u64,
+    },
+    /// Of memory and kernels that nobody holds any more.
+    Free {
+        memory: Vec<u64>,
+        kernels: Vec<u64>,
+    },
+    /// The bytes come with the call.
+    Write {
+        to: Part,
+    },
+    Read {
+        from: Part,
+    },
+    Fill {
+        part: Part,
+        byte: u8,
+    },
+    Launch(Vec<Start>),
+    Rehearse(Vec<Start>),
+    Sync,
+    Time {
+        launches: Vec<Start>,
+        cache: CacheState,
+        repeats: u32,
+    },
+}
+
+/// A part of an allocation, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    pub memory: u64,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+/// A launch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Start {
+    pub kernel: u64,
+    pub grid: [u32; 3],
+    pub args: Vec<Given>,
+}
+
+/// An argument of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Given {
+    Buffer(Part),
+    Map(Part, MapExtents),
+    I32(i32),
+    I64(i64),
+    /// As bits: JSON has no infinities.
+    F32(u32),
+    /// As bits.
+    F64(u64),
+}
+
+/// What a load gives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Told {
+    pub resources: Resources,
+    pub log: String,
+    pub cached: bool,
+}
+
+/// An error of the worker's device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Fault {
+    kind: Kind,
+    entry: String,
+    reason: String,
+    bytes: u64,
+    limit: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+enum Kind {
+    Compile,
+    CompileTimeout,
+    CompilerCrashed,
+    OutOfMemory,
+    BadBuffer,
+    BadLaunch,
+    Hang,
+    Crash,
+    Other,
+}
+
+impl From<DeviceError> for Fault {
+    fn from(e: DeviceError) -> Fault {
+        let text = e.to_string();
+        let fault = |kind, entry, reason| Fault { kind, entry, reason, bytes: 0, limit: Duration::ZERO };
+        match e {
+            DeviceError::Compile { entry, log, .. } => fault(Kind::Compile, entry, log),
+            DeviceError::CompileTimeout { entry, limit, .. } => {
+                Fault { limit, ..fault(Kind::CompileTimeout, entry, String::new()) }
+            }
+            DeviceError::CompilerCrashed { entry, reason, .. } => fault(Kind::CompilerCrashed, entry, reason),
+            DeviceError::OutOfMemory { bytes, reason, .. } => Fault { bytes, ..fault(Kind::OutOfMemory, String::new(), reason) },
+            DeviceError::BadBuffer { reason, .. } => fault(Kind::BadBuffer, String::new(), reason),
+            DeviceError::BadLaunch { entry, reason, .. } => fault(Kind::BadLaunch, entry, reason),
+            DeviceError::Hang { entry, deadline, .. } => Fault { limit: deadline, ..fault(Kind::Hang, entry, String::new()) },
+            DeviceError::Crash { entry, reason, .. } => fault(Kind::Crash, entry, reason),
+            DeviceError::Poisoned { cause, .. } => fault(Kind::Crash, String::new(), cause),
+            _ => fault(Kind::Other, String::new(), text),
+        }
+    }
+}
+
+impl Fault {
+    /// The same error of the tuner's device.
+    pub fn on(self, device: &str) -> DeviceError {
+        let device = device.to_string();
+        let Fault { kind, entry, reason, bytes, limit } = self;
+        match kind {
+            Kind::Compile => DeviceError::Compile { device, entry, log: reason },
+            Kind::CompileTimeout => DeviceError::CompileTimeout { device, entry, limit },
+            Kind::CompilerCrashed => DeviceError::CompilerCrashed { device, entry, reason },
+            Kind::OutOfMemory => DeviceError::OutOfMemory {
+                device,
+                bytes,
+                reason: format!("{reason}; trials run in a worker process beside this one: release memory of the device here"),
+            },
+            Kind::BadBuffer => DeviceError::BadBuffer { device, reason },
+            Kind::BadLaunch => DeviceError::BadLaunch { device, entry, reason },
+            Kind::Hang => DeviceError::WorkerLost { device, entry, reason: format!("did not end within {limit:?}") },
+            Kind::Crash => DeviceError::WorkerLost { device, entry, reason: format!("crashed: {reason}") },
+            Kind::Other => DeviceError::Api { device, call: "the worker", reason },
+        }
+    }
+}
