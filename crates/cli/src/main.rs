@@ -33,6 +33,7 @@ use std::io::IsTerminal;
 use tilewright_device::leave;
 
 fn main() -> ! {
+    tilewright_device::worker_main();
     let all = std::env::args_os().any(|arg| arg == "--help");
     let parsed = args::command(all).try_get_matches().and_then(|found| Cli::from_arg_matches(&found));
     let cli = parsed.unwrap_or_else(|e| {

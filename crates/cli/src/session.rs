@@ -44,6 +44,8 @@ pub fn open_with(place: &PlaceArgs, plan: &PlanArgs, records: RecordsAt, cache: 
         workspace: plan.workspace,
         allow_atomics: plan.atomics,
         cache,
+        // This command is its own worker.
+        ..Options::default()
     };
     let context = Context::with(options).map_err(|e| match (&e, &place.device) {
         (tilewright::Error::Device(DeviceError::BadSpec { .. }), _) => CliError::usage(e),

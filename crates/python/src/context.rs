@@ -3,30 +3,40 @@
 use crate::errors::raised;
 use crate::operation::PyOperation;
 use pyo3::prelude::*;
+use std::ffi::OsString;
 use std::path::PathBuf;
-use tilewright::{Context, Error, Options, Problem, RecordsAt, list_devices};
+use tilewright::{Context, Error, Options, Problem, RecordsAt, Trials, WorkerProgram, list_devices};
 
 #[pyclass(name = "Context", module = "tilewright._native", frozen)]
 pub struct PyContext(Context);
 
 #[pymethods]
 impl PyContext {
-    /// `records`: a path; None: the user's file; "": none on disk.
+    /// `worker`: program and arguments of the processes that trials run in; none for trials in this process. `records`: a path; None: the user's file; "": none on disk.
     #[new]
-    #[pyo3(signature = (device=None, records=None, workspace=None, atomics=false))]
+    #[pyo3(signature = (device=None, records=None, workspace=None, atomics=false, worker=None))]
     fn new(
         py: Python<'_>,
         device: Option<String>,
         records: Option<PathBuf>,
         workspace: Option<u64>,
         atomics: bool,
+        worker: Option<Vec<OsString>>,
     ) -> PyResult<PyContext> {
         let records = match records {
             None => RecordsAt::Default,
             Some(path) if path.as_os_str().is_empty() => RecordsAt::Memory,
             Some(path) => RecordsAt::File(path),
         };
-        let options = Options { device, records, workspace, allow_atomics: atomics, ..Options::default() };
+        let trials = match worker {
+            Some(words) if words.is_empty() => Trials::InProcess,
+            Some(words) => {
+                let mut words = words.into_iter();
+                Trials::WorkerOf(WorkerProgram::new(words.next().unwrap_or_default(), words))
+            }
+            None => Trials::Worker,
+        };
+        let options = Options { device, records, workspace, allow_atomics: atomics, trials, ..Options::default() };
         py.detach(|| Context::with(options)).map(PyContext).map_err(raised)
     }
     #[getter]

@@ -11,6 +11,12 @@ mod torch;
 
 use pyo3::prelude::*;
 
+/// Makes a worker of this process until its input ends; never returns.
+#[pyfunction]
+fn worker_main(py: Python<'_>) {
+    py.detach(|| tilewright::leave(tilewright::compile_worker_main()));
+}
+
 #[pymodule]
 #[pyo3(name = "_native", gil_used = false)]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -19,6 +25,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<operation::PyOperation>()?;
     module.add_class::<operation::PyPrepared>()?;
     module.add_function(wrap_pyfunction!(context::devices, module)?)?;
+    module.add_function(wrap_pyfunction!(worker_main, module)?)?;
     module.add_function(wrap_pyfunction!(dlpack::dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(torch::torch_register, module)?)?;
     module.add_function(wrap_pyfunction!(torch::torch_override, module)?)?;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use tilewright_device::{CacheState, Device, DeviceInfo, Mark};
+use tilewright_device::{CacheState, Device, DeviceInfo, Mark, Program, isolate};
 use tilewright_tune::Records;
 
 /// Which records a context reads and writes.
@@ -20,6 +20,19 @@ pub enum RecordsAt {
     File(PathBuf),
     /// None on disk: what is tuned is forgotten with the context.
     Memory,
+}
+
+/// Where candidates run when something is tuned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Trials {
+    /// In a worker process, which a crash or a hang costs instead of this one: [`Program::find`] says which program that is. The emulator,
+    /// which cannot crash, runs them in this process.
+    #[default]
+    Worker,
+    /// As [`Trials::Worker`], in a worker process of this program.
+    WorkerOf(Program),
+    /// In this process, on the context's own device: a candidate that crashes takes the device with it.
+    InProcess,
 }
 
 /// How a context is opened.
@@ -37,6 +50,8 @@ pub struct Options {
     pub allow_atomics: bool,
     /// What runs that are tuned or timed find in the last-level cache, and which recorded times plans are chosen by.
     pub cache: CacheState,
+    /// Where candidates run when something is tuned.
+    pub trials: Trials,
 }
 
 /// A device with records and compiled kernels. Clones share all of it.
@@ -51,6 +66,27 @@ pub(crate) struct Inner {
     pub options: Options,
     pub ready: Mutex<HashMap<ReadyKey, Arc<Ready>>>,
     pub workspace: Mutex<Option<tilewright_device::Buffer>>,
+    /// The device that trials run on, once something was tuned.
+    trials: Mutex<Option<Arc<dyn Device>>>,
+}
+
+impl Inner {
+    /// The device that trials run on: this one in a worker process, unless the options or the device say otherwise.
+    pub fn trial_device(&self) -> Result<Arc<dyn Device>, Error> {
+        let info = self.device.info();
+        let program = match &self.options.trials {
+            Trials::InProcess => return Ok(self.device.clone()),
+            _ if !info.is_measured() => return Ok(self.device.clone()),
+            Trials::Worker => Program::find(&info.id)?,
+            Trials::WorkerOf(program) => program.clone(),
+        };
+        let mut held = self.trials.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = &*held {
+            return Ok(device.clone());
+        }
+        let device = isolate(&self.device, &program, &self.options.device_options)?;
+        Ok(held.insert(device).clone())
+    }
 }
 
 impl Context {
@@ -82,8 +118,8 @@ impl Context {
             RecordsAt::File(path) => Records::open(path)?,
             RecordsAt::Default | RecordsAt::Memory => Records::in_memory()?,
         };
-        let (ready, workspace) = (Mutex::default(), Mutex::default());
-        Ok(Context { inner: Arc::new(Inner { device, records, options, ready, workspace }) })
+        let (ready, workspace, trials) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(Context { inner: Arc::new(Inner { device, records, options, ready, workspace, trials }) })
     }
 
     /// What the device is.

@@ -115,7 +115,7 @@ mod trial;
 pub use buckets::Buckets;
 pub use buffer::{Buffer, Slice, SliceMut};
 pub use bundle::{Bundled, Files, bundle};
-pub use context::{Context, Options, RecordsAt, default_records};
+pub use context::{Context, Options, RecordsAt, Trials, default_records};
 pub use edited::{Edited, SourceError};
 pub use element::Element;
 pub use emit::Emission;
@@ -129,7 +129,8 @@ pub use float8::{F8E4M3, F8E5M2};
 pub use half::{bf16, f16};
 pub use tilewright_device::{
     Backend, Buffer as DeviceMemory, Cache, CacheEntry, CacheState, Device, DeviceError, DeviceInfo, DeviceKind, Listing, Mark,
-    Native, NativeHandles, Options as DeviceOptions, Stream, Timing, Workers, compile_worker_main, list as list_devices,
+    Native, NativeHandles, Options as DeviceOptions, Program as WorkerProgram, Stream, Timing, Workers, compile_worker_main,
+    leave, list as list_devices, worker_main,
 };
 pub use tilewright_gen::kernel::GenerateError;
 pub use tilewright_gen::plan::{Chiral, Common, Constraint, GrammarError, Key, Keys, Plan, Refusal};

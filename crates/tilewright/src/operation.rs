@@ -389,7 +389,8 @@ impl Operation {
         }
         let budget = Budget { seconds: Some(AGAIN_SECONDS), trials: Some(AGAIN_TRIALS) };
         let options = search::Options { budget, cache: inner.options.cache, ..search::Options::default() };
-        match search::tune(&inner.device, &self.space, Some(&inner.records), &options, &Cancel::default(), &mut |_| ()) {
+        let device = inner.trial_device()?;
+        match search::tune(&device, &self.space, Some(&inner.records), &options, &Cancel::default(), &mut |_| ()) {
             Ok(outcome) if outcome.verified => Ok(Some(outcome.plan)),
             Ok(_) | Err(TuneError::NoPlan { .. }) => Ok(None),
             Err(e) => Err(e.into()),
@@ -459,7 +460,8 @@ impl Operation {
         let inner = &self.context.inner;
         let mut options = search::Options { cache: inner.options.cache, ..options.clone() };
         options.starts.extend(self.recorded_in_other_order()?);
-        let outcome = match search::tune(&inner.device, &self.space, Some(&inner.records), &options, cancel, progress) {
+        let device = inner.trial_device()?;
+        let outcome = match search::tune(&device, &self.space, Some(&inner.records), &options, cancel, progress) {
             Ok(outcome) => outcome,
             Err(TuneError::NoPlan { trials: 0, .. }) => return Err(self.no_plan()),
             Err(e) => return Err(e.into()),

@@ -7,6 +7,7 @@ import gzip
 import importlib.util
 import json
 import os
+import sys
 import threading
 import zlib
 from os import PathLike
@@ -32,10 +33,20 @@ def _find_compiler() -> None:
             return
 
 
+def _worker() -> Optional[List[str]]:
+    """The processes that trials run in: this interpreter, unless `TILEWRIGHT_WORKER` names another program."""
+    if os.environ.get("TILEWRIGHT_WORKER") or not sys.executable:
+        return None
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    code = f"import sys; sys.path.insert(0, {package!r}); from tilewright import _native; _native.worker_main()"
+    return [sys.executable, "-c", code]
+
+
 class Context:
     """A device with its tuning records. `device`: `cuda:0`, `opencl:0`, `hip:0`, `emu`; None is the most capable one here. `records`: a
     path; None is the user's file, `""` none on disk. `workspace`: most bytes of device memory that plans may use beside the operands.
-    `atomics`: sums may vary in their last bits from run to run."""
+    `atomics`: sums may vary in their last bits from run to run. `in_process`: what is tuned runs in this process, and a kernel that
+    crashes takes it along, instead of in a worker process."""
 
     def __init__(
         self,
@@ -43,12 +54,14 @@ class Context:
         records: Union[None, str, PathLike] = None,
         workspace: Optional[int] = None,
         atomics: bool = False,
+        in_process: bool = False,
     ) -> None:
         device = given.maybe(device, "device")
         workspace = None if workspace is None else given.whole(workspace, "workspace")
         records = None if records is None else given.path(records, "records")
         _find_compiler()
-        self._native = _native.Context(device, records, workspace, given.truth(atomics, "atomics"))
+        worker = [] if given.truth(in_process, "in_process") else _worker()
+        self._native = _native.Context(device, records, workspace, given.truth(atomics, "atomics"), worker)
         self._operations: Dict[str, _native.Operation] = {}
         self._prepared: Dict[Tuple[str, Tuple[int, ...]], _native.Prepared] = {}
         self._workspaces: Dict[int, List[Tuple[int, Array]]] = {}

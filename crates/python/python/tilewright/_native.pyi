@@ -21,6 +21,7 @@ class Context:
         records: Union[None, str, PathLike[str]] = None,
         workspace: Optional[int] = None,
         atomics: bool = False,
+        worker: Optional[List[str]] = None,
     ) -> None: ...
     @property
     def device(self) -> str: ...

@@ -35,7 +35,7 @@ impl Reject {
     /// What a device's error means for the candidate.
     pub fn of(e: &DeviceError) -> Reject {
         let state = match e {
-            DeviceError::CompileTimeout { .. } | DeviceError::Hang { .. } => State::Hung,
+            DeviceError::CompileTimeout { .. } | DeviceError::Hang { .. } | DeviceError::WorkerLost { .. } => State::Hung,
             DeviceError::Invalid { invalid, .. } if invalid.fault.is_refusal() => State::Refused,
             _ => State::Failed,
         };

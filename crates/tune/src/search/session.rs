@@ -271,7 +271,9 @@ impl<'a> Session<'a> {
             self.spent.waiting += since.elapsed().as_secs_f64();
             let Some(built) = built else { continue };
             self.say(Phase::Timing);
-            if let Some(lost) = self.handle(built, searcher.as_mut(), &mut judge)? {
+            if let Some(lost) = self.handle(built, searcher.as_mut(), &mut judge)?
+                && let Err(lost) = self.revive(lost, &mut judge)
+            {
                 break Ended::DeviceLost(lost);
             }
             let waited = *first_tried.get_or_insert_with(Instant::now);
@@ -282,6 +284,18 @@ impl<'a> Session<'a> {
         drop(builders);
         self.say(Phase::Verifying);
         self.finish(ended, judge)
+    }
+
+    /// After the device was lost: goes on with the next worker process, where it runs in one; else gives what lost it.
+    fn revive(&mut self, lost: String, judge: &mut Judge) -> Result<(), String> {
+        if !self.device.revives() {
+            return Err(lost);
+        }
+        // They hold memory of the worker that is gone.
+        if let Some(best) = &mut self.best {
+            best.launches = None;
+        }
+        judge.renew().map_err(|e| format!("{lost}; then {e}"))
     }
 
     /// Tells what is done from now on, where that is something else.
@@ -562,7 +576,7 @@ fn follow(before: &Trial, after: Trial) -> Trial {
 /// How a candidate ended whose run or verification broke off.
 pub(super) fn state_of(e: &VerifyError) -> State {
     match e.device() {
-        Some(DeviceError::Hang { .. }) => State::Hung,
+        Some(DeviceError::Hang { .. } | DeviceError::WorkerLost { .. }) => State::Hung,
         Some(DeviceError::Emulation { .. }) => State::Wrong,
         _ => State::Failed,
     }

@@ -52,6 +52,16 @@ impl Judge {
         Ok(judge)
     }
 
+    /// Makes the data anew: the memory of the device is gone.
+    pub fn renew(&mut self) -> Result<(), VerifyError> {
+        (self.case, self.workspace) = (None, None);
+        self.reduced.clear();
+        if !self.emulated {
+            self.case(Depth::Quick)?;
+        }
+        Ok(())
+    }
+
     /// Data of the whole problem, with a beta too where that is looked at.
     fn case(&mut self, depth: Depth) -> Result<&Case, VerifyError> {
         let case = match self.case.take() {
@@ -233,7 +243,8 @@ impl Session<'_> {
                     (state, reason, max_error)
                 }
                 Look::Lost { state, reason } => {
-                    lost = Some(reason.clone());
+                    looks += 1;
+                    lost = self.revive(reason.clone(), judge).err();
                     (state, reason, None)
                 }
             };
