@@ -206,6 +206,7 @@ pub fn searched(
     let seconds = (tuning.budget.as_secs_f64() - spent).max(0.05);
     let options = search::Options { budget: search::Budget::seconds(seconds), cache: tuning.cache, ..search::Options::default() };
     let (mut last, mut so_far) = (None, 0.0);
+    // In this process: the bench is a process of its own, and goes on in another one after a plan that took the device down.
     let outcome = search::tune(device, space, records.as_ref(), &options, &search::Cancel::default(), &mut |event| {
         if let search::Event::Trial { plan, seconds, .. } = event {
             (last, so_far) = (Some(plan.to_string()), *seconds);

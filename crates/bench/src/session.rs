@@ -11,14 +11,11 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
-use tilewright_device::{CacheState, Device, Options, Workers, open_with};
+use tilewright_device::{COMPILE_WORKER, CacheState, Device, Options, Workers, open_with};
 use tilewright_gen::plan::Constraint;
 use tilewright_problem::cases::{Case, CaseOptions, Skipped, read};
 use tilewright_problem::{Math, Problem};
 use tilewright_tune::Records;
-
-/// Subcommand that compiles for the tuner.
-pub const WORKER: &str = "compile-worker";
 
 /// A run of a measuring command.
 pub struct Session {
@@ -81,7 +78,7 @@ impl Session {
 
     fn open(&self, spec: &str) -> Result<Arc<dyn Device>, BenchError> {
         let mut options = Options { deadline: self.common.deadline, ..Options::default() };
-        if let Ok(workers) = Workers::of_current_exe(WORKER) {
+        if let Ok(workers) = Workers::of_current_exe(COMPILE_WORKER) {
             options = options.with_workers(workers);
         }
         let device = open_with(spec, &options)?;

@@ -1,6 +1,6 @@
 //! What the subcommands share: the device, the records and an operation for each problem, opened as the options say.
 
-use crate::args::{COMPILE_WORKER, PlaceArgs, PlanArgs};
+use crate::args::{PlaceArgs, PlanArgs};
 use crate::error::CliError;
 use crate::output::{line, one_line};
 use crate::problem::{Case, Cases};
@@ -8,7 +8,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tilewright::{CacheState, Context, Operation, Options, Origin, RecordsAt};
-use tilewright_device::{DeviceError, Workers};
+use tilewright_device::{COMPILE_WORKER, DeviceError, Workers};
 use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::program::Program;

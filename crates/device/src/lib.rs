@@ -54,7 +54,7 @@ pub use compilers::compile_worker_main;
 pub use device::{Backend, Device, DeviceInfo, DeviceKind, Launch, LaunchArg};
 pub use error::DeviceError;
 pub use foreign::{Foreign, MapExtents, Number, Stream, Value, copy_in, copy_out, declared};
-pub use isolated::{Identity, Program, isolate, worker_main};
+pub use isolated::{COMPILE_WORKER, Identity, Program, isolate, worker_main};
 pub use mark::Mark;
 pub use native::{Native, NativeHandles};
 pub use open::{Listing, default_device, list, open, open_with};

@@ -10,6 +10,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 use tilewright::CacheState;
+use tilewright_device::COMPILE_WORKER;
 
 const LONG_ABOUT: &str = "\
 tilewright turns a problem (a matrix product, a convolution, a reduction) into the fastest GPU kernel it can find for \
@@ -195,9 +196,6 @@ pub fn command(all: bool) -> clap::Command {
     }
     laid_out(Cli::command(), all, print)
 }
-
-/// Name of the hidden subcommand of compile workers.
-pub const COMPILE_WORKER: &str = "compile-worker";
 
 /// A source in place of a problem.
 #[derive(Debug, Args)]

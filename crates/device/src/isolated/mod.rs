@@ -14,7 +14,7 @@ mod wire;
 pub(crate) use host::Host;
 pub(crate) use identity::Found;
 pub use identity::Identity;
-pub use program::{Program, worker_main};
+pub use program::{COMPILE_WORKER, Program, worker_main};
 pub(crate) use wire::{Call, Fault};
 
 use crate::options::Options;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Names the program that workers are: a path to the command `tilewright`.
 const VARIABLE: &str = "TILEWRIGHT_WORKER";
-/// The hidden argument that makes a worker of the command, and of a program that calls [`worker_main`].
-const ARGUMENT: &str = "compile-worker";
+/// The argument that makes a worker of the command, and of a program that calls [`worker_main`]: a hidden subcommand.
+pub const COMPILE_WORKER: &str = "compile-worker";
 
 /// The running program calls [`worker_main`].
 static OWN: AtomicBool = AtomicBool::new(false);
@@ -24,7 +24,7 @@ pub struct Program {
 /// Makes a worker of this process where it was started as one, and then does not return. Call it first in `main`: workers are then this
 /// same program, and no command is needed.
 pub fn worker_main() {
-    if std::env::args_os().nth(1).is_some_and(|a| a == ARGUMENT) && is_worker() {
+    if std::env::args_os().nth(1).is_some_and(|a| a == COMPILE_WORKER) && is_worker() {
         crate::leave(crate::compile_worker_main());
     }
     OWN.store(true, Ordering::Relaxed);
@@ -42,7 +42,7 @@ impl Program {
     /// # Errors
     /// [`DeviceError::NoWorker`] if there is none.
     pub fn find(device: &str) -> Result<Program, DeviceError> {
-        let command = |path: PathBuf| Program::new(path, [ARGUMENT.into()]);
+        let command = |path: PathBuf| Program::new(path, [COMPILE_WORKER.into()]);
         if let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
             let path = PathBuf::from(path);
             if !path.is_file() {
