@@ -66,26 +66,32 @@ pub(crate) struct Inner {
     pub options: Options,
     pub ready: Mutex<HashMap<ReadyKey, Arc<Ready>>>,
     pub workspace: Mutex<Option<tilewright_device::Buffer>>,
-    /// The device that trials run on, once something was tuned.
-    trials: Mutex<Option<Arc<dyn Device>>>,
+    trials: Mutex<TrialsAt>,
+}
+
+/// Where candidates run.
+struct TrialsAt {
+    chosen: Trials,
+    /// The worker process's device, once something was tuned there.
+    device: Option<Arc<dyn Device>>,
 }
 
 impl Inner {
     /// The device that trials run on: this one in a worker process, unless the options or the device say otherwise.
     pub fn trial_device(&self) -> Result<Arc<dyn Device>, Error> {
         let info = self.device.info();
-        let program = match &self.options.trials {
+        let mut trials = self.trials.lock().unwrap_or_else(PoisonError::into_inner);
+        let program = match &trials.chosen {
             Trials::InProcess => return Ok(self.device.clone()),
             _ if !info.is_measured() => return Ok(self.device.clone()),
             Trials::Worker => Program::find(&info.id)?,
             Trials::WorkerOf(program) => program.clone(),
         };
-        let mut held = self.trials.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(device) = &*held {
+        if let Some(device) = &trials.device {
             return Ok(device.clone());
         }
         let device = isolate(&self.device, &program, &self.options.device_options)?;
-        Ok(held.insert(device).clone())
+        Ok(trials.device.insert(device).clone())
     }
 }
 
@@ -118,13 +124,18 @@ impl Context {
             RecordsAt::File(path) => Records::open(path)?,
             RecordsAt::Default | RecordsAt::Memory => Records::in_memory()?,
         };
-        let (ready, workspace, trials) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (ready, workspace) = (Mutex::default(), Mutex::default());
+        let trials = Mutex::new(TrialsAt { chosen: options.trials.clone(), device: None });
         Ok(Context { inner: Arc::new(Inner { device, records, options, ready, workspace, trials }) })
     }
 
     /// What the device is.
     pub fn info(&self) -> &DeviceInfo {
         self.inner.device.info()
+    }
+    /// Where candidates run from now on, in place of [`Options::trials`].
+    pub fn set_trials(&self, trials: Trials) {
+        *self.inner.trials.lock().unwrap_or_else(PoisonError::into_inner) = TrialsAt { chosen: trials, device: None };
     }
     /// The device itself.
     pub fn device(&self) -> &Arc<dyn Device> {

@@ -95,6 +95,9 @@
 //!
 //! A plan comes from the records if the problem was tuned on this device, else from a cost model that measures nothing. Every launch checks
 //! the alignment of its operands. If the plan needs more, the next plan of a fixed fallback order runs; the last one works for every address.
+//!
+//! On a GPU or an OpenCL device, candidates that are tuned run in a worker process, unless [`Trials`] says otherwise. A program that calls
+//! [`worker_main`] first is its own worker.
 
 mod buckets;
 mod buffer;

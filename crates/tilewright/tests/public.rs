@@ -4,7 +4,7 @@ use tilewright::{
     Backend, Buckets, Budget, Cache, CacheState, Cancel, Candidate, Chiral, Common, Constraint, Context, Conv, Depth,
     DeviceError, DeviceKind, DeviceOptions, Dialect, Dynamic, Ended, Error, Event, Extent, Factors, Gemm, Key, Layout, Math,
     NativeHandles, Operands, Options, Order, Origin, Outcome, Plan, Problem, RecordsAt, Scalar, SearchOptions, Slice, SliceMut,
-    Strategy, Target, TimeKind, Times, Timing, Verified, default_records, list_devices, remedies,
+    Strategy, Target, TimeKind, Times, Timing, Trials, Verified, default_records, list_devices, remedies,
 };
 
 fn context() -> Context {
@@ -16,6 +16,7 @@ fn context() -> Context {
         workspace: Some(1 << 20),
         allow_atomics: false,
         cache: CacheState::Cold,
+        trials: Trials::InProcess,
     };
     Context::with(options).expect("the emulator opens")
 }

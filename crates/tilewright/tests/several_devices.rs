@@ -11,6 +11,8 @@ use tilewright::{
 mod missing;
 #[path = "host/stand_in.rs"]
 mod stand_in;
+#[path = "support/worker.rs"]
+mod worker;
 
 const SIZES: [usize; 3] = [33, 20, 17];
 
@@ -30,7 +32,8 @@ fn product(a: &[f32], b: &[f32]) -> Vec<f32> {
 }
 
 fn opened(device: &str, records: &Path) -> Context {
-    let options = Options { device: Some(device.into()), records: RecordsAt::File(records.into()), ..Options::default() };
+    let (device_name, records) = (Some(device.into()), RecordsAt::File(records.into()));
+    let options = Options { device: device_name, records, trials: worker::trials(), ..Options::default() };
     Context::with(options).unwrap_or_else(|e| panic!("{device}: {e}"))
 }
 
