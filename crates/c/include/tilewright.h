@@ -65,6 +65,13 @@ typedef struct tw_context tw_context;
  * tuning records; NULL: the user's, "": none on disk. */
 tw_status tw_context_open(const char *device, const char *records, tw_context **context);
 void tw_context_close(tw_context *context);
+/* Where candidates run when something is tuned, from now on. In a worker process, a candidate that crashes or hangs costs the worker, and this
+ * process is unharmed. The worker is the command `tilewright`: the environment variable TILEWRIGHT_WORKER has its path, or it stands beside the
+ * library or in PATH; tuning is refused where there is none. In this process, a candidate that crashes may end it. The emulator always runs
+ * candidates in this process. */
+typedef int32_t tw_trials;
+enum { TW_TRIALS_IN_WORKER = 0, TW_TRIALS_IN_PROCESS = 1 }; /* TW_TRIALS_IN_WORKER is the default */
+tw_status tw_context_trials(const tw_context *context, tw_trials trials);
 /* The device in words: its id, its name, its driver. */
 tw_status tw_context_describe(const tw_context *context, char *text, size_t capacity, size_t *length);
 

@@ -1,9 +1,9 @@
 //! A device with its records.
 
-use crate::status::{TwStatus, entry};
+use crate::status::{Failure, TwStatus, entry};
 use crate::text::{free, give, handle, held, read, write};
 use std::ffi::c_char;
-use tilewright::{Context, Options, RecordsAt};
+use tilewright::{Context, Options, RecordsAt, Trials};
 
 pub struct TwContext(pub(crate) Context);
 handle!(TwContext, "context");
@@ -25,6 +25,23 @@ pub unsafe extern "C" fn tw_context_open(
         let opened = Context::with(Options { device: device.map(String::from), records, ..Options::default() })?;
         // SAFETY: as the header asks.
         unsafe { give(context, TwContext(opened)) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_context_trials(context: *const TwContext, trials: i32) -> TwStatus {
+    entry(|| {
+        let context = held(context)?;
+        context.0.set_trials(match trials {
+            0 => Trials::Worker,
+            1 => Trials::InProcess,
+            other => {
+                return Err(Failure::argument(format!(
+                    "trials = {other} is no tw_trials: give TW_TRIALS_IN_WORKER or TW_TRIALS_IN_PROCESS"
+                )));
+            }
+        });
+        Ok(())
     })
 }
 

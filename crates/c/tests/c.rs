@@ -2,6 +2,8 @@
 //! OpenCL where it is.
 
 use std::collections::BTreeSet;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tilewright_c::{NAMES, TwCall, TwConv, TwGemm, TwMemory, TwOperands, TwReduce};
@@ -221,18 +223,36 @@ fn examples_run_with_what_cmake_finds() {
     refuses("", "install them again");
 }
 
+/// This test program as the worker of what the examples tune: a script that starts it so.
+fn worker() -> tempfile::TempPath {
+    let this = std::env::current_exe().expect("this test");
+    let mut script = tempfile::NamedTempFile::new().expect("a file");
+    writeln!(script, "#!/bin/sh\nexec '{}' is_a_worker --exact --nocapture", this.display()).expect("a script");
+    script.as_file().set_permissions(std::fs::Permissions::from_mode(0o755)).expect("a script");
+    script.into_temp_path()
+}
+
+/// A worker where the program was started as one; else there is nothing to test.
+#[test]
+fn is_a_worker() {
+    if std::env::var_os("TILEWRIGHT_COMPILE_ANSWERS").is_some() {
+        tilewright::leave(tilewright::compile_worker_main());
+    }
+}
+
 /// Runs programs on the emulator, and on OpenCL where it is.
 fn run(programs: &[&Path]) {
     let opencl = tilewright::list_devices().iter().any(|l| l.device.is_ok() && l.backend == tilewright::Backend::OpenCl);
     if !opencl {
         missing::missing("an OpenCL device: the C examples run on the emulator alone");
     }
+    let worker = &worker();
     for device in ["emu"].into_iter().chain(opencl.then_some("opencl:0")) {
         for program in programs {
-            let said = succeeds(Command::new(program).arg(device)).unwrap_or_default();
+            let said = succeeds(Command::new(program).arg(device).env("TILEWRIGHT_WORKER", worker)).unwrap_or_default();
             // Programs of version 0.1.0 say "as it should" where later ones say what is refused.
-            let refused = said.contains("is refused: ") || said.contains("as it should: ");
-            assert!(said.lines().last().is_some_and(|last| last.starts_with("ok")) && refused, "{said}");
+            let refuses = ["is refused: ", "as it should: TW_NO_DEVICE"].iter().any(|words| said.contains(words));
+            assert!(said.lines().last().is_some_and(|last| last.starts_with("ok")) && refuses, "{said}");
         }
     }
 }

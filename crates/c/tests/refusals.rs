@@ -95,6 +95,10 @@ fn contexts() {
             assert!(context.is_null());
         }
         fails(tw_context_open(c"emu".as_ptr(), c"".as_ptr(), null_mut()), ARGUMENT, "pointer to the result is NULL");
+        let context = opened();
+        fails(tw_context_trials(context, 2), ARGUMENT, "trials = 2");
+        assert_eq!(tw_context_trials(context, 0), 0, "{}", said());
+        tw_context_close(context);
         let mut text = [0 as c_char; 4];
         let mut length = 0;
         fails(tw_context_describe(null(), text.as_mut_ptr(), 4, &mut length), ARGUMENT, "`context` is NULL");

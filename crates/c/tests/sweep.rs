@@ -67,6 +67,7 @@ const CALLS: &[(&str, &[usize], Call)] = &[
         tw_context_close(made);
         if at < 2 { ARGUMENT } else { status }
     }),
+    ("tw_context_trials", &[], |home, at| unsafe { tw_context_trials(or(at, 0, home.context), 1) }),
     ("tw_context_describe", &[1, 2], |home, at| unsafe {
         texts(at, |text, room, length| tw_context_describe(or(at, 0, home.context), text, room, length))
     }),
