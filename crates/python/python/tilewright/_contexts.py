@@ -149,6 +149,7 @@ def use(
     records: Union[None, str, PathLike] = None,
     workspace: Optional[int] = None,
     atomics: bool = False,
+    in_process: bool = False,
 ) -> Context:
     """Set the context for arrays in host memory, and for arrays on the same device.
 
@@ -169,7 +170,7 @@ def use(
         Its `import_records` loads plans that were recorded elsewhere.
     """
     global _default
-    context = device if isinstance(device, Context) else Context(device, records, workspace, atomics)
+    context = device if isinstance(device, Context) else Context(device, records, workspace, atomics, in_process)
     with _lock:
         _default = context
         _contexts[context.device] = context
