@@ -5,14 +5,13 @@ use std::path::Path;
 use std::process::Command;
 use tilewright::{
     Addresses, Backend, Budget, Context, Error, Factors, Gemm, Options, Order, Origin, Prepared, RecordsAt, Role, Scalar, Stream,
+    Trials,
 };
 
 #[path = "../../ir/tests/support/missing.rs"]
 mod missing;
 #[path = "host/stand_in.rs"]
 mod stand_in;
-#[path = "support/worker.rs"]
-mod worker;
 
 const SIZES: [usize; 3] = [33, 20, 17];
 
@@ -33,7 +32,7 @@ fn product(a: &[f32], b: &[f32]) -> Vec<f32> {
 
 fn opened(device: &str, records: &Path) -> Context {
     let (device_name, records) = (Some(device.into()), RecordsAt::File(records.into()));
-    let options = Options { device: device_name, records, trials: worker::trials(), ..Options::default() };
+    let options = Options { device: device_name, records, trials: Trials::InProcess, ..Options::default() };
     Context::with(options).unwrap_or_else(|e| panic!("{device}: {e}"))
 }
 
