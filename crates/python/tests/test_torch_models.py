@@ -111,6 +111,11 @@ class Models(unittest.TestCase):
         self.assertIn("conv, aten::convolution: was not compared", twt.report(self.path))
 
         rows = twt.tune_recorded(self.path, trials=1)
+        # A busy machine may give a shape no verdict, and its reason says so: compare again, as it asks.
+        for _ in range(8):
+            if not any(row.reason.startswith("no verdict") for row in rows):
+                break
+            rows = twt.compare(self.path)
         self.assertTrue(all(row.torch_us > 0 and row.ours_us > 0 and row.device for row in rows), rows)
         self.assertEqual(twt.enable(self.path, margin=1e9), 0)
         self.step(model, x)
