@@ -51,13 +51,10 @@ impl Host {
 
     fn open(&self, opening: &Opening) -> Result<Binary, Refusal> {
         let (program, args) = &opening.compilers;
-        let options = Options {
-            cache: opening.cache.as_ref().map_or_else(Cache::disabled, Cache::at),
-            workers: Some(Arc::new(Workers::new(program, args.iter().map(OsString::from)))),
-            compile_limit: opening.compile_limit,
-            deadline: opening.deadline,
-            ..Options::default()
-        };
+        let mut options = Options::default().with_workers(Workers::new(program, args.iter().map(OsString::from)));
+        options.cache = opening.cache.as_ref().map_or_else(Cache::disabled, Cache::at);
+        options.compile_limit = opening.compile_limit;
+        options.deadline = opening.deadline;
         let device = opening.identity.open(&options).map_err(|e| match e {
             DeviceError::NoSuchDevice { .. } | DeviceError::Missing { .. } => Refusal::Unseen(e.to_string()),
             other => Refusal::Failed(other.into()),
