@@ -29,8 +29,12 @@ impl Blocks {
 }
 
 impl Tiling {
-    /// The blocks that exist of a k-tile, where some do not, and which they are is the same of every k-tile, every tile and every wave.
+    /// The blocks of a k-tile that exist, if some do not and every k-tile, tile and wave has the same ones. A staggered start moves k-tiles
+    /// against the period of the blocks: then none can be left out.
     pub fn blocks(&self, c: &Contraction) -> Option<Blocks> {
+        if self.k_stagger {
+            return None;
+        }
         let shape = self.instruction?.shape;
         let of = |tensor: &Tensor, o: &OperandTiling, side: u32| {
             // Waves side by side have other blocks.
