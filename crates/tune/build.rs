@@ -1,5 +1,5 @@
-//! Makes fingerprints of what a record rests on: a hash each over what some sources say, so that records of other sources are told from
-//! those of these. Comments and white space do not count.
+//! Makes fingerprints of the sources that records depend on: one hash for each group of sources. Records of other sources have other
+//! hashes. Comments and white space do not count.
 
 use std::path::{Path, PathBuf};
 

@@ -65,7 +65,7 @@ pub enum Command {
     JudgeModel(JudgeArgs),
     /// Candidates per second: compiled, verified and timed
     Throughput(ThroughputArgs),
-    /// An explicit list of plans for one problem, all in turn: times, registers, spills, occupancy
+    /// An explicit list of plans for one problem, timed alternately: times, registers, spills, occupancy
     Plans(PlansArgs),
     /// Random derivable pairs of plan and problem, verified on the device
     VerifyRandom(VerifyArgs),
@@ -105,7 +105,7 @@ pub struct Cases {
     /// Only convolutions with so many spatial dimensions
     #[arg(long, value_name = "COUNT", value_parser = whole)]
     pub dims: Option<u64>,
-    /// Only the I-th of N parts of the cases, dealt out in turn: for several devices side by side
+    /// Only the I-th of N parts of the cases, dealt out round-robin: for several devices at once
     #[arg(long, value_name = "I/N", value_parser = part)]
     pub part: Option<Part>,
     /// Precision of the products of cases in f32: tf32 lets all of them be multiplied so, by us and by the libraries; tf32x3 by us alone,
@@ -316,7 +316,7 @@ pub enum Mix {
     Formats,
     /// Products of every number format whose batch entries are groups of rows or columns, by every unit of the device
     Grouped,
-    /// Reductions of results, and of tensors by themselves
+    /// Reductions of results and of tensors
     Reduce,
     /// Reductions of results of warpgroup matrix instructions
     ReduceUnits,

@@ -28,8 +28,8 @@ pub struct Rivals {
 }
 
 impl Rivals {
-    /// Opens all libraries, so that a missing one is told before any work is done. A case is measured for `time` at most, with caches in this
-    /// state; `clblast_tuned` is the folder with results of CLBlast's tuners.
+    /// Opens all libraries, so that a missing one is reported before any work is done. A case is measured for at most `time`, with caches in
+    /// the given state. `clblast_tuned` is the folder with results of CLBlast's tuners.
     ///
     /// # Errors
     /// [`BenchError::Missing`] with how to get it; [`BenchError::Unsupported`] if the device does not speak its API;
@@ -57,7 +57,8 @@ impl Rivals {
         Rivals { plain, ..self }
     }
 
-    /// Runs a plan of a space and every library on the same random data: results checked first, then timed in turn. A side that cannot run is in the record with its reason.
+    /// Runs a plan of a space and every library on the same random data. Results are checked first, then all sides are timed alternately. The
+    /// record holds the reason of a side that cannot run.
     ///
     /// # Errors
     /// Only those that end the run: a lost device, memory that does not suffice.

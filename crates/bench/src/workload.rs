@@ -70,7 +70,7 @@ impl<'a> Workload<'a> {
     pub fn math(&self) -> Math {
         self.data.problem.math()
     }
-    /// Factor of the product.
+    /// The factor of A * B.
     pub fn alpha(&self) -> f64 {
         self.data.factors.alpha
     }

@@ -73,7 +73,7 @@ fn compare(args: &BenchArgs, context: &Context, rivals: &Rivals, case: &Case) ->
     Ok(record)
 }
 
-/// Wrong use is told from a job that failed.
+/// Distinguishes wrong use (a usage error) from a job that failed.
 pub fn classify(e: BenchError) -> CliError {
     match e {
         BenchError::Usage(_) | BenchError::Unsupported { .. } => CliError::usage(e),

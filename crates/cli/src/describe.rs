@@ -143,7 +143,7 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
     match key {
         Common::Unr => format!("k advances by {value} per main loop step, {} in all", plural64(k_tiles, "step")),
         Common::Gal => walk(t.order, tiles_m, tiles_n),
-        Common::Gbi => choose("batch entries take turns at each tile", "batch entries come one behind the other"),
+        Common::Gbi => choose("batch entries alternate at each tile", "batch entries come one after the other"),
         Common::Pun => {
             choose("loops over elements ask the compiler to unroll", "loops over elements leave unrolling to the compiler")
         }
@@ -152,7 +152,7 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
             "each tile of C is summed by {value} work-groups, about {} each",
             plural64(k_tiles.div_ceil(u64::from(value)), "step")
         ),
-        Common::Iwi => choose("they take k-tiles in turn", "each takes a contiguous range of k"),
+        Common::Iwi => choose("they take k-tiles round-robin", "each takes a contiguous range of k"),
         Common::Szt => choose("index arithmetic is 64-bit throughout", "index arithmetic is as narrow as the problem allows"),
         Common::Mad => choose("multiply-adds are written fma(a, b, c)", "multiply-adds are written c += a * b"),
         Common::Naw => match t.order {
@@ -216,10 +216,10 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
         Common::Pst if spec.tiling.persistent == 0 => "one work-group per tile of C".into(),
         Common::Pst => format!("{} work-groups walk over all tiles of C", spec.tiling.persistent),
         Common::Png if spec.teams() == 1 => "all math threads compute each tile of C together".into(),
-        Common::Png => format!("{} warpgroups take tiles of C in turn", spec.teams()),
+        Common::Png => format!("{} warpgroups take tiles of C alternately", spec.teams()),
         Common::Rga if value == 0 => "matrix instructions read both operands from shared memory".into(),
         Common::Rga => format!(
-            "matrix instructions read the operand of C's rows from registers, {} of fragments in turn",
+            "matrix instructions read the operand of C's rows from registers, {} of fragments round-robin",
             plural(value, "set")
         ),
         Common::Rdf => finish(value).into(),

@@ -125,7 +125,7 @@ pub fn cases_or_source(args: &ProblemArgs, source: &SourceArgs, plan: &PlanArgs)
     let named = args.word.is_some() || args.problem.is_some() || args.cases.is_some() || !args.dynamic.is_empty();
     if named || args.set.is_some() || plan.plan.is_some() || plan.workspace.is_some() || plan.atomics {
         return Err(CliError::usage(
-            "--source says problem and plan by itself: leave out all other options that name or change them",
+            "--source already names problem and plan: leave out all other options that name or change them",
         ));
     }
     let wrong = |e: &dyn std::fmt::Display| CliError::usage(format!("--source {}: {e}", path.display()));
@@ -308,7 +308,7 @@ fn from_conv(args: &ConvArgs, [n, c, k]: [u64; 3]) -> Result<Case, CliError> {
         Direction::BackwardData => problem::Direction::BackwardData,
         Direction::BackwardWeight => problem::Direction::BackwardWeight,
     };
-    let dtype = real("dtype", args.dtype, "convolve real and imaginary parts by themselves")?;
+    let dtype = real("dtype", args.dtype, "convolve real and imaginary parts separately")?;
     let mut conv = Conv::new(dtype, n, c, k, &args.size.0, &filter)
         .math(args.dtype.math)
         .layout(layout)

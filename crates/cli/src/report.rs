@@ -64,7 +64,7 @@ fn in_words(space: &Space, plan: &Plan) -> Option<String> {
     Some(format!("{name}, tiles of {rows} x {columns}, {} of k at a time{split}", t.k_tile))
 }
 
-/// What is counted: layers of a model, or cases.
+/// The noun for the counted rows: layers of a model, or cases.
 fn counted(rows: &[Row<'_>]) -> &'static str {
     if rows.iter().any(|row| !row.case.layers.is_empty()) { "layers" } else { "cases" }
 }

@@ -273,7 +273,7 @@ mod tests {
         let json = text.split_once("```json\n").and_then(|(_, rest)| rest.split_once("\n```")).expect("JSON").0;
         let facts: Value = serde_json::from_str(json).expect("it parses");
         assert_eq!((&facts["passed"], &facts["failures"][0]), (&false.into(), &failure));
-        // What is left to the next process is read back.
+        // The state for the next process is read back.
         let state: State = serde_json::from_value(json!(state)).expect("a state");
         assert!(state.judged && state.failures.len() == 1);
     }

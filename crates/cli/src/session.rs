@@ -156,7 +156,7 @@ pub fn classify(e: tilewright::Error) -> CliError {
     }
 }
 
-/// Time for the trial in flight and the last verification after the work was told to end.
+/// Time for the trial in flight and the last verification after a request to end.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Ctrl-C, SIGTERM and SIGHUP (unless it is ignored, as under `nohup`) ask the work to end with what it has; a second one, or

@@ -29,7 +29,7 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
         })?;
     }
     let cancel = Cancel::default();
-    // Before a device is opened: compilers within drivers (LLVM) catch signals too, and pass them on to whoever was there before.
+    // Before a device is opened: compilers inside drivers (LLVM) install signal handlers too, and pass signals on to earlier handlers.
     session::on_interrupt(&cancel)?;
     let context = Arc::new(session::open_to_time(&args.place, &args.plan, true, args.cache)?);
     let noted = |e: std::io::Error| CliError::failed(format!("crashes cannot be noted: {e}"));

@@ -38,7 +38,7 @@ fn every_refusal_names_the_input_and_the_remedy() {
         (format!("verify gemm {small} --groups 2 --ragged k --device emu --plan C_UNR4_UFO1_EDG1"), 1, "use UFO0"),
         (format!("verify gemm {small} --groups 2 --ragged k --device emu --plan A_WOS1__C_EDG1"), 1, "use WOS0"),
         (format!("tune gemm {small} --groups 2 --dynamic n"), 2, "a grouped product with extents known only at launch"),
-        (format!("tune gemm {small} --groups 2 --reduce max:n"), 2, "reduce the result by itself"),
+        (format!("tune gemm {small} --groups 2 --reduce max:n"), 2, "reduce it in a second call"),
         (format!("verify gemm {small} --groups 2 --device emu --plan C_ICE2_SKS1_EDG1"), 1, "use ICE1, or SKS2 with PST0"),
         (format!("verify gemm {small} --groups 2 --device emu --plan A_WOS1__C_EDG1"), 1, "use WOS0"),
         (format!("verify gemm {small} --groups 2 --device emu --plan C_EDG0"), 1, "EDG0"),
@@ -77,7 +77,7 @@ fn every_refusal_names_the_input_and_the_remedy() {
         (format!("tune gemm {small} --dtype complex64 --reduce max:n"), 2, "reduce the stored result's real and imaginary parts"),
         (format!("tune gemm {small} --dtype complex64 --dynamic m"), 2, "make an operation for each size"),
         (format!("tune gemm {small} --dtype complex64 --groups 2"), 2, "a complex product of groups"),
-        ("tune conv --n 1 --c 2 --k 2 --size 8 --filter 3 --dtype complex64".into(), 2, "real and imaginary parts by themselves"),
+        ("tune conv --n 1 --c 2 --k 2 --size 8 --filter 3 --dtype complex64".into(), 2, "real and imaginary parts separately"),
         ("tune reduce --shape 4x4 --over 1 --op sum --dtype complex128".into(), 2, "of a matrix product"),
         (
             format!(

@@ -64,7 +64,7 @@ impl Compilers {
         if let Some((_, device)) = self.opencl.iter().find(|(known, _)| known == id) {
             return Ok(device.clone());
         }
-        // A worker has no workers, and what it compiles is kept by whoever asked for it.
+        // A worker starts no workers, and the process that sent the job caches the binary.
         let options = Options { cache: Cache::disabled(), workers: None, ..Options::default() };
         let device = match &job.place {
             Some(place) => opencl::device_at(id, place, &options),

@@ -142,8 +142,8 @@ pub trait Device: Send + Sync {
     /// What the device is.
     fn info(&self) -> &DeviceInfo;
 
-    /// Does what the first uses of the device would otherwise wait for: sees that `threads` compile workers run, with the vendor's
-    /// compiler loaded, where there are workers, and runs a kernel that does nothing. What is there already is not done again.
+    /// Does the one-time work that the first uses of the device would wait for: starts `threads` compile workers, loads the vendor's
+    /// compiler in each, and runs an empty kernel. Work that is already done is skipped.
     ///
     /// # Errors
     /// Those of [`Device::compile`], [`Device::launch`] and [`Device::sync`].
@@ -220,7 +220,7 @@ pub trait Device: Send + Sync {
     /// What the work ran into: [`DeviceError::Hang`], [`DeviceError::Crash`], [`DeviceError::Api`].
     fn sync(&self) -> Result<(), DeviceError>;
 
-    /// A point behind everything started so far.
+    /// A mark after all work started so far.
     ///
     /// # Errors
     /// As [`Device::launch`].
@@ -229,10 +229,11 @@ pub trait Device: Send + Sync {
         Ok(Box::new(Passed))
     }
 
-    /// Runs the sequence once per repeat and gives the device's time for each, in microseconds, between two marks on the queue: one
-    /// before the first kernel, one behind the last. Ahead of every repeat the cache is swept by reading other memory, which also gives
-    /// the host the time to queue the run; for warm caches the sequence then runs once untimed. Call it with one repeat in turn to
-    /// interleave alternatives. It does not warm up clocks.
+    /// Runs the sequence once per repeat and returns the device's time of each repeat, in microseconds.
+    ///
+    /// The time runs from a mark before the first kernel to a mark after the last. Before every repeat a read of other memory sweeps the
+    /// cache, which also gives the host time to queue the run. For warm caches the sequence then runs once untimed. To interleave
+    /// alternatives, call this alternately with one repeat each. Clocks are not warmed up.
     ///
     /// # Errors
     /// As [`Device::launch`] and [`Device::sync`]; [`DeviceError::NotTimed`] on the emulator.

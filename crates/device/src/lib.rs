@@ -1,4 +1,4 @@
-//! Devices behind one trait: the emulator, OpenCL, CUDA and HIP; buffers, compiling, launching, timing, binary cache.
+//! One trait for all devices (emulator, OpenCL, CUDA, HIP): buffers, compilation, launches, timing, binary cache.
 //!
 //! Every vendor library is loaded at run time. One that is missing is no error: [`list`] says what is missing and how to
 //! get it. A kernel becomes a [`Compiled`] on one device and runs there in order with everything else launched on it.

@@ -1,9 +1,9 @@
-//! Points in the order of a device's work, which a caller can ask about without waiting for what was started behind them.
+//! Marks in the order of a device's work. A caller can query a mark without waiting for later work.
 
 use crate::DeviceError;
 use std::time::{Duration, Instant};
 
-/// A point behind all work that was started before [`Device::mark`](crate::Device::mark) made it.
+/// A mark after all work that was started before [`Device::mark`](crate::Device::mark).
 pub trait Mark: Send + Sync {
     /// Has the device passed it? Does not wait.
     ///

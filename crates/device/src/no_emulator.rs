@@ -1,4 +1,4 @@
-//! What stands in for the emulator in a build without the feature `emulator`: it is listed as missing and does not open.
+//! Replacement of the emulator in builds without the feature `emulator`: the device is listed as missing and does not open.
 
 use crate::{Device, DeviceError, DeviceInfo, Options};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The process that vendors' code runs in: how it ends, and what is left behind where that code takes it down.
+//! The process that runs vendors' code: how it ends, and the diagnostics that remain if that code crashes it.
 
 use std::fs::File;
 

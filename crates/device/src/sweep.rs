@@ -41,7 +41,7 @@ impl Sweep {
     }
 }
 
-/// Bytes to read: twice the last-level cache, and no less than hides the host's time for queueing a run behind it.
+/// Bytes to read: twice the last-level cache, and at least as many as take longer than the host needs to queue the next run.
 fn bytes(info: &DeviceInfo) -> u64 {
     let least: u64 = if info.kind == DeviceKind::Gpu { 256 << 20 } else { 16 << 20 };
     let wanted = (2 * info.target.l2_bytes).max(least).min(1 << 30).min(info.max_buffer_bytes / 4);

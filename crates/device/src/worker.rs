@@ -76,8 +76,8 @@ impl Workers {
         Ok(Workers::new(std::env::current_exe()?, [OsString::from(subcommand)]))
     }
 
-    /// Sees that so many workers run, and has those that are started for it do some work, so that they load what it takes. A worker
-    /// that does not start or does not do it is left out: whoever needs one will hear why.
+    /// Ensures that `count` workers run. Each new worker does `work` once, so that it loads its libraries. A worker that fails to start or
+    /// to do the work is dropped; the next request for a worker reports the reason.
     pub(crate) fn prepare(&self, count: usize, work: &Work, limit: Duration) {
         let there = self.idle.lock().unwrap_or_else(PoisonError::into_inner).len();
         let start = || {
@@ -246,7 +246,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         drop(locked(&self.input).take());
-        // It ends by itself at the end of its input, unless all of it hangs.
+        // The worker ends at the end of its input, unless all its threads hang.
         let mut child = locked(&self.child);
         let _ = child.kill();
         let _ = child.wait();

@@ -138,7 +138,7 @@ pub fn parse(file: &str, set: &str, bytes: &[u8], options: &CaseOptions) -> Resu
         };
         let set = row.text("set").unwrap_or(set).to_string();
         match problem {
-            // Of a problem as text there may be a line for each way in which its operands are told elsewhere.
+            // A problem given as text may have several lines, one for each operand layout that another column describes.
             Ok(problem) if kind == Kind::Text && found.cases.iter().any(|case| case.problem == problem) => {}
             Ok(problem) => {
                 found.cases.push(Case { set, name: name(&problem), line, problem });

@@ -37,7 +37,7 @@ const NAMED: [(&str, Scalar, Math); 6] = [
 
 impl Complex {
     /// Element types as texts name them, for messages.
-    pub const NAMES: &'static str = "complex64 (with `tf32`, `tf32x3`, `bf16x3` or `bf16x6` behind it as well), complex128";
+    pub const NAMES: &'static str = "complex64 (also followed by `tf32`, `tf32x3`, `bf16x3` or `bf16x6`), complex128";
 
     /// The type of the parts of a named type of elements, and how they are multiplied.
     pub fn of_name(name: &str) -> Option<(Scalar, Math)> {

@@ -544,11 +544,13 @@ impl Contraction {
     pub fn splits(&self, row: &Mma) -> Option<FactorParts> {
         self.math.split().filter(|split| split.input == row.input)
     }
-    /// Sums of a unit's instructions are added in f32, those of some terms after the other: where they keep fewer bits, or are scaled.
+    /// Whether accumulation has two levels: an instruction's accumulator is added to an f32 total after some terms. This is so where the
+    /// accumulator keeps fewer bits than f32, or where blocks of k have scales.
     pub fn promotes(&self, unit: &Family) -> bool {
         self.math == Math::Promoted && unit.lanes > 1 || !self.block_scales.is_empty()
     }
-    /// Terms after which sums are promoted: those that share all scales of blocks, [`Math::PROMOTED_EVERY`] at most.
+    /// Number of terms of k that an instruction's accumulator holds before it is added to the f32 total. All of them share the block scales;
+    /// at most [`Math::PROMOTED_EVERY`].
     pub fn promoted_every(&self) -> u32 {
         let shared = |x: &Vector| {
             let value = |k: u64| x.view.access.at([0, 0, k as i64]);
@@ -621,11 +623,11 @@ impl Contraction {
     pub fn grouped(&self, extent: Extent) -> bool {
         self.ends.as_ref().is_some_and(|x| extent == if x.along_n { Extent::N } else { Extent::M })
     }
-    /// Whether how far a batch entry reaches along an extent is known only at launch, or only on the device: of groups.
+    /// Whether the size of a batch entry along an extent is known only at launch, or (with groups) only on the device.
     pub fn varies(&self, extent: Extent) -> bool {
         self.dynamic.has(extent) || self.grouped(extent)
     }
-    /// Whether all batch entries have the rows and columns that are told.
+    /// Whether every batch entry has exactly the rows and columns of the contraction: no dynamic extents and no groups.
     pub fn fixed(&self) -> bool {
         self.dynamic.is_none() && self.ends.is_none()
     }

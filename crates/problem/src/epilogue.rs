@@ -1,16 +1,16 @@
-//! What a problem asks for beyond scaled sums: zero points of its factors, vectors of scales, a bias vector, an activation, a residual.
+//! Epilogue options of a problem: zero points, vectors of scales, a bias vector, an activation, a residual.
 //!
-//! In this order, and for every problem alike:
+//! Every problem applies them in this order:
 //!
 //! ```text
 //! out = activation(alpha * scale_m[m] * scale_n[n] * sum + bias + beta * C) + residual
 //! ```
 //!
-//! where zero points are subtracted from the factors of each sum, and scales of blocks of k are of the block's terms, within it
-//! ([`Quant`](crate::Quant)). The old result comes before the activation, as in cuBLASLt, so `beta = 1` with the shortcut in C is a residual block's
-//! `relu(x + shortcut)`. The residual comes behind it and is an operand of its own, read and never written: a transformer's
-//! `x + gelu(...)`, as in CUTLASS's residual-block epilogue. Bias and residual have C's element type. They belong to the
-//! problem, not to the plan: they change the result.
+//! Zero points are subtracted from the elements of A and B before they are multiplied. Scales of blocks of k multiply the partial sum of
+//! their block ([`Quant`](crate::Quant)). The old result is added before the activation, as in cuBLASLt: `beta = 1` with the shortcut in C
+//! gives a residual block's `relu(x + shortcut)`. The residual is added after the activation. It is a separate operand that is only read:
+//! a transformer's `x + gelu(...)`, as in CUTLASS's residual-block epilogue. Bias and residual have C's element type. All options change
+//! the result, so they belong to the problem and not to the plan.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -164,7 +164,7 @@ pub(crate) fn check_elements(field: &str, extents: &[u64], offset: u64, dtype: S
     }
 }
 
-/// Serialisation of a problem type derived with `#[serde(remote = "Self")]`, validating what is read.
+/// Serialisation of a problem type derived with `#[serde(remote = "Self")]`. Deserialisation validates the problem.
 macro_rules! validated_serde {
     ($name:ident) => {
         impl serde::Serialize for $name {

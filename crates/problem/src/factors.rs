@@ -52,10 +52,11 @@ impl Factors {
         }
         Ok(())
     }
-    /// Why an imaginary part of this name is refused of a problem whose elements are complex or not, and the way out.
+    /// The message for a factor with an imaginary part that the problem does not take, with the remedy. `complex`: the problem's elements are
+    /// complex.
     pub fn refusal(name: &str, complex: bool) -> String {
         match complex {
-            true => format!("this problem is made for a real one; make it with {name} (in its text: {})", name.replace('_', "")),
+            true => format!("this problem takes a real factor; make it with {name} (in its text: {})", name.replace('_', "")),
             false => "only products of complex matrices (complex64, complex128) have a complex alpha and beta; use 0".into(),
         }
     }

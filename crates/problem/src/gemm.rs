@@ -97,15 +97,18 @@ pub struct Gemm {
     pub drop_c: bool,
     /// Workspace budget in bytes, a multiple of the size of an element of A.
     pub workspace: u64,
-    /// Extents known only at launch (`g` is the batch): one kernel holds for every value from 1 to what is written here, which is
-    /// also what is tuned for. Leading dimensions and batch strides stay those written here.
+    /// Extents known only at launch (`g` is the batch). One kernel computes every size from 1 to the size given here, and plans are tuned
+    /// for the size given here. Leading dimensions and batch strides do not change.
     #[serde(default, skip_serializing_if = "Dynamic::is_none")]
     pub dynamic: Dynamic,
-    /// Batch entries are groups of rows (m) or of columns (n) of one product of all `m` rows and `n` columns: each has a factor B (of columns
-    /// a factor A) of its own, the other matrices are shared. Or they are groups of the `k` terms: each has a result of its own, the sum over its
-    /// terms, as weight gradients do. A vector of i32 says in device memory where each group ends
-    /// ([`Quant::Ends`]): ascending, each at most `m` (`n`, `k`). A group that ends where the one before does is empty, and its sums are 0; what
-    /// lies behind the last end is not written (of terms not added). `m` (`n`, `k`) is the most there may be, which is also what is tuned for.
+    /// A grouped product: batch entries are groups of rows (m), of columns (n) or of terms (k).
+    ///
+    /// Groups of rows have their own B and share A and C. Groups of columns have their own A and share B and C. Groups of terms have their own
+    /// C and share A and B, as in weight gradients.
+    ///
+    /// A vector of i32 in device memory ([`Quant::Ends`]) holds the end of each group, ascending, at most `m` (`n`, `k`). A group with the same
+    /// end as its predecessor is empty; its sums are 0. Rows and columns after the last end are not written, terms after it are not added.
+    /// `m` (`n`, `k`) is the largest size, and plans are tuned for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grouped: Option<Ragged>,
 }
@@ -343,7 +346,7 @@ impl Gemm {
             Some(r) => Err(ProblemError::value(
                 "reduce",
                 r,
-                "a factor of small weights has no reductions beside the product; reduce the tensor by itself",
+                "an operand of 4- or 8-bit weights has no reductions in the pass of the product; reduce the tensor in a call of its own",
             )),
             None => Ok(()),
         }
@@ -808,7 +811,10 @@ mod tests {
         refused(weights(Scalar::F32, Scalar::I8).math(Math::Tf32), &["math = tf32", "multiplied in f32 itself", "leave it out"]);
         refused(weights(Scalar::BF16, Scalar::I8).out_dtype(Scalar::I32), &["out_dtype = i32", "bf16 operands"]);
         refused(weights(Scalar::I8, Scalar::F16).zero_point(Along::M, ZeroPoint::Each), &["zero_points = m", "B is f16"]);
-        refused(weights(Scalar::F16, Scalar::U8).reduce("sum:k:b".parse().unwrap()), &["sum:k:b", "reduce the tensor by itself"]);
+        refused(
+            weights(Scalar::F16, Scalar::U8).reduce("sum:k:b".parse().unwrap()),
+            &["sum:k:b", "reduce the tensor in a call of its own"],
+        );
         assert_eq!(weights(Scalar::I8, Scalar::F16).build().unwrap().out_dtype, Scalar::F16);
         refused(base().ldr(7), &["ldr = 7", "at least 8"]);
         refused(base().stride_r(72), &["sr = 72", "no batch"]);

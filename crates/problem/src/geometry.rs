@@ -1,17 +1,31 @@
 //! MIOpenGEMM's geometry string, read and printed, with tilewright's further keys.
 //!
-//! `tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32`: all twelve keys, in any order. `ws` is the workspace in
-//! elements. Further keys, printed only where they say something: `f16`, `bf16`, `tf32`, `tf32x3`, `bf16x3` and `bf16x6` as element types (the last
-//! four: f32 in memory, multiplied as TF32, as three products of TF32, as three or six of bf16); `complex64`, the same with one of these four behind
-//! it (`complex64tf32`), and `complex128`, whose elements all
-//! sizes but `ws` count, with `conja` and `conjb` where the conjugates of a factor are multiplied, `alphaim` and `betaim` where alpha or beta is complex; `outf32` where C has
-//! another type; `zeroa`, `zerob` (zero points, one for a factor), `zerom`, `zeron` (one
-//! for each row of A, each column of B), `scalem`, `scalen` (vectors of scales), `scalem1x128`, `scalen128x128` (scales of blocks of rows or columns and of 128 terms); `b` (batch) with `sa`, `sb`, `sc` (batch strides; tight where left out); `oa`, `ob`, `oc` (offsets); `biasm` or
-//! `biasn` with `sbias` (its batch stride; 0 where left out); `actrelu`, `actgelu`, `actgelutanh`, `actsilu`; `ldr` (a residual, its
-//! leading dimension) with `sr` (its batch stride; C's where left out); `groupm`, `groupn` or `groupk` where batch entries are groups of rows, columns or terms
-//! (`b1` is said then, and only the batch stride of the matrix that groups have of their own is not 0); `redmax:n`, `redsum:bm:stored` (reductions, see
-//! [`crate::Reduction`]) and `noc` (C is not stored); `dynm`, `dynn`, `dynb` where m, n or the batch are known only at
-//! launch (what is written is then the largest value).
+//! `tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32` has all twelve keys of MIOpenGEMM, in any order. `ws` is the workspace
+//! in elements. tilewright's further keys are printed only where they differ from their default:
+//!
+//! | key | meaning |
+//! |---|---|
+//! | `f16`, `bf16`, ... | element type |
+//! | `tf32`, `tf32x3`, `bf16x3`, `bf16x6` | f32 in memory, multiplied as TF32, as three products of TF32, as three or six of bf16 |
+//! | `complex64`, `complex128` | complex elements; all sizes but `ws` count complex elements. `complex64tf32` and so on name the product |
+//! | `conja`, `conjb` | the conjugate of A, of B is multiplied |
+//! | `alphaim`, `betaim` | alpha, beta is complex |
+//! | `outf32` | type of C, where it differs |
+//! | `zeroa`, `zerob` | one zero point for A, for B |
+//! | `zerom`, `zeron` | a zero point for each row of A, each column of B |
+//! | `scalem`, `scalen` | vectors of scales |
+//! | `scalem1x128`, `scalen128x128` | scales of blocks of rows or columns and of 128 terms |
+//! | `b` with `sa`, `sb`, `sc` | batch and batch strides; tight where left out |
+//! | `oa`, `ob`, `oc` | offsets |
+//! | `biasm`, `biasn` with `sbias` | bias and its batch stride; 0 where left out |
+//! | `actrelu`, `actgelu`, `actgelutanh`, `actsilu` | activation |
+//! | `ldr` with `sr` | leading dimension of a residual and its batch stride; C's where left out |
+//! | `groupm`, `groupn`, `groupk` | batch entries are groups of rows, columns or terms; `b1` is printed as well |
+//! | `redmax:n`, `redsum:bm:stored` | reductions ([`crate::Reduction`]) |
+//! | `noc` | C is not stored |
+//! | `dynm`, `dynn`, `dynb` | m, n or the batch is known only at launch; the string holds the largest value |
+//!
+//! In a grouped product only the matrix that each group has of its own has a batch stride other than 0.
 
 use crate::complex::Complex;
 use crate::epilogue::{Activation, Along};

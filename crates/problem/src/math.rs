@@ -1,4 +1,4 @@
-//! With what precision factors are multiplied and their products added up, where their type leaves a choice.
+//! Precision of products and accumulators, where the element type leaves a choice.
 
 use crate::error::ProblemError;
 use crate::factor_parts::FactorParts;
@@ -16,24 +16,23 @@ pub enum Math {
     /// f32 factors may lose the lower 13 bits of their mantissa before they are multiplied: units for TF32 may be used. Sums and
     /// results are f32.
     Tf32,
-    /// f32 factors are multiplied as sums of two TF32 numbers each: the nearest one, and what it leaves. Of the four products the least is
-    /// left out, and units for TF32 add the other three, so that almost all of f32's accuracy is kept (Markidis et al. 2018, Ootomo
-    /// and Yokota 2022). Infinities in A or B, and values within 2^-11 of f32's largest, give NaN.
+    /// Each f32 element is split into two TF32 numbers: the nearest one and the remainder. TF32 units add three of the four products; the
+    /// smallest is dropped. Almost all of f32's accuracy is kept (Markidis et al. 2018, Ootomo and Yokota 2022). Infinities in A or B, and values within 2^-11 of f32's largest, give NaN.
     Tf32x3,
-    /// f32 factors are multiplied as sums of two bf16 numbers each, likewise in three products: 16 of f32's 24 bits are kept. Infinities in A or
-    /// B, and values from 2^128 (1 - 2^-9) on, which bf16 rounds to infinity, give NaN.
+    /// Each f32 element is split into two bf16 numbers, and three of the four products are added: 16 of f32's 24 bits are kept. Infinities in A
+    /// or B, and values from 2^128 (1 - 2^-9) on, which bf16 rounds to infinity, give NaN.
     Bf16x3,
-    /// f32 factors are multiplied as sums of three bf16 numbers each, which are all of f32's 24 bits. Of the nine products the three least are left
-    /// out, and units for bf16 add the other six (Henry, Tang and Heinecke 2019). Infinities and the largest values give NaN as well.
+    /// Each f32 element is split into three bf16 numbers, which hold all of f32's 24 bits. bf16 units add six of the nine products; the three
+    /// smallest are dropped (Henry, Tang and Heinecke 2019). Infinities and the largest values give NaN as well.
     Bf16x6,
-    /// Sums of 8-bit floats in two levels: what a matrix unit has added up of [`Math::PROMOTED_EVERY`] terms is added in f32, and it begins
-    /// anew. Units that keep fewer bits than f32 lose no more in a long sum than in one of so many terms (DeepSeek-V3, arXiv 2412.19437,
-    /// section 3.3.2; cuBLASLt without fast accumulation).
+    /// Two-level accumulation of 8-bit floats: after [`Math::PROMOTED_EVERY`] terms the matrix unit's accumulator is added to an f32 total and
+    /// cleared. The error of a unit that keeps fewer bits than f32 does not grow with k (DeepSeek-V3, arXiv 2412.19437, section 3.3.2;
+    /// cuBLASLt without fast accumulation).
     Promoted,
 }
 
 /// Element types as texts name them, for messages.
-pub(crate) const NAMES: &str = "i8, u8, e4m3, e5m2, e4m3fnuz, e5m2fnuz (each of these four with `promoted` behind it as well), f16, bf16, tf32, tf32x3, bf16x3, bf16x6, f32 or f64";
+pub(crate) const NAMES: &str = "i8, u8, e4m3, e5m2, e4m3fnuz, e5m2fnuz (these four also followed by `promoted`), f16, bf16, tf32, tf32x3, bf16x3, bf16x6, f32 or f64";
 
 impl Math {
     /// All of them.
@@ -102,18 +101,22 @@ impl Math {
             Math::Exact | Math::Tf32 | Math::Promoted => None,
         }
     }
-    /// Largest relative error of a product of two factors. TF32: each loses at most 2^-10 of itself where a unit drops bits, half of that
-    /// where it rounds. Three products: a factor's smaller part is at most 2^-11 of it, so the product of both, which is left out, is
-    /// at most 2^-22; and units drop the last bit of a smaller part, 2^-23 of each factor. (The larger part is rounded to the nearest: were
-    /// it cut off, the smaller one would have two bits more than units take, and both errors together would reach 2^-19.)
+    /// Largest relative error of the product of two elements.
     ///
-    /// bf16 has 8 bits. Of a factor between 2^e and 2^(e + 1) the nearest bf16 number leaves at most 2^(e - 8); the nearest to that leaves at most
-    /// 2^(e - 17), since it is next to numbers below 2^(e - 8); and that, a multiple of f32's last bit 2^(e - 23), is a bf16 number itself: three
-    /// parts are the factor. Relative to it the second part is at most 2^-8 / (1 + 2^-8), and what is left behind that at most 2^-17.
-    /// With two parts the product of the second ones, which is left out, is below 2^-16, and what both factors have lost 2 x 2^-17 at most:
-    /// 2^-15 together (the second part's bound leaves room for the squares). With three parts a second by a third one is left out twice, below
-    /// 2^-25 each time, and a third by a third one, at most 2^-34, for which the second part's bound leaves room again: 2^-24 together, as much as
-    /// rounding a product to f32.
+    /// TF32: each element loses at most 2^-10 of its value if the unit truncates, 2^-11 if it rounds.
+    ///
+    /// Three products of TF32: the smaller part of an element is at most 2^-11 of it, so the dropped product of two smaller parts is at most
+    /// 2^-22. Units also drop the last bit of a smaller part, 2^-23 of each element. The larger part is rounded to nearest. If it were
+    /// truncated, the smaller part would need two bits more than units read, and the errors would add to 2^-19.
+    ///
+    /// bf16 has 8 bits. Take an element between 2^e and 2^(e + 1). The remainder after the first bf16 number is at most 2^(e - 8). The remainder
+    /// after the second is at most 2^(e - 17), because the second is rounded among numbers below 2^(e - 8). That remainder is a multiple of
+    /// f32's last bit 2^(e - 23), so it is a bf16 number, and three parts are exact. Relative to the element, the second part is at most
+    /// 2^-8 / (1 + 2^-8), and the remainder after it at most 2^-17.
+    ///
+    /// Two parts of bf16: the dropped product of second parts is below 2^-16, and the remainders of both elements add 2 x 2^-17: 2^-15 in
+    /// total. Three parts: two dropped products of a second and a third part are below 2^-25 each, and the product of third parts is at most
+    /// 2^-34: 2^-24 in total, as much as rounding a product to f32. The second part's bound leaves room for the smallest terms in both cases.
     ///
     /// Parts are multiples of 2^(e - 23): of factors from 2^-103 on none is subnormal, and the bounds hold. Of smaller ones units may read parts as
     /// zero.

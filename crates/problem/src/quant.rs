@@ -6,8 +6,8 @@ use crate::math::Math;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
-/// Which scales a matrix product has, of f32 and shared by a batch: products are multiplied by the value of their row, then by that of
-/// their column. Each of the two starts its buffer.
+/// The scales of a matrix product: f32, shared by all batch entries. A result is multiplied by the scale of its row, then by the scale of
+/// its column. Each vector begins at the start of its buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Scales {
     /// Of rows.
@@ -16,9 +16,11 @@ pub struct Scales {
     pub n: Option<Scale>,
 }
 
-/// What of a factor shares a scale. Those of blocks of terms lie one block of k behind the other, dense: the value of line i and term k is
-/// element `k / terms * blocks + i / lines`, of so many blocks of lines. Those of the groups of a line of quantised weights, a line of k / terms values
-/// each column for each group, are [`Scale::Line32`], [`Scale::Line64`] and [`Scale::LineBlock`].
+/// The elements of an operand that share a scale.
+///
+/// A *line* is a row of A or a column of B. Block scales are dense, one block of k after the other: the scale of line i and term k is element
+/// `k / terms * blocks + i / lines`, where `blocks` is the number of blocks of lines. Quantised weights with groups of 32, 64 or 128 terms
+/// use [`Scale::Line32`], [`Scale::Line64`] and [`Scale::LineBlock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Scale {
     /// A row of A, or a column of B.
@@ -95,7 +97,7 @@ impl Scales {
             Along::N => self.n,
         }
     }
-    /// Adds scales along a direction; what was there.
+    /// Sets the scales along a direction and returns the previous ones.
     pub fn set(&mut self, along: Along, scale: Scale) -> Option<Scale> {
         match along {
             Along::M => self.m.replace(scale),

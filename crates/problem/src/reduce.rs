@@ -25,7 +25,7 @@ pub struct Reduce {
     pub dtype: Scalar,
     /// Its sizes, outermost first.
     pub shape: Vec<u64>,
-    /// Elements from one index to the next along each axis; 0 repeats what is there.
+    /// Stride of each axis in elements; 0 repeats the element.
     pub strides: Vec<u64>,
     /// Elements of its buffer before the first.
     pub offset: u64,
@@ -251,7 +251,7 @@ fn joined(list: &[u64]) -> String {
 }
 
 impl ReduceBuilder {
-    /// Elements from one index to the next along each axis; 0 repeats what is there.
+    /// Stride of each axis in elements; 0 repeats the element.
     pub fn strides(mut self, strides: &[u64]) -> Self {
         self.0.strides = strides.to_vec();
         self

@@ -75,8 +75,8 @@ fn batch_norm(context: &Context, x: &[f32], w: &[f32], [n, c, k, size]: [u64; 4]
     Ok(found)
 }
 
-/// The gradient of a layer's input behind a ReLU, and of the bias before that ReLU: its sums over samples and pixels. `before` is what
-/// the ReLU had made.
+/// The gradient of the bias of a layer with a ReLU. The next layer's input gradient is masked by `before`, the ReLU's output, and summed
+/// over samples and pixels.
 fn bias_gradient(context: &Context, dy: &[f32], w: &[f32], before: &[f32], [n, c, k, size]: [u64; 4]) -> Outcome<Vec<f32>> {
     let conv = Conv::new(Scalar::F32, n, c, k, &[size; 2], &[1; 2]).layout(Layout::Nhwc).direction(Direction::BackwardData);
     let op = context.conv(conv.mask().reduce("sum:bm".parse()?))?;
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// Rows of a product, with its right factor as (k, n) or, transposed, as (n, k).
+    /// Rows of a product. B is (k, n) or, transposed, (n, k).
     fn product(a: &[f32], b: &[f32], [m, n, k]: [u64; 3], transposed: bool) -> Vec<Vec<f64>> {
         let [m, n, k] = [m, n, k].map(|x| x as usize);
         let at = |l: usize, j: usize| f64::from(b[if transposed { j * k + l } else { l * n + j }]);

@@ -170,7 +170,7 @@ impl Context {
         Ok(self.inner.device.sync()?)
     }
 
-    /// A point behind everything started so far: it tells when that is done, while what is started later goes on.
+    /// A mark after all work started so far. The mark says when this work is done; later work does not delay it.
     ///
     /// # Errors
     /// [`Error::Device`].

@@ -89,7 +89,7 @@ impl fmt::Debug for Values<'_> {
 }
 
 impl<'a, T: Element, U: Element> Operands<'a, T, U> {
-    /// The tensor of a reduction by itself.
+    /// The operands of a tensor reduction: the tensor alone.
     pub fn of(tensor: impl Into<Slice<'a, T>>) -> Self {
         let a = tensor.into();
         let b = Slice { buffer: a.buffer, offset: 0 };
@@ -128,8 +128,8 @@ impl<'a, T: Element, U: Element, V: Element> Operands<'a, T, U, V> {
         self.reductions.push(Values { scalar: R::SCALAR, device, memory, buffer: PhantomData });
         self
     }
-    /// Factor of the product: finite in the type of the sums, or infinite or NaN and then of the effect it has in IEEE arithmetic. 0
-    /// multiplies as any other: a NaN or an infinity in A or B reaches C.
+    /// Sets the factor of A * B. A finite value must be finite in the accumulator's type; infinity and NaN act as in IEEE arithmetic.
+    /// 0 is multiplied like any value: a NaN or an infinity in A or B reaches C.
     #[must_use]
     pub const fn alpha(mut self, alpha: f64) -> Self {
         self.factors.alpha = alpha;
@@ -147,7 +147,7 @@ impl<'a, T: Element, U: Element, V: Element> Operands<'a, T, U, V> {
         self.factors.alpha_im = alpha_im;
         self
     }
-    /// Beta's imaginary part, likewise.
+    /// Sets beta's imaginary part, for problems made with a complex beta.
     #[must_use]
     pub const fn beta_im(mut self, beta_im: f64) -> Self {
         self.factors.beta_im = beta_im;
@@ -190,7 +190,7 @@ impl<'a, T: Element, U: Element, V: Element> Operands<'a, T, U, V> {
     pub const fn extents(&self) -> Option<Extents> {
         self.at
     }
-    /// The problem's residual, which is added behind the activation.
+    /// Sets the problem's residual, which is added after the activation.
     #[must_use]
     pub const fn residual(mut self, residual: &'a Buffer<U>) -> Self {
         self.residual = Some(residual);
@@ -213,7 +213,7 @@ impl Context {
     pub fn conv(&self, conv: ConvBuilder) -> Result<Operation, Error> {
         self.operation(conv.build()?)
     }
-    /// A reduction by itself on this device.
+    /// A tensor reduction on this device.
     ///
     /// # Errors
     /// [`Error::Problem`] if the problem is impossible.
@@ -405,7 +405,7 @@ impl Operation {
             Err(e) => Err(e),
         }
     }
-    /// Without a pick: the constraint itself where it is a whole plan, so that its refusal is told; else no plan.
+    /// For a failed choice: if the constraint is a whole plan, returns it, so that the caller sees its refusal. Else an error: no plan.
     fn whole_constraint(&self) -> Result<(Plan, Origin), Error> {
         let constraint = self.space.constraint();
         if let Ok(plan) = Plan::parse(&constraint.to_string()) {
@@ -484,13 +484,13 @@ impl Operation {
         *self.chosen.lock().unwrap_or_else(PoisonError::into_inner) = Some((*plan, origin));
     }
 
-    /// Starts `C = alpha * A * B + beta * C` (for a convolution: A the input, B the filter, C the output) and returns; gives
-    /// the plan that runs. The first run compiles, unless [`Operation::prepare`] did. [`Buffer::download`] and [`Context::sync`] wait for the result,
-    /// a [`Context::mark`] made behind it tells when it is there. Operands begin at their slice's
-    /// offset plus the problem's own.
+    /// Starts `C = alpha * A * B + beta * C` and returns the plan that runs, without waiting for the result. For a convolution, A is the
+    /// input, B the filter and C the output.
     ///
-    /// Legality is asked with these operands: one that starts where the plan's wide accesses cannot is run by the next
-    /// plan of the fallback order.
+    /// The first run compiles, unless [`Operation::prepare`] did. [`Buffer::download`] and [`Context::sync`] wait for the result; a
+    /// [`Context::mark`] made after this call says when it is there. Operands begin at their slice's offset plus the problem's offset.
+    ///
+    /// An operand may begin at an address that the plan's wide accesses do not allow. Then the next plan of the fallback order runs.
     ///
     /// # Errors
     /// [`Error::Dtype`], [`Error::Bind`] for operands that are too small, [`Error::OtherContext`]; [`Error::Device`].

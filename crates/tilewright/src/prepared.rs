@@ -46,7 +46,7 @@ pub(crate) const fn alignment(address: u64) -> u64 {
 pub struct Prepared {
     context: Context,
     ready: Arc<Ready>,
-    /// Element 0 of A, B and C behind their addresses, in elements (of complex ones in parts): the problem's own.
+    /// The problem's offsets of A, B and C, in elements. Complex elements count as two.
     offsets: [u64; 3],
     /// A and B that must not share memory with C: they fill theirs, as C does.
     apart: [bool; 2],

@@ -686,8 +686,8 @@ fn operands_that_cannot_be_reduced_are_named() {
         gemm.build().map_err(|e| e.to_string()).expect_err(text)
     };
     for (text, drop, part) in [
-        ("argmax:k:a", false, "reduce the operand's tensor by itself"),
-        ("sum:k:b:stored", false, "operands have no indices and are not stored"),
+        ("argmax:k:a", false, "reduce the operand's tensor in a call of its own"),
+        ("sum:k:b:stored", false, "a reduction of an operand has neither indices nor `stored`"),
         ("sum:k:a", true, "nothing is left of a product without C"),
     ] {
         let message = gemm(text, drop);
@@ -695,5 +695,5 @@ fn operands_that_cannot_be_reduced_are_named() {
     }
     let forward = Conv::new(Scalar::F32, 1, 4, 4, &[7, 5], &[3, 3]).reduce("sum:k:b".parse().expect("a reduction")).build();
     let message = forward.expect_err("windows").to_string();
-    assert!(message.contains("reduce other tensors by themselves"), "{message}");
+    assert!(message.contains("reduce other tensors in a call of their own"), "{message}");
 }

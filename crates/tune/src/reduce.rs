@@ -41,7 +41,7 @@ pub struct Wholes {
 pub fn reduce(problem: &Problem, spec: &KernelSpec, wholes: Wholes) -> Option<Problem> {
     let t = &spec.tiling;
     let depth = u64::from(t.k_tile) * u64::from(t.split_k.ways.max(1));
-    // Blocks of rows and columns divide what is left.
+    // Blocks of rows and columns divide the rest.
     let whole_blocks = |tile: u32, axis: usize| {
         let blocks = problem.reductions().iter().map(|r| r.over.blocks[axis]).filter(|block| *block > 0);
         blocks.fold(u64::from(tile), |unit, block| unit / gcd(unit, block) * block)

@@ -114,7 +114,7 @@ pub enum BindError {
         name: &'static str,
         /// Asked for.
         value: f64,
-        /// Why, and the way out.
+        /// The reason and the remedy.
         reason: String,
     },
     /// A factor of integers.
@@ -122,7 +122,7 @@ pub enum BindError {
     Scaled {
         /// Asked for.
         alpha: f64,
-        /// Likewise.
+        /// The beta that was passed.
         beta: f64,
     },
     /// A result that is neither stored nor read.
@@ -251,7 +251,8 @@ pub struct Alignments {
 }
 
 impl Alignments {
-    /// Of operands whose element 0 stands so many elements behind the start of a buffer with this alignment.
+    /// The alignments of A, B and C: element 0 is `offsets` elements after the start of a buffer, and `buffers` are the buffers' alignments in
+    /// bytes.
     pub fn of(contraction: &Contraction, buffers: [u64; 3], offsets: [u64; 3]) -> Alignments {
         let element = |n: usize, operand| {
             let bytes = contraction.tensor(operand).scalar.bytes_of(offsets[n]);
@@ -383,7 +384,7 @@ pub enum Argument {
     Number(Number),
 }
 
-/// What a launch is told beside its memory.
+/// The scalar arguments of a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     contraction: &'a Contraction,

@@ -9,7 +9,7 @@ use tilewright_problem::contraction::Operand;
 use tilewright_problem::reference::TestData;
 use tilewright_problem::{Gemm, ProblemError};
 
-/// Bytes behind each line that are NaN, as the memory around compact data is: vectors may read beyond what they use.
+/// Bytes of NaN after each row, as in the memory around compact data: vectors may read past the elements that they use.
 const BEHIND: u64 = 64;
 
 /// Where the bytes of compact buffers of A, B and C lie in the spread ones.

@@ -184,7 +184,7 @@ impl Fused {
         };
         let residual = workload.residual_address()?;
         if residual.is_some() && (gemm.activation.is_some() || workload.beta() != 0.0) {
-            return refuse("it adds no residual behind an activation, or beside beta * C");
+            return refuse("it adds no residual after an activation, or together with beta * C");
         }
         let bias = workload.bias_address()?.zip(gemm.bias).map(|(address, b)| (address, b.batch_stride as i64));
         Ok(Fused { epilogue, bias, residual })
@@ -362,7 +362,7 @@ struct Product<'a> {
     library: &'a CublasLt,
     descriptor: Descriptor,
     layouts: [Layout; 3],
-    /// What is read in place of the old result: layout and address.
+    /// The residual, read in place of the old result: layout and address.
     residual: Option<(Layout, usize)>,
     addresses: [usize; 3],
     workspace: usize,

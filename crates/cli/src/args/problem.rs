@@ -248,7 +248,7 @@ pub struct GemmArgs {
     /// Elements of C's buffer before its first element
     #[arg(long, default_value_t = 0, value_parser = whole, value_name = "ELEMENTS")]
     pub offset_c: u64,
-    /// Factor of the product
+    /// Factor of A * B
     #[arg(long, default_value_t = 1.0, value_parser = number, allow_hyphen_values = true)]
     pub alpha: f64,
     /// Factor of the old C; at 0 it is never read
@@ -362,7 +362,7 @@ pub struct ConvArgs {
     pub no_store: bool,
 }
 
-/// Options of a reduction by itself.
+/// Options of a tensor reduction.
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true, next_help_heading = "Reduction")]
 pub struct ReduceArgs {
@@ -379,7 +379,7 @@ pub struct ReduceArgs {
     /// Element type of the tensor
     #[arg(long, value_parser = DtypeName, default_value = "f32", hide_possible_values = true)]
     pub dtype: Dtype,
-    /// Elements from one index to the next along each axis; 0 repeats what is there [default: dense]
+    /// Stride of each axis in elements; 0 repeats the element [default: dense]
     #[arg(long, value_parser = numbers_arg)]
     pub strides: Option<Extents>,
     /// Elements of the tensor's buffer before its first

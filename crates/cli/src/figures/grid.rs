@@ -151,7 +151,7 @@ fn words(svg: &mut Svg, subject: &Subject, facts: &Facts, (tiles, works): ([u64;
     for round in works.iter().map(|w| round(subject, w)).collect::<std::collections::BTreeSet<u64>>().into_iter().take(6) {
         let who = match (t.persistent > 0, subject.spec.teams()) {
             (false, _) if round == 0 => format!("the first {}, which run together", of_round(round)),
-            (false, _) => format!("the {} behind them", of_round(round)),
+            (false, _) => format!("the {} after them", of_round(round)),
             (true, 1) => format!("round {round}: each work-group's tile {round}"),
             (true, teams) => format!("round {round}: by warpgroup {} of each work-group", round % u64::from(teams)),
         };

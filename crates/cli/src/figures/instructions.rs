@@ -96,7 +96,7 @@ fn draw(report: &LoopReport, width: f64) -> (Svg, f64) {
     let fact = match least {
         _ if report.flights.is_empty() => "no loads".to_string(),
         Some(least) => {
-            format!("at least {least} of {math} math instructions stand between a load and its wait (pale: loads in flight)")
+            format!("at least {least} of {math} math instructions between a load and its wait (pale: loads in flight)")
         }
         None => "some load is never waited for".to_string(),
     };

@@ -1,7 +1,6 @@
 //! A small SVG writer: shapes, text and the one style sheet that every figure shares.
 //!
-//! Colours stand in classes so that a viewer with a dark background gets dark cards; viewers without media queries show
-//! the light ones.
+//! Colours are CSS classes, so a viewer with a dark background gets dark cards. Viewers without media queries show the light ones.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! CUDA's driver behind [`Driver`].
+//! [`Driver`] for CUDA's driver library.
 
 use super::status::{call, check};
 use crate::gpu::{Driver, EncodedMap, Failure, Handle, Loaded, Pinned, Reach};

@@ -3,11 +3,11 @@
 use cudarc::driver::{result, sys};
 use std::path::{Path, PathBuf};
 
-/// Loads a library in several files (`libcublasLt.so`, with or without a version behind it), each before those that depend on it, the
-/// library itself last. All of them, and whatever else that folder holds of the library (`libcudnn_*.so`), come from one folder: parts
-/// of two installations do not go together. Folders are those in `TILEWRIGHT_CUDA_LIBS` (joined by `:`) or else well-known ones:
-/// CUDA's, and those of the Python packages `nvidia/PACKAGE/lib` of the environments at hand. They stay loaded. False if no folder has
-/// the library.
+/// Loads a library that consists of several files, in order of dependence, the library itself last. False if no folder has it.
+///
+/// A file name may have a version after it (`libcublasLt.so.12`). All files, and further ones of the library (`libcudnn_*.so`), come from
+/// one folder, because two installations cannot be mixed. The folders are those of `TILEWRIGHT_CUDA_LIBS` (joined by `:`), or else
+/// CUDA's own and `nvidia/PACKAGE/lib` of the Python environments that are found. The files stay loaded.
 ///
 /// Libraries on the loader's own path need no preloading.
 pub fn preload(files: &[&str], packages: &[&str]) -> bool {
@@ -38,10 +38,10 @@ pub(crate) fn load_driver() -> bool {
     present() || (DRIVER_FOLDERS.iter().any(|f| preload_from(Path::new(f), "libcuda.so").is_some()) && present())
 }
 
-/// Loads NVIDIA's driver, if there is one, and then its OpenCL beside it.
+/// Loads NVIDIA's driver, if there is one, and then its OpenCL library.
 ///
-/// OpenCL's loader asks for a platform's library by name only; that, and what the library needs in turn, may be found only
-/// once the driver is up. A process that has not used CUDA would then miss a platform that another one lists.
+/// OpenCL's loader looks a platform's library up by name only. The loader may find the library and its dependencies only after the driver
+/// is loaded. Without this call, a process that has not used CUDA would miss the platform.
 pub(crate) fn load_opencl() {
     if !load_driver() {
         return;

@@ -43,7 +43,7 @@ fn find() -> Result<(i32, i32), DeviceError> {
         loaded = search(&[NAME], &["cu13", "cuda_nvrtc"]);
     }
     if let Some(folder) = loaded.as_deref().and_then(Path::parent) {
-        // NVRTC asks for it by name when it first compiles; a library loaded by path finds no neighbours by itself.
+        // NVRTC opens this file by name at the first compilation. A library that was loaded by path does not search its own folder.
         preload_from(folder, "libnvrtc-builtins.so");
     }
     if !present() {

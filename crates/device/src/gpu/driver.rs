@@ -117,7 +117,7 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// Encodes a tensor map over the memory from an address on. The caller checked that the map lies in an allocation.
     fn tensor_map(&self, map: &TensorMap, address: u64) -> Result<EncodedMap, Failure>;
     /// Starts a kernel on a stream: work-groups, threads of each, and bytes of dynamic shared memory. `params` point at the argument
-    /// values, in order. `early`: it may begin before the kernel ahead of it has ended (it waits by itself).
+    /// values, in order. `early`: the kernel may begin before its predecessor has ended; the kernel contains the wait.
     ///
     /// # Safety
     /// The parameters must be those the kernel declares, and stay valid during the call; the stream must be one of the context.

@@ -96,7 +96,7 @@ impl<D: Driver> Hold<D> {
         self.context.gate.open();
     }
 
-    /// Fails if the hold of a ticket, whose span has passed, or a later one ended by itself.
+    /// Fails if the hold of this ticket, or a later hold, ended by its time limit instead of by the host's release.
     pub(super) fn judge(&self, ticket: u32) -> Result<(), DeviceError> {
         let expired = self.flag(1).load(Ordering::SeqCst);
         if expired == 0 || (expired.wrapping_sub(ticket) as i32) < 0 {

@@ -80,7 +80,7 @@ impl<D: Driver> Context<D> {
         DeviceError::Api { device, call: failure.call, reason: failure.reason }
     }
 
-    /// Waits until the stream has passed an event behind a kernel, at most until the deadline.
+    /// Waits until the stream has passed the event after a kernel, at most until the deadline.
     fn wait_for(&self, driver: &D, entry: &str, event: Handle) -> Result<(), DeviceError> {
         if marks::within(self.deadline, || driver.passed(event).map_err(|f| self.failed(f, entry)))? {
             return Ok(());
@@ -167,7 +167,7 @@ impl<D: Driver> GpuDevice<D> {
         self.context.failed(failure, entry)
     }
 
-    /// Copies between this process and so many bytes of a buffer, behind the work so far.
+    /// Copies bytes between this process and a buffer, after all work started so far.
     fn transfer(
         &self,
         buffer: &Buffer,
@@ -204,7 +204,7 @@ impl<D: Driver> GpuDevice<D> {
         }
     }
 
-    /// `behind`: the launch before it on the queue is of the same sequence.
+    /// Starts one launch. `behind`: its predecessor on the queue belongs to the same sequence.
     fn start(&self, driver: &D, queue: &mut Queue, launch: &Launch, behind: bool) -> Result<(), DeviceError> {
         if queue.pending >= QUEUE {
             self.release(queue);

@@ -1,4 +1,4 @@
-//! HIP's runtime behind [`Driver`]. Written after AMD's documentation; it has not run on AMD hardware.
+//! [`Driver`] for HIP's runtime. Written after AMD's documentation; it has not run on AMD hardware.
 
 use crate::gpu::{Driver, EncodedMap, Failure, Handle, Loaded, Pinned, Reach};
 use crate::{NativeHandles, Resources, Stream};
@@ -6,7 +6,7 @@ use cubecl_hip_sys as sys;
 use std::ffi::{CStr, CString, c_void};
 use tilewright_ir::TensorMap;
 
-/// A device and one stream. HIP keeps one current device per thread, and its primary context by itself.
+/// A device and one stream. HIP keeps one current device per thread and manages the primary context.
 pub(crate) struct Hip {
     device: i32,
     stream: usize,

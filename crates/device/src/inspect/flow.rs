@@ -5,13 +5,13 @@ use super::listing::{Flow, Listing};
 /// A loop of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Loop {
-    /// Indices of its instructions in the order of one round. Both ways of a branch within it are in, one behind the other.
+    /// Indices of its instructions in the order of one iteration. Both sides of a branch are included, one after the other.
     pub order: Vec<usize>,
     /// The loops that it holds, in layout order.
     pub inner: Vec<Loop>,
 }
 
-/// Instructions that run one behind the other.
+/// A basic block: instructions that run in sequence.
 pub(super) struct Block {
     pub first: usize,
     pub end: usize,
@@ -54,7 +54,7 @@ fn within(blocks: &[Block]) -> Vec<Loop> {
     found
 }
 
-/// Cuts the listing behind every branch and before every label.
+/// Splits the listing into basic blocks: after every branch and before every label.
 pub(super) fn blocks(listing: &Listing) -> Vec<Block> {
     let n = listing.instructions.len();
     let mut starts: Vec<usize> = listing.labels.iter().map(|(_, at)| *at).chain([0]).filter(|&at| at < n).collect();
@@ -90,7 +90,7 @@ fn reachable(blocks: &[Block], from: usize) -> Vec<bool> {
     seen
 }
 
-/// The blocks of a loop such that each stands behind all that lead to it, back edges aside (reverse postorder).
+/// The blocks of a loop in reverse postorder: each block follows its predecessors, back edges excepted.
 fn in_order(blocks: &[Block], header: usize, inside: &[bool]) -> Vec<usize> {
     let mut seen = vec![false; blocks.len()];
     let mut done = Vec::new();
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_rotated_loop_starts_where_it_is_entered() {
-        // Entered at `head`, which the compiler put behind the latch; the last part lies out of line.
+        // The loop is entered at `head`, which the compiler placed after the latch. The last part is out of line.
         let rotated = "a >head latch: math ?out head: barrier ?skip load skip: ?latch load2 >latch out: .";
         assert_eq!(texts(rotated), [("barrier ?skip load ?latch load2 >latch math ?out".to_string(), vec![])]);
     }

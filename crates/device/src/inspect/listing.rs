@@ -104,7 +104,7 @@ pub(super) enum Wait {
     Groups(u32),
 }
 
-/// Where control goes behind an instruction.
+/// Where control goes after an instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     /// To the next one.

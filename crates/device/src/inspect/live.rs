@@ -12,7 +12,7 @@ const FILE: usize = 512;
 /// A set of registers: vector registers, then accumulation registers.
 type Set = [u64; 2 * FILE / 64];
 
-/// Fills in [`LoopReport::live_registers`] of a kernel's loops, of which each is a role's.
+/// Fills in [`LoopReport::live_registers`] of a kernel's loops. Each loop belongs to one role.
 pub(super) fn count(listing: &Listing, loops: &mut [LoopReport]) {
     let blocks = blocks(listing);
     let effects: Vec<Effect> = listing.instructions.iter().map(|i| effect(&i.text)).collect();
@@ -60,7 +60,7 @@ struct Effect {
     reads: Set,
 }
 
-/// Registers that are live behind each block.
+/// Registers that are live at the end of each block.
 fn live_out(blocks: &[Block], effects: &[Effect]) -> Vec<Set> {
     let (mut before, mut out) = (vec![Set::default(); blocks.len()], vec![Set::default(); blocks.len()]);
     loop {

@@ -1,12 +1,12 @@
-//! What a compiler made of a kernel's main loop, without a device: where loads are issued, how much math stands before their
-//! wait, where the store to shared memory stands, and what the kernel uses.
+//! Reads a compiler's code for a kernel's main loop, without a device: where loads are issued, how many math instructions come before
+//! their wait, where the store to shared memory is, and which resources the kernel uses.
 //!
 //! AMD's architectures go through clang to assembly, NVIDIA's through NVRTC and nvdisasm. Both become one kind of listing
 //! (`listing`), whose loops (`flow`) are laid out and measured (`trace`).
 //!
-//! The main loop is the one over k-tiles, also where it stands in a loop over tiles of the result.
-//! Distances are in instructions of class [`Class::Math`], one wave's. A loop with branches is read with both ways in it. What
-//! a load waits for is read from the hardware's own bookkeeping: AMD's `vmcnt`, NVIDIA's scoreboards and groups of copies.
+//! The main loop is the loop over k-tiles. A persistent kernel has it inside a loop over tiles of the result.
+//! Distances count instructions of class [`Class::Math`] of one wave. Both sides of a branch are counted. The wait of a load is found
+//! through the hardware's counters: AMD's `vmcnt`, NVIDIA's scoreboards and groups of copies.
 
 mod flow;
 mod gcn;

@@ -13,7 +13,7 @@ pub(super) fn trace(listing: &Listing, found: &Loop, role: Role) -> LoopReport {
     let code: Vec<&Instruction> = found.order.iter().filter_map(|&i| listing.instructions.get(i)).collect();
     let code = rotate(code);
     let mut flights = Vec::new();
-    // Instructions that are no waits by themselves but wait for a load that nothing waited for before.
+    // Instructions that are not waits but are the first to wait for some load.
     let mut waits = vec![false; code.len()];
     for (at, instruction) in code.iter().enumerate().filter(|(_, i)| i.class.is_load()) {
         let arrived = arrival(&code, at);
@@ -55,7 +55,7 @@ pub(super) fn trace(listing: &Listing, found: &Loop, role: Role) -> LoopReport {
     }
 }
 
-/// The same round from its first load on: the one behind the most math without a load.
+/// The same iteration, rotated to begin at its first load: the load after the longest run of math.
 fn rotate(code: Vec<&Instruction>) -> Vec<&Instruction> {
     let loads = || code.iter().enumerate().filter(|(_, i)| i.class.is_load()).map(|(at, _)| at);
     let before = |at: usize| {
@@ -74,15 +74,15 @@ fn rotate(code: Vec<&Instruction>) -> Vec<&Instruction> {
     code
 }
 
-/// Number of math instructions among the `length` behind position `at`, round after round.
+/// Number of math instructions among the `length` instructions from position `at` on, over several iterations.
 fn math(code: &[&Instruction], at: usize, length: usize) -> u32 {
     (at..at + length).filter(|i| code[i % code.len()].class == Class::Math).count() as u32
 }
 
-/// How many instructions behind a load stands the one that waits until it has arrived, and where in the round that is.
+/// Finds the instruction that waits for a load: its distance from the load in instructions, and its position in the iteration.
 fn arrival(code: &[&Instruction], load: usize) -> Option<(usize, usize)> {
     let n = code.len();
-    // Issued behind it on the same counter; groups closed from its own on.
+    // `issued`: later loads on the same counter. `closed`: groups closed since this load's group.
     let (mut issued, mut closed) = (0, 0);
     for distance in 1..ROUNDS * n {
         let place = (load + distance) % n;

@@ -198,7 +198,7 @@ impl Isolated {
         }
     }
 
-    /// Loads a kernel: its number, the worker that has it, and what was told of it.
+    /// Loads a kernel in a worker. Returns the kernel's number, the worker's number and the worker's answer.
     fn load(&self, kernel: &Kernel) -> Result<(u64, u64, Told), DeviceError> {
         let mut attempt = 1;
         loop {

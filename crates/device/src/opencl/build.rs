@@ -65,7 +65,7 @@ impl ClDevice {
         {
             return Ok((built, true));
         }
-        // PoCL caches on disk by itself and would compile a second time to give a binary: it is given source each time.
+        // PoCL has its own cache on disk, and asking it for a binary compiles a second time. It always gets source.
         let binaries = self.context.found.vendor() != Vendor::Pocl;
         if let Some(binary) = compile::from_workers(&self.options, job.clone())?
             && binaries

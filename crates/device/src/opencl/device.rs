@@ -188,7 +188,7 @@ impl ClDevice {
         Ok(())
     }
 
-    /// Copies between this process and so many bytes of a buffer, behind the work so far: `copy` is given queue, memory and first byte.
+    /// Copies bytes between this process and a buffer, after all work started so far. `copy` receives the queue, the memory and the first byte.
     fn transfer(
         &self,
         buffer: &Buffer,

@@ -62,7 +62,7 @@ impl<'a> Row<'a> {
         let (of_m, of_n) = text.split_at(text.find('n').unwrap_or(text.len()));
         let all = [of_m, of_n].into_iter().filter(|name| !name.is_empty()).map(Scales::named);
         all.collect::<Option<_>>().ok_or_else(|| {
-            let known = "m, n, mn, none, m1x128, m1x64, m1x32, m128x128, n1x128, n1x64, n1x32, n128x128, or one of m and behind it one of n";
+            let known = "m, n, mn, none, m1x128, m1x64, m1x32, m128x128, n1x128, n1x64, n1x32, n128x128, or one of m followed by one of n";
             self.fail("scales", format!("`{text}` must be one of {known}"))
         })
     }

@@ -221,8 +221,8 @@ impl Conv {
         let apart = |r: &&Reduction| parts && r.operand.is_none() && !r.over.whole()[0];
         if let Some(r) = self.reductions.iter().find(apart) {
             return Err(ProblemError::Unsupported {
-                what: format!("{r} of an input gradient with a stride, whose pixels are computed in parts that stay apart,"),
-                remedy: "reduce all pixels together (m), or the gradient by itself".into(),
+                what: format!("{r} of an input gradient with a stride (its pixels are computed in separate parts)"),
+                remedy: "reduce over all pixels (m), or store the gradient and reduce it in a second call".into(),
             });
         }
         Ok(())

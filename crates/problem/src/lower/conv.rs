@@ -219,7 +219,7 @@ impl Chains<'_> {
             false => self.batch(builder, &["group"]),
         }
     }
-    /// Channels of all groups as one where groups are columns: what is left of the groups is a single one.
+    /// Merges group and channel into one dimension where groups are columns: a single group remains.
     fn channels(&self, builder: ViewBuilder, channel: &str) -> ViewBuilder {
         if self.form != ConvForm::GroupColumns {
             return builder;

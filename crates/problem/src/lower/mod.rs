@@ -32,17 +32,18 @@ pub enum ConvForm {
     PerSample,
     /// g = group, rows = (sample, pixel): one product per group (rocMLIR).
     Merged,
-    /// The same with neighbouring groups in one product, whose filter is block-diagonal: as many as have the channels of one
-    /// 128-byte row. Also of filter gradients, of which the blocks are stored.
+    /// As `Merged`, with neighbouring groups in one product whose filter is block-diagonal. A block has as many groups as fill a
+    /// 128-byte row with their channels. Filter gradients store the diagonal blocks only.
     BlockDiagonal,
-    /// As [`ConvForm::BlockDiagonal`], or [`ConvForm::Merged`] where groups stay apart, with more channels under each tap than there are, the
-    /// others zeros: whole 128-byte rows of them, or a power of two where one group's are few. So no row of a tile, and no vector, spans taps. Of filter gradients, whose columns they are, those that
-    /// exist are stored. In NCHW this form alone has k run over taps, then channels, for copies of the tensors in channels-last order; then
-    /// g = (sample, group), because the planes of one sample are the rows of a matrix. Of its filter gradients with one tap the planes of pixels,
-    /// which the sum runs over, are padded instead: to whole 128-byte rows, so that no row spans samples.
+    /// As [`ConvForm::Merged`], or [`ConvForm::BlockDiagonal`] with several groups per block, with the channels of each tap zero-padded to
+    /// whole 128-byte rows. Few channels of one group are padded to a power of two. So neither a tile row nor a vector spans two taps.
+    /// Padding of filter gradients is not stored.
+    ///
+    /// NCHW: the tensors are copied to channels-last order first, k runs over (tap, channel), and g = (sample, group). 1x1 filter gradients
+    /// pad pixel planes to whole 128-byte rows instead, so that no row spans two samples.
     PaddedChannels,
-    /// The groups of a depthwise convolution are the columns of one product, each with its own operand A: neighbouring groups lie side
-    /// by side in channels-last tensors, so that a thread takes vectors of them.
+    /// Depthwise, channels-last: groups are the columns of one product, each with its own operand A. Neighbouring groups are contiguous,
+    /// so a thread loads vectors of them.
     GroupColumns,
 }
 
@@ -182,7 +183,7 @@ fn reduce_ops(all: &[Reduction], accumulator: Scalar, groups: u64) -> impl Itera
     })
 }
 
-/// Takes away what is not done with results of this type: integers are neither scaled nor added to what was there.
+/// Removes epilogue operations that results of this type do not have: integer results are neither scaled nor added to the old C.
 fn retain_scaling(epilogue: &mut Vec<EpilogueOp>, results: Scalar, drop_c: bool) {
     let integers = !results.is_float();
     epilogue.retain(|op| match op {

@@ -1,4 +1,4 @@
-//! Reductions of an operand over k, beside the product that it is a factor of: each is a reduction of the operand's tensor by itself.
+//! Reductions of operand A or B of a product over k. Each is lowered to a reduction of the operand's tensor alone.
 
 use crate::conv::{Conv, Direction, Layout};
 use crate::epilogue::Along;
@@ -43,9 +43,9 @@ impl Conv {
     pub(crate) fn reduced_operand(&self, r: &Reduction) -> Option<Result<Reduce, ProblemError>> {
         if (self.direction, r.operand?) != (Direction::BackwardWeight, Along::M) {
             return Some(Err(ProblemError::Unsupported {
-                what: format!("{r}, a reduction of a convolution's windows, filter or gradients over k,"),
+                what: format!("{r}, a reduction of a convolution's operand over k,"),
                 remedy:
-                    "of filter gradients the operand a (the output's gradient) has reductions; reduce other tensors by themselves"
+                    "only operand a of a filter gradient (the output's gradient) has reductions; reduce other tensors in a call of their own"
                         .into(),
             }));
         }

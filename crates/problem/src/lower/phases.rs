@@ -3,9 +3,9 @@
 //! Output pixel `p` reads input pixel `h` through tap `r` where `h + pad = stride * p + dilation * r`. So the taps that reach `h` follow
 //! from its phase `h mod stride`: they form an arithmetic sequence of step `stride / gcd(stride, dilation)`, and each further one is
 //! `dilation / gcd` output pixels further back. Phases without a tap get no gradient. Without dilation the first tap grows by 1 from one
-//! phase to the next, so neighbouring phases with as many rows and taps are one contraction, of which the phase is a digit of the batch.
-//! Where no tap reaches along one axis, the other axes do not matter: all their pixels are rows of one part. Pixels of planes (NCHW) are
-//! neighbours in memory: those of a line that no tap reaches, where one phase of it has taps, leave with that phase's results.
+//! phase to the next. Neighbouring phases with as many rows and taps therefore form one contraction, with the phase as a digit of the batch.
+//! Where no tap reaches along one axis, all pixels of the other axes are rows of one part. Pixels of planes (NCHW) are contiguous. If one
+//! phase of an image row has taps, that phase's store also writes the zeros of the row's pixels without taps.
 
 use crate::contraction::Gaps;
 use crate::conv::{Conv, Layout};
@@ -127,8 +127,8 @@ impl Axis {
     }
 }
 
-/// Every combination of the axes' phases with a tap along each; and those without, where the axes behind the first that has none are
-/// not cut into phases.
+/// Every combination of the axes' phases, those with a tap along each axis first. In a combination without taps, the axes after the first
+/// axis without a tap are not split into phases.
 pub(super) fn phases(conv: &Conv) -> Result<Vec<Vec<Phase>>, ProblemError> {
     let axes: Vec<Axis> = (0..conv.dims()).map(|d| Axis::new(conv, d)).collect();
     let (mut all, mut empty): (Vec<Vec<Phase>>, Vec<Vec<Phase>>) = (vec![Vec::new()], Vec::new());

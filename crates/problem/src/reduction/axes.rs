@@ -106,7 +106,7 @@ impl ResultShape {
     }
 }
 
-/// `b`, `m` and `n` of those that are meant: `mn`; behind an axis the size of its blocks: `mn10`.
+/// The letters of the reduced axes, `b`, `m`, `n`, each followed by its block size if it has one: `mn`, `mn10`.
 impl fmt::Display for Axes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = [(self.g, "b", 0), (self.m, "m", self.blocks[0]), (self.n, "n", self.blocks[1])];

@@ -1,8 +1,8 @@
 //! Reductions of a result: one value per row, column or batch entry, or one of all, computed where the result is.
 //!
-//! A problem has a list of them, each an operator over some of the result's axes. What is reduced is the result as it is computed, in
-//! the type of the sums and behind bias, activation and residual, or as it is stored, rounded to C's type. Values of a reduction are
-//! dense and start their buffer: batch entries outermost, then rows or columns, axes that are reduced left out.
+//! A problem has a list of reductions, each an operator over some of the result's axes. By default a reduction reads the result in the
+//! accumulator's type, after bias, activation and residual. With `stored` it reads the result rounded to C's type. The values of a
+//! reduction are dense and begin at the start of their buffer: batch entries outermost, then rows or columns, without reduced axes.
 //!
 //! Rows, columns and batch of a convolution's result are pixels, channels of a group, and samples; its groups always stay apart.
 //!
@@ -65,7 +65,7 @@ pub(crate) fn check_integers(
         None => Ok(()),
         Some(one) => Err(ProblemError::Unsupported {
             what: format!("a reduction ({one}) of a product of integers"),
-            remedy: "store the product, and reduce it by itself".into(),
+            remedy: "store the product and reduce it in a second call".into(),
         }),
     }
 }
@@ -144,7 +144,7 @@ impl Reduction {
         };
         let Axes { g, m, n, blocks } = self.over;
         if self.operand.is_some() && !dynamic.is_none() {
-            return refuse("of an operand of a product with extents", "reduce the operand's tensor by itself");
+            return refuse("of an operand of a product with extents", "reduce the operand's tensor in a call of its own");
         }
         if (self.over.in_blocks() && dynamic.n) || (blocks[0] > 0 && dynamic.m) {
             return refuse("blocks of a result with columns (or their rows)", "make an operation for each size");
@@ -160,11 +160,11 @@ impl Reduction {
     fn check(&self, accumulator: Scalar, shape: ResultShape) -> Result<(), ProblemError> {
         let refuse = |reason: &str| Err(ProblemError::value("reduce", self, reason));
         if self.over == Axes::default() {
-            return refuse("names no axis; give some of b (batch), m (rows) and n (columns)");
+            return refuse("names no axis; give one or more of b (batch), m (rows) and n (columns)");
         }
         if self.operand.is_some() && (self.stored || self.operator.indexes()) {
             return refuse(
-                "operands have no indices and are not stored; leave that out, or reduce the operand's tensor by itself",
+                "a reduction of an operand has neither indices nor `stored`; leave them out, or reduce the operand's tensor in a call of its own",
             );
         }
         if !self.over.m && !self.over.n {

@@ -82,7 +82,7 @@ impl Lines {
 pub struct TestData {
     /// The problem.
     pub problem: Problem,
-    /// Factors of the product and of the old result, exact in the accumulator's type.
+    /// alpha and beta, exact in the accumulator's type.
     pub factors: Factors,
     /// Operand A; a convolution's input or output gradient.
     pub a: Arc<Buffer>,

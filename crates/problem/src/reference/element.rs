@@ -11,9 +11,9 @@ pub(super) trait Element: Copy + Send + Sync {
     const BYTES: usize;
     /// Numbers that share these bytes, each in 4 bits where there are several.
     const NUMBERS: usize = 1;
-    /// A NaN that fills outputs before a run and memory between tensors; of integers a number far from all results.
+    /// The value that fills outputs before a run and memory between tensors: a NaN, or for integers a number far from all results.
     fn poison() -> u64;
-    /// What stands in memory around tensors: poison that differs from position to position.
+    /// The guard element at a position of the memory around a tensor: a poison value that differs from its neighbours.
     fn guard(position: u64) -> u64 {
         (Self::poison() & !0x3f) | (position & 0x3f)
     }

@@ -269,7 +269,7 @@ impl Exact {
                 // Positions of a convolution's pixels take divisions: once for a row.
                 let places = oracle.results_at(g, number, columns[0]..columns[0] + columns.len() as u64);
                 for ((column, step), at) in columns.iter().zip(&steps).zip(places) {
-                    // The other part of a complex sum stands beside it.
+                    // The other part of a complex sum is the neighbouring element.
                     let other = if self.data.factors.alpha_im == 0.0 { 0.0 } else { self.sum(start + (step ^ 1)) };
                     judge.element(oracle, [g, number, *column], at, [self.sum(start + step), other], &mut verdict);
                 }
@@ -331,7 +331,7 @@ impl<'a> Judge<'a> {
         Judge { data, after, scalar: data.c.scalar, activation, function, tolerance, scale, slack: 0.0 }
     }
 
-    /// What an activation is applied to, what is added behind it, and the result, which lies at `at` of C's buffer.
+    /// The activation's input, the residual added after it, and the expected result. `at` is the element's position in C's buffer.
     fn expected(&self, oracle: &Oracle<'_>, [g, row, column]: [u64; 3], at: u64, [sum, other]: [f64; 2]) -> (f64, f64, f64) {
         let Factors { alpha, alpha_im, .. } = self.data.factors;
         let (old, _) = super::old(self.data, column, at);

@@ -4,10 +4,10 @@
 //! Sums of `k` of them stay far below 2^24 (up to `k` = 2^22 whatever their signs, up to 2^38 by 8 standard deviations), so f32
 //! accumulators hold every partial sum exactly, in any order and any split, of 16-bit and TF32 operands alike.
 //!
-//! Results of 16 bits hold fewer integers (bf16 those up to 256). For them all but about [`FREE`] terms are in pairs that cancel: of
-//! the units of depth (`k` of a product, a channel of a convolution) `u` and `centre - u` modulo their number, both have the same left
-//! factors, and right factors of opposite sign. Sums then stay below 256 by 7 standard deviations, and a term of a pair shows as any
-//! other, because its partner stands elsewhere.
+//! Results of 16 bits hold fewer integers (bf16: up to 256). For them all but about [`FREE`] terms form pairs that cancel. A unit of
+//! depth is a `k` of a product or a channel of a convolution. Units `u` and `centre - u` (modulo their number) have the same elements of A,
+//! and elements of B with opposite signs. Sums then stay below 256 by 7 standard deviations. An error in one term of a pair still shows,
+//! because the other term is elsewhere.
 //!
 //! Rows of A (samples of a convolution's input) and columns of B (output channels) repeat in random order a few patterns. A product
 //! therefore has as many different sums as pairs of patterns, which are computed once, and every element of the result is checked.
@@ -58,7 +58,7 @@ impl Depth {
         let every = if narrow { (units / free).max(1) } else { 1 };
         Depth { units, every, centre: hash(seed, 0) % units, seed: hash(seed, 1) }
     }
-    /// The unit whose values count, and whether the right factors change their sign.
+    /// The unit whose values are used, and whether the elements of B change sign.
     #[inline]
     fn leader(&self, at: u64) -> (u64, bool) {
         if self.every == 1 {
@@ -110,7 +110,7 @@ impl Integers {
                 (depth, left, Shape::Filter { channels, per_group, taps, last, patterns: patterns[1] })
             }
         };
-        // Pairs cancel by the signs of right factors.
+        // The signs of B make pairs cancel.
         let depth = if matches!(right, Shape::Ones) { Depth { every: 1, ..depth } } else { depth };
         let unsigned = [problem.dtype(), problem.b_dtype()].map(|scalar| matches!(scalar, Scalar::U8 | Scalar::U4));
         let complex = if let Problem::Gemm(gemm) = problem { gemm.complex } else { None };

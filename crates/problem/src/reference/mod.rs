@@ -496,7 +496,7 @@ fn entry(data: &TestData, oracle: &Oracle<'_>, index: [u64; 3], [sum, other]: [S
     }
 }
 
-/// What an element of a tensor that is reduced by itself becomes, and its scale: as [`entry`] of the element in the place of a sum.
+/// The value and scale of an element in a tensor reduction: as [`entry`], with the element in place of a sum of products.
 fn entry_of(data: &TestData, x: f64) -> (f64, f64) {
     let alpha = data.factors.alpha;
     let (product, scale) = (alpha * x, alpha.abs() * x.abs());

@@ -1,4 +1,4 @@
-//! Where a problem's factors and results lie, from the problem's own definition: deliberately not through views.
+//! Positions of a problem's operands and results in memory, computed from the problem's definition. Views are deliberately not used.
 
 use super::convolution::Convolution;
 use super::data::TestData;
@@ -15,14 +15,14 @@ use crate::reduce::Reduce;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Result elements as (g, row, column), each a sum of k products: a GEMM's own coordinates, a convolution's of [`Convolution`]. Of a complex product
-/// the parts of results are columns, real and imaginary in turn, each a sum of twice as many products of the factors' parts.
+/// Result elements as (g, row, column), each a sum of k products. The coordinates are those of the GEMM, or of [`Convolution`]. In a complex
+/// product, real and imaginary parts of results are alternating columns, and each is a sum of 2k real products.
 pub(super) struct Oracle<'a> {
     data: &'a TestData,
     kind: Kind<'a>,
     /// Extents of g, row, column and k.
     pub extent: [u64; 4],
-    /// Where factors have zero points: the sums over k of rows of A and of columns of B.
+    /// With zero points: the sums over k of rows of A and of columns of B.
     sums: Option<[Vec<f64>; 2]>,
     /// Where rows, columns or terms belong to groups.
     groups: Option<Groups>,
@@ -56,7 +56,7 @@ impl<'a> Oracle<'a> {
             }
         }
     }
-    /// Some rows and columns (ascending) of a batch entry, as pieces of which each belongs to one; of groups those that belong to one.
+    /// Splits rows and columns (ascending) of a batch entry into pieces. With groups, each piece lies in one group.
     pub(super) fn blocks<'r>(&self, g: u64, rows: &'r [u64], columns: &'r [u64]) -> Vec<(u64, &'r [u64], &'r [u64])> {
         match &self.groups {
             Some(groups) if groups.of == Ragged::M => groups.parts(rows).map(|(g, rows)| (g, rows, columns)).collect(),
@@ -87,7 +87,7 @@ impl<'a> Oracle<'a> {
         let apart = if self.extent[2] < 2 * parts { 0 } else { self.result_at(0, 0, parts) - self.result_at(0, 0, 0) };
         columns.clone().map(move |column| first + (column / parts - columns.start / parts) * apart + column % parts)
     }
-    /// What is read in the place of sums of products at all crossings, columns fastest, where there is no product.
+    /// The elements of a tensor reduction at all pairs of row and column, columns fastest; `None` for a product.
     pub(super) fn elements(&self, rows: &[u64], columns: &[u64]) -> Option<Vec<f64>> {
         let Kind::Reduce(reduce) = &self.kind else { return None };
         let a = &self.data.a;
@@ -183,7 +183,7 @@ impl<'a> Oracle<'a> {
         };
         value(residual.scalar, &residual.bytes, residual.start + at)
     }
-    /// Left factors of a row for k from `first` on.
+    /// Elements of A in a row, for k from `first` on.
     pub(super) fn left(&self, g: u64, row: u64, first: u64, out: &mut [f64]) {
         if let Kind::Gemm(Gemm { complex: Some(complex), .. }) = &self.kind {
             // Of term k the real part comes first, then the imaginary one.
@@ -198,7 +198,7 @@ impl<'a> Oracle<'a> {
             Kind::Reduce(_) => None,
         });
     }
-    /// Right factors of a column for k from `first` on.
+    /// Elements of B in a column, for k from `first` on.
     pub(super) fn right(&self, g: u64, column: u64, first: u64, out: &mut [f64]) {
         if let Kind::Gemm(Gemm { complex: Some(complex), .. }) = &self.kind {
             // A result's real part is x u - y v, its imaginary part x v + y u.

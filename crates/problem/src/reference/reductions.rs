@@ -5,9 +5,9 @@
 //!
 //! # How far a value may be off
 //!
-//! A sum may differ by the sum of what its elements may differ by, and by `u (256 + sqrt(count))` of the sum of their magnitudes: no
-//! thread adds more than 256 terms one after the other, and what meets behind that has rounding errors of random sign. A maximum, a
-//! minimum or a magnitude moves by no more than the element that moves most. The result's own rounding comes on top.
+//! A sum may differ by the sum of its elements' tolerances, plus `u (256 + sqrt(count))` times the sum of their magnitudes. No thread
+//! adds more than 256 terms in sequence, and the rounding errors of the later additions have random signs. A maximum, a minimum or a
+//! magnitude differs by at most the largest tolerance of an element. The rounding of the result is added.
 //!
 //! A logarithm of a sum of exponentials moves as a maximum does, and by the relative error of that sum, each of whose terms is computed
 //! to 8 u. A standard deviation moves by no more than the element that moves most, to which the rounding of the mean is added.
@@ -24,7 +24,7 @@ use rayon::prelude::*;
 
 /// Most multiply-adds that one value of a reduction may take.
 const MOST_WORK: u64 = 1 << 33;
-/// Multiply-adds that take as long as an element of a tensor that is reduced by itself.
+/// Number of multiply-adds that take as long as one element of a tensor reduction.
 const ELEMENT_WORK: u64 = 16;
 /// Rows of the result that are summed at a time.
 const BLOCK: usize = 64;
@@ -211,7 +211,7 @@ pub(super) fn check(data: &TestData, all: &[Expected], after: &[Vec<u8>]) -> Ver
         let wrong = difference > e.allowed;
         let reduction = data.problem.reductions().get(e.number).copied();
         let worst = Mismatch { index: e.index, reduction, expected: e.expected, actual, allowed: e.allowed };
-        // Beside a product its elements' errors are told, which are relative to more than what is reduced.
+        // For a product, the errors of its elements are reported instead: they are relative to a larger scale.
         let told = difference > 0.0 && (wrong || matches!(data.problem, Problem::Reduce(_)));
         let max_error = if told { difference / e.scale } else { 0.0 };
         verdict = verdict.and(Verdict { checked: 1, wrong: wrong.into(), not_a_number: 0, max_error, worst: Some(worst) });

@@ -1,7 +1,7 @@
-//! What is known of the values of a tensor that is reduced by itself, from its elements where they lie.
+//! Expected values of a tensor reduction, computed from the elements in place.
 //!
-//! A row may be all there is, of a GiB: rows and pieces of rows are taken on all cores, and no position is listed. Of small integers there are
-//! few different ones, so that counting them says everything.
+//! A tensor may be a single row of a GiB, so all cores take rows and pieces of rows, and no list of positions is made. Test data of small
+//! integers has few different values, so a count of each value is enough.
 
 use super::data::TestData;
 use super::element::{Element, bits, with_element};
@@ -178,7 +178,7 @@ mod tests {
         all
     }
 
-    /// Rows of several pieces, of which each is many runs: the outermost and the innermost of three axes are reduced.
+    /// Rows of several pieces, each of many runs: the outermost and the innermost of three axes are reduced.
     #[test]
     fn pieces_of_rows_are_whole_rows() {
         let shape = [500, 3, 300];

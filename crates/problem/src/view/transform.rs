@@ -183,7 +183,7 @@ impl ViewBuilder {
         }
         self
     }
-    /// Adds coordinates that do not exist in front of and behind a dimension.
+    /// Adds coordinates without elements before and after a dimension.
     pub fn pad(mut self, dim: &str, before: u64, behind: u64) -> Self {
         if (before, behind) == (0, 0) && self.dims.iter().any(|known| known.name == dim) {
             return self;

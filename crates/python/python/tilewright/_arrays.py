@@ -178,7 +178,7 @@ def factor(x: Any, name: str) -> Array:
     """An operand that kernels multiply or reduce."""
     array = factor_of_product(x, name)
     if array.dtype.startswith("complex"):
-        raise _native.OperandError(f"{name} holds {array.dtype}: complex numbers are those of gemm; give real and imaginary parts by themselves")
+        raise _native.OperandError(f"{name} holds {array.dtype}: only gemm takes complex numbers; pass real and imaginary parts separately")
     return array
 
 

@@ -110,7 +110,7 @@ impl Emission<'_> {
 }
 
 impl HostCode<'_> {
-    /// The file: kernels where they stand in it, declarations, functions. The same input gives the same text.
+    /// The source file: kernels (if the file contains them), declarations, functions. The same input gives the same text.
     ///
     /// # Errors
     /// [`Error::Host`] for a name that C does not allow, a dialect without host code, and images that are not the program's;

@@ -69,7 +69,7 @@ impl HostCode<'_> {
         out + "*/"
     }
 
-    /// All parameters behind kernels and stream.
+    /// All parameters after the kernels and the stream.
     pub(crate) fn parameters(&self) -> Vec<Parameter> {
         let mut all = match self.emission.problem {
             Problem::Gemm(gemm) => self.gemm(gemm),
@@ -206,7 +206,7 @@ impl HostCode<'_> {
         p
     }
 
-    /// Where an operand's first element is behind its pointer.
+    /// Bytes from an operand's pointer to its first element.
     pub(super) fn offset_bytes(&self, operand: Operand) -> u64 {
         self.emission.contraction.tensor(operand).scalar.bytes_of(self.offset(operand))
     }

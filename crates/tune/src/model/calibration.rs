@@ -1,4 +1,4 @@
-//! Constants of the cost model: what was seen of compilers' code and of how resources get in each other's way. What a device is stands in
+//! Constants of the cost model: observed properties of compiled code and of contention for resources. Properties of devices are in
 //! [`tilewright_ir::Target`].
 //!
 //! The defaults were fitted to 890 measured trials of 12 products in f32, half of them in batches, on an H200 (NVRTC 13.0), and judged by 805
@@ -23,7 +23,7 @@ pub(super) const STREAMED: f64 = 0.85;
 // Warpgroup instructions.
 /// Cycles that the waits of one k-tile cost where a single warpgroup drains its instructions.
 pub(super) const DRAIN: f64 = 45.0;
-/// Likewise where the thread that copies waits as well.
+/// As the constant above, where the thread that copies waits as well.
 pub(super) const DRAIN_ALONE: f64 = 300.0;
 /// Cycles of a k-tile in which its first fragments come from shared memory where no instruction runs meanwhile, and where some do.
 pub(super) const FRAGMENTS: (f64, f64) = (90.0, 12.0);
@@ -37,7 +37,7 @@ pub(super) const ZEROS: f64 = 32.0;
 pub(super) const SLABS: (f64, f64) = (6.0, 0.9);
 /// Instructions that a load wave issues per cycle: chains of address, shift and store with a few batches beside each other.
 pub(super) const FETCH_ISSUE: f64 = 0.6;
-/// What waiting for fetched lines takes of the latency of a load: the last of a batch, behind all others of the unit.
+/// Wait for fetched rows, relative to the latency of a load: the last load of a batch queues after all others of the compute unit.
 pub(super) const FETCH_WAIT: f64 = 1.6;
 /// Bytes per cycle that fetching takes of the shared memory's port, loads and stores together, which instructions use too (measured
 /// on an H200: 28 to 32).

@@ -218,7 +218,7 @@ fn epilogue(model: &Model, spec: &KernelSpec, work: &Work) -> (f64, f64) {
     let cost = if spec.epilogue.split == Split::Atomic { 4.0 } else { 1.0 };
     let store = instructions * model.store_accesses(spec) * cost * k.exit;
     let issue = instructions * (4.0 + 3.0 * width) / f64::from(UNIT_PARTS);
-    // A micro row or column of every thread at a time; before them the sums of a cluster all at once, of which each work-group stages a share.
+    // One micro row or column of every thread at a time. Before them, the partial sums of a cluster all at once: each work-group stages a share.
     let staged = match spec.epilogue.exit.staged() {
         false => 0,
         true if model.contraction.c.view.stride(COL) == Some(1) => t.a.micro,

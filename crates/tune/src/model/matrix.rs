@@ -377,7 +377,7 @@ fn trust(c: &Contraction, spec: &KernelSpec) -> f64 {
         .zip(copies)
         .any(|((tensor, o), copy)| copy.is_written() && o.parts(t.unit.family()) == 1 && in_bulk(tensor, o));
     let clustered = if t.cluster.sharers() > 1 { SHARED } else { 1.0 } * if t.cluster.splits > 1 { SUMMED } else { 1.0 };
-    // Waves that convert weights themselves hide nothing of that behind their instructions, the less the more of these there are.
+    // Waves that convert weights do not overlap the conversion with their instructions. More instructions per weight reduce its share.
     let raw = t.a.raw.or(t.b.raw).is_some() && !t.unit.family().asynchronous;
     let columns = f64::from(if t.a.raw.is_some() { t.b.macro_tile } else { t.a.macro_tile }.max(8));
     let converting = if raw { RAW.0 + RAW.1 * (columns / 8.0).log2() } else { 1.0 };
@@ -411,7 +411,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let r = resources(model, spec, footprint, work, (resident, per_unit, l2));
     let latency = target.rates.dram_latency_ns * clock / 1e3 * unit.loaded;
     let needed = [r.math, r.shared, r.loads, r.issue, r.l2];
-    // Latency grows with what copies wait behind: a buffer that spans it at rest does not where the cache is busy as well.
+    // Copies queue, so their latency grows with the load: buffers that cover the latency of an idle cache do not cover that of a busy one.
     let busy = soft_max(&[soft_max(&needed), spanned(spec, latency, resident)]) + r.besides;
     let math_of_tile = work.iterations * k_tile(c, spec, busy, (latency, traffic.miss, resident));
     let meet = target.rates.cluster_barrier * f64::from(cluster.size()).log2();

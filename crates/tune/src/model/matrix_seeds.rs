@@ -211,7 +211,7 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
             if most < 2 || (depth > row && most > 5 && k_tiles > 5) {
                 continue;
             }
-            // Splits of k: contiguous ranges, or k-tiles dealt out round-robin, which keeps what is read at a time close together.
+            // Splits of k: contiguous ranges, or k-tiles dealt out round-robin, which keeps concurrent reads close together.
             let mut ways = vec![(1, 0)];
             // As clusters that sum up among themselves.
             for w in [2, 4, 8] {
@@ -246,7 +246,7 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
                         .with_each([(Common::Lwv, load_waves), (Common::Mgp, at_once), (Common::Iwi, in_turn)])
                         .with_each([(Common::Fra, fragments), (Common::Pst, persistent), (Common::Ice, split)])
                         .with(Key::C(Common::Naw), 64 * split);
-                    // Staging buffers for bulk stores take the memory of one stage, or what is left beside the stages.
+                    // Staging buffers for bulk stores take the memory of one stage, or the memory that the stages leave free.
                     let slabs = mac / 32 * slab;
                     let spared = target.limits.shared_per_group / share - buffers * stage;
                     let fewer = buffers - u32::from(spared < slabs + 1024);

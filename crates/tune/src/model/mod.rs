@@ -39,7 +39,7 @@ use tilewright_problem::view::View;
 const TICKET_US: f64 = 0.7;
 /// Bytes per clock that one compute unit reads from the last-level cache: the last work-group reads the parts alone.
 const UNIT_BYTES: f64 = 64.0;
-/// Clocks of a compute unit for an atomic, and microseconds of one behind another on the same element.
+/// Clocks of a compute unit for an atomic, and microseconds between two atomics on the same element.
 const ATOMIC_CLOCKS: f64 = 4.0;
 const ATOMIC_US: f64 = 0.002;
 
@@ -156,8 +156,8 @@ impl<'a> Model<'a> {
         self
     }
 
-    /// As [`Model::estimate`] for a part of a problem that is launched behind another, or, `cached`, beside others whose
-    /// work-groups bring operand A to the last-level cache.
+    /// As [`Model::estimate`], for a part that is launched after another part of the problem. `cached`: the parts run concurrently, and the
+    /// others bring operand A to the last-level cache.
     pub fn behind(&self, spec: &KernelSpec, footprint: &Footprint, cached: bool) -> Estimate {
         let e = self.of_part(spec, footprint, cached);
         let saved = self.target.rates.launch_us * (1.0 - self.calibration.next_launch);

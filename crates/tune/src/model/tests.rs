@@ -201,7 +201,7 @@ fn operands_that_begin_anywhere_come_in_every_way() {
 }
 
 /// Input gradients of groups of four channels on an H200: 250 and 130 us where the windows of a result tile are copied once, 419 and 165 where
-/// wgmma reads them for every tap. The copies wait for each other, and so do the buffers of taps behind a busy cache.
+/// wgmma reads them for every tap. The copies wait for each other, and the buffers of taps wait for a busy cache.
 #[test]
 fn windows_copied_once_come_before_windows_of_every_tap() {
     let once = "A_MIC5_ACP4__B_MIC8_GLW4_ACP1__C_UNR192_MAC256_SKW9_CST1_UKL1_PFG1_BUF2_BIM2_UNI1";

@@ -101,7 +101,7 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
     let apart = |distance: f64, sharers: f64| if distance * ways > SPREAD && sharers > 1.0 { FAR } else { 1.0 };
     // Those of a cluster read what they share once.
     let (sharers_a, sharers_b) = (tn / f64::from(t.cluster.n), tm / f64::from(t.cluster.m));
-    // TMA has the cache fetch whole lines, of which the next entry's part is gone when its turn comes. Where k is split, entries run side by side.
+    // TMA fetches whole cache lines. The part that the next entry needs is evicted before that entry runs, unless k is split and entries run concurrently.
     let fetched = |which: usize, tensor: &Tensor| {
         let bulk = spec.schedule.copies[which].is_bulk() && !t.entries_fastest && c.g > 1 && ways == 1.0;
         if bulk && beside_each_other(tensor) { BESIDE } else { 1.0 }

@@ -217,7 +217,7 @@ impl Model<'_> {
             grid: (t.threads_a, t.threads_b, t.micro_b_fastest, t.wave_a, t.wave_lanes),
             micro: o.micro,
             micro_interleave: o.micro_interleave,
-            // Where neighbours along k lie together, each row is read by itself.
+            // Operands contiguous along k are read one row at a time.
             width: panels.as_ref().map_or(wanted, |tile| tile.layout().vector(Axis::Row, wanted).max(1)),
             row,
             panels,
@@ -256,7 +256,7 @@ impl Model<'_> {
         };
         let by_columns = c.view.stride(COL) == Some(1);
         let run = i64::from(if by_columns { t.b.macro_tile } else { t.a.macro_tile }).max(1);
-        // Staged results leave run behind run.
+        // The epilogue stores staged results one run after the other.
         let at = |lane: u32| match i64::from(lane) * width {
             _ if !spec.epilogue.exit.staged() => (place(0, Axis::Row, lane), place(1, Axis::Col, lane)),
             element if by_columns => (element / run, element % run),

@@ -83,7 +83,7 @@ fn raw(space: &Space, c: &Contraction, plan: &Keys, tiles: u64) -> Vec<Keys> {
         return Vec::new();
     }
     let copied = sides.iter().fold(*plan, |plan, (side, tensor)| {
-        // Behind lines of 16-bit factors so much that lanes that read neighbours of eight rows meet in no bank.
+        // Padding after rows of 16-bit operands: lanes that read neighbours in eight rows then use different banks.
         let pad = if tensor.factor.is_some() { 1 } else { 2 * weights.scalar.numbers() };
         let vector = tensor.scalar.numbers_in(ASYNC_COPY_BYTES[2]);
         plan.with(side(Chiral::Glw), vector).with(side(Chiral::Pad), pad).with(side(Chiral::Acp), 1)
@@ -99,7 +99,7 @@ fn raw(space: &Space, c: &Contraction, plan: &Keys, tiles: u64) -> Vec<Keys> {
     plans
 }
 
-/// Padding of rows in shared memory, in units of 16 bytes, behind which lanes that read the fragments of 8 rows meet no bank twice.
+/// Padding after rows in shared memory, in units of 16 bytes. Lanes that read the fragments of 8 rows then use different banks.
 const fn padding(input: MatrixType) -> u32 {
     // Half a wave at a time reads doubles: of 4 rows, and of 4 neighbours.
     if input.bytes() == 8 { 2 } else { 1 }

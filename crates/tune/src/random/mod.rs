@@ -234,7 +234,7 @@ fn finished(plan: &Plan, space: &Space, seed: u64) -> Plan {
     if space.problem().reductions().is_empty() {
         return *plan;
     }
-    // Clusters and atomics behind waves are legal least often.
+    // Clusters, and atomics after a reduction over waves, are legal least often.
     let ways = [5, 5, 5, 2, 2, 2, 3, 4, 1, 0];
     let first = ChaCha8Rng::seed_from_u64(seed ^ 0xf1).random_range(0..ways.len());
     let mut drawn = ways.iter().cycle().skip(first).take(ways.len()).map(|rdf| Plan::from(plan.with(Key::C(Common::Rdf), *rdf)));
@@ -317,7 +317,7 @@ pub fn verify(device: &Arc<dyn Device>, pair: &Pair) -> Result<Verification, Pai
     };
     let oriented = resolved.contraction.oriented(resolved.spec.tiling.swapped);
     let again = device.info().is_measured() && resolved.spec.repeatable(&oriented);
-    // The emulator sees by itself what a program has no right to write; exact sums for a part of the pairs bound the time. All have them where
+    // The emulator detects illegal writes in every pair. Exact sums are checked for a third of the pairs, to bound the time; for all pairs if
     // TILEWRIGHT_FULL is set.
     let full = device.info().is_measured() || std::env::var_os("TILEWRIGHT_FULL").is_some();
     let depth = if full || pair.seed.is_multiple_of(3) { Depth::Thorough } else { Depth::Quick };

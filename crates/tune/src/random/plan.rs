@@ -30,8 +30,8 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Opti
     None
 }
 
-/// The plan with tiles whose sums meet in a cluster, of each of whose work-groups a share leaves, in stores of some width; `None` where none is
-/// legal near it.
+/// The plan changed to reduce partial sums across a cluster, each work-group storing a share with stores of a random width. `None` if no such
+/// plan near it is legal.
 pub(super) fn shared(rng: &mut ChaCha8Rng, plan: &Plan, space: &Space) -> Option<Plan> {
     (0..8).find_map(|_| {
         let (ways, width) = (one(rng, &[2, 3, 3, 4, 5, 5, 6, 6]), one(rng, &[1, 2, 2, 4, 4, 8]));

@@ -38,7 +38,7 @@ const FORMATS: [(Scalar, Math); 17] = [
 /// Types of operand B alone.
 const WEIGHTS: [Scalar; 2] = [Scalar::I4, Scalar::U4];
 
-/// What operators of a tensor by itself reduce.
+/// Axes of the operators of a tensor reduction.
 const COLUMNS: Axes = Axes { g: false, m: false, n: true, blocks: [0; 2] };
 
 /// Draws a problem.
@@ -91,7 +91,7 @@ fn with_math(mut problem: Problem, math: Math) -> Problem {
     problem
 }
 
-/// Promoted sums may have scales of blocks of k, and products of small weights.
+/// Adds scales of blocks of k to products with two-level accumulation or with 4- or 8-bit weights.
 fn with_blocks(rng: &mut ChaCha8Rng, mut problem: Problem) -> Problem {
     if let Problem::Gemm(gemm) = &mut problem
         && (gemm.math == Math::Promoted || gemm.has_weights())
@@ -164,7 +164,7 @@ fn gemm(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
         .workspace(AMPLE);
     builder = builder.out_dtype(out_dtype(rng, dtype));
     if recipe.formats && rng.random_bool(0.3) {
-        // The right factor may be of another type that goes with the left one.
+        // B may have another type that is legal with A's.
         let goes = |other: &Scalar| *other != dtype && builder.clone().b_dtype(*other).build().is_ok();
         let others: Vec<Scalar> = FORMATS.map(|(other, _)| other).into_iter().chain(WEIGHTS).filter(goes).collect();
         builder = others.choose(rng).map_or(builder.clone(), |other| builder.b_dtype(*other));

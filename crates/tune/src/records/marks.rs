@@ -29,7 +29,7 @@ pub(super) struct Alive {
 
 impl Drop for Alive {
     fn drop(&mut self) {
-        // One that stays behind is removed by the next process that looks.
+        // If this fails, the next process that looks for marks removes the file.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -45,7 +45,7 @@ fn place(records: &Path, owner: &str) -> PathBuf {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     Alive,
-    /// It ended, was told to, or was killed.
+    /// It ended, or a signal ended it.
     Gone,
     /// It crashed, or the machine went down under it.
     Down,

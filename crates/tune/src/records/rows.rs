@@ -34,7 +34,7 @@ pub(super) fn current(problem: &str, device: &DeviceKey, generator: &str) -> imp
     [problem, &device.name, &device.fingerprint, generator, TIMING, MODEL, VERIFIER].map(String::from)
 }
 
-/// A trial with `verified_by` behind it: what other sources verified is not verified.
+/// Reads a trial and the column `verified_by` after it. A verification by other sources does not count.
 pub(super) fn read_current(row: &Row<'_>, first: usize) -> rusqlite::Result<Trial> {
     let trial = read_trial(row, first)?;
     let by: Option<String> = row.get(first + 8)?;
@@ -59,7 +59,7 @@ pub(super) fn depth_of(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<
     all.into_iter().find(|d| depth_number(*d) == number).ok_or(rusqlite::Error::IntegralValueOutOfRange(column, number))
 }
 
-/// Passes what was read, and errors of the file; drops a row whose values this build does not know.
+/// Passes rows and errors of the file; drops a row with values that this build does not know.
 pub(super) fn readable<T>(row: rusqlite::Result<T>) -> Option<rusqlite::Result<T>> {
     use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType};
     let unknown = matches!(row, Err(FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..)));
@@ -76,7 +76,7 @@ pub(super) fn unreadable(e: &rusqlite::Error) -> String {
     }
 }
 
-/// The sources behind an imported time or verdict: nobody here saw them at work.
+/// Marks the sources of an imported time or verdict, because this machine did not measure them.
 pub(super) fn imported(by: &str) -> String {
     const MARK: &str = "imported:";
     if by.starts_with(MARK) { by.into() } else { format!("{MARK}{by}") }

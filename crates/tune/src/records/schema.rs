@@ -97,8 +97,7 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, RecordsError> {
         return open(path);
     }
     if !log_is_empty(path) {
-        let reason =
-            "records stand in the log beside it: it is in use, or was copied without that. Close it on the machine that wrote it";
+        let reason = "the log file next to it holds records: the file is in use, or was copied without its log. Close it on the machine that wrote it";
         return Err(RecordsError::Io { path: path.to_path_buf(), reason: reason.into() });
     }
     read_only(path)

@@ -1,9 +1,8 @@
-//! Timing one candidate: few samples for a hopeless one, many for a close one, in turn with the incumbent.
+//! Timing one candidate: few samples for a hopeless one, many for a close one, alternating with the incumbent.
 //!
-//! Nothing makes a run faster than the kernel is, but much may hold one up: code being loaded, a clock that changes, another program.
-//! One slow run therefore loses no candidate: the faster of two decides whether it is hopeless; samples of which some are much
-//! faster than the median are taken once more; and so is all of a time that is far beyond what the cost model, calibrated on the
-//! search's other trials ([`super::expect`]), expects of a plan that may be near the best.
+//! A run is never faster than its kernel, but code loading, clock changes and other programs may slow it. So one slow run does not reject a
+//! candidate. The faster of two runs decides whether a candidate is hopeless. Samples are repeated if some are much faster than the median.
+//! All samples are repeated if a plan that may be near the best takes far longer than the calibrated cost model ([`super::expect`]) expects.
 
 use super::THRESHOLD;
 use super::expect::median;
@@ -13,7 +12,7 @@ use tilewright_device::{DeviceError, Launch};
 const HOPELESS: f64 = 1.35;
 /// A first run that takes so many microseconds is no slower for code that is loaded and caches that are filled.
 const LONG_US: f64 = 1_000.0;
-/// Within this share of the best, both are timed in turn.
+/// Within this share of the best, candidate and incumbent are timed alternately.
 const CLOSE: f64 = 1.03;
 /// Device time to spend on the samples of one candidate, in microseconds.
 const SPEND_US: f64 = 12_000.0;
@@ -59,7 +58,7 @@ pub(super) fn measure(sample: &mut Sample<'_>, launches: &[Launch], reference: &
     let Some((best_us, Some(incumbent))) = reference.best.filter(|b| time < CLOSE * b.0 && time > b.0 / CLOSE) else {
         return Ok(time);
     };
-    // Clocks drift: the ratio of runs in turn says more than two times taken apart.
+    // Clocks drift, so the ratio of alternating runs is more accurate than two separate times.
     let rounds = (2.0 * SPEND_US / time.max(1.0)).clamp(3.0, 25.0) as usize;
     let (mut own, mut other) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
     for _ in 0..rounds {
@@ -69,7 +68,7 @@ pub(super) fn measure(sample: &mut Sample<'_>, launches: &[Launch], reference: &
     Ok(best_us * median(&own) / median(&other).max(f64::MIN_POSITIVE))
 }
 
-/// Microseconds of a candidate by itself.
+/// Microseconds of a candidate, timed without the incumbent.
 fn alone(sample: &mut Sample<'_>, launches: &[Launch], reference: &Reference<'_>) -> Result<f64, DeviceError> {
     let best_us = reference.best.map_or(f64::INFINITY, |b| b.0);
     // The first run loads code and fills caches. One that is hopeless even so need not run again.
@@ -134,7 +133,7 @@ mod tests {
         assert_eq!(held_up(&[0, 1], 9.0, &promising), (100.0, 28));
         let half: Vec<usize> = (2..20).collect();
         assert_eq!(held_up(&half, 9.0, &promising), (100.0, 50));
-        // As long as nothing is expected, what is far behind is looked at twice.
+        // Without an expected time, a slow candidate is timed twice.
         assert_eq!(held_up(&[0, 1], 9.0, &beside(99.0, None)), (100.0, 28));
         assert_eq!(held_up(&[0, 1], 9.0, &Reference { best: None, expected_us: None }).0, 100.0);
     }
@@ -155,7 +154,7 @@ mod tests {
     fn an_incumbent_close_by_is_timed_in_turn() {
         let incumbent = &[][..];
         let reference = Reference { best: Some((98.0, Some(incumbent))), expected_us: None };
-        // Both take as long in turn.
+        // Alternating runs take the same time.
         assert_eq!(held_up(&[30], 9.0, &reference).0, 98.0);
     }
 

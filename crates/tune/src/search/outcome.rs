@@ -138,7 +138,7 @@ pub struct Spent {
     pub starting: f64,
     /// Reading records, ranking plans: before the clock as well.
     pub preparing: f64,
-    /// Making test data and its reference, likewise.
+    /// Seconds for test data and their reference.
     pub data: f64,
     /// Waiting for candidates to be built.
     pub waiting: f64,

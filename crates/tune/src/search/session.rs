@@ -388,7 +388,7 @@ impl<'a> Session<'a> {
         self.expectation.learn(self.timed.iter().map(|t| (t.plan, t.time_us)));
         let mut verified: Vec<&Timed> = self.timed.iter().filter(|t| t.verified.is_some()).collect();
         verified.sort_by(|x, y| x.time_us.total_cmp(&y.time_us));
-        // What was legal for whoever recorded it may not be so here.
+        // A recorded plan may be illegal under this session's constraint.
         let best = verified.into_iter().find(|t| self.space.resolve(&t.plan).is_ok());
         self.best = best.map(|timed| Best::recorded(*timed));
     }

@@ -21,7 +21,7 @@ use tilewright_problem::{Conv, Direction, Layout, Math, Problem};
 const NAME: &str = "cudnn";
 /// Workspace offered, in bytes.
 const WORKSPACE: u64 = 1 << 30;
-/// Parts of cuDNN that it loads by itself, in order of dependence, then the library.
+/// The libraries that cuDNN loads, in order of dependence, then cuDNN.
 const FILES: [&str; 8] = [
     "libcudnn_graph.so",
     "libcudnn_engines_runtime_compiled.so",
@@ -133,7 +133,7 @@ impl Format {
     fn exact(&self) -> bool {
         self.math == sys::cudnnMathType_t::CUDNN_FMA_MATH
     }
-    /// Strides of a dense tensor whose extents are told as (outer, channels, pixels ...).
+    /// Strides of a dense tensor with extents (outer, channels, pixels ...).
     fn strides(&self, extents: &[u64]) -> Vec<u64> {
         match (self.layout, extents) {
             (Layout::Nhwc, [outer, channels, pixels @ ..]) => {
@@ -279,8 +279,8 @@ fn last_read(filter: u64, output: u64, (stride, dilation): (u64, u64)) -> u64 {
     (output - 1) * stride + dilation * (filter - 1) + 1
 }
 
-/// The pixels of one dimension for which as much padding behind as in front gives the same outputs: all, or those that some window
-/// reads. `None` where there are none such: the windows read unlike padding at both ends.
+/// Number of pixels of one dimension for which symmetric padding gives the same outputs: all pixels, or only those that some window reads.
+/// `None` if there is no such number, because the windows read different padding at the two ends.
 fn fitted((input, filter, output): (u64, u64, u64), steps: (u64, u64), front: u64) -> Option<u64> {
     let window = steps.1 * (filter - 1) + 1;
     let gives = |pixels: u64| (pixels + 2 * front).checked_sub(window).is_some_and(|room| room / steps.0 + 1 == output);
@@ -396,12 +396,12 @@ mod tests {
 
     #[test]
     fn padding_that_no_window_reads_is_none() {
-        // Stride 2 over 33 and 31 pixels with a zero behind that no window of 3 reaches.
+        // Stride 2 over 33 and 31 pixels with a trailing zero that no window of 3 reaches.
         assert_eq!(fitted((33, 3, 16), (2, 1), 0), Some(33));
         assert_eq!(fitted((31, 3, 15), (2, 1), 0), Some(31));
-        // 32 pixels with a zero behind: the last window reads it, and none in front.
+        // 32 pixels with a trailing zero: the last window reads it, and no window reads a leading one.
         assert_eq!(fitted((32, 3, 16), (2, 1), 0), None);
-        // Padding in front only: the last pixel is read by none, or the zero behind is not.
+        // Leading padding only: no window reads the last pixel, or no window reads the trailing zero.
         assert_eq!(fitted((8, 3, 4), (2, 1), 1), Some(8));
         assert_eq!(fitted((9, 3, 4), (2, 1), 1), Some(8));
         assert_eq!(fitted((9, 3, 8), (1, 1), 1), None);
@@ -428,7 +428,7 @@ mod tests {
                         let Some(room) = (input + front + behind).checked_sub(window) else { continue };
                         let output = room / stride + 1;
                         let Some(pixels) = fitted((input, filter, output), (stride, dilation), front) else {
-                            // The windows do read more or fewer zeros behind than in front.
+                            // The windows read more or fewer trailing zeros than leading ones.
                             assert_ne!(front, behind);
                             continue;
                         };

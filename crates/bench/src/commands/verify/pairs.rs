@@ -11,7 +11,7 @@ use std::sync::mpsc;
 
 /// Pairs that may take the device down before the run is given up.
 const MOST_HUNG: u64 = 16;
-/// The outcome of a pair that took the device down by itself.
+/// The outcome of a pair that hung or crashed the device when it ran alone.
 pub const HUNG: &str = "hung";
 /// The outcome of a pair that is right.
 pub const PASSED: &str = "passed";

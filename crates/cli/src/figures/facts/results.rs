@@ -49,8 +49,9 @@ impl Subject<'_> {
         out.extend(self.spec.schedule.promoted.map(|every| {
             let tiles = plural(every.into(), "k-tile");
             let scaled = if c.block_scales.is_empty() { "" } else { ", times the scales of its block" };
-            let turns = if self.spec.rows_in_turn() { ", one row of instructions after the other at the same accumulators" } else { "" };
-            format!("promoted: behind every {tiles}, what instructions have summed is added in f32{scaled}, and they begin anew{turns}")
+            let turns =
+                if self.spec.rows_in_turn() { ", one row of instructions after the other in the same accumulators" } else { "" };
+            format!("promoted: after every {tiles}, the accumulator is added to an f32 total{scaled} and cleared{turns}")
         }));
         let ways = t.split_k.ways;
         out.extend(match e.split {

@@ -12,10 +12,10 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use tilewright::{Addresses, Context, Factors, Gemm, Prepared, Scalar};
 
-/// `a.apply_op2(&b, product)` is A times B, of f32 and rows behind rows.
+/// `a.apply_op2(&b, product)` is A times B in f32, both row-major.
 struct Product {
     context: Context,
-    /// By m, n, k: what a product runs with is looked up once, in the records or from the cost model.
+    /// Operations by (m, n, k). The plan of each is looked up once, in the records or from the cost model.
     ready: Mutex<HashMap<[usize; 3], Prepared>>,
 }
 

@@ -211,7 +211,7 @@ fn lines_round_trip_and_import_is_idempotent() {
     let text = with_plans(text);
     assert_eq!(to.import(&mut text.as_bytes(), "lines").unwrap(), 5);
     assert_eq!(to.import(&mut text.as_bytes(), "lines").unwrap(), 0);
-    // Whoever exports the records once more exports the same: they lost their claims at the first import.
+    // A second export gives the same lines: the records lost their claims at the first import.
     let exported = |records: &Records| {
         let mut lines = Vec::new();
         records.export(&Filter::default(), &mut lines).unwrap();

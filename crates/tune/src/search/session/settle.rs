@@ -211,7 +211,7 @@ impl Session<'_> {
         let (mut looks, mut early_failures, mut lost) = (0, 0, None);
         for mut candidate in self.candidates() {
             let mut timed = candidate.timed;
-            // What was legal for whoever recorded it may not be so here.
+            // A recorded plan may be illegal under this session's constraint.
             if candidate.ready.is_none() && self.space.resolve(&timed.plan).is_err() {
                 continue;
             }
