@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Convolutions of a case file: ours, tuned here, beside torch's cuDNN with `benchmark = True`, in one process, in turns.
+"""Convolutions of a case file: ours, tuned here, and torch's cuDNN with `benchmark = True`, alternately in one process.
 
 Usage: conv_beside_torch.py --cases benchmarks/cases/retinanet_conv.csv --out FILE.jsonl
 Needs: PyTorch with CUDA and tilewright's Python package. CASES has the columns n, groups, c, k, r, s, h, w, stride, pad, dilation (2-D).
@@ -134,7 +134,7 @@ def main():
                 break
             try:
                 row = measure(tw, context, held, case, args, direction)
-            except Exception as e:  # noqa: BLE001: a case that fails is told, and is missing from the means
+            except Exception as e:  # noqa: BLE001: a case that fails is reported, and is missing from the means
                 row = {"id": case.get("id"), "direction": direction, "failure": f"{type(e).__name__}: {str(e)[:200]}"}
             rows.append(row)
             out.write(json.dumps({**row, **where}) + "\n")

@@ -1,4 +1,4 @@
-"""Times of calls on a CUDA device that hold no host time: cold cache, in turns, the device asleep until the host has queued a call.
+"""Device times of calls on a CUDA device without host time: cold cache, calls alternate, the device sleeps until the host has queued a call.
 
 `Held` puts sweep, sleep, start event, call, end event on the stream. A sample counts only if the start event has not passed when the call
 and the end event are queued; otherwise the sleep is doubled and the sample taken again. `Spread` summarises samples.
@@ -51,7 +51,7 @@ class Held:
             self.cycles *= 2
 
     def spreads(self, runs, samples=21, longer=3):
-        """A `Spread` of each call, in turns A B, B A; while one is wide, up to `longer` times as many samples."""
+        """A `Spread` of each call, in the order A B, B A; up to `longer` times as many samples while one is wide."""
         for run in runs:
             for _ in range(3):
                 run()

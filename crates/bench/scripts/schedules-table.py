@@ -6,7 +6,7 @@ import pathlib
 import re
 import sys
 
-# Keys that make one choice: copies that run ahead need as many buffers, whoever issues them.
+# Keys that make one choice: copies ahead need as many buffers, whichever waves issue them.
 TOGETHER = {"PFG": "PFG, BUF", "BUF": "PFG, BUF", "A_ACP": "ACP", "B_ACP": "ACP"}
 
 

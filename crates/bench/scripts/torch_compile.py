@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Times torch.compile(mode="max-autotune") on bf16 matrix products whose lines do not start at 16 bytes.
+"""Times torch.compile(mode="max-autotune") on bf16 matrix products whose rows are not aligned to 16 bytes.
 
 Usage: torch_compile.py [MxNxK]...        (default: 4095x4095x4095 1000x1001x1002)
-Needs: PyTorch with CUDA. The three ways are timed in turns, with a cold cache and without the host's time (held.py). Medians of 51 runs
+Needs: PyTorch with CUDA. The three ways are timed alternately, with a cold cache and without the host's time (held.py). Medians of 51 runs
 are printed, for B as (k x n) and as the transpose of (n x k); a wide spread is marked.
 """
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reductions beside PyTorch's on one GPU: of products (a CSV of cases), or of tensors by themselves.
+"""Reductions by tilewright and PyTorch on one GPU: of products (a CSV of cases), or of tensors.
 
     torch_reductions.py --cases gemm_reduce.csv --out products.jsonl       # columns dtype,m,n,k,op,axis,keep_c; A (m,k) and B's transpose (n,k) by rows
     torch_reductions.py --alone --compile max-autotune-no-cudagraphs --out alone.jsonl
@@ -143,7 +143,7 @@ class Bench:
         self.tuned = 0.0
 
     def timed(self, row, runs):
-        """Medians of all sides, in turns, and which of them are wide."""
+        """Medians of all sides, timed alternately, and the sides with a wide spread."""
         runs = {name: run for name, run in runs.items() if run}
         spreads = self.held.spreads(list(runs.values()), self.args.repeats)
         for name, spread in zip(runs, spreads):
@@ -291,10 +291,10 @@ def table(paths):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", help="CSV of products with reductions")
-    parser.add_argument("--alone", action="store_true", help="reductions of tensors by themselves")
-    parser.add_argument("--dtypes", default="f32,bf16", help=f"of tensors by themselves: {', '.join(TYPES)}")
-    parser.add_argument("--ops", default="sum,max,sumsq,logsumexp,argmax", help="of tensors by themselves; min and argmin, too")
-    parser.add_argument("--axes", default="1,0", help="of tensors by themselves: 1 over columns, 0 over rows")
+    parser.add_argument("--alone", action="store_true", help="reductions of tensors without a product")
+    parser.add_argument("--dtypes", default="f32,bf16", help=f"types of the tensors: {', '.join(TYPES)}")
+    parser.add_argument("--ops", default="sum,max,sumsq,logsumexp,argmax", help="operators of the tensors; also min and argmin")
+    parser.add_argument("--axes", default="1,0", help="axes of the tensors: 1 over columns, 0 over rows")
     parser.add_argument("--table", nargs="+", help="print what runs wrote")
     parser.add_argument("--budget", type=float, default=2.0, help="seconds of search per case")
     parser.add_argument("--compile", default="default", help="mode of torch.compile, or none")
@@ -303,7 +303,7 @@ def main():
     parser.add_argument("--part", default="1/1", help="I/N: every N-th case")
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--limit-seconds", type=float, default=math.inf, help="begin no case after so long")
-    parser.add_argument("--resume", nargs="+", default=[], help="records whose cases are measured behind all others; may name --out")
+    parser.add_argument("--resume", nargs="+", default=[], help="records whose cases are measured after all others; may name --out")
     parser.add_argument("--records", default=None)
     parser.add_argument("--out", default=os.devnull)
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-/* Reductions of a product beside it, those of a tensor by themselves, and a gradient behind a ReLU: ./reduce [DEVICE]. */
+/* Reductions of a product in the same pass, reductions of a tensor, and the gradient of a ReLU: ./reduce [DEVICE]. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -382,7 +382,7 @@ pub(crate) fn gemm(x: &TwGemm) -> Result<GemmBuilder, Failure> {
     ];
     for (field, value, set) in fields {
         let value = if value == TIGHT { continue } else { size(field, value)? };
-        // A batch of one has no strides, whatever is told.
+        // A batch of one has no strides; the given ones are ignored.
         if x.batch != 1 || !field.starts_with("stride") {
             gemm = set(gemm, value);
         }

@@ -1,4 +1,4 @@
-//! Status codes, the message of the last failure, and the frame that every entry stands in.
+//! Status codes, the message of the last failure, and the wrapper of every entry point.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};

@@ -6,8 +6,8 @@ use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// What a handle stands for. Handles are numbers that look like pointers; no later one has the number of one that was freed, so that a freed handle,
-/// one of another kind and a pointer to something else are told instead of followed.
+/// An object that a handle refers to. Handles are numbers in the form of pointers, and the number of a freed handle is never used again. So a
+/// freed handle, a handle of another kind and any other pointer are errors, and are never dereferenced.
 pub(crate) trait Handle: Sized + 'static {
     const NAME: &'static str;
     fn all() -> &'static RwLock<BTreeMap<usize, Arc<Self>>>;

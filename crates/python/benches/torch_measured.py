@@ -88,7 +88,7 @@ def errors(got, want):
 
 
 def captured(run):
-    """Replays of a step, which is run before so that nothing is first met while it is captured."""
+    """Replays of a step, which is run before so that nothing is first seen while it is captured."""
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):
@@ -177,8 +177,8 @@ def optimised(model, on):
 
 
 def timed_way(told, made, model, path, args):
-    """Times a way without and with us, in turns, and gives the results of both. `told` is printed as a line of JSON, also where it failed or the
-    limit ended it; then with what was measured by then."""
+    """Times a way without and with us, alternately, and gives the results of both. `told` is printed as a line of JSON, also after a failure or
+    at the limit, with the measurements so far."""
     times, got, compiles = {True: [], False: []}, {}, told["way"].startswith("compile")
     try:
         for on in (False, True, False, True)[: 2 if compiles else 4]:
@@ -238,7 +238,7 @@ def model_rows(name, args, seconds):
         measured.append((told, timed_way(told, made, model, path, args)))
     optimised(model, False)
     twt.disable()
-    # Behind all times: convolutions in f64 are slow.
+    # After all timings, because convolutions in f64 are slow.
     exact = copy.deepcopy(model).double()
     want = results(exact, step(exact, x if x.dtype == torch.int64 else x.double(), trains))
     for told, got in measured:
@@ -307,7 +307,7 @@ def told_host(name, who, us):
 
 
 def host_rows(device, tiny):
-    """Host time per call: torch's, what falls back, and ours, in turns, because a host's speed drifts."""
+    """Host time per call: torch's, a fallback's and ours, measured alternately because the host's speed drifts."""
     kind, operators, count = torch.float32 if tiny else torch.bfloat16, tw._operators, 10 if tiny else 500
     calls, best = host_calls(device, kind), {}
     # Modules are ours where anything was compared.
@@ -372,7 +372,7 @@ def replay_rows():
 
 
 def part(args, wanted):
-    """In the process of its own: what is left of the models."""
+    """Runs the remaining models in a process of its own."""
     begin = time.monotonic()
     if not args.tiny and not torch.cuda.is_available():
         raise SystemExit("PyTorch sees no CUDA device here: --tiny shows that the script runs")

@@ -7,13 +7,13 @@
 
 Models (`torch_cases.py`) have random weights. Each is recorded; then within its share of `--budget`, and half of its limit, the shapes that take
 most of torch's time are searched first, each as long as its share says, and compared with torch (`tune_recorded(total=)`). The model is timed with
-and without `tilewright.torch.enable`, in turns: eager, captured in a CUDA graph (where the host does not count), and with `--compile MODES` by
+and without `tilewright.torch.enable`, alternately: eager, captured in a CUDA graph (where the host does not count), and with `--compile MODES` by
 torch.compile, without and with us inside. Results and gradients of both are compared with the model in f64.
 
 `results/models.jsonl` gets a line of JSON for each host time, as soon as a model is searched and as soon as a way of it is timed (also in part, where its time is over),
 `results/models.md` each row when its errors are known. Per model there are a file of shapes, which `--keep-shapes` goes on with, and per way a
-table by layer: who answered it, and why. Models run in a process of their own. One that fails is told in its row, and those behind it run in a new
-one; `--limit` ends a model after so many seconds and keeps what was measured until then, `--total` all of them. `--tiny` is for machines without
+table by layer: who answered it, and why. Models run in a separate process. A failure is reported in the model's row, and the next models run in a new
+process. `--limit` ends a model after so many seconds and keeps what was measured until then, `--total` all of them. `--tiny` is for machines without
 CUDA: it shows that the script runs, its times mean nothing.
 """
 

@@ -103,7 +103,7 @@ pub fn gemm(
     if complex.is_some() {
         gemm = gemm.conj(conj.0, conj.1).imaginary(imaginary.0, imaginary.1);
     } else if imaginary.0 || imaginary.1 {
-        let (field, told) = (if imaginary.0 { "alpha" } else { "beta" }, "only arrays of complex numbers have complex factors");
+        let (field, told) = (if imaginary.0 { "alpha" } else { "beta" }, "only complex arrays take complex factors");
         return Err(ProblemError::new_err(format!("imaginary = {imaginary:?}: {field} is real here, {told}")));
     }
     // All matrices of a complex product have its type.
@@ -178,7 +178,7 @@ pub fn values(problem: &str, batched: bool) -> PyResult<Vec<(Vec<u64>, &'static 
         let ([rows, columns], [no_m, no_n]) = (shape.each(r.over), r.over.whole());
         let left = |gone: bool, extent: u64, block: u64| (!gone).then(|| extent / block.max(1));
         let (m, n) = (left(no_m, of.m, rows), left(no_n, of.n, columns));
-        // Channels of groups lie one behind the other where nothing is between them.
+        // Channels of all groups form one dimension if nothing separates them.
         let channels = if m.is_none() { n.map(|n| n * groups) } else { None };
         let apart = (groups > 1 && channels.is_none()).then_some(groups);
         let batch = (batched && !r.over.g).then_some(of.g / groups);
@@ -254,7 +254,7 @@ pub fn conv(
     Ok(Problem::from(conv.build().map_err(|e| raised(e.into()))?).key())
 }
 
-/// The text of a reduction by itself; operators as `sum` or `argmax:i32`.
+/// The text of a tensor reduction. Operators are written as `sum` or `argmax:i32`.
 #[pyfunction]
 #[pyo3(signature = (shape, strides, over, ops, dtype="float32", *, activation=None))]
 pub fn reduce(

@@ -103,7 +103,7 @@ class Products(unittest.TestCase):
                 tw.gemm(a[0], b, **problem)
         with self.assertRaisesRegex(tw.ProblemError, "alpha = 1j: a real number"):
             tw.gemm(a[0].real, b.real, alpha=1j)
-        with self.assertRaisesRegex(tw.OperandError, "x holds complex128: complex numbers are those of gemm"):
+        with self.assertRaisesRegex(tw.OperandError, "x holds complex128: only gemm takes complex numbers"):
             tw.reduce(a, "sum")
 
     def test_zero_points(self):
@@ -464,7 +464,7 @@ class Convolutions(unittest.TestCase):
         mask = numbers(*x.shape)
         tw.conv(grad, w, direction="backward-data", out=out, mask=mask, **how)
         np.testing.assert_array_equal(out, np.where(mask > 0, at_x, 0))
-        # More rows before than behind.
+        # More padding before the rows than after.
         wide = np.pad(x, ((0, 0), (0, 0), (2, 0), (0, 1)))
         np.testing.assert_array_equal(tw.conv(x, w, padding=[(2, 0), (0, 1)], groups=2), self.direct(wide, w, 1, 0, 2))
         got, mean, most, largest = tw.conv(x, w, reduce=["mean:bm", "max:m", "absmax:n"], **how)

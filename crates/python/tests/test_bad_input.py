@@ -73,8 +73,8 @@ class Arrays(Refusals):
                 ("tw.gemm(a, b, beta=1.0)", P, "beta = 1.0: there is no `out`"),
                 ("tw.gemm(a, b, stream=-1)", P, "stream = -1"),
                 ("tw.gemm(a, b, stream=2**70)", P, "stream = "),
-                ("tw.gemm(a, b, out=sealed)", O, "out must not be written"),
-                ("tw.gemm(a, b, out=memoryview(bytes(96)).cast('f', (4, 6)))", O, "out must not be written"),
+                ("tw.gemm(a, b, out=sealed)", O, "out is read-only"),
+                ("tw.gemm(a, b, out=memoryview(bytes(96)).cast('f', (4, 6)))", O, "out is read-only"),
                 ("tw.gemm(a, b, out=np.broadcast_to(numbers(1, 6), (4, 6)).copy()[::-1])", O, "out with strides"),
                 ("tw.gemm(a, b, out_dtype='int8')", P, "out_dtype = i8: f32 operands"),
                 ("tw.gemm(a.astype('i1'), b)", O, "b holds float32"),
@@ -342,7 +342,7 @@ class Torch(Refusals):
                 ("twt.tune(None)", P, "mm, bmm, grouped_mm or linear"),
                 ("twt.tune(twt.linear, a)", O, "x and weight are needed"),
                 ("twt.tune(twt.mm, freed, b, trials=1)", O, "no memory: was it freed"),
-                ("twt.optimize(torch.nn.Linear)", O, "no torch.nn.Module"),
+                ("twt.optimize(torch.nn.Linear)", O, "an instance of torch.nn.Module"),
             ],
             torch=torch,
             twt=twt,
@@ -403,11 +403,11 @@ class Torch(Refusals):
                     ("twt.report(3)", P, "the path of a file"),
                     ("twt.record(3).__enter__()", P, "the path of a file"),
                     ("twt.record(folder + '/x/y').__enter__()", "RecordsError", "make it first"),
-                    ("twt.record(good, model=3).__enter__()", O, "no torch.nn.Module"),
+                    ("twt.record(good, model=3).__enter__()", O, "an instance of torch.nn.Module"),
                 ],
                 **names,
             )
-            # A line that means nothing is told with its reason, and the others are compared.
+            # A line that cannot be read is reported with its reason, and the others are compared.
             for was, now, says in [
                 ("float32", "floatx", "cannot be made.*floatx"),
                 ('""cpu""', '""cuda:7""', "CUDA|cuda"),

@@ -1,5 +1,5 @@
-"""Every public function with something wrong in each of its arguments in turn: an error of ours that names the argument, never another, never a
-crash. What is wrong goes by the kind of the argument; the few values that are none the less right are told, and must give right results."""
+"""Every public function, with a wrong value in one argument at a time: our error that names the argument, no other error, no crash.
+The wrong values depend on the kind of the argument. RIGHT lists the few that are legal after all; their results must be right."""
 
 import faulthandler
 import inspect
@@ -193,7 +193,7 @@ FUNCTIONS = {
 }
 # Not wrong after all, by function, argument and value: sums are of any floats, and of no elements what they begin with.
 RIGHT = {("reduce", "x", "other floats"), ("reduce", "x", "empty"), ("reduce", "x", "list"), ("gemm", "out", "turned")}
-# What is read may lie as it likes: by function, argument and the shape that is right.
+# Operands that may have any strides: function, argument and the right shape.
 READ = [
     ("gemm", "a", (4, 5)),
     ("gemm", "b", (5, 6)),

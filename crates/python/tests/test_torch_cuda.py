@@ -68,7 +68,7 @@ class OnCuda(unittest.TestCase):
             y = twt.linear(x, w, bias, "relu")
             z = twt.mm(y, w)
             unseen = twt.mm(y[:100], w)
-        # What is first met while a graph is captured is torch's, and counted; nothing is compiled then.
+        # What is first seen while a graph is captured is torch's, and counted; nothing is compiled then.
         self.assertEqual(twt.prepared(), before)
         self.assertEqual(set(twt.unprepared().values()), {1})
         self.assertEqual(len(twt.unprepared()), 2)
@@ -114,7 +114,7 @@ class OnCuda(unittest.TestCase):
             graph.replay()
         torch.cuda.synchronize()
         torch.testing.assert_close(y.detach().float(), want, rtol=3e-2, atol=3e-2)
-        self.assertNotIn("first met while", twt.report())
+        self.assertNotIn("first seen while", twt.report())
         self.assertRegex(twt.report(), "tilewright +mm")
 
     def test_enabled_reductions(self):
@@ -242,7 +242,7 @@ class OnTwoDevices(unittest.TestCase):
             torch.testing.assert_close(twt.convolution(image, taps), torch.conv2d(image, taps), rtol=1e-2, atol=1e-2)
 
     def test_both_at_once(self):
-        """A thread for each, and streams of both in turns."""
+        """One thread per device, and streams of both devices alternately."""
         made = {place: (self.made(place, 1024, 1024), self.made(place, 1024, 1024)) for place in ("cuda:0", "cuda:1")}
         results, errors = {place: [] for place in made}, []
 

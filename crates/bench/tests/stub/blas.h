@@ -53,8 +53,8 @@ static void put(void *p, int type, int64_t i, double value) {
     }
 }
 
-// How a product is computed: sums of `splits` parts of k, the running total rounded to `partial` behind each; the last `dropped` of k
-// are left out, as two recent libraries leave them out on some shapes.
+// How a product is computed: as sums of `splits` parts of k, with the running total rounded to `partial` after each. The last `dropped`
+// terms of k are left out, as two recent libraries do on some shapes.
 struct How {
     int splits, partial;
     int64_t dropped;

@@ -2,13 +2,13 @@
 
     import numpy as np, tilewright as tw
 
-    tw.use("emu")                                    # the built-in device; left out: the most capable one here
+    tw.use("emu")                                    # the built-in emulator; without this line: the most capable device
     a, b = np.ones((96, 64), "f4"), np.ones((64, 80), "f4")
-    print(tw.tune(tw.gemm, a, b, trials=20).time_us)   # once: later runs find it in the records
+    print(tw.tune(tw.gemm, a, b, trials=20).time_us)   # once: later runs find the plan in the records
     c = tw.gemm(a, b, activation="relu")
 
-Arrays are whatever has ``__array_interface__``, DLPack or the buffer protocol: numpy, torch, cupy, jax, array.array. Those in this
-process's memory run on any device, copied there and back; those on a CUDA or HIP device run where they are. ``tilewright.torch`` has
+An array is any object with ``__array_interface__``, DLPack or the buffer protocol: numpy, torch, cupy, jax, array.array. Arrays in
+host memory run on any device and are copied there and back. Arrays on a CUDA or HIP device are used in place. ``tilewright.torch`` has
 operators for PyTorch models.
 """
 

@@ -48,7 +48,7 @@ def each(value: Any, name: str, dims: int, least: int) -> List[int]:
 
 
 def sides(value: Any, name: str, dims: int) -> Tuple[List[int], List[int]]:
-    """Numbers before and behind each dimension: one for all, one for each, or a pair for each."""
+    """Numbers before and after each dimension: one for all, one for each, or a pair for each."""
     values = list(value) if isinstance(value, (list, tuple)) else [value] * dims
     if len(values) == dims and any(isinstance(x, (list, tuple)) for x in values):
         pairs = [each(x, name, 2, 0) for x in values]

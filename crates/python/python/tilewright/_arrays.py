@@ -40,7 +40,7 @@ class Array(NamedTuple):
 
 
 def look(x: Any, name: str) -> Array:
-    """What an operand is. `name` stands in errors."""
+    """Describes an operand: shape, strides, type, address, device. Errors use `name`."""
     if isinstance(x, Array):
         return x
     kind = str(getattr(x, "dtype", "")).replace("torch.", "")
@@ -89,13 +89,13 @@ def result(x: Any, name: str) -> Array:
     """What an array is that is written to."""
     found = look(x, name)
     if found.readonly:
-        raise _native.OperandError(f"{name} must not be written: give an array that is not read-only")
+        raise _native.OperandError(f"{name} is read-only: give a writable array")
     return found
 
 
 def apart(out: Array, arrays: Sequence[Tuple[str, Array]]) -> None:
-    """Refuses a result that shares memory with an operand, which is still read while it is written. What lies in this process is copied,
-    and arrays of which only shapes are told have no memory to keep."""
+    """Refuses a result that shares memory with an operand, because the operand is read while the result is written. Host arrays are copied,
+    and arrays that are known by shape only have no memory: both are exempt."""
     if out.device == "cpu" or out.keep is None:
         return
     first, end = _range(out)
@@ -106,13 +106,13 @@ def apart(out: Array, arrays: Sequence[Tuple[str, Array]]) -> None:
 
 
 def _range(x: Array) -> Tuple[int, int]:
-    """First address, and that behind the last element."""
+    """First address, and the address after the last element."""
     ends = [(n - 1) * s * _BYTES[x.dtype] for n, s in zip(x.shape, x.strides)]
     return x.address + sum(min(e, 0) for e in ends), x.address + sum(max(e, 0) for e in ends) + _BYTES[x.dtype]
 
 
 def of_shape(shape: Sequence[int], dtype: str, place: str, address: int = 256) -> Array:
-    """A contiguous array of which only that is known."""
+    """A contiguous array that is known by shape, type and place only."""
     return Array(address, tuple(shape), contiguous(shape, 1), dtype, place, None)
 
 
@@ -207,12 +207,12 @@ def integer8(array: Array) -> bool:
 
 
 def float8(array: Array) -> bool:
-    """Floats of 8 bits, which go with those of another format of theirs."""
+    """Whether the elements are 8-bit floats. The other operand may have another 8-bit float format."""
     return array.dtype in _FLOATS8
 
 
 def contiguous(shape: Sequence[int], unit: int) -> Tuple[int, ...]:
-    """Strides of elements that lie one behind the other, in what an element has `unit` of."""
+    """Strides of a contiguous array of this shape, in units: an element has `unit` of them."""
     strides: List[int] = []
     for extent in reversed(shape):
         strides.append(unit)
@@ -221,7 +221,7 @@ def contiguous(shape: Sequence[int], unit: int) -> Tuple[int, ...]:
 
 
 def packed(array: Array) -> bool:
-    """Do the elements lie one behind the other, the last dimension fastest?"""
+    """Whether the array is contiguous, the last dimension fastest."""
     want = contiguous(array.shape, 1)
     return all(n <= 1 or s == w for n, s, w in zip(array.shape, array.strides, want))
 

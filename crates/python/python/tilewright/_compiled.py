@@ -1,5 +1,7 @@
-"""torch.compile: a pass over Inductor's graphs, behind differentiation, that puts our operators in the place of torch's where they are faster;
-and products as further choices of those that max-autotune measures.
+"""torch.compile: a pass over Inductor's graphs and further choices for max-autotune.
+
+The pass runs after differentiation and replaces torch's operators by ours where ours are faster. The choices are products that
+max-autotune measures next to its own.
 
 Products without a bias need no pass: Inductor calls `aten::mm.out` and `aten::bmm.out`, which `enable` answers.
 """

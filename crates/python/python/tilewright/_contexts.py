@@ -22,7 +22,7 @@ SHIPPED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "h200.jsonl.g
 
 
 def _find_compiler() -> None:
-    """NVRTC as Python packages bring it (torch's among them), where no other is named."""
+    """Names the NVRTC library of the installed Python packages (torch depends on one), unless the environment names another."""
     if os.environ.get("TILEWRIGHT_NVRTC") or os.environ.get("TILEWRIGHT_CUDA_LIBS"):
         return
     found = importlib.util.find_spec("nvidia")
@@ -34,7 +34,7 @@ def _find_compiler() -> None:
 
 
 def _worker() -> Optional[List[str]]:
-    """The processes that trials run in: this interpreter, unless `TILEWRIGHT_WORKER` names another program."""
+    """Command of the worker processes that run trials: this interpreter, unless `TILEWRIGHT_WORKER` names another program."""
     if os.environ.get("TILEWRIGHT_WORKER") or not sys.executable:
         return None
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -43,10 +43,42 @@ def _worker() -> Optional[List[str]]:
 
 
 class Context:
-    """A device with its tuning records. `device`: `cuda:0`, `opencl:0`, `hip:0`, `emu`; None is the most capable one here. `records`: a
-    path; None is the user's file, `""` none on disk. `workspace`: most bytes of device memory that plans may use beside the operands.
-    `atomics`: sums may vary in their last bits from run to run. `in_process`: what is tuned runs in this process, and a kernel that
-    crashes takes it along, instead of in a worker process."""
+    """A device with its tuning records.
+
+    Parameters
+    ----------
+    device : str, optional
+        ``cuda:0``, ``hip:0``, ``opencl:0`` or ``emu``. None: the most capable device of the machine.
+    records : path, optional
+        File of the tuning records. None: the user's file. ``""``: none on disk.
+    workspace : int, optional
+        Most bytes of device memory that plans may use in addition to the operands.
+    atomics : bool, default False
+        Allow sums by atomic additions: results may then differ in their last bits from run to run.
+    in_process : bool, default False
+        Run the trials of `tune` in this process instead of a worker process. A kernel that crashes then ends this process.
+
+    Attributes
+    ----------
+    device : str
+        Id of the device.
+    name : str
+        The vendor's name of the device.
+
+    Raises
+    ------
+    DeviceError
+        The device or its driver is missing.
+    RecordsError
+        The records file cannot be used.
+
+    Examples
+    --------
+    >>> import tilewright as tw
+    >>> context = tw.Context("emu", records="")
+    >>> context.device
+    'emu'
+    """
 
     def __init__(
         self,
@@ -68,25 +100,54 @@ class Context:
 
     @property
     def device(self) -> str:
-        """Its id."""
+        """Id of the device, such as ``cuda:0``."""
         return self._native.device
 
     @property
     def name(self) -> str:
-        """The vendor's name for it."""
+        """The vendor's name of the device."""
         return self._native.name
 
     def __repr__(self) -> str:
         return f"<tilewright.Context {self.device}: {self.name}>"
 
     def operation(self, problem: str) -> _native.Operation:
-        """A problem, by its text, on this device."""
+        """Give the operation of a problem on this device.
+
+        Parameters
+        ----------
+        problem : str
+            Text of the problem, as the command prints it.
+
+        Returns
+        -------
+        Operation
+            The same object for the same text, until `import_records` runs.
+
+        Raises
+        ------
+        ProblemError
+            The text is no problem.
+        """
         if given.word(problem, "problem") not in self._operations:
             self._operations.setdefault(problem, self._native.operation(problem))
         return self._operations[problem]
 
     def prepared(self, problem: str, alignments: Tuple[int, ...]) -> _native.Prepared:
-        """A problem's kernels, compiled for operands A, B and C aligned to so many bytes."""
+        """Compile the kernels of a problem, or return them if they are compiled.
+
+        Parameters
+        ----------
+        problem : str
+            Text of the problem.
+        alignments : tuple of three int
+            Alignments of operands A, B and C in bytes, powers of two.
+
+        Returns
+        -------
+        Prepared
+            Kernels that may be launched.
+        """
         key = (problem, alignments)
         if key not in self._prepared:
             powers = [1 << n for n in range(64)]
@@ -96,7 +157,22 @@ class Context:
         return self._prepared[key]
 
     def workspace(self, size: int, stream: int, like: Any) -> int:
-        """Address of so many bytes for launches on a stream, in memory of `like`'s framework."""
+        """Give the address of workspace for launches on a stream.
+
+        Parameters
+        ----------
+        size : int
+            Bytes that are needed.
+        stream : int
+            Handle of the stream.
+        like : array
+            The memory comes from the framework of this array.
+
+        Returns
+        -------
+        int
+            Address, or 0 for a size of 0. The memory stays allocated as long as the context.
+        """
         if size == 0:
             return 0
         held = self._workspaces.setdefault(stream, [])
@@ -107,17 +183,46 @@ class Context:
         return held[-1][1].address
 
     def forget(self, problem: str) -> None:
-        """Compiles a problem anew when it is asked for next: its plan has changed."""
+        """Drop the compiled kernels of a problem, because its plan has changed.
+
+        Parameters
+        ----------
+        problem : str
+            Text of the problem. Its next call compiles again.
+        """
         self._prepared = {key: kept for key, kept in self._prepared.items() if key[0] != problem}
 
     def records(self) -> List[Dict[str, Any]]:
-        """All trials in the records."""
+        """List all trials in the records.
+
+        Returns
+        -------
+        list of dict
+            One dict per trial, with the fields of ``tilewright records export``.
+        """
         return [json.loads(line) for line in self._native.export_records().splitlines()]
 
     def import_records(self, path: Union[None, str, PathLike] = None) -> int:
-        """Takes over trials that `tilewright records export` wrote (also compressed, `.gz`), without a path those of this package: plans that
-        its authors measured on an H200. Gives the number of those that are new. On a device of the same name with another driver or version of
-        this they are verified and timed once more when a shape is first prepared, which takes seconds, and are where its search begins."""
+        """Add trials that ``tilewright records export`` wrote to the records.
+
+        Imported plans are not trusted on another driver or version of this package. They are verified and timed again, in a few seconds, when
+        their shape is first prepared. Searches start from them.
+
+        Parameters
+        ----------
+        path : path, optional
+            A file of exported records, plain or ``.gz``. None: the records in this package, measured by its authors on an H200.
+
+        Returns
+        -------
+        int
+            Number of trials that were new.
+
+        Raises
+        ------
+        RecordsError
+            The file cannot be read as exported records.
+        """
         path = SHIPPED if path is None else given.path(path, "path")
         opened: Any = gzip.open if str(path).endswith(".gz") else open
         try:
@@ -126,7 +231,7 @@ class Context:
         except (OSError, EOFError, zlib.error, UnicodeDecodeError) as e:
             raise _native.RecordsError(f"{path} cannot be read as exported records: {e}") from None
         added = self._native.import_records(lines, str(path))
-        # What was made by now may run with other plans.
+        # Operations and kernels made so far may have other plans now.
         self._operations, self._prepared = {}, {}
         _tell()
         return added
@@ -135,7 +240,7 @@ class Context:
 _lock = threading.Lock()
 _contexts: Dict[str, Context] = {}
 _default: Optional[Context] = None
-# Called when contexts or plans are others than before.
+# Called when the contexts or the plans change.
 changed: List[Callable[[], Any]] = []
 
 
@@ -163,11 +268,24 @@ def use(
         Most bytes of device memory that plans may use in addition to the operands.
     atomics : bool, default False
         Allow sums by atomic additions: results may then differ in their last bits from run to run.
+    in_process : bool, default False
+        Run the trials of `tune` in this process instead of a worker process. A kernel that crashes then ends this process.
 
     Returns
     -------
     Context
         Its `import_records` loads plans that were recorded elsewhere.
+
+    Raises
+    ------
+    DeviceError
+        The device or its driver is missing.
+
+    Examples
+    --------
+    >>> import tilewright as tw
+    >>> tw.use("emu", records="").device
+    'emu'
     """
     global _default
     context = device if isinstance(device, Context) else Context(device, records, workspace, atomics, in_process)
@@ -193,5 +311,17 @@ def context_for(place: str) -> Context:
 
 
 def devices() -> List[Tuple[str, str]]:
-    """Id and name of each device here; for kinds that are not here, the reason and the remedy."""
+    """List the devices of this machine.
+
+    Returns
+    -------
+    list of (str, str)
+        Id and name of each device. For a kind of device that is missing: the kind, and the reason with the remedy.
+
+    Examples
+    --------
+    >>> import tilewright as tw
+    >>> "emu" in dict(tw.devices())
+    True
+    """
     return _native.devices()

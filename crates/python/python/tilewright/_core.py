@@ -29,7 +29,7 @@ class Call:
     residual: Optional[Array]
     result: Any
     values: Sequence[Array] = ()
-    """What reductions write to."""
+    """Arrays that the reductions write."""
     quants: Sequence[Optional[Array]] = (None, None, None, None, None)
     """Scales along m and n, zero points of A and B."""
 
@@ -49,13 +49,13 @@ def _same_place(context: Optional[Context], arrays: Sequence[Tuple[str, Array]])
     (first, a), rest = arrays[0], arrays[1:]
     for name, x in rest:
         if x.device != a.device:
-            raise _native.OperandError(f"{first} lies on {a.device} and {name} on {x.device}: bring them to one device")
+            raise _native.OperandError(f"{first} is on {a.device} and {name} on {x.device}: move them to one device")
     if context is None:
         return context_for(a.device)
     if not isinstance(context, Context):
         given.refuse("context", context, "a tilewright.Context is needed")
     if a.device not in ("cpu", context.device):
-        raise _native.OperandError(f"{first} lies on {a.device}, the context is {context.device}: leave `context` out")
+        raise _native.OperandError(f"{first} is on {a.device}, the context is {context.device}: leave `context` out")
     return context
 
 
@@ -84,15 +84,15 @@ def _blas(x: Any, name: str, looked: Callable[[Any, str], Array] = factor_of_pro
 
 
 def _pairs(b: Any, b_dtype: str) -> Tuple[Array, Matrix, Tuple[int, ...]]:
-    """Bytes with two integers of 4 bits each, along the direction in which they are contiguous; how the integers lie, and how many there are."""
+    """Look at bytes with two 4-bit integers each: the bytes, the matrix of integers in them, and its shape. Pairs lie along the contiguous direction."""
     if b_dtype not in ("int4", "uint4"):
-        raise _native.ProblemError(f"b_dtype = {b_dtype!r}: int4 or uint4, of which each byte of b holds two, the first in its lower half")
+        raise _native.ProblemError(f"b_dtype = {b_dtype!r}: int4 or uint4 is needed; each byte of b holds two weights, the even index in the low half")
     at = look(b, "b")
     if at.dtype != "uint8":
         raise _native.OperandError(f"b holds {at.dtype}: pairs of {b_dtype} are bytes, give uint8")
     found = matrix(at) if len(at.shape) in (2, 3) else None
     if found is None:
-        raise _native.OperandError(f"b has shape {at.shape} and strides {at.strides}: bytes of pairs must lie side by side in rows or columns")
+        raise _native.OperandError(f"b has shape {at.shape} and strides {at.strides}: the bytes must be contiguous along rows or columns")
     *batch, rows, columns = at.shape
     shape = (*batch, 2 * rows, columns) if found.trans else (*batch, rows, 2 * columns)
     pairs = found._replace(ld=2 * found.ld, batch_stride=2 * found.batch_stride)
@@ -110,7 +110,7 @@ def _vector(x: Any, name: str, m: int, n: int) -> Tuple[str, Array]:
 
 
 def _named_scales(all_named: Dict[Any, Any], m: int, n: int, k: int) -> Dict[str, Array]:
-    """Scales by the names of their kinds; those of blocks of k are (blocks of k, blocks of rows or columns)."""
+    """Scales by kind. Scales of blocks of k have shape (blocks of k, blocks of rows or columns)."""
     shapes: Dict[str, Tuple[int, ...]] = {"m": (m, 1), "n": (n,)}
     for along, lines in (("m", m), ("n", n)):
         blocks = ((1, 128), (128, 128), (1, 64), (1, 32))
@@ -130,7 +130,7 @@ def _named_scales(all_named: Dict[Any, Any], m: int, n: int, k: int) -> Dict[str
 
 
 def _scales(given_scales: Any, m: int, n: int, k: int) -> Dict[str, Array]:
-    """Scales by the names of their kinds: one vector, or a pair of them, or any by their names."""
+    """Scales by kind, from one vector, a pair of vectors, or a dict by kind."""
     if isinstance(given_scales, dict):
         return _named_scales(given_scales, m, n, k)
     several = given_scales if isinstance(given_scales, (list, tuple)) else [] if given_scales is None else [given_scales]
@@ -145,11 +145,11 @@ def _scales(given_scales: Any, m: int, n: int, k: int) -> Dict[str, Array]:
 
 
 def _zero_points(pair: Any, m: int, n: int) -> Dict[str, Array]:
-    """Zero points of both factors by the names of their kinds: a pair of arrays of one value, of (m, 1), of (n,), or None."""
+    """Zero points of A and B by kind, from a pair of arrays (one value, (m, 1) or (n,)) or None."""
     if pair is None:
         return {}
     if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-        given.refuse("zero_points", pair, "a pair is needed: those of a and those of b, or None")
+        given.refuse("zero_points", pair, "a pair is needed: zero points of a and of b, each an array or None")
     found: Dict[str, Array] = {}
     for name, each, shape, x in (("a", "m", (m, 1), pair[0]), ("b", "n", (n,), pair[1])):
         if x is None:
@@ -157,20 +157,20 @@ def _zero_points(pair: Any, m: int, n: int) -> Dict[str, Array]:
         at = look(x, "zero_points")
         _typed("int32", [("zero_points", at)])
         if at.shape not in ((), (1,), shape) or not packed(at):
-            told = f"zero_points of {name} have shape {at.shape} and strides {at.strides}: one value, or {shape} one behind the other, is needed"
+            told = f"zero_points of {name} have shape {at.shape} and strides {at.strides}: one value, or a contiguous array of shape {shape}, is needed"
             raise _native.OperandError(told)
         found[each if at.shape == shape else name] = at
     return found
 
 
 def _ends(offsets: Any, a: Matrix, b: Matrix) -> Array:
-    """Where the groups of a grouped product end: of rows, or beside two matrices of terms."""
+    """The ends of the groups of a grouped product: groups of rows, or (with two matrices) of terms."""
     at = look(offsets, "offsets")
     _typed("int32", [("offsets", at)])
     groups = len(at.shape) == 1 and at.shape[0] > 0 and b.batch in (None, at.shape[0])
     if a.batch is not None or not groups or not packed(at):
         told = f"offsets have shape {at.shape} and strides {at.strides}, of a {'matrix' if a.batch is None else 'batch'} a"
-        needed = "a (m, k), b (groups, k, n) or (k, n) and offsets (groups,), one behind the other, are needed"
+        needed = "a (m, k), b (groups, k, n) or (k, n), and contiguous offsets (groups,) are needed"
         raise _native.OperandError(f"{told}: {needed}")
     return at
 
@@ -213,7 +213,7 @@ def _gemm(
     batches = {x.batch for x in (a_as, b_as) if x.batch is not None}
     if len(batches) > 1:
         raise _native.OperandError(f"a is {a_at.shape} and b is {b_at.shape}: batches of {a_as.batch} and {b_as.batch}")
-    # Groups of terms have a result each.
+    # Each group of terms has its own result.
     grouped = None if ends is None else "m" if batches else "k"
     batch = ends.shape[0] if grouped == "k" else batches.pop() if batches else None
     weights = integer8(b_at) and a_at.dtype in ("float16", "bfloat16", "float32")
@@ -223,7 +223,7 @@ def _gemm(
     out, c_at = _out(a, a_at, out, shape, out_dtype, store)
     c_as = matrix(c_at)
     if c_as is None or 0 in c_at.strides and m * n > 1 and c_as.batch_stride == 0 and (batch or 1) > 1:
-        raise _native.OperandError(f"out with strides {c_at.strides} cannot be written: its rows must be contiguous and apart")
+        raise _native.OperandError(f"out with strides {c_at.strides} cannot be written: its rows must be contiguous and must not overlap")
     arrays = [("a", a_at), ("b", b_at), ("out", c_at)]
     along, bias_at, residual_at, residual_as = None, None, None, None
     if bias is not None:
@@ -236,7 +236,7 @@ def _gemm(
             residual_as = matrix(residual_at)
         _shaped("residual", residual_at, shape)
         if residual_as is None or residual_as.trans != c_as.trans:
-            raise _native.OperandError("residual and out lie in different orders: store both by rows")
+            raise _native.OperandError("residual and out have different orders: store both by rows")
         arrays.append(("residual", residual_at))
     scaled, zeros = _scales(scales, m, n, k), _zero_points(zero_points, m, n)
     factors = [("scales", x) for x in scaled.values()] + [("zero_points", x) for x in zeros.values()]
@@ -279,13 +279,13 @@ def _gemm(
 
 
 def _operands(a: Any, b: Any) -> Tuple[Any, Any]:
-    """Both factors as arrays: a list beside an array gets its type."""
+    """A and B as arrays. A list gets the type of the other operand."""
     a = like(a, b, "a")
     return a, like(b, a, "b")
 
 
 def _of_nothing(a: Any, b: Any, beta: complex, options: Dict[str, Any]) -> Any:
-    """The product of matrices without elements, as numpy has it: an empty one, or zeros and the old result. None: it is none, or more is asked for."""
+    """The product of matrices without elements, as numpy defines it: empty, or beta times the old result. None if the product is another one."""
     kept = ("out", "out_dtype", "context", "math", "imaginary", "bias", "activation", "residual")
     more = ("bias", "activation", "residual")
     if not set(options) <= set(kept):
@@ -314,14 +314,14 @@ def _is_complex(a: Any) -> bool:
 
 def _pair(value: Any) -> Tuple[bool, bool]:
     if not isinstance(value, (list, tuple)) or len(value) != 2:
-        given.refuse("imaginary", value, "a pair is needed: whether alpha, and whether beta, is complex")
+        given.refuse("imaginary", value, "a pair of booleans is needed: alpha is complex, beta is complex")
     return given.truth(value[0], "imaginary"), given.truth(value[1], "imaginary")
 
 
 def _out(
     like: Any, like_at: Array, out: Any, shape: Sequence[int], out_dtype: Optional[str], store: bool
 ) -> Tuple[Any, Array]:
-    """A call's result, made if it is not given; without one, how it would lie. Of integers of 8 bits it is their sums."""
+    """A call's result, allocated if `out` is None; with `store=False` only its shape and type. Products of 8-bit integers give int32."""
     own = "int32" if integer8(like_at) else like_at.dtype
     if not store:
         if out is not None:
@@ -365,7 +365,7 @@ def _reduce(
     try:
         problem = _native.reduce(x_at.shape, x_at.strides, over, ops, x_at.dtype, activation=activation)
     except _native.ProblemError as e:
-        # The tensor that a problem's text would tell.
+        # Name the argument instead of the fields of a problem's text.
         raise _native.ProblemError(f"x: {e}" if str(e).startswith(("shape", "strides")) else str(e)) from None
     shape = [size for a, size in enumerate(x_at.shape) if a not in over]
     values = [empty(x, shape, dtype) for _, dtype in _native.values(problem, True)]
@@ -425,7 +425,7 @@ def _conv(
         begin, end = [x // 2 for x in around], [x - x // 2 for x in around]
     pixels = [(s + p + q - d * (t - 1) - 1) // r + 1 for s, p, q, d, t, r in zip(sizes, begin, end, dilation, taps, stride)]
     if min(pixels) < 1:
-        raise _native.OperandError(f"x is {x_at.shape} and w is {w_at.shape}: no pixel of the result is left")
+        raise _native.OperandError(f"x is {x_at.shape} and w is {w_at.shape}: the filter is larger than the padded input")
     if direction != "forward" and pixels != list(_spatial(x_at.shape, last)):
         told = f"with size = {sized} the convolution has pixels {pixels}"
         raise _native.OperandError(f"x is {x_at.shape}, a convolution's gradient, and w is {w_at.shape}: {told}")
@@ -446,7 +446,7 @@ def _conv(
         _shaped("bias", bias_at, (channels,))
         arrays.append(("bias", bias_at))
     if residual is not None and mask is not None:
-        raise _native.ProblemError("residual and mask are one tensor: it is added, or masks; leave one of them out")
+        raise _native.ProblemError("residual and mask use the same operand: leave one of them out")
     name, third = ("mask", mask) if residual is None else ("residual", residual)
     if third is not None:
         residual_at = tight(third, name)
@@ -579,11 +579,11 @@ def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: i
     if alpha.imag or beta.imag:
         real = [name for name, x in (("alpha", alpha), ("beta", beta)) if x.imag and not _is_complex(a)]
         if real:
-            given.refuse(real[0], alpha if real[0] == "alpha" else beta, "a real number is needed: only arrays of complex numbers have complex factors")
+            given.refuse(real[0], alpha if real[0] == "alpha" else beta, "a real number is needed: only complex arrays take complex factors")
         told = _pair(options.get("imaginary", (False, False)))
         options["imaginary"] = (told[0] or alpha.imag != 0.0, told[1] or beta.imag != 0.0)
     if beta != 0.0 and options.get("out") is None:
-        given.refuse("beta", beta if beta.imag else beta.real, "there is no `out` that could be added: give one")
+        given.refuse("beta", beta if beta.imag else beta.real, "beta multiplies `out`: give `out`")
     nothing = _of_nothing(a, b, beta, options)
     if nothing is not None:
         return nothing
@@ -685,7 +685,7 @@ _SIGNATURES = {what: inspect.signature(call) for what, call in _CALLS.items()}
 
 
 def _call(what: Callable[..., Any], args: Sequence[Any], options: Dict[str, Any]) -> Call:
-    """A function's call; arguments that it does not have are refused by its own name."""
+    """Makes the call of a function. An unknown argument is an error that names the function."""
     if len(args) < 2 or not options.keys() <= _SIGNATURES[what].parameters.keys():
         try:
             _SIGNATURES[what].bind(*args, **options)
@@ -703,7 +703,7 @@ def _operation(
         if not isinstance(context, Context):
             given.refuse("context", context, "a tilewright.Context is needed")
         if args or options:
-            raise _native.ProblemError(f"a problem told as text takes no further arguments: {list(args)} {options}")
+            raise _native.ProblemError(f"a problem given as text takes no further arguments: {list(args)} {options}")
         return context, context.operation(what)
     if not callable(what) or what not in _CALLS:
         given.refuse("what", what, "tilewright.gemm, conv, reduce or the text of a problem is needed")
@@ -713,16 +713,30 @@ def _operation(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a search found."""
+    """Result of a search by `tune`.
+
+    Attributes
+    ----------
+    problem : str
+        Text of the problem.
+    plan : str
+        Text of the fastest plan.
+    time_us : float
+        Its time in microseconds.
+    time_kind : {"measured", "modelled"}
+        "modelled" on the emulator.
+    verified : bool
+        Whether the result was compared with a float64 reference.
+    details : dict
+        The whole report of the search, as ``tilewright tune --json`` prints it.
+    """
 
     problem: str
     plan: str
     time_us: float
     time_kind: str
-    """`measured`, or `modelled` on the emulator."""
     verified: bool
     details: Dict[str, Any]
-    """All that the search tells."""
 
 
 def tune(
@@ -780,7 +794,7 @@ def tune(
     finally:
         if isinstance(listener, Line):
             listener.end()
-        # Also of a search that was broken off: what it has tried is kept.
+        # After an interrupted search as well: its trials are in the records.
         context.forget(operation.problem)
         _tell()
     plan, _ = operation.choice()
@@ -794,7 +808,7 @@ def _trials(trials: Any) -> Optional[int]:
 
 
 def heard_by(progress: Progress, title: str) -> Optional[Callable[[Dict[str, Any]], Any]]:
-    """Who hears the events of a search."""
+    """The function that receives the events of a search, or None."""
     if callable(progress):
         return progress
     return Line(title) if progress else None
@@ -834,6 +848,14 @@ def explain(what: Union[str, Callable[..., Any]], *args: Any, candidates: int = 
     str
         The problem, its plan, where the plan comes from, and the cost model's candidates with their modelled times. The command
         ``tilewright explain --problem TEXT`` draws the same plan.
+
+    Examples
+    --------
+    >>> import numpy as np, tilewright as tw
+    >>> context = tw.use("emu", records="")
+    >>> text = tw.explain(tw.gemm, np.ones((16, 8), "f4"), np.ones((8, 16), "f4"))
+    >>> "plan" in text
+    True
     """
     context, operation = _operation(what, args, options)
     candidates = given.whole(candidates, "candidates", 0, 10_000)
@@ -860,6 +882,19 @@ def emit(what: Union[str, Callable[..., Any]], *args: Any, arch: Optional[str] =
     -------
     str
         CUDA C++, HIP C++ or OpenCL C.
+
+    Raises
+    ------
+    DeviceError
+        The architecture is unknown.
+
+    Examples
+    --------
+    >>> import numpy as np, tilewright as tw
+    >>> context = tw.use("emu", records="")
+    >>> a, b = np.ones((64, 64), "f2"), np.ones((64, 64), "f2")
+    >>> "__global__" in tw.emit(tw.gemm, a, b, arch="sm_90a")
+    True
     """
     operation = _operation(what, args, options)[1]
     if arch is not None:

@@ -20,17 +20,42 @@ from ._shapes import Path, Shape
 # By device (as comparisons are filed) and problem.
 _compared: Dict[Tuple[str, str], Shape] = {}
 _margin = 1.0
-# What Inductor's `shape_padding` was before.
+# Inductor's `shape_padding` before it was changed.
 _padding: Optional[bool] = None
 
 
 def enable(path: Path, margin: float = 1.03, compiled: bool = False) -> int:
-    """From now on torch's matrix products, and (from torch 2.10 on) its convolutions and their gradients and its reductions (sum, mean, amax,
-    amin, argmax, argmin, logsumexp, max and min with their indices), also within torch's own layers, are answered by tilewright for the shapes for which `compare` found torch's time at least `margin` times ours on the same device and
-    driver; all else is one look-up and goes to torch, and an operator without such a shape is not touched. Gives the number of such shapes.
-    Products with a bias: where they are called as `torch.nn.functional.linear` (`nn.Linear` does) or `torch.addmm`, outside of autocast.
-    `compiled`: also what torch.compile makes from now on, bias and convolutions included (as Inductor's `post_grad_custom_post_pass`); where that
-    measures products (`max-autotune`), ours that were no slower when compared are among the choices."""
+    """Let tilewright answer torch's own calls for the shapes for which it was faster.
+
+    A shape counts if `compare` found torch's time at least `margin` times tilewright's, on the same device and driver. A call with another
+    shape costs one look-up and goes to torch. An operator without any such shape is not intercepted.
+
+    Intercepted are matrix products, also inside torch's layers, and from torch 2.10 on convolutions, their gradients and reductions (sum,
+    mean, amax, amin, argmax, argmin, logsumexp, max and min with indices). Products with a bias are intercepted in
+    `torch.nn.functional.linear` (which `nn.Linear` calls) and `torch.addmm`, outside of autocast.
+
+    Parameters
+    ----------
+    path : path
+        File of shapes (CSV) that `record` wrote.
+    margin : float, default 1.03
+        Least ratio of torch's time to tilewright's.
+    compiled : bool, default False
+        Also change what torch.compile makes from now on, with bias and convolutions. Sets Inductor's ``post_grad_custom_post_pass``. With
+        ``max-autotune``, tilewright's products are among the measured choices.
+
+    Returns
+    -------
+    int
+        Number of shapes that tilewright answers.
+
+    Raises
+    ------
+    RecordsError
+        The file does not exist or is no file of shapes.
+    ProblemError
+        `compiled` is set and Inductor already has a pass of another package.
+    """
     global _margin
     margin, compiled = given.number(margin, "margin"), given.truth(compiled, "compiled")
     if margin != margin:
@@ -52,8 +77,8 @@ def enable(path: Path, margin: float = 1.03, compiled: bool = False) -> int:
 
 
 def _compile_with(told: Optional[str], wins: bool = False) -> None:
-    """Sets our pass of Inductor's and our choices, or takes them away. Another's pass is left alone. Where we win, Inductor pads no factors: products
-    of odd widths would reach us with other widths than were recorded and compared, and their copies would cost what ours save."""
+    """Sets or removes our Inductor pass and our choices. A pass of another package is kept. Where we win, Inductor's padding of operands is
+    switched off: padded products have other widths than the recorded ones, and the copies would cost as much as we save."""
     global _padding
     if told is None and "tilewright._compiled" not in sys.modules:
         return
@@ -64,7 +89,7 @@ def _compile_with(told: Optional[str], wins: bool = False) -> None:
     held = config.post_grad_custom_post_pass
     if held is not None and not isinstance(held, Pass):
         if told is not None:
-            raise _native.ProblemError("Inductor has a post_grad_custom_post_pass of somebody else: leave `compiled` out")
+            raise _native.ProblemError("Inductor already has a post_grad_custom_post_pass of another package: leave `compiled` out")
         return
     offer(None if told is None else _compared_there, told or "")
     config.post_grad_custom_post_pass = None if told is None else Pass(_chosen, told)
@@ -75,13 +100,13 @@ def _compile_with(told: Optional[str], wins: bool = False) -> None:
 
 
 def _compared_there(problem: str, place: str) -> bool:
-    """Was a problem compared on the device of a place, and not slower? Others would be chosen where a measurement fails."""
+    """Whether a problem was compared on the device of a place and was not slower. Inductor could choose others if a measurement fails."""
     row = _compared.get((_shapes.described(_core.context_for(place)), problem))
     return row is not None and (row.gain or 0.0) >= 1.0
 
 
 def disable() -> None:
-    """Torch answers its own calls again, also those of optimised modules."""
+    """Let torch answer all its calls again, also those of optimised modules."""
     _compared.clear()
     ours.choose_by(None)
     _meet_biased(False)
@@ -89,7 +114,7 @@ def disable() -> None:
 
 
 def _chosen(problem: str, place: Optional[str] = None) -> Optional[str]:
-    """Why torch answers a problem; None: we do."""
+    """The reason why torch answers a problem, or None if we do."""
     for context in list(_core._contexts.values()) if place is None else [_core.context_for(place)]:
         row = _compared.get((_shapes.described(context), problem))
         if row is None:
@@ -104,7 +129,7 @@ _TENSORS = (Tensor, nn.Parameter)
 
 
 def _ours_now(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
-    """Torch's transforms and modes, autocast and subclasses of tensors see the module as it was."""
+    """False under torch's transforms, modes and autocast, and for subclasses of tensors: torch's module runs there."""
     return (
         bool(_compared)
         and type(x) in _TENSORS
@@ -158,15 +183,18 @@ def _meet_biased(wanted: bool) -> None:
 
 
 class Linear(nn.Linear):
-    """`nn.Linear` that runs as one kernel, bias included, where that is faster."""
+    """An `nn.Linear` that runs as one kernel, bias included, for the shapes that `enable` chose.
+
+    The parameters and the constructor are those of `torch.nn.Linear`.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         if not torch.compiler.is_compiling():
-            # An attribute that is a parameter costs a microsecond to ask for. What is none, or was put in its place, is torch's.
+            # Reading a parameter as an attribute costs a microsecond, the dict does not. A replaced parameter goes to torch.
             held = self._parameters
             weight, bias = held.get("weight"), held.get("bias", self)
             if weight is not None and bias is not self:
-                # Without a bias it is torch.mm, which `enable` answers by itself.
+                # Without a bias torch calls torch.mm, which `enable` intercepts.
                 if bias is not None and _ours_now(x, weight, bias):
                     return ours.linear_as_chosen(x, weight, bias)
                 return nn.functional.linear(x, weight, bias)
@@ -174,18 +202,34 @@ class Linear(nn.Linear):
 
 
 def optimize(model: nn.Module) -> nn.Module:
-    """Makes a model's `nn.Linear` modules, in place, those of the same name here: same parameters, same `state_dict`, pickled and copied as before.
-    They use our kernels where `enable` knows them as faster, as it makes torch's do, with less of Python on the way. Subclasses of torch's modules
-    stay what they are."""
+    """Replace the class of a model's `nn.Linear` modules by `Linear`, in place.
+
+    Parameters and `state_dict` stay the same; the model can be pickled and copied as before. The modules use tilewright for the shapes that
+    `enable` chose, with less host time per call. Subclasses of `nn.Linear` do not change.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+
+    Returns
+    -------
+    torch.nn.Module
+        The same model.
+
+    Raises
+    ------
+    OperandError
+        `model` is not an instance of `torch.nn.Module`.
+    """
     if not isinstance(model, nn.Module):
-        raise _native.OperandError(f"model is {type(model).__name__}, no torch.nn.Module: give one that was made")
+        raise _native.OperandError(f"model is {type(model).__name__}: an instance of torch.nn.Module is needed")
     for module in model.modules():
         if type(module) is nn.Linear:
             module.__class__ = Linear
     return model
 
 
-# How a summary names all shapes that `_slower` says a number of.
+# Reasons of `_slower` without the numbers, for summaries.
 _TORCH_FASTER, _NOT_ENOUGH = "torch is faster", "tilewright is faster by less than the margin"
 
 
@@ -208,7 +252,7 @@ def _summed(row: Shape, why: str) -> str:
 
 
 def unanswered(rows: Sequence[Shape]) -> List[str]:
-    """Of each recorded call why torch has answered it since `enable`; empty: we did."""
+    """For each recorded call, the reason why torch has answered it since `enable`; empty if we did."""
     answered = {problem for *_, problem, calls, by_us, _ in _native.torch_calls() if by_us and calls}.union(ours.launched())
 
     def why(row: Shape) -> str:
@@ -219,20 +263,31 @@ def unanswered(rows: Sequence[Shape]) -> List[str]:
         if row.problem in answered:
             return ""
         if row.set == "aten::addmm":
-            return "addmm's scalars do not pass torch's C interface: it was called by none of F.linear, torch.addmm, or under autocast"
+            return "addmm's scalars do not pass torch's C interface: call F.linear or torch.addmm, outside of autocast"
         name = row.set[6:].split(" ")[0]
         if ours.placed and name not in ours.placed:
-            return f"{name} is not ours with this PyTorch: 2.10 or newer, whose C interface passes lists, is needed"
+            return f"{name} is not intercepted with this PyTorch: 2.10 or newer is needed, because its C interface passes lists"
         if name in ours.REDUCTIONS:
-            return "has not run since `enable`, or was compiled: Inductor's own kernels reduce then, together with what stands before"
+            return "has not run since `enable`, or was compiled: Inductor then fuses the reduction into its own kernels"
         return "has not run since `enable`, or was compiled without `compiled=True`"
 
     return [why(row) for row in rows]
 
 
 def report(path: Optional[Path] = None) -> str:
-    """What was answered since `enable`, and why the rest was not. With a file of shapes: for each recorded call site what it gained or why torch
-    answers it, and the share of torch's time that is ours."""
+    """Describe which calls tilewright has answered since `enable`, and why torch answered the others.
+
+    Parameters
+    ----------
+    path : path, optional
+        File of shapes (CSV) that `record` wrote. With it, the report lists the gain of each recorded call site, or why torch answers it, and
+        the share of torch's time that tilewright answers.
+
+    Returns
+    -------
+    str
+        A table of calls.
+    """
     lines: List[str] = []
     seen = sorted(_native.torch_calls(), key=lambda call: -call[5])
     if path is not None:
@@ -257,5 +312,5 @@ def report(path: Optional[Path] = None) -> str:
         lines.append(f"{calls:6}  {by:10}  {op} {sizes} {dtype} on {place}{': ' if why else ''}{why}")
     lines += [f"{calls:6}  tilewright  {problem}" for problem, calls in ours.launched().items()]
     for what, calls in ours.unprepared().items():
-        lines.append(f"{calls:6}  torch       {what}: first met while a CUDA graph was captured")
+        lines.append(f"{calls:6}  torch       {what}: first seen while a CUDA graph was captured")
     return "\n".join(lines)

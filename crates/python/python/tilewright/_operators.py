@@ -71,15 +71,15 @@ OVERRIDDEN = ("mm", "bmm", "convolution", "convolution_backward", *REDUCTIONS)
 placed: List[str] = []
 
 
-# Elements on the left of the products with a bias that are ours, by the shape of a layer's weight: whether another is one costs a question.
+# For products with a bias that are ours: the number of elements of `x`, by the shape of the layer's weight. A quick first test.
 biased: Dict[Tuple[int, ...], Set[int]] = {}
 
 
 def choose_by(
     choose: Optional[Callable[[str], Optional[str]]], operators: Sequence[str] = OVERRIDDEN, layers: Iterable[Tuple[int, int, int]] = ()
 ) -> None:
-    """What answers torch's own products and convolutions, of these operators, and products with a bias of these rows, terms and columns, from
-    now on. No other is touched."""
+    """Sets the function that chooses who answers torch's own calls, for the given operators and for products with a bias of the given layers
+    (rows, terms, columns). Other operators are not intercepted."""
     global chosen
     chosen = choose or _not_enabled
     biased.clear()
@@ -98,28 +98,40 @@ def _changed() -> None:
         _calls.clear()
 
 
-# Graphs that have captured them may still be replayed.
+# CUDA graphs that captured these calls may still be replayed.
 _former: List[Dict[Tuple[Any, ...], Any]] = []
 
 
 def prepared() -> int:
-    """Number of shapes (with their strides, types and alignments) that are compiled and kept."""
+    """Count the shapes that are compiled and kept. Each combination of sizes, strides, types and alignments counts.
+
+    Returns
+    -------
+    int
+    """
     return len(_calls) + sum(ours for *_, ours, _ in _native.torch_calls())
 
 
 def launched() -> Dict[str, int]:
-    """Problems that `linear` and `convolution` have run since `enable` or `disable`, and how often."""
+    """Number of runs of each problem by `linear` and `convolution` since `enable` or `disable`."""
     return dict(_launched)
 
 
 def unprepared() -> Dict[str, int]:
-    """Shapes that torch answered, so many times since `enable` or `disable`, because they were first met while a CUDA graph was captured,
-    when nothing may be compiled. Run them once before."""
+    """List the shapes that torch answered because they were first seen while a CUDA graph was captured.
+
+    Nothing can be compiled during a capture. Run these shapes once before it.
+
+    Returns
+    -------
+    dict of str to int
+        Number of calls per shape since `enable` or `disable`.
+    """
     return dict(_unprepared)
 
 
 def captured(what: str) -> bool:
-    """Is a graph captured now, so that nothing can be compiled? Notes the call."""
+    """Whether a graph is being captured, so that nothing can be compiled. Notes the call."""
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         _unprepared[what] = _unprepared.get(what, 0) + 1
         return True
@@ -604,7 +616,7 @@ def _(grad, x, size, stride, padding, dilation, groups):
 
 
 def _multiply(a: Tensor, b: Tensor) -> Tensor:
-    """A gradient's product: ours, or where `enable` chooses, whoever is faster."""
+    """A gradient's product: ours, or the faster of ours and torch's after `enable`."""
     return torch.ops.tilewright.mm(a, b) if chosen is _not_enabled else torch.mm(a, b)
 
 
@@ -718,7 +730,7 @@ torch.library.register_autograd("tilewright::convolution", _convolution_backward
 
 
 def _named(e: Exception, tensors: Dict[str, Any]) -> Exception:
-    """What torch's dispatcher or a kernel behind it raises, by our name: what is no tensor of ours first, then what a compiled kernel has named."""
+    """Our exception for one that torch's dispatcher or a kernel raised. A wrong argument comes first, then the name in the kernel's message."""
     for name, x in tensors.items():
         if not isinstance(x, Tensor) and (x is not None or name not in ("bias", "residual")):
             return _native.OperandError(f"{name} is {type(x).__name__}: a torch.Tensor is needed")
@@ -736,7 +748,30 @@ def _named(e: Exception, tensors: Dict[str, Any]) -> Exception:
 
 
 def mm(a: Tensor, b: Tensor) -> Tensor:
-    """`a @ b` of two matrices."""
+    """Multiply two matrices, ``a @ b``. Differentiable.
+
+    Parameters
+    ----------
+    a : (m, k) Tensor
+    b : (k, n) Tensor
+        On the device of `a`, with the same type.
+
+    Returns
+    -------
+    (m, n) Tensor
+
+    Raises
+    ------
+    OperandError
+        A tensor has a wrong shape, type, layout or device.
+
+    Examples
+    --------
+    >>> import tilewright as tw, tilewright.torch as twt, torch
+    >>> context = tw.use("emu", records="")
+    >>> twt.mm(torch.ones(2, 3), torch.ones(3, 2)).tolist()
+    [[3.0, 3.0], [3.0, 3.0]]
+    """
     try:
         return torch.ops.tilewright.mm(a, b)
     except (AttributeError, RuntimeError, TypeError) as e:
@@ -744,7 +779,23 @@ def mm(a: Tensor, b: Tensor) -> Tensor:
 
 
 def bmm(a: Tensor, b: Tensor) -> Tensor:
-    """`a @ b` of two batches of matrices."""
+    """Multiply two batches of matrices, ``a @ b``. Differentiable.
+
+    Parameters
+    ----------
+    a : (batch, m, k) Tensor
+    b : (batch, k, n) Tensor
+        On the device of `a`, with the same type.
+
+    Returns
+    -------
+    (batch, m, n) Tensor
+
+    Raises
+    ------
+    OperandError
+        A tensor has a wrong shape, type, layout or device.
+    """
     try:
         return torch.ops.tilewright.bmm(a, b)
     except (AttributeError, RuntimeError, TypeError) as e:
@@ -758,8 +809,33 @@ def linear(
     activation: Optional[str] = None,
     residual: Optional[Tensor] = None,
 ) -> Tensor:
-    """`activation(x @ weight.T + bias) + residual` in one kernel. `x` is (..., k), `weight` (n, k), `bias` (n,), `residual` (..., n);
-    `activation`: relu, gelu, gelutanh (also gelu-tanh), silu."""
+    """Compute ``activation(x @ weight.T + bias) + residual`` in one kernel. Differentiable.
+
+    Parameters
+    ----------
+    x : (..., k) Tensor
+    weight : (n, k) Tensor
+    bias : (n,) Tensor, optional
+    activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu"}, optional
+    residual : (..., n) Tensor, optional
+        Added after the activation.
+
+    Returns
+    -------
+    (..., n) Tensor
+
+    Raises
+    ------
+    OperandError
+        A tensor has a wrong shape, type, layout or device.
+
+    Examples
+    --------
+    >>> import tilewright as tw, tilewright.torch as twt, torch
+    >>> context = tw.use("emu", records="")
+    >>> twt.linear(torch.ones(2, 3), torch.ones(2, 3), bias=torch.tensor([1.0, -9.0]), activation="relu").tolist()
+    [[4.0, 0.0], [4.0, 0.0]]
+    """
     try:
         return torch.ops.tilewright.linear(x, weight, bias, activation, residual)
     except (AttributeError, RuntimeError, TypeError) as e:
@@ -767,9 +843,26 @@ def linear(
 
 
 def grouped_mm(mat_a: Tensor, mat_b: Tensor, offs: Tensor) -> Tensor:
-    """As `torch._grouped_mm`, for mixtures of experts: rows of `mat_a` (m, k) belong to groups, each with a matrix of `mat_b` (groups, k, n), and `offs` (int32,
-    ascending) says where each ends; or `mat_b` is (k, n), the terms belong to groups, and the result is (groups, m, n). Groups may be empty; rows behind
-    the last end are undefined, terms behind it are left out. Nothing waits for `offs`, which is read when the kernel runs."""
+    """Multiply groups of matrices, as `torch._grouped_mm`, for mixtures of experts.
+
+    Parameters
+    ----------
+    mat_a : (m, k) Tensor
+    mat_b : (groups, k, n) or (k, n) Tensor
+        With three dimensions, each group of rows of `mat_a` has its own matrix. With two, the groups are parts of k.
+    offs : (groups,) int32 Tensor
+        End of each group, ascending. Groups may be empty. The kernel reads the values; the host does not wait for them.
+
+    Returns
+    -------
+    (m, n) or (groups, m, n) Tensor
+        Rows after the last end are undefined. Terms after the last end are not added.
+
+    Raises
+    ------
+    OperandError
+        A tensor has a wrong shape, type, layout or device.
+    """
     try:
         return torch.ops.tilewright.grouped_mm(mat_a, mat_b, offs)
     except (AttributeError, RuntimeError, TypeError) as e:
@@ -791,7 +884,27 @@ def convolution(
     dilation: Union[int, Sequence[int]] = 1,
     groups: int = 1,
 ) -> Tensor:
-    """As `torch.nn.functional.conv1d`, `conv2d`, `conv3d`, by the number of dimensions of `x`; channels may lie innermost."""
+    """Convolve as `torch.nn.functional.conv1d`, `conv2d` or `conv3d`, by the number of dimensions of `x`. Differentiable.
+
+    Parameters
+    ----------
+    x : (n, c, ...) Tensor
+        Contiguous or in torch's channels-last memory format.
+    weight : (k, c / groups, ...) Tensor
+    bias : (k,) Tensor, optional
+    stride, dilation : int or sequence of int, default 1
+    padding : int or sequence of int, default 0
+    groups : int, default 1
+
+    Returns
+    -------
+    (n, k, ...) Tensor
+
+    Raises
+    ------
+    OperandError
+        A tensor has a wrong shape, type, layout or device.
+    """
     try:
         dims = max(x.dim() - 2, 1)
         how = [_each(value, name, dims) for name, value in (("stride", stride), ("padding", padding), ("dilation", dilation))]
@@ -803,7 +916,28 @@ def convolution(
 def tune(
     what: Any, *args: Any, seconds: Optional[float] = None, trials: Optional[int] = None, progress: Any = False, **options: Any
 ) -> Outcome:
-    """As `tilewright.tune`, for a call of `mm`, `bmm`, `grouped_mm` or `linear`. On a CUDA device it searches with memory of its own."""
+    """Search the fastest plan for a call of `mm`, `bmm`, `grouped_mm` or `linear`, as `tilewright.tune`.
+
+    Parameters
+    ----------
+    what : mm, bmm, grouped_mm or linear
+        The function of this module.
+    *args, **options
+        The call's tensors and options. Only shapes, types and strides matter; on a CUDA device the search uses its own memory.
+    seconds, trials : number, optional
+        When the search ends. Without both: after 10 seconds.
+    progress : bool or callable, default False
+        True shows one line on stderr. A function receives each event as a dict.
+
+    Returns
+    -------
+    tilewright.Outcome
+
+    Raises
+    ------
+    TuneError
+        No plan with right results was found.
+    """
     if what is linear:
         names = ("x", "weight", "bias", "activation", "residual")
         called = {**dict(zip(names, args)), **options}

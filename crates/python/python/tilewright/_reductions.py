@@ -45,7 +45,7 @@ _TYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f
 
 
 def _result(x: Tensor, op: str, dims: Sequence[int]) -> Tensor:
-    """Room for the values; `op` may say their type behind a colon."""
+    """An empty tensor for the values. `op` may name their type after a colon."""
     _, _, told = op.partition(":")
     dtype = torch.int64 if op.startswith("arg") else _TYPES[told] if told else _wide(x)
     return x.new_empty([x.shape[at] for at in _kept(x, dims)], dtype=dtype)
@@ -132,9 +132,38 @@ torch.library.register_autograd("tilewright::reduce", _backward, setup_context=_
 
 
 def reduce(x: Tensor, op: str, dim: Union[None, int, Sequence[int]] = None, keepdim: bool = False) -> Tensor:
-    """`op` of a tensor over a dimension, several, or all: sum, mean, sumsq, max, min, absmax, logsumexp, var (of all values: no correction),
-    argmax or argmin (over several dimensions: counted through them in their order). Values are float32 (float64 of such), indices int64.
-    `tilewright.tune(tilewright.reduce, x, op, dim)` searches for it."""
+    """Reduce a tensor over one dimension, several, or all. Differentiable.
+
+    ``tilewright.tune(tilewright.reduce, x, op, dim)`` searches the fastest plan for it.
+
+    Parameters
+    ----------
+    x : Tensor
+        float16, bfloat16, float32 or float64.
+    op : {"sum", "mean", "sumsq", "max", "min", "absmax", "logsumexp", "var", "argmax", "argmin"}
+        "var" is the population variance, without correction. With several dimensions, an index counts elements in their order.
+    dim : int or sequence of int, optional
+        None: all dimensions.
+    keepdim : bool, default False
+        Keep reduced dimensions with size 1.
+
+    Returns
+    -------
+    Tensor
+        Values are float32 (float64 of float64), indices int64.
+
+    Raises
+    ------
+    OperandError
+        `x` has a type that is not listed, or nothing is reduced.
+
+    Examples
+    --------
+    >>> import tilewright as tw, tilewright.torch as twt, torch
+    >>> context = tw.use("emu", records="")
+    >>> twt.reduce(torch.tensor([[1.0, 5.0, 2.0], [7.0, 0.0, 3.0]]), "max", 1).tolist()
+    [5.0, 7.0]
+    """
     if not isinstance(x, Tensor):
         raise _native.OperandError(f"x is {type(x).__name__}: a torch.Tensor is needed")
     if given.word(op, "op") not in _TORCH:

@@ -30,32 +30,61 @@ _aten = torch.ops.aten
 
 @dataclass
 class Shape:
-    """An operator's call with sizes, types and strides, of a model on a device."""
+    """One recorded operator call of a model on a device.
+
+    Attributes
+    ----------
+    problem : str
+        Text of the problem; empty if tilewright has none for the call.
+    set : str
+        Name of the operator.
+    calls : int
+        Number of calls.
+    layers : str
+        Names of the calling modules, joined by spaces.
+    call : str
+        The operator's arguments as JSON: tensors by size, stride, type and device.
+    device : str
+        Name and driver of the device on which both times were measured.
+    torch_us, ours_us : float
+        Times of torch and tilewright in microseconds; 0 if not measured.
+    reason : str
+        Why there is no problem, or no time.
+    """
 
     problem: str
-    """What tilewright tunes; empty where it has none."""
     set: str
-    """The operator."""
     calls: int
     layers: str
-    """Modules, joined by spaces."""
     call: str
-    """The operator's arguments as JSON: tensors by size, stride, type and device."""
     device: str = ""
-    """Name and driver that both times are of."""
     torch_us: float = 0.0
     ours_us: float = 0.0
     reason: str = ""
-    """Why there is no problem, or no time."""
 
     @property
     def gain(self) -> Optional[float]:
-        """Torch's time over ours."""
+        """Torch's time divided by tilewright's, or None without both times."""
         return self.torch_us / self.ours_us if self.torch_us > 0 and self.ours_us > 0 else None
 
 
 def shapes(path: Path) -> List[Shape]:
-    """What a file of shapes holds."""
+    """Read a file of shapes.
+
+    Parameters
+    ----------
+    path : path
+        File of shapes (CSV) that `record` wrote.
+
+    Returns
+    -------
+    list of Shape
+
+    Raises
+    ------
+    RecordsError
+        The file cannot be read, or is no file of shapes.
+    """
     try:
         with open(given.path(path, "path"), newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
@@ -82,7 +111,7 @@ def _write(path: Path, rows: List[Shape]) -> None:
 
 
 def place(x: Tensor) -> str:
-    """Where a tensor lies, as contexts name it."""
+    """The device of a tensor, as contexts name it."""
     return "cpu" if x.device.type == "cpu" else f"{x.device.type}:{x.device.index}"
 
 
@@ -95,13 +124,13 @@ def _told(x: Any) -> Any:
 
 
 def _made(x: Any) -> Any:
-    """An argument as it was told, of random values."""
+    """A recorded argument as a tensor of random values."""
     if not isinstance(x, dict):
         return [_made(value) for value in x] if isinstance(x, list) else x
     made = torch.empty_strided(x["size"], x["stride"], dtype=getattr(torch, x["dtype"]), device=x["device"])
     # Expanded tensors share elements.
     flat = made.as_strided((made.untyped_storage().nbytes() // made.element_size(),), (1,))
-    # Not of the default generator, which a capture that fails leaves behind unusable.
+    # Not the default generator: a failed capture makes it unusable.
     flat.normal_(generator=torch.Generator(made.device).manual_seed(1))
     return made
 
@@ -208,7 +237,7 @@ NOT_READ: Dict[Any, str] = {
 
 
 class _Recorder(TorchDispatchMode):
-    """Notes what runs. Layers are told by memory: a parameter's, or that of what a layer with a parameter has read."""
+    """Notes the operators that run. A layer is recognised by the memory of its parameters, or of the tensors that it has read."""
 
     def __init__(self, model: Optional[torch.nn.Module]) -> None:
         super().__init__()
@@ -262,15 +291,32 @@ class _Recorder(TorchDispatchMode):
 
 @contextmanager
 def record(path: Path, model: Optional[torch.nn.Module] = None) -> Iterator[None]:
-    """Writes which matrix products, convolutions and reductions run within, as they reach torch's device kernels: forward and backward, with how often,
-    and by which of `model`'s layers. What the file knows already stays. Not inside of torch.compile: record the model as it is."""
+    """Record the matrix products, convolutions and reductions that run inside the `with` block.
+
+    Calls are recorded as they reach torch's device kernels, forward and backward, with their number and the calling layers. Rows that the
+    file already holds stay. Nothing is recorded inside of torch.compile: record the model before it is compiled.
+
+    Parameters
+    ----------
+    path : path
+        File of shapes (CSV) to write or extend.
+    model : torch.nn.Module, optional
+        Names the layers in the file.
+
+    Raises
+    ------
+    RecordsError
+        The file cannot be written, or is no file of shapes.
+    OperandError
+        `model` is not an instance of `torch.nn.Module`.
+    """
     folder = os.path.dirname(given.path(path, "path")) or "."
     if not os.path.isdir(folder):
-        raise _native.RecordsError(f"{path} cannot be written: there is no folder {folder}; make it first")
+        raise _native.RecordsError(f"{path} cannot be written: the folder {folder} does not exist; create it first")
     if model is not None and not isinstance(model, torch.nn.Module):
-        raise _native.OperandError(f"model is {type(model).__name__}, no torch.nn.Module: give one that was made")
+        raise _native.OperandError(f"model is {type(model).__name__}: an instance of torch.nn.Module is needed")
     if os.path.exists(path):
-        # What is no such file is refused before anything runs.
+        # A file of another kind is refused before anything runs.
         shapes(path)
     recorder = _Recorder(model)
     with recorder:
@@ -379,7 +425,7 @@ def _compile_all(rows: List[Shape]) -> None:
         try:
             _core.context_for(work[1]).prepared(work[0], (256, 256, 256))
         except _native.Error:
-            # Whoever runs it is told.
+            # The run that needs the kernel raises the same error.
             return
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -452,9 +498,28 @@ def _measure(row: Shape, repeats: int, alone: bool = False) -> None:
 
 
 def compare(path: Path, repeats: int = 5) -> List[Shape]:
-    """Times every shape of a file by torch and by us, alternately, with our recorded plan where there is one; the file then holds both times:
-    the least of repeats that agree within 10 %. Where they do not agree, a shape has no times and says why.
-    Operands are warm in the cache where they fit there, as from layer to layer."""
+    """Time every shape of a file by torch and by tilewright, alternately, and write both times to the file.
+
+    tilewright uses the recorded plan, if there is one. A time is the least of repeats that agree within 10 %. A shape whose repeats do not
+    agree gets a reason instead. Operands are warm in the cache if they fit, as from layer to layer.
+
+    Parameters
+    ----------
+    path : path
+        File of shapes (CSV) that `record` wrote.
+    repeats : int, default 5
+        Repeats of each measurement.
+
+    Returns
+    -------
+    list of Shape
+        The rows that were written.
+
+    Raises
+    ------
+    RecordsError
+        The file cannot be read, or is no file of shapes.
+    """
     rows = shapes(path)
     repeats = given.whole(repeats, "repeats", 1)
     ours.choose_by(None)
@@ -473,9 +538,32 @@ def tune_recorded(
     progress: _core.Progress = False,
     total: Optional[float] = None,
 ) -> List[Shape]:
-    """Searches each problem of a file of shapes (as `tilewright tune --recorded-shapes` does), so many seconds or trials each, and
-    compares with torch. `total`: so many seconds for all of it. Then those that take most of torch's time come first, each is searched as long
-    as its share says and compared at once, and what is not reached stays torch's."""
+    """Tune each problem of a file of shapes and compare it with torch.
+
+    The command ``tilewright tune --recorded-shapes`` does the same without the comparison.
+
+    Parameters
+    ----------
+    path : path
+        File of shapes (CSV) that `record` wrote.
+    seconds, trials : number, optional
+        When the search of each problem ends.
+    progress : bool or callable, default False
+        True shows one line on stderr. A function receives each event as a dict.
+    total : float, optional
+        Seconds for the whole file. The shapes with the largest share of torch's time come first. Each is searched for its share of the
+        seconds and compared at once. Shapes that are not reached stay with torch.
+
+    Returns
+    -------
+    list of Shape
+        The rows that were written, as by `compare`.
+
+    Raises
+    ------
+    RecordsError
+        The file cannot be read, or is no file of shapes.
+    """
     for name, given_seconds in (("seconds", seconds), ("total", total)):
         if given_seconds is not None and not given.number(given_seconds, name) >= 0.0:
             given.refuse(name, given_seconds, "a number of at least 0 is needed")
@@ -493,22 +581,22 @@ def tune_recorded(
 
 
 class _Over(Exception):
-    """All seconds have passed; what a search has found until then is recorded."""
+    """All seconds have passed. The records hold the trials so far."""
 
 
 class _Shared:
-    """Seconds that the shapes of a file share."""
+    """A budget of seconds for all shapes of a file."""
 
-    # A search of less finds nothing; what takes less of torch's time is not worth one.
+    # Least seconds of a useful search, and least share of torch's time that is worth one.
     LEAST_SECONDS, LEAST_SHARE = 0.5, 0.005
-    # Of all seconds, at most, for torch's times, by which the others are shared out.
+    # Largest share of the budget for measuring torch. The rest is divided in proportion to torch's times.
     FOR_TORCH = 0.25
 
     def __init__(self, path: Path, total: float) -> None:
         self.path, self.rows = path, shapes(path)
         begin = time.monotonic()
         self.end, self.torch_end = begin + total, begin + total * self.FOR_TORCH
-        # What a search takes beside its seconds: ranking plans, test data. As the latest took.
+        # Seconds of the latest search outside of its trials: ranking plans, test data.
         self.beside = 0.0
 
     def left(self) -> float:
@@ -570,5 +658,5 @@ class _Shared:
                 _measure(row, 3)
             elif row.gain is None and not row.reason:
                 row.reason = "was not reached within `total` seconds"
-        # What is there counts, whatever becomes of the rest.
+        # Write the rows so far, even if the rest fails.
         _write(self.path, self.rows)

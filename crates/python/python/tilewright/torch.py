@@ -1,21 +1,21 @@
-"""PyTorch: operators of our own, and models that use them where they are faster.
+"""PyTorch operators, and models that use them where they are faster.
 
     import tilewright.torch as twt
 
     y = twt.linear(x, weight, bias, activation="gelu")     # x @ weight.T + bias, then GELU; differentiable, torch.compile takes it
     twt.tune(twt.linear, x, weight, bias, activation="gelu", seconds=10)
 
-    with twt.record("shapes.csv", model):                  # which products and convolutions does a step run?
+    with twt.record("shapes.csv", model):                  # lists the products and convolutions of a step
         step()
-    twt.tune_recorded("shapes.csv", seconds=10)            # each searched, and compared with torch
-    twt.enable("shapes.csv")                               # products and convolutions are tilewright's where it was faster
-    twt.optimize(model)                                    # its nn.Linear modules with less on the way
+    twt.tune_recorded("shapes.csv", seconds=10)            # tunes each shape and compares it with torch
+    twt.enable("shapes.csv")                               # tilewright runs the shapes for which it was faster
+    twt.optimize(model)                                    # less host time per nn.Linear
     step()
-    print(twt.report())                                    # what was answered, and why not
+    print(twt.report())                                    # which calls tilewright ran, and why not the others
 
-CUDA tensors run where they are, on torch's current stream, with results and workspace from torch's allocator: a call may be captured in
-a CUDA graph once its shape was seen outside of one. CPU tensors run on the context of `tilewright.use`. A shape runs with its recorded
-plan, else with the cost model's pick; nothing is ever tuned inside a call.
+CUDA tensors are used in place, on torch's current stream, with results and workspace from torch's allocator. A call may be captured in
+a CUDA graph after its shape has run once outside of a graph. CPU tensors run on the context of `tilewright.use`. A shape runs with its
+recorded plan, else with the cost model's pick. Nothing is tuned inside a call.
 """
 
 from __future__ import annotations

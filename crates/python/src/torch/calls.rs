@@ -231,7 +231,7 @@ pub fn is_bias(x: &Seen<'_>, b: &Seen<'_>) -> bool {
     x.shape == &b.shape[1..] && x.is_packed(false) && x.dtype == b.dtype && x.device == b.device
 }
 
-/// Computes a product by whoever is decided to, by torch where we may not.
+/// Computes a product with our kernel or torch's, as the table decides; with torch's if ours is not legal.
 ///
 /// # Safety
 /// Living tensors, whose shapes are those of a product.
@@ -280,7 +280,7 @@ pub unsafe fn launch(shim: &Shim, ours: &Ours, cuda: bool, device: i32, mut addr
         // SAFETY: the caller's.
         return unsafe { ours.kernels.launch_on_host_memory(&addresses, factors, None) }.map_err(named);
     }
-    // Torch gives the memory to others in the stream's order, behind this launch.
+    // Torch's allocator reuses the memory in stream order, after this launch.
     let space = if ours.space > 0 { Some(shim.bytes(ours.space, device)?) } else { None };
     if let Some(space) = &space {
         // SAFETY: it lives.
@@ -314,7 +314,7 @@ fn check(shim: &Shim, which: &Which, a: &Seen<'_>, b: &Seen<'_>) -> Result<(), S
     Ok(())
 }
 
-/// Copies of those factors that BLAS could not read: neither rows nor columns lie one behind the other.
+/// Copies operands that BLAS could not read: neither their rows nor their columns are contiguous.
 fn packed<'a>(
     shim: &'a Shim,
     which: &Which,

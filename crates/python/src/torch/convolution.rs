@@ -146,7 +146,7 @@ unsafe fn launched<'a>(
     }
     // As torch: where the input's or the filters' channels do.
     let last = [like.unwrap_or(&a), &b].into_iter().any(|x| dims > 3 && !x.is_packed(false) && x.is_packed(true));
-    // What is copied lies where torch's allocator puts it.
+    // An operand that is not packed is copied to memory of torch's allocator.
     let at = |x: &Seen<'_>| if x.is_packed(last) { aligned(cuda, x.address) } else { 8 };
     let call = Call { operands: &[&a, &b], alignments: [at(&a), at(&b), 8], last, ..call };
     let Some(ours) = home.table.ours(shim, &call)? else { return Ok(None) };

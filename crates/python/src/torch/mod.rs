@@ -88,7 +88,7 @@ pub fn torch_override(operators: Vec<String>) -> PyResult<Vec<String>> {
         }
         let possible =
             products.into_iter().chain(convolutions.into_iter().filter(|_| home.shim.has_convolutions(cuda))).chain(reductions);
-        // Variants are named behind a dot.
+        // The name of a variant follows a dot.
         let mut wanted = possible.filter(|(name, _)| operators.contains(&plain(name))).peekable();
         if wanted.peek().is_some() {
             let library = home.shim.library("aten", key).map_err(failed)?;

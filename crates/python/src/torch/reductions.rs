@@ -104,7 +104,7 @@ fn reduced(op: Op, over: &Over, dims: usize) -> Option<u64> {
     listed.iter().try_fold(0, |bits, &dim| {
         let at = if dim < 0 { dim + dims as i64 } else { dim };
         let bit = 1_u64 << u32::try_from(at).ok().filter(|at| (*at as usize) < dims)?;
-        // One that is told twice is refused by torch.
+        // Torch refuses a dimension that is given twice.
         (bits & bit == 0).then_some(bits | bit)
     })
 }

@@ -57,7 +57,7 @@ pub struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// Do the elements lie one behind the other, the last dimension fastest, or (`last`) the channels?
+    /// Whether the tensor is contiguous, with the last dimension fastest, or with `last` the channels.
     pub fn is_packed(&self, last: bool) -> bool {
         let mut next = 1;
         let mut fits = |at: usize| {
@@ -69,7 +69,7 @@ impl Seen<'_> {
         let dims = self.shape.len();
         if last && dims > 2 { fits(1) && (2..dims).rev().all(&mut fits) && fits(0) } else { (0..dims).rev().all(fits) }
     }
-    /// The address behind its last element, of elements of so many bytes.
+    /// The address after its last element. `size`: bytes of an element.
     pub fn end(&self, size: u64) -> u64 {
         let last: i64 =
             self.shape.iter().zip(self.strides).map(|(&size, &stride)| (size - 1).max(0).saturating_mul(stride)).sum();
@@ -309,7 +309,7 @@ impl Shim {
         Ok(address as u64)
     }
 
-    /// A new tensor, rows behind rows, from torch's allocator.
+    /// A new row-major tensor from torch's allocator.
     pub fn empty(&self, shape: &[i64], dtype: i32, cuda: bool, device: i32) -> Result<Tensor<'_>, ShimError> {
         self.empty_in(false, shape, dtype, cuda, device)
     }
@@ -488,7 +488,7 @@ impl Tensor<'_> {
     pub unsafe fn owned(shim: &Shim, handle: u64) -> Tensor<'_> {
         Tensor { shim, handle: handle as Handle }
     }
-    /// To whoever asked for it.
+    /// Releases the tensor's handle to the caller, who then owns it.
     pub fn given(self) -> u64 {
         let handle = self.handle as u64;
         std::mem::forget(self);

@@ -1,5 +1,5 @@
-/* A driver that runs nothing and writes down what it is told: one line for each attribute of a function and each launch, with the bytes
-   of its arguments. An encoded tensor map is what it was encoded from, hashed. STUB_LOG names the file of lines, STUB_SIZES one of what a
+/* A driver that runs nothing and logs its calls: one line for each attribute of a function and each launch, with the bytes of its
+   arguments. An encoded tensor map is what it was encoded from, hashed. STUB_LOG names the file of lines, STUB_SIZES one of what a
    driver reads from a cubin, the width of its clusters and the sizes of its arguments: `entry width size size ...`. It plays two H200s, and
    refuses launches while the context of another than the function's is current, as a driver does; where STUB_CONTEXTS is set it writes down
    which becomes current, too. */

@@ -59,7 +59,7 @@ impl Convolutions {
         let lists = "N3c108ArrayRefIlEESA_SA_bSA_l";
         let (library, device) = gradients;
         let backward = "N3c1016OptionalArrayRefIlEENS4_8ArrayRefIlEES8_S8_bS8_lSt5arrayIbLm3EE";
-        // SAFETY: of `at::Tensor`s behind pointers and what their names say; they return an `at::Tensor` and three.
+        // SAFETY: the mangled names give the parameters, pointers to `at::Tensor`s among them. The functions return one `at::Tensor`, and three.
         unsafe {
             Some(Convolutions {
                 forward: symbol(cpu, &format!("_ZN2at6native11convolutionERKNS_6TensorES3_RKSt8optionalIS1_E{lists}")).ok()?,

@@ -77,7 +77,7 @@ impl Theirs {
     /// `name` as C++ has it: with its namespace, mangled.
     pub(super) fn find(library: &Loaded, name: &str, form: Form) -> Option<Theirs> {
         let name = format!("_ZN2at{name}ERKNS_6TensorE{}", form.mangled());
-        // SAFETY: of an `at::Tensor` behind a pointer and what its name says; they return an `at::Tensor`, or two.
+        // SAFETY: the mangled name gives the parameters, the first a pointer to an `at::Tensor`. The functions return one `at::Tensor`, or two.
         unsafe {
             match form {
                 Form::Typed => symbol(library, &name).map(Function::Typed),
@@ -92,10 +92,10 @@ impl Theirs {
 }
 
 impl Shim {
-    /// Arguments of a reduction behind its tensor, which are freed.
+    /// Reads and frees the arguments of a reduction that follow its tensor.
     ///
     /// # Safety
-    /// Such arguments, which the caller owns.
+    /// `at` points to arguments of this form that the caller owns.
     pub unsafe fn over(&self, form: Form, at: *const u64) -> Result<Over, ShimError> {
         let mut over = Over { dims: [0; MOST], count: None, keeps: false, dtype: None };
         // SAFETY: the caller's.
