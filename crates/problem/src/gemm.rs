@@ -787,7 +787,7 @@ mod tests {
         refused(Gemm::new(Scalar::BF16, 8, 9, 10).out_dtype(Scalar::I8), &["out_dtype = i8", "f32, f16 or bf16"]);
         refused(Gemm::new(Scalar::U8, 8, 9, 10).b_dtype(Scalar::E4M3), &["b_dtype = e4m3", "i8 and u8"]);
         refused(Gemm::new(Scalar::I8, 8, 9, 10).activation(Activation::Relu), &["activation = relu", "a result in f32"]);
-        refused(Gemm::new(Scalar::U8, 8, 9, 10).reduce("max:n".parse().unwrap()), &["max:n", "by itself"]);
+        refused(Gemm::new(Scalar::U8, 8, 9, 10).reduce("max:n".parse().unwrap()), &["max:n", "second call"]);
         refused(
             Gemm::new(Scalar::E4M3, 8, 9, 10).out_dtype(Scalar::F64),
             &["out_dtype = f64", "e4m3 operands are summed in f32"],

@@ -98,7 +98,10 @@ mod tests {
         assert!(grouped().bias_strided(Along::N, 9).build().is_ok());
         refused(Gemm::new(Scalar::F32, 1 << 31, 9, 10).grouped(Along::M, 3), &["m = 2147483648", "2^31 - 1"]);
         refused(Gemm::new(Scalar::F32, 8, 9, 10).grouped(Along::N, 0), &["batch = 0"]);
-        refused(grouped().dynamic(Dynamic { m: true, ..Dynamic::NONE }), &["grouped product with extents", "the most there"]);
+        refused(
+            grouped().dynamic(Dynamic { m: true, ..Dynamic::NONE }),
+            &["grouped product with extents", "give the largest size"],
+        );
         refused(grouped().reduce("max:n".parse().unwrap()), &["max:n", "of a grouped product", "second call"]);
         let bytes = Gemm::new(Scalar::I8, 8, 9, 10).grouped(Along::M, 3).zero_point(Along::N, ZeroPoint::Tensor);
         refused(bytes, &["zero points of a grouped product", "for each group"]);

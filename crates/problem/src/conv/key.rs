@@ -232,7 +232,7 @@ mod tests {
             ("conv_fwd_nchw_n2_c8_k6_in9_fil3_f32_noc", "nothing is left"),
             ("conv_bwdw_nchw_n2_c8_k6_in9_fil3_f32_redsum:bm", "leave b out"),
             ("conv_bwdd_nchw_n2_c8_k6_in9_fil3_st2_f32_redsum:bn", "computed in separate parts"),
-            ("conv_bwdd_nchw_n2_c8_k6_in10_fil3_st2_f32_redmax:m5", "reduce all pixels together (m)"),
+            ("conv_bwdd_nchw_n2_c8_k6_in10_fil3_st2_f32_redmax:m5", "reduce over all pixels (m)"),
         ] {
             let message = Conv::parse_key(key).expect_err(key).to_string();
             assert!(message.contains(part), "`{message}` lacks `{part}`");
