@@ -375,7 +375,7 @@ impl Gemm {
         let own = if index == 0 { Along::M } else { Along::N };
         if !along_k && (self.dynamic.has(extent) || self.grouped == Some(own.into())) {
             return Err(ProblemError::Unsupported {
-                what: format!("{scalar} weights packed along {dim}, which ends anywhere"),
+                what: format!("{scalar} weights packed along {dim}, whose size is known only at launch and may be odd"),
                 remedy: format!(
                     "pack them along k (transpose {}), or give {dim} when the operation is made",
                     name.to_uppercase()

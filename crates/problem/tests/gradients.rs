@@ -241,7 +241,7 @@ fn known_bug_classes_of_strided_gradients() {
 fn more_parts_than_a_program_can_have_are_refused_by_name() {
     let conv = Conv::new(Scalar::F32, 1, 1, 1, &[600, 600], &[17, 16]).stride(&[17, 16]).dilation(&[2, 3]);
     let refused = lower(&Problem::Conv(problem(conv, Direction::BackwardData)), ConvForm::Merged).unwrap_err().to_string();
-    assert!(refused.contains("272 or more parts") && refused.contains("smaller stride"), "{refused}");
+    assert!(refused.contains("272 or more phases") && refused.contains("smaller stride"), "{refused}");
 }
 
 /// A mask is no residual that is added: results are 0 where it is not above 0, and else what they are without it.

@@ -501,7 +501,7 @@ class Models(unittest.TestCase):
         self.assertTrue(config.shape_padding)
         self.assertIsNone(config.post_grad_custom_post_pass)
         with config.patch(post_grad_custom_post_pass=print):
-            with self.assertRaisesRegex(tw.ProblemError, "somebody else"):
+            with self.assertRaisesRegex(tw.ProblemError, "of another package"):
                 twt.enable(self.path, compiled=True)
             twt.disable()
             self.assertIs(config.post_grad_custom_post_pass, print)

@@ -116,7 +116,7 @@ fn a_result_that_overlaps_a_factor_is_refused() {
         {
             let refused = launch(&prepared, &mut memory, places).expect_err("they overlap").to_string();
             assert!(refused.contains("operand C overlaps") && refused.contains(part), "{direction:?}: {refused}");
-            assert!(refused.contains("give C memory of its own"), "{refused}");
+            assert!(refused.contains("give C separate memory"), "{refused}");
         }
     }
     // Columns of one matrix, of which each operand has some.

@@ -49,7 +49,9 @@ pub enum BindError {
         needed: u32,
     },
     /// The bias vector or the residual does not start where vectors of it can be read.
-    #[error("the buffer of the {what} starts at a multiple of {actual} bytes only, {needed} are needed; allocate it by itself")]
+    #[error(
+        "the buffer of the {what} starts at a multiple of {actual} bytes only, {needed} are needed; make it a separate allocation"
+    )]
     Unaligned {
         /// Which.
         what: &'static str,
@@ -60,7 +62,7 @@ pub enum BindError {
     },
     /// The result lies where a factor does.
     #[error(
-        "operand C overlaps operand {operand:?} in memory, which would be overwritten while it is read; give C memory of its own"
+        "operand C overlaps operand {operand:?} in memory, so it would be overwritten while it is read; give C separate memory"
     )]
     Overlap {
         /// Which factor.
@@ -68,8 +70,8 @@ pub enum BindError {
     },
     /// The result lies where the residual does, beside a complex beta.
     #[error(
-        "operand C overlaps the residual in memory, where a complex beta is multiplied into C before the residual is read; give C memory of its own, or use \
-             a beta of 0"
+        "operand C overlaps the residual in memory, and a complex beta is multiplied into C before the residual is read; give C separate memory, or use \
+             beta 0"
     )]
     OverlapsResidual,
     /// A buffer is smaller than what the program touches.
@@ -95,10 +97,7 @@ pub enum BindError {
         dynamic: bool,
     },
     /// A factor that the kernels cannot be given.
-    #[error(
-        "{name} = {value:e} does not fit {scalar}, the type that sums are scaled in; give one of magnitude {:e} or less",
-        f32::MAX
-    )]
+    #[error("{name} = {value:e} does not fit {scalar}, the type of the accumulators; give a magnitude of {:e} or less", f32::MAX)]
     Factor {
         /// `alpha` or `beta`.
         name: &'static str,
@@ -118,7 +117,7 @@ pub enum BindError {
         reason: String,
     },
     /// A factor of integers.
-    #[error("alpha = {alpha:e}, beta = {beta:e}: results in integers are not scaled; use 1 and 0, or a result (a tensor) in f32")]
+    #[error("alpha = {alpha:e}, beta = {beta:e}: integer results are not scaled; use 1 and 0, or an f32 result (tensor)")]
     Scaled {
         /// Asked for.
         alpha: f64,

@@ -1,4 +1,4 @@
-//! The command line: every subcommand and option with its help. What the help says is the contract.
+//! The command line: every subcommand and option with its help. The help is the contract.
 
 mod problem;
 
@@ -20,15 +20,15 @@ Without a GPU everything runs on the built-in device, an emulator: results are r
 
 const EXAMPLES: &str = "\
 Examples:
-  A first tuned kernel, on whatever device there is:
+  Tune a first kernel on the most capable device:
     tilewright tune gemm --m 1024 --n 1024 --k 1024 --budget 30s
-  A convolution, its plan explained in words and pictures:
+  Explain the plan of a convolution in words and figures:
     tilewright explain conv --n 64 --c 64 --k 64 --size 56x56 --filter 3x3 --pad 1 --svg plan.svg
-  A stand-alone CUDA source file for it:
+  Write a stand-alone CUDA source file:
     tilewright emit gemm --m 4096 --n 4096 --k 4096 --target cuda --arch sm_90a > kernel.cu
-  Many cases from a file, one JSON object per line:
+  Tune many cases from a file, with one JSON object per line:
     tilewright tune --cases docs/cases.csv --budget 5s --json > tuned.jsonl
-  What devices are here, and what is missing:
+  List devices and missing drivers:
     tilewright devices";
 
 /// Generates, verifies, tunes and runs the fastest kernel for a matrix product, convolution or reduction.
@@ -41,7 +41,7 @@ pub struct Cli {
     /// No progress on the terminal
     #[arg(long, short, global = true)]
     pub quiet: bool,
-    /// Tell more on stderr: -v steps, -vv everything
+    /// More messages on stderr: -v steps, -vv everything
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
@@ -57,12 +57,12 @@ Examples:
   tilewright tune --problem tC0_tA0_tB0_colMaj1_m1000_n2000_k3000_lda1000_ldb3000_ldc1000_ws0_f32
   tilewright tune --cases docs/cases.csv --budget 5s --json
   tilewright tune --onnx model.onnx --dim batch=8 --onnx-dtype f16 --onnx-layout nhwc --budget 20s
-  tilewright tune gemm --m 512 --n 512 --k 512 --plan C_ICE1_UNR16      (keys given are kept, the rest is searched)
-  tilewright tune --cases docs/cases.csv --part 2/8 --records node2.sqlite      (one process of eight; `records merge` joins their files)
+  tilewright tune gemm --m 512 --n 512 --k 512 --plan C_ICE1_UNR16      (searches the other keys)
+  tilewright tune --cases docs/cases.csv --part 2/8 --records node2.sqlite      (process 2 of 8; `records merge` joins the files)
 
-Interrupted (Ctrl-C, or killed), it keeps what was found; run it again and it goes on from the recorded trials.")]
+After Ctrl-C or a kill the records keep all trials. Run the command again to continue from them.")]
     Tune(TuneArgs),
-    /// Time the recorded or picked plans of problems, without searching
+    /// Time the recorded or picked plans of problems, without a search
     #[command(after_help = "\
 Examples:
   tilewright bench gemm --m 1024 --n 1024 --k 1024
@@ -77,7 +77,7 @@ Examples:
   tilewright verify --problem tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32 --plan A_MIC4__B_MIC4__C_MAC64_SKW10
   tilewright verify --source edited.cl --device opencl:0")]
     Verify(VerifyArgs),
-    /// Print a plan's source as a file that stands alone
+    /// Print the source of a plan as a stand-alone file
     #[command(after_help = "\
 Examples:
   tilewright emit gemm --m 4096 --n 4096 --k 4096 --target cuda --arch sm_90a > kernel.cu
@@ -93,16 +93,16 @@ Examples:
   tilewright bundle --recorded-shapes shapes.csv --device cuda:0 --name model -o kernels
   tilewright bundle gemm --m 4096 --n 4096 --k 4096 --dtype bf16 --dynamic m -o kernels
 
-Plans come from the records: the fastest that was measured on a device of that architecture, and the cost model's pick where there is none. Where \
-the kernels run there is no compiler, no record and no search. It needs NVRTC here, and no GPU.")]
+Plans come from the records: the fastest plan that was measured on the architecture, or else the cost model's pick. The machine that runs the \
+kernels needs no compiler, no records and no search. This command needs NVRTC and no GPU.")]
     Bundle(BundleArgs),
-    /// Say what a plan's parameters do to the kernel: words, numbers, and figures as SVG
+    /// Explain the parameters of a plan in words, numbers, and figures as SVG
     #[command(after_help = "\
 Examples:
   tilewright explain gemm --m 1024 --n 1024 --k 1024
   tilewright explain gemm --m 1024 --n 1024 --k 1024 --plan A_MIC8_LIW1__B_MIC6__C_UNR16_GAL3 --svg plan.svg")]
     Explain(ExplainArgs),
-    /// Say what the compiler made of a plan's main loop: loads, waits, stores, math and barriers in order, registers, occupancy
+    /// Show the compiled main loop of a plan: loads, waits, stores, math and barriers in order, registers, occupancy
     #[command(after_help = "\
 Examples:
   tilewright inspect gemm --m 4096 --n 4096 --k 4096 --arch gfx900 --plan C_PFG1_BUF2_STP1
@@ -110,22 +110,22 @@ Examples:
   tilewright inspect --source edited.cu --asm loop.sass
   tilewright inspect conv --n 64 --c 64 --k 64 --size 56x56 --filter 3x3 --pad 1 --arch gfx942 --target opencl --json
 
-No GPU is needed. AMD's architectures need clang 20 or newer, NVIDIA's NVRTC and nvdisasm; what is missing is named.")]
+No GPU is needed. AMD's architectures need clang 20 or newer, NVIDIA's need NVRTC and nvdisasm. A message names a missing tool.")]
     Inspect(InspectArgs),
-    /// List devices, and for each back end without one what is missing and how to install it
+    /// List devices. For a back end without a device: what is missing and how to install it
     Devices(DevicesArgs),
-    /// Verify random kernels, tune a few shapes and read clocks and limits: one report file, to send where a device is new
+    /// Verify random kernels, tune a few shapes, read clocks and limits, and write one report file
     #[command(after_help = "\
 Examples:
   tilewright selfcheck --device hip:0
   tilewright selfcheck --device opencl:0 --pairs 50 --shapes 3 --budget 5s --out report.md
 
-It takes some minutes: verifying goes on in a new process where a kernel takes the device down. Nothing is recorded.")]
+It takes some minutes. If a kernel crashes the device, verification continues in a new process. Nothing is recorded.")]
     Selfcheck(SelfcheckArgs),
-    /// Look at, carry and clear tuning records
+    /// List, export, import, merge and clear tuning records
     #[command(subcommand)]
     Records(RecordsCommand),
-    /// The cache of compiled binaries: where it is, what is in it, emptying it
+    /// Show or clear the cache of compiled binaries
     #[command(subcommand)]
     Cache(CacheCommand),
     /// Print completions for a shell: bash, zsh, fish, elvish, powershell
@@ -134,7 +134,7 @@ Examples:
   tilewright completions bash > ~/.local/share/bash-completion/completions/tilewright
   tilewright completions fish > ~/.config/fish/completions/tilewright.fish")]
     Completions {
-        /// Which shell
+        /// The shell
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
@@ -143,7 +143,7 @@ Examples:
     CompileWorker,
 }
 
-/// Options that only `--help` shows: `-h` shows what most calls need.
+/// Options that only `--help` shows; `-h` shows the options that most calls need.
 const RARE: [&str; 33] = [
     "alpha_im",
     "atomics",
@@ -180,7 +180,7 @@ const RARE: [&str; 33] = [
     "zero_points",
 ];
 
-/// The whole command line, its helps laid out: examples, then options. `all`: every option, then the element types.
+/// The whole command line. Help prints examples before options. `all`: every option, and the table of element types.
 pub fn command(all: bool) -> clap::Command {
     let print = || {
         let help = clap::Arg::new("help").short('h').long("help").action(clap::ArgAction::HelpShort);
@@ -200,22 +200,21 @@ pub fn command(all: bool) -> clap::Command {
 /// A source in place of a problem.
 #[derive(Debug, Args)]
 pub struct SourceArgs {
-    /// A source that `emit` wrote and you changed, with the same kernels, arguments and launch: its head names problem and plan
+    /// An edited file of `emit`. Its head names problem and plan; kernels, arguments and launch must be the same
     #[arg(long, global = true, help_heading = "Problem", value_name = "FILE")]
     pub source: Option<PathBuf>,
 }
 
-/// Options that decide which plans come into question.
+/// Options that constrain the plans.
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// A plan, whole or in part: A_MIC8_VEW4__C_UNR16. Keys given are kept, the rest is chosen
+    /// A plan, whole or in part: A_MIC8_VEW4__C_UNR16. Its keys are kept, the others are chosen
     #[arg(long, global = true, help_heading = "Plan", value_name = "PLAN")]
     pub plan: Option<String>,
-    /// Device memory that a plan may use for copies of operands and partial sums: 0, 64M, 2G [default: 1G, or what
-    /// --problem says]
+    /// Device memory for copies of operands and partial sums: 0, 64M, 2G [default: 1G, or the workspace in --problem]
     #[arg(long, global = true, help_heading = "Plan", value_parser = bytes, value_name = "BYTES")]
     pub workspace: Option<u64>,
-    /// Allow sums through atomics: faster at times, but results vary in the last bits
+    /// Allow sums by atomics: sometimes faster, but the last bits of results vary from run to run
     #[arg(long, global = true, help_heading = "Plan")]
     pub atomics: bool,
 }
@@ -252,41 +251,41 @@ pub struct TuneArgs {
     pub plan: PlanArgs,
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// When to stop, for each problem: a time (500ms, 30s, 2m, 1h), or a number of trials (200). A search without a gain of 1 % in 200
-    /// trials and a quarter of the budget ends before
+    /// Limit for each problem: a time (500ms, 30s, 2m, 1h) or a number of trials (200). A search ends earlier if it gains less than 1 % in
+    /// 200 trials and a quarter of the budget
     #[arg(long, global = true, help_heading = "Search", default_value = "30s", value_parser = budget, allow_hyphen_values = true)]
     pub budget: Budget,
     /// Strategy
     #[arg(long, global = true, help_heading = "Search", value_enum, default_value_t = Search::Descent)]
     pub search: Search,
-    /// What candidates find in the last-level cache when they are timed: cold (nothing of their operands), or warm (what a run right
-    /// before leaves, as in layers of a network). Times of either are recorded apart
+    /// State of the last-level cache in timed runs: cold (holds no operands) or warm (after a previous run, as in layers of a network).
+    /// Times of the two states are recorded separately
     #[arg(long, global = true, help_heading = "Search", value_name = "STATE", default_value = "cold")]
     pub cache: CacheState,
     /// Seed of everything random
     #[arg(long, global = true, help_heading = "Search", default_value_t = 1, value_parser = whole)]
     pub seed: u64,
-    /// Tune the I-th of N shares of the problems: 2/8. Heavy problems are spread [default: what Slurm (array tasks, tasks of a step), Open
-    /// MPI or MPICH say of this process; 1/1 takes all]
+    /// Tune the I-th of N shares of the problems: 2/8. Heavy problems are spread evenly [default: from Slurm (array tasks, tasks of a
+    /// step), Open MPI or MPICH; 1/1 takes all]
     #[arg(long, global = true, help_heading = "Search", value_name = "I/N", value_parser = part)]
     pub part: Option<Part>,
-    /// Folder for the sources of the best plans [default: `sources` beside the records]
+    /// Folder for the sources of the best plans [default: `sources` next to the records file]
     #[arg(long, global = true, help_heading = "Output", value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Write a page: problems with plans, times, rates, and how far they are from the device's limits
-    /// [default with --onnx: the model's name with .html, here]
+    /// Write a page of problems with plans, times, rates, and shares of the device's limits
+    /// [default with --onnx: MODEL.html in the current folder]
     #[arg(long, global = true, help_heading = "Output", value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// One JSON object per problem on stdout
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
-    /// A table with commas on stdout: one line per problem, the names of its columns first
+    /// CSV on stdout: a header line, then one line per problem
     #[arg(long, global = true, help_heading = "Output", conflicts_with = "json")]
     pub csv: bool,
-    /// Cases that a process before this one finished.
+    /// Number of cases that an earlier process finished.
     #[arg(long, global = true, hide = true, default_value_t = 0)]
     pub skip: usize,
-    /// What a process before this one spent of the first case's budget, in seconds or trials.
+    /// Part of the first case's budget that an earlier process spent, in seconds or trials.
     #[arg(long, global = true, hide = true, default_value_t = 0.0)]
     pub spent: f64,
 }
@@ -305,11 +304,11 @@ pub struct BenchArgs {
     /// Timed repeats; the median is reported (without --against)
     #[arg(long, global = true, help_heading = "Measuring", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
-    /// What every timed run finds in the last-level cache: cold (nothing of its operands), or warm (what a run right before it leaves).
-    /// Recorded plans are those tuned so
+    /// State of the last-level cache in timed runs: cold (holds no operands) or warm (after a previous run). Recorded plans are those
+    /// tuned in this state
     #[arg(long, global = true, help_heading = "Measuring", value_name = "STATE", default_value = "cold")]
     pub cache: CacheState,
-    /// Compare with these libraries, joined by commas, in this process, alternately, on the same data
+    /// Compare with these libraries (joined by commas): same process, same data, alternating runs
     #[arg(long, global = true, help_heading = "Measuring", value_enum, value_delimiter = ',', value_name = "LIBRARY")]
     pub against: Vec<tilewright_bench::Library>,
     /// Write the comparison as a page with tables and plots
@@ -324,7 +323,7 @@ pub struct BenchArgs {
     /// One JSON object per problem on stdout
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
-    /// A table with commas on stdout: one line per problem, the names of its columns first (without --against)
+    /// CSV on stdout: a header line, then one line per problem (without --against)
     #[arg(long, global = true, help_heading = "Output", conflicts_with_all = ["json", "against"])]
     pub csv: bool,
 }
@@ -343,7 +342,7 @@ pub struct VerifyArgs {
     /// Seed of the random operands
     #[arg(long, global = true, help_heading = "Check", default_value_t = 1, value_parser = whole)]
     pub seed: u64,
-    /// On the emulator, run all of a large problem too, not a few tiles of it
+    /// On the emulator, run every tile of a large problem instead of a few
     #[arg(long, global = true, help_heading = "Check")]
     pub whole: bool,
     /// One JSON object per problem on stdout
@@ -362,7 +361,7 @@ pub enum Language {
     Opencl,
 }
 
-/// Host code beside the kernels.
+/// Host code in addition to the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum HostLanguage {
     /// C with the compiled kernels in it, for any C compiler and CUDA's driver (libcuda)
@@ -382,15 +381,15 @@ pub struct EmitArgs {
     pub plan: PlanArgs,
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// Language [default: that of --arch, or the device's]
+    /// Language [default: the language of --arch, or the device's]
     #[arg(long, global = true, help_heading = "Target", value_enum)]
     pub target: Option<Language>,
-    /// Architecture to plan for: sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100a, sm_103a, sm_120a, gfx900, gfx90a, gfx942, gfx950. It says
-    /// the language, too, unless --target is opencl [default: the device's; with --target sm_90a or gfx942]
+    /// Architecture to plan for: sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100a, sm_103a, sm_120a, gfx900, gfx90a, gfx942, gfx950. It sets
+    /// the language too, unless --target is opencl [default: the device's; with --target sm_90a or gfx942]
     #[arg(long, global = true, help_heading = "Target")]
     pub arch: Option<String>,
-    /// Write the function that launches the kernels, too: it loads them, encodes tensor maps, passes grids and arguments, and takes what
-    /// a BLAS call takes
+    /// Also write a function that launches the kernels. It takes the arguments of a BLAS call, loads the kernels, encodes tensor maps and
+    /// passes grids and arguments
     #[arg(long, global = true, help_heading = "Target", value_enum, value_name = "LANGUAGE")]
     pub host: Option<HostLanguage>,
     /// Name of that function [default: tilewright_gemm, tilewright_conv]
@@ -413,11 +412,11 @@ pub struct BundleArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub place: PlaceArgs,
-    /// Architecture to compile for: sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100a, sm_103a, sm_120a [default: the device's that is named, else
+    /// Architecture to compile for: sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100a, sm_103a, sm_120a [default: the architecture of --device, else
     /// sm_90a]
     #[arg(long, global = true, help_heading = "Target")]
     pub arch: Option<String>,
-    /// Name of the files, and beginning of the functions' names
+    /// Name of the files, and prefix of the functions
     #[arg(long, global = true, help_heading = "Output", value_name = "NAME", default_value = "tilewright_bundle")]
     pub name: String,
     /// Folder to write to
@@ -437,7 +436,7 @@ pub struct ExplainArgs {
     /// Write the figures here
     #[arg(long, global = true, help_heading = "Output", value_name = "FILE")]
     pub svg: Option<PathBuf>,
-    /// Words and numbers as one JSON object
+    /// The explanation as one JSON object
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
 }
@@ -455,13 +454,13 @@ pub struct InspectArgs {
     #[arg(long, global = true, help_heading = "Device and records", value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
     pub records: Option<PathBuf>,
     /// Architecture: gfx900, gfx90a, gfx942, gfx950, sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100a, sm_103a, sm_120a [default: gfx942, or
-    /// that of --source]
+    /// the architecture of --source]
     #[arg(long, global = true, help_heading = "Target")]
     pub arch: Option<String>,
-    /// Language of the source that is compiled [default: hip for gfx*, cuda for sm_*, or that of --source]
+    /// Language of the compiled source [default: hip for gfx*, cuda for sm_*, or the language of --source]
     #[arg(long, global = true, help_heading = "Target", value_enum)]
     pub target: Option<Language>,
-    /// Write the picture here
+    /// Write the figure here
     #[arg(long, global = true, help_heading = "Output", value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Write the disassembly here
@@ -492,16 +491,16 @@ pub struct SelfcheckArgs {
     /// Shapes to tune, at most 10
     #[arg(long, default_value_t = 10)]
     pub shapes: usize,
-    /// For each shape: 200 (trials), or 500ms, 30s, 2m
+    /// Limit for each shape: 200 (trials), or 500ms, 30s, 2m
     #[arg(long, default_value = "20s", value_parser = budget)]
     pub budget: Budget,
     /// Seed of everything random
     #[arg(long, default_value_t = 1, value_parser = whole)]
     pub seed: u64,
-    /// The report [default: selfcheck-DEVICE.md here]
+    /// Write the report here [default: selfcheck-DEVICE.md]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// What a process before this one has left.
+    /// State that an earlier process wrote.
     #[arg(long, hide = true)]
     pub go_on: Option<PathBuf>,
 }
@@ -509,19 +508,19 @@ pub struct SelfcheckArgs {
 /// `cache`.
 #[derive(Debug, Subcommand)]
 pub enum CacheCommand {
-    /// Where the binaries are: `TILEWRIGHT_CACHE`, else in the user's cache folder
+    /// Print the folder of the binaries: `TILEWRIGHT_CACHE`, else in the user's cache folder
     Path,
-    /// How many binaries there are, how large they are, and how old
+    /// Print the number, size and age of the binaries
     List {
         /// One JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Remove all of them; kernels are compiled again when they are next used
+    /// Remove all binaries; kernels are compiled again at their next use
     Clear,
 }
 
-/// Which records are meant.
+/// Selects records.
 #[derive(Debug, Args)]
 pub struct FilterArgs {
     /// Records file [default: in the user's data folder]
@@ -546,12 +545,12 @@ pub enum RecordsCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Every trial of the problems meant, fastest first
+    /// Every trial of the selected problems, fastest first
     Show {
         #[command(flatten)]
         filter: FilterArgs,
     },
-    /// Write records as JSON lines. Rows that are not understood go to FILE.rejected
+    /// Write records as JSON lines. Rows that cannot be read go to FILE.rejected
     Export {
         #[command(flatten)]
         filter: FilterArgs,
@@ -563,20 +562,20 @@ pub enum RecordsCommand {
     Import {
         /// File to read
         file: PathBuf,
-        /// Leave out lines that are no valid records, and say how many
+        /// Skip invalid lines and print their number
         #[arg(long)]
         skip_bad: bool,
         /// Records file [default: in the user's data folder]
         #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
         records: Option<PathBuf>,
     },
-    /// Add the records of other files, for example of the tasks of a cluster. Their plans are candidates: `tune` verifies and times them first
+    /// Add the records of other files, for example of cluster tasks. Their plans are candidates: `tune` verifies and times them first
     #[command(after_help = "\
 Examples:
   tilewright records merge node1.sqlite node2.sqlite
   tilewright records merge results/*.sqlite --records all.sqlite")]
     Merge {
-        /// Files to read; they may lie on a network file system
+        /// Files to read; they may be on a network file system
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
         /// Records file to add them to [default: in the user's data folder]
@@ -587,11 +586,11 @@ Examples:
     Clear {
         #[command(flatten)]
         filter: FilterArgs,
-        /// Do it: without this word nothing is removed
+        /// Confirm: without this option nothing is removed
         #[arg(long)]
         yes: bool,
     },
-    /// Where the records file is
+    /// Print the path of the records file
     Path {
         /// Records file [default: in the user's data folder]
         #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORDS")]

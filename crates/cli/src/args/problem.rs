@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use tilewright::{Activation, Dtype, Reduction};
 
-/// Which problem, in one of these ways: words, a geometry string, a file of cases, a model.
+/// The problem, in one of these forms: words, a geometry string, a file of cases, a model.
 #[derive(Debug, Args)]
 pub struct ProblemArgs {
     /// The problem in words.
@@ -20,22 +20,22 @@ pub struct ProblemArgs {
     /// tilewright.torch.record writes it)
     #[arg(long, visible_alias = "recorded-shapes", value_name = "FILE", help_heading = "Problem")]
     pub cases: Option<PathBuf>,
-    /// Convolutions, matrix products and reductions of an ONNX model, with what follows folded in
+    /// Convolutions, matrix products and reductions of an ONNX model, with fused epilogues
     #[arg(long, value_name = "FILE", help_heading = "Problem")]
     pub onnx: Option<PathBuf>,
     /// Size of a free dimension of the model by its name, or of any dimension of an input: batch=8, images.0=8
     #[arg(long, value_name = "NAME=N", value_parser = dimension, requires = "onnx", help_heading = "Problem")]
     pub dim: Vec<(String, u64)>,
-    /// Element type in place of the model's
+    /// Element type instead of the model's
     #[arg(long, value_parser = DtypeName, hide_possible_values = true, value_name = "DTYPE", requires = "onnx", help_heading = "Problem")]
     pub onnx_dtype: Option<Dtype>,
-    /// Layout of the model's convolutions [default: nchw, as ONNX has them]
+    /// Layout of the model's convolutions [default: nchw, as in ONNX]
     #[arg(long, value_enum, value_name = "LAYOUT", requires = "onnx", help_heading = "Problem")]
     pub onnx_layout: Option<Layout>,
-    /// Extents of matrix products that each launch chooses: one kernel holds for 1 to the size given, which is tuned for
+    /// Extents of matrix products that each launch gives. One kernel serves sizes from 1 to the given one; plans are tuned for the given one
     #[arg(long, value_enum, value_delimiter = ',', value_name = "EXTENTS", help_heading = "Problem")]
     pub dynamic: Vec<RunTime>,
-    /// Only the cases of --cases whose `set` column holds this name
+    /// Only the cases of --cases with this name in the column `set`
     #[arg(long, value_name = "NAME", help_heading = "Problem")]
     pub set: Option<String>,
 }
@@ -73,7 +73,7 @@ Examples (for tune; bench, verify, emit, explain and inspect take the same):
   tilewright tune conv --n 32 --c 64 --k 64 --size 28 --filter 3 --pad 1 --reduce sum:bm,sumsq:bm
   tilewright tune conv --direction backward-weight --n 32 --c 64 --k 64 --size 28 --filter 3 --dtype bf16 --out-dtype f32")]
     Conv(ConvArgs),
-    /// Values of a strided tensor over some of its axes
+    /// Reduction of a strided tensor over some of its axes
     #[command(after_help = "\
 Examples (for tune; bench, verify, emit, explain and inspect take the same):
   tilewright tune reduce --shape 65536x1024 --over 1 --op sum,sumsq
@@ -107,7 +107,7 @@ pub(super) fn types() -> String {
     text
 }
 
-/// Which way matrices lie in memory.
+/// Storage order of matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Order {
     /// rows are contiguous (C)
@@ -116,7 +116,7 @@ pub enum Order {
     Col,
 }
 
-/// Which direction of C a bias vector runs along.
+/// The direction of C along which a bias vector runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Along {
     /// one value per row
@@ -125,7 +125,7 @@ pub enum Along {
     N,
 }
 
-/// What groups are of.
+/// The axis that groups divide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Ragged {
     /// rows of A and C
@@ -134,7 +134,7 @@ pub enum Ragged {
     K,
 }
 
-/// Zero points of a factor.
+/// Zero points of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Zeros {
     /// one of A
@@ -163,7 +163,7 @@ impl TypedValueParser for ActivationName {
     }
 }
 
-/// What is computed of a convolution.
+/// The result of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Direction {
     /// the output, from input and filter
@@ -174,7 +174,7 @@ pub enum Direction {
     BackwardWeight,
 }
 
-/// Which way image tensors lie in memory.
+/// Layout of image tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Layout {
     /// channels before space
@@ -187,25 +187,25 @@ pub enum Layout {
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true, next_help_heading = "Matrix product")]
 pub struct GemmArgs {
-    /// Rows of C. Of sizes several are possible: 1024:4096:1024 is from, to, step
+    /// Rows of C. A range gives several problems: 1024:4096:1024 is from:to:step
     #[arg(long, value_parser = range)]
     pub m: Range,
     /// Columns of C
     #[arg(long, value_parser = range)]
     pub n: Range,
-    /// Length of the sum
+    /// Columns of A and rows of B: the length of the sum
     #[arg(long, value_parser = range)]
     pub k: Range,
     /// Element type of A, B and C
     #[arg(long, value_parser = DtypeName, default_value = "f32", hide_possible_values = true)]
     pub dtype: Dtype,
-    /// Element type of B where it differs: another 8-bit float or integer than A's, or i8, u8, i4, u4 weights beside f16, bf16 or f32
+    /// Element type of B, if it differs: another 8-bit float or integer type, or i8, u8, i4, u4 weights with A in f16, bf16 or f32
     #[arg(long, value_parser = DtypeName, value_name = "DTYPE", hide_possible_values = true)]
     pub b_dtype: Option<Dtype>,
-    /// Element type of C, bias and residual where it differs; 8-bit floats saturate
+    /// Element type of C, bias and residual, if it differs; 8-bit floats saturate
     #[arg(long, value_parser = DtypeName, value_name = "DTYPE", hide_possible_values = true)]
     pub out_dtype: Option<Dtype>,
-    /// A letter for A and one for B: n (as it is), t (transposed), and of complex types c (conjugate transpose), r (conjugated)
+    /// A letter for A and one for B: n (not transposed), t (transposed); complex types also c (conjugate transpose), r (conjugate)
     #[arg(long, default_value = "nn", value_parser = trans, value_name = "LETTERS")]
     pub trans: Trans,
     /// Storage order
@@ -223,11 +223,11 @@ pub struct GemmArgs {
     /// Number of products
     #[arg(long, default_value = "1", value_parser = range)]
     pub batch: Range,
-    /// Grouped product (mixture of experts): the m rows of A and C are in so many groups, each with its own B. A vector on the device
-    /// holds the end of each group
+    /// Number of groups of a grouped product (mixture of experts). The groups divide the m rows of A and C, and each has its own B. A vector
+    /// on the device holds the end of each group
     #[arg(long, value_parser = positive, conflicts_with_all = ["batch", "stride_a"])]
     pub groups: Option<u64>,
-    /// Axis that is split into groups: rows (m), or k, as for weight gradients; each group of k has its own C
+    /// Axis that the groups divide: rows (m), or k (weight gradients: each group has its own C)
     #[arg(long, value_enum, default_value_t = Ragged::M, requires = "groups")]
     pub ragged: Ragged,
     /// Elements from one A to the next; 0 shares it [default: tight]
@@ -254,20 +254,20 @@ pub struct GemmArgs {
     /// Factor of the old C; at 0 it is never read
     #[arg(long, default_value_t = 0.0, value_parser = number, allow_hyphen_values = true)]
     pub beta: f64,
-    /// Imaginary part of alpha, of complex types: any but 0 makes the problem one whose alpha is complex
+    /// Imaginary part of alpha, for complex types. Any value but 0 makes alpha complex in the problem
     #[arg(long, default_value_t = 0.0, value_parser = number, allow_hyphen_values = true)]
     pub alpha_im: f64,
-    /// Imaginary part of beta, of complex types
+    /// Imaginary part of beta, for complex types
     #[arg(long, default_value_t = 0.0, value_parser = number, allow_hyphen_values = true)]
     pub beta_im: f64,
-    /// Extents that each launch chooses: one kernel holds for 1 to the size given, which is tuned for
+    /// Extents that each launch gives. One kernel serves sizes from 1 to the given one; plans are tuned for the given one
     #[arg(long, value_enum, value_delimiter = ',', value_name = "EXTENTS")]
     pub dynamic: Vec<RunTime>,
     /// Subtract i32 zero points from 8-bit integers: one of A (a), one per row of A (m), one of B (b), one per column of B (n)
     #[arg(long, value_enum, value_delimiter = ',', value_name = "OF")]
     pub zero_points: Vec<Zeros>,
-    /// Multiply alpha A B by f32 scales: one per row (m), per column (n), or both (m,n). Promoted types and small weights also take one
-    /// per block of k: m1x128, n1x128, n1x64, n1x32, m128x128, n128x128
+    /// Multiply alpha A B by f32 scales: one per row (m), per column (n), or both (m,n). Types with `promoted` and 4- or 8-bit weights
+    /// also take one per block of k: m1x128, n1x128, n1x64, n1x32, m128x128, n128x128
     #[arg(long, value_delimiter = ',', value_name = "OF", value_parser = scales)]
     pub scales: Vec<(tilewright::Along, tilewright::Scale)>,
     /// Add a vector to alpha A B: one value per row (m) or per column (n)
@@ -279,7 +279,7 @@ pub struct GemmArgs {
     /// Function of alpha A B + bias + beta C
     #[arg(long, value_parser = ActivationName)]
     pub activation: Option<Activation>,
-    /// Add a matrix as large as C last, after the activation
+    /// Add a matrix of C's size after the activation
     #[arg(long)]
     pub residual: bool,
     /// Leading dimension of the residual in elements [default: that of C]
@@ -288,11 +288,11 @@ pub struct GemmArgs {
     /// Elements from the residual of one batch entry to the next; 0 shares it [default: as C]
     #[arg(long, value_parser = whole, value_name = "ELEMENTS", requires = "residual")]
     pub stride_r: Option<u64>,
-    /// Compute values of the result beside it: max:n,sum:bm. Operators: sum, mean, sumsq, max, min, absmax, argmax, argmin, logsumexp,
+    /// Reduce the result in the same pass: max:n,sum:bm. Operators: sum, mean, sumsq, max, min, absmax, argmax, argmin, logsumexp,
     /// var. Axes: b (batch), m (rows), n (columns). sum:n:stored:bf16 reduces C as stored, in bf16. sum:k:a and sum:k:b reduce an operand
     #[arg(long, value_delimiter = ',', value_parser = reduction_arg, value_name = "REDUCTIONS")]
     pub reduce: Vec<Reduction>,
-    /// Do not store C: only its reductions are computed
+    /// Do not store C, only its reductions
     #[arg(long, requires = "reduce")]
     pub no_store: bool,
 }
@@ -301,7 +301,7 @@ pub struct GemmArgs {
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true, next_help_heading = "Convolution")]
 pub struct ConvArgs {
-    /// Images. Of sizes several are possible: 16:64:16 is from, to, step
+    /// Images. A range gives several problems: 16:64:16 is from:to:step
     #[arg(long, value_parser = range)]
     pub n: Range,
     /// Input channels, all groups together
@@ -328,7 +328,7 @@ pub struct ConvArgs {
     /// Groups of channels that do not mix
     #[arg(long, default_value_t = 1, value_parser = positive)]
     pub groups: u64,
-    /// What is computed; sizes are always those of the forward convolution
+    /// The result to compute; sizes are always those of the forward convolution
     #[arg(long, value_enum, default_value_t = Direction::Forward)]
     pub direction: Direction,
     /// Layout of input and output (the filter follows it)
@@ -340,24 +340,23 @@ pub struct ConvArgs {
     /// Function of the result with its bias
     #[arg(long, value_parser = ActivationName)]
     pub activation: Option<Activation>,
-    /// Add a tensor as large as the result last, after the activation
+    /// Add a tensor of the result's size after the activation
     #[arg(long)]
     pub residual: bool,
-    /// The residual is not added: results are 0 where it is not above 0 (gradients of a ReLU)
+    /// Set the result to 0 where a tensor of its size is not above 0 (gradient of a ReLU)
     #[arg(long, conflicts_with = "residual")]
     pub mask: bool,
     /// Element type
     #[arg(long, value_parser = DtypeName, default_value = "f32", hide_possible_values = true)]
     pub dtype: Dtype,
-    /// Element type of result, bias and residual where it differs: f32, f16 or bf16 beside each of these
+    /// Element type of result, bias and residual, if it differs: f32, f16 or bf16 with each of these
     #[arg(long, value_parser = DtypeName, value_name = "DTYPE", hide_possible_values = true)]
     pub out_dtype: Option<Dtype>,
-    /// Compute values of the result beside it, as for a matrix product: axes that are reduced are b (samples), m (pixels) and n
-    /// (channels of a group): sum:bm,sumsq:bm are the sums of batch normalisation. Groups stay apart. Beside a filter's gradient sum:k:a
-    /// is the gradient of the bias
+    /// Reduce the result in the same pass, as for a matrix product. Axes: b (samples), m (pixels), n (channels of a group). sum:bm,sumsq:bm
+    /// are the sums of batch normalisation. Groups are never reduced together. With a filter's gradient, sum:k:a is the gradient of the bias
     #[arg(long, value_delimiter = ',', value_parser = reduction_arg, value_name = "REDUCTIONS")]
     pub reduce: Vec<Reduction>,
-    /// Do not store the result: only its reductions are computed
+    /// Do not store the result, only its reductions
     #[arg(long, requires = "reduce")]
     pub no_store: bool,
 }
@@ -369,11 +368,11 @@ pub struct ReduceArgs {
     /// Sizes of the tensor, outermost first: 65536x1024
     #[arg(long, value_parser = numbers_arg)]
     pub shape: Extents,
-    /// Axes that are reduced, counted from 0
+    /// Axes to reduce, counted from 0
     #[arg(long, value_delimiter = ',', value_parser = whole, required = true, value_name = "AXES")]
     pub over: Vec<u64>,
-    /// What is computed, all in one pass: sum, mean, sumsq, max, min, absmax, argmax, argmin, logsumexp, var; with the type of its
-    /// values where it is not that of the sums, or i64 for indices: sum:bf16, argmax:i32
+    /// Operators, all in one pass: sum, mean, sumsq, max, min, absmax, argmax, argmin, logsumexp, var. A type after a colon replaces the
+    /// accumulator's type, or i64 for indices: sum:bf16, argmax:i32
     #[arg(long, value_delimiter = ',', value_parser = operator_arg, required = true, value_name = "OPERATORS")]
     pub op: Vec<Reduction>,
     /// Element type of the tensor
@@ -382,7 +381,7 @@ pub struct ReduceArgs {
     /// Stride of each axis in elements; 0 repeats the element [default: dense]
     #[arg(long, value_parser = numbers_arg)]
     pub strides: Option<Extents>,
-    /// Elements of the tensor's buffer before its first
+    /// Elements of the buffer before the tensor's first
     #[arg(long, default_value_t = 0, value_parser = whole, value_name = "ELEMENTS")]
     pub offset: u64,
     /// Factor of the elements

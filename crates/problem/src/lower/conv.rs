@@ -356,7 +356,7 @@ impl Chains<'_> {
         if merged && !self.conv.merges() {
             return Err(ProblemError::Unsupported {
                 what: "a reduction over samples or pixels alone, where they are one axis of the product,".into(),
-                remedy: "take a product for each sample".into(),
+                remedy: "compute each sample in a call of its own".into(),
             });
         }
         let over = |r: &Reduction| Axes { g: r.over.g && !merged, ..r.over };

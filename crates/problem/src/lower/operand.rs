@@ -43,7 +43,7 @@ impl Conv {
     pub(crate) fn reduced_operand(&self, r: &Reduction) -> Option<Result<Reduce, ProblemError>> {
         if (self.direction, r.operand?) != (Direction::BackwardWeight, Along::M) {
             return Some(Err(ProblemError::Unsupported {
-                what: format!("{r}, a reduction of a convolution's operand over k,"),
+                what: format!("a reduction of a convolution's operand over k ({r})"),
                 remedy:
                     "only operand a of a filter gradient (the output's gradient) has reductions; reduce other tensors in a call of their own"
                         .into(),

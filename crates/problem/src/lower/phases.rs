@@ -155,8 +155,8 @@ pub(super) fn phases(conv: &Conv) -> Result<Vec<Vec<Phase>>, ProblemError> {
 
 fn too_many(parts: usize) -> ProblemError {
     ProblemError::Unsupported {
-        what: format!("an input gradient in {parts} or more parts, one for each phase of stride and dilation,"),
-        remedy: format!("at most {MOST} are; use a smaller stride, or a dilation of 1 beside a large stride"),
+        what: format!("an input gradient with {parts} or more phases of stride and dilation"),
+        remedy: format!("at most {MOST} are possible; use a smaller stride, or a dilation of 1 with a large stride"),
     }
 }
 

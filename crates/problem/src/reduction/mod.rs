@@ -191,12 +191,12 @@ impl Reduction {
             return match dtype {
                 Scalar::I64 => Ok(()),
                 Scalar::I32 if shape.count(self.over) <= i32::MAX as u64 + 1 => Ok(()),
-                Scalar::I32 => refuse("i32 does not hold the indices of so many elements; leave the type out, which is i64 then"),
+                Scalar::I32 => refuse("i32 cannot hold the indices of so many elements; leave the type out, then it is i64"),
                 _ => refuse("an index is i64 or i32"),
             };
         }
         if !accumulator.is_float() && self.function.is_some() {
-            return refuse("integers have no functions; give the tensor as f32");
+            return refuse("functions of elements need a float tensor; give the tensor as f32");
         }
         if !accumulator.is_float() {
             return match (self.operator, dtype) {
@@ -205,11 +205,11 @@ impl Reduction {
                 }
                 (Operator::Sum | Operator::Max | Operator::Min, Scalar::I32 | Scalar::I64) => Ok(()),
                 (Operator::Sum | Operator::Max | Operator::Min, _) => refuse("its type must be i64 or i32"),
-                _ => refuse("integers have sum, max, min, argmax and argmin; give the tensor as f32"),
+                _ => refuse("integer tensors have sum, max, min, argmax and argmin only; give the tensor as f32"),
             };
         }
         if !dtype.is_float() || dtype.is_float8() || (dtype == Scalar::F64) != (accumulator == Scalar::F64) {
-            return refuse("its type must be f32, f16 or bf16 beside sums in f32, and f64 beside sums in f64");
+            return refuse("its type must be f32, f16 or bf16 for f32 accumulators, and f64 for f64 accumulators");
         }
         Ok(())
     }

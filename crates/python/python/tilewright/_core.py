@@ -425,7 +425,7 @@ def _conv(
         begin, end = [x // 2 for x in around], [x - x // 2 for x in around]
     pixels = [(s + p + q - d * (t - 1) - 1) // r + 1 for s, p, q, d, t, r in zip(sizes, begin, end, dilation, taps, stride)]
     if min(pixels) < 1:
-        raise _native.OperandError(f"x is {x_at.shape} and w is {w_at.shape}: the filter is larger than the padded input")
+        raise _native.OperandError(f"x is {x_at.shape} and w is {w_at.shape}: the dilated filter is larger than the padded input")
     if direction != "forward" and pixels != list(_spatial(x_at.shape, last)):
         told = f"with size = {sized} the convolution has pixels {pixels}"
         raise _native.OperandError(f"x is {x_at.shape}, a convolution's gradient, and w is {w_at.shape}: {told}")
