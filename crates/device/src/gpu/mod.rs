@@ -204,7 +204,7 @@ impl<D: Driver> GpuDevice<D> {
         }
     }
 
-    /// Starts one launch. `behind`: its predecessor on the queue belongs to the same sequence.
+    /// Starts one launch. The flag says that its predecessor on the queue belongs to the same sequence.
     fn start(&self, driver: &D, queue: &mut Queue, launch: &Launch, behind: bool) -> Result<(), DeviceError> {
         if queue.pending >= QUEUE {
             self.release(queue);
