@@ -2,7 +2,7 @@
 //!
 //! Each row of the instance table of its backward-weight convolution (composable_kernel#5652) is a plan here, which compiles for AMD's
 //! matrix architectures without spills. Machines without a device compile a few rows; `TILEWRIGHT_ALL_ROWS=1` compiles all of them,
-//! and `UPDATE_WAVELET=1` writes what the compiler made of them to `tests/snapshots/wavelet.md`.
+//! and `UPDATE_WAVELET=1` writes what the compiler made of them to `tests/snapshots/wavelet.txt`.
 
 use crate::missing;
 use crate::support;
@@ -18,8 +18,8 @@ use tilewright_problem::{Conv, Direction, Layout, Problem};
 use tilewright_tune::random::Pair;
 use tilewright_tune::space::Space;
 
-/// Where the table stands.
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/wavelet.md");
+/// The table.
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/wavelet.txt");
 const ARCHES: [&str; 3] = ["gfx90a", "gfx942", "gfx950"];
 /// Load waves, math waves, rows and columns of a tile.
 const TILES: [(u32, u32, u32, u32); 7] =
@@ -120,11 +120,12 @@ fn check(instance: &Instance, arch: &str) -> Option<String> {
 
 const HEAD: &str = "# The wavelet: load waves beside math waves
 
-Written by `crates/tune/tests/compilers/wavelet.rs` from what `tilewright inspect` reads in clang's assembly: Composable Kernel's instances of
-backward-weight convolution (composable_kernel#5652) as plans. All of them compile without spills for gfx90a, gfx942 and gfx950.
-\"Integer\" is integer instructions of every lane (addresses, predicates) per matrix instruction in the loop that multiplies, without
-load waves and with them: what is left to math waves is mostly packing, two elements along k to a register, because these operands
-are contiguous along channels. \"Live\" is the most vector registers that hold needed values, without load waves and in the code of either role.
+Written by `crates/tune/tests/compilers/wavelet.rs` from the reports of `tilewright inspect` on clang's assembly.
+The plans are Composable Kernel's instances of backward-weight convolution (composable_kernel#5652).
+All of them compile without spills for gfx90a, gfx942 and gfx950.
+\"Integer\" counts integer instructions of every lane (addresses, predicates) per matrix instruction in the main loop.
+Math waves mostly pack two elements along k into a register, because these operands are contiguous along channels.
+\"Live\" is the largest number of vector registers with needed values, without load waves and in each role's code.
 
 ";
 

@@ -1,6 +1,6 @@
 //! The table of operands reduced over k in a product's main loop (`RDK1`): every unit with the ways its tiles come and every split of k. Where
 //! it says so, a plan verifies on the emulator, every check on, for every operator; else it gives the reason why none has it. The table
-//! is kept in `tests/snapshots/operand_cells.md`; `UPDATE_CELLS=1` renews it.
+//! is kept in `tests/snapshots/operand_cells.txt`; `UPDATE_CELLS=1` renews it.
 
 use crate::support;
 
@@ -14,7 +14,7 @@ use tilewright_tune::run::compile;
 use tilewright_tune::space::Space;
 use tilewright_tune::verify::{Case, Depth, test_factors};
 
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/operand_cells.md");
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/operand_cells.txt");
 
 /// Unit and tiles, device, type, plan, in which `PLU_` is the order that suits vectors.
 const UNITS: [(&str, &str, Scalar, &str); 12] = [
@@ -107,5 +107,5 @@ fn operands_are_reduced_in_the_main_loop_or_it_says_why_not() {
         return std::fs::write(FILE, text).expect("the table is written");
     }
     let pinned = std::fs::read_to_string(FILE).unwrap_or_default();
-    assert!(text == pinned, "{FILE} is not what the generator does; renew it with UPDATE_CELLS=1:\n{text}");
+    assert!(text == pinned, "{FILE} differs from the cells; renew it with UPDATE_CELLS=1:\n{text}");
 }

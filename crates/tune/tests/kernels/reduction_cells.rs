@@ -1,6 +1,6 @@
 //! The table of fused reductions: every unit with every exit, split of k and way to finish, by axes and operators. Where it says so, a plan
-//! verifies on the emulator, every check on; else it gives the reason why none has it. The table stands in `tests/snapshots/reduction_cells.md`, behind its
-//! mark; `UPDATE_CELLS=1` renews it.
+//! verifies on the emulator, every check on; else it gives the reason why none has it. The table is `tests/snapshots/reduction_cells.txt`;
+//! `UPDATE_CELLS=1` renews it.
 
 use crate::support;
 
@@ -16,7 +16,7 @@ use tilewright_tune::run::compile;
 use tilewright_tune::space::Space;
 use tilewright_tune::verify::{Case, Depth, test_factors};
 
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/reduction_cells.md");
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/reduction_cells.txt");
 /// How a reason begins that is none.
 const WRONG: &str = "WRONG:";
 
@@ -181,8 +181,10 @@ fn every_reduction_is_fused_or_says_why_not() {
         let [unit, exit, axes] = [unit, exit, axes].map(|names| names.join(", "));
         let _ = writeln!(text, "| {unit} | {exit} | {} | {finish} | {axes} | {marks} |", SPLITS[*split].0);
     }
-    let _ =
-        write!(text, "\nWays to finish (`RDF`) by which a cell is fused under each of its exits; where none is, the reason.\n\n");
+    let _ = write!(
+        text,
+        "\nValues of `RDF` that fuse a cell with every exit. A cell that no value fuses has the number of its reason.\n\n"
+    );
     text.push_str(&fused(&cells, &decided, &reasons));
     let mut numbered: Vec<(&&String, &usize)> = reasons.iter().collect();
     numbered.sort_by_key(|(_, number)| **number);
@@ -193,5 +195,5 @@ fn every_reduction_is_fused_or_says_why_not() {
         return std::fs::write(FILE, text).expect("the table is written");
     }
     let pinned = std::fs::read_to_string(FILE).unwrap_or_default();
-    assert!(text == pinned, "{FILE} is not what the generator does; renew it with UPDATE_CELLS=1:\n{text}");
+    assert!(text == pinned, "{FILE} differs from the cells; renew it with UPDATE_CELLS=1:\n{text}");
 }
