@@ -166,3 +166,13 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/rust.md")]
 struct Guide;
+
+/// Compiles and runs the example of the guide to convolutions.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/convolution.md")]
+struct GuideToConvolutions;
+
+/// Compiles and runs the example of the guide to reductions.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/reductions.md")]
+struct GuideToReductions;
