@@ -18,10 +18,10 @@ h3 { font-size: 15px; margin: 18px 0 6px; } .dim { color: var(--dim); fill: var(
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 14px; overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; } th { text-align: left; color: var(--dim); font-weight: 600; }
 th, td { padding: 3px 10px; border-bottom: 1px solid var(--line); white-space: nowrap; } .num { text-align: right; }
-tr:last-child td { border-bottom: 0; } td.plan { white-space: normal; } code { font: 11px/1.4 'DejaVu Sans Mono', monospace; overflow-wrap: anywhere; }
+tr:last-child td { border-bottom: 0; } td.plan { white-space: normal; } code { font: 12px/1.4 'DejaVu Sans Mono', monospace; overflow-wrap: anywhere; }
 .good { color: var(--good); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; } .key { margin-right: 18px; white-space: nowrap; }
 .key i { display: inline-block; width: 10px; height: 10px; border-radius: 5px; margin-right: 6px; background: currentColor; }
-svg { display: block; width: 100%; min-width: 720px; height: auto; } svg text { font: 12px 'Inter', 'DejaVu Sans', Arial, sans-serif; fill: var(--ink); }
+svg { display: block; width: 100%; min-width: 980px; height: auto; } svg text { font: 12px 'Inter', 'DejaVu Sans', Arial, sans-serif; fill: var(--ink); }
 svg text.dim { fill: var(--dim); } .mid { text-anchor: middle; } .end { text-anchor: end; } .grid { stroke: var(--grid); }
 .one { stroke: var(--ink); stroke-width: 1.4; } .roof { fill: none; stroke: var(--dim); stroke-width: 1.6; stroke-dasharray: 6 4; }
 .stem { stroke: currentColor; stroke-width: 1.6; opacity: .55; } svg circle, svg rect, svg polygon { fill: currentColor; fill-opacity: .85; }

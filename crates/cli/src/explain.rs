@@ -4,7 +4,7 @@ use crate::args::ExplainArgs;
 use crate::describe::{Note, describe};
 use crate::error::CliError;
 use crate::figures::facts::{Facts, Subject, plural, say};
-use crate::figures::page;
+use crate::figures::{Figure, figures, page, view};
 use crate::output::{human_bytes, human_rate, human_time, line, write_file};
 use crate::{problem, session};
 use serde_json::json;
@@ -77,12 +77,26 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
         line(&structure(&facts))?;
         line(&numbers(&operation, &resolved, &counts, &estimate))?;
     }
+    if args.svg.is_none() && args.figures.is_none() {
+        return Ok(());
+    }
+    let mut figures = figures(&subject, &facts);
+    if let Problem::Conv(conv) = &case.problem
+        && let Some(drawing) = view::draw(conv, c)
+    {
+        figures.insert(0, Figure::new("view", "The view: how a window of the image becomes a row of A", drawing));
+    }
+    let told = |path: &std::path::Path| if args.json { Ok(()) } else { line(&format!("figures: {}", path.display())) };
     if let Some(path) = &args.svg {
         let subtitle = format!("{plan}  on {}", context.info().name);
-        write_file(path, &page(&subject, &facts, &case.title, &subtitle))?;
-        if !args.json {
-            line(&format!("figures: {}", path.display()))?;
+        write_file(path, &page(&figures, &case.title, &subtitle))?;
+        told(path)?;
+    }
+    if let Some(folder) = &args.figures {
+        for figure in &figures {
+            write_file(&folder.join(format!("{}.svg", figure.name)), &figure.document())?;
         }
+        told(folder)?;
     }
     Ok(())
 }

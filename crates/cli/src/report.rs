@@ -81,7 +81,8 @@ fn head(title: &str, context: &Context, rows: &[Row<'_>], total: f64, modelled: 
         ""
     };
     format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>tilewright: {0}</title>\n<style>\n{STYLE}\n</style>\n\
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>tilewright: {0}</title>\n<style>\n{STYLE}\n</style>\n\
          </head>\n<body>\n<main>\n<h1>{0}</h1>\n<p class=\"dim\">{1}; times are {kind}</p>\n\
          <p>{calls} {counted}, {2} different problems: {3} in all, {4:.2} times their floor. The floor of a problem is the time of its \
          operations and bytes at the device's nominal rates, whichever is longer.{launches}</p>\n<div class=\"card\">\n<table>\n\

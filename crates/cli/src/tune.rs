@@ -2,6 +2,7 @@
 
 use crate::args::{Search, TuneArgs};
 use crate::error::CliError;
+use crate::figures::search;
 use crate::output::{file_name, human_rate, human_time, line, write_file};
 use crate::problem::{self, Case};
 use crate::progress::Progress;
@@ -43,7 +44,7 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     if args.csv && args.skip == 0 {
         table::csv(&COLUMNS, None)?;
     }
-    let (mut done, mut found) = (0, Found { several: cases.list.len() > 1, rows: Vec::new() });
+    let (mut done, mut found) = (0, Found { several: cases.list.len() > 1, rows: Vec::new(), searches: Vec::new() });
     let all = args.skip + cases.list.len();
     let tuned = session::each(&cases, &context, args.json, |number, case| {
         let nth = (args.skip + number + 1, all);
@@ -68,6 +69,10 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
         let mut table = Table::begin(&cases.list, "trials")?;
         found.rows.iter().try_for_each(|row| table.row(row))?;
         table.end()?;
+    }
+    if let Some(path) = &args.svg {
+        write_file(path, &search::page(&found.searches, "Searches", &format!("on {}", context.info().name)))?;
+        eprintln!("searches: {}", path.display());
     }
     // A process that goes on in place of this one writes the page.
     if let (Some(path), false) = (page_path(args), matches!(tuned, Err(CliError::HandedOver(_)))) {
@@ -100,10 +105,11 @@ const COLUMNS: [&str; 12] = [
     "source",
 ];
 
-/// The results of several problems, for the table at the end.
+/// The results of several problems, for the table at the end, and their searches, for a picture.
 struct Found {
     several: bool,
     rows: Vec<Row>,
+    searches: Vec<search::Search>,
 }
 
 /// The device was lost after so many trials of this case and seconds of its search.
@@ -127,13 +133,16 @@ fn tune_case(
     };
     let progress = progress();
     let mut spent = Lost { trials: 0, seconds: 0.0 };
+    let mut search = search::Search::new(&case.title);
     let outcome = operation.tune_with(options, cancel, &mut |event| {
         if let Event::Trial { tally, seconds, .. } = event {
             spent = Lost { trials: tally.trials, seconds: *seconds };
         }
+        search.hear(event);
         progress.hear(event);
     });
     progress.finish();
+    found.searches.push(search);
     if context.sync().is_err_and(|e| matches!(&e, tilewright::Error::Device(d) if d.is_fatal())) && !cancel.is_cancelled() {
         return Err(spent);
     }

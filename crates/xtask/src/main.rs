@@ -1,8 +1,13 @@
-//! Commands for those who work on tilewright: `cargo xtask docs`, `bless`, `test-fast`.
+//! Commands for those who work on tilewright: `cargo xtask docs`, `pictures`, `bless`, `test-fast`.
 
+mod pictures;
 mod plans;
 mod problems;
 mod support;
+// The writer of the command's figures: one style for all pictures.
+#[allow(dead_code, reason = "the command uses the rest")]
+#[path = "../../cli/src/figures/svg.rs"]
+mod svg;
 
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
@@ -17,8 +22,10 @@ struct Xtask {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Writes the generated pages of docs/reference: plans.md, problem.md, support.md.
+    /// Writes the generated pages of docs/reference (plans.md, problem.md, support.md) and docs/images/crates.svg.
     Docs,
+    /// Draws the other pictures of docs/images with the command. Those of compiled loops need clang.
+    Pictures,
     /// Renews pinned kernels and the snapshots of tests after a change that was meant.
     Bless,
     /// Runs the tests that take seconds: those of problems, the generator and the kernel language.
@@ -37,23 +44,22 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A generated page: its name in docs/reference, and its text.
+/// A generated file: its place in docs, and its text.
 type Page = (&'static str, String);
 
 fn pages() -> Result<Vec<Page>, String> {
     let winners = plans::Winners::read(&root().join("benchmarks/records"))?;
     Ok(vec![
-        ("plans.md", plans::page(&winners)),
-        ("problem.md", problems::page()),
-        ("support.md", support::page(&root().join("benchmarks"))?),
+        ("reference/plans.md", plans::page(&winners)),
+        ("reference/problem.md", problems::page()),
+        ("reference/support.md", support::page(&root().join("benchmarks"))?),
+        ("images/crates.svg", pictures::Crates::read(&root())?.svg()),
     ])
 }
 
 fn docs() -> Result<(), String> {
-    let folder = root().join("docs/reference");
-    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     for (name, text) in pages()? {
-        let file = folder.join(name);
+        let file = root().join("docs").join(name);
         std::fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;
     }
     Ok(())
@@ -72,6 +78,7 @@ fn cargo(arguments: &[&str], setting: Option<&str>) -> Result<(), String> {
 fn run(task: &Task) -> Result<(), String> {
     match task {
         Task::Docs => docs(),
+        Task::Pictures => pictures::draw(&root()),
         Task::Bless => {
             for (setting, binary, module) in SNAPSHOTS {
                 cargo(&["test", "-p", "tilewright-tune", "--test", binary, module], Some(setting))?;
@@ -103,8 +110,8 @@ mod tests {
     #[test]
     fn the_generated_pages_are_those_of_the_repository() {
         for (name, text) in pages().expect("the pages") {
-            let kept = std::fs::read_to_string(root().join("docs/reference").join(name)).unwrap_or_default();
-            assert!(kept == text, "docs/reference/{name} is out of date: run `cargo xtask docs`");
+            let kept = std::fs::read_to_string(root().join("docs").join(name)).unwrap_or_default();
+            assert!(kept == text, "docs/{name} is out of date: run `cargo xtask docs`");
         }
     }
 

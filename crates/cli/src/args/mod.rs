@@ -276,6 +276,9 @@ pub struct TuneArgs {
     /// [default with --onnx: MODEL.html in the current folder]
     #[arg(long, global = true, help_heading = "Output", value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Draw each search: the time of every trial, and the best so far
+    #[arg(long, global = true, help_heading = "Output", value_name = "FILE")]
+    pub svg: Option<PathBuf>,
     /// One JSON object per problem on stdout
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
@@ -433,9 +436,13 @@ pub struct ExplainArgs {
     pub plan: PlanArgs,
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// Write the figures here
+    /// Write all figures as one page
     #[arg(long, global = true, help_heading = "Output", value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    /// Write each figure as a file of its own: grid.svg, work-group.svg, accumulators.svg, copies.svg, shared-memory.svg, timeline.svg,
+    /// epilogue.svg, of a convolution view.svg
+    #[arg(long, global = true, help_heading = "Output", value_name = "DIR")]
+    pub figures: Option<PathBuf>,
     /// The explanation as one JSON object
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,

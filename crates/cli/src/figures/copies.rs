@@ -2,38 +2,41 @@
 
 use super::facts::{Facts, Subject};
 use super::svg::{Anchor, Svg, hue};
+use super::{ROOM, SMALL, letters};
 use tilewright_gen::plan::{BulkTile, Transport};
 use tilewright_ir::layout::Axis;
 
 /// Sides of the picture of a tile that comes in boxes.
-const BOXES: (f64, f64) = (400.0, 210.0);
+const BOXES: (f64, f64) = (600.0, 200.0);
 /// Elements that are drawn of a tile that threads fetch: of a line, and lines.
 const ACROSS: u32 = 20;
-const DOWN: u32 = 14;
-const CELL: (f64, f64) = (21.0, 17.0);
+const DOWN: u32 = 10;
+const CELL: (f64, f64) = (30.0, 18.0);
 
 /// Draws it. Gives the drawing and its height.
 pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
     let mut svg = Svg::default();
-    let mut end: f64 = 0.0;
+    let mut top = 0.0;
     for (which, operand) in facts.operands.iter().enumerate() {
-        let x = 22.0 + which as f64 * 515.0;
+        let x = 22.0;
         let (rows, depth) = operand.tile;
         let title = format!("{}: {} {rows} × k {depth}, {} bytes", operand.name, ["m", "n"][which], operand.bytes_per_stage);
-        svg.text((x - 22.0, 6.0), 12.5, Anchor::Start, "h2", &title);
+        svg.text((x - 22.0, top + 6.0), 12.5, Anchor::Start, "h2", &title);
         let mut y = match &subject.spec.schedule.copies[which] {
-            Transport::Bulk(tile) => boxes(&mut svg, tile, operand.tile, (x, 38.0), which),
-            Transport::Registers | Transport::Async | Transport::Panels { .. } => threads(&mut svg, subject, which, (x, 38.0)),
-            Transport::Halo(_) | Transport::Own(_) | Transport::Written(_) | Transport::Shifted(_) => 10.0,
+            Transport::Bulk(tile) => boxes(&mut svg, tile, operand.tile, (x, top + 38.0), which),
+            Transport::Registers | Transport::Async | Transport::Panels { .. } => {
+                threads(&mut svg, subject, which, (x, top + 38.0))
+            }
+            Transport::Halo(_) | Transport::Own(_) | Transport::Written(_) | Transport::Shifted(_) => top + 10.0,
         };
         y += 20.0;
-        for text in operand.copy.iter().flat_map(|text| super::wrap(text, 68)) {
+        for text in operand.copy.iter().flat_map(|text| super::wrap(text, letters(ROOM, SMALL))) {
             svg.text((x - 22.0, y), 12.0, Anchor::Start, "", &text);
             y += 17.0;
         }
-        end = end.max(y);
+        top = y + 12.0;
     }
-    (svg, end)
+    (svg, top - 12.0)
 }
 
 /// First element along the contiguous direction and across it of each box, in the order of the boxes in shared memory.
@@ -61,7 +64,7 @@ fn boxes(svg: &mut Svg, tile: &BulkTile, (rows, depth): (u32, u32), (x, y): (f64
         for (i, text) in lines.iter().enumerate().filter(|(i, _)| *i == 0 || (w > 70.0 && h > 52.0)) {
             svg.text(
                 (bx + w / 2.0, by + h / 2.0 + 15.0 * i as f64 - 8.0),
-                11.5,
+                SMALL,
                 Anchor::Middle,
                 if i == 0 { "h2" } else { "" },
                 text,
@@ -71,12 +74,12 @@ fn boxes(svg: &mut Svg, tile: &BulkTile, (rows, depth): (u32, u32), (x, y): (f64
     svg.rect(x, y, BOXES.0, BOXES.1, "frame");
     svg.text(
         (x, y - 8.0),
-        11.0,
+        SMALL,
         Anchor::Start,
         "dim",
         &format!("{fast} 0-{} → (contiguous in memory; a colour per box)", along - 1),
     );
-    svg.text_up((x - 9.0, y + BOXES.1 / 2.0), 11.0, "dim", &format!("← {slow} 0-{}", across - 1));
+    svg.text_up((x - 9.0, y + BOXES.1 / 2.0), SMALL, "dim", &format!("← {slow} 0-{}", across - 1));
     y + BOXES.1
 }
 
@@ -112,9 +115,10 @@ fn threads(svg: &mut Svg, subject: &Subject, which: usize, (x, y): (f64, f64)) -
             let (x0, y0) = (x + f64::from(first.0) * CELL.0, y + f64::from(first.1) * CELL.1);
             let w = f64::from(last.0 + 1 - first.0) * CELL.0;
             svg.fill(x0 + 1.0, y0 + 1.0, w - 2.0, CELL.1 - 2.0, hue(thread as usize), 0.35);
-            let label = if w > 3.0 * CELL.0 { format!("thread {thread}") } else { thread.to_string() };
-            let size = if thread < 100 || w > CELL.0 { 9.5 } else { 8.0 };
-            svg.text((x0 + w / 2.0, y0 + CELL.1 / 2.0 + 3.3), size, Anchor::Middle, "", &label);
+            let label = if w >= 3.0 * CELL.0 { format!("thread {thread}") } else { thread.to_string() };
+            if label.len() <= letters(w, SMALL) {
+                svg.text((x0 + w / 2.0, y0 + CELL.1 / 2.0 + 4.2), SMALL, Anchor::Middle, "", &label);
+            }
         }
     }
     let (w, h) = (f64::from(wide) * CELL.0, f64::from(high) * CELL.1);
@@ -129,11 +133,11 @@ fn threads(svg: &mut Svg, subject: &Subject, which: usize, (x, y): (f64, f64)) -
     let part = |shown: u32, all: u32| if shown < all { format!("0-{} of {all}", shown - 1) } else { format!("0-{}", all - 1) };
     svg.text(
         (x, y - 8.0),
-        11.0,
+        SMALL,
         Anchor::Start,
         "dim",
         &format!("{fast} {} → (a box: one fetch of a thread; colours repeat after 8)", part(wide, along)),
     );
-    svg.text_up((x - 9.0, y + h / 2.0), 11.0, "dim", &format!("← {slow} {}", part(high, across)));
+    svg.text_up((x - 9.0, y + h / 2.0), SMALL, "dim", &format!("← {slow} {}", part(high, across)));
     y + h
 }

@@ -340,8 +340,7 @@ impl Subject<'_> {
     pub fn shown(&self, held: &BTreeMap<(u32, u32), (u32, u32)>) -> ([usize; 2], [Vec<u32>; 2]) {
         let all: [BTreeSet<u32>; 2] =
             [held.keys().map(|(row, _)| *row).collect(), held.keys().map(|(_, column)| *column).collect()];
-        let most = self.spec.tiling.instruction.map_or(16, |row| if row.shape.1 > 16 { 32 } else { 16 });
-        let drawn = [0, 1].map(|i: usize| all[i].iter().copied().take(most).collect());
+        let drawn = [0, 1].map(|i: usize| all[i].iter().copied().take(16).collect());
         (all.map(|all| all.len()), drawn)
     }
 

@@ -2,6 +2,7 @@
 
 use super::facts::{Facts, Subject, plural};
 use super::svg::{Anchor, Svg, hue};
+use super::{ROOM, SMALL, letters};
 use std::collections::BTreeMap;
 use tilewright_gen::kernel::Work;
 use tilewright_gen::plan::{Edge, GroupOrder};
@@ -20,7 +21,7 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
     let [along_m, along_n, _] = subject.c.tiles([rows, columns]);
     let tiles = [along_m.max(1), along_n.max(1)];
     let shown = tiles.map(|tiles| tiles.min(MOST));
-    let (cell_w, cell_h) = ((430.0 / shown[1] as f64).min(64.0), (430.0 / shown[0] as f64).min(40.0));
+    let (cell_w, cell_h) = ((590.0 / shown[1] as f64).min(64.0), (430.0 / shown[0] as f64).min(34.0));
     // The first batch entry; of a split sum, its first part.
     let here = |w: &&Work| w.g == 0 && w.split == 0 && w.tile[0] < shown[0] && w.tile[1] < shown[1];
     let works: Vec<&Work> = subject.works.iter().filter(here).collect();
@@ -31,16 +32,16 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
         let round = round(subject, w);
         svg.fill(x, y, cell_w, cell_h, hue(round as usize), if round == 0 { 0.55 } else { 0.3 });
         svg.outline(x, y, cell_w, cell_h, "#8893a0", 0.6);
-        if cell_w >= 18.0 && cell_h >= 14.0 {
-            let size = if cell_w < 30.0 { 8.0 } else { 10.5 };
-            svg.text((x + cell_w / 2.0, y + cell_h - 4.0), size, Anchor::Middle, "", &w.group.to_string());
+        let number = w.group.to_string();
+        if number.len() <= letters(cell_w, SMALL) && cell_h >= 14.0 {
+            svg.text((x + cell_w / 2.0, y + cell_h - 4.0), SMALL, Anchor::Middle, "", &number);
         }
         if path.len() < 20 {
             path.push((x + 0.28 * cell_w, y + 0.3 * cell_h));
         }
     }
     if path.len() > 1 {
-        svg.arrow(&path, "#47525f");
+        svg.arrow(&path);
     }
     // Clusters.
     let [cm, cn] = [t.cluster.m, t.cluster.n].map(u64::from);
@@ -49,7 +50,7 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
     {
         if cm * cn > 1 {
             let (h, w) = (cm.min(shown[0] - i) as f64 * cell_h, cn.min(shown[1] - j) as f64 * cell_w);
-            svg.outline(LEFT + j as f64 * cell_w, TOP + i as f64 * cell_h, w, h, "#1d2530", 2.0);
+            svg.rect(LEFT + j as f64 * cell_w, TOP + i as f64 * cell_h, w, h, "cluster");
         }
     }
     let (wide, high) = (shown[1] as f64 * cell_w, shown[0] as f64 * cell_h);
@@ -74,9 +75,8 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
     if tiles[0] > shown[0] {
         svg.text((LEFT + wide / 2.0, TOP + high + 14.0), 16.0, Anchor::Middle, "dim", "⋮");
     }
-    let x = LEFT + wide.max(250.0) + 44.0;
-    let end = words(&mut svg, subject, facts, (tiles, &works), x);
-    (svg, (TOP + high + 22.0).max(end))
+    let end = words(&mut svg, subject, facts, (tiles, &works), TOP + high + 34.0);
+    (svg, end)
 }
 
 /// How many tiles a persistent work-group has taken before this one; of others, whether they wait for the first to end.
@@ -84,11 +84,11 @@ fn round(subject: &Subject, w: &Work) -> u64 {
     if subject.spec.tiling.persistent > 0 { w.round } else { w.group / subject.concurrent.max(1) }
 }
 
-/// What is said beside the grid. Gives where it ends.
-fn words(svg: &mut Svg, subject: &Subject, facts: &Facts, (tiles, works): ([u64; 2], &[&Work]), x: f64) -> f64 {
+/// The sentences below the grid, from `top` on. Gives where they end.
+fn words(svg: &mut Svg, subject: &Subject, facts: &Facts, (tiles, works): ([u64; 2], &[&Work]), top: f64) -> f64 {
     let t = &subject.spec.tiling;
-    let mut y = TOP + 6.0;
-    let most = ((1010.0 - x) / 6.9) as usize;
+    let (x, mut y) = (0.0, top);
+    let most = letters(ROOM, 12.5);
     let mut say = |svg: &mut Svg, class: &str, text: &str| {
         for part in super::wrap(text, most) {
             svg.text((x, y), 12.5, Anchor::Start, class, &part);
@@ -156,7 +156,7 @@ fn words(svg: &mut Svg, subject: &Subject, facts: &Facts, (tiles, works): ([u64;
             (true, teams) => format!("round {round}: by warpgroup {} of each work-group", round % u64::from(teams)),
         };
         svg.fill(x, at - 10.0, 11.0, 11.0, hue(round as usize), if round == 0 { 0.55 } else { 0.3 });
-        svg.text((x + 19.0, at), 12.0, Anchor::Start, "", &who);
+        svg.text((x + 19.0, at), SMALL, Anchor::Start, "", &who);
         at += 18.0;
     }
     split(svg, subject, (x, at + 14.0))
@@ -177,19 +177,19 @@ fn split(svg: &mut Svg, subject: &Subject, (x, y): (f64, f64)) -> f64 {
     let ways = splits.len() as u64;
     let who = if ways == 1 { "one work-group sums".to_string() } else { format!("{ways} work-groups share") };
     svg.text((x, y + 18.0), 12.5, Anchor::Start, "", &format!("{who} {} of {depth}", plural(all, "k-tile")));
-    let room = (1010.0 - x).max(200.0);
+    let room = ROOM - x;
     let mut boxes: Vec<(i64, u64)> = splits.iter().flat_map(|(split, tiles)| tiles.iter().map(move |k| (*k, *split))).collect();
     boxes.sort_unstable();
     let at = y + 30.0;
     let shown = all.clamp(1, BOXES);
-    let step = (room / shown as f64).min(26.0);
+    let step = ((room - 20.0) / shown as f64).min(26.0);
     if ways == 1 || all <= BOXES || subject.spec.tiling.split_k.interleave {
         for (i, (_, way)) in boxes.iter().take(shown as usize).enumerate() {
             let colour = if ways == 1 { "#5b6675" } else { hue(*way as usize) };
             svg.fill(x + i as f64 * step, at, step - 1.5, 20.0, colour, 0.8);
             let label = if ways == 1 { i as u64 } else { *way };
-            if step >= 11.0 {
-                svg.text((x + (i as f64 + 0.5) * step - 0.75, at + 14.0), 9.0, Anchor::Middle, "onhue", &label.to_string());
+            if label.to_string().len() <= letters(step, SMALL) {
+                svg.text((x + (i as f64 + 0.5) * step - 0.75, at + 14.5), SMALL, Anchor::Middle, "onhue", &label.to_string());
             }
         }
         if all > shown {
@@ -200,12 +200,14 @@ fn split(svg: &mut Svg, subject: &Subject, (x, y): (f64, f64)) -> f64 {
         for (way, tiles) in &splits {
             let wide = room * tiles.len() as f64 / all as f64;
             svg.fill(from, at, wide - 1.5, 20.0, hue(*way as usize), 0.8);
-            let label = if wide > 74.0 { format!("{way}: {}", plural(tiles.len() as u64, "k-tile")) } else { way.to_string() };
-            svg.text((from + wide / 2.0, at + 14.0), 10.0, Anchor::Middle, "onhue", &label);
+            let label = if wide > 90.0 { format!("{way}: {}", plural(tiles.len() as u64, "k-tile")) } else { way.to_string() };
+            if label.len() <= letters(wide, SMALL) {
+                svg.text((from + wide / 2.0, at + 14.5), SMALL, Anchor::Middle, "onhue", &label);
+            }
             from += wide;
         }
     }
     let note = if ways == 1 { "boxes are k-tiles" } else { "numbers and colours are splits, each a work-group of its own" };
-    svg.text((x, at + 36.0), 11.0, Anchor::Start, "dim", note);
+    svg.text((x, at + 36.0), SMALL, Anchor::Start, "dim", note);
     at + 44.0
 }

@@ -2,6 +2,7 @@
 
 use super::facts::{Facts, Subject, plural, say};
 use super::svg::{Anchor, Svg, hue};
+use super::{ROOM, SMALL, letters};
 
 /// Most rectangles that are distinguished in one picture.
 const MOST: usize = 96;
@@ -19,7 +20,7 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
     let y = roles(&mut svg, subject, facts);
     let [rows, columns, depth] = subject.tile();
     // Long tiles are drawn with rows and columns of different size.
-    let scale = (430.0 / f64::from(columns)).min(300.0 / f64::from(rows)).min(40.0);
+    let scale = (490.0 / f64::from(columns)).min(300.0 / f64::from(rows)).min(40.0);
     let (wide, high) = ((f64::from(columns) * scale).max(110.0), (f64::from(rows) * scale).max(110.0));
     let (sx, sy) = (wide / f64::from(columns), high / f64::from(rows));
     let top = y + 30.0;
@@ -39,11 +40,12 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
             let (w, h) = (f64::from(c1 + 1 - c0) * sx, f64::from(r1 + 1 - r0) * sy);
             svg.fill(x, y, w, h, hue(wave.owner as usize), opacity);
             svg.outline(x, y, w, h, "#ffffff", 0.6);
-            let label = name(facts, &wave.waves);
-            let fits = |size: f64| label.len() as f64 * size * 0.7 < w && h > size;
-            let size = [11.0, 9.0, 7.5].into_iter().find(|size| fits(*size));
-            if let Some(size) = size.filter(|_| index == 0 || wave.rectangles.len() <= 4) {
-                svg.text((x + w / 2.0, y + h / 2.0 + size * 0.35), size, Anchor::Middle, "onhue h2", &label);
+            // The name, or where it has no room the numbers.
+            let numbers: Vec<String> = wave.waves.iter().map(u32::to_string).collect();
+            let labels = [name(facts, &wave.waves), numbers.join(", ")];
+            let label = labels.iter().find(|label| label.len() < letters(w, SMALL) && h > SMALL);
+            if let Some(label) = label.filter(|_| index == 0 || wave.rectangles.len() <= 4) {
+                svg.text((x + w / 2.0, y + h / 2.0 + 4.2), SMALL, Anchor::Middle, "onhue h2", label);
             }
         }
     }
@@ -51,8 +53,8 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
     svg.text((cx, top - 8.0), 12.0, Anchor::Start, "h2", &format!("{}: k {depth} × n {columns}", facts.operands[1].name));
     svg.text_up((LEFT - 10.0, cy + high / 2.0), 12.0, "h2", &format!("{}: m {rows} × k {depth}", facts.operands[0].name));
     svg.text((cx, cy + high + 18.0), 12.0, Anchor::Start, "h2", &format!("C: m {rows} × n {columns}"));
-    let end = legend(&mut svg, subject, facts, shown, (cx + wide + 32.0, top));
-    (svg, (cy + high + 28.0).max(end))
+    let end = legend(&mut svg, subject, facts, shown, cy + high + 46.0);
+    (svg, end)
 }
 
 /// k-steps of the operands' tiles.
@@ -78,7 +80,7 @@ fn roles(svg: &mut Svg, subject: &Subject, facts: &Facts) -> f64 {
     let wave = facts.wave;
     let count = facts.roles.iter().map(|r| r.waves.1 + 1).max().unwrap_or(1);
     let threads = facts.roles.iter().map(|r| r.threads.1 + 1).max().unwrap_or(1);
-    let box_w = (1000.0 / f64::from(count)).min(44.0);
+    let box_w = (ROOM / f64::from(count)).min(44.0);
     svg.text(
         (0.0, 6.0),
         12.5,
@@ -95,8 +97,8 @@ fn roles(svg: &mut Svg, subject: &Subject, facts: &Facts) -> f64 {
         for number in role.waves.0..=role.waves.1 {
             let x = f64::from(number) * box_w;
             svg.fill(x + 0.5, 14.0, box_w - 1.5, 24.0, colour(number, role.role == "copy"), 0.85);
-            if box_w >= 15.0 {
-                svg.text((x + box_w / 2.0, 30.0), 11.0, Anchor::Middle, "onhue h2", &number.to_string());
+            if number.to_string().len() < letters(box_w, SMALL) {
+                svg.text((x + box_w / 2.0, 30.5), SMALL, Anchor::Middle, "onhue h2", &number.to_string());
             }
         }
     }
@@ -111,8 +113,8 @@ fn roles(svg: &mut Svg, subject: &Subject, facts: &Facts) -> f64 {
             format!(" (threads {}-{})", role.threads.0, role.threads.1)
         };
         svg.text((0.0, y), 12.5, Anchor::Start, "h2", &role.role);
-        for part in super::wrap(&format!("{which}{threads}{registers}: {}", role.does), 130) {
-            svg.text((42.0, y), 12.5, Anchor::Start, "", &part);
+        for part in super::wrap(&format!("{which}{threads}{registers}: {}", role.does), letters(ROOM - 44.0, 12.5)) {
+            svg.text((44.0, y), 12.5, Anchor::Start, "", &part);
             y += 19.0;
         }
     }
@@ -120,15 +122,15 @@ fn roles(svg: &mut Svg, subject: &Subject, facts: &Facts) -> f64 {
 }
 
 /// Rows and columns of each wave. Gives where the next line would stand.
-fn legend(svg: &mut Svg, subject: &Subject, facts: &Facts, shown: usize, (x, top): (f64, f64)) -> f64 {
-    let mut y = top + 4.0;
+fn legend(svg: &mut Svg, subject: &Subject, facts: &Facts, shown: usize, top: f64) -> f64 {
+    let mut y = top;
     let mut line = |svg: &mut Svg, class: &str, text: &str| {
-        svg.text((x, y), 12.0, Anchor::Start, class, text);
+        svg.text((0.0, y), SMALL, Anchor::Start, class, text);
         y += 17.5;
     };
     let family = subject.spec.tiling.unit.family();
     line(svg, "h2", "Who has which part of the tile of C");
-    let most = ((1010.0 - x) / 6.6) as usize;
+    let most = letters(ROOM, SMALL);
     for wave in facts.waves.iter().take(LISTED) {
         let text = format!("{}: rows {}; columns {}", name(facts, &wave.waves), say(&wave.rows), say(&wave.columns));
         for (i, part) in super::wrap(&text, most).iter().enumerate() {

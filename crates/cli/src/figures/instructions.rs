@@ -1,7 +1,7 @@
 //! One round of a compiled loop, instruction by instruction: a strip of everything, a row per class, and how long loads fly.
 
 use super::svg::{Anchor, Svg, hue};
-use super::{MARGIN, WIDTH, wrap};
+use super::{MARGIN, ROOM, SMALL, WIDTH, head, letters, wrap};
 use tilewright_device::inspect::{Class, Inspection, LoopReport, Role};
 
 /// Rows of the picture, in order, each with its hue.
@@ -18,23 +18,16 @@ const ROWS: [(Class, usize); 11] = [
     (Class::GlobalStore, 1),
     (Class::Scratch, 4),
 ];
-const LEFT: f64 = 190.0;
+const LEFT: f64 = 170.0;
 const LANE: f64 = 20.0;
 const GAP: f64 = 7.0;
 
 /// The page: a card for each loop.
 pub fn page(inspection: &Inspection, title: &str, subtitle: &str, occupancy: &str) -> String {
     let mut page = Svg::default();
-    page.text((MARGIN, 40.0), 21.0, Anchor::Start, "h1", title);
-    let mut y = 62.0;
-    for line in wrap(subtitle, 150) {
-        page.text((MARGIN, y), 11.5, Anchor::Start, "dim mono", &line);
-        y += 16.0;
-    }
-    y += 4.0;
-    let inner = WIDTH - 4.0 * MARGIN;
+    let mut y = head(&mut page, title, subtitle);
     for report in &inspection.loops {
-        let (drawing, height) = draw(report, inner);
+        let (drawing, height) = draw(report);
         let name = match report.role {
             Role::Main => "The main loop in the order of its instructions",
             Role::Load => "The loop of the producer waves",
@@ -49,11 +42,15 @@ pub fn page(inspection: &Inspection, title: &str, subtitle: &str, occupancy: &st
         "{} registers, {} bytes of spills, {} bytes of shared memory, {occupancy}",
         u.registers, u.spill_bytes, u.shared_bytes
     );
-    page.text((2.0 * MARGIN, y + 8.0), 12.0, Anchor::Start, "dim", &facts);
-    page.document(WIDTH, y + 28.0, title)
+    for line in wrap(&facts, letters(ROOM, SMALL)) {
+        page.text((2.0 * MARGIN, y + 8.0), SMALL, Anchor::Start, "dim", &line);
+        y += 17.0;
+    }
+    page.document(WIDTH, y + 11.0, title)
 }
 
-fn draw(report: &LoopReport, width: f64) -> (Svg, f64) {
+fn draw(report: &LoopReport) -> (Svg, f64) {
+    let width = ROOM;
     let mut svg = Svg::default();
     let length = report.order.len().max(1) as f64;
     let scale = (width - LEFT - 12.0) / length;
@@ -74,7 +71,7 @@ fn draw(report: &LoopReport, width: f64) -> (Svg, f64) {
     y += LANE + 6.0 + 2.0 * GAP;
     for (class, hue_index) in ROWS.into_iter().filter(|(class, _)| report.count(*class) > 0) {
         svg.text((0.0, y + 14.0), 12.0, Anchor::Start, "h2", class.name());
-        svg.text((LEFT - 34.0, y + 14.0), 11.0, Anchor::Middle, "dim", &report.count(class).to_string());
+        svg.text((LEFT - 22.0, y + 14.0), SMALL, Anchor::Middle, "dim", &report.count(class).to_string());
         svg.rect(LEFT, y, width - LEFT - 12.0, LANE, "soft");
         if class.is_load() {
             for flight in &report.flights {
@@ -100,9 +97,12 @@ fn draw(report: &LoopReport, width: f64) -> (Svg, f64) {
         }
         None => "some load is never waited for".to_string(),
     };
-    svg.text((0.0, y + 14.0), 12.0, Anchor::Start, "dim", &fact);
-    svg.text((LEFT, y + 32.0), 10.5, Anchor::Start, "dim", "instructions of one round, from the first load on →");
-    (svg, y + 38.0)
+    svg.text((LEFT, y + 8.0), SMALL, Anchor::Start, "dim", "instructions of one round, from the first load on →");
+    for line in wrap(&fact, letters(ROOM, SMALL)) {
+        svg.text((0.0, y + 30.0), SMALL, Anchor::Start, "dim", &line);
+        y += 17.0;
+    }
+    (svg, y + 22.0)
 }
 
 /// A pale bar from a load to its wait, over the end of the round if need be.

@@ -9,61 +9,112 @@ mod grid;
 mod group;
 pub mod instructions;
 mod operands;
+pub mod search;
 mod shared;
 mod svg;
 #[cfg(test)]
 mod tests;
 mod timeline;
+pub mod view;
 
 use facts::{Facts, Subject};
 use svg::{Anchor, Svg};
 
-const WIDTH: f64 = 1120.0;
-const MARGIN: f64 = 24.0;
+/// A page is as wide as the text of a document, so that its letters keep their size there.
+const WIDTH: f64 = 700.0;
+const MARGIN: f64 = 12.0;
+/// Width inside of a card.
+const ROOM: f64 = WIDTH - 4.0 * MARGIN;
+/// Size of the smallest letters, in pixels.
+const SMALL: f64 = 12.0;
 
-/// The whole page of figures as one SVG document, under two lines: the problem, and the plan with its device.
-pub fn page(subject: &Subject, facts: &Facts, title: &str, subtitle: &str) -> String {
-    let mut page = Svg::default();
-    page.text((MARGIN, 40.0), 21.0, Anchor::Start, "h1", title);
-    let mut y = 62.0;
-    for line in wrap(subtitle, 150) {
-        page.text((MARGIN, y), 11.5, Anchor::Start, "dim mono", &line);
-        y += 16.0;
+/// Letters of this size that fit in a width.
+fn letters(width: f64, size: f64) -> usize {
+    (width.max(0.0) / (0.6 * size)) as usize
+}
+
+/// A figure: the name of its file, its title, what is drawn, and how high that is.
+pub struct Figure {
+    pub name: &'static str,
+    title: String,
+    drawing: Svg,
+    height: f64,
+}
+
+impl Figure {
+    pub fn new(name: &'static str, title: impl Into<String>, (drawing, height): (Svg, f64)) -> Figure {
+        Figure { name, title: title.into(), drawing, height }
     }
-    y += 4.0;
-    let inner = WIDTH - 4.0 * MARGIN;
-    let [rows, columns, depth] = subject.tile();
+
+    /// Puts it on a page. Gives where the next one begins.
+    fn card(&self, page: &mut Svg, y: f64) -> f64 {
+        page.card(MARGIN, y, WIDTH - 2.0 * MARGIN, self.height + 66.0);
+        page.text((2.0 * MARGIN, y + 30.0), 15.0, Anchor::Start, "h2", &self.title);
+        page.place(2.0 * MARGIN, y + 54.0, &self.drawing);
+        y + self.height + 66.0 + 18.0
+    }
+
+    /// The figure as a document of its own.
+    pub fn document(&self) -> String {
+        let mut page = Svg::default();
+        let end = self.card(&mut page, MARGIN);
+        page.document(WIDTH, end - 18.0 + MARGIN, &self.title)
+    }
+}
+
+/// The figures of a plan.
+pub fn figures(subject: &Subject, facts: &Facts) -> Vec<Figure> {
     let word = facts.wave;
-    let cards: [(String, (Svg, f64)); 7] = [
-        ("1  The grid: which work-group computes which tile of C".into(), grid::draw(subject, facts)),
-        (
-            format!("2  One work-group: {word}s, their roles, and a tile of C ({rows} × {columns}, k-tiles of {depth})"),
+    vec![
+        Figure::new("grid", "The grid: which work-group computes which tile of C", grid::draw(subject, facts)),
+        Figure::new(
+            "work-group",
+            format!("One work-group: its {word}s, their roles, and its tile of C"),
             group::draw(subject, facts),
         ),
-        (
-            format!("3  Accumulators of one {word}: which lane holds which element, in which register"),
+        Figure::new(
+            "accumulators",
+            format!("Accumulators of one {word}: which lane holds which element"),
             fragments::draw(subject, facts),
         ),
-        ("4  Copies: how one k-tile of A and of B comes to shared memory".into(), copies::draw(subject, facts)),
-        ("5  Shared memory: stages, and how a tile lies".into(), shared::draw(subject, facts)),
-        ("6  The main loop in time".into(), timeline::draw(subject, facts, inner)),
-        ("7  Epilogue: what happens to the accumulators".into(), sentences(&facts.epilogue)),
-    ];
-    for (title, (drawing, height)) in &cards {
-        page.card(MARGIN, y, WIDTH - 2.0 * MARGIN, height + 66.0);
-        page.text((2.0 * MARGIN, y + 30.0), 15.0, Anchor::Start, "h2", title);
-        page.place(2.0 * MARGIN, y + 54.0, drawing);
-        y += height + 66.0 + 18.0;
+        Figure::new("copies", "Copies: how one k-tile of A and of B reaches shared memory", copies::draw(subject, facts)),
+        Figure::new("shared-memory", "Shared memory: stages, and the layout of a tile", shared::draw(subject, facts)),
+        Figure::new("timeline", "The main loop in time", timeline::draw(subject, facts)),
+        Figure::new("epilogue", "Epilogue: the way of the accumulators to C", sentences(&facts.epilogue)),
+    ]
+}
+
+/// All figures as one SVG document, under two lines: the problem, and the plan with its device.
+pub fn page(figures: &[Figure], title: &str, subtitle: &str) -> String {
+    let mut page = Svg::default();
+    let mut y = head(&mut page, title, subtitle);
+    for figure in figures {
+        y = figure.card(&mut page, y);
     }
     page.document(WIDTH, y + 4.0, title)
+}
+
+/// Title and subtitle of a page. Gives where the cards begin.
+fn head(page: &mut Svg, title: &str, subtitle: &str) -> f64 {
+    let mut y = 14.0;
+    for line in wrap(title, letters(ROOM, 18.0)) {
+        y += 23.0;
+        page.text((MARGIN, y), 18.0, Anchor::Start, "h1", &line);
+    }
+    y += 4.0;
+    for line in wrap(subtitle, letters(ROOM, SMALL)) {
+        y += 17.0;
+        page.text((MARGIN, y), SMALL, Anchor::Start, "dim mono", &line);
+    }
+    y + 14.0
 }
 
 fn sentences(all: &[String]) -> (Svg, f64) {
     let mut svg = Svg::default();
     let mut y = 6.0;
     for (i, text) in all.iter().enumerate() {
-        for line in wrap(text, 140) {
-            svg.text((0.0, y), 12.5, Anchor::Start, if i == 0 { "mono" } else { "" }, &line);
+        for line in wrap(text, letters(ROOM - 52.0, SMALL)) {
+            svg.text((0.0, y), SMALL, Anchor::Start, if i == 0 { "mono" } else { "" }, &line);
             y += 18.0;
         }
     }

@@ -2,10 +2,10 @@
 
 use super::facts::{Facts, Region, Subject};
 use super::svg::{Anchor, Svg, hue};
+use super::{ROOM, SMALL, letters};
 use std::collections::BTreeMap;
 use tilewright_ir::layout::{Axis, BANKS};
 
-const WIDE: f64 = 1000.0;
 const BAR: f64 = 30.0;
 /// Bytes of a chunk: what one lane moves at most, and what a swizzle moves as a whole.
 const CHUNK: u32 = 16;
@@ -17,26 +17,23 @@ const CHUNKS: u32 = 8;
 pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
     let mut svg = Svg::default();
     let mut y = map(&mut svg, facts);
-    let mut end: f64 = y;
     for (which, operand) in facts.operands.iter().enumerate() {
-        let x = which as f64 * 515.0;
         svg.text(
-            (x, y + 16.0),
+            (0.0, y + 16.0),
             12.5,
             Anchor::Start,
             "h2",
-            &format!("{}: its tile in stage 0 (colours: parts of a line)", operand.name),
+            &format!("{}: its tile in stage 0 (colours: parts of a row)", operand.name),
         );
-        let below = tile(&mut svg, subject, which, (x, y + 42.0));
+        let below = tile(&mut svg, subject, which, (0.0, y + 46.0));
         let mut at = below + 18.0;
-        for text in operand.layout.iter().flat_map(|text| super::wrap(text, 72)) {
-            svg.text((x, at), 12.0, Anchor::Start, "", &text);
+        for text in operand.layout.iter().flat_map(|text| super::wrap(text, letters(ROOM, SMALL))) {
+            svg.text((0.0, at), SMALL, Anchor::Start, "", &text);
             at += 17.0;
         }
-        end = end.max(at);
+        y = at + 8.0;
     }
-    y = end;
-    (svg, y)
+    (svg, y - 8.0)
 }
 
 /// The bytes of a work-group from first to last; regions that lie over others in a row of their own.
@@ -50,7 +47,7 @@ fn map(svg: &mut Svg, facts: &Facts) -> f64 {
             None => bars.push(vec![region]),
         }
     }
-    let scale = WIDE / f64::from(total);
+    let scale = ROOM / f64::from(total);
     let mut y = 22.0;
     svg.text((0.0, 6.0), 12.5, Anchor::Start, "h2", &format!("{total} bytes of a work-group"));
     let mut small: Vec<(&str, String)> = Vec::new();
@@ -65,8 +62,8 @@ fn map(svg: &mut Svg, facts: &Facts) -> f64 {
                     "B tiles" => format!("B {number}"),
                     name => name.to_string(),
                 };
-                if label.len() as f64 * 7.0 < part {
-                    svg.text((x + part / 2.0, y + BAR / 2.0 + 4.0), 11.0, Anchor::Middle, "onhue h2", &label);
+                if label.len() < letters(part, SMALL) {
+                    svg.text((x + part / 2.0, y + BAR / 2.0 + 4.2), SMALL, Anchor::Middle, "onhue h2", &label);
                 }
             }
             let parts = if region.parts > 1 {
@@ -79,7 +76,7 @@ fn map(svg: &mut Svg, facts: &Facts) -> f64 {
         }
         y += BAR + 4.0;
     }
-    svg.key((0.0, y + 12.0), WIDE, &small) + 10.0
+    svg.key((0.0, y + 12.0), ROOM, &small) + 10.0
 }
 
 /// One for each operand, whatever the stage.
@@ -110,16 +107,17 @@ fn tile(svg: &mut Svg, subject: &Subject, which: usize, (x, y): (f64, f64)) -> f
     // The end of a line, where the padding is, is always shown.
     let columns: Vec<u32> = if chunks <= CHUNKS { (0..chunks).collect() } else { (0..CHUNKS - 2).chain([chunks - 1]).collect() };
     let found = places(subject, which, i64::from(LINES * pitch));
-    let (cell_w, cell_h) = (58.0, 20.0);
     let swizzled = copy.tile().is_some();
+    // Unswizzled lines begin at any bank: each chunk says its own.
+    let (cell_w, cell_h) = (79.0, if swizzled { 20.0 } else { 31.0 });
     for (j, chunk) in columns.iter().enumerate() {
-        let gap = if *chunk == chunks - 1 && chunks > CHUNKS { 18.0 } else { 0.0 };
+        let gap = if *chunk == chunks - 1 && chunks > CHUNKS { 16.0 } else { 0.0 };
         let cx = x + j as f64 * cell_w + gap;
         if swizzled {
             let bank = chunk * CHUNK / 4 % BANKS as u32;
-            svg.text((cx + cell_w / 2.0, y - 5.0), 8.0, Anchor::Middle, "dim", &format!("banks {bank}-{}", bank + 3));
+            svg.text((cx + cell_w / 2.0, y - 6.0), SMALL, Anchor::Middle, "dim", &format!("banks {bank}-{}", bank + 3));
         } else if j == 0 {
-            svg.text((cx, y - 5.0), 9.0, Anchor::Start, "dim", "16 bytes each; small: first bank");
+            svg.text((cx, y - 6.0), SMALL, Anchor::Start, "dim", "16 bytes each; below: the first bank");
         }
         if gap > 0.0 {
             svg.text((cx - 13.0, y + 12.0), 13.0, Anchor::Start, "dim", "…");
@@ -132,7 +130,7 @@ fn tile(svg: &mut Svg, subject: &Subject, which: usize, (x, y): (f64, f64)) -> f
                 let there = first < i64::from((line + 1) * pitch);
                 if there {
                     svg.fill(cx + 0.5, cy + 0.5, cell_w - 1.0, cell_h - 1.0, "#8893a0", 0.35);
-                    svg.text((cx + cell_w / 2.0, cy + 13.5), 9.0, Anchor::Middle, "dim", "padding");
+                    svg.text((cx + cell_w / 2.0, cy + 14.0), SMALL, Anchor::Middle, "dim", "padding");
                 }
                 continue;
             };
@@ -141,10 +139,10 @@ fn tile(svg: &mut Svg, subject: &Subject, which: usize, (x, y): (f64, f64)) -> f
             // Chunks of the same part of a line share a hue, so that a swizzle shows.
             let part = if row == last_row { k / per_chunk } else { row / per_chunk };
             svg.fill(cx + 0.5, cy + 0.5, cell_w - 1.0, cell_h - 1.0, hue(part as usize), 0.28);
-            svg.text((cx + cell_w / 2.0, cy + if swizzled { 13.5 } else { 9.5 }), 8.5, Anchor::Middle, "", &text);
+            svg.text((cx + cell_w / 2.0, cy + if swizzled { 14.2 } else { 13.0 }), SMALL, Anchor::Middle, "", &text);
             if !swizzled {
                 let bank = first * i64::from(bytes) / 4 % BANKS as i64;
-                svg.text((cx + cell_w / 2.0, cy + 18.0), 7.0, Anchor::Middle, "dim", &format!("bank {bank}"));
+                svg.text((cx + cell_w / 2.0, cy + 26.0), SMALL, Anchor::Middle, "dim", &format!("bank {bank}"));
             }
         }
     }

@@ -27,9 +27,11 @@ text { font-family: 'Inter', 'Helvetica Neue', 'DejaVu Sans', Arial, sans-serif;
 .dim { fill: #5b6675; } .mono { font-family: 'JetBrains Mono', 'DejaVu Sans Mono', monospace; } .onhue { fill: #ffffff; }
 .cell { fill: #f3f5f8; stroke: #dfe4ea; stroke-width: .5; } .frame { fill: none; stroke: #47525f; stroke-width: 1.2; }
 .soft { fill: #e3e8ee; } .rule { stroke: #9aa5b1; stroke-width: 1; fill: none; } .wall { stroke: #47525f; stroke-width: 2; }
+.way { fill: none; stroke: #47525f; stroke-width: 1.4; stroke-opacity: .6; } .tip { fill: #47525f; } .cluster { fill: none; stroke: #1d2530; stroke-width: 2; }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6eaf0; } .page { fill: #14181d; } .card { fill: #1e242b; stroke: #343d47; } .dim { fill: #a3afbc; } .onhue { fill: #ffffff; }
 .cell { fill: #272e37; stroke: #39434e; } .frame { stroke: #b8c2cd; } .soft { fill: #38424d; } .rule { stroke: #6c7886; } .wall { stroke: #b8c2cd; }
+.way { stroke: #b8c2cd; } .tip { fill: #b8c2cd; } .cluster { stroke: #e6eaf0; }
 }";
 
 /// Shapes collected for one drawing.
@@ -107,15 +109,19 @@ impl Svg {
         ));
     }
     /// A path through points, with an arrow head at its end.
-    pub fn arrow(&mut self, points: &[(f64, f64)], colour: &str) {
+    pub fn arrow(&mut self, points: &[(f64, f64)]) {
         let mut d = String::new();
         for (i, (x, y)) in points.iter().enumerate() {
             let _ = write!(d, "{}{} {} ", if i == 0 { 'M' } else { 'L' }, num(*x), num(*y));
         }
-        self.push(format_args!(
-            "<path d=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.4\" stroke-opacity=\".5\" marker-end=\"url(#tip)\"/>",
-            d.trim_end()
-        ));
+        self.push(format_args!("<path d=\"{}\" class=\"way\" marker-end=\"url(#tip)\"/>", d.trim_end()));
+    }
+    /// A line through points.
+    pub fn path(&mut self, points: &[(f64, f64)], colour: &str, width: f64) {
+        let parts =
+            points.iter().enumerate().map(|(i, (x, y))| format!("{}{} {}", if i == 0 { 'M' } else { 'L' }, num(*x), num(*y)));
+        let d = parts.collect::<Vec<_>>().join(" ");
+        self.push(format_args!("<path d=\"{d}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{}\"/>", num(width)));
     }
     /// Text of a size in pixels and classes of the style sheet.
     pub fn text(&mut self, at: (f64, f64), size: f64, anchor: Anchor, class: &str, text: &str) {
@@ -144,12 +150,12 @@ impl Svg {
     pub fn key(&mut self, (x, y): (f64, f64), right: f64, entries: &[(&str, String)]) -> f64 {
         let (mut at, mut y) = (x, y);
         for (colour, text) in entries {
-            let wide = 15.0 + text.chars().count() as f64 * 6.3;
+            let wide = 15.0 + text.chars().count() as f64 * 7.2;
             if at > x && at + wide > right {
                 (at, y) = (x, y + 17.0);
             }
             self.fill(at, y - 9.0, 10.0, 10.0, colour, 0.9);
-            self.text((at + 15.0, y), 11.0, Anchor::Start, "dim", text);
+            self.text((at + 15.0, y), 12.0, Anchor::Start, "dim", text);
             at += wide + 16.0;
         }
         y + 17.0
@@ -165,7 +171,7 @@ impl Svg {
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{w}\" height=\"{h}\" viewBox=\"0 0 {w} {h}\" role=\"img\">\n\
              <title>{}</title>\n<style>{STYLE}</style>\n\
              <defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\">\
-             <path d=\"M0 0L8 4L0 8z\" fill=\"#47525f\"/></marker></defs>\n\
+             <path d=\"M0 0L8 4L0 8z\" class=\"tip\"/></marker></defs>\n\
              <rect width=\"{w}\" height=\"{h}\" class=\"page\"/>\n{}</svg>\n",
             escape(title),
             self.body

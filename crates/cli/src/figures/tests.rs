@@ -95,7 +95,7 @@ fn look(problem: &Problem, plan: &Plan, target: &Target) -> bool {
     let k_tiles: Vec<i64> = grid::splits(&subject).into_values().flatten().collect();
     assert_eq!(k_tiles.len(), k_tiles.iter().collect::<HashSet<_>>().len(), "{what}");
 
-    let drawn = page(&subject, &facts, "title", "subtitle");
+    let drawn = page(&figures(&subject, &facts), "title", "subtitle");
     assert!(drawn.contains(">Drawn with "), "{what}: how many k-tiles the timeline has");
     let barriers = drawn.lines().filter(|line| line.contains("class=\"wall\""));
     assert!(barriers.count() > 0 || r.spec.schedule.in_pipeline(), "{what}");

@@ -3,6 +3,7 @@
 use super::events::{Event, Extent, Stage, events};
 use super::facts::{Facts, RoleFact, Subject, plural};
 use super::svg::{Anchor, Svg, hue};
+use super::{ROOM, SMALL, letters};
 use tilewright_gen::kernel::schedule::MathPart;
 use tilewright_gen::plan::{KernelSpec, Schedule, StorePoint, Transport};
 
@@ -93,28 +94,28 @@ fn lanes(subject: &Subject, facts: &Facts) -> Vec<Lane> {
 }
 
 /// Draws a schedule. Gives the drawing and its height.
-pub fn draw(subject: &Subject, facts: &Facts, width: f64) -> (Svg, f64) {
+pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
     let mut svg = Svg::default();
     let schedule = &subject.spec.schedule;
     let k_tiles = subject.works.first().map_or(1, |w| w.k_tiles);
     let shown = extent(subject.spec, k_tiles);
     let events = events(schedule, subject.spec.tiling.k_steps(), shown);
     let end = events.iter().map(|e| e.start + e.length).max().unwrap_or(1).max(1);
-    let left = 170.0;
-    let top = head(&mut svg, schedule, (shown, k_tiles), &events, width);
-    let scale = (width - left - 12.0) / f64::from(end);
+    let (left, width) = (172.0, ROOM);
+    let top = head(&mut svg, schedule, (shown, k_tiles), &events);
+    let scale = (width - left) / f64::from(end);
     let x = |at: u32| left + f64::from(at) * scale;
     let rows = lanes(subject, facts);
-    let high = |lane: &Lane| if lane.by_buffer { (17.0 * f64::from(schedule.buffers)).max(40.0) } else { 40.0 };
+    let high = |lane: &Lane| if lane.by_buffer { (17.0 * f64::from(schedule.buffers)).max(48.0) } else { 48.0 };
     let bottom = top + rows.iter().map(|lane| high(lane) + 8.0).sum::<f64>();
     let mut y = top;
     let mut labels = Vec::new();
     for lane in &rows {
         let height = high(lane);
         for (i, (class, text)) in [("h2", &lane.name), ("dim", &lane.who), ("dim", &lane.what)].into_iter().enumerate() {
-            svg.text((0.0, y + 12.0 + 13.0 * i as f64), if i == 0 { 13.0 } else { 10.5 }, Anchor::Start, class, text);
+            svg.text((0.0, y + 12.0 + 15.0 * i as f64), if i == 0 { 13.0 } else { SMALL }, Anchor::Start, class, text);
         }
-        svg.rect(left, y, width - left - 12.0, height, "soft");
+        svg.rect(left, y, width - left, height, "soft");
         let mine: Vec<&Event> =
             events.iter().filter(|e| lane.stages.contains(&e.stage) && lane.team.is_none_or(|team| team == e.team)).collect();
         let overlap = mine.windows(2).any(|w| w[0].start + w[0].length > w[1].start);
@@ -133,20 +134,20 @@ pub fn draw(subject: &Subject, facts: &Facts, width: f64) -> (Svg, f64) {
         // What has been read goes back to the waves that copy.
         for free in events.iter().filter(|e| e.stage == Stage::Free && lane.team == Some(e.team)) {
             let line = f64::from(free.buffer.unwrap_or(0) + 1) * high(&rows[0]) / f64::from(schedule.buffers.max(1));
-            svg.arrow(&[(x(free.start), y), (x(free.start), top + line - 2.0)], "#1d2530");
+            svg.arrow(&[(x(free.start), y), (x(free.start), top + line - 2.0)]);
         }
         y += height + 8.0;
     }
     for event in events.iter().filter(|e| e.stage == Stage::Barrier) {
         svg.line((x(event.start), top - 6.0), (x(event.start), bottom), "wall");
     }
-    for (place, size, class, label) in labels {
-        svg.text(place, size, Anchor::Middle, class, &label);
+    for (place, class, label) in labels {
+        svg.text(place, SMALL, Anchor::Middle, class, &label);
     }
     let mut at = bottom + 16.0;
     for text in words(subject, facts, shown, &events) {
-        for part in super::wrap(&text, 150) {
-            svg.text((0.0, at), 12.0, Anchor::Start, "", &part);
+        for part in super::wrap(&text, letters(ROOM, SMALL)) {
+            svg.text((0.0, at), SMALL, Anchor::Start, "", &part);
             at += 17.0;
         }
     }
@@ -154,7 +155,7 @@ pub fn draw(subject: &Subject, facts: &Facts, width: f64) -> (Svg, f64) {
 }
 
 /// How much is drawn, and what colours and marks mean. Gives where the picture begins.
-fn head(svg: &mut Svg, schedule: &Schedule, (shown, k_tiles): (Extent, u64), events: &[Event], width: f64) -> f64 {
+fn head(svg: &mut Svg, schedule: &Schedule, (shown, k_tiles): (Extent, u64), events: &[Event]) -> f64 {
     let of = |tiles: u32| if u64::from(tiles) < k_tiles { format!("{tiles} of {k_tiles}") } else { format!("all {tiles}") };
     let (drawn, numbers) = match shown.results {
         1 => (format!("{} k-tiles", of(shown.k_tiles)), "numbers are k-tiles"),
@@ -163,32 +164,34 @@ fn head(svg: &mut Svg, schedule: &Schedule, (shown, k_tiles): (Extent, u64), eve
             "2:k1 is k-tile 1 of the work-group's tile 2 of C",
         ),
     };
-    svg.text(
-        (0.0, 6.0),
-        12.0,
-        Anchor::Start,
-        "",
-        &format!("Drawn with {drawn}. Time from left to right, lengths are schematic."),
-    );
+    let mut y = 6.0;
+    let drawn = format!("Drawn with {drawn}. Time from left to right, lengths are schematic.");
+    for line in super::wrap(&drawn, letters(ROOM, SMALL)) {
+        svg.text((0.0, y), SMALL, Anchor::Start, "", &line);
+        y += 17.0;
+    }
     let mut key: Vec<(&str, String)> =
         (0..schedule.buffers.max(1)).map(|stage| (hue(stage as usize), format!("stage {stage} of shared memory"))).collect();
     let has = |stages: &[Stage]| events.iter().any(|e| stages.contains(&e.stage));
     key.extend(has(&[Stage::Fetch]).then(|| (STAGING, "under way to registers, touches no stage".into())));
     key.extend(has(&[Stage::Epilogue]).then(|| (EXIT, "C is stored".into())));
-    let y = svg.key((0.0, 26.0), width, &key);
+    y = svg.key((0.0, y + 3.0), ROOM, &key);
     let mut marks = vec![numbers];
     marks.extend(has(&[Stage::Barrier]).then_some("lines through all lanes: barriers of the work-group"));
     marks.extend(has(&WAITS).then_some("frames: waiting"));
     marks.extend(has(&[Stage::Free]).then_some("arrows: a stage has been read and is free for the next copy"));
-    svg.text((0.0, y), 11.0, Anchor::Start, "dim", &marks.join("; "));
-    y + 20.0
+    for line in super::wrap(&marks.join("; "), letters(ROOM, SMALL)) {
+        svg.text((0.0, y), SMALL, Anchor::Start, "dim", &line);
+        y += 17.0;
+    }
+    y + 3.0
 }
 
 /// Stages in which waves wait.
 const WAITS: [Stage; 4] = [Stage::WaitToCopy, Stage::WaitToStore, Stage::WaitForTile, Stage::WaitForTurn];
 
-/// A label: its place, its size, its class, the text.
-type Label = ((f64, f64), f64, &'static str, String);
+/// A label: its place, its class, the text.
+type Label = ((f64, f64), &'static str, String);
 
 fn event_box(svg: &mut Svg, event: &Event, shown: Extent, (x, y): (f64, f64), (w, h): (f64, f64)) -> Option<Label> {
     let (w, h) = ((w - 1.5).max(2.0), h - 1.5);
@@ -217,9 +220,8 @@ fn event_box(svg: &mut Svg, event: &Event, shown: Extent, (x, y): (f64, f64), (w
     } else {
         svg.fill(x + 0.75, y + 0.75, w, h, colour, 0.92);
     }
-    let size = if h < 22.0 { 9.5 } else { 11.0 };
-    let label = labels.into_iter().find(|label| label.len() as f64 * size * 0.62 < w)?;
-    Some(((x + w / 2.0, y + h / 2.0 + 4.0), size, if waits { "dim" } else { "onhue h2" }, label))
+    let label = labels.into_iter().find(|label| label.len() <= letters(w, SMALL) && h >= SMALL)?;
+    Some(((x + w / 2.0, y + h / 2.0 + 4.2), if waits { "dim" } else { "onhue h2" }, label))
 }
 
 fn words(subject: &Subject, facts: &Facts, shown: Extent, events: &[Event]) -> Vec<String> {
@@ -247,8 +249,8 @@ fn words(subject: &Subject, facts: &Facts, shown: Extent, events: &[Event]) -> V
         if owners > 1 && schedule.roles.is_some() {
             let apart = plural(u64::from(schedule.buffers) - 1, "k-tile");
             out.push(format!(
-                "the {owners} {}s of the math lane do not run in lock step: each waits for full stages by itself, and a stage is free when \
-                 all have read it, so that they are {apart} apart at most",
+                "the {owners} {}s of the math lane run independently: each waits for full stages, and a stage is free when all have read it. \
+                 They are {apart} apart at most",
                 subject.owner()
             ));
         }
@@ -265,7 +267,7 @@ fn words(subject: &Subject, facts: &Facts, shown: Extent, events: &[Event]) -> V
         out.push(
             match schedule.store {
                 StorePoint::AtOnce => "the store waits for its data at once",
-                StorePoint::AfterMath => "the store stands after the math, which hides the wait",
+                StorePoint::AfterMath => "the store follows the math, which hides the wait",
                 StorePoint::Spread => "the store is spread between the k-steps of the math",
             }
             .to_string(),
@@ -279,11 +281,11 @@ fn words(subject: &Subject, facts: &Facts, shown: Extent, events: &[Event]) -> V
     if events.iter().any(|e| e.part == Some(MathPart::Tail)) {
         let (last, are) = if schedule.fragments_ahead == 1 { ("the last", "is") } else { ("the last two", "are") };
         out.push(format!(
-            "math in two pieces: {last} of the {} k-steps of a k-tile (its end) {are} computed behind the barrier, from fragments read before it, \
+            "math in two pieces: {last} of the {} k-steps of a k-tile (its end) {are} computed after the barrier, from fragments read before it, \
              while the first fragments of the next k-tile are read",
             t.k_steps()
         ));
     }
-    out.push(format!("at a barrier all {wave}s wait until the last one has come"));
+    out.push(format!("at a barrier all {wave}s wait for the last one"));
     out
 }
