@@ -60,12 +60,12 @@ fn every_refusal_names_the_input_and_the_remedy() {
                 "verify gemm {small} --dtype bf16 --b-dtype i8 --device emu:sm_80 --plan A_ACP0__B_ACP1__C_SWP0_PFG1_BUF2_UNI0"
             ),
             1,
-            "become it in registers; use ACP0",
+            "cannot convert i8 to bf16, because it bypasses registers; use ACP0",
         ),
         (
             format!("verify gemm {small} --dtype bf16 --b-dtype i8 --device emu:sm_80 --plan A_ACP0__B_ACP1__C_SWP0_PFG1_BUF2"),
             1,
-            "but lines of B run along rows there; use B_ACP0, or GLW of an operand that is contiguous along k",
+            "both operands must be contiguous along k; operand B is not; use B_ACP0, or GLW of an operand that is contiguous along k",
         ),
         (format!("tune gemm {small} --trans nx"), 2, "n (as it is), t (transposed), c (conjugate transpose)"),
         (format!("tune gemm {small} --trans ntn"), 2, "must be two letters, of A and of B"),

@@ -324,7 +324,11 @@ fn epilogues_on_every_command() {
     }
     let ran = bench.run("verify gemm --m 9 --n 9 --k 9 --plan C_ICE2_SKS0 --activation relu --atomics --device emu:gfx900");
     ran.ends(1);
-    assert!(ran.err.contains("relu is applied to the whole sum") && ran.err.contains("use SKS1 or ICE1"), "{}", ran.err);
+    assert!(
+        ran.err.contains("relu is applied to the whole sum, and a split has only a part") && ran.err.contains("use SKS1 or ICE1"),
+        "{}",
+        ran.err
+    );
 }
 
 #[test]

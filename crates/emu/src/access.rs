@@ -304,7 +304,7 @@ pub(crate) fn store(launch: &Launch<'_>, team: &mut Team, ctx: &mut Context, m: 
     Ok(())
 }
 
-/// Runs an atomic; what was there before goes to a slot, if there is one.
+/// Runs an atomic. The old value goes to a slot, if there is one.
 pub(crate) fn atomic(
     launch: &Launch<'_>,
     team: &mut Team,

@@ -1,8 +1,8 @@
-//! What work-groups of a cluster do to each other: barriers of all, remote arrivals, bulk loads that several receive, remote reads.
+//! Interactions between work-groups of a cluster: cluster barriers, remote arrivals, multicast bulk loads, remote reads.
 //!
-//! Each work-group has its own clocks, in which rows speak of the domains of all ([`crate::shadow`]): an arrival hands its row to the
-//! other work-group's barrier, a cluster barrier joins the rows of all. Shared memory that another work-group has read may be
-//! written behind the next cluster barrier; nothing else counts as an order there.
+//! Each work-group has its own clocks, and their rows cover the domains of all work-groups ([`crate::shadow`]). An arrival joins its row into
+//! the other work-group's barrier. A cluster barrier joins the rows of all work-groups. Shared memory that another work-group has read may
+//! be written only after the next cluster barrier; no other event orders these accesses.
 
 use crate::EmuError;
 use crate::access::{Target, Touch, get_shared};
@@ -222,7 +222,7 @@ pub(crate) fn finish(launch: &Launch<'_>, groups: &[Group<'_>]) -> Result<(), Em
             let Some(by) = groups.get(v.rank as usize) else { continue };
             if !group.team.clocks.anyone_knows_of(&by.team.clocks, v.thread, v.epoch) {
                 let rank = group.team.rank;
-                let what = format!("rank {rank} of the cluster may have ended by now: it waits for nothing behind this");
+                let what = format!("rank {rank} of the cluster may have ended by now: it does not wait for this access");
                 return Err(EmuError::Peer { at: by.team.location(launch, v.site, v.thread), what });
             }
         }

@@ -19,7 +19,7 @@ pub(crate) enum Inst {
     Load { start: u32, end: u32 },
     /// Access [`Code::mems`]: registers to memory.
     Store(u32),
-    /// Access [`Code::mems`]: read-modify-write. What was there before goes to the slot, if there is one.
+    /// Access [`Code::mems`]: read-modify-write. The old value goes to the slot, if there is one.
     Atomic(AtomicOp, u32, Slot),
     /// Fence of the lanes in the mask.
     Fence(Slot),

@@ -1,8 +1,8 @@
-//! Everything a run can object to, each naming kernel, statement, work-group, thread and the memory concerned.
+//! Errors of the emulator. Each names the kernel, the statement, the work-group, the thread and the memory.
 
 use std::fmt;
 
-/// Where in a kernel and by whom a rule was broken.
+/// Place of a violation: kernel, statement and thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     /// Kernel name.
@@ -22,7 +22,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// Why a kernel was refused or stopped.
+/// Reason why the emulator refused or stopped a kernel.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum EmuError {
     /// The kernel breaks a rule of the kernel language.
@@ -33,12 +33,12 @@ pub enum EmuError {
         /// Rule and place.
         what: String,
     },
-    /// The kernel asks for something the emulator lacks.
+    /// The kernel uses a feature that the emulator lacks.
     #[error("kernel `{kernel}` cannot be emulated: {what}")]
     Unsupported {
         /// Kernel name.
         kernel: String,
-        /// What is missing.
+        /// The missing feature.
         what: String,
     },
     /// The launch does not fit the kernel: number or kind of arguments, or a grid with no work-group.
@@ -46,11 +46,11 @@ pub enum EmuError {
     Launch {
         /// Kernel name.
         kernel: String,
-        /// Which argument and what it should be.
+        /// The argument and the expected value.
         what: String,
     },
     /// A host copy reaches past the end of a buffer.
-    #[error("host access to bytes {offset}..{end} of a buffer of {len} bytes")]
+    #[error("host access to bytes {offset}..{end} of a buffer of {len} bytes; allocate a larger buffer, or copy less")]
     HostRange {
         /// First byte.
         offset: usize,
@@ -59,15 +59,17 @@ pub enum EmuError {
         /// Buffer size.
         len: usize,
     },
-    /// This machine has no room for what was written, or for what the checks note about it. What did not fit is lost.
-    #[error("this machine has no room for {wanted} bytes more of emulated memory, which takes {used} already")]
+    /// This machine has too little memory for emulated memory and the state of its checks. The last writes are lost.
+    #[error(
+        "this machine has no memory for another {wanted} bytes of emulated memory; {used} bytes are in use; use a smaller problem or fewer checks"
+    )]
     OutOfMemory {
-        /// Bytes that could not be had.
+        /// Bytes that could not be allocated.
         wanted: u64,
-        /// Bytes taken already.
+        /// Bytes in use.
         used: u64,
     },
-    /// An access outside its array.
+    /// An access is outside of its array.
     #[error("{at}: out of bounds: `{memory}` has {len} elements, index {index} with {lanes} lanes")]
     OutOfBounds {
         /// Where.
@@ -78,11 +80,11 @@ pub enum EmuError {
         index: i64,
         /// Elements moved.
         lanes: u32,
-        /// Elements there are.
+        /// Elements of the array.
         len: u64,
     },
-    /// A vector access whose address is not a multiple of its size, or a bulk copy whose first coordinate is none of 16 bytes.
-    #[error("{at}: misaligned: byte {byte} of `{memory}` accessed as {size} bytes")]
+    /// A vector access is not aligned to its size, or the first coordinate of a bulk copy is no multiple of 16 bytes.
+    #[error("{at}: misaligned: byte {byte} of `{memory}` is accessed as {size} bytes and must be a multiple of {size}")]
     Misaligned {
         /// Where.
         at: Box<Location>,
@@ -93,7 +95,7 @@ pub enum EmuError {
         /// Bytes moved, the alignment needed.
         size: u32,
     },
-    /// A read of something never written.
+    /// An element is read before it is written.
     #[error("{at}: `{memory}` element {index} is read before it is written")]
     Uninitialised {
         /// Where.
@@ -103,7 +105,7 @@ pub enum EmuError {
         /// Element.
         index: i64,
     },
-    /// Two threads touch the same bytes, one of them writes, nothing orders them.
+    /// Two threads access the same bytes, at least one writes, and no barrier orders them.
     #[error("{at}: race on `{memory}` element {index}: {access} here, {other} by {who} with no barrier between")]
     Race {
         /// Where the second access is.
@@ -112,15 +114,17 @@ pub enum EmuError {
         memory: String,
         /// Element.
         index: i64,
-        /// What the second access is: `read`, `write` or `atomic`.
+        /// Kind of the second access: `read`, `write` or `atomic`.
         access: &'static str,
-        /// What the first access was.
+        /// Kind of the first access.
         other: &'static str,
-        /// Who made the first access.
+        /// Thread of the first access.
         who: String,
     },
-    /// A kernel that may begin early reaches, before it waits, what a launch that may still run writes (or, to be written, uses).
-    #[error("{at}: {access} of `{memory}` element {index} before the LaunchWait: the launch of `{kernel}` may still be using it")]
+    /// A kernel that may begin early accesses, before its wait, bytes that a launch that may still run writes (or, for a write, uses).
+    #[error(
+        "{at}: {access} of `{memory}` element {index} before the LaunchWait: the launch of `{kernel}` may still use it; move the access after the LaunchWait"
+    )]
     Early {
         /// Where.
         at: Box<Location>,
@@ -133,9 +137,9 @@ pub enum EmuError {
         /// Kernel of the launch that may still run.
         kernel: String,
     },
-    /// Memory that an asynchronous copy is still filling or reading was touched.
+    /// An access touches memory that an asynchronous copy still fills or reads.
     #[error(
-        "{at}: `{memory}` element {index} is {access} while an asynchronous copy of thread {issuer} is in flight: AsyncWait first"
+        "{at}: `{memory}` element {index} is {access} while an asynchronous copy of thread {issuer} is in flight; add an AsyncWait before the access"
     )]
     InFlight {
         /// Where.
@@ -144,15 +148,15 @@ pub enum EmuError {
         memory: String,
         /// Element.
         index: i64,
-        /// What was done: `read`, `write`, `overwritten`.
+        /// Kind of access: `read`, `write`, `overwritten`.
         access: &'static str,
         /// Thread that issued the copy.
         issuer: u32,
     },
-    /// Shared memory that threads read in the ordinary way is overwritten by a bulk copy, which barriers do not hold back until what was
-    /// read has come to registers (seen on an H200: single elements of a later k-tile).
+    /// A bulk copy overwrites shared memory that threads have read by ordinary loads. Barriers do not hold the copy back until the loads have
+    /// arrived in registers (seen on an H200: single elements of a later k-tile).
     #[error(
-        "{at}: `{memory}` element {index} was read in the ordinary way, which need not have ended: ProxyFence between that and this"
+        "{at}: an ordinary read of `{memory}` element {index} may not have ended; add a ProxyFence between the read and this copy"
     )]
     Unread {
         /// Where.
@@ -162,10 +166,10 @@ pub enum EmuError {
         /// Element.
         index: i64,
     },
-    /// Shared memory written in the ordinary way is read or overwritten by a bulk copy or warpgroup instruction, which does not
-    /// see such writes by itself.
+    /// A bulk copy or warpgroup instruction accesses shared memory after ordinary writes, without the proxy fence that makes the writes
+    /// visible to it.
     #[error(
-        "{at}: `{memory}` element {index} was written by thread {writer} in the ordinary way: ProxyFence between that and this"
+        "{at}: thread {writer} wrote `{memory}` element {index} by an ordinary store; add a ProxyFence between the store and this access"
     )]
     Unfenced {
         /// Where.
@@ -177,7 +181,7 @@ pub enum EmuError {
         /// Thread that wrote it.
         writer: u32,
     },
-    /// Registers touched while a warpgroup instruction works on them, or worked on without a fence after they were touched.
+    /// Registers are accessed while a warpgroup instruction uses them, or a warpgroup instruction uses them without a fence after an access.
     #[error("{at}: register `{memory}`[{index}]: {what}")]
     Registers {
         /// Where.
@@ -186,36 +190,36 @@ pub enum EmuError {
         memory: String,
         /// Element.
         index: u32,
-        /// What is wrong, and the remedy.
+        /// The violation and the remedy.
         what: &'static str,
     },
-    /// A work-group ends, and its shared memory with it, while a bulk copy may still use it.
-    #[error("{at}: the work-group ends before anybody has waited for {what}")]
+    /// A work-group ends while a bulk copy may still use its shared memory.
+    #[error("{at}: the work-group ends without a wait for {what}; add the wait")]
     Unfinished {
-        /// The copy, and who issued it.
+        /// The copy and its thread.
         at: Box<Location>,
-        /// What should have been waited for.
+        /// The unfinished operation.
         what: String,
     },
-    /// A transaction barrier used against its rules.
+    /// The use of a transaction barrier breaks a rule.
     #[error("{at}: transaction barrier `{barrier}`: {what}")]
     TxBarrier {
         /// Where.
         at: Box<Location>,
         /// Array and index.
         barrier: String,
-        /// Which rule.
+        /// The broken rule.
         what: String,
     },
-    /// Another work-group of the cluster used against the rules.
+    /// The access to another work-group of the cluster breaks a rule.
     #[error("{at}: {what}")]
     Peer {
         /// Where.
         at: Box<Location>,
-        /// Which rule.
+        /// The broken rule.
         what: String,
     },
-    /// A copy in im2col mode that starts where its windows have no origin, or with offsets that the mode lacks.
+    /// A copy in im2col mode starts outside of the window origins, or has illegal offsets.
     #[error("{at}: the copy through `{memory}` in im2col mode starts at {start:?}: {what}")]
     Window {
         /// Where.
@@ -224,41 +228,41 @@ pub enum EmuError {
         memory: String,
         /// Coordinates and offsets.
         start: Vec<i64>,
-        /// Which rule.
+        /// The broken rule.
         what: &'static str,
     },
-    /// A barrier or shuffle that only some of its threads reach.
+    /// Only some of the threads reach a barrier or shuffle.
     #[error("{at}: divergent {what}: this thread does not take part while others of its {scope} do")]
     Divergent {
-        /// Where; the thread is one that is missing.
+        /// Where; the thread is a missing one.
         at: Box<Location>,
         /// The operation.
         what: &'static str,
         /// `work-group` or `wave`.
         scope: &'static str,
     },
-    /// A named barrier used with counts that do not fit together.
+    /// Uses of a named barrier have different or illegal counts.
     #[error("{at}: barrier {id}: {what}")]
     BarrierCount {
         /// Where.
         at: Box<Location>,
         /// Barrier number.
         id: u8,
-        /// What does not fit.
+        /// The conflict.
         what: String,
     },
-    /// Nobody can go on.
+    /// No thread can continue.
     #[error("{at}: deadlock: {waiting}")]
     Deadlock {
-        /// One waiting place.
+        /// One of the waiting statements.
         at: Box<Location>,
-        /// Who waits for what.
+        /// The waiting threads and their barriers.
         waiting: String,
     },
-    /// Signed integer arithmetic left its type, and the result decides, addresses or is stored.
+    /// Signed integer arithmetic overflows, and a condition, an address or a store uses the result.
     #[error("{at}: {ty} overflow; the result is used in {used}")]
     Overflow {
-        /// Where it left its type.
+        /// The overflowing operation.
         at: Box<Location>,
         /// Integer type.
         ty: &'static str,

@@ -43,7 +43,7 @@ pub(crate) struct Use {
     pub(crate) shadow: Option<Arc<GlobalShadow>>,
 }
 
-/// A launch that may still run when one behind it begins: its buffers.
+/// The buffers of a launch that may still run when the next launch begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Past {
     buffers: Vec<(Arc<Cells>, Use)>,
@@ -176,7 +176,7 @@ impl<'a> Launch<'a> {
             bound.shadow.as_ref().map_or(Ok(()), |shadow| shadow.intact())
         })
     }
-    /// What is left of it for launches that begin while it may still run.
+    /// The part of the launch that later launches need, if they begin while it may still run.
     pub(crate) fn past(&self) -> Past {
         let used = |b: &Bound| (b.cells.clone(), Use { kernel: self.code.name.clone(), shadow: b.shadow.clone() });
         Past { buffers: self.buffers.iter().flatten().map(used).collect() }

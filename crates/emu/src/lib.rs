@@ -53,9 +53,9 @@
 //! work-group must not end before it knows of the last use of its own. One thing may go unseen: where a kernel uses wave or named
 //! barriers, only the last of several reads of a global element within a work-group is remembered.
 //!
-//! A kernel that [may begin early](Kernel::follows) runs behind the launches before it all the same. What it reaches of global memory
-//! before its [`tilewright_ir::Stmt::LaunchWait`] is held against what those of them did that may still run on a device: they must not
-//! have written what it reads, nor (as far as they may write that buffer; else at all) used what it writes.
+//! A kernel that [may begin early](Kernel::follows) still runs after all previous launches. The checks compare its accesses before its
+//! [`tilewright_ir::Stmt::LaunchWait`] with the accesses of previous launches that may still run on a device. It must not read bytes that
+//! they have written. It must not write bytes that they have used, and must not write at all to buffers that they only read.
 
 mod access;
 mod alu;

@@ -1,9 +1,9 @@
 //! Global memory: buffers shared by host and work-groups, and the values passed as kernel arguments.
 //!
 //! A buffer is an array of 32-bit atomic cells accessed with relaxed ordering, which on every host CPU is an ordinary load or store.
-//! That makes concurrent access from work-groups on several host threads well defined without `unsafe`; whether a kernel's accesses
-//! are *ordered* is the race checks' business. Beside it stands one bit per byte that says whether the byte was ever written. Both
-//! stand in pages that exist once they are written to.
+//! That makes concurrent access from work-groups on several host threads well defined without `unsafe`. The race checks decide whether a
+//! kernel's accesses are *ordered*. A second array has one bit per byte that tells whether the byte was ever written. Both arrays consist of
+//! pages that are allocated by the first write.
 
 use crate::EmuError;
 use crate::pool::{Pages, Pool, cells};
@@ -191,7 +191,7 @@ impl Cells {
             page.set(byte % PAGE, size, value);
         }
     }
-    /// Replaces an element by a function of itself, atomically against other calls; gives what was there before.
+    /// Replaces an element by a function of itself, atomically against other calls. Returns the old value.
     pub(crate) fn update(&self, byte: usize, size: usize, f: impl Fn(u64) -> u64) -> u64 {
         let Some(page) = self.page(byte) else { return 0 };
         let at = byte % PAGE;

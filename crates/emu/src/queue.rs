@@ -1,4 +1,4 @@
-//! Launches one behind another, as on one queue, and which of them may still run when the next one begins.
+//! Launches in sequence, as on one queue, and the launches that may still run when the next launch begins.
 
 use crate::exec::Worker;
 use crate::launch::{Launch, Past};
@@ -44,8 +44,8 @@ impl Queue {
                 }
             });
         }
-        // One that lets the next begin does so from its start on, before it has waited itself. The next one begins behind the end of
-        // any other.
+        // A launch with `precedes` lets the next launch begin at any time, even before its own wait. After any other launch, the next begins
+        // only at its end.
         if !code.precedes {
             self.running.clear();
         }

@@ -103,7 +103,7 @@ impl Level {
     pub(crate) fn multiply(self, sums: &mut [u32], left: &[f32], right: &[f32], of: (usize, Scalar)) {
         match self.0 {
             Set::Baseline => multiply(sums, left, right, of),
-            // SAFETY: as in `run`; whoever has AVX-512 has AVX2 too, as `all` demands.
+            // SAFETY: as in `run`; every CPU with AVX-512 here has AVX2 too, as `all` demands.
             #[cfg(target_arch = "x86_64")]
             Set::Avx2 | Set::Avx512 => unsafe { multiply_avx2(sums, left, right, of) },
         }
@@ -119,7 +119,7 @@ impl Level {
     ) -> usize {
         match self.0 {
             Set::Baseline => quick::load(files, words, shadow, q, from),
-            // SAFETY: as in `run`; whoever has AVX-512 has AVX2 too, as `all` demands. With AVX-512 the compiler would make gather
+            // SAFETY: as in `run`; every CPU with AVX-512 here has AVX2 too, as `all` demands. With AVX-512 the compiler would make gather
             // instructions, which are slower than sixteen loads.
             #[cfg(target_arch = "x86_64")]
             Set::Avx2 | Set::Avx512 => unsafe { load_avx2(files, words, shadow, q, from) },

@@ -298,7 +298,7 @@ fn the_validator_asks_for_meetings() {
         validate(&k, &Target::by_arch("sm_90a").unwrap()).unwrap_err().to_string()
     };
     let text = broken(|k| k.body.retain(|s| !matches!(s, Stmt::Barrier(BarrierScope::Cluster))));
-    assert!(text.contains("set up"), "{text}");
+    assert!(text.contains("before a cluster barrier"), "{text}");
     let text = broken(|k| k.cluster = 0);
     assert!(text.contains("no clusters"), "{text}");
     let text = broken(|k| {
@@ -313,7 +313,7 @@ fn the_validator_asks_for_meetings() {
             last.map(|i| role.body.remove(i));
         }
     });
-    assert!(text.contains("no cluster barrier behind"), "{text}");
+    assert!(text.contains("without a later cluster barrier"), "{text}");
     let refused = validate(&kernel_of(Break::Nothing), &Target::by_arch("sm_80").unwrap()).unwrap_err();
     assert!(refused.to_string().contains("clusters"), "{refused}");
 }

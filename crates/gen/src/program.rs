@@ -23,9 +23,9 @@ pub enum Binding {
     Reduction(usize),
     /// The workspace, from this byte on (a multiple of 512).
     Workspace(u64),
-    /// The factor of the product, in the accumulator's type.
+    /// Alpha, in the accumulator's type.
     Alpha,
-    /// The factor of the old result, in the accumulator's type.
+    /// Beta, in the accumulator's type.
     Beta,
     /// The imaginary part of a complex alpha, in the accumulator's type.
     AlphaIm,

@@ -294,9 +294,14 @@ fn every_refusal_of_derive() {
             "A_MIC7__C_UNR1",
             &c,
             |r| matches!(r, R::LoadShare { macro_tile: 112, k_tile: 1, threads: 256, .. }),
-            "256 load threads",
+            "256 loading threads",
         ),
-        ("A_MIC1_WOS2__C_MAC1_UNR8", &c, |r| matches!(r, R::PackShare { macro_tile: 1, .. }), "A_WOS2: 64 does not divide"),
+        (
+            "A_MIC1_WOS2__C_MAC1_UNR8",
+            &c,
+            |r| matches!(r, R::PackShare { macro_tile: 1, .. }),
+            "A_WOS2: a packed tile of 1 x UNR8 elements is no multiple of 64",
+        ),
         ("C_UFO1", &k8, |r| matches!(r, R::Stagger { k: 8, k_tile: 16 }), "UFO1"),
         ("C_NAW3_ICE4", &c, |r| matches!(r, R::Strip { naw: 3, ice: 4 }), "NAW3 / ICE4"),
         (
@@ -312,9 +317,9 @@ fn every_refusal_of_derive() {
         ("C_MVW4", &c, |r| matches!(r, R::MathWidth { width: 4, fragment: 1, .. }), "MVW4"),
         ("C_WVA64", &c, |r| matches!(r, R::WaveShape { wva: 64, wave: 64, .. }), "WVA64"),
         ("C_LWV1_MAC32", &c, |r| matches!(r, R::RoleWaves { mac: 32, .. }), "LWV1"),
-        ("C_BUF2", &c, |r| matches!(r, R::Buffers { pfg: 0, buf: 2 }), "BUF2: with PFG0 at most 1"),
+        ("C_BUF2", &c, |r| matches!(r, R::Buffers { pfg: 0, buf: 2 }), "BUF2: PFG0 uses at most 1"),
         ("C_PFG1_BUF3", &c, |r| matches!(r, R::Buffers { pfg: 1, buf: 3 }), "at most 2"),
-        ("C_UNR1_FRA1", &c, |r| matches!(r, R::FragmentsAhead { fra: 1, k_steps: 1 }), "below its 1 k-steps"),
+        ("C_UNR1_FRA1", &c, |r| matches!(r, R::FragmentsAhead { fra: 1, k_steps: 1 }), "of 1 k-steps"),
         ("C_CVW2", &c, |r| matches!(r, R::StoreUnit { width: 2, .. }), "CST1"),
         ("C_MAC3_SKW10", &c, |r| matches!(r, R::ThreadGrid { .. }), "MAC3"),
     ];
@@ -389,7 +394,7 @@ fn what_does_not_fit_a_device() {
     assert_eq!(fine.groups_per_unit, 2);
 
     let refused = on("C_MAC1024_LWV1", &c, &hopper).unwrap_err();
-    assert_eq!(refused.to_string(), "1056 threads (MAC, LWV), a work-group holds 1024");
+    assert_eq!(refused.to_string(), "1056 threads (MAC, LWV), and a work-group has at most 1024; use a smaller MAC or LWV");
     assert!(matches!(on("C_UNR256", &c, &hopper), Err(Refusal::Shared { bytes: 264192, .. })));
     assert!(matches!(on("A_MIC16__B_MIC16", &c, &hopper), Err(Refusal::Registers { max: 255, .. })));
     assert!(matches!(on("C_MAC1024", &c, &hopper), Err(Refusal::Registers { max: 64, .. })));

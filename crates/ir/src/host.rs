@@ -1,5 +1,5 @@
-//! What this machine has left of memory, for whatever is about to take much of it. Stands in the lowest crate because the emulator asks as well
-//! as those that do without it.
+//! Free memory of this machine, for code that is about to allocate much of it. It is in the lowest crate because crates with and without
+//! the emulator need it.
 
 /// Bytes of memory that this machine can still give, where it says so: what its system has left, or this process's control group, or its
 /// limit of address space.

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use fragments::{Fragment, Term};
 
-/// What computes: the family of instructions behind the math of a k-tile.
+/// The family of instructions that computes a k-tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MathUnit {
     /// Multiply-adds of each thread on its own micro tile.
@@ -54,7 +54,7 @@ pub struct Family {
     pub block: (u32, u32),
     /// Most columns of a micro tile.
     pub columns: u32,
-    /// Instructions run on while their wave goes on; accumulators are read behind a wait.
+    /// Instructions are asynchronous: the wave continues, and accumulators may be read only after a wait.
     pub asynchronous: bool,
     /// A lane's neighbours along n in C; 0 where the tiling decides.
     pub run: u32,
@@ -224,9 +224,10 @@ impl Mma {
         let step = if matches!(self.sum, Scalar::I32) && n > 32 { 16 } else { 8 };
         n >= 8 && n <= 256 && n.is_multiple_of(step)
     }
-    /// Bits behind the leading one that its sums keep, where these are fewer than f32's: of NVIDIA's units for 8-bit floats those of the largest
-    /// of an instruction's products and the sum so far, below which all are cut off. (`mma.sync` of sm_90 multiplies them as
-    /// f16 and keeps more: nobody counts on that.)
+    /// Mantissa bits of the accumulator, if they are fewer than f32's; `None` otherwise.
+    ///
+    /// NVIDIA's units for 8-bit floats align all products of an instruction and the accumulator to the largest of them, and cut off lower
+    /// bits. (`mma.sync` of sm_90 multiplies them as f16 and keeps more bits; no code relies on this.)
     pub fn fraction(&self) -> Option<u32> {
         let nvidia = matches!(self.unit, MathUnit::Mma | MathUnit::Warpgroup);
         (nvidia && self.input.storage().is_float8()).then_some(13)
@@ -270,11 +271,11 @@ impl Mma {
     }
 }
 
-/// What the instructions that `UNI` names take and sum in, in words.
+/// Names the input types and accumulator types of the instructions of unit `uni`.
 pub fn inputs(uni: u32) -> String {
     let mut names: Vec<String> = Vec::new();
     for row in TABLE.iter().filter(|row| row.unit.family().number == uni) {
-        let name = format!("{} with sums in {}", row.input.name(), row.sum);
+        let name = format!("{} with {} accumulators", row.input.name(), row.sum);
         if !names.contains(&name) {
             names.push(name);
         }

@@ -206,10 +206,10 @@ pub struct Rates {
     /// figures come to, times what such instructions reach of it. Elements twice as wide go half as fast.
     #[serde(default)]
     pub wave_matrix_fma: f64,
-    /// Likewise of f64, which goes at a rate of its own; 0 where there is none.
+    /// The same for f64 matrix instructions, which have their own rate; 0 without them.
     #[serde(default)]
     pub f64_matrix_fma: f64,
-    /// Likewise by warpgroup instructions, the peak itself; 0 where there are none.
+    /// The same for warpgroup instructions, at their peak; 0 without them.
     #[serde(default)]
     pub warpgroup_fma: f64,
     /// Shared-memory bytes per clock and compute unit.

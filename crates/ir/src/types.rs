@@ -38,7 +38,7 @@ pub enum Scalar {
     E5M2,
     /// Like `E4M3` with exponents one less, no sign of zero and a single NaN, in place of -0: up to 240. Of CDNA 3 ([`crate::F8E4M3Fnuz`]).
     E4M3Fnuz,
-    /// Likewise of `E5M2`, without infinities: up to 57344.
+    /// The same for `E5M2`, without infinities: up to 57344.
     E5M2Fnuz,
     /// IEEE binary32.
     F32,
@@ -218,8 +218,8 @@ pub enum UnaryOp {
     /// Nearest number with 10 bits of mantissa, ties away from zero (`F32`): what TF32 units take. They drop what lies below
     /// themselves, which errs twice as far and always towards zero.
     RoundTf32,
-    /// The same of numbers and infinities, in half as many instructions; of NaN anything: for what is split into two numbers, of which the other
-    /// one is NaN then.
+    /// The same for numbers and infinities, in half as many instructions. The result for NaN is unspecified. It is for splits into two
+    /// numbers, where the other number is NaN then.
     NearTf32,
 }
 

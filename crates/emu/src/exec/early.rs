@@ -67,7 +67,7 @@ impl Look<'_> {
     fn element(&self, (space, count): (Space, usize), lane: usize, index: i64, kind: Kind) -> Result<(), EmuError> {
         let Space::Global(arg) = space else { return Ok(()) };
         let Some(bound) = self.launch.buffers.get(arg).and_then(|b| b.as_ref()) else { return Ok(()) };
-        // What is outside is told by the access itself.
+        // The access itself reports elements out of bounds.
         let Ok(first) = usize::try_from(index) else { return Ok(()) };
         match first.checked_add(count) {
             Some(end) if end <= bound.len => self.bytes(arg, lane, first * bound.size, count * bound.size, kind),

@@ -187,7 +187,7 @@ impl Variance<'_> {
                     let inside = divergent | self.expr(*cond);
                     self.block(then, inside) | self.block(otherwise, inside)
                 }
-                // Each context is wholly within one role, so roles by themselves do not diverge.
+                // Each context is wholly within one role, so roles alone do not diverge.
                 Stmt::Roles(roles) => roles.iter().fold(false, |l, r| l | self.block(&r.body, divergent)),
                 Stmt::Return => divergent,
                 _ => false,

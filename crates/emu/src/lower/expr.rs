@@ -9,8 +9,8 @@ use crate::op::Op;
 use tilewright_ir::*;
 
 impl Lower<'_> {
-    /// Evaluates an expression into constants and slots. Slots of variables and registers are handed out as they are: whoever
-    /// keeps the value copies it.
+    /// Evaluates an expression into constants and slots. Slots of variables and registers are returned without a copy: a caller that
+    /// keeps the value must copy it.
     pub(super) fn eval(&mut self, e: ExprId) -> Result<Value, EmuError> {
         let ty = self.k.ty(e);
         match self.k.expr(e) {

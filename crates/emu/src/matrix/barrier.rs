@@ -104,7 +104,7 @@ pub(crate) fn usable(launch: &Launch<'_>, team: &Team, thread: u32, tx: usize, s
     Ok(())
 }
 
-/// Likewise for a thread of work-group `by` and the barrier of another one, `team`.
+/// The same check for a thread of work-group `by` and the barrier of another work-group, `team`.
 pub(crate) fn usable_by_peer(
     launch: &Launch<'_>,
     team: &Team,

@@ -419,8 +419,8 @@ fn store(
     Ok(())
 }
 
-/// Bytes of global memory that a store clears behind a run: where the tensor's last column cuts the box, what lies between it and the next
-/// multiple of 16 bytes was seen to become zero on an H200.
+/// Bytes of global memory that a store clears after a run. If the tensor's last column cuts the box, the bytes up to the next multiple of
+/// 16 were seen to become zero on an H200.
 fn cleared(map: &TensorMap, at: &[i64], run: &Run) -> std::ops::Range<usize> {
     let cut = at[0].saturating_add(i64::from(map.tile[0])) > map.extent[0] as i64;
     let end = run.byte + run.len * map.scalar.bytes() as usize;

@@ -1,7 +1,7 @@
 //! Matrix instructions, transaction barriers and bulk copies.
 //!
-//! `agents` numbers what works beside the threads, `barrier` holds transaction barriers, `bulk` the copies, `operand` reads matrix
-//! operands, `places` says where lanes hold what, `warpgroup` and `mma` multiply, `state` is what they leave behind.
+//! `agents` numbers the asynchronous engines, `barrier` holds transaction barriers, `bulk` the copies. `operand` reads matrix operands,
+//! `places` maps lanes and registers to elements, `warpgroup` and `mma` multiply, `state` holds their pending effects.
 
 pub(crate) mod agents;
 pub(crate) mod barrier;

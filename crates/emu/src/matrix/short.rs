@@ -3,10 +3,10 @@
 use crate::simd::Level;
 use tilewright_ir::Mma;
 
-/// Adds the product of a left factor (row by row) and a right one (n values for each k) to sums: rounded once per addition in the order of k,
-/// or as the instruction keeps them.
+/// Adds the product of operand A (row by row) and operand B (n values for each k) to accumulators. It rounds once per addition in the order
+/// of k, or as the instruction does.
 pub(super) fn multiply(level: Level, row: &Mma, sums: &mut [u32], (left, right): (&[f32], &[f32]), n: usize) {
-    // What is no number makes the sum none, however many bits it has.
+    // NaN and infinity propagate independently of the number of kept bits.
     let finite = |sums: &[u32]| sums.iter().all(|s| f32::from_bits(*s).is_finite());
     match row.fraction() {
         Some(fraction) if finite(sums) && left.iter().chain(right).all(|x| x.is_finite()) => {
@@ -55,7 +55,7 @@ mod tests {
     fn what_lies_below_the_largest_is_cut_off() {
         let (wgmma, mfma) = (MathUnit::Warpgroup, MathUnit::Mfma);
         assert_eq!(sum(wgmma, 8192.0, &[1.0, 0.75, -0.75]), 8193.0);
-        // Of 16384 the last bit is 2: each term is cut off by itself, towards zero.
+        // The last bit of 16384 is 2: each term is truncated separately, towards zero.
         assert_eq!(sum(wgmma, 16384.0, &[1.0, 1.0, 3.0, -3.0, -1.5]), 16384.0);
         assert_eq!(sum(mfma, 16384.0, &[1.0, 1.0, 3.0, -3.0, -1.5]), 16384.5);
         assert_eq!(sum(wgmma, 0.0, &[0.001, 448.0, -448.0]), 0.0);

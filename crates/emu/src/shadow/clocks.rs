@@ -5,11 +5,11 @@
 //! epoch of `b` that `a` is ordered after. Within a domain, accesses of different threads are ordered by epochs alone: a wave's
 //! lanes are not ordered among themselves without a barrier. (Vector clocks as in FastTrack, Flanagan and Freund 2009.)
 //!
-//! In a cluster every work-group has clocks of its own, and rows speak of the domains of all of them: those of rank r stand behind
-//! those of the ranks before, its thread t is `r << RANK_SHIFT | t`. Rows are handed from one to another.
+//! In a cluster every work-group has its own clocks, and rows cover the domains of all work-groups, in the order of ranks. Thread t of rank r
+//! is `r << RANK_SHIFT | t`. Rows pass from one work-group to another.
 //!
-//! *Agents* are what works beside the threads: bulk copies and warpgroup instructions. Each has a domain behind those of the
-//! threads, and thread numbers from [`AGENTS`] on.
+//! *Agents* are asynchronous engines: bulk copies and warpgroup instructions. Their domains follow the domains of the threads, and their
+//! thread numbers start at [`AGENTS`].
 
 /// Thread number of the first agent.
 pub(crate) const AGENTS: u32 = 1024;

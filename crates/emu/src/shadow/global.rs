@@ -161,8 +161,8 @@ impl GlobalShadow {
         }
         Ok(())
     }
-    /// Runs an atomic's update, which gives what was there before: what its thread's last fence says stays at the element, and an atomic that
-    /// hands on the old value (`takes`) takes what others have left.
+    /// Runs an atomic's update, which returns the old value. The element keeps the row of the thread's last fence. An atomic whose old value is
+    /// used (`takes`) also takes the rows that other threads have left.
     pub(crate) fn exchange(
         &self,
         byte: usize,

@@ -27,7 +27,7 @@ pub(crate) enum Trouble {
         /// The thread.
         writer: u32,
     },
-    /// What was read of it may not have come to registers yet when a bulk copy overwrites it.
+    /// A read of it may not have arrived in registers yet when a bulk copy overwrites it.
     Unread,
     /// An asynchronous copy of this thread is filling it.
     InFlight {

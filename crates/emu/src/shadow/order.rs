@@ -1,8 +1,8 @@
-//! How work-groups of a launch come to be ordered: by fences around atomics on one element that give what was there before.
+//! Order between work-groups of a launch: fences around atomics that return the old value of one element.
 //!
-//! A fence notes what its thread is ordered after (a row of its clocks). An atomic of the thread leaves that at the element, and one that
-//! gives the old value takes what others have left there; after its next fence the thread is ordered after all of it, and so are
-//! those that barriers order after the thread.
+//! A fence records the accesses that its thread is ordered after (a row of its clocks). An atomic of the thread leaves this row at the element.
+//! An atomic that returns the old value takes the rows that other threads have left there. After its next fence the thread is ordered after
+//! these rows, and so are the threads that barriers order after it.
 
 use super::{Clocks, Lanes, Row};
 use std::collections::HashMap;

@@ -1,14 +1,14 @@
-//! Why no program can be made of a derived plan.
+//! Errors of program generation from a derived plan.
 
 use thiserror::Error;
 use tilewright_problem::contraction::Operand;
 
-/// Why no program can be made. Plans that passed `derive` and `fits` do not meet these.
+/// Reason why generation fails. Plans that passed `derive` and `fits` do not cause these errors, apart from bugs.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum GenerateError {
     /// More work-groups than a grid dimension holds.
     #[error(
-        "the launch needs {groups} work-groups, more than the {max} a grid dimension holds; use larger macro tiles or a smaller batch"
+        "the launch needs {groups} work-groups, and a grid dimension has at most {max}; use larger macro tiles or a smaller batch"
     )]
     GridTooLarge {
         /// Needed.
@@ -16,9 +16,9 @@ pub enum GenerateError {
         /// Available.
         max: u64,
     },
-    /// The workspace budget does not hold what one batch entry needs.
+    /// The workspace budget is too small for one batch entry.
     #[error(
-        "one batch entry needs {needed} bytes of workspace and the budget is {budget}; raise the workspace or choose WOS0 and SKS0"
+        "one batch entry needs {needed} bytes of workspace and the budget is {budget}; raise the budget, or use WOS0 and ICE1"
     )]
     Workspace {
         /// Bytes for one entry.
@@ -26,18 +26,18 @@ pub enum GenerateError {
         /// Bytes allowed.
         budget: u64,
     },
-    /// An operand is no box that bulk copies move.
-    #[error("{operand:?} is not what bulk copies move: {why}; choose WOS1 or UNI0")]
+    /// Bulk copies cannot move an operand.
+    #[error("bulk copies cannot move operand {operand:?}: {why}; use WOS1 or UNI0")]
     Bulk {
         /// Which.
         operand: Operand,
-        /// What it lacks.
+        /// The missing property.
         why: String,
     },
     /// Two roles would wait for each other at different barriers: the work-group would hang. A bug of the generator.
     #[error(
-        "role `{first}` meets {meets} barriers of the work-group as written, role `{second}` {other}, or under other loops or \
-         conditions; this is a bug of the generator, report the plan and use LWV0"
+        "role `{first}` has {meets} barriers of the work-group, and role `{second}` has {other}, or under other loops or \
+         conditions; this is a bug of the generator: report the plan and use LWV0"
     )]
     Barriers {
         /// One role.

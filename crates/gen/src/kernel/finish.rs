@@ -127,7 +127,7 @@ fn sizes(args: &mut Arguments, b: &mut Builder, c: &Contraction, ty: Scalar) -> 
     })
 }
 
-/// Neighbours of the old result: a vector, or one by one the parts of a complex number, which may begin at any multiple of one.
+/// Loads neighbours of the old result: as a vector, or one by one for parts of complex numbers, which are aligned to one part only.
 fn load(b: &mut Builder, from: Base, at: ExprId, (length, parts): (u32, u32), exists: Option<ExprId>) -> ExprId {
     if parts == 1 {
         return b.load("old", from, at, length, exists);
@@ -136,7 +136,7 @@ fn load(b: &mut Builder, from: Base, at: ExprId, (length, parts): (u32, u32), ex
     b.vector(&parts)
 }
 
-/// Stores neighbours likewise.
+/// Stores neighbours as a vector, or one by one for parts of complex numbers.
 fn store(b: &mut Builder, to: Base, at: ExprId, (values, parts): (&[ExprId], u32), exists: Option<ExprId>) {
     if parts == 1 {
         let value = b.vector(values);
@@ -147,9 +147,10 @@ fn store(b: &mut Builder, to: Base, at: ExprId, (values, parts): (&[ExprId], u32
     }
 }
 
-/// The kernel that applies a contraction's epilogue operations to the sums of partials, element by element; without partials what is left
-/// of them to 0, which prepares C for atomic additions, or for kernels that add what was multiplied ahead ([`Applied::Ahead`]).
-/// `beta` 0 never reads C. `partials` is where partial sums are in workspace, if there are.
+/// Builds the kernel that adds partial sums element by element and applies the epilogue operations.
+///
+/// Without partial sums it prepares C: for atomic additions it applies the remaining operations to 0, and for [`Applied::Ahead`] it
+/// multiplies the old result. `beta` 0 never reads C. `partials` is the start of the partial sums in workspace, if there are any.
 pub(super) fn finish(
     c: &Contraction,
     applied: Applied,

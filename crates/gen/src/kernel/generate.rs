@@ -47,7 +47,7 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
 pub fn generate_parts(parts: &[(&Contraction, &KernelSpec)], workspace: u64) -> Result<Program, GenerateError> {
     let (alone, parts): (Vec<_>, Vec<_>) = parts.iter().copied().zip(0..).partition(|((c, _), _)| c.elements.is_some());
     let mut out = Assembly::default();
-    // Sums of factors that zero points are multiplied by: what needs them comes behind.
+    // Zero points need sums of the other operand over k, so the kernels of these sums run first.
     let sums: Vec<&Centred> = parts.iter().filter_map(|((c, _), _)| c.centre()).flat_map(Centre::iter).collect();
     let needed = |c: &Contraction| c.reductions().any(|r| sums.iter().any(|x| x.number == r.number));
     let (first, alone): (Vec<_>, Vec<_>) = alone.into_iter().partition(|((c, _), _)| needed(c));
@@ -68,12 +68,12 @@ pub fn generate_parts(parts: &[(&Contraction, &KernelSpec)], workspace: u64) -> 
     Ok(out.program)
 }
 
-/// Bytes of workspace for the sums of a factor.
+/// Bytes of workspace for the sums of an operand over k.
 const fn sums_bytes(x: &Centred) -> u64 {
     (x.sums.len * 4).next_multiple_of(WORKSPACE_ALIGN)
 }
 
-/// Gives sums of factors their places in workspace, behind all else: in all launches they stand as reductions by their numbers.
+/// Places the sums of operands at the end of the workspace. Launches refer to these sums as reductions, by number.
 fn place_sums(sums: &[&Centred], program: &mut Program) {
     for x in sums {
         let at = program.workspace_bytes.next_multiple_of(WORKSPACE_ALIGN);

@@ -16,8 +16,8 @@ use tilewright_problem::view::{Access, AffineBox, COL, G, ROW};
 
 /// Longest side of a box.
 pub(super) const BOX: u32 = 256;
-/// Why rows that are contiguous do not do.
-const ALONG_K: &str = "rows are contiguous, and the unit reads operands of 32 and of 8 bits in shared memory along k alone; WOS1 copies them (RGA reads rows of C of 32 bits otherwise)";
+/// Reason why an operand that is contiguous along its rows is refused.
+const ALONG_K: &str = "it is contiguous along rows, and instructions read 32-bit and 8-bit operands in shared memory along k only (RGA lifts this for 32 bits)";
 /// Most pixels of one in im2col mode.
 const COLUMN: u32 = 1024;
 
@@ -42,8 +42,8 @@ pub struct BulkTile {
     pub row: u32,
     /// Numbers to an element: two of 4 bits.
     pub numbers: u32,
-    /// Where the other factor is weights of which the four lanes of a row hold a run of so many along k each: of each 16 k of the tile, the k-step of an
-    /// instruction, four are the next ones of each lane's run, two of them in its lower half and two in its upper.
+    /// Length of the runs along k in which the four lanes of a row hold the weights of operand A; `None` without them. Each k-step of 16
+    /// takes the next four elements of each lane's run, two in the lower and two in the upper half of the k-step.
     pub runs: Option<u32>,
     /// Bytes of one k-tile in shared memory; of both parts in sequence, where it is split there.
     pub bytes: u32,
@@ -107,10 +107,10 @@ pub const fn store_columns(micro: u32, bytes: u32) -> u32 {
     columns
 }
 
-/// Most results of one store of whole rows: room for as many is behind each row.
+/// Most results of one store of whole rows. Each row of the staging buffer ends with a gap of this size.
 pub const ROW_VECTOR: u32 = 8;
 
-/// A wave's staging buffer of sums on their way into plain stores of whole rows.
+/// A wave's staging buffer for plain stores of whole rows.
 #[derive(Clone, Copy, Debug)]
 pub struct RowSlab {
     /// Columns.
@@ -127,8 +127,8 @@ impl RowSlab {
         let columns = if bytes < 4 && columns > 32 { 32 } else { columns };
         RowSlab { columns: columns.max(held), scalar }
     }
-    /// Elements from one of its [`STORE_ROWS`] rows to the next: room for what lies behind the last multiple of 16 bytes, which also keeps
-    /// the rows in different banks.
+    /// Elements from one of its [`STORE_ROWS`] rows to the next. The gap holds the elements past the last multiple of 16 bytes and
+    /// spreads the rows over different banks.
     pub const fn pitch(self) -> u32 {
         self.columns + ROW_VECTOR
     }
@@ -165,7 +165,7 @@ fn map_of_lines(
 /// What the result's view lacks: plain strides, columns or rows side by side, alignment to 16 bytes.
 pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
     let bytes = tensor.scalar.bytes();
-    let Some(shape) = tensor.view.is_affine_box() else { return Err("its addresses are not plain strides".into()) };
+    let Some(shape) = tensor.view.is_affine_box() else { return Err("its addresses are no plain strides".into()) };
     let extent = tensor.view.extent;
     if shape.base != 0 || (0..3).any(|i| shape.valid[i] != (0, extent[i] as i64)) {
         return Err("it is padded".into());
@@ -178,12 +178,12 @@ pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
     let (fast, slow, apart) = if by_rows { (ROW, COL, column) } else { (COL, ROW, row) };
     // On an H200 stores that end inside 16 bytes were seen to clear what follows the last column.
     if !(extent[fast] * u64::from(bytes)).is_multiple_of(16) {
-        return Err(format!("its lines of {} do not end at a multiple of 16 bytes", extent[fast]));
+        return Err(format!("its {} contiguous elements do not end at a multiple of 16 bytes", extent[fast]));
     }
     let columns = store_columns(micro, bytes);
     let tile = if by_rows { vec![STORE_ROWS, columns] } else { vec![columns, STORE_ROWS] };
     if columns < 8 || tile[0] * bytes < 16 || tensor.align < 16 || apart < 0 || batch < 0 {
-        return Err("its start, direction or the columns of a tile do not suit copies of 16 bytes".into());
+        return Err("its start, its direction or the width of a tile does not suit copies of 16 bytes".into());
     }
     let swizzle = match tile[0] * bytes {
         128 => Swizzle::B128,
@@ -207,7 +207,7 @@ pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
 pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit): (u32, &Family)) -> Result<BulkTile, String> {
     let (bytes, numbers) = (tensor.scalar.bytes(), tensor.scalar.numbers());
     if tensor.align < 16 {
-        return Err(format!("its first element is aligned to {} bytes, copies need 16", tensor.align));
+        return Err(format!("its first element is aligned to {} bytes, and copies need 16", tensor.align));
     }
     let walk = match tensor.view.is_affine_box() {
         Some(shape) if shape.base == 0 && (0..3).all(|i| shape.valid[i] == (0, tensor.view.extent[i] as i64)) => {
@@ -217,7 +217,7 @@ pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit)
     };
     let k_contiguous = walk.k_contiguous;
     if o.raw.is_some() && !k_contiguous {
-        return Err("its weights do not lie along k, and lanes make factors of neighbours along k; use ACP0".into());
+        return Err("it is contiguous along rows, and lanes convert neighbours along k; use ACP0".into());
     }
     if !k_contiguous && unit.along_k(bytes, o.fragment_sets > 0) {
         return Err(ALONG_K.into());
@@ -241,7 +241,7 @@ pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit)
         |n: &u32| across.is_multiple_of(*n) && (across / n).is_multiple_of(8) && walk.lines.is_multiple_of((across / n).into());
     let Some(lines) = counts.into_iter().find(suits) else {
         let runs = if walk.lines == 0 { String::new() } else { format!(" within runs of {}", walk.lines) };
-        return Err(format!("{across} lines are not cut into equal boxes of at most {most} in steps of 8{runs}"));
+        return Err(format!("the {across} rows of a tile do not divide into equal boxes of at most {most}, in steps of 8{runs}"));
     };
     let Walk { mut map, at, first, batched, .. } = walk;
     map.tile[1] = across / lines;
@@ -267,7 +267,7 @@ fn matrix(tensor: &Tensor, shape: &AffineBox) -> Result<Walk, String> {
     let tile = vec![ROW_BYTES / bytes, 1];
     let map = map_of_lines(tensor, [fast, slow], (apart, batched.then_some(batch)), tile, Swizzle::B128);
     if [row_stride, k_stride, batch].iter().any(|s| *s < 0) {
-        return Err("it runs backwards".into());
+        return Err("a stride is negative".into());
     }
     // Two numbers to a byte are counted in bytes.
     let numbers = i64::from(tensor.scalar.numbers());
@@ -305,11 +305,11 @@ pub(super) fn panels(tensor: &Tensor, o: &OperandTiling, (k_tile, rows): (u32, b
         return Err(ALONG_K.into());
     }
     if rows && !(o.macro_tile.is_multiple_of(row) && whole_rows(o, row, unit)) {
-        return Err(format!("the {} rows of a tile, {} of a warpgroup, are no multiples of {row}", o.macro_tile, o.micro));
+        return Err(format!("the {} rows of a tile, {} of a warpgroup, must be multiples of {row}", o.macro_tile, o.micro));
     }
     let (along, across) = if rows { (o.macro_tile, k_tile) } else { (k_tile, o.macro_tile) };
     if !along.is_multiple_of(row) || !across.is_multiple_of(8) {
-        return Err(format!("{along} x {across} elements are no whole rows of 128 bytes, eight by eight"));
+        return Err(format!("a tile of {along} x {across} elements is no whole number of 128-byte rows, in steps of eight rows"));
     }
     let map = TensorMap {
         scalar: tensor.factor(),

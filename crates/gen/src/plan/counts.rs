@@ -92,7 +92,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     let tile = |i: usize, o: &OperandTiling, tensor: &Tensor| match &spec.schedule.copies[i] {
         // Each thread's loads.
         Transport::Own(loads) => tensor.bytes_of(f64::from(spec.launch_threads() * loads.width)) * loads.places.len() as f64,
-        // A share of what is copied once for all k-tiles.
+        // The k-tile's share of a halo that is copied once for all k-tiles.
         Transport::Halo(halo) => tensor.bytes_of(f64::from(halo.copied())) * ways as f64 / all_k_tiles.max(1) as f64,
         _ => tile_bytes(o, t.k_tile, tensor),
     };

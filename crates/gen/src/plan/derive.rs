@@ -58,7 +58,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     let c = &*c.seen_by(swapped, family.unit);
     let own = c.own_factors.is_some();
     if own && matrix {
-        let why = "matrix instructions multiply one left factor by all columns; use UNI0, or BIM2 or BIM3";
+        let why = "matrix instructions need one operand A for all columns; use UNI0, or BIM2 or BIM3";
         return Err(Refusal::OwnLoads { key: Key::C(Common::Uni), value: family.number, why });
     }
     let row = if matrix { Some(computes(plan, c, env, family)?) } else { several_at_once(plan, c, env, family) };
@@ -148,7 +148,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     Ok(spec)
 }
 
-/// The right factor's copy beside a left one of weights that lanes make factors of.
+/// Adjusts operand B's copy to operand A, where lanes convert the weights of A.
 fn suited(
     plan: &Plan,
     frame: &Frame,
@@ -223,7 +223,7 @@ fn computes(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Result<
     chosen.copied().ok_or(Refusal::UnitSteps { uni, k_tile, depth })
 }
 
-/// Owners of micro tiles (threads, waves, warpgroups) along m and n that share a macro tile; one alone where each has a tile of its own.
+/// Owners of micro tiles (threads, waves, warpgroups) along m and n that share a macro tile. With ping-pong, the owners of one team.
 fn owners(plan: &Plan, family: &Family) -> Result<(u32, u32), Refusal> {
     let at = |key: Common| plan.common(key);
     let (mac, skw, owners) = (at(Common::Mac), at(Common::Skw), family.lanes);
@@ -239,11 +239,11 @@ fn owners(plan: &Plan, family: &Family) -> Result<(u32, u32), Refusal> {
     })
 }
 
-/// Clusters of which half would have nothing to do are refused.
+/// Refuses clusters with at least half of their work-groups idle.
 fn useful_clusters(c: &Contraction, cluster: &Cluster, (a, b): (&OperandTiling, &OperandTiling)) -> Result<(), Refusal> {
     for (extent, macro_tile, along) in [(c.m, a.macro_tile, cluster.m), (c.n, b.macro_tile, cluster.n)] {
         if u64::from(along) >= 2 * extent.div_ceil(u64::from(macro_tile)).max(1) {
-            let why = "half of them would have nothing to do: CLU is at least twice the tiles along its side";
+            let why = "at least half of the work-groups would be idle along one side; use a smaller CLU";
             return Err(Refusal::Cluster { size: cluster.size(), why });
         }
     }

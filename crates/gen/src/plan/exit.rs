@@ -66,37 +66,33 @@ fn parts_of_sums(plan: &Plan, c: &Contraction, finish: Finish) -> Result<(), Ref
     Ok(())
 }
 
-/// Whether the main loop reduces operands: their tiles have every element of a row or column once, as it is in memory.
+/// Returns whether the main loop reduces operands. It needs tiles that contain every element exactly once, unconverted.
 fn operands(plan: &Plan, c: &Contraction, t: &Tiling) -> Result<bool, Refusal> {
     if plan.common(Common::Rdk) == 0 || c.operand_values.is_empty() {
         return Ok(false);
     }
     let refuse = |why| Err(Refusal::ReduceOperand { why });
     if c.own_factors.is_some() {
-        return refuse("each thread loads factors of its own, and no work-group has all of a row or column of an operand");
+        return refuse("with BIM4 no work-group loads a whole row or column of an operand");
     }
     if c.m == 0 || c.n == 0 {
-        return refuse("the result has no tile whose work-group would have the operand's");
+        return refuse("C is empty, so no work-group loads the operand");
     }
     for x in &c.operand_values {
         let kept = if x.reduce.over.m { c.n } else { c.m };
         if x.len != c.g * kept || x.count != c.k {
-            return refuse("tiles do not have each of the operand's elements once");
+            return refuse("the tiles do not contain each element of the operand exactly once");
         }
         let (tensor, tiling) = if x.reduce.over.m { (&c.b, &t.b) } else { (&c.a, &t.a) };
         let acp = if x.reduce.over.m { Key::B(Chiral::Acp) } else { Key::A(Chiral::Acp) };
         if plan.get(acp) == 4 {
-            return refuse(
-                "shared memory has the operand's windows of all k-tiles at once (ACP4), and no k-tile for threads to read",
-            );
+            return refuse("ACP4 keeps a halo in shared memory, and no k-tiles that threads could reduce");
         }
         if tiling.parts(t.unit.family()) > 1 && tiling.split.is_some_and(|split| !split.adds_up()) {
-            return refuse("shared memory has the two bf16 numbers nearest to each element, which add up to 16 bits of it alone");
+            return refuse("shared memory has two bf16 numbers per element, which keep only 16 bits of it");
         }
         if tiling.rounded(t.unit.family(), tensor.factor()) && Transport::need_panels(plan) {
-            return refuse(
-                "instructions cut f32 to TF32, so elements are rounded on their way to shared memory, which has nothing else of them",
-            );
+            return refuse("shared memory has the elements rounded to TF32 only");
         }
     }
     Ok(true)
@@ -118,11 +114,10 @@ fn split(plan: &Plan, c: &Contraction, env: &Env) -> Result<Split, Refusal> {
     }
 }
 
-/// Bytes that one load from another work-group's shared memory brings.
+/// Bytes of one load from another work-group's shared memory.
 const PEER_BYTES: u32 = 16;
 
-/// Work-groups that run together: neighbours that share tiles, so many along m and n, and the splits of a tile where those sum up among
-/// themselves.
+/// Derives the cluster: `m` x `n` neighbours that share tiles, and the splits of a tile if they are reduced within the cluster.
 pub(super) fn cluster(plan: &Plan, c: &Contraction, [m, n]: [u32; 2]) -> Result<Cluster, Refusal> {
     let at = |key: Common| plan.common(key);
     let shares = c.elements.is_some() && at(Common::Rdf) == 5;
@@ -131,35 +126,37 @@ pub(super) fn cluster(plan: &Plan, c: &Contraction, [m, n]: [u32; 2]) -> Result<
     let size = m.saturating_mul(n).saturating_mul(splits);
     let refuse = |why| Err(Refusal::Cluster { size, why });
     if size > MAX_CLUSTER {
-        return refuse("16 are the most there are");
+        return refuse("a cluster has at most 16; use a smaller CLU or ICE");
     }
     if !at(Common::Pst).is_multiple_of(size) {
-        return refuse("PST is no multiple of that");
+        return refuse("PST must be a multiple of the size of a cluster");
     }
     if splits > 1 && at(Common::Png) == 1 {
         return refuse(
-            "a cluster has one barrier for all of its threads, where teams with tiles of their own (PNG) cannot meet; use PNG0",
+            "all threads of a cluster share one barrier, and ping-pong warpgroups reach it at different times; use PNG0",
         );
     }
     if splits > 1 && at(Common::Mvw) * c.accumulator().bytes() > PEER_BYTES {
-        return refuse("the sums of others are read 16 bytes at a time; use a smaller MVW");
+        return refuse("partial sums of other work-groups are read 16 bytes at a time; use a smaller MVW");
     }
     // Persistent work-groups count their work in clusters, launches in work-groups.
     let counted = cluster.size() > 1 && at(Common::Pst) > 0;
     if (cluster.sharers() > 1 || counted) && !c.fixed() {
-        return refuse("tiles known only at launch are no whole clusters; use CLU1, and PST0 with SKS2");
+        return refuse(
+            "the number of tiles is known only at launch and may be no multiple of a cluster; use CLU1, and PST0 with SKS2",
+        );
     }
     Ok(cluster)
 }
 
-/// The staged results of a matrix unit: by bulk stores where operands come by bulk copies, too, and C suits; else row by row.
+/// The exit with staged results of a matrix unit: bulk stores if the operands use panels and C allows them, else row by row.
 fn whole_rows(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<Exit, Refusal> {
     let partial = split == Split::Workspace;
     let stored = if partial { partials(c, c.g * u64::from(t.split_k.ways)) } else { c.c.clone() };
     let adjacent = stored.view.stride(COL) == Some(1) && (partial || c.gaps.is_none());
     if Transport::need_panels(plan) {
-        // Lines of C that end anywhere leave by plain stores, and so do lines of which the next group's follow; partial sums lie as those of
-        // the largest C.
+        // Bulk stores need rows of C with known ends. Dynamic extents and groups therefore take plain stores. Partial sums have the
+        // layout of the largest C, so their ends are known.
         let anywhere =
             |by_rows: bool| !partial && (c.ends.is_some() || c.dynamic.has(if by_rows { Extent::M } else { Extent::N }));
         // Where C is read as well, results leave in the widest runs.

@@ -1,4 +1,4 @@
-//! Tiles that load waves of a matrix unit fetch themselves (`ACP0`): in what pieces, how many of them at once, and what a piece costs.
+//! Tiles that producer warps of a matrix unit fetch through registers (`ACP0`): the size, the number in flight and the cost of a piece.
 
 use super::fetch_shape::{FetchShape, fetch_width};
 use super::spec::KernelSpec;
@@ -7,17 +7,17 @@ use crate::plan::materialised;
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{COL, ROW};
 
-/// Registers of a load thread that are not free for pieces: addresses, counters, predicates.
+/// Registers of a producer thread for addresses, counters and predicates, which are not free for pieces.
 const TAKEN: u32 = 36;
-/// Likewise where it shifts rows from staging, besides what each operand takes.
+/// The same for a producer thread that shifts rows from the staging buffer, without the registers of each operand.
 const TAKEN_BY_LINES: u32 = 20;
-/// Registers of a load thread below which compilers were seen to spill at the edges, however little it fetches.
+/// Least registers of a producer thread: with fewer, compilers were seen to spill at the edges.
 const LEAST: u32 = 72;
-/// What a thread takes for addresses of an operand whose lines it shifts from staging.
+/// Registers of a thread for the addresses of one shifted operand.
 const SHIFTED: u32 = 16;
-/// Registers of a vector of a line that begins anywhere, until it is stored: with the half of its neighbour.
+/// Registers of a vector of a misaligned row until it is stored, with the half of its neighbour.
 const UNALIGNED: u32 = 6;
-/// Most pieces that a thread asks for at once.
+/// Most pieces that a thread loads at once.
 const MOST: u32 = 8;
 
 /// How one operand's k-tile is fetched.
@@ -25,7 +25,7 @@ const MOST: u32 = 8;
 pub struct FetchWork {
     /// Pieces of 16 bytes of each thread in a k-tile.
     pub chunks: u32,
-    /// Pieces that a thread asks for at once.
+    /// Pieces that a thread loads at once.
     pub at_once: u32,
     /// Instructions for each, as compilers were seen to make them.
     pub instructions: u32,

@@ -170,7 +170,7 @@ pub fn shared_align(t: &OperandTiling, scalar: Scalar) -> u32 {
     (t.fragment_width.max(t.store_width) * scalar.bytes()).max(16)
 }
 
-/// Bytes of sums of this type in shared memory where parts of a tile's meet there; they lie over the operands' tiles.
+/// Bytes of shared memory for the reduction of a tile's partial sums, which overwrite the operands' tiles; 0 without it.
 pub(crate) fn sum_bytes(spec: &KernelSpec, sum: Scalar) -> u64 {
     spec.meeting(sum).map_or(0, |meeting| meeting.bytes)
 }
@@ -183,7 +183,7 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
         return spec.reduction_bytes(c);
     }
     if spec.schedule.in_pipeline() {
-        // A full and a free barrier of 8 bytes per buffer stand behind the tiles, then one for each team that alternates.
+        // After the tiles come a full and a free barrier of 8 bytes per buffer, then one barrier for each ping-pong team.
         let turns = if spec.teams() > 1 { 8 * u64::from(spec.teams()) } else { 0 };
         let stage: u32 = spec.schedule.copies.iter().filter_map(Transport::tile).map(|tile| tile.bytes).sum();
         let tiles = (u64::from(stage) * u64::from(spec.schedule.buffers)).max(sum_bytes(spec, c.accumulator()));
@@ -212,7 +212,7 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
     operands.max(staged_bytes(spec, c)).max(sum_bytes(spec, c.accumulator())).max(spec.reduction_bytes(c))
 }
 
-/// Bytes of staging and of its barriers behind a circular buffer that ends at `from`; 0 without.
+/// Bytes of the staging buffer and its barriers, after a circular buffer that ends at `from`; 0 without shifted operands.
 fn staging_bytes(spec: &KernelSpec, from: u64) -> u64 {
     let slots = spec.schedule.slots();
     let slot: u32 = spec.schedule.copies.iter().filter_map(Transport::shifted).map(|s| s.spans.slot_bytes()).sum();

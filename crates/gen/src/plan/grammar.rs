@@ -208,7 +208,7 @@ fn read_sub(text: &str, part: Part, start: usize, sub: &str, values: &mut Values
     Ok(())
 }
 
-/// Reads a key and its value. The part's keys are left beginning with the one behind it, which mostly comes next.
+/// Reads a key and its value. It rotates the part's keys so that the key after it comes first, as this is mostly the next one.
 fn read_token(part: Part, keys: &mut [Key], token: &str) -> Result<(Key, u32), GrammarFault> {
     if token.is_empty() {
         return Err(GrammarFault::EmptyToken);

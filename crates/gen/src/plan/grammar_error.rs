@@ -8,7 +8,7 @@ use std::fmt;
 pub enum GrammarFault {
     /// No part has such a key; the nearest of this part.
     UnknownKey(Part, Option<Key>),
-    /// The key stands in another part.
+    /// The key belongs to another part.
     WrongPart(Part, Key),
     /// The key was given before.
     RepeatedKey(Key),

@@ -19,7 +19,7 @@ pub fn thread_grid(threads: u32, skew: u32) -> Option<(u32, u32)> {
 /// Elements (across k, along k) that each of `threads` loads of a tile of `macro_tile` by `k_tile`: as long as possible
 /// across k, or along it (`PLU`). `None` where the threads do not share the tile evenly.
 ///
-/// The longest side that divides both the tile's and a thread's elements is their greatest common divisor. What is left
+/// The longest side that divides both the tile's and a thread's elements is their greatest common divisor. The quotient
 /// for the other side always divides it, so an even share always tiles.
 pub fn load_tile(macro_tile: u32, k_tile: u32, threads: u32, along_k: bool) -> Option<(u32, u32)> {
     let total = macro_tile.checked_mul(k_tile)?;

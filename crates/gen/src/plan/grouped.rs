@@ -1,11 +1,11 @@
-//! Products whose batch entries are groups of rows, columns or terms, the ends of which are in device memory: what plans may ask of them.
+//! Legality of plans for grouped products: the batch entries are groups of rows, columns or terms, and their ends are in device memory.
 //!
-//! A tile begins where its group does, at any row, and ends where the group does; a tile that no group has is passed over. What counts
-//! on rows at multiples of something, on copies of whole operands, or on every tile being computed, is refused here. That lines end anywhere is no other
-//! than with an extent known only at launch ([`Contraction::varies`]).
+//! The first tile of a group begins at the first row of the group, which can be any row. The last tile ends at the last row. Tiles without a group are skipped.
+//! This module refuses three assumptions: rows at multiples of a number, copies of whole operands, and the computation of every tile.
+//! Rows of C may end anywhere, as with a dynamic extent ([`Contraction::varies`]).
 //!
-//! Groups of terms have whole results, each a sum from any term to any other. Copies ask of every element whether it is the group's: one factor's zeros
-//! would not do, as the other's may be infinite there. Boxes of bulk copies end where tensors do and nowhere else.
+//! Groups of terms have whole results. Each result sums a range of k that begins and ends at any term. Copies check each element of both operands
+//! against this range: zeros in one operand alone would give NaN where the other is infinite. A box of a bulk copy ends only at the end of its tensor.
 
 use super::keys::{Chiral, Common, Key};
 use super::refusal::Refusal;
@@ -14,13 +14,13 @@ use super::value::Plan;
 use tilewright_problem::Extent;
 use tilewright_problem::contraction::Contraction;
 
-/// Refuses what does not go with groups, for a contraction that is oriented as the plan says already.
+/// Refuses choices that are illegal for groups. The contraction is already oriented by SWP.
 pub(super) fn suits(plan: &Plan, c: &Contraction, copies: [&Transport; 2]) -> Result<(), Refusal> {
     let refuse = |key: Key, why| Err(Refusal::Grouped { key, value: plan.get(key), why });
     let at = |key: Common| plan.common(key);
     let copied = [Key::A(Chiral::Wos), Key::B(Chiral::Wos)].into_iter().find(|wos| plan.get(*wos) > 0);
     if let Some(wos) = copied.filter(|_| c.has_groups()) {
-        return refuse(wos, "and its operands are read in place; use WOS0");
+        return refuse(wos, "operands of groups are read in place; use WOS0");
     }
     if c.k_ends.is_some() {
         return of_terms(plan, copies);
@@ -31,11 +31,11 @@ pub(super) fn suits(plan: &Plan, c: &Contraction, copies: [&Transport; 2]) -> Re
     if at(Common::Ice) > 1 && at(Common::Sks) != 2 {
         return refuse(
             Key::C(Common::Ice),
-            "and kernels around the main one (SKS0, SKS1) do not know whose a row is; use ICE1, or SKS2 with PST0",
+            "the kernels before and after the main kernel (SKS0, SKS1) do not know the group of a row; use ICE1, or SKS2 with PST0",
         );
     }
     if at(Common::Png) == 1 {
-        return refuse(Key::C(Common::Png), "and a team whose tile no group has would not hand on its turn; use PNG0");
+        return refuse(Key::C(Common::Png), "a ping-pong warpgroup without a tile never signals the next one; use PNG0");
     }
     for (extent, side, copy) in [(Extent::M, Key::A as fn(Chiral) -> Key, copies[0]), (Extent::N, Key::B, copies[1])] {
         let acp = side(Chiral::Acp);
@@ -43,37 +43,40 @@ pub(super) fn suits(plan: &Plan, c: &Contraction, copies: [&Transport; 2]) -> Re
             Transport::Bulk(tile) if c.grouped(extent) && !tile.k_contiguous => {
                 return refuse(
                     acp,
-                    "and bulk copies along lines of rows begin at multiples of 16 bytes, where groups need not; use ACP0 with LWV",
+                    "bulk copies along rows begin at multiples of 16 bytes, and groups begin at any row; use ACP0 with LWV",
                 );
             }
             Transport::Shifted(_) => {
-                return refuse(acp, "and copies to be shifted run ahead into tiles that no group may have; use ACP0 with LWV");
+                return refuse(acp, "copies to the staging buffer run ahead into tiles that may not exist; use ACP0 with LWV");
             }
             _ => {}
         }
     }
-    // Rows of results in vectors of 16 bytes: columns of a tile begin at a multiple of these.
+    // Staged rows are stored in vectors of 16 bytes, so a tile must begin at a multiple of these columns.
     if at(Common::Cst) == 1 && c.grouped(Extent::N) {
-        return refuse(Key::C(Common::Cst), "and its tiles begin at any column of the staged rows; use CST0, or the other SWP");
+        return refuse(Key::C(Common::Cst), "tiles begin at any column of the staged rows; use CST0, or the other SWP");
     }
     Ok(())
 }
 
-/// Refuses what does not go with groups of terms.
+/// Refuses choices that are illegal for groups of terms.
 fn of_terms(plan: &Plan, copies: [&Transport; 2]) -> Result<(), Refusal> {
     let refuse = |key: Key, why| Err(Refusal::Grouped { key, value: plan.get(key), why });
     if plan.common(Common::Ufo) == 1 {
-        return refuse(Key::C(Common::Ufo), "and its sums begin where the group before ends; use UFO0");
+        return refuse(Key::C(Common::Ufo), "the k range of a group begins at the end of the previous group; use UFO0");
     }
     if plan.common(Common::Png) == 1 {
-        return refuse(Key::C(Common::Png), "and teams would have to know how many k-tiles each other's groups have; use PNG0");
+        return refuse(
+            Key::C(Common::Png),
+            "ping-pong warpgroups do not know the number of k-tiles of each other's groups; use PNG0",
+        );
     }
     for (side, copy) in [(Key::A as fn(Chiral) -> Key, copies[0]), (Key::B, copies[1])] {
         let why = match copy {
             Transport::Bulk(_) | Transport::Shifted(_) => {
-                "and the last box of a group would bring terms of the next; use ACP0 with LWV, or ACP1"
+                "the last box of a group would load terms of the next group; use ACP0 with LWV, or ACP1"
             }
-            Transport::Halo(_) => "and its k-tiles begin at any term of the windows; use ACP0 or ACP1",
+            Transport::Halo(_) => "k-tiles begin at any term of the windows; use ACP0 or ACP1",
             _ => continue,
         };
         return refuse(side(Chiral::Acp), why);

@@ -1,12 +1,12 @@
-//! Windows that overlap, of which each element comes to shared memory once for a result tile (`ACP4`).
+//! The halo of a result tile (`ACP4`): overlapping windows, copied to shared memory once per element.
 //!
-//! The tensor is seen as one line of *positions*: its dimensions in their order, each as long as rows and taps reach, so that what is
-//! beside the tensor has positions, too, and reads as zeros. Then a row is a position, a tap a distance that is the same for all rows,
-//! and the rows of a tile with their taps are one range of positions, which wraps image rows and samples as the tile does. A position's
-//! channels are a line of shared memory. Only filters move from k-tile to k-tile.
+//! The tensor is a sequence of *positions*: its dimensions in their order, each as long as rows and taps reach. Positions outside of the
+//! tensor read as zeros. A row is a position. A tap is a distance, the same for all rows. The rows of a tile with their taps are therefore
+//! one range of positions, which wraps at image rows and samples as the tile does. The channels of a position are one row of shared
+//! memory. Only filters move from k-tile to k-tile.
 //!
-//! Eight neighbouring rows are read at once, 16 bytes of each, and lie as many lines apart as the convolution's stride says. Padding keeps them in
-//! different banks for odd strides only; without it (`PAD0`) chunks of 16 bytes are permuted, which does for every stride that is a power of two.
+//! `ldmatrix` reads eight neighbouring rows at once, 16 bytes of each. Their distance in shared memory is the convolution's stride. Padding
+//! avoids bank conflicts for odd strides only. Without padding (`PAD0`) chunks of 16 bytes are permuted, which works for every power of two.
 
 use super::grid::gcd as gcd32;
 use super::reach;
@@ -32,7 +32,7 @@ pub struct Halo {
     pub row: Affine,
     /// How far an element of k is from a row's first element in shared memory.
     pub k: Affine,
-    /// Positions behind a row's first tap, that itself included, up to its last.
+    /// Positions from a row's first tap up to its last, both included.
     pub beyond: i64,
     /// Lines from a row to its neighbour, and bytes of an element.
     apart: u32,
@@ -86,22 +86,22 @@ impl Halo {
         bank_cycles(&read, 16)
     }
 
-    /// The windows of tiles of an operand, or why they have none, in words.
+    /// Derives the halo of an operand's tiles.
+    ///
+    /// # Errors
+    /// The reason why the operand has no halo, in words.
     pub(super) fn new(tensor: &Tensor, o: &OperandTiling, wanted: &Wanted) -> Result<Halo, String> {
         let Some(dims) = tensor.view.dims() else {
             return Err("its addresses are no positions along dimensions of memory".into());
         };
         let k = tensor.view.extent[COL];
         if !k.is_multiple_of(wanted.k_tile.into()) {
-            return Err(format!("UNR of {} does not divide its k of {k}", wanted.k_tile));
+            return Err(format!("UNR{} does not divide k = {k}", wanted.k_tile));
         }
         let positions = Positions::new(&dims, tensor.view.extent, o.macro_tile)?;
         let channels = u32::try_from(positions.channel.extent).unwrap_or(u32::MAX);
         if !channels.is_multiple_of(wanted.k_step) {
-            return Err(format!(
-                "instructions take {} of k at once, which do not divide the {channels} channels of a tap",
-                wanted.k_step
-            ));
+            return Err(format!("the k-step of {} does not divide the {channels} channels of a tap", wanted.k_step));
         }
         let lines = positions.lines(o.macro_tile, wanted.grain)?;
         let extent = [tensor.view.extent[G], (positions.count + MOST_LINES).unsigned_abs(), channels.into()];
@@ -110,7 +110,7 @@ impl Halo {
         let bytes = tensor.scalar.bytes();
         let width = reach::vector_width(&of_positions, COL, (ASYNC_COPY_BYTES[2] / bytes).max(1));
         if width * bytes < ASYNC_COPY_BYTES[0] {
-            return Err(format!("its channels can be copied {} bytes at a time, of which copies take 4 at least", width * bytes));
+            return Err(format!("its channels allow copies of {} bytes, and copies move at least 4", width * bytes));
         }
         let at_once = gcd32(wanted.threads, channels / width);
         let across = (wanted.threads / at_once).max(1);
@@ -160,10 +160,10 @@ impl Positions {
         let axis = |i: usize| dims.digits[i].axis;
         let lowest = |&(i, step): &(usize, i64)| axis(i) == COL && dims.digits[i].div == 1 && step == 1;
         let lead = dims.dims.iter().position(|dim| dim.stride == 1 && dim.steps.iter().any(&lowest));
-        let Some(lead) = lead else { return Err("k is not its contiguous direction".into()) };
+        let Some(lead) = lead else { return Err("it is not contiguous along k".into()) };
         let channel = dims.dims[lead].steps.iter().find(|step| lowest(step)).map(|(i, _)| dims.digits[*i]);
         let Some(channel) = channel.filter(|_| dims.dims[lead].steps.iter().all(|s| lowest(s) || axis(s.0) == G)) else {
-            return Err("its contiguous direction moves with others".into());
+            return Err("rows or taps also move along its contiguous dimension".into());
         };
         // Tiles may end beyond the last row.
         let values = |i: usize| {
@@ -185,9 +185,9 @@ impl Positions {
         for (which, dim) in dims.dims.iter().enumerate().filter(|(which, dim)| *which != lead && moving(dim)) {
             let (mut low, mut length, between) = (0, 1, of.count);
             for &(i, step) in &dim.steps {
-                let span = step.checked_mul(values(i) - 1).ok_or("it is too long")?;
+                let span = step.checked_mul(values(i) - 1).ok_or("a span of positions is too long")?;
                 match axis(i) {
-                    ROW if step < 0 => return Err("its rows run backwards".into()),
+                    ROW if step < 0 => return Err("the stride of its rows is negative".into()),
                     ROW => {
                         of.row = of.row.plus(&dims.digits[i].form(), step * between);
                         let div = dims.digits[i].div;
@@ -198,7 +198,7 @@ impl Positions {
                         of.tap = of.tap.plus(&dims.digits[i].form(), step * between);
                         of.reach += span.abs() * between;
                     }
-                    _ => return Err("its batch entries move along with pixels".into()),
+                    _ => return Err("batch entries and pixels move along the same dimension".into()),
                 }
                 length += span.abs();
             }
@@ -209,13 +209,13 @@ impl Positions {
         Ok(of)
     }
 
-    /// Lines that a tile of so many rows, which starts at multiples of `grain`, has at most.
+    /// Most positions of a tile of `rows` rows that starts at multiples of `grain`.
     fn lines(&self, rows: u32, grain: u64) -> Result<u32, String> {
         let (apart, grain) = (i64::from(rows) - 1, grain.max(1) as i64);
         let (mut farthest, mut lines, mut below) = (0, self.reach + 1, 0);
         for (place, values, distance) in &self.digits {
             if *values > 1 && *distance <= farthest {
-                return Err("its rows do not follow each other along dimensions of memory".into());
+                return Err("its rows are not in ascending order along dimensions of memory".into());
             }
             farthest += distance * (values - 1);
             // How often the digit changes between the tile's first row and its last, and what a change is more than going on below it.
@@ -227,12 +227,12 @@ impl Positions {
         u32::try_from(lines)
             .ok()
             .filter(|lines| i64::from(*lines) < MOST_LINES / 2)
-            .ok_or(format!("a tile has {lines} positions"))
+            .ok_or(format!("a tile has too many positions: {lines}"))
     }
 
     /// The tensor by (g, position, channel).
     fn view(&self, dims: &Dimensions, extent: [u64; 3]) -> View {
-        // Digits of the batch stay; behind them channels, and a digit of positions for each dimension.
+        // Digits of the batch stay. After them come the channels, and a digit of positions for each dimension.
         let mut digits = dims.digits.clone();
         let first = digits.len();
         digits.push(Digit { last: true, ..self.channel });

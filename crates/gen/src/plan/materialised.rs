@@ -27,9 +27,9 @@ pub fn copy_leading_dimension(line: u64, scalar: Scalar) -> u64 {
 /// region, aligned to [`WORKSPACE_ALIGN`]. Sizes that do not fit 64 bits saturate `len`, which no budget can then satisfy.
 ///
 /// - [`Source::InPlace`]: the tensor itself.
-/// - [`Source::Copy`]: lines along the direction that is contiguous in the original (k if neither or both are), at a distance of
-///   [`copy_leading_dimension`]; the extent along the line grows to that distance, the elements added are zeros.
-/// - [`Source::CopyAlongK`]: likewise with lines along k, always.
+/// - [`Source::Copy`]: rows along the direction that is contiguous in the original (k if neither or both are), at a distance of
+///   [`copy_leading_dimension`]. Rows are padded with zeros to this distance.
+/// - [`Source::CopyAlongK`]: the same, always with rows along k.
 /// - [`Source::CopyInRuns`]: the same, of [`in_runs`].
 /// - [`Source::PaddedRows`]: see [`padded_rows`].
 /// - [`Source::Packed`]: element (g, row, k) at `((g * tiles + row / MT) * k_extent + k) * MT + row % MT`. The row extent is

@@ -1,4 +1,4 @@
-//! How sums meet in shared memory of which several have parts: the splits of a cluster (`SKS2`), or the slices of a work-group (`LSU`).
+//! Sizes of the reduction of partial sums through shared memory: the splits of a cluster (`SKS2`), or the slices of a work-group (`LSU`).
 
 use super::spec::{KernelSpec, Split};
 use tilewright_ir::Scalar;
@@ -6,7 +6,7 @@ use tilewright_ir::layout::Axis;
 
 /// Bytes that one shared access moves.
 const ACCESS: u32 = 16;
-/// Bytes of shared memory for the sums of slices, where those of one access are no more: the first-level cache has the rest.
+/// Most bytes of shared memory for the partial sums of slices in one round, unless one access needs more. The rest stays first-level cache.
 const ROUND: u32 = 16 << 10;
 
 /// The exchange of a tile's sums.
@@ -25,7 +25,7 @@ pub struct Meeting {
 }
 
 impl KernelSpec {
-    /// A tile's sums are parts, which meet through shared memory of the work-group or of its cluster.
+    /// Returns whether partial sums of a tile are reduced through shared memory, of the work-group or of its cluster.
     pub const fn parts_meet(&self) -> bool {
         matches!(self.epilogue.split, Split::Cluster) || self.tiling.slices > 1
     }

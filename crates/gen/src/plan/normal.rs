@@ -19,7 +19,7 @@ const PIPELINE_COMMON: [Common; 25] = {
     [Unr, Gal, Ice, Iwi, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Uni, Swp, Pst, Png, Rga, Rdf, Rdc, Rdk, Gbi]
 };
 
-/// Further keys that units read which take fragments to registers, and threads that copy.
+/// Further keys of units with fragments in registers, and keys of threads that copy.
 const UNIT_COMMON: [Common; 8] = {
     use Common::*;
     [Pun, Szt, Mad, Afi, Mia, Wva, Mvw, Ukl]
@@ -27,14 +27,14 @@ const UNIT_COMMON: [Common; 8] = {
 const UNIT_CHIRAL: [Chiral; 3] = [Chiral::Vew, Chiral::Frw, Chiral::Miw];
 const COPY_CHIRAL: [Chiral; 5] = [Chiral::Plu, Chiral::Liw, Chiral::Lor, Chiral::Vew, Chiral::Glw];
 
-/// Keys that reductions by themselves read.
+/// Keys that standalone reductions read.
 const ELEMENT_COMMON: [Common; 7] = {
     use Common::*;
     [Mac, Skw, Mia, Wva, Ice, Mgp, Rdf]
 };
 const ELEMENT_CHIRAL: [Chiral; 3] = [Chiral::Mic, Chiral::Miw, Chiral::Frw];
 
-/// Keys that plans read whose threads load what they multiply themselves.
+/// Keys that plans with operands in registers only (`BIM4`) read.
 const OWN_COMMON: [Common; 18] = {
     use Common::*;
     [Unr, Gal, Ice, Iwi, Szt, Mad, Naw, Mac, Skw, Mia, Sks, Cvw, Wva, Mgp, Bim, Uni, Lsu, Pfg]
@@ -97,7 +97,7 @@ impl Keys {
         let tiles = c.depth().div_ceil(parts[0]).div_ceil(parts[1]).max(1) + u64::from(at(Common::Ufo));
         let tiles = u32::try_from(tiles).unwrap_or(u32::MAX);
         let (asynchronous, pipeline) = (self.unit().asynchronous, Transport::need_pipeline(self));
-        // Math that runs behind holds another k-tile.
+        // Unfinished math of the previous k-tile holds another buffer.
         let fra = if asynchronous && tiles == 1 { 0 } else { at(Common::Fra) };
         let held = 1 + if pipeline && asynchronous { fra.min(1) } else { 0 };
         let loads = pipeline && at(Common::Lwv) > 0;
@@ -208,7 +208,7 @@ impl Keys {
         if at(Common::Pfg) == 0 || at(Common::Buf) == 1 || both_copied || at(Common::Lwv) > 0 {
             self.reset(&[Common::Stp], &[]);
         }
-        // Fences stand between loads that run ahead and the math, and before the tail of a carried schedule.
+        // Fences separate loads ahead from the math, and precede the tail of a carried schedule.
         let carried = at(Common::Buf) > 1 && at(Common::Fra) > 0;
         if at(Common::Pfg) == 0 || both_copied && !carried {
             self.reset(&[Common::Hnt], &[]);
@@ -270,8 +270,8 @@ impl Plan {
     }
 }
 
-/// Whether work-groups may take the same tile of all batch entries before the next tile (`GBI`): entries whose number a kernel does not know, or
-/// which are ranges of one matrix, come one behind the other. So do those of kernels whose threads share no tile.
+/// Returns whether work-groups may take the same tile of all batch entries before the next tile (`GBI`). They may not for a dynamic number of
+/// entries, for groups of one matrix, and for kernels without shared tiles.
 pub(super) fn entries_may_alternate(c: &Contraction) -> bool {
     let tiles = c.elements.is_none() && c.own_factors.is_none();
     c.g > 1 && tiles && !c.varies(Extent::G) && c.ends.is_none() && c.k_ends.is_none()

@@ -40,9 +40,9 @@ pub(super) struct Frame {
     pub family: &'static Family,
     /// The instruction.
     pub row: Option<&'static Mma>,
-    /// What factors are split into.
+    /// Parts that operands are split into.
     pub split: Option<FactorParts>,
-    /// Weights along k that a lane holds of the left factor, where it makes factors of them for instructions that read the right one themselves.
+    /// Length of the runs along k in which lanes hold and convert the weights of operand A; `None` without weights in registers.
     pub runs: Option<u32>,
 }
 
@@ -200,8 +200,9 @@ fn in_pipeline(
         (1, None) => Source::Copy,
         (3, _) => Source::PaddedRows,
         _ => {
-            let why = "packed panels (WOS2) are cut for multiply-adds".into();
-            return Err(Refusal::BulkBox { acp: side(Chiral::Acp), why });
+            let why = "packed panels (WOS2) have the layout of multiply-adds".into();
+            let acp = side(Chiral::Acp);
+            return Err(Refusal::BulkBox { acp, value: plan.get(acp), why });
         }
     };
     paddable(side, tensor, source)?;

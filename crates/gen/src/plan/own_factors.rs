@@ -1,4 +1,4 @@
-//! Contractions in which each column has a left factor of its own (`BIM4`): what a plan means for their factors, and which plans suit them.
+//! Legality and tilings of contractions with a separate operand A for each column (`BIM4`).
 
 use super::grid::gcd;
 use super::keys::{Chiral, Common, Key};
@@ -13,7 +13,7 @@ use super::value::Plan;
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{G, ROW};
 
-/// The tilings of both factors of a contraction whose columns have left factors of their own, and what threads load of them.
+/// Derives the tilings of both operands and the loads of a thread, for a contraction with a separate operand A for each column.
 pub(super) fn derive(
     plan: &Plan,
     c: &Contraction,
@@ -27,7 +27,7 @@ pub(super) fn derive(
         return Err(Refusal::OwnLoads {
             key: Key::C(Common::Pfg),
             value: plan.common(Common::Pfg),
-            why: "registers hold what one k-tile ahead loads; use PFG1",
+            why: "registers hold one k-tile ahead; use PFG1",
         });
     }
     let refuse = |key: Key, why: &'static str| Refusal::OwnLoads { key, value: plan.get(key), why };
@@ -37,16 +37,16 @@ pub(super) fn derive(
     };
     let (tile_m, tile_n) = (tile(mic_a, rows, along_m)?, tile(mic_b, columns, along_n)?);
     if !c.n.is_multiple_of(columns.into()) {
-        return Err(refuse(mic_b, "it does not divide the groups"));
+        return Err(refuse(mic_b, "the width of a thread must divide the number of groups; use a divisor"));
     }
     if columns * c.a.scalar.bytes() > LOAD_BYTES || reach::vector_width(&c.a, G, columns) < columns {
-        return Err(refuse(mic_b, "it is no vector of neighbouring groups, of 16 bytes at most, that may be loaded at once"));
+        return Err(refuse(mic_b, "a thread loads its groups as one vector of at most 16 aligned bytes; use a smaller width"));
     }
     if !c.m.is_multiple_of(rows.into()) {
-        return Err(refuse(mic_a, "it does not divide the rows"));
+        return Err(refuse(mic_a, "the rows of a thread must divide m; use a divisor"));
     }
     if !c.k.is_multiple_of(k_tile.into()) {
-        return Err(refuse(unr, "it does not divide k; a larger one than k is all of it"));
+        return Err(refuse(unr, "the k-tile must divide k; use a divisor of k, or k or more for all of it"));
     }
     let side = Key::B as fn(Chiral) -> Key;
     let from = source(plan, side);
@@ -57,8 +57,10 @@ pub(super) fn derive(
         // Sums without terms read nothing.
         let depth = if c.k == 0 { 1 } else { k_tile / slices };
         OwnLoads::new(&tensor.view, width, (vectors, step), depth).map_err(|uneven| match uneven {
-            Uneven::Rows => refuse(mic, "a thread's rows are at uneven distances; use a divisor of a line of pixels, or 1"),
-            Uneven::K => refuse(unr, "the k of a tile are at uneven distances; use all of k, a line of taps or pixels, or 1"),
+            Uneven::Rows => refuse(mic, "a thread's rows are at uneven distances in memory; use a divisor of an image row, or 1"),
+            Uneven::K => {
+                refuse(unr, "the k of a tile are at uneven distances in memory; use all of k, a row of taps or pixels, or 1")
+            }
         })
     };
     let of_a = loads(&c.a, columns, (mic_a, rows, 1))?;
@@ -68,25 +70,23 @@ pub(super) fn derive(
     Ok([(a, Transport::Own(of_a)), (b, Transport::Own(of_b))])
 }
 
-/// Slices of the work-group that take parts of every k-tile.
+/// Number of slices of the work-group, each with a part of every k-tile.
 fn slices(plan: &Plan, c: &Contraction, k_tile: u32) -> Result<u32, Refusal> {
     let (key, slices) = (Key::C(Common::Lsu), plan.common(Common::Lsu));
     let refuse = |why| Err(Refusal::OwnLoads { key, value: slices, why });
     if !k_tile.is_multiple_of(slices) {
-        return refuse("slices of a work-group take equal parts of a k-tile, and it does not divide UNR");
+        return refuse("slices take equal parts of a k-tile; use a divisor of UNR");
     }
     if slices > 1 && plan.common(Common::Ice) > 1 && plan.common(Common::Sks) == 2 {
-        return refuse("the sums of slices meet in the shared memory where those of a cluster would (SKS2); use SKS1");
+        return refuse("the reductions of slices and of a cluster (SKS2) use the same shared memory; use SKS1");
     }
     if slices > 1 && c.reductions().next().is_some() {
-        return refuse(
-            "each slice has whole sums of a part of the tile alone, which reductions would take as all of it; use LSU1",
-        );
+        return refuse("reductions read whole tiles, and each slice has only a part of the tile; use LSU1");
     }
     Ok(slices)
 }
 
-/// A factor that has no tile in shared memory, loaded in vectors of so many; results are stored from runs of `run`.
+/// Tiling of an operand without a tile in shared memory, loaded in vectors of `load_width`. Results are stored in runs of `run`.
 fn tiling((micro, macro_tile): (u32, u32), (load_width, run): (u32, u32), source: Source) -> OperandTiling {
     OperandTiling {
         micro,

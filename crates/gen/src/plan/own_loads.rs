@@ -1,9 +1,8 @@
-//! Factors of which each thread loads what it multiplies itself, straight to its registers: those of a contraction in which every
-//! column has a left factor of its own (`BIM4`).
+//! Loads of operands straight to the registers of each thread, for contractions with a separate operand A for each column (`BIM4`).
 //!
-//! A tile of such a factor serves one thread alone, or few, so that nothing is gained by shared memory. What a thread reads for its rows and
-//! the k of a k-tile are places at constant distances from the first, and pairs of a row and a k that have the same distance are one
-//! place, which is loaded once: pixels side by side share most of their windows. Caches serve the rest.
+//! A tile of operand A serves one thread or a few threads, so shared memory would gain nothing. A thread reads places at constant distances
+//! from its first element, one for each row and k of its k-tile. Pairs (row, k) with the same distance are one place and are loaded once:
+//! neighbouring pixels share most of their windows. Caches serve the rest.
 
 use serde::Serialize;
 use std::collections::HashMap;
@@ -11,19 +10,19 @@ use tilewright_ir::affine::{self, Affine, Group};
 use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::{COL, G, ROW, View};
 
-/// Bytes that one load brings at most.
+/// Most bytes of one load.
 pub(super) const LOAD_BYTES: u32 = 16;
 /// Coordinates whose digits are compared one by one.
 const MOST_COMPARED: u64 = 4096;
 
-/// What a thread loads of a factor for a k-tile.
+/// Loads of a thread for one k-tile of an operand.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct OwnLoads {
     /// Elements of a load.
     pub width: u32,
     /// Every load.
     pub places: Vec<Place>,
-    /// Which of them brings an element (of a row or column, or of both), and in which lane: k of the k-tile fastest.
+    /// For each element (of a row or column, or of both; k fastest) its load and its lane in the load.
     of: Vec<(usize, u32)>,
     k_tile: u32,
 }
@@ -37,7 +36,7 @@ pub struct Place {
     pub bounds: Vec<i64>,
 }
 
-/// Coordinates along which elements lie unevenly.
+/// Coordinate with uneven distances between elements.
 pub(super) enum Uneven {
     Rows,
     K,

@@ -1,5 +1,5 @@
-//! A tensor's copy in workspace, dimension by dimension, whose rows an operand reads along k or along its own rows (`WOS3`): the rows that
-//! the tensor has, padded; or its channels, where these are planes.
+//! The copy of a tensor in workspace with padded rows (`WOS3`). The rows are the tensor's own rows, or its channels if channels are planes.
+//! An operand reads the copy along k or along its own rows.
 
 use super::tile::WORKSPACE_ALIGN;
 use super::windows::ROW_BYTES;
@@ -17,36 +17,35 @@ pub struct PaddedRows {
     pub seen: Tensor,
 }
 
-/// The copy of a tensor, dimension by dimension as its view moves along them, in which rows of one are contiguous and padded to a multiple
-/// of 16 bytes, or to a power of two where they are shorter: so that vectors, and boxes of bulk copies, may start with every row. No row of
-/// up to 128 bytes straddles a multiple of as many.
+/// Derives the copy of a tensor with contiguous rows, padded to a multiple of 16 bytes, or to a power of two if they are shorter.
+/// Vectors and boxes of bulk copies may therefore start at every row. No row of up to 128 bytes crosses a multiple of 128 bytes.
 ///
-/// These are the rows of the tensor's contiguous dimension where k, or the operand's rows, run along it alone. Where it moves with others as
-/// well (pixels of an image under a filter's taps), and another one does not (channels), that one's positions become neighbours: the tensor is transposed.
+/// If k or the operand's rows run along the tensor's contiguous dimension alone, its rows are the rows of the copy. Otherwise (an image under
+/// the taps of a filter, in NCHW) a dimension without such movement (channels) becomes contiguous: the copy is transposed.
 ///
 /// # Errors
-/// Why there is none, in words.
+/// The reason why there is no such copy, in words.
 pub fn padded_rows(tensor: &Tensor) -> Result<PaddedRows, &'static str> {
     if tensor.signs.is_some() {
-        return Err("parts of its complex numbers change their sign on the way, which other copies do; use WOS1");
+        return Err("this copy cannot negate parts of complex numbers; use WOS1");
     }
     let dims = tensor.view.dims().ok_or("its addresses are no positions along dimensions of memory")?;
     if dims.dims.is_empty() {
-        return Err("it is a single element");
+        return Err("it has a single element");
     }
     if tensor.view.is_affine_box().is_some() {
-        return Err("a matrix is padded by WOS1");
+        return Err("it is a matrix; use WOS1");
     }
     if dims.base < 0 {
-        return Err("it starts before its tensor");
+        return Err("it starts before the first element of its tensor");
     }
     let lead = rows_dimension(&dims, tensor.scalar);
     let rows = if lead == 0 { in_order(&dims) } else { planes(&dims, lead, tensor.len)? };
     let channels = dims.dims[lead].extent.unsigned_abs();
     let grain = channels.next_power_of_two().min(u64::from(16 / tensor.scalar.bytes()));
     let padded = channels.next_multiple_of(grain);
-    // Rows of up to 128 bytes lie within as many each: requests of bulk copies are for one of these lines. They bring all of it, so the zeros go on
-    // to its end. Behind a group's channels, which copies of a whole line bring as well, are the next one's.
+    // A row of up to 128 bytes lies within one aligned line of 128 bytes, because a bulk copy requests whole lines. Zeros therefore fill
+    // the line. Rows of groups are excluded: the channels of the next group follow there.
     let grouped = lead == 0 && dims.dims[1..].iter().any(|dim| dim.steps.iter().all(|(i, _)| dims.digits[*i].axis == G));
     let narrow = !grouped && padded <= 8 * u64::from(16 / tensor.scalar.bytes());
     let padded = if narrow { padded.next_power_of_two() } else { padded };
@@ -107,7 +106,7 @@ fn int(v: u64) -> i64 {
     i64::try_from(v).unwrap_or(i64::MAX)
 }
 
-/// Behind contiguous rows all other dimensions are digits of the row.
+/// Rows of a tensor with a contiguous first dimension: all other dimensions are digits of the row.
 fn in_order(dims: &Dimensions) -> Rows {
     let mut rows = Rows { from: Affine::constant(dims.base), planes: 1, each: 1, distances: vec![0], first: 0 };
     for (i, dim) in dims.dims.iter().enumerate().skip(1) {
@@ -145,11 +144,11 @@ fn planes(dims: &Dimensions, lead: usize, len: u64) -> Result<Rows, &'static str
             .fold(0, u64::saturating_add)
     };
     if rest.saturating_add(reach(inner)) >= plane {
-        return Err("its channels are no planes of neighbours");
+        return Err("its channels are no contiguous planes");
     }
     let behind = dims.base.unsigned_abs() - rest + reach(&dims.dims[lead..]);
     if behind.saturating_add(plane) > len {
-        return Err("its last plane ends behind its tensor");
+        return Err("its last plane ends past the end of its tensor");
     }
     rows.first = rest;
     for (i, (dim, first)) in outer.iter().zip(firsts).enumerate() {

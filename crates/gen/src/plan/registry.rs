@@ -1,4 +1,4 @@
-//! The table behind [`super::keys`]: one entry per hyperparameter.
+//! The table of all keys ([`super::keys`]): one entry per hyperparameter.
 
 use super::keys::{CHIRALS, COMMONS, Chiral, Common, Key, KeyInfo, Legal, Part, System};
 use std::fmt;
@@ -102,7 +102,7 @@ const CHIRAL: [KeyInfo; CHIRALS] = [
         System::MiOpenGemm,
         Legal::Range(0, 3),
         0,
-        "Workspace: 0 loads in place, 1 from a copy with a padded leading dimension, 2 from packed panels. 3 (convolutions) loads windows from a copy of the tensor whose rows of channels are padded to 16 bytes; NCHW tensors are transposed to channels last.",
+        "Workspace: 0 loads in place, 1 from a copy with a padded leading dimension, 2 from packed panels. WOS3 (convolutions) loads windows from a copy of the tensor with rows of channels padded to 16 bytes. NCHW tensors are transposed to channels last.",
         "A pass over the operand and workspace of its size (1: with padding; 2: rounded up to whole tiles). Pays for bad leading dimensions, misaligned operands and windows that are read often. 3 is a pass over the tensor, not over its windows.",
     ),
     key(
@@ -142,8 +142,8 @@ const CHIRAL: [KeyInfo; CHIRALS] = [
         System::Cutlass,
         Legal::OneOf(&[0, 1, 2, 3, 4]),
         0,
-        "Copy method to shared memory: 0 through registers, 1 `cp.async` (sm_80), 2 TMA (sm_90a), 3 TMA to a staging buffer from where producer warps shift misaligned rows into place (LWV, sm_90a). 4 copies the windows of a whole tile of a convolution with `cp.async`, each element once; all taps read that halo.",
-        "1, 2 and 4 need PFG and BUF. 1 and 2 need no staging registers, but elements cannot be converted or transposed on the way. Weights of 8 and 4 bits that are contiguous along k stay packed in shared memory; the lanes convert them. 3 adds a pass through shared memory. 4 needs shared memory for the halo.",
+        "Copy method to shared memory: 0 through registers, 1 `cp.async` (sm_80), 2 TMA (sm_90a), 3 TMA through a staging buffer, 4 `cp.async` of a halo. ACP3 is for misaligned rows: producer warps (LWV, sm_90a) shift them from the staging buffer into place. ACP4 is for convolutions: it copies each element of a result tile's windows once, and all taps read this halo.",
+        "1, 2 and 4 need PFG and BUF. ACP1 and ACP2 need no staging registers, but cannot convert or transpose elements. Weights of 8 and 4 bits that are contiguous along k stay packed in shared memory, and lanes convert them. ACP3 adds a pass through shared memory. ACP4 needs shared memory for the halo.",
     ),
     key(
         "CLU",
@@ -274,7 +274,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         System::Cutlass,
         Legal::Range(0, 2),
         0,
-        "Split-k reduction: 0 atomic additions into C, 1 partial sums in workspace that a second kernel adds in a fixed order, 2 through the shared memory of a cluster of all splits, in a fixed order (sm_90).",
+        "Split-k reduction: 0 atomic additions into C, 1 partial sums in workspace, 2 shared memory of a cluster of all splits (sm_90). SKS1 needs a second kernel. SKS1 and SKS2 add in a fixed order.",
         "0: results vary in the last bits; `--atomics` must allow it. 1: workspace of ICE x m x n partial sums and a second kernel. 2: shared memory for the partial sums of a tile and two cluster barriers; ICE x A_CLU x B_CLU is at most 16; not with PST or CST.",
     ),
     key(
@@ -378,8 +378,8 @@ const COMMON: [KeyInfo; COMMONS] = [
         System::Sofie,
         Legal::Range(0, 4),
         0,
-        "How a convolution becomes a matrix product. 0: batch entries of the product are samples. 1: samples are merged into m. 2: groups are merged, too, into block-diagonal products. 3: as 2, or as 1 for one group, with the channels of each tap padded to 128 bytes. 4: groups of a depthwise convolution are columns. In NCHW, 3 means transposed copies, or padded planes for filter gradients of one tap. No effect on a GEMM.",
-        "1 makes one tall product of the whole batch: no partial tiles for small images. 2 multiplies zeros, and infinities cross groups within a block. 3 multiplies zeros of the padding; tile rows and vectors then never span two taps. 4 uses no shared memory: each thread loads its own operands to registers.",
+        "Form of a convolution as a matrix product. BIM0: batch entries of the product are samples. BIM1: samples are merged into m. BIM2: groups are also merged, into block-diagonal products. BIM3: as BIM2 (one group: as BIM1), with the channels of each tap padded to 128 bytes. BIM4: groups of a depthwise convolution are columns. In NCHW, BIM3 means transposed copies, or padded planes for filter gradients of one tap. No effect on a GEMM.",
+        "BIM1 makes one tall product of the whole batch: no partial tiles for small images. BIM2 multiplies zeros, and infinities cross groups within a block. BIM3 multiplies zeros of the padding; rows of a tile and vectors then never span two taps. BIM4 uses no shared memory: each thread loads its own operands to registers.",
     ),
     key(
         "UNI",
@@ -419,15 +419,15 @@ const COMMON: [KeyInfo; COMMONS] = [
         Legal::OneOf(&[0, 2, 4]),
         0,
         "wgmma: source of operand A (after SWP): 0 shared memory, 2 or 4 registers with that many sets of fragments.",
-        "Registers: 4 per set and 64 rows of a warpgroup. A tf32 operand that is contiguous along m then needs no transposing copy. Weights of 8 and 4 bits stay packed in shared memory and are converted in registers; operand B then comes in their order of k, from a copy (B_WOS1, B_ACP2) or from producer warps (B_ACP0, LWV).",
+        "Registers: 4 per set and 64 rows of a warpgroup. A tf32 operand that is contiguous along m then needs no transposing copy. Weights of 8 and 4 bits stay packed in shared memory and are converted in registers. Operand B must then have their order of k. A copy (B_WOS1, B_ACP2) or the producer warps (B_ACP0, LWV) write it.",
     ),
     key(
         "RDF",
         System::RocMlir,
         Legal::Range(0, 5),
         0,
-        "Reductions whose values several work-groups share: 0 partial values in workspace, reduced by a second kernel in a fixed order; 1 by the last work-group, found by a ticket, in a fixed order. 2 to 4 atomics, after a reduction in registers, lanes and warps (2), in registers and a tree of all threads (3), or none (4). 5: in the shared memory of a cluster (sm_90), the rest as 0.",
-        "0: a second launch, and partial values written and read once. 1: a launch ahead that zeroes the tickets and two more barriers per tile. 2 to 4: the order of additions varies; values must be initialised by a launch ahead. 5: two cluster barriers.",
+        "Reduction of values that several work-groups share. RDF0: a second kernel reduces partial values in workspace. RDF1: the last work-group, found by a ticket, reduces them. RDF2 to RDF4: atomics, after a reduction in registers, lanes and warps (2), in registers and a tree of all threads (3), or none (4). RDF5: in the shared memory of a cluster (sm_90), the rest as RDF0. The order of additions is fixed with 0, 1 and 5.",
+        "RDF0: a second launch, and partial values written and read once. RDF1: a launch ahead that zeroes the tickets, and two more barriers per tile. RDF2 to RDF4: the order of additions varies, and a launch ahead initialises the values. RDF5: two cluster barriers.",
     ),
     key(
         "RDC",

@@ -1,8 +1,8 @@
-//! What legality reads besides plan and contraction.
+//! The environment of a plan: facts that legality needs besides plan and contraction.
 
 use tilewright_ir::{Dialect, Features, Float8, Target};
 
-/// What legality reads besides plan and contraction.
+/// Facts about the device and the user's limits that legality needs besides plan and contraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Env {
     /// Usable workspace in bytes.
@@ -19,8 +19,8 @@ pub struct Env {
     pub dot: bool,
     /// Which 8-bit floats matrix instructions take ([`tilewright_ir::Features::float8`]).
     pub float8: Float8,
-    /// No barrier may stand in a branch, even where all work-items of a work-group take it: compilers that turn the code between
-    /// barriers into loops over work-items (PoCL's) generate wrong code otherwise.
+    /// Barriers in branches are illegal, even if all work-items of a work-group take the branch. PoCL turns the code between barriers into
+    /// loops over work-items and generates wrong code for such branches.
     pub straight: bool,
 }
 

@@ -1,11 +1,11 @@
-//! Misaligned rows, copied in bulk to be shifted (`ACP3`): the tensor maps of their aligned spans, and the staging that holds
-//! them until load waves put them into the operand's tile.
+//! Bulk copies of misaligned rows (`ACP3`): the tensor maps of their aligned spans, and the staging buffer that holds the spans until
+//! producer warps shift them into the operand's tile.
 //!
-//! A tensor map starts at a multiple of 16 bytes, and so do its strides and the coordinates of copies along a line. Of a leading
-//! dimension that is no such multiple every line begins elsewhere within 16 bytes, but lines [`LINE_CLASSES`] apart begin alike.
-//! So lines j, j + 8, j + 16, ... of a tensor are a tensor of their own, whose map starts at the multiple of 16 bytes at or before
-//! line j's first element; elements of the operand are [`ClassMap::shift`] further right in it. A copy brings 16 bytes more of
-//! each line than the tile has, and zeros for what lies beyond the operand's ends.
+//! Starts, strides and copy coordinates of a tensor map are multiples of 16 bytes. With a misaligned leading dimension, the rows start at
+//! different offsets within 16 bytes, but rows [`LINE_CLASSES`] apart start at the same offset. So rows j, j + 8, j + 16, ... form a class,
+//! a tensor with its own map. The map starts at the last multiple of 16 bytes at or before the first element of row j. The operand's
+//! elements are [`ClassMap::shift`] elements further right in the map. A copy brings 16 bytes more of each row than the tile has, and
+//! zeros past the ends of the operand.
 
 use super::bulk::{BOX, fetched_tile};
 use super::fetch_shape::{FetchShape, LINE_CLASSES, fetched_by_lines};
@@ -16,40 +16,40 @@ use tilewright_ir::{Limits, Swizzle, TensorMap, WARP};
 use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::{COL, G, ROW};
 
-/// Columns of 128 bytes that one box holds at most: boxes end at 256 elements.
+/// Most columns of 128 bytes in one box. A box has at most 256 elements along a row.
 const BOX_COLUMNS: u32 = 3;
-/// Bytes at whose multiples copies without a swizzle end up.
+/// Alignment in shared memory of copies without a swizzle.
 const COPY_ALIGN: u32 = 128;
-/// Most k-tiles in staging: what they hold beyond these is no longer latency.
+/// Most k-tiles in the staging buffer. More would not hide more latency.
 const MOST_SLOTS: u32 = 4;
 /// Fewest: one is copied while the other is shifted.
 const LEAST_SLOTS: u32 = 2;
 
-/// The tensor map of one class of lines.
+/// The tensor map of one class of rows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct ClassMap {
-    /// Lines of the class; dimensions: along a line, lines, and g where it takes part.
+    /// Rows of the class. Dimensions: along a row, rows, and g if the operand has a batch stride.
     pub map: TensorMap,
-    /// Where it starts: elements behind the operand's first, a multiple of 16 bytes.
+    /// Start of the map in elements from the operand's first element, a multiple of 16 bytes.
     pub first: u64,
-    /// Elements from there to the first of a line, less than 16 bytes.
+    /// Elements from the start to the first element of a row, less than 16 bytes.
     pub shift: u32,
 }
 
-/// How an operand's k-tiles lie in staging: by class, within it by box, within it line by line.
+/// Layout of an operand's k-tiles in the staging buffer: by class, then by box, then row by row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Spans {
     /// The maps, by class: [`LINE_CLASSES`] of them.
     pub classes: Vec<ClassMap>,
-    /// Boxes of a class side by side along its lines.
+    /// Boxes of a class side by side along its rows.
     pub boxes: u32,
     /// Columns of 128 bytes that a box holds.
     pub columns: u32,
-    /// Elements of a line of a box.
+    /// Elements of a row of a box.
     pub pitch: u32,
-    /// Lines of a class in a tile.
+    /// Rows of a class in a tile.
     pub lines: u32,
-    /// Bytes that one copy brings.
+    /// Bytes of one copy.
     pub copied: u32,
     /// Bytes from one box to the next.
     pub box_bytes: u32,
@@ -62,17 +62,17 @@ impl Spans {
     }
 }
 
-/// How a tensor's tiles of `macro_tile` by `k_tile` come as aligned spans of lines, or why they cannot, in words.
+/// Derives the aligned spans for a tensor's tiles of `macro_tile` by `k_tile`.
 ///
 /// # Errors
-/// What the view lacks: plain strides, a contiguous direction, a start and batch entries at 16 bytes, a line of each class.
+/// The property that the view lacks, in words: plain strides, a contiguous direction, start and batch stride at 16 bytes, a row of each class.
 pub fn spans(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Family) -> Result<Spans, String> {
     let tile = fetched_tile(tensor, o, k_tile, unit)?;
     let (fast, slow) = if tile.k_contiguous { (COL, ROW) } else { (ROW, COL) };
     let plain = tensor.view.is_affine_box().filter(|_| fetched_by_lines(tensor, fast));
-    let Some(shape) = plain else { return Err("its lines are no plain strides with neighbours in memory; use ACP0".into()) };
+    let Some(shape) = plain else { return Err("its rows are no plain strides with contiguous elements".into()) };
     if tensor.align < 16 {
-        return Err(format!("its first element is aligned to {} bytes, copies of lines need 16; use ACP0", tensor.align));
+        return Err(format!("its first element is aligned to {} bytes, and copies need 16", tensor.align));
     }
     let extent = tensor.view.extent;
     let (apart, batch) = (shape.strides[slow].unsigned_abs(), shape.strides[G].unsigned_abs());
@@ -80,24 +80,24 @@ pub fn spans(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Family) -> 
     let grain = u64::from(16 / bytes);
     let batched = extent[G] > 1 && batch != 0;
     if batched && !batch.is_multiple_of(grain) {
-        return Err(format!("its batch entries, {batch} elements apart, do not begin at 16 bytes; use ACP0"));
+        return Err(format!("its batch stride of {batch} elements is no multiple of 16 bytes"));
     }
     let classes = u64::from(LINE_CLASSES);
     if extent[slow] < classes || apart == 0 {
         return Err(format!(
-            "it has {} lines, fewer than the {classes} that begin differently, or all are one; use ACP0",
+            "it has {} rows, fewer than the {classes} classes of misaligned rows, or a row stride of 0",
             extent[slow]
         ));
     }
     if !(classes * apart).is_multiple_of(grain) {
-        return Err(format!("its lines, {apart} elements apart, begin in more than {classes} ways within 16 bytes; use ACP0"));
+        return Err(format!("its row stride of {apart} elements gives more than {classes} classes of alignment"));
     }
     let lines = tile.map.tile[1] / LINE_CLASSES;
     let shape = FetchShape::new(tile.columns, tile.map.tile[1], WARP);
     // As many columns as divide the tile's, where an instruction's lie in whole boxes or within one.
     let suits =
         |n: &u32| tile.columns.is_multiple_of(*n) && (n.is_multiple_of(shape.columns) || shape.columns.is_multiple_of(*n));
-    // What lies before the first element of a row makes them longer.
+    // The shift makes rows up to 16 bytes longer.
     let pitch_of = |columns: u32| columns * tile.row + 16 / bytes;
     let columns = (1..=BOX_COLUMNS).rev().filter(|n| pitch_of(*n) <= BOX).find(suits).unwrap_or(1);
     let pitch = pitch_of(columns);
@@ -124,16 +124,16 @@ pub fn spans(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Family) -> 
     let classes: Vec<ClassMap> = (0..classes).map(class).collect();
     let maps = || classes.iter().map(|c| &c.map);
     if let Some(stride) = maps().flat_map(|m| &m.stride_bytes).find(|s| **s >= 1 << 40) {
-        return Err(format!("a stride of {stride} bytes: copies take less than 2^40"));
+        return Err(format!("a stride of {stride} bytes is not below 2^40"));
     }
     if maps().any(|m| m.extent.iter().any(|e| *e == 0 || *e > 1 << 31)) {
-        return Err(format!("extents {extent:?}: copies count to 2^31"));
+        return Err(format!("one of the extents {extent:?} exceeds 2^31"));
     }
     let boxes = tile.columns / columns;
     Ok(Spans { classes, boxes, columns, pitch, lines, copied, box_bytes: copied.next_multiple_of(COPY_ALIGN) })
 }
 
-/// Where staging begins, behind so many barriers behind a circular buffer that ends at `from`.
+/// Start of the staging buffer: after a circular buffer that ends at `from` and its `barriers`.
 pub(crate) fn staging_start(from: u64, barriers: u32) -> u64 {
     (from + 8 * u64::from(barriers)).next_multiple_of(COPY_ALIGN.into())
 }

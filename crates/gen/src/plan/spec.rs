@@ -400,11 +400,11 @@ pub struct KernelSpec {
 }
 
 impl KernelSpec {
-    /// The contraction as this computes it: turned the way of the plan, factors in the type that its unit takes from shared memory.
+    /// The contraction as the kernel computes it: swapped by SWP, with operands in the type that the unit reads from shared memory.
     pub fn seen<'c>(&self, c: &'c Contraction) -> Cow<'c, Contraction> {
         c.seen_by(self.tiling.swapped, self.tiling.unit)
     }
-    /// Numbers in shared memory that say how many tiles there are before each group of rows or columns, and in all, where work-groups count them.
+    /// Number of counters in shared memory: tiles before each group of rows or columns, and in all. `None` if work-groups do not count tiles.
     pub fn counted_groups(&self, c: &Contraction) -> Option<u32> {
         let counted = c.ends.is_some() && c.g <= COUNTED && self.schedule.in_pipeline() && !self.style.straight;
         counted.then_some(c.g as u32 + 1)
@@ -416,11 +416,11 @@ impl KernelSpec {
             None => self.tiling.math_threads() * self.tiling.slices,
         }
     }
-    /// Teams of math threads that alternate between result tiles; 1: all compute each tile together.
+    /// Ping-pong teams of consumer threads that alternate between result tiles; 1: all threads compute each tile together.
     pub fn teams(&self) -> u32 {
         self.schedule.roles.map_or(1, |r| r.teams)
     }
-    /// Splits of k whose sums meet behind the work-groups (and clusters) that made them: in C or in workspace.
+    /// Number of splits of k whose partial sums are added outside of work-groups and clusters: in C or in workspace.
     pub const fn split_outside(&self) -> u32 {
         if matches!(self.epilogue.split, Split::Cluster) { 1 } else { self.tiling.split_k.ways }
     }

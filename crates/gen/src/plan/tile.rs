@@ -32,7 +32,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// What is copied are the elements of the view, each batch entry's behind the one before's.
+    /// Returns whether the copy has the elements of the view, batch entry after batch entry.
     pub const fn gathers(self) -> bool {
         matches!(self, Source::Copy | Source::CopyAlongK | Source::CopyInRuns(_) | Source::Packed)
     }

@@ -148,8 +148,8 @@ impl Transport {
     pub(super) fn need_panels(plan: &Keys) -> bool {
         plan.unit().asynchronous || Transport::need_pipeline(plan)
     }
-    /// Whether the copy method reads what it copies: elements that are multiplied in another type, or with another sign, become that in registers. A
-    /// copy in workspace has the signs changed already.
+    /// Checks that the copy method can convert elements and change signs, if the operand needs it. Both happen in registers. A copy in
+    /// workspace has changed the signs already.
     pub(super) fn converts(plan: &Plan, side: fn(Chiral) -> Key, tensor: &Tensor) -> Result<(), Refusal> {
         let (acp, wos, scalar) = (side(Chiral::Acp), side(Chiral::Wos), tensor.scalar);
         match (tensor.factor, plan.get(acp), plan.get(wos)) {
@@ -162,8 +162,8 @@ impl Transport {
             _ => Ok(()),
         }
     }
-    /// Whether lanes of the unit make factors of what they read from shared memory: those of mma.sync that have pairs of 16-bit floats in a register,
-    /// and those of a warpgroup whose left fragments are in registers.
+    /// Returns whether lanes of the unit convert weights that they read from shared memory: with mma.sync for 16-bit floats, and with wgmma if
+    /// operand A is in registers.
     fn read_raw(plan: &Keys, factor: Scalar) -> bool {
         let unit = plan.unit();
         let by_lanes = unit.asynchronous || unit.fragments && !Transport::need_panels(plan);
@@ -176,7 +176,7 @@ impl Transport {
         let copied = plan.get(acp) == if plan.unit().asynchronous && left { 2 } else { 1 };
         (tensor.has_weights() && copied).then_some(tensor.scalar)
     }
-    /// Whether what lanes make factors of comes along k.
+    /// Checks that weights that lanes convert are contiguous along k.
     pub(super) fn raw_along(plan: &Plan, side: fn(Chiral) -> Key, tensor: &Tensor, along: Along) -> Result<(), Refusal> {
         let acp = side(Chiral::Acp);
         match (Transport::raw(plan, side, tensor), along) {
@@ -184,7 +184,7 @@ impl Transport {
             _ => Ok(()),
         }
     }
-    /// Whether lines along k, of which lanes that make factors read neighbours, are what shared memory has of both operands.
+    /// Checks that both operands are contiguous along k in shared memory, if lanes convert one of them.
     pub(super) fn suit_raw(tiles: [(&OperandTiling, &Transport); 2]) -> Result<(), Refusal> {
         let raw = tiles.iter().position(|(o, _)| o.raw.is_some());
         let other =
@@ -196,7 +196,7 @@ impl Transport {
             _ => Ok(()),
         }
     }
-    /// The same for a warpgroup, whose instructions read the other factor themselves: load waves write it in the order in which lanes hold the weights.
+    /// Stores operand B in the k order in which lanes of a warpgroup hold the weights of operand A, by a copy or by producer warps.
     pub(super) fn in_runs(
         plan: &Plan,
         runs: Option<u32>,
@@ -259,11 +259,11 @@ impl Transport {
         (k_tile, unit): (u32, &Family),
     ) -> Result<Transport, Refusal> {
         let (acp, rows) = (side(Chiral::Acp), o.shared_along == Along::Row);
-        let tile = panels(from, o, (k_tile, rows), unit).map_err(|why| Refusal::BulkBox { acp, why })?;
+        let tile = panels(from, o, (k_tile, rows), unit).map_err(|why| Refusal::BulkBox { acp, value: plan.get(acp), why })?;
         Ok(Transport::Panels { tile, asynchronous: plan.get(acp) == 1 })
     }
 
-    /// The windows of a whole result tile, of rows that start at multiples of `grain`, for threads that copy them.
+    /// Derives the halo of a result tile whose rows start at multiples of `grain`, for threads that copy it.
     pub(super) fn windows(
         plan: &Plan,
         side: fn(Chiral) -> Key,
@@ -276,22 +276,20 @@ impl Transport {
         let refuse = |why: &str| Err(Refusal::Halo { acp, why: why.into() });
         let row = row.filter(|row| unit.fragments && row.lanes() == WARP && row.a.elements > 1);
         let Some(row) = row.filter(|_| !Transport::need_panels(plan)) else {
-            return refuse(
-                "lanes read rows at any place by ldmatrix, of mma.sync with operands of 16 and of 8 bits (UNI1, no TMA)",
-            );
+            return refuse("it needs ldmatrix: mma.sync (UNI1) with 16-bit or 8-bit operands, without TMA; use another ACP");
         };
         if !matches!(o.source, Source::InPlace | Source::PaddedRows) {
-            return refuse("a copy in workspace has windows that do not overlap; use WOS0 or WOS3");
+            return refuse("windows in a workspace copy do not overlap; use WOS0 or WOS3");
         }
-        let Some(grain) = grain else { return refuse("its rows are known only at launch") };
+        let Some(grain) = grain else { return refuse("the number of its rows is known only at launch; use another ACP") };
         if plan.common(Common::Ufo) == 1 {
-            return refuse("k-tiles start anywhere with UFO1");
+            return refuse("k-tiles start at any k with UFO1; use UFO0");
         }
         let wanted = Wanted { k_tile, k_step: row.step, threads, grain };
         Halo::new(from, o, &wanted).map(|halo| Transport::Halo(Box::new(halo))).map_err(|why| Refusal::Halo { acp, why })
     }
 
-    /// Whether the methods of both operands suit the pipeline, as far as the plan alone says.
+    /// Checks the copy methods of both operands against the pipeline, as far as the plan alone decides.
     pub(super) fn suit(plan: &Plan) -> Result<(), Refusal> {
         let at = |key: Common| plan.common(key);
         let (pfg, buf, lwv, pipeline) = (at(Common::Pfg), at(Common::Buf), at(Common::Lwv), Transport::need_pipeline(plan));
@@ -312,8 +310,8 @@ impl Transport {
         let (rga, acp) = (at(Common::Rga), plan.get(Key::A(Chiral::Acp)));
         if rga > 0 && acp != 2 { Err(Refusal::FragmentsWritten { rga, acp }) } else { Ok(()) }
     }
-    /// In a pipeline: the method of an operand whose tiles this many work-groups share; `k` of the whole contraction, and whether
-    /// the operand's rows are known only at launch.
+    /// Derives the copy method of an operand in a pipeline. `shares` work-groups share its tiles. `k` is the whole contraction's, and `run_time`
+    /// tells whether the operand's rows are known only at launch.
     pub(super) fn in_pipeline_of(
         plan: &Plan,
         side: fn(Chiral) -> Key,
@@ -325,19 +323,17 @@ impl Transport {
         let (acp, k_tile) = (side(Chiral::Acp), plan.common(Common::Unr));
         let from = materialised(tensor, o.source, o.macro_tile);
         let found = match plan.get(acp) {
-            0 if shares > 1 => Err("load waves write it (ACP0), for one work-group of the cluster only".into()),
+            0 if shares > 1 => Err("producer warps (ACP0) write it for one work-group, not for a cluster".into()),
             0 => fetched_tile(&from, o, k_tile, unit).map(Transport::Written),
-            3 if shares > 1 => Err("load waves shift it (ACP3), for one work-group of the cluster only".into()),
-            3 if o.source != Source::InPlace => Err("lines of a copy in workspace need no shift (ACP3); use ACP2".into()),
+            3 if shares > 1 => Err("producer warps (ACP3) shift it for one work-group, not for a cluster".into()),
+            3 if o.source != Source::InPlace => Err("rows of a workspace copy are aligned and need no shift".into()),
             3 => spans(&from, o, k_tile, unit).and_then(|spans| {
                 // A copy ahead into the next piece of work counts on its k-tiles.
                 let empty = plan.common(Common::Pst) > 0 && k.div_ceil(k_tile.into()) < plan.common(Common::Ice).into();
                 match (run_time, empty) {
-                    (true, _) => {
-                        Err("its rows are known only at launch, and the maps of its lines' classes are not; use ACP0".into())
-                    }
+                    (true, _) => Err("its rows are known only at launch, but its tensor maps are not".into()),
                     (_, true) => {
-                        Err("some splits of ICE have no k-tile, and copies run ahead into the next tile of PST; use PST0, or \
+                        Err("copies run ahead into the next tile (PST), and some splits (ICE) have no k-tile; use PST0, \
                                       a smaller ICE"
                             .into())
                     }
@@ -348,6 +344,6 @@ impl Transport {
             }),
             _ => bulk_tile(&from, o, k_tile, (shares, unit)).map(Transport::Bulk),
         };
-        found.map_err(|why| Refusal::BulkBox { acp, why })
+        found.map_err(|why| Refusal::BulkBox { acp, value: plan.get(acp), why })
     }
 }

@@ -1,8 +1,8 @@
-//! Tensor maps of operands that are no matrices: windows of a filter over pixels, filters whose taps run backwards, phases of a gradient.
+//! Tensor maps of operands that are no matrices: windows of a filter over pixels, filters with reversed taps, parts of a strided gradient.
 //!
-//! A view as dimensions of memory (`tilewright_problem::view::Dimensions`) gives one of two maps. A *tiled* box moves along one digit of
-//! rows or k besides the contiguous one; the other digits are coordinates of the copy. Where rows run over pixels of several image rows
-//! and samples, it is a map in *im2col mode*: the walk of the window's origin is that of the pixels, and taps are offsets.
+//! A view as dimensions of memory (`tilewright_problem::view::Dimensions`) gives one of two maps. A *tiled* map has a box along the contiguous
+//! digit and one more digit of rows or k. The other digits are coordinates of the copy. If rows run over pixels of several image rows
+//! and samples, the map is in *im2col mode*: the window's origin walks over the pixels, and taps are offsets.
 
 use tilewright_ir::affine::{Affine, Atom};
 use tilewright_ir::{Im2col, Swizzle, TensorMap};
@@ -11,10 +11,10 @@ use tilewright_problem::view::{COL, Dimension, Dimensions, G, ROW};
 
 /// Bytes of one row of the layout in shared memory.
 pub(super) const ROW_BYTES: u32 = 128;
-/// The same, at least, of weights that lanes make factors of: a k-tile of 128 has no more of 4 bits.
+/// Least bytes of a row for weights that lanes convert: a k-tile of 128 weights of 4 bits.
 pub(super) const RAW_ROW: u32 = 64;
 
-/// A tensor map, and where copies through it start.
+/// A tensor map, and the coordinates of copies through it.
 pub(super) struct Walk {
     /// The map, its box a line of 128 bytes.
     pub map: TensorMap,
@@ -22,15 +22,15 @@ pub(super) struct Walk {
     pub at: Vec<Affine>,
     /// k is the contiguous direction.
     pub k_contiguous: bool,
-    /// Where the map starts: elements behind the operand's first.
+    /// Start of the map, in elements from the operand's first element.
     pub first: u64,
     /// The third dimension is the batch.
     pub batched: bool,
-    /// Lines of a box divide this, or are any number (0).
+    /// The number of rows of a box divides this; 0: any number.
     pub lines: u64,
 }
 
-/// The maps for a tensor whose tiles have so many rows and k.
+/// Derives the map for a tensor with tiles of `rows` by `k_tile`.
 pub(super) fn walk(tensor: &Tensor, (rows, k_tile): (u32, u32)) -> Result<Walk, String> {
     let Some(dims) = tensor.view.dims() else { return Err("its addresses are no positions along dimensions of memory".into()) };
     let of = Recogniser::new(tensor, &dims, [1, rows, k_tile])?;
@@ -38,7 +38,7 @@ pub(super) fn walk(tensor: &Tensor, (rows, k_tile): (u32, u32)) -> Result<Walk, 
     let runs = match of.boxes() {
         Ok(walk) if walk.lines.is_multiple_of(64) => return Ok(walk),
         Ok(few) if few.lines.is_multiple_of(8) => return of.windows().or(Ok(few)),
-        Ok(few) => format!("its lines are runs of {}, no multiple of 8", few.lines),
+        Ok(few) => format!("its rows are runs of {}, no multiple of 8", few.lines),
         Err(why) => why,
     };
     of.windows().map_err(|why| if runs == why { why } else { format!("{runs}; {why}") })
@@ -68,7 +68,7 @@ impl<'a> Recogniser<'a> {
         let of = Recogniser { tensor, dims, tile, lead, fast, slow: ROW + COL - fast };
         let mut moving = dims.dims[lead].steps.iter().filter(|step| !lowest(fast)(step));
         if moving.any(|(i, _)| dims.digits[*i].axis != G) {
-            return Err("its contiguous direction moves with others".into());
+            return Err("rows or taps also move along its contiguous dimension".into());
         }
         let row = i64::from(ROW_BYTES / tensor.scalar.bytes());
         let digit = dims.digits.iter().find(|digit| digit.axis == fast && digit.div == 1);
@@ -118,7 +118,7 @@ impl<'a> Recogniser<'a> {
         if k.is_multiple_of(self.tile[COL].into()) || self.dims.dims.iter().any(outside) {
             return Ok(());
         }
-        Err(format!("UNR of {} does not divide its k of {k}", self.tile[COL]))
+        Err(format!("UNR{} does not divide k = {k}", self.tile[COL]))
     }
 
     fn map(&self, others: Vec<(i64, i64)>, im2col: Option<Im2col>, channels: i64) -> Result<(TensorMap, u64), String> {
@@ -142,7 +142,10 @@ impl<'a> Recogniser<'a> {
         suitable(&map)?;
         match u64::try_from(self.dims.base) {
             Ok(first) if (first * bytes.unsigned_abs()).is_multiple_of(16) => Ok((map, first)),
-            _ => Err(format!("it starts {} elements behind the tensor, which copies cannot", self.dims.base)),
+            _ => Err(format!(
+                "it starts {} elements from the tensor's first, and copies start at a positive multiple of 16 bytes",
+                self.dims.base
+            )),
         }
     }
 
@@ -166,7 +169,7 @@ impl<'a> Recogniser<'a> {
             None => (None, 0),
             Some(dim) => match self.pixels(dim).as_slice() {
                 [(i, 1)] => (Some(dim), if digits[*i].last { 0 } else { digits[*i].extent.unsigned_abs() }),
-                _ => return Err("rows of pixels are not one digit".into()),
+                _ => return Err("its rows of pixels are more than one digit of the slow axis".into()),
             },
         };
         self.ends_with_k()?;
@@ -195,19 +198,19 @@ impl<'a> Recogniser<'a> {
                 [(i, _)] if digits[*i].last && alone => samples = Some(dim),
                 [] if dim.steps.iter().all(|(i, _)| digits[*i].axis == G) => groups.push(dim),
                 [] | [_] => spatial.push(dim),
-                _ => return Err("positions of pixels are more than one digit along a dimension".into()),
+                _ => return Err("its pixels are more than one digit of the slow axis along a dimension".into()),
             }
         }
         if !(1..=3).contains(&spatial.len()) {
-            return Err(format!("its pixels have {} dimensions, windows have 1 to 3", spatial.len()));
+            return Err(format!("its pixels have {} dimensions, and copies take 1 to 3", spatial.len()));
         }
         // Elements of k beyond the last arrive as zeros: channels, or samples, that do not exist.
         let lowest = digits.iter().find(|digit| digit.axis == self.fast && digit.div == 1);
-        // Behind a group's channels are the next one's.
+        // The channels of the next group follow a group's channels.
         let ends = if self.fast == COL { lowest.is_none_or(|d| d.last) && groups.is_empty() } else { samples.is_some() };
         let k = self.tensor.view.extent[COL];
         if !(ends || k.is_multiple_of(self.tile[COL].into())) {
-            return Err(format!("UNR of {} does not divide its k of {k}", self.tile[COL]));
+            return Err(format!("UNR{} does not divide k = {k}", self.tile[COL]));
         }
         let order = |dim: &&Dimension| self.pixels(dim).first().map_or(i64::MAX, |(i, _)| digits[*i].div);
         spatial.sort_by_key(order);
@@ -244,10 +247,10 @@ impl<'a> Recogniser<'a> {
             let upper = lower + (values - 1) * step + 1 - dim.extent;
             let (least, most) = Im2col::corners(spatial.len());
             if [lower, upper].iter().any(|corner| !(least..=most).contains(corner)) {
-                return Err(format!("corners of {lower} and {upper} pixels are not within {least} to {most}"));
+                return Err(format!("window corners of {lower} and {upper} pixels exceed the range {least} to {most}"));
             }
             if !(1..=8).contains(&step) || high - low > Im2col::offsets(spatial.len()) {
-                return Err(format!("a step of {step} (1 to 8), offsets up to {}", high - low));
+                return Err(format!("a step of {step} (legal: 1 to 8), or offsets up to {}, are out of range", high - low));
             }
             windows.lower.push(lower as i32);
             windows.upper.push(upper as i32);
@@ -266,13 +269,13 @@ impl<'a> Recogniser<'a> {
 /// Strides and extents that maps can have.
 pub(super) fn suitable(map: &TensorMap) -> Result<(), String> {
     if map.extent.len() > 5 {
-        return Err(format!("it has {} dimensions, copies have 5", map.extent.len()));
+        return Err(format!("it has {} dimensions, and copies take 5", map.extent.len()));
     }
     if let Some(stride) = map.stride_bytes.iter().find(|s| **s % 16 != 0 || **s == 0 || **s >= 1 << 40) {
         return Err(format!("a stride of {stride} bytes is no multiple of 16 (below 2^40)"));
     }
     if map.extent.iter().any(|e| *e == 0 || *e > 1 << 31) {
-        return Err(format!("extents {:?}: copies count to 2^31", map.extent));
+        return Err(format!("one of the extents {:?} exceeds 2^31", map.extent));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What a form does over groups of neighbouring coordinates: the question behind vector widths.
+//! Behaviour of a form over groups of neighbouring coordinates, from which vector widths follow.
 
 use super::{Affine, Atom, gcd};
 

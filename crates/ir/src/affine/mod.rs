@@ -1,10 +1,10 @@
 //! Affine forms over digits of coordinates: the arithmetic of every index.
 //!
 //! A form is `constant + sum of coefficient * atom`, an atom a coordinate or a digit `(form / div) % modulo`. Coordinates are
-//! numbered; what the numbers mean is the business of whoever owns the form (a view of global memory, a layout of shared memory
-//! or registers). Functions that need to know how far coordinates reach take their extents.
+//! numbered. The owner of the form (a view of global memory, a layout of shared memory or registers) defines the meaning of the numbers.
+//! Functions that need the ranges of coordinates take their extents.
 //!
-//! All rules about digits hold where no dividend is negative; elsewhere a form may give anything.
+//! All rules about digits need non-negative dividends. For negative dividends the value of a form is unspecified.
 
 mod emit;
 mod group;

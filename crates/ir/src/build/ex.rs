@@ -201,7 +201,7 @@ impl Builder {
     pub fn value(&mut self, x: impl Into<Ex>) -> ExprId {
         self.typed(x, Scalar::I32)
     }
-    /// Likewise, with the type of an integer that has none.
+    /// Interns an expression. Integers without a type get `scalar`.
     pub(super) fn typed(&mut self, x: impl Into<Ex>, scalar: Scalar) -> ExprId {
         self.intern(&x.into().0, scalar)
     }

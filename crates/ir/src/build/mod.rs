@@ -221,7 +221,7 @@ impl Builder {
         let value = self.typed(value, self.kernel.base_scalar(base));
         self.push(Stmt::Atomic { op, mem, value, guard });
     }
-    /// Adds to an `I32` atomically; what was there before, under a new name.
+    /// Adds to an `I32` atomically. Returns the old value, under a new name.
     pub fn fetch_add(&mut self, name: &str, base: Base, index: impl Into<Ex>, value: impl Into<Ex>) -> ExprId {
         let mem = self.mem(base, index);
         let value = self.typed(value, Scalar::I32);

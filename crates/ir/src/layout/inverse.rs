@@ -12,9 +12,10 @@ struct Digit {
 }
 
 impl Layout {
-    /// The layout that leads back from the results to the coordinates, on results that some point has. It exists where each result is
-    /// a sum of digits of single coordinates whose strides do not overlap, and every digit of every coordinate stands in exactly one
-    /// place. There is none of a swizzled layout.
+    /// Returns the layout from results back to coordinates, for results of some point.
+    ///
+    /// It exists if each result is a sum of digits of single coordinates with strides that do not overlap, and if every digit of every
+    /// coordinate occurs exactly once. A swizzled layout has no inverse.
     pub fn inverse(&self) -> Option<Layout> {
         if self.is_permuted() {
             return None;

@@ -226,7 +226,7 @@ impl Layout {
     }
 }
 
-/// How many digits stand in each other.
+/// Nesting depth of digits.
 fn nesting(atom: &Atom) -> u32 {
     match atom {
         Atom::Axis(_) => 0,

@@ -150,13 +150,13 @@ pub(super) const WARPGROUP_C: Fragment = fragment(
     FLOATS,
 );
 
-/// Operands of MFMA: a lane holds so many neighbours along k of one row, some to a register; the lanes behind those of all rows hold those
-/// further along k.
+/// Operands of MFMA: a lane holds `HELD` neighbours along k of one row, `WORD` in a register. The first `ROWS` lanes hold the first k of
+/// all rows, and the next lanes hold the following k.
 pub(super) struct Neighbours<const ROWS: u32, const HELD: u32, const WORD: u32>;
 impl<const ROWS: u32, const HELD: u32, const WORD: u32> Neighbours<ROWS, HELD, WORD> {
     pub(super) const TERMS: &'static [Term] =
         &[term(Row, 1, Lane, 1, ROWS), term(K, HELD, Lane, ROWS, 0), term(K, WORD, Register, 1, 0), term(K, 1, Element, 1, 0)];
-    /// And as many further on, behind what all lanes hold of them.
+    /// The same, and as many neighbours again after the elements of all lanes.
     pub(super) const TWICE: &'static [Term] = &[
         term(Row, 1, Lane, 1, ROWS),
         term(K, HELD, Lane, ROWS, 0),

@@ -85,10 +85,10 @@ impl Dialect for Cuda {
     fn vector_functions(&self) -> bool {
         false
     }
-    /// NVIDIA's compiler takes a struct that is computed apart and stores its members one by one, save where all of them were loaded
-    /// together, or where it sees through the address, which it does not behind starts of batch entries. So 8 and 16 bytes are stored by the instruction's
-    /// name, with an offset in the instruction itself: an address would be computed for each. 8 bytes as one 64-bit integer of four halves were miscompiled by CUDA 13.0's ptxas: the
-    /// third half was lost (11 of 9,200 random pairs on an H200).
+    /// Stores vectors of 8 and 16 bytes by inline PTX. NVIDIA's compiler otherwise splits a computed struct into one store per member, unless
+    /// all members were loaded together or it understands the address; starts of batch entries prevent this. The offset is part of the
+    /// instruction, so that no address is computed for each store. CUDA 13.0's ptxas miscompiled 8 bytes as one 64-bit integer of four
+    /// halves: the third half was lost (11 of 9,200 random pairs on an H200).
     fn store(&self, ty: Type, prelude: &mut Prelude) -> Option<String> {
         let bytes = ty.bytes();
         if ty.lanes == 1 || !matches!(bytes, 8 | 16) {
@@ -142,7 +142,7 @@ impl Dialect for Cuda {
         Text::new(text, prec::UNARY)
     }
 
-    /// The logistic function of `F32` is the two instructions behind it: C's division alone takes eight and a branch.
+    /// Prints unary operations. The logistic function of `F32` is two hardware instructions: C's division alone takes eight and a branch.
     fn unary(&self, op: UnaryOp, scalar: Scalar, prelude: &mut Prelude) -> String {
         match (op, scalar) {
             (UnaryOp::Sigmoid, Scalar::F64) => prelude.function("tw_sigmoid_f64", |_| {

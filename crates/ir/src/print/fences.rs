@@ -1,8 +1,7 @@
 //! Which work-group barriers must order global memory too, and whether there are fences for the compiler's scheduler.
 //!
-//! A barrier of the kernel language orders global memory within the work-group. Where nothing written to a buffer before
-//! the barrier is read from it behind, that is for free; OpenCL makes us ask for it, and asking for nothing has a price:
-//! loads in flight would be waited for.
+//! A barrier of the kernel language orders global memory within the work-group. OpenCL needs a flag for this order, and the flag makes the
+//! barrier wait for loads in flight. So the flag is set only where a buffer is written before the barrier and read after it.
 
 use crate::{ArgId, BarrierScope, Base, Block, Kernel, Stmt};
 use std::collections::{HashMap, VecDeque};

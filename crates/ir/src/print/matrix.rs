@@ -101,7 +101,7 @@ impl Printer<'_> {
             MatrixOp::Warpgroup { input, n, a, b, acc, accumulate } => self.warpgroup(*input, *n, a, b, acc, *accumulate),
             MatrixOp::WarpgroupFence { acc, left } => {
                 self.pin(*acc);
-                // What computes a fragment must not slip behind the fence.
+                // The computation of a fragment must not move below the fence.
                 for s in left {
                     let held = if self.holds_floats(s) { "f" } else { "r" };
                     let regs: Vec<String> = self.slice(s, 4).iter().map(|r| format!("\"+{held}\"({r})")).collect();
@@ -165,8 +165,8 @@ impl Printer<'_> {
         let (input, (m, n, k), registers) = (row.input, row.shape, row.a.registers);
         // What the builtin takes of a lane, the type of what it takes them from, and the end of its name.
         let vector = |element: &str, lanes: u32| format!("{element} operand __attribute__((ext_vector_type({lanes})))");
-        // Of 8-bit floats both stand in the name, or as numbers in the arguments where instructions take several formats. Those have scales, of
-        // which zeros mean none.
+        // 8-bit formats of both operands are in the instruction's name, or are numbers in the arguments of instructions with several formats. The
+        // latter instructions also have scales; zeros mean no scales.
         let wide = input.factors().map(|one| matches!(one, MatrixType::E5M2 | MatrixType::E5M2Fnuz));
         let names = wide.map(|wide| if wide { "_bf8" } else { "_fp8" }).concat();
         let (operand, element, name) = match (input, registers) {

@@ -210,7 +210,7 @@ impl Dialect for OpenCl {
             }
         }
     }
-    /// PoCL 3.1 takes a branch right behind a barrier of a loop that may not run for one that all work-items take alike.
+    /// Separates a branch from a barrier. PoCL 3.1 wrongly treats a branch right after a barrier in a loop as uniform, if the loop may run zero times.
     fn apart(&self, prelude: &mut Prelude) -> Option<&'static str> {
         prelude.lines.insert("tw_apart".into(), APART.into());
         Some("tw_apart();")

@@ -31,7 +31,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// A block in braces, in a scope of its own, behind a head such as `if (x)`.
+    /// Prints a block in braces after a head such as `if (x)`, with its own scope of names.
     fn braced(&mut self, head: &str, block: &Block) -> Result<(), Fault> {
         self.line(&format!("{head} {{"));
         self.names.open();

@@ -22,14 +22,14 @@ enum Event {
 pub(super) fn check(kernel: &Kernel) -> Result<(), String> {
     if kernel.cluster <= 1 {
         return match any(&kernel.body, &|s| matches!(s, Stmt::Barrier(scope) if scope.of_cluster())) {
-            true => Err("there is a cluster barrier, and the kernel has no clusters".into()),
+            true => Err("a cluster barrier needs a kernel with clusters; set the cluster size".into()),
             false => Ok(()),
         };
     }
     if any(&kernel.body, &|s| matches!(s, Stmt::Return)) {
-        return Err("a thread returns in a kernel with clusters: its peers may still use its shared memory".into());
+        return Err("a thread returns in a kernel with clusters, and its peers may still use its shared memory; end the branch without return".into());
     }
-    // Every role runs what stands before and behind the branch as well.
+    // Every role also runs the statements before and after the branch.
     let mut ways = vec![Vec::new()];
     walk(&kernel.body, &mut ways);
     for way in ways {
@@ -37,12 +37,15 @@ pub(super) fn check(kernel: &Kernel) -> Result<(), String> {
             way.iter().position(|e| *e == remote).is_some_and(|first| !way[..first].iter().any(|e| behind.contains(e)))
         };
         if early(Event::Write, &[Event::Start, Event::Meet]) || early(Event::Read, &[Event::Meet]) {
-            return Err("another work-group's shared memory is used before a cluster barrier says that it is set up".into());
+            return Err(
+                "another work-group's shared memory is used before a cluster barrier; add a cluster barrier before the first use"
+                    .into(),
+            );
         }
         if let Some(last) = way.iter().rposition(|e| *e == Event::Read)
             && !way[last..].contains(&Event::Meet)
         {
-            return Err("another work-group's shared memory is read with no cluster barrier behind: it may have ended".into());
+            return Err("another work-group's shared memory is read without a later cluster barrier, and the work-group may end before the read; add a cluster barrier after the read".into());
         }
     }
     Ok(())

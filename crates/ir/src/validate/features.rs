@@ -41,7 +41,7 @@ pub(super) fn declarations(kernel: &Kernel, target: &Target) -> Result<(), Fault
     }
     let dots = |(e, _): &(Expr, Type)| matches!(e, Expr::Fma(a, ..) if kernel.ty(*a).scalar.is_int8());
     if !target.features.dot && kernel.exprs.iter().any(dots) {
-        return Err(missing(target, "dot products of four bytes", "multiply them one by one"));
+        return Err(missing(target, "dot products of four bytes", "use multiply-adds"));
     }
     Ok(())
 }
@@ -57,13 +57,13 @@ pub(super) fn check(kernel: &Kernel, target: &Target, block: &Block, path: &mut 
         }
         Stmt::Roles(roles) => {
             if !has.roles {
-                return Err(missing(target, "roles", "use a schedule in which all waves do the same"));
+                return Err(missing(target, "roles", "use a schedule without roles"));
             }
             wave_width(kernel, target)?;
             let wave = target.wave.max(1);
             if let Some(r) = roles.iter().find(|r| r.threads % wave != 0) {
                 return Err(Fault::Malformed(format!(
-                    "role `{}` has {} threads, no whole number of waves of {wave}",
+                    "role `{}` has {} threads, no whole number of waves of {wave} lanes",
                     r.name, r.threads
                 )));
             }
@@ -81,7 +81,7 @@ pub(super) fn check(kernel: &Kernel, target: &Target, block: &Block, path: &mut 
         }
         Stmt::Barrier(BarrierScope::Named { id, threads }) => {
             if !has.named_barrier {
-                return Err(missing(target, "named barriers", "wait at the work-group's barrier"));
+                return Err(missing(target, "named barriers", "use the work-group's barrier"));
             }
             wave_width(kernel, target)?;
             if *id == 0
@@ -103,10 +103,10 @@ pub(super) fn check(kernel: &Kernel, target: &Target, block: &Block, path: &mut 
         Stmt::Matrix(op) if Mma::of(op).is_some_and(|row| !has.float8.takes(row.input.storage())) => Err(missing(
             target,
             "matrix instructions of these 8-bit floats",
-            "multiply them by fma; sm_89 and later and gfx950 have those of OCP floats, gfx942 those of FNUZ floats",
+            "use fma; sm_89 and later and gfx950 have them for OCP floats, gfx942 for FNUZ floats",
         )),
         Stmt::Matrix(op) if has.mfma > 0 && Mma::of(op).is_some_and(|row| !row.of_generation(has.mfma)) => {
-            Err(missing(target, "matrix instructions of this depth", "use several, or fewer, of those that it has"))
+            Err(missing(target, "matrix instructions of this depth", "use more or fewer instructions of its own depth"))
         }
         Stmt::Matrix(op) => {
             whole_waves(kernel, target)?;
@@ -141,7 +141,7 @@ pub(super) fn check(kernel: &Kernel, target: &Target, block: &Block, path: &mut 
 /// Operations among the lanes of a wave are built for one width.
 fn whole_waves(kernel: &Kernel, target: &Target) -> Result<(), Fault> {
     if kernel.wave == 0 {
-        return Err(Fault::Malformed("the kernel uses waves and must say how wide they are".into()));
+        return Err(Fault::Malformed("the kernel uses waves but does not state their width".into()));
     }
     wave_width(kernel, target)
 }

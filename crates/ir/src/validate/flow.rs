@@ -56,7 +56,9 @@ fn launch_waits(kernel: &Kernel) -> Result<(), String> {
     let anywhere = crate::kernel::any(&kernel.body, &|s| matches!(s, Stmt::LaunchWait));
     match (kernel.follows, here, anywhere) {
         (true, 1, _) | (false, 0, false) => Ok(()),
-        (true, ..) => Err("a kernel that may begin early has one LaunchWait, in its body itself".into()),
+        (true, ..) => {
+            Err("a kernel that may begin early (`follows`) needs exactly one LaunchWait, at the top level of its body".into())
+        }
         (false, ..) => Err("only a kernel that may begin early (`follows`) has a LaunchWait".into()),
     }
 }
@@ -87,7 +89,7 @@ impl Scopes<'_> {
                 let ty = self.value(*e)?;
                 self.bind(*v, ty, Binding::Mutable)
             }
-            Stmt::Assign(Place::New(_), _) => Err("an assignment declares nothing: use let".into()),
+            Stmt::Assign(Place::New(_), _) => Err("an assignment cannot declare a name: use let".into()),
             Stmt::Assign(place, e) => {
                 let ty = self.value(*e)?;
                 self.put(*place, ty)
@@ -133,7 +135,7 @@ impl Scopes<'_> {
                 let (scalar, operand) = (self.mem(mem)?, self.value(*value)?);
                 let global = matches!(mem.base, Base::Buffer(_) | Base::Cursor(_));
                 if !global || scalar != Scalar::I32 || operand != Scalar::I32.ty() {
-                    return Err(format!("fetch and add takes i32 in global memory, not {operand} to {scalar}"));
+                    return Err(format!("fetch-and-add needs i32 in global memory, not {operand} into {scalar}"));
                 }
                 if self.access(mem.base) != Some(Access::ReadWrite) {
                     return Err(format!("{} is updated, and must be declared as read and written", self.base_name(mem.base)));
@@ -159,7 +161,7 @@ impl Scopes<'_> {
             Stmt::Shuffle { place, value, kind } => {
                 let ty = self.value(*value)?;
                 if ty.lanes != 1 || !ty.scalar.is_arithmetic() {
-                    return Err(format!("{ty} cannot be shuffled: scalars that are computed with can"));
+                    return Err(format!("{ty} cannot be shuffled: shuffle a scalar of a type with arithmetic"));
                 }
                 let (ShuffleKind::Xor(lane) | ShuffleKind::Down(lane) | ShuffleKind::Broadcast(lane)) = *kind;
                 if lane >= self.kernel.wave.max(1) {
@@ -230,7 +232,7 @@ impl Scopes<'_> {
             next = r.first_thread.saturating_add(r.threads);
         }
         if next != self.kernel.threads {
-            return Err(format!("the roles share out {next} threads of {}", self.kernel.threads));
+            return Err(format!("the roles have {next} threads in all, and the work-group has {}", self.kernel.threads));
         }
         self.in_role = true;
         for r in roles {
@@ -381,7 +383,7 @@ impl Scopes<'_> {
         fault.map_or_else(|| Ok(self.kernel.base_scalar(base)), Err)
     }
 
-    /// How the buffer behind a base may be used; `None` for shared memory.
+    /// The access that a base's buffer allows; `None` for shared memory.
     fn access(&self, base: Base) -> Option<Access> {
         let buffer = match base {
             Base::Buffer(a) => a,

@@ -1,4 +1,4 @@
-//! Says whether a kernel is well formed and whether a target can run it, before anything is printed or run.
+//! Validation: checks that a kernel is well formed and that a target can run it, before it is printed or run.
 
 mod cluster;
 mod features;
@@ -11,7 +11,7 @@ pub(crate) use types::operands;
 
 use crate::{Kernel, Stmt, Target};
 
-/// Why a kernel is refused: which kernel, which statement, and what is wrong there.
+/// Reason why a kernel is refused: the kernel, the statement and the fault.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("kernel `{kernel}`, {at}: {fault}")]
 pub struct Invalid {
@@ -19,49 +19,49 @@ pub struct Invalid {
     pub kernel: String,
     /// The statement, as a path from the body down (`body[3] for k[1] load`).
     pub at: String,
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What can be wrong with a kernel.
+/// Fault of a kernel.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Fault {
-    /// A rule of the kernel language is broken: a bug of the code that built the kernel, on every target.
+    /// The kernel breaks a rule of the kernel language. This is a bug of the code that built the kernel, on every target.
     #[error("{0}")]
     Malformed(String),
-    /// The kernel needs an ability this target lacks; it may run elsewhere.
+    /// The kernel needs a feature that the target lacks. Other targets may run it.
     #[error("{target} has no {feature}: {remedy}")]
     Missing {
-        /// Architecture that lacks it.
+        /// Architecture without the feature.
         target: String,
-        /// The ability.
+        /// The feature.
         feature: &'static str,
-        /// What to use instead.
+        /// The alternative.
         remedy: &'static str,
     },
-    /// The kernel exceeds a hard limit of this target; it may run elsewhere.
-    #[error("{what}: {used} is over the {limit} that {target} has")]
+    /// The kernel exceeds a hard limit of the target. Other targets may run it.
+    #[error("{what}: {used} exceeds the limit of {limit} on {target}")]
     Limit {
-        /// Architecture whose limit it is.
+        /// Architecture with the limit.
         target: String,
-        /// What is counted.
+        /// The counted resource.
         what: &'static str,
-        /// What the kernel uses.
+        /// Amount that the kernel uses.
         used: u64,
-        /// What the target has.
+        /// Amount that the target has.
         limit: u64,
     },
 }
 
 impl Fault {
-    /// True if the kernel is fine as such and only this target cannot run it.
+    /// Returns true if the kernel is well formed and only this target cannot run it.
     pub const fn is_refusal(&self) -> bool {
         matches!(self, Fault::Missing { .. } | Fault::Limit { .. })
     }
 }
 
-/// Checks what holds on every target and whatever threads do: declarations, types, names before use, threads shared out to
-/// roles. A kernel that passes can be walked without looking; the emulator runs it and finds the rest.
+/// Checks rules that hold on every target: declarations, types, names before use, division of threads into roles. A kernel that passes can
+/// be walked without further checks. The emulator finds violations that depend on the behaviour of threads.
 ///
 /// # Errors
 /// The first violation found, in statement order.
@@ -86,12 +86,12 @@ pub fn validate(kernel: &Kernel, target: &Target) -> Result<(), Invalid> {
     features::check(kernel, target, &kernel.body, &mut path).map_err(|fault| invalid(path.text(), fault))
 }
 
-/// Where a walk over a kernel stands: statement numbers and what they are, from the body down.
+/// Position of a walk over a kernel: numbers and kinds of statements, from the body down.
 #[derive(Default)]
 struct Path(Vec<(usize, &'static str)>);
 
 impl Path {
-    /// Runs a check on each statement of a block; an error leaves the path standing at its statement.
+    /// Runs a check on each statement of a block. After an error the path is at the faulty statement.
     fn each<E>(&mut self, block: &[Stmt], mut f: impl FnMut(&mut Path, &Stmt) -> Result<(), E>) -> Result<(), E> {
         for (i, s) in block.iter().enumerate() {
             self.0.push((i, word(s)));

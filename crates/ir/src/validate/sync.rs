@@ -36,13 +36,13 @@ impl Sync<'_> {
     fn stmt(&self, s: &Stmt, control: Spread, path: &mut Path) -> Result<(), String> {
         match s {
             Stmt::Barrier(BarrierScope::WorkGroup) if control > Spread::Group => {
-                Err("a work-group barrier stands where not all threads may come: its condition depends on the thread".into())
+                Err("a work-group barrier is in a branch that depends on the thread, so not all threads may reach it; move it out of the branch".into())
             }
             Stmt::Barrier(scope) if scope.of_cluster() && control > Spread::Group => {
-                Err("a cluster barrier stands where not all threads may come: its condition depends on the thread".into())
+                Err("a cluster barrier is in a branch that depends on the thread, so not all threads may reach it; move it out of the branch".into())
             }
             s if of_whole_waves(s) && control > Spread::Wave => {
-                Err("an operation of whole waves stands where a part of a wave may come: its condition depends on the lane"
+                Err("an operation of whole waves is in a branch that depends on the lane, so only a part of a wave may reach it"
                     .into())
             }
             Stmt::For { start, end, body, .. } => {
@@ -57,7 +57,7 @@ impl Sync<'_> {
                 for r in roles {
                     if (r.first_thread % WARPGROUP != 0 || r.threads % WARPGROUP != 0) && of_warpgroups(&r.body) {
                         return Err(format!(
-                            "role `{}`, threads {} .. {}, is not made of whole warpgroups, as its instructions and register budget need",
+                            "role `{}`, threads {} .. {}, must be whole warpgroups, because it has warpgroup instructions or a register budget",
                             r.name,
                             r.first_thread,
                             r.first_thread.saturating_add(r.threads)
@@ -85,7 +85,7 @@ impl Sync<'_> {
                 if x != y && (told || n == 0 || m == 0) {
                     let times = |n, told: bool| if told { format!("{n} times") } else { "in a loop".into() };
                     return Err(format!(
-                        "role `{}` comes to the {whose}'s barrier {}, role `{}` {}: the group would hang",
+                        "role `{}` reaches the {whose}'s barrier {}, role `{}` {}: the group would hang",
                         a.name,
                         times(n, x.keys().all(Vec::is_empty)),
                         b.name,
@@ -142,7 +142,7 @@ impl Sync<'_> {
         for s in block.iter().rev() {
             match s {
                 Stmt::Return if followed => {
-                    return Err("a thread returns where a barrier, shuffle, matrix instruction or launch wait may follow".into());
+                    return Err("a thread returns before a possible barrier, shuffle, matrix instruction or launch wait; use a branch instead".into());
                 }
                 Stmt::For { body, .. } => self.leaving(body, followed || waits(body))?,
                 Stmt::If { then, otherwise, .. } => {

@@ -4,7 +4,7 @@ use crate::*;
 
 /// Expressions print as trees; one that repeats shared parts beyond this many nodes must be bound in pieces.
 const MAX_TREE: u32 = 1 << 16;
-/// Nesting beyond this would exhaust the stack of whoever walks the expression.
+/// Deepest nesting of an expression. A deeper one would exhaust the stack of recursive walks.
 const MAX_DEPTH: u32 = 1 << 10;
 
 /// Checks arguments, names, register and shared arrays and cursors.
@@ -12,7 +12,7 @@ pub(super) fn declarations(kernel: &Kernel) -> Result<(), String> {
     let maps = kernel.args.iter().filter(|a| matches!(a.kind, ArgKind::TensorMap(_))).count();
     for (count, most, what) in [(kernel.args.len(), MAX_ARGS, "arguments"), (maps, MAX_MAPS, "tensor maps")] {
         if count > most {
-            return Err(format!("{count} {what}, at most {most} are possible: launches have room for no more"));
+            return Err(format!("{count} {what}, and a launch has at most {most}"));
         }
     }
     for a in &kernel.args {
@@ -60,7 +60,7 @@ fn legal(ty: Type) -> Result<(), String> {
     match ty.lanes {
         1 => Ok(()),
         2 | 4 | 8 | 16 if ty.scalar != Scalar::Bool => Ok(()),
-        _ => Err(format!("{ty} is no type: vectors have 2, 4, 8 or 16 lanes and are not of bool")),
+        _ => Err(format!("{ty} is no legal type: vectors have 2, 4, 8 or 16 lanes, and bool has no vectors")),
     }
 }
 
@@ -80,7 +80,7 @@ pub(super) fn expressions(kernel: &Kernel) -> Vec<Result<(), String>> {
         });
         sizes.push((size, depth));
         answers.push(if !in_order {
-            Err(format!("expression {i} uses one that does not stand before it"))
+            Err(format!("expression {i} uses a later expression"))
         } else if size > MAX_TREE || depth > MAX_DEPTH {
             Err(format!("expression {i} has {size} nodes in {depth} levels when written out: bind its parts to names"))
         } else {
@@ -129,7 +129,7 @@ fn node(kernel: &Kernel, expr: &Expr, ty: Type) -> Result<(), String> {
         }
         Expr::Arg(a) => match kernel.args.get(a.index()) {
             Some(Arg { kind: ArgKind::Scalar(s), name, .. }) => is(s.ty(), name),
-            Some(Arg { name, .. }) => Err(format!("the buffer `{name}` stands where a scalar argument must")),
+            Some(Arg { name, .. }) => Err(format!("the buffer `{name}` is used as a scalar argument")),
             None => Err(format!("there is no argument {}", a.0)),
         },
         Expr::Var(v) => match kernel.vars.get(v.index()) {
@@ -216,7 +216,7 @@ fn four_products(a: Type, b: Type, ty: Type) -> Result<(), String> {
     if a == b && a.lanes == 4 && ty == Scalar::I32.ty() {
         return Ok(());
     }
-    Err(format!("the sum of products of {a} and {b} is no {ty}: those of four integers of 8 bits are i32"))
+    Err(format!("a dot product of {a} and {b} cannot give {ty}: it takes four integers of 8 bits and gives i32"))
 }
 
 fn binary(op: BinaryOp, a: Type, b: Type, ty: Type) -> Result<(), String> {
@@ -260,9 +260,7 @@ fn cast(from: Type, to: Type) -> Result<(), String> {
         return Err(format!("{from} is cast to {to}: floats of 16 bits and less are cast from and to f32 only"));
     }
     if f != t && t.is_int8() && f != Scalar::I32 {
-        return Err(format!(
-            "{from} is cast to {to}: integers of 8 bits are cast from i32 only, of which they keep the low bits"
-        ));
+        return Err(format!("{from} is cast to {to}: integers of 8 bits are cast from i32 only, and keep its low bits"));
     }
     Ok(())
 }

@@ -40,7 +40,7 @@ fn products_of_bytes() {
     validate(&dot_products(Scalar::U8), &target("gfx906")).unwrap_or_else(|e| panic!("{e}"));
     for target in [target("gfx900"), opencl()] {
         let said = refusal(&dot_products(Scalar::I8), &target).to_string();
-        assert!(said.contains("dot products of four bytes") && said.contains("one by one"), "{said}");
+        assert!(said.contains("dot products of four bytes") && said.contains("use multiply-adds"), "{said}");
     }
     malformed("four integers of 8 bits", |b, _, to, tid| {
         let bytes = b.buffer("bytes", Scalar::I8, Access::Read, "");
@@ -106,7 +106,7 @@ fn types_are_checked() {
         let x = b.cast(tid, Scalar::BF16);
         b.bind("x", x);
     });
-    malformed("are not of bool", |b, from, _, tid| {
+    malformed("bool has no vectors", |b, from, _, tid| {
         let x = b.load("x", Base::Buffer(from), tid, 4, None);
         let y = b.lt(x, x);
         let y = b.extract(y, 0);
@@ -189,15 +189,15 @@ fn registers_are_indexed_by_constants() {
 
 #[test]
 fn barriers_are_met_by_all_threads() {
-    malformed("condition depends on the thread", |b, _, _, tid| {
+    malformed("in a branch that depends on the thread", |b, _, _, tid| {
         let cond = b.lt(tid, 32);
         b.if_then(cond, |b| b.barrier());
     });
-    malformed("condition depends on the thread", |b, _, _, tid| {
+    malformed("in a branch that depends on the thread", |b, _, _, tid| {
         b.for_range("i", 0, tid, Unroll::No, |b, _| b.barrier());
     });
     // A variable that only some threads change is each thread's own, also before the change in a loop.
-    malformed("condition depends on the thread", |b, _, _, tid| {
+    malformed("in a branch that depends on the thread", |b, _, _, tid| {
         let zero = b.int(0, Scalar::I32);
         let one = b.int(1, Scalar::I32);
         let flag = b.declare("flag", zero);
@@ -222,7 +222,7 @@ fn barriers_are_met_by_all_threads() {
         let cond = b.lt(tid, 32);
         b.if_then(cond, |b| b.push(Stmt::Barrier(BarrierScope::Wave)));
     });
-    malformed("a thread returns where a barrier", |b, _, _, tid| {
+    malformed("a thread returns before a possible barrier", |b, _, _, tid| {
         let cond = b.lt(tid, 32);
         b.if_then(cond, |b| b.push(Stmt::Return));
         b.barrier();

@@ -200,7 +200,7 @@ fn fragments_of_warpgroup_instructions() {
 
 #[test]
 fn whole_warpgroups_and_waves() {
-    changed("not made of whole warpgroups", |k| {
+    changed("must be whole warpgroups", |k| {
         k.threads = 160;
         each(&mut k.body, &mut |s| {
             if let Stmt::Roles(roles) = s {

@@ -69,14 +69,18 @@ fn what_cannot_be_is_refused_by_name() {
     let layer = problem("fwd", LAYER, "f16");
     let odd = problem("fwd", "n2_g9_c9_k9_in7x7_fil3x3_st1x1_dil1x1_pb1x1_pe1x1", "f16");
     for (problem, keys, expected) in [
-        (&odd, "A_MIC1__B_MIC8__C_UNR9", "B_MIC8 with BIM4: it does not divide the groups"),
-        (&layer, "A_MIC1__B_MIC16__C_UNR9", "B_MIC16 with BIM4: it is no vector"),
-        (&layer, "A_MIC3__B_MIC8__C_UNR9", "A_MIC3 with BIM4: it does not divide the rows"),
+        (&odd, "A_MIC1__B_MIC8__C_UNR9", "B_MIC8 with BIM4: the width of a thread must divide the number of groups"),
+        (&layer, "A_MIC1__B_MIC16__C_UNR9", "B_MIC16 with BIM4: a thread loads its groups as one vector"),
+        (&layer, "A_MIC3__B_MIC8__C_UNR9", "A_MIC3 with BIM4: the rows of a thread must divide m"),
         (&layer, "A_MIC14__B_MIC8__C_UNR9", "A_MIC14 with BIM4: a thread's rows are at uneven distances"),
-        (&layer, "A_MIC4__B_MIC8__C_UNR2", "C_UNR2 with BIM4: it does not divide k"),
-        (&layer, "A_MIC1__B_MIC8__C_UNR9_LSU2", "C_LSU2 with BIM4: slices of a work-group take equal parts"),
+        (&layer, "A_MIC4__B_MIC8__C_UNR2", "C_UNR2 with BIM4: the k-tile must divide k"),
+        (&layer, "A_MIC1__B_MIC8__C_UNR9_LSU2", "C_LSU2 with BIM4: slices take equal parts of a k-tile"),
         (&layer, "A_MIC1__B_MIC8__C_UNR9_PFG2", "C_PFG2 with BIM4: registers hold"),
-        (&layer, "A_MIC1__B_MIC8__C_UNR9_LSU3_ICE2_SKS2", "C_LSU3 with BIM4: the sums of slices meet in the shared memory"),
+        (
+            &layer,
+            "A_MIC1__B_MIC8__C_UNR9_LSU3_ICE2_SKS2",
+            "C_LSU3 with BIM4: the reductions of slices and of a cluster (SKS2) use the same shared memory",
+        ),
         (&layer, "A_MIC1__B_MIC8__C_UNR64_UNI2_MAC128", "C_UNI2 with BIM4: matrix instructions"),
     ] {
         let found = refusal(problem, keys).replace("UNI2 with", "C_UNI2 with").replace("C_C_", "C_");

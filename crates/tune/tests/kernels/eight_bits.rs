@@ -296,7 +296,7 @@ fn what_units_lack_is_refused_by_name() {
     assert!(matches!(refused("sm_80", MMA, (false, true)), Refusal::UnitFloat8 { uni: 1, scalar: Scalar::E4M3, .. }));
     // Lines of m and of n are copied, or transposed on the way: TMA and cp.async do not.
     let why = refused("sm_90a", WGMMA, (true, true)).to_string();
-    assert!(why.contains("along k alone; WOS1"), "{why}");
+    assert!(why.contains("along k only (RGA lifts this for 32 bits); use WOS1"), "{why}");
     assert!(matches!(refused("sm_89", MMA, (true, true)), Refusal::AsyncAlongRows { .. }));
     assert!(matches!(refused("sm_90a", &MMA.replace("UNR64", "UNR48"), (false, true)), Refusal::UnitSteps { depth: 32, .. }));
     let on = |arch: &str, float: Scalar| {

@@ -114,7 +114,7 @@ fn what_warpgroups_cannot_read_is_refused() {
     assert_eq!(turned, Refusal::RawOrder { acp: 0, wos: 0 });
     // Weights along rows, without registers, and in k-tiles of less than 64 bytes.
     let (words, _) = tried(weights(types, (16, 256, 512)).trans(true, true), &good).unwrap_err();
-    assert!(words.contains("lanes make factors of neighbours along k"), "{words}");
+    assert!(words.contains("lanes convert neighbours along k"), "{words}");
     let shared = tried(weights(types, (16, 256, 512)), &good.replace("RGA2", "RGA0")).unwrap_err().1;
     assert_eq!(shared, Refusal::Converted { acp: Key::A(Chiral::Acp), value: 2, scalar: Scalar::I4, factor: Scalar::BF16 });
     let shallow = tried(weights(types, (16, 256, 512)), &good.replace("UNR128", "UNR64")).unwrap_err().1;
@@ -195,7 +195,7 @@ fn what_lanes_cannot_read_is_refused() {
     let (words, refusal) =
         tried(weights(types, (64, 64, 256)).trans(false, false), &good.replacen("PLU1", "PLU0", 1)).unwrap_err();
     assert_eq!(refusal, Refusal::RawLines { acp, lines: "A" });
-    assert!(words.contains("lines of A") && words.contains("use B_ACP0"), "{words}");
+    assert!(words.contains("operand A is not") && words.contains("use B_ACP0"), "{words}");
     // The weights themselves.
     let (_, refusal) = tried(weights(types, (64, 64, 256)).trans(true, true), &good.replace("32_PLU1", "32_PLU0")).unwrap_err();
     assert_eq!(refusal, Refusal::RawLines { acp, lines: "B" });

@@ -340,7 +340,7 @@ fn tiles_of_other_values_are_refused() {
         space.resolve(&plan).err().map(|e| e.to_string()).unwrap_or_default()
     };
     for (keys, why, instead) in [
-        ("PST14_GAL1", "the next tile is one of other values", "use GAL2_PST14,"),
+        ("PST14_GAL1", "the next tile belongs to other values", "use GAL2_PST14,"),
         ("PST16_GAL2", "no multiple of the tiles", "use GAL2_PST14,"),
         ("PST77_GAL2", "no work-group has a second tile", "use GAL2_PST70,"),
     ] {

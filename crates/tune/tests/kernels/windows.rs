@@ -473,12 +473,12 @@ fn refusals() {
         ("n1_g1_c64_k64_in300x300_fil3x3_st1x1_dil100x100_pb130x130_pe1x1", "corners of"),
         ("n2_g1_c64_k64_in40x40_fil2x2_st9x9_dil1x1_pb1x1_pe1x1", "a step of 9"),
         ("n2_g1_c40_k64_in9x9_fil3x3_st1x1_dil1x1_pb1x1_pe1x1", "runs of 40 elements"),
-        ("n2_g4_c32_k64_in9x9_fil1x1_st2x2_dil1x1_pb0x0_pe0x0", "does not divide its k of 8"),
+        ("n2_g4_c32_k64_in9x9_fil1x1_st2x2_dil1x1_pb0x0_pe0x0", "does not divide k = 8"),
         ("n2_g1_c36_k64_in9x9_fil1x1_st2x2_dil1x1_pb0x0_pe0x0", "multiple of 16"),
     ] {
         let told = refusal(&conv(text), ROLES);
         assert!(told.contains(why), "{text}: {told}");
     }
     let told = refusal(&conv("n2_g1_c64_k64_in9x9_fil3x3_st1x1_dil1x1_pb1x1_pe1x1"), &ROLES.replace("UNR64", "UNR128"));
-    assert!(told.contains("UNR of 128 does not divide its k of 576"), "{told}");
+    assert!(told.contains("UNR128 does not divide k = 576"), "{told}");
 }

@@ -428,7 +428,7 @@ impl TileCopies<'_> {
         self.role.store.next(b);
     }
 
-    /// The part of such a store that stands behind this one of `k_steps` k-steps: the second half of them carries the stores.
+    /// Emits the part of a spread store that follows k-step `step` of `k_steps`. The second half of the k-steps carries the stores.
     pub fn store_part(&self, b: &mut Builder, set: u32, (step, k_steps): (u32, u32)) {
         let stored = || self.loaders().filter(|(_, loader)| !loader.is_async());
         let total: usize = stored().map(|(_, loader)| loader.pieces()).sum();
@@ -447,7 +447,7 @@ impl TileCopies<'_> {
         }
     }
 
-    /// Behind the stores of a k-tile that were spread.
+    /// Advances the store stage after the spread stores of a k-tile.
     pub fn stored(&self, b: &mut Builder) {
         self.role.store.next(b);
     }

@@ -1,11 +1,11 @@
-//! A tile that the load waves themselves bring: global memory to registers to shared memory, in the layout that warpgroup
-//! instructions read. What bulk copies cannot reach (misaligned rows, windows of convolutions) needs no copy in workspace then.
+//! Tiles that producer warps copy through registers, from global to shared memory, into the layout that warpgroup instructions read.
+//! Operands that bulk copies cannot reach (misaligned rows, windows of convolutions) then need no copy in workspace.
 //!
-//! The tile is cut into chunks of 16 bytes along its contiguous direction. Neighbouring lanes take neighbouring chunks of a line, in the
-//! vectors that the view allows; the swizzle spreads the eight chunks of a line over all banks, and as many chunks of a thread are asked
-//! for at once as its registers hold.
+//! A tile is cut into chunks of 16 bytes along its contiguous direction. Neighbouring lanes load neighbouring chunks of a row, in the
+//! vectors that the view allows. The swizzle spreads the eight chunks of a row over all banks. A thread loads as many chunks at once as
+//! its registers hold.
 //!
-//! Rows beyond the operand only reach results that nobody stores: what is read for them does not matter. Beyond the end of k there
+//! Rows past the operand contribute only to results that are never stored, so their values are arbitrary. Elements past the end of k
 //! must be zeros.
 
 use super::load::{converted, split};

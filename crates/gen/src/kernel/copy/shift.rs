@@ -1,13 +1,13 @@
-//! TMA loads of misaligned rows: copies of their aligned enclosing spans into a staging buffer, far ahead, and load waves that shift them from
-//! there into the operand's tile.
+//! TMA loads of misaligned rows (`ACP3`). TMA copies the aligned enclosing spans of rows into a staging buffer, far ahead. Producer warps
+//! then shift the rows from the staging buffer into the operand's tile.
 //!
-//! Each load wave has classes of lines modulo 8 of its own, of every operand that comes so: it copies their aligned spans
-//! ([`crate::plan::Spans`]) into its part of a slot, waits for its own barrier of that slot, and copies into the slot again as
-//! soon as it has read it. So waves meet nowhere but at the circular buffer. Which vectors are whose and where they go is as where lines are
-//! fetched ([`super::fetch_layout`]), and so is the shift; ends of lines, of k and of rows are the copy engine's zeros.
+//! Each producer warp owns some classes of rows (row number modulo 8) of every shifted operand. It copies their aligned spans
+//! ([`crate::plan::Spans`]) into its part of a slot, waits for its own barrier of the slot, reads the slot, and starts the next copy into it.
+//! So producer warps synchronise only at the circular buffer. [`super::fetch_layout`] assigns vectors to lanes and computes the shift.
+//! The copy engine writes zeros past the end of rows, of k and of the operand.
 //!
-//! What is copied next is a walk of its own over the work-group's result tiles, as many k-tiles ahead as there are slots: where
-//! work-groups are persistent, the first k-tiles of the next result tile come while the last of this one are computed.
+//! The copies walk over the work-group's result tiles separately, ahead by as many k-tiles as there are slots. In persistent work-groups,
+//! the first k-tiles of the next result tile arrive while the last k-tiles of this result tile are computed.
 
 use super::fetch_layout::{ROW_WORDS, Shift, Spread, VECTOR_WORDS};
 use crate::kernel::stages::counter::Counter;
@@ -18,13 +18,13 @@ use crate::plan::KernelSpec;
 use crate::plan::{BulkTile, FetchShape, LINE_CLASSES as CLASSES, Spans, shifted_together, staging_start};
 use tilewright_ir::*;
 
-/// What an operand's tiles are shifted from: spans, and their maps by class.
+/// The staging of a shifted operand: its spans, and their tensor maps by class of rows.
 pub(crate) struct Staged<'a> {
     pub spans: &'a Spans,
     pub maps: &'a [ArgId],
 }
 
-/// One operand that is shifted.
+/// One shifted operand.
 struct Part {
     tile: BulkTile,
     spans: Spans,
@@ -41,20 +41,20 @@ struct Part {
     group: u32,
 }
 
-/// One class of a wave.
+/// One class of rows of a producer warp.
 struct Round {
     shift: Shift,
-    /// Where its first vector goes within a buffer, in words.
+    /// Position of its first vector within a buffer, in words.
     to: ExprId,
-    /// Where it and its neighbour's half lie within a slot, in words.
+    /// Positions of the vector and of its neighbour's half within a slot, in words.
     from: [ExprId; 2],
 }
 
-/// What is copied next.
+/// The next k-tile to copy.
 struct Ahead {
     /// The next piece of work, where there are several.
     work: VarId,
-    /// k-tiles of the present piece that are not yet asked for, and the first k of the next.
+    /// Number of k-tiles of the present piece without a copy, and the first k of the next k-tile.
     left: VarId,
     k: VarId,
     /// First row and column of the result, and batch entry.
@@ -62,7 +62,7 @@ struct Ahead {
     g: VarId,
 }
 
-/// The load waves' part in operands that are shifted.
+/// The producer warps' share of the work on shifted operands.
 pub(crate) struct Shifter<'a> {
     tiles: TileWalk<'a>,
     k_stride: i64,
@@ -231,7 +231,7 @@ impl<'a> Shifter<'a> {
         self.parts.iter().flatten().for_each(|part| part.shift(b, slot, buffer));
     }
 
-    /// Behind a barrier of the wave: what was read is asked for again.
+    /// Starts the next copy into the slot that the warp has just read. Call it after a barrier of the warp.
     pub fn next(&self, b: &mut Builder) {
         let slot = self.slot.stage(b);
         let slot = b.bind("slot_read", slot);

@@ -1,8 +1,9 @@
-//! Sums of a tile of which several have parts: the splits of a cluster (`SKS2`), or the slices of a work-group (`LSU`). No workspace, no
-//! second kernel, always in the same order.
+//! Reduction of partial sums of a tile through shared memory: the splits of a cluster (`SKS2`), or the slices of a work-group (`LSU`).
+//! It needs no workspace and no second kernel, and its order is fixed.
 //!
-//! All put their sums into shared memory, where the operands' tiles were. When all have, each takes a part of the tile, reads it from all
-//! of them in their order, and stores it. A thread's sums keep their place: what it adds up are the sums of the threads with its number.
+//! Every peer (split or slice) writes its accumulators to shared memory, over the operands' tiles. After a barrier, each peer takes a part
+//! of the tile, adds the partial sums of all peers in order, and stores the results. A thread adds the accumulators of the threads with
+//! its own number.
 
 use super::out::{Out, Target};
 use super::owners::Owners;
@@ -31,13 +32,13 @@ struct Exchange<'a> {
 enum Reach {
     /// In the array of the work-group of their number, counted from this rank of the cluster.
     Cluster(ExprId),
-    /// In one array, one behind the other.
+    /// In one array, one after the other.
     Array,
 }
 
 impl Epilogue<'_> {
-    /// Behind the last k-tile. All math threads come here. Those of a cluster meet twice, its load waves with them
-    /// ([`Epilogue::meet`]): before the sums are read, and behind.
+    /// Reduces the partial sums after the last k-tile. All consumer threads must call it. In a cluster, the producer warps take part in
+    /// both cluster barriers ([`Epilogue::meet`]), before and after the reads.
     pub(super) fn sum_parts(&self, b: &mut Builder, sums: &Sums, at: &TilePosition, staged: Option<&Staged>) {
         let math = &self.accumulators(b, sums);
         let Some(exchange) = self.exchange(b, math) else { return };

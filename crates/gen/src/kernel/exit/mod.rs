@@ -98,8 +98,8 @@ impl Epilogue<'_> {
         self.store(b, sums, at, (reduced, None), staged);
     }
 
-    /// Stores what registers hold of a tile, by the way out that knows what they are already; where several have shares of it,
-    /// each its own.
+    /// Stores the accumulators of a tile. `out` tells which operations registers have passed already. With `owners`, each peer stores
+    /// its own share.
     fn store(
         &self,
         b: &mut Builder,

@@ -70,18 +70,18 @@ pub(crate) struct Run {
     /// Neighbours differ in their column.
     pub by_column: bool,
     pub length: u32,
-    /// It goes on along memory, all of it in one row and column, from so many elements on behind where the result's view says.
+    /// Offset in elements from the result's position, for a run of adjacent memory within one result (one row and column).
     pub piece: Option<u32>,
     pub start: Start,
-    /// How many rows and columns there are, where those of a run may lie behind the last.
+    /// Numbers of rows and columns, where a run may extend past the last row or column.
     pub overruns: [Option<Ex>; 2],
 }
 
-/// Sums that leave together, and of a piece of memory how far it is behind where the result's view says.
+/// Values of one store, and the store's offset in elements from the result's position.
 pub(crate) type Piece = (Option<u32>, Vec<ExprId>);
 
-/// Consecutive sums as they leave: of a result with gaps, which has no others beside it, with its neighbours' sums, in vectors as wide as
-/// memory allows. Where sums are added to what is there, another kernel has prepared the neighbours.
+/// Splits consecutive values into stores. A result with gaps is stored with the zeros around it, in vectors as wide as memory allows.
+/// Atomic additions store only the value: another kernel has written the zeros.
 pub(crate) fn pieces(b: &mut Builder, c: &Contraction, sums: &[ExprId], atomic: bool) -> Vec<Piece> {
     let (Some(gaps), [sum]) = (c.gaps, sums) else { return vec![(None, sums.to_vec())] };
     if atomic {
@@ -94,7 +94,7 @@ pub(crate) fn pieces(b: &mut Builder, c: &Contraction, sums: &[ExprId], atomic: 
     (0..).step_by(width as usize).map(Some).zip(all.chunks(width as usize).map(<[ExprId]>::to_vec)).collect()
 }
 
-/// What is known of where a run begins.
+/// Alignment of the start of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     /// At a multiple of its length, counted along the result.
@@ -107,7 +107,7 @@ pub(crate) enum Start {
 pub(crate) type Before<'l> = &'l dyn Fn(&mut Builder) -> ExprId;
 
 impl<'a> Operations<'a> {
-    /// Declares the arguments, those that are tensors first; `between` declares what stands between them and the factors.
+    /// Declares the arguments: tensors, then the arguments of `between`, then scalars.
     pub fn declare<T>(
         b: &mut Builder,
         args: &mut Arguments,
@@ -307,14 +307,14 @@ impl Applied {
     }
 }
 
-/// A result as C holds it: of 8-bit integers the nearest one (of two the even one), and the ends of the type for what lies beyond.
+/// Converts a value to the type of C. Conversion to 8-bit integers rounds to nearest even and saturates.
 pub(crate) fn stored(b: &mut Builder, value: ExprId, to: Scalar) -> ExprId {
     let (least, most) = match (b.ty(value).scalar, to) {
         (Scalar::F32, Scalar::I8) => (i8::MIN.into(), i8::MAX.into()),
         (Scalar::F32, Scalar::U8) => (u8::MIN.into(), u8::MAX.into()),
         _ => return b.value(value.cast(to)),
     };
-    // Behind these floats are a step of 1 apart.
+    // Floats from 1.5 * 2^23 on have a distance of 1, so the addition rounds.
     let [least, most, apart] = [least, most, 1.5 * 2f64.powi(23)].map(|x| b.float(x, Scalar::F32));
     let nearest = b.value(value.max(least).min(most) + apart - apart);
     b.value(nearest.cast(Scalar::I32).cast(to))

@@ -266,7 +266,7 @@ impl Out<'_> {
         }
     }
 
-    /// The same way out for what is in registers already.
+    /// The same stores, for registers that have passed all operations already.
     pub fn applied_already(self) -> Self {
         Out { operations: Operations::none(self.e.c), ..self }
     }

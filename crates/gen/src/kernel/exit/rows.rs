@@ -180,7 +180,7 @@ impl Out<'_> {
             });
             for slab in slabs {
                 let col = b.value(math.first[1] + ((slab.from + slab.number) * rows.slab.columns));
-                // Nobody still reads what was there.
+                // All lanes must have read the previous rows before they are overwritten.
                 b.push(Stmt::Barrier(BarrierScope::Wave));
                 self.fill(b, math, rows, &form, slab, row);
                 b.push(Stmt::Barrier(BarrierScope::Wave));

@@ -314,10 +314,9 @@ impl Main<'_> {
             let elected = (waves == Waves::All).then(|| b.bind("elected", self.local.equals(0)));
             return self.math_of_ring(b, ring, elected);
         };
-        // Sums of a cluster take the stages' place, and all of its threads meet around them, tile after tile; so they do
-        // around reduced
-        // values, and around those that go on from tile to tile behind the last one. Of groups there may be no tile, and no
-        // meeting.
+        // Partial sums of a cluster overwrite the stages, so all threads of the cluster synchronise around them in every tile. Reduced
+        // values need the same barriers, and values carried across tiles need them after the last tile. A group may have no tile and
+        // then no barrier.
         let groups = self.parts.iter().any(|part| part.operands.tiles.groups.is_some());
         let several = self.spec.tiling.persistent > 0 || self.parts.len() > 1 || groups;
         let reduce = |part: &Part| [false, true].into_iter().any(|behind| part.spec.cluster_meets(part.c, behind));
@@ -362,7 +361,7 @@ impl Main<'_> {
         }
     }
 
-    /// The math role, or the only one, of which one thread copies.
+    /// Emits the consumer role, or the only role. In the only role, one thread also issues the copies.
     fn math_of_ring(&self, b: &mut Builder, ring: &Ring, elected: Option<ExprId>) {
         let mut progress: Option<Progress> = None;
         for part in &self.parts {

@@ -54,10 +54,10 @@ fn lines_along(source: &Tensor, axis: usize) -> bool {
     source.view.stride(axis) == Some(1) || pairs
 }
 
-/// Lanes along the copy's lines and the original's of the 32 that transpose squares side by side: 128 bytes of each line that
-/// is written, 64 of each that is read.
+/// Shape of the 32 lanes that transpose neighbouring squares: lanes along rows of the copy, and along rows of the original. They write
+/// 128 bytes of a row and read 64 bytes of a row.
 const SQUARES: [u32; 2] = [8, 4];
-/// Squares of a work-group, likewise.
+/// Squares of a work-group, in the same order.
 const BLOCK: [u32; 2] = [16, THREADS / 16];
 /// Bytes of the widest access.
 const WIDEST: u32 = 16;
@@ -165,7 +165,7 @@ pub(crate) struct Copy<'a> {
     group: ExprId,
 }
 
-/// Copies operands into their workspace layouts, one behind the other in one grid. Elements that do not exist become zero.
+/// Copies operands into their workspace layouts, all in one grid. Elements that do not exist become zero.
 /// `parts` are the originals, what they are copied to, and where that is in workspace.
 pub(crate) fn materialise(parts: &[(&Tensor, &Input, u64)], chunked: bool) -> (Kernel, Arguments) {
     let letter = |to: &Input| if to.operand == Operand::A { "a" } else { "b" };
@@ -278,7 +278,7 @@ impl Copy<'_> {
         }
     }
 
-    /// Behind the source's last element in this launch.
+    /// Offset just past the source's last element in this launch.
     pub fn end(&self, b: &mut Builder) -> ExprId {
         if self.rows.is_none() && self.chunk.is_none() {
             return b.value(self.offset + (self.source.len as i64));

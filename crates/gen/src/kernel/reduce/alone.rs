@@ -122,8 +122,8 @@ impl Share<'_> {
         }
     }
 
-    /// By how many columns those of a row, so far behind the thread's first of the tile, are counted further than they are: the elements from
-    /// the multiple of a load's on to the line's first.
+    /// Column shift of the row `further` rows after the thread's first row: elements from the previous multiple of a load's width to the
+    /// first element of the row.
     fn shift(&self, b: &mut Builder, further: u32) -> ExprId {
         let zero = b.int(0, self.ints.coord);
         let of_thread = self.layout.emit(b, Axis::Row, &[(Axis::Thread, self.thread)], Scalar::I32);

@@ -99,8 +99,8 @@ impl Reducer<'_> {
         }
         product(b, fixed, all)
     }
-    /// Condition that the launch has the tile whose part of a value this is, among those that lie one behind the other and of which each batch
-    /// entry has so many; `None` where all launches have it.
+    /// Condition that the launch has the tile of partial value `part`. Partial values are consecutive, `within` for each batch entry.
+    /// `None` if every launch has the tile.
     pub fn part_exists(&self, b: &mut Builder, part: ExprId, within: i64) -> Option<ExprId> {
         let (p, whole) = (&self.partials, self.op.over.whole());
         let mut exists = self.entries_reduced().map(|entries| b.value((part / within).lt(entries)));

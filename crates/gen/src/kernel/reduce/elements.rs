@@ -1,5 +1,5 @@
-//! The kernel that sums splits of k in tiles, applies the epilogue operations, stores what is stored and reduces the tiles. Without partial
-//! sums it does so with what is left of the operations, which prepares results for atomic additions.
+//! The kernel that adds the splits of k tile by tile, applies the epilogue operations, stores the results and reduces the tiles. Without
+//! partial sums it applies the remaining operations to 0, which prepares C for atomic additions.
 
 use super::Reducer;
 use super::at_launch::AtLaunch;

@@ -25,8 +25,8 @@ fn results(reducer: &Reducer) -> u64 {
     reducer.shape.left(reducer.op.over)
 }
 
-/// Values whose parts a contraction left in workspace, or each of several one behind the other: by component the memory, and there the first
-/// element of each contraction's.
+/// Partial values in workspace, of one contraction or of several in sequence. For each component it has the buffer and the first element
+/// of each contraction.
 struct Left<'a> {
     of: Vec<(Reducer<'a>, Vec<u64>)>,
     from: Vec<ArgId>,

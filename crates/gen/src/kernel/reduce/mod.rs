@@ -1,12 +1,11 @@
 //! Reductions of results: what an operator is in a kernel, and where its values go.
 //!
-//! [`tile`] reduces what the threads of a work-group hold of a tile, in registers, across lanes, and between waves through shared memory.
-//! [`alone`] does the same with a tensor that is read instead of computed, [`elements`] with
-//! what it sums up of splits of k, [`operands`] with the tiles that a product's main loop reads.
-//! [`leave`] says what comes behind registers. Where work-groups of a cluster have parts of the same values, they combine these first ([`peers`]).
-//! What is left goes to the result where one work-group has all of a value or atomics combine them there, else to workspace, where
-//! [`finish`] or the last work-group ([`ticket`]) reduces it in a fixed order; [`start`] sets first values where there must be some. An
-//! [`operator`] is the same in all of them. [`at_launch`]: extents that are known only then.
+//! [`tile`] reduces a tile in the registers of a work-group: within a thread, across lanes, and between waves through shared memory.
+//! [`alone`] reduces a tensor in memory, [`elements`] the sums of splits of k, [`operands`] the k-tiles that a product's main loop reads.
+//! [`leave`] stores the values of a work-group. If work-groups of a cluster share values, they combine these first ([`peers`]).
+//! A value goes to the result if one work-group has the whole value or if atomics combine it there. All other values go to workspace,
+//! and [`finish`] or the last work-group ([`ticket`]) reduces them in a fixed order. [`start`] initialises results and tickets. All
+//! modules share one [`operator`]. [`at_launch`] handles dynamic extents.
 
 pub mod alone;
 mod at_launch;
@@ -31,7 +30,7 @@ use tilewright_problem::contraction::{Contraction, Reduce};
 /// What a reduction knows of some elements: a value for each component of its operator's state.
 pub(crate) type State = Vec<ExprId>;
 
-/// Parts of a reduction, and where those of each component begin in workspace, behind them its tickets; nowhere where they do not meet there.
+/// Partial values of a reduction, and their starts in workspace: one per component, then the tickets. Empty without workspace.
 pub(crate) type Parts = (Partials, Vec<u64>);
 
 /// A reduction in a kernel: what it computes and where its values go.

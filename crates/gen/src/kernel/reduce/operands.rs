@@ -1,6 +1,5 @@
-//! Reductions of an operand over k in the main loop: the threads that compute read the tile in shared memory which their instructions read as
-//! well, and combine its elements in registers, k-tile after k-tile. Behind the last one they leave what they have as those of a result's
-//! tile do.
+//! Reductions of an operand over k in the main loop. The consumer threads read each k-tile in shared memory and combine its elements in
+//! registers. After the last k-tile they store their values in the same way as the values of a result tile.
 //!
 //! Only work-groups of the first column of tiles (of the first row, for B) do so: others have the same rows.
 
@@ -78,7 +77,7 @@ impl<'a> OperandLoop<'a> {
         });
     }
 
-    /// Behind the last k-tile: the values, or this split's parts of them.
+    /// Stores the values, or this split's partial values, after the last k-tile.
     pub fn leave(&self, b: &mut Builder) {
         b.if_then(self.takes_part, |b| {
             let out = Out::new(b, self.e, self.at);

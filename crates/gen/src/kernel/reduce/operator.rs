@@ -1,8 +1,8 @@
-//! What an operator is in a kernel: the state of no element, of the elements that a thread has, of two states together, and the result
-//! of a state.
+//! The code of an operator: the state of no element, the state of a thread's elements, the combination of two states, and the result of a
+//! state.
 //!
-//! Elements in registers are reduced as the operator likes it best: the first of the largest is found in their order, exponentials and
-//! differences are taken once from what all elements of the thread have in common.
+//! Each operator has its own fast code for elements in registers. `argmax` scans them in order. `logsumexp` and `var` compute the largest
+//! element or the mean of the thread first, and exponentials and differences relative to it.
 
 use super::{Reducer, State, bind};
 use std::f64::consts::{LN_2, LOG2_E};
@@ -12,7 +12,7 @@ use tilewright_problem::{Function, Operator};
 /// An element that a thread has.
 pub(crate) struct Element {
     pub value: ExprId,
-    /// Its number behind the thread's first, in the order of indices.
+    /// Its distance from the thread's first element, in the order of indices.
     pub index: u64,
     /// Conditions under which it counts.
     pub counts: Vec<ExprId>,
@@ -47,7 +47,7 @@ impl Reducer<'_> {
     /// The state of no element.
     pub fn identity(&self, b: &mut Builder) -> State {
         let [value, rest @ ..] = self.op.operator.identity();
-        // Integers are i32 at most, and so is what is left where there are none. No index is as large as infinity's.
+        // Integers are i32 at most, so the identity is clamped to i32. Its index is infinity, which is above every real index.
         let value = if self.state[0].is_float() { value } else { value.clamp(i32::MIN.into(), i32::MAX.into()) };
         let all = [value, rest[0], rest[1]];
         self.state.iter().zip(all).map(|(scalar, value)| number(b, value, *scalar)).collect()
@@ -180,7 +180,7 @@ impl Reducer<'_> {
         }
     }
 
-    /// Whether a value that comes behind another takes its place: the other is a number, and not as good.
+    /// Condition that the later value `y` replaces the earlier value `x`: `x` is not NaN, and `y` is better or NaN.
     fn later(&self, b: &mut Builder, x: ExprId, y: ExprId) -> ExprId {
         let (least, most) = if self.op.operator == Operator::ArgMax { (y, x) } else { (x, y) };
         let kept = b.value(least.le(most));

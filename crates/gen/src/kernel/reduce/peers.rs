@@ -1,5 +1,5 @@
-//! Work-groups of a cluster combine what they have of values before these go anywhere: each leaves its own in its shared memory, and takes a
-//! share of the values, which it reads from all of them in the order of their ranks.
+//! Combination of values within a cluster, before they are stored. Each work-group writes its values to its shared memory. Then it takes a
+//! share of the values and reads them from all work-groups in the order of their ranks.
 
 use super::tile::HeldTile;
 use super::{Met, State, bind};
@@ -8,7 +8,7 @@ use crate::plan::Cluster;
 use tilewright_ir::*;
 
 impl HeldTile<'_> {
-    /// Behind the stores of the work-group's own values: all threads of the cluster come here.
+    /// Combines the values of the cluster. All threads of the cluster must call it, after the stores of their own values.
     pub(super) fn meet_peers<'m>(&self, b: &mut Builder, all: impl Iterator<Item = Met<'m>>) {
         let mut all = all.peekable();
         let Some((place, cluster)) = self.cluster.filter(|_| all.peek().is_some()) else { return };

@@ -1,4 +1,4 @@
-//! The kernel ahead of those that reduce: results that atomics combine begin as the state of no element, tickets as nobody's.
+//! The kernel before the reducing kernels. It sets results of atomics to the state of no element, and tickets to 0.
 
 use super::{Parts, Reducer, result};
 use crate::kernel::arguments::Arguments;
@@ -16,8 +16,7 @@ pub(super) fn tickets(b: &mut Builder, args: &mut Arguments, op: &Reduce, region
     args.buffer(b, &format!("tickets_{}", op.number), (Scalar::I32, Access::ReadWrite), doc, Binding::Workspace(region))
 }
 
-/// The kernel, and its work-groups: those of all reductions of these contractions one behind the other. `None` where none needs a first
-/// value.
+/// Builds the kernel for all reductions of these contractions, with its number of work-groups. `None` if no reduction needs a first value.
 pub(crate) fn start(jobs: &[(&Contraction, &[Parts])]) -> Option<(Kernel, Arguments, Groups)> {
     let mut b = Builder::new("tw_reduce_start", THREADS);
     let (b, mut args) = (&mut b, Arguments::default());

@@ -33,7 +33,7 @@ pub(crate) struct HeldTile<'a> {
     pub threads: u32,
     /// The value in a register, in the type of the sums.
     pub value: OfRegister<'a>,
-    /// Writes a register, where what the tile holds beyond the result's edge is nobody's.
+    /// Writes a register, for tiles that may overwrite registers past the edge of the result.
     pub overwrite: Option<Overwrite<'a>>,
     /// Condition under which a register counts; `None` where it always does.
     pub counts: &'a dyn Fn(u32) -> Option<ExprId>,
@@ -55,7 +55,7 @@ pub(crate) struct HeldTile<'a> {
     pub ints: Ints,
     /// After a work-group's last tile.
     pub walk: Option<Walk>,
-    /// By how much columns of a row of the tile, so far behind the thread's first, are counted further than they are.
+    /// Column shift of a row of the tile, by its distance from the thread's first row.
     pub shift: Option<OfRegister<'a>>,
 }
 

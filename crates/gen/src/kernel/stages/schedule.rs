@@ -7,9 +7,9 @@
 //! P = 0           barrier; fetch t; store t; barrier; math t
 //! P >= 1, B = 1   barrier; fetch t+P; math t; barrier; store t+1
 //! P >= 1, B >= 2  [wait]; barrier; fetch or copy t+P; math t; store t+S       S = min(P, B-1)
-//! bulk            acquire t+P; fetch t+P; await t; math t; drain; release t-F      F = math behind
+//! bulk            acquire t+P; fetch t+P; await t; math t; drain; release t-F      F = unfinished tiles
 //! carried         fetch or copy t+P; math t (head); store t+S; [wait]; barrier; math t (tail)
-//! ping-pong       take turn; [bulk]; hand on; drain
+//! ping-pong       take turn; [bulk]; pass turn; drain
 //! ```
 //! With scheduling hints, fences follow the fetch, and precede a store after math and the tail.
 //!
@@ -20,8 +20,7 @@
 //!
 //! Two-level accumulation (`Math::Promoted`) adds the accumulators in f32 at the end of the body.
 //!
-//! The carried form is `B >= 2` with fragments read ahead. The last k-steps of a tile are computed after the barrier, from
-//! fragments
+//! The carried form is `B >= 2` with fragments read ahead. The last k-steps of a tile are computed after the barrier, from fragments
 //! read before it. The first fragments of the next tile arrive meanwhile, so no wave waits for shared memory at the head of a tile.
 //!
 //! A wait identifies a phase by its parity alone, so no wave may wait for a phase further ahead than the next. With ping-pong,
@@ -64,7 +63,7 @@ pub enum Step {
     TakeTurn,
     /// Signals the next team that it may begin its result tile.
     HandOn,
-    /// Releases the buffer of tile t - behind.
+    /// Releases the buffer of an earlier tile, whose math is finished.
     Release {
         /// Distance in tiles.
         behind: u32,

@@ -38,7 +38,7 @@ impl TileWalk<'_> {
         }
         let all = self.all_work(b);
         let stay = self.stay();
-        // Whoever is next where the part before ends.
+        // The work-group that continues where the previous part ends.
         let group = if before % stay == 0 { group } else { b.bind("part_first", (group + (stay - before % stay)) % stay) };
         let first = passing.as_ref().map_or(group, |p| p.first(b, group));
         let index = b.declare("work", first);

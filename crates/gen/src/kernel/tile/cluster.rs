@@ -1,10 +1,10 @@
-//! A work-group's place in its cluster, and what follows from it: which part of a shared tile it copies, who receives it, whose
-//! buffers it releases.
+//! A work-group's position in its cluster. It determines the part of a shared tile that the work-group copies, the receivers of the copy,
+//! and the work-groups that it signals when it releases a buffer.
 //!
-//! Work-groups side by side along m share B's tile, those along n A's. Each copies its part and the engine writes it to the shared
-//! memory of all that need it, whose own barriers count the bytes. A buffer is free once all that read what is copied into it, here
-//! or there, have released it to the work-group that copies: every wave arrives at the barriers of its whole row and column of the cluster.
-//! All work-groups take part in every k-tile, even where their own tile of C lies outside.
+//! Work-groups side by side along m share B's tile, and work-groups along n share A's tile. Each work-group copies its part by multicast:
+//! the copy engine writes it to the shared memory of every sharer and counts its bytes at the sharer's barrier. A buffer is free when
+//! every reader has released it. Therefore every wave arrives at the barriers of its whole row and column of the cluster.
+//! All work-groups take part in every k-tile, even if their own tile of C is outside of the result.
 
 use crate::plan::Tiling;
 use tilewright_ir::*;

@@ -101,7 +101,7 @@ impl TileWalk<'_> {
             (true, _) => (b.value(tile / &tiles), b.value(tile % &tiles)),
         };
         let tile = b.bind("tile", tile);
-        // Of groups that were counted, launches have numbers behind all tiles.
+        // With counted groups, a launch has tile numbers past the last tile.
         let counted = groups.filter(|groups| groups.table.is_some()).map(|_| b.value(tile.lt(&tiles)));
         let tile = if counted.is_some() { b.bind("some_tile", tile.min(&tiles - 1)) } else { tile };
         let g_local = b.bind("g_local", g_local);

@@ -1,5 +1,5 @@
-//! Warpgroups whose rows or columns of a tile are all behind the edge of the result: they see stages full and release them with the others, and
-//! multiply nothing, so that the unit is free for those that have something to compute. Ends of groups lie anywhere in a tile.
+//! Idle warpgroups: all their rows or columns of a tile are past the edge of the result. They wait for stages and release them with the
+//! other warpgroups but issue no math, so the tensor cores are free for the others. Ends of groups can be anywhere in a tile.
 
 use super::{Between, KTile, Sums, Unit, clear};
 use crate::kernel::stages::schedule::MathPart;

@@ -1,8 +1,8 @@
-//! AMD's matrix instructions: fragments that lanes read themselves from the tiles of the ordinary loaders, and where sums lie in C.
+//! AMD's matrix instructions (MFMA): fragments that lanes read from the tiles of the ordinary loaders, and the positions of accumulators in C.
 //!
-//! The instructions of a micro tile lie interleaved in it ([`Tiling::interleave`](crate::plan::Tiling)): place x of instruction p
-//! is row `P x + p`. Neighbouring rows stand in one word of shared memory where its lines are rows of one k, so that one read serves
-//! `P` instructions; and a lane holds `P` neighbouring columns of C.
+//! The instructions of a micro tile are interleaved ([`Tiling::interleave`](crate::plan::Tiling)): position x of instruction p is row
+//! `P x + p`. In a tile that is contiguous along rows, a word of shared memory holds neighbouring rows, so one read serves `P`
+//! instructions. A lane holds `P` neighbouring columns of C.
 
 use super::math::Steps;
 use super::scales::TileScales;

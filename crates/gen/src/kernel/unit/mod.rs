@@ -82,18 +82,18 @@ fn wave(b: &mut Builder, t: &Tiling, row: &Mma, thread: ExprId) -> ([ExprId; 2],
     (first, b.bind("lane", thread % lanes))
 }
 
-/// Clears so many accumulators.
+/// Sets `count` accumulators to zero.
 fn clear(b: &mut Builder, ty: Type, acc: RegId, count: u32) {
     let zero = b.zero(ty);
     b.for_range("i", 0, count, Unroll::Full, |b, i| b.set_reg(acc, i, zero));
 }
 
-/// Registers of the sums that so many accumulators are added to, where they are promoted.
+/// Registers of the totals of two-level accumulation; `None` without it.
 fn promoted(b: &mut Builder, spec: &KernelSpec, ty: Type, count: u32) -> Option<RegId> {
     spec.schedule.promoted.map(|_| b.regs("promoted", ty, count))
 }
 
-/// Adds so many accumulators to promoted sums, from this one of these on.
+/// Adds `count` accumulators to the totals of two-level accumulation, from total `first` on, times their scales.
 fn promote(b: &mut Builder, (acc, to): (RegId, RegId), (first, count): (u32, u32), scales: Option<&TileScales>) {
     if let Some(scales) = scales {
         return scales.add(b, acc, to, (first, count));
@@ -109,7 +109,7 @@ fn slice(b: &mut Builder, regs: RegId, first: u32) -> RegSlice {
     RegSlice { regs, first: b.int(first.into(), Scalar::I32) }
 }
 
-/// Splits so many registers into two TF32 numbers each: the nearest ones, and behind all of these what they leave, of which units drop the last bit.
+/// Splits `count` registers into two TF32 numbers each: first all nearest numbers, then all remainders. The unit drops the last bit of remainders.
 fn split(b: &mut Builder, from: (RegId, u32), to: (RegId, u32), count: u32) {
     for i in 0..count {
         let value = b.reg(from.0, from.1 + i);

@@ -1,7 +1,7 @@
-//! Multiply-adds of factors of which each thread loads what it multiplies itself: each column has a left factor of its own.
+//! Multiply-adds for contractions with a separate operand A for each column (`BIM4`): each thread loads its operands to registers.
 //!
-//! All k of a k-tile are written out. A load stands before the first multiply-add that takes an element of it, or, with `PFG1`, before those
-//! of the k-tile before; its elements are converted once.
+//! The k loop of a k-tile is unrolled. A load precedes the first multiply-add that uses it. With `PFG1` it precedes the multiply-adds of
+//! the previous k-tile. Elements are converted once.
 
 use super::math::micro_first;
 use super::{Between, KTile, Sums, Unit, in_slices};

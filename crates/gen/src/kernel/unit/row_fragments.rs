@@ -1,12 +1,14 @@
-//! Fragments of a warpgroup's left operand: read from the tile in shared memory into registers, in sets that alternate, so that those of
-//! one k-step are read while instructions still read those of the step before.
+//! Fragments of operand A in registers for warpgroup instructions. Sets of registers alternate: one set is read from shared memory while
+//! instructions still read the set of the previous k-step.
 //!
-//! A lane asks for the elements that the instruction's fragment gives it, wherever the tile has them. Four 8 x 8 matrices of 16-bit
-//! elements are a fragment (`ldmatrix`, transposed where lines run along rows); so are they of TF32 along k, a chunk of four elements
-//! counting as one of eight halves. TF32 along rows comes word by word: four lines of k lie in half of the banks, so the lower lanes read
-//! the first four lines of a step while the upper ones read the last four, then the other way round, and each lane puts what it has in
-//! order. Weights of 8 or 4 bits lie there as memory has them: a lane reads whole runs of neighbours along k and makes registers
-//! of factors of them, four for each of a run's k-steps, and the other factor's k are in the order that this needs ([`BulkTile::runs`]).
+//! A lane reads the elements that the instruction's fragment assigns to it. There are three cases:
+//!
+//! - 16-bit elements, and TF32 along k: `ldmatrix` reads four 8 x 8 matrices, transposed if the tile is contiguous along rows. Four TF32
+//!   elements count as eight halves.
+//! - TF32 along rows: word by word. Four rows of k cover half of the banks, so the lower lanes read the first four rows of a k-step while
+//!   the upper lanes read the last four. Then they swap, and each lane puts its words in order.
+//! - Weights of 8 or 4 bits: a lane reads whole runs of neighbours along k and converts them, four registers for each k-step of a run.
+//!   Operand B is stored in the matching order of k ([`BulkTile::runs`]).
 
 use super::{LANES_OF_ROW, matrix_row, slice, split};
 use crate::kernel::tile::shared::SharedTile;
@@ -75,7 +77,7 @@ impl RowFragments {
         if self.split.is_some() { 2 } else { 1 }
     }
 
-    /// What is read of a k-tile at once: runs of weights, as words of factors, those of the upper and of the lower rows of each instruction along m.
+    /// Reads and converts the runs of weights of a k-tile. Returns words of factors, for the upper and the lower rows of each instruction along m.
     pub fn begin(&self, b: &mut Builder, stage: ExprId, k_tile: u32) -> Vec<ExprId> {
         let Reads::Runs { lane, run, factor, numbers } = &self.reads else { return Vec::new() };
         let base = b.value(stage * self.shared.stage);

@@ -1,6 +1,8 @@
-//! Scales of blocks of k: the values that the sums of a thread are multiplied by where they are promoted, in registers from before the products of
-//! a k-tile on. Where they are few they are asked for a k-tile ahead, behind the instructions of the one before, so that neither these nor the sums wait
-//! for addresses or memory; where lanes make factors of weights between instructions, as late as the sums allow, which leaves a whole k-tile to arrive.
+//! Scales of blocks of k. Two-level accumulation multiplies a thread's accumulators by them. The scales are in registers before the math of
+//! their k-tile.
+//!
+//! A few scales are loaded one k-tile ahead, after the instructions of the previous k-tile, so that no instruction waits for addresses or
+//! memory. If lanes convert weights between instructions, the loads are issued as late as possible and still have a whole k-tile to arrive.
 
 use super::accumulators::Accumulators;
 use crate::kernel::tile::position::TilePosition;
@@ -68,14 +70,14 @@ impl<'a> TileScales<'a> {
         Some(TileScales { g: at.g, all, width: sums.width, last: c.k as i64 - 1 })
     }
 
-    /// A k-tile begins at this k: values that were not asked for before are now, and arrive while it is multiplied.
+    /// Loads the scales of the k-tile that begins at `k`, unless they were loaded ahead. They arrive during its math.
     pub fn begin(&self, b: &mut Builder, k: ExprId) {
         for scales in self.all.iter().filter(|scales| scales.ahead.is_none()) {
             self.load(b, scales, scales.values, k);
         }
     }
 
-    /// Takes those that were asked for, which makes room for the next k-tile's.
+    /// Moves the scales that were loaded ahead into place, which frees their registers for the next k-tile.
     pub fn take(&self, b: &mut Builder) {
         for scales in &self.all {
             let Some(ahead) = scales.ahead else { continue };
@@ -86,7 +88,7 @@ impl<'a> TileScales<'a> {
         }
     }
 
-    /// Asks for those of the next k-tile, which begins at this k; behind the last one for any.
+    /// Loads the scales of the next k-tile, which begins at `k`. After the last k-tile it loads arbitrary scales.
     pub fn ask(&self, b: &mut Builder, k: ExprId) {
         let k = b.value(k.min(self.last));
         for scales in &self.all {
@@ -96,7 +98,7 @@ impl<'a> TileScales<'a> {
         }
     }
 
-    /// Loads those of the block that this k is in. Lines beyond the result have values of its last: nobody stores what they multiply.
+    /// Loads the scales of the block that contains `k`. Rows past the result use the scales of the last row; they are never stored.
     fn load(&self, b: &mut Builder, scales: &Scales<'_>, to: RegId, k: ExprId) {
         for (i, distance) in (0..).zip(&scales.held.distances) {
             let line = b.value((scales.lines[0] + *distance).min(scales.lines[1]));

@@ -145,14 +145,14 @@ impl Warpgroup {
         }
     }
 
-    /// Adds what the instructions of rows that take turns have summed.
+    /// Adds the accumulators of one row of instructions to its totals, where rows alternate.
     fn promote_rows(&self, b: &mut Builder, row: u32, scales: Option<&TileScales>) {
         let each = self.row.sums(self.columns);
         self.promoted.iter().for_each(|(sums, _)| promote(b, (self.acc, *sums), (row * each, each), scales));
     }
 
-    /// Likewise with the left operand from registers: while a k-step's instructions run, the next one's fragments are read, into
-    /// registers that no instruction reads any more. Where sets are filled again, each k-step is a group.
+    /// Emits a k-tile with operand A in registers. While the instructions of a k-step run, the next fragments are read into a free set of
+    /// registers. If sets are reused within the k-tile, each k-step is a commit group.
     fn k_tile_of(&self, b: &mut Builder, buffer: ExprId, fragments: &RowFragments, later: Option<ExprId>) {
         let k_steps = self.k_steps.len() as u32;
         let again = self.behind || k_steps > fragments.sets;

@@ -62,16 +62,16 @@ impl KernelSpec {
         let (gal, pst) = self.to_carry(c, r);
         let refuse = |why| Err(Refusal::ReduceCarry { over: r.over, why, gal, pst });
         if self.epilogue.split == Split::Workspace {
-            return refuse("partial sums in workspace are no results yet; use ICE1 or SKS2");
+            return refuse("splits store partial sums in workspace (ICE1 and SKS2 do not)");
         }
         if self.epilogue.finish.stage() == Some(Stage::Element) {
-            return refuse("every element leaves by an atomic of its own; use another RDF");
+            return refuse("RDF4 adds every element by its own atomic");
         }
         if c.g > 1 {
-            return refuse("batch entries have tiles of their own");
+            return refuse("batch entries do not share tiles");
         }
         if !c.dynamic.is_none() {
-            return refuse("how many tiles there are is known only at launch");
+            return refuse("the number of tiles is known only at launch");
         }
         let (kept, all): (u64, u64) = (self.kept_tiles(c, r), self.clusters(c).iter().product());
         // Tiles along the kept axis follow each other.
@@ -80,11 +80,11 @@ impl KernelSpec {
             _ => kept == 1,
         };
         if !in_order {
-            return refuse("the next tile is one of other values");
+            return refuse("the next tile belongs to other values");
         }
         let stay = u64::from(t.persistent / t.cluster.size().max(1)) * u64::from(self.teams());
         if stay == 0 || !stay.is_multiple_of(kept) {
-            return refuse("work-groups (PST) are no multiple of the tiles along what is kept");
+            return refuse("the work-groups (PST) are no multiple of the tiles along the kept axis");
         }
         if all <= stay {
             return refuse("no work-group has a second tile");

@@ -1,17 +1,17 @@
-//! Results that are read from memory to be reduced: those of a tensor by itself, and the sums of splits of k.
+//! Reductions of elements in memory: of a tensor (standalone reduction), and of the sums of splits of k.
 
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::{COL, ROW, View};
 
-/// Steps along the columns of a reduction by itself whose sums a thread adds up before they join those of the steps before.
+/// Steps along the columns of a standalone reduction that a thread adds up in one block, before it adds the block to its total.
 pub const ELEMENT_BLOCK: i64 = 256;
 
-/// Threads of a work-group that takes results from memory, element by element.
+/// Threads of a work-group that reads results from memory element by element.
 pub const ELEMENT_THREADS: u32 = 256;
 
-/// Bytes that one load brings at most.
+/// Most bytes of one load.
 const LOAD_BYTES: u32 = 16;
 
 /// The registers of a thread that one load each fills: neighbours in memory.

@@ -116,7 +116,7 @@ impl KernelSpec {
         let varies = |r: &Reduce| r.operator.adds() && self.partials(c, r).finish.is_some_and(|finish| finish.stage().is_some());
         self.epilogue.split != Split::Atomic && !c.reductions().any(varies)
     }
-    /// Refuses ways of finishing that finish nothing: they would be the same kernel as another plan's.
+    /// Refuses a finish with nothing to do, because another plan gives the same kernel.
     pub(super) fn something_to_finish(&self, c: &Contraction) -> Result<(), Refusal> {
         let finished = Err(Refusal::ReduceFinished { rdf: self.epilogue.finish.number() });
         let mut all = c.reductions().map(|r| self.partials(c, r).parts).peekable();
@@ -136,26 +136,26 @@ impl KernelSpec {
             None => Ok(()),
         }
     }
-    /// Refuses clusters whose work-groups have no parts of the same values, or that cannot meet.
+    /// Refuses clusters whose work-groups share no values or cannot synchronise.
     fn some_cluster(&self, c: &Contraction) -> Result<(), Refusal> {
         let refuse = |why| Err(Refusal::ReduceCluster { why });
         if self.epilogue.split == Split::Workspace {
-            return refuse("the kernel that sums splits up in workspace has no clusters; use SKS2 or ICE1");
+            return refuse("the kernel that adds splits in workspace has no clusters; use SKS2, ICE1");
         }
         if c.elements.is_some() && c.n.div_ceil(self.share_of_columns(c)) != u64::from(self.tiling.cluster.splits) {
-            return refuse("the columns are not cut into as many shares as the cluster has work-groups; use another ICE");
+            return refuse("the number of column ranges differs from the work-groups of the cluster; use another ICE");
         }
         if self.teams() > 1 {
             return refuse(
-                "a cluster has one barrier for all of its threads, where teams with tiles of their own (PNG) cannot meet; use PNG0",
+                "all threads of a cluster share one barrier, and ping-pong warpgroups reach it at different times; use PNG0",
             );
         }
         match c.reductions().all(|r| self.partials(c, r).meeting() == 1) {
-            true => refuse("no work-groups of a cluster have parts of the same values; use CLU along what is reduced, or SKS2"),
+            true => refuse("the work-groups of a cluster share no values; use SKS2, CLU along the reduced axis"),
             false => Ok(()),
         }
     }
-    /// Some of these reductions meet in the shared memory of a cluster.
+    /// Returns whether some of these reductions combine values in the shared memory of a cluster.
     fn meets_in_cluster(&self, all: &[(&Reduce, TileReduction)], c: &Contraction) -> bool {
         all.iter().any(|(r, _)| self.partials(c, r).meeting() > 1)
     }
@@ -211,8 +211,8 @@ impl KernelSpec {
         let shared = tickets.iter().any(|(parts, way)| way.sharers(self.tiling.math_threads(), parts.parts) > 1);
         through_shared + tree + if tickets.is_empty() { 0 } else { 2 + usize::from(shared) }
     }
-    /// Bytes of shared memory through which parts of a tile's values meet: an array for each component, aligned to its elements; behind
-    /// them, for each reduction that the last work-group finishes, what it knows of its ticket, and what its threads have.
+    /// Bytes of shared memory for the reduction of a tile's partial values: one array for each component, aligned to its elements. For each
+    /// reduction with tickets (`RDF1`), the ticket and the values of the threads follow.
     fn meeting_bytes(&self, all: &[(&Reduce, TileReduction)], c: &Contraction, (threads, teams): (u32, u32)) -> u64 {
         let arrays = |bytes: u64, (r, elements): (&Reduce, u32)| {
             let elements = u64::from(elements) * u64::from(teams);

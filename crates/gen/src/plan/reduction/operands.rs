@@ -1,8 +1,7 @@
-//! Reductions of operands over k in the main loop (`RDK`): which of its threads reduce what of a tile in shared memory, and where their
-//! values go.
+//! Reductions of operands over k in the main loop (`RDK`): the elements that each thread reduces, and the destination of the values.
 //!
-//! Work-groups of the first column of tiles have all rows of A, those of the first row all columns of B, and each split of k has a part of every value.
-//! Lanes alone meet, so that nothing waits in shared memory.
+//! Work-groups of the first column of tiles reduce all rows of A, and work-groups of the first row all columns of B. Each split of k has a
+//! partial value of every row or column. Values are combined between lanes only, never through shared memory.
 
 use super::{Finish, Partials, TileReduction, runs};
 use crate::plan::grid::gcd;
@@ -14,7 +13,7 @@ use tilewright_problem::contraction::{Contraction, Reduce};
 /// How threads hold an operand's tile where they reduce it: neighbours in vectors along rows, or along k.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperandTile {
-    /// (thread, register) to (row, column), of which the one that is not kept is k.
+    /// (thread, register) to (row, column). The coordinate that is not kept is k.
     pub layout: Layout,
     /// Rows or columns, and k.
     pub size: [u32; 2],

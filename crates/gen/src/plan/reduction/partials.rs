@@ -1,14 +1,16 @@
-//! Where the values go that work-groups have of a reduction.
+//! Destinations of the partial values of a reduction.
 
 use super::{Carried, Finish, Stage};
 use tilewright_problem::contraction::{Contraction, Reduce};
 
-/// Where the values that work-groups have of a reduction go: to the result where one work-group has all of a value or atomics combine them
-/// there, else to workspace, `[batch entry][tile along m][tile along n][share][value]`, from where they are taken in that order. Blocks of
-/// rows or columns that tiles have parts of have several values there, which are neighbours along their axis.
+/// Destination of the values that work-groups compute for a reduction.
+///
+/// A value goes to the result if one work-group has the whole value, or if atomics combine it there. Otherwise partial values go to workspace,
+/// `[batch entry][tile along m][tile along n][share][value]`, and are reduced in this order. A block of rows or columns that crosses tiles
+/// has several partial values there, adjacent along the axis of the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partials {
-    /// Tiles that each have a part of a value, along m and n; work-groups where these add up their tiles' parts.
+    /// Tiles with a part of a value, along m and n; work-groups, where a work-group carries values across its tiles.
     pub tiles: [u64; 2],
     /// Rows and columns of a tile.
     pub size: [u64; 2],
@@ -30,7 +32,7 @@ pub struct Partials {
     pub outer: u64,
     /// See [`Partials::outer`].
     pub groups: u64,
-    /// Batch entries, one behind the other, that each have a part of a value: those of a part of the problem that lie in one of the result's.
+    /// Consecutive batch entries that each have a part of a value: entries of one part of the problem within one entry of the result.
     pub phases: u64,
     /// Parts of each result.
     pub parts: u64,

@@ -1,5 +1,5 @@
-//! How the threads of a work-group reduce a tile: registers of a thread first, then lanes of a wave, then waves through shared memory. All
-//! of it follows from the layout that says which thread holds which element of the tile.
+//! Reduction of a tile within a work-group: registers of a thread first, then lanes of a wave, then waves through shared memory. All steps
+//! follow from the layout, which maps threads and registers to elements of the tile.
 
 use crate::plan::grid::gcd;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,13 +8,13 @@ use tilewright_ir::layout::{Axis, Layout};
 /// How the threads that hold a tile reduce it to one value per row, column or tile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TileReduction {
-    /// Bits of the thread's number that tell lanes of a wave apart which hold the same rows or columns: lanes exchange across these.
+    /// Bits of the thread number that distinguish lanes of a wave with the same rows or columns. Lanes exchange values across these bits.
     pub lane_bits: Vec<u32>,
     /// Lanes of a wave that can exchange values; 0 or 1 where they cannot.
     pub wave: u32,
-    /// Numbers of the parts that meet in shared memory, ascending; one: the threads of one wave have all of a value.
+    /// Numbers of the partial values in shared memory, ascending. One number: the threads of one wave have the whole value.
     pub parts: Vec<u32>,
-    /// What divides the rows and columns by which threads number their parts, and parts of a row of them; 0 where an axis is kept.
+    /// Steps of the rows and columns at which threads number their parts; 0 where an axis is kept.
     pub part_steps: [u32; 2],
     /// See [`TileReduction::part_steps`].
     pub parts_across: u32,
@@ -24,7 +24,7 @@ pub struct TileReduction {
     pub values: u32,
     /// See [`TileReduction::values`].
     pub across: u32,
-    /// Times that the parts in shared memory are halved before what is left of them is combined.
+    /// Number of halvings of the parts in shared memory before the remaining parts are combined.
     pub tree: u32,
 }
 

@@ -62,7 +62,7 @@ impl Scopes<'_> {
             }
             MatrixOp::LoadMatrix { to, count, from, .. } => {
                 if !matches!(count, 1 | 2 | 4) {
-                    return Err(format!("{count} matrices cannot be loaded at once: 1, 2 or 4 can"));
+                    return Err(format!("a load of {count} matrices at once is illegal: use 1, 2 or 4"));
                 }
                 self.slice("to", to, (*count).into(), &[Scalar::U32, Scalar::F32])?;
                 self.shared_mem(from)
@@ -71,7 +71,7 @@ impl Scopes<'_> {
                 let Some(row) = Mma::of(op) else { return Err("there is no such matrix instruction".into()) };
                 if !row.has_columns(*n) {
                     return Err(format!(
-                        "a warpgroup instruction has 8 to 256 columns in steps of 8, of integers from 32 on in steps of 16, not {n}"
+                        "a warpgroup instruction has 8 to 256 columns in steps of 8 (integers: 32 to 256 in steps of 16), not {n}"
                     ));
                 }
                 match a {
@@ -117,7 +117,7 @@ impl Scopes<'_> {
     /// A rank, or a set of ranks, of work-groups of the cluster.
     fn peer(&mut self, rank: ExprId) -> Result<(), String> {
         if self.kernel.cluster <= 1 {
-            return Err("it reaches another work-group, and the kernel has no clusters".into());
+            return Err("access to another work-group needs a kernel with clusters".into());
         }
         if self.value(rank)? == Scalar::I32.ty() { Ok(()) } else { Err("ranks in a cluster are i32".into()) }
     }
@@ -128,7 +128,7 @@ impl Scopes<'_> {
         let ty = self.place(place)?;
         let suits = matches!((ty.scalar, ty.lanes), (Scalar::F32 | Scalar::I32, 1 | 2 | 4) | (Scalar::F64 | Scalar::I64, 1 | 2));
         if !suits || self.kernel.base_scalar(mem.base) != ty.scalar {
-            return Err(format!("{ty} cannot be read from another work-group: 1, 2 or 4 f32 or i32, 1 or 2 f64 or i64 can"));
+            return Err(format!("{ty} cannot be read from another work-group: use 1, 2 or 4 f32 or i32, or 1 or 2 f64 or i64"));
         }
         self.put(place, ty)
     }
@@ -204,7 +204,7 @@ pub(in crate::validate) fn tx_barriers(kernel: &Kernel, t: &TxBarriers) -> Resul
     let others = kernel.tx_barriers.iter().filter(|o| !std::ptr::eq(*o, t));
     let others = others.map(|o| (&o.name, range(o.byte_offset, 8 * u64::from(o.len))));
     match arrays.chain(others).find(|(_, r)| r.start < own.end && own.start < r.end) {
-        Some((name, _)) => Err(format!("transaction barriers `{}` overlap `{name}`: their bytes are theirs alone", t.name)),
+        Some((name, _)) => Err(format!("transaction barriers `{}` overlap `{name}`: give them bytes of their own", t.name)),
         None => Ok(()),
     }
 }
