@@ -258,7 +258,7 @@ fn roles_share_out_the_threads_and_meet_equally_often() {
     };
     validate(&two_roles([32, 32], rounds(3), |b| (0..3).for_each(|_| b.barrier())), &sm_80).unwrap_or_else(|e| panic!("{e}"));
     refused(two_roles([32, 32], rounds(3), rounds(4)), "3 times, role `math` 4 times: the group would hang");
-    refused(two_roles([32, 16], rounds(3), rounds(3)), "share out 48 threads of 64");
+    refused(two_roles([32, 16], rounds(3), rounds(3)), "have 48 threads in all, and the work-group has 64");
     refused(two_roles([16, 48], rounds(3), rounds(3)), "no whole number of waves of 32");
     let unknown = |b: &mut Builder| {
         let group = b.builtin(Builtin::GroupId(0));
