@@ -149,7 +149,7 @@ impl Change<'_> {
         let at = |key: Common| self.plan.common(key);
         match *refusal {
             Refusal::Buffers { buf, .. } => self.common(Pfg, buf - 1),
-            Refusal::AsyncAhead { acp, pfg, buf } => self.ahead(acp, pfg, buf),
+            Refusal::AsyncAhead { acp, pfg, buf, .. } => self.ahead(acp, pfg, buf),
             Refusal::AsyncBytes { acp, scalar, .. } => self.set(beside(acp, Chiral::Glw), (4 / scalar.bytes()).max(1)),
             Refusal::AsyncAlongRows { acp, .. } => self.set(beside(acp, Chiral::Wos), 1),
             Refusal::AsyncAlongK { acp } => self.first(&[(beside(acp, Chiral::Glw), 1), (beside(acp, Chiral::Wos), 2)]),

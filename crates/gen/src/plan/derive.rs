@@ -255,11 +255,12 @@ fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Sche
     let at = |key: Common| plan.common(key);
     let (pfg, buf, fra, lwv, mac) = (at(Common::Pfg), at(Common::Buf), at(Common::Fra), at(Common::Lwv), at(Common::Mac));
     let pipeline = Transport::need_pipeline(plan);
+    let acp = Key::A(Chiral::Acp);
     // Of the k-tiles in buffers, the math reads one. It still holds one more for each k-tile of unfinished instructions.
     let held = 1 + if family.asynchronous { fra.min(1) } else { 0 };
     let needed = if lwv > 0 { held + 1 } else { pfg + held };
     match pipeline {
-        true if pfg == 0 || buf < needed => return Err(Refusal::AsyncAhead { acp: Key::A(Chiral::Acp), pfg, buf }),
+        true if pfg == 0 || buf < needed => return Err(Refusal::AsyncAhead { acp, value: plan.get(acp), pfg, buf }),
         false if buf > pfg + 1 => return Err(Refusal::Buffers { pfg, buf }),
         _ => {}
     }

@@ -81,9 +81,9 @@ pub enum Refusal {
     Halo { acp: Key, why: String },
     /// Asynchronous copies have too few buffers to run ahead.
     #[error(
-        "{acp}: copies run ahead, and PFG{pfg}_BUF{buf} is too little; use PFG of at least 1 and BUF of at least PFG + 1 (PFG + 2 for wgmma with FRA)"
+        "{acp}{value}: copies run ahead, and PFG{pfg}_BUF{buf} is too little; use PFG of at least 1 and BUF of at least PFG + 1 (PFG + 2 for wgmma with FRA)"
     )]
-    AsyncAhead { acp: Key, pfg: u32, buf: u32 },
+    AsyncAhead { acp: Key, value: u32, pfg: u32, buf: u32 },
     /// An asynchronous copy moves 4, 8 or 16 bytes.
     #[error("{acp}1: {width} x {scalar} is a copy of {bytes} bytes, and copies move 4, 8 or 16; change GLW")]
     AsyncBytes { acp: Key, width: u32, scalar: Scalar, bytes: u32 },

@@ -296,7 +296,9 @@ impl Transport {
         for acp in [Key::A(Chiral::Acp), Key::B(Chiral::Acp)] {
             match (pipeline, plan.get(acp)) {
                 // The copy of tile t + PFG lands while tile t is read: it needs a buffer of its own.
-                (false, 1 | 4) if pfg == 0 || buf < pfg + 1 => return Err(Refusal::AsyncAhead { acp, pfg, buf }),
+                (false, value @ (1 | 4)) if pfg == 0 || buf < pfg + 1 => {
+                    return Err(Refusal::AsyncAhead { acp, value, pfg, buf });
+                }
                 (true, value) if plan.unit().wave() > WARP => return Err(Refusal::BulkUnit { acp, value }),
                 // Tiles that do not come in bulk are written by waves that do nothing else.
                 (true, value) if value != 2 && lwv == 0 => return Err(Refusal::UnitCopy { acp, value, lwv }),
