@@ -36,7 +36,7 @@ fn result_extents(c: &Contraction, [m, n]: &[Ex; 2]) -> [Ex; 3] {
     [fast.clone(), slow.clone(), c.g.into()]
 }
 
-/// Neighbours that a thread of the kernel ahead takes together: the parts of a complex number, each of which needs the other's old value.
+/// Neighbours of one thread of the kernel ahead: 2 for the parts of a complex number, because each part needs the other's old value.
 fn together(c: &Contraction) -> u32 {
     if c.turns_old() { 2 } else { 1 }
 }

@@ -156,7 +156,7 @@ pub fn join(lead: &KernelSpec, (c, other): (&Contraction, &KernelSpec)) -> bool 
     let staging = |spec: &KernelSpec| (discriminant(&spec.epilogue.exit), spec.epilogue.exit.bulk().map(StoreTile::slab_bytes));
     let unstaged = c.k == 0 && other.epilogue.exit.bulk().is_none();
     let apart = !unstaged && staging(lead) != staging(other);
-    // Teams that alternate, and load waves that shift, count on the work-group's next tile.
+    // Ping-pong teams, and producer warps that shift rows, rely on the work-group's next tile.
     let ahead = lead.teams() > 1 || lead.schedule.slots() > 0;
     !ahead && !apart && !lead.style.straight && spec == *lead && tiles(other) == tiles(lead) && kinds(other) == kinds(lead)
 }

@@ -77,15 +77,16 @@ const SCALES_AHEAD: u32 = 12;
 const SUMS_TWICE: u32 = 88;
 
 impl KernelSpec {
-    /// Whether a warpgroup's instructions of some rows are finished and promoted before those of its next rows are issued, into the same
-    /// accumulators: where those of all its rows and what they are added to do not fit into registers.
+    /// Returns whether a warpgroup finishes and promotes 64 rows before it issues the next 64 rows into the same accumulators.
+    ///
+    /// It does so if the accumulators of all rows and their f32 totals do not fit into registers together.
     pub fn rows_in_turn(&self) -> bool {
         let t = &self.tiling;
         let (family, rows) = (t.unit.family(), t.a.micro / t.unit.family().block.0.max(1));
         let many = t.a.micro * t.b.micro / family.lanes > SUMS_TWICE;
         self.schedule.promoted == Some(1) && family.asynchronous && t.a.fragment_sets == 0 && rows > 1 && many
     }
-    /// Accumulators of a thread of a matrix unit, with those that they are promoted to.
+    /// Accumulators of a thread of a matrix unit, including the totals of two-level accumulation.
     pub fn sum_registers(&self) -> u32 {
         let t = &self.tiling;
         let sums = t.a.micro * t.b.micro / t.unit.family().lanes.max(1);

@@ -1,4 +1,4 @@
-//! Factors of which only blocks exist, as those of a block-diagonal product do: which instructions of a k-tile multiply zeros alone.
+//! Block-sparse operands, as in a block-diagonal product: the instructions of a k-tile that multiply zeros only.
 
 use super::spec::Tiling;
 use super::tile::OperandTiling;
@@ -6,16 +6,16 @@ use tilewright_ir::affine::{Affine, Atom, gcd};
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{Bound, COL, ROW};
 
-/// For each step of an instruction's depth in a k-tile: which instructions' rows of A, and columns of B, have elements.
+/// Existence of elements by k-step of a k-tile: for the rows of A and the columns of B of each instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocks([Vec<Vec<bool>>; 2]);
 
 impl Blocks {
-    /// Whether an instruction has anything to multiply: of this step, and the numbers of its rows and of its columns in a wave's tile.
+    /// Returns whether instruction (`i`, `j`) of a wave's tile has elements in both operands at this k-step.
     pub fn exist(&self, step: u32, i: u32, j: u32) -> bool {
         self.of(0, step, i..i + 1) && self.of(1, step, j..j + 1)
     }
-    /// Whether some of a factor's rows (0), or columns (1), of these instructions have elements.
+    /// Returns whether rows of A (side 0) or columns of B (side 1) of these instructions have elements.
     pub fn of(&self, side: usize, step: u32, mut instructions: std::ops::Range<u32>) -> bool {
         let found = |step: &Vec<bool>, i: u32| step.get(i as usize).copied().unwrap_or(true);
         let of_side = self.0.get(side).and_then(|steps| steps.get(step as usize));
@@ -65,7 +65,7 @@ impl Tiling {
     }
 }
 
-/// Whether a condition holds somewhere in a range of rows and one of k, of which it has the same value for a while.
+/// Returns whether a condition holds somewhere in a range of rows and a range of k.
 fn within(bound: &Bound, (row, rows): (u32, u32), (k, depth): (u32, u32)) -> bool {
     let grain = |axis: usize, of: u32| {
         let place = |atom: &Atom| match atom {

@@ -1,4 +1,4 @@
-//! What a bulk tensor copy moves of an operand: the tensor map of its view, and how the tile lies in shared memory.
+//! Bulk tensor copies of an operand: the tensor map of its view, and the layout of its tile in shared memory.
 //!
 //! Tiles are stored in the swizzled layout of 128-byte rows that warpgroup instructions read: `[k / 64][row][64]` where k is
 //! contiguous in memory, `[row / 64][k][64]` where rows are (numbers for 16-bit elements).
@@ -21,7 +21,7 @@ const ALONG_K: &str = "it is contiguous along rows, and instructions read 32-bit
 /// Most pixels of one in im2col mode.
 const COLUMN: u32 = 1024;
 
-/// How one operand's tiles come by bulk copies.
+/// Bulk copies of one operand's tiles.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct BulkTile {
     /// The operand in global memory; a box is one copy. Dimensions of a matrix: the contiguous one, the other, and g where it takes part.
@@ -120,8 +120,8 @@ pub struct RowSlab {
 }
 
 impl RowSlab {
-    /// For waves of `micro` columns, of which a register of all lanes holds parts of `held`, and results of `bytes` bytes: as wide as a
-    /// bulk store of twice as much, so that its sums take no more room.
+    /// The staging buffer for waves of `micro` columns and results of `bytes` bytes. It has at least `held` columns, as many as one register
+    /// of all lanes covers. It is half as wide as a bulk store for narrow results, so that accumulators take the same room.
     pub fn new(micro: u32, held: u32, bytes: u32, scalar: Scalar) -> RowSlab {
         let columns = store_columns(micro, bytes);
         let columns = if bytes < 4 && columns > 32 { 32 } else { columns };
@@ -159,10 +159,10 @@ fn map_of_lines(
     TensorMap { scalar: tensor.scalar, round_tf32: false, extent, stride_bytes, tile, swizzle, im2col: None }
 }
 
-/// How results of a wave with `micro` columns are stored in bulk, or why they cannot be.
+/// Derives the bulk store of a wave with `micro` columns.
 ///
 /// # Errors
-/// What the result's view lacks: plain strides, columns or rows side by side, alignment to 16 bytes.
+/// The property that the result's view lacks, in words: plain strides, columns or rows side by side, alignment to 16 bytes.
 pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
     let bytes = tensor.scalar.bytes();
     let Some(shape) = tensor.view.is_affine_box() else { return Err("its addresses are no plain strides".into()) };
@@ -199,11 +199,11 @@ pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
     Ok(StoreTile { map, columns, by_rows, batched })
 }
 
-/// How a tensor's tiles of `macro_tile` by `k_tile`, of which `shares` work-groups copy a part each (whole columns where they divide
-/// evenly, else lines), are copied in bulk for a unit, or why they cannot be, in words.
+/// Derives the bulk copies of a tensor's tiles of `macro_tile` by `k_tile`. Each of `shares` work-groups copies a part of a tile: whole
+/// columns if they divide evenly, else rows.
 ///
 /// # Errors
-/// What the view lacks: plain strides, alignment to 16 bytes, a contiguous direction, whole 128-byte rows, tiles that divide.
+/// The property that the view lacks, in words: plain strides, alignment to 16 bytes, a contiguous direction, whole 128-byte rows, tiles that divide.
 pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit): (u32, &Family)) -> Result<BulkTile, String> {
     let (bytes, numbers) = (tensor.scalar.bytes(), tensor.scalar.numbers());
     if tensor.align < 16 {
@@ -281,8 +281,8 @@ fn whole_rows(o: &OperandTiling, row: u32, unit: &Family) -> bool {
     !unit.asynchronous || o.micro.is_multiple_of(row) || o.micro == o.macro_tile
 }
 
-/// How tiles of `macro_tile` by `k_tile` lie in shared memory that load waves write, of a tensor with any view; or why they cannot.
-/// The map only says the shape.
+/// Derives the layout in shared memory of tiles of `macro_tile` by `k_tile` that producer warps write, for any view. Its map only gives
+/// the shape.
 ///
 /// # Errors
 /// Tiles that are not whole 128-byte rows of the layout.
@@ -294,7 +294,7 @@ pub fn fetched_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Fami
     panels(tensor, o, (k_tile, rows), unit)
 }
 
-/// Panels whose lines run along rows or along k, of tiles that threads write. The map only says the shape.
+/// Derives swizzled panels for tiles that threads write, contiguous along rows or along k. Their map only gives the shape.
 ///
 /// # Errors
 /// Tiles that are not whole 128-byte rows of the layout.

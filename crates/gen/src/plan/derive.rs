@@ -310,7 +310,7 @@ fn promoted(plan: &Plan, c: &Contraction, family: &Family) -> Result<u32, Refusa
         return Err(Refusal::PromotedBehind { fra });
     }
     let (ice, ufo, iwi) = (plan.common(Common::Ice), plan.common(Common::Ufo), plan.common(Common::Iwi));
-    // What is promoted together has the scales of one block.
+    // All accumulators of one promotion must have the scales of one block.
     let (tiles, ways) = (c.k.div_ceil(unr.into()), u64::from(ice.max(1)));
     let whole = iwi == 0 && tiles.is_multiple_of(ways) && (tiles / ways * u64::from(unr)).is_multiple_of(every.into());
     if !c.block_scales.is_empty() && (ufo > 0 || ice > 1 && unr != every && !whole) {

@@ -6,12 +6,12 @@ use tilewright_ir::WARP;
 use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::G;
 
-/// Lines so many apart begin at the same place of a vector.
+/// Rows this many apart begin at the same offset within a vector.
 pub const LINE_CLASSES: u32 = 8;
-/// Rows of 128 bytes that an instruction of a wave moves.
+/// Pieces of 128 bytes that an instruction of a wave moves.
 const WAVE_ROWS: u32 = 4;
 
-/// How load threads share a tile of lines among them: each wave takes lines of one class modulo [`LINE_CLASSES`], round by round.
+/// Division of a tile of rows among producer threads: each wave takes rows of one class modulo [`LINE_CLASSES`], round by round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchShape {
     /// Waves.
@@ -20,9 +20,9 @@ pub struct FetchShape {
     pub parts: u32,
     /// Classes of a wave, one after the other.
     pub rounds: u32,
-    /// Rows of an instruction beside each other along a line, in columns of 128 bytes.
+    /// Pieces of 128 bytes of an instruction side by side along a row.
     pub columns: u32,
-    /// Rows of an instruction in different lines of the class.
+    /// Rows of the class that an instruction covers.
     pub lines: u32,
     /// Instructions side by side.
     pub column_blocks: u32,

@@ -18,7 +18,7 @@ use tilewright_problem::view::COL;
 /// What a kernel takes of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Footprint {
-    /// Threads per work-group, load and math threads together.
+    /// Threads per work-group, producers and consumers together.
     pub threads: u32,
     /// Shared memory per work-group, in bytes.
     pub shared_bytes: u32,
@@ -32,11 +32,11 @@ pub struct Footprint {
 const ADDRESS_REGISTERS: u32 = 26;
 /// Further registers per row of a thread's load tile when the operand's rows are not a plain stride (offset, bounds).
 const ROW_REGISTERS: u32 = 3;
-/// What math waves of a matrix unit need besides accumulators: descriptors, counters, addresses of the epilogue.
+/// Registers of consumer warps besides accumulators: descriptors, counters, addresses of the epilogue.
 const UNIT_REGISTERS: u32 = 26;
-/// The left fragment of a warpgroup's instruction.
+/// Registers of the operand A fragment of a warpgroup's instruction.
 const LEFT_FRAGMENT: u32 = 4;
-/// And for storing whole rows, which reads and scales sums beside those of the next rows.
+/// Registers for stores of whole rows, which read and scale accumulators while the next rows are in registers.
 const ROW_REGISTERS_OUT: u32 = 12;
 /// The same where threads load what they multiply: in a single block, with its loads before the multiply-adds (4,400 took an assembler 20 s).
 const MOST_OWN: u64 = 3_000;

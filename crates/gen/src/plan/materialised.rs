@@ -77,8 +77,8 @@ pub fn materialised(tensor: &Tensor, source: Source, macro_tile: u32) -> Tensor 
     }
 }
 
-/// The tensor with its k in the order in which the four lanes of a row hold runs of `run` each of the other factor: of each 16 k of four runs four are the
-/// next ones of each lane's, two of them among the first eight. There are whole runs.
+/// Permutes the tensor's k to the order of weights in registers: the four lanes of a row hold runs of `run` weights each. Each 16 new k take
+/// the next four k of each run, two of them among the first eight. k must be a multiple of `4 * run`.
 pub fn in_runs(tensor: &Tensor, run: u32) -> Tensor {
     let (k, run, extent) = (Affine::axis(COL), i64::from(run), tensor.view.extent);
     let digit = |div: i64, modulo: Option<i64>| k.digit(div, modulo, &extent);

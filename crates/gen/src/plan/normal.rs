@@ -181,7 +181,7 @@ impl Keys {
         if at(self, Common::Cst) == 1 && family.lanes > 1 {
             self.reset(&[Common::Cvw], &[]);
         }
-        // With roles the load waves run ahead as far as buffers are free.
+        // With roles the producer warps run ahead as far as buffers are free.
         if at(self, Common::Lwv) != 0 && !threads {
             self.set(Key::C(Common::Pfg), at(self, Common::Buf).max(2) - 1);
         }
@@ -300,7 +300,7 @@ fn normal_side(p: &mut Keys, side: fn(Chiral) -> Key, threads: Option<u32>) {
     if unit.lanes == 1 && (at(p, Chiral::Mic) <= fragment || threads == Some(1)) {
         p.set(side(Chiral::Miw), 0);
     }
-    // With load waves the load tile depends on the wave size, which a plan does not know.
+    // With producer warps the load tile depends on the wave size, which a plan does not know.
     if p.common(Common::Lwv) != 0 {
         return;
     }

@@ -46,8 +46,8 @@ pub(super) struct Frame {
     pub runs: Option<u32>,
 }
 
-/// The tiling of one factor with `threads` owners of micro tiles along its rows, of which there are `extent`, or up to as many where
-/// that is known only at launch; and how its tiles, each shared by `shares` work-groups, get to shared memory.
+/// Derives the tiling and the transport of one operand. It has `threads` owners of micro tiles along its rows and `extent` rows (a dynamic
+/// extent: at most `extent`). `shares` work-groups share each of its tiles.
 pub(super) fn derive(
     plan: &Plan,
     side: fn(Chiral) -> Key,
@@ -135,7 +135,7 @@ pub(super) fn derive(
     Ok((o, copy))
 }
 
-/// The tiling of a factor of which shared memory holds the windows of a whole result tile.
+/// Derives the tiling of an operand with its halo of a result tile in shared memory (`ACP4`).
 fn windows(
     plan: &Plan,
     side: fn(Chiral) -> Key,

@@ -1,20 +1,21 @@
-//! Registers per thread of load and math waves that ask for other shares than even ones (setmaxnreg).
+//! Registers per thread of producer and consumer warps with uneven shares (`setmaxnreg`).
 
 use super::fetched::fetch_wanted;
 use super::spec::KernelSpec;
 use super::transport::Transport;
 use tilewright_ir::{COPY_REGISTERS, Limits, MOST_EVEN_REGISTERS, WARP};
 
-/// What the assembler wants of registers besides the accumulators.
+/// Registers that the assembler needs besides the accumulators.
 const UNIT_ROOM: u32 = 40;
-/// Registers of load threads that fetch, the most first.
+/// Register budgets of producer threads that fetch, in descending order.
 const FETCH_BUDGETS: [u32; 7] = [152, 136, 120, 104, 88, 72, 56];
-/// Accumulators of a thread from which on the assembler needs every register there is.
+/// Number of accumulators from which on the assembler needs every available register.
 const MANY_SUMS: u32 = 208;
 
-/// Registers per thread of load and math waves: what the load waves do not need goes to the others. Only for roles of whole warpgroups,
-/// and only where one work-group has the compute unit to itself. Load waves that fetch tiles themselves keep as much on its way as they want
-/// and the accumulators leave them.
+/// Derives the registers per thread of producer and consumer warps. Registers that producers do not need go to consumers.
+///
+/// `None` unless roles are whole warpgroups and one work-group has the compute unit to itself. Producers that fetch through registers get
+/// their wanted budget, as far as the accumulators leave room.
 pub(super) fn of_roles(spec: &KernelSpec) -> Option<(u32, u32)> {
     let (roles, owners) = (spec.schedule.roles?, spec.tiling.unit.family().lanes);
     if !roles.load_threads.is_multiple_of(owners) {
@@ -36,12 +37,12 @@ pub(super) fn of_roles(spec: &KernelSpec) -> Option<(u32, u32)> {
 }
 
 impl KernelSpec {
-    /// Registers of a thread where all have the same share of what one work-group can take.
+    /// Registers of a thread with even shares.
     pub fn even_registers(&self) -> u32 {
         let waves = self.launch_threads().div_ceil(WARP) * self.style.min_groups.max(1);
         Limits::WARPGROUP.share(waves, WARP).min(MOST_EVEN_REGISTERS)
     }
-    /// Registers of a load thread, where load threads are a role.
+    /// Registers of a producer thread.
     pub fn load_registers(&self) -> u32 {
         self.schedule.roles.and_then(|r| r.registers).map_or_else(|| self.even_registers(), |(load, _)| load)
     }
@@ -56,7 +57,7 @@ mod tests {
         let of = |math, of_load| Limits::WARPGROUP.role_registers((1, math), of_load);
         assert_eq!([of(2, 40), of(2, 24), of(3, 32), of(4, 24)], [(40, 232), (24, 240), (32, 160), (24, 112)].map(Some));
         assert_eq!(of(2, 168), None);
-        // Four load waves that fetch beside two warpgroups.
+        // Four producer warps that fetch, with two consumer warpgroups.
         assert_eq!(of(2, 104), Some((104, 200)));
     }
 }

@@ -211,7 +211,7 @@ impl Tiling {
     }
 }
 
-/// Where the store to shared memory stands.
+/// Position of the store to shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum StorePoint {
     /// Right after the fetch (waits for it at once).
@@ -229,9 +229,9 @@ pub struct RoleSplit {
     pub load_threads: u32,
     /// Threads that only compute.
     pub math_threads: u32,
-    /// Teams of the threads that compute: they alternate between result tiles (ping-pong). 1: all compute each tile together.
+    /// Ping-pong teams of consumer threads, which alternate between result tiles. 1: all threads compute each tile together.
     pub teams: u32,
-    /// Registers per thread that load and math waves ask for, where the hardware moves them between waves.
+    /// Registers per thread of producer and consumer warps, if the hardware can move registers between warps.
     pub registers: Option<(u32, u32)>,
 }
 
@@ -242,14 +242,13 @@ pub struct Schedule {
     pub fetch_ahead: u32,
     /// Shared-memory buffers per operand.
     pub buffers: u32,
-    /// Where the store to shared memory stands.
+    /// Position of the store to shared memory.
     pub store: StorePoint,
     /// k-steps that fragments are read ahead of the math.
     pub fragments_ahead: u32,
-    /// k-tiles whose instructions may be unfinished while the next one's are issued; `None` where instructions are finished when they
-    /// have been issued.
+    /// k-tiles with unfinished instructions while the next k-tile is issued; `None` for synchronous instructions.
     pub math_behind: Option<u32>,
-    /// k-tiles after which what instructions have summed is added in f32, where it is (`Math::Promoted`).
+    /// k-tiles between promotions of the accumulators to f32, with two-level accumulation (`Math::Promoted`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promoted: Option<u32>,
     /// How A's and B's k-tiles get to shared memory.

@@ -18,10 +18,9 @@ pub enum Source {
     InPlace,
     /// From a copy in workspace with a padded leading dimension (MIOpenGEMM COPY).
     Copy,
-    /// From a copy as [`Source::Copy`] whose lines run along k whatever the original's do: for units that read operands of 32 and of 8 bits along k
-    /// alone.
+    /// From a copy as [`Source::Copy`], always with rows along k: for units that read 32-bit and 8-bit operands along k only.
     CopyAlongK,
-    /// From such a copy whose k are in the order in which lanes hold runs of so many weights of the other factor
+    /// The same with k in the order of runs of weights of operand A, of this length
     /// ([`BulkTile::runs`](super::bulk::BulkTile::runs)).
     CopyInRuns(u32),
     /// From packed panels `[tile][k][macro tile]` in workspace (MIOpenGEMM NFORM).

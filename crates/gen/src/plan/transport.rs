@@ -133,8 +133,8 @@ impl Transport {
         }
     }
 
-    /// Whether a plan's copies are signalled by transaction barriers: bulk copies are, and what load waves write through registers for
-    /// instructions that read panels.
+    /// Returns whether transaction barriers signal a plan's copies: bulk copies, and copies of producer warps for instructions that read
+    /// panels.
     pub(super) fn need_pipeline(plan: &Keys) -> bool {
         let methods = [Key::A, Key::B].map(|side| plan.get(side(Chiral::Acp)));
         let written = plan.unit().asynchronous && plan.common(Common::Lwv) > 0 && !Transport::all_copied(plan);

@@ -1,4 +1,4 @@
-//! The copies of a role: everything that brings k-tiles of both operands into the stages, each operand by its own method.
+//! The copies of a role: k-tiles of both operands into the stages, each operand by its own method.
 
 use super::fetch_tile::{self, FetchTile};
 use super::load::{LoadContext, Loader};
@@ -13,7 +13,7 @@ use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
 use tilewright_problem::view::ROW;
 
-/// What an operand's tiles are read through: arguments of the kernel.
+/// The kernel arguments through which an operand's tiles are read.
 pub(crate) enum Source {
     /// Memory that threads read.
     Memory(fetch_tile::Source),
@@ -25,26 +25,26 @@ pub(crate) enum Source {
     Nothing,
 }
 
-/// Both operands on their way.
+/// Both operands of a role's copies.
 pub(crate) struct Operands<'a> {
     pub spec: &'a KernelSpec,
     pub tiles: TileWalk<'a>,
     pub sources: [Source; 2],
-    /// Operands of which a result tile's windows are copied once, by position and channel.
+    /// Operands with a halo, by position and channel.
     pub halos: [Option<Input>; 2],
     /// None where no tile is shared.
     pub shared: Vec<SharedTile>,
-    /// Where transaction barriers say which stages are full and which are free.
+    /// The circular buffer with transaction barriers, if the schedule has one.
     pub ring: Option<Ring>,
     /// Sets of staging registers.
     pub sets: u32,
 }
 
-/// Load waves that write tiles themselves.
+/// Producer warps that write tiles through registers.
 struct Writers<'a> {
-    /// What they read from memory.
+    /// Tiles that they load from global memory.
     tiles: [Option<FetchTile<'a>>; 2],
-    /// What they shift from staging.
+    /// Operands that they shift from the staging buffer.
     shifter: Option<Shifter<'a>>,
     /// True in the thread that issues bulk copies.
     first: ExprId,
@@ -90,7 +90,7 @@ impl Operands<'_> {
         self.tiles.inputs[i]
     }
 
-    /// Load waves write tiles themselves.
+    /// Returns whether producer warps write tiles through registers.
     pub fn written(&self) -> bool {
         self.spec.schedule.copies.iter().any(|copy| !matches!(copy, Transport::Bulk(_)))
     }
@@ -164,8 +164,8 @@ impl<'a> Copies<'a> {
         Copies { of, thread, elected: None, writers: None, issue, store: counter(b, "store", !all) }
     }
 
-    /// Into the stages of a circular buffer: `elected` issues bulk copies where others run the same code; `first` does where load waves
-    /// (`thread` among them) write tiles as well. `issue` is where other copies into it have come to.
+    /// Copies into the stages of a circular buffer. `elected` is the thread that issues bulk copies if others run the same code, and `first` if
+    /// producer warps (with `thread`) also write tiles. `issue` is the position of earlier copies into the buffer.
     pub fn into_ring(
         b: &mut Builder,
         (of, ring): (&'a Operands<'a>, &'a Ring),
@@ -343,7 +343,7 @@ impl TileCopies<'_> {
         }
     }
 
-    /// What load waves do: one of their threads issues bulk copies, all write, and each wave says so.
+    /// Emits the work of producer warps: one thread issues bulk copies, all threads write, and each warp arrives at the barrier.
     fn write(&self, b: &mut Builder, ring: &Ring, writers: &Writers, stage: ExprId, k: ExprId) {
         if self.operands.iter().any(|method| matches!(method, Method::Bulk(_))) {
             b.if_then(writers.first, |b| self.copy(b, ring, stage, k));

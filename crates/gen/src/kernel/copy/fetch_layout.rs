@@ -1,5 +1,5 @@
-//! How the threads of the load waves share a tile of lines: which lines and vectors are a thread's, where a vector begins in memory and how
-//! far it is shifted, and where it goes in shared memory.
+//! Division of a tile of rows among producer threads: the rows and vectors of a thread, the start and shift of a vector in memory, and its
+//! position in shared memory.
 
 use crate::plan::{FetchShape, LINE_CLASSES as CLASSES};
 use tilewright_ir::*;
@@ -11,16 +11,16 @@ pub(crate) const ROW_WORDS: u32 = 32;
 /// See [`ROW_WORDS`].
 pub(crate) const VECTOR_WORDS: u32 = 4;
 
-/// Where the vectors of a tile lie, and whose they are.
+/// Positions of the vectors of a tile, and their threads.
 pub(crate) struct Spread {
     pub shape: FetchShape,
-    /// Position among the load threads.
+    /// Position among the producer threads.
     pub thread: ExprId,
-    /// Lines of the tile.
+    /// Rows of the tile.
     pub lines: u32,
 }
 
-/// How far a class is shifted.
+/// Shift of a class of rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Shift {
     /// Whole words, 0 to 3.

@@ -47,7 +47,7 @@ pub(crate) struct FetchTile<'a> {
     /// The circular buffer's array.
     pub array: SharedId,
     pub tile: BulkTile,
-    /// Position among the load threads, and how many they are.
+    /// Position among the producer threads, and their number.
     pub thread: ExprId,
     pub threads: u32,
     /// Elements are rounded to TF32.
@@ -153,7 +153,7 @@ impl FetchTile<'_> {
         }
     }
 
-    /// Stores a chunk's pairs where the lanes of the other factor's runs have theirs: each in a chunk of its own.
+    /// Stores a chunk's pairs in the k order of operand A's runs, each pair in a different chunk.
     fn store_pairs(&self, b: &mut Builder, place: &Place, (buffer, run): (ExprId, u32), vectors: &[ExprId], width: u32) {
         // Chunks of a run, and k-steps of one: of a chunk's eight numbers two k-steps have four each, and each half of a k-step two.
         let of_run = run / self.chunk();

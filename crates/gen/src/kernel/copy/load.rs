@@ -1,11 +1,11 @@
 //! Loading an operand's tile: global memory to staging registers to shared memory, or asynchronous copies.
 //!
-//! Each load thread owns one load tile of `load_row x load_k` elements of the macro tile, moved in vectors of
-//! `load_width`. A view whose k part is a plain stride is streamed by a pointer that moves with the k-tiles; any other view is
-//! re-evaluated per k-tile from parts that depend on k only and parts, fixed before the loop, that do not. Between
-//! staging registers and shared memory elements are converted to the type in which they are multiplied, or split into parts of it, each with a tile of its
-//! own, and those of complex factors negated where the product asks for it. Two of 4 bits share a byte: vectors have whole bytes, and a load
-//! of a single one notes in which half it is.
+//! Each loading thread owns a load tile of `load_row x load_k` elements of the macro tile, in vectors of `load_width`. If k is a plain stride,
+//! a pointer moves with the k-tiles. Any other view is evaluated per k-tile: its parts that do not depend on k are computed before the loop.
+//!
+//! Between staging registers and shared memory, elements are converted to the type of the math or split into parts, each with its own tile.
+//! Parts of complex numbers are negated if the product needs it. Two 4-bit elements share a byte: vectors have whole bytes, and a load of a
+//! single element records its half.
 
 use crate::kernel::change::Change;
 use crate::kernel::input::{Input, Ints, entry_start, in_memory};
@@ -91,7 +91,7 @@ pub(crate) struct LoadContext {
     pub offset: Option<ExprId>,
     /// How elements change on their way through registers.
     pub change: Option<Change>,
-    /// Position among the load threads.
+    /// Position among the loading threads.
     pub thread: ExprId,
     /// First row of the macro tile.
     pub row_start: Coord,

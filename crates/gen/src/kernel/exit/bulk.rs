@@ -39,7 +39,7 @@ struct Fill<'a> {
 }
 
 impl StagedStore {
-    /// `at` is the byte of shared memory from which the math waves have their staging buffers.
+    /// `at` is the first byte of the consumer warps' staging buffers in shared memory.
     pub fn new(b: &mut Builder, e: &Epilogue, (tile, map): &(StoreTile, ArgId), at: u32) -> Self {
         let (scalar, slabs_each) = (tile.map.scalar, store_slabs(e.spec.teams()));
         let wave = b.value(e.thread / e.spec.tiling.wave_lanes);

@@ -243,7 +243,7 @@ impl Epilogue<'_> {
         Accumulators::new(b, &self.spec.tiling, self.c, sums.regs, (sums.first, sums.thread))
     }
 
-    /// Load waves meet the barriers of all waves while results leave.
+    /// Emits the producer warps' share of barriers during the epilogue.
     pub fn meet(&self, b: &mut Builder) {
         let (t, tiles) = (&self.spec.tiling, vec![BarrierScope::WorkGroup; usize::from(!self.piped)]);
         let reduced = self.meetings(false);
@@ -261,20 +261,20 @@ impl Epilogue<'_> {
         [sums, reduced, exit].concat().into_iter().for_each(|scope| b.push(Stmt::Barrier(scope)));
     }
 
-    /// Where they meet those that reduce a tile, or that leave what went on from tile to tile; all threads of a cluster meet
-    /// around what its work-groups combine.
+    /// Barriers of all warps in the reduction of a tile, or in the store of carried values. A cluster that combines values has two cluster
+    /// barriers.
     fn meetings(&self, behind: bool) -> Vec<BarrierScope> {
         let count = if self.piped { 0 } else { self.spec.reduction_meetings(self.c, behind) };
         let of_cluster = if self.spec.cluster_meets(self.c, behind) { 2 } else { 0 };
         [vec![BarrierScope::WorkGroup; count], vec![BarrierScope::Cluster; of_cluster]].concat()
     }
 
-    /// After the last tile, load waves take part in the barriers of all waves.
+    /// Emits the producer warps' share of barriers after the last tile.
     pub fn meet_behind(&self, b: &mut Builder) {
         self.meetings(true).into_iter().for_each(|scope| b.push(Stmt::Barrier(scope)));
     }
 
-    /// Waves that compute wait for each other: where load waves run ahead, without those.
+    /// Emits a barrier of the consumer warps, without producer warps that run ahead.
     fn meet_math(&self, b: &mut Builder) {
         let (threads, teams) = (self.spec.tiling.math_threads(), self.spec.teams());
         match (self.piped, teams) {

@@ -173,7 +173,7 @@ impl Out<'_> {
         self.put_from(b, [row, col], values, old, Start::Multiple);
     }
 
-    /// As [`Out::put`], for results of which `start` tells where they begin.
+    /// The same as [`Out::put`], with the alignment `start` of the first result.
     pub fn put_from(&self, b: &mut Builder, at: [ExprId; 2], values: &[ExprId], old: bool, start: Start) {
         let Some(base) = self.base else { return };
         let place = self.place(b, at);

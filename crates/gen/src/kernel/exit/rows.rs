@@ -33,7 +33,7 @@ pub(crate) struct RowStore {
 }
 
 impl RowStore {
-    /// `at` is the byte of shared memory from which the math waves have their staging buffers, one wave after the other.
+    /// `at` is the first byte of the consumer warps' staging buffers in shared memory, one warp after the other.
     pub fn new(b: &mut Builder, e: &Epilogue, at: u32) -> Self {
         let (slab, lanes) = (e.spec.row_slab(e.c), e.spec.tiling.wave_lanes);
         let waves = e.spec.teams() * math_waves(e.spec);
@@ -113,7 +113,7 @@ impl RowForm {
     fn suits(&self, neighbours: u32) -> bool {
         self.steps.iter().all(|s| s.is_multiple_of(neighbours))
     }
-    /// Most neighbours that begin and end with a row together, of which there are `columns`.
+    /// Most neighbours of a vector that never crosses the ends of a row of `columns` results.
     fn together(&self, columns: Option<u64>) -> u32 {
         let ends = |n: u32| columns.is_some_and(|c| c.is_multiple_of(n.into()));
         (1..=self.width).rev().find(|&n| self.width.is_multiple_of(n) && self.suits(n) && ends(n)).unwrap_or(1)

@@ -33,7 +33,7 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    /// The same of a tile of which these waves have no rows or no columns.
+    /// The consumer for a tile in which these waves have no rows or no columns.
     pub fn idle(&self) -> Consumer {
         Consumer { unit: Box::new(Idle(self.unit.sums())), ..*self }
     }

@@ -1,4 +1,4 @@
-//! Teams of math waves that alternate between result tiles (CUTLASS's ping-pong): while one stores, another computes.
+//! Ping-pong teams of consumer warps (as in CUTLASS), which alternate between result tiles: one stores while another computes.
 //!
 //! The buffers of all tiles pass through the circular buffer in sequence. A team skips the buffers of the other teams' tiles,
 //! and waits only for its own buffers. The barriers of the circular buffer identify a phase by its parity. This is valid as

@@ -1,4 +1,4 @@
-//! The circular buffer of stages with transaction barriers, which say which stages are full and which are free.
+//! The circular buffer of stages, with transaction barriers that signal full and free stages.
 
 use super::counter::Counter;
 use crate::kernel::tile::cluster::ClusterPlace;
@@ -13,9 +13,9 @@ pub(crate) struct Ring {
     buffers: u32,
     /// The work-group's place in its cluster, and how the cluster is cut.
     pub place: Option<(ClusterPlace, Tiling)>,
-    /// One for each team of math waves where they alternate between result tiles, and how many there are.
+    /// With ping-pong: one barrier for each team, and the number of teams.
     pub turns: Option<(TxId, u32)>,
-    /// Where load waves shift from staging: a barrier for each wave and slot, and how many there are.
+    /// With shifted rows: one barrier for each producer warp and slot, and the number of barriers.
     staged: Option<(TxId, u32)>,
 }
 

@@ -14,7 +14,7 @@
 //! With scheduling hints, fences follow the fetch, and precede a store after math and the tail.
 //!
 //! Bulk copies use no work-group barrier. Each buffer has two transaction barriers. One signals that the buffer is full: its bytes
-//! have arrived. The other signals that it is free: every math wave has read it. With roles, `P` is 0: the load waves run ahead
+//! have arrived. The other signals that it is free: every math wave has read it. With roles, `P` is 0: the producer warps run ahead
 //! while buffers are free. Both roles execute the same steps, each at its own pace. Matrix instructions are asynchronous too.
 //! `F` tiles of them may be unfinished while the next are issued; their buffers are released `F` tiles later.
 //!
@@ -59,7 +59,7 @@ pub enum Step {
         /// Tiles.
         every: u32,
     },
-    /// Teams of math waves that alternate between result tiles: wait until the team before has its last k-tile.
+    /// With ping-pong: wait until the previous team has its last k-tile.
     TakeTurn,
     /// Signals the next team that it may begin its result tile.
     HandOn,

@@ -1,23 +1,23 @@
-//! Which group of rows (or columns) a tile belongs to, where device memory says how many of them each group has; and which terms a group's sums have.
+//! Groups of rows (or columns) with ends in device memory: the group of a tile. Groups of terms: the k range of a group.
 //!
-//! Tiles of T rows are numbered through all groups with room to spare: those of group g begin at number floor(begin(g) / T) + g. That
-//! rises from group to group by at least as many as the group has tiles, ceil(rows / T) <= floor(end / T) + 1 - floor(begin / T), so
-//! no two groups share a number, and nothing has to be counted before the launch. A search over the ends finds the group of a number; numbers that are
-//! beyond a group's rows have no tile.
+//! Tiles of T rows are numbered through all groups, with gaps: the tiles of group g begin at number floor(begin(g) / T) + g. This start
+//! rises from group to group by at least the group's number of tiles, ceil(rows / T) <= floor(end / T) + 1 - floor(begin / T). So no two
+//! groups share a number, and no count is necessary before the launch. A search over the ends finds the group of a number. Numbers past
+//! the rows of a group have no tile.
 //!
-//! Persistent work-groups that pass over a number run a tile ahead of those that they share operands with, which then come from memory again. Where a
-//! table has room in shared memory each work-group counts the tiles when it begins: every number then has a tile.
+//! A persistent work-group that skips a number runs a tile ahead of the work-groups that share its operands, and the operands are read from
+//! memory again. Therefore each work-group counts the tiles at its start if shared memory has room for the table. Then every number has a tile.
 
 use tilewright_ir::*;
 
 /// The groups of a contraction.
 #[derive(Clone, Copy)]
 pub(crate) struct Groups {
-    /// Where each ends.
+    /// The end of each group.
     pub ends: ArgId,
-    /// How many there are.
+    /// Number of groups.
     pub count: u64,
-    /// They are of rows (0) or columns (1), of which there are so many.
+    /// Axis of the groups, rows (0) or columns (1); `lines` is its extent.
     pub axis: usize,
     pub lines: u64,
     /// Work-groups skip numbers without a tile. Where no barrier may be in a branch, they compute values that no thread stores.
@@ -29,7 +29,7 @@ pub(crate) struct Groups {
 /// Batch entries that are sums over ranges of k.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms {
-    /// Where each ends.
+    /// The end of each group.
     pub ends: ArgId,
     /// Terms of all of them.
     pub k: u64,

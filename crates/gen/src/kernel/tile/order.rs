@@ -17,9 +17,9 @@ pub struct Work {
     pub group: u64,
     /// Pieces of work that the work-group did before this one: above 0 in persistent work-groups only.
     pub round: u64,
-    /// Which of the teams that alternate between tiles computes it; 0 where all compute each tile together.
+    /// Number of the ping-pong team that computes it; 0 without ping-pong.
     pub team: u64,
-    /// Tile along m and n. Clusters may have tiles beyond C's last, of which nothing is stored.
+    /// Tile along m and n. Clusters may have tiles past the last tile of C; these are not stored.
     pub tile: [u64; 2],
     /// First row and column.
     pub start: [u64; 2],

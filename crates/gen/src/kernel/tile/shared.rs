@@ -1,8 +1,8 @@
-//! An operand's k-tiles in shared memory: an array of stages, and where an element lies in one.
+//! An operand's k-tiles in shared memory: an array of stages, and the position of an element in a stage.
 //!
-//! Copies write through this and every unit reads through it. Lines run along rows or along k; they are padded, or cut into the swizzled
-//! panels of 128 bytes that bulk copies write and warpgroup instructions read. Or lines are positions of windows, of which rows and taps
-//! overlap: then there is one stage, and an element's place is the sum of its row's and of its k's, its chunk permuted ([`Halo`]).
+//! Copies write and units read through this module. There are three layouts. A padded tile is contiguous along rows or along k. A tile of
+//! swizzled panels of 128 bytes is for bulk copies and warpgroup instructions. A halo ([`Halo`]) has a single stage: the position of an
+//! element is the position of its row plus the distance of its k, with permuted chunks.
 
 use crate::plan::{Along, BulkTile, Halo, OperandTiling, Transport, gcd};
 use tilewright_ir::affine::{Affine, Coord, Part, affine};
@@ -16,7 +16,7 @@ pub(crate) struct SharedTile {
     pub array: SharedId,
     /// (row, k) to the element's position in a stage.
     layout: Layout,
-    /// Direction of a line.
+    /// Contiguous direction.
     pub along: Along,
     /// Elements from one line to the next; where two of 4 bits are at a position, positions, as everywhere here.
     pub pitch: u32,

@@ -114,8 +114,8 @@ impl Accumulators {
         runs
     }
 
-    /// Calls `put(row, column, values)` for what these registers hold, in runs of at most `width` neighbours along an axis, each of which
-    /// starts at a multiple of its length.
+    /// Calls `put(row, column, values)` for the values in these registers, in runs of at most `width` neighbours along an axis. Each run starts at
+    /// a multiple of its length.
     pub fn runs(&self, b: &mut Builder, along: (Axis, u32), registers: Range<u32>, put: Put) {
         self.pieces(b, along, registers, &mut |b, row, col, elements| {
             let values: Vec<ExprId> = elements.iter().map(|&element| self.value(b, element)).collect();

@@ -51,7 +51,7 @@ pub(crate) struct KSteps<S> {
 /// Multiply-adds of each thread on its own micro tile.
 pub(crate) struct Fma {
     acc: RegId,
-    /// What they are added to, where they are promoted.
+    /// Totals of two-level accumulation; `None` without it.
     promoted: Option<RegId>,
     thread: ExprId,
     a: Fragments,

@@ -44,12 +44,12 @@ pub(crate) struct MfmaUnit {
     acc: RegId,
     /// Accumulators of a lane.
     sums: u32,
-    /// What they are added to, where they are promoted.
+    /// Totals of two-level accumulation; `None` without it.
     promoted: Option<RegId>,
     fragments: [Fragments; 2],
     /// The instruction.
     row: &'static Mma,
-    /// The products in place of each: which part of A, and which of B.
+    /// The products in place of each product: part of A and part of B.
     products: &'static [[u32; 2]],
     /// The wave's first row and column within the macro tile.
     first: [ExprId; 2],
@@ -58,8 +58,7 @@ pub(crate) struct MfmaUnit {
 }
 
 impl MfmaUnit {
-    /// Declares fragments and accumulators of the wave that the thread with this position among the math threads belongs to,
-    /// and clears the latter.
+    /// Declares fragments and accumulators for the wave of consumer thread `thread`, and clears the accumulators.
     pub fn new(b: &mut Builder, spec: &KernelSpec, row: &'static Mma, shared: &[SharedTile], thread: ExprId) -> Self {
         let t = &spec.tiling;
         // k between what neighbouring groups of lanes hold.

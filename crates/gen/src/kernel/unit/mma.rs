@@ -55,14 +55,14 @@ pub(crate) struct WaveUnit {
     acc: RegId,
     /// Accumulators of a lane.
     sums: u32,
-    /// What they are added to, where they are promoted.
+    /// Totals of two-level accumulation; `None` without it.
     promoted: Option<RegId>,
     fragments: [Fragments; 2],
-    /// All parts of one of A's fragments and of B's for one instruction's depth, where factors are split in registers.
+    /// The parts of one fragment of A and of B for one k-step, if operands are split in registers.
     parts: Option<[RegId; 2]>,
-    /// The products in place of each: which part of A, and which of B.
+    /// The products in place of each product: part of A and part of B.
     products: &'static [[u32; 2]],
-    /// Which instructions have anything to multiply, where not all have.
+    /// The instructions with elements, if some have none.
     exist: Option<Blocks>,
     /// The instruction.
     row: &'static Mma,
@@ -75,8 +75,8 @@ pub(crate) struct WaveUnit {
 }
 
 impl WaveUnit {
-    /// Declares fragments and accumulators of the wave that the thread with this position among the math threads belongs to,
-    /// and clears the latter. Windows of a whole result tile are those of the tile that begins at this row and column.
+    /// Declares fragments and accumulators for the wave of consumer thread `thread`, and clears the accumulators. A halo is the halo of the
+    /// result tile that begins at this row and column.
     pub fn new(
         b: &mut Builder,
         (c, spec): (&Contraction, &KernelSpec),

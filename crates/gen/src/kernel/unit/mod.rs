@@ -1,4 +1,4 @@
-//! What multiplies: fragments and accumulators of multiply-adds and of each matrix instruction.
+//! Math units: fragments and accumulators of multiply-adds and of each matrix instruction.
 
 pub mod accumulators;
 pub mod idle;
@@ -21,7 +21,7 @@ use tilewright_ir::{Builder, ExprId, Mma, RegId, RegSlice, Scalar, Type, UnaryOp
 /// Lanes that share a row of an instruction's fragments.
 pub(crate) const LANES_OF_ROW: u32 = 4;
 
-/// Work to spread between the k-steps: called after the math of each.
+/// Work between the k-steps: called after the math of each k-step.
 pub(crate) type Between<'a> = &'a mut dyn FnMut(&mut Builder, u32);
 
 /// One k-tile of both operands.
@@ -33,32 +33,32 @@ pub(crate) struct KTile<'a> {
     pub number: Option<ExprId>,
     /// Its first k.
     pub k: ExprId,
-    /// What its sums are multiplied by where they are promoted.
+    /// Scales of its accumulators at their promotion.
     pub scales: Option<&'a TileScales<'a>>,
 }
 
-/// What multiplies: the share of a thread, wave or warpgroup in the math of a result tile.
+/// A math unit: the share of a thread, wave or warpgroup in the math of a result tile.
 pub(crate) trait Unit {
-    /// Before the first k-tile of a result tile: accumulators are cleared.
+    /// Clears the accumulators before the first k-tile of a result tile.
     fn start(&self, b: &mut Builder);
-    /// The fragments that are read before the math of a k-tile starts.
+    /// Reads the fragments that must precede the math of a k-tile.
     fn first_fragments(&self, _: &mut Builder, _tile: KTile) {}
-    /// Some k-steps of a k-tile. Of the last ones ([`MathPart::Tail`]) stage and k are the next tile's, whose first fragments are read
-    /// meanwhile.
+    /// Computes some k-steps of a k-tile. For the last k-steps ([`MathPart::Tail`]), `tile` is the next k-tile, and its first fragments are
+    /// read meanwhile.
     fn k_tile(&self, b: &mut Builder, tile: KTile, part: MathPart, between: Option<Between>);
     /// Waits until the instructions of at most this many k-tiles are unfinished.
     fn drain(&self, _: &mut Builder, _k_tiles: u32) {}
-    /// Adds what instructions have summed in f32, where it is promoted, times its scales; they begin anew.
+    /// Two-level accumulation: adds the accumulators to the f32 totals, times their scales, and restarts them.
     fn promote(&self, _: &mut Builder, _: Option<&TileScales>) {}
-    /// Whether whole waves have the same first row and column, and may stay idle where those do not exist while others compute.
+    /// Returns whether whole waves share their first row and column. Such waves may stay idle if their rows or columns do not exist.
     fn may_idle(&self) -> bool {
         false
     }
-    /// The sums of a tile.
+    /// The accumulators of a tile.
     fn sums(&self) -> Sums;
 }
 
-/// The sums of a tile: the registers of the micro tile that begins at `first`, in the `thread`-th of the threads that own it.
+/// The accumulators of a tile: registers of the micro tile that begins at `first`, in owner thread number `thread`.
 #[derive(Clone, Copy)]
 pub(crate) struct Sums {
     pub regs: RegId,
@@ -66,7 +66,7 @@ pub(crate) struct Sums {
     pub thread: ExprId,
 }
 
-/// Position of the thread with this number in its slice of the work-group, and the number of that.
+/// Position of a thread in its slice of the work-group, and the number of the slice.
 pub(crate) fn in_slices(b: &mut Builder, t: &Tiling, thread: ExprId) -> (ExprId, ExprId) {
     match t.slices {
         1 => (thread, b.int(0, Scalar::I32)),
@@ -74,7 +74,7 @@ pub(crate) fn in_slices(b: &mut Builder, t: &Tiling, thread: ExprId) -> (ExprId,
     }
 }
 
-/// First row and column of the micro tile of the wave that the thread with this position among the math threads belongs to, and its lane.
+/// First row and column of the micro tile of consumer thread `thread`'s wave, and the thread's lane.
 fn wave(b: &mut Builder, t: &Tiling, row: &Mma, thread: ExprId) -> ([ExprId; 2], ExprId) {
     let (lanes, along_m) = (row.lanes(), t.a.macro_tile / t.a.micro);
     let wave = b.bind("math_wave", thread / lanes);

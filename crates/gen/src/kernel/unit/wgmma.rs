@@ -18,11 +18,11 @@ pub(crate) struct Warpgroup {
     shared: Vec<SharedTile>,
     /// The instruction.
     row: &'static Mma,
-    /// The products in place of each: which part of A, and which of B.
+    /// The products in place of each product: part of A and part of B.
     products: &'static [[u32; 2]],
     /// Instructions along m.
     rows: u32,
-    /// Those of some rows are finished and promoted before the next ones' are issued.
+    /// 64 rows are finished and promoted before the next 64 rows are issued.
     in_turn: bool,
     /// Columns of an instruction.
     columns: u32,
@@ -32,18 +32,18 @@ pub(crate) struct Warpgroup {
     first: [ExprId; 2],
     /// Position among the warpgroup's threads.
     lane: ExprId,
-    /// Instructions of a k-tile may be unfinished while the next one's are issued.
+    /// Instructions of a k-tile may be unfinished while the next k-tile is issued.
     behind: bool,
-    /// The left operand's, where instructions read it from registers.
+    /// Fragments of operand A, if instructions read it from registers.
     fragments: Option<RowFragments>,
-    /// Which of the teams that alternate between tiles.
+    /// Number of the ping-pong team.
     pub team: ExprId,
-    /// Some work-group may have no k-tile at all: sums start from zeros instead of from the first product.
+    /// Some work-group may have no k-tile. Accumulators then start from zeros instead of from the first product.
     may_be_empty: bool,
 }
 
 impl Warpgroup {
-    /// Declares the accumulators of the warpgroup that the thread with this position among the math threads belongs to.
+    /// Declares the accumulators for the warpgroup of consumer thread `thread`.
     pub fn new(
         b: &mut Builder,
         spec: &KernelSpec,

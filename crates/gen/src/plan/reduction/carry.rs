@@ -1,17 +1,16 @@
-//! What a persistent work-group adds up of its own tiles before anything leaves it (`RDC`), and of which reductions it can.
+//! Values that a persistent work-group carries from tile to tile before it stores them (`RDC`), and the reductions that allow it.
 
 use super::Stage;
 use crate::plan::refusal::Refusal;
 use crate::plan::spec::{GroupOrder, KernelSpec, Split};
 use tilewright_problem::contraction::{Contraction, Reduce};
 
-/// A reduction whose values are the same for all tiles that a work-group takes: it walks along what is reduced.
+/// A carried reduction: the work-group walks along the reduced axis, so all its tiles have the same values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carried {
-    /// Tiles, or clusters of them, that have different values; those that a work-group takes are so many pieces of work apart, or a
-    /// multiple of that.
+    /// Tiles (clusters) with different values. The tiles of a work-group are a multiple of this number apart.
     pub kept: u64,
-    /// Work-groups (clusters, teams that alternate) whose tiles have the same values.
+    /// Work-groups (clusters, ping-pong teams) with the same values.
     pub sharers: u64,
     /// Parts of a value along m and n.
     pub parts: [u64; 2],
@@ -20,12 +19,12 @@ pub struct Carried {
 }
 
 impl KernelSpec {
-    /// How a reduction goes on from tile to tile, where it does.
+    /// The carried form of a reduction; `None` if it is not carried.
     pub fn carried(&self, c: &Contraction, r: &Reduce) -> Option<Carried> {
         if self.epilogue.carry { self.carries(c, r).ok() } else { None }
     }
 
-    /// The order of tiles (`GAL`) and the number of work-groups (`PST`), near the plan's, that let a reduction go on from tile to tile.
+    /// The order of tiles (`GAL`) and the number of work-groups (`PST`), near the plan's, that allow a carried reduction.
     fn to_carry(&self, c: &Contraction, r: &Reduce) -> (u32, u32) {
         let (kept, size) = (u32::try_from(self.kept_tiles(c, r)).unwrap_or(u32::MAX), self.tiling.cluster.size().max(1));
         // Fewer than there are tiles.

@@ -91,8 +91,10 @@ fn place(layout: &Layout, axis: usize, of: Axis, number: u32) -> u32 {
     layout.at([Axis::Row, Axis::Col][axis], &[(of, number.into())]) as u32
 }
 
-/// Rows (0) or columns (1) of a tile of so many that become one part of the value of a block: the longest run that divides blocks and
-/// tiles, that is a run of registers and of threads alike, and of which all values of the tile have the same parts.
+/// Length of the runs of rows (axis 0) or columns (1) of a tile that become one partial value of a block.
+///
+/// It is the longest run that divides blocks and tiles, that registers and threads both hold as runs, and that gives all values of the tile
+/// the same parts.
 pub(super) fn run(layout: &Layout, axis: usize, size: u32, block: u64) -> u32 {
     let places = |of: Axis| (0..layout.extent(of) as u32).map(|i| place(layout, axis, of, i)).collect::<BTreeSet<u32>>();
     let (threads, registers) = (places(Axis::Thread), places(Axis::Register));
