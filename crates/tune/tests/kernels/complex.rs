@@ -133,7 +133,7 @@ fn copies_that_change_no_signs_are_refused() {
     let resolved = resolve("B_ACP1_WOS1__C_PFG1_BUF2_EDG1").unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(resolved.spec.tiling.b.source, Source::Copy);
     // The other factor is a plain matrix, of numbers side by side.
-    assert!(!matches!(resolve("A_ACP1__C_PFG1_BUF2_EDG1").map(|_| ()), Err(refusal) if refusal.to_string().contains("sign")));
+    assert!(!matches!(resolve("A_ACP1__C_PFG1_BUF2_EDG1").map(|_| ()), Err(refusal) if refusal.to_string().contains("negate")));
 }
 
 /// Splits that add to C with atomics, and what a kernel ahead leaves there for them.
