@@ -300,7 +300,7 @@ fn the_validator_asks_for_meetings() {
     let text = broken(|k| k.body.retain(|s| !matches!(s, Stmt::Barrier(BarrierScope::Cluster))));
     assert!(text.contains("before a cluster barrier"), "{text}");
     let text = broken(|k| k.cluster = 0);
-    assert!(text.contains("no clusters"), "{text}");
+    assert!(text.contains("needs a kernel with clusters"), "{text}");
     let text = broken(|k| {
         let Some(Stmt::Roles(roles)) = k.body.last_mut() else { return };
         roles[0].body.push(Stmt::Return);
