@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_name_their_lanes_and_running_goes_on_behind_them() {
+    fn faults_name_their_lanes_and_running_continues_after_them() {
         let mut fs = files();
         fs.r32.get_mut(v(0)).fill(B32([1; LANES]));
         fs.r32.get_mut(v(0))[1].0[3] = i32::MAX as u32;

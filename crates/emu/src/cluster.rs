@@ -24,7 +24,7 @@ pub(crate) fn run(launch: &Launch<'_>, groups: &mut [Group<'_>], g: usize, i: us
     let (inst, site) = (&launch.code.insts[pc], launch.code.sites[pc]);
     groups[g].contexts[i].pc += 1;
     match inst {
-        Inst::Barrier(_, mask) => meet(launch, groups, (g, i), *mask, site),
+        Inst::Barrier(_, mask) => cluster_barrier(launch, groups, (g, i), *mask, site),
         Inst::LoadPeer(mem, rank) => load(launch, groups, (g, i), *mem as usize, *rank).map(|()| false),
         Inst::Bulk(b, mask) => match &launch.code.bulks[*b as usize] {
             Bulk::ArriveAt { barrier, rank } => {
@@ -62,8 +62,14 @@ fn visit(groups: &mut [Group<'_>], of: usize, by: usize, thread: u32, site: u32)
     }
 }
 
-/// All threads of all work-groups meet.
-fn meet(launch: &Launch<'_>, groups: &mut [Group<'_>], (g, i): (usize, usize), mask: Slot, site: u32) -> Result<bool, EmuError> {
+/// A barrier of all threads of all work-groups.
+fn cluster_barrier(
+    launch: &Launch<'_>,
+    groups: &mut [Group<'_>],
+    (g, i): (usize, usize),
+    mask: Slot,
+    site: u32,
+) -> Result<bool, EmuError> {
     let Group { contexts, team, .. } = &mut groups[g];
     if let Some(lane) = contexts[i].missing(mask) {
         let at = team.location(launch, site, contexts[i].first + lane as u32);
@@ -81,7 +87,7 @@ fn meet(launch: &Launch<'_>, groups: &mut [Group<'_>], (g, i): (usize, usize), m
     for group in groups.iter_mut() {
         group.team.clocks.cluster_barrier(&all);
         if let Some(shadow) = &mut group.team.shadow {
-            shadow.meet();
+            shadow.cluster_barrier();
         }
         group.team.bounded(launch)?;
         group.contexts.iter_mut().for_each(|c| c.state = State::Ready);

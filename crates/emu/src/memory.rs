@@ -158,22 +158,22 @@ impl Cells {
         let (mut at, mut rest) = (offset, out);
         while !rest.is_empty() {
             let n = (PAGE - at % PAGE).min(rest.len());
-            let (part, behind) = std::mem::take(&mut rest).split_at_mut(n);
+            let (part, tail) = std::mem::take(&mut rest).split_at_mut(n);
             match self.pages.get(at / PAGE) {
                 Some(page) => page.read(at % PAGE, part),
                 None => part.fill(0xFF),
             }
-            (at, rest) = (at + n, behind);
+            (at, rest) = (at + n, tail);
         }
     }
     fn write(&self, offset: usize, bytes: &[u8]) {
         let (mut at, mut rest) = (offset, bytes);
         while !rest.is_empty() {
-            let (part, behind) = rest.split_at((PAGE - at % PAGE).min(rest.len()));
+            let (part, tail) = rest.split_at((PAGE - at % PAGE).min(rest.len()));
             if let Some(page) = self.page(at) {
                 page.write(at % PAGE, part);
             }
-            (at, rest) = (at + part.len(), behind);
+            (at, rest) = (at + part.len(), tail);
         }
     }
     /// The element of 1, 2, 4 or 8 bytes at an aligned byte offset within the buffer.

@@ -39,22 +39,22 @@ fn load_avx2(f: &mut Files, words: &[u32], shadow: Option<(&mut SharedShadow, &C
     quick::load(f, words, shadow, q, from)
 }
 
-/// `sums[row][column] += left[row][k] * right[k][column]` over all k in order, `n` columns, of the bits of floats, or of integers, which
+/// `acc[row][column] += left[row][k] * right[k][column]` over all k in order, `n` columns, of the bits of floats, or of integers, which
 /// wrap.
 #[inline(always)]
-fn multiply(sums: &mut [u32], left: &[f32], right: &[f32], (n, sum): (usize, Scalar)) {
+fn multiply(acc: &mut [u32], left: &[f32], right: &[f32], (n, sum): (usize, Scalar)) {
     match sum {
-        Scalar::I32 => accumulate(sums, left, right, n, |s, product| s.wrapping_add(product as i32 as u32)),
-        _ => accumulate(sums, left, right, n, |s, product| (f32::from_bits(s) + product).to_bits()),
+        Scalar::I32 => accumulate(acc, left, right, n, |s, product| s.wrapping_add(product as i32 as u32)),
+        _ => accumulate(acc, left, right, n, |s, product| (f32::from_bits(s) + product).to_bits()),
     }
 }
 
 #[inline(always)]
-fn accumulate(sums: &mut [u32], left: &[f32], right: &[f32], n: usize, add: impl Fn(u32, f32) -> u32) {
+fn accumulate(acc: &mut [u32], left: &[f32], right: &[f32], n: usize, add: impl Fn(u32, f32) -> u32) {
     let depth = right.len() / n.max(1);
-    for (sums, left) in sums.chunks_exact_mut(n).zip(left.chunks_exact(depth.max(1))) {
+    for (acc, left) in acc.chunks_exact_mut(n).zip(left.chunks_exact(depth.max(1))) {
         for (&a, right) in left.iter().zip(right.chunks_exact(n)) {
-            for (s, &b) in sums.iter_mut().zip(right) {
+            for (s, &b) in acc.iter_mut().zip(right) {
                 *s = add(*s, a * b);
             }
         }
@@ -63,8 +63,8 @@ fn accumulate(sums: &mut [u32], left: &[f32], right: &[f32], n: usize, add: impl
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c,bmi2")]
-fn multiply_avx2(sums: &mut [u32], left: &[f32], right: &[f32], of: (usize, Scalar)) {
-    multiply(sums, left, right, of)
+fn multiply_avx2(acc: &mut [u32], left: &[f32], right: &[f32], of: (usize, Scalar)) {
+    multiply(acc, left, right, of)
 }
 
 impl Level {
@@ -100,12 +100,12 @@ impl Level {
         }
     }
     /// Multiplies matrices: rows of `n` sums of a type, as many rows of `left`, `right` by rows of `n`.
-    pub(crate) fn multiply(self, sums: &mut [u32], left: &[f32], right: &[f32], of: (usize, Scalar)) {
+    pub(crate) fn multiply(self, acc: &mut [u32], left: &[f32], right: &[f32], of: (usize, Scalar)) {
         match self.0 {
-            Set::Baseline => multiply(sums, left, right, of),
+            Set::Baseline => multiply(acc, left, right, of),
             // SAFETY: as in `run`; every CPU with AVX-512 here has AVX2 too, as `all` demands.
             #[cfg(target_arch = "x86_64")]
-            Set::Avx2 | Set::Avx512 => unsafe { multiply_avx2(sums, left, right, of) },
+            Set::Avx2 | Set::Avx512 => unsafe { multiply_avx2(acc, left, right, of) },
         }
     }
     /// Loads blocks from `from` on until one needs care; its number, or the number of blocks.

@@ -237,7 +237,7 @@ impl Mma {
         if split { self.shape.2 } else { self.step }
     }
     /// Registers per lane of the accumulators of this many columns.
-    pub const fn sums(&self, n: u32) -> u32 {
+    pub const fn accumulator_registers(&self, n: u32) -> u32 {
         self.c.registers * (n / self.shape.1)
     }
     /// A family's instructions for an input type, those with the shallowest k-steps first.
@@ -291,8 +291,8 @@ const fn since(generation: u8) -> (u8, u8) {
     (generation, u8::MAX)
 }
 
-/// What registers of an instruction's sums hold.
-const fn sums(input: MatrixType) -> &'static [Scalar] {
+/// Types that one accumulator register of an instruction may have.
+const fn accumulator_types(input: MatrixType) -> &'static [Scalar] {
     match input.sum() {
         Scalar::F64 => DOUBLES,
         Scalar::I32 => INTEGERS,
@@ -301,7 +301,7 @@ const fn sums(input: MatrixType) -> &'static [Scalar] {
 }
 
 const fn fma(input: MatrixType) -> Mma {
-    let one = single(sums(input));
+    let one = single(accumulator_types(input));
     Mma {
         unit: MathUnit::Fma,
         input,
@@ -332,7 +332,7 @@ const fn wave(input: MatrixType) -> Mma {
         2 => (fragment(MMA_A_PAIRS, 4, 2, held), fragment(MMA_B_PAIRS, 2, 2, held), 16),
         _ => (fragment(MMA_A_SINGLE, 4, 1, held), fragment(MMA_B_SINGLE, 2, 1, held), 8),
     };
-    let (c, halves) = (fragment(MMA_C, 4, 1, sums(input)), if input.bytes() == 8 { 32 } else { input.bytes() });
+    let (c, halves) = (fragment(MMA_C, 4, 1, accumulator_types(input)), if input.bytes() == 8 { 32 } else { input.bytes() });
     let step = match input.bytes() {
         8 => DOUBLE_STEP,
         1 => k,
@@ -353,7 +353,7 @@ const fn warpgroup(input: MatrixType) -> Mma {
         shape: (64, 8, k),
         a,
         b: NONE,
-        c: Fragment { held: sums(input), ..WARPGROUP_C },
+        c: Fragment { held: accumulator_types(input), ..WARPGROUP_C },
         generations: EVERY,
         step: if k > 16 { k } else { 16 },
         halves: input.bytes(),
@@ -391,7 +391,7 @@ const fn mfma(input: MatrixType, side: u32, k: u32, generations: (u8, u8)) -> Mm
         1 | 2 => 2,
         _ => 16,
     };
-    let c = Fragment { held: sums(input), ..c };
+    let c = Fragment { held: accumulator_types(input), ..c };
     let step = if k > step { k } else { step };
     Mma {
         unit: MathUnit::Mfma,
@@ -535,7 +535,7 @@ mod tests {
     #[test]
     fn further_columns_follow() {
         let Some(m) = Mma::find(MathUnit::Warpgroup, MatrixType::F16) else { panic!("no instruction") };
-        for register in 0..m.sums(64) {
+        for register in 0..m.accumulator_registers(64) {
             let (first, turn) = (register % 4, register / 4);
             assert_eq!(m.c.at(Col, 77, register, 0), m.c.at(Col, 77, first, 0) + 8 * turn);
             assert_eq!(m.c.at(Row, 77, register, 0), m.c.at(Row, 77, first, 0));

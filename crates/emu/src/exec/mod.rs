@@ -1,7 +1,7 @@
 //! Runs the contexts of one work-group, instruction by instruction, switching between them where they wait.
 
 mod early;
-mod meet;
+mod sync;
 mod uses;
 
 use crate::access::{self, lane_values};
@@ -261,7 +261,7 @@ impl<'a> Group<'a> {
                     whole_waves(launch, team, ctx, *mask, site, "matrix operation")?;
                     if warpgroup::is_collective(op) {
                         ctx.pc = pc;
-                        if !self.meet(i, op, site)? {
+                        if !self.warpgroup_instruction(i, op, site)? {
                             return Ok(Stop::Blocked);
                         }
                         return Ok(Stop::Turn);

@@ -168,8 +168,8 @@ impl<'k> Lower<'k> {
         })?;
         self.slots.close();
         self.inst(Inst::Again(head));
-        let behind = self.here();
-        self.patch(exit, behind);
+        let end = self.here();
+        self.patch(exit, end);
         self.written = written;
         Ok(())
     }
@@ -258,9 +258,9 @@ impl<'k> Lower<'k> {
                 Some(a) => a.iter().zip(written).map(|(x, y)| x & y).collect(),
             });
         }
-        let behind = self.here();
+        let end = self.here();
         for at in ends {
-            self.patch(at, behind);
+            self.patch(at, end);
         }
         self.written = after.unwrap_or(before);
         Ok(())

@@ -405,7 +405,7 @@ fn store(
         *last = Some((epoch, thread, site));
     }
     check_global(launch, team, map, &runs, (site, thread, Kind::Write))?;
-    clear_behind(launch, team, (map, tensor, at), &runs, (site, thread))?;
+    clear_tail(launch, team, (map, tensor, at), &runs, (site, thread))?;
     for run in &runs {
         for i in 0..run.len {
             let place = tensor.swizzle.apply((from + (run.first + i) * size) as u32) as usize;
@@ -428,7 +428,7 @@ fn cleared(map: &TensorMap, at: &[i64], run: &Run) -> std::ops::Range<usize> {
 }
 
 /// Writes what a store clears beside what it is asked for.
-fn clear_behind(
+fn clear_tail(
     launch: &Launch<'_>,
     team: &mut Team,
     (map, tensor, at): (usize, &TensorMap, &[i64]),
@@ -519,10 +519,10 @@ mod tests {
 
     #[test]
     fn rows_that_end_within_sixteen_bytes_clear_what_follows() {
-        let behind = |at: &[i64]| runs(&map(), at).iter().map(|r| cleared(&map(), at, r).len()).collect::<Vec<_>>();
-        assert_eq!(behind(&[8, 0]), [8, 8]);
-        assert_eq!(behind(&[7, 2]), [8]);
-        assert_eq!(behind(&[4, 1]), [0, 0]);
+        let cleared_bytes = |at: &[i64]| runs(&map(), at).iter().map(|r| cleared(&map(), at, r).len()).collect::<Vec<_>>();
+        assert_eq!(cleared_bytes(&[8, 0]), [8, 8]);
+        assert_eq!(cleared_bytes(&[7, 2]), [8]);
+        assert_eq!(cleared_bytes(&[4, 1]), [0, 0]);
     }
 
     #[test]

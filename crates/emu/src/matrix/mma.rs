@@ -85,13 +85,13 @@ fn multiply(
 ) {
     let (m, n, depth) = (row.shape.0 as usize, row.shape.1 as usize, row.shape.2 as usize);
     let lanes = row.lanes() as usize;
-    let (mut left, mut right, mut sums) = (vec![0f32; m * depth], vec![0f32; n * depth], vec![0u32; m * n]);
+    let (mut left, mut right, mut accumulators) = (vec![0f32; m * depth], vec![0f32; n * depth], vec![0u32; m * n]);
     let [of_a, of_b] = row.input.factors();
     visit(of_a, &maps.a, lanes, |r, lane| ctx.word(a[r], first + lane), |i, k, value| left[i * depth + k] = value);
     visit(of_b, &maps.b, lanes, |r, lane| ctx.word(b[r], first + lane), |j, k, value| right[k * n + j] = value);
-    each_sum(ctx, (first, lanes), maps, acc, |i, j, bits| sums[i * n + j] = *bits);
-    short::multiply(launch.level, row, &mut sums, (&left, &right), n);
-    each_sum(ctx, (first, lanes), maps, acc, |i, j, bits| *bits = sums[i * n + j]);
+    each_sum(ctx, (first, lanes), maps, acc, |i, j, bits| accumulators[i * n + j] = *bits);
+    short::multiply(launch.level, row, &mut accumulators, (&left, &right), n);
+    each_sum(ctx, (first, lanes), maps, acc, |i, j, bits| *bits = accumulators[i * n + j]);
 }
 
 /// [`multiply`] of doubles, with one rounding per multiply-add as the unit has it.

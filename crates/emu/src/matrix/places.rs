@@ -49,7 +49,7 @@ impl Maps {
         Arc::new(Maps {
             a: Places::of(&row.a, [Axis::Row, Axis::K], lanes, row.a.registers),
             b: Places::of(&row.b, [Axis::Row, Axis::K], lanes, row.b.registers),
-            c: Places::of(&row.c, [Axis::Row, Axis::Col], lanes, row.sums(columns)),
+            c: Places::of(&row.c, [Axis::Row, Axis::Col], lanes, row.accumulator_registers(columns)),
         })
     }
 }

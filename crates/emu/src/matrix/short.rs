@@ -5,27 +5,27 @@ use tilewright_ir::Mma;
 
 /// Adds the product of operand A (row by row) and operand B (n values for each k) to accumulators. It rounds once per addition in the order
 /// of k, or as the instruction does.
-pub(super) fn multiply(level: Level, row: &Mma, sums: &mut [u32], (left, right): (&[f32], &[f32]), n: usize) {
+pub(super) fn multiply(level: Level, row: &Mma, acc: &mut [u32], (left, right): (&[f32], &[f32]), n: usize) {
     // NaN and infinity propagate independently of the number of kept bits.
-    let finite = |sums: &[u32]| sums.iter().all(|s| f32::from_bits(*s).is_finite());
+    let finite = |acc: &[u32]| acc.iter().all(|s| f32::from_bits(*s).is_finite());
     match row.fraction() {
-        Some(fraction) if finite(sums) && left.iter().chain(right).all(|x| x.is_finite()) => {
-            aligned(sums, (left, right), n, fraction as i32);
+        Some(fraction) if finite(acc) && left.iter().chain(right).all(|x| x.is_finite()) => {
+            aligned(acc, (left, right), n, fraction as i32);
         }
-        _ => level.multiply(sums, left, right, (n, row.sum)),
+        _ => level.multiply(acc, left, right, (n, row.sum)),
     }
 }
 
 /// All products and the sum so far are aligned to the largest of them, and cut off so many bits below its leading one.
-fn aligned(sums: &mut [u32], (left, right): (&[f32], &[f32]), n: usize, fraction: i32) {
+fn aligned(acc: &mut [u32], (left, right): (&[f32], &[f32]), n: usize, fraction: i32) {
     let depth = right.len() / n.max(1);
     let (mut scales, mut totals) = (vec![0f32; n], vec![0i32; n]);
-    for (sums, left) in sums.chunks_exact_mut(n.max(1)).zip(left.chunks_exact(depth.max(1))) {
-        scales.iter_mut().zip(&*sums).for_each(|(most, s)| *most = f32::from_bits(*s).abs());
+    for (acc, left) in acc.chunks_exact_mut(n.max(1)).zip(left.chunks_exact(depth.max(1))) {
+        scales.iter_mut().zip(&*acc).for_each(|(most, s)| *most = f32::from_bits(*s).abs());
         for (&a, right) in left.iter().zip(right.chunks_exact(n)) {
             scales.iter_mut().zip(right).for_each(|(most, &b)| *most = most.max((a * b).abs()));
         }
-        for ((scale, total), s) in scales.iter_mut().zip(&mut totals).zip(&*sums) {
+        for ((scale, total), s) in scales.iter_mut().zip(&mut totals).zip(&*acc) {
             let exponent = ((scale.to_bits() >> 23) as i32 - 127).max(-100);
             *scale = f32::from_bits(((fraction - exponent + 127) as u32) << 23);
             *total = (f32::from_bits(*s) * *scale) as i32;
@@ -35,7 +35,7 @@ fn aligned(sums: &mut [u32], (left, right): (&[f32], &[f32]), n: usize, fraction
                 *total += (a * b * scale) as i32;
             }
         }
-        sums.iter_mut().zip(totals.iter().zip(&scales)).for_each(|(s, (total, scale))| *s = (*total as f32 / scale).to_bits());
+        acc.iter_mut().zip(totals.iter().zip(&scales)).for_each(|(s, (total, scale))| *s = (*total as f32 / scale).to_bits());
     }
 }
 
@@ -46,9 +46,9 @@ mod tests {
 
     fn sum(unit: MathUnit, first: f32, products: &[f32]) -> f32 {
         let row = Mma::find(unit, MatrixType::E4M3).expect("an instruction");
-        let mut sums = [first.to_bits()];
-        multiply(Level::detect(), row, &mut sums, (&vec![1.0; products.len()], products), 1);
-        f32::from_bits(sums[0])
+        let mut acc = [first.to_bits()];
+        multiply(Level::detect(), row, &mut acc, (&vec![1.0; products.len()], products), 1);
+        f32::from_bits(acc[0])
     }
 
     #[test]

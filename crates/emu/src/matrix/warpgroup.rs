@@ -122,14 +122,14 @@ fn multiply(
     let byte = agreed(reader, team, waves, b.byte, "operand address")? as i32;
     let mut right = vec![0f32; n * depth];
     reader.tile(team, of_b, b, (byte.into(), n), true, &mut right)?;
-    let mut sums = vec![0u32; ROWS * n];
+    let mut accumulators = vec![0u32; ROWS * n];
     if agreed(reader, team, waves, accumulate, "accumulate flag")? != 0 {
-        each_sum(waves, maps, acc, |row, column, bits| sums[row * n + column] = *bits);
+        each_sum(waves, maps, acc, |row, column, bits| accumulators[row * n + column] = *bits);
     }
     if let Some(row) = Mma::find(MathUnit::Warpgroup, input) {
-        short::multiply(reader.launch.level, row, &mut sums, (&left, &right), n);
+        short::multiply(reader.launch.level, row, &mut accumulators, (&left, &right), n);
     }
-    each_sum(waves, maps, acc, |row, column, bits| *bits = sums[row * n + column]);
+    each_sum(waves, maps, acc, |row, column, bits| *bits = accumulators[row * n + column]);
     if reader.launch.options.count {
         let c = &mut team.counters;
         c.matrix += WAVES as u64;

@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_have_arrived_behind_a_fence_of_the_whole_wave() {
+    fn reads_have_arrived_after_a_fence_of_the_whole_wave() {
         let mut c = Clocks::new(64, 32, 1);
         let lanes: Vec<u32> = (0..32).collect();
         c.proxy_fence(0, &lanes[..31]);

@@ -80,7 +80,7 @@ impl Toucher<'_> {
             let domain = if thread == MANY { 0 } else { self.clocks.domain(thread as u32) };
             let group = (record >> GROUP_SHIFT) - 1;
             return record == MANY_GROUPS
-                || !self.order.behind((self.thread, self.clocks), group, (thread as u32, domain, epoch));
+                || !self.order.ordered_after((self.thread, self.clocks), group, (thread as u32, domain, epoch));
         }
         if thread == self.thread as u64 {
             return false;
@@ -89,7 +89,7 @@ impl Toucher<'_> {
         let other = if thread == MANY { 0 } else { self.clocks.domain(thread as u32) };
         epoch > self.clocks.known(me, other)
             && !self.clocks.ordered(self.thread, other, thread as u32, epoch)
-            && !self.order.behind((self.thread, self.clocks), self.group, (thread as u32, other, epoch))
+            && !self.order.ordered_after((self.thread, self.clocks), self.group, (thread as u32, other, epoch))
     }
 }
 

@@ -48,7 +48,12 @@ impl Order {
         self.taken.entry(thread).or_default().extend(left.iter().cloned());
     }
     /// True if a thread is ordered after what a thread of another work-group did in an epoch. `domain`: that thread's.
-    pub(super) fn behind(&self, (thread, clocks): (u32, &Clocks), group: u64, (other, domain, epoch): (u32, usize, u32)) -> bool {
+    pub(super) fn ordered_after(
+        &self,
+        (thread, clocks): (u32, &Clocks),
+        group: u64,
+        (other, domain, epoch): (u32, usize, u32),
+    ) -> bool {
         self.known.iter().any(|(by, since, said)| {
             let heard = *by == thread || clocks.ordered(thread, clocks.domain(*by), *by, *since);
             let covers =

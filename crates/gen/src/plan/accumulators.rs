@@ -30,7 +30,7 @@ impl Tiling {
         // A warpgroup's instruction has all columns of the micro tile, and its accumulators go on for them.
         let wide = instruction.unit.family().asynchronous;
         let columns = if wide { self.b.micro } else { instruction.shape.1 };
-        let (rows, each) = (instruction.shape.0, instruction.sums(columns));
+        let (rows, each) = (instruction.shape.0, instruction.accumulator_registers(columns));
         let (down, across) = (self.a.micro / rows.max(1), self.b.micro / columns.max(1));
         let from = places(each * down * across);
         let fragment = Layout::new(

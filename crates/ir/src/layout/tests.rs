@@ -129,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn lanes_meet_where_their_words_share_a_bank(tile in shared(), share in share(), lanes in 1u32..33, bytes in prop_oneof![Just(2u32), Just(4)]) {
+    fn lanes_conflict_where_their_words_share_a_bank(tile in shared(), share in share(), lanes in 1u32..33, bytes in prop_oneof![Just(2u32), Just(4)]) {
         let both = tile.compose(&share).unwrap();
         let lanes = lanes.min(both.extent(Axis::Thread) as u32);
         let (cycles, turns) = both.bank_cycles(Axis::Thread, lanes, &[], 1, bytes);

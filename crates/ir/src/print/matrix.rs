@@ -132,10 +132,10 @@ impl Printer<'_> {
             names.join(",")
         };
         let [acc, a, b] = slices;
-        let sums = self.slice(acc, row.c.registers);
+        let accumulators = self.slice(acc, row.c.registers);
         let factors = [(a, row.a.registers), (b, row.b.registers)].map(|(s, count)| (self.slice(s, count), self.holds_floats(s)));
-        let (c, [left, right]) = (list(&sums), [list(&factors[0].0), list(&factors[1].0)]);
-        let outs: Vec<String> = sums.iter().map(|r| format!("\"+{sum}\"({r})")).collect();
+        let (c, [left, right]) = (list(&accumulators), [list(&factors[0].0), list(&factors[1].0)]);
+        let outs: Vec<String> = accumulators.iter().map(|r| format!("\"+{sum}\"({r})")).collect();
         let ins = factors.iter().flat_map(|(registers, float)| registers.iter().map(move |r| (r, *float)));
         let ins: Vec<String> = ins.map(|(r, float)| if float { bits(r) } else { format!("\"{held}\"({r})") }).collect();
         let ((m, n, k), sum) = (row.shape, ptx(row.sum));
@@ -189,7 +189,7 @@ impl Printer<'_> {
             true => ("scale_", format!("{}, {}, 0, 0, 0, 0", u8::from(wide[0]), u8::from(wide[1]))),
             false => ("", "0, 0, 0".into()),
         };
-        let sums = m * n / 64;
+        let acc_count = m * n / 64;
         let taken = |x: &str| match (operand.is_empty(), registers) {
             (true, _) => format!("{x}[0]"),
             (_, 1) => format!("(operand){x}[0]"),
@@ -213,13 +213,13 @@ impl Printer<'_> {
             }
             format!(
                 "{INLINE} void {function}({total}* acc, const {element}* a, const {element}* b) {{\n{types}    \
-                 typedef {total} sums __attribute__((ext_vector_type({sums})));\n    \
+                 typedef {total} sums __attribute__((ext_vector_type({acc_count})));\n    \
                  sums c;\n    \
                  #pragma unroll\n    \
-                 for (int r = 0; r < {sums}; ++r) c[r] = acc[r];\n    \
+                 for (int r = 0; r < {acc_count}; ++r) c[r] = acc[r];\n    \
                  c = __builtin_amdgcn_mfma_{scaled}{sum}_{m}x{n}x{k}{name}({}, {}, c, {last});\n    \
                  #pragma unroll\n    \
-                 for (int r = 0; r < {sums}; ++r) acc[r] = c[r];\n}}",
+                 for (int r = 0; r < {acc_count}; ++r) acc[r] = c[r];\n}}",
                 taken("a"),
                 taken("b")
             )
@@ -249,7 +249,7 @@ impl Printer<'_> {
         let [left_ty, right_ty] = input.factors().map(spelled);
         let (sum, held) = (ptx(input.sum()), letter(input.sum()));
         let k = 32 / input.bytes();
-        let sums: Vec<String> = (0..count).map(|i| format!("%{i}")).collect();
+        let outputs: Vec<String> = (0..count).map(|i| format!("%{i}")).collect();
         let mut next = count;
         let mut take = || {
             next += 1;
@@ -288,7 +288,7 @@ impl Printer<'_> {
         self.line(&format!(
             "asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, {scale}, 0; wgmma.mma_async.sync.aligned.m64n{n}k{k}.{sum}.{left_ty}.{right_ty} \
              {{{}}}, {left}, {right_place}, {flags}; }}\" : {} : {});",
-            sums.join(","),
+            outputs.join(","),
             outs.join(", "),
             ins.join(", ")
         ));

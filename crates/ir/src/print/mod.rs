@@ -2,7 +2,7 @@
 //!
 //! `expr` and `stmt` walk the kernel, `dialect` says what a dialect must answer, and `cuda`, `hip` and `opencl` answer.
 
-mod behind;
+mod after_barrier;
 mod cpp;
 mod cuda;
 mod dialect;
@@ -17,7 +17,7 @@ mod uses;
 
 use crate::validate::{Fault, Invalid};
 use crate::{Access, ArgId, ArgKind, Dialect, Kernel, RegId, SharedId, Target};
-use behind::Behind;
+use after_barrier::AfterBarrier;
 use dialect::{Prelude, Space};
 use fences::Fences;
 use names::Namer;
@@ -55,7 +55,7 @@ pub fn print(kernel: &Kernel, target: &Target) -> Result<Source, Invalid> {
         names: Namer::new(dialect.reserved()),
         fences: Fences::new(kernel),
         uses: Uses::of(kernel),
-        behind: Behind::default(),
+        after_barrier: AfterBarrier::default(),
         args: Vec::new(),
         vars: vec![String::new(); kernel.vars.len()],
         regs: Vec::new(),
@@ -82,7 +82,7 @@ struct Printer<'k> {
     names: Namer,
     fences: Fences,
     uses: Uses<'k>,
-    behind: Behind,
+    after_barrier: AfterBarrier,
     args: Vec<String>,
     vars: Vec<String>,
     regs: Vec<String>,

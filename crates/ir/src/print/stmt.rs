@@ -1,7 +1,7 @@
 //! Spells statements.
 
 use super::Printer;
-use super::behind::runs;
+use super::after_barrier::runs;
 use super::dialect::{CopyText, Space, prec};
 use crate::*;
 
@@ -11,23 +11,23 @@ impl Printer<'_> {
             if !self.uses.stmt(s) {
                 continue;
             }
-            if self.behind.joins(self.kernel, s)
+            if self.after_barrier.joins(self.kernel, s)
                 && let Some(line) = self.dialect.apart(&mut self.prelude)
             {
                 self.line(line);
             }
             self.stmt(s)?;
-            self.behind.note(s);
+            self.after_barrier.note(s);
         }
         Ok(())
     }
 
     /// A block that may not be reached.
     fn unsure(&mut self, head: &str, block: &Block) -> Result<(), Fault> {
-        self.behind.unsure += 1;
-        self.behind.barrier = false;
+        self.after_barrier.unsure += 1;
+        self.after_barrier.barrier = false;
         self.braced(head, block)?;
-        self.behind.unsure -= 1;
+        self.after_barrier.unsure -= 1;
         Ok(())
     }
 

@@ -33,8 +33,8 @@ pub(super) fn check(kernel: &Kernel) -> Result<(), String> {
     let mut ways = vec![Vec::new()];
     walk(&kernel.body, &mut ways);
     for way in ways {
-        let early = |remote: Event, behind: &[Event]| {
-            way.iter().position(|e| *e == remote).is_some_and(|first| !way[..first].iter().any(|e| behind.contains(e)))
+        let early = |remote: Event, required: &[Event]| {
+            way.iter().position(|e| *e == remote).is_some_and(|first| !way[..first].iter().any(|e| required.contains(e)))
         };
         if early(Event::Write, &[Event::Start, Event::Meet]) || early(Event::Read, &[Event::Meet]) {
             return Err(

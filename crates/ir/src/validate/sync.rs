@@ -80,10 +80,10 @@ impl Sync<'_> {
         for pair in counts.windows(2) {
             if let [(a, x), (b, y)] = pair {
                 // Two different loops may still make the same number of trips; only numbers can contradict each other.
-                let told = x.keys().chain(y.keys()).all(Vec::is_empty);
+                let counted = x.keys().chain(y.keys()).all(Vec::is_empty);
                 let (n, m) = (x.values().sum::<u64>(), y.values().sum::<u64>());
-                if x != y && (told || n == 0 || m == 0) {
-                    let times = |n, told: bool| if told { format!("{n} times") } else { "in a loop".into() };
+                if x != y && (counted || n == 0 || m == 0) {
+                    let times = |n, counted: bool| if counted { format!("{n} times") } else { "in a loop".into() };
                     return Err(format!(
                         "role `{}` reaches the {whose}'s barrier {}, role `{}` {}: the group would hang",
                         a.name,

@@ -86,7 +86,7 @@ impl SharedShadow {
         self.meetings = 0;
     }
     /// A cluster barrier: what other work-groups have read may be written.
-    pub(crate) fn meet(&mut self) {
+    pub(crate) fn cluster_barrier(&mut self) {
         self.meetings += 1;
     }
     fn granules(&self, byte: usize, size: usize) -> std::ops::Range<usize> {

@@ -66,8 +66,8 @@ impl Warpgroup {
         let lane = b.bind("group_lane", thread % owners);
         let (rows, sets) = (t.a.micro / row.shape.0, t.a.fragment_sets);
         let in_turn = spec.rows_in_turn();
-        let acc = b.regs("acc", row.sum.ty(), if in_turn { 1 } else { rows } * row.sums(t.b.micro));
-        let sums = promoted(b, spec, row.sum.ty(), rows * row.sums(t.b.micro));
+        let acc = b.regs("acc", row.sum.ty(), if in_turn { 1 } else { rows } * row.accumulator_registers(t.b.micro));
+        let sums = promoted(b, spec, row.sum.ty(), rows * row.accumulator_registers(t.b.micro));
         let split = t.a.split.is_some();
         let fragments = (sets > 0).then(|| {
             let weights = shared[1].panels.as_ref().and_then(|tile| tile.runs).map(|run| (c.a.factor(), run));
@@ -95,11 +95,11 @@ impl Warpgroup {
 
     /// Sums of a thread.
     fn count(&self) -> u32 {
-        self.rows * self.row.sums(self.columns)
+        self.rows * self.row.accumulator_registers(self.columns)
     }
     /// First register of the accumulators of these rows' instructions.
     fn first_of(&self, row: u32) -> u32 {
-        if self.in_turn { 0 } else { row * self.row.sums(self.columns) }
+        if self.in_turn { 0 } else { row * self.row.accumulator_registers(self.columns) }
     }
 
     /// Where the operand's k-step of some rows starts in its stage, in the tile of a part of its elements.
@@ -147,7 +147,7 @@ impl Warpgroup {
 
     /// Adds the accumulators of one row of instructions to its totals, where rows alternate.
     fn promote_rows(&self, b: &mut Builder, row: u32, scales: Option<&TileScales>) {
-        let each = self.row.sums(self.columns);
+        let each = self.row.accumulator_registers(self.columns);
         self.promoted.iter().for_each(|(sums, _)| promote(b, (self.acc, *sums), (row * each, each), scales));
     }
 

@@ -11,14 +11,14 @@ use crate::{BarrierScope, Base, Kernel, Stmt};
 
 /// Where the printer stands.
 #[derive(Default)]
-pub(super) struct Behind {
+pub(super) struct AfterBarrier {
     /// Loops and branches around it that may not run.
     pub unsure: usize,
     /// The last statement that a compiler cannot move was a barrier.
     pub barrier: bool,
 }
 
-impl Behind {
+impl AfterBarrier {
     /// True if the statement is a condition directly after a barrier that may not be reached.
     pub fn joins(&self, kernel: &Kernel, s: &Stmt) -> bool {
         self.barrier

@@ -1,4 +1,4 @@
-//! Where contexts come together: barriers of waves and work-groups, and instructions that a warpgroup runs together.
+//! Synchronization of contexts: barriers of waves and work-groups, and instructions that a warpgroup runs together.
 
 use super::whole_waves;
 use crate::EmuError;
@@ -10,7 +10,7 @@ use tilewright_ir::BarrierScope;
 
 impl Group<'_> {
     /// Comes to an instruction that the waves of a warpgroup run together; true if it has run.
-    pub(super) fn meet(&mut self, i: usize, op: &Matrix, site: u32) -> Result<bool, EmuError> {
+    pub(super) fn warpgroup_instruction(&mut self, i: usize, op: &Matrix, site: u32) -> Result<bool, EmuError> {
         let (launch, team) = (self.launch, &mut self.team);
         let first = i / warpgroup::WAVES * warpgroup::WAVES;
         let Some(waves) = self.contexts.get_mut(first..first + warpgroup::WAVES) else {
