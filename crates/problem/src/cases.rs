@@ -18,7 +18,7 @@ use crate::conv::{Direction, Layout};
 use crate::error::ProblemError;
 use crate::math::Math;
 use crate::problem::Problem;
-use lines::{conv, gemm, name, told};
+use lines::{conv, from_text, gemm, name};
 use row::{Row, case};
 use std::path::Path;
 use tilewright_ir::Scalar;
@@ -134,7 +134,7 @@ pub fn parse(file: &str, set: &str, bytes: &[u8], options: &CaseOptions) -> Resu
         let problem = match kind {
             Kind::Gemm => gemm(&row, options),
             Kind::Conv2d | Kind::ConvNd => conv(&row, options, kind),
-            Kind::Text => told(&row),
+            Kind::Text => from_text(&row),
         };
         let set = row.text("set").unwrap_or(set).to_string();
         match problem {

@@ -164,7 +164,8 @@ pub struct Centred {
     /// The zero points.
     pub zero: Vector,
     /// Sums of the other factor over k: in workspace, where a contraction over its elements leaves them.
-    pub sums: Vector,
+    #[serde(rename = "sums")]
+    pub totals: Vector,
     /// Number of that reduction, after the problem's own.
     pub number: usize,
 }
@@ -262,7 +263,7 @@ impl EpilogueOp {
         match self {
             EpilogueOp::Centre(x) => {
                 let turned = |x: &Option<Centred>| {
-                    x.as_ref().map(|x| Centred { zero: x.zero.turned(), sums: x.sums.turned(), number: x.number })
+                    x.as_ref().map(|x| Centred { zero: x.zero.turned(), totals: x.totals.turned(), number: x.number })
                 };
                 EpilogueOp::Centre(Box::new(Centre { a: turned(&x.a), b: turned(&x.b), k: x.k }))
             }
@@ -283,13 +284,13 @@ impl EpilogueOp {
                     let index = |v: &Vector| if v.along_n { "n" } else { "m" };
                     x.as_ref().map(|x| {
                         let zero = if x.zero.view.uses(ROW) { format!("[{}]", index(&x.zero)) } else { String::new() };
-                        (format!("zero_{name}{zero}"), format!("sums[g,{}]", index(&x.sums)))
+                        (format!("zero_{name}{zero}"), format!("sums[g,{}]", index(&x.totals)))
                     })
                 };
                 let (a, b) = (of(&x.a, "a"), of(&x.b, "b"));
-                let value = b.iter().fold(value.to_string(), |value, (zero, sums)| format!("{value} - {zero} * {sums}"));
+                let value = b.iter().fold(value.to_string(), |value, (zero, totals)| format!("{value} - {zero} * {totals}"));
                 let less = b.map_or(String::new(), |(zero, _)| format!(" - {} * {zero}", x.k));
-                let value = a.iter().fold(value, |value, (zero, sums)| format!("{value} - {zero} * ({sums}{less})"));
+                let value = a.iter().fold(value, |value, (zero, totals)| format!("{value} - {zero} * ({totals}{less})"));
                 format!("({value})")
             }
             EpilogueOp::ScaleVector(x) => format!("scale[{}] * {value}", if x.along_n { "n" } else { "m" }),
@@ -331,7 +332,8 @@ pub struct Contraction {
     /// Result.
     pub c: Tensor,
     /// Type of the partial sums.
-    pub sums: Scalar,
+    #[serde(rename = "sums")]
+    pub accumulator: Scalar,
     /// With what precision f32 factors are multiplied.
     #[serde(default, skip_serializing_if = "Math::is_exact")]
     pub math: Math,
@@ -530,11 +532,11 @@ impl Contraction {
     }
     /// Type of the partial sums.
     pub const fn accumulator(&self) -> Scalar {
-        self.sums
+        self.accumulator
     }
     /// Type that results are computed in from the sums: floats of what integers give for a result that is none in 32 bits.
     pub fn result_scalar(&self) -> Scalar {
-        if self.elements.is_some() { self.sums } else { crate::error::computed_in(self.a.factor(), self.c.scalar)[1] }
+        if self.elements.is_some() { self.accumulator } else { crate::error::computed_in(self.a.factor(), self.c.scalar)[1] }
     }
     /// The first of a unit's instructions that multiply these factors as accurately as was asked for.
     pub fn instruction(&self, unit: MathUnit) -> Option<&'static Mma> {
@@ -652,7 +654,7 @@ impl Contraction {
             a: self.b.clone(),
             b: self.a.clone(),
             c: self.c.transposed(),
-            sums: self.sums,
+            accumulator: self.accumulator,
             math: self.math,
             block_scales: self.block_scales.iter().map(Vector::turned).collect(),
             epilogue: self.epilogue.iter().map(EpilogueOp::transposed).collect(),

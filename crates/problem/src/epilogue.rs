@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn slopes_are_bounded_as_told() {
+    fn slopes_are_bounded_as_specified() {
         for activation in Activation::ALL {
             let steepest = (-8000..8000)
                 .map(|i| f64::from(i) / 1000.0)

@@ -255,7 +255,7 @@ impl Gemm {
         }
     }
     /// Sums over k that zero points are multiplied by, in i32: of B where A has zero points, and the other way round.
-    pub const fn sums_len(&self, of: Along) -> u64 {
+    pub const fn totals_len(&self, of: Along) -> u64 {
         let (other, lines) = match of {
             Along::M => (Along::N, self.m),
             Along::N => (Along::M, self.n),
@@ -402,7 +402,7 @@ impl Gemm {
         if self.k > 1 << 23 {
             return Err(ProblemError::value("k", self.k, "sums over k of a factor with zero points fit i32 up to 2^23; split k"));
         }
-        let needed = Along::ALL.into_iter().map(|of| 4 * self.sums_len(of) + 512).sum::<u64>();
+        let needed = Along::ALL.into_iter().map(|of| 4 * self.totals_len(of) + 512).sum::<u64>();
         if self.workspace < needed {
             let reason = format!("the sums over k that zero points are multiplied by take {needed} bytes; give at least as many");
             return Err(ProblemError::value("workspace", self.workspace, reason));
@@ -842,7 +842,7 @@ mod tests {
     }
 
     #[test]
-    fn a_residual_lies_as_c_unless_told_otherwise() {
+    fn a_residual_has_the_layout_of_c_unless_specified() {
         let base = || Gemm::new(Scalar::F16, 8, 9, 10).order(Order::Col).batch(3).ldc(11).stride_c(200);
         let residual = |builder: GemmBuilder| builder.build().unwrap().residual.unwrap();
         assert_eq!(residual(base().residual()), Residual { ld: 11, batch_stride: 200 });

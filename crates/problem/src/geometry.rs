@@ -141,7 +141,7 @@ struct Keys {
     element: Option<(Scalar, Math)>,
     complex: bool,
     /// What is said of complex elements.
-    told: Complex,
+    complex_options: Complex,
     b: Option<Scalar>,
     out: Option<Scalar>,
     zero_points: ZeroPoints,
@@ -167,7 +167,7 @@ impl Keys {
             "dynn" => Some(&mut self.dynamic.n),
             "dynb" => Some(&mut self.dynamic.g),
             "noc" => Some(&mut self.drop_c),
-            name => self.told.field(name),
+            name => self.complex_options.field(name),
         };
         if let Some(is) = run_time {
             return if std::mem::replace(is, true) { Err(format!("`{token}` is given twice")) } else { Ok(()) };
@@ -271,7 +271,7 @@ impl Keys {
             .ldc(ldc)
             .workspace(bytes)
             .dynamic(self.dynamic);
-        let builder = match (self.complex, self.told, self.told.names().next()) {
+        let builder = match (self.complex, self.complex_options, self.complex_options.names().next()) {
             (true, Complex { conj_a, conj_b, alpha_im, beta_im }, _) => builder.conj(conj_a, conj_b).imaginary(alpha_im, beta_im),
             (false, _, Some(token)) if token.starts_with("conj") => {
                 return Err(format!(

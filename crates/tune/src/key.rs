@@ -135,7 +135,7 @@ impl ProblemKey {
                 .centre()
                 .iter()
                 .flat_map(|x| x.iter())
-                .flat_map(|x| [&x.zero, &x.sums])
+                .flat_map(|x| [&x.zero, &x.totals])
                 .map(vector)
                 .collect(),
             scales: contraction.scales().chain(&contraction.block_scales).map(vector).collect(),

@@ -70,7 +70,7 @@ pub fn generate_parts(parts: &[(&Contraction, &KernelSpec)], workspace: u64) -> 
 
 /// Bytes of workspace for the sums of an operand over k.
 const fn sums_bytes(x: &Centred) -> u64 {
-    (x.sums.len * 4).next_multiple_of(WORKSPACE_ALIGN)
+    (x.totals.len * 4).next_multiple_of(WORKSPACE_ALIGN)
 }
 
 /// Places the sums of operands at the end of the workspace. Launches refer to these sums as reductions, by number.

@@ -11,7 +11,7 @@ use crate::quant::ZeroPoints;
 use crate::ragged::Ragged;
 
 /// A problem by its text.
-pub(super) fn told(row: &Row<'_>) -> Result<Problem, ProblemError> {
+pub(super) fn from_text(row: &Row<'_>) -> Result<Problem, ProblemError> {
     match row.text("problem") {
         Some(text) => Problem::parse(text).map_err(|e| row.fail("problem", e.to_string())),
         None => {
@@ -32,9 +32,9 @@ pub(super) fn gemm(row: &Row<'_>, options: &CaseOptions) -> Result<Problem, Prob
         .batch(row.optional("batch")?.unwrap_or(1));
     let columns = ["conj_a", "conj_b", "alpha_im", "beta_im"];
     let [conj_a, conj_b, alpha_im, beta_im] = columns.map(|column| row.flag(column));
-    let told = [conj_a?, conj_b?, alpha_im?, beta_im?];
-    match (complex, told.iter().position(|told| *told)) {
-        (Some(_), _) => builder = builder.conj(told[0], told[1]).imaginary(told[2], told[3]),
+    let flags = [conj_a?, conj_b?, alpha_im?, beta_im?];
+    match (complex, flags.iter().position(|given| *given)) {
+        (Some(_), _) => builder = builder.conj(flags[0], flags[1]).imaginary(flags[2], flags[3]),
         (None, Some(which)) => {
             let why = if which < 2 { "elements are their own conjugates" } else { "alpha and beta are real" };
             return Err(row.fail(columns[which], format!("{why}; give a complex dtype, or leave this empty")));

@@ -36,7 +36,7 @@ struct Chains<'a> {
     /// Channels of a tap that do not exist.
     padding: u64,
     /// Pixels after those of a plane that do not exist.
-    behind_planes: u64,
+    plane_padding: u64,
 }
 
 /// Bytes of channels that groups of one product have together at most.
@@ -77,7 +77,7 @@ pub(super) fn padding(conv: &Conv) -> Option<u64> {
 
 /// Pixels that [`ConvForm::PaddedChannels`] adds after each plane of a filter gradient's sum; `None`: it has no such planes. They are those
 /// of NCHW that windows of one tap leave as they are, where vectors of them start at multiples of 16 bytes but rows of 128 bytes would span samples.
-pub(super) fn behind_planes(conv: &Conv) -> Option<u64> {
+pub(super) fn plane_padding(conv: &Conv) -> Option<u64> {
     let one_tap = conv.filter.iter().chain(&conv.stride).all(|x| *x == 1) && conv.input == conv.output();
     let (pixels, bytes) = (conv.input.iter().product::<u64>(), u64::from(conv.dtype.bytes()));
     let planes = conv.direction == Direction::BackwardWeight && conv.layout == Layout::Nchw && conv.n > 1;
@@ -98,8 +98,8 @@ pub(super) fn lower(conv: &Conv, form: ConvForm) -> Result<Parts, ProblemError> 
     let blocks = matches!(form, ConvForm::BlockDiagonal | ConvForm::PaddedChannels);
     let together = if blocks { together(conv) } else { 1 };
     let padding = if form == ConvForm::PaddedChannels { padding(conv).unwrap_or(0) } else { 0 };
-    let behind_planes = if form == ConvForm::PaddedChannels { behind_planes(conv).unwrap_or(0) } else { 0 };
-    let chains = Chains { conv, form, names: &SPATIAL[3 - conv.dims()..], batch: Vec::new(), together, padding, behind_planes };
+    let plane_padding = if form == ConvForm::PaddedChannels { plane_padding(conv).unwrap_or(0) } else { 0 };
+    let chains = Chains { conv, form, names: &SPATIAL[3 - conv.dims()..], batch: Vec::new(), together, padding, plane_padding };
     let one = |lead| Parts { lead, rest: Vec::new(), operands: Vec::new() };
     match conv.direction {
         Direction::Forward => chains.forward().map(one),
@@ -249,7 +249,7 @@ impl Chains<'_> {
     /// Output pixels of all samples as one, the sum of a filter's gradient.
     fn all_pixels(&self, builder: ViewBuilder) -> ViewBuilder {
         let pixels = self.named(1);
-        match self.behind_planes {
+        match self.plane_padding {
             0 => builder.merge(&[&["n"], pixels.as_slice()].concat(), "sum"),
             added => builder.merge(&pixels, "plane").pad("plane", 0, added).merge(&["n", "plane"], "sum"),
         }
@@ -322,9 +322,9 @@ impl Chains<'_> {
                 taps.map_or((0, 1, 1), |t| (t.pixel - t.pixel_step * (t.count - 1), t.pixel_step, t.count));
             let high = low + (rows - 1) + tap_step * (count - 1);
             let before = (-low).max(0);
-            let behind = (high + 1 - axis.output).max(0);
+            let after = (high + 1 - axis.output).max(0);
             gradient = gradient
-                .pad(out, before as u64, behind as u64)
+                .pad(out, before as u64, after as u64)
                 .slice(out, (low + before) as u64, (high + before) as u64 + 1)
                 .pass_through(out, "place")
                 .embed("place", &[(*name, phase.rows, 1), (*tap, count as u64, tap_step)]);
@@ -400,7 +400,7 @@ impl Chains<'_> {
                 *op = EpilogueOp::Mask(x.clone());
             }
         }
-        let [sums, results] = computed_in(conv.dtype, conv.out_dtype);
+        let [accumulator, results] = computed_in(conv.dtype, conv.out_dtype);
         retain_scaling(&mut epilogue, results, conv.drop_c);
         epilogue.extend(reduce_ops(&self.reductions()?, results, conv.groups));
         let own_factors = (self.form == ConvForm::GroupColumns).then_some(match conv.direction {
@@ -416,7 +416,7 @@ impl Chains<'_> {
             b: tensor(b, Operand::B),
             epilogue,
             c: result(c),
-            sums,
+            accumulator,
             math: conv.math,
             dynamic: Dynamic::NONE,
             ends: None,

@@ -56,7 +56,7 @@ impl ConvForm {
             (ConvForm::PerSample, true),
             (ConvForm::Merged, merges),
             (ConvForm::BlockDiagonal, conv::together(conv) > 1),
-            (ConvForm::PaddedChannels, conv::padding(conv).or(conv::behind_planes(conv)).is_some()),
+            (ConvForm::PaddedChannels, conv::padding(conv).or(conv::plane_padding(conv)).is_some()),
             (ConvForm::GroupColumns, conv::columns(conv)),
         ];
         offered.into_iter().filter_map(|(form, has)| has.then_some(form)).collect()
@@ -98,8 +98,8 @@ pub fn lower(problem: &Problem, form: ConvForm) -> Result<Parts, ProblemError> {
         Problem::Reduce(reduce) => return Ok(one(lower_reduce(reduce)?)),
     };
     let own = problem.reductions().len();
-    let sums = if let Problem::Gemm(gemm) = problem { operand_sums(gemm) } else { Vec::new() };
-    let all: Vec<&Reduction> = problem.reductions().iter().chain(&sums).collect();
+    let totals = if let Problem::Gemm(gemm) = problem { operand_totals(gemm) } else { Vec::new() };
+    let all: Vec<&Reduction> = problem.reductions().iter().chain(&totals).collect();
     let operands = all.into_iter().enumerate().filter_map(|(number, r)| {
         let tensor = match problem {
             Problem::Gemm(gemm) => gemm.reduced_operand(r)?,
@@ -112,20 +112,20 @@ pub fn lower(problem: &Problem, form: ConvForm) -> Result<Parts, ProblemError> {
     let operands: Vec<Contraction> = operands.collect::<Result<_, _>>()?;
     let values = |c: &Contraction| {
         let of = |r: &Reduce| {
-            let over = problem.reductions().get(r.number).map_or(r.over, |told| told.over);
+            let over = problem.reductions().get(r.number).map_or(r.over, |given| given.over);
             let reduce = Reduce { over, operand: true, ..r.clone() };
             OperandValues { reduce, len: c.result_shape(r).left(r.over), count: c.count(r) }
         };
         c.reductions().map(of).collect::<Vec<_>>()
     };
-    let told = operands.iter().flat_map(values).filter(|x| x.reduce.number < own);
-    let lead = Contraction { operand_values: told.collect(), ..parts.lead };
+    let given = operands.iter().flat_map(values).filter(|x| x.reduce.number < own);
+    let lead = Contraction { operand_values: given.collect(), ..parts.lead };
     Ok(Parts { lead, operands, ..parts })
 }
 
 /// The sums over k that zero points are multiplied by, in the order of their numbers after the problem's own reductions.
-fn operand_sums(gemm: &Gemm) -> Vec<Reduction> {
-    let of = Along::ALL.into_iter().filter(|of| gemm.sums_len(*of) > 0);
+fn operand_totals(gemm: &Gemm) -> Vec<Reduction> {
+    let of = Along::ALL.into_iter().filter(|of| gemm.totals_len(*of) > 0);
     of.map(|of| Reduction { dtype: Some(Scalar::I32), ..Reduction::of_operand(Operator::Sum, of) }).collect()
 }
 
@@ -140,15 +140,15 @@ fn lower_zero_points(gemm: &Gemm) -> Result<Option<EpilogueOp>, ProblemError> {
         let view = values.broadcast("one", 1).view("g", "index", "one")?;
         Ok::<_, ProblemError>(Vector { scalar: Scalar::I32, along_n: along == Along::N, view, len })
     };
-    let sums = operand_sums(gemm);
+    let totals = operand_totals(gemm);
     let centred = |along: Along| {
         let Some(how) = gemm.zero_points.of(along) else { return Ok(None) };
         let other = along.other();
         let zero = vector(along, (0, i64::from(how == ZeroPoint::Each)), gemm.quant_len(Quant::zero(along)))?;
         let lines = if other == Along::M { gemm.m } else { gemm.n };
-        let sums_of = vector(other, (lines, 1), gemm.sums_len(other))?;
-        let behind = sums.iter().position(|r| r.operand == Some(other)).unwrap_or(0);
-        Ok::<_, ProblemError>(Some(Centred { zero, sums: sums_of, number: gemm.reductions.len() + behind }))
+        let totals_of = vector(other, (lines, 1), gemm.totals_len(other))?;
+        let index = totals.iter().position(|r| r.operand == Some(other)).unwrap_or(0);
+        Ok::<_, ProblemError>(Some(Centred { zero, totals: totals_of, number: gemm.reductions.len() + index }))
     };
     Ok(Some(EpilogueOp::Centre(Box::new(Centre { a: centred(Along::M)?, b: centred(Along::N)?, k: gemm.k }))))
 }
@@ -238,7 +238,7 @@ fn lower_reduce(reduce: &ReduceProblem) -> Result<Contraction, ProblemError> {
         a: tensor(one([1, m, 1]), reduce.len()),
         b: tensor(one([1, n, 1]), 0),
         c: tensor(elements.clone(), 0),
-        sums: reduce.accumulator(),
+        accumulator: reduce.accumulator(),
         math: Math::Exact,
         block_scales: Vec::new(),
         epilogue,
@@ -322,7 +322,7 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
     };
     let ends = |terms: bool| gemm.grouped.filter(|of| terms == (*of == Ragged::K)).map(|of| lower_ends(gemm, of)).transpose();
     let mut epilogue = EpilogueOp::list(scales, bias, gemm.activation, residual);
-    let [sums, results] = computed_in(gemm.multiplied(), gemm.out_dtype);
+    let [accumulator, results] = computed_in(gemm.multiplied(), gemm.out_dtype);
     retain_scaling(&mut epilogue, results, gemm.drop_c);
     epilogue.splice(0..0, lower_zero_points(gemm)?);
     epilogue.extend(reduce_ops(&gemm.reductions, results, 1));
@@ -338,7 +338,7 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         a: tensor(0)?,
         b: tensor(1)?,
         c: tensor(2)?,
-        sums,
+        accumulator,
         math: gemm.math,
         block_scales,
         epilogue,

@@ -12,7 +12,7 @@ impl Reduction {
     /// The operand's tensor, over these axes, with this reduction alone.
     fn of_tensor(
         &self,
-        (dtype, sums): (Scalar, Scalar),
+        (dtype, accumulator): (Scalar, Scalar),
         (shape, strides): (Vec<u64>, Vec<u64>),
         (over, offset): (Vec<usize>, u64),
     ) -> Result<Reduce, ProblemError> {
@@ -20,7 +20,7 @@ impl Reduction {
             let reason = format!("k has no elements (axis {empty} of the operand is empty); leave the reduction out");
             return Err(ProblemError::value("reduce", self, reason));
         }
-        let alone = Reduction { operand: None, over: OVER, dtype: Some(self.scalar(sums)), ..*self };
+        let alone = Reduction { operand: None, over: OVER, dtype: Some(self.scalar(accumulator)), ..*self };
         let tensor = Reduce::new(dtype, &shape, &over).strides(&strides).offset(offset).reduction(alone);
         tensor.build().map_err(|e| ProblemError::value("reduce", self, format!("its operand cannot be reduced: {e}")))
     }

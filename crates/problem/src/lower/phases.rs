@@ -140,8 +140,8 @@ pub(super) fn phases(conv: &Conv) -> Result<Vec<Vec<Phase>>, ProblemError> {
             (reached, missed) = (vec![one], Vec::new());
         }
         let whole: Vec<Phase> = axes[d + 1..].iter().map(Axis::whole).collect();
-        let with = |phases: &[Phase], behind: &[Phase]| -> Vec<Vec<Phase>> {
-            all.iter().flat_map(|of| phases.iter().map(|phase| [of.as_slice(), &[*phase], behind].concat())).collect()
+        let with = |phases: &[Phase], tail: &[Phase]| -> Vec<Vec<Phase>> {
+            all.iter().flat_map(|of| phases.iter().map(|phase| [of.as_slice(), &[*phase], tail].concat())).collect()
         };
         empty.extend(with(&missed, &whole));
         all = with(&reached, &[]);

@@ -124,9 +124,9 @@ impl FromStr for Axes {
         let mut over = Axes::default();
         let mut rest = axes;
         while let Some(axis) = rest.chars().next() {
-            let behind = &rest[axis.len_utf8()..];
-            let end = behind.find(|ch: char| !ch.is_ascii_digit()).unwrap_or(behind.len());
-            let (digits, further) = behind.split_at(end);
+            let after = &rest[axis.len_utf8()..];
+            let end = after.find(|ch: char| !ch.is_ascii_digit()).unwrap_or(after.len());
+            let (digits, further) = after.split_at(end);
             let (slot, block) = match axis {
                 'b' => (&mut over.g, None),
                 'm' => (&mut over.m, Some(0)),

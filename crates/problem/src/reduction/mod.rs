@@ -150,8 +150,8 @@ impl Reduction {
             return refuse("blocks of a result with columns (or their rows)", "make an operation for each size");
         }
         // Indices count along the last axis first: those of axes before it are multiples of its extent.
-        let behind = [(m && g, dynamic.m), (n && (g || m), dynamic.n)];
-        if self.operator.indexes() && behind.into_iter().any(|(behind, dynamic)| behind && dynamic) {
+        let inner = [(m && g, dynamic.m), (n && (g || m), dynamic.n)];
+        if self.operator.indexes() && inner.into_iter().any(|(combined, dynamic)| combined && dynamic) {
             return refuse("an index over several axes, the last of them", "reduce one axis, or make an operation for each size");
         }
         Ok(())

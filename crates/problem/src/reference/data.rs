@@ -434,10 +434,10 @@ impl Buffer {
         // Batch entries may be interleaved.
         pieces.sort_unstable_by_key(|piece| piece.start);
         let mut end = 0;
-        let behind = std::iter::once(self.bytes.len()..self.bytes.len());
+        let tail = std::iter::once(self.bytes.len()..self.bytes.len());
         pieces
             .into_iter()
-            .chain(behind)
+            .chain(tail)
             .filter_map(|piece| {
                 let gap = end..piece.start;
                 end = end.max(piece.end);

@@ -9,7 +9,7 @@ use super::integers::{Integers, affordable};
 use super::oracle::Oracle;
 use super::reduced::{AsReduced, Elements};
 use super::reductions;
-use super::{Mismatch, Samples, Tolerance, Verdict, picks, spread, sums_of, tensor, within};
+use super::{Mismatch, Samples, Tolerance, Verdict, dot_products, picks, spread, tensor, within};
 use crate::complex::Complex;
 use crate::contraction::Operand;
 use crate::conv::{Conv, Direction};
@@ -34,7 +34,7 @@ const BLOCK: usize = 64;
 pub struct Exact {
     data: TestData,
     integers: Integers,
-    sums: Arc<Sums>,
+    totals: Arc<Totals>,
     /// Values of the reductions, once asked for.
     reduced: OnceLock<Vec<reductions::Expected>>,
     seed: u64,
@@ -42,7 +42,7 @@ pub struct Exact {
 
 /// Sums before anything is scaled or added.
 #[derive(Clone, Debug)]
-enum Sums {
+enum Totals {
     /// By the patterns of row and column, real and imaginary part of complex ones side by side.
     Gemm { table: Vec<i64>, batched: [bool; 2] },
     /// By the patterns of sample and output channel, by group and output pixel: `[pattern][group][pixel][pattern]`.
@@ -84,19 +84,19 @@ impl Exact {
         };
         let integers = Integers::new(problem, hash(seed, 17), patterns);
         let data = TestData::of_integers(problem, &integers, seed, factors)?;
-        let sums = match problem {
+        let totals = match problem {
             // Rows and columns of one pattern have scales of their own.
             Problem::Gemm(gemm) if gemm.scales.of_blocks() => crossed(&data),
             // And a group's sums are of some of a pattern's terms.
             Problem::Gemm(Gemm { grouped: Some(Ragged::K), .. }) => crossed(&data),
             Problem::Gemm(gemm) => {
-                Sums::Gemm { table: integers.sums(), batched: [gemm.a.batch_stride != 0, gemm.b.batch_stride != 0] }
+                Totals::Gemm { table: integers.totals(), batched: [gemm.a.batch_stride != 0, gemm.b.batch_stride != 0] }
             }
             Problem::Conv(conv) if conv.direction == Direction::Forward => convolved(conv, &data, &integers, pixels),
             Problem::Conv(_) => crossed(&data),
-            Problem::Reduce(_) => Sums::Elements,
+            Problem::Reduce(_) => Totals::Elements,
         };
-        Ok(Exact { data, integers, sums: Arc::new(sums), reduced: OnceLock::new(), seed })
+        Ok(Exact { data, integers, totals: Arc::new(totals), reduced: OnceLock::new(), seed })
     }
 
     /// The same sums for other factors: A and B are shared, C is its own.
@@ -105,7 +105,13 @@ impl Exact {
     /// As [`Exact::new`].
     pub fn with_factors(&self, factors: Factors) -> Result<Exact, ProblemError> {
         let data = self.data.with_integer_factors(self.seed, factors)?;
-        Ok(Exact { data, integers: self.integers.clone(), sums: self.sums.clone(), reduced: OnceLock::new(), seed: self.seed })
+        Ok(Exact {
+            data,
+            integers: self.integers.clone(),
+            totals: self.totals.clone(),
+            reduced: OnceLock::new(),
+            seed: self.seed,
+        })
     }
 
     /// What the buffers hold, and the factors to run with.
@@ -136,10 +142,10 @@ impl Exact {
     /// What is known of each value of a reduction from all its elements; nothing where not all are known.
     fn elements(&self, oracle: &Oracle<'_>, reduction: &Reduction) -> Vec<Elements> {
         let [batch, rows, columns, depth] = oracle.extent;
-        let complete = match self.sums.as_ref() {
-            Sums::Gemm { .. } | Sums::Elements => true,
-            Sums::Conv { pixels, .. } => pixels.len() as u64 == rows,
-            Sums::Crossings { table, .. } => table.len() as u64 == batch * rows * columns,
+        let complete = match self.totals.as_ref() {
+            Totals::Gemm { .. } | Totals::Elements => true,
+            Totals::Conv { pixels, .. } => pixels.len() as u64 == rows,
+            Totals::Crossings { table, .. } => table.len() as u64 == batch * rows * columns,
         };
         if !complete {
             return Vec::new();
@@ -181,28 +187,28 @@ impl Exact {
     /// Where the sums of a row begin: of a convolution's output the row's number among those that are known.
     fn start(&self, g: u64, row: u64) -> usize {
         let (integers, width) = (&self.integers, (self.integers.patterns(Operand::B) * self.data.problem.parts()) as usize);
-        match self.sums.as_ref() {
-            Sums::Gemm { batched, .. } => integers.pattern_of_row(Operand::A, batched[0], g, row) as usize * width,
-            Sums::Conv { pixels, groups, .. } => {
+        match self.totals.as_ref() {
+            Totals::Gemm { batched, .. } => integers.pattern_of_row(Operand::A, batched[0], g, row) as usize * width,
+            Totals::Conv { pixels, groups, .. } => {
                 let first = integers.pattern(Operand::A, g / groups) * groups + g % groups;
                 (first as usize * pixels.len() + row as usize) * width
             }
-            Sums::Elements => self.element_at(false, row),
-            Sums::Crossings { picks, .. } => (g as usize * picks[1].len() + row as usize) * picks[2].len(),
+            Totals::Elements => self.element_at(false, row),
+            Totals::Crossings { picks, .. } => (g as usize * picks[1].len() + row as usize) * picks[2].len(),
         }
     }
 
     /// How far a column's sum is from there.
     fn step(&self, g: u64, column: u64) -> usize {
-        match self.sums.as_ref() {
-            Sums::Gemm { batched, .. } => {
+        match self.totals.as_ref() {
+            Totals::Gemm { batched, .. } => {
                 let parts = self.data.problem.parts();
                 let pattern = self.integers.pattern_of_row(Operand::B, batched[1], g, column / parts);
                 (pattern * parts + column % parts) as usize
             }
-            Sums::Conv { .. } => self.integers.pattern(Operand::B, column) as usize,
-            Sums::Elements => self.element_at(true, column),
-            Sums::Crossings { .. } => column as usize,
+            Totals::Conv { .. } => self.integers.pattern(Operand::B, column) as usize,
+            Totals::Elements => self.element_at(true, column),
+            Totals::Crossings { .. } => column as usize,
         }
     }
 
@@ -212,10 +218,10 @@ impl Exact {
     }
 
     fn sum(&self, at: usize) -> f64 {
-        match self.sums.as_ref() {
-            Sums::Elements => value(self.data.a.scalar, &self.data.a.bytes, self.data.a.start + at as u64),
-            Sums::Gemm { table, .. } => table.get(at).map_or(f64::NAN, |sum| *sum as f64),
-            Sums::Conv { table, .. } | Sums::Crossings { table, .. } => table.get(at).copied().unwrap_or(f64::NAN),
+        match self.totals.as_ref() {
+            Totals::Elements => value(self.data.a.scalar, &self.data.a.bytes, self.data.a.start + at as u64),
+            Totals::Gemm { table, .. } => table.get(at).map_or(f64::NAN, |sum| *sum as f64),
+            Totals::Conv { table, .. } | Totals::Crossings { table, .. } => table.get(at).copied().unwrap_or(f64::NAN),
         }
     }
 
@@ -228,10 +234,10 @@ impl Exact {
         let oracle = Oracle::new(&self.data);
         let [batch, rows, columns, depth] = oracle.extent;
         let judge = Judge { slack, ..Judge::new(&self.data, after, depth) };
-        let listed = match self.sums.as_ref() {
-            Sums::Gemm { .. } | Sums::Elements => rows as usize,
-            Sums::Conv { pixels, .. } => pixels.len(),
-            Sums::Crossings { table, picks: [gs, rows, columns] } => {
+        let listed = match self.totals.as_ref() {
+            Totals::Gemm { .. } | Totals::Elements => rows as usize,
+            Totals::Conv { pixels, .. } => pixels.len(),
+            Totals::Crossings { table, picks: [gs, rows, columns] } => {
                 let crossing = |(i, sum): (usize, &f64)| {
                     let (row, mut verdict) = (i / columns.len(), Verdict::default());
                     let index = [gs[row / rows.len()], rows[row % rows.len()], columns[i % columns.len()]];
@@ -265,7 +271,7 @@ impl Exact {
             let steps: Vec<usize> = columns.iter().map(|column| self.step(g, *column)).collect();
             for &row in rows {
                 let start = self.start(g, row);
-                let number = if let Sums::Conv { pixels, .. } = self.sums.as_ref() { pixels[row as usize] } else { row };
+                let number = if let Totals::Conv { pixels, .. } = self.totals.as_ref() { pixels[row as usize] } else { row };
                 // Positions of a convolution's pixels take divisions: once for a row.
                 let places = oracle.results_at(g, number, columns[0]..columns[0] + columns.len() as u64);
                 for ((column, step), at) in columns.iter().zip(&steps).zip(places) {
@@ -280,7 +286,7 @@ impl Exact {
 }
 
 /// Sums of a convolution: for one sample of each pattern, and one output channel of each.
-fn convolved(conv: &Conv, data: &TestData, integers: &Integers, pixels: u64) -> Sums {
+fn convolved(conv: &Conv, data: &TestData, integers: &Integers, pixels: u64) -> Totals {
     let oracle = Oracle::new(data);
     let [_, rows, channels, _] = oracle.extent;
     let pixels = spread(rows, pixels, hash(0, 9));
@@ -292,18 +298,18 @@ fn convolved(conv: &Conv, data: &TestData, integers: &Integers, pixels: u64) -> 
     let samples = (0..integers.patterns(Operand::A)).map(|p| first(Operand::A, p, conv.n));
     let table = samples
         .flat_map(|sample| (0..conv.groups).map(move |group| sample * conv.groups + group))
-        .flat_map(|g| sums_of(data, &oracle, g, &pixels, &columns).into_iter().map(|sum| sum.value))
+        .flat_map(|g| dot_products(data, &oracle, g, &pixels, &columns).into_iter().map(|sum| sum.value))
         .collect();
-    Sums::Conv { table, pixels, groups: conv.groups }
+    Totals::Conv { table, pixels, groups: conv.groups }
 }
 
 /// Sums of a gradient, as many as the budget admits.
-fn crossed(data: &TestData) -> Sums {
+fn crossed(data: &TestData) -> Totals {
     let oracle = Oracle::new(data);
     let picks = picks(oracle.extent, Samples::Budget(BUDGET / 8));
-    let of = |&g: &u64| sums_of(data, &oracle, g, &picks[1], &picks[2]).into_iter().map(|sum| sum.value).collect::<Vec<_>>();
+    let of = |&g: &u64| dot_products(data, &oracle, g, &picks[1], &picks[2]).into_iter().map(|sum| sum.value).collect::<Vec<_>>();
     let table = picks[0].iter().flat_map(of).collect();
-    Sums::Crossings { table, picks }
+    Totals::Crossings { table, picks }
 }
 
 /// What elements are judged by.
@@ -343,8 +349,8 @@ impl<'a> Judge<'a> {
         (argument, residual, oracle.last(self.activation.map_or(argument, |f| f.apply(argument)), residual))
     }
 
-    fn element(&self, oracle: &Oracle<'_>, index: [u64; 3], at: u64, sums: [f64; 2], verdict: &mut Verdict) {
-        let (argument, residual, expected) = self.expected(oracle, index, at, sums);
+    fn element(&self, oracle: &Oracle<'_>, index: [u64; 3], at: u64, totals: [f64; 2], verdict: &mut Verdict) {
+        let (argument, residual, expected) = self.expected(oracle, index, at, totals);
         let expected = within(self.scalar, expected);
         let actual = value(self.scalar, self.after, at);
         verdict.checked += 1;

@@ -62,7 +62,7 @@ fn short_by_one_term(data: &TestData, whole: &[u8], k: u64, times: f64) -> Vec<u
 }
 
 #[test]
-fn one_term_of_a_million_is_missed_by_the_bound_and_found_by_exact_sums() {
+fn one_term_of_a_million_is_missed_by_the_bound_and_found_by_exact_totals() {
     const K: u64 = 1 << 20;
     let problem = Problem::Gemm(Gemm::new(Scalar::F32, 3, 3, K).order(Order::Col).trans(true, false).build().unwrap());
     let random = TestData::new(&problem, 5, 1.0, 0.0).unwrap();
@@ -203,7 +203,7 @@ fn smooth_activations_of_an_overflow_are_what_ieee_says() {
 }
 
 #[test]
-fn factors_beyond_the_type_of_the_sums_are_refused_by_name() {
+fn factors_beyond_the_type_of_the_accumulator_are_refused_by_name() {
     let problem = Problem::Gemm(Gemm::new(Scalar::F16, 4, 4, 4).order(Order::Col).build().unwrap());
     let refused = |alpha, beta| TestData::new(&problem, 1, alpha, beta).unwrap_err().to_string();
     let message = refused(1e39, 0.0);
@@ -215,7 +215,7 @@ fn factors_beyond_the_type_of_the_sums_are_refused_by_name() {
 }
 
 #[test]
-fn samples_meet_every_row_and_column_of_tiles() {
+fn samples_touch_every_row_and_column_of_tiles() {
     // Few elements for so long sums: crossings alone leave out most tiles.
     let extent = [1, 8192, 4096, 1 << 20];
     let picked = picks(extent, Samples::default());

@@ -39,8 +39,8 @@ impl Groups {
     pub fn parts<'l>(&self, lines: &'l [u64]) -> impl Iterator<Item = (u64, &'l [u64])> {
         let mut rest = lines;
         (0..).zip(&self.ends).filter_map(move |(g, end)| {
-            let (part, behind) = rest.split_at(rest.partition_point(|line| line < end));
-            rest = behind;
+            let (part, tail) = rest.split_at(rest.partition_point(|line| line < end));
+            rest = tail;
             (!part.is_empty()).then_some((g, part))
         })
     }

@@ -165,7 +165,7 @@ impl Integers {
         }
     }
     /// The sums of a product: one per pattern of A and of B, those of B fastest; of complex numbers the two parts of each.
-    pub(super) fn sums(&self) -> Vec<i64> {
+    pub(super) fn totals(&self) -> Vec<i64> {
         use rayon::prelude::*;
         let (left, right) = (self.patterns(Operand::A), self.patterns(Operand::B));
         let block = |first: u64| {
@@ -204,7 +204,7 @@ impl Integers {
                 let line = if last { channels } else { pixels };
                 let (mut number, mut from, mut rest) = (first / line, first % line, out);
                 while !rest.is_empty() {
-                    let (part, behind) = rest.split_at_mut(((line - from) as usize).min(rest.len()));
+                    let (part, tail) = rest.split_at_mut(((line - from) as usize).min(rest.len()));
                     let lines = channels * pixels / line;
                     let (sample, fixed) = (number / lines, number % lines);
                     let seed = self.seed(operand, self.pattern(operand, sample));
@@ -214,7 +214,7 @@ impl Integers {
                         let (unit, _) = self.depth.leader(within);
                         *out = self.held(operand, small(hash(seed, (channel - within + unit) * pixels + pixel)));
                     }
-                    (rest, number, from) = (behind, number + 1, 0);
+                    (rest, number, from) = (tail, number + 1, 0);
                 }
             }
             Shape::Filter { channels, per_group, taps, last, .. } => {
@@ -240,7 +240,7 @@ impl Integers {
         let mut rest = out;
         while !rest.is_empty() {
             let now = ((line - at) as usize).min(rest.len());
-            let (part, behind) = rest.split_at_mut(now);
+            let (part, tail) = rest.split_at_mut(now);
             if along_k {
                 let pattern = self.pattern(operand, number);
                 self.terms(operand, pattern, at, part);
@@ -251,7 +251,7 @@ impl Integers {
                     *out = self.term(operand, seed, k * parts + at % parts);
                 }
             }
-            (rest, number, at) = (behind, number + 1, 0);
+            (rest, number, at) = (tail, number + 1, 0);
         }
     }
 }

@@ -414,18 +414,18 @@ fn crossings(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns
     let of_block = |(g, rows, columns): (u64, &[u64], &[u64])| {
         // With a complex alpha a part of a result has something of the other part's sum.
         let others: Vec<u64> = columns.iter().map(|column| column ^ 1).collect();
-        let others = if data.factors.alpha_im == 0.0 { Vec::new() } else { sums_of(data, oracle, g, rows, &others) };
+        let others = if data.factors.alpha_im == 0.0 { Vec::new() } else { dot_products(data, oracle, g, rows, &others) };
         let crossing = |(i, sum): (usize, Sum)| {
             let index = [g, rows[i / columns.len()], columns[i % columns.len()]];
             entry(data, oracle, index, [sum, others.get(i).copied().unwrap_or_default()])
         };
-        sums_of(data, oracle, g, rows, columns).into_iter().enumerate().map(crossing).collect::<Vec<_>>()
+        dot_products(data, oracle, g, rows, columns).into_iter().enumerate().map(crossing).collect::<Vec<_>>()
     };
     oracle.blocks(g, rows, columns).into_iter().flat_map(of_block).collect()
 }
 
 /// The sums of products at all crossings of some rows and columns of one batch entry, columns fastest.
-fn sums_of(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[u64]) -> Vec<Sum> {
+fn dot_products(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[u64]) -> Vec<Sum> {
     if let Some(elements) = oracle.elements(rows, columns) {
         return elements.into_iter().map(|value| Sum { value, lost: 0.0, magnitude: value.abs() }).collect();
     }
@@ -434,7 +434,7 @@ fn sums_of(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: 
     let block = (1 << 22) / columns.len().max(1) as u64;
     let block = block.clamp(1024, 1 << 16) as usize;
     let exact = data.c.scalar != Scalar::F64;
-    let mut sums = vec![Sum::default(); rows.len() * columns.len()];
+    let mut totals = vec![Sum::default(); rows.len() * columns.len()];
     let mut first = terms.start;
     while first < terms.end {
         let depth = block.min((terms.end - first) as usize);
@@ -443,17 +443,17 @@ fn sums_of(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: 
             oracle.right(g, column, first, out);
             oracle.scale_terms(Along::N, column, first, out);
         });
-        sums.par_chunks_mut(columns.len()).zip(rows).for_each(|(sums, &row)| {
+        totals.par_chunks_mut(columns.len()).zip(rows).for_each(|(totals, &row)| {
             let mut left = vec![0.0; depth];
             oracle.left(g, row, first, &mut left);
             oracle.scale_terms(Along::M, row, first, &mut left);
-            for (sum, right) in sums.iter_mut().zip(right.chunks_exact(depth)) {
+            for (sum, right) in totals.iter_mut().zip(right.chunks_exact(depth)) {
                 if exact { sum.add(&left, right) } else { sum.add_compensated(&left, right) }
             }
         });
         first += depth as u64;
     }
-    sums
+    totals
 }
 
 /// What beta makes of C's element at a place of its buffer, which is a part of a column's complex number where there are such; and the magnitude of
@@ -478,8 +478,8 @@ fn entry(data: &TestData, oracle: &Oracle<'_>, index: [u64; 3], [sum, other]: [S
     let (bias, residual) = (oracle.bias(g, row, column), oracle.residual(g, row, column));
     let [by_row, by_column] = oracle.scales(row, column);
     let [centred, moved] = oracle.centred(g, row, column);
-    let (sums, scales) = (sum.value + sum.lost + centred, by_row * by_column);
-    let scaled = turned([alpha, alpha_im], column % 2, sums, other.value + other.lost);
+    let (total, scales) = (sum.value + sum.lost + centred, by_row * by_column);
+    let scaled = turned([alpha, alpha_im], column % 2, total, other.value + other.lost);
     let product = scaled * scales;
     let scale = (alpha * scales).abs() * (sum.magnitude + moved) + alpha_im.abs() * other.magnitude + of_old + bias.abs();
     let activation = data.problem.activation();

@@ -23,7 +23,7 @@ pub(super) struct Oracle<'a> {
     /// Extents of g, row, column and k.
     pub extent: [u64; 4],
     /// With zero points: the sums over k of rows of A and of columns of B.
-    sums: Option<[Vec<f64>; 2]>,
+    totals: Option<[Vec<f64>; 2]>,
     /// Where rows, columns or terms belong to groups.
     groups: Option<Groups>,
 }
@@ -42,17 +42,17 @@ impl<'a> Oracle<'a> {
                 let parts = gemm.parts();
                 let extent = [gemm.entries(), gemm.m, gemm.n * parts, gemm.k * parts];
                 let groups = data.groups();
-                let mut oracle = Oracle { data, kind: Kind::Gemm(gemm), extent, sums: None, groups };
-                oracle.sums = (!gemm.zero_points.is_none()).then(|| oracle.factor_sums());
+                let mut oracle = Oracle { data, kind: Kind::Gemm(gemm), extent, totals: None, groups };
+                oracle.totals = (!gemm.zero_points.is_none()).then(|| oracle.factor_totals());
                 oracle
             }
             Problem::Conv(conv) => {
                 let conv = Convolution::new(conv);
-                Oracle { data, extent: conv.extent(), kind: Kind::Conv(conv), sums: None, groups: None }
+                Oracle { data, extent: conv.extent(), kind: Kind::Conv(conv), totals: None, groups: None }
             }
             Problem::Reduce(reduce) => {
                 let Extents { g, m, n } = reduce.result_shape().extents;
-                Oracle { data, kind: Kind::Reduce(reduce), extent: [g, m, n, 1], sums: None, groups: None }
+                Oracle { data, kind: Kind::Reduce(reduce), extent: [g, m, n, 1], totals: None, groups: None }
             }
         }
     }
@@ -121,16 +121,16 @@ impl<'a> Oracle<'a> {
     }
     /// What zero points add to a sum, and how large what is added is.
     pub(super) fn centred(&self, g: u64, row: u64, column: u64) -> [f64; 2] {
-        let Some([of_rows, of_columns]) = &self.sums else { return [0.0; 2] };
+        let Some([of_rows, of_columns]) = &self.totals else { return [0.0; 2] };
         let [_, m, n, k] = self.extent;
         let a = self.quant(Quant::ZeroA, row).unwrap_or(0.0);
         let b = self.quant(Quant::ZeroB, column).unwrap_or(0.0);
-        let of = |sums: &[f64], at: u64| sums.get(at as usize).copied().unwrap_or(0.0);
+        let of = |totals: &[f64], at: u64| totals.get(at as usize).copied().unwrap_or(0.0);
         let terms = [-b * of(of_rows, g * m + row), -a * of(of_columns, g * n + column), a * b * k as f64];
         [terms.iter().sum(), terms.iter().map(|term| term.abs()).sum()]
     }
     /// Sums over k of each row of A and each column of B.
-    fn factor_sums(&self) -> [Vec<f64>; 2] {
+    fn factor_totals(&self) -> [Vec<f64>; 2] {
         let [batch, m, n, k] = self.extent;
         let lines = |count: u64, read: &(dyn Fn(u64, u64, &mut [f64]) + Sync)| {
             let one = |line: u64| {

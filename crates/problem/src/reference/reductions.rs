@@ -16,7 +16,7 @@
 use super::element::{rounded, value};
 use super::oracle::Oracle;
 use super::reduced::{AsReduced, Elements};
-use super::{Mismatch, Samples, Sum, TestData, Tolerance, Verdict, entry, spread, sums_of, tensor};
+use super::{Mismatch, Samples, Sum, TestData, Tolerance, Verdict, dot_products, entry, spread, tensor};
 use crate::epilogue::Along;
 use crate::problem::Problem;
 use crate::reduction::{Operator, Reduction};
@@ -139,7 +139,7 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
     let (t, seen) = (Tolerance::of(&data.problem), AsReduced::new(data, reduction));
     let block = |mut found: Vec<Elements>, (ig, first): (usize, usize)| {
         let (g, rows) = (gs[ig], &rows[first..rows.len().min(first + BLOCK)]);
-        for (i, sum) in sums_of(data, oracle, g, rows, columns).into_iter().enumerate() {
+        for (i, sum) in dot_products(data, oracle, g, rows, columns).into_iter().enumerate() {
             let (row, column) = (i / columns.len(), i % columns.len());
             let element = entry(data, oracle, [g, rows[row], columns[column]], [sum, Sum::default()]);
             let off = if data.c.scalar.is_float() { t.accumulate * element.scale + t.floor } else { 0.0 };
@@ -212,8 +212,8 @@ pub(super) fn check(data: &TestData, all: &[Expected], after: &[Vec<u8>]) -> Ver
         let reduction = data.problem.reductions().get(e.number).copied();
         let worst = Mismatch { index: e.index, reduction, expected: e.expected, actual, allowed: e.allowed };
         // For a product, the errors of its elements are reported instead: they are relative to a larger scale.
-        let told = difference > 0.0 && (wrong || matches!(data.problem, Problem::Reduce(_)));
-        let max_error = if told { difference / e.scale } else { 0.0 };
+        let reported = difference > 0.0 && (wrong || matches!(data.problem, Problem::Reduce(_)));
+        let max_error = if reported { difference / e.scale } else { 0.0 };
         verdict = verdict.and(Verdict { checked: 1, wrong: wrong.into(), not_a_number: 0, max_error, worst: Some(worst) });
     }
     if all.is_empty() && !data.reductions.is_empty() && !data.problem.keeps_c() {
@@ -232,6 +232,6 @@ pub(super) fn joined(operator: Operator, mut all: Vec<Elements>, others: Vec<Ele
 /// An element of the result as it is reduced.
 fn element(data: &TestData, reduction: &Reduction, index: [u64; 3]) -> f64 {
     let (oracle, [g, row, column]) = (Oracle::new(data), index);
-    let sum = sums_of(data, &oracle, g, &[row], &[column]).into_iter().next().unwrap_or_default();
+    let sum = dot_products(data, &oracle, g, &[row], &[column]).into_iter().next().unwrap_or_default();
     AsReduced::new(data, reduction).of(entry(data, &oracle, index, [sum, Sum::default()]).expected, 0.0).0
 }

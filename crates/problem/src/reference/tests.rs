@@ -68,7 +68,7 @@ fn right_results_pass_and_one_missing_term_does_not() {
 }
 
 #[test]
-fn long_sums_stay_well_within_the_tolerance() {
+fn long_dot_products_stay_well_within_the_tolerance() {
     let data = TestData::new(&gemm(Scalar::F32, 40, 40, 50_000), 5, 1.0, 0.0).unwrap();
     let reference = Reference::new(&data, Samples::All);
     let verdict = reference.check(&run_f32(&data, None));

@@ -184,12 +184,12 @@ impl ViewBuilder {
         self
     }
     /// Adds coordinates without elements before and after a dimension.
-    pub fn pad(mut self, dim: &str, before: u64, behind: u64) -> Self {
-        if (before, behind) == (0, 0) && self.dims.iter().any(|known| known.name == dim) {
+    pub fn pad(mut self, dim: &str, before: u64, after: u64) -> Self {
+        if (before, after) == (0, 0) && self.dims.iter().any(|known| known.name == dim) {
             return self;
         }
         if let Some(found) = self.take(dim) {
-            let extent = found.extent.checked_add(before).and_then(|e| e.checked_add(behind));
+            let extent = found.extent.checked_add(before).and_then(|e| e.checked_add(after));
             match extent.filter(|&e| e <= i64::MAX as u64) {
                 Some(extent) => self.push(
                     Transform::Pad { dim: dim.to_string(), before, extent: found.extent },

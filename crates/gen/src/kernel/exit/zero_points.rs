@@ -45,7 +45,7 @@ impl<'a> ZeroPoints<'a> {
         vector: impl Fn(&mut Builder, &str, &Vector, ArgId) -> Vec<ExprId>,
     ) -> Vec<ExprId> {
         let read = |b: &mut Builder, x: Option<Factor>| {
-            x.map(|x| [vector(b, "zero", &x.centred.zero, x.zero), vector(b, "sums", &x.centred.sums, x.sums)])
+            x.map(|x| [vector(b, "zero", &x.centred.zero, x.zero), vector(b, "sums", &x.centred.totals, x.sums)])
         };
         let of_b = read(b, self.b);
         let of_a = read(b, self.a);
