@@ -60,17 +60,17 @@ pub(crate) fn kernel() -> Kernel {
     let first = b.add(first, own);
     let zero = b.float(0.0, Scalar::F32);
     let zeros = b.splat(zero, 4);
-    let sums = b.declare("sums", zeros);
+    let totals = b.declare("sums", zeros);
     b.for_range("read", 0, READS, Unroll::Full, |b, read| {
         let step = b.mul(read, THREADS * 4);
         let at = b.add(first, step);
         let value = b.load("value", Base::Buffer(x), at, 4, None);
-        let before = b.get(sums);
+        let before = b.get(totals);
         let after = b.add(before, value);
-        b.set(sums, after);
+        b.set(totals, after);
     });
-    let sums = b.get(sums);
-    let parts = [0, 1, 2, 3].map(|lane| b.extract(sums, lane));
+    let totals = b.get(totals);
+    let parts = [0, 1, 2, 3].map(|lane| b.extract(totals, lane));
     let [low, high] = [b.add(parts[0], parts[1]), b.add(parts[2], parts[3])];
     let total = b.add(low, high);
     let is_there = b.lt(zero, total);

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_a_library_are_told_from_its_relatives() {
+    fn versions_of_a_library_are_distinguished_from_its_relatives() {
         let is = |file: &str| is_library(Path::new(file), "libcublas.so");
         assert!(is("/x/libcublas.so") && is("/x/libcublas.so.13") && is("/x/libcublas.so.13.1"));
         assert!(!is("/x/libcublasLt.so.13") && !is("/x/libcublas.so.alt") && !is("/x/libcublas.so13"));

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_of_slow_kernels_are_told() {
+    fn notes_of_slow_kernels_are_reported() {
         let log = "ptxas info    : (C7517) warpgroup.wait is injected in around line 67 by compiler to allow use of registers \
             defined by GMMA in function 'k'\n\
             ptxas info    : (C7511) Potential Performance Loss: wgmma.mma_async instructions are serialized due to insufficient \

@@ -205,7 +205,7 @@ impl<D: Driver> GpuDevice<D> {
     }
 
     /// Starts one launch. The flag says that its predecessor on the queue belongs to the same sequence.
-    fn start(&self, driver: &D, queue: &mut Queue, launch: &Launch, behind: bool) -> Result<(), DeviceError> {
+    fn start(&self, driver: &D, queue: &mut Queue, launch: &Launch, in_sequence: bool) -> Result<(), DeviceError> {
         if queue.pending >= QUEUE {
             self.release(queue);
             self.wait(driver, queue)?;
@@ -227,7 +227,7 @@ impl<D: Driver> GpuDevice<D> {
         queue.entry.clear();
         queue.entry.push_str(kernel.entry());
         // SAFETY: `check_launches` asked that the buffers are as large as the kernel declares; `held` keeps them.
-        unsafe { self.enqueue(driver.stream(), kernel, launch.grid, behind, &values) }?;
+        unsafe { self.enqueue(driver.stream(), kernel, launch.grid, in_sequence, &values) }?;
         queue.pending += 1;
         queue.held.push(launch.clone());
         if let Some(hold) = &mut queue.hold {
@@ -248,14 +248,14 @@ impl<D: Driver> GpuDevice<D> {
         stream: Stream,
         kernel: &Compiled,
         grid: [u32; 3],
-        behind: bool,
+        in_sequence: bool,
         args: &[Value],
     ) -> Result<(), DeviceError> {
         let refused =
             |reason: String| DeviceError::BadLaunch { device: self.info.id.clone(), entry: kernel.entry().into(), reason };
         let module = kernel.binary::<Module<D>>(&self.info.id);
         let module = module.ok_or_else(|| refused(format!("the kernel was compiled for {}", kernel.device())))?;
-        let early = behind && kernel.follows && self.info.target.features.cluster;
+        let early = in_sequence && kernel.follows && self.info.target.features.cluster;
         // SAFETY: the caller vouches for the addresses.
         unsafe { module.start(kernel, stream, grid, early, args) }.map_err(|why| match why {
             Refused::Arguments(reason) => refused(reason),
@@ -412,11 +412,11 @@ impl<D: Driver> Device for GpuDevice<D> {
             }
             Err(f) => return Err(self.failed(f, &entry)),
         };
-        let told = (self.compiler.read_log)(&binary.log);
+        let logged = (self.compiler.read_log)(&binary.log);
         let resources = Resources {
-            registers: loaded.resources.registers.or(told.registers),
-            spill_bytes: told.spill_bytes.or(loaded.resources.spill_bytes),
-            private_bytes: loaded.resources.private_bytes.or(told.private_bytes),
+            registers: loaded.resources.registers.or(logged.registers),
+            spill_bytes: logged.spill_bytes.or(loaded.resources.spill_bytes),
+            private_bytes: loaded.resources.private_bytes.or(logged.private_bytes),
             shared_bytes: loaded.resources.shared_bytes.map(|b| b + dynamic_shared_bytes),
             max_threads: loaded.resources.max_threads,
         };

@@ -66,11 +66,11 @@ pub(super) fn blocks(listing: &Listing) -> Vec<Block> {
     let ends = starts.iter().skip(1).copied().chain([n]);
     let cut = starts.iter().zip(ends).enumerate();
     cut.map(|(i, (&first, end))| {
-        let behind = (i + 1 < starts.len()).then_some(i + 1);
+        let following = (i + 1 < starts.len()).then_some(i + 1);
         let next = match listing.instructions.get(end.wrapping_sub(1)).map(|last| &last.flow) {
-            Some(Flow::Next) => vec![behind],
+            Some(Flow::Next) => vec![following],
             Some(Flow::Jump(label)) => vec![to(label)],
-            Some(Flow::Branch(label)) => vec![behind, to(label)],
+            Some(Flow::Branch(label)) => vec![following, to(label)],
             Some(Flow::End) | None => vec![],
         };
         Block { first, end, next: next.into_iter().flatten().collect() }

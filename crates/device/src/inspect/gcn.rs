@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instructions_are_told_apart() {
+    fn instructions_are_distinguished() {
         for (text, class) in [
             ("global_load_dwordx4 v[4:7], v[2:3], off offset:16", Class::GlobalLoad),
             ("global_load_lds_dwordx4 v[2:3], off", Class::Copy),

@@ -25,9 +25,9 @@ pub(super) fn count(listing: &Listing, loops: &mut [LoopReport]) {
         let Some(own) = home(report) else { continue };
         let alone =
             |b: &usize| homes.iter().all(|(role, home)| *role == report.role || home.is_none_or(|home| without[*b][home]));
-        let behind = |b: &usize| without[*b].iter().filter(|runs| !**runs).count();
+        let dominated = |b: &usize| without[*b].iter().filter(|runs| !**runs).count();
         // The first block that leads to this loop and to none of another role.
-        let first = (0..blocks.len()).filter(|b| !without[*b][own]).filter(alone).max_by_key(behind);
+        let first = (0..blocks.len()).filter(|b| !without[*b][own]).filter(alone).max_by_key(dominated);
         let peak = |b: usize| {
             let mut live = out[b];
             let mut most = size(&live);
@@ -150,7 +150,7 @@ mod tests {
 
     /// Two roles: one holds three values around its loop, the other one.
     #[test]
-    fn roles_are_told_apart() {
+    fn roles_are_distinguished() {
         let text = "k:\n s_cbranch_scc0 .B\n v_mov_b32 v1, 0\n v_mov_b32 v2, 0\n v_mov_b32 v3, 0\n.A:\n v_add_f32 v1, v2, v3\n \
                     s_cbranch_scc0 .A\n global_store_dword v[4:5], v1, off\n s_branch .E\n.B:\n v_mov_b32 v1, 0\n.C:\n \
                     v_add_u32 v1, 1, v1\n s_cbranch_scc0 .C\n.E:\n s_endpgm\n.Lfunc_end0:\n";

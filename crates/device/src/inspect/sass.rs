@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn math_is_told_from_moves() {
+    fn math_is_distinguished_from_moves() {
         for (text, class) in [
             ("FFMA R1, R2.reuse, R3, R1", Class::Math),
             ("HMMA.16816.F32 R0, R4, R8, R0", Class::Math),

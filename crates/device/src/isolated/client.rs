@@ -1,7 +1,7 @@
 //! The tuner's end: a [`Device`] whose calls run in a worker.
 
 use super::host::LOCK_WAIT;
-use super::wire::{Call, Given, Opening, Part, Start, Told};
+use super::wire::{Call, Given, LoadReply, Opening, Part, Start};
 use super::{Fault, Identity};
 use crate::device::{DeviceKind, check_launches};
 use crate::job::{Binary, Refusal, Work};
@@ -183,11 +183,11 @@ impl Isolated {
     }
 
     /// One call with a result in JSON.
-    fn told<T: DeserializeOwned>(&self, call: Call, limit: Duration) -> Result<(T, u64), DeviceError> {
+    fn reply<T: DeserializeOwned>(&self, call: Call, limit: Duration) -> Result<(T, u64), DeviceError> {
         let (made, generation) = self.call(call, &[], limit)?;
-        let told = serde_json::from_str(&made.log)
+        let value = serde_json::from_str(&made.log)
             .map_err(|e| DeviceError::Io { what: "the worker's answer".into(), reason: e.to_string() })?;
-        Ok((told, generation))
+        Ok((value, generation))
     }
 
     /// Longest that the worker's device waits for a kernel.
@@ -199,13 +199,13 @@ impl Isolated {
     }
 
     /// Loads a kernel in a worker. Returns the kernel's number, the worker's number and the worker's answer.
-    fn load(&self, kernel: &Kernel) -> Result<(u64, u64, Told), DeviceError> {
+    fn load(&self, kernel: &Kernel) -> Result<(u64, u64, LoadReply), DeviceError> {
         let mut attempt = 1;
         loop {
             let number = self.number();
             let call = Call::Load { number, kernel: Box::new(kernel.clone()) };
-            match self.told(call, 2 * self.options.compile_limit) {
-                Ok((told, generation)) => return Ok((number, generation, told)),
+            match self.reply(call, 2 * self.options.compile_limit) {
+                Ok((loaded, generation)) => return Ok((number, generation, loaded)),
                 // Lost to a kernel that ran meanwhile.
                 Err(DeviceError::WorkerLost { .. }) if attempt < LOADS => attempt += 1,
                 Err(DeviceError::WorkerLost { device, reason, .. }) => {
@@ -280,7 +280,7 @@ impl Device for Isolated {
         let start = Instant::now();
         let source = tilewright_ir::print(kernel, &self.info.target)
             .map_err(|e| DeviceError::Invalid { device: self.info.id.clone(), invalid: Box::new(e) })?;
-        let (number, generation, told) = self.load(kernel)?;
+        let (number, generation, reply) = self.load(kernel)?;
         let loaded = Mutex::new((generation, number));
         Ok(Arc::new(Compiled {
             device: self.id.clone(),
@@ -290,9 +290,9 @@ impl Device for Isolated {
             threads: kernel.threads,
             follows: kernel.follows,
             shared_bytes: kernel.shared_bytes(),
-            resources: told.resources,
-            log: told.log,
-            cached: told.cached,
+            resources: reply.resources,
+            log: reply.log,
+            cached: reply.cached,
             compile_time: start.elapsed(),
             binary: Arc::new(RemoteKernel { kernel: kernel.clone(), loaded, unused: self.unused.clone() }),
         }))
@@ -301,7 +301,7 @@ impl Device for Isolated {
     fn alloc(&self, bytes: u64) -> Result<Buffer, DeviceError> {
         self.free()?;
         let number = self.number();
-        let (alignment, _) = self.told(Call::Alloc { number, bytes }, self.patience())?;
+        let (alignment, _) = self.reply(Call::Alloc { number, bytes }, self.patience())?;
         let memory = RemoteMemory { number, unused: self.unused.clone() };
         Ok(Buffer::new(self.id.clone(), Arc::new(memory), alignment, bytes))
     }
@@ -353,7 +353,7 @@ impl Device for Isolated {
         let launches = self.starts(launches)?;
         let limit = self.patience() + LOCK_WAIT + self.options.deadline * timing.repeats / 10;
         let Timing { cache, repeats } = *timing;
-        Ok(self.told(Call::Time { launches, cache, repeats }, limit)?.0)
+        Ok(self.reply(Call::Time { launches, cache, repeats }, limit)?.0)
     }
 
     fn revives(&self) -> bool {

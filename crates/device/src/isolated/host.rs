@@ -1,7 +1,7 @@
 //! The worker's end: the device, with the memory and the kernels that the tuner has numbered.
 
 use super::Identity;
-use super::wire::{Call, Fault, Given, Opening, Part, Start, Told};
+use super::wire::{Call, Fault, Given, LoadReply, Opening, Part, Start};
 use crate::job::{Binary, Refusal};
 use crate::options::Options;
 use crate::worker::Workers;
@@ -79,11 +79,12 @@ impl Host {
             Call::Prepare { threads } => device.prepare(*threads).map(nothing),
             Call::Load { number, kernel } => {
                 let compiled = device.compile(kernel)?;
-                let told = Told { resources: *compiled.resources(), log: compiled.log().to_string(), cached: compiled.cached() };
+                let reply =
+                    LoadReply { resources: *compiled.resources(), log: compiled.log().to_string(), cached: compiled.cached() };
                 if let Some(held) = &mut *self.held() {
                     held.kernels.insert(*number, compiled);
                 }
-                json(&told)
+                json(&reply)
             }
             Call::Alloc { number, bytes } => {
                 let buffer = device.alloc(*bytes)?;

@@ -89,9 +89,9 @@ pub(crate) enum Given {
     F64(u64),
 }
 
-/// What a load gives.
+/// The answer to [`Call::Load`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Told {
+pub(crate) struct LoadReply {
     pub resources: Resources,
     pub log: String,
     pub cached: bool,

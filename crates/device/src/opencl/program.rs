@@ -77,7 +77,7 @@ fn build(context: &Context, job: &Job, program: Handle) -> Result<Built, Refusal
     let raw = check("clCreateKernel", cl_kernel::create_kernel(program.get(), &entry)).map_err(refused)?;
     let kernel = Handle::new(raw, cl_kernel::release_kernel);
     let ask = |what| cl_kernel::get_kernel_work_group_info(kernel.get(), device, what).ok();
-    let told = match context.found.vendor() {
+    let logged = match context.found.vendor() {
         Vendor::Nvidia => crate::cuda::read_log(&log),
         _ => Resources::default(),
     };
@@ -86,7 +86,7 @@ fn build(context: &Context, job: &Job, program: Handle) -> Result<Built, Refusal
         private_bytes: ask(cl_kernel::CL_KERNEL_PRIVATE_MEM_SIZE).and_then(|v| small(v.into())),
         shared_bytes: ask(cl_kernel::CL_KERNEL_LOCAL_MEM_SIZE).and_then(|v| small(v.into())),
         max_threads: ask(cl_kernel::CL_KERNEL_WORK_GROUP_SIZE).and_then(|v| u32::try_from(usize::from(v)).ok()),
-        ..told
+        ..logged
     };
     Ok(Built { kernel, program, log: log.trim().to_string(), resources })
 }
