@@ -115,7 +115,7 @@ fn classic_keys_arrive() {
         buffers: 1,
         store: StorePoint::AtOnce,
         fragments_ahead: 0,
-        math_behind: None,
+        math_in_flight: None,
         promoted: None,
         copies: [Transport::Registers, Transport::Registers],
         roles: None,

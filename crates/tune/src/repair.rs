@@ -116,7 +116,7 @@ impl Change<'_> {
             Refusal::WaveShape { .. } => self.common(Common::Wva, 0),
             Refusal::RoleWaves { .. } => self.common(Common::Lwv, 0),
             Refusal::Buffers { pfg, .. } => self.common(Common::Buf, pfg + 1),
-            Refusal::FragmentsAhead { .. } | Refusal::PromotedBehind { .. } => self.common(Common::Fra, 0),
+            Refusal::FragmentsAhead { .. } | Refusal::PromotedInFlight { .. } => self.common(Common::Fra, 0),
             Refusal::ScaledParts { ufo: 1.., .. } => self.common(Common::Ufo, 0),
             Refusal::PromotedTile { every, .. } | Refusal::ScaledParts { every, .. } => self.common(Common::Unr, every),
             Refusal::AtomicsNotAllowed { .. } | Refusal::AtomicType { .. } => self.common(Common::Sks, 1),

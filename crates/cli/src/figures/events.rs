@@ -175,11 +175,11 @@ impl Run {
                 self.set_math(team, now);
             }
             // The instructions of the last k-tiles may be unfinished.
-            Step::HandOn => self.turn = self.math(team) - MATH * self.schedule.math_behind.unwrap_or(0).min(1),
+            Step::HandOn => self.turn = self.math(team) - MATH * self.schedule.math_in_flight.unwrap_or(0).min(1),
             Step::Drain { .. } | Step::Promote { .. } => {}
-            Step::Release { behind } => {
+            Step::Release { distance } => {
                 let now = self.math(team);
-                let Some(freed) = tile.checked_sub(behind) else { return };
+                let Some(freed) = tile.checked_sub(distance) else { return };
                 if let Some(read) = self.read.get_mut(freed as usize) {
                     *read = now;
                     self.put(Stage::Free, freed, team, (now, 0));
@@ -241,7 +241,7 @@ mod tests {
             buffers,
             store,
             fragments_ahead: 0,
-            math_behind: None,
+            math_in_flight: None,
             promoted: None,
             copies: [Transport::Registers, Transport::Registers],
             roles: None,
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_end_when_copies_have_come_and_ends_of_math_stand_behind_barriers() {
+    fn waits_end_when_copies_have_come_and_ends_of_math_are_after_barriers() {
         let copies = [Transport::Async, Transport::Async];
         let s = Schedule { copies, fragments_ahead: 1, ..schedule(2, 3, StorePoint::AtOnce) };
         let all = events(&s, 4, Extent { results: 1, k_tiles: 5 });

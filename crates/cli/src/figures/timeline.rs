@@ -233,7 +233,7 @@ fn words(subject: &Subject, facts: &Facts, shown: Extent, events: &[Event]) -> V
             Some(_) => format!("{buffers} (circular buffer): producers run ahead as far as stages are free"),
             None => format!("{buffers} (circular buffer): copies run {} ahead", plural(schedule.fetch_ahead.into(), "k-tile")),
         });
-        if schedule.math_behind > Some(0) {
+        if schedule.math_in_flight > Some(0) {
             out.push(
                 "the instructions of a k-tile run on while the next one's are issued: a stage is free one k-tile later".into(),
             );

@@ -36,14 +36,14 @@ pub enum GenerateError {
     },
     /// Two roles would wait for each other at different barriers: the work-group would hang. A bug of the generator.
     #[error(
-        "role `{first}` has {meets} barriers of the work-group, and role `{second}` has {other}, or under other loops or \
+        "role `{first}` has {barriers} barriers of the work-group, and role `{second}` has {other}, or under other loops or \
          conditions; this is a bug of the generator: report the plan and use LWV0"
     )]
     Barriers {
         /// One role.
         first: String,
         /// Its barriers.
-        meets: usize,
+        barriers: usize,
         /// The other role.
         second: String,
         /// Its barriers.

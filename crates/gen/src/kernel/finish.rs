@@ -68,7 +68,7 @@ fn add_part(b: &mut Builder, sum: VarId, from: Base, at: ExprId) {
 /// Runs the body for each element with the sum of its splits, which several threads share: each adds every `lanes`-th split, and
 /// their sums are added in order.
 #[allow(clippy::too_many_arguments)]
-fn shared_sums(
+fn sum_through_shared(
     b: &mut Builder,
     (partials, splits, lanes): (ArgId, u32, u32),
     group: ExprId,
@@ -79,7 +79,7 @@ fn shared_sums(
     body: impl FnOnce(&mut Builder, ExprId, ExprId),
 ) {
     let width = THREADS / lanes;
-    let sums = b.shared("sums", acc, THREADS, 0);
+    let array = b.shared("sums", acc, THREADS, 0);
     let local = b.bind("local_id", Builtin::LocalId);
     let lane = b.bind("lane", local / width);
     let own = b.value(local % width);
@@ -94,7 +94,7 @@ fn shared_sums(
             add_part(b, var, Base::Buffer(partials), at);
         });
     });
-    b.store(Base::Shared(sums), local, var, None);
+    b.store(Base::Shared(array), local, var, None);
     b.barrier();
     let first = b.value(local.lt(width));
     let last = b.and_opt(Some(first), Some(exists));
@@ -103,7 +103,7 @@ fn shared_sums(
         let total = b.declare("all", zero);
         b.for_range("l", 0, lanes, Unroll::Full, |b, l| {
             let at = b.value(l * width + own);
-            add_part(b, total, Base::Shared(sums), at);
+            add_part(b, total, Base::Shared(array), at);
         });
         let total = b.get(total);
         body(b, element, total);
@@ -221,13 +221,13 @@ pub(super) fn finish(
         // Blocks of a block-diagonal result.
         let exists = exists(b, &c.c.view, &point, Scalar::I64, None);
         let write = |b: &mut Builder, old: bool| {
-            for (piece, sums) in pieces(b, c, &vec![sum; together as usize], false) {
-                let (length, [row, col]) = (sums.len() as u32, [point[1], point[2]]);
-                let at = piece.map_or(at, |behind| b.value(at + behind));
+            for (piece, accumulators) in pieces(b, c, &vec![sum; together as usize], false) {
+                let (length, [row, col]) = (accumulators.len() as u32, [point[1], point[2]]);
+                let at = piece.map_or(at, |distance| b.value(at + distance));
                 let before = |b: &mut Builder| load(b, Base::Buffer(buffer), at, (length, together), exists);
                 let before: Option<Before> = if old { Some(&before) } else { None };
                 let run = Run { g, row, col, by_column, length, piece, start: Start::Multiple, overruns: [None, None] };
-                let values = operations.apply(b, &run, exists, ints, before, &sums);
+                let values = operations.apply(b, &run, exists, ints, before, &accumulators);
                 let values: Vec<ExprId> = values.into_iter().map(|value| stored(b, value, c.c.scalar)).collect();
                 store(b, Base::Buffer(buffer), at, (&values, together), exists);
             }
@@ -240,7 +240,7 @@ pub(super) fn finish(
     match partials {
         Some(partials) if lanes > 1 => {
             let place = |b: &mut Builder, element: ExprId| partial_of(b, c, &sizes, element);
-            shared_sums(b, (partials, splits, lanes), group, (total, apart), ty, acc, place, |b, element, sum| {
+            sum_through_shared(b, (partials, splits, lanes), group, (total, apart), ty, acc, place, |b, element, sum| {
                 finish_one(b, element, Some(sum))
             });
         }

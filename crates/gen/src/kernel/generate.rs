@@ -48,10 +48,10 @@ pub fn generate_parts(parts: &[(&Contraction, &KernelSpec)], workspace: u64) -> 
     let (alone, parts): (Vec<_>, Vec<_>) = parts.iter().copied().zip(0..).partition(|((c, _), _)| c.elements.is_some());
     let mut out = Assembly::default();
     // Zero points need sums of the other operand over k, so the kernels of these sums run first.
-    let sums: Vec<&Centred> = parts.iter().filter_map(|((c, _), _)| c.centre()).flat_map(Centre::iter).collect();
-    let needed = |c: &Contraction| c.reductions().any(|r| sums.iter().any(|x| x.number == r.number));
+    let totals: Vec<&Centred> = parts.iter().filter_map(|((c, _), _)| c.centre()).flat_map(Centre::iter).collect();
+    let needed = |c: &Contraction| c.reductions().any(|r| totals.iter().any(|x| x.number == r.number));
     let (first, alone): (Vec<_>, Vec<_>) = alone.into_iter().partition(|((c, _), _)| needed(c));
-    let budget = workspace.saturating_sub(sums.iter().map(|x| sums_bytes(x)).sum());
+    let budget = workspace.saturating_sub(totals.iter().map(|x| totals_bytes(x)).sum());
     for ((c, spec), number) in first {
         out.part = number;
         reduction(c, spec, budget, &mut out)?;
@@ -61,28 +61,28 @@ pub fn generate_parts(parts: &[(&Contraction, &KernelSpec)], workspace: u64) -> 
         out.part = number;
         reduction(c, spec, budget, &mut out)?;
     }
-    place_sums(&sums, &mut out.program);
-    if out.program.workspace_bytes > workspace && !sums.is_empty() {
+    place_totals(&totals, &mut out.program);
+    if out.program.workspace_bytes > workspace && !totals.is_empty() {
         return Err(GenerateError::Workspace { needed: out.program.workspace_bytes, budget: workspace });
     }
     Ok(out.program)
 }
 
 /// Bytes of workspace for the sums of an operand over k.
-const fn sums_bytes(x: &Centred) -> u64 {
+const fn totals_bytes(x: &Centred) -> u64 {
     (x.totals.len * 4).next_multiple_of(WORKSPACE_ALIGN)
 }
 
 /// Places the sums of operands at the end of the workspace. Launches refer to these sums as reductions, by number.
-fn place_sums(sums: &[&Centred], program: &mut Program) {
-    for x in sums {
+fn place_totals(totals: &[&Centred], program: &mut Program) {
+    for x in totals {
         let at = program.workspace_bytes.next_multiple_of(WORKSPACE_ALIGN);
         for arg in program.launches.iter_mut().flat_map(|launch| &mut launch.args) {
             if *arg == Binding::Reduction(x.number) {
                 *arg = Binding::Workspace(at);
             }
         }
-        program.workspace_bytes = at + sums_bytes(x);
+        program.workspace_bytes = at + totals_bytes(x);
     }
 }
 
@@ -153,7 +153,8 @@ pub fn join(lead: &KernelSpec, (c, other): (&Contraction, &KernelSpec)) -> bool 
     }
     // Waves come from part to part each for itself, and each with the staging buffers that it has there; where there is no sum, none is
     // used.
-    let staging = |spec: &KernelSpec| (discriminant(&spec.epilogue.exit), spec.epilogue.exit.bulk().map(StoreTile::slab_bytes));
+    let staging =
+        |spec: &KernelSpec| (discriminant(&spec.epilogue.exit), spec.epilogue.exit.bulk().map(StoreTile::staging_bytes));
     let unstaged = c.k == 0 && other.epilogue.exit.bulk().is_none();
     let apart = !unstaged && staging(lead) != staging(other);
     // Ping-pong teams, and producer warps that shift rows, rely on the work-group's next tile.
@@ -185,7 +186,7 @@ fn launch_together(jobs: &[Job], begun: bool, out: &mut Assembly) -> Result<(), 
     let follows = begun || before.iter().any(|(_, fillers, scale)| !fillers.is_empty() || scale.is_some());
     out.part = first.number;
     let main = main_kernel(first.spec, jobs, before.iter().map(|(regions, ..)| regions), follows, out)?;
-    let mut behind = Vec::new();
+    let mut after = Vec::new();
     for (job, (regions, ..)) in jobs.iter().zip(&before) {
         out.part = job.number;
         let sum = job.by_workspace.then(|| {
@@ -195,7 +196,7 @@ fn launch_together(jobs: &[Job], begun: bool, out: &mut Assembly) -> Result<(), 
             };
             out.add((Kernel { precedes: regions.reduced(), ..kernel.following() }, args))
         });
-        behind.push(sum);
+        after.push(sum);
     }
     for i in 0..first.shape.chunks {
         for (job, (_, fillers, scale)) in jobs.iter().zip(&before) {
@@ -210,7 +211,7 @@ fn launch_together(jobs: &[Job], begun: bool, out: &mut Assembly) -> Result<(), 
             }
         }
         launch_main(jobs, main, i, out)?;
-        for (job, sum) in jobs.iter().zip(&behind) {
+        for (job, sum) in jobs.iter().zip(&after) {
             if let Some(kernel) = sum {
                 let chunk = job.chunk(i);
                 out.launch(*kernel, job.sum_groups(&chunk), &chunk)?;
@@ -288,7 +289,7 @@ fn reduction(c: &Contraction, spec: &KernelSpec, workspace: u64, out: &mut Assem
     // Of an empty tensor no element is read: the last kernel alone writes the values of an empty axis, if there are some.
     let read = (c.n > 0).then(|| {
         let (mut kernel, args) = reduce::alone::build(c, view, spec, &parts);
-        kernel.precedes = spec.finishes_behind(c);
+        kernel.precedes = spec.finishes_after(c);
         let start = reduce::start::start(&[(c, &parts)]).map(|(kernel, args, groups)| (out.add_first((kernel, args)), groups));
         (out.add((if start.is_some() { kernel.following() } else { kernel }, args)), start)
     });

@@ -89,10 +89,10 @@ impl KernelSpec {
     /// Accumulators of a thread of a matrix unit, including the totals of two-level accumulation.
     pub fn sum_registers(&self) -> u32 {
         let t = &self.tiling;
-        let sums = t.a.micro * t.b.micro / t.unit.family().lanes.max(1);
+        let count = t.a.micro * t.b.micro / t.unit.family().lanes.max(1);
         match self.rows_in_turn() {
-            true => sums + sums * t.unit.family().block.0 / t.a.micro.max(1),
-            false => sums * self.schedule.sum_sets(),
+            true => count + count * t.unit.family().block.0 / t.a.micro.max(1),
+            false => count * self.schedule.sum_sets(),
         }
     }
     /// Registers of a thread for scales of blocks of k.

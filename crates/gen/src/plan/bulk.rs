@@ -62,7 +62,7 @@ impl BulkTile {
 pub const STORE_ROWS: u32 = 16;
 /// Staging buffers of a wave: one is written while the other is stored. Where teams alternate, another team computes meanwhile, and the
 /// room serves buffers better (on an H200 a second staging buffer made no difference there).
-pub const fn store_slabs(teams: u32) -> u32 {
+pub const fn store_buffers(teams: u32) -> u32 {
     if teams > 1 { 1 } else { 2 }
 }
 
@@ -92,7 +92,7 @@ impl StoreTile {
         (if self.by_rows { STORE_ROWS } else { self.columns }) * self.map.scalar.bytes()
     }
     /// Bytes of a staging buffer; staging buffers start at multiples of 1024, where the layout's patterns do.
-    pub const fn slab_bytes(&self) -> u32 {
+    pub const fn staging_bytes(&self) -> u32 {
         let bytes = STORE_ROWS * self.columns * self.map.scalar.bytes();
         if bytes < 1024 { 1024 } else { bytes }
     }
@@ -112,20 +112,20 @@ pub const ROW_VECTOR: u32 = 8;
 
 /// A wave's staging buffer for plain stores of whole rows.
 #[derive(Clone, Copy, Debug)]
-pub struct RowSlab {
+pub struct RowStaging {
     /// Columns.
     pub columns: u32,
     /// Type of the sums.
     pub scalar: Scalar,
 }
 
-impl RowSlab {
+impl RowStaging {
     /// The staging buffer for waves of `micro` columns and results of `bytes` bytes. It has at least `held` columns, as many as one register
     /// of all lanes covers. It is half as wide as a bulk store for narrow results, so that accumulators take the same room.
-    pub fn new(micro: u32, held: u32, bytes: u32, scalar: Scalar) -> RowSlab {
+    pub fn new(micro: u32, held: u32, bytes: u32, scalar: Scalar) -> RowStaging {
         let columns = store_columns(micro, bytes);
         let columns = if bytes < 4 && columns > 32 { 32 } else { columns };
-        RowSlab { columns: columns.max(held), scalar }
+        RowStaging { columns: columns.max(held), scalar }
     }
     /// Elements from one of its [`STORE_ROWS`] rows to the next. The gap holds the elements past the last multiple of 16 bytes and
     /// spreads the rows over different banks.

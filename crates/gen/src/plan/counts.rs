@@ -131,7 +131,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
         launches: 1
             + copies.min(1)
             + u32::from(spec.split_outside() > 1 && c.elements.is_none())
-            + u32::from(spec.finishes_behind(c))
+            + u32::from(spec.finishes_after(c))
             + u32::from(spec.begins_ahead(c)),
         per_k_tile: instructions(spec, c),
     }

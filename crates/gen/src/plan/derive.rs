@@ -292,7 +292,7 @@ fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Sche
             _ => StorePoint::Spread,
         },
         fragments_ahead: if family.asynchronous { 0 } else { fra },
-        math_behind: family.asynchronous.then_some(fra),
+        math_in_flight: family.asynchronous.then_some(fra),
         promoted: None,
         copies: [Transport::Registers, Transport::Registers],
         roles,
@@ -307,7 +307,7 @@ fn promoted(plan: &Plan, c: &Contraction, family: &Family) -> Result<u32, Refusa
         return Err(Refusal::PromotedTile { unr, every });
     }
     if family.asynchronous && fra > 0 {
-        return Err(Refusal::PromotedBehind { fra });
+        return Err(Refusal::PromotedInFlight { fra });
     }
     let (ice, ufo, iwi) = (plan.common(Common::Ice), plan.common(Common::Ufo), plan.common(Common::Iwi));
     // All accumulators of one promotion must have the scales of one block.

@@ -33,7 +33,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Res
     let shuffles = env.shuffles && env.wave > 1 && (operands || c.reductions().next().is_some());
     let finish = Finish::derive(plan, c, env)?;
     if split == Split::Atomic {
-        parts_of_sums(plan, c, finish)?;
+        linear_in_parts(plan, c, finish)?;
     }
     let carry = plan.common(Common::Rdc) == 1 && c.reductions().next().is_some();
     if c.drop_c && split != Split::Workspace {
@@ -52,7 +52,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Res
 }
 
 /// Refuses what does not follow from parts of the sums one by one, or has to wait for all of them.
-fn parts_of_sums(plan: &Plan, c: &Contraction, finish: Finish) -> Result<(), Refusal> {
+fn linear_in_parts(plan: &Plan, c: &Contraction, finish: Finish) -> Result<(), Refusal> {
     let ice = plan.common(Common::Ice);
     for r in c.reductions() {
         let linear = r.operator == Operator::Sum && r.function.is_none();

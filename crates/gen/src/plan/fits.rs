@@ -1,6 +1,6 @@
 //! Whether a derived plan fits a device, and how much of it one work-group takes.
 
-use super::bulk::store_slabs;
+use super::bulk::store_buffers;
 use super::own_loads::OwnLoads;
 use super::reach;
 use super::reduction::{Finish, REDUCTION_ALIGN};
@@ -231,8 +231,8 @@ fn staged_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
     let waves = spec.teams() * t.math_threads() / t.wave_lanes.max(1);
     match &spec.epilogue.exit {
         Exit::Direct { .. } => 0,
-        Exit::Bulk { tile, .. } => u64::from(waves * store_slabs(spec.teams()) * tile.slab_bytes()),
-        Exit::Staged { .. } if t.unit.family().lanes > 1 => u64::from(waves * spec.row_slab(c).bytes()),
+        Exit::Bulk { tile, .. } => u64::from(waves * store_buffers(spec.teams()) * tile.staging_bytes()),
+        Exit::Staged { .. } if t.unit.family().lanes > 1 => u64::from(waves * spec.row_staging(c).bytes()),
         Exit::Staged { width } => {
             let (major, minor_threads) = if c.c.view.stride(COL) == Some(1) { (&t.b, t.threads_a) } else { (&t.a, t.threads_b) };
             let each = u64::from(major.macro_tile + (*width).max(4)) * u64::from(minor_threads);
@@ -255,7 +255,7 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
     let t = &spec.tiling;
     let words = c.accumulator().bytes().div_ceil(4);
     if t.unit.family().lanes > 1 {
-        let sums = spec.sum_registers() * words;
+        let accumulators = spec.sum_registers() * words;
         // Fragments of a k-step: one 32-bit element per register, or two of 16 bits.
         let step = (t.a.micro + t.b.micro) * t.k_step() * c.a.factor().bytes() * t.a.parts(t.unit.family());
         let held = if t.unit.family().fragments { step / t.unit.family().lanes / 4 } else { 0 };
@@ -266,7 +266,7 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
         let parts = t.instruction.filter(|row| row.unit == MathUnit::Mma).zip(split).map_or(0, |(row, split)| parts(row, split));
         let rows = if matches!(spec.epilogue.exit, Exit::Staged { .. }) { ROW_REGISTERS_OUT } else { 0 };
         let scales = spec.scale_registers(c);
-        return sums + held * (1 + spec.schedule.fragments_ahead) + sets + parts + UNIT_REGISTERS + rows + scales;
+        return accumulators + held * (1 + spec.schedule.fragments_ahead) + sets + parts + UNIT_REGISTERS + rows + scales;
     }
     if let [Transport::Own(a), Transport::Own(b)] = &spec.schedule.copies {
         let words_of = |loads: &OwnLoads, tensor: &Tensor| (loads.width * tensor.scalar.bytes()).div_ceil(4);

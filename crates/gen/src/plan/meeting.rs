@@ -26,13 +26,13 @@ pub struct Meeting {
 
 impl KernelSpec {
     /// Returns whether partial sums of a tile are reduced through shared memory, of the work-group or of its cluster.
-    pub const fn parts_meet(&self) -> bool {
+    pub const fn exchanges_parts(&self) -> bool {
         matches!(self.epilogue.split, Split::Cluster) || self.tiling.slices > 1
     }
 
     /// How sums of this type meet, where they are parts.
     pub fn meeting(&self, sum: Scalar) -> Option<Meeting> {
-        if !self.parts_meet() {
+        if !self.exchanges_parts() {
             return None;
         }
         let t = &self.tiling;

@@ -42,7 +42,7 @@ mod workspace;
 pub use accumulators::HeldScales;
 pub use blocks::Blocks;
 pub use bulk::{
-    BulkTile, ROW_VECTOR, RowSlab, STORE_ROWS, StoreTile, bulk_tile, fetched_tile, partials, store_columns, store_slabs,
+    BulkTile, ROW_VECTOR, RowStaging, STORE_ROWS, StoreTile, bulk_tile, fetched_tile, partials, store_buffers, store_columns,
     store_tile,
 };
 pub use counts::{Counts, Instructions, added_bytes, counts};

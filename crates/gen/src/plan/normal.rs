@@ -88,8 +88,8 @@ impl Keys {
     /// another tile fetch its k-tiles as well.
     pub fn within_sum(&self, c: &Contraction) -> Keys {
         let at = |key: Common| self.common(key);
-        let sums = c.elements.is_none() && c.own_factors.is_none();
-        if !sums || at(Common::Pfg) == 0 || at(Common::Pst) > 0 {
+        let multiplies = c.elements.is_none() && c.own_factors.is_none();
+        if !multiplies || at(Common::Pfg) == 0 || at(Common::Pst) > 0 {
             return *self;
         }
         let parts = [at(Common::Unr), at(Common::Ice)].map(|part| u64::from(part.max(1)));

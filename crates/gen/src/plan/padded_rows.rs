@@ -146,8 +146,8 @@ fn planes(dims: &Dimensions, lead: usize, len: u64) -> Result<Rows, &'static str
     if rest.saturating_add(reach(inner)) >= plane {
         return Err("its channels are no contiguous planes");
     }
-    let behind = dims.base.unsigned_abs() - rest + reach(&dims.dims[lead..]);
-    if behind.saturating_add(plane) > len {
+    let last = dims.base.unsigned_abs() - rest + reach(&dims.dims[lead..]);
+    if last.saturating_add(plane) > len {
         return Err("its last plane ends past the end of its tensor");
     }
     rows.first = rest;

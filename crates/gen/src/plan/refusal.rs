@@ -197,7 +197,7 @@ pub enum Refusal {
     PromotedTile { unr: u32, every: u32 },
     /// Two-level accumulation would read accumulators of running instructions.
     #[error("FRA{fra}: two-level accumulation waits for the instructions of each k-tile; use FRA0")]
-    PromotedBehind { fra: u32 },
+    PromotedInFlight { fra: u32 },
     /// A part of k begins inside a block of scales.
     #[error(
         "UNR{unr}, ICE{ice}, UFO{ufo}: each part of k must begin with a block of {every} that has its own scale; use UFO0, and ICE1 or UNR{every}, or an ICE that cuts k into whole blocks"

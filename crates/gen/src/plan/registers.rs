@@ -24,13 +24,13 @@ pub(super) fn of_roles(spec: &KernelSpec) -> Option<(u32, u32)> {
     let (load, math) = (roles.load_threads / owners, roles.math_threads / owners);
     let budget = |of_load: u32| Limits::WARPGROUP.role_registers((load, math), of_load);
     // Fragments live beside the accumulators.
-    let sums = spec.sum_registers() + spec.tiling.a.fragment_registers();
+    let accumulators = spec.sum_registers() + spec.tiling.a.fragment_registers();
     if !spec.schedule.copies.iter().any(Transport::is_written) {
         let most = math.checked_sub(2).and_then(|i| COPY_REGISTERS.get(i as usize)).filter(|_| load == 1)?;
-        return budget(if math == 2 && (sums >= MANY_SUMS || spec.rows_in_turn()) { COPY_REGISTERS[2] } else { *most });
+        return budget(if math == 2 && (accumulators >= MANY_SUMS || spec.rows_in_turn()) { COPY_REGISTERS[2] } else { *most });
     }
     let wanted = fetch_wanted(&spec.schedule.copies);
-    let enough = |(_, of_math): &(u32, u32)| *of_math >= sums + UNIT_ROOM;
+    let enough = |(_, of_math): &(u32, u32)| *of_math >= accumulators + UNIT_ROOM;
     let possible = || FETCH_BUDGETS.into_iter().filter_map(budget).filter(enough);
     let least = possible().rfind(|(of_load, _)| *of_load >= wanted);
     least.or_else(|| possible().next()).or_else(|| budget(COPY_REGISTERS[0]).filter(|_| load + math > 2))

@@ -1,6 +1,6 @@
 //! The four choices as values: what a plan means for one contraction. The generator reads these and nothing else.
 
-use super::bulk::{RowSlab, StoreTile};
+use super::bulk::{RowStaging, StoreTile};
 use super::reduction::Finish;
 use super::tile::{OperandTiling, k_step};
 use super::transport::Transport;
@@ -247,7 +247,8 @@ pub struct Schedule {
     /// k-steps that fragments are read ahead of the math.
     pub fragments_ahead: u32,
     /// k-tiles with unfinished instructions while the next k-tile is issued; `None` for synchronous instructions.
-    pub math_behind: Option<u32>,
+    #[serde(rename = "math_behind")]
+    pub math_in_flight: Option<u32>,
     /// k-tiles between promotions of the accumulators to f32, with two-level accumulation (`Math::Promoted`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promoted: Option<u32>,
@@ -424,9 +425,9 @@ impl KernelSpec {
         if matches!(self.epilogue.split, Split::Cluster) { 1 } else { self.tiling.split_k.ways }
     }
     /// A wave's staging buffer for rows of results, for a contraction oriented as the plan says.
-    pub(crate) fn row_slab(&self, c: &Contraction) -> RowSlab {
+    pub(crate) fn row_staging(&self, c: &Contraction) -> RowStaging {
         let stored = if self.epilogue.split == Split::Workspace { c.accumulator() } else { c.c.scalar };
-        RowSlab::new(self.tiling.b.micro, self.tiling.held_columns(), stored.bytes(), c.accumulator())
+        RowStaging::new(self.tiling.b.micro, self.tiling.held_columns(), stored.bytes(), c.accumulator())
     }
     /// Threads that load operand tiles.
     pub fn load_threads(&self) -> u32 {

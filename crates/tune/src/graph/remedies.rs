@@ -67,7 +67,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         Refusal::Buffers { .. } => both(&[], &[Buf, Pfg]),
         Refusal::FragmentsAhead { .. } => both(&[], &[Fra, Unr, Uni]),
         Refusal::PromotedTile { .. } => both(&[], &[Unr, Uni]),
-        Refusal::PromotedBehind { .. } => both(&[], &[Fra, Uni]),
+        Refusal::PromotedInFlight { .. } => both(&[], &[Fra, Uni]),
         Refusal::ScaledParts { .. } => both(&[], &[Unr, Ice, Ufo]),
         Refusal::AtomicsNotAllowed { .. }
         | Refusal::AtomicType { .. }

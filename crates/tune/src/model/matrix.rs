@@ -62,7 +62,7 @@ fn store_pace(c: &Contraction, width: u32, element: f64) -> f64 {
 /// Cycles of a k-tile in which its instructions wait to be drained and its first fragments are read, where a unit holds so many
 /// work-groups with so many warpgroups each. Another warpgroup, or instructions left unfinished, hide them.
 fn drains(spec: &KernelSpec, owners: f64, resident: f64) -> f64 {
-    let (ahead, roles, warpgroups) = (spec.schedule.math_behind > Some(0), spec.schedule.roles.is_some(), owners * resident);
+    let (ahead, roles, warpgroups) = (spec.schedule.math_in_flight > Some(0), spec.schedule.roles.is_some(), owners * resident);
     let drain = match (ahead, roles) {
         (true, _) => 4.0,
         (false, true) if warpgroups > 1.0 => 4.0,
@@ -77,8 +77,8 @@ fn drains(spec: &KernelSpec, owners: f64, resident: f64) -> f64 {
     drain + fragments
 }
 
-/// Cycles in which the results of a tile leave; `meet`: those of a cluster barrier.
-fn storing(c: &Contraction, spec: &KernelSpec, target: &Target, meet: f64) -> f64 {
+/// Cycles in which the results of a tile leave; `barrier`: those of a cluster barrier.
+fn storing(c: &Contraction, spec: &KernelSpec, target: &Target, barrier: f64) -> f64 {
     let t = &spec.tiling;
     let (rows, columns) = (f64::from(t.a.macro_tile), f64::from(t.b.macro_tile));
     let outside = spec.split_outside() > 1;
@@ -87,20 +87,20 @@ fn storing(c: &Contraction, spec: &KernelSpec, target: &Target, meet: f64) -> f6
     let waves = f64::from(t.math_threads() / t.wave_lanes.max(1));
     let element = if spec.split_outside() > 1 { 4 } else { c.c.scalar.bytes() };
     // Narrow staging buffers, where no wider ones divide a warpgroup's columns, are many.
-    let slab = (f64::from(store_columns(t.b.micro, element) * element) / 128.0).sqrt();
+    let width_scale = (f64::from(store_columns(t.b.micro, element) * element) / 128.0).sqrt();
     let pace = if spec.epilogue.exit.bulk().is_some() {
-        (SLABS.0 + SLABS.1 * waves) * slab
+        (SLABS.0 + SLABS.1 * waves) * width_scale
     } else if spec.epilogue.exit.staged() {
-        f64::from(element) * ROWS * slab
+        f64::from(element) * ROWS * width_scale
     } else {
         store_pace(c, spec.epilogue.exit.width(), f64::from(element))
     };
     if t.cluster.splits > 1 {
         // Sums are written, read from all splits, and a part of them is stored.
-        let sums = rows * columns * 4.0;
-        sums / target.rates.shared_bytes
-            + sums / target.rates.peer_bytes
-            + 2.0 * meet
+        let accumulator_bytes = rows * columns * 4.0;
+        accumulator_bytes / target.rates.shared_bytes
+            + accumulator_bytes / target.rates.peer_bytes
+            + 2.0 * barrier
             + stored / pace / f64::from(t.cluster.splits)
     } else {
         stored / pace
@@ -319,8 +319,8 @@ fn spanned(spec: &KernelSpec, latency: f64, resident: f64) -> f64 {
         return 0.0;
     }
     // Without roles a copy is issued before the wait for the instructions of the tile before.
-    let behind = 0.5 * f64::from(s.math_behind.unwrap_or(0));
-    let ahead = if s.roles.is_some() { f64::from(s.buffers) - 1.0 } else { f64::from(s.fetch_ahead) + behind };
+    let in_flight = 0.5 * f64::from(s.math_in_flight.unwrap_or(0));
+    let ahead = if s.roles.is_some() { f64::from(s.buffers) - 1.0 } else { f64::from(s.fetch_ahead) + in_flight };
     // Staging holds the k-tiles before those of the circular buffer, where every operand comes through it.
     let all_staged = s.copies.iter().all(|copy| copy.shifted().is_some());
     let staged = if all_staged { f64::from(s.slots().max(1)) - 1.0 } else { 0.0 };
@@ -414,10 +414,10 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     // Copies queue, so their latency grows with the load: buffers that cover the latency of an idle cache do not cover that of a busy one.
     let busy = soft_max(&[soft_max(&needed), spanned(spec, latency, resident)]) + r.besides;
     let math_of_tile = work.iterations * k_tile(c, spec, busy, (latency, traffic.miss, resident));
-    let meet = target.rates.cluster_barrier * f64::from(cluster.size()).log2();
-    let out = storing(c, spec, target, meet);
+    let barrier = target.rates.cluster_barrier * f64::from(cluster.size()).log2();
+    let out = storing(c, spec, target, barrier);
     // A cluster meets before its first copy.
-    let start = unit.ramp + meet;
+    let start = unit.ramp + barrier;
     // Load waves of persistent work-groups prefetch while results are stored.
     let prefetch = t.persistent > 0 && spec.schedule.roles.is_some();
     let ramp = if prefetch { start / per_unit + unit.ramp * 0.15 } else { start };

@@ -1,7 +1,7 @@
 //! Plans with a matrix unit worth a look before anything is known.
 
 use crate::space::Space;
-use tilewright_gen::plan::{Chiral, Common, Key, Keys, RowSlab, store_slabs, store_tile, thread_grid};
+use tilewright_gen::plan::{Chiral, Common, Key, Keys, RowStaging, store_buffers, store_tile, thread_grid};
 use tilewright_ir::MathUnit;
 use tilewright_problem::Math;
 use tilewright_problem::contraction::{Contraction, Tensor};
@@ -102,8 +102,8 @@ fn rows_by_registers(c: &Contraction) -> bool {
 /// weights, load waves write the other one.
 fn by_fragments(plan: &Keys, c: &Contraction, made: bool) -> Keys {
     let (rows, columns) = (plan.get(Key::A(Chiral::Mic)), plan.get(Key::B(Chiral::Mic)));
-    let sums = if c.block_scales.is_empty() { 4 } else { 8 };
-    let four = sums * rows * columns + 16 * rows * if made { 2 } else { 1 };
+    let words = if c.block_scales.is_empty() { 4 } else { 8 };
+    let four = words * rows * columns + 16 * rows * if made { 2 } else { 1 };
     let plan = plan.with(Key::C(Common::Rga), if four <= 176 { 4 } else { 2 });
     if made && c.a.has_weights() {
         plan.with(Key::B(Chiral::Acp), 0)
@@ -136,11 +136,11 @@ fn tiles(base: &Keys, c: &Contraction) -> Vec<Keys> {
         let Some((along_m, along_n)) = owners(mac, skew, turns) else { continue };
         for micro in [1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32] {
             let (tile_m, tile_n) = (u64::from(64 * rows * along_m), u64::from(8 * micro * along_n));
-            let sums = rows * micro * 4;
+            let accumulators = rows * micro * 4;
             let wide = tile_n >= 2 * c.n.next_power_of_two().max(8) || tile_m >= 2 * c.m.next_power_of_two().max(64);
             // Narrow instructions waste the unit where there are columns for wider ones.
             let narrow = tile_n < 64 && c.n >= 2 * tile_n;
-            if wide || narrow || sums > 208 {
+            if wide || narrow || accumulators > 208 {
                 continue;
             }
             plans.push(
@@ -190,10 +190,10 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
     let units = u64::from(target.units);
     // Bytes of a wave's epilogue staging buffer, for bulk stores or stores of rows.
     let teams = if turns == 1 { mac / 128 } else { 1 };
-    let slab = if store_tile(&c.c, 64).is_ok() {
-        2048 * store_slabs(teams)
+    let staging = if store_tile(&c.c, 64).is_ok() {
+        2048 * store_buffers(teams)
     } else {
-        RowSlab::new(64, 8, c.c.scalar.bytes(), c.accumulator()).bytes()
+        RowStaging::new(64, 8, c.c.scalar.bytes(), c.accumulator()).bytes()
     };
     // All parts of what is split in shared memory: of columns alone where registers split rows.
     let parts = c.math.split().map_or([1; 2], |split| [if split.as_wide() { 1 } else { split.parts }, split.parts]);
@@ -247,9 +247,9 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
                         .with_each([(Common::Fra, fragments), (Common::Pst, persistent), (Common::Ice, split)])
                         .with(Key::C(Common::Naw), 64 * split);
                     // Staging buffers for bulk stores take the memory of one stage, or the memory that the stages leave free.
-                    let slabs = mac / 32 * slab;
+                    let all_staging = mac / 32 * staging;
                     let spared = target.limits.shared_per_group / share - buffers * stage;
-                    let fewer = buffers - u32::from(spared < slabs + 1024);
+                    let fewer = buffers - u32::from(spared < all_staging + 1024);
                     plans.push(plan);
                     clusters(&plan, (c.m.div_ceil(rows.into()), c.n.div_ceil(columns.into())), plans);
                     if fewer >= 2 + fragments {

@@ -158,7 +158,7 @@ impl<'a> Model<'a> {
 
     /// As [`Model::estimate`], for a part that is launched after another part of the problem. `cached`: the parts run concurrently, and the
     /// others bring operand A to the last-level cache.
-    pub fn behind(&self, spec: &KernelSpec, footprint: &Footprint, cached: bool) -> Estimate {
+    pub fn after_launch(&self, spec: &KernelSpec, footprint: &Footprint, cached: bool) -> Estimate {
         let e = self.of_part(spec, footprint, cached);
         let saved = self.target.rates.launch_us * (1.0 - self.calibration.next_launch);
         Estimate { launch_us: e.launch_us - saved, total_us: e.total_us - saved, ..e }
@@ -322,7 +322,7 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
     if copied > 0.0 {
         stream(copied, slowed / copied);
     }
-    let (mut behind, mut ahead, mut finished) = (0.0, 0.0, 0.0);
+    let (mut after, mut ahead, mut finished) = (0.0, 0.0, 0.0);
     for r in c.reductions() {
         let (parts, values) = (spec.partials(c, r), c.result_shape(r).left(r.over) as f64);
         let bytes = c.state(r).iter().map(|scalar| f64::from(scalar.bytes())).sum::<f64>() * parts.len() as f64;
@@ -332,7 +332,7 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
         match parts.finish {
             None => {}
             // Written by the main kernel, read by the next one.
-            Some(Finish::Kernel | Finish::Cluster) => behind += 2.0 * bytes,
+            Some(Finish::Kernel | Finish::Cluster) => after += 2.0 * bytes,
             Some(Finish::Ticket) => {
                 let tickets = parts.tickets() as f64;
                 ahead += 4.0 * tickets;
@@ -346,7 +346,7 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
             }
         }
     }
-    for bytes in [behind, ahead].into_iter().filter(|bytes| *bytes > 0.0) {
+    for bytes in [after, ahead].into_iter().filter(|bytes| *bytes > 0.0) {
         stream(bytes, 1.0);
     }
     let result = c.results();

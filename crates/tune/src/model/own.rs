@@ -133,7 +133,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let (threads, slices) = (f64::from(spec.launch_threads()), f64::from(t.slices));
     let waves = (threads / wave).ceil();
     let narrow = |scalar: Scalar| if scalar.bytes() < 4 { 1.0 } else { 0.0 };
-    let (sums, depth) = (f64::from(t.a.micro * t.b.micro), f64::from(t.slice_depth()));
+    let (accumulators, depth) = (f64::from(t.a.micro * t.b.micro), f64::from(t.slice_depth()));
     // Instructions of a thread in a k-tile: multiply-adds, conversions, loads with address and conditions.
     let side = |loads: &OwnLoads, scalar: Scalar| {
         let (places, width) = (loads.places.len() as f64, f64::from(loads.width));
@@ -148,14 +148,14 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let cached_a = places_a * cached_a.max(lines(c, t, target.wave.max(1)) / LOOKED_UP);
     let cached_b = places_b * cached_b;
     // Slices exchange their sums, and each stores a part of them.
-    let met_sums = if t.slices > 1 { sums } else { 0.0 };
-    let out = sums / slices * (1.0 + 2.0 / f64::from(spec.epilogue.exit.width())) + met_sums * (1.0 + 2.0 / 4.0);
+    let exchanged = if t.slices > 1 { accumulators } else { 0.0 };
+    let out = accumulators / slices * (1.0 + 2.0 / f64::from(spec.epilogue.exit.width())) + exchanged * (1.0 + 2.0 / 4.0);
     let rate = fma_rate(target, c.accumulator());
     let lanes = if target.wave > 1 { 32.0 * f64::from(UNIT_PARTS) } else { rate };
-    let math = work.iterations * sums * depth;
+    let math = work.iterations * accumulators * depth;
     let issued = math + work.iterations * (issued_a + issued_b) + out + AROUND;
-    let met_sums = met_sums * f64::from(c.accumulator().bytes()) * 2.0 * wave / rates.shared_bytes.max(1.0);
-    let l1 = waves * (work.iterations * (cached_a + cached_b) + met_sums);
+    let exchanged = exchanged * f64::from(c.accumulator().bytes()) * 2.0 * wave / rates.shared_bytes.max(1.0);
+    let l1 = waves * (work.iterations * (cached_a + cached_b) + exchanged);
     let resident = f64::from(footprint.groups_per_unit.max(1)).min((work.groups / units).ceil().max(1.0));
     // What a work-group reads of the last-level cache, once.
     let k = (work.iterations * f64::from(t.k_tile)).max(1.0);
@@ -168,8 +168,9 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let room = f64::from(target.limits.shared_per_unit) / resident - f64::from(footprint.shared_bytes);
     let kept = (all * (room / read(all as u32).max(1.0)).clamp(0.0, 1.0)).max(f64::from(t.k_tile).min(k)) as u32;
     let read = read(kept) * (k / f64::from(kept));
-    let stored =
-        sums * f64::from(t.math_threads()) * f64::from(if t.split_k.ways > 1 { c.accumulator() } else { c.c.scalar }.bytes());
+    let stored = accumulators
+        * f64::from(t.math_threads())
+        * f64::from(if t.split_k.ways > 1 { c.accumulator() } else { c.c.scalar }.bytes());
     let l2 = (read + stored) / rates.l2_bytes.max(1.0);
     let result = c.g as f64 * c.m as f64 * c.n as f64;
     let out_bytes = if t.split_k.ways > 1 {

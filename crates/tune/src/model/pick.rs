@@ -46,8 +46,8 @@ impl<'a> Picker<'a> {
         // Parts of one launch that take turns.
         let alike = |part: &ResolvedPart| joins(part) && part.contraction.m == resolved.contraction.m;
         let in_turn = resolved.spec.schedule.own() && resolved.spec.tiling.persistent == 0 && resolved.rest.iter().all(alike);
-        let behind = |part: &ResolvedPart| Some(model(part.contraction)?.behind(&part.spec, &part.footprint, in_turn));
-        resolved.rest.iter().try_fold(lead, |all, part| Some(all.with(&behind(part)?, joins(part))))
+        let following = |part: &ResolvedPart| Some(model(part.contraction)?.after_launch(&part.spec, &part.footprint, in_turn));
+        resolved.rest.iter().try_fold(lead, |all, part| Some(all.with(&following(part)?, joins(part))))
     }
 
     /// Estimates for plans, best first; refused plans are left out.

@@ -71,9 +71,9 @@ fn what_cannot_be_promoted_is_refused() {
         let space = Space::new(&problem, &emulator("emu:sm_90a", false, 0).info().target).unwrap();
         space.resolve(&Plan::from(Constraint::parse(plan).unwrap().apply(&Plan::default()))).unwrap_err()
     };
-    let behind = refused(&format!("{WGMMA}_MAC128_UNR128_PFG1_BUF3_FRA1"));
-    assert_eq!(behind, Refusal::PromotedBehind { fra: 1 });
-    assert!(behind.to_string().contains("use FRA0"), "{behind}");
+    let error = refused(&format!("{WGMMA}_MAC128_UNR128_PFG1_BUF3_FRA1"));
+    assert_eq!(error, Refusal::PromotedInFlight { fra: 1 });
+    assert!(error.to_string().contains("use FRA0"), "{error}");
     let deep = refused(&format!("{WGMMA}_MAC128_UNR256_PFG1_BUF2"));
     assert_eq!(deep, Refusal::PromotedTile { unr: 256, every: 128 });
     assert!(deep.to_string().contains("use UNR128 or a divisor"), "{deep}");

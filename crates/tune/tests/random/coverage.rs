@@ -117,7 +117,7 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
         words.push(format!(
             "roles {} behind {} staged {}",
             s.roles.is_some(),
-            s.math_behind.unwrap_or(0),
+            s.math_in_flight.unwrap_or(0),
             spec.epilogue.exit.staged()
         ));
         words.push(format!("copied {:?} {:?}", t.a.source, t.b.source));

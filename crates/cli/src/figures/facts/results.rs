@@ -1,7 +1,7 @@
 //! The grid of work-groups, and what becomes of sums: the epilogue, how results leave, and how reductions are finished.
 
 use super::{Subject, plural};
-use tilewright_gen::plan::{ELEMENT_THREADS, ElementTile, Exit, Finish, STORE_ROWS, Split, TileReduction, store_slabs};
+use tilewright_gen::plan::{ELEMENT_THREADS, ElementTile, Exit, Finish, STORE_ROWS, Split, TileReduction, store_buffers};
 use tilewright_problem::contraction::{EpilogueOp, Reduce};
 
 impl Subject<'_> {
@@ -36,7 +36,7 @@ impl Subject<'_> {
             Exit::Bulk { tile, .. } => format!(
                 "bulk: each {word} writes {STORE_ROWS} rows x {} columns at a time into its staging buffer ({} per {word}); one lane stores it by TMA",
                 tile.columns,
-                plural(store_slabs(self.spec.teams()).into(), "buffer")
+                plural(store_buffers(self.spec.teams()).into(), "buffer")
             ),
             Exit::Staged { .. } if family.lanes > 1 => {
                 format!("staged: each {word} puts {STORE_ROWS} rows at a time into its staging buffer and stores whole rows from there, 16 bytes per lane where C's alignment allows")

@@ -10,7 +10,7 @@ use super::owners::Share;
 use crate::kernel::exit::operations::stored;
 use crate::kernel::stages::ring::math_waves;
 use crate::kernel::unit::accumulators::{Accumulators, Run};
-use crate::plan::{STORE_ROWS, StoreTile, store_slabs};
+use crate::plan::{STORE_ROWS, StoreTile, store_buffers};
 use tilewright_ir::affine::Coord;
 use tilewright_ir::*;
 
@@ -22,13 +22,13 @@ const CHUNK: u32 = 16;
 pub(crate) struct StagedStore {
     tile: StoreTile,
     map: ArgId,
-    slabs: SharedId,
+    staging: SharedId,
     /// First element of the wave's first staging buffer.
     first: ExprId,
     scalar: Scalar,
     elected: ExprId,
     /// Staging buffers of each wave.
-    slabs_each: u32,
+    buffers_each: u32,
 }
 
 /// What fills a staging buffer: what the wave holds of it, and the values of a run.
@@ -41,21 +41,21 @@ struct Fill<'a> {
 impl StagedStore {
     /// `at` is the first byte of the consumer warps' staging buffers in shared memory.
     pub fn new(b: &mut Builder, e: &Epilogue, (tile, map): &(StoreTile, ArgId), at: u32) -> Self {
-        let (scalar, slabs_each) = (tile.map.scalar, store_slabs(e.spec.teams()));
+        let (scalar, buffers_each) = (tile.map.scalar, store_buffers(e.spec.teams()));
         let wave = b.value(e.thread / e.spec.tiling.wave_lanes);
-        let each = tile.slab_bytes() * slabs_each / scalar.bytes();
-        let slabs = b.shared("slabs", scalar, each * e.spec.teams() * math_waves(e.spec), at);
+        let each = tile.staging_bytes() * buffers_each / scalar.bytes();
+        let staging = b.shared("slabs", scalar, each * e.spec.teams() * math_waves(e.spec), at);
         let first = b.bind("slab", wave * each);
-        StagedStore { tile: tile.clone(), map: *map, slabs, first, scalar, elected: e.first_lane, slabs_each }
+        StagedStore { tile: tile.clone(), map: *map, staging, first, scalar, elected: e.first_lane, buffers_each }
     }
 
     /// Stores 16 rows of the wave from the given (outer, row, column) on. This is store `number` of `of` that the wave makes of a result
     /// tile, which chooses the staging buffer.
     fn store(&self, b: &mut Builder, (number, of): (u32, u32), [outer, row, col]: [ExprId; 3], fill: &Fill) {
-        let slab = (number % self.slabs_each) * self.tile.slab_bytes() / self.scalar.bytes();
+        let offset = (number % self.buffers_each) * self.tile.staging_bytes() / self.scalar.bytes();
         // A tile's first stores follow those of the tile before, whose last ones need not have ended with the last staging buffer.
-        let odd = of % self.slabs_each;
-        let pending = if number < odd { odd - 1 } else { self.slabs_each - 1 };
+        let odd = of % self.buffers_each;
+        let pending = if number < odd { odd - 1 } else { self.buffers_each - 1 };
         b.if_then(self.elected, |b| b.bulk(BulkOp::StoreWait { pending }));
         b.push(Stmt::Barrier(BarrierScope::Wave));
         // Where pairs of results have 32 bits each, lanes of the upper rows write the second one first, so that no two lanes meet in a bank.
@@ -68,14 +68,14 @@ impl StagedStore {
         for run in fill.runs {
             let values: Vec<ExprId> = (fill.values)(b, run).into_iter().map(|v| stored(b, v, self.scalar)).collect();
             match self.tile.by_rows {
-                true => self.put_across(b, fill.math, (run, upper), &values, slab),
-                false => self.put_along(b, fill.math, run, &values, slab),
+                true => self.put_across(b, fill.math, (run, upper), &values, offset),
+                false => self.put_along(b, fill.math, run, &values, offset),
             }
         }
         b.bulk(BulkOp::ProxyFence);
         b.push(Stmt::Barrier(BarrierScope::Wave));
         b.if_then(self.elected, |b| {
-            let from = b.mem(Base::Shared(self.slabs), self.first + slab);
+            let from = b.mem(Base::Shared(self.staging), self.first + offset);
             let row = b.value(row.cast(Scalar::I32));
             let col = b.value(col.cast(Scalar::I32));
             let mut at = if self.tile.by_rows { vec![row, col] } else { vec![col, row] };
@@ -88,7 +88,7 @@ impl StagedStore {
     }
 
     /// Lines of the staging buffer are rows: a run lies within one chunk of its line.
-    fn put_along(&self, b: &mut Builder, math: &Accumulators, run: &Run, values: &[ExprId], slab: u32) {
+    fn put_along(&self, b: &mut Builder, math: &Accumulators, run: &Run, values: &[ExprId], offset: u32) {
         let per_chunk = CHUNK / self.scalar.bytes();
         let runs_per_chunk = per_chunk / run.len();
         let [line, within] = math.lane_in_band(b, run.len());
@@ -101,7 +101,7 @@ impl StagedStore {
         let in_chunk = within % runs_per_chunk * run.len() + run.col % per_chunk;
         let place = b.value(self.first + (line + run.row) * self.tile.columns + (chunk * per_chunk + in_chunk));
         let value = b.vector(values);
-        b.store(Base::Shared(self.slabs), place + slab, value, None);
+        b.store(Base::Shared(self.staging), place + offset, value, None);
     }
 
     /// Lines of the staging buffer are columns, 16 rows each. A lane's neighbours follow each other in one 128-byte row of banks.
@@ -111,7 +111,7 @@ impl StagedStore {
         math: &Accumulators,
         (run, upper): (&Run, Option<(ExprId, ExprId)>),
         values: &[ExprId],
-        slab: u32,
+        offset: u32,
     ) {
         let per_chunk = CHUNK / self.scalar.bytes();
         let [line, within] = math.lane_in_band(b, run.len());
@@ -133,7 +133,7 @@ impl StagedStore {
                 runs => b.value(within / runs),
             };
             let place = b.value(self.first + (((row / per_chunk) ^ turn) * per_chunk + row % per_chunk) + column * STORE_ROWS);
-            b.store(Base::Shared(self.slabs), place + slab, value, None);
+            b.store(Base::Shared(self.staging), place + offset, value, None);
         }
     }
 

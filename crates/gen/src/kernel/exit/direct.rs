@@ -2,14 +2,14 @@
 
 use super::out::{Out, columns_contiguous};
 use super::owners::Owners;
-use crate::kernel::unit::Sums;
+use crate::kernel::unit::AccumulatorSet;
 use crate::kernel::unit::math::{micro_distance, micro_first};
 use crate::plan::OperandTiling;
 use tilewright_ir::*;
 
 impl Out<'_> {
     /// Each thread stores its own micro tile.
-    pub fn direct(&self, b: &mut Builder, math: &Sums, old: bool) {
+    pub fn direct(&self, b: &mut Builder, math: &AccumulatorSet, old: bool) {
         let t = &self.e.spec.tiling;
         let unroll = if self.e.spec.style.pragma_unroll { Unroll::Full } else { Unroll::Silent };
         let width = self.e.spec.epilogue.exit.width();
@@ -50,7 +50,7 @@ impl Out<'_> {
 
     /// The tile goes through shared memory part by part, through a staging buffer: one micro row or column of every thread at a time, stored with adjacent
     /// threads at adjacent elements. Where several have shares of the tile, each its own rows or columns.
-    pub fn staged(&self, b: &mut Builder, math: &Sums, owners: Option<&Owners>) {
+    pub fn staged(&self, b: &mut Builder, math: &AccumulatorSet, owners: Option<&Owners>) {
         let t = &self.e.spec.tiling;
         let by_column = columns_contiguous(self.e.c);
         // `major` is the direction C is contiguous in.
@@ -58,9 +58,9 @@ impl Out<'_> {
         let (major_first, minor_first) = if by_column { (math.first[1], math.first[0]) } else { (math.first[0], math.first[1]) };
         let width = self.e.spec.epilogue.exit.width();
         let pitch = major.macro_tile + width.max(4);
-        let at = if self.e.piped { self.e.behind.next_multiple_of(1024) } else { 0 };
+        let at = if self.e.piped { self.e.ring_bytes.next_multiple_of(1024) } else { 0 };
         let (each, teams) = (pitch * minor_threads, self.e.spec.teams());
-        let slab = b.shared("slab", self.e.c.accumulator(), each * teams, at);
+        let staging = b.shared("slab", self.e.c.accumulator(), each * teams, at);
         let (thread, first) = match teams {
             1 => (b.value(Builtin::LocalId), b.int(0, Scalar::I32)),
             _ => (math.thread, b.bind("slab_first", self.e.thread / t.math_threads() * each)),
@@ -69,25 +69,25 @@ impl Out<'_> {
         let cols = t.b.micro / t.math_width;
         for e in 0..minor.micro {
             let ours = owners.and_then(|owners| owners.fills(b, e));
-            self.e.meet_math(b);
+            self.e.sync_math(b);
             b.if_given(ours, |b| {
                 for x in 0..major.micro {
                     let (row, col) = if by_column { (e, x) } else { (x, e) };
                     b.store(
-                        Base::Shared(slab),
+                        Base::Shared(staging),
                         first + minor_first / unit * pitch + major_first + micro_distance(major, x),
                         Ex::reg(math.regs, row * cols + col / t.math_width).extract(col % t.math_width),
                         None,
                     );
                 }
             });
-            self.e.meet_math(b);
+            self.e.sync_math(b);
             let drain = |b: &mut Builder, old: bool| {
                 for s in 0..major.micro / width {
                     let element = b.value(thread * width + (s * t.math_threads() * width));
                     let id = b.value(element / major.macro_tile);
                     let along = b.value(element % major.macro_tile);
-                    let value = b.load("out", Base::Shared(slab), first + id * pitch + along, width, None);
+                    let value = b.load("out", Base::Shared(staging), first + id * pitch + along, width, None);
                     let values: Vec<ExprId> = (0..width).map(|w| b.value(value.extract(w))).collect();
                     let across = micro_first(b, minor, id);
                     let across = b.value(across + micro_distance(minor, e));

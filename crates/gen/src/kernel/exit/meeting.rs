@@ -10,7 +10,7 @@ use super::owners::Owners;
 use super::{Epilogue, Staged};
 use crate::kernel::tile::position::TilePosition;
 use crate::kernel::unit::accumulators::Accumulators;
-use crate::kernel::unit::{Sums, in_slices};
+use crate::kernel::unit::{AccumulatorSet, in_slices};
 use crate::plan::Meeting;
 use std::ops::Range;
 use tilewright_ir::*;
@@ -39,18 +39,18 @@ enum Reach {
 impl Epilogue<'_> {
     /// Reduces the partial sums after the last k-tile. All consumer threads must call it. In a cluster, the producer warps take part in
     /// both cluster barriers ([`Epilogue::meet`]), before and after the reads.
-    pub(super) fn sum_parts(&self, b: &mut Builder, sums: &Sums, at: &TilePosition, staged: Option<&Staged>) {
-        let math = &self.accumulators(b, sums);
+    pub(super) fn sum_parts(&self, b: &mut Builder, acc: &AccumulatorSet, at: &TilePosition, staged: Option<&Staged>) {
+        let math = &self.accumulators(b, acc);
         let Some(exchange) = self.exchange(b, math) else { return };
         for (number, round) in exchange.rounds().enumerate() {
             if number > 0 || matches!(exchange.reach, Reach::Cluster(_)) {
                 // Other waves may still read the operands that these lie over, or the sums of the last round.
-                self.meet_math(b);
+                self.sync_math(b);
             }
             for access in round.clone() {
                 exchange.put(b, access);
             }
-            exchange.meet(b);
+            exchange.sync(b);
             exchange.owners.each(b, Some(&round), |b, share| {
                 let ours = share.accesses.iter().cloned().flatten().filter(|access| round.contains(access));
                 ours.for_each(|access| exchange.sum(b, access));
@@ -62,7 +62,7 @@ impl Epilogue<'_> {
                 b.bulk(BulkOp::ProxyFence);
             }
             // Ahead of the stores, whose end it would wait for.
-            exchange.meet(b);
+            exchange.sync(b);
         }
         let reduced = !self.args.reducers.is_empty();
         if reduced {
@@ -81,7 +81,7 @@ impl Epilogue<'_> {
         };
         if self.staged_columns().is_some() {
             let out = reduced.then(|| out(b));
-            return self.store(b, sums, at, (out, Some(&exchange.owners)), staged);
+            return self.store(b, acc, at, (out, Some(&exchange.owners)), staged);
         }
         exchange.owners.each(b, None, |b, share| {
             let out = out(b);
@@ -129,7 +129,7 @@ impl Exchange<'_> {
     }
 
     /// All peers wait for each other.
-    fn meet(&self, b: &mut Builder) {
+    fn sync(&self, b: &mut Builder) {
         match self.reach {
             Reach::Cluster(_) => b.push(Stmt::Barrier(BarrierScope::Cluster)),
             Reach::Array => b.barrier(),

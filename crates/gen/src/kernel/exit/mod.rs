@@ -12,7 +12,7 @@ mod zero_points;
 use super::input::{Input, Ints};
 use super::tile::cluster::ClusterPlace;
 use super::tile::position::{TilePosition, TileWalk};
-use super::unit::Sums;
+use super::unit::AccumulatorSet;
 use super::unit::accumulators::Accumulators;
 use crate::kernel::reduce::Reducer;
 use crate::kernel::reduce::tile::{HeldTile, Kept, OfRegister, Overwrite, Walk};
@@ -41,8 +41,8 @@ pub(crate) struct Epilogue<'a> {
     /// The next tile's operands arrive during the epilogue: staging buffers follow the operand tiles. Otherwise staging buffers
     /// overlay the operand tiles, after a barrier of all waves.
     pub piped: bool,
-    /// Bytes of shared memory before those.
-    pub behind: u32,
+    /// Bytes of shared memory before the staging buffers, which stages and barriers take.
+    pub ring_bytes: u32,
     /// First byte free for reductions of results. It follows the staging buffers where the next operands arrive during the
     /// epilogue.
     pub free: u32,
@@ -64,7 +64,7 @@ impl Epilogue<'_> {
         if !self.by_waves() {
             return None;
         }
-        let at = if self.piped { self.behind.next_multiple_of(1024) } else { 0 };
+        let at = if self.piped { self.ring_bytes.next_multiple_of(1024) } else { 0 };
         Some(match self.store {
             Some(store) => Staged::Bulk(StagedStore::new(b, self, store, at)),
             None => Staged::Rows(RowStore::new(b, self, at)),
@@ -72,8 +72,8 @@ impl Epilogue<'_> {
     }
 
     /// Where there is no sum, there is nothing in registers or to stage.
-    fn without_sums(&self) -> bool {
-        let alone = self.args.reducers.is_empty() && !self.spec.parts_meet();
+    fn without_terms(&self) -> bool {
+        let alone = self.args.reducers.is_empty() && !self.spec.exchanges_parts();
         self.c.k == 0 && alone && self.spec.epilogue.exit.bulk().is_none()
     }
 
@@ -82,12 +82,12 @@ impl Epilogue<'_> {
     }
 
     /// Stores a tile's results; `staged` are the buffers of all tiles, if there are such.
-    pub fn emit(&self, b: &mut Builder, sums: &Sums, at: &TilePosition, staged: Option<&Staged>) {
-        if self.spec.parts_meet() {
-            return self.sum_parts(b, sums, at, staged);
+    pub fn emit(&self, b: &mut Builder, acc: &AccumulatorSet, at: &TilePosition, staged: Option<&Staged>) {
+        if self.spec.exchanges_parts() {
+            return self.sum_parts(b, acc, at, staged);
         }
         let reduced = (!self.args.reducers.is_empty()).then(|| {
-            let (out, math) = (Out::new(b, self, at), self.accumulators(b, sums));
+            let (out, math) = (Out::new(b, self, at), self.accumulators(b, acc));
             out.by_beta(b, |b, old| out.apply_in_registers(b, &math, 0..math.count(), old));
             self.reduce(b, &math, at, &out, &|_| None);
             out.applied_already()
@@ -95,7 +95,7 @@ impl Epilogue<'_> {
         if matches!(self.args.target, Target::Nowhere) {
             return;
         }
-        self.store(b, sums, at, (reduced, None), staged);
+        self.store(b, acc, at, (reduced, None), staged);
     }
 
     /// Stores the accumulators of a tile. `out` tells which operations registers have passed already. With `owners`, each peer stores
@@ -103,7 +103,7 @@ impl Epilogue<'_> {
     fn store(
         &self,
         b: &mut Builder,
-        sums: &Sums,
+        acc: &AccumulatorSet,
         at: &TilePosition,
         (out, owners): (Option<Out>, Option<&Owners>),
         staged: Option<&Staged>,
@@ -115,16 +115,16 @@ impl Epilogue<'_> {
             self.staged(b)
         });
         let out = out.unwrap_or_else(|| Out::new(b, self, at));
-        if self.without_sums() {
-            return out.by_beta(b, |b, old| out.without_sums(b, old));
+        if self.without_terms() {
+            return out.by_beta(b, |b, old| out.without_terms(b, old));
         }
         if self.spec.tiling.unit.family().lanes == 1 {
             return match self.spec.epilogue.exit.staged() {
-                true => out.staged(b, sums, owners),
-                false => out.by_beta(b, |b, old| out.direct(b, sums, old)),
+                true => out.staged(b, acc, owners),
+                false => out.by_beta(b, |b, old| out.direct(b, acc, old)),
             };
         }
-        let math = self.accumulators(b, sums);
+        let math = self.accumulators(b, acc);
         let staged = own.as_ref().and_then(Option::as_ref).or(staged);
         shares(b, owners, |b, share| match staged {
             // Bulk stores serve only where C is only written: they do not read what they replace.
@@ -162,9 +162,9 @@ impl Epilogue<'_> {
         let size = self.inputs.map(|input| input.tiling.macro_tile);
         let overwrite = free.then_some(Overwrite { size, set: &set });
         self.with_tile(b, (at, out, None), (&value, overwrite, counts), |b, tile, (team, from)| {
-            let (behind, now) = (self.reducers(true), self.reducers(false));
+            let (carried, now) = (self.reducers(true), self.reducers(false));
             let place = tile.place(b);
-            for ((reducer, how), kept) in behind.iter().zip(&self.kept) {
+            for ((reducer, how), kept) in carried.iter().zip(&self.kept) {
                 tile.carry(b, (reducer, how), kept, place);
             }
             tile.reduce(b, &now, place, (team, from), self.spec.teams());
@@ -172,9 +172,9 @@ impl Epilogue<'_> {
     }
 
     /// Reductions of each tile, or those after the last tile, and how the threads reduce them.
-    fn reducers(&self, behind: bool) -> Vec<(&Reducer<'_>, TileReduction)> {
+    fn reducers(&self, after_last: bool) -> Vec<(&Reducer<'_>, TileReduction)> {
         let all = self.args.reducers.iter().zip(self.spec.tile_reductions(self.c));
-        all.filter(|(reducer, _)| reducer.partials.carried.is_some() == behind).collect()
+        all.filter(|(reducer, _)| reducer.partials.carried.is_some() == after_last).collect()
     }
 
     /// Ahead of the first tile: reductions that go on from tile to tile have no elements yet.
@@ -229,7 +229,7 @@ impl Epilogue<'_> {
             tile: [at.tile_m, at.tile_n],
             start: [at.m_start, at.n_start],
             owned: &|b, position, axis| out.owned(b, position, axis),
-            meet: &|b| self.meet_math(b),
+            sync: &|b| self.sync_math(b),
             ints: self.ints,
             walk,
             shift: None,
@@ -239,51 +239,51 @@ impl Epilogue<'_> {
         then(b, &tile, (team, (self.free + tiles).next_multiple_of(REDUCTION_ALIGN as u32)));
     }
 
-    fn accumulators(&self, b: &mut Builder, sums: &Sums) -> Accumulators {
-        Accumulators::new(b, &self.spec.tiling, self.c, sums.regs, (sums.first, sums.thread))
+    fn accumulators(&self, b: &mut Builder, acc: &AccumulatorSet) -> Accumulators {
+        Accumulators::new(b, &self.spec.tiling, self.c, acc.regs, (acc.first, acc.thread))
     }
 
     /// Emits the producer warps' share of barriers during the epilogue.
-    pub fn meet(&self, b: &mut Builder) {
+    pub fn join_barriers(&self, b: &mut Builder) {
         let (t, tiles) = (&self.spec.tiling, vec![BarrierScope::WorkGroup; usize::from(!self.piped)]);
         let reduced = self.meetings(false);
         let exit = match &self.spec.epilogue.exit {
             Exit::Direct { .. } => Vec::new(),
             _ if self.by_waves() => tiles.clone(),
-            _ if self.without_sums() => Vec::new(),
+            _ if self.without_terms() => Vec::new(),
             // Before and after each part of the tile.
             _ => tiles.repeat(2 * if out::columns_contiguous(self.c) { t.a.micro } else { t.b.micro } as usize),
         };
-        let sums = match self.spec.epilogue.split {
+        let exchanged = match self.spec.epilogue.split {
             Split::Cluster => [tiles, vec![BarrierScope::Cluster; 2]].concat(),
             _ => Vec::new(),
         };
-        [sums, reduced, exit].concat().into_iter().for_each(|scope| b.push(Stmt::Barrier(scope)));
+        [exchanged, reduced, exit].concat().into_iter().for_each(|scope| b.push(Stmt::Barrier(scope)));
     }
 
     /// Barriers of all warps in the reduction of a tile, or in the store of carried values. A cluster that combines values has two cluster
     /// barriers.
-    fn meetings(&self, behind: bool) -> Vec<BarrierScope> {
-        let count = if self.piped { 0 } else { self.spec.reduction_meetings(self.c, behind) };
-        let of_cluster = if self.spec.cluster_meets(self.c, behind) { 2 } else { 0 };
+    fn meetings(&self, after_last: bool) -> Vec<BarrierScope> {
+        let count = if self.piped { 0 } else { self.spec.reduction_meetings(self.c, after_last) };
+        let of_cluster = if self.spec.reduces_in_cluster(self.c, after_last) { 2 } else { 0 };
         [vec![BarrierScope::WorkGroup; count], vec![BarrierScope::Cluster; of_cluster]].concat()
     }
 
     /// Emits the producer warps' share of barriers after the last tile.
-    pub fn meet_behind(&self, b: &mut Builder) {
+    pub fn join_last_barriers(&self, b: &mut Builder) {
         self.meetings(true).into_iter().for_each(|scope| b.push(Stmt::Barrier(scope)));
     }
 
     /// Emits a barrier of the consumer warps, without producer warps that run ahead.
-    fn meet_math(&self, b: &mut Builder) {
+    fn sync_math(&self, b: &mut Builder) {
         let (threads, teams) = (self.spec.tiling.math_threads(), self.spec.teams());
         match (self.piped, teams) {
             (false, _) => b.barrier(),
             (true, 1) => b.push(Stmt::Barrier(BarrierScope::Named { id: 1, threads })),
             // Each team separately.
             _ => (1..=teams as u8).for_each(|id| {
-                let meet = |b: &mut Builder| b.push(Stmt::Barrier(BarrierScope::Named { id, threads }));
-                b.if_then((self.thread / threads + 1).equals(u32::from(id)), meet);
+                let sync = |b: &mut Builder| b.push(Stmt::Barrier(BarrierScope::Named { id, threads }));
+                b.if_then((self.thread / threads + 1).equals(u32::from(id)), sync);
             }),
         }
     }

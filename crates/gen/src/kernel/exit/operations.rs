@@ -82,8 +82,8 @@ pub(crate) type Piece = (Option<u32>, Vec<ExprId>);
 
 /// Splits consecutive values into stores. A result with gaps is stored with the zeros around it, in vectors as wide as memory allows.
 /// Atomic additions store only the value: another kernel has written the zeros.
-pub(crate) fn pieces(b: &mut Builder, c: &Contraction, sums: &[ExprId], atomic: bool) -> Vec<Piece> {
-    let (Some(gaps), [sum]) = (c.gaps, sums) else { return vec![(None, sums.to_vec())] };
+pub(crate) fn pieces(b: &mut Builder, c: &Contraction, accumulators: &[ExprId], atomic: bool) -> Vec<Piece> {
+    let (Some(gaps), [sum]) = (c.gaps, accumulators) else { return vec![(None, accumulators.to_vec())] };
     if atomic {
         return vec![(Some(gaps.before), vec![*sum])];
     }
@@ -212,12 +212,12 @@ impl<'a> Operations<'a> {
         guard: Option<ExprId>,
         ints: Ints,
         old: Option<Before>,
-        sums: &[ExprId],
+        accumulators: &[ExprId],
     ) -> Vec<ExprId> {
         let acc = self.c.result_scalar();
         let centred = match self.all.first() {
-            Some(Operation::Centre(zero)) => zero.apply(b, sums, |b, name, x, buffer| vector(b, name, x, buffer, run)),
-            _ => sums.to_vec(),
+            Some(Operation::Centre(zero)) => zero.apply(b, accumulators, |b, name, x, buffer| vector(b, name, x, buffer, run)),
+            _ => accumulators.to_vec(),
         };
         // Partial sums, and what has been computed, stay as they are.
         let computed = |sum: &ExprId| if self.all.is_empty() { *sum } else { b.value(sum.cast(acc)) };
@@ -363,7 +363,7 @@ fn tensor(b: &mut Builder, x: &Tensor, base: Base, c: &Contraction, run: &Run, g
             point[axis] = Coord::plain(b, value);
         }
         let at = affine(b, &x.view.access.offset, &point, Part::Beyond(G), ints.offset);
-        let at = run.piece.map_or(at, |behind| b.value(at + behind));
+        let at = run.piece.map_or(at, |distance| b.value(at + distance));
         let value = b.load("residual_value", base, at, width, guard);
         values.extend((0..width).map(|lane| b.value(value.extract(lane))));
     }

@@ -108,7 +108,7 @@ impl Out<'_> {
 
     /// The results of a tile whose sums have no terms: the tile's threads store vectors of neighbouring columns side by side, or of
     /// neighbouring rows where these are neighbours in memory.
-    pub fn without_sums(&self, b: &mut Builder, old: bool) {
+    pub fn without_terms(&self, b: &mut Builder, old: bool) {
         let (c, [rows, columns]) = (self.e.c, self.e.inputs.map(|x| x.tiling.macro_tile));
         let by_column = columns_contiguous(c);
         let (axis, extent, major, minor) = if by_column { (COL, c.n, columns, rows) } else { (ROW, c.m, rows, columns) };
@@ -222,7 +222,7 @@ impl Out<'_> {
         // The base has the start of the batch entry.
         let at = self.base.is_some().then(|| {
             let at = affine(b, &view.access.offset, &point, Part::Beyond(G), self.e.ints.offset);
-            piece.map_or(at, |behind| b.value(at + behind))
+            piece.map_or(at, |distance| b.value(at + distance))
         });
         let run = Run { piece: *piece, ..self.run(row, col, values, start) };
         let load = |b: &mut Builder| match (self.base, at) {

@@ -129,7 +129,7 @@ impl Epilogue<'_> {
         Some(match (t.unit.family().lanes, exit.bulk()) {
             (1, _) => 1,
             (_, Some(tile)) => tile.columns,
-            _ => self.spec.row_slab(self.c).columns,
+            _ => self.spec.row_staging(self.c).columns,
         })
     }
 

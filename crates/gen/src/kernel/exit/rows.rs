@@ -14,7 +14,7 @@ use crate::kernel::exit::owners::Share;
 use crate::kernel::stages::ring::math_waves;
 use crate::kernel::unit::accumulators::Accumulators;
 use crate::plan::reach::vector_width;
-use crate::plan::{Edge, ROW_VECTOR, RowSlab, STORE_ROWS};
+use crate::plan::{Edge, ROW_VECTOR, RowStaging, STORE_ROWS};
 use tilewright_ir::*;
 use tilewright_problem::view::{COL, G, ROW};
 
@@ -29,18 +29,18 @@ pub(crate) struct RowStore {
     array: SharedId,
     /// First element of the wave's staging buffer.
     first: ExprId,
-    slab: RowSlab,
+    staging: RowStaging,
 }
 
 impl RowStore {
     /// `at` is the first byte of the consumer warps' staging buffers in shared memory, one warp after the other.
     pub fn new(b: &mut Builder, e: &Epilogue, at: u32) -> Self {
-        let (slab, lanes) = (e.spec.row_slab(e.c), e.spec.tiling.wave_lanes);
+        let (staging, lanes) = (e.spec.row_staging(e.c), e.spec.tiling.wave_lanes);
         let waves = e.spec.teams() * math_waves(e.spec);
-        let each = slab.bytes() / slab.scalar.bytes();
+        let each = staging.bytes() / staging.scalar.bytes();
         let wave = b.value(e.thread / lanes);
-        let array = b.shared("slabs", slab.scalar, each * waves, at);
-        let rows = RowStore { array, first: b.bind("slab", wave * each), slab };
+        let array = b.shared("slabs", staging.scalar, each * waves, at);
+        let rows = RowStore { array, first: b.bind("slab", wave * each), staging };
         if e.c.k > 0 || !e.args.reducers.is_empty() {
             let lane = b.value(e.thread % lanes);
             rows.prepare(b, lane);
@@ -50,14 +50,14 @@ impl RowStore {
 
     /// Elements of 16 bytes.
     const fn vector(&self) -> u32 {
-        16 / self.slab.scalar.bytes()
+        16 / self.staging.scalar.bytes()
     }
 
     /// Writes what whole vectors touch of the staging buffer before all of it has been filled: the rows' first vector and
     /// their last.
     fn prepare(&self, b: &mut Builder, lane: ExprId) {
-        let (width, columns) = (self.vector(), self.slab.columns);
-        let zeros = b.zero(self.slab.scalar.vector(width as u8));
+        let (width, columns) = (self.vector(), self.staging.columns);
+        let zeros = b.zero(self.staging.scalar.vector(width as u8));
         b.if_then(lane.lt(STORE_ROWS), |b| {
             let line = self.line(b, lane);
             for at in (0..ROW_VECTOR).chain(columns..columns + ROW_VECTOR).step_by(width as usize) {
@@ -78,7 +78,7 @@ impl RowStore {
     }
 
     fn line(&self, b: &mut Builder, row: ExprId) -> ExprId {
-        b.value(self.first + row * self.slab.pitch())
+        b.value(self.first + row * self.staging.pitch())
     }
 }
 
@@ -123,7 +123,7 @@ impl RowForm {
 /// One staging buffer's place in the tile: the first row of its band, where those of the band begin along n that the
 /// work-group stores, its number among those and how many there are.
 #[derive(Clone, Copy)]
-struct Slab {
+struct BufferPlace {
     band: u32,
     from: u32,
     number: u32,
@@ -145,7 +145,7 @@ impl Out<'_> {
         // Which elements of a vector a tile owns that is pulled back, each asks for itself.
         let pulled = self.e.inputs[1].edge == Edge::PullBack && self.overruns(1);
         let plain = self.e.c.c.view.access.bounds.is_empty() || matches!(self.e.args.target, Target::Partials { .. });
-        let width = width.clamp(1, rows.slab.columns);
+        let width = width.clamp(1, rows.staging.columns);
         match strides.filter(|_| plain && !pulled) {
             Some(strides) => RowForm { width, steps: strides.map(|s| (s % u64::from(width)) as u32) },
             // Rows that are no plain stride apart, as those of a phase of a gradient, begin at multiples of what their view says.
@@ -155,47 +155,47 @@ impl Out<'_> {
     }
 
     /// Results from a multiple of the store's width to the start of a row of the macro tile.
-    fn behind(&self, b: &mut Builder, form: &RowForm, row: ExprId) -> ExprId {
+    fn misalignment(&self, b: &mut Builder, form: &RowForm, row: ExprId) -> ExprId {
         let [of_row, of_entry] = form.steps;
         let start = self.at.m_start.value(b);
-        let mut behind = b.value((start.cast(Scalar::I32) + row) % form.width * of_row);
+        let mut misalignment = b.value((start.cast(Scalar::I32) + row) % form.width * of_row);
         if of_entry > 0 {
             let entry = self.outer(b);
-            behind = b.value(behind + (entry % i64::from(form.width)).cast(Scalar::I32) * of_entry);
+            misalignment = b.value(misalignment + (entry % i64::from(form.width)).cast(Scalar::I32) * of_entry);
         }
-        b.value(behind % form.width)
+        b.value(misalignment % form.width)
     }
 
     /// The wave's results through its staging buffer: all that it holds, or its work-group's share.
     pub(super) fn in_rows(&self, b: &mut Builder, math: &Accumulators, (rows, share): (&RowStore, Option<&Share>), old: bool) {
         let form = self.row_form(rows);
-        let across = self.e.spec.tiling.b.micro / rows.slab.columns;
+        let across = self.e.spec.tiling.b.micro / rows.staging.columns;
         for (first, band) in (0..).step_by(across as usize).zip(math.bands()) {
             let row = b.value(math.first[0] + band);
             let all = 0..across;
             let runs = share.map_or_else(|| vec![all], |share| share.fills_within(first..first + across));
-            let slabs = runs.into_iter().flat_map(|run| {
+            let buffers = runs.into_iter().flat_map(|run| {
                 let (from, of) = (run.start, run.end - run.start);
-                (0..of).map(move |number| Slab { band, from, number, of })
+                (0..of).map(move |number| BufferPlace { band, from, number, of })
             });
-            for slab in slabs {
-                let col = b.value(math.first[1] + ((slab.from + slab.number) * rows.slab.columns));
+            for buffer in buffers {
+                let col = b.value(math.first[1] + ((buffer.from + buffer.number) * rows.staging.columns));
                 // All lanes must have read the previous rows before they are overwritten.
                 b.push(Stmt::Barrier(BarrierScope::Wave));
-                self.fill(b, math, rows, &form, slab, row);
+                self.fill(b, math, rows, &form, buffer, row);
                 b.push(Stmt::Barrier(BarrierScope::Wave));
                 let lines = Lines { row, apart: math.apart(), col, lane: math.lane };
-                self.drain(b, rows, &form, slab, &lines, old);
+                self.drain(b, rows, &form, buffer, &lines, old);
                 if !form.aligned() {
-                    self.carry(b, rows, &form, slab, &lines, old);
+                    self.carry(b, rows, &form, buffer, &lines, old);
                 }
             }
         }
     }
 
-    fn fill(&self, b: &mut Builder, math: &Accumulators, rows: &RowStore, form: &RowForm, slab: Slab, row: ExprId) {
-        let first = (slab.from + slab.number) * rows.slab.columns;
-        let runs = math.in_band(slab.band, first..first + rows.slab.columns);
+    fn fill(&self, b: &mut Builder, math: &Accumulators, rows: &RowStore, form: &RowForm, buffer: BufferPlace, row: ExprId) {
+        let first = (buffer.from + buffer.number) * rows.staging.columns;
+        let runs = math.in_band(buffer.band, first..first + rows.staging.columns);
         let mut at = None;
         for run in runs {
             let line = match at.filter(|(of, _)| *of == run.row) {
@@ -206,8 +206,8 @@ impl Out<'_> {
                     let mut line = rows.line(b, own);
                     if !form.aligned() {
                         let row = b.value(row + own * math.apart());
-                        let behind = self.behind(b, form, row);
-                        line = b.value(line + behind);
+                        let misalignment = self.misalignment(b, form, row);
+                        line = b.value(line + misalignment);
                     }
                     b.bind("slab_line", line + col)
                 }
@@ -223,9 +223,9 @@ impl Out<'_> {
         }
     }
 
-    fn drain(&self, b: &mut Builder, rows: &RowStore, form: &RowForm, slab: Slab, lines: &Lines, old: bool) {
+    fn drain(&self, b: &mut Builder, rows: &RowStore, form: &RowForm, buffer: BufferPlace, lines: &Lines, old: bool) {
         let (width, lanes) = (form.width, self.e.spec.tiling.wave_lanes);
-        let vectors = rows.slab.columns / width;
+        let vectors = rows.staging.columns / width;
         let steps = (STORE_ROWS * vectors).div_ceil(lanes);
         b.for_range("step", 0, steps, STEPS, |b, step| {
             let index = b.value(step * lanes + lines.lane);
@@ -239,11 +239,11 @@ impl Out<'_> {
             // The first vector of the tile begins with what is not ours.
             let mut whole = None;
             if !form.aligned() {
-                let behind = self.behind(b, form, row);
-                let behind = b.bind("behind", behind);
-                col = b.value(col - behind);
-                if slab.number == 0 {
-                    b.and_also(&mut whole, behind.le(element));
+                let misalignment = self.misalignment(b, form, row);
+                let misalignment = b.bind("behind", misalignment);
+                col = b.value(col - misalignment);
+                if buffer.number == 0 {
+                    b.and_also(&mut whole, misalignment.le(element));
                 }
             }
             let col = b.bind("first_column", col);
@@ -260,23 +260,23 @@ impl Out<'_> {
             return;
         }
         let ends = self.end(b);
-        if !form.aligned() && slab.number == 0 {
-            self.part(b, rows, form, (lines, ends), old, &|b, element, behind| {
-                (b.int(0, Scalar::I32), b.value(element.ge(behind).and(behind.gt(0))))
+        if !form.aligned() && buffer.number == 0 {
+            self.part(b, rows, form, (lines, ends), old, &|b, element, misalignment| {
+                (b.int(0, Scalar::I32), b.value(element.ge(misalignment).and(misalignment.gt(0))))
             });
         }
         let Some(end) = ends else { return };
         // Of most tiles no row ends here.
-        let row_ends = b.value((end - lines.col).lt(rows.slab.columns));
+        let row_ends = b.value((end - lines.col).lt(rows.staging.columns));
         b.if_then(row_ends, |b| {
-            self.part(b, rows, form, (lines, ends), old, &|b, _, behind| {
+            self.part(b, rows, form, (lines, ends), old, &|b, _, misalignment| {
                 // Elements of the line that are columns of C.
-                let count = b.bind("count", end - lines.col + behind);
+                let count = b.bind("count", end - lines.col + misalignment);
                 let first = b.bind("first", count / width * width);
-                let mut ends_here = b.value(count.gt(0).and(count.lt(rows.slab.columns)));
-                if !form.aligned() && slab.number == 0 {
+                let mut ends_here = b.value(count.gt(0).and(count.lt(rows.staging.columns)));
+                if !form.aligned() && buffer.number == 0 {
                     // Where a row begins within a vector, that vector has been stored.
-                    let rest = b.value(behind.equals(0).select(1, first));
+                    let rest = b.value(misalignment.equals(0).select(1, first));
                     ends_here = b.value(ends_here.and(rest.gt(0)));
                 }
                 (first, ends_here)
@@ -306,10 +306,10 @@ impl Out<'_> {
             let own = b.bind("slab_row", index / parts);
             let element = b.bind("slab_element", index % parts * each);
             let row = lines.row(b, own);
-            let behind = if form.aligned() { b.int(0, Scalar::I32) } else { self.behind(b, form, row) };
-            let behind = b.bind("behind", behind);
-            let (first, is_own) = which(b, element, behind);
-            let col = b.bind("column", lines.col + first + element - behind);
+            let misalignment = if form.aligned() { b.int(0, Scalar::I32) } else { self.misalignment(b, form, row) };
+            let misalignment = b.bind("behind", misalignment);
+            let (first, is_own) = which(b, element, misalignment);
+            let col = b.bind("column", lines.col + first + element - misalignment);
             let mut guard = Some(is_own);
             if let Some(end) = end {
                 b.and_also(&mut guard, col.lt(end));
@@ -328,11 +328,11 @@ impl Out<'_> {
 
     /// The elements of the rows after the staging buffer's last whole vector: kept for the next staging buffer, or stored
     /// after the last.
-    fn carry(&self, b: &mut Builder, rows: &RowStore, form: &RowForm, slab: Slab, lines: &Lines, old: bool) {
+    fn carry(&self, b: &mut Builder, rows: &RowStore, form: &RowForm, buffer: BufferPlace, lines: &Lines, old: bool) {
         let mine = b.bind("has_row", lines.lane.lt(STORE_ROWS));
         let line = rows.line(b, lines.lane);
-        let end = b.value(line + rows.slab.columns);
-        if slab.number + 1 < slab.of {
+        let end = b.value(line + rows.staging.columns);
+        if buffer.number + 1 < buffer.of {
             let width = form.width.min(rows.vector());
             let mut rest = Vec::new();
             for at in (0..form.width).step_by(width as usize) {
@@ -345,8 +345,8 @@ impl Out<'_> {
             return;
         }
         let end = self.end(b);
-        self.part(b, rows, form, (lines, end), old, &|b, element, behind| {
-            (b.int(rows.slab.columns.into(), Scalar::I32), b.value(element.lt(behind)))
+        self.part(b, rows, form, (lines, end), old, &|b, element, misalignment| {
+            (b.int(rows.staging.columns.into(), Scalar::I32), b.value(element.lt(misalignment)))
         });
     }
 

@@ -21,17 +21,17 @@ pub(super) struct ZeroPoints<'a> {
 struct Factor<'a> {
     centred: &'a Centred,
     zero: ArgId,
-    sums: ArgId,
+    totals: ArgId,
 }
 
 impl<'a> ZeroPoints<'a> {
     pub fn declare(b: &mut Builder, args: &mut Arguments, x: &'a Centre) -> ZeroPoints<'a> {
-        let mut declare = |centred: &'a Option<Centred>, quant: Quant, [sums, doc]: [&str; 2]| {
+        let mut declare = |centred: &'a Option<Centred>, quant: Quant, [name, doc]: [&str; 2]| {
             let centred = centred.as_ref()?;
             let integers = (Scalar::I32, Access::Read);
             let zero = args.buffer(b, quant.name(), integers, quant.words(), Binding::Quant(quant));
-            let sums = args.buffer(b, sums, integers, doc, Binding::Reduction(centred.number));
-            Some(Factor { centred, zero, sums })
+            let totals = args.buffer(b, name, integers, doc, Binding::Reduction(centred.number));
+            Some(Factor { centred, zero, totals })
         };
         let a = declare(&x.a, Quant::ZeroA, ["sums_b", "sums of B over k"]);
         ZeroPoints { a, b: declare(&x.b, Quant::ZeroB, ["sums_a", "sums of A over k"]), k: x.k }
@@ -41,23 +41,23 @@ impl<'a> ZeroPoints<'a> {
     pub fn apply(
         &self,
         b: &mut Builder,
-        sums: &[ExprId],
+        accumulators: &[ExprId],
         vector: impl Fn(&mut Builder, &str, &Vector, ArgId) -> Vec<ExprId>,
     ) -> Vec<ExprId> {
         let read = |b: &mut Builder, x: Option<Factor>| {
-            x.map(|x| [vector(b, "zero", &x.centred.zero, x.zero), vector(b, "sums", &x.centred.totals, x.sums)])
+            x.map(|x| [vector(b, "zero", &x.centred.zero, x.zero), vector(b, "sums", &x.centred.totals, x.totals)])
         };
         let of_b = read(b, self.b);
         let of_a = read(b, self.a);
-        let mut values = sums.to_vec();
+        let mut values = accumulators.to_vec();
         for (i, value) in values.iter_mut().enumerate() {
-            if let Some([zero, sums]) = &of_b {
-                *value = b.value(*value - zero[i] * sums[i]);
+            if let Some([zero, totals]) = &of_b {
+                *value = b.value(*value - zero[i] * totals[i]);
             }
-            if let Some([zero, sums]) = &of_a {
+            if let Some([zero, totals]) = &of_a {
                 let sum = match &of_b {
-                    Some([of_b, _]) => b.value(sums[i] - of_b[i] * (self.k as i64)),
-                    None => sums[i],
+                    Some([of_b, _]) => b.value(totals[i] - of_b[i] * (self.k as i64)),
+                    None => totals[i],
                 };
                 *value = b.value(*value - zero[i] * sum);
             }

@@ -35,7 +35,7 @@ pub(crate) struct Consumer {
 impl Consumer {
     /// The consumer for a tile in which these waves have no rows or no columns.
     pub fn idle(&self) -> Consumer {
-        Consumer { unit: Box::new(Idle(self.unit.sums())), ..*self }
+        Consumer { unit: Box::new(Idle(self.unit.accumulators())), ..*self }
     }
 }
 
@@ -59,7 +59,7 @@ enum Place {
     Before,
     /// The number of the k-tile, and of the copy of the body where it is unrolled.
     Within(ExprId, u32),
-    Behind,
+    After,
 }
 
 impl MainLoop<'_> {
@@ -84,7 +84,7 @@ impl MainLoop<'_> {
                 }
             });
         }
-        self.steps(b, &self.lowered.tail, Place::Behind);
+        self.steps(b, &self.lowered.tail, Place::After);
     }
 
     fn steps(&self, b: &mut Builder, steps: &[Step], place: Place) {
@@ -119,7 +119,7 @@ impl MainLoop<'_> {
             (Step::Math { part, store: Some(ahead) }, Some(c), Some(x)) => self.math(b, x, place, part, Some((c, set(ahead)))),
             (Step::Drain { pending }, _, Some(x)) => x.unit.drain(b, pending),
             (Step::Promote { every }, _, Some(x)) => self.promote(b, x, place, every),
-            (Step::Release { behind }, _, Some(x)) => self.release(b, x, place, behind),
+            (Step::Release { distance }, _, Some(x)) => self.release(b, x, place, distance),
             (Step::TakeTurn, _, Some(Consumer { turns: Some(turns), .. })) => turns.take(b),
             (Step::HandOn, _, Some(Consumer { turns: Some(turns), first_lane: Some(first), .. })) => turns.hand_on(b, *first),
             // The step of another role.
@@ -211,10 +211,10 @@ impl MainLoop<'_> {
         b.if_given(guard, |b| body(b, ring));
     }
 
-    fn release(&self, b: &mut Builder, x: &Consumer, place: Place, behind: u32) {
+    fn release(&self, b: &mut Builder, x: &Consumer, place: Place, distance: u32) {
         let Some(ring) = self.ring else { return };
         let stage = x.released.unwrap_or(x.read);
-        if self.spec.schedule.math_behind.is_none() || !self.operands.is_empty() {
+        if self.spec.schedule.math_in_flight.is_none() || !self.operands.is_empty() {
             // Fragments may still be in flight to registers: neither an arrival nor the bulk copy after it waits for them.
             if self.spec.schedule.copies.iter().any(Transport::is_bulk) {
                 b.bulk(BulkOp::ProxyFence);
@@ -232,10 +232,10 @@ impl MainLoop<'_> {
             stage.next(b);
         };
         let exists = match place {
-            _ if behind == 0 => None,
+            _ if distance == 0 => None,
             Place::Before => None,
-            Place::Within(t, _) => Some(b.value(t.ge(behind))),
-            Place::Behind => Some(b.value(self.range.tiles.ge(behind))),
+            Place::Within(t, _) => Some(b.value(t.ge(distance))),
+            Place::After => Some(b.value(self.range.tiles.ge(distance))),
         };
         b.if_given(exists, release);
     }

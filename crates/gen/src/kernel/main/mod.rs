@@ -70,7 +70,7 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) 
         b.wave(t.wave_lanes);
     }
     let tables: Vec<Option<SharedId>> = jobs.iter().map(|job| table(&mut b, job)).collect();
-    let behind = b.kernel().shared_bytes();
+    let ring_bytes = b.kernel().shared_bytes();
     let mut before = 0;
     let parts = jobs.iter().zip(declared).zip(shared).zip(tables).map(|(((job, declared), shared), table)| {
         let Declared { ints, sources, scales, out, g_first, store, sizes, groups, terms, work } = declared;
@@ -87,7 +87,7 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) 
     });
     let parts = parts.collect();
     let local = b.bind("local_id", Builtin::LocalId);
-    Main { spec, parts, ring, behind, local }.emit(&mut b);
+    Main { spec, parts, ring, ring_bytes, local }.emit(&mut b);
     (b.finish(), args)
 }
 
@@ -172,7 +172,7 @@ struct Main<'a> {
     parts: Vec<Part<'a>>,
     ring: Option<Ring>,
     /// Bytes of shared memory that stages and barriers take.
-    behind: u32,
+    ring_bytes: u32,
     local: ExprId,
 }
 
@@ -203,7 +203,7 @@ struct Progress {
 
 impl Part<'_> {
     /// There are sums to compute.
-    const fn sums(&self) -> bool {
+    const fn has_terms(&self) -> bool {
         self.c.k > 0
     }
     /// Results are reduced through the shared memory of the tiles.
@@ -241,7 +241,7 @@ impl Main<'_> {
             if !kept.is_empty() {
                 self.roles(b, |b, waves| {
                     let epilogue = Epilogue { kept: kept.clone(), ..self.epilogue(b, part, None) };
-                    if waves == Waves::Load { epilogue.meet_behind(b) } else { epilogue.leave(b, tiles, work) }
+                    if waves == Waves::Load { epilogue.join_last_barriers(b) } else { epilogue.leave(b, tiles, work) }
                 });
             }
         }
@@ -284,7 +284,7 @@ impl Main<'_> {
 
     /// A role's share of a result tile, with barriers of the work-group.
     fn role_of_barriers(&self, b: &mut Builder, part: &Part, waves: Waves, (at, range): (&TilePosition, &KRange), kept: &[Kept]) {
-        let copies = (waves != Waves::Math && part.sums() && !part.spec.schedule.own()).then(|| {
+        let copies = (waves != Waves::Math && part.has_terms() && !part.spec.schedule.own()).then(|| {
             let thread = self.load_thread(b);
             Copies::by_threads(b, &part.operands, thread)
         });
@@ -303,8 +303,8 @@ impl Main<'_> {
             b.push(Stmt::AsyncWait(0));
         }
         match &consumer {
-            Some(consumer) => epilogue.emit(b, &consumer.unit.sums(), at, None),
-            None => epilogue.meet(b),
+            Some(consumer) => epilogue.emit(b, &consumer.unit.accumulators(), at, None),
+            None => epilogue.join_barriers(b),
         }
     }
 
@@ -319,25 +319,25 @@ impl Main<'_> {
         // then no barrier.
         let groups = self.parts.iter().any(|part| part.operands.tiles.groups.is_some());
         let several = self.spec.tiling.persistent > 0 || self.parts.len() > 1 || groups;
-        let reduce = |part: &Part| [false, true].into_iter().any(|behind| part.spec.cluster_meets(part.c, behind));
-        let meets = several && (self.spec.epilogue.split == Split::Cluster || self.parts.iter().any(reduce));
+        let reduce = |part: &Part| [false, true].into_iter().any(|after_last| part.spec.reduces_in_cluster(part.c, after_last));
+        let cluster_syncs = several && (self.spec.epilogue.split == Split::Cluster || self.parts.iter().any(reduce));
         let load = |b: &mut Builder, thread: ExprId, elected: (Option<ExprId>, Option<ExprId>)| {
             let mut progress: Option<Progress> = None;
-            for part in self.parts.iter().filter(|part| part.sums() || meets) {
+            for part in self.parts.iter().filter(|part| part.has_terms() || cluster_syncs) {
                 let issue = progress.and_then(|p| p.issue);
-                let copies = part.sums().then(|| Copies::into_ring(b, (&part.operands, ring), thread, elected, issue));
+                let copies = part.has_terms().then(|| Copies::into_ring(b, (&part.operands, ring), thread, elected, issue));
                 let group = progress.map_or_else(|| part.operands.tiles.first_work(b), |p| p.group);
                 let issue = copies.as_ref().map(|copies| copies.issue).or(issue);
                 progress = Some(Progress { issue, read: None, released: None, group, free: 0 });
                 part.operands.tiles.each(b, group, None, |b, at, range| {
                     let tile = copies.as_ref().map(|copies| copies.begin(b, at, range));
                     part.k_loop(b, range, tile.as_ref(), None, (&[], None));
-                    if meets {
-                        self.epilogue(b, part, None).meet(b);
+                    if cluster_syncs {
+                        self.epilogue(b, part, None).join_barriers(b);
                     }
                 });
-                if meets {
-                    self.epilogue(b, part, None).meet_behind(b);
+                if cluster_syncs {
+                    self.epilogue(b, part, None).join_last_barriers(b);
                 }
             }
             if let Some(issue) = progress.and_then(|p| p.issue) {
@@ -350,14 +350,14 @@ impl Main<'_> {
             let first = b.bind("first_loader", first);
             let thread = self.load_thread(b);
             load(b, thread, (None, Some(first)));
-        } else if meets {
+        } else if cluster_syncs {
             let first = b.bind("elected", first);
             load(b, self.local, (Some(first), None));
         } else {
             b.if_then(first, |b| load(b, self.local, (None, None)));
         }
-        if let Some(part) = self.parts.first().filter(|_| !meets) {
-            self.epilogue(b, part, None).meet(b);
+        if let Some(part) = self.parts.first().filter(|_| !cluster_syncs) {
+            self.epilogue(b, part, None).join_barriers(b);
         }
     }
 
@@ -367,7 +367,7 @@ impl Main<'_> {
         for part in &self.parts {
             let issue = progress.and_then(|p| p.issue);
             let copies = elected
-                .filter(|_| part.sums())
+                .filter(|_| part.has_terms())
                 .map(|elected| Copies::into_ring(b, (&part.operands, ring), self.local, (Some(elected), None), issue));
             let consumer = self.consumer(b, part, Ok((ring, progress)));
             let mut epilogue = self.epilogue(b, part, consumer.first_lane);
@@ -398,7 +398,7 @@ impl Main<'_> {
                     }
                 }
                 operands.iter().for_each(|operand| operand.leave(b));
-                epilogue.emit(b, &consumer.unit.sums(), at, staged.as_ref());
+                epilogue.emit(b, &consumer.unit.accumulators(), at, staged.as_ref());
             });
             epilogue.leave(b, &part.operands.tiles, work);
             if let Some(Staged::Bulk(staged)) = &staged {
@@ -431,7 +431,7 @@ impl Main<'_> {
         let first_lane = b.bind("first_lane", lane.equals(0));
         let read = progress.and_then(|p| p.read).unwrap_or_else(|| Counter::new(b, "read", stages, true));
         let released = progress.map_or_else(
-            || (self.spec.schedule.math_behind > Some(0)).then(|| Counter::new(b, "released", stages, true)),
+            || (self.spec.schedule.math_in_flight > Some(0)).then(|| Counter::new(b, "released", stages, true)),
             |p| p.released,
         );
         let turns = ring.turns.map(|turns| Turns::new(b, turns, team));
@@ -488,7 +488,7 @@ impl Main<'_> {
             place,
             store: part.store.as_ref(),
             piped: part.operands.ring.is_some(),
-            behind: self.behind,
+            ring_bytes: self.ring_bytes,
             free: 0,
             kept: Vec::new(),
         }
@@ -509,11 +509,11 @@ impl Part<'_> {
 
     /// Whether a warpgroup has any rows and columns of a result tile, where all of those of some may be past the edge.
     fn exist(&self, b: &mut Builder, consumer: &Consumer, at: &TilePosition) -> Option<ExprId> {
-        if !self.sums() || !consumer.unit.may_idle() {
+        if !self.has_terms() || !consumer.unit.may_idle() {
             return None;
         }
         let TileWalk { c, inputs, .. } = self.operands.tiles;
-        let first = consumer.unit.sums().first;
+        let first = consumer.unit.accumulators().first;
         let sides = [(&at.m_start, at.sizes[0], c.m), (&at.n_start, at.sizes[1], c.n)];
         let mut along = |(i, (start, size, extent)): (usize, (&Coord, Option<ExprId>, u64))| {
             let may = inputs[i].edge == Edge::Predicate && inputs[i].tiling.leaves_empty(size.is_none().then_some(extent));
@@ -530,8 +530,8 @@ impl Part<'_> {
 
     /// The scales of a thread's accumulators in two-level accumulation.
     fn tile_scales(&self, b: &mut Builder, consumer: &Consumer, at: &TilePosition) -> Option<TileScales<'_>> {
-        let sums = consumer.unit.sums();
-        TileScales::new(b, (self.spec, self.c), at, (sums.regs, sums.first, sums.thread), &self.scales)
+        let acc = consumer.unit.accumulators();
+        TileScales::new(b, (self.spec, self.c), at, (acc.regs, acc.first, acc.thread), &self.scales)
     }
 
     fn k_loop(
@@ -545,7 +545,7 @@ impl Part<'_> {
         if let Some(consumer) = math {
             consumer.unit.start(b);
         }
-        if self.sums() {
+        if self.has_terms() {
             let ring = self.operands.ring.as_ref();
             MainLoop { spec: self.spec, lowered: &self.lowered, range, ring, copies, math, operands, scales }.emit(b);
         }

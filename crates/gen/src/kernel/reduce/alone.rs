@@ -115,7 +115,7 @@ impl Share<'_> {
             tile: self.number,
             start: [Coord::plain(b, self.start[0]), Coord::plain(b, column)],
             owned,
-            meet: &|b| b.barrier(),
+            sync: &|b| b.barrier(),
             ints: self.ints,
             walk: None,
             shift: None,
@@ -193,14 +193,14 @@ impl Share<'_> {
                 }
             }
         };
-        let [first, behind, ends] = self.steps_of_share(b);
-        let known = [first, behind].iter().all(|bound| b.kernel().as_int(*bound).is_some());
+        let [first, whole_end, ends] = self.steps_of_share(b);
+        let known = [first, whole_end].iter().all(|bound| b.kernel().as_int(*bound).is_some());
         let unroll = match (steps > 1, known) {
             (true, _) => Unroll::By(2),
             (false, true) => Unroll::Full,
             (false, false) => Unroll::No,
         };
-        b.for_range("step", first, behind, unroll, |b, i| {
+        b.for_range("step", first, whole_end, unroll, |b, i| {
             step(b, i, false);
             if blocks.iter().any(Option::is_some) {
                 let ends = b.value((i % ELEMENT_BLOCK).equals(ELEMENT_BLOCK - 1));
@@ -220,8 +220,8 @@ impl Share<'_> {
             // The first, and those after the whole ones.
             let zero = b.int(0, self.ints.coord);
             b.for_range("end", zero, ends, Unroll::No, |b, i| {
-                let behind = b.value(behind + i - first);
-                let at = if self.steps.first > 0 { b.value(i.lt(first).select(i, behind)) } else { behind };
+                let after = b.value(whole_end + i - first);
+                let at = if self.steps.first > 0 { b.value(i.lt(first).select(i, after)) } else { after };
                 step(b, at, true);
             });
         }

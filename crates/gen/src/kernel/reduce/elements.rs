@@ -138,26 +138,26 @@ impl Elements<'_> {
     /// The sums of the splits, in registers: loads of all elements of a thread fly together.
     fn sum(&self, b: &mut Builder) -> RegId {
         let (acc, mn) = (self.c.accumulator(), (self.c.m * self.c.n) as i64);
-        let sums = b.regs("sums", acc.vector(1), self.registers());
+        let totals = b.regs("sums", acc.vector(1), self.registers());
         let mut from = Vec::new();
         for register in 0..self.registers() {
             let zero = b.float(0.0, acc);
-            b.set_reg(sums, register, zero);
+            b.set_reg(totals, register, zero);
             let ([row, col], inside) = self.place(b, register);
             let (row, col) = (row.value(b), col.value(b));
             let within = out::partial_index(b, self.c, row, col, Scalar::I64);
             let at = b.bind("from", self.g[1].cast(Scalar::I64) * mn + within);
             from.push((at, inside.map(|inside| b.bind("inside", inside))));
         }
-        let Some(partials) = self.partials else { return sums };
+        let Some(partials) = self.partials else { return totals };
         b.for_range("s", 0, self.splits, Unroll::By(2), |b, s| {
             let split = b.value(s.cast(Scalar::I64) * (self.chunk as i64 * mn));
             for (register, (at, inside)) in (0..).zip(&from) {
                 let part = b.load("part", Base::Buffer(partials), *at + split, 1, *inside);
-                b.set_reg(sums, register, Ex::reg(sums, register) + part);
+                b.set_reg(totals, register, Ex::reg(totals, register) + part);
             }
         });
-        sums
+        totals
     }
 
     /// The results in place of the sums, stored where they are to be.
@@ -203,7 +203,7 @@ impl Elements<'_> {
             tile: self.number,
             start: self.start,
             owned: &|b, at, axis| self.owned(b, at, axis),
-            meet: &|b| b.barrier(),
+            sync: &|b| b.barrier(),
             ints: self.ints,
             walk: None,
             shift: None,

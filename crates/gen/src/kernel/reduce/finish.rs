@@ -42,9 +42,9 @@ impl<'a> Left<'a> {
     /// Combines a thread's share of the parts of a value.
     fn add(&self, b: &mut Builder, total: &[VarId], value: ExprId, lanes: (ExprId, u32)) {
         for (reducer, regions) in self.of.iter().filter(|(_, regions)| !regions.is_empty()) {
-            let behind = |((region, first), scalar): ((&u64, &u64), &Scalar)| (region - first) / u64::from(scalar.bytes());
-            let behind: Vec<u64> = regions.iter().zip(&self.first).zip(&reducer.state).map(behind).collect();
-            let from: Vec<(ArgId, u64)> = self.from.iter().copied().zip(behind).collect();
+            let distance = |((region, first), scalar): ((&u64, &u64), &Scalar)| (region - first) / u64::from(scalar.bytes());
+            let distances: Vec<u64> = regions.iter().zip(&self.first).zip(&reducer.state).map(distance).collect();
+            let from: Vec<(ArgId, u64)> = self.from.iter().copied().zip(distances).collect();
             add_parts(b, reducer, &from, total, value, lanes);
         }
     }

@@ -59,26 +59,26 @@ impl HeldTile<'_> {
         }
         if !meeting.is_empty() {
             // No thread still reads the previous contents.
-            (self.meet)(b);
+            (self.sync)(b);
         }
         for one in &meeting {
             let to = if one.parts.is_empty() { &one.met } else { &one.parts };
             self.put_parts(b, one.reducer, one.how, &one.values, (to, one.first));
         }
         if meeting.iter().any(|one| !one.parts.is_empty()) {
-            (self.meet)(b);
+            (self.sync)(b);
             for level in 0..meeting.iter().map(|one| one.how.tree).max().unwrap_or(0) {
                 for one in meeting.iter().filter(|one| one.how.tree > level) {
                     self.halve_parts(b, one.reducer, one.how, (&one.parts, one.first), level);
                 }
-                (self.meet)(b);
+                (self.sync)(b);
             }
         }
         for one in meeting.iter().filter(|one| !one.parts.is_empty()) {
-            self.meet_parts(b, one);
+            self.reduce_parts(b, one);
         }
         let met = meeting.into_iter().filter(|one| !one.met.is_empty());
-        self.meet_peers(b, met.map(|Meeting { reducer, how, met, .. }| Met { reducer, how, arrays: met }));
+        self.reduce_peers(b, met.map(|Meeting { reducer, how, met, .. }| Met { reducer, how, arrays: met }));
         self.finish_last(b, all, (team, at), teams);
     }
 
@@ -99,8 +99,8 @@ impl HeldTile<'_> {
                 let load = |b: &mut Builder, from: ExprId| -> State {
                     arrays.iter().map(|array| b.load("part", Base::Shared(*array), from, 1, None)).collect()
                 };
-                let behind = b.value(at + half);
-                let (own, other) = (load(b, at), load(b, behind));
+                let upper = b.value(at + half);
+                let (own, other) = (load(b, at), load(b, upper));
                 let both = reducer.combine(b, &own, &other);
                 for (array, value) in arrays.iter().zip(both) {
                     b.store(Base::Shared(*array), at, value, None);
@@ -155,7 +155,7 @@ impl HeldTile<'_> {
     }
 
     /// Reduces the parts in shared memory, and stores the values.
-    fn meet_parts(&self, b: &mut Builder, Meeting { reducer, how, parts: arrays, first, met, .. }: &Meeting) {
+    fn reduce_parts(&self, b: &mut Builder, Meeting { reducer, how, parts: arrays, first, met, .. }: &Meeting) {
         for step in 0..how.values.div_ceil(self.threads) {
             let value = b.bind("value", self.thread + step * self.threads);
             let partly = (step + 1) * self.threads > how.values;

@@ -124,7 +124,7 @@ impl<'a> OperandLoop<'a> {
             tile: [self.at.tile_m, self.at.tile_n],
             start: if self.kept == 0 { [row, k] } else { [k, col] },
             owned,
-            meet: &|_| {},
+            sync: &|_| {},
             ints: self.e.ints,
             walk: None,
             shift: None,

@@ -9,7 +9,7 @@ use tilewright_ir::*;
 
 impl HeldTile<'_> {
     /// Combines the values of the cluster. All threads of the cluster must call it, after the stores of their own values.
-    pub(super) fn meet_peers<'m>(&self, b: &mut Builder, all: impl Iterator<Item = Met<'m>>) {
+    pub(super) fn reduce_peers<'m>(&self, b: &mut Builder, all: impl Iterator<Item = Met<'m>>) {
         let mut all = all.peekable();
         let Some((place, cluster)) = self.cluster.filter(|_| all.peek().is_some()) else { return };
         b.comment("work-groups of the cluster combine their values");

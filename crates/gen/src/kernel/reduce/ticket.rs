@@ -58,7 +58,7 @@ impl HeldTile<'_> {
         }
         b.comment("the last work-group finishes");
         // All of the parts are stored.
-        (self.meet)(b);
+        (self.sync)(b);
         let zero = b.int(0, Scalar::I32);
         let team = team.unwrap_or(zero);
         b.if_then(self.thread.equals(0), |b| {
@@ -72,7 +72,7 @@ impl HeldTile<'_> {
             }
             b.push(Stmt::Fence);
         });
-        (self.meet)(b);
+        (self.sync)(b);
         let mut shared = Vec::new();
         for left in &left {
             let is = b.load("is_last", Base::Shared(left.last), team, 1, None);
@@ -86,7 +86,7 @@ impl HeldTile<'_> {
         if shared.is_empty() {
             return;
         }
-        (self.meet)(b);
+        (self.sync)(b);
         for (left, is, value) in shared {
             let first = b.value(self.thread.lt(left.how.values));
             let ours = b.value(is.and(first));

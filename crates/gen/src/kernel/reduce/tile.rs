@@ -20,7 +20,7 @@ const WIDE: u32 = 64;
 const ROW_BITS: u32 = 4;
 
 /// An axis's coordinate at this distance from a first one.
-pub(super) fn behind(b: &mut Builder, first: Coord, by: ExprId, ints: Ints) -> Coord {
+pub(super) fn offset_coord(b: &mut Builder, first: Coord, by: ExprId, ints: Ints) -> Coord {
     let local = b.value(first.local + by.cast(ints.coord));
     Coord { local, ..first }
 }
@@ -51,7 +51,7 @@ pub(crate) struct HeldTile<'a> {
     /// Condition under which this tile owns a row (0) or column (1); `None` where it always does.
     pub owned: &'a dyn Fn(&mut Builder, Coord, usize) -> Option<ExprId>,
     /// The threads wait for each other.
-    pub meet: &'a dyn Fn(&mut Builder),
+    pub sync: &'a dyn Fn(&mut Builder),
     pub ints: Ints,
     /// After a work-group's last tile.
     pub walk: Option<Walk>,
@@ -153,7 +153,7 @@ impl HeldTile<'_> {
             return *found;
         }
         let by = b.value(place[axis] + offset);
-        let coord = behind(b, self.start[axis], by, self.ints);
+        let coord = offset_coord(b, self.start[axis], by, self.ints);
         let condition = (self.owned)(b, coord, axis).map(|c| b.bind(["has_row", "has_col"][axis], c));
         known.insert((axis, offset), condition);
         condition
@@ -166,7 +166,7 @@ impl HeldTile<'_> {
         let whole = reducer.op.over.whole();
         for axis in (0..2).filter(|axis| whole[*axis]) {
             let last = b.int(i64::from(size[axis]) - 1, Scalar::I32);
-            let last = behind(b, self.start[axis], last, self.ints);
+            let last = offset_coord(b, self.start[axis], last, self.ints);
             let Some(inside) = (self.owned)(b, last, axis) else { continue };
             if filled[axis].replace(none) == Some(none) {
                 continue;
@@ -204,7 +204,7 @@ impl HeldTile<'_> {
             first = self.entry_index(b, reducer);
         }
         for axis in (0..2).filter(|axis| over[*axis]) {
-            let mut at = behind(b, self.start[axis], place[axis], self.ints).value(b);
+            let mut at = offset_coord(b, self.start[axis], place[axis], self.ints).value(b);
             if !whole[axis] {
                 at = b.value((at + i64::from(kept[axis] * how.runs[axis])) % (reducer.extents()[axis] as i64));
             }
@@ -413,7 +413,7 @@ impl HeldTile<'_> {
         let (whole, mut number, mut exists) = (reducer.op.over.whole(), None, None);
         let order = if reducer.swapped { [1, 0] } else { [0, 1] };
         for axis in order.into_iter().filter(|axis| !whole[*axis]) {
-            let coord = behind(b, self.start[axis], at[axis], self.ints);
+            let coord = offset_coord(b, self.start[axis], at[axis], self.ints);
             let owned = (self.owned)(b, coord, axis);
             exists = b.and_opt(exists, owned);
             let own = coord.value(b);

@@ -15,7 +15,7 @@ pub(crate) struct Turns {
     pub teams: u32,
     /// This team, and the next one.
     team: ExprId,
-    behind: ExprId,
+    next: ExprId,
     /// Parity of the phase that lets this team begin.
     phase: VarId,
 }
@@ -24,10 +24,10 @@ impl Turns {
     /// Of the team with this number among all that have a barrier.
     pub fn new(b: &mut Builder, (barriers, teams): (TxId, u32), team: ExprId) -> Turns {
         let team = b.bind("team", team);
-        let behind = b.bind("team_behind", (team + 1) % teams);
+        let next = b.bind("team_behind", (team + 1) % teams);
         // The first team's first turn is now: the phase before the first counts as over.
         let phase = b.declare("turn_phase", team.equals(0).select(Ex::int(1, Scalar::I32), 0));
-        Turns { barriers, teams, team, behind, phase }
+        Turns { barriers, teams, team, next, phase }
     }
 
     /// Waits for the turn.
@@ -39,7 +39,7 @@ impl Turns {
 
     /// Lets the next team begin.
     pub fn hand_on(&self, b: &mut Builder, first_lane: ExprId) {
-        b.if_then(first_lane, |b| b.bulk(BulkOp::Arrive { barrier: TxRef { barriers: self.barriers, index: self.behind } }));
+        b.if_then(first_lane, |b| b.bulk(BulkOp::Arrive { barrier: TxRef { barriers: self.barriers, index: self.next } }));
     }
 }
 

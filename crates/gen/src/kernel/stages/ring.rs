@@ -21,10 +21,10 @@ pub(crate) struct Ring {
 
 impl Ring {
     /// Declares the barriers, after the stages and after the given bytes of accumulators that overlay the stages.
-    pub fn new(b: &mut Builder, spec: &KernelSpec, place: Option<ClusterPlace>, sums: u64) -> Ring {
+    pub fn new(b: &mut Builder, spec: &KernelSpec, place: Option<ClusterPlace>, accumulator_bytes: u64) -> Ring {
         let (buffers, teams) = (spec.schedule.buffers, spec.teams());
         let place = place.map(|place| (place, spec.tiling.clone()));
-        let at = b.kernel().shared_bytes().max(sums as u32);
+        let at = b.kernel().shared_bytes().max(accumulator_bytes as u32);
         let full = b.tx_barriers("full", buffers, at);
         let free = b.tx_barriers("free", buffers, at + 8 * buffers);
         let turns = (teams > 1).then(|| (b.tx_barriers("turn", teams, at + 16 * buffers), teams));

@@ -34,7 +34,7 @@ pub(crate) fn check_roles(kernel: &Kernel) -> Result<(), GenerateError> {
             let mut compare = Compare { kernel, same: HashMap::new() };
             if !compare.blocks(&x.body, &y.body) {
                 let (first, second) = (x.name.clone(), y.name.clone());
-                return Err(GenerateError::Barriers { first, meets: count(&x.body), second, other: count(&y.body) });
+                return Err(GenerateError::Barriers { first, barriers: count(&x.body), second, other: count(&y.body) });
             }
         }
     }
@@ -160,8 +160,8 @@ mod tests {
             (|b| tiles(b, 9, 1), |b| tiles(b, 8, 1), 1, 1),
             (|b| b.for_range("t", 0, 9, Unroll::No, |b, _| b.barrier()), |b| tiles(b, 9, 1), 1, 1),
         ];
-        for (first, second, meets, other) in cases {
-            let expected = GenerateError::Barriers { first: "math".into(), meets, second: "load".into(), other };
+        for (first, second, barriers, other) in cases {
+            let expected = GenerateError::Barriers { first: "math".into(), barriers, second: "load".into(), other };
             assert_eq!(roles(first, second), Err(expected));
         }
     }

@@ -66,7 +66,7 @@ pub enum Step {
     /// Releases the buffer of an earlier tile, whose math is finished.
     Release {
         /// Distance in tiles.
-        behind: u32,
+        distance: u32,
     },
     /// The compiler moves nothing across (a hint, `HNT1`): loads stay before the math, stores after it.
     Fence,
@@ -145,7 +145,7 @@ fn plain(s: &Schedule, k_tile: u32) -> Lowered {
         return Lowered { prologue: vec![], body, tail: vec![], sets: 1 };
     }
     let mut lowered = by_threads(s, k_tile);
-    if s.math_behind.is_some() {
+    if s.math_in_flight.is_some() {
         drain(&mut lowered.body);
     }
     lowered
@@ -235,22 +235,22 @@ fn by_threads(s: &Schedule, k_tile: u32) -> Lowered {
 /// The form of bulk copies, with transaction barriers.
 fn bulk(s: &Schedule) -> Lowered {
     let ahead = if s.roles.is_some() { 0 } else { s.fetch_ahead };
-    let behind = s.math_behind.unwrap_or(0);
+    let distance = s.math_in_flight.unwrap_or(0);
     let fetch = |ahead| [Step::Acquire { ahead }, Step::Fetch { ahead }];
     let mut body = fetch(ahead).to_vec();
     body.push(Step::Await);
     body.push(Step::Math { part: MathPart::Whole, store: None });
-    body.extend(s.math_behind.map(|pending| Step::Drain { pending }));
-    body.push(Step::Release { behind });
+    body.extend(s.math_in_flight.map(|pending| Step::Drain { pending }));
+    body.push(Step::Release { distance });
     let mut prologue: Vec<Step> = (0..ahead).flat_map(fetch).collect();
     let mut tail = Vec::new();
     if s.roles.is_some_and(|r| r.teams > 1) {
         prologue.push(Step::TakeTurn);
         tail.push(Step::HandOn);
     }
-    if behind > 0 {
+    if distance > 0 {
         tail.push(Step::Drain { pending: 0 });
-        tail.extend((1..=behind).rev().map(|behind| Step::Release { behind }));
+        tail.extend((1..=distance).rev().map(|distance| Step::Release { distance }));
     }
     Lowered { prologue, body, tail, sets: 1 }
 }

@@ -1,12 +1,12 @@
 //! Idle warpgroups: all their rows or columns of a tile are past the edge of the result. They wait for stages and release them with the
 //! other warpgroups but issue no math, so the tensor cores are free for the others. Ends of groups can be anywhere in a tile.
 
-use super::{Between, KTile, Sums, Unit, clear};
+use super::{AccumulatorSet, Between, KTile, Unit, clear};
 use crate::kernel::stages::schedule::MathPart;
 use tilewright_ir::Builder;
 
 /// In place of a unit, whose sums are zeros.
-pub(crate) struct Idle(pub Sums);
+pub(crate) struct Idle(pub AccumulatorSet);
 
 impl Unit for Idle {
     fn start(&self, b: &mut Builder) {
@@ -16,7 +16,7 @@ impl Unit for Idle {
 
     fn k_tile(&self, _: &mut Builder, _: KTile, _: MathPart, _: Option<Between>) {}
 
-    fn sums(&self) -> Sums {
+    fn accumulators(&self) -> AccumulatorSet {
         self.0
     }
 }

@@ -80,7 +80,7 @@ mod tests {
 
     /// Every element of a period is read once, and no access takes longer than its bytes.
     #[test]
-    fn lanes_read_all_k_and_meet_in_no_bank() {
+    fn lanes_read_all_k_without_bank_conflicts() {
         for (scalar, bytes) in [(Scalar::F32, 4), (Scalar::F64, 8)] {
             let order = KOrder::of_panels(bytes);
             let mut all: Vec<u32> = (0..order.period).map(|own| order.k(own)).collect();

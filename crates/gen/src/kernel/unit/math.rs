@@ -1,7 +1,7 @@
 //! Fragments and math: the k-steps of a k-tile, and, for multiply-adds, shared memory to registers and the outer product.
 
 use super::scales::TileScales;
-use super::{Between, KTile, Sums, Unit, clear, promote, promoted};
+use super::{AccumulatorSet, Between, KTile, Unit, clear, promote, promoted};
 use crate::kernel::stages::schedule::MathPart;
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::{Along, KernelSpec, OperandTiling};
@@ -37,7 +37,7 @@ pub(crate) trait Steps {
     /// As [`Unit::promote`].
     fn promote(&self, _: &mut Builder, _: Option<&TileScales>) {}
     /// The sums of a tile.
-    fn sums(&self) -> Sums;
+    fn accumulators(&self) -> AccumulatorSet;
 }
 
 /// The k-steps of a plan around what computes them.
@@ -157,8 +157,8 @@ impl<S: Steps> Unit for KSteps<S> {
     fn promote(&self, b: &mut Builder, scales: Option<&TileScales>) {
         self.steps.promote(b, scales);
     }
-    fn sums(&self) -> Sums {
-        self.steps.sums()
+    fn accumulators(&self) -> AccumulatorSet {
+        self.steps.accumulators()
     }
 }
 
@@ -264,7 +264,7 @@ impl Steps for Fma {
     fn start(&self, b: &mut Builder) {
         let zero = b.zero(self.accumulator.vector(self.b.lanes));
         b.for_range("i", 0, self.a.len * self.b.len, self.unroll, |b, i| b.set_reg(self.acc, i, zero));
-        self.promoted.iter().for_each(|sums| clear(b, self.accumulator.vector(self.b.lanes), *sums, self.a.len * self.b.len));
+        self.promoted.iter().for_each(|totals| clear(b, self.accumulator.vector(self.b.lanes), *totals, self.a.len * self.b.len));
     }
 
     fn read_at(&self, b: &mut Builder, tile: KTile) -> [ExprId; 2] {
@@ -304,14 +304,14 @@ impl Steps for Fma {
     }
 
     fn promote(&self, b: &mut Builder, scales: Option<&TileScales>) {
-        if let Some(sums) = self.promoted {
+        if let Some(totals) = self.promoted {
             let count = self.a.len * self.b.len;
-            promote(b, (self.acc, sums), (0, count), scales);
+            promote(b, (self.acc, totals), (0, count), scales);
             clear(b, self.accumulator.vector(self.b.lanes), self.acc, count);
         }
     }
 
-    fn sums(&self) -> Sums {
-        Sums { regs: self.promoted.unwrap_or(self.acc), first: [self.a.first, self.b.first], thread: self.thread }
+    fn accumulators(&self) -> AccumulatorSet {
+        AccumulatorSet { regs: self.promoted.unwrap_or(self.acc), first: [self.a.first, self.b.first], thread: self.thread }
     }
 }

@@ -7,7 +7,7 @@
 use super::math::Steps;
 use super::scales::TileScales;
 use crate::kernel::tile::shared::SharedTile;
-use crate::kernel::unit::{KTile, Sums, clear, promote, promoted, slice, wave};
+use crate::kernel::unit::{AccumulatorSet, KTile, clear, promote, promoted, slice, wave};
 use crate::plan::{Along, KernelSpec};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
@@ -43,7 +43,7 @@ impl Fragments {
 pub(crate) struct MfmaUnit {
     acc: RegId,
     /// Accumulators of a lane.
-    sums: u32,
+    acc_count: u32,
     /// Totals of two-level accumulation; `None` without it.
     promoted: Option<RegId>,
     fragments: [Fragments; 2],
@@ -87,10 +87,10 @@ impl MfmaUnit {
             let lane = b.bind(&format!("{name}_lane_at"), at);
             Fragments { regs, len, shared: shared[i].clone(), words, lane, shift, blocks, interleave }
         });
-        let sums = t.a.micro * t.b.micro / lanes;
-        let acc = b.regs("acc", row.sum.ty(), sums);
-        let promoted = promoted(b, spec, row.sum.ty(), sums);
-        MfmaUnit { acc, sums, promoted, fragments, row, products: t.a.products(), first, lane, a_first: spec.style.a_first }
+        let acc_count = t.a.micro * t.b.micro / lanes;
+        let acc = b.regs("acc", row.sum.ty(), acc_count);
+        let promoted = promoted(b, spec, row.sum.ty(), acc_count);
+        MfmaUnit { acc, acc_count, promoted, fragments, row, products: t.a.products(), first, lane, a_first: spec.style.a_first }
     }
 
     /// Lines along k: what a lane holds of an instruction stands together.
@@ -135,7 +135,7 @@ impl MfmaUnit {
 impl Steps for MfmaUnit {
     fn start(&self, b: &mut Builder) {
         let all = std::iter::once(self.acc).chain(self.promoted);
-        all.for_each(|sums| clear(b, self.row.sum.ty(), sums, self.sums));
+        all.for_each(|regs| clear(b, self.row.sum.ty(), regs, self.acc_count));
     }
 
     fn read_at(&self, b: &mut Builder, tile: KTile) -> [ExprId; 2] {
@@ -184,13 +184,13 @@ impl Steps for MfmaUnit {
     }
 
     fn promote(&self, b: &mut Builder, scales: Option<&TileScales>) {
-        if let Some(sums) = self.promoted {
-            promote(b, (self.acc, sums), (0, self.sums), scales);
-            clear(b, self.row.sum.ty(), self.acc, self.sums);
+        if let Some(totals) = self.promoted {
+            promote(b, (self.acc, totals), (0, self.acc_count), scales);
+            clear(b, self.row.sum.ty(), self.acc, self.acc_count);
         }
     }
 
-    fn sums(&self) -> Sums {
-        Sums { regs: self.promoted.unwrap_or(self.acc), first: self.first, thread: self.lane }
+    fn accumulators(&self) -> AccumulatorSet {
+        AccumulatorSet { regs: self.promoted.unwrap_or(self.acc), first: self.first, thread: self.lane }
     }
 }

@@ -13,7 +13,7 @@ use super::k_order::KOrder;
 use super::math::Steps;
 use super::scales::TileScales;
 use crate::kernel::tile::shared::SharedTile;
-use crate::kernel::unit::{KTile, LANES_OF_ROW, Sums, clear, matrix_row, promote, promoted, slice, split, wave};
+use crate::kernel::unit::{AccumulatorSet, KTile, LANES_OF_ROW, clear, matrix_row, promote, promoted, slice, split, wave};
 use crate::plan::{Along, Blocks, KernelSpec};
 use tilewright_ir::affine::Coord;
 use tilewright_ir::layout::Axis;
@@ -54,7 +54,7 @@ impl Fragments {
 pub(crate) struct WaveUnit {
     acc: RegId,
     /// Accumulators of a lane.
-    sums: u32,
+    acc_count: u32,
     /// Totals of two-level accumulation; `None` without it.
     promoted: Option<RegId>,
     fragments: [Fragments; 2],
@@ -116,9 +116,9 @@ impl WaveUnit {
             let lane = b.bind(&format!("{name}_lane_at"), at);
             Fragments { regs, len, shared: shared[i].clone(), lane, blocks, micro, order, run, factor: tensor.factor(), each }
         });
-        let sums = t.a.micro * t.b.micro / lanes;
-        let acc = b.regs("acc", row.sum.ty(), sums);
-        let promoted = promoted(b, spec, row.sum.ty(), sums);
+        let acc_count = t.a.micro * t.b.micro / lanes;
+        let acc = b.regs("acc", row.sum.ty(), acc_count);
+        let promoted = promoted(b, spec, row.sum.ty(), acc_count);
         let parts = t.a.split_in_registers(t.unit.family()).map(|split| {
             let lens = [row.a.registers, t.b.micro / columns * row.b.registers];
             [("a_parts", lens[0]), ("b_parts", lens[1])].map(|(name, len)| b.regs(name, Scalar::F32.ty(), split.parts * len))
@@ -126,7 +126,7 @@ impl WaveUnit {
         let products = t.a.products();
         let exist = t.blocks(c);
         let (step, a_first) = (t.k_step(), spec.style.a_first);
-        WaveUnit { acc, sums, promoted, fragments, parts, products, exist, row, step, first, lane, a_first }
+        WaveUnit { acc, acc_count, promoted, fragments, parts, products, exist, row, step, first, lane, a_first }
     }
 
     /// Fragments of elements that fill a register, one instruction's after the other; those of TF32 are rounded, unless they are to be split.
@@ -187,7 +187,7 @@ impl WaveUnit {
 impl Steps for WaveUnit {
     fn start(&self, b: &mut Builder) {
         let all = std::iter::once(self.acc).chain(self.promoted);
-        all.for_each(|sums| clear(b, self.row.sum.ty(), sums, self.sums));
+        all.for_each(|regs| clear(b, self.row.sum.ty(), regs, self.acc_count));
     }
 
     fn read_at(&self, b: &mut Builder, tile: KTile) -> [ExprId; 2] {
@@ -270,14 +270,14 @@ impl Steps for WaveUnit {
     }
 
     fn promote(&self, b: &mut Builder, scales: Option<&TileScales>) {
-        if let Some(sums) = self.promoted {
-            promote(b, (self.acc, sums), (0, self.sums), scales);
-            clear(b, self.row.sum.ty(), self.acc, self.sums);
+        if let Some(totals) = self.promoted {
+            promote(b, (self.acc, totals), (0, self.acc_count), scales);
+            clear(b, self.row.sum.ty(), self.acc, self.acc_count);
         }
     }
 
-    fn sums(&self) -> Sums {
-        Sums { regs: self.promoted.unwrap_or(self.acc), first: self.first, thread: self.lane }
+    fn accumulators(&self) -> AccumulatorSet {
+        AccumulatorSet { regs: self.promoted.unwrap_or(self.acc), first: self.first, thread: self.lane }
     }
 }
 

@@ -55,12 +55,12 @@ pub(crate) trait Unit {
         false
     }
     /// The accumulators of a tile.
-    fn sums(&self) -> Sums;
+    fn accumulators(&self) -> AccumulatorSet;
 }
 
 /// The accumulators of a tile: registers of the micro tile that begins at `first`, in owner thread number `thread`.
 #[derive(Clone, Copy)]
-pub(crate) struct Sums {
+pub(crate) struct AccumulatorSet {
     pub regs: RegId,
     pub first: [ExprId; 2],
     pub thread: ExprId,

@@ -4,7 +4,7 @@
 //! the previous k-tile. Elements are converted once.
 
 use super::math::micro_first;
-use super::{Between, KTile, Sums, Unit, in_slices};
+use super::{AccumulatorSet, Between, KTile, Unit, in_slices};
 use crate::kernel::copy::copies::{Operands, Source};
 use crate::kernel::input::Ints;
 use crate::kernel::stages::schedule::MathPart;
@@ -263,7 +263,7 @@ impl Unit for Own {
         }
     }
 
-    fn sums(&self) -> Sums {
-        Sums { regs: self.acc, first: self.first, thread: self.thread }
+    fn accumulators(&self) -> AccumulatorSet {
+        AccumulatorSet { regs: self.acc, first: self.first, thread: self.thread }
     }
 }

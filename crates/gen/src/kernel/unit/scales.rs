@@ -46,8 +46,8 @@ impl<'a> TileScales<'a> {
         if buffers.is_empty() {
             return None;
         }
-        let sums = Accumulators::new(b, &spec.tiling, c, regs, (first, thread));
-        let origin = sums.origin(b);
+        let accumulators = Accumulators::new(b, &spec.tiling, c, regs, (first, thread));
+        let origin = accumulators.origin(b);
         let of = |(x, buffer): (&'a Vector, &ArgId)| {
             let axis = usize::from(x.along_n);
             let start = [&at.m_start, &at.n_start][axis].value(b);
@@ -67,7 +67,7 @@ impl<'a> TileScales<'a> {
             }
         };
         let all = c.block_scales.iter().zip(buffers).map(of).collect();
-        Some(TileScales { g: at.g, all, width: sums.width, last: c.k as i64 - 1 })
+        Some(TileScales { g: at.g, all, width: accumulators.width, last: c.k as i64 - 1 })
     }
 
     /// Loads the scales of the k-tile that begins at `k`, unless they were loaded ahead. They arrive during its math.

@@ -2,7 +2,7 @@
 
 use super::row_fragments::RowFragments;
 use super::scales::TileScales;
-use super::{Between, KTile, Sums, Unit, clear, promote, promoted, slice};
+use super::{AccumulatorSet, Between, KTile, Unit, clear, promote, promoted, slice};
 use crate::kernel::stages::schedule::MathPart;
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::{Along, KernelSpec};
@@ -33,7 +33,7 @@ pub(crate) struct Warpgroup {
     /// Position among the warpgroup's threads.
     lane: ExprId,
     /// Instructions of a k-tile may be unfinished while the next k-tile is issued.
-    behind: bool,
+    in_flight: bool,
     /// Fragments of operand A, if instructions read it from registers.
     fragments: Option<RowFragments>,
     /// Number of the ping-pong team.
@@ -67,7 +67,7 @@ impl Warpgroup {
         let (rows, sets) = (t.a.micro / row.shape.0, t.a.fragment_sets);
         let in_turn = spec.rows_in_turn();
         let acc = b.regs("acc", row.sum.ty(), if in_turn { 1 } else { rows } * row.accumulator_registers(t.b.micro));
-        let sums = promoted(b, spec, row.sum.ty(), rows * row.accumulator_registers(t.b.micro));
+        let totals = promoted(b, spec, row.sum.ty(), rows * row.accumulator_registers(t.b.micro));
         let split = t.a.split.is_some();
         let fragments = (sets > 0).then(|| {
             let weights = shared[1].panels.as_ref().and_then(|tile| tile.runs).map(|run| (c.a.factor(), run));
@@ -75,7 +75,7 @@ impl Warpgroup {
         });
         Warpgroup {
             acc,
-            promoted: sums.zip(spec.schedule.promoted),
+            promoted: totals.zip(spec.schedule.promoted),
             shared: shared.to_vec(),
             row,
             products: t.a.products(),
@@ -86,7 +86,7 @@ impl Warpgroup {
             k_steps: if sets > 0 { (0..t.k_tile / row.shape.2).collect() } else { t.steps(c, row.shape.2) },
             first,
             lane,
-            behind: spec.schedule.math_behind > Some(0),
+            in_flight: spec.schedule.math_in_flight > Some(0),
             fragments,
             team,
             may_be_empty,
@@ -148,18 +148,18 @@ impl Warpgroup {
     /// Adds the accumulators of one row of instructions to its totals, where rows alternate.
     fn promote_rows(&self, b: &mut Builder, row: u32, scales: Option<&TileScales>) {
         let each = self.row.accumulator_registers(self.columns);
-        self.promoted.iter().for_each(|(sums, _)| promote(b, (self.acc, *sums), (row * each, each), scales));
+        self.promoted.iter().for_each(|(totals, _)| promote(b, (self.acc, *totals), (row * each, each), scales));
     }
 
     /// Emits a k-tile with operand A in registers. While the instructions of a k-step run, the next fragments are read into a free set of
     /// registers. If sets are reused within the k-tile, each k-step is a commit group.
     fn k_tile_of(&self, b: &mut Builder, buffer: ExprId, fragments: &RowFragments, later: Option<ExprId>) {
         let k_steps = self.k_steps.len() as u32;
-        let again = self.behind || k_steps > fragments.sets;
+        let again = self.in_flight || k_steps > fragments.sets;
         let begun = fragments.begin(b, buffer, k_steps * self.row.shape.2);
         for &k_step in &self.k_steps {
             // After a drained tile every set is free.
-            if k_step > 0 && (self.behind || k_step >= fragments.sets) {
+            if k_step > 0 && (self.in_flight || k_step >= fragments.sets) {
                 b.matrix(MatrixOp::WarpgroupWait { pending: fragments.sets - 1, acc: self.acc });
             }
             let left = fragments.load(b, buffer, k_step, &begun);
@@ -204,9 +204,9 @@ impl Warpgroup {
 
 impl Unit for Warpgroup {
     fn start(&self, b: &mut Builder) {
-        let sums = if self.may_be_empty { Some(self.acc) } else { None };
-        let sums = self.promoted.map_or(sums, |(sums, _)| Some(sums));
-        sums.iter().for_each(|sums| clear(b, self.row.sum.ty(), *sums, self.count()));
+        let cleared = if self.may_be_empty { Some(self.acc) } else { None };
+        let cleared = self.promoted.map_or(cleared, |(totals, _)| Some(totals));
+        cleared.iter().for_each(|regs| clear(b, self.row.sum.ty(), *regs, self.count()));
     }
 
     /// Instructions may be unfinished after it; the first product of the first k-tile replaces the accumulators.
@@ -239,14 +239,14 @@ impl Unit for Warpgroup {
         if self.in_turn {
             return self.promote_rows(b, self.rows - 1, scales);
         }
-        self.promoted.iter().for_each(|(sums, _)| promote(b, (self.acc, *sums), (0, self.count()), scales));
+        self.promoted.iter().for_each(|(totals, _)| promote(b, (self.acc, *totals), (0, self.count()), scales));
     }
 
     fn may_idle(&self) -> bool {
         true
     }
 
-    fn sums(&self) -> Sums {
-        Sums { regs: self.promoted.map_or(self.acc, |(sums, _)| sums), first: self.first, thread: self.lane }
+    fn accumulators(&self) -> AccumulatorSet {
+        AccumulatorSet { regs: self.promoted.map_or(self.acc, |(totals, _)| totals), first: self.first, thread: self.lane }
     }
 }

@@ -104,7 +104,7 @@ impl KernelSpec {
         ElementSteps::new(c, &self.element_loads(c), tile, self.share_of_columns(c))
     }
     /// A kernel after the others reduces the parts in workspace.
-    pub fn finishes_behind(&self, c: &Contraction) -> bool {
+    pub fn finishes_after(&self, c: &Contraction) -> bool {
         self.reduced(c).any(|r| self.partials(c, r).finish == Some(Finish::Kernel))
     }
     /// A kernel ahead of the others sets results or tickets to their first values.
@@ -156,21 +156,21 @@ impl KernelSpec {
         }
     }
     /// Returns whether some of these reductions combine values in the shared memory of a cluster.
-    fn meets_in_cluster(&self, all: &[(&Reduce, TileReduction)], c: &Contraction) -> bool {
+    fn combines_in_cluster(&self, all: &[(&Reduce, TileReduction)], c: &Contraction) -> bool {
         all.iter().any(|(r, _)| self.partials(c, r).meeting() > 1)
     }
     /// Threads of a cluster meet where results, or what goes on from tile to tile, are reduced.
-    pub(crate) fn cluster_meets(&self, c: &Contraction, behind: bool) -> bool {
-        self.meets_in_cluster(&self.reductions_at(c, behind), c)
+    pub(crate) fn reduces_in_cluster(&self, c: &Contraction, after_last: bool) -> bool {
+        self.combines_in_cluster(&self.reductions_at(c, after_last), c)
     }
     /// Bytes of shared memory through which waves reduce a tile's results.
     pub(crate) fn reduction_bytes(&self, c: &Contraction) -> u64 {
-        let behind = self.meeting_bytes(&self.reductions_at(c, true), c, (self.tiling.math_threads(), self.teams()));
-        match [self.tile_reduction_bytes(c), behind] {
+        let carried = self.meeting_bytes(&self.reductions_at(c, true), c, (self.tiling.math_threads(), self.teams()));
+        match [self.tile_reduction_bytes(c), carried] {
             [tile, 0] => tile,
             // Nothing else is there then, or the next tile's operands are.
-            [tile, behind] if self.schedule.in_pipeline() => tile.next_multiple_of(REDUCTION_ALIGN) + behind,
-            [tile, behind] => tile.max(behind),
+            [tile, carried] if self.schedule.in_pipeline() => tile.next_multiple_of(REDUCTION_ALIGN) + carried,
+            [tile, carried] => tile.max(carried),
         }
     }
     /// Those for reductions of each tile.
@@ -178,9 +178,9 @@ impl KernelSpec {
         self.meeting_bytes(&self.reductions_at(c, false), c, (self.tiling.math_threads(), self.teams()))
     }
     /// Reductions of each tile, or those after the last tile.
-    pub(crate) fn reductions_at<'c>(&self, c: &'c Contraction, behind: bool) -> Vec<(&'c Reduce, TileReduction)> {
+    pub(crate) fn reductions_at<'c>(&self, c: &'c Contraction, after_last: bool) -> Vec<(&'c Reduce, TileReduction)> {
         let all = c.reductions().zip(self.tile_reductions(c));
-        all.filter(|(r, _)| self.carried(c, r).is_some() == behind).collect()
+        all.filter(|(r, _)| self.carried(c, r).is_some() == after_last).collect()
     }
     /// 32-bit registers in which a thread keeps what goes on from tile to tile.
     pub(in crate::plan) fn carried_registers(&self, c: &Contraction) -> u32 {
@@ -197,13 +197,13 @@ impl KernelSpec {
         self.meeting_bytes(&all, c, (ELEMENT_THREADS, 1))
     }
     /// How often the computing threads wait for each other while they reduce a tile, or after the last tile.
-    pub(crate) fn reduction_meetings(&self, c: &Contraction, behind: bool) -> usize {
-        let all = self.reductions_at(c, behind);
+    pub(crate) fn reduction_meetings(&self, c: &Contraction, after_last: bool) -> usize {
+        let all = self.reductions_at(c, after_last);
         let ways = || all.iter().map(|(_, way)| way);
         let through_shared = match ways().any(|way| way.shared() > 0) {
             true => 2,
             // Ahead of what others of the cluster read.
-            false => usize::from(self.meets_in_cluster(&all, c)),
+            false => usize::from(self.combines_in_cluster(&all, c)),
         };
         let tree = ways().map(|way| way.tree as usize).max().unwrap_or(0);
         let tickets = all.iter().map(|(r, way)| (self.partials(c, r), way));
