@@ -72,8 +72,8 @@ impl Spread {
             let end = pieces.iter().map(|p| p.at + p.bytes.len() as u64).max().unwrap_or(0);
             let buffer = device.alloc(end)?;
             for piece in pieces {
-                let behind = piece.at + piece.bytes.len() as u64;
-                device.write(&buffer, behind, &vec![0xff; (end - behind).min(BEHIND) as usize])?;
+                let piece_end = piece.at + piece.bytes.len() as u64;
+                device.write(&buffer, piece_end, &vec![0xff; (end - piece_end).min(BEHIND) as usize])?;
             }
             self.write(device, operand, &buffer, &data.buffer(operand).bytes)?;
             match operand {

@@ -133,7 +133,7 @@ pub fn sizes(contraction: &Contraction, spec: &KernelSpec) -> Vec<Extents> {
     }
     // And each alone, beside the largest of the others.
     for least in [true, false] {
-        let now = |behind: u64, most: u64| if least { 1 } else { behind.clamp(1, most.max(1)) };
+        let now = |wanted: u64, most: u64| if least { 1 } else { wanted.clamp(1, most.max(1)) };
         let alone = [
             m.then(|| Extents { m: now(u64::from(rows) + 1, largest.m), ..largest }),
             n.then(|| Extents { n: now(u64::from(columns) + 1, largest.n), ..largest }),

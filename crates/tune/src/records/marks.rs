@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_restart_of_the_same_machine_is_told_from_other_machines() {
+    fn a_restart_of_the_same_machine_is_distinguished_from_other_machines() {
         let now = "host id\nsecond\n";
         assert!(!went_down(b"host id\nsecond\n", now) && went_down(b"host id\nfirst\n", now));
         assert!(went_down(b"host id\nsecond\ncrashed\n", now) && went_down(b"other\nfirst\ncrashed\n", now));

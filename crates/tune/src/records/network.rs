@@ -49,9 +49,9 @@ fn whole(path: &Path) -> Option<PathBuf> {
 /// The file system of the deepest mount that holds a path; of several at one place the last covers the others.
 fn network(mounts: &str, path: &Path) -> Option<&'static str> {
     let mount = |line: &str| {
-        let (before, behind) = line.split_once(" - ")?;
+        let (before, after) = line.split_once(" - ")?;
         let place = PathBuf::from(unescaped(before.split(' ').nth(4)?));
-        Some((place, behind.split(' ').next()?.to_string()))
+        Some((place, after.split(' ').next()?.to_string()))
     };
     let holding = mounts.lines().filter_map(mount).filter(|(place, _)| path.starts_with(place));
     let (_, kind) = holding.max_by_key(|(place, _)| place.components().count())?;

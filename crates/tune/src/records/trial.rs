@@ -139,13 +139,13 @@ impl Trial {
 fn depth<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Depth>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "verified is none of null, \"quick\" and \"thorough\" (true or false in format 1)")]
-    enum Told {
+    enum Spelling {
         Flag(bool),
         Depth(Option<Depth>),
     }
-    Ok(match Told::deserialize(from)? {
-        Told::Flag(compared) => compared.then_some(Depth::Quick),
-        Told::Depth(depth) => depth,
+    Ok(match Spelling::deserialize(from)? {
+        Spelling::Flag(compared) => compared.then_some(Depth::Quick),
+        Spelling::Depth(depth) => depth,
     })
 }
 

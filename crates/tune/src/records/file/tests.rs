@@ -282,8 +282,8 @@ fn a_row_that_cannot_be_read_condemns_no_other() {
     assert!(reasons[0].starts_with("7 is not a depth") && reasons[1].contains("unknown field `q`"), "{reasons:?}");
     let row: serde_json::Value = serde_json::from_str(&listing.unread[1].line).unwrap();
     assert_eq!((&row["plan"], &row["name"], &row["time_us"]), (&"big".into(), &"gemm 4096".into(), &2000.0.into()));
-    let told = Unread::summary(&listing.unread).unwrap();
-    assert!(told.starts_with("2 rows were not understood and are left as they are: first gemm 64: 7 is"), "{told}");
+    let summary = Unread::summary(&listing.unread).unwrap();
+    assert!(summary.starts_with("2 rows were not understood and are left as they are: first gemm 64: 7 is"), "{summary}");
     let one = Unread::summary(&listing.unread[1..]).unwrap();
     assert!(one.starts_with("1 row was not understood and is left as it is: gemm 4096: its problem key is malformed"), "{one}");
     // A filter names them as it names others.
