@@ -383,7 +383,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_set_without_any_ratio_is_told_all_the_same() {
+    fn a_set_without_any_ratio_is_reported_all_the_same() {
         let summaries = summarise(&[record("x", "1", None), record("x", "2", None)]);
         assert_eq!((summaries[0].mean, summaries[0].cases, summaries[0].missing.len()), (None, 0, 2));
         assert_eq!(summaries[0].counted(), "0 (2 more without a valid pair: 1, 2)");

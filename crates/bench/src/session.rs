@@ -383,8 +383,8 @@ mod tests {
         );
         assert_eq!(listed(text, ""), [of("two", "conv_fwd_nchw_"), of("two", "conv_fwd_nchw_")]);
         // What a line says itself holds, once.
-        let told = "n,groups,k,c,r,s,h,w,direction\n1,1,8,8,3,3,9,9,bwdw\n";
-        assert_eq!(listed(told, "--direction forward,backward-data"), [of("two backward-weight", "conv_bwdw_nchw")]);
+        let csv = "n,groups,k,c,r,s,h,w,direction\n1,1,8,8,3,3,9,9,bwdw\n";
+        assert_eq!(listed(csv, "--direction forward,backward-data"), [of("two backward-weight", "conv_bwdw_nchw")]);
     }
 
     #[test]

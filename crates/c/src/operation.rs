@@ -75,15 +75,15 @@ pub unsafe extern "C" fn tw_operation_free(operation: *mut TwOperation) {
     entry(|| free(operation));
 }
 
-unsafe fn told(
+unsafe fn write_text(
     operation: *const TwOperation,
     (text, capacity, length): (*mut c_char, usize, *mut usize),
     what: impl FnOnce(&Operation) -> Result<String, Error>,
 ) -> TwStatus {
     entry(|| {
-        let told = what(&held(operation)?.0)?;
+        let value = what(&held(operation)?.0)?;
         // SAFETY: as the header asks.
-        unsafe { write(&told, text, capacity, length) }
+        unsafe { write(&value, text, capacity, length) }
     })
 }
 
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn tw_operation_problem(
     length: *mut usize,
 ) -> TwStatus {
     // SAFETY: as the header asks.
-    unsafe { told(operation, (text, capacity, length), |o| Ok(o.problem().key())) }
+    unsafe { write_text(operation, (text, capacity, length), |o| Ok(o.problem().key())) }
 }
 
 #[unsafe(no_mangle)]
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn tw_operation_plan(
     length: *mut usize,
 ) -> TwStatus {
     // SAFETY: as the header asks.
-    unsafe { told(operation, (text, capacity, length), |o| Ok(o.plan()?.to_string())) }
+    unsafe { write_text(operation, (text, capacity, length), |o| Ok(o.plan()?.to_string())) }
 }
 
 #[unsafe(no_mangle)]
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn tw_operation_source(
     length: *mut usize,
 ) -> TwStatus {
     // SAFETY: as the header asks.
-    unsafe { told(operation, (text, capacity, length), Operation::source) }
+    unsafe { write_text(operation, (text, capacity, length), Operation::source) }
 }
 
 #[unsafe(no_mangle)]

@@ -288,8 +288,8 @@ const COMPLEX: [(i32, Scalar); 2] = [(13, Scalar::F32), (14, Scalar::F64)];
 
 fn dtype(field: &str, number: i32) -> Result<Scalar, Failure> {
     if COMPLEX.iter().any(|(complex, _)| *complex == number) {
-        let told = format!("{field} = {number}: complex numbers are the dtype of tw_gemm, whose B and C have the type of A");
-        return Err(Failure::argument(told));
+        let message = format!("{field} = {number}: complex numbers are the dtype of tw_gemm, whose B and C have the type of A");
+        return Err(Failure::argument(message));
     }
     use Scalar::{BF16, E4M3, E4M3Fnuz, E5M2, E5M2Fnuz, F16, F32, F64, I4, I8, I32, U4, U8};
     let floats = [(0, F32), (1, F64), (2, F16), (3, BF16), (4, E4M3), (5, E5M2), (9, E4M3Fnuz), (10, E5M2Fnuz)];
@@ -316,8 +316,8 @@ pub(crate) fn gemm(x: &TwGemm) -> Result<GemmBuilder, Failure> {
     let out = match complex {
         Some(parts) if x.out_dtype == x.dtype => parts,
         Some(_) => {
-            let told = format!("out_dtype = {}: results of complex products have the type of A, {}", x.out_dtype, x.dtype);
-            return Err(Failure::argument(told));
+            let message = format!("out_dtype = {}: results of complex products have the type of A, {}", x.out_dtype, x.dtype);
+            return Err(Failure::argument(message));
         }
         None => dtype("out_dtype", x.out_dtype)?,
     };

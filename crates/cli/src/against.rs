@@ -20,8 +20,8 @@ pub fn run(args: &BenchArgs) -> Result<(), CliError> {
     let cases = problem::cases(&args.problem, args.plan.workspace)?;
     session::constraint(&args.plan)?;
     if let Some(case) = cases.list.iter().find(|c| c.factors != Factors::default()) {
-        let told: Vec<String> = case.factors.named().into_iter().map(|(name, value)| format!("{name} = {value}")).collect();
-        return Err(CliError::usage(format!("--against compares at alpha = 1 and beta = 0, not {}", told.join(", "))));
+        let given: Vec<String> = case.factors.named().into_iter().map(|(name, value)| format!("{name} = {value}")).collect();
+        return Err(CliError::usage(format!("--against compares at alpha = 1 and beta = 0, not {}", given.join(", "))));
     }
     if let Some(path) = &args.html {
         // Not after all measuring.

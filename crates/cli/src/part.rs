@@ -113,16 +113,16 @@ mod tests {
             let mut all: Vec<usize> = shares.concat();
             all.sort_unstable();
             assert_eq!(all, (0..29).collect::<Vec<_>>(), "{of}");
-            let sums: Vec<f64> = shares.iter().map(|share| share.iter().map(|n| work[*n]).sum()).collect();
+            let totals: Vec<f64> = shares.iter().map(|share| share.iter().map(|n| work[*n]).sum()).collect();
             let heaviest = work.iter().copied().fold(0.0, f64::max);
-            let (least, most) = (sums.iter().copied().fold(f64::MAX, f64::min), sums.iter().copied().fold(0.0, f64::max));
-            assert!(most - least <= heaviest, "{of}: {sums:?}");
+            let (least, most) = (totals.iter().copied().fold(f64::MAX, f64::min), totals.iter().copied().fold(0.0, f64::max));
+            assert!(most - least <= heaviest, "{of}: {totals:?}");
         }
     }
 
     #[test]
     fn slurm_and_mpi_say_which_share() {
-        let told = |variables: &[(&str, &str)]| {
+        let detected = |variables: &[(&str, &str)]| {
             let find = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string());
             Part::of_process(&find).map(|(part, _)| (part.index, part.of))
         };
@@ -132,16 +132,16 @@ mod tests {
             ("SLURM_ARRAY_TASK_MAX", "16"),
             ("SLURM_ARRAY_TASK_COUNT", "4"),
         ];
-        assert_eq!(told(&array), Some((2, 4)));
-        assert_eq!(told(&[("OMPI_COMM_WORLD_RANK", "3"), ("OMPI_COMM_WORLD_SIZE", "8")]), Some((3, 8)));
-        assert_eq!(told(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]), Some((0, 2)));
+        assert_eq!(detected(&array), Some((2, 4)));
+        assert_eq!(detected(&[("OMPI_COMM_WORLD_RANK", "3"), ("OMPI_COMM_WORLD_SIZE", "8")]), Some((3, 8)));
+        assert_eq!(detected(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]), Some((0, 2)));
         let step = [("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "3")];
-        assert_eq!(told(&step), Some((1, 3)));
-        assert_eq!(told(&[array, [step[0], step[1], ("", ""), ("", "")]].concat()), Some((7, 12)));
+        assert_eq!(detected(&step), Some((1, 3)));
+        assert_eq!(detected(&[array, [step[0], step[1], ("", ""), ("", "")]].concat()), Some((7, 12)));
         // A batch script runs once, whatever its job's steps will have.
-        assert_eq!(told(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")]), None);
-        assert_eq!(told(&[("PMI_RANK", "2"), ("PMI_SIZE", "2")]), None);
-        assert_eq!(told(&[("PMI_RANK", "x"), ("PMI_SIZE", "2")]), None);
-        assert_eq!(told(&[]), None);
+        assert_eq!(detected(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")]), None);
+        assert_eq!(detected(&[("PMI_RANK", "2"), ("PMI_SIZE", "2")]), None);
+        assert_eq!(detected(&[("PMI_RANK", "x"), ("PMI_SIZE", "2")]), None);
+        assert_eq!(detected(&[]), None);
     }
 }

@@ -377,8 +377,8 @@ fn from_reduce(args: &ReduceArgs) -> Result<Case, CliError> {
 fn from_file(path: &Path, set: Option<&str>) -> Result<Cases, CliError> {
     let file = cases::read(path, &CaseOptions::default()).map_err(CliError::usage)?;
     let wanted = |of: &str| set.is_none_or(|set| set == of);
-    let told = |s: &Skipped| format!("{}, line {}: {}", path.display(), s.line, s.reason);
-    let skipped: Vec<String> = file.skipped.iter().filter(|s| wanted(&s.set)).map(told).collect();
+    let message = |s: &Skipped| format!("{}, line {}: {}", path.display(), s.line, s.reason);
+    let skipped: Vec<String> = file.skipped.iter().filter(|s| wanted(&s.set)).map(message).collect();
     if let Some(set) = set
         && skipped.is_empty()
         && !file.cases.iter().any(|c| c.set == set)

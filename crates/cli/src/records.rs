@@ -40,8 +40,8 @@ fn filter(args: &FilterArgs) -> Filter {
 
 /// Says how many rows were not understood, where some were not.
 fn tell_unread(rows: &[Unread]) {
-    if let Some(told) = Unread::summary(rows) {
-        eprintln!("{told}");
+    if let Some(summary) = Unread::summary(rows) {
+        eprintln!("{summary}");
     }
 }
 

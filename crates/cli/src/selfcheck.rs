@@ -62,7 +62,7 @@ pub fn run(args: &SelfcheckArgs, quiet: bool) -> Result<(), CliError> {
         let ended = pairs(args, &context, &mut state, quiet)?;
         state.judged = ended == Ended::Done;
         if state.judged {
-            line(&format!("{} of {} pairs verified: {}", state.pairs.done(), args.pairs, state.pairs.told()))?;
+            line(&format!("{} of {} pairs verified: {}", state.pairs.done(), args.pairs, state.pairs.summary()))?;
         }
     }
     let shapes = shapes(&info).map_err(CliError::failed)?;
@@ -107,7 +107,7 @@ fn pairs(args: &SelfcheckArgs, context: &Context, state: &mut State, quiet: bool
     let failures = &mut state.failures;
     let ended = verify_pairs(context.device(), &mut state.pairs, (args.seed, args.pairs), &mut |one, all| {
         bar.set_position(all.done());
-        bar.set_message(all.told());
+        bar.set_message(all.summary());
         if !one.passed() && failures.len() < MOST_FAILURES {
             failures.push(json!(one));
             bar.println(format!("{}: {} {}: {}", one.outcome, one.problem, one.plan, one.reason.as_deref().unwrap_or_default()));
@@ -180,8 +180,8 @@ fn amd_clocks() -> Value {
     let cards = std::fs::read_dir("/sys/class/drm").into_iter().flatten().flatten();
     let tell = |card: std::fs::DirEntry| {
         let read = |file: &str| std::fs::read_to_string(card.path().join("device").join(file)).ok();
-        let told = json!({ "sclk": read("pp_dpm_sclk")?, "mclk": read("pp_dpm_mclk") });
-        Some((card.file_name().to_string_lossy().into_owned(), told))
+        let clocks = json!({ "sclk": read("pp_dpm_sclk")?, "mclk": read("pp_dpm_mclk") });
+        Some((card.file_name().to_string_lossy().into_owned(), clocks))
     };
     let cards: serde_json::Map<String, Value> = cards.filter_map(tell).collect();
     if cards.is_empty() { Value::Null } else { Value::Object(cards) }
@@ -230,7 +230,7 @@ fn report(args: &SelfcheckArgs, info: &DeviceInfo, state: &State, passed: bool) 
         human_bytes(info.memory_bytes)
     ));
     add(format!("- {:.0} s in all, seed {}", state.seconds, args.seed));
-    add(format!("\n## Random pairs verified: {} of {}: {}\n", state.pairs.done(), args.pairs, state.pairs.told()));
+    add(format!("\n## Random pairs verified: {} of {}: {}\n", state.pairs.done(), args.pairs, state.pairs.summary()));
     for failure in &state.failures {
         let word = |key: &str| failure[key].as_str().unwrap_or_default().replace('\n', " ");
         add(format!("- {}: `--problem {} --plan {}`: {}", word("outcome"), word("problem"), word("plan"), word("reason")));

@@ -118,11 +118,11 @@ pub(crate) fn outputs(
             (node.input.first().map(|i| values.get(i)), found.first())
         && value::count(from) != value::count(to)
     {
-        let told = format!("values of {from:?} cannot take the shape {to:?}");
+        let message = format!("values of {from:?} cannot take the shape {to:?}");
         return Err(match batch {
-            None => told,
+            None => message,
             Some((was, _)) => format!(
-                "{told}, which the file fixes for a first dimension of {was}: leave that as it is, or export the model with a free one"
+                "{message}, which the file fixes for a first dimension of {was}: leave that as it is, or export the model with a free one"
             ),
         });
     }

@@ -85,7 +85,7 @@ type Bound = (Vec<(String, Vec<u64>)>, Option<(u64, u64)>);
 
 /// Sizes of the inputs, with free dimensions as the options say.
 fn bind(file: &str, inputs: &[&ValueInfoProto], options: &Options) -> Result<Bound, OnnxError> {
-    let (mut bound, mut free, mut told, mut batch) = (Vec::new(), Vec::new(), Vec::new(), None);
+    let (mut bound, mut free, mut listed, mut batch) = (Vec::new(), Vec::new(), Vec::new(), None);
     let mut used: HashSet<&str> = HashSet::new();
     for input in inputs {
         let name = input.name.clone().unwrap_or_default();
@@ -116,11 +116,11 @@ fn bind(file: &str, inputs: &[&ValueInfoProto], options: &Options) -> Result<Bou
                 },
             }
         }
-        told.push(format!("{name} [{}]", words.join(", ")));
+        listed.push(format!("{name} [{}]", words.join(", ")));
         bound.push((name, sizes));
     }
     if let Some((name, _)) = options.dims.iter().find(|(name, _)| !used.contains(name.as_str())) {
-        return Err(OnnxError::NoSuchDimension { file: file.into(), name: name.clone(), inputs: told.join(", ") });
+        return Err(OnnxError::NoSuchDimension { file: file.into(), name: name.clone(), inputs: listed.join(", ") });
     }
     if free.is_empty() { Ok((bound, batch)) } else { Err(OnnxError::Free { file: file.into(), free }) }
 }

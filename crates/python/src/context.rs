@@ -75,9 +75,9 @@ impl PyContext {
 /// Id and name of each device here; for what is missing, its kind and how to get it.
 #[pyfunction]
 pub fn devices(py: Python<'_>) -> Vec<(String, String)> {
-    let told = list_devices().into_iter().map(|listing| match listing.device {
+    let described = list_devices().into_iter().map(|listing| match listing.device {
         Ok(info) => (info.id, info.name),
         Err(missing) => (listing.backend.prefix().to_string(), format!("not available: {missing}")),
     });
-    py.detach(|| told.collect())
+    py.detach(|| described.collect())
 }

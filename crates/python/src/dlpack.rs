@@ -44,10 +44,10 @@ pub fn dlpack(capsule: &Bound<'_, PyCapsule>) -> PyResult<Seen> {
         (0, 32, 1) => "int32",
         (0, 64, 1) => "int64",
         (code, bits, lanes) => {
-            let told = format!(
+            let message = format!(
                 "elements of DLPack type {code}, {bits} bits, {lanes} lanes: float16, bfloat16, float32, float64, complex64, complex128, int8 or uint8 are possible"
             );
-            return Err(OperandError::new_err(told));
+            return Err(OperandError::new_err(message));
         }
     };
     let dims = usize::try_from(tensor.dims).unwrap_or(0);

@@ -51,11 +51,11 @@ impl PyOperation {
         let mut raised_there = None;
         let outcome = py.detach(|| {
             self.0.tune_with(&options, &cancel, &mut |event: &Event| {
-                let told = Python::attach(|py| {
+                let called = Python::attach(|py| {
                     py.check_signals()?;
                     heard.as_ref().map_or(Ok(()), |heard| heard.call1(py, (json(event),)).map(drop))
                 });
-                if let Err(e) = told
+                if let Err(e) = called
                     && raised_there.is_none()
                 {
                     raised_there = Some(e);

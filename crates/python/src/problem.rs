@@ -103,11 +103,11 @@ pub fn gemm(
     if complex.is_some() {
         gemm = gemm.conj(conj.0, conj.1).imaginary(imaginary.0, imaginary.1);
     } else if imaginary.0 || imaginary.1 {
-        let (field, told) = (if imaginary.0 { "alpha" } else { "beta" }, "only complex arrays take complex factors");
-        return Err(ProblemError::new_err(format!("imaginary = {imaginary:?}: {field} is real here, {told}")));
+        let (field, reason) = (if imaginary.0 { "alpha" } else { "beta" }, "only complex arrays take complex factors");
+        return Err(ProblemError::new_err(format!("imaginary = {imaginary:?}: {field} is real here, {reason}")));
     }
     // All matrices of a complex product have its type.
-    let other = |told: &&str| complex.is_none() || *told != name;
+    let other = |given: &&str| complex.is_none() || *given != name;
     gemm = gemm.out_dtype(out_dtype.filter(other).map_or(Ok(dtype), self::dtype)?);
     if complex.is_some() && out_dtype.is_some_and(|out| out != name) {
         return Err(ProblemError::new_err(format!(
@@ -163,9 +163,9 @@ pub fn gemm(
     Ok(Problem::from(gemm.build().map_err(|e| raised(e.into()))?).key())
 }
 
-fn reductions(told: Vec<String>) -> PyResult<Vec<Reduction>> {
+fn reductions(texts: Vec<String>) -> PyResult<Vec<Reduction>> {
     let parse = |text: String| text.parse().map_err(|e| ProblemError::new_err(format!("reduce = {text:?}: {e}")));
-    told.into_iter().map(parse).collect()
+    texts.into_iter().map(parse).collect()
 }
 
 /// Shape and type of the values of each of a problem's reductions; `batched`: batch entries are an axis.
@@ -174,7 +174,7 @@ pub fn values(problem: &str, batched: bool) -> PyResult<Vec<(Vec<u64>, &'static 
     let problem = Problem::parse(problem).map_err(|e| raised(e.into()))?;
     let shape = problem.result_shape();
     let (of, groups) = (shape.extents, shape.groups.max(1));
-    let told = problem.reductions().iter().map(|r| {
+    let listed = problem.reductions().iter().map(|r| {
         let ([rows, columns], [no_m, no_n]) = (shape.each(r.over), r.over.whole());
         let left = |gone: bool, extent: u64, block: u64| (!gone).then(|| extent / block.max(1));
         let (m, n) = (left(no_m, of.m, rows), left(no_n, of.n, columns));
@@ -185,7 +185,7 @@ pub fn values(problem: &str, batched: bool) -> PyResult<Vec<(Vec<u64>, &'static 
         let sizes = [batch, apart, m, channels.or(n)].into_iter().flatten().collect();
         Ok((sizes, array_name(r.scalar(problem.accumulator()))))
     });
-    told.collect()
+    listed.collect()
 }
 
 /// The text of a convolution.
@@ -267,8 +267,8 @@ pub fn reduce(
 ) -> PyResult<String> {
     let mut reduce = Reduce::new(self::dtype(dtype)?, &shape, &over).strides(&strides);
     for text in ops {
-        let told = |e| ProblemError::new_err(format!("op = {text:?}: {e}"));
-        reduce = ReduceBuilder::reduction(reduce, operator(&text).map_err(told)?);
+        let refused = |e| ProblemError::new_err(format!("op = {text:?}: {e}"));
+        reduce = ReduceBuilder::reduction(reduce, operator(&text).map_err(refused)?);
     }
     if let Some(activation) = activation {
         reduce = reduce.activation(self::activation(activation)?);

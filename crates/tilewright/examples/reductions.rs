@@ -15,7 +15,7 @@ fn values(context: &Context, count: u64) -> Result<Buffer<f32>, Error> {
     context.alloc(count)
 }
 
-fn told(what: &str, op: &Operation, first: impl std::fmt::Debug) -> Result<(), Error> {
+fn report(what: &str, op: &Operation, first: impl std::fmt::Debug) -> Result<(), Error> {
     println!("{what}: {first:?}... by {}", op.plan()?);
     Ok(())
 }
@@ -31,10 +31,10 @@ fn logits(
     let gemm = Gemm::new(Scalar::BF16, tokens, vocabulary, k).order(Order::Row).trans(false, true).out_dtype(Scalar::F32);
     let op = context.gemm(gemm.drop_c().reduce("argmax:n".parse()?).reduce("logsumexp:n".parse()?))?;
     let (x, w) = (context.upload(hidden)?, context.upload(words)?);
-    let (mut best, mut sums) = (context.alloc::<i64>(tokens)?, values(context, tokens)?);
-    op.run_with(Operands::<bf16, f32>::without_c(&x, &w).reduction(&mut best).reduction(&mut sums))?;
-    let found = (best.download()?, sums.download()?);
-    told("likeliest words", &op, found.0.first())?;
+    let (mut best, mut totals) = (context.alloc::<i64>(tokens)?, values(context, tokens)?);
+    op.run_with(Operands::<bf16, f32>::without_c(&x, &w).reduction(&mut best).reduction(&mut totals))?;
+    let found = (best.download()?, totals.download()?);
+    report("likeliest words", &op, found.0.first())?;
     Ok(found)
 }
 
@@ -46,7 +46,7 @@ fn fp8_scales(context: &Context, a: &[bf16], b: &[bf16], [m, n, k]: [u64; 3]) ->
     let (mut c, mut largest) = (context.alloc::<bf16>(m * n)?, values(context, m * n / 128)?);
     op.run_with(Operands::new(&a, &b, &mut c).reduction(&mut largest))?;
     let scales: Vec<f32> = largest.download()?.into_iter().map(|x| x / FP8_MAX).collect();
-    told("scales for 8 bits", &op, scales.first())?;
+    report("scales for 8 bits", &op, scales.first())?;
     Ok(scales)
 }
 
@@ -58,7 +58,7 @@ fn rms_norm(context: &Context, a: &[bf16], b: &[bf16], skip: &[bf16], [m, n, k]:
     let (mut c, mut squares) = (context.alloc::<bf16>(m * n)?, values(context, m)?);
     op.run_with(Operands::new(&a, &b, &mut c).residual(&skip).reduction(&mut squares))?;
     let norms: Vec<f32> = squares.download()?.into_iter().map(|mean| (mean + 1e-6).sqrt()).collect();
-    told("norms of rows", &op, norms.first())?;
+    report("norms of rows", &op, norms.first())?;
     Ok(norms)
 }
 
@@ -71,7 +71,7 @@ fn batch_norm(context: &Context, x: &[f32], w: &[f32], [n, c, k, size]: [u64; 4]
     let (mut mean, mut var) = (values(context, k)?, values(context, k)?);
     op.run_with(Operands::new(&x, &w, &mut y).reduction(&mut mean).reduction(&mut var))?;
     let found = (mean.download()?, var.download()?);
-    told("means of channels", &op, found.0.first())?;
+    report("means of channels", &op, found.0.first())?;
     Ok(found)
 }
 
@@ -84,7 +84,7 @@ fn bias_gradient(context: &Context, dy: &[f32], w: &[f32], before: &[f32], [n, c
     let (mut dx, mut bias) = (context.alloc::<f32>(n * c * size * size)?, values(context, c)?);
     op.run_with(Operands::new(&dy, &w, &mut dx).residual(&before).reduction(&mut bias))?;
     let found = bias.download()?;
-    told("gradients of the bias", &op, found.first())?;
+    report("gradients of the bias", &op, found.first())?;
     Ok(found)
 }
 
@@ -144,12 +144,12 @@ mod tests {
         let (a, b, skip) = (small(m * k, 7), small(k * n, 5), small(m * n, 3));
         let (wa, wb) = (in_bf16(&a), in_bf16(&b));
         let rows = product(&a, &b, sizes, true);
-        let (best, sums) = logits(&context, &wa, &wb, sizes).expect("logits");
+        let (best, totals) = logits(&context, &wa, &wb, sizes).expect("logits");
         for (row, best) in rows.iter().zip(best) {
             let first = row.iter().position(|x| row.iter().all(|y| x >= y));
             assert_eq!(first, Some(best as usize));
         }
-        near("log-sum-exp", &sums, rows.iter().map(|row| row.iter().map(|x| x.exp()).sum::<f64>().ln()));
+        near("log-sum-exp", &totals, rows.iter().map(|row| row.iter().map(|x| x.exp()).sum::<f64>().ln()));
         let rows = product(&a, &b, sizes, false);
         let stored = |x: f64| bf16::from_f64(x).to_f64();
         let largest = rows

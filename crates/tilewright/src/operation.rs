@@ -525,16 +525,16 @@ impl Operation {
             let [have, need] = [(have, has), (need, parts)].map(|(scalar, parts)| type_name(scalar, parts));
             if has == parts { Ok(()) } else { Err(Error::Parts { operand, have, need }) }
         };
-        let told = [("A", (T::SCALAR, T::PARTS), problem.dtype()), ("B", (V::SCALAR, V::PARTS), problem.b_dtype())];
-        for (operand, (have, has), need) in told.into_iter().chain([("C", (U::SCALAR, U::PARTS), problem.out_dtype())]) {
+        let dtypes = [("A", (T::SCALAR, T::PARTS), problem.dtype()), ("B", (V::SCALAR, V::PARTS), problem.b_dtype())];
+        for (operand, (have, has), need) in dtypes.into_iter().chain([("C", (U::SCALAR, U::PARTS), problem.out_dtype())]) {
             of_parts(operand, (have, has), need)?;
             same(operand, have, need)?;
         }
         let [scale_m, scale_n] = scales.map(|x| x.map(Buffer::memory));
         let [zero_a, zero_b] = zero_points.map(|x| x.map(Buffer::memory));
         let quants = [scale_m, scale_n, zero_a, zero_b, ends.map(Buffer::memory)];
-        let told = Quant::ALL.map(|quant| (quant.words(), quants[quant as usize].is_some(), problem.quant_len(quant) > 0));
-        for (what, given, has) in told.into_iter().chain([
+        let declared = Quant::ALL.map(|quant| (quant.words(), quants[quant as usize].is_some(), problem.quant_len(quant) > 0));
+        for (what, given, has) in declared.into_iter().chain([
             ("a bias", bias.is_some(), problem.bias_len() > 0),
             ("a residual", residual.is_some(), problem.residual_len() > 0),
             ("memory for C", c.is_some(), problem.keeps_c()),

@@ -177,7 +177,7 @@ impl Prepared {
         call: &Call<'_>,
         at: &Extents,
     ) -> Result<(), Error> {
-        let mut behind = false;
+        let mut in_sequence = false;
         for launch in &self.ready.program.launches {
             let kernel = kernel_of(launch, &self.ready.compiled)?;
             let grid = launch.grid_at(at);
@@ -203,8 +203,8 @@ impl Prepared {
                 };
             }
             // SAFETY: the caller vouches for the addresses; `self` holds the kernel.
-            unsafe { device.start(stream, kernel, grid, behind, &args[..count]) }?;
-            behind = true;
+            unsafe { device.start(stream, kernel, grid, in_sequence, &args[..count]) }?;
+            in_sequence = true;
         }
         Ok(())
     }

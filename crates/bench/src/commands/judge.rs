@@ -115,7 +115,7 @@ pub fn judge_model(args: JudgeArgs) -> Result<(), BenchError> {
 fn until_near(mut timed: Vec<usize>, within: usize) -> String {
     timed.sort_unstable();
     let soon = timed.iter().filter(|count| **count <= within).count();
-    let told = |count: Option<&usize>| match count {
+    let spelled = |count: Option<&usize>| match count {
         Some(&usize::MAX) => "never".to_string(),
         Some(count) => count.to_string(),
         None => "none".to_string(),
@@ -123,8 +123,8 @@ fn until_near(mut timed: Vec<usize>, within: usize) -> String {
     format!(
         "{soon} of {} searches had a plan within 3 % of the best after {within} timed candidates; the median one after {}, the last after {}",
         timed.len(),
-        told(timed.get(timed.len().saturating_sub(1) / 2)),
-        told(timed.last())
+        spelled(timed.get(timed.len().saturating_sub(1) / 2)),
+        spelled(timed.last())
     )
 }
 
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(count(&[&short, &long]), Some(3));
         assert_eq!(count(&[&long, &short]), Some(1));
         assert_eq!(count(&[&short, &longer]), None);
-        let told = until_near(vec![3, 61, usize::MAX], 60);
-        assert!(told.starts_with("1 of 3 ") && told.ends_with("the median one after 61, the last after never"), "{told}");
+        let text = until_near(vec![3, 61, usize::MAX], 60);
+        assert!(text.starts_with("1 of 3 ") && text.ends_with("the median one after 61, the last after never"), "{text}");
     }
 }

@@ -43,7 +43,7 @@ impl Pace {
 /// Over all cases of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-struct Sums {
+struct Totals {
     cases: usize,
     search: Pace,
     strict: Pace,
@@ -55,7 +55,7 @@ struct Left {
     #[serde(flatten)]
     go_on: GoOn,
     #[serde(flatten)]
-    sums: Sums,
+    totals: Totals,
 }
 
 /// `throughput`.
@@ -64,7 +64,7 @@ struct Left {
 /// Bad arguments, cases that failed; [`BenchError::HandedOver`] where a new process has gone on.
 pub fn throughput(common: Common, args: ThroughputArgs) -> Result<(), BenchError> {
     let budget = args.choice.budget;
-    let mut sums: Sums = handover::left(common.go_on.as_deref())?;
+    let mut totals: Totals = handover::left(common.go_on.as_deref())?;
     let goes_on = common.go_on.is_some();
     let mut session = Session::begin("throughput", common)?;
     let (_, constraint) = session.choose(&args.choice)?;
@@ -82,9 +82,9 @@ pub fn throughput(common: Common, args: ThroughputArgs) -> Result<(), BenchError
         let outcome = searched(&device, &space, &Tuning { budget, records: None, cache: CacheState::Cold }, &lost)?;
         let search = Pace { candidates: outcome.tally.trials as f64, seconds: outcome.seconds };
         let (strict, failed) = strict(&device, &case.problem, &space, (threads, budget), &lost)?;
-        sums.cases += 1;
-        sums.search.add(search);
-        sums.strict.add(strict);
+        totals.cases += 1;
+        totals.search.add(search);
+        totals.strict.add(strict);
         println!(
             "{:44} {:>10.1} ({} tried) {:>14.1} ({} done, {failed} failed)",
             case.name,
@@ -96,9 +96,9 @@ pub fn throughput(common: Common, args: ThroughputArgs) -> Result<(), BenchError
         Ok(Vec::new())
     })?;
     if let Some(go_on) = left {
-        return Err(handover::hand_over(&Left { go_on, sums }));
+        return Err(handover::hand_over(&Left { go_on, totals }));
     }
-    println!("{:44} {:>10.1} {:>30.1}", format!("all {} cases", sums.cases), sums.search.rate(), sums.strict.rate());
+    println!("{:44} {:>10.1} {:>30.1}", format!("all {} cases", totals.cases), totals.search.rate(), totals.strict.rate());
     session.finish()
 }
 
@@ -187,13 +187,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_holds_both_the_cases_and_the_sums() {
+    fn handover_keeps_the_cases_and_the_totals() {
         let go_on = GoOn { skip: 3, broken: 1, seconds: 2.5, ..GoOn::default() };
-        let mut sums = Sums { cases: 2, ..Sums::default() };
-        sums.search.add(Pace { candidates: 30.0, seconds: 2.0 });
-        let text = serde_json::to_string(&Left { go_on: go_on.clone(), sums }).unwrap();
+        let mut totals = Totals { cases: 2, ..Totals::default() };
+        totals.search.add(Pace { candidates: 30.0, seconds: 2.0 });
+        let text = serde_json::to_string(&Left { go_on: go_on.clone(), totals }).unwrap();
         assert_eq!(serde_json::from_str::<GoOn>(&text).unwrap(), go_on);
-        assert_eq!(serde_json::from_str::<Sums>(&text).unwrap(), sums);
-        assert_eq!((sums.search.rate(), sums.strict.rate()), (15.0, 0.0));
+        assert_eq!(serde_json::from_str::<Totals>(&text).unwrap(), totals);
+        assert_eq!((totals.search.rate(), totals.strict.rate()), (15.0, 0.0));
     }
 }

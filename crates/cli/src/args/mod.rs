@@ -615,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn options_may_stand_before_and_behind_the_word() {
+    fn options_may_stand_before_and_after_the_word() {
         for line in [
             "tilewright tune gemm --m 4 --n 5 --k 6 --budget 20 --device emu",
             "tilewright tune --budget 20 --device emu gemm --m 4 --n 5 --k 6",

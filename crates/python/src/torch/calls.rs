@@ -293,12 +293,12 @@ pub unsafe fn launch(shim: &Shim, ours: &Ours, cuda: bool, device: i32, mut addr
 /// What torch would refuse, and what no kernel of ours does, in torch's words where it has some.
 fn check(shim: &Shim, which: &Which, a: &Seen<'_>, b: &Seen<'_>) -> Result<(), String> {
     let (dims, name) = (if which.op == Op::Bmm { 3 } else { 2 }, which.op.name());
-    let told = |x: &Seen<'_>| x.shape.iter().map(i64::to_string).collect::<Vec<_>>().join("x");
+    let shape = |x: &Seen<'_>| x.shape.iter().map(i64::to_string).collect::<Vec<_>>().join("x");
     if a.shape.len() != dims || b.shape.len() != dims {
-        return Err(format!("{name} of {} and {}: both must be {dims}-D tensors", told(a), told(b)));
+        return Err(format!("{name} of {} and {}: both must be {dims}-D tensors", shape(a), shape(b)));
     }
     if a.shape[dims - 1] != b.shape[dims - 2] || dims == 3 && a.shape[0] != b.shape[0] {
-        return Err(format!("{name}: mat1 and mat2 shapes cannot be multiplied ({} and {})", told(a), told(b)));
+        return Err(format!("{name}: mat1 and mat2 shapes cannot be multiplied ({} and {})", shape(a), shape(b)));
     }
     if a.device != b.device {
         return Err(format!("{name}: expected all tensors to be on the same device"));

@@ -123,8 +123,8 @@ unsafe extern "C-unwind" fn boxed_forward<const CUDA: bool>(stack: *mut u64, _: 
             }
             if seen.0.dtype != seen.1.dtype {
                 let named = |x: &Seen<'_>| shim.dtype(x.dtype).unwrap_or("another type");
-                let told = format!("{} and {}", named(&seen.0), named(&seen.1));
-                return Err(format!("linear: expected mat1 and mat2 to have the same dtype, but got: {told}"));
+                let shapes = format!("{} and {}", named(&seen.0), named(&seen.1));
+                return Err(format!("linear: expected mat1 and mat2 to have the same dtype, but got: {shapes}"));
             }
             let mut shape = seen.0.shape.to_vec();
             if let Some(last) = shape.last_mut() {

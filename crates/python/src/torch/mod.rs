@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use shim::{Library, Shim};
 use std::ffi::CStr;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use table::{Table, Told};
+use table::{CallReport, Table};
 
 /// Torch's functions, and what has been decided. Kernels have no other way to find them: torch hands them nothing of ours.
 struct Home {
@@ -110,6 +110,6 @@ pub fn torch_forget() -> PyResult<()> {
 
 /// Each call that was seen: operator, device, type, shapes of its operands, problem, how often, whether we answer it, and why not.
 #[pyfunction]
-pub fn torch_calls() -> PyResult<Vec<Told>> {
-    home().map(|home| home.table.told())
+pub fn torch_calls() -> PyResult<Vec<CallReport>> {
+    home().map(|home| home.table.reports())
 }

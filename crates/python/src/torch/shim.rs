@@ -453,8 +453,8 @@ impl Shim {
     /// What torch says about its latest failure on this thread.
     fn failure(&self, what: &str) -> ShimError {
         // SAFETY: a text that stays until the next failure of this thread.
-        let told = self.what.as_ref().map(|what| unsafe { CStr::from_ptr(what()) }.to_string_lossy().into_owned());
-        ShimError(told.unwrap_or_else(|| format!("{what} failed; its message is on stderr")))
+        let message = self.what.as_ref().map(|what| unsafe { CStr::from_ptr(what()) }.to_string_lossy().into_owned());
+        ShimError(message.unwrap_or_else(|| format!("{what} failed; its message is on stderr")))
     }
 
     /// The stream that torch works on now.

@@ -149,7 +149,7 @@ type Known = HashMap<Box<[i64]>, Arc<Decided>>;
 type LookedUp = HashMap<u64, (Box<[i64]>, Arc<Decided>), BuildHasherDefault<Same>>;
 
 /// What is known of a call that was seen: operator, device, type, shapes of its operands, problem, calls, whether we answer, the reason if not.
-pub type Told = (&'static str, String, &'static str, Vec<Vec<i64>>, String, u64, bool, String);
+pub type CallReport = (&'static str, String, &'static str, Vec<Vec<i64>>, String, u64, bool, String);
 
 struct Decided {
     /// What runs it; None: torch.
@@ -157,7 +157,7 @@ struct Decided {
     /// Torch computes it whatever addresses its operands have: the problem itself says so.
     torchs: bool,
     calls: AtomicU64,
-    told: Told,
+    report: CallReport,
 }
 
 /// Kernels, and how many bytes of workspace a launch of them takes from torch's allocator.
@@ -192,14 +192,14 @@ impl Table {
         self.time.fetch_add(1, Ordering::Release);
     }
 
-    pub fn told(&self) -> Vec<Told> {
+    pub fn reports(&self) -> Vec<CallReport> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = known.values().map(|decided| {
-            let mut told = decided.told.clone();
-            told.5 = decided.calls.load(Ordering::Relaxed);
-            told
+        let report = known.values().map(|decided| {
+            let mut report = decided.report.clone();
+            report.5 = decided.calls.load(Ordering::Relaxed);
+            report
         });
-        told.collect()
+        report.collect()
     }
 
     /// What this thread has looked up of a call, if `wanted`; it is counted.
@@ -268,8 +268,8 @@ impl Table {
                 Err(_) => (None, found.extract()?),
             };
             let shapes = call.operands.iter().map(|x| x.shape.to_vec()).collect();
-            let told = (call.op.name(), call.place(), dtype, shapes, problem, 0, ours.is_some(), reason);
-            Ok(Some(Decided { ours, torchs, calls: AtomicU64::new(0), told }))
+            let report = (call.op.name(), call.place(), dtype, shapes, problem, 0, ours.is_some(), reason);
+            Ok(Some(Decided { ours, torchs, calls: AtomicU64::new(0), report }))
         });
         let named = |py: Python<'_>, e: &PyErr| match e.get_type(py).name() {
             Ok(class) => format!("tilewright.{class}: {}", e.value(py)),

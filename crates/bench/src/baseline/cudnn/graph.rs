@@ -222,7 +222,7 @@ impl Graph {
             .with(Name::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, &[sys::cudnnDataType_t::CUDNN_DATA_FLOAT])?
             .with(Name::CUDNN_ATTR_CONVOLUTION_CONV_MODE, &[sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION])?
             .with(Name::CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, &narrow::<i64>(&sizes.front)?)?
-            .with(Name::CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, &narrow::<i64>(&sizes.behind())?)?
+            .with(Name::CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, &narrow::<i64>(&sizes.back())?)?
             .with(Name::CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, &narrow::<i64>(&sizes.stride)?)?
             .with(Name::CUDNN_ATTR_CONVOLUTION_DILATIONS, &narrow::<i64>(&sizes.dilation)?)?
             .finalize()?;

@@ -265,7 +265,7 @@ impl Sizes {
         (0..self.input.len()).map(one).collect()
     }
     /// Padding after the last pixel that some window reads.
-    fn behind(&self) -> Vec<u64> {
+    fn back(&self) -> Vec<u64> {
         let one = |d: usize| {
             let read = last_read(self.filter[d], self.output[d], (self.stride[d], self.dilation[d]));
             read.saturating_sub(self.front[d] + self.input[d])
@@ -409,8 +409,8 @@ mod tests {
 
     #[test]
     fn generated_kernels_do_not_check_padding_that_no_window_reads_either() {
-        let view = |behind: u64| {
-            let conv = Conv::new(Scalar::F32, 2, 3, 4, &[33, 31], &[3, 3]).stride(&[2, 2]).pad(&[0, 0], &[behind, behind]);
+        let view = |back: u64| {
+            let conv = Conv::new(Scalar::F32, 2, 3, 4, &[33, 31], &[3, 3]).stride(&[2, 2]).pad(&[0, 0], &[back, back]);
             let problem = conv.build().unwrap().into();
             tilewright_problem::lower::lower(&problem, tilewright_problem::lower::ConvForm::Merged).unwrap().lead.a.view.access
         };
@@ -423,13 +423,13 @@ mod tests {
         for input in 1..9u64 {
             for filter in 1..4 {
                 for (stride, dilation) in [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2)] {
-                    for (front, behind) in [(0, 0), (1, 1), (0, 1), (1, 0), (2, 1), (1, 2)] {
+                    for (front, back) in [(0, 0), (1, 1), (0, 1), (1, 0), (2, 1), (1, 2)] {
                         let window = dilation * (filter - 1) + 1;
-                        let Some(room) = (input + front + behind).checked_sub(window) else { continue };
+                        let Some(room) = (input + front + back).checked_sub(window) else { continue };
                         let output = room / stride + 1;
                         let Some(pixels) = fitted((input, filter, output), (stride, dilation), front) else {
                             // The windows read more or fewer trailing zeros than leading ones.
-                            assert_ne!(front, behind);
+                            assert_ne!(front, back);
                             continue;
                         };
                         let steps = (stride, dilation);

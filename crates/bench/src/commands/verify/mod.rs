@@ -36,7 +36,7 @@ pub fn verify_random(common: Common, args: VerifyArgs) -> Result<(), BenchError>
         }
         let n = pairs.done();
         if n % 50 == 0 {
-            eprintln!("[{:6.1} s] {n} of {} pairs: {}", seconds(), args.count, pairs.told());
+            eprintln!("[{:6.1} s] {n} of {} pairs: {}", seconds(), args.count, pairs.summary());
         }
         sink.write(line)
     })?;
@@ -44,7 +44,7 @@ pub fn verify_random(common: Common, args: VerifyArgs) -> Result<(), BenchError>
     if ended == Ended::Lost {
         return Err(handover::hand_over(&pairs));
     }
-    println!("{} of {} pairs in {:.1} s on {}: {}", pairs.done(), args.count, pairs.seconds, info.id, pairs.told());
+    println!("{} of {} pairs in {:.1} s on {}: {}", pairs.done(), args.count, pairs.seconds, info.id, pairs.summary());
     pairs.verdict(args.seed)
 }
 

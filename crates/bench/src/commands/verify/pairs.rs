@@ -186,7 +186,7 @@ impl Pairs {
     }
 
     /// The outcomes in words.
-    pub fn told(&self) -> String {
+    pub fn summary(&self) -> String {
         let mut parts: Vec<String> = self.counts.iter().map(|(what, n)| format!("{n} {what}")).collect();
         if self.unexplained > 0 {
             parts.push(format!("losses of the device that no pair alone explains: {}", self.unexplained));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_no_pair_explains_is_told() {
+    fn a_loss_that_no_pair_explains_is_reported() {
         // Only in the process that has not seen it before.
         let (mut pairs, lost) = (Pairs::default(), AtomicBool::new(false));
         let judge =
