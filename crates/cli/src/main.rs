@@ -30,7 +30,7 @@ use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use error::CliError;
 use std::io::IsTerminal;
-use tilewright_device::leave;
+use tilewright_device::exit_now;
 
 fn main() -> ! {
     tilewright_device::worker_main();
@@ -39,17 +39,17 @@ fn main() -> ! {
     let cli = parsed.unwrap_or_else(|e| {
         if let Some(long) = two_dashes(&e) {
             eprintln!("error: {long}");
-            leave(e.exit_code());
+            exit_now(e.exit_code());
         }
         let text = e.to_string();
         if e.use_stderr() && text.len() > output::MOST {
             eprintln!("{}", output::one_line(&text));
-            leave(e.exit_code());
+            exit_now(e.exit_code());
         }
         e.exit()
     });
     // Threads of a search that has ended may still be compiling.
-    leave(match cli.command {
+    exit_now(match cli.command {
         Command::CompileWorker => tilewright_device::compile_worker_main(),
         _ => run(&cli),
     })

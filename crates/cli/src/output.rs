@@ -7,7 +7,7 @@ use std::io::Write;
 pub fn line(text: &str) -> Result<(), CliError> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => tilewright_device::leave(0),
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => tilewright_device::exit_now(0),
         other => other.map_err(|e| CliError::failed(format!("stdout: {e}"))),
     }
 }
@@ -18,13 +18,13 @@ pub struct Stdout;
 impl Write for Stdout {
     fn write(&mut self, data: &[u8]) -> std::io::Result<usize> {
         match std::io::stdout().lock().write(data) {
-            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => tilewright_device::leave(0),
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => tilewright_device::exit_now(0),
             other => other,
         }
     }
     fn flush(&mut self) -> std::io::Result<()> {
         match std::io::stdout().lock().flush() {
-            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => tilewright_device::leave(0),
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => tilewright_device::exit_now(0),
             other => other,
         }
     }

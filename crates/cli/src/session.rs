@@ -163,7 +163,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// [`GRACE`], ends the process whatever it is at, and no candidate is blamed for that.
 pub fn on_interrupt(cancel: &Cancel) -> Result<(), CliError> {
     let cancel = cancel.clone();
-    let stop = || tilewright_device::leave(i32::from(CliError::Interrupted.code()));
+    let stop = || tilewright_device::exit_now(i32::from(CliError::Interrupted.code()));
     let interrupted = Arc::new(move || {
         if cancel.is_cancelled() {
             stop();

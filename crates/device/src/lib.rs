@@ -59,7 +59,7 @@ pub use mark::Mark;
 pub use native::{Native, NativeHandles};
 pub use open::{Listing, default_device, list, open, open_with};
 pub use options::Options;
-pub use process::{CRASHED, leave, note_crashes};
+pub use process::{CRASHED, exit_now, note_crashes};
 pub use resources::Resources;
 pub use timing::{CacheState, Timing};
 pub use worker::Workers;

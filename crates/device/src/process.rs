@@ -7,7 +7,7 @@ pub const CRASHED: &[u8] = b"crashed\n";
 
 /// Ends the process at once with this exit code. Unlike [`std::process::exit`] it runs no destructors of libraries, which crash or wait for
 /// ever while other threads are still inside those libraries, as a compiler that was given up is.
-pub fn leave(code: i32) -> ! {
+pub fn exit_now(code: i32) -> ! {
     use std::io::Write;
     let _ = std::io::stdout().flush();
     #[cfg(unix)]

@@ -7,7 +7,7 @@
 //! ([`crate::isolated`]) takes several at once.
 
 use crate::job::{Binary, Refusal, Work};
-use crate::process::leave;
+use crate::process::exit_now;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -296,7 +296,7 @@ pub(crate) fn serve(server: &impl Serve) -> i32 {
             }
         }
         std::env::var_os(ANSWERS).map(std::fs::remove_dir_all);
-        leave(0);
+        exit_now(0);
     };
     if let Err(e) = std::thread::Builder::new().name("requests".into()).spawn(listen) {
         eprintln!("no thread to listen for jobs: {e}");
@@ -308,14 +308,14 @@ pub(crate) fn serve(server: &impl Serve) -> i32 {
                 Ok(taken) => taken,
                 Err(e) => {
                     eprintln!("not a job: {e}");
-                    leave(2);
+                    exit_now(2);
                 }
             };
             let beside = server.beside(&request.work);
             let work = move || {
                 if let Err(e) = answer(&request, |work| server.run(work, &payload)) {
                     eprintln!("{}: {e}", request.answer.display());
-                    leave(3);
+                    exit_now(3);
                 }
                 println!("{DONE} {}", request.answer.display());
             };
@@ -323,7 +323,7 @@ pub(crate) fn serve(server: &impl Serve) -> i32 {
                 work();
             } else if let Err(e) = std::thread::Builder::new().name("job".into()).stack_size(STACK).spawn_scoped(scope, work) {
                 eprintln!("no thread for a job: {e}");
-                leave(1);
+                exit_now(1);
             }
         }
     });
@@ -336,7 +336,7 @@ fn answer(request: &Request, run: impl FnOnce(&Work) -> Result<Binary, Refusal>)
     let limit = request.limit + Duration::from_secs(5);
     std::thread::Builder::new().spawn(move || {
         if watch.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
-            leave(4);
+            exit_now(4);
         }
     })?;
     let (head, code) = match run(&request.work) {

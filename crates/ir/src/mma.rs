@@ -132,7 +132,7 @@ impl MathUnit {
         }
     }
     /// The unit with instructions that take the place of this one's, several of k at once.
-    pub const fn several_at_once(self) -> Option<MathUnit> {
+    pub const fn dot_unit(self) -> Option<MathUnit> {
         match self {
             MathUnit::Fma => Some(MathUnit::Dot),
             _ => None,

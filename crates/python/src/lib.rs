@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 /// Makes a worker of this process until its input ends; never returns.
 #[pyfunction]
 fn worker_main(py: Python<'_>) {
-    py.detach(|| tilewright::leave(tilewright::compile_worker_main()));
+    py.detach(|| tilewright::exit_now(tilewright::compile_worker_main()));
 }
 
 #[pymodule]

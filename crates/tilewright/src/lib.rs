@@ -133,7 +133,7 @@ pub use half::{bf16, f16};
 pub use tilewright_device::{
     Backend, Buffer as DeviceMemory, Cache, CacheEntry, CacheState, Device, DeviceError, DeviceInfo, DeviceKind, Listing, Mark,
     Native, NativeHandles, Options as DeviceOptions, Program as WorkerProgram, Stream, Timing, Workers, compile_worker_main,
-    leave, list as list_devices, worker_main,
+    exit_now, list as list_devices, worker_main,
 };
 pub use tilewright_gen::kernel::GenerateError;
 pub use tilewright_gen::plan::{Chiral, Common, Constraint, GrammarError, Key, Keys, Plan, Refusal};

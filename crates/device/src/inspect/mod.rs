@@ -250,10 +250,10 @@ fn read(
     let main = found.iter().enumerate().filter(|(_, l)| math(l) > 0).max_by_key(|(at, l)| (weight(listing, l), Reverse(*at)));
     let main = main.map(|(at, _)| at);
     let mut loops: Vec<LoopReport> =
-        main.iter().map(|&at| trace::trace(listing, over_k_tiles(listing, &found[at], computes), Role::Main)).collect();
+        main.iter().map(|&at| trace::trace(listing, over_k_tiles(listing, &found[at], is_math_loop), Role::Main)).collect();
     for (at, other) in found.iter().enumerate() {
-        if main != Some(at) && brings(listing, other) {
-            loops.push(trace::trace(listing, over_k_tiles(listing, other, brings), Role::Load));
+        if main != Some(at) && is_copy_loop(listing, other) {
+            loops.push(trace::trace(listing, over_k_tiles(listing, other, is_copy_loop), Role::Load));
         }
     }
     Ok(Inspection { arch: target.arch.clone(), dialect, entry, usage, loops, assembly })
@@ -273,7 +273,7 @@ fn weight(listing: &Listing, found: &Loop) -> (usize, usize) {
 fn over_k_tiles<'a>(listing: &Listing, found: &'a Loop, is_one: fn(&Listing, &Loop) -> bool) -> &'a Loop {
     match found.inner.iter().filter(|l| is_one(listing, l)).max_by_key(|l| weight(listing, l)) {
         Some(inner)
-            if weight(listing, found).0.min(1) == weight(listing, inner).0.min(1) && !leaves_copies(listing, found, inner) =>
+            if weight(listing, found).0.min(1) == weight(listing, inner).0.min(1) && !copies_outside(listing, found, inner) =>
         {
             over_k_tiles(listing, inner, is_one)
         }
@@ -282,19 +282,19 @@ fn over_k_tiles<'a>(listing: &Listing, found: &'a Loop, is_one: fn(&Listing, &Lo
 }
 
 /// A loop over k-tiles may copy one operand itself and fetch the other in a loop of its own.
-fn leaves_copies(listing: &Listing, found: &Loop, inner: &Loop) -> bool {
+fn copies_outside(listing: &Listing, found: &Loop, inner: &Loop) -> bool {
     let copies = |l: &Loop| count(listing, l, |i| i.class == Class::Copy);
     copies(found) > 0 && copies(inner) == 0
 }
 
 /// It computes on tiles that it loads, or waits for: a loop over the k-steps of a tile does not.
-fn computes(listing: &Listing, found: &Loop) -> bool {
+fn is_math_loop(listing: &Listing, found: &Loop) -> bool {
     count(listing, found, |i| i.class == Class::Math) > 0
         && count(listing, found, |i| i.class.is_load() || matches!(i.class, Class::Wait | Class::Barrier)) > 0
 }
 
 /// It brings tiles into shared memory.
-fn brings(listing: &Listing, found: &Loop) -> bool {
+fn is_copy_loop(listing: &Listing, found: &Loop) -> bool {
     count(listing, found, |i| i.class.is_load()) > 0
         && count(listing, found, |i| matches!(i.class, Class::SharedStore | Class::Copy)) > 0
 }

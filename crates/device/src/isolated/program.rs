@@ -25,7 +25,7 @@ pub struct Program {
 /// same program, and no command is needed.
 pub fn worker_main() {
     if std::env::args_os().nth(1).is_some_and(|a| a == COMPILE_WORKER) && is_worker() {
-        crate::leave(crate::compile_worker_main());
+        crate::exit_now(crate::compile_worker_main());
     }
     OWN.store(true, Ordering::Relaxed);
 }

@@ -33,7 +33,7 @@ impl<'k> Lower<'k> {
     }
 
     /// Takes lanes that returned in a statement out of the mask for the rest of the block.
-    pub(super) fn leave(&mut self, s: &Stmt) {
+    pub(super) fn mask_returned(&mut self, s: &Stmt) {
         if !self.facts.leaving.contains(&(s as *const Stmt)) || !self.live.is_some() {
             return;
         }

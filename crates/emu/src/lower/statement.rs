@@ -28,7 +28,7 @@ impl<'k> Lower<'k> {
             if !more {
                 break;
             }
-            self.leave(s);
+            self.mask_returned(s);
         }
         Ok(())
     }

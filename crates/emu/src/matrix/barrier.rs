@@ -134,7 +134,7 @@ pub(crate) fn arrive_from_peer(launch: &Launch<'_>, team: &mut Team, tx: usize, 
     }
     b.arriving.join(row);
     b.missing -= 1;
-    complete(launch, team, tx)?;
+    complete_phase(launch, team, tx)?;
     Ok(true)
 }
 
@@ -176,7 +176,7 @@ pub(crate) fn arrive(
             }
             b.arriving.join(&row);
             b.missing -= 1;
-            complete(launch, team, tx)?;
+            complete_phase(launch, team, tx)?;
         }
     }
     team.bounded(launch)
@@ -188,11 +188,11 @@ pub(crate) fn deliver(launch: &Launch<'_>, team: &mut Team, tx: usize, bytes: u3
     let b = &mut team.tx[tx];
     b.bytes -= i64::from(bytes);
     b.arriving.join(&row);
-    complete(launch, team, tx)
+    complete_phase(launch, team, tx)
 }
 
 /// Ends the current phase if nothing is missing.
-fn complete(launch: &Launch<'_>, team: &mut Team, tx: usize) -> Result<(), EmuError> {
+fn complete_phase(launch: &Launch<'_>, team: &mut Team, tx: usize) -> Result<(), EmuError> {
     let b = &mut team.tx[tx];
     if b.missing > 0 || b.bytes != 0 {
         return Ok(());

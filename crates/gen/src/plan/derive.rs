@@ -37,7 +37,7 @@ pub fn derive(plan: &Keys, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
 }
 
 /// Every key has a value of its own, and the contraction has results. Of a tensor without elements reductions are what they begin with.
-fn something_asked(plan: &Plan, c: &Contraction) -> Result<(), Refusal> {
+fn check_values_and_extents(plan: &Plan, c: &Contraction) -> Result<(), Refusal> {
     if let Some(key) = Key::all().find(|k| !k.info().legal.contains(plan.get(*k))) {
         return Err(Refusal::Value { key, value: plan.get(key) });
     }
@@ -48,7 +48,7 @@ fn something_asked(plan: &Plan, c: &Contraction) -> Result<(), Refusal> {
 }
 
 fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Refusal> {
-    something_asked(plan, c)?;
+    check_values_and_extents(plan, c)?;
     let plan = if c.elements.is_some() || c.own_factors.is_some() { &plan.normalised(c) } else { plan };
     let (at, on) = (|key: Common| plan.common(key), |key: Common| plan.common(key) == 1);
     let family = plan.unit();
@@ -61,11 +61,11 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         let why = "matrix instructions need one operand A for all columns; use UNI0, or BIM2 or BIM3";
         return Err(Refusal::OwnLoads { key: Key::C(Common::Uni), value: family.number, why });
     }
-    let row = if matrix { Some(computes(plan, c, env, family)?) } else { several_at_once(plan, c, env, family) };
+    let row = if matrix { Some(matrix_instruction(plan, c, env, family)?) } else { dot_instruction(plan, c, env, family) };
     let family = row.map_or(family, |row| row.unit.family());
     Transport::suit(plan)?;
-    let (along_m, along_n) = owners(plan, family)?;
-    let schedule = schedule(plan, env, family, row.map_or(1, |row| k_step(row, c.splits(row)) * deep(plan, c)))?;
+    let (along_m, along_n) = owner_counts(plan, family)?;
+    let schedule = schedule(plan, env, family, row.map_or(1, |row| k_step(row, c.splits(row)) * k_step_multiple(plan, c)))?;
     let cluster = exit::cluster(plan, c, [Key::A, Key::B].map(|side| plan.get(side(Chiral::Clu))))?;
     let predicate = Transport::need_panels(plan) || on(Common::Edg) || own || c.elements.is_some();
     let edge = if predicate { Edge::Predicate } else { Edge::PullBack };
@@ -99,11 +99,11 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
             operand::derive(plan, Key::B, &c.b, (c.n, c.varies(Extent::N)), (along_n, cluster.m), &frame)?,
         ]
     };
-    let copy_b = suited(plan, &frame, (&a, &copy_a), (&b, &c.b, copy_b))?;
+    let copy_b = operand_b_transport(plan, &frame, (&a, &copy_a), (&b, &c.b, copy_b))?;
     grouped::suits(plan, c, [&copy_a, &copy_b])?;
     let promoted = c.promotes(family).then(|| promoted(plan, c, family)).transpose()?;
     let schedule = Schedule { copies: [copy_a, copy_b], promoted, ..schedule };
-    useful_clusters(c, &cluster, (&a, &b))?;
+    check_useful_clusters(c, &cluster, (&a, &b))?;
     let tiling = Tiling {
         k_tile,
         threads_a: along_m * family.lanes,
@@ -138,9 +138,9 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         straight: env.straight,
     };
     let mut spec = KernelSpec { tiling, schedule, epilogue, style };
-    complete(&mut spec, c);
-    spec.something_to_carry(c)?;
-    spec.something_to_finish(c)?;
+    set_registers_and_slots(&mut spec, c);
+    spec.check_carry(c)?;
+    spec.check_finish(c)?;
     let needed = workspace_per_oriented(&spec, c);
     if needed > env.workspace_bytes {
         return Err(Refusal::Workspace { needed, available: env.workspace_bytes });
@@ -149,7 +149,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
 }
 
 /// Adjusts operand B's copy to operand A, where lanes convert the weights of A.
-fn suited(
+fn operand_b_transport(
     plan: &Plan,
     frame: &Frame,
     (a, copy_a): (&OperandTiling, &Transport),
@@ -163,7 +163,7 @@ fn suited(
 }
 
 /// What follows from all the rest: the registers of roles, and how much staging there is room for.
-fn complete(spec: &mut KernelSpec, c: &Contraction) {
+fn set_registers_and_slots(spec: &mut KernelSpec, c: &Contraction) {
     let asks = spec.tiling.unit.family().asynchronous && spec.schedule.in_pipeline();
     if asks && spec.style.min_groups < 2 && spec.schedule.roles.is_some() {
         let registers = registers::of_roles(spec);
@@ -177,21 +177,21 @@ fn complete(spec: &mut KernelSpec, c: &Contraction) {
 }
 
 /// How many times as deep a k-step is as where factors lie in shared memory: lanes that make factors of elements of 4 bits read a word of them.
-fn deep(plan: &Plan, c: &Contraction) -> u32 {
+fn k_step_multiple(plan: &Plan, c: &Contraction) -> u32 {
     let raw = [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)].map(|(side, tensor)| Transport::raw(plan, side, tensor));
     raw.into_iter().flatten().map(Scalar::numbers).max().unwrap_or(1)
 }
 
 /// The instruction in the place of this unit's that takes several of k at once, where the target has it, k-tiles are whole ones and a register
 /// holds one of a row.
-fn several_at_once(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Option<&'static Mma> {
-    let row = c.instruction(family.unit.several_at_once()?)?;
+fn dot_instruction(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Option<&'static Mma> {
+    let row = c.instruction(family.unit.dot_unit()?)?;
     let whole = plan.common(Common::Unr).is_multiple_of(row.step) && plan.common(Common::Mvw) == 1;
     (env.dot && whole).then_some(row)
 }
 
 /// The instruction that the unit has for this.
-fn computes(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Result<&'static Mma, Refusal> {
+fn matrix_instruction(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Result<&'static Mma, Refusal> {
     let (uni, k_tile) = (family.number, plan.common(Common::Unr));
     let row = c.instruction(family.unit);
     let row = row.ok_or(Refusal::UnitTypes { uni, a: c.a.factor(), b: c.b.factor(), sum: c.accumulator() })?;
@@ -224,7 +224,7 @@ fn computes(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Result<
 }
 
 /// Owners of micro tiles (threads, waves, warpgroups) along m and n that share a macro tile. With ping-pong, the owners of one team.
-fn owners(plan: &Plan, family: &Family) -> Result<(u32, u32), Refusal> {
+fn owner_counts(plan: &Plan, family: &Family) -> Result<(u32, u32), Refusal> {
     let at = |key: Common| plan.common(key);
     let (mac, skw, owners) = (at(Common::Mac), at(Common::Skw), family.lanes);
     let in_turn = at(Common::Png) == 1;
@@ -240,7 +240,7 @@ fn owners(plan: &Plan, family: &Family) -> Result<(u32, u32), Refusal> {
 }
 
 /// Refuses clusters with at least half of their work-groups idle.
-fn useful_clusters(c: &Contraction, cluster: &Cluster, (a, b): (&OperandTiling, &OperandTiling)) -> Result<(), Refusal> {
+fn check_useful_clusters(c: &Contraction, cluster: &Cluster, (a, b): (&OperandTiling, &OperandTiling)) -> Result<(), Refusal> {
     for (extent, macro_tile, along) in [(c.m, a.macro_tile, cluster.m), (c.n, b.macro_tile, cluster.n)] {
         if u64::from(along) >= 2 * extent.div_ceil(u64::from(macro_tile)).max(1) {
             let why = "at least half of the work-groups would be idle along one side; use a smaller CLU";

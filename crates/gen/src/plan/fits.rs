@@ -172,7 +172,7 @@ pub fn shared_align(t: &OperandTiling, scalar: Scalar) -> u32 {
 
 /// Bytes of shared memory for the reduction of a tile's partial sums, which overwrite the operands' tiles; 0 without it.
 pub(crate) fn sum_bytes(spec: &KernelSpec, sum: Scalar) -> u64 {
-    spec.meeting(sum).map_or(0, |meeting| meeting.bytes)
+    spec.exchange(sum).map_or(0, |exchange| exchange.bytes)
 }
 
 /// Shared memory of a work-group in bytes: both operands' buffers, or the staging buffer that results are staged in where that is

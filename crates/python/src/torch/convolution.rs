@@ -27,8 +27,9 @@ unsafe extern "C-unwind" fn boxed_forward<const CUDA: bool>(stack: *mut u64, _: 
         let bias = bias?;
         let [x, weight] = &operands;
         let seen = [shim.look_beside_address(x.handle)?, shim.look_beside_address(weight.handle)?];
-        let met = Met { home, cuda: CUDA, op: Op::Forward, operands: [x, weight], seen: [&seen[0], &seen[1]], like: None };
-        let ours = convolve(&met, bias.as_ref(), &geometry)?;
+        let intercepted =
+            Intercepted { home, cuda: CUDA, op: Op::Forward, operands: [x, weight], seen: [&seen[0], &seen[1]], like: None };
+        let ours = convolve(&intercepted, bias.as_ref(), &geometry)?;
         Ok((operands, bias, ours))
     });
     let result = match answered {
@@ -65,8 +66,9 @@ unsafe extern "C-unwind" fn boxed_backward<const CUDA: bool>(stack: *mut u64, _:
             [(0, Op::BackwardData, weight, &at_weight, &at_x), (1, Op::BackwardWeight, x, &at_x, &at_weight)]
         {
             if wanted[n] {
-                let met = Met { home, cuda: CUDA, op, operands: [grad, other], seen: [&at_grad, seen], like: Some(like) };
-                results[n] = convolve(&met, None, &geometry)?;
+                let intercepted =
+                    Intercepted { home, cuda: CUDA, op, operands: [grad, other], seen: [&at_grad, seen], like: Some(like) };
+                results[n] = convolve(&intercepted, None, &geometry)?;
                 wanted[n] = results[n].is_none();
             }
         }
@@ -93,7 +95,7 @@ unsafe extern "C-unwind" fn boxed_backward<const CUDA: bool>(stack: *mut u64, _:
 }
 
 /// A direction of a convolution, as it was called.
-struct Met<'a, 'b> {
+struct Intercepted<'a, 'b> {
     home: &'a Home,
     cuda: bool,
     op: Op,
@@ -108,16 +110,20 @@ struct Met<'a, 'b> {
 ///
 /// # Safety
 /// Living tensors.
-unsafe fn convolve<'a>(met: &Met<'a, '_>, bias: Option<&Tensor<'_>>, geometry: &Geometry) -> Result<Option<Tensor<'a>>, String> {
-    let &Met { home, cuda, op, like, .. } = met;
+unsafe fn convolve<'a>(
+    intercepted: &Intercepted<'a, '_>,
+    bias: Option<&Tensor<'_>>,
+    geometry: &Geometry,
+) -> Result<Option<Tensor<'a>>, String> {
+    let &Intercepted { home, cuda, op, like, .. } = intercepted;
     let Some(how) = How::of(geometry, bias.is_some(), like) else { return Ok(None) };
-    let call = Call { own: false, op, cuda, operands: &met.seen, alignments: ANY, how: how.words(), last: false };
+    let call = Call { own: false, op, cuda, operands: &intercepted.seen, alignments: ANY, how: how.words(), last: false };
     // Who computes what torch is known to compute is torch, which checks it, too.
     if home.table.falls_back::<CONVOLUTION>(&call) {
         return Ok(None);
     }
     // SAFETY: the caller's.
-    unsafe { launched(met, bias, geometry, call) }
+    unsafe { launched(intercepted, bias, geometry, call) }
 }
 
 /// What is not known as torch's.
@@ -125,12 +131,12 @@ unsafe fn convolve<'a>(met: &Met<'a, '_>, bias: Option<&Tensor<'_>>, geometry: &
 /// # Safety
 /// As `convolve`.
 unsafe fn launched<'a>(
-    met: &Met<'a, '_>,
+    intercepted: &Intercepted<'a, '_>,
     bias: Option<&Tensor<'_>>,
     geometry: &Geometry,
     call: Call<'_>,
 ) -> Result<Option<Tensor<'a>>, String> {
-    let &Met { home, cuda, operands, like, .. } = met;
+    let &Intercepted { home, cuda, operands, like, .. } = intercepted;
     let shim = &home.shim;
     // SAFETY: the caller's.
     let look = |x: &Tensor<'_>| unsafe { shim.look(x.handle) };

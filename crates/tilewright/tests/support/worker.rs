@@ -7,6 +7,6 @@ pub const ARGUMENTS: [&str; 3] = ["worker::is_a_worker", "--exact", "--nocapture
 #[test]
 fn is_a_worker() {
     if std::env::var_os("TILEWRIGHT_COMPILE_ANSWERS").is_some() {
-        tilewright::leave(tilewright::compile_worker_main());
+        tilewright::exit_now(tilewright::compile_worker_main());
     }
 }

@@ -232,11 +232,11 @@ fn epilogue(model: &Model, spec: &KernelSpec, work: &Work) -> (f64, f64) {
     let through = f64::from(met) + if staged > 0 { share } else { 0.0 };
     let through_shared = 2.0 * through * elements * work.acc_bytes / 128.0;
     // The splits of a cluster read from each other all but what they have themselves, between two barriers of theirs.
-    let (from_others, meetings) = match spec.epilogue.split {
+    let (from_others, cluster_barriers) = match spec.epilogue.split {
         Split::Cluster => (1.0 - 1.0 / f64::from(t.cluster.splits.max(1)), 2.0),
         _ => (0.0, 0.0),
     };
     let rates = &model.target.rates;
     let summed = elements * work.acc_bytes * from_others / rates.peer_bytes.max(1.0);
-    (soft_max(&[store, issue]) + through_shared + summed, f64::from(passes) * k.pass + meetings * rates.cluster_barrier)
+    (soft_max(&[store, issue]) + through_shared + summed, f64::from(passes) * k.pass + cluster_barriers * rates.cluster_barrier)
 }

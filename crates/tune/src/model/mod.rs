@@ -326,7 +326,7 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
     for r in c.reductions() {
         let (parts, values) = (spec.partials(c, r), c.result_shape(r).left(r.over) as f64);
         let bytes = c.state(r).iter().map(|scalar| f64::from(scalar.bytes())).sum::<f64>() * parts.len() as f64;
-        if parts.meeting() > 1 {
+        if parts.cluster_peers() > 1 {
             finished += 2.0 * target.rates.cluster_barrier / (target.rates.clock_ghz * 1e3);
         }
         match parts.finish {

@@ -96,7 +96,7 @@ impl std::fmt::Debug for Case {
 
 /// Factors for a problem's test data: of 8-bit integers of all sizes products are so large that results of 16 bits
 /// would not hold them. Where alpha or beta is complex, and only its real part was given, the imaginary one is another.
-fn suited(problem: &Problem, factors: Factors) -> Factors {
+fn test_scalars(problem: &Problem, factors: Factors) -> Factors {
     let scale = match (problem.multiplied().is_int8(), problem.out_dtype().is_int8()) {
         (false, _) => 1.0,
         (true, false) => 2f64.powi(-16),
@@ -123,7 +123,7 @@ impl Case {
         samples: Samples,
     ) -> Result<Case, VerifyError> {
         room::check(device.as_ref(), problem)?;
-        let factors = suited(problem, factors);
+        let factors = test_scalars(problem, factors);
         let first = Side::new(factors, TestData::with(problem, seed, factors)?, samples);
         let buffers = Buffers::upload(device.as_ref(), &first.data)?;
         let (device, after) = (device.clone(), Mutex::default());
@@ -176,7 +176,7 @@ impl Case {
     /// # Errors
     /// [`VerifyError::Problem`].
     pub fn also_with(&mut self, factors: Factors) -> Result<(), VerifyError> {
-        let factors = suited(self.problem(), factors);
+        let factors = test_scalars(self.problem(), factors);
         let useful = !factors.reads_old() || self.problem().keeps_c();
         if useful && self.other.as_ref().is_none_or(|side| side.factors != factors) {
             let data = self.first.data.with_factors(self.seed, factors)?;

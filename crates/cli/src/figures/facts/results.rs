@@ -119,13 +119,13 @@ impl Subject<'_> {
             let parts = plural(how.parts.len() as u64, "part");
             steps.push(format!("{parts} of the {threads} threads through {bytes} bytes of shared memory"));
         }
-        if partials.meeting() > 1 {
-            let peers = plural(partials.meeting(), "work-group");
+        if partials.cluster_peers() > 1 {
+            let peers = plural(partials.cluster_peers(), "work-group");
             steps.push(format!("those of the {peers} of a cluster through their shared memory, in a fixed order"));
         }
         let parts = plural(partials.parts, "part");
         steps.push(match partials.finish {
-            None if partials.meeting() > 1 => "stored: one cluster has all of a value".into(),
+            None if partials.cluster_peers() > 1 => "stored: one cluster has all of a value".into(),
             None => "stored: one work-group has all of a value".into(),
             Some(Finish::Kernel | Finish::Cluster) => {
                 format!("{parts} through workspace, reduced by a second kernel in a fixed order")

@@ -46,7 +46,7 @@ impl SharedShadow {
     /// A granule that another work-group has read may be written after the next cluster barrier.
     pub(super) fn visited(&self, g: usize) -> Result<(), (usize, Trouble)> {
         match self.visits.get(g) {
-            Some(&visit) if visit > self.meetings => {
+            Some(&visit) if visit > self.cluster_barriers => {
                 let who = "another work-group of the cluster".into();
                 Err((g << self.shift, Trouble::Race { other: "read", who }))
             }
@@ -67,7 +67,7 @@ impl SharedShadow {
             if self.races {
                 self.written_before(clocks, g, by, thread)?;
                 if let Some(visit) = self.visits.get_mut(g) {
-                    *visit = self.meetings + 1;
+                    *visit = self.cluster_barriers + 1;
                 }
             }
         }

@@ -55,7 +55,7 @@ pub(crate) struct SharedShadow {
     /// One more than the cluster barriers passed when another work-group last read a granule; empty if none does.
     visits: Vec<u32>,
     /// Cluster barriers passed.
-    meetings: u32,
+    cluster_barriers: u32,
 }
 
 impl SharedShadow {
@@ -74,7 +74,7 @@ impl SharedShadow {
             issuers: vec![0; if has.copies { granules } else { 0 }],
             agents,
             visits: vec![0; if races && has.peers { granules } else { 0 }],
-            meetings: 0,
+            cluster_barriers: 0,
         }
     }
     /// Forgets everything, for the next work-group.
@@ -83,11 +83,11 @@ impl SharedShadow {
         self.reads.fill(0);
         self.atomics.fill(0);
         self.visits.fill(0);
-        self.meetings = 0;
+        self.cluster_barriers = 0;
     }
     /// A cluster barrier: what other work-groups have read may be written.
     pub(crate) fn cluster_barrier(&mut self) {
-        self.meetings += 1;
+        self.cluster_barriers += 1;
     }
     fn granules(&self, byte: usize, size: usize) -> std::ops::Range<usize> {
         byte >> self.shift..(byte + size).div_ceil(1 << self.shift)

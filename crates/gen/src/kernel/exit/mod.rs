@@ -2,7 +2,7 @@
 
 mod bulk;
 mod direct;
-mod meeting;
+mod exchange;
 pub mod operations;
 pub mod out;
 mod owners;
@@ -178,14 +178,14 @@ impl Epilogue<'_> {
     }
 
     /// Ahead of the first tile: reductions that go on from tile to tile have no elements yet.
-    pub fn nothing_kept(&self, b: &mut Builder) -> Vec<Kept> {
+    pub fn carried_identities(&self, b: &mut Builder) -> Vec<Kept> {
         let (all, layout) = (self.reducers(true), self.spec.tiling.accumulators());
         all.iter().map(|(reducer, how)| HeldTile::nothing(&layout, b, reducer, how)).collect()
     }
 
     /// After the last tile of a work-group: stores its parts of the reductions carried from tile to tile. The argument is its
     /// first piece of work.
-    pub fn leave(&self, b: &mut Builder, tiles: &TileWalk, work: ExprId) {
+    pub fn store_carried(&self, b: &mut Builder, tiles: &TileWalk, work: ExprId) {
         if self.kept.is_empty() {
             return;
         }
@@ -196,7 +196,7 @@ impl Epilogue<'_> {
         let nothing = |b: &mut Builder, _| b.zero(self.c.accumulator().vector(1));
         self.with_tile(b, (&at, &out, Some((work, place))), (&nothing, None, &|_| None), |b, tile, shared| {
             let (all, place) = (self.reducers(true), tile.place(b));
-            tile.leave(b, &all, shared, self.spec.teams(), &mut |b, number| {
+            tile.reduce_across_threads(b, &all, shared, self.spec.teams(), &mut |b, number| {
                 let (reducer, how) = &all[number];
                 tile.kept(b, (reducer, how), &self.kept[number], place)
             });
@@ -246,7 +246,7 @@ impl Epilogue<'_> {
     /// Emits the producer warps' share of barriers during the epilogue.
     pub fn join_barriers(&self, b: &mut Builder) {
         let (t, tiles) = (&self.spec.tiling, vec![BarrierScope::WorkGroup; usize::from(!self.piped)]);
-        let reduced = self.meetings(false);
+        let reduced = self.reduction_barriers(false);
         let exit = match &self.spec.epilogue.exit {
             Exit::Direct { .. } => Vec::new(),
             _ if self.by_waves() => tiles.clone(),
@@ -263,15 +263,15 @@ impl Epilogue<'_> {
 
     /// Barriers of all warps in the reduction of a tile, or in the store of carried values. A cluster that combines values has two cluster
     /// barriers.
-    fn meetings(&self, after_last: bool) -> Vec<BarrierScope> {
-        let count = if self.piped { 0 } else { self.spec.reduction_meetings(self.c, after_last) };
+    fn reduction_barriers(&self, after_last: bool) -> Vec<BarrierScope> {
+        let count = if self.piped { 0 } else { self.spec.reduction_barriers(self.c, after_last) };
         let of_cluster = if self.spec.reduces_in_cluster(self.c, after_last) { 2 } else { 0 };
         [vec![BarrierScope::WorkGroup; count], vec![BarrierScope::Cluster; of_cluster]].concat()
     }
 
     /// Emits the producer warps' share of barriers after the last tile.
     pub fn join_last_barriers(&self, b: &mut Builder) {
-        self.meetings(true).into_iter().for_each(|scope| b.push(Stmt::Barrier(scope)));
+        self.reduction_barriers(true).into_iter().for_each(|scope| b.push(Stmt::Barrier(scope)));
     }
 
     /// Emits a barrier of the consumer warps, without producer warps that run ahead.

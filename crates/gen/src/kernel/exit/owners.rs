@@ -6,7 +6,7 @@
 use super::Epilogue;
 use super::out::{Out, columns_contiguous};
 use crate::kernel::unit::accumulators::Accumulators;
-use crate::plan::Meeting;
+use crate::plan::ExchangeShape;
 use std::ops::Range;
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
@@ -47,8 +47,8 @@ impl Share {
 
 impl Owners {
     /// `fills` are the numbers of the fill of the staging buffer that each element of a thread is part of; none where nothing is staged.
-    pub fn new(number: ExprId, peers: u32, meeting: &Meeting, fills: &[u32]) -> Owners {
-        let &Meeting { accesses, registers, width, .. } = meeting;
+    pub fn new(number: ExprId, peers: u32, exchange: &ExchangeShape, fills: &[u32]) -> Owners {
+        let &ExchangeShape { accesses, registers, width, .. } = exchange;
         let peers = peers.max(1);
         if fills.is_empty() {
             let all = |peer: u32| bound(accesses, peer, peers)..bound(accesses, peer + 1, peers);

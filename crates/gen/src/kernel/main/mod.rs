@@ -229,7 +229,7 @@ impl Main<'_> {
         for part in &self.parts {
             let tiles = &part.operands.tiles;
             let first = *group.get_or_insert_with(|| self.first_work(b, tiles));
-            let kept = if part.spec.epilogue.carry { self.epilogue(b, part, None).nothing_kept(b) } else { Vec::new() };
+            let kept = if part.spec.epilogue.carry { self.epilogue(b, part, None).carried_identities(b) } else { Vec::new() };
             let work = tiles.each(b, first, None, |b, at, range| {
                 self.roles(b, |b, waves| self.role_of_barriers(b, part, waves, (at, range), &kept));
                 let others_read = part.spec.schedule.buffers > 1 || part.spec.epilogue.exit.staged() || part.reduces_over_tiles();
@@ -241,7 +241,7 @@ impl Main<'_> {
             if !kept.is_empty() {
                 self.roles(b, |b, waves| {
                     let epilogue = Epilogue { kept: kept.clone(), ..self.epilogue(b, part, None) };
-                    if waves == Waves::Load { epilogue.join_last_barriers(b) } else { epilogue.leave(b, tiles, work) }
+                    if waves == Waves::Load { epilogue.join_last_barriers(b) } else { epilogue.store_carried(b, tiles, work) }
                 });
             }
         }
@@ -294,7 +294,7 @@ impl Main<'_> {
         let operands = if consumer.is_some() { part.operand_loops(b, &epilogue, (at, range)) } else { Vec::new() };
         let scales = consumer.as_ref().and_then(|consumer| part.tile_scales(b, consumer, at));
         part.k_loop(b, range, copies.as_ref(), consumer.as_ref(), (&operands, scales.as_ref()));
-        operands.iter().for_each(|operand| operand.leave(b));
+        operands.iter().for_each(|operand| operand.store_values(b));
         // Copies beyond the last tile may still fly; where results are staged over the tiles, or further tiles follow, they
         // land before the next barrier.
         let over_tiles =
@@ -372,7 +372,7 @@ impl Main<'_> {
             let consumer = self.consumer(b, part, Ok((ring, progress)));
             let mut epilogue = self.epilogue(b, part, consumer.first_lane);
             if part.spec.epilogue.carry {
-                epilogue.kept = epilogue.nothing_kept(b);
+                epilogue.kept = epilogue.carried_identities(b);
             }
             if progress.is_some() && part.spec.epilogue.exit.staged() {
                 // Other lanes may still read the staging buffer of the part before.
@@ -397,10 +397,10 @@ impl Main<'_> {
                         b.if_else(exist, math, |b| part.k_loop(b, range, None, Some(&consumer.idle()), (&operands, None)))
                     }
                 }
-                operands.iter().for_each(|operand| operand.leave(b));
+                operands.iter().for_each(|operand| operand.store_values(b));
                 epilogue.emit(b, &consumer.unit.accumulators(), at, staged.as_ref());
             });
-            epilogue.leave(b, &part.operands.tiles, work);
+            epilogue.store_carried(b, &part.operands.tiles, work);
             if let Some(Staged::Bulk(staged)) = &staged {
                 staged.finish(b);
             }

@@ -232,7 +232,7 @@ impl Share<'_> {
             }
         }
         let all: Vec<_> = all.iter().map(|(reducer, way)| (*reducer, way.clone())).collect();
-        whole.leave(b, &all, (None, 0), 1, &mut |b, number| {
+        whole.reduce_across_threads(b, &all, (None, 0), 1, &mut |b, number| {
             let held = shapes[number].iter().zip(&totals[number]).map(|(place, total)| (*place, get(b, total))).collect();
             Values { held, thread: place, guard: None }
         });

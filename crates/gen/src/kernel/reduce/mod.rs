@@ -7,11 +7,11 @@
 //! and [`finish`] or the last work-group ([`ticket`]) reduces them in a fixed order. [`start`] initialises results and tickets. All
 //! modules share one [`operator`]. [`at_launch`] handles dynamic extents.
 
+mod across_threads;
 pub mod alone;
 mod at_launch;
 pub mod elements;
 pub mod finish;
-mod leave;
 pub mod operands;
 mod operator;
 mod peers;
@@ -116,7 +116,7 @@ impl<'a> Reducer<'a> {
 }
 
 /// Values that work-groups of a cluster combine, and the shared memory of each for its own.
-pub(crate) struct Met<'a> {
+pub(crate) struct PeerValues<'a> {
     pub reducer: &'a Reducer<'a>,
     pub how: &'a TileReduction,
     pub arrays: Vec<SharedId>,

@@ -78,13 +78,13 @@ impl<'a> OperandLoop<'a> {
     }
 
     /// Stores the values, or this split's partial values, after the last k-tile.
-    pub fn leave(&self, b: &mut Builder) {
+    pub fn store_values(&self, b: &mut Builder) {
         b.if_then(self.takes_part, |b| {
             let out = Out::new(b, self.e, self.at);
             let nothing = |b: &mut Builder, _: u32| b.zero(self.e.c.accumulator().vector(1));
             let owned = |b: &mut Builder, at: Coord, axis: usize| out.owned(b, at, axis);
             let tile = self.tile(b, self.range.begin, &nothing, &owned);
-            tile.leave(b, &self.reducers, (None, 0), 1, &mut |b, number| -> Values {
+            tile.reduce_across_threads(b, &self.reducers, (None, 0), 1, &mut |b, number| -> Values {
                 let (reducer, how) = &self.reducers[number];
                 tile.kept(b, (reducer, how), &self.states[number], self.place)
             });

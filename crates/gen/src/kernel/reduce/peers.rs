@@ -2,26 +2,26 @@
 //! share of the values and reads them from all work-groups in the order of their ranks.
 
 use super::tile::HeldTile;
-use super::{Met, State, bind};
+use super::{PeerValues, State, bind};
 use crate::kernel::tile::cluster::ClusterPlace;
 use crate::plan::Cluster;
 use tilewright_ir::*;
 
 impl HeldTile<'_> {
     /// Combines the values of the cluster. All threads of the cluster must call it, after the stores of their own values.
-    pub(super) fn reduce_peers<'m>(&self, b: &mut Builder, all: impl Iterator<Item = Met<'m>>) {
+    pub(super) fn reduce_peers<'m>(&self, b: &mut Builder, all: impl Iterator<Item = PeerValues<'m>>) {
         let mut all = all.peekable();
         let Some((place, cluster)) = self.cluster.filter(|_| all.peek().is_some()) else { return };
         b.comment("work-groups of the cluster combine their values");
         b.push(Stmt::Barrier(BarrierScope::Cluster));
-        all.for_each(|met| self.combine_shares(b, &met, place, cluster));
+        all.for_each(|own_values| self.combine_shares(b, &own_values, place, cluster));
         // Nobody writes, or ends, before all have read.
         b.push(Stmt::Barrier(BarrierScope::Cluster));
     }
 
     /// The work-group's share of the values.
-    fn combine_shares(&self, b: &mut Builder, met: &Met, place: ClusterPlace, cluster: Cluster) {
-        let (reducer, how) = (met.reducer, met.how);
+    fn combine_shares(&self, b: &mut Builder, own_values: &PeerValues, place: ClusterPlace, cluster: Cluster) {
+        let (reducer, how) = (own_values.reducer, own_values.how);
         let [m, n, splits] = reducer.partials.peers.map(|peers| peers as u32);
         let count = m * n * splits;
         let mut own = b.int(0, Scalar::I32);
@@ -37,7 +37,7 @@ impl HeldTile<'_> {
                     let of = [number / splits / n, number / splits % n, number % splits];
                     let rank = self.rank(b, (place, cluster), [m, n, splits], of);
                     let mut load = |array: &SharedId| b.load_peer("theirs", Base::Shared(*array), value, 1, rank);
-                    states.push(met.arrays.iter().map(&mut load).collect());
+                    states.push(own_values.arrays.iter().map(&mut load).collect());
                 }
                 let total = reducer.all(b, &states);
                 let total = bind(b, "total", total);

@@ -102,7 +102,7 @@ impl HeldTile<'_> {
         teams: u32,
     ) {
         let mut known = Known::default();
-        self.leave(b, all, shared, teams, &mut |b, number| {
+        self.reduce_across_threads(b, all, shared, teams, &mut |b, number| {
             let (reducer, how) = &all[number];
             self.in_registers(b, reducer, how, place, &mut known)
         });

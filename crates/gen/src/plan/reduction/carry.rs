@@ -35,7 +35,7 @@ impl KernelSpec {
     }
 
     /// The first of the reductions that cannot go on from tile to tile, where none can.
-    pub(in crate::plan) fn something_to_carry(&self, c: &Contraction) -> Result<(), Refusal> {
+    pub(in crate::plan) fn check_carry(&self, c: &Contraction) -> Result<(), Refusal> {
         let mut all = c.reductions().map(|r| self.carries(c, r));
         match (self.epilogue.carry, all.next()) {
             (true, Some(Err(refusal))) if !all.any(|carried| carried.is_ok()) => Err(refusal),

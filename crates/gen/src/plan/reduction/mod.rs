@@ -117,14 +117,14 @@ impl KernelSpec {
         self.epilogue.split != Split::Atomic && !c.reductions().any(varies)
     }
     /// Refuses a finish with nothing to do, because another plan gives the same kernel.
-    pub(super) fn something_to_finish(&self, c: &Contraction) -> Result<(), Refusal> {
+    pub(super) fn check_finish(&self, c: &Contraction) -> Result<(), Refusal> {
         let finished = Err(Refusal::ReduceFinished { rdf: self.epilogue.finish.number() });
         let mut all = c.reductions().map(|r| self.partials(c, r).parts).peekable();
         if self.epilogue.finish != Finish::Kernel && all.peek().is_some() && all.all(|parts| parts == 0) {
             return finished;
         }
         if self.epilogue.finish == Finish::Cluster {
-            self.some_cluster(c)?;
+            self.check_cluster_reduction(c)?;
         }
         let same = matches!(self.epilogue.finish, Finish::Ticket | Finish::Atomic(Stage::Wave));
         if same && c.reductions().all(|r| self.partials(c, r).in_place()) {
@@ -137,7 +137,7 @@ impl KernelSpec {
         }
     }
     /// Refuses clusters whose work-groups share no values or cannot synchronise.
-    fn some_cluster(&self, c: &Contraction) -> Result<(), Refusal> {
+    fn check_cluster_reduction(&self, c: &Contraction) -> Result<(), Refusal> {
         let refuse = |why| Err(Refusal::ReduceCluster { why });
         if self.epilogue.split == Split::Workspace {
             return refuse("the kernel that adds splits in workspace has no clusters; use SKS2, ICE1");
@@ -150,14 +150,14 @@ impl KernelSpec {
                 "all threads of a cluster share one barrier, and ping-pong warpgroups reach it at different times; use PNG0",
             );
         }
-        match c.reductions().all(|r| self.partials(c, r).meeting() == 1) {
+        match c.reductions().all(|r| self.partials(c, r).cluster_peers() == 1) {
             true => refuse("the work-groups of a cluster share no values; use SKS2, CLU along the reduced axis"),
             false => Ok(()),
         }
     }
     /// Returns whether some of these reductions combine values in the shared memory of a cluster.
     fn combines_in_cluster(&self, all: &[(&Reduce, TileReduction)], c: &Contraction) -> bool {
-        all.iter().any(|(r, _)| self.partials(c, r).meeting() > 1)
+        all.iter().any(|(r, _)| self.partials(c, r).cluster_peers() > 1)
     }
     /// Threads of a cluster meet where results, or what goes on from tile to tile, are reduced.
     pub(crate) fn reduces_in_cluster(&self, c: &Contraction, after_last: bool) -> bool {
@@ -165,7 +165,7 @@ impl KernelSpec {
     }
     /// Bytes of shared memory through which waves reduce a tile's results.
     pub(crate) fn reduction_bytes(&self, c: &Contraction) -> u64 {
-        let carried = self.meeting_bytes(&self.reductions_at(c, true), c, (self.tiling.math_threads(), self.teams()));
+        let carried = self.shared_parts_bytes(&self.reductions_at(c, true), c, (self.tiling.math_threads(), self.teams()));
         match [self.tile_reduction_bytes(c), carried] {
             [tile, 0] => tile,
             // Nothing else is there then, or the next tile's operands are.
@@ -175,7 +175,7 @@ impl KernelSpec {
     }
     /// Those for reductions of each tile.
     pub(crate) fn tile_reduction_bytes(&self, c: &Contraction) -> u64 {
-        self.meeting_bytes(&self.reductions_at(c, false), c, (self.tiling.math_threads(), self.teams()))
+        self.shared_parts_bytes(&self.reductions_at(c, false), c, (self.tiling.math_threads(), self.teams()))
     }
     /// Reductions of each tile, or those after the last tile.
     pub(crate) fn reductions_at<'c>(&self, c: &'c Contraction, after_last: bool) -> Vec<(&'c Reduce, TileReduction)> {
@@ -194,10 +194,10 @@ impl KernelSpec {
     /// The same of the kernel that sums splits up in workspace.
     pub(crate) fn element_bytes(&self, c: &Contraction) -> u64 {
         let all: Vec<_> = c.reductions().zip(self.element_reductions(c)).collect();
-        self.meeting_bytes(&all, c, (ELEMENT_THREADS, 1))
+        self.shared_parts_bytes(&all, c, (ELEMENT_THREADS, 1))
     }
     /// How often the computing threads wait for each other while they reduce a tile, or after the last tile.
-    pub(crate) fn reduction_meetings(&self, c: &Contraction, after_last: bool) -> usize {
+    pub(crate) fn reduction_barriers(&self, c: &Contraction, after_last: bool) -> usize {
         let all = self.reductions_at(c, after_last);
         let ways = || all.iter().map(|(_, way)| way);
         let through_shared = match ways().any(|way| way.shared() > 0) {
@@ -213,7 +213,7 @@ impl KernelSpec {
     }
     /// Bytes of shared memory for the reduction of a tile's partial values: one array for each component, aligned to its elements. For each
     /// reduction with tickets (`RDF1`), the ticket and the values of the threads follow.
-    fn meeting_bytes(&self, all: &[(&Reduce, TileReduction)], c: &Contraction, (threads, teams): (u32, u32)) -> u64 {
+    fn shared_parts_bytes(&self, all: &[(&Reduce, TileReduction)], c: &Contraction, (threads, teams): (u32, u32)) -> u64 {
         let arrays = |bytes: u64, (r, elements): (&Reduce, u32)| {
             let elements = u64::from(elements) * u64::from(teams);
             let more =
@@ -222,7 +222,7 @@ impl KernelSpec {
         };
         let parts = all.iter().fold(0, |bytes, (r, way)| arrays(bytes, (r, way.shared())));
         // Each work-group's values, which others of its cluster read.
-        let met = all.iter().filter(|(r, _)| self.partials(c, r).meeting() > 1);
+        let met = all.iter().filter(|(r, _)| self.partials(c, r).cluster_peers() > 1);
         let parts = met.fold(parts, |bytes, (r, way)| arrays(bytes, (r, way.values)));
         let tickets = all.iter().map(|(r, way)| (r, way, self.partials(c, r)));
         tickets.filter(|(.., parts)| parts.finish == Some(Finish::Ticket)).fold(parts, |bytes, (r, way, parts)| {

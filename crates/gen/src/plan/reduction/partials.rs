@@ -110,7 +110,7 @@ impl Partials {
         }
     }
     /// Work-groups that combine what they have of a value in their shared memory.
-    pub fn meeting(&self) -> u64 {
+    pub fn cluster_peers(&self) -> u64 {
         self.peers.iter().product()
     }
     /// One work-group, or one cluster, has all of a value.

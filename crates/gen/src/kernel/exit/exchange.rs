@@ -11,7 +11,7 @@ use super::{Epilogue, Staged};
 use crate::kernel::tile::position::TilePosition;
 use crate::kernel::unit::accumulators::Accumulators;
 use crate::kernel::unit::{AccumulatorSet, in_slices};
-use crate::plan::Meeting;
+use crate::plan::ExchangeShape;
 use std::ops::Range;
 use tilewright_ir::*;
 
@@ -21,7 +21,7 @@ struct Exchange<'a> {
     array: SharedId,
     thread: ExprId,
     threads: u32,
-    meeting: Meeting,
+    shape: ExchangeShape,
     /// Who adds up which accesses, and stores what they give.
     owners: Owners,
     reach: Reach,
@@ -92,8 +92,8 @@ impl Epilogue<'_> {
     /// Who has parts of the tile, and what they meet in.
     fn exchange<'m>(&self, b: &mut Builder, math: &'m Accumulators) -> Option<Exchange<'m>> {
         let t = &self.spec.tiling;
-        let (threads, meeting) = (t.math_threads(), self.spec.meeting(math.scalar)?);
-        let array = b.shared("sums", math.scalar, meeting.at_once * meeting.width * threads * t.slices, 0);
+        let (threads, shape) = (t.math_threads(), self.spec.exchange(math.scalar)?);
+        let array = b.shared("sums", math.scalar, shape.at_once * shape.width * threads * t.slices, 0);
         let (thread, number, peers, reach) = match t.slices {
             1 => {
                 b.comment("the splits of the tile exchange their sums");
@@ -107,13 +107,13 @@ impl Epilogue<'_> {
                 (thread, slice, slices, Reach::Array)
             }
         };
-        let owners = Owners::new(number, peers, &meeting, &self.staging(math));
-        Some(Exchange { math, array, thread, threads, meeting, owners, reach })
+        let owners = Owners::new(number, peers, &shape, &self.staging(math));
+        Some(Exchange { math, array, thread, threads, shape, owners, reach })
     }
 
     /// Each peer's share of the tile is reduced: what it has of others is a part of their sums only.
     fn reduce_shares(&self, b: &mut Builder, exchange: &Exchange, at: &TilePosition) {
-        let (owners, width) = (&exchange.owners, exchange.meeting.width);
+        let (owners, width) = (&exchange.owners, exchange.shape.width);
         let ours: Vec<ExprId> = (0..owners.peers()).map(|peer| b.bind("ours", owners.number.equals(peer))).collect();
         let counts = |element: u32| owners.of(element / width).map(|peer| ours[peer as usize]);
         let out = Out::new(b, self, at);
@@ -124,7 +124,7 @@ impl Epilogue<'_> {
 impl Exchange<'_> {
     /// The accesses whose sums are in shared memory at a time.
     fn rounds(&self) -> impl Iterator<Item = Range<u32>> + use<> {
-        let Meeting { accesses, at_once, .. } = self.meeting;
+        let ExchangeShape { accesses, at_once, .. } = self.shape;
         (0..accesses).step_by(at_once.max(1) as usize).map(move |first| first..(first + at_once).min(accesses))
     }
 
@@ -138,17 +138,17 @@ impl Exchange<'_> {
 
     /// Where an access lies among a peer's sums.
     fn at(&self, b: &mut Builder, access: u32) -> ExprId {
-        let Meeting { width, at_once, .. } = self.meeting;
+        let ExchangeShape { width, at_once, .. } = self.shape;
         b.value(self.thread * width + (access % at_once.max(1) * self.threads * width))
     }
 
     /// Elements from the sums of one peer to those of the next in the same array.
     const fn apart(&self) -> u32 {
-        self.meeting.at_once * self.meeting.width * self.threads
+        self.shape.at_once * self.shape.width * self.threads
     }
 
     fn put(&self, b: &mut Builder, access: u32) {
-        let width = self.meeting.width;
+        let width = self.shape.width;
         let values: Vec<ExprId> = (0..width).map(|i| self.math.value(b, access * width + i)).collect();
         let value = b.vector(&values);
         let at = self.at(b, access);
@@ -161,7 +161,7 @@ impl Exchange<'_> {
 
     /// Adds up the sums of an access.
     fn sum(&self, b: &mut Builder, access: u32) {
-        let (at, width) = (self.at(b, access), self.meeting.width);
+        let (at, width) = (self.at(b, access), self.shape.width);
         let mut total: Option<Vec<ExprId>> = None;
         for peer in 0..self.owners.peers() {
             let theirs = match self.reach {
@@ -177,7 +177,7 @@ impl Exchange<'_> {
         let total = total.unwrap_or_default();
         for (i, values) in (0..).zip(total.chunks(self.math.width as usize)) {
             let value = b.vector(values);
-            b.set_reg(self.math.regs, access * self.meeting.registers + i, value);
+            b.set_reg(self.math.regs, access * self.shape.registers + i, value);
         }
     }
 }

@@ -2,13 +2,13 @@
 //! work-groups of a cluster. Also the stores of the reduced values.
 
 use super::tile::{HeldTile, Values};
-use super::{Met, Reducer, State, bind};
+use super::{PeerValues, Reducer, State, bind};
 use crate::plan::TileReduction;
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
 
 /// A reduction whose values leave through shared memory: parts of the threads meet there, and work-groups of a cluster.
-struct Meeting<'a> {
+struct SharedReduction<'a> {
     reducer: &'a Reducer<'a>,
     how: &'a TileReduction,
     values: Values,
@@ -33,7 +33,7 @@ fn arrays(b: &mut Builder, name: &str, reducer: &Reducer, elements: u32, at: &mu
 
 impl HeldTile<'_> {
     /// Reduces beyond a thread's registers: `values` gives each thread's values of the reducer with a number.
-    pub fn leave(
+    pub fn reduce_across_threads(
         &self,
         b: &mut Builder,
         all: &[(&Reducer, TileReduction)],
@@ -41,44 +41,44 @@ impl HeldTile<'_> {
         teams: u32,
         values: &mut dyn FnMut(&mut Builder, usize) -> Values,
     ) {
-        let (mut meeting, mut at): (Vec<Meeting>, u32) = (Vec::new(), shared);
+        let (mut pending, mut at): (Vec<SharedReduction>, u32) = (Vec::new(), shared);
         for (number, (reducer, how)) in all.iter().enumerate() {
             b.comment(reducer.op.to_string());
             let values = values(b, number);
             let values = self.across_lanes(b, reducer, how, values);
-            if how.parts.len() == 1 && reducer.partials.meeting() == 1 {
+            if how.parts.len() == 1 && reducer.partials.cluster_peers() == 1 {
                 self.put_all(b, reducer, how, &values);
                 continue;
             }
             let parts = arrays(b, "parts_of", reducer, how.shared() * teams, &mut at);
             let first = team.filter(|_| !parts.is_empty()).map(|team| b.value(team * how.shared()));
-            meeting.push(Meeting { reducer, how, values, parts, first, met: Vec::new() });
+            pending.push(SharedReduction { reducer, how, values, parts, first, met: Vec::new() });
         }
-        for one in meeting.iter_mut().filter(|one| one.reducer.partials.meeting() > 1) {
+        for one in pending.iter_mut().filter(|one| one.reducer.partials.cluster_peers() > 1) {
             one.met = arrays(b, "values_of", one.reducer, one.how.values * teams, &mut at);
         }
-        if !meeting.is_empty() {
+        if !pending.is_empty() {
             // No thread still reads the previous contents.
             (self.sync)(b);
         }
-        for one in &meeting {
+        for one in &pending {
             let to = if one.parts.is_empty() { &one.met } else { &one.parts };
             self.put_parts(b, one.reducer, one.how, &one.values, (to, one.first));
         }
-        if meeting.iter().any(|one| !one.parts.is_empty()) {
+        if pending.iter().any(|one| !one.parts.is_empty()) {
             (self.sync)(b);
-            for level in 0..meeting.iter().map(|one| one.how.tree).max().unwrap_or(0) {
-                for one in meeting.iter().filter(|one| one.how.tree > level) {
+            for level in 0..pending.iter().map(|one| one.how.tree).max().unwrap_or(0) {
+                for one in pending.iter().filter(|one| one.how.tree > level) {
                     self.halve_parts(b, one.reducer, one.how, (&one.parts, one.first), level);
                 }
                 (self.sync)(b);
             }
         }
-        for one in meeting.iter().filter(|one| !one.parts.is_empty()) {
+        for one in pending.iter().filter(|one| !one.parts.is_empty()) {
             self.reduce_parts(b, one);
         }
-        let met = meeting.into_iter().filter(|one| !one.met.is_empty());
-        self.reduce_peers(b, met.map(|Meeting { reducer, how, met, .. }| Met { reducer, how, arrays: met }));
+        let met = pending.into_iter().filter(|one| !one.met.is_empty());
+        self.reduce_peers(b, met.map(|SharedReduction { reducer, how, met, .. }| PeerValues { reducer, how, arrays: met }));
         self.finish_last(b, all, (team, at), teams);
     }
 
@@ -155,7 +155,7 @@ impl HeldTile<'_> {
     }
 
     /// Reduces the parts in shared memory, and stores the values.
-    fn reduce_parts(&self, b: &mut Builder, Meeting { reducer, how, parts: arrays, first, met, .. }: &Meeting) {
+    fn reduce_parts(&self, b: &mut Builder, SharedReduction { reducer, how, parts: arrays, first, met, .. }: &SharedReduction) {
         for step in 0..how.values.div_ceil(self.threads) {
             let value = b.bind("value", self.thread + step * self.threads);
             let partly = (step + 1) * self.threads > how.values;

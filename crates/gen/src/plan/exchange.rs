@@ -11,7 +11,7 @@ const ROUND: u32 = 16 << 10;
 
 /// The exchange of a tile's sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Meeting {
+pub struct ExchangeShape {
     /// Accesses of a thread.
     pub accesses: u32,
     /// Registers of one access.
@@ -31,7 +31,7 @@ impl KernelSpec {
     }
 
     /// How sums of this type meet, where they are parts.
-    pub fn meeting(&self, sum: Scalar) -> Option<Meeting> {
+    pub fn exchange(&self, sum: Scalar) -> Option<ExchangeShape> {
         if !self.exchanges_parts() {
             return None;
         }
@@ -45,6 +45,6 @@ impl KernelSpec {
         // Work-groups of a cluster hand over all at once.
         let rounds = if t.slices > 1 { accesses.div_ceil((ROUND / each.max(1)).max(1)) } else { 1 };
         let at_once = accesses.div_ceil(rounds.max(1));
-        Some(Meeting { accesses, registers, width, at_once, bytes: u64::from(at_once) * u64::from(each) })
+        Some(ExchangeShape { accesses, registers, width, at_once, bytes: u64::from(at_once) * u64::from(each) })
     }
 }
