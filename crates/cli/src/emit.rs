@@ -17,7 +17,7 @@ pub fn run(args: &EmitArgs) -> Result<(), CliError> {
         (Some(arch), language) => emulated(args, named(arch, language)?)?,
         (None, language) => {
             let wanted = |context: &Context| language.is_none_or(|l| dialect(l) == context.info().target.dialect);
-            match (here(args)?.filter(wanted), language) {
+            match (default_device(args)?.filter(wanted), language) {
                 (Some(context), _) => (context, None),
                 (None, Some(language)) => emulated(args, named(newest(language), Some(language))?)?,
                 (None, None) => (session::open(&args.place, &args.plan, false)?, None),
@@ -90,7 +90,7 @@ pub const fn dialect(language: Language) -> Dialect {
 }
 
 /// The device that is meant where no architecture is named: the given one, the default, or for OpenCL C the first that speaks it.
-fn here(args: &EmitArgs) -> Result<Option<Context>, CliError> {
+fn default_device(args: &EmitArgs) -> Result<Option<Context>, CliError> {
     match (&args.place.device, args.target) {
         (None, Some(Language::Opencl)) => {
             let place = PlaceArgs { device: Some("opencl:0".into()), ..args.place.clone() };

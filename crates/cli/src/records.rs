@@ -39,22 +39,22 @@ fn filter(args: &FilterArgs) -> Filter {
 }
 
 /// Says how many rows were not understood, where some were not.
-fn tell_unread(rows: &[Unread]) {
+fn print_unread(rows: &[Unread]) {
     if let Some(summary) = Unread::summary(rows) {
         eprintln!("{summary}");
     }
 }
 
 /// The records that are meant.
-fn meant(args: &FilterArgs) -> Result<Vec<Record>, CliError> {
+fn matching(args: &FilterArgs) -> Result<Vec<Record>, CliError> {
     let listing = existing(args.records.as_deref())?.listing(&filter(args)).map_err(CliError::failed)?;
-    tell_unread(&listing.unread);
+    print_unread(&listing.unread);
     Ok(listing.records)
 }
 
 fn list(args: &FilterArgs, json: bool) -> Result<(), CliError> {
     let mut groups: BTreeMap<(String, String, String), Vec<Record>> = BTreeMap::new();
-    for record in meant(args)? {
+    for record in matching(args)? {
         groups
             .entry((record.name.clone(), record.device.name.clone(), record.device.fingerprint.clone()))
             .or_default()
@@ -129,7 +129,7 @@ fn best(all: &[Record], old_driver: bool) -> Option<&Record> {
 
 /// Every trial in a table: problems in the order of their names, each with its fastest plan first.
 fn show(args: &FilterArgs) -> Result<(), CliError> {
-    let mut records = meant(args)?;
+    let mut records = matching(args)?;
     if records.is_empty() {
         eprintln!("no records");
         return Ok(());
@@ -174,7 +174,7 @@ fn export(args: &FilterArgs, out: Option<&Path>) -> Result<(), CliError> {
         }
     };
     eprintln!("{} records written", exported.written);
-    tell_unread(&exported.unread);
+    print_unread(&exported.unread);
     if let Some(path) = out.filter(|_| !exported.unread.is_empty()) {
         let path = PathBuf::from(format!("{}.rejected", path.display()));
         let mut file = std::fs::File::create_new(&path).map_err(|e| failed(&path, e))?;
@@ -192,7 +192,7 @@ fn import(file: &Path, skip_bad: bool, records: Option<&Path>) -> Result<(), Cli
     let name = file.display().to_string();
     let bad = if skip_bad { Bad::Skip } else { Bad::Refuse };
     let imported = records.import_with(&mut BufReader::new(input), &name, bad).map_err(CliError::failed)?;
-    tell_imported(&imported, &name);
+    print_imported(&imported, &name);
     Ok(())
 }
 
@@ -202,15 +202,15 @@ fn merge(files: &[PathBuf], records: Option<&Path>) -> Result<(), CliError> {
     let records = Records::open(place(records)).map_err(CliError::failed)?;
     for other in &others {
         let imported = records.merge(other).map_err(CliError::failed)?;
-        tell_imported(&imported, &other.path().display().to_string());
+        print_imported(&imported, &other.path().display().to_string());
     }
     Ok(())
 }
 
 /// Says what was added and what was not.
-fn tell_imported(imported: &Imported, from: &str) {
+fn print_imported(imported: &Imported, from: &str) {
     eprintln!("{} new records from {from}", imported.added);
-    tell_unread(&imported.unread);
+    print_unread(&imported.unread);
     if let Some(first) = imported.skipped.first() {
         let lines =
             if imported.skipped.len() == 1 { "1 line was".into() } else { format!("{} lines were", imported.skipped.len()) };
@@ -223,7 +223,7 @@ fn clear(args: &FilterArgs, yes: bool) -> Result<(), CliError> {
     let filter = filter(args);
     if !yes {
         let listing = records.listing(&filter).map_err(CliError::failed)?;
-        tell_unread(&listing.unread);
+        print_unread(&listing.unread);
         let count = listing.records.len();
         return Err(CliError::usage(format!(
             "this would remove {count} records of {}: add --yes to do it",

@@ -21,9 +21,9 @@ pub struct Offline {
 }
 
 impl Offline {
-    /// As [`Compiled::complaint`].
-    pub fn complaint(&self) -> Option<String> {
-        crate::cuda::complaint(&self.log, self.resources.spill_bytes)
+    /// As [`Compiled::slow_reason`].
+    pub fn slow_reason(&self) -> Option<String> {
+        crate::cuda::slow_reason(&self.log, self.resources.spill_bytes)
     }
 }
 
@@ -79,8 +79,8 @@ impl Compiled {
     }
     /// Why the kernel must be slow whatever it is run on, where its compiler tells: matrix instructions one after the other, more
     /// spilled than there are registers. It is right all the same; a search need not run it.
-    pub fn complaint(&self) -> Option<String> {
-        crate::cuda::complaint(&self.log, self.resources.spill_bytes)
+    pub fn slow_reason(&self) -> Option<String> {
+        crate::cuda::slow_reason(&self.log, self.resources.spill_bytes)
     }
     /// True if the binary came from the cache.
     pub const fn cached(&self) -> bool {

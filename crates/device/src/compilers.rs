@@ -24,7 +24,7 @@ struct Jobs {
 }
 
 impl Serve for Jobs {
-    fn beside(&self, work: &Work) -> bool {
+    fn runs_in_parallel(&self, work: &Work) -> bool {
         matches!(work, Work::Device(Call::Load { .. } | Call::Rehearse(_)))
     }
 

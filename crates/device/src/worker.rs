@@ -261,7 +261,7 @@ pub(crate) fn is_worker() -> bool {
 /// What a worker does.
 pub(crate) trait Serve: Sync {
     /// True for jobs that run beside others, each on a thread of its own.
-    fn beside(&self, work: &Work) -> bool;
+    fn runs_in_parallel(&self, work: &Work) -> bool;
     /// Does a job, given the bytes that came with it.
     fn run(&self, work: &Work, payload: &[u8]) -> Result<Binary, Refusal>;
 }
@@ -311,7 +311,7 @@ pub(crate) fn serve(server: &impl Serve) -> i32 {
                     exit_now(2);
                 }
             };
-            let beside = server.beside(&request.work);
+            let beside = server.runs_in_parallel(&request.work);
             let work = move || {
                 if let Err(e) = answer(&request, |work| server.run(work, &payload)) {
                     eprintln!("{}: {e}", request.answer.display());

@@ -73,10 +73,10 @@ fn a_kernel_that_spills_more_than_it_has_is_told() {
         b.store(Base::Buffer(y), at, value, None);
     }
     let Some(made) = tool("NVRTC", cuda::compile(&b.finish(), "sm_90a", &Options::default())) else { return };
-    let why = made.complaint().unwrap_or_default();
+    let why = made.slow_reason().unwrap_or_default();
     assert!(why.contains("spills"), "{why}\n{}", made.log);
     for case in cases() {
         let made = cuda::compile(&case.kernel, "sm_90a", &Options::default()).unwrap();
-        assert_eq!(made.complaint(), None, "{}", case.kernel.name);
+        assert_eq!(made.slow_reason(), None, "{}", case.kernel.name);
     }
 }

@@ -172,11 +172,11 @@ fn multicast(
             }
             let space = bulk::to_space(op);
             if of == g {
-                bulk::fly(launch, &mut groups[g].team, None, flight, *scalar, space)?;
+                bulk::start_copy(launch, &mut groups[g].team, None, flight, *scalar, space)?;
             } else {
                 // Their clocks are read while its shadow changes.
                 let by = groups[g].team.clocks.clone();
-                bulk::fly(launch, &mut groups[of].team, Some(&by), flight, *scalar, space)?;
+                bulk::start_copy(launch, &mut groups[of].team, Some(&by), flight, *scalar, space)?;
             }
         }
     }

@@ -40,11 +40,11 @@ pub(crate) fn issue(launch: &Launch<'_>, team: &mut Team, ctx: &mut Context, c: 
             let start = touch(Kind::Write).check(team, &to, dst[l])?;
             let mut p = Pending { lane, group: ctx.committed[lane], to: start, bytes, from: source, landed: false };
             if !late(launch) {
-                land(launch, team, &p, to.size);
+                finish_copy(launch, team, &p, to.size);
                 continue;
             }
             if team.rng.random() {
-                land(launch, team, &p, to.size);
+                finish_copy(launch, team, &p, to.size);
                 p.landed = true;
             }
             if launch.options.checks.shared_races
@@ -85,13 +85,13 @@ pub(crate) fn wait(launch: &Launch<'_>, team: &mut Team, ctx: &mut Context, grou
         }
         let thread = ctx.first + p.lane as u32;
         if !p.landed {
-            land(launch, team, &p, p.from.map_or(4, |(arg, _)| element(launch, arg) as usize));
+            finish_copy(launch, team, &p, p.from.map_or(4, |(arg, _)| element(launch, arg) as usize));
         }
         if let Some((shadow, byte)) = source_shadow(launch, &p) {
             shadow.landed(Toucher { group: team.number, thread, clocks: &team.clocks, order: &team.order }, byte, p.bytes);
         }
         if let Some(shadow) = &mut team.shadow {
-            shadow.land(&team.clocks, p.to, p.bytes, thread);
+            shadow.finish_copy(&team.clocks, p.to, p.bytes, thread);
         }
     }
 }
@@ -111,7 +111,7 @@ fn element(launch: &Launch<'_>, arg: usize) -> i64 {
 }
 
 /// Moves the bytes.
-fn land(launch: &Launch<'_>, team: &mut Team, p: &Pending, size: usize) {
+fn finish_copy(launch: &Launch<'_>, team: &mut Team, p: &Pending, size: usize) {
     for at in (0..p.bytes).step_by(size) {
         let value = match p.from {
             None => 0,

@@ -96,7 +96,7 @@ pub(crate) const fn default_out(dtype: Scalar) -> Scalar {
 }
 
 /// True where a problem's text names the element type of C: it is another than that of the factors, or than what they have without.
-pub(crate) fn tells_out(dtype: Scalar, out: Scalar) -> bool {
+pub(crate) fn names_out_dtype(dtype: Scalar, out: Scalar) -> bool {
     out != dtype || out != default_out(dtype)
 }
 

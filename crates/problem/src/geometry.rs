@@ -29,7 +29,7 @@
 
 use crate::complex::Complex;
 use crate::epilogue::{Activation, Along};
-use crate::error::{ProblemError, tells_out};
+use crate::error::{ProblemError, names_out_dtype};
 use crate::extent::Dynamic;
 use crate::gemm::{Gemm, GemmBuilder, Order};
 use crate::math::Math;
@@ -70,7 +70,7 @@ impl Gemm {
         if let Some(b) = self.b_dtype {
             let _ = write!(s, "_b{b}");
         }
-        if tells_out(self.multiplied(), self.out_dtype) {
+        if names_out_dtype(self.multiplied(), self.out_dtype) {
             let _ = write!(s, "_out{}", self.out_dtype);
         }
         if self.batch > 1 || self.grouped.is_some() {
@@ -285,11 +285,11 @@ impl Keys {
             }
             (false, _, None) => builder,
         };
-        self.further(builder)
+        self.with_optional_keys(builder)
     }
 
     /// Adds what the optional keys say.
-    fn further(self, mut builder: GemmBuilder) -> Result<GemmBuilder, String> {
+    fn with_optional_keys(self, mut builder: GemmBuilder) -> Result<GemmBuilder, String> {
         let [batch, sa, sb, sc, oa, ob, oc, sbias, ldr, sr] = self.optional;
         builder = builder.offsets(oa.unwrap_or(0), ob.unwrap_or(0), oc.unwrap_or(0));
         if let Some(out) = self.out {

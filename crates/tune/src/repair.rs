@@ -25,7 +25,7 @@ impl Space {
                 Err(refusal) => refusal,
             };
             let change = Change { constraint: self.constraint(), plan: &plan };
-            let next = change.modest(&refusal).or_else(|| change.needed(&refusal))?;
+            let next = change.smaller_choice(&refusal).or_else(|| change.needed(&refusal))?;
             if Plan::from(next) == Plan::from(plan) {
                 return None;
             }
@@ -70,7 +70,7 @@ impl Change<'_> {
     }
 
     /// A more modest choice.
-    fn modest(&self, refusal: &Refusal) -> Option<Keys> {
+    fn smaller_choice(&self, refusal: &Refusal) -> Option<Keys> {
         let plan = self.plan;
         match *refusal {
             Refusal::TileOverEdge { .. } | Refusal::PullBackRunTime { .. } => self.common(Common::Edg, 1),

@@ -75,7 +75,7 @@ fn draw(report: &LoopReport) -> (Svg, f64) {
         svg.rect(LEFT, y, width - LEFT - 12.0, LANE, "soft");
         if class.is_load() {
             for flight in &report.flights {
-                fly(&mut svg, flight.at, flight.wait_at, length, y, hue(hue_index), &x);
+                latency_bar(&mut svg, flight.at, flight.wait_at, length, y, hue(hue_index), &x);
             }
         }
         for (_, at, count) in stretches(&report.order).into_iter().filter(|(c, ..)| *c == class) {
@@ -106,7 +106,7 @@ fn draw(report: &LoopReport) -> (Svg, f64) {
 }
 
 /// A pale bar from a load to its wait, over the end of the round if need be.
-fn fly(svg: &mut Svg, from: u32, to: Option<u32>, length: f64, y: f64, colour: &str, x: &dyn Fn(f64) -> f64) {
+fn latency_bar(svg: &mut Svg, from: u32, to: Option<u32>, length: f64, y: f64, colour: &str, x: &dyn Fn(f64) -> f64) {
     let mut bar = |a: f64, b: f64| svg.fill(x(a), y + 5.0, (x(b) - x(a)).max(0.0), LANE - 10.0, colour, 0.12);
     match to {
         Some(to) if to > from => bar(f64::from(from), f64::from(to)),

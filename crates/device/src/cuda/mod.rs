@@ -9,7 +9,7 @@ pub mod tensor_map;
 
 pub use library::{folders_of_loaded, preload};
 pub(crate) use library::{load_opencl, tool_folders};
-pub(crate) use ptxas::{complaint, read_log};
+pub(crate) use ptxas::{read_log, slow_reason};
 
 use crate::device::{Backend, DeviceKind};
 use crate::gpu::{Compiler, GpuDevice};

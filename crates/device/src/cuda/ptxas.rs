@@ -29,7 +29,7 @@ const NOTES: [(&str, &str); 7] = [
 const MOST_SPILLED: u32 = 4 * 255;
 
 /// Why a kernel with this log must be slow, if the assembler says so.
-pub(crate) fn complaint(log: &str, spilled: Option<u32>) -> Option<String> {
+pub(crate) fn slow_reason(log: &str, spilled: Option<u32>) -> Option<String> {
     if let Some((_, what)) = NOTES.iter().find(|(note, _)| log.contains(note)) {
         return Some((*what).into());
     }
@@ -74,11 +74,11 @@ mod tests {
             defined by GMMA in function 'k'\n\
             ptxas info    : (C7511) Potential Performance Loss: wgmma.mma_async instructions are serialized due to insufficient \
             register resources for the wgmma pipeline in the function 'k'\n";
-        assert!(complaint(log, Some(0)).unwrap().contains("not enough registers"));
+        assert!(slow_reason(log, Some(0)).unwrap().contains("not enough registers"));
         let renumbered = log.replace("C7511", "C9911");
-        assert!(complaint(&renumbered, Some(0)).unwrap().contains("serialised"));
-        assert_eq!(complaint("ptxas info    : Used 32 registers", Some(MOST_SPILLED)), None);
-        assert!(complaint("", Some(MOST_SPILLED + 1)).unwrap().contains("1021 bytes"));
-        assert_eq!(complaint("", None), None);
+        assert!(slow_reason(&renumbered, Some(0)).unwrap().contains("serialised"));
+        assert_eq!(slow_reason("ptxas info    : Used 32 registers", Some(MOST_SPILLED)), None);
+        assert!(slow_reason("", Some(MOST_SPILLED + 1)).unwrap().contains("1021 bytes"));
+        assert_eq!(slow_reason("", None), None);
     }
 }

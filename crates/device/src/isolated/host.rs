@@ -115,7 +115,7 @@ impl Host {
             Call::Time { launches, cache, repeats } => {
                 let launches = self.launches(launches)?;
                 let _lock = self.lock();
-                self.mishap();
+                self.injected_fault();
                 json(&device.time(&launches, &Timing { cache: *cache, repeats: *repeats })?)
             }
         }
@@ -138,7 +138,7 @@ impl Host {
     }
 
     /// What a test has ordered for this run.
-    fn mishap(&self) {
+    fn injected_fault(&self) {
         let Ok(ordered) = std::env::var(MISHAP) else { return };
         let timed = self.held().as_mut().map_or(0, |held| {
             held.timed += 1;

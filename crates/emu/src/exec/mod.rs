@@ -60,7 +60,7 @@ impl<'a> Worker<'a> {
                 ready += group.ready().count();
             }
             if ready == 0 {
-                if self.land_one()? {
+                if self.finish_one_copy()? {
                     continue;
                 }
                 break;
@@ -93,7 +93,7 @@ impl<'a> Worker<'a> {
                 }
             }
         }
-        if let Some((group, stuck)) = self.groups.iter().find_map(|g| Some((g, g.stuck()?))) {
+        if let Some((group, stuck)) = self.groups.iter().find_map(|g| Some((g, g.unfinished()?))) {
             return Err(self.deadlock(group, stuck));
         }
         for group in &mut self.groups {
@@ -103,9 +103,9 @@ impl<'a> Worker<'a> {
     }
 
     /// Lets one bulk load land where nobody can go on; false if there is none.
-    fn land_one(&mut self) -> Result<bool, EmuError> {
+    fn finish_one_copy(&mut self) -> Result<bool, EmuError> {
         for group in &mut self.groups {
-            if bulk::land_one(self.launch, &mut group.team)? {
+            if bulk::finish_one_copy(self.launch, &mut group.team)? {
                 return Ok(true);
             }
         }
@@ -152,14 +152,14 @@ impl<'a> Group<'a> {
         (0..self.contexts.len()).filter(|&i| self.contexts[i].state == State::Ready)
     }
     /// A context that has not ended.
-    fn stuck(&self) -> Option<&Context> {
+    fn unfinished(&self) -> Option<&Context> {
         self.contexts.iter().find(|c| c.state != State::Done)
     }
 
     /// Lets a bulk load land now and then, and asks the contexts again that wait for a phase if one has completed.
     fn wake(&mut self) -> Result<(), EmuError> {
         if !self.team.in_flight.is_empty() && self.team.rng.random_ratio(1, 4) {
-            bulk::land_one(self.launch, &mut self.team)?;
+            bulk::finish_one_copy(self.launch, &mut self.team)?;
         }
         if std::mem::take(&mut self.team.woken) {
             for c in self.contexts.iter_mut().filter(|c| matches!(c.state, State::Phase { .. })) {
@@ -344,7 +344,7 @@ fn arithmetic(launch: &Launch<'_>, team: &Team, ctx: &mut Context, start: usize,
         let careful = !ctx.poison.is_empty();
         let upto = if careful { from + 1 } else { ops.len() };
         if careful {
-            uses::passes(ctx, &ops[from]);
+            uses::propagate_poison(ctx, &ops[from]);
         }
         let Some(fault) = launch.level.run(&mut ctx.files, &ops[..upto], from) else {
             from = upto;

@@ -27,7 +27,7 @@ pub(crate) fn faulted(ctx: &mut Context, op: &Alu, fault: &Fault, site: u32) {
 }
 
 /// Lets poison of the operands of an operation that is about to run reach its result.
-pub(crate) fn passes(ctx: &mut Context, o: &Alu) {
+pub(crate) fn propagate_poison(ctx: &mut Context, o: &Alu) {
     if o.op == Op::Nop {
         return;
     }

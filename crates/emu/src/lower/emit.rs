@@ -31,7 +31,7 @@ impl Lower<'_> {
         self.code.insts.len() - 1
     }
     /// Where the next instruction will stand, for jumps.
-    pub(super) fn here(&mut self) -> u32 {
+    pub(super) fn next_index(&mut self) -> u32 {
         self.flush();
         self.label = self.code.insts.len();
         self.code.insts.len() as u32

@@ -353,7 +353,7 @@ impl Lower<'_> {
     }
 
     /// Splits constant summands off an index. `None` stands for 0.
-    pub(super) fn peel(&self, e: ExprId) -> (Option<ExprId>, i64) {
+    pub(super) fn split_constant(&self, e: ExprId) -> (Option<ExprId>, i64) {
         if let Some(v) = self.as_const(e) {
             return (None, v);
         }
@@ -361,7 +361,7 @@ impl Lower<'_> {
             Expr::Binary(BinaryOp::Add, a, b) if self.k.ty(e).scalar != Scalar::U32 => {
                 for (rest, c) in [(*a, *b), (*b, *a)] {
                     if let Some(c) = self.as_const(c) {
-                        let (rest, more) = self.peel(rest);
+                        let (rest, more) = self.split_constant(rest);
                         return (rest, more.wrapping_add(c));
                     }
                 }
@@ -369,12 +369,12 @@ impl Lower<'_> {
             }
             Expr::Binary(BinaryOp::Sub, a, b) if self.k.ty(e).scalar != Scalar::U32 => match self.as_const(*b) {
                 Some(c) => {
-                    let (rest, more) = self.peel(*a);
+                    let (rest, more) = self.split_constant(*a);
                     (rest, more.wrapping_sub(c))
                 }
                 None => (Some(e), 0),
             },
-            Expr::Cast(a) if self.k.ty(e).scalar == Scalar::I64 && self.k.ty(*a).scalar == Scalar::I32 => self.peel(*a),
+            Expr::Cast(a) if self.k.ty(e).scalar == Scalar::I64 && self.k.ty(*a).scalar == Scalar::I32 => self.split_constant(*a),
             _ => (Some(e), 0),
         }
     }

@@ -134,7 +134,7 @@ impl<'k> Lower<'k> {
         }
         self.slots.forget_changing();
         let written = self.written.clone();
-        let head = self.here();
+        let head = self.next_index();
         self.slots.open(false);
         if leaving && !uniform {
             self.push(Op::And32, inside, inside, self.live, Slot::NONE);
@@ -168,7 +168,7 @@ impl<'k> Lower<'k> {
         })?;
         self.slots.close();
         self.inst(Inst::Again(head));
-        let end = self.here();
+        let end = self.next_index();
         self.patch(exit, end);
         self.written = written;
         Ok(())
@@ -201,12 +201,12 @@ impl<'k> Lower<'k> {
         self.mask = mask;
         let a = std::mem::replace(&mut self.written, before);
         let over = if otherwise.is_empty() { None } else { Some(self.inst(Inst::Jump(0))) };
-        let here = self.here();
+        let here = self.next_index();
         self.patch(skip, here);
         self.scoped(false, otherwise)?;
         self.mask = mask;
         if let Some(over) = over {
-            let here = self.here();
+            let here = self.next_index();
             self.patch(over, here);
         }
         Ok([a, self.written.clone()])
@@ -229,7 +229,7 @@ impl<'k> Lower<'k> {
             if !block.is_empty() {
                 let skip = self.inst(Inst::JumpIfNone(mask, 0));
                 self.masked(mask, |l| l.scoped(false, block))?;
-                let here = self.here();
+                let here = self.next_index();
                 self.patch(skip, here);
             }
         }
@@ -246,7 +246,7 @@ impl<'k> Lower<'k> {
         let mut after: Option<Vec<bool>> = None;
         let mut ends = Vec::new();
         for role in roles {
-            let target = self.here();
+            let target = self.next_index();
             self.code.roles[table].push(Branch { first_thread: role.first_thread, threads: role.threads, target });
             self.written = before.clone();
             self.scoped(false, &role.body)?;
@@ -258,7 +258,7 @@ impl<'k> Lower<'k> {
                 Some(a) => a.iter().zip(written).map(|(x, y)| x & y).collect(),
             });
         }
-        let end = self.here();
+        let end = self.next_index();
         for at in ends {
             self.patch(at, end);
         }

@@ -189,7 +189,7 @@ impl Lower<'_> {
         }
     }
     fn tx(&mut self, t: &TxRef) -> Result<Address, EmuError> {
-        let (rest, offset) = self.peel(t.index);
+        let (rest, offset) = self.split_constant(t.index);
         let index = match rest {
             None => Index::None,
             Some(e) => {

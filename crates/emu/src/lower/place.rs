@@ -168,7 +168,7 @@ impl Lower<'_> {
                 _ => return Err(self.invalid("the cursor is used before it is placed")),
             },
         };
-        let (rest, offset) = self.peel(mem.index);
+        let (rest, offset) = self.split_constant(mem.index);
         let (index, offset) = match rest {
             None => (Index::None, offset),
             Some(e) => match (self.eval(e)?.comps[0], self.k.ty(e).scalar) {

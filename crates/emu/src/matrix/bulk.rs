@@ -283,7 +283,7 @@ fn check_global(
 /// Issues a load.
 fn load(launch: &Launch<'_>, team: &mut Team, f: Flight, scalar: Scalar, space: Space) -> Result<(), EmuError> {
     read_global(launch, team, &f)?;
-    fly(launch, team, None, f, scalar, space)
+    start_copy(launch, team, None, f, scalar, space)
 }
 
 /// The global side of a load, on behalf of the thread that issues it.
@@ -298,7 +298,7 @@ pub(crate) fn read_global(launch: &Launch<'_>, team: &mut Team, f: &Flight) -> R
 }
 
 /// The shared side of a load into a work-group, issued by one of its threads or by one of the work-group with these clocks.
-pub(crate) fn fly(
+pub(crate) fn start_copy(
     launch: &Launch<'_>,
     team: &mut Team,
     by: Option<&Clocks>,
@@ -323,22 +323,22 @@ pub(crate) fn fly(
         team.in_flight.push(f);
         return Ok(());
     }
-    land(launch, team, &f)
+    finish_copy(launch, team, &f)
 }
 
 /// Lets one of the loads in flight land; false if there is none.
-pub(crate) fn land_one(launch: &Launch<'_>, team: &mut Team) -> Result<bool, EmuError> {
+pub(crate) fn finish_one_copy(launch: &Launch<'_>, team: &mut Team) -> Result<bool, EmuError> {
     if team.in_flight.is_empty() {
         return Ok(false);
     }
     let i = team.rng.random_range(0..team.in_flight.len());
     let flight = team.in_flight.swap_remove(i);
-    land(launch, team, &flight)?;
+    finish_copy(launch, team, &flight)?;
     Ok(true)
 }
 
 /// Moves the bytes of a load and tells its barrier.
-fn land(launch: &Launch<'_>, team: &mut Team, f: &Flight) -> Result<(), EmuError> {
+fn finish_copy(launch: &Launch<'_>, team: &mut Team, f: &Flight) -> Result<(), EmuError> {
     let Some(map) = tensor(launch, f.map) else { return Ok(()) };
     let Some(bound) = launch.buffers.get(f.map).and_then(|b| b.as_ref()) else { return Ok(()) };
     let size = map.scalar.bytes() as usize;
@@ -447,7 +447,7 @@ fn clear_tail(
 
 /// At the end of a work-group: every load must have been waited for by somebody.
 pub(crate) fn finish(launch: &Launch<'_>, team: &mut Team) -> Result<(), EmuError> {
-    while land_one(launch, team)? {}
+    while finish_one_copy(launch, team)? {}
     if !launch.options.checks.shared_races {
         return Ok(());
     }

@@ -258,7 +258,7 @@ impl Clocks {
     }
 
     /// Where rows speak of a domain of this work-group, and how they name a thread of it.
-    pub(super) fn spoken_of(&self, domain: usize, thread: u32) -> (usize, u32) {
+    pub(super) fn published_name(&self, domain: usize, thread: u32) -> (usize, u32) {
         (self.base + domain, self.named(thread))
     }
     /// Threads of a domain publish what they did: the row to be handed to who acquires it.

@@ -169,7 +169,7 @@ impl GlobalShadow {
         (order, thread, takes): (&mut Order, u32, bool),
         update: impl FnOnce() -> u64,
     ) -> u64 {
-        let says = order.says(thread).cloned();
+        let says = order.published(thread).cloned();
         if says.is_none() && !takes {
             return update();
         }
@@ -177,7 +177,7 @@ impl GlobalShadow {
         let left = all.entry(byte).or_default();
         let before = update();
         if takes {
-            order.takes(thread, left);
+            order.acquire(thread, left);
         }
         left.extend(says);
         before

@@ -35,16 +35,16 @@ impl Order {
         if let Some(taken) = self.taken.remove(&thread) {
             self.known.push((thread, clocks.now(domain), taken));
         }
-        let (base, first) = clocks.spoken_of(0, 0);
+        let (base, first) = clocks.published_name(0, 0);
         let row = clocks.release(domain, Lanes::Some(&[thread]));
         self.said.insert(thread, Arc::new(Said { group, base, first, row }));
     }
     /// What an atomic of the thread leaves.
-    pub(super) fn says(&self, thread: u32) -> Option<&Arc<Said>> {
+    pub(super) fn published(&self, thread: u32) -> Option<&Arc<Said>> {
         self.said.get(&thread)
     }
     /// What others have left, for the thread's next fence.
-    pub(super) fn takes(&mut self, thread: u32, left: &[Arc<Said>]) {
+    pub(super) fn acquire(&mut self, thread: u32, left: &[Arc<Said>]) {
         self.taken.entry(thread).or_default().extend(left.iter().cloned());
     }
     /// True if a thread is ordered after what a thread of another work-group did in an epoch. `domain`: that thread's.

@@ -63,11 +63,11 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     }
     let row = if matrix { Some(matrix_instruction(plan, c, env, family)?) } else { dot_instruction(plan, c, env, family) };
     let family = row.map_or(family, |row| row.unit.family());
-    Transport::suit(plan)?;
+    Transport::check_plan(plan)?;
     let (along_m, along_n) = owner_counts(plan, family)?;
     let schedule = schedule(plan, env, family, row.map_or(1, |row| k_step(row, c.splits(row)) * k_step_multiple(plan, c)))?;
     let cluster = exit::cluster(plan, c, [Key::A, Key::B].map(|side| plan.get(side(Chiral::Clu))))?;
-    let predicate = Transport::need_panels(plan) || on(Common::Edg) || own || c.elements.is_some();
+    let predicate = Transport::uses_panels(plan) || on(Common::Edg) || own || c.elements.is_some();
     let edge = if predicate { Edge::Predicate } else { Edge::PullBack };
     let k_tile = at(Common::Unr);
     if on(Common::Ufo) && c.k <= u64::from(k_tile) {
@@ -100,7 +100,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         ]
     };
     let copy_b = operand_b_transport(plan, &frame, (&a, &copy_a), (&b, &c.b, copy_b))?;
-    grouped::suits(plan, c, [&copy_a, &copy_b])?;
+    grouped::check(plan, c, [&copy_a, &copy_b])?;
     let promoted = c.promotes(family).then(|| promoted(plan, c, family)).transpose()?;
     let schedule = Schedule { copies: [copy_a, copy_b], promoted, ..schedule };
     check_useful_clusters(c, &cluster, (&a, &b))?;
@@ -158,7 +158,7 @@ fn operand_b_transport(
     if frame.family.asynchronous {
         return Transport::in_runs(plan, frame.runs, (b, tensor), copy_b);
     }
-    Transport::suit_raw([(a, copy_a), (b, &copy_b)])?;
+    Transport::check_raw([(a, copy_a), (b, &copy_b)])?;
     Ok(copy_b)
 }
 

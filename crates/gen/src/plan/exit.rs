@@ -91,7 +91,7 @@ fn operands(plan: &Plan, c: &Contraction, t: &Tiling) -> Result<bool, Refusal> {
         if tiling.parts(t.unit.family()) > 1 && tiling.split.is_some_and(|split| !split.adds_up()) {
             return refuse("shared memory has two bf16 numbers per element, which keep only 16 bits of it");
         }
-        if tiling.rounded(t.unit.family(), tensor.factor()) && Transport::need_panels(plan) {
+        if tiling.rounded(t.unit.family(), tensor.factor()) && Transport::uses_panels(plan) {
             return refuse("shared memory has the elements rounded to TF32 only");
         }
     }
@@ -154,7 +154,7 @@ fn whole_rows(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<
     let partial = split == Split::Workspace;
     let stored = if partial { partials(c, c.g * u64::from(t.split_k.ways)) } else { c.c.clone() };
     let adjacent = stored.view.stride(COL) == Some(1) && (partial || c.gaps.is_none());
-    if Transport::need_panels(plan) {
+    if Transport::uses_panels(plan) {
         // Bulk stores need rows of C with known ends. Dynamic extents and groups therefore take plain stores. Partial sums have the
         // layout of the largest C, so their ends are known.
         let anywhere =

@@ -15,7 +15,7 @@ use tilewright_problem::Extent;
 use tilewright_problem::contraction::Contraction;
 
 /// Refuses choices that are illegal for groups. The contraction is already oriented by SWP.
-pub(super) fn suits(plan: &Plan, c: &Contraction, copies: [&Transport; 2]) -> Result<(), Refusal> {
+pub(super) fn check(plan: &Plan, c: &Contraction, copies: [&Transport; 2]) -> Result<(), Refusal> {
     let refuse = |key: Key, why| Err(Refusal::Grouped { key, value: plan.get(key), why });
     let at = |key: Common| plan.common(key);
     let copied = [Key::A(Chiral::Wos), Key::B(Chiral::Wos)].into_iter().find(|wos| plan.get(*wos) > 0);

@@ -46,7 +46,7 @@ impl Keys {
     pub(super) fn normal(&self) -> Keys {
         let (mut p, family) = (*self, self.unit());
         let pipeline = Transport::need_pipeline(self);
-        if Transport::need_panels(self) {
+        if Transport::uses_panels(self) {
             p.normal_panels(family);
         } else {
             p.reset(&[Common::Rga], &[]);
@@ -242,7 +242,7 @@ impl Plan {
         if !entries_may_alternate(c) {
             p.reset(&[Common::Gbi], &[]);
         }
-        let Some((along_m, along_n)) = p.owner_grid().filter(|_| !Transport::need_panels(&p)) else { return p.into() };
+        let Some((along_m, along_n)) = p.owner_grid().filter(|_| !Transport::uses_panels(&p)) else { return p.into() };
         let (unit, c) = (p.unit(), &*c.oriented(p.common(Common::Swp) == 1));
         let tile = |side: fn(Chiral) -> Key, threads: u32| (threads as u64 * p.get(side(Chiral::Mic)) as u64).max(1);
         let (tile_m, tile_n) = (tile(Key::A, along_m) * u64::from(unit.block.0), tile(Key::B, along_n) * u64::from(unit.block.1));

@@ -62,7 +62,7 @@ pub(super) fn derive(
     let step = if mic == Key::A(Chiral::Mic) { frame.family.block.0 } else { frame.family.block.1 };
     let (k_tile, micro) = (frame.k_tile, at(Chiral::Mic) * step);
     let macro_tile = threads.checked_mul(micro).filter(|t| *t <= 1 << 16).ok_or(Refusal::TileTooLarge { mic, micro, threads })?;
-    let panels = Transport::need_panels(plan);
+    let panels = Transport::uses_panels(plan);
     if Transport::need_pipeline(plan) && !matches!(at(Chiral::Acp), 1 | 4) {
         let o = in_pipeline(plan, side, tensor, (micro, macro_tile), frame)?;
         let copy = Transport::in_pipeline_of(plan, side, tensor, &o, (shares, frame.family), (frame.k, run_time))?;

@@ -145,7 +145,7 @@ impl Transport {
         [Key::A, Key::B].iter().all(|side| matches!(plan.get(side(Chiral::Acp)), 1 | 4))
     }
     /// Whether tiles lie in swizzled panels.
-    pub(super) fn need_panels(plan: &Keys) -> bool {
+    pub(super) fn uses_panels(plan: &Keys) -> bool {
         plan.unit().asynchronous || Transport::need_pipeline(plan)
     }
     /// Checks that the copy method can convert elements and change signs, if the operand needs it. Both happen in registers. A copy in
@@ -166,7 +166,7 @@ impl Transport {
     /// operand A is in registers.
     fn read_raw(plan: &Keys, factor: Scalar) -> bool {
         let unit = plan.unit();
-        let by_lanes = unit.asynchronous || unit.fragments && !Transport::need_panels(plan);
+        let by_lanes = unit.asynchronous || unit.fragments && !Transport::uses_panels(plan);
         by_lanes && unit.wave() == WARP && matches!(factor, Scalar::F16 | Scalar::BF16)
     }
     /// The type of an operand's elements in shared memory, where copies bring them as memory has them.
@@ -185,7 +185,7 @@ impl Transport {
         }
     }
     /// Checks that both operands are contiguous along k in shared memory, if lanes convert one of them.
-    pub(super) fn suit_raw(tiles: [(&OperandTiling, &Transport); 2]) -> Result<(), Refusal> {
+    pub(super) fn check_raw(tiles: [(&OperandTiling, &Transport); 2]) -> Result<(), Refusal> {
         let raw = tiles.iter().position(|(o, _)| o.raw.is_some());
         let other =
             tiles.iter().position(|(o, copy)| o.shared_along != Along::K || copy.tile().is_some() || copy.halo().is_some());
@@ -237,7 +237,7 @@ impl Transport {
             return Ok(());
         }
         let bytes = from.scalar.bytes_of(width.into()) as u32;
-        let either = unit.fragments || unit.along_k(from.scalar.bytes(), false) || Transport::need_panels(plan);
+        let either = unit.fragments || unit.along_k(from.scalar.bytes(), false) || Transport::uses_panels(plan);
         if width > 1 && along == Along::K && !either {
             return Err(Refusal::AsyncAlongK { acp });
         }
@@ -275,7 +275,7 @@ impl Transport {
         let (acp, k_tile) = (side(Chiral::Acp), plan.common(Common::Unr));
         let refuse = |why: &str| Err(Refusal::Halo { acp, why: why.into() });
         let row = row.filter(|row| unit.fragments && row.lanes() == WARP && row.a.elements > 1);
-        let Some(row) = row.filter(|_| !Transport::need_panels(plan)) else {
+        let Some(row) = row.filter(|_| !Transport::uses_panels(plan)) else {
             return refuse("it needs ldmatrix: mma.sync (UNI1) with 16-bit or 8-bit operands, without TMA; use another ACP");
         };
         if !matches!(o.source, Source::InPlace | Source::PaddedRows) {
@@ -290,7 +290,7 @@ impl Transport {
     }
 
     /// Checks the copy methods of both operands against the pipeline, as far as the plan alone decides.
-    pub(super) fn suit(plan: &Plan) -> Result<(), Refusal> {
+    pub(super) fn check_plan(plan: &Plan) -> Result<(), Refusal> {
         let at = |key: Common| plan.common(key);
         let (pfg, buf, lwv, pipeline) = (at(Common::Pfg), at(Common::Buf), at(Common::Lwv), Transport::need_pipeline(plan));
         for acp in [Key::A(Chiral::Acp), Key::B(Chiral::Acp)] {

@@ -5,7 +5,7 @@
 //! then puts a barrier of its own into the following branch, and lets one work-item decide for all. It searches only from
 //! barriers that may not be reached: those in a loop that may not run, or in a branch. A condition whose operands are computed
 //! before the loop leaves no statement between barrier and branch. A dialect may therefore insert a statement there
-//! (`Dialect::apart`).
+//! (`Dialect::barrier_separator`).
 
 use crate::{BarrierScope, Base, Kernel, Stmt};
 

@@ -195,7 +195,7 @@ pub(super) trait Dialect {
     /// A barrier statement. `global` says that later statements read global memory written before it.
     fn barrier(&self, scope: BarrierScope, global: bool, prelude: &mut Prelude) -> String;
     /// A statement that compilers keep between a barrier and the next branch; `None` where none needs it.
-    fn apart(&self, _: &mut Prelude) -> Option<&'static str> {
+    fn barrier_separator(&self, _: &mut Prelude) -> Option<&'static str> {
         None
     }
     /// An atomic statement.

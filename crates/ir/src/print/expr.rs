@@ -56,7 +56,7 @@ impl Printer<'_> {
     }
 
     /// An index as what varies (nothing where all of it is constant) and a constant of zero or more that is added to it.
-    pub(super) fn apart(&mut self, e: ExprId) -> (Option<Text>, i64) {
+    pub(super) fn split_constant(&mut self, e: ExprId) -> (Option<Text>, i64) {
         let kernel = self.kernel;
         let ty = kernel.ty(e);
         let sum = |a: Option<Text>, b: Option<Text>| match (a, b) {
@@ -66,15 +66,15 @@ impl Printer<'_> {
         let found = match (kernel.expr(e), ty.scalar) {
             (Expr::Int(v), _) => (None, Some(*v)),
             (Expr::Cast(a), Scalar::I64) if kernel.ty(*a).scalar == Scalar::I32 => {
-                let (a, constant) = self.apart(*a);
+                let (a, constant) = self.split_constant(*a);
                 (a.map(|a| self.cast(Scalar::I32.ty(), ty, &a)), Some(constant))
             }
             (Expr::Binary(BinaryOp::Add, a, b), Scalar::I32 | Scalar::I64) => {
-                let ((a, x), (b, y)) = (self.apart(*a), self.apart(*b));
+                let ((a, x), (b, y)) = (self.split_constant(*a), self.split_constant(*b));
                 (sum(a, b), x.checked_add(y))
             }
             (Expr::Binary(BinaryOp::Mul, a, b), Scalar::I32 | Scalar::I64) if kernel.as_int(*b).is_some() => {
-                let ((a, x), times) = (self.apart(*a), kernel.as_int(*b).unwrap_or(1));
+                let ((a, x), times) = (self.split_constant(*a), kernel.as_int(*b).unwrap_or(1));
                 let literal = self.int_literal(times, ty.scalar);
                 (a.map(|a| infix(BinaryOp::Mul, &a, &literal)), x.checked_mul(times))
             }

@@ -211,7 +211,7 @@ impl Dialect for OpenCl {
         }
     }
     /// Separates a branch from a barrier. PoCL 3.1 wrongly treats a branch right after a barrier in a loop as uniform, if the loop may run zero times.
-    fn apart(&self, prelude: &mut Prelude) -> Option<&'static str> {
+    fn barrier_separator(&self, prelude: &mut Prelude) -> Option<&'static str> {
         prelude.lines.insert("tw_apart".into(), APART.into());
         Some("tw_apart();")
     }

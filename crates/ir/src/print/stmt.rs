@@ -12,7 +12,7 @@ impl Printer<'_> {
                 continue;
             }
             if self.after_barrier.joins(self.kernel, s)
-                && let Some(line) = self.dialect.apart(&mut self.prelude)
+                && let Some(line) = self.dialect.barrier_separator(&mut self.prelude)
             {
                 self.line(line);
             }
@@ -276,7 +276,7 @@ impl Printer<'_> {
     fn store_whole(&mut self, cursor: CursorId, index: ExprId, ty: Type, value: &str) -> Option<String> {
         let store = self.dialect.store(ty, &mut self.prelude)?;
         let scalar = i64::from(ty.scalar.bytes());
-        let (varying, bytes) = match self.apart(index) {
+        let (varying, bytes) = match self.split_constant(index) {
             (varying, constant) if constant <= i64::from(i32::MAX) / scalar => (varying, constant * scalar),
             _ => (Some(self.expr(index)), 0),
         };

@@ -19,7 +19,7 @@ pub(super) fn check(kernel: &Kernel, target: &Target, path: &mut Path) -> Result
     let wave = if kernel.wave > 0 { kernel.wave } else { target.wave };
     let sync = Sync { kernel, uniform: Uniformity::new(kernel, wave) };
     sync.block(&kernel.body, Spread::Group, path)?;
-    sync.leaving(&kernel.body, false)?;
+    sync.check_returns(&kernel.body, false)?;
     super::cluster::check(kernel)
 }
 
@@ -138,18 +138,18 @@ impl Sync<'_> {
 
     /// No thread may leave where others would wait for it: no barrier, shuffle, matrix instruction or
     /// launch wait may follow a return.
-    fn leaving(&self, block: &Block, mut followed: bool) -> Result<(), String> {
+    fn check_returns(&self, block: &Block, mut followed: bool) -> Result<(), String> {
         for s in block.iter().rev() {
             match s {
                 Stmt::Return if followed => {
                     return Err("a thread returns before a possible barrier, shuffle, matrix instruction or launch wait; use a branch instead".into());
                 }
-                Stmt::For { body, .. } => self.leaving(body, followed || waits(body))?,
+                Stmt::For { body, .. } => self.check_returns(body, followed || waits(body))?,
                 Stmt::If { then, otherwise, .. } => {
-                    self.leaving(then, followed)?;
-                    self.leaving(otherwise, followed)?;
+                    self.check_returns(then, followed)?;
+                    self.check_returns(otherwise, followed)?;
                 }
-                Stmt::Roles(roles) => roles.iter().try_for_each(|r| self.leaving(&r.body, followed))?,
+                Stmt::Roles(roles) => roles.iter().try_for_each(|r| self.check_returns(&r.body, followed))?,
                 _ => {}
             }
             followed = followed || waits(std::slice::from_ref(s));

@@ -43,7 +43,7 @@ impl<'k> Uniformity<'k> {
             in_role: false,
             changed: true,
             at: 0,
-            settled: settled(kernel),
+            settled: read_only_after(kernel),
         };
         while it.changed {
             it.changed = false;
@@ -174,7 +174,7 @@ impl<'k> Uniformity<'k> {
 }
 
 /// The first barrier of a kernel's body after which a shared array, and the arrays that overlay it, are only read.
-fn settled(kernel: &Kernel) -> Vec<Option<usize>> {
+fn read_only_after(kernel: &Kernel) -> Vec<Option<usize>> {
     let range = |s: &SharedArray| s.byte_offset..s.byte_end();
     let writes: Vec<Vec<SharedId>> = kernel
         .body

@@ -1,7 +1,7 @@
 //! The canonical text of convolutions.
 
 use super::{Conv, Direction, Layout, joined};
-use crate::error::{DEFAULT_WORKSPACE, ProblemError, default_out, tells_out};
+use crate::error::{DEFAULT_WORKSPACE, ProblemError, default_out, names_out_dtype};
 use crate::math::Math;
 use crate::text;
 use std::fmt::Write;
@@ -18,7 +18,7 @@ impl Conv {
             let _ = write!(key, "_{name}{}", joined(list));
         }
         let _ = write!(key, "_bias{}_ws{}_{}", u8::from(self.bias), self.workspace, self.math.dtype_name(self.dtype));
-        if tells_out(self.dtype, self.out_dtype) {
+        if names_out_dtype(self.dtype, self.out_dtype) {
             let _ = write!(key, "_out{}", self.out_dtype);
         }
         if let Some(activation) = self.activation {

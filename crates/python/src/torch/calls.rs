@@ -49,7 +49,7 @@ unsafe extern "C-unwind" fn boxed<const OWN: bool, const CUDA: bool, const OP: u
         let bias = matches!(which.op, Op::Addmm).then(|| take(home, 0));
         let at = usize::from(bias.is_some());
         let (a, b, out) = (take(home, at), take(home, at + 1), OUT.then(|| take(home, 2)));
-        let mut seen = [home.shim.look_beside_address(a.handle)?, home.shim.look_beside_address(b.handle)?];
+        let mut seen = [home.shim.look_without_address(a.handle)?, home.shim.look_without_address(b.handle)?];
         if !OWN && falls_back(home, &which, [&seen[0], &seen[1]]) {
             let Seen { dtype, device, .. } = seen[0];
             let out = match (out, home.shim.made(which.op == Op::Bmm, CUDA)) {

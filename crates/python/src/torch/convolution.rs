@@ -26,7 +26,7 @@ unsafe extern "C-unwind" fn boxed_forward<const CUDA: bool>(stack: *mut u64, _: 
         shim.geometry(stack.add(3), &mut geometry)?;
         let bias = bias?;
         let [x, weight] = &operands;
-        let seen = [shim.look_beside_address(x.handle)?, shim.look_beside_address(weight.handle)?];
+        let seen = [shim.look_without_address(x.handle)?, shim.look_without_address(weight.handle)?];
         let intercepted =
             Intercepted { home, cuda: CUDA, op: Op::Forward, operands: [x, weight], seen: [&seen[0], &seen[1]], like: None };
         let ours = convolve(&intercepted, bias.as_ref(), &geometry)?;
@@ -56,10 +56,10 @@ unsafe extern "C-unwind" fn boxed_backward<const CUDA: bool>(stack: *mut u64, _:
         let operands = [0, 1, 2].map(|n| Tensor::owned(shim, *stack.add(n)));
         let sizes = shim.optional(*stack.add(3)).map(|sizes| shim.numbers(sizes, bias.insert(List::default())));
         let read = shim.geometry(stack.add(4), &mut geometry);
-        let mut wanted = shim.truths::<3>(*stack.add(10))?;
+        let mut wanted = shim.booleans::<3>(*stack.add(10))?;
         sizes.transpose().and(read)?;
         let [grad, x, weight] = &operands;
-        let look = |x: &Tensor<'_>| shim.look_beside_address(x.handle);
+        let look = |x: &Tensor<'_>| shim.look_without_address(x.handle);
         let (at_grad, at_x, at_weight) = (look(grad)?, look(x)?, look(weight)?);
         let mut results = [None, None, None];
         for (n, op, other, seen, like) in

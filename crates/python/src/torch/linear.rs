@@ -149,7 +149,7 @@ unsafe extern "C-unwind" fn boxed_backward<const CUDA: bool>(stack: *mut u64, _:
                 return Ok([*stack, *stack.add(1), *stack.add(2)]);
             }
             let [x, grad, weight] = [0, 1, 2].map(|n| Tensor::owned(shim, *stack.add(n)));
-            let [of_x, of_weight, of_bias] = shim.truths(*stack.add(3))?;
+            let [of_x, of_weight, of_bias] = shim.booleans(*stack.add(3))?;
             if !shim.is_defined(grad.handle)? {
                 // The result was not used.
                 return Ok([shim.undefined()?.given(), shim.undefined()?.given(), shim.undefined()?.given()]);

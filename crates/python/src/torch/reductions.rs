@@ -116,7 +116,7 @@ fn reduced(op: Op, over: &Over, dims: usize) -> Option<u64> {
 unsafe fn reduce<'a>(home: &'a Home, cuda: bool, op: Op, x: &Tensor<'_>, over: &Over) -> Result<Option<Values<'a>>, String> {
     let shim = &home.shim;
     // SAFETY: the caller's.
-    let seen = unsafe { shim.look_beside_address(x.handle) }?;
+    let seen = unsafe { shim.look_without_address(x.handle) }?;
     let dims = seen.shape.len();
     let (Some(from), 1..=DIMS) = (shim.dtype(seen.dtype), dims) else { return Ok(None) };
     let indexes = matches!(op, Op::Argmax | Op::Argmin);

@@ -275,7 +275,7 @@ impl Shim {
     /// A living tensor, which the result must not outlive.
     pub unsafe fn look<'a>(&self, tensor: Handle) -> Result<Seen<'a>, ShimError> {
         // SAFETY: the caller's.
-        unsafe { Ok(Seen { address: self.address(tensor)?, ..self.look_beside_address(tensor)? }) }
+        unsafe { Ok(Seen { address: self.address(tensor)?, ..self.look_without_address(tensor)? }) }
     }
 
     /// All but the address, which is 0: who falls back needs none.
@@ -283,7 +283,7 @@ impl Shim {
     /// # Safety
     /// As `look`.
     #[inline]
-    pub unsafe fn look_beside_address<'a>(&self, tensor: Handle) -> Result<Seen<'a>, ShimError> {
+    pub unsafe fn look_without_address<'a>(&self, tensor: Handle) -> Result<Seen<'a>, ShimError> {
         let (mut dims, mut shape, mut strides) = (0, std::ptr::null(), std::ptr::null());
         let (mut dtype, mut device) = (0, -1);
         // SAFETY: the caller's.

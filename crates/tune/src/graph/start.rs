@@ -89,7 +89,7 @@ impl Graph<'_> {
     }
 
     /// Random walk of `steps` moves over derivable plans: reaches every corner of the graph, not only start values.
-    pub fn wander(&self, from: &Plan, steps: u32, rng: &mut impl Rng) -> Plan {
+    pub fn random_walk(&self, from: &Plan, steps: u32, rng: &mut impl Rng) -> Plan {
         let mut here = *from;
         for _ in 0..steps {
             let next = self.neighbours(&here);

@@ -138,7 +138,7 @@ impl Records {
     ///
     /// # Errors
     /// As [`Records::add`].
-    pub fn deepen(
+    pub fn record_depth(
         &self,
         problem: &ProblemKey,
         name: &str,

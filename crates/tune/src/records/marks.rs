@@ -61,7 +61,7 @@ impl Owner {
         }
         let mut text = Vec::new();
         let _ = file.read_to_end(&mut text);
-        if went_down(&text, &machine()) { Owner::Down } else { Owner::Gone }
+        if crashed(&text, &machine()) { Owner::Down } else { Owner::Gone }
     }
 }
 
@@ -77,7 +77,7 @@ fn machine() -> String {
 }
 
 /// True if the file of a process that is gone tells of a crash, or of this machine before a restart.
-fn went_down(file: &[u8], now: &str) -> bool {
+fn crashed(file: &[u8], now: &str) -> bool {
     let text = String::from_utf8_lossy(file);
     let (mut then, mut now) = (text.lines(), now.lines());
     let same_machine = then.next().is_some_and(|name| !name.is_empty() && Some(name) == now.next());
@@ -217,14 +217,14 @@ mod tests {
     #[test]
     fn a_restart_of_the_same_machine_is_distinguished_from_other_machines() {
         let now = "host id\nsecond\n";
-        assert!(!went_down(b"host id\nsecond\n", now) && went_down(b"host id\nfirst\n", now));
-        assert!(went_down(b"host id\nsecond\ncrashed\n", now) && went_down(b"other\nfirst\ncrashed\n", now));
-        assert!(!went_down(b"other id\nfirst\n", now));
+        assert!(!crashed(b"host id\nsecond\n", now) && crashed(b"host id\nfirst\n", now));
+        assert!(crashed(b"host id\nsecond\ncrashed\n", now) && crashed(b"other\nfirst\ncrashed\n", now));
+        assert!(!crashed(b"other id\nfirst\n", now));
         // Where it is not told, or was not written to the end.
         for file in ["", "\n\n", "host"] {
-            assert!(!went_down(file.as_bytes(), now) && !went_down(file.as_bytes(), "\n\n"), "{file:?}");
+            assert!(!crashed(file.as_bytes(), now) && !crashed(file.as_bytes(), "\n\n"), "{file:?}");
         }
-        assert!(!went_down(b"\nfirst\n", "\nsecond\n"));
+        assert!(!crashed(b"\nfirst\n", "\nsecond\n"));
         assert_eq!(machine().lines().count(), 2);
     }
 }

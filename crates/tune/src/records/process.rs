@@ -81,7 +81,7 @@ impl Records {
     ///
     /// # Errors
     /// None.
-    pub fn deepen(
+    pub fn record_depth(
         &self,
         problem: &ProblemKey,
         name: &str,
@@ -173,7 +173,7 @@ mod tests {
                 ($records:expr) => {{
                     let records = &$records;
                     let say = if deeper {
-                        records.deepen(&problem, "p", &device, GENERATOR, &trial)
+                        records.record_depth(&problem, "p", &device, GENERATOR, &trial)
                     } else {
                         records.add(&problem, "p", &device, GENERATOR, &trial)
                     };

@@ -73,7 +73,7 @@ pub(super) fn build(device: &dyn Device, space: &Space, plan: &Plan) -> Result<R
     let resolved = space.resolve(plan).map_err(|r| reject(State::Refused, r.to_string()))?;
     let program = resolved.generate(space.env().workspace_bytes).map_err(|e| reject(State::Refused, e.to_string()))?;
     let compiled = compile(device, &program).map_err(|e| Reject::of(&e))?;
-    if let Some((kernel, why)) = compiled.iter().find_map(|k| Some((k, k.complaint()?))) {
+    if let Some((kernel, why)) = compiled.iter().find_map(|k| Some((k, k.slow_reason()?))) {
         return Err(reject(State::Refused, format!("the compiler's report on `{}`: {why}", kernel.entry())));
     }
     Ok(Ready { plan: *plan, spec: resolved.spec, program, compiled })
@@ -143,7 +143,7 @@ impl Builders {
     }
 
     /// One of the first `count` is still being built.
-    pub fn owes(&self, count: u64) -> bool {
+    pub fn is_building(&self, count: u64) -> bool {
         self.outstanding.keys().any(|number| *number < count)
     }
 

@@ -99,7 +99,7 @@ impl<'a> Descent<'a> {
     }
 
     /// Makes the neighbours of a plan the front.
-    fn surround(&mut self, centre: Plan) {
+    fn expand_neighbours(&mut self, centre: Plan) {
         let mut priorities: HashMap<Plan, i8> = HashMap::new();
         for neighbour in self.space.neighbours(&centre) {
             if let Some(plan) = self.space.repair(&neighbour.plan)
@@ -130,8 +130,8 @@ impl<'a> Descent<'a> {
     fn restart(&mut self) -> bool {
         for _ in 0..TRIES {
             let start = match self.descents % 3 {
-                1 => self.reserve.pop_front().or_else(|| self.kick()),
-                2 => self.kick(),
+                1 => self.reserve.pop_front().or_else(|| self.perturb()),
+                2 => self.perturb(),
                 _ => draw(self.space, &self.seeds, &mut self.rng),
             };
             self.descents += 1;
@@ -147,7 +147,7 @@ impl<'a> Descent<'a> {
     }
 
     /// Something to try while results are outstanding: the model's next tilings.
-    fn meanwhile(&mut self) -> Option<Plan> {
+    fn while_waiting(&mut self) -> Option<Plan> {
         while let Some(plan) = self.reserve.pop_front() {
             if !self.given.contains(&plan) {
                 return Some(plan);
@@ -157,10 +157,10 @@ impl<'a> Descent<'a> {
     }
 
     /// A few random steps away from the best.
-    fn kick(&mut self) -> Option<Plan> {
+    fn perturb(&mut self) -> Option<Plan> {
         let (best, _) = self.best?;
         let steps = self.rng.random_range(2..6);
-        self.space.repair(&self.space.graph(&best).wander(&best, steps, &mut self.rng))
+        self.space.repair(&self.space.graph(&best).random_walk(&best, steps, &mut self.rng))
     }
 }
 
@@ -245,9 +245,9 @@ impl Searcher for Descent<'_> {
                 // Slow candidates of the opening need not be waited for: a better one among them moves the centre later.
                 Some((centre, _)) if self.opening => {
                     self.opening = false;
-                    self.surround(centre);
+                    self.expand_neighbours(centre);
                 }
-                _ if !self.pending.is_empty() => match self.meanwhile() {
+                _ if !self.pending.is_empty() => match self.while_waiting() {
                     Some(plan) => self.front.push_back(plan),
                     None => return Proposal::Wait,
                 },
@@ -272,7 +272,7 @@ impl Searcher for Descent<'_> {
         if self.centre.is_none_or(|(_, best)| time < THRESHOLD * best) {
             self.centre = Some((*plan, time));
             if !self.opening {
-                self.surround(*plan);
+                self.expand_neighbours(*plan);
             }
         }
     }

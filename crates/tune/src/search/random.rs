@@ -37,7 +37,7 @@ pub(super) fn draw(space: &Space, seeds: &[Plan], rng: &mut ChaCha8Rng) -> Optio
     let plan = match seeds.choose(rng) {
         Some(seed) if rng.random_bool(0.5) => {
             let steps = rng.random_range(1..12);
-            space.graph(seed).wander(seed, steps, rng)
+            space.graph(seed).random_walk(seed, steps, rng)
         }
         _ => graph.random_start(rng, 200, |plan| space.repair(plan).is_some())?,
     };

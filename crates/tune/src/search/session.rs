@@ -272,12 +272,12 @@ impl<'a> Session<'a> {
             let Some(built) = built else { continue };
             self.say(Phase::Timing);
             if let Some(lost) = self.handle(built, searcher.as_mut(), &mut judge)?
-                && let Err(lost) = self.revive(lost, &mut judge)
+                && let Err(lost) = self.restart_worker(lost, &mut judge)
             {
                 break Ended::DeviceLost(lost);
             }
             let waited = *first_tried.get_or_insert_with(Instant::now);
-            if self.under_way.is_none() && (waited.elapsed() > FAVOURITES_WAIT || !builders.owes(FAVOURITES)) {
+            if self.under_way.is_none() && (waited.elapsed() > FAVOURITES_WAIT || !builders.is_building(FAVOURITES)) {
                 self.under_way = Some(Instant::now());
             }
         };
@@ -287,7 +287,7 @@ impl<'a> Session<'a> {
     }
 
     /// After the device was lost: goes on with the next worker process, where it runs in one; else gives what lost it.
-    fn revive(&mut self, lost: String, judge: &mut Judge) -> Result<(), String> {
+    fn restart_worker(&mut self, lost: String, judge: &mut Judge) -> Result<(), String> {
         if !self.device.revives() {
             return Err(lost);
         }
@@ -418,12 +418,12 @@ impl<'a> Session<'a> {
         }
         self.record(&trial)?;
         searcher.report(&plan, trial.time_us);
-        self.tell(plan, trial, is_best);
+        self.report_trial(plan, trial, is_best);
         Ok(lost)
     }
 
     /// Tells of a trial.
-    pub fn tell(&mut self, plan: Plan, trial: Trial, is_best: bool) {
+    pub fn report_trial(&mut self, plan: Plan, trial: Trial, is_best: bool) {
         self.reasons.extend(trial.reason.clone());
         tracing::debug!("{}: {} {plan}", trial.state.name(), trial.time_us.map_or("no time".into(), |us| format!("{us:.2} us")));
         (self.progress)(&Event::Trial {
@@ -447,9 +447,9 @@ impl<'a> Session<'a> {
     }
 
     /// Records that a plan with a time was verified more deeply.
-    pub fn deepen(&self, trial: &Trial) -> Result<(), TuneError> {
+    pub fn record_depth(&self, trial: &Trial) -> Result<(), TuneError> {
         if let Some(records) = self.records {
-            records.deepen(&self.key, &self.name, &self.device_key, GENERATOR, trial)?;
+            records.record_depth(&self.key, &self.name, &self.device_key, GENERATOR, trial)?;
         }
         Ok(())
     }
@@ -465,7 +465,7 @@ impl<'a> Session<'a> {
     /// Times a candidate, and verifies it if it would win.
     fn attempt(&mut self, text: &str, ready: Ready, judge: &mut Judge) -> Tried {
         let failed = |state, reason: &str| Trial::unmeasured(text, state, reason);
-        let broken = |e: &VerifyError| Tried { trial: failed(state_of(e), &e.to_string()), best: None, lost: lost_by(e) };
+        let broken = |e: &VerifyError| Tried { trial: failed(state_of(e), &e.to_string()), best: None, lost: device_loss(e) };
         let measured = self.is_measured();
         let (time_us, launches) = if measured {
             let launches = match judge.launches(&ready) {
@@ -583,6 +583,6 @@ pub(super) fn state_of(e: &VerifyError) -> State {
 }
 
 /// Why the device cannot be used any more, if it cannot.
-pub(super) fn lost_by(e: &VerifyError) -> Option<String> {
+pub(super) fn device_loss(e: &VerifyError) -> Option<String> {
     e.device().filter(|d| d.is_fatal()).map(ToString::to_string)
 }

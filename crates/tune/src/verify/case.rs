@@ -234,14 +234,14 @@ impl Case {
     ) -> Result<Verification, VerifyError> {
         let mut after = self.after.lock().unwrap_or_else(PoisonError::into_inner);
         let candidate = Candidate { program, compiled, contraction, workspace: self.workspace(program)? };
-        let mut result = self.look(&candidate, &self.first, (depth, repeatable), &mut after)?;
+        let mut result = self.verify_random(&candidate, &self.first, (depth, repeatable), &mut after)?;
         if depth == Depth::Quick {
             return Ok(result);
         }
         if result.passed
             && let Some(other) = &self.other
         {
-            result = result.and(self.look(&candidate, other, (depth, repeatable), &mut after)?);
+            result = result.and(self.verify_random(&candidate, other, (depth, repeatable), &mut after)?);
         }
         // What changes its own inputs gives other results the next time, and is no race.
         if (result.passed || result.race)
@@ -250,13 +250,13 @@ impl Case {
             return Ok(Verification::new(result.max_error, result.checked, Some(reason)));
         }
         if result.passed {
-            result = result.and(self.look_at_integers(&candidate, &mut after)?);
+            result = result.and(self.verify_integers(&candidate, &mut after)?);
         }
         Ok(result)
     }
 
     /// Runs a candidate on random data, a second time for a thorough look.
-    fn look(
+    fn verify_random(
         &self,
         candidate: &Candidate<'_>,
         Side { data, reference, .. }: &Side,
@@ -280,8 +280,8 @@ impl Case {
 
     /// Runs a candidate on small integers, whose sums are exact, and compares every element: no term of any sum may be missing or count
     /// twice. Factors are [`Exact::factors`].
-    fn look_at_integers(&self, candidate: &Candidate<'_>, after: &mut After) -> Result<Verification, VerifyError> {
-        let mut look = || {
+    fn verify_integers(&self, candidate: &Candidate<'_>, after: &mut After) -> Result<Verification, VerifyError> {
+        let mut verify = || {
             let (mut result, mut last) = (Verification::new(0.0, 0, None), None::<Arc<Exact>>);
             for side in std::iter::once(&self.first).chain(&self.other) {
                 let exact = side.exact(self.seed, last.as_deref())?;
@@ -303,7 +303,7 @@ impl Case {
             }
             Ok::<_, VerifyError>(result)
         };
-        let result = look();
+        let result = verify();
         // Whatever came of it: the case's own data again.
         self.write_inputs(&self.first.data)?;
         result

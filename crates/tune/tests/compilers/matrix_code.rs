@@ -41,7 +41,7 @@ fn reads(gemm: GemmBuilder, plan: &str, there: &[&str], absent: &[&str]) -> bool
 fn reads_problem(problem: &Problem, plan: &str, there: &[&str], absent: &[&str]) -> bool {
     let kernel = main_kernel(problem, plan, ARCH);
     let Some(code) = made(cuda::compile(&kernel, ARCH, &Options::default())) else { return false };
-    assert_eq!(code.complaint(), None, "{plan}\n{}", code.log);
+    assert_eq!(code.slow_reason(), None, "{plan}\n{}", code.log);
     let Some(seen) = made(inspect(&kernel, ARCH, None, &Options::default())) else { return false };
     let usage = seen.usage;
     assert_eq!((usage.spill_bytes, usage.private_bytes), (0, 0), "{plan}: {usage:?}");

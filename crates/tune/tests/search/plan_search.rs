@@ -263,7 +263,7 @@ proptest! {
         let env = Env { allow_atomics: !strict, ..Env::new(&target, 1 << 26) };
         let free = Constraint::none();
         let graph = Graph::new(&c, &env, &free);
-        let plan = graph.wander(&generic(&c), 12, &mut ChaCha8Rng::seed_from_u64(seed));
+        let plan = graph.random_walk(&generic(&c), 12, &mut ChaCha8Rng::seed_from_u64(seed));
         let spec = derive(&plan, &c, &env).unwrap();
         let program = generate(&c, &spec, env.workspace_bytes).unwrap();
         let main = program.kernels.iter().find(|k| k.name == "tw_contract").unwrap();
@@ -288,7 +288,7 @@ proptest! {
             lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap().lead
         });
         let free = Constraint::none();
-        let plan = classic(&c, &ENV, &free).wander(&generic(&c), 8, &mut ChaCha8Rng::seed_from_u64(seed));
+        let plan = classic(&c, &ENV, &free).random_walk(&generic(&c), 8, &mut ChaCha8Rng::seed_from_u64(seed));
         let spec = derive(&plan, &c, &ENV).unwrap();
         let mirror = derive(&reflected(&plan, 64).unwrap(), &t, &ENV).unwrap();
         prop_assert_eq!((&spec.tiling.a, &spec.tiling.b), (&mirror.tiling.b, &mirror.tiling.a));

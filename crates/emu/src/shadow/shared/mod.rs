@@ -168,7 +168,7 @@ impl SharedShadow {
         }
     }
     /// The copy has landed, as the thread that waited for it knows.
-    pub(crate) fn land(&mut self, clocks: &Clocks, byte: usize, size: usize, thread: u32) {
+    pub(crate) fn finish_copy(&mut self, clocks: &Clocks, byte: usize, size: usize, thread: u32) {
         let me = clocks.domain(thread);
         for g in self.granules(byte, size) {
             self.writes[g] = clocks.now(me) << THREAD_BITS | thread;
@@ -290,7 +290,7 @@ mod tests {
             assert_eq!(s.read(&c, g, 4, 7), Err((g, Trouble::InFlight { issuer: 7 })));
             assert_eq!(s.write(&c, g, 4, 9), Err((g, Trouble::InFlight { issuer: 7 })));
         }
-        s.land(&c, 16, 16, 7);
+        s.finish_copy(&c, 16, 16, 7);
         s.read(&c, 16, 4, 7).unwrap();
         assert!(s.read(&c, 16, 4, 8).is_err());
         c.barrier(&[(0, 32)]);

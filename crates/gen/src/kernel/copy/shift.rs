@@ -142,7 +142,7 @@ impl<'a> Shifter<'a> {
             if !self.stays() {
                 self.enter(b, first);
             }
-            b.for_range("slot", 0, self.slots, Unroll::No, |b, slot| self.ask(b, slot));
+            b.for_range("slot", 0, self.slots, Unroll::No, |b, slot| self.prefetch(b, slot));
         });
     }
 
@@ -164,7 +164,7 @@ impl<'a> Shifter<'a> {
     }
 
     /// In one lane of the wave: its aligned spans of the next k-tile are copied into this slot, if there is one.
-    fn ask(&self, b: &mut Builder, slot: ExprId) {
+    fn prefetch(&self, b: &mut Builder, slot: ExprId) {
         let ahead = &self.ahead;
         if self.stays() {
             let work = b.get(ahead.work);
@@ -235,7 +235,7 @@ impl<'a> Shifter<'a> {
     pub fn next(&self, b: &mut Builder) {
         let slot = self.slot.stage(b);
         let slot = b.bind("slot_read", slot);
-        b.if_then(self.first_lane, |b| self.ask(b, slot));
+        b.if_then(self.first_lane, |b| self.prefetch(b, slot));
         self.slot.next(b);
     }
 }
@@ -256,7 +256,7 @@ impl Part {
     }
 
     /// Words between a round's first vector and its `i`th, in staging.
-    fn further(&self, i: u32) -> u32 {
+    fn word_offset(&self, i: u32) -> u32 {
         let (s, h) = (&self.spread.shape, &self.spans);
         let (column, line) = (i / s.line_blocks * s.columns, i % s.line_blocks * s.lines);
         column / h.columns * h.box_bytes / 4 + column % h.columns * ROW_WORDS + line * h.pitch * self.tile.map.scalar.bytes() / 4
@@ -282,7 +282,7 @@ impl Part {
                         b.load_to(
                             place,
                             Base::Shared(self.staging[1]),
-                            from[usize::from(reg != self.regs[0])] + self.further(first + j),
+                            from[usize::from(reg != self.regs[0])] + self.word_offset(first + j),
                             guard,
                         );
                     }

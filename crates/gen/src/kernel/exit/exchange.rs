@@ -143,7 +143,7 @@ impl Exchange<'_> {
     }
 
     /// Elements from the sums of one peer to those of the next in the same array.
-    const fn apart(&self) -> u32 {
+    const fn peer_stride(&self) -> u32 {
         self.shape.at_once * self.shape.width * self.threads
     }
 
@@ -154,7 +154,7 @@ impl Exchange<'_> {
         let at = self.at(b, access);
         let at = match self.reach {
             Reach::Cluster(_) => at,
-            Reach::Array => b.value(at + self.owners.number * self.apart()),
+            Reach::Array => b.value(at + self.owners.number * self.peer_stride()),
         };
         b.store(Base::Shared(self.array), at, value, None);
     }
@@ -166,7 +166,7 @@ impl Exchange<'_> {
         for peer in 0..self.owners.peers() {
             let theirs = match self.reach {
                 Reach::Cluster(first) => b.load_peer("theirs", Base::Shared(self.array), at, width, first + peer),
-                Reach::Array => b.load("theirs", Base::Shared(self.array), at + peer * self.apart(), width, None),
+                Reach::Array => b.load("theirs", Base::Shared(self.array), at + peer * self.peer_stride(), width, None),
             };
             let theirs: Vec<ExprId> = (0..width).map(|i| b.value(theirs.extract(i))).collect();
             total = Some(match total {

@@ -110,13 +110,13 @@ impl RowForm {
         self.steps == [0, 0]
     }
     /// All rows begin where so many neighbours may.
-    fn suits(&self, neighbours: u32) -> bool {
+    fn allows(&self, neighbours: u32) -> bool {
         self.steps.iter().all(|s| s.is_multiple_of(neighbours))
     }
     /// Most neighbours of a vector that never crosses the ends of a row of `columns` results.
-    fn together(&self, columns: Option<u64>) -> u32 {
+    fn store_width(&self, columns: Option<u64>) -> u32 {
         let ends = |n: u32| columns.is_some_and(|c| c.is_multiple_of(n.into()));
-        (1..=self.width).rev().find(|&n| self.width.is_multiple_of(n) && self.suits(n) && ends(n)).unwrap_or(1)
+        (1..=self.width).rev().find(|&n| self.width.is_multiple_of(n) && self.allows(n) && ends(n)).unwrap_or(1)
     }
 }
 
@@ -215,7 +215,7 @@ impl Out<'_> {
             at = Some((run.row, line));
             let values = math.values(b, &run);
             let at = b.value(line + run.col);
-            let width = if form.suits(run.len()) { run.len().min(rows.vector()) } else { 1 };
+            let width = if form.allows(run.len()) { run.len().min(rows.vector()) } else { 1 };
             for (i, part) in (0..).zip(values.chunks(width as usize)) {
                 let value = b.vector(part);
                 b.store(Base::Shared(rows.array), at + i * width, value, None);
@@ -299,7 +299,7 @@ impl Out<'_> {
         which: &dyn Fn(&mut Builder, ExprId, ExprId) -> (ExprId, ExprId),
     ) {
         let lanes = self.e.spec.tiling.wave_lanes;
-        let each = form.together(self.at.sizes[1].is_none().then_some(self.e.c.n));
+        let each = form.store_width(self.at.sizes[1].is_none().then_some(self.e.c.n));
         let parts = form.width / each;
         b.for_range("step", 0, (STORE_ROWS * parts).div_ceil(lanes), STEPS, |b, step| {
             let index = b.value(step * lanes + lines.lane);

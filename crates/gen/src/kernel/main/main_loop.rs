@@ -70,7 +70,7 @@ impl MainLoop<'_> {
             b.comment("prologue: the first tiles are on their way before the loop starts");
         }
         self.steps(b, &self.lowered.prologue, Place::Before);
-        self.scales.into_iter().for_each(|scales| scales.ask(b, self.range.begin));
+        self.scales.into_iter().for_each(|scales| scales.prefetch(b, self.range.begin));
         if sets == 1 {
             b.for_range("t", 0, tiles, Unroll::No, |b, t| self.steps(b, body, Place::Within(t, 0)));
         } else {
@@ -169,7 +169,7 @@ impl MainLoop<'_> {
     fn ask_scales(&self, b: &mut Builder, place: Place) {
         let (Some(scales), Place::Within(t, _)) = (self.scales, place) else { return };
         let next = b.value(self.range.begin + (t + 1) * self.range.step);
-        scales.ask(b, next);
+        scales.prefetch(b, next);
     }
 
     /// Adds the accumulators in f32 after every so many tiles, and after the last tile.

@@ -89,7 +89,7 @@ impl<'a> TileScales<'a> {
     }
 
     /// Loads the scales of the next k-tile, which begins at `k`. After the last k-tile it loads arbitrary scales.
-    pub fn ask(&self, b: &mut Builder, k: ExprId) {
+    pub fn prefetch(&self, b: &mut Builder, k: ExprId) {
         let k = b.value(k.min(self.last));
         for scales in &self.all {
             if let Some(ahead) = scales.ahead {

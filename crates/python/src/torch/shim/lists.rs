@@ -175,7 +175,7 @@ impl Shim {
     ///
     /// # Safety
     /// A list of truths that the caller owns.
-    pub unsafe fn truths<const N: usize>(&self, list: u64) -> Result<[bool; N], ShimError> {
+    pub unsafe fn booleans<const N: usize>(&self, list: u64) -> Result<[bool; N], ShimError> {
         let mut found = [0; N];
         // SAFETY: the caller's.
         unsafe { self.read(list, &mut found) }?;

@@ -89,13 +89,13 @@ fn a_quick_look_makes_no_best_and_a_thorough_one_does() {
     };
     let other = Records::in_memory().unwrap();
     other.import(&mut exported(&records).as_bytes(), "quick").unwrap();
-    records.deepen(&key, "", &device(), GENERATOR, &timed("plan", 2.0, 9)).unwrap();
+    records.record_depth(&key, "", &device(), GENERATOR, &timed("plan", 2.0, 9)).unwrap();
     assert_eq!(records.best(&key, &device(), GENERATOR).unwrap().unwrap(), timed("plan", 1.0, 7));
     assert_eq!(records.trials(&key, &device(), GENERATOR).unwrap().len(), 1);
     // The trial is the same one, and nobody verified it there.
     assert_eq!(other.import(&mut exported(&records).as_bytes(), "thorough").unwrap(), 0);
     assert_eq!(other.best(&key, &device(), GENERATOR).unwrap(), None);
-    records.deepen(&key, "", &device(), GENERATOR, &timed("unknown", 0.5, 9)).unwrap();
+    records.record_depth(&key, "", &device(), GENERATOR, &timed("unknown", 0.5, 9)).unwrap();
     assert_eq!(records.best(&key, &device(), GENERATOR).unwrap().unwrap().plan, "unknown");
 }
 

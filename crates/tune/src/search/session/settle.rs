@@ -1,6 +1,6 @@
 //! Judging candidates within a search: test data, timing buffers, and the last word on the winner.
 
-use super::{Best, Session, lost_by, state_of};
+use super::{Best, Session, device_loss, state_of};
 use crate::records::{State, Trial};
 use crate::reduce::{Reduced, for_emulator};
 use crate::run::{Factors, bind};
@@ -229,7 +229,7 @@ impl Session<'_> {
             let (state, reason, max_error) = match self.look(judge, &mut candidate) {
                 Look::Passed(max_error) => {
                     (timed.verified, timed.max_error) = (Some(Depth::Thorough), max_error);
-                    self.deepen(&Trial {
+                    self.record_depth(&Trial {
                         verified: timed.verified,
                         max_error,
                         ..Trial::timed(&text, timed.time_us, self.kind())
@@ -244,7 +244,7 @@ impl Session<'_> {
                 }
                 Look::Lost { state, reason } => {
                     looks += 1;
-                    lost = self.revive(reason.clone(), judge).err();
+                    lost = self.restart_worker(reason.clone(), judge).err();
                     (state, reason, None)
                 }
             };
@@ -270,7 +270,7 @@ impl Session<'_> {
         self.timed.retain(|t| t.plan != plan);
         self.history.retain(|step| step.plan != plan);
         self.tally.ended(trial.state);
-        self.tell(plan, trial, false);
+        self.report_trial(plan, trial, false);
         Ok(())
     }
 
@@ -293,7 +293,7 @@ impl Session<'_> {
                 }
                 Err(e) => {
                     let (state, reason) = (state_of(&e), e.to_string());
-                    return match lost_by(&e) {
+                    return match device_loss(&e) {
                         Some(_) => Look::Lost { state, reason },
                         None => Look::Failed { state, reason, max_error: None, early },
                     };
