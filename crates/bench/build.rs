@@ -6,6 +6,12 @@ use std::path::{Path, PathBuf};
 fn main() {
     // Asked for when this runs: one compiled for another checkout, in a target folder that both share, would look there.
     let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../..");
+    println!("cargo::rerun-if-changed=build.rs");
+    // A published crate has no sources beside it, and its version names all of them.
+    if !root.join("crates/ir/src").is_dir() {
+        println!("cargo::rustc-env=TILEWRIGHT_SOURCE={}", env!("CARGO_PKG_VERSION"));
+        return;
+    }
     let mut files = vec![root.join("Cargo.toml"), root.join("Cargo.lock")];
     for member in std::fs::read_dir(root.join("crates")).into_iter().flatten().flatten() {
         files.extend(["Cargo.toml", "build.rs"].map(|name| member.path().join(name)).into_iter().filter(|file| file.exists()));

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use tilewright_ir::*;
 
 /// Called where a tool is missing.
-fn skip(tool: &str, remedy: &str) {
+pub fn skip(tool: &str, remedy: &str) {
     missing::missing(&format!("no {tool}: {remedy}"));
 }
 

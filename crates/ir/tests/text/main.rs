@@ -1,10 +1,11 @@
-//! Kernels as data and as text: building, validation, printing, compilation, the order of the crates, and the README.
+//! Kernels as data and as text: building, validation, printing, compilation, the order of the crates, and their licences.
 
 mod build;
 mod compile;
 mod floors;
 mod golden;
 mod hints;
+mod licences;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../support/tools.rs"]
