@@ -1,7 +1,8 @@
-//! Generated kernels side by side with vendor libraries, in one process on the same buffers: the command `tilewright-bench`, and what
-//! `tilewright bench --against` takes from it.
+//! Compares tilewright's kernels with vendor libraries, in one process and on the same buffers. It is the command `tilewright-bench`, and
+//! the comparison of `tilewright bench --against`.
 //!
-//! Libraries are loaded at run time, so that one executable runs anywhere. See `benchmarks/method.md`.
+//! Libraries are loaded at run time, so that one executable runs anywhere. `tilewright-bench --help` lists libraries and sets of problems;
+//! the project's page `benchmarks/method.md` describes the method.
 
 mod args;
 mod baseline;

@@ -1,5 +1,7 @@
-//! The C interface: opaque handles, status codes with messages, the caller's memory, workspace and stream. What each function does stands
-//! in `include/tilewright.h`; a test compares both.
+//! The C interface of tilewright, for programs in C, C++ and every language that calls C. It builds `libtilewright.so` and `libtilewright.a`.
+//!
+//! Handles are opaque, status codes have messages, and memory, workspace and stream are the caller's. `include/tilewright.h` describes each
+//! function; a test compares both.
 //!
 //! Every entry checks what C can get wrong (null, numbers that name nothing), catches panics, and keeps the message of a failure for
 //! `tw_last_error`.

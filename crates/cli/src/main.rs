@@ -1,4 +1,6 @@
-//! The `tilewright` command: parses the command line, sets up logging and the exit code, and calls one subcommand.
+//! The command `tilewright`: tunes, verifies, explains and emits kernels from a shell.
+//!
+//! This file parses the command line, sets up logging and the exit code, and calls one subcommand.
 
 mod against;
 mod args;

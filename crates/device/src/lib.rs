@@ -1,19 +1,20 @@
-//! One trait for all devices (emulator, OpenCL, CUDA, HIP): buffers, compilation, launches, timing, binary cache.
+//! Runs kernels: CUDA, HIP, OpenCL and the built-in emulator as one trait, [`Device`], with buffers, compiling, launching, timing and a cache
+//! of binaries.
 //!
-//! Every vendor library is loaded at run time. One that is missing is no error: [`list`] says what is missing and how to
-//! get it. A kernel becomes a [`Compiled`] on one device and runs there in order with everything else launched on it.
+//! Every vendor library is loaded at run time. A missing library is no error: [`list`] names it and the way to get it.
+//! A kernel becomes a [`Compiled`] on one device and runs there in order with all other launches.
+//! [`Device::time`] times launches on hardware.
 //!
-//! ```no_run
-//! # fn main() -> Result<(), tilewright_device::DeviceError> {
-//! # let kernel = tilewright_ir::Builder::new("nothing", 64).finish();
-//! use tilewright_device::{Launch, Timing, open};
-//! let device = open("cuda:0")?;
-//! let compiled = device.compile(&kernel)?;
-//! let launch = [Launch { kernel: compiled, grid: [1, 1, 1], args: vec![] }];
+//! ```
+//! use tilewright_device::{Launch, open};
+//! use tilewright_ir::Builder;
+//!
+//! let device = open("emu")?; // "cuda:0", "hip:0", "opencl:0"
+//! let kernel = device.compile(&Builder::new("nothing", 64).finish())?;
+//! let launch = [Launch { kernel, grid: [1, 1, 1], args: vec![] }];
 //! device.launch(&launch)?;
 //! device.sync()?;
-//! let microseconds = device.time(&launch, &Timing::default())?;
-//! # Ok(()) }
+//! # Ok::<(), tilewright_device::DeviceError>(())
 //! ```
 
 pub mod amd;

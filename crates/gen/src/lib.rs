@@ -1,4 +1,4 @@
-//! The generator: from a contraction and a plan to kernels. It knows no device beyond [`tilewright_ir::Target`].
+//! Generates kernels: from a contraction and a plan to a program. It knows no device beyond [`tilewright_ir::Target`].
 //!
 //! ```text
 //! Contraction --derive, fits--> KernelSpec --generate--> Program

@@ -209,6 +209,24 @@ pub struct Alignment {
 pub const ADDED_ALIGN: u32 = 16;
 
 /// Kernels and their launches, in order on one queue.
+///
+/// ```
+/// use tilewright_gen::kernel::generate;
+/// use tilewright_gen::plan::{Env, Plan, derive};
+/// use tilewright_ir::{Scalar, Target, print};
+/// use tilewright_problem::lower::{ConvForm, lower};
+/// use tilewright_problem::{Gemm, Problem};
+///
+/// let contraction = lower(&Problem::Gemm(Gemm::new(Scalar::F32, 512, 512, 512).build()?), ConvForm::PerSample)?.lead;
+/// let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let spec = derive(&Plan::default(), &contraction, &Env::new(&target, 0))?;
+/// let program = generate(&contraction, &spec, 0)?;
+/// for launch in &program.launches {
+///     let source = print(&program.kernels[launch.kernel], &target)?;
+///     println!("{:?} work-groups of\n{}", launch.grid, source.text);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Program {
     /// Distinct kernels.

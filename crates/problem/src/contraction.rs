@@ -315,6 +315,20 @@ pub struct Gaps {
 }
 
 /// A batched matrix product over views.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::lower::{ConvForm, lower};
+/// use tilewright_problem::{Activation, Conv, Problem};
+///
+/// // Rows are pixels, columns are output channels, k runs over channels and the filter.
+/// let conv = Conv::new(Scalar::F32, 2, 8, 16, &[10, 10], &[3, 3]).activation(Activation::Relu).build()?;
+/// let product = lower(&Problem::Conv(conv), ConvForm::PerSample)?.lead;
+/// assert_eq!((product.g, product.m, product.n, product.k), (2, 64, 16, 72));
+/// assert_eq!(product.activation(), Some(Activation::Relu));
+/// assert_eq!(product.flop(), 2.0 * (2 * 16 * 64 * 72) as f64);
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Contraction {
     /// Batch extent.

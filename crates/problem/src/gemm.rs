@@ -114,6 +114,21 @@ pub struct Gemm {
 }
 
 /// Collects a [`Gemm`]. What is not set is tight: smallest leading dimensions, batch entries one after the other, no offsets.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Activation, Along, Gemm, ProblemError};
+///
+/// // Eight products of the rows of A and a shared, transposed B.
+/// let gemm = Gemm::new(Scalar::BF16, 64, 32, 16).trans(false, true).batch(8).stride_b(0);
+/// let gemm = gemm.out_dtype(Scalar::F32).bias(Along::N).activation(Activation::Gelu).build()?;
+/// assert_eq!((gemm.b.ld, gemm.c.ld), (16, 32));
+///
+/// // A builder refuses a problem that cannot be.
+/// let refused = Gemm::new(Scalar::F32, 64, 32, 16).lda(8).build();
+/// assert!(refused.is_err_and(|e| e.to_string().contains("lda")));
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GemmBuilder {
     dtype: Scalar,

@@ -1,5 +1,5 @@
-//! What to compute: problems in the user's words, their texts and case files, the contraction that each becomes, and the f64 reference
-//! that results are compared with. Nothing here knows a plan, a kernel or a device.
+//! Describes computations: problems in the user's words, their texts and case files, the contraction that each becomes, and the f64
+//! reference that results are compared with. Nothing here knows a plan, a kernel or a device.
 //!
 //! A [`Problem`] is a [`Gemm`], a [`Conv`] or a [`Reduce`]; each has a builder and a canonical text. [`lower`](lower::lower) makes
 //! [`Contraction`](contraction::Contraction)s of it: products of views with a list of epilogue operations. A [`View`](view::View) says where

@@ -20,6 +20,19 @@ use std::str::FromStr;
 use tilewright_ir::Scalar;
 
 /// Something to compute.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Gemm, Operator, Problem, Reduce};
+///
+/// let product: Problem = Gemm::new(Scalar::F32, 4, 3, 2).build()?.into();
+/// let sums: Problem = Reduce::new(Scalar::F32, &[4, 3], &[0]).op(Operator::Sum).build()?.into();
+/// for problem in [product, sums] {
+///     // The canonical text holds the whole problem.
+///     assert_eq!(Problem::parse(&problem.key())?, problem);
+/// }
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Problem {

@@ -41,6 +41,16 @@ pub struct Reduce {
 }
 
 /// Collects a [`Reduce`].
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Operator, Reduce};
+///
+/// // Two values of each row of 3 numbers, in one pass.
+/// let reduce = Reduce::new(Scalar::F32, &[16, 3], &[1]).op(Operator::Max).op_in(Operator::ArgMax, Scalar::I32).build()?;
+/// assert_eq!((reduce.len(), reduce.reductions.len()), (48, 2));
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReduceBuilder(Reduce);
 

@@ -1,5 +1,7 @@
-//! `tilewright._native`: contexts, operations and launches for the Python package beside it (`python/tilewright`), which speaks of arrays
-//! and turns them into problems and addresses. No lock of Python is held while something is planned, compiled, searched or run.
+//! The compiled part of the Python package tilewright, `tilewright._native`: contexts, operations and launches.
+//!
+//! The package beside it (`python/tilewright`) takes arrays and turns them into problems and addresses. No lock of Python is held while
+//! something is planned, compiled, searched or run.
 #![allow(missing_docs, reason = "what users call is documented in python/tilewright")]
 
 mod context;

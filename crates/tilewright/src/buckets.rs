@@ -6,6 +6,24 @@ use tilewright_problem::Gemm;
 use tilewright_problem::{Extent, Extents};
 
 /// An operation for each range of sizes, tuned and compiled apart.
+///
+/// ```
+/// use tilewright::{Buckets, Budget, Context, Dynamic, Extent, Gemm, Operands, Options, RecordsAt, Scalar};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// // Up to 64 rows; one plan for 1 to 8 rows, one for more.
+/// let layer = Gemm::new(Scalar::F32, 64, 2, 3).dynamic(Dynamic { m: true, ..Dynamic::NONE }).build()?;
+/// let buckets = Buckets::new(&context, &layer, Extent::M, &[8])?;
+/// for operation in buckets.operations() {
+///     operation.tune(Budget::trials(2))?;
+/// }
+/// let (x, weight) = (context.upload(&[1.0f32; 9])?, context.upload(&[2.0f32; 6])?);
+/// let mut y = context.alloc::<f32>(6)?;
+/// buckets.run_with(Operands::new(&x, &weight, &mut y).at(buckets.extents().with(Extent::M, 3)))?;
+/// assert_eq!(y.download()?, [6.0; 6]);
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Buckets {
     extent: Extent,

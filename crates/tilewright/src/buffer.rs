@@ -7,6 +7,17 @@ use std::sync::Arc;
 use tilewright_device::Device;
 
 /// Device memory that holds elements of one type. It is freed when dropped.
+///
+/// ```
+/// use tilewright::{Context, Options, RecordsAt};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// let mut x = context.alloc::<f32>(3)?;
+/// x.write(&[1.0, 2.0, 3.0])?;
+/// assert_eq!((x.len(), x.download()?), (3, vec![1.0, 2.0, 3.0]));
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 pub struct Buffer<T: Element> {
     device: Arc<dyn Device>,
     memory: tilewright_device::Buffer,

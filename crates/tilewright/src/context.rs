@@ -23,6 +23,16 @@ pub enum RecordsAt {
 }
 
 /// Where candidates run when something is tuned.
+///
+/// ```
+/// use tilewright::{Context, Options, RecordsAt, Trials};
+///
+/// // A plug-in has no program of its own that could be a worker.
+/// let options = Options { trials: Trials::InProcess, device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// let context = Context::with(options)?;
+/// context.set_trials(Trials::default());
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trials {
     /// In a worker process, which a crash or a hang costs instead of this one: [`Program::find`] says which program that is. The emulator,
@@ -55,6 +65,22 @@ pub struct Options {
 }
 
 /// A device with records and compiled kernels. Clones share all of it.
+///
+/// ```
+/// use tilewright::{Context, Gemm, Options, RecordsAt, Scalar};
+///
+/// let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// let context = Context::with(options)?;
+/// assert_eq!(context.info().id, "emu");
+/// let x = context.upload(&[1.0f32, 2.0])?;
+/// assert_eq!(x.download()?, [1.0, 2.0]);
+///
+/// // Operations of one context share compiled kernels.
+/// let product = || context.gemm(Gemm::new(Scalar::F32, 2, 2, 2));
+/// (product()?.prepare()?, product()?.prepare()?);
+/// assert_eq!(context.programs(), 1);
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Context {
     pub(crate) inner: Arc<Inner>,

@@ -57,6 +57,18 @@ pub enum SourceError {
 }
 
 /// An edited source with what its head says.
+///
+/// ```
+/// use tilewright::{Context, Edited, Gemm, Operands, Options, Origin, RecordsAt, Scalar};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// let text = context.gemm(Gemm::new(Scalar::F32, 2, 2, 1))?.source()?;
+/// let edited = Edited::parse(&text)?;
+/// let operation = context.edited(&edited)?;
+/// assert_eq!(operation.choice()?.1, Origin::Edited);
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edited {
     /// What its kernels compute.

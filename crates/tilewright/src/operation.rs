@@ -59,6 +59,22 @@ impl Origin {
 /// goes to C.
 ///
 /// B's elements are of A's type but in products of the two 8-bit floats. Bias and residual are what the problem says, have C's element type, and start their buffers.
+///
+/// ```
+/// use tilewright::{Context, Gemm, Operands, Options, RecordsAt, Scalar};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// // C = 2 * A * B + C, and the largest value of each row.
+/// let gemm = Gemm::new(Scalar::F32, 2, 2, 1).reduce("max:n".parse().expect("a reduction"));
+/// let (a, b) = (context.upload(&[1.0f32, 2.0])?, context.upload(&[3.0f32, 4.0])?);
+/// let (mut c, mut largest) = (context.upload(&[1.0f32; 4])?, context.alloc::<f32>(2)?);
+/// let operands = Operands::new(&a, &b, &mut c).alpha(2.0).beta(1.0).reduction(&mut largest);
+/// context.gemm(gemm)?.run_with(operands)?;
+/// assert_eq!(c.download()?, [7.0, 9.0, 13.0, 17.0]);
+/// assert_eq!(largest.download()?, [9.0, 17.0]);
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Operands<'a, T: Element, U: Element, V: Element = T> {
     a: Slice<'a, T>,
@@ -273,6 +289,23 @@ impl Context {
 }
 
 /// A problem on a context's device.
+///
+/// ```
+/// use tilewright::{Budget, Context, Gemm, Options, Origin, RecordsAt, Scalar, Target};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// let operation = context.gemm(Gemm::new(Scalar::F32, 32, 32, 32))?;
+/// assert_eq!(operation.choice()?.1, Origin::Picked);
+/// let found = operation.tune(Budget::trials(5))?;
+/// assert!(found.verified);
+/// assert_eq!(operation.choice()?, (found.plan.clone(), Origin::Tuned));
+///
+/// // The kernels of a plan, for another device.
+/// let target = Target::by_arch("sm_80").expect("a known architecture");
+/// assert!(operation.source_of(&found.plan, &target)?.contains("__global__"));
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 pub struct Operation {
     context: Context,
     space: Space,

@@ -42,6 +42,20 @@ pub(crate) const fn alignment(address: u64) -> u64 {
 }
 
 /// A compiled operation, for operands that begin as it was prepared for. Clones share it; any thread may launch it, on any stream.
+///
+/// ```
+/// use tilewright::{Addresses, Context, Factors, Gemm, Options, RecordsAt, Scalar};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// let prepared = context.gemm(Gemm::new(Scalar::F32, 2, 2, 2))?.prepare()?;
+/// let (a, b, mut c) = ([1.0f32, 2.0, 3.0, 4.0], [1.0f32, 0.0, 0.0, 1.0], [0.0f32; 4]);
+/// let addresses = Addresses::operands([a.as_ptr() as u64, b.as_ptr() as u64, c.as_mut_ptr() as u64]);
+/// // SAFETY: the arrays are as large as the problem says, and the call copies C back before it returns.
+/// unsafe { prepared.launch_on_host_memory(&addresses, Factors::default(), None)? };
+/// assert_eq!(c, a);
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Prepared {
     context: Context,

@@ -1,4 +1,4 @@
-//! Finding the fastest verified plan of a problem on a device: search, cost model, verification and records.
+//! Finds the fastest verified plan of a problem on a device: search, cost model, verification and records.
 //!
 //! A [`Space`](space::Space) is the plans of one problem on one target. [`model`] estimates times without a device, [`search`] times
 //! candidates, [`verify`](mod@verify) compares results with the reference, and [`Records`] keeps every trial in one file.

@@ -5,6 +5,21 @@ use tilewright_ir::{Float8, Scalar};
 use tilewright_problem::{Activation, Axes, Operator};
 
 /// Reason why a plan is illegal. The message names the keys with their values and a legal choice.
+///
+/// ```
+/// use tilewright_gen::plan::{Constraint, Env, Plan, Refusal, derive};
+/// use tilewright_ir::{Scalar, Target};
+/// use tilewright_problem::lower::{ConvForm, lower};
+/// use tilewright_problem::{Gemm, Problem};
+///
+/// let contraction = lower(&Problem::Gemm(Gemm::new(Scalar::F32, 512, 512, 512).build()?), ConvForm::PerSample)?.lead;
+/// let target = Target::by_arch("gfx900").expect("a known architecture");
+/// // wgmma, which this GPU does not have.
+/// let plan: Plan = Constraint::parse("C_UNI2")?.apply(&Plan::default()).into();
+/// let refused: Refusal = derive(&plan, &contraction, &Env::new(&target, 0)).expect_err("a refusal");
+/// println!("{refused}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[expect(missing_docs, reason = "fields are the numbers in the message beside each variant's comment")]
 pub enum Refusal {

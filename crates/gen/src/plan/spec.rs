@@ -387,6 +387,20 @@ pub struct Style {
 }
 
 /// A derived plan: what the generator needs besides the contraction.
+///
+/// ```
+/// use tilewright_gen::plan::{Constraint, Env, Plan, derive};
+/// use tilewright_ir::{Scalar, Target};
+/// use tilewright_problem::lower::{ConvForm, lower};
+/// use tilewright_problem::{Gemm, Problem};
+///
+/// let contraction = lower(&Problem::Gemm(Gemm::new(Scalar::F32, 512, 512, 512).build()?), ConvForm::PerSample)?.lead;
+/// let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let plan: Plan = Constraint::parse("A_MIC8__B_MIC4__C_UNR16_MAC256")?.apply(&Plan::default()).into();
+/// let spec = derive(&plan, &contraction, &Env::new(&target, 0))?;
+/// assert_eq!((spec.tiling.macro_tile(), spec.launch_threads()), ((128, 64), 256));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct KernelSpec {
     /// How the result is cut.

@@ -97,6 +97,17 @@ pub struct Conv {
 }
 
 /// Collects a [`Conv`].
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Conv, Direction, Layout};
+///
+/// // One sample with 8 channels, 16 output channels, 28 x 28 pixels, a 3 x 3 filter that moves by two.
+/// let conv = Conv::new(Scalar::F16, 1, 8, 16, &[28, 28], &[3, 3]).stride(&[2, 2]).pad(&[1, 1], &[1, 1]);
+/// let conv = conv.layout(Layout::Nhwc).build()?;
+/// assert_eq!(conv.output(), [14, 14]);
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConvBuilder(Conv);
 

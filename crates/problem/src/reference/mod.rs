@@ -153,6 +153,20 @@ impl Tolerance {
 }
 
 /// Expected values of result elements.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::reference::{Reference, Samples, TestData};
+/// use tilewright_problem::{Gemm, Problem};
+///
+/// let problem = Problem::Gemm(Gemm::new(Scalar::F32, 4, 3, 2).build()?);
+/// let data = TestData::new(&problem, 1, 1.0, 0.0)?;
+/// let reference = Reference::new(&data, Samples::All);
+/// assert_eq!(reference.len(), 12);
+/// // C as it was before the run is no product.
+/// assert!(!reference.check(&data.c.bytes).passed());
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Reference {
     scalar: Scalar,

@@ -44,6 +44,17 @@ pub struct Access {
 }
 
 /// A tensor seen through coordinates (g, row, col).
+///
+/// ```
+/// use tilewright_problem::view::ViewBuilder;
+///
+/// // The transpose of a dense 3 x 4 matrix, between a row of zeros and another one.
+/// let view = ViewBuilder::dense(&[("g", 1), ("row", 3), ("col", 4)]).pad("col", 1, 1).view("g", "col", "row")?;
+/// assert_eq!(view.extent, [1, 6, 3]);
+/// assert_eq!(view.access.at([0, 2, 1]), Some(5));
+/// assert_eq!(view.access.at([0, 0, 1]), None);
+/// # Ok::<(), tilewright_problem::view::ViewError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct View {
     /// Extents of the upper coordinates (g, row, col).
