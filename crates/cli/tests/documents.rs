@@ -81,6 +81,23 @@ fn links_and_images_resolve() {
     none(failures);
 }
 
+/// An index shows the Python package's page alone: a link or a name of a file of the repository would lead nowhere.
+#[test]
+fn the_package_page_stands_alone() {
+    let Some(files) = files() else { return };
+    let project = std::fs::read_to_string(root().join("pyproject.toml")).expect("pyproject.toml");
+    assert!(project.contains(&format!("readme = \"{}\"", pages::PACKAGE)), "the package has another page");
+    let needs = |page: &Page| -> Vec<String> {
+        let named = |word: &&str| word.contains('/') && files.contains(word.trim_matches(|c: char| !c.is_alphanumeric()));
+        let words = page.text.lines().enumerate().flat_map(|(i, line)| line.split_whitespace().map(move |word| (i + 1, word)));
+        let words = words.filter(|(_, word)| named(word)).map(|(line, word)| (line, word.to_string()));
+        links(page).into_iter().chain(words).map(|(line, what)| format!("{}:{line}: {what}", page.name)).collect()
+    };
+    let text = "[a](b.md) <img src=\"c.svg\">\nrun `scripts/wheel`.\n[d](https://e.org) a/b\n";
+    assert_eq!(needs(&Page { name: "x".into(), text: text.into() }), ["x:1: b.md", "x:1: c.svg", "x:2: `scripts/wheel`."]);
+    none(needs(&Page::read(&root(), pages::PACKAGE)));
+}
+
 /// A page's relative links and images with their lines.
 fn links(page: &Page) -> Vec<(usize, String)> {
     let code = regex("``.+?``|`[^`]*`");
@@ -151,10 +168,11 @@ fn pages_keep_their_sizes() {
     for page in all_pages(&files) {
         let folder = page.name.rsplit_once('/').map_or("", |(folder, _)| folder);
         let (least, most) = match (folder, page.name.as_str()) {
-            (_, "README.md") => (0, 8192),
+            (_, pages::README) => (0, 8192),
+            (_, pages::PACKAGE) => (2 << 10, 4 << 10),
             ("docs/guide", "docs/guide/README.md") => continue,
             ("docs/guide", _) => (2 << 10, 9 << 10),
-            (_, "docs/internals/architecture.md") => (0, 12_288),
+            (_, "docs/internals/architecture.md" | "docs/internals/adding.md") => (0, 12_288),
             ("docs/internals", _) => (0, 8600),
             _ => continue,
         };
@@ -162,7 +180,7 @@ fn pages_keep_their_sizes() {
             failures.push(format!("{}: {} bytes; {least} to {most} are meant", page.name, page.text.len()));
         }
     }
-    let readme = Page::read(&root(), "README.md");
+    let readme = Page::read(&root(), pages::README);
     for (line, row) in readme.prose().filter(|(_, line)| line.trim_start().starts_with('|')) {
         for cell in row.split('|').filter(|cell| cell.split_whitespace().count() > 12) {
             failures.push(format!("README.md:{line}: a cell of more than 12 words: {}", cell.trim()));
@@ -176,7 +194,7 @@ fn pages_keep_their_sizes() {
 fn guides_name_no_plan_keys() {
     let key = regex(r"\b[ABC]_[A-Z]{3}\d|\b[A-Z]{3}\d+_[A-Z]{3}\d");
     assert!(key.is_match("`A_MIC6`") && key.is_match("(PAD2_ACP1)") && !key.is_match("SM_90A F32_F16"));
-    let excepted = ["README.md", "docs/guide/kernels-and-bundles.md"];
+    let excepted = [pages::README, "docs/guide/kernels-and-bundles.md"];
     let mut failures = Vec::new();
     for page in Page::of_users(&root()).iter().filter(|p| !excepted.contains(&p.name.as_str())) {
         for (line, text) in page.lines_outside("text").filter(|(_, text)| key.is_match(text)) {
@@ -424,7 +442,7 @@ impl Names {
                     }
                 }
             }
-            for extras in regex(r"\.\[([\w,]+)\]").captures_iter(part).filter(|_| part.contains("pip ")) {
+            for extras in regex(r"(?:\.|tilewright)\[([\w,]+)\]").captures_iter(part).filter(|_| part.contains("pip ")) {
                 unknown.extend(extras[1].split(',').filter(|e| !self.extras.contains(*e)).map(|e| format!("no extra {e}")));
             }
             for script in regex(r"(?:^|\s)(scripts/[\w./-]+|\.ci/[\w./-]+)").captures_iter(part) {
@@ -446,8 +464,8 @@ fn names_that_do_not_exist_are_found() {
     assert_eq!(unknown("cargo test -p CRATE && pip install '.[numpy,torch]'"), [""; 0]);
     assert_eq!(unknown("cargo test -p tilewright-x --test y"), ["no package tilewright-x", "no test y"]);
     assert_eq!(
-        unknown("cargo install --path crates/x && scripts/y && pip install '.[z]'"),
-        ["no crates/x", "no script scripts/y", "no extra z"]
+        unknown("cargo install --path crates/x && scripts/y && pip install '.[z]' 'tilewright[w]'"),
+        ["no crates/x", "no script scripts/y", "no extra z", "no extra w"]
     );
 }
 

@@ -118,7 +118,7 @@ fn torch_operators() {
     pages_run(&python, true);
 }
 
-/// What the README and the guides tell to type.
+/// The programs of the README, the package's page and the guides.
 #[test]
 fn the_pages_run() {
     let Some(python) = python() else { return };
@@ -136,8 +136,8 @@ fn pages_run(python: &Path, torch: bool) {
         let tried: Vec<&pages::Block> = match torch {
             true if !with_torch => continue,
             true => blocks,
-            // Each block of the README begins anew; the guides' blocks go on from one another.
-            false if page.name == "README.md" => blocks.into_iter().filter(|b| !uses_torch(b)).collect(),
+            // Each block of a README begins anew; the guides' blocks go on from one another.
+            false if page.name.ends_with(pages::README) => blocks.into_iter().filter(|b| !uses_torch(b)).collect(),
             false if with_torch => continue,
             false => blocks,
         };
@@ -165,9 +165,9 @@ fn program_runs(python: &Path, page: &str, blocks: &[&pages::Block], torch: bool
     let mut command = Command::new(python);
     command.arg(&file).env("PYTHONPATH", folder.path()).current_dir(folder.path());
     runs(command.env("TILEWRIGHT_RECORDS", folder.path().join("records.sqlite"))).unwrap_or_else(|e| panic!("{page}: {e}"));
-    if torch && page == "README.md" {
-        // What Python recorded is a case file of the command.
-        let shapes = std::fs::read_to_string(folder.path().join("shapes.csv")).expect("the README's file of shapes");
+    if torch && page.ends_with(pages::README) {
+        // The recorded shapes are a case file of the command.
+        let shapes = std::fs::read_to_string(folder.path().join("shapes.csv")).expect("the page's file of shapes");
         let cases = tilewright_problem::cases::parse("shapes.csv", "", shapes.as_bytes(), &Default::default()).expect("cases");
         assert!(cases.cases.len() >= 4 && cases.skipped.is_empty(), "{cases:?}");
     }

@@ -4,6 +4,11 @@
 
 use std::path::{Path, PathBuf};
 
+/// The first page of the repository.
+pub const README: &str = "README.md";
+/// The page of the Python package in an index, which has no other file of the repository beside it.
+pub const PACKAGE: &str = "crates/python/README.md";
+
 /// A page of the project.
 pub struct Page {
     /// Relative to the project's root: `docs/guide/c.md`.
@@ -34,13 +39,13 @@ impl Page {
         Page { name: name.into(), text }
     }
 
-    /// The README and the guides, in order of their names.
+    /// The README, the Python package's page and the guides, in order of their names.
     pub fn of_users(root: &Path) -> Vec<Page> {
         let guides = std::fs::read_dir(root.join("docs/guide")).into_iter().flatten().map(|f| f.expect("a file").path());
         let mut guides: Vec<PathBuf> = guides.filter(|f| f.extension().is_some_and(|e| e == "md")).collect();
         guides.sort();
         let name = |f: &PathBuf| format!("docs/guide/{}", f.file_name().expect("a name").to_string_lossy());
-        let names = std::iter::once("README.md".to_string()).chain(guides.iter().map(name));
+        let names = [README, PACKAGE].map(String::from).into_iter().chain(guides.iter().map(name));
         names.map(|name| Page::read(root, &name)).collect()
     }
 
