@@ -57,11 +57,12 @@ pub(crate) fn extract(graph: &Graph, options: &Options) -> Result<Model, OnnxErr
             "ReduceMax" | "GlobalMaxPool" => reduce(graph, node, Operator::Max),
             "ReduceMin" => reduce(graph, node, Operator::Min),
             "ReduceSumSquare" => reduce(graph, node, Operator::SumSq),
+            "ReduceL2" => reduce(graph, node, Operator::Norm2),
             "ReduceLogSumExp" => reduce(graph, node, Operator::LogSumExp),
             "ArgMax" => reduce(graph, node, Operator::ArgMax),
             "ArgMin" => reduce(graph, node, Operator::ArgMin),
-            "ReduceProd" | "ReduceL1" | "ReduceL2" | "ReduceLogSum" | "ConvTranspose" | "MatMulInteger" | "ConvInteger"
-            | "QLinearConv" | "QLinearMatMul" | "Einsum" | "LSTM" | "GRU" | "RNN" | "Attention" => {
+            "ReduceProd" | "ReduceL1" | "ReduceLogSum" | "ConvTranspose" | "MatMulInteger" | "ConvInteger" | "QLinearConv"
+            | "QLinearMatMul" | "Einsum" | "LSTM" | "GRU" | "RNN" | "Attention" => {
                 Err("there is no problem for this operator yet".into())
             }
             _ => continue,

@@ -249,7 +249,8 @@ fn reductions_become_problems() {
         node("GlobalAveragePool", "x", "pool", &[]),
         node("Shape", "x", "sizes", &[]),
         node("ReduceMax", "sizes", "largest", &[]),
-        node("ReduceL2", "x", "norm", &[]),
+        node("ReduceL2", "x", "norm", &[("axes", &[0])]),
+        node("ReduceL1", "x", "magnitudes", &[]),
         node("ReduceSumSquare", "x unknown", "squares", &[]),
     ];
     let inputs = vec![value("x", "batch 3 8 8"), value("unknown", "1")];
@@ -262,11 +263,12 @@ fn reductions_become_problems() {
         ("lse", "in2x3x8x8_over1_"),
         ("arg", "in2x3x8x8_over3_"),
         ("pool", "in2x3x8x8_over2x3_"),
+        ("norm", "in2x3x8x8_over0_st192x64x8x1_o0_opnorm2_"),
     ]) {
         assert!(name == wanted && key.contains(part), "{wanted}: {key}");
     }
-    assert_eq!(keys.len(), 6, "{keys:?}");
-    let told = ["norm (ReduceL2): there is no problem", "squares (ReduceSumSquare): its axes unknown are not known"];
+    assert_eq!(keys.len(), 7, "{keys:?}");
+    let told = ["magnitudes (ReduceL1): there is no problem", "squares (ReduceSumSquare): its axes unknown are not known"];
     assert_eq!(model.skipped.len(), told.len(), "{:?}", model.skipped);
     for (skipped, part) in model.skipped.iter().zip(told) {
         assert!(skipped.contains(part), "{skipped}: {part}");

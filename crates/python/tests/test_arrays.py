@@ -338,6 +338,7 @@ class Reductions(unittest.TestCase):
         self.assertEqual(at.dtype, np.int64)
         np.testing.assert_array_equal(at, x.argmin(2))
         np.testing.assert_allclose(tw.reduce(x.astype("f8"), "var", 0), x.var(0), atol=1e-12)
+        np.testing.assert_allclose(tw.reduce(x.astype("f8"), "norm2", 0), np.sqrt((x.astype("f8") ** 2).sum(0)), rtol=1e-12)
 
     def test_of_products(self):
         a, b = numbers(9, 12), numbers(12, 10)

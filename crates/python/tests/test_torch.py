@@ -157,7 +157,7 @@ class Operators(unittest.TestCase):
         negative = torch.complex(torch.zeros(4, 5), torch.randn(4, 5)).conj().imag
         for y in (x.mT, x[:, :1].expand(6, 7, 5)[::2], negative, torch.randn(9, 8, dtype=torch.bfloat16), torch.ones(3, 0)):
             torch.testing.assert_close(twt.reduce(y, "sum", 1), y.float().sum(1), rtol=1e-5, atol=1e-5)
-        for op in (*expected, "var", "sumsq", "absmax"):
+        for op in (*expected, "var", "sumsq", "absmax", "norm2"):
             wide = torch.randn(3, 4, 2, dtype=torch.float64, requires_grad=True)
             self.assertTrue(torch.autograd.gradcheck(lambda x: twt.reduce(x, op, (0, 2)), (wide,)))
             opcheck(torch.ops.tilewright.reduce, (numbers(4, 3, grad=True), op, [1]))

@@ -487,14 +487,17 @@ fn empty_axes_have_identities() {
         (Operator::AbsMax, 0.0),
         (Operator::LogSumExp, -most),
         (Operator::Var, none),
+        (Operator::Norm2, 0.0),
     ];
     let context = context();
     for (shape, over) in [(&[6u64, 0, 50][..], &[1usize][..]), (&[0, 7, 300], &[0, 2]), (&[0, 3], &[0, 1]), (&[0, 2, 0], &[0])] {
-        check::<f32>(&context, (shape, over), &all);
-        check::<half::f16>(&context, (shape, over), &all);
+        for some in all.chunks(5) {
+            check::<f32>(&context, (shape, over), some);
+            check::<half::f16>(&context, (shape, over), some);
+        }
     }
     for over in [&[0][..], &[2], &[0, 2]] {
-        check::<f32>(&context, (&[4, 0, 6], over), &all);
+        all.chunks(5).for_each(|some| check::<f32>(&context, (&[4, 0, 6], over), some));
     }
     // Of integers the ends of i32, whatever they are added up and stored in.
     let tensor = context.upload::<i32>(&[]).expect("a buffer");

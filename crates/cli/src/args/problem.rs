@@ -289,7 +289,7 @@ pub struct GemmArgs {
     #[arg(long, value_parser = whole, value_name = "ELEMENTS", requires = "residual")]
     pub stride_r: Option<u64>,
     /// Reduce the result in the same pass: max:n,sum:bm. Operators: sum, mean, sumsq, max, min, absmax, argmax, argmin, logsumexp,
-    /// var. Axes: b (batch), m (rows), n (columns). sum:n:stored:bf16 reduces C as stored, in bf16. sum:k:a and sum:k:b reduce an operand
+    /// var, norm2. Axes: b (batch), m (rows), n (columns). sum:n:stored:bf16 reduces C as stored, in bf16. sum:k:a and sum:k:b reduce an operand
     #[arg(long, value_delimiter = ',', value_parser = reduction_arg, value_name = "REDUCTIONS")]
     pub reduce: Vec<Reduction>,
     /// Do not store C, only its reductions
@@ -371,7 +371,7 @@ pub struct ReduceArgs {
     /// Axes to reduce, counted from 0
     #[arg(long, value_delimiter = ',', value_parser = whole, required = true, value_name = "AXES")]
     pub over: Vec<u64>,
-    /// Operators, all in one pass: sum, mean, sumsq, max, min, absmax, argmax, argmin, logsumexp, var. A type after a colon replaces the
+    /// Operators, all in one pass: sum, mean, sumsq, max, min, absmax, argmax, argmin, logsumexp, var, norm2. A type after a colon replaces the
     /// accumulator's type, or i64 for indices: sum:bf16, argmax:i32
     #[arg(long, value_delimiter = ',', value_parser = operator_arg, required = true, value_name = "OPERATORS")]
     pub op: Vec<Reduction>,

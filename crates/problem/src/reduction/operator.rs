@@ -28,6 +28,8 @@ pub enum Operator {
     LogSumExp,
     /// Variance of the values themselves, not of what they are drawn from: divided by the count.
     Var,
+    /// Euclidean norm: the square root of the sum of squares.
+    Norm2,
 }
 
 /// What an operator knows of some values: components, those that it does not have are 0. Most have one; `argmax` and `argmin` have the
@@ -37,7 +39,7 @@ pub type State = [f64; 3];
 
 impl Operator {
     /// All of them.
-    pub const ALL: [Operator; 10] = [
+    pub const ALL: [Operator; 11] = [
         Operator::Sum,
         Operator::Mean,
         Operator::SumSq,
@@ -48,9 +50,10 @@ impl Operator {
         Operator::ArgMin,
         Operator::LogSumExp,
         Operator::Var,
+        Operator::Norm2,
     ];
 
-    /// In a word: `sum`, `mean`, `sumsq`, `max`, `min`, `absmax`, `argmax`, `argmin`, `logsumexp`, `var`.
+    /// In a word: `sum`, `mean`, `sumsq`, `max`, `min`, `absmax`, `argmax`, `argmin`, `logsumexp`, `var`, `norm2`.
     pub const fn name(self) -> &'static str {
         match self {
             Operator::Sum => "sum",
@@ -63,6 +66,7 @@ impl Operator {
             Operator::ArgMin => "argmin",
             Operator::LogSumExp => "logsumexp",
             Operator::Var => "var",
+            Operator::Norm2 => "norm2",
         }
     }
     /// The words of all, with commas between them.
@@ -75,7 +79,7 @@ impl Operator {
     }
     /// Adds values up: what they may be off by adds up.
     pub const fn adds(self) -> bool {
-        matches!(self, Operator::Sum | Operator::Mean | Operator::SumSq)
+        matches!(self, Operator::Sum | Operator::Mean | Operator::SumSq | Operator::Norm2)
     }
     /// The result is an index.
     pub const fn indexes(self) -> bool {
@@ -84,7 +88,7 @@ impl Operator {
     /// The state of no value.
     pub const fn identity(self) -> State {
         match self {
-            Operator::Sum | Operator::Mean | Operator::SumSq | Operator::AbsMax | Operator::Var => [0.0; 3],
+            Operator::Sum | Operator::Mean | Operator::SumSq | Operator::AbsMax | Operator::Var | Operator::Norm2 => [0.0; 3],
             Operator::Max | Operator::LogSumExp => [f64::NEG_INFINITY, 0.0, 0.0],
             Operator::Min => [f64::INFINITY, 0.0, 0.0],
             Operator::ArgMax => [f64::NEG_INFINITY, f64::INFINITY, 0.0],
@@ -94,7 +98,7 @@ impl Operator {
     /// The state of one value, which has this index.
     pub fn element(self, x: f64, index: u64) -> State {
         match self {
-            Operator::SumSq => [x * x, 0.0, 0.0],
+            Operator::SumSq | Operator::Norm2 => [x * x, 0.0, 0.0],
             Operator::AbsMax => [x.abs(), 0.0, 0.0],
             Operator::ArgMax | Operator::ArgMin => [x, index as f64, 0.0],
             Operator::LogSumExp => [x, if x == f64::NEG_INFINITY { 0.0 } else { 1.0 }, 0.0],
@@ -107,7 +111,7 @@ impl Operator {
     pub fn combine(self, x: State, y: State) -> State {
         let largest = |x: f64, y: f64| if x > y || x.is_nan() { x } else { y };
         match self {
-            Operator::Sum | Operator::Mean | Operator::SumSq => [x[0] + y[0], 0.0, 0.0],
+            Operator::Sum | Operator::Mean | Operator::SumSq | Operator::Norm2 => [x[0] + y[0], 0.0, 0.0],
             Operator::Max | Operator::AbsMax => [largest(x[0], y[0]), 0.0, 0.0],
             Operator::Min => [-largest(-x[0], -y[0]), 0.0, 0.0],
             Operator::ArgMax | Operator::ArgMin => {
@@ -135,6 +139,7 @@ impl Operator {
             Operator::ArgMax | Operator::ArgMin => x[1],
             Operator::LogSumExp => x[0] + x[1].ln(),
             Operator::Var => x[2] / count as f64,
+            Operator::Norm2 => x[0].sqrt(),
             _ => x[0],
         }
     }
@@ -258,5 +263,6 @@ mod tests {
         assert!((of(Operator::Var, &[1e6, 1e6 + 2.0, 1e6, 1e6 + 2.0]) - 1.0).abs() < 1e-9);
         assert!(of(Operator::Var, &[1.0, most, 2.0]).is_nan());
         assert!(of(Operator::Var, &[most]).is_nan());
+        assert_eq!((of(Operator::Norm2, &[3.0, 0.0, -4.0]), of(Operator::Norm2, &[-most, 1.0])), (5.0, most));
     }
 }

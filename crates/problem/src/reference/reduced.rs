@@ -30,7 +30,7 @@ impl Elements {
     pub(super) fn add(&mut self, operator: Operator, (x, off): (f64, f64), index: u64) {
         let state = operator.element(x, index);
         let contribution = state[0];
-        let off = if operator == Operator::SumSq { 2.0 * x.abs() * off + off * off } else { off };
+        let off = if matches!(operator, Operator::SumSq | Operator::Norm2) { 2.0 * x.abs() * off + off * off } else { off };
         let square = contribution * contribution;
         self.join(operator, Elements { state, off, magnitude: contribution.abs(), square, lost: 0.0 });
     }
@@ -81,6 +81,12 @@ impl Elements {
             Operator::Var => {
                 off += rounding * (self.square / count as f64).sqrt();
                 off = (2.0 * expected.sqrt() + off) * off + rounding * expected;
+            }
+            Operator::Norm2 => {
+                off += if held { 0.0 } else { rounding * self.magnitude };
+                // The root of s + d is no farther from that of s than d / sqrt(s), and than sqrt(d).
+                let root = if expected > 0.0 { (off / expected).min(off.sqrt()) } else { off.sqrt() };
+                off = root + 8.0 * unit * expected;
             }
             _ => {}
         }

@@ -650,8 +650,8 @@ def reduce(
     x : array
         Strided arrays are read in place.
     op : str or sequence of str
-        sum, mean, sumsq, max, min, absmax, argmax, argmin, logsumexp or var. Several are computed in one pass. ``"max:f16"`` names the
-        type of the values.
+        sum, mean, sumsq, max, min, absmax, argmax, argmin, logsumexp, var or norm2. Several are computed in one pass. ``"max:f16"`` names
+        the type of the values.
     axis : int or sequence of int, optional
         None: all axes.
     alpha : float, default 1.0

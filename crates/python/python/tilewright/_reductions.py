@@ -23,6 +23,7 @@ _TORCH: Dict[str, Callable[[Tensor, Sequence[int]], Tensor]] = {
     "absmax": lambda x, dims: x.abs().amax(dims),
     "logsumexp": torch.logsumexp,
     "var": lambda x, dims: torch.var(x, dims, correction=0),
+    "norm2": lambda x, dims: torch.linalg.vector_norm(x, 2, dims),
     "argmax": lambda x, dims: torch.argmax(_flat(x, dims), -1),
     "argmin": lambda x, dims: torch.argmin(_flat(x, dims), -1),
 }
@@ -116,6 +117,10 @@ def _backward(ctx, grad):
         found = (grad / count if op == "mean" else grad).expand(x.shape)
     elif op == "sumsq":
         found = 2 * grad * wide
+    elif op == "norm2":
+        # A norm of 0 has the gradient 0, as torch has it.
+        length = spread(y)
+        found = grad * wide / length.masked_fill(length == 0, 1)
     elif op == "logsumexp":
         found = grad * (wide - spread(y)).exp()
     elif op == "var":
@@ -140,7 +145,7 @@ def reduce(x: Tensor, op: str, dim: Union[None, int, Sequence[int]] = None, keep
     ----------
     x : Tensor
         float16, bfloat16, float32 or float64.
-    op : {"sum", "mean", "sumsq", "max", "min", "absmax", "logsumexp", "var", "argmax", "argmin"}
+    op : {"sum", "mean", "sumsq", "max", "min", "absmax", "logsumexp", "norm2", "var", "argmax", "argmin"}
         "var" is the population variance, without correction. With several dimensions, an index counts elements in their order.
     dim : int or sequence of int, optional
         None: all dimensions.

@@ -319,10 +319,10 @@ pub fn reduced(rng: &mut ChaCha8Rng, problem: &Problem) -> Problem {
     if reduced.validate().is_ok() { reduced } else { problem.clone() }
 }
 
-/// The same of a function of each element. Sums of exponentials may be infinite of which means and variances are not.
+/// The same of a function of each element. A sum of exponentials, or of their squares, may be infinite where the mean, variance or norm is not.
 fn of_function(rng: &mut ChaCha8Rng, reduction: Reduction) -> Reduction {
     match Function::ALL.choose(rng) {
-        Some(Function::Exp) if matches!(reduction.operator, Operator::Mean | Operator::Var) => reduction,
+        Some(Function::Exp) if matches!(reduction.operator, Operator::Mean | Operator::Var | Operator::Norm2) => reduction,
         Some(function) => reduction.of(*function),
         None => reduction,
     }

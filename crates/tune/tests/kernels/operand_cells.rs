@@ -43,7 +43,7 @@ const UNITS: [(&str, &str, Scalar, &str); 12] = [
 ];
 const SPLITS: [(&str, &str); 4] =
     [("none", "ICE1"), ("workspace", "ICE2_SKS1"), ("cluster", "ICE2_SKS2"), ("atomic additions", "ICE2_SKS0")];
-const OPERATORS: [&str; 9] = ["sum", "sumsq", "mean", "max", "min", "absmax", "logsumexp", "var", "sum.abs"];
+const OPERATORS: [&str; 10] = ["sum", "sumsq", "mean", "max", "min", "absmax", "logsumexp", "var", "sum.abs", "norm2"];
 
 /// Nothing, or why no plan has it. Factors run along k or across it.
 fn tried(unit: usize, split: usize, across: bool) -> Result<(), String> {

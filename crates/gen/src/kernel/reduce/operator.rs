@@ -111,7 +111,7 @@ impl Reducer<'_> {
     /// The state of an element of an operator that has one component.
     fn element(&self, b: &mut Builder, x: ExprId) -> State {
         vec![match self.op.operator {
-            Operator::SumSq => {
+            Operator::SumSq | Operator::Norm2 => {
                 let x = b.bind("x", x);
                 b.value(x * x)
             }
@@ -149,7 +149,7 @@ impl Reducer<'_> {
     pub fn combine(&self, b: &mut Builder, x: &[ExprId], y: &[ExprId]) -> State {
         let floats = self.state[0].is_float();
         match self.op.operator {
-            Operator::Sum | Operator::Mean | Operator::SumSq => vec![b.value(x[0] + y[0])],
+            Operator::Sum | Operator::Mean | Operator::SumSq | Operator::Norm2 => vec![b.value(x[0] + y[0])],
             Operator::Max | Operator::AbsMax => vec![if floats { b.value(x[0].maximum(y[0])) } else { b.value(x[0].max(y[0])) }],
             Operator::Min => vec![if floats { b.value(x[0].minimum(y[0])) } else { b.value(x[0].min(y[0])) }],
             Operator::ArgMax | Operator::ArgMin => {
@@ -223,6 +223,7 @@ impl Reducer<'_> {
                 let factor = b.float(LN_2, self.state[0]);
                 b.value(state[0] + state[1].unary(UnaryOp::Log2) * factor)
             }
+            Operator::Norm2 => b.unary(UnaryOp::Sqrt, state[0]),
             _ => state[0],
         };
         b.value(result.cast(self.op.scalar))

@@ -89,12 +89,13 @@ impl Finish {
     }
 }
 
-/// The atomic that combines two results of an operator, where there is one: means would be scaled, and rounded, part by part.
+/// The atomic that combines two results of an operator, where there is one: means would be scaled, and rounded, part by part, and roots add
+/// up to no root.
 pub const fn atomic(operator: Operator) -> Option<AtomicOp> {
     match operator {
         Operator::Sum | Operator::SumSq => Some(AtomicOp::Add),
         Operator::Max | Operator::AbsMax => Some(AtomicOp::Max),
         Operator::Min => Some(AtomicOp::Min),
-        Operator::Mean | Operator::ArgMax | Operator::ArgMin | Operator::LogSumExp | Operator::Var => None,
+        Operator::Mean | Operator::ArgMax | Operator::ArgMin | Operator::LogSumExp | Operator::Var | Operator::Norm2 => None,
     }
 }
