@@ -302,8 +302,8 @@ fn math(number: i32) -> Result<Math, Failure> {
 }
 
 fn activation(number: i32) -> Result<Option<Activation>, Failure> {
-    let [relu, gelu, tanh, silu] = Activation::ALL.map(Some);
-    named("activation", number, &[(0, None), (1, relu), (2, gelu), (3, tanh), (4, silu)])
+    let [relu, gelu, tanh, silu, hard] = Activation::ALL.map(Some);
+    named("activation", number, &[(0, None), (1, relu), (2, gelu), (3, tanh), (4, silu), (5, hard)])
 }
 
 fn size(field: &str, value: i64) -> Result<u64, Failure> {

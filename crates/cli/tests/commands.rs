@@ -660,6 +660,7 @@ fn types_and_functions_have_their_users_names() {
         ("--dtype complex64", "--dtype cfloat"),
         ("--activation gelutanh", "--activation gelu-tanh"),
         ("--activation gelutanh", "--activation gelu_tanh"),
+        ("--activation hardswish", "--activation hard-swish"),
     ] {
         assert_eq!(key(one), key(same), "{same}");
     }

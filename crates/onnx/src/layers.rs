@@ -235,11 +235,12 @@ fn fold(graph: &Graph, node: &NodeProto, mut open: Open, mut biased: bool) -> (O
                 open = open.bias();
                 biased = true;
             }
-            "Relu" | "Gelu" => {
+            "Relu" | "Gelu" | "HardSwish" => {
                 let tanh = Attributes(next).text("approximate") == Some("tanh");
                 folded.push(op.to_string());
                 let activation = match (op, tanh) {
                     ("Relu", _) => Activation::Relu,
+                    ("HardSwish", _) => Activation::HardSwish,
                     (_, true) => Activation::GeluTanh,
                     _ => Activation::Gelu,
                 };

@@ -193,7 +193,7 @@ fn encoder() -> ModelProto {
         node("LayerNormalization", "sum g g", "norm", &[("axis", &[-1])]),
         node("MatMul", "norm up", "u", &[]),
         node("Add", "u wide", "ub", &[]),
-        node("Gelu", "ub", "act", &[]),
+        node("HardSwish", "ub", "act", &[]),
         node("MatMul", "act down", "out", &[]),
     ]);
     let mut weights: Vec<TensorProto> = ["wq", "wk", "wv", "wo"].map(|name| weight(name, &[64, 64])).into();
@@ -224,7 +224,7 @@ fn an_encoder_of_any_batch_and_length() {
             ("scores", vec![format!("_m{t}_n{t}_k16_"), batched.clone()]),
             ("mixed", vec![format!("_m{t}_n16_k{t}_"), batched]),
             ("o", vec![format!("_m{rows}_n64_k64_"), "biasn".into()]),
-            ("u", vec![format!("_m{rows}_n256_k64_"), "biasn".into(), "actgelu".into()]),
+            ("u", vec![format!("_m{rows}_n256_k64_"), "biasn".into(), "acthardswish".into()]),
             ("out", vec![format!("_m{rows}_n64_k256_")]),
         ];
         for (layer, (name, parts)) in model.layers.iter().zip(&wanted) {

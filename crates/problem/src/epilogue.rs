@@ -28,6 +28,8 @@ pub enum Activation {
     GeluTanh,
     /// `x / (1 + exp(-x))`, also called swish.
     Silu,
+    /// `x * min(max(x + 3, 0), 6) / 6` (Howard et al. 2019): MobileNet's piecewise form of swish.
+    HardSwish,
 }
 
 /// Coefficient of the cube in [`Activation::GeluTanh`].
@@ -35,21 +37,24 @@ pub const GELU_CUBE: f64 = 0.044_715;
 
 impl Activation {
     /// All of them.
-    pub const ALL: [Activation; 4] = [Activation::Relu, Activation::Gelu, Activation::GeluTanh, Activation::Silu];
+    pub const ALL: [Activation; 5] =
+        [Activation::Relu, Activation::Gelu, Activation::GeluTanh, Activation::Silu, Activation::HardSwish];
 
-    /// In a word: `relu`, `gelu`, `gelutanh`, `silu`.
+    /// In a word: `relu`, `gelu`, `gelutanh`, `silu`, `hardswish`.
     pub const fn name(self) -> &'static str {
         match self {
             Activation::Relu => "relu",
             Activation::Gelu => "gelu",
             Activation::GeluTanh => "gelutanh",
             Activation::Silu => "silu",
+            Activation::HardSwish => "hardswish",
         }
     }
-    /// Other spellings: `gelu-tanh`, `gelu_tanh`.
+    /// Other spellings: `gelu-tanh`, `hard_swish`.
     pub const fn aliases(self) -> &'static [&'static str] {
         match self {
             Activation::GeluTanh => &["gelu-tanh", "gelu_tanh"],
+            Activation::HardSwish => &["hard-swish", "hard_swish"],
             Activation::Relu | Activation::Gelu | Activation::Silu => &[],
         }
     }
@@ -73,6 +78,7 @@ impl Activation {
                 x / (1.0 + (-2.0 * y).exp())
             }
             Activation::Silu => x / (1.0 + (-x).exp()),
+            Activation::HardSwish => x * (x + 3.0).clamp(0.0, 6.0) / 6.0,
         }
     }
     /// A bound of the slope anywhere: how much an error of the argument may grow.
@@ -83,17 +89,20 @@ impl Activation {
             Activation::Gelu | Activation::GeluTanh => 1.13,
             // 1.0998 at x = 2.3994.
             Activation::Silu => 1.1,
+            // (2 x + 3) / 6 at x = 3.
+            Activation::HardSwish => 1.5,
         }
     }
     /// A bound of the error of evaluating the function, in unit roundoffs times `|x|`. Of erf half the error counts: 16 where that
     /// is the 16 ulp that OpenCL allows (an ulp is two roundoffs). Of exp at most a quarter counts, 6 (OpenCL) or 4 (ex2.approx)
     /// roundoffs and some that grow with its argument z as sigmoid (1 - sigmoid) |z| < 0.23 lets them; and the quotient rounds by 5
-    /// (OpenCL), the reciprocal by 2.
+    /// (OpenCL), the reciprocal by 2. The factor of hardswish, below 1, rounds by 2 and the product by 1.
     pub const fn rounding(self) -> f64 {
         match self {
             Activation::Relu => 0.0,
             Activation::Gelu => 20.0,
             Activation::GeluTanh | Activation::Silu => 10.0,
+            Activation::HardSwish => 3.0,
         }
     }
 }
@@ -167,6 +176,9 @@ mod tests {
             (Activation::GeluTanh, 1.0, 0.841_191_990_608_968_6),
             (Activation::Silu, 1.0, 0.731_058_578_630_004_9),
             (Activation::Silu, -1.0, -0.268_941_421_369_995_1),
+            (Activation::HardSwish, 1.5, 1.125),
+            (Activation::HardSwish, -1.5, -0.375),
+            (Activation::HardSwish, 4.0, 4.0),
         ] {
             assert!((activation.apply(x) - y).abs() < 1e-12, "{activation} of {x}: {}", activation.apply(x));
         }

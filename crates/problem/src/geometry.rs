@@ -18,7 +18,7 @@
 //! | `b` with `sa`, `sb`, `sc` | batch and batch strides; tight where left out |
 //! | `oa`, `ob`, `oc` | offsets |
 //! | `biasm`, `biasn` with `sbias` | bias and its batch stride; 0 where left out |
-//! | `actrelu`, `actgelu`, `actgelutanh`, `actsilu` | activation |
+//! | `actrelu`, `actgelu`, `actgelutanh`, `actsilu`, `acthardswish` | activation |
 //! | `ldr` with `sr` | leading dimension of a residual and its batch stride; C's where left out |
 //! | `groupm`, `groupn`, `groupk` | batch entries are groups of rows, columns or terms; `b1` is printed as well |
 //! | `redmax:n`, `redsum:bm:stored` | reductions ([`crate::Reduction`]) |

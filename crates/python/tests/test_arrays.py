@@ -293,6 +293,10 @@ class Words(unittest.TestCase):
         a, b = numbers(5, 8), numbers(8, 6)
         for name in ("gelu-tanh", "gelu_tanh"):
             np.testing.assert_array_equal(tw.gemm(a, b, activation=name), tw.gemm(a, b, activation="gelutanh"))
+        x = a @ b - 1
+        for name in ("hardswish", "hard-swish"):
+            got = tw.gemm(a, b, bias=np.full(6, -1, "f4"), activation=name)
+            np.testing.assert_allclose(got, x * np.clip(x + 3, 0, 6) / 6, rtol=1e-5, atol=1e-6)
 
     def test_lists(self):
         np.testing.assert_array_equal(tw.gemm([[1.0, 2.0]], [[3.0], [4.0]]), [[11.0]])

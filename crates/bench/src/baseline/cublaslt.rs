@@ -181,6 +181,7 @@ impl Fused {
             (Some(Activation::GeluTanh), true) => CUBLASLT_EPILOGUE_GELU_BIAS,
             (Some(Activation::Gelu), _) => return refuse("its gelu is the approximation by tanh: compare gelu-tanh"),
             (Some(Activation::Silu), _) => return refuse("it has no silu"),
+            (Some(Activation::HardSwish), _) => return refuse("it has no hardswish"),
         };
         let residual = workload.residual_address()?;
         if residual.is_some() && (gemm.activation.is_some() || workload.beta() != 0.0) {

@@ -533,7 +533,7 @@ def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: i
         `b` is uint8 with two weights per byte, the even index in the low half: (k, n / 2), or the transposed view of (n, k / 2).
     bias : (n,) or (m, 1) array, optional
         One value per column, or per row.
-    activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu"}, optional
+    activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu", "hardswish"}, optional
     residual : array of the shape of the result, optional
         Added after the activation.
     math : {"exact", "tf32", "tf32x3", "bf16x3", "bf16x6", "promoted"}, default "exact"
@@ -611,7 +611,7 @@ def conv(x: Any, w: Any, *, stream: int = 0, **options: Any) -> Any:
         A pair holds the padding before and after a dimension.
     groups : int, default 1
     bias : (k,) array, optional
-    activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu"}, optional
+    activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu", "hardswish"}, optional
     residual, mask : array of the shape of the result, optional
         `residual` is added last. `mask` instead zeroes the result where the mask is not above 0, as the gradient of a ReLU does.
     reduce : list of str, optional
@@ -659,7 +659,7 @@ def reduce(
         Handle of the CUDA or HIP stream, for arrays on such a device.
     keepdims : bool, default False
         Keep reduced axes with size 1.
-    activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu"}, optional
+    activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu", "hardswish"}, optional
     context : Context, optional
 
     Returns

@@ -286,9 +286,11 @@ def activate(x: Tensor, activation: str) -> Tensor:
         return torch.relu(x)
     if activation == "silu":
         return torch.nn.functional.silu(x)
+    if activation == "hardswish":
+        return torch.nn.functional.hardswish(x)
     if activation in ("gelu", "gelutanh"):
         return torch.nn.functional.gelu(x, approximate="tanh" if activation == "gelutanh" else "none")
-    raise _native.ProblemError(f"activation = {activation!r}: one of relu, gelu, gelutanh, silu")
+    raise _native.ProblemError(f"activation = {activation!r}: one of relu, gelu, gelutanh, silu, hardswish")
 
 
 # A context, a problem on it, and how its operands are aligned.
@@ -685,6 +687,8 @@ def _linear_backward(ctx, grad):
             at_sums = torch.ops.aten.threshold_backward(grad, sums, 0)
         elif ctx.activation == "silu":
             at_sums = torch.ops.aten.silu_backward(grad, sums)
+        elif one_spelling(ctx.activation) == "hardswish":
+            at_sums = torch.ops.aten.hardswish_backward(grad, sums)
         else:
             approximate = "tanh" if one_spelling(ctx.activation) == "gelutanh" else "none"
             at_sums = torch.ops.aten.gelu_backward(grad, sums, approximate=approximate)
@@ -816,7 +820,7 @@ def linear(
     x : (..., k) Tensor
     weight : (n, k) Tensor
     bias : (n,) Tensor, optional
-    activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu"}, optional
+    activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu", "hardswish"}, optional
     residual : (..., n) Tensor, optional
         Added after the activation.
 

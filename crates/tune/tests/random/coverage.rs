@@ -199,11 +199,12 @@ const PROBLEMS: [&str; 27] = [
 ];
 
 /// What happens to sums on their way out.
-const EPILOGUES: [&str; 13] = [
+const EPILOGUES: [&str; 14] = [
     "activation Some(Relu)",
     "activation Some(Gelu)",
     "activation Some(GeluTanh)",
     "activation Some(Silu)",
+    "activation Some(HardSwish)",
     "activation of split sums",
     "bias along m",
     "bias along n",

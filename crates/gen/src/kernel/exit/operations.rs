@@ -416,5 +416,10 @@ fn activate(b: &mut Builder, activation: Activation, x: ExprId) -> ExprId {
             b.value(x * (x * (x * x).fma(cubic, linear)).unary(UnaryOp::Sigmoid))
         }
         Activation::Silu => b.value(x * x.unary(UnaryOp::Sigmoid)),
+        // Of NaN the product is NaN.
+        Activation::HardSwish => {
+            let [zero, half, one, slope] = [0.0, 0.5, 1.0, 1.0 / 6.0].map(|value| constant(b, value));
+            b.value(x * x.fma(slope, half).max(zero).min(one))
+        }
     }
 }
