@@ -131,6 +131,7 @@ pub enum MathArg {
     /// TF32
     Tf32,
     /// three products of TF32
+    #[value(alias = "3xtf32")]
     Tf32x3,
     /// three products of bf16
     Bf16x3,

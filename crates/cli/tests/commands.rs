@@ -659,6 +659,7 @@ fn types_and_functions_have_their_users_names() {
         ("--dtype i8 --b-dtype u8", "--dtype int8 --b-dtype uint8"),
         ("--dtype complex64", "--dtype cfloat"),
         ("--activation gelutanh", "--activation gelu-tanh"),
+        ("--dtype tf32x3", "--dtype 3xtf32"),
         ("--activation gelutanh", "--activation gelu_tanh"),
         ("--activation hardswish", "--activation hard-swish"),
     ] {

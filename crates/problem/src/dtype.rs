@@ -36,7 +36,7 @@ impl Dtype {
         dtype(Scalar::F16, Exact, &["f16", "float16", "half", "fp16"], "IEEE binary16, accumulated in f32"),
         dtype(Scalar::BF16, Exact, &["bf16", "bfloat16"], "bfloat16, accumulated in f32"),
         dtype(Scalar::F32, Tf32, &["tf32"], "f32 in memory, multiplied as TF32"),
-        dtype(Scalar::F32, Tf32x3, &["tf32x3"], "f32 in memory, three TF32 products: error 2^-21 a product"),
+        dtype(Scalar::F32, Tf32x3, &["tf32x3", "3xtf32"], "f32 in memory, three TF32 products: error 2^-21 a product"),
         dtype(Scalar::F32, Bf16x3, &["bf16x3"], "f32 in memory, three bf16 products: error 2^-15 a product"),
         dtype(Scalar::F32, Bf16x6, &["bf16x6"], "f32 in memory, six bf16 products: error 2^-24 a product"),
         dtype(Scalar::E4M3, Exact, &["e4m3", "float8_e4m3fn"], "8-bit float (OCP), accumulated in f32"),
@@ -92,5 +92,13 @@ mod tests {
         }
         assert_eq!(Dtype::named("half").map(|d| d.name()), Some("f16"));
         assert_eq!(Dtype::named("F32"), None);
+        for math in Math::ALL {
+            assert_eq!(Math::from_name(math.name()), Some(math));
+            assert!(
+                math.aliases()
+                    .iter()
+                    .all(|name| Math::from_name(name) == Some(math) && Dtype::named(name).map(|d| d.math) == Some(math))
+            );
+        }
     }
 }

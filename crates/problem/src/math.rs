@@ -51,6 +51,17 @@ impl Math {
             Math::Promoted => "promoted",
         }
     }
+    /// Other spellings: CUTLASS' `3xtf32`.
+    pub const fn aliases(self) -> &'static [&'static str] {
+        match self {
+            Math::Tf32x3 => &["3xtf32"],
+            Math::Exact | Math::Tf32 | Math::Bf16x3 | Math::Bf16x6 | Math::Promoted => &[],
+        }
+    }
+    /// The precision of a word, in any of its spellings.
+    pub fn from_name(name: &str) -> Option<Math> {
+        Math::ALL.into_iter().find(|math| math.name() == name || math.aliases().contains(&name))
+    }
     /// True if nothing is lost: what keys and records leave out.
     pub fn is_exact(&self) -> bool {
         *self == Math::Exact

@@ -59,7 +59,7 @@ fn dtype(name: &str) -> PyResult<Scalar> {
 }
 
 fn math(name: &str) -> PyResult<Math> {
-    named("math", name, &Math::ALL.map(|math| (math.name(), math)))
+    Math::from_name(name).map_or_else(|| named("math", name, &Math::ALL.map(|math| (math.name(), math))), Ok)
 }
 
 fn activation(name: &str) -> PyResult<Activation> {

@@ -536,7 +536,7 @@ def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: i
     activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu", "hardswish"}, optional
     residual : array of the shape of the result, optional
         Added after the activation.
-    math : {"exact", "tf32", "tf32x3", "bf16x3", "bf16x6", "promoted"}, default "exact"
+    math : {"exact", "tf32", "tf32x3" (or "3xtf32"), "bf16x3", "bf16x6", "promoted"}, default "exact"
         How float32 is multiplied: as one tf32 number, as two, or as two or three bfloat16 numbers. The error of a product is at most
         2^-9, 2^-21, 2^-15 or 2^-24 of it. "promoted" adds each 128 terms of float8 products to a float32 accumulator.
     scales : array, pair of arrays or dict, optional
