@@ -145,6 +145,8 @@ pub enum Unroll {
     Silent,
     /// Unroll by this factor.
     By(u32),
+    /// The source repeats the body with a constant in place of the counter, by a macro: the compiler sees no loop.
+    Repeat,
 }
 
 /// Statement list.

@@ -244,7 +244,7 @@ impl Subject<'_> {
                             registers = Some(*count);
                         }
                     });
-                    let copies = role.name == "load";
+                    let copies = role.name == "producer";
                     let does = if copies { self.copying(role.first_thread) } else { self.computing(false) };
                     found.push(fact(
                         if copies { "copy" } else { &role.name },
@@ -388,10 +388,10 @@ impl Subject<'_> {
         let mut out: Vec<Region> = Vec::new();
         for array in &self.kernel.shared {
             let (name, parts) = match array.name.as_str() {
-                "a_tile" => ("A tiles".to_string(), self.spec.schedule.buffers.max(1)),
-                "b_tile" => ("B tiles".to_string(), self.spec.schedule.buffers.max(1)),
-                "slab" | "slabs" => ("epilogue staging".to_string(), 1),
-                "sums" => ("exchanged sums".to_string(), 1),
+                "smem_a" => ("A tiles".to_string(), self.spec.schedule.buffers.max(1)),
+                "smem_b" => ("B tiles".to_string(), self.spec.schedule.buffers.max(1)),
+                "smem_c" => ("epilogue staging".to_string(), 1),
+                "partial_acc" => ("partial accumulators".to_string(), 1),
                 other => (other.replace('_', " "), 1),
             };
             let region = Region { name, first_byte: array.byte_offset, bytes: array.byte_end() - array.byte_offset, parts };
@@ -436,7 +436,7 @@ impl Subject<'_> {
                 );
                 format!("full after {}; consumers wait for it before they read the stage", who.join(", "))
             }
-            "free" => {
+            "empty" => {
                 let readers = plural(u64::from(arrivals / sharers), word);
                 let clusters =
                     if sharers > 1 { format!(" in each of {sharers} work-groups of the cluster") } else { String::new() };

@@ -65,7 +65,7 @@ impl<'k> Lower<'k> {
         body: &'k Block,
     ) -> Result<(), EmuError> {
         match unroll {
-            Unroll::Full | Unroll::Silent => self.unrolled(s, var, start, end, step, body),
+            Unroll::Full | Unroll::Silent | Unroll::Repeat => self.unrolled(s, var, start, end, step, body),
             Unroll::No | Unroll::By(_) => self.counted(s, var, start, end, step, body),
         }
     }

@@ -79,7 +79,7 @@ fn sum_through_shared(
     body: impl FnOnce(&mut Builder, ExprId, ExprId),
 ) {
     let width = THREADS / lanes;
-    let array = b.shared("sums", acc, THREADS, 0);
+    let array = b.shared("partial_acc", acc, THREADS, 0);
     let local = b.bind("local_id", Builtin::LocalId);
     let lane = b.bind("lane", local / width);
     let own = b.value(local % width);

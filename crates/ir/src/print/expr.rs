@@ -2,7 +2,7 @@
 
 use super::Printer;
 use super::dialect::{Text, prec};
-use crate::{Base, BinaryOp, Expr, ExprId, F8E4M3Fnuz, F8E5M2Fnuz, MemRef, Scalar, Type, UnaryOp};
+use crate::{Base, BinaryOp, Expr, ExprId, F8E4M3Fnuz, F8E5M2Fnuz, MemRef, Scalar, Type, UnaryOp, VarId};
 use float8::{F8E4M3, F8E5M2};
 
 /// An operation that goes lane by lane.
@@ -12,6 +12,26 @@ enum Op {
     Binary(BinaryOp),
     Fma,
     Cast,
+}
+
+/// A constant of an instruction: a number, and multiples of counters of [`Unroll::Repeat`](crate::Unroll::Repeat).
+#[derive(Default)]
+pub(super) struct Offset {
+    pub constant: i64,
+    pub steps: Vec<(VarId, i64)>,
+}
+
+impl Offset {
+    fn plus(mut self, other: Offset) -> Option<Offset> {
+        self.constant = self.constant.checked_add(other.constant)?;
+        self.steps.extend(other.steps);
+        Some(self)
+    }
+
+    fn times(self, by: i64) -> Option<Offset> {
+        let steps = self.steps.into_iter().map(|(v, n)| Some((v, n.checked_mul(by)?))).collect::<Option<_>>()?;
+        Some(Offset { constant: self.constant.checked_mul(by)?, steps })
+    }
 }
 
 impl Printer<'_> {
@@ -55,8 +75,8 @@ impl Printer<'_> {
         }
     }
 
-    /// An index as what varies (nothing where all of it is constant) and a constant of zero or more that is added to it.
-    pub(super) fn split_constant(&mut self, e: ExprId) -> (Option<Text>, i64) {
+    /// An index as its varying part, if it has one, and an offset that is a constant of the instruction.
+    pub(super) fn split_constant(&mut self, e: ExprId) -> (Option<Text>, Offset) {
         let kernel = self.kernel;
         let ty = kernel.ty(e);
         let sum = |a: Option<Text>, b: Option<Text>| match (a, b) {
@@ -64,27 +84,38 @@ impl Printer<'_> {
             (a, b) => a.or(b),
         };
         let found = match (kernel.expr(e), ty.scalar) {
-            (Expr::Int(v), _) => (None, Some(*v)),
+            (Expr::Int(v), _) => (None, Some(Offset { constant: *v, steps: Vec::new() })),
+            (Expr::Var(v), _) if self.counters.contains_key(v) => (None, Some(Offset { constant: 0, steps: vec![(*v, 1)] })),
             (Expr::Cast(a), Scalar::I64) if kernel.ty(*a).scalar == Scalar::I32 => {
-                let (a, constant) = self.split_constant(*a);
-                (a.map(|a| self.cast(Scalar::I32.ty(), ty, &a)), Some(constant))
+                let (a, offset) = self.split_constant(*a);
+                (a.map(|a| self.cast(Scalar::I32.ty(), ty, &a)), Some(offset))
             }
             (Expr::Binary(BinaryOp::Add, a, b), Scalar::I32 | Scalar::I64) => {
                 let ((a, x), (b, y)) = (self.split_constant(*a), self.split_constant(*b));
-                (sum(a, b), x.checked_add(y))
+                (sum(a, b), x.plus(y))
             }
             (Expr::Binary(BinaryOp::Mul, a, b), Scalar::I32 | Scalar::I64) if kernel.as_int(*b).is_some() => {
                 let ((a, x), times) = (self.split_constant(*a), kernel.as_int(*b).unwrap_or(1));
                 let literal = self.int_literal(times, ty.scalar);
-                (a.map(|a| infix(BinaryOp::Mul, &a, &literal)), x.checked_mul(times))
+                (a.map(|a| infix(BinaryOp::Mul, &a, &literal)), x.times(times))
             }
             _ => (None, None),
         };
-        // What varies must stay within its type where the whole index does.
+        // The varying part must stay within its type where the whole index does.
         match found {
-            (varying, Some(constant)) if constant >= 0 => (varying, constant),
-            _ => (Some(self.expr(e)), 0),
+            (varying, Some(offset)) if offset.constant >= 0 && offset.steps.iter().all(|(_, by)| *by >= 0) => (varying, offset),
+            _ => (Some(self.expr(e)), Offset::default()),
         }
+    }
+
+    /// The largest value of an offset, and its text in bytes for elements of this many.
+    pub(super) fn offset(&self, offset: &Offset, element: i64) -> (Option<i64>, String) {
+        let reach = |(v, by): &(VarId, i64)| by.checked_mul(self.counters.get(v).copied().unwrap_or(1) - 1);
+        let most = offset.steps.iter().map(reach).try_fold(offset.constant, |most, step| most.checked_add(step?));
+        let bytes = |n: i64| n.saturating_mul(element);
+        let steps = offset.steps.iter().map(|(v, by)| format!("{} * {}", self.vars[v.index()], bytes(*by)));
+        let constant = (offset.constant != 0 || offset.steps.is_empty()).then(|| bytes(offset.constant).to_string());
+        (most, steps.chain(constant).collect::<Vec<_>>().join(" + "))
     }
 
     /// Zero of a type: what a guarded load gives where it does not load.

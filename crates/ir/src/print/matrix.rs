@@ -1,8 +1,8 @@
-//! Spells matrix instructions, transaction barriers and bulk copies: for CUDA inline PTX, for HIP clang's builtins, one small
-//! helper per operation.
+//! Spells matrix instructions: for CUDA inline PTX, for HIP clang's builtins, one helper for each instruction and kind of operands.
 
 use super::Printer;
 use super::cpp::INLINE;
+use super::dialect::prec;
 use crate::kernel::any;
 use crate::*;
 
@@ -19,7 +19,7 @@ pub(super) fn moves_registers(body: &Block) -> bool {
 }
 
 impl Printer<'_> {
-    fn without(&self, feature: &'static str) -> Fault {
+    pub(super) fn without(&self, feature: &'static str) -> Fault {
         Fault::Missing {
             target: self.target.arch.clone(),
             feature,
@@ -27,21 +27,24 @@ impl Printer<'_> {
         }
     }
 
-    fn slice(&mut self, s: &RegSlice, count: u32) -> Vec<String> {
+    /// The first register of a slice, as a pointer.
+    fn registers(&mut self, s: &RegSlice) -> String {
         let name = self.regs[s.regs.index()].clone();
         match self.kernel.as_int(s.first) {
-            Some(first) => (0..i64::from(count)).map(|i| format!("{name}[{}]", first + i)).collect(),
-            None => {
-                let first = self.expr(s.first).text;
-                (0..count).map(|i| format!("{name}[{first} + {i}]")).collect()
-            }
+            Some(0) => name,
+            _ => format!("{name} + {}", self.expr(s.first).at(prec::PRODUCT)),
         }
     }
 
-    fn shared_address(&mut self) -> String {
-        self.prelude.function("tw_shared", |_| {
-            format!("{INLINE} unsigned int tw_shared(const void* p) {{ return (unsigned int)__cvta_generic_to_shared(p); }}")
-        })
+    /// How a helper takes a slice of so many 32-bit registers: the type that they are declared with, and its operands by number.
+    fn operand(&self, name: &str, s: &RegSlice, count: u32) -> Operand {
+        let scalar = self.kernel.regs[s.regs.index()].ty.scalar;
+        let one = |i: u32| match scalar {
+            Scalar::F32 => format!("\"r\"(__float_as_uint({name}[{i}]))"),
+            _ => format!("\"{}\"({name}[{i}])", letter(scalar)),
+        };
+        let suffix = if scalar == Scalar::F32 { "_f32" } else { "" };
+        Operand { param: format!("const {}* {name}", self.dialect.scalar(scalar)), inputs: (0..count).map(one).collect(), suffix }
     }
 
     /// A warpgroup instruction's description of an operand in shared memory: address and strides in units of 16 bytes.
@@ -49,8 +52,8 @@ impl Printer<'_> {
         let address = self.shared_address();
         self.prelude.function("tw_descriptor", |_| {
             format!(
-                "{INLINE} unsigned long long tw_descriptor(unsigned int address, unsigned int low, unsigned int high) {{\n    \
-                 return ((unsigned long long)high << 32) | (((address & 0x3ffff) >> 4) | low);\n}}"
+                "{INLINE} unsigned long long tw_descriptor(const void* array, unsigned int byte, unsigned int low, unsigned int high) {{\n    \
+                 return ((unsigned long long)high << 32) | (((({address}(array) + byte) & 0x3ffff) >> 4) | low);\n}}"
             )
         });
         let layout = match t.swizzle {
@@ -63,7 +66,7 @@ impl Printer<'_> {
         let high = (t.stride_bytes >> 4) | (layout << 30);
         let array = self.shared[t.array.index()].clone();
         let byte = self.expr(t.byte).text;
-        format!("tw_descriptor({address}({array}) + ({byte}), {low:#x}u, {high:#x}u)")
+        format!("tw_descriptor({array}, {byte}, {low:#x}u, {high:#x}u)")
     }
 
     pub(super) fn matrix(&mut self, op: &MatrixOp) -> Result<(), Fault> {
@@ -83,35 +86,25 @@ impl Printer<'_> {
                     self.wave(row, input.factors().map(spelled), [acc, a, b]);
                 }
             }
-            MatrixOp::LoadMatrix { to, count, trans, from } => {
-                let address = self.shared_address();
-                let regs = self.slice(to, (*count).into());
-                let from = self.address(from).0;
-                let places: Vec<String> = (0..*count).map(|i| format!("%{i}")).collect();
-                let held = if self.holds_floats(to) { "f" } else { "r" };
-                let outs: Vec<String> = regs.iter().map(|r| format!("\"={held}\"({r})")).collect();
-                let trans = if *trans { ".trans" } else { "" };
-                self.line(&format!(
-                    "asm volatile(\"ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {{{}}}, [%{count}];\" : {} : \
-                     \"r\"({address}({from})) : \"memory\");",
-                    places.join(","),
-                    outs.join(", ")
-                ));
+            MatrixOp::LoadMatrix { to, count, trans, from } => self.load_matrix(to, (*count).into(), *trans, from),
+            MatrixOp::Warpgroup { input, n, a, b, acc, accumulate } => {
+                let accumulate = self.expr(*accumulate).text;
+                self.warpgroup(*input, *n, a, b, acc, &accumulate);
             }
-            MatrixOp::Warpgroup { input, n, a, b, acc, accumulate } => self.warpgroup(*input, *n, a, b, acc, *accumulate),
             MatrixOp::WarpgroupFence { acc, left } => {
                 self.pin(*acc);
-                // The computation of a fragment must not move below the fence.
-                for s in left {
-                    let held = if self.holds_floats(s) { "f" } else { "r" };
-                    let regs: Vec<String> = self.slice(s, 4).iter().map(|r| format!("\"+{held}\"({r})")).collect();
-                    self.line(&format!("asm volatile(\"\" : {} :: \"memory\");", regs.join(", ")));
-                }
-                self.line("asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\");");
+                // The computation of a fragment must not slip past the fence.
+                left.iter().for_each(|s| self.pin_fragment(s));
+                let line = self.fixed("tw_wgmma_fence", "wgmma.fence.sync.aligned;", None);
+                self.line(&line);
             }
-            MatrixOp::WarpgroupCommit => self.line("asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\");"),
+            MatrixOp::WarpgroupCommit => {
+                let line = self.fixed("tw_wgmma_commit", "wgmma.commit_group.sync.aligned;", None);
+                self.line(&line);
+            }
             MatrixOp::WarpgroupWait { pending, acc } => {
-                self.line(&format!("asm volatile(\"wgmma.wait_group.sync.aligned {pending};\" ::: \"memory\");"));
+                let line = self.fixed("tw_wgmma_wait", "wgmma.wait_group.sync.aligned %0;", Some((*pending).into()));
+                self.line(&line);
                 self.pin(*acc);
             }
             MatrixOp::Mfma { .. } => return Err(self.without("AMD matrix instructions")),
@@ -119,54 +112,85 @@ impl Printer<'_> {
         Ok(())
     }
 
-    fn holds_floats(&self, s: &RegSlice) -> bool {
-        self.kernel.regs[s.regs.index()].ty.scalar == Scalar::F32
+    /// `ldmatrix`: 8 x 8 matrices of 16-bit elements, one register each.
+    fn load_matrix(&mut self, to: &RegSlice, count: u32, trans: bool, from: &MemRef) {
+        let address = self.shared_address();
+        let scalar = self.kernel.regs[to.regs.index()].ty.scalar;
+        let (trans, name) = if trans { (".trans", "_trans") } else { ("", "") };
+        let suffix = if scalar == Scalar::F32 { "_f32" } else { "" };
+        let places: Vec<String> = (0..count).map(|i| format!("%{i}")).collect();
+        let outs: Vec<String> = (0..count).map(|i| format!("\"={}\"(to[{i}])", letter(scalar))).collect();
+        let held = self.dialect.scalar(scalar);
+        let name = format!("tw_ldmatrix_x{count}{name}{suffix}");
+        let function = self.prelude.function(&name, |_| {
+            format!(
+                "{INLINE} void {name}({held}* to, const void* from) {{\n    \
+                 asm volatile(\"ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {{{}}}, [%{count}];\"\n        \
+                 : {} : \"r\"({address}(from)) : \"memory\");\n}}",
+                places.join(","),
+                outs.join(", ")
+            )
+        });
+        let (to, from) = (self.registers(to), self.address(from).0);
+        self.line(&format!("{function}({to}, {from});"));
     }
 
     /// `mma.sync`: accumulators, left and right fragment. Registers may hold floats where the instruction wants their bits.
-    fn wave(&mut self, row: &Mma, [left_ty, right_ty]: [&str; 2], slices: [&RegSlice; 3]) {
-        let (sum, held) = (letter(row.sum), if row.sum == Scalar::F64 { "d" } else { "r" });
-        let mut places = 0..;
-        let mut list = |registers: &[String]| {
-            let names: Vec<String> = registers.iter().zip(&mut places).map(|(_, i)| format!("%{i}")).collect();
-            names.join(",")
-        };
-        let [acc, a, b] = slices;
-        let accumulators = self.slice(acc, row.c.registers);
-        let factors = [(a, row.a.registers), (b, row.b.registers)].map(|(s, count)| (self.slice(s, count), self.holds_floats(s)));
-        let (c, [left, right]) = (list(&accumulators), [list(&factors[0].0), list(&factors[1].0)]);
-        let outs: Vec<String> = accumulators.iter().map(|r| format!("\"+{sum}\"({r})")).collect();
-        let ins = factors.iter().flat_map(|(registers, float)| registers.iter().map(move |r| (r, *float)));
-        let ins: Vec<String> = ins.map(|(r, float)| if float { bits(r) } else { format!("\"{held}\"({r})") }).collect();
-        let ((m, n, k), sum) = (row.shape, ptx(row.sum));
-        self.line(&format!(
-            "asm volatile(\"mma.sync.aligned.m{m}n{n}k{k}.row.col.{sum}.{left_ty}.{right_ty}.{sum} {{{c}}}, {{{left}}}, {{{right}}}, {{{c}}};\" : {} : {});",
-            outs.join(", "),
-            ins.join(", ")
-        ));
+    fn wave(&mut self, row: &Mma, [left_ty, right_ty]: [&str; 2], [acc, a, b]: [&RegSlice; 3]) {
+        let ((m, n, k), total, held) = (row.shape, ptx(row.sum), self.dialect.scalar(row.sum));
+        let (left, right) = (self.operand("a", a, row.a.registers), self.operand("b", b, row.b.registers));
+        let types = if left_ty == right_ty { left_ty.to_string() } else { format!("{left_ty}_{right_ty}") };
+        let name =
+            format!("tw_mma_m{m}n{n}k{k}_{types}{}{}", left.suffix, if left.suffix == right.suffix { "" } else { "_mixed" });
+        let places = |first: u32, count: u32| numbered(first, count);
+        let count = row.c.registers;
+        let outs: Vec<String> = (0..count).map(|i| format!("\"+{}\"(acc[{i}])", letter(row.sum))).collect();
+        let ins: Vec<String> = left.inputs.into_iter().chain(right.inputs).collect();
+        let function = self.prelude.function(&name, |_| {
+            let c = places(0, count);
+            format!(
+                "{INLINE} void {name}({held}* acc, {}, {}) {{\n    \
+                 asm volatile(\"mma.sync.aligned.m{m}n{n}k{k}.row.col.{total}.{left_ty}.{right_ty}.{total} {{{c}}}, {{{}}}, {{{}}}, {{{c}}};\"\n        \
+                 : {}\n        : {});\n}}",
+                left.param,
+                right.param,
+                places(count, row.a.registers),
+                places(count + row.a.registers, row.b.registers),
+                outs.join(", "),
+                ins.join(", ")
+            )
+        });
+        let [acc, a, b] = [acc, a, b].map(|s| self.registers(s));
+        self.line(&format!("{function}({acc}, {a}, {b});"));
     }
 
     /// The instruction of 16 rows and 8 k of doubles by four of 8 rows and 4 k, whose registers are some of its own.
-    fn quarters_of_f64(&mut self, row: &Mma, [acc, a, b]: [&RegSlice; 3]) {
-        let (acc, a, b) = (self.slice(acc, row.c.registers), self.slice(a, row.a.registers), self.slice(b, row.b.registers));
-        for (i, left) in a.iter().enumerate() {
-            let (half, k) = (i % 2, i / 2);
-            self.line(&format!(
-                "asm volatile(\"mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {{%0,%1}}, {{%2}}, {{%3}}, {{%0,%1}};\" : \
-                 \"+d\"({}), \"+d\"({}) : \"d\"({left}), \"d\"({}));",
-                acc[2 * half],
-                acc[2 * half + 1],
-                b[k]
-            ));
-        }
+    fn quarters_of_f64(&mut self, row: &Mma, slices: [&RegSlice; 3]) {
+        let (m, n, k) = row.shape;
+        let name = format!("tw_mma_m{m}n{n}k{k}_f64");
+        let function = self.prelude.function(&name, |_| {
+            let quarter = |i: u32| {
+                let (half, k) = (i % 2, i / 2);
+                format!(
+                    "\n    asm volatile(\"mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {{%0,%1}}, {{%2}}, {{%3}}, {{%0,%1}};\"\n        \
+                     : \"+d\"(acc[{}]), \"+d\"(acc[{}]) : \"d\"(a[{i}]), \"d\"(b[{k}]));",
+                    2 * half,
+                    2 * half + 1
+                )
+            };
+            let quarters: String = (0..row.a.registers).map(quarter).collect();
+            format!("{INLINE} void {name}(double* acc, const double* a, const double* b) {{{quarters}\n}}")
+        });
+        let [acc, a, b] = slices.map(|s| self.registers(s));
+        self.line(&format!("{function}({acc}, {a}, {b});"));
     }
 
     fn mfma(&mut self, row: &Mma, slices: [&RegSlice; 3]) -> Result<(), Fault> {
         let (input, (m, n, k), registers) = (row.input, row.shape, row.a.registers);
         // What the builtin takes of a lane, the type of what it takes them from, and the end of its name.
         let vector = |element: &str, lanes: u32| format!("{element} operand __attribute__((ext_vector_type({lanes})))");
-        // 8-bit formats of both operands are in the instruction's name, or are numbers in the arguments of instructions with several formats. The
-        // latter instructions also have scales; zeros mean no scales.
+        // Of 8-bit floats both stand in the name, or as numbers in the arguments where instructions take several formats. Those have scales, of
+        // which zeros mean none.
         let wide = input.factors().map(|one| matches!(one, MatrixType::E5M2 | MatrixType::E5M2Fnuz));
         let names = wide.map(|wide| if wide { "_bf8" } else { "_fp8" }).concat();
         let (operand, element, name) = match (input, registers) {
@@ -189,7 +213,7 @@ impl Printer<'_> {
             true => ("scale_", format!("{}, {}, 0, 0, 0, 0", u8::from(wide[0]), u8::from(wide[1]))),
             false => ("", "0, 0, 0".into()),
         };
-        let acc_count = m * n / 64;
+        let sums = m * n / 64;
         let taken = |x: &str| match (operand.is_empty(), registers) {
             (true, _) => format!("{x}[0]"),
             (_, 1) => format!("(operand){x}[0]"),
@@ -213,249 +237,119 @@ impl Printer<'_> {
             }
             format!(
                 "{INLINE} void {function}({total}* acc, const {element}* a, const {element}* b) {{\n{types}    \
-                 typedef {total} sums __attribute__((ext_vector_type({acc_count})));\n    \
+                 typedef {total} sums __attribute__((ext_vector_type({sums})));\n    \
                  sums c;\n    \
                  #pragma unroll\n    \
-                 for (int r = 0; r < {acc_count}; ++r) c[r] = acc[r];\n    \
+                 for (int r = 0; r < {sums}; ++r) c[r] = acc[r];\n    \
                  c = __builtin_amdgcn_mfma_{scaled}{sum}_{m}x{n}x{k}{name}({}, {}, c, {last});\n    \
                  #pragma unroll\n    \
-                 for (int r = 0; r < {acc_count}; ++r) acc[r] = c[r];\n}}",
+                 for (int r = 0; r < {sums}; ++r) acc[r] = c[r];\n}}",
                 taken("a"),
                 taken("b")
             )
         });
-        let places = slices.map(|s| {
-            let name = self.regs[s.regs.index()].clone();
-            match self.kernel.as_int(s.first) {
-                Some(0) => name,
-                _ => format!("{name} + ({})", self.expr(s.first).text),
-            }
-        });
+        let places = slices.map(|s| self.registers(s));
         self.line(&format!("{function}({});", places.join(", ")));
         Ok(())
     }
 
-    /// Keeps the compiler from moving accesses to registers that an asynchronous instruction works on.
+    /// Keeps the compiler from moving accesses to registers that an asynchronous instruction works on. A macro: in a function of its own the loop
+    /// gives other machine code.
     fn pin(&mut self, acc: RegId) {
-        let name = self.regs[acc.index()].clone();
-        let (len, held) = (self.kernel.regs[acc.index()].len, letter(self.kernel.regs[acc.index()].ty.scalar));
-        self.line("#pragma unroll");
-        self.line(&format!("for (int r = 0; r < {len}; ++r) asm volatile(\"\" : \"+{held}\"({name}[r]) :: \"memory\");"));
+        let (name, array) = (self.regs[acc.index()].clone(), &self.kernel.regs[acc.index()]);
+        let (len, held) = (array.len, letter(array.ty.scalar));
+        let function = format!("TW_PIN_{}", array.ty.scalar.name().to_uppercase());
+        self.prelude.function(&function, |_| {
+            format!(
+                "#define {function}(registers, count) _Pragma(\"unroll\") \\\n    \
+                 for (int r = 0; r < (count); ++r) asm volatile(\"\" : \"+{held}\"((registers)[r]) :: \"memory\")"
+            )
+        });
+        self.line(&format!("{function}({name}, {len});"));
     }
 
-    fn warpgroup(&mut self, input: MatrixType, n: u32, a: &WarpgroupA, b: &SharedTile, acc: &RegSlice, accumulate: ExprId) {
+    /// The same for four registers of a fragment.
+    fn pin_fragment(&mut self, s: &RegSlice) {
+        let scalar = self.kernel.regs[s.regs.index()].ty.scalar;
+        let (held, name) = (self.dialect.scalar(scalar), format!("tw_pin_fragment_{}", scalar.name()));
+        let function = self.prelude.function(&name, |_| {
+            let each: Vec<String> = (0..4).map(|i| format!("\"+{}\"(registers[{i}])", letter(scalar))).collect();
+            let each = each.join(", ");
+            format!("{INLINE} void {name}({held}* registers) {{\n    asm volatile(\"\" : {each} :: \"memory\");\n}}")
+        });
+        let registers = self.registers(s);
+        self.line(&format!("{function}({registers});"));
+    }
+
+    /// `wgmma`: 64 rows of accumulators, an operand A in shared memory or registers, an operand B in shared memory.
+    fn warpgroup(&mut self, input: MatrixType, n: u32, a: &WarpgroupA, b: &SharedTile, acc: &RegSlice, accumulate: &str) {
         let count = n / 2;
-        let acc = self.slice(acc, count);
         let [left_ty, right_ty] = input.factors().map(spelled);
-        let (sum, held) = (ptx(input.sum()), letter(input.sum()));
+        let (total, held) = (ptx(input.sum()), letter(input.sum()));
         let k = 32 / input.bytes();
-        let outputs: Vec<String> = (0..count).map(|i| format!("%{i}")).collect();
-        let mut next = count;
-        let mut take = || {
-            next += 1;
-            format!("%{}", next - 1)
-        };
         let transposes = matches!(input, MatrixType::F16 | MatrixType::BF16);
-        let (left, left_in, left_flag) = match a {
-            WarpgroupA::Shared(t) => {
-                let d = self.descriptor(t);
-                (take(), vec![format!("\"l\"({d})")], Some(!t.k_contiguous))
-            }
-            WarpgroupA::Regs(s) => {
-                let regs = self.slice(s, 4);
-                let names: Vec<String> = regs.iter().map(|_| take()).collect();
-                let float = self.holds_floats(s);
-                let ins = regs.iter().map(|r| if float { bits(r) } else { format!("\"r\"({r})") }).collect();
-                (format!("{{{}}}", names.join(",")), ins, None)
-            }
+        let descriptor = |name: &str| Operand {
+            param: format!("unsigned long long {name}"),
+            inputs: vec![format!("\"l\"({name})")],
+            suffix: "",
         };
-        let right = self.descriptor(b);
-        let right_place = take();
-        let scale = take();
+        let (left, left_given, left_flag, registers) = match a {
+            WarpgroupA::Shared(t) => (descriptor("a"), self.descriptor(t), Some(!t.k_contiguous), ""),
+            WarpgroupA::Regs(s) => (self.operand("a", s, 4), self.registers(s), None, "_a_in_registers"),
+        };
+        let (right, right_given) = (descriptor("b"), self.descriptor(b));
         // Integers have no signs to change.
         let mut flags = String::from(if input.sum() == Scalar::I32 { "p" } else { "p, 1, 1" });
+        let mut along = String::new();
         if transposes {
             if let Some(flag) = left_flag {
                 flags += &format!(", {}", u32::from(flag));
+                along += if flag { "_a_along_m" } else { "" };
             }
             flags += &format!(", {}", u32::from(!b.k_contiguous));
+            along += if b.k_contiguous { "" } else { "_b_along_n" };
         }
-        let accumulate = self.expr(accumulate).text;
-        let outs: Vec<String> = acc.iter().map(|r| format!("\"+{held}\"({r})")).collect();
-        let mut ins = left_in;
-        ins.push(format!("\"l\"({right})"));
-        ins.push(format!("\"r\"((int)({accumulate}))"));
-        self.line(&format!(
-            "asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, {scale}, 0; wgmma.mma_async.sync.aligned.m64n{n}k{k}.{sum}.{left_ty}.{right_ty} \
-             {{{}}}, {left}, {right_place}, {flags}; }}\" : {} : {});",
-            outputs.join(","),
-            outs.join(", "),
-            ins.join(", ")
-        ));
-    }
-
-    fn tx(&mut self, t: &TxRef) -> String {
-        let address = self.shared_address();
-        let name = self.tx_names[t.barriers.0 as usize].clone();
-        let index = self.expr(t.index).text;
-        format!("{address}({name} + ({index}))")
-    }
-
-    fn coordinates(&mut self, at: &[ExprId], first: usize) -> (String, String) {
-        let places: Vec<String> = (0..at.len()).map(|i| format!("%{}", first + i)).collect();
-        let ins: Vec<String> = at.iter().map(|e| format!("\"r\"({})", self.expr(*e).text)).collect();
-        (places.join(","), ins.join(", "))
-    }
-
-    /// A read of another work-group's shared memory.
-    pub(super) fn load_peer(&mut self, place: Place, mem: &MemRef, rank: ExprId) -> Result<(), Fault> {
-        if self.target.dialect != Dialect::Cuda {
-            return Err(self.without("clusters in this dialect"));
-        }
-        let ty = self.kernel.place_ty(place);
-        let name = self.type_name(ty);
-        let lanes = u32::from(ty.lanes);
-        let (scalar, held, loaded) = (ty.scalar, letter(ty.scalar), ptx(ty.scalar));
-        let function = self.prelude.function(&format!("tw_peer_{scalar}x{lanes}"), |_| {
-            let part = |i: u32| if lanes == 1 { "value".to_string() } else { format!("value.s[{i}]") };
-            let outs: Vec<String> = (0..lanes).map(|i| format!("\"={held}\"({})", part(i))).collect();
-            let places: Vec<String> = (0..lanes).map(|i| format!("%{i}")).collect();
-            let (vector, places) = match lanes {
-                1 => (String::new(), places.join("")),
-                _ => (format!(".v{lanes}"), format!("{{{}}}", places.join(","))),
-            };
+        let types = if left_ty == right_ty { left_ty.to_string() } else { format!("{left_ty}_{right_ty}") };
+        let name = format!("tw_wgmma_m64n{n}k{k}_{types}{registers}{along}{}", left.suffix);
+        let of_acc = self.dialect.scalar(input.sum());
+        let function = self.prelude.function(&name, |_| {
+            let lefts = left.inputs.len() as u32;
+            let left_places = numbered(count, lefts);
+            let left_places = if left_flag.is_none() && lefts > 1 { format!("{{{left_places}}}") } else { left_places };
+            let outs: Vec<String> = (0..count).map(|i| format!("\"+{held}\"(acc[{i}])")).collect();
+            let ins: Vec<String> = left.inputs.iter().chain(&right.inputs).cloned().collect();
             format!(
-                "{INLINE} {name} tw_peer_{scalar}x{lanes}(unsigned int address, unsigned int rank) {{\n    \
-                 {name} value;\n    \
-                 asm volatile(\"{{ .reg .b32 peer; mapa.shared::cluster.u32 peer, %{lanes}, %{}; ld.shared::cluster{vector}.{loaded} {places}, [peer]; }}\"\n        \
-                 : {} : \"r\"(address), \"r\"(rank) : \"memory\");\n    \
-                 return value;\n}}",
-                lanes + 1,
-                outs.join(", ")
+                "{INLINE} void {name}({of_acc}* acc, {}, {}, bool accumulate) {{\n    \
+                 asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, %{}, 0; wgmma.mma_async.sync.aligned.m64n{n}k{k}.{total}.{left_ty}.{right_ty} \
+                 {{{}}}, {left_places}, %{}, {flags}; }}\"\n        : {}\n        : {}, \"r\"((int)accumulate));\n}}",
+                left.param,
+                right.param,
+                count + lefts + 1,
+                numbered(0, count),
+                count + lefts,
+                outs.join(", "),
+                ins.join(", ")
             )
         });
-        let address = self.shared_address();
-        let at = self.address(mem).0;
-        let rank = self.expr(rank).text;
-        self.put(place, &format!("{function}({address}({at}), {rank})"));
-        Ok(())
-    }
-
-    /// A bulk copy of a box to shared memory. Coordinates beyond the map's dimensions are offsets of its im2col mode.
-    fn bulk_load(&mut self, to: &MemRef, map_arg: ArgId, at: &[ExprId], barrier: &TxRef, peers: Option<ExprId>) -> String {
-        let address = self.shared_address();
-        let to = self.address(to).0;
-        let map = self.args[map_arg.index()].clone();
-        let barrier = self.tx(barrier);
-        let rank = match self.kernel.args.get(map_arg.index()).map(|arg| &arg.kind) {
-            Some(ArgKind::TensorMap(map)) => map.extent.len().min(at.len()),
-            _ => at.len(),
-        };
-        let (at, offsets) = at.split_at(rank);
-        let (places, mut ins) = self.coordinates(at, 3);
-        let mut used = 3 + rank;
-        let (mut mode, mut shift) = ("tile", String::new());
-        if !offsets.is_empty() {
-            mode = "im2col";
-            let places: Vec<String> = (0..offsets.len()).map(|i| format!("%{}", used + i)).collect();
-            shift = format!(", {{{}}}", places.join(","));
-            for offset in offsets {
-                ins += &format!(", \"h\"((unsigned short)({}))", self.expr(*offset).text);
-            }
-            used += offsets.len();
-        }
-        let (way, mask, mask_in) = match peers {
-            None => ("", String::new(), String::new()),
-            Some(peers) => {
-                let mask = self.expr(peers).text;
-                (".multicast::cluster", format!(", %{used}"), format!(", \"h\"((unsigned short)({mask}))"))
-            }
-        };
-        format!(
-            "asm volatile(\"cp.async.bulk.tensor.{rank}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes{way} [%0], [%1, \
-             {{{places}}}], [%2]{shift}{mask};\" :: \"r\"({address}({to})), \"l\"(&{map}), \"r\"({barrier}), {ins}{mask_in} : \
-             \"memory\");"
-        )
-    }
-
-    pub(super) fn bulk(&mut self, op: &BulkOp) -> Result<(), Fault> {
-        if self.target.dialect != Dialect::Cuda {
-            return Err(self.without("bulk copies in this dialect"));
-        }
-        let line = match op {
-            BulkOp::Init { barrier, arrivals } => {
-                let at = self.tx(barrier);
-                format!("asm volatile(\"mbarrier.init.shared::cta.b64 [%0], {arrivals};\" :: \"r\"({at}) : \"memory\");")
-            }
-            BulkOp::InitFence => "asm volatile(\"fence.mbarrier_init.release.cluster;\" ::: \"memory\");".into(),
-            BulkOp::Expect { barrier, bytes } => {
-                let at = self.tx(barrier);
-                format!(
-                    "asm volatile(\"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], {bytes};\" :: \"r\"({at}) : \"memory\");"
-                )
-            }
-            BulkOp::Arrive { barrier } => {
-                let at = self.tx(barrier);
-                format!("asm volatile(\"mbarrier.arrive.shared::cta.b64 _, [%0];\" :: \"r\"({at}) : \"memory\");")
-            }
-            // Ordered within the work-group only: what a buffer's release says is that its reads are over. An arrival that releases
-            // to the cluster waits for all memory of the device first, with every k-tile.
-            BulkOp::ArriveAt { barrier, rank } => {
-                let at = self.tx(barrier);
-                let rank = self.expr(*rank).text;
-                format!(
-                    "asm volatile(\"{{ .reg .b32 peer; mapa.shared::cluster.u32 peer, %0, %1; mbarrier.arrive.shared::cluster.b64 \
-                     _, [peer]; }}\" :: \"r\"({at}), \"r\"({rank}) : \"memory\");"
-                )
-            }
-            BulkOp::Wait { barrier, parity } => {
-                let wait = self.prelude.function("tw_tx_wait", |_| {
-                    format!(
-                        "{INLINE} void tw_tx_wait(unsigned int barrier, unsigned int parity) {{\n    \
-                         unsigned int done;\n    \
-                         do {{\n        \
-                         asm volatile(\"{{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }}\"\n            \
-                         : \"=r\"(done) : \"r\"(barrier), \"r\"(parity) : \"memory\");\n    \
-                         }} while (!done);\n}}"
-                    )
-                });
-                let at = self.tx(barrier);
-                format!("{wait}({at}, {});", self.expr(*parity).text)
-            }
-            BulkOp::Load { to, map, at, barrier, peers } => self.bulk_load(to, *map, at, barrier, *peers),
-            BulkOp::Store { from, map, at } => {
-                let address = self.shared_address();
-                let from = self.address(from).0;
-                let map = self.args[map.index()].clone();
-                let (places, ins) = self.coordinates(at, 2);
-                format!(
-                    "asm volatile(\"cp.async.bulk.tensor.{}d.global.shared::cta.tile.bulk_group [%1, {{{places}}}], [%0];\" :: \
-                     \"r\"({address}({from})), \"l\"(&{map}), {ins} : \"memory\");",
-                    at.len()
-                )
-            }
-            BulkOp::StoreCommit => "asm volatile(\"cp.async.bulk.commit_group;\" ::: \"memory\");".into(),
-            BulkOp::StoreWait { pending } => {
-                format!("asm volatile(\"cp.async.bulk.wait_group.read {pending};\" ::: \"memory\");")
-            }
-            BulkOp::ProxyFence => "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");".into(),
-            BulkOp::Registers { count, raise } => {
-                let way = if *raise { "inc" } else { "dec" };
-                format!("asm volatile(\"setmaxnreg.{way}.sync.aligned.u32 {count};\");")
-            }
-        };
-        self.line(&line);
-        Ok(())
+        let acc = self.registers(acc);
+        self.line(&format!("{function}({acc}, {left_given}, {right_given}, {accumulate});"));
     }
 }
 
-/// An input of inline assembly: a float's bits.
-fn bits(register: &str) -> String {
-    format!("\"r\"(__float_as_uint({register}))")
+/// An operand of a helper: its parameter, its inputs of inline assembly, and the end of the helper's name.
+struct Operand {
+    param: String,
+    inputs: Vec<String>,
+    suffix: &'static str,
+}
+
+/// Operands of inline assembly by their numbers.
+fn numbered(first: u32, count: u32) -> String {
+    (first..first + count).map(|i| format!("%{i}")).collect::<Vec<_>>().join(",")
 }
 
 /// How PTX names a type of sums.
-fn ptx(scalar: Scalar) -> &'static str {
+pub(super) fn ptx(scalar: Scalar) -> &'static str {
     match scalar {
         Scalar::I32 => "s32",
         Scalar::I64 => "s64",
@@ -469,7 +363,7 @@ fn spelled(input: MatrixType) -> &'static str {
 }
 
 /// The constraint of a register of this type in inline assembly.
-fn letter(scalar: Scalar) -> &'static str {
+pub(super) fn letter(scalar: Scalar) -> &'static str {
     match scalar {
         Scalar::F64 => "d",
         Scalar::F32 => "f",

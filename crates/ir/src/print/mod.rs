@@ -3,6 +3,7 @@
 //! `expr` and `stmt` walk the kernel, `dialect` says what a dialect must answer, and `cuda`, `hip` and `opencl` answer.
 
 mod after_barrier;
+mod bulk;
 mod cpp;
 mod cuda;
 mod dialect;
@@ -16,11 +17,12 @@ mod stmt;
 mod uses;
 
 use crate::validate::{Fault, Invalid};
-use crate::{Access, ArgId, ArgKind, Dialect, Kernel, RegId, SharedId, Target};
+use crate::{Access, ArgId, ArgKind, Dialect, Kernel, RegId, SharedId, Target, VarId};
 use after_barrier::AfterBarrier;
 use dialect::{Prelude, Space};
 use fences::Fences;
 use names::Namer;
+use std::collections::HashMap;
 use uses::Uses;
 
 /// Source text of one kernel, ready for the dialect's compiler.
@@ -47,6 +49,8 @@ pub fn print(kernel: &Kernel, target: &Target) -> Result<Source, Invalid> {
         Dialect::Hip => &hip::Hip,
         Dialect::OpenCl => &opencl::OpenCl,
     };
+    let rolled = crate::reroll(kernel, &|s| stmt::may_be_rolled(s, target.dialect));
+    let kernel = &rolled;
     let mut printer = Printer {
         kernel,
         target,
@@ -62,6 +66,7 @@ pub fn print(kernel: &Kernel, target: &Target) -> Result<Source, Invalid> {
         shared: Vec::new(),
         tx_names: Vec::new(),
         cursors: vec![String::new(); kernel.cursors.len()],
+        counters: HashMap::new(),
         given: vec![false; kernel.cursors.len()],
         out: String::new(),
         depth: 0,
@@ -89,6 +94,8 @@ struct Printer<'k> {
     shared: Vec<String>,
     tx_names: Vec<String>,
     cursors: Vec<String>,
+    /// Counters of repeated statements, which are constants, with their numbers of steps.
+    counters: HashMap<VarId, i64>,
     /// Cursors that start at the kernel's own arguments.
     given: Vec<bool>,
     out: String,

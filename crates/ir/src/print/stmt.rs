@@ -5,6 +5,25 @@ use super::after_barrier::runs;
 use super::dialect::{CopyText, Space, prec};
 use crate::*;
 
+/// Whether a statement may be part of a [run](crate::reroll). OpenCL C has no macros of any number of arguments. Printers count barriers and
+/// fences in the order of the source.
+pub(super) fn may_be_rolled(s: &Stmt, dialect: Dialect) -> bool {
+    match s {
+        _ if dialect == Dialect::OpenCl => false,
+        Stmt::Store { .. }
+        | Stmt::Let(..)
+        | Stmt::Assign(..)
+        | Stmt::Load { .. }
+        | Stmt::Atomic { .. }
+        | Stmt::LoadPeer { .. } => true,
+        Stmt::AsyncCopy { .. } | Stmt::Shuffle { .. } | Stmt::Matrix(_) | Stmt::Bulk(_) => true,
+        // No directive, such as a request to unroll, may be in the arguments of a macro.
+        Stmt::For { body, unroll: Unroll::No | Unroll::Silent, .. } => body.iter().all(|s| may_be_rolled(s, dialect)),
+        Stmt::If { then, otherwise, .. } => then.iter().chain(otherwise).all(|s| may_be_rolled(s, dialect)),
+        _ => false,
+    }
+}
+
 impl Printer<'_> {
     pub(super) fn block(&mut self, block: &Block) -> Result<(), Fault> {
         for s in block {
@@ -159,6 +178,7 @@ impl Printer<'_> {
     fn counted_loop(&mut self, s: &Stmt) -> Result<(), Fault> {
         let Stmt::For { var, start, end, step, unroll, body } = s else { return Ok(()) };
         match unroll {
+            Unroll::Repeat => return self.repeat(*var, self.kernel.as_int(*end).unwrap_or(0), body),
             Unroll::No | Unroll::Silent => {}
             Unroll::Full => self.line("#pragma unroll"),
             Unroll::By(n) => self.line(&format!("#pragma unroll {n}")),
@@ -176,6 +196,22 @@ impl Printer<'_> {
         }
         self.names.close();
         self.line("}");
+        Ok(())
+    }
+
+    /// A run of statements that a macro repeats: the counter is a constant of each.
+    fn repeat(&mut self, var: VarId, count: i64, body: &Block) -> Result<(), Fault> {
+        let step = "#define TW_STEP(i, n, ...) { enum : int { i = n }; __VA_ARGS__ }";
+        self.prelude.lines.insert("TW_STEP".into(), step.into());
+        let name = format!("TW_REPEAT_{count:02}");
+        let steps: Vec<String> = (0..count).map(|n| format!("TW_STEP(i, {n}, __VA_ARGS__)")).collect();
+        self.prelude.lines.insert(name.clone(), format!("#define {name}(i, ...) {}", steps.join(" ")));
+        self.names.open();
+        let v = self.name_var(var);
+        self.counters.insert(var, count);
+        self.braced(&format!("{name}({v},"), body)?;
+        self.names.close();
+        self.line("})");
         Ok(())
     }
 
@@ -197,7 +233,7 @@ impl Printer<'_> {
             self.line(&format!("{head}{}{{", if head.is_empty() { "" } else { " " }));
             self.names.open();
             self.depth += 1;
-            self.comment(&format!("role {}: threads {} .. {end}", role.name, role.first_thread));
+            self.comment(&format!("{} warps: threads {} to {}", role.name, role.first_thread, end - 1));
             self.block(&role.body)?;
             self.depth -= 1;
             self.names.close();
@@ -275,10 +311,11 @@ impl Printer<'_> {
     /// an address.
     fn store_whole(&mut self, cursor: CursorId, index: ExprId, ty: Type, value: &str) -> Option<String> {
         let store = self.dialect.store(ty, &mut self.prelude)?;
-        let scalar = i64::from(ty.scalar.bytes());
-        let (varying, bytes) = match self.split_constant(index) {
-            (varying, constant) if constant <= i64::from(i32::MAX) / scalar => (varying, constant * scalar),
-            _ => (Some(self.expr(index)), 0),
+        let element = i64::from(ty.scalar.bytes());
+        let (varying, offset) = self.split_constant(index);
+        let (varying, bytes) = match self.offset(&offset, element) {
+            (Some(most), bytes) if most <= i64::from(i32::MAX) / element => (varying, bytes),
+            _ => (Some(self.expr(index)), "0".into()),
         };
         let base = &self.cursors[cursor.index()];
         let address = match varying {

@@ -199,7 +199,7 @@ impl Scopes<'_> {
         if step <= 0 || (from.scalar == Scalar::I32 && i32::try_from(step).is_err()) {
             return Err(format!("a loop's step is a positive {from}, not {step}"));
         }
-        let full = matches!(unroll, Unroll::Full | Unroll::Silent);
+        let full = matches!(unroll, Unroll::Full | Unroll::Silent | Unroll::Repeat);
         if full && !(self.is_constant(start) && self.is_constant(end)) {
             return Err("a loop to be unrolled fully needs constant bounds".into());
         }

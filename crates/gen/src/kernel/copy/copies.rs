@@ -119,7 +119,7 @@ impl Operands<'_> {
     }
 
     fn writers<'k>(&'k self, b: &mut Builder, ring: &'k Ring, thread: ExprId, first: ExprId) -> Writers<'k> {
-        let first_lane = b.bind("first_load_lane", (thread % self.spec.tiling.wave_lanes).equals(0));
+        let first_lane = b.bind("first_producer_lane", (thread % self.spec.tiling.wave_lanes).equals(0));
         let t = &self.spec.tiling;
         let tiles = [0, 1].map(|i| {
             let (Transport::Written(tile), Source::Memory(source)) = (&self.spec.schedule.copies[i], &self.sources[i]) else {

@@ -87,7 +87,7 @@ impl<'a> Shifter<'a> {
     ) -> Shifter<'a> {
         let slots = spec.schedule.slots();
         let waves = spec.load_threads() / spec.tiling.wave_lanes.max(1);
-        let wave = b.bind("load_wave", thread / spec.tiling.wave_lanes);
+        let wave = b.bind("producer_wave", thread / spec.tiling.wave_lanes);
         let mut at = staging_start(b.kernel().shared_bytes().into(), 0) as u32;
         let most = shifted_together(spec.load_registers(), staging.iter().flatten().count() as u32);
         let mut index = 0;
@@ -125,7 +125,7 @@ impl<'a> Shifter<'a> {
         let ints = tiles.ints.coord;
         let none = b.int(0, ints);
         let ahead = Ahead {
-            work: b.declare("work_ahead", Ex::int(0, Scalar::I32)),
+            work: b.declare("tile_ahead", Ex::int(0, Scalar::I32)),
             left: b.declare("left_ahead", none),
             k: b.declare("k_ahead", none),
             start: [b.declare("m_ahead", none), b.declare("n_ahead", none)],
@@ -171,7 +171,7 @@ impl<'a> Shifter<'a> {
             let all = self.tiles.all_work(b);
             let next = b.value(ahead.left.equals(0).and(work.lt(all)));
             b.if_then(next, |b| {
-                let work = b.bind("work_next", ahead.work);
+                let work = b.bind("tile_next", ahead.work);
                 self.enter(b, work);
                 b.set(ahead.work, work + self.tiles.stay());
             });
@@ -318,7 +318,7 @@ impl Round {
         let vector = spread.vector(b);
         let vector = b.value(vector * VECTOR_WORDS);
         let place = [beside, within, line, vector].into_iter().fold(first, |sum, x| b.value(sum + x));
-        let from = shift.sources(b, Scalar::I32).map(|x| b.value(place + x)).map(|x| b.bind("hull_at", x));
+        let from = shift.sources(b, Scalar::I32).map(|x| b.value(place + x)).map(|x| b.bind("span_at", x));
         Round { shift, to, from }
     }
 }

@@ -44,8 +44,8 @@ impl StagedStore {
         let (scalar, buffers_each) = (tile.map.scalar, store_buffers(e.spec.teams()));
         let wave = b.value(e.thread / e.spec.tiling.wave_lanes);
         let each = tile.staging_bytes() * buffers_each / scalar.bytes();
-        let staging = b.shared("slabs", scalar, each * e.spec.teams() * math_waves(e.spec), at);
-        let first = b.bind("slab", wave * each);
+        let staging = b.shared("smem_c", scalar, each * e.spec.teams() * math_waves(e.spec), at);
+        let first = b.bind("smem_c_at", wave * each);
         StagedStore { tile: tile.clone(), map: *map, staging, first, scalar, elected: e.first_lane, buffers_each }
     }
 

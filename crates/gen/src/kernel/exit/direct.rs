@@ -60,10 +60,10 @@ impl Out<'_> {
         let pitch = major.macro_tile + width.max(4);
         let at = if self.e.piped { self.e.ring_bytes.next_multiple_of(1024) } else { 0 };
         let (each, teams) = (pitch * minor_threads, self.e.spec.teams());
-        let staging = b.shared("slab", self.e.c.accumulator(), each * teams, at);
+        let staging = b.shared("smem_c", self.e.c.accumulator(), each * teams, at);
         let (thread, first) = match teams {
             1 => (b.value(Builtin::LocalId), b.int(0, Scalar::I32)),
-            _ => (math.thread, b.bind("slab_first", self.e.thread / t.math_threads() * each)),
+            _ => (math.thread, b.bind("staging_first", self.e.thread / t.math_threads() * each)),
         };
         let unit = if minor.micro_interleave { minor.fragment_width } else { minor.micro };
         let cols = t.b.micro / t.math_width;

@@ -81,7 +81,7 @@ impl<'a> Out<'a> {
             Target::C { buffer, offset, .. } => {
                 let g = Coord::plain(b, at.g);
                 let start = entry_start(b, &c.c, g);
-                Some(Base::Cursor(b.cursor("c_to", buffer, offset + start)))
+                Some(Base::Cursor(b.cursor("c_base", buffer, offset + start)))
             }
             Target::Nowhere => None,
             Target::Partials { partials, chunk } => Some(Base::Cursor(b.cursor(

@@ -39,8 +39,8 @@ impl RowStore {
         let waves = e.spec.teams() * math_waves(e.spec);
         let each = staging.bytes() / staging.scalar.bytes();
         let wave = b.value(e.thread / lanes);
-        let array = b.shared("slabs", staging.scalar, each * waves, at);
-        let rows = RowStore { array, first: b.bind("slab", wave * each), staging };
+        let array = b.shared("smem_c", staging.scalar, each * waves, at);
+        let rows = RowStore { array, first: b.bind("smem_c_at", wave * each), staging };
         if e.c.k > 0 || !e.args.reducers.is_empty() {
             let lane = b.value(e.thread % lanes);
             rows.prepare(b, lane);
@@ -71,7 +71,7 @@ impl RowStore {
         let width = count.min(self.vector());
         let mut values = Vec::new();
         for part in (0..count).step_by(width as usize) {
-            let value = b.load("sums", Base::Shared(self.array), at + part, width, None);
+            let value = b.load("partial", Base::Shared(self.array), at + part, width, None);
             values.extend((0..width).map(|i| b.value(value.extract(i))));
         }
         values
@@ -209,7 +209,7 @@ impl Out<'_> {
                         let misalignment = self.misalignment(b, form, row);
                         line = b.value(line + misalignment);
                     }
-                    b.bind("slab_line", line + col)
+                    b.bind("staging_line", line + col)
                 }
             };
             at = Some((run.row, line));
@@ -229,9 +229,9 @@ impl Out<'_> {
         let steps = (STORE_ROWS * vectors).div_ceil(lanes);
         b.for_range("step", 0, steps, STEPS, |b, step| {
             let index = b.value(step * lanes + lines.lane);
-            let own = b.bind("slab_row", index / vectors);
+            let own = b.bind("staging_row", index / vectors);
             let vector = b.value(index % vectors);
-            let element = b.bind("slab_element", vector * width);
+            let element = b.bind("staging_at", vector * width);
             let line = rows.line(b, own);
             let at = b.value(line + element);
             let row = lines.row(b, own);
@@ -240,7 +240,7 @@ impl Out<'_> {
             let mut whole = None;
             if !form.aligned() {
                 let misalignment = self.misalignment(b, form, row);
-                let misalignment = b.bind("behind", misalignment);
+                let misalignment = b.bind("after", misalignment);
                 col = b.value(col - misalignment);
                 if buffer.number == 0 {
                     b.and_also(&mut whole, misalignment.le(element));
@@ -303,11 +303,11 @@ impl Out<'_> {
         let parts = form.width / each;
         b.for_range("step", 0, (STORE_ROWS * parts).div_ceil(lanes), STEPS, |b, step| {
             let index = b.value(step * lanes + lines.lane);
-            let own = b.bind("slab_row", index / parts);
-            let element = b.bind("slab_element", index % parts * each);
+            let own = b.bind("staging_row", index / parts);
+            let element = b.bind("staging_at", index % parts * each);
             let row = lines.row(b, own);
             let misalignment = if form.aligned() { b.int(0, Scalar::I32) } else { self.misalignment(b, form, row) };
-            let misalignment = b.bind("behind", misalignment);
+            let misalignment = b.bind("after", misalignment);
             let (first, is_own) = which(b, element, misalignment);
             let col = b.bind("column", lines.col + first + element - misalignment);
             let mut guard = Some(is_own);

@@ -145,7 +145,7 @@ fn stages(b: &mut Builder, spec: &KernelSpec, inputs: [&Input; 2]) -> Vec<Shared
         return Vec::new();
     }
     let mut end = 0u32;
-    let operands = [(0, "a_tile"), (1, "b_tile")].into_iter().map(|(i, name)| {
+    let operands = [(0, "smem_a"), (1, "smem_b")].into_iter().map(|(i, name)| {
         let (x, s) = (inputs[i], &spec.schedule);
         let scalar = x.tiling.shared_scalar(&x.tensor);
         let at = end.next_multiple_of(shared_align(&x.tiling, scalar));
@@ -269,15 +269,15 @@ impl Main<'_> {
             })
         });
         b.push(Stmt::Roles(vec![
-            Role { name: "math".into(), first_thread: 0, threads: roles.math_threads, body: math },
-            Role { name: "load".into(), first_thread: roles.math_threads, threads: roles.load_threads, body: load },
+            Role { name: "consumer".into(), first_thread: 0, threads: roles.math_threads, body: math },
+            Role { name: "producer".into(), first_thread: roles.math_threads, threads: roles.load_threads, body: load },
         ]));
     }
 
     /// Position among the load threads.
     fn load_thread(&self, b: &mut Builder) -> ExprId {
         match self.spec.schedule.roles {
-            Some(roles) => b.bind("load_thread", self.local - roles.math_threads),
+            Some(roles) => b.bind("producer_thread", self.local - roles.math_threads),
             None => self.local,
         }
     }
@@ -347,7 +347,7 @@ impl Main<'_> {
         };
         let first = b.value(self.local.equals(roles.math_threads));
         if self.parts.iter().any(|part| part.operands.written()) {
-            let first = b.bind("first_loader", first);
+            let first = b.bind("first_producer", first);
             let thread = self.load_thread(b);
             load(b, thread, (None, Some(first)));
         } else if cluster_syncs {

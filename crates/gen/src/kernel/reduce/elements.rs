@@ -138,7 +138,7 @@ impl Elements<'_> {
     /// The sums of the splits, in registers: loads of all elements of a thread fly together.
     fn sum(&self, b: &mut Builder) -> RegId {
         let (acc, mn) = (self.c.accumulator(), (self.c.m * self.c.n) as i64);
-        let totals = b.regs("sums", acc.vector(1), self.registers());
+        let totals = b.regs("acc", acc.vector(1), self.registers());
         let mut from = Vec::new();
         for register in 0..self.registers() {
             let zero = b.float(0.0, acc);

@@ -15,7 +15,7 @@ impl Counter {
     /// Starts at the first of so many stages; with `phases`, of transaction barriers.
     pub fn new(b: &mut Builder, name: &str, of: u32, phases: bool) -> Counter {
         let zero = b.int(0, Scalar::I32);
-        let stage = (of > 1 || phases).then(|| b.declare(&format!("{name}_buffer"), zero));
+        let stage = (of > 1 || phases).then(|| b.declare(&format!("{name}_stage"), zero));
         Counter { stage, phase: phases.then(|| b.declare(&format!("{name}_phase"), zero)), of }
     }
 
@@ -45,8 +45,8 @@ impl Counter {
                 b.set(stage, next);
             }
             (Some(stage), Some(phase)) => {
-                let more = b.bind("next_buffer", stage + 1);
-                let around = b.bind("around", more.equals(self.of));
+                let more = b.bind("next_stage", stage + 1);
+                let around = b.bind("wraps", more.equals(self.of));
                 b.set(stage, around.select(0, more));
                 let old = b.get(phase);
                 let turned = b.value(1 - old);

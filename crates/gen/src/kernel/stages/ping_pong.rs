@@ -24,7 +24,7 @@ impl Turns {
     /// Of the team with this number among all that have a barrier.
     pub fn new(b: &mut Builder, (barriers, teams): (TxId, u32), team: ExprId) -> Turns {
         let team = b.bind("team", team);
-        let next = b.bind("team_behind", (team + 1) % teams);
+        let next = b.bind("next_team", (team + 1) % teams);
         // The first team's first turn is now: the phase before the first counts as over.
         let phase = b.declare("turn_phase", team.equals(0).select(Ex::int(1, Scalar::I32), 0));
         Turns { barriers, teams, team, next, phase }
@@ -66,7 +66,7 @@ impl Passing<'_> {
             let work = b.value(group + (self.tiles.stay() * i64::from(before)));
             b.if_then(team.gt(before), |b| self.pass_one(b, work));
         }
-        b.bind("first_work", group + team * self.tiles.stay())
+        b.bind("first_tile", group + team * self.tiles.stay())
     }
 
     /// After a tile: skips the tiles of the other teams, up to this team's next tile.

@@ -26,7 +26,7 @@ impl Ring {
         let place = place.map(|place| (place, spec.tiling.clone()));
         let at = b.kernel().shared_bytes().max(accumulator_bytes as u32);
         let full = b.tx_barriers("full", buffers, at);
-        let free = b.tx_barriers("free", buffers, at + 8 * buffers);
+        let free = b.tx_barriers("empty", buffers, at + 8 * buffers);
         let turns = (teams > 1).then(|| (b.tx_barriers("turn", teams, at + 16 * buffers), teams));
         let slots = spec.schedule.slots();
         let staged = (slots > 0).then(|| {

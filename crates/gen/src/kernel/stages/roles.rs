@@ -121,8 +121,8 @@ mod tests {
         let bodies = [first, second].map(|part| b.block(part));
         let [x, y] = bodies;
         b.push(Stmt::Roles(vec![
-            Role { name: "math".into(), first_thread: 0, threads: 32, body: x },
-            Role { name: "load".into(), first_thread: 32, threads: 32, body: y },
+            Role { name: "consumer".into(), first_thread: 0, threads: 32, body: x },
+            Role { name: "producer".into(), first_thread: 32, threads: 32, body: y },
         ]));
         check_roles(&b.finish())
     }
@@ -161,7 +161,7 @@ mod tests {
             (|b| b.for_range("t", 0, 9, Unroll::No, |b, _| b.barrier()), |b| tiles(b, 9, 1), 1, 1),
         ];
         for (first, second, barriers, other) in cases {
-            let expected = GenerateError::Barriers { first: "math".into(), barriers, second: "load".into(), other };
+            let expected = GenerateError::Barriers { first: "consumer".into(), barriers, second: "producer".into(), other };
             assert_eq!(roles(first, second), Err(expected));
         }
     }

@@ -41,10 +41,10 @@ impl TileWalk<'_> {
         // The work-group that continues where the previous part ends.
         let group = if before % stay == 0 { group } else { b.bind("part_first", (group + (stay - before % stay)) % stay) };
         let first = passing.as_ref().map_or(group, |p| p.first(b, group));
-        let index = b.declare("work", first);
+        let index = b.declare("tile_id", first);
         let stride = stay * passing.as_ref().map_or(1, |p| i64::from(p.turns.teams));
         b.for_range("round", 0, (all - first + (stride - 1)) / stride, Unroll::No, |b, _| {
-            let work = b.bind("work_now", index);
+            let work = b.bind("tile_now", index);
             one(b, work);
             if let Some(passing) = &passing {
                 passing.pass(b, work);

@@ -247,7 +247,7 @@ impl TileWalk<'_> {
     pub fn all_work(&self, b: &mut Builder) -> ExprId {
         if self.groups.is_some_and(|groups| groups.table.is_some()) {
             let [tm, tn] = self.tiles_along(b);
-            return b.bind("all_work", tm * tn);
+            return b.bind("all_tiles", tm * tn);
         }
         // The last chunk of a batch may be shorter: as many tiles as its launch says.
         self.work.unwrap_or_else(|| b.int(self.pieces() as i64, Scalar::I32))

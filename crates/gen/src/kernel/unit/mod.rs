@@ -77,7 +77,7 @@ pub(crate) fn in_slices(b: &mut Builder, t: &Tiling, thread: ExprId) -> (ExprId,
 /// First row and column of the micro tile of consumer thread `thread`'s wave, and the thread's lane.
 fn wave(b: &mut Builder, t: &Tiling, row: &Mma, thread: ExprId) -> ([ExprId; 2], ExprId) {
     let (lanes, along_m) = (row.lanes(), t.a.macro_tile / t.a.micro);
-    let wave = b.bind("math_wave", thread / lanes);
+    let wave = b.bind("consumer_wave", thread / lanes);
     let first = [b.bind("wave_row", wave % along_m * t.a.micro), b.bind("wave_col", wave / along_m * t.b.micro)];
     (first, b.bind("lane", thread % lanes))
 }

@@ -56,14 +56,14 @@ impl Warpgroup {
         let along_m = t.a.macro_tile / t.a.micro;
         // The same in all lanes of a wave, and said so: descriptors are uniform.
         let wave = b.value(thread / WARP);
-        let place = b.declare("math_wave", wave);
+        let place = b.declare("consumer_wave", wave);
         b.push(Stmt::Shuffle { place: Place::Var(place), value: wave, kind: ShuffleKind::Broadcast(0) });
         let group = b.value(place / (owners / WARP));
         let owners_of_tile = t.math_threads() / owners;
         let team = b.value(group / owners_of_tile);
         let group = if spec.teams() > 1 { b.value(group % owners_of_tile) } else { group };
-        let first = [b.bind("group_row", group % along_m * t.a.micro), b.bind("group_col", group / along_m * t.b.micro)];
-        let lane = b.bind("group_lane", thread % owners);
+        let first = [b.bind("warpgroup_row", group % along_m * t.a.micro), b.bind("warpgroup_col", group / along_m * t.b.micro)];
+        let lane = b.bind("warpgroup_thread", thread % owners);
         let (rows, sets) = (t.a.micro / row.shape.0, t.a.fragment_sets);
         let in_turn = spec.rows_in_turn();
         let acc = b.regs("acc", row.sum.ty(), if in_turn { 1 } else { rows } * row.accumulator_registers(t.b.micro));
@@ -215,9 +215,9 @@ impl Unit for Warpgroup {
             (Some(_), Some((_, 1))) => Some(b.int(0, Scalar::Bool)),
             (Some(t), Some((_, every))) => {
                 let since = b.value(t % every);
-                Some(b.bind("later", since.gt(0)))
+                Some(b.bind("accumulate", since.gt(0)))
             }
-            (Some(t), None) if !self.may_be_empty => Some(b.bind("later", t.gt(0))),
+            (Some(t), None) if !self.may_be_empty => Some(b.bind("accumulate", t.gt(0))),
             _ => None,
         };
         match &self.fragments {
