@@ -48,6 +48,10 @@ struct Run {
 
 type Steps = HashMap<u64, i64>;
 
+/// The variables of a group by those of the first, and whether a constant that is not written differs from one that is: below a division,
+/// compilers order `x / 16` and `(x + 0) / 16` differently.
+type Same<'a> = (&'a HashMap<VarId, VarId>, bool);
+
 /// A statement without the expressions and variables that it names, and these.
 struct Parts {
     skeleton: Stmt,
@@ -262,7 +266,7 @@ impl Roller<'_> {
             }
             for (e, f) in x.exprs.iter().zip(&y.exprs) {
                 slot += 1;
-                self.alike(*e, *f, child(0, slot), &same, &mut steps)?;
+                self.alike(*e, *f, child(0, slot), (&same, false), &mut steps)?;
             }
         }
         Some(steps)
@@ -286,7 +290,7 @@ impl Roller<'_> {
     }
 
     /// Compares two expressions and notes the constants that differ.
-    fn alike(&self, x: ExprId, y: ExprId, path: u64, same: &HashMap<VarId, VarId>, steps: &mut Steps) -> Option<()> {
+    fn alike(&self, x: ExprId, y: ExprId, path: u64, (same, strict): Same, steps: &mut Steps) -> Option<()> {
         if x == y && same.is_empty() {
             return Some(());
         }
@@ -295,15 +299,19 @@ impl Roller<'_> {
             return None;
         }
         if ty.lanes != 1 || !matches!(ty.scalar, Scalar::I32 | Scalar::I64) {
-            return self.nodes(x, y, path, same, steps);
+            return self.nodes(x, y, path, (same, strict), steps);
+        }
+        let written = |e: ExprId| self.varying(e) != Some(e);
+        if strict && written(x) != written(y) {
+            return None;
         }
         match (self.varying(x), self.varying(y)) {
             (None, None) => {}
             (Some(a), Some(b)) => match (self.xor(a), self.xor(b)) {
-                (None, None) => self.nodes(a, b, path, same, steps)?,
+                (None, None) => self.nodes(a, b, path, (same, strict), steps)?,
                 (c, d) => {
                     let ((c, a), (d, b)) = (c.unwrap_or((0, a)), d.unwrap_or((0, b)));
-                    self.nodes(a, b, child(path, OF_XOR), same, steps)?;
+                    self.nodes(a, b, child(path, OF_XOR), (same, strict), steps)?;
                     note(steps, child(path, CONSTANT_OF_XOR), c, d)?;
                 }
             },
@@ -320,7 +328,7 @@ impl Roller<'_> {
         }
     }
 
-    fn nodes(&self, x: ExprId, y: ExprId, path: u64, same: &HashMap<VarId, VarId>, steps: &mut Steps) -> Option<()> {
+    fn nodes(&self, x: ExprId, y: ExprId, path: u64, (same, strict): Same, steps: &mut Steps) -> Option<()> {
         use Expr::*;
         let alike = match (self.kernel.expr(x), self.kernel.expr(y)) {
             (Var(v), Var(w)) => same.get(v).unwrap_or(v) == w,
@@ -335,13 +343,14 @@ impl Roller<'_> {
             (a @ (Int(_) | Float(_) | Arg(_) | Builtin(_)), b) => a == b,
             _ => false,
         };
+        let strict = strict || matches!(self.kernel.expr(x), Expr::Binary(BinaryOp::Div | BinaryOp::Rem, ..));
         let of = |e: ExprId| {
             let mut found = Vec::new();
             operands(self.kernel.expr(e), &mut |o| found.push(o));
             found
         };
         let pairs: Vec<(ExprId, ExprId)> = if alike { of(x).into_iter().zip(of(y)).collect() } else { return None };
-        pairs.into_iter().enumerate().try_for_each(|(n, (a, b))| self.alike(a, b, child(path, n), same, steps))
+        pairs.into_iter().enumerate().try_for_each(|(n, (a, b))| self.alike(a, b, child(path, n), (same, strict), steps))
     }
 
     /// The loop in place of a run, from the first of its groups.

@@ -21,8 +21,6 @@ use std::collections::HashMap;
 pub struct Builder {
     kernel: Kernel,
     blocks: Vec<Block>,
-    /// Values that have a name in each open block: see [`Builder::bind_once`].
-    bound: Vec<HashMap<ExprId, ExprId>>,
     seen: HashMap<Key, ExprId>,
 }
 
@@ -51,7 +49,6 @@ impl Builder {
                 text: None,
             },
             blocks: vec![Vec::new()],
-            bound: vec![HashMap::new()],
             seen: HashMap::new(),
         }
     }
@@ -160,18 +157,6 @@ impl Builder {
         self.push(Stmt::Let(v, value));
         self.get(v)
     }
-    /// Names a value that several statements use, once for each open block and those within it. The value must not read a mutable variable.
-    pub fn bind_once(&mut self, name: &str, value: impl Into<Ex>) -> ExprId {
-        let value = self.value(value);
-        if let Some(bound) = self.bound.iter().rev().find_map(|block| block.get(&value)) {
-            return *bound;
-        }
-        let bound = self.bind(name, value);
-        if let Some(block) = self.bound.last_mut() {
-            block.insert(value, bound);
-        }
-        bound
-    }
     /// Declares a mutable variable.
     pub fn declare(&mut self, name: &str, value: impl Into<Ex>) -> VarId {
         let value = self.value(value);
@@ -266,9 +251,7 @@ impl Builder {
     /// Builds a block on its own.
     pub fn block(&mut self, f: impl FnOnce(&mut Self)) -> Block {
         self.blocks.push(Vec::new());
-        self.bound.push(HashMap::new());
         f(self);
-        self.bound.pop();
         self.blocks.pop().unwrap_or_default()
     }
     /// A counted loop; the body receives the counter. A loop of one constant trip is no loop.

@@ -103,7 +103,7 @@ impl Printer<'_> {
                 self.line(&line);
             }
             MatrixOp::WarpgroupWait { pending, acc } => {
-                let line = self.fixed("tw_wgmma_wait", "wgmma.wait_group.sync.aligned %0;", Some((*pending).into()));
+                let line = self.fixed("tw_wgmma_wait", "wgmma.wait_group.sync.aligned %0;", Some(*pending));
                 self.line(&line);
                 self.pin(*acc);
             }

@@ -51,8 +51,9 @@ fn staggered_starts_leave_out_no_block_of_padded_channels() {
     let problem = "conv_bwdd_nchw_n3_g3_c3_k3_in5x5x10_fil2x2x2_st1x1x1_dil1x1x1_pb0x0x0_pe0x0x0_bias0_ws16760_bf16";
     let ahead = "A_MIC4_PAD1_PLU1_LIW0_MIW1_WOS0_VEW1__B_MIC3_PAD1_PLU1_LIW1_MIW1_WOS0_VEW1__C_UNR64_GAL1_PUN1_ICE1_IWI0_SZT0_MAD0_NAW64_MAC32_AFI1_MIA0_EDG1_CST1_BIM3_UNI1_SWP1";
     let problem = Problem::parse(problem).unwrap();
-    for keys in ["UFO1_FRA1", "UFO1_FRA1_SKW10_SKS1_PFG1_LWV2", "UFO1_FRA1_BUF2", "UFO0_FRA1", "UFO1_FRA0"] {
-        let plan = Plan::parse(&format!("{ahead}_{keys}")).unwrap();
+    for keys in ["UFO1_FRA1", "UFO1_FRA1_SKW10_SKS1_PFG1_LWV2", "UFO1_FRA1_PFG1_BUF2", "UFO0_FRA1", "UFO1_FRA0"] {
+        let constraint = Constraint::parse(&format!("{ahead}_{keys}")).unwrap();
+        let plan = Plan::from(constraint.apply(&Plan::default()));
         let device = emulator("emu:sm_90a", true, 1);
         let failed = judge(&device, &Pair { seed: 1, problem: problem.clone(), plan });
         assert!(failed.is_none(), "{keys}: {}", failed.unwrap_or_default());

@@ -32,6 +32,7 @@ mod promoted;
 mod raw_weights;
 mod reduction_cells;
 mod reductions;
+mod rerolled;
 mod row_fragments;
 mod scales;
 mod shifted_lines;

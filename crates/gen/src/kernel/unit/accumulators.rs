@@ -179,8 +179,7 @@ impl Accumulators {
 
     /// What the lane adds to the line of a run of a band, and, in runs of this length, to its column.
     pub fn lane_in_band(&self, b: &mut Builder, run: u32) -> [ExprId; 2] {
-        let [row, col] = [self.part_of_lane(b, Axis::Row, self.apart), self.part_of_lane(b, Axis::Col, run)];
-        [b.bind_once("lane_row", row), b.bind_once("lane_col", col)]
+        [self.part_of_lane(b, Axis::Row, self.apart), self.part_of_lane(b, Axis::Col, run)]
     }
 }
 
