@@ -378,8 +378,8 @@ const COMMON: [KeyInfo; COMMONS] = [
         System::Sofie,
         Legal::Range(0, 4),
         0,
-        "Form of a convolution as a matrix product. 0: a batch entry per sample. 1: samples merged into m. 2: groups also merged, into block-diagonal products. 3: as 2 (one group: as 1), with each tap's channels padded to 128 bytes. 4: groups of a depthwise convolution as columns. In NCHW, BIM3 means transposed copies, or padded planes for filter gradients of one tap.",
-        "1: no partial tiles for small images. 2 multiplies zeros, and infinities cross groups within a block. 3 multiplies zeros of the padding; rows of a tile and vectors then never span two taps. 4 uses no shared memory: each thread loads its own operands to registers.",
+        "Form of a convolution as a matrix product. BIM0: a batch entry per sample. BIM1: samples merged into m. BIM2: groups also merged, into block-diagonal products. BIM3: as BIM2 (one group: as BIM1), with each tap's channels padded to 128 bytes. BIM4: groups of a depthwise convolution as columns. In NCHW, BIM3 means transposed copies, or padded planes for filter gradients of one tap.",
+        "BIM1: no partial tiles for small images. BIM2 multiplies zeros, and infinities cross groups within a block. BIM3 multiplies zeros of the padding; rows of a tile and vectors then never span two taps. BIM4 uses no shared memory: each thread loads its own operands to registers.",
     ),
     key(
         "UNI",
@@ -426,8 +426,8 @@ const COMMON: [KeyInfo; COMMONS] = [
         System::RocMlir,
         Legal::Range(0, 5),
         0,
-        "Reduction of values that several work-groups share. 0: by a second kernel. 1: by the last work-group, found by a ticket. 2 to 4: by atomics, after a reduction in registers, lanes and warps (2), in registers and a tree of all threads (3), or none (4). 5: in a cluster (sm_90), the rest as 0.",
-        "0: a second launch; workspace. 1: a launch ahead zeroes the tickets; two more barriers per tile; workspace. 2 to 4: the order of additions varies; a launch ahead initialises the values. 5: two cluster barriers.",
+        "Reduction of values that several work-groups share. RDF0: by a second kernel. RDF1: by the last work-group, found by a ticket. RDF2 to RDF4: by atomics, after a reduction in registers, lanes and warps (2), in registers and a tree of all threads (3), or none (4). RDF5: in a cluster (sm_90), the rest as RDF0.",
+        "RDF0: a second launch and workspace. RDF1: a launch ahead that zeroes the tickets, two more barriers per tile and workspace. RDF2 to RDF4: the order of additions varies; a launch ahead initialises the values. RDF5: two cluster barriers.",
     ),
     key(
         "RDC",
