@@ -63,7 +63,7 @@ const CHIRAL: [KeyInfo; CHIRALS] = [
         Legal::Range(1, 64),
         8,
         "Micro tile: elements of C per thread along this operand. With a matrix unit: rows and columns per instruction, 16 x 8 per warp (UNI1), 64 x 8 per warpgroup (UNI2), 16 x 16 per wave (UNI3).",
-        "Registers: MIC_A x MIC_B accumulators per thread and both fragments. Each shared-memory read serves MIC uses. Large tiles pay until registers run out or the device is not full.",
+        "Registers: MIC_A x MIC_B accumulators and both fragments. Large tiles pay until registers run out or the device is not full.",
     ),
     key(
         "PAD",
@@ -103,7 +103,7 @@ const CHIRAL: [KeyInfo; CHIRALS] = [
         Legal::Range(0, 3),
         0,
         "Workspace: 0 loads in place, 1 from a copy with a padded leading dimension, 2 from packed panels. WOS3 (convolutions) loads windows from a channels-last copy of the tensor with rows padded to 16 bytes.",
-        "A pass over the operand (3: over the tensor, not its windows) and workspace of its size (1: padded; 2: whole tiles). Pays for bad leading dimensions, misaligned operands and windows that are read often.",
+        "A pass over the operand (3: over the tensor, not its windows) and workspace of its size. Pays for bad leading dimensions, misaligned operands and windows that are read often.",
     ),
     key(
         "VEW",
@@ -151,7 +151,7 @@ const CHIRAL: [KeyInfo; CHIRALS] = [
         Legal::OneOf(&[1, 2, 4, 8]),
         1,
         "With TMA: work-groups along this operand's rows that form a cluster. Each multicasts a part of the other operand's tile.",
-        "L2 is read once per cluster. The work-groups wait for each other at every k-tile, and tiles are padded to whole clusters. PST must be a multiple of A_CLU x B_CLU, at most 16. Pays where copies are the bottleneck.",
+        "The work-groups wait for each other at every k-tile, and tiles are padded to whole clusters. PST must be a multiple of A_CLU x B_CLU, at most 16. Pays where copies are the bottleneck.",
     ),
 ];
 
@@ -235,7 +235,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         Legal::Range(1, 1024),
         256,
         "Threads per work-group that compute.",
-        "Registers and shared memory per work-group grow with it, and so does reuse.",
+        "Registers and shared memory per work-group grow with it, and reuse.",
     ),
     key(
         "SKW",
@@ -251,7 +251,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         BIT,
         1,
         "Order in definitions, loads and loops: 0 B before A, 1 A before B.",
-        "Free. It changes only the order of otherwise equal instructions.",
+        "Free.",
     ),
     key(
         "MIA",
@@ -259,7 +259,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         BIT,
         0,
         "Adjacent threads are neighbours along m (0) or n (1).",
-        "Free. It decides along which direction of C the stores of a wave are adjacent.",
+        "Free. The stores of a wave are adjacent along that direction of C.",
     ),
     key(
         "EDG",
@@ -291,7 +291,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         BIT,
         0,
         "Result tile: 0 stored from registers, 1 staged through shared memory.",
-        "Shared memory for the result tile, if possible in the space of the operands, and one or two barriers. Stores become contiguous whatever MIW is.",
+        "Shared memory, if possible that of the operands, and one or two barriers. Stores become contiguous whatever MIW is.",
     ),
     key(
         "WVA",
@@ -315,7 +315,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         Legal::Range(0, 8),
         0,
         "Work-groups per compute unit to leave registers for. 0 is the compiler's choice.",
-        "Caps registers: too high a value spills. Pays where more resident work-groups hide latency.",
+        "Registers: too high a value spills. Pays where more resident work-groups hide latency.",
     ),
     key(
         "UKL",
@@ -323,7 +323,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         BIT,
         0,
         "Unrolls the k loop within a k-tile fully.",
-        "Code size: UNR copies of the inner step. Removes loop overhead, and addresses become constants.",
+        "Code size: UNR copies of the inner step. Addresses become constants.",
     ),
     key(
         "PFG",
@@ -363,7 +363,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         Legal::Range(0, 16),
         0,
         "Producer warps, which only load; MAC threads then only compute. 0: every warp does both.",
-        "Threads that do no math. The consumer warps are free of address arithmetic and waits.",
+        "Threads that do no math. Consumer warps are free of address arithmetic.",
     ),
     key(
         "HNT",
@@ -387,7 +387,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         Legal::Range(0, 3),
         0,
         "Math unit: 0 fused multiply-add, of bytes dp4a where UNR is a multiple of 4; 1 `mma.sync`; 2 `wgmma` (sm_90a); 3 MFMA. The support page lists their types.",
-        "A matrix unit has its own tile shapes, copies and epilogue. Most keys of the multiply-add kernels have no effect with it.",
+        "Most keys of the multiply-add kernels have no effect with a matrix unit.",
     ),
     key(
         "SWP",
