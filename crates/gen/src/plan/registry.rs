@@ -235,7 +235,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         Legal::Range(1, 1024),
         256,
         "Threads per work-group that compute.",
-        "Registers and shared memory per work-group grow with it, and reuse.",
+        "Registers and shared memory per work-group grow with it, as does reuse.",
     ),
     key(
         "SKW",
@@ -245,14 +245,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         "Shape of the thread grid: 10 is square. Each step below doubles its length along m, each step above along n.",
         "Free. Long thread grids fit long, thin results.",
     ),
-    key(
-        "AFI",
-        System::MiOpenGemm,
-        BIT,
-        1,
-        "Order in definitions, loads and loops: 0 B before A, 1 A before B.",
-        "Free.",
-    ),
+    key("AFI", System::MiOpenGemm, BIT, 1, "Order in definitions, loads and loops: 0 B before A, 1 A before B.", "Free."),
     key(
         "MIA",
         System::MiOpenGemm,
