@@ -403,7 +403,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         System::Cutlass,
         BIT,
         0,
-        "TMA with persistent work-groups (LWV, PST): 0 all consumer warps share a tile of C, 1 ping-pong: each warpgroup has its own tiles, and one stores while the other computes.",
+        "TMA with persistent work-groups (LWV, PST): 0 all consumer warps share a tile of C, 1 ping-pong. There each warpgroup has its own tiles: one stores while the other computes.",
         "Less reuse per buffer. Pays where k is short and the epilogue takes a good part of a tile's time.",
     ),
     key(
