@@ -301,6 +301,9 @@ pub struct VerifyArgs {
     /// Threads that compile; 0: one per core
     #[arg(long, default_value_t = 0, value_parser = threads)]
     pub threads: usize,
+    /// Write the outcome as one JSON object: a file of benchmarks/verified, from which the support page is made
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

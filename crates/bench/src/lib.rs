@@ -27,7 +27,7 @@ mod workload;
 
 pub use baseline::Library;
 pub use clocks::{Clocks, Monitor};
-pub use commands::{Ended, Line, Pairs, verify_pairs};
+pub use commands::{Ended, Line, Log, Pairs, verify_pairs};
 pub use compare::Title;
 pub use error::BenchError;
 pub use handover::{hand_over, left};

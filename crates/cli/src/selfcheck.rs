@@ -19,7 +19,7 @@ use tilewright::{
     Activation, Along, Backend, CacheState, Context, Conv, DeviceInfo, DeviceKind, Gemm, Layout, Problem, ProblemError,
     RecordsAt, Scalar,
 };
-use tilewright_bench::{Ended, Monitor, Pairs, hand_over, left, verify_pairs};
+use tilewright_bench::{Ended, Log, Monitor, Pairs, hand_over, left, verify_pairs};
 use tilewright_tune::search::{Budget, Cancel, Event, Options};
 
 /// Version of the report's JSON.
@@ -84,6 +84,9 @@ pub fn run(args: &SelfcheckArgs, quiet: bool) -> Result<(), CliError> {
     let tuned = state.tuned.iter().filter(|t| t["verified"] == true).count();
     write_file(&path, &report(args, &info, &state, passed && tuned == shapes.len()))?;
     line(&format!("written: {}", path.display()))?;
+    if let Some(log) = &args.log {
+        Log::new(&info, &state.pairs, "all".into(), args.seed).write(log).map_err(classify)?;
+    }
     match (passed, shapes.len() - tuned) {
         (true, 0) => Ok(()),
         (false, _) => Err(CliError::Told("pairs did not pass".into())),

@@ -15,7 +15,8 @@ fn facts(report: &str) -> Value {
 fn a_short_check_of_every_kind_of_device() {
     for (device, kind, pairs) in [("emu", "modelled", 6), ("opencl", "measured", 2)] {
         let bench = Bench::new();
-        let ran = bench.run(&format!("selfcheck --device {device} --pairs {pairs} --shapes 1 --budget 1 --out report.md"));
+        let ran = bench
+            .run(&format!("selfcheck --device {device} --pairs {pairs} --shapes 1 --budget 1 --out report.md --log log.json"));
         if ran.misses_a_tool() {
             return;
         }
@@ -26,6 +27,13 @@ fn a_short_check_of_every_kind_of_device() {
         let facts = facts(&report);
         assert_eq!((&facts["passed"], &facts["pairs"]["counts"]["passed"]), (&true.into(), &pairs.into()));
         assert!(facts["device"]["target"]["limits"]["shared_per_group"].as_u64() > Some(0), "{facts}");
+        let log = std::fs::read_to_string(bench.path("log.json")).expect("a log");
+        let log: Value = serde_json::from_str(&log).expect("it parses");
+        assert_eq!((&log["pairs"], &log["passed"], &log["wrong"]), (&pairs.into(), &pairs.into(), &0.into()), "{log}");
+        assert!(
+            ["device", "driver", "source", "date"].iter().all(|name| log[name].as_str().is_some_and(|s| !s.is_empty())),
+            "{log}"
+        );
         let tuned = facts["tuned"].as_array().expect("tuned shapes");
         assert_eq!(tuned.len(), 1);
         for one in tuned {

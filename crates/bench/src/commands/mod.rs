@@ -18,7 +18,7 @@ pub use pick::pick_quality;
 pub use plans::plans;
 pub use results::results;
 pub use throughput::throughput;
-pub use verify::{Ended, Line, Pairs, verify_pairs, verify_random};
+pub use verify::{Ended, Line, Log, Pairs, verify_pairs, verify_random};
 
 use crate::args::TableArgs;
 use crate::compare::Title;

@@ -507,6 +507,9 @@ pub struct SelfcheckArgs {
     /// Write the report here [default: selfcheck-DEVICE.md]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Write the outcome of the pairs as one JSON object: device, driver, sources, seed, pairs, passed, wrong
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
     /// State that an earlier process wrote.
     #[arg(long, hide = true)]
     pub go_on: Option<PathBuf>,

@@ -1,6 +1,7 @@
 //! Random pairs of plan and problem, verified on a device: many at once, since compiling takes most of the time. Where a pair takes the
 //! device down, a new process goes on.
 
+mod log;
 mod pairs;
 
 use crate::args::{Common, Mix, VerifyArgs};
@@ -8,6 +9,8 @@ use crate::error::BenchError;
 use crate::handover;
 use crate::record::Sink;
 use crate::session::Session;
+use clap::ValueEnum;
+pub use log::Log;
 pub use pairs::{Ended, Line, Pairs};
 use pairs::{Judged, PASSED};
 use std::sync::Arc;
@@ -45,6 +48,10 @@ pub fn verify_random(common: Common, args: VerifyArgs) -> Result<(), BenchError>
         return Err(handover::hand_over(&pairs));
     }
     println!("{} of {} pairs in {:.1} s on {}: {}", pairs.done(), args.count, pairs.seconds, info.id, pairs.summary());
+    if let Some(path) = &args.log {
+        let mix = args.mix.to_possible_value().map_or_else(String::new, |mix| mix.get_name().into());
+        Log::new(&info, &pairs, mix, args.seed).write(path)?;
+    }
     pairs.verdict(args.seed)
 }
 
