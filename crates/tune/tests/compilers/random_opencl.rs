@@ -10,7 +10,7 @@ use crate::support;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use support::{judge, number};
+use support::{draws, judge, number};
 use tilewright_device::open;
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_ir::Scalar;
@@ -79,7 +79,7 @@ fn all_pass(recipe: Recipe, count: u64) {
         Ok(device) => device,
         Err(e) => return missing::missing(&e.to_string()),
     };
-    let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(count);
+    let count = draws(count);
     let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let (start, next, failed) = (Instant::now(), AtomicU64::new(first), Mutex::new(Vec::new()));

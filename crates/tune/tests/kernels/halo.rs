@@ -6,7 +6,7 @@ use crate::support;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
-use support::{emulator, judge, number};
+use support::{draws, emulator, judge, number};
 use tilewright_gen::plan::{Constraint, Halo, Plan};
 use tilewright_problem::Problem;
 use tilewright_tune::random::Pair;
@@ -195,7 +195,7 @@ fn windows(rng: &mut ChaCha8Rng) -> Plan {
 
 #[test]
 fn random_windows() {
-    let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(1500);
+    let count = draws(1500);
     let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
     let outcomes: Vec<([bool; 7], Option<String>)> = (first..first + count)
         .into_par_iter()

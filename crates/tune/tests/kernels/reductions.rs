@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use support::wave_units::product;
-use support::{Run, emulator, judge, number};
+use support::{Run, draws, emulator, judge, number};
 use tilewright_gen::plan::{Common, Constraint, Finish, KernelSpec, Key, Plan, Split, Stage};
 use tilewright_ir::Scalar;
 use tilewright_problem::{Gemm, Operator, Order, Problem, Reduce};
@@ -136,7 +136,7 @@ fn every_way_out_is_drawn() {
 /// Tensors by themselves.
 #[test]
 fn of_tensors() {
-    let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(700);
+    let count = draws(700);
     let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
     let outcomes: Vec<Option<String>> = (first..first + count)
         .into_par_iter()
@@ -240,7 +240,7 @@ fn picked_plans_of_tensors_read_whole_sectors() {
 
 #[test]
 fn on_units_of_waves() {
-    let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(300);
+    let count = draws(300);
     let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
     for (unit, device) in [(1, "emu:sm_80"), (3, "emu:gfx942")] {
         let outcomes: Vec<Option<String>> = (first..first + count)

@@ -36,6 +36,12 @@ pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// How many random pairs a test draws: `TILEWRIGHT_RANDOM_PAIRS`, else all of `full` with `TILEWRIGHT_FULL`, which CI sets, else a fifth of them.
+pub fn draws(full: u64) -> u64 {
+    let whole = std::env::var_os("TILEWRIGHT_FULL").is_some_and(|set| set != "0");
+    number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(if whole { full } else { full.div_ceil(5) })
+}
+
 /// An emulator with every check on, one host thread.
 pub fn emulator(spec: &str, interleave: bool, seed: u64) -> Arc<dyn Device> {
     let mut options = Options::default();
@@ -85,7 +91,7 @@ impl Run<'_> {
 
     /// The same, and each of some features is one of a fiftieth of the pairs at least.
     pub fn all_pass_with<const N: usize>(&self, has: impl Fn(&Space, &Pair) -> [bool; N] + Sync, names: &[&str; N]) {
-        let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(self.count);
+        let count = draws(self.count);
         let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
         let start = Instant::now();
         let outcomes: Vec<([bool; N], Option<String>)> = (first..first + count)
