@@ -3,10 +3,11 @@
 use crate::cuda::nvrtc;
 use crate::device::Backend;
 use crate::hip::hiprtc;
-use crate::isolated::{Call, Host};
+use crate::isolated::Host;
 use crate::job::{Binary, Job, Refusal, Work};
 use crate::opencl::{self, ClDevice};
 use crate::options::Options;
+use crate::wire::Call;
 use crate::worker::{Serve, serve};
 use crate::{Cache, DeviceError};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,6 +1,6 @@
 //! The device trait: describe, compile, allocate, copy, launch, time.
 
-use crate::foreign::{Foreign, MapExtents};
+use crate::foreign::{Foreign, MapExtents, Number};
 use crate::mark::{Mark, Passed};
 use crate::{Buffer, Compiled, DeviceError, Identity, Native, Timing};
 use serde::{Deserialize, Serialize};
@@ -247,6 +247,17 @@ pub trait Device: Send + Sync {
     /// Launches on memory and streams of others; `None` where memory has no addresses (emulator, OpenCL).
     fn foreign(&self) -> Option<&dyn Foreign> {
         None
+    }
+}
+
+impl From<Number> for LaunchArg {
+    fn from(number: Number) -> LaunchArg {
+        match number {
+            Number::I32(v) => LaunchArg::I32(v),
+            Number::I64(v) => LaunchArg::I64(v),
+            Number::F32(v) => LaunchArg::F32(v),
+            Number::F64(v) => LaunchArg::F64(v),
+        }
     }
 }
 

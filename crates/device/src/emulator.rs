@@ -76,7 +76,7 @@ impl Device for Emulator {
     }
 
     fn identity(&self) -> Option<crate::Identity> {
-        Some(crate::Identity(crate::isolated::Found::Id(self.info.id.clone())))
+        Some(crate::Identity(crate::identity::Found::Id(self.info.id.clone())))
     }
 
     fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {

@@ -1,6 +1,6 @@
 //! Launches on memory and streams that others own: a framework's tensors on its current stream, a C program's pointers.
 
-use crate::{Buffer, Compiled, Device, DeviceError, LaunchArg};
+use crate::{Compiled, DeviceError};
 use tilewright_ir::TensorMap;
 
 /// A stream of the device's native API, as its handle in C: `CUstream` or `hipStream_t`. 0 is the default stream of the device's
@@ -35,17 +35,6 @@ pub enum Number {
     F64(f64),
 }
 
-impl From<Number> for LaunchArg {
-    fn from(number: Number) -> LaunchArg {
-        match number {
-            Number::I32(v) => LaunchArg::I32(v),
-            Number::I64(v) => LaunchArg::I64(v),
-            Number::F32(v) => LaunchArg::F32(v),
-            Number::F64(v) => LaunchArg::F64(v),
-        }
-    }
-}
-
 /// The extents that a kernel declares for a map.
 pub fn declared(map: &TensorMap) -> MapExtents {
     let mut extents = [0; 5];
@@ -73,28 +62,4 @@ pub trait Foreign {
         early: bool,
         args: &[Value],
     ) -> Result<(), DeviceError>;
-}
-
-/// Copies so many bytes of this process from an address on to the start of a buffer.
-///
-/// # Errors
-/// Those of [`Device::write`].
-///
-/// # Safety
-/// The bytes must be readable and nobody may write them meanwhile.
-pub unsafe fn copy_in(device: &dyn Device, address: u64, buffer: &Buffer, bytes: usize) -> Result<(), DeviceError> {
-    // SAFETY: the caller vouches for the range.
-    device.write(buffer, 0, unsafe { std::slice::from_raw_parts(address as usize as *const u8, bytes) })
-}
-
-/// Waits for the work so far and copies so many bytes from the start of a buffer to an address in this process.
-///
-/// # Errors
-/// Those of [`Device::read`].
-///
-/// # Safety
-/// The bytes must be writable and nobody may use them meanwhile.
-pub unsafe fn copy_out(device: &dyn Device, buffer: &Buffer, address: u64, bytes: usize) -> Result<(), DeviceError> {
-    // SAFETY: the caller vouches for the range.
-    device.read(buffer, 0, unsafe { std::slice::from_raw_parts_mut(address as usize as *mut u8, bytes) })
 }

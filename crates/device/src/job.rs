@@ -1,8 +1,8 @@
 //! What compilers are asked for and what they answer: plain data, so that it can cross into a worker process.
 
 use crate::device::Backend;
-use crate::isolated::{Call, Fault};
-use crate::opencl::Place;
+use crate::identity::Place;
+use crate::wire::{Call, Fault};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Arg;
 

@@ -11,7 +11,7 @@ pub(crate) use driver::{Driver, EncodedMap, Entered, Failure, Handle, Loaded, Pi
 use crate::compile;
 use crate::device::{check_launches, nothing, run_nothing};
 use crate::foreign::{self, Foreign, Number, Value};
-use crate::isolated::Found;
+use crate::identity::Found;
 use crate::job::{Job, VendorCompiler};
 use crate::mark::{self as marks, Mark};
 use crate::options::Options;

@@ -1,11 +1,12 @@
 //! The tuner's end: a [`Device`] whose calls run in a worker.
 
 use super::host::LOCK_WAIT;
-use super::wire::{Call, Given, LoadReply, Opening, Part, Start};
-use super::{Fault, Identity};
 use crate::device::{DeviceKind, check_launches};
+use crate::identity::Identity;
 use crate::job::{Binary, Refusal, Work};
 use crate::options::Options;
+use crate::wire::Fault;
+use crate::wire::{Call, Given, LoadReply, Opening, Part, Start};
 use crate::worker::{Ended, Worker, Workers};
 use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Timing};
 use serde::de::DeserializeOwned;

@@ -1,9 +1,9 @@
 //! The worker's end: the device, with the memory and the kernels that the tuner has numbered.
 
-use super::Identity;
-use super::wire::{Call, Fault, Given, LoadReply, Opening, Part, Start};
+use crate::identity::{Found, Identity};
 use crate::job::{Binary, Refusal};
 use crate::options::Options;
+use crate::wire::{Call, Fault, Given, LoadReply, Opening, Part, Start};
 use crate::worker::Workers;
 use crate::{Buffer, Cache, Compiled, Device, DeviceError, Launch, LaunchArg, Timing};
 use std::collections::HashMap;
@@ -16,6 +16,15 @@ use std::time::{Duration, Instant};
 pub(super) const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// A worker that finds `abort:N` or `hang:N` in this variable does so when it times for the N-th time. For tests.
 const MISHAP: &str = "TILEWRIGHT_WORKER_MISHAP";
+
+/// Opens the device in this process.
+fn open(identity: &Identity, options: &Options) -> Result<Arc<dyn Device>, DeviceError> {
+    match &identity.0 {
+        Found::Id(id) => crate::open_with(id, options),
+        Found::Cuda(uuid) => crate::cuda::open_uuid(uuid, options),
+        Found::OpenCl { id, place } => Ok(Arc::new(crate::opencl::device_at(id, place, options)?)),
+    }
+}
 
 /// A device held for a tuner.
 #[derive(Default)]
@@ -55,7 +64,7 @@ impl Host {
         options.cache = opening.cache.as_ref().map_or_else(Cache::disabled, Cache::at);
         options.compile_limit = opening.compile_limit;
         options.deadline = opening.deadline;
-        let device = opening.identity.open(&options).map_err(|e| match e {
+        let device = open(&opening.identity, &options).map_err(|e| match e {
             DeviceError::NoSuchDevice { .. } | DeviceError::Missing { .. } => Refusal::Unseen(e.to_string()),
             other => Refusal::Failed(other.into()),
         })?;

@@ -7,15 +7,10 @@
 
 mod client;
 mod host;
-mod identity;
 mod program;
-mod wire;
 
 pub(crate) use host::Host;
-pub(crate) use identity::Found;
-pub use identity::Identity;
 pub use program::{COMPILE_WORKER, Program, worker_main};
-pub(crate) use wire::{Call, Fault};
 
 use crate::options::Options;
 use crate::{Device, DeviceError};

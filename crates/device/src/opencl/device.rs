@@ -2,10 +2,10 @@
 
 use super::handle::{Failure, Handle, check};
 use super::program::{self, Built, Context};
-use super::query::Place;
 use crate::compile;
 use crate::device::{DeviceKind, check_launches, nothing, run_nothing};
-use crate::isolated::Found;
+use crate::identity::Found;
+use crate::identity::Place;
 use crate::mark::{self, Mark, Passed};
 use crate::options::Options;
 use crate::sweep::Sweep;

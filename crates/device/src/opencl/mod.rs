@@ -9,8 +9,8 @@ mod query;
 mod rehearse;
 
 pub(crate) use device::ClDevice;
-pub(crate) use query::Place;
 
+use crate::identity::Place;
 use crate::options::Options;
 use crate::{Device, DeviceError, DeviceInfo};
 use std::sync::Arc;

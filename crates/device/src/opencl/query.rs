@@ -1,6 +1,7 @@
 //! Which OpenCL devices there are, and what each tells of itself.
 
 use crate::device::{Backend, DeviceKind};
+use crate::identity::Place;
 use crate::{DeviceError, DeviceInfo};
 use opencl3::device::{
     CL_DEVICE_TYPE_ACCELERATOR, CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_GPU, Device as ClDevice,
@@ -124,17 +125,6 @@ pub(crate) fn find(which: &str) -> Result<Found, DeviceError> {
 /// Finds the device that has this [`place`] in another process: processes need not list platforms in one order.
 pub(crate) fn find_place(id: &str, place: &Place) -> Result<Found, DeviceError> {
     pick(&format!("{id} ({} of {})", place.name, place.platform), |found| place_of(found).is_ok_and(|p| p == *place))
-}
-
-/// A device by names rather than by its number among all.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Place {
-    /// Name of the platform.
-    pub platform: String,
-    /// Name of the device.
-    pub name: String,
-    /// How many devices of these names stand before it.
-    pub nth: usize,
 }
 
 /// The place of a device.

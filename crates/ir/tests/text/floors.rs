@@ -25,25 +25,7 @@ const FLOORS: [(&str, &[&str]); 13] = [
 ];
 
 /// Circles that are known: crate, and the files a circle may consist of. A line goes as soon as no circle is left among its files.
-const KNOWN: &[(&str, &[&str])] = &[
-    // A job may be a call of a device in a worker, and that device opens by the options that hold the workers.
-    (
-        "device",
-        &[
-            "compile",
-            "cuda",
-            "gpu",
-            "hip",
-            "isolated",
-            "isolated/identity",
-            "isolated/wire",
-            "job",
-            "opencl",
-            "options",
-            "worker",
-        ],
-    ),
-];
+const KNOWN: &[(&str, &[&str])] = &[];
 
 type Module = Vec<String>;
 

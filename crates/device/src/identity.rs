@@ -1,11 +1,18 @@
-//! How another process finds a device.
+//! How another process finds a device: plain data.
 
-use crate::opencl::Place;
-use crate::options::Options;
-use crate::{Device, DeviceError};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use std::sync::Arc;
+
+/// A device by names rather than by its number among all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    /// Name of the platform.
+    pub platform: String,
+    /// Name of the device.
+    pub name: String,
+    /// How many devices of these names stand before it.
+    pub nth: usize,
+}
 
 /// How another process finds a device of this one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,16 +30,8 @@ pub(crate) enum Found {
 }
 
 impl Identity {
-    pub(super) fn open(&self, options: &Options) -> Result<Arc<dyn Device>, DeviceError> {
-        match &self.0 {
-            Found::Id(id) => crate::open_with(id, options),
-            Found::Cuda(uuid) => crate::cuda::open_uuid(uuid, options),
-            Found::OpenCl { id, place } => Ok(Arc::new(crate::opencl::device_at(id, place, options)?)),
-        }
-    }
-
     /// The variables to start a worker with, one attempt after the other: the worker may not see the device with the first.
-    pub(super) fn attempts(&self) -> Vec<Vec<(&'static str, String)>> {
+    pub(crate) fn attempts(&self) -> Vec<Vec<(&'static str, String)>> {
         let mut attempts = vec![Vec::new()];
         if let Found::Cuda(uuid) = &self.0 {
             // The caller may have changed the variable after its driver had read it.
@@ -43,7 +42,7 @@ impl Identity {
     }
 
     /// The file whose lock a worker holds while it times.
-    pub(super) fn lock_file(&self) -> PathBuf {
+    pub(crate) fn lock_file(&self) -> PathBuf {
         let text = match &self.0 {
             Found::Id(id) => id.clone(),
             Found::Cuda(uuid) => uuid.clone(),

@@ -1,6 +1,6 @@
 //! What crosses between a tuner and the worker that holds its device: plain data.
 
-use super::Identity;
+use crate::identity::Identity;
 use crate::{CacheState, DeviceError, MapExtents, Resources};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
