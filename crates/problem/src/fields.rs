@@ -94,7 +94,7 @@ pub const FIELDS: &[Field] = &[
         "all",
         ["actrelu, ...", "--activation", "activation", "activation", "activation"],
         "activation before the residual",
-        "relu, gelu, gelu-tanh, silu, hardswish; none",
+        "relu, gelu, gelutanh, silu, hardswish; none",
     ),
     field(
         "all",

@@ -161,7 +161,7 @@ fn launch(operation: &Operation) {
         // A kernel ahead multiplies C before the residual is read.
         let over = addresses.with(Role::Residual, addresses.of(Role::C));
         let refused = unsafe { prepared.launch(Stream(4242), &over, factors, at) }.expect_err("over C").to_string();
-        assert!(refused.contains("overlaps the residual") && refused.contains("memory of its own"), "{refused}");
+        assert!(refused.contains("overlaps the residual") && refused.contains("separate memory"), "{refused}");
     }
 }
 

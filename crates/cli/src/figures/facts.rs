@@ -246,12 +246,7 @@ impl Subject<'_> {
                     });
                     let copies = role.name == "producer";
                     let does = if copies { self.copying(role.first_thread) } else { self.computing(false) };
-                    found.push(fact(
-                        if copies { "copy" } else { &role.name },
-                        (role.first_thread, role.threads),
-                        registers,
-                        does,
-                    ));
+                    found.push(fact(if copies { "copy" } else { "math" }, (role.first_thread, role.threads), registers, does));
                 }
             }
         });
