@@ -16,7 +16,12 @@ pub(super) fn may_be_rolled(s: &Stmt, dialect: Dialect) -> bool {
         | Stmt::Load { .. }
         | Stmt::Atomic { .. }
         | Stmt::LoadPeer { .. } => true,
-        Stmt::AsyncCopy { .. } | Stmt::Shuffle { .. } | Stmt::Matrix(_) | Stmt::Bulk(_) => true,
+        Stmt::AsyncCopy { .. }
+        | Stmt::AsyncCommit
+        | Stmt::AdvanceCursor(..)
+        | Stmt::Shuffle { .. }
+        | Stmt::Matrix(_)
+        | Stmt::Bulk(_) => true,
         // No directive, such as a request to unroll, may be in the arguments of a macro.
         Stmt::For { body, unroll: Unroll::No | Unroll::Silent, .. } => body.iter().all(|s| may_be_rolled(s, dialect)),
         Stmt::If { then, otherwise, .. } => then.iter().chain(otherwise).all(|s| may_be_rolled(s, dialect)),

@@ -28,7 +28,8 @@ fn loops(block: &[Stmt]) -> usize {
 fn plain(s: &Stmt) -> bool {
     match s {
         Stmt::Let(..) | Stmt::Assign(..) | Stmt::Load { .. } | Stmt::Store { .. } | Stmt::Atomic { .. } | Stmt::Matrix(_) => true,
-        Stmt::AsyncCopy { .. } | Stmt::Shuffle { .. } | Stmt::Bulk(_) | Stmt::LoadPeer { .. } => true,
+        Stmt::AsyncCopy { .. } | Stmt::AsyncCommit | Stmt::AdvanceCursor(..) => true,
+        Stmt::Shuffle { .. } | Stmt::Bulk(_) | Stmt::LoadPeer { .. } => true,
         Stmt::If { then, otherwise, .. } => then.iter().chain(otherwise).all(plain),
         _ => false,
     }

@@ -211,7 +211,7 @@ impl Side {
                 let exists = (0..end).contains(&(k + kk));
                 let touch = |memory: String, index| Touch { memory, index, lanes: vector as u32 };
                 loads.push(if exists { Event::Load(touch(self.name.into(), at)) } else { Event::Zero });
-                shares.push(Event::Share(touch(format!("{}_tile", self.name), kk * self.pitch() + row)));
+                shares.push(Event::Share(touch(format!("smem_{}", self.name), kk * self.pitch() + row)));
             }
         }
         (loads, shares)
@@ -220,7 +220,7 @@ impl Side {
     fn fragments(&self, kk: i64) -> Vec<Event> {
         let [mic, .., vector] = self.get;
         let read = |i| Touch {
-            memory: format!("{}_tile", self.name),
+            memory: format!("smem_{}", self.name),
             index: kk * self.pitch() + self.micro(i * vector),
             lanes: vector as u32,
         };

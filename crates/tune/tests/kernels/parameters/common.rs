@@ -210,7 +210,7 @@ fn afi_puts_a_or_b_first() {
     for (afi, order) in [(1, ["a", "b"]), (0, ["b", "a"])] {
         let v = Variant::new(&format!("C_AFI{afi}"));
         let step = v.first(0);
-        let tiles = order.map(|x| format!("{x}_tile"));
+        let tiles = order.map(|x| format!("smem_{x}"));
         assert_eq!(memories(&step.loads), order);
         assert_eq!(memories(&step.shares), tiles);
         assert_eq!(memories(&step.fragments)[..2], tiles);

@@ -13,7 +13,7 @@ fn mic_is_the_micro_tile() {
             // As many rows (columns) of C per thread, fragments per k-step, and 8 threads times as many per work-group.
             let (rows, cols) = v.results(9);
             assert_eq!(if side == "a" { rows.len() } else { cols.len() }, mic);
-            assert_eq!(indices(&v.first(9).fragments, &format!("{side}_tile")).len(), 8 * mic);
+            assert_eq!(indices(&v.first(9).fragments, &format!("smem_{side}")).len(), 8 * mic);
             let tile = if side == "a" { v.model.tile().0 } else { v.model.tile().1 };
             assert_eq!(tile, 8 * mic as i64);
         }
@@ -29,7 +29,7 @@ fn pad_widens_rows_of_shared_memory_by_vectors() {
             let pitch = tile + pad * vew;
             assert_eq!(shared_len(&v, side), pitch * 8);
             // The same fragment of two k-steps is one row apart.
-            let at = indices(&v.first(0).fragments, &format!("{side}_tile"));
+            let at = indices(&v.first(0).fragments, &format!("smem_{side}"));
             let per_step = at.len() / 8;
             assert_eq!(at[per_step] - at[0], i64::from(pitch));
         }
@@ -119,8 +119,8 @@ fn vew_is_the_vector_width() {
             let step = v.first(3);
             let lanes = |events: &[Event], memory: &str| touches(events, memory).iter().map(|t| t.lanes).collect::<BTreeSet<_>>();
             assert_eq!(lanes(&step.loads, side), [vew].into());
-            assert_eq!(lanes(&step.shares, &format!("{side}_tile")), [vew].into());
-            assert_eq!(lanes(&step.fragments, &format!("{side}_tile")), [vew].into());
+            assert_eq!(lanes(&step.shares, &format!("smem_{side}")), [vew].into());
+            assert_eq!(lanes(&step.fragments, &format!("smem_{side}")), [vew].into());
             // The other factor and C stay as they are.
             let other = if side == "a" { "b" } else { "a" };
             assert_eq!(lanes(&step.loads, other), [1].into());

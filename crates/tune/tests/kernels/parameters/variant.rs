@@ -172,5 +172,5 @@ pub fn both(test: impl Fn(&dyn Fn(&str) -> Variant, &str)) {
 }
 
 pub fn shared_len(v: &Variant, side: &str) -> u32 {
-    v.main().shared.iter().find(|s| s.name == format!("{side}_tile")).unwrap().len
+    v.main().shared.iter().find(|s| s.name == format!("smem_{side}")).unwrap().len
 }
