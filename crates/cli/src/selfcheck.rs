@@ -265,7 +265,16 @@ mod tests {
     #[test]
     fn a_report_tells_what_failed_and_holds_it_for_programs() {
         let context = Context::open("emu").expect("the emulator");
-        let args = SelfcheckArgs { device: None, pairs: 3, shapes: 1, budget: Given::Trials(1), seed: 1, out: None, go_on: None };
+        let args = SelfcheckArgs {
+            device: None,
+            pairs: 3,
+            shapes: 1,
+            budget: Given::Trials(1),
+            seed: 1,
+            out: None,
+            log: None,
+            go_on: None,
+        };
         let failure = json!({ "outcome": "wrong", "problem": "tC0", "plan": "A_MIC1", "reason": "off by\none" });
         let tuned = json!({ "title": "gemm 8x8x8", "verified": false, "error": "no room" });
         let state = State { failures: vec![failure.clone()], tuned: vec![tuned], judged: true, ..State::default() };

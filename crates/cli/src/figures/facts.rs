@@ -386,7 +386,7 @@ impl Subject<'_> {
                 "smem_a" => ("A tiles".to_string(), self.spec.schedule.buffers.max(1)),
                 "smem_b" => ("B tiles".to_string(), self.spec.schedule.buffers.max(1)),
                 "smem_c" => ("epilogue staging".to_string(), 1),
-                "partial_acc" => ("partial accumulators".to_string(), 1),
+                "partial_acc" => ("partial results".to_string(), 1),
                 other => (other.replace('_', " "), 1),
             };
             let region = Region { name, first_byte: array.byte_offset, bytes: array.byte_end() - array.byte_offset, parts };

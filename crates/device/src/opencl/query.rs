@@ -9,7 +9,6 @@ use opencl3::device::{
 use opencl3::error_codes::ClError;
 use opencl3::platform::{Platform, get_platforms};
 use opencl3::types::cl_device_id;
-use serde::{Deserialize, Serialize};
 use std::sync::OnceLock;
 use tilewright_ir::{Dialect, Features, Limits, Rates, Target};
 
