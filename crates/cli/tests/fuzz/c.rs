@@ -1,0 +1,182 @@
+//! The C interface: null pointers, structures of random numbers with a size that is allowed or not, random texts.
+
+use crate::harness::fuzz;
+use crate::texts::pairs;
+use std::ffi::{CStr, CString, c_char};
+use std::mem::MaybeUninit;
+use std::ptr::{null, null_mut};
+use tilewright_c::*;
+
+/// The status of a panic that the library caught.
+const INTERNAL: i32 = 10;
+/// The largest status.
+const MOST: i32 = 10;
+
+/// An input of the interface: a kind, text that ends with a zero, and the bytes of a structure.
+struct Input<'a> {
+    kind: u8,
+    text: CString,
+    bytes: &'a [u8],
+}
+
+impl Input<'_> {
+    fn of(input: &[u8]) -> Input<'_> {
+        let (kind, rest) = input.split_first().unwrap_or((&0, &[]));
+        let end = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());
+        let text = CString::new(&rest[..end]).unwrap_or_default();
+        Input { kind: *kind, text, bytes: rest.get(end + 1..).unwrap_or_default() }
+    }
+    /// The text; null where it is empty.
+    fn text(&self) -> *const c_char {
+        if self.text.is_empty() { null() } else { self.text.as_ptr() }
+    }
+    /// A structure that begins with the input's bytes and goes on as `rest`.
+    fn over<T: Copy>(&self, mut rest: T) -> T {
+        let count = self.bytes.len().min(size_of::<T>());
+        // SAFETY: so many bytes are in both; each structure is numbers and pointers, and those are set before it is used.
+        unsafe { std::ptr::from_mut(&mut rest).cast::<u8>().copy_from_nonoverlapping(self.bytes.as_ptr(), count) };
+        rest
+    }
+    /// A number from the end of the bytes.
+    fn number(&self, index: usize) -> u8 {
+        self.bytes.iter().rev().nth(index).copied().unwrap_or(0)
+    }
+}
+
+/// That a call gave a status of the header, and said why if it failed.
+fn known(status: i32) -> bool {
+    // SAFETY: a text that lives until this thread's next failure.
+    let said = || unsafe { CStr::from_ptr(tw_last_error()) }.to_string_lossy().into_owned();
+    assert!((0..=MOST).contains(&status), "status {status}");
+    assert!(status != INTERNAL, "{}", said());
+    assert!(status == 0 || !said().is_empty());
+    status == 0
+}
+
+fn gemm() -> TwGemm {
+    let mut made = MaybeUninit::zeroed();
+    // SAFETY: as the header asks; zeros are a structure.
+    unsafe {
+        tw_gemm_init_sized(made.as_mut_ptr(), size_of::<TwGemm>(), 0, 8, 6, 4);
+        made.assume_init()
+    }
+}
+
+fn conv() -> TwConv {
+    let mut made = MaybeUninit::zeroed();
+    // SAFETY: as above.
+    unsafe {
+        tw_conv_init_sized(made.as_mut_ptr(), size_of::<TwConv>(), 0, 1, 2, 4, 2, [6, 6].as_ptr(), [3, 3].as_ptr());
+        made.assume_init()
+    }
+}
+
+fn reduce() -> TwReduce {
+    let mut made = MaybeUninit::zeroed();
+    // SAFETY: as above.
+    unsafe {
+        tw_reduce_init_sized(made.as_mut_ptr(), size_of::<TwReduce>(), 0, 2, [8, 6].as_ptr(), c"sum".as_ptr());
+        made.assume_init()
+    }
+}
+
+fn bytes_of<T: Copy>(value: &T) -> Vec<u8> {
+    let at = std::ptr::from_ref(value).cast::<u8>();
+    // SAFETY: made from zeros, so that every byte has a value.
+    unsafe { std::slice::from_raw_parts(at, size_of::<T>()) }.to_vec()
+}
+
+/// The calls that an operation passes through, each once.
+fn used(operation: *mut TwOperation, input: &Input<'_>) {
+    let (mut text, mut length) = ([0 as c_char; 64], 0);
+    let capacity = usize::from(input.number(0)) % 65;
+    // SAFETY: the operation is one of the library's or null; all other pointers are to places of this function or null.
+    unsafe {
+        known(tw_operation_problem(operation, text.as_mut_ptr(), capacity, &mut length));
+        known(tw_operation_set_plan(operation, input.text()));
+        // No search has such a bound.
+        let seconds = [f64::NAN, -1.0, f64::INFINITY, 0.0][usize::from(input.number(1) % 4)];
+        assert!(!known(tw_operation_tune(operation, seconds, 0, None, null_mut(), null_mut())));
+        // The plan that the model picks would take seconds: a plan is given.
+        let given = tw_operation_set_plan(operation, c"A_MIC1__B_MIC1__C_MAC64_UNR8_ICE1".as_ptr());
+        if known(given) && input.number(2).is_multiple_of(4) {
+            known(tw_operation_plan(operation, text.as_mut_ptr(), capacity, &mut length));
+            known(tw_operation_source(operation, null_mut(), capacity % 2, &mut length));
+            let (mut prepared, alignments) = (null_mut(), [0, 1, 2].map(|n| 1 << (input.number(n) % 64)));
+            known(tw_prepare(operation, alignments.as_ptr(), &mut prepared));
+            launched(prepared, input);
+            tw_prepared_free(prepared);
+        }
+        tw_operation_free(operation);
+        assert!(!known(tw_operation_problem(operation, text.as_mut_ptr(), capacity, &mut length)), "it was freed");
+    }
+}
+
+/// Launches with roles, numbers and extents of the input, and with no memory.
+fn launched(prepared: *mut TwPrepared, input: &Input<'_>) {
+    let role =
+        |n: usize| TwMemory { role: i32::from_le_bytes([0, 1, 2, 3].map(|k| input.number(4 * n + k))), address: null_mut() };
+    let memories = [role(0), role(1), role(2)];
+    // SAFETY: the lists have as many entries as is said, and no memory is named that does not exist.
+    unsafe {
+        let mut call = std::mem::zeroed::<TwCall>();
+        tw_call_init(&mut call, size_of::<TwCall>(), memories.as_ptr(), usize::from(input.number(3)) % 4);
+        known(tw_launch_call(prepared, &call, null_mut()));
+        let extents = [4, 5, 6].map(|n| i64::from(input.number(n)) - 2);
+        (call.extents, call.size) = (extents.as_ptr(), usize::from(input.number(7)));
+        known(tw_launch_call(prepared, &call, null_mut()));
+        known(tw_launch_call(prepared, null(), null_mut()));
+        let operands = TwOperands { extents: extents.as_ptr(), ..std::mem::zeroed() };
+        known(tw_launch(prepared, &operands, null_mut()));
+        tw_prepared_workspace(prepared);
+    }
+}
+
+/// One call that makes an operation, or opens a device.
+fn call(context: *const TwContext, input: &Input<'_>) {
+    let mut operation = null_mut();
+    // SAFETY: each structure is as large as the library's, and has no pointers but those that are set here.
+    unsafe {
+        let made = match input.kind % 5 {
+            0 => tw_operation_gemm(context, &TwGemm { reduce: input.text(), ..input.over(gemm()) }, &mut operation),
+            1 => tw_operation_conv(context, &TwConv { reduce: input.text(), ..input.over(conv()) }, &mut operation),
+            2 => tw_operation_reduce(context, &TwReduce { ops: input.text(), ..input.over(reduce()) }, &mut operation),
+            3 => tw_operation_parse(context, input.text(), &mut operation),
+            _ => {
+                let mut opened = null_mut();
+                let status = tw_context_open(input.text(), c"".as_ptr(), &mut opened);
+                tw_context_close(opened);
+                status
+            }
+        };
+        if known(made) && !operation.is_null() {
+            used(operation, input);
+        }
+        // Numbers that are no handle, and NULL.
+        let strange = std::ptr::without_provenance_mut::<TwOperation>(usize::from(input.number(4)));
+        assert!(!known(tw_operation_set_plan(strange, input.text())));
+        assert!(!known(tw_operation_gemm(context, null(), &mut operation)));
+        assert!(!known(tw_operation_gemm(null(), &gemm(), &mut operation)));
+    }
+}
+
+#[test]
+fn c_entries() {
+    let mut context = null_mut();
+    // SAFETY: as the header asks.
+    assert!(known(unsafe { tw_context_open(c"emu:sm_90a".as_ptr(), c"".as_ptr(), &mut context) }));
+    let structures = [
+        (0, "max:n sum:m", bytes_of(&gemm())),
+        (0, "", bytes_of(&gemm())),
+        (1, "max:m", bytes_of(&conv())),
+        (1, "", bytes_of(&conv())),
+        (2, "sum", bytes_of(&reduce())),
+        (4, "emu:gfx942", Vec::new()),
+    ];
+    let input = |(kind, text, bytes): (u8, &str, Vec<u8>)| [&[kind], text.as_bytes(), &[0], &bytes].concat();
+    let texts = pairs().iter().map(|pair| input((3, &pair.problem.key(), vec![0; 16])));
+    let valid = structures.into_iter().map(input).chain(texts).collect();
+    fuzz("c", valid, |bytes| call(context, &Input::of(bytes)));
+    // SAFETY: opened above.
+    unsafe { tw_context_close(context) };
+}

@@ -1,0 +1,157 @@
+//! Runs a reader on kept and on edited inputs, and keeps each input that it fails at.
+//!
+//! The whole corpus runs first, then edited inputs for as long as [`seconds`] says. A failure is a panic, more than [`MEMORY`] bytes held at a time, or
+//! more than [`LIMIT`] of time. Its smallest input is written to the corpus. If the process dies, the last input is in `target/tmp/fuzz-NAME`.
+
+use crate::edit::recipe;
+use crate::memory::most_of;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Longest time of an input.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Most bytes that an input may make its thread hold.
+const MEMORY: isize = 1 << 30;
+/// Inputs between two looks at the clock.
+const ROUND: u32 = 8;
+
+/// A number of the environment.
+fn number<T: FromStr>(name: &str, default: T) -> T {
+    let Ok(text) = std::env::var(name) else { return default };
+    text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number: give one, or leave it out"))
+}
+
+/// How long edited inputs run.
+fn seconds() -> f64 {
+    number("TILEWRIGHT_FUZZ_SECONDS", 1.0)
+}
+
+/// Kept inputs of a target; those that once failed come first.
+fn corpus(folder: &Path) -> Vec<Vec<u8>> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry of the corpus").path()).collect();
+    paths
+        .sort_by_key(|path| (!path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"found-")), path.clone()));
+    paths.into_iter().map(|path| std::fs::read(&path).expect("an input of the corpus")).collect()
+}
+
+/// A hash that is the same everywhere (FNV-1a).
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// Writes an input to the corpus and gives its path.
+fn keep(folder: &Path, input: &[u8]) -> String {
+    let path = folder.join(format!("found-{:016x}", hash(input)));
+    std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, input)).expect("the corpus can be written");
+    path.display().to_string()
+}
+
+/// The input that runs, and since when.
+type Running = Arc<Mutex<Option<(Instant, Vec<u8>)>>>;
+
+/// Ends the process when an input takes too long: a thread cannot be stopped.
+fn watch(folder: PathBuf, running: Running) {
+    std::thread::spawn(move || {
+        while Arc::strong_count(&running) > 1 {
+            std::thread::sleep(Duration::from_millis(100));
+            let now = running.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Some((_, input)) = now.filter(|(since, _)| since.elapsed() > LIMIT) {
+                // Not `eprintln`, whose text the test's output would swallow.
+                let text = format!("an input takes more than {LIMIT:?}: {}\n", keep(&folder, &input));
+                let _ = std::io::stderr().write_all(text.as_bytes());
+                std::process::exit(101);
+            }
+        }
+    });
+}
+
+thread_local! {
+    /// The last panic while an input runs.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+    static QUIET: RefCell<bool> = const { RefCell::new(false) };
+}
+
+/// Panics of inputs are texts, not output: some readers catch their own.
+fn keep_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if QUIET.with_borrow(|quiet| *quiet) {
+                PANIC.with_borrow_mut(|last| *last = Some(info.to_string()));
+            } else {
+                usual(info);
+            }
+        }));
+    });
+}
+
+/// A reader with what it needs to run an input.
+struct Target<'a> {
+    folder: PathBuf,
+    /// The last input, for when the process dies.
+    last: File,
+    running: Running,
+    check: &'a dyn Fn(&[u8]),
+}
+
+impl Target<'_> {
+    fn run(&self, input: &[u8]) -> Result<(), String> {
+        let mut last = &self.last;
+        last.set_len(0).and_then(|()| last.rewind()).and_then(|()| last.write_all(input)).expect("the last input is written");
+        let set = |now| *self.running.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        set(Some((Instant::now(), input.to_vec())));
+        let mut ended = Ok(());
+        QUIET.set(true);
+        let most = most_of(|| ended = catch_unwind(AssertUnwindSafe(|| (self.check)(input))));
+        QUIET.set(false);
+        set(None);
+        match ended {
+            Err(_) => Err(PANIC.take().unwrap_or_default()),
+            Ok(()) if most > MEMORY => Err(format!("it held {most} bytes")),
+            Ok(()) => Ok(()),
+        }
+    }
+    fn fail(&self, input: &[u8], why: &str) -> ! {
+        let shown = String::from_utf8_lossy(&input[..input.len().min(400)]).into_owned();
+        panic!("{}: {why}\n{shown:?}", keep(&self.folder, input))
+    }
+}
+
+/// Runs a reader on the corpus of this name, on valid inputs and on edits of both.
+pub fn fuzz(name: &str, mut valid: Vec<Vec<u8>>, check: impl Fn(&[u8])) {
+    keep_panics();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(name);
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{name}"));
+    let last = File::create(&path).expect("the folder for the last input can be written");
+    let target = Target { folder, last, running: Arc::default(), check: &check };
+    watch(target.folder.clone(), target.running.clone());
+    valid.splice(0..0, corpus(&target.folder));
+    for input in &valid {
+        target.run(input).unwrap_or_else(|why| target.fail(input, &why));
+    }
+    let end = Instant::now() + Duration::from_secs_f64(seconds());
+    let (first, mut rounds) = (number("TILEWRIGHT_FUZZ_SEED", 0_u64), 0_u64);
+    while Instant::now() < end {
+        let seed = [first.to_le_bytes(), rounds.to_le_bytes(), [0; 8], [0; 8]].concat();
+        let config = Config { cases: ROUND, failure_persistence: None, max_shrink_time: 20_000, ..Config::default() };
+        let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
+        let ended = runner.run(&recipe(), |recipe| target.run(&recipe.input(&valid)).map_err(TestCaseError::fail));
+        match ended {
+            Ok(()) => rounds += 1,
+            Err(TestError::Fail(why, recipe)) => target.fail(&recipe.input(&valid), why.message()),
+            Err(TestError::Abort(why)) => panic!("no inputs: {why}"),
+        }
+    }
+    eprintln!("{name}: {} valid inputs, {} edited ones", valid.len(), rounds * u64::from(ROUND));
+    drop(target);
+    let _ = std::fs::remove_file(path);
+}

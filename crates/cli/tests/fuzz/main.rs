@@ -1,0 +1,8 @@
+//! Strange inputs of every reader and of the C interface: nothing panics, hangs or holds much memory. `docs/testing.md` names the variables.
+
+mod c;
+mod edit;
+mod files;
+mod harness;
+mod memory;
+mod texts;
