@@ -147,18 +147,24 @@ pub(crate) fn check_positive(field: &str, value: u64) -> Result<(), ProblemError
     if value == 0 { Err(ProblemError::value(field, 0, "must be at least 1")) } else { Ok(()) }
 }
 
-/// `offset + product of extents` elements of a type, refused where a byte address would not fit a signed 64-bit integer.
+/// Most bytes that a tensor spans. Devices address no more. Kernels compute positions up to a tile past the end, which fit 64 bits with room to spare.
+pub(crate) const MOST_BYTES: u64 = 1 << 48;
+
+/// Why a tensor is refused whose elements lie further apart.
+pub(crate) const TOO_FAR: &str = "does not fit the 2^48 bytes of a device's 64-bit address space";
+
+/// `offset + product of extents` elements of a type, refused above [`MOST_BYTES`].
 pub(crate) fn check_elements(field: &str, extents: &[u64], offset: u64, dtype: Scalar) -> Result<u64, ProblemError> {
     let elements = extents.iter().try_fold(1u64, |product, &e| product.checked_mul(e)).and_then(|p| p.checked_add(offset));
     let bytes = elements.and_then(|e| e.checked_mul(u64::from(dtype.bytes())));
     match (elements, bytes) {
-        (Some(elements), Some(bytes)) if bytes <= i64::MAX as u64 => Ok(elements),
+        (Some(elements), Some(bytes)) if bytes <= MOST_BYTES => Ok(elements),
         _ => {
             let product = extents.iter().map(u64::to_string).collect::<Vec<_>>().join(" * ");
             Err(ProblemError::value(
                 field,
                 format!("{product} elements from element {offset}"),
-                format!("does not fit a 64-bit address space ({} bytes per element); make a size smaller", dtype.bytes()),
+                format!("{TOO_FAR} ({} bytes per element); make a size smaller", dtype.bytes()),
             ))
         }
     }

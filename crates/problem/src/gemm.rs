@@ -4,7 +4,8 @@
 use crate::complex::Complex;
 use crate::epilogue::{Activation, Along, BiasVector, Residual};
 use crate::error::{
-    DEFAULT_WORKSPACE, ProblemError, check_dtype, check_extents, check_out_dtype, check_positive, computed_in, default_out,
+    DEFAULT_WORKSPACE, MOST_BYTES, ProblemError, TOO_FAR, check_dtype, check_extents, check_out_dtype, check_positive,
+    computed_in, default_out,
 };
 use crate::extent::{Dynamic, Extent, Extents};
 use crate::math::Math;
@@ -157,6 +158,11 @@ pub struct GemmBuilder {
 }
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// Leading dimensions between the first line and the furthest that a kernel computes with: one even of a single line.
+fn steps(lines: u64) -> u64 {
+    (lines - 1).max(1)
+}
 
 /// Refuses types of operand A that are none, unless that has small weights, which are converted to operand B's type.
 fn check_left(a: Scalar, b: Scalar) -> Result<(), ProblemError> {
@@ -467,14 +473,11 @@ impl Gemm {
             let reason = format!("the residual lies as C does, whose lines have {line} elements: it needs at least {line}");
             return Err(ProblemError::value("ldr", ld, reason));
         }
-        for ((_, stride, what), one) in strides.into_iter().zip([Some(self.m.max(self.n)), (lines - 1).checked_mul(ld)]) {
+        for ((_, stride, what), one) in strides.into_iter().zip([Some(self.m.max(self.n)), steps(lines).checked_mul(ld)]) {
             let end =
                 one.zip((self.batch - 1).checked_mul(stride)).and_then(|(one, all)| one.checked_add(all)?.checked_add(line));
-            if end
-                .and_then(|e| e.checked_mul(self.parts() * u64::from(self.out_dtype.bytes())))
-                .is_none_or(|b| b > i64::MAX as u64)
-            {
-                let reason = "does not fit a 64-bit address space; make a size, leading dimension or stride smaller";
+            if end.and_then(|e| e.checked_mul(self.parts() * u64::from(self.out_dtype.bytes()))).is_none_or(|b| b > MOST_BYTES) {
+                let reason = format!("{TOO_FAR}; make a size, leading dimension or stride smaller");
                 return Err(ProblemError::value(what, format!("{} x {lines} x {line} elements", self.batch), reason));
             }
         }
@@ -507,14 +510,14 @@ impl Gemm {
         if self.batch == 1 && x.batch_stride != 0 {
             return Err(ProblemError::value(format!("s{name}"), x.batch_stride, "must be 0 where there is no batch"));
         }
-        let span = (lines - 1).checked_mul(x.ld).and_then(|s| s.checked_add(line));
+        let span = steps(lines).checked_mul(x.ld).and_then(|s| s.checked_add(line));
         let batches = (self.batch - 1).checked_mul(x.batch_stride);
         let end = span.zip(batches).and_then(|(s, b)| s.checked_add(b)).and_then(|s| s.checked_add(x.offset));
         let bytes = end.and_then(|e| e.checked_mul(self.parts() * u64::from(self.scalar(index).bytes())));
         self.validate_pairs(index, x)?;
-        if bytes.is_none_or(|b| b > i64::MAX as u64) {
+        if bytes.is_none_or(|b| b > MOST_BYTES) {
             let value = format!("{} x {lines} x {line} elements, ld {}, batch stride {}", self.batch, x.ld, x.batch_stride);
-            let reason = "does not fit a 64-bit address space; make a size, stride or offset smaller";
+            let reason = format!("{TOO_FAR}; make a size, stride or offset smaller");
             return Err(ProblemError::value(format!("matrix {}", name.to_uppercase()), value, reason));
         }
         if index == 2 && self.entries() > 1 {

@@ -138,7 +138,8 @@ impl Reduce {
         let sizes: Vec<u64> = self.shape.iter().map(|size| (*size).max(1)).collect();
         check_elements("shape", &sizes, 0, self.dtype)?;
         let reach = self.shape.iter().zip(&self.strides).try_fold(self.offset, |sum, (size, stride)| {
-            size.saturating_sub(1).checked_mul(*stride).and_then(|reach| sum.checked_add(reach))
+            // A kernel computes with the stride of a single element, too.
+            size.saturating_sub(1).max(1).checked_mul(*stride).and_then(|reach| sum.checked_add(reach))
         });
         check_elements("strides", &[reach.unwrap_or(u64::MAX)], 1, self.dtype)?;
         if let Some(axis) = self.over.iter().find(|axis| **axis >= axes) {

@@ -1,11 +1,13 @@
 //! The C interface: null pointers, structures of random numbers with a size that is allowed or not, random texts.
 
-use crate::harness::fuzz;
-use crate::texts::pairs;
+use crate::harness::{fuzz, last_panic};
+use crate::texts::{pairs, target};
 use std::ffi::{CStr, CString, c_char};
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 use tilewright_c::*;
+use tilewright_problem::Problem;
+use tilewright_tune::space::Space;
 
 /// The status of a panic that the library caught.
 const INTERNAL: i32 = 10;
@@ -43,12 +45,16 @@ impl Input<'_> {
     }
 }
 
+/// What the last failure was.
+fn said() -> String {
+    // SAFETY: a text that lives until this thread's next failure.
+    unsafe { CStr::from_ptr(tw_last_error()) }.to_string_lossy().into_owned()
+}
+
 /// That a call gave a status of the header, and said why if it failed.
 fn known(status: i32) -> bool {
-    // SAFETY: a text that lives until this thread's next failure.
-    let said = || unsafe { CStr::from_ptr(tw_last_error()) }.to_string_lossy().into_owned();
     assert!((0..=MOST).contains(&status), "status {status}");
-    assert!(status != INTERNAL, "{}", said());
+    assert!(status != INTERNAL, "{}: {}", said(), last_panic());
     assert!(status == 0 || !said().is_empty());
     status == 0
 }
@@ -86,6 +92,17 @@ fn bytes_of<T: Copy>(value: &T) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(at, size_of::<T>()) }.to_vec()
 }
 
+/// A plan of the operation's problem, without a search.
+fn fallback(operation: *const TwOperation) -> CString {
+    let mut text = vec![0_u8; 1 << 20];
+    // SAFETY: the text has so much room.
+    unsafe { known(tw_operation_problem(operation, text.as_mut_ptr().cast(), text.len(), null_mut())) };
+    let key = CStr::from_bytes_until_nul(&text).expect("a text").to_str().expect("UTF-8");
+    let problem = Problem::parse(key).unwrap_or_else(|error| panic!("{key}: {error}"));
+    let space = Space::new(&problem, &target());
+    CString::new(space.map_or_else(|_| String::new(), |space| space.fallback().to_string())).expect("no zero byte")
+}
+
 /// The calls that an operation passes through, each once.
 fn used(operation: *mut TwOperation, input: &Input<'_>) {
     let (mut text, mut length) = ([0 as c_char; 64], 0);
@@ -98,7 +115,7 @@ fn used(operation: *mut TwOperation, input: &Input<'_>) {
         let seconds = [f64::NAN, -1.0, f64::INFINITY, 0.0][usize::from(input.number(1) % 4)];
         assert!(!known(tw_operation_tune(operation, seconds, 0, None, null_mut(), null_mut())));
         // The plan that the model picks would take seconds: a plan is given.
-        let given = tw_operation_set_plan(operation, c"A_MIC1__B_MIC1__C_MAC64_UNR8_ICE1".as_ptr());
+        let given = tw_operation_set_plan(operation, fallback(operation).as_ptr());
         if known(given) && input.number(2).is_multiple_of(4) {
             known(tw_operation_plan(operation, text.as_mut_ptr(), capacity, &mut length));
             known(tw_operation_source(operation, null_mut(), capacity % 2, &mut length));
@@ -115,12 +132,12 @@ fn used(operation: *mut TwOperation, input: &Input<'_>) {
 /// Launches with roles, numbers and extents of the input, and with no memory.
 fn launched(prepared: *mut TwPrepared, input: &Input<'_>) {
     let role =
-        |n: usize| TwMemory { role: i32::from_le_bytes([0, 1, 2, 3].map(|k| input.number(4 * n + k))), address: null_mut() };
+        |n: usize| TwMemory { role: i32::from_be_bytes([0, 1, 2, 3].map(|k| input.number(4 * n + k))), address: null_mut() };
     let memories = [role(0), role(1), role(2)];
     // SAFETY: the lists have as many entries as is said, and no memory is named that does not exist.
     unsafe {
         let mut call = std::mem::zeroed::<TwCall>();
-        tw_call_init(&mut call, size_of::<TwCall>(), memories.as_ptr(), usize::from(input.number(3)) % 4);
+        tw_call_init(&mut call, size_of::<TwCall>(), memories.as_ptr(), usize::from(input.number(16)) % 4);
         known(tw_launch_call(prepared, &call, null_mut()));
         let extents = [4, 5, 6].map(|n| i64::from(input.number(n)) - 2);
         (call.extents, call.size) = (extents.as_ptr(), usize::from(input.number(7)));
@@ -133,7 +150,7 @@ fn launched(prepared: *mut TwPrepared, input: &Input<'_>) {
 }
 
 /// One call that makes an operation, or opens a device.
-fn call(context: *const TwContext, input: &Input<'_>) {
+fn call(context: *const TwContext, input: &Input<'_>) -> Result<(), String> {
     let mut operation = null_mut();
     // SAFETY: each structure is as large as the library's, and has no pointers but those that are set here.
     unsafe {
@@ -149,7 +166,8 @@ fn call(context: *const TwContext, input: &Input<'_>) {
                 status
             }
         };
-        if known(made) && !operation.is_null() {
+        let read = if known(made) { Ok(()) } else { Err(said()) };
+        if !operation.is_null() {
             used(operation, input);
         }
         // Numbers that are no handle, and NULL.
@@ -157,6 +175,7 @@ fn call(context: *const TwContext, input: &Input<'_>) {
         assert!(!known(tw_operation_set_plan(strange, input.text())));
         assert!(!known(tw_operation_gemm(context, null(), &mut operation)));
         assert!(!known(tw_operation_gemm(null(), &gemm(), &mut operation)));
+        read
     }
 }
 
@@ -174,7 +193,9 @@ fn c_entries() {
         (4, "emu:gfx942", Vec::new()),
     ];
     let input = |(kind, text, bytes): (u8, &str, Vec<u8>)| [&[kind], text.as_bytes(), &[0], &bytes].concat();
-    let texts = pairs().iter().map(|pair| input((3, &pair.problem.key(), vec![0; 16])));
+    // The last byte but two chooses the calls that follow, the last but sixteen the number of memories.
+    let tails = [0, 2].map(|memories| [&[memories; 16][..], &[1, 0, 0, 0, 1, 1, 0, 1, 1, 2, 2, 1, 1, 0, 0, 0]].concat());
+    let texts = pairs().iter().flat_map(|pair| tails.clone().map(|tail| input((3, &pair.problem.key(), tail))));
     let valid = structures.into_iter().map(input).chain(texts).collect();
     fuzz("c", valid, |bytes| call(context, &Input::of(bytes)));
     // SAFETY: opened above.

@@ -6,7 +6,8 @@
 use crate::edit::recipe;
 use crate::memory::most_of;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
-use std::cell::RefCell;
+use std::backtrace::Backtrace;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -86,12 +87,17 @@ fn keep_panics() {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             if QUIET.with_borrow(|quiet| *quiet) {
-                PANIC.with_borrow_mut(|last| *last = Some(info.to_string()));
+                PANIC.with_borrow_mut(|last| *last = Some(format!("{info}\n{}", Backtrace::capture())));
             } else {
                 usual(info);
             }
         }));
     });
+}
+
+/// The last panic of an input on this thread, even one that the library caught.
+pub fn last_panic() -> String {
+    PANIC.take().unwrap_or_default()
 }
 
 /// A reader with what it needs to run an input.
@@ -100,7 +106,9 @@ struct Target<'a> {
     /// The last input, for when the process dies.
     last: File,
     running: Running,
-    check: &'a dyn Fn(&[u8]),
+    check: &'a dyn Fn(&[u8]) -> Result<(), String>,
+    /// Inputs that the reader took.
+    taken: Cell<u64>,
 }
 
 impl Target<'_> {
@@ -109,15 +117,19 @@ impl Target<'_> {
         last.set_len(0).and_then(|()| last.rewind()).and_then(|()| last.write_all(input)).expect("the last input is written");
         let set = |now| *self.running.lock().unwrap_or_else(PoisonError::into_inner) = now;
         set(Some((Instant::now(), input.to_vec())));
-        let mut ended = Ok(());
+        let mut ended = Ok(Ok(()));
         QUIET.set(true);
         let most = most_of(|| ended = catch_unwind(AssertUnwindSafe(|| (self.check)(input))));
         QUIET.set(false);
         set(None);
         match ended {
-            Err(_) => Err(PANIC.take().unwrap_or_default()),
-            Ok(()) if most > MEMORY => Err(format!("it held {most} bytes")),
-            Ok(()) => Ok(()),
+            Err(_) => Err(last_panic()),
+            Ok(_) if most > MEMORY => Err(format!("it held {most} bytes")),
+            Ok(Err(refusal)) if refusal.is_empty() => Err("it was refused without a reason".into()),
+            Ok(read) => {
+                self.taken.set(self.taken.get() + u64::from(read.is_ok()));
+                Ok(())
+            }
         }
     }
     fn fail(&self, input: &[u8], why: &str) -> ! {
@@ -126,13 +138,14 @@ impl Target<'_> {
     }
 }
 
-/// Runs a reader on the corpus of this name, on valid inputs and on edits of both.
-pub fn fuzz(name: &str, mut valid: Vec<Vec<u8>>, check: impl Fn(&[u8])) {
+/// Runs a reader on the corpus of this name, on valid inputs and on edits of both. The reader gives the text
+/// of its refusal.
+pub fn fuzz(name: &str, mut valid: Vec<Vec<u8>>, check: impl Fn(&[u8]) -> Result<(), String>) {
     keep_panics();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(name);
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{name}"));
     let last = File::create(&path).expect("the folder for the last input can be written");
-    let target = Target { folder, last, running: Arc::default(), check: &check };
+    let target = Target { folder, last, running: Arc::default(), check: &check, taken: Cell::new(0) };
     watch(target.folder.clone(), target.running.clone());
     valid.splice(0..0, corpus(&target.folder));
     for input in &valid {
@@ -142,7 +155,13 @@ pub fn fuzz(name: &str, mut valid: Vec<Vec<u8>>, check: impl Fn(&[u8])) {
     let (first, mut rounds) = (number("TILEWRIGHT_FUZZ_SEED", 0_u64), 0_u64);
     while Instant::now() < end {
         let seed = [first.to_le_bytes(), rounds.to_le_bytes(), [0; 8], [0; 8]].concat();
-        let config = Config { cases: ROUND, failure_persistence: None, max_shrink_time: 20_000, ..Config::default() };
+        let config = Config {
+            cases: ROUND,
+            failure_persistence: None,
+            max_shrink_time: 20_000,
+            max_shrink_iters: 1000,
+            ..Config::default()
+        };
         let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
         let ended = runner.run(&recipe(), |recipe| target.run(&recipe.input(&valid)).map_err(TestCaseError::fail));
         match ended {
@@ -151,7 +170,9 @@ pub fn fuzz(name: &str, mut valid: Vec<Vec<u8>>, check: impl Fn(&[u8])) {
             Err(TestError::Abort(why)) => panic!("no inputs: {why}"),
         }
     }
-    eprintln!("{name}: {} valid inputs, {} edited ones", valid.len(), rounds * u64::from(ROUND));
+    let (edited, taken) = (rounds * u64::from(ROUND), target.taken.get());
+    eprintln!("{name}: {} valid inputs, {edited} edited ones; the reader took {taken}", valid.len());
+    assert!(taken > 0, "{name}: the reader takes no input, so nothing after it is tested");
     drop(target);
     let _ = std::fs::remove_file(path);
 }
