@@ -47,7 +47,11 @@ pub unsafe extern "C" fn tw_call_init(call: *mut TwCall, size: usize, memories: 
 
 /// The role that a number of the header names.
 fn role(number: i32) -> Result<Role, Failure> {
-    let reduction = usize::try_from(number - FIRST_REDUCTION).ok().filter(|&n| n < MOST_REDUCTIONS).map(Role::Reduction);
+    let reduction = number
+        .checked_sub(FIRST_REDUCTION)
+        .and_then(|n| usize::try_from(n).ok())
+        .filter(|&n| n < MOST_REDUCTIONS)
+        .map(Role::Reduction);
     let single = usize::try_from(number).ok().and_then(|n| Role::all().find(|r| r.index() == n));
     let named = reduction.or(single.filter(|r| !matches!(r, Role::Reduction(_))));
     named.ok_or_else(|| Failure::argument(format!("role = {number} names nothing: see tw_role in tilewright.h")))
@@ -88,7 +92,8 @@ mod tests {
 
     #[test]
     fn every_role_has_a_number_and_no_other_number_has_one() {
-        let named: Vec<_> = (-2..64).filter_map(|number| role(number).ok()).collect();
+        let ends = [i32::MIN, i32::MIN + 1, i32::MAX];
+        let named: Vec<_> = (-2..64).chain(ends).filter_map(|number| role(number).ok()).collect();
         let mut all: Vec<_> = Role::all().collect();
         all.sort_by_key(|role| role.index());
         assert_eq!(named, all);
