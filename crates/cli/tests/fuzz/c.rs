@@ -45,7 +45,7 @@ impl Input<'_> {
     }
 }
 
-/// What the last failure was.
+/// The message of the last failure.
 fn said() -> String {
     // SAFETY: a text that lives until this thread's next failure.
     unsafe { CStr::from_ptr(tw_last_error()) }.to_string_lossy().into_owned()

@@ -102,7 +102,7 @@ pub fn recipe() -> impl Strategy<Value = Recipe> {
 }
 
 impl Recipe {
-    /// The input, from valid inputs of which there is one at least.
+    /// The input. At least one valid input is needed.
     pub fn input(&self, valid: &[Vec<u8>]) -> Vec<u8> {
         let mut input = valid[self.start.of(valid.len())].clone();
         for edit in &self.edits {
@@ -116,7 +116,7 @@ impl Recipe {
 /// A part of an input.
 type Span = std::ops::Range<usize>;
 
-/// Runs of bytes of a kind, that at a position or after it first.
+/// The first run of bytes of a kind that contains a position or follows it.
 fn run(input: &[u8], at: usize, of: fn(&u8) -> bool) -> Option<Span> {
     let start = at + input.get(at..)?.iter().position(of)?;
     let start = start - input[..start].iter().rev().take_while(|b| of(b)).count();

@@ -65,7 +65,7 @@ fn watch(folder: PathBuf, running: Running) {
             std::thread::sleep(Duration::from_millis(100));
             let now = running.lock().unwrap_or_else(PoisonError::into_inner).clone();
             if let Some((_, input)) = now.filter(|(since, _)| since.elapsed() > LIMIT) {
-                // Not `eprintln`, whose text the test's output would swallow.
+                // The test's output would swallow the text of `eprintln`.
                 let text = format!("an input takes more than {LIMIT:?}: {}\n", keep(&folder, &input));
                 let _ = std::io::stderr().write_all(text.as_bytes());
                 std::process::exit(101);
@@ -100,7 +100,7 @@ pub fn last_panic() -> String {
     PANIC.take().unwrap_or_default()
 }
 
-/// A reader with what it needs to run an input.
+/// A reader, its folder of the corpus, and the state of a run.
 struct Target<'a> {
     folder: PathBuf,
     /// The last input, for when the process dies.

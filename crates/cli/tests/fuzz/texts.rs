@@ -25,7 +25,7 @@ pub fn target() -> Target {
     Target::by_arch("sm_90a").expect("a known architecture")
 }
 
-/// What a user does with a problem, up to its kernels.
+/// Lowers, plans and generates a problem, as each command does.
 pub fn planned(problem: &Problem) {
     assert_eq!(Problem::parse(&problem.key()).as_ref(), Ok(problem));
     for form in ConvForm::of(problem) {
