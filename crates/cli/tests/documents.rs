@@ -1,6 +1,8 @@
 //! The project's pages as users read them: links resolve, pages keep their sizes, and what a page tells to type runs.
 
 mod common;
+#[path = "documents/gpu_blocks.rs"]
+mod gpu_blocks;
 #[path = "../../ir/tests/support/pages.rs"]
 mod pages;
 

@@ -110,12 +110,9 @@ class Models(unittest.TestCase):
         self.assertNotIn("convolution_backward", twt.report())
         self.assertIn("conv, aten::convolution: was not compared", twt.report(self.path))
 
-        rows = twt.tune_recorded(self.path, trials=1)
-        # A busy machine may give a shape no verdict, and its reason says so: compare again, as it asks.
-        for _ in range(8):
-            if not any(row.reason.startswith("no verdict") for row in rows):
-                break
-            rows = twt.compare(self.path)
+        # A busy machine gives shapes no verdict; which answers are ours is asked here, not which are faster.
+        with mock.patch.object(tw._shapes, "_WITHIN", float("inf")):
+            rows = twt.tune_recorded(self.path, trials=1)
         self.assertTrue(all(row.torch_us > 0 and row.ours_us > 0 and row.device for row in rows), rows)
         self.assertEqual(twt.enable(self.path, margin=1e9), 0)
         self.step(model, x)
@@ -160,10 +157,12 @@ class Models(unittest.TestCase):
             self.assertEqual({row.reason for row in rows}, {"was not reached within `total` seconds"})
             self.assertEqual(twt.enable(self.path, margin=0.0), 0)
             # Without torch's times there are no shares: all run as picked.
-            with mock.patch.object(tw._shapes._Shared, "FOR_TORCH", 0.0):
+            agree = mock.patch.object(tw._shapes, "_WITHIN", float("inf"))
+            with agree, mock.patch.object(tw._shapes._Shared, "FOR_TORCH", 0.0):
                 self.assertTrue(all(row.gain for row in twt.tune_recorded(self.path, total=60.0)))
             self.assertFalse(searched.called)
-            rows = twt.tune_recorded(self.path, total=60.0, trials=1)
+            with agree:
+                rows = twt.tune_recorded(self.path, total=60.0, trials=1)
         self.assertIn("m40_n30", searched.call_args_list[0].args[0])
         self.assertTrue(all(call.kwargs["seconds"] < 60.0 and call.kwargs["trials"] == 1 for call in searched.call_args_list))
         self.assertTrue(all(row.gain and not row.reason for row in rows), rows)

@@ -3,6 +3,7 @@
 import os
 import tempfile
 import unittest
+from unittest import mock
 
 import torch
 
@@ -15,6 +16,10 @@ class Reductions(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(1)
         tw.use("emu", records="")
+        # A busy machine gives shapes no verdict; which answers are ours is asked here, not which are faster.
+        patch = mock.patch.object(tw._shapes, "_WITHIN", float("inf"))
+        patch.start()
+        self.addCleanup(patch.stop)
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
         self.addCleanup(twt.disable)

@@ -1,0 +1,81 @@
+//! Shell blocks that name a GPU, a model or a vendor's library (`sh gpu`): each command runs up to the device that is not here.
+
+use super::{bash, none, prepare, root, tail};
+use crate::pages::Page;
+use rten_onnx::onnx::{DataType, Dimension, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto};
+use rten_onnx::onnx::{TypeProtoTensor, ValueInfoProto};
+use std::path::Path;
+
+/// Messages of a command that found everything but the device or its library.
+const STOPPED: [&str; 3] = ["is not available", "needs a CUDA device", "needs a device `cuda:0`"];
+
+/// A line as it runs here: a shorter search, an editor that changes nothing, one process in place of Slurm's.
+fn here(line: &str) -> String {
+    let swaps = [
+        ("--budget 20s", "--budget 2"),
+        ("$EDITOR ", "true "),
+        ("srun -n 8 bash", "SLURM_PROCID=0 bash"),
+        ("/local/", "local/"),
+        ("--cases shapes.csv --records", "--cases shapes.csv --budget 2 --device emu --records"),
+    ];
+    swaps.iter().fold(line.to_string(), |line, (from, to)| line.replace(from, to))
+}
+
+/// A model with a free dimension.
+fn model() -> Vec<u8> {
+    let dim = |value, name: Option<&str>| Dimension { dim_value: value, dim_param: name.map(String::from) };
+    let shape = Some(TensorShapeProto { dim: vec![dim(None, Some("batch")), dim(Some(16), None)] });
+    let tensor_type = Some(TypeProtoTensor { elem_type: Some(DataType::FLOAT), shape });
+    let input = ValueInfoProto { name: Some("x".into()), r#type: Some(TypeProto { tensor_type, ..TypeProto::default() }) };
+    let weight =
+        TensorProto { name: Some("w".into()), dims: vec![16, 16], data_type: Some(DataType::FLOAT), ..TensorProto::default() };
+    let node = NodeProto {
+        op_type: Some("MatMul".into()),
+        input: vec!["x".into(), "w".into()],
+        output: vec!["y".into()],
+        ..NodeProto::default()
+    };
+    let graph = GraphProto { node: vec![node], initializer: vec![weight], input: vec![input], ..GraphProto::default() };
+    ModelProto { ir_version: Some(8), graph: Some(graph), ..ModelProto::default() }.write_buf().expect("it is written")
+}
+
+/// Files that blocks before these have made, or that a user brings.
+fn fixtures(folder: &Path) {
+    prepare(folder);
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.join(name), bytes).expect("a file");
+    write("model.onnx", &model());
+    for name in ["shapes.csv", "cases.csv"] {
+        write(name, b"set,m,n,k,dtype\nmlp,32,96,48,f32\n");
+    }
+    for name in ["local", "shared"] {
+        std::fs::create_dir_all(folder.join(name)).expect("a folder");
+    }
+    let made = bash("tilewright emit gemm --m 64 --n 64 --k 64 --dtype bf16 --arch sm_90a --out product.cu", folder).output();
+    assert!(made.expect("bash").status.success(), "product.cu");
+}
+
+#[test]
+fn gpu_blocks_run_up_to_the_device() {
+    let (mut failures, mut ran, mut whole) = (Vec::new(), 0, 0);
+    for page in Page::of_users(&root()) {
+        let blocks: Vec<_> = page.blocks().into_iter().filter(|block| block.info == "sh gpu").collect();
+        if blocks.is_empty() {
+            continue;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        fixtures(folder.path());
+        for block in blocks {
+            for (n, line) in block.text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+                ran += 1;
+                let output = bash(&here(line), folder.path()).output().expect("bash");
+                let err = String::from_utf8_lossy(&output.stderr);
+                whole += usize::from(output.status.success());
+                if !output.status.success() && !STOPPED.iter().any(|message| err.contains(message)) {
+                    failures.push(format!("{}:{}: {line}\n{}", page.name, block.line + n, tail(&err)));
+                }
+            }
+        }
+    }
+    assert!(ran >= 12 && whole >= 6, "{whole} of {ran} lines ran");
+    none(failures);
+}
