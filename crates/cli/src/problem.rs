@@ -119,7 +119,7 @@ fn all<const N: usize>(ranges: [&Range; N], case: impl Fn([u64; N]) -> Result<Ca
     Ok(Cases { list: sizes.map(case).collect::<Result<_, _>>()?, ..Cases::default() })
 }
 
-/// As [`cases`], or the problem of the edited source that is named instead.
+/// As [`cases()`], or the problem of the edited source that is named instead.
 pub fn cases_or_source(args: &ProblemArgs, source: &SourceArgs, plan: &PlanArgs) -> Result<Cases, CliError> {
     let Some(path) = &source.source else { return cases(args, plan.workspace) };
     let named = args.word.is_some() || args.problem.is_some() || args.cases.is_some() || !args.dynamic.is_empty();

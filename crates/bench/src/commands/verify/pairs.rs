@@ -27,7 +27,7 @@ pub struct Line {
     pub problem: String,
     /// The plan's text.
     pub plan: String,
-    /// [`PASSED`], [`HUNG`], `wrong`, or what failed.
+    /// `passed`, `hung`, `wrong`, or what failed.
     pub outcome: &'static str,
     /// Largest error, relative to `|alpha| |A||B| + |beta||C|`; none where it is not finite.
     pub max_error: Option<f64>,
