@@ -5,6 +5,8 @@ mod common;
 mod gpu_blocks;
 #[path = "../../ir/tests/support/pages.rs"]
 mod pages;
+#[path = "common/small_model.rs"]
+mod small_model;
 
 use common::missing;
 use pages::{Block, Page};

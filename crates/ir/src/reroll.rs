@@ -11,6 +11,7 @@ use crate::*;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 
 /// Longest group of statements that is looked for.
 const MAX_PERIOD: usize = 40;
@@ -22,20 +23,32 @@ const CONSTANT_OF_XOR: usize = 99;
 /// Names of counters, from the outermost loop on.
 const COUNTERS: [&str; 4] = ["i", "j", "l", "h"];
 
-/// The kernel with its runs of statements as loops. `may` says which statements may be part of one.
+/// The kernel with its runs of statements as loops.
 #[must_use]
-pub fn reroll(kernel: &Kernel, may: &dyn Fn(&Stmt) -> bool) -> Kernel {
-    let mut roller = Roller { kernel: kernel.clone(), shapes: Vec::new(), may };
+pub fn reroll(kernel: &Kernel) -> Kernel {
+    let mut roller = Roller { kernel: kernel.clone(), shapes: Vec::new() };
     let body = std::mem::take(&mut roller.kernel.body);
     roller.kernel.body = roller.block(body, 0);
     roller.kernel
 }
 
-struct Roller<'a> {
+/// Whether a statement may be part of a run. Printers count barriers and fences in the order of the source. No directive, such as a request
+/// to unroll, may be in the arguments of a macro.
+fn may_be_rolled(s: &Stmt) -> bool {
+    match s {
+        Stmt::Store { .. } | Stmt::Let(..) | Stmt::Assign(..) | Stmt::Load { .. } | Stmt::Atomic { .. } => true,
+        Stmt::AsyncCopy { .. } | Stmt::AsyncCommit | Stmt::AdvanceCursor(..) | Stmt::LoadPeer { .. } => true,
+        Stmt::Shuffle { .. } | Stmt::Matrix(_) | Stmt::Bulk(_) => true,
+        Stmt::For { body, unroll: Unroll::No | Unroll::Silent, .. } => body.iter().all(may_be_rolled),
+        Stmt::If { then, otherwise, .. } => then.iter().chain(otherwise).all(may_be_rolled),
+        _ => false,
+    }
+}
+
+struct Roller {
     kernel: Kernel,
     /// Hash of each expression without its integer constants and without the variables that it names.
     shapes: Vec<u64>,
-    may: &'a dyn Fn(&Stmt) -> bool,
 }
 
 /// A run of groups, from some statement on.
@@ -48,9 +61,14 @@ struct Run {
 
 type Steps = HashMap<u64, i64>;
 
-/// The variables of a group by those of the first, and whether a constant that is not written differs from one that is: below a division,
-/// compilers order `x / 16` and `(x + 0) / 16` differently.
-type Same<'a> = (&'a HashMap<VarId, VarId>, bool);
+/// What counts as the same in two groups.
+#[derive(Clone, Copy)]
+struct Same<'a> {
+    /// The variables of the later group by those of the first.
+    vars: &'a HashMap<VarId, VarId>,
+    /// A constant that is not written differs from one that is: compilers order `x / 16` and `(x + 0) / 16` differently.
+    strict: bool,
+}
 
 /// A statement without the expressions and variables that it names, and these.
 struct Parts {
@@ -97,7 +115,7 @@ fn child(path: u64, n: usize) -> u64 {
     path.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(n as u64 + 1).rotate_left(23)
 }
 
-impl Roller<'_> {
+impl Roller {
     fn block(&mut self, block: Block, depth: usize) -> Block {
         self.shape_all();
         let parts: Vec<Parts> = block.iter().map(parts).collect();
@@ -171,7 +189,7 @@ impl Roller<'_> {
 
     /// Statements with unlike numbers are in no run together. One that may be in none has a number of its own.
     fn id(&self, s: &Stmt, parts: &Parts, at: usize) -> u64 {
-        if !(self.may)(s) {
+        if !may_be_rolled(s) {
             return hash(("alone", at));
         }
         let mut hashed = Hashed(DefaultHasher::new());
@@ -209,7 +227,7 @@ impl Roller<'_> {
             if most <= best.as_ref().map_or(0, covered) {
                 continue;
             }
-            let run = self.run(parts, last, (at, period), most / period);
+            let run = self.run(parts, last, at..at + period, most / period);
             let longer = run.as_ref().is_some_and(|run| covered(run) > best.as_ref().map_or(0, covered));
             if longer {
                 best = run;
@@ -219,7 +237,8 @@ impl Roller<'_> {
     }
 
     /// The longest run of groups of this length from a statement on, if a loop of it is shorter.
-    fn run(&self, parts: &[Parts], last: &HashMap<VarId, usize>, (at, period): (usize, usize), most: usize) -> Option<Run> {
+    fn run(&self, parts: &[Parts], last: &HashMap<VarId, usize>, first: Range<usize>, most: usize) -> Option<Run> {
+        let (at, period) = (first.start, first.len());
         let stays_within = |group: usize| {
             let end = at + (group + 1) * period;
             let declared = parts[at + group * period..end].iter().flat_map(|p| declared(&p.skeleton, &p.vars));
@@ -230,7 +249,7 @@ impl Roller<'_> {
             return None;
         }
         while count < most && stays_within(count) {
-            let first = &parts[at..at + period];
+            let first = &parts[first.clone()];
             let group = &parts[at + count * period..at + (count + 1) * period];
             let Some(moved) = self.moved(first, group) else { break };
             if count == 1 {
@@ -266,7 +285,7 @@ impl Roller<'_> {
             }
             for (e, f) in x.exprs.iter().zip(&y.exprs) {
                 slot += 1;
-                self.alike(*e, *f, child(0, slot), (&same, false), &mut steps)?;
+                self.alike(*e, *f, child(0, slot), Same { vars: &same, strict: false }, &mut steps)?;
             }
         }
         Some(steps)
@@ -290,8 +309,8 @@ impl Roller<'_> {
     }
 
     /// Compares two expressions and notes the constants that differ.
-    fn alike(&self, x: ExprId, y: ExprId, path: u64, (same, strict): Same, steps: &mut Steps) -> Option<()> {
-        if x == y && same.is_empty() {
+    fn alike(&self, x: ExprId, y: ExprId, path: u64, same: Same, steps: &mut Steps) -> Option<()> {
+        if x == y && same.vars.is_empty() {
             return Some(());
         }
         let ty = self.kernel.ty(x);
@@ -299,19 +318,19 @@ impl Roller<'_> {
             return None;
         }
         if ty.lanes != 1 || !matches!(ty.scalar, Scalar::I32 | Scalar::I64) {
-            return self.nodes(x, y, path, (same, strict), steps);
+            return self.nodes(x, y, path, same, steps);
         }
         let written = |e: ExprId| self.varying(e) != Some(e);
-        if strict && written(x) != written(y) {
+        if same.strict && written(x) != written(y) {
             return None;
         }
         match (self.varying(x), self.varying(y)) {
             (None, None) => {}
             (Some(a), Some(b)) => match (self.xor(a), self.xor(b)) {
-                (None, None) => self.nodes(a, b, path, (same, strict), steps)?,
+                (None, None) => self.nodes(a, b, path, same, steps)?,
                 (c, d) => {
                     let ((c, a), (d, b)) = (c.unwrap_or((0, a)), d.unwrap_or((0, b)));
-                    self.nodes(a, b, child(path, OF_XOR), (same, strict), steps)?;
+                    self.nodes(a, b, child(path, OF_XOR), same, steps)?;
                     note(steps, child(path, CONSTANT_OF_XOR), c, d)?;
                 }
             },
@@ -328,10 +347,10 @@ impl Roller<'_> {
         }
     }
 
-    fn nodes(&self, x: ExprId, y: ExprId, path: u64, (same, strict): Same, steps: &mut Steps) -> Option<()> {
+    fn nodes(&self, x: ExprId, y: ExprId, path: u64, same: Same, steps: &mut Steps) -> Option<()> {
         use Expr::*;
         let alike = match (self.kernel.expr(x), self.kernel.expr(y)) {
-            (Var(v), Var(w)) => same.get(v).unwrap_or(v) == w,
+            (Var(v), Var(w)) => same.vars.get(v).unwrap_or(v) == w,
             (Reg(r, _), Reg(s, _)) => r == s,
             (Unary(op, _), Unary(other, _)) => op == other,
             (Binary(op, ..), Binary(other, ..)) => op == other,
@@ -343,14 +362,15 @@ impl Roller<'_> {
             (a @ (Int(_) | Float(_) | Arg(_) | Builtin(_)), b) => a == b,
             _ => false,
         };
-        let strict = strict || matches!(self.kernel.expr(x), Expr::Binary(BinaryOp::Div | BinaryOp::Rem, ..));
+        let divides = matches!(self.kernel.expr(x), Expr::Binary(BinaryOp::Div | BinaryOp::Rem, ..));
+        let same = Same { strict: same.strict || divides, ..same };
         let of = |e: ExprId| {
             let mut found = Vec::new();
             operands(self.kernel.expr(e), &mut |o| found.push(o));
             found
         };
         let pairs: Vec<(ExprId, ExprId)> = if alike { of(x).into_iter().zip(of(y)).collect() } else { return None };
-        pairs.into_iter().enumerate().try_for_each(|(n, (a, b))| self.alike(a, b, child(path, n), (same, strict), steps))
+        pairs.into_iter().enumerate().try_for_each(|(n, (a, b))| self.alike(a, b, child(path, n), same, steps))
     }
 
     /// The loop in place of a run, from the first of its groups.
@@ -396,14 +416,14 @@ impl Roller<'_> {
             let x = self.node_stepped(x, child(path, OF_XOR), counter, steps);
             let varying = self.push(Expr::Binary(BinaryOp::Xor, chunk, x), ty);
             let constant = if self.varying(e) == Some(e) { 0 } else { self.constant(e) };
-            return self.sum(varying, by.map(|by| (counter, by)), constant, ty);
+            return self.sum(varying, counter, by, constant);
         }
         let constant = if varying == e { 0 } else { self.constant(e) };
         let new = self.node_stepped(varying, path, counter, steps);
         if new == varying && by.is_none() {
             return e;
         }
-        self.sum(new, by.map(|by| (counter, by)), constant, ty)
+        self.sum(new, counter, by, constant)
     }
 
     /// The node with its operands stepped.
@@ -419,9 +439,10 @@ impl Roller<'_> {
     }
 
     /// `varying + counter * by + constant`.
-    fn sum(&mut self, varying: ExprId, moving: Option<(ExprId, i64)>, constant: i64, ty: Type) -> ExprId {
-        let added = match moving {
-            Some((counter, by)) => self.multiple(counter, by, constant, ty),
+    fn sum(&mut self, varying: ExprId, counter: ExprId, by: Option<i64>, constant: i64) -> ExprId {
+        let ty = self.kernel.ty(varying);
+        let added = match by {
+            Some(by) => self.multiple(counter, by, constant, ty),
             None if constant == 0 => return varying,
             None => self.push(Expr::Int(constant), ty),
         };

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Files of docs/images, and the arguments of the command that draws them: `FILE` is a file, `FOLDER` a folder of which the named files
-/// are kept.
+/// Files of docs/images, and the arguments of the command that draws them: `FILE` is a file, `FOLDER` a folder. The named files in
+/// it are kept.
 const DRAWN: [(&[&str], &str); 10] = [
     (
         &["grid", "work-group", "accumulators", "copies", "shared-memory", "timeline"],

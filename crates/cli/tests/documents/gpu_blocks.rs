@@ -2,8 +2,7 @@
 
 use super::{bash, none, prepare, root, tail};
 use crate::pages::Page;
-use rten_onnx::onnx::{DataType, Dimension, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto};
-use rten_onnx::onnx::{TypeProtoTensor, ValueInfoProto};
+use crate::small_model::model;
 use std::path::Path;
 
 /// Messages of a command that found everything but the device or its library.
@@ -19,24 +18,6 @@ fn here(line: &str) -> String {
         ("--cases shapes.csv --records", "--cases shapes.csv --budget 2 --device emu --records"),
     ];
     swaps.iter().fold(line.to_string(), |line, (from, to)| line.replace(from, to))
-}
-
-/// A model with a free dimension.
-fn model() -> Vec<u8> {
-    let dim = |value, name: Option<&str>| Dimension { dim_value: value, dim_param: name.map(String::from) };
-    let shape = Some(TensorShapeProto { dim: vec![dim(None, Some("batch")), dim(Some(16), None)] });
-    let tensor_type = Some(TypeProtoTensor { elem_type: Some(DataType::FLOAT), shape });
-    let input = ValueInfoProto { name: Some("x".into()), r#type: Some(TypeProto { tensor_type, ..TypeProto::default() }) };
-    let weight =
-        TensorProto { name: Some("w".into()), dims: vec![16, 16], data_type: Some(DataType::FLOAT), ..TensorProto::default() };
-    let node = NodeProto {
-        op_type: Some("MatMul".into()),
-        input: vec!["x".into(), "w".into()],
-        output: vec!["y".into()],
-        ..NodeProto::default()
-    };
-    let graph = GraphProto { node: vec![node], initializer: vec![weight], input: vec![input], ..GraphProto::default() };
-    ModelProto { ir_version: Some(8), graph: Some(graph), ..ModelProto::default() }.write_buf().expect("it is written")
 }
 
 /// Files that blocks before these have made, or that a user brings.

@@ -28,7 +28,7 @@ struct Counting;
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// A layout's bytes, of which Rust allows `isize::MAX` at most.
+/// A layout's bytes. Rust allows `isize::MAX` at most.
 fn bytes(layout: Layout) -> isize {
     layout.size() as isize
 }

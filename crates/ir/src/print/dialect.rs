@@ -125,6 +125,10 @@ pub(super) trait Dialect {
     fn early(&self, _: &Target) -> Option<(&'static str, &'static str)> {
         None
     }
+    /// Whether macros take any number of arguments, so that one can repeat a run of statements.
+    fn repeats(&self) -> bool {
+        true
+    }
     /// What stands before the return type of a helper function.
     fn inline(&self) -> &'static str;
     /// The declaration of the shared-memory arena at a multiple of `align` bytes, and whether its size is given at launch instead.

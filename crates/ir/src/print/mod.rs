@@ -49,8 +49,8 @@ pub fn print(kernel: &Kernel, target: &Target) -> Result<Source, Invalid> {
         Dialect::Hip => &hip::Hip,
         Dialect::OpenCl => &opencl::OpenCl,
     };
-    let rolled = crate::reroll(kernel, &|s| stmt::may_be_rolled(s, target.dialect));
-    let kernel = &rolled;
+    let rolled = dialect.repeats().then(|| crate::reroll(kernel));
+    let kernel = rolled.as_ref().unwrap_or(kernel);
     let mut printer = Printer {
         kernel,
         target,

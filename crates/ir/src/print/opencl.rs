@@ -57,6 +57,9 @@ impl Dialect for OpenCl {
         };
         format!("__kernel __attribute__((reqd_work_group_size({}, 1, 1))){waves}void {name}", kernel.threads)
     }
+    fn repeats(&self) -> bool {
+        false
+    }
     fn inline(&self) -> &'static str {
         INLINE
     }

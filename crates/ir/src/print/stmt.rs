@@ -5,30 +5,6 @@ use super::after_barrier::runs;
 use super::dialect::{CopyText, Space, prec};
 use crate::*;
 
-/// Whether a statement may be part of a [run](crate::reroll). OpenCL C has no macros of any number of arguments. Printers count barriers and
-/// fences in the order of the source.
-pub(super) fn may_be_rolled(s: &Stmt, dialect: Dialect) -> bool {
-    match s {
-        _ if dialect == Dialect::OpenCl => false,
-        Stmt::Store { .. }
-        | Stmt::Let(..)
-        | Stmt::Assign(..)
-        | Stmt::Load { .. }
-        | Stmt::Atomic { .. }
-        | Stmt::LoadPeer { .. } => true,
-        Stmt::AsyncCopy { .. }
-        | Stmt::AsyncCommit
-        | Stmt::AdvanceCursor(..)
-        | Stmt::Shuffle { .. }
-        | Stmt::Matrix(_)
-        | Stmt::Bulk(_) => true,
-        // No directive, such as a request to unroll, may be in the arguments of a macro.
-        Stmt::For { body, unroll: Unroll::No | Unroll::Silent, .. } => body.iter().all(|s| may_be_rolled(s, dialect)),
-        Stmt::If { then, otherwise, .. } => then.iter().chain(otherwise).all(|s| may_be_rolled(s, dialect)),
-        _ => false,
-    }
-}
-
 impl Printer<'_> {
     pub(super) fn block(&mut self, block: &Block) -> Result<(), Fault> {
         for s in block {

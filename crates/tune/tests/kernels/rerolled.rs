@@ -24,17 +24,6 @@ fn loops(block: &[Stmt]) -> usize {
     block.iter().map(of).sum()
 }
 
-/// Statements that printers take into a loop: those without an order among all threads.
-fn plain(s: &Stmt) -> bool {
-    match s {
-        Stmt::Let(..) | Stmt::Assign(..) | Stmt::Load { .. } | Stmt::Store { .. } | Stmt::Atomic { .. } | Stmt::Matrix(_) => true,
-        Stmt::AsyncCopy { .. } | Stmt::AsyncCommit | Stmt::AdvanceCursor(..) => true,
-        Stmt::Shuffle { .. } | Stmt::Bulk(_) | Stmt::LoadPeer { .. } => true,
-        Stmt::If { then, otherwise, .. } => then.iter().chain(otherwise).all(plain),
-        _ => false,
-    }
-}
-
 /// Verifies the rerolled kernels of a pair; the number of their loops.
 fn judged(spec: &str, Pair { problem, plan, seed }: &Pair) -> usize {
     let device = emulator(spec, true, *seed);
@@ -42,7 +31,7 @@ fn judged(spec: &str, Pair { problem, plan, seed }: &Pair) -> usize {
     let space = Space::new(problem, target).expect("the problem lowers").with_atomics(true);
     let mut program = space.resolve(plan).expect("a legal plan").generate(space.env().workspace_bytes).expect("it generates");
     for kernel in &mut program.kernels {
-        *kernel = reroll(kernel, &plain);
+        *kernel = reroll(kernel);
         validate(kernel, target).unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
     }
     let compiled = compile(device.as_ref(), &program).unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
