@@ -5,8 +5,9 @@ use crate::pages::Page;
 use crate::small_model::model;
 use std::path::Path;
 
-/// Messages of a command that found everything but the device or its library.
-const STOPPED: [&str; 3] = ["is not available", "needs a CUDA device", "needs a device `cuda:0`"];
+/// Messages of a command that found everything but the device, its clock or its library.
+const STOPPED: [&str; 4] =
+    ["is not available", "needs a CUDA device", "needs a device `cuda:0`", "has no vendor libraries and no clock; choose cuda:0"];
 
 /// A line as it runs here: a shorter search, an editor that changes nothing, one process in place of Slurm's.
 fn here(line: &str) -> String {
