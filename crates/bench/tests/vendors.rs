@@ -207,6 +207,19 @@ fn cudnn_pays_for_no_padding_that_no_window_reads() {
 }
 
 #[test]
+fn a_way_that_takes_seconds_is_timed_no_further() {
+    let Some(stubs) = stubs() else { return };
+    let key = "conv_fwd_nchw_n1_g1_c4_k6_in8x8_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias0_ws1000_f32";
+    // The wrong algorithm is the slow one: where it has no samples, it is not passed over as a faster one.
+    for (environment, passed_over) in [(&[][..], "2 faster but wrong"), (&[("STUB_SLOW_WAY", "1")], "1 faster but wrong")] {
+        let Some((_, records)) = bench(Some(stubs), environment, &["conv", "--problem", key]) else { return };
+        is_right(&records[0], "cudnn");
+        let note = side(&records[0], "cudnn")["note"].as_str().unwrap();
+        assert!(note.contains(passed_over), "{note}");
+    }
+}
+
+#[test]
 fn cudnn_computes_both_gradients() {
     let Some(stubs) = stubs() else { return };
     let mut keys = Vec::new();

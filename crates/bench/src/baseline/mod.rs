@@ -16,7 +16,8 @@ use crate::record::Workspace;
 use crate::stats::median;
 use crate::workload::{Workload, native};
 use std::path::Path;
-use tilewright_device::{Device, Timing};
+use std::time::{Duration, Instant};
+use tilewright_device::{Device, DeviceError, Timing};
 
 /// A vendor's library, opened for one device.
 pub trait Baseline {
@@ -130,10 +131,19 @@ const FIRST: u32 = 3;
 const AGAIN: usize = 8;
 /// Samples of those.
 const SAMPLES: u32 = 9;
+/// A way whose untimed run lasts longer than this, and than [`SLOWER`] times the fastest untimed run, is timed no further.
+const LONG: Duration = Duration::from_secs(1);
+/// See [`LONG`].
+const SLOWER: u32 = 20;
+
+/// Whether a way is dropped after its untimed run: its samples would take minutes, and it cannot win.
+fn is_hopeless(run: Duration, fastest: Duration) -> bool {
+    run > LONG && run > fastest.saturating_mul(SLOWER)
+}
 
 /// Times every way to compute a workload (one run untimed, then [`FIRST`] samples with caches as the workload says), the [`AGAIN`]
-/// fastest ones again ([`SAMPLES`]), and gives the fastest whose result is right, or the fastest of all where none is. Those that fail
-/// are passed over.
+/// fastest ones again ([`SAMPLES`]), and gives the fastest whose result is right, or the fastest of all where none is. Ways that fail, and
+/// ways whose untimed run takes far too long ([`LONG`]), are passed over.
 ///
 /// # Errors
 /// Why the last one failed, if all did.
@@ -144,26 +154,32 @@ fn fastest_right(
 ) -> Result<Chosen, BenchError> {
     let mut failure = BenchError::Call { call: "heuristics", reason: "the library offers nothing for this problem".into() };
     let native = workload.native();
-    let mut time = |number: usize, repeats: u32, is_new: bool| -> Result<Option<f64>, BenchError> {
-        let timing = Timing { cache: workload.cache(), repeats };
-        let first = if is_new { native.run(&mut || run(number)) } else { Ok(()) };
-        match first.and_then(|()| native.time(&mut || run(number), &timing)) {
-            Ok(samples) => Ok(median(&samples)),
-            Err(e) if e.is_fatal() => Err(e.into()),
-            Err(e) => {
-                failure = e.into();
-                Ok(None)
-            }
+    let mut settle = |outcome: Result<Option<f64>, DeviceError>| match outcome {
+        Ok(median) => Ok(median),
+        Err(e) if e.is_fatal() => Err(BenchError::from(e)),
+        Err(e) => {
+            failure = e.into();
+            Ok(None)
         }
     };
-    let mut times = Vec::new();
+    let time = |number: usize, repeats: u32, run: &mut dyn FnMut(usize) -> Result<(), String>| {
+        let timing = Timing { cache: workload.cache(), repeats };
+        native.time(&mut || run(number), &timing).map(|samples| median(&samples))
+    };
+    let (mut times, mut fastest) = (Vec::new(), Duration::MAX);
     for number in 0..count {
-        times.extend(time(number, FIRST, true)?.map(|us| (number, us)));
+        let start = Instant::now();
+        let untimed = native.run(&mut || run(number)).map(|()| start.elapsed());
+        let median = settle(untimed.and_then(|untimed| {
+            fastest = fastest.min(untimed);
+            if is_hopeless(untimed, fastest) { Ok(None) } else { time(number, FIRST, run) }
+        }))?;
+        times.extend(median.map(|us| (number, us)));
     }
     times.sort_by(|x, y| x.1.total_cmp(&y.1));
     let rest = times.split_off(times.len().min(AGAIN));
     for way in &mut times {
-        way.1 = time(way.0, SAMPLES, false)?.unwrap_or(f64::INFINITY);
+        way.1 = settle(time(way.0, SAMPLES, run))?.unwrap_or(f64::INFINITY);
     }
     times.sort_by(|x, y| x.1.total_cmp(&y.1));
     times.extend(rest);

@@ -17,7 +17,7 @@ impl<D: Driver> Mark for Event<D> {
         driver.passed(self.event).map_err(|f| self.context.failed(f, &self.entry))
     }
     fn wait(&self) -> Result<(), DeviceError> {
-        self.context.wait_for(&*self.context.driver()?, &self.entry, self.event)
+        self.context.wait_for(&*self.context.driver()?, &self.entry, self.event, self.context.deadline)
     }
 }
 

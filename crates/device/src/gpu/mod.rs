@@ -81,12 +81,12 @@ impl<D: Driver> Context<D> {
     }
 
     /// Waits until the stream has passed the event after a kernel, at most until the deadline.
-    fn wait_for(&self, driver: &D, entry: &str, event: Handle) -> Result<(), DeviceError> {
-        if marks::within(self.deadline, || driver.passed(event).map_err(|f| self.failed(f, entry)))? {
+    fn wait_for(&self, driver: &D, entry: &str, event: Handle, deadline: Duration) -> Result<(), DeviceError> {
+        if marks::within(deadline, || driver.passed(event).map_err(|f| self.failed(f, entry)))? {
             return Ok(());
         }
         let _ = self.dead.set(format!("`{entry}` hung"));
-        Err(DeviceError::Hang { device: self.id.to_string(), entry: entry.into(), deadline: self.deadline })
+        Err(DeviceError::Hang { device: self.id.to_string(), entry: entry.into(), deadline })
     }
 }
 
@@ -103,6 +103,11 @@ impl<D: Driver> Drop for Memory<D> {
         }
     }
 }
+
+/// Entry of work that a vendor's library queued.
+const LIBRARY: &str = "a library's kernel";
+/// Deadlines that such work may take: a library offers correct ways that are slower than any kernel of a search.
+const PATIENCE: u32 = 10;
 
 /// The stream's state; its lock keeps sequences of calls together.
 #[derive(Default)]
@@ -190,7 +195,8 @@ impl<D: Driver> GpuDevice<D> {
     fn wait(&self, driver: &D, queue: &mut Queue) -> Result<(), DeviceError> {
         let event = self.take_event(driver, queue)?;
         driver.record(event).map_err(|f| self.failed(f, &queue.entry))?;
-        self.context.wait_for(driver, &queue.entry, event)?;
+        let deadline = if queue.entry == LIBRARY { self.context.deadline * PATIENCE } else { self.context.deadline };
+        self.context.wait_for(driver, &queue.entry, event, deadline)?;
         queue.events.push(event);
         queue.pending = 0;
         queue.held.clear();

@@ -1,6 +1,6 @@
 //! Foreign work on a GPU device's stream.
 
-use super::{Driver, GpuDevice, Memory, Queue};
+use super::{Driver, GpuDevice, LIBRARY, Memory, Queue};
 use crate::native::{Native, NativeHandles, refused, times};
 use crate::{Buffer, DeviceError, Timing};
 
@@ -17,7 +17,7 @@ impl<D: Driver> Native for GpuDevice<D> {
         let driver = self.driver()?;
         let mut queue = self.queue();
         self.wait(&driver, &mut queue)?;
-        queue.entry = "a library's kernel".into();
+        queue.entry = LIBRARY.into();
         let queued = enqueue();
         self.wait(&driver, &mut queue)?;
         refused(&self.info.id, queued)
@@ -32,7 +32,7 @@ impl<D: Driver> Native for GpuDevice<D> {
         times(&self.info.id, timing, enqueue, |foreign| {
             self.wait(&driver, &mut queue)?;
             let mut work = |queue: &mut Queue| {
-                queue.entry = "a library's kernel".into();
+                queue.entry = LIBRARY.into();
                 foreign();
                 Ok(())
             };
