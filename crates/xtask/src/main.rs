@@ -1,5 +1,6 @@
-//! Commands for those who work on tilewright: `cargo xtask docs`, `pictures`, `bless`, `test-fast`.
+//! Commands for those who work on tilewright: `cargo xtask docs`, `pictures`, `cases`, `bless`, `test-fast`.
 
+mod cases;
 mod pictures;
 mod plans;
 mod problems;
@@ -26,6 +27,16 @@ enum Task {
     Docs,
     /// Draws the other pictures of docs/images with the command. Those of compiled loops need clang.
     Pictures,
+    /// Draws case files of the kinds of benchmarks/cases, which no constant was fitted to.
+    Cases {
+        /// The first eight digits of a commit.
+        seed: cases::Seed,
+        /// Folder for gemm.csv and conv.csv.
+        folder: PathBuf,
+        /// Cases of each set.
+        #[arg(long, default_value_t = 12)]
+        count: usize,
+    },
     /// Renews pinned kernels and the snapshots of tests after a change that was meant.
     Bless,
     /// Runs the tests that take seconds: those of problems, the generator and the kernel language.
@@ -79,6 +90,7 @@ fn run(task: &Task) -> Result<(), String> {
     match task {
         Task::Docs => docs(),
         Task::Pictures => pictures::draw(&root()),
+        Task::Cases { seed, folder, count } => cases::write(*seed, *count, folder),
         Task::Bless => {
             for (setting, binary, module) in SNAPSHOTS {
                 cargo(&["test", "-p", "tilewright-tune", "--test", binary, module], Some(setting))?;
