@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use tilewright_device::{Buffer, CacheState, Device, Native};
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::reference::{Exact, Reference, Samples, TestData, Verdict};
+use tilewright_check::reference::{Exact, Reference, Samples, TestData, Verdict};
 use tilewright_problem::{Along, Math, Problem, Quant};
 use tilewright_tune::run::{Buffers, Factors};
 
@@ -83,7 +83,7 @@ impl<'a> Workload<'a> {
         self.data.factors
     }
 
-    fn parts(&self, operand: Operand) -> (&Buffer, &tilewright_problem::reference::Buffer) {
+    fn parts(&self, operand: Operand) -> (&Buffer, &tilewright_check::reference::Buffer) {
         match operand {
             Operand::A => (&self.buffers.a, &self.data.a),
             Operand::B => (&self.buffers.b, &self.data.b),

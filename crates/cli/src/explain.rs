@@ -11,7 +11,7 @@ use serde_json::json;
 use tilewright::Operation;
 use tilewright_gen::kernel::{generate, works};
 use tilewright_gen::plan::{Common, Counts, Footprint, Key, counts, work_groups};
-use tilewright_problem::reference::Tolerance;
+use tilewright_check::reference::Tolerance;
 use tilewright_problem::{Conv, Direction, Gemm, Layout, Math, Problem};
 use tilewright_tune::model::{Estimate, Picker};
 use tilewright_tune::space::Resolved;

@@ -56,7 +56,8 @@ pub enum ProblemError {
 }
 
 impl ProblemError {
-    pub(crate) fn value(field: impl Into<String>, value: impl fmt::Display, reason: impl Into<String>) -> ProblemError {
+    /// A field with an impossible value, with what is wrong and what would be right.
+    pub fn value(field: impl Into<String>, value: impl fmt::Display, reason: impl Into<String>) -> ProblemError {
         ProblemError::Value { field: field.into(), value: value.to_string(), reason: reason.into() }
     }
     pub(crate) fn text(text: &str, reason: impl Into<String>) -> ProblemError {

@@ -1,5 +1,5 @@
-//! Describes computations: problems in the user's words, their texts and case files, the contraction that each becomes, and the f64
-//! reference that results are compared with. Nothing here knows a plan, a kernel or a device.
+//! Describes computations: problems in the user's words, their texts and case files, and the contraction that each becomes. Nothing here
+//! knows a plan, a kernel or a device.
 //!
 //! A [`Problem`] is a [`Gemm`], a [`Conv`] or a [`Reduce`]; each has a builder and a canonical text. [`lower`](lower::lower) makes
 //! [`Contraction`](contraction::Contraction)s of it: products of views with a list of epilogue operations. A [`View`](view::View) says where
@@ -68,7 +68,6 @@ mod quant;
 mod ragged;
 mod reduce;
 mod reduction;
-pub mod reference;
 mod role;
 mod text;
 pub mod view;
@@ -88,5 +87,5 @@ pub use problem::Problem;
 pub use quant::{Quant, Scale, Scales, ZeroPoint, ZeroPoints};
 pub use ragged::Ragged;
 pub use reduce::{Reduce, ReduceBuilder, operator};
-pub use reduction::{Axes, Function, MOST_REDUCTIONS, Operator, Reduction, ResultShape};
+pub use reduction::{Axes, Function, MOST_REDUCTIONS, Operator, Reduction, ResultShape, State};
 pub use role::{PerRole, Role, RoleMemory};

@@ -140,15 +140,6 @@ impl Math {
             Math::Bf16x6 => 2f64.powi(-24),
         }
     }
-    /// What truncated sums of k terms may lose, in unit roundoffs of their scale and relative to sqrt(k): an eighth where one instruction adds 16
-    /// terms, with room for 8. Three or six of them add to a sum where factors are split, and those of TF32 have half the depth.
-    pub(crate) fn truncation(self) -> f64 {
-        match self {
-            Math::Tf32x3 | Math::Bf16x6 => 0.75,
-            Math::Bf16x3 => 0.375,
-            Math::Exact | Math::Tf32 | Math::Promoted => 0.125,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::{Error, Operation, Plan};
 use tilewright_device::Timing;
 use tilewright_gen::plan::Split;
 use tilewright_problem::Extents;
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 use tilewright_tune::model::Picker;
 use tilewright_tune::records::TimeKind;
 use tilewright_tune::reduce::for_emulator;

@@ -6,7 +6,7 @@ use tilewright_ir::{Scalar, memory_left};
 use tilewright_problem::Problem;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::lower::{ConvForm, lower};
-use tilewright_problem::reference::{Reference, Samples};
+use tilewright_check::reference::{Reference, Samples};
 
 /// Refuses a problem whose test data would take more memory than this machine has left.
 ///

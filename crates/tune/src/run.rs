@@ -6,7 +6,7 @@ use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Launch as Planned, P
 use tilewright_ir::{ArgKind, Scalar};
 pub use tilewright_problem::Factors;
 use tilewright_problem::contraction::{Contraction, Operand, OperandValues, Reduce, Vector};
-use tilewright_problem::reference::TestData;
+use tilewright_check::reference::TestData;
 use tilewright_problem::{Extent, Extents, Quant, Role};
 
 /// Memory a program runs on.

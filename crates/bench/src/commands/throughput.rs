@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tilewright_device::{CacheState, Device, Timing};
 use tilewright_gen::plan::Plan;
 use tilewright_problem::Problem;
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 use tilewright_tune::run::{Factors, compile};
 use tilewright_tune::search::{Proposal, Random, Searcher};
 use tilewright_tune::space::Space;

@@ -185,19 +185,6 @@ impl Function {
             Function::Exp => x.exp(),
         }
     }
-    /// How far the function of an element may be off that is off by so much, computed with this unit roundoff. An exponential is one of
-    /// 2, whose argument is rounded twice and whose error is some roundoffs; what is no normal number may be 0.
-    pub(crate) fn off(self, x: f64, off: f64, unit: f64) -> f64 {
-        let y = self.apply(x);
-        match self {
-            _ if !y.is_finite() => 0.0,
-            Function::Abs => off,
-            // The square of a small integer is one.
-            Function::Square if off == 0.0 && x.fract() == 0.0 && y < 1.0 / unit => 0.0,
-            Function::Square => (2.0 * x.abs() + off) * off + 2.0 * unit * y,
-            Function::Exp => y * (off.exp_m1() + unit * (8.0 + 4.0 * x.abs())) + f64::from(f32::MIN_POSITIVE),
-        }
-    }
 }
 
 impl fmt::Display for Function {

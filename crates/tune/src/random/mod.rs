@@ -29,7 +29,7 @@ use tilewright_gen::plan::{Common, KernelSpec, Key, Plan, workspace_per_entry};
 use tilewright_ir::mma::FAMILIES;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::Contraction;
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 use tilewright_problem::{Extent, Extents, Factors};
 use tilewright_problem::{Problem, ProblemError};
 

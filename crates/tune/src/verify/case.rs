@@ -11,7 +11,7 @@ use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch};
 use tilewright_gen::program::Program;
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::{Contraction, Operand};
-use tilewright_problem::reference::{
+use tilewright_check::reference::{
     Exact, GUARD_BYTES, Reference, Samples, TestData, Verdict, check_workspace, workspace_guard,
 };
 use tilewright_problem::{Complex, Extents, Problem, Quant};
@@ -321,7 +321,7 @@ impl Case {
 
     /// What the buffers of the reductions hold.
     fn read_reductions(&self, data: &TestData) -> Result<Vec<Vec<u8>>, DeviceError> {
-        let read = |(buffer, data): (&Buffer, &tilewright_problem::reference::Buffer)| {
+        let read = |(buffer, data): (&Buffer, &tilewright_check::reference::Buffer)| {
             let mut bytes = vec![0; data.bytes.len()];
             self.device.read(buffer, 0, &mut bytes)?;
             Ok(bytes)

@@ -10,7 +10,7 @@ use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Keys, Plan};
 use tilewright_gen::program::Program;
 use tilewright_ir::{Block, Scalar, Stmt};
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 use tilewright_problem::{Gemm, Order, Problem};
 use tilewright_tune::run::compile;
 use tilewright_tune::space::Space;

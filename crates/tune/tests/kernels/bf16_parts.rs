@@ -8,7 +8,7 @@ use inspected::inspected_in;
 use support::verified;
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
 use tilewright_ir::{MatrixType, Scalar, Target};
-use tilewright_problem::reference::Tolerance;
+use tilewright_check::reference::Tolerance;
 use tilewright_problem::{Activation, Along, Conv, Direction, Gemm, GemmBuilder, Layout, Math, Order, Problem};
 use tilewright_tune::model::Picker;
 use tilewright_tune::space::Space;

@@ -9,7 +9,7 @@ use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan, Refusal};
 use tilewright_ir::{Scalar, Target};
-use tilewright_problem::reference::Exact;
+use tilewright_check::reference::Exact;
 use tilewright_problem::{Activation, Along, Factors, Gemm, GemmBuilder, Math, Order, Problem, Scale};
 use tilewright_tune::space::Space;
 use tilewright_tune::verify::Depth;
@@ -107,7 +107,7 @@ fn the_exact_reference_knows_blocks() {
         let x = data.quants[i].as_ref().unwrap();
         f32_at(&x.bytes, x.start + at)
     };
-    let e4m3 = |x: &tilewright_problem::reference::Buffer, at: u64| {
+    let e4m3 = |x: &tilewright_check::reference::Buffer, at: u64| {
         let bits = x.bytes[(x.start + at) as usize];
         let (exponent, fraction) = (i32::from(bits >> 3 & 15) - 7, f32::from(bits & 7) / 8.0);
         (1.0 + fraction) * 2f32.powi(exponent) * if bits >> 7 == 1 { -1.0 } else { 1.0 }

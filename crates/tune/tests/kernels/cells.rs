@@ -13,7 +13,7 @@ use tilewright_gen::kernel::{MAIN, generate};
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_ir::mma::{Mma, TABLE};
 use tilewright_ir::{MathUnit, MatrixType, Scalar, Target};
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 use tilewright_problem::{Gemm, Math, Order, Problem};
 use tilewright_tune::run::compile;
 use tilewright_tune::space::Space;

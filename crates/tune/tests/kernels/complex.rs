@@ -6,7 +6,7 @@ use crate::support;
 use support::{emulator, verified_to};
 use tilewright_gen::plan::{Constraint, Plan, Source};
 use tilewright_ir::{Scalar, Target};
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 use tilewright_problem::{Complex, Gemm, GemmBuilder, Math, Order, Problem};
 use tilewright_tune::model::Picker;
 use tilewright_tune::run::compile;

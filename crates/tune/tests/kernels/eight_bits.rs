@@ -17,7 +17,7 @@ use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Common, Constraint, Key, Keys, Plan, Refusal, Source};
 use tilewright_ir::{MathUnit, Scalar, Target};
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 use tilewright_problem::{Activation, Along, Gemm, Order, Problem};
 use tilewright_tune::model::Picker;
 use tilewright_tune::random::{Pair, Recipe, epilogue, out_dtype, wave_unit_plan};

@@ -10,7 +10,7 @@ use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Constraint, Keys, Plan, Refusal};
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::{Contraction, EpilogueOp, Vector};
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 use tilewright_problem::{Activation, Along, Conv, Gemm, GemmBuilder, Layout, Order, Problem};
 use tilewright_tune::run::{Buffers, compile};
 use tilewright_tune::space::Space;

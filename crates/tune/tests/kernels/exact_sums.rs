@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Timing, open};
 use tilewright_ir::{Kernel, Scalar};
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 use tilewright_problem::{Gemm, Problem};
 use tilewright_tune::run::compile;
 use tilewright_tune::space::Space;

@@ -9,7 +9,7 @@ use support::Run;
 use tilewright_device::Device;
 use tilewright_ir::{MathUnit, Target};
 use tilewright_problem::contraction::Contraction;
-use tilewright_problem::reference::{Buffer, TestData};
+use tilewright_check::reference::{Buffer, TestData};
 use tilewright_problem::view::{G, ROW};
 use tilewright_problem::{Extent, Gemm, Order, Problem, Ragged};
 use tilewright_tune::random::{Pair, Recipe, pair};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use tilewright_device::{Device, Options, open_with};
 use tilewright_gen::program::Program;
 use tilewright_ir::{Base, Block, Scalar, Stmt};
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 use tilewright_problem::{Gemm, Order, Problem};
 use tilewright_tune::run::{Factors, compile};
 use tilewright_tune::search::pick;

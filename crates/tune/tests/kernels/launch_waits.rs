@@ -7,7 +7,7 @@ use tilewright_emu::EmuError;
 use tilewright_gen::plan::Constraint;
 use tilewright_gen::program::Program;
 use tilewright_ir::{Scalar, Stmt};
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 use tilewright_problem::{Gemm, Order, Problem};
 use tilewright_tune::run::{Factors, compile};
 use tilewright_tune::search::pick;

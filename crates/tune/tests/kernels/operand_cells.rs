@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use std::fmt::Write as _;
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_ir::Scalar;
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 use tilewright_problem::{Gemm, Math, Order, Problem};
 use tilewright_tune::run::compile;
 use tilewright_tune::space::Space;

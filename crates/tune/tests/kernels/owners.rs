@@ -16,7 +16,7 @@ use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
 use tilewright_problem::Problem;
 use tilewright_problem::contraction::Contraction;
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 use tilewright_tune::random::{Recipe, pair, wave_unit_plan};
 use tilewright_tune::run::Factors;
 use tilewright_tune::space::Space;

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Constraint, Finish, Plan};
 use tilewright_ir::Scalar;
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 use tilewright_problem::{Gemm, Order, Problem, Reduction};
 use tilewright_tune::run::compile;
 use tilewright_tune::space::Space;

@@ -5,7 +5,7 @@ use crate::support;
 use rayon::prelude::*;
 use support::emulator;
 use tilewright_ir::{Stmt, Unroll, reroll, validate};
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 use tilewright_tune::random::{Pair, Recipe, pair};
 use tilewright_tune::run::compile;
 use tilewright_tune::space::Space;

@@ -9,7 +9,7 @@ use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::Contraction;
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 use tilewright_problem::view::ROW;
 use tilewright_problem::{Gemm, GemmBuilder, Math, Order, Problem};
 use tilewright_tune::run::compile;

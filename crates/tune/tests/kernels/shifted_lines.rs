@@ -6,7 +6,7 @@ use crate::support;
 use tilewright_device::{Options, open_with};
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_ir::Scalar;
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 use tilewright_problem::{Gemm, GemmBuilder, Order, Problem};
 use tilewright_tune::run::compile;
 use tilewright_tune::space::Space;

@@ -7,7 +7,7 @@ use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::program::{Binding, Program};
 use tilewright_ir::{Kernel, Scalar};
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 use tilewright_problem::{Conv, Gemm, Order, Problem};
 use tilewright_tune::reduce::for_emulator;
 use tilewright_tune::run::{BindError, compile};

@@ -13,7 +13,7 @@ use tilewright_device::{Device, Options, open_with};
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_ir::{Block, Stmt};
 use tilewright_problem::Problem;
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 use tilewright_tune::random::{Pair, Recipe, pair, verify};
 use tilewright_tune::run::compile;
 use tilewright_tune::space::Space;

@@ -14,7 +14,7 @@ use tilewright_device::{Buffer, Device, DeviceError, Launch};
 use tilewright_gen::plan::{KernelSpec, Plan};
 use tilewright_problem::Extents;
 use tilewright_problem::contraction::Contraction;
-use tilewright_problem::reference::Samples;
+use tilewright_check::reference::Samples;
 
 /// Candidates that may fail a thorough look before the search gives up; this many times as many may fail already a quick one.
 const SECOND_LOOKS: usize = 12;

@@ -4,16 +4,10 @@ use super::convolution::Convolution;
 use super::data::TestData;
 use super::element::value;
 use super::groups::Groups;
-use crate::contraction::Operand;
-use crate::epilogue::Along;
-use crate::extent::Extents;
-use crate::gemm::{Gemm, Order};
-use crate::problem::Problem;
-use crate::quant::{Quant, Scale};
-use crate::ragged::Ragged;
-use crate::reduce::Reduce;
 use rayon::prelude::*;
 use std::ops::Range;
+use tilewright_problem::contraction::Operand;
+use tilewright_problem::{Along, Extents, Gemm, Order, Problem, Quant, Ragged, Reduce, Scale};
 
 /// Result elements as (g, row, column), each a sum of k products. The coordinates are those of the GEMM, or of [`Convolution`]. In a complex
 /// product, real and imaginary parts of results are alternating columns, and each is a sum of 2k real products.

@@ -2,9 +2,7 @@
 
 use super::element::{Element, put};
 use super::*;
-use crate::complex::Complex;
-use crate::conv::{Conv, Layout};
-use crate::gemm::{Gemm, Order};
+use tilewright_problem::{Complex, Conv, Gemm, Layout, Order, Problem};
 
 /// A result computed in f32, term by term, written to C's buffer. `skip` leaves out one k.
 fn run_f32(data: &TestData, skip: Option<u64>) -> Vec<u8> {
@@ -194,7 +192,7 @@ fn products_are_the_textbook_ones() {
         }
         let verdict = Reference::new(&data, Samples::All).check(&out);
         assert!(verdict.passed() && verdict.max_error < 1e-15, "{bits:04b}: {verdict}");
-        assert_eq!(data.check_untouched(crate::contraction::Operand::C, &out), Ok(()));
+        assert_eq!(data.check_untouched(tilewright_problem::contraction::Operand::C, &out), Ok(()));
     }
 }
 
@@ -244,7 +242,7 @@ fn complex_products_are_the_textbook_ones() {
         let out = run(&data);
         let verdict = Reference::new(&data, Samples::All).check(&out);
         assert!(verdict.passed() && verdict.max_error < 1e-15 && verdict.checked == 48, "{bits:06b}: {verdict}");
-        assert_eq!(data.check_untouched(crate::contraction::Operand::C, &out), Ok(()));
+        assert_eq!(data.check_untouched(tilewright_problem::contraction::Operand::C, &out), Ok(()));
         for with_beta in [false, true] {
             let factors = Exact::factors(&problem, with_beta);
             assert_eq!((factors.alpha_im != 0.0, factors.beta_im != 0.0), (bit(6), bit(7) && with_beta));

@@ -5,9 +5,9 @@
 use super::data::TestData;
 use super::element::rounded;
 use super::{Tolerance, two_sum, within};
-use crate::contraction::Operand;
-use crate::reduction::{Function, Operator, Reduction, State};
 use tilewright_ir::Scalar;
+use tilewright_problem::contraction::Operand;
+use tilewright_problem::{Function, Operator, Reduction, State};
 
 /// What is known of a value from its elements so far.
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +138,20 @@ impl AsReduced {
         };
         let Some(function) = self.function else { return (x, off) };
         // What the type of the sums does not hold is infinite, or nothing.
-        (rounded(self.accumulator, function.apply(x)), function.off(x, off, self.unit))
+        (rounded(self.accumulator, function.apply(x)), off_by(function, x, off, self.unit))
+    }
+}
+
+/// How far the function of an element may be off that is off by so much, computed with this unit roundoff. An exponential is one of
+/// 2, whose argument is rounded twice and whose error is some roundoffs; what is no normal number may be 0.
+fn off_by(function: Function, x: f64, off: f64, unit: f64) -> f64 {
+    let y = function.apply(x);
+    match function {
+        _ if !y.is_finite() => 0.0,
+        Function::Abs => off,
+        // The square of a small integer is one.
+        Function::Square if off == 0.0 && x.fract() == 0.0 && y < 1.0 / unit => 0.0,
+        Function::Square => (2.0 * x.abs() + off) * off + 2.0 * unit * y,
+        Function::Exp => y * (off.exp_m1() + unit * (8.0 + 4.0 * x.abs())) + f64::from(f32::MIN_POSITIVE),
     }
 }

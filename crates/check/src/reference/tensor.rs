@@ -7,11 +7,10 @@ use super::data::TestData;
 use super::element::{Element, bits, with_element};
 use super::reduced::{AsReduced, Elements};
 use super::{Tolerance, entry_of};
-use crate::reduce::Reduce;
-use crate::reduction::{Operator, Reduction};
 use rayon::prelude::*;
 use std::ops::Range;
 use tilewright_ir::Scalar;
+use tilewright_problem::{Operator, Reduce, Reduction};
 
 /// Elements that are taken at a time.
 const PIECE: u64 = 1 << 16;
@@ -157,8 +156,7 @@ mod tests {
     use super::super::element::{put, value};
     use super::super::{Exact, Reference, Samples};
     use super::*;
-    use crate::factors::Factors;
-    use crate::problem::Problem;
+    use tilewright_problem::{Factors, Problem};
 
     /// Values of all elements but one of each row, one after the other.
     fn without(data: &TestData, reduce: &Reduce, left_out: u64) -> Vec<Vec<u8>> {
@@ -186,7 +184,7 @@ mod tests {
             // As many as one problem may have.
             let left_out = [Operator::Mean, Operator::AbsMax, Operator::SumSq];
             let all = Operator::ALL.into_iter().filter(|o| !left_out.contains(o));
-            let reduce = all.fold(Reduce::new(dtype, &shape, &[0, 2]), crate::reduce::ReduceBuilder::op).build().unwrap();
+            let reduce = all.fold(Reduce::new(dtype, &shape, &[0, 2]), tilewright_problem::ReduceBuilder::op).build().unwrap();
             assert!(reduce.result_shape().extents.n > 2 * PIECE);
             let problem = Problem::Reduce(reduce.clone());
             let data = TestData::new(&problem, 5, 1.0, 0.0).unwrap();

@@ -17,10 +17,8 @@ use super::element::{rounded, value};
 use super::oracle::Oracle;
 use super::reduced::{AsReduced, Elements};
 use super::{Mismatch, Samples, Sum, TestData, Tolerance, Verdict, dot_products, entry, spread, tensor};
-use crate::epilogue::Along;
-use crate::problem::Problem;
-use crate::reduction::{Operator, Reduction};
 use rayon::prelude::*;
+use tilewright_problem::{Along, Operator, Problem, Reduction};
 
 /// Most multiply-adds that one value of a reduction may take.
 const MOST_WORK: u64 = 1 << 33;

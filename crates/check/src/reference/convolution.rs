@@ -1,7 +1,7 @@
 //! Where a convolution's factors and results lie, from its definition: output pixel `p` reads input pixel
 //! `p * stride + tap * dilation - pad`, and gradients flow back the same way.
 
-use crate::conv::{Conv, Direction, Layout};
+use tilewright_problem::{Conv, Direction, Layout};
 
 /// A convolution with three spatial dimensions always. Result elements are (g, row, column), each a sum of k products:
 ///

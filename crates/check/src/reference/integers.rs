@@ -17,12 +17,9 @@
 //! The factors of gradients of a convolution have neither pairs nor patterns: sums are those of the elements that are looked at.
 
 use super::element::hash;
-use crate::complex::Complex;
-use crate::contraction::Operand;
-use crate::conv::{Conv, Direction, Layout};
-use crate::gemm::{Gemm, Order};
-use crate::problem::Problem;
 use tilewright_ir::Scalar;
+use tilewright_problem::contraction::Operand;
+use tilewright_problem::{Complex, Conv, Direction, Gemm, Layout, Order, Problem};
 
 /// Terms that do not cancel where results have 16 bits: the sum's standard deviation is 24 to 34.
 const FREE: u64 = 192;

@@ -9,20 +9,13 @@ use super::integers::{Integers, affordable};
 use super::oracle::Oracle;
 use super::reduced::{AsReduced, Elements};
 use super::reductions;
+use super::turned::turned;
 use super::{Mismatch, Samples, Tolerance, Verdict, dot_products, picks, spread, tensor, within};
-use crate::complex::Complex;
-use crate::contraction::Operand;
-use crate::conv::{Conv, Direction};
-use crate::epilogue::Activation;
-use crate::error::ProblemError;
-use crate::factors::{Factors, turned};
-use crate::gemm::Gemm;
-use crate::problem::Problem;
-use crate::ragged::Ragged;
-use crate::reduction::Reduction;
 use rayon::prelude::*;
 use std::sync::{Arc, OnceLock};
 use tilewright_ir::Scalar;
+use tilewright_problem::contraction::Operand;
+use tilewright_problem::{Activation, Complex, Conv, Direction, Factors, Gemm, Problem, ProblemError, Ragged, Reduction};
 
 /// Multiply-adds to spend on the sums of a convolution.
 const BUDGET: u64 = 1 << 28;

@@ -3,19 +3,13 @@
 use super::element::{Element, hash, put, with_element, zeroed};
 use super::groups::{Groups, drawn};
 use super::integers::{Integers, added};
-use crate::contraction::Operand;
-use crate::epilogue::Along;
-use crate::error::ProblemError;
-use crate::factors::Factors;
-use crate::gemm::Gemm;
-use crate::lower::BUFFER_ALIGN;
-use crate::problem::Problem;
-use crate::quant::Quant;
-use crate::ragged::Ragged;
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
 use tilewright_ir::Scalar;
+use tilewright_problem::contraction::Operand;
+use tilewright_problem::lower::BUFFER_ALIGN;
+use tilewright_problem::{Along, Factors, Gemm, Problem, ProblemError, Quant, Ragged};
 
 /// Bytes before and after every tensor that no kernel may write; a multiple of the alignment plans count on.
 pub const GUARD_BYTES: u64 = BUFFER_ALIGN as u64;
@@ -557,7 +551,7 @@ pub fn check_workspace(bytes: u64, guard: &[u8]) -> Result<(), Damage> {
 mod tests {
     use super::super::element::value;
     use super::*;
-    use crate::gemm::Order;
+    use tilewright_problem::Order;
 
     fn data(beta: f64) -> TestData {
         let gemm = Gemm::new(Scalar::F16, 5, 4, 3)

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use std::collections::HashMap;
+use tilewright_check::reference::{Exact, Reference, Samples, TestData};
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::lower::{ConvForm, Parts, lower};
-use tilewright_problem::reference::{Exact, Reference, Samples, TestData};
 use tilewright_problem::{Along, Conv, ConvBuilder, Direction, Layout, Problem};
 
 const DIRECTIONS: [Direction; 3] = [Direction::Forward, Direction::BackwardData, Direction::BackwardWeight];
@@ -168,7 +168,7 @@ proptest! {
 
 /// C's buffer after a correct run: f32 throughout.
 fn result(conv: &Conv, data: &TestData) -> Vec<u8> {
-    let values = |buffer: &tilewright_problem::reference::Buffer, len: u64| -> Vec<f64> {
+    let values = |buffer: &tilewright_check::reference::Buffer, len: u64| -> Vec<f64> {
         let all = buffer.bytes.chunks_exact(4).map(|b| f64::from(f32::from_le_bytes([b[0], b[1], b[2], b[3]])));
         all.skip(buffer.start as usize).take(len as usize).collect()
     };

@@ -1,10 +1,8 @@
 //! Groups of a product's rows, columns or terms: where they end in test data, and which rows are whose.
 
 use super::element::hash;
-use crate::gemm::Gemm;
-use crate::problem::Problem;
-use crate::ragged::Ragged;
 use std::ops::Range;
+use tilewright_problem::{Gemm, Problem, Ragged};
 
 /// Where the groups of a product end.
 #[derive(Clone, Debug)]

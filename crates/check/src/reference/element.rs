@@ -1,9 +1,9 @@
 //! Elements of test buffers: bytes to f64 and back, random values, and the two bit patterns that must never be computed with.
 
-use crate::error::ProblemError;
 use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 use tilewright_ir::{F8E4M3Fnuz, F8E5M2Fnuz, Scalar};
+use tilewright_problem::ProblemError;
 
 /// A type in memory, little-endian.
 pub(super) trait Element: Copy + Send + Sync {

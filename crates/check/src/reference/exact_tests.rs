@@ -2,8 +2,7 @@
 
 use super::element::{Element, put};
 use super::*;
-use crate::conv::{Conv, Layout};
-use crate::gemm::{Gemm, Order};
+use tilewright_problem::{Conv, Gemm, Layout, Order, Problem};
 
 /// A result summed in f32, term by term, and stored in C's type; `twist` gives how often each term of an element counts.
 fn run(data: &TestData, twist: impl Fn([u64; 3], u64) -> f32 + Sync) -> Vec<u8> {
@@ -96,7 +95,7 @@ fn every_term_shows_in_every_element_of_any_product() {
         let (m, n, k) = (5, 4, if bit(4) { 37 } else { 1500 });
         let builder = Gemm::new(dtype, m, n, k).out_dtype(out).order(if bit(3) { Order::Row } else { Order::Col });
         let builder = builder.trans(bit(0), bit(1)).trans_c(bit(2)).batch(3).offsets(1, 2, 3);
-        let builder = if bit(5) { builder.stride_a(0).lda(1511).bias(crate::epilogue::Along::N).residual() } else { builder };
+        let builder = if bit(5) { builder.stride_a(0).lda(1511).bias(tilewright_problem::Along::N).residual() } else { builder };
         let problem = Problem::Gemm(builder.build().unwrap());
         let exact = exact(&problem, bits.into(), bit(4));
         let verdict = exact.check(&run(exact.data(), |_, _| 1.0));
@@ -182,7 +181,7 @@ fn values_beyond_the_type_of_c_are_infinite() {
 
 #[test]
 fn smooth_activations_of_an_overflow_are_what_ieee_says() {
-    use crate::epilogue::Activation;
+    use tilewright_problem::Activation;
     let problem =
         Problem::Gemm(Gemm::new(Scalar::F32, 4, 4, 300).order(Order::Col).activation(Activation::Silu).build().unwrap());
     let data = TestData::new(&problem, 5, 3e38, 0.0).unwrap();

@@ -1,0 +1,95 @@
+//! How far a right result may be from the reference.
+
+use serde::{Deserialize, Serialize};
+use tilewright_ir::Scalar;
+use tilewright_problem::{Activation, Math, Problem};
+
+/// How far a result may be from the reference: `accumulate * scale + round * |expected| + floor`, where
+/// `scale = |alpha| * sum |a| |b| + |beta| |c| + |bias|` of the element, alpha times the vectors of scales where there are such, and of complex factors the magnitudes of all products of parts; with an activation its slope times that, and with a residual
+/// its magnitude more.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tolerance {
+    /// Rounding of the sum, relative to the scale.
+    pub accumulate: f64,
+    /// Rounding of the result to its own type, relative to the expected value.
+    pub round: f64,
+    /// Least magnitude that rounding keeps relative accuracy for (subnormals may be flushed).
+    pub floor: f64,
+}
+
+impl Tolerance {
+    /// The bound for data of random sign, as [`TestData`](super::TestData) makes it.
+    ///
+    /// With unit roundoff u of the accumulator (2^-24 for f32 and the 16-bit types, 2^-53 for f64) it is
+    /// `u * (32 + t sqrt(k))` of the scale, t = 1/8, or 3/4 for three TF32 or six bf16 products in
+    /// place of one, 3/8 for three bf16 products. Where: partial sums of k terms of random sign grow like sqrt(k), the scale like
+    /// k, so the rounding errors of any order of summation come to about u of the scale whatever k is; 32 covers the tail over 10^9
+    /// elements, alpha, beta, bias and residual. The second term admits units that truncate instead of rounding, whose errors add up: each
+    /// instruction takes up to 2 u, 0.7 u on average, from a partial sum, which over k / 16 instructions comes to about 0.03 sqrt(k) u of the scale,
+    /// and to five times that in the element of 10^5 whose partial sums are greatest.
+    /// Leaving out one of k terms changes an average element by 1/k of its scale, far more than this up to k of about
+    /// 10^5. Data of one sign rounds worse, with sqrt(k) u, and would need a wider bound.
+    ///
+    /// Factors cut to TF32 add to each product an error of up to [`Math::product_error`] of its magnitude, with the product's random
+    /// sign: to sums of k about 0.4 / sqrt(k) of that of the scale, of which 4 / sqrt(k) is ten standard deviations. So does what
+    /// products of parts of factors leave out. The shortest sums count: a group of terms may be a single one, whose
+    /// error nothing evens out, and windows at an edge have fewer than others.
+    ///
+    /// Units for 8-bit floats add up in less than f32: those of Hopper keep about 14 bits of the largest of an instruction's 32 products and
+    /// the sum so far, and drop what lies below (DeepSeek-V3, arXiv 2412.19437, section 3.3.2). Of sums of k, whose sign is random, the
+    /// k / 32 truncations take about 0.03 sqrt(k) 2^-13 of the scale, all towards zero, and those of products of random sign less
+    /// than 2^-13; `2^-13 (4 + sqrt(k) / 8)` is four times both. A missing term is below that beyond a k of about 1500: runs on integers
+    /// whose sums fit these bits show it. With [`Math::Promoted`] a unit adds up no more than 128 terms: each part of the sum is within the bound
+    /// of its own scale, so the whole is within that for k = 128, to which additions in f32 come as everywhere.
+    ///
+    /// Sums of integers are exact, and so are results in i32.
+    ///
+    /// An activation multiplies the error of its argument by at most [`Activation::slope`], which is in the scale, and adds
+    /// [`Activation::rounding`] u of its argument, which is no greater than the scale.
+    pub fn of(problem: &Problem) -> Tolerance {
+        let k = problem.depth() as f64;
+        let out = problem.out_dtype();
+        if !problem.accumulator().is_float() {
+            return Tolerance::EXACT;
+        }
+        let unit = if problem.accumulator() == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
+        let function = problem.activation().map_or(0.0, Activation::rounding);
+        let fewest = problem.fewest_terms() as f64;
+        let terms = if problem.math() == Math::Promoted { k.min(Math::PROMOTED_EVERY.into()) } else { k };
+        let short = if problem.dtype().is_float8() { 2f64.powi(-13) * (4.0 + terms.sqrt() / 8.0) } else { 0.0 };
+        Tolerance {
+            accumulate: unit * (32.0 + truncation(problem.math()) * k.sqrt() + function)
+                + problem.math().product_error() * (4.0 / fewest.sqrt()).min(1.0)
+                + short,
+            ..Tolerance::rounding(out)
+        }
+    }
+    /// Of integers, which are exact.
+    pub(super) const EXACT: Tolerance = Tolerance { accumulate: 0.0, round: 0.0, floor: 0.5 };
+    /// That of rounding to a type alone.
+    pub(super) fn rounding(scalar: Scalar) -> Tolerance {
+        let (digits, smallest) = match scalar {
+            Scalar::F16 => (11, -24),
+            Scalar::BF16 => (8, -126),
+            Scalar::E4M3 => (4, -9),
+            Scalar::E4M3Fnuz => (4, -10),
+            Scalar::E5M2 => (3, -16),
+            Scalar::E5M2Fnuz => (3, -17),
+            Scalar::F64 => (53, -1022),
+            // To the nearest, where a float that is as near to two may lie to either side.
+            Scalar::I8 | Scalar::U8 => return Tolerance { accumulate: 0.0, round: 2f64.powi(-22), floor: 0.5 },
+            _ => (24, -126),
+        };
+        Tolerance { accumulate: 0.0, round: 2f64.powi(-digits) * 1.001, floor: 2f64.powi(smallest) }
+    }
+}
+
+/// What truncated sums of k terms may lose, in unit roundoffs of their scale and relative to sqrt(k): an eighth where one instruction adds 16
+/// terms, with room for 8. Three or six of them add to a sum where factors are split, and those of TF32 have half the depth.
+fn truncation(math: Math) -> f64 {
+    match math {
+        Math::Tf32x3 | Math::Bf16x6 => 0.75,
+        Math::Bf16x3 => 0.375,
+        Math::Exact | Math::Tf32 | Math::Promoted => 0.125,
+    }
+}
