@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 /// Environment variable of the build, and the folders and files below `crates` that it covers.
 const FINGERPRINTS: [(&str, &[&str]); 4] = [
     // What a plan's kernels are.
-    ("GENERATOR", &["ir/src", "problem/src", "gen/src"]),
+    ("GENERATOR", &["ir/src", "problem/src", "gen/src/kernel", "gen/src/plan", "gen/src/program.rs", "gen/src/space.rs"]),
     // How a kernel is compiled, launched and timed.
-    ("TIMING", &["device/src", "tune/src/run.rs", "tune/src/search/measure.rs"]),
+    ("TIMING", &["device/src", "check/src/run.rs", "tune/src/search/measure.rs"]),
     // How a time is modelled.
     ("MODEL", &["tune/src/model"]),
     // How a result is verified; on the emulator by whom.
@@ -16,11 +16,12 @@ const FINGERPRINTS: [(&str, &[&str]); 4] = [
         "VERIFIER",
         &[
             "emu/src",
-            "tune/src/verify.rs",
-            "tune/src/verify",
-            "tune/src/run.rs",
-            "tune/src/reduce.rs",
-            "tune/src/spread.rs",
+            "check/src/reference",
+            "check/src/verify.rs",
+            "check/src/verify",
+            "check/src/run.rs",
+            "check/src/reduce.rs",
+            "check/src/spread.rs",
             "tune/src/search/session",
         ],
     ),

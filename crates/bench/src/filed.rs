@@ -4,12 +4,12 @@ use crate::error::BenchError;
 use crate::record::{Record, Side};
 use std::fmt::Write;
 use std::path::Path;
+use tilewright_check::verify::Depth;
 use tilewright_device::{Backend, CacheState};
+use tilewright_gen::space::Space;
 use tilewright_ir::Target;
 use tilewright_problem::Problem;
 use tilewright_tune::records::{self, DeviceKey, Records, TimeKind, Trial};
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::Depth;
 
 /// Adds the plans of generated kernels that were right and have a time to a records file; gives the number of those that it had not.
 ///
@@ -50,7 +50,7 @@ fn filed(record: &Record, side: &Side) -> Result<Option<records::Record>, BenchE
         ..Trial::timed(plan, time.median_us, TimeKind::Measured)
     };
     Ok(Some(records::Record {
-        problem: space.key(),
+        problem: tilewright_tune::ProblemKey::of(&space),
         name: record.problem.clone(),
         device: DeviceKey { name, fingerprint: format!("{}{warm}", at.fingerprint) },
         generator: format!("{} as measured on {}", at.version, at.date),

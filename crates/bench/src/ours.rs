@@ -7,16 +7,16 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tilewright_check::run::{Buffers, bind, compile};
 use tilewright_device::{Buffer, CacheState, Compiled, Device, Launch, Resources, Timing};
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::program::Program;
+use tilewright_gen::space::Space;
 use tilewright_problem::contraction::Contraction;
-use tilewright_tune::Records;
 use tilewright_tune::model::Picker;
 use tilewright_tune::records::{DeviceKey, RecordsError, State, Trial};
-use tilewright_tune::run::{Buffers, bind, compile};
 use tilewright_tune::search;
-use tilewright_tune::space::Space;
+use tilewright_tune::{ProblemKey, Records};
 
 /// How the plan is chosen.
 #[derive(Clone, Debug, PartialEq)]
@@ -227,7 +227,7 @@ pub fn searched(
 /// Records that know of nothing but candidates that hung.
 fn remembered(space: &Space, device: &DeviceKey, plans: &[String]) -> Result<Records, RecordsError> {
     let records = Records::in_memory()?;
-    let key = space.key();
+    let key = ProblemKey::of(space);
     for plan in plans {
         let trial = Trial::unmeasured(plan, State::Hung, "took the device down");
         records.add(&key, "", device, search::GENERATOR, &trial)?;
@@ -240,7 +240,7 @@ fn recorded(workload: &Workload<'_>, space: &Space, path: &Path) -> Result<Plan,
     let failed = |e: String| BenchError::Plan(e);
     let records = Records::open_existing(path).map_err(|e| failed(e.to_string()))?;
     let device = search::device_key(workload.device().info(), workload.cache());
-    let best = records.best(&space.key(), &device, search::GENERATOR).map_err(|e| failed(e.to_string()))?;
+    let best = records.best(&ProblemKey::of(space), &device, search::GENERATOR).map_err(|e| failed(e.to_string()))?;
     let best = best
         .ok_or_else(|| failed(format!("{} holds no thoroughly verified plan of this problem on this device", path.display())))?;
     Plan::parse(&best.plan).map_err(|e| failed(format!("{}: plan {}: {e}", path.display(), best.plan)))

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tilewright_device::{CacheState, Device};
 use tilewright_gen::plan::Plan;
+use tilewright_gen::space::Space;
 use tilewright_problem::Problem;
-use tilewright_tune::space::Space;
 
 /// What generated kernels are compared with on one device.
 pub struct Rivals {

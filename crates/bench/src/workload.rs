@@ -3,11 +3,11 @@
 use crate::error::BenchError;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use tilewright_check::reference::{Exact, Reference, Samples, TestData, Verdict};
+use tilewright_check::run::{Buffers, Factors};
 use tilewright_device::{Buffer, CacheState, Device, Native};
 use tilewright_problem::contraction::Operand;
-use tilewright_check::reference::{Exact, Reference, Samples, TestData, Verdict};
 use tilewright_problem::{Along, Math, Problem, Quant};
-use tilewright_tune::run::{Buffers, Factors};
 
 /// A problem with its data on a device.
 pub struct Workload<'a> {

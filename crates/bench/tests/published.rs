@@ -127,11 +127,16 @@ fn kept_plans_are_tried_first_on_such_a_device() {
 fn offered(records: &tilewright_tune::Records) {
     let problem = "tC0_tA0_tB1_colMaj0_m512_n512_k512_lda512_ldb512_ldc512_ws536870912_bf16";
     let target = tilewright_ir::Target::by_arch("sm_90a").unwrap();
-    let space = tilewright_tune::space::Space::new(&tilewright_problem::Problem::parse(problem).unwrap(), &target).unwrap();
+    let space = tilewright_gen::space::Space::new(&tilewright_problem::Problem::parse(problem).unwrap(), &target).unwrap();
     let device =
         |name: &str| tilewright_tune::records::DeviceKey { name: name.into(), fingerprint: "sm_90a; another driver".into() };
-    let plans = |name: &str| records.candidates(&space.key(), &device(name), 1).unwrap();
+    let plans = |name: &str| records.candidates(&tilewright_tune::ProblemKey::of(&space), &device(name), 1).unwrap();
     assert_eq!(plans("NVIDIA H200 (CUDA)").len(), 1);
     assert!(plans("NVIDIA A100 (CUDA)").is_empty());
-    assert!(records.best(&space.key(), &device("NVIDIA H200 (CUDA)"), tilewright_tune::records::GENERATOR).unwrap().is_none());
+    assert!(
+        records
+            .best(&tilewright_tune::ProblemKey::of(&space), &device("NVIDIA H200 (CUDA)"), tilewright_tune::records::GENERATOR)
+            .unwrap()
+            .is_none()
+    );
 }

@@ -7,7 +7,7 @@ use crate::problem::{self, Case};
 use crate::session;
 use tilewright::Context;
 use tilewright_bench::{BenchError, Record, Rivals, Title, page, summary};
-use tilewright_tune::run::Factors;
+use tilewright_check::run::Factors;
 
 /// What records of this command are called.
 const EXPERIMENT: &str = "bench";

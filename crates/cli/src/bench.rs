@@ -9,7 +9,7 @@ use crate::session;
 use crate::table::{self, Row, Table};
 use serde_json::json;
 use tilewright::{Context, Operation, Origin, Plan};
-use tilewright_tune::verify::{Depth, Verification};
+use tilewright_check::verify::{Depth, Verification};
 
 /// Columns of `--csv`.
 const COLUMNS: [&str; 11] = [

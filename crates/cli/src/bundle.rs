@@ -5,11 +5,11 @@ use crate::error::CliError;
 use crate::output::{line, write_file};
 use crate::{emit, problem, session};
 use tilewright::{Bundled, Context, Operation};
+use tilewright_check::verify::Depth;
 use tilewright_device::Options;
 use tilewright_gen::plan::Plan;
 use tilewright_ir::Dialect;
 use tilewright_tune::records::{DeviceKey, Filter, GENERATOR, RecordsError, State, TimeKind, Trial};
-use tilewright_tune::verify::Depth;
 use tilewright_tune::{ProblemKey, Records};
 
 /// A problem's operation with its plan, where that comes from and its time.
@@ -91,7 +91,7 @@ fn choose(context: &Context, operation: Operation, devices: &[DeviceKey]) -> Res
         let space = operation.space();
         let mut best: Option<(Plan, f64, &str)> = None;
         for device in devices {
-            let trial = best_of(context.records(), &space.key(), device, GENERATOR).map_err(CliError::failed)?;
+            let trial = best_of(context.records(), &ProblemKey::of(space), device, GENERATOR).map_err(CliError::failed)?;
             let Some((trial, us)) = trial.and_then(|t| t.time_us.map(|us| (t, us))) else { continue };
             let legal = |p: &Plan| space.constraint().allows(p) && space.resolve(p).is_ok();
             let Some(plan) = Plan::parse(&trial.plan).ok().filter(legal) else { continue };

@@ -1,9 +1,9 @@
 //! Words for what each key of a plan does to one kernel, with its numbers.
 
 use serde::Serialize;
+use tilewright_gen::graph::{Graph, values};
 use tilewright_gen::plan::*;
 use tilewright_problem::contraction::Contraction;
-use tilewright_tune::graph::{Graph, values};
 
 /// What a key's value does in this kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -320,9 +320,9 @@ fn plural64(n: u64, word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tilewright_gen::space::Space;
     use tilewright_ir::{Scalar, Target};
     use tilewright_problem::{Gemm, Operator, Order, Reduce};
-    use tilewright_tune::space::Space;
 
     #[test]
     fn every_key_is_described() {

@@ -7,6 +7,7 @@ use crate::{problem, session};
 use tilewright::{CacheState, Context, Host, Operation, Origin};
 use tilewright_ir::{Dialect, Target};
 use tilewright_problem::Problem;
+use tilewright_tune::ProblemKey;
 use tilewright_tune::records::GENERATOR;
 use tilewright_tune::search::device_key;
 
@@ -52,7 +53,7 @@ pub fn run(args: &EmitArgs) -> Result<(), CliError> {
 fn chosen(context: &Context, operation: &Operation, args: &EmitArgs, origin: Origin) -> Result<String, CliError> {
     let device = context.info();
     let key = device_key(device, CacheState::Cold);
-    let best = context.records().best(&operation.space().key(), &key, GENERATOR).map_err(CliError::failed)?;
+    let best = context.records().best(&ProblemKey::of(operation.space()), &key, GENERATOR).map_err(CliError::failed)?;
     let time = best.and_then(|trial| Some((trial.time_us?, trial.time_kind?)));
     Ok(match (origin, time) {
         (Origin::Recorded | Origin::VerifiedAgain, Some((us, kind))) => {

@@ -9,12 +9,12 @@ use crate::output::{human_bytes, human_rate, human_time, line, write_file};
 use crate::{problem, session};
 use serde_json::json;
 use tilewright::Operation;
+use tilewright_check::reference::Tolerance;
 use tilewright_gen::kernel::{generate, works};
 use tilewright_gen::plan::{Common, Counts, Footprint, Key, counts, work_groups};
-use tilewright_check::reference::Tolerance;
+use tilewright_gen::space::Resolved;
 use tilewright_problem::{Conv, Direction, Gemm, Layout, Math, Problem};
 use tilewright_tune::model::{Estimate, Picker};
-use tilewright_tune::space::Resolved;
 
 /// Most pieces of work that figures follow.
 const WORKS: u64 = 1 << 14;

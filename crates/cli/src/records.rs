@@ -7,9 +7,9 @@ use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
+use tilewright_check::verify::Depth;
 use tilewright_tune::Records;
 use tilewright_tune::records::{Bad, Filter, Imported, Record, State, TimeKind, Unread};
-use tilewright_tune::verify::Depth;
 
 /// Runs one of the subcommands.
 pub fn run(command: &RecordsCommand) -> Result<(), CliError> {

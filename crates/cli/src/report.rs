@@ -11,9 +11,10 @@ use std::path::Path;
 use tilewright::{CacheState, Context};
 use tilewright_bench::{Point, Roof, STYLE, escape, least_bytes, roofline};
 use tilewright_gen::plan::Plan;
+use tilewright_gen::space::Space;
+use tilewright_tune::ProblemKey;
 use tilewright_tune::records::{GENERATOR, TimeKind};
 use tilewright_tune::search::device_key;
-use tilewright_tune::space::Space;
 
 /// A problem with what the records hold of it.
 struct Row<'a> {
@@ -43,8 +44,10 @@ pub fn write(path: &Path, title: &str, context: &Context, cases: &Cases, cache: 
     for case in &cases.list {
         let operation = context.operation(case.problem.clone()).map_err(session::classify)?;
         let space = operation.space();
-        let best =
-            context.records().best(&space.key(), &device_key(context.info(), cache), GENERATOR).map_err(CliError::failed)?;
+        let best = context
+            .records()
+            .best(&ProblemKey::of(space), &device_key(context.info(), cache), GENERATOR)
+            .map_err(CliError::failed)?;
         modelled |= best.as_ref().is_some_and(|t| t.time_kind == Some(TimeKind::Modelled));
         let error = best.as_ref().and_then(|t| t.max_error);
         let best = best.and_then(|t| Some((in_words(space, &Plan::parse(&t.plan).ok()?)?, t.plan, t.time_us?)));

@@ -8,8 +8,8 @@ use crate::progress::Progress;
 use crate::session;
 use serde_json::json;
 use tilewright::{Context, Operation, Plan, Verified};
-use tilewright_tune::run::Factors;
-use tilewright_tune::verify::{Depth, Verification};
+use tilewright_check::run::Factors;
+use tilewright_check::verify::{Depth, Verification};
 
 /// Verifies every problem of the command line; exit code 1 if one is wrong.
 pub fn run(args: &VerifyArgs, quiet: bool) -> Result<(), CliError> {

@@ -9,6 +9,9 @@
 //! [`generate`](fn@kernel::generate) returns a [`Program`](program::Program): kernels, their launches and the workspace that they need. A plan that
 //! cannot be is a [`Refusal`](plan::Refusal), which says what to change.
 //!
+//! A [`Space`](space::Space) is all plans of a problem on a target: it resolves a plan for every part of the problem, and repairs one that is
+//! refused. A [`Graph`](graph::Graph) says which plans are one move apart.
+//!
 //! ```
 //! use tilewright_gen::kernel::generate;
 //! use tilewright_gen::plan::{Constraint, Env, Plan, derive, fits};
@@ -36,6 +39,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod graph;
 pub mod kernel;
 pub mod plan;
 pub mod program;
+mod repair;
+pub mod space;

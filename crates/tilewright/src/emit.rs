@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fmt::Write;
+use tilewright_check::run::operands;
 use tilewright_gen::plan::Plan;
 use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Groups, Launch, Program};
 use tilewright_ir::{ArgKind, Dialect, Invalid, Target, print};
@@ -10,7 +11,6 @@ use tilewright_problem::Extent;
 use tilewright_problem::Problem;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::{COL, G, ROW};
-use tilewright_tune::run::operands;
 
 /// What a source file is made from.
 #[derive(Clone, Copy, Debug)]

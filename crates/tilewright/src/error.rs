@@ -1,14 +1,14 @@
 //! What the library can refuse, in one type.
 
+use tilewright_check::run::BindError;
+use tilewright_check::verify::VerifyError;
 use tilewright_device::DeviceError;
 use tilewright_gen::kernel::GenerateError;
 use tilewright_gen::plan::{GrammarError, Plan, Refusal};
 use tilewright_ir::{Invalid, Scalar};
 use tilewright_problem::ProblemError;
 use tilewright_tune::records::RecordsError;
-use tilewright_tune::run::BindError;
 use tilewright_tune::search::TuneError;
-use tilewright_tune::verify::VerifyError;
 
 /// Why an operation cannot be planned, tuned or run. Every message names the input and, where there is one, the remedy.
 #[derive(Debug, thiserror::Error)]

@@ -4,11 +4,11 @@ use crate::program::{Ready, Starts};
 use crate::{Error, Operation, Prepared, SourceError};
 use std::borrow::Cow;
 use std::sync::{Arc, PoisonError};
+use tilewright_check::run::{Alignments, BindError, compile};
 use tilewright_device::DeviceError;
 use tilewright_gen::plan::{Chiral, Common, Key, Plan, fits, generic};
 use tilewright_gen::program::Program;
 use tilewright_problem::contraction::Contraction;
-use tilewright_tune::run::{Alignments, BindError, compile};
 
 /// The same tiles without wide accesses: no operand needs more than its element's alignment.
 pub(crate) fn narrow(plan: &Plan) -> Plan {

@@ -130,14 +130,18 @@ pub use trial::{Times, Verified};
 
 pub use float8::{F8E4M3, F8E5M2};
 pub use half::{bf16, f16};
+pub use tilewright_check::run::{BindError, Factors};
+pub use tilewright_check::verify::{Depth, Verification, VerifyError};
 pub use tilewright_device::{
     Backend, Buffer as DeviceMemory, Cache, CacheEntry, CacheState, Device, DeviceError, DeviceInfo, DeviceKind, Listing, Mark,
     Native, NativeHandles, Options as DeviceOptions, Program as WorkerProgram, Stream, Timing, Workers, compile_worker_main,
     exit_now, list as list_devices, worker_main,
 };
+pub use tilewright_gen::graph::remedies;
 pub use tilewright_gen::kernel::GenerateError;
 pub use tilewright_gen::plan::{Chiral, Common, Constraint, GrammarError, Key, Keys, Plan, Refusal};
 pub use tilewright_gen::program::Program;
+pub use tilewright_gen::space::Space;
 pub use tilewright_ir::{Dialect, Features, Invalid, Limits, Rates, Scalar, Target};
 pub use tilewright_ir::{F8E4M3Fnuz, F8E5M2Fnuz};
 pub use tilewright_problem::contraction::Contraction;
@@ -146,15 +150,11 @@ pub use tilewright_problem::{
     Layout, MOST_REDUCTIONS, Math, Operator, Order, PerRole, Problem, ProblemError, Quant, Ragged, Reduce, ReduceBuilder,
     Reduction, Role, RoleMemory, Scale, Scales, ZeroPoint, ZeroPoints, operator,
 };
-pub use tilewright_tune::graph::remedies;
 pub use tilewright_tune::model::{Candidate, Estimate};
 pub use tilewright_tune::records::{RecordsError, TimeKind, Trial};
-pub use tilewright_tune::run::{BindError, Factors};
 pub use tilewright_tune::search::{
     Budget, Cancel, Ended, Event, Options as SearchOptions, Outcome, Phase, Step, Strategy, Tally, TuneError,
 };
-pub use tilewright_tune::space::Space;
-pub use tilewright_tune::verify::{Depth, Verification, VerifyError};
 pub use tilewright_tune::{ProblemKey, Records};
 
 /// Compiles the README's example.

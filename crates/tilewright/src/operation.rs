@@ -7,17 +7,18 @@ use crate::{Buffer, Context, Edited, Element, Error, Prepared, SourceError};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
+use tilewright_check::run::{Alignments, Buffers, Factors, absent};
+use tilewright_check::verify::VerifyError;
 use tilewright_device::Device;
+use tilewright_gen::graph::remedies;
 use tilewright_gen::plan::{Constraint, Keys, Plan, generic};
+use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::{Along, ConvBuilder, Extents, GemmBuilder, Problem, Quant, ReduceBuilder, Role};
-use tilewright_tune::graph::remedies;
+use tilewright_tune::ProblemKey;
 use tilewright_tune::model::{Candidate, Picker};
 use tilewright_tune::records::DeviceKey;
-use tilewright_tune::run::{Alignments, Buffers, Factors, absent};
 use tilewright_tune::search::{self, Budget, Cancel, Event, GENERATOR, Outcome, TuneError, device_key};
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::VerifyError;
 
 /// What it may take to verify recorded plans again that do not hold any more, when a plan is first asked for.
 const AGAIN_TRIALS: u64 = 4;
@@ -395,7 +396,7 @@ impl Operation {
     /// The fastest thoroughly verified plan of a space in the records.
     fn recorded(&self, space: &Space) -> Result<Option<Plan>, Error> {
         let best = self.context.inner.records.best(
-            &space.key(),
+            &ProblemKey::of(space),
             &device_key(self.context.info(), self.context.inner.options.cache),
             GENERATOR,
         )?;
@@ -417,7 +418,7 @@ impl Operation {
     fn verified_again(&self, device: &DeviceKey) -> Result<Option<Plan>, Error> {
         let inner = &self.context.inner;
         if self.space.target() != &self.context.info().target
-            || inner.records.candidates(&self.space.key(), device, 1)?.is_empty()
+            || inner.records.candidates(&ProblemKey::of(&self.space), device, 1)?.is_empty()
         {
             return Ok(None);
         }

@@ -4,15 +4,15 @@ use crate::program::Ready;
 use crate::{Context, Error};
 use std::fmt;
 use std::sync::Arc;
+use tilewright_check::run::{
+    Alignments, Argument, BindError, Buffers, Call, Factors, absent, added, bind, bytes, check_added, check_extents, kernel_of,
+    memories,
+};
 use tilewright_device::{Foreign, Stream, Value, copy_in, copy_out};
 use tilewright_gen::plan::Plan;
 use tilewright_gen::program::Program;
 use tilewright_problem::contraction::Operand;
 use tilewright_problem::{Extents, PerRole, Problem, Quant, Role};
-use tilewright_tune::run::{
-    Alignments, Argument, BindError, Buffers, Call, Factors, absent, added, bind, bytes, check_added, check_extents, kernel_of,
-    memories,
-};
 
 /// What a workspace is aligned to, in bytes.
 const WORKSPACE_ALIGN: u64 = 256;

@@ -1,15 +1,15 @@
 //! One plan tried without a search: verified against the f64 reference, timed on random data.
 
 use crate::{Error, Operation, Plan};
+use tilewright_check::reduce::for_emulator;
+use tilewright_check::reference::Samples;
+use tilewright_check::run::Factors;
+use tilewright_check::verify::{Case, Depth, Verification, VerifyError, sizes};
 use tilewright_device::Timing;
 use tilewright_gen::plan::Split;
 use tilewright_problem::Extents;
-use tilewright_check::reference::Samples;
 use tilewright_tune::model::Picker;
 use tilewright_tune::records::TimeKind;
-use tilewright_tune::reduce::for_emulator;
-use tilewright_tune::run::Factors;
-use tilewright_tune::verify::{Case, Depth, Verification, VerifyError, sizes};
 
 /// Times of one plan.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub struct Verified {
 impl Operation {
     /// Runs a plan on random operands and compares its result with the f64 reference. A wrong result is no error but a
     /// [`Verification`] that did not pass. An emulator runs a problem of more than
-    /// [`EMULATED_FLOP`](tilewright_tune::reduce::EMULATED_FLOP) operations reduced to a few tiles, unless `whole`. Where extents are
+    /// [`EMULATED_FLOP`](tilewright_check::reduce::EMULATED_FLOP) operations reduced to a few tiles, unless `whole`. Where extents are
     /// known only at launch, the same kernels run at the largest and at several others ([`sizes`]).
     ///
     /// # Errors

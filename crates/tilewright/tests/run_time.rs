@@ -59,8 +59,8 @@ fn one_kernel_runs_every_batch_and_both_sides() {
         let gemm = Gemm::new(Scalar::F32, 20, 30, K).order(order).batch(6).dynamic(dynamic);
         let operation = context.gemm(gemm).expect("a problem");
         let plan = operation.plan().expect("a plan");
-        let factors = tilewright_tune::run::Factors::real(1.5, -0.5);
-        let verified = operation.verify(&plan, 3, factors, tilewright_tune::verify::Depth::Thorough, true).expect("it runs");
+        let factors = tilewright_check::run::Factors::real(1.5, -0.5);
+        let verified = operation.verify(&plan, 3, factors, tilewright_check::verify::Depth::Thorough, true).expect("it runs");
         assert!(verified.verification.passed, "{:?}", verified.verification);
         // The largest, and several others.
         assert!(verified.verification.checked > 20 * 30 * 6);
@@ -203,8 +203,8 @@ fn exchanged_products_store_in_bulk() {
             continue;
         }
         let plan = operation.plan().expect("a plan");
-        let factors = tilewright_tune::run::Factors::real(1.5, 0.0);
-        let verified = operation.verify(&plan, 3, factors, tilewright_tune::verify::Depth::Thorough, true).expect("it runs");
+        let factors = tilewright_check::run::Factors::real(1.5, 0.0);
+        let verified = operation.verify(&plan, 3, factors, tilewright_check::verify::Depth::Thorough, true).expect("it runs");
         assert!(verified.verification.passed, "{:?}", verified.verification);
     }
 }

@@ -8,6 +8,7 @@ use tilewright::{
     Backend, Budget, Cache, CacheState, Context, Depth, DeviceError, DeviceOptions, Error, Gemm, Options, Order, Origin,
     RecordsAt, Scalar, TimeKind, Trial, Trials, WorkerProgram,
 };
+use tilewright_tune::ProblemKey;
 use tilewright_tune::records::{Filter, State};
 use tilewright_tune::search::device_key;
 
@@ -81,8 +82,8 @@ fn without_a_worker_nothing_is_tried_and_everything_runs() {
     let best = operation.candidates(1)[0].plan.to_string();
     let old = Trial { verified: Some(Depth::Thorough), ..Trial::timed(&best, 5.0, TimeKind::Measured) };
     let device = device_key(context.info(), CacheState::default());
-    context.records().add(&operation.space().key(), "gemm", &device, "older", &old).expect("it is recorded");
-    assert!(!context.records().candidates(&operation.space().key(), &device, 1).expect("records").is_empty());
+    context.records().add(&ProblemKey::of(operation.space()), "gemm", &device, "older", &old).expect("it is recorded");
+    assert!(!context.records().candidates(&ProblemKey::of(operation.space()), &device, 1).expect("records").is_empty());
     let refused = operation.tune(Budget::trials(1)).expect_err("no worker");
     assert!(refused.to_string().contains("/no/such/program") && refused.to_string().contains("TILEWRIGHT_WORKER"), "{refused}");
     assert!(!matches!(refused, Error::Device(DeviceError::WorkerLost { .. })), "{refused}");

@@ -1,6 +1,8 @@
 //! The key of a tuning record: exactly the facts that legality reads of a problem, and what makes two problems near.
 
 use serde::{Deserialize, Serialize};
+use tilewright_gen::plan::Keys;
+use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_ir::affine::{Affine, Atom};
 use tilewright_problem::Dynamic;
@@ -110,6 +112,12 @@ pub struct ProblemKey {
 }
 
 impl ProblemKey {
+    /// The key of a space.
+    pub fn of(space: &Space) -> Self {
+        let env = space.env();
+        ProblemKey::new(space.parts(&Keys::default()), env.workspace_bytes, !env.allow_atomics)
+    }
+
     /// The key of a problem's parts under a workspace budget in bytes and a determinism demand.
     pub fn new(parts: &Parts, workspace_bytes: u64, deterministic: bool) -> Self {
         let contraction = &parts.lead;

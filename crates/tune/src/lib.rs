@@ -1,14 +1,14 @@
-//! Finds the fastest verified plan of a problem on a device: search, cost model, verification and records.
+//! Finds the fastest verified plan of a problem on a device: search, cost model and records.
 //!
-//! A [`Space`](space::Space) is the plans of one problem on one target. [`model`] estimates times without a device, [`search`] times
-//! candidates, [`verify`](mod@verify) compares results with the reference, and [`Records`] keeps every trial in one file.
+//! A [`Space`](tilewright_gen::space::Space) is the plans of one problem on one target. [`model`] estimates times without a device,
+//! [`search`] times candidates and has [`tilewright_check`] verify them, and [`Records`] keeps every trial in one file.
 //!
 //! ```
 //! use tilewright_device::open;
 //! use tilewright_ir::Scalar;
 //! use tilewright_problem::{Gemm, Problem};
 //! use tilewright_tune::search::{Budget, Cancel, Options, tune};
-//! use tilewright_tune::space::Space;
+//! use tilewright_gen::space::Space;
 //!
 //! let device = open("emu")?;
 //! let problem = Problem::Gemm(Gemm::new(Scalar::F32, 32, 32, 32).build()?);
@@ -20,19 +20,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub mod graph;
 pub mod key;
 pub mod model;
-pub mod random;
 pub mod records;
-pub mod reduce;
-mod repair;
-mod room;
-pub mod run;
 pub mod search;
-pub mod space;
-mod spread;
-pub mod verify;
 
 pub use key::ProblemKey;
 pub use records::Records;

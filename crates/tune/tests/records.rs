@@ -2,15 +2,16 @@
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use tilewright_check::random;
+use tilewright_check::verify::Depth;
 use tilewright_device::{CacheState, open};
 use tilewright_gen::plan::Plan;
+use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::{Operator, Problem, Reduce};
 use tilewright_tune::records::{Bad, DeviceKey, Filter, GENERATOR, State, TimeKind, Trial};
 use tilewright_tune::search::{Budget, Cancel, Options, device_key, tune};
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::Depth;
-use tilewright_tune::{Records, random};
+use tilewright_tune::{ProblemKey, Records};
 
 /// Random problems of every recipe with a plan of each, and random tensors.
 fn drawn(target: &Target) -> Vec<(Problem, Plan)> {
@@ -78,7 +79,7 @@ fn records_of_every_problem_are_read() {
     for (at, (problem, plan)) in drawn.iter().enumerate() {
         let trial = trial(&mut rng, plan, at as i64);
         let space = Space::new(problem, &target).unwrap().with_atomics(true);
-        records.add(&space.key(), &problem.key(), &device, GENERATOR, &trial).unwrap();
+        records.add(&ProblemKey::of(&space), &problem.key(), &device, GENERATOR, &trial).unwrap();
     }
     reads_everything(&records, drawn.len());
 }
@@ -94,7 +95,7 @@ fn a_search_of_nothing_leaves_records_that_are_read() {
         let options = Options { budget: Budget::trials(3), ..Options::default() };
         let outcome = tune(&device, &space, Some(&records), &options, &Cancel::default(), &mut |_| ()).unwrap();
         assert!(outcome.verified, "{problem}");
-        let found = records.best(&space.key(), &device_key(device.info(), CacheState::Cold), GENERATOR).unwrap();
+        let found = records.best(&ProblemKey::of(&space), &device_key(device.info(), CacheState::Cold), GENERATOR).unwrap();
         assert_eq!(found.map(|t| t.plan), Some(outcome.plan.to_string()));
         let count = records.list(&Filter::default()).unwrap().len();
         assert!(count > 0);

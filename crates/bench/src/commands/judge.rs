@@ -4,11 +4,11 @@ use crate::args::JudgeArgs;
 use crate::error::BenchError;
 use std::collections::BTreeMap;
 use tilewright_gen::plan::Plan;
+use tilewright_gen::space::Space;
 use tilewright_ir::Target;
 use tilewright_problem::Problem;
 use tilewright_tune::model::{Estimate, Picker};
 use tilewright_tune::records::{Filter, Records, RecordsError, TimeKind};
-use tilewright_tune::space::Space;
 
 /// A recorded plan with both its times.
 struct Judged {
@@ -160,7 +160,7 @@ mod tests {
         let name = "conv_fwd_nhwc_n1_g1_c8_k8_in4x4_fil1x1_f16";
         let target = Target::by_arch("sm_80").unwrap();
         let space = Space::new(&Problem::parse(name).unwrap(), &target).unwrap();
-        let key = space.key();
+        let key = tilewright_tune::ProblemKey::of(&space);
         let device = DeviceKey { name: "GPU".into(), fingerprint: "1".into() };
         let folder = tempfile::tempdir().unwrap();
         let plans = [1, 2, 3, 4].map(|mic| Plan::from(Plan::default().with(Key::A(Chiral::Mic), mic)).to_string());

@@ -7,7 +7,7 @@ use crate::error::BenchError;
 use crate::ours::Ours;
 use crate::session::Session;
 use crate::workload::Workload;
-use tilewright_tune::space::Space;
+use tilewright_gen::space::Space;
 
 /// `opencl-vs-cuda`: the plan is chosen on the second device and runs on both. OpenCL C lacks what CUDA has (asynchronous copies, waves
 /// that only load), so that a plan chosen on the first would mostly be refused on the second.

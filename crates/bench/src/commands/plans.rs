@@ -10,7 +10,7 @@ use crate::session::Session;
 use crate::workload::Workload;
 use std::path::Path;
 use tilewright_gen::plan::{Constraint, Plan};
-use tilewright_tune::space::Space;
+use tilewright_gen::space::Space;
 
 /// `plans`: the first plan is what the others are compared with.
 ///

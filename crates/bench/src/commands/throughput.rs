@@ -10,14 +10,14 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tilewright_check::reference::Samples;
+use tilewright_check::run::{Factors, compile};
+use tilewright_check::verify::{Case, Depth};
 use tilewright_device::{CacheState, Device, Timing};
 use tilewright_gen::plan::Plan;
+use tilewright_gen::space::Space;
 use tilewright_problem::Problem;
-use tilewright_check::reference::Samples;
-use tilewright_tune::run::{Factors, compile};
 use tilewright_tune::search::{Proposal, Random, Searcher};
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::{Case, Depth};
 
 /// Samples of one candidate's time.
 const REPEATS: u32 = 5;

@@ -3,13 +3,13 @@
 use super::facts::{Span, Subject};
 use super::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use tilewright_check::random::{Recipe, pair};
 use tilewright_gen::kernel::{MAIN, generate, works};
 use tilewright_gen::plan::{Constraint, Plan, Transport};
+use tilewright_gen::space::Space;
 use tilewright_ir::Target;
 use tilewright_ir::layout::Axis;
 use tilewright_problem::{Gemm, Problem};
-use tilewright_tune::random::{Recipe, pair};
-use tilewright_tune::space::Space;
 
 #[test]
 fn wrapping_keeps_everything() {

@@ -6,8 +6,8 @@ use std::ffi::{CStr, CString, c_char};
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 use tilewright_c::*;
+use tilewright_gen::space::Space;
 use tilewright_problem::Problem;
-use tilewright_tune::space::Space;
 
 /// The status of a panic that the library caught.
 const INTERNAL: i32 = 10;

@@ -4,12 +4,12 @@ use crate::harness::fuzz;
 use crate::texts::{pairs, planned, target};
 use tilewright::{Context, Edited, RecordsAt};
 use tilewright_bench::{Record as Compared, line, summary};
+use tilewright_check::random::Pair;
+use tilewright_check::verify::Depth;
+use tilewright_gen::space::Space;
 use tilewright_onnx::{Options, parse};
-use tilewright_tune::Records;
-use tilewright_tune::random::Pair;
 use tilewright_tune::records::{Bad, DeviceKey, Filter, GENERATOR, Record, State, TimeKind, Trial};
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::Depth;
+use tilewright_tune::{ProblemKey, Records};
 
 /// Lines of records of random pairs: one for each pair, and all in one.
 fn lines() -> Vec<Vec<u8>> {
@@ -22,7 +22,7 @@ fn lines() -> Vec<Vec<u8>> {
             _ => Trial::unmeasured(&plan, State::Refused, "two\nlines"),
         };
         Record {
-            problem: Space::new(&pair.problem, &target()).expect("a space").key(),
+            problem: ProblemKey::of(&Space::new(&pair.problem, &target()).expect("a space")),
             name: pair.problem.key(),
             device: device.clone(),
             generator: GENERATOR.into(),

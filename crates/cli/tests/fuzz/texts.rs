@@ -2,13 +2,14 @@
 
 use crate::harness::fuzz;
 use std::sync::LazyLock;
+use tilewright_check::random::{self, Recipe};
 use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::space::Space;
 use tilewright_ir::Target;
 use tilewright_problem::Problem;
 use tilewright_problem::cases::{self, CaseOptions};
 use tilewright_problem::lower::{ConvForm, lower};
-use tilewright_tune::random::{self, Recipe};
-use tilewright_tune::space::Space;
+use tilewright_tune::ProblemKey;
 
 /// Random problems and plans of all kinds.
 pub fn pairs() -> &'static [random::Pair] {
@@ -35,7 +36,7 @@ pub fn planned(problem: &Problem) {
     if let Ok(resolved) = space.resolve(&space.fallback()) {
         let _ = resolved.generate(1 << 24);
     }
-    space.key().text();
+    ProblemKey::of(&space).text();
 }
 
 #[test]

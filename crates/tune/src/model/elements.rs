@@ -3,8 +3,8 @@
 //! It is bound by memory: by how much of a sector each load uses, and by how many bytes are on their way at once.
 
 use super::{Estimate, Model};
-use crate::space::Space;
 use tilewright_gen::plan::{Chiral, Common, ElementLoads, Footprint, KernelSpec, Key, Keys};
+use tilewright_gen::space::Space;
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_problem::contraction::Contraction;

@@ -1,7 +1,7 @@
 //! Plans worth a look before anything is known whose work-groups copy the windows of a whole result tile once (`ACP4`).
 
-use crate::space::Space;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys};
+use tilewright_gen::space::Space;
 use tilewright_ir::ASYNC_COPY_BYTES;
 use tilewright_ir::mma::FAMILIES;
 use tilewright_problem::contraction::{Contraction, Tensor};

@@ -1,7 +1,7 @@
 //! Plans with a matrix unit worth a look before anything is known.
 
-use crate::space::Space;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys, RowStaging, store_buffers, store_tile, thread_grid};
+use tilewright_gen::space::Space;
 use tilewright_ir::MathUnit;
 use tilewright_problem::Math;
 use tilewright_problem::contraction::{Contraction, Tensor};

@@ -3,8 +3,8 @@
 //! Threads load what they multiply themselves. Memory bounds them where filters are small, instructions where they are large.
 
 use super::{Estimate, Model, Work, fma_rate, soft_max};
-use crate::space::Space;
 use tilewright_gen::plan::{Chiral, Common, Footprint, KernelSpec, Key, Keys, OwnLoads, Tiling, added_bytes, thread_grid};
+use tilewright_gen::space::Space;
 use tilewright_ir::layout::Axis;
 use tilewright_ir::{Scalar, UNIT_PARTS};
 use tilewright_problem::Along;

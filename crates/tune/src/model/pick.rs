@@ -2,11 +2,11 @@
 
 use super::seeds::{finishes, legal, schedules, seeds};
 use super::{Calibration, Estimate, Model};
-use crate::space::{ResolvedPart, Space};
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
 use tilewright_gen::kernel::join;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys, Plan};
+use tilewright_gen::space::{ResolvedPart, Space};
 use tilewright_problem::contraction::Contraction;
 
 /// A plan with its modelled time.

@@ -3,10 +3,10 @@
 use super::seed_keys::{along_k, layout, splits};
 use super::traffic::beside_each_other;
 use super::{elements, halo_seeds, matrix_seeds, own, wave_unit_seeds};
-use crate::space::Space;
 use rayon::prelude::*;
 use std::collections::HashSet;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys, Plan};
+use tilewright_gen::space::Space;
 use tilewright_ir::Dialect;
 use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::view::{COL, ROW};
@@ -33,7 +33,7 @@ pub(super) fn seeds(space: &Space) -> Vec<Plan> {
         alternate_entries(&mut grid.plans[first..], contraction);
     }
     let legal = legal(space, &grid.plans);
-    if legal.is_empty() && !space.constraint().is_none() { space.near(&grid.plans) } else { legal }
+    if legal.is_empty() && !space.constraint().is_none() { near(space, &grid.plans) } else { legal }
 }
 
 /// Makes consecutive work-groups take the same tile of all batch entries, where TMA would fetch cache lines that several entries share.
@@ -54,6 +54,21 @@ pub(super) fn legal(space: &Space, plans: &[Keys]) -> Vec<Plan> {
     let repaired: Vec<Option<Plan>> = plans.par_iter().map(|plan| space.repair(plan)).collect();
     let mut seen = HashSet::with_capacity(plans.len());
     repaired.into_iter().flatten().filter(|plan| seen.insert(*plan)).collect()
+}
+
+/// Legal plans near some of these, by search over the keys that refusals name: for constraints under which none of them can
+/// be repaired. None twice.
+fn near(space: &Space, plans: &[Keys]) -> Vec<Plan> {
+    /// Plans that the search starts from.
+    const STARTS: usize = 256;
+    /// Plans that it looks at around each.
+    const AROUND: usize = 400;
+    let starts: Vec<&Keys> = plans.iter().step_by(plans.len().div_ceil(STARTS).max(1)).collect();
+    let nearest = |plan: &&Keys| space.nearest(&space.admit(plan), AROUND);
+    let mut found: Vec<Plan> = starts.par_iter().filter_map(nearest).collect();
+    found.sort();
+    found.dedup();
+    found
 }
 
 /// A plan under every schedule that makes sense as a whole: MIOpenGEMM's loop, loads that run ahead of the math,

@@ -1,8 +1,8 @@
 //! The cost model orders what is known to be ordered.
 
 use super::*;
-use crate::space::Space;
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Keys, Plan};
+use tilewright_gen::space::Space;
 use tilewright_problem::{Conv, Gemm, Operator, Order, Problem, Reduce};
 
 fn gemm(m: u64, n: u64, k: u64) -> Problem {

@@ -1,8 +1,8 @@
 //! Plans with matrix instructions of single waves worth a look before anything is known.
 
 use super::seed_keys::{along_k, layout, splits};
-use crate::space::Space;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys, padded_rows, thread_grid};
+use tilewright_gen::space::Space;
 use tilewright_ir::mma::{FAMILIES, Family, Mma};
 use tilewright_ir::{ASYNC_COPY_BYTES, Dialect, MatrixType};
 use tilewright_problem::contraction::{Contraction, Operand};

@@ -2,13 +2,14 @@
 
 use super::rows::{device_id, imported, insert_trial, problem_id};
 use super::{DeviceKey, Filter, GENERATOR, LineError, Record, Records, RecordsError, State, Trial, Unread};
-use crate::space::Space;
-use crate::verify::Depth;
+use crate::key::ProblemKey;
 use rusqlite::{Transaction, TransactionBehavior};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
+use tilewright_check::verify::Depth;
 use tilewright_gen::plan::Plan;
+use tilewright_gen::space::Space;
 use tilewright_ir::Target;
 use tilewright_problem::Problem;
 
@@ -176,7 +177,7 @@ fn parse(line: &str) -> Result<Record, String> {
         _ => return Err("no tilewright record: the field `tilewright` with the format's number is missing".into()),
     }
     let record: Record = serde_json::from_value(value).map_err(|e| e.to_string())?;
-    crate::key::ProblemKey::parse(&record.problem.text()).map_err(|e| format!("problem: {e}"))?;
+    ProblemKey::parse(&record.problem.text()).map_err(|e| format!("problem: {e}"))?;
     record.trial.check()?;
     Plan::parse(&record.trial.plan).map_err(|e| format!("plan {}: {e}", record.trial.plan))?;
     plausible(&record)?;
@@ -218,7 +219,7 @@ impl Spaces {
         let (workspace, deterministic) = (record.problem.workspace_bytes, record.problem.deterministic);
         let space = self.0.entry((record.name.clone(), arch, workspace, deterministic)).or_insert_with_key(|(name, arch, ..)| {
             let space = Space::new(&Problem::parse(name).ok()?, &Target::by_arch(arch)?).ok()?.with_atomics(!deterministic);
-            (space.key() == record.problem).then_some(space)
+            (ProblemKey::of(&space) == record.problem).then_some(space)
         });
         let (Some(space), Ok(plan)) = (space, Plan::parse(&record.trial.plan)) else { return Ok(()) };
         match space.resolve(&plan) {

@@ -2,9 +2,9 @@
 
 use super::{DeviceKey, Near, RecordsError, State, TimeKind, Trial};
 use crate::key::ProblemKey;
-use crate::verify::Depth;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use tilewright_check::verify::Depth;
 
 /// The trials of this process. Methods may be called from any thread.
 #[derive(Debug, Default)]

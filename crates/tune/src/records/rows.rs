@@ -3,9 +3,9 @@
 use super::sources::{MODEL, TIMING, VERIFIER, timed_by};
 use super::{DeviceKey, State, TimeKind, Trial};
 use crate::key::ProblemKey;
-use crate::verify::Depth;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Params, Row, ToSql, params};
+use tilewright_check::verify::Depth;
 
 pub(super) const TRIAL_COLUMNS: &str =
     "t.plan, t.state, t.time_us, t.time_kind, t.verified, t.max_error, t.reason, t.at, t.verified_by";

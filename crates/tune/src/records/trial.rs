@@ -1,9 +1,9 @@
 //! The values records hold: what was tried where, and how it went.
 
 use crate::key::ProblemKey;
-use crate::verify::Depth;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::time::{SystemTime, UNIX_EPOCH};
+use tilewright_check::verify::Depth;
 
 /// How a trial ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -4,16 +4,16 @@
 //! The threads are detached: one that a compiler holds up for good is given up and replaced, and costs one trial.
 
 use crate::records::State;
-use crate::run::compile;
-use crate::space::Space;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tilewright_check::run::compile;
 use tilewright_device::{Compiled, Device, DeviceError, Launch};
 use tilewright_gen::plan::{KernelSpec, Plan};
 use tilewright_gen::program::Program;
+use tilewright_gen::space::Space;
 
 /// A candidate that can run.
 #[derive(Clone, Debug)]

@@ -6,13 +6,13 @@
 //! the best plan so far.
 
 use super::random::draw;
-use super::{Proposal, Searcher, THRESHOLD};
+use super::{Proposal, Searcher, Starts, THRESHOLD};
 use crate::model::{Candidate, Picker};
-use crate::space::Space;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::{HashMap, HashSet, VecDeque};
 use tilewright_gen::plan::{Chiral, Common, Key, Plan};
+use tilewright_gen::space::Space;
 use tilewright_problem::contraction::Contraction;
 
 /// Plans from the cost model that the first descent compares before it moves.
@@ -160,7 +160,7 @@ impl<'a> Descent<'a> {
     fn perturb(&mut self) -> Option<Plan> {
         let (best, _) = self.best?;
         let steps = self.rng.random_range(2..6);
-        self.space.repair(&self.space.graph(&best).random_walk(&best, steps, &mut self.rng))
+        self.space.repair(&Starts::of(self.space.graph(&best)).walk(&best, steps, &mut self.rng))
     }
 }
 

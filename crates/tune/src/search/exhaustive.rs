@@ -1,11 +1,11 @@
 //! Exhaustive search: every legal plan of the graph's values that the constraint leaves.
 
 use super::{Proposal, Searcher};
-use crate::graph::priority;
 use crate::model::Picker;
-use crate::space::Space;
 use std::collections::HashSet;
+use tilewright_gen::graph::priority;
 use tilewright_gen::plan::{Common, Key, Plan};
+use tilewright_gen::space::Space;
 
 /// Plans looked at per proposal before the caller may look after its budget.
 const PATIENCE: usize = 20_000;

@@ -1,9 +1,9 @@
 //! What the cost model expects of a plan, calibrated on what other plans of the same search took.
 
 use crate::model::Picker;
-use crate::space::Space;
 use std::collections::VecDeque;
 use tilewright_gen::plan::Plan;
+use tilewright_gen::space::Space;
 
 /// Trials that a calibration needs.
 const FEW: usize = 4;

@@ -14,23 +14,25 @@ mod measure;
 mod outcome;
 mod random;
 mod session;
+mod start;
 
 pub use crate::records::GENERATOR;
 pub use descent::Descent;
 pub use exhaustive::Exhaustive;
 pub use outcome::{Ended, Event, Outcome, Phase, Spent, Step, Tally};
 pub use random::Random;
+pub use start::Starts;
 
 use crate::model::Picker;
 use crate::records::{DeviceKey, Records, RecordsError};
-use crate::run::Factors;
-use crate::space::Space;
-use crate::verify::VerifyError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tilewright_check::run::Factors;
+use tilewright_check::verify::VerifyError;
 use tilewright_device::{CacheState, Device, DeviceInfo};
 use tilewright_gen::plan::Plan;
+use tilewright_gen::space::Space;
 use tilewright_problem::ProblemError;
 
 /// A candidate must be faster than the best by this share to replace it.

@@ -1,13 +1,13 @@
 //! Random search: half of the plans drawn from the start values, half a walk away from seeds of the cost model.
 
-use super::{Proposal, Searcher};
+use super::{Proposal, Searcher, Starts};
 use crate::model::Picker;
-use crate::space::Space;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashSet;
 use tilewright_gen::plan::Plan;
+use tilewright_gen::space::Space;
 
 /// Draws before the space counts as exhausted.
 const TRIES: usize = 2000;
@@ -33,13 +33,12 @@ pub(super) fn draw(space: &Space, seeds: &[Plan], rng: &mut ChaCha8Rng) -> Optio
     let contractions = space.contractions();
     let form = contractions.choose(rng).map_or(0, |(form, _)| *form);
     let home = Plan::default().with(tilewright_gen::plan::Key::C(tilewright_gen::plan::Common::Bim), form);
-    let graph = space.graph(&home);
     let plan = match seeds.choose(rng) {
         Some(seed) if rng.random_bool(0.5) => {
             let steps = rng.random_range(1..12);
-            space.graph(seed).random_walk(seed, steps, rng)
+            Starts::of(space.graph(seed)).walk(seed, steps, rng)
         }
-        _ => graph.random_start(rng, 200, |plan| space.repair(plan).is_some())?,
+        _ => Starts::of(space.graph(&home)).start(rng, 200, |plan| space.repair(plan).is_some())?,
     };
     space.repair(&plan)
 }

@@ -11,15 +11,15 @@ use super::{
 };
 use crate::key::ProblemKey;
 use crate::records::{DeviceKey, Records, State, TimeKind, Trial};
-use crate::space::Space;
-use crate::verify::{Depth, VerifyError};
 use rayon::prelude::*;
 use settle::Judge;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tilewright_check::verify::{Depth, VerifyError};
 use tilewright_device::{Device, DeviceError, DeviceKind, Launch, Timing};
 use tilewright_gen::plan::Plan;
+use tilewright_gen::space::Space;
 use tilewright_problem::Problem;
 
 /// Seconds beyond the budget in which a search that has found nothing yet goes on: one candidate may take longer to compile and
@@ -132,7 +132,7 @@ impl<'a> Session<'a> {
             options,
             cancel,
             progress,
-            key: space.key(),
+            key: ProblemKey::of(space),
             name: space.problem().key(),
             device_key: device_key(device.info(), options.cache),
             start: Instant::now(),

@@ -4,10 +4,10 @@
 use crate::missing;
 
 use tilewright_device::{DeviceError, Options, cuda};
+use tilewright_gen::space::Space;
 use tilewright_ir::{Dialect, Scalar, Target};
 use tilewright_problem::{Along, Conv, Gemm, Layout, Math, Problem};
 use tilewright_tune::model::Picker;
-use tilewright_tune::space::Space;
 
 fn problems() -> Vec<Problem> {
     let gemm = |dtype| Gemm::new(dtype, 1000, 520, 512);

@@ -7,9 +7,9 @@ use tilewright_device::inspect::{Class, inspect};
 use tilewright_device::{DeviceError, Options, cuda};
 use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::space::Space;
 use tilewright_ir::{Kernel, Scalar, Target};
 use tilewright_problem::{Activation, Along, Gemm, GemmBuilder, Math, Order, Problem};
-use tilewright_tune::space::Space;
 
 const ARCH: &str = "sm_90a";
 

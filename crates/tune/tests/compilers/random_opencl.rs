@@ -11,11 +11,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use support::{draws, judge, number};
+use tilewright_check::random::{Pair, Recipe, pair};
 use tilewright_device::open;
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_ir::Scalar;
 use tilewright_problem::Problem;
-use tilewright_tune::random::{Pair, Recipe, pair};
 
 #[test]
 fn random_pairs_verify_on_opencl() {

@@ -10,9 +10,9 @@ use tilewright_device::inspect::inspect;
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Chiral, Common, Finish, Key, Keys, Stage};
+use tilewright_gen::space::Space;
 use tilewright_ir::{Kernel, Scalar, Target};
 use tilewright_problem::{Operator, Problem, Reduce};
-use tilewright_tune::space::Space;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/reduction_stages.txt");
 const COLUMNS: u64 = 8192;

@@ -4,10 +4,10 @@ use crate::missing;
 
 use std::io::Write;
 use std::process::{Command, Stdio};
+use tilewright_check::random::{Recipe, pair};
 use tilewright_device::{DeviceError, Options, cuda};
+use tilewright_gen::space::Space;
 use tilewright_ir::{Dialect, Features, Kernel, Target, print};
-use tilewright_tune::random::{Recipe, pair};
-use tilewright_tune::space::Space;
 
 /// The kernels of random pairs of a recipe on a target.
 fn kernels(target: &Target, recipe: &Recipe, count: u64) -> Vec<(String, Kernel)> {

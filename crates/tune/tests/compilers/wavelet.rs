@@ -9,14 +9,14 @@ use crate::support;
 
 use rayon::prelude::*;
 use std::fmt::Write as _;
+use tilewright_check::random::Pair;
 use tilewright_device::inspect::{Class, Inspection, LoopReport, Role, inspect};
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::{Conv, Direction, Layout, Problem};
-use tilewright_tune::random::Pair;
-use tilewright_tune::space::Space;
 
 /// The table.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/wavelet.txt");

@@ -6,12 +6,12 @@ use crate::support;
 
 use inspected::inspected_in;
 use support::verified;
-use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
-use tilewright_ir::{MatrixType, Scalar, Target};
 use tilewright_check::reference::Tolerance;
+use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
+use tilewright_gen::space::Space;
+use tilewright_ir::{MatrixType, Scalar, Target};
 use tilewright_problem::{Activation, Along, Conv, Direction, Gemm, GemmBuilder, Layout, Math, Order, Problem};
 use tilewright_tune::model::Picker;
-use tilewright_tune::space::Space;
 
 const BOTH: [Math; 2] = [Math::Bf16x3, Math::Bf16x6];
 const TRANSPOSES: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];

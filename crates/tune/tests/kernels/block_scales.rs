@@ -4,15 +4,15 @@ use crate::missing;
 use crate::support;
 
 use support::{emulator, verified_to};
+use tilewright_check::reference::Exact;
+use tilewright_check::verify::Depth;
 use tilewright_device::inspect::{Class, inspect};
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan, Refusal};
+use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
-use tilewright_check::reference::Exact;
 use tilewright_problem::{Activation, Along, Factors, Gemm, GemmBuilder, Math, Order, Problem, Scale};
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::Depth;
 
 const FMA: &str = "A_MIC4__B_MIC4__C_MAC64_EDG1";
 const MMA: &str = "A_MIC4_PAD1_GLW16_PLU1__B_MIC4_PAD1_GLW16_PLU1__C_UNI1_MAC128_EDG1";

@@ -7,17 +7,17 @@ use crate::support;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use tilewright_check::reference::Samples;
+use tilewright_check::run::compile;
+use tilewright_check::verify::{Case, Depth, test_factors};
 use tilewright_device::inspect::inspect;
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::{MAIN, generate};
 use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::space::Space;
 use tilewright_ir::mma::{Mma, TABLE};
 use tilewright_ir::{MathUnit, MatrixType, Scalar, Target};
-use tilewright_check::reference::Samples;
 use tilewright_problem::{Gemm, Math, Order, Problem};
-use tilewright_tune::run::compile;
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::{Case, Depth, test_factors};
 
 /// The table.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/cells.txt");

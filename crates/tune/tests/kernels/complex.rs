@@ -4,14 +4,14 @@
 use crate::support;
 
 use support::{emulator, verified_to};
-use tilewright_gen::plan::{Constraint, Plan, Source};
-use tilewright_ir::{Scalar, Target};
 use tilewright_check::reference::Samples;
+use tilewright_check::run::compile;
+use tilewright_check::verify::{Case, Depth, test_factors};
+use tilewright_gen::plan::{Constraint, Plan, Source};
+use tilewright_gen::space::Space;
+use tilewright_ir::{Scalar, Target};
 use tilewright_problem::{Complex, Gemm, GemmBuilder, Math, Order, Problem};
 use tilewright_tune::model::Picker;
-use tilewright_tune::run::compile;
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::{Case, Depth, test_factors};
 
 const FMA: &str = "A_MIC4__B_MIC4__C_MAC64_EDG1";
 const COPIED: &str = "A_MIC4_WOS1__B_MIC4_WOS1__C_MAC64_EDG1";
@@ -181,7 +181,7 @@ fn conjugates_and_complex_factors_have_keys_of_their_own() {
             complex: Some(Complex { conj_a: bit(0), conj_b: bit(1), alpha_im: bit(2), beta_im: bit(3) }),
             ..product((Scalar::F32, Math::Exact), (8, 8, 8), 0).build().unwrap()
         };
-        keys.push(Space::new(&gemm.into(), &target).unwrap().key().text());
+        keys.push(tilewright_tune::ProblemKey::of(&Space::new(&gemm.into(), &target).unwrap()).text());
     }
     keys.sort();
     keys.dedup();

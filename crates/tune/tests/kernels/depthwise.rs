@@ -7,12 +7,12 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use support::{emulator, judge};
+use tilewright_check::random::Pair;
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Keys, Plan, Transport};
+use tilewright_gen::space::Space;
 use tilewright_ir::{Target, print};
 use tilewright_problem::Problem;
 use tilewright_tune::model::Picker;
-use tilewright_tune::random::Pair;
-use tilewright_tune::space::Space;
 
 fn text(direction: &str, sizes: &str, dtype: &str) -> String {
     format!("conv_{direction}_nhwc_{sizes}_bias0_ws1048576_{dtype}")

@@ -9,9 +9,9 @@ use tilewright_device::inspect::inspect;
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan, Refusal};
+use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::{Gemm, GemmBuilder, Order, Problem};
-use tilewright_tune::space::Space;
 
 const PLANS: [&str; 5] = [
     "A_MIC1_PAD1__B_MIC2_PAD1__C_UNI1_MAC64_UNR16_EDG1",

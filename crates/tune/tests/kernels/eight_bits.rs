@@ -12,18 +12,18 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use support::wave_units::piped;
 use support::{Run, draws, emulator, judge, number, verified};
+use tilewright_check::random::{Pair, Recipe, epilogue, out_dtype, wave_unit_plan};
+use tilewright_check::reference::Samples;
+use tilewright_check::run::{Factors, compile};
+use tilewright_check::verify::{Case, Depth};
 use tilewright_device::inspect::inspect;
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Common, Constraint, Key, Keys, Plan, Refusal, Source};
+use tilewright_gen::space::Space;
 use tilewright_ir::{MathUnit, Scalar, Target};
-use tilewright_check::reference::Samples;
 use tilewright_problem::{Activation, Along, Gemm, Order, Problem};
 use tilewright_tune::model::Picker;
-use tilewright_tune::random::{Pair, Recipe, epilogue, out_dtype, wave_unit_plan};
-use tilewright_tune::run::{Factors, compile};
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::{Case, Depth};
 
 const FLOATS: &[Scalar] = &[Scalar::E4M3, Scalar::E5M2];
 /// Of gfx942.

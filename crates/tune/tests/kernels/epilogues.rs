@@ -5,16 +5,16 @@ use crate::support;
 use rayon::prelude::*;
 use std::sync::Arc;
 use support::emulator;
+use tilewright_check::reference::Samples;
+use tilewright_check::run::{Buffers, compile};
+use tilewright_check::verify::{Case, Depth, Verification, test_factors};
 use tilewright_device::Device;
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Constraint, Keys, Plan, Refusal};
+use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::{Contraction, EpilogueOp, Vector};
-use tilewright_check::reference::Samples;
 use tilewright_problem::{Activation, Along, Conv, Gemm, GemmBuilder, Layout, Order, Problem};
-use tilewright_tune::run::{Buffers, compile};
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::{Case, Depth, Verification, test_factors};
 
 /// A device, keys that a plan must have, and the types of the operands it computes with.
 type Way = (&'static str, &'static str, &'static [Scalar]);
@@ -258,7 +258,7 @@ fn missing_and_short_buffers_are_named() {
         (Buffers { residual: part(&residual, 0, 6396), ..whole.clone() }, "residual holds 6396 bytes, 6400"),
         (Buffers { residual: part(&residual, 4, 6400), ..whole.clone() }, "residual starts at a multiple of 4 bytes"),
     ] {
-        let message = tilewright_tune::run::check(&program, resolved.contraction, &buffers, &resolved.contraction.extents())
+        let message = tilewright_check::run::check(&program, resolved.contraction, &buffers, &resolved.contraction.extents())
             .expect_err(words)
             .to_string();
         assert!(message.contains(words), "`{message}` lacks `{words}`");

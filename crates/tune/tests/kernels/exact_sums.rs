@@ -3,13 +3,13 @@
 //! The device computes products itself, on the host and in f32, and lies as told.
 
 use std::sync::Arc;
-use tilewright_device::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Timing, open};
-use tilewright_ir::{Kernel, Scalar};
 use tilewright_check::reference::Samples;
+use tilewright_check::run::compile;
+use tilewright_check::verify::{Case, Depth, Verification, test_factors};
+use tilewright_device::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Timing, open};
+use tilewright_gen::space::Space;
+use tilewright_ir::{Kernel, Scalar};
 use tilewright_problem::{Gemm, Problem};
-use tilewright_tune::run::compile;
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::{Case, Depth, Verification, test_factors};
 
 /// What is wrong with the result.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,12 +4,12 @@
 use crate::support;
 
 use support::{emulator, judge};
+use tilewright_check::random::Pair;
 use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::space::Space;
 use tilewright_ir::Target;
 use tilewright_problem::Problem;
 use tilewright_tune::model::Picker;
-use tilewright_tune::random::Pair;
-use tilewright_tune::space::Space;
 
 /// Verifies a plan, of whose first part each result leaves with so many neighbours.
 fn verify(device: &str, problem: &str, keys: &str, together: u32) {

@@ -6,15 +6,15 @@ use crate::support;
 use std::ops::Range;
 use std::sync::Arc;
 use support::Run;
+use tilewright_check::random::{Pair, Recipe, pair};
+use tilewright_check::reference::{Buffer, TestData};
+use tilewright_check::run::{Buffers, bind, compile};
 use tilewright_device::Device;
+use tilewright_gen::space::Space;
 use tilewright_ir::{MathUnit, Target};
 use tilewright_problem::contraction::Contraction;
-use tilewright_check::reference::{Buffer, TestData};
 use tilewright_problem::view::{G, ROW};
 use tilewright_problem::{Extent, Gemm, Order, Problem, Ragged};
-use tilewright_tune::random::{Pair, Recipe, pair};
-use tilewright_tune::run::{Buffers, bind, compile};
-use tilewright_tune::space::Space;
 
 const FEATURES: [&str; 11] = [
     "groups of rows",

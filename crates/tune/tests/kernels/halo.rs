@@ -7,10 +7,10 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use support::{draws, emulator, judge, number};
+use tilewright_check::random::Pair;
 use tilewright_gen::plan::{Constraint, Halo, Plan};
+use tilewright_gen::space::Space;
 use tilewright_problem::Problem;
-use tilewright_tune::random::Pair;
-use tilewright_tune::space::Space;
 
 fn plan(keys: &str) -> Plan {
     Constraint::parse(keys).unwrap().apply(&Plan::default()).into()

@@ -18,14 +18,14 @@ use crate::support;
 
 use std::sync::Arc;
 use support::{emulator, judge};
+use tilewright_check::random::Pair;
+use tilewright_check::run::{Buffers, Factors, bind, compile};
 use tilewright_device::{Buffer, Device};
 use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_problem::{Conv, Direction, Layout, Problem};
-use tilewright_tune::random::Pair;
-use tilewright_tune::run::{Buffers, Factors, bind, compile};
 use tilewright_tune::search::pick;
-use tilewright_tune::space::Space;
 
 /// Verifies what is picked for a problem under a constraint, with the data of a seed, and of the next one: odd seeds have a beta.
 fn picked(device: &str, problem: &str, constraint: &str, seed: u64) -> Plan {

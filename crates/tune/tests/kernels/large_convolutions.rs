@@ -3,13 +3,13 @@
 
 use rayon::prelude::*;
 use std::sync::Arc;
+use tilewright_check::run::{Buffers, Factors, bind, compile};
 use tilewright_device::{Buffer, Device, Options, open_with};
 use tilewright_gen::plan::Constraint;
+use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_problem::{Conv, Direction, Layout, Problem};
-use tilewright_tune::run::{Buffers, Factors, bind, compile};
 use tilewright_tune::search::pick;
-use tilewright_tune::space::Space;
 
 /// Of so many work-groups one runs.
 const EVERY: u64 = 19997;

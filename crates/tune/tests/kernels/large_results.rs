@@ -1,15 +1,15 @@
 //! Results of more than 32 MiB: a look sees what was not written, although the device writes the poison itself.
 
 use std::sync::Arc;
+use tilewright_check::reference::Samples;
+use tilewright_check::run::{Factors, compile};
+use tilewright_check::verify::{Case, Depth, Verification};
 use tilewright_device::{Device, Options, open_with};
 use tilewright_gen::program::Program;
+use tilewright_gen::space::Space;
 use tilewright_ir::{Base, Block, Scalar, Stmt};
-use tilewright_check::reference::Samples;
 use tilewright_problem::{Gemm, Order, Problem};
-use tilewright_tune::run::{Factors, compile};
 use tilewright_tune::search::pick;
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::{Case, Depth, Verification};
 
 /// A quick look at a result of eight rows in 56 MiB, by a program that was changed.
 fn look(change: impl FnOnce(&mut Program)) -> Verification {

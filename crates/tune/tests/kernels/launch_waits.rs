@@ -2,17 +2,17 @@
 //! program is missed by the emulator.
 
 use std::sync::Arc;
+use tilewright_check::reference::Samples;
+use tilewright_check::run::{Factors, compile};
+use tilewright_check::verify::Case;
 use tilewright_device::{Device, DeviceError, Options, open_with};
 use tilewright_emu::EmuError;
 use tilewright_gen::plan::Constraint;
 use tilewright_gen::program::Program;
+use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Stmt};
-use tilewright_check::reference::Samples;
 use tilewright_problem::{Gemm, Order, Problem};
-use tilewright_tune::run::{Factors, compile};
 use tilewright_tune::search::pick;
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::Case;
 
 /// Runs the program of a plan, changed, on test data.
 fn run(arch: &str, dtype: Scalar, constraint: &str, change: impl FnOnce(&mut Program)) -> Result<(), DeviceError> {

@@ -2,11 +2,11 @@
 //! tensors of a GiB a short search sees few others. Nothing runs here; times are the cost model's.
 
 use tilewright_gen::plan::{Common, Key, Plan, work_groups};
+use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::{Problem, Reduce, operator};
 use tilewright_tune::model::Picker;
 use tilewright_tune::search::{Descent, Proposal, Searcher};
-use tilewright_tune::space::Space;
 
 /// Sizes of the kept and the reduced axis.
 const SHAPES: [[u64; 2]; 5] = [[1, 1 << 28], [64, 1 << 22], [1 << 22, 64], [1 << 20, 17], [333, 77777]];

@@ -3,10 +3,10 @@
 use tilewright_emu::{ArgValue, Buffer, Counters, Options};
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
 use tilewright_gen::program::Binding;
+use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::Operand;
 use tilewright_problem::{Gemm, Order, Problem};
-use tilewright_tune::space::Space;
 
 const ROWS: usize = 128;
 const TILE: usize = 64;

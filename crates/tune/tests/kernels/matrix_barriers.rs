@@ -4,17 +4,17 @@
 use crate::support;
 
 use support::children;
+use tilewright_check::reference::Samples;
+use tilewright_check::run::compile;
+use tilewright_check::verify::{Case, Depth, VerifyError, test_factors};
 use tilewright_device::{DeviceError, Options, open_with};
 use tilewright_emu::EmuError;
 use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Keys, Plan};
 use tilewright_gen::program::Program;
+use tilewright_gen::space::Space;
 use tilewright_ir::{Block, BulkOp, MatrixOp, Scalar, Stmt};
-use tilewright_check::reference::Samples;
 use tilewright_problem::{Gemm, GemmBuilder, Math, Order, Problem};
-use tilewright_tune::run::compile;
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::{Case, Depth, VerifyError, test_factors};
 
 /// Interleavings tried before a removal counts as unnoticed.
 const SEEDS: u64 = 4;

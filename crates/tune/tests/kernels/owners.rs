@@ -9,18 +9,18 @@ use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::Arc;
 use support::{emulator, wave_units};
+use tilewright_check::random::{Recipe, pair, wave_unit_plan};
+use tilewright_check::reference::Samples;
+use tilewright_check::run::Factors;
+use tilewright_check::verify::Case;
 use tilewright_device::Device;
 use tilewright_gen::kernel::{MAIN, Work, works};
 use tilewright_gen::plan::{Common, KernelSpec, Key};
+use tilewright_gen::space::Space;
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
 use tilewright_problem::Problem;
 use tilewright_problem::contraction::Contraction;
-use tilewright_check::reference::Samples;
-use tilewright_tune::random::{Recipe, pair, wave_unit_plan};
-use tilewright_tune::run::Factors;
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::Case;
 
 /// The value of every store to the buffer `c` becomes a number that all threads know.
 fn tell(kernel: &mut Kernel, who: Builtin) {

@@ -16,11 +16,11 @@ use rayon::prelude::*;
 use std::fmt::Write as _;
 use std::path::Path;
 use support::wave_units;
+use tilewright_check::random::{Recipe, pair, wave_unit_plan};
 use tilewright_gen::plan::{Constraint, Key, Plan};
+use tilewright_gen::space::Space;
 use tilewright_ir::{Dialect, Features, Target, print};
 use tilewright_problem::Problem;
-use tilewright_tune::random::{Recipe, pair, wave_unit_plan};
-use tilewright_tune::space::Space;
 
 /// Where the pairs stand, with their hashes.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pinned_text.txt");

@@ -9,9 +9,9 @@ use tilewright_device::inspect::{Class, inspect};
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan, Refusal};
+use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::{Gemm, GemmBuilder, Math, Order, Problem};
-use tilewright_tune::space::Space;
 
 const FMA: &str = "A_MIC4__B_MIC4__C_MAC64_UNR16_EDG1";
 const MMA: &str = "A_MIC4_PAD1_GLW16_PLU1__B_MIC4_PAD1_GLW16_PLU1__C_UNI1_MAC128_EDG1";

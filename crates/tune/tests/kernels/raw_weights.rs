@@ -10,13 +10,13 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use support::{emulator, judge, verified_to};
+use tilewright_check::random::{Pair, wave_unit_plan};
+use tilewright_check::verify::Depth;
 use tilewright_device::inspect::Class;
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan, Refusal};
+use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_problem::{Activation, Along, Gemm, GemmBuilder, Order, Problem, Scale};
-use tilewright_tune::random::{Pair, wave_unit_plan};
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::Depth;
 
 /// A product whose operands both lie along k.
 fn weights(types: [Scalar; 2], (m, n, k): (u64, u64, u64)) -> GemmBuilder {

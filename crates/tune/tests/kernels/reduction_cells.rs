@@ -7,14 +7,14 @@ use crate::support;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use tilewright_check::reference::Samples;
+use tilewright_check::run::compile;
+use tilewright_check::verify::{Case, Depth, test_factors};
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Constraint, Finish, Plan};
+use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
-use tilewright_check::reference::Samples;
 use tilewright_problem::{Gemm, Order, Problem, Reduction};
-use tilewright_tune::run::compile;
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::{Case, Depth, test_factors};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/reduction_cells.txt");
 /// How a reason begins that is none.

@@ -10,13 +10,13 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use support::wave_units::product;
 use support::{Run, draws, emulator, judge, number};
+use tilewright_check::random::{Pair, Recipe, pair, reduced, tensor, wave_unit_plan};
 use tilewright_gen::plan::{Common, Constraint, Finish, KernelSpec, Key, Plan, Split, Stage};
+use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_problem::{Gemm, Operator, Order, Problem, Reduce};
 use tilewright_tune::model::Picker;
-use tilewright_tune::random::{Pair, Recipe, pair, reduced, tensor, wave_unit_plan};
 use tilewright_tune::search::{Descent, Proposal, Searcher};
-use tilewright_tune::space::Space;
 
 fn random(recipe: Recipe, devices: &[&str], count: u64) {
     Run { devices, recipe: Recipe { reductions: true, ..recipe }, count, interleave: true }.all_pass();
@@ -145,7 +145,7 @@ fn of_tensors() {
             let problem = tensor(&mut rng, 240).unwrap();
             let device = emulator(["emu:sm_90a", "emu:gfx942", "emu:gfx900"][seed as usize % 3], rng.random(), seed);
             let space = Space::new(&problem, &device.info().target).unwrap().with_atomics(true);
-            let plan = tilewright_tune::random::plan(&space, &Recipe { long_code: false, ..Recipe::emulated() }, seed);
+            let plan = tilewright_check::random::plan(&space, &Recipe { long_code: false, ..Recipe::emulated() }, seed);
             let plan = plan.unwrap_or_else(|| space.fallback());
             Some(judge(&device, &Pair { seed, problem, plan }))
         })

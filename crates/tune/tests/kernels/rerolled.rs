@@ -4,12 +4,12 @@ use crate::support;
 
 use rayon::prelude::*;
 use support::emulator;
-use tilewright_ir::{Stmt, Unroll, reroll, validate};
+use tilewright_check::random::{Pair, Recipe, pair};
 use tilewright_check::reference::Samples;
-use tilewright_tune::random::{Pair, Recipe, pair};
-use tilewright_tune::run::compile;
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::{Case, Depth, test_factors};
+use tilewright_check::run::compile;
+use tilewright_check::verify::{Case, Depth, test_factors};
+use tilewright_gen::space::Space;
+use tilewright_ir::{Stmt, Unroll, reroll, validate};
 
 /// Random pairs of each target.
 const PAIRS: u64 = 40;

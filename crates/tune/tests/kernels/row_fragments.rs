@@ -3,18 +3,18 @@
 
 use crate::support;
 
+use tilewright_check::reference::Samples;
+use tilewright_check::run::compile;
+use tilewright_check::verify::{Case, Depth, test_factors};
 use tilewright_device::{Options, open_with};
 use tilewright_emu::{ArgValue, Buffer};
 use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::Contraction;
-use tilewright_check::reference::Samples;
 use tilewright_problem::view::ROW;
 use tilewright_problem::{Gemm, GemmBuilder, Math, Order, Problem};
-use tilewright_tune::run::compile;
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::{Case, Depth, test_factors};
 
 /// A product of this type: f32 is multiplied as TF32.
 fn product(dtype: Scalar, m: u64, n: u64, k: u64) -> GemmBuilder {

@@ -4,9 +4,9 @@ use crate::support;
 
 use support::{emulator, verified};
 use tilewright_gen::plan::{Constraint, Plan, Refusal};
+use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_problem::{Activation, Along, Gemm, Order, Problem, ZeroPoint};
-use tilewright_tune::space::Space;
 
 const FMA: &str = "A_MIC4__B_MIC4__C_MAC64_UNR16_EDG1";
 const MMA: &str = "A_MIC4_PAD1_GLW16_PLU1__B_MIC4_PAD1_GLW16_PLU1__C_UNI1_MAC128_UNR64_PFG1_BUF2_EDG1";

@@ -3,14 +3,14 @@
 
 use crate::support;
 
+use tilewright_check::reference::Samples;
+use tilewright_check::run::compile;
+use tilewright_check::verify::{Case, Depth, test_factors};
 use tilewright_device::{Options, open_with};
 use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
-use tilewright_check::reference::Samples;
 use tilewright_problem::{Gemm, GemmBuilder, Order, Problem};
-use tilewright_tune::run::compile;
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::{Case, Depth, test_factors};
 
 fn product(m: u64, n: u64, k: u64) -> GemmBuilder {
     Gemm::new(if n.is_multiple_of(2) { Scalar::BF16 } else { Scalar::F16 }, m, n, k).order(Order::Row)

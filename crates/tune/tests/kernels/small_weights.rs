@@ -6,12 +6,12 @@ use crate::support;
 
 use inspected::inspected;
 use support::{emulator, verified_to};
+use tilewright_check::verify::Depth;
 use tilewright_device::inspect::Class;
 use tilewright_gen::plan::{Chiral, Constraint, Key, Plan, Refusal};
+use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_problem::{Activation, Along, Gemm, GemmBuilder, Order, Problem, Quant, Scale};
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::Depth;
 
 const FMA: &str = "A_MIC4__B_MIC4__C_MAC64_EDG1";
 const MMA: &str = "A_MIC2_PAD1_GLW8_PLU?__B_MIC4_PAD1_GLW8_PLU?__C_UNI1_MAC128_EDG1";

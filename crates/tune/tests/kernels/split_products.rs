@@ -7,9 +7,9 @@ use crate::support;
 use inspected::inspected_in;
 use support::verified;
 use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::space::Space;
 use tilewright_ir::{MatrixType, Scalar, Target};
 use tilewright_problem::{Activation, Along, Conv, Direction, Gemm, GemmBuilder, Layout, Math, Order, Problem};
-use tilewright_tune::space::Space;
 
 /// Through registers, by asynchronous copies, with roles, with splits of k.
 const WAVES: [&str; 4] = [

@@ -2,13 +2,13 @@
 //! takes only what is touched of them.
 
 use std::sync::Arc;
+use tilewright_check::run::{Buffers, Factors, bind, compile};
 use tilewright_device::{Buffer, Device, Options, open_with};
 use tilewright_gen::plan::Constraint;
+use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_problem::{Gemm, Order, Problem};
-use tilewright_tune::run::{Buffers, Factors, bind, compile};
 use tilewright_tune::search::pick;
-use tilewright_tune::space::Space;
 
 /// Rows, columns and depth: two tiles and a bit of most plans.
 const M: usize = 70;

@@ -4,12 +4,12 @@
 use crate::support;
 
 use support::{emulator, judge};
+use tilewright_check::random::Pair;
 use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
+use tilewright_gen::space::Space;
 use tilewright_problem::Problem;
 use tilewright_tune::model::Picker;
-use tilewright_tune::random::Pair;
-use tilewright_tune::space::Space;
 
 fn plan(keys: &str) -> Plan {
     Constraint::parse(&format!("{keys}_UNI2_GAL1")).unwrap().apply(&Plan::default()).into()

@@ -2,11 +2,11 @@
 
 use rayon::prelude::*;
 use std::collections::BTreeMap;
+use tilewright_check::random::{Pair, Recipe, pair};
 use tilewright_gen::plan::{Common, Exit, Key, MathUnit, Source, derive};
+use tilewright_gen::space::Space;
 use tilewright_ir::Target;
 use tilewright_problem::{Layout, Problem};
-use tilewright_tune::random::{Pair, Recipe, pair};
-use tilewright_tune::space::Space;
 
 const PAIRS: u64 = 5000;
 

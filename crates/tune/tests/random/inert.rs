@@ -4,14 +4,14 @@ use crate::support;
 
 use rayon::prelude::*;
 use support::trace::trace_with;
+use tilewright_check::random::{Recipe, pair};
+use tilewright_gen::graph::values;
 use tilewright_gen::plan::{Common, Key, Plan};
 use tilewright_gen::program::{Binding, Program};
+use tilewright_gen::space::Space;
 use tilewright_ir::{Block, Scalar, Stmt, Target};
 use tilewright_problem::{Extents, Gemm, Problem};
-use tilewright_tune::graph::values;
 use tilewright_tune::model::Picker;
-use tilewright_tune::random::{Recipe, pair};
-use tilewright_tune::space::Space;
 
 fn program(space: &Space, plan: &Plan) -> Result<Program, String> {
     let r = space.resolve(plan).map_err(|refusal| refusal.to_string())?;

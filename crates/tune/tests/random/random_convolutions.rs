@@ -6,10 +6,10 @@
 use crate::support;
 
 use support::Run;
+use tilewright_check::random::{Pair, Recipe};
 use tilewright_gen::plan::{Chiral, Common, Key, Transport};
+use tilewright_gen::space::Space;
 use tilewright_problem::{Direction, Problem};
-use tilewright_tune::random::{Pair, Recipe};
-use tilewright_tune::space::Space;
 
 const FEATURES: [&str; 26] = [
     "forward",

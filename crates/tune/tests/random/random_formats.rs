@@ -6,10 +6,10 @@
 use crate::support;
 
 use support::Run;
+use tilewright_check::random::{Pair, Recipe};
+use tilewright_gen::space::Space;
 use tilewright_ir::{MathUnit, Scalar};
 use tilewright_problem::Math;
-use tilewright_tune::random::{Pair, Recipe};
-use tilewright_tune::space::Space;
 
 const FEATURES: [&str; 34] = [
     "f64",

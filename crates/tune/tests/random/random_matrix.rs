@@ -6,7 +6,7 @@
 use crate::support;
 
 use support::Run;
-use tilewright_tune::random::Recipe;
+use tilewright_check::random::Recipe;
 
 /// Rings of buffers with and without roles, math behind its instructions, persistent work-groups, swapped operands, split
 /// sums, bulk stores, materialised operands; products with edges everywhere and convolutions.

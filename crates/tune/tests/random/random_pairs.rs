@@ -5,9 +5,9 @@
 use crate::support;
 
 use support::Run;
+use tilewright_check::random::Recipe;
 use tilewright_gen::plan::Edge;
 use tilewright_problem::Problem;
-use tilewright_tune::random::Recipe;
 
 /// GEMM and convolution, all types, in place and materialised, on waves of 32 and of 64.
 #[test]

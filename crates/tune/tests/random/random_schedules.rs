@@ -5,7 +5,7 @@
 use crate::support;
 
 use support::Run;
-use tilewright_tune::random::Recipe;
+use tilewright_check::random::Recipe;
 
 /// Fetching ahead, any number of buffers, every store point, fragments ahead, asynchronous copies, roles; sums of 1, shorter
 /// than what runs ahead, and with tails.

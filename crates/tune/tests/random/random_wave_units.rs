@@ -9,9 +9,9 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use support::wave_units::{piped, product};
 use support::{draws, emulator, judge, number};
+use tilewright_check::random::{Pair, wave_unit_plan};
 use tilewright_gen::plan::Along;
-use tilewright_tune::random::{Pair, wave_unit_plan};
-use tilewright_tune::space::Space;
+use tilewright_gen::space::Space;
 
 /// Draws, repairs and verifies; says how many plans were legal, how many brought an operand in rows along k, how many were persistent and
 /// how many staged their results.

@@ -3,9 +3,9 @@
 use crate::support;
 
 use support::emulator;
+use tilewright_check::random::{Pair, verify};
 use tilewright_gen::plan::Plan;
 use tilewright_problem::Problem;
-use tilewright_tune::random::{Pair, verify};
 
 /// Verifies a pair with and without beta, waves in lockstep and interleaved.
 fn passes(spec: &str, problem: &str, plan: &str) {
@@ -112,7 +112,7 @@ fn what_waves_exchange_for_nothing_is_not_printed() {
     let problem = "conv_bwdd_nhwc_n1_g3_c192_k192_in6x7x16_fil3x2x1_st1x2x4_dil3x1x2_pb1x0x2_pe2x0x0_bias1_ws67108864_f16_mask1";
     let plan = "A_MIC1_PAD1_PLU0_LIW0_MIW1_WOS0_VEW1_ACP2__B_MIC8_PAD1_PLU0_LIW0_MIW1_WOS0_VEW1_ACP2__C_UNR64_GAL2_PUN1_ICE1_IWI0_SZT0_MAD0_NAW64_UFO0_MAC128_SKW10_AFI1_MIA0_CST1_PFG4_BUF5_UNI2_PST2_RGA4";
     let target = tilewright_ir::Target::by_arch("sm_90a").unwrap();
-    let space = tilewright_tune::space::Space::new(&Problem::parse(problem).unwrap(), &target).unwrap();
+    let space = tilewright_gen::space::Space::new(&Problem::parse(problem).unwrap(), &target).unwrap();
     let program = space.resolve(&Plan::parse(plan).unwrap()).unwrap().generate(1 << 30).unwrap();
     let texts: Vec<String> = program.kernels.iter().map(|k| tilewright_ir::print(k, &target).unwrap().text).collect();
     assert!(texts.iter().any(|text| text.contains("= __shfl_sync")));

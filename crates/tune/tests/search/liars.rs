@@ -11,11 +11,11 @@ use tilewright_device::{
     Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, DeviceKind, Launch, LaunchArg, Timing, open,
 };
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
+use tilewright_gen::space::Space;
 use tilewright_ir::{Kernel, Scalar};
 use tilewright_problem::{Gemm, Order, Problem};
-use tilewright_tune::Records;
 use tilewright_tune::search::{Budget, Cancel, Ended, GENERATOR, Options, Outcome, Strategy, TuneError, device_key, tune};
-use tilewright_tune::space::Space;
+use tilewright_tune::{ProblemKey, Records};
 
 /// How a candidate lies. All of them are right the first time, without beta, as far as C is looked at.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -181,7 +181,8 @@ fn lies(time_us: f64) -> bool {
 /// Time and plan that the records offer as the best: to `Operation::plan`, to a comparison.
 fn offered(path: &Path, liar: &Liar) -> Option<(f64, Plan)> {
     let records = Records::open(path).unwrap();
-    let best = records.best(&few(liar, &problem()).key(), &device_key(liar.info(), CacheState::Cold), GENERATOR).unwrap();
+    let best =
+        records.best(&ProblemKey::of(&few(liar, &problem())), &device_key(liar.info(), CacheState::Cold), GENERATOR).unwrap();
     best.map(|trial| (trial.time_us.unwrap(), Plan::parse(&trial.plan).unwrap()))
 }
 

@@ -2,12 +2,12 @@
 
 use rayon::prelude::*;
 use std::collections::BTreeSet;
+use tilewright_check::random::{Recipe, plan};
 use tilewright_gen::plan::{Constraint, Key};
+use tilewright_gen::space::Space;
 use tilewright_ir::{Dialect, Scalar, Target};
 use tilewright_problem::{Conv, Gemm, Order, Problem};
 use tilewright_tune::model::Picker;
-use tilewright_tune::random::{Recipe, plan};
-use tilewright_tune::space::Space;
 
 /// Random legal plans whose values are demanded.
 const PLANS: u64 = 24;

@@ -4,13 +4,14 @@ use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashSet;
+use tilewright_gen::graph::{Graph, Reach, reflected};
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::*;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::lower::{ConvForm, lower};
 use tilewright_problem::{Conv, Gemm, Layout, Order, Problem};
-use tilewright_tune::graph::{Graph, Reach, reflected};
+use tilewright_tune::search::Starts;
 
 const ENV: Env = Env {
     workspace_bytes: 1 << 26,
@@ -78,7 +79,7 @@ fn a_random_start_has_about_as_many_neighbours_as_miopengemm_finds() {
             let mut rng = ChaCha8Rng::seed_from_u64(1);
             let (mut all, mut legal) = (0, 0);
             for _ in 0..STARTS {
-                let start = graph.random_start(&mut rng, 1_000_000, |_| true).unwrap();
+                let start = Starts::of(graph).start(&mut rng, 1_000_000, |_| true).unwrap();
                 let moves = graph.neighbours(&start);
                 all += moves.len();
                 legal += moves.iter().filter(|x| derive(&x.plan, &c, &env).is_ok()).count();
@@ -141,7 +142,7 @@ fn start_ranges() {
     let free = Constraint::none();
     let of = |m, n, key: Key| {
         let c = gemm(m, n, 64);
-        let mut values = classic(&c, &ENV, &free).start_values(key);
+        let mut values = Starts::of(classic(&c, &ENV, &free)).values(key);
         values.sort_unstable();
         values
     };
@@ -158,7 +159,7 @@ fn start_ranges() {
     assert_eq!(of(1000, 1000, Key::A(Chiral::Vew)), [1]);
     assert_eq!(of(1000, 1000, Key::C(Common::Sks)), [1]);
     let pin = Constraint::parse("C_UNR24").unwrap();
-    assert_eq!(classic(&gemm(64, 64, 64), &ENV, &pin).start_values(Key::C(Common::Unr)), [24]);
+    assert_eq!(Starts::of(classic(&gemm(64, 64, 64), &ENV, &pin)).values(Key::C(Common::Unr)), [24]);
 }
 
 #[test]
@@ -263,7 +264,7 @@ proptest! {
         let env = Env { allow_atomics: !strict, ..Env::new(&target, 1 << 26) };
         let free = Constraint::none();
         let graph = Graph::new(&c, &env, &free);
-        let plan = graph.random_walk(&generic(&c), 12, &mut ChaCha8Rng::seed_from_u64(seed));
+        let plan = Starts::of(graph).walk(&generic(&c), 12, &mut ChaCha8Rng::seed_from_u64(seed));
         let spec = derive(&plan, &c, &env).unwrap();
         let program = generate(&c, &spec, env.workspace_bytes).unwrap();
         let main = program.kernels.iter().find(|k| k.name == "tw_contract").unwrap();
@@ -288,7 +289,7 @@ proptest! {
             lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap().lead
         });
         let free = Constraint::none();
-        let plan = classic(&c, &ENV, &free).random_walk(&generic(&c), 8, &mut ChaCha8Rng::seed_from_u64(seed));
+        let plan = Starts::of(classic(&c, &ENV, &free)).walk(&generic(&c), 8, &mut ChaCha8Rng::seed_from_u64(seed));
         let spec = derive(&plan, &c, &ENV).unwrap();
         let mirror = derive(&reflected(&plan, 64).unwrap(), &t, &ENV).unwrap();
         prop_assert_eq!((&spec.tiling.a, &spec.tiling.b), (&mirror.tiling.b, &mirror.tiling.a));

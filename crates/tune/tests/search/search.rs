@@ -4,15 +4,15 @@ use std::collections::{HashMap, HashSet};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tilewright_check::verify::Depth;
 use tilewright_device::{Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, DeviceKind, Launch, Timing, open};
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
+use tilewright_gen::space::Space;
 use tilewright_ir::{Kernel, Scalar};
 use tilewright_problem::{Conv, Gemm, Operator, Order, Problem, Reduce};
-use tilewright_tune::Records;
 use tilewright_tune::records::{Filter, State, TimeKind, Trial};
 use tilewright_tune::search::{Budget, Cancel, Ended, Event, GENERATOR, Options, Outcome, Strategy, TuneError, device_key, tune};
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::Depth;
+use tilewright_tune::{ProblemKey, Records};
 
 /// What a faulty device does with a kernel.
 #[derive(Clone, Copy, PartialEq)]
@@ -414,7 +414,9 @@ fn an_illegal_recorded_plan_is_not_the_best() {
     let illegal = Plan::from(Plan::default().with_both(Chiral::Mic, 64).with(Key::C(Common::Mac), 1024));
     assert!(space.resolve(&illegal).is_err());
     let trial = Trial { verified: Some(Depth::Thorough), ..Trial::timed(&illegal.to_string(), 1e-2, TimeKind::Modelled) };
-    records.add(&space.key(), &small().key(), &device_key(device.info(), CacheState::Cold), GENERATOR, &trial).unwrap();
+    records
+        .add(&ProblemKey::of(&space), &small().key(), &device_key(device.info(), CacheState::Cold), GENERATOR, &trial)
+        .unwrap();
     let (outcome, _) = search(&device, &small(), Some(&records), &options(10));
     let outcome = outcome.unwrap();
     assert!(outcome.plan != illegal && outcome.verified);
@@ -457,7 +459,7 @@ fn a_killed_search_goes_on_where_it_stood() {
 
     let device = open("emu").unwrap();
     let records = Records::open(&path).unwrap();
-    let key = Space::new(&small(), &device.info().target).unwrap().key();
+    let key = ProblemKey::of(&Space::new(&small(), &device.info().target).unwrap());
     let before = records.trials(&key, &device_key(device.info(), CacheState::Cold), GENERATOR).unwrap();
     assert!(before.len() >= 15);
     let (outcome, trials) = search(&device, &small(), Some(&records), &options(10));
@@ -473,7 +475,7 @@ fn a_killed_search_goes_on_where_it_stood() {
 fn times_with_warm_caches_are_recorded_apart() {
     let device = open("emu").unwrap();
     let records = Records::in_memory().unwrap();
-    let key = Space::new(&small(), &device.info().target).unwrap().key();
+    let key = ProblemKey::of(&Space::new(&small(), &device.info().target).unwrap());
     let warm = Options { cache: CacheState::Warm, ..options(4) };
     search(&device, &small(), Some(&records), &warm).0.unwrap();
     let trials = |cache| records.trials(&key, &device_key(device.info(), cache), GENERATOR).unwrap().len();

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use tilewright_check::reduce::for_emulator;
+use tilewright_check::reference::Samples;
+use tilewright_check::run::{BindError, compile};
+use tilewright_check::verify::{Case, Depth, Verification, VerifyError, test_factors};
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Timing, open};
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::program::{Binding, Program};
+use tilewright_gen::space::Space;
 use tilewright_ir::{Kernel, Scalar};
 use tilewright_problem::contraction::Operand;
-use tilewright_check::reference::Samples;
 use tilewright_problem::{Conv, Gemm, Order, Problem};
-use tilewright_tune::reduce::for_emulator;
-use tilewright_tune::run::{BindError, compile};
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::{Case, Depth, Verification, VerifyError, test_factors};
 
 struct Setup {
     device: Arc<dyn Device>,

@@ -5,9 +5,9 @@ use tilewright_device::inspect::{Inspection, inspect};
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::space::Space;
 use tilewright_ir::Target;
 use tilewright_problem::Problem;
-use tilewright_tune::space::Space;
 
 /// The machine code of a legal plan's main kernel for an architecture; `None`, with a line that says so, where its compiler is missing.
 #[allow(dead_code)] // Not every test file has plans as texts alone.

@@ -9,15 +9,15 @@ use rayon::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
+use tilewright_check::random::{Pair, Recipe, pair, verify};
+use tilewright_check::reference::Samples;
+use tilewright_check::run::compile;
+use tilewright_check::verify::{Case, Depth, Verification, test_factors};
 use tilewright_device::{Device, Options, open_with};
 use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::space::Space;
 use tilewright_ir::{Block, Stmt};
 use tilewright_problem::Problem;
-use tilewright_check::reference::Samples;
-use tilewright_tune::random::{Pair, Recipe, pair, verify};
-use tilewright_tune::run::compile;
-use tilewright_tune::space::Space;
-use tilewright_tune::verify::{Case, Depth, Verification, test_factors};
 
 /// What is run.
 pub struct Run<'a> {

@@ -2,10 +2,10 @@
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+use tilewright_check::random::{epilogue, out_dtype};
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_ir::Scalar;
 use tilewright_problem::{Gemm, Math, Order, Problem};
-use tilewright_tune::random::{epilogue, out_dtype};
 
 /// One of a few.
 fn one<T: Copy>(rng: &mut ChaCha8Rng, of: &[T]) -> T {

@@ -15,8 +15,8 @@ pub use pairs::{Ended, Line, Pairs};
 use pairs::{Judged, PASSED};
 use std::sync::Arc;
 use std::time::Instant;
+use tilewright_check::random::{Pair, PairError, Recipe, pair, verify};
 use tilewright_device::{Device, DeviceError, DeviceInfo, DeviceKind};
-use tilewright_tune::random::{Pair, PairError, Recipe, pair, verify};
 
 /// `verify-random`.
 ///
@@ -119,7 +119,7 @@ fn recipe(info: &DeviceInfo, mix: Mix) -> Recipe {
 }
 
 /// What verifying a pair says of it.
-fn judge(info: &DeviceInfo, pair: &Pair, result: Result<tilewright_tune::verify::Verification, PairError>) -> Judged {
+fn judge(info: &DeviceInfo, pair: &Pair, result: Result<tilewright_check::verify::Verification, PairError>) -> Judged {
     let mut line = Line {
         device: info.id.clone(),
         seed: pair.seed,

@@ -3,8 +3,8 @@
 use super::*;
 use crate::key::tests::gemm;
 use crate::records::{Bad, Exported, Listing, MODEL, Record, State, TIMING, TimeKind, Unread};
-use crate::verify::Depth;
 use std::io::Write as _;
+use tilewright_check::verify::Depth;
 use tilewright_ir::Scalar;
 
 const GENERATOR: &str = "0.1.0";

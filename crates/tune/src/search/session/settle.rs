@@ -2,19 +2,19 @@
 
 use super::{Best, Session, device_loss, state_of};
 use crate::records::{State, Trial};
-use crate::reduce::{Reduced, for_emulator};
-use crate::run::{Factors, bind};
 use crate::search::build::{Ready, Reject, build};
 use crate::search::{Options, TuneError};
-use crate::space::Space;
-use crate::verify::{Case, Depth, Verification, VerifyError, sizes, test_factors};
 use std::collections::HashMap;
 use std::sync::Arc;
+use tilewright_check::reduce::{Reduced, for_emulator};
+use tilewright_check::reference::Samples;
+use tilewright_check::run::{Factors, bind};
+use tilewright_check::verify::{Case, Depth, Verification, VerifyError, sizes, test_factors};
 use tilewright_device::{Buffer, Device, DeviceError, Launch};
 use tilewright_gen::plan::{KernelSpec, Plan};
+use tilewright_gen::space::Space;
 use tilewright_problem::Extents;
 use tilewright_problem::contraction::Contraction;
-use tilewright_check::reference::Samples;
 
 /// Candidates that may fail a thorough look before the search gives up; this many times as many may fail already a quick one.
 const SECOND_LOOKS: usize = 12;
@@ -149,8 +149,8 @@ impl Judge {
                 self.at_sizes(&small, space, verdict, (depth, repeatable), case)
             }
             Err(reject) => {
-                let reason = format!("on the reduced problem {}: {}", space.problem().key(), reject.reason);
-                Ok(Verification::new(f64::INFINITY, 0, Some(reason)))
+                let place = space.problem().key();
+                Ok(Verification::failed(format!("on the reduced problem {place}: {}", reject.reason)))
             }
         }
     }

@@ -4,13 +4,13 @@ use crate::support::emulator;
 use crate::support::model::{Model, Step};
 use crate::support::trace::{Event, Touch, trace};
 use std::collections::BTreeSet;
+use tilewright_check::random::{Pair, verify};
 use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Chiral, Constraint, Key, Plan};
 use tilewright_gen::program::Program;
+use tilewright_gen::space::Space;
 use tilewright_ir::{Kernel, Scalar, Target};
 use tilewright_problem::{Conv, Gemm, Order, Problem};
-use tilewright_tune::random::{Pair, verify};
-use tilewright_tune::space::Space;
 
 /// 8 x 8 threads, macro tile 32 x 16, 8 deep.
 pub const BASE: &str = "A_MIC4_PAD1_PLU0_LIW0_MIW0_WOS0_VEW1__B_MIC2_PAD1_PLU0_LIW0_MIW0_WOS0_VEW1__\

@@ -1,6 +1,6 @@
 //! What a search may change where a plan is refused.
 
-use tilewright_gen::plan::{Chiral, Common, Key, Refusal};
+use crate::plan::{Chiral, Common, Key, Refusal};
 
 /// Keys whose change may lift the refusal; empty where no plan can.
 pub fn remedies(refusal: &Refusal) -> Vec<Key> {

@@ -2,11 +2,11 @@
 
 use super::plan::{TRIES, one};
 use super::{Recipe, units};
-use crate::space::Space;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
+use tilewright_gen::space::Space;
 use tilewright_problem::contraction::Contraction;
 
 /// Draws a plan of the unit that is legal in the space.

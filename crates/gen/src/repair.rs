@@ -1,16 +1,11 @@
 //! From a plan that is refused to a legal one nearby: what each refusal suggests to change. Pinned keys stay as they are; where one
 //! needs another, the other one moves.
 
+use crate::plan::{Chiral, Common, Constraint, Key, Keys, Part, Plan, Refusal};
 use crate::space::Space;
-use rayon::prelude::*;
-use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Keys, Part, Plan, Refusal};
 
 /// Changes before a plan is given up.
 const STEPS: usize = 24;
-/// Plans that [`Space::near`] starts from.
-const STARTS: usize = 256;
-/// Plans that it looks at around each.
-const AROUND: usize = 400;
 
 impl Space {
     /// A nearby legal plan: each refusal is answered by a more modest choice, or, where that is pinned, by what the pinned key
@@ -32,17 +27,6 @@ impl Space {
             plan = next;
         }
         None
-    }
-
-    /// Legal plans near some of these, by search over the keys that refusals name: for constraints under which none of them can
-    /// be repaired. None twice.
-    pub fn near(&self, plans: &[Keys]) -> Vec<Plan> {
-        let starts: Vec<&Keys> = plans.iter().step_by(plans.len().div_ceil(STARTS).max(1)).collect();
-        let nearest = |plan: &&Keys| self.nearest(&self.admit(plan), AROUND);
-        let mut found: Vec<Plan> = starts.par_iter().filter_map(nearest).collect();
-        found.sort();
-        found.dedup();
-        found
     }
 }
 

@@ -15,8 +15,8 @@ mod wave_units;
 pub use problem::{epilogue, out_dtype, reduced, tensor};
 pub use wave_units::wave_unit_plan;
 
+use crate::reference::Samples;
 use crate::run::compile;
-use crate::space::Space;
 use crate::verify::{Case, Depth, Verification, VerifyError, test_factors};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -26,10 +26,10 @@ use std::sync::Arc;
 use tilewright_device::{Device, DeviceError};
 use tilewright_gen::kernel::GenerateError;
 use tilewright_gen::plan::{Common, KernelSpec, Key, Plan, workspace_per_entry};
+use tilewright_gen::space::Space;
 use tilewright_ir::mma::FAMILIES;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::Contraction;
-use tilewright_check::reference::Samples;
 use tilewright_problem::{Extent, Extents, Factors};
 use tilewright_problem::{Problem, ProblemError};
 

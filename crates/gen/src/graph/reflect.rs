@@ -1,6 +1,6 @@
 //! The mirror image of a plan: the same kernel for the problem with A and B, m and n swapped.
 
-use tilewright_gen::plan::{Chiral, Common, Key, Keys};
+use crate::plan::{Chiral, Common, Key, Keys};
 
 /// The plan that does for `C^T = B^T A^T` what this one does for `C = A B` (MIOpenGEMM's rules, extended). `wave` is the
 /// number of lanes per wave, which shapes `WVA`. Reflecting twice gives the plan back. `None` for vector math along n (`MVW` above 1), a
@@ -8,7 +8,7 @@ use tilewright_gen::plan::{Chiral, Common, Key, Keys};
 ///
 /// ```
 /// # use tilewright_gen::plan::{Common, Key, Keys};
-/// # use tilewright_tune::graph::reflected;
+/// # use tilewright_gen::graph::reflected;
 /// let plan = [(Common::Mac, 128), (Common::Skw, 9), (Common::Gal, 1), (Common::Afi, 1), (Common::Mia, 0)]
 ///     .into_iter()
 ///     .fold(Keys::default(), |p, (key, value)| p.with(Key::C(key), value));
@@ -47,7 +47,7 @@ pub fn reflected(plan: &Keys, wave: u32) -> Option<Keys> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tilewright_gen::plan::thread_grid;
+    use crate::plan::thread_grid;
 
     fn plan(values: &[(Common, u32)]) -> Keys {
         values.iter().fold(Keys::default(), |p, (k, v)| p.with(Key::C(*k), *v))

@@ -2,11 +2,11 @@
 
 use super::plan::one;
 use super::{Recipe, plan};
-use crate::space::{Resolved, Space};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys, Plan};
+use tilewright_gen::space::{Resolved, Space};
 use tilewright_ir::MathUnit;
 
 /// Most sums of a thread: the registers it can have, less what addresses take.

@@ -1,8 +1,8 @@
 //! The nearest plan that is not refused, for messages: the one that changes the fewest keys.
 
 use super::{Graph, remedies};
+use crate::plan::{Key, Keys, Plan, Refusal};
 use std::collections::{HashSet, VecDeque};
-use tilewright_gen::plan::{Key, Keys, Plan, Refusal};
 
 impl Graph<'_> {
     /// The plan nearest to `plan` that `check` accepts, by number of keys changed and then by distance of their values.

@@ -2,6 +2,7 @@
 
 use super::{Depth, Verification, VerifyError};
 use crate::reduce::Reduced;
+use crate::reference::{Exact, GUARD_BYTES, Reference, Samples, TestData, Verdict, check_workspace, workspace_guard};
 use crate::room;
 use crate::run::{Buffers, Factors, bind};
 use crate::spread::Spread;
@@ -11,9 +12,6 @@ use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch};
 use tilewright_gen::program::Program;
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::{Contraction, Operand};
-use tilewright_check::reference::{
-    Exact, GUARD_BYTES, Reference, Samples, TestData, Verdict, check_workspace, workspace_guard,
-};
 use tilewright_problem::{Complex, Extents, Problem, Quant};
 
 /// Bytes of operands beyond which data of small integers are made again for each verification instead of being kept.
@@ -321,7 +319,7 @@ impl Case {
 
     /// What the buffers of the reductions hold.
     fn read_reductions(&self, data: &TestData) -> Result<Vec<Vec<u8>>, DeviceError> {
-        let read = |(buffer, data): (&Buffer, &tilewright_check::reference::Buffer)| {
+        let read = |(buffer, data): (&Buffer, &crate::reference::Buffer)| {
             let mut bytes = vec![0; data.bytes.len()];
             self.device.read(buffer, 0, &mut bytes)?;
             Ok(bytes)

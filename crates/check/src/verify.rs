@@ -86,6 +86,11 @@ impl Verification {
         Verification { passed: reason.is_none(), max_error, checked, race: false, reason }
     }
 
+    /// A program that could not even be run, and why.
+    pub fn failed(reason: String) -> Self {
+        Verification::new(f64::INFINITY, 0, Some(reason))
+    }
+
     /// The greatest error where it is a number: JSON and records have no infinities.
     pub fn finite_error(&self) -> Option<f64> {
         Some(self.max_error).filter(|e| e.is_finite())

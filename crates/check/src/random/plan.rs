@@ -1,11 +1,11 @@
 //! Random plans for a problem: tile shapes that suit its extents first, everything else on top.
 
 use super::Recipe;
-use crate::space::Space;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Keys, Plan, load_tile, thread_grid};
+use tilewright_gen::space::Space;
 use tilewright_problem::contraction::Contraction;
 
 /// Draws for one problem before another problem is drawn.

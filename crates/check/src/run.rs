@@ -1,12 +1,12 @@
 //! From a program and buffers to launches on a device: compiling its kernels and binding their arguments.
 
+use crate::reference::TestData;
 use std::sync::Arc;
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch, LaunchArg, MapExtents, Number, declared};
 use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Launch as Planned, Program};
 use tilewright_ir::{ArgKind, Scalar};
 pub use tilewright_problem::Factors;
 use tilewright_problem::contraction::{Contraction, Operand, OperandValues, Reduce, Vector};
-use tilewright_check::reference::TestData;
 use tilewright_problem::{Extent, Extents, Quant, Role};
 
 /// Memory a program runs on.

@@ -1,12 +1,11 @@
-//! What a search may try: the plans of one problem on one target, and what each of them means.
+//! The plans of one problem on one target, and what each of them means: what tests, searches and users choose from.
 
 use crate::graph::{Graph, Move, Reach, reflected};
-use crate::key::ProblemKey;
-use tilewright_gen::kernel::{GenerateError, generate_parts, join};
-use tilewright_gen::plan::{
+use crate::kernel::{GenerateError, generate_parts, join};
+use crate::plan::{
     Chiral, Common, Constraint, Env, Footprint, KernelSpec, Key, Keys, Plan, Refusal, derive, fits, generic, of_elements,
 };
-use tilewright_gen::program::Program;
+use crate::program::Program;
 use tilewright_ir::Target;
 use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::lower::{ConvForm, Parts, lower};
@@ -153,11 +152,6 @@ impl Space {
         std::iter::once((0, &self.per_sample)).chain(self.others.iter().map(|(bim, parts)| (*bim, parts)))
     }
 
-    /// The key of records: the facts that legality reads.
-    pub fn key(&self) -> ProblemKey {
-        ProblemKey::new(&self.per_sample, self.env.workspace_bytes, !self.env.allow_atomics)
-    }
-
     /// What a plan means here, or why it cannot be.
     ///
     /// # Errors
@@ -174,7 +168,7 @@ impl Space {
     }
 
     /// The plan with persistent work-groups that add up reductions over their own tiles, in an order and a number that let them.
-    pub(crate) fn carrying(&self, plan: &Keys) -> Option<Plan> {
+    pub fn carrying(&self, plan: &Keys) -> Option<Plan> {
         let mut plan = plan.with(Key::C(Common::Rdc), 1);
         if let Err(Refusal::ReduceCarry { gal, pst, .. }) = self.resolve(&plan) {
             plan = plan.with_each([(Common::Gal, gal), (Common::Pst, pst)]);

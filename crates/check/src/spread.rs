@@ -2,11 +2,11 @@
 //!
 //! Between the lines the memory of an emulator is never touched, and takes no room.
 
+use crate::reference::TestData;
 use crate::run::Buffers;
 use std::ops::Range;
 use tilewright_device::{Buffer, Device, DeviceError};
 use tilewright_problem::contraction::Operand;
-use tilewright_check::reference::TestData;
 use tilewright_problem::{Gemm, ProblemError};
 
 /// Bytes of NaN after each row, as in the memory around compact data: vectors may read past the elements that they use.

@@ -4,14 +4,13 @@ mod edges;
 mod nearest;
 mod reflect;
 mod remedies;
-mod start;
 
 pub use edges::{Edges, edges, priority, values};
 pub use reflect::reflected;
 pub use remedies::remedies;
 
+use crate::plan::{Chiral, Common, Constraint, Env, Key, Keys, Plan, thread_grid};
 use std::collections::HashSet;
-use tilewright_gen::plan::{Chiral, Common, Constraint, Env, Key, Keys, Plan, thread_grid};
 use tilewright_problem::contraction::Contraction;
 
 /// Which keys and edges a search follows.

@@ -5,9 +5,9 @@
 //! two tiles (each of its teams, where they alternate), and offsets that need 64 bits still do ([`crate::verify::Case::reduced`]).
 //! [`Reduced::spared`] says what did not run.
 
-use crate::space::Space;
 use tilewright_gen::kernel::WIDE_OFFSETS;
 use tilewright_gen::plan::{Common, ELEMENT_BLOCK, KernelSpec, Key, Plan, work_groups};
+use tilewright_gen::space::Space;
 use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::{Conv, Direction, Gemm, Matrix, Problem, Reduce, Residual};
 

@@ -1,6 +1,6 @@
 //! The edges of the search graph: which values of a key are next to which.
 
-use tilewright_gen::plan::{Chiral, Common, Key, Legal};
+use crate::plan::{Chiral, Common, Key, Legal};
 
 /// A value and its neighbours, ascending by value.
 pub type Edges = &'static [(u32, &'static [u32])];

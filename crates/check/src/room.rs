@@ -1,12 +1,12 @@
 //! Whether this machine has room for the test data of a problem: asked before any of it is made, since a system that has promised too
 //! much ends the process instead of refusing.
 
+use crate::reference::{Reference, Samples};
 use tilewright_device::{Device, DeviceError, DeviceKind};
 use tilewright_ir::{Scalar, memory_left};
 use tilewright_problem::Problem;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::lower::{ConvForm, lower};
-use tilewright_check::reference::{Reference, Samples};
 
 /// Refuses a problem whose test data would take more memory than this machine has left.
 ///
