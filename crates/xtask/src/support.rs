@@ -123,7 +123,7 @@ pub fn page(benchmarks: &Path) -> Result<String, String> {
     if !logs.is_empty() {
         out += "\n## Random problems and plans on devices\n\n| device | driver | mix | seed | passed | wrong | date |\n|---|---|---|---|---|---|---|\n";
         out += &(logs.join("\n") + "\n");
-        out += "\nWrong pairs are mended, and each is a test: `known_errors` and `regressions` of `crates/tune/tests`.\n";
+        out += "\nWrong pairs are mended, and each is a test: `regressions` of `crates/gen/tests` and `known_errors` of `crates/tune/tests`.\n";
     }
     Ok(out)
 }

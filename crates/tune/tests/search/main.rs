@@ -1,7 +1,7 @@
-//! The space of plans, the search, its records, and verification.
+//! The graph of plans, the search and its records.
 
 mod liars;
 mod pins;
 mod plan_search;
+mod records;
 mod search;
-mod verify;

@@ -15,11 +15,6 @@ mod grouped;
 mod halo;
 #[path = "../support/inspected.rs"]
 mod inspected;
-mod known_errors;
-mod large_convolutions;
-mod large_results;
-mod launch_waits;
-mod long_reductions;
 mod materialise;
 mod matrix_barriers;
 #[path = "../../../ir/tests/support/missing.rs"]
@@ -40,5 +35,4 @@ mod small_weights;
 mod split_products;
 #[path = "../support/mod.rs"]
 mod support;
-mod wide_offsets;
 mod windows;

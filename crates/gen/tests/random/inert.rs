@@ -6,12 +6,11 @@ use rayon::prelude::*;
 use support::trace::trace_with;
 use tilewright_check::random::{Recipe, pair};
 use tilewright_gen::graph::values;
-use tilewright_gen::plan::{Common, Key, Plan};
+use tilewright_gen::plan::{Key, Plan};
 use tilewright_gen::program::{Binding, Program};
 use tilewright_gen::space::Space;
-use tilewright_ir::{Block, Scalar, Stmt, Target};
-use tilewright_problem::{Extents, Gemm, Problem};
-use tilewright_tune::model::Picker;
+use tilewright_ir::{Block, Stmt, Target};
+use tilewright_problem::Extents;
 
 fn program(space: &Space, plan: &Plan) -> Result<Program, String> {
     let r = space.resolve(plan).map_err(|refusal| refusal.to_string())?;
@@ -63,23 +62,6 @@ fn difference(x: &Program, y: &Program, largest: Extents) -> Option<String> {
         }
     }
     None
-}
-
-/// What is picked for products of one to a few k-tiles fetches no further ahead than it has k-tiles.
-#[test]
-fn picks_fetch_no_more_k_tiles_than_there_are() {
-    for arch in ["sm_80", "sm_90a"] {
-        let target = Target::by_arch(arch).unwrap();
-        for [m, n, k] in [[48, 80, 31], [64, 64, 64], [128, 128, 128], [256, 256, 256]] {
-            let problem = Problem::Gemm(Gemm::new(Scalar::F16, m, n, k).build().unwrap());
-            let space = Space::new(&problem, &target).unwrap();
-            let picked = Picker::new(&space).pick(1)[0].plan;
-            let spec = space.resolve(&picked).unwrap().spec;
-            let tiles = k.div_ceil(u64::from(spec.tiling.k_tile)).div_ceil(u64::from(spec.tiling.split_k.ways));
-            let ahead = spec.schedule.fetch_ahead.max(picked.common(Common::Pfg));
-            assert!(u64::from(ahead) <= tiles, "{arch} {m}x{n}x{k}: {tiles} k-tiles: {picked}");
-        }
-    }
 }
 
 #[test]

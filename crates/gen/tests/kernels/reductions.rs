@@ -15,8 +15,6 @@ use tilewright_gen::plan::{Common, Constraint, Finish, KernelSpec, Key, Plan, Sp
 use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_problem::{Gemm, Operator, Order, Problem, Reduce};
-use tilewright_tune::model::Picker;
-use tilewright_tune::search::{Descent, Proposal, Searcher};
 
 fn random(recipe: Recipe, devices: &[&str], count: u64) {
     Run { devices, recipe: Recipe { reductions: true, ..recipe }, count, interleave: true }.all_pass();
@@ -159,28 +157,6 @@ fn of_tensors() {
     );
 }
 
-/// The search begins with other ways to finish as well: with the last work-group, and with atomics where they are allowed and exist.
-#[test]
-fn ways_to_finish_are_among_the_first() {
-    // Plans that are proposed before a time is known.
-    const OPENING: usize = 24;
-    let target = tilewright_ir::Target::by_arch("sm_90a").unwrap();
-    for (reduction, few, allow) in
-        [("max:n", true, false), ("sum:n", true, true), ("sum:n", false, false), ("argmax:n", false, true)]
-    {
-        let gemm = Gemm::new(Scalar::BF16, 2048, 2048, 512).reduce(reduction.parse().unwrap()).drop_c().build().unwrap();
-        let space = Space::new(&gemm.into(), &target).unwrap().with_atomics(allow);
-        let mut searcher = Descent::new(&space, 1, &[]);
-        let next = |_| match searcher.propose() {
-            Proposal::Try(plan) => Some(plan.common(Common::Rdf)),
-            _ => None,
-        };
-        let opening: Vec<u32> = (0..OPENING).map_while(next).collect();
-        assert!(opening.contains(&0) && opening.contains(&1), "{reduction}: {opening:?}");
-        assert_eq!(opening.contains(&2), few, "{reduction}: {opening:?}");
-    }
-}
-
 /// Vectors of lines that start at no multiple of 16 bytes, on tiles of several steps and of more than a line, in every operator.
 #[test]
 fn lines_that_start_anywhere() {
@@ -211,31 +187,6 @@ fn lines_that_start_anywhere() {
             }
         }
     });
-}
-
-/// What is picked without a measurement loads vectors of 8 or 16 bytes side by side, and keeps nine tenths of the device busy at least, whichever axis is reduced.
-#[test]
-fn picked_plans_of_tensors_read_whole_sectors() {
-    let target = tilewright_ir::Target::by_arch("sm_90a").unwrap();
-    let shapes =
-        [([65536, 1024], 1), ([1024, 65536], 1), ([8192, 8192], 0), ([65536, 256], 0), ([1, 1 << 24], 1), ([4096, 50257], 1)];
-    for (shape, over) in shapes {
-        for dtype in [Scalar::F32, Scalar::I8] {
-            let problem = Reduce::new(dtype, &shape, &[over]).op(Operator::Max).build().unwrap().into();
-            let space = Space::new(&problem, &target).unwrap();
-            let plan = Picker::new(&space).pick(1)[0].plan;
-            let resolved = space.resolve(&plan).unwrap();
-            let (spec, c) = (&resolved.spec, resolved.contraction);
-            assert!(spec.element_loads(c).width() * dtype.bytes() >= 8, "{shape:?} over {over}: {plan}");
-            let program = resolved.generate(1 << 30).unwrap();
-            let cluster = spec.tiling.cluster.size();
-            assert!(
-                program.launches[0].grid[0] * 4 / dtype.bytes() >= target.units * 9 / 10 / cluster * cluster,
-                "{shape:?} over {over}: {:?} of {plan}",
-                program.launches[0].grid
-            );
-        }
-    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! Each line holds target, problem, plan (keys that differ from their default), hash of the source text, hash of the launches with their
 //! bindings. The pairs stand in the file, so that the net does not change with the drawing of random pairs or with legality.
 //!
-//! - `UPDATE_PINNED=hashes cargo test -p tilewright-tune --test kernels pinned_text` renews the hashes of the same pairs;
+//! - `UPDATE_PINNED=hashes cargo test -p tilewright-gen --test kernels pinned_text` renews the hashes of the same pairs;
 //! - `UPDATE_PINNED=pairs` draws the pairs anew as well;
 //! - `PINNED_OUT=folder` writes each pair's text and launches to `folder/<line>.txt`, to be compared before and after a change.
 

@@ -19,11 +19,10 @@ use tilewright_check::verify::{Case, Depth};
 use tilewright_device::inspect::inspect;
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
-use tilewright_gen::plan::{Common, Constraint, Key, Keys, Plan, Refusal, Source};
+use tilewright_gen::plan::{Common, Constraint, Key, Keys, Plan, Refusal};
 use tilewright_gen::space::Space;
-use tilewright_ir::{MathUnit, Scalar, Target};
+use tilewright_ir::{Scalar, Target};
 use tilewright_problem::{Activation, Along, Gemm, Order, Problem};
-use tilewright_tune::model::Picker;
 
 const FLOATS: &[Scalar] = &[Scalar::E4M3, Scalar::E5M2];
 /// Of gfx942.
@@ -265,25 +264,6 @@ fn results_saturate_and_have_a_largest_magnitude() {
             let verdict = case.verify(&program, &compiled, space.contraction(&plan), Depth::Quick, false).unwrap();
             assert!(verdict.passed, "{arch} {out} times {alpha}: {:?}", verdict.reason);
         }
-    }
-}
-
-/// What is opened with, without measuring: the unit of the device, by bulk copies of rows along k, of the others' copies along k.
-#[test]
-fn picked_plans_use_the_units() {
-    let float = Scalar::E4M3;
-    let units = [("sm_90a", MathUnit::Warpgroup, float), ("sm_89", MathUnit::Mma, float), ("sm_80", MathUnit::Fma, float)];
-    let cases = units.into_iter().chain([("sm_90a", MathUnit::Warpgroup, Scalar::I8), ("sm_80", MathUnit::Mma, Scalar::U8)]);
-    let amd = ["gfx90a", "gfx942", "gfx950"].map(|arch| (arch, MathUnit::Mfma, Scalar::I8));
-    let cases = cases.chain(amd).chain([("gfx942", MathUnit::Dot, Scalar::U8), ("sm_75", MathUnit::Dot, Scalar::I8)]);
-    for ((arch, unit, dtype), trans) in cases.flat_map(|case| [(case, (false, true)), (case, (true, false))]) {
-        let space = Space::new(&product([dtype; 2], trans), &Target::by_arch(arch).unwrap()).unwrap();
-        let plan = Picker::new(&space).pick(1)[0].plan;
-        let spec = space.resolve(&plan).unwrap().spec;
-        assert_eq!(spec.tiling.unit, unit, "{arch}: {plan}");
-        let copied = [&spec.tiling.a, &spec.tiling.b].map(|o| o.source == Source::CopyAlongK);
-        let bulk = spec.schedule.copies.iter().all(|copy| copy.is_bulk());
-        assert!(unit != MathUnit::Warpgroup || bulk && copied == [trans.0; 2], "{plan}");
     }
 }
 

@@ -120,7 +120,7 @@ fn check(instance: &Instance, arch: &str) -> Option<String> {
 
 const HEAD: &str = "# The wavelet: load waves beside math waves
 
-Written by `crates/tune/tests/compilers/wavelet.rs` from the reports of `tilewright inspect` on clang's assembly.
+Written by `crates/gen/tests/compilers/wavelet.rs` from the reports of `tilewright inspect` on clang's assembly.
 The plans are Composable Kernel's instances of backward-weight convolution (composable_kernel#5652).
 All of them compile without spills for gfx90a, gfx942 and gfx950.
 \"Integer\" counts integer instructions of every lane (addresses, predicates) per matrix instruction in the main loop.

@@ -1,17 +1,14 @@
-//! f32 as three or six products of bf16 numbers: right by every unit and way of loading, as accurate as the bounds say and no better than they need to
-//! be, and what assemblers and cost model make of it.
+//! f32 as three or six products of bf16 numbers: right by every unit and way of loading, as accurate as the bounds say and no better than they
+//! need to be.
 
-use crate::inspected;
 use crate::support;
 
-use inspected::inspected_in;
 use support::verified;
 use tilewright_check::reference::Tolerance;
-use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
+use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::space::Space;
-use tilewright_ir::{MatrixType, Scalar, Target};
+use tilewright_ir::{Scalar, Target};
 use tilewright_problem::{Activation, Along, Conv, Direction, Gemm, GemmBuilder, Layout, Math, Order, Problem};
-use tilewright_tune::model::Picker;
 
 const BOTH: [Math; 2] = [Math::Bf16x3, Math::Bf16x6];
 const TRANSPOSES: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
@@ -166,60 +163,4 @@ fn what_a_plan_cannot_do_is_refused() {
     refused(Math::Bf16x3, "sm_90a", "A_MIC1_ACP2__B_MIC8_ACP2__C_UNI2_MAC128_UNR64_BUF2_PFG1_LWV1", "f32");
     refused(Math::Bf16x6, "sm_80", "A_MIC1_PAD1_ACP1__B_MIC1_PAD1_ACP1__C_UNI1_MAC128_UNR32_PFG2_BUF3_EDG1", "f32");
     refused(Math::Bf16x3, "sm_80", "A_MIC1_PAD1__B_MIC2_PAD1__C_UNI1_MAC64_UNR16_EDG1_RDK1", "16 bits");
-}
-
-/// Matrix units where there are any for bf16, and faster than f32 itself.
-#[test]
-fn picks_use_matrix_units() {
-    let pick = |arch: &str, math, trans: (bool, bool)| {
-        let gemm = problem(gemm((4096, 4096, 4096), math).trans(trans.0, trans.1));
-        let space = Space::new(&gemm, &Target::by_arch(arch).unwrap()).unwrap();
-        let pick = Picker::new(&space).pick(1)[0];
-        (pick.plan, pick.estimate.total_us)
-    };
-    for (arch, units, times) in [("sm_90a", &[1, 2][..], 2.0), ("sm_80", &[1], 2.0), ("gfx942", &[3], 1.0)] {
-        for trans in [(false, false), (false, true), (true, false), (true, true)] {
-            let (plan, three) = pick(arch, Math::Bf16x3, trans);
-            assert!(units.contains(&plan.common(Common::Uni)), "{arch} {plan}");
-            let (plan, six) = pick(arch, Math::Bf16x6, trans);
-            assert!(units.contains(&plan.common(Common::Uni)), "{arch} {plan}");
-            let (_, exact) = pick(arch, Math::Exact, trans);
-            println!("{arch} {trans:?}: bf16x3 {three:.0}, bf16x6 {six:.0}, f32 {exact:.0} us: {plan}");
-            assert!(three < six && times * three < exact, "{arch}: {three}, {six} against {exact}: {plan}");
-        }
-    }
-    assert_eq!(pick("sm_75", Math::Bf16x6, (false, true)).0.common(Common::Uni), 0);
-    assert_eq!(pick("sm_90a", Math::Bf16x6, (true, true)).0.get(Key::A(Chiral::Acp)), 0);
-}
-
-/// The matrix instructions of bf16 in what is picked for a product, and in tiles of warpgroups that load waves write.
-#[test]
-fn assemblers_take_them() {
-    let groups = [
-        "A_MIC2__B_MIC16__C_UNI2_MAC256_SKW11_UNR64_BUF2_PFG1_LWV8_PST132_CST1",
-        "A_MIC1__B_MIC16__C_UNI2_MAC256_UNR64_BUF2_PFG1_LWV4_PST132_CST1",
-    ];
-    let cases = [("sm_80", None), ("sm_90a", None)].map(|(arch, plan)| BOTH.map(|math| (arch, math, plan))).concat();
-    let cases = cases.into_iter().chain([("sm_90a", BOTH[0], Some(groups[0])), ("sm_90a", BOTH[1], Some(groups[1]))]);
-    for (arch, math, plan) in cases {
-        let gemm = problem(gemm((4096, 4096, 4096), math).trans(false, true));
-        let space = Space::new(&gemm, &Target::by_arch(arch).unwrap()).unwrap();
-        let plan = match plan {
-            Some(text) => Plan::from(Constraint::parse(text).unwrap().apply(&Plan::default())),
-            None => Picker::new(&space).pick(1)[0].plan,
-        };
-        let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
-        assert!(r.spec.tiling.instruction.is_some_and(|row| row.input == MatrixType::BF16), "{plan}");
-        let Some(seen) = inspected_in(&space, arch, &plan) else { return };
-        let (usage, main) = (seen.usage, seen.main_loop().unwrap_or_else(|| panic!("{plan}: no main loop")));
-        println!("{arch} {} {plan}: {} registers, spills {}, {:?}", math.name(), usage.registers, usage.spill_bytes, main.counts);
-        let unit = plan.common(Common::Uni);
-        if let Ok(folder) = std::env::var("SASS_OUT") {
-            std::fs::write(format!("{folder}/{arch}_{}_{unit}.sass", math.name()), &seen.assembly).unwrap();
-        }
-        // Three parts of a wave's 64 x 64 tile and what is on its way to shared memory take all registers, and a few words more.
-        assert!(usage.spill_bytes <= if math == Math::Bf16x6 && unit == 1 { 64 } else { 0 }, "{plan}: {usage:?}");
-        let instruction = if unit == 2 { "HGMMA.64x128x16.F32.BF16" } else { "HMMA.16816.F32.BF16" };
-        assert!(seen.assembly.contains(instruction), "{plan}");
-    }
 }

@@ -10,8 +10,7 @@ use tilewright_check::verify::{Case, Depth, test_factors};
 use tilewright_gen::plan::{Constraint, Plan, Source};
 use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
-use tilewright_problem::{Complex, Gemm, GemmBuilder, Math, Order, Problem};
-use tilewright_tune::model::Picker;
+use tilewright_problem::{Gemm, GemmBuilder, Math, Order, Problem};
 
 const FMA: &str = "A_MIC4__B_MIC4__C_MAC64_EDG1";
 const COPIED: &str = "A_MIC4_WOS1__B_MIC4_WOS1__C_MAC64_EDG1";
@@ -169,42 +168,6 @@ fn complex_factors_cost_where_they_are_asked_for_alone() {
     assert_eq!(names(true, false), (1, vec!["alpha_im".into()]));
     // The kernel ahead multiplies C, the main one asks whether there is something to add.
     assert_eq!(names(false, true), (2, vec!["beta_im".into(), "beta_im".into()]));
-}
-
-#[test]
-fn conjugates_and_complex_factors_have_keys_of_their_own() {
-    let target = Target::by_arch("sm_80").unwrap();
-    let mut keys: Vec<String> = Vec::new();
-    for bits in 0..16u32 {
-        let bit = |i: u32| bits >> i & 1 == 1;
-        let gemm = Gemm {
-            complex: Some(Complex { conj_a: bit(0), conj_b: bit(1), alpha_im: bit(2), beta_im: bit(3) }),
-            ..product((Scalar::F32, Math::Exact), (8, 8, 8), 0).build().unwrap()
-        };
-        keys.push(tilewright_tune::ProblemKey::of(&Space::new(&gemm.into(), &target).unwrap()).text());
-    }
-    keys.sort();
-    keys.dedup();
-    assert_eq!(keys.len(), 16);
-}
-
-/// Of f64 and of TF32 the cost model picks matrix units, and a copy of the expanded factor in workspace for them.
-#[test]
-fn matrix_units_are_picked_for_large_products() {
-    let matrix =
-        [("sm_90a", Scalar::F64, Math::Exact), ("gfx942", Scalar::F64, Math::Exact), ("sm_90a", Scalar::F32, Math::Tf32)];
-    for (arch, scalar, math) in matrix.into_iter().chain([("sm_90a", Scalar::F32, Math::Exact)]) {
-        let target = Target::by_arch(arch).unwrap();
-        for bits in [0, 16, 18, 3] {
-            let problem = product((scalar, math), (4096, 4096, 4096), bits).build().unwrap().into();
-            let space = Space::new(&problem, &target).unwrap();
-            let candidate = &Picker::new(&space).pick(1)[0];
-            let spec = space.resolve(&candidate.plan).unwrap().spec;
-            eprintln!("{arch} {scalar} {}: {:.0} us {}", math.name(), candidate.estimate.total_us, candidate.plan);
-            let lanes = spec.tiling.unit.family().lanes;
-            assert_eq!(lanes > 1, (scalar, math) != (Scalar::F32, Math::Exact), "{arch} {problem}: {}", candidate.plan);
-        }
-    }
 }
 
 /// A copy whose lines run along k, of a factor whose numbers lie along its rows, passes through shared memory, or threads would stride through the factor.

@@ -8,7 +8,7 @@ use tilewright_device::{CacheState, open};
 use tilewright_gen::plan::Plan;
 use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
-use tilewright_problem::{Operator, Problem, Reduce};
+use tilewright_problem::{Complex, Gemm, Operator, Problem, Reduce};
 use tilewright_tune::records::{Bad, DeviceKey, Filter, GENERATOR, State, TimeKind, Trial};
 use tilewright_tune::search::{Budget, Cancel, Options, device_key, tune};
 use tilewright_tune::{ProblemKey, Records};
@@ -101,4 +101,21 @@ fn a_search_of_nothing_leaves_records_that_are_read() {
         assert!(count > 0);
         reads_everything(&records, count);
     }
+}
+
+#[test]
+fn conjugates_and_complex_factors_have_keys_of_their_own() {
+    let target = Target::by_arch("sm_80").unwrap();
+    let mut keys: Vec<String> = Vec::new();
+    for bits in 0..16u32 {
+        let bit = |i: u32| bits >> i & 1 == 1;
+        let gemm = Gemm {
+            complex: Some(Complex { conj_a: bit(0), conj_b: bit(1), alpha_im: bit(2), beta_im: bit(3) }),
+            ..Gemm::new(Scalar::F32, 8, 8, 8).build().unwrap()
+        };
+        keys.push(ProblemKey::of(&Space::new(&gemm.into(), &target).unwrap()).text());
+    }
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), 16);
 }

@@ -1,6 +1,5 @@
 //! What compilers make of kernels: NVRTC, clang and PoCL. Tests skip visibly where a tool is missing.
 
-mod architectures;
 mod matrix_code;
 #[path = "../../../ir/tests/support/missing.rs"]
 mod missing;

@@ -6,10 +6,9 @@ use crate::support;
 use support::{emulator, judge};
 use tilewright_check::random::Pair;
 use tilewright_gen::kernel::MAIN;
-use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
+use tilewright_gen::plan::{Common, Constraint, Plan};
 use tilewright_gen::space::Space;
 use tilewright_problem::Problem;
-use tilewright_tune::model::Picker;
 
 fn plan(keys: &str) -> Plan {
     Constraint::parse(&format!("{keys}_UNI2_GAL1")).unwrap().apply(&Plan::default()).into()
@@ -327,25 +326,6 @@ fn planes_of_channels_transposed() {
     }
 }
 
-/// What the cost model picks for tensors whose channels are planes, on matrix units: transposed copies and what channels-last tensors have.
-#[test]
-fn planes_of_channels_are_picked_transposed() {
-    let target = emulator("emu:sm_90a", false, 0).info().target.clone();
-    for (direction, copies) in [("fwd", 2), ("bwdd", 2), ("bwdw", 1)] {
-        let pick = |layout: &str| {
-            let shape = "n32_g1_c256_k256_in100x100_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias0_ws1073741824_bf16";
-            let problem = Problem::parse(&format!("conv_{direction}_{layout}_{shape}")).unwrap();
-            let space = Space::new(&problem, &target).unwrap();
-            Picker::new(&space).pick(1)[0]
-        };
-        let (planes, last) = (pick("nchw"), pick("nhwc"));
-        let (plan, [us, bound]) = (planes.plan, [planes.estimate.total_us, last.estimate.total_us * 1.6]);
-        let transposed = [Key::A(Chiral::Wos), Key::B(Chiral::Wos)].iter().filter(|key| plan.get(**key) == 3).count();
-        eprintln!("{direction}: {plan} {:?} against {} {:?}", planes.estimate, last.plan, last.estimate);
-        assert!(plan.common(Common::Bim) == 3 && transposed >= copies && us < bound, "{plan}: {us} us, at most {bound}");
-    }
-}
-
 /// The gradient of a ReLU behind an input gradient: kept where the ReLU's result is above 0, in every way out and of every part, with and
 /// without what beta leaves of C.
 #[test]
@@ -440,29 +420,6 @@ fn backward_weight() {
             verify(&conv(text), shared, [false, true]);
         }
     }
-}
-
-/// What the cost model picks for an H200 with no measuring: phases in one launch with nothing copied, groups together, and clusters for the
-/// gradient of a filter whose few tiles read the same pixels.
-#[test]
-fn first_plans() {
-    let pick = |text: &str| {
-        let problem = Problem::parse(&format!("conv_{text}_dil1x1_pb1x1_pe1x1_bias0_ws1073741824_bf16")).unwrap();
-        let space = Space::new(&problem, &emulator("emu:sm_90a", false, 0).info().target).unwrap();
-        let plan = Picker::new(&space).pick(1)[0].plan;
-        (space, plan)
-    };
-    let (space, plan) = pick("bwdd_nhwc_n32_g1_c256_k256_in25x25_fil3x3_st2x2");
-    let r = space.resolve(&plan).unwrap();
-    assert_eq!((r.rest.len(), r.joined().count()), (3, 3), "{plan}");
-    assert!([Key::A, Key::B].iter().all(|side| plan.get(side(Chiral::Wos)) == 0 && plan.get(side(Chiral::Acp)) == 2), "{plan}");
-    let (_, plan) = pick("bwdd_nhwc_n32_g32_c256_k256_in50x50_fil3x3_st1x1");
-    assert_eq!(plan.common(Common::Bim), 2, "{plan}");
-    // Channels that are no whole rows of 128 bytes, padded so that windows come in bulk.
-    let (_, plan) = pick("bwdd_nhwc_n32_g1_c256_k2376_in25x25_fil3x3_st1x1");
-    assert!(plan.common(Common::Bim) == 3 && plan.get(Key::A(Chiral::Acp)) == 2, "{plan}");
-    let (_, plan) = pick("bwdw_nhwc_n32_g1_c256_k256_in198x198_fil1x1_st1x1");
-    assert!([Key::A, Key::B].iter().any(|side| plan.get(side(Chiral::Clu)) == 2), "{plan}");
 }
 
 /// What windows cannot be is refused with its reason.

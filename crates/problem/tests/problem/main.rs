@@ -1,0 +1,4 @@
+//! Problems lowered to contractions, and the views that these are made of.
+
+mod lowering;
+mod views;
