@@ -3,6 +3,7 @@
 use serde::Serialize;
 use tilewright_gen::graph::{Graph, values};
 use tilewright_gen::plan::*;
+use tilewright_ir::mma::Owner;
 use tilewright_problem::contraction::Contraction;
 
 /// What a key's value does in this kernel.
@@ -196,7 +197,7 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
         Common::Pfg => format!("loads run {} ahead of the math", plural(value, "k-tile")),
         Common::Buf => format!("{} of shared memory per operand", plural(value, "buffer")),
         Common::Stp => store_point(s.store).into(),
-        Common::Fra if t.unit.family().asynchronous => choose(
+        Common::Fra if s.math_in_flight.is_some() => choose(
             "instructions of one k-tile run on while the next one's are issued",
             "instructions of a k-tile end before the next one's are issued",
         ),
@@ -272,23 +273,23 @@ fn walk(order: GroupOrder, tiles_m: u64, tiles_n: u64) -> String {
 fn owners(spec: &KernelSpec) -> String {
     let (t, family) = (&spec.tiling, spec.tiling.unit.family());
     let along_m = t.threads_a / family.lanes;
-    match (family.lanes, spec.teams()) {
-        (1, _) => format!(", {along_m} x {} over the tile", t.threads_b),
+    match (family.owner, spec.teams()) {
+        (Owner::Thread, _) => format!(", {along_m} x {} over the tile", t.threads_b),
         (_, 1) => {
-            let all = plural(along_m * t.threads_b, family.owner);
+            let all = plural(along_m * t.threads_b, family.owner.name());
             format!(": {all}, {along_m} along m by {} along n", t.threads_b)
         }
-        (_, teams) => format!(": {}, each on tiles of its own", plural(teams, family.owner)),
+        (_, teams) => format!(": {}, each on tiles of its own", plural(teams, family.owner.name())),
     }
 }
 
 fn unit(t: &Tiling) -> String {
     let family = t.unit.family();
-    match t.instruction.filter(|row| row.lanes() > 1) {
+    match t.accumulator_row() {
         None => format!("{} of each {}", family.name, family.owner),
         Some(row) => {
-            let (m, n, k) = row.shape;
-            let n = if family.asynchronous { t.b.micro } else { n };
+            let (m, _, k) = row.shape;
+            let n = row.columns(t.b.micro);
             let (rows, columns) = (t.a.micro, t.b.micro);
             let split = t.a.split.map_or_else(String::new, |split| {
                 let count = |n: usize| ["no", "one", "two", "three", "four", "five", "six"].get(n).copied().unwrap_or("many");

@@ -88,14 +88,11 @@ fn language(inspection: &Inspection) -> String {
 /// Math instructions of one thread for one k-tile: multiply-adds, or those of a matrix unit.
 fn math_per_tile(spec: &KernelSpec) -> u32 {
     let t = &spec.tiling;
-    let (rows, columns, depth) = t.instruction.map_or((1, 1, 1), |row| row.shape);
-    // A warpgroup's instruction takes all columns of its micro tile at once.
-    let columns = if t.unit.family().asynchronous { t.b.micro } else { columns };
+    let (rows, columns, depth) = t.instruction.map_or((1, 1, 1), |row| (row.shape.0, row.columns(t.b.micro), row.shape.2));
     let products = (t.a.micro / rows) * (t.b.micro / columns.max(1)) * (t.k_tile / depth) * t.products();
-    // Subtractions that split factors in registers count as well: of A alone where load waves split B.
-    let split = if t.unit.family().asynchronous { t.a.micro } else { t.a.micro + t.b.micro };
-    let in_registers = t.a.split_in_registers(t.unit.family()).is_some();
-    products + u32::from(in_registers) * split * t.k_tile / t.unit.family().lanes
+    // Subtractions that split factors in registers count as well.
+    let split = [&t.a, &t.b].into_iter().filter(|o| o.split_in_registers().is_some()).map(|o| o.micro).sum::<u32>();
+    products + split * t.k_tile / t.unit.family().lanes
 }
 
 /// k-tiles that one round of a loop works on: what the schedule unrolls, times what the compiler unrolls.

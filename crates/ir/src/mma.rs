@@ -4,179 +4,22 @@
 //! chooses; an [`Mma`] is one of its instructions. To add an instruction: a row of [`TABLE`], its spelling in `print`, and, where its
 //! numbers are of another type, the arithmetic in the emulator, and where its fragments lie in `fragments`.
 
+mod family;
 mod fragments;
 
 use crate::layout::Axis::{Element, K};
 use crate::matrix::{MatrixOp, MatrixType};
-use crate::target::{Features, UNIT_PARTS};
+use crate::target::Features;
 use crate::types::Scalar;
 use fragments::{
     DOUBLES, FLOATS, INTEGERS, MFMA_C_16, MFMA_C_32, MFMA_C_F64, MMA_A_PAIRS, MMA_A_QUADS, MMA_A_SINGLE, MMA_B_PAIRS,
     MMA_B_QUADS, MMA_B_SINGLE, MMA_C, NONE, Neighbours, TF32, WARPGROUP_A_PAIRS, WARPGROUP_A_QUADS, WARPGROUP_A_SINGLE,
     WARPGROUP_C, WORDS, fragment, single, term,
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+pub use family::{FAMILIES, Family, Lines, MathUnit, Owner, Reads};
 pub use fragments::{Fragment, Term};
-
-/// The family of instructions that computes a k-tile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum MathUnit {
-    /// Multiply-adds of each thread on its own micro tile.
-    Fma,
-    /// Warpgroup matrix instructions (wgmma): each group of 128 threads owns a micro tile of whole instructions, 64 rows and
-    /// up to 256 columns each, and reads both operands from shared memory.
-    Warpgroup,
-    /// Matrix instructions of single waves of 32 (mma.sync): each wave owns a micro tile of 16 x 8 blocks, its fragments come by
-    /// ldmatrix.
-    Mma,
-    /// Matrix instructions of single waves of 64 (AMD's MFMA): each wave owns a micro tile of 16 x 16 or 32 x 32 blocks.
-    Mfma,
-    /// Multiply-adds of each thread of four bytes along k at a time (`dp4a`, `v_dot4`): what [`MathUnit::Fma`] becomes of integers of 8 bits
-    /// where the target has them and k-tiles are multiples of four.
-    Dot,
-}
-
-/// What all instructions of a family have in common.
-#[derive(Clone, Copy, Debug)]
-pub struct Family {
-    /// Which.
-    pub unit: MathUnit,
-    /// The value of `UNI` in a plan.
-    pub number: u32,
-    /// What plans and refusals call it.
-    pub name: &'static str,
-    /// Who owns a micro tile: "thread", "wave", "warpgroup".
-    pub owner: &'static str,
-    /// Threads that own a micro tile together.
-    pub lanes: u32,
-    /// Rows and columns of C that a micro tile is counted in (`MIC`).
-    pub block: (u32, u32),
-    /// Most columns of a micro tile.
-    pub columns: u32,
-    /// Instructions are asynchronous: the wave continues, and accumulators may be read only after a wait.
-    pub asynchronous: bool,
-    /// A lane's neighbours along n in C; 0 where the tiling decides.
-    pub run: u32,
-    /// Lanes hold fragments of both operands, which they read from lines of either direction in shared memory.
-    pub fragments: bool,
-    /// Registers of a lane that one read of fragments from shared memory fills at most, of operands of 16 bits.
-    pub read: u32,
-}
-
-/// The families that a plan chooses from.
-pub const FAMILIES: [Family; 4] = [
-    Family {
-        unit: MathUnit::Fma,
-        number: 0,
-        name: "multiply-adds",
-        owner: "thread",
-        lanes: 1,
-        block: (1, 1),
-        columns: u32::MAX,
-        asynchronous: false,
-        run: 1,
-        fragments: false,
-        read: 1,
-    },
-    Family {
-        unit: MathUnit::Warpgroup,
-        number: 2,
-        name: "warpgroup matrix instructions",
-        owner: "warpgroup",
-        lanes: 128,
-        block: (64, 8),
-        columns: 256,
-        asynchronous: true,
-        run: 2,
-        fragments: false,
-        read: 4,
-    },
-    Family {
-        unit: MathUnit::Mma,
-        number: 1,
-        name: "mma.sync matrix instructions",
-        owner: "wave",
-        lanes: 32,
-        block: (16, 8),
-        columns: u32::MAX,
-        asynchronous: false,
-        run: 2,
-        fragments: true,
-        read: 4,
-    },
-    Family {
-        unit: MathUnit::Mfma,
-        number: 3,
-        name: "MFMA matrix instructions",
-        owner: "wave",
-        lanes: 64,
-        block: (16, 16),
-        columns: u32::MAX,
-        asynchronous: false,
-        run: 0,
-        fragments: true,
-        read: 2,
-    },
-];
-
-/// That of dot products, which takes the place of multiply-adds.
-const DOT: Family = Family { unit: MathUnit::Dot, name: "dot products of four bytes", ..FAMILIES[0] };
-
-impl MathUnit {
-    /// What its instructions have in common.
-    pub const fn family(self) -> &'static Family {
-        match self {
-            MathUnit::Dot => &DOT,
-            _ => &FAMILIES[self as usize],
-        }
-    }
-    /// The unit with instructions that take the place of this one's, several of k at once.
-    pub const fn dot_unit(self) -> Option<MathUnit> {
-        match self {
-            MathUnit::Fma => Some(MathUnit::Dot),
-            _ => None,
-        }
-    }
-    /// True if a target has its instructions.
-    pub const fn available(self, features: &Features) -> bool {
-        match self {
-            MathUnit::Fma => true,
-            MathUnit::Warpgroup => features.warpgroup,
-            MathUnit::Mma => features.mma,
-            MathUnit::Mfma => features.mfma > 0,
-            MathUnit::Dot => features.dot,
-        }
-    }
-}
-
-impl Family {
-    /// Lanes of a wave of its targets; 1 where any will do.
-    pub const fn wave(&self) -> u32 {
-        if self.asynchronous { self.lanes / UNIT_PARTS } else { self.lanes }
-    }
-    /// Elements of this type are factors in TF32.
-    pub const fn takes_tf32(&self, scalar: Scalar) -> bool {
-        self.read_as_matrices() && matches!(scalar, Scalar::F32)
-    }
-    /// Elements of so many bytes are read from lines of shared memory that run along k alone, by instructions themselves or as `fragments`
-    /// in registers: 8 x 8 matrices of 16-bit elements are transposed, and single elements of 32 bits and more read anywhere.
-    pub const fn along_k(&self, bytes: u32, fragments: bool) -> bool {
-        match bytes {
-            1 => !matches!(self.unit, MathUnit::Fma),
-            4 => self.asynchronous && !fragments,
-            _ => false,
-        }
-    }
-    /// Shared memory is read as 8 x 8 matrices of 16-bit elements, by `ldmatrix` or by the instructions themselves.
-    pub const fn read_as_matrices(&self) -> bool {
-        self.read == 4
-    }
-    /// The family that `UNI` names; `None` for no unit.
-    pub fn numbered(uni: u32) -> Option<&'static Family> {
-        FAMILIES.iter().find(|f| f.number == uni)
-    }
-}
 
 /// One instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -189,6 +32,9 @@ pub struct Mma {
     pub sum: Scalar,
     /// m, n, k. A warpgroup's has any multiple of 8 columns up to 256; here are those of 8.
     pub shape: (u32, u32, u32),
+    /// Most columns of one instruction: more than the shape's where it repeats them, as a warpgroup's does.
+    #[serde(skip)]
+    pub columns: u32,
     /// Left fragment.
     #[serde(skip)]
     pub a: Fragment,
@@ -218,6 +64,10 @@ impl Mma {
     /// True if this generation of AMD's matrix units has it, or other vendors have.
     pub const fn of_generation(&self, generation: u8) -> bool {
         !matches!(self.unit, MathUnit::Mfma) || self.generations.0 <= generation && generation <= self.generations.1
+    }
+    /// Columns of one instruction in a micro tile of so many.
+    pub const fn columns(&self, micro: u32) -> u32 {
+        if micro < self.columns { micro } else { self.columns }
     }
     /// A warpgroup's instruction may have so many columns: 8 to 256 in steps of 8, of integers in steps of 16 from 32 on.
     pub const fn has_columns(&self, n: u32) -> bool {
@@ -307,6 +157,7 @@ const fn fma(input: MatrixType) -> Mma {
         input,
         sum: input.sum(),
         shape: (1, 1, 1),
+        columns: 1,
         a: one,
         b: one,
         c: one,
@@ -338,7 +189,7 @@ const fn wave(input: MatrixType) -> Mma {
         1 => k,
         _ => 16,
     };
-    Mma { unit: MathUnit::Mma, input, sum: input.sum(), shape: (16, 8, k), a, b, c, generations: EVERY, step, halves }
+    Mma { unit: MathUnit::Mma, input, sum: input.sum(), shape: (16, 8, k), columns: 8, a, b, c, generations: EVERY, step, halves }
 }
 const fn warpgroup(input: MatrixType) -> Mma {
     let (a, k) = match input.bytes() {
@@ -351,6 +202,7 @@ const fn warpgroup(input: MatrixType) -> Mma {
         input,
         sum: input.sum(),
         shape: (64, 8, k),
+        columns: 256,
         a,
         b: NONE,
         c: Fragment { held: accumulator_types(input), ..WARPGROUP_C },
@@ -398,6 +250,7 @@ const fn mfma(input: MatrixType, side: u32, k: u32, generations: (u8, u8)) -> Mm
         input,
         sum: input.sum(),
         shape: (side, side, k),
+        columns: side,
         a: operand,
         b: operand,
         c,

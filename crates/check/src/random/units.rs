@@ -26,7 +26,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Opti
         // What the operands do not allow is taken back: an operand that bulk copies cannot reach is materialised.
         let Some(drawn) = space.repair(&drawn).filter(|p| p.common(Common::Uni) == 2) else { continue };
         let Ok(r) = space.resolve(&drawn) else { continue };
-        if r.spec.tiling.unit.family().asynchronous && work(&r) <= recipe.work {
+        if work(&r) <= recipe.work {
             return Some(drawn);
         }
     }

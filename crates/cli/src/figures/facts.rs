@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tilewright_gen::kernel::Work;
 use tilewright_gen::plan::{KernelSpec, OperandTiling, Transport};
 use tilewright_ir::layout::{Axis, Layout};
+use tilewright_ir::mma::Owner;
 use tilewright_ir::{Block, BulkOp, Kernel, Scalar, Stmt, Target};
 use tilewright_problem::contraction::Contraction;
 
@@ -189,8 +190,10 @@ impl Subject<'_> {
     }
     /// Who owns micro tiles, in the words of the device's maker.
     pub fn owner(&self) -> &'static str {
-        let owner = self.spec.tiling.unit.family().owner;
-        if owner == "wave" { self.wave() } else { owner }
+        match self.spec.tiling.unit.family().owner {
+            Owner::Wave => self.wave(),
+            owner => owner.name(),
+        }
     }
     fn waves_of(&self, threads: u32) -> u32 {
         threads.div_ceil(self.target.wave.max(1))

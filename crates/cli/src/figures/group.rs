@@ -3,6 +3,7 @@
 use super::facts::{Facts, Subject, plural, say};
 use super::svg::{Anchor, Svg, hue};
 use super::{ROOM, SMALL, letters};
+use tilewright_ir::mma::Owner;
 
 /// Most rectangles that are distinguished in one picture.
 const MOST: usize = 96;
@@ -146,16 +147,15 @@ fn legend(svg: &mut Svg, subject: &Subject, facts: &Facts, shown: usize, top: f6
     let micro = (subject.spec.tiling.a.micro, subject.spec.tiling.b.micro);
     line(svg, "dim", &format!("each {} owns {} × {} accumulators", subject.owner(), micro.0, micro.1));
     if let Some(row) = subject.spec.tiling.instruction {
-        let (m, n, k) = row.shape;
-        let n = if family.asynchronous { micro.1 } else { n };
+        let (m, _, k) = row.shape;
+        let n = row.columns(micro.1);
         line(svg, "dim", &format!("in instructions of {m} × {n} × {k} ({})", family.name));
     }
     line(svg, "dim", "lines in A and B: k-steps of a k-tile");
     let copies = if facts.roles.iter().any(|r| r.role == "copy") { "; grey: no part of C, only copies" } else { "" };
-    let colours = if family.lanes > subject.target.wave {
-        format!("colours: {}s, shades: their {}s{copies}", subject.owner(), facts.wave)
-    } else {
-        format!("colours: {}s{copies}", facts.wave)
+    let colours = match family.owner {
+        Owner::Warpgroup => format!("colours: {}s, shades: their {}s{copies}", subject.owner(), facts.wave),
+        Owner::Thread | Owner::Wave => format!("colours: {}s{copies}", facts.wave),
     };
     super::wrap(&colours, most).iter().for_each(|part| line(svg, "dim", part));
     y

@@ -3,6 +3,7 @@
 use super::facts::{Subject, plural};
 use tilewright_gen::plan::{Along, BulkTile, Source, Transport, fetch_work};
 use tilewright_ir::layout::{Axis, bank_cycles};
+use tilewright_ir::mma::Reads;
 
 impl Subject<'_> {
     /// How tiles of an operand lie.
@@ -62,16 +63,19 @@ impl Subject<'_> {
         let mut out = Vec::new();
         let along_k = self.spec.schedule.copies[which].tile().map_or(o.shared_along == Along::K, |tile| tile.k_contiguous);
         let unit = self.spec.tiling.unit.family();
-        match unit.lanes {
-            1 if lanes > 1 => {
+        match unit.reads {
+            Reads::Vectors if lanes > 1 => {
                 let (layout, to) = (self.accumulators(), [Axis::Row, Axis::Col][which]);
                 let rows = (0..lanes.min(self.spec.tiling.math_threads())).map(|l| layout.at(to, &[(Axis::Thread, l.into())]));
                 let read: Vec<(usize, i64)> = rows.enumerate().map(|(lane, row)| (lane, place(row, 0))).collect();
                 out.push(("reading fragments".into(), bank_cycles(&read, (o.fragment_width.max(1) * bytes) as usize)));
             }
-            2.. if unit.read_as_matrices() && bytes == 2 => {
+            reads if unit.read_as_matrices() && bytes == 2 => {
                 let across = if along_k { Axis::Row } else { Axis::K };
-                let what = if unit.asynchronous { "reading by wgmma" } else { "reading fragments (ldmatrix)" };
+                let what = match reads {
+                    Reads::Panels => "reading by wgmma",
+                    Reads::Vectors | Reads::Fragments => "reading fragments (ldmatrix)",
+                };
                 let passes = match self.spec.schedule.copies[which].halo() {
                     Some(halo) => halo.passes(),
                     None => shared.bank_cycles(across, 8, &[], 8, bytes),
@@ -118,7 +122,7 @@ impl Subject<'_> {
                 out.push(format!(
                     "{} write it through registers{}",
                     plural((threads / self.target.wave.max(1)).into(), &format!("producer {word}")),
-                    match o.split.filter(|_| o.parts(self.spec.tiling.unit.family()) > 1) {
+                    match o.split.filter(|_| o.shared_parts > 1) {
                         Some(split) if split.as_wide() => ", in two parts: the nearest TF32 numbers, and what they leave",
                         Some(split) if split.parts == 2 => ", in two parts: the bf16 numbers nearest to elements, and to what these leave",
                         Some(_) => ", in three parts: the bf16 numbers nearest to elements, to what these leave, and to what those leave",

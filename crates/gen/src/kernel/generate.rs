@@ -507,7 +507,7 @@ impl<'a> Job<'a> {
             _ if self.by_workspace => gap_width(c) * c.c.scalar.bytes(),
             Exit::Bulk { .. } => 16,
             // Rows are stored in vectors as wide as the start of C allows.
-            Exit::Staged { .. } if spec.tiling.unit.family().lanes > 1 => c.c.align.clamp(c.c.scalar.bytes(), 16),
+            Exit::Rows => c.c.align.clamp(c.c.scalar.bytes(), 16),
             exit => exit.width().max(gap_width(c)) * c.c.scalar.bytes(),
         };
         out.need(Operand::C, stored);

@@ -12,7 +12,7 @@ impl Tiling {
     pub fn accumulators(&self) -> Layout {
         let (thread, register) = (Affine::axis(0), Affine::axis(1));
         let places = |registers: u32| [(Axis::Thread, self.math_threads().into()), (Axis::Register, registers.into())];
-        let Some(instruction) = self.instruction.filter(|row| row.lanes() > 1) else {
+        let Some(instruction) = self.accumulator_row() else {
             let from = places(self.a.micro * self.b.micro);
             let columns = i64::from(self.b.micro.max(1));
             let along = |to: Axis| {
@@ -27,9 +27,7 @@ impl Tiling {
             return Layout::new(&from, &[(Axis::Row, along(Axis::Row)), (Axis::Col, along(Axis::Col))]);
         };
         let lanes = i64::from(instruction.lanes());
-        // A warpgroup's instruction has all columns of the micro tile, and its accumulators go on for them.
-        let wide = instruction.unit.family().asynchronous;
-        let columns = if wide { self.b.micro } else { instruction.shape.1 };
+        let columns = instruction.columns(self.b.micro);
         let (rows, each) = (instruction.shape.0, instruction.accumulator_registers(columns));
         let (down, across) = (self.a.micro / rows.max(1), self.b.micro / columns.max(1));
         let from = places(each * down * across);
@@ -79,12 +77,14 @@ const SUMS_TWICE: u32 = 88;
 impl KernelSpec {
     /// Returns whether a warpgroup finishes and promotes 64 rows before it issues the next 64 rows into the same accumulators.
     ///
-    /// It does so if the accumulators of all rows and their f32 totals do not fit into registers together.
+    /// It does so if the accumulators of all rows and their f32 totals do not fit into registers together, and no fragments are in registers
+    /// that serve several rows or k-steps.
     pub fn rows_in_turn(&self) -> bool {
         let t = &self.tiling;
         let (family, rows) = (t.unit.family(), t.a.micro / t.unit.family().block.0.max(1));
         let many = t.a.micro * t.b.micro / family.lanes > SUMS_TWICE;
-        self.schedule.promoted == Some(1) && family.asynchronous && t.a.fragment_sets == 0 && rows > 1 && many
+        let no_fragments = t.instruction.is_some_and(|row| row.b.registers == 0) && t.a.fragment_sets == 0;
+        self.schedule.promoted == Some(1) && no_fragments && rows > 1 && many
     }
     /// Accumulators of a thread of a matrix unit, including the totals of two-level accumulation.
     pub fn sum_registers(&self) -> u32 {
@@ -109,7 +109,7 @@ impl KernelSpec {
     }
     /// Whether scales that were asked for ahead are taken when sums are added, and not before the instructions of a k-tile.
     pub fn scales_late(&self) -> bool {
-        self.tiling.unit.family().asynchronous && self.tiling.a.raw.is_some()
+        self.tiling.a.raw.is_some() && self.tiling.a.fragment_sets > 0
     }
 
     /// The scales along rows or columns that a thread holds.
@@ -122,13 +122,15 @@ impl KernelSpec {
         let value = |line: u64| x.view.access.at([0, line as i64, 0]);
         let shared = (1..extent.max(1)).find(|line| value(*line) != value(0)).unwrap_or(u64::MAX);
         let tiles_in_step = edge == Edge::Predicate || extent.is_multiple_of(macro_tile);
-        let in_step = t.unit.family().lanes > 1 && t.interleave(tile.micro) == 1 && micro.is_multiple_of(shared);
+        // Owners of whole instructions begin at multiples of a micro tile.
+        let fragments = t.accumulator_row().is_some();
+        let in_step = fragments && t.interleave(tile.micro) == 1 && micro.is_multiple_of(shared);
         // Lines of a thread up to this distance from a multiple of it share a value.
         let span = match shared {
             u64::MAX => u64::MAX,
             _ if !tiles_in_step => 1,
             _ if shared.is_multiple_of(macro_tile) => u64::MAX,
-            _ if t.unit.family().lanes > 1 && shared.is_multiple_of(micro) => u64::MAX,
+            _ if fragments && shared.is_multiple_of(micro) => u64::MAX,
             _ if in_step => shared,
             _ => 1,
         };

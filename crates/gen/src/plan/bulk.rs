@@ -3,7 +3,7 @@
 //! Tiles are stored in the swizzled layout of 128-byte rows that warpgroup instructions read: `[k / 64][row][64]` where k is
 //! contiguous in memory, `[row / 64][k][64]` where rows are (numbers for 16-bit elements).
 
-use super::tile::OperandTiling;
+use super::tile::{Along, OperandTiling};
 use super::windows::{RAW_ROW, ROW_BYTES, Walk, suitable, walk};
 use crate::plan::WORKSPACE_ALIGN;
 use serde::Serialize;
@@ -142,7 +142,8 @@ impl RowStaging {
 fn map_of_lines(
     tensor: &Tensor,
     [fast, slow]: [usize; 2],
-    (apart, batch): (i64, Option<i64>),
+    apart: i64,
+    batch: Option<i64>,
     mut tile: Vec<u32>,
     swizzle: Swizzle,
 ) -> TensorMap {
@@ -192,7 +193,7 @@ pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
         _ => Swizzle::None,
     };
     let batched = extent[G] > 1;
-    let map = map_of_lines(tensor, [fast, slow], (apart, batched.then_some(batch)), tile, swizzle);
+    let map = map_of_lines(tensor, [fast, slow], apart, batched.then_some(batch), tile, swizzle);
     if let Some(stride) = map.stride_bytes.iter().find(|s| **s % 16 != 0 || **s == 0 || **s >= 1 << 40) {
         return Err(format!("a stride of {stride} bytes is no multiple of 16 (below 2^40)"));
     }
@@ -204,7 +205,7 @@ pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
 ///
 /// # Errors
 /// The property that the view lacks, in words: plain strides, alignment to 16 bytes, a contiguous direction, whole 128-byte rows, tiles that divide.
-pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit): (u32, &Family)) -> Result<BulkTile, String> {
+pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Family, shares: u32) -> Result<BulkTile, String> {
     let (bytes, numbers) = (tensor.scalar.bytes(), tensor.scalar.numbers());
     if tensor.align < 16 {
         return Err(format!("its first element is aligned to {} bytes, and copies need 16", tensor.align));
@@ -213,7 +214,7 @@ pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit)
         Some(shape) if shape.base == 0 && (0..3).all(|i| shape.valid[i] == (0, tensor.view.extent[i] as i64)) => {
             matrix(tensor, &shape)?
         }
-        _ => walk(tensor, (o.macro_tile, k_tile))?,
+        _ => walk(tensor, o.macro_tile, k_tile)?,
     };
     let k_contiguous = walk.k_contiguous;
     if o.raw.is_some() && !k_contiguous {
@@ -229,7 +230,7 @@ pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit)
         let what = if k_contiguous { "UNR" } else { "the macro tile" };
         return Err(format!("{what} of {} is no multiple of {}, a row of 128 bytes", along * numbers, row * numbers));
     }
-    if !k_contiguous && !whole_rows(o, row, unit) {
+    if !k_contiguous && !whole_rows(o, bytes, unit) {
         return Err(format!("the {} rows of a warpgroup are no multiple of {row}", o.micro));
     }
     let shares = if (along / row).is_multiple_of(shares.max(1)) { 1 } else { shares };
@@ -265,7 +266,7 @@ fn matrix(tensor: &Tensor, shape: &AffineBox) -> Result<Walk, String> {
     let (fast, slow, apart) = if k_contiguous { (COL, ROW, row_stride) } else { (ROW, COL, k_stride) };
     let batched = extent[G] > 1 && batch != 0;
     let tile = vec![ROW_BYTES / bytes, 1];
-    let map = map_of_lines(tensor, [fast, slow], (apart, batched.then_some(batch)), tile, Swizzle::B128);
+    let map = map_of_lines(tensor, [fast, slow], apart, batched.then_some(batch), tile, Swizzle::B128);
     if [row_stride, k_stride, batch].iter().any(|s| *s < 0) {
         return Err("a stride is negative".into());
     }
@@ -276,9 +277,9 @@ fn matrix(tensor: &Tensor, shape: &AffineBox) -> Result<Walk, String> {
     suitable(&map).map(|()| Walk { map, at, k_contiguous, first: 0, batched, lines: 0 })
 }
 
-/// Whether each owner's rows are whole rows of 128 bytes, where its instructions read panels themselves.
-fn whole_rows(o: &OperandTiling, row: u32, unit: &Family) -> bool {
-    !unit.asynchronous || o.micro.is_multiple_of(row) || o.micro == o.macro_tile
+/// Whether each owner's rows, of elements of so many bytes, begin where its unit may read panels.
+fn whole_rows(o: &OperandTiling, bytes: u32, unit: &Family) -> bool {
+    (o.micro * bytes).is_multiple_of(unit.begins) || o.micro == o.macro_tile
 }
 
 /// Derives the layout in shared memory of tiles of `macro_tile` by `k_tile` that producer warps write, for any view. Its map only gives
@@ -291,20 +292,20 @@ pub fn fetched_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Fami
     // Lines along which neighbours are neighbours in memory; along k where neither direction is better.
     let rows = tensor.view.run(ROW) > tensor.view.run(COL) && extent[ROW] > 1;
     let rows = rows && !unit.along_k(tensor.factor().bytes(), false);
-    panels(tensor, o, (k_tile, rows), unit)
+    panels(tensor, o, k_tile, if rows { Along::Row } else { Along::K }, unit)
 }
 
 /// Derives swizzled panels for tiles that threads write, contiguous along rows or along k. Their map only gives the shape.
 ///
 /// # Errors
 /// Tiles that are not whole 128-byte rows of the layout.
-pub(super) fn panels(tensor: &Tensor, o: &OperandTiling, (k_tile, rows): (u32, bool), unit: &Family) -> Result<BulkTile, String> {
-    let (bytes, extent) = (tensor.factor().bytes(), tensor.view.extent);
+pub(super) fn panels(tensor: &Tensor, o: &OperandTiling, k_tile: u32, along: Along, unit: &Family) -> Result<BulkTile, String> {
+    let (bytes, extent, rows) = (tensor.factor().bytes(), tensor.view.extent, along == Along::Row);
     let row = ROW_BYTES / bytes;
     if rows && unit.along_k(bytes, false) {
         return Err(ALONG_K.into());
     }
-    if rows && !(o.macro_tile.is_multiple_of(row) && whole_rows(o, row, unit)) {
+    if rows && !(o.macro_tile.is_multiple_of(row) && whole_rows(o, bytes, unit)) {
         return Err(format!("the {} rows of a tile, {} of a warpgroup, must be multiples of {row}", o.macro_tile, o.micro));
     }
     let (along, across) = if rows { (o.macro_tile, k_tile) } else { (k_tile, o.macro_tile) };
@@ -320,7 +321,7 @@ pub(super) fn panels(tensor: &Tensor, o: &OperandTiling, (k_tile, rows): (u32, b
         swizzle: Swizzle::B128,
         im2col: None,
     };
-    let bytes = o.macro_tile * k_tile * bytes * o.parts(unit);
+    let bytes = o.macro_tile * k_tile * bytes * o.shared_parts;
     Ok(BulkTile {
         map,
         at: Vec::new(),

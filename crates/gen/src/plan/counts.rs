@@ -6,7 +6,8 @@ use super::spec::*;
 use super::tile::*;
 use super::transport::Transport;
 use serde::Serialize;
-use tilewright_ir::Target;
+use tilewright_ir::mma::Reads;
+use tilewright_ir::{Mma, Target};
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{COL, G, ROW};
 
@@ -98,7 +99,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     };
     let (tile_a, tile_b) = (tile(0, &t.a, &c.a), tile(1, &t.b, &c.b));
     let shared = if spec.schedule.own() { 0.0 } else { 1.0 };
-    let size = |o: &OperandTiling, tensor: &Tensor| o.shared_bytes(tensor) * f64::from(o.parts(t.unit.family()));
+    let size = |o: &OperandTiling, tensor: &Tensor| o.shared_bytes(tensor) * f64::from(o.shared_parts);
     let widened = |bytes: f64, o: &OperandTiling, tensor: &Tensor| bytes / tensor.bytes_of(1.0) * size(o, tensor);
     let results = c.results();
     let acc_bytes = f64::from(c.accumulator().bytes());
@@ -149,46 +150,30 @@ fn least_bytes(c: &Contraction, tensor: &Tensor, rows: u64) -> f64 {
     tensor.bytes_of(named.min(tensor.len as f64))
 }
 
+/// Math instructions of a k-step, and reads from shared memory into registers.
+struct KStep {
+    math: f64,
+    reads: f64,
+}
+
 fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
     let (t, s) = (&spec.tiling, &spec.schedule);
-    if t.unit.family().asynchronous {
-        let bytes = c.a.factor().bytes();
-        let math = f64::from(t.steps(c, 32 / bytes).len() as u32 * (t.a.micro / t.unit.family().block.0));
-        let products = f64::from(t.products());
-        // A fragment from lines of 32-bit elements along rows comes word by word.
-        let words = bytes == 4 && c.a.view.stride(ROW) == Some(1) && c.a.view.stride(COL) != Some(1);
-        let reads = match (t.a.fragment_sets, words) {
-            (0, _) => 0.0,
-            (_, false) => 1.0,
-            (_, true) => f64::from(FRAGMENT),
-        };
-        return Instructions {
-            math: math * products,
-            fragment_reads: math * reads,
-            global_loads: 2.0,
-            ..Instructions::default()
-        };
-    }
-    // Dot products read each row separately.
-    let alone = t.unit.family().along_k(c.a.factor().bytes(), false);
-    let reads = |o: &OperandTiling| f64::from(o.micro) / if alone { 1.0 } else { f64::from(o.fragment_width.max(1)) };
-    let (math, fragment_reads) = match (t.unit.family().fragments, t.instruction) {
-        (true, Some(row)) => {
-            let ((rows, columns, depth), family) = (row.shape, t.unit.family());
-            let steps = t.k_step() / depth.max(1);
-            // A read fills a few registers of each lane at once; those of wider elements come one by one.
-            let at_once = if c.a.factor().bytes() <= 2 { family.read } else { 1 };
-            let held = |o: &OperandTiling| o.micro * t.k_step() * c.a.factor().bytes() / 4 / family.lanes;
-            let reads = |o: &OperandTiling| f64::from(held(o).div_ceil(at_once) * o.parts(family));
-            (f64::from((t.a.micro / rows) * (t.b.micro / columns) * steps), reads(&t.a) + reads(&t.b))
+    let bytes = c.a.factor().bytes();
+    let of_step = match (t.unit.family().reads, t.instruction) {
+        (Reads::Panels, _) => return from_panels(spec, c),
+        (Reads::Fragments, Some(row)) => of_fragments(t, row, bytes),
+        _ => {
+            // Dot products read each row separately.
+            let alone = t.unit.family().along_k(bytes, false);
+            let reads = |o: &OperandTiling| f64::from(o.micro) / if alone { 1.0 } else { f64::from(o.fragment_width.max(1)) };
+            KStep { math: f64::from(t.a.micro * t.b.micro) / f64::from(t.math_width.max(1)), reads: reads(&t.a) + reads(&t.b) }
         }
-        _ => (f64::from(t.a.micro * t.b.micro) / f64::from(t.math_width.max(1)), reads(&t.a) + reads(&t.b)),
     };
     let k_steps = f64::from(t.k_steps());
-    let stores = |i: usize, o: &OperandTiling| s.copies[i].stores(o) * f64::from(o.parts(t.unit.family()));
+    let stores = |i: usize, o: &OperandTiling| s.copies[i].stores(o) * f64::from(o.shared_parts);
     Instructions {
-        math: k_steps * math * f64::from(t.products()),
-        fragment_reads: if s.own() { 0.0 } else { k_steps * fragment_reads },
+        math: k_steps * of_step.math * f64::from(t.products()),
+        fragment_reads: if s.own() { 0.0 } else { k_steps * of_step.reads },
         global_loads: s.copies[0].loads(&t.a) + s.copies[1].loads(&t.b),
         shared_stores: stores(0, &t.a) + stores(1, &t.b),
         barriers: if s.own() {
@@ -199,4 +184,34 @@ fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
             1.0
         },
     }
+}
+
+/// Instructions that read panels: at most operand A comes in fragments.
+fn from_panels(spec: &KernelSpec, c: &Contraction) -> Instructions {
+    let (t, bytes) = (&spec.tiling, c.a.factor().bytes());
+    let math = f64::from(t.steps(c, 32 / bytes).len() as u32 * (t.a.micro / t.unit.family().block.0));
+    // A fragment from lines of 32-bit elements along rows comes word by word.
+    let words = bytes == 4 && c.a.view.stride(ROW) == Some(1) && c.a.view.stride(COL) != Some(1);
+    let reads = match (t.a.fragment_sets, words) {
+        (0, _) => 0.0,
+        (_, false) => 1.0,
+        (_, true) => f64::from(FRAGMENT),
+    };
+    Instructions {
+        math: math * f64::from(t.products()),
+        fragment_reads: math * reads,
+        global_loads: 2.0,
+        ..Instructions::default()
+    }
+}
+
+/// A k-step of instructions whose lanes read fragments of both operands, of factors of so many bytes.
+fn of_fragments(t: &Tiling, row: &Mma, bytes: u32) -> KStep {
+    let ((rows, columns, depth), family) = (row.shape, t.unit.family());
+    let steps = t.k_step() / depth.max(1);
+    // A read fills a few registers of each lane at once; those of wider elements come one by one.
+    let at_once = if bytes <= 2 { family.read } else { 1 };
+    let held = |o: &OperandTiling| o.micro * t.k_step() * bytes / 4 / family.lanes;
+    let reads = |o: &OperandTiling| f64::from(held(o).div_ceil(at_once) * o.shared_parts);
+    KStep { math: f64::from((t.a.micro / rows) * (t.b.micro / columns) * steps), reads: reads(&t.a) + reads(&t.b) }
 }

@@ -6,11 +6,12 @@
 
 use super::exit;
 use super::fits::shared_bytes;
-use super::grid::thread_grid;
+use super::frame::{Frame, Side};
+use super::grid::{TEAM, thread_grid};
 use super::grouped;
 use super::keys::{Chiral, Common, Key};
 use super::normal::entries_may_alternate;
-use super::operand::{self, Frame};
+use super::operand;
 use super::own_factors;
 use super::refusal::Refusal;
 use super::registers;
@@ -18,17 +19,14 @@ use super::rules::Env;
 use super::spans::slots;
 use super::spec::*;
 use super::tile::{OperandTiling, k_step};
-use super::transport::Transport;
+use super::transport::{TiledOperand, Transport};
 use super::value::{Keys, Plan};
 use super::workspace::workspace_per_oriented;
-use tilewright_ir::mma::Family;
+use tilewright_ir::mma::{Family, Owner};
 use tilewright_ir::{Mma, Scalar};
-use tilewright_problem::contraction::{Contraction, Tensor};
+use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::{COL, ROW};
 use tilewright_problem::{Along, Extent};
-
-/// Threads of a team that alternates with others between result tiles.
-const TEAM: u32 = 128;
 
 /// What the plan means for the contraction, or why it means nothing. Total: no plan and no contraction makes it fail
 /// otherwise.
@@ -52,16 +50,18 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     let plan = if c.elements.is_some() || c.own_factors.is_some() { &plan.normalised(c) } else { plan };
     let (at, on) = (|key: Common| plan.common(key), |key: Common| plan.common(key) == 1);
     let family = plan.unit();
-    let matrix = family.lanes > 1;
     // The swap gives each column its own operand A; a row never has its own operand B.
     let swapped = c.own_factors.map_or(on(Common::Swp), |own| (own == Along::M) != c.swapped);
     let c = &*c.seen_by(swapped, family.unit);
     let own = c.own_factors.is_some();
-    if own && matrix {
-        let why = "matrix instructions need one operand A for all columns; use UNI0, or BIM2 or BIM3";
-        return Err(Refusal::OwnLoads { key: Key::C(Common::Uni), value: family.number, why });
-    }
-    let row = if matrix { Some(matrix_instruction(plan, c, env, family)?) } else { dot_instruction(plan, c, env, family) };
+    let row = match family.owner {
+        Owner::Thread => dot_instruction(plan, c, env, family),
+        Owner::Wave | Owner::Warpgroup if own => {
+            let why = "matrix instructions need one operand A for all columns; use UNI0, or BIM2 or BIM3";
+            return Err(Refusal::OwnLoads { key: Key::C(Common::Uni), value: family.number, why });
+        }
+        Owner::Wave | Owner::Warpgroup => Some(matrix_instruction(plan, c, env, family)?),
+    };
     let family = row.map_or(family, |row| row.unit.family());
     Transport::check_plan(plan)?;
     let (along_m, along_n) = owner_counts(plan, family)?;
@@ -91,19 +91,21 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         split: row.and_then(|row| c.splits(row)),
         runs: Transport::runs(plan, &c.a, k_tile),
     };
-    let [(a, copy_a), (b, copy_b)] = if own {
-        own_factors::derive(plan, c, (along_m, along_n))?
+    let [a, b] = if own {
+        own_factors::derive(plan, c, along_m, along_n)?
     } else {
-        [
-            operand::derive(plan, Key::A, &c.a, (c.m, c.varies(Extent::M)), (along_m, cluster.n), &frame)?,
-            operand::derive(plan, Key::B, &c.b, (c.n, c.varies(Extent::N)), (along_n, cluster.m), &frame)?,
-        ]
+        let run_time = |extent| c.varies(extent);
+        let (m, n) = (run_time(Extent::M), run_time(Extent::N));
+        let a = Side { key: Key::A, tensor: &c.a, extent: c.m, run_time: m, owners: along_m, shares: cluster.n };
+        let b = Side { key: Key::B, tensor: &c.b, extent: c.n, run_time: n, owners: along_n, shares: cluster.m };
+        [operand::derive(plan, &a, &frame)?, operand::derive(plan, &b, &frame)?]
     };
-    let copy_b = operand_b_transport(plan, &frame, (&a, &copy_a), (&b, &c.b, copy_b))?;
+    let b = Transport::fit_to_weights(plan, &frame, &a, b, &c.b)?;
+    let (TiledOperand { tiling: a, copy: copy_a }, TiledOperand { tiling: b, copy: copy_b }) = (a, b);
     grouped::check(plan, c, [&copy_a, &copy_b])?;
-    let promoted = c.promotes(family).then(|| promoted(plan, c, family)).transpose()?;
+    let promoted = c.promotes(family).then(|| promoted(plan, c, &schedule)).transpose()?;
     let schedule = Schedule { copies: [copy_a, copy_b], promoted, ..schedule };
-    check_useful_clusters(c, &cluster, (&a, &b))?;
+    check_useful_clusters(c, &cluster, &a, &b)?;
     let tiling = Tiling {
         k_tile,
         threads_a: along_m * family.lanes,
@@ -129,12 +131,12 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     };
     let epilogue = exit::derive(plan, c, env, &tiling)?;
     let style = Style {
-        pragma_unroll: family.asynchronous || on(Common::Pun),
+        pragma_unroll: on(Common::Pun),
         wide_index: on(Common::Szt),
-        mad: family.asynchronous || on(Common::Mad),
+        mad: on(Common::Mad),
         a_first: on(Common::Afi),
         min_groups: at(Common::Mgp),
-        unroll_k: family.asynchronous || on(Common::Ukl),
+        unroll_k: on(Common::Ukl),
         straight: env.straight,
     };
     let mut spec = KernelSpec { tiling, schedule, epilogue, style };
@@ -148,27 +150,10 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     Ok(spec)
 }
 
-/// Adjusts operand B's copy to operand A, where lanes convert the weights of A.
-fn operand_b_transport(
-    plan: &Plan,
-    frame: &Frame,
-    (a, copy_a): (&OperandTiling, &Transport),
-    (b, tensor, copy_b): (&OperandTiling, &Tensor, Transport),
-) -> Result<Transport, Refusal> {
-    if frame.family.asynchronous {
-        return Transport::in_runs(plan, frame.runs, (b, tensor), copy_b);
-    }
-    Transport::check_raw([(a, copy_a), (b, &copy_b)])?;
-    Ok(copy_b)
-}
-
 /// What follows from all the rest: the registers of roles, and how much staging there is room for.
 fn set_registers_and_slots(spec: &mut KernelSpec, c: &Contraction) {
-    let asks = spec.tiling.unit.family().asynchronous && spec.schedule.in_pipeline();
-    if asks && spec.style.min_groups < 2 && spec.schedule.roles.is_some() {
-        let registers = registers::of_roles(spec);
-        spec.schedule.roles = spec.schedule.roles.map(|roles| RoleSplit { registers, ..roles });
-    }
+    let registers = registers::of_roles(spec);
+    spec.schedule.roles = spec.schedule.roles.map(|roles| RoleSplit { registers, ..roles });
     if spec.schedule.copies.iter().any(|copy| copy.shifted().is_some()) {
         let with = |slots| KernelSpec { schedule: spec.schedule.clone().with_slots(slots), ..spec.clone() };
         let slots = slots(spec.style.min_groups, |slots| shared_bytes(&with(slots), c));
@@ -198,17 +183,15 @@ fn matrix_instruction(plan: &Plan, c: &Contraction, env: &Env, family: &Family) 
     if !env.float8.takes(row.input.storage()) {
         return Err(Refusal::UnitFloat8 { uni, scalar: c.a.factor(), takes: env.float8 });
     }
-    let (rga, lwv) = (plan.common(Common::Rga), plan.common(Common::Lwv));
-    let [acp_a, acp_b] = [Key::A, Key::B].map(|side| plan.get(side(Chiral::Acp)));
-    let wide = c.splits(row).is_some_and(|split| split.as_wide());
-    if family.asynchronous && wide && (rga == 0 || lwv == 0 || (acp_a, acp_b) != (2, 0)) {
-        return Err(Refusal::UnitSplits { rga, lwv, acp_a, acp_b });
+    if c.splits(row).is_some_and(|split| split.as_wide()) {
+        Transport::check_wide_split(plan)?;
     }
     if env.wave != family.wave() {
         return Err(Refusal::UnitWave { uni, wave: env.wave, needed: family.wave() });
     }
     let micro = plan.get(Key::B(Chiral::Mic));
-    if micro > family.columns / family.block.1 || family.asynchronous && !row.has_columns(micro * family.block.1) {
+    let columns = micro.saturating_mul(family.block.1);
+    if columns > family.columns || !Mma::all(family.unit, row.input).any(|row| row.has_columns(row.columns(columns))) {
         return Err(Refusal::UnitColumns { micro });
     }
     let micro = [(Key::A(Chiral::Mic), family.block.0), (Key::B(Chiral::Mic), family.block.1)];
@@ -240,7 +223,7 @@ fn owner_counts(plan: &Plan, family: &Family) -> Result<(u32, u32), Refusal> {
 }
 
 /// Refuses clusters with at least half of their work-groups idle.
-fn check_useful_clusters(c: &Contraction, cluster: &Cluster, (a, b): (&OperandTiling, &OperandTiling)) -> Result<(), Refusal> {
+fn check_useful_clusters(c: &Contraction, cluster: &Cluster, a: &OperandTiling, b: &OperandTiling) -> Result<(), Refusal> {
     for (extent, macro_tile, along) in [(c.m, a.macro_tile, cluster.m), (c.n, b.macro_tile, cluster.n)] {
         if u64::from(along) >= 2 * extent.div_ceil(u64::from(macro_tile)).max(1) {
             let why = "at least half of the work-groups would be idle along one side; use a smaller CLU";
@@ -257,18 +240,21 @@ fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Sche
     let pipeline = Transport::need_pipeline(plan);
     let acp = Key::A(Chiral::Acp);
     // Of the k-tiles in buffers, the math reads one. It still holds one more for each k-tile of unfinished instructions.
-    let held = 1 + if family.asynchronous { fra.min(1) } else { 0 };
+    let held = 1 + fra.min(family.in_flight);
     let needed = if lwv > 0 { held + 1 } else { pfg + held };
     match pipeline {
         true if pfg == 0 || buf < needed => return Err(Refusal::AsyncAhead { acp, value: plan.get(acp), pfg, buf }),
         false if buf > pfg + 1 => return Err(Refusal::Buffers { pfg, buf }),
         _ => {}
     }
-    // Unfinished instructions may be one k-tile late.
-    if !family.asynchronous && !at(Common::Unr).is_multiple_of(k_step) {
+    if !at(Common::Unr).is_multiple_of(k_step) {
         return Err(Refusal::UnitSteps { uni: family.number, k_tile: at(Common::Unr), depth: k_step });
     }
-    let k_steps = if family.asynchronous { 2 } else { at(Common::Unr) / k_step };
+    // FRA counts k-tiles of unfinished instructions, or k-steps whose fragments are read ahead.
+    let (math_in_flight, fragments_ahead, k_steps) = match family.in_flight {
+        0 => (None, fra, at(Common::Unr) / k_step),
+        k_tiles => (Some(fra), 0, k_tiles + 1),
+    };
     if fra >= k_steps {
         return Err(Refusal::FragmentsAhead { fra, k_steps });
     }
@@ -291,8 +277,8 @@ fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Sche
             1 => StorePoint::AfterMath,
             _ => StorePoint::Spread,
         },
-        fragments_ahead: if family.asynchronous { 0 } else { fra },
-        math_in_flight: family.asynchronous.then_some(fra),
+        fragments_ahead,
+        math_in_flight,
         promoted: None,
         copies: [Transport::Registers, Transport::Registers],
         roles,
@@ -301,12 +287,12 @@ fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Sche
 }
 
 /// k-tiles after which two-level accumulation adds the accumulators: those of so many terms. No instruction is unfinished then.
-fn promoted(plan: &Plan, c: &Contraction, family: &Family) -> Result<u32, Refusal> {
-    let (unr, fra, every) = (plan.common(Common::Unr), plan.common(Common::Fra), c.promoted_every());
+fn promoted(plan: &Plan, c: &Contraction, schedule: &Schedule) -> Result<u32, Refusal> {
+    let (unr, every) = (plan.common(Common::Unr), c.promoted_every());
     if !every.is_multiple_of(unr) {
         return Err(Refusal::PromotedTile { unr, every });
     }
-    if family.asynchronous && fra > 0 {
+    if let Some(fra @ 1..) = schedule.math_in_flight {
         return Err(Refusal::PromotedInFlight { fra });
     }
     let (ice, ufo, iwi) = (plan.common(Common::Ice), plan.common(Common::Ufo), plan.common(Common::Iwi));

@@ -9,6 +9,7 @@ use super::rules::Env;
 use super::spec::*;
 use super::transport::Transport;
 use super::value::Plan;
+use tilewright_ir::mma::Owner;
 use tilewright_ir::{MAX_CLUSTER, Scalar};
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::{COL, ROW};
@@ -39,14 +40,13 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Res
     if c.drop_c && split != Split::Workspace {
         return Ok(Epilogue { split, exit: Exit::Direct { width: 1 }, shuffles, finish, carry, operands });
     }
-    let (staged, matrix) = (plan.common(Common::Cst) == 1, t.unit.family().lanes > 1);
-    let exit = match (split, staged) {
+    let exit = match (plan.common(Common::Cst), t.unit.family().owner) {
         // Additions go element by element; matrix units make them from registers.
-        (Split::Atomic, true) if !matrix => Exit::Staged { width: 1 },
-        (Split::Atomic, _) => Exit::Direct { width: 1 },
-        (_, true) if matrix => whole_rows(plan, c, t, split)?,
-        (_, true) => Exit::Staged { width: width(plan, c, t, split)? },
-        (_, false) => Exit::Direct { width: width(plan, c, t, split)? },
+        (1, Owner::Thread) if split == Split::Atomic => Exit::Staged { width: 1 },
+        _ if split == Split::Atomic => Exit::Direct { width: 1 },
+        (1, Owner::Thread) => Exit::Staged { width: width(plan, c, t, split)? },
+        (1, Owner::Wave | Owner::Warpgroup) => whole_rows(plan, c, t, split)?,
+        _ => Exit::Direct { width: width(plan, c, t, split)? },
     };
     Ok(Epilogue { split, exit, shuffles, finish, carry, operands })
 }
@@ -88,7 +88,7 @@ fn operands(plan: &Plan, c: &Contraction, t: &Tiling) -> Result<bool, Refusal> {
         if plan.get(acp) == 4 {
             return refuse("ACP4 keeps a halo in shared memory, and no k-tiles that threads could reduce");
         }
-        if tiling.parts(t.unit.family()) > 1 && tiling.split.is_some_and(|split| !split.adds_up()) {
+        if tiling.shared_parts > 1 && tiling.split.is_some_and(|split| !split.adds_up()) {
             return refuse("shared memory has two bf16 numbers per element, which keep only 16 bits of it");
         }
         if tiling.rounded(t.unit.family(), tensor.factor()) && Transport::uses_panels(plan) {
@@ -166,7 +166,7 @@ fn whole_rows(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<
             return Ok(Exit::Bulk { width, tile });
         }
     }
-    if adjacent { Ok(Exit::Staged { width: 1 }) } else { Err(Refusal::StagedRows) }
+    if adjacent { Ok(Exit::Rows) } else { Err(Refusal::StagedRows) }
 }
 
 /// How many neighbours along an axis of C, at most so many, one store may take. Partial sums are dense; C itself is as the problem says.
@@ -180,18 +180,19 @@ fn width(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<u32, 
     if width == 1 {
         return Ok(1);
     }
-    let matrix = t.unit.family().lanes > 1;
     let along_n = c.c.view.stride(COL) == Some(1);
     let (along, extent, side, axis) = if along_n { (Extent::N, c.n, &t.b, COL) } else { (Extent::M, c.m, &t.a, ROW) };
     let dim = along.name();
-    // A thread of a matrix unit holds neighbours along n.
-    let held = match (matrix, along_n) {
-        (true, true) => t.run(),
-        (true, false) => 1,
-        (false, _) if plan.common(Common::Cst) == 1 => side.micro,
-        (false, _) => side.fragment_width.max(if along_n { t.math_width } else { 1 }),
+    let (held, wanted) = match t.unit.family().owner {
+        // A lane holds neighbours along n.
+        Owner::Wave | Owner::Warpgroup => {
+            let held = if along_n { t.run() } else { 1 };
+            (held, width.min(held))
+        }
+        Owner::Thread if plan.common(Common::Cst) == 1 => (side.micro, width),
+        Owner::Thread => (side.fragment_width.max(if along_n { t.math_width } else { 1 }), width),
     };
-    let allowed = neighbours(c, axis, if matrix { width.min(held) } else { width }, split);
+    let allowed = neighbours(c, axis, wanted, split);
     let stored = if split == Split::Workspace { c.accumulator() } else { c.c.scalar };
     let allowed = if width * stored.bytes() > 16 { allowed.min(4) } else { allowed };
     if allowed < width {

@@ -88,10 +88,7 @@ pub fn fetch_work(spec: &KernelSpec, c: &Contraction, which: usize) -> Option<Fe
         chunks: (o.macro_tile * t.k_tile / chunk).div_ceil(spec.load_threads().max(1)),
         at_once: fetch_batch(registers, chunk_registers(&tensor, pieces)),
         // Where it is split, three for each element of a part, and a store; in the order of runs of weights a store with its place for each pair.
-        instructions: 12
-            + 24 * pieces
-            + (o.parts(t.unit.family()) - 1) * (3 * chunk + 1)
-            + if tile.runs.is_some() { PAIRS } else { 0 },
+        instructions: 12 + 24 * pieces + (o.shared_parts - 1) * (3 * chunk + 1) + if tile.runs.is_some() { PAIRS } else { 0 },
         besides: 0,
         staged: false,
     })

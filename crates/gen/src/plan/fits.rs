@@ -34,8 +34,6 @@ const ADDRESS_REGISTERS: u32 = 26;
 const ROW_REGISTERS: u32 = 3;
 /// Registers of consumer warps besides accumulators: descriptors, counters, addresses of the epilogue.
 const UNIT_REGISTERS: u32 = 26;
-/// Registers of the operand A fragment of a warpgroup's instruction.
-const LEFT_FRAGMENT: u32 = 4;
 /// Registers for stores of whole rows, which read and scale accumulators while the next rows are in registers.
 const ROW_REGISTERS_OUT: u32 = 12;
 /// The same where threads load what they multiply: in a single block, with its loads before the multiply-adds (4,400 took an assembler 20 s).
@@ -71,9 +69,8 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
     if groups > max {
         return Err(Refusal::Groups { groups, max });
     }
-    // Sums of a matrix unit cannot be spilled: room for several work-groups (MGP) is taken from their registers.
-    // Neither can what threads load ahead.
-    let share = if spec.tiling.unit.family().asynchronous || (spec.schedule.own() && spec.schedule.fetch_ahead > 0) {
+    // Room for several work-groups (MGP) is taken from registers that cannot be spilled.
+    let share = if spec.schedule.writes_later() {
         let wave = spec.tiling.wave_lanes.max(1);
         limits.share(threads.div_ceil(wave) * spec.style.min_groups.max(1), wave)
     } else {
@@ -82,11 +79,14 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
     let even = limits.registers_per_thread.min(share);
     let budget = spec.schedule.roles.and_then(|r| r.registers);
     let max = budget.map_or(even, |(_, math)| math);
-    // Whatever moves later: assemblers refuse an instruction whose sums, and left fragment where it is in registers, the launch's share does not hold.
-    let left = if spec.tiling.a.fragment_sets > 0 { LEFT_FRAGMENT } else { 0 };
-    let instruction = spec.tiling.b.micro / 2 + left + UNIT_REGISTERS;
-    if spec.tiling.unit.family().asynchronous && instruction > even {
-        return Err(Refusal::Registers { needed: instruction, max: even });
+    // Whatever moves later: assemblers refuse an instruction whose accumulators, and operand A where it is in registers, the launch's share does
+    // not hold.
+    if let Some(row) = spec.tiling.accumulator_row() {
+        let a = if spec.tiling.a.fragment_sets > 0 { row.a.registers } else { 0 };
+        let instruction = row.accumulator_registers(row.columns(spec.tiling.b.micro)) + a + UNIT_REGISTERS;
+        if instruction > even {
+            return Err(Refusal::Registers { needed: instruction, max: even });
+        }
     }
     let needed = math_registers(spec, c) + spec.carried_registers(c);
     if needed > max {
@@ -105,12 +105,9 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
 /// address and bounds counts as much as [`LOAD_TEXT`] of them.
 fn unrolled(spec: &KernelSpec) -> u64 {
     let (t, s) = (&spec.tiling, &spec.schedule);
-    if t.unit.family().asynchronous {
-        return 0;
-    }
     let written_out = spec.style.unroll_k || s.own() || s.fragments_ahead > 0 || s.store == StorePoint::Spread;
     let steps = if written_out { t.k_steps() } else { 1 };
-    let (rows, columns) = t.unit.family().block;
+    let (rows, columns) = t.instruction.map_or((1, 1), |row| (row.shape.0, row.columns(t.b.micro)));
     let math = [t.b.micro / columns, steps, staging_sets(s)]
         .iter()
         .fold(u64::from(t.a.micro / rows), |n, x| n.saturating_mul(u64::from(*x)));
@@ -204,7 +201,7 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
             return u64::from(halo.elements() * tensor.scalar.bytes());
         }
         let (lines, pitch) = o.lines(t.k_tile);
-        let tiles = u64::from(spec.schedule.buffers * o.parts(t.unit.family()));
+        let tiles = u64::from(spec.schedule.buffers * o.shared_parts);
         o.shared_scalar(tensor).bytes_of(pitch as u64 * lines as u64 * tiles)
     };
     let operands =
@@ -232,7 +229,7 @@ fn staged_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
     match &spec.epilogue.exit {
         Exit::Direct { .. } => 0,
         Exit::Bulk { tile, .. } => u64::from(waves * store_buffers(spec.teams()) * tile.staging_bytes()),
-        Exit::Staged { .. } if t.unit.family().lanes > 1 => u64::from(waves * spec.row_staging(c).bytes()),
+        Exit::Rows => u64::from(waves * spec.row_staging(c).bytes()),
         Exit::Staged { width } => {
             let (major, minor_threads) = if c.c.view.stride(COL) == Some(1) { (&t.b, t.threads_a) } else { (&t.a, t.threads_b) };
             let each = u64::from(major.macro_tile + (*width).max(4)) * u64::from(minor_threads);
@@ -254,19 +251,10 @@ pub fn staging_sets(s: &Schedule) -> u32 {
 fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
     let t = &spec.tiling;
     let words = c.accumulator().bytes().div_ceil(4);
-    if t.unit.family().lanes > 1 {
-        let accumulators = spec.sum_registers() * words;
-        // Fragments of a k-step: one 32-bit element per register, or two of 16 bits.
-        let step = (t.a.micro + t.b.micro) * t.k_step() * c.a.factor().bytes() * t.a.parts(t.unit.family());
-        let held = if t.unit.family().fragments { step / t.unit.family().lanes / 4 } else { 0 };
-        let sets = t.a.fragment_registers();
-        // All parts of an instruction's depth of B, and of one fragment of A.
-        let parts = |row: &Mma, split: FactorParts| split.parts * (t.b.micro / row.shape.1 * row.b.registers + row.a.registers);
-        let split = t.a.split_in_registers(t.unit.family());
-        let parts = t.instruction.filter(|row| row.unit == MathUnit::Mma).zip(split).map_or(0, |(row, split)| parts(row, split));
-        let rows = if matches!(spec.epilogue.exit, Exit::Staged { .. }) { ROW_REGISTERS_OUT } else { 0 };
-        let scales = spec.scale_registers(c);
-        return accumulators + held * (1 + spec.schedule.fragments_ahead) + sets + parts + UNIT_REGISTERS + rows + scales;
+    if let Some(row) = t.accumulator_row() {
+        let rows = if spec.epilogue.exit == Exit::Rows { ROW_REGISTERS_OUT } else { 0 };
+        let held = fragment_registers(spec, c, row);
+        return spec.sum_registers() * words + held + UNIT_REGISTERS + rows + spec.scale_registers(c);
     }
     if let [Transport::Own(a), Transport::Own(b)] = &spec.schedule.copies {
         let words_of = |loads: &OwnLoads, tensor: &Tensor| (loads.width * tensor.scalar.bytes()).div_ceil(4);
@@ -281,6 +269,19 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
     }
     let fragments = (t.a.micro + t.b.micro) * (1 + spec.schedule.fragments_ahead);
     (t.a.micro * t.b.micro * spec.schedule.sum_sets() + fragments) * words + spec.scale_registers(c)
+}
+
+/// Fragments of a lane: those of the k-steps on their way, and all parts of what is split in registers.
+fn fragment_registers(spec: &KernelSpec, c: &Contraction, row: &Mma) -> u32 {
+    let t = &spec.tiling;
+    if row.b.registers == 0 {
+        return t.a.fragment_registers();
+    }
+    let step = (t.a.micro + t.b.micro) * t.k_step() * c.a.factor().bytes() * t.a.shared_parts;
+    // All parts of an instruction's depth of B, and of one fragment of A.
+    let parts = |split: FactorParts| split.parts * (t.b.micro / row.shape.1 * row.b.registers + row.a.registers);
+    let parts = t.a.split_in_registers().map_or(0, parts);
+    step / row.lanes() / 4 * (1 + spec.schedule.fragments_ahead) + parts
 }
 
 /// Staging registers and what a load thread needs to know where it is.
@@ -312,6 +313,6 @@ fn registers(spec: &KernelSpec, c: &Contraction) -> u32 {
     // leave: NVRTC's code for sm_90a takes 60 to 251 of them where this says 92 to 240.
     let windows = spec.schedule.roles.is_none() && spec.schedule.copies.iter().any(|copy| copy.halo().is_some());
     let address = if windows { 0 } else { ADDRESS_REGISTERS };
-    let rows = if windows && matches!(spec.epilogue.exit, Exit::Staged { .. }) { ROW_REGISTERS_OUT } else { 0 };
+    let rows = if windows && spec.epilogue.exit == Exit::Rows { ROW_REGISTERS_OUT } else { 0 };
     busy + address + split - rows
 }

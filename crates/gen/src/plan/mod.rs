@@ -13,6 +13,7 @@ mod exit;
 mod fetch_shape;
 mod fetched;
 pub mod fits;
+mod frame;
 pub mod grammar;
 mod grammar_error;
 mod grid;

@@ -1,22 +1,22 @@
 //! Canonical plans: keys that have no effect are set to one value, so that equal kernels have equal plans.
 
-use super::grid::{load_tile, thread_grid};
+use super::grid::{TEAM, load_tile, thread_grid};
 use super::keys::{Chiral, Common, Key};
 use super::reach;
 use super::tile::{Along, k_step};
 use super::transport::Transport;
 use super::value::{Keys, Plan};
 use tilewright_ir::Mma;
-use tilewright_ir::mma::{FAMILIES, Family};
+use tilewright_ir::mma::{FAMILIES, Family, Owner, Reads};
 use tilewright_problem::Extent;
 use tilewright_problem::contraction::Contraction;
 
 /// Keys of a factor that plans with a pipeline of transaction barriers read.
 const PIPELINE_CHIRAL: [Chiral; 4] = [Chiral::Mic, Chiral::Wos, Chiral::Acp, Chiral::Clu];
 /// Keys of the whole plan that they read.
-const PIPELINE_COMMON: [Common; 25] = {
+const PIPELINE_COMMON: [Common; 24] = {
     use Common::*;
-    [Unr, Gal, Ice, Iwi, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Uni, Swp, Pst, Png, Rga, Rdf, Rdc, Rdk, Gbi]
+    [Unr, Gal, Ice, Iwi, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Uni, Swp, Pst, Png, Rdf, Rdc, Rdk, Gbi]
 };
 
 /// Further keys of units with fragments in registers, and keys of threads that copy.
@@ -54,16 +54,16 @@ impl Keys {
         if !pipeline {
             p.reset(&[Common::Png], &[Chiral::Clu]);
         }
-        if !family.asynchronous {
-            if !family.fragments {
-                p.reset(&[Common::Swp], &[]);
-            } else {
+        match family.reads {
+            Reads::Vectors => p.reset(&[Common::Swp], &[]),
+            Reads::Fragments => {
                 p.reset(&[Common::Pun, Common::Mad, Common::Mia, Common::Wva, Common::Mvw], &[Chiral::Miw, Chiral::Frw]);
                 // Waves stage whole rows, which choose their own vectors; atomic additions go element by element.
                 let atomic = p.common(Common::Ice) > 1 && p.common(Common::Sks) == 0;
                 let rows = p.common(Common::Cst) == 1 && !atomic;
                 p.reset(&[if rows { Common::Cvw } else { Common::Cst }], &[]);
             }
+            Reads::Panels => {}
         }
         p.normal_common();
         let grid = p.owner_grid();
@@ -96,10 +96,10 @@ impl Keys {
         // A start within a k-tile makes one more of them.
         let tiles = c.depth().div_ceil(parts[0]).div_ceil(parts[1]).max(1) + u64::from(at(Common::Ufo));
         let tiles = u32::try_from(tiles).unwrap_or(u32::MAX);
-        let (asynchronous, pipeline) = (self.unit().asynchronous, Transport::need_pipeline(self));
+        let (in_flight, pipeline) = (self.unit().in_flight, Transport::need_pipeline(self));
         // Unfinished math of the previous k-tile holds another buffer.
-        let fra = if asynchronous && tiles == 1 { 0 } else { at(Common::Fra) };
-        let held = 1 + if pipeline && asynchronous { fra.min(1) } else { 0 };
+        let fra = if in_flight < tiles { at(Common::Fra) } else { 0 };
+        let held = 1 + if pipeline { fra.min(in_flight) } else { 0 };
         let loads = pipeline && at(Common::Lwv) > 0;
         let ahead = if loads { at(Common::Pfg) } else { at(Common::Pfg).min(tiles) };
         let needed = if loads { held + 1 } else { ahead.saturating_add(held) };
@@ -149,37 +149,41 @@ impl Keys {
 
     fn normal_panels(&mut self, family: &Family) {
         let at = |p: &Keys, key: Common| p.common(key);
-        // What instructions that read panels themselves leave open is theirs; other units have what they have with any other tile, and
-        // threads that copy have their vectors.
-        let (alone, threads) = (family.asynchronous, !Transport::need_pipeline(self));
+        // Instructions that read panels leave open what they read A through; other units have what they have with any other tile, and threads
+        // that copy have their vectors.
+        let (unit_common, unit_chiral): (&[Common], &[Chiral]) = match family.reads {
+            Reads::Vectors => (&UNIT_COMMON, &UNIT_CHIRAL),
+            Reads::Fragments => (&UNIT_COMMON, &[]),
+            Reads::Panels => (&[Common::Rga], &[]),
+        };
+        let threads = !Transport::need_pipeline(self);
         let stored = |k: &Common| threads && *k == Common::Stp;
-        let read = |k: &Common| PIPELINE_COMMON.contains(k) || stored(k) || (!alone && UNIT_COMMON.contains(k));
+        let read = |k: &Common| PIPELINE_COMMON.contains(k) || stored(k) || unit_common.contains(k);
         for key in Common::ALL.into_iter().filter(|k| !read(k)) {
             self.reset(&[key], &[]);
         }
         for side in [Key::A as fn(Chiral) -> Key, Key::B] {
             let copies = threads || matches!(self.get(side(Chiral::Acp)), 1 | 4);
-            let own = |k: &Chiral| (family.lanes == 1 && UNIT_CHIRAL.contains(k)) || (copies && COPY_CHIRAL.contains(k));
+            let own = |k: &Chiral| unit_chiral.contains(k) || (copies && COPY_CHIRAL.contains(k));
             for key in Chiral::ALL.into_iter().filter(|k| !PIPELINE_CHIRAL.contains(k) && !own(k)) {
                 self.set(side(key), key.info().default);
             }
         }
-        if !alone {
-            self.reset(&[Common::Rga], &[]);
-        }
         if threads {
             self.reset(&[Common::Fra], &[]);
         }
-        if at(self, Common::Png) == 1 && alone {
+        // A team of ping-pong is then one owner.
+        if at(self, Common::Png) == 1 && family.lanes >= TEAM {
             self.reset(&[Common::Skw], &[]);
         }
         // Room for one work-group is there anyway.
         if at(self, Common::Mgp) == 1 {
             self.reset(&[Common::Mgp], &[]);
         }
-        // Staged results of matrix units choose their own vectors.
-        if at(self, Common::Cst) == 1 && family.lanes > 1 {
-            self.reset(&[Common::Cvw], &[]);
+        match family.owner {
+            // Waves that stage results choose their own vectors.
+            Owner::Wave | Owner::Warpgroup if at(self, Common::Cst) == 1 => self.reset(&[Common::Cvw], &[]),
+            _ => {}
         }
         // With roles the producer warps run ahead as far as buffers are free.
         if at(self, Common::Lwv) != 0 && !threads {
@@ -290,14 +294,15 @@ fn normal_side(p: &mut Keys, side: fn(Chiral) -> Key, threads: Option<u32>) {
     if at(p, Chiral::Glw) != 0 {
         p.set(side(Chiral::Vew), 1);
     }
-    if unit.lanes == 1 {
+    let vectors = unit.reads == Reads::Vectors;
+    if vectors {
         p.set(side(Chiral::Frw), if fragment == at(p, Chiral::Vew) { 0 } else { fragment });
     }
     if at(p, Chiral::Glw) == 1 && at(p, Chiral::Vew) == 1 {
         p.set(side(Chiral::Glw), 0);
     }
     // A thread with one vector has nothing to interleave, and neither has one thread with all of them.
-    if unit.lanes == 1 && (at(p, Chiral::Mic) <= fragment || threads == Some(1)) {
+    if vectors && (at(p, Chiral::Mic) <= fragment || threads == Some(1)) {
         p.set(side(Chiral::Miw), 0);
     }
     // With producer warps the load tile depends on the wave size, which a plan does not know.

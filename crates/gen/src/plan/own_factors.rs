@@ -4,21 +4,17 @@ use super::grid::gcd;
 use super::keys::{Chiral, Common, Key};
 use super::materialised;
 use super::operand::{paddable, source};
-use super::own_loads::{LOAD_BYTES, OwnLoads, Uneven};
+use super::own_loads::{LOAD_BYTES, OwnLoads, Uneven, Vectors};
 use super::reach;
 use super::refusal::Refusal;
 use super::tile::{Along, OperandTiling, Source};
-use super::transport::Transport;
+use super::transport::{TiledOperand, Transport};
 use super::value::Plan;
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{G, ROW};
 
 /// Derives the tilings of both operands and the loads of a thread, for a contraction with a separate operand A for each column.
-pub(super) fn derive(
-    plan: &Plan,
-    c: &Contraction,
-    (along_m, along_n): (u32, u32),
-) -> Result<[(OperandTiling, Transport); 2], Refusal> {
+pub(super) fn derive(plan: &Plan, c: &Contraction, along_m: u32, along_n: u32) -> Result<[TiledOperand; 2], Refusal> {
     let [mic_a, mic_b] = [Key::A(Chiral::Mic), Key::B(Chiral::Mic)];
     let unr = Key::C(Common::Unr);
     let (rows, columns, k_tile) = (plan.get(mic_a), plan.get(mic_b), plan.get(unr));
@@ -53,21 +49,29 @@ pub(super) fn derive(
     paddable(side, &c.b, from)?;
     let b = materialised(&c.b, from, tile_n);
     let width = gcd(columns, reach::vector_width(&b, ROW, (LOAD_BYTES / b.scalar.bytes()).max(1)));
-    let loads = |tensor: &Tensor, width: u32, (mic, vectors, step): (Key, u32, u32)| {
+    let loads = |tensor: &Tensor, width: u32, mic: Key, rows: Vectors| {
         // Sums without terms read nothing.
         let depth = if c.k == 0 { 1 } else { k_tile / slices };
-        OwnLoads::new(&tensor.view, width, (vectors, step), depth).map_err(|uneven| match uneven {
+        OwnLoads::new(&tensor.view, width, rows, depth).map_err(|uneven| match uneven {
             Uneven::Rows => refuse(mic, "a thread's rows are at uneven distances in memory; use a divisor of an image row, or 1"),
             Uneven::K => {
                 refuse(unr, "the k of a tile are at uneven distances in memory; use all of k, a row of taps or pixels, or 1")
             }
         })
     };
-    let of_a = loads(&c.a, columns, (mic_a, rows, 1))?;
-    let of_b = loads(&b, width, (mic_b, columns / width, width))?.side_by_side(&b, columns);
-    let a = tiling((rows, tile_m), (columns, 1), Source::InPlace);
-    let b = tiling((columns, tile_n), (of_b.width, columns), from);
-    Ok([(a, Transport::Own(of_a)), (b, Transport::Own(of_b))])
+    let of_a = loads(&c.a, columns, mic_a, Vectors { count: rows, step: 1 })?;
+    let of_b = loads(&b, width, mic_b, Vectors { count: columns / width, step: width })?.side_by_side(&b, columns);
+    let a = OperandTiling { micro: rows, macro_tile: tile_m, load_width: columns, ..WITHOUT_TILE };
+    let b = OperandTiling {
+        micro: columns,
+        macro_tile: tile_n,
+        load_width: of_b.width,
+        // Results are stored in runs of a thread's columns.
+        fragment_width: columns,
+        source: from,
+        ..WITHOUT_TILE
+    };
+    Ok([TiledOperand { tiling: a, copy: Transport::Own(of_a) }, TiledOperand { tiling: b, copy: Transport::Own(of_b) }])
 }
 
 /// Number of slices of the work-group, each with a part of every k-tile.
@@ -86,25 +90,24 @@ fn slices(plan: &Plan, c: &Contraction, k_tile: u32) -> Result<u32, Refusal> {
     Ok(slices)
 }
 
-/// Tiling of an operand without a tile in shared memory, loaded in vectors of `load_width`. Results are stored in runs of `run`.
-fn tiling((micro, macro_tile): (u32, u32), (load_width, run): (u32, u32), source: Source) -> OperandTiling {
-    OperandTiling {
-        micro,
-        macro_tile,
-        pad: 0,
-        load_row: 1,
-        load_k: 1,
-        load_interleave: false,
-        load_order: Along::K,
-        load_width,
-        load_along: Along::Row,
-        store_width: 1,
-        fragment_width: run,
-        micro_interleave: false,
-        shared_along: Along::Row,
-        source,
-        fragment_sets: 0,
-        raw: None,
-        split: None,
-    }
-}
+/// Tiling of an operand without a tile in shared memory.
+const WITHOUT_TILE: OperandTiling = OperandTiling {
+    micro: 1,
+    macro_tile: 1,
+    pad: 0,
+    load_row: 1,
+    load_k: 1,
+    load_interleave: false,
+    load_order: Along::K,
+    load_width: 1,
+    load_along: Along::Row,
+    store_width: 1,
+    fragment_width: 1,
+    micro_interleave: false,
+    shared_along: Along::Row,
+    source: Source::InPlace,
+    fragment_sets: 0,
+    raw: None,
+    split: None,
+    shared_parts: 1,
+};

@@ -42,9 +42,22 @@ pub(super) enum Uneven {
     K,
 }
 
+/// Vectors of a thread along the rows or columns of an operand.
+#[derive(Clone, Copy)]
+pub(super) struct Vectors {
+    pub count: u32,
+    /// Rows or columns from one to the next.
+    pub step: u32,
+}
+
 impl OwnLoads {
-    /// Vectors of `width` for `vectors` rows, or `vectors` times as many columns, from multiples of as many on, and `k_tile` k.
-    pub(super) fn new(view: &View, width: u32, (vectors, step): (u32, u32), k_tile: u32) -> Result<OwnLoads, Uneven> {
+    /// Vectors of `width` for a thread's rows or columns, from multiples of as many on, and for `k_tile` k.
+    pub(super) fn new(
+        view: &View,
+        width: u32,
+        Vectors { count: vectors, step }: Vectors,
+        k_tile: u32,
+    ) -> Result<OwnLoads, Uneven> {
         let along = |axis: usize, count: u32| -> Option<Vec<Vec<i64>>> {
             let forms = std::iter::once(&view.access.offset).chain(view.access.bounds.iter().map(|bound| &bound.value));
             forms.map(|form| distances(form, axis, count, &view.extent)).collect()

@@ -3,12 +3,14 @@
 use super::fetched::fetch_wanted;
 use super::spec::KernelSpec;
 use super::transport::Transport;
-use tilewright_ir::{COPY_REGISTERS, Limits, MOST_EVEN_REGISTERS, WARP};
+use tilewright_ir::{COPY_REGISTERS, Limits, MOST_EVEN_REGISTERS, UNIT_PARTS, WARP};
 
 /// Registers that the assembler needs besides the accumulators.
 const UNIT_ROOM: u32 = 40;
 /// Register budgets of producer threads that fetch, in descending order.
 const FETCH_BUDGETS: [u32; 7] = [152, 136, 120, 104, 88, 72, 56];
+/// Threads between whose groups registers move.
+const WARPGROUP: u32 = UNIT_PARTS * WARP;
 /// Number of accumulators from which on the assembler needs every available register.
 const MANY_SUMS: u32 = 208;
 
@@ -18,7 +20,8 @@ const MANY_SUMS: u32 = 208;
 /// their wanted budget, as far as the accumulators leave room.
 pub(super) fn of_roles(spec: &KernelSpec) -> Option<(u32, u32)> {
     let (roles, owners) = (spec.schedule.roles?, spec.tiling.unit.family().lanes);
-    if !roles.load_threads.is_multiple_of(owners) {
+    let alone = spec.schedule.in_pipeline() && spec.style.min_groups < 2;
+    if !alone || !owners.is_multiple_of(WARPGROUP) || !roles.load_threads.is_multiple_of(owners) {
         return None;
     }
     let (load, math) = (roles.load_threads / owners, roles.math_threads / owners);

@@ -10,6 +10,7 @@ pub use tilewright_ir::MathUnit;
 use tilewright_ir::Mma;
 use tilewright_ir::affine::{Affine, Atom};
 use tilewright_ir::layout::{Axis, Layout};
+use tilewright_ir::mma::Owner;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::COL;
 
@@ -151,6 +152,13 @@ impl Tiling {
         };
         Layout::new(&[(Axis::Thread, (na * nb) as u64)], &[(Axis::Row, row), (Axis::Col, col)])
     }
+    /// The instruction whose fragments hold the accumulators; `None` where each thread holds a micro tile.
+    pub fn accumulator_row(&self) -> Option<&'static Mma> {
+        match self.unit.family().owner {
+            Owner::Thread => None,
+            Owner::Wave | Owner::Warpgroup => self.instruction,
+        }
+    }
     /// From one k-tile of a work-group to its next, along k.
     pub fn k_stride(&self) -> i64 {
         i64::from(self.k_tile) * if self.split_k.interleave { i64::from(self.split_k.ways) } else { 1 }
@@ -265,6 +273,10 @@ impl Schedule {
     pub const fn sum_sets(&self) -> u32 {
         1 + self.promoted.is_some() as u32
     }
+    /// Instructions or loads write registers while the thread goes on, so compilers cannot spill them.
+    pub const fn writes_later(&self) -> bool {
+        self.math_in_flight.is_some() || self.own() && self.fetch_ahead > 0
+    }
     /// Transaction barriers say when a buffer is full or free.
     pub const fn in_pipeline(&self) -> bool {
         self.copies[0].in_pipeline() || self.copies[1].in_pipeline()
@@ -314,12 +326,13 @@ pub enum Exit {
         /// Elements per store, in C's contiguous direction.
         width: u32,
     },
-    /// Through a staging buffer in shared memory, so that neighbouring threads store neighbouring results (`CST1`). Those of matrix
-    /// units leave in whole rows, which choose vectors of their own.
+    /// Through a staging buffer in shared memory, so that neighbouring threads store neighbouring results (`CST1`).
     Staged {
-        /// Elements per store of multiply-adds' results.
+        /// Elements per store.
         width: u32,
     },
+    /// The lanes of each wave store whole rows from its staging buffer (`CST1` of matrix units), in vectors as wide as C allows.
+    Rows,
     /// Through staging buffers by bulk stores (TMA); directly where C is read as well.
     Bulk {
         /// Elements per store where C is read.
@@ -334,7 +347,12 @@ impl Exit {
     pub const fn width(&self) -> u32 {
         match self {
             Exit::Direct { width } | Exit::Staged { width } | Exit::Bulk { width, .. } => *width,
+            Exit::Rows => 1,
         }
+    }
+    /// Each wave has a staging buffer.
+    pub const fn by_waves(&self) -> bool {
+        matches!(self, Exit::Rows | Exit::Bulk { .. })
     }
     /// Through shared memory.
     pub const fn staged(&self) -> bool {

@@ -105,20 +105,20 @@ pub struct OperandTiling {
     /// What each element is multiplied as the sum of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<FactorParts>,
+    /// Tiles of it in a stage of shared memory: one for each part, where elements are split on the way there.
+    #[serde(skip_serializing_if = "is_one")]
+    pub shared_parts: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_one(parts: &u32) -> bool {
+    *parts == 1
 }
 
 impl OperandTiling {
-    /// Tiles of it in a stage of shared memory: one for each part where it is split on the way there, for units whose numbers are narrower and for
-    /// instructions that read it themselves.
-    pub const fn parts(&self, unit: &Family) -> u32 {
-        match self.split {
-            Some(split) if !split.as_wide() || unit.asynchronous && self.fragment_sets == 0 => split.parts,
-            _ => 1,
-        }
-    }
     /// What it is split into in registers, where it is split there.
-    pub const fn split_in_registers(&self, unit: &Family) -> Option<FactorParts> {
-        if self.parts(unit) > 1 { None } else { self.split }
+    pub const fn split_in_registers(&self) -> Option<FactorParts> {
+        if self.shared_parts > 1 { None } else { self.split }
     }
     /// The products of parts in place of each of elements: which part of A, and which of B.
     pub const fn products(&self) -> &'static [[u32; 2]] {
@@ -197,12 +197,16 @@ impl OperandTiling {
         };
         // Own vectors stand together, or those of all threads lie between them.
         let strides = |unit: u32, per: u32, tiles: u32| if self.load_interleave { (unit, tiles * unit) } else { (per, unit) };
-        let place = |id: Affine, (first, next): (u32, u32), vector: Affine, along: Along| {
+        let place = |id: Affine, vector: Affine, along: Along| {
+            let (first, next) = match along {
+                Along::Row => strides(row_unit, per_row, across),
+                Along::K => strides(k_unit, per_k, deep),
+            };
             let start = Affine::default().plus(&id, int(first)).plus(&vector, int(next));
             if self.load_along == along { start.plus(&element, 1) } else { start }
         };
-        let row = place(row_id, strides(row_unit, per_row, across), vector.digit_of(1, Some(int(rows))), Along::Row);
-        let k = place(k_id, strides(k_unit, per_k, deep), vector.digit_of(int(rows), None), Along::K);
+        let row = place(row_id, vector.digit_of(1, Some(int(rows))), Along::Row);
+        let k = place(k_id, vector.digit_of(int(rows), None), Along::K);
         let from = [(Axis::Thread, across * deep), (Axis::Vector, rows * ks), (Axis::Element, row_unit * k_unit)];
         Layout::new(&from.map(|(axis, extent)| (axis, extent.into())), &[(Axis::Row, row), (Axis::K, k)])
     }

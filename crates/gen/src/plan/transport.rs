@@ -5,6 +5,7 @@
 
 use super::bulk::{BulkTile, bulk_tile, fetched_tile, panels};
 use super::fetch_shape::{LINE_CLASSES, fetch_width};
+use super::frame::{Frame, Side, fragment_sets};
 use super::halo::{Halo, Wanted};
 use super::keys::{Chiral, Common, Key};
 use super::materialised;
@@ -14,8 +15,8 @@ use super::spans::{Spans, spans};
 use super::tile::{Along, OperandTiling, Source};
 use super::value::{Keys, Plan};
 use serde::Serialize;
-use tilewright_ir::mma::Family;
-use tilewright_ir::{ASYNC_COPY_BYTES, Mma, Scalar, WARP};
+use tilewright_ir::mma::{Family, Lines, Reads};
+use tilewright_ir::{ASYNC_COPY_BYTES, Scalar, WARP};
 use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::COL;
 
@@ -47,6 +48,12 @@ pub enum Transport {
     Own(OwnLoads),
     /// Bulk copies bring aligned enclosing spans of rows to staging, and producer warps shift them from there into the tile (`ACP3`).
     Shifted(Box<Shifted>),
+}
+
+/// An operand's tiling, and the copies of its tiles.
+pub(super) struct TiledOperand {
+    pub tiling: OperandTiling,
+    pub copy: Transport,
 }
 
 /// A tile that is shifted from staging.
@@ -133,20 +140,29 @@ impl Transport {
         }
     }
 
-    /// Returns whether transaction barriers signal a plan's copies: bulk copies, and copies of producer warps for instructions that read
-    /// panels.
+    /// Returns whether transaction barriers signal a plan's copies: bulk copies, and copies of producer warps into panels.
     pub(super) fn need_pipeline(plan: &Keys) -> bool {
-        let methods = [Key::A, Key::B].map(|side| plan.get(side(Chiral::Acp)));
-        let written = plan.unit().asynchronous && plan.common(Common::Lwv) > 0 && !Transport::all_copied(plan);
-        methods.iter().any(|acp| matches!(acp, 2 | 3)) || written
+        let written = plan.common(Common::Lwv) > 0 && !Transport::all_copied(plan);
+        Transport::in_bulk(plan) || written && Transport::uses_panels(plan)
+    }
+    /// Whether bulk copies bring one of the operands.
+    fn in_bulk(plan: &Keys) -> bool {
+        [Key::A, Key::B].iter().any(|side| matches!(plan.get(side(Chiral::Acp)), 2 | 3))
     }
     /// Whether threads copy both operands asynchronously.
     pub(super) fn all_copied(plan: &Keys) -> bool {
         [Key::A, Key::B].iter().all(|side| matches!(plan.get(side(Chiral::Acp)), 1 | 4))
     }
-    /// Whether tiles lie in swizzled panels.
+    /// Whether tiles lie in swizzled panels: for units that read nothing else, and where bulk copies bring one of the operands.
     pub(super) fn uses_panels(plan: &Keys) -> bool {
-        plan.unit().asynchronous || Transport::need_pipeline(plan)
+        match plan.unit().reads {
+            Reads::Panels => true,
+            Reads::Vectors | Reads::Fragments => Transport::in_bulk(plan),
+        }
+    }
+    /// Whether lanes of a unit read windows of a halo (`ACP4`): rows begin anywhere in shared memory, where `ldmatrix` reads them.
+    pub fn reads_halos(unit: &Family) -> bool {
+        matches!(unit.reads, Reads::Fragments) && unit.read_as_matrices()
     }
     /// Checks that the copy method can convert elements and change signs, if the operand needs it. Both happen in registers. A copy in
     /// workspace has changed the signs already.
@@ -165,16 +181,23 @@ impl Transport {
     /// Returns whether lanes of the unit convert weights that they read from shared memory: with mma.sync for 16-bit floats, and with wgmma if
     /// operand A is in registers.
     fn read_raw(plan: &Keys, factor: Scalar) -> bool {
-        let unit = plan.unit();
-        let by_lanes = unit.asynchronous || unit.fragments && !Transport::uses_panels(plan);
-        by_lanes && unit.wave() == WARP && matches!(factor, Scalar::F16 | Scalar::BF16)
+        let by_lanes = match plan.unit().reads {
+            Reads::Vectors => false,
+            Reads::Fragments => !Transport::uses_panels(plan),
+            Reads::Panels => true,
+        };
+        by_lanes && plan.unit().wave() == WARP && matches!(factor, Scalar::F16 | Scalar::BF16)
     }
     /// The type of an operand's elements in shared memory, where copies bring them as memory has them.
     pub(super) fn raw(plan: &Keys, side: fn(Chiral) -> Key, tensor: &Tensor) -> Option<Scalar> {
         let acp = side(Chiral::Acp);
-        let left = acp == Key::A(Chiral::Acp) && plan.common(Common::Rga) > 0;
-        let copied = plan.get(acp) == if plan.unit().asynchronous && left { 2 } else { 1 };
-        (tensor.has_weights() && copied).then_some(tensor.scalar)
+        let method = match plan.unit().reads {
+            Reads::Vectors | Reads::Fragments => 1,
+            Reads::Panels if fragment_sets(plan, acp) > 0 => 2,
+            // Instructions read factors and no weights.
+            Reads::Panels => return None,
+        };
+        (tensor.has_weights() && plan.get(acp) == method).then_some(tensor.scalar)
     }
     /// Checks that weights that lanes convert are contiguous along k.
     pub(super) fn raw_along(plan: &Plan, side: fn(Chiral) -> Key, tensor: &Tensor, along: Along) -> Result<(), Refusal> {
@@ -184,27 +207,46 @@ impl Transport {
             _ => Ok(()),
         }
     }
-    /// Checks that both operands are contiguous along k in shared memory, if lanes convert one of them.
-    pub(super) fn check_raw(tiles: [(&OperandTiling, &Transport); 2]) -> Result<(), Refusal> {
-        let raw = tiles.iter().position(|(o, _)| o.raw.is_some());
-        let other =
-            tiles.iter().position(|(o, copy)| o.shared_along != Along::K || copy.tile().is_some() || copy.halo().is_some());
-        match (raw, other) {
+    /// Checks that elements that registers hold two numbers of pass registers on their way to a unit that reads panels: those of A as
+    /// fragments, those of B in producer warps.
+    pub(super) fn check_wide_split(plan: &Plan) -> Result<(), Refusal> {
+        let (rga, lwv) = (plan.common(Common::Rga), plan.common(Common::Lwv));
+        let [acp_a, acp_b] = [Key::A, Key::B].map(|side| plan.get(side(Chiral::Acp)));
+        match plan.unit().reads {
+            Reads::Panels if rga == 0 || lwv == 0 || (acp_a, acp_b) != (2, 0) => {
+                Err(Refusal::UnitSplits { rga, lwv, acp_a, acp_b })
+            }
+            Reads::Panels | Reads::Vectors | Reads::Fragments => Ok(()),
+        }
+    }
+    /// Fits operand B's copy to weights of operand A that lanes convert, or the reverse.
+    ///
+    /// Weights in fragments of a warpgroup's operand A put operand B in their order of k ([`Transport::in_runs`]). Weights in shared memory
+    /// need both operands contiguous along k.
+    pub(super) fn fit_to_weights(
+        plan: &Plan,
+        frame: &Frame,
+        a: &TiledOperand,
+        b: TiledOperand,
+        from: &Tensor,
+    ) -> Result<TiledOperand, Refusal> {
+        if let Some(run) = frame.runs {
+            let copy = Transport::in_runs(plan, run, &b.tiling, from, b.copy)?;
+            return Ok(TiledOperand { copy, ..b });
+        }
+        let raw = [a, &b].iter().position(|x| x.tiling.raw.is_some());
+        let rows = |x: &&TiledOperand| x.tiling.shared_along != Along::K || x.copy.tile().is_some() || x.copy.halo().is_some();
+        match (raw, [a, &b].iter().position(rows)) {
             (Some(raw), Some(lines)) => {
                 Err(Refusal::RawLines { acp: [Key::A, Key::B][raw](Chiral::Acp), lines: ["A", "B"][lines] })
             }
-            _ => Ok(()),
+            _ => Ok(b),
         }
     }
     /// Stores operand B in the k order in which lanes of a warpgroup hold the weights of operand A, by a copy or by producer warps.
-    pub(super) fn in_runs(
-        plan: &Plan,
-        runs: Option<u32>,
-        (o, tensor): (&OperandTiling, &Tensor),
-        copy: Transport,
-    ) -> Result<Transport, Refusal> {
-        let Some(run) = runs else { return Ok(copy) };
+    fn in_runs(plan: &Plan, run: u32, o: &OperandTiling, tensor: &Tensor, copy: Transport) -> Result<Transport, Refusal> {
         let [acp, wos] = [Chiral::Acp, Chiral::Wos].map(|key| plan.get(Key::B(key)));
+        let runs = Some(run);
         match copy {
             Transport::Bulk(tile)
                 if o.source == Source::CopyInRuns(run) && tensor.view.extent[COL].is_multiple_of(u64::from(4 * run)) =>
@@ -221,15 +263,16 @@ impl Transport {
     }
     /// Weights along k that a lane holds at once, where operand A is in registers.
     pub(super) fn runs(plan: &Plan, a: &Tensor, k_tile: u32) -> Option<u32> {
-        let raw = plan.unit().asynchronous && Transport::raw(plan, Key::A, a).is_some();
-        raw.then_some(RUN.min(k_tile / 4))
+        let weights = Transport::raw(plan, Key::A, a).filter(|_| fragment_sets(plan, Key::A(Chiral::Acp)) > 0);
+        weights.map(|_| RUN.min(k_tile / 4))
     }
     /// Whether asynchronous copies move vectors of this width and direction, if the plan asks for them.
     pub(super) fn copies_vectors(
         plan: &Plan,
         side: fn(Chiral) -> Key,
         from: &Tensor,
-        (width, along): (u32, Along),
+        width: u32,
+        along: Along,
         unit: &Family,
     ) -> Result<(), Refusal> {
         let acp = side(Chiral::Acp);
@@ -237,11 +280,11 @@ impl Transport {
             return Ok(());
         }
         let bytes = from.scalar.bytes_of(width.into()) as u32;
-        let either = unit.fragments || unit.along_k(from.scalar.bytes(), false) || Transport::uses_panels(plan);
-        if width > 1 && along == Along::K && !either {
+        let lines = unit.lines(from.scalar.bytes(), false);
+        if width > 1 && along == Along::K && lines == Lines::Rows && !Transport::uses_panels(plan) {
             return Err(Refusal::AsyncAlongK { acp });
         }
-        if width > 1 && along == Along::Row && from.scalar.bytes() == 1 && unit.along_k(1, false) {
+        if width > 1 && along == Along::Row && from.scalar.bytes() == 1 && lines == Lines::K {
             return Err(Refusal::AsyncAlongRows { acp, scalar: from.scalar });
         }
         if !ASYNC_COPY_BYTES.contains(&bytes) {
@@ -256,36 +299,39 @@ impl Transport {
         side: fn(Chiral) -> Key,
         from: &Tensor,
         o: &OperandTiling,
-        (k_tile, unit): (u32, &Family),
+        frame: &Frame,
     ) -> Result<Transport, Refusal> {
-        let (acp, rows) = (side(Chiral::Acp), o.shared_along == Along::Row);
-        let tile = panels(from, o, (k_tile, rows), unit).map_err(|why| Refusal::BulkBox { acp, value: plan.get(acp), why })?;
+        let acp = side(Chiral::Acp);
+        let tile = panels(from, o, frame.k_tile, o.shared_along, frame.family);
+        let tile = tile.map_err(|why| Refusal::BulkBox { acp, value: plan.get(acp), why })?;
         Ok(Transport::Panels { tile, asynchronous: plan.get(acp) == 1 })
     }
 
     /// Derives the halo of a result tile whose rows start at multiples of `grain`, for threads that copy it.
     pub(super) fn windows(
         plan: &Plan,
-        side: fn(Chiral) -> Key,
+        side: &Side,
         from: &Tensor,
         o: &OperandTiling,
-        (unit, row): (&Family, Option<&Mma>),
-        (threads, grain): (u32, Option<u64>),
+        frame: &Frame,
+        grain: u64,
     ) -> Result<Transport, Refusal> {
-        let (acp, k_tile) = (side(Chiral::Acp), plan.common(Common::Unr));
+        let (acp, k_tile) = ((side.key)(Chiral::Acp), frame.k_tile);
         let refuse = |why: &str| Err(Refusal::Halo { acp, why: why.into() });
-        let row = row.filter(|row| unit.fragments && row.lanes() == WARP && row.a.elements > 1);
+        let row = frame.row.filter(|row| Transport::reads_halos(frame.family) && row.a.elements > 1);
         let Some(row) = row.filter(|_| !Transport::uses_panels(plan)) else {
             return refuse("it needs ldmatrix: mma.sync (UNI1) with 16-bit or 8-bit operands, without TMA; use another ACP");
         };
         if !matches!(o.source, Source::InPlace | Source::PaddedRows) {
             return refuse("windows in a workspace copy do not overlap; use WOS0 or WOS3");
         }
-        let Some(grain) = grain else { return refuse("the number of its rows is known only at launch; use another ACP") };
-        if plan.common(Common::Ufo) == 1 {
+        if side.run_time {
+            return refuse("the number of its rows is known only at launch; use another ACP");
+        }
+        if frame.stagger {
             return refuse("k-tiles start at any k with UFO1; use UFO0");
         }
-        let wanted = Wanted { k_tile, k_step: row.step, threads, grain };
+        let wanted = Wanted { k_tile, k_step: row.step, threads: frame.load_threads, grain };
         Halo::new(from, o, &wanted).map(|halo| Transport::Halo(Box::new(halo))).map_err(|why| Refusal::Halo { acp, why })
     }
 
@@ -312,27 +358,19 @@ impl Transport {
         let (rga, acp) = (at(Common::Rga), plan.get(Key::A(Chiral::Acp)));
         if rga > 0 && acp != 2 { Err(Refusal::FragmentsWritten { rga, acp }) } else { Ok(()) }
     }
-    /// Derives the copy method of an operand in a pipeline. `shares` work-groups share its tiles. `k` is the whole contraction's, and `run_time`
-    /// tells whether the operand's rows are known only at launch.
-    pub(super) fn in_pipeline_of(
-        plan: &Plan,
-        side: fn(Chiral) -> Key,
-        tensor: &Tensor,
-        o: &OperandTiling,
-        (shares, unit): (u32, &Family),
-        (k, run_time): (u64, bool),
-    ) -> Result<Transport, Refusal> {
-        let (acp, k_tile) = (side(Chiral::Acp), plan.common(Common::Unr));
-        let from = materialised(tensor, o.source, o.macro_tile);
+    /// Derives the copy method of an operand in a pipeline.
+    pub(super) fn in_pipeline_of(plan: &Plan, side: &Side, o: &OperandTiling, frame: &Frame) -> Result<Transport, Refusal> {
+        let (acp, k_tile, unit) = ((side.key)(Chiral::Acp), frame.k_tile, frame.family);
+        let from = materialised(side.tensor, o.source, o.macro_tile);
         let found = match plan.get(acp) {
-            0 if shares > 1 => Err("producer warps (ACP0) write it for one work-group, not for a cluster".into()),
+            0 if side.shares > 1 => Err("producer warps (ACP0) write it for one work-group, not for a cluster".into()),
             0 => fetched_tile(&from, o, k_tile, unit).map(Transport::Written),
-            3 if shares > 1 => Err("producer warps (ACP3) shift it for one work-group, not for a cluster".into()),
+            3 if side.shares > 1 => Err("producer warps (ACP3) shift it for one work-group, not for a cluster".into()),
             3 if o.source != Source::InPlace => Err("rows of a workspace copy are aligned and need no shift".into()),
             3 => spans(&from, o, k_tile, unit).and_then(|spans| {
                 // A copy ahead into the next piece of work counts on its k-tiles.
-                let empty = plan.common(Common::Pst) > 0 && k.div_ceil(k_tile.into()) < plan.common(Common::Ice).into();
-                match (run_time, empty) {
+                let empty = plan.common(Common::Pst) > 0 && frame.k.div_ceil(k_tile.into()) < plan.common(Common::Ice).into();
+                match (side.run_time, empty) {
                     (true, _) => Err("its rows are known only at launch, but its tensor maps are not".into()),
                     (_, true) => {
                         Err("copies run ahead into the next tile (PST), and some splits (ICE) have no k-tile; use PST0, \
@@ -344,7 +382,7 @@ impl Transport {
                     }
                 }
             }),
-            _ => bulk_tile(&from, o, k_tile, (shares, unit)).map(Transport::Bulk),
+            _ => bulk_tile(&from, o, k_tile, unit, side.shares).map(Transport::Bulk),
         };
         found.map_err(|why| Refusal::BulkBox { acp, value: plan.get(acp), why })
     }

@@ -31,7 +31,7 @@ pub(super) struct Walk {
 }
 
 /// Derives the map for a tensor with tiles of `rows` by `k_tile`.
-pub(super) fn walk(tensor: &Tensor, (rows, k_tile): (u32, u32)) -> Result<Walk, String> {
+pub(super) fn walk(tensor: &Tensor, rows: u32, k_tile: u32) -> Result<Walk, String> {
     let Some(dims) = tensor.view.dims() else { return Err("its addresses are no positions along dimensions of memory".into()) };
     let of = Recogniser::new(tensor, &dims, [1, rows, k_tile])?;
     // Boxes of few lines are many copies: pixels walk better.

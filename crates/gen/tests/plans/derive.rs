@@ -82,6 +82,7 @@ fn classic_keys_arrive() {
         fragment_sets: 0,
         raw: None,
         split: None,
+        shared_parts: 1,
     };
     assert_eq!(t.a, a);
     assert_eq!((t.b.macro_tile, t.b.pad, t.b.load_width, t.b.micro_interleave, t.b.source), (32, 0, 2, true, Source::InPlace));

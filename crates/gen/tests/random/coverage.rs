@@ -99,7 +99,7 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
         word(spec.teams() > 2 && turns, "three teams or more");
         word(spec.epilogue.exit.bulk().is_some() && t.split_k.ways > 1, "partial sums in bulk");
         word(spec.epilogue.exit.bulk().is_some() && t.swapped, "swapped in bulk");
-        let by_rows = matches!(spec.epilogue.exit, Exit::Staged { .. });
+        let by_rows = spec.epilogue.exit == Exit::Rows;
         let stride = |axis| c.c.view.stride(axis).unwrap_or(0);
         let odd = stride(1) % 2 != 0 && c.c.scalar.bytes() == 2 && c.c.align >= 4;
         word(by_rows && odd && t.split_k.ways == 1, "staged rows begin odd");

@@ -1,6 +1,6 @@
 //! Plans worth a look before anything is known whose work-groups copy the windows of a whole result tile once (`ACP4`).
 
-use tilewright_gen::plan::{Chiral, Common, Key, Keys};
+use tilewright_gen::plan::{Chiral, Common, Key, Keys, Transport};
 use tilewright_gen::space::Space;
 use tilewright_ir::ASYNC_COPY_BYTES;
 use tilewright_ir::mma::FAMILIES;
@@ -11,8 +11,7 @@ use tilewright_problem::view::{COL, ROW};
 /// types have no instruction that reads them. They need not be legal.
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let features = &space.target().features;
-    // Rows of windows begin anywhere in shared memory, where `ldmatrix` reads them.
-    let Some(family) = FAMILIES.iter().find(|family| family.fragments && family.read_as_matrices()) else { return Vec::new() };
+    let Some(family) = FAMILIES.iter().find(|family| Transport::reads_halos(family)) else { return Vec::new() };
     let available = family.unit.available(features) && features.async_copy;
     let Some(row) = c.instruction(family.unit).filter(|row| available && row.takes(features) && row.a.elements > 1) else {
         return Vec::new();

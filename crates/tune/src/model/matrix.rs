@@ -13,6 +13,7 @@ use tilewright_gen::plan::{
     store_columns,
 };
 use tilewright_ir::layout::{Axis, Layout};
+use tilewright_ir::mma::{Owner, Reads};
 use tilewright_ir::{CACHE_LINE, MatrixType, Mma, Scalar, Target, UNIT_PARTS};
 use tilewright_problem::contraction::{Contraction, Operand, Tensor};
 use tilewright_problem::view::ROW;
@@ -190,6 +191,53 @@ struct Resources {
     besides: f64,
 }
 
+/// Cycles of a k-tile's instructions: those of the unit, those in which shared memory gives the operands, and those that nothing hides.
+struct Multiplied {
+    math: f64,
+    shared: f64,
+    waits: f64,
+}
+
+/// Instructions that read both operands from shared memory, whatever waves do meanwhile.
+fn of_panels(model: &Model, spec: &KernelSpec, work: &Work, resident: f64, per_unit: f64) -> Multiplied {
+    let (c, target, t, family) = (&*model.contraction, model.target, &spec.tiling, spec.tiling.unit.family());
+    let owners = f64::from(t.math_threads() / family.lanes);
+    let steps = t.steps(c, 32 / c.a.factor().bytes()).len();
+    // Where each unit has one tile, the fullest says how long it takes.
+    let at_work = work.at_work + (1.0 - work.at_work) / per_unit;
+    let issued = owners * at_work * f64::from(t.a.micro / family.block.0 * t.products()) * steps as f64;
+    let shared = issued * 32.0 * f64::from(family.block.0 + t.b.micro) / target.rates.shared_bytes;
+    let turns = if spec.rows_in_turn() { f64::from(t.a.micro / family.block.0) } else { 1.0 };
+    Multiplied { math: issued * instruction(target, f64::from(t.b.micro)), shared, waits: turns * drains(spec, owners, resident) }
+}
+
+/// Instructions of waves, which read fragments of both operands first.
+fn of_fragments(model: &Model, spec: &KernelSpec, work: &Work, resident: f64) -> Multiplied {
+    let (c, target, t) = (&*model.contraction, model.target, &spec.tiling);
+    let owners = f64::from(t.math_threads() / t.unit.family().lanes);
+    // Fewer waves than schedulers leave some of the unit idle.
+    let busy_parts = (owners * resident / f64::from(UNIT_PARTS)).min(1.0);
+    let rate = match t.instruction {
+        Some(row) if row.sum == Scalar::F64 => target.rates.f64_matrix_fma,
+        row => target.rates.wave_matrix_fma / row.map_or(1.0, |row| f64::from(row.halves) / 2.0),
+    };
+    // Instructions that would multiply zeros alone are left out where k-steps are written out.
+    let exist = written_out(spec).then(|| t.blocks(c)).flatten();
+    let share = |side: usize| exist.as_ref().map_or(1.0, |blocks| blocks.share(side));
+    let read = |side: usize, o: &OperandTiling, tensor: &Tensor| {
+        let conflicts = conflicts(spec, (side, tensor), c.a.factor().bytes());
+        let parts = f64::from(o.shared_parts);
+        f64::from(o.micro) * f64::from(t.k_tile) * o.shared_bytes(tensor) * parts * conflicts * share(side)
+    };
+    let turn = if spec.schedule.fragments_ahead > 0 { WAVE_TURN } else { 2.0 * WAVE_TURN };
+    let read = read(0, &t.a, &c.a) + read(1, &t.b, &c.b);
+    Multiplied {
+        math: work.fma * f64::from(t.products()) / rate / busy_parts * share(0) * share(1),
+        shared: owners * read / target.rates.shared_bytes,
+        waits: turn / resident,
+    }
+}
+
 fn resources(
     model: &Model,
     spec: &KernelSpec,
@@ -202,48 +250,24 @@ fn resources(
     let owners = f64::from(t.math_threads() / family.lanes);
     let sides = [(&t.a, Operand::A), (&t.b, Operand::B)];
     let together = if t.cluster.sharers() > 1 { TOGETHER } else { 0.0 };
-    let (math, read, waits) = if family.asynchronous {
-        let steps = t.steps(c, 32 / c.a.factor().bytes()).len();
-        // Where each unit has one tile, the fullest says how long it takes.
-        let at_work = work.at_work + (1.0 - work.at_work) / per_unit;
-        let issued = owners * at_work * f64::from(t.a.micro / family.block.0 * t.products()) * steps as f64;
-        let read = issued * 32.0 * f64::from(family.block.0 + t.b.micro) / target.rates.shared_bytes;
-        let turns = if spec.rows_in_turn() { f64::from(t.a.micro / family.block.0) } else { 1.0 };
-        (issued * instruction(target, f64::from(t.b.micro)), read, turns * drains(spec, owners, resident))
-    } else {
-        // Fewer waves than schedulers leave some of the unit idle.
-        let busy_parts = (owners * resident / f64::from(UNIT_PARTS)).min(1.0);
-        let rate = match t.instruction {
-            Some(row) if row.sum == Scalar::F64 => target.rates.f64_matrix_fma,
-            row => target.rates.wave_matrix_fma / row.map_or(1.0, |row| f64::from(row.halves) / 2.0),
-        };
-        // Instructions that would multiply zeros alone are left out where k-steps are written out.
-        let exist = written_out(spec).then(|| t.blocks(c)).flatten();
-        let share = |side: usize| exist.as_ref().map_or(1.0, |blocks| blocks.share(side));
-        let read = |side: usize, (o, tensor): (&OperandTiling, &Tensor)| {
-            let conflicts = conflicts(spec, (side, tensor), c.a.factor().bytes());
-            let parts = f64::from(o.parts(family));
-            f64::from(o.micro) * depth * o.shared_bytes(tensor) * parts * conflicts * share(side)
-        };
-        let turn = if spec.schedule.fragments_ahead > 0 { WAVE_TURN } else { 2.0 * WAVE_TURN };
-        let math = work.fma * f64::from(t.products()) / rate / busy_parts * share(0) * share(1);
-        let read = read(0, (&t.a, &c.a)) + read(1, (&t.b, &c.b));
-        (math, owners * read / target.rates.shared_bytes, turn / resident)
+    let Multiplied { math, shared: read, waits } = match family.reads {
+        Reads::Panels => of_panels(model, spec, work, resident, per_unit),
+        Reads::Vectors | Reads::Fragments => of_fragments(model, spec, work, resident),
     };
     // Instructions besides those of the unit: four schedulers issue one a cycle each.
     let load_waves = f64::from(spec.load_threads().div_ceil(target.wave.max(1)));
     let mut sum = Resources { math, issue: 0.0, shared: read, loads: 0.0, l2, besides: waits + together };
     for ((o, operand), copy) in sides.into_iter().zip(&spec.schedule.copies) {
         let tensor = c.tensor(operand);
-        let parts = f64::from(o.parts(family));
+        let parts = f64::from(o.shared_parts);
         let brought = f64::from(o.macro_tile) * depth * o.shared_bytes(tensor) * parts;
-        if tensor.has_weights() && (o.raw.is_some() || !family.asynchronous) {
-            // Each wave makes factors of what it reads, or each thread of what it stores.
+        if tensor.has_weights() && (o.raw.is_some() || spec.schedule.math_in_flight.is_none()) {
+            // Instructions in flight hide the conversion of weights on their way to shared memory. Each wave makes factors of what it reads, or each thread of what it stores.
             let made = if o.raw.is_some() { owners * f64::from(o.micro) } else { f64::from(o.macro_tile) };
             sum.issue += made * depth / f64::from(t.wave_lanes.max(1)) * CONVERTING / f64::from(UNIT_PARTS);
         }
         let weights = [t.b.raw, t.a.raw][usize::from(operand == Operand::B)];
-        if weights.is_some() && !family.asynchronous {
+        if weights.is_some() && fragments(spec) {
             // The other operand's words, two for each instruction; of a left fragment they are no neighbours among its registers, and are moved there.
             let words = owners * f64::from(o.micro) * depth * bytes / 4.0 / f64::from(t.wave_lanes.max(1));
             let moved = if operand == Operand::A { 1.0 } else { 0.0 };
@@ -278,23 +302,28 @@ fn resources(
     sum
 }
 
+/// Lanes hold fragments of both operands.
+fn fragments(spec: &KernelSpec) -> bool {
+    spec.tiling.instruction.is_some_and(|row| row.b.registers > 0)
+}
+
 /// Cycles beside copies and instructions of the unit: those in which schedulers issue what waves do with factors and sums, and those that nothing hides.
 fn by_hand(model: &Model, spec: &KernelSpec, footprint: &Footprint, resident: f64) -> (f64, f64) {
     let (c, target, t, family) = (&*model.contraction, model.target, &spec.tiling, spec.tiling.unit.family());
     let (bytes, depth) = (f64::from(c.a.factor().bytes()), f64::from(t.k_tile));
     let (owners, parts) = (f64::from(t.math_threads() / family.lanes), f64::from(UNIT_PARTS));
     let (mut issue, mut besides) = (0.0, 0.0);
-    if t.a.split_in_registers(family).is_some() && family.fragments {
+    if t.a.split_in_registers().is_some() && fragments(spec) {
         // Each wave splits what it reads.
         issue += owners * f64::from(t.a.micro + t.b.micro) * depth / f64::from(t.wave_lanes.max(1)) * SPLITTING / parts;
     }
-    if let Some(every) = spec.schedule.promoted.filter(|_| family.asynchronous) {
+    if let (Some(every), Some(_)) = (spec.schedule.promoted, spec.schedule.math_in_flight) {
         // Another warpgroup's instructions hide the additions of one.
         let added = f64::from(t.a.micro * t.b.micro / family.lanes) / f64::from(every);
         issue += owners * added;
         besides += if owners * resident > 1.0 { 0.0 } else { added };
     }
-    if t.a.raw.or(t.b.raw).is_some() && !family.asynchronous {
+    if t.a.raw.or(t.b.raw).is_some() && fragments(spec) {
         let blocks = t.a.micro / family.block.0.max(1) * (t.b.micro / family.block.1.max(1));
         issue += owners * f64::from(blocks) * depth * bytes / 32.0 / parts;
     }
@@ -303,7 +332,7 @@ fn by_hand(model: &Model, spec: &KernelSpec, footprint: &Footprint, resident: f6
         let moved = spec.schedule.copies.iter().zip([&t.a, &t.b]).map(|(copy, o)| copy.loads_and_stores(o)).sum::<f64>();
         besides += moved * DOUBLE_MOVES * ALONE / resident;
     }
-    if !family.asynchronous {
+    if !spec.schedule.writes_later() {
         // Registers that do not fit are written to memory and read back in each k-tile.
         let held = target.limits.registers_per_unit / footprint.threads.max(1);
         let spilled = f64::from(footprint.registers.saturating_sub(held.min(target.limits.registers_per_thread)));
@@ -370,15 +399,15 @@ fn waited_windows(c: &Contraction, spec: &KernelSpec, work: &Work, latency: f64)
 fn trust(c: &Contraction, spec: &KernelSpec) -> f64 {
     let (t, copies) = (&spec.tiling, &spec.schedule.copies);
     let in_bulk = |tensor: &Tensor, o: &OperandTiling| {
-        bulk_tile(&materialised(tensor, o.source, o.macro_tile), o, t.k_tile, (1, t.unit.family())).is_ok()
+        bulk_tile(&materialised(tensor, o.source, o.macro_tile), o, t.k_tile, t.unit.family(), 1).is_ok()
     };
     let needless = [(&c.a, &t.a), (&c.b, &t.b)]
         .into_iter()
         .zip(copies)
-        .any(|((tensor, o), copy)| copy.is_written() && o.parts(t.unit.family()) == 1 && in_bulk(tensor, o));
+        .any(|((tensor, o), copy)| copy.is_written() && o.shared_parts == 1 && in_bulk(tensor, o));
     let clustered = if t.cluster.sharers() > 1 { SHARED } else { 1.0 } * if t.cluster.splits > 1 { SUMMED } else { 1.0 };
     // Waves that convert weights do not overlap the conversion with their instructions. More instructions per weight reduce its share.
-    let raw = t.a.raw.or(t.b.raw).is_some() && !t.unit.family().asynchronous;
+    let raw = t.a.raw.or(t.b.raw).is_some() && spec.schedule.math_in_flight.is_none();
     let columns = f64::from(if t.a.raw.is_some() { t.b.macro_tile } else { t.a.macro_tile }.max(8));
     let converting = if raw { RAW.0 + RAW.1 * (columns / 8.0).log2() } else { 1.0 };
     clustered * converting * if needless { NEEDLESS } else { 1.0 }
@@ -386,7 +415,10 @@ fn trust(c: &Contraction, spec: &KernelSpec) -> f64 {
 
 pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
     let (c, target, t) = (&*model.contraction, model.target, &spec.tiling);
-    let unit = if t.unit.family().asynchronous { &WARPGROUPS } else { &WAVES };
+    let unit = match t.unit.family().owner {
+        Owner::Warpgroup => &WARPGROUPS,
+        Owner::Wave | Owner::Thread => &WAVES,
+    };
     let units = f64::from(target.units.max(1));
     let clock = target.rates.clock_ghz * 1e3;
     let cluster = t.cluster;

@@ -30,6 +30,7 @@ use std::sync::{Mutex, OnceLock};
 use tilewright_gen::kernel::split_lanes;
 use tilewright_gen::plan::{Finish, Footprint, KernelSpec, OperandTiling, Source, Split, Stage, added_bytes, copied_elements};
 use tilewright_ir::affine::Atom;
+use tilewright_ir::mma::Owner;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::Extent;
 use tilewright_problem::contraction::{Contraction, Operand, Tensor};
@@ -197,12 +198,12 @@ impl<'a> Model<'a> {
             elements::main_kernel(self, spec, footprint)
         } else if spec.schedule.own() {
             own::main_kernel(self, spec, footprint, &work, cached)
-        } else if spec.tiling.unit.family().lanes > 1 {
-            matrix::main_kernel(self, spec, footprint, &work)
-        } else if self.target.wave <= 1 {
-            cpu::main_kernel(self, spec, &work)
         } else {
-            gpu::main_kernel(self, spec, footprint, &work)
+            match spec.tiling.unit.family().owner {
+                Owner::Wave | Owner::Warpgroup => matrix::main_kernel(self, spec, footprint, &work),
+                Owner::Thread if self.target.wave <= 1 => cpu::main_kernel(self, spec, &work),
+                Owner::Thread => gpu::main_kernel(self, spec, footprint, &work),
+            }
         };
         let helpers = helpers(self, spec);
         e.helpers_us = helpers.us;

@@ -3,7 +3,7 @@
 use super::seed_keys::{along_k, layout, splits};
 use tilewright_gen::plan::{Chiral, Common, Key, Keys, padded_rows, thread_grid};
 use tilewright_gen::space::Space;
-use tilewright_ir::mma::{FAMILIES, Family, Mma};
+use tilewright_ir::mma::{FAMILIES, Family, Mma, Owner};
 use tilewright_ir::{ASYNC_COPY_BYTES, Dialect, MatrixType};
 use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::view::{COL, ROW};
@@ -11,7 +11,7 @@ use tilewright_problem::view::{COL, ROW};
 /// Tilings under the schedules that suit them; empty where the device or the types have no such unit. They need not be legal.
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let features = &space.target().features;
-    let Some(family) = FAMILIES.iter().find(|f| f.fragments && f.unit.available(features)) else { return Vec::new() };
+    let Some(family) = FAMILIES.iter().find(|f| f.owner == Owner::Wave && f.unit.available(features)) else { return Vec::new() };
     // Lanes hold neighbours along n: turned so that these are neighbours in memory.
     let swapped = c.c.view.stride(COL) != Some(1) && c.c.view.stride(ROW) == Some(1);
     let mut plans = oriented(space, form, (c, family), swapped);

@@ -31,14 +31,13 @@ impl Subject<'_> {
     pub(super) fn epilogue(&self) -> Vec<String> {
         let (t, e, c, word) = (&self.spec.tiling, &self.spec.epilogue, self.c, self.wave());
         let mut out = vec![format!("C[g,m,n] = {}, stored as {}", c.formula(), c.c.scalar)];
-        let family = t.unit.family();
         out.push(match &e.exit {
             Exit::Bulk { tile, .. } => format!(
                 "bulk: each {word} writes {STORE_ROWS} rows x {} columns at a time into its staging buffer ({} per {word}); one lane stores it by TMA",
                 tile.columns,
                 plural(store_buffers(self.spec.teams()).into(), "buffer")
             ),
-            Exit::Staged { .. } if family.lanes > 1 => {
+            Exit::Rows => {
                 format!("staged: each {word} puts {STORE_ROWS} rows at a time into its staging buffer and stores whole rows from there, 16 bytes per lane where C's alignment allows")
             }
             Exit::Staged { .. } => "staged: the tile passes through shared memory, over the operands' tiles, so that adjacent threads store adjacent elements".into(),

@@ -134,7 +134,7 @@ impl Operands<'_> {
                 thread,
                 threads: self.spec.load_threads(),
                 round: [&t.a, &t.b][i].rounded(t.unit.family(), tile.map.scalar),
-                parts: [&t.a, &t.b][i].parts(t.unit.family()),
+                parts: [&t.a, &t.b][i].shared_parts,
                 registers: self.spec.load_registers(),
                 k_tile: self.spec.tiling.k_tile,
                 beyond: [self.spec.tiling.cluster.m, self.spec.tiling.cluster.n][i] > 1,

@@ -21,6 +21,7 @@ use bulk::StagedStore;
 use out::{Out, OutArgs, Target};
 use owners::{Owners, Share};
 use rows::RowStore;
+use tilewright_ir::mma::Owner;
 use tilewright_ir::*;
 use tilewright_problem::contraction::Contraction;
 
@@ -61,7 +62,7 @@ pub(crate) enum Staged {
 impl Epilogue<'_> {
     /// Staging buffers of the waves, where results go through such.
     pub fn staged(&self, b: &mut Builder) -> Option<Staged> {
-        if !self.by_waves() {
+        if !self.spec.epilogue.exit.by_waves() {
             return None;
         }
         let at = if self.piped { self.ring_bytes.next_multiple_of(1024) } else { 0 };
@@ -75,10 +76,6 @@ impl Epilogue<'_> {
     fn without_terms(&self) -> bool {
         let alone = self.args.reducers.is_empty() && !self.spec.exchanges_parts();
         self.c.k == 0 && alone && self.spec.epilogue.exit.bulk().is_none()
-    }
-
-    fn by_waves(&self) -> bool {
-        self.spec.epilogue.exit.staged() && self.spec.tiling.unit.family().lanes > 1
     }
 
     /// Stores a tile's results; `staged` are the buffers of all tiles, if there are such.
@@ -108,7 +105,7 @@ impl Epilogue<'_> {
         (out, owners): (Option<Out>, Option<&Owners>),
         staged: Option<&Staged>,
     ) {
-        let over = self.by_waves() && !self.piped;
+        let over = self.spec.epilogue.exit.by_waves() && !self.piped;
         let own = over.then(|| {
             // Nobody reads the tiles any more.
             b.barrier();
@@ -118,11 +115,10 @@ impl Epilogue<'_> {
         if self.without_terms() {
             return out.by_beta(b, |b, old| out.without_terms(b, old));
         }
-        if self.spec.tiling.unit.family().lanes == 1 {
-            return match self.spec.epilogue.exit.staged() {
-                true => out.staged(b, acc, owners),
-                false => out.by_beta(b, |b, old| out.direct(b, acc, old)),
-            };
+        match (&self.spec.epilogue.exit, self.spec.tiling.unit.family().owner) {
+            (Exit::Staged { .. }, _) => return out.staged(b, acc, owners),
+            (_, Owner::Thread) => return out.by_beta(b, |b, old| out.direct(b, acc, old)),
+            (_, Owner::Wave | Owner::Warpgroup) => {}
         }
         let math = self.accumulators(b, acc);
         let staged = own.as_ref().and_then(Option::as_ref).or(staged);
@@ -249,10 +245,10 @@ impl Epilogue<'_> {
         let reduced = self.reduction_barriers(false);
         let exit = match &self.spec.epilogue.exit {
             Exit::Direct { .. } => Vec::new(),
-            _ if self.by_waves() => tiles.clone(),
-            _ if self.without_terms() => Vec::new(),
+            Exit::Rows | Exit::Bulk { .. } => tiles.clone(),
+            Exit::Staged { .. } if self.without_terms() => Vec::new(),
             // Before and after each part of the tile.
-            _ => tiles.repeat(2 * if out::columns_contiguous(self.c) { t.a.micro } else { t.b.micro } as usize),
+            Exit::Staged { .. } => tiles.repeat(2 * if out::columns_contiguous(self.c) { t.a.micro } else { t.b.micro } as usize),
         };
         let exchanged = match self.spec.epilogue.split {
             Split::Cluster => [tiles, vec![BarrierScope::Cluster; 2]].concat(),

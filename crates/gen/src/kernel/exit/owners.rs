@@ -6,7 +6,7 @@
 use super::Epilogue;
 use super::out::{Out, columns_contiguous};
 use crate::kernel::unit::accumulators::Accumulators;
-use crate::plan::ExchangeShape;
+use crate::plan::{ExchangeShape, Exit};
 use std::ops::Range;
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
@@ -122,22 +122,22 @@ impl Epilogue<'_> {
     /// Columns of a wave's staging buffer, or, of multiply-adds, 1: rows or columns go one by one. `None` where nothing is staged, as where
     /// slices of one work-group meet.
     pub(super) fn staged_columns(&self) -> Option<u32> {
-        let (t, exit) = (&self.spec.tiling, &self.spec.epilogue.exit);
-        if !exit.staged() || t.slices > 1 {
+        if self.spec.tiling.slices > 1 {
             return None;
         }
-        Some(match (t.unit.family().lanes, exit.bulk()) {
-            (1, _) => 1,
-            (_, Some(tile)) => tile.columns,
-            _ => self.spec.row_staging(self.c).columns,
-        })
+        match &self.spec.epilogue.exit {
+            Exit::Direct { .. } => None,
+            Exit::Staged { .. } => Some(1),
+            Exit::Bulk { tile, .. } => Some(tile.columns),
+            Exit::Rows => Some(self.spec.row_staging(self.c).columns),
+        }
     }
 
     /// The fill of the staging buffer that each of a thread's elements is part of, in the order in which they are filled.
     pub(super) fn staging(&self, math: &Accumulators) -> Vec<u32> {
         let (Some(columns), t) = (self.staged_columns(), &self.spec.tiling) else { return Vec::new() };
         let mut fills = vec![0; (math.count() * math.width) as usize];
-        if t.unit.family().lanes == 1 {
+        if !self.spec.epilogue.exit.by_waves() {
             let by_row = columns_contiguous(self.c);
             for (element, fill) in (0..).zip(&mut fills) {
                 *fill = if by_row { element / t.b.micro } else { element % t.b.micro };

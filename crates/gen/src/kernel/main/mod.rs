@@ -66,7 +66,7 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) 
     let sum = jobs.iter().map(|job| sum_bytes(spec, job.c.accumulator())).max().unwrap_or(0);
     let ring = spec.schedule.in_pipeline().then(|| Ring::new(&mut b, spec, place, sum));
     let exchanges = jobs.iter().any(|job| spec.tile_reductions(job.c).iter().any(|r| !r.lane_bits.is_empty()));
-    if t.unit.family().lanes > 1 || ring.is_some() || exchanges || (spec.epilogue.operands && spec.exchanging() > 1) {
+    if t.unit.family().wave() > 1 || ring.is_some() || exchanges || (spec.epilogue.operands && spec.exchanging() > 1) {
         b.wave(t.wave_lanes);
     }
     let tables: Vec<Option<SharedId>> = jobs.iter().map(|job| table(&mut b, job)).collect();
@@ -149,8 +149,13 @@ fn stages(b: &mut Builder, spec: &KernelSpec, inputs: [&Input; 2]) -> Vec<Shared
         let (x, s) = (inputs[i], &spec.schedule);
         let scalar = x.tiling.shared_scalar(&x.tensor);
         let at = end.next_multiple_of(shared_align(&x.tiling, scalar));
-        let parts = x.tiling.parts(spec.tiling.unit.family());
-        let tile = SharedTile::new(b, name, scalar, (&x.tiling, &s.copies[i], parts), (spec.tiling.k_tile, s.buffers, at));
+        let tile = SharedTile::new(
+            b,
+            name,
+            scalar,
+            (&x.tiling, &s.copies[i], x.tiling.shared_parts),
+            (spec.tiling.k_tile, s.buffers, at),
+        );
         end = at + tile.stage * tile.stages * scalar.bytes();
         tile
     });
@@ -460,7 +465,7 @@ impl Main<'_> {
                 let unit = WaveUnit::new(b, (part.c, spec), row, (shared, starts), thread);
                 Box::new(KSteps::new(spec, unit))
             }
-            Some(row) if row.lanes() > 1 => {
+            Some(row) if row.unit == MathUnit::Mfma => {
                 let unit = MfmaUnit::new(b, spec, row, shared, thread);
                 Box::new(KSteps::new(spec, unit))
             }

@@ -119,7 +119,7 @@ impl WaveUnit {
         let acc_count = t.a.micro * t.b.micro / lanes;
         let acc = b.regs("acc", row.sum.ty(), acc_count);
         let promoted = promoted(b, spec, row.sum.ty(), acc_count);
-        let parts = t.a.split_in_registers(t.unit.family()).map(|split| {
+        let parts = t.a.split_in_registers().map(|split| {
             let lens = [row.a.registers, t.b.micro / columns * row.b.registers];
             [("a_parts", lens[0]), ("b_parts", lens[1])].map(|(name, len)| b.regs(name, Scalar::F32.ty(), split.parts * len))
         });
