@@ -8,7 +8,7 @@
 use tilewright_gen::kernel::WIDE_OFFSETS;
 use tilewright_gen::plan::{Common, ELEMENT_BLOCK, KernelSpec, Key, Plan, work_groups};
 use tilewright_gen::space::Space;
-use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::contraction::{Contraction, Operand, ResultSource};
 use tilewright_problem::{Conv, Direction, Gemm, Matrix, Problem, Reduce, Residual};
 
 /// Sizes keep their remainder by this, so that widths and alignments stay as they are.
@@ -84,6 +84,8 @@ impl Reduced {
 struct Turns {
     /// k-tiles of a split; of a standalone reduction the steps of a work-group along the columns.
     k_tiles: u64,
+    /// k-tiles in which a work-group does all that it does in more of them.
+    enough: u64,
     /// Tiles of the result, each split of k counted.
     pieces: u64,
     /// Tiles along the oriented m and n.
@@ -95,32 +97,34 @@ struct Turns {
 impl Turns {
     fn of(spec: &KernelSpec, contraction: &Contraction) -> Turns {
         let (t, c) = (&spec.tiling, contraction.oriented(spec.tiling.swapped));
-        if c.elements.is_some() {
+        if let ResultSource::Elements(_) = c.source {
             let share = spec.share_of_columns(&c);
             let tiles = [c.m.div_ceil(t.a.macro_tile.into()), c.n.div_ceil(share)];
             let k_tiles = share.div_ceil(t.b.macro_tile.into());
-            return Turns { k_tiles, pieces: tiles[0] * tiles[1], tiles, each: ELEMENT * k_tiles };
+            // Steps are added up in blocks: more than one of them.
+            let enough = ELEMENT_BLOCK as u64 + 2;
+            return Turns { k_tiles, enough, pieces: tiles[0] * tiles[1], tiles, each: ELEMENT * k_tiles };
         }
         let k_tiles = c.k.div_ceil(u64::from(t.k_tile) * u64::from(t.split_k.ways.max(1)));
         let mut one_each = spec.clone();
         one_each.tiling.persistent = 0;
         let tiles = [c.m.div_ceil(t.a.macro_tile.into()), c.n.div_ceil(t.b.macro_tile.into())];
         let each = RESULT.max(u64::from(t.k_tile) * k_tiles);
-        Turns { k_tiles, pieces: work_groups(&one_each, contraction), tiles, each }
+        let s = &spec.schedule;
+        let enough = 2 * u64::from(s.buffers.max(s.fetch_ahead + 1).max(s.slots())) + 1;
+        Turns { k_tiles, enough, pieces: work_groups(&one_each, contraction), tiles, each }
     }
 
     /// Those after which every buffer has been used three times, and every persistent work-group has taken two tiles; fewer where the
-    /// problem itself has fewer. Steps of a standalone reduction are added up in blocks: more than one of them.
-    fn wanted(spec: &KernelSpec, few: &KernelSpec, all: Turns, elements: bool) -> Turns {
-        let s = &spec.schedule;
-        let buffers = u64::from(s.buffers.max(s.fetch_ahead + 1).max(s.slots()));
-        let teams = u64::from(s.roles.map_or(1, |roles| roles.teams.max(1)));
+    /// problem itself has fewer.
+    fn wanted(spec: &KernelSpec, few: &KernelSpec, all: Turns) -> Turns {
+        let teams = u64::from(spec.schedule.roles.map_or(1, |roles| roles.teams.max(1)));
         let pieces = u64::from(few.tiling.persistent) * 2 * teams + 1;
         Turns {
-            k_tiles: all.k_tiles.min(if elements { ELEMENT_BLOCK as u64 + 2 } else { 2 * buffers + 1 }),
+            k_tiles: all.k_tiles.min(all.enough),
             pieces: all.pieces.min(if few.tiling.persistent == 0 { 2 } else { pieces }),
             tiles: all.tiles.map(|tiles| tiles.min(2)),
-            each: all.each,
+            ..all
         }
     }
 
@@ -178,8 +182,7 @@ fn close_together(space: &Space, plan: &Plan, spec: &KernelSpec) -> Option<Reduc
     }
     let few = few_persistent(plan, spec);
     let mut found: Vec<(Space, KernelSpec, Turns)> = Vec::new();
-    let elements = space.contraction(plan).elements.is_some();
-    let wanted = Turns::wanted(spec, &space.resolve(&few).map_or_else(|_| spec.clone(), |r| r.spec), all, elements);
+    let wanted = Turns::wanted(spec, &space.resolve(&few).map_or_else(|_| spec.clone(), |r| r.spec), all);
     for wholes in wholes(wanted) {
         let Some(small) = reduce(problem, spec, wholes) else { continue };
         if found.iter().any(|(s, ..)| *s.problem() == small) {
@@ -202,7 +205,10 @@ fn close_together(space: &Space, plan: &Plan, spec: &KernelSpec) -> Option<Reduc
     let at = at.or_else(|| first(&|turns| turns.k_tiles >= wanted.k_tiles));
     let at = at.or_else(|| first(&|turns| turns.reach_tiles(&wanted))).unwrap_or(0);
     let (small, small_spec, turns) = (at < found.len()).then(|| found.swap_remove(at))?;
-    let words = if elements { ["work-groups", "steps of each"] } else { ["tiles of C", "k-tiles of each"] };
+    let words = match space.contraction(plan).source {
+        ResultSource::Elements(_) => ["work-groups", "steps of each"],
+        _ => ["tiles of C", "k-tiles of each"],
+    };
     let spared = spared((spec, all), (&small_spec, turns), wanted, words);
     Some(Reduced { space: small, plan: few, compact: None, spared })
 }

@@ -6,7 +6,7 @@ use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch, LaunchArg
 use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Launch as Planned, Program};
 use tilewright_ir::{ArgKind, Scalar};
 pub use tilewright_problem::Factors;
-use tilewright_problem::contraction::{Contraction, Operand, OperandValues, Reduce, Vector};
+use tilewright_problem::contraction::{Contraction, Operand, OperandValues, Reduce, ResultSource, Vector};
 use tilewright_problem::{Extent, Extents, Quant, Role};
 
 /// Memory a program runs on.
@@ -324,7 +324,10 @@ pub fn bytes(contraction: &Contraction, operand: Operand, offset: u64, at: &Exte
 /// The operands that a launch touches: all but a result that is not stored, and one where there is no product.
 pub fn operands(contraction: &Contraction) -> impl Iterator<Item = Operand> + use<> {
     let all = [Operand::A, Operand::B, Operand::C];
-    let count = if contraction.elements.is_some() { 1 } else { 3 - usize::from(contraction.drop_c) };
+    let count = match contraction.source {
+        ResultSource::Elements(_) => 1,
+        _ => 3 - usize::from(contraction.drop_c),
+    };
     all.into_iter().take(count)
 }
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 use tilewright_gen::graph::{Graph, values};
 use tilewright_gen::plan::*;
 use tilewright_ir::mma::Owner;
-use tilewright_problem::contraction::Contraction;
+use tilewright_problem::contraction::{Contraction, ResultSource};
 
 /// What a key's value does in this kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -51,7 +51,7 @@ fn has_effect(plan: &Plan, key: Key, spec: &KernelSpec, graph: &Graph, normal: &
 
 /// Words of their own for standalone reductions, which have rows that are kept and columns that are reduced.
 fn of_elements(key: Key, value: u32, spec: &KernelSpec, c: &Contraction) -> Option<String> {
-    c.elements.as_ref()?;
+    let ResultSource::Elements(_) = c.source else { return None };
     let (a, b) = (&spec.tiling.a, &spec.tiling.b);
     Some(match key {
         Key::A(Chiral::Mic) => format!("each thread has {} of the {} rows of a tile, which are kept", a.micro, a.macro_tile),

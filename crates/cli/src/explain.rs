@@ -13,6 +13,7 @@ use tilewright_check::reference::Tolerance;
 use tilewright_gen::kernel::{generate, works};
 use tilewright_gen::plan::{Common, Counts, Footprint, Key, counts, work_groups};
 use tilewright_gen::space::Resolved;
+use tilewright_problem::contraction::ResultSource;
 use tilewright_problem::{Conv, Direction, Gemm, Layout, Math, Problem};
 use tilewright_tune::model::{Estimate, Picker};
 
@@ -208,9 +209,9 @@ fn numbers(operation: &Operation, resolved: &Resolved, counts: &Counts, estimate
     let parts = if parts.is_empty() { String::new() } else { format!("; further parts: {}", parts.join(", ")) };
     let groups = work_groups(&resolved.spec, c);
     let (kept, reduced) = (c.g * c.m, c.n);
-    let (contraction, k_tile) = match &c.elements {
-        Some(_) => (format!("{kept} values, each of {}", plural(reduced, "element")), String::new()),
-        None => {
+    let (contraction, k_tile) = match c.source {
+        ResultSource::Elements(_) => (format!("{kept} values, each of {}", plural(reduced, "element")), String::new()),
+        _ => {
             let g = if c.has_groups() { "groups" } else { "g" };
             (format!("{g} {} x m {} x n {}, sum over k {}{parts}", c.g, c.m, c.n, c.k), format!(", k-tile {}", t.k_tile))
         }
@@ -285,6 +286,6 @@ fn numbers(operation: &Operation, resolved: &Resolved, counts: &Counts, estimate
         ),
     ];
     // A standalone reduction has no main loop.
-    let shown = rows.iter().filter(|(name, _)| c.elements.is_none() || *name != "per k-tile");
+    let shown = rows.iter().filter(|(name, _)| !k_tile.is_empty() || *name != "per k-tile");
     shown.map(|(name, text)| format!("  {name:<14} {text}\n")).collect()
 }

@@ -7,7 +7,7 @@ use crate::plan::{
 };
 use crate::program::Program;
 use tilewright_ir::Target;
-use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::contraction::{Contraction, ResultSource};
 use tilewright_problem::lower::{ConvForm, Parts, lower};
 use tilewright_problem::{Problem, ProblemError};
 
@@ -121,7 +121,9 @@ impl Space {
                 [c.a.align, c.b.align, c.c.align] = starts;
             }
             for c in &mut parts.operands {
-                c.a.align = starts[usize::from(c.element_operand == Operand::B)];
+                if let ResultSource::Elements(x) = &c.source {
+                    c.a.align = starts[x.of as usize];
+                }
             }
         }
         space

@@ -25,15 +25,13 @@ pub enum Operand {
 }
 
 /// An operand: element type, view, and what is known of its start.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
     /// Element type in memory.
     pub scalar: Scalar,
     /// Type in which its elements are multiplied, where that is another: each becomes it on its way to shared memory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<Scalar>,
     /// Which elements change their sign on their way to shared memory, where some do.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signs: Option<Signs>,
     /// Where element (g, row, col) lives, in elements. A: (g, m, k); B: (g, n, k); C: (g, m, n).
     pub view: View,
@@ -69,7 +67,7 @@ impl Signs {
 }
 
 /// A vector that is added to results or multiplies them, one value per row (m) or column (n).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Vector {
     /// Element type in memory.
     pub scalar: Scalar,
@@ -83,7 +81,7 @@ pub struct Vector {
 
 /// An epilogue operation: what becomes of a sum, in the type of the sums. Operations see values with their row and column, so that one
 /// that depends on neighbours or on another tensor is one more variant.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum EpilogueOp {
     /// The sum of products of the factors without their zero points, in integers: before anything else.
     Centre(Box<Centre>),
@@ -148,7 +146,7 @@ pub struct PartOf {
 
 /// Zero points, with the sums over k that they are multiplied by:
 /// `sum (A - a)(B - b) = sum A B - b sum A - a (sum B - k b)`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Centre {
     /// Zero points of the problem's A, with sums of B.
     pub a: Option<Centred>,
@@ -159,12 +157,11 @@ pub struct Centre {
 }
 
 /// Zero points of a factor.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Centred {
     /// The zero points.
     pub zero: Vector,
     /// Sums of the other factor over k: in workspace, where a contraction over its elements leaves them.
-    #[serde(rename = "sums")]
     pub totals: Vector,
     /// Number of that reduction, after the problem's own.
     pub number: usize,
@@ -185,7 +182,7 @@ impl Vector {
 }
 
 /// A reduction of an operand, whose values a launch must have memory for besides the results.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperandValues {
     /// What is computed.
     pub reduce: Reduce,
@@ -224,14 +221,6 @@ impl fmt::Display for Reduce {
             (true, true) => f.write_str(" over k of columns"),
         }
     }
-}
-
-const fn first() -> Operand {
-    Operand::A
-}
-
-const fn is_first(operand: &Operand) -> bool {
-    matches!(operand, Operand::A)
 }
 
 const fn one() -> u64 {
@@ -314,6 +303,37 @@ pub struct Gaps {
     pub before: u32,
 }
 
+/// Where the results of a contraction come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ResultSource {
+    /// Sums of products of A's and B's elements: all columns share A, all rows share B.
+    Product,
+    /// The same where each column (n) has its own operand A, addressed by (g * n + column, m, k), or each row (m) its own operand B.
+    OwnOperands(Along),
+    /// A tensor's elements: there is no product.
+    Elements(Elements),
+}
+
+/// Elements that are read in place of a product's results. The contraction's `a` has their type and memory; its view, `b` and `k` say nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Elements {
+    /// The operand of the problem that they are of.
+    pub of: Operand,
+    /// Where the element at (g, row, column) lives.
+    pub view: View,
+}
+
+impl ResultSource {
+    /// The same of the transposed product.
+    fn transposed(&self) -> ResultSource {
+        match self {
+            ResultSource::Product => ResultSource::Product,
+            ResultSource::OwnOperands(along) => ResultSource::OwnOperands(along.other()),
+            ResultSource::Elements(x) => ResultSource::Elements(Elements { of: x.of, view: x.view.transposed() }),
+        }
+    }
+}
+
 /// A batched matrix product over views.
 ///
 /// ```
@@ -329,7 +349,7 @@ pub struct Gaps {
 /// assert_eq!(product.flop(), 2.0 * (2 * 16 * 64 * 72) as f64);
 /// # Ok::<(), tilewright_problem::ProblemError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Contraction {
     /// Batch extent.
     pub g: u64,
@@ -346,48 +366,30 @@ pub struct Contraction {
     /// Result.
     pub c: Tensor,
     /// Type of the partial sums.
-    #[serde(rename = "sums")]
     pub accumulator: Scalar,
     /// With what precision f32 factors are multiplied.
-    #[serde(default, skip_serializing_if = "Math::is_exact")]
     pub math: Math,
     /// Scales that the sums of [`Contraction::promoted_every`] terms are multiplied by where they are promoted: at (g, row or column, k).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub block_scales: Vec<Vector>,
     /// What becomes of the sums before they are stored in C's type, in this order.
     pub epilogue: Vec<EpilogueOp>,
     /// Extents that are known only at launch; `g`, `m`, `n` are then the largest, and strides are those of the largest.
-    #[serde(default, skip_serializing_if = "Dynamic::is_none")]
     pub dynamic: Dynamic,
     /// Batch entries are groups of rows (or, of a vector along n, of columns) of one product, each from the end of the one before to the
     /// element at (g, 0, 0) of this vector of i32: see [`crate::Gemm::grouped`]. Coordinates count rows (columns) through all groups.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends: Option<Vector>,
     /// Batch entries are sums over ranges of the `k` terms: each from the end of the one before to the element at (g, 0, 0) of this vector of
     /// i32. Coordinates count terms through all of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub k_ends: Option<Vector>,
-    /// There is no product: what a result would be is an element of `a` at (g, row, column) as this view says, of the tensor's own
-    /// type. `a`, `b` and `k` then say nothing of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub elements: Option<View>,
-    /// The operand of the problem that these are of.
-    #[serde(default = "first", skip_serializing_if = "is_first")]
-    pub element_operand: Operand,
+    /// Where its results come from.
+    pub source: ResultSource,
     /// Reductions of operands. Contractions of their own over the operands' elements compute them, unless a plan does so in its main loop.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operand_values: Vec<OperandValues>,
-    /// Each column (n) has its own operand A, `a` is addressed by (g * n + column, m, k); or each row (m) has its own operand B.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub own_factors: Option<Along>,
     /// Each result leaves with neighbours that have no sum. Views of C, and of tensors like it, then say where the first of these is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gaps: Option<Gaps>,
     /// The result is not stored: there are only its reductions.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drop_c: bool,
     /// This is the transposed product of what was asked for: `a` is its B and m its n.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub swapped: bool,
 }
 
@@ -550,7 +552,10 @@ impl Contraction {
     }
     /// Type that results are computed in from the sums: floats of what integers give for a result that is none in 32 bits.
     pub fn result_scalar(&self) -> Scalar {
-        if self.elements.is_some() { self.accumulator } else { crate::error::computed_in(self.a.factor(), self.c.scalar)[1] }
+        match self.source {
+            ResultSource::Elements(_) => self.accumulator,
+            _ => crate::error::computed_in(self.a.factor(), self.c.scalar)[1],
+        }
     }
     /// The first of a unit's instructions that multiply these factors as accurately as was asked for.
     pub fn instruction(&self, unit: MathUnit) -> Option<&'static Mma> {
@@ -577,7 +582,7 @@ impl Contraction {
     /// Type in which a matrix unit takes the factors; `None` where there is none.
     fn matrix_input(&self, unit: &Family) -> Option<MatrixType> {
         match (self.a.factor(), self.math) {
-            _ if self.elements.is_some() || self.own_factors.is_some() => None,
+            _ if self.source != ResultSource::Product => None,
             (a, _) if a != self.b.factor() => match (a, self.b.factor()) {
                 (Scalar::E4M3, Scalar::E5M2) => Some(MatrixType::E4M3xE5M2),
                 (Scalar::E5M2, Scalar::E4M3) => Some(MatrixType::E5M2xE4M3),
@@ -675,10 +680,8 @@ impl Contraction {
             dynamic,
             ends: self.ends.as_ref().map(Vector::turned),
             k_ends: self.k_ends.clone(),
-            elements: self.elements.as_ref().map(View::transposed),
-            element_operand: self.element_operand,
+            source: self.source.transposed(),
             operand_values: self.operand_values.iter().map(OperandValues::transposed).collect(),
-            own_factors: self.own_factors.map(Along::other),
             gaps: self.gaps,
             drop_c: self.drop_c,
             swapped: !self.swapped,
@@ -686,11 +689,11 @@ impl Contraction {
     }
     /// What is computed, as a formula: `relu(alpha * sum_k A[g,m,k] * B[g,k,n] + bias[n] + beta * C[g,m,n])`.
     pub fn formula(&self) -> String {
-        let first = match (&self.elements, self.own_factors) {
-            (Some(_), _) => "A[m,n]",
-            (None, Some(Along::N)) => "sum_k A[g,n,m,k] * B[g,k,n]",
-            (None, Some(Along::M)) => "sum_k A[g,m,k] * B[g,m,k,n]",
-            (None, None) => "sum_k A[g,m,k] * B[g,k,n]",
+        let first = match self.source {
+            ResultSource::Elements(_) => "A[m,n]",
+            ResultSource::OwnOperands(Along::N) => "sum_k A[g,n,m,k] * B[g,k,n]",
+            ResultSource::OwnOperands(Along::M) => "sum_k A[g,m,k] * B[g,m,k,n]",
+            ResultSource::Product => "sum_k A[g,m,k] * B[g,k,n]",
         };
         let scaled =
             self.block_scales.iter().map(|x| if x.along_n { "scale[n,k] * " } else { "scale[m,k] * " }).collect::<String>();
@@ -730,6 +733,13 @@ impl Contraction {
     /// What the problem calls an extent, where that is known only at launch.
     pub fn dynamic_extent(&self, extent: Extent) -> Option<Extent> {
         self.dynamic.has(extent).then(|| if self.swapped { extent.turned() } else { extent })
+    }
+    /// The view through which A's memory is read: that of the elements where there is no product.
+    pub const fn read_view(&self) -> &View {
+        match &self.source {
+            ResultSource::Elements(x) => &x.view,
+            _ => &self.a.view,
+        }
     }
     /// An operand by name.
     pub fn tensor(&self, operand: Operand) -> &Tensor {

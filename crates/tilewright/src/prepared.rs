@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use tilewright_check::run::{
     Alignments, Argument, BindError, Buffers, Call, Factors, absent, added, bind, bytes, check_added, check_extents, kernel_of,
-    memories,
+    memories, operands,
 };
 use tilewright_device::{Foreign, Stream, Value, copy_in, copy_out};
 use tilewright_gen::plan::Plan;
@@ -266,9 +266,9 @@ impl Prepared {
             }
         }
         let a = operand(Operand::A)?;
-        let b = if contraction.elements.is_some() { a.clone() } else { operand(Operand::B)? };
-        // What is not stored needs no memory.
-        let c = if contraction.drop_c { a.clone() } else { operand(Operand::C)? };
+        // Operands that a launch does not touch need no memory.
+        let touched = |x: Operand| if operands(contraction).any(|other| other == x) { operand(x) } else { Ok(a.clone()) };
+        let (b, c) = (touched(Operand::B)?, touched(Operand::C)?);
         values.extend((!contraction.drop_c).then(|| (c.clone(), addresses.of(Role::C), c.bytes())));
         let offsets = self.offsets;
         self.run(Buffers { a, b, c, quants, bias, residual, reductions, workspace: None, offsets }, factors, at)?;

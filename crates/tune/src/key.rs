@@ -129,13 +129,12 @@ impl ProblemKey {
             signs: t.signs,
         };
         let vector = |x: &Vector| BiasKey { scalar: x.scalar, along_n: x.along_n, access: x.view.access.clone() };
-        let elements = contraction.elements.as_ref().unwrap_or(&contraction.a.view);
         ProblemKey {
             g: contraction.g,
             m: contraction.m,
             n: contraction.n,
             k: contraction.k,
-            a: OperandKey { access: elements.access.clone(), ..operand(&contraction.a) },
+            a: OperandKey { access: contraction.read_view().access.clone(), ..operand(&contraction.a) },
             b: operand(&contraction.b),
             c: operand(&contraction.c),
             math: contraction.math,

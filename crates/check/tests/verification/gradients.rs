@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use tilewright_check::reference::{Exact, Reference, Samples, TestData};
 use tilewright_ir::Scalar;
-use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::contraction::{Contraction, Operand, ResultSource};
 use tilewright_problem::lower::{ConvForm, Parts, lower};
 use tilewright_problem::{Along, Conv, ConvBuilder, Direction, Layout, Problem};
 
@@ -65,10 +65,10 @@ fn of_parts(parts: &Parts, a: &[f64], b: &[f64], len: usize) -> Result<Vec<f64>,
             let value = |factors: &[f64], at: Option<i64>| at.map_or(0.0, |at| factors[at as usize]);
             let term = |k: i64| {
                 // Where each column has a left factor of its own, or each row a right one, they are batch entries of it.
-                let [of_a, of_b] = match c.own_factors {
-                    None => [g, g],
-                    Some(Along::N) => [g * c.n as i64 + n, g],
-                    Some(Along::M) => [g, g * c.m as i64 + m],
+                let [of_a, of_b] = match c.source {
+                    ResultSource::OwnOperands(Along::N) => [g * c.n as i64 + n, g],
+                    ResultSource::OwnOperands(Along::M) => [g, g * c.m as i64 + m],
+                    _ => [g, g],
                 };
                 let (x, y) = (c.a.view.access.at([of_a, m, k]), c.b.view.access.at([of_b, n, k]));
                 // Memory that does not belong to a sum may hold anything: both factors must be known to be absent.

@@ -10,7 +10,7 @@ use tilewright_gen::plan::{KernelSpec, OperandTiling, Transport};
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::mma::Owner;
 use tilewright_ir::{Block, BulkOp, Kernel, Scalar, Stmt, Target};
-use tilewright_problem::contraction::Contraction;
+use tilewright_problem::contraction::{Contraction, ResultSource};
 
 /// One plan of one problem on one device.
 pub struct Subject<'a> {
@@ -201,6 +201,7 @@ impl Subject<'_> {
 
     /// Everything.
     pub fn facts(&self) -> Facts {
+        let tiled = !matches!(self.c.source, ResultSource::Elements(_));
         Facts {
             wave: self.wave(),
             roles: self.roles(),
@@ -213,8 +214,8 @@ impl Subject<'_> {
                 name: self.operand(which),
                 tile: (self.tiling(which).macro_tile, self.spec.tiling.k_tile),
                 bytes_per_stage: self.stage_bytes(which),
-                layout: if self.c.elements.is_some() { Vec::new() } else { self.layout(which) },
-                copy: if self.c.elements.is_some() { Vec::new() } else { self.copy(which) },
+                layout: if tiled { self.layout(which) } else { Vec::new() },
+                copy: if tiled { self.copy(which) } else { Vec::new() },
             }),
             grid: self.grid(),
             epilogue: self.epilogue(),
@@ -278,8 +279,10 @@ impl Subject<'_> {
     fn computing(&self, alone: bool) -> String {
         let (teams, owner) = (self.spec.teams(), self.spec.tiling.unit.family().owner);
         let pipeline = self.spec.schedule.in_pipeline();
+        if let ResultSource::Elements(_) = self.c.source {
+            return "all read elements, and reduce them in registers and with each other".into();
+        }
         match (alone, teams) {
-            _ if self.c.elements.is_some() => "all read elements, and reduce them in registers and with each other".into(),
             (true, _) if pipeline => "thread 0 issues the TMA copies; all compute and store C".into(),
             (true, _) if self.spec.schedule.own() => "all load what they multiply to registers, compute and store C".into(),
             (true, _) => "all bring tiles to shared memory, compute and store C".into(),

@@ -17,7 +17,7 @@ use crate::plan::{
 use crate::program::{Alignment, Binding, Factor, Groups, Launch, Program};
 use std::borrow::Cow;
 use tilewright_ir::Kernel;
-use tilewright_problem::contraction::{Centre, Centred, Contraction, Operand, Reduce, Tensor};
+use tilewright_problem::contraction::{Centre, Centred, Contraction, Operand, Reduce, ResultSource, Tensor};
 use tilewright_problem::view::G;
 use tilewright_problem::{Extent, Extents};
 
@@ -45,7 +45,8 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
 /// # Errors
 /// [`GenerateError`]; plans that passed `derive` and `fits` do not meet them.
 pub fn generate_parts(parts: &[(&Contraction, &KernelSpec)], workspace: u64) -> Result<Program, GenerateError> {
-    let (alone, parts): (Vec<_>, Vec<_>) = parts.iter().copied().zip(0..).partition(|((c, _), _)| c.elements.is_some());
+    let (alone, parts): (Vec<_>, Vec<_>) =
+        parts.iter().copied().zip(0..).partition(|((c, _), _)| matches!(c.source, ResultSource::Elements(_)));
     let mut out = Assembly::default();
     // Zero points need sums of the other operand over k, so the kernels of these sums run first.
     let totals: Vec<&Centred> = parts.iter().filter_map(|((c, _), _)| c.centre()).flat_map(Centre::iter).collect();
@@ -278,7 +279,7 @@ fn launch_main(jobs: &[Job], kernel: usize, i: u64, out: &mut Assembly) -> Resul
 /// The program of a standalone reduction, or its part in a program: a kernel over the tensor's elements, and a kernel that
 /// reduces the work-groups' parts.
 fn reduction(c: &Contraction, spec: &KernelSpec, workspace: u64, out: &mut Assembly) -> Result<(), GenerateError> {
-    let Some(view) = &c.elements else { return Ok(()) };
+    let ResultSource::Elements(elements) = &c.source else { return Ok(()) };
     let needed = partials_bytes(spec, c, WORKSPACE_ALIGN);
     if needed > workspace {
         return Err(GenerateError::Workspace { needed, budget: workspace });
@@ -288,7 +289,7 @@ fn reduction(c: &Contraction, spec: &KernelSpec, workspace: u64, out: &mut Assem
     let whole = Chunk { first: 0, entries: Factor::Fixed(1), count: Binding::I64(1), work: Binding::Work };
     // Of an empty tensor no element is read: the last kernel alone writes the values of an empty axis, if there are some.
     let read = (c.n > 0).then(|| {
-        let (mut kernel, args) = reduce::alone::build(c, view, spec, &parts);
+        let (mut kernel, args) = reduce::alone::build(c, elements, spec, &parts);
         kernel.precedes = spec.finishes_after(c);
         let start = reduce::start::start(&[(c, &parts)]).map(|(kernel, args, groups)| (out.add_first((kernel, args)), groups));
         (out.add((if start.is_some() { kernel.following() } else { kernel }, args)), start)
@@ -305,7 +306,7 @@ fn reduction(c: &Contraction, spec: &KernelSpec, workspace: u64, out: &mut Assem
         let kernel = out.add((if follows { kernel.following() } else { kernel }, args));
         out.launch(kernel, groups, &whole)?;
     }
-    out.need(c.element_operand, spec.element_loads(c).width() * c.a.scalar.bytes());
+    out.need(elements.of, spec.element_loads(c).width() * c.a.scalar.bytes());
     out.program.workspace_bytes = out.program.workspace_bytes.max(out.cursor);
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::transport::Transport;
 use serde::Serialize;
 use tilewright_ir::mma::Reads;
 use tilewright_ir::{Mma, Target};
-use tilewright_problem::contraction::{Contraction, Tensor};
+use tilewright_problem::contraction::{Contraction, ResultSource, Tensor};
 use tilewright_problem::view::{COL, G, ROW};
 
 /// What one thread does in one k-tile. Loads and stores are instructions of the plan's widths.
@@ -105,8 +105,10 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     let acc_bytes = f64::from(c.accumulator().bytes());
     let partials = if spec.epilogue.split == Split::Workspace { results * ways as f64 * acc_bytes } else { 0.0 };
     let c_bytes = if c.drop_c { 0.0 } else { results * f64::from(c.c.scalar.bytes()) };
-    // Elements of a standalone reduction.
-    let read_once = if c.elements.is_some() { results.min(c.a.len as f64) * f64::from(c.a.scalar.bytes()) } else { 0.0 };
+    let read_once = match c.source {
+        ResultSource::Elements(_) => results.min(c.a.len as f64) * f64::from(c.a.scalar.bytes()),
+        _ => 0.0,
+    };
     let added = added_bytes(c) + read_once;
     let copied =
         |tensor: &Tensor, o: &OperandTiling, rows| copied_elements(c, tensor, o.source, rows) * f64::from(tensor.scalar.bytes());
@@ -131,7 +133,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
         k_tiles: all_k_tiles.div_ceil(ways),
         launches: 1
             + copies.min(1)
-            + u32::from(spec.split_outside() > 1 && c.elements.is_none())
+            + u32::from(spec.split_outside() > 1)
             + u32::from(spec.finishes_after(c))
             + u32::from(spec.begins_ahead(c)),
         per_k_tile: instructions(spec, c),

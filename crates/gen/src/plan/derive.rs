@@ -12,7 +12,7 @@ use super::grouped;
 use super::keys::{Chiral, Common, Key};
 use super::normal::entries_may_alternate;
 use super::operand;
-use super::own_factors;
+use super::own_operands;
 use super::refusal::Refusal;
 use super::registers;
 use super::rules::Env;
@@ -24,7 +24,7 @@ use super::value::{Keys, Plan};
 use super::workspace::workspace_per_oriented;
 use tilewright_ir::mma::{Family, Owner};
 use tilewright_ir::{Mma, Scalar};
-use tilewright_problem::contraction::Contraction;
+use tilewright_problem::contraction::{Contraction, ResultSource};
 use tilewright_problem::view::{COL, ROW};
 use tilewright_problem::{Along, Extent};
 
@@ -34,26 +34,25 @@ pub fn derive(plan: &Keys, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
     derive_plan(&Plan::from(plan), c, env)
 }
 
-/// Every key has a value of its own, and the contraction has results. Of a tensor without elements reductions are what they begin with.
-fn check_values_and_extents(plan: &Plan, c: &Contraction) -> Result<(), Refusal> {
+fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Refusal> {
     if let Some(key) = Key::all().find(|k| !k.info().legal.contains(plan.get(*k))) {
         return Err(Refusal::Value { key, value: plan.get(key) });
     }
-    if (c.g == 0 || c.m == 0 || c.n == 0) && c.elements.is_none() {
+    // Reductions of a tensor without elements are what they begin with.
+    let reads = matches!(c.source, ResultSource::Elements(_));
+    if !reads && (c.g == 0 || c.m == 0 || c.n == 0) {
         return Err(Refusal::Empty { g: c.g, m: c.m, n: c.n });
     }
-    Ok(())
-}
-
-fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Refusal> {
-    check_values_and_extents(plan, c)?;
-    let plan = if c.elements.is_some() || c.own_factors.is_some() { &plan.normalised(c) } else { plan };
+    // Kernels without shared tiles read few keys.
+    let plan = if c.source == ResultSource::Product { plan } else { &plan.normalised(c) };
     let (at, on) = (|key: Common| plan.common(key), |key: Common| plan.common(key) == 1);
     let family = plan.unit();
-    // The swap gives each column its own operand A; a row never has its own operand B.
-    let swapped = c.own_factors.map_or(on(Common::Swp), |own| (own == Along::M) != c.swapped);
+    let (swapped, own) = match c.source {
+        // The swap gives each column its own operand A; a row never has its own operand B.
+        ResultSource::OwnOperands(along) => ((along == Along::M) != c.swapped, true),
+        _ => (on(Common::Swp), false),
+    };
     let c = &*c.seen_by(swapped, family.unit);
-    let own = c.own_factors.is_some();
     let row = match family.owner {
         Owner::Thread => dot_instruction(plan, c, env, family),
         Owner::Wave | Owner::Warpgroup if own => {
@@ -67,7 +66,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     let (along_m, along_n) = owner_counts(plan, family)?;
     let schedule = schedule(plan, env, family, row.map_or(1, |row| k_step(row, c.splits(row)) * k_step_multiple(plan, c)))?;
     let cluster = exit::cluster(plan, c, [Key::A, Key::B].map(|side| plan.get(side(Chiral::Clu))))?;
-    let predicate = Transport::uses_panels(plan) || on(Common::Edg) || own || c.elements.is_some();
+    let predicate = Transport::uses_panels(plan) || on(Common::Edg) || own || reads;
     let edge = if predicate { Edge::Predicate } else { Edge::PullBack };
     let k_tile = at(Common::Unr);
     if on(Common::Ufo) && c.k <= u64::from(k_tile) {
@@ -85,14 +84,14 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         load_threads: schedule.roles.map_or(at(Common::Mac), |r| r.load_threads),
         stagger: on(Common::Ufo),
         predicate: edge == Edge::Predicate,
-        loads: c.elements.is_none(),
+        loads: !reads,
         family,
         row,
         split: row.and_then(|row| c.splits(row)),
         runs: Transport::runs(plan, &c.a, k_tile),
     };
     let [a, b] = if own {
-        own_factors::derive(plan, c, along_m, along_n)?
+        own_operands::derive(plan, c, along_m, along_n)?
     } else {
         let run_time = |extent| c.varies(extent);
         let (m, n) = (run_time(Extent::M), run_time(Extent::N));
@@ -344,7 +343,7 @@ fn math_width(plan: &Plan, b: &OperandTiling) -> Result<u32, Refusal> {
 /// end of every ordered fallback.
 pub fn generic(c: &Contraction) -> Plan {
     let (micro, threads, k_tile) = match c.m.min(c.n) {
-        _ if c.own_factors.is_some() => (1, 64, 1),
+        _ if matches!(c.source, ResultSource::OwnOperands(_)) => (1, 64, 1),
         // No sums take registers or time.
         16.. if c.k == 0 => (8, 256, 16),
         1000.. => (8, 256, 16),
@@ -359,7 +358,7 @@ pub fn generic(c: &Contraction) -> Plan {
 /// A plan for a reduction of a tensor's elements on a device of so many compute units: vectors along the direction in which elements are
 /// adjacent, and four work-groups for each unit.
 pub fn of_elements(c: &Contraction, units: u32) -> Plan {
-    let Some(view) = &c.elements else { return generic(c) };
+    let view = c.read_view();
     let along_rows = view.stride(COL) != Some(1) && (view.stride(ROW) == Some(1) || view.run(ROW) > view.run(COL));
     let vector = (16 / c.a.scalar.bytes().max(1)).max(1);
     let sides: [fn(Chiral) -> Key; 2] = if along_rows { [Key::A, Key::B] } else { [Key::B, Key::A] };

@@ -11,13 +11,13 @@ use super::transport::Transport;
 use super::value::Plan;
 use tilewright_ir::mma::Owner;
 use tilewright_ir::{MAX_CLUSTER, Scalar};
-use tilewright_problem::contraction::Contraction;
+use tilewright_problem::contraction::{Contraction, ResultSource};
 use tilewright_problem::view::{COL, ROW};
 use tilewright_problem::{Extent, Operator};
 
 /// How splits meet and results leave, for a contraction that is oriented as the plan says already.
 pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Result<Epilogue, Refusal> {
-    if c.elements.is_some() {
+    if let ResultSource::Elements(_) = c.source {
         // Shares of the columns, which nothing but the reductions' values comes of.
         let finish = Finish::derive(plan, c, env)?;
         return Ok(Epilogue {
@@ -72,7 +72,7 @@ fn operands(plan: &Plan, c: &Contraction, t: &Tiling) -> Result<bool, Refusal> {
         return Ok(false);
     }
     let refuse = |why| Err(Refusal::ReduceOperand { why });
-    if c.own_factors.is_some() {
+    if let ResultSource::OwnOperands(_) = c.source {
         return refuse("with BIM4 no work-group loads a whole row or column of an operand");
     }
     if c.m == 0 || c.n == 0 {
@@ -120,8 +120,11 @@ const PEER_BYTES: u32 = 16;
 /// Derives the cluster: `m` x `n` neighbours that share tiles, and the splits of a tile if they are reduced within the cluster.
 pub(super) fn cluster(plan: &Plan, c: &Contraction, [m, n]: [u32; 2]) -> Result<Cluster, Refusal> {
     let at = |key: Common| plan.common(key);
-    let shares = c.elements.is_some() && at(Common::Rdf) == 5;
-    let splits = if at(Common::Sks) == 2 || shares { at(Common::Ice) } else { 1 };
+    let together = match c.source {
+        ResultSource::Elements(_) => at(Common::Rdf) == 5,
+        _ => at(Common::Sks) == 2,
+    };
+    let splits = if together { at(Common::Ice) } else { 1 };
     let cluster = Cluster { m, n, splits };
     let size = m.saturating_mul(n).saturating_mul(splits);
     let refuse = |why| Err(Refusal::Cluster { size, why });

@@ -12,7 +12,7 @@ use super::transport::Transport;
 use serde::Serialize;
 use tilewright_ir::{Mma, REGISTER_STEP, Scalar, Target};
 use tilewright_problem::FactorParts;
-use tilewright_problem::contraction::{Contraction, Tensor};
+use tilewright_problem::contraction::{Contraction, ResultSource, Tensor};
 use tilewright_problem::view::COL;
 
 /// What a kernel takes of a device.
@@ -152,7 +152,7 @@ pub fn work_groups(spec: &KernelSpec, c: &Contraction) -> u64 {
 /// Tiles of the result over the whole batch, each split of k counted, for a contraction whose operands are swapped already.
 pub(super) fn all_tiles(spec: &KernelSpec, c: &Contraction) -> u64 {
     let t = &spec.tiling;
-    if c.elements.is_some() {
+    if let ResultSource::Elements(_) = c.source {
         return c.m.div_ceil(t.a.macro_tile.into()).saturating_mul(c.n.div_ceil(spec.share_of_columns(c)));
     }
     // Whole clusters.
@@ -176,7 +176,7 @@ pub(crate) fn sum_bytes(spec: &KernelSpec, sum: Scalar) -> u64 {
 /// larger (it lies over the operands').
 pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
     let t = &spec.tiling;
-    if c.elements.is_some() {
+    if let ResultSource::Elements(_) = c.source {
         return spec.reduction_bytes(c);
     }
     if spec.schedule.in_pipeline() {

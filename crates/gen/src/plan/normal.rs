@@ -9,7 +9,7 @@ use super::value::{Keys, Plan};
 use tilewright_ir::Mma;
 use tilewright_ir::mma::{FAMILIES, Family, Owner, Reads};
 use tilewright_problem::Extent;
-use tilewright_problem::contraction::Contraction;
+use tilewright_problem::contraction::{Contraction, ResultSource};
 
 /// Keys of a factor that plans with a pipeline of transaction barriers read.
 const PIPELINE_CHIRAL: [Chiral; 4] = [Chiral::Mic, Chiral::Wos, Chiral::Acp, Chiral::Clu];
@@ -88,8 +88,7 @@ impl Keys {
     /// another tile fetch its k-tiles as well.
     pub fn within_sum(&self, c: &Contraction) -> Keys {
         let at = |key: Common| self.common(key);
-        let multiplies = c.elements.is_none() && c.own_factors.is_none();
-        if !multiplies || at(Common::Pfg) == 0 || at(Common::Pst) > 0 {
+        if c.source != ResultSource::Product || at(Common::Pfg) == 0 || at(Common::Pst) > 0 {
             return *self;
         }
         let parts = [at(Common::Unr), at(Common::Ice)].map(|part| u64::from(part.max(1)));
@@ -227,13 +226,18 @@ impl Keys {
 impl Plan {
     /// The same kernel with keys that have no effect on this contraction at a canonical value as well.
     pub fn normalised(&self, c: &Contraction) -> Plan {
-        let mut p = **self;
-        if c.elements.is_some() {
-            return p.of_elements().into();
+        match c.source {
+            ResultSource::Elements(_) => self.of_elements().into(),
+            ResultSource::OwnOperands(_) => self.of_own(c).into(),
+            ResultSource::Product => self.of_product(c).into(),
         }
-        if c.own_factors.is_some() {
-            return p.of_own(c).into();
-        }
+    }
+}
+
+impl Keys {
+    /// The same where tiles of both operands are shared.
+    fn of_product(self, c: &Contraction) -> Keys {
+        let mut p = self;
         // Other units' threads share what they multiply.
         p.reset(&[Common::Lsu], &[]);
         p = p.within_sum(c).normal();
@@ -246,7 +250,7 @@ impl Plan {
         if !entries_may_alternate(c) {
             p.reset(&[Common::Gbi], &[]);
         }
-        let Some((along_m, along_n)) = p.owner_grid().filter(|_| !Transport::uses_panels(&p)) else { return p.into() };
+        let Some((along_m, along_n)) = p.owner_grid().filter(|_| !Transport::uses_panels(&p)) else { return p };
         let (unit, c) = (p.unit(), &*c.oriented(p.common(Common::Swp) == 1));
         let tile = |side: fn(Chiral) -> Key, threads: u32| (threads as u64 * p.get(side(Chiral::Mic)) as u64).max(1);
         let (tile_m, tile_n) = (tile(Key::A, along_m) * u64::from(unit.block.0), tile(Key::B, along_n) * u64::from(unit.block.1));
@@ -270,15 +274,14 @@ impl Plan {
                 p.set(side(Chiral::Glw), 0);
             }
         }
-        p.into()
+        p
     }
 }
 
 /// Returns whether work-groups may take the same tile of all batch entries before the next tile (`GBI`). They may not for a dynamic number of
 /// entries, for groups of one matrix, and for kernels without shared tiles.
 pub(super) fn entries_may_alternate(c: &Contraction) -> bool {
-    let tiles = c.elements.is_none() && c.own_factors.is_none();
-    c.g > 1 && tiles && !c.varies(Extent::G) && c.ends.is_none() && c.k_ends.is_none()
+    c.g > 1 && c.source == ResultSource::Product && !c.varies(Extent::G) && c.ends.is_none() && c.k_ends.is_none()
 }
 
 fn normal_side(p: &mut Keys, side: fn(Chiral) -> Key, threads: Option<u32>) {

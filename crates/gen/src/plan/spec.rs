@@ -454,7 +454,10 @@ impl KernelSpec {
     }
     /// Number of splits of k whose partial sums are added outside of work-groups and clusters: in C or in workspace.
     pub const fn split_outside(&self) -> u32 {
-        if matches!(self.epilogue.split, Split::Cluster) { 1 } else { self.tiling.split_k.ways }
+        match self.epilogue.split {
+            Split::None | Split::Cluster => 1,
+            Split::Atomic | Split::Workspace => self.tiling.split_k.ways,
+        }
     }
     /// A wave's staging buffer for rows of results, for a contraction oriented as the plan says.
     pub(crate) fn row_staging(&self, c: &Contraction) -> RowStaging {

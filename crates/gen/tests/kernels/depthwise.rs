@@ -12,6 +12,7 @@ use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Keys, Plan, Transpor
 use tilewright_gen::space::Space;
 use tilewright_ir::{Target, print};
 use tilewright_problem::Problem;
+use tilewright_problem::contraction::ResultSource;
 
 fn text(direction: &str, sizes: &str, dtype: &str) -> String {
     format!("conv_{direction}_nhwc_{sizes}_bias0_ws1048576_{dtype}")
@@ -89,7 +90,7 @@ fn what_cannot_be_is_refused_by_name() {
     for text in ["nhwc_n2_g4_c8_k8", "nchw_n2_g8_c8_k8"] {
         let text = format!("conv_fwd_{text}_in7x7_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias0_ws0_f16");
         let space = space(&Problem::parse(&text).unwrap(), "sm_90a");
-        assert!(space.contractions().iter().all(|(form, c)| *form != 4 && c.own_factors.is_none()), "{text}");
+        assert!(space.contractions().iter().all(|(form, c)| *form != 4 && c.source == ResultSource::Product), "{text}");
     }
 }
 
@@ -139,7 +140,7 @@ fn all_directions_verify() {
         let space = Space::new(&problem, &device.info().target).unwrap();
         let resolved = space.resolve(&plan).unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
         assert!(
-            resolved.contraction.own_factors.is_some()
+            matches!(resolved.contraction.source, ResultSource::OwnOperands(_))
                 && (resolved.footprint.shared_bytes == 0) != (plan.common(Common::Sks) == 2 || plan.common(Common::Lsu) > 1)
         );
         if direction == "bwdd" && text == strided {

@@ -12,7 +12,7 @@
 
 use super::phases::{Axis, Phase, phases};
 use super::{BUFFER_ALIGN, ConvForm, Parts, reduce_ops, retain_scaling};
-use crate::contraction::{Contraction, EpilogueOp, Operand, PartOf, Tensor, Vector};
+use crate::contraction::{Contraction, EpilogueOp, Operand, PartOf, ResultSource, Tensor, Vector};
 use crate::conv::{Conv, Direction, Layout};
 use crate::epilogue::Along;
 use crate::error::{ProblemError, computed_in};
@@ -403,10 +403,11 @@ impl Chains<'_> {
         let [accumulator, results] = computed_in(conv.dtype, conv.out_dtype);
         retain_scaling(&mut epilogue, results, conv.drop_c);
         epilogue.extend(reduce_ops(&self.reductions()?, results, conv.groups));
-        let own_factors = (self.form == ConvForm::GroupColumns).then_some(match conv.direction {
-            Direction::BackwardWeight => Along::M,
-            Direction::Forward | Direction::BackwardData => Along::N,
-        });
+        let source = match (self.form, conv.direction) {
+            (ConvForm::GroupColumns, Direction::BackwardWeight) => ResultSource::OwnOperands(Along::M),
+            (ConvForm::GroupColumns, _) => ResultSource::OwnOperands(Along::N),
+            _ => ResultSource::Product,
+        };
         Ok(Contraction {
             g: c.extent[0],
             m: c.extent[1],
@@ -421,11 +422,9 @@ impl Chains<'_> {
             dynamic: Dynamic::NONE,
             ends: None,
             k_ends: None,
-            elements: None,
+            source,
             block_scales: Vec::new(),
-            element_operand: Operand::A,
             operand_values: Vec::new(),
-            own_factors,
             gaps: None,
             drop_c: conv.drop_c,
             swapped: false,

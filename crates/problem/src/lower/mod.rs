@@ -6,7 +6,9 @@ mod conv;
 mod operand;
 mod phases;
 
-use crate::contraction::{Centre, Centred, Contraction, EpilogueOp, Operand, OperandValues, Reduce, Signs, Tensor, Vector};
+use crate::contraction::{
+    Centre, Centred, Contraction, Elements, EpilogueOp, Operand, OperandValues, Reduce, ResultSource, Signs, Tensor, Vector,
+};
 use crate::conv::Direction;
 use crate::epilogue::Along;
 use crate::error::{ProblemError, computed_in};
@@ -68,7 +70,7 @@ pub const BUFFER_ALIGN: u32 = 256;
 
 /// The contractions that compute a problem, each a region of the result of its own; together they write every element once. There is
 /// one, but for input gradients of strided convolutions.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Parts {
     /// The part with most work: plans are chosen for it.
     pub lead: Contraction,
@@ -95,7 +97,7 @@ pub fn lower(problem: &Problem, form: ConvForm) -> Result<Parts, ProblemError> {
     let parts = match problem {
         Problem::Gemm(gemm) => one(lower_gemm(gemm)?),
         Problem::Conv(conv) => conv::lower(conv, form)?,
-        Problem::Reduce(reduce) => return Ok(one(lower_reduce(reduce)?)),
+        Problem::Reduce(reduce) => return Ok(one(lower_reduce(reduce, Operand::A)?)),
     };
     let own = problem.reductions().len();
     let totals = if let Problem::Gemm(gemm) = problem { operand_totals(gemm) } else { Vec::new() };
@@ -107,7 +109,7 @@ pub fn lower(problem: &Problem, form: ConvForm) -> Result<Parts, ProblemError> {
             Problem::Reduce(_) => return None,
         };
         let operand = if r.operand == Some(Along::N) { Operand::B } else { Operand::A };
-        Some(tensor.and_then(|tensor| Ok(of_operand(lower_reduce(&tensor)?, operand, number))))
+        Some(tensor.and_then(|tensor| Ok(of_operand(lower_reduce(&tensor, operand)?, number))))
     });
     let operands: Vec<Contraction> = operands.collect::<Result<_, _>>()?;
     let values = |c: &Contraction| {
@@ -153,8 +155,8 @@ fn lower_zero_points(gemm: &Gemm) -> Result<Option<EpilogueOp>, ProblemError> {
     Ok(Some(EpilogueOp::Centre(Box::new(Centre { a: centred(Along::M)?, b: centred(Along::N)?, k: gemm.k }))))
 }
 
-/// A standalone reduction as that of a problem's operand with this number.
-fn of_operand(mut c: Contraction, operand: Operand, number: usize) -> Contraction {
+/// A standalone reduction as the problem's reduction with this number.
+fn of_operand(mut c: Contraction, number: usize) -> Contraction {
     for op in &mut c.epilogue {
         if let EpilogueOp::Reduce(r) = op {
             r.number = number;
@@ -162,7 +164,7 @@ fn of_operand(mut c: Contraction, operand: Operand, number: usize) -> Contractio
     }
     // Factors of the sums have no part in it.
     c.epilogue.retain(|op| matches!(op, EpilogueOp::Reduce(_)));
-    Contraction { element_operand: operand, ..c }
+    c
 }
 
 /// Reductions of a result whose batch entries are those of so many groups.
@@ -202,8 +204,8 @@ fn alignment(offset: u64, scalar: Scalar) -> u32 {
 /// Names of a tensor's axes.
 const AXES: [&str; MOST_AXES] = ["0", "1", "2", "3", "4", "5", "6", "7"];
 
-/// What is kept of the tensor are rows, what is reduced columns of a result that is read instead of computed.
-fn lower_reduce(reduce: &ReduceProblem) -> Result<Contraction, ProblemError> {
+/// What is kept of the tensor are rows, what is reduced columns of a result that is read instead of computed. The tensor is this operand.
+fn lower_reduce(reduce: &ReduceProblem, of: Operand) -> Result<Contraction, ProblemError> {
     let dims = AXES.iter().zip(&reduce.shape).zip(&reduce.strides);
     let dims: Vec<(&str, u64, i64)> = dims.map(|((name, size), stride)| (*name, *size, *stride as i64)).collect();
     let mut builder = ViewBuilder::tensor(&dims).broadcast("g", 1);
@@ -245,10 +247,8 @@ fn lower_reduce(reduce: &ReduceProblem) -> Result<Contraction, ProblemError> {
         dynamic: Dynamic::NONE,
         ends: None,
         k_ends: None,
-        elements: Some(elements),
-        element_operand: Operand::A,
+        source: ResultSource::Elements(Elements { of, view: elements }),
         operand_values: Vec::new(),
-        own_factors: None,
         gaps: None,
         drop_c: true,
         swapped: false,
@@ -345,10 +345,8 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         dynamic: gemm.dynamic,
         ends: ends(false)?,
         k_ends: ends(true)?,
-        elements: None,
-        element_operand: Operand::A,
+        source: ResultSource::Product,
         operand_values: Vec::new(),
-        own_factors: None,
         gaps: None,
         drop_c: gemm.drop_c,
         swapped: false,

@@ -8,7 +8,7 @@ use tilewright_gen::space::Space;
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_problem::contraction::Contraction;
-use tilewright_problem::view::{COL, ROW, View};
+use tilewright_problem::view::{COL, ROW};
 
 /// Instructions of an element at the ends of a line that starts anywhere: its place, a load, choices.
 const AT_ENDS: f64 = 7.0;
@@ -27,9 +27,6 @@ const SHORT_RUN: f64 = 24.0;
 
 /// Tiles along the direction in which elements are adjacent, and numbers of work-groups that share the columns.
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
-    if c.elements.is_none() {
-        return Vec::new();
-    }
     let along_rows = along_rows(c);
     let vector = (16 / c.a.scalar.bytes()).max(1);
     let (fast, slow): (Side, Side) = if along_rows { (Key::A, Key::B) } else { (Key::B, Key::A) };
@@ -73,8 +70,8 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
 
 /// True if elements are adjacent along the rows' direction.
 fn along_rows(c: &Contraction) -> bool {
-    let adjacent = |view: &View| view.stride(COL) != Some(1) && (view.stride(ROW) == Some(1) || view.run(ROW) > view.run(COL));
-    c.elements.as_ref().is_some_and(adjacent)
+    let view = c.read_view();
+    view.stride(COL) != Some(1) && (view.stride(ROW) == Some(1) || view.run(ROW) > view.run(COL))
 }
 
 /// The kernel over the elements.
@@ -136,7 +133,7 @@ fn adjacent_bytes(spec: &KernelSpec, c: &Contraction) -> f64 {
 
 /// How much of the sectors that a wave's load touches it uses, 0 to 1.
 fn used_of_sectors(layout: &Layout, c: &Contraction, loads: &ElementLoads, wave: u32) -> f64 {
-    let Some(view) = &c.elements else { return 1.0 };
+    let view = c.read_view();
     let bytes = i64::from(c.a.scalar.bytes());
     let width = loads.width();
     let lanes = u64::from(wave).min(layout.extent(Axis::Thread));

@@ -33,7 +33,7 @@ use tilewright_ir::affine::Atom;
 use tilewright_ir::mma::Owner;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::Extent;
-use tilewright_problem::contraction::{Contraction, Operand, Tensor};
+use tilewright_problem::contraction::{Contraction, Operand, ResultSource, Tensor};
 use tilewright_problem::view::View;
 
 /// The way of a ticket to memory and back, in microseconds.
@@ -194,7 +194,7 @@ impl<'a> Model<'a> {
         let work = Work::new(&self.contraction, spec);
         let mut e = if self.contraction.k == 0 && self.contraction.reductions().next().is_none() {
             self.zeros(spec, footprint, &work)
-        } else if self.contraction.elements.is_some() {
+        } else if let ResultSource::Elements(_) = self.contraction.source {
             elements::main_kernel(self, spec, footprint)
         } else if spec.schedule.own() {
             own::main_kernel(self, spec, footprint, &work, cached)
@@ -352,7 +352,7 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
     }
     let result = c.results();
     let ways = f64::from(t.split_k.ways);
-    if spec.split_outside() > 1 && c.elements.is_none() {
+    if spec.split_outside() > 1 {
         let acc = f64::from(c.accumulator().bytes());
         let partials = if spec.epilogue.split == Split::Workspace { ways * acc } else { 0.0 };
         let stored = f64::from(c.stored_together() * c.c.scalar.bytes());

@@ -8,7 +8,7 @@ use tilewright_gen::space::Space;
 use tilewright_ir::layout::Axis;
 use tilewright_ir::{Scalar, UNIT_PARTS};
 use tilewright_problem::Along;
-use tilewright_problem::contraction::{Contraction, Operand, Tensor};
+use tilewright_problem::contraction::{Contraction, Operand, ResultSource, Tensor};
 
 /// Bytes of a vector of columns.
 const VECTOR: u32 = 16;
@@ -38,7 +38,8 @@ const REACHED: f64 = 0.8;
 
 /// Vectors of columns and runs of rows, over thread grids from long along the rows to long along the columns.
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
-    let c = &*c.oriented((c.own_factors == Some(Along::M)) != c.swapped);
+    let turned = c.source == ResultSource::OwnOperands(Along::M);
+    let c = &*c.oriented(turned != c.swapped);
     let divides = |extent: u64, values: &[u32]| -> Vec<u32> {
         values.iter().copied().filter(|value| extent.is_multiple_of(u64::from(*value))).collect()
     };

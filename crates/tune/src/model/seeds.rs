@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys, Plan};
 use tilewright_gen::space::Space;
 use tilewright_ir::Dialect;
-use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::contraction::{Contraction, Operand, ResultSource};
 use tilewright_problem::view::{COL, ROW};
 
 /// Tilings that suit the target and the problem, each legal and none twice, with one good schedule. Where no tiling of the grid can
@@ -17,17 +17,16 @@ pub(super) fn seeds(space: &Space) -> Vec<Plan> {
     let mut grid = Grid { space, plans: Vec::new() };
     for (form, contraction) in space.contractions() {
         let first = grid.plans.len();
-        if contraction.elements.is_some() {
-            grid.plans.extend(elements::seeds(space, form, contraction));
-        } else if contraction.own_factors.is_some() {
-            grid.plans.extend(own::seeds(space, form, contraction));
-        } else if space.target().wave <= 1 {
-            grid.cpu(form, contraction)
-        } else {
-            grid.gpu(form, contraction);
-            grid.plans.extend(matrix_seeds::seeds(space, form, contraction));
-            grid.plans.extend(wave_unit_seeds::seeds(space, form, contraction));
-            grid.plans.extend(halo_seeds::seeds(space, form, contraction));
+        match contraction.source {
+            ResultSource::Elements(_) => grid.plans.extend(elements::seeds(space, form, contraction)),
+            ResultSource::OwnOperands(_) => grid.plans.extend(own::seeds(space, form, contraction)),
+            ResultSource::Product if space.target().wave <= 1 => grid.cpu(form, contraction),
+            ResultSource::Product => {
+                grid.gpu(form, contraction);
+                grid.plans.extend(matrix_seeds::seeds(space, form, contraction));
+                grid.plans.extend(wave_unit_seeds::seeds(space, form, contraction));
+                grid.plans.extend(halo_seeds::seeds(space, form, contraction));
+            }
         }
         grid.last_resorts(form);
         alternate_entries(&mut grid.plans[first..], contraction);
@@ -74,7 +73,7 @@ fn near(space: &Space, plans: &[Keys]) -> Vec<Plan> {
 /// A plan under every schedule that makes sense as a whole: MIOpenGEMM's loop, loads that run ahead of the math,
 /// fragments that do, and asynchronous copies.
 pub(super) fn schedules(space: &Space, plan: &Keys) -> Vec<Keys> {
-    let own = space.contraction(plan).own_factors.is_some();
+    let own = matches!(space.contraction(plan).source, ResultSource::OwnOperands(_));
     if own || space.target().wave <= 1 || plan.common(Common::Uni) != 0 {
         return vec![*plan];
     }

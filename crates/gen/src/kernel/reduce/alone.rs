@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::*;
-use tilewright_problem::contraction::Contraction;
-use tilewright_problem::view::{COL, ROW, View};
+use tilewright_problem::contraction::{Contraction, Elements};
+use tilewright_problem::view::{COL, ROW};
 
 /// Work-groups of the kernel: tiles along m, shares of the columns.
 pub(crate) fn grid(c: &Contraction, spec: &KernelSpec) -> [u64; 2] {
@@ -27,7 +27,7 @@ pub(crate) fn grid(c: &Contraction, spec: &KernelSpec) -> [u64; 2] {
 /// A work-group's share of the tensor.
 struct Share<'a> {
     c: &'a Contraction,
-    view: &'a View,
+    elements: &'a Elements,
     layout: Layout,
     loads: ElementLoads,
     operations: Operations<'a>,
@@ -47,7 +47,7 @@ struct Share<'a> {
 }
 
 /// The kernel.
-pub(crate) fn build(c: &Contraction, view: &View, spec: &KernelSpec, parts: &[Parts]) -> (Kernel, Arguments) {
+pub(crate) fn build(c: &Contraction, elements: &Elements, spec: &KernelSpec, parts: &[Parts]) -> (Kernel, Arguments) {
     let t = &spec.tiling;
     let threads = t.math_threads();
     let mut b = Builder::new(crate::kernel::MAIN, threads);
@@ -55,8 +55,8 @@ pub(crate) fn build(c: &Contraction, view: &View, spec: &KernelSpec, parts: &[Pa
     b.min_groups(spec.style.min_groups);
     b.doc(format!("{}   {}", c.formula(), c.sizes()));
     b.doc(format!("tile {} x {} of {threads} threads, {} columns", t.a.macro_tile, t.b.macro_tile, spec.share_of_columns(c)));
-    let buffer = args.buffer(b, "a", (c.a.scalar, Access::Read), "elements", Binding::Buffer(c.element_operand));
-    let offset = args.scalar(b, "a_offset", Scalar::I64, "first element in its buffer", Binding::Offset(c.element_operand));
+    let buffer = args.buffer(b, "a", (c.a.scalar, Access::Read), "elements", Binding::Buffer(elements.of));
+    let offset = args.scalar(b, "a_offset", Scalar::I64, "first element in its buffer", Binding::Offset(elements.of));
     let (operations, ()) = Operations::declare(b, &mut args, c, Applied::All, |_, _| ());
     let reducers = Reducer::declare(b, &mut args, (c, false), parts);
     let columns = spec.share_of_columns(c);
@@ -75,7 +75,7 @@ pub(crate) fn build(c: &Contraction, view: &View, spec: &KernelSpec, parts: &[Pa
     let share = Share {
         c,
         cluster,
-        view,
+        elements,
         layout: t.accumulators(),
         loads: spec.element_loads(c),
         operations,
@@ -129,7 +129,7 @@ impl Share<'_> {
         let of_thread = self.layout.emit(b, Axis::Row, &[(Axis::Thread, self.thread)], Scalar::I32);
         let row = b.value(self.start[0] + of_thread.cast(self.ints.coord) + further);
         let point = [zero, row, zero].map(|at| Coord::plain(b, at));
-        let start = affine(b, &self.view.access.offset, &point, Part::Whole, self.ints.offset);
+        let start = affine(b, &self.elements.view.access.offset, &point, Part::Whole, self.ints.offset);
         let shift = b.value((start % i64::from(self.loads.width())).cast(self.ints.coord));
         b.bind("shift", shift)
     }
@@ -296,7 +296,7 @@ impl Share<'_> {
             }
             let zero = b.int(0, self.ints.coord);
             point[0] = Coord::plain(b, zero);
-            let at = affine(b, &self.view.access.offset, &point, Part::Whole, self.ints.offset);
+            let at = affine(b, &self.elements.view.access.offset, &point, Part::Whole, self.ints.offset);
             if shift.is_none() || !ragged {
                 let loaded = b.load("loaded", self.from, at, run.len() as u32, inside);
                 found.extend((0..).zip(run).map(|(i, register)| (*register, point, Err((loaded, i)))));

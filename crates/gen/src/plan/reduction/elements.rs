@@ -3,7 +3,7 @@
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_problem::contraction::Contraction;
-use tilewright_problem::view::{COL, ROW, View};
+use tilewright_problem::view::{COL, ROW};
 
 /// Steps along the columns of a standalone reduction that a thread adds up in one block, before it adds the block to its total.
 pub const ELEMENT_BLOCK: i64 = 256;
@@ -44,7 +44,7 @@ impl ElementLoads {
         let aligned = |axis: usize, width: u32| {
             let extent = [c.m, c.n][axis];
             let align = c.a.align / c.a.scalar.bytes().max(1);
-            let allowed = c.elements.as_ref().map_or(1, |view| view.vector_width([ROW, COL][axis], width, align));
+            let allowed = c.read_view().vector_width([ROW, COL][axis], width, align);
             allowed >= width && extent.is_multiple_of(width.into())
         };
         let multiples = |axis: usize, width: u32| {
@@ -80,8 +80,11 @@ impl ElementLoads {
 
 /// Whether lines of columns, wherever each starts, can be read in vectors that begin at multiples of so many elements.
 fn shifts(c: &Contraction, width: u32) -> bool {
-    let adjacent = |view: &View| view.access.bounds.is_empty() && view.stride(COL) == Some(1);
-    c.elements.as_ref().is_some_and(adjacent) && c.a.align.is_multiple_of(width * c.a.scalar.bytes()) && c.n >= u64::from(width)
+    let view = c.read_view();
+    view.access.bounds.is_empty()
+        && view.stride(COL) == Some(1)
+        && c.a.align.is_multiple_of(width * c.a.scalar.bytes())
+        && c.n >= u64::from(width)
 }
 
 impl ElementSteps {

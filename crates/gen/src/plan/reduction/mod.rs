@@ -27,7 +27,7 @@ use super::refusal::Refusal;
 use super::spec::{KernelSpec, Split};
 use tilewright_ir::Scalar;
 use tilewright_ir::layout::Layout;
-use tilewright_problem::contraction::{Contraction, Reduce};
+use tilewright_problem::contraction::{Contraction, Reduce, ResultSource};
 
 /// Alignment in bytes of the shared memory through which waves reduce results; this memory follows all other areas.
 pub(crate) const REDUCTION_ALIGN: u64 = 16;
@@ -76,7 +76,7 @@ impl KernelSpec {
             let runs = runs(r, &tile.layout, tile.size);
             return Partials::new(c, r, (tile.size.map(u64::from), runs), ([1; 2], 1), (finish, None));
         }
-        if c.elements.is_some() {
+        if let ResultSource::Elements(_) = c.source {
             // Shares of a cluster are those of one tile.
             let shares = u64::from(t.cluster.splits);
             let size = [t.a.macro_tile.into(), self.share_of_columns(c) * shares];
@@ -142,7 +142,11 @@ impl KernelSpec {
         if self.epilogue.split == Split::Workspace {
             return refuse("the kernel that adds splits in workspace has no clusters; use SKS2, ICE1");
         }
-        if c.elements.is_some() && c.n.div_ceil(self.share_of_columns(c)) != u64::from(self.tiling.cluster.splits) {
+        let shares = match c.source {
+            ResultSource::Elements(_) => c.n.div_ceil(self.share_of_columns(c)),
+            _ => self.tiling.cluster.splits.into(),
+        };
+        if shares != u64::from(self.tiling.cluster.splits) {
             return refuse("the number of column ranges differs from the work-groups of the cluster; use another ICE");
         }
         if self.teams() > 1 {
