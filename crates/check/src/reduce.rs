@@ -6,7 +6,7 @@
 //! [`Reduced::spared`] says what did not run.
 
 use tilewright_gen::kernel::WIDE_OFFSETS;
-use tilewright_gen::plan::{Common, ELEMENT_BLOCK, KernelSpec, Key, Plan, work_groups};
+use tilewright_gen::plan::{Common, Derived, ELEMENT_BLOCK, KernelSpec, Key, Plan, pieces};
 use tilewright_gen::space::Space;
 use tilewright_problem::contraction::{Contraction, Operand, ResultSource};
 use tilewright_problem::{Conv, Direction, Gemm, Matrix, Problem, Reduce, Residual};
@@ -95,10 +95,10 @@ struct Turns {
 }
 
 impl Turns {
-    fn of(spec: &KernelSpec, contraction: &Contraction) -> Turns {
-        let (t, c) = (&spec.tiling, contraction.oriented(spec.tiling.swapped));
+    fn of(derived: &Derived) -> Turns {
+        let (Derived { spec, c }, t) = (derived, &derived.tiling);
         if let ResultSource::Elements(_) = c.source {
-            let share = spec.share_of_columns(&c);
+            let share = spec.share_of_columns(c);
             let tiles = [c.m.div_ceil(t.a.macro_tile.into()), c.n.div_ceil(share)];
             let k_tiles = share.div_ceil(t.b.macro_tile.into());
             // Steps are added up in blocks: more than one of them.
@@ -106,13 +106,11 @@ impl Turns {
             return Turns { k_tiles, enough, pieces: tiles[0] * tiles[1], tiles, each: ELEMENT * k_tiles };
         }
         let k_tiles = c.k.div_ceil(u64::from(t.k_tile) * u64::from(t.split_k.ways.max(1)));
-        let mut one_each = spec.clone();
-        one_each.tiling.persistent = 0;
         let tiles = [c.m.div_ceil(t.a.macro_tile.into()), c.n.div_ceil(t.b.macro_tile.into())];
         let each = RESULT.max(u64::from(t.k_tile) * k_tiles);
         let s = &spec.schedule;
         let enough = 2 * u64::from(s.buffers.max(s.fetch_ahead + 1).max(s.slots())) + 1;
-        Turns { k_tiles, enough, pieces: work_groups(&one_each, contraction), tiles, each }
+        Turns { k_tiles, enough, pieces: pieces(derived), tiles, each }
     }
 
     /// Those after which every buffer has been used three times, and every persistent work-group has taken two tiles; fewer where the
@@ -153,7 +151,7 @@ fn few_persistent(plan: &Plan, spec: &KernelSpec) -> Plan {
 /// A problem on which `plan` (derived: `spec`) does all it does on that of `space`, that takes about [`EMULATED_FLOP`] operations or
 /// fewer, or some times as many where that takes them; what is nearest where nothing is near. `None` where the problem itself is small
 /// enough, or cannot be reduced.
-pub fn for_emulator(space: &Space, plan: &Plan, spec: &KernelSpec) -> Option<Reduced> {
+pub fn for_emulator(space: &Space, plan: &Plan, spec: &Derived) -> Option<Reduced> {
     let mut reduced = close_together(space, plan, spec)?;
     let wide = spread(space, &reduced.space, plan).and_then(|wide| {
         let wide = Space::new(&wide, space.target()).ok()?;
@@ -174,15 +172,15 @@ pub fn for_emulator(space: &Space, plan: &Plan, spec: &KernelSpec) -> Option<Red
 }
 
 /// As [`for_emulator`] without operands far apart in memory.
-fn close_together(space: &Space, plan: &Plan, spec: &KernelSpec) -> Option<Reduced> {
+fn close_together(space: &Space, plan: &Plan, spec: &Derived) -> Option<Reduced> {
     let problem = space.problem();
-    let all = Turns::of(spec, space.contraction(plan));
+    let all = Turns::of(spec);
     if problem.flop() <= EMULATED_FLOP && all.flop(spec) <= 4.0 * EMULATED_FLOP {
         return None;
     }
     let few = few_persistent(plan, spec);
     let mut found: Vec<(Space, KernelSpec, Turns)> = Vec::new();
-    let wanted = Turns::wanted(spec, &space.resolve(&few).map_or_else(|_| spec.clone(), |r| r.spec), all);
+    let wanted = Turns::wanted(spec, &space.resolve(&few).map_or_else(|_| spec.spec.clone(), |r| r.spec.spec), all);
     for wholes in wholes(wanted) {
         let Some(small) = reduce(problem, spec, wholes) else { continue };
         if found.iter().any(|(s, ..)| *s.problem() == small) {
@@ -190,8 +188,7 @@ fn close_together(space: &Space, plan: &Plan, spec: &KernelSpec) -> Option<Reduc
         }
         let Ok(small) = Space::new(&small, space.target()) else { continue };
         let small = small.constrained(space.constraint()).with_atomics(space.env().allow_atomics);
-        let Ok(spec) = small.resolve(&few).map(|r| r.spec) else { continue };
-        let turns = Turns::of(&spec, small.contraction(&few));
+        let Ok((turns, spec)) = small.resolve(&few).map(|r| (Turns::of(&r.spec), r.spec.spec)) else { continue };
         found.push((small, spec, turns));
     }
     let flop = |(_, spec, turns): &(Space, KernelSpec, Turns)| turns.flop(spec);
@@ -440,7 +437,7 @@ mod tests {
         let sum = |shape: &[u64], over: &[usize]| {
             let problem = Problem::Reduce(Reduce::new(Scalar::F32, shape, over).op(Operator::Sum).build().unwrap());
             let (space, spec, found) = reduced(problem, "sm_90a", "C_ICE2");
-            let turns = [&space, &found.space].map(|space| Turns::of(&spec, space.contraction(&found.plan)));
+            let turns = [&space, &found.space].map(|space| Turns::of(&space.resolve(&found.plan).unwrap().spec));
             let Problem::Reduce(small) = found.space.problem() else { panic!("no tensor") };
             assert!(turns[1].flop(&spec) <= MOST_FLOP, "{turns:?}");
             assert!(turns[1].tiles.iter().zip(turns[0].tiles).all(|(has, all)| *has >= all.min(2)), "{turns:?}");
@@ -472,6 +469,7 @@ mod tests {
         let plan = space.repair(&plan).unwrap();
         let spec = space.resolve(&plan).unwrap().spec;
         let found = for_emulator(&space, &plan, &spec).unwrap();
+        let spec = spec.spec;
         (space, spec, found)
     }
 
@@ -488,7 +486,7 @@ mod tests {
                 let (_, spec, found) = reduced(gemm(8192, 8200, 8192), "sm_90a", &text);
                 assert_eq!(spec.schedule.buffers, buffers, "{text}");
                 let few = found.space.resolve(&found.plan).unwrap().spec;
-                let turns = Turns::of(&few, found.space.contraction(&found.plan));
+                let turns = Turns::of(&few);
                 assert!(turns.k_tiles > 2 * u64::from(buffers), "{text}: {turns:?}");
                 let teams = spec.schedule.roles.map_or(1, |r| u64::from(r.teams));
                 assert!(turns.pieces > 2 * teams * u64::from(few.tiling.persistent), "{text}: {turns:?}");
@@ -520,7 +518,7 @@ mod tests {
         for (m, n, k) in [(10_000_000, 1, 4), (2_000_000, 4, 4), (4, 2_000_000, 4), (8, 8, 4_000_000)] {
             let gemm = Gemm::new(Scalar::F32, m, n, k).order(Order::Col).build().unwrap();
             let (_, spec, found) = reduced(Problem::Gemm(gemm), "sm_90a", "C_MAC64");
-            let turns = Turns::of(&spec, found.space.contraction(&found.plan));
+            let turns = Turns::of(&found.space.resolve(&found.plan).unwrap().spec);
             assert!(turns.flop(&spec) <= EMULATED_FLOP && turns.pieces.max(turns.k_tiles) >= 2, "{turns:?}");
         }
     }

@@ -4,6 +4,7 @@ use serde::Serialize;
 use tilewright_gen::graph::{Graph, values};
 use tilewright_gen::plan::*;
 use tilewright_ir::mma::Owner;
+use tilewright_problem::Extent;
 use tilewright_problem::contraction::{Contraction, ResultSource};
 
 /// What a key's value does in this kernel.
@@ -19,9 +20,8 @@ pub struct Note {
     pub inert: bool,
 }
 
-/// A note for every key, in registry order. `spec` is what `plan` derives to for the graph's contraction.
-pub fn describe(plan: &Plan, spec: &KernelSpec, graph: &Graph) -> Vec<Note> {
-    let c = &*spec.seen(graph.contraction);
+/// A note for every key, in registry order, of what `plan` derives to for the graph's contraction.
+pub fn describe(plan: &Plan, Derived { spec, c }: &Derived, graph: &Graph) -> Vec<Note> {
     let normal = plan.normalised(graph.contraction);
     let note = |key: Key| {
         let value = plan.get(key);
@@ -45,7 +45,7 @@ fn has_effect(plan: &Plan, key: Key, spec: &KernelSpec, graph: &Graph, normal: &
     values(key).into_iter().filter(|v| *v != value).any(|v| {
         let other = Plan::from(plan.with(key, v));
         let differs = !other.normalised(graph.contraction).difference(normal).is_empty();
-        differs && derive(&other, graph.contraction, graph.env).map_or(true, |derived| derived != *spec)
+        differs && derive(&other, graph.contraction, graph.env).map_or(true, |derived| derived.spec != *spec)
     })
 }
 
@@ -212,7 +212,9 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
             "the compiler is free to move loads and stores into the math",
         ),
         Common::Uni => unit(t),
-        Common::Swp if spec.tiling.swapped => "computes the transposed product: A and B change places".into(),
+        Common::Swp if c.problem_extent(Extent::M) == Extent::N => {
+            "computes the transposed product: A and B change places".into()
+        }
         Common::Swp => "A's rows are the kernel's rows".into(),
         Common::Pst if spec.tiling.persistent == 0 => "one work-group per tile of C".into(),
         Common::Pst => format!("{} work-groups walk over all tiles of C", spec.tiling.persistent),

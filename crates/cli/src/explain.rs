@@ -28,17 +28,16 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
     let (plan, origin) = operation.choice().map_err(session::classify)?;
     let space = operation.space();
     let resolved = space.resolve(&plan).map_err(CliError::failed)?;
-    let (c, spec, target) = (resolved.contraction, &resolved.spec, &context.info().target);
-    let notes = describe(&plan, spec, &space.graph(&plan));
-    let counts = counts(spec, c);
+    let (c, derived, target) = (resolved.contraction, &resolved.spec, &context.info().target);
+    let notes = describe(&plan, derived, &space.graph(&plan));
+    let (spec, counts) = (&derived.spec, counts(derived));
     let estimate = Picker::new(space).estimate(&plan).unwrap_or_default();
     let budget = space.env().workspace_bytes;
-    let program = generate(c, spec, budget).map_err(CliError::failed)?;
-    let works = works(c, spec, budget, WORKS).map_err(CliError::failed)?;
+    let program = generate(derived, budget).map_err(CliError::failed)?;
+    let works = works(derived, budget, WORKS).map_err(CliError::failed)?;
     let units = u64::from(target.units.max(1)) * u64::from(resolved.footprint.groups_per_unit.max(1));
     let kernel = session::main_kernel(&program)?;
-    let oriented = &*spec.seen(c);
-    let subject = Subject { spec, c: oriented, kernel, works: &works, target, concurrent: units };
+    let subject = Subject { spec, c: &derived.c, kernel, works: &works, target, concurrent: units };
     let mut facts = subject.facts();
     if let Problem::Conv(conv) = &case.problem {
         facts.grid.insert(0, coordinates(conv, plan.get(Key::C(Common::Bim)) > 0));
@@ -207,7 +206,7 @@ fn numbers(operation: &Operation, resolved: &Resolved, counts: &Counts, estimate
     let share = |part: f64| format!("{} ({:.0} %)", human_time(part), 100.0 * part / estimate.total_us.max(1e-9));
     let parts: Vec<String> = resolved.rest.iter().map(|p| format!("m {} k {}", p.contraction.m, p.contraction.k)).collect();
     let parts = if parts.is_empty() { String::new() } else { format!("; further parts: {}", parts.join(", ")) };
-    let groups = work_groups(&resolved.spec, c);
+    let groups = work_groups(&resolved.spec);
     let (kept, reduced) = (c.g * c.m, c.n);
     let (contraction, k_tile) = match c.source {
         ResultSource::Elements(_) => (format!("{kept} values, each of {}", plural(reduced, "element")), String::new()),

@@ -28,13 +28,13 @@
 //! let plan: Plan = Constraint::parse("A_MIC8__B_MIC8__C_UNR16_MAC256")?.apply(&Plan::default()).into();
 //! let spec = derive(&plan, &contraction, &env)?;
 //! assert_eq!(spec.tiling.macro_tile(), (128, 128));
-//! assert!(fits(&spec, &contraction, &target)?.shared_bytes > 0);
-//! let program = generate(&contraction, &spec, 0)?;
+//! assert!(fits(&spec, &target)?.shared_bytes > 0);
+//! let program = generate(&spec, 0)?;
 //! assert_eq!(program.launches[0].grid, [16, 1, 1]);
 //!
 //! // Tiles of 512 rows need 64 rows per thread: more registers than there are.
 //! let large: Plan = Constraint::parse("A_MIC64__B_MIC64")?.apply(&plan).into();
-//! let refused = derive(&large, &contraction, &env).and_then(|spec| fits(&spec, &contraction, &target));
+//! let refused = derive(&large, &contraction, &env).and_then(|spec| fits(&spec, &target));
 //! println!("{}", refused.unwrap_err());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -220,7 +220,7 @@ pub const ADDED_ALIGN: u32 = 16;
 /// let contraction = lower(&Problem::Gemm(Gemm::new(Scalar::F32, 512, 512, 512).build()?), ConvForm::PerSample)?.lead;
 /// let target = Target::by_arch("sm_80").expect("a known architecture");
 /// let spec = derive(&Plan::default(), &contraction, &Env::new(&target, 0))?;
-/// let program = generate(&contraction, &spec, 0)?;
+/// let program = generate(&spec, 0)?;
 /// for launch in &program.launches {
 ///     let source = print(&program.kernels[launch.kernel], &target)?;
 ///     println!("{:?} work-groups of\n{}", launch.grid, source.text);

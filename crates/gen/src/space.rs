@@ -3,7 +3,7 @@
 use crate::graph::{Graph, Move, Reach, reflected};
 use crate::kernel::{GenerateError, generate_parts, join};
 use crate::plan::{
-    Chiral, Common, Constraint, Env, Footprint, KernelSpec, Key, Keys, Plan, Refusal, derive, fits, generic, of_elements,
+    Chiral, Common, Constraint, Derived, Env, Footprint, KernelSpec, Key, Keys, Plan, Refusal, derive, fits, generic, of_elements,
 };
 use crate::program::Program;
 use tilewright_ir::Target;
@@ -17,7 +17,7 @@ pub struct Resolved<'a> {
     /// The contraction the plan runs on; a convolution has one for each value of `BIM`. Of a problem in parts, the one with most work.
     pub contraction: &'a Contraction,
     /// The derived plan.
-    pub spec: KernelSpec,
+    pub spec: Derived<'a>,
     /// What it takes of the target.
     pub footprint: Footprint,
     /// The other parts.
@@ -32,7 +32,7 @@ pub struct ResolvedPart<'a> {
     /// The part.
     pub contraction: &'a Contraction,
     /// The plan where it is legal for this part, else without its splits, else a plain one.
-    pub spec: KernelSpec,
+    pub spec: Derived<'a>,
     /// What it takes of the target.
     pub footprint: Footprint,
 }
@@ -47,8 +47,8 @@ impl Resolved<'_> {
     /// # Errors
     /// [`GenerateError`].
     pub fn generate(&self, workspace: u64) -> Result<Program, GenerateError> {
-        let lead = std::iter::once((self.contraction, &self.spec));
-        let all: Vec<_> = lead.chain(self.rest.iter().chain(&self.operands).map(|part| (part.contraction, &part.spec))).collect();
+        let lead = std::iter::once(&self.spec);
+        let all: Vec<_> = lead.chain(self.rest.iter().chain(&self.operands).map(|part| &part.spec)).collect();
         generate_parts(&all, workspace)
     }
 }
@@ -162,7 +162,7 @@ impl Space {
         let contraction = self.contraction(plan);
         let plan = &plan.within_sum(contraction);
         let spec = derive(plan, contraction, &self.env)?;
-        let footprint = fits(&spec, contraction, &self.target)?;
+        let footprint = fits(&spec, &self.target)?;
         let rest = self.parts(plan).rest.iter().map(|part| self.resolve_part(plan, &spec, part)).collect::<Result<_, _>>()?;
         let apart = self.parts(plan).operands.iter().filter(|_| !spec.epilogue.operands);
         let operands = apart.map(|part| self.resolve_operand(part)).collect::<Result<_, _>>()?;
@@ -212,7 +212,7 @@ impl Space {
 
     fn resolved<'a>(&self, plan: &Keys, contraction: &'a Contraction) -> Result<ResolvedPart<'a>, Refusal> {
         let spec = derive(plan, contraction, &self.env)?;
-        let footprint = fits(&spec, contraction, &self.target)?;
+        let footprint = fits(&spec, &self.target)?;
         Ok(ResolvedPart { contraction, spec, footprint })
     }
 

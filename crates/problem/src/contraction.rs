@@ -8,7 +8,6 @@ use crate::quant::Quant;
 use crate::reduction::{Axes, Function, Operator, ResultShape};
 use crate::view::{ROW, View};
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
 use std::fmt;
 use tilewright_ir::mma::Family;
 use tilewright_ir::{MathUnit, MatrixType, Mma, Scalar};
@@ -174,13 +173,6 @@ impl Centre {
     }
 }
 
-impl Vector {
-    /// The same of the transposed result.
-    fn turned(&self) -> Vector {
-        Vector { along_n: !self.along_n, ..self.clone() }
-    }
-}
-
 /// A reduction of an operand, whose values a launch must have memory for besides the results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperandValues {
@@ -190,24 +182,6 @@ pub struct OperandValues {
     pub len: u64,
     /// Elements of each.
     pub count: u64,
-}
-
-impl Reduce {
-    /// The same of the transposed result.
-    fn transposed(&self) -> Reduce {
-        let turned = |part: &PartOf| {
-            let Extents { g, m, n } = part.extents;
-            Box::new(PartOf { extents: Extents { g, m: n, n: m }, rows: part.rows.transposed(), ..*part })
-        };
-        Reduce { over: self.over.turned(), part: self.part.as_deref().map(turned), ..self.clone() }
-    }
-}
-
-impl OperandValues {
-    /// The same beside the transposed product.
-    fn transposed(&self) -> OperandValues {
-        OperandValues { reduce: self.reduce.transposed(), ..self.clone() }
-    }
 }
 
 /// `max over n`, `sum of exp over n`.
@@ -246,23 +220,6 @@ impl EpilogueOp {
         all.extend(activation.map(EpilogueOp::Activate));
         all.extend(residual.map(EpilogueOp::AddTensor));
         all
-    }
-    /// The same of the transposed result.
-    fn transposed(&self) -> EpilogueOp {
-        match self {
-            EpilogueOp::Centre(x) => {
-                let turned = |x: &Option<Centred>| {
-                    x.as_ref().map(|x| Centred { zero: x.zero.turned(), totals: x.totals.turned(), number: x.number })
-                };
-                EpilogueOp::Centre(Box::new(Centre { a: turned(&x.a), b: turned(&x.b), k: x.k }))
-            }
-            EpilogueOp::ScaleVector(x) => EpilogueOp::ScaleVector(x.turned()),
-            EpilogueOp::AddVector(x) => EpilogueOp::AddVector(x.turned()),
-            EpilogueOp::AddTensor(x) => EpilogueOp::AddTensor(x.transposed()),
-            EpilogueOp::Mask(x) => EpilogueOp::Mask(x.transposed()),
-            EpilogueOp::Reduce(x) => EpilogueOp::Reduce(x.transposed()),
-            other => other.clone(),
-        }
     }
     /// The operation on a value, as a formula.
     fn formula(&self, value: &str) -> String {
@@ -323,17 +280,6 @@ pub struct Elements {
     pub view: View,
 }
 
-impl ResultSource {
-    /// The same of the transposed product.
-    fn transposed(&self) -> ResultSource {
-        match self {
-            ResultSource::Product => ResultSource::Product,
-            ResultSource::OwnOperands(along) => ResultSource::OwnOperands(along.other()),
-            ResultSource::Elements(x) => ResultSource::Elements(Elements { of: x.of, view: x.view.transposed() }),
-        }
-    }
-}
-
 /// A batched matrix product over views.
 ///
 /// ```
@@ -389,15 +335,11 @@ pub struct Contraction {
     pub gaps: Option<Gaps>,
     /// The result is not stored: there are only its reductions.
     pub drop_c: bool,
-    /// This is the transposed product of what was asked for: `a` is its B and m its n.
-    pub swapped: bool,
+    /// This is the transposed product of the problem's: `a` is its B and m its n. Only the methods of [`crate::Oriented`]'s file ask.
+    pub(crate) transposed: bool,
 }
 
 impl Tensor {
-    /// The same with rows and columns exchanged.
-    fn transposed(&self) -> Tensor {
-        Tensor { view: self.view.transposed(), ..self.clone() }
-    }
     /// Type in which its elements are multiplied.
     pub fn factor(&self) -> Scalar {
         self.factor.unwrap_or(self.scalar)
@@ -437,10 +379,6 @@ impl Contraction {
         let zero_points = zero_points.filter_map(|(quant, x)| Some((quant, &x?.zero)));
         let scales = self.scales().chain(&self.block_scales).map(|x| (Quant::scale(self.along(x)), x));
         zero_points.chain(scales).chain(self.ends.iter().chain(&self.k_ends).map(|x| (Quant::Ends, x)))
-    }
-    /// What the problem calls the direction of a vector.
-    pub const fn along(&self, x: &Vector) -> Along {
-        if x.along_n != self.swapped { Along::N } else { Along::M }
     }
     /// The function that is applied, if one is.
     pub fn activation(&self) -> Option<Activation> {
@@ -495,10 +433,6 @@ impl Contraction {
     /// The same of a launch with these extents.
     pub fn result_shape_at(&self, r: &Reduce, at: &Extents) -> ResultShape {
         ResultShape { extents: r.part.as_ref().map_or(*at, |part| part.extents), groups: r.groups }
-    }
-    /// Other parts of the problem have elements of the same values of a reduction.
-    pub fn shares_values(&self, r: &Reduce) -> bool {
-        r.part.is_some() && r.over.whole()[usize::from(self.swapped)]
     }
     /// The largest extents.
     pub const fn extents(&self) -> Extents {
@@ -662,31 +596,6 @@ impl Contraction {
         };
         [along(Extent::M, self.m, rows), along(Extent::N, self.n, columns), self.entries()]
     }
-    /// The transposed product: A and B, m and n exchanged.
-    fn transposed(&self) -> Contraction {
-        let dynamic = Dynamic { m: self.dynamic.n, n: self.dynamic.m, ..self.dynamic };
-        Contraction {
-            g: self.g,
-            m: self.n,
-            n: self.m,
-            k: self.k,
-            a: self.b.clone(),
-            b: self.a.clone(),
-            c: self.c.transposed(),
-            accumulator: self.accumulator,
-            math: self.math,
-            block_scales: self.block_scales.iter().map(Vector::turned).collect(),
-            epilogue: self.epilogue.iter().map(EpilogueOp::transposed).collect(),
-            dynamic,
-            ends: self.ends.as_ref().map(Vector::turned),
-            k_ends: self.k_ends.clone(),
-            source: self.source.transposed(),
-            operand_values: self.operand_values.iter().map(OperandValues::transposed).collect(),
-            gaps: self.gaps,
-            drop_c: self.drop_c,
-            swapped: !self.swapped,
-        }
-    }
     /// What is computed, as a formula: `relu(alpha * sum_k A[g,m,k] * B[g,k,n] + bias[n] + beta * C[g,m,n])`.
     pub fn formula(&self) -> String {
         let first = match self.source {
@@ -708,31 +617,6 @@ impl Contraction {
         };
         let first = signed(signed(first, &self.a, "sign[m,k]", "A["), &self.b, "sign[n,k]", "B[");
         self.epilogue.iter().fold(first, |value, op| op.formula(&value))
-    }
-    /// What was asked for, or the transposed product of it, whichever this is.
-    pub fn oriented(&self, swapped: bool) -> Cow<'_, Contraction> {
-        if swapped == self.swapped { Cow::Borrowed(self) } else { Cow::Owned(self.transposed()) }
-    }
-    /// The same for a unit that multiplies it: factors whose parts are narrower than they are come to shared memory in the type of these.
-    pub fn seen_by(&self, swapped: bool, unit: MathUnit) -> Cow<'_, Contraction> {
-        let seen = self.oriented(swapped);
-        let split = seen.instruction(unit).and_then(|row| seen.splits(row));
-        match split.filter(|split| !split.as_wide()).map(|split| Some(split.input.storage())) {
-            Some(factor) if seen.a.factor != factor || seen.b.factor != factor => {
-                let mut seen = seen.into_owned();
-                (seen.a.factor, seen.b.factor) = (factor, factor);
-                Cow::Owned(seen)
-            }
-            _ => seen,
-        }
-    }
-    /// What the problem calls the two factors.
-    pub const fn factors(&self) -> [Operand; 2] {
-        if self.swapped { [Operand::B, Operand::A] } else { [Operand::A, Operand::B] }
-    }
-    /// What the problem calls an extent, where that is known only at launch.
-    pub fn dynamic_extent(&self, extent: Extent) -> Option<Extent> {
-        self.dynamic.has(extent).then(|| if self.swapped { extent.turned() } else { extent })
     }
     /// The view through which A's memory is read: that of the elements where there is no product.
     pub const fn read_view(&self) -> &View {

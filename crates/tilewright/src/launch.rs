@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, PoisonError};
 use tilewright_check::run::{Alignments, BindError, compile};
 use tilewright_device::DeviceError;
-use tilewright_gen::plan::{Chiral, Common, Key, Plan, fits, generic};
+use tilewright_gen::plan::{Chiral, Common, Key, Plan, generic};
 use tilewright_gen::program::Program;
 use tilewright_problem::contraction::Contraction;
 
@@ -46,7 +46,6 @@ impl Operation {
     pub(crate) fn program_for(&self, plan: &Plan, starts: Starts) -> Result<(Contraction, Program), Error> {
         let space = starts.map_or_else(|| Cow::Borrowed(self.space()), |starts| Cow::Owned(self.space().aligned(starts)));
         let resolved = space.resolve(plan)?;
-        fits(&resolved.spec, resolved.contraction, space.target())?;
         let mut program = resolved.generate(space.env().workspace_bytes)?;
         if let Some(text) = self.text_of(plan) {
             program.kernels.iter_mut().for_each(|kernel| kernel.text = Some(text.to_string()));

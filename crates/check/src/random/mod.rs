@@ -25,7 +25,7 @@ use std::fmt;
 use std::sync::Arc;
 use tilewright_device::{Device, DeviceError};
 use tilewright_gen::kernel::GenerateError;
-use tilewright_gen::plan::{Common, KernelSpec, Key, Plan, workspace_per_entry};
+use tilewright_gen::plan::{Common, Derived, Key, Plan, workspace_per_entry};
 use tilewright_gen::space::Space;
 use tilewright_ir::mma::FAMILIES;
 use tilewright_ir::{Scalar, Target};
@@ -251,9 +251,9 @@ pub fn plan(space: &Space, recipe: &Recipe, seed: u64) -> Option<Plan> {
 }
 
 /// The problem with a budget that just holds some entries of the batch, half of the times where there is a choice.
-fn budgeted(rng: &mut ChaCha8Rng, problem: &Problem, spec: &KernelSpec, space: &Space, plan: &Plan) -> Problem {
+fn budgeted(rng: &mut ChaCha8Rng, problem: &Problem, spec: &Derived, space: &Space, plan: &Plan) -> Problem {
     let contraction = space.contraction(plan);
-    let entry = workspace_per_entry(spec, contraction);
+    let entry = workspace_per_entry(spec);
     // Sums of factors take room whatever the batch, and so do other parts' of reductions.
     let parts = space.parts(plan).iter().count() > 1 && contraction.reductions().next().is_some();
     if parts || entry == 0 || contraction.g < 2 || contraction.centre().is_some() || rng.random_bool(0.5) {
@@ -315,8 +315,7 @@ pub fn verify(device: &Arc<dyn Device>, pair: &Pair) -> Result<Verification, Pai
         Some(at) => Case::at(device, &pair.problem, at, pair.seed, factors, Samples::default())?,
         None => Case::new(device, &pair.problem, pair.seed, factors, Samples::default())?,
     };
-    let oriented = resolved.contraction.oriented(resolved.spec.tiling.swapped);
-    let again = device.info().is_measured() && resolved.spec.repeatable(&oriented);
+    let again = device.info().is_measured() && resolved.spec.repeatable();
     // The emulator detects illegal writes in every pair. Exact sums are checked for a third of the pairs, to bound the time; for all pairs if
     // TILEWRIGHT_FULL is set.
     let full = device.info().is_measured() || std::env::var_os("TILEWRIGHT_FULL").is_some();

@@ -17,8 +17,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Opti
     for _ in 0..plan::TRIES {
         let form = space.contractions().choose(rng)?.0;
         let mut drawn = Keys::default().with(Key::C(Common::Bim), form);
-        let seen = space.contraction(&drawn);
-        let seen = seen.seen_by(seen.swapped, MathUnit::Warpgroup);
+        let seen = space.contraction(&drawn).oriented(false, MathUnit::Warpgroup);
         keys(rng, &mut drawn, seen.a.factor().bytes() == 4);
         if seen.a.factor.and(seen.b.factor).is_some() {
             drawn = drawn.with_both(Chiral::Acp, 0);

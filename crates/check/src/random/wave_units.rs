@@ -7,6 +7,7 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
 use tilewright_gen::space::Space;
+use tilewright_ir::MathUnit;
 use tilewright_problem::contraction::Contraction;
 
 /// Draws a plan of the unit that is legal in the space.
@@ -29,7 +30,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, unit: u
 /// The plan, where a factor is weights of 8 or 4 bits now and then with copies that bring them as memory has them; where the unit has no
 /// such copies, repair takes them back.
 fn raw(rng: &mut ChaCha8Rng, plan: Plan, c: &Contraction) -> Plan {
-    let c = &*c.oriented(plan.common(Common::Swp) == 1);
+    let c = c.oriented(plan.common(Common::Swp) == 1, MathUnit::Fma);
     let sides = [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)];
     if sides.iter().all(|(_, tensor)| !tensor.has_weights()) || rng.random() {
         return plan;

@@ -10,7 +10,7 @@ use tilewright_gen::plan::{KernelSpec, OperandTiling, Transport};
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::mma::Owner;
 use tilewright_ir::{Block, BulkOp, Kernel, Scalar, Stmt, Target};
-use tilewright_problem::contraction::{Contraction, ResultSource};
+use tilewright_problem::contraction::{Contraction, Operand, ResultSource};
 
 /// One plan of one problem on one device.
 pub struct Subject<'a> {
@@ -156,11 +156,11 @@ impl Subject<'_> {
     }
     /// The operand's name, and whose it is where operands are swapped.
     pub fn operand(&self, which: usize) -> String {
-        match (which, self.spec.tiling.swapped) {
-            (0, false) => "A".into(),
-            (_, false) => "B".into(),
-            (0, true) => "A (the problem's B)".into(),
-            (_, true) => "B (the problem's A)".into(),
+        match (which, self.c.factors()) {
+            (0, [Operand::B, _]) => "A (the problem's B)".into(),
+            (0, _) => "A".into(),
+            (_, [_, Operand::A]) => "B (the problem's A)".into(),
+            _ => "B".into(),
         }
     }
     /// Rows and columns of a tile of C and depth of a k-tile.

@@ -55,7 +55,10 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
     }
     let (wide, high) = (shown[1] as f64 * cell_w, shown[0] as f64 * cell_h);
     svg.rect(LEFT, TOP, wide, high, "frame");
-    let [m, n] = if t.swapped { ["m (the problem's n)", "n (the problem's m)"] } else { ["m", "n"] };
+    let [m, n] = [Extent::M, Extent::N].map(|extent| match subject.c.problem_extent(extent) {
+        same if same == extent => extent.name().to_string(),
+        other => format!("{} (the problem's {})", extent.name(), other.name()),
+    });
     svg.text(
         (LEFT, TOP - 8.0),
         12.0,

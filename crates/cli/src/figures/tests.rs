@@ -33,11 +33,11 @@ fn look(problem: &Problem, plan: &Plan, target: &Target) -> bool {
     let space = Space::new(problem, target).unwrap().with_atomics(true);
     let Ok(r) = space.resolve(plan) else { return false };
     let budget = space.env().workspace_bytes;
-    let program = generate(r.contraction, &r.spec, budget).unwrap();
+    let program = generate(&r.spec, budget).unwrap();
     let kernel = program.kernels.iter().find(|k| k.name == MAIN).unwrap();
-    let works = works(r.contraction, &r.spec, budget, 4096).unwrap();
-    let c = r.contraction.oriented(r.spec.tiling.swapped);
-    let subject = Subject { spec: &r.spec, c: &c, kernel, works: &works, target, concurrent: 132 };
+    let works = works(&r.spec, budget, 4096).unwrap();
+    let c = &r.spec.c;
+    let subject = Subject { spec: &r.spec, c, kernel, works: &works, target, concurrent: 132 };
     let facts = subject.facts();
     let what = format!("{problem} {plan} on {}", target.arch);
     let [rows, columns, depth] = subject.tile();

@@ -11,11 +11,10 @@ use super::stages::roles;
 use super::{finish, main, prepare, reduce};
 use crate::plan::reach::gap_width;
 use crate::plan::{
-    Edge, Exit, Finish, KernelSpec, OperandTiling, Partials, RoleSplit, Source, Split, StoreTile, Transport, materialised,
-    partials_bytes,
+    Derived, Edge, Exit, Finish, KernelSpec, OperandTiling, Partials, RoleSplit, Source, Split, StoreTile, Transport,
+    materialised, partials_bytes,
 };
 use crate::program::{Alignment, Binding, Factor, Groups, Launch, Program};
-use std::borrow::Cow;
 use tilewright_ir::Kernel;
 use tilewright_problem::contraction::{Centre, Centred, Contraction, Operand, Reduce, ResultSource, Tensor};
 use tilewright_problem::view::G;
@@ -32,8 +31,8 @@ const MOST_JOINED: usize = 8;
 ///
 /// # Errors
 /// [`GenerateError`]; plans that passed `derive` and `fits` do not meet them.
-pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Program, GenerateError> {
-    generate_parts(&[(c, spec)], workspace)
+pub fn generate(derived: &Derived, workspace: u64) -> Result<Program, GenerateError> {
+    generate_parts(&[derived], workspace)
 }
 
 /// Generates the kernels and launches of the parts of a problem, each under its derived plan. Neighbours whose plans suit each other
@@ -44,9 +43,9 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
 ///
 /// # Errors
 /// [`GenerateError`]; plans that passed `derive` and `fits` do not meet them.
-pub fn generate_parts(parts: &[(&Contraction, &KernelSpec)], workspace: u64) -> Result<Program, GenerateError> {
-    let (alone, parts): (Vec<_>, Vec<_>) =
-        parts.iter().copied().zip(0..).partition(|((c, _), _)| matches!(c.source, ResultSource::Elements(_)));
+pub fn generate_parts(parts: &[&Derived], workspace: u64) -> Result<Program, GenerateError> {
+    let parts = parts.iter().map(|part| (&*part.c, &part.spec));
+    let (alone, parts): (Vec<_>, Vec<_>) = parts.zip(0..).partition(|((c, _), _)| matches!(c.source, ResultSource::Elements(_)));
     let mut out = Assembly::default();
     // Zero points need sums of the other operand over k, so the kernels of these sums run first.
     let totals: Vec<&Centred> = parts.iter().filter_map(|((c, _), _)| c.centre()).flat_map(Centre::iter).collect();
@@ -89,14 +88,13 @@ fn place_totals(totals: &[&Centred], program: &mut Program) {
 
 /// The kernels and launches of sums of products.
 fn products(parts: &[(&Contraction, &KernelSpec)], workspace: u64, out: &mut Assembly) -> Result<(), GenerateError> {
-    let oriented: Vec<Cow<Contraction>> = parts.iter().map(|(c, spec)| spec.seen(c)).collect();
-    let inputs: Vec<[Input; 2]> = oriented.iter().zip(parts).map(|(c, (_, spec))| inputs(c, spec)).collect();
-    let reduced = oriented.iter().zip(parts).map(|(c, (_, spec))| partials_bytes(spec, c, WORKSPACE_ALIGN)).sum();
-    let jobs = oriented.iter().zip(parts).zip(&inputs).zip(0..);
-    let jobs = jobs.map(|(((c, (_, spec)), inputs), number)| Job::new((c, spec, number), inputs, [workspace, reduced]));
+    let inputs: Vec<[Input; 2]> = parts.iter().map(|(c, spec)| inputs(c, spec)).collect();
+    let reduced = parts.iter().map(|(c, spec)| partials_bytes(spec, c, WORKSPACE_ALIGN)).sum();
+    let jobs = parts.iter().zip(&inputs).zip(0..);
+    let jobs = jobs.map(|(((c, spec), inputs), number)| Job::new((c, spec, number), inputs, [workspace, reduced]));
     let mut jobs = jobs.collect::<Result<Vec<Job>, _>>()?;
     let Some(first) = jobs.first() else { return Ok(()) };
-    (out.part, out.largest, out.cursor) = (first.number, first.c.oriented(false).extents(), 0);
+    (out.part, out.largest, out.cursor) = (first.number, first.c.problem_extents(), 0);
     // What the launches of all parts leave of reductions stays to the end.
     let of_jobs: Vec<(&Contraction, &KernelSpec)> = jobs.iter().map(|job| (job.c, job.spec)).collect();
     let left = out.reserve_parts(&of_jobs);
@@ -166,7 +164,7 @@ pub fn join(lead: &KernelSpec, (c, other): (&Contraction, &KernelSpec)) -> bool 
 /// The kernels and launches of parts that share the main kernel. `begun`: reductions have their first values.
 fn launch_together(jobs: &[Job], begun: bool, out: &mut Assembly) -> Result<(), GenerateError> {
     let Some(first) = jobs.first() else { return Ok(()) };
-    out.largest = first.c.oriented(false).extents();
+    out.largest = first.c.problem_extents();
     out.cursor = out.base;
     let mut before: Vec<(Regions, Vec<Filler>, _)> = Vec::new();
     for job in jobs {

@@ -1,6 +1,7 @@
 //! Work counts of a derived plan: what `explain` shows and cost models start from. Counted from the plan, not measured.
 
-use super::fits::{Footprint, all_tiles};
+use super::derived::Derived;
+use super::fits::{Footprint, pieces};
 use super::materialised::copied_elements;
 use super::spec::*;
 use super::tile::*;
@@ -82,10 +83,10 @@ pub fn added_bytes(c: &Contraction) -> f64 {
 }
 
 /// Counts the work of a derived plan.
-pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
-    let c = &*spec.seen(c);
+pub fn counts(derived: &Derived) -> Counts {
+    let Derived { spec, c } = derived;
     let t = &spec.tiling;
-    let groups = all_tiles(spec, c);
+    let groups = pieces(derived);
     let all_k_tiles = c.depth().div_ceil(u64::from(t.k_tile));
     let ways = u64::from(t.split_k.ways.max(1));
     // k-tiles over all work-groups: a split shares them.

@@ -4,6 +4,7 @@
 //! MIOpenGEMM's keys are MIOpenGEMM's, with the alignment of vectors and the order of additions checked as well. Vectors are legal
 //! where [`tilewright_problem::view`] says so.
 
+use super::derived::Derived;
 use super::exit;
 use super::fits::shared_bytes;
 use super::frame::{Frame, Side};
@@ -21,20 +22,20 @@ use super::spec::*;
 use super::tile::{OperandTiling, k_step};
 use super::transport::{TiledOperand, Transport};
 use super::value::{Keys, Plan};
-use super::workspace::workspace_per_oriented;
+use super::workspace::workspace_per_entry;
 use tilewright_ir::mma::{Family, Owner};
 use tilewright_ir::{Mma, Scalar};
-use tilewright_problem::contraction::{Contraction, ResultSource};
+use tilewright_problem::Extent;
+use tilewright_problem::contraction::{Contraction, Operand, ResultSource};
 use tilewright_problem::view::{COL, ROW};
-use tilewright_problem::{Along, Extent};
 
 /// What the plan means for the contraction, or why it means nothing. Total: no plan and no contraction makes it fail
 /// otherwise.
-pub fn derive(plan: &Keys, c: &Contraction, env: &Env) -> Result<KernelSpec, Refusal> {
+pub fn derive<'c>(plan: &Keys, c: &'c Contraction, env: &Env) -> Result<Derived<'c>, Refusal> {
     derive_plan(&Plan::from(plan), c, env)
 }
 
-fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Refusal> {
+fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived<'c>, Refusal> {
     if let Some(key) = Key::all().find(|k| !k.info().legal.contains(plan.get(*k))) {
         return Err(Refusal::Value { key, value: plan.get(key) });
     }
@@ -47,12 +48,9 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     let plan = if c.source == ResultSource::Product { plan } else { &plan.normalised(c) };
     let (at, on) = (|key: Common| plan.common(key), |key: Common| plan.common(key) == 1);
     let family = plan.unit();
-    let (swapped, own) = match c.source {
-        // The swap gives each column its own operand A; a row never has its own operand B.
-        ResultSource::OwnOperands(along) => ((along == Along::M) != c.swapped, true),
-        _ => (on(Common::Swp), false),
-    };
-    let c = &*c.seen_by(swapped, family.unit);
+    let seen = c.oriented(on(Common::Swp), family.unit);
+    let c = &*seen;
+    let own = matches!(c.source, ResultSource::OwnOperands(_));
     let row = match family.owner {
         Owner::Thread => dot_instruction(plan, c, env, family),
         Owner::Wave | Owner::Warpgroup if own => {
@@ -122,7 +120,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         k_stagger: on(Common::Ufo),
         unit: family.unit,
         instruction: row,
-        swapped,
+        swapped: c.factors()[0] == Operand::B,
         persistent: at(Common::Pst),
         cluster,
         a,
@@ -142,11 +140,12 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     set_registers_and_slots(&mut spec, c);
     spec.check_carry(c)?;
     spec.check_finish(c)?;
-    let needed = workspace_per_oriented(&spec, c);
+    let derived = Derived { spec, c: seen };
+    let needed = workspace_per_entry(&derived);
     if needed > env.workspace_bytes {
         return Err(Refusal::Workspace { needed, available: env.workspace_bytes });
     }
-    Ok(spec)
+    Ok(derived)
 }
 
 /// What follows from all the rest: the registers of roles, and how much staging there is room for.

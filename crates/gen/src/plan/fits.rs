@@ -1,6 +1,7 @@
 //! Whether a derived plan fits a device, and how much of it one work-group takes.
 
 use super::bulk::store_buffers;
+use super::derived::Derived;
 use super::own_loads::OwnLoads;
 use super::reach;
 use super::reduction::{Finish, REDUCTION_ALIGN};
@@ -47,9 +48,8 @@ const LOAD_TEXT: u64 = 24;
 const MOST_UNROLLED: u64 = 16_384;
 
 /// The footprint on a device, or why the device cannot run it.
-pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footprint, Refusal> {
-    let limits = &target.limits;
-    let c = &*spec.seen(c);
+pub fn fits(derived: &Derived, target: &Target) -> Result<Footprint, Refusal> {
+    let (Derived { spec, c }, limits) = (derived, &target.limits);
     features(spec, c, target)?;
     let threads = spec.launch_threads();
     if threads > limits.max_threads {
@@ -65,7 +65,7 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
     if count > max {
         return Err(Refusal::Unrolled { count, max });
     }
-    let (groups, max) = (all_tiles(spec, c), limits.max_grid[0]);
+    let (groups, max) = (pieces(derived), limits.max_grid[0]);
     if groups > max {
         return Err(Refusal::Groups { groups, max });
     }
@@ -141,16 +141,15 @@ fn features(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<(), R
 }
 
 /// Work-groups of the main kernel for the whole batch.
-pub fn work_groups(spec: &KernelSpec, c: &Contraction) -> u64 {
-    let all = all_tiles(spec, &spec.seen(c));
-    match spec.tiling.persistent {
-        0 => all,
-        stay => all.min(u64::from(stay)),
+pub fn work_groups(derived: &Derived) -> u64 {
+    match derived.tiling.persistent {
+        0 => pieces(derived),
+        stay => pieces(derived).min(u64::from(stay)),
     }
 }
 
-/// Tiles of the result over the whole batch, each split of k counted, for a contraction whose operands are swapped already.
-pub(super) fn all_tiles(spec: &KernelSpec, c: &Contraction) -> u64 {
+/// Tiles of the result over the whole batch, each split of k counted.
+pub fn pieces(Derived { spec, c }: &Derived) -> u64 {
     let t = &spec.tiling;
     if let ResultSource::Elements(_) = c.source {
         return c.m.div_ceil(t.a.macro_tile.into()).saturating_mul(c.n.div_ceil(spec.share_of_columns(c)));

@@ -251,7 +251,8 @@ impl Keys {
             p.reset(&[Common::Gbi], &[]);
         }
         let Some((along_m, along_n)) = p.owner_grid().filter(|_| !Transport::uses_panels(&p)) else { return p };
-        let (unit, c) = (p.unit(), &*c.oriented(p.common(Common::Swp) == 1));
+        let unit = p.unit();
+        let c = &*c.oriented(p.common(Common::Swp) == 1, unit.unit);
         let tile = |side: fn(Chiral) -> Key, threads: u32| (threads as u64 * p.get(side(Chiral::Mic)) as u64).max(1);
         let (tile_m, tile_n) = (tile(Key::A, along_m) * u64::from(unit.block.0), tile(Key::B, along_n) * u64::from(unit.block.1));
         let run_time = [Extent::M, Extent::N].into_iter().any(|extent| c.varies(extent));

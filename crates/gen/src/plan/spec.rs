@@ -5,7 +5,6 @@ use super::reduction::Finish;
 use super::tile::{OperandTiling, k_step};
 use super::transport::Transport;
 use serde::Serialize;
-use std::borrow::Cow;
 pub use tilewright_ir::MathUnit;
 use tilewright_ir::Mma;
 use tilewright_ir::affine::{Affine, Atom};
@@ -110,7 +109,7 @@ pub struct Tiling {
     pub unit: MathUnit,
     /// The instruction of the unit, where it is a matrix unit.
     pub instruction: Option<&'static Mma>,
-    /// The kernel computes the transposed product: `a` speaks of the contraction's B and `b` of its A (`SWP`).
+    /// The kernel computes the transposed product: `a` speaks of the problem's B and `b` of its A (`SWP`).
     pub swapped: bool,
     /// Work-groups that walk over all tiles; 0: one per tile (`PST`).
     pub persistent: u32,
@@ -432,10 +431,6 @@ pub struct KernelSpec {
 }
 
 impl KernelSpec {
-    /// The contraction as the kernel computes it: swapped by SWP, with operands in the type that the unit reads from shared memory.
-    pub fn seen<'c>(&self, c: &'c Contraction) -> Cow<'c, Contraction> {
-        c.seen_by(self.tiling.swapped, self.tiling.unit)
-    }
     /// Number of counters in shared memory: tiles before each group of rows or columns, and in all. `None` if work-groups do not count tiles.
     pub fn counted_groups(&self, c: &Contraction) -> Option<u32> {
         let counted = c.ends.is_some() && c.g <= COUNTED && self.schedule.in_pipeline() && !self.style.straight;

@@ -1,20 +1,16 @@
 //! Workspace that a kernel needs: copies of operands and partial sums of split k.
 
+use super::derived::Derived;
 use super::materialised::materialised;
 use super::reduction::partials_bytes;
 use super::spec::*;
 use super::tile::*;
-use tilewright_problem::contraction::{Contraction, Tensor};
+use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::G;
 
 /// Workspace in bytes for the copies and partial sums of a single batch entry, and for the parts of reductions of all; with less than that for the whole batch, the
 /// batch is cut into chunks.
-pub fn workspace_per_entry(spec: &KernelSpec, c: &Contraction) -> u64 {
-    workspace_per_oriented(spec, &c.oriented(spec.tiling.swapped))
-}
-
-/// The same for a contraction that is oriented as the plan says already.
-pub(super) fn workspace_per_oriented(spec: &KernelSpec, c: &Contraction) -> u64 {
+pub fn workspace_per_entry(Derived { spec, c }: &Derived) -> u64 {
     let copy = |tensor: &Tensor, tiling: &OperandTiling| {
         if tiling.source == Source::InPlace {
             return 0;

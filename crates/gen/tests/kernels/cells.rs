@@ -175,7 +175,7 @@ fn tried(cell: Cell, rows: Rows, plan: &str) -> Result<(), String> {
     if as_asked.contains(&false) {
         return Err(OTHERWISE.into());
     }
-    let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).map_err(|e| e.to_string())?;
+    let program = generate(&r.spec, space.env().workspace_bytes).map_err(|e| e.to_string())?;
     let compiled = compile(device.as_ref(), &program).unwrap_or_else(|e| panic!("{plan}: {e}"));
     let case = Case::new(&device, &problem, 5, test_factors(5, false), Samples::All).unwrap();
     let verdict = case.verify(&program, &compiled, space.contraction(&plan), Depth::Quick, false);
@@ -216,7 +216,7 @@ fn assemblers_take_them() {
         let space = Space::new(&problem, &target).expect("it lowers");
         let plan = Plan::from(Constraint::parse(plan).unwrap_or_else(|e| panic!("{plan}: {e}")).apply(&Plan::default()));
         let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
-        let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).expect("a program");
+        let program = generate(&r.spec, space.env().workspace_bytes).expect("a program");
         let kernel = program.kernels.iter().find(|k| k.name == MAIN).expect("a main kernel");
         match inspect(kernel, arch, None, &Options::default()) {
             Err(e @ DeviceError::Missing { .. }) => return missing::missing(&e.to_string()),

@@ -10,7 +10,7 @@ use tilewright_check::run::{Buffers, compile};
 use tilewright_check::verify::{Case, Depth, Verification, test_factors};
 use tilewright_device::Device;
 use tilewright_gen::kernel::generate;
-use tilewright_gen::plan::{Constraint, Keys, Plan, Refusal};
+use tilewright_gen::plan::{Constraint, Derived, Keys, Plan, Refusal};
 use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::{Contraction, EpilogueOp, Vector};
@@ -81,10 +81,17 @@ fn plan(space: &Space, keys: &str) -> Option<Plan> {
     starts.flat_map(both).map(Plan::from).find(|p| keys.allows(p) && space.resolve(p).is_ok())
 }
 
+fn with_epilogue(c: &Contraction, epilogue: Vec<EpilogueOp>) -> Contraction {
+    let mut other = c.clone();
+    other.epilogue = epilogue;
+    other
+}
+
 /// Runs the plan's program for a contraction on a case of what was asked for.
 fn run(device: &Arc<dyn Device>, space: &Space, plan: &Plan, case: &Case, contraction: &Contraction) -> Verification {
-    let spec = space.resolve(plan).expect("legal").spec;
-    let program = generate(contraction, &spec, space.env().workspace_bytes).expect("a program");
+    let spec = space.resolve(plan).expect("legal").spec.spec;
+    let c = contraction.oriented(spec.tiling.swapped, spec.tiling.unit);
+    let program = generate(&Derived { spec, c }, space.env().workspace_bytes).expect("a program");
     let compiled = compile(device.as_ref(), &program).expect("it compiles");
     case.verify(&program, &compiled, contraction, Depth::Thorough, true).expect("it runs")
 }
@@ -192,7 +199,7 @@ fn what_is_left_out_is_caught() {
                 ("silu", EpilogueOp::list(Vec::new(), bias.clone(), Some(Activation::Silu), residual.clone())),
                 ("no residual", EpilogueOp::list(Vec::new(), bias, activation, None)),
             ];
-            let mutants = mutants.map(|(what, epilogue)| (what, Contraction { epilogue, ..right.clone() }));
+            let mutants = mutants.map(|(what, epilogue)| (what, with_epilogue(&right, epilogue)));
             let passed = mutants.iter().filter(|(_, c)| run(&device, &space, &plan, &case, c).passed);
             passed.map(|(what, _)| format!("{keys}: {what}")).collect::<Vec<_>>()
         })
@@ -210,7 +217,7 @@ fn gelu_and_its_approximation_are_told_apart_in_f32() {
     let case = Case::new(&device, &problem, 3, test_factors(3, false), Samples::All).expect("a case");
     let right = space.contraction(&plan).clone();
     assert!(run(&device, &space, &plan, &case, &right).passed);
-    let other = Contraction { epilogue: EpilogueOp::list(Vec::new(), None, Some(Activation::GeluTanh), None), ..right };
+    let other = with_epilogue(&right, EpilogueOp::list(Vec::new(), None, Some(Activation::GeluTanh), None));
     assert!(!run(&device, &space, &plan, &case, &other).passed);
 }
 
@@ -228,7 +235,7 @@ fn atomic_sums_take_bias_and_residual_but_no_activation() {
         let case = Case::new(&device, added.problem(), 3, test_factors(3, with_beta), Samples::All).expect("a case");
         let spec = added.resolve(&plan).expect("legal").spec;
         let c = added.contraction(&plan);
-        let program = generate(c, &spec, added.env().workspace_bytes).expect("a program");
+        let program = generate(&spec, added.env().workspace_bytes).expect("a program");
         let compiled = compile(device.as_ref(), &program).expect("it compiles");
         let v = case.verify(&program, &compiled, c, Depth::Thorough, false).expect("it runs");
         assert!(v.passed, "{v:?}");

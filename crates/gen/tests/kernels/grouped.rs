@@ -76,7 +76,7 @@ fn of_warpgroups(space: &Space, pair: &Pair) -> [bool; OF_WARPGROUPS.len()] {
     let Some(of) = ragged(pair) else { return [false; OF_WARPGROUPS.len()] };
     let resolved = space.resolve(&pair.plan).unwrap_or_else(|e| panic!("{pair}: {e}"));
     let spec = &resolved.spec;
-    let c = &*resolved.contraction.oriented(spec.tiling.swapped);
+    let c = &spec.c;
     let side = usize::from(c.grouped(Extent::N));
     let (copies, factors, rows) = (&spec.schedule.copies, [&c.a, &c.b], of != Ragged::K);
     [

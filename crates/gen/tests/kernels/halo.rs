@@ -209,13 +209,12 @@ fn random_windows() {
             let resolved = space.resolve(&plan).ok()?;
             let spec = &resolved.spec;
             let halo = spec.schedule.copies.iter().any(|copy| copy.halo().is_some());
-            let oriented = resolved.contraction.oriented(spec.tiling.swapped);
             let permuted = |halo: &Halo| halo.layout().is_permuted();
             let kinds = [
                 halo,
                 spec.schedule.copies.iter().filter_map(|copy| copy.halo()).any(permuted),
                 halo && spec.tiling.swapped,
-                halo && spec.tiling.blocks(&oriented).is_some(),
+                halo && spec.tiling.blocks(&spec.c).is_some(),
                 halo && spec.tiling.split_k.ways > 1,
                 halo && spec.schedule.roles.is_some(),
                 halo && resolved.joined().count() > 0,

@@ -15,7 +15,7 @@ use tilewright_check::run::Factors;
 use tilewright_check::verify::Case;
 use tilewright_device::Device;
 use tilewright_gen::kernel::{MAIN, Work, works};
-use tilewright_gen::plan::{Common, KernelSpec, Key};
+use tilewright_gen::plan::{Common, Derived, Key};
 use tilewright_gen::space::Space;
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
@@ -88,7 +88,7 @@ fn number(scalar: Scalar, bytes: &[u8], element: usize) -> f64 {
 }
 
 /// Elements of C that each piece of work has, with the thread of the work-group that stores them.
-fn owners(c: &Contraction, spec: &KernelSpec, works: &[Work]) -> HashMap<[u64; 3], Vec<(u64, u64)>> {
+fn owners(Derived { spec, c }: &Derived, works: &[Work]) -> HashMap<[u64; 3], Vec<(u64, u64)>> {
     let places = spec.tiling.accumulators();
     let mut found: HashMap<[u64; 3], Vec<(u64, u64)>> = HashMap::new();
     let mut tile = std::collections::HashSet::new();
@@ -112,7 +112,7 @@ fn owners(c: &Contraction, spec: &KernelSpec, works: &[Work]) -> HashMap<[u64; 3
 }
 
 /// The splits of each tile have every k once.
-fn splits_are_whole(c: &Contraction, spec: &KernelSpec, works: &[Work]) {
+fn splits_are_whole(Derived { spec, c }: &Derived, works: &[Work]) {
     let mut seen: HashMap<(u64, [u64; 2]), Vec<i64>> = HashMap::new();
     for w in works {
         let tiles = (0..w.k_tiles as i64).map(|i| w.k_begin + i * w.k_step);
@@ -135,22 +135,21 @@ fn look(device: &Arc<dyn Device>, problem: &Problem, plan: &tilewright_gen::plan
     // Where tiles are is known only at launch, or from the ends of groups.
     let known = |c: &Contraction| c.dynamic.is_none() && c.ends.is_none();
     if known(drawn.contraction) {
-        let c = drawn.contraction.oriented(drawn.spec.tiling.swapped);
-        let works = works(drawn.contraction, &drawn.spec, budget, u64::MAX).unwrap();
-        splits_are_whole(&c, &drawn.spec, &works);
+        let works = works(&drawn.spec, budget, u64::MAX).unwrap();
+        splits_are_whole(&drawn.spec, &works);
     }
     let plain = plan.with(Key::C(Common::Cst), 0).with(Key::C(Common::Ice), 1);
     let Some(plain) = space.repair(&plain).filter(|p| (p.common(Common::Cst), p.common(Common::Ice)) == (0, 1)) else {
         return false;
     };
     let Ok(r) = space.resolve(&plain) else { return false };
-    let c = r.contraction.oriented(r.spec.tiling.swapped);
+    let c = &r.spec.c;
     // Numbers of threads are exact in these.
-    if !known(&c) || ![Scalar::F16, Scalar::F32, Scalar::F64].contains(&c.c.scalar) {
+    if !known(c) || ![Scalar::F16, Scalar::F32, Scalar::F64].contains(&c.c.scalar) {
         return false;
     }
-    let works = works(r.contraction, &r.spec, budget, u64::MAX).unwrap();
-    let owners = owners(&c, &r.spec, &works);
+    let works = works(&r.spec, budget, u64::MAX).unwrap();
+    let owners = owners(&r.spec, &works);
     let case = Case::new(device, problem, 1, Factors::real(1.0, 0.0), Samples::default()).unwrap();
     for who in [Builtin::LocalId, Builtin::GroupId(0)] {
         let mut program = r.generate(budget).unwrap();

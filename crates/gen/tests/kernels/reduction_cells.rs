@@ -64,7 +64,7 @@ fn tried(cell: Cell) -> Result<&'static str, String> {
     let text = format!("{head}_EDG1_{}_{}_RDF{}", EXITS[cell.exit].1, SPLITS[cell.split].1, cell.finish);
     let plan = Plan::from(Constraint::parse(&text).unwrap_or_else(|e| panic!("{text}: {e}")).apply(&Plan::default()));
     let r = space.resolve(&plan).map_err(|e| e.to_string())?;
-    let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).map_err(|e| e.to_string())?;
+    let program = generate(&r.spec, space.env().workspace_bytes).map_err(|e| e.to_string())?;
     let compiled = compile(device.as_ref(), &program).unwrap_or_else(|e| panic!("{text}: {e}"));
     let case = Case::new(&device, &problem, 5, test_factors(5, false), Samples::All).expect("memory");
     match case.verify(&program, &compiled, space.contraction(&plan), Depth::Quick, false) {
@@ -73,8 +73,8 @@ fn tried(cell: Cell) -> Result<&'static str, String> {
         Err(e) => return Err(format!("{WRONG} {problem} {text}: {e}")),
     }
     // No kernel reads the result again: behind the main one, or the one that sums splits, parts are reduced at most.
-    let oriented = r.contraction.oriented(r.spec.tiling.swapped);
-    let own = oriented.reductions().all(|x| r.spec.partials(&oriented, x).finish.is_none_or(|f| f != Finish::Kernel));
+    let c = &r.spec.c;
+    let own = c.reductions().all(|x| r.spec.partials(c, x).finish.is_none_or(|f| f != Finish::Kernel));
     Ok(if own { "fused" } else { "fused, parts" })
 }
 

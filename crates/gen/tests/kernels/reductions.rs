@@ -119,7 +119,7 @@ fn every_way_out_is_drawn() {
         let (recipe, target) = (Recipe { reductions: true, ..recipe }, emulator(device, false, 0).info().target.clone());
         let drawn = (0..720).into_par_iter().filter_map(|seed| pair(&target, &recipe, seed));
         let drawn = drawn.filter_map(|pair| {
-            let spec = Space::new(&pair.problem, &target).ok()?.resolve(&pair.plan).ok()?.spec;
+            let spec = Space::new(&pair.problem, &target).ok()?.resolve(&pair.plan).ok()?.spec.spec;
             Some((pair, spec))
         });
         let drawn: Vec<(Pair, KernelSpec)> = drawn.collect();

@@ -35,7 +35,7 @@ fn verify(gemm: GemmBuilder, plans: &[String], seed: u64, check: impl FnOnce(&Co
     let which = legal.unwrap_or_else(|| panic!("{}: {:?}", plans[0], space.resolve(&parsed[0]).err()));
     let plan = parsed[which];
     let r = space.resolve(&plan).unwrap();
-    check(&r.contraction.oriented(r.spec.tiling.swapped));
+    check(&r.spec.c);
     let program = r.generate(space.env().workspace_bytes).unwrap();
     let compiled = compile(device.as_ref(), &program).unwrap_or_else(|e| panic!("{plan}: {e}"));
     let case = Case::new(&device, &problem, 5, test_factors(5, false), Samples::All).unwrap();

@@ -44,12 +44,12 @@ fn worked_example() {
     assert_eq!((t.a.macro_tile, t.b.macro_tile), (128, 96));
     assert_eq!((t.a.load_row, t.a.load_k, t.b.load_row, t.b.load_k), (4, 1, 3, 1));
     assert_eq!(shared_bytes(&spec, &c), (1032 + 776) * 4);
-    assert_eq!(work_groups(&spec, &c), 336);
+    assert_eq!(work_groups(&spec), 336);
     assert_eq!((t.a.source, t.b.source), (Source::Copy, Source::Copy));
     assert_eq!(t.order, GroupOrder::Strips(5));
-    assert_eq!(counts(&spec, &c).k_tiles, 188);
+    assert_eq!(counts(&spec).k_tiles, 188);
     // Lines of 1000 and 3000 elements padded to odd multiples of 128 bytes, and two regions aligned to 512 bytes.
-    assert_eq!(workspace_per_entry(&spec, &c), 4 * (1056 * 3000 + 3040 * 2000) + 2 * 512);
+    assert_eq!(workspace_per_entry(&spec), 4 * (1056 * 3000 + 3040 * 2000) + 2 * 512);
 }
 
 /// Every field of a spec that a key of MIOpenGEMM's sets.
@@ -203,7 +203,7 @@ fn threads_share_tiles_without_rest() {
 fn padding_keeps_rows_aligned() {
     let c = gemm(1024, 1024, 1024, "nt");
     let pads = |change: &str| {
-        let t = derive(&plan(change), &c, &ENV).unwrap().tiling;
+        let t = derive(&plan(change), &c, &ENV).unwrap().spec.tiling;
         (t.a.pad, t.b.pad)
     };
     assert_eq!(pads("A_VEW4_PAD2__B_VEW2_PAD1"), (8, 2));
@@ -268,7 +268,8 @@ fn convolutions_load_vectors_where_their_views_allow() {
         lower(&Problem::Conv(conv), ConvForm::PerSample).unwrap().lead
     };
     let change = "A_MIC4_GLW4_PLU1__B_MIC4__C_UNR16_MAC64_EDG1";
-    let spec = derive(&plan(change), &conv(Layout::Nhwc, 32), &ENV).unwrap();
+    let contiguous = conv(Layout::Nhwc, 32);
+    let spec = derive(&plan(change), &contiguous, &ENV).unwrap();
     assert_eq!((spec.tiling.a.load_width, spec.tiling.a.load_along), (4, Along::K));
     assert!(derive(&plan(change), &conv(Layout::Nhwc, 6), &ENV).is_err());
     let refused = derive(&plan(change), &conv(Layout::Nchw, 32), &ENV).unwrap_err();
@@ -386,7 +387,7 @@ fn what_does_not_fit_a_device() {
     let target = |arch: &str| Target::by_arch(arch).unwrap();
     let on = |change: &str, c: &Contraction, target: &Target| {
         let env = Env { allow_atomics: true, ..Env::new(target, 1 << 30) };
-        fits(&derive(&plan(change), c, &env).unwrap(), c, target)
+        fits(&derive(&plan(change), c, &env).unwrap(), target)
     };
     let hopper = target("sm_90a");
     let fine = on("", &c, &hopper).unwrap();
@@ -432,7 +433,7 @@ fn staging_takes_room() {
     let target = Target::by_arch("sm_90a").unwrap();
     let registers = |change: &str| {
         let spec = derive(&plan(change), &c, &Env::new(&target, 0)).unwrap();
-        fits(&spec, &c, &target).unwrap().registers
+        fits(&spec, &target).unwrap().registers
     };
     assert_eq!(registers("C_FRA1"), registers("") + 16);
     assert!(registers("C_LWV4_PFG1_BUF2") < registers("C_PFG1_BUF2"));
@@ -442,7 +443,7 @@ fn staging_takes_room() {
 fn counts_of_a_square_product() {
     let c = gemm(1024, 1024, 1024, "nt");
     let spec = derive(&plan(""), &c, &ENV).unwrap();
-    let n = counts(&spec, &c);
+    let n = counts(&spec);
     let (cube, square) = (1024f64.powi(3), 1024f64.powi(2));
     assert_eq!((n.flop, n.flop_done, n.useful()), (2.0 * cube, 2.0 * cube, 1.0));
     assert_eq!(n.dram_bytes, 3.0 * square * 4.0);
@@ -455,11 +456,11 @@ fn counts_of_a_square_product() {
         (each.math, each.fragment_reads, each.global_loads, each.shared_stores, each.barriers),
         (1024.0, 256.0, 16.0, 16.0, 2.0)
     );
-    let split = counts(&derive(&plan("A_WOS1_VEW4__C_ICE2_SKS1"), &c, &ENV).unwrap(), &c);
+    let split = counts(&derive(&plan("A_WOS1_VEW4__C_ICE2_SKS1"), &c, &ENV).unwrap());
     assert_eq!((split.launches, split.groups, split.k_tiles), (3, 128, 32));
     assert_eq!(split.loaded_bytes, n.loaded_bytes);
     assert_eq!(split.dram_bytes, n.dram_bytes + 2.0 * (square + 2.0 * square) * 4.0);
     let edge = gemm(100, 100, 100, "nt");
-    let n = counts(&derive(&plan("C_EDG1"), &edge, &ENV).unwrap(), &edge);
+    let n = counts(&derive(&plan("C_EDG1"), &edge, &ENV).unwrap());
     assert_eq!(n.flop_done, 2.0 * 128.0 * 128.0 * 112.0);
 }

@@ -18,8 +18,7 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
     let spec = derive(&pair.plan, c, space.env()).unwrap();
     let t = &spec.tiling;
     // Tiles are those of the operands as the plan turns them.
-    let turned = c.oriented(t.swapped);
-    let c = &*turned;
+    let c = &*spec.c;
     let mut word = |holds: bool, name: &str| {
         if holds {
             words.push(name.to_string());
@@ -65,10 +64,7 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
     word(c.residual().is_some_and(|r| r.view != c.c.view), "residual unlike c");
     word(c.g > 1 && c.residual().is_some_and(|r| !r.view.uses(0)), "residual shared");
     word(pair.problem.out_dtype() != pair.problem.dtype(), &format!("{} to {}", pair.problem.dtype(), c.c.scalar));
-    let chunked = tilewright_gen::kernel::generate(space.contraction(&pair.plan), &spec, space.env().workspace_bytes)
-        .unwrap()
-        .launches
-        .len();
+    let chunked = tilewright_gen::kernel::generate(&spec, space.env().workspace_bytes).unwrap().launches.len();
     word(chunked > 4, "chunks");
     let (tm, tn) = (u64::from(t.a.macro_tile), u64::from(t.b.macro_tile));
     word(c.m < tm || c.n < tn, "smaller than a tile");

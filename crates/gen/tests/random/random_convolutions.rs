@@ -56,7 +56,7 @@ fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
     let axes = || (0..conv.dims()).map(|i| (conv.stride[i], conv.dilation[i], conv.filter[i]));
     let form = pair.plan.common(Common::Bim);
     let (rows, columns) = t.macro_tile();
-    let c = resolved.contraction.oriented(t.swapped);
+    let c = &resolved.spec.c;
     let tile = u64::from(if gradient_of_filter { t.k_tile } else { [rows, columns][usize::from(t.swapped)] });
     let (row, image) = (pixels(conv).last().copied().unwrap_or(1), pixels(conv).iter().product::<u64>());
     let padding = |i: usize| conv.pad_begin[i].max(conv.pad_end[i]) > (conv.filter[i] - 1) * conv.dilation[i];

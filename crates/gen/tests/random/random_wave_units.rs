@@ -28,7 +28,7 @@ fn verify(unit: u32, device: &str) {
             // A refusal is an answer too.
             let plan = space.repair(&plan)?;
             let spec = space.resolve(&plan).ok()?.spec;
-            let t = spec.tiling;
+            let t = &spec.tiling;
             let along_k = [&t.a, &t.b].iter().any(|o| o.shared_along == Along::K);
             let kinds = [along_k, t.persistent > 0, spec.epilogue.exit.staged()];
             Some((kinds, judge(&device, &Pair { seed, problem, plan })))

@@ -427,7 +427,7 @@ impl Chains<'_> {
             operand_values: Vec::new(),
             gaps: None,
             drop_c: conv.drop_c,
-            swapped: false,
+            transposed: false,
         })
     }
 }

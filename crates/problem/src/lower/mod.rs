@@ -251,7 +251,7 @@ fn lower_reduce(reduce: &ReduceProblem, of: Operand) -> Result<Contraction, Prob
         operand_values: Vec::new(),
         gaps: None,
         drop_c: true,
-        swapped: false,
+        transposed: false,
     })
 }
 
@@ -349,6 +349,6 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         operand_values: Vec::new(),
         gaps: None,
         drop_c: gemm.drop_c,
-        swapped: false,
+        transposed: false,
     })
 }

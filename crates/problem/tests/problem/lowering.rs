@@ -1,7 +1,7 @@
 //! Lowered views against index formulas written out by hand.
 
 use proptest::prelude::*;
-use tilewright_ir::Scalar;
+use tilewright_ir::{MathUnit, Scalar};
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::lower::{ConvForm, lower};
 use tilewright_problem::view::{COL, G, ROW};
@@ -76,7 +76,7 @@ proptest! {
             prop_assert!(found < bias.len);
             prop_assert_eq!(at(residual, g, i, j), Some(g * sr + place(i, j, tc, ldr)));
             // Turned, the same elements are added to the same results.
-            let t = d.oriented(true).into_owned();
+            let t = d.oriented(true, MathUnit::Fma);
             let (turned, index) = (t.bias().unwrap(), [g as i64, index as i64, 0]);
             prop_assert_eq!((turned.along_n, turned.view.access.at(index)), (!bias.along_n, bias.view.access.at(index)));
             prop_assert_eq!(at(t.residual().unwrap(), g, j, i), at(residual, g, i, j));

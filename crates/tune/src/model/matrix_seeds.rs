@@ -15,8 +15,8 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let split = c.splits(row);
     let in_registers = split.is_some_and(|split| split.as_wide());
     let mut plans = Vec::new();
-    for swapped in [0, 1] {
-        let turned = c.seen_by(swapped == 1, MathUnit::Warpgroup);
+    for swap in [0, 1] {
+        let turned = c.oriented(swap == 1, MathUnit::Warpgroup);
         let pairs = turned.c.view.stride(COL) == Some(1);
         let by_registers = rows_by_registers(&turned);
         // Pairs of results are neighbours along n. Turned the other way they are stored one by one, which only pays where it
@@ -29,7 +29,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
         }
         let base = Keys::default()
             .with_both(Chiral::Acp, 2)
-            .with_each([(Common::Uni, 2), (Common::Bim, form), (Common::Swp, swapped)])
+            .with_each([(Common::Uni, 2), (Common::Bim, form), (Common::Swp, swap)])
             .with_each([(Common::Cvw, if pairs { 2 } else { 1 }), (Common::Sks, u32::from(!space.env().allow_atomics))]);
         let mut of_tiles = Vec::new();
         let mut of_weights = Vec::new();

@@ -28,13 +28,15 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
 use tilewright_gen::kernel::split_lanes;
-use tilewright_gen::plan::{Finish, Footprint, KernelSpec, OperandTiling, Source, Split, Stage, added_bytes, copied_elements};
+use tilewright_gen::plan::{
+    Derived, Finish, Footprint, KernelSpec, OperandTiling, Source, Split, Stage, added_bytes, copied_elements,
+};
 use tilewright_ir::affine::Atom;
 use tilewright_ir::mma::Owner;
 use tilewright_ir::{Scalar, Target};
-use tilewright_problem::Extent;
 use tilewright_problem::contraction::{Contraction, Operand, ResultSource, Tensor};
 use tilewright_problem::view::View;
+use tilewright_problem::{Extent, Oriented};
 
 /// The way of a ticket to memory and back, in microseconds.
 const TICKET_US: f64 = 0.7;
@@ -116,10 +118,8 @@ impl Estimate {
 #[derive(Debug)]
 pub struct Model<'a> {
     contraction: Cow<'a, Contraction>,
-    /// Of plans that compute the transposed product.
-    turned: OnceLock<Box<Model<'a>>>,
-    /// The same of factors as units take them that are split into narrower parts.
-    split: OnceLock<Box<Model<'a>>>,
+    /// Of plans that compute the transposed product, of operands that units read as narrower parts, and of both.
+    others: [[OnceLock<Box<Model<'a>>>; 2]; 2],
     target: &'a Target,
     calibration: Calibration,
     loads: Mutex<HashMap<wave::LoadShape, wave::LoadCost>>,
@@ -138,8 +138,7 @@ impl<'a> Model<'a> {
     fn of(contraction: Cow<'a, Contraction>, target: &'a Target) -> Self {
         Model {
             contraction,
-            turned: OnceLock::new(),
-            split: OnceLock::new(),
+            others: Default::default(),
             target,
             calibration: Calibration::default(),
             loads: Mutex::default(),
@@ -151,23 +150,32 @@ impl<'a> Model<'a> {
 
     /// The same with other constants.
     pub fn calibrated(mut self, calibration: Calibration) -> Self {
-        self.turned = OnceLock::new();
-        self.split = OnceLock::new();
+        self.others = Default::default();
         self.calibration = calibration;
         self
     }
 
     /// As [`Model::estimate`], for a part that is launched after another part of the problem. `cached`: the parts run concurrently, and the
     /// others bring operand A to the last-level cache.
-    pub fn after_launch(&self, spec: &KernelSpec, footprint: &Footprint, cached: bool) -> Estimate {
-        let e = self.of_part(spec, footprint, cached);
+    pub fn after_launch(&self, spec: &Derived, footprint: &Footprint, cached: bool) -> Estimate {
+        let e = self.seen(&spec.c).of_part(spec, footprint, cached);
         let saved = self.target.rates.launch_us * (1.0 - self.calibration.next_launch);
         Estimate { launch_us: e.launch_us - saved, total_us: e.total_us - saved, ..e }
     }
 
     /// The modelled time of a derived plan that fits with this footprint.
-    pub fn estimate(&self, spec: &KernelSpec, footprint: &Footprint) -> Estimate {
-        self.of_part(spec, footprint, false)
+    pub fn estimate(&self, spec: &Derived, footprint: &Footprint) -> Estimate {
+        self.seen(&spec.c).of_part(spec, footprint, false)
+    }
+
+    /// The model of the contraction as kernels compute it.
+    fn seen(&self, c: &Oriented) -> &Model<'a> {
+        let [transposed, converted] = c.changes();
+        let model = || Box::new(Model::of(Cow::Owned((**c).clone()), self.target).calibrated(self.calibration));
+        match transposed || converted {
+            true => self.others[usize::from(transposed)][usize::from(converted)].get_or_init(model),
+            false => self,
+        }
     }
 
     /// A kernel whose sums have no terms: it stores.
@@ -183,14 +191,6 @@ impl<'a> Model<'a> {
     }
 
     fn of_part(&self, spec: &KernelSpec, footprint: &Footprint, cached: bool) -> Estimate {
-        if spec.tiling.swapped != self.contraction.swapped {
-            let turned = || Model::of(Cow::Owned(self.contraction.oriented(true).into_owned()), self.target);
-            return self.turned.get_or_init(|| Box::new(turned().calibrated(self.calibration))).of_part(spec, footprint, cached);
-        }
-        if spec.tiling.a.split.is_some_and(|split| !split.as_wide()) && self.contraction.a.factor.is_none() {
-            let split = || Model::of(Cow::Owned(spec.seen(&self.contraction).into_owned()), self.target);
-            return self.split.get_or_init(|| Box::new(split().calibrated(self.calibration))).of_part(spec, footprint, cached);
-        }
         let work = Work::new(&self.contraction, spec);
         let mut e = if self.contraction.k == 0 && self.contraction.reductions().next().is_none() {
             self.zeros(spec, footprint, &work)

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tilewright_check::run::compile;
 use tilewright_device::{Compiled, Device, DeviceError, Launch};
-use tilewright_gen::plan::{KernelSpec, Plan};
+use tilewright_gen::plan::{Derived, Plan};
 use tilewright_gen::program::Program;
 use tilewright_gen::space::Space;
 
@@ -19,7 +19,7 @@ use tilewright_gen::space::Space;
 #[derive(Clone, Debug)]
 pub(super) struct Ready {
     pub plan: Plan,
-    pub spec: KernelSpec,
+    pub spec: Derived<'static>,
     pub program: Program,
     pub compiled: Vec<Arc<Compiled>>,
 }
@@ -76,7 +76,7 @@ pub(super) fn build(device: &dyn Device, space: &Space, plan: &Plan) -> Result<R
     if let Some((kernel, why)) = compiled.iter().find_map(|k| Some((k, k.slow_reason()?))) {
         return Err(reject(State::Refused, format!("the compiler's report on `{}`: {why}", kernel.entry())));
     }
-    Ok(Ready { plan: *plan, spec: resolved.spec, program, compiled })
+    Ok(Ready { plan: *plan, spec: resolved.spec.into_owned(), program, compiled })
 }
 
 /// What the threads share.

@@ -21,7 +21,7 @@ fn space(dtype: Scalar, shape: [u64; 2], name: &str) -> Space {
 /// Work-groups of a plan.
 fn groups(space: &Space, plan: &Plan) -> u64 {
     let resolved = space.resolve(plan).unwrap();
-    work_groups(&resolved.spec, resolved.contraction)
+    work_groups(&resolved.spec)
 }
 
 fn first(searcher: &mut Descent) -> Plan {

@@ -193,7 +193,7 @@ fn the_generic_plan_always_derives_and_fits() {
                 for arch in Target::known() {
                     let target = Target::by_arch(arch).unwrap();
                     let spec = derive(&generic(&c), &c, &Env::new(&target, 0)).unwrap();
-                    fits(&spec, &c, &target).unwrap();
+                    fits(&spec, &target).unwrap();
                 }
                 let spec = derive(
                     &generic(&c),
@@ -266,14 +266,14 @@ proptest! {
         let graph = Graph::new(&c, &env, &free);
         let plan = Starts::of(graph).walk(&generic(&c), 12, &mut ChaCha8Rng::seed_from_u64(seed));
         let spec = derive(&plan, &c, &env).unwrap();
-        let program = generate(&c, &spec, env.workspace_bytes).unwrap();
+        let program = generate(&spec, env.workspace_bytes).unwrap();
         let main = program.kernels.iter().find(|k| k.name == "tw_contract").unwrap();
         prop_assert_eq!(main.shared_bytes() as u64, shared_bytes(&spec, &c), "{}", plan);
         prop_assert_eq!(main.threads, spec.launch_threads());
         let index = program.kernels.iter().position(|k| k.name == "tw_contract");
         let groups: u64 = program.launches.iter().filter(|l| Some(l.kernel) == index).map(|l| l.grid.iter().map(|x| *x as u64).product::<u64>()).sum();
-        prop_assert_eq!(groups, work_groups(&spec, &c));
-        prop_assert_eq!(program.kernels.len() as u32, counts(&spec, &c).launches);
+        prop_assert_eq!(groups, work_groups(&spec));
+        prop_assert_eq!(program.kernels.len() as u32, counts(&spec).launches);
         // Keys that are called inert change nothing.
         let normal = plan.normalised(&c);
         let again = derive(&normal, &c, &env);

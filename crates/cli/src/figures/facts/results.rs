@@ -2,6 +2,7 @@
 
 use super::{Subject, plural};
 use tilewright_gen::plan::{ELEMENT_THREADS, ElementTile, Exit, Finish, STORE_ROWS, Split, TileReduction, store_buffers};
+use tilewright_problem::Extent;
 use tilewright_problem::contraction::{EpilogueOp, Reduce};
 
 impl Subject<'_> {
@@ -21,7 +22,7 @@ impl Subject<'_> {
         if self.spec.teams() > 1 {
             out.push(format!("warpgroup i of {} computes the work-group's rounds i, i + {0}, ...", self.spec.teams()));
         }
-        if t.swapped {
+        if self.c.problem_extent(Extent::M) != Extent::M {
             out.push("operands are swapped: m here is the problem's n, n its m".into());
         }
         out

@@ -46,9 +46,10 @@ pub(crate) struct Reducer<'a> {
     pub state: Vec<Scalar>,
     /// Elements of each result.
     pub count: u64,
-    /// The results that it reduces, and whether these are transposed ones of those that indices count.
+    /// The results that it reduces.
     pub shape: ResultShape,
-    pub swapped: bool,
+    /// The axis along which indices count first: that of the problem's columns.
+    pub inner: usize,
     /// What of them is known only at launch.
     pub at_launch: AtLaunch,
 }
@@ -91,7 +92,7 @@ impl<'a> Reducer<'a> {
     ) -> Reducer<'a> {
         let (shape, at_launch) = (c.result_shape(op), AtLaunch::declare(b, args, c));
         let (state, count) = (c.state(op), c.count(op));
-        Reducer { op, partials, to, ticket: None, state, count, shape, swapped: c.swapped, at_launch }
+        Reducer { op, partials, to, ticket: None, state, count, shape, inner: c.columns_axis(), at_launch }
     }
 
     /// Rows and columns that each value is computed of.
@@ -101,11 +102,9 @@ impl<'a> Reducer<'a> {
     /// By how much an index grows from one row to the next, and from one column to the next; 0 along what is kept.
     fn steps(&self) -> [u64; 2] {
         let over = [self.op.over.m, self.op.over.n];
-        // Columns of the problem follow each other, which are rows of a transposed result.
-        let inner = usize::from(!self.swapped);
         [0, 1].map(|axis| match over[axis] {
             false => 0,
-            true if axis != inner && over[inner] => self.extents()[inner],
+            true if axis != self.inner && over[self.inner] => self.extents()[self.inner],
             true => 1,
         })
     }

@@ -226,8 +226,8 @@ impl HeldTile<'_> {
     /// same order.
     fn index_in_whole(&self, b: &mut Builder, reducer: &Reducer, part: &PartOf, index: ExprId) -> ExprId {
         let (over, scalar) = ([reducer.op.over.m, reducer.op.over.n], reducer.state[1]);
-        let rows = usize::from(reducer.swapped);
-        let columns = if over[1 - rows] { reducer.extents()[1 - rows] as i64 } else { 1 };
+        let (columns_axis, rows) = (reducer.inner, 1 - reducer.inner);
+        let columns = if over[columns_axis] { reducer.extents()[columns_axis] as i64 } else { 1 };
         let index = b.bind("index", index);
         let [row, column] = [b.value(index / columns), b.value(index % columns)];
         let mut point = [self.g, index, index].map(|at| Coord::plain(b, at));
@@ -411,8 +411,7 @@ impl HeldTile<'_> {
         units: [u64; 2],
     ) -> (ExprId, Option<ExprId>) {
         let (whole, mut number, mut exists) = (reducer.op.over.whole(), None, None);
-        let order = if reducer.swapped { [1, 0] } else { [0, 1] };
-        for axis in order.into_iter().filter(|axis| !whole[*axis]) {
+        for axis in [1 - reducer.inner, reducer.inner].into_iter().filter(|axis| !whole[*axis]) {
             let coord = offset_coord(b, self.start[axis], at[axis], self.ints);
             let owned = (self.owned)(b, coord, axis);
             exists = b.and_opt(exists, owned);

@@ -6,9 +6,8 @@ use super::position::TileWalk;
 use crate::kernel::error::GenerateError;
 use crate::kernel::generate::{Job, inputs};
 use crate::kernel::input::Ints;
-use crate::plan::{KernelSpec, WORKSPACE_ALIGN, partials_bytes};
+use crate::plan::{Derived, WORKSPACE_ALIGN, partials_bytes};
 use tilewright_ir::{Builder, ExprId, Scalar};
-use tilewright_problem::contraction::Contraction;
 
 /// A piece of work: a tile of C, or a split of its sum over k.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +39,7 @@ pub struct Work {
 ///
 /// # Errors
 /// As [`generate`](super::super::generate()).
-pub fn works(c: &Contraction, spec: &KernelSpec, workspace: u64, most: u64) -> Result<Vec<Work>, GenerateError> {
-    let c = &*spec.seen(c);
+pub fn works(Derived { spec, c }: &Derived, workspace: u64, most: u64) -> Result<Vec<Work>, GenerateError> {
     let t = &spec.tiling;
     let inputs = inputs(c, spec);
     let job = Job::new((c, spec, 0), &inputs, [workspace, partials_bytes(spec, c, WORKSPACE_ALIGN.into())])?;

@@ -112,7 +112,7 @@ impl KernelSpec {
         c.reductions().any(|r| self.partials(c, r).finish.is_some_and(|finish| finish != Finish::Kernel))
     }
     /// Two runs give the same bits: nothing is added up by atomics.
-    pub fn repeatable(&self, c: &Contraction) -> bool {
+    pub(in crate::plan) fn repeats(&self, c: &Contraction) -> bool {
         let varies = |r: &Reduce| r.operator.adds() && self.partials(c, r).finish.is_some_and(|finish| finish.stage().is_some());
         self.epilogue.split != Split::Atomic && !c.reductions().any(varies)
     }

@@ -77,7 +77,7 @@ impl Partials {
         let unit = |of: [u64; 2]| [0, 1].map(|axis| if over[axis] { 0 } else { of[axis] });
         let (runs, blocks) = (unit(runs.map(u64::from)), unit(each));
         // Along the problem's n.
-        let order = if c.swapped { [0, 1] } else { [1, 0] };
+        let order = [c.columns_axis(), 1 - c.columns_axis()];
         let [across, down] = order.map(|axis| [c.m, c.n][axis].checked_div(runs[axis]).unwrap_or(1));
         let values = down * across;
         let phases = r.part.as_ref().map_or(1, |part| part.phases.max(1));

@@ -149,7 +149,7 @@ fn szt_is_the_width_of_indices() {
     let c = lower(&large, ConvForm::PerSample).unwrap().lead;
     let env = Env::new(&Target::by_arch("sm_90a").unwrap(), 0);
     let spec = derive(&plan("C_SZT0"), &c, &env).unwrap();
-    let program = generate(&c, &spec, 0).unwrap();
+    let program = generate(&spec, 0).unwrap();
     let last = program.launches[0].grid[0] - 1;
     let stores = trace(&program.kernels[0], last, 63);
     let end = touches(&stores, "c").iter().map(|t| t.index).max().unwrap();

@@ -11,7 +11,7 @@ use tilewright_check::reference::Samples;
 use tilewright_check::run::{Factors, bind};
 use tilewright_check::verify::{Case, Depth, Verification, VerifyError, sizes, test_factors};
 use tilewright_device::{Buffer, Device, DeviceError, Launch};
-use tilewright_gen::plan::{KernelSpec, Plan};
+use tilewright_gen::plan::{Derived, Plan};
 use tilewright_gen::space::Space;
 use tilewright_problem::Extents;
 use tilewright_problem::contraction::Contraction;
@@ -100,7 +100,7 @@ impl Judge {
     }
 
     /// The smaller problem on which a candidate is verified, where the problem itself is too large for the device.
-    fn reduced_problem(&self, plan: &Plan, spec: &KernelSpec) -> Option<Reduced> {
+    fn reduced_problem(&self, plan: &Plan, spec: &Derived) -> Option<Reduced> {
         if self.emulated { for_emulator(&self.space, plan, spec) } else { None }
     }
 
@@ -112,7 +112,7 @@ impl Judge {
 
     /// Runs a candidate on test data and judges the result; a thorough look is one without and with a beta.
     pub fn verify(&mut self, ready: &Ready, depth: Depth) -> Result<Verification, VerifyError> {
-        let repeatable = ready.spec.repeatable(&self.space.contraction(&ready.plan).oriented(ready.spec.tiling.swapped));
+        let repeatable = ready.spec.repeatable();
         if let Some(reduced) = self.reduced_problem(&ready.plan, &ready.spec) {
             return self.verify_reduced(reduced, depth, repeatable);
         }
