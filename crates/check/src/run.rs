@@ -305,7 +305,7 @@ pub fn check(program: &Program, contraction: &Contraction, buffers: &Buffers, at
 /// [`BindError::Extent`].
 pub fn check_extents(contraction: &Contraction, at: &Extents) -> Result<(), BindError> {
     for extent in [Extent::G, Extent::M, Extent::N] {
-        let (value, most, dynamic) = (at.of(extent), contraction.extents().of(extent), contraction.dynamic.has(extent));
+        let (value, most, dynamic) = (at.of(extent), contraction.extents().of(extent), contraction.dynamic().has(extent));
         if (value == 0 && most > 0) || value > most || (!dynamic && value != most) {
             return Err(BindError::Extent { extent, value, most, dynamic });
         }

@@ -121,7 +121,7 @@ impl Verification {
 pub fn sizes(contraction: &Contraction, spec: &KernelSpec) -> Vec<Extents> {
     let largest = contraction.extents();
     let (rows, columns) = spec.tiling.macro_tile();
-    let Dynamic { g, m, n } = contraction.dynamic;
+    let Dynamic { g, m, n } = contraction.dynamic();
     let mut all: Vec<Extents> = Vec::new();
     // Smallest and then sizes around tiles, all run-time extents at once: they are cut independently of each other.
     for step in 0..4 {

@@ -211,7 +211,7 @@ fn numbers(operation: &Operation, resolved: &Resolved, counts: &Counts, estimate
     let (contraction, k_tile) = match c.source {
         ResultSource::Elements(_) => (format!("{kept} values, each of {}", plural(reduced, "element")), String::new()),
         _ => {
-            let g = if c.has_groups() { "groups" } else { "g" };
+            let g = c.batch_name();
             (format!("{g} {} x m {} x n {}, sum over k {}{parts}", c.g, c.m, c.n, c.k), format!(", k-tile {}", t.k_tile))
         }
     };

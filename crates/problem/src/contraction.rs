@@ -5,6 +5,7 @@ use crate::extent::{Dynamic, Extent, Extents};
 use crate::factor_parts::FactorParts;
 use crate::math::Math;
 use crate::quant::Quant;
+use crate::ragged::Ragged;
 use crate::reduction::{Axes, Function, Operator, ResultShape};
 use crate::view::{ROW, View};
 use serde::{Deserialize, Serialize};
@@ -280,6 +281,37 @@ pub struct Elements {
     pub view: View,
 }
 
+/// Who decides the extents of a launch.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LaunchExtents {
+    /// Nobody: every launch has the contraction's.
+    Fixed,
+    /// Whoever launches decides these.
+    AtLaunch(Dynamic),
+    /// Memory of the device: batch entries are groups of rows, of columns or of terms.
+    Grouped(GroupEnds),
+}
+
+/// Groups of rows, columns or terms of one product: see [`crate::Gemm::grouped`]. Coordinates count rows (columns, terms) through all groups.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupEnds {
+    /// What the groups cut.
+    pub of: Ragged,
+    /// Group g runs from the end of the one before to the element at (g, 0, 0) of this vector of i32.
+    pub ends: Vector,
+}
+
+impl LaunchExtents {
+    /// What whoever launches decides, where that is something.
+    pub fn of_dynamic(dynamic: Dynamic) -> LaunchExtents {
+        if dynamic.is_none() { LaunchExtents::Fixed } else { LaunchExtents::AtLaunch(dynamic) }
+    }
+    /// The groups.
+    const fn groups(&self) -> Option<&GroupEnds> {
+        if let LaunchExtents::Grouped(groups) = self { Some(groups) } else { None }
+    }
+}
+
 /// A batched matrix product over views.
 ///
 /// ```
@@ -319,14 +351,8 @@ pub struct Contraction {
     pub block_scales: Vec<Vector>,
     /// What becomes of the sums before they are stored in C's type, in this order.
     pub epilogue: Vec<EpilogueOp>,
-    /// Extents that are known only at launch; `g`, `m`, `n` are then the largest, and strides are those of the largest.
-    pub dynamic: Dynamic,
-    /// Batch entries are groups of rows (or, of a vector along n, of columns) of one product, each from the end of the one before to the
-    /// element at (g, 0, 0) of this vector of i32: see [`crate::Gemm::grouped`]. Coordinates count rows (columns) through all groups.
-    pub ends: Option<Vector>,
-    /// Batch entries are sums over ranges of the `k` terms: each from the end of the one before to the element at (g, 0, 0) of this vector of
-    /// i32. Coordinates count terms through all of them.
-    pub k_ends: Option<Vector>,
+    /// Who decides the extents. `g`, `m` and `n` are the largest, and strides are those of the largest.
+    pub launch: LaunchExtents,
     /// Where its results come from.
     pub source: ResultSource,
     /// Reductions of operands. Contractions of their own over the operands' elements compute them, unless a plan does so in its main loop.
@@ -378,7 +404,7 @@ impl Contraction {
         let zero_points = self.centre().into_iter().flat_map(|x| [(Quant::ZeroA, x.a.as_ref()), (Quant::ZeroB, x.b.as_ref())]);
         let zero_points = zero_points.filter_map(|(quant, x)| Some((quant, &x?.zero)));
         let scales = self.scales().chain(&self.block_scales).map(|x| (Quant::scale(self.along(x)), x));
-        zero_points.chain(scales).chain(self.ends.iter().chain(&self.k_ends).map(|x| (Quant::Ends, x)))
+        zero_points.chain(scales).chain(self.launch.groups().map(|x| (Quant::Ends, &x.ends)))
     }
     /// The function that is applied, if one is.
     pub fn activation(&self) -> Option<Activation> {
@@ -458,14 +484,8 @@ impl Contraction {
     /// The extents in words: `g 1 m 64 n 32 k 7`, `up to` where one is the largest of a launch.
     pub fn sizes(&self) -> String {
         let of = |name: &str, value: u64, run_time: bool| format!("{name} {}{value}", if run_time { "up to " } else { "" });
-        let Dynamic { g, m, n } = self.dynamic;
-        [
-            of(if self.has_groups() { "groups" } else { "g" }, self.g, g),
-            of("m", self.m, m),
-            of("n", self.n, n),
-            of("k", self.k, false),
-        ]
-        .join(" ")
+        let Dynamic { g, m, n } = self.dynamic();
+        [of(self.batch_name(), self.g, g), of("m", self.m, m), of("n", self.n, n), of("k", self.k, false)].join(" ")
     }
     /// Elements of an operand that a launch with these extents touches, from its element 0 on.
     pub fn len_at(&self, operand: Operand, at: &Extents) -> u64 {
@@ -556,15 +576,24 @@ impl Contraction {
     }
     /// Floating-point operations: 2 g m n k; all groups together have so many rows, columns or terms.
     pub fn flop(&self) -> f64 {
-        2.0 * self.results() * if self.k_ends.is_some() { self.k as f64 / self.g as f64 } else { self.k as f64 }
+        let terms = if self.any_term() { self.k as f64 / self.g as f64 } else { self.k as f64 };
+        2.0 * self.results() * terms
     }
     /// Terms of a sum; of groups of terms the mean.
     pub fn depth(&self) -> u64 {
-        if self.k_ends.is_some() { self.k.div_ceil(self.g.max(1)) } else { self.k }
+        if self.any_term() { self.k.div_ceil(self.g.max(1)) } else { self.k }
     }
-    /// Batch entries are groups, of rows, of columns or of terms.
-    pub const fn has_groups(&self) -> bool {
-        self.ends.is_some() || self.k_ends.is_some()
+    /// Extents that whoever launches decides.
+    pub const fn dynamic(&self) -> Dynamic {
+        if let LaunchExtents::AtLaunch(dynamic) = self.launch { dynamic } else { Dynamic::NONE }
+    }
+    /// What batch entries are called: `groups` or `g`.
+    pub const fn batch_name(&self) -> &'static str {
+        if self.launch.groups().is_some() { "groups" } else { "g" }
+    }
+    /// Sums begin and end at any term of k, where the device's memory says.
+    pub fn any_term(&self) -> bool {
+        self.launch.groups().is_some_and(|x| x.of == Ragged::K)
     }
     /// Elements of the result, of groups those that there may be.
     pub fn results(&self) -> f64 {
@@ -572,19 +601,22 @@ impl Contraction {
     }
     /// Batch entries that have results of their own: groups share the rows, or columns, of one.
     pub const fn entries(&self) -> u64 {
-        if self.ends.is_some() { 1 } else { self.g }
+        match self.launch {
+            LaunchExtents::Grouped(GroupEnds { of: Ragged::M | Ragged::N, .. }) => 1,
+            _ => self.g,
+        }
     }
     /// Whether batch entries are groups of what runs along an extent.
     pub fn grouped(&self, extent: Extent) -> bool {
-        self.ends.as_ref().is_some_and(|x| extent == if x.along_n { Extent::N } else { Extent::M })
+        self.launch.groups().is_some_and(|x| matches!((x.of, extent), (Ragged::M, Extent::M) | (Ragged::N, Extent::N)))
     }
     /// Whether the size of a batch entry along an extent is known only at launch, or (with groups) only on the device.
     pub fn varies(&self, extent: Extent) -> bool {
-        self.dynamic.has(extent) || self.grouped(extent)
+        self.dynamic().has(extent) || self.grouped(extent)
     }
     /// Whether every batch entry has exactly the rows and columns of the contraction: no dynamic extents and no groups.
     pub fn fixed(&self) -> bool {
-        self.dynamic.is_none() && self.ends.is_none()
+        !Extent::ALL.into_iter().any(|extent| self.varies(extent))
     }
     /// Tiles of these rows and columns along m and n of a batch entry, and how many entries there are of them. A group may begin and end within
     /// tiles that are counted from the first row: with T rows each, those before group g are at most floor(begin(g) / T) + g, so that

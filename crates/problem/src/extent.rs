@@ -47,6 +47,9 @@ pub enum Extent {
 }
 
 impl Extent {
+    /// All three.
+    pub const ALL: [Extent; 3] = [Extent::G, Extent::M, Extent::N];
+
     /// The same extent of the transposed product.
     #[must_use]
     pub const fn turned(self) -> Extent {

@@ -1,10 +1,12 @@
 //! The orientation of a contraction: the problem's product or the transposed one, and the names that the problem has for what is in it.
 
 use crate::contraction::{
-    Centre, Centred, Contraction, Elements, EpilogueOp, Operand, OperandValues, PartOf, Reduce, ResultSource, Tensor, Vector,
+    Centre, Centred, Contraction, Elements, EpilogueOp, GroupEnds, LaunchExtents, Operand, OperandValues, PartOf, Reduce,
+    ResultSource, Tensor, Vector,
 };
 use crate::epilogue::Along;
 use crate::extent::{Dynamic, Extent, Extents};
+use crate::ragged::Ragged;
 use std::borrow::Cow;
 use std::ops::Deref;
 use tilewright_ir::MathUnit;
@@ -76,7 +78,7 @@ impl Contraction {
     }
     /// What the problem calls an extent, where that is known only at launch.
     pub fn dynamic_extent(&self, extent: Extent) -> Option<Extent> {
-        self.dynamic.has(extent).then(|| self.problem_extent(extent))
+        self.dynamic().has(extent).then(|| self.problem_extent(extent))
     }
     /// The largest extents, as the problem names them.
     pub const fn problem_extents(&self) -> Extents {
@@ -96,7 +98,6 @@ impl Contraction {
     }
     /// The transposed product: A and B, m and n exchanged.
     fn transposed(&self) -> Contraction {
-        let dynamic = Dynamic { m: self.dynamic.n, n: self.dynamic.m, ..self.dynamic };
         Contraction {
             g: self.g,
             m: self.n,
@@ -109,9 +110,7 @@ impl Contraction {
             math: self.math,
             block_scales: self.block_scales.iter().map(Vector::turned).collect(),
             epilogue: self.epilogue.iter().map(EpilogueOp::transposed).collect(),
-            dynamic,
-            ends: self.ends.as_ref().map(Vector::turned),
-            k_ends: self.k_ends.clone(),
+            launch: self.launch.transposed(),
             source: self.source.transposed(),
             operand_values: self.operand_values.iter().map(OperandValues::transposed).collect(),
             gaps: self.gaps,
@@ -150,6 +149,20 @@ impl OperandValues {
     /// The same beside the transposed product.
     fn transposed(&self) -> OperandValues {
         OperandValues { reduce: self.reduce.transposed(), ..self.clone() }
+    }
+}
+
+impl LaunchExtents {
+    /// The same of the transposed product.
+    fn transposed(&self) -> LaunchExtents {
+        match self {
+            LaunchExtents::Fixed => LaunchExtents::Fixed,
+            LaunchExtents::AtLaunch(x) => LaunchExtents::AtLaunch(Dynamic { m: x.n, n: x.m, ..*x }),
+            LaunchExtents::Grouped(GroupEnds { of, ends }) => {
+                let ends = if *of == Ragged::K { ends.clone() } else { ends.turned() };
+                LaunchExtents::Grouped(GroupEnds { of: of.turned(), ends })
+            }
+        }
     }
 }
 

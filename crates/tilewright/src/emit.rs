@@ -114,7 +114,7 @@ impl Emission<'_> {
             };
             let t = c.tensor(operand);
             let need = self.program.alignments.iter().find(|a| a.operand == operand).map_or(1, |a| a.bytes.max(t.scalar.bytes()));
-            let most = if c.dynamic.is_none() { "" } else { "up to " };
+            let most = if c.dynamic().is_none() { "" } else { "up to " };
             let base = self.program.bases.iter().find(|a| a.operand == operand);
             let base = base.map_or(String::new(), |a| format!(", the buffer to {}", a.bytes));
             lines.push(format!(
@@ -208,7 +208,7 @@ fn extents(c: &Contraction) -> String {
     let all = format!("g = {}, m = {}, n = {}, k = {}", c.g, c.m, c.n, c.k);
     let run_time: Vec<String> = [Extent::M, Extent::N, Extent::G]
         .into_iter()
-        .filter(|e| c.dynamic.has(*e))
+        .filter(|e| c.dynamic().has(*e))
         .map(|e| format!("1 to {} for {}", c.extents().of(e), e.name()))
         .collect();
     if run_time.is_empty() { all } else { format!("{all} at most: each launch chooses {}", run_time.join(", ")) }

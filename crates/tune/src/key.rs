@@ -5,11 +5,10 @@ use tilewright_gen::plan::Keys;
 use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_ir::affine::{Affine, Atom};
-use tilewright_problem::Dynamic;
-use tilewright_problem::contraction::{EpilogueOp, Gaps, Operand, Reduce, Signs, Tensor, Vector};
+use tilewright_problem::contraction::{EpilogueOp, Gaps, LaunchExtents, Operand, Reduce, Signs, Tensor, Vector};
 use tilewright_problem::lower::Parts;
 use tilewright_problem::view::{Access, COL, ROW};
-use tilewright_problem::{Activation, Math};
+use tilewright_problem::{Activation, Dynamic, Math, Ragged};
 
 /// Alignments beyond this many bytes open no wider access.
 const ALIGN_CLASS_MAX: u32 = 64;
@@ -129,6 +128,10 @@ impl ProblemKey {
             signs: t.signs,
         };
         let vector = |x: &Vector| BiasKey { scalar: x.scalar, along_n: x.along_n, access: x.view.access.clone() };
+        let ends = |of_terms: bool| match &contraction.launch {
+            LaunchExtents::Grouped(x) if (x.of == Ragged::K) == of_terms => Some(vector(&x.ends)),
+            _ => None,
+        };
         ProblemKey {
             g: contraction.g,
             m: contraction.m,
@@ -153,9 +156,9 @@ impl ProblemKey {
             reductions: contraction.all_reductions().cloned().collect(),
             drop_c: contraction.drop_c,
             gaps: contraction.gaps,
-            ends: contraction.ends.as_ref().map(vector),
-            k_ends: contraction.k_ends.as_ref().map(vector),
-            dynamic: contraction.dynamic,
+            ends: ends(false),
+            k_ends: ends(true),
+            dynamic: contraction.dynamic(),
             turns_old: contraction.turns_old(),
             rest: parts.rest.iter().map(|c| [c.g, c.m, c.n, c.k]).collect(),
             workspace_bytes,

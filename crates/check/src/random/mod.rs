@@ -275,7 +275,7 @@ fn extents(pair: &Pair, contraction: &Contraction) -> Option<Extents> {
     let mut at = contraction.extents();
     for extent in [Extent::G, Extent::M, Extent::N] {
         let most = at.of(extent);
-        if contraction.dynamic.has(extent) {
+        if contraction.dynamic().has(extent) {
             let now = match rng.random_range(0..8) {
                 0 => 1,
                 1 => most,
@@ -284,7 +284,7 @@ fn extents(pair: &Pair, contraction: &Contraction) -> Option<Extents> {
             at = at.with(extent, now);
         }
     }
-    (!contraction.dynamic.is_none()).then_some(at)
+    (!contraction.dynamic().is_none()).then_some(at)
 }
 
 /// Those of [`test_factors`]; of some seeds alpha is 0, 1 or -1, and so is beta where there is one.

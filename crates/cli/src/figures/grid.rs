@@ -6,7 +6,8 @@ use super::{ROOM, SMALL, letters};
 use std::collections::BTreeMap;
 use tilewright_gen::kernel::Work;
 use tilewright_gen::plan::{Edge, GroupOrder};
-use tilewright_problem::Extent;
+use tilewright_problem::contraction::LaunchExtents;
+use tilewright_problem::{Extent, Ragged};
 
 const MOST: u64 = 14;
 const LEFT: f64 = 30.0;
@@ -116,14 +117,14 @@ fn words(svg: &mut Svg, subject: &Subject, facts: &Facts, (tiles, works): ([u64;
         say(svg, "", "of the work-groups that share a tile's sum over k the first is shown");
     }
     let tiles = plural(tiles[0] * tiles[1], "tile");
-    match subject.c.entries() {
-        _ if subject.c.ends.is_some() => {
-            say(svg, "", &format!("{tiles} for {} groups: those of a group begin where it does", subject.c.g))
-        }
-        g if subject.c.k_ends.is_some() => say(svg, "", &format!("{tiles} for each of {g} groups; the first is shown")),
-        1 => say(svg, "", &tiles),
-        g => say(svg, "", &format!("{tiles} in each of {g} batch entries; the first is shown")),
+    let g = subject.c.g;
+    let where_tiles = match &subject.c.launch {
+        LaunchExtents::Grouped(x) if x.of == Ragged::K => format!("{tiles} for each of {g} groups; the first is shown"),
+        LaunchExtents::Grouped(_) => format!("{tiles} for {g} groups: those of a group begin where it does"),
+        _ if g == 1 => tiles,
+        _ => format!("{tiles} in each of {g} batch entries; the first is shown"),
     };
+    say(svg, "", &where_tiles);
     let sides = [(Extent::M, subject.c.m, t.a.macro_tile, t.edge_m), (Extent::N, subject.c.n, t.b.macro_tile, t.edge_n)];
     for (along, extent, tile, edge) in sides {
         let dim = along.name();

@@ -49,7 +49,7 @@ pub(super) fn groups_ahead(c: &Contraction, elements: Vec<Factor>) -> Groups {
 
 /// Where the first of an element's partial sums is: they lie as those of the largest result, elements count those of this launch.
 fn partial_of(b: &mut Builder, c: &Contraction, sizes: &[Ex; 2], element: ExprId) -> ExprId {
-    if !c.dynamic.m && !c.dynamic.n {
+    if [Extent::M, Extent::N].into_iter().all(|extent| !c.dynamic().has(extent)) {
         return b.value(element.cast(Scalar::I64));
     }
     let by_column = out::columns_contiguous(c);

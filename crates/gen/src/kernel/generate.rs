@@ -267,7 +267,7 @@ fn launch_main(jobs: &[Job], kernel: usize, i: u64, out: &mut Assembly) -> Resul
         // Clusters walk together.
         let all = groups.work(&out.largest) / u128::from(t.cluster.size());
         let all = i32::try_from(all).map_err(|_| GenerateError::GridTooLarge { groups: all, max: MAX_GROUPS })?;
-        if first.c.dynamic.is_none() {
+        if first.c.dynamic().is_none() {
             chunk.work = Binding::I32(all);
         }
     }
@@ -324,8 +324,8 @@ pub(super) fn inputs(c: &Contraction, spec: &KernelSpec) -> [Input; 2] {
             operand,
             rows: c.dynamic_extent(rows),
             grouped: c.grouped(rows),
-            any_term: c.k_ends.is_some(),
-            run_time_batch: c.dynamic.g,
+            any_term: c.any_term(),
+            run_time_batch: c.dynamic().g,
             chunk_local: tiling.source.gathers() && tensor.view.access.offset.uses(G),
             tensor,
             tiling: tiling.clone(),
@@ -420,7 +420,7 @@ impl<'a> Job<'a> {
     fn chunk(&self, i: u64) -> Chunk {
         let first = i * self.shape.chunk;
         let most = self.shape.chunk.min(self.c.entries() - first);
-        let (entries, count) = match self.c.dynamic.g {
+        let (entries, count) = match self.c.dynamic().g {
             true => (Factor::Entries { first, most }, Binding::Entries { first, most }),
             false => (Factor::Fixed(most), Binding::I64(most as i64)),
         };
@@ -544,8 +544,8 @@ fn fillers<'a>(job: &'a Job, regions: &Regions, out: &mut Assembly) -> Vec<Fille
         Some((source, to, regions.copies[i]?))
     };
     let copied: Vec<_> = (0..2).filter(|i| !regions.filled[*i]).filter_map(copied).collect();
-    let together = if job.chunked() || !job.c.dynamic.is_none() { 1 } else { 2 };
-    let chunked = job.chunked() || job.c.dynamic.g;
+    let together = if job.chunked() || !job.c.dynamic().is_none() { 1 } else { 2 };
+    let chunked = job.chunked() || job.c.dynamic().g;
     copied.chunks(together).map(|parts| (parts.to_vec(), out.add_first(prepare::materialise(parts, chunked)))).collect()
 }
 

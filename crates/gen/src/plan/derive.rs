@@ -77,7 +77,7 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
     }
     let frame = Frame {
         k: c.k,
-        any_term: c.k_ends.is_some(),
+        any_term: c.any_term(),
         k_tile,
         load_threads: schedule.roles.map_or(at(Common::Mac), |r| r.load_threads),
         stagger: on(Common::Ufo),

@@ -11,9 +11,9 @@ use super::transport::Transport;
 use super::value::Plan;
 use tilewright_ir::mma::Owner;
 use tilewright_ir::{MAX_CLUSTER, Scalar};
-use tilewright_problem::contraction::{Contraction, ResultSource};
+use tilewright_problem::contraction::{Contraction, LaunchExtents, ResultSource};
 use tilewright_problem::view::{COL, ROW};
-use tilewright_problem::{Extent, Operator};
+use tilewright_problem::{Extent, Operator, Ragged};
 
 /// How splits meet and results leave, for a contraction that is oriented as the plan says already.
 pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Result<Epilogue, Refusal> {
@@ -160,8 +160,12 @@ fn whole_rows(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<
     if Transport::uses_panels(plan) {
         // Bulk stores need rows of C with known ends. Dynamic extents and groups therefore take plain stores. Partial sums have the
         // layout of the largest C, so their ends are known.
-        let anywhere =
-            |by_rows: bool| !partial && (c.ends.is_some() || c.dynamic.has(if by_rows { Extent::M } else { Extent::N }));
+        let anywhere = |by_rows: bool| match &c.launch {
+            _ if partial => false,
+            LaunchExtents::Fixed => false,
+            LaunchExtents::AtLaunch(x) => x.has(if by_rows { Extent::M } else { Extent::N }),
+            LaunchExtents::Grouped(x) => x.of != Ragged::K,
+        };
         // Where C is read as well, results leave in the widest runs.
         let even = c.n.is_multiple_of(2) && !c.varies(Extent::N);
         let width = if even && adjacent { neighbours(c, COL, t.run(), split) } else { 1 };

@@ -11,22 +11,20 @@ use super::keys::{Chiral, Common, Key};
 use super::refusal::Refusal;
 use super::transport::Transport;
 use super::value::Plan;
-use tilewright_problem::Extent;
-use tilewright_problem::contraction::Contraction;
+use tilewright_problem::Ragged;
+use tilewright_problem::contraction::{Contraction, LaunchExtents};
 
 /// Refuses choices that are illegal for groups. The contraction is already oriented by SWP.
 pub(super) fn check(plan: &Plan, c: &Contraction, copies: [&Transport; 2]) -> Result<(), Refusal> {
     let refuse = |key: Key, why| Err(Refusal::Grouped { key, value: plan.get(key), why });
     let at = |key: Common| plan.common(key);
+    let LaunchExtents::Grouped(groups) = &c.launch else { return Ok(()) };
     let copied = [Key::A(Chiral::Wos), Key::B(Chiral::Wos)].into_iter().find(|wos| plan.get(*wos) > 0);
-    if let Some(wos) = copied.filter(|_| c.has_groups()) {
+    if let Some(wos) = copied {
         return refuse(wos, "operands of groups are read in place; use WOS0");
     }
-    if c.k_ends.is_some() {
+    if groups.of == Ragged::K {
         return of_terms(plan, copies);
-    }
-    if c.ends.is_none() {
-        return Ok(());
     }
     if at(Common::Ice) > 1 && at(Common::Sks) != 2 {
         return refuse(
@@ -37,10 +35,10 @@ pub(super) fn check(plan: &Plan, c: &Contraction, copies: [&Transport; 2]) -> Re
     if at(Common::Png) == 1 {
         return refuse(Key::C(Common::Png), "a ping-pong warpgroup without a tile never signals the next one; use PNG0");
     }
-    for (extent, side, copy) in [(Extent::M, Key::A as fn(Chiral) -> Key, copies[0]), (Extent::N, Key::B, copies[1])] {
+    for (cut, side, copy) in [(Ragged::M, Key::A as fn(Chiral) -> Key, copies[0]), (Ragged::N, Key::B, copies[1])] {
         let acp = side(Chiral::Acp);
         match copy {
-            Transport::Bulk(tile) if c.grouped(extent) && !tile.k_contiguous => {
+            Transport::Bulk(tile) if groups.of == cut && !tile.k_contiguous => {
                 return refuse(
                     acp,
                     "bulk copies along rows begin at multiples of 16 bytes, and groups begin at any row; use ACP0 with LWV",
@@ -53,7 +51,7 @@ pub(super) fn check(plan: &Plan, c: &Contraction, copies: [&Transport; 2]) -> Re
         }
     }
     // Staged rows are stored in vectors of 16 bytes, so a tile must begin at a multiple of these columns.
-    if at(Common::Cst) == 1 && c.grouped(Extent::N) {
+    if at(Common::Cst) == 1 && groups.of == Ragged::N {
         return refuse(Key::C(Common::Cst), "tiles begin at any column of the staged rows; use CST0, or the other SWP");
     }
     Ok(())

@@ -9,7 +9,7 @@ use super::value::{Keys, Plan};
 use tilewright_ir::Mma;
 use tilewright_ir::mma::{FAMILIES, Family, Owner, Reads};
 use tilewright_problem::Extent;
-use tilewright_problem::contraction::{Contraction, ResultSource};
+use tilewright_problem::contraction::{Contraction, LaunchExtents, ResultSource};
 
 /// Keys of a factor that plans with a pipeline of transaction barriers read.
 const PIPELINE_CHIRAL: [Chiral; 4] = [Chiral::Mic, Chiral::Wos, Chiral::Acp, Chiral::Clu];
@@ -282,7 +282,12 @@ impl Keys {
 /// Returns whether work-groups may take the same tile of all batch entries before the next tile (`GBI`). They may not for a dynamic number of
 /// entries, for groups of one matrix, and for kernels without shared tiles.
 pub(super) fn entries_may_alternate(c: &Contraction) -> bool {
-    c.g > 1 && c.source == ResultSource::Product && !c.varies(Extent::G) && c.ends.is_none() && c.k_ends.is_none()
+    let matrices = match &c.launch {
+        LaunchExtents::Fixed => true,
+        LaunchExtents::AtLaunch(x) => !x.g,
+        LaunchExtents::Grouped(_) => false,
+    };
+    c.g > 1 && c.source == ResultSource::Product && matrices
 }
 
 fn normal_side(p: &mut Keys, side: fn(Chiral) -> Key, threads: Option<u32>) {

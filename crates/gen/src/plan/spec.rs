@@ -10,6 +10,7 @@ use tilewright_ir::Mma;
 use tilewright_ir::affine::{Affine, Atom};
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::mma::Owner;
+use tilewright_problem::Extent;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::COL;
 
@@ -433,7 +434,8 @@ pub struct KernelSpec {
 impl KernelSpec {
     /// Number of counters in shared memory: tiles before each group of rows or columns, and in all. `None` if work-groups do not count tiles.
     pub fn counted_groups(&self, c: &Contraction) -> Option<u32> {
-        let counted = c.ends.is_some() && c.g <= COUNTED && self.schedule.in_pipeline() && !self.style.straight;
+        let counted = c.grouped(Extent::M) || c.grouped(Extent::N);
+        let counted = counted && c.g <= COUNTED && self.schedule.in_pipeline() && !self.style.straight;
         counted.then_some(c.g as u32 + 1)
     }
     /// Threads of the work-group as launched.

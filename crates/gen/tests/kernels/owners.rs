@@ -133,7 +133,7 @@ fn look(device: &Arc<dyn Device>, problem: &Problem, plan: &tilewright_gen::plan
     let Ok(drawn) = space.resolve(&plan) else { return false };
     let budget = space.env().workspace_bytes;
     // Where tiles are is known only at launch, or from the ends of groups.
-    let known = |c: &Contraction| c.dynamic.is_none() && c.ends.is_none();
+    let known = Contraction::fixed;
     if known(drawn.contraction) {
         let works = works(&drawn.spec, budget, u64::MAX).unwrap();
         splits_are_whole(&drawn.spec, &works);

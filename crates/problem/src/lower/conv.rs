@@ -12,11 +12,11 @@
 
 use super::phases::{Axis, Phase, phases};
 use super::{BUFFER_ALIGN, ConvForm, Parts, reduce_ops, retain_scaling};
-use crate::contraction::{Contraction, EpilogueOp, Operand, PartOf, ResultSource, Tensor, Vector};
+use crate::contraction::{Contraction, EpilogueOp, LaunchExtents, Operand, PartOf, ResultSource, Tensor, Vector};
 use crate::conv::{Conv, Direction, Layout};
 use crate::epilogue::Along;
 use crate::error::{ProblemError, computed_in};
-use crate::extent::{Dynamic, Extents};
+use crate::extent::Extents;
 use crate::reduction::{Axes, Reduction};
 use crate::view::{View, ViewBuilder};
 
@@ -419,9 +419,7 @@ impl Chains<'_> {
             c: result(c),
             accumulator,
             math: conv.math,
-            dynamic: Dynamic::NONE,
-            ends: None,
-            k_ends: None,
+            launch: LaunchExtents::Fixed,
             source,
             block_scales: Vec::new(),
             operand_values: Vec::new(),

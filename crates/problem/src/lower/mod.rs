@@ -7,12 +7,13 @@ mod operand;
 mod phases;
 
 use crate::contraction::{
-    Centre, Centred, Contraction, Elements, EpilogueOp, Operand, OperandValues, Reduce, ResultSource, Signs, Tensor, Vector,
+    Centre, Centred, Contraction, Elements, EpilogueOp, GroupEnds, LaunchExtents, Operand, OperandValues, Reduce, ResultSource,
+    Signs, Tensor, Vector,
 };
 use crate::conv::Direction;
 use crate::epilogue::Along;
 use crate::error::{ProblemError, computed_in};
-use crate::extent::{Dynamic, Extents};
+use crate::extent::Extents;
 use crate::gemm::{Gemm, Order};
 use crate::math::Math;
 use crate::problem::Problem;
@@ -244,9 +245,7 @@ fn lower_reduce(reduce: &ReduceProblem, of: Operand) -> Result<Contraction, Prob
         math: Math::Exact,
         block_scales: Vec::new(),
         epilogue,
-        dynamic: Dynamic::NONE,
-        ends: None,
-        k_ends: None,
+        launch: LaunchExtents::Fixed,
         source: ResultSource::Elements(Elements { of, view: elements }),
         operand_values: Vec::new(),
         gaps: None,
@@ -320,7 +319,10 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
             Some(Tensor { scalar: gemm.out_dtype, factor: None, signs: None, view, align: BUFFER_ALIGN, len })
         }
     };
-    let ends = |terms: bool| gemm.grouped.filter(|of| terms == (*of == Ragged::K)).map(|of| lower_ends(gemm, of)).transpose();
+    let launch = match gemm.grouped {
+        Some(of) => LaunchExtents::Grouped(GroupEnds { of, ends: lower_ends(gemm, of)? }),
+        None => LaunchExtents::of_dynamic(gemm.dynamic),
+    };
     let mut epilogue = EpilogueOp::list(scales, bias, gemm.activation, residual);
     let [accumulator, results] = computed_in(gemm.multiplied(), gemm.out_dtype);
     retain_scaling(&mut epilogue, results, gemm.drop_c);
@@ -342,9 +344,7 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         math: gemm.math,
         block_scales,
         epilogue,
-        dynamic: gemm.dynamic,
-        ends: ends(false)?,
-        k_ends: ends(true)?,
+        launch,
         source: ResultSource::Product,
         operand_values: Vec::new(),
         gaps: None,

@@ -6,7 +6,7 @@ use tilewright_problem::contraction::Contraction;
 
 /// An extent: the function's parameter where a launch chooses it.
 pub(super) fn extent(c: &Contraction, extent: Extent) -> String {
-    if c.dynamic.has(extent) { format!("(uint64_t){}", extent.name()) } else { format!("{}u", c.extents().of(extent)) }
+    if c.dynamic().has(extent) { format!("(uint64_t){}", extent.name()) } else { format!("{}u", c.extents().of(extent)) }
 }
 
 pub(super) fn factor(c: &Contraction, factor: &Factor) -> String {

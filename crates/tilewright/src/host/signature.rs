@@ -127,7 +127,7 @@ impl HostCode<'_> {
         let c = self.emission.contraction;
         let extent = |name: &str, extent: Extent, about: &str| {
             let most = gemm.extents().of(extent);
-            let dynamic = c.dynamic.has(extent);
+            let dynamic = c.dynamic().has(extent);
             let held = if dynamic { format!("1 to {most}") } else { most.to_string() };
             let refused = if dynamic { format!("{name} < 1 || {name} > {most}") } else { format!("{name} != {most}") };
             let meaning = if dynamic { Meaning::Extent(extent) } else { Meaning::Fixed(most) };
@@ -136,7 +136,7 @@ impl HostCode<'_> {
         let fixed = |name: String, value: u64, about: String| {
             number(name.clone(), Meaning::Fixed(value), format!("{name} != {value}"), format!("{about}: {value}"))
         };
-        let batched = gemm.batch > 1 || c.dynamic.has(Extent::G);
+        let batched = gemm.batch > 1 || c.dynamic().has(Extent::G);
         let matrix = |operand: Operand| {
             let (x, name) = (gemm.matrices()[operand as usize], format!("{operand:?}"));
             let lower = name.to_lowercase();

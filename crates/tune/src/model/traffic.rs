@@ -4,7 +4,8 @@ use super::Work;
 use super::calibration::*;
 use tilewright_gen::plan::{GroupOrder, KernelSpec, Source, Split, added_bytes, copied_elements};
 use tilewright_ir::Target;
-use tilewright_problem::contraction::{Contraction, Tensor};
+use tilewright_problem::Ragged;
+use tilewright_problem::contraction::{Contraction, LaunchExtents, Tensor};
 use tilewright_problem::view::G;
 
 /// Bytes the main kernel moves from and to device memory, and the share of operand loads that miss the last-level cache.
@@ -77,13 +78,15 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
         (a.max(all_a), b.max(all_b))
     };
     let batch = |tensor: &Tensor, stream: f64, all: f64| {
-        if c.ends.is_some() && tensor.view.access.offset.uses(G) {
+        let own = tensor.view.access.offset.uses(G);
+        match &c.launch {
+            // Groups of terms read parts of one matrix, each its own.
+            LaunchExtents::Grouped(x) if x.of == Ragged::K => c.entries() as f64,
             // Each group's own, however few tiles it has.
-            return (c.g as f64 * all / stream.max(1.0)).max(1.0);
+            LaunchExtents::Grouped(_) if own => (c.g as f64 * all / stream.max(1.0)).max(1.0),
+            _ if own || stream > cache => c.entries() as f64,
+            _ => 1.0,
         }
-        // Groups of terms read parts of one matrix, each its own.
-        let again = tensor.view.access.offset.uses(G) || c.k_ends.is_some() || stream > cache;
-        if again { c.entries() as f64 } else { 1.0 }
     };
     // Windows overlap: a convolution's operand exists once however often its elements are named.
     let overlap = |once: f64, all: f64| if all > 0.0 { (once / all).min(1.0) } else { 1.0 };

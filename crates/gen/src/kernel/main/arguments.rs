@@ -14,9 +14,9 @@ use crate::kernel::tile::position::Sizes;
 use crate::plan::{ClassMap, KernelSpec, Spans, Split, StoreTile, Transport};
 use crate::program::Binding;
 use tilewright_ir::*;
-use tilewright_problem::contraction::{Contraction, Operand, Vector};
+use tilewright_problem::contraction::{Contraction, GroupEnds, LaunchExtents, Operand, Vector};
 use tilewright_problem::view::G;
-use tilewright_problem::{Extent, Quant};
+use tilewright_problem::{Extent, Quant, Ragged};
 
 /// Declares the arguments of a kernel.
 pub(super) struct Declare<'d> {
@@ -113,7 +113,7 @@ impl Declare<'_> {
     pub fn store(&mut self, c: &Contraction, tile: &StoreTile) -> ArgId {
         let run_time = [Extent::M, Extent::N].map(|extent| c.dynamic_extent(extent));
         let slow = if tile.by_rows { 1 } else { 0 };
-        let batch = (c.dynamic.g && c.c.view.extent[G] > 1).then_some((2, Extent::G));
+        let batch = (c.dynamic().g && c.c.view.extent[G] > 1).then_some((2, Extent::G));
         let sizes = [(1, run_time[slow]), (0, run_time[1 - slow])].into_iter().filter_map(|(dim, size)| Some((dim, size?)));
         let extents = sizes.chain(batch).filter(|_| self.regions.partials.is_none());
         let to = self.regions.partials.map_or(Binding::OperandMap(Operand::C, 0), Binding::WorkspaceMap);
@@ -132,8 +132,12 @@ impl Declare<'_> {
 
     /// The groups of rows or columns.
     pub fn groups(&mut self, c: &Contraction) -> Option<Groups> {
-        let ends = c.ends.as_ref()?;
-        let (axis, lines) = if ends.along_n { (1, c.n) } else { (0, c.m) };
+        let LaunchExtents::Grouped(GroupEnds { of, ends }) = &c.launch else { return None };
+        let (axis, lines) = match of {
+            Ragged::M => (0, c.m),
+            Ragged::N => (1, c.n),
+            Ragged::K => return None,
+        };
         let doc = format!("where each group of {} ends, ascending", ["rows", "columns"][axis]);
         let kind = (ends.scalar, Access::Read);
         let buffer = self.args.buffer(self.b, Quant::Ends.name(), kind, &doc, Binding::Quant(Quant::Ends));
@@ -142,7 +146,7 @@ impl Declare<'_> {
 
     /// The ranges of k that batch entries sum over.
     pub fn terms(&mut self, c: &Contraction) -> Option<Terms> {
-        let ends = c.k_ends.as_ref()?;
+        let LaunchExtents::Grouped(GroupEnds { of: Ragged::K, ends }) = &c.launch else { return None };
         let kind = (ends.scalar, Access::Read);
         let doc = "where the terms of each group end, ascending";
         let ends = self.args.buffer(self.b, Quant::Ends.name(), kind, doc, Binding::Quant(Quant::Ends));
@@ -151,7 +155,7 @@ impl Declare<'_> {
 
     /// Launches differ in their pieces of work, and persistent work-groups have to know how many there are.
     pub fn work(&mut self, c: &Contraction) -> Option<ExprId> {
-        let many = self.spec.tiling.persistent > 0 && (self.shape.chunks > 1 || !c.dynamic.is_none());
+        let many = self.spec.tiling.persistent > 0 && (self.shape.chunks > 1 || !c.dynamic().is_none());
         many.then(|| self.args.scalar(self.b, "work", Scalar::I32, "tiles and splits of this launch", Bound::Work))
     }
 }

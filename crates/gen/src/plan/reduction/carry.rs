@@ -69,7 +69,7 @@ impl KernelSpec {
         if c.g > 1 {
             return refuse("batch entries do not share tiles");
         }
-        if !c.dynamic.is_none() {
+        if !c.dynamic().is_none() {
             return refuse("the number of tiles is known only at launch");
         }
         let (kept, all): (u64, u64) = (self.kept_tiles(c, r), self.clusters(c).iter().product());
