@@ -1,0 +1,16 @@
+//! The command `tilewright`: every subcommand, bad input, interruptions, what compilers make of kernels, and the project's pages.
+
+mod bad_input;
+mod commands;
+mod common;
+mod documents;
+mod edited;
+mod inspect;
+mod memory;
+mod onnx;
+#[path = "../../../ir/tests/support/pages.rs"]
+mod pages;
+mod resume;
+mod selfcheck;
+mod small_model;
+mod wave_units;
