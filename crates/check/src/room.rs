@@ -14,7 +14,7 @@ use tilewright_problem::lower::{ConvForm, lower};
 /// [`DeviceError::OutOfMemory`].
 pub(crate) fn check(device: &dyn Device, problem: &Problem) -> Result<(), DeviceError> {
     let (info, Some(left)) = (device.info(), memory_left()) else { return Ok(()) };
-    let Ok(parts) = lower(problem, ConvForm::PerSample) else { return Ok(()) };
+    let Ok(parts) = lower(problem, ConvForm::PER_SAMPLE) else { return Ok(()) };
     // Every part's tensors are the whole ones.
     let contraction = &parts.lead;
     fits(needed(contraction, info.kind), left).map_err(|reason| DeviceError::OutOfMemory {
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn what_all_operands_take_is_asked_for() {
         let gemm: Problem = Gemm::new(Scalar::F16, 100, 10, 1000).out_dtype(Scalar::F32).build().unwrap().into();
-        let contraction = lower(&gemm, ConvForm::PerSample).unwrap().lead;
+        let contraction = lower(&gemm, ConvForm::PER_SAMPLE).unwrap().lead;
         let (a, b, c) = (2 * 100 * 1000, 2 * 10 * 1000, 4 * 100 * 10);
         let expected = Reference::bytes(1000, 1000, Samples::All);
         assert!(expected >= 24 * 1000);

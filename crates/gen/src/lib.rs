@@ -1,11 +1,11 @@
 //! Generates kernels: from a contraction and a plan to a program. It knows no device beyond [`tilewright_ir::Target`].
 //!
 //! ```text
-//! Contraction --derive, fits--> KernelSpec --generate--> Program
+//! Contraction --derive, fits--> Derived --generate--> Program
 //! ```
 //!
 //! A [`Plan`](plan::Plan) is a number per key. [`derive`](fn@plan::derive) decides whether it suits a contraction and returns a
-//! [`KernelSpec`](plan::KernelSpec): tiling, schedule and epilogue as values. [`fits`](fn@plan::fits) decides whether it fits a device.
+//! [`Derived`](plan::Derived) plan: tiling, schedule and epilogue as values, and the contraction in the orientation that the kernel computes. [`fits`](fn@plan::fits) decides whether it fits a device.
 //! [`generate`](fn@kernel::generate) returns a [`Program`](program::Program): kernels, their launches and the workspace that they need. A plan that
 //! cannot be is a [`Refusal`](plan::Refusal), which says what to change.
 //!
@@ -20,7 +20,7 @@
 //! use tilewright_problem::{Gemm, Problem};
 //!
 //! let problem = Problem::Gemm(Gemm::new(Scalar::F32, 512, 512, 512).build()?);
-//! let contraction = lower(&problem, ConvForm::PerSample)?.lead;
+//! let contraction = lower(&problem, ConvForm::PER_SAMPLE)?.lead;
 //! let target = Target::by_arch("sm_80").expect("a known architecture");
 //! let env = Env::new(&target, 0);
 //!

@@ -217,7 +217,7 @@ pub const ADDED_ALIGN: u32 = 16;
 /// use tilewright_problem::lower::{ConvForm, lower};
 /// use tilewright_problem::{Gemm, Problem};
 ///
-/// let contraction = lower(&Problem::Gemm(Gemm::new(Scalar::F32, 512, 512, 512).build()?), ConvForm::PerSample)?.lead;
+/// let contraction = lower(&Problem::Gemm(Gemm::new(Scalar::F32, 512, 512, 512).build()?), ConvForm::PER_SAMPLE)?.lead;
 /// let target = Target::by_arch("sm_80").expect("a known architecture");
 /// let spec = derive(&Plan::default(), &contraction, &Env::new(&target, 0))?;
 /// let program = generate(&spec, 0)?;

@@ -71,9 +71,9 @@ impl Space {
     /// # Errors
     /// Those of [`lower`].
     pub fn new(problem: &Problem, target: &Target) -> Result<Space, ProblemError> {
-        let per_sample = lower(problem, ConvForm::PerSample)?;
-        let others = ConvForm::of(problem).into_iter().filter(|form| *form != ConvForm::PerSample);
-        let others = others.map(|form| Ok((form as u32, lower(problem, form)?))).collect::<Result<_, ProblemError>>()?;
+        let per_sample = lower(problem, ConvForm::PER_SAMPLE)?;
+        let others = ConvForm::of(problem).into_iter().filter(|form| *form != ConvForm::PER_SAMPLE);
+        let others = others.map(|form| Ok((form.number(), lower(problem, form)?))).collect::<Result<_, ProblemError>>()?;
         Ok(Space {
             problem: problem.clone(),
             target: target.clone(),

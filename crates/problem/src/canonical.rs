@@ -91,8 +91,8 @@ mod tests {
             assert!(canonical.gemm.order == Order::Col && !canonical.gemm.c.trans);
             assert_eq!(canonical.swapped, bit(0) != bit(3));
             canonical.gemm.validate().unwrap();
-            let x = lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap().lead;
-            let y = lower(&Problem::Gemm(canonical.gemm), ConvForm::PerSample).unwrap().lead;
+            let x = lower(&Problem::Gemm(gemm), ConvForm::PER_SAMPLE).unwrap().lead;
+            let y = lower(&Problem::Gemm(canonical.gemm), ConvForm::PER_SAMPLE).unwrap().lead;
             let (ya, yb) = if canonical.swapped { (&y.b, &y.a) } else { (&y.a, &y.b) };
             for g in 0..2 {
                 for i in 0..5 {

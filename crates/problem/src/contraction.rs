@@ -321,7 +321,7 @@ impl LaunchExtents {
 ///
 /// // Rows are pixels, columns are output channels, k runs over channels and the filter.
 /// let conv = Conv::new(Scalar::F32, 2, 8, 16, &[10, 10], &[3, 3]).activation(Activation::Relu).build()?;
-/// let product = lower(&Problem::Conv(conv), ConvForm::PerSample)?.lead;
+/// let product = lower(&Problem::Conv(conv), ConvForm::PER_SAMPLE)?.lead;
 /// assert_eq!((product.g, product.m, product.n, product.k), (2, 64, 16, 72));
 /// assert_eq!(product.activation(), Some(Activation::Relu));
 /// assert_eq!(product.flop(), 2.0 * (2 * 16 * 64 * 72) as f64);

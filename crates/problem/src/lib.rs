@@ -14,7 +14,7 @@
 //! let problem = Problem::Gemm(Gemm::new(Scalar::F32, 4, 3, 2).build()?);
 //! assert_eq!(Problem::parse(&problem.key())?, problem);
 //!
-//! let product = lower(&problem, ConvForm::PerSample)?.lead;
+//! let product = lower(&problem, ConvForm::PER_SAMPLE)?.lead;
 //! assert_eq!((product.g, product.m, product.n, product.k), (1, 4, 3, 2));
 //! // A[3, 1] is element 3 * 2 + 1 of its buffer.
 //! assert_eq!(product.a.view.access.at([0, 3, 1]), Some(7));

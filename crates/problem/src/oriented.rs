@@ -20,7 +20,7 @@ use tilewright_ir::MathUnit;
 /// use tilewright_problem::lower::{ConvForm, lower};
 /// use tilewright_problem::{Gemm, Problem};
 ///
-/// let product = lower(&Problem::Gemm(Gemm::new(Scalar::F32, 64, 32, 7).build()?), ConvForm::PerSample)?.lead;
+/// let product = lower(&Problem::Gemm(Gemm::new(Scalar::F32, 64, 32, 7).build()?), ConvForm::PER_SAMPLE)?.lead;
 /// let turned = product.oriented(true, MathUnit::Fma);
 /// assert_eq!((turned.m, turned.n, turned.factors()), (32, 64, [Operand::B, Operand::A]));
 /// # Ok::<(), tilewright_problem::ProblemError>(())

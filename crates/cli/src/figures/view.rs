@@ -156,7 +156,7 @@ mod tests {
         for layout in [Layout::Nhwc, Layout::Nchw] {
             let conv = Conv::new(Scalar::F32, 1, 8, 8, &[8, 8], &[3, 3]).pad(&[1, 1], &[1, 1]).layout(layout);
             let conv = conv.build().expect("a convolution");
-            let parts = lower(&Problem::from(conv.clone()), ConvForm::PerSample).expect("it lowers");
+            let parts = lower(&Problem::from(conv.clone()), ConvForm::PER_SAMPLE).expect("it lowers");
             let found = runs(&conv, &parts.lead, 2 * 8 + 3);
             let window: Vec<Pixel> = (1..4).flat_map(|h| (2..5).map(move |w| Pixel { h, w })).collect();
             let pixels: Vec<Pixel> = found.iter().filter_map(|run| run.pixel).collect();

@@ -12,7 +12,7 @@ use tilewright_problem::Oriented;
 /// use tilewright_problem::lower::{ConvForm, lower};
 /// use tilewright_problem::{Gemm, Problem};
 ///
-/// let contraction = lower(&Problem::Gemm(Gemm::new(Scalar::F16, 512, 256, 64).build()?), ConvForm::PerSample)?.lead;
+/// let contraction = lower(&Problem::Gemm(Gemm::new(Scalar::F16, 512, 256, 64).build()?), ConvForm::PER_SAMPLE)?.lead;
 /// let target = Target::by_arch("sm_80").expect("a known architecture");
 /// let plan: Plan = Constraint::parse("A_MIC2__B_MIC2__C_UNI1_MAC128_EDG1_SWP1")?.apply(&Plan::default()).into();
 /// let derived = derive(&plan, &contraction, &Env::new(&target, 0))?;

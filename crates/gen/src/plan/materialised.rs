@@ -112,7 +112,7 @@ mod tests {
 
     fn operand(batch: u64, trans: bool) -> Tensor {
         let gemm = Gemm::new(Scalar::F32, 10, 6, 7).order(Order::Col).batch(batch).trans(trans, false).build().unwrap();
-        lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap().lead.a
+        lower(&Problem::Gemm(gemm), ConvForm::PER_SAMPLE).unwrap().lead.a
     }
     /// Every element has a place of its own within the region.
     fn injective(tensor: &Tensor) {
@@ -146,7 +146,7 @@ mod tests {
         let conv = |layout, stride: u64| {
             let conv =
                 Conv::new(Scalar::F32, 2, 5, 4, &[9, 9], &[3, 3]).layout(layout).stride(&[stride; 2]).pad(&[1; 2], &[1, 0]);
-            let a = lower(&Problem::Conv(conv.build().unwrap()), ConvForm::PerSample).unwrap().lead.a;
+            let a = lower(&Problem::Conv(conv.build().unwrap()), ConvForm::PER_SAMPLE).unwrap().lead.a;
             let copy = materialised(&a, Source::Copy, 8);
             injective(&copy);
             (a.view.run(ROW), a.view.run(COL), copy.view.stride(ROW) == Some(1))

@@ -12,7 +12,7 @@ use tilewright_problem::{Activation, Axes, Operator};
 /// use tilewright_problem::lower::{ConvForm, lower};
 /// use tilewright_problem::{Gemm, Problem};
 ///
-/// let contraction = lower(&Problem::Gemm(Gemm::new(Scalar::F32, 512, 512, 512).build()?), ConvForm::PerSample)?.lead;
+/// let contraction = lower(&Problem::Gemm(Gemm::new(Scalar::F32, 512, 512, 512).build()?), ConvForm::PER_SAMPLE)?.lead;
 /// let target = Target::by_arch("gfx900").expect("a known architecture");
 /// // wgmma, which this GPU does not have.
 /// let plan: Plan = Constraint::parse("C_UNI2")?.apply(&Plan::default()).into();

@@ -412,7 +412,7 @@ pub struct Style {
 /// use tilewright_problem::lower::{ConvForm, lower};
 /// use tilewright_problem::{Gemm, Problem};
 ///
-/// let contraction = lower(&Problem::Gemm(Gemm::new(Scalar::F32, 512, 512, 512).build()?), ConvForm::PerSample)?.lead;
+/// let contraction = lower(&Problem::Gemm(Gemm::new(Scalar::F32, 512, 512, 512).build()?), ConvForm::PER_SAMPLE)?.lead;
 /// let target = Target::by_arch("sm_80").expect("a known architecture");
 /// let plan: Plan = Constraint::parse("A_MIC8__B_MIC4__C_UNR16_MAC256")?.apply(&Plan::default()).into();
 /// let spec = derive(&plan, &contraction, &Env::new(&target, 0))?;

@@ -21,7 +21,7 @@ const ENV: Env = Env {
 
 fn gemm(m: u64, n: u64, k: u64, trans: &str) -> Contraction {
     let (a, b) = (trans.starts_with('t'), trans.ends_with('t'));
-    lower(&Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).order(Order::Col).trans(a, b).build().unwrap()), ConvForm::PerSample)
+    lower(&Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).order(Order::Col).trans(a, b).build().unwrap()), ConvForm::PER_SAMPLE)
         .unwrap()
         .lead
 }
@@ -224,7 +224,7 @@ fn staged_stores_need_no_adjacent_fragments() {
 fn vectors_follow_alignment() {
     let odd = |lda: u64, offset: u64, m: u64| {
         let gemm = Gemm::new(Scalar::F32, m, 512, 512).order(Order::Col).lda(lda).offsets(offset, 0, 0).build().unwrap();
-        lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap().lead
+        lower(&Problem::Gemm(gemm), ConvForm::PER_SAMPLE).unwrap().lead
     };
     assert!(derive(&plan("A_VEW4"), &odd(516, 0, 512), &ENV).is_ok());
     for (c, allowed) in [(odd(514, 0, 512), 2), (odd(515, 0, 512), 1), (odd(516, 2, 512), 2), (odd(516, 3, 512), 1)] {
@@ -256,7 +256,7 @@ fn wide_loads_follow_the_contiguous_direction() {
     let tail = gemm(512, 512, 508, "nn");
     assert!(derive(&plan("B_GLW4_PLU1"), &tail, &ENV).is_ok());
     let gemm = Gemm::new(Scalar::F32, 512, 512, 510).order(Order::Col).ldb(512).build().unwrap();
-    let tail = lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap().lead;
+    let tail = lower(&Problem::Gemm(gemm), ConvForm::PER_SAMPLE).unwrap().lead;
     assert!(matches!(refusal("B_GLW4_PLU1", &tail), Refusal::VectorEdge { dim: "k", extent: 510, .. }));
 }
 
@@ -265,7 +265,7 @@ fn wide_loads_follow_the_contiguous_direction() {
 fn convolutions_load_vectors_where_their_views_allow() {
     let conv = |layout, c| {
         let conv = Conv::new(Scalar::F32, 2, c, 64, &[16, 16], &[3, 3]).pad(&[1, 1], &[1, 1]).layout(layout).build().unwrap();
-        lower(&Problem::Conv(conv), ConvForm::PerSample).unwrap().lead
+        lower(&Problem::Conv(conv), ConvForm::PER_SAMPLE).unwrap().lead
     };
     let change = "A_MIC4_GLW4_PLU1__B_MIC4__C_UNR16_MAC64_EDG1";
     let contiguous = conv(Layout::Nhwc, 32);
@@ -356,7 +356,7 @@ fn workspace_atomics_and_types() {
     assert!(refused.to_string().contains("SKS1"));
     assert!(derive(&plan("C_ICE2_SKS1"), &c, &strict).is_ok());
     let half = Gemm::new(Scalar::F16, 1024, 1024, 1024).order(Order::Col).trans(false, true).build().unwrap();
-    let half = lower(&Problem::Gemm(half), ConvForm::PerSample).unwrap().lead;
+    let half = lower(&Problem::Gemm(half), ConvForm::PER_SAMPLE).unwrap().lead;
     assert!(matches!(refusal("C_ICE2", &half), Refusal::AtomicType { scalar: Scalar::F16, .. }));
     // Work-groups of a cluster read each other's sums 16 bytes at a time.
     let wide = refusal("B_FRW8__C_ICE2_SKS2_MVW8", &gemm(64, 64, 64, "nt"));
@@ -370,7 +370,7 @@ fn workspace_atomics_and_types() {
 fn stores_of_c_in_vectors_need_aligned_lines() {
     let c = |ldc: u64, m: u64| {
         let gemm = Gemm::new(Scalar::F32, m, 512, 512).order(Order::Col).ldc(ldc).build().unwrap();
-        lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap().lead
+        lower(&Problem::Gemm(gemm), ConvForm::PER_SAMPLE).unwrap().lead
     };
     assert!(matches!(refusal("A_FRW4__C_CVW4", &c(514, 512)), Refusal::StoreAlign { width: 4, allowed: 2 }));
     let refused = refusal("A_FRW4__C_CVW4_EDG1", &c(516, 514));
@@ -413,7 +413,7 @@ fn what_does_not_fit_a_device() {
     assert!(matches!(on("C_LWV1", &c, &plain), Err(Refusal::Feature { .. })));
     plain.features.f64 = false;
     let double = Gemm::new(Scalar::F64, 512, 512, 512).order(Order::Col).build().unwrap();
-    let double = lower(&Problem::Gemm(double), ConvForm::PerSample).unwrap().lead;
+    let double = lower(&Problem::Gemm(double), ConvForm::PER_SAMPLE).unwrap().lead;
     assert!(matches!(on("A_MIC4__B_MIC4", &double, &plain), Err(Refusal::Feature { .. })));
     plain.limits.max_grid[0] = 100;
     assert!(matches!(on("", &c, &plain), Err(Refusal::Groups { groups: 1024, max: 100 })));

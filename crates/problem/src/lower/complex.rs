@@ -123,7 +123,7 @@ mod tests {
             let order = if bit(5) { Order::Row } else { Order::Col };
             let gemm = builder.order(order).lda(5).ldb(7).ldc(6).batch(2).stride_b(0);
             let gemm = gemm.imaginary(bit(6), false).build().unwrap();
-            let of = |gemm: &Gemm| lower(&Problem::Gemm(gemm.clone()), ConvForm::PerSample).unwrap().lead;
+            let of = |gemm: &Gemm| lower(&Problem::Gemm(gemm.clone()), ConvForm::PER_SAMPLE).unwrap().lead;
             let (c, real) = (of(&gemm), of(&Gemm { complex: None, ..gemm.clone() }));
             assert_eq!([&c.a, &c.b, &c.c].map(|x| x.len), [&real.a, &real.b, &real.c].map(|x| 2 * x.len));
             assert_eq!(c.flop(), 4.0 * real.flop());
@@ -157,7 +157,7 @@ mod tests {
     fn complex_factors_have_places_of_their_own() {
         for (alpha_im, beta_im) in [(false, false), (true, false), (false, true), (true, true)] {
             let gemm = Gemm::new(Scalar::F64, 4, 4, 4).imaginary(alpha_im, beta_im).build().unwrap();
-            let c = lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap().lead;
+            let c = lower(&Problem::Gemm(gemm), ConvForm::PER_SAMPLE).unwrap().lead;
             assert_eq!((c.turns_factor(), c.turns_old()), (alpha_im, beta_im));
             assert_eq!(c.epilogue.contains(&EpilogueOp::Scale), !alpha_im);
             assert_eq!(c.epilogue.contains(&EpilogueOp::AddOld), !beta_im);
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn what_is_not_expanded_is_a_plain_matrix() {
         let gemm = Gemm::new(Scalar::F32, 8, 6, 4).complex().trans(false, true).build().unwrap();
-        let c = lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap().lead;
+        let c = lower(&Problem::Gemm(gemm), ConvForm::PER_SAMPLE).unwrap().lead;
         assert_eq!((c.m, c.n, c.k), (8, 12, 8));
         assert_eq!((c.a.view.stride(COL), c.a.view.stride(ROW)), (Some(1), Some(8)));
         assert_eq!((c.c.view.stride(COL), c.c.view.stride(ROW)), (Some(1), Some(12)));

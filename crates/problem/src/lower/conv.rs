@@ -10,8 +10,9 @@
 //! Merged coordinates run in the order they lie in memory, so that vector access survives. Backward-data with a stride is a part for
 //! each set of input pixels that the same taps reach ([`super::phases`]).
 
+use super::form::{ConvForm, GroupForm, KOrder, Padding, Samples, added_channels, added_pixels, together};
 use super::phases::{Axis, Phase, phases};
-use super::{BUFFER_ALIGN, ConvForm, Parts, reduce_ops, retain_scaling};
+use super::{BUFFER_ALIGN, Parts, reduce_ops, retain_scaling};
 use crate::contraction::{Contraction, EpilogueOp, LaunchExtents, Operand, PartOf, ResultSource, Tensor, Vector};
 use crate::conv::{Conv, Direction, Layout};
 use crate::epilogue::Along;
@@ -39,66 +40,14 @@ struct Chains<'a> {
     plane_padding: u64,
 }
 
-/// Bytes of channels that groups of one product have together at most.
-const ROW_BYTES: u64 = 128;
-/// Bytes of the widest vector, at multiples of which copies of boxes have their lines start, too.
-const VECTOR_BYTES: u64 = 16;
-
-/// Groups that a block-diagonal product takes together; 1: every group has a row of channels of its own.
-pub(super) fn together(conv: &Conv) -> u64 {
-    // Reductions keep groups apart, which are batch entries to them.
-    if conv.reduces_result() {
-        return 1;
-    }
-    let channels = conv.c_per_group().max(conv.k_per_group()) * u64::from(conv.dtype.bytes());
-    let fit = |count: &u64| conv.groups.is_multiple_of(*count) && count * channels <= ROW_BYTES;
-    (1..=ROW_BYTES).rev().find(fit).unwrap_or(1)
-}
-
-/// Channels that [`ConvForm::PaddedChannels`] adds under each tap; `None`: it is no form of its own. Where channels are planes it is one with
-/// nothing added, too: for its order of k.
-pub(super) fn padding(conv: &Conv) -> Option<u64> {
-    let weight = conv.direction == Direction::BackwardWeight;
-    let (of_group, together) =
-        (if conv.direction == Direction::BackwardData { conv.k_per_group() } else { conv.c_per_group() }, together(conv));
-    let channels = of_group * together;
-    let taps: u64 = conv.filter.iter().product();
-    let planes = conv.layout == Layout::Nchw;
-    // Columns of a result that do not exist would take part in reductions.
-    let suits = if weight { !conv.reduces_result() } else { planes || conv.merges() };
-    if taps == 1 || !suits {
-        return None;
-    }
-    let row = ROW_BYTES / u64::from(conv.dtype.bytes());
-    let whole = together > 1 || channels > row / 2;
-    let padded = if whole { channels.next_multiple_of(row) } else { channels.next_power_of_two() };
-    Some(padded - channels).filter(|added| planes || *added > 0)
-}
-
-/// Pixels that [`ConvForm::PaddedChannels`] adds after each plane of a filter gradient's sum; `None`: it has no such planes. They are those
-/// of NCHW that windows of one tap leave as they are, where vectors of them start at multiples of 16 bytes but rows of 128 bytes would span samples.
-pub(super) fn plane_padding(conv: &Conv) -> Option<u64> {
-    let one_tap = conv.filter.iter().chain(&conv.stride).all(|x| *x == 1) && conv.input == conv.output();
-    let (pixels, bytes) = (conv.input.iter().product::<u64>(), u64::from(conv.dtype.bytes()));
-    let planes = conv.direction == Direction::BackwardWeight && conv.layout == Layout::Nchw && conv.n > 1;
-    let added = pixels.next_multiple_of(ROW_BYTES / bytes) - pixels;
-    // Of smaller planes most would be zeros.
-    let row = pixels * bytes > ROW_BYTES && (pixels * bytes).is_multiple_of(VECTOR_BYTES);
-    (planes && one_tap && row && added > 0).then_some(added)
-}
-
-/// Whether [`ConvForm::GroupColumns`] is a form of the convolution.
-pub(super) fn columns(conv: &Conv) -> bool {
-    // Reductions keep groups apart, which are batch entries to them.
-    let depthwise = conv.groups > 1 && conv.c_per_group() == 1 && conv.k_per_group() == 1;
-    depthwise && conv.layout == Layout::Nhwc && !conv.reduces_result()
-}
-
 pub(super) fn lower(conv: &Conv, form: ConvForm) -> Result<Parts, ProblemError> {
-    let blocks = matches!(form, ConvForm::BlockDiagonal | ConvForm::PaddedChannels);
-    let together = if blocks { together(conv) } else { 1 };
-    let padding = if form == ConvForm::PaddedChannels { padding(conv).unwrap_or(0) } else { 0 };
-    let plane_padding = if form == ConvForm::PaddedChannels { plane_padding(conv).unwrap_or(0) } else { 0 };
+    form.check(conv)?;
+    let together = if form.groups == GroupForm::Blocks { together(conv) } else { 1 };
+    let (padding, plane_padding) = match form.padding {
+        Padding::None => (0, 0),
+        Padding::Channels => (added_channels(conv), 0),
+        Padding::Planes => (0, added_pixels(conv)),
+    };
     let chains = Chains { conv, form, names: &SPATIAL[3 - conv.dims()..], batch: Vec::new(), together, padding, plane_padding };
     let one = |lead| Parts { lead, rest: Vec::new(), operands: Vec::new() };
     match conv.direction {
@@ -184,28 +133,19 @@ impl Chains<'_> {
     /// Channels and taps as one: in their order in memory, or that of a copy whose rows are channels.
     fn with_taps(&self, builder: ViewBuilder, channel: &str, upper: &str) -> ViewBuilder {
         let taps = self.named(2);
-        let order = match (self.conv.layout, self.form) {
-            (Layout::Nhwc, _) | (_, ConvForm::PaddedChannels) => [taps.as_slice(), &[channel]].concat(),
-            (Layout::Nchw, _) => [&[channel], taps.as_slice()].concat(),
+        let order = match (self.conv.layout, self.form.k) {
+            (Layout::Nhwc, _) | (_, KOrder::TapsFirst) => [taps.as_slice(), &[channel]].concat(),
+            (Layout::Nchw, KOrder::InMemory) => [&[channel], taps.as_slice()].concat(),
         };
         builder.pad(channel, 0, self.padding).merge(&order, upper)
-    }
-
-    /// Samples are batch entries. In the order of k of a copy, planes of results stay apart: those of a sample are rows of one matrix.
-    fn per_sample(&self) -> bool {
-        match self.form {
-            ConvForm::PerSample => true,
-            ConvForm::PaddedChannels => self.conv.layout == Layout::Nchw,
-            ConvForm::Merged | ConvForm::BlockDiagonal | ConvForm::GroupColumns => false,
-        }
     }
 
     /// (g, rows) of what has a row for each pixel; `which` names the pixels.
     fn pixels(&self, builder: ViewBuilder, which: usize) -> ViewBuilder {
         let pixels = self.named(which);
-        match self.per_sample() {
-            true => self.batch(builder.merge(&pixels, "m"), &["n", "group"]),
-            false => self.batch(builder.merge(&[&["n"], pixels.as_slice()].concat(), "m"), &["group"]),
+        match self.form.batch {
+            Samples::Apart => self.batch(builder.merge(&pixels, "m"), &["n", "group"]),
+            Samples::Merged => self.batch(builder.merge(&[&["n"], pixels.as_slice()].concat(), "m"), &["group"]),
         }
     }
     /// The same of the result, whose columns are these channels.
@@ -214,21 +154,21 @@ impl Chains<'_> {
     }
     /// g of what all samples share.
     fn shared(&self, builder: ViewBuilder) -> ViewBuilder {
-        match self.per_sample() {
-            true => self.batch(builder.broadcast("n", self.conv.n), &["n", "group"]),
-            false => self.batch(builder, &["group"]),
+        match self.form.batch {
+            Samples::Apart => self.batch(builder.broadcast("n", self.conv.n), &["n", "group"]),
+            Samples::Merged => self.batch(builder, &["group"]),
         }
     }
     /// Merges group and channel into one dimension where groups are columns: a single group remains.
     fn channels(&self, builder: ViewBuilder, channel: &str) -> ViewBuilder {
-        if self.form != ConvForm::GroupColumns {
+        if self.form.groups != GroupForm::Columns {
             return builder;
         }
         builder.merge(&["group", channel], channel).broadcast("group", 1)
     }
     fn batch(&self, builder: ViewBuilder, dims: &[&str]) -> ViewBuilder {
         let mut all: Vec<&str> = dims.iter().copied().chain(self.batch.iter().map(|b| b.0)).collect();
-        if self.form == ConvForm::GroupColumns {
+        if self.form.groups == GroupForm::Columns {
             // Groups that are columns are neighbours within a batch entry.
             all.rotate_left(dims.len());
         }
@@ -281,7 +221,7 @@ impl Chains<'_> {
         let conv = self.conv;
         let pixels: u64 = conv.input.iter().product();
         let phases: u64 = self.batch.iter().map(|(_, phases)| phases).product();
-        let samples = if self.per_sample() { 0 } else { pixels };
+        let samples = if self.form.batch == Samples::Apart { 0 } else { pixels };
         let mut dims: Vec<(&str, u64, i64)> = Vec::new();
         let mut stride = 1;
         for (name, size) in self.named(0).into_iter().zip(&conv.input).rev() {
@@ -292,7 +232,7 @@ impl Chains<'_> {
         dims.reverse();
         let numbers = self.of_phases(ViewBuilder::tensor(&dims), of).broadcast("group", self.products()).broadcast("one", 1);
         let rows = self.pixels(numbers, 0).view("g", "m", "one")?;
-        let m = if self.per_sample() { pixels } else { conv.n * pixels };
+        let m = if self.form.batch == Samples::Apart { pixels } else { conv.n * pixels };
         let extents = Extents { g: part.g / phases.max(1), m, n: part.n };
         for op in &mut part.epilogue {
             if let EpilogueOp::Reduce(r) = op {
@@ -352,7 +292,7 @@ impl Chains<'_> {
 
     /// The reductions over axes of the contraction: where samples and pixels are one, those are its rows.
     fn reductions(&self) -> Result<Vec<Reduction>, ProblemError> {
-        let merged = !self.per_sample() && self.conv.direction != Direction::BackwardWeight;
+        let merged = self.form.batch == Samples::Merged && self.conv.direction != Direction::BackwardWeight;
         if merged && !self.conv.merges() {
             return Err(ProblemError::Unsupported {
                 what: "a reduction over samples or pixels alone, where they are one axis of the product,".into(),
@@ -403,10 +343,10 @@ impl Chains<'_> {
         let [accumulator, results] = computed_in(conv.dtype, conv.out_dtype);
         retain_scaling(&mut epilogue, results, conv.drop_c);
         epilogue.extend(reduce_ops(&self.reductions()?, results, conv.groups));
-        let source = match (self.form, conv.direction) {
-            (ConvForm::GroupColumns, Direction::BackwardWeight) => ResultSource::OwnOperands(Along::M),
-            (ConvForm::GroupColumns, _) => ResultSource::OwnOperands(Along::N),
-            _ => ResultSource::Product,
+        let source = match (self.form.groups, conv.direction) {
+            (GroupForm::Apart | GroupForm::Blocks, _) => ResultSource::Product,
+            (GroupForm::Columns, Direction::BackwardWeight) => ResultSource::OwnOperands(Along::M),
+            (GroupForm::Columns, _) => ResultSource::OwnOperands(Along::N),
         };
         Ok(Contraction {
             g: c.extent[0],

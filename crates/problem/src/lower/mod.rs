@@ -3,6 +3,7 @@
 
 mod complex;
 mod conv;
+mod form;
 mod operand;
 mod phases;
 
@@ -10,7 +11,6 @@ use crate::contraction::{
     Centre, Centred, Contraction, Elements, EpilogueOp, GroupEnds, LaunchExtents, Operand, OperandValues, Reduce, ResultSource,
     Signs, Tensor, Vector,
 };
-use crate::conv::Direction;
 use crate::epilogue::Along;
 use crate::error::{ProblemError, computed_in};
 use crate::extent::Extents;
@@ -22,49 +22,9 @@ use crate::ragged::Ragged;
 use crate::reduce::{MOST_AXES, Reduce as ReduceProblem};
 use crate::reduction::{Operator, Reduction};
 use crate::view::{Access, View, ViewBuilder};
-use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
-/// What runs along the batch (g) of a convolution's contraction. Has no effect on other problems. Filter gradients sum over the samples in
-/// every form.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ConvForm {
-    /// g = (sample, group), rows = pixels of one sample: a strided-batched product whose weights have batch stride 0 (SOFIE).
-    #[default]
-    PerSample,
-    /// g = group, rows = (sample, pixel): one product per group (rocMLIR).
-    Merged,
-    /// As `Merged`, with neighbouring groups in one product whose filter is block-diagonal. A block has as many groups as fill a
-    /// 128-byte row with their channels. Filter gradients store the diagonal blocks only.
-    BlockDiagonal,
-    /// As [`ConvForm::Merged`], or [`ConvForm::BlockDiagonal`] with several groups per block, with the channels of each tap zero-padded to
-    /// whole 128-byte rows. Few channels of one group are padded to a power of two. So neither a tile row nor a vector spans two taps.
-    /// Padding of filter gradients is not stored.
-    ///
-    /// NCHW: the tensors are copied to channels-last order first, k runs over (tap, channel), and g = (sample, group). 1x1 filter gradients
-    /// pad pixel planes to whole 128-byte rows instead, so that no row spans two samples.
-    PaddedChannels,
-    /// Depthwise, channels-last: groups are the columns of one product, each with its own operand A. Neighbouring groups are contiguous,
-    /// so a thread loads vectors of them.
-    GroupColumns,
-}
-
-impl ConvForm {
-    /// The forms that a problem has, by number; the first is every problem's.
-    pub fn of(problem: &Problem) -> Vec<ConvForm> {
-        let Problem::Conv(conv) = problem else { return vec![ConvForm::PerSample] };
-        let merges = conv.direction != Direction::BackwardWeight && conv.merges();
-        let offered = [
-            (ConvForm::PerSample, true),
-            (ConvForm::Merged, merges),
-            (ConvForm::BlockDiagonal, conv::together(conv) > 1),
-            (ConvForm::PaddedChannels, conv::padding(conv).or(conv::plane_padding(conv)).is_some()),
-            (ConvForm::GroupColumns, conv::columns(conv)),
-        ];
-        offered.into_iter().filter_map(|(form, has)| has.then_some(form)).collect()
-    }
-}
+pub use form::{ConvForm, GroupForm, KOrder, Padding, Samples};
 
 /// Alignment of a buffer's start that plans may count on, in bytes; asked again at launch with the real pointers.
 pub const BUFFER_ALIGN: u32 = 256;
@@ -91,7 +51,8 @@ impl Parts {
 /// The parts of a problem.
 ///
 /// # Errors
-/// [`ProblemError`] of [`Problem::validate`]; [`ProblemError::Unsupported`] for more parts than a program can have.
+/// [`ProblemError`] of [`Problem::validate`]; [`ProblemError::Unsupported`] for more parts than a program can have, and for a form that the
+/// convolution does not have.
 pub fn lower(problem: &Problem, form: ConvForm) -> Result<Parts, ProblemError> {
     problem.validate()?;
     let one = |lead| Parts { lead, rest: Vec::new(), operands: Vec::new() };

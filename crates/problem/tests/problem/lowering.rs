@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tilewright_ir::{MathUnit, Scalar};
 use tilewright_problem::contraction::{Contraction, Tensor};
-use tilewright_problem::lower::{ConvForm, lower};
+use tilewright_problem::lower::{ConvForm, GroupForm, KOrder, Padding, Samples, lower};
 use tilewright_problem::view::{COL, G, ROW};
 use tilewright_problem::{Activation, Along, Conv, Gemm, Layout, Order, Problem};
 
@@ -47,7 +47,7 @@ proptest! {
             .build().unwrap();
         // The key says everything.
         prop_assert_eq!(&Problem::parse(&gemm.geometry()).unwrap(), &Problem::Gemm(gemm.clone()));
-        let c = lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap().lead;
+        let c = lower(&Problem::Gemm(gemm), ConvForm::PER_SAMPLE).unwrap().lead;
         extents(&c);
         let place = |row: u64, col: u64, trans: bool, ld: u64| {
             let (row, col) = if trans { (col, row) } else { (row, col) };
@@ -65,7 +65,7 @@ proptest! {
         let (sr, sbias) = if batch == 1 { (0, 0) } else if shared.1 { (0, length + gap.0) } else { (ldr * lines(2), 0) };
         let added = base.bias_strided(along, sbias).activation(Activation::Silu).ldr(ldr).stride_r(sr).build().unwrap();
         prop_assert_eq!(&Problem::parse(&added.geometry()).unwrap(), &Problem::Gemm(added.clone()));
-        let d = lower(&Problem::Gemm(added), ConvForm::PerSample).unwrap().lead;
+        let d = lower(&Problem::Gemm(added), ConvForm::PER_SAMPLE).unwrap().lead;
         let (bias, residual) = (d.bias().unwrap(), d.residual().unwrap());
         prop_assert_eq!((bias.along_n, bias.scalar, residual.scalar), (along == Along::N, Scalar::F32, Scalar::F32));
         prop_assert_eq!(d.activation(), Some(Activation::Silu));
@@ -110,7 +110,7 @@ proptest! {
         prop_assert!(built.is_ok(), "{built:?}");
         let conv = built.unwrap();
         prop_assert_eq!(&Problem::parse(&conv.key()).unwrap(), &Problem::Conv(conv.clone()));
-        let form = if merged { ConvForm::Merged } else { ConvForm::PerSample };
+        let form = if merged { ConvForm::MERGED } else { ConvForm::PER_SAMPLE };
         let c = lower(&Problem::Conv(conv.clone()), form).unwrap().lead;
         extents(&c);
         // Three dimensions always, slowest first.
@@ -161,12 +161,12 @@ fn conv(layout: Layout, groups: u64, filter: u64, pad: u64, form: ConvForm) -> C
 
 #[test]
 fn pointwise_convolutions_are_plain_products() {
-    let c = conv(Layout::Nhwc, 1, 1, 0, ConvForm::Merged);
+    let c = conv(Layout::Nhwc, 1, 1, 0, ConvForm::MERGED);
     let strides = |t: &Tensor| [G, ROW, COL].map(|axis| t.view.stride(axis));
     assert_eq!(strides(&c.a)[1..], [Some(32), Some(1)]);
     assert_eq!(strides(&c.b)[1..], [Some(32), Some(1)]);
     assert_eq!(strides(&c.c)[1..], [Some(64), Some(1)]);
-    let c = conv(Layout::Nchw, 1, 1, 0, ConvForm::PerSample);
+    let c = conv(Layout::Nchw, 1, 1, 0, ConvForm::PER_SAMPLE);
     assert_eq!(strides(&c.a), [Some(32 * 128), Some(1), Some(128)]);
     assert_eq!(strides(&c.b), [Some(0), Some(32), Some(1)]);
     assert_eq!(strides(&c.c), [Some(64 * 128), Some(1), Some(128)]);
@@ -175,7 +175,7 @@ fn pointwise_convolutions_are_plain_products() {
 #[test]
 fn weights_have_no_term_for_samples() {
     for layout in [Layout::Nchw, Layout::Nhwc] {
-        let c = conv(layout, 1, 3, 1, ConvForm::PerSample);
+        let c = conv(layout, 1, 3, 1, ConvForm::PER_SAMPLE);
         assert!(!c.b.view.uses(G) && c.a.view.uses(G));
         // Weights are one plain matrix, whatever the filter.
         assert_eq!((c.b.view.stride(ROW), c.b.view.stride(COL)), (Some(288), Some(1)));
@@ -185,18 +185,18 @@ fn weights_have_no_term_for_samples() {
 #[test]
 fn vectors_survive_lowering() {
     // Channels last: vectors along k stay within one tap's channels.
-    let c = conv(Layout::Nhwc, 1, 3, 1, ConvForm::Merged);
+    let c = conv(Layout::Nhwc, 1, 3, 1, ConvForm::MERGED);
     assert_eq!((c.a.view.vector_width(COL, 16, 64), c.a.view.vector_width(ROW, 16, 64)), (16, 1));
     assert_eq!((c.b.view.vector_width(COL, 16, 64), c.c.view.vector_width(COL, 16, 64)), (16, 16));
     // Four groups: eight channels each.
-    let c = conv(Layout::Nhwc, 4, 3, 1, ConvForm::PerSample);
+    let c = conv(Layout::Nhwc, 4, 3, 1, ConvForm::PER_SAMPLE);
     assert_eq!(c.a.view.vector_width(COL, 16, 64), 8);
     // Channels first: rows of pixels, as long as nothing is padded and windows do not overlap rows.
-    let c = conv(Layout::Nchw, 1, 1, 0, ConvForm::PerSample);
+    let c = conv(Layout::Nchw, 1, 1, 0, ConvForm::PER_SAMPLE);
     assert_eq!((c.a.view.vector_width(ROW, 16, 64), c.c.view.vector_width(ROW, 16, 64)), (16, 16));
     assert_eq!(c.a.view.vector_width(ROW, 4, 64), 4);
     assert_eq!(c.a.view.vector_width(ROW, 16, 2), 2);
-    let c = conv(Layout::Nchw, 1, 3, 1, ConvForm::PerSample);
+    let c = conv(Layout::Nchw, 1, 3, 1, ConvForm::PER_SAMPLE);
     assert_eq!((c.a.view.vector_width(ROW, 16, 64), c.c.view.vector_width(ROW, 16, 64)), (1, 16));
 }
 
@@ -204,7 +204,39 @@ fn vectors_survive_lowering() {
 fn distances_that_are_never_gone_do_no_harm() {
     let far = 1 << 59;
     let conv = Conv::new(Scalar::F32, 2, 64, 3, &[9, 5], &[9, 1]).layout(Layout::Nhwc).stride(&[far, 1]).dilation(&[1, far]);
-    let c = lower(&Problem::Conv(conv.build().unwrap()), ConvForm::Merged).unwrap().lead;
+    let c = lower(&Problem::Conv(conv.build().unwrap()), ConvForm::MERGED).unwrap().lead;
     assert_eq!(at(&c.a, 0, 9, 70), Some(9 * 5 * 64 + 4 * 64 + 5 * 64 + 6));
     assert_eq!(c.a.view.span(), (0, 2 * 9 * 5 * 64 - 1));
+}
+
+/// The numbers of the forms that a convolution has, and how many of all combinations of choices it has.
+#[test]
+fn forms_are_combinations_that_a_convolution_has() {
+    let cases = [
+        ("conv_fwd_nhwc_n2_g1_c64_k64_in8x8_fil3x3", vec![0, 1], 2),
+        ("conv_fwd_nhwc_n2_g1_c36_k64_in8x8_fil3x3", vec![0, 1, 3], 4),
+        ("conv_fwd_nhwc_n2_g8_c32_k32_in8x8_fil3x3", vec![0, 1, 2, 3], 6),
+        ("conv_fwd_nhwc_n2_g128_c128_k128_in8x8_fil3x3", vec![0, 1, 2, 4], 5),
+        ("conv_fwd_nchw_n2_g1_c64_k64_in8x8_fil3x3", vec![0, 1, 3], 3),
+        ("conv_bwdw_nchw_n3_g1_c64_k72_in12x12_fil1x1", vec![0, 3], 4),
+    ];
+    for (text, numbers, count) in cases {
+        let axes = "st1x1_dil1x1_pb0x0_pe0x0_bias0_ws0_f16";
+        let problem = Problem::parse(&format!("{text}_{axes}")).unwrap();
+        let offered = ConvForm::of(&problem);
+        assert_eq!(offered.iter().map(|form| form.number()).collect::<Vec<_>>(), numbers, "{text}");
+        let mut found = Vec::new();
+        for batch in [Samples::Apart, Samples::Merged] {
+            for groups in [GroupForm::Apart, GroupForm::Blocks, GroupForm::Columns] {
+                for padding in [Padding::None, Padding::Channels, Padding::Planes] {
+                    for k in [KOrder::InMemory, KOrder::TapsFirst] {
+                        let form = ConvForm { batch, groups, padding, k };
+                        found.extend(lower(&problem, form).is_ok().then_some(form));
+                    }
+                }
+            }
+        }
+        assert!(offered.iter().all(|form| found.contains(form)), "{text}: {found:?}");
+        assert_eq!(found.len(), count, "{text}: {found:?}");
+    }
 }

@@ -225,7 +225,7 @@ fn views_as_dimensions() {
         "conv_bwdd_nhwc_n2_g2_c8_k4_in9x7_fil3x3_st2x3_dil3x1_pb2x1_pe1x1_bias0_ws0_bf16",
         "conv_fwd_nchw_n2_g2_c8_k4_in9x7_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias0_ws0_bf16",
     ];
-    for (text, form) in convs.iter().flat_map(|text| [ConvForm::Merged, ConvForm::PerSample].map(|form| (text, form))) {
+    for (text, form) in convs.iter().flat_map(|text| [ConvForm::MERGED, ConvForm::PER_SAMPLE].map(|form| (text, form))) {
         let parts = lower(&Problem::parse(text).unwrap(), form).unwrap();
         for part in std::iter::once(&parts.lead).chain(&parts.rest) {
             for view in [&part.a.view, &part.b.view, &part.c.view] {

@@ -25,7 +25,7 @@ const ENV: Env = Env {
 };
 
 fn gemm(m: u64, n: u64, k: u64) -> Contraction {
-    lower(&Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).order(Order::Col).build().unwrap()), ConvForm::PerSample).unwrap().lead
+    lower(&Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).order(Order::Col).build().unwrap()), ConvForm::PER_SAMPLE).unwrap().lead
 }
 
 fn classic<'a>(contraction: &'a Contraction, env: &'a Env, constraint: &'a Constraint) -> Graph<'a> {
@@ -230,7 +230,7 @@ fn any_contraction() -> impl Strategy<Value = Contraction> {
         Problem::Conv(conv.build().unwrap())
     });
     (prop_oneof![gemm, conv], any::<bool>())
-        .prop_map(|(problem, merged)| lower(&problem, if merged { ConvForm::Merged } else { ConvForm::PerSample }).unwrap().lead)
+        .prop_map(|(problem, merged)| lower(&problem, if merged { ConvForm::MERGED } else { ConvForm::PER_SAMPLE }).unwrap().lead)
 }
 
 /// Plans with any legal values at all.
@@ -286,7 +286,7 @@ proptest! {
     fn reflection_mirrors_the_kernel(m in 1..400u64, n in 1..400u64, seed in any::<u64>()) {
         let (c, t) = (gemm(m, n, 64), {
             let gemm = Gemm::new(Scalar::F32, n, m, 64).order(Order::Col).trans(true, true).trans_c(true).build().unwrap();
-            lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap().lead
+            lower(&Problem::Gemm(gemm), ConvForm::PER_SAMPLE).unwrap().lead
         });
         let free = Constraint::none();
         let plan = Starts::of(classic(&c, &ENV, &free)).walk(&generic(&c), 8, &mut ChaCha8Rng::seed_from_u64(seed));

@@ -412,7 +412,7 @@ mod tests {
         let view = |back: u64| {
             let conv = Conv::new(Scalar::F32, 2, 3, 4, &[33, 31], &[3, 3]).stride(&[2, 2]).pad(&[0, 0], &[back, back]);
             let problem = conv.build().unwrap().into();
-            tilewright_problem::lower::lower(&problem, tilewright_problem::lower::ConvForm::Merged).unwrap().lead.a.view.access
+            tilewright_problem::lower::lower(&problem, tilewright_problem::lower::ConvForm::MERGED).unwrap().lead.a.view.access
         };
         assert_eq!(view(1), view(0));
     }

@@ -146,7 +146,7 @@ fn szt_is_the_width_of_indices() {
     }
     // As narrow as the problem allows: more than 2^31 elements are addressed in 64 bits anyway.
     let large: Problem = Gemm::new(Scalar::F32, 50_000, 50_000, 48).order(Order::Col).trans(false, true).build().unwrap().into();
-    let c = lower(&large, ConvForm::PerSample).unwrap().lead;
+    let c = lower(&large, ConvForm::PER_SAMPLE).unwrap().lead;
     let env = Env::new(&Target::by_arch("sm_90a").unwrap(), 0);
     let spec = derive(&plan("C_SZT0"), &c, &env).unwrap();
     let program = generate(&spec, 0).unwrap();
