@@ -81,15 +81,18 @@ impl KernelSpec {
     /// that serve several rows or k-steps.
     pub fn rows_in_turn(&self) -> bool {
         let t = &self.tiling;
-        let (family, rows) = (t.unit.family(), t.a.micro / t.unit.family().block.0.max(1));
-        let many = t.a.micro * t.b.micro / family.lanes > SUMS_TWICE;
+        let rows = t.a.micro / t.unit.family().block.0.max(1);
+        let many = self.sums() > SUMS_TWICE;
         let no_fragments = t.instruction.is_some_and(|row| row.b.registers == 0) && t.a.fragment_sets == 0;
         self.schedule.promoted == Some(1) && no_fragments && rows > 1 && many
     }
+    /// Accumulators of a thread for all rows of its micro tile.
+    fn sums(&self) -> u32 {
+        self.tiling.a.micro * self.tiling.b.micro / self.tiling.unit.family().lanes.max(1)
+    }
     /// Accumulators of a thread of a matrix unit, including the totals of two-level accumulation.
     pub fn sum_registers(&self) -> u32 {
-        let t = &self.tiling;
-        let count = t.a.micro * t.b.micro / t.unit.family().lanes.max(1);
+        let (t, count) = (&self.tiling, self.sums());
         match self.rows_in_turn() {
             true => count + count * t.unit.family().block.0 / t.a.micro.max(1),
             false => count * self.schedule.sum_sets(),

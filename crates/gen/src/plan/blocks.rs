@@ -2,6 +2,7 @@
 
 use super::spec::Tiling;
 use super::tile::OperandTiling;
+use std::ops::Range;
 use tilewright_ir::affine::{Affine, Atom, gcd};
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{Bound, COL, ROW};
@@ -16,7 +17,7 @@ impl Blocks {
         self.of(0, step, i..i + 1) && self.of(1, step, j..j + 1)
     }
     /// Returns whether rows of A (side 0) or columns of B (side 1) of these instructions have elements.
-    pub fn of(&self, side: usize, step: u32, mut instructions: std::ops::Range<u32>) -> bool {
+    pub fn of(&self, side: usize, step: u32, mut instructions: Range<u32>) -> bool {
         let found = |step: &Vec<bool>, i: u32| step.get(i as usize).copied().unwrap_or(true);
         let of_side = self.0.get(side).and_then(|steps| steps.get(step as usize));
         of_side.is_none_or(|step| instructions.any(|i| found(step, i)))
@@ -40,8 +41,9 @@ impl Tiling {
             // Waves side by side have other blocks.
             let bounds = tensor.view.access.bounds.iter().filter(|_| o.micro == o.macro_tile);
             let bounds: Vec<&Bound> = bounds.filter(|bound| self.repeats(bound, tensor, o.macro_tile)).collect();
-            let exists =
-                |step: u32, block: u32| bounds.iter().all(|bound| within(bound, (block * side, side), (step * shape.2, shape.2)));
+            let exists = |step: u32, block: u32| {
+                bounds.iter().all(|bound| within(bound, of_number(block, side), of_number(step, shape.2)))
+            };
             (0..self.k_tile / shape.2).map(|step| (0..o.micro / side).map(|block| exists(step, block)).collect()).collect()
         };
         let blocks = Blocks([of(&c.a, &self.a, shape.0), of(&c.b, &self.b, shape.1)]);
@@ -66,7 +68,7 @@ impl Tiling {
 }
 
 /// Returns whether a condition holds somewhere in a range of rows and a range of k.
-fn within(bound: &Bound, (row, rows): (u32, u32), (k, depth): (u32, u32)) -> bool {
+fn within(bound: &Bound, rows: Range<u32>, depth: Range<u32>) -> bool {
     let grain = |axis: usize, of: u32| {
         let place = |atom: &Atom| match atom {
             Atom::Digit { of, div, .. } if **of == Affine::axis(axis) => Some(*div),
@@ -75,8 +77,13 @@ fn within(bound: &Bound, (row, rows): (u32, u32), (k, depth): (u32, u32)) -> boo
         let places = bound.value.terms.iter().filter_map(|(atom, _)| place(atom));
         places.fold(i64::from(of), gcd).max(1) as usize
     };
-    let (by_row, by_k) = (grain(ROW, rows), grain(COL, depth));
-    let range = |first: u32, count: u32, by: usize| (i64::from(first)..i64::from(first + count)).step_by(by);
+    let (by_row, by_k) = (grain(ROW, rows.end - rows.start), grain(COL, depth.end - depth.start));
+    let steps = |range: &Range<u32>, by: usize| (i64::from(range.start)..i64::from(range.end)).step_by(by);
     let holds = |value: i64| bound.low <= value && value < bound.high;
-    range(row, rows, by_row).any(|row| range(k, depth, by_k).any(|k| holds(bound.value.at(&[0, row, k]))))
+    steps(&rows, by_row).any(|row| steps(&depth, by_k).any(|k| holds(bound.value.at(&[0, row, k]))))
+}
+
+/// The range of this number, of ranges of a length that follow each other.
+fn of_number(number: u32, length: u32) -> Range<u32> {
+    number * length..(number + 1) * length
 }

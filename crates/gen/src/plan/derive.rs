@@ -8,7 +8,7 @@ use super::derived::Derived;
 use super::exit;
 use super::fits::shared_bytes;
 use super::frame::{Frame, Side};
-use super::grid::{TEAM, thread_grid};
+use super::grid::thread_grid;
 use super::grouped;
 use super::keys::{Chiral, Common, Key};
 use super::normal::entries_may_alternate;
@@ -28,6 +28,9 @@ use tilewright_ir::{Mma, Scalar};
 use tilewright_problem::Extent;
 use tilewright_problem::contraction::{Contraction, Operand, ResultSource};
 use tilewright_problem::view::{COL, ROW};
+
+/// Threads of a team that alternates with others between result tiles.
+const TEAM: u32 = 128;
 
 /// What the plan means for the contraction, or why it means nothing. Total: no plan and no contraction makes it fail
 /// otherwise.
@@ -67,37 +70,28 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
     let predicate = Transport::uses_panels(plan) || on(Common::Edg) || own || reads;
     let edge = if predicate { Edge::Predicate } else { Edge::PullBack };
     let k_tile = at(Common::Unr);
-    if on(Common::Ufo) && c.k <= u64::from(k_tile) {
-        return Err(Refusal::Stagger { k: c.k, k_tile });
-    }
-    for extent in [Extent::M, Extent::N] {
-        if c.varies(extent) && edge == Edge::PullBack {
-            return Err(Refusal::PullBackRunTime { dim: extent.name() });
-        }
-    }
-    let frame = Frame {
-        k: c.k,
-        any_term: c.any_term(),
-        k_tile,
-        load_threads: schedule.roles.map_or(at(Common::Mac), |r| r.load_threads),
-        stagger: on(Common::Ufo),
-        predicate: edge == Edge::Predicate,
-        loads: !reads,
-        family,
-        row,
-        split: row.and_then(|row| c.splits(row)),
-        runs: Transport::runs(plan, &c.a, k_tile),
-    };
+    check_extents(plan, c, edge)?;
     let [a, b] = if own {
         own_operands::derive(plan, c, along_m, along_n)?
     } else {
-        let run_time = |extent| c.varies(extent);
-        let (m, n) = (run_time(Extent::M), run_time(Extent::N));
+        let frame = Frame {
+            k: c.k,
+            any_term: c.any_term(),
+            k_tile,
+            load_threads: schedule.roles.map_or(at(Common::Mac), |r| r.load_threads),
+            stagger: on(Common::Ufo),
+            predicate: edge == Edge::Predicate,
+            loads: !reads,
+            family,
+            row,
+            split: row.and_then(|row| c.splits(row)),
+            runs: Transport::runs(plan, &c.a, k_tile),
+        };
+        let (m, n) = (c.varies(Extent::M), c.varies(Extent::N));
         let a = Side { key: Key::A, tensor: &c.a, extent: c.m, run_time: m, owners: along_m, shares: cluster.n };
         let b = Side { key: Key::B, tensor: &c.b, extent: c.n, run_time: n, owners: along_n, shares: cluster.m };
-        [operand::derive(plan, &a, &frame)?, operand::derive(plan, &b, &frame)?]
+        operand::derive_both(plan, &a, &b, &frame)?
     };
-    let b = Transport::fit_to_weights(plan, &frame, &a, b, &c.b)?;
     let (TiledOperand { tiling: a, copy: copy_a }, TiledOperand { tiling: b, copy: copy_b }) = (a, b);
     grouped::check(plan, c, [&copy_a, &copy_b])?;
     let promoted = c.promotes(family).then(|| promoted(plan, c, &schedule)).transpose()?;
@@ -218,6 +212,18 @@ fn owner_counts(plan: &Plan, family: &Family) -> Result<(u32, u32), Refusal> {
         1 => Refusal::ThreadGrid { mac, skw },
         _ => Refusal::UnitThreads { uni: family.number, mac, skw, owners },
     })
+}
+
+/// Refuses a staggered start of a single k-tile, and tiles that are pulled back from an edge that is known only at launch.
+fn check_extents(plan: &Plan, c: &Contraction, edge: Edge) -> Result<(), Refusal> {
+    let k_tile = plan.common(Common::Unr);
+    if plan.common(Common::Ufo) == 1 && c.k <= u64::from(k_tile) {
+        return Err(Refusal::Stagger { k: c.k, k_tile });
+    }
+    match [Extent::M, Extent::N].into_iter().find(|extent| c.varies(*extent)) {
+        Some(extent) if edge == Edge::PullBack => Err(Refusal::PullBackRunTime { dim: extent.name() }),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses clusters with at least half of their work-groups idle.

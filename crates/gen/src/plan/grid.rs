@@ -1,8 +1,5 @@
 //! How threads are laid over a tile: the grid of threads over the result, and the tile that each thread loads.
 
-/// Threads of a ping-pong team, which alternates with others between result tiles.
-pub(super) const TEAM: u32 = 128;
-
 /// Threads along m and n of a work-group (`MAC`, `SKW`): as square as a power of two along m allows at skew 10, each step
 /// below 10 doubling the length along m, each step above along n. `None` where the threads do not divide so.
 ///

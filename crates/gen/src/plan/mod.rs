@@ -65,8 +65,8 @@ pub use materialised::{copied_elements, copy_leading_dimension, in_runs, materia
 pub use own_loads::{OwnLoads, Place};
 pub use padded_rows::{PaddedRows, padded_rows};
 pub use reduction::{
-    Carried, ELEMENT_BLOCK, ELEMENT_THREADS, ElementLoads, ElementSteps, ElementTile, Finish, OperandTile, Partials, Stage,
-    TileReduction, atomic,
+    Carried, ELEMENT_BLOCK, ELEMENT_THREADS, ElementLoads, ElementSteps, ElementTile, Finish, OperandTile, OperandVector,
+    Partials, Stage, TileReduction, atomic,
 };
 pub(crate) use reduction::{REDUCTION_ALIGN, partials_bytes};
 pub use refusal::Refusal;

@@ -1,6 +1,6 @@
 //! Canonical plans: keys that have no effect are set to one value, so that equal kernels have equal plans.
 
-use super::grid::{TEAM, load_tile, thread_grid};
+use super::grid::{load_tile, thread_grid};
 use super::keys::{Chiral, Common, Key};
 use super::reach;
 use super::tile::{Along, k_step};
@@ -150,11 +150,11 @@ impl Keys {
         let at = |p: &Keys, key: Common| p.common(key);
         // Instructions that read panels leave open what they read A through; other units have what they have with any other tile, and threads
         // that copy have their vectors.
-        let (unit_common, unit_chiral): (&[Common], &[Chiral]) = match family.reads {
-            Reads::Vectors => (&UNIT_COMMON, &UNIT_CHIRAL),
-            Reads::Fragments => (&UNIT_COMMON, &[]),
-            Reads::Panels => (&[Common::Rga], &[]),
+        let unit_common: &[Common] = match family.reads {
+            Reads::Vectors | Reads::Fragments => &UNIT_COMMON,
+            Reads::Panels => &[Common::Rga],
         };
+        let unit_chiral: &[Chiral] = if family.reads == Reads::Vectors { &UNIT_CHIRAL } else { &[] };
         let threads = !Transport::need_pipeline(self);
         let stored = |k: &Common| threads && *k == Common::Stp;
         let read = |k: &Common| PIPELINE_COMMON.contains(k) || stored(k) || unit_common.contains(k);
@@ -171,8 +171,8 @@ impl Keys {
         if threads {
             self.reset(&[Common::Fra], &[]);
         }
-        // A team of ping-pong is then one owner.
-        if at(self, Common::Png) == 1 && family.lanes >= TEAM {
+        // A ping-pong team is one warpgroup, however many share a tile otherwise.
+        if at(self, Common::Png) == 1 && family.owner == Owner::Warpgroup {
             self.reset(&[Common::Skw], &[]);
         }
         // Room for one work-group is there anyway.

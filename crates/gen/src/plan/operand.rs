@@ -24,8 +24,15 @@ const VECTOR: u32 = 16;
 /// Bytes that instructions read of lines along k at least.
 const WORD: u32 = 4;
 
+/// Derives the tilings and the transports of both operands.
+pub(super) fn derive_both(plan: &Plan, a: &Side, b: &Side, frame: &Frame) -> Result<[TiledOperand; 2], Refusal> {
+    let (left, right) = (derive(plan, a, frame)?, derive(plan, b, frame)?);
+    let right = Transport::fit_to_weights(plan, frame, &left, right, b.tensor)?;
+    Ok([left, right])
+}
+
 /// Derives the tiling and the transport of one operand.
-pub(super) fn derive(plan: &Plan, side: &Side, frame: &Frame) -> Result<TiledOperand, Refusal> {
+fn derive(plan: &Plan, side: &Side, frame: &Frame) -> Result<TiledOperand, Refusal> {
     let (tensor, owners) = (side.tensor, side.owners);
     let at = |key: Chiral| side.at(plan, key);
     Transport::converts(plan, side.key, tensor)?;

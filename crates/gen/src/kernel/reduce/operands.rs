@@ -9,7 +9,7 @@ use crate::kernel::exit::Epilogue;
 use crate::kernel::exit::out::Out;
 use crate::kernel::tile::position::{KRange, TilePosition};
 use crate::kernel::tile::shared::SharedTile;
-use crate::plan::{Along, OperandTile, TileReduction, gcd};
+use crate::plan::{Along, OperandTile, OperandVector, TileReduction, gcd};
 use tilewright_ir::affine::Coord;
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
@@ -49,7 +49,7 @@ impl<'a> OperandLoop<'a> {
         if ours.is_empty() {
             return None;
         }
-        let held = e.spec.operand_tile(kept, (shared.along == Along::K, vector(b, shared)));
+        let held = e.spec.operand_tile(kept, OperandVector { along_k: shared.along == Along::K, width: vector(b, shared) });
         let reducers: Vec<_> = ours.into_iter().map(|x| (x, e.spec.operand_reduction(x.op, &held))).collect();
         let thread = e.thread_of_tile(b);
         let states = reducers.iter().map(|(reducer, how)| HeldTile::nothing(&held.layout, b, reducer, how)).collect();

@@ -19,12 +19,13 @@ mod tile;
 pub use carry::Carried;
 pub use elements::{ELEMENT_BLOCK, ELEMENT_THREADS, ElementLoads, ElementSteps, ElementTile};
 pub use finish::{Finish, Stage, atomic};
-pub use operands::OperandTile;
+pub use operands::{OperandTile, OperandVector};
 pub use partials::Partials;
 pub use tile::TileReduction;
 
 use super::refusal::Refusal;
 use super::spec::{KernelSpec, Split};
+use partials::ReducedTiles;
 use tilewright_ir::Scalar;
 use tilewright_ir::layout::Layout;
 use tilewright_problem::contraction::{Contraction, Reduce, ResultSource};
@@ -74,20 +75,21 @@ impl KernelSpec {
         if self.epilogue.split == Split::Workspace {
             let tile = ElementTile::new(c);
             let runs = runs(r, &tile.layout, tile.size);
-            return Partials::new(c, r, (tile.size.map(u64::from), runs), ([1; 2], 1), (finish, None));
+            return Partials::new(c, r, ReducedTiles { runs, ..ReducedTiles::of(tile.size.map(u64::from), finish) });
         }
         if let ResultSource::Elements(_) = c.source {
             // Shares of a cluster are those of one tile.
             let shares = u64::from(t.cluster.splits);
             let size = [t.a.macro_tile.into(), self.share_of_columns(c) * shares];
-            return Partials::new(c, r, (size, [1; 2]), ([1; 2], shares), (finish, None));
+            return Partials::new(c, r, ReducedTiles { shares, ..ReducedTiles::of(size, finish) });
         }
         let size = [t.a.macro_tile, t.b.macro_tile];
         let runs = if r.over.in_blocks() { runs(r, &t.accumulators(), size) } else { [1; 2] };
-        let finish = (finish, self.carried(c, r));
+        let carried = self.carried(c, r);
         // Each split adds its share of what results add up to.
         let shares = if self.epilogue.split == Split::Atomic { t.split_k.ways } else { t.cluster.splits };
-        Partials::new(c, r, (size.map(u64::from), runs), ([t.cluster.m, t.cluster.n], shares.into()), finish)
+        let together = [t.cluster.m, t.cluster.n];
+        Partials::new(c, r, ReducedTiles { size: size.map(u64::from), runs, together, shares: shares.into(), finish, carried })
     }
     /// Columns that a work-group of a standalone reduction walks over.
     pub fn share_of_columns(&self, c: &Contraction) -> u64 {

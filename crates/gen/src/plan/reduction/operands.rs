@@ -3,6 +3,7 @@
 //! Work-groups of the first column of tiles reduce all rows of A, and work-groups of the first row all columns of B. Each split of k has a
 //! partial value of every row or column. Values are combined between lanes only, never through shared memory.
 
+use super::partials::ReducedTiles;
 use super::{Finish, Partials, TileReduction, runs};
 use crate::plan::grid::gcd;
 use crate::plan::spec::KernelSpec;
@@ -23,10 +24,20 @@ pub struct OperandTile {
     pub width: u32,
 }
 
+/// A vector of an operand's tile in shared memory.
+#[derive(Clone, Copy, Debug)]
+pub struct OperandVector {
+    /// Its elements lie along k, else along rows.
+    pub along_k: bool,
+    /// Elements.
+    pub width: u32,
+}
+
 impl OperandTile {
-    /// Of a tile of so many rows (or columns, where `kept` is 1) and so long along k, in vectors along k or along rows, for at most so many
-    /// threads. `wave`: lanes that can exchange values; 1 where they cannot.
-    pub fn new(kept: usize, [rows, depth]: [u32; 2], (along_k, width): (bool, u32), threads: u32, wave: u32) -> OperandTile {
+    /// Of a tile of so many rows (or columns, where `kept` is 1) and so long along k, for at most so many threads. `wave`: lanes that can
+    /// exchange values; 1 where they cannot.
+    pub fn new(kept: usize, [rows, depth]: [u32; 2], vector: OperandVector, threads: u32, wave: u32) -> OperandTile {
+        let OperandVector { along_k, width } = vector;
         let (by_rows, by_k) = if along_k { (1, width) } else { (width, 1) };
         let (groups, steps) = (rows / by_rows, depth / by_k);
         // Lanes that share a row: whole waves of them, or none.
@@ -65,14 +76,14 @@ impl KernelSpec {
         let size = [(t.a.macro_tile, c.m), (t.b.macro_tile, c.n)];
         let over = r.over.whole();
         let size = [0, 1].map(|axis| if over[axis] { size[axis].1.max(1) } else { size[axis].0.into() });
-        Partials::new(c, r, (size, [1; 2]), ([1; 2], t.split_k.ways.into()), (Finish::Kernel, None))
+        Partials::new(c, r, ReducedTiles { shares: t.split_k.ways.into(), ..ReducedTiles::of(size, Finish::Kernel) })
     }
-    /// How the threads that compute hold an operand's tile, whose vectors of shared memory run along k or along rows.
-    pub(crate) fn operand_tile(&self, kept: usize, (along_k, width): (bool, u32)) -> OperandTile {
+    /// How the threads that compute hold an operand's tile, in vectors as wide as these or narrower.
+    pub(crate) fn operand_tile(&self, kept: usize, most: OperandVector) -> OperandTile {
         let t = &self.tiling;
         let rows = [t.a.macro_tile, t.b.macro_tile][kept];
-        let width = gcd(width, if along_k { t.k_tile } else { rows });
-        OperandTile::new(kept, [rows, t.k_tile], (along_k, width), t.math_threads(), self.exchanging())
+        let vector = OperandVector { width: gcd(most.width, if most.along_k { t.k_tile } else { rows }), ..most };
+        OperandTile::new(kept, [rows, t.k_tile], vector, t.math_threads(), self.exchanging())
     }
     /// How they reduce it.
     pub(crate) fn operand_reduction(&self, r: &Reduce, tile: &OperandTile) -> TileReduction {
@@ -91,7 +102,7 @@ mod tests {
             for (along_k, width, threads, wave) in [(true, 8, 128, 32), (false, 8, 256, 32), (true, 1, 64, 64), (false, 4, 32, 1)]
             {
                 let width = gcd(width, if along_k { depth } else { rows });
-                let tile = OperandTile::new(0, [rows, depth], (along_k, width), threads, wave);
+                let tile = OperandTile::new(0, [rows, depth], OperandVector { along_k, width }, threads, wave);
                 let mut seen = BTreeSet::new();
                 for thread in 0..tile.threads {
                     for register in 0..tile.layout.extent(Axis::Register) as u32 {

@@ -46,16 +46,34 @@ pub struct Partials {
     pub peers: [u64; 3],
 }
 
+/// The tiles that have parts of a reduction's values.
+#[derive(Clone, Copy)]
+pub(in crate::plan) struct ReducedTiles {
+    /// Rows and columns of a tile.
+    pub size: [u64; 2],
+    /// Rows and columns of the tile that one value is reduced of.
+    pub runs: [u32; 2],
+    /// Tiles along m and n come in multiples of these: clusters.
+    pub together: [u32; 2],
+    /// Work-groups that each have a share of a tile.
+    pub shares: u64,
+    /// How the parts are combined.
+    pub finish: Finish,
+    /// How work-groups add up their tiles' parts, where they do.
+    pub carried: Option<Carried>,
+}
+
+impl ReducedTiles {
+    /// Tiles of single work-groups, each of which has one value.
+    pub(in crate::plan) const fn of(size: [u64; 2], finish: Finish) -> ReducedTiles {
+        ReducedTiles { size, runs: [1; 2], together: [1; 2], shares: 1, finish, carried: None }
+    }
+}
+
 impl Partials {
-    /// Of tiles of so many rows and columns, in numbers that are multiples of `together` (clusters), each of so many shares, and with values
-    /// of runs of so many rows and columns.
-    pub fn new(
-        c: &Contraction,
-        r: &Reduce,
-        (size, runs): ([u64; 2], [u32; 2]),
-        (together, shares): ([u32; 2], u64),
-        (finish, carried): (Finish, Option<Carried>),
-    ) -> Partials {
+    /// Of a reduction whose values tiles have parts of.
+    pub(in crate::plan) fn new(c: &Contraction, r: &Reduce, tiles: ReducedTiles) -> Partials {
+        let ReducedTiles { size, runs, together, shares, finish, carried } = tiles;
         let all = |axis: usize| {
             let extent = [c.m, c.n][axis];
             extent.div_ceil(size[axis].max(1)).next_multiple_of(together[axis].max(1).into())
