@@ -6,7 +6,7 @@ mod results;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use tilewright_gen::kernel::Work;
-use tilewright_gen::plan::{KernelSpec, OperandTiling, Transport};
+use tilewright_gen::plan::{Area, Barriers, KernelSpec, OperandTiling, Transport};
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::mma::Owner;
 use tilewright_ir::{Block, BulkOp, Kernel, Scalar, Stmt, Target};
@@ -384,28 +384,35 @@ impl Subject<'_> {
         })
     }
 
-    /// Shared memory as the kernel declares it; arrays that are another type's view of the same bytes are left out.
+    /// Shared memory as the plan's map divides it.
     fn regions(&self) -> Vec<Region> {
-        let mut out: Vec<Region> = Vec::new();
-        for array in &self.kernel.shared {
-            let (name, parts) = match array.name.as_str() {
-                "smem_a" => ("A tiles".to_string(), self.spec.schedule.buffers.max(1)),
-                "smem_b" => ("B tiles".to_string(), self.spec.schedule.buffers.max(1)),
-                "smem_c" => ("epilogue staging".to_string(), 1),
-                "partial_acc" => ("partial results".to_string(), 1),
-                other => (other.replace('_', " "), 1),
-            };
-            let region = Region { name, first_byte: array.byte_offset, bytes: array.byte_end() - array.byte_offset, parts };
-            let end = |r: &Region| r.first_byte + r.bytes;
-            let seen = |r: &Region| r.first_byte == region.first_byte && (end(r) >= end(&region) && end(r) - end(&region) < 16);
-            if !out.iter().any(seen) {
-                out.push(region);
-            }
-        }
-        for barriers in &self.kernel.tx_barriers {
-            let name = format!("{} barriers", barriers.name);
-            out.push(Region { name, first_byte: barriers.byte_offset, bytes: 8 * barriers.len, parts: barriers.len.max(1) });
-        }
+        let (map, stages) = (&self.spec.shared, self.spec.schedule.buffers.max(1));
+        let barriers = map.barriers.unwrap_or_default();
+        let slots = self.spec.schedule.slots().max(1);
+        let of_barriers = |name: &'static str, area: Area| (name, area, Barriers::count(area).max(1));
+        let all = [
+            ("A tiles", map.operands[0], stages),
+            ("B tiles", map.operands[1], stages),
+            ("partial results", map.exchange, 1),
+            of_barriers("full barriers", barriers.full),
+            of_barriers("empty barriers", barriers.free),
+            of_barriers("turn barriers", barriers.turns),
+            of_barriers("staged barriers", barriers.staged),
+            ("first tiles", map.groups, 1),
+            ("epilogue staging", map.results, 1),
+            ("parts of reductions", map.reductions, 1),
+            ("parts of carried reductions", map.carried, 1),
+            ("A spans", map.spans[0], slots),
+            ("B spans", map.spans[1], slots),
+        ];
+        let areas = all.into_iter().filter(|(_, area, _)| area.bytes > 0);
+        let region = |(name, area, parts): (&str, Area, u32)| Region {
+            name: name.to_string(),
+            first_byte: area.first(),
+            bytes: area.bytes as u32,
+            parts,
+        };
+        let mut out: Vec<Region> = areas.map(region).collect();
         out.sort_by_key(|r| r.first_byte);
         out
     }

@@ -142,6 +142,7 @@ pub fn join(lead: &KernelSpec, (c, other): (&Contraction, &KernelSpec)) -> bool 
     spec.schedule.copies = lead.schedule.copies.clone();
     spec.schedule.roles = spec.schedule.roles.zip(lead.schedule.roles).map(|(x, y)| RoleSplit { registers: y.registers, ..x });
     spec.epilogue.exit = lead.epilogue.exit.clone();
+    spec.shared = lead.shared.clone();
     if c.g == 1 {
         // There is no order of a single batch entry.
         spec.tiling.entries_fastest = lead.tiling.entries_fastest;

@@ -6,7 +6,6 @@
 
 use super::derived::Derived;
 use super::exit;
-use super::fits::shared_bytes;
 use super::frame::{Frame, Side};
 use super::grid::thread_grid;
 use super::grouped;
@@ -17,6 +16,7 @@ use super::own_operands;
 use super::refusal::Refusal;
 use super::registers;
 use super::rules::Env;
+use super::shared_map::SharedMap;
 use super::spans::slots;
 use super::spec::*;
 use super::tile::{OperandTiling, k_step};
@@ -130,8 +130,8 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
         unroll_k: on(Common::Ukl),
         straight: env.straight,
     };
-    let mut spec = KernelSpec { tiling, schedule, epilogue, style };
-    set_registers_and_slots(&mut spec, c);
+    let mut spec = KernelSpec { tiling, schedule, epilogue, style, shared: SharedMap::default() };
+    set_registers_and_shared(&mut spec, c);
     spec.check_carry(c)?;
     spec.check_finish(c)?;
     let derived = Derived { spec, c: seen };
@@ -142,15 +142,16 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
     Ok(derived)
 }
 
-/// What follows from all the rest: the registers of roles, and how much staging there is room for.
-fn set_registers_and_slots(spec: &mut KernelSpec, c: &Contraction) {
+/// What follows from all the rest: the registers of roles, how many slots shifted rows have room for, and the map of shared memory.
+fn set_registers_and_shared(spec: &mut KernelSpec, c: &Contraction) {
     let registers = registers::of_roles(spec);
     spec.schedule.roles = spec.schedule.roles.map(|roles| RoleSplit { registers, ..roles });
     if spec.schedule.copies.iter().any(|copy| copy.shifted().is_some()) {
         let with = |slots| KernelSpec { schedule: spec.schedule.clone().with_slots(slots), ..spec.clone() };
-        let slots = slots(spec.style.min_groups, |slots| shared_bytes(&with(slots), c));
+        let slots = slots(spec.style.min_groups, |slots| SharedMap::new(&with(slots), c).bytes());
         *spec = with(slots);
     }
+    spec.shared = SharedMap::new(spec, c);
 }
 
 /// How many times as deep a k-step is as where factors lie in shared memory: lanes that make factors of elements of 4 bits read a word of them.

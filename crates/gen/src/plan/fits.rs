@@ -1,12 +1,10 @@
 //! Whether a derived plan fits a device, and how much of it one work-group takes.
 
-use super::bulk::store_buffers;
 use super::derived::Derived;
 use super::own_loads::OwnLoads;
 use super::reach;
-use super::reduction::{Finish, REDUCTION_ALIGN};
+use super::reduction::Finish;
 use super::refusal::Refusal;
-use super::spans::staging_start;
 use super::spec::*;
 use super::tile::*;
 use super::transport::Transport;
@@ -14,7 +12,6 @@ use serde::Serialize;
 use tilewright_ir::{Mma, REGISTER_STEP, Scalar, Target};
 use tilewright_problem::FactorParts;
 use tilewright_problem::contraction::{Contraction, ResultSource, Tensor};
-use tilewright_problem::view::COL;
 
 /// What a kernel takes of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -55,7 +52,7 @@ pub fn fits(derived: &Derived, target: &Target) -> Result<Footprint, Refusal> {
     if threads > limits.max_threads {
         return Err(Refusal::Threads { threads, max: limits.max_threads });
     }
-    let bytes = shared_bytes(spec, c);
+    let bytes = spec.shared.bytes();
     let most = bytes.max(spec.element_bytes(c));
     if most > limits.shared_per_group as u64 {
         return Err(Refusal::Shared { bytes: most, max: limits.shared_per_group });
@@ -159,82 +156,6 @@ pub fn pieces(Derived { spec, c }: &Derived) -> u64 {
     let tiles_m = tiles_m.next_multiple_of(u64::from(t.cluster.m.max(1)));
     let tiles_n = tiles_n.next_multiple_of(u64::from(t.cluster.n.max(1)));
     [tiles_n, entries, t.split_k.ways as u64].iter().fold(tiles_m, |n, x| n.saturating_mul(*x))
-}
-
-/// Alignment of an operand's tiles in shared memory, in bytes: that of the widest access to them, 16 at least.
-pub fn shared_align(t: &OperandTiling, scalar: Scalar) -> u32 {
-    (t.fragment_width.max(t.store_width) * scalar.bytes()).max(16)
-}
-
-/// Bytes of shared memory for the reduction of a tile's partial sums, which overwrite the operands' tiles; 0 without it.
-pub(crate) fn sum_bytes(spec: &KernelSpec, sum: Scalar) -> u64 {
-    spec.exchange(sum).map_or(0, |exchange| exchange.bytes)
-}
-
-/// Shared memory of a work-group in bytes: both operands' buffers, or the staging buffer that results are staged in where that is
-/// larger (it lies over the operands').
-pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
-    let t = &spec.tiling;
-    if let ResultSource::Elements(_) = c.source {
-        return spec.reduction_bytes(c);
-    }
-    if spec.schedule.in_pipeline() {
-        // After the tiles come a full and a free barrier of 8 bytes per buffer, then one barrier for each ping-pong team.
-        let turns = if spec.teams() > 1 { 8 * u64::from(spec.teams()) } else { 0 };
-        let stage: u32 = spec.schedule.copies.iter().filter_map(Transport::tile).map(|tile| tile.bytes).sum();
-        let tiles = (u64::from(stage) * u64::from(spec.schedule.buffers)).max(sum_bytes(spec, c.accumulator()));
-        let ring = tiles.next_multiple_of(8) + 16 * u64::from(spec.schedule.buffers) + turns;
-        let ring = ring + staging_bytes(spec, ring);
-        let ring = spec.counted_groups(c).map_or(ring, |entries| ring.next_multiple_of(4) + 4 * u64::from(entries));
-        let staged = if spec.epilogue.exit.staged() { ring.next_multiple_of(1024) + staged_bytes(spec, c) } else { ring };
-        return match spec.reduction_bytes(c) {
-            0 => staged,
-            bytes => staged.next_multiple_of(REDUCTION_ALIGN) + bytes,
-        };
-    }
-    let tile = |which: usize, o: &OperandTiling, tensor: &Tensor| {
-        if spec.schedule.own() {
-            return 0;
-        }
-        if let Transport::Halo(halo) = &spec.schedule.copies[which] {
-            return u64::from(halo.elements() * tensor.scalar.bytes());
-        }
-        let (lines, pitch) = o.lines(t.k_tile);
-        let tiles = u64::from(spec.schedule.buffers * o.shared_parts);
-        o.shared_scalar(tensor).bytes_of(pitch as u64 * lines as u64 * tiles)
-    };
-    let operands =
-        tile(0, &t.a, &c.a).next_multiple_of(u64::from(shared_align(&t.b, t.b.shared_scalar(&c.b)))) + tile(1, &t.b, &c.b);
-    operands.max(staged_bytes(spec, c)).max(sum_bytes(spec, c.accumulator())).max(spec.reduction_bytes(c))
-}
-
-/// Bytes of the staging buffer and its barriers, after a circular buffer that ends at `from`; 0 without shifted operands.
-fn staging_bytes(spec: &KernelSpec, from: u64) -> u64 {
-    let slots = spec.schedule.slots();
-    let slot: u32 = spec.schedule.copies.iter().filter_map(Transport::shifted).map(|s| s.spans.slot_bytes()).sum();
-    if slot == 0 {
-        return 0;
-    }
-    let waves = spec.load_threads() / spec.tiling.wave_lanes.max(1);
-    let end = staging_start(from, slots * waves) + u64::from(slots) * u64::from(slot);
-    end - from
-}
-
-/// Bytes of the staging buffers of results: those of every wave; of multiply-adds one, for a micro row or column of every thread, with
-/// room to keep vectors apart.
-fn staged_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
-    let t = &spec.tiling;
-    let waves = spec.teams() * t.math_threads() / t.wave_lanes.max(1);
-    match &spec.epilogue.exit {
-        Exit::Direct { .. } => 0,
-        Exit::Bulk { tile, .. } => u64::from(waves * store_buffers(spec.teams()) * tile.staging_bytes()),
-        Exit::Rows => u64::from(waves * spec.row_staging(c).bytes()),
-        Exit::Staged { width } => {
-            let (major, minor_threads) = if c.c.view.stride(COL) == Some(1) { (&t.b, t.threads_a) } else { (&t.a, t.threads_b) };
-            let each = u64::from(major.macro_tile + (*width).max(4)) * u64::from(minor_threads);
-            each * u64::from(spec.teams() * c.accumulator().bytes())
-        }
-    }
 }
 
 /// Sets of staging registers a schedule needs: k-tiles fetched and not yet stored.

@@ -33,6 +33,7 @@ mod refusal;
 mod registers;
 mod registry;
 mod rules;
+mod shared_map;
 mod spans;
 pub mod spec;
 mod tile;
@@ -54,8 +55,7 @@ pub use exchange::ExchangeShape;
 pub use fetch_shape::{FetchShape, LINE_CLASSES, fetch_width, fetched_by_lines};
 pub(crate) use fetched::shifted_together;
 pub use fetched::{FetchWork, chunk_registers, fetch_batch, fetch_work};
-pub(crate) use fits::sum_bytes;
-pub use fits::{Footprint, fits, pieces, shared_align, shared_bytes, staging_sets, work_groups};
+pub use fits::{Footprint, fits, pieces, staging_sets, work_groups};
 pub use grammar_error::{GrammarError, GrammarFault};
 pub(crate) use grid::gcd;
 pub use grid::{load_tile, thread_grid};
@@ -64,14 +64,14 @@ pub use keys::{Chiral, Common, Key, KeyInfo, Legal, Part, System};
 pub use materialised::{copied_elements, copy_leading_dimension, in_runs, materialised};
 pub use own_loads::{OwnLoads, Place};
 pub use padded_rows::{PaddedRows, padded_rows};
+pub(crate) use reduction::partials_bytes;
 pub use reduction::{
     Carried, ELEMENT_BLOCK, ELEMENT_THREADS, ElementLoads, ElementSteps, ElementTile, Finish, OperandTile, OperandVector,
-    Partials, Stage, TileReduction, atomic,
+    Partials, ReductionArrays, SharedReduction, Stage, TileReduction, atomic, reduction_arrays,
 };
-pub(crate) use reduction::{REDUCTION_ALIGN, partials_bytes};
 pub use refusal::Refusal;
 pub use rules::Env;
-pub(crate) use spans::staging_start;
+pub use shared_map::{Area, Barriers, SharedMap, shared_align};
 pub use spans::{ClassMap, Spans, spans};
 pub use spec::*;
 pub use tile::{Along, OperandTiling, Source, WORKSPACE_ALIGN};

@@ -133,11 +133,6 @@ pub fn spans(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Family) -> 
     Ok(Spans { classes, boxes, columns, pitch, lines, copied, box_bytes: copied.next_multiple_of(COPY_ALIGN) })
 }
 
-/// Start of the staging buffer: after a circular buffer that ends at `from` and its `barriers`.
-pub(crate) fn staging_start(from: u64, barriers: u32) -> u64 {
-    (from + 8 * u64::from(barriers)).next_multiple_of(COPY_ALIGN.into())
-}
-
 /// k-tiles in staging: as many as the shared memory holds beside the rest of a work-group. `bytes` says what it takes with so many.
 pub(super) fn slots(min_groups: u32, bytes: impl Fn(u32) -> u64) -> u32 {
     let limits = Limits::WARPGROUP;

@@ -2,6 +2,7 @@
 
 use super::bulk::{RowStaging, StoreTile};
 use super::reduction::Finish;
+use super::shared_map::SharedMap;
 use super::tile::{OperandTiling, k_step};
 use super::transport::Transport;
 use serde::Serialize;
@@ -429,6 +430,8 @@ pub struct KernelSpec {
     pub epilogue: Epilogue,
     /// Spelling.
     pub style: Style,
+    /// Where each array lies in shared memory.
+    pub shared: SharedMap,
 }
 
 impl KernelSpec {

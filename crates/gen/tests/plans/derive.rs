@@ -43,7 +43,7 @@ fn worked_example() {
     let t = &spec.tiling;
     assert_eq!((t.a.macro_tile, t.b.macro_tile), (128, 96));
     assert_eq!((t.a.load_row, t.a.load_k, t.b.load_row, t.b.load_k), (4, 1, 3, 1));
-    assert_eq!(shared_bytes(&spec, &c), (1032 + 776) * 4);
+    assert_eq!(spec.shared.bytes(), (1032 + 776) * 4);
     assert_eq!(work_groups(&spec), 336);
     assert_eq!((t.a.source, t.b.source), (Source::Copy, Source::Copy));
     assert_eq!(t.order, GroupOrder::Strips(5));
@@ -426,10 +426,10 @@ fn staging_takes_room() {
     let sets = |change: &str| staging_sets(&spec(change).schedule);
     assert_eq!((sets(""), sets("C_PFG1_BUF2"), sets("C_PFG2_BUF1"), sets("C_PFG2_BUF2")), (1, 1, 2, 2));
     assert_eq!((sets("C_PFG1"), sets("C_PFG4_BUF3"), sets("A_ACP1__B_ACP1__C_PFG3_BUF4")), (1, 3, 1));
-    assert_eq!(shared_bytes(&spec("C_PFG1_BUF2"), &c), 2 * shared_bytes(&spec(""), &c));
+    assert_eq!(spec("C_PFG1_BUF2").shared.bytes(), 2 * spec("").shared.bytes());
     // The staging buffer of results lies over the operands' tiles, which are smaller here.
-    assert_eq!(shared_bytes(&spec("C_UNR1_CST1_MAC64"), &c), (64 + 4) * 8 * 4);
-    assert_eq!(shared_bytes(&spec("C_CST1"), &c), shared_bytes(&spec(""), &c));
+    assert_eq!(spec("C_UNR1_CST1_MAC64").shared.bytes(), (64 + 4) * 8 * 4);
+    assert_eq!(spec("C_CST1").shared.bytes(), spec("").shared.bytes());
     let target = Target::by_arch("sm_90a").unwrap();
     let registers = |change: &str| {
         let spec = derive(&plan(change), &c, &Env::new(&target, 0)).unwrap();

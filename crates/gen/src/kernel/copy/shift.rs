@@ -15,7 +15,7 @@ use crate::kernel::stages::ring::Ring;
 use crate::kernel::tile::position::TileWalk;
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::KernelSpec;
-use crate::plan::{BulkTile, FetchShape, LINE_CLASSES as CLASSES, Spans, shifted_together, staging_start};
+use crate::plan::{BulkTile, FetchShape, LINE_CLASSES as CLASSES, Spans, shifted_together};
 use tilewright_ir::*;
 
 /// The staging of a shifted operand: its spans, and their tensor maps by class of rows.
@@ -88,7 +88,6 @@ impl<'a> Shifter<'a> {
         let slots = spec.schedule.slots();
         let waves = spec.load_threads() / spec.tiling.wave_lanes.max(1);
         let wave = b.bind("producer_wave", thread / spec.tiling.wave_lanes);
-        let mut at = staging_start(b.kernel().shared_bytes().into(), 0) as u32;
         let most = shifted_together(spec.load_registers(), staging.iter().flatten().count() as u32);
         let mut index = 0;
         let parts = staging.map(|of| {
@@ -96,11 +95,11 @@ impl<'a> Shifter<'a> {
             index += 1;
             let Staged { spans, maps } = of?;
             let tile = shared[i].panels.clone()?;
-            let (scalar, bytes) = (tile.map.scalar, spans.slot_bytes() * slots);
+            let (scalar, area) = (tile.map.scalar, spec.shared.spans[i]);
+            let (bytes, at) = (area.bytes as u32, area.first());
             let name = ["a", "b"][i];
             let elements = b.shared(&format!("{name}_staging"), scalar, bytes / scalar.bytes(), at);
             let words = b.shared(&format!("{name}_staging_words"), Scalar::U32, bytes / 4, at);
-            at += bytes;
             let to = shared[i].words(b, &format!("{name}_tile_words"), Scalar::U32);
             let lines = tile.map.tile[1] * tile.lines;
             let shape = FetchShape::new(tile.columns, lines, spec.load_threads());

@@ -8,7 +8,6 @@ use super::Epilogue;
 use super::out::Out;
 use super::owners::Share;
 use crate::kernel::exit::operations::stored;
-use crate::kernel::stages::ring::math_waves;
 use crate::kernel::unit::accumulators::{Accumulators, Run};
 use crate::plan::{STORE_ROWS, StoreTile, store_buffers};
 use tilewright_ir::affine::Coord;
@@ -39,12 +38,12 @@ struct Fill<'a> {
 }
 
 impl StagedStore {
-    /// `at` is the first byte of the consumer warps' staging buffers in shared memory.
-    pub fn new(b: &mut Builder, e: &Epilogue, (tile, map): &(StoreTile, ArgId), at: u32) -> Self {
+    /// Declares the consumer warps' staging buffers.
+    pub fn new(b: &mut Builder, e: &Epilogue, (tile, map): &(StoreTile, ArgId)) -> Self {
         let (scalar, buffers_each) = (tile.map.scalar, store_buffers(e.spec.teams()));
         let wave = b.value(e.thread / e.spec.tiling.wave_lanes);
         let each = tile.staging_bytes() * buffers_each / scalar.bytes();
-        let staging = b.shared("smem_c", scalar, each * e.spec.teams() * math_waves(e.spec), at);
+        let staging = e.staging_array(b, scalar);
         let first = b.bind("smem_c_at", wave * each);
         StagedStore { tile: tile.clone(), map: *map, staging, first, scalar, elected: e.first_lane, buffers_each }
     }

@@ -58,9 +58,8 @@ impl Out<'_> {
         let (major_first, minor_first) = if by_column { (math.first[1], math.first[0]) } else { (math.first[0], math.first[1]) };
         let width = self.e.spec.epilogue.exit.width();
         let pitch = major.macro_tile + width.max(4);
-        let at = if self.e.piped { self.e.ring_bytes.next_multiple_of(1024) } else { 0 };
         let (each, teams) = (pitch * minor_threads, self.e.spec.teams());
-        let staging = b.shared("smem_c", self.e.c.accumulator(), each * teams, at);
+        let staging = self.e.staging_array(b, self.e.c.accumulator());
         let (thread, first) = match teams {
             1 => (b.value(Builtin::LocalId), b.int(0, Scalar::I32)),
             _ => (math.thread, b.bind("staging_first", self.e.thread / t.math_threads() * each)),

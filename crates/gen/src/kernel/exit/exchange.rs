@@ -93,7 +93,8 @@ impl Epilogue<'_> {
     fn exchange<'m>(&self, b: &mut Builder, math: &'m Accumulators) -> Option<Exchange<'m>> {
         let t = &self.spec.tiling;
         let (threads, shape) = (t.math_threads(), self.spec.exchange(math.scalar)?);
-        let array = b.shared("partial_acc", math.scalar, shape.at_once * shape.width * threads * t.slices, 0);
+        let area = self.shared.exchange;
+        let array = b.shared("partial_acc", math.scalar, area.bytes as u32 / math.scalar.bytes(), area.first());
         let (thread, number, peers, reach) = match t.slices {
             1 => {
                 b.comment("the splits of the tile exchange their sums");

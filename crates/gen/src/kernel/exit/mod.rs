@@ -16,7 +16,7 @@ use super::unit::AccumulatorSet;
 use super::unit::accumulators::Accumulators;
 use crate::kernel::reduce::Reducer;
 use crate::kernel::reduce::tile::{HeldTile, Kept, OfRegister, Overwrite, Walk};
-use crate::plan::{Edge, Exit, KernelSpec, REDUCTION_ALIGN, Split, StoreTile, TileReduction};
+use crate::plan::{Edge, Exit, KernelSpec, SharedMap, Split, StoreTile, TileReduction};
 use bulk::StagedStore;
 use out::{Out, OutArgs, Target};
 use owners::{Owners, Share};
@@ -42,11 +42,8 @@ pub(crate) struct Epilogue<'a> {
     /// The next tile's operands arrive during the epilogue: staging buffers follow the operand tiles. Otherwise staging buffers
     /// overlay the operand tiles, after a barrier of all waves.
     pub piped: bool,
-    /// Bytes of shared memory before the staging buffers, which stages and barriers take.
-    pub ring_bytes: u32,
-    /// First byte free for reductions of results. It follows the staging buffers where the next operands arrive during the
-    /// epilogue.
-    pub free: u32,
+    /// Where the part's arrays lie in shared memory.
+    pub shared: &'a SharedMap,
     /// What this thread has of the reductions that go on from tile to tile.
     pub kept: Vec<Kept>,
 }
@@ -65,11 +62,16 @@ impl Epilogue<'_> {
         if !self.spec.epilogue.exit.by_waves() {
             return None;
         }
-        let at = if self.piped { self.ring_bytes.next_multiple_of(1024) } else { 0 };
         Some(match self.store {
-            Some(store) => Staged::Bulk(StagedStore::new(b, self, store, at)),
-            None => Staged::Rows(RowStore::new(b, self, at)),
+            Some(store) => Staged::Bulk(StagedStore::new(b, self, store)),
+            None => Staged::Rows(RowStore::new(b, self)),
         })
+    }
+
+    /// Declares the staging buffers.
+    fn staging_array(&self, b: &mut Builder, scalar: Scalar) -> SharedId {
+        let area = self.shared.results;
+        b.shared("smem_c", scalar, area.bytes as u32 / scalar.bytes(), area.first())
     }
 
     /// Where there is no sum, there is nothing in registers or to stage.
@@ -230,9 +232,8 @@ impl Epilogue<'_> {
             walk,
             shift: None,
         };
-        // After the last tile: placed after the memory through which waves reduce each.
-        let tiles = if self.piped && walk.is_some() { self.spec.tile_reduction_bytes(self.c) as u32 } else { 0 };
-        then(b, &tile, (team, (self.free + tiles).next_multiple_of(REDUCTION_ALIGN as u32)));
+        let from = if walk.is_some() { self.shared.carried } else { self.shared.reductions };
+        then(b, &tile, (team, from.first()));
     }
 
     fn accumulators(&self, b: &mut Builder, acc: &AccumulatorSet) -> Accumulators {

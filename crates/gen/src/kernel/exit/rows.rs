@@ -11,7 +11,6 @@ use super::Epilogue;
 use crate::kernel::exit::operations::Start;
 use crate::kernel::exit::out::{Out, Target};
 use crate::kernel::exit::owners::Share;
-use crate::kernel::stages::ring::math_waves;
 use crate::kernel::unit::accumulators::Accumulators;
 use crate::plan::reach::vector_width;
 use crate::plan::{Edge, ROW_VECTOR, RowStaging, STORE_ROWS};
@@ -33,13 +32,12 @@ pub(crate) struct RowStore {
 }
 
 impl RowStore {
-    /// `at` is the first byte of the consumer warps' staging buffers in shared memory, one warp after the other.
-    pub fn new(b: &mut Builder, e: &Epilogue, at: u32) -> Self {
+    /// Declares the consumer warps' staging buffers, one warp after the other.
+    pub fn new(b: &mut Builder, e: &Epilogue) -> Self {
         let (staging, lanes) = (e.spec.row_staging(e.c), e.spec.tiling.wave_lanes);
-        let waves = e.spec.teams() * math_waves(e.spec);
         let each = staging.bytes() / staging.scalar.bytes();
         let wave = b.value(e.thread / lanes);
-        let array = b.shared("smem_c", staging.scalar, each * waves, at);
+        let array = e.staging_array(b, staging.scalar);
         let rows = RowStore { array, first: b.bind("smem_c_at", wave * each), staging };
         if e.c.k > 0 || !e.args.reducers.is_empty() {
             let lane = b.value(e.thread % lanes);

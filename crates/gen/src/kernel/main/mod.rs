@@ -28,7 +28,7 @@ use crate::kernel::unit::mma::WaveUnit;
 use crate::kernel::unit::own::Own;
 use crate::kernel::unit::scales::TileScales;
 use crate::kernel::unit::wgmma::Warpgroup;
-use crate::plan::{Edge, KernelSpec, MathUnit, Split, StoreTile, shared_align, sum_bytes};
+use crate::plan::{Edge, KernelSpec, MathUnit, SharedMap, Split, StoreTile};
 use arguments::Declare;
 use main_loop::{Consumer, MainLoop};
 use tilewright_ir::affine::Coord;
@@ -62,17 +62,17 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) 
     let mut args = Arguments::default();
     let declared: Vec<Declared> = jobs.iter().map(|job| Declared::new(&mut b, &mut args, job)).collect();
     let place = ClusterPlace::new(&mut b, t);
-    let shared: Vec<Vec<SharedTile>> = jobs.iter().map(|job| stages(&mut b, job.spec, job.inputs)).collect();
-    let sum = jobs.iter().map(|job| sum_bytes(spec, job.c.accumulator())).max().unwrap_or(0);
-    let ring = spec.schedule.in_pipeline().then(|| Ring::new(&mut b, spec, place, sum));
+    let maps = SharedMap::together(&jobs.iter().map(|job| &job.spec.shared).collect::<Vec<_>>());
+    let shared: Vec<Vec<SharedTile>> = jobs.iter().zip(&maps).map(|(job, map)| stages(&mut b, job, map)).collect();
+    let barriers = maps.first().and_then(|map| map.barriers);
+    let ring = barriers.map(|barriers| Ring::new(&mut b, spec, place, &barriers));
     let exchanges = jobs.iter().any(|job| spec.tile_reductions(job.c).iter().any(|r| !r.lane_bits.is_empty()));
     if t.unit.family().wave() > 1 || ring.is_some() || exchanges || (spec.epilogue.operands && spec.exchanging() > 1) {
         b.wave(t.wave_lanes);
     }
-    let tables: Vec<Option<SharedId>> = jobs.iter().map(|job| table(&mut b, job)).collect();
-    let ring_bytes = b.kernel().shared_bytes();
+    let tables: Vec<Option<SharedId>> = maps.iter().map(|map| table(&mut b, map)).collect();
     let mut before = 0;
-    let parts = jobs.iter().zip(declared).zip(shared).zip(tables).map(|(((job, declared), shared), table)| {
+    let parts = jobs.iter().zip(declared).zip(shared).zip(tables).zip(maps).map(|((((job, declared), shared), table), map)| {
         let Declared { ints, sources, scales, out, g_first, store, sizes, groups, terms, work } = declared;
         let groups = groups.map(|groups| Groups { table, ..groups });
         let &PartJob { c, spec, inputs, shape, .. } = job;
@@ -83,19 +83,18 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) 
         let lowered = lower(&spec.schedule, spec.tiling.k_steps());
         let halos = [0, 1].map(|i| spec.schedule.copies[i].halo().map(|halo| inputs[i].of_halo(halo)));
         let operands = Operands { spec, tiles, sources, halos, shared, ring: ring.clone(), sets: lowered.sets };
-        Part { c, spec, operands, scales, lowered, out, store }
+        Part { c, spec, operands, scales, lowered, out, store, map }
     });
     let parts = parts.collect();
     let local = b.bind("local_id", Builtin::LocalId);
-    Main { spec, parts, ring, ring_bytes, local }.emit(&mut b);
+    Main { spec, parts, ring, local }.emit(&mut b);
     (b.finish(), args)
 }
 
-/// Space for the number of tiles before each group; it follows stages and barriers.
-fn table(b: &mut Builder, job: &PartJob) -> Option<SharedId> {
-    let entries = job.spec.counted_groups(job.c)?;
-    let at = b.kernel().shared_bytes().next_multiple_of(4);
-    Some(b.shared("first_tiles", Scalar::I32, entries, at))
+/// Space for the number of tiles before each group.
+fn table(b: &mut Builder, map: &SharedMap) -> Option<SharedId> {
+    let area = map.groups;
+    (area.bytes > 0).then(|| b.shared("first_tiles", Scalar::I32, area.bytes as u32 / Scalar::I32.bytes(), area.first()))
 }
 
 /// The arguments of a part.
@@ -139,25 +138,17 @@ impl<'a> Declared<'a> {
     }
 }
 
-/// The stages of both operands, A and B in sequence, where threads share their tiles.
-fn stages(b: &mut Builder, spec: &KernelSpec, inputs: [&Input; 2]) -> Vec<SharedTile> {
-    if spec.schedule.own() {
+/// The stages of both operands, where threads share their tiles.
+fn stages(b: &mut Builder, job: &PartJob, map: &SharedMap) -> Vec<SharedTile> {
+    let (spec, s) = (job.spec, &job.spec.schedule);
+    if s.own() {
         return Vec::new();
     }
-    let mut end = 0u32;
     let operands = [(0, "smem_a"), (1, "smem_b")].into_iter().map(|(i, name)| {
-        let (x, s) = (inputs[i], &spec.schedule);
+        let x = job.inputs[i];
         let scalar = x.tiling.shared_scalar(&x.tensor);
-        let at = end.next_multiple_of(shared_align(&x.tiling, scalar));
-        let tile = SharedTile::new(
-            b,
-            name,
-            scalar,
-            (&x.tiling, &s.copies[i], x.tiling.shared_parts),
-            (spec.tiling.k_tile, s.buffers, at),
-        );
-        end = at + tile.stage * tile.stages * scalar.bytes();
-        tile
+        let operand = (&x.tiling, &s.copies[i], x.tiling.shared_parts);
+        SharedTile::new(b, name, scalar, operand, spec.tiling.k_tile, map.operands[i])
     });
     operands.collect()
 }
@@ -176,8 +167,6 @@ struct Main<'a> {
     spec: &'a KernelSpec,
     parts: Vec<Part<'a>>,
     ring: Option<Ring>,
-    /// Bytes of shared memory that stages and barriers take.
-    ring_bytes: u32,
     local: ExprId,
 }
 
@@ -192,6 +181,8 @@ struct Part<'a> {
     out: OutArgs<'a>,
     /// Where results go in bulk: how, and through which map.
     store: Option<(StoreTile, ArgId)>,
+    /// Where its arrays lie in shared memory.
+    map: SharedMap,
 }
 
 /// What a role goes on with from part to part.
@@ -202,8 +193,6 @@ struct Progress {
     released: Option<Counter>,
     /// The work-group's first piece of work.
     group: ExprId,
-    /// The first byte of shared memory after the areas of all parts.
-    free: u32,
 }
 
 impl Part<'_> {
@@ -213,7 +202,7 @@ impl Part<'_> {
     }
     /// Results are reduced through the shared memory of the tiles.
     fn reduces_over_tiles(&self) -> bool {
-        self.spec.reduction_bytes(self.c) > 0
+        self.map.reductions.bytes + self.map.carried.bytes > 0
     }
 }
 
@@ -333,7 +322,7 @@ impl Main<'_> {
                 let copies = part.has_terms().then(|| Copies::into_ring(b, (&part.operands, ring), thread, elected, issue));
                 let group = progress.map_or_else(|| part.operands.tiles.first_work(b), |p| p.group);
                 let issue = copies.as_ref().map(|copies| copies.issue).or(issue);
-                progress = Some(Progress { issue, read: None, released: None, group, free: 0 });
+                progress = Some(Progress { issue, read: None, released: None, group });
                 part.operands.tiles.each(b, group, None, |b, at, range| {
                     let tile = copies.as_ref().map(|copies| copies.begin(b, at, range));
                     part.k_loop(b, range, tile.as_ref(), None, (&[], None));
@@ -384,8 +373,6 @@ impl Main<'_> {
                 b.push(Stmt::Barrier(BarrierScope::Wave));
             }
             let staged = epilogue.staged(b);
-            epilogue.free = progress.map_or_else(|| b.kernel().shared_bytes(), |p| p.free);
-            let free = epilogue.free;
             let counters = [Some(consumer.read), consumer.released];
             let passing = consumer.turns.map(|turns| Passing { turns, counters, tiles: part.operands.tiles });
             let group = progress.map_or_else(|| part.operands.tiles.first_work(b), |p| p.group);
@@ -410,7 +397,7 @@ impl Main<'_> {
                 staged.finish(b);
             }
             let issue = copies.map(|copies| copies.issue).or(issue);
-            progress = Some(Progress { issue, read: Some(consumer.read), released: consumer.released, group, free });
+            progress = Some(Progress { issue, read: Some(consumer.read), released: consumer.released, group });
         }
         if let (Some(elected), Some(issue)) = (elected, progress.and_then(|p| p.issue))
             && ring.place.is_some()
@@ -493,8 +480,7 @@ impl Main<'_> {
             place,
             store: part.store.as_ref(),
             piped: part.operands.ring.is_some(),
-            ring_bytes: self.ring_bytes,
-            free: 0,
+            shared: &part.map,
             kept: Vec::new(),
         }
     }

@@ -3,12 +3,13 @@
 
 use super::tile::{HeldTile, Values};
 use super::{PeerValues, Reducer, State, bind};
-use crate::plan::TileReduction;
+use crate::plan::{Area, TileReduction, reduction_arrays};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
 
 /// A reduction whose values leave through shared memory: parts of the threads meet there, and work-groups of a cluster.
-struct SharedReduction<'a> {
+struct PendingReduction<'a> {
+    number: usize,
     reducer: &'a Reducer<'a>,
     how: &'a TileReduction,
     values: Values,
@@ -19,16 +20,13 @@ struct SharedReduction<'a> {
     met: Vec<SharedId>,
 }
 
-/// Declares an array of so many elements for each component of a state, from byte `at` of shared memory on.
-fn arrays(b: &mut Builder, name: &str, reducer: &Reducer, elements: u32, at: &mut u32) -> Vec<SharedId> {
-    let mut all = Vec::new();
-    for (component, scalar) in reducer.state.iter().enumerate().filter(|_| elements > 0) {
+/// Declares an array for each component of a state.
+pub(super) fn declare(b: &mut Builder, name: &str, reducer: &Reducer, areas: &[Area]) -> Vec<SharedId> {
+    let one = |(component, (scalar, area)): (usize, (&Scalar, &Area))| {
         let name = Reducer::name(&format!("{name}_{}", reducer.op.number), component);
-        let from = at.next_multiple_of(scalar.bytes());
-        all.push(b.shared(&name, *scalar, elements, from));
-        *at = from + elements * scalar.bytes();
-    }
-    all
+        b.shared(&name, *scalar, area.bytes as u32 / scalar.bytes(), area.first())
+    };
+    reducer.state.iter().zip(areas).enumerate().map(one).collect()
 }
 
 impl HeldTile<'_> {
@@ -41,7 +39,9 @@ impl HeldTile<'_> {
         teams: u32,
         values: &mut dyn FnMut(&mut Builder, usize) -> Values,
     ) {
-        let (mut pending, mut at): (Vec<SharedReduction>, u32) = (Vec::new(), shared);
+        let needs: Vec<_> = all.iter().map(|(reducer, how)| reducer.shared(how)).collect();
+        let (areas, _) = reduction_arrays(&needs, self.threads, teams, shared.into());
+        let mut pending: Vec<PendingReduction> = Vec::new();
         for (number, (reducer, how)) in all.iter().enumerate() {
             b.comment(reducer.op.to_string());
             let values = values(b, number);
@@ -50,12 +50,12 @@ impl HeldTile<'_> {
                 self.put_all(b, reducer, how, &values);
                 continue;
             }
-            let parts = arrays(b, "parts_of", reducer, how.shared() * teams, &mut at);
+            let parts = declare(b, "parts_of", reducer, &areas[number].parts);
             let first = team.filter(|_| !parts.is_empty()).map(|team| b.value(team * how.shared()));
-            pending.push(SharedReduction { reducer, how, values, parts, first, met: Vec::new() });
+            pending.push(PendingReduction { number, reducer, how, values, parts, first, met: Vec::new() });
         }
-        for one in pending.iter_mut().filter(|one| one.reducer.partials.cluster_peers() > 1) {
-            one.met = arrays(b, "values_of", one.reducer, one.how.values * teams, &mut at);
+        for one in &mut pending {
+            one.met = declare(b, "values_of", one.reducer, &areas[one.number].met);
         }
         if !pending.is_empty() {
             // No thread still reads the previous contents.
@@ -78,8 +78,8 @@ impl HeldTile<'_> {
             self.reduce_parts(b, one);
         }
         let met = pending.into_iter().filter(|one| !one.met.is_empty());
-        self.reduce_peers(b, met.map(|SharedReduction { reducer, how, met, .. }| PeerValues { reducer, how, arrays: met }));
-        self.finish_last(b, all, (team, at), teams);
+        self.reduce_peers(b, met.map(|PendingReduction { reducer, how, met, .. }| PeerValues { reducer, how, arrays: met }));
+        self.finish_last(b, all, &areas, team);
     }
 
     /// Combines the second half of the parts in shared memory with the first.
@@ -155,7 +155,7 @@ impl HeldTile<'_> {
     }
 
     /// Reduces the parts in shared memory, and stores the values.
-    fn reduce_parts(&self, b: &mut Builder, SharedReduction { reducer, how, parts: arrays, first, met, .. }: &SharedReduction) {
+    fn reduce_parts(&self, b: &mut Builder, PendingReduction { reducer, how, parts: arrays, first, met, .. }: &PendingReduction) {
         for step in 0..how.values.div_ceil(self.threads) {
             let value = b.bind("value", self.thread + step * self.threads);
             let partly = (step + 1) * self.threads > how.values;

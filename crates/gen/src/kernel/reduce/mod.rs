@@ -21,7 +21,7 @@ pub mod tile;
 
 use crate::kernel::arguments::Arguments;
 use crate::kernel::reduce::at_launch::AtLaunch;
-use crate::plan::{Finish, Partials, TileReduction};
+use crate::plan::{Finish, Partials, SharedReduction, TileReduction};
 use crate::program::Binding;
 use tilewright_ir::*;
 use tilewright_problem::ResultShape;
@@ -93,6 +93,11 @@ impl<'a> Reducer<'a> {
         let (shape, at_launch) = (c.result_shape(op), AtLaunch::declare(b, args, c));
         let (state, count) = (c.state(op), c.count(op));
         Reducer { op, partials, to, ticket: None, state, count, shape, inner: c.columns_axis(), at_launch }
+    }
+
+    /// What places its arrays in shared memory, where threads reduce a tile like this.
+    fn shared<'s>(&'s self, how: &'s TileReduction) -> SharedReduction<'s> {
+        SharedReduction { state: &self.state, how, partials: &self.partials }
     }
 
     /// Rows and columns that each value is computed of.

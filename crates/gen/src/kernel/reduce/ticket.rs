@@ -5,10 +5,11 @@
 //! the ticket executes a fence before and a fence after the addition. These order the reduction after the other work-groups'
 //! stores; barriers extend this order to the other threads.
 
+use super::across_threads::declare;
 use super::finish::add_parts;
 use super::tile::HeldTile;
 use super::{Reducer, State, get};
-use crate::plan::TileReduction;
+use crate::plan::{ReductionArrays, TileReduction};
 use tilewright_ir::*;
 
 /// Values that work-groups leave parts of, and the shared memory through which the last one finishes them.
@@ -27,29 +28,21 @@ struct Left<'a> {
 }
 
 impl HeldTile<'_> {
-    /// After the stores of the parts: the last work-group finishes the tile's values. Shared memory is free from byte `at` on.
+    /// After the stores of the parts: the last work-group finishes the tile's values. `areas` are those of each reduction.
     pub(super) fn finish_last(
         &self,
         b: &mut Builder,
         all: &[(&Reducer, TileReduction)],
-        (team, mut at): (Option<ExprId>, u32),
-        teams: u32,
+        areas: &[ReductionArrays],
+        team: Option<ExprId>,
     ) {
         let mut left = Vec::new();
-        for (reducer, how) in all {
+        for ((reducer, how), areas) in all.iter().zip(areas) {
             let Some([tickets, result]) = reducer.ticket else { continue };
-            let number = reducer.op.number;
-            at = at.next_multiple_of(4);
-            let last = b.shared(&format!("last_{number}"), Scalar::I32, teams, at);
-            at += 4 * teams;
+            let last = areas.last.bytes as u32 / Scalar::I32.bytes();
+            let last = b.shared(&format!("last_{}", reducer.op.number), Scalar::I32, last, areas.last.first());
             let sharers = how.sharers(self.threads, reducer.partials.parts);
-            let mut arrays = Vec::new();
-            for (component, scalar) in reducer.state.iter().enumerate().filter(|_| sharers > 1) {
-                let name = Reducer::name(&format!("shares_{number}"), component);
-                let from = at.next_multiple_of(scalar.bytes());
-                arrays.push(b.shared(&name, *scalar, self.threads * teams, from));
-                at = from + self.threads * teams * scalar.bytes();
-            }
+            let arrays = declare(b, "shares", reducer, &areas.shares);
             let first = team.map(|team| b.value(team * self.threads));
             left.push(Left { reducer, how, tickets, result, last, arrays, first, sharers });
         }

@@ -2,7 +2,7 @@
 
 use super::counter::Counter;
 use crate::kernel::tile::cluster::ClusterPlace;
-use crate::plan::{KernelSpec, Tiling};
+use crate::plan::{Area, Barriers, KernelSpec, Tiling};
 use tilewright_ir::*;
 
 /// The barriers of the stages of both operands.
@@ -20,21 +20,14 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Declares the barriers, after the stages and after the given bytes of accumulators that overlay the stages.
-    pub fn new(b: &mut Builder, spec: &KernelSpec, place: Option<ClusterPlace>, accumulator_bytes: u64) -> Ring {
-        let (buffers, teams) = (spec.schedule.buffers, spec.teams());
+    /// Declares the barriers.
+    pub fn new(b: &mut Builder, spec: &KernelSpec, place: Option<ClusterPlace>, barriers: &Barriers) -> Ring {
         let place = place.map(|place| (place, spec.tiling.clone()));
-        let at = b.kernel().shared_bytes().max(accumulator_bytes as u32);
-        let full = b.tx_barriers("full", buffers, at);
-        let free = b.tx_barriers("empty", buffers, at + 8 * buffers);
-        let turns = (teams > 1).then(|| (b.tx_barriers("turn", teams, at + 16 * buffers), teams));
-        let slots = spec.schedule.slots();
-        let staged = (slots > 0).then(|| {
-            let count = slots * spec.load_threads() / spec.tiling.wave_lanes.max(1);
-            let at = b.kernel().shared_bytes();
-            (b.tx_barriers("staged", count, at), count)
-        });
-        Ring { full, free, buffers, place, turns, staged }
+        let mut declare = |name: &str, area: Area| b.tx_barriers(name, Barriers::count(area), area.first());
+        let (full, free) = (declare("full", barriers.full), declare("empty", barriers.free));
+        let mut some = |name: &str, area: Area| (area.bytes > 0).then(|| (declare(name, area), Barriers::count(area)));
+        let (turns, staged) = (some("turn", barriers.turns), some("staged", barriers.staged));
+        Ring { full, free, buffers: spec.schedule.buffers, place, turns, staged }
     }
 
     /// Barriers of the staging slots, consecutive for each wave.

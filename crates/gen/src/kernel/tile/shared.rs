@@ -4,7 +4,7 @@
 //! swizzled panels of 128 bytes is for bulk copies and warpgroup instructions. A halo ([`Halo`]) has a single stage: the position of an
 //! element is the position of its row plus the distance of its k, with permuted chunks.
 
-use crate::plan::{Along, BulkTile, Halo, OperandTiling, Transport, gcd};
+use crate::plan::{Along, Area, BulkTile, Halo, OperandTiling, Transport, gcd};
 use tilewright_ir::affine::{Affine, Coord, Part, affine};
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::*;
@@ -30,21 +30,19 @@ pub(crate) struct SharedTile {
     pub halo: Option<Halo>,
     /// Depth of a k-tile.
     k_tile: u32,
-    /// Stages.
-    pub stages: u32,
 }
 
 impl SharedTile {
-    /// Declares the stages from this byte of shared memory on.
+    /// Declares the stages in an area of shared memory.
     pub fn new(
         b: &mut Builder,
         name: &str,
         scalar: Scalar,
         (o, copy, parts): (&OperandTiling, &Transport, u32),
-        (k_tile, stages, at): (u32, u32, u32),
+        k_tile: u32,
+        area: Area,
     ) -> SharedTile {
         let (panels, halo) = (copy.tile().cloned(), copy.halo().cloned());
-        let stages = if halo.is_some() { 1 } else { stages };
         let (along, pitch, stage, layout) = match (&panels, &halo) {
             (_, Some(halo)) => (Along::K, halo.pitch(), halo.elements(), halo.layout()),
             (Some(tile), _) => {
@@ -57,8 +55,8 @@ impl SharedTile {
                 (o.shared_along, pitch, pitch * lines * parts, o.shared(k_tile))
             }
         };
-        let array = b.shared(name, scalar, stage * stages, at);
-        SharedTile { array, layout, along, pitch, stage, parts: parts.max(1), panels, halo, k_tile, stages }
+        let array = b.shared(name, scalar, area.bytes as u32 / scalar.bytes(), area.first());
+        SharedTile { array, layout, along, pitch, stage, parts: parts.max(1), panels, halo, k_tile }
     }
 
     /// Where the tile of a part begins in a stage.

@@ -8,7 +8,9 @@
 //! | `elements` | results that are read instead of computed |
 //! | `carry` | what a work-group keeps from tile to tile |
 //! | `operands` | reductions of operands over k |
+//! | `arrays` | where the shared memory of a reduction lies |
 
+mod arrays;
 mod carry;
 mod elements;
 mod finish;
@@ -16,6 +18,7 @@ mod operands;
 mod partials;
 mod tile;
 
+pub use arrays::{ReductionArrays, SharedReduction, reduction_arrays};
 pub use carry::Carried;
 pub use elements::{ELEMENT_BLOCK, ELEMENT_THREADS, ElementLoads, ElementSteps, ElementTile};
 pub use finish::{Finish, Stage, atomic};
@@ -26,12 +29,8 @@ pub use tile::TileReduction;
 use super::refusal::Refusal;
 use super::spec::{KernelSpec, Split};
 use partials::ReducedTiles;
-use tilewright_ir::Scalar;
 use tilewright_ir::layout::Layout;
 use tilewright_problem::contraction::{Contraction, Reduce, ResultSource};
-
-/// Alignment in bytes of the shared memory through which waves reduce results; this memory follows all other areas.
-pub(crate) const REDUCTION_ALIGN: u64 = 16;
 
 impl KernelSpec {
     /// Lanes of a wave that exchange values where results are reduced.
@@ -169,19 +168,13 @@ impl KernelSpec {
     pub(crate) fn reduces_in_cluster(&self, c: &Contraction, after_last: bool) -> bool {
         self.combines_in_cluster(&self.reductions_at(c, after_last), c)
     }
-    /// Bytes of shared memory through which waves reduce a tile's results.
-    pub(crate) fn reduction_bytes(&self, c: &Contraction) -> u64 {
-        let carried = self.shared_parts_bytes(&self.reductions_at(c, true), c, (self.tiling.math_threads(), self.teams()));
-        match [self.tile_reduction_bytes(c), carried] {
-            [tile, 0] => tile,
-            // Nothing else is there then, or the next tile's operands are.
-            [tile, carried] if self.schedule.in_pipeline() => tile.next_multiple_of(REDUCTION_ALIGN) + carried,
-            [tile, carried] => tile.max(carried),
-        }
+    /// Bytes of shared memory through which threads reduce each tile's results.
+    pub(in crate::plan) fn tile_reduction_bytes(&self, c: &Contraction) -> u64 {
+        self.shared_parts_bytes(&self.reductions_at(c, false), c, self.tiling.math_threads(), self.teams())
     }
-    /// Those for reductions of each tile.
-    pub(crate) fn tile_reduction_bytes(&self, c: &Contraction) -> u64 {
-        self.shared_parts_bytes(&self.reductions_at(c, false), c, (self.tiling.math_threads(), self.teams()))
+    /// The same after the last tile.
+    pub(in crate::plan) fn carried_reduction_bytes(&self, c: &Contraction) -> u64 {
+        self.shared_parts_bytes(&self.reductions_at(c, true), c, self.tiling.math_threads(), self.teams())
     }
     /// Reductions of each tile, or those after the last tile.
     pub(crate) fn reductions_at<'c>(&self, c: &'c Contraction, after_last: bool) -> Vec<(&'c Reduce, TileReduction)> {
@@ -200,7 +193,7 @@ impl KernelSpec {
     /// The same of the kernel that sums splits up in workspace.
     pub(crate) fn element_bytes(&self, c: &Contraction) -> u64 {
         let all: Vec<_> = c.reductions().zip(self.element_reductions(c)).collect();
-        self.shared_parts_bytes(&all, c, (ELEMENT_THREADS, 1))
+        self.shared_parts_bytes(&all, c, ELEMENT_THREADS, 1)
     }
     /// How often the computing threads wait for each other while they reduce a tile, or after the last tile.
     pub(crate) fn reduction_barriers(&self, c: &Contraction, after_last: bool) -> usize {
@@ -217,25 +210,12 @@ impl KernelSpec {
         let shared = tickets.iter().any(|(parts, way)| way.sharers(self.tiling.math_threads(), parts.parts) > 1);
         through_shared + tree + if tickets.is_empty() { 0 } else { 2 + usize::from(shared) }
     }
-    /// Bytes of shared memory for the reduction of a tile's partial values: one array for each component, aligned to its elements. For each
-    /// reduction with tickets (`RDF1`), the ticket and the values of the threads follow.
-    fn shared_parts_bytes(&self, all: &[(&Reduce, TileReduction)], c: &Contraction, (threads, teams): (u32, u32)) -> u64 {
-        let arrays = |bytes: u64, (r, elements): (&Reduce, u32)| {
-            let elements = u64::from(elements) * u64::from(teams);
-            let more =
-                |bytes: u64, scalar: Scalar| bytes.next_multiple_of(scalar.bytes().into()) + elements * u64::from(scalar.bytes());
-            if elements == 0 { bytes } else { c.state(r).into_iter().fold(bytes, more) }
-        };
-        let parts = all.iter().fold(0, |bytes, (r, way)| arrays(bytes, (r, way.shared())));
-        // Each work-group's values, which others of its cluster read.
-        let met = all.iter().filter(|(r, _)| self.partials(c, r).cluster_peers() > 1);
-        let parts = met.fold(parts, |bytes, (r, way)| arrays(bytes, (r, way.values)));
-        let tickets = all.iter().map(|(r, way)| (r, way, self.partials(c, r)));
-        tickets.filter(|(.., parts)| parts.finish == Some(Finish::Ticket)).fold(parts, |bytes, (r, way, parts)| {
-            let bytes = bytes.next_multiple_of(4) + 4 * u64::from(teams);
-            let shared = way.sharers(threads, parts.parts) > 1;
-            arrays(bytes, (r, if shared { threads } else { 0 }))
-        })
+    /// Bytes of shared memory through which so many threads of each team reduce values.
+    fn shared_parts_bytes(&self, all: &[(&Reduce, TileReduction)], c: &Contraction, threads: u32, teams: u32) -> u64 {
+        let values: Vec<_> = all.iter().map(|(r, _)| (c.state(r), self.partials(c, r))).collect();
+        let with = values.iter().zip(all);
+        let all: Vec<_> = with.map(|((state, partials), (_, how))| SharedReduction { state, how, partials }).collect();
+        reduction_arrays(&all, threads, teams, 0).1
     }
 }
 

@@ -1,0 +1,210 @@
+//! Where each array of the main kernel lies in shared memory: one value that the generator, `fits` and `explain` read.
+//!
+//! | array | without a pipeline | in a pipeline |
+//! |---|---|---|
+//! | k-tiles of A and B, partial sums of peers over them | from byte 0 | from byte 0 |
+//! | transaction barriers | none | after the k-tiles |
+//! | tiles before each group | none | after the barriers |
+//! | staging of results | over the k-tiles | after the tiles before each group, at a multiple of 1,024 |
+//! | parts of reductions | over the k-tiles | after the staging of results, at a multiple of 16 |
+//! | spans of shifted rows | none | after all others, at a multiple of 128 |
+//!
+//! In a pipeline the next tile's operands arrive during the epilogue, so nothing of the epilogue may lie over the k-tiles.
+
+use super::bulk::store_buffers;
+use super::spec::{Exit, KernelSpec};
+use super::tile::OperandTiling;
+use super::transport::Transport;
+use serde::Serialize;
+use tilewright_ir::Scalar;
+use tilewright_problem::contraction::{Contraction, ResultSource, Tensor};
+use tilewright_problem::view::COL;
+
+/// Bytes at whose multiples staging buffers of results start, so that the patterns of swizzled bulk stores do.
+const STAGING_ALIGN: u64 = 1024;
+/// The same of arrays through which waves reduce results.
+const REDUCTION_ALIGN: u64 = 16;
+/// The same of bulk copies without a swizzle.
+const SPAN_ALIGN: u64 = 128;
+/// Bytes of a transaction barrier.
+const BARRIER: u64 = 8;
+
+/// Bytes of shared memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+pub struct Area {
+    /// First byte.
+    pub at: u64,
+    /// Number of bytes; 0: there is no such array.
+    pub bytes: u64,
+}
+
+impl Area {
+    /// The byte after the last.
+    pub const fn end(self) -> u64 {
+        self.at + self.bytes
+    }
+    /// The first byte, as kernels name it: below 2^32 in a plan that fits a device.
+    pub const fn first(self) -> u32 {
+        self.at as u32
+    }
+    fn after(end: u64, align: u64, bytes: u64) -> Area {
+        Area { at: if bytes > 0 { end.next_multiple_of(align) } else { end }, bytes }
+    }
+}
+
+/// The transaction barriers of a pipeline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+pub struct Barriers {
+    /// One for each stage, that says when it is full.
+    pub full: Area,
+    /// One for each stage, that says when it is free.
+    pub free: Area,
+    /// One for each ping-pong team.
+    pub turns: Area,
+    /// One for each producer wave and slot of shifted rows.
+    pub staged: Area,
+}
+
+impl Barriers {
+    fn new(spec: &KernelSpec) -> Barriers {
+        let some = |count: u32| Area { at: 0, bytes: BARRIER * u64::from(count) };
+        let stages = some(spec.schedule.buffers);
+        let turns = if spec.teams() > 1 { spec.teams() } else { 0 };
+        let waves = spec.load_threads() / spec.tiling.wave_lanes.max(1);
+        Barriers { full: stages, free: stages, turns: some(turns), staged: some(spec.schedule.slots() * waves) }
+    }
+    /// The same from this byte on.
+    fn at(self, at: u64) -> Barriers {
+        let full = Area { at, ..self.full };
+        let free = Area { at: full.end(), ..self.free };
+        let turns = Area { at: free.end(), ..self.turns };
+        Barriers { full, free, turns, staged: Area { at: turns.end(), ..self.staged } }
+    }
+    /// The number of barriers in one of the areas.
+    pub const fn count(area: Area) -> u32 {
+        (area.bytes / BARRIER) as u32
+    }
+}
+
+/// Where each array of the main kernel lies in shared memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+pub struct SharedMap {
+    /// The stages of A's and B's k-tiles.
+    pub operands: [Area; 2],
+    /// Partial sums of a tile, from splits of a cluster or slices of a work-group.
+    pub exchange: Area,
+    /// Transaction barriers; `None` where barriers of the work-group separate stages.
+    pub barriers: Option<Barriers>,
+    /// The number of tiles before each group of rows or columns.
+    pub groups: Area,
+    /// Staging buffers of results.
+    pub results: Area,
+    /// Arrays through which threads reduce each tile's results.
+    pub reductions: Area,
+    /// The same after the last tile, for values that go on from tile to tile.
+    pub carried: Area,
+    /// Slots for the spans of A's and B's rows that producer waves shift.
+    pub spans: [Area; 2],
+}
+
+impl SharedMap {
+    /// The map of a derived plan's kernel.
+    pub(super) fn new(spec: &KernelSpec, c: &Contraction) -> SharedMap {
+        let whole = |bytes: u64| Area { at: 0, bytes };
+        let reductions = whole(spec.tile_reduction_bytes(c));
+        let carried = whole(spec.carried_reduction_bytes(c));
+        if let ResultSource::Elements(_) = c.source {
+            return SharedMap { reductions, carried, ..SharedMap::default() };
+        }
+        let (t, copies) = (&spec.tiling, &spec.schedule.copies);
+        let a = whole(operand_bytes(spec, &t.a, &copies[0], &c.a));
+        let b = operand_bytes(spec, &t.b, &copies[1], &c.b);
+        let b = Area::after(a.end(), shared_align(&t.b, t.b.shared_scalar(&c.b)).into(), b);
+        let span = |copy: &Transport| copy.shifted().map_or(0, |x| u64::from(x.slots) * u64::from(x.spans.slot_bytes()));
+        let map = SharedMap {
+            operands: [a, b],
+            exchange: whole(spec.exchange(c.accumulator()).map_or(0, |exchange| exchange.bytes)),
+            barriers: spec.schedule.in_pipeline().then(|| Barriers::new(spec)),
+            groups: whole(4 * u64::from(spec.counted_groups(c).unwrap_or(0))),
+            results: whole(result_bytes(spec, c)),
+            reductions,
+            carried,
+            spans: [whole(span(&copies[0])), whole(span(&copies[1]))],
+        };
+        SharedMap::together(&[&map]).pop().unwrap_or(map)
+    }
+
+    /// The maps of parts of a problem that share a kernel. Each part has its own operands and groups; barriers and areas of the epilogue
+    /// follow those of all parts.
+    pub(crate) fn together(parts: &[&SharedMap]) -> Vec<SharedMap> {
+        let most = |bytes: fn(&SharedMap) -> u64| parts.iter().map(|part| bytes(part)).max().unwrap_or(0);
+        let stages = most(|part| part.operands[1].end().max(part.exchange.bytes)).next_multiple_of(BARRIER);
+        let results = most(|part| part.results.bytes);
+        // Without a pipeline the areas of the epilogue lie over the k-tiles.
+        let Some(barriers) = parts.first().and_then(|part| part.barriers) else {
+            return parts.iter().map(|part| (*part).clone()).collect();
+        };
+        let barriers = barriers.at(stages);
+        let mut end = barriers.staged.end();
+        let mut groups = Vec::new();
+        for part in parts {
+            let area = Area::after(end, 4, part.groups.bytes);
+            groups.push(area);
+            end = area.end();
+        }
+        let staged = Area::after(end, STAGING_ALIGN, results);
+        let place = |(part, groups): (&&SharedMap, Area)| {
+            let reductions = Area::after(staged.end(), REDUCTION_ALIGN, part.reductions.bytes);
+            let carried = Area::after(reductions.end(), REDUCTION_ALIGN, part.carried.bytes);
+            let a = Area::after(carried.end(), SPAN_ALIGN, part.spans[0].bytes);
+            let b = Area::after(a.end(), SPAN_ALIGN, part.spans[1].bytes);
+            let results = Area { bytes: part.results.bytes, ..staged };
+            SharedMap { barriers: Some(barriers), groups, results, reductions, carried, spans: [a, b], ..(*part).clone() }
+        };
+        parts.iter().zip(groups).map(place).collect()
+    }
+
+    /// Bytes of shared memory.
+    pub fn bytes(&self) -> u64 {
+        let barriers = self.barriers.map_or(0, |barriers| barriers.staged.end());
+        let others = [self.exchange, self.groups, self.results, self.reductions, self.carried];
+        let ends = others.iter().chain(&self.operands).chain(&self.spans).map(|area| area.end());
+        ends.fold(barriers, u64::max)
+    }
+}
+
+/// Bytes of an operand's stages.
+fn operand_bytes(spec: &KernelSpec, o: &OperandTiling, copy: &Transport, tensor: &Tensor) -> u64 {
+    match (copy, copy.tile()) {
+        (Transport::Own(_), _) => 0,
+        (Transport::Halo(halo), _) => u64::from(halo.elements() * tensor.scalar.bytes()),
+        (_, Some(tile)) => u64::from(tile.bytes) * u64::from(spec.schedule.buffers),
+        (_, None) => {
+            let (lines, pitch) = o.lines(spec.tiling.k_tile);
+            let tiles = u64::from(spec.schedule.buffers * o.shared_parts);
+            o.shared_scalar(tensor).bytes_of(u64::from(pitch) * u64::from(lines) * tiles)
+        }
+    }
+}
+
+/// Alignment of an operand's tiles in shared memory, in bytes: that of the widest access to them, 16 at least.
+pub fn shared_align(t: &OperandTiling, scalar: Scalar) -> u32 {
+    (t.fragment_width.max(t.store_width) * scalar.bytes()).max(16)
+}
+
+/// Bytes of the staging buffers of results: those of every wave; of multiply-adds one, for a micro row or column of every thread, with
+/// room to keep vectors apart.
+fn result_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
+    let t = &spec.tiling;
+    let waves = spec.teams() * t.math_threads() / t.wave_lanes.max(1);
+    match &spec.epilogue.exit {
+        Exit::Direct { .. } => 0,
+        Exit::Bulk { tile, .. } => u64::from(waves * store_buffers(spec.teams()) * tile.staging_bytes()),
+        Exit::Rows => u64::from(waves * spec.row_staging(c).bytes()),
+        Exit::Staged { width } => {
+            let (major, minor_threads) = if c.c.view.stride(COL) == Some(1) { (&t.b, t.threads_a) } else { (&t.a, t.threads_b) };
+            let each = u64::from(major.macro_tile + (*width).max(4)) * u64::from(minor_threads);
+            each * u64::from(spec.teams() * c.accumulator().bytes())
+        }
+    }
+}
