@@ -3,6 +3,7 @@
 use serde::Serialize;
 use tilewright_gen::graph::{Graph, values};
 use tilewright_gen::plan::*;
+use tilewright_ir::MmaShape;
 use tilewright_ir::mma::Owner;
 use tilewright_problem::Extent;
 use tilewright_problem::contraction::{Contraction, ResultSource};
@@ -290,7 +291,7 @@ fn unit(t: &Tiling) -> String {
     match t.accumulator_row() {
         None => format!("{} of each {}", family.name, family.owner),
         Some(row) => {
-            let (m, _, k) = row.shape;
+            let MmaShape { m, k, .. } = row.shape;
             let n = row.columns(t.b.micro);
             let (rows, columns) = (t.a.micro, t.b.micro);
             let split = t.a.split.map_or_else(String::new, |split| {

@@ -88,7 +88,7 @@ fn language(inspection: &Inspection) -> String {
 /// Math instructions of one thread for one k-tile: multiply-adds, or those of a matrix unit.
 fn math_per_tile(spec: &KernelSpec) -> u32 {
     let t = &spec.tiling;
-    let (rows, columns, depth) = t.instruction.map_or((1, 1, 1), |row| (row.shape.0, row.columns(t.b.micro), row.shape.2));
+    let (rows, columns, depth) = t.instruction.map_or((1, 1, 1), |row| (row.shape.m, row.columns(t.b.micro), row.shape.k));
     let products = (t.a.micro / rows) * (t.b.micro / columns.max(1)) * (t.k_tile / depth) * t.products();
     // Subtractions that split factors in registers count as well.
     let split = [&t.a, &t.b].into_iter().filter(|o| o.split_in_registers().is_some()).map(|o| o.micro).sum::<u32>();

@@ -310,7 +310,8 @@ pub(crate) fn atomic(
     team: &mut Team,
     ctx: &mut Context,
     op: AtomicOp,
-    (m, to): (&Mem, Slot),
+    m: &Mem,
+    to: Slot,
     site: u32,
 ) -> Result<(), EmuError> {
     let Some(t) = Target::new(launch, m.address.space, m.scalar, 1) else { return Ok(()) };
@@ -331,7 +332,7 @@ pub(crate) fn atomic(
                 Some(b) => {
                     let update = || b.cells.update(byte, t.size, |old| combine(op, m.scalar, old, value[l]));
                     match &b.shadow {
-                        Some(shadow) => shadow.exchange(byte, (&mut team.order, thread, to.is_some()), update),
+                        Some(shadow) => shadow.exchange(byte, &mut team.order, thread, to.is_some(), update),
                         None => update(),
                     }
                 }

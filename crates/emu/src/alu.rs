@@ -15,7 +15,7 @@ use half::{bf16, f16};
 pub(crate) fn run(files: &mut Files, ops: &[Alu], from: usize) -> Option<Fault> {
     let (r, w) = (files.r32.view(), files.r64.view());
     for (i, o) in ops.iter().enumerate().skip(from) {
-        if let Err((kind, lanes)) = step(r, w, o) {
+        if let Err(Faults { kind, lanes }) = step(r, w, o) {
             return Some(Fault { op: i, kind, lanes });
         }
     }
@@ -39,7 +39,7 @@ fn step(r: View<'_, B32>, w: View<'_, B64>, o: &Alu) -> Result<(), Faults> {
     macro_rules! checked {
         ($file:ident, $kind:ident, $f:expr) => {
             if let Some(lanes) = checked2($file.get(d), $file.get(a), $file.get(b), $f) {
-                return Err((FaultKind::$kind, lanes));
+                return Err(Faults { kind: FaultKind::$kind, lanes });
             }
         };
     }

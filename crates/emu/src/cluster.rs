@@ -11,35 +11,44 @@ use crate::context::{Group, State, Team, Visit};
 use crate::lanes::{LANES, Slot};
 use crate::launch::Launch;
 use crate::matrix::barrier::{self, by_wave, wave_lanes};
-use crate::matrix::bulk;
+use crate::matrix::bulk::{self, BoxCopy};
 use crate::matrix::state::Flight;
 use crate::shadow::{Lanes, Row};
 
 /// Number under which contexts wait for a cluster barrier.
 pub(crate) const BARRIER: u8 = u8::MAX;
 
-/// Runs the instruction that context `i` of group `g` has come to; true if it has to wait.
-pub(crate) fn run(launch: &Launch<'_>, groups: &mut [Group<'_>], g: usize, i: usize) -> Result<bool, EmuError> {
-    let pc = groups[g].contexts[i].pc;
-    let (inst, site) = (&launch.code.insts[pc], launch.code.sites[pc]);
-    groups[g].contexts[i].pc += 1;
+/// The context that runs an instruction.
+#[derive(Clone, Copy)]
+pub(crate) struct Issuer {
+    /// Position of the work-group in its cluster.
+    pub(crate) group: usize,
+    /// Number of the context in the work-group.
+    pub(crate) context: usize,
+}
+
+/// Runs the instruction that a context has come to; true if it has to wait.
+pub(crate) fn run(launch: &Launch<'_>, groups: &mut [Group<'_>], by: Issuer) -> Result<bool, EmuError> {
+    let ctx = &mut groups[by.group].contexts[by.context];
+    let (inst, site) = (&launch.code.insts[ctx.pc], launch.code.sites[ctx.pc]);
+    ctx.pc += 1;
     match inst {
-        Inst::Barrier(_, mask) => cluster_barrier(launch, groups, (g, i), *mask, site),
-        Inst::LoadPeer(mem, rank) => load(launch, groups, (g, i), *mem as usize, *rank).map(|()| false),
+        Inst::Barrier(_, mask) => cluster_barrier(launch, groups, by, *mask, site),
+        Inst::LoadPeer(mem, rank) => load(launch, groups, by, *mem as usize, *rank).map(|()| false),
         Inst::Bulk(b, mask) => match &launch.code.bulks[*b as usize] {
             Bulk::ArriveAt { barrier, rank } => {
-                let Group { contexts, team, .. } = &groups[g];
-                let lanes = barrier::named(launch, team, &contexts[i], barrier, *mask, site)?;
-                arrive(launch, groups, (g, i), &lanes, *rank, site).map(|()| false)
+                let Group { contexts, team, .. } = &groups[by.group];
+                let lanes = barrier::named(launch, team, &contexts[by.context], barrier, *mask, site)?;
+                arrive(launch, groups, by, &lanes, *rank, site).map(|()| false)
             }
-            op => multicast(launch, groups, (g, i), op, *mask, site).map(|()| false),
+            op => multicast(launch, groups, by, op, *mask, site).map(|()| false),
         },
         _ => Ok(false),
     }
 }
 
 /// The work-group of a rank.
-fn peer(launch: &Launch<'_>, team: &Team, rank: u32, (site, thread): (u32, u32)) -> Result<usize, EmuError> {
+fn peer(launch: &Launch<'_>, team: &Team, rank: u32, site: u32, thread: u32) -> Result<usize, EmuError> {
     if rank < launch.code.cluster {
         return Ok(rank as usize);
     }
@@ -63,19 +72,14 @@ fn visit(groups: &mut [Group<'_>], of: usize, by: usize, thread: u32, site: u32)
 }
 
 /// A barrier of all threads of all work-groups.
-fn cluster_barrier(
-    launch: &Launch<'_>,
-    groups: &mut [Group<'_>],
-    (g, i): (usize, usize),
-    mask: Slot,
-    site: u32,
-) -> Result<bool, EmuError> {
-    let Group { contexts, team, .. } = &mut groups[g];
-    if let Some(lane) = contexts[i].missing(mask) {
-        let at = team.location(launch, site, contexts[i].first + lane as u32);
+fn cluster_barrier(launch: &Launch<'_>, groups: &mut [Group<'_>], by: Issuer, mask: Slot, site: u32) -> Result<bool, EmuError> {
+    let Group { contexts, team, .. } = &mut groups[by.group];
+    let ctx = &mut contexts[by.context];
+    if let Some(lane) = ctx.missing(mask) {
+        let at = team.location(launch, site, ctx.first + lane as u32);
         return Err(EmuError::Divergent { at, what: "barrier", scope: "cluster" });
     }
-    contexts[i].state = State::Waiting { barrier: BARRIER, site };
+    ctx.state = State::Waiting { barrier: BARRIER, site };
     let waits = |s: State| matches!(s, State::Waiting { barrier: BARRIER, .. });
     if !groups.iter().all(|g| g.contexts.iter().all(|c| waits(c.state))) {
         return Ok(true);
@@ -99,18 +103,19 @@ fn cluster_barrier(
 fn arrive(
     launch: &Launch<'_>,
     groups: &mut [Group<'_>],
-    (g, i): (usize, usize),
+    by: Issuer,
     lanes: &[(usize, usize)],
     rank: Slot,
     site: u32,
 ) -> Result<(), EmuError> {
+    let Issuer { group: g, context: i } = by;
     for (wave, lanes) in by_wave(launch, lanes) {
         let Group { contexts, team, .. } = &groups[g];
         let ctx = &contexts[i];
         let mut targets = Vec::new();
         for &(lane, tx) in &lanes {
             let thread = ctx.first + lane as u32;
-            let of = peer(launch, team, ctx.word(rank, lane), (site, thread))?;
+            let of = peer(launch, team, ctx.word(rank, lane), site, thread)?;
             barrier::usable_by_peer(launch, &groups[of].team, team, thread, tx, site)?;
             targets.push((of, tx, thread));
         }
@@ -138,11 +143,12 @@ fn arrive(
 fn multicast(
     launch: &Launch<'_>,
     groups: &mut [Group<'_>],
-    (g, i): (usize, usize),
+    by: Issuer,
     op: &Bulk,
     mask: Slot,
     site: u32,
 ) -> Result<(), EmuError> {
+    let Issuer { group: g, context: i } = by;
     let Bulk::Load { to, scalar, map, at, barrier, peers: Some(peers) } = op else { return Ok(()) };
     let Group { contexts, team, .. } = &groups[g];
     for (lane, tx) in barrier::named(launch, team, &contexts[i], barrier, mask, site)? {
@@ -151,14 +157,15 @@ fn multicast(
         let thread = ctx.first + lane as u32;
         let set = ctx.word(*peers, lane);
         let at: Vec<i64> = at.iter().map(|&s| i64::from(ctx.word(s, lane) as i32)).collect();
-        let to = bulk::start(launch, team, ctx, (to, *scalar, *map), &at, lane, site)?;
+        let copy = BoxCopy { shared: to, scalar: *scalar, map: *map, at: &at };
+        let to = bulk::start(launch, team, ctx, &copy, lane, site)?;
         if set == 0 {
             return Err(EmuError::Peer { at: team.location(launch, site, thread), what: "nobody receives the copy".into() });
         }
         let mut first = true;
         for rank in (0..32).filter(|r| set >> r & 1 != 0) {
             let by = &groups[g].team;
-            let of = peer(launch, by, rank, (site, thread))?;
+            let of = peer(launch, by, rank, site, thread)?;
             let owner = &groups[of].team;
             barrier::usable_by_peer(launch, owner, by, thread, tx, site)?;
             if !owner.tx[tx].fenced {
@@ -184,7 +191,8 @@ fn multicast(
 }
 
 /// Reads other work-groups' shared memory.
-fn load(launch: &Launch<'_>, groups: &mut [Group<'_>], (g, i): (usize, usize), mem: usize, rank: Slot) -> Result<(), EmuError> {
+fn load(launch: &Launch<'_>, groups: &mut [Group<'_>], by: Issuer, mem: usize, rank: Slot) -> Result<(), EmuError> {
+    let Issuer { group: g, context: i } = by;
     let m = &launch.code.mems[mem];
     let Some(t) = Target::new(launch, m.address.space, m.scalar, m.values.len()) else { return Ok(()) };
     let by = groups[g].team.clocks.clone();
@@ -193,7 +201,7 @@ fn load(launch: &Launch<'_>, groups: &mut [Group<'_>], (g, i): (usize, usize), m
         let Group { contexts, team, .. } = &mut groups[g];
         let ctx = &contexts[i];
         let thread = ctx.first + lane as u32;
-        let of = peer(launch, team, ctx.word(rank, lane), (m.site, thread))?;
+        let of = peer(launch, team, ctx.word(rank, lane), m.site, thread)?;
         let index = ctx.addresses(&m.address, lane / LANES)[lane % LANES];
         let touch = Touch { launch, site: m.site, thread, kind: crate::access::Kind::Read };
         let byte = touch.place(team, &t, index)?;

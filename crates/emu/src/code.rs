@@ -35,14 +35,14 @@ pub(crate) enum Inst {
     LoadPeer(u32, Slot),
     /// Exchange within waves.
     Shuffle { kind: ShuffleKind, wide: bool, from: Slot, to: Slot, mask: Slot },
-    /// The lanes in the mask need `flag` set: element `element` of register array `reg` is about to be read.
-    Written { flag: Slot, mask: Slot, reg: u32, element: u32 },
+    /// The lanes in the mask need `flag` set: a register is about to be read.
+    Written { flag: Slot, mask: Slot, of: RegElement },
     /// Bulk operation [`Code::bulks`] of the lanes in the mask.
     Bulk(u32, Slot),
     /// Matrix operation [`Code::matrices`] of the lanes in the mask.
     Matrix(u32, Slot),
-    /// The lanes in the mask read (or write) element `element` of register array `reg`, which warpgroup instructions use too.
-    Settled { mask: Slot, reg: u32, element: u32, write: bool },
+    /// The lanes in the mask read (or write) a register that warpgroup instructions use too.
+    Settled { mask: Slot, of: RegElement, write: bool },
     /// The lanes in the mask wait for the launch before this one.
     LaunchWait(Slot),
     /// Goes on elsewhere.
@@ -178,35 +178,55 @@ pub(crate) struct Held {
     pub(crate) written: bool,
 }
 
+/// One element of a register array of the kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegElement {
+    pub(crate) reg: u32,
+    pub(crate) element: u32,
+}
+
+/// A product of fragments of one wave.
+#[derive(Clone, Debug)]
+pub(crate) struct WaveProduct {
+    pub(crate) row: &'static Mma,
+    pub(crate) maps: Arc<Maps>,
+    pub(crate) a: Vec<Slot>,
+    pub(crate) b: Vec<Slot>,
+    pub(crate) acc: Vec<Slot>,
+}
+
+/// 8 x 8 matrices of 16-bit elements from shared memory to registers.
+#[derive(Clone, Debug)]
+pub(crate) struct MatrixLoad {
+    pub(crate) to: Vec<Slot>,
+    pub(crate) trans: bool,
+    pub(crate) from: Address,
+    pub(crate) scalar: Scalar,
+}
+
+/// A product of a warpgroup: 64 rows by `n` columns.
+#[derive(Clone, Debug)]
+pub(crate) struct WarpgroupProduct {
+    pub(crate) input: MatrixType,
+    pub(crate) n: u32,
+    pub(crate) maps: Arc<Maps>,
+    pub(crate) a: Left,
+    pub(crate) b: Tile,
+    pub(crate) acc: Vec<Slot>,
+    pub(crate) accumulate: Slot,
+    /// Registers that it uses until it has finished.
+    pub(crate) held: Vec<Held>,
+}
+
 /// A matrix operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Matrix {
     /// An instruction of single waves: `mma.sync`, `v_mfma`.
-    Wave {
-        row: &'static Mma,
-        maps: Arc<Maps>,
-        a: Vec<Slot>,
-        b: Vec<Slot>,
-        acc: Vec<Slot>,
-    },
+    Wave(WaveProduct),
     /// `ldmatrix`.
-    Load {
-        to: Vec<Slot>,
-        trans: bool,
-        from: Address,
-        scalar: Scalar,
-    },
+    Load(MatrixLoad),
     /// `wgmma.mma_async`.
-    Warpgroup {
-        input: MatrixType,
-        n: u32,
-        maps: Arc<Maps>,
-        a: Left,
-        b: Tile,
-        acc: Vec<Slot>,
-        accumulate: Slot,
-        held: Vec<Held>,
-    },
+    Warpgroup(WarpgroupProduct),
     Fence,
     Commit,
     Wait {

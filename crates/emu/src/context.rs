@@ -275,7 +275,7 @@ impl Team {
         let agents = Agents::new(code);
         let names = agents.names(code);
         let width = if code.partial_barriers { code.wave } else { code.threads };
-        let clocks = Clocks::of_cluster(code.threads, width, names.len(), (rank, code.cluster));
+        let clocks = Clocks::of_cluster(code.threads, width, names.len(), rank, code.cluster);
         let granule = code.shared.iter().map(|s| s.scalar.bytes()).min().unwrap_or(4);
         let shadow = (checks.initialised || checks.shared_races).then(|| {
             let watch = Watch { initialised: checks.initialised, races: checks.shared_races };

@@ -55,7 +55,11 @@ pub(crate) struct Fault {
 }
 
 /// Lanes in which an operation faulted, and how.
-pub(crate) type Faults = (FaultKind, Vec<usize>);
+#[derive(Debug)]
+pub(crate) struct Faults {
+    pub(crate) kind: FaultKind,
+    pub(crate) lanes: Vec<usize>,
+}
 
 impl Op {
     /// The result is a 64-bit slot.

@@ -20,7 +20,7 @@ macro_rules! bin {
 macro_rules! checked {
     ($o:ident, $file:ident, $kind:ident, $f:expr) => {
         if let Some(lanes) = checked2($file.get($o.d), $file.get($o.a), $file.get($o.b), $f) {
-            return Err((FaultKind::$kind, lanes));
+            return Err(Faults { kind: FaultKind::$kind, lanes });
         }
     };
 }

@@ -42,7 +42,7 @@ fn load_avx2(f: &mut Files, words: &[u32], shadow: Option<(&mut SharedShadow, &C
 /// `acc[row][column] += left[row][k] * right[k][column]` over all k in order, `n` columns, of the bits of floats, or of integers, which
 /// wrap.
 #[inline(always)]
-fn multiply(acc: &mut [u32], left: &[f32], right: &[f32], (n, sum): (usize, Scalar)) {
+fn multiply(acc: &mut [u32], left: &[f32], right: &[f32], n: usize, sum: Scalar) {
     match sum {
         Scalar::I32 => accumulate(acc, left, right, n, |s, product| s.wrapping_add(product as i32 as u32)),
         _ => accumulate(acc, left, right, n, |s, product| (f32::from_bits(s) + product).to_bits()),
@@ -63,8 +63,8 @@ fn accumulate(acc: &mut [u32], left: &[f32], right: &[f32], n: usize, add: impl 
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c,bmi2")]
-fn multiply_avx2(acc: &mut [u32], left: &[f32], right: &[f32], of: (usize, Scalar)) {
-    multiply(acc, left, right, of)
+fn multiply_avx2(acc: &mut [u32], left: &[f32], right: &[f32], n: usize, sum: Scalar) {
+    multiply(acc, left, right, n, sum)
 }
 
 impl Level {
@@ -99,13 +99,13 @@ impl Level {
             Set::Avx512 => unsafe { run_avx512(files, ops, from) },
         }
     }
-    /// Multiplies matrices: rows of `n` sums of a type, as many rows of `left`, `right` by rows of `n`.
-    pub(crate) fn multiply(self, acc: &mut [u32], left: &[f32], right: &[f32], of: (usize, Scalar)) {
+    /// Multiplies matrices: rows of `n` accumulators of type `sum`, as many rows of `left`, `right` by rows of `n`.
+    pub(crate) fn multiply(self, acc: &mut [u32], left: &[f32], right: &[f32], n: usize, sum: Scalar) {
         match self.0 {
-            Set::Baseline => multiply(acc, left, right, of),
+            Set::Baseline => multiply(acc, left, right, n, sum),
             // SAFETY: as in `run`; every CPU with AVX-512 here has AVX2 too, as `all` demands.
             #[cfg(target_arch = "x86_64")]
-            Set::Avx2 | Set::Avx512 => unsafe { multiply_avx2(acc, left, right, of) },
+            Set::Avx2 | Set::Avx512 => unsafe { multiply_avx2(acc, left, right, n, sum) },
         }
     }
     /// Loads blocks from `from` on until one needs care; its number, or the number of blocks.

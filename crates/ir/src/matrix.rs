@@ -4,6 +4,7 @@
 //! operations that use them. Shapes are m x n x k of one instruction; "wave" is 32 lanes on NVIDIA, 64 on AMD.
 
 use crate::ids::{ArgId, ExprId, MemRef, RegId, SharedId};
+use crate::mma::MmaShape;
 use crate::types::Scalar;
 use serde::{Deserialize, Serialize};
 
@@ -255,9 +256,9 @@ pub enum MatrixOp {
     Mfma {
         /// Input type.
         input: MatrixType,
-        /// Shape: (32, 32, 8) or (16, 16, 16) of 16-bit types, twice as deep on gfx950, and of `I8`, twice as deep from gfx942 on and four
-        /// times on gfx950; (32, 32, 2) or (16, 16, 4) of `F32`.
-        shape: (u32, u32, u32),
+        /// Shape: 32 x 32 x 8 or 16 x 16 x 16 of 16-bit types, twice as deep on gfx950, and of `I8`, twice as deep from gfx942 on and four
+        /// times on gfx950; 32 x 32 x 2 or 16 x 16 x 4 of `F32`.
+        shape: MmaShape,
         /// Fragment of A: types of 16 and 8 bits as `U32`, the lowest k in the lowest bits; `F32` as it is.
         a: RegSlice,
         /// Fragment of B, in the same format.

@@ -16,10 +16,37 @@ use fragments::{
     MMA_B_QUADS, MMA_B_SINGLE, MMA_C, NONE, Neighbours, TF32, WARPGROUP_A_PAIRS, WARPGROUP_A_QUADS, WARPGROUP_A_SINGLE,
     WARPGROUP_C, WORDS, fragment, single, term,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::fmt;
 
-pub use family::{FAMILIES, Family, Lines, MathUnit, Owner, Reads};
+pub use family::{FAMILIES, Family, Lines, MathUnit, Owner, Reads, UnitBlock};
 pub use fragments::{Fragment, Term};
+
+/// The extents of the product that an instruction computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct MmaShape {
+    /// Rows of A and C.
+    pub m: u32,
+    /// Columns of B and C.
+    pub n: u32,
+    /// Depth: columns of A and rows of B.
+    pub k: u32,
+}
+
+impl fmt::Display for MmaShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x {} x {}", self.m, self.n, self.k)
+    }
+}
+
+/// The generations of AMD's matrix units ([`Features::mfma`]) that have an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Generations {
+    /// The first.
+    pub first: u8,
+    /// The last.
+    pub last: u8,
+}
 
 /// One instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -30,8 +57,8 @@ pub struct Mma {
     pub input: MatrixType,
     /// Type of the accumulators.
     pub sum: Scalar,
-    /// m, n, k. A warpgroup's has any multiple of 8 columns up to 256; here are those of 8.
-    pub shape: (u32, u32, u32),
+    /// Its extents. A warpgroup's has any multiple of 8 columns up to 256; here are those of 8.
+    pub shape: MmaShape,
     /// Most columns of one instruction: more than the shape's where it repeats them, as a warpgroup's does.
     #[serde(skip)]
     pub columns: u32,
@@ -44,8 +71,8 @@ pub struct Mma {
     /// Accumulators. A warpgroup's go on in the same way for further columns.
     #[serde(skip)]
     pub c: Fragment,
-    /// First and last generation of AMD's matrix units ([`Features::mfma`]) that has it.
-    pub generations: (u8, u8),
+    /// The generations of AMD's matrix units that have it.
+    pub generations: Generations,
     /// Depth of a k-step, what fragments are read for at once: one instruction or several.
     pub step: u32,
     /// How long its multiply-adds take, in halves of those of 16-bit inputs.
@@ -63,7 +90,7 @@ impl Mma {
     }
     /// True if this generation of AMD's matrix units has it, or other vendors have.
     pub const fn of_generation(&self, generation: u8) -> bool {
-        !matches!(self.unit, MathUnit::Mfma) || self.generations.0 <= generation && generation <= self.generations.1
+        !matches!(self.unit, MathUnit::Mfma) || self.generations.first <= generation && generation <= self.generations.last
     }
     /// Columns of one instruction in a micro tile of so many.
     pub const fn columns(&self, micro: u32) -> u32 {
@@ -84,11 +111,11 @@ impl Mma {
     }
     /// Depth of a k-step; where factors are split in registers, which fills twice as many, that of one instruction.
     pub const fn k_step(&self, split: bool) -> u32 {
-        if split { self.shape.2 } else { self.step }
+        if split { self.shape.k } else { self.step }
     }
     /// Registers per lane of the accumulators of this many columns.
     pub const fn accumulator_registers(&self, n: u32) -> u32 {
-        self.c.registers * (n / self.shape.1)
+        self.c.registers * (n / self.shape.n)
     }
     /// A family's instructions for an input type, those with the shallowest k-steps first.
     pub fn all(unit: MathUnit, input: MatrixType) -> impl DoubleEndedIterator<Item = &'static Mma> + Clone {
@@ -99,15 +126,15 @@ impl Mma {
         Mma::all(unit, input).next()
     }
     /// True if it divides micro tiles of m x n, and its k-steps k.
-    pub const fn divides(&self, (m, n, k): (u32, u32, u32)) -> bool {
-        m.is_multiple_of(self.shape.0) && n.is_multiple_of(self.shape.1) && k.is_multiple_of(self.step)
+    pub const fn divides(&self, m: u32, n: u32, k: u32) -> bool {
+        m.is_multiple_of(self.shape.m) && n.is_multiple_of(self.shape.n) && k.is_multiple_of(self.step)
     }
     /// Depth of the shallowest k-steps of a family.
     pub fn least_step(unit: MathUnit) -> u32 {
         TABLE.iter().filter(|row| row.unit == unit).map(|row| row.step).min().unwrap_or(1)
     }
     /// A family's instruction of a shape.
-    pub fn shaped(unit: MathUnit, input: MatrixType, shape: (u32, u32, u32)) -> Option<&'static Mma> {
+    pub fn shaped(unit: MathUnit, input: MatrixType, shape: MmaShape) -> Option<&'static Mma> {
         TABLE.iter().find(|m| m.unit == unit && m.input == input && m.shape == shape)
     }
     /// The instruction of an operation, if it multiplies and the instruction exists.
@@ -136,10 +163,14 @@ pub fn inputs(uni: u32) -> String {
 /// Fragments of doubles fill twice the registers: half the depth of others' k-steps leaves room for the next step's.
 const DOUBLE_STEP: u32 = 8;
 /// Generations that have an instruction: all, or from one on.
-const EVERY: (u8, u8) = (0, u8::MAX);
-const fn since(generation: u8) -> (u8, u8) {
-    (generation, u8::MAX)
+const EVERY: Generations = since(0);
+const fn since(first: u8) -> Generations {
+    Generations { first, last: u8::MAX }
 }
+/// The generation of gfx942 alone.
+const GFX942: Generations = Generations { first: 3, last: 3 };
+/// Those before gfx942.
+const EARLY: Generations = Generations { first: 1, last: 2 };
 
 /// Types that one accumulator register of an instruction may have.
 const fn accumulator_types(input: MatrixType) -> &'static [Scalar] {
@@ -156,7 +187,7 @@ const fn fma(input: MatrixType) -> Mma {
         unit: MathUnit::Fma,
         input,
         sum: input.sum(),
-        shape: (1, 1, 1),
+        shape: MmaShape { m: 1, n: 1, k: 1 },
         columns: 1,
         a: one,
         b: one,
@@ -170,7 +201,8 @@ const fn fma(input: MatrixType) -> Mma {
 const FOUR: &[Term] = &[term(K, 1, Element, 1, 0)];
 const fn dot(input: MatrixType) -> Mma {
     let four = fragment(FOUR, 1, 4, WORDS);
-    Mma { unit: MathUnit::Dot, shape: (1, 1, 4), a: four, b: four, step: 4, ..fma(input) }
+    let shape = MmaShape { m: 1, n: 1, k: 4 };
+    Mma { unit: MathUnit::Dot, shape, a: four, b: four, step: 4, ..fma(input) }
 }
 const fn wave(input: MatrixType) -> Mma {
     let held = match input {
@@ -189,7 +221,8 @@ const fn wave(input: MatrixType) -> Mma {
         1 => k,
         _ => 16,
     };
-    Mma { unit: MathUnit::Mma, input, sum: input.sum(), shape: (16, 8, k), columns: 8, a, b, c, generations: EVERY, step, halves }
+    let shape = MmaShape { m: 16, n: 8, k };
+    Mma { unit: MathUnit::Mma, input, sum: input.sum(), shape, columns: 8, a, b, c, generations: EVERY, step, halves }
 }
 const fn warpgroup(input: MatrixType) -> Mma {
     let (a, k) = match input.bytes() {
@@ -201,7 +234,7 @@ const fn warpgroup(input: MatrixType) -> Mma {
         unit: MathUnit::Warpgroup,
         input,
         sum: input.sum(),
-        shape: (64, 8, k),
+        shape: MmaShape { m: 64, n: 8, k },
         columns: 256,
         a,
         b: NONE,
@@ -211,7 +244,7 @@ const fn warpgroup(input: MatrixType) -> Mma {
         halves: input.bytes(),
     }
 }
-const fn mfma(input: MatrixType, side: u32, k: u32, generations: (u8, u8)) -> Mma {
+const fn mfma(input: MatrixType, side: u32, k: u32, generations: Generations) -> Mma {
     // What a lane holds along k, and the same of a register.
     let operand = match (side, side * k / 64, input.bytes()) {
         (32, 4, 2) => Neighbours::<32, 4, 2>::held(WORDS),
@@ -239,7 +272,7 @@ const fn mfma(input: MatrixType, side: u32, k: u32, generations: (u8, u8)) -> Mm
     let halves = match input.bytes() {
         // Those of gfx950 that gfx942 has as well (LLVM's scheduling model).
         1 if !matches!(input.sum(), Scalar::I32) && !input.storage().is_fnuz() && side * k == 512 => 2,
-        1 if generations.1 > 2 => 1,
+        1 if generations.last > 2 => 1,
         1 | 2 => 2,
         _ => 16,
     };
@@ -249,7 +282,7 @@ const fn mfma(input: MatrixType, side: u32, k: u32, generations: (u8, u8)) -> Mm
         unit: MathUnit::Mfma,
         input,
         sum: input.sum(),
-        shape: (side, side, k),
+        shape: MmaShape { m: side, n: side, k },
         columns: side,
         a: operand,
         b: operand,
@@ -308,20 +341,20 @@ pub const TABLE: &[Mma] = &[
     mfma(MatrixType::F16, 16, 32, since(4)),
     mfma(MatrixType::BF16, 32, 16, since(4)),
     mfma(MatrixType::BF16, 16, 32, since(4)),
-    mfma(MatrixType::I8, 32, 8, (1, 2)),
-    mfma(MatrixType::I8, 16, 16, (1, 2)),
+    mfma(MatrixType::I8, 32, 8, EARLY),
+    mfma(MatrixType::I8, 16, 16, EARLY),
     mfma(MatrixType::I8, 32, 16, since(3)),
     mfma(MatrixType::I8, 16, 32, since(3)),
     mfma(MatrixType::I8, 32, 32, since(4)),
     mfma(MatrixType::I8, 16, 64, since(4)),
-    mfma(MatrixType::E4M3Fnuz, 32, 16, (3, 3)),
-    mfma(MatrixType::E4M3Fnuz, 16, 32, (3, 3)),
-    mfma(MatrixType::E5M2Fnuz, 32, 16, (3, 3)),
-    mfma(MatrixType::E5M2Fnuz, 16, 32, (3, 3)),
-    mfma(MatrixType::E4M3xE5M2Fnuz, 32, 16, (3, 3)),
-    mfma(MatrixType::E4M3xE5M2Fnuz, 16, 32, (3, 3)),
-    mfma(MatrixType::E5M2xE4M3Fnuz, 32, 16, (3, 3)),
-    mfma(MatrixType::E5M2xE4M3Fnuz, 16, 32, (3, 3)),
+    mfma(MatrixType::E4M3Fnuz, 32, 16, GFX942),
+    mfma(MatrixType::E4M3Fnuz, 16, 32, GFX942),
+    mfma(MatrixType::E5M2Fnuz, 32, 16, GFX942),
+    mfma(MatrixType::E5M2Fnuz, 16, 32, GFX942),
+    mfma(MatrixType::E4M3xE5M2Fnuz, 32, 16, GFX942),
+    mfma(MatrixType::E4M3xE5M2Fnuz, 16, 32, GFX942),
+    mfma(MatrixType::E5M2xE4M3Fnuz, 32, 16, GFX942),
+    mfma(MatrixType::E5M2xE4M3Fnuz, 16, 32, GFX942),
     mfma(MatrixType::E4M3, 32, 16, since(4)),
     mfma(MatrixType::E4M3, 16, 32, since(4)),
     mfma(MatrixType::E4M3, 32, 64, since(4)),
@@ -359,7 +392,7 @@ mod tests {
     #[test]
     fn fragments_hold_each_element_once() {
         for m in TABLE {
-            let ((rows, columns, depth), lanes) = (m.shape, m.lanes());
+            let (MmaShape { m: rows, n: columns, k: depth }, lanes) = (m.shape, m.lanes());
             let fragments =
                 [(&m.a, (Row, rows), (K, depth)), (&m.b, (Row, columns), (K, depth)), (&m.c, (Row, rows), (Col, columns))];
             for (f, (x, height), (y, width)) in fragments.into_iter().filter(|(f, ..)| f.registers > 0) {

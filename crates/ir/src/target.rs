@@ -161,7 +161,7 @@ impl Limits {
     }
     /// Registers per thread of warpgroups that load and that compute (`setmaxnreg`), so many of each, where those that load have
     /// `of_load`: the sum over all must not exceed what the launch took, or they wait for registers for ever. `None` where nobody gains.
-    pub fn role_registers(&self, (load, math): (u32, u32), of_load: u32) -> Option<(u32, u32)> {
+    pub fn role_registers(&self, load: u32, math: u32, of_load: u32) -> Option<(u32, u32)> {
         let even = self.share(4 * (load + math), WARP);
         let left = (even * (load + math)).checked_sub(of_load * load)?.checked_div(math)? / REGISTER_STEP * REGISTER_STEP;
         (of_load < even && left > even).then_some((of_load, left.min(MOST_ROLE_REGISTERS)))
@@ -312,9 +312,51 @@ fn graphics(target: Target, groups_per_unit: u32) -> Target {
     }
 }
 
-/// AMD's: compute units, shared memory of each in bytes, last-level cache in MB, clock in GHz, memory bandwidth in GB/s; f32 and f64
-/// multiply-adds per clock, and those of 16 bits by matrix instructions (0: none).
-fn amd(arch: &str, (units, lds, l2_mb): (u32, u32, u64), (clock, dram): (f64, f64), fma: [f64; 2], matrix: f64) -> Target {
+/// Hardware of AMD as data sheets have it.
+#[derive(Clone, Copy)]
+struct Amd {
+    /// Compute units.
+    units: u32,
+    /// Shared memory of each in KiB.
+    lds_kb: u32,
+    /// Last-level cache in MiB.
+    l2_mb: u64,
+    clock_ghz: f64,
+    /// Memory bandwidth in GB/s.
+    dram_gbs: f64,
+    /// Multiply-adds per clock and compute unit.
+    f32_fma: f64,
+    f64_fma: f64,
+    /// Those of 16 bits by matrix instructions; 0: none.
+    matrix: f64,
+}
+
+/// The hardware of an architecture of AMD; `None` of one that is not known.
+fn amd_hardware(arch: &str) -> Option<Amd> {
+    let vega = Amd { units: 64, lds_kb: 64, l2_mb: 4, clock_ghz: 1.5, dram_gbs: 484.0, f32_fma: 64.0, f64_fma: 4.0, matrix: 0.0 };
+    Some(match arch {
+        "gfx900" => vega,
+        "gfx906" => Amd { units: 60, clock_ghz: 1.725, dram_gbs: 1024.0, f64_fma: 32.0, ..vega },
+        "gfx90a" => Amd { units: 104, l2_mb: 8, clock_ghz: 1.7, dram_gbs: 1600.0, f64_fma: 64.0, matrix: 512.0 * 0.8, ..vega },
+        "gfx942" => {
+            Amd { units: 304, clock_ghz: 2.1, dram_gbs: 5300.0, f32_fma: 128.0, f64_fma: 64.0, matrix: 1024.0 * 0.7, ..vega }
+        }
+        "gfx950" => Amd {
+            units: 256,
+            lds_kb: 160,
+            clock_ghz: 2.4,
+            dram_gbs: 8000.0,
+            f32_fma: 128.0,
+            f64_fma: 64.0,
+            matrix: 2048.0 * 0.6,
+            ..vega
+        },
+        _ => return None,
+    })
+}
+
+fn amd(arch: &str, of: Amd) -> Target {
+    let Amd { units, lds_kb, l2_mb, clock_ghz, dram_gbs, f32_fma, f64_fma, matrix } = of;
     Target {
         arch: arch.into(),
         dialect: Dialect::Hip,
@@ -342,21 +384,21 @@ fn amd(arch: &str, (units, lds, l2_mb): (u32, u32, u64), (clock, dram): (f64, f6
             fence: true,
             ..Features::default()
         },
-        limits: Limits::amd(lds),
+        limits: Limits::amd(lds_kb << 10),
         rates: Rates {
-            clock_ghz: clock,
-            f32_fma: fma[0],
-            f64_fma: fma[1],
+            clock_ghz,
+            f32_fma,
+            f64_fma,
             wave_matrix_fma: matrix,
             // Twice what its other units do, but for the newest, by the vendor's peak figures.
-            f64_matrix_fma: if arch == "gfx950" { 1.0 } else { 2.0 } * if matrix > 0.0 { fma[1] } else { 0.0 },
+            f64_matrix_fma: if arch == "gfx950" { 1.0 } else { 2.0 } * if matrix > 0.0 { f64_fma } else { 0.0 },
             warpgroup_fma: 0.0,
             shared_bytes: 128.0,
             l2_bytes: 64.0,
             unit_dram_bytes: 25.0,
             peer_bytes: 0.0,
             cluster_barrier: 0.0,
-            dram_gbs: dram,
+            dram_gbs,
             dram_latency_ns: 700.0,
             launch_us: 5.0,
         },
@@ -397,12 +439,7 @@ impl Target {
             "sm_86" => graphics(nvidia(arch, 84, 100 << 10, 6, 1.70, 936.0, modern), 16),
             "sm_80" => nvidia(arch, 108, 164 << 10, 40, 1.41, 2039.0, modern),
             "sm_75" => nvidia(arch, 40, 64 << 10, 4, 1.59, 320.0, Features { async_copy: false, mma: false, ..modern }),
-            "gfx900" => amd(arch, (64, 64 << 10, 4), (1.5, 484.0), [64.0, 4.0], 0.0),
-            "gfx906" => amd(arch, (60, 64 << 10, 4), (1.725, 1024.0), [64.0, 32.0], 0.0),
-            "gfx90a" => amd(arch, (104, 64 << 10, 8), (1.7, 1600.0), [64.0, 64.0], 512.0 * 0.8),
-            "gfx942" => amd(arch, (304, 64 << 10, 4), (2.1, 5300.0), [128.0, 64.0], 1024.0 * 0.7),
-            "gfx950" => amd(arch, (256, 160 << 10, 4), (2.4, 8000.0), [128.0, 64.0], 2048.0 * 0.6),
-            _ => return None,
+            _ => amd(arch, amd_hardware(arch)?),
         })
     }
     /// What to plan for on an NVIDIA GPU of this compute capability: its own description, or, of one that is not known, what is

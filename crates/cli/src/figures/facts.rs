@@ -9,7 +9,7 @@ use tilewright_gen::kernel::Work;
 use tilewright_gen::plan::{Area, Barriers, KernelSpec, OperandTiling, Transport};
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::mma::Owner;
-use tilewright_ir::{Block, BulkOp, Kernel, Scalar, Stmt, Target};
+use tilewright_ir::{Block, BulkOp, Kernel, MmaShape, Scalar, Stmt, Target};
 use tilewright_problem::contraction::{Contraction, Operand, ResultSource};
 
 /// One plan of one problem on one device.
@@ -367,7 +367,7 @@ impl Subject<'_> {
 
     /// Which columns the first matrix instruction of the first wave computes, where they are not neighbours.
     fn interleaved(&self) -> Option<String> {
-        let (m, n, _) = self.spec.tiling.instruction?.shape;
+        let MmaShape { m, n, .. } = self.spec.tiling.instruction?.shape;
         let (held, lanes) = (self.holders(), self.target.wave.max(1));
         let first = held.iter().filter(|(_, (_, register))| *register < m * n / lanes);
         let columns: BTreeSet<u32> = first.map(|((_, column), _)| *column).collect();

@@ -3,6 +3,7 @@
 use super::facts::{Facts, Subject, plural, say};
 use super::svg::{Anchor, Svg, hue};
 use super::{ROOM, SMALL, letters};
+use tilewright_ir::MmaShape;
 use tilewright_ir::mma::Owner;
 
 /// Most rectangles that are distinguished in one picture.
@@ -147,7 +148,7 @@ fn legend(svg: &mut Svg, subject: &Subject, facts: &Facts, shown: usize, top: f6
     let micro = (subject.spec.tiling.a.micro, subject.spec.tiling.b.micro);
     line(svg, "dim", &format!("each {} owns {} × {} accumulators", subject.owner(), micro.0, micro.1));
     if let Some(row) = subject.spec.tiling.instruction {
-        let (m, _, k) = row.shape;
+        let MmaShape { m, k, .. } = row.shape;
         let n = row.columns(micro.1);
         line(svg, "dim", &format!("in instructions of {m} × {n} × {k} ({})", family.name));
     }

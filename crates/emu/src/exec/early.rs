@@ -2,7 +2,7 @@
 
 use crate::EmuError;
 use crate::access::Kind;
-use crate::code::{Bulk, Inst, Space};
+use crate::code::{Bulk, Inst, Mem, Space};
 use crate::context::{Context, Team};
 use crate::lanes::{LANES, Slot};
 use crate::launch::{Launch, Use};
@@ -16,13 +16,12 @@ pub(super) fn reaches(launch: &Launch<'_>, team: &Team, ctx: &Context, inst: &In
     let look = Look { launch, team, ctx, site };
     let code = launch.code;
     match inst {
-        Inst::Load { start, end } => code.mems[*start as usize..*end as usize].iter().try_for_each(|m| {
-            look.elements((m.address.space, m.values.len()), m.mask, Kind::Read, |block| ctx.addresses(&m.address, block))
-        }),
+        Inst::Load { start, end } => {
+            code.mems[*start as usize..*end as usize].iter().try_for_each(|m| look.elements(m, Kind::Read))
+        }
         Inst::Store(m) | Inst::Atomic(_, m, _) => {
             let kind = if matches!(inst, Inst::Store(_)) { Kind::Write } else { Kind::Atomic };
-            let m = &code.mems[*m as usize];
-            look.elements((m.address.space, m.values.len()), m.mask, kind, |block| ctx.addresses(&m.address, block))
+            look.elements(&code.mems[*m as usize], kind)
         }
         Inst::AsyncCopy(c) => {
             let c = &code.copies[*c as usize];
@@ -30,7 +29,7 @@ pub(super) fn reaches(launch: &Launch<'_>, team: &Team, ctx: &Context, inst: &In
             let guarded = |lane: usize| ctx.bits(c.guard, lane / LANES) >> (lane % LANES) & 1 != 0;
             look.lanes(c.mask).filter(|&l| guarded(l)).try_for_each(|lane| {
                 let index = ctx.addresses(&c.src, lane / LANES)[lane % LANES];
-                look.element((c.src.space, usize::from(c.lanes)), lane, index, Kind::Read)
+                look.element(c.src.space, usize::from(c.lanes), lane, index, Kind::Read)
             })
         }
         Inst::Bulk(b, mask) => match &code.bulks[*b as usize] {
@@ -54,17 +53,15 @@ impl Look<'_> {
     fn lanes(&self, mask: Slot) -> impl Iterator<Item = usize> {
         self.ctx.active(mask).filter(|&l| self.ctx.ahead[l])
     }
-    fn elements(
-        &self,
-        what: (Space, usize),
-        mask: Slot,
-        kind: Kind,
-        addresses: impl Fn(usize) -> [i64; LANES],
-    ) -> Result<(), EmuError> {
-        self.lanes(mask).try_for_each(|lane| self.element(what, lane, addresses(lane / LANES)[lane % LANES], kind))
+    /// The elements of an access.
+    fn elements(&self, m: &Mem, kind: Kind) -> Result<(), EmuError> {
+        self.lanes(m.mask).try_for_each(|lane| {
+            let index = self.ctx.addresses(&m.address, lane / LANES)[lane % LANES];
+            self.element(m.address.space, m.values.len(), lane, index, kind)
+        })
     }
     /// So many elements of an array, from an index on.
-    fn element(&self, (space, count): (Space, usize), lane: usize, index: i64, kind: Kind) -> Result<(), EmuError> {
+    fn element(&self, space: Space, count: usize, lane: usize, index: i64, kind: Kind) -> Result<(), EmuError> {
         let Space::Global(arg) = space else { return Ok(()) };
         let Some(bound) = self.launch.buffers.get(arg).and_then(|b| b.as_ref()) else { return Ok(()) };
         // The access itself reports elements out of bounds.

@@ -5,8 +5,8 @@ mod sync;
 mod uses;
 
 use crate::access::{self, lane_values};
-use crate::cluster;
-use crate::code::Inst;
+use crate::cluster::{self, Issuer};
+use crate::code::{Inst, RegElement};
 use crate::context::{Context, Group, State, Team};
 use crate::copies;
 use crate::counters;
@@ -72,18 +72,18 @@ impl<'a> Worker<'a> {
             for (g, group) in self.groups.iter().enumerate() {
                 let here = group.ready().count();
                 if pick < here {
-                    found = group.ready().nth(pick).map(|i| (g, i));
+                    found = group.ready().nth(pick).map(|context| Issuer { group: g, context });
                     break;
                 }
                 pick -= here;
             }
-            let Some((g, i)) = found else { break };
+            let Some(next) = found else { break };
             loop {
-                match self.groups[g].turn(i, turn)? {
+                match self.groups[next.group].turn(next.context, turn)? {
                     Stop::Blocked => break,
                     Stop::Turn => {}
                     Stop::Peers => {
-                        if cluster::run(self.launch, &mut self.groups, g, i)? {
+                        if cluster::run(self.launch, &mut self.groups, next)? {
                             break;
                         }
                     }
@@ -225,7 +225,7 @@ impl<'a> Group<'a> {
                 }
                 Inst::Load { start, end } => access::load(launch, team, ctx, &code.mems[*start as usize..*end as usize])?,
                 Inst::Store(m) => access::store(launch, team, ctx, &code.mems[*m as usize], site)?,
-                Inst::Atomic(op, m, to) => access::atomic(launch, team, ctx, *op, (&code.mems[*m as usize], *to), site)?,
+                Inst::Atomic(op, m, to) => access::atomic(launch, team, ctx, *op, &code.mems[*m as usize], *to, site)?,
                 Inst::Fence(mask) => {
                     for lane in ctx.active(*mask) {
                         team.order.fence(team.number, ctx.first + lane as u32, &mut team.clocks);
@@ -238,9 +238,9 @@ impl<'a> Group<'a> {
                     whole_waves(launch, team, ctx, *mask, site, "shuffle")?;
                     shuffle(ctx, code.wave as usize, *kind, *wide, *from, *to);
                 }
-                Inst::Written { flag, mask, reg, element } => written(launch, team, ctx, *flag, *mask, (*reg, *element), site)?,
-                Inst::Settled { mask, reg, element, write } => {
-                    warpgroup::settled(launch, team, ctx, *mask, (*reg, *element, *write), site)?;
+                Inst::Written { flag, mask, of } => written(launch, team, ctx, *flag, *mask, *of, site)?,
+                Inst::Settled { mask, of, write } => {
+                    warpgroup::settled(launch, team, ctx, *mask, *of, *write, site)?;
                 }
                 Inst::LoadPeer(..) | Inst::Barrier(BarrierScope::Cluster | BarrierScope::ClusterStart, _) => {
                     ctx.pc = pc;
@@ -417,15 +417,15 @@ fn written(
     ctx: &Context,
     flag: Slot,
     mask: Slot,
-    (reg, element): (u32, u32),
+    of: RegElement,
     site: u32,
 ) -> Result<(), EmuError> {
     for b in 0..ctx.files.blocks {
         let unwritten = ctx.bits(mask, b) & !ctx.bits(flag, b);
         if unwritten != 0 {
             let thread = ctx.first + (b * LANES) as u32 + unwritten.trailing_zeros();
-            let memory = launch.code.reg_names.get(reg as usize).cloned().unwrap_or_default();
-            return Err(EmuError::Uninitialised { at: team.location(launch, site, thread), memory, index: element as i64 });
+            let memory = launch.code.reg_names.get(of.reg as usize).cloned().unwrap_or_default();
+            return Err(EmuError::Uninitialised { at: team.location(launch, site, thread), memory, index: of.element.into() });
         }
     }
     Ok(())

@@ -200,15 +200,15 @@ impl Look<'_> {
     fn matrix(&self, op: &Matrix, mask: Slot) -> Result<Vec<(bool, Vec<Slot>)>, EmuError> {
         let words = |slots: &[Slot]| self.values(false, slots, mask);
         match op {
-            Matrix::Wave { a, b, acc, .. } => [a, b, acc].into_iter().try_for_each(|s| words(s))?,
-            Matrix::Load { to, from, .. } => {
-                self.address(from, mask)?;
-                return Ok(vec![(false, to.clone())]);
+            Matrix::Wave(product) => [&product.a, &product.b, &product.acc].into_iter().try_for_each(|s| words(s))?,
+            Matrix::Load(load) => {
+                self.address(&load.from, mask)?;
+                return Ok(vec![(false, load.to.clone())]);
             }
-            Matrix::Warpgroup { a, b, acc, accumulate, .. } => {
-                words(acc)?;
-                words(&[*accumulate, b.byte])?;
-                match a {
+            Matrix::Warpgroup(product) => {
+                words(&product.acc)?;
+                words(&[product.accumulate, product.b.byte])?;
+                match &product.a {
                     Left::Shared(tile) => words(&[tile.byte])?,
                     Left::Regs(slots) => words(slots)?,
                 }

@@ -3,7 +3,7 @@
 use super::value::{Comp, Conversion, Value, binary, conversion, fold, is_wide, joined, round, unary, wrap};
 use super::{Binding, Lower};
 use crate::EmuError;
-use crate::code::Inst;
+use crate::code::{Inst, RegElement};
 use crate::lanes::Slot;
 use crate::op::Op;
 use tilewright_ir::*;
@@ -58,7 +58,7 @@ impl Lower<'_> {
         if self.options.checks.initialised && !self.written[n] {
             self.flagged.insert(n);
             let element = (n - self.elements[r.index()]) as u32;
-            self.inst(Inst::Written { flag: self.flags[n], mask, reg: r.0, element });
+            self.inst(Inst::Written { flag: self.flags[n], mask, of: RegElement { reg: r.0, element } });
         }
     }
 

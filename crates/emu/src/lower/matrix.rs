@@ -1,7 +1,9 @@
 //! Lowers matrix instructions, transaction barriers and bulk copies.
 
 use super::Lower;
-use crate::code::{Address, Bulk, Held, Index, Inst, Left, Matrix, Space, Tile};
+use crate::code::{
+    Address, Bulk, Held, Index, Inst, Left, Matrix, MatrixLoad, RegElement, Space, Tile, WarpgroupProduct, WaveProduct,
+};
 use crate::lanes::Slot;
 use crate::matrix::places::Maps;
 use crate::{EmuError, Options};
@@ -66,7 +68,7 @@ impl Lower<'_> {
     /// The instruction of an operation, and where its matrices are; `columns` of those that come in several widths.
     fn instruction(&mut self, op: &MatrixOp, columns: Option<u32>) -> Result<(&'static Mma, Arc<Maps>), EmuError> {
         let Some(row) = Mma::of(op) else { return Err(self.invalid(format!("there is no matrix instruction for {op:?}"))) };
-        let columns = columns.unwrap_or(row.shape.1);
+        let columns = columns.unwrap_or(row.shape.n);
         if let Some((.., maps)) = self.maps.iter().find(|(known, wide, _)| std::ptr::eq(*known, row) && *wide == columns) {
             return Ok((row, maps.clone()));
         }
@@ -83,7 +85,7 @@ impl Lower<'_> {
                 let (row, maps) = self.instruction(op, None)?;
                 let (a, b) = (self.read_slice(*a, row.a.registers)?, self.read_slice(*b, row.b.registers)?);
                 written = Some((*acc, row.c.registers));
-                Matrix::Wave { row, maps, a, b, acc: self.read_slice(*acc, row.c.registers)? }
+                Matrix::Wave(WaveProduct { row, maps, a, b, acc: self.read_slice(*acc, row.c.registers)? })
             }
             MatrixOp::LoadMatrix { to, count, trans, from } => {
                 let (from, scalar) = self.shared_address(*from)?;
@@ -93,7 +95,7 @@ impl Lower<'_> {
                     self.settled(to.regs, n, true);
                 }
                 written = Some((*to, u32::from(*count)));
-                Matrix::Load { to: self.slice(*to, (*count).into())?, trans: *trans, from, scalar }
+                Matrix::Load(MatrixLoad { to: self.slice(*to, (*count).into())?, trans: *trans, from, scalar })
             }
             MatrixOp::Warpgroup { input, n, a, b, acc, accumulate } => {
                 let (_, maps) = self.instruction(op, Some(*n))?;
@@ -110,7 +112,7 @@ impl Lower<'_> {
                 let slots = self.slice(*acc, n / 2)?;
                 self.check_slice(*acc, n / 2, accumulate)?;
                 written = Some((*acc, n / 2));
-                Matrix::Warpgroup { input: *input, n: *n, maps, a, b, acc: slots, accumulate, held }
+                Matrix::Warpgroup(WarpgroupProduct { input: *input, n: *n, maps, a, b, acc: slots, accumulate, held })
             }
             MatrixOp::WarpgroupFence { .. } => Matrix::Fence,
             MatrixOp::WarpgroupCommit => Matrix::Commit,
@@ -132,7 +134,7 @@ impl Lower<'_> {
     pub(super) fn settled(&mut self, r: RegId, n: usize, write: bool) {
         if self.options.checks.shared_races && self.facts.warpgroup_regs.contains(&r) {
             let element = (n - self.elements[r.index()]) as u32;
-            self.inst(Inst::Settled { mask: self.mask, reg: r.0, element, write });
+            self.inst(Inst::Settled { mask: self.mask, of: RegElement { reg: r.0, element }, write });
         }
     }
 

@@ -61,7 +61,7 @@ pub(crate) fn run(
                     return Err(barrier::wrong(launch, team, site, thread, tx, what));
                 }
                 let at: Vec<i64> = at.iter().map(|&s| i64::from(ctx.word(s, lane) as i32)).collect();
-                let to = start(launch, team, ctx, (to, *scalar, *map), &at, lane, site)?;
+                let to = start(launch, team, ctx, &BoxCopy { shared: to, scalar: *scalar, map: *map, at: &at }, lane, site)?;
                 let epoch = team.clocks.now(team.clocks.domain(team.agents.load(tx)));
                 load(launch, team, Flight { to, map: *map, at, tx, epoch, thread, site }, *scalar, to_space(op))?;
             }
@@ -71,8 +71,9 @@ pub(crate) fn run(
             for lane in lanes {
                 let thread = ctx.first + lane as u32;
                 let at: Vec<i64> = at.iter().map(|&s| i64::from(ctx.word(s, lane) as i32)).collect();
-                let from = start(launch, team, ctx, (from, *scalar, *map), &at, lane, site)?;
-                store(launch, team, (from, *map, &at), (site, thread), *scalar, to_space(op))?;
+                let copy = BoxCopy { shared: from, scalar: *scalar, map: *map, at: &at };
+                let from = start(launch, team, ctx, &copy, lane, site)?;
+                store(&Touch { launch, site, thread, kind: Kind::Write }, team, &copy, from)?;
             }
         }
         Bulk::StoreCommit => {
@@ -126,19 +127,31 @@ fn tensor<'a>(launch: &'a Launch<'_>, map: usize) -> Option<&'a TensorMap> {
     launch.maps.get(map)?.as_ref()
 }
 
+/// One lane's copy of a box.
+#[derive(Clone, Copy)]
+pub(crate) struct BoxCopy<'a> {
+    /// Start of the box in shared memory.
+    pub(crate) shared: &'a Address,
+    /// Type of the shared array.
+    pub(crate) scalar: Scalar,
+    /// Number of the tensor map among the arguments.
+    pub(crate) map: usize,
+    /// Coordinates of the box in the tensor, the contiguous dimension first.
+    pub(crate) at: &'a [i64],
+}
+
 /// The first shared byte of a lane's copy, checked: the whole box within the array, aligned to the swizzle's pattern.
 pub(crate) fn start(
     launch: &Launch<'_>,
     team: &Team,
     ctx: &Context,
-    (a, scalar, map): (&Address, Scalar, usize),
-    coordinates: &[i64],
+    copy: &BoxCopy<'_>,
     lane: usize,
     site: u32,
 ) -> Result<usize, EmuError> {
+    let BoxCopy { shared: a, scalar, map: name, at: coordinates } = *copy;
     let index = ctx.addresses(a, lane / LANES)[lane % LANES];
-    let name = map;
-    let (Some(t), Some(map)) = (Target::new(launch, a.space, scalar, 1), tensor(launch, map)) else { return Ok(0) };
+    let (Some(t), Some(map)) = (Target::new(launch, a.space, scalar, 1), tensor(launch, name)) else { return Ok(0) };
     // On an H200 a copy that begins elsewhere along the contiguous dimension is an illegal instruction.
     let column = coordinates.first().copied().unwrap_or(0).saturating_mul(t.size as i64);
     if launch.options.checks.alignment && column % 16 != 0 {
@@ -258,20 +271,13 @@ pub(crate) fn spans(launch: &Launch<'_>, map: usize, at: &[i64]) -> impl Iterato
 }
 
 /// Checks the global side of a copy, element by element.
-fn check_global(
-    launch: &Launch<'_>,
-    team: &mut Team,
-    map: usize,
-    runs: &[Run],
-    (site, thread, kind): (u32, u32, Kind),
-) -> Result<(), EmuError> {
-    let checks = &launch.options.checks;
-    let Some(tensor) = tensor(launch, map) else { return Ok(()) };
-    let Some(t) = Target::new(launch, Space::Global(map), tensor.scalar, 1) else { return Ok(()) };
+fn check_global(touch: &Touch<'_>, team: &mut Team, map: usize, runs: &[Run]) -> Result<(), EmuError> {
+    let checks = &touch.launch.options.checks;
+    let Some(tensor) = tensor(touch.launch, map) else { return Ok(()) };
+    let Some(t) = Target::new(touch.launch, Space::Global(map), tensor.scalar, 1) else { return Ok(()) };
     if !checks.initialised && !checks.global_races {
         return Ok(());
     }
-    let touch = Touch { launch, site, thread, kind };
     for run in runs {
         for i in 0..run.len {
             touch.check(team, &t, (run.byte / t.size + i) as i64)?;
@@ -289,7 +295,8 @@ fn load(launch: &Launch<'_>, team: &mut Team, f: Flight, scalar: Scalar, space: 
 /// The global side of a load, on behalf of the thread that issues it.
 pub(crate) fn read_global(launch: &Launch<'_>, team: &mut Team, f: &Flight) -> Result<(), EmuError> {
     let Some(map) = tensor(launch, f.map) else { return Ok(()) };
-    check_global(launch, team, f.map, &runs(map, &f.at), (f.site, f.thread, Kind::Read))?;
+    let touch = Touch { launch, site: f.site, thread: f.thread, kind: Kind::Read };
+    check_global(&touch, team, f.map, &runs(map, &f.at))?;
     if launch.options.count {
         team.counters.async_copies += 1;
         team.counters.global_load_bytes += u64::from(map.tile_bytes());
@@ -311,7 +318,7 @@ pub(crate) fn start_copy(
         let (agent, bytes) = (team.agents.load(f.tx), map.tile_bytes() as usize);
         let done = match by {
             None => shadow.write_by(&team.clocks, f.to, bytes, agent, f.thread),
-            Some(by) => shadow.write_by_peer(&team.clocks, f.to, bytes, agent, (by, f.thread)),
+            Some(by) => shadow.write_by_peer(&team.clocks, f.to, bytes, agent, by, f.thread),
         };
         if let (Err((byte, trouble)), Some(t)) = (done, Target::new(launch, space, scalar, 1)) {
             let touch = Touch { launch, site: f.site, thread: f.thread, kind: Kind::Write };
@@ -369,20 +376,13 @@ fn round_tf32(bits: u32) -> u32 {
     if f32::from_bits(bits).is_finite() { (bits.wrapping_add(0xFFF + (bits >> 13 & 1))) & 0xFFFF_E000 } else { bits }
 }
 
-/// Runs a store.
-fn store(
-    launch: &Launch<'_>,
-    team: &mut Team,
-    (from, map, at): (usize, usize, &[i64]),
-    (site, thread): (u32, u32),
-    scalar: Scalar,
-    space: Space,
-) -> Result<(), EmuError> {
-    let (Some(tensor), Some(bound)) = (tensor(launch, map), launch.buffers.get(map).and_then(|b| b.as_ref())) else {
-        return Ok(());
-    };
+/// Runs a store of the box at byte `from` of shared memory. `touch` is its write of global memory.
+fn store(touch: &Touch<'_>, team: &mut Team, copy: &BoxCopy<'_>, from: usize) -> Result<(), EmuError> {
+    let Touch { launch, site, thread, .. } = *touch;
+    let bound = launch.buffers.get(copy.map).and_then(|b| b.as_ref());
+    let (Some(tensor), Some(bound)) = (tensor(launch, copy.map), bound) else { return Ok(()) };
     let bytes = tensor.tile_bytes() as usize;
-    let runs = runs(tensor, at);
+    let runs = runs(tensor, copy.at);
     let size = tensor.scalar.bytes() as usize;
     if let Some(shadow) = &mut team.shadow {
         let agent = team.agents.store(thread / launch.code.wave);
@@ -393,8 +393,8 @@ fn store(
                 let part = (chunk * 16).max(first)..(chunk * 16 + 16).min(end);
                 let place = tensor.swizzle.apply(part.start as u32) as usize;
                 let done = shadow.read_by(&team.clocks, place, part.len(), agent, &[thread]);
-                if let (Err((byte, trouble)), Some(t)) = (done, Target::new(launch, space, scalar, 1)) {
-                    return Err(Touch { launch, site, thread, kind: Kind::Read }.trouble(team, &t, byte, trouble));
+                if let (Err((byte, trouble)), Some(t)) = (done, Target::new(launch, copy.shared.space, copy.scalar, 1)) {
+                    return Err(Touch { kind: Kind::Read, ..*touch }.trouble(team, &t, byte, trouble));
                 }
             }
         }
@@ -404,8 +404,8 @@ fn store(
     if let Some(last) = team.stored.get_mut(wave as usize) {
         *last = Some((epoch, thread, site));
     }
-    check_global(launch, team, map, &runs, (site, thread, Kind::Write))?;
-    clear_tail(launch, team, (map, tensor, at), &runs, (site, thread))?;
+    check_global(touch, team, copy.map, &runs)?;
+    clear_tail(touch, team, copy, &runs)?;
     for run in &runs {
         for i in 0..run.len {
             let place = tensor.swizzle.apply((from + (run.first + i) * size) as u32) as usize;
@@ -428,17 +428,11 @@ fn cleared(map: &TensorMap, at: &[i64], run: &Run) -> std::ops::Range<usize> {
 }
 
 /// Writes what a store clears beside what it is asked for.
-fn clear_tail(
-    launch: &Launch<'_>,
-    team: &mut Team,
-    (map, tensor, at): (usize, &TensorMap, &[i64]),
-    runs: &[Run],
-    (site, thread): (u32, u32),
-) -> Result<(), EmuError> {
-    let Some(t) = Target::new(launch, Space::Global(map), tensor.scalar, 1) else { return Ok(()) };
+fn clear_tail(touch: &Touch<'_>, team: &mut Team, copy: &BoxCopy<'_>, runs: &[Run]) -> Result<(), EmuError> {
+    let Some(tensor) = tensor(touch.launch, copy.map) else { return Ok(()) };
+    let Some(t) = Target::new(touch.launch, Space::Global(copy.map), tensor.scalar, 1) else { return Ok(()) };
     let Some(bound) = t.bound else { return Ok(()) };
-    let touch = Touch { launch, site, thread, kind: Kind::Write };
-    for byte in runs.iter().flat_map(|run| cleared(tensor, at, run).step_by(t.size)) {
+    for byte in runs.iter().flat_map(|run| cleared(tensor, copy.at, run).step_by(t.size)) {
         let place = touch.check(team, &t, (byte / t.size) as i64)?;
         bound.cells.set(place, t.size, 0);
     }

@@ -1,15 +1,15 @@
 //! Matrix instructions of single waves: `mma.sync` and `ldmatrix` of NVIDIA, `v_mfma` of AMD.
 
 use super::operand::element;
-use super::places::{Maps, Places};
+use super::places::Places;
 use super::short;
 use crate::EmuError;
 use crate::access::{Kind, Target, Touch, get_shared};
-use crate::code::{Address, Matrix};
+use crate::code::{Matrix, MatrixLoad, WaveProduct};
 use crate::context::{Context, Team};
 use crate::lanes::{LANES, Slot};
 use crate::launch::Launch;
-use tilewright_ir::{MatrixType, Mma, Scalar};
+use tilewright_ir::{MatrixType, MmaShape, Scalar};
 
 /// Lanes of a wave of NVIDIA.
 const WAVE: usize = 32;
@@ -23,7 +23,7 @@ pub(crate) fn run(
     mask: Slot,
     site: u32,
 ) -> Result<(), EmuError> {
-    let width = if let Matrix::Wave { row, .. } = op { row.lanes() as usize } else { WAVE };
+    let width = if let Matrix::Wave(product) = op { product.row.lanes() as usize } else { WAVE };
     if launch.code.wave as usize != width || !ctx.lanes.is_multiple_of(width) {
         let what =
             format!("a matrix instruction needs whole waves of {width}, not {} threads by {}", ctx.lanes, launch.code.wave);
@@ -34,19 +34,19 @@ pub(crate) fn run(
             continue;
         }
         match op {
-            Matrix::Wave { row, maps, a, b, acc } => {
-                if row.sum == Scalar::F64 {
-                    multiply_doubles(ctx, first, (row, maps), (a, b), acc);
+            Matrix::Wave(product) => {
+                if product.row.sum == Scalar::F64 {
+                    multiply_doubles(ctx, first, product);
                 } else {
-                    multiply(launch, ctx, first, (row, maps), (a, b), acc);
+                    multiply(launch, ctx, first, product);
                 }
                 if launch.options.count {
-                    let (m, n, k) = row.shape;
+                    let MmaShape { m, n, k } = product.row.shape;
                     team.counters.matrix += 1;
                     team.counters.flop += 2 * u64::from(m * n * k);
                 }
             }
-            Matrix::Load { to, trans, from, scalar } => load(launch, team, ctx, first, (to, *trans), (from, *scalar), site)?,
+            Matrix::Load(op) => load(launch, team, ctx, first, op, site)?,
             _ => return Ok(()),
         }
     }
@@ -75,28 +75,23 @@ pub(super) fn visit(
 
 /// Adds the product of two fragments to the accumulators of the wave that starts at a lane: rounded once per addition, in the order
 /// of k.
-fn multiply(
-    launch: &Launch<'_>,
-    ctx: &mut Context,
-    first: usize,
-    (row, maps): (&Mma, &Maps),
-    (a, b): (&[Slot], &[Slot]),
-    acc: &[Slot],
-) {
-    let (m, n, depth) = (row.shape.0 as usize, row.shape.1 as usize, row.shape.2 as usize);
+fn multiply(launch: &Launch<'_>, ctx: &mut Context, first: usize, product: &WaveProduct) {
+    let WaveProduct { row, maps, a, b, .. } = product;
+    let (m, n, depth) = (row.shape.m as usize, row.shape.n as usize, row.shape.k as usize);
     let lanes = row.lanes() as usize;
     let (mut left, mut right, mut accumulators) = (vec![0f32; m * depth], vec![0f32; n * depth], vec![0u32; m * n]);
     let [of_a, of_b] = row.input.factors();
     visit(of_a, &maps.a, lanes, |r, lane| ctx.word(a[r], first + lane), |i, k, value| left[i * depth + k] = value);
     visit(of_b, &maps.b, lanes, |r, lane| ctx.word(b[r], first + lane), |j, k, value| right[k * n + j] = value);
-    each_sum(ctx, (first, lanes), maps, acc, |i, j, bits| accumulators[i * n + j] = *bits);
-    short::multiply(launch.level, row, &mut accumulators, (&left, &right), n);
-    each_sum(ctx, (first, lanes), maps, acc, |i, j, bits| *bits = accumulators[i * n + j]);
+    each_sum(ctx, first, product, |i, j, bits| accumulators[i * n + j] = *bits);
+    short::multiply(launch.level, row, &mut accumulators, &left, &right, n);
+    each_sum(ctx, first, product, |i, j, bits| *bits = accumulators[i * n + j]);
 }
 
 /// [`multiply`] of doubles, with one rounding per multiply-add as the unit has it.
-fn multiply_doubles(ctx: &mut Context, first: usize, (row, maps): (&Mma, &Maps), (a, b): (&[Slot], &[Slot]), acc: &[Slot]) {
-    let (m, n, depth) = (row.shape.0 as usize, row.shape.1 as usize, row.shape.2 as usize);
+fn multiply_doubles(ctx: &mut Context, first: usize, product: &WaveProduct) {
+    let WaveProduct { row, maps, a, b, acc } = product;
+    let (m, n, depth) = (row.shape.m as usize, row.shape.n as usize, row.shape.k as usize);
     let (mut left, mut right) = (vec![0f64; m * depth], vec![0f64; n * depth]);
     for (lane, at) in (first..first + row.lanes() as usize).enumerate() {
         let held = |slot: Slot| f64::from_bits(ctx.files.r64.block(slot, at / LANES).0[at % LANES]);
@@ -118,16 +113,10 @@ fn multiply_doubles(ctx: &mut Context, first: usize, (row, maps): (&Mma, &Maps),
 }
 
 /// Visits every accumulator of a wave: row, column, bits.
-fn each_sum(
-    ctx: &mut Context,
-    (first, lanes): (usize, usize),
-    maps: &Maps,
-    acc: &[Slot],
-    mut visit: impl FnMut(usize, usize, &mut u32),
-) {
-    for (r, &slot) in acc.iter().enumerate() {
-        for (lane, at) in (first..first + lanes).enumerate() {
-            let (row, column) = maps.c.at(lane, r, 0);
+fn each_sum(ctx: &mut Context, first: usize, product: &WaveProduct, mut visit: impl FnMut(usize, usize, &mut u32)) {
+    for (r, &slot) in product.acc.iter().enumerate() {
+        for (lane, at) in (first..first + product.row.lanes() as usize).enumerate() {
+            let (row, column) = product.maps.c.at(lane, r, 0);
             visit(row, column, &mut ctx.files.r32.get_mut(slot)[at / LANES].0[at % LANES]);
         }
     }
@@ -139,12 +128,12 @@ fn load(
     team: &mut Team,
     ctx: &mut Context,
     first: usize,
-    (to, trans): (&[Slot], bool),
-    (from, scalar): (&Address, Scalar),
+    op: &MatrixLoad,
     site: u32,
 ) -> Result<(), EmuError> {
+    let MatrixLoad { to, trans, from, scalar } = op;
     let lanes = 16 / scalar.bytes() as usize;
-    let Some(t) = Target::new(launch, from.space, scalar, lanes) else { return Ok(()) };
+    let Some(t) = Target::new(launch, from.space, *scalar, lanes) else { return Ok(()) };
     for (matrix, &slot) in to.iter().enumerate() {
         let mut rows = [0usize; 8];
         for (row, start) in rows.iter_mut().enumerate() {
@@ -156,7 +145,7 @@ fn load(
         for lane in 0..WAVE {
             let at = |row: usize, column: usize| get_shared(&team.shared, rows[row] + 2 * column, 2) as u32;
             let (r, c) = (lane / 4, 2 * (lane % 4));
-            let bits = if trans { at(c, r) | at(c + 1, r) << 16 } else { at(r, c) | at(r, c + 1) << 16 };
+            let bits = if *trans { at(c, r) | at(c + 1, r) << 16 } else { at(r, c) | at(r, c + 1) << 16 };
             let lane = first + lane;
             ctx.files.r32.get_mut(slot)[lane / LANES].0[lane % LANES] = bits;
         }

@@ -59,6 +59,16 @@ fn chunk_offset(t: &Tile, row: usize, k: usize) -> usize {
     }
 }
 
+/// The rows of an operand that one instruction reads, and the order of their copy.
+#[derive(Clone, Copy)]
+pub(super) struct Rows {
+    /// Byte of the first row, from the array's first.
+    pub(super) byte: i64,
+    pub(super) rows: usize,
+    /// True for `copy[k * rows + row]`, false for `copy[row * depth + k]`.
+    pub(super) k_first: bool,
+}
+
 /// Who reads an operand.
 pub(super) struct Reader<'a> {
     pub(super) launch: &'a Launch<'a>,
@@ -74,16 +84,9 @@ impl Reader<'_> {
         team.location(self.launch, self.site, self.issuers.first().copied().unwrap_or(0))
     }
 
-    /// Reads `rows` rows into `out`, element by element along k, `out[k * pitch + row]` if `k_first`, else `out[row * depth + k]`.
-    pub(super) fn tile(
-        &self,
-        team: &mut Team,
-        input: MatrixType,
-        t: &Tile,
-        (byte, rows): (i64, usize),
-        k_first: bool,
-        out: &mut [f32],
-    ) -> Result<(), EmuError> {
+    /// Reads rows of an operand into `out`, element by element along k.
+    pub(super) fn tile(&self, team: &mut Team, input: MatrixType, t: &Tile, of: Rows, out: &mut [f32]) -> Result<(), EmuError> {
+        let Rows { byte, rows, k_first } = of;
         let size = input.bytes() as usize;
         let depth = K_BYTES / size;
         let space = Space::Shared(t.array);

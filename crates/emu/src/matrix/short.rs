@@ -5,19 +5,19 @@ use tilewright_ir::Mma;
 
 /// Adds the product of operand A (row by row) and operand B (n values for each k) to accumulators. It rounds once per addition in the order
 /// of k, or as the instruction does.
-pub(super) fn multiply(level: Level, row: &Mma, acc: &mut [u32], (left, right): (&[f32], &[f32]), n: usize) {
+pub(super) fn multiply(level: Level, row: &Mma, acc: &mut [u32], left: &[f32], right: &[f32], n: usize) {
     // NaN and infinity propagate independently of the number of kept bits.
     let finite = |acc: &[u32]| acc.iter().all(|s| f32::from_bits(*s).is_finite());
     match row.fraction() {
         Some(fraction) if finite(acc) && left.iter().chain(right).all(|x| x.is_finite()) => {
-            aligned(acc, (left, right), n, fraction as i32);
+            aligned(acc, left, right, n, fraction as i32);
         }
-        _ => level.multiply(acc, left, right, (n, row.sum)),
+        _ => level.multiply(acc, left, right, n, row.sum),
     }
 }
 
 /// All products and the sum so far are aligned to the largest of them, and cut off so many bits below its leading one.
-fn aligned(acc: &mut [u32], (left, right): (&[f32], &[f32]), n: usize, fraction: i32) {
+fn aligned(acc: &mut [u32], left: &[f32], right: &[f32], n: usize, fraction: i32) {
     let depth = right.len() / n.max(1);
     let (mut scales, mut totals) = (vec![0f32; n], vec![0i32; n]);
     for (acc, left) in acc.chunks_exact_mut(n.max(1)).zip(left.chunks_exact(depth.max(1))) {
@@ -47,7 +47,7 @@ mod tests {
     fn sum(unit: MathUnit, first: f32, products: &[f32]) -> f32 {
         let row = Mma::find(unit, MatrixType::E4M3).expect("an instruction");
         let mut acc = [first.to_bits()];
-        multiply(Level::detect(), row, &mut acc, (&vec![1.0; products.len()], products), 1);
+        multiply(Level::detect(), row, &mut acc, &vec![1.0; products.len()], products, 1);
         f32::from_bits(acc[0])
     }
 

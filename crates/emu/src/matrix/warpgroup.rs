@@ -3,15 +3,15 @@
 //! The product is there at once; that nobody looks before it is waited for is checked. Products of the input types are exact in f32,
 //! sums are rounded once per addition, in the order of k.
 
-use super::operand::{K_BYTES, Reader};
+use super::operand::{K_BYTES, Reader, Rows};
 use super::places::Maps;
 use super::short;
 use crate::EmuError;
-use crate::code::{Held, Left, Matrix, Tile};
+use crate::code::{Held, Left, Matrix, RegElement, WarpgroupProduct};
 use crate::context::{Context, Team};
 use crate::lanes::{LANES, Slot};
 use crate::launch::Launch;
-use tilewright_ir::{MathUnit, MatrixType, Mma};
+use tilewright_ir::{MathUnit, Mma};
 
 /// Waves of a warpgroup.
 pub(crate) const WAVES: usize = 4;
@@ -22,7 +22,7 @@ const WAVE: usize = 32;
 
 /// True for operations that the four waves run together.
 pub(crate) const fn is_collective(op: &Matrix) -> bool {
-    matches!(op, Matrix::Warpgroup { .. } | Matrix::Commit)
+    matches!(op, Matrix::Warpgroup(_) | Matrix::Commit)
 }
 
 /// A fence or wait of one wave.
@@ -57,14 +57,14 @@ pub(crate) fn together(
             team.clocks.close(team.clocks.domain(team.agents.warpgroup(number)));
             team.bounded(launch)
         }
-        Matrix::Warpgroup { input, n, maps, a, b, acc, accumulate, held } => {
+        Matrix::Warpgroup(product) => {
             if launch.options.checks.shared_races {
-                hold(launch, team, waves, held, site)?;
+                hold(launch, team, waves, &product.held, site)?;
             }
             // The last lane stands for its wave: what an elected first one alone knows does not count.
             let issuers: Vec<u32> = waves.iter().map(|w| w.first + w.lanes as u32 - 1).collect();
             let reader = Reader { launch, site, agent: team.agents.warpgroup(number), issuers: &issuers };
-            multiply(&reader, team, waves, (*input, *n as usize, maps), (a, b), (acc, *accumulate))
+            multiply(&reader, team, waves, product)
         }
         _ => Ok(()),
     }
@@ -93,21 +93,17 @@ fn agreed(reader: &Reader<'_>, team: &Team, waves: &[Context], slot: Slot, what:
     Ok(first)
 }
 
-fn multiply(
-    reader: &Reader<'_>,
-    team: &mut Team,
-    waves: &mut [Context],
-    (input, n, maps): (MatrixType, usize, &Maps),
-    (a, b): (&Left, &Tile),
-    (acc, accumulate): (&[Slot], Slot),
-) -> Result<(), EmuError> {
+fn multiply(reader: &Reader<'_>, team: &mut Team, waves: &mut [Context], op: &WarpgroupProduct) -> Result<(), EmuError> {
+    let WarpgroupProduct { input, maps, b, acc, .. } = op;
+    let n = op.n as usize;
     let depth = K_BYTES / input.bytes() as usize;
     let [of_a, of_b] = input.factors();
     let mut left = vec![0f32; ROWS * depth];
-    match a {
+    match &op.a {
         Left::Shared(t) => {
             let byte = agreed(reader, team, waves, t.byte, "operand address")? as i32;
-            reader.tile(team, of_a, t, (byte.into(), ROWS), false, &mut left)?;
+            let rows = Rows { byte: byte.into(), rows: ROWS, k_first: false };
+            reader.tile(team, of_a, t, rows, &mut left)?;
         }
         Left::Regs(regs) => {
             super::mma::visit(
@@ -121,13 +117,13 @@ fn multiply(
     }
     let byte = agreed(reader, team, waves, b.byte, "operand address")? as i32;
     let mut right = vec![0f32; n * depth];
-    reader.tile(team, of_b, b, (byte.into(), n), true, &mut right)?;
+    reader.tile(team, of_b, b, Rows { byte: byte.into(), rows: n, k_first: true }, &mut right)?;
     let mut accumulators = vec![0u32; ROWS * n];
-    if agreed(reader, team, waves, accumulate, "accumulate flag")? != 0 {
+    if agreed(reader, team, waves, op.accumulate, "accumulate flag")? != 0 {
         each_sum(waves, maps, acc, |row, column, bits| accumulators[row * n + column] = *bits);
     }
-    if let Some(row) = Mma::find(MathUnit::Warpgroup, input) {
-        short::multiply(reader.launch.level, row, &mut accumulators, (&left, &right), n);
+    if let Some(row) = Mma::find(MathUnit::Warpgroup, *input) {
+        short::multiply(reader.launch.level, row, &mut accumulators, &left, &right, n);
     }
     each_sum(waves, maps, acc, |row, column, bits| *bits = accumulators[row * n + column]);
     if reader.launch.options.count {
@@ -159,15 +155,17 @@ pub(crate) fn settled(
     team: &Team,
     ctx: &mut Context,
     mask: Slot,
-    (reg, index, write): (u32, u32, bool),
+    of: RegElement,
+    write: bool,
     site: u32,
 ) -> Result<(), EmuError> {
     let Some(lane) = ctx.active(mask).next() else { return Ok(()) };
-    match ctx.works.touch(reg, index, write) {
+    match ctx.works.touch(of.reg, of.element, write) {
         None => Ok(()),
         Some(what) => {
-            let memory = launch.code.reg_names.get(reg as usize).cloned().unwrap_or_default();
-            Err(EmuError::Registers { at: team.location(launch, site, ctx.first + lane as u32), memory, index, what })
+            let memory = launch.code.reg_names.get(of.reg as usize).cloned().unwrap_or_default();
+            let at = team.location(launch, site, ctx.first + lane as u32);
+            Err(EmuError::Registers { at, memory, index: of.element, what })
         }
     }
 }

@@ -94,10 +94,10 @@ pub(crate) struct Clocks {
 impl Clocks {
     #[cfg(test)]
     pub(crate) fn new(threads: u32, width: u32, agents: usize) -> Clocks {
-        Clocks::of_cluster(threads, width, agents, (0, 1))
+        Clocks::of_cluster(threads, width, agents, 0, 1)
     }
     /// Of the work-group of this rank among so many.
-    pub(crate) fn of_cluster(threads: u32, width: u32, agents: usize, (rank, groups): (u32, u32)) -> Clocks {
+    pub(crate) fn of_cluster(threads: u32, width: u32, agents: usize, rank: u32, groups: u32) -> Clocks {
         let width = width.clamp(1, threads.max(1));
         let teams = threads.div_ceil(width) as usize;
         let own = teams + agents;
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn work_groups_of_a_cluster_hear_of_each_other() {
-        let make = |rank| Clocks::of_cluster(64, 32, 1, (rank, 2));
+        let make = |rank| Clocks::of_cluster(64, 32, 1, rank, 2);
         let (mut a, mut b) = (make(0), make(1));
         assert!(!b.ordered_at(40, &a, 0, 5, 1));
         let row = a.release(0, Lanes::Some(&[5]));

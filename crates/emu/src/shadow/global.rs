@@ -6,6 +6,7 @@
 //! one sees the other. Readers and atomics of several groups, or of several threads of one group, are remembered as such; when
 //! a group's barriers order less than the whole group, only its last reader is.
 
+use super::order::Past;
 use super::order::Said;
 use super::{Clocks, Order, Trouble};
 use crate::EmuError;
@@ -80,7 +81,7 @@ impl Toucher<'_> {
             let domain = if thread == MANY { 0 } else { self.clocks.domain(thread as u32) };
             let group = (record >> GROUP_SHIFT) - 1;
             return record == MANY_GROUPS
-                || !self.order.ordered_after((self.thread, self.clocks), group, (thread as u32, domain, epoch));
+                || !self.order.ordered_after(self.thread, self.clocks, Past { group, thread: thread as u32, domain, epoch });
         }
         if thread == self.thread as u64 {
             return false;
@@ -89,7 +90,11 @@ impl Toucher<'_> {
         let other = if thread == MANY { 0 } else { self.clocks.domain(thread as u32) };
         epoch > self.clocks.known(me, other)
             && !self.clocks.ordered(self.thread, other, thread as u32, epoch)
-            && !self.order.ordered_after((self.thread, self.clocks), self.group, (thread as u32, other, epoch))
+            && !self.order.ordered_after(
+                self.thread,
+                self.clocks,
+                Past { group: self.group, thread: thread as u32, domain: other, epoch },
+            )
     }
 }
 
@@ -163,12 +168,7 @@ impl GlobalShadow {
     }
     /// Runs an atomic's update, which returns the old value. The element keeps the row of the thread's last fence. An atomic whose old value is
     /// used (`takes`) also takes the rows that other threads have left.
-    pub(crate) fn exchange(
-        &self,
-        byte: usize,
-        (order, thread, takes): (&mut Order, u32, bool),
-        update: impl FnOnce() -> u64,
-    ) -> u64 {
+    pub(crate) fn exchange(&self, byte: usize, order: &mut Order, thread: u32, takes: bool, update: impl FnOnce() -> u64) -> u64 {
         let says = order.published(thread).cloned();
         if says.is_none() && !takes {
             return update();

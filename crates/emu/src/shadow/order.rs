@@ -18,6 +18,17 @@ pub(crate) struct Said {
     row: Row,
 }
 
+/// An access that memory remembers.
+#[derive(Clone, Copy)]
+pub(super) struct Past {
+    /// Number of the thread's work-group in the launch.
+    pub(super) group: u64,
+    pub(super) thread: u32,
+    /// The domain of the thread in its work-group.
+    pub(super) domain: usize,
+    pub(super) epoch: u32,
+}
+
 /// What a work-group has said and heard.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
@@ -47,17 +58,13 @@ impl Order {
     pub(super) fn acquire(&mut self, thread: u32, left: &[Arc<Said>]) {
         self.taken.entry(thread).or_default().extend(left.iter().cloned());
     }
-    /// True if a thread is ordered after what a thread of another work-group did in an epoch. `domain`: that thread's.
-    pub(super) fn ordered_after(
-        &self,
-        (thread, clocks): (u32, &Clocks),
-        group: u64,
-        (other, domain, epoch): (u32, usize, u32),
-    ) -> bool {
+    /// True if a thread is ordered after an access of another work-group.
+    pub(super) fn ordered_after(&self, thread: u32, clocks: &Clocks, past: Past) -> bool {
         self.known.iter().any(|(by, since, said)| {
             let heard = *by == thread || clocks.ordered(thread, clocks.domain(*by), *by, *since);
-            let covers =
-                |said: &&Arc<Said>| said.group == group && said.row.covers(said.base + domain, said.first | other, epoch);
+            let covers = |said: &&Arc<Said>| {
+                said.group == past.group && said.row.covers(said.base + past.domain, said.first | past.thread, past.epoch)
+            };
             heard && said.iter().any(|said| covers(&said))
         })
     }

@@ -180,7 +180,7 @@ fn amd_fragments() {
     for (input, side, depth) in halves.into_iter().chain(bytes).chain([(F32, 32, 2), (F32, 16, 4)]) {
         let per_lane = side * depth / 64;
         let (registers, sums) = (per_lane * input.bytes() as usize / 4, side * side / 64);
-        let shape = (side as u32, side as u32, depth as u32);
+        let shape = MmaShape { m: side as u32, n: side as u32, k: depth as u32 };
         let op = |a, b, acc| MatrixOp::Mfma { input, shape, a, b, acc };
         let held = if input == F32 { Scalar::F32 } else { Scalar::U32 };
         let k = from_registers(64, [held, input.sum()], op, [registers as u32, registers as u32, sums as u32]);

@@ -28,7 +28,7 @@ impl Tiling {
         };
         let lanes = i64::from(instruction.lanes());
         let columns = instruction.columns(self.b.micro);
-        let (rows, each) = (instruction.shape.0, instruction.accumulator_registers(columns));
+        let (rows, each) = (instruction.shape.m, instruction.accumulator_registers(columns));
         let (down, across) = (self.a.micro / rows.max(1), self.b.micro / columns.max(1));
         let from = places(each * down * across);
         let fragment = Layout::new(
@@ -81,7 +81,7 @@ impl KernelSpec {
     /// that serve several rows or k-steps.
     pub fn rows_in_turn(&self) -> bool {
         let t = &self.tiling;
-        let rows = t.a.micro / t.unit.family().block.0.max(1);
+        let rows = t.a.micro / t.unit.family().block.rows.max(1);
         let many = self.sums() > SUMS_TWICE;
         let no_fragments = t.instruction.is_some_and(|row| row.b.registers == 0) && t.a.fragment_sets == 0;
         self.schedule.promoted == Some(1) && no_fragments && rows > 1 && many
@@ -94,7 +94,7 @@ impl KernelSpec {
     pub fn sum_registers(&self) -> u32 {
         let (t, count) = (&self.tiling, self.sums());
         match self.rows_in_turn() {
-            true => count + count * t.unit.family().block.0 / t.a.micro.max(1),
+            true => count + count * t.unit.family().block.rows / t.a.micro.max(1),
             false => count * self.schedule.sum_sets(),
         }
     }

@@ -42,11 +42,11 @@ impl Tiling {
             let bounds = tensor.view.access.bounds.iter().filter(|_| o.micro == o.macro_tile);
             let bounds: Vec<&Bound> = bounds.filter(|bound| self.repeats(bound, tensor, o.macro_tile)).collect();
             let exists = |step: u32, block: u32| {
-                bounds.iter().all(|bound| within(bound, of_number(block, side), of_number(step, shape.2)))
+                bounds.iter().all(|bound| within(bound, of_number(block, side), of_number(step, shape.k)))
             };
-            (0..self.k_tile / shape.2).map(|step| (0..o.micro / side).map(|block| exists(step, block)).collect()).collect()
+            (0..self.k_tile / shape.k).map(|step| (0..o.micro / side).map(|block| exists(step, block)).collect()).collect()
         };
-        let blocks = Blocks([of(&c.a, &self.a, shape.0), of(&c.b, &self.b, shape.1)]);
+        let blocks = Blocks([of(&c.a, &self.a, shape.m), of(&c.b, &self.b, shape.n)]);
         (blocks.share(0) < 1.0 || blocks.share(1) < 1.0).then_some(blocks)
     }
 

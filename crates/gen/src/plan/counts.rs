@@ -8,7 +8,7 @@ use super::tile::*;
 use super::transport::Transport;
 use serde::Serialize;
 use tilewright_ir::mma::Reads;
-use tilewright_ir::{Mma, Target};
+use tilewright_ir::{Mma, MmaShape, Target};
 use tilewright_problem::contraction::{Contraction, ResultSource, Tensor};
 use tilewright_problem::view::{COL, G, ROW};
 
@@ -192,7 +192,7 @@ fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
 /// Instructions that read panels: at most operand A comes in fragments.
 fn from_panels(spec: &KernelSpec, c: &Contraction) -> Instructions {
     let (t, bytes) = (&spec.tiling, c.a.factor().bytes());
-    let math = f64::from(t.steps(c, 32 / bytes).len() as u32 * (t.a.micro / t.unit.family().block.0));
+    let math = f64::from(t.steps(c, 32 / bytes).len() as u32 * (t.a.micro / t.unit.family().block.rows));
     // A fragment from lines of 32-bit elements along rows comes word by word.
     let words = bytes == 4 && c.a.view.stride(ROW) == Some(1) && c.a.view.stride(COL) != Some(1);
     let reads = match (t.a.fragment_sets, words) {
@@ -210,7 +210,7 @@ fn from_panels(spec: &KernelSpec, c: &Contraction) -> Instructions {
 
 /// A k-step of instructions whose lanes read fragments of both operands, of factors of so many bytes.
 fn of_fragments(t: &Tiling, row: &Mma, bytes: u32) -> KStep {
-    let ((rows, columns, depth), family) = (row.shape, t.unit.family());
+    let (MmaShape { m: rows, n: columns, k: depth }, family) = (row.shape, t.unit.family());
     let steps = t.k_step() / depth.max(1);
     // A read fills a few registers of each lane at once; those of wider elements come one by one.
     let at_once = if bytes <= 2 { family.read } else { 1 };

@@ -183,19 +183,19 @@ fn matrix_instruction(plan: &Plan, c: &Contraction, env: &Env, family: &Family) 
         return Err(Refusal::UnitWave { uni, wave: env.wave, needed: family.wave() });
     }
     let micro = plan.get(Key::B(Chiral::Mic));
-    let columns = micro.saturating_mul(family.block.1);
+    let columns = micro.saturating_mul(family.block.columns);
     if columns > family.columns || !Mma::all(family.unit, row.input).any(|row| row.has_columns(row.columns(columns))) {
         return Err(Refusal::UnitColumns { micro });
     }
-    let micro = [(Key::A(Chiral::Mic), family.block.0), (Key::B(Chiral::Mic), family.block.1)];
+    let micro = [(Key::A(Chiral::Mic), family.block.rows), (Key::B(Chiral::Mic), family.block.columns)];
     let [m, n] = micro.map(|(key, block)| plan.get(key).saturating_mul(block));
     let own = Mma::all(family.unit, row.input).filter(|row| row.of_generation(env.mfma));
-    let depth = own.clone().filter(|row| row.divides((m, n, row.step))).map(|row| row.step).min();
+    let depth = own.clone().filter(|row| row.divides(m, n, row.step)).map(|row| row.step).min();
     let depth = depth.ok_or(Refusal::UnitTypes { uni, a: c.a.factor(), b: c.b.factor(), sum: c.accumulator() })?;
-    let divides: Vec<&Mma> = own.filter(|row| row.divides((m, n, k_tile))).collect();
+    let divides: Vec<&Mma> = own.filter(|row| row.divides(m, n, k_tile)).collect();
     // The newest are the deepest, and k-steps of theirs few: fragments that are read ahead need one more.
     let ahead = divides.iter().filter(|row| plan.common(Common::Fra) < k_tile / row.step);
-    let chosen = ahead.min_by_key(|row| (std::cmp::Reverse(row.generations.0), row.halves)).or(divides.first());
+    let chosen = ahead.min_by_key(|row| (std::cmp::Reverse(row.generations.first), row.halves)).or(divides.first());
     chosen.copied().ok_or(Refusal::UnitSteps { uni, k_tile, depth })
 }
 

@@ -104,7 +104,7 @@ fn unrolled(spec: &KernelSpec) -> u64 {
     let (t, s) = (&spec.tiling, &spec.schedule);
     let written_out = spec.style.unroll_k || s.own() || s.fragments_ahead > 0 || s.store == StorePoint::Spread;
     let steps = if written_out { t.k_steps() } else { 1 };
-    let (rows, columns) = t.instruction.map_or((1, 1), |row| (row.shape.0, row.columns(t.b.micro)));
+    let (rows, columns) = t.instruction.map_or((1, 1), |row| (row.shape.m, row.columns(t.b.micro)));
     let math = [t.b.micro / columns, steps, staging_sets(s)]
         .iter()
         .fold(u64::from(t.a.micro / rows), |n, x| n.saturating_mul(u64::from(*x)));
@@ -199,7 +199,7 @@ fn fragment_registers(spec: &KernelSpec, c: &Contraction, row: &Mma) -> u32 {
     }
     let step = (t.a.micro + t.b.micro) * t.k_step() * c.a.factor().bytes() * t.a.shared_parts;
     // All parts of an instruction's depth of B, and of one fragment of A.
-    let parts = |split: FactorParts| split.parts * (t.b.micro / row.shape.1 * row.b.registers + row.a.registers);
+    let parts = |split: FactorParts| split.parts * (t.b.micro / row.shape.n * row.b.registers + row.a.registers);
     let parts = t.a.split_in_registers().map_or(0, parts);
     step / row.lanes() / 4 * (1 + spec.schedule.fragments_ahead) + parts
 }
@@ -214,7 +214,7 @@ fn load_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
     let one = |o: &OperandTiling, tensor: &Tensor, copy: &Transport| {
         if let Transport::Halo(_) = copy {
             // What lanes read at each instruction's rows.
-            return o.micro / spec.tiling.unit.family().block.0.max(1);
+            return o.micro / spec.tiling.unit.family().block.rows.max(1);
         }
         let plain = matches!(o.source, Source::Copy | Source::CopyAlongK | Source::CopyInRuns(_)) || reach::is_plain(tensor);
         let rows = if o.load_along == Along::Row { o.load_row / o.load_width.max(1) } else { o.load_row };

@@ -254,7 +254,8 @@ impl Keys {
         let unit = p.unit();
         let c = &*c.oriented(p.common(Common::Swp) == 1, unit.unit);
         let tile = |side: fn(Chiral) -> Key, threads: u32| (threads as u64 * p.get(side(Chiral::Mic)) as u64).max(1);
-        let (tile_m, tile_n) = (tile(Key::A, along_m) * u64::from(unit.block.0), tile(Key::B, along_n) * u64::from(unit.block.1));
+        let (tile_m, tile_n) =
+            (tile(Key::A, along_m) * u64::from(unit.block.rows), tile(Key::B, along_n) * u64::from(unit.block.columns));
         let run_time = [Extent::M, Extent::N].into_iter().any(|extent| c.varies(extent));
         if !run_time && c.m.is_multiple_of(tile_m) && c.n.is_multiple_of(tile_n) {
             p.reset(&[Common::Edg], &[]);
@@ -318,7 +319,7 @@ fn normal_side(p: &mut Keys, side: fn(Chiral) -> Key, threads: Option<u32>) {
     if p.common(Common::Lwv) != 0 {
         return;
     }
-    let step = if side(Chiral::Mic) == Key::A(Chiral::Mic) { unit.block.0 } else { unit.block.1 };
+    let step = if side(Chiral::Mic) == Key::A(Chiral::Mic) { unit.block.rows } else { unit.block.columns };
     let Some(macro_tile) = threads.and_then(|t| t.checked_mul(at(p, Chiral::Mic))).and_then(|t| t.checked_mul(step)) else {
         return;
     };

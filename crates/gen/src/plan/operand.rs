@@ -37,7 +37,7 @@ fn derive(plan: &Plan, side: &Side, frame: &Frame) -> Result<TiledOperand, Refus
     let at = |key: Chiral| side.at(plan, key);
     Transport::converts(plan, side.key, tensor)?;
     let mic = (side.key)(Chiral::Mic);
-    let step = if side.is_a() { frame.family.block.0 } else { frame.family.block.1 };
+    let step = if side.is_a() { frame.family.block.rows } else { frame.family.block.columns };
     let (k_tile, micro) = (frame.k_tile, at(Chiral::Mic) * step);
     let macro_tile = owners.checked_mul(micro).filter(|t| *t <= 1 << 16);
     let macro_tile = macro_tile.ok_or(Refusal::TileTooLarge { mic, micro, threads: owners })?;

@@ -25,7 +25,7 @@ pub(super) fn of_roles(spec: &KernelSpec) -> Option<(u32, u32)> {
         return None;
     }
     let (load, math) = (roles.load_threads / owners, roles.math_threads / owners);
-    let budget = |of_load: u32| Limits::WARPGROUP.role_registers((load, math), of_load);
+    let budget = |of_load: u32| Limits::WARPGROUP.role_registers(load, math, of_load);
     // Fragments live beside the accumulators.
     let accumulators = spec.sum_registers() + spec.tiling.a.fragment_registers();
     if !spec.schedule.copies.iter().any(Transport::is_written) {
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn shares_of_roles_are_what_the_launch_took() {
-        let of = |math, of_load| Limits::WARPGROUP.role_registers((1, math), of_load);
+        let of = |math, of_load| Limits::WARPGROUP.role_registers(1, math, of_load);
         assert_eq!([of(2, 40), of(2, 24), of(3, 32), of(4, 24)], [(40, 232), (24, 240), (32, 160), (24, 112)].map(Some));
         assert_eq!(of(2, 168), None);
         // Four producer warps that fetch, with two consumer warpgroups.

@@ -174,14 +174,14 @@ impl Tiling {
     }
     /// Columns of a micro tile that all lanes of a wave hold together with a register each, or with as many as hold neighbours.
     pub fn held_columns(&self) -> u32 {
-        let columns = self.instruction.map_or(1, |row| row.shape.1);
+        let columns = self.instruction.map_or(1, |row| row.shape.n);
         if self.unit.family().run == 0 { columns * self.run() } else { columns }
     }
     /// Instructions' rows (or columns) that lie interleaved in a micro tile of this length: what a lane reads at once, of 16 bytes at
     /// most, holds the same place of all of them. 1 where each instruction's lie together.
     pub fn interleave(&self, micro: u32) -> u32 {
         let Some(row) = self.instruction.filter(|row| row.unit.family().run == 0) else { return 1 };
-        let together = |many: &u32| (micro / row.shape.0).is_multiple_of(*many) && many * row.input.bytes() <= 16;
+        let together = |many: &u32| (micro / row.shape.m).is_multiple_of(*many) && many * row.input.bytes() <= 16;
         [4, 2].into_iter().find(together).unwrap_or(1)
     }
     /// Depth of a k-step, for which fragments are read at once.

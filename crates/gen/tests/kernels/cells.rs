@@ -16,7 +16,7 @@ use tilewright_gen::kernel::{MAIN, generate};
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::space::Space;
 use tilewright_ir::mma::{Mma, TABLE};
-use tilewright_ir::{MathUnit, MatrixType, Scalar, Target};
+use tilewright_ir::{MathUnit, MatrixType, MmaShape, Scalar, Target};
 use tilewright_problem::{Gemm, Math, Order, Problem};
 
 /// The table.
@@ -104,7 +104,7 @@ fn plans(cell: Cell) -> Vec<String> {
         MathUnit::Fma | MathUnit::Dot => (0, "MIC4", "MIC8"),
         MathUnit::Mma => (1, "MIC2", "MIC4"),
         MathUnit::Warpgroup => (2, "MIC1", "MIC4"),
-        MathUnit::Mfma if cell.row.shape.0 == 32 => (3, "MIC2", "MIC2"),
+        MathUnit::Mfma if cell.row.shape.m == 32 => (3, "MIC2", "MIC2"),
         MathUnit::Mfma => (3, "MIC1", "MIC1"),
     };
     // Teams that alternate have 128 threads.
@@ -251,7 +251,7 @@ fn decide(cell: Cell) -> Result<(), String> {
 }
 
 fn name(row: &Mma) -> String {
-    let (m, n, k) = row.shape;
+    let MmaShape { m, n, k } = row.shape;
     match row.unit {
         MathUnit::Fma => format!("fma {}", row.input.name()),
         MathUnit::Dot => format!("dp4a {}", row.input.name()),

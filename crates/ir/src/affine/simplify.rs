@@ -58,7 +58,7 @@ fn last(extent: u64) -> i64 {
 
 /// Terms and constant whose values are multiples of `divisor`, divided by it; and the remaining terms and constant.
 fn split(of: &Affine, divisor: i64) -> (Affine, Affine) {
-    let (whole, rest): (Vec<_>, Vec<_>) = of.terms.iter().cloned().partition(|(_, c)| c % divisor == 0);
+    let (whole, rest) = of.terms.iter().cloned().partition::<Vec<_>, _>(|(_, c)| c % divisor == 0);
     let whole = whole.into_iter().map(|(atom, c)| (atom, c / divisor)).collect();
     (
         Affine { terms: whole, constant: of.constant.div_euclid(divisor) },

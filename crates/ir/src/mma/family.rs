@@ -74,6 +74,15 @@ pub enum Lines {
     Either,
 }
 
+/// The block of C that a micro tile is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnitBlock {
+    /// Rows.
+    pub rows: u32,
+    /// Columns.
+    pub columns: u32,
+}
+
 /// What all instructions of a family have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
@@ -88,7 +97,7 @@ pub struct Family {
     /// Threads that own a micro tile together.
     pub lanes: u32,
     /// Rows and columns of C that a micro tile is counted in (`MIC`).
-    pub block: (u32, u32),
+    pub block: UnitBlock,
     /// Most columns of a micro tile.
     pub columns: u32,
     /// k-tiles whose instructions may be unfinished while those of the next k-tile are issued. The wave waits for them before it reads
@@ -113,7 +122,7 @@ pub const FAMILIES: [Family; 4] = [
         name: "multiply-adds",
         owner: Owner::Thread,
         lanes: 1,
-        block: (1, 1),
+        block: UnitBlock { rows: 1, columns: 1 },
         columns: u32::MAX,
         in_flight: 0,
         run: 1,
@@ -127,7 +136,7 @@ pub const FAMILIES: [Family; 4] = [
         name: "warpgroup matrix instructions",
         owner: Owner::Warpgroup,
         lanes: 128,
-        block: (64, 8),
+        block: UnitBlock { rows: 64, columns: 8 },
         columns: 256,
         in_flight: 1,
         run: 2,
@@ -141,7 +150,7 @@ pub const FAMILIES: [Family; 4] = [
         name: "mma.sync matrix instructions",
         owner: Owner::Wave,
         lanes: 32,
-        block: (16, 8),
+        block: UnitBlock { rows: 16, columns: 8 },
         columns: u32::MAX,
         in_flight: 0,
         run: 2,
@@ -155,7 +164,7 @@ pub const FAMILIES: [Family; 4] = [
         name: "MFMA matrix instructions",
         owner: Owner::Wave,
         lanes: 64,
-        block: (16, 16),
+        block: UnitBlock { rows: 16, columns: 16 },
         columns: u32::MAX,
         in_flight: 0,
         run: 0,

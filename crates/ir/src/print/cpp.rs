@@ -72,7 +72,8 @@ pub(super) fn widen_float8(
     inline: &str,
     [uchar, ushort, uint]: [&str; 3],
     as_float: &str,
-    (from, half): (Scalar, &dyn Fn(&mut Prelude) -> String),
+    from: Scalar,
+    half: &dyn Fn(&mut Prelude) -> String,
     prelude: &mut Prelude,
 ) -> String {
     let body = match from {
@@ -106,7 +107,8 @@ pub(super) fn widen_float8(
 pub(super) fn narrow_float8(
     inline: &str,
     [uchar, uint]: [&str; 2],
-    (as_bits, as_float): (&dyn Fn(&str) -> String, &str),
+    as_bits: &dyn Fn(&str) -> String,
+    as_float: &str,
     to: Scalar,
     prelude: &mut Prelude,
 ) -> String {

@@ -201,7 +201,7 @@ impl Dialect for Cuda {
         let (name, body) = match from {
             from if from.is_fnuz() || from.is_float8() && compute_capability(target) < 89 => {
                 let half = |prelude: &mut Prelude| self.widen(Scalar::F16, target, prelude);
-                return cpp::widen_float8(cpp::INLINE, cpp::UNSIGNED, "__uint_as_float(", (from, &half), prelude);
+                return cpp::widen_float8(cpp::INLINE, cpp::UNSIGNED, "__uint_as_float(", from, &half, prelude);
             }
             // Pairs become pairs of binary16.
             from if from.is_float8() => {
@@ -288,7 +288,7 @@ impl Dialect for Cuda {
             to if to.is_fnuz() || to.is_float8() && compute_capability(target) < 89 => {
                 let as_bits = |float: &str| format!("__float_as_uint({float})");
                 let unsigned = ["unsigned char", "unsigned int"];
-                return cpp::narrow_float8(cpp::INLINE, unsigned, (&as_bits, "__uint_as_float("), to, prelude);
+                return cpp::narrow_float8(cpp::INLINE, unsigned, &as_bits, "__uint_as_float(", to, prelude);
             }
             to if to.is_float8() => {
                 let name = format!("tw_f32_to_{to}");
@@ -334,7 +334,7 @@ impl Dialect for Cuda {
                     Scalar::F64 => ("double", "long long", "__double_as_longlong(a)"),
                     _ => ("float", "int", "__float_as_int(a)"),
                 };
-                let body = self.atomic_extreme(op, (int, bits), &|op, signed| {
+                let body = self.atomic_extreme(op, int, bits, &|op, signed| {
                     let int = if signed { int.to_string() } else { format!("unsigned {int}") };
                     format!("atomic{}(({int}*)p, ({int})bits);", extreme(op))
                 });

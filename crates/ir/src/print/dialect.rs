@@ -209,7 +209,7 @@ pub(super) trait Dialect {
     /// The body of an atomic maximum or minimum of floats, by those of integers that its bits are: floats without a sign are in the order
     /// of signed integers, those with one in the reverse order of unsigned integers. NaN becomes the one that no other passes. `integer` is
     /// the operation on integers, signed or not; `bits` are those of `a`, a signed integer.
-    fn atomic_extreme(&self, op: AtomicOp, (int, bits): (&str, &str), integer: &dyn Fn(AtomicOp, bool) -> String) -> String {
+    fn atomic_extreme(&self, op: AtomicOp, int: &str, bits: &str, integer: &dyn Fn(AtomicOp, bool) -> String) -> String {
         let (nan, other) = match op {
             AtomicOp::Min => ("-1".to_string(), AtomicOp::Max),
             _ => (format!("({int})(~(unsigned {int})0 >> 1)"), AtomicOp::Min),

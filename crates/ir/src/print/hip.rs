@@ -149,7 +149,7 @@ impl Dialect for Hip {
             }
             from if from.is_float8() => {
                 let as_float = "__builtin_bit_cast(float, ";
-                return cpp::widen_float8(cpp::INLINE, cpp::UNSIGNED, as_float, (from, &half_to_f32), prelude);
+                return cpp::widen_float8(cpp::INLINE, cpp::UNSIGNED, as_float, from, &half_to_f32, prelude);
             }
             Scalar::BF16 => ("tw_bf16_to_f32", "__builtin_bit_cast(float, (unsigned int)a << 16)"),
             _ => return half_to_f32(prelude),
@@ -177,7 +177,7 @@ impl Dialect for Hip {
         if to.is_float8() {
             let as_bits = |float: &str| format!("__builtin_bit_cast(unsigned int, {float})");
             let unsigned = ["unsigned char", "unsigned int"];
-            return cpp::narrow_float8(cpp::INLINE, unsigned, (&as_bits, "__builtin_bit_cast(float, "), to, prelude);
+            return cpp::narrow_float8(cpp::INLINE, unsigned, &as_bits, "__builtin_bit_cast(float, ", to, prelude);
         }
         if to == Scalar::BF16 {
             return cpp::narrow_bf16(
@@ -225,7 +225,7 @@ impl Dialect for Hip {
             op => {
                 let (float, int) = if scalar == Scalar::F64 { ("double", "long long") } else { ("float", "int") };
                 let bits = format!("__builtin_bit_cast({int}, a)");
-                let body = self.atomic_extreme(op, (int, &bits), &|op, signed| {
+                let body = self.atomic_extreme(op, int, &bits, &|op, signed| {
                     let int = if signed { int.to_string() } else { format!("unsigned {int}") };
                     format!("__hip_atomic_fetch_{}(({int}*)p, ({int})bits, __ATOMIC_RELAXED, {scope});", extreme(op))
                 });

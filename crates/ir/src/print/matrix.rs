@@ -137,7 +137,7 @@ impl Printer<'_> {
 
     /// `mma.sync`: accumulators, left and right fragment. Registers may hold floats where the instruction wants their bits.
     fn wave(&mut self, row: &Mma, [left_ty, right_ty]: [&str; 2], [acc, a, b]: [&RegSlice; 3]) {
-        let ((m, n, k), total, held) = (row.shape, ptx(row.sum), self.dialect.scalar(row.sum));
+        let (MmaShape { m, n, k }, total, held) = (row.shape, ptx(row.sum), self.dialect.scalar(row.sum));
         let (left, right) = (self.operand("a", a, row.a.registers), self.operand("b", b, row.b.registers));
         let types = if left_ty == right_ty { left_ty.to_string() } else { format!("{left_ty}_{right_ty}") };
         let name =
@@ -166,7 +166,7 @@ impl Printer<'_> {
 
     /// The instruction of 16 rows and 8 k of doubles by four of 8 rows and 4 k, whose registers are some of its own.
     fn quarters_of_f64(&mut self, row: &Mma, slices: [&RegSlice; 3]) {
-        let (m, n, k) = row.shape;
+        let MmaShape { m, n, k } = row.shape;
         let name = format!("tw_mma_m{m}n{n}k{k}_f64");
         let function = self.prelude.function(&name, |_| {
             let quarter = |i: u32| {
@@ -186,7 +186,7 @@ impl Printer<'_> {
     }
 
     fn mfma(&mut self, row: &Mma, slices: [&RegSlice; 3]) -> Result<(), Fault> {
-        let (input, (m, n, k), registers) = (row.input, row.shape, row.a.registers);
+        let (input, MmaShape { m, n, k }, registers) = (row.input, row.shape, row.a.registers);
         // What the builtin takes of a lane, the type of what it takes them from, and the end of its name.
         let vector = |element: &str, lanes: u32| format!("{element} operand __attribute__((ext_vector_type({lanes})))");
         // Of 8-bit floats both stand in the name, or as numbers in the arguments where instructions take several formats. Those have scales, of

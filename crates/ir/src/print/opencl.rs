@@ -181,7 +181,7 @@ impl Dialect for OpenCl {
         let (name, value) = match from {
             from if from.is_float8() => {
                 let unsigned = ["uchar", "ushort", "uint"];
-                return cpp::widen_float8(INLINE, unsigned, "as_float(", (from, &half_to_f32), prelude);
+                return cpp::widen_float8(INLINE, unsigned, "as_float(", from, &half_to_f32, prelude);
             }
             Scalar::BF16 => ("tw_bf16_to_f32", "as_float((uint)a << 16)"),
             _ => return half_to_f32(prelude),
@@ -191,7 +191,7 @@ impl Dialect for OpenCl {
     fn narrow(&self, to: Scalar, _: &Target, prelude: &mut Prelude) -> String {
         if to.is_float8() {
             let as_bits = |float: &str| format!("as_uint({float})");
-            return cpp::narrow_float8(INLINE, ["uchar", "uint"], (&as_bits, "as_float("), to, prelude);
+            return cpp::narrow_float8(INLINE, ["uchar", "uint"], &as_bits, "as_float(", to, prelude);
         }
         if to == Scalar::BF16 {
             return cpp::narrow_bf16(INLINE, "ushort", "uint", "as_uint(a)", prelude);
@@ -240,7 +240,7 @@ impl Dialect for OpenCl {
                 }
                 _ => ("float", "int", "atomic"),
             };
-            let body = self.atomic_extreme(op, (int, &format!("as_{int}(a)")), &|op, signed| {
+            let body = self.atomic_extreme(op, int, &format!("as_{int}(a)"), &|op, signed| {
                 let int = if signed { int.to_string() } else { format!("unsigned {int}") };
                 let word = if op == AtomicOp::Min { "min" } else { "max" };
                 format!("{stem}_{word}((volatile {qualifier} {int}*)p, ({int})bits);")

@@ -147,7 +147,7 @@ impl Scopes<'_> {
                 self.base(Base::Cursor(*c))?;
                 index(self.value(*by)?)
             }
-            Stmt::For { var, start, end, step, unroll, body } => self.for_loop(*var, (*start, *end, *step), *unroll, body, path),
+            Stmt::For { .. } => self.for_loop(s, path),
             Stmt::If { cond, then, otherwise } => {
                 condition(self.value(*cond)?)?;
                 self.block(then, path)?;
@@ -184,14 +184,9 @@ impl Scopes<'_> {
         Ok(())
     }
 
-    fn for_loop(
-        &mut self,
-        var: VarId,
-        (start, end, step): (ExprId, ExprId, i64),
-        unroll: Unroll,
-        body: &Block,
-        path: &mut Path,
-    ) -> Result<(), String> {
+    fn for_loop(&mut self, stmt: &Stmt, path: &mut Path) -> Result<(), String> {
+        let Stmt::For { var, start, end, step, unroll, body } = stmt else { return Ok(()) };
+        let (var, start, end, step, unroll) = (*var, *start, *end, *step, *unroll);
         let (from, to) = (self.value(start)?, self.value(end)?);
         if from != to || from.lanes != 1 || !matches!(from.scalar, Scalar::I32 | Scalar::I64) {
             return Err(format!("a loop counts in i32 or i64, not from {from} to {to}"));

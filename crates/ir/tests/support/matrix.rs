@@ -206,8 +206,9 @@ pub fn wave_gemm() -> Kernel {
 }
 
 /// One AMD instruction on the second of two fragments, which stand in memory lane after lane.
-pub fn amd_product(input: MatrixType, shape: (u32, u32, u32)) -> Kernel {
-    let (m, n, k) = shape;
+pub fn amd_product(input: MatrixType, side: u32, k: u32) -> Kernel {
+    let (m, n) = (side, side);
+    let shape = MmaShape { m, n, k };
     let mut b = Builder::new(format!("mfma_{m}x{n}x{k}_{}", format!("{input:?}").to_lowercase()), 64);
     b.wave(64);
     let row = Mma::shaped(MathUnit::Mfma, input, shape).expect("an instruction");

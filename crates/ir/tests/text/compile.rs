@@ -113,34 +113,34 @@ fn instructions_of_waves_compile() {
 fn amd_matrix_instructions_compile() {
     use MatrixType::*;
     let all = [
-        (F16, (32, 32, 8), "v_mfma_f32_32x32x8"),
-        (F16, (16, 16, 16), "v_mfma_f32_16x16x16"),
-        (BF16, (32, 32, 8), "v_mfma_f32_32x32x8"),
-        (BF16, (16, 16, 16), "v_mfma_f32_16x16x16"),
-        (F32, (32, 32, 2), "v_mfma_f32_32x32x2"),
-        (F32, (16, 16, 4), "v_mfma_f32_16x16x4"),
-        (F64, (16, 16, 4), "v_mfma_f64_16x16x4"),
+        (F16, 32, 8, "v_mfma_f32_32x32x8"),
+        (F16, 16, 16, "v_mfma_f32_16x16x16"),
+        (BF16, 32, 8, "v_mfma_f32_32x32x8"),
+        (BF16, 16, 16, "v_mfma_f32_16x16x16"),
+        (F32, 32, 2, "v_mfma_f32_32x32x2"),
+        (F32, 16, 4, "v_mfma_f32_16x16x4"),
+        (F64, 16, 4, "v_mfma_f64_16x16x4"),
     ];
     let deep = [
-        (F16, (32, 32, 16), "v_mfma_f32_32x32x16_f16"),
-        (F16, (16, 16, 32), "v_mfma_f32_16x16x32_f16"),
-        (BF16, (32, 32, 16), "v_mfma_f32_32x32x16_bf16"),
-        (BF16, (16, 16, 32), "v_mfma_f32_16x16x32_bf16"),
+        (F16, 32, 16, "v_mfma_f32_32x32x16_f16"),
+        (F16, 16, 32, "v_mfma_f32_16x16x32_f16"),
+        (BF16, 32, 16, "v_mfma_f32_32x32x16_bf16"),
+        (BF16, 16, 32, "v_mfma_f32_16x16x32_bf16"),
     ];
     // Those of bytes are others on each, of which gfx950 has gfx942's as well.
     let bytes = [
-        (I8, (32, 32, 8), "v_mfma_i32_32x32x8", "gfx90a"),
-        (I8, (16, 16, 16), "v_mfma_i32_16x16x16", "gfx90a"),
-        (I8, (32, 32, 16), "v_mfma_i32_32x32x16_i8", "gfx942 gfx950"),
-        (I8, (16, 16, 32), "v_mfma_i32_16x16x32_i8", "gfx942 gfx950"),
-        (I8, (32, 32, 32), "v_mfma_i32_32x32x32_i8", "gfx950"),
-        (I8, (16, 16, 64), "v_mfma_i32_16x16x64_i8", "gfx950"),
+        (I8, 32, 8, "v_mfma_i32_32x32x8", "gfx90a"),
+        (I8, 16, 16, "v_mfma_i32_16x16x16", "gfx90a"),
+        (I8, 32, 16, "v_mfma_i32_32x32x16_i8", "gfx942 gfx950"),
+        (I8, 16, 32, "v_mfma_i32_16x16x32_i8", "gfx942 gfx950"),
+        (I8, 32, 32, "v_mfma_i32_32x32x32_i8", "gfx950"),
+        (I8, 16, 64, "v_mfma_i32_16x16x64_i8", "gfx950"),
     ];
-    let everywhere = all.into_iter().map(|(input, shape, name)| (input, shape, name, "gfx90a gfx942 gfx950"));
-    let deep = deep.into_iter().map(|(input, shape, name)| (input, shape, name, "gfx950"));
-    for (input, shape, instruction, has) in everywhere.chain(deep).chain(bytes) {
+    let everywhere = all.into_iter().map(|(input, side, k, name)| (input, side, k, name, "gfx90a gfx942 gfx950"));
+    let deep = deep.into_iter().map(|(input, side, k, name)| (input, side, k, name, "gfx950"));
+    for (input, side, k, instruction, has) in everywhere.chain(deep).chain(bytes) {
         for arch in ["gfx90a", "gfx942", "gfx950"] {
-            let (kernel, target) = (matrix::amd_product(input, shape), target(arch));
+            let (kernel, target) = (matrix::amd_product(input, side, k), target(arch));
             if !has.contains(arch) {
                 assert!(
                     matches!(print(&kernel, &target), Err(e) if e.to_string().contains("depth")),

@@ -57,8 +57,8 @@ golden! {
     warpgroup_gemm_cuda: matrix::warpgroup_gemm(), target("sm_90a");
     cluster_exchange_cuda: matrix::cluster_exchange(), target("sm_90a");
     wave_gemm_cuda: matrix::wave_gemm(), target("sm_80");
-    mfma_16_bit_hip: matrix::amd_product(MatrixType::BF16, (32, 32, 8)), target("gfx942");
-    mfma_f32_hip: matrix::amd_product(MatrixType::F32, (16, 16, 4)), target("gfx90a");
+    mfma_16_bit_hip: matrix::amd_product(MatrixType::BF16, 32, 8), target("gfx942");
+    mfma_f32_hip: matrix::amd_product(MatrixType::F32, 16, 4), target("gfx90a");
     global_exchange_opencl: global_exchange(), opencl();
 }
 

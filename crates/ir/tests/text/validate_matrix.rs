@@ -44,10 +44,10 @@ fn map(kernel: &mut Kernel, f: impl FnOnce(&mut TensorMap)) {
 fn matrix_kernels_are_fine_where_they_belong() {
     validate(&matrix::warpgroup_gemm(), &target("sm_90a")).unwrap_or_else(|e| panic!("{e}"));
     validate(&matrix::wave_gemm(), &target("sm_80")).unwrap_or_else(|e| panic!("{e}"));
-    validate(&matrix::amd_product(MatrixType::F16, (32, 32, 8)), &target("gfx90a")).unwrap_or_else(|e| panic!("{e}"));
+    validate(&matrix::amd_product(MatrixType::F16, 32, 8), &target("gfx90a")).unwrap_or_else(|e| panic!("{e}"));
     refused(&matrix::warpgroup_gemm(), "sm_80", "bulk copies");
     refused(&matrix::wave_gemm(), "sm_75", "mma instructions");
-    refused(&matrix::amd_product(MatrixType::F16, (32, 32, 8)), "gfx900", "mfma instructions");
+    refused(&matrix::amd_product(MatrixType::F16, 32, 8), "gfx900", "mfma instructions");
 }
 
 #[test]
@@ -246,18 +246,18 @@ fn shared_memory_is_where_fragments_come_from() {
 
 #[test]
 fn amd_shapes() {
-    let mut kernel = matrix::amd_product(MatrixType::F16, (32, 32, 8));
+    let mut kernel = matrix::amd_product(MatrixType::F16, 32, 8);
     each(&mut kernel.body, &mut |s| {
         if let Stmt::Matrix(MatrixOp::Mfma { shape, .. }) = s {
-            *shape = (32, 32, 4);
+            shape.k = 4;
         }
     });
-    refused(&kernel, "gfx942", "no matrix instruction of (32, 32, 4)");
-    let deep = matrix::amd_product(MatrixType::F16, (32, 32, 16));
+    refused(&kernel, "gfx942", "no matrix instruction of 32 x 32 x 4");
+    let deep = matrix::amd_product(MatrixType::F16, 32, 16);
     validate(&deep, &target("gfx950")).unwrap_or_else(|e| panic!("{e}"));
     refused(&deep, "gfx942", "of this depth");
     // The first instructions of bytes are gone from gfx942 on.
-    let bytes = matrix::amd_product(MatrixType::I8, (16, 16, 16));
+    let bytes = matrix::amd_product(MatrixType::I8, 16, 16);
     validate(&bytes, &target("gfx90a")).unwrap_or_else(|e| panic!("{e}"));
     refused(&bytes, "gfx942", "of this depth");
     refused(&bytes, "gfx900", "mfma instructions");
@@ -270,7 +270,7 @@ proptest! {
         which in 0usize..3,
         changes in prop::collection::vec((any::<usize>(), prop_oneof![0i64..80, Just(-1), Just(u32::MAX.into())]), 1..4),
     ) {
-        let kernels = [matrix::warpgroup_gemm, matrix::wave_gemm, || matrix::amd_product(MatrixType::BF16, (16, 16, 16))];
+        let kernels = [matrix::warpgroup_gemm, matrix::wave_gemm, || matrix::amd_product(MatrixType::BF16, 16, 16)];
         if let Some(kernel) = scrambled(&kernels[which](), &changes) {
             for target in [target("sm_90a"), target("gfx942"), opencl()] {
                 match (validate(&kernel, &target), print(&kernel, &target)) {

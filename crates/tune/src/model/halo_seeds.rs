@@ -32,7 +32,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
         // Without padding the chunks of lines are permuted, where lines are a power of two.
         .with(Key::A(Chiral::Pad), u32::from(!channels.is_power_of_two()));
     let filters = filters(&base, &c.b);
-    let columns = u32::try_from(c.n.div_ceil(family.block.1.into())).unwrap_or(u32::MAX).min(8);
+    let columns = u32::try_from(c.n.div_ceil(family.block.columns.into())).unwrap_or(u32::MAX).min(8);
     let mut plans = Vec::new();
     for (waves, rows) in [(4, 1), (4, 2), (4, 3), (4, 4), (8, 1), (8, 2), (8, 3), (16, 1), (16, 2)] {
         let shape = base.with_each([(Common::Mac, 32 * waves), (Common::Skw, 9)]).with(Key::A(Chiral::Mic), rows);

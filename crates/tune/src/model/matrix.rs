@@ -205,9 +205,9 @@ fn of_panels(model: &Model, spec: &KernelSpec, work: &Work, resident: f64, per_u
     let steps = t.steps(c, 32 / c.a.factor().bytes()).len();
     // Where each unit has one tile, the fullest says how long it takes.
     let at_work = work.at_work + (1.0 - work.at_work) / per_unit;
-    let issued = owners * at_work * f64::from(t.a.micro / family.block.0 * t.products()) * steps as f64;
-    let shared = issued * 32.0 * f64::from(family.block.0 + t.b.micro) / target.rates.shared_bytes;
-    let turns = if spec.rows_in_turn() { f64::from(t.a.micro / family.block.0) } else { 1.0 };
+    let issued = owners * at_work * f64::from(t.a.micro / family.block.rows * t.products()) * steps as f64;
+    let shared = issued * 32.0 * f64::from(family.block.rows + t.b.micro) / target.rates.shared_bytes;
+    let turns = if spec.rows_in_turn() { f64::from(t.a.micro / family.block.rows) } else { 1.0 };
     Multiplied { math: issued * instruction(target, f64::from(t.b.micro)), shared, waits: turns * drains(spec, owners, resident) }
 }
 
@@ -324,7 +324,7 @@ fn by_hand(model: &Model, spec: &KernelSpec, footprint: &Footprint, resident: f6
         besides += if owners * resident > 1.0 { 0.0 } else { added };
     }
     if t.a.raw.or(t.b.raw).is_some() && fragments(spec) {
-        let blocks = t.a.micro / family.block.0.max(1) * (t.b.micro / family.block.1.max(1));
+        let blocks = t.a.micro / family.block.rows.max(1) * (t.b.micro / family.block.columns.max(1));
         issue += owners * f64::from(blocks) * depth * bytes / 32.0 / parts;
     }
     if t.instruction.is_some_and(|row| row.sum == Scalar::F64) && !spec.schedule.in_pipeline() {
@@ -385,7 +385,7 @@ fn waited_windows(c: &Contraction, spec: &KernelSpec, work: &Work, latency: f64)
     let exist = written_out(spec).then(|| t.blocks(c)).flatten();
     let blocks = |side: usize| {
         let share = exist.as_ref().map_or(1.0, |blocks| blocks.share(side));
-        f64::from(sides[side].micro) / f64::from([family.block.0, family.block.1][side].max(1)) * share
+        f64::from(sides[side].micro) / f64::from([family.block.rows, family.block.columns][side].max(1)) * share
     };
     // A fragment read brings one instruction's rows, or the columns of two.
     let issued = f64::from(t.k_steps()) * (blocks(0) * blocks(1) + blocks(0) + blocks(1) / 2.0);

@@ -3,7 +3,7 @@
 use super::seed_keys::{along_k, layout, splits};
 use tilewright_gen::plan::{Chiral, Common, Key, Keys, padded_rows, thread_grid};
 use tilewright_gen::space::Space;
-use tilewright_ir::mma::{FAMILIES, Family, Mma, Owner};
+use tilewright_ir::mma::{FAMILIES, Family, Mma, Owner, UnitBlock};
 use tilewright_ir::{ASYNC_COPY_BYTES, Dialect, MatrixType};
 use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::view::{COL, ROW};
@@ -46,7 +46,7 @@ fn of_order(space: &Space, form: u32, (c, family): (&Contraction, &'static Famil
     let mut plans = Vec::new();
     for (waves, skew, mic_a, mic_b) in tiles(family).into_iter().chain(narrow(family, &turned)) {
         let Some((along_m, along_n)) = thread_grid(waves, skew) else { continue };
-        let (rows, columns) = unit.family().block;
+        let UnitBlock { rows, columns } = unit.family().block;
         let (tile_m, tile_n) = (u64::from(along_m * mic_a * rows), u64::from(along_n * mic_b * columns));
         if tile_m >= 2 * turned.m.next_power_of_two().max(16) || tile_n >= 2 * turned.n.next_power_of_two().max(16) {
             continue;
@@ -108,7 +108,7 @@ const fn padding(input: MatrixType) -> u32 {
 /// Waves, skew of their grid, and micro tiles in instructions.
 fn tiles(family: &Family) -> Vec<(u32, u32, u32, u32)> {
     match family.block {
-        (16, 16) => vec![
+        UnitBlock { columns: 16, .. } => vec![
             (4, 10, 4, 4),
             (4, 10, 4, 2),
             (4, 10, 2, 4),
@@ -140,7 +140,7 @@ fn tiles(family: &Family) -> Vec<(u32, u32, u32, u32)> {
 /// The same where one instruction or two have all columns of the result, or all rows: tiles that are no wider, and waves along the other side.
 fn narrow(family: &Family, c: &Contraction) -> Vec<(u32, u32, u32, u32)> {
     let few = |extent: u64, block: u32| u32::try_from(extent.div_ceil(block.into())).unwrap_or(u32::MAX);
-    let (rows, columns) = (few(c.m, family.block.0), few(c.n, family.block.1));
+    let (rows, columns) = (few(c.m, family.block.rows), few(c.n, family.block.columns));
     let mut tiles = Vec::new();
     for (waves, many) in [1u32, 2, 4, 8].into_iter().flat_map(|waves| [1u32, 2, 4, 6, 8].map(|many| (waves, many))) {
         let square = waves.ilog2().div_ceil(2) + 10;

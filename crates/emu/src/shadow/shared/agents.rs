@@ -80,7 +80,8 @@ impl SharedShadow {
         byte: usize,
         size: usize,
         agent: u32,
-        (by, issuer): (&Clocks, u32),
+        by: &Clocks,
+        issuer: u32,
     ) -> Result<(), (usize, Trouble)> {
         for g in self.granules(byte, size) {
             if self.races {

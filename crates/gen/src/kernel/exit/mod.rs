@@ -237,7 +237,7 @@ impl Epilogue<'_> {
     }
 
     fn accumulators(&self, b: &mut Builder, acc: &AccumulatorSet) -> Accumulators {
-        Accumulators::new(b, &self.spec.tiling, self.c, acc.regs, (acc.first, acc.thread))
+        Accumulators::new(b, &self.spec.tiling, self.c, *acc)
     }
 
     /// Emits the producer warps' share of barriers during the epilogue.

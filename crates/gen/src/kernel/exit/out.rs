@@ -103,7 +103,7 @@ impl Out<'_> {
     /// Each thread stores its runs of neighbours along n of a unit's accumulators.
     pub fn runs(&self, b: &mut Builder, math: &Accumulators, old: bool) {
         let width = self.e.spec.epilogue.exit.width();
-        math.runs(b, (Axis::Col, width), 0..math.count(), &mut |b, row, col, values| self.put(b, row, col, values, old));
+        math.runs(b, Axis::Col, width, 0..math.count(), &mut |b, row, col, values| self.put(b, row, col, values, old));
     }
 
     /// The results of a tile whose sums have no terms: the tile's threads store vectors of neighbouring columns side by side, or of
@@ -246,7 +246,7 @@ impl Out<'_> {
         let registers = if math.width > 1 { 1 } else { of.end - of.start };
         for first in of.step_by(registers.max(1) as usize) {
             let mut results = Vec::new();
-            math.pieces(b, (along, most), first..first + registers, &mut |b, row, col, elements| {
+            math.pieces(b, along, most, first..first + registers, &mut |b, row, col, elements| {
                 let values: Vec<ExprId> = elements.iter().map(|&element| math.value(b, element)).collect();
                 let place = self.place(b, [row, col]);
                 let (_, values) = self.applied(b, &place, &(None, values), old, Start::Multiple);

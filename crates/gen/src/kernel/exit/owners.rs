@@ -162,7 +162,7 @@ impl Out<'_> {
         let width = self.e.spec.epilogue.exit.width();
         let along = if width > 1 && !columns_contiguous(self.e.c) { Axis::Row } else { Axis::Col };
         for ours in share.registers() {
-            math.runs(b, (along, width), ours, &mut |b, row, col, values| self.put(b, row, col, values, old));
+            math.runs(b, along, width, ours, &mut |b, row, col, values| self.put(b, row, col, values, old));
         }
     }
 }

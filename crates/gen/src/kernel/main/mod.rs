@@ -147,8 +147,7 @@ fn stages(b: &mut Builder, job: &PartJob, map: &SharedMap) -> Vec<SharedTile> {
     let operands = [(0, "smem_a"), (1, "smem_b")].into_iter().map(|(i, name)| {
         let x = job.inputs[i];
         let scalar = x.tiling.shared_scalar(&x.tensor);
-        let operand = (&x.tiling, &s.copies[i], x.tiling.shared_parts);
-        SharedTile::new(b, name, scalar, operand, spec.tiling.k_tile, map.operands[i])
+        SharedTile::new(b, name, scalar, &x.tiling, &s.copies[i], spec.tiling.k_tile, map.operands[i])
     });
     operands.collect()
 }
@@ -438,7 +437,7 @@ impl Main<'_> {
         if let Some(row) = row.filter(|row| row.unit == MathUnit::Warpgroup) {
             let tiles = &part.operands.tiles;
             let may_be_empty = tiles.terms.is_some() || tiles.shape.k_tiles < u64::from(t.split_k.ways.max(1));
-            let unit = Warpgroup::new(b, spec, row, shared, (self.local, may_be_empty), part.c);
+            let unit = Warpgroup::new(b, spec, row, shared, self.local, may_be_empty, part.c);
             let team = unit.team;
             return (Box::new(unit), team);
         }
@@ -449,7 +448,7 @@ impl Main<'_> {
         let unit: Box<dyn Unit> = match row {
             Some(row) if row.unit == MathUnit::Mma => {
                 let starts = tile.map(|(at, _)| [at.m_start, at.n_start]);
-                let unit = WaveUnit::new(b, (part.c, spec), row, (shared, starts), thread);
+                let unit = WaveUnit::new(b, part.c, spec, row, shared, starts, thread);
                 Box::new(KSteps::new(spec, unit))
             }
             Some(row) if row.unit == MathUnit::Mfma => {
@@ -521,8 +520,7 @@ impl Part<'_> {
 
     /// The scales of a thread's accumulators in two-level accumulation.
     fn tile_scales(&self, b: &mut Builder, consumer: &Consumer, at: &TilePosition) -> Option<TileScales<'_>> {
-        let acc = consumer.unit.accumulators();
-        TileScales::new(b, (self.spec, self.c), at, (acc.regs, acc.first, acc.thread), &self.scales)
+        TileScales::new(b, self.spec, self.c, at, consumer.unit.accumulators(), &self.scales)
     }
 
     fn k_loop(

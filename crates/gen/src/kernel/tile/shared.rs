@@ -38,10 +38,12 @@ impl SharedTile {
         b: &mut Builder,
         name: &str,
         scalar: Scalar,
-        (o, copy, parts): (&OperandTiling, &Transport, u32),
+        o: &OperandTiling,
+        copy: &Transport,
         k_tile: u32,
         area: Area,
     ) -> SharedTile {
+        let parts = o.shared_parts;
         let (panels, halo) = (copy.tile().cloned(), copy.halo().cloned());
         let (along, pitch, stage, layout) = match (&panels, &halo) {
             (_, Some(halo)) => (Along::K, halo.pitch(), halo.elements(), halo.layout()),
@@ -147,14 +149,15 @@ impl SharedTile {
         }
     }
 
-    /// Positions of rows `every` (a multiple of 8) apart, from this (row, k) on, as distances from the first of them, which comes with
+    /// Positions of `count` rows `every` (a multiple of 8) apart, from this (row, k) on, as distances from the first of them, which comes with
     /// them. Where distances follow from the row, the first is 0. Windows are those of a tile whose rows begin at `start`.
     pub fn blocks(
         &self,
         b: &mut Builder,
         start: Option<Coord>,
         [row, k]: [ExprId; 2],
-        (count, every): (u32, u32),
+        count: u32,
+        every: u32,
     ) -> (ExprId, Vec<ExprId>) {
         let zero = b.int(0, Scalar::I32);
         if let (Some(halo), Some(start)) = (&self.halo, start) {

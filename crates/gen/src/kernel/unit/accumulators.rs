@@ -2,6 +2,7 @@
 //!
 //! Every exit asks this one value, which answers from the layout of the plan's accumulators ([`Tiling::accumulators`]).
 
+use super::AccumulatorSet;
 use crate::plan::{STORE_ROWS, Tiling};
 use std::ops::Range;
 use tilewright_ir::affine::Affine;
@@ -39,14 +40,9 @@ pub(crate) struct Run {
 }
 
 impl Accumulators {
-    /// Those of the micro tile that begins at `first`, in the `thread`-th of the threads that own it.
-    pub fn new(
-        b: &mut Builder,
-        t: &Tiling,
-        c: &Contraction,
-        regs: RegId,
-        (first, thread): ([ExprId; 2], ExprId),
-    ) -> Accumulators {
+    /// Those of a thread.
+    pub fn new(b: &mut Builder, t: &Tiling, c: &Contraction, of: AccumulatorSet) -> Accumulators {
+        let AccumulatorSet { regs, first, thread } = of;
         let owners = t.unit.family().lanes;
         let lanes = t.wave_lanes.clamp(1, owners);
         let all = t.accumulators();
@@ -60,7 +56,7 @@ impl Accumulators {
         }
         let wave = Layout::new(&[(Axis::Lane, lanes.into())], &[(Axis::Thread, Affine::axis(0))]);
         let places = all.compose(&wave).unwrap_or(all);
-        let rows = t.instruction.map_or(1, |row| row.shape.0);
+        let rows = t.instruction.map_or(1, |row| row.shape.m);
         let apart = t.interleave(t.a.micro);
         Accumulators { regs, scalar: c.accumulator(), width: t.math_width.max(1), places, first, lane, rows, apart }
     }
@@ -116,15 +112,15 @@ impl Accumulators {
 
     /// Calls `put(row, column, values)` for the values in these registers, in runs of at most `width` neighbours along an axis. Each run starts at
     /// a multiple of its length.
-    pub fn runs(&self, b: &mut Builder, along: (Axis, u32), registers: Range<u32>, put: Put) {
-        self.pieces(b, along, registers, &mut |b, row, col, elements| {
+    pub fn runs(&self, b: &mut Builder, along: Axis, width: u32, registers: Range<u32>, put: Put) {
+        self.pieces(b, along, width, registers, &mut |b, row, col, elements| {
             let values: Vec<ExprId> = elements.iter().map(|&element| self.value(b, element)).collect();
             put(b, row, col, &values);
         });
     }
 
     /// The same with the numbers of the elements instead of their values.
-    pub fn pieces(&self, b: &mut Builder, (along, width): (Axis, u32), registers: Range<u32>, put: Pieces) {
+    pub fn pieces(&self, b: &mut Builder, along: Axis, width: u32, registers: Range<u32>, put: Pieces) {
         let [row, col] = [Axis::Row, Axis::Col].map(|to| self.of_lane(b, to));
         let (row, col) = (b.bind("out_row", self.first[0] + row), b.bind("out_col", self.first[1] + col));
         for run in self.held(along, registers) {

@@ -52,8 +52,8 @@ impl KOrder {
         b.binary(BinaryOp::Xor, low, high)
     }
 
-    /// From the position of a lane's first element to the one `own` (of the instruction) and so many steps further along k.
-    pub fn further(self, b: &mut Builder, shared: &SharedTile, lane: ExprId, (step, depth): (ExprId, u32), own: u32) -> ExprId {
+    /// From the position of a lane's first element to the one `own` (of the instruction) and `step` steps of `depth` further along k.
+    pub fn further(self, b: &mut Builder, shared: &SharedTile, lane: ExprId, step: ExprId, depth: u32, own: u32) -> ExprId {
         let stride = shared.strides().1;
         if shared.panels.is_none() {
             return b.value(lane + (own * stride + step * (depth * stride)));

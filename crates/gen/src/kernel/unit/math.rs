@@ -1,7 +1,7 @@
 //! Fragments and math: the k-steps of a k-tile, and, for multiply-adds, shared memory to registers and the outer product.
 
 use super::scales::TileScales;
-use super::{AccumulatorSet, Between, KTile, Unit, clear, promote, promoted};
+use super::{AccumulatorSet, Between, KTile, Promotion, Unit, clear, promote, promoted};
 use crate::kernel::stages::schedule::MathPart;
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::{Along, KernelSpec, OperandTiling};
@@ -306,7 +306,7 @@ impl Steps for Fma {
     fn promote(&self, b: &mut Builder, scales: Option<&TileScales>) {
         if let Some(totals) = self.promoted {
             let count = self.a.len * self.b.len;
-            promote(b, (self.acc, totals), (0, count), scales);
+            promote(b, Promotion { acc: self.acc, totals, first: 0, count }, scales);
             clear(b, self.accumulator.vector(self.b.lanes), self.acc, count);
         }
     }

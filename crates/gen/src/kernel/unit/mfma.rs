@@ -7,7 +7,7 @@
 use super::math::Steps;
 use super::scales::TileScales;
 use crate::kernel::tile::shared::SharedTile;
-use crate::kernel::unit::{AccumulatorSet, KTile, clear, promote, promoted, slice, wave};
+use crate::kernel::unit::{AccumulatorSet, KTile, Promotion, clear, promote, promoted, slice, wave};
 use crate::plan::{Along, KernelSpec};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
@@ -62,7 +62,7 @@ impl MfmaUnit {
     pub fn new(b: &mut Builder, spec: &KernelSpec, row: &'static Mma, shared: &[SharedTile], thread: ExprId) -> Self {
         let t = &spec.tiling;
         // k between what neighbouring groups of lanes hold.
-        let (lanes, side) = (row.lanes(), row.shape.0);
+        let (lanes, side) = (row.lanes(), row.shape.m);
         let held = row.a.at(Axis::K, side, 0, 0);
         let (first, lane) = wave(b, t, row, thread);
         let sets = spec.schedule.fragments_ahead + 1;
@@ -146,7 +146,7 @@ impl Steps for MfmaUnit {
 
     /// Fragments of a k-step into a set of registers: those of instruction `n` of block `i` are number `n blocks + i`.
     fn load(&self, b: &mut Builder, from: [ExprId; 2], step: ExprId, set: u32) {
-        let ((side, _, depth), step_depth) = (self.row.shape, self.row.step);
+        let (MmaShape { m: side, k: depth, .. }, step_depth) = (self.row.shape, self.row.step);
         for which in if self.a_first { [0, 1] } else { [1, 0] } {
             let f = &self.fragments[which];
             let (row, k) = f.shared.strides();
@@ -170,7 +170,7 @@ impl Steps for MfmaUnit {
     fn multiply(&self, b: &mut Builder, _: ExprId, set: u32) {
         let [left, right] = &self.fragments;
         let (row, registers) = (self.row, self.row.a.registers);
-        let instructions = (0..row.step / row.shape.2).flat_map(|n| self.products.iter().map(move |products| (n, products)));
+        let instructions = (0..row.step / row.shape.k).flat_map(|n| self.products.iter().map(move |products| (n, products)));
         for (n, &[part_of_a, part_of_b]) in instructions {
             for i in 0..left.blocks {
                 for j in 0..right.blocks {
@@ -185,7 +185,7 @@ impl Steps for MfmaUnit {
 
     fn promote(&self, b: &mut Builder, scales: Option<&TileScales>) {
         if let Some(totals) = self.promoted {
-            promote(b, (self.acc, totals), (0, self.acc_count), scales);
+            promote(b, Promotion { acc: self.acc, totals, first: 0, count: self.acc_count }, scales);
             clear(b, self.row.sum.ty(), self.acc, self.acc_count);
         }
     }

@@ -13,7 +13,9 @@ use super::k_order::KOrder;
 use super::math::Steps;
 use super::scales::TileScales;
 use crate::kernel::tile::shared::SharedTile;
-use crate::kernel::unit::{AccumulatorSet, KTile, LANES_OF_ROW, clear, matrix_row, promote, promoted, slice, split, wave};
+use crate::kernel::unit::{
+    AccumulatorSet, KTile, LANES_OF_ROW, Promotion, Registers, clear, matrix_row, promote, promoted, slice, split, wave,
+};
 use crate::plan::{Along, Blocks, KernelSpec};
 use tilewright_ir::affine::Coord;
 use tilewright_ir::layout::Axis;
@@ -79,13 +81,15 @@ impl WaveUnit {
     /// result tile that begins at this row and column.
     pub fn new(
         b: &mut Builder,
-        (c, spec): (&Contraction, &KernelSpec),
+        c: &Contraction,
+        spec: &KernelSpec,
         row: &'static Mma,
-        (shared, starts): (&[SharedTile], Option<[Coord; 2]>),
+        shared: &[SharedTile],
+        starts: Option<[Coord; 2]>,
         thread: ExprId,
     ) -> Self {
         let t = &spec.tiling;
-        let (lanes, (rows, columns, depth)) = (row.lanes(), row.shape);
+        let (lanes, MmaShape { m: rows, n: columns, k: depth }) = (row.lanes(), row.shape);
         let (first, lane) = wave(b, t, row, thread);
         let sets = spec.schedule.fragments_ahead + 1;
         let order = match shared {
@@ -105,14 +109,14 @@ impl WaveUnit {
                     let (row, k) = (b.value(lane / LANES_OF_ROW), b.value(lane % LANES_OF_ROW * (run / each)));
                     ([b.value(first[i] + row), k], 8)
                 }
-                (1, _) => (element_of(b, of, (lane, lanes), first[i], order), 8),
+                (1, _) => (element_of(b, of, lane, lanes, first[i], order), 8),
                 _ => {
-                    let [row, k] = matrix_row(b, (of, side), lane, shared[i].along);
+                    let [row, k] = matrix_row(b, of, side, lane, shared[i].along);
                     ([b.value(first[i] + row), k], 16)
                 }
             };
             let start = starts.map(|starts| starts[i]);
-            let (at, blocks) = shared[i].blocks(b, start, place, (micro.div_ceil(every), every));
+            let (at, blocks) = shared[i].blocks(b, start, place, micro.div_ceil(every), every);
             let lane = b.bind(&format!("{name}_lane_at"), at);
             Fragments { regs, len, shared: shared[i].clone(), lane, blocks, micro, order, run, factor: tensor.factor(), each }
         });
@@ -130,9 +134,9 @@ impl WaveUnit {
     }
 
     /// Fragments of elements that fill a register, one instruction's after the other; those of TF32 are rounded, unless they are to be split.
-    fn load_elements(&self, b: &mut Builder, f: &Fragments, (from, k_step): (ExprId, ExprId), set: u32, is_a: bool) {
-        let (of, (rows, columns, depth)) = (if is_a { &self.row.a } else { &self.row.b }, self.row.shape);
-        let side = if is_a { rows } else { columns };
+    fn load_elements(&self, b: &mut Builder, f: &Fragments, from: ExprId, k_step: ExprId, set: u32, is_a: bool) {
+        let (of, shape) = (if is_a { &self.row.a } else { &self.row.b }, self.row.shape);
+        let (side, depth) = (if is_a { shape.m } else { shape.n }, shape.k);
         let steps = self.step / depth;
         let per_step = f.len / steps;
         for step in 0..steps {
@@ -141,7 +145,7 @@ impl WaveUnit {
                     let (across, along) = (of.at(Axis::Row, 0, register, 0), of.at(Axis::K, 0, register, 0));
                     let further = f.blocks.get(((side * block + across) / 8) as usize).copied().unwrap_or(f.lane);
                     let lane = b.value(f.lane + further);
-                    let at = f.order.further(b, &f.shared, lane, (k_step, self.step), depth * step + along);
+                    let at = f.order.further(b, &f.shared, lane, k_step, self.step, depth * step + along);
                     let at = b.value(from + at);
                     let value = b.load("element", Base::Shared(f.shared.array), at, 1, None);
                     let round = self.row.input == MatrixType::TF32 && self.parts.is_none();
@@ -156,9 +160,10 @@ impl WaveUnit {
 impl WaveUnit {
     /// Reads the fragments of a k-step as runs of neighbours along k, one row of each eight for a lane. Two words of a run are one instruction's: the
     /// first fills the register of its lower k, the second that of its upper.
-    fn load_runs(&self, b: &mut Builder, f: &Fragments, (from, k_step): (ExprId, ExprId), set: u32, is_a: bool) {
-        let (of, (rows, columns, depth)) = (if is_a { &self.row.a } else { &self.row.b }, self.row.shape);
-        let (side, steps) = (if is_a { rows } else { columns }, self.step / depth);
+    fn load_runs(&self, b: &mut Builder, f: &Fragments, from: ExprId, k_step: ExprId, set: u32, is_a: bool) {
+        let (of, shape) = (if is_a { &self.row.a } else { &self.row.b }, self.row.shape);
+        let (side, depth) = (if is_a { shape.m } else { shape.n }, shape.k);
+        let steps = self.step / depth;
         let at = f.shared.steps(b, from, k_step, self.step / f.each);
         for (block, further) in (0..).zip(&f.blocks) {
             let at = b.value(at + *further);
@@ -203,15 +208,15 @@ impl Steps for WaveUnit {
         for which in if self.a_first { [0, 1] } else { [1, 0] } {
             let f = &self.fragments[which];
             if f.run.is_some() {
-                self.load_runs(b, f, (from[which], step), set, which == 0);
+                self.load_runs(b, f, from[which], step, set, which == 0);
                 continue;
             }
             if self.row.a.elements == 1 {
-                self.load_elements(b, f, (from[which], step), set, which == 0);
+                self.load_elements(b, f, from[which], step, set, which == 0);
                 continue;
             }
             let at = f.shared.steps(b, from[which], step, self.step);
-            let side = if which == 0 { self.row.shape.0 } else { self.row.shape.1 };
+            let side = if which == 0 { self.row.shape.m } else { self.row.shape.n };
             // Four matrices of 8 x 8 are 16 rows, or 16 columns; the last 8 columns of an odd number come alone.
             for (block, further) in (0..).zip(&f.blocks) {
                 let count = if f.micro - 16 * block >= 16 { 4 } else { 2 };
@@ -232,31 +237,34 @@ impl Steps for WaveUnit {
 
     fn multiply(&self, b: &mut Builder, k_step: ExprId, set: u32) {
         let ([left, right], row) = (&self.fragments, self.row);
-        let (rows, columns, depth) = row.shape;
+        let MmaShape { m: rows, n: columns, k: depth } = row.shape;
         let (across, steps) = (right.micro / columns, self.step / depth);
         for step in 0..steps {
             let (len_a, len_b) = (row.a.registers, row.b.registers * across);
             let of_b = |part: u32| right.first(set, part) + step * right.len / steps;
             if let Some([_, parts]) = self.parts {
-                split(b, (right.regs, of_b(0)), (parts, 0), len_b);
+                let from = Registers { regs: right.regs, first: of_b(0) };
+                split(b, from, Registers { regs: parts, first: 0 }, len_b);
             }
             for i in 0..left.micro / rows {
                 let of_a = |part: u32| left.first(set, part) + step * left.len / steps + len_a * i;
                 if let Some([parts, _]) = self.parts {
-                    split(b, (left.regs, of_a(0)), (parts, 0), len_a);
+                    let from = Registers { regs: left.regs, first: of_a(0) };
+                    split(b, from, Registers { regs: parts, first: 0 }, len_a);
                 }
                 for &[part_of_a, part_of_b] in self.products {
-                    let (from_a, from_b) = match self.parts {
-                        Some([a, b]) => ((a, part_of_a * len_a), (b, part_of_b * len_b)),
-                        None => ((left.regs, of_a(part_of_a)), (right.regs, of_b(part_of_b))),
-                    };
+                    let [from_a, from_b] = match self.parts {
+                        Some([a, b]) => [(a, part_of_a * len_a), (b, part_of_b * len_b)],
+                        None => [(left.regs, of_a(part_of_a)), (right.regs, of_b(part_of_b))],
+                    }
+                    .map(|(regs, first)| Registers { regs, first });
                     for j in 0..across {
                         let exist = self.exist(b, k_step);
                         if !exist.is_none_or(|(blocks, first)| blocks.exist(first * steps + step, i, j)) {
                             continue;
                         }
-                        let a = slice(b, from_a.0, from_a.1);
-                        let right = slice(b, from_b.0, from_b.1 + row.b.registers * j);
+                        let a = slice(b, from_a.regs, from_a.first);
+                        let right = slice(b, from_b.regs, from_b.first + row.b.registers * j);
                         let acc = slice(b, self.acc, row.c.registers * (i * across + j));
                         b.matrix(MatrixOp::Mma { input: row.input, a, b: right, acc });
                     }
@@ -271,7 +279,7 @@ impl Steps for WaveUnit {
 
     fn promote(&self, b: &mut Builder, scales: Option<&TileScales>) {
         if let Some(totals) = self.promoted {
-            promote(b, (self.acc, totals), (0, self.acc_count), scales);
+            promote(b, Promotion { acc: self.acc, totals, first: 0, count: self.acc_count }, scales);
             clear(b, self.row.sum.ty(), self.acc, self.acc_count);
         }
     }
@@ -282,7 +290,7 @@ impl Steps for WaveUnit {
 }
 
 /// Row and k of a lane in the first instruction of a wave: what register 0 of a fragment holds.
-fn element_of(b: &mut Builder, of: &Fragment, (lane, lanes): (ExprId, u32), first: ExprId, order: KOrder) -> [ExprId; 2] {
+fn element_of(b: &mut Builder, of: &Fragment, lane: ExprId, lanes: u32, first: ExprId, order: KOrder) -> [ExprId; 2] {
     let places = of.layout(lanes, of.registers);
     let [row, k] = [Axis::Row, Axis::K].map(|to| places.emit(b, to, &[(Axis::Lane, lane)], Scalar::I32));
     [b.value(first + row), order.of_lane(b, k)]

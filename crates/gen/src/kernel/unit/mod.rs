@@ -93,15 +93,34 @@ fn promoted(b: &mut Builder, spec: &KernelSpec, ty: Type, count: u32) -> Option<
     spec.schedule.promoted.map(|_| b.regs("promoted", ty, count))
 }
 
-/// Adds `count` accumulators to the totals of two-level accumulation, from total `first` on, times their scales.
-fn promote(b: &mut Builder, (acc, to): (RegId, RegId), (first, count): (u32, u32), scales: Option<&TileScales>) {
+/// Accumulators that are added to the totals of two-level accumulation.
+#[derive(Clone, Copy)]
+pub(crate) struct Promotion {
+    /// The accumulators, from their first register on.
+    pub acc: RegId,
+    pub totals: RegId,
+    /// The total that the first of them is added to.
+    pub first: u32,
+    pub count: u32,
+}
+
+/// Adds accumulators to their totals, times their scales.
+fn promote(b: &mut Builder, of: Promotion, scales: Option<&TileScales>) {
     if let Some(scales) = scales {
-        return scales.add(b, acc, to, (first, count));
+        return scales.add(b, of);
     }
+    let Promotion { acc, totals: to, first, count } = of;
     b.for_range("i", 0, count, Unroll::Full, |b, i| {
         let (sum, more) = (b.reg(to, i + first), b.reg(acc, i));
         b.set_reg(to, i + first, sum + more);
     });
+}
+
+/// Registers of an array, from one whose number is a constant on.
+#[derive(Clone, Copy)]
+struct Registers {
+    regs: RegId,
+    first: u32,
 }
 
 /// Registers from this one on.
@@ -110,18 +129,18 @@ fn slice(b: &mut Builder, regs: RegId, first: u32) -> RegSlice {
 }
 
 /// Splits `count` registers into two TF32 numbers each: first all nearest numbers, then all remainders. The unit drops the last bit of remainders.
-fn split(b: &mut Builder, from: (RegId, u32), to: (RegId, u32), count: u32) {
+fn split(b: &mut Builder, from: Registers, to: Registers, count: u32) {
     for i in 0..count {
-        let value = b.reg(from.0, from.1 + i);
-        b.set_reg(to.0, to.1 + i, value.unary(UnaryOp::NearTf32));
-        let near = b.reg(to.0, to.1 + i);
-        b.set_reg(to.0, to.1 + count + i, value - near);
+        let value = b.reg(from.regs, from.first + i);
+        b.set_reg(to.regs, to.first + i, value.unary(UnaryOp::NearTf32));
+        let near = b.reg(to.regs, to.first + i);
+        b.set_reg(to.regs, to.first + count + i, value - near);
     }
 }
 
 /// Row and k at which a lane's row of `ldmatrix` starts in lines along rows or along k: matrices of 8 x 8 follow each other as the registers
 /// of fragments do that they become, those of several instructions `side` rows apart.
-fn matrix_row(b: &mut Builder, (of, side): (&Fragment, u32), lane: ExprId, along: Along) -> [ExprId; 2] {
+fn matrix_row(b: &mut Builder, of: &Fragment, side: u32, lane: ExprId, along: Along) -> [ExprId; 2] {
     let (within, matrix) = (b.value(lane % 8), b.value(lane / 8));
     let several = of.registers < 4;
     let register = if several { b.value(matrix % of.registers) } else { matrix };

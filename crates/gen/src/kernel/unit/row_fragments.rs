@@ -10,7 +10,7 @@
 //! - Weights of 8 or 4 bits: a lane reads whole runs of neighbours along k and converts them, four registers for each k-step of a run.
 //!   Operand B is stored in the matching order of k ([`BulkTile::runs`]).
 
-use super::{LANES_OF_ROW, matrix_row, slice, split};
+use super::{LANES_OF_ROW, Registers, matrix_row, slice, split};
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::Along;
 use tilewright_ir::layout::Axis;
@@ -23,8 +23,30 @@ enum Reads {
     /// Words: where this lane's elements of the rows in the upper and in the lower half are, in the lines that it reads first and in those
     /// that it reads then; and whether the first are the lower ones.
     Words { words: SharedId, lanes: [[ExprId; 2]; 2], in_order: ExprId },
-    /// Runs of weights: where this lane's first begins, so many of them each, the type of what they become, and how many there are at a position.
-    Runs { lane: ExprId, run: u32, factor: Scalar, numbers: u32 },
+    /// Runs of weights: where this lane's first begins, and how many weights there are at a position.
+    Runs { lane: ExprId, weights: WeightRuns, numbers: u32 },
+}
+
+/// Weights that a lane reads and converts.
+#[derive(Clone, Copy)]
+pub(crate) struct WeightRuns {
+    /// The type that they are converted to.
+    pub factor: Scalar,
+    /// Neighbours along k that a lane reads at once.
+    pub run: u32,
+}
+
+/// Which fragments a warpgroup holds.
+#[derive(Clone, Copy)]
+pub(crate) struct FragmentSets {
+    /// Sets, one per k-step on its way.
+    pub sets: u32,
+    /// Instructions along m.
+    pub rows: u32,
+    /// Each number is split into two of TF32.
+    pub split: bool,
+    /// How weights are read, where operand A has weights.
+    pub weights: Option<WeightRuns>,
 }
 
 /// The fragments of one warpgroup's rows.
@@ -43,28 +65,21 @@ pub(crate) struct RowFragments {
 }
 
 impl RowFragments {
-    /// Declares the registers of so many sets for as many instructions along m. `first` is the warpgroup's first row in the tile, `thread`
-    /// the position among its threads.
-    pub fn new(
-        b: &mut Builder,
-        shared: &SharedTile,
-        row: &'static Mma,
-        (sets, rows, split): (u32, u32, bool),
-        (first, thread): (ExprId, ExprId),
-        weights: Option<(Scalar, u32)>,
-    ) -> Self {
+    /// Declares the registers. `first` is the warpgroup's first row in the tile, `thread` the position among its threads.
+    pub fn new(b: &mut Builder, shared: &SharedTile, row: &'static Mma, of: FragmentSets, first: ExprId, thread: ExprId) -> Self {
+        let FragmentSets { sets, rows, split, weights } = of;
         let (scalar, kept) = if split { (Scalar::F32, 1) } else { (Scalar::U32, sets) };
         let regs = b.regs("row_fragments", scalar.ty(), kept * rows * row.a.registers);
         let split = split.then(|| b.regs("row_parts", scalar.ty(), 2 * sets * rows * row.a.registers));
         let lane = b.value(thread % WARP);
         let of_wave = row.a.at(Axis::Row, WARP, 0, 0);
         let first = b.value(first + thread / WARP * of_wave);
-        let reads = if let Some((factor, run)) = weights {
-            runs(b, shared, (row, factor, run), first, lane)
+        let reads = if let Some(weights) = weights {
+            runs(b, shared, row, weights, first, lane)
         } else if shared.along == Along::Row && row.a.elements == 1 {
-            words(b, shared, (row, scalar), first, lane)
+            words(b, shared, row, scalar, first, lane)
         } else {
-            let [own, k] = matrix_row(b, (&row.a, row.shape.0), lane, shared.along);
+            let [own, k] = matrix_row(b, &row.a, row.shape.m, lane, shared.along);
             let (own, k) = (b.bind("fragment_row", first + own), b.bind("fragment_k", k));
             let at = shared.at(b, own, k);
             Reads::Matrices(b.bind("fragment_at", at))
@@ -79,9 +94,9 @@ impl RowFragments {
 
     /// Reads and converts the runs of weights of a k-tile. Returns words of factors, for the upper and the lower rows of each instruction along m.
     pub fn begin(&self, b: &mut Builder, stage: ExprId, k_tile: u32) -> Vec<ExprId> {
-        let Reads::Runs { lane, run, factor, numbers } = &self.reads else { return Vec::new() };
+        let Reads::Runs { lane, weights: WeightRuns { factor, run }, numbers } = &self.reads else { return Vec::new() };
         let base = b.value(stage * self.shared.stage);
-        let (height, ..) = self.row.shape;
+        let height = self.row.shape.m;
         let mut all = Vec::new();
         for block in 0..k_tile / (LANES_OF_ROW * run) {
             let block = b.int(block.into(), Scalar::I32);
@@ -101,8 +116,8 @@ impl RowFragments {
     /// Reads a k-step's fragments from a stage into its set: one for each instruction along m, or its nearest numbers and what they leave. `begun` is what
     /// was read at once.
     pub fn load(&self, b: &mut Builder, stage: ExprId, k_step: u32, begun: &[ExprId]) -> Vec<RegSlice> {
-        if let Reads::Runs { run, .. } = &self.reads {
-            return (0..self.rows).map(|row| self.of_runs(b, (row, k_step), *run, begun)).collect();
+        if let Reads::Runs { weights, .. } = &self.reads {
+            return (0..self.rows).map(|row| self.of_runs(b, row, k_step, weights.run, begun)).collect();
         }
         let base = b.value(stage * self.shared.stage);
         let (set, len) = (k_step % self.sets * self.rows, self.row.a.registers);
@@ -111,12 +126,15 @@ impl RowFragments {
         };
         let read: Vec<RegSlice> = (0..self.rows).map(|row| self.load_one(b, base, row, k_step, row * len)).collect();
         let of = |row: u32| 2 * (set + row) * len;
-        (0..).zip(&read).for_each(|(row, _)| split(b, (self.regs, row * len), (parts, of(row)), len));
+        for (row, _) in (0..).zip(&read) {
+            let from = Registers { regs: self.regs, first: row * len };
+            split(b, from, Registers { regs: parts, first: of(row) }, len);
+        }
         (0..self.rows).flat_map(|row| [of(row), of(row) + len]).map(|first| slice(b, parts, first)).collect()
     }
 
     /// A k-step's registers of an instruction: of both halves of its rows two words, the four numbers of a lane's run that are its.
-    fn of_runs(&self, b: &mut Builder, (row, k_step): (u32, u32), run: u32, begun: &[ExprId]) -> RegSlice {
+    fn of_runs(&self, b: &mut Builder, row: u32, k_step: u32, run: u32, begun: &[ExprId]) -> RegSlice {
         let first = (k_step % self.sets * self.rows + row) * self.row.a.registers;
         let steps = run / LANES_OF_ROW;
         for half in [0, 1] {
@@ -131,7 +149,7 @@ impl RowFragments {
 
     fn load_one(&self, b: &mut Builder, base: ExprId, row: u32, k_step: u32, first: u32) -> RegSlice {
         let slice = RegSlice { regs: self.regs, first: b.int(first.into(), Scalar::I32) };
-        let (height, _, depth) = self.row.shape;
+        let MmaShape { m: height, k: depth, .. } = self.row.shape;
         let rows = self.shared.position(row * height, 0);
         let step = b.int(k_step.into(), Scalar::I32);
         let place = |b: &mut Builder, lane: ExprId| match self.shared.along {
@@ -166,7 +184,7 @@ impl RowFragments {
 }
 
 /// Where a lane's words are, of a wave whose rows begin at `first`. Registers count the upper and the lower half of the rows, then k.
-fn words(b: &mut Builder, shared: &SharedTile, (row, scalar): (&Mma, Scalar), first: ExprId, lane: ExprId) -> Reads {
+fn words(b: &mut Builder, shared: &SharedTile, row: &Mma, scalar: Scalar, first: ExprId, lane: ExprId) -> Reads {
     let words = if scalar == Scalar::F32 { shared.array } else { shared.words(b, "row_words", scalar) };
     let places = row.a.layout(WARP, row.a.registers);
     let further = row.a.at(Axis::K, 0, 2, 0);
@@ -186,11 +204,11 @@ fn words(b: &mut Builder, shared: &SharedTile, (row, scalar): (&Mma, Scalar), fi
 }
 
 /// Where a lane's first run of weights is, of a wave whose rows begin at `first`.
-fn runs(b: &mut Builder, shared: &SharedTile, (row, factor, run): (&Mma, Scalar, u32), first: ExprId, lane: ExprId) -> Reads {
+fn runs(b: &mut Builder, shared: &SharedTile, row: &Mma, weights: WeightRuns, first: ExprId, lane: ExprId) -> Reads {
     let numbers = shared.panels.as_ref().map_or(1, |tile| tile.numbers);
     let own = row.a.layout(WARP, row.a.registers).emit(b, Axis::Row, &[(Axis::Lane, lane)], Scalar::I32);
     let row = b.bind("weight_row", first + own);
-    let k = b.bind("weight_k", lane % LANES_OF_ROW * (run / numbers));
+    let k = b.bind("weight_k", lane % LANES_OF_ROW * (weights.run / numbers));
     let at = shared.at(b, row, k);
-    Reads::Runs { lane: b.bind("weight_at", at), run, factor, numbers }
+    Reads::Runs { lane: b.bind("weight_at", at), weights, numbers }
 }

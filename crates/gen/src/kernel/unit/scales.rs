@@ -5,6 +5,7 @@
 //! memory. If lanes convert weights between instructions, the loads are issued as late as possible and still have a whole k-tile to arrive.
 
 use super::accumulators::Accumulators;
+use super::{AccumulatorSet, Promotion};
 use crate::kernel::tile::position::TilePosition;
 use crate::plan::{HeldScales, KernelSpec};
 use tilewright_ir::affine::{Coord, Part, affine};
@@ -34,21 +35,21 @@ struct Scales<'a> {
 }
 
 impl<'a> TileScales<'a> {
-    /// Those of the sums that a thread has of a tile, the registers of the micro tile that begins at `first`, in the `thread`-th of the threads that
-    /// own it; `None` where there are none. `buffers` has the vectors' values.
+    /// Those of a thread's accumulators of a tile; `None` where there are none. `buffers` has the vectors' values.
     pub fn new(
         b: &mut Builder,
-        (spec, c): (&KernelSpec, &'a Contraction),
+        spec: &KernelSpec,
+        c: &'a Contraction,
         at: &TilePosition,
-        (regs, first, thread): (RegId, [ExprId; 2], ExprId),
+        acc: AccumulatorSet,
         buffers: &[ArgId],
     ) -> Option<TileScales<'a>> {
         if buffers.is_empty() {
             return None;
         }
-        let accumulators = Accumulators::new(b, &spec.tiling, c, regs, (first, thread));
+        let accumulators = Accumulators::new(b, &spec.tiling, c, acc);
         let origin = accumulators.origin(b);
-        let of = |(x, buffer): (&'a Vector, &ArgId)| {
+        let all = c.block_scales.iter().zip(buffers).map(|(x, buffer)| {
             let axis = usize::from(x.along_n);
             let start = [&at.m_start, &at.n_start][axis].value(b);
             let coord = b.ty(start).scalar;
@@ -65,8 +66,8 @@ impl<'a> TileScales<'a> {
                 lines: [b.bind("scaled_line", start + origin[axis].cast(coord)), b.int(last, coord)],
                 held,
             }
-        };
-        let all = c.block_scales.iter().zip(buffers).map(of).collect();
+        });
+        let all = all.collect();
         Some(TileScales { g: at.g, all, width: accumulators.width, last: c.k as i64 - 1 })
     }
 
@@ -109,8 +110,9 @@ impl<'a> TileScales<'a> {
         }
     }
 
-    /// Adds so many registers of sums to those of another array, from this one of these on, times their scales.
-    pub fn add(&self, b: &mut Builder, from: RegId, to: RegId, (first, count): (u32, u32)) {
+    /// Adds accumulators to their totals, times their scales.
+    pub fn add(&self, b: &mut Builder, of: Promotion) {
+        let Promotion { acc: from, totals: to, first, count } = of;
         for (source, register) in (0..count).zip(first..) {
             let (sum, more) = (b.reg(to, register), b.reg(from, source));
             let elements = (0..self.width).map(|lane| {

@@ -1,8 +1,8 @@
 //! The warpgroup unit: a k-tile's matrix instructions, and where their accumulators lie in the result tile.
 
-use super::row_fragments::RowFragments;
+use super::row_fragments::{FragmentSets, RowFragments, WeightRuns};
 use super::scales::TileScales;
-use super::{AccumulatorSet, Between, KTile, Unit, clear, promote, promoted, slice};
+use super::{AccumulatorSet, Between, KTile, Promotion, Unit, clear, promote, promoted, slice};
 use crate::kernel::stages::schedule::MathPart;
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::{Along, KernelSpec};
@@ -12,8 +12,8 @@ use tilewright_problem::contraction::Contraction;
 /// The math of one warpgroup: 64-row instructions over its micro tile.
 pub(crate) struct Warpgroup {
     acc: RegId,
-    /// The f32 totals of two-level accumulation, and the number of k-tiles after which the accumulators are added to them.
-    promoted: Option<(RegId, u32)>,
+    /// Two-level accumulation.
+    promoted: Option<Promoted>,
     /// The panels of both operands.
     shared: Vec<SharedTile>,
     /// The instruction.
@@ -42,6 +42,25 @@ pub(crate) struct Warpgroup {
     may_be_empty: bool,
 }
 
+/// The f32 totals of two-level accumulation.
+#[derive(Clone, Copy)]
+struct Promoted {
+    totals: RegId,
+    /// The number of k-tiles after which the accumulators are added to them.
+    every: u32,
+}
+
+/// One instruction of a k-tile.
+struct Instruction {
+    /// Its number along m.
+    row: u32,
+    k_step: u32,
+    a: WarpgroupA,
+    part_of_b: u32,
+    /// False if the first k-step replaces the accumulators.
+    later: Option<ExprId>,
+}
+
 impl Warpgroup {
     /// Declares the accumulators for the warpgroup of consumer thread `thread`.
     pub fn new(
@@ -49,7 +68,8 @@ impl Warpgroup {
         spec: &KernelSpec,
         row: &'static Mma,
         shared: &[SharedTile],
-        (thread, may_be_empty): (ExprId, bool),
+        thread: ExprId,
+        may_be_empty: bool,
         c: &Contraction,
     ) -> Self {
         let (t, owners) = (&spec.tiling, row.lanes());
@@ -64,18 +84,19 @@ impl Warpgroup {
         let group = if spec.teams() > 1 { b.value(group % owners_of_tile) } else { group };
         let first = [b.bind("warpgroup_row", group % along_m * t.a.micro), b.bind("warpgroup_col", group / along_m * t.b.micro)];
         let lane = b.bind("warpgroup_thread", thread % owners);
-        let (rows, sets) = (t.a.micro / row.shape.0, t.a.fragment_sets);
+        let (rows, sets) = (t.a.micro / row.shape.m, t.a.fragment_sets);
         let in_turn = spec.rows_in_turn();
         let acc = b.regs("acc", row.sum.ty(), if in_turn { 1 } else { rows } * row.accumulator_registers(t.b.micro));
         let totals = promoted(b, spec, row.sum.ty(), rows * row.accumulator_registers(t.b.micro));
         let split = t.a.split.is_some();
         let fragments = (sets > 0).then(|| {
-            let weights = shared[1].panels.as_ref().and_then(|tile| tile.runs).map(|run| (c.a.factor(), run));
-            RowFragments::new(b, &shared[0], row, (sets, rows, split), (first[0], lane), weights)
+            let run = shared[1].panels.as_ref().and_then(|tile| tile.runs);
+            let weights = run.map(|run| WeightRuns { factor: c.a.factor(), run });
+            RowFragments::new(b, &shared[0], row, FragmentSets { sets, rows, split, weights }, first[0], lane)
         });
         Warpgroup {
             acc,
-            promoted: totals.zip(spec.schedule.promoted),
+            promoted: totals.zip(spec.schedule.promoted).map(|(totals, every)| Promoted { totals, every }),
             shared: shared.to_vec(),
             row,
             products: t.a.products(),
@@ -83,7 +104,7 @@ impl Warpgroup {
             in_turn,
             columns: t.b.micro,
             // Sets of fragments alternate over whole k-tiles.
-            k_steps: if sets > 0 { (0..t.k_tile / row.shape.2).collect() } else { t.steps(c, row.shape.2) },
+            k_steps: if sets > 0 { (0..t.k_tile / row.shape.k).collect() } else { t.steps(c, row.shape.k) },
             first,
             lane,
             in_flight: spec.schedule.math_in_flight > Some(0),
@@ -102,23 +123,16 @@ impl Warpgroup {
         if self.in_turn { 0 } else { row * self.row.accumulator_registers(self.columns) }
     }
 
-    /// Where the operand's k-step of some rows starts in its stage, in the tile of a part of its elements.
-    fn tile(
-        &self,
-        b: &mut Builder,
-        (which, part): (usize, u32),
-        stage: ExprId,
-        (first, further): (ExprId, u32),
-        k_step: u32,
-    ) -> Descriptor {
-        let (s, bytes) = (&self.shared[which], self.row.input.bytes());
+    /// Where the operand's k-step of the warpgroup's rows from row `further` on starts in its stage, in the tile of a part of its elements.
+    fn tile(&self, b: &mut Builder, which: usize, part: u32, stage: ExprId, further: u32, k_step: u32) -> Descriptor {
+        let (s, first, bytes) = (&self.shared[which], self.first[which], self.row.input.bytes());
         let at = |row: u32, k: u32| s.position(row, k) as u32 * bytes;
         let k_contiguous = s.along == Along::K;
         // Rows within a line are contiguous; the next line of rows is a whole column of k further.
         let (leading_bytes, per_row) =
             if k_contiguous { (0, s.pitch * bytes) } else { (at(s.pitch, 0), at(s.pitch, 0) / s.pitch) };
         let byte = b
-            .value(stage * (s.stage * bytes) + first * per_row + (at(further, k_step * self.row.shape.2) + s.part(part) * bytes));
+            .value(stage * (s.stage * bytes) + first * per_row + (at(further, k_step * self.row.shape.k) + s.part(part) * bytes));
         let (array, stride_bytes) = (s.array, 8 * s.pitch * bytes);
         Descriptor { array, byte, swizzle: Swizzle::B128, k_contiguous, leading_bytes, stride_bytes }
     }
@@ -137,8 +151,8 @@ impl Warpgroup {
             for (&k_step, row) in self.k_steps.iter().flat_map(|k_step| (first..first + each).map(move |row| (k_step, row))) {
                 let mut later = later;
                 for &[part_of_a, part_of_b] in self.products {
-                    let a = self.tile(b, (0, part_of_a), tile.stage, (self.first[0], row * self.row.shape.0), k_step);
-                    self.multiply(b, tile.stage, (row, k_step), (WarpgroupA::Shared(a), part_of_b), later.take());
+                    let a = WarpgroupA::Shared(self.tile(b, 0, part_of_a, tile.stage, row * self.row.shape.m, k_step));
+                    self.multiply(b, tile.stage, Instruction { row, k_step, a, part_of_b, later: later.take() });
                 }
             }
             b.matrix(MatrixOp::WarpgroupCommit);
@@ -148,7 +162,9 @@ impl Warpgroup {
     /// Adds the accumulators of one row of instructions to its totals, where rows alternate.
     fn promote_rows(&self, b: &mut Builder, row: u32, scales: Option<&TileScales>) {
         let each = self.row.accumulator_registers(self.columns);
-        self.promoted.iter().for_each(|(totals, _)| promote(b, (self.acc, *totals), (row * each, each), scales));
+        if let Some(Promoted { totals, .. }) = self.promoted {
+            promote(b, Promotion { acc: self.acc, totals, first: row * each, count: each }, scales);
+        }
     }
 
     /// Emits a k-tile with operand A in registers. While the instructions of a k-step run, the next fragments are read into a free set of
@@ -156,7 +172,7 @@ impl Warpgroup {
     fn k_tile_of(&self, b: &mut Builder, buffer: ExprId, fragments: &RowFragments, later: Option<ExprId>) {
         let k_steps = self.k_steps.len() as u32;
         let again = self.in_flight || k_steps > fragments.sets;
-        let begun = fragments.begin(b, buffer, k_steps * self.row.shape.2);
+        let begun = fragments.begin(b, buffer, k_steps * self.row.shape.k);
         for &k_step in &self.k_steps {
             // After a drained tile every set is free.
             if k_step > 0 && (self.in_flight || k_step >= fragments.sets) {
@@ -168,7 +184,7 @@ impl Warpgroup {
                 let mut later = later;
                 for &[part_of_a, part_of_b] in self.products {
                     let a = WarpgroupA::Regs(a[part_of_a as usize]);
-                    self.multiply(b, buffer, (row, k_step), (a, part_of_b), later.take());
+                    self.multiply(b, buffer, Instruction { row, k_step, a, part_of_b, later: later.take() });
                 }
             }
             if again || k_step + 1 == k_steps {
@@ -179,16 +195,10 @@ impl Warpgroup {
         b.push(Stmt::Barrier(BarrierScope::Wave));
     }
 
-    /// One instruction: rows of a k-step. The first k-step replaces the sums unless this is `later`.
-    fn multiply(
-        &self,
-        b: &mut Builder,
-        buffer: ExprId,
-        (row, k_step): (u32, u32),
-        (a, part_of_b): (WarpgroupA, u32),
-        later: Option<ExprId>,
-    ) {
-        let right = self.tile(b, (1, part_of_b), buffer, (self.first[1], 0), k_step);
+    /// Issues an instruction on the operands in a stage.
+    fn multiply(&self, b: &mut Builder, stage: ExprId, of: Instruction) {
+        let Instruction { row, k_step, a, part_of_b, later } = of;
+        let right = self.tile(b, 1, part_of_b, stage, 0, k_step);
         let acc = slice(b, self.acc, self.first_of(row));
         let yes = b.int(1, Scalar::Bool);
         b.matrix(MatrixOp::Warpgroup {
@@ -205,15 +215,15 @@ impl Warpgroup {
 impl Unit for Warpgroup {
     fn start(&self, b: &mut Builder) {
         let cleared = if self.may_be_empty { Some(self.acc) } else { None };
-        let cleared = self.promoted.map_or(cleared, |(totals, _)| Some(totals));
+        let cleared = self.promoted.map_or(cleared, |promoted| Some(promoted.totals));
         cleared.iter().for_each(|regs| clear(b, self.row.sum.ty(), *regs, self.count()));
     }
 
     /// Instructions may be unfinished after it; the first product of the first k-tile replaces the accumulators.
     fn k_tile(&self, b: &mut Builder, tile: KTile, _: MathPart, _: Option<Between>) {
         let later = match (tile.number, self.promoted) {
-            (Some(_), Some((_, 1))) => Some(b.int(0, Scalar::Bool)),
-            (Some(t), Some((_, every))) => {
+            (Some(_), Some(Promoted { every: 1, .. })) => Some(b.int(0, Scalar::Bool)),
+            (Some(t), Some(Promoted { every, .. })) => {
                 let since = b.value(t % every);
                 Some(b.bind("accumulate", since.gt(0)))
             }
@@ -239,7 +249,9 @@ impl Unit for Warpgroup {
         if self.in_turn {
             return self.promote_rows(b, self.rows - 1, scales);
         }
-        self.promoted.iter().for_each(|(totals, _)| promote(b, (self.acc, *totals), (0, self.count()), scales));
+        if let Some(Promoted { totals, .. }) = self.promoted {
+            promote(b, Promotion { acc: self.acc, totals, first: 0, count: self.count() }, scales);
+        }
     }
 
     fn may_idle(&self) -> bool {
@@ -247,6 +259,6 @@ impl Unit for Warpgroup {
     }
 
     fn accumulators(&self) -> AccumulatorSet {
-        AccumulatorSet { regs: self.promoted.map_or(self.acc, |(totals, _)| totals), first: self.first, thread: self.lane }
+        AccumulatorSet { regs: self.promoted.map_or(self.acc, |promoted| promoted.totals), first: self.first, thread: self.lane }
     }
 }

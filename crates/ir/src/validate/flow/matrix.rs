@@ -90,7 +90,7 @@ impl Scopes<'_> {
             MatrixOp::WarpgroupCommit => Ok(()),
             MatrixOp::Mfma { input, acc, shape, a, b } => {
                 let Some(row) = Mma::of(op) else {
-                    return Err(format!("there is no matrix instruction of {shape:?} for {input:?}"));
+                    return Err(format!("there is no matrix instruction of {shape} for {input:?}"));
                 };
                 self.slice("a", a, row.a.registers, row.a.held)?;
                 self.slice("b", b, row.b.registers, row.b.held)?;
