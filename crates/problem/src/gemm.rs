@@ -487,7 +487,7 @@ impl Gemm {
     fn validate_reductions(&self) -> Result<(), ProblemError> {
         let shape = ResultShape { extents: self.extents(), groups: 1 };
         check_integers(self.multiplied(), self.out_dtype, self.activation, &self.reductions)?;
-        check_all(&self.reductions, self.drop_c, (computed_in(self.multiplied(), self.out_dtype)[1], shape))?;
+        check_all(&self.reductions, self.drop_c, computed_in(self.multiplied(), self.out_dtype)[1], shape)?;
         self.reductions.iter().try_for_each(|r| r.check_dynamic(self.dynamic))?;
         for operand in self.reductions.iter().filter_map(|r| self.reduced_operand(r)) {
             operand?;

@@ -169,7 +169,7 @@ impl Reduce {
                 format!("an empty axis (shape {}) has no element to name; leave {} out", joined(&self.shape), index.operator);
             return Err(ProblemError::value("op", index, reason));
         }
-        check_all(&self.reductions, true, (self.accumulator(), self.result_shape()))
+        check_all(&self.reductions, true, self.accumulator(), self.result_shape())
     }
     /// The canonical text, `reduce_in65536x1024_over1_st1024x1_o0_opsum_ws1073741824_f32`, with `actrelu` where there is an activation.
     pub fn key(&self) -> String {

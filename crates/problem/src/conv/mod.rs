@@ -219,7 +219,7 @@ impl Conv {
     }
     fn validate_reductions(&self) -> Result<(), ProblemError> {
         check_integers(self.dtype, self.out_dtype, self.activation, &self.reductions)?;
-        check_all(&self.reductions, self.drop_c, (computed_in(self.dtype, self.out_dtype)[1], self.result_shape()))?;
+        check_all(&self.reductions, self.drop_c, computed_in(self.dtype, self.out_dtype)[1], self.result_shape())?;
         for operand in self.reductions.iter().filter_map(|r| self.reduced_operand(r)) {
             operand?;
         }

@@ -22,17 +22,28 @@ pub(super) fn sizes(gemm: &Gemm) -> [u64; 3] {
     }
 }
 
-/// A matrix of elements at these distances from batch entry to batch entry, row to row and column to column.
+/// Neighbours along one coordinate of a matrix.
 #[derive(Clone, Copy)]
-pub(super) struct Elements {
-    pub batch: (u64, u64),
-    pub rows: (u64, u64),
-    pub cols: (u64, u64),
+pub(super) struct Neighbours {
+    /// How many there are.
+    pub count: u64,
+    /// Elements of memory from one to the next; any value if there is only one.
+    pub apart: u64,
 }
 
-/// Numbers between neighbours; of what has one element anything.
-fn numbers((_, apart): (u64, u64)) -> i64 {
-    i64::try_from(apart).unwrap_or(i64::MAX).saturating_mul(2)
+impl Neighbours {
+    /// Numbers from one to the next.
+    fn numbers(self) -> i64 {
+        i64::try_from(self.apart).unwrap_or(i64::MAX).saturating_mul(2)
+    }
+}
+
+/// A matrix of elements for each batch entry.
+#[derive(Clone, Copy)]
+pub(super) struct Elements {
+    pub batch: Neighbours,
+    pub rows: Neighbours,
+    pub cols: Neighbours,
 }
 
 impl Elements {
@@ -42,18 +53,19 @@ impl Elements {
     }
     /// The same numbers as they lie in memory, those of an element neighbours along its columns.
     fn along_columns(self) -> Result<View, ProblemError> {
-        let [g, row, col] = [("g", self.batch), ("row", self.rows), ("col", self.cols)].map(|(name, x)| (name, x.0, numbers(x)));
+        let [g, row, col] =
+            [("g", self.batch), ("row", self.rows), ("col", self.cols)].map(|(name, x)| (name, x.count, x.numbers()));
         let numbers = [g, row, col, ("part", 2, 1)];
         Ok(ViewBuilder::tensor(&numbers).merge(&["col", "part"], "parts").view("g", "row", "parts")?)
     }
     /// Both rows and columns count parts, and the part is 0 where both have the same.
     fn expanded(self) -> View {
-        let extent = [self.batch.0, 2 * self.rows.0, 2 * self.cols.0];
+        let extent = [self.batch.count, 2 * self.rows.count, 2 * self.cols.count];
         let element = |axis: usize| Affine::axis(axis).digit(2, None, &extent);
         let offset = Affine::default()
-            .plus(&Affine::axis(G), numbers(self.batch))
-            .plus(&element(ROW), numbers(self.rows))
-            .plus(&element(COL), numbers(self.cols))
+            .plus(&Affine::axis(G), self.batch.numbers())
+            .plus(&element(ROW), self.rows.numbers())
+            .plus(&element(COL), self.cols.numbers())
             .plus(&Affine::axis(ROW).plus(&Affine::axis(COL), 1).digit(1, Some(2), &extent), 1);
         View { extent, access: Access { offset: offset.simplified(&extent), bounds: Vec::new() } }
     }

@@ -72,19 +72,26 @@ pub(super) fn lower(conv: &Conv, form: ConvForm) -> Result<Parts, ProblemError> 
     }
 }
 
+/// A dimension of a tensor in memory.
+#[derive(Clone, Copy)]
+struct Dim<'a> {
+    name: &'a str,
+    size: u64,
+}
+
 impl Chains<'_> {
     fn named(&self, which: usize) -> Vec<&'static str> {
         self.names.iter().map(|n| n[which]).collect()
     }
 
     /// A tensor in memory: an outer dimension, then channels and spatial dimensions as the layout has them.
-    fn dense(&self, outer: (&str, u64), channels: (&str, u64), spatial: &[&str], sizes: &[u64]) -> ViewBuilder {
-        let spatial = spatial.iter().copied().zip(sizes.iter().copied());
-        let dims: Vec<(&str, u64)> = match self.conv.layout {
+    fn dense(&self, outer: Dim<'_>, channels: Dim<'_>, spatial: &[&str], sizes: &[u64]) -> ViewBuilder {
+        let spatial = spatial.iter().zip(sizes).map(|(name, size)| Dim { name, size: *size });
+        let dims: Vec<Dim<'_>> = match self.conv.layout {
             Layout::Nchw => [outer, channels].into_iter().chain(spatial).collect(),
             Layout::Nhwc => [outer].into_iter().chain(spatial).chain([channels]).collect(),
         };
-        ViewBuilder::dense(&dims)
+        ViewBuilder::dense(&dims.iter().map(|dim| (dim.name, dim.size)).collect::<Vec<_>>())
     }
     /// Products of each sample, or of all together.
     fn products(&self) -> u64 {
@@ -93,19 +100,22 @@ impl Chains<'_> {
     /// Input or its gradient, its channels apart by product.
     fn input(&self) -> ViewBuilder {
         let conv = self.conv;
-        self.dense(("n", conv.n), ("channels", conv.c), &self.named(0), &conv.input)
+        let (samples, channels) = (Dim { name: "n", size: conv.n }, Dim { name: "channels", size: conv.c });
+        self.dense(samples, channels, &self.named(0), &conv.input)
             .unmerge("channels", &[("group", self.products()), ("c", conv.c_per_group() * self.together)])
     }
     /// Output or its gradient.
     fn output(&self) -> ViewBuilder {
         let conv = self.conv;
-        self.dense(("n", conv.n), ("channels", conv.k), &self.named(1), &conv.output())
+        let (samples, channels) = (Dim { name: "n", size: conv.n }, Dim { name: "channels", size: conv.k });
+        self.dense(samples, channels, &self.named(1), &conv.output())
             .unmerge("channels", &[("group", self.products()), ("k", conv.k_per_group() * self.together)])
     }
     /// Filter or its gradient: between the channels of one group, where a product has several.
     fn filter(&self) -> ViewBuilder {
         let conv = self.conv;
-        let filter = self.dense(("filters", conv.k), ("c", conv.c_per_group()), &self.named(2), &conv.filter);
+        let (filters, channels) = (Dim { name: "filters", size: conv.k }, Dim { name: "c", size: conv.c_per_group() });
+        let filter = self.dense(filters, channels, &self.named(2), &conv.filter);
         if self.together == 1 {
             return filter.unmerge("filters", &[("group", conv.groups), ("k", conv.k_per_group())]);
         }

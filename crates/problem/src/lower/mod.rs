@@ -7,6 +7,7 @@ mod form;
 mod operand;
 mod phases;
 
+use self::complex::Neighbours;
 use crate::contraction::{
     Centre, Centred, Contraction, Elements, EpilogueOp, GroupEnds, LaunchExtents, Operand, OperandValues, Reduce, ResultSource,
     Signs, Tensor, Vector,
@@ -98,7 +99,7 @@ fn lower_zero_points(gemm: &Gemm) -> Result<Option<EpilogueOp>, ProblemError> {
     if gemm.zero_points.is_none() {
         return Ok(None);
     }
-    let vector = |along: Along, (apart, step): (u64, i64), len: u64| {
+    let vector = |along: Along, apart: u64, step: i64, len: u64| {
         let lines = if along == Along::M { gemm.m } else { gemm.n };
         let values = ViewBuilder::tensor(&[("g", gemm.batch, apart as i64), ("index", lines, step)]);
         let view = values.broadcast("one", 1).view("g", "index", "one")?;
@@ -108,9 +109,9 @@ fn lower_zero_points(gemm: &Gemm) -> Result<Option<EpilogueOp>, ProblemError> {
     let centred = |along: Along| {
         let Some(how) = gemm.zero_points.of(along) else { return Ok(None) };
         let other = along.other();
-        let zero = vector(along, (0, i64::from(how == ZeroPoint::Each)), gemm.quant_len(Quant::zero(along)))?;
+        let zero = vector(along, 0, i64::from(how == ZeroPoint::Each), gemm.quant_len(Quant::zero(along)))?;
         let lines = if other == Along::M { gemm.m } else { gemm.n };
-        let totals_of = vector(other, (lines, 1), gemm.totals_len(other))?;
+        let totals_of = vector(other, lines, 1, gemm.totals_len(other))?;
         let index = totals.iter().position(|r| r.operand == Some(other)).unwrap_or(0);
         Ok::<_, ProblemError>(Some(Centred { zero, totals: totals_of, number: gemm.reductions.len() + index }))
     };
@@ -241,8 +242,11 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         let (rows, cols) = [(gemm.m, gemm.k), (gemm.k, gemm.n), (gemm.m, gemm.n)][index];
         let (row_stride, col_stride) = if gemm.matrices()[index].trans == (gemm.order == Order::Col) { (ld, 1) } else { (1, ld) };
         if let Some(complex) = gemm.complex {
-            let elements =
-                complex::Elements { batch: (gemm.batch, batch_stride), rows: (rows, row_stride), cols: (cols, col_stride) };
+            let elements = complex::Elements {
+                batch: Neighbours { count: gemm.batch, apart: batch_stride },
+                rows: Neighbours { count: rows, apart: row_stride },
+                cols: Neighbours { count: cols, apart: col_stride },
+            };
             return complex::view(gemm, complex, index, elements);
         }
         let dims = [("g", gemm.batch, batch_stride), ("row", rows, row_stride), ("col", cols, col_stride)];

@@ -8,14 +8,22 @@ use crate::reduce::{OVER, Reduce};
 use crate::reduction::Reduction;
 use tilewright_ir::Scalar;
 
+/// An operand as a tensor.
+struct OperandTensor {
+    dtype: Scalar,
+    /// Type of the product's accumulators.
+    accumulator: Scalar,
+    shape: Vec<u64>,
+    strides: Vec<u64>,
+    /// Axes of k.
+    over: Vec<usize>,
+    offset: u64,
+}
+
 impl Reduction {
-    /// The operand's tensor, over these axes, with this reduction alone.
-    fn of_tensor(
-        &self,
-        (dtype, accumulator): (Scalar, Scalar),
-        (shape, strides): (Vec<u64>, Vec<u64>),
-        (over, offset): (Vec<usize>, u64),
-    ) -> Result<Reduce, ProblemError> {
+    /// This reduction of an operand over k.
+    fn of_tensor(&self, x: OperandTensor) -> Result<Reduce, ProblemError> {
+        let OperandTensor { dtype, accumulator, shape, strides, over, offset } = x;
         if let Some(empty) = over.iter().find(|axis| shape[**axis] == 0) {
             let reason = format!("k has no elements (axis {empty} of the operand is empty); leave the reduction out");
             return Err(ProblemError::value("reduce", self, reason));
@@ -33,8 +41,14 @@ impl Gemm {
         let x = &self.matrices()[index];
         let (row, column) = if x.trans == (self.order == Order::Col) { (x.ld, 1) } else { (1, x.ld) };
         let (rows, kept, along_k) = if index == 0 { (self.m, row, column) } else { (self.n, column, row) };
-        let tensor = (vec![self.batch, rows, self.k], vec![x.batch_stride, kept, along_k]);
-        Some(r.of_tensor((self.scalar(index), computed_in(self.multiplied(), self.out_dtype)[1]), tensor, (vec![2], x.offset)))
+        Some(r.of_tensor(OperandTensor {
+            dtype: self.scalar(index),
+            accumulator: computed_in(self.multiplied(), self.out_dtype)[1],
+            shape: vec![self.batch, rows, self.k],
+            strides: vec![x.batch_stride, kept, along_k],
+            over: vec![2],
+            offset: x.offset,
+        }))
     }
 }
 
@@ -56,6 +70,7 @@ impl Conv {
         };
         let strides = (0..shape.len()).map(|axis| shape[axis + 1..].iter().product()).collect();
         let over = (0..shape.len()).filter(|axis| *axis != kept).collect();
-        Some(r.of_tensor((self.dtype, computed_in(self.dtype, self.out_dtype)[1]), (shape, strides), (over, 0)))
+        let accumulator = computed_in(self.dtype, self.out_dtype)[1];
+        Some(r.of_tensor(OperandTensor { dtype: self.dtype, accumulator, shape, strides, over, offset: 0 }))
     }
 }

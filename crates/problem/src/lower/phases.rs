@@ -131,10 +131,10 @@ impl Axis {
 /// axis without a tap are not split into phases.
 pub(super) fn phases(conv: &Conv) -> Result<Vec<Vec<Phase>>, ProblemError> {
     let axes: Vec<Axis> = (0..conv.dims()).map(|d| Axis::new(conv, d)).collect();
-    let (mut all, mut empty): (Vec<Vec<Phase>>, Vec<Vec<Phase>>) = (vec![Vec::new()], Vec::new());
+    let mut all: Vec<Vec<Phase>> = vec![Vec::new()];
+    let mut empty = Vec::new();
     for (d, axis) in axes.iter().enumerate() {
-        let (mut reached, mut missed): (Vec<Phase>, Vec<Phase>) =
-            axis.phases()?.into_iter().partition(|phase| phase.taps.is_some());
+        let (mut reached, mut missed) = axis.phases()?.into_iter().partition::<Vec<_>, _>(|phase| phase.taps.is_some());
         let lines = conv.layout == Layout::Nchw && d + 1 == axes.len() && !conv.reduces_result();
         if let Some(one) = axis.with_gaps(&reached).filter(|_| lines) {
             (reached, missed) = (vec![one], Vec::new());

@@ -74,11 +74,7 @@ pub(crate) fn check_integers(
 const MOST_IN_I32: u64 = 1 << 23;
 
 /// Refuses what no result of this type of sums can have: its reductions, stored or not.
-pub(crate) fn check_all(
-    all: &[Reduction],
-    drop_c: bool,
-    (accumulator, shape): (Scalar, ResultShape),
-) -> Result<(), ProblemError> {
+pub(crate) fn check_all(all: &[Reduction], drop_c: bool, accumulator: Scalar, shape: ResultShape) -> Result<(), ProblemError> {
     let count = all.len();
     if count > MOST_REDUCTIONS {
         let reason = format!("at most {MOST_REDUCTIONS} can be");

@@ -65,22 +65,26 @@ impl Dimensions {
     }
 }
 
-/// A form over digits: constant and coefficients.
-type Digits = (i64, Vec<i64>);
+/// A form over digits.
+struct DigitForm {
+    constant: i64,
+    /// One for each digit.
+    coefficients: Vec<i64>,
+}
 
 impl View {
     /// The view as dimensions, if it is made of digits of single coordinates, and of conditions that are positions along dimensions.
     pub fn dims(&self) -> Option<Dimensions> {
         let plain = self.digits(&[])?;
-        let digits = match windows(&plain, &expanded(&self.access.offset, &plain)?.1) {
+        let digits = match windows(&plain, &expanded(&self.access.offset, &plain)?.coefficients) {
             cuts if cuts.is_empty() => plain,
             cuts => self.digits(&cuts)?,
         };
         let expand = |form: &Affine| expanded(form, &digits);
-        let (mut base, mut rest) = expand(&self.access.offset)?;
+        let DigitForm { constant: mut base, coefficients: mut rest } = expand(&self.access.offset)?;
         let mut dims = Vec::new();
         for bound in &self.access.bounds {
-            let (constant, steps) = expand(&bound.value)?;
+            let DigitForm { constant, coefficients: steps } = expand(&bound.value)?;
             let (i, step) = steps.iter().enumerate().find(|(_, step)| **step != 0)?;
             let stride = rest[i] / step;
             if stride <= 0 || steps.iter().zip(&rest).any(|(step, rest)| *step != 0 && step * stride != *rest) {
@@ -128,7 +132,8 @@ impl View {
     fn unbounded(&self, digits: &[Digit], rest: &[i64], dims: &mut Vec<Dimension>) -> i64 {
         let mut order: Vec<usize> = (0..digits.len()).filter(|i| rest[*i] != 0 && digits[*i].extent > 1).collect();
         order.sort_by_key(|i| rest[*i].abs());
-        let (mut base, mut groups): (i64, Vec<Dimension>) = (0, Vec::new());
+        let mut base = 0;
+        let mut groups: Vec<Dimension> = Vec::new();
         // Farthest offset that the digits so far reach: a distance beyond it is a dimension of its own.
         let mut reach = 0;
         for i in order {
@@ -175,7 +180,7 @@ fn moving(steps: &[i64], digits: &[Digit]) -> Vec<(usize, i64)> {
     steps.iter().copied().enumerate().filter(|(i, step)| *step != 0 && digits[*i].extent > 1).collect()
 }
 
-fn expanded(form: &Affine, digits: &[Digit]) -> Option<Digits> {
+fn expanded(form: &Affine, digits: &[Digit]) -> Option<DigitForm> {
     let mut coefficients = vec![0; digits.len()];
     for (atom, coefficient) in &form.terms {
         let (axis, div, end) = match atom {
@@ -190,5 +195,5 @@ fn expanded(form: &Affine, digits: &[Digit]) -> Option<Digits> {
             coefficients[*i] += coefficient * (digit.div / div);
         }
     }
-    Some((form.constant, coefficients))
+    Some(DigitForm { constant: form.constant, coefficients })
 }
