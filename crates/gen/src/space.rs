@@ -40,7 +40,7 @@ pub struct ResolvedPart<'a> {
 impl Resolved<'_> {
     /// The parts in one launch with the first: see [`join`].
     pub fn joined(&self) -> impl Iterator<Item = &ResolvedPart<'_>> {
-        self.rest.iter().filter(|part| join(&self.spec, (part.contraction, &part.spec)))
+        self.rest.iter().filter(|part| join(&self.spec, part.contraction, &part.spec))
     }
     /// The program: the launches of all parts, within a workspace of so many bytes.
     ///

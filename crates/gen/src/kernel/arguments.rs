@@ -1,7 +1,7 @@
 //! Arguments of kernels, each declared together with what launches bind it to.
 
 use crate::program::{Binding, Factor, MapExtent};
-use tilewright_ir::{Access, Arg, ArgId, Builder, ExprId, Scalar, TensorMap};
+use tilewright_ir::{Access, ArgId, Builder, ExprId, Kernel, Scalar, TensorMap};
 use tilewright_problem::Extent;
 
 /// What launches bind an argument to.
@@ -33,14 +33,26 @@ pub(crate) struct Arguments {
     scalars: Vec<(usize, ExprId)>,
 }
 
+/// A kernel with its arguments.
+pub(crate) struct BoundKernel {
+    pub kernel: Kernel,
+    pub args: Arguments,
+}
+
+impl BoundKernel {
+    /// The kernel that begins before the launch ahead of it has ended.
+    pub fn following(self) -> BoundKernel {
+        BoundKernel { kernel: self.kernel.following(), ..self }
+    }
+}
+
 impl Arguments {
     /// The argument of this name that is bound so already: parts of a problem share theirs.
     fn known(&self, b: &Builder, name: &str, to: Bound) -> Option<usize> {
-        let same = |(bound, arg): (&Bound, &Arg)| *bound == to && arg.name == name;
-        self.bound.iter().zip(&b.kernel().args).position(same)
+        self.bound.iter().zip(&b.kernel().args).position(|(bound, arg)| *bound == to && arg.name == name)
     }
     /// A buffer.
-    pub fn buffer(&mut self, b: &mut Builder, name: &str, (scalar, access): (Scalar, Access), doc: &str, to: Binding) -> ArgId {
+    pub fn buffer(&mut self, b: &mut Builder, name: &str, scalar: Scalar, access: Access, doc: &str, to: Binding) -> ArgId {
         if let Some(known) = self.known(b, name, to.into()) {
             return ArgId(known as u32);
         }

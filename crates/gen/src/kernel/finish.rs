@@ -1,9 +1,9 @@
 //! Helper kernels over the elements of the result: scaling C, and summing the splits of k.
 
-use super::arguments::{Arguments, Bound};
+use super::arguments::{Arguments, Bound, BoundKernel};
 use super::elements::{THREADS, digits, elements, groups};
 use super::exit::out;
-use crate::kernel::exit::operations::{Applied, Before, Operations, Run, Start, pieces, stored};
+use crate::kernel::exit::operations::{Applied, Before, Operations, Piece, Run, Start, pieces, stored};
 use crate::kernel::input::{Ints, Shape, exists};
 use crate::program::{Binding, Factor, Groups};
 use tilewright_ir::affine::{Coord, Part, affine};
@@ -65,19 +65,31 @@ fn add_part(b: &mut Builder, sum: VarId, from: Base, at: ExprId) {
     b.set(sum, sum + part);
 }
 
-/// Runs the body for each element with the sum of its splits, which several threads share: each adds every `lanes`-th split, and
-/// their sums are added in order.
-#[allow(clippy::too_many_arguments)]
-fn sum_through_shared(
-    b: &mut Builder,
-    (partials, splits, lanes): (ArgId, u32, u32),
-    group: ExprId,
-    (total, apart): (ExprId, u64),
+/// Partial sums whose splits several threads share.
+struct SharedSplits {
+    partials: ArgId,
+    splits: u32,
+    /// Elements of memory from one split to the next.
+    apart: u64,
+    /// Threads that share the splits of one element.
+    lanes: u32,
+    /// Elements of the result.
+    total: ExprId,
+    /// Type of the numbers of elements, and of the sums.
     ty: Scalar,
     acc: Scalar,
+}
+
+/// Runs the body for each element with the sum of its splits, which several threads share: each adds every `lanes`-th split, and
+/// their sums are added in order.
+fn sum_through_shared(
+    b: &mut Builder,
+    of: SharedSplits,
+    group: ExprId,
     place: impl FnOnce(&mut Builder, ExprId) -> ExprId,
     body: impl FnOnce(&mut Builder, ExprId, ExprId),
 ) {
+    let SharedSplits { partials, splits, apart, lanes, total, ty, acc } = of;
     let width = THREADS / lanes;
     let array = b.shared("partial_acc", acc, THREADS, 0);
     let local = b.bind("local_id", Builtin::LocalId);
@@ -112,7 +124,7 @@ fn sum_through_shared(
 
 /// Declares C and its offset.
 pub(super) fn result(b: &mut Builder, args: &mut Arguments, c: &Contraction) -> (ArgId, ExprId) {
-    let buffer = args.buffer(b, "c", (c.c.scalar, Access::ReadWrite), "result", Binding::Buffer(Operand::C));
+    let buffer = args.buffer(b, "c", c.c.scalar, Access::ReadWrite, "result", Binding::Buffer(Operand::C));
     let doc = "first element of the result in its buffer";
     (buffer, args.scalar(b, "c_offset", Scalar::I64, doc, Binding::Offset(Operand::C)))
 }
@@ -128,7 +140,7 @@ fn sizes(args: &mut Arguments, b: &mut Builder, c: &Contraction, ty: Scalar) -> 
 }
 
 /// Loads neighbours of the old result: as a vector, or one by one for parts of complex numbers, which are aligned to one part only.
-fn load(b: &mut Builder, from: Base, at: ExprId, (length, parts): (u32, u32), exists: Option<ExprId>) -> ExprId {
+fn load(b: &mut Builder, from: Base, at: ExprId, length: u32, parts: u32, exists: Option<ExprId>) -> ExprId {
     if parts == 1 {
         return b.load("old", from, at, length, exists);
     }
@@ -137,7 +149,7 @@ fn load(b: &mut Builder, from: Base, at: ExprId, (length, parts): (u32, u32), ex
 }
 
 /// Stores neighbours as a vector, or one by one for parts of complex numbers.
-fn store(b: &mut Builder, to: Base, at: ExprId, (values, parts): (&[ExprId], u32), exists: Option<ExprId>) {
+fn store(b: &mut Builder, to: Base, at: ExprId, values: &[ExprId], parts: u32, exists: Option<ExprId>) {
     if parts == 1 {
         let value = b.vector(values);
         return b.store(to, at, value, exists);
@@ -151,19 +163,14 @@ fn store(b: &mut Builder, to: Base, at: ExprId, (values, parts): (&[ExprId], u32
 ///
 /// Without partial sums it prepares C: for atomic additions it applies the remaining operations to 0, and for [`Applied::Ahead`] it
 /// multiplies the old result. `beta` 0 never reads C. `partials` is the start of the partial sums in workspace, if there are any.
-pub(super) fn finish(
-    c: &Contraction,
-    applied: Applied,
-    (splits, partials): (u32, Option<u64>),
-    shape: &Shape,
-) -> (Kernel, Arguments) {
+pub(super) fn finish(c: &Contraction, applied: Applied, splits: u32, partials: Option<u64>, shape: &Shape) -> BoundKernel {
     let acc = c.accumulator();
     let mut b = Builder::new(if partials.is_some() { "tw_sum_splits" } else { "tw_scale_c" }, THREADS);
     let (b, mut args) = (&mut b, Arguments::default());
     let (buffer, offset) = result(b, &mut args, c);
     let (operations, partials) = Operations::declare(b, &mut args, c, applied, |b, args| {
-        let (kind, doc) = ((acc, Access::Read), "partial sums [split][g][result]");
-        partials.map(|region| args.buffer(b, "partials", kind, doc, Binding::Workspace(region)))
+        let doc = "partial sums [split][g][result]";
+        partials.map(|region| args.buffer(b, "partials", acc, Access::Read, doc, Binding::Workspace(region)))
     });
     let entries = args.scalar(b, "entries", Scalar::I64, "batch entries of this launch", Bound::Entries);
     let first = args.first(b, shape.chunks);
@@ -221,15 +228,15 @@ pub(super) fn finish(
         // Blocks of a block-diagonal result.
         let exists = exists(b, &c.c.view, &point, Scalar::I64, None);
         let write = |b: &mut Builder, old: bool| {
-            for (piece, accumulators) in pieces(b, c, &vec![sum; together as usize], false) {
+            for Piece { offset: piece, values: accumulators } in pieces(b, c, &vec![sum; together as usize], false) {
                 let (length, [row, col]) = (accumulators.len() as u32, [point[1], point[2]]);
                 let at = piece.map_or(at, |distance| b.value(at + distance));
-                let before = |b: &mut Builder| load(b, Base::Buffer(buffer), at, (length, together), exists);
+                let before = |b: &mut Builder| load(b, Base::Buffer(buffer), at, length, together, exists);
                 let before: Option<Before> = if old { Some(&before) } else { None };
                 let run = Run { g, row, col, by_column, length, piece, start: Start::Multiple, overruns: [None, None] };
                 let values = operations.apply(b, &run, exists, ints, before, &accumulators);
                 let values: Vec<ExprId> = values.into_iter().map(|value| stored(b, value, c.c.scalar)).collect();
-                store(b, Base::Buffer(buffer), at, (&values, together), exists);
+                store(b, Base::Buffer(buffer), at, &values, together, exists);
             }
         };
         match unread {
@@ -240,11 +247,10 @@ pub(super) fn finish(
     match partials {
         Some(partials) if lanes > 1 => {
             let place = |b: &mut Builder, element: ExprId| partial_of(b, c, &sizes, element);
-            sum_through_shared(b, (partials, splits, lanes), group, (total, apart), ty, acc, place, |b, element, sum| {
-                finish_one(b, element, Some(sum))
-            });
+            let of = SharedSplits { partials, splits, apart, lanes, total, ty, acc };
+            sum_through_shared(b, of, group, place, |b, element, sum| finish_one(b, element, Some(sum)));
         }
         _ => elements(b, group, total, ty, |b, element| finish_one(b, element, None)),
     }
-    (std::mem::replace(b, Builder::new("", 0)).finish(), args)
+    BoundKernel { kernel: std::mem::replace(b, Builder::new("", 0)).finish(), args }
 }

@@ -1,21 +1,22 @@
 //! The stages from a derived plan to a program: inputs and workspace, preparing kernels, the main kernel, the kernel that finishes splits.
 
-use super::arguments::{Arguments, Bound};
+use super::arguments::{Arguments, Bound, BoundKernel};
 use super::copy::fetch_tile;
 use super::error::GenerateError;
 use super::exit::operations::Applied;
 use super::input::{Input, Regions, Shape};
 use super::main::PartJob;
+use super::prepare::OperandCopy;
 use super::reduce::Parts;
 use super::stages::roles;
 use super::{finish, main, prepare, reduce};
 use crate::plan::reach::gap_width;
 use crate::plan::{
-    Derived, Edge, Exit, Finish, KernelSpec, OperandTiling, Partials, RoleSplit, Source, Split, StoreTile, Transport,
-    materialised, partials_bytes,
+    Derived, Edge, Exit, Finish, KernelSpec, OperandTiling, RoleSplit, Source, Split, StoreTile, Transport, materialised,
+    partials_bytes,
 };
 use crate::program::{Alignment, Binding, Factor, Groups, Launch, Program};
-use tilewright_ir::Kernel;
+
 use tilewright_problem::contraction::{Centre, Centred, Contraction, Operand, Reduce, ResultSource, Tensor};
 use tilewright_problem::view::G;
 use tilewright_problem::{Extent, Extents};
@@ -45,12 +46,13 @@ pub fn generate(derived: &Derived, workspace: u64) -> Result<Program, GenerateEr
 /// [`GenerateError`]; plans that passed `derive` and `fits` do not meet them.
 pub fn generate_parts(parts: &[&Derived], workspace: u64) -> Result<Program, GenerateError> {
     let parts = parts.iter().map(|part| (&*part.c, &part.spec));
-    let (alone, parts): (Vec<_>, Vec<_>) = parts.zip(0..).partition(|((c, _), _)| matches!(c.source, ResultSource::Elements(_)));
+    let is_alone = |part: &((&Contraction, _), _)| matches!(part.0.0.source, ResultSource::Elements(_));
+    let (alone, parts) = parts.zip(0..).partition::<Vec<_>, _>(is_alone);
     let mut out = Assembly::default();
     // Zero points need sums of the other operand over k, so the kernels of these sums run first.
     let totals: Vec<&Centred> = parts.iter().filter_map(|((c, _), _)| c.centre()).flat_map(Centre::iter).collect();
     let needed = |c: &Contraction| c.reductions().any(|r| totals.iter().any(|x| x.number == r.number));
-    let (first, alone): (Vec<_>, Vec<_>) = alone.into_iter().partition(|((c, _), _)| needed(c));
+    let (first, alone) = alone.into_iter().partition::<Vec<_>, _>(|((c, _), _)| needed(c));
     let budget = workspace.saturating_sub(totals.iter().map(|x| totals_bytes(x)).sum());
     for ((c, spec), number) in first {
         out.part = number;
@@ -91,7 +93,7 @@ fn products(parts: &[(&Contraction, &KernelSpec)], workspace: u64, out: &mut Ass
     let inputs: Vec<[Input; 2]> = parts.iter().map(|(c, spec)| inputs(c, spec)).collect();
     let reduced = parts.iter().map(|(c, spec)| partials_bytes(spec, c, WORKSPACE_ALIGN)).sum();
     let jobs = parts.iter().zip(&inputs).zip(0..);
-    let jobs = jobs.map(|(((c, spec), inputs), number)| Job::new((c, spec, number), inputs, [workspace, reduced]));
+    let jobs = jobs.map(|(((c, spec), inputs), number)| Job::new(c, spec, number, inputs, [workspace, reduced]));
     let mut jobs = jobs.collect::<Result<Vec<Job>, _>>()?;
     let Some(first) = jobs.first() else { return Ok(()) };
     (out.part, out.largest, out.cursor) = (first.number, first.c.problem_extents(), 0);
@@ -103,8 +105,8 @@ fn products(parts: &[(&Contraction, &KernelSpec)], workspace: u64, out: &mut Ass
     let chunk = first.chunk(0);
     let start = reduce::start::start(&reduced);
     let begun = start.is_some();
-    if let Some((kernel, args, groups)) = start {
-        let kernel = out.add_first((kernel, args));
+    if let Some((kernel, groups)) = start {
+        let kernel = out.add_first(kernel);
         out.launch(kernel, groups, &chunk)?;
     }
     let finish = reduce::finish::finish(&reduced);
@@ -119,21 +121,21 @@ fn products(parts: &[(&Contraction, &KernelSpec)], workspace: u64, out: &mut Ass
             let lead = &together[0];
             let room = workspace.saturating_sub(out.base);
             let alone = lead.chunked() || job.chunked() || !lead.c.fixed() || needed > room;
-            let joins = !alone && together.len() < MOST_JOINED && join(lead.spec, (job.c, job.spec));
+            let joins = !alone && together.len() < MOST_JOINED && join(lead.spec, job.c, job.spec);
             if joins { &mut together } else { &mut jobs }.push(job);
         }
         launch_together(&together, begun, out)?;
     }
-    if let Some((kernel, args, groups)) = finish {
+    if let Some((kernel, groups)) = finish {
         out.part = part;
-        let kernel = out.add((kernel.following(), args));
+        let kernel = out.add(kernel.following());
         out.launch(kernel, groups, &chunk)?;
     }
     Ok(())
 }
 
 /// Whether two parts of a problem can share a main kernel: their plans differ at most in how vectors of memory are laid out.
-pub fn join(lead: &KernelSpec, (c, other): (&Contraction, &KernelSpec)) -> bool {
+pub fn join(lead: &KernelSpec, c: &Contraction, other: &KernelSpec) -> bool {
     use std::mem::discriminant;
     let tiles = |spec: &KernelSpec| [&spec.tiling.a, &spec.tiling.b].map(|o| (o.macro_tile, o.micro, o.source));
     let kinds = |spec: &KernelSpec| spec.schedule.copies.each_ref().map(discriminant);
@@ -178,7 +180,7 @@ fn launch_together(jobs: &[Job], begun: bool, out: &mut Assembly) -> Result<(), 
         let scale = job.ahead().map(|applied| {
             out.add_first(match job.reduces() {
                 true => reduce::elements::finish(job.c, job.spec, &job.shape, &regions),
-                false => finish::finish(job.c, applied, (0, None), &job.shape),
+                false => finish::finish(job.c, applied, 0, None, &job.shape),
             })
         });
         before.push((regions, fillers, scale));
@@ -190,11 +192,13 @@ fn launch_together(jobs: &[Job], begun: bool, out: &mut Assembly) -> Result<(), 
     for (job, (regions, ..)) in jobs.iter().zip(&before) {
         out.part = job.number;
         let sum = job.by_workspace.then(|| {
-            let (kernel, args) = match job.c.reductions().next() {
+            let mut sum = match job.c.reductions().next() {
                 Some(_) => reduce::elements::finish(job.c, job.spec, &job.shape, regions),
-                None => finish::finish(job.c, Applied::All, (job.spec.tiling.split_k.ways, regions.partials), &job.shape),
-            };
-            out.add((Kernel { precedes: regions.reduced(), ..kernel.following() }, args))
+                None => finish::finish(job.c, Applied::All, job.spec.tiling.split_k.ways, regions.partials, &job.shape),
+            }
+            .following();
+            sum.kernel.precedes = regions.reduced();
+            out.add(sum)
         });
         after.push(sum);
     }
@@ -241,14 +245,14 @@ fn main_kernel<'r>(
         PartJob { c: job.c, spec: job.spec, inputs: [&job.inputs[0], &job.inputs[1]], shape: &job.shape, store, regions }
     });
     let jobs: Vec<PartJob> = jobs.collect();
-    let (mut main, args) = main::build(spec, &jobs);
+    let mut main = main::build(spec, &jobs);
     // What is launched together need not wait for the whole launch before it to end before it begins.
     if follows {
         main = main.following();
     }
-    main.precedes = precedes;
-    roles::check_roles(&main)?;
-    Ok(out.add((main, args)))
+    main.kernel.precedes = precedes;
+    roles::check_roles(&main.kernel)?;
+    Ok(out.add(main))
 }
 
 /// The launch of the main kernel on this chunk of the batch.
@@ -288,10 +292,10 @@ fn reduction(c: &Contraction, spec: &KernelSpec, workspace: u64, out: &mut Assem
     let whole = Chunk { first: 0, entries: Factor::Fixed(1), count: Binding::I64(1), work: Binding::Work };
     // Of an empty tensor no element is read: the last kernel alone writes the values of an empty axis, if there are some.
     let read = (c.n > 0).then(|| {
-        let (mut kernel, args) = reduce::alone::build(c, elements, spec, &parts);
-        kernel.precedes = spec.finishes_after(c);
-        let start = reduce::start::start(&[(c, &parts)]).map(|(kernel, args, groups)| (out.add_first((kernel, args)), groups));
-        (out.add((if start.is_some() { kernel.following() } else { kernel }, args)), start)
+        let mut main = reduce::alone::build(c, elements, spec, &parts);
+        main.kernel.precedes = spec.finishes_after(c);
+        let start = reduce::start::start(&[(c, &parts)]).map(|(kernel, groups)| (out.add_first(kernel), groups));
+        (out.add(if start.is_some() { main.following() } else { main }), start)
     });
     let follows = read.is_some();
     if let Some((main, start)) = read {
@@ -301,8 +305,8 @@ fn reduction(c: &Contraction, spec: &KernelSpec, workspace: u64, out: &mut Assem
         let factors = reduce::alone::grid(c, spec).map(Factor::Fixed).to_vec();
         out.launch(main, Groups { factors, per: 1, most: None }, &whole)?;
     }
-    if let Some((kernel, args, groups)) = reduce::finish::finish(&[(c, &parts)]) {
-        let kernel = out.add((if follows { kernel.following() } else { kernel }, args));
+    if let Some((kernel, groups)) = reduce::finish::finish(&[(c, &parts)]) {
+        let kernel = out.add(if follows { kernel.following() } else { kernel });
         out.launch(kernel, groups, &whole)?;
     }
     out.need(elements.of, spec.element_loads(c).width() * c.a.scalar.bytes());
@@ -371,7 +375,9 @@ impl<'a> Job<'a> {
     /// Cuts the batch into chunks. Each chunk fits in the workspace together with so many bytes of it for the parts of
     /// reductions.
     pub(super) fn new(
-        (c, spec, number): (&'a Contraction, &'a KernelSpec, usize),
+        c: &'a Contraction,
+        spec: &'a KernelSpec,
+        number: usize,
         inputs: &'a [Input; 2],
         [workspace, reduced]: [u64; 2],
     ) -> Result<Job<'a>, GenerateError> {
@@ -462,12 +468,12 @@ impl<'a> Job<'a> {
     }
 
     fn launch_fillers(&self, fillers: &[Filler], chunk: &Chunk, out: &mut Assembly) -> Result<(), GenerateError> {
-        for (parts, kernel) in fillers {
-            if chunk.first > 0 && parts.iter().all(|(_, x, _)| !x.chunk_local) {
+        for Filler { copies, kernel } in fillers {
+            if chunk.first > 0 && copies.iter().all(|copy| !copy.to.chunk_local) {
                 continue;
             }
             let entries = |x: &Input| if x.chunk_local { chunk.entries } else { Factor::Fixed(prepare::entries(x)) };
-            let groups = parts.iter().map(|&(source, x, _)| prepare::groups(source, x, entries(x))).collect();
+            let groups = copies.iter().map(|copy| prepare::groups(copy.source, copy.to, entries(copy.to))).collect();
             out.launch(*kernel, Groups::together(groups, &out.largest), chunk)?;
         }
         Ok(())
@@ -531,23 +537,31 @@ impl Regions {
 
     /// A kernel after the others reduces the parts stored there.
     fn reduced(&self) -> bool {
-        self.reductions.iter().any(|(parts, _)| parts.finish == Some(Finish::Kernel))
+        self.reductions.iter().any(|parts| parts.partials.finish == Some(Finish::Kernel))
     }
 }
 
-/// A kernel that copies operands, with what it copies to which region.
-type Filler<'a> = (Vec<(&'a Tensor, &'a Input, u64)>, usize);
+/// A kernel that copies operands.
+struct Filler<'a> {
+    copies: Vec<OperandCopy<'a>>,
+    /// Its number in the program.
+    kernel: usize,
+}
 
 /// Kernels that copy operands into workspace; where possible one launch copies both.
 fn fillers<'a>(job: &'a Job, regions: &Regions, out: &mut Assembly) -> Vec<Filler<'a>> {
     let copied = |i: usize| {
         let (source, to) = job.copies[i].as_ref()?;
-        Some((source, to, regions.copies[i]?))
+        Some(OperandCopy { source, to, region: regions.copies[i]? })
     };
     let copied: Vec<_> = (0..2).filter(|i| !regions.filled[*i]).filter_map(copied).collect();
     let together = if job.chunked() || !job.c.dynamic().is_none() { 1 } else { 2 };
     let chunked = job.chunked() || job.c.dynamic().g;
-    copied.chunks(together).map(|parts| (parts.to_vec(), out.add_first(prepare::materialise(parts, chunked)))).collect()
+    let of = |copies: &[OperandCopy<'a>]| {
+        let kernel = out.add_first(prepare::materialise(copies, chunked));
+        Filler { copies: copies.to_vec(), kernel }
+    };
+    copied.chunks(together).map(of).collect()
 }
 
 /// Collects kernels and launches, and hands out workspace.
@@ -578,13 +592,15 @@ impl Assembly {
                 let parts = spec.partials(c, r);
                 let state = if parts.is_empty() { Vec::new() } else { c.state(r) };
                 let components = state.into_iter().map(|scalar| parts.len() * u64::from(scalar.bytes()));
-                (parts, components.chain(Some(4 * parts.tickets()).filter(|bytes| *bytes > 0)).collect())
+                let regions = components.chain(Some(4 * parts.tickets()).filter(|bytes| *bytes > 0)).collect();
+                Parts { partials: parts, regions }
             };
             spec.reduced(c).map(of).collect()
         };
-        let mut all: Vec<Vec<(Partials, Vec<u64>)>> = all.iter().map(parts).collect();
+        let mut all: Vec<Vec<Parts>> = all.iter().map(parts).collect();
         for reduction in 0..all.iter().map(Vec::len).max().unwrap_or(0) {
-            let mut same: Vec<&mut Vec<u64>> = all.iter_mut().filter_map(|of| of.get_mut(reduction)).map(|(_, at)| at).collect();
+            let same = all.iter_mut().filter_map(|of| of.get_mut(reduction)).map(|parts| &mut parts.regions);
+            let mut same: Vec<&mut Vec<u64>> = same.collect();
             for component in 0..same.iter().map(|at| at.len()).max().unwrap_or(0) {
                 for bytes in same.iter_mut().filter_map(|at| at.get_mut(component)) {
                     *bytes = self.reserve(*bytes);
@@ -594,10 +610,12 @@ impl Assembly {
         all
     }
     /// A kernel after which the main kernel is launched.
-    fn add_first(&mut self, (kernel, args): (Kernel, Arguments)) -> usize {
-        self.add((Kernel { precedes: true, ..kernel }, args))
+    fn add_first(&mut self, mut of: BoundKernel) -> usize {
+        of.kernel.precedes = true;
+        self.add(of)
     }
-    fn add(&mut self, (mut kernel, args): (Kernel, Arguments)) -> usize {
+    fn add(&mut self, of: BoundKernel) -> usize {
+        let BoundKernel { mut kernel, args } = of;
         if self.part > 0 {
             kernel.name = format!("{}_{}", kernel.name, self.part);
         }

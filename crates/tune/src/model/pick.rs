@@ -42,7 +42,7 @@ impl<'a> Picker<'a> {
         let resolved = self.space.resolve(plan).ok()?;
         let model = |c: &Contraction| self.models.iter().find(|m| std::ptr::eq(&*m.contraction, c));
         let lead = model(resolved.contraction)?.estimate(&resolved.spec, &resolved.footprint);
-        let joins = |part: &ResolvedPart| join(&resolved.spec, (part.contraction, &part.spec));
+        let joins = |part: &ResolvedPart| join(&resolved.spec, part.contraction, &part.spec);
         // Parts of one launch that take turns.
         let alike = |part: &ResolvedPart| joins(part) && part.contraction.m == resolved.contraction.m;
         let in_turn = resolved.spec.schedule.own() && resolved.spec.tiling.persistent == 0 && resolved.rest.iter().all(alike);

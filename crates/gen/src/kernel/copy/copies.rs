@@ -1,11 +1,11 @@
 //! The copies of a role: k-tiles of both operands into the stages, each operand by its own method.
 
 use super::fetch_tile::{self, FetchTile};
-use super::load::{LoadContext, Loader};
-use super::shift::{Shifter, Staged};
+use super::load::{KLimit, LoadContext, Loader};
+use super::shift::{Producer, Shifter, Staged};
 use crate::kernel::input::{Input, Shape};
 use crate::kernel::stages::counter::Counter;
-use crate::kernel::stages::ring::Ring;
+use crate::kernel::stages::ring::{FullStage, Ring};
 use crate::kernel::tile::position::{KRange, TilePosition, TileWalk};
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::{BulkTile, KernelSpec, Spans, Transport};
@@ -52,6 +52,15 @@ struct Writers<'a> {
     first_lane: ExprId,
 }
 
+/// Conditions that hold in the thread that issues bulk copies.
+#[derive(Clone, Copy)]
+pub(crate) struct Issuers {
+    /// If other threads run the same code.
+    pub elected: Option<ExprId>,
+    /// If producer warps also write tiles.
+    pub first: Option<ExprId>,
+}
+
 /// The copies of a role.
 pub(crate) struct Copies<'a> {
     of: &'a Operands<'a>,
@@ -95,12 +104,11 @@ impl Operands<'_> {
         self.spec.schedule.copies.iter().any(|copy| !matches!(copy, Transport::Bulk(_)))
     }
 
-    /// Arrivals that make a stage full, besides its bytes: that of the thread that copies, those of waves that write; and whether
-    /// there are bytes.
-    pub fn full_arrivals(&self) -> (u32, bool) {
+    /// What makes a stage full: the arrivals of the thread that copies and of the waves that write, and the bytes of copies.
+    pub fn full_arrivals(&self) -> FullStage {
         let waves = if self.written() { self.spec.load_threads() / self.spec.tiling.wave_lanes.max(1) } else { 0 };
         let copied = self.spec.schedule.copies.iter().any(|copy| matches!(copy, Transport::Bulk(_)));
-        (waves + u32::from(copied), copied)
+        FullStage { arrivals: waves + u32::from(copied), copied }
     }
 
     /// A first, unless the plan says otherwise.
@@ -146,7 +154,8 @@ impl Operands<'_> {
             Source::Map(_) | Source::Memory(_) | Source::Nothing => None,
         });
         let shifter = staging.iter().any(Option::is_some).then(|| {
-            let shifter = Shifter::new(b, (self.tiles, self.spec), ring, (&self.shared, staging), (thread, first_lane));
+            let producer = Producer { thread, first_lane };
+            let shifter = Shifter::new(b, self.tiles, self.spec, ring, &self.shared, staging, producer);
             shifter.begin(b);
             shifter
         });
@@ -164,15 +173,16 @@ impl<'a> Copies<'a> {
         Copies { of, thread, elected: None, writers: None, issue, store: counter(b, "store", !all) }
     }
 
-    /// Copies into the stages of a circular buffer. `elected` is the thread that issues bulk copies if others run the same code, and `first` if
-    /// producer warps (with `thread`) also write tiles. `issue` is the position of earlier copies into the buffer.
+    /// Copies into the stages of a circular buffer. `issue` is the position of earlier copies into the buffer.
     pub fn into_ring(
         b: &mut Builder,
-        (of, ring): (&'a Operands<'a>, &'a Ring),
+        of: &'a Operands<'a>,
+        ring: &'a Ring,
         thread: ExprId,
-        (elected, first): (Option<ExprId>, Option<ExprId>),
+        issuers: Issuers,
         issue: Option<Counter>,
     ) -> Copies<'a> {
+        let Issuers { elected, first } = issuers;
         let writers = first.map(|first| of.writers(b, ring, thread, first));
         let stages = of.spec.schedule.buffers;
         Copies {
@@ -295,7 +305,7 @@ impl TileCopies<'_> {
         // In the loop there is a tile. Before it there may be none.
         let some = in_loop || b.kernel().as_int(range.tiles).is_some_and(|tiles| tiles > 0);
         let valid = (overruns && !some).then(|| b.bind("tile_exists", k.lt(range.limit)));
-        let limit = range.ragged.then_some((range.staggered, range.limit));
+        let limit = range.ragged.then_some(KLimit { below_zero: range.staggered, end: range.limit });
         let next = b.value(k + range.step);
         let more = overruns.then(|| b.bind("more_tiles", next.lt(range.limit)));
         for (i, loader) in self.loaders() {
@@ -335,7 +345,7 @@ impl TileCopies<'_> {
     fn load(&self, b: &mut Builder, k: ExprId) {
         let range = self.range;
         let coord = Coord::start(b, k, range.every);
-        let limit = range.ragged.then_some((false, range.limit));
+        let limit = range.ragged.then_some(KLimit { below_zero: false, end: range.limit });
         for (i, loader) in self.loaders() {
             let buffer = self.stage_start(b, self.role.issue, i);
             loader.fetch(b, coord, None, limit, 0, buffer);
@@ -353,7 +363,7 @@ impl TileCopies<'_> {
         }
         for (i, tile) in writers.tiles.iter().enumerate() {
             if let Some(tile) = tile {
-                tile.emit(b, stage, self.at, Operands::start(self.at, i), (k, self.range));
+                tile.emit(b, stage, self.at, Operands::start(self.at, i), k, self.range);
             }
         }
         if self.loaders().next().is_some() {
@@ -429,7 +439,7 @@ impl TileCopies<'_> {
     }
 
     /// Emits the part of a spread store that follows k-step `step` of `k_steps`. The second half of the k-steps carries the stores.
-    pub fn store_part(&self, b: &mut Builder, set: u32, (step, k_steps): (u32, u32)) {
+    pub fn store_part(&self, b: &mut Builder, set: u32, step: u32, k_steps: u32) {
         let stored = || self.loaders().filter(|(_, loader)| !loader.is_async());
         let total: usize = stored().map(|(_, loader)| loader.pieces()).sum();
         let depth = k_steps as usize;

@@ -71,6 +71,14 @@ struct Place {
     exists: Option<ExprId>,
 }
 
+/// The coordinates at which a chunk starts.
+#[derive(Clone, Copy)]
+struct ChunkStart {
+    line: ExprId,
+    /// The position along the line.
+    along: ExprId,
+}
+
 impl FetchTile<'_> {
     fn lines(&self) -> u32 {
         self.tile.map.tile[1] * self.tile.lines
@@ -139,7 +147,7 @@ impl FetchTile<'_> {
             let of_part = vectors.iter().filter_map(|vector| vector.get(part as usize).copied()).collect::<Vec<ExprId>>();
             let to = b.value(place.to + part * apart);
             if let Some(run) = self.tile.runs {
-                self.store_pairs(b, place, (buffer, run), &of_part, width);
+                self.store_pairs(b, place, buffer, run, &of_part, width);
                 continue;
             }
             if width == 1 {
@@ -154,7 +162,7 @@ impl FetchTile<'_> {
     }
 
     /// Stores a chunk's pairs in the k order of operand A's runs, each pair in a different chunk.
-    fn store_pairs(&self, b: &mut Builder, place: &Place, (buffer, run): (ExprId, u32), vectors: &[ExprId], width: u32) {
+    fn store_pairs(&self, b: &mut Builder, place: &Place, buffer: ExprId, run: u32, vectors: &[ExprId], width: u32) {
         // Chunks of a run, and k-steps of one: of a chunk's eight numbers two k-steps have four each, and each half of a k-step two.
         let of_run = run / self.chunk();
         let lane = b.value(place.chunk / of_run % LANES_OF_ROW);
@@ -188,7 +196,7 @@ impl FetchTile<'_> {
 
     /// Writes the tile of a range that starts at `k` into this stage of the circular buffer: each access asks where its elements are and whether they
     /// exist.
-    pub fn emit(&self, b: &mut Builder, buffer: ExprId, at: &TilePosition, row_start: Coord, (k, range): (ExprId, &KRange)) {
+    pub fn emit(&self, b: &mut Builder, buffer: ExprId, at: &TilePosition, row_start: Coord, k: ExprId, range: &KRange) {
         let (g, rows) = (if self.input.chunk_local { at.g_local } else { at.g }, at.sizes[self.axis]);
         let tensor = &self.input.tensor;
         let width = width(self.input, &self.tile);
@@ -212,11 +220,11 @@ impl FetchTile<'_> {
         // A chunk's line, and where it begins along that; row and k of a piece of it.
         let chunk = |b: &mut Builder, place: &Place| {
             let line = b.bind("line", place.line.cast(self.ints.coord));
-            (line, b.bind("along", place.chunk.cast(self.ints.coord) * i64::from(self.chunk())))
+            ChunkStart { line, along: b.bind("along", place.chunk.cast(self.ints.coord) * i64::from(self.chunk())) }
         };
-        let point = |b: &mut Builder, (line, along): (ExprId, ExprId), piece: u32| {
-            let along = b.value(along + i64::from(piece * width));
-            let (row, kk) = if self.tile.k_contiguous { (line, along) } else { (along, line) };
+        let point = |b: &mut Builder, chunk: ChunkStart, piece: u32| {
+            let along = b.value(chunk.along + i64::from(piece * width));
+            let (row, kk) = if self.tile.k_contiguous { (chunk.line, along) } else { (along, chunk.line) };
             let row = Coord { local: b.value(row_start.local + row), ..row_start };
             (row, Coord { aligned: k_start, every: range.every, local: kk })
         };

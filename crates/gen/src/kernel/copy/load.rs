@@ -83,6 +83,15 @@ pub(crate) struct Loader<'a> {
     name: &'static str,
 }
 
+/// Which k of a partial tile exist.
+#[derive(Clone, Copy)]
+pub(crate) struct KLimit {
+    /// The tile may start below zero.
+    pub below_zero: bool,
+    /// The first k that does not exist.
+    pub end: ExprId,
+}
+
 /// What a loader needs from the kernel around it.
 pub(crate) struct LoadContext {
     /// The operand's buffer argument.
@@ -198,14 +207,14 @@ impl<'a> Loader<'a> {
     }
 
     /// What the loads this far along k from the tile's start have in common.
-    fn k_part(&self, b: &mut Builder, (start, k): (Coord, i64), valid: Option<ExprId>, range: Option<(bool, ExprId)>) -> KPart {
+    fn k_part(&self, b: &mut Builder, start: Coord, k: i64, valid: Option<ExprId>, range: Option<KLimit>) -> KPart {
         let (access, mixed) = (&self.input.tensor.view.access, self.mixed());
         let local = b.value(start.local + self.k_thread.cast(self.ints.coord));
         let point = Coord { local, ..start }.shifted(b, k);
         let guard = match range {
-            Some((below_zero, limit)) => {
+            Some(KLimit { below_zero, end }) => {
                 let value = point.value(b);
-                let below = b.value(value.lt(limit));
+                let below = b.value(value.lt(end));
                 if below_zero { Some(b.value(value.ge(0).and(below))) } else { Some(below) }
             }
             None => valid,
@@ -236,16 +245,8 @@ impl<'a> Loader<'a> {
 
     /// Fetches the k-tile that starts at `k` into staging set `set`, or starts its copy into shared buffer `buffer`
     /// (element offset). `valid`: the tile exists at all. `range`: given when a
-    /// tile may be partial: whether it may start below zero, and the first k that does not exist.
-    pub fn fetch(
-        &self,
-        b: &mut Builder,
-        k: Coord,
-        valid: Option<ExprId>,
-        range: Option<(bool, ExprId)>,
-        set: u32,
-        buffer: ExprId,
-    ) {
+    /// tile may be partial.
+    pub fn fetch(&self, b: &mut Builder, k: Coord, valid: Option<ExprId>, range: Option<KLimit>, set: u32, buffer: ExprId) {
         let t = &self.input.tiling;
         let lanes = t.load_width;
         let count = self.vectors.len() as u32;
@@ -254,7 +255,7 @@ impl<'a> Loader<'a> {
         let mut parts: Vec<KPart> = Vec::new();
         for v in &self.vectors {
             if parts.iter().all(|p| p.k != v.k) {
-                let part = self.k_part(b, (k, v.k), valid, range);
+                let part = self.k_part(b, k, v.k, valid, range);
                 parts.push(part);
             }
         }
@@ -430,13 +431,13 @@ pub(super) fn split(b: &mut Builder, split: &FactorParts, value: ExprId, width: 
 /// Where a thread's vectors go in a stage: a value and what is to be added to it.
 fn places(b: &mut Builder, name: &str, shared: &SharedTile, [row, k]: [ExprId; 2], vectors: &[Vector]) -> Vec<(ExprId, i64)> {
     if shared.is_permuted() {
-        let place = |(i, v): (usize, &Vector)| {
+        let places = vectors.iter().enumerate().map(|(i, v)| {
             let row = b.value(row + v.row);
             let k = b.value(k + v.k);
             let at = shared.at(b, row, k);
             (b.bind(&format!("{name}_store_at{i}"), at), 0)
-        };
-        return vectors.iter().enumerate().map(place).collect();
+        });
+        return places.collect();
     }
     let (row_stride, k_stride) = shared.strides();
     let first = b.bind(&format!("{name}_store_at"), k * k_stride + row * row_stride);

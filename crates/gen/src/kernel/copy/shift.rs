@@ -16,12 +16,22 @@ use crate::kernel::tile::position::TileWalk;
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::KernelSpec;
 use crate::plan::{BulkTile, FetchShape, LINE_CLASSES as CLASSES, Spans, shifted_together};
+use std::ops::Range;
 use tilewright_ir::*;
 
 /// The staging of a shifted operand: its spans, and their tensor maps by class of rows.
 pub(crate) struct Staged<'a> {
     pub spans: &'a Spans,
     pub maps: &'a [ArgId],
+}
+
+/// A thread of the producer warps.
+#[derive(Clone, Copy)]
+pub(crate) struct Producer {
+    /// Its position among them.
+    pub thread: ExprId,
+    /// True in one lane of each warp.
+    pub first_lane: ExprId,
 }
 
 /// One shifted operand.
@@ -80,11 +90,14 @@ impl<'a> Shifter<'a> {
     /// `staging`: of operands that are shifted, how, and their maps by class.
     pub fn new(
         b: &mut Builder,
-        (tiles, spec): (TileWalk<'a>, &KernelSpec),
+        tiles: TileWalk<'a>,
+        spec: &KernelSpec,
         ring: &'a Ring,
-        (shared, staging): (&[SharedTile], [Option<Staged>; 2]),
-        (thread, first_lane): (ExprId, ExprId),
+        shared: &[SharedTile],
+        staging: [Option<Staged>; 2],
+        producer: Producer,
     ) -> Shifter<'a> {
+        let Producer { thread, first_lane } = producer;
         let slots = spec.schedule.slots();
         let waves = spec.load_threads() / spec.tiling.wave_lanes.max(1);
         let wave = b.bind("producer_wave", thread / spec.tiling.wave_lanes);
@@ -104,7 +117,7 @@ impl<'a> Shifter<'a> {
             let lines = tile.map.tile[1] * tile.lines;
             let shape = FetchShape::new(tile.columns, lines, spec.load_threads());
             let spread = Spread { shape, thread, lines };
-            let rounds = (0..shape.rounds).map(|round| Round::new(b, spans, &spread, (round, scalar.bytes()))).collect();
+            let rounds = (0..shape.rounds).map(|round| Round::new(b, spans, &spread, round, scalar.bytes())).collect();
             let group = (1..=most).rev().find(|g| shape.per_round.is_multiple_of(*g)).unwrap_or(1);
             let own = b.regs(&format!("{name}_own"), Scalar::U32.vector(4), group);
             let near = b.regs(&format!("{name}_near"), Scalar::U32.vector(2), group);
@@ -183,7 +196,7 @@ impl<'a> Shifter<'a> {
             let bytes = self.parts.iter().flatten().map(of).sum();
             b.bulk(BulkOp::Expect { barrier, bytes });
             let places: Vec<Vec<ExprId>> = (0..2).map(|i| self.place(b, i, slot)).collect();
-            self.of_wave(b, (0, self.waves), &|b, wave| {
+            self.of_wave(b, 0..self.waves, &|b, wave| {
                 for (part, place) in self.parts.iter().zip(&places) {
                     let Some(part) = part else { continue };
                     for class in (wave..CLASSES).step_by(self.waves as usize) {
@@ -213,12 +226,13 @@ impl<'a> Shifter<'a> {
     }
 
     /// Runs the body for the number of the wave, which only tensor maps have to know as a constant.
-    fn of_wave(&self, b: &mut Builder, (from, to): (u32, u32), body: &dyn Fn(&mut Builder, u32)) {
-        if to - from <= 1 {
-            return body(b, from);
+    fn of_wave(&self, b: &mut Builder, waves: Range<u32>, body: &dyn Fn(&mut Builder, u32)) {
+        let Range { start, end } = waves;
+        if end - start <= 1 {
+            return body(b, start);
         }
-        let middle = u32::midpoint(from, to);
-        b.if_else(self.wave.lt(middle), |b| self.of_wave(b, (from, middle), body), |b| self.of_wave(b, (middle, to), body));
+        let middle = u32::midpoint(start, end);
+        b.if_else(self.wave.lt(middle), |b| self.of_wave(b, start..middle, body), |b| self.of_wave(b, middle..end, body));
     }
 
     /// Shifts the next k-tile into this stage of the circular buffer, once its aligned spans are there.
@@ -298,7 +312,7 @@ impl Part {
 }
 
 impl Round {
-    fn new(b: &mut Builder, spans: &Spans, spread: &Spread, (round, bytes): (u32, u32)) -> Round {
+    fn new(b: &mut Builder, spans: &Spans, spread: &Spread, round: u32, bytes: u32) -> Round {
         let round = b.int(round.into(), Scalar::I32);
         let zero = b.int(0, Scalar::I32);
         let spot = spread.spot(b, round, zero);

@@ -30,6 +30,13 @@ pub(crate) struct StagedStore {
     buffers_each: u32,
 }
 
+/// Whether a lane holds upper rows of a band: as 0 or 1, and as the condition under which it swaps the values of a pair.
+#[derive(Clone, Copy)]
+struct UpperRows {
+    number: ExprId,
+    swapped: ExprId,
+}
+
 /// What fills a staging buffer: what the wave holds of it, and the values of a run.
 struct Fill<'a> {
     math: &'a Accumulators,
@@ -50,7 +57,7 @@ impl StagedStore {
 
     /// Stores 16 rows of the wave from the given (outer, row, column) on. This is store `number` of `of` that the wave makes of a result
     /// tile, which chooses the staging buffer.
-    fn store(&self, b: &mut Builder, (number, of): (u32, u32), [outer, row, col]: [ExprId; 3], fill: &Fill) {
+    fn store(&self, b: &mut Builder, number: u32, of: u32, [outer, row, col]: [ExprId; 3], fill: &Fill) {
         let offset = (number % self.buffers_each) * self.tile.staging_bytes() / self.scalar.bytes();
         // A tile's first stores follow those of the tile before, whose last ones need not have ended with the last staging buffer.
         let odd = of % self.buffers_each;
@@ -62,12 +69,12 @@ impl StagedStore {
         let upper = pairs.then(|| {
             let [line, _] = fill.math.lane_in_band(b, 2);
             let upper = b.value(line / 4);
-            (b.bind("upper_rows", upper), b.value(upper.equals(1)))
+            UpperRows { number: b.bind("upper_rows", upper), swapped: b.value(upper.equals(1)) }
         });
         for run in fill.runs {
             let values: Vec<ExprId> = (fill.values)(b, run).into_iter().map(|v| stored(b, v, self.scalar)).collect();
             match self.tile.by_rows {
-                true => self.put_across(b, fill.math, (run, upper), &values, offset),
+                true => self.put_across(b, fill.math, run, upper, &values, offset),
                 false => self.put_along(b, fill.math, run, &values, offset),
             }
         }
@@ -108,7 +115,8 @@ impl StagedStore {
         &self,
         b: &mut Builder,
         math: &Accumulators,
-        (run, upper): (&Run, Option<(ExprId, ExprId)>),
+        run: &Run,
+        upper: Option<UpperRows>,
         values: &[ExprId],
         offset: u32,
     ) {
@@ -116,13 +124,13 @@ impl StagedStore {
         let [line, within] = math.lane_in_band(b, run.len());
         let (chunks, columns_per_pattern) = (self.tile.row_bytes() / CHUNK, PATTERN / self.tile.row_bytes());
         let swapped = match (upper, values) {
-            (Some((_, swapped)), [x, y]) => vec![b.value(swapped.select(*y, *x)), b.value(swapped.select(*x, *y))],
+            (Some(UpperRows { swapped, .. }), [x, y]) => vec![b.value(swapped.select(*y, *x)), b.value(swapped.select(*x, *y))],
             _ => values.to_vec(),
         };
         let row = b.value(line + run.row);
         for (e, value) in swapped.into_iter().enumerate() {
             let own = match upper {
-                Some((upper, _)) => b.value(upper ^ (e as i64)),
+                Some(upper) => b.value(upper.number ^ (e as i64)),
                 None => b.int(e as i64, Scalar::I32),
             };
             let column = b.value(within * run.len() + own + run.col);
@@ -174,7 +182,7 @@ impl Out<'_> {
                     results
                 };
                 let runs = math.in_band(band, s * columns..(s + 1) * columns);
-                staged.store(b, (number, of), [outer, row, col], &Fill { math, runs: &runs, values: &values });
+                staged.store(b, number, of, [outer, row, col], &Fill { math, runs: &runs, values: &values });
                 number += 1;
             }
         }

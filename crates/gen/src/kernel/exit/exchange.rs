@@ -81,7 +81,7 @@ impl Epilogue<'_> {
         };
         if self.staged_columns().is_some() {
             let out = reduced.then(|| out(b));
-            return self.store(b, acc, at, (out, Some(&exchange.owners)), staged);
+            return self.store(b, acc, at, out, Some(&exchange.owners), staged);
         }
         exchange.owners.each(b, None, |b, share| {
             let out = out(b);

@@ -15,7 +15,7 @@ use super::tile::position::{TilePosition, TileWalk};
 use super::unit::AccumulatorSet;
 use super::unit::accumulators::Accumulators;
 use crate::kernel::reduce::Reducer;
-use crate::kernel::reduce::tile::{HeldTile, Kept, OfRegister, Overwrite, Walk};
+use crate::kernel::reduce::tile::{FreeShared, HeldTile, Kept, OfRegister, Overwrite, Walk};
 use crate::plan::{Edge, Exit, KernelSpec, SharedMap, Split, StoreTile, TileReduction};
 use bulk::StagedStore;
 use out::{Out, OutArgs, Target};
@@ -94,7 +94,7 @@ impl Epilogue<'_> {
         if matches!(self.args.target, Target::Nowhere) {
             return;
         }
-        self.store(b, acc, at, (reduced, None), staged);
+        self.store(b, acc, at, reduced, None, staged);
     }
 
     /// Stores the accumulators of a tile. `out` tells which operations registers have passed already. With `owners`, each peer stores
@@ -104,7 +104,8 @@ impl Epilogue<'_> {
         b: &mut Builder,
         acc: &AccumulatorSet,
         at: &TilePosition,
-        (out, owners): (Option<Out>, Option<&Owners>),
+        out: Option<Out>,
+        owners: Option<&Owners>,
         staged: Option<&Staged>,
     ) {
         let over = self.spec.epilogue.exit.by_waves() && !self.piped;
@@ -134,7 +135,7 @@ impl Epilogue<'_> {
             Some(Staged::Rows(rows)) => out.by_beta(b, |b, old| match share {
                 // Where there is no sum, there is nothing to stage.
                 Some(share) if self.c.k == 0 => out.runs_of(b, &math, share, old),
-                _ => out.in_rows(b, &math, (rows, share), old),
+                _ => out.in_rows(b, &math, rows, share, old),
             }),
             None => out.by_beta(b, |b, old| out.runs(b, &math, old)),
         });
@@ -159,13 +160,14 @@ impl Epilogue<'_> {
         let free = math.width == 1 && self.inputs.iter().all(|input| input.edge == Edge::Predicate);
         let size = self.inputs.map(|input| input.tiling.macro_tile);
         let overwrite = free.then_some(Overwrite { size, set: &set });
-        self.with_tile(b, (at, out, None), (&value, overwrite, counts), |b, tile, (team, from)| {
+        let held = HeldValues { value: &value, overwrite, counts };
+        self.with_tile(b, at, out, None, held, |b, tile, free| {
             let (carried, now) = (self.reducers(true), self.reducers(false));
             let place = tile.place(b);
             for ((reducer, how), kept) in carried.iter().zip(&self.kept) {
-                tile.carry(b, (reducer, how), kept, place);
+                tile.carry(b, reducer, how, kept, place);
             }
-            tile.reduce(b, &now, place, (team, from), self.spec.teams());
+            tile.reduce(b, &now, place, free);
         });
     }
 
@@ -192,23 +194,27 @@ impl Epilogue<'_> {
         let place = self.place.map(|place| [(cluster.m, place.m), (cluster.n, place.n)]);
         let place = place.map_or([None; 2], |place| place.map(|(together, at)| (together > 1).then_some(at)));
         let nothing = |b: &mut Builder, _| b.zero(self.c.accumulator().vector(1));
-        self.with_tile(b, (&at, &out, Some((work, place))), (&nothing, None, &|_| None), |b, tile, shared| {
+        let held = HeldValues { value: &nothing, overwrite: None, counts: &|_| None };
+        self.with_tile(b, &at, &out, Some(Walk { work, place }), held, |b, tile, free| {
             let (all, place) = (self.reducers(true), tile.place(b));
-            tile.reduce_across_threads(b, &all, shared, self.spec.teams(), &mut |b, number| {
+            tile.reduce_across_threads(b, &all, free, &mut |b, number| {
                 let (reducer, how) = &all[number];
-                tile.kept(b, (reducer, how), &self.kept[number], place)
+                tile.kept(b, reducer, how, &self.kept[number], place)
             });
         });
     }
 
-    /// What threads hold of a tile; and the team that computes it where several do, with the shared memory that is free.
+    /// Runs the body for what threads hold of a tile, with the shared memory that is free.
     fn with_tile(
         &self,
         b: &mut Builder,
-        (at, out, walk): (&TilePosition, &Out, Option<Walk>),
-        (value, overwrite, counts): (OfRegister, Option<Overwrite>, &dyn Fn(u32) -> Option<ExprId>),
-        then: impl FnOnce(&mut Builder, &HeldTile, (Option<ExprId>, u32)),
+        at: &TilePosition,
+        out: &Out,
+        walk: Option<Walk>,
+        held: HeldValues,
+        then: impl FnOnce(&mut Builder, &HeldTile, FreeShared),
     ) {
+        let HeldValues { value, overwrite, counts } = held;
         let (t, teams) = (&self.spec.tiling, self.spec.teams());
         let layout = t.accumulators();
         let team = (teams > 1).then(|| b.value(self.thread / t.math_threads()));
@@ -233,7 +239,7 @@ impl Epilogue<'_> {
             shift: None,
         };
         let from = if walk.is_some() { self.shared.carried } else { self.shared.reductions };
-        then(b, &tile, (team, from.first()));
+        then(b, &tile, FreeShared { at: from.first(), teams, team });
     }
 
     fn accumulators(&self, b: &mut Builder, acc: &AccumulatorSet) -> Accumulators {
@@ -284,6 +290,15 @@ impl Epilogue<'_> {
             }),
         }
     }
+}
+
+/// What a thread's registers hold of a tile.
+struct HeldValues<'v> {
+    /// The value in a register.
+    value: OfRegister<'v>,
+    overwrite: Option<Overwrite<'v>>,
+    /// Condition under which a register counts; `None` where it always does.
+    counts: &'v dyn Fn(u32) -> Option<ExprId>,
 }
 
 /// What each of those does that have shares of a tile, or what is done with all of it.

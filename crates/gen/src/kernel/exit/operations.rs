@@ -77,21 +77,28 @@ pub(crate) struct Run {
     pub overruns: [Option<Ex>; 2],
 }
 
-/// Values of one store, and the store's offset in elements from the result's position.
-pub(crate) type Piece = (Option<u32>, Vec<ExprId>);
+/// Values of one store.
+pub(crate) struct Piece {
+    /// The store's offset in elements from the result's position.
+    pub offset: Option<u32>,
+    pub values: Vec<ExprId>,
+}
 
 /// Splits consecutive values into stores. A result with gaps is stored with the zeros around it, in vectors as wide as memory allows.
 /// Atomic additions store only the value: another kernel has written the zeros.
 pub(crate) fn pieces(b: &mut Builder, c: &Contraction, accumulators: &[ExprId], atomic: bool) -> Vec<Piece> {
-    let (Some(gaps), [sum]) = (c.gaps, accumulators) else { return vec![(None, accumulators.to_vec())] };
+    let (Some(gaps), [sum]) = (c.gaps, accumulators) else {
+        return vec![Piece { offset: None, values: accumulators.to_vec() }];
+    };
     if atomic {
-        return vec![(Some(gaps.before), vec![*sum])];
+        return vec![Piece { offset: Some(gaps.before), values: vec![*sum] }];
     }
     let ty = b.ty(*sum);
     let zero = b.zero(ty);
     let all: Vec<ExprId> = (0..gaps.of).map(|i| if i == gaps.before { *sum } else { zero }).collect();
     let width = gap_width(c);
-    (0..).step_by(width as usize).map(Some).zip(all.chunks(width as usize).map(<[ExprId]>::to_vec)).collect()
+    let parts = (0..).step_by(width as usize).zip(all.chunks(width as usize));
+    parts.map(|(offset, values)| Piece { offset: Some(offset), values: values.to_vec() }).collect()
 }
 
 /// Alignment of the start of a run.
@@ -136,7 +143,7 @@ impl<'a> Operations<'a> {
                     continue;
                 }
             };
-            tensors.push(Some(args.buffer(b, name, (scalar, Access::Read), doc, to)));
+            tensors.push(Some(args.buffer(b, name, scalar, Access::Read, doc, to)));
         }
         let between = between(b, args);
         let acc = c.result_scalar();

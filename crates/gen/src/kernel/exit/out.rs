@@ -213,7 +213,8 @@ impl Out<'_> {
     }
 
     /// The results of consecutive sums, with where they are in C.
-    fn applied(&self, b: &mut Builder, place: &Place, (piece, values): &Piece, old: bool, start: Start) -> (Place, Vec<ExprId>) {
+    fn applied(&self, b: &mut Builder, place: &Place, piece: &Piece, old: bool, start: Start) -> (Place, Vec<ExprId>) {
+        let Piece { offset, values } = piece;
         let Place { row, col, guard, .. } = *place;
         let g = Coord::plain(b, self.at.g);
         let point = [g, row, col];
@@ -222,9 +223,9 @@ impl Out<'_> {
         // The base has the start of the batch entry.
         let at = self.base.is_some().then(|| {
             let at = affine(b, &view.access.offset, &point, Part::Beyond(G), self.e.ints.offset);
-            piece.map_or(at, |distance| b.value(at + distance))
+            offset.map_or(at, |distance| b.value(at + distance))
         });
-        let run = Run { piece: *piece, ..self.run(row, col, values, start) };
+        let run = Run { piece: *offset, ..self.run(row, col, values, start) };
         let load = |b: &mut Builder| match (self.base, at) {
             (Some(base), Some(at)) => b.load("before", base, at, run.length, guard),
             _ => b.zero(self.e.c.c.scalar.vector(run.length as u8)),
@@ -249,7 +250,7 @@ impl Out<'_> {
             math.pieces(b, along, most, first..first + registers, &mut |b, row, col, elements| {
                 let values: Vec<ExprId> = elements.iter().map(|&element| math.value(b, element)).collect();
                 let place = self.place(b, [row, col]);
-                let (_, values) = self.applied(b, &place, &(None, values), old, Start::Multiple);
+                let (_, values) = self.applied(b, &place, &Piece { offset: None, values }, old, Start::Multiple);
                 for (&element, value) in elements.iter().zip(values) {
                     match math.width {
                         1 => b.set_reg(math.regs, element, value),

@@ -118,6 +118,12 @@ impl RowForm {
     }
 }
 
+/// A wave's staging buffer, and how its rows lie in memory.
+struct RowExit<'r> {
+    rows: &'r RowStore,
+    form: RowForm,
+}
+
 /// One staging buffer's place in the tile: the first row of its band, where those of the band begin along n that the
 /// work-group stores, its number among those and how many there are.
 #[derive(Clone, Copy)]
@@ -165,8 +171,8 @@ impl Out<'_> {
     }
 
     /// The wave's results through its staging buffer: all that it holds, or its work-group's share.
-    pub(super) fn in_rows(&self, b: &mut Builder, math: &Accumulators, (rows, share): (&RowStore, Option<&Share>), old: bool) {
-        let form = self.row_form(rows);
+    pub(super) fn in_rows(&self, b: &mut Builder, math: &Accumulators, rows: &RowStore, share: Option<&Share>, old: bool) {
+        let exit = RowExit { rows, form: self.row_form(rows) };
         let across = self.e.spec.tiling.b.micro / rows.staging.columns;
         for (first, band) in (0..).step_by(across as usize).zip(math.bands()) {
             let row = b.value(math.first[0] + band);
@@ -180,18 +186,19 @@ impl Out<'_> {
                 let col = b.value(math.first[1] + ((buffer.from + buffer.number) * rows.staging.columns));
                 // All lanes must have read the previous rows before they are overwritten.
                 b.push(Stmt::Barrier(BarrierScope::Wave));
-                self.fill(b, math, rows, &form, buffer, row);
+                self.fill(b, math, &exit, buffer, row);
                 b.push(Stmt::Barrier(BarrierScope::Wave));
                 let lines = Lines { row, apart: math.apart(), col, lane: math.lane };
-                self.drain(b, rows, &form, buffer, &lines, old);
-                if !form.aligned() {
-                    self.carry(b, rows, &form, buffer, &lines, old);
+                self.drain(b, &exit, buffer, &lines, old);
+                if !exit.form.aligned() {
+                    self.carry(b, &exit, buffer, &lines, old);
                 }
             }
         }
     }
 
-    fn fill(&self, b: &mut Builder, math: &Accumulators, rows: &RowStore, form: &RowForm, buffer: BufferPlace, row: ExprId) {
+    fn fill(&self, b: &mut Builder, math: &Accumulators, exit: &RowExit, buffer: BufferPlace, row: ExprId) {
+        let RowExit { rows, form } = exit;
         let first = (buffer.from + buffer.number) * rows.staging.columns;
         let runs = math.in_band(buffer.band, first..first + rows.staging.columns);
         let mut at = None;
@@ -221,7 +228,8 @@ impl Out<'_> {
         }
     }
 
-    fn drain(&self, b: &mut Builder, rows: &RowStore, form: &RowForm, buffer: BufferPlace, lines: &Lines, old: bool) {
+    fn drain(&self, b: &mut Builder, exit: &RowExit, buffer: BufferPlace, lines: &Lines, old: bool) {
+        let RowExit { rows, form } = exit;
         let (width, lanes) = (form.width, self.e.spec.tiling.wave_lanes);
         let vectors = rows.staging.columns / width;
         let steps = (STORE_ROWS * vectors).div_ceil(lanes);
@@ -259,7 +267,7 @@ impl Out<'_> {
         }
         let ends = self.end(b);
         if !form.aligned() && buffer.number == 0 {
-            self.part(b, rows, form, (lines, ends), old, &|b, element, misalignment| {
+            self.part(b, exit, lines, ends, old, &|b, element, misalignment| {
                 (b.int(0, Scalar::I32), b.value(element.ge(misalignment).and(misalignment.gt(0))))
             });
         }
@@ -267,7 +275,7 @@ impl Out<'_> {
         // Of most tiles no row ends here.
         let row_ends = b.value((end - lines.col).lt(rows.staging.columns));
         b.if_then(row_ends, |b| {
-            self.part(b, rows, form, (lines, ends), old, &|b, _, misalignment| {
+            self.part(b, exit, lines, ends, old, &|b, _, misalignment| {
                 // Elements of the line that are columns of C.
                 let count = b.bind("count", end - lines.col + misalignment);
                 let first = b.bind("first", count / width * width);
@@ -290,12 +298,13 @@ impl Out<'_> {
     fn part(
         &self,
         b: &mut Builder,
-        rows: &RowStore,
-        form: &RowForm,
-        (lines, end): (&Lines, Option<ExprId>),
+        exit: &RowExit,
+        lines: &Lines,
+        end: Option<ExprId>,
         old: bool,
         which: &dyn Fn(&mut Builder, ExprId, ExprId) -> (ExprId, ExprId),
     ) {
+        let RowExit { rows, form } = exit;
         let lanes = self.e.spec.tiling.wave_lanes;
         let each = form.store_width(self.at.sizes[1].is_none().then_some(self.e.c.n));
         let parts = form.width / each;
@@ -326,7 +335,8 @@ impl Out<'_> {
 
     /// The elements of the rows after the staging buffer's last whole vector: kept for the next staging buffer, or stored
     /// after the last.
-    fn carry(&self, b: &mut Builder, rows: &RowStore, form: &RowForm, buffer: BufferPlace, lines: &Lines, old: bool) {
+    fn carry(&self, b: &mut Builder, exit: &RowExit, buffer: BufferPlace, lines: &Lines, old: bool) {
+        let RowExit { rows, form } = exit;
         let mine = b.bind("has_row", lines.lane.lt(STORE_ROWS));
         let line = rows.line(b, lines.lane);
         let end = b.value(line + rows.staging.columns);
@@ -343,7 +353,7 @@ impl Out<'_> {
             return;
         }
         let end = self.end(b);
-        self.part(b, rows, form, (lines, end), old, &|b, element, misalignment| {
+        self.part(b, exit, lines, end, old, &|b, element, misalignment| {
             (b.int(rows.staging.columns.into(), Scalar::I32), b.value(element.lt(misalignment)))
         });
     }

@@ -28,9 +28,9 @@ impl<'a> ZeroPoints<'a> {
     pub fn declare(b: &mut Builder, args: &mut Arguments, x: &'a Centre) -> ZeroPoints<'a> {
         let mut declare = |centred: &'a Option<Centred>, quant: Quant, [name, doc]: [&str; 2]| {
             let centred = centred.as_ref()?;
-            let integers = (Scalar::I32, Access::Read);
-            let zero = args.buffer(b, quant.name(), integers, quant.words(), Binding::Quant(quant));
-            let totals = args.buffer(b, name, integers, doc, Binding::Reduction(centred.number));
+            let mut integers = |name: &str, doc: &str, to: Binding| args.buffer(b, name, Scalar::I32, Access::Read, doc, to);
+            let zero = integers(quant.name(), quant.words(), Binding::Quant(quant));
+            let totals = integers(name, doc, Binding::Reduction(centred.number));
             Some(Factor { centred, zero, totals })
         };
         let a = declare(&x.a, Quant::ZeroA, ["sums_b", "sums of B over k"]);

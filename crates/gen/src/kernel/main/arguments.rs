@@ -11,7 +11,7 @@ use crate::kernel::input::{Input, Ints, Regions, Shape};
 use crate::kernel::reduce::Reducer;
 use crate::kernel::tile::groups::{Groups, Terms};
 use crate::kernel::tile::position::Sizes;
-use crate::plan::{ClassMap, KernelSpec, Spans, Split, StoreTile, Transport};
+use crate::plan::{KernelSpec, Spans, Split, StoreTile, Transport};
 use crate::program::Binding;
 use tilewright_ir::*;
 use tilewright_problem::contraction::{Contraction, GroupEnds, LaunchExtents, Operand, Vector};
@@ -44,7 +44,7 @@ impl Declare<'_> {
                 let to = region.map_or(Binding::OperandMap(x.operand, tile.first), of_copy);
                 return Source::Map(self.args.map(self.b, name, map, &doc, to, rows.into_iter().chain(batch)));
             }
-            Transport::Shifted(of) => return Source::Classes(of.spans.clone(), self.classes((name, &doc), x, &of.spans)),
+            Transport::Shifted(of) => return Source::Classes(of.spans.clone(), self.classes(name, &doc, x, &of.spans)),
             Transport::Registers
             | Transport::Async
             | Transport::Halo(_)
@@ -53,7 +53,7 @@ impl Declare<'_> {
             | Transport::Written(_) => {}
         }
         let to = region.map_or(Binding::Buffer(x.operand), Binding::Workspace);
-        let buffer = self.args.buffer(self.b, name, (x.tensor.scalar, Access::Read), &doc, to);
+        let buffer = self.args.buffer(self.b, name, x.tensor.scalar, Access::Read, &doc, to);
         let offset = region.is_none().then(|| {
             let (name, doc) = (format!("{name}_offset"), "first element of the operand in its buffer");
             self.args.scalar(self.b, &name, Scalar::I64, doc, Binding::Offset(x.operand))
@@ -67,20 +67,20 @@ impl Declare<'_> {
         let declare = |x: &Vector| {
             let (name, doc) = (if x.along_n { "scale_n" } else { "scale_m" }, "factors of sums of blocks of k");
             let to = Binding::Quant(Quant::scale(c.along(x)));
-            self.args.buffer(self.b, name, (x.scalar, Access::Read), doc, to)
+            self.args.buffer(self.b, name, x.scalar, Access::Read, doc, to)
         };
         c.block_scales.iter().map(declare).collect()
     }
 
     /// Tensor maps of an operand whose lines are shifted, by class.
-    fn classes(&mut self, (name, doc): (&str, &str), x: &Input, spans: &Spans) -> Vec<ArgId> {
-        let declare = |(class, map): (usize, &ClassMap)| {
+    fn classes(&mut self, name: &str, doc: &str, x: &Input, spans: &Spans) -> Vec<ArgId> {
+        let declared = spans.classes.iter().enumerate().map(|(class, map)| {
             let doc = format!("{doc}, lines {class}, {}, ...", class + spans.classes.len());
             let batch = (x.run_time_batch && map.map.tile.len() > 2).then_some((2, Extent::G));
             let to = Binding::OperandMap(x.operand, map.first);
             self.args.map(self.b, &format!("{name}_{class}"), map.map.clone(), &doc, to, batch)
-        };
-        spans.classes.iter().enumerate().map(declare).collect()
+        });
+        declared.collect()
     }
 
     /// Where results go, and the first batch entry of the launch.
@@ -89,8 +89,8 @@ impl Declare<'_> {
         let target = match self.regions.partials {
             Some(region) => {
                 let doc = "partial sums [split][g][result], summed by the next kernel";
-                let kind = (c.accumulator(), Access::Write);
-                let partials = self.args.buffer(self.b, "partials", kind, doc, Binding::Workspace(region));
+                let to = Binding::Workspace(region);
+                let partials = self.args.buffer(self.b, "partials", c.accumulator(), Access::Write, doc, to);
                 Target::Partials { partials, chunk: self.shape.chunk }
             }
             None if c.drop_c => Target::Nowhere,
@@ -103,9 +103,9 @@ impl Declare<'_> {
         // What is reduced is the whole sum.
         let reducers = match split {
             Split::Workspace => Vec::new(),
-            _ => Reducer::declare(self.b, self.args, (c, false), &self.regions.reductions),
+            _ => Reducer::declare(self.b, self.args, c, false, &self.regions.reductions),
         };
-        let operands = Reducer::declare(self.b, self.args, (c, true), &self.regions.reductions);
+        let operands = Reducer::declare(self.b, self.args, c, true, &self.regions.reductions);
         (OutArgs { target, operations, reducers, operands }, self.args.first(self.b, self.shape.chunks))
     }
 
@@ -139,18 +139,20 @@ impl Declare<'_> {
             Ragged::K => return None,
         };
         let doc = format!("where each group of {} ends, ascending", ["rows", "columns"][axis]);
-        let kind = (ends.scalar, Access::Read);
-        let buffer = self.args.buffer(self.b, Quant::Ends.name(), kind, &doc, Binding::Quant(Quant::Ends));
-        Some(Groups { ends: buffer, count: c.g, axis, lines, skip: !self.spec.style.straight, table: None })
+        let ends = self.ends(ends.scalar, &doc);
+        Some(Groups { ends, count: c.g, axis, lines, skip: !self.spec.style.straight, table: None })
     }
 
     /// The ranges of k that batch entries sum over.
     pub fn terms(&mut self, c: &Contraction) -> Option<Terms> {
         let LaunchExtents::Grouped(GroupEnds { of: Ragged::K, ends }) = &c.launch else { return None };
-        let kind = (ends.scalar, Access::Read);
-        let doc = "where the terms of each group end, ascending";
-        let ends = self.args.buffer(self.b, Quant::Ends.name(), kind, doc, Binding::Quant(Quant::Ends));
+        let ends = self.ends(ends.scalar, "where the terms of each group end, ascending");
         Some(Terms { ends, k: c.k })
+    }
+
+    /// The buffer with the ends of groups.
+    fn ends(&mut self, scalar: Scalar, doc: &str) -> ArgId {
+        self.args.buffer(self.b, Quant::Ends.name(), scalar, Access::Read, doc, Binding::Quant(Quant::Ends))
     }
 
     /// Launches differ in their pieces of work, and persistent work-groups have to know how many there are.

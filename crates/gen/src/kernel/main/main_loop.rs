@@ -147,7 +147,7 @@ impl MainLoop<'_> {
             Some((c, set)) => {
                 let carried = if part == MathPart::Head { self.spec.schedule.fragments_ahead } else { 0 };
                 let k_steps = self.spec.tiling.k_steps() - carried;
-                x.unit.k_tile(b, tile, part, Some(&mut |b, step| c.store_part(b, set, (step, k_steps))));
+                x.unit.k_tile(b, tile, part, Some(&mut |b, step| c.store_part(b, set, step, k_steps)));
             }
         }
         if scales.is_some() && !self.spec.scales_late() {

@@ -6,8 +6,8 @@
 mod arguments;
 mod main_loop;
 
-use crate::kernel::arguments::Arguments;
-use crate::kernel::copy::copies::{Copies, Operands, Source, TileCopies};
+use crate::kernel::arguments::{Arguments, BoundKernel};
+use crate::kernel::copy::copies::{Copies, Issuers, Operands, Source, TileCopies};
 use crate::kernel::exit::out::OutArgs;
 use crate::kernel::exit::{Epilogue, Staged};
 use crate::kernel::input::{Input, Ints, Regions, Shape};
@@ -19,7 +19,7 @@ use crate::kernel::stages::ring::{Ring, math_waves};
 use crate::kernel::stages::schedule::{Lowered, lower};
 use crate::kernel::tile::cluster::ClusterPlace;
 use crate::kernel::tile::groups::{Groups, Terms};
-use crate::kernel::tile::position::{KRange, Sizes, TilePosition, TileWalk};
+use crate::kernel::tile::position::{KRange, Sizes, TilePosition, TileWalk, TileWork};
 use crate::kernel::tile::shared::SharedTile;
 use crate::kernel::unit::Unit;
 use crate::kernel::unit::math::{Fma, KSteps};
@@ -47,7 +47,7 @@ pub(crate) struct PartJob<'a> {
 
 /// Builds the main kernel of parts whose plans differ in what they read and write alone: a work-group takes tiles of the
 /// first, then of the next, and has code for each. `spec` is the plan of the first.
-pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) {
+pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> BoundKernel {
     let t = &spec.tiling;
     let threads = spec.launch_threads();
     let mut b = Builder::new(crate::kernel::MAIN, threads);
@@ -88,7 +88,7 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) 
     let parts = parts.collect();
     let local = b.bind("local_id", Builtin::LocalId);
     Main { spec, parts, ring, local }.emit(&mut b);
-    (b.finish(), args)
+    BoundKernel { kernel: b.finish(), args }
 }
 
 /// Space for the number of tiles before each group.
@@ -184,6 +184,15 @@ struct Part<'a> {
     map: SharedMap,
 }
 
+/// What a role's math reads its stages from.
+#[derive(Clone, Copy)]
+enum Stages<'s> {
+    /// A circular buffer, for all tiles. `progress` is where the part before has come to.
+    OfRing { ring: &'s Ring, progress: Option<Progress> },
+    /// The stages of one tile.
+    OfTile(TileWork<'s>),
+}
+
 /// What a role goes on with from part to part.
 #[derive(Clone, Copy)]
 struct Progress {
@@ -211,7 +220,7 @@ impl Main<'_> {
             let (tiles, t) = (&part.operands.tiles, &part.spec.tiling);
             if let Some(groups) = &tiles.groups {
                 let size = [&t.a, &t.b][groups.axis].macro_tile;
-                groups.count_tiles(b, self.local, (self.spec.launch_threads(), size));
+                groups.count_tiles(b, self.local, self.spec.launch_threads(), size);
             }
         }
         if let (Some(ring), Some(first)) = (&self.ring, self.parts.first()) {
@@ -224,7 +233,7 @@ impl Main<'_> {
             let first = *group.get_or_insert_with(|| self.first_work(b, tiles));
             let kept = if part.spec.epilogue.carry { self.epilogue(b, part, None).carried_identities(b) } else { Vec::new() };
             let work = tiles.each(b, first, None, |b, at, range| {
-                self.roles(b, |b, waves| self.role_of_barriers(b, part, waves, (at, range), &kept));
+                self.roles(b, |b, waves| self.role_of_barriers(b, part, waves, TileWork { at, range }, &kept));
                 let others_read = part.spec.schedule.buffers > 1 || part.spec.epilogue.exit.staged() || part.reduces_over_tiles();
                 if part.spec.tiling.persistent > 0 && !part.lowered.prologue.is_empty() && others_read {
                     // The next tile's prologue overwrites what this one's last k-tile, and its results on their way, are read from.
@@ -276,17 +285,18 @@ impl Main<'_> {
     }
 
     /// A role's share of a result tile, with barriers of the work-group.
-    fn role_of_barriers(&self, b: &mut Builder, part: &Part, waves: Waves, (at, range): (&TilePosition, &KRange), kept: &[Kept]) {
+    fn role_of_barriers(&self, b: &mut Builder, part: &Part, waves: Waves, work: TileWork, kept: &[Kept]) {
+        let TileWork { at, range } = work;
         let copies = (waves != Waves::Math && part.has_terms() && !part.spec.schedule.own()).then(|| {
             let thread = self.load_thread(b);
             Copies::by_threads(b, &part.operands, thread)
         });
         let copies = copies.as_ref().map(|copies| copies.begin(b, at, range));
-        let consumer = (waves != Waves::Load).then(|| self.consumer(b, part, Err((at, range))));
+        let consumer = (waves != Waves::Load).then(|| self.consumer(b, part, Stages::OfTile(work)));
         let epilogue = Epilogue { kept: kept.to_vec(), ..self.epilogue(b, part, None) };
-        let operands = if consumer.is_some() { part.operand_loops(b, &epilogue, (at, range)) } else { Vec::new() };
+        let operands = if consumer.is_some() { part.operand_loops(b, &epilogue, work) } else { Vec::new() };
         let scales = consumer.as_ref().and_then(|consumer| part.tile_scales(b, consumer, at));
-        part.k_loop(b, range, copies.as_ref(), consumer.as_ref(), (&operands, scales.as_ref()));
+        part.k_loop(b, range, copies.as_ref(), consumer.as_ref(), &operands, scales.as_ref());
         operands.iter().for_each(|operand| operand.store_values(b));
         // Copies beyond the last tile may still fly; where results are staged over the tiles, or further tiles follow, they
         // land before the next barrier.
@@ -314,17 +324,17 @@ impl Main<'_> {
         let several = self.spec.tiling.persistent > 0 || self.parts.len() > 1 || groups;
         let reduce = |part: &Part| [false, true].into_iter().any(|after_last| part.spec.reduces_in_cluster(part.c, after_last));
         let cluster_syncs = several && (self.spec.epilogue.split == Split::Cluster || self.parts.iter().any(reduce));
-        let load = |b: &mut Builder, thread: ExprId, elected: (Option<ExprId>, Option<ExprId>)| {
+        let load = |b: &mut Builder, thread: ExprId, issuers: Issuers| {
             let mut progress: Option<Progress> = None;
             for part in self.parts.iter().filter(|part| part.has_terms() || cluster_syncs) {
                 let issue = progress.and_then(|p| p.issue);
-                let copies = part.has_terms().then(|| Copies::into_ring(b, (&part.operands, ring), thread, elected, issue));
+                let copies = part.has_terms().then(|| Copies::into_ring(b, &part.operands, ring, thread, issuers, issue));
                 let group = progress.map_or_else(|| part.operands.tiles.first_work(b), |p| p.group);
                 let issue = copies.as_ref().map(|copies| copies.issue).or(issue);
                 progress = Some(Progress { issue, read: None, released: None, group });
                 part.operands.tiles.each(b, group, None, |b, at, range| {
                     let tile = copies.as_ref().map(|copies| copies.begin(b, at, range));
-                    part.k_loop(b, range, tile.as_ref(), None, (&[], None));
+                    part.k_loop(b, range, tile.as_ref(), None, &[], None);
                     if cluster_syncs {
                         self.epilogue(b, part, None).join_barriers(b);
                     }
@@ -335,19 +345,19 @@ impl Main<'_> {
             }
             if let Some(issue) = progress.and_then(|p| p.issue) {
                 // Only the thread that copies knows where it has come to.
-                b.if_given(elected.0, |b| ring.drain(b, issue));
+                b.if_given(issuers.elected, |b| ring.drain(b, issue));
             }
         };
         let first = b.value(self.local.equals(roles.math_threads));
         if self.parts.iter().any(|part| part.operands.written()) {
             let first = b.bind("first_producer", first);
             let thread = self.load_thread(b);
-            load(b, thread, (None, Some(first)));
+            load(b, thread, Issuers { elected: None, first: Some(first) });
         } else if cluster_syncs {
             let first = b.bind("elected", first);
-            load(b, self.local, (Some(first), None));
+            load(b, self.local, Issuers { elected: Some(first), first: None });
         } else {
-            b.if_then(first, |b| load(b, self.local, (None, None)));
+            b.if_then(first, |b| load(b, self.local, Issuers { elected: None, first: None }));
         }
         if let Some(part) = self.parts.first().filter(|_| !cluster_syncs) {
             self.epilogue(b, part, None).join_barriers(b);
@@ -359,10 +369,11 @@ impl Main<'_> {
         let mut progress: Option<Progress> = None;
         for part in &self.parts {
             let issue = progress.and_then(|p| p.issue);
-            let copies = elected
-                .filter(|_| part.has_terms())
-                .map(|elected| Copies::into_ring(b, (&part.operands, ring), self.local, (Some(elected), None), issue));
-            let consumer = self.consumer(b, part, Ok((ring, progress)));
+            let copies = elected.filter(|_| part.has_terms()).map(|elected| {
+                let issuers = Issuers { elected: Some(elected), first: None };
+                Copies::into_ring(b, &part.operands, ring, self.local, issuers, issue)
+            });
+            let consumer = self.consumer(b, part, Stages::OfRing { ring, progress });
             let mut epilogue = self.epilogue(b, part, consumer.first_lane);
             if part.spec.epilogue.carry {
                 epilogue.kept = epilogue.carried_identities(b);
@@ -377,15 +388,15 @@ impl Main<'_> {
             let group = progress.map_or_else(|| part.operands.tiles.first_work(b), |p| p.group);
             let work = part.operands.tiles.each(b, group, passing, |b, at, range| {
                 let tile = copies.as_ref().map(|copies| copies.begin(b, at, range));
-                let operands = part.operand_loops(b, &epilogue, (at, range));
+                let operands = part.operand_loops(b, &epilogue, TileWork { at, range });
                 let scales = part.tile_scales(b, &consumer, at);
-                let math = |b: &mut Builder| part.k_loop(b, range, tile.as_ref(), Some(&consumer), (&operands, scales.as_ref()));
+                let math = |b: &mut Builder| part.k_loop(b, range, tile.as_ref(), Some(&consumer), &operands, scales.as_ref());
                 // Of waves that copy as well each has its text once.
                 let exist = if copies.is_none() { part.exist(b, &consumer, at) } else { None };
                 match exist {
                     None => math(b),
                     Some(exist) => {
-                        b.if_else(exist, math, |b| part.k_loop(b, range, None, Some(&consumer.idle()), (&operands, None)))
+                        b.if_else(exist, math, |b| part.k_loop(b, range, None, Some(&consumer.idle()), &operands, None))
                     }
                 }
                 operands.iter().for_each(|operand| operand.store_values(b));
@@ -405,16 +416,12 @@ impl Main<'_> {
         }
     }
 
-    /// The unit of this thread, and what it counts stages with: for all tiles from a circular buffer, or for one.
-    fn consumer(
-        &self,
-        b: &mut Builder,
-        part: &Part,
-        ring: Result<(&Ring, Option<Progress>), (&TilePosition, &KRange)>,
-    ) -> Consumer {
-        let (unit, team) = self.unit(b, part, ring.err());
+    /// The unit of this thread, and what it counts stages with.
+    fn consumer(&self, b: &mut Builder, part: &Part, of: Stages) -> Consumer {
+        let tile = if let Stages::OfTile(work) = of { Some(work) } else { None };
+        let (unit, team) = self.unit(b, part, tile);
         let stages = self.spec.schedule.buffers;
-        let Ok((ring, progress)) = ring else {
+        let Stages::OfRing { ring, progress } = of else {
             let read = Counter::new(b, "read", stages, false);
             return Consumer { unit, read, released: None, first_lane: None, releases: None, turns: None };
         };
@@ -431,7 +438,7 @@ impl Main<'_> {
     }
 
     /// The unit of this thread, and the number of its team.
-    fn unit(&self, b: &mut Builder, part: &Part, tile: Option<(&TilePosition, &KRange)>) -> (Box<dyn Unit>, ExprId) {
+    fn unit(&self, b: &mut Builder, part: &Part, tile: Option<TileWork>) -> (Box<dyn Unit>, ExprId) {
         let (t, spec, shared) = (&part.spec.tiling, part.spec, &part.operands.shared);
         let row = t.instruction;
         if let Some(row) = row.filter(|row| row.unit == MathUnit::Warpgroup) {
@@ -447,7 +454,7 @@ impl Main<'_> {
         };
         let unit: Box<dyn Unit> = match row {
             Some(row) if row.unit == MathUnit::Mma => {
-                let starts = tile.map(|(at, _)| [at.m_start, at.n_start]);
+                let starts = tile.map(|work| [work.at.m_start, work.at.n_start]);
                 let unit = WaveUnit::new(b, part.c, spec, row, shared, starts, thread);
                 Box::new(KSteps::new(spec, unit))
             }
@@ -487,14 +494,9 @@ impl Main<'_> {
 
 impl Part<'_> {
     /// The reductions of operands that go with the main loop of a tile.
-    fn operand_loops<'p>(
-        &'p self,
-        b: &mut Builder,
-        epilogue: &'p Epilogue<'p>,
-        place: (&'p TilePosition, &'p KRange),
-    ) -> Vec<OperandLoop<'p>> {
+    fn operand_loops<'p>(&'p self, b: &mut Builder, epilogue: &'p Epilogue<'p>, work: TileWork<'p>) -> Vec<OperandLoop<'p>> {
         let shared = &self.operands.shared;
-        [0, 1].into_iter().filter_map(|kept| OperandLoop::new(b, epilogue, place, shared, kept)).collect()
+        [0, 1].into_iter().filter_map(|kept| OperandLoop::new(b, epilogue, work, shared, kept)).collect()
     }
 
     /// Whether a warpgroup has any rows and columns of a result tile, where all of those of some may be past the edge.
@@ -504,8 +506,8 @@ impl Part<'_> {
         }
         let TileWalk { c, inputs, .. } = self.operands.tiles;
         let first = consumer.unit.accumulators().first;
-        let sides = [(&at.m_start, at.sizes[0], c.m), (&at.n_start, at.sizes[1], c.n)];
-        let mut along = |(i, (start, size, extent)): (usize, (&Coord, Option<ExprId>, u64))| {
+        let mut along = |i: usize, start: Coord, extent: u64| {
+            let size = at.sizes[i];
             let may = inputs[i].edge == Edge::Predicate && inputs[i].tiling.leaves_empty(size.is_none().then_some(extent));
             may.then(|| {
                 let start = start.value(b);
@@ -514,7 +516,7 @@ impl Part<'_> {
                 b.value(own.lt(end))
             })
         };
-        let [rows, columns] = [(0, sides[0]), (1, sides[1])].map(&mut along);
+        let (rows, columns) = (along(0, at.m_start, c.m), along(1, at.n_start, c.n));
         b.and_opt(rows, columns)
     }
 
@@ -529,7 +531,8 @@ impl Part<'_> {
         range: &KRange,
         copies: Option<&TileCopies>,
         math: Option<&Consumer>,
-        (operands, scales): (&[OperandLoop], Option<&TileScales>),
+        operands: &[OperandLoop],
+        scales: Option<&TileScales>,
     ) {
         if let Some(consumer) = math {
             consumer.unit.start(b);

@@ -5,7 +5,7 @@
 //! transposed in shared memory so that loads are coalesced too. Two operands may be copied by one launch: the work-groups of
 //! the second follow those of the first.
 
-use crate::kernel::arguments::{Arguments, Bound};
+use crate::kernel::arguments::{Arguments, Bound, BoundKernel};
 use crate::kernel::change::Change;
 use crate::kernel::elements::{self, THREADS, digits, elements};
 use crate::kernel::input::{Input, Ints, exists};
@@ -165,16 +165,25 @@ pub(crate) struct Copy<'a> {
     group: ExprId,
 }
 
+/// An operand's copy in workspace.
+#[derive(Clone, Copy)]
+pub(crate) struct OperandCopy<'a> {
+    /// The original.
+    pub source: &'a Tensor,
+    pub to: &'a Input,
+    /// Its first byte in workspace.
+    pub region: u64,
+}
+
 /// Copies operands into their workspace layouts, all in one grid. Elements that do not exist become zero.
-/// `parts` are the originals, what they are copied to, and where that is in workspace.
-pub(crate) fn materialise(parts: &[(&Tensor, &Input, u64)], chunked: bool) -> (Kernel, Arguments) {
+pub(crate) fn materialise(parts: &[OperandCopy], chunked: bool) -> BoundKernel {
     let letter = |to: &Input| if to.operand == Operand::A { "a" } else { "b" };
-    let names: String = parts.iter().map(|(_, to, _)| letter(to)).collect();
+    let names: String = parts.iter().map(|part| letter(part.to)).collect();
     let mut b = Builder::new(format!("tw_materialise_{names}"), THREADS);
     let (b, mut args) = (&mut b, Arguments::default());
     let copies: Vec<(Copy, Option<[ArgId; 2]>)> = parts
         .iter()
-        .map(|&(source, to, region)| {
+        .map(|&OperandCopy { source, to, region }| {
             let operand = letter(to);
             let named = |what: &str| if parts.len() > 1 { format!("{operand}_{what}") } else { what.to_owned() };
             let view = &to.tensor.view;
@@ -185,15 +194,16 @@ pub(crate) fn materialise(parts: &[(&Tensor, &Input, u64)], chunked: bool) -> (K
                 entries(to)
             ));
             let (read, written) = (Binding::Buffer(to.operand), Binding::Workspace(region));
-            let from = args.buffer(b, operand, (source.scalar, Access::Read), "source operand", read);
+            let from = args.buffer(b, operand, source.scalar, Access::Read, "source operand", read);
             let doc = "first element of the source in its buffer";
             let offset = args.scalar(b, &named("offset"), Scalar::I64, doc, Binding::Offset(to.operand));
             let change = Change::declare(b, &mut args, source);
-            let dest = args.buffer(b, &named("to"), (source.scalar, Access::Write), "workspace", written);
+            let dest = args.buffer(b, &named("to"), source.scalar, Access::Write, "workspace", written);
             let words = by_words(source, &to.tensor).then(|| {
-                let [words, copied] = [(Scalar::U32, Access::Read), (Scalar::U32, Access::Write)];
-                let words = args.buffer(b, &named(&format!("{operand}_words")), words, "source operand, as words", read);
-                [words, args.buffer(b, &named("to_words"), copied, "workspace, as words", written)]
+                let name = named(&format!("{operand}_words"));
+                let words = args.buffer(b, &name, Scalar::U32, Access::Read, "source operand, as words", read);
+                let doc = "workspace, as words";
+                [words, args.buffer(b, &named("to_words"), Scalar::U32, Access::Write, doc, written)]
             });
             let chunk = (chunked && to.chunk_local).then(|| {
                 let first = args.scalar(b, &named("g_first"), Scalar::I64, "first batch entry of this launch", Bound::First);
@@ -220,7 +230,7 @@ pub(crate) fn materialise(parts: &[(&Tensor, &Input, u64)], chunked: bool) -> (K
         }
         copies => copies.iter().for_each(|(copy, words)| copy.emit(b, *words)),
     }
-    (std::mem::replace(b, Builder::new("", 0)).finish(), args)
+    BoundKernel { kernel: std::mem::replace(b, Builder::new("", 0)).finish(), args }
 }
 
 /// Batch entries of the whole copy: of the operand where it has some of its own, or planes of its tensor.

@@ -1,7 +1,7 @@
 //! Reductions beyond the registers of a work-group's threads: lanes of a wave by shuffles, waves through shared memory, and
 //! work-groups of a cluster. Also the stores of the reduced values.
 
-use super::tile::{HeldTile, Values};
+use super::tile::{FreeShared, HeldTile, Values};
 use super::{PeerValues, Reducer, State, bind};
 use crate::plan::{Area, TileReduction, reduction_arrays};
 use tilewright_ir::layout::Axis;
@@ -35,12 +35,12 @@ impl HeldTile<'_> {
         &self,
         b: &mut Builder,
         all: &[(&Reducer, TileReduction)],
-        (team, shared): (Option<ExprId>, u32),
-        teams: u32,
+        free: FreeShared,
         values: &mut dyn FnMut(&mut Builder, usize) -> Values,
     ) {
+        let FreeShared { at, teams, team } = free;
         let needs: Vec<_> = all.iter().map(|(reducer, how)| reducer.shared(how)).collect();
-        let (areas, _) = reduction_arrays(&needs, self.threads, teams, shared.into());
+        let (areas, _) = reduction_arrays(&needs, self.threads, teams, at.into());
         let mut pending: Vec<PendingReduction> = Vec::new();
         for (number, (reducer, how)) in all.iter().enumerate() {
             b.comment(reducer.op.to_string());
@@ -62,14 +62,13 @@ impl HeldTile<'_> {
             (self.sync)(b);
         }
         for one in &pending {
-            let to = if one.parts.is_empty() { &one.met } else { &one.parts };
-            self.put_parts(b, one.reducer, one.how, &one.values, (to, one.first));
+            self.put_parts(b, one);
         }
         if pending.iter().any(|one| !one.parts.is_empty()) {
             (self.sync)(b);
             for level in 0..pending.iter().map(|one| one.how.tree).max().unwrap_or(0) {
                 for one in pending.iter().filter(|one| one.how.tree > level) {
-                    self.halve_parts(b, one.reducer, one.how, (&one.parts, one.first), level);
+                    self.halve_parts(b, one, level);
                 }
                 (self.sync)(b);
             }
@@ -83,14 +82,8 @@ impl HeldTile<'_> {
     }
 
     /// Combines the second half of the parts in shared memory with the first.
-    fn halve_parts(
-        &self,
-        b: &mut Builder,
-        reducer: &Reducer,
-        how: &TileReduction,
-        (arrays, first): (&[SharedId], Option<ExprId>),
-        level: u32,
-    ) {
+    fn halve_parts(&self, b: &mut Builder, of: &PendingReduction, level: u32) {
+        let PendingReduction { reducer, how, parts: arrays, first, .. } = of;
         let half = (how.parts.len() as u32 >> (level + 1)) * how.values;
         for step in 0..half.div_ceil(self.threads) {
             let number = b.bind("number", self.thread + step * self.threads);
@@ -112,14 +105,9 @@ impl HeldTile<'_> {
     }
 
     /// Values of the threads, into shared memory by part; where lanes have all of a value, there is one part.
-    fn put_parts(
-        &self,
-        b: &mut Builder,
-        reducer: &Reducer,
-        how: &TileReduction,
-        values: &Values,
-        (arrays, first): (&[SharedId], Option<ExprId>),
-    ) {
+    fn put_parts(&self, b: &mut Builder, of: &PendingReduction) {
+        let PendingReduction { reducer, how, values, first, .. } = of;
+        let arrays = if of.parts.is_empty() { &of.met } else { &of.parts };
         let mask = how.lane_bits.iter().fold(0u32, |mask, bit| mask | 1 << bit);
         let thread = if mask == 0 { self.thread } else { b.value(self.thread - (self.thread & mask)) };
         let whole = reducer.op.over.whole();

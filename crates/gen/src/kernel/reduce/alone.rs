@@ -3,9 +3,9 @@
 //! A work-group has the plan's tile of rows and walks over its share of the columns. Each thread combines its loaded elements in
 //! registers. After the last step, partial values are reduced across lanes, waves and work-groups as those of a product are.
 
-use super::tile::{HeldTile, Values};
+use super::tile::{FreeShared, HeldTile, Values};
 use super::{Parts, Reducer, add, get, set};
-use crate::kernel::arguments::Arguments;
+use crate::kernel::arguments::{Arguments, BoundKernel};
 use crate::kernel::elements::digits;
 use crate::kernel::exit::operations::{Applied, Operations, Run, Start};
 use crate::kernel::input::Ints;
@@ -47,7 +47,7 @@ struct Share<'a> {
 }
 
 /// The kernel.
-pub(crate) fn build(c: &Contraction, elements: &Elements, spec: &KernelSpec, parts: &[Parts]) -> (Kernel, Arguments) {
+pub(crate) fn build(c: &Contraction, elements: &Elements, spec: &KernelSpec, parts: &[Parts]) -> BoundKernel {
     let t = &spec.tiling;
     let threads = t.math_threads();
     let mut b = Builder::new(crate::kernel::MAIN, threads);
@@ -55,10 +55,10 @@ pub(crate) fn build(c: &Contraction, elements: &Elements, spec: &KernelSpec, par
     b.min_groups(spec.style.min_groups);
     b.doc(format!("{}   {}", c.formula(), c.sizes()));
     b.doc(format!("tile {} x {} of {threads} threads, {} columns", t.a.macro_tile, t.b.macro_tile, spec.share_of_columns(c)));
-    let buffer = args.buffer(b, "a", (c.a.scalar, Access::Read), "elements", Binding::Buffer(elements.of));
+    let buffer = args.buffer(b, "a", c.a.scalar, Access::Read, "elements", Binding::Buffer(elements.of));
     let offset = args.scalar(b, "a_offset", Scalar::I64, "first element in its buffer", Binding::Offset(elements.of));
     let (operations, ()) = Operations::declare(b, &mut args, c, Applied::All, |_, _| ());
-    let reducers = Reducer::declare(b, &mut args, (c, false), parts);
+    let reducers = Reducer::declare(b, &mut args, c, false, parts);
     let columns = spec.share_of_columns(c);
     let [_, shares] = grid(c, spec);
     let ints = Ints::new(spec.style.wide_index, &[c.m + u64::from(t.a.macro_tile), columns * shares], &[c.a.len]);
@@ -89,7 +89,7 @@ pub(crate) fn build(c: &Contraction, elements: &Elements, spec: &KernelSpec, par
         steps: spec.element_steps(c),
     };
     share.reduce(b, &reducers.iter().zip(ways).collect::<Vec<_>>());
-    (std::mem::replace(b, Builder::new("", 0)).finish(), args)
+    BoundKernel { kernel: std::mem::replace(b, Builder::new("", 0)).finish(), args }
 }
 
 impl Share<'_> {
@@ -156,16 +156,16 @@ impl Share<'_> {
         };
         let shapes: Vec<Vec<[u32; 2]>> = all.iter().map(|(reducer, way)| shape(reducer, way)).collect();
         let steps = self.steps.whole[0].max(self.steps.whole[1]) as i64;
-        let mut declare = |name: &str, (reducer, shape): (&Reducer, &Vec<[u32; 2]>)| {
+        let mut declare = |name: &str, reducer: &Reducer, shape: &[[u32; 2]]| {
             let identity = reducer.identity(b);
             let mut one = |_| identity.iter().map(|value| b.declare(name, *value)).collect();
             shape.iter().map(&mut one).collect::<Vec<Vec<VarId>>>()
         };
-        let totals: Vec<_> = all.iter().zip(&shapes).map(|((reducer, _), shape)| declare("total", (reducer, shape))).collect();
+        let totals: Vec<_> = all.iter().zip(&shapes).map(|((reducer, _), shape)| declare("total", reducer, shape)).collect();
         // Long sums are added up in blocks: rounding errors grow with the number of terms in a row.
         let long = |reducer: &Reducer| steps > ELEMENT_BLOCK && reducer.op.operator.adds();
         let blocks =
-            all.iter().zip(&shapes).map(|((reducer, _), shape)| long(reducer).then(|| declare("blocks", (reducer, shape))));
+            all.iter().zip(&shapes).map(|((reducer, _), shape)| long(reducer).then(|| declare("blocks", reducer, shape)));
         let blocks: Vec<_> = blocks.collect();
         // What each row's columns are shifted by, where they are.
         let rows = self.layout.extent(Axis::Register) as u32;
@@ -174,7 +174,7 @@ impl Share<'_> {
         let shift = |_: &mut Builder, row: u32| shifts[&row];
         let step = |b: &mut Builder, step: ExprId, ragged: bool| {
             let column = b.bind("column", self.start[1] + step * i64::from(self.size[1]));
-            let (elements, exist) = self.elements(b, column, (&owned, &shifts), ragged);
+            let (elements, exist) = self.elements(b, column, &owned, &shifts, ragged);
             let value = |_: &mut Builder, register: u32| elements[register as usize];
             // Lines that are shifted say by element what there is of them.
             let all_columns = |b: &mut Builder, at: Coord, axis: usize| {
@@ -232,7 +232,7 @@ impl Share<'_> {
             }
         }
         let all: Vec<_> = all.iter().map(|(reducer, way)| (*reducer, way.clone())).collect();
-        whole.reduce_across_threads(b, &all, (None, 0), 1, &mut |b, number| {
+        whole.reduce_across_threads(b, &all, FreeShared::ALL, &mut |b, number| {
             let held = shapes[number].iter().zip(&totals[number]).map(|(place, total)| (*place, get(b, total))).collect();
             Values { held, thread: place, guard: None }
         });
@@ -272,12 +272,13 @@ impl Share<'_> {
         &self,
         b: &mut Builder,
         column: ExprId,
-        (owned, shifts): (Owned, &BTreeMap<u32, ExprId>),
+        owned: Owned,
+        shifts: &BTreeMap<u32, ExprId>,
         ragged: bool,
     ) -> (Vec<ExprId>, Vec<ExprId>) {
         let start = [self.start[0], column];
         let registers = self.layout.extent(Axis::Register) as usize;
-        let (mut found, mut exist) = (Vec::new(), Vec::new());
+        let mut of_step = StepElements::default();
         for run in &self.loads.runs {
             let mut point = [Coord::plain(b, column); 3];
             let mut inside = None;
@@ -299,17 +300,23 @@ impl Share<'_> {
             let at = affine(b, &self.elements.view.access.offset, &point, Part::Whole, self.ints.offset);
             if shift.is_none() || !ragged {
                 let loaded = b.load("loaded", self.from, at, run.len() as u32, inside);
-                found.extend((0..).zip(run).map(|(i, register)| (*register, point, Err((loaded, i)))));
+                let lanes = (0..).zip(run);
+                let found = lanes.map(|(lane, register)| Found {
+                    register: *register,
+                    point,
+                    value: Loaded::Lane { vector: loaded, lane },
+                });
+                of_step.found.extend(found);
                 continue;
             }
-            exist.resize(registers, at);
-            self.at_end(b, (run, point, at), inside, (&mut found, &mut exist));
+            of_step.exist.resize(registers, at);
+            self.at_end(b, run, point, at, inside, &mut of_step);
         }
         let mut values = vec![column; registers];
-        for (register, [g, row, col], loaded) in found {
-            let x = match loaded {
-                Ok(x) => b.value(x.cast(self.c.accumulator())),
-                Err((vector, i)) => b.value(vector.extract(i).cast(self.c.accumulator())),
+        for Found { register, point: [g, row, col], value } in of_step.found {
+            let x = match value {
+                Loaded::Element(x) => b.value(x.cast(self.c.accumulator())),
+                Loaded::Lane { vector, lane } => b.value(vector.extract(lane).cast(self.c.accumulator())),
             };
             let run = Run {
                 g: g.local,
@@ -324,17 +331,11 @@ impl Share<'_> {
             let applied = self.operations.apply(b, &run, None, self.ints, None, &[x])[0];
             values[register as usize] = b.bind("element", applied);
         }
-        (values, exist)
+        (values, of_step.exist)
     }
 
     /// A vector that may reach beyond a line's ends, from this place on: as one load, or those of its elements that exist one by one.
-    fn at_end(
-        &self,
-        b: &mut Builder,
-        (run, point, at): (&[u32], [Coord; 3], ExprId),
-        inside: Option<ExprId>,
-        (found, exist): (&mut Vec<Found>, &mut [ExprId]),
-    ) {
+    fn at_end(&self, b: &mut Builder, run: &[u32], point: [Coord; 3], at: ExprId, inside: Option<ExprId>, to: &mut StepElements) {
         let (first, columns) = (point[COL].local, self.c.n as i64);
         let whole = b.value(first.ge(0).and((first + (run.len() as i64 - 1)).lt(columns)));
         let whole = b.bind("whole", whole);
@@ -345,12 +346,12 @@ impl Share<'_> {
             let column = b.value(first + i64::from(i));
             let exists = b.value(column.ge(0).and(column.lt(columns)));
             let exists = b.bind("exists", exists);
-            exist[*register as usize] = exists;
+            to.exist[*register as usize] = exists;
             let guard = b.and(partly, exists);
             let guard = b.and_opt(inside, Some(guard));
             let one = b.load("one", self.from, at + i64::from(i), 1, guard);
             let x = b.value(whole.select(vector.extract(i), one));
-            found.push((*register, point, Ok(x)));
+            to.found.push(Found { register: *register, point, value: Loaded::Element(x) });
         }
     }
 }
@@ -358,5 +359,24 @@ impl Share<'_> {
 /// Condition that a row (0) or column (1) exists, where some do not.
 type Owned<'a> = &'a dyn Fn(&mut Builder, Coord, usize) -> Option<ExprId>;
 
-/// A register's element: its place, and its value, or the vector that has it with its place there.
-type Found = (u32, [Coord; 3], Result<ExprId, (ExprId, u32)>);
+/// The elements of a step that a thread has.
+#[derive(Default)]
+struct StepElements {
+    found: Vec<Found>,
+    /// The conditions that they exist, by register, where lines are shifted and the step is ragged.
+    exist: Vec<ExprId>,
+}
+
+/// The element of a register.
+struct Found {
+    register: u32,
+    /// Its place in the tensor.
+    point: [Coord; 3],
+    value: Loaded,
+}
+
+/// A loaded element.
+enum Loaded {
+    Element(ExprId),
+    Lane { vector: ExprId, lane: u32 },
+}

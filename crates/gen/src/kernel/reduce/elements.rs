@@ -3,8 +3,8 @@
 
 use super::Reducer;
 use super::at_launch::AtLaunch;
-use super::tile::HeldTile;
-use crate::kernel::arguments::Arguments;
+use super::tile::{FreeShared, HeldTile};
+use crate::kernel::arguments::{Arguments, BoundKernel};
 use crate::kernel::elements::digits;
 use crate::kernel::exit::operations::{Applied, Before, Operations, Run, Start};
 use crate::kernel::exit::out;
@@ -27,11 +27,11 @@ fn tiles(c: &Contraction, tile: &ElementTile) -> [u64; 2] {
 pub(crate) fn groups(c: &Contraction, entries: Factor) -> Groups {
     let tile = ElementTile::new(c);
     let all = tiles(c, &tile);
-    let along = |(axis, extent): (usize, Extent)| match c.dynamic_extent(extent) {
+    let along = |axis: usize, extent: Extent| match c.dynamic_extent(extent) {
         Some(extent) => Factor::Steps { extent, more: 0, of: tile.size[axis].into() },
         None => Factor::Fixed(all[axis]),
     };
-    Groups { factors: vec![entries, along((0, Extent::M)), along((1, Extent::N))], per: 1, most: None }
+    Groups { factors: vec![entries, along(0, Extent::M), along(1, Extent::N)], per: 1, most: None }
 }
 
 /// The results of a tile that a work-group takes.
@@ -54,7 +54,7 @@ struct Elements<'a> {
 }
 
 /// The kernel.
-pub(crate) fn finish(c: &Contraction, spec: &KernelSpec, shape: &Shape, regions: &Regions) -> (Kernel, Arguments) {
+pub(crate) fn finish(c: &Contraction, spec: &KernelSpec, shape: &Shape, regions: &Regions) -> BoundKernel {
     let acc = c.accumulator();
     let summed = regions.partials.is_some();
     let mut b = Builder::new(if summed { "tw_sum_splits" } else { "tw_scale_c" }, ELEMENT_THREADS);
@@ -62,10 +62,10 @@ pub(crate) fn finish(c: &Contraction, spec: &KernelSpec, shape: &Shape, regions:
     let to = (!c.drop_c).then(|| result(b, &mut args, c));
     let (operations, partials) =
         Operations::declare(b, &mut args, c, if summed { Applied::All } else { Applied::Rest }, |b, args| {
-            let (kind, doc) = ((acc, Access::Read), "partial sums [split][g][result]");
-            regions.partials.map(|region| args.buffer(b, "partials", kind, doc, Binding::Workspace(region)))
+            let doc = "partial sums [split][g][result]";
+            regions.partials.map(|region| args.buffer(b, "partials", acc, Access::Read, doc, Binding::Workspace(region)))
         });
-    let reducers = Reducer::declare(b, &mut args, (c, false), &regions.reductions);
+    let reducers = Reducer::declare(b, &mut args, c, false, &regions.reductions);
     let first = args.first(b, shape.chunks);
     let (mn, splits) = (c.m * c.n, spec.tiling.split_k.ways);
     let residual = c.residual().map_or(0, |r| r.len);
@@ -100,7 +100,7 @@ pub(crate) fn finish(c: &Contraction, spec: &KernelSpec, shape: &Shape, regions:
     operations.by_beta(b, |b, old| elements.apply(b, &operations, values, to, old));
     let ways: Vec<_> = reducers.iter().zip(ways).collect();
     elements.reduce(b, values, &ways);
-    (std::mem::replace(b, Builder::new("", 0)).finish(), args)
+    BoundKernel { kernel: std::mem::replace(b, Builder::new("", 0)).finish(), args }
 }
 
 impl Elements<'_> {
@@ -209,6 +209,6 @@ impl Elements<'_> {
             shift: None,
         };
         let place = held.place(b);
-        held.reduce(b, ways, place, (None, 0), 1);
+        held.reduce(b, ways, place, FreeShared::ALL);
     }
 }

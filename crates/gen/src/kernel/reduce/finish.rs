@@ -1,12 +1,12 @@
 //! The kernel that reduces the parts which work-groups left of reductions in workspace, in a fixed order.
 
 use super::{Parts, Reducer, add, get, in_workspace, result, set};
-use crate::kernel::arguments::Arguments;
+use crate::kernel::arguments::{Arguments, BoundKernel};
 use crate::kernel::elements::THREADS;
 use crate::plan::Finish;
 use crate::program::{Factor, Groups};
 use tilewright_ir::*;
-use tilewright_problem::contraction::{Contraction, Reduce};
+use tilewright_problem::contraction::Contraction;
 
 /// Threads that a device wants to be busy.
 const BUSY: u64 = 1 << 16;
@@ -40,12 +40,12 @@ impl<'a> Left<'a> {
         self.of.first().map(|(reducer, _)| (reducer, parts))
     }
     /// Combines a thread's share of the parts of a value.
-    fn add(&self, b: &mut Builder, total: &[VarId], value: ExprId, lanes: (ExprId, u32)) {
+    fn add(&self, b: &mut Builder, total: &[VarId], value: ExprId, sharer: Sharer) {
         for (reducer, regions) in self.of.iter().filter(|(_, regions)| !regions.is_empty()) {
             let distance = |((region, first), scalar): ((&u64, &u64), &Scalar)| (region - first) / u64::from(scalar.bytes());
             let distances: Vec<u64> = regions.iter().zip(&self.first).zip(&reducer.state).map(distance).collect();
             let from: Vec<(ArgId, u64)> = self.from.iter().copied().zip(distances).collect();
-            add_parts(b, reducer, &from, total, value, lanes);
+            add_parts(b, reducer, &from, total, value, sharer);
         }
     }
 }
@@ -54,18 +54,18 @@ impl<'a> Left<'a> {
 fn left<'a>(b: &mut Builder, args: &mut Arguments, jobs: &[(&'a Contraction, &[Parts])]) -> Vec<Left<'a>> {
     let mut all: Vec<Left> = Vec::new();
     for (c, parts) in jobs {
-        let finished = |(_, (partials, _)): &(&Reduce, &Parts)| partials.finish == Some(Finish::Kernel);
-        for (op, (partials, regions)) in c.all_reductions().zip(*parts).filter(finished) {
+        let all_parts = c.all_reductions().zip(*parts);
+        for (op, Parts { partials, regions }) in all_parts.filter(|(_, of)| of.partials.finish == Some(Finish::Kernel)) {
             let of = |left: &&mut Left| left.of.iter().any(|(reducer, _)| reducer.op.number == op.number);
             if let Some(left) = all.iter_mut().find(of).filter(|_| c.shares_values(op)) {
-                let reducer = Reducer::new((b, args), c, op, *partials, Vec::new());
+                let reducer = Reducer::new(b, args, c, op, *partials, Vec::new());
                 left.of.push((reducer, regions.clone()));
                 continue;
             }
             let doc = "parts of its values [g][tile][value]";
-            let from = in_workspace(b, args, c, (op, regions), (Access::Read, doc));
+            let from = in_workspace(b, args, c, op, regions, Access::Read, doc);
             let to = vec![result(b, args, op, Access::Write)];
-            let reducer = Reducer::new((b, args), c, op, *partials, to);
+            let reducer = Reducer::new(b, args, c, op, *partials, to);
             all.push(Left { of: vec![(reducer, regions.clone())], from, first: regions.clone() });
         }
     }
@@ -74,7 +74,7 @@ fn left<'a>(b: &mut Builder, args: &mut Arguments, jobs: &[(&'a Contraction, &[P
 
 /// The kernel, and its work-groups: those of all reductions of these contractions in sequence. `None` where no reduction leaves
 /// parts.
-pub(crate) fn finish(jobs: &[(&Contraction, &[Parts])]) -> Option<(Kernel, Arguments, Groups)> {
+pub(crate) fn finish(jobs: &[(&Contraction, &[Parts])]) -> Option<(BoundKernel, Groups)> {
     let mut b = Builder::new("tw_reduce", THREADS);
     let (b, mut args) = (&mut b, Arguments::default());
     let left = left(b, &mut args, jobs);
@@ -104,7 +104,7 @@ pub(crate) fn finish(jobs: &[(&Contraction, &[Parts])]) -> Option<(Kernel, Argum
         let identity = reducer.identity(b);
         b.if_given(is, |b| set(b, total, identity));
         if !left.from.is_empty() {
-            b.if_given(exists, |b| left.add(b, total, value, (lane, lanes)));
+            b.if_given(exists, |b| left.add(b, total, value, Sharer { lane, lanes }));
         }
         ours.push((reducer, total, is, value, exists));
         first += groups;
@@ -149,7 +149,7 @@ pub(crate) fn finish(jobs: &[(&Contraction, &[Parts])]) -> Option<(Kernel, Argum
         }
     }
     let kernel = std::mem::replace(b, Builder::new("", 0)).finish();
-    Some((kernel, args, Groups { factors: vec![Factor::Fixed(first)], per: 1, most: None }))
+    Some((BoundKernel { kernel, args }, Groups { factors: vec![Factor::Fixed(first)], per: 1, most: None }))
 }
 
 /// Types of the variables in which states are kept, one state at a time, and which of them each state takes.
@@ -170,6 +170,15 @@ fn variables<'a>(states: impl Iterator<Item = &'a [Scalar]>) -> (Vec<Scalar>, Ve
     (types, used)
 }
 
+/// A thread among those that share the parts of a value.
+#[derive(Clone, Copy)]
+pub(super) struct Sharer {
+    /// Its number.
+    pub lane: ExprId,
+    /// How many there are.
+    pub lanes: u32,
+}
+
 /// Combines a thread's share of the parts of a value, which lie in memory from so many elements on.
 pub(super) fn add_parts(
     b: &mut Builder,
@@ -177,8 +186,9 @@ pub(super) fn add_parts(
     from: &[(ArgId, u64)],
     total: &[VarId],
     value: ExprId,
-    (lane, lanes): (ExprId, u32),
+    sharer: Sharer,
 ) {
+    let Sharer { lane, lanes } = sharer;
     let partials = &reducer.partials;
     // Values of a batch entry are neighbours, followed by those of its next tile.
     let (each, results) = (partials.values as i64, reducer.values(b));

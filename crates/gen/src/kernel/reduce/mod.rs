@@ -30,8 +30,13 @@ use tilewright_problem::contraction::{Contraction, Reduce};
 /// What a reduction knows of some elements: a value for each component of its operator's state.
 pub(crate) type State = Vec<ExprId>;
 
-/// Partial values of a reduction, and their starts in workspace: one per component, then the tickets. Empty without workspace.
-pub(crate) type Parts = (Partials, Vec<u64>);
+/// Partial values of a reduction.
+#[derive(Clone)]
+pub(crate) struct Parts {
+    pub partials: Partials,
+    /// Their starts in workspace: one per component, then the tickets. Empty without workspace.
+    pub regions: Vec<u64>,
+}
 
 /// A reduction in a kernel: what it computes and where its values go.
 #[derive(Clone)]
@@ -60,31 +65,33 @@ impl<'a> Reducer<'a> {
     pub fn declare(
         b: &mut Builder,
         args: &mut Arguments,
-        (c, operands): (&'a Contraction, bool),
+        c: &'a Contraction,
+        operands: bool,
         parts: &[Parts],
     ) -> Vec<Reducer<'a>> {
         let mut all = Vec::new();
-        for (op, (partials, regions)) in c.all_reductions().zip(parts).filter(|(op, _)| op.operand == operands) {
+        for (op, Parts { partials, regions }) in c.all_reductions().zip(parts).filter(|(op, _)| op.operand == operands) {
             let doc = format!("parts of {op} [g][tile][value]");
             let mut ticket = None;
             let to = match partials.finish {
                 None => vec![result(b, args, op, Access::Write)],
-                Some(Finish::Kernel | Finish::Cluster) => in_workspace(b, args, c, (op, regions), (Access::Write, &doc)),
+                Some(Finish::Kernel | Finish::Cluster) => in_workspace(b, args, c, op, regions, Access::Write, &doc),
                 Some(Finish::Ticket) => {
                     ticket = regions.last().map(|region| {
                         let tickets = start::tickets(b, args, op, *region);
                         [tickets, result(b, args, op, Access::Write)]
                     });
-                    in_workspace(b, args, c, (op, regions), (Access::Exchange, &doc))
+                    in_workspace(b, args, c, op, regions, Access::Exchange, &doc)
                 }
                 Some(Finish::Atomic(_)) => vec![result(b, args, op, Access::ReadWrite)],
             };
-            all.push(Reducer { ticket, ..Reducer::new((b, args), c, op, *partials, to) });
+            all.push(Reducer { ticket, ..Reducer::new(b, args, c, op, *partials, to) });
         }
         all
     }
     fn new(
-        (b, args): (&mut Builder, &mut Arguments),
+        b: &mut Builder,
+        args: &mut Arguments,
         c: &Contraction,
         op: &'a Reduce,
         partials: Partials,
@@ -159,18 +166,20 @@ fn in_workspace(
     b: &mut Builder,
     args: &mut Arguments,
     c: &Contraction,
-    (op, regions): (&Reduce, &[u64]),
-    (access, doc): (Access, &str),
+    op: &Reduce,
+    regions: &[u64],
+    access: Access,
+    doc: &str,
 ) -> Vec<ArgId> {
     let all = c.state(op).into_iter().zip(regions).enumerate();
-    let declare = |(component, (scalar, region)): (usize, (Scalar, &u64))| {
+    all.map(|(component, (scalar, region))| {
         let name = Reducer::name(&format!("parts_{}", op.number), component);
-        args.buffer(b, &name, (scalar, access), doc, Binding::Workspace(*region))
-    };
-    all.map(declare).collect()
+        args.buffer(b, &name, scalar, access, doc, Binding::Workspace(*region))
+    })
+    .collect()
 }
 
 /// Declares the result of a reduction.
 fn result(b: &mut Builder, args: &mut Arguments, op: &Reduce, access: Access) -> ArgId {
-    args.buffer(b, &format!("reduced_{}", op.number), (op.scalar, access), &op.to_string(), Binding::Reduction(op.number))
+    args.buffer(b, &format!("reduced_{}", op.number), op.scalar, access, &op.to_string(), Binding::Reduction(op.number))
 }

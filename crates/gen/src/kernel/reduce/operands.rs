@@ -4,10 +4,10 @@
 //! Only work-groups of the first column of tiles (of the first row, for B) do so: others have the same rows.
 
 use super::Reducer;
-use super::tile::{HeldTile, Kept, Values};
+use super::tile::{FreeShared, HeldTile, Kept, Values};
 use crate::kernel::exit::Epilogue;
 use crate::kernel::exit::out::Out;
-use crate::kernel::tile::position::{KRange, TilePosition};
+use crate::kernel::tile::position::{KRange, TilePosition, TileWork};
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::{Along, OperandTile, OperandVector, TileReduction, gcd};
 use tilewright_ir::affine::Coord;
@@ -40,7 +40,7 @@ impl<'a> OperandLoop<'a> {
     pub fn new(
         b: &mut Builder,
         e: &'a Epilogue<'a>,
-        (at, range): (&'a TilePosition, &'a KRange),
+        work: TileWork<'a>,
         shared: &'a [SharedTile],
         kept: usize,
     ) -> Option<OperandLoop<'a>> {
@@ -55,6 +55,7 @@ impl<'a> OperandLoop<'a> {
         let states = reducers.iter().map(|(reducer, how)| HeldTile::nothing(&held.layout, b, reducer, how)).collect();
         let place = [Axis::Row, Axis::Col].map(|to| held.layout.emit(b, to, &[(Axis::Thread, thread)], Scalar::I32));
         let place = [b.bind("held_row", place[0]), b.bind("held_col", place[1])];
+        let TileWork { at, range } = work;
         let mut first = [at.tile_n, at.tile_m][kept].equals(0);
         if held.threads < e.spec.tiling.math_threads() {
             first = first.and(thread.lt(held.threads));
@@ -72,7 +73,7 @@ impl<'a> OperandLoop<'a> {
             let exists = |b: &mut Builder, at: Coord, _: usize| self.exists(b, at);
             let tile = self.tile(b, k, &value, &exists);
             for ((reducer, how), kept) in self.reducers.iter().zip(&self.states) {
-                tile.carry(b, (reducer, how), kept, self.place);
+                tile.carry(b, reducer, how, kept, self.place);
             }
         });
     }
@@ -84,9 +85,9 @@ impl<'a> OperandLoop<'a> {
             let nothing = |b: &mut Builder, _: u32| b.zero(self.e.c.accumulator().vector(1));
             let owned = |b: &mut Builder, at: Coord, axis: usize| out.owned(b, at, axis);
             let tile = self.tile(b, self.range.begin, &nothing, &owned);
-            tile.reduce_across_threads(b, &self.reducers, (None, 0), 1, &mut |b, number| -> Values {
+            tile.reduce_across_threads(b, &self.reducers, FreeShared::ALL, &mut |b, number| -> Values {
                 let (reducer, how) = &self.reducers[number];
-                tile.kept(b, (reducer, how), &self.states[number], self.place)
+                tile.kept(b, reducer, how, &self.states[number], self.place)
             });
         });
     }

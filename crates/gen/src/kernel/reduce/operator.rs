@@ -136,12 +136,12 @@ impl Reducer<'_> {
             let count = b.bind("count", count);
             (b.bind("mean", total / count.max(one)), count)
         };
-        let squared = |(element, x): (&Element, &ExprId)| {
+        let mut squares: Vec<State> = Vec::new();
+        for (element, x) in elements.iter().zip(&values) {
             let apart = element.or(b, *x - mean, 0.0);
             let apart = b.bind("apart", apart);
-            vec![b.value(apart * apart)]
-        };
-        let squares: Vec<State> = elements.iter().zip(&values).map(squared).collect();
+            squares.push(vec![b.value(apart * apart)]);
+        }
         vec![mean, count, sum(b, &squares)]
     }
 

@@ -35,7 +35,7 @@ impl HeldTile<'_> {
                 let mut states: Vec<State> = Vec::new();
                 for number in 0..count {
                     let of = [number / splits / n, number / splits % n, number % splits];
-                    let rank = self.rank(b, (place, cluster), [m, n, splits], of);
+                    let rank = self.rank(b, place, cluster, [m, n, splits], of);
                     let mut load = |array: &SharedId| b.load_peer("theirs", Base::Shared(*array), value, 1, rank);
                     states.push(own_values.arrays.iter().map(&mut load).collect());
                 }
@@ -50,7 +50,7 @@ impl HeldTile<'_> {
     }
 
     /// Rank of one of those that combine values, by its place among them; elsewhere it is this work-group's.
-    fn rank(&self, b: &mut Builder, (place, cluster): (ClusterPlace, Cluster), peers: [u32; 3], of: [u32; 3]) -> ExprId {
+    fn rank(&self, b: &mut Builder, place: ClusterPlace, cluster: Cluster, peers: [u32; 3], of: [u32; 3]) -> ExprId {
         let mut at = |axis: usize, own: ExprId| if peers[axis] > 1 { b.int(of[axis].into(), Scalar::I32) } else { own };
         let [m, n, split] = [at(0, place.m), at(1, place.n), at(2, place.split)];
         b.value((n * cluster.m + m) * cluster.splits + split)

@@ -1,7 +1,7 @@
 //! The kernel before the reducing kernels. It sets results of atomics to the state of no element, and tickets to 0.
 
 use super::{Parts, Reducer, result};
-use crate::kernel::arguments::Arguments;
+use crate::kernel::arguments::{Arguments, BoundKernel};
 use crate::kernel::elements::{THREADS, elements, groups};
 use crate::plan::Finish;
 use crate::program::{Binding, Factor, Groups};
@@ -13,16 +13,16 @@ use tilewright_problem::contraction::{Contraction, Reduce};
 /// Declares the tickets of a reduction.
 pub(super) fn tickets(b: &mut Builder, args: &mut Arguments, op: &Reduce, region: u64) -> ArgId {
     let doc = "work-groups that have left their parts";
-    args.buffer(b, &format!("tickets_{}", op.number), (Scalar::I32, Access::ReadWrite), doc, Binding::Workspace(region))
+    args.buffer(b, &format!("tickets_{}", op.number), Scalar::I32, Access::ReadWrite, doc, Binding::Workspace(region))
 }
 
 /// Builds the kernel for all reductions of these contractions, with its number of work-groups. `None` if no reduction needs a first value.
-pub(crate) fn start(jobs: &[(&Contraction, &[Parts])]) -> Option<(Kernel, Arguments, Groups)> {
+pub(crate) fn start(jobs: &[(&Contraction, &[Parts])]) -> Option<(BoundKernel, Groups)> {
     let mut b = Builder::new("tw_reduce_start", THREADS);
     let (b, mut args) = (&mut b, Arguments::default());
     let (mut all, mut begun) = (Vec::new(), BTreeSet::new());
     let ops = jobs.iter().flat_map(|(c, parts)| c.all_reductions().zip(*parts).map(move |(op, parts)| (*c, op, parts)));
-    for (c, op, (partials, regions)) in ops {
+    for (c, op, Parts { partials, regions }) in ops {
         match (partials.finish, regions.last()) {
             (Some(Finish::Ticket), Some(region)) => {
                 let zero = b.int(0, Scalar::I32);
@@ -32,7 +32,7 @@ pub(crate) fn start(jobs: &[(&Contraction, &[Parts])]) -> Option<(Kernel, Argume
             // Parts of a problem have elements of the same values.
             (Some(Finish::Atomic(_)), _) if begun.insert(op.number) => {
                 let to = result(b, &mut args, op, Access::Write);
-                let reducer = Reducer::new((b, &mut args), c, op, *partials, Vec::new());
+                let reducer = Reducer::new(b, &mut args, c, op, *partials, Vec::new());
                 let (identity, total) = (reducer.identity(b), reducer.results(b));
                 all.push((to, (c.result_shape(op).left(op.over), total), identity[0]));
             }
@@ -51,5 +51,5 @@ pub(crate) fn start(jobs: &[(&Contraction, &[Parts])]) -> Option<(Kernel, Argume
         first = first.saturating_add(many);
     }
     let kernel = std::mem::replace(b, Builder::new("", 0)).finish();
-    (first > 0).then_some((kernel, args, Groups { factors: vec![Factor::Fixed(first)], per: 1, most: None }))
+    (first > 0).then_some((BoundKernel { kernel, args }, Groups { factors: vec![Factor::Fixed(first)], per: 1, most: None }))
 }

@@ -6,7 +6,7 @@
 //! stores; barriers extend this order to the other threads.
 
 use super::across_threads::declare;
-use super::finish::add_parts;
+use super::finish::{Sharer, add_parts};
 use super::tile::HeldTile;
 use super::{Reducer, State, get};
 use crate::plan::{ReductionArrays, TileReduction};
@@ -122,7 +122,7 @@ impl HeldTile<'_> {
             let value = b.bind("value", self.thread + step * self.threads);
             let body = |b: &mut Builder| {
                 let zero = b.int(0, Scalar::I64);
-                let total = self.total(b, left, value, (zero, 1));
+                let total = self.total(b, left, value, Sharer { lane: zero, lanes: 1 });
                 self.put_result(b, left, value, &total);
             };
             let partly = (step + 1) * self.threads > left.how.values;
@@ -137,7 +137,7 @@ impl HeldTile<'_> {
         let some = b.value(self.thread.lt(left.how.values * left.sharers));
         let ours = b.value(last.and(some));
         b.if_then(ours, |b| {
-            let total = self.total(b, left, value, (lane, left.sharers));
+            let total = self.total(b, left, value, Sharer { lane, lanes: left.sharers });
             let at = left.first.map_or(self.thread, |first| b.value(first + self.thread));
             for (array, value) in left.arrays.iter().zip(total) {
                 b.store(Base::Shared(*array), at, value, None);
@@ -147,14 +147,14 @@ impl HeldTile<'_> {
     }
 
     /// What one of several threads has of a value of the tile, from all work-groups' parts.
-    fn total(&self, b: &mut Builder, left: &Left, value: ExprId, lanes: (ExprId, u32)) -> State {
+    fn total(&self, b: &mut Builder, left: &Left, value: ExprId, sharer: Sharer) -> State {
         let reducer = left.reducer;
         let identity = reducer.identity(b);
         let total: Vec<VarId> = identity.iter().map(|value| b.declare("total", *value)).collect();
         let (number, exists) = self.numbered(b, left, value);
         let number = b.bind("number", number);
         let from: Vec<(ArgId, u64)> = reducer.to.iter().map(|to| (*to, 0)).collect();
-        b.if_given(exists, |b| add_parts(b, reducer, &from, &total, number, lanes));
+        b.if_given(exists, |b| add_parts(b, reducer, &from, &total, number, sharer));
         get(b, &total)
     }
 

@@ -76,8 +76,30 @@ pub(crate) struct Known {
     filled: [Option<f64>; 2],
 }
 
-/// A work-group's first piece of work, and where it is in its cluster along m and n.
-pub(crate) type Walk = (ExprId, [Option<ExprId>; 2]);
+/// Where a work-group walks.
+#[derive(Clone, Copy)]
+pub(crate) struct Walk {
+    /// Its first piece of work.
+    pub work: ExprId,
+    /// Its place in its cluster along m and n.
+    pub place: [Option<ExprId>; 2],
+}
+
+/// Shared memory that is free for the reductions of a tile.
+#[derive(Clone, Copy)]
+pub(crate) struct FreeShared {
+    /// Its first byte.
+    pub at: u32,
+    /// Teams of threads that work on tiles of their own, each with its own part of the memory.
+    pub teams: u32,
+    /// The number of this thread's team, where there are several.
+    pub team: Option<ExprId>,
+}
+
+impl FreeShared {
+    /// All of it, for the only tile.
+    pub const ALL: FreeShared = FreeShared { at: 0, teams: 1, team: None };
+}
 
 /// What a thread has of a reduction that goes on from tile to tile: the state of each value, in variables.
 pub(crate) type Kept = Vec<Vec<VarId>>;
@@ -91,18 +113,10 @@ pub(crate) struct Values {
 }
 
 impl HeldTile<'_> {
-    /// Reduces the tile by all reducers. `shared`: first byte of the shared memory that is free for it, and before it the number by which
-    /// teams of threads that work on tiles of their own tell their parts of it apart.
-    pub fn reduce(
-        &self,
-        b: &mut Builder,
-        all: &[(&Reducer, TileReduction)],
-        place: [ExprId; 2],
-        shared: (Option<ExprId>, u32),
-        teams: u32,
-    ) {
+    /// Reduces the tile by all reducers.
+    pub fn reduce(&self, b: &mut Builder, all: &[(&Reducer, TileReduction)], place: [ExprId; 2], free: FreeShared) {
         let mut known = Known::default();
-        self.reduce_across_threads(b, all, shared, teams, &mut |b, number| {
+        self.reduce_across_threads(b, all, free, &mut |b, number| {
             let (reducer, how) = &all[number];
             self.in_registers(b, reducer, how, place, &mut known)
         });
@@ -127,7 +141,7 @@ impl HeldTile<'_> {
     }
 
     /// Adds the tile to what the thread has of those before.
-    pub fn carry(&self, b: &mut Builder, (reducer, how): (&Reducer, &TileReduction), kept: &Kept, place: [ExprId; 2]) {
+    pub fn carry(&self, b: &mut Builder, reducer: &Reducer, how: &TileReduction, kept: &Kept, place: [ExprId; 2]) {
         b.comment(reducer.op.to_string());
         let values = self.in_registers(b, reducer, how, place, &mut Known::default());
         for (state, (_, own)) in kept.iter().zip(&values.held) {
@@ -136,7 +150,7 @@ impl HeldTile<'_> {
     }
 
     /// What a thread has of all tiles.
-    pub fn kept(&self, b: &mut Builder, (reducer, how): (&Reducer, &TileReduction), kept: &Kept, place: [ExprId; 2]) -> Values {
+    pub fn kept(&self, b: &mut Builder, reducer: &Reducer, how: &TileReduction, kept: &Kept, place: [ExprId; 2]) -> Values {
         let states: Vec<State> = kept.iter().map(|state| get(b, state)).collect();
         self.of_thread(b, reducer, how, place, self.values(how).into_iter().zip(states).collect())
     }
@@ -146,7 +160,8 @@ impl HeldTile<'_> {
         &self,
         b: &mut Builder,
         known: &mut HashMap<(usize, u32), Option<ExprId>>,
-        (axis, offset): (usize, u32),
+        axis: usize,
+        offset: u32,
         place: [ExprId; 2],
     ) -> Option<ExprId> {
         if let Some(found) = known.get(&(axis, offset)) {
@@ -177,7 +192,7 @@ impl HeldTile<'_> {
                 for register in 0..self.layout.extent(Axis::Register) as u32 {
                     let to = [Axis::Row, Axis::Col][axis];
                     let offset = self.layout.at(to, &[(Axis::Register, register.into())]) as u32;
-                    if let Some(exists) = self.owned(b, &mut owned, (axis, offset), place) {
+                    if let Some(exists) = self.owned(b, &mut owned, axis, offset, place) {
                         let value = (self.value)(b, register);
                         let none = b.float(none, b.ty(value).scalar);
                         let value = b.value(exists.select(value, none));
@@ -190,13 +205,7 @@ impl HeldTile<'_> {
     }
 
     /// Index of a thread's first element of a value.
-    fn first_index(
-        &self,
-        b: &mut Builder,
-        reducer: &Reducer,
-        place: [ExprId; 2],
-        (how, kept): (&TileReduction, [u32; 2]),
-    ) -> ExprId {
+    fn first_index(&self, b: &mut Builder, reducer: &Reducer, how: &TileReduction, place: [ExprId; 2], kept: [u32; 2]) -> ExprId {
         let (scalar, steps) = (reducer.state[1], reducer.steps());
         let (over, whole) = ([reducer.op.over.m, reducer.op.over.n], reducer.op.over.whole());
         let mut first = b.int(0, scalar);
@@ -255,7 +264,7 @@ impl HeldTile<'_> {
         let (mut held, mut first) = (Vec::new(), None);
         for (kept, elements) in how.held(self.layout) {
             if reducer.op.operator.indexes() && (first.is_none() || reducer.op.over.in_blocks()) {
-                first = Some(self.first_index(b, reducer, place, (how, kept)));
+                first = Some(self.first_index(b, reducer, how, place, kept));
             }
             let mut all = Vec::new();
             for (at, register) in elements {
@@ -268,7 +277,7 @@ impl HeldTile<'_> {
                 let mut counts: Vec<ExprId> = (self.counts)(register).into_iter().collect();
                 // A run of a block exists as a whole or not at all.
                 for axis in (0..2).filter(|axis| whole[*axis] && !filled) {
-                    counts.extend(self.owned(b, &mut known.owned, (axis, at[axis]), place));
+                    counts.extend(self.owned(b, &mut known.owned, axis, at[axis], place));
                 }
                 let within = |axis: usize| if whole[axis] { at[axis] } else { at[axis] % how.runs[axis] };
                 let index = (0..2).map(|axis| u64::from(within(axis)) * steps[axis]).sum();
@@ -461,7 +470,9 @@ impl HeldTile<'_> {
     }
 
     fn own_part(&self, b: &mut Builder, reducer: &Reducer, axis: usize) -> ExprId {
-        let (Some(carried), Some((work, place))) = (&reducer.partials.carried, self.walk) else { return self.tile[axis] };
+        let (Some(carried), Some(Walk { work, place })) = (&reducer.partials.carried, self.walk) else {
+            return self.tile[axis];
+        };
         let place = place[axis].unwrap_or_else(|| b.int(0, Scalar::I32));
         if carried.along != axis {
             return place;

@@ -5,6 +5,7 @@
 //! long as no team is a phase ahead.
 
 use super::counter::Counter;
+use super::ring::TxArray;
 use crate::kernel::tile::position::TileWalk;
 use tilewright_ir::*;
 
@@ -22,7 +23,8 @@ pub(crate) struct Turns {
 
 impl Turns {
     /// Of the team with this number among all that have a barrier.
-    pub fn new(b: &mut Builder, (barriers, teams): (TxId, u32), team: ExprId) -> Turns {
+    pub fn new(b: &mut Builder, of: TxArray, team: ExprId) -> Turns {
+        let TxArray { barriers, count: teams } = of;
         let team = b.bind("team", team);
         let next = b.bind("next_team", (team + 1) % teams);
         // The first team's first turn is now: the phase before the first counts as over.

@@ -13,10 +13,25 @@ pub(crate) struct Ring {
     buffers: u32,
     /// The work-group's place in its cluster, and how the cluster is cut.
     pub place: Option<(ClusterPlace, Tiling)>,
-    /// With ping-pong: one barrier for each team, and the number of teams.
-    pub turns: Option<(TxId, u32)>,
-    /// With shifted rows: one barrier for each producer warp and slot, and the number of barriers.
-    staged: Option<(TxId, u32)>,
+    /// With ping-pong: one barrier for each team.
+    pub turns: Option<TxArray>,
+    /// With shifted rows: one barrier for each producer warp and slot.
+    staged: Option<TxArray>,
+}
+
+/// An array of transaction barriers.
+#[derive(Clone, Copy)]
+pub(crate) struct TxArray {
+    pub barriers: TxId,
+    pub count: u32,
+}
+
+/// What makes a stage full.
+#[derive(Clone, Copy)]
+pub(crate) struct FullStage {
+    pub arrivals: u32,
+    /// It also waits for the bytes of bulk copies.
+    pub copied: bool,
 }
 
 impl Ring {
@@ -25,39 +40,35 @@ impl Ring {
         let place = place.map(|place| (place, spec.tiling.clone()));
         let mut declare = |name: &str, area: Area| b.tx_barriers(name, Barriers::count(area), area.first());
         let (full, free) = (declare("full", barriers.full), declare("empty", barriers.free));
-        let mut some = |name: &str, area: Area| (area.bytes > 0).then(|| (declare(name, area), Barriers::count(area)));
+        let mut some = |name: &str, area: Area| {
+            (area.bytes > 0).then(|| TxArray { barriers: declare(name, area), count: Barriers::count(area) })
+        };
         let (turns, staged) = (some("turn", barriers.turns), some("staged", barriers.staged));
         Ring { full, free, buffers: spec.schedule.buffers, place, turns, staged }
     }
 
     /// Barriers of the staging slots, consecutive for each wave.
     pub fn staged_barriers(&self) -> TxId {
-        self.staged.map_or(self.full, |(staged, _)| staged)
+        self.staged.map_or(self.full, |staged| staged.barriers)
     }
 
-    /// One thread initialises the barriers; a barrier of all threads follows. A buffer is full after this many arrivals, and
-    /// after the bytes of bulk copies if there are any.
-    pub fn init(&self, b: &mut Builder, local: ExprId, (full, copied): (u32, bool), math_waves: u32) {
+    /// One thread initialises the barriers; a barrier of all threads follows.
+    pub fn init(&self, b: &mut Builder, local: ExprId, full: FullStage, math_waves: u32) {
         let sharers = self.place.as_ref().map_or(1, |(_, t)| t.cluster.sharers());
         b.if_then(local.equals(0), |b| {
             for i in 0..self.buffers {
                 let index = b.int(i64::from(i), Scalar::I32);
-                b.bulk(BulkOp::Init { barrier: TxRef { barriers: self.full, index }, arrivals: full });
+                b.bulk(BulkOp::Init { barrier: TxRef { barriers: self.full, index }, arrivals: full.arrivals });
                 b.bulk(BulkOp::Init { barrier: TxRef { barriers: self.free, index }, arrivals: math_waves * sharers });
             }
-            if let Some((turn, teams)) = self.turns {
-                for i in 0..teams {
-                    let index = b.int(i64::from(i), Scalar::I32);
-                    b.bulk(BulkOp::Init { barrier: TxRef { barriers: turn, index }, arrivals: math_waves });
-                }
-            }
-            if let Some((staged, count)) = self.staged {
+            for (array, arrivals) in [(self.turns, math_waves), (self.staged, 1)] {
+                let Some(TxArray { barriers, count }) = array else { continue };
                 for i in 0..count {
                     let index = b.int(i64::from(i), Scalar::I32);
-                    b.bulk(BulkOp::Init { barrier: TxRef { barriers: staged, index }, arrivals: 1 });
+                    b.bulk(BulkOp::Init { barrier: TxRef { barriers, index }, arrivals });
                 }
             }
-            if copied || self.staged.is_some() {
+            if full.copied || self.staged.is_some() {
                 b.bulk(BulkOp::InitFence);
             }
         });

@@ -59,8 +59,8 @@ pub(crate) struct Found {
 }
 
 impl Groups {
-    /// Fills the table, all threads of the work-group together: each counts the tiles, of so many rows or columns, before some groups.
-    pub fn count_tiles(&self, b: &mut Builder, local: ExprId, (threads, size): (u32, u32)) {
+    /// Fills the table, all threads of the work-group together: each counts the tiles, of `size` rows or columns, before some groups.
+    pub fn count_tiles(&self, b: &mut Builder, local: ExprId, threads: u32, size: u32) {
         let Some(table) = self.table else { return };
         let entries = self.count as u32 + 1;
         b.comment("how many tiles there are before each group");

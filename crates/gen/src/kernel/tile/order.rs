@@ -42,7 +42,7 @@ pub struct Work {
 pub fn works(Derived { spec, c }: &Derived, workspace: u64, most: u64) -> Result<Vec<Work>, GenerateError> {
     let t = &spec.tiling;
     let inputs = inputs(c, spec);
-    let job = Job::new((c, spec, 0), &inputs, [workspace, partials_bytes(spec, c, WORKSPACE_ALIGN.into())])?;
+    let job = Job::new(c, spec, 0, &inputs, [workspace, partials_bytes(spec, c, WORKSPACE_ALIGN.into())])?;
     let shape = &job.shape;
     let ints = Ints { coord: Scalar::I64, offset: Scalar::I64 };
     let walk = TileWalk {

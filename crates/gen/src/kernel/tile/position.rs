@@ -79,6 +79,13 @@ pub(crate) struct KRange {
     pub staggered: bool,
 }
 
+/// A work-group's tile of C, and its range of k.
+#[derive(Clone, Copy)]
+pub(crate) struct TileWork<'a> {
+    pub at: &'a TilePosition,
+    pub range: &'a KRange,
+}
+
 impl TileWalk<'_> {
     /// Ids of a work-group's tile; `group` counts tiles and splits, or clusters of them.
     pub(crate) fn position(&self, b: &mut Builder, group: ExprId) -> TilePosition {

@@ -8,7 +8,7 @@ use super::{AccumulatorSet, Between, KTile, Unit, in_slices};
 use crate::kernel::copy::copies::{Operands, Source};
 use crate::kernel::input::Ints;
 use crate::kernel::stages::schedule::MathPart;
-use crate::kernel::tile::position::{KRange, TilePosition};
+use crate::kernel::tile::position::TileWork;
 use crate::plan::{OwnLoads, Source as Origin};
 use tilewright_ir::affine::{Coord, Part, affine, in_range};
 use tilewright_ir::layout::Axis;
@@ -38,14 +38,24 @@ struct Factor {
     from: Base,
     /// Batch entry and row of the thread's first element.
     at: [Coord; 2],
-    /// First k of the thread, from one k-tile to the next, and how many it takes of each.
-    k: (ExprId, i64, i64),
+    k: ThreadK,
     /// What the thread has of it exists.
     guard: Option<ExprId>,
     ints: Ints,
     accumulator: Scalar,
     /// What is loaded ahead.
     held: Option<RegId>,
+}
+
+/// The k of a thread.
+#[derive(Clone, Copy)]
+struct ThreadK {
+    /// The first.
+    begin: ExprId,
+    /// From one k-tile to the next.
+    step: i64,
+    /// How many the thread takes of each k-tile.
+    depth: i64,
 }
 
 /// A factor's elements at a k-tile, as far as they are loaded.
@@ -71,13 +81,7 @@ struct Start {
 
 impl Own {
     /// Of the thread at this position among those that compute, of all slices.
-    pub fn new(
-        b: &mut Builder,
-        c: &Contraction,
-        operands: &Operands,
-        thread: ExprId,
-        tile: Option<(&TilePosition, &KRange)>,
-    ) -> Own {
+    pub fn new(b: &mut Builder, c: &Contraction, operands: &Operands, thread: ExprId, tile: Option<TileWork>) -> Own {
         let spec = operands.spec;
         let t = &spec.tiling;
         let grid = t.grid();
@@ -90,8 +94,8 @@ impl Own {
         });
         let micro = [t.a.micro, t.b.micro];
         let acc = b.regs("acc", c.accumulator().vector(1), micro[0] * micro[1]);
-        let factors = tile.and_then(|(at, range)| Factor::both(b, c, operands, (first, slice), (at, range)));
-        let ahead = tile.map(|(_, range)| range.tiles).filter(|_| spec.schedule.fetch_ahead > 0);
+        let factors = tile.and_then(|work| Factor::both(b, c, operands, first, slice, work));
+        let ahead = tile.map(|work| work.range.tiles).filter(|_| spec.schedule.fetch_ahead > 0);
         Own { acc, first, thread, factors, micro, accumulator: c.accumulator(), mad: spec.style.mad, ahead }
     }
 }
@@ -101,9 +105,11 @@ impl Factor {
         b: &mut Builder,
         c: &Contraction,
         operands: &Operands,
-        (first, slice): ([ExprId; 2], ExprId),
-        (at, range): (&TilePosition, &KRange),
+        first: [ExprId; 2],
+        slice: ExprId,
+        work: TileWork,
     ) -> Option<[Factor; 2]> {
+        let TileWork { at, range } = work;
         let (t, ints, shape) = (&operands.spec.tiling, operands.tiles.ints, operands.tiles.shape);
         let [row, col] = [(at.m_start, first[0], t.a.micro), (at.n_start, first[1], t.b.micro)].map(|(start, first, micro)| {
             let start = start.value(b);
@@ -144,7 +150,7 @@ impl Factor {
                 view: operands.input(i).tensor.view.clone(),
                 from: Base::Cursor(b.cursor(name, source.buffer, offset)),
                 at,
-                k: (begin, range.step, depth),
+                k: ThreadK { begin, step: range.step, depth },
                 guard,
                 ints,
                 accumulator: c.accumulator(),
@@ -157,7 +163,7 @@ impl Factor {
 
     /// The start of a k-tile that exists under a condition.
     fn start(&self, b: &mut Builder, number: ExprId, exists: Option<ExprId>) -> Start {
-        let (begin, step, depth) = self.k;
+        let ThreadK { begin, step, depth } = self.k;
         let k = b.value(begin + number.cast(self.ints.coord) * step);
         let point = [self.at[0], self.at[1], Coord::start(b, k, depth)];
         let at = affine(b, &self.view.access.offset, &point, Part::Whole, self.ints.offset);
@@ -241,7 +247,7 @@ impl Unit for Own {
 
     fn k_tile(&self, b: &mut Builder, tile: KTile, _: MathPart, _: Option<Between>) {
         let (Some([a, factor]), Some(number)) = (&self.factors, tile.number) else { return };
-        let (depth, [rows, columns]) = (a.k.2 as u32, self.micro);
+        let (depth, [rows, columns]) = (a.k.depth as u32, self.micro);
         let (mut left, mut right) = (a.open(b, number), factor.open(b, number));
         if let Some(tiles) = self.ahead {
             let next = b.value(number + 1);
