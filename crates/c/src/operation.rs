@@ -77,7 +77,9 @@ pub unsafe extern "C" fn tw_operation_free(operation: *mut TwOperation) {
 
 unsafe fn write_text(
     operation: *const TwOperation,
-    (text, capacity, length): (*mut c_char, usize, *mut usize),
+    text: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
     what: impl FnOnce(&Operation) -> Result<String, Error>,
 ) -> TwStatus {
     entry(|| {
@@ -95,7 +97,7 @@ pub unsafe extern "C" fn tw_operation_problem(
     length: *mut usize,
 ) -> TwStatus {
     // SAFETY: as the header asks.
-    unsafe { write_text(operation, (text, capacity, length), |o| Ok(o.problem().key())) }
+    unsafe { write_text(operation, text, capacity, length, |o| Ok(o.problem().key())) }
 }
 
 #[unsafe(no_mangle)]
@@ -106,7 +108,7 @@ pub unsafe extern "C" fn tw_operation_plan(
     length: *mut usize,
 ) -> TwStatus {
     // SAFETY: as the header asks.
-    unsafe { write_text(operation, (text, capacity, length), |o| Ok(o.plan()?.to_string())) }
+    unsafe { write_text(operation, text, capacity, length, |o| Ok(o.plan()?.to_string())) }
 }
 
 #[unsafe(no_mangle)]
@@ -117,7 +119,7 @@ pub unsafe extern "C" fn tw_operation_source(
     length: *mut usize,
 ) -> TwStatus {
     // SAFETY: as the header asks.
-    unsafe { write_text(operation, (text, capacity, length), Operation::source) }
+    unsafe { write_text(operation, text, capacity, length, Operation::source) }
 }
 
 #[unsafe(no_mangle)]

@@ -206,7 +206,8 @@ fn close_together(space: &Space, plan: &Plan, spec: &Derived) -> Option<Reduced>
         ResultSource::Elements(_) => ["work-groups", "steps of each"],
         _ => ["tiles of C", "k-tiles of each"],
     };
-    let spared = spared((spec, all), (&small_spec, turns), wanted, words);
+    let (many, few_groups) = (spec.tiling.persistent, small_spec.tiling.persistent);
+    let spared = spared(many, few_groups, all, turns, wanted, words);
     Some(Reduced { space: small, plan: few, compact: None, spared })
 }
 
@@ -253,12 +254,8 @@ fn wholes(wanted: Turns) -> impl Iterator<Item = Wholes> {
 }
 
 /// What of a problem its reduced one does not run, in words.
-fn spared(
-    (spec, all): (&KernelSpec, Turns),
-    (small_spec, turns): (&KernelSpec, Turns),
-    wanted: Turns,
-    [tiles, steps]: [&str; 2],
-) -> String {
+/// `many` and `few`: the persistent work-groups of both.
+fn spared(many: u32, few: u32, all: Turns, turns: Turns, wanted: Turns, [tiles, steps]: [&str; 2]) -> String {
     let mut parts = Vec::new();
     if turns.pieces < all.pieces {
         parts.push(format!("{} of {} {tiles}", all.pieces - turns.pieces, all.pieces));
@@ -266,7 +263,7 @@ fn spared(
     if turns.k_tiles < all.k_tiles {
         parts.push(format!("{} of {} {steps}", all.k_tiles - turns.k_tiles, all.k_tiles));
     }
-    let (many, few) = (spec.tiling.persistent, small_spec.tiling.persistent);
+
     if few < many {
         parts.push(format!("{} of {many} persistent work-groups", many - few));
     }

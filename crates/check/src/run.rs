@@ -6,7 +6,7 @@ use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch, LaunchArg
 use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Launch as Planned, Program};
 use tilewright_ir::{ArgKind, Scalar};
 pub use tilewright_problem::Factors;
-use tilewright_problem::contraction::{Contraction, Operand, OperandValues, Reduce, ResultSource, Vector};
+use tilewright_problem::contraction::{Contraction, Operand, OperandValues, Reduce, ResultSource};
 use tilewright_problem::{Extent, Extents, Quant, Role};
 
 /// Memory a program runs on.
@@ -341,8 +341,9 @@ pub fn memories(contraction: &Contraction, offsets: [u64; 3], at: &Extents) -> i
 /// Quantisation parameters, bias, residual and reductions in the problem's order, as far as a contraction has them, with the bytes that a launch touches.
 pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (Role, u64)> {
     let bytes = |len: u64, scalar: Scalar| scalar.bytes_of(len);
-    let quant = |(quant, x): (Quant, &Vector)| (Role::from(quant), bytes(contraction.vector_len_at(x, at), x.scalar));
-    let quants: Vec<_> = contraction.quants().map(quant).collect();
+    let quants = contraction.quants();
+    let quants: Vec<_> =
+        quants.map(|(quant, x)| (Role::from(quant), bytes(contraction.vector_len_at(x, at), x.scalar))).collect();
     let bias = contraction.bias().map(|x| (Role::Bias, bytes(contraction.bias_len_at(at), x.scalar)));
     let residual = contraction.residual().map(|x| (Role::Residual, bytes(contraction.residual_len_at(at), x.scalar)));
     let values = |x: &Reduce| (Role::Reduction(x.number), bytes(contraction.result_shape_at(x, at).left(x.over), x.scalar));

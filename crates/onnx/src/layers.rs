@@ -4,7 +4,6 @@ use crate::infer::Attributes;
 use crate::model::{Graph, called};
 use crate::{Layer, Model, OnnxError, Options};
 use rten_onnx::onnx::NodeProto;
-use tilewright_ir::Scalar;
 use tilewright_problem::{
     Activation, Along, Conv, ConvBuilder, Gemm, GemmBuilder, Layout, Operator, Problem, ProblemError, Reduce,
 };
@@ -130,10 +129,6 @@ fn conv(graph: &Graph, node: &NodeProto, layout: Layout) -> Result<(Open, bool),
     Ok((if biased { open.bias() } else { open }, biased))
 }
 
-fn product(dtype: Scalar, [m, n, k]: [u64; 3], (ta, tb): (bool, bool)) -> GemmBuilder {
-    Gemm::new(dtype, m, n, k).trans(ta, tb)
-}
-
 fn gemm(graph: &Graph, node: &NodeProto) -> Result<(Open, bool), String> {
     let (a, left, right) = (Attributes(node), shape(graph, node, 0)?, shape(graph, node, 1)?);
     let (&[a0, a1], &[b0, b1]) = (left, right) else {
@@ -144,7 +139,7 @@ fn gemm(graph: &Graph, node: &NodeProto) -> Result<(Open, bool), String> {
     if k != k2 {
         return Err(format!("sums of {k} and {k2} terms"));
     }
-    let mut builder = product(graph.dtype, [m, n, k], (ta, tb));
+    let mut builder = Gemm::new(graph.dtype, m, n, k).trans(ta, tb);
     let mut biased = has(node, 2);
     if biased && a.float("beta").unwrap_or(1.0) != 0.0 {
         builder = match shape(graph, node, 2)? {
@@ -178,11 +173,11 @@ fn matmul(graph: &Graph, node: &NodeProto) -> Result<(Open, bool), String> {
     let trimmed = |batch: &[u64]| batch.iter().skip_while(|d| **d == 1).copied().collect::<Vec<_>>();
     let builder = if of_b == 1 {
         // One operand B for all: the batch is rows.
-        product(graph.dtype, [of_a.checked_mul(m).ok_or("rows beyond 64 bits")?, n, k], (false, false))
+        Gemm::new(graph.dtype, of_a.checked_mul(m).ok_or("rows beyond 64 bits")?, n, k)
     } else if of_a == 1 {
-        product(graph.dtype, [m, n, k], (false, false)).batch(of_b).stride_a(0)
+        Gemm::new(graph.dtype, m, n, k).batch(of_b).stride_a(0)
     } else if trimmed(batch_a) == trimmed(batch_b) {
-        product(graph.dtype, [m, n, k], (false, false)).batch(of_a)
+        Gemm::new(graph.dtype, m, n, k).batch(of_a)
     } else {
         return Err(format!("batches of {batch_a:?} and {batch_b:?}, each repeated along another dimension"));
     };

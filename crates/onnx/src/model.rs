@@ -40,8 +40,8 @@ pub(crate) fn load(file: &str, bytes: &[u8], options: &Options) -> Result<Graph,
     }
     let inputs: Vec<&ValueInfoProto> =
         graph.input.iter().filter(|i| i.name.as_ref().is_some_and(|n| !constants.contains(n))).collect();
-    let (bound, batch) = bind(file, &inputs, options)?;
-    for (name, shape) in bound {
+    let Bound { inputs: sizes, batch } = bind(file, &inputs, options)?;
+    for (name, shape) in sizes {
         values.insert(name, Value::Shape(shape));
     }
     let dtype = options.dtype.map_or_else(|| element_type(file, &inputs, &graph.initializer), Ok)?;
@@ -80,8 +80,13 @@ pub(crate) fn called(node: &NodeProto) -> String {
     format!("{} ({})", name.unwrap_or("without a name"), node.op_type.as_deref().unwrap_or("no operator"))
 }
 
-/// Inputs with their sizes; a fixed first dimension that the options change, with what takes its place.
-type Bound = (Vec<(String, Vec<u64>)>, Option<(u64, u64)>);
+/// What the options make of a model's inputs.
+struct Bound {
+    /// Their names and sizes.
+    inputs: Vec<(String, Vec<u64>)>,
+    /// A fixed first dimension that the options change, with what takes its place.
+    batch: Option<(u64, u64)>,
+}
 
 /// Sizes of the inputs, with free dimensions as the options say.
 fn bind(file: &str, inputs: &[&ValueInfoProto], options: &Options) -> Result<Bound, OnnxError> {
@@ -122,7 +127,7 @@ fn bind(file: &str, inputs: &[&ValueInfoProto], options: &Options) -> Result<Bou
     if let Some((name, _)) = options.dims.iter().find(|(name, _)| !used.contains(name.as_str())) {
         return Err(OnnxError::NoSuchDimension { file: file.into(), name: name.clone(), inputs: listed.join(", ") });
     }
-    if free.is_empty() { Ok((bound, batch)) } else { Err(OnnxError::Free { file: file.into(), free }) }
+    if free.is_empty() { Ok(Bound { inputs: bound, batch }) } else { Err(OnnxError::Free { file: file.into(), free }) }
 }
 
 /// The floating-point type of the first input that has one, else of the first weight.

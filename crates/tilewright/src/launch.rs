@@ -1,6 +1,6 @@
 //! From a plan to compiled kernels, and the ordered fallback for operands that start where a plan's wide accesses cannot.
 
-use crate::program::{Ready, Starts};
+use crate::program::{Ready, ReadyKey, Starts};
 use crate::{Error, Operation, Prepared, SourceError};
 use std::borrow::Cow;
 use std::sync::{Arc, PoisonError};
@@ -26,7 +26,13 @@ impl Operation {
     pub(crate) fn ready(&self, plan: &Plan, starts: Starts) -> Result<Arc<Ready>, Error> {
         let inner = &self.context().inner;
         let text = self.text_of(plan);
-        let key = (self.problem().key(), plan.to_string(), starts, self.space().env().allow_atomics, text.clone());
+        let key = ReadyKey {
+            problem: self.problem().key(),
+            plan: plan.to_string(),
+            starts,
+            atomics: self.space().env().allow_atomics,
+            source: text.clone(),
+        };
         if let Some(ready) = inner.ready.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(ready.clone());
         }

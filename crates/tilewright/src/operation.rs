@@ -555,13 +555,13 @@ impl Operation {
         let same =
             |operand, have: Scalar, need: Scalar| if have == need { Ok(()) } else { Err(Error::Dtype { operand, have, need }) };
         let parts = problem.parts();
-        let of_parts = |operand, (have, has): (Scalar, u64), need: Scalar| {
+        let of_parts = |operand, have: Scalar, has: u64, need: Scalar| {
             let [have, need] = [(have, has), (need, parts)].map(|(scalar, parts)| type_name(scalar, parts));
             if has == parts { Ok(()) } else { Err(Error::Parts { operand, have, need }) }
         };
         let dtypes = [("A", (T::SCALAR, T::PARTS), problem.dtype()), ("B", (V::SCALAR, V::PARTS), problem.b_dtype())];
         for (operand, (have, has), need) in dtypes.into_iter().chain([("C", (U::SCALAR, U::PARTS), problem.out_dtype())]) {
-            of_parts(operand, (have, has), need)?;
+            of_parts(operand, have, has, need)?;
             same(operand, have, need)?;
         }
         let [scale_m, scale_n] = scales.map(|x| x.map(Buffer::memory));

@@ -9,8 +9,17 @@ use tilewright_problem::contraction::Contraction;
 /// Alignments, in bytes, of the first elements of A, B and C that a program was made for; `None`: the problem's own.
 pub(crate) type Starts = Option<[u32; 3]>;
 
-/// What names a program of a context: problem, plan, starts, atomics, text of an edited source.
-pub(crate) type ReadyKey = (String, String, Starts, bool, Option<Arc<str>>);
+/// What names a program of a context.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ReadyKey {
+    pub problem: String,
+    pub plan: String,
+    pub starts: Starts,
+    /// The plan may add with atomics.
+    pub atomics: bool,
+    /// The text of an edited source.
+    pub source: Option<Arc<str>>,
+}
 
 /// A compiled program.
 pub(crate) struct Ready {

@@ -19,11 +19,11 @@ pub(super) fn grouped(problem: Problem, seed: u64, all: bool) -> Problem {
     let along = if rng.random_bool(0.75) { Ragged::M } else { Ragged::N };
     let groups = *GROUPS.choose(&mut rng).unwrap_or(&2);
     let along = if rng.random_bool(0.35) { Ragged::K } else { along };
-    let of = drawn(gemm.clone(), (along, groups));
+    let of = drawn(gemm.clone(), along, groups);
     if of.validate().is_ok() { Problem::Gemm(of) } else { problem }
 }
 
-fn drawn(mut gemm: Gemm, (of, groups): (Ragged, u64)) -> Gemm {
+fn drawn(mut gemm: Gemm, of: Ragged, groups: u64) -> Gemm {
     (gemm.grouped, gemm.dynamic) = (Some(of), Dynamic::NONE);
     for index in 0..3 {
         let (_, lines) = gemm.lines(index);

@@ -43,14 +43,15 @@ impl Lines {
     }
     fn matrix(gemm: &Gemm, index: usize) -> Lines {
         let x = gemm.matrices()[index];
-        Lines::strided(gemm.lines(index), x.ld, gemm.batch, x.batch_stride).of_parts(gemm.parts())
+        let (line, lines) = gemm.lines(index);
+        Lines::strided(line, lines, x.ld, gemm.batch, x.batch_stride).of_parts(gemm.parts())
     }
     /// The same in parts of elements.
     fn of_parts(self, parts: u64) -> Lines {
         let Lines { line, lines, ld, batch, batch_stride } = self;
         Lines { line: line * parts, lines, ld: ld * parts, batch, batch_stride: batch_stride * parts }
     }
-    fn strided((mut line, mut lines): (u64, u64), ld: u64, batch: u64, batch_stride: u64) -> Lines {
+    fn strided(mut line: u64, mut lines: u64, ld: u64, batch: u64, batch_stride: u64) -> Lines {
         let mut batch = if batch_stride == 0 { 1 } else { batch };
         // Where nothing lies between lines or matrices, they are one piece.
         if lines == 1 || ld == line {
@@ -176,11 +177,12 @@ impl TestData {
                 };
                 let bias = gemm.bias.map(|x| {
                     let length = if x.along == Along::M { gemm.m } else { gemm.n };
-                    let lines = Lines::strided((length, 1), length, gemm.batch, x.batch_stride);
+                    let lines = Lines::strided(length, 1, length, gemm.batch, x.batch_stride);
                     Buffer::new("bias", gemm.out_dtype, false, 0, lines, fill(3))
                 });
                 let residual = gemm.residual.map(|x| {
-                    let lines = Lines::strided(gemm.lines(2), x.ld, gemm.batch, x.batch_stride).of_parts(gemm.parts());
+                    let (line, lines) = gemm.lines(2);
+                    let lines = Lines::strided(line, lines, x.ld, gemm.batch, x.batch_stride).of_parts(gemm.parts());
                     Buffer::new("residual", gemm.out_dtype, false, 0, lines, fill(4))
                 });
                 (matrix(0)?, matrix(1)?, bias.transpose()?, residual.transpose()?)
@@ -218,7 +220,8 @@ impl TestData {
             if len > 0 {
                 let mut values = Buffer::new(quant.words(), quant.scalar(), false, 0, Lines::dense(len), fill(tag).of(quant))?;
                 if let (Quant::Ends, Problem::Gemm(gemm)) = (quant, problem) {
-                    let ends = drawn(gemm, fill(tag).seed());
+                    let (seed, random) = fill(tag).seed();
+                    let ends = drawn(gemm, seed, random);
                     values.bytes.chunks_exact_mut(4).zip(ends).for_each(|(bytes, end)| bytes.copy_from_slice(&end.to_le_bytes()));
                 }
                 data.quants[quant as usize] = Some(Arc::new(values));
@@ -537,14 +540,14 @@ pub fn workspace_guard() -> [u8; GUARD_BYTES as usize] {
 /// # Errors
 /// [`Damage`] names the first byte that changed.
 pub fn check_workspace(bytes: u64, guard: &[u8]) -> Result<(), Damage> {
-    let changed = |(i, before): (usize, u8)| {
+    let damage = workspace_guard().into_iter().enumerate().find_map(|(i, before)| {
         let after = guard.get(i).copied();
         (after != Some(before)).then(|| {
             let byte = bytes + i as u64;
             Damage { what: "workspace".to_string(), byte, element: byte as i64, before, after: after.unwrap_or(0) }
         })
-    };
-    workspace_guard().into_iter().enumerate().find_map(changed).map_or(Ok(()), Err)
+    });
+    damage.map_or(Ok(()), Err)
 }
 
 #[cfg(test)]

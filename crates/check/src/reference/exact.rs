@@ -124,8 +124,8 @@ impl Exact {
             let oracle = Oracle::new(&self.data);
             let all = self.data.problem.reductions().iter().enumerate();
             all.flat_map(|(number, reduction)| match reduction.operand {
-                Some(operand) => reductions::of_operand(&self.data, &oracle, (number, reduction, operand), (Samples::All, true)),
-                None => reductions::exact(&self.data, (number, self.elements(&oracle, reduction))),
+                Some(operand) => reductions::of_operand(&self.data, &oracle, number, operand, Samples::All, true),
+                None => reductions::exact(&self.data, number, &self.elements(&oracle, reduction)),
             })
             .collect()
         });
@@ -161,9 +161,9 @@ impl Exact {
             for ((column, step), at) in (0..columns).zip(&steps[g as usize]).zip(places) {
                 let (argument, residual, expected) = judge.expected(oracle, [g, row, column], at, [self.sum(start + step), 0.0]);
                 let off = judge.function * (argument.abs() + residual.abs());
-                let (x, off) = seen.of(expected, off);
+                let element = seen.of(expected, off);
                 if let Some(one) = all.get_mut(shape.index(over, [g, row, column]) as usize) {
-                    one.add(operator, (x, off), shape.within(reduction, [g, row, column]));
+                    one.add(operator, element, shape.within(reduction, [g, row, column]));
                 }
             }
             all
@@ -231,13 +231,13 @@ impl Exact {
             Totals::Gemm { .. } | Totals::Elements => rows as usize,
             Totals::Conv { pixels, .. } => pixels.len(),
             Totals::Crossings { table, picks: [gs, rows, columns] } => {
-                let crossing = |(i, sum): (usize, &f64)| {
+                let crossings = table.par_iter().enumerate().with_min_len(1 << 10).map(|(i, sum)| {
                     let (row, mut verdict) = (i / columns.len(), Verdict::default());
                     let index = [gs[row / rows.len()], rows[row % rows.len()], columns[i % columns.len()]];
                     judge.element(&oracle, index, oracle.result_at(index[0], index[1], index[2]), [*sum, 0.0], &mut verdict);
                     verdict
-                };
-                return table.par_iter().enumerate().with_min_len(1 << 10).map(crossing).reduce(Verdict::default, Verdict::and);
+                });
+                return crossings.reduce(Verdict::default, Verdict::and);
             }
         };
         let blocks = [listed.div_ceil(BLOCK), (columns as usize).div_ceil(BLOCK)];

@@ -46,7 +46,7 @@ impl Groups {
 
 /// Where the groups of a product end. Random: of sizes from 0 to twice the mean that fill all there is; else extremes: all in one group, groups
 /// of 0 and 1, groups that end early. Some row belongs to a group always, so that there is something to compare.
-pub(super) fn drawn(gemm: &Gemm, (seed, random): (u64, bool)) -> Vec<i32> {
+pub(super) fn drawn(gemm: &Gemm, seed: u64, random: bool) -> Vec<i32> {
     let groups = gemm.batch;
     let lines = gemm.ragged().map_or(0, |(_, lines)| lines);
     let end = |g: u64| match (random, seed % 4) {
@@ -80,7 +80,7 @@ mod tests {
     fn groups_follow_each_other() {
         for (lines, groups) in [(1, 1), (1, 7), (5, 3), (100, 8), (4097, 64)] {
             let gemm = Gemm::new(Scalar::F32, lines, 4, 4).grouped(Ragged::M, groups).build().unwrap();
-            let drawn = (0..40).map(|i| drawn(&gemm, (hash(3, i), i % 2 == 0)));
+            let drawn = (0..40).map(|i| drawn(&gemm, hash(3, i), i % 2 == 0));
             let mut empty = false;
             for ends in drawn {
                 assert_eq!(ends.len() as u64, groups);

@@ -22,12 +22,21 @@ pub(super) struct Elements {
     square: f64,
 }
 
+/// An element as it is reduced.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub value: f64,
+    /// How far it may be off.
+    pub off: f64,
+}
+
 impl Elements {
     pub(super) const fn none(operator: Operator) -> Elements {
         Elements { state: operator.identity(), lost: 0.0, off: 0.0, magnitude: 0.0, square: 0.0 }
     }
-    /// With another element, which may be off by so much and has this number.
-    pub(super) fn add(&mut self, operator: Operator, (x, off): (f64, f64), index: u64) {
+    /// With another element, which has this number.
+    pub(super) fn add(&mut self, operator: Operator, seen: Seen, index: u64) {
+        let Seen { value: x, off } = seen;
         let state = operator.element(x, index);
         let contribution = state[0];
         let off = if matches!(operator, Operator::SumSq | Operator::Norm2) { 2.0 * x.abs() * off + off * off } else { off };
@@ -50,8 +59,8 @@ impl Elements {
         self.square += other.square;
     }
     /// The element that an index is of, and how far from it another may be that is as good.
-    pub(super) const fn indexed(&self) -> (f64, f64) {
-        (self.state[0], 2.0 * self.off)
+    pub(super) const fn indexed(&self) -> Seen {
+        Seen { value: self.state[0], off: 2.0 * self.off }
     }
     /// What errors of the value are relative to: the magnitudes that are added up, else the value itself.
     pub(super) fn scale(&self, operator: Operator, value: f64, count: u64) -> f64 {
@@ -124,9 +133,8 @@ impl AsReduced {
             unit: if accumulator == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) },
         }
     }
-    /// An element as it is reduced, and how far that may be off: rounded where that is reduced which is stored. What may be off may be
-    /// rounded to either side.
-    pub(super) fn of(&self, expected: f64, off: f64) -> (f64, f64) {
+    /// An element as it is reduced: rounded where that is reduced which is stored. What may be off may be rounded to either side.
+    pub(super) fn of(&self, expected: f64, off: f64) -> Seen {
         let (x, off) = match &self.stored {
             None => (expected, off),
             Some((scalar, t)) => {
@@ -136,9 +144,9 @@ impl AsReduced {
                 if moved { (expected, off + t.round * (x.abs() + off) + t.floor) } else { (x, off) }
             }
         };
-        let Some(function) = self.function else { return (x, off) };
+        let Some(function) = self.function else { return Seen { value: x, off } };
         // What the type of the sums does not hold is infinite, or nothing.
-        (rounded(self.accumulator, function.apply(x)), off_by(function, x, off, self.unit))
+        Seen { value: rounded(self.accumulator, function.apply(x)), off: off_by(function, x, off, self.unit) }
     }
 }
 

@@ -15,7 +15,7 @@
 
 use super::element::{rounded, value};
 use super::oracle::Oracle;
-use super::reduced::{AsReduced, Elements};
+use super::reduced::{AsReduced, Elements, Seen};
 use super::{Mismatch, Samples, Sum, TestData, Tolerance, Verdict, dot_products, entry, spread, tensor};
 use rayon::prelude::*;
 use tilewright_problem::{Along, Operator, Problem, Reduction};
@@ -39,13 +39,13 @@ pub(super) struct Expected {
     allowed: f64,
     /// What errors are relative to.
     scale: f64,
-    /// Of an index: the element there, and how far it may be from another that is as good.
-    element: (f64, f64),
+    /// Of an index: the element there. It may be off as far as another that is as good.
+    element: Seen,
 }
 
 impl Expected {
-    /// From all elements of a value, so many; `exact`: small integers.
-    fn new(data: &TestData, (number, index): (usize, [u64; 3]), elements: &Elements, (count, exact): (u64, bool)) -> Expected {
+    /// From all `count` elements of a value; `exact`: small integers.
+    fn new(data: &TestData, number: usize, index: [u64; 3], elements: &Elements, count: u64, exact: bool) -> Expected {
         let (reduction, shape) = (&data.problem.reductions()[number], data.problem.result_shape());
         let (expected, allowed) = elements.finish(reduction, count, data.problem.accumulator(), exact);
         let scale = elements.scale(reduction.operator, expected, count);
@@ -55,21 +55,24 @@ impl Expected {
 
 /// Expected values on random data.
 pub(super) fn sampled(data: &TestData, oracle: &Oracle<'_>, samples: Samples) -> Vec<Expected> {
-    let all = data.problem.reductions().iter().enumerate();
-    let expected = |(number, reduction): (usize, &Reduction)| match reduction.operand {
-        Some(operand) => of_operand(data, oracle, (number, reduction, operand), (samples, false)),
-        None => values(data, oracle, (number, reduction), samples),
-    };
-    all.flat_map(expected).collect()
+    let operands = data.problem.reductions().iter().map(|reduction| reduction.operand).enumerate();
+    let expected = operands.flat_map(|(number, operand)| match operand {
+        Some(operand) => of_operand(data, oracle, number, operand, samples, false),
+        None => values(data, oracle, number, samples),
+    });
+    expected.collect()
 }
 
 /// Values of a reduction of an operand over k; `exact`: of small integers.
 pub(super) fn of_operand(
     data: &TestData,
     oracle: &Oracle<'_>,
-    (number, reduction, operand): (usize, &Reduction, Along),
-    (samples, exact): (Samples, bool),
+    number: usize,
+    operand: Along,
+    samples: Samples,
+    exact: bool,
 ) -> Vec<Expected> {
+    let reduction = &data.problem.reductions()[number];
     let [entries, rows, columns, depth] = oracle.extent;
     let extent = if operand == Along::M { rows } else { columns };
     let most = match samples {
@@ -80,7 +83,7 @@ pub(super) fn of_operand(
     let kept = spread(extent, (most / gs.len().max(1) as u64).max(1), 6);
     let each = gs.iter().flat_map(|g| kept.iter().map(move |at| (*g, *at))).collect::<Vec<_>>();
     let seen = AsReduced::new(data, reduction);
-    let value = |(g, at): (u64, u64)| {
+    let values = each.into_par_iter().map(|(g, at)| {
         let (mut all, mut block) = (Elements::none(reduction.operator), vec![0.0; BLOCK]);
         for first in (0..depth).step_by(BLOCK) {
             let block = &mut block[..(depth - first).min(BLOCK as u64) as usize];
@@ -93,13 +96,13 @@ pub(super) fn of_operand(
             }
         }
         let index = if operand == Along::M { [g, at, 0] } else { [g, 0, at] };
-        Expected::new(data, (number, index), &all, (depth, exact))
-    };
-    each.into_par_iter().map(value).collect()
+        Expected::new(data, number, index, &all, depth, exact)
+    });
+    values.collect()
 }
 
-fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Reduction), samples: Samples) -> Vec<Expected> {
-    let shape = data.problem.result_shape();
+fn values(data: &TestData, oracle: &Oracle<'_>, number: usize, samples: Samples) -> Vec<Expected> {
+    let (reduction, shape) = (&data.problem.reductions()[number], data.problem.result_shape());
     // Elements of a value along each axis; the batch is reduced as a whole.
     let [rows_each, columns_each] = shape.each(reduction.over);
     let each_of = [1, rows_each, columns_each];
@@ -112,9 +115,8 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
         Samples::All => u64::MAX,
         Samples::Budget(budget) => (budget / work.max(1)).max(1),
     };
-    let expected = |index: [u64; 3], elements: &Elements| {
-        Expected::new(data, (number, index), elements, (shape.count(reduction.over), false))
-    };
+    let expected =
+        |index: [u64; 3], elements: &Elements| Expected::new(data, number, index, elements, shape.count(reduction.over), false);
     if let Problem::Reduce(reduce) = &data.problem {
         let rows = spread(shape.extents.m, most, 6);
         let known = tensor::known(data, reduce, reduction, &rows);
@@ -135,22 +137,24 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
     let size = [if reduction.over.g { groups } else { gs.len() }, values(rows, rows_each), values(columns, columns_each)];
     let none = || vec![Elements::none(reduction.operator); size.iter().product()];
     let (t, seen) = (Tolerance::of(&data.problem), AsReduced::new(data, reduction));
-    let block = |mut found: Vec<Elements>, (ig, first): (usize, usize)| {
+    let block = |mut found: Vec<Elements>, start: BlockStart| {
+        let BlockStart { ig, first } = start;
         let (g, rows) = (gs[ig], &rows[first..rows.len().min(first + BLOCK)]);
         for (i, sum) in dot_products(data, oracle, g, rows, columns).into_iter().enumerate() {
             let (row, column) = (i / columns.len(), i % columns.len());
             let element = entry(data, oracle, [g, rows[row], columns[column]], [sum, Sum::default()]);
             let off = if data.c.scalar.is_float() { t.accumulate * element.scale + t.floor } else { 0.0 };
-            let (x, off) = seen.of(element.expected, off);
+            let reduced = seen.of(element.expected, off);
             let place = |i: usize, each: u64| i / each.max(1) as usize;
             let row = place(first + row, rows_each);
             let entry = if reduction.over.g { ig % groups } else { ig };
             let at = (entry * size[1] + row) * size[2] + place(column, columns_each);
-            found[at].add(reduction.operator, (x, off), shape.within(reduction, element.index));
+            found[at].add(reduction.operator, reduced, shape.within(reduction, element.index));
         }
         found
     };
-    let blocks: Vec<_> = (0..gs.len()).flat_map(|ig| (0..rows.len()).step_by(BLOCK).map(move |first| (ig, first))).collect();
+    let starts = |ig: usize| (0..rows.len()).step_by(BLOCK).map(move |first| BlockStart { ig, first });
+    let blocks: Vec<BlockStart> = (0..gs.len()).flat_map(starts).collect();
     // Few pieces: each has all values.
     let pieces = blocks.len().div_ceil(rayon::current_num_threads() * 2).max(1);
     let found =
@@ -165,8 +169,17 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
     each.collect()
 }
 
+/// Rows of a batch entry that are summed at a time.
+#[derive(Clone, Copy)]
+struct BlockStart {
+    /// Number of the batch entry in the list of entries.
+    ig: usize,
+    /// Number of the first row in the list of rows.
+    first: usize,
+}
+
 /// Expected values on small integers, from all elements of each.
-pub(super) fn exact(data: &TestData, (number, found): (usize, Vec<Elements>)) -> Vec<Expected> {
+pub(super) fn exact(data: &TestData, number: usize, found: &[Elements]) -> Vec<Expected> {
     let (reduction, shape) = (&data.problem.reductions()[number], data.problem.result_shape());
     let count = shape.count(reduction.over);
     let [rows, columns] = shape.each(reduction.over).map(|each| each.max(1));
@@ -174,7 +187,7 @@ pub(super) fn exact(data: &TestData, (number, found): (usize, Vec<Elements>)) ->
     let each = found.iter().enumerate().map(|(i, elements)| {
         let at = i as u64;
         let index = [at / n / m, at / n % m * rows, at % n * columns];
-        Expected::new(data, (number, index), elements, (count, true))
+        Expected::new(data, number, index, elements, count, true)
     });
     each.collect()
 }
@@ -195,11 +208,11 @@ pub(super) fn check(data: &TestData, all: &[Expected], after: &[Vec<u8>]) -> Ver
         let actual = value(buffer.scalar, after.get(e.number).map_or(&[], |bytes| bytes), e.at);
         let same = actual == e.expected || (actual.is_nan() && e.expected.is_nan());
         let as_good = || {
-            let reduction = data.problem.reductions().get(e.number).filter(|r| r.operator.indexes() && e.element.1 > 0.0)?;
+            let reduction = data.problem.reductions().get(e.number).filter(|r| r.operator.indexes() && e.element.off > 0.0)?;
             let (shape, number) = (data.problem.result_shape(), actual as u64);
             let exists = actual >= 0.0 && number < shape.count(reduction.over);
             let element = exists.then(|| element(data, reduction, shape.element(reduction.over, e.index, number)))?;
-            Some((element - e.element.0).abs() <= e.element.1)
+            Some((element - e.element.value).abs() <= e.element.off)
         };
         let same = same || as_good().unwrap_or(false);
         // Infinity is right where a value that is near enough rounds to it.
@@ -231,5 +244,5 @@ pub(super) fn joined(operator: Operator, mut all: Vec<Elements>, others: Vec<Ele
 fn element(data: &TestData, reduction: &Reduction, index: [u64; 3]) -> f64 {
     let (oracle, [g, row, column]) = (Oracle::new(data), index);
     let sum = dot_products(data, &oracle, g, &[row], &[column]).into_iter().next().unwrap_or_default();
-    AsReduced::new(data, reduction).of(entry(data, &oracle, index, [sum, Sum::default()]).expected, 0.0).0
+    AsReduced::new(data, reduction).of(entry(data, &oracle, index, [sum, Sum::default()]).expected, 0.0).value
 }

@@ -5,7 +5,7 @@
 
 use super::data::TestData;
 use super::element::{Element, bits, with_element};
-use super::reduced::{AsReduced, Elements};
+use super::reduced::{AsReduced, Elements, Seen};
 use super::{Tolerance, entry_of};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -123,22 +123,22 @@ pub(super) fn counted(
     };
     let join = |x: Counts, y: Counts| -> Counts { std::array::from_fn(|i| (x[i].0 + y[i].0, x[i].1.min(y[i].1))) };
     let seen = AsReduced::new(data, reduction);
-    let different: [(f64, f64); DIFFERENT] = std::array::from_fn(|i| {
+    let different: [Seen; DIFFERENT] = std::array::from_fn(|i| {
         let (x, off) = expected(i as f64 - MOST as f64);
         seen.of(x, off)
     });
     let all = |counts: Counts| {
         let mut all = Elements::none(operator);
         for ((count, first), element) in counts.into_iter().zip(different) {
-            all = all.joined(operator, &repeated(operator, element, (first, count)));
+            all = all.joined(operator, &repeated(operator, element, first, count));
         }
         all
     };
     tensor.rows(&rows, piece, none, join).into_par_iter().map(all).collect()
 }
 
-/// The same element so many times, the first of them with this number.
-fn repeated(operator: Operator, element: (f64, f64), (first, mut count): (u64, u64)) -> Elements {
+/// The same element `count` times, the first of them with the number `first`.
+fn repeated(operator: Operator, element: Seen, first: u64, mut count: u64) -> Elements {
     let (mut all, mut part) = (Elements::none(operator), Elements::none(operator));
     part.add(operator, element, first);
     while count > 0 {

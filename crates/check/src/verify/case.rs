@@ -232,14 +232,14 @@ impl Case {
     ) -> Result<Verification, VerifyError> {
         let mut after = self.after.lock().unwrap_or_else(PoisonError::into_inner);
         let candidate = Candidate { program, compiled, contraction, workspace: self.workspace(program)? };
-        let mut result = self.verify_random(&candidate, &self.first, (depth, repeatable), &mut after)?;
+        let mut result = self.verify_random(&candidate, &self.first, depth, repeatable, &mut after)?;
         if depth == Depth::Quick {
             return Ok(result);
         }
         if result.passed
             && let Some(other) = &self.other
         {
-            result = result.and(self.verify_random(&candidate, other, (depth, repeatable), &mut after)?);
+            result = result.and(self.verify_random(&candidate, other, depth, repeatable, &mut after)?);
         }
         // What changes its own inputs gives other results the next time, and is no race.
         if (result.passed || result.race)
@@ -258,7 +258,8 @@ impl Case {
         &self,
         candidate: &Candidate<'_>,
         Side { data, reference, .. }: &Side,
-        (depth, repeatable): (Depth, bool),
+        depth: Depth,
+        repeatable: bool,
         after: &mut After,
     ) -> Result<Verification, VerifyError> {
         let launches = self.run(candidate, data, after)?;
@@ -319,12 +320,12 @@ impl Case {
 
     /// What the buffers of the reductions hold.
     fn read_reductions(&self, data: &TestData) -> Result<Vec<Vec<u8>>, DeviceError> {
-        let read = |(buffer, data): (&Buffer, &crate::reference::Buffer)| {
+        let buffers = self.buffers.reductions.iter().zip(&data.reductions).map(|(buffer, data)| {
             let mut bytes = vec![0; data.bytes.len()];
             self.device.read(buffer, 0, &mut bytes)?;
             Ok(bytes)
-        };
-        self.buffers.reductions.iter().zip(&data.reductions).map(read).collect()
+        });
+        buffers.collect()
     }
 
     /// Starts launches on a fresh C and workspace, and fresh reductions.

@@ -34,7 +34,7 @@ impl HostCode<'_> {
             let (Some(kernel), Some(source)) = (program.kernels.get(launch.kernel), sources.get(launch.kernel)) else {
                 return Err(self.malformed(format!("launch {n} of kernel {}", launch.kernel)));
             };
-            self.launch(out, api, launch, (kernel, source), early)?;
+            self.launch(out, api, launch, kernel, source, early)?;
         }
         out.push_str("    return status;\n}\n");
         Ok(())
@@ -49,7 +49,8 @@ impl HostCode<'_> {
         out: &mut String,
         api: &Api,
         launch: &Launch,
-        (kernel, source): (&Kernel, &Source),
+        kernel: &Kernel,
+        source: &Source,
         early: bool,
     ) -> Result<(), Error> {
         let c = self.emission.contraction;

@@ -29,7 +29,7 @@ const SHORT_RUN: f64 = 24.0;
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let along_rows = along_rows(c);
     let vector = (16 / c.a.scalar.bytes()).max(1);
-    let (fast, slow): (Side, Side) = if along_rows { (Key::A, Key::B) } else { (Key::B, Key::A) };
+    let [fast, slow]: [Side; 2] = if along_rows { [Key::A, Key::B] } else { [Key::B, Key::A] };
     let units = u64::from(space.target().units.max(1));
     let mut plans = Vec::new();
     for threads in [64u32, 128, 256, 512] {

@@ -143,7 +143,7 @@ fn conflicts_of_runs(spec: &KernelSpec, o: &OperandTiling, bytes: f64) -> f64 {
 }
 
 /// How many times longer a wave's fragment reads take than the bytes alone: lines that start at the same banks.
-fn conflicts(spec: &KernelSpec, (side, tensor): (usize, &Tensor), element: u32) -> f64 {
+fn conflicts(spec: &KernelSpec, side: usize, tensor: &Tensor, element: u32) -> f64 {
     let o = [&spec.tiling.a, &spec.tiling.b][side];
     if spec.tiling.a.raw.or(spec.tiling.b.raw).is_some() {
         return conflicts_of_runs(spec, o, o.shared_bytes(tensor));
@@ -225,7 +225,7 @@ fn of_fragments(model: &Model, spec: &KernelSpec, work: &Work, resident: f64) ->
     let exist = written_out(spec).then(|| t.blocks(c)).flatten();
     let share = |side: usize| exist.as_ref().map_or(1.0, |blocks| blocks.share(side));
     let read = |side: usize, o: &OperandTiling, tensor: &Tensor| {
-        let conflicts = conflicts(spec, (side, tensor), c.a.factor().bytes());
+        let conflicts = conflicts(spec, side, tensor, c.a.factor().bytes());
         let parts = f64::from(o.shared_parts);
         f64::from(o.micro) * f64::from(t.k_tile) * o.shared_bytes(tensor) * parts * conflicts * share(side)
     };
@@ -243,7 +243,9 @@ fn resources(
     spec: &KernelSpec,
     footprint: &Footprint,
     work: &Work,
-    (resident, per_unit, l2): (f64, f64, f64),
+    resident: f64,
+    per_unit: f64,
+    l2: f64,
 ) -> Resources {
     let (c, target, t, family) = (&*model.contraction, model.target, &spec.tiling, spec.tiling.unit.family());
     let (bytes, depth) = (f64::from(c.a.factor().bytes()), f64::from(t.k_tile));
@@ -357,7 +359,7 @@ fn spanned(spec: &KernelSpec, latency: f64, resident: f64) -> f64 {
 }
 
 /// Cycles of a work-group's k-tile: the resources it needs, or what it waits for.
-fn k_tile(c: &Contraction, spec: &KernelSpec, busy: f64, (latency, miss, resident): (f64, f64, f64)) -> f64 {
+fn k_tile(c: &Contraction, spec: &KernelSpec, busy: f64, latency: f64, miss: f64, resident: f64) -> f64 {
     let s = &spec.schedule;
     if !s.in_pipeline() {
         // Whatever comes through registers and goes to shared memory at once, however the other operand comes.
@@ -440,12 +442,12 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     };
     let bytes = c.a.bytes_of(read(0, &t.a, cluster.n)) + c.b.bytes_of(read(1, &t.b, cluster.m));
     let l2 = l2_cycles(target, bytes, traffic.miss, running / units);
-    let r = resources(model, spec, footprint, work, (resident, per_unit, l2));
+    let r = resources(model, spec, footprint, work, resident, per_unit, l2);
     let latency = target.rates.dram_latency_ns * clock / 1e3 * unit.loaded;
     let needed = [r.math, r.shared, r.loads, r.issue, r.l2];
     // Copies queue, so their latency grows with the load: buffers that cover the latency of an idle cache do not cover that of a busy one.
     let busy = soft_max(&[soft_max(&needed), spanned(spec, latency, resident)]) + r.besides;
-    let math_of_tile = work.iterations * k_tile(c, spec, busy, (latency, traffic.miss, resident));
+    let math_of_tile = work.iterations * k_tile(c, spec, busy, latency, traffic.miss, resident);
     let barrier = target.rates.cluster_barrier * f64::from(cluster.size()).log2();
     let out = storing(c, spec, target, barrier);
     // A cluster meets before its first copy.

@@ -155,7 +155,7 @@ fn tiles(base: &Keys, c: &Contraction) -> Vec<Keys> {
 
 /// The same with clusters: along the side where tiles are many, whose work-groups share what they read of the same k, or of the splits of
 /// a tile.
-fn clusters(plan: &Keys, (tiles_m, tiles_n): (u64, u64), plans: &mut Vec<Keys>) {
+fn clusters(plan: &Keys, tiles_m: u64, tiles_n: u64, plans: &mut Vec<Keys>) {
     let split = plan.common(Common::Ice);
     if matches!(split, 2 | 4 | 8) && plan.common(Common::Pst) == 0 {
         plans.push(plan.with(Key::C(Common::Sks), 2));
@@ -251,11 +251,11 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
                     let spared = target.limits.shared_per_group / share - buffers * stage;
                     let fewer = buffers - u32::from(spared < all_staging + 1024);
                     plans.push(plan);
-                    clusters(&plan, (c.m.div_ceil(rows.into()), c.n.div_ceil(columns.into())), plans);
+                    clusters(&plan, c.m.div_ceil(rows.into()), c.n.div_ceil(columns.into()), plans);
                     if fewer >= 2 + fragments {
                         let staged = plan.with_each([(Common::Cst, 1), (Common::Buf, fewer), (Common::Pfg, fewer - 1)]);
                         plans.push(staged);
-                        clusters(&staged, (c.m.div_ceil(rows.into()), c.n.div_ceil(columns.into())), plans);
+                        clusters(&staged, c.m.div_ceil(rows.into()), c.n.div_ceil(columns.into()), plans);
                     }
                 }
             }

@@ -115,8 +115,7 @@ pub(super) fn finishes(space: &Space, plan: &Keys) -> Vec<Keys> {
 /// its row is, so nothing is transposed and no alignment is needed. Adjacent threads walk along k, which fills the
 /// sectors that they read, and a padded row keeps their stores apart. `None` where there is no such operand.
 fn element_copies(contraction: &Contraction, plan: Keys) -> Option<Keys> {
-    type Side = (fn(Chiral) -> Key, Operand);
-    let sides: [Side; 2] = [(Key::A, Operand::A), (Key::B, Operand::B)];
+    let sides = [(Key::A as fn(Chiral) -> Key, Operand::A), (Key::B, Operand::B)];
     let turned = sides.into_iter().filter(|(side, operand)| {
         let tensor = contraction.tensor(*operand);
         plan.get(side(Chiral::Wos)) == 0 && along_k(&tensor.view) && matches!(tensor.scalar.bytes(), 4 | 8)

@@ -158,20 +158,20 @@ fn rows_of_tf32_come_through_registers() {
 #[test]
 fn three_products_of_tf32_are_picked() {
     use tilewright_problem::{Math, Order};
-    let pick = |arch: &str, math, trans: (bool, bool)| {
-        let gemm = Gemm::new(Scalar::F32, 4096, 4096, 4096).math(math).order(Order::Row).trans(trans.0, trans.1);
+    let pick = |arch: &str, math, trans_a: bool, trans_b: bool| {
+        let gemm = Gemm::new(Scalar::F32, 4096, 4096, 4096).math(math).order(Order::Row).trans(trans_a, trans_b);
         let space = Space::new(&Problem::Gemm(gemm.build().unwrap()), &Target::by_arch(arch).unwrap()).unwrap();
         let pick = Picker::new(&space).pick(1)[0];
         (pick.plan, pick.estimate.total_us)
     };
-    for trans in [(false, false), (false, true), (true, false), (true, true)] {
-        let (plan, us) = pick("sm_90a", Math::Tf32x3, trans);
+    for (trans_a, trans_b) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (plan, us) = pick("sm_90a", Math::Tf32x3, trans_a, trans_b);
         assert_eq!((plan.common(Common::Uni), plan.get(Key::B(Chiral::Acp))), (2, 0), "{plan}");
-        let (_, exact) = pick("sm_90a", Math::Exact, trans);
+        let (_, exact) = pick("sm_90a", Math::Exact, trans_a, trans_b);
         assert!(us < exact / 1.5, "{us} against {exact}: {plan}");
     }
-    assert_eq!(pick("sm_80", Math::Tf32x3, (false, true)).0.common(Common::Uni), 1);
-    assert_eq!(pick("sm_75", Math::Tf32x3, (false, true)).0.common(Common::Uni), 0);
+    assert_eq!(pick("sm_80", Math::Tf32x3, false, true).0.common(Common::Uni), 1);
+    assert_eq!(pick("sm_75", Math::Tf32x3, false, true).0.common(Common::Uni), 0);
 }
 
 /// Operands that bulk copies do not reach are materialised in some candidates and fetched by load waves in others; those that they

@@ -23,17 +23,30 @@ pub(super) struct LoadShape {
     tile: OperandTiling,
 }
 
+/// How threads lie over a tile of C.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ThreadGrid {
+    /// Threads along m and n.
+    threads: [u32; 2],
+    /// Those along n are neighbours.
+    b_fastest: bool,
+    /// Threads of a wave along m, and all of them.
+    wave_a: u32,
+    wave_lanes: u32,
+}
+
 /// What decides how fragments are read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FragmentShape {
     operand: Operand,
-    /// Threads along m and n, whether those along n are neighbours, and the waves' rectangles.
-    grid: (u32, u32, bool, u32, u32),
+    grid: ThreadGrid,
     micro: u32,
     micro_interleave: bool,
     width: u32,
-    /// Bytes from one row to the next, and of a read.
-    row: (u32, u32),
+    /// Bytes from one row to the next.
+    pitch: u32,
+    /// Bytes of a read.
+    read: u32,
     /// Where bulk copies put the tile.
     panels: Option<BulkTile>,
 }
@@ -208,18 +221,24 @@ impl Model<'_> {
         let panels = copy.tile().cloned();
         let size = self.contraction.tensor(operand).factor().bytes();
         // Neighbours along k of a row, of dot products.
-        let (wanted, row) = match t.k_step() {
-            1 => (o.fragment_width.max(1), (size, size)),
-            deep => (1, (o.lines(t.k_tile).1 * size, deep * size)),
+        let (wanted, pitch, read) = match t.k_step() {
+            1 => (o.fragment_width.max(1), size, size),
+            deep => (1, o.lines(t.k_tile).1 * size, deep * size),
         };
         let shape = FragmentShape {
             operand,
-            grid: (t.threads_a, t.threads_b, t.micro_b_fastest, t.wave_a, t.wave_lanes),
+            grid: ThreadGrid {
+                threads: [t.threads_a, t.threads_b],
+                b_fastest: t.micro_b_fastest,
+                wave_a: t.wave_a,
+                wave_lanes: t.wave_lanes,
+            },
             micro: o.micro,
             micro_interleave: o.micro_interleave,
             // Operands contiguous along k are read one row at a time.
             width: panels.as_ref().map_or(wanted, |tile| tile.layout().vector(Axis::Row, wanted).max(1)),
-            row,
+            pitch,
+            read,
             panels,
         };
         let reads = f64::from(o.micro.div_ceil(shape.width));
@@ -229,7 +248,7 @@ impl Model<'_> {
     /// Shared-memory cycles of one read.
     fn measure_fragments(&self, t: &Tiling, shape: &FragmentShape) -> f64 {
         let (o, axis) = if shape.operand == Operand::A { (&t.a, Axis::Row) } else { (&t.b, Axis::Col) };
-        let (apart, size) = (i64::from(shape.row.0), i64::from(shape.row.1));
+        let (apart, size) = (i64::from(shape.pitch), i64::from(shape.read));
         let (grid, own, panels) = (t.grid(), o.micro_tile(), shape.panels.as_ref().map(BulkTile::layout));
         let lanes = self.target.wave.clamp(1, t.math_threads().max(1));
         let addresses: Vec<i64> = (0..lanes)

@@ -14,17 +14,17 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let Some(family) = FAMILIES.iter().find(|f| f.owner == Owner::Wave && f.unit.available(features)) else { return Vec::new() };
     // Lanes hold neighbours along n: turned so that these are neighbours in memory.
     let swap = c.c.view.stride(COL) != Some(1) && c.c.view.stride(ROW) == Some(1);
-    let mut plans = of_order(space, form, (c, family), swap);
+    let mut plans = of_order(space, form, c, family, swap);
     // And with weights on the left, whose fragments lanes make anyway: two words of a run of the other operand are neighbours among the registers of a
     // right fragment, and of few rows of a result an instruction has 8, not 16.
     if c.oriented(swap, family.unit).b.has_weights() {
-        plans.extend(of_order(space, form, (c, family), !swap).into_iter().filter(|plan| plan.get(Key::A(Chiral::Acp)) == 1));
+        plans.extend(of_order(space, form, c, family, !swap).into_iter().filter(|plan| plan.get(Key::A(Chiral::Acp)) == 1));
     }
     plans
 }
 
 /// Those of the product as it is, or of the transposed one.
-fn of_order(space: &Space, form: u32, (c, family): (&Contraction, &'static Family), swap: bool) -> Vec<Keys> {
+fn of_order(space: &Space, form: u32, c: &Contraction, family: &'static Family, swap: bool) -> Vec<Keys> {
     let (features, unit) = (&space.target().features, family.unit);
     let Some(input) = c.instruction(unit).map(|row| row.input) else { return Vec::new() };
     let Some(row) = Mma::all(unit, input).find(|row| row.takes(features)) else { return Vec::new() };

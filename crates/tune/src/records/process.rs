@@ -10,11 +10,16 @@ use tilewright_check::verify::Depth;
 #[derive(Debug, Default)]
 pub struct Records(Mutex<Vec<(Of, Trial)>>);
 
-/// Problem, device and generator of a trial.
-type Of = (String, DeviceKey, String);
+/// What a trial is of.
+#[derive(Clone, Debug, PartialEq)]
+struct Of {
+    problem: String,
+    device: DeviceKey,
+    generator: String,
+}
 
 fn of(problem: &ProblemKey, device: &DeviceKey, generator: &str) -> Of {
-    (problem.text(), device.clone(), generator.into())
+    Of { problem: problem.text(), device: device.clone(), generator: generator.into() }
 }
 
 impl Records {
@@ -114,10 +119,10 @@ impl Records {
     pub fn best(&self, problem: &ProblemKey, device: &DeviceKey, generator: &str) -> Result<Option<Trial>, RecordsError> {
         let trials = self.trials(problem, device, generator)?;
         let stands = |(at, trial): &(usize, &Trial)| {
-            let against = |(other_at, other): (usize, &Trial)| {
+            let condemned = trials.iter().enumerate().any(|(other_at, other)| {
                 other.plan == trial.plan && (other.state == State::Wrong || (other.state == State::Hung && other_at > *at))
-            };
-            trial.state == State::Ok && trial.verified == Some(Depth::Thorough) && !trials.iter().enumerate().any(against)
+            });
+            trial.state == State::Ok && trial.verified == Some(Depth::Thorough) && !condemned
         };
         let rank = |t: &Trial| (t.time_kind == Some(TimeKind::Modelled), t.time_us.unwrap_or(f64::INFINITY));
         let best = trials.iter().enumerate().filter(stands).map(|(_, t)| t);

@@ -54,7 +54,7 @@ impl<'a> Descent<'a> {
         // What was good elsewhere may be hopeless here, and a short search sees the first few plans only.
         let starts: Vec<Plan> = starts.iter().filter_map(|p| space.repair(p)).collect();
         let near = |plan: &Plan| picker.estimate(plan).is_some_and(|e| e.total_us <= far(&ranked));
-        let (starts, hopeless): (Vec<Plan>, Vec<Plan>) = starts.into_iter().partition(near);
+        let (starts, hopeless) = starts.into_iter().partition::<Vec<Plan>, _>(near);
         let mut front = VecDeque::from(starts);
         let known = front.len();
         front.extend(reserve.drain(..reserve.len().min(OPENING)));
@@ -119,7 +119,7 @@ impl<'a> Descent<'a> {
         let least = scored.first().map_or(0.0, |s| s.0);
         let by_priority = BY_PRIORITY.saturating_sub(self.tried_in_descent);
         // Plans that the model finds hopeless wait, whatever their priority.
-        let (mut early, late): (Vec<_>, Vec<_>) = scored.into_iter().partition(|s| s.0 < 1.5 * least);
+        let (mut early, late) = scored.into_iter().partition::<Vec<_>, _>(|s| s.0 < 1.5 * least);
         if by_priority > 0 {
             early.sort_by_key(|s| -priorities.get(&s.1).copied().unwrap_or(0));
         }

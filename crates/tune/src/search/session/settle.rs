@@ -122,7 +122,7 @@ impl Judge {
             let factors = test_factors(self.seed, false);
             Case::at(&self.device, self.space.problem(), at, self.seed, factors, Samples::default())
         };
-        self.at_sizes(ready, &self.space, verdict, (depth, repeatable), case)
+        self.at_sizes(ready, &self.space, verdict, depth, repeatable, case)
     }
 
     fn verify_reduced(&mut self, reduced: Reduced, depth: Depth, repeatable: bool) -> Result<Verification, VerifyError> {
@@ -146,7 +146,7 @@ impl Judge {
             Ok(small) => {
                 let verdict = verdict(case.get(), &small, space.contraction(plan), depth, repeatable)?;
                 let case = |at| Case::reduced(&self.device, &reduced, Some(at), self.seed, factors, Samples::default());
-                self.at_sizes(&small, space, verdict, (depth, repeatable), case)
+                self.at_sizes(&small, space, verdict, depth, repeatable, case)
             }
             Err(reject) => {
                 let place = space.problem().key();
@@ -161,7 +161,8 @@ impl Judge {
         ready: &Ready,
         space: &Space,
         mut verdict: Verification,
-        (depth, repeatable): (Depth, bool),
+        depth: Depth,
+        repeatable: bool,
         case: impl Fn(Extents) -> Result<Case, VerifyError>,
     ) -> Result<Verification, VerifyError> {
         if depth == Depth::Quick || !verdict.passed {
