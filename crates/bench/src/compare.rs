@@ -136,7 +136,7 @@ pub fn compare(title: &Title, contenders: Vec<Contender<'_>>, limits: &Limits) -
         sides.push(side);
     }
     let clocks_before = monitor.as_ref().map(Monitor::read);
-    let (numbers, mut runs): (Vec<usize>, Vec<Run<'_>>) = runs.into_iter().unzip();
+    let (numbers, mut runs) = runs.into_iter().unzip::<_, _, Vec<usize>, Vec<Run<'_>>>();
     let outcomes = interleave(&mut runs, limits)?;
     let clocks_after = monitor.as_ref().map(Monitor::read);
     for (n, outcome) in numbers.into_iter().zip(outcomes) {

@@ -77,12 +77,12 @@ pub fn interleave(sides: &mut [Run<'_>], limits: &Limits) -> Result<Vec<Result<S
             break;
         }
     }
-    let outcome = |(error, samples): (Option<BenchError>, Vec<f64>)| match (error, Summary::of(&samples)) {
+    let outcomes = failed.into_iter().zip(samples).map(|(error, samples)| match (error, Summary::of(&samples)) {
         (Some(e), _) => Err(e),
         (None, Some(summary)) => Ok(summary),
         (None, None) => Err(BenchError::Usage("no round was measured: allow more time".into())),
-    };
-    Ok(failed.into_iter().zip(samples).map(outcome).collect())
+    });
+    Ok(outcomes.collect())
 }
 
 #[cfg(test)]

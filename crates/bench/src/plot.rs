@@ -173,78 +173,94 @@ pub fn roofline(points: &[Point], all_roofs: &[(&str, Roof)]) -> String {
             roofs.push((of, *roof));
         }
     }
-    let axis = |of: &dyn Fn(&Point) -> f64, roofs: &mut dyn Iterator<Item = f64>, (from, to): (f64, f64)| Axis {
+    let axis = |of: &dyn Fn(&Point) -> f64, roofs: &mut dyn Iterator<Item = f64>, from: f64, to: f64| Axis {
         low: points.iter().map(of).fold(f64::INFINITY, f64::min) / 1.6,
         high: points.iter().map(of).chain(roofs).fold(0.0, f64::max) * 1.6,
         from,
         to,
     };
     // The corner of every roof is in the picture.
-    let x = axis(&|p| p.intensity, &mut roofs.iter().map(|(_, r)| r.corner()), (CORNER.0, RIGHT));
-    let y = axis(&|p| p.tflops, &mut roofs.iter().map(|(_, r)| r.tflops), (CORNER.1, 20.0));
+    let x = axis(&|p| p.intensity, &mut roofs.iter().map(|(_, r)| r.corner()), CORNER.0, RIGHT);
+    let y = axis(&|p| p.tflops, &mut roofs.iter().map(|(_, r)| r.tflops), CORNER.1, 20.0);
+    let axes = Axes { x, y };
     let mut out = String::new();
     let _ = writeln!(out, "<svg role=\"img\" aria-label=\"roofline\" viewBox=\"0 0 {WIDTH} 480\">");
-    grid(&mut out, &x, &y);
+    axes.grid(&mut out);
     for (dtype, roof) in &roofs {
-        draw_roof(&mut out, (&x, &y), dtype, roof);
+        axes.draw_roof(&mut out, dtype, roof);
     }
     for point in points {
-        draw_point(&mut out, (&x, &y), point);
+        axes.draw_point(&mut out, point);
     }
     out.push_str("</svg>\n");
     out
 }
 
-/// Lines and numbers of both axes, and what they count.
-fn grid(out: &mut String, x: &Axis, y: &Axis) {
-    let (left, bottom) = CORNER;
-    for tick in x.ticks(34.0) {
-        let at = x.at(tick);
-        let _ = writeln!(out, "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"20\" y2=\"{bottom}\"/>");
-        let _ = writeln!(out, "<text class=\"dim mid\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>", bottom + 16.0, plain(tick));
-    }
-    for tick in y.ticks(14.0) {
-        let at = y.at(tick);
-        let _ = writeln!(out, "<line class=\"grid\" x1=\"{left}\" x2=\"{RIGHT}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>");
-        let _ = writeln!(out, "<text class=\"dim end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", left - 8.0, at + 4.0, plain(tick));
-    }
-    let middle = (left + RIGHT) / 2.0;
-    let _ = writeln!(out, "<text class=\"dim mid\" x=\"{middle:.1}\" y=\"470\">operations per byte that must move</text>");
-    let _ = writeln!(out, "<text class=\"dim\" x=\"{:.1}\" y=\"14\">TFLOP/s</text>", left - 50.0);
+/// The axes of the roofline: operations per byte, and operations per second.
+struct Axes {
+    x: Axis,
+    y: Axis,
 }
 
-fn draw_roof(out: &mut String, (x, y): (&Axis, &Axis), dtype: &str, roof: &Roof) {
-    let slope = |intensity: f64| (intensity * roof.dram_gbs * 1e-3).min(roof.tflops);
-    // Where the slope enters the picture from below or from the left.
-    let start = x.low.max(y.low * 1e3 / roof.dram_gbs);
-    let corners = [(start, slope(start)), (roof.corner(), roof.tflops), (x.high, roof.tflops)];
-    let corners = corners.map(|(intensity, tflops)| format!("{:.1},{:.1}", x.at(intensity), y.at(tflops)));
-    let _ = writeln!(out, "<polyline class=\"roof\" points=\"{}\"/>", corners.join(" "));
-    let _ = writeln!(
-        out,
-        "<text class=\"dim end\" x=\"{:.1}\" y=\"{:.1}\">{}: {} TFLOP/s, {} GB/s</text>",
-        RIGHT - 4.0,
-        y.at(roof.tflops) - 6.0,
-        escape(dtype),
-        plain(roof.tflops),
-        plain(roof.dram_gbs)
-    );
-}
-
-/// A circle for ours, a square for the first library, triangles for the others.
-fn draw_point(out: &mut String, (x, y): (&Axis, &Axis), point: &Point) {
-    let Point { title, intensity, tflops, number: n } = point;
-    let (cx, cy) = (x.at(*intensity), y.at(*tflops));
-    let title = format!("<title>{} {} TFLOP/s at {intensity:.0} operations per byte</title>", escape(title), plain(*tflops));
-    let mark = match n {
-        0 => format!("<circle cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"4.5\">{title}</circle>"),
-        1 => format!("<rect x=\"{:.1}\" y=\"{:.1}\" width=\"7.5\" height=\"7.5\">{title}</rect>", cx - 3.75, cy - 3.75),
-        _ => {
-            let (top, low) = (cy - 5.0, cy + 3.6);
-            format!("<polygon points=\"{cx:.1},{top:.1} {:.1},{low:.1} {:.1},{low:.1}\">{title}</polygon>", cx - 4.6, cx + 4.6)
+impl Axes {
+    /// Lines and numbers of both axes, and what they count.
+    fn grid(&self, out: &mut String) {
+        let Axes { x, y } = self;
+        let (left, bottom) = CORNER;
+        for tick in x.ticks(34.0) {
+            let at = x.at(tick);
+            let _ = writeln!(out, "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"20\" y2=\"{bottom}\"/>");
+            let _ = writeln!(out, "<text class=\"dim mid\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>", bottom + 16.0, plain(tick));
         }
-    };
-    let _ = writeln!(out, "<g class=\"{}\">{mark}</g>", hue(*n));
+        for tick in y.ticks(14.0) {
+            let at = y.at(tick);
+            let _ = writeln!(out, "<line class=\"grid\" x1=\"{left}\" x2=\"{RIGHT}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>");
+            let _ = writeln!(out, "<text class=\"dim end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", left - 8.0, at + 4.0, plain(tick));
+        }
+        let middle = (left + RIGHT) / 2.0;
+        let _ = writeln!(out, "<text class=\"dim mid\" x=\"{middle:.1}\" y=\"470\">operations per byte that must move</text>");
+        let _ = writeln!(out, "<text class=\"dim\" x=\"{:.1}\" y=\"14\">TFLOP/s</text>", left - 50.0);
+    }
+
+    fn draw_roof(&self, out: &mut String, dtype: &str, roof: &Roof) {
+        let Axes { x, y } = self;
+        let slope = |intensity: f64| (intensity * roof.dram_gbs * 1e-3).min(roof.tflops);
+        // Where the slope enters the picture from below or from the left.
+        let start = x.low.max(y.low * 1e3 / roof.dram_gbs);
+        let corners = [(start, slope(start)), (roof.corner(), roof.tflops), (x.high, roof.tflops)];
+        let corners = corners.map(|(intensity, tflops)| format!("{:.1},{:.1}", x.at(intensity), y.at(tflops)));
+        let _ = writeln!(out, "<polyline class=\"roof\" points=\"{}\"/>", corners.join(" "));
+        let _ = writeln!(
+            out,
+            "<text class=\"dim end\" x=\"{:.1}\" y=\"{:.1}\">{}: {} TFLOP/s, {} GB/s</text>",
+            RIGHT - 4.0,
+            y.at(roof.tflops) - 6.0,
+            escape(dtype),
+            plain(roof.tflops),
+            plain(roof.dram_gbs)
+        );
+    }
+
+    /// A circle for ours, a square for the first library, triangles for the others.
+    fn draw_point(&self, out: &mut String, point: &Point) {
+        let Axes { x, y } = self;
+        let Point { title, intensity, tflops, number: n } = point;
+        let (cx, cy) = (x.at(*intensity), y.at(*tflops));
+        let title = format!("<title>{} {} TFLOP/s at {intensity:.0} operations per byte</title>", escape(title), plain(*tflops));
+        let mark = match n {
+            0 => format!("<circle cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"4.5\">{title}</circle>"),
+            1 => format!("<rect x=\"{:.1}\" y=\"{:.1}\" width=\"7.5\" height=\"7.5\">{title}</rect>", cx - 3.75, cy - 3.75),
+            _ => {
+                let (top, low) = (cy - 5.0, cy + 3.6);
+                format!(
+                    "<polygon points=\"{cx:.1},{top:.1} {:.1},{low:.1} {:.1},{low:.1}\">{title}</polygon>",
+                    cx - 4.6,
+                    cx + 4.6
+                )
+            }
+        };
+        let _ = writeln!(out, "<g class=\"{}\">{mark}</g>", hue(*n));
+    }
 }
 
 /// Place of a name among the names.

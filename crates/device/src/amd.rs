@@ -111,13 +111,13 @@ impl Clang {
         let target = Target { dialect, ..known.ok_or_else(|| bad("no description of this architecture is built in"))? };
         let source = tilewright_ir::print(kernel, &target)
             .map_err(|e| DeviceError::Invalid { device: device.clone(), invalid: Box::new(e) })?;
-        let (suffix, flags): (_, Vec<String>) = match dialect {
+        let (suffix, flags) = match dialect {
             Dialect::Hip => {
                 let offload = format!("--offload-arch={arch}");
                 // Kernels alone, as a compiler at run time takes them.
                 let rtc = "-D__HIPCC_RTC__";
                 let flags = ["-x", "hip", "--cuda-device-only", &offload, "-nogpuinc", "-nogpulib", "-std=c++17", rtc];
-                ("hip", flags.map(String::from).into())
+                ("hip", flags.map(String::from).to_vec())
             }
             Dialect::OpenCl => {
                 let Some(libclc) = &self.libclc else {

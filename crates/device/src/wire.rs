@@ -15,8 +15,15 @@ pub(crate) struct Opening {
     pub compile_limit: Duration,
     /// Folder of the cache of binaries.
     pub cache: Option<PathBuf>,
-    /// Its own compile workers: program and arguments.
-    pub compilers: (PathBuf, Vec<String>),
+    /// Its own compile workers.
+    pub compilers: Invocation,
+}
+
+/// A program to start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Invocation {
+    pub path: PathBuf,
+    pub args: Vec<String>,
 }
 
 /// A call, with numbers that the tuner gives to memory and kernels.

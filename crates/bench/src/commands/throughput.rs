@@ -81,7 +81,7 @@ pub fn throughput(common: Common, args: ThroughputArgs) -> Result<(), BenchError
         let space = Space::new(&case.problem, &device.info().target)?.constrained(&constraint);
         let outcome = searched(&device, &space, &Tuning { budget, records: None, cache: CacheState::Cold }, &lost)?;
         let search = Pace { candidates: outcome.tally.trials as f64, seconds: outcome.seconds };
-        let (strict, failed) = strict(&device, &case.problem, &space, (threads, budget), &lost)?;
+        let (strict, failed) = strict(&device, &case.problem, &space, threads, budget, &lost)?;
         totals.cases += 1;
         totals.search.add(search);
         totals.strict.add(strict);
@@ -108,7 +108,8 @@ fn strict(
     device: &Arc<dyn Device>,
     problem: &Problem,
     space: &Space,
-    (threads, budget): (usize, Duration),
+    threads: usize,
+    budget: Duration,
     before: &Lost,
 ) -> Result<(Pace, u64), BenchError> {
     let case = Case::new(device, problem, 1, Factors::default(), Samples::Budget(1 << 24))

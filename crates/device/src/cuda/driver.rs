@@ -1,7 +1,7 @@
 //! [`Driver`] for CUDA's driver library.
 
 use super::status::{call, check};
-use crate::gpu::{Driver, EncodedMap, Failure, Handle, Loaded, Pinned, Reach};
+use crate::gpu::{Driver, EncodedMap, Failure, Handle, LaunchSize, Loaded, Pinned, Reach};
 use crate::{NativeHandles, Resources, Stream};
 use cudarc::driver::sys::{self, CUfunction_attribute, CUresult};
 use std::ffi::{CString, c_void};
@@ -190,11 +190,11 @@ impl Driver for Cuda {
         &self,
         stream: Handle,
         function: Handle,
-        size: ([u32; 3], u32, u32),
+        size: LaunchSize,
         early: bool,
         params: &mut [*mut c_void],
     ) -> Result<(), Failure> {
-        let ([x, y, z], threads, shared) = size;
+        let LaunchSize { grid: [x, y, z], threads, shared } = size;
         let (function, stream) = (function.0 as sys::CUfunction, stream.0 as sys::CUstream);
         let (params, extra) = (params.as_mut_ptr(), std::ptr::null_mut());
         if !early {

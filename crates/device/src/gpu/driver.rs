@@ -30,6 +30,17 @@ pub(crate) enum Reach {
     Context,
 }
 
+/// The size of a launch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaunchSize {
+    /// Work-groups.
+    pub grid: [u32; 3],
+    /// Threads of each.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+}
+
 /// A loaded kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loaded {
@@ -116,8 +127,8 @@ pub(crate) trait Driver: Send + Sync + 'static {
     fn unload(&self, module: Handle);
     /// Encodes a tensor map over the memory from an address on. The caller checked that the map lies in an allocation.
     fn tensor_map(&self, map: &TensorMap, address: u64) -> Result<EncodedMap, Failure>;
-    /// Starts a kernel on a stream: work-groups, threads of each, and bytes of dynamic shared memory. `params` point at the argument
-    /// values, in order. `early`: the kernel may begin before its predecessor has ended; the kernel contains the wait.
+    /// Starts a kernel on a stream. `params` point at the argument values, in order. `early`: the kernel may begin before its
+    /// predecessor has ended; the kernel contains the wait.
     ///
     /// # Safety
     /// The parameters must be those the kernel declares, and stay valid during the call; the stream must be one of the context.
@@ -125,7 +136,7 @@ pub(crate) trait Driver: Send + Sync + 'static {
         &self,
         stream: Handle,
         function: Handle,
-        size: ([u32; 3], u32, u32),
+        size: LaunchSize,
         early: bool,
         params: &mut [*mut c_void],
     ) -> Result<(), Failure>;

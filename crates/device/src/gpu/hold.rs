@@ -1,7 +1,7 @@
 //! The hold: a kernel that keeps the stream waiting until the host has queued a whole timed span. What the host needs for a call, of
 //! a library above all, is then no part of the span.
 
-use super::{Context, Driver, Failure, Handle, Loaded, Pinned};
+use super::{Context, Driver, Failure, Handle, LaunchSize, Loaded, Pinned};
 use crate::DeviceError;
 use crate::device::Backend;
 use crate::job::Job;
@@ -78,9 +78,10 @@ impl<D: Driver> Hold<D> {
         let mut flags = self.flags.device;
         let mut params = [(&raw mut flags).cast::<c_void>(), (&raw mut ticket).cast()];
         self.context.gate.shut();
+        let size = LaunchSize { grid: [1, 1, 1], threads: 1, shared: 0 };
+        let stream = Handle(driver.stream().0);
         // SAFETY: the kernel takes an address and a number; the flags live as long as the device.
-        let launched =
-            unsafe { driver.launch(Handle(driver.stream().0), self.loaded.function, ([1, 1, 1], 1, 0), false, &mut params) };
+        let launched = unsafe { driver.launch(stream, self.loaded.function, size, false, &mut params) };
         match launched {
             Ok(()) => Ok(Held { ticket, launches: 0 }),
             Err(failure) => {

@@ -6,7 +6,7 @@ mod mark;
 mod module;
 mod native;
 
-pub(crate) use driver::{Driver, EncodedMap, Entered, Failure, Handle, Loaded, Pinned, Reach};
+pub(crate) use driver::{Driver, EncodedMap, Entered, Failure, Handle, LaunchSize, Loaded, Pinned, Reach};
 
 use crate::compile;
 use crate::device::{check_launches, nothing, run_nothing};
@@ -332,7 +332,8 @@ impl<D: Driver> GpuDevice<D> {
         &self,
         driver: &D,
         queue: &mut Queue,
-        (sweep, cache): (&Launch, CacheState),
+        sweep: &Launch,
+        cache: CacheState,
         work: &mut dyn FnMut(&mut Queue) -> Result<(), DeviceError>,
     ) -> Result<Span, DeviceError> {
         let hold = self.hold.get().ok_or_else(|| DeviceError::Api {
@@ -508,7 +509,7 @@ impl<D: Driver> Device for GpuDevice<D> {
                 let mut work = |queue: &mut Queue| {
                     launches.iter().enumerate().try_for_each(|(n, launch)| self.start(&driver, queue, launch, n > 0))
                 };
-                spans.push(self.timed(&driver, &mut queue, (&sweep, timing.cache), &mut work)?);
+                spans.push(self.timed(&driver, &mut queue, &sweep, timing.cache, &mut work)?);
             }
             self.wait(&driver, &mut queue)?;
             for span in spans {

@@ -1,6 +1,6 @@
 //! A kernel loaded on a GPU: its tensor maps, and the one place that hands arguments to the driver.
 
-use super::{Context, Driver, EncodedMap, Failure, Handle, Loaded};
+use super::{Context, Driver, EncodedMap, Failure, Handle, LaunchSize, Loaded};
 use crate::device::{resized, within};
 use crate::foreign::{MapExtents, Number, Value};
 use crate::{Compiled, Stream};
@@ -91,7 +91,7 @@ impl<D: Driver> Module<D> {
                 params[n] = room.as_mut_ptr().cast();
             }
         }
-        let size = (grid, kernel.threads(), self.dynamic_shared);
+        let size = LaunchSize { grid, threads: kernel.threads(), shared: self.dynamic_shared };
         let stream = Handle(stream.0);
         // SAFETY: number and types of the arguments are those the kernel declares, which its source was printed from; their values
         // outlive the call; the caller vouches for the addresses.

@@ -36,7 +36,7 @@ impl<D: Driver> Native for GpuDevice<D> {
                 foreign();
                 Ok(())
             };
-            let span = self.timed(&driver, &mut queue, (&sweep, timing.cache), &mut work)?;
+            let span = self.timed(&driver, &mut queue, &sweep, timing.cache, &mut work)?;
             self.wait(&driver, &mut queue)?;
             self.span(&driver, &mut queue, span)
         })

@@ -1,6 +1,6 @@
 //! [`Driver`] for HIP's runtime. Written after AMD's documentation; it has not run on AMD hardware.
 
-use crate::gpu::{Driver, EncodedMap, Failure, Handle, Loaded, Pinned, Reach};
+use crate::gpu::{Driver, EncodedMap, Failure, Handle, LaunchSize, Loaded, Pinned, Reach};
 use crate::{NativeHandles, Resources, Stream};
 use cubecl_hip_sys as sys;
 use std::ffi::{CStr, CString, c_void};
@@ -180,11 +180,11 @@ impl Driver for Hip {
         &self,
         stream: Handle,
         function: Handle,
-        size: ([u32; 3], u32, u32),
+        size: LaunchSize,
         _early: bool,
         params: &mut [*mut c_void],
     ) -> Result<(), Failure> {
-        let ([x, y, z], threads, shared) = size;
+        let LaunchSize { grid: [x, y, z], threads, shared } = size;
         let (function, stream) = (function.0 as sys::hipFunction_t, stream.0 as sys::hipStream_t);
         let (params, extra) = (params.as_mut_ptr(), std::ptr::null_mut());
         // SAFETY: the caller vouches for the parameters; the function belongs to a loaded module.

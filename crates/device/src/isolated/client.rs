@@ -6,7 +6,7 @@ use crate::identity::Identity;
 use crate::job::{Binary, Refusal, Work};
 use crate::options::Options;
 use crate::wire::Fault;
-use crate::wire::{Call, Given, LoadReply, Opening, Part, Start};
+use crate::wire::{Call, Given, Invocation, LoadReply, Opening, Part, Start};
 use crate::worker::{Ended, Worker, Workers};
 use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Timing};
 use serde::de::DeserializeOwned;
@@ -121,7 +121,7 @@ impl Isolated {
             deadline: self.options.deadline,
             compile_limit: self.options.compile_limit,
             cache: self.options.cache.directory().map(Into::into),
-            compilers: (program.into(), args.iter().map(|a| a.to_string_lossy().into_owned()).collect()),
+            compilers: Invocation { path: program.into(), args: args.iter().map(|a| a.to_string_lossy().into_owned()).collect() },
         };
         let mut unseen = String::new();
         for variables in self.identity.attempts() {

@@ -3,7 +3,7 @@
 use crate::identity::{Found, Identity};
 use crate::job::{Binary, Refusal};
 use crate::options::Options;
-use crate::wire::{Call, Fault, Given, LoadReply, Opening, Part, Start};
+use crate::wire::{Call, Fault, Given, Invocation, LoadReply, Opening, Part, Start};
 use crate::worker::Workers;
 use crate::{Buffer, Cache, Compiled, Device, DeviceError, Launch, LaunchArg, Timing};
 use std::collections::HashMap;
@@ -59,8 +59,8 @@ impl Host {
     }
 
     fn open(&self, opening: &Opening) -> Result<Binary, Refusal> {
-        let (program, args) = &opening.compilers;
-        let mut options = Options::default().with_workers(Workers::new(program, args.iter().map(OsString::from)));
+        let Invocation { path, args } = &opening.compilers;
+        let mut options = Options::default().with_workers(Workers::new(path, args.iter().map(OsString::from)));
         options.cache = opening.cache.as_ref().map_or_else(Cache::disabled, Cache::at);
         options.compile_limit = opening.compile_limit;
         options.deadline = opening.deadline;

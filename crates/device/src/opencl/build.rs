@@ -17,7 +17,8 @@ impl ClDevice {
         &self,
         job: Job,
         args: &[Arg],
-        (threads, shared_bytes): (u32, u32),
+        threads: u32,
+        shared_bytes: u32,
         start: Instant,
     ) -> Result<Arc<Compiled>, DeviceError> {
         let (built, cached) = self.build(&job)?;

@@ -365,7 +365,7 @@ impl Device for ClDevice {
     fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
         let start = Instant::now();
         self.alive()?;
-        self.ready(self.printed(kernel)?, &kernel.args, (kernel.threads, kernel.shared_bytes()), start)
+        self.ready(self.printed(kernel)?, &kernel.args, kernel.threads, kernel.shared_bytes(), start)
     }
 
     fn alloc(&self, bytes: u64) -> Result<Buffer, DeviceError> {
@@ -433,7 +433,7 @@ impl Device for ClDevice {
         let mut times = Vec::with_capacity(timing.repeats as usize);
         for _ in 0..timing.repeats {
             let mut work = |queue: &mut Queue| launches.iter().try_for_each(|launch| self.start(queue, launch));
-            times.push(self.timed(&mut queue, (&sweep, timing.cache), &mut work)?);
+            times.push(self.timed(&mut queue, &sweep, timing.cache, &mut work)?);
         }
         Ok(times)
     }
@@ -450,7 +450,8 @@ impl ClDevice {
     pub(super) fn timed(
         &self,
         queue: &mut Queue,
-        (sweep, cache): (&Launch, CacheState),
+        sweep: &Launch,
+        cache: CacheState,
         work: &mut dyn FnMut(&mut Queue) -> Result<(), DeviceError>,
     ) -> Result<f64, DeviceError> {
         self.wait(queue)?;

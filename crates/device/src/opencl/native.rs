@@ -36,7 +36,7 @@ impl Native for ClDevice {
                 foreign();
                 Ok(())
             };
-            self.timed(&mut queue, (&sweep, timing.cache), &mut work)
+            self.timed(&mut queue, &sweep, timing.cache, &mut work)
         })
     }
 }

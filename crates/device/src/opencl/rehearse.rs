@@ -61,7 +61,7 @@ impl ClDevice {
     /// The worker's part: builds, runs once on zeros, waits.
     pub(crate) fn rehearse_here(&self, rehearsal: &Rehearsal) -> Result<(), DeviceError> {
         let Rehearsal { job, declared, threads, grid, values } = rehearsal;
-        let kernel = self.ready(job.clone(), declared, (*threads, 0), Instant::now())?;
+        let kernel = self.ready(job.clone(), declared, *threads, 0, Instant::now())?;
         let args = values.iter().map(|value| {
             Ok(match *value {
                 Value::Buffer(bytes) => {

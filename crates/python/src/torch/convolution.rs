@@ -190,7 +190,7 @@ impl How {
     #[inline]
     fn of(geometry: &Geometry, bias: bool, like: Option<&Seen<'_>>) -> Option<How> {
         let [stride, padding, dilation, _] = geometry.lists().map(|list| list.as_slice());
-        let (shape, strides): (&[i64], &[i64]) = like.map_or((&[], &[]), |like| (like.shape, like.strides));
+        let [shape, strides] = like.map_or([&[][..]; 2], |like| [like.shape, like.strides]);
         let mut how = How([0; CONVOLUTION], 0);
         // Copied number by number: they are few.
         for part in [&[i64::from(bias)], stride, padding, dilation, &[geometry.groups], shape, strides] {

@@ -87,8 +87,8 @@ unsafe extern "C-unwind" fn boxed<const CUDA: bool, const AT: usize>(stack: *mut
     };
     // SAFETY: room for the results.
     unsafe {
-        *stack = result.0.given();
-        if let Some(indices) = result.1 {
+        *stack = result.values.given();
+        if let Some(indices) = result.indices {
             *stack.add(1) = indices.given();
         }
     };
@@ -160,5 +160,5 @@ unsafe fn reduce<'a>(home: &'a Home, cuda: bool, op: Op, x: &Tensor<'_>, over: &
         }
         launch(shim, &ours, cuda, seen.device, addresses)?;
     }
-    Ok(Some((out, found)))
+    Ok(Some(Values { values: out, indices: found }))
 }

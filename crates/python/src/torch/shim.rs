@@ -197,13 +197,13 @@ impl Shim {
                     mm: symbol(&cuda, "aoti_torch_cuda_mm_out").ok()?,
                     bmm: symbol(&cuda, "aoti_torch_cuda_bmm_out").ok()?,
                     addmm: symbol(&cuda, "aoti_torch_cuda_addmm_out").ok()?,
-                    convolutions: Convolutions::find(&cpu, (&cuda, "4cuda")),
+                    convolutions: Convolutions::find(&cpu, &cuda, "4cuda"),
                     loaded: cuda,
                 }
             };
             Some(found)
         });
-        let (lists, convolutions) = (Lists::find(&cpu), Convolutions::find(&cpu, (&cpu, "6native")));
+        let (lists, convolutions) = (Lists::find(&cpu), Convolutions::find(&cpu, &cpu, "6native"));
         // SAFETY: as above; constants.
         let (is_defined, what, dtypes, kinds, byte) = unsafe {
             (

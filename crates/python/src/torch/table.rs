@@ -258,7 +258,7 @@ impl Table {
             if answer.is_none() {
                 return Ok(None);
             }
-            let (problem, found, torchs): (String, Bound<'_, PyAny>, bool) = answer.extract()?;
+            let (problem, found, torchs) = answer.extract::<(String, Bound<'_, PyAny>, bool)>()?;
             let (ours, reason) = match found.cast::<PyPrepared>() {
                 Ok(prepared) => {
                     let kernels = prepared.get().inner().clone();

@@ -258,7 +258,8 @@ impl Ways for Algorithms<'_> {
         };
         let handle = self.library.handle;
         let (one, zero) = (1.0f32, 0.0f32);
-        let (one, zero): (*const c_void, *const c_void) = ((&raw const one).cast(), (&raw const zero).cast());
+        let one: *const c_void = (&raw const one).cast();
+        let zero: *const c_void = (&raw const zero).cast();
         let [x, w, y, space] = self.addresses();
         let (input, filter, window, output) = self.descriptors();
         // SAFETY, for all calls: the descriptors describe the buffers at these addresses (the workload made them for this problem); the

@@ -313,7 +313,7 @@ struct Plan {
 
 impl Plan {
     /// A plan from a configuration; `None` if it needs too much workspace.
-    fn new((identity, mode): (Identity, Mode), config: Descriptor, buffers: &Buffers) -> Result<Option<Plan>, BenchError> {
+    fn new(identity: Identity, mode: Mode, config: Descriptor, buffers: &Buffers) -> Result<Option<Plan>, BenchError> {
         let plan = Descriptor::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?
             .with(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[config.raw])?
             .finalize()?;
@@ -355,7 +355,7 @@ impl Made {
             self.inexact += 1;
             return Ok(());
         }
-        match Plan::new((identity, mode), config, buffers)? {
+        match Plan::new(identity, mode, config, buffers)? {
             Some(plan) => self.plans.push(plan),
             None => self.too_large += 1,
         }

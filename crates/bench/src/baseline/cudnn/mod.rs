@@ -261,31 +261,59 @@ impl Sizes {
     }
     /// Pixels of the input with which the padding in front, taken for both ends, gives the same outputs.
     fn fitted(&self) -> Option<Vec<u64>> {
-        let one = |d| fitted((self.input[d], self.filter[d], self.output[d]), (self.stride[d], self.dilation[d]), self.front[d]);
-        (0..self.input.len()).map(one).collect()
+        (0..self.input.len()).map(|d| self.dimension(d).fitted()).collect()
+    }
+    fn dimension(&self, d: usize) -> Dimension {
+        Dimension {
+            input: self.input[d],
+            filter: self.filter[d],
+            output: self.output[d],
+            stride: self.stride[d],
+            dilation: self.dilation[d],
+            front: self.front[d],
+        }
     }
     /// Padding after the last pixel that some window reads.
     fn back(&self) -> Vec<u64> {
         let one = |d: usize| {
-            let read = last_read(self.filter[d], self.output[d], (self.stride[d], self.dilation[d]));
-            read.saturating_sub(self.front[d] + self.input[d])
+            let of = self.dimension(d);
+            of.last_read().saturating_sub(of.front + of.input)
         };
         (0..self.input.len()).map(one).collect()
     }
 }
 
-/// Where the last window ends, in pixels from the start of the padding in front.
-fn last_read(filter: u64, output: u64, (stride, dilation): (u64, u64)) -> u64 {
-    (output - 1) * stride + dilation * (filter - 1) + 1
+/// One dimension of a convolution.
+#[derive(Clone, Copy)]
+struct Dimension {
+    input: u64,
+    filter: u64,
+    output: u64,
+    stride: u64,
+    dilation: u64,
+    /// Padding in front.
+    front: u64,
 }
 
-/// Number of pixels of one dimension for which symmetric padding gives the same outputs: all pixels, or only those that some window reads.
-/// `None` if there is no such number, because the windows read different padding at the two ends.
-fn fitted((input, filter, output): (u64, u64, u64), steps: (u64, u64), front: u64) -> Option<u64> {
-    let window = steps.1 * (filter - 1) + 1;
-    let gives = |pixels: u64| (pixels + 2 * front).checked_sub(window).is_some_and(|room| room / steps.0 + 1 == output);
-    let read = last_read(filter, output, steps).saturating_sub(front).min(input);
-    [input, read].into_iter().find(|&pixels| pixels > 0 && gives(pixels))
+impl Dimension {
+    /// Pixels that a window spans.
+    const fn window(&self) -> u64 {
+        self.dilation * (self.filter - 1) + 1
+    }
+
+    /// Where the last window ends, in pixels from the start of the padding in front.
+    const fn last_read(&self) -> u64 {
+        (self.output - 1) * self.stride + self.window()
+    }
+
+    /// Number of pixels for which symmetric padding gives the same outputs: all pixels, or only those that some window reads.
+    /// `None` if there is no such number, because the windows read different padding at the two ends.
+    fn fitted(&self) -> Option<u64> {
+        let room = |pixels: u64| (pixels + 2 * self.front).checked_sub(self.window());
+        let gives = |pixels: u64| room(pixels).is_some_and(|room| room / self.stride + 1 == self.output);
+        let read = self.last_read().saturating_sub(self.front).min(self.input);
+        [self.input, read].into_iter().find(|&pixels| pixels > 0 && gives(pixels))
+    }
 }
 
 /// Sizes as an interface of cuDNN takes them.
@@ -396,15 +424,16 @@ mod tests {
 
     #[test]
     fn padding_that_no_window_reads_is_none() {
+        let fitted = |input, output, stride, front| Dimension { input, filter: 3, output, stride, dilation: 1, front }.fitted();
         // Stride 2 over 33 and 31 pixels with a trailing zero that no window of 3 reaches.
-        assert_eq!(fitted((33, 3, 16), (2, 1), 0), Some(33));
-        assert_eq!(fitted((31, 3, 15), (2, 1), 0), Some(31));
+        assert_eq!(fitted(33, 16, 2, 0), Some(33));
+        assert_eq!(fitted(31, 15, 2, 0), Some(31));
         // 32 pixels with a trailing zero: the last window reads it, and no window reads a leading one.
-        assert_eq!(fitted((32, 3, 16), (2, 1), 0), None);
+        assert_eq!(fitted(32, 16, 2, 0), None);
         // Leading padding only: no window reads the last pixel, or no window reads the trailing zero.
-        assert_eq!(fitted((8, 3, 4), (2, 1), 1), Some(8));
-        assert_eq!(fitted((9, 3, 4), (2, 1), 1), Some(8));
-        assert_eq!(fitted((9, 3, 8), (1, 1), 1), None);
+        assert_eq!(fitted(8, 4, 2, 1), Some(8));
+        assert_eq!(fitted(9, 4, 2, 1), Some(8));
+        assert_eq!(fitted(9, 8, 1, 1), None);
     }
 
     #[test]
@@ -427,7 +456,8 @@ mod tests {
                         let window = dilation * (filter - 1) + 1;
                         let Some(room) = (input + front + back).checked_sub(window) else { continue };
                         let output = room / stride + 1;
-                        let Some(pixels) = fitted((input, filter, output), (stride, dilation), front) else {
+                        let of = Dimension { input, filter, output, stride, dilation, front };
+                        let Some(pixels) = of.fitted() else {
                             // The windows read more or fewer trailing zeros than leading ones.
                             assert_ne!(front, back);
                             continue;

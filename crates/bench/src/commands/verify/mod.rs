@@ -81,7 +81,7 @@ fn run(
         let seed = drawn.seed.wrapping_mul(1_000_003).wrapping_add(drawn.first + n);
         pair(&info.target, &recipe, seed).map_or(Judged::None, |pair| judge(info, &pair, verify(device, &pair)))
     };
-    pairs.run((drawn.count, threads), is_late, &one, tell)
+    pairs.run(drawn.count, threads, is_late, &one, tell)
 }
 
 /// Verifies so many random pairs of every kind that suits the device, those that `pairs` has not judged yet. `tell` hears of each.
@@ -92,7 +92,8 @@ fn run(
 pub fn verify_pairs(
     device: &Arc<dyn Device>,
     pairs: &mut Pairs,
-    (seed, count): (u64, u64),
+    seed: u64,
+    count: u64,
     tell: &mut dyn FnMut(&Line, &Pairs) -> Result<(), BenchError>,
 ) -> Result<Ended, BenchError> {
     run(device, pairs, &Drawn { mix: Mix::All, seed, first: 0, count, threads: 0 }, &|| false, tell)

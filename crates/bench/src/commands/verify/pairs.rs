@@ -85,7 +85,8 @@ impl Pairs {
     /// Those of `tell`; [`BenchError::Plan`] where pair after pair hangs.
     pub fn run(
         &mut self,
-        (count, threads): (u64, usize),
+        count: u64,
+        threads: usize,
         is_late: &(dyn Fn() -> bool + Sync),
         judge: &(dyn Fn(u64) -> Judged + Sync),
         tell: &mut dyn FnMut(&Line, &Pairs) -> Result<(), BenchError>,
@@ -246,7 +247,7 @@ mod tests {
             let lost = AtomicBool::new(false);
             // As a file would carry it.
             pairs = serde_json::from_str(&serde_json::to_string(&pairs).unwrap()).unwrap();
-            let ended = pairs.run((count, threads), &|| false, &|n| judge(n, &lost, hanging), &mut |line, _| {
+            let ended = pairs.run(count, threads, &|| false, &|n| judge(n, &lost, hanging), &mut |line, _| {
                 lines.push(line.clone());
                 Ok(())
             });
@@ -287,8 +288,8 @@ mod tests {
         let (mut pairs, lost) = (Pairs::default(), AtomicBool::new(false));
         let judge =
             |n: u64| if n == 1 && !lost.swap(true, Ordering::SeqCst) { Judged::Lost(line(n)) } else { Judged::Line(line(n)) };
-        assert_eq!(pairs.run((3, 1), &|| false, &judge, &mut |_, _| Ok(())).unwrap(), Ended::Lost);
-        assert_eq!(pairs.run((3, 1), &|| false, &judge, &mut |_, _| Ok(())).unwrap(), Ended::Done);
+        assert_eq!(pairs.run(3, 1, &|| false, &judge, &mut |_, _| Ok(())).unwrap(), Ended::Lost);
+        assert_eq!(pairs.run(3, 1, &|| false, &judge, &mut |_, _| Ok(())).unwrap(), Ended::Done);
         assert_eq!((pairs.done(), pairs.of(PASSED)), (3, 3));
         assert!(pairs.verdict(1).unwrap_err().to_string().contains("no pair alone explains"));
     }
@@ -303,7 +304,7 @@ mod tests {
     #[test]
     fn time_that_is_up_leaves_the_rest() {
         let mut pairs = Pairs { suspects: vec![1], unexplained: 1, next: 5, ..Pairs::default() };
-        let ended = pairs.run((9, 2), &|| true, &|n| Judged::Line(line(n)), &mut |_, _| Ok(())).unwrap();
+        let ended = pairs.run(9, 2, &|| true, &|n| Judged::Line(line(n)), &mut |_, _| Ok(())).unwrap();
         assert_eq!((ended, pairs.done(), pairs.suspects.len()), (Ended::Done, 0, 1));
         assert!(pairs.verdict(1).is_err());
     }

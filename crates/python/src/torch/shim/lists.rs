@@ -54,10 +54,9 @@ impl Lists {
 }
 
 impl Convolutions {
-    /// `gradients`: the library and the namespace of the device's own.
-    pub(super) fn find(cpu: &Loaded, gradients: (&Loaded, &str)) -> Option<Convolutions> {
+    /// `library` and `device`: where the device's own gradients are, and their namespace.
+    pub(super) fn find(cpu: &Loaded, library: &Loaded, device: &str) -> Option<Convolutions> {
         let lists = "N3c108ArrayRefIlEESA_SA_bSA_l";
-        let (library, device) = gradients;
         let backward = "N3c1016OptionalArrayRefIlEENS4_8ArrayRefIlEES8_S8_bS8_lSt5arrayIbLm3EE";
         // SAFETY: the mangled names give the parameters, pointers to `at::Tensor`s among them. The functions return one `at::Tensor`, and three.
         unsafe {

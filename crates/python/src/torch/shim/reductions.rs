@@ -70,8 +70,12 @@ enum Function {
     WithIndices(Symbol<WithIndices>),
 }
 
-/// What a reduction gives: values, and maybe where they were found.
-pub type Values<'a> = (Tensor<'a>, Option<Tensor<'a>>);
+/// What a reduction gives.
+pub struct Values<'a> {
+    pub values: Tensor<'a>,
+    /// Where they were found, of an operator that says so.
+    pub indices: Option<Tensor<'a>>,
+}
 
 impl Theirs {
     /// `name` as C++ has it: with its namespace, mangled.
@@ -153,11 +157,11 @@ impl Shim {
                     let TwoInPlace([found, values], _) = run(x, over.dims[0], over.keeps);
                     put(&result, values);
                     put(&indices, found);
-                    return Ok((result, Some(indices)));
+                    return Ok(Values { values: result, indices: Some(indices) });
                 }
             }
         };
         put(&result, made.0);
-        Ok((result, None))
+        Ok(Values { values: result, indices: None })
     }
 }
