@@ -4,7 +4,7 @@ use crate::args::BenchArgs;
 use crate::error::CliError;
 use crate::output::line;
 use crate::problem::{self, Case};
-use crate::progress::Progress;
+use crate::progress::{CaseNumber, Progress};
 use crate::session;
 use crate::table::{self, Row, Table};
 use serde_json::json;
@@ -95,7 +95,7 @@ pub fn run(args: &BenchArgs, quiet: bool) -> Result<(), CliError> {
     }
     let ended = session::each(&cases, &context, args.json, |number, case| {
         let shown = table.is_some() && !quiet;
-        let progress = Progress::new(case, (number + 1, cases.list.len()), context.info(), None, shown);
+        let progress = Progress::new(case, CaseNumber { nth: number + 1, of: cases.list.len() }, context.info(), None, shown);
         let timed = bench_case(args, &context, case, &progress);
         progress.finish();
         let timed = timed?;

@@ -11,7 +11,7 @@ use serde_json::json;
 use tilewright::Operation;
 use tilewright_check::reference::Tolerance;
 use tilewright_gen::kernel::{generate, works};
-use tilewright_gen::plan::{Common, Counts, Footprint, Key, counts, work_groups};
+use tilewright_gen::plan::{Common, Counts, Key, counts, work_groups};
 use tilewright_gen::space::Resolved;
 use tilewright_problem::contraction::ResultSource;
 use tilewright_problem::{Conv, Direction, Gemm, Layout, Math, Problem};
@@ -137,8 +137,9 @@ fn structure(facts: &Facts) -> String {
     }
     for role in &facts.roles {
         let registers = role.registers.map_or(String::new(), |r| format!(", {r} registers per thread"));
-        let (first, last) = role.waves;
-        let which = format!("{}s {first}-{last} (threads {}-{}){registers}", facts.wave, role.threads.0, role.threads.1);
+        let (waves, threads) = (role.waves, role.threads);
+        let (wave, first, last) = (facts.wave, waves.first, waves.last);
+        let which = format!("{wave}s {first}-{last} (threads {}-{}){registers}", threads.first, threads.last);
         say_one(&format!("role {}", role.role), &format!("{which}: {}", role.does));
     }
     for wave in facts.waves.iter().take(WAVES) {
@@ -200,7 +201,7 @@ fn accuracy(problem: &Problem) -> String {
 /// The table of numbers: geometry, resources, work, model.
 fn numbers(operation: &Operation, resolved: &Resolved, counts: &Counts, estimate: &Estimate) -> String {
     let target = &operation.context().info().target;
-    let (footprint, t, c): (&Footprint, _, _) = (&resolved.footprint, &resolved.spec.tiling, resolved.contraction);
+    let (footprint, t, c) = (&resolved.footprint, &resolved.spec.tiling, resolved.contraction);
     let family = t.unit.family();
     let us = human_time;
     let share = |part: f64| format!("{} ({:.0} %)", human_time(part), 100.0 * part / estimate.total_us.max(1e-9));

@@ -298,7 +298,8 @@ fn from_conv(args: &ConvArgs, [n, c, k]: [u64; 3]) -> Result<Case, CliError> {
     let (filter, stride) = (spread("filter", &args.filter.0)?, spread("stride", &args.stride.0)?);
     let dilation = spread("dilation", &args.dilation.0)?;
     let pads = per_dimension("pad", &args.pad.0, dims).map_err(CliError::usage)?;
-    let (begin, end): (Vec<u64>, Vec<u64>) = pads.iter().map(|p| (p.begin, p.end)).unzip();
+    let begin: Vec<u64> = pads.iter().map(|pad| pad.begin).collect();
+    let end: Vec<u64> = pads.iter().map(|pad| pad.end).collect();
     let layout = match args.layout {
         Layout::Nchw => problem::Layout::Nchw,
         Layout::Nhwc => problem::Layout::Nhwc,

@@ -19,12 +19,20 @@ pub struct Progress {
     line: RefCell<Line>,
 }
 
+/// Which case of a run is worked on.
+#[derive(Clone, Copy, Debug)]
+pub struct CaseNumber {
+    /// From 1.
+    pub nth: usize,
+    /// How many there are.
+    pub of: usize,
+}
+
 /// What the line says.
 #[derive(Clone, Debug)]
 struct Line {
     title: String,
-    /// Which case this is, and of how many.
-    case: (usize, usize),
+    number: CaseNumber,
     phase: &'static str,
     flop: f64,
     /// Microseconds that no kernel of the device beats, by its description.
@@ -40,8 +48,9 @@ impl Line {
             let share = 100.0 * self.roof_us / us;
             parts.push(format!("best {}, {}, {share:.0} % of roof", human_time(us), human_rate(self.flop, us)));
         }
-        if self.case.1 > 1 {
-            parts.push(format!("case {}/{}", self.case.0, self.case.1));
+        let CaseNumber { nth, of } = self.number;
+        if of > 1 {
+            parts.push(format!("case {nth}/{of}"));
         }
         parts.push(self.phase.to_string());
         if let Some(t) = self.tally {
@@ -60,8 +69,8 @@ pub fn roof_us(problem: &Problem, device: &DeviceInfo) -> f64 {
 }
 
 impl Progress {
-    /// Starts a line for the n-th (from 1) of so many cases. `shown` is false with `--json` or `--quiet`. With a budget it has a bar.
-    pub fn new(case: &Case, (nth, of): (usize, usize), device: &DeviceInfo, budget: Option<&Budget>, shown: bool) -> Self {
+    /// Starts a line for a case. `shown` is false with `--json` or `--quiet`. With a budget it has a bar.
+    pub fn new(case: &Case, number: CaseNumber, device: &DeviceInfo, budget: Option<&Budget>, shown: bool) -> Self {
         // The bar fills with whatever ends the search: trials, or tenths of a second.
         let tenths = |budget: &Budget| budget.trials.or_else(|| budget.seconds.map(|s| (s * 10.0) as u64));
         let target =
@@ -74,7 +83,7 @@ impl Progress {
         let seconds = budget.filter(|b| b.trials.is_none()).and_then(|b| b.seconds);
         let line = Line {
             title: case.title.clone(),
-            case: (nth, of),
+            number,
             phase: "preparing",
             flop: case.problem.flop(),
             roof_us: roof_us(&case.problem, device),
@@ -141,7 +150,7 @@ mod tests {
     fn what_matters_stands_in_the_first_62_characters() {
         let line = Line {
             title: "gemm 4096x4096x4096 bf16 nt row to f32, bias n, gelu, residual".into(),
-            case: (13, 47),
+            number: CaseNumber { nth: 13, of: 47 },
             phase: "verifying",
             flop: 2.0 * 4096f64.powi(3),
             roof_us: 139.0,
@@ -153,7 +162,7 @@ mod tests {
         for part in ["best 196.5 us", "699.4 TFLOP/s", "71 % of roof", "case 13/47", "verif"] {
             assert!(seen.contains(part), "{part} is not in `{seen}`");
         }
-        let first = Line { best_us: None, tally: None, case: (1, 1), ..line };
+        let first = Line { best_us: None, tally: None, number: CaseNumber { nth: 1, of: 1 }, ..line };
         assert!(first.text().starts_with("verifying; gemm"), "{}", first.text());
     }
 }

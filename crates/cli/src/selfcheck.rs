@@ -6,7 +6,7 @@ use crate::args::{PlaceArgs, PlanArgs, SelfcheckArgs};
 use crate::error::CliError;
 use crate::output::{file_name, human_bytes, human_rate, human_time, line, writable, write_file};
 use crate::problem::{Case, plain};
-use crate::progress::{Progress, roof_us};
+use crate::progress::{CaseNumber, Progress, roof_us};
 use crate::session;
 use crate::values::Budget as Given;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -69,7 +69,8 @@ pub fn run(args: &SelfcheckArgs, quiet: bool) -> Result<(), CliError> {
     let shapes = &shapes[..args.shapes.min(shapes.len())];
     while state.judged && state.tuned.len() < shapes.len() {
         let nth = state.tuned.len();
-        let tuned = tune(args, &context, &shapes[nth], (nth + 1, shapes.len()), quiet);
+        let number = CaseNumber { nth: nth + 1, of: shapes.len() };
+        let tuned = tune(args, &context, &shapes[nth], number, quiet);
         line(&row(&tuned))?;
         state.tuned.push(tuned);
         if is_lost(&context) {
@@ -108,7 +109,7 @@ fn pairs(args: &SelfcheckArgs, context: &Context, state: &mut State, quiet: bool
     bar.set_style(style.map_or_else(|_| ProgressStyle::default_bar(), |s| s.progress_chars("=> ")));
     bar.set_position(state.pairs.done());
     let failures = &mut state.failures;
-    let ended = verify_pairs(context.device(), &mut state.pairs, (args.seed, args.pairs), &mut |one, all| {
+    let ended = verify_pairs(context.device(), &mut state.pairs, args.seed, args.pairs, &mut |one, all| {
         bar.set_position(all.done());
         bar.set_message(all.summary());
         if !one.passed() && failures.len() < MOST_FAILURES {
@@ -122,12 +123,12 @@ fn pairs(args: &SelfcheckArgs, context: &Context, state: &mut State, quiet: bool
 }
 
 /// Tunes one shape; an object that says how it went.
-fn tune(args: &SelfcheckArgs, context: &Context, case: &Case, nth: (usize, usize), quiet: bool) -> Value {
+fn tune(args: &SelfcheckArgs, context: &Context, case: &Case, number: CaseNumber, quiet: bool) -> Value {
     let budget = match args.budget {
         Given::Trials(trials) => Budget::trials(trials),
         Given::Time(time) => Budget::seconds(time.as_secs_f64()),
     };
-    let progress = Progress::new(case, nth, context.info(), Some(&budget), !quiet);
+    let progress = Progress::new(case, number, context.info(), Some(&budget), !quiet);
     let options = Options { budget, seed: args.seed, ..Options::default() };
     let outcome = context
         .operation(case.problem.clone())

@@ -5,7 +5,7 @@ use crate::error::CliError;
 use crate::figures::search;
 use crate::output::{file_name, human_rate, human_time, line, write_file};
 use crate::problem::{self, Case};
-use crate::progress::Progress;
+use crate::progress::{CaseNumber, Progress};
 use crate::table::{Row, Table};
 use crate::{part, records, report, session, table, values};
 use serde_json::json;
@@ -47,11 +47,11 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     let (mut done, mut found) = (0, Found { several: cases.list.len() > 1, rows: Vec::new(), searches: Vec::new() });
     let all = args.skip + cases.list.len();
     let tuned = session::each(&cases, &context, args.json, |number, case| {
-        let nth = (args.skip + number + 1, all);
+        let number = CaseNumber { nth: args.skip + number + 1, of: all };
         let options = options(args, case, if done == 0 { args.spent } else { 0.0 });
         let shown = !args.json && !args.csv && !quiet;
         let result = tune_case(args, &context, case, &options, &cancel, &mut found, &|| {
-            Progress::new(case, nth, context.info(), Some(&options.budget), shown)
+            Progress::new(case, number, context.info(), Some(&options.budget), shown)
         });
         if cancel.is_cancelled() {
             return Err(CliError::Interrupted);

@@ -4,7 +4,7 @@ use crate::args::VerifyArgs;
 use crate::error::CliError;
 use crate::output::line;
 use crate::problem::{self, Case};
-use crate::progress::Progress;
+use crate::progress::{CaseNumber, Progress};
 use crate::session;
 use serde_json::json;
 use tilewright::{Context, Operation, Plan, Verified};
@@ -18,7 +18,7 @@ pub fn run(args: &VerifyArgs, quiet: bool) -> Result<(), CliError> {
     let context = session::open(&session::place_of(&args.place, &cases)?, &args.plan, false)?;
     session::each(&cases, &context, args.json, |number, case| {
         let shown = !args.json && !quiet;
-        let progress = Progress::new(case, (number + 1, cases.list.len()), context.info(), None, shown);
+        let progress = Progress::new(case, CaseNumber { nth: number + 1, of: cases.list.len() }, context.info(), None, shown);
         let done = verify_case(args, &context, case, &progress);
         progress.finish();
         done

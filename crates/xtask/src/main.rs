@@ -55,22 +55,26 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A generated file: its place in docs, and its text.
-type Page = (&'static str, String);
+/// A generated file.
+struct Page {
+    /// Its place in docs.
+    file: &'static str,
+    text: String,
+}
 
 fn pages() -> Result<Vec<Page>, String> {
     let winners = plans::Winners::read(&root().join("benchmarks/records"))?;
     Ok(vec![
-        ("reference/plans.md", plans::page(&winners)),
-        ("reference/problem.md", problems::page()),
-        ("reference/support.md", support::page(&root().join("benchmarks"))?),
-        ("images/crates.svg", pictures::Crates::read(&root())?.svg()),
+        Page { file: "reference/plans.md", text: plans::page(&winners) },
+        Page { file: "reference/problem.md", text: problems::page() },
+        Page { file: "reference/support.md", text: support::page(&root().join("benchmarks"))? },
+        Page { file: "images/crates.svg", text: pictures::Crates::read(&root())?.svg() },
     ])
 }
 
 fn docs() -> Result<(), String> {
-    for (name, text) in pages()? {
-        let file = root().join("docs").join(name);
+    for Page { file, text } in pages()? {
+        let file = root().join("docs").join(file);
         std::fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;
     }
     Ok(())
@@ -124,7 +128,7 @@ mod tests {
 
     #[test]
     fn the_generated_pages_are_those_of_the_repository() {
-        for (name, text) in pages().expect("the pages") {
+        for Page { file: name, text } in pages().expect("the pages") {
             let kept = std::fs::read_to_string(root().join("docs").join(name)).unwrap_or_default();
             assert!(kept == text, "docs/{name} is out of date: run `cargo xtask docs`");
         }

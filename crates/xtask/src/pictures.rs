@@ -1,6 +1,6 @@
 //! Pictures of docs/images: those that the command draws of a plan or a search, and the crates with their dependencies.
 
-use crate::svg::{Anchor, Svg};
+use crate::svg::{Anchor, Svg, point};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -157,19 +157,19 @@ impl Crates {
             let own = self.layer(name);
             for next in list {
                 let x = |layer: usize, place: Place| at.get(&(layer, place)).copied().unwrap_or_default();
-                let mut points = vec![(x(own, Place { of: name.clone(), to: None }), y(own) + box_h)];
+                let mut points = vec![point(x(own, Place { of: name.clone(), to: None }), y(own) + box_h)];
                 for layer in (self.layer(next) + 1..own).rev() {
                     let through = x(layer, Place { of: name.clone(), to: Some(next.clone()) });
-                    points.extend([(through, y(layer)), (through, y(layer) + box_h)]);
+                    points.extend([point(through, y(layer)), point(through, y(layer) + box_h)]);
                 }
                 let end = self.layer(next);
-                points.push((x(end, Place { of: next.clone(), to: None }), y(end)));
+                points.push(point(x(end, Place { of: next.clone(), to: None }), y(end)));
                 svg.arrow(&points);
             }
         }
         for ((layer, place), x) in at.iter().filter(|((_, place), _)| place.to.is_none()) {
             svg.card(x - box_w / 2.0, y(*layer), box_w, box_h);
-            svg.text((*x, y(*layer) + 23.0), 14.0, Anchor::Middle, "h2", &place.of);
+            svg.text(point(*x, y(*layer) + 23.0), 14.0, Anchor::Middle, "h2", &place.of);
         }
         svg.document(wide, y(0) + box_h + 20.0, "The crates: an arrow points to a dependency")
     }

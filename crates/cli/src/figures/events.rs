@@ -1,6 +1,7 @@
 //! The main loop's schedule played through: which stage works on which k-tile from when to when, and who waits. [`super::timeline`]
 //! draws it.
 
+use std::ops::Range;
 use tilewright_gen::kernel::schedule::{MathPart, Step, lower};
 use tilewright_gen::plan::Schedule;
 
@@ -109,7 +110,7 @@ pub fn events(schedule: &Schedule, k_steps: u32, shown: Extent) -> Vec<Event> {
         steps(&lowered.tail, last);
         if schedule.in_pipeline() {
             let start = run.math(team);
-            run.put(Stage::Epilogue, result, team, (start, EPILOGUE));
+            run.put(Stage::Epilogue, result, team, start..start + EPILOGUE);
             run.set_math(team, start + EPILOGUE);
         }
     }
@@ -134,15 +135,16 @@ impl Run {
             self.load = now;
         }
     }
-    fn put(&mut self, stage: Stage, tile: u32, team: u32, (start, length): (u32, u32)) {
+    fn put(&mut self, stage: Stage, tile: u32, team: u32, time: Range<u32>) {
         let buffers = self.schedule.buffers.max(1);
         let buffer = (!matches!(stage, Stage::Fetch | Stage::Epilogue | Stage::Barrier)).then_some(tile % buffers);
+        let (start, length) = (time.start, time.end - time.start);
         self.events.push(Event { stage, tile, buffer, team, part: None, start, length });
     }
     /// Time from `now` until `until`, if that is later, is spent waiting.
-    fn wait(&mut self, stage: Stage, tile: u32, team: u32, (now, until): (u32, u32)) -> u32 {
+    fn wait(&mut self, stage: Stage, tile: u32, team: u32, now: u32, until: u32) -> u32 {
         if until > now {
-            self.put(stage, tile, team, (now, until - now));
+            self.put(stage, tile, team, now..until);
         }
         now.max(until)
     }
@@ -156,22 +158,22 @@ impl Run {
             Step::WaitCopies { pending } => {
                 let awaited = self.fetched.saturating_sub(pending);
                 let stage = if self.apart { Stage::WaitToCopy } else { Stage::WaitForTile };
-                let now = self.wait(stage, awaited, team, (self.load, at(&self.arrives, awaited)));
+                let now = self.wait(stage, awaited, team, self.load, at(&self.arrives, awaited));
                 self.set_load(now);
             }
             // A buffer is free when the tile that was in it before has been read.
             Step::Acquire { ahead } => {
                 if let Some(before) = (tile + ahead).checked_sub(self.schedule.buffers.max(1)) {
-                    let now = self.wait(Stage::WaitToCopy, tile + ahead, team, (self.load, at(&self.read, before)));
+                    let now = self.wait(Stage::WaitToCopy, tile + ahead, team, self.load, at(&self.read, before));
                     self.set_load(now);
                 }
             }
             Step::Await => {
-                let now = self.wait(Stage::WaitForTile, tile, team, (self.math(team), at(&self.arrives, tile)));
+                let now = self.wait(Stage::WaitForTile, tile, team, self.math(team), at(&self.arrives, tile));
                 self.set_math(team, now);
             }
             Step::TakeTurn => {
-                let now = self.wait(Stage::WaitForTurn, tile, team, (self.math(team), self.turn));
+                let now = self.wait(Stage::WaitForTurn, tile, team, self.math(team), self.turn);
                 self.set_math(team, now);
             }
             // The instructions of the last k-tiles may be unfinished.
@@ -182,12 +184,12 @@ impl Run {
                 let Some(freed) = tile.checked_sub(distance) else { return };
                 if let Some(read) = self.read.get_mut(freed as usize) {
                     *read = now;
-                    self.put(Stage::Free, freed, team, (now, 0));
+                    self.put(Stage::Free, freed, team, now..now);
                 }
             }
             Step::Barrier => {
                 let now = self.load.max(self.math(team));
-                self.put(Stage::Barrier, tile, team, (now, 0));
+                self.put(Stage::Barrier, tile, team, now..now);
                 (self.load, self.math[0]) = (now, now);
             }
             // After the last tile nothing is drawn, but counted.
@@ -197,13 +199,13 @@ impl Run {
                 if let Some(arrives) = self.arrives.get_mut((tile + ahead) as usize) {
                     *arrives = self.load + WAIT;
                 }
-                self.put(fetch, tile + ahead, team, (self.load, WAIT));
+                self.put(fetch, tile + ahead, team, self.load..self.load + WAIT);
                 self.set_load(self.load + ISSUE);
             }
             // With both operands copied there is nothing left to store.
             Step::Store { ahead } if tile + ahead < last && fetch == Stage::Fetch => {
-                let start = self.wait(Stage::WaitToStore, tile + ahead, team, (self.load, at(&self.arrives, tile + ahead)));
-                self.put(Stage::Store, tile + ahead, team, (start, STORE));
+                let start = self.wait(Stage::WaitToStore, tile + ahead, team, self.load, at(&self.arrives, tile + ahead));
+                self.put(Stage::Store, tile + ahead, team, start..start + STORE);
                 self.set_load(start + STORE);
             }
             Step::Store { .. } | Step::Fragments | Step::Fence => {}
@@ -214,7 +216,7 @@ impl Run {
                     MathPart::Head => MATH - TAIL,
                     MathPart::Tail => TAIL,
                 };
-                self.put(Stage::Math, tile, team, (start, length));
+                self.put(Stage::Math, tile, team, start..start + length);
                 if let Some(event) = self.events.last_mut() {
                     event.part = Some(part);
                 }
@@ -222,7 +224,7 @@ impl Run {
                 if let Some(ahead) = store.filter(|ahead| tile + ahead < last) {
                     let begin = at(&self.arrives, tile + ahead).max(start + 2);
                     let end = (start + length).max(begin + STORE);
-                    self.put(Stage::Store, tile + ahead, team, (begin, end - begin));
+                    self.put(Stage::Store, tile + ahead, team, begin..end);
                     self.set_load(end);
                 }
             }

@@ -28,8 +28,48 @@ pub struct Subject<'a> {
     pub concurrent: u64,
 }
 
-/// First and last of a run of neighbours.
-pub type Span = (u32, u32);
+/// A run of neighbours. Documents have it as an array of two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "[u32; 2]")]
+pub struct Span {
+    pub first: u32,
+    pub last: u32,
+}
+
+impl From<Span> for [u32; 2] {
+    fn from(span: Span) -> [u32; 2] {
+        [span.first, span.last]
+    }
+}
+
+/// Rows and columns of a tile that are held. Documents have it as an array of both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "[Span; 2]")]
+pub struct Rectangle {
+    pub rows: Span,
+    pub columns: Span,
+}
+
+impl From<Rectangle> for [Span; 2] {
+    fn from(of: Rectangle) -> [Span; 2] {
+        [of.rows, of.columns]
+    }
+}
+
+/// Extents of an operand's tile. Documents have it as an array of two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "[u32; 2]")]
+pub struct TileSize {
+    /// Rows; columns of C for B.
+    pub rows: u32,
+    pub depth: u32,
+}
+
+impl From<TileSize> for [u32; 2] {
+    fn from(size: TileSize) -> [u32; 2] {
+        [size.rows, size.depth]
+    }
+}
 
 /// Warps (waves) that run the same code.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -56,8 +96,8 @@ pub struct WaveFact {
     /// Rows and columns of the tile.
     pub rows: Vec<Span>,
     pub columns: Vec<Span>,
-    /// The same as rectangles: rows, columns.
-    pub rectangles: Vec<(Span, Span)>,
+    /// The same as rectangles.
+    pub rectangles: Vec<Rectangle>,
 }
 
 /// What one lane of the first warp holds.
@@ -95,8 +135,7 @@ pub struct BarrierFact {
 pub struct OperandFact {
     /// `A` or `B` of the picture; with swapped operands the problem's other one.
     pub name: String,
-    /// Rows (columns of C for B) and depth of a tile.
-    pub tile: (u32, u32),
+    pub tile: TileSize,
     pub bytes_per_stage: u32,
     /// How a tile lies.
     pub layout: Vec<String>,
@@ -126,8 +165,8 @@ pub fn spans(numbers: impl IntoIterator<Item = u32>) -> Vec<Span> {
     let mut out: Vec<Span> = Vec::new();
     for n in numbers.into_iter().collect::<BTreeSet<u32>>() {
         match out.last_mut() {
-            Some((_, last)) if *last + 1 == n => *last = n,
-            _ => out.push((n, n)),
+            Some(span) if span.last + 1 == n => span.last = n,
+            _ => out.push(Span { first: n, last: n }),
         }
     }
     out
@@ -135,7 +174,7 @@ pub fn spans(numbers: impl IntoIterator<Item = u32>) -> Vec<Span> {
 
 /// "0-7" for one run, "0-1, 32-33, 64-65, ... 96-97" for more.
 pub fn say(spans: &[Span]) -> String {
-    let one = |&(first, last): &Span| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    let one = |&Span { first, last }: &Span| if first == last { first.to_string() } else { format!("{first}-{last}") };
     match spans {
         [head @ .., last] if head.len() > 4 => {
             format!("{}, ... {}", head[..3].iter().map(one).collect::<Vec<_>>().join(", "), one(last))
@@ -212,7 +251,7 @@ impl Subject<'_> {
             barriers: self.barriers(),
             operands: [0, 1].map(|which| OperandFact {
                 name: self.operand(which),
-                tile: (self.tiling(which).macro_tile, self.spec.tiling.k_tile),
+                tile: TileSize { rows: self.tiling(which).macro_tile, depth: self.spec.tiling.k_tile },
                 bytes_per_stage: self.stage_bytes(which),
                 layout: if tiled { self.layout(which) } else { Vec::new() },
                 copy: if tiled { self.copy(which) } else { Vec::new() },
@@ -233,10 +272,11 @@ impl Subject<'_> {
 
     /// Roles as the kernel has them.
     fn roles(&self) -> Vec<RoleFact> {
-        let fact = |role: &str, (first, count): (u32, u32), registers, does| {
+        let fact = |role: &str, first: u32, count: u32, registers, does| {
             let wave = self.target.wave.max(1);
-            let last = (first + count).max(1) - 1;
-            RoleFact { role: role.into(), waves: (first / wave, last / wave), threads: (first, last), registers, does }
+            let threads = Span { first, last: (first + count).max(1) - 1 };
+            let waves = Span { first: threads.first / wave, last: threads.last / wave };
+            RoleFact { role: role.into(), waves, threads, registers, does }
         };
         let mut found = Vec::new();
         each(&self.kernel.body, &mut |s| {
@@ -250,12 +290,13 @@ impl Subject<'_> {
                     });
                     let copies = role.name == "producer";
                     let does = if copies { self.copying(role.first_thread) } else { self.computing(false) };
-                    found.push(fact(if copies { "copy" } else { "math" }, (role.first_thread, role.threads), registers, does));
+                    let name = if copies { "copy" } else { "math" };
+                    found.push(fact(name, role.first_thread, role.threads, registers, does));
                 }
             }
         });
         if found.is_empty() {
-            found.push(fact("all", (0, self.kernel.threads), None, self.computing(true)));
+            found.push(fact("all", 0, self.kernel.threads, None, self.computing(true)));
         }
         found
     }
@@ -307,12 +348,13 @@ impl Subject<'_> {
                         of_row.entry(row).or_default().insert(column);
                     }
                 }
-                let mut rectangles: Vec<(Span, Span)> = Vec::new();
+                let mut rectangles: Vec<Rectangle> = Vec::new();
                 let rows: Vec<(u32, Vec<Span>)> =
                     of_row.iter().map(|(row, columns)| (*row, spans(columns.iter().copied()))).collect();
                 for part in rows.chunk_by(|x, y| x.0 + 1 == y.0 && x.1 == y.1) {
                     let (Some(first), Some(last)) = (part.first(), part.last()) else { continue };
-                    rectangles.extend(first.1.iter().map(|columns| ((first.0, last.0), *columns)));
+                    let rows = Span { first: first.0, last: last.0 };
+                    rectangles.extend(first.1.iter().map(|columns| Rectangle { rows, columns: *columns }));
                 }
                 let waves = (0..self.spec.teams()).map(|team| wave + team * self.waves_of(math)).collect();
                 let columns = spans(of_row.values().flatten().copied());
@@ -359,7 +401,7 @@ impl Subject<'_> {
             .map(|(_, lane)| lane)
             .collect();
         let fact = |lane: u32| {
-            let (rows, columns): (BTreeSet<u32>, BTreeSet<u32>) = elements(&layout, lane).into_iter().unzip();
+            let (rows, columns) = elements(&layout, lane).into_iter().unzip::<_, _, BTreeSet<u32>, BTreeSet<u32>>();
             LaneFact { lane, rows: spans(rows), columns: spans(columns), registers: layout.extent(Axis::Register) as u32 }
         };
         followed.into_iter().map(fact).collect()
@@ -374,7 +416,7 @@ impl Subject<'_> {
         let found = spans(columns.iter().copied());
         let next = columns.iter().nth(1)? - columns.first()?;
         let lane = spans(elements(&self.accumulators(), 0).into_iter().map(|(_, column)| column));
-        let together = lane.iter().all(|(first, last)| last + 1 - first == next);
+        let together = lane.iter().all(|span| span.last + 1 - span.first == next);
         (next > 1 && together && found.len() as u32 == n).then(|| {
             format!(
                 "an instruction of {m} × {n} gives a lane one column; the first computes columns {}, and {next} such instructions interleave, \

@@ -1,14 +1,14 @@
 //! The accumulators of one warp (wave): which lane holds which element, in which register.
 
 use super::facts::{Facts, Subject, plural, say};
-use super::svg::{Anchor, Svg, hue};
+use super::svg::{Anchor, Drawing, Svg, hue, point};
 use super::{ROOM, SMALL, letters};
 
 const LEFT: f64 = 40.0;
 const TOP: f64 = 36.0;
 
 /// Draws them. Gives the drawing and its height.
-pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
+pub fn draw(subject: &Subject, facts: &Facts) -> Drawing {
     let mut svg = Svg::default();
     let held = subject.holders();
     let ([rows, columns], shown) = subject.shown(&held);
@@ -16,11 +16,11 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
     let (cell_w, cell_h) = (38.0, 30.0);
     for (j, column) in shown[1].iter().enumerate() {
         let x = LEFT + (j as f64 + 0.5) * cell_w;
-        svg.text((x, TOP - 6.0), SMALL, Anchor::Middle, "dim", &column.to_string());
+        svg.text(point(x, TOP - 6.0), SMALL, Anchor::Middle, "dim", &column.to_string());
     }
     for (i, row) in shown[0].iter().enumerate() {
         let y = TOP + i as f64 * cell_h;
-        svg.text((LEFT - 14.0, y + cell_h / 2.0 + 4.0), SMALL, Anchor::Middle, "dim", &row.to_string());
+        svg.text(point(LEFT - 14.0, y + cell_h / 2.0 + 4.0), SMALL, Anchor::Middle, "dim", &row.to_string());
         for (j, column) in shown[1].iter().enumerate() {
             let Some((lane, register)) = held.get(&(*row, *column)) else { continue };
             let x = LEFT + j as f64 * cell_w;
@@ -28,25 +28,25 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
             let (colour, opacity) = followed.map_or(("#8893a0", 0.12 + 0.1 * f64::from(lane % 4)), |i| (hue(i), 0.95));
             svg.fill(x + 0.5, y + 0.5, cell_w - 1.0, cell_h - 1.0, colour, opacity);
             let class = if followed.is_some() { "onhue h2" } else { "" };
-            svg.text((x + cell_w / 2.0, y + 12.5), SMALL, Anchor::Middle, class, &lane.to_string());
-            svg.text((x + cell_w / 2.0, y + 25.5), SMALL, Anchor::Middle, class, &format!("r{register}"));
+            svg.text(point(x + cell_w / 2.0, y + 12.5), SMALL, Anchor::Middle, class, &lane.to_string());
+            svg.text(point(x + cell_w / 2.0, y + 25.5), SMALL, Anchor::Middle, class, &format!("r{register}"));
         }
     }
     let (wide, high) = (shown[1].len() as f64 * cell_w, shown[0].len() as f64 * cell_h);
     svg.rect(LEFT, TOP, wide, high, "frame");
-    svg.text((LEFT, TOP - 22.0), SMALL, Anchor::Start, "h2", "column of the tile →");
-    svg.text_up((LEFT - 28.0, TOP + high / 2.0), SMALL, "h2", "← row of the tile");
+    svg.text(point(LEFT, TOP - 22.0), SMALL, Anchor::Start, "h2", "column of the tile →");
+    svg.text_up(point(LEFT - 28.0, TOP + high / 2.0), SMALL, "h2", "← row of the tile");
     if shown[1].len() < columns {
-        svg.text((LEFT + wide + 5.0, TOP + high / 2.0), 15.0, Anchor::Start, "dim", "…");
+        svg.text(point(LEFT + wide + 5.0, TOP + high / 2.0), 15.0, Anchor::Start, "dim", "…");
     }
     if shown[0].len() < rows {
-        svg.text((LEFT + wide / 2.0, TOP + high + 14.0), 15.0, Anchor::Middle, "dim", "⋮");
+        svg.text(point(LEFT + wide / 2.0, TOP + high + 14.0), 15.0, Anchor::Middle, "dim", "⋮");
     }
-    let end = legend(&mut svg, facts, (rows, columns), &shown, TOP + high + 36.0);
-    (svg, end)
+    let end = legend(&mut svg, facts, [rows, columns], &shown, TOP + high + 36.0);
+    Drawing { svg, height: end }
 }
 
-fn legend(svg: &mut Svg, facts: &Facts, (rows, columns): (usize, usize), shown: &[Vec<u32>; 2], top: f64) -> f64 {
+fn legend(svg: &mut Svg, facts: &Facts, [rows, columns]: [usize; 2], shown: &[Vec<u32>; 2], top: f64) -> f64 {
     let (x, mut y) = (0.0, top);
     let most = letters(ROOM, SMALL);
     let title = if facts.wave == "thread" { "thread 0".to_string() } else { format!("{} 0", facts.wave) };
@@ -60,7 +60,7 @@ fn legend(svg: &mut Svg, facts: &Facts, (rows, columns): (usize, usize), shown: 
     lines.extend(facts.instructions.iter().map(|text| ("dim", text.clone())));
     for (class, text) in lines {
         for part in super::wrap(&text, most) {
-            svg.text((x, y), 12.0, Anchor::Start, class, &part);
+            svg.text(point(x, y), 12.0, Anchor::Start, class, &part);
             y += 18.0;
         }
     }
@@ -74,7 +74,7 @@ fn legend(svg: &mut Svg, facts: &Facts, (rows, columns): (usize, usize), shown: 
             say(&lane.columns)
         );
         for part in super::wrap(&text, most.saturating_sub(4)) {
-            svg.text((x + 19.0, y), 12.0, Anchor::Start, "", &part);
+            svg.text(point(x + 19.0, y), 12.0, Anchor::Start, "", &part);
             y += 17.0;
         }
         y += 3.0;

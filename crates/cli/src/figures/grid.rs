@@ -1,7 +1,7 @@
 //! Which work-group takes which tile of C, in which order; edges; and the sum over k.
 
 use super::facts::{Facts, Subject, plural};
-use super::svg::{Anchor, Svg, hue};
+use super::svg::{Anchor, Drawing, Point, Svg, hue, point};
 use super::{ROOM, SMALL, letters};
 use std::collections::BTreeMap;
 use tilewright_gen::kernel::Work;
@@ -16,7 +16,7 @@ const TOP: f64 = 24.0;
 const BOXES: u64 = 32;
 
 /// Draws the tiles of C with their work-groups. Gives the drawing and its height.
-pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
+pub fn draw(subject: &Subject, facts: &Facts) -> Drawing {
     let mut svg = Svg::default();
     let [rows, columns, _] = subject.tile().map(u64::from);
     let [along_m, along_n, _] = subject.c.tiles([rows, columns]);
@@ -35,10 +35,10 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
         svg.outline(x, y, cell_w, cell_h, "#8893a0", 0.6);
         let number = w.group.to_string();
         if number.len() <= letters(cell_w, SMALL) && cell_h >= 14.0 {
-            svg.text((x + cell_w / 2.0, y + cell_h - 4.0), SMALL, Anchor::Middle, "", &number);
+            svg.text(point(x + cell_w / 2.0, y + cell_h - 4.0), SMALL, Anchor::Middle, "", &number);
         }
         if path.len() < 20 {
-            path.push((x + 0.28 * cell_w, y + 0.3 * cell_h));
+            path.push(point(x + 0.28 * cell_w, y + 0.3 * cell_h));
         }
     }
     if path.len() > 1 {
@@ -61,26 +61,26 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
         other => format!("{} (the problem's {})", extent.name(), other.name()),
     });
     svg.text(
-        (LEFT, TOP - 8.0),
+        point(LEFT, TOP - 8.0),
         12.0,
         Anchor::Start,
         "h2",
         &format!("{n} = {}: {} of {columns}", subject.c.n, plural(tiles[1], "tile")),
     );
     svg.text_up(
-        (LEFT - 10.0, TOP + high / 2.0),
+        point(LEFT - 10.0, TOP + high / 2.0),
         12.0,
         "h2",
         &format!("{m} = {}: {} of {rows}", subject.c.m, plural(tiles[0], "tile")),
     );
     if tiles[1] > shown[1] {
-        svg.text((LEFT + wide + 6.0, TOP + high / 2.0), 16.0, Anchor::Start, "dim", "…");
+        svg.text(point(LEFT + wide + 6.0, TOP + high / 2.0), 16.0, Anchor::Start, "dim", "…");
     }
     if tiles[0] > shown[0] {
-        svg.text((LEFT + wide / 2.0, TOP + high + 14.0), 16.0, Anchor::Middle, "dim", "⋮");
+        svg.text(point(LEFT + wide / 2.0, TOP + high + 14.0), 16.0, Anchor::Middle, "dim", "⋮");
     }
-    let end = words(&mut svg, subject, facts, (tiles, &works), TOP + high + 34.0);
-    (svg, end)
+    let end = words(&mut svg, subject, facts, tiles, &works, TOP + high + 34.0);
+    Drawing { svg, height: end }
 }
 
 /// How many tiles a persistent work-group has taken before this one; of others, whether they wait for the first to end.
@@ -89,13 +89,13 @@ fn round(subject: &Subject, w: &Work) -> u64 {
 }
 
 /// The sentences below the grid, from `top` on. Gives where they end.
-fn words(svg: &mut Svg, subject: &Subject, facts: &Facts, (tiles, works): ([u64; 2], &[&Work]), top: f64) -> f64 {
+fn words(svg: &mut Svg, subject: &Subject, facts: &Facts, tiles: [u64; 2], works: &[&Work], top: f64) -> f64 {
     let t = &subject.spec.tiling;
     let (x, mut y) = (0.0, top);
     let most = letters(ROOM, 12.5);
     let mut say = |svg: &mut Svg, class: &str, text: &str| {
         for part in super::wrap(text, most) {
-            svg.text((x, y), 12.5, Anchor::Start, class, &part);
+            svg.text(point(x, y), 12.5, Anchor::Start, class, &part);
             y += 18.0;
         }
         y
@@ -160,10 +160,10 @@ fn words(svg: &mut Svg, subject: &Subject, facts: &Facts, (tiles, works): ([u64;
             (true, teams) => format!("round {round}: by warpgroup {} of each work-group", round % u64::from(teams)),
         };
         svg.fill(x, at - 10.0, 11.0, 11.0, hue(round as usize), if round == 0 { 0.55 } else { 0.3 });
-        svg.text((x + 19.0, at), SMALL, Anchor::Start, "", &who);
+        svg.text(point(x + 19.0, at), SMALL, Anchor::Start, "", &who);
         at += 18.0;
     }
-    split(svg, subject, (x, at + 14.0))
+    split(svg, subject, point(x, at + 14.0))
 }
 
 /// The splits of the first tile's sum over k: (split, first k-tile of it, its k-tiles).
@@ -173,14 +173,15 @@ pub fn splits(subject: &Subject) -> BTreeMap<u64, Vec<i64>> {
     subject.works.iter().filter(first).map(|w| (w.split, tiles(w))).collect()
 }
 
-fn split(svg: &mut Svg, subject: &Subject, (x, y): (f64, f64)) -> f64 {
+fn split(svg: &mut Svg, subject: &Subject, corner: Point) -> f64 {
+    let Point { x, y } = corner;
     let depth = subject.spec.tiling.k_tile;
     let splits = splits(subject);
     let all: u64 = splits.values().map(|tiles| tiles.len() as u64).sum();
-    svg.text((x, y), 12.5, Anchor::Start, "h2", "The sum over k of one tile");
+    svg.text(point(x, y), 12.5, Anchor::Start, "h2", "The sum over k of one tile");
     let ways = splits.len() as u64;
     let who = if ways == 1 { "one work-group sums".to_string() } else { format!("{ways} work-groups share") };
-    svg.text((x, y + 18.0), 12.5, Anchor::Start, "", &format!("{who} {} of {depth}", plural(all, "k-tile")));
+    svg.text(point(x, y + 18.0), 12.5, Anchor::Start, "", &format!("{who} {} of {depth}", plural(all, "k-tile")));
     let room = ROOM - x;
     let mut boxes: Vec<(i64, u64)> = splits.iter().flat_map(|(split, tiles)| tiles.iter().map(move |k| (*k, *split))).collect();
     boxes.sort_unstable();
@@ -193,11 +194,17 @@ fn split(svg: &mut Svg, subject: &Subject, (x, y): (f64, f64)) -> f64 {
             svg.fill(x + i as f64 * step, at, step - 1.5, 20.0, colour, 0.8);
             let label = if ways == 1 { i as u64 } else { *way };
             if label.to_string().len() <= letters(step, SMALL) {
-                svg.text((x + (i as f64 + 0.5) * step - 0.75, at + 14.5), SMALL, Anchor::Middle, "onhue", &label.to_string());
+                svg.text(
+                    point(x + (i as f64 + 0.5) * step - 0.75, at + 14.5),
+                    SMALL,
+                    Anchor::Middle,
+                    "onhue",
+                    &label.to_string(),
+                );
             }
         }
         if all > shown {
-            svg.text((x + shown as f64 * step + 4.0, at + 14.0), 13.0, Anchor::Start, "dim", "…");
+            svg.text(point(x + shown as f64 * step + 4.0, at + 14.0), 13.0, Anchor::Start, "dim", "…");
         }
     } else {
         let mut from = x;
@@ -206,12 +213,12 @@ fn split(svg: &mut Svg, subject: &Subject, (x, y): (f64, f64)) -> f64 {
             svg.fill(from, at, wide - 1.5, 20.0, hue(*way as usize), 0.8);
             let label = if wide > 90.0 { format!("{way}: {}", plural(tiles.len() as u64, "k-tile")) } else { way.to_string() };
             if label.len() <= letters(wide, SMALL) {
-                svg.text((from + wide / 2.0, at + 14.5), SMALL, Anchor::Middle, "onhue", &label);
+                svg.text(point(from + wide / 2.0, at + 14.5), SMALL, Anchor::Middle, "onhue", &label);
             }
             from += wide;
         }
     }
     let note = if ways == 1 { "boxes are k-tiles" } else { "numbers and colours are splits, each a work-group of its own" };
-    svg.text((x, at + 36.0), SMALL, Anchor::Start, "dim", note);
+    svg.text(point(x, at + 36.0), SMALL, Anchor::Start, "dim", note);
     at + 44.0
 }

@@ -1,7 +1,7 @@
 //! One work-group: its roles, and which warp (wave) has which part of its tile of C.
 
-use super::facts::{Facts, Subject, plural, say};
-use super::svg::{Anchor, Svg, hue};
+use super::facts::{Facts, Rectangle, Span, Subject, plural, say};
+use super::svg::{Anchor, Area, Drawing, Point, Svg, hue, point};
 use super::{ROOM, SMALL, letters};
 use tilewright_ir::MmaShape;
 use tilewright_ir::mma::Owner;
@@ -17,7 +17,7 @@ const LEFT: f64 = 30.0;
 const COPIES: &str = "#5b6675";
 
 /// Draws it. Gives the drawing and its height.
-pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
+pub fn draw(subject: &Subject, facts: &Facts) -> Drawing {
     let mut svg = Svg::default();
     let y = roles(&mut svg, subject, facts);
     let [rows, columns, depth] = subject.tile();
@@ -32,14 +32,15 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
         svg.rect(x, y, w, h, "frame");
     }
     svg.rect(cx, cy, wide, high, "soft");
-    steps(&mut svg, subject, (LEFT, top), (cx, cy), (wide, high));
+    steps(&mut svg, subject, point(LEFT, top), Area { x: cx, y: cy, w: wide, h: high });
     let all: usize = facts.waves.iter().map(|w| w.rectangles.len()).sum();
     let shown = if all <= MOST { facts.waves.len() } else { 1 };
     for wave in facts.waves.iter().take(shown) {
         let opacity = [0.95, 0.72, 0.95, 0.72][wave.waves.first().map_or(0, |w| *w as usize % 4)];
-        for (index, ((r0, r1), (c0, c1))) in wave.rectangles.iter().enumerate() {
-            let (x, y) = (cx + f64::from(*c0) * sx, cy + f64::from(*r0) * sy);
-            let (w, h) = (f64::from(c1 + 1 - c0) * sx, f64::from(r1 + 1 - r0) * sy);
+        for (index, Rectangle { rows, columns }) in wave.rectangles.iter().enumerate() {
+            let (x, y) = (cx + f64::from(columns.first) * sx, cy + f64::from(rows.first) * sy);
+            let count = |span: &Span| f64::from(span.last + 1 - span.first);
+            let (w, h) = (count(columns) * sx, count(rows) * sy);
             svg.fill(x, y, w, h, hue(wave.owner as usize), opacity);
             svg.outline(x, y, w, h, "#ffffff", 0.6);
             // The name, or where it has no room the numbers.
@@ -47,25 +48,25 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
             let labels = [name(facts, &wave.waves), numbers.join(", ")];
             let label = labels.iter().find(|label| label.len() < letters(w, SMALL) && h > SMALL);
             if let Some(label) = label.filter(|_| index == 0 || wave.rectangles.len() <= 4) {
-                svg.text((x + w / 2.0, y + h / 2.0 + 4.2), SMALL, Anchor::Middle, "onhue h2", label);
+                svg.text(point(x + w / 2.0, y + h / 2.0 + 4.2), SMALL, Anchor::Middle, "onhue h2", label);
             }
         }
     }
     svg.rect(cx, cy, wide, high, "frame");
-    svg.text((cx, top - 8.0), 12.0, Anchor::Start, "h2", &format!("{}: k {depth} × n {columns}", facts.operands[1].name));
-    svg.text_up((LEFT - 10.0, cy + high / 2.0), 12.0, "h2", &format!("{}: m {rows} × k {depth}", facts.operands[0].name));
-    svg.text((cx, cy + high + 18.0), 12.0, Anchor::Start, "h2", &format!("C: m {rows} × n {columns}"));
+    svg.text(point(cx, top - 8.0), 12.0, Anchor::Start, "h2", &format!("{}: k {depth} × n {columns}", facts.operands[1].name));
+    svg.text_up(point(LEFT - 10.0, cy + high / 2.0), 12.0, "h2", &format!("{}: m {rows} × k {depth}", facts.operands[0].name));
+    svg.text(point(cx, cy + high + 18.0), 12.0, Anchor::Start, "h2", &format!("C: m {rows} × n {columns}"));
     let end = legend(&mut svg, subject, facts, shown, cy + high + 46.0);
-    (svg, end)
+    Drawing { svg, height: end }
 }
 
-/// k-steps of the operands' tiles.
-fn steps(svg: &mut Svg, subject: &Subject, (left, top): (f64, f64), (cx, cy): (f64, f64), (wide, high): (f64, f64)) {
+/// k-steps of the operands' tiles, which lie to the left of C and above it from this corner on.
+fn steps(svg: &mut Svg, subject: &Subject, corner: Point, c: Area) {
     let count = subject.spec.tiling.k_steps().max(1);
     for step in (1..count).filter(|_| count <= 16) {
         let at = DEEP * f64::from(step) / f64::from(count);
-        svg.line((left + at, cy), (left + at, cy + high), "rule");
-        svg.line((cx, top + at), (cx + wide, top + at), "rule");
+        svg.line(point(corner.x + at, c.y), point(corner.x + at, c.y + c.h), "rule");
+        svg.line(point(c.x, corner.y + at), point(c.x + c.w, corner.y + at), "rule");
     }
 }
 
@@ -80,11 +81,11 @@ fn name(facts: &Facts, waves: &[u32]) -> String {
 /// A strip of all waves, and what each role does. Gives where it ends.
 fn roles(svg: &mut Svg, subject: &Subject, facts: &Facts) -> f64 {
     let wave = facts.wave;
-    let count = facts.roles.iter().map(|r| r.waves.1 + 1).max().unwrap_or(1);
-    let threads = facts.roles.iter().map(|r| r.threads.1 + 1).max().unwrap_or(1);
+    let count = facts.roles.iter().map(|r| r.waves.last + 1).max().unwrap_or(1);
+    let threads = facts.roles.iter().map(|r| r.threads.last + 1).max().unwrap_or(1);
     let box_w = (ROOM / f64::from(count)).min(44.0);
     svg.text(
-        (0.0, 6.0),
+        point(0.0, 6.0),
         12.5,
         Anchor::Start,
         "h2",
@@ -96,27 +97,27 @@ fn roles(svg: &mut Svg, subject: &Subject, facts: &Facts) -> f64 {
         if copies { COPIES } else { hue((owner + team) as usize) }
     };
     for role in &facts.roles {
-        for number in role.waves.0..=role.waves.1 {
+        for number in role.waves.first..=role.waves.last {
             let x = f64::from(number) * box_w;
             svg.fill(x + 0.5, 14.0, box_w - 1.5, 24.0, colour(number, role.role == "copy"), 0.85);
             if number.to_string().len() < letters(box_w, SMALL) {
-                svg.text((x + box_w / 2.0, 30.5), SMALL, Anchor::Middle, "onhue h2", &number.to_string());
+                svg.text(point(x + box_w / 2.0, 30.5), SMALL, Anchor::Middle, "onhue h2", &number.to_string());
             }
         }
     }
     let mut y = 58.0;
     for role in &facts.roles {
-        let (first, last) = role.waves;
+        let Span { first, last } = role.waves;
         let which = if first == last { format!("{wave} {first}") } else { format!("{wave}s {first}-{last}") };
         let registers = role.registers.map_or(String::new(), |r| format!(", {r} registers per thread"));
         let threads = if first == last && subject.target.wave <= 1 {
             String::new()
         } else {
-            format!(" (threads {}-{})", role.threads.0, role.threads.1)
+            format!(" (threads {}-{})", role.threads.first, role.threads.last)
         };
-        svg.text((0.0, y), 12.5, Anchor::Start, "h2", &role.role);
+        svg.text(point(0.0, y), 12.5, Anchor::Start, "h2", &role.role);
         for part in super::wrap(&format!("{which}{threads}{registers}: {}", role.does), letters(ROOM - 44.0, 12.5)) {
-            svg.text((44.0, y), 12.5, Anchor::Start, "", &part);
+            svg.text(point(44.0, y), 12.5, Anchor::Start, "", &part);
             y += 19.0;
         }
     }
@@ -127,7 +128,7 @@ fn roles(svg: &mut Svg, subject: &Subject, facts: &Facts) -> f64 {
 fn legend(svg: &mut Svg, subject: &Subject, facts: &Facts, shown: usize, top: f64) -> f64 {
     let mut y = top;
     let mut line = |svg: &mut Svg, class: &str, text: &str| {
-        svg.text((0.0, y), SMALL, Anchor::Start, class, text);
+        svg.text(point(0.0, y), SMALL, Anchor::Start, class, text);
         y += 17.5;
     };
     let family = subject.spec.tiling.unit.family();

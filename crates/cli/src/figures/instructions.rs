@@ -1,6 +1,6 @@
 //! One round of a compiled loop, instruction by instruction: a strip of everything, a row per class, and how long loads fly.
 
-use super::svg::{Anchor, Svg, hue};
+use super::svg::{Anchor, Drawing, Svg, hue, point};
 use super::{MARGIN, ROOM, SMALL, WIDTH, head, letters, wrap};
 use tilewright_device::inspect::{Class, Inspection, LoopReport, Role};
 
@@ -27,14 +27,14 @@ pub fn page(inspection: &Inspection, title: &str, subtitle: &str, occupancy: &st
     let mut page = Svg::default();
     let mut y = head(&mut page, title, subtitle);
     for report in &inspection.loops {
-        let (drawing, height) = draw(report);
+        let Drawing { svg, height } = draw(report);
         let name = match report.role {
             Role::Main => "The main loop in the order of its instructions",
             Role::Load => "The loop of the producer waves",
         };
         page.card(MARGIN, y, WIDTH - 2.0 * MARGIN, height + 66.0);
-        page.text((2.0 * MARGIN, y + 30.0), 15.0, Anchor::Start, "h2", name);
-        page.place(2.0 * MARGIN, y + 54.0, &drawing);
+        page.text(point(2.0 * MARGIN, y + 30.0), 15.0, Anchor::Start, "h2", name);
+        page.place(2.0 * MARGIN, y + 54.0, &svg);
         y += height + 66.0 + 18.0;
     }
     let u = &inspection.usage;
@@ -43,13 +43,13 @@ pub fn page(inspection: &Inspection, title: &str, subtitle: &str, occupancy: &st
         u.registers, u.spill_bytes, u.shared_bytes
     );
     for line in wrap(&facts, letters(ROOM, SMALL)) {
-        page.text((2.0 * MARGIN, y + 8.0), SMALL, Anchor::Start, "dim", &line);
+        page.text(point(2.0 * MARGIN, y + 8.0), SMALL, Anchor::Start, "dim", &line);
         y += 17.0;
     }
     page.document(WIDTH, y + 11.0, title)
 }
 
-fn draw(report: &LoopReport) -> (Svg, f64) {
+fn draw(report: &LoopReport) -> Drawing {
     let width = ROOM;
     let mut svg = Svg::default();
     let length = report.order.len().max(1) as f64;
@@ -61,7 +61,7 @@ fn draw(report: &LoopReport) -> (Svg, f64) {
         svg.fill(x(at), y, (count * scale).max(1.2), height, colour, 0.95);
     };
     let mut y = 0.0;
-    svg.text((0.0, y + 17.0), 13.0, Anchor::Start, "h2", "all");
+    svg.text(point(0.0, y + 17.0), 13.0, Anchor::Start, "h2", "all");
     svg.rect(LEFT, y, width - LEFT - 12.0, LANE + 6.0, "soft");
     for (class, at, count) in stretches(&report.order) {
         if let Some(colour) = colour(class) {
@@ -70,8 +70,8 @@ fn draw(report: &LoopReport) -> (Svg, f64) {
     }
     y += LANE + 6.0 + 2.0 * GAP;
     for (class, hue_index) in ROWS.into_iter().filter(|(class, _)| report.count(*class) > 0) {
-        svg.text((0.0, y + 14.0), 12.0, Anchor::Start, "h2", class.name());
-        svg.text((LEFT - 22.0, y + 14.0), SMALL, Anchor::Middle, "dim", &report.count(class).to_string());
+        svg.text(point(0.0, y + 14.0), 12.0, Anchor::Start, "h2", class.name());
+        svg.text(point(LEFT - 22.0, y + 14.0), SMALL, Anchor::Middle, "dim", &report.count(class).to_string());
         svg.rect(LEFT, y, width - LEFT - 12.0, LANE, "soft");
         if class.is_load() {
             for flight in &report.flights {
@@ -97,12 +97,12 @@ fn draw(report: &LoopReport) -> (Svg, f64) {
         }
         None => "some load is never waited for".to_string(),
     };
-    svg.text((LEFT, y + 8.0), SMALL, Anchor::Start, "dim", "instructions of one round, from the first load on →");
+    svg.text(point(LEFT, y + 8.0), SMALL, Anchor::Start, "dim", "instructions of one round, from the first load on →");
     for line in wrap(&fact, letters(ROOM, SMALL)) {
-        svg.text((0.0, y + 30.0), SMALL, Anchor::Start, "dim", &line);
+        svg.text(point(0.0, y + 30.0), SMALL, Anchor::Start, "dim", &line);
         y += 17.0;
     }
-    (svg, y + 22.0)
+    Drawing { svg, height: y + 22.0 }
 }
 
 /// A pale bar from a load to its wait, over the end of the round if need be.

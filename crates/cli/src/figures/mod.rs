@@ -18,7 +18,7 @@ mod timeline;
 pub mod view;
 
 use facts::{Facts, Subject};
-use svg::{Anchor, Svg};
+use svg::{Anchor, Drawing, Svg, point};
 
 /// A page is as wide as the text of a document, so that its letters keep their size there.
 const WIDTH: f64 = 700.0;
@@ -33,25 +33,25 @@ fn letters(width: f64, size: f64) -> usize {
     (width.max(0.0) / (0.6 * size)) as usize
 }
 
-/// A figure: the name of its file, its title, what is drawn, and how high that is.
+/// A figure: the name of its file, its title, and what is drawn.
 pub struct Figure {
     pub name: &'static str,
     title: String,
-    drawing: Svg,
-    height: f64,
+    drawing: Drawing,
 }
 
 impl Figure {
-    pub fn new(name: &'static str, title: impl Into<String>, (drawing, height): (Svg, f64)) -> Figure {
-        Figure { name, title: title.into(), drawing, height }
+    pub fn new(name: &'static str, title: impl Into<String>, drawing: Drawing) -> Figure {
+        Figure { name, title: title.into(), drawing }
     }
 
     /// Puts it on a page. Gives where the next one begins.
     fn card(&self, page: &mut Svg, y: f64) -> f64 {
-        page.card(MARGIN, y, WIDTH - 2.0 * MARGIN, self.height + 66.0);
-        page.text((2.0 * MARGIN, y + 30.0), 15.0, Anchor::Start, "h2", &self.title);
-        page.place(2.0 * MARGIN, y + 54.0, &self.drawing);
-        y + self.height + 66.0 + 18.0
+        let Drawing { svg, height } = &self.drawing;
+        page.card(MARGIN, y, WIDTH - 2.0 * MARGIN, height + 66.0);
+        page.text(point(2.0 * MARGIN, y + 30.0), 15.0, Anchor::Start, "h2", &self.title);
+        page.place(2.0 * MARGIN, y + 54.0, svg);
+        y + height + 66.0 + 18.0
     }
 
     /// The figure as a document of its own.
@@ -99,26 +99,26 @@ fn head(page: &mut Svg, title: &str, subtitle: &str) -> f64 {
     let mut y = 14.0;
     for line in wrap(title, letters(ROOM, 18.0)) {
         y += 23.0;
-        page.text((MARGIN, y), 18.0, Anchor::Start, "h1", &line);
+        page.text(point(MARGIN, y), 18.0, Anchor::Start, "h1", &line);
     }
     y += 4.0;
     for line in wrap(subtitle, letters(ROOM, SMALL)) {
         y += 17.0;
-        page.text((MARGIN, y), SMALL, Anchor::Start, "dim mono", &line);
+        page.text(point(MARGIN, y), SMALL, Anchor::Start, "dim mono", &line);
     }
     y + 14.0
 }
 
-fn sentences(all: &[String]) -> (Svg, f64) {
+fn sentences(all: &[String]) -> Drawing {
     let mut svg = Svg::default();
     let mut y = 6.0;
     for (i, text) in all.iter().enumerate() {
         for line in wrap(text, letters(ROOM - 52.0, SMALL)) {
-            svg.text((0.0, y), SMALL, Anchor::Start, if i == 0 { "mono" } else { "" }, &line);
+            svg.text(point(0.0, y), SMALL, Anchor::Start, if i == 0 { "mono" } else { "" }, &line);
             y += 18.0;
         }
     }
-    (svg, y - 6.0)
+    Drawing { svg, height: y - 6.0 }
 }
 
 /// Breaks a line at `_` or blanks so that no part is longer than `most` characters where that can be had.

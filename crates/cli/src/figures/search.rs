@@ -1,6 +1,6 @@
 //! A search as it went: the time of each trial, and the best time so far.
 
-use super::svg::{Anchor, Svg, hue};
+use super::svg::{Anchor, Drawing, Point, Svg, hue, point};
 use super::{MARGIN, ROOM, SMALL, WIDTH, head, letters, wrap};
 use crate::output::human_time;
 use tilewright_tune::search::Event;
@@ -37,13 +37,13 @@ impl Search {
     }
 
     /// Draws it. Gives the drawing and its height.
-    fn draw(&self) -> (Svg, f64) {
+    fn draw(&self) -> Drawing {
         let mut svg = Svg::default();
         let times: Vec<f64> = self.trials.iter().filter_map(|t| t.us).filter(|us| *us > 0.0).collect();
         let (low, high) = times.iter().fold((f64::INFINITY, 0.0f64), |(low, high), us| (low.min(*us), high.max(*us)));
         let Some(last) = self.trials.last().filter(|_| high > 0.0) else {
-            svg.text((0.0, 6.0), SMALL, Anchor::Start, "dim", "no trial has a time");
-            return (svg, 12.0);
+            svg.text(point(0.0, 6.0), SMALL, Anchor::Start, "dim", "no trial has a time");
+            return Drawing { svg, height: 12.0 };
         };
         // A search that finds nothing better is a line in the middle.
         let (low, high) = (low / 1.08, high * 1.08);
@@ -51,31 +51,31 @@ impl Search {
         let y = |us: f64| HIGH * (1.0 - (us / low).ln() / (high / low).ln());
         svg.rect(LEFT, 0.0, ROOM - LEFT, HIGH, "soft");
         for us in ticks(low, high) {
-            svg.line((LEFT, y(us)), (ROOM, y(us)), "rule");
-            svg.text((0.0, y(us) + 4.0), SMALL, Anchor::Start, "dim", &human_time(us));
+            svg.line(point(LEFT, y(us)), point(ROOM, y(us)), "rule");
+            svg.text(point(0.0, y(us) + 4.0), SMALL, Anchor::Start, "dim", &human_time(us));
         }
         for trial in &self.trials {
             if let Some(us) = trial.us.filter(|us| *us > 0.0) {
                 svg.fill(x(trial.number) - 2.5, y(us) - 2.5, 5.0, 5.0, "#8893a0", 0.8);
             }
         }
-        let mut line: Vec<(f64, f64)> = Vec::new();
+        let mut line: Vec<Point> = Vec::new();
         for trial in &self.trials {
             let Some(best) = trial.best_us.filter(|us| *us > 0.0) else { continue };
-            if let Some((_, before)) = line.last().copied() {
-                line.push((x(trial.number), before));
+            if let Some(before) = line.last().copied() {
+                line.push(point(x(trial.number), before.y));
             }
-            line.push((x(trial.number), y(best)));
+            line.push(point(x(trial.number), y(best)));
         }
         svg.path(&line, hue(0), 2.5);
         svg.rect(LEFT, 0.0, ROOM - LEFT, HIGH, "frame");
         for number in [1, last.number.div_ceil(2), last.number] {
             let at = x(number).min(ROOM - 12.0);
-            svg.text((at, HIGH + 18.0), SMALL, Anchor::Middle, "dim", &number.to_string());
+            svg.text(point(at, HIGH + 18.0), SMALL, Anchor::Middle, "dim", &number.to_string());
         }
-        svg.text((0.0, HIGH + 18.0), SMALL, Anchor::Start, "dim", "trial");
+        svg.text(point(0.0, HIGH + 18.0), SMALL, Anchor::Start, "dim", "trial");
         let end = svg.key(
-            (0.0, HIGH + 42.0),
+            point(0.0, HIGH + 42.0),
             ROOM,
             &[("#8893a0", "time of a trial".into()), (hue(0), "best verified time so far".into())],
         );
@@ -83,8 +83,8 @@ impl Search {
         let within = self.trials.iter().find(|t| t.best_us.is_some_and(|us| us <= 1.05 * best)).map_or(0, |t| t.number);
         let text =
             format!("{} trials; the best takes {}; trial {within} is the first within 5 % of it", last.number, human_time(best));
-        svg.text((0.0, end), SMALL, Anchor::Start, "", &text);
-        (svg, end + 4.0)
+        svg.text(point(0.0, end), SMALL, Anchor::Start, "", &text);
+        Drawing { svg, height: end + 4.0 }
     }
 }
 
@@ -101,14 +101,14 @@ pub fn page(searches: &[Search], title: &str, subtitle: &str) -> String {
     let mut page = Svg::default();
     let mut y = head(&mut page, title, subtitle);
     for search in searches {
-        let (drawing, height) = search.draw();
+        let Drawing { svg, height } = search.draw();
         let names = wrap(&search.title, letters(ROOM, 15.0));
         let above = 34.0 + 19.0 * names.len() as f64;
         page.card(MARGIN, y, WIDTH - 2.0 * MARGIN, height + above + 12.0);
         for (i, name) in names.iter().enumerate() {
-            page.text((2.0 * MARGIN, y + 30.0 + 19.0 * i as f64), 15.0, Anchor::Start, "h2", name);
+            page.text(point(2.0 * MARGIN, y + 30.0 + 19.0 * i as f64), 15.0, Anchor::Start, "h2", name);
         }
-        page.place(2.0 * MARGIN, y + above, &drawing);
+        page.place(2.0 * MARGIN, y + above, &svg);
         y += height + above + 12.0 + 18.0;
     }
     page.document(WIDTH, y, title)

@@ -1,7 +1,7 @@
 //! Shared memory: what lies where, and how one tile of each operand lies.
 
 use super::facts::{Facts, Region, Subject};
-use super::svg::{Anchor, Svg, hue};
+use super::svg::{Anchor, Drawing, Point, Svg, hue, point};
 use super::{ROOM, SMALL, letters};
 use std::collections::BTreeMap;
 use tilewright_ir::layout::{Axis, BANKS};
@@ -14,26 +14,26 @@ const LINES: u32 = 8;
 const CHUNKS: u32 = 8;
 
 /// Draws it. Gives the drawing and its height.
-pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
+pub fn draw(subject: &Subject, facts: &Facts) -> Drawing {
     let mut svg = Svg::default();
     let mut y = map(&mut svg, facts);
     for (which, operand) in facts.operands.iter().enumerate() {
         svg.text(
-            (0.0, y + 16.0),
+            point(0.0, y + 16.0),
             12.5,
             Anchor::Start,
             "h2",
             &format!("{}: its tile in stage 0 (colours: parts of a row)", operand.name),
         );
-        let below = tile(&mut svg, subject, which, (0.0, y + 46.0));
+        let below = tile(&mut svg, subject, which, point(0.0, y + 46.0));
         let mut at = below + 18.0;
         for text in operand.layout.iter().flat_map(|text| super::wrap(text, letters(ROOM, SMALL))) {
-            svg.text((0.0, at), SMALL, Anchor::Start, "", &text);
+            svg.text(point(0.0, at), SMALL, Anchor::Start, "", &text);
             at += 17.0;
         }
         y = at + 8.0;
     }
-    (svg, y - 8.0)
+    Drawing { svg, height: y - 8.0 }
 }
 
 /// The bytes of a work-group from first to last; regions that lie over others in a row of their own.
@@ -49,7 +49,7 @@ fn map(svg: &mut Svg, facts: &Facts) -> f64 {
     }
     let scale = ROOM / f64::from(total);
     let mut y = 22.0;
-    svg.text((0.0, 6.0), 12.5, Anchor::Start, "h2", &format!("{total} bytes of a work-group"));
+    svg.text(point(0.0, 6.0), 12.5, Anchor::Start, "h2", &format!("{total} bytes of a work-group"));
     let mut small: Vec<(&str, String)> = Vec::new();
     for (index, bar) in bars.iter().enumerate() {
         for region in bar {
@@ -63,7 +63,7 @@ fn map(svg: &mut Svg, facts: &Facts) -> f64 {
                     name => name.to_string(),
                 };
                 if label.len() < letters(part, SMALL) {
-                    svg.text((x + part / 2.0, y + BAR / 2.0 + 4.2), SMALL, Anchor::Middle, "onhue h2", &label);
+                    svg.text(point(x + part / 2.0, y + BAR / 2.0 + 4.2), SMALL, Anchor::Middle, "onhue h2", &label);
                 }
             }
             let parts = if region.parts > 1 {
@@ -76,7 +76,7 @@ fn map(svg: &mut Svg, facts: &Facts) -> f64 {
         }
         y += BAR + 4.0;
     }
-    svg.key((0.0, y + 12.0), ROOM, &small) + 10.0
+    svg.key(point(0.0, y + 12.0), ROOM, &small) + 10.0
 }
 
 /// One for each operand, whatever the stage.
@@ -99,7 +99,8 @@ pub fn places(subject: &Subject, which: usize, most: i64) -> BTreeMap<i64, (u32,
 }
 
 /// The first lines of a tile, chunk by chunk: what each holds.
-fn tile(svg: &mut Svg, subject: &Subject, which: usize, (x, y): (f64, f64)) -> f64 {
+fn tile(svg: &mut Svg, subject: &Subject, which: usize, corner: Point) -> f64 {
+    let Point { x, y } = corner;
     let (o, copy, bytes) = (subject.tiling(which), &subject.spec.schedule.copies[which], subject.scalar(which).bytes());
     let pitch = copy.tile().map_or(o.lines(subject.spec.tiling.k_tile).1, |tile| tile.row);
     let per_chunk = (CHUNK / bytes).max(1);
@@ -115,12 +116,12 @@ fn tile(svg: &mut Svg, subject: &Subject, which: usize, (x, y): (f64, f64)) -> f
         let cx = x + j as f64 * cell_w + gap;
         if swizzled {
             let bank = chunk * CHUNK / 4 % BANKS as u32;
-            svg.text((cx + cell_w / 2.0, y - 6.0), SMALL, Anchor::Middle, "dim", &format!("banks {bank}-{}", bank + 3));
+            svg.text(point(cx + cell_w / 2.0, y - 6.0), SMALL, Anchor::Middle, "dim", &format!("banks {bank}-{}", bank + 3));
         } else if j == 0 {
-            svg.text((cx, y - 6.0), SMALL, Anchor::Start, "dim", "16 bytes each; below: the first bank");
+            svg.text(point(cx, y - 6.0), SMALL, Anchor::Start, "dim", "16 bytes each; below: the first bank");
         }
         if gap > 0.0 {
-            svg.text((cx - 13.0, y + 12.0), 13.0, Anchor::Start, "dim", "…");
+            svg.text(point(cx - 13.0, y + 12.0), 13.0, Anchor::Start, "dim", "…");
         }
         for line in 0..LINES {
             let cy = y + f64::from(line) * cell_h;
@@ -130,7 +131,7 @@ fn tile(svg: &mut Svg, subject: &Subject, which: usize, (x, y): (f64, f64)) -> f
                 let there = first < i64::from((line + 1) * pitch);
                 if there {
                     svg.fill(cx + 0.5, cy + 0.5, cell_w - 1.0, cell_h - 1.0, "#8893a0", 0.35);
-                    svg.text((cx + cell_w / 2.0, cy + 14.0), SMALL, Anchor::Middle, "dim", "padding");
+                    svg.text(point(cx + cell_w / 2.0, cy + 14.0), SMALL, Anchor::Middle, "dim", "padding");
                 }
                 continue;
             };
@@ -139,10 +140,10 @@ fn tile(svg: &mut Svg, subject: &Subject, which: usize, (x, y): (f64, f64)) -> f
             // Chunks of the same part of a line share a hue, so that a swizzle shows.
             let part = if row == last_row { k / per_chunk } else { row / per_chunk };
             svg.fill(cx + 0.5, cy + 0.5, cell_w - 1.0, cell_h - 1.0, hue(part as usize), 0.28);
-            svg.text((cx + cell_w / 2.0, cy + if swizzled { 14.2 } else { 13.0 }), SMALL, Anchor::Middle, "", &text);
+            svg.text(point(cx + cell_w / 2.0, cy + if swizzled { 14.2 } else { 13.0 }), SMALL, Anchor::Middle, "", &text);
             if !swizzled {
                 let bank = first * i64::from(bytes) / 4 % BANKS as i64;
-                svg.text((cx + cell_w / 2.0, cy + 26.0), SMALL, Anchor::Middle, "dim", &format!("bank {bank}"));
+                svg.text(point(cx + cell_w / 2.0, cy + 26.0), SMALL, Anchor::Middle, "dim", &format!("bank {bank}"));
             }
         }
     }

@@ -34,6 +34,35 @@ text { fill: #e6eaf0; } .page { fill: #14181d; } .card { fill: #1e242b; stroke: 
 .way { stroke: #b8c2cd; } .tip { fill: #b8c2cd; } .cluster { stroke: #e6eaf0; }
 }";
 
+/// A place in a drawing, in pixels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    pub x: f64,
+    pub y: f64,
+}
+
+/// The place `x` to the right and `y` down.
+pub const fn point(x: f64, y: f64) -> Point {
+    Point { x, y }
+}
+
+/// An upright rectangle.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Area {
+    /// Left and upper edge.
+    pub x: f64,
+    pub y: f64,
+    /// Width and height.
+    pub w: f64,
+    pub h: f64,
+}
+
+/// A drawing and its height.
+pub struct Drawing {
+    pub svg: Svg,
+    pub height: f64,
+}
+
 /// Shapes collected for one drawing.
 #[derive(Clone, Debug, Default)]
 pub struct Svg {
@@ -99,47 +128,49 @@ impl Svg {
         ));
     }
     /// A line of a class of the style sheet.
-    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
+    pub fn line(&mut self, from: Point, to: Point, class: &str) {
         self.push(format_args!(
             "<line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" class=\"{class}\"/>",
-            num(from.0),
-            num(from.1),
-            num(to.0),
-            num(to.1)
+            num(from.x),
+            num(from.y),
+            num(to.x),
+            num(to.y)
         ));
     }
     /// A path through points, with an arrow head at its end.
-    pub fn arrow(&mut self, points: &[(f64, f64)]) {
+    pub fn arrow(&mut self, points: &[Point]) {
         let mut d = String::new();
-        for (i, (x, y)) in points.iter().enumerate() {
+        for (i, Point { x, y }) in points.iter().enumerate() {
             let _ = write!(d, "{}{} {} ", if i == 0 { 'M' } else { 'L' }, num(*x), num(*y));
         }
         self.push(format_args!("<path d=\"{}\" class=\"way\" marker-end=\"url(#tip)\"/>", d.trim_end()));
     }
     /// A line through points.
-    pub fn path(&mut self, points: &[(f64, f64)], colour: &str, width: f64) {
-        let parts =
-            points.iter().enumerate().map(|(i, (x, y))| format!("{}{} {}", if i == 0 { 'M' } else { 'L' }, num(*x), num(*y)));
+    pub fn path(&mut self, points: &[Point], colour: &str, width: f64) {
+        let parts = points
+            .iter()
+            .enumerate()
+            .map(|(i, Point { x, y })| format!("{}{} {}", if i == 0 { 'M' } else { 'L' }, num(*x), num(*y)));
         let d = parts.collect::<Vec<_>>().join(" ");
         self.push(format_args!("<path d=\"{d}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{}\"/>", num(width)));
     }
     /// Text of a size in pixels and classes of the style sheet.
-    pub fn text(&mut self, at: (f64, f64), size: f64, anchor: Anchor, class: &str, text: &str) {
+    pub fn text(&mut self, at: Point, size: f64, anchor: Anchor, class: &str, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
         };
         self.push(format_args!(
             "<text x=\"{}\" y=\"{}\" font-size=\"{}\" text-anchor=\"{anchor}\" class=\"{class}\">{}</text>",
-            num(at.0),
-            num(at.1),
+            num(at.x),
+            num(at.y),
             num(size),
             escape(text)
         ));
     }
     /// Text turned by a quarter, read from bottom to top, centred on its point.
-    pub fn text_up(&mut self, at: (f64, f64), size: f64, class: &str, text: &str) {
-        let (x, y) = (num(at.0), num(at.1));
+    pub fn text_up(&mut self, at: Point, size: f64, class: &str, text: &str) {
+        let (x, y) = (num(at.x), num(at.y));
         self.push(format_args!(
             "<text x=\"{x}\" y=\"{y}\" font-size=\"{}\" text-anchor=\"middle\" class=\"{class}\" transform=\"rotate(-90 {x} {y})\">{}</text>",
             num(size),
@@ -147,15 +178,16 @@ impl Svg {
         ));
     }
     /// What colours mean: squares with their words, in lines up to `right`. Gives where the next line would stand.
-    pub fn key(&mut self, (x, y): (f64, f64), right: f64, entries: &[(&str, String)]) -> f64 {
-        let (mut at, mut y) = (x, y);
+    pub fn key(&mut self, from: Point, right: f64, entries: &[(&str, String)]) -> f64 {
+        let Point { x, mut y } = from;
+        let mut at = x;
         for (colour, text) in entries {
             let wide = 15.0 + text.chars().count() as f64 * 7.2;
             if at > x && at + wide > right {
                 (at, y) = (x, y + 17.0);
             }
             self.fill(at, y - 9.0, 10.0, 10.0, colour, 0.9);
-            self.text((at + 15.0, y), 12.0, Anchor::Start, "dim", text);
+            self.text(point(at + 15.0, y), 12.0, Anchor::Start, "dim", text);
             at += wide + 16.0;
         }
         y + 17.0
@@ -186,7 +218,7 @@ mod tests {
     #[test]
     fn text_is_escaped_and_numbers_are_short() {
         let mut svg = Svg::default();
-        svg.text((1.0, 2.5), 12.0, Anchor::Middle, "dim", "a < b & \"c\"");
+        svg.text(point(1.0, 2.5), 12.0, Anchor::Middle, "dim", "a < b & \"c\"");
         assert!(svg.body.contains("a &lt; b &amp; &quot;c&quot;"));
         assert!(svg.body.contains("x=\"1\" y=\"2.5\""));
         assert_eq!(num(1.2345), "1.23");

@@ -1,6 +1,6 @@
 //! What figures and words say of random plans, against the tiles that they speak of.
 
-use super::facts::{Span, Subject};
+use super::facts::{Rectangle, Subject};
 use super::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use tilewright_check::random::{Recipe, pair};
@@ -18,10 +18,10 @@ fn wrapping_keeps_everything() {
 }
 
 /// Rows and columns that rectangles cover, counted.
-fn cover(rectangles: &[(Span, Span)], seen: &mut HashMap<(u32, u32), u32>) {
-    for ((r0, r1), (c0, c1)) in rectangles {
-        for row in *r0..=*r1 {
-            for column in *c0..=*c1 {
+fn cover(rectangles: &[Rectangle], seen: &mut HashMap<(u32, u32), u32>) {
+    for Rectangle { rows, columns } in rectangles {
+        for row in rows.first..=rows.last {
+            for column in columns.first..=columns.last {
                 *seen.entry((row, column)).or_default() += 1;
             }
         }
@@ -43,7 +43,7 @@ fn look(problem: &Problem, plan: &Plan, target: &Target) -> bool {
     let [rows, columns, depth] = subject.tile();
 
     // Every thread has one role.
-    let mut threads: Vec<u32> = facts.roles.iter().flat_map(|r| r.threads.0..=r.threads.1).collect();
+    let mut threads: Vec<u32> = facts.roles.iter().flat_map(|r| r.threads.first..=r.threads.last).collect();
     threads.sort_unstable();
     assert_eq!(threads, (0..kernel.threads).collect::<Vec<_>>(), "{what}");
     assert!(facts.roles.iter().all(|r| ["all", "copy", "math"].contains(&r.role.as_str())), "{what}");

@@ -1,8 +1,8 @@
 //! The schedule as a timeline: which stage of the main loop works on which k-tile, in which buffer, on which waves, and who waits for whom.
 
 use super::events::{Event, Extent, Stage, events};
-use super::facts::{Facts, RoleFact, Subject, plural};
-use super::svg::{Anchor, Svg, hue};
+use super::facts::{Facts, RoleFact, Span, Subject, plural};
+use super::svg::{Anchor, Area, Drawing, Point, Svg, hue, point};
 use super::{ROOM, SMALL, letters};
 use tilewright_gen::kernel::schedule::MathPart;
 use tilewright_gen::plan::{KernelSpec, Schedule, StorePoint, Transport};
@@ -39,16 +39,13 @@ fn lanes(subject: &Subject, facts: &Facts) -> Vec<Lane> {
     let schedule = &subject.spec.schedule;
     let wave = facts.wave;
     let of = |role: &RoleFact| {
-        if role.waves.0 == role.waves.1 {
-            format!("{wave} {}", role.waves.0)
-        } else {
-            format!("{wave}s {}-{}", role.waves.0, role.waves.1)
-        }
+        let Span { first, last } = role.waves;
+        if first == last { format!("{wave} {first}") } else { format!("{wave}s {first}-{last}") }
     };
     let who = |name: &str| facts.roles.iter().find(|r| r.role == name).or(facts.roles.first()).map_or(String::new(), of);
     // One thread issues all bulk copies.
     let issues = schedule.copies.iter().all(|copy| matches!(copy, Transport::Bulk(_)));
-    let thread = facts.roles.iter().find(|r| r.role == "copy").or(facts.roles.first()).map(|r| (r.threads.0, r.waves.0));
+    let thread = facts.roles.iter().find(|r| r.role == "copy").or(facts.roles.first()).map(|r| (r.threads.first, r.waves.first));
     let copies = match thread.filter(|_| issues) {
         Some((thread, number)) => format!("thread {thread} ({wave} {number})"),
         None => who("copy"),
@@ -94,7 +91,7 @@ fn lanes(subject: &Subject, facts: &Facts) -> Vec<Lane> {
 }
 
 /// Draws a schedule. Gives the drawing and its height.
-pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
+pub fn draw(subject: &Subject, facts: &Facts) -> Drawing {
     let mut svg = Svg::default();
     let schedule = &subject.spec.schedule;
     let k_tiles = subject.works.first().map_or(1, |w| w.k_tiles);
@@ -102,7 +99,7 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
     let events = events(schedule, subject.spec.tiling.k_steps(), shown);
     let end = events.iter().map(|e| e.start + e.length).max().unwrap_or(1).max(1);
     let (left, width) = (172.0, ROOM);
-    let top = head(&mut svg, schedule, (shown, k_tiles), &events);
+    let top = head(&mut svg, schedule, shown, k_tiles, &events);
     let scale = (width - left) / f64::from(end);
     let x = |at: u32| left + f64::from(at) * scale;
     let rows = lanes(subject, facts);
@@ -113,7 +110,7 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
     for lane in &rows {
         let height = high(lane);
         for (i, (class, text)) in [("h2", &lane.name), ("dim", &lane.who), ("dim", &lane.what)].into_iter().enumerate() {
-            svg.text((0.0, y + 12.0 + 15.0 * i as f64), if i == 0 { 13.0 } else { SMALL }, Anchor::Start, class, text);
+            svg.text(point(0.0, y + 12.0 + 15.0 * i as f64), if i == 0 { 13.0 } else { SMALL }, Anchor::Start, class, text);
         }
         svg.rect(left, y, width - left, height, "soft");
         let mine: Vec<&Event> =
@@ -128,34 +125,34 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
                 _ => (0, 1),
             };
             let h = height / f64::from(of);
-            let place = ((x(event.start), y + f64::from(line) * h), (f64::from(event.length) * scale, h));
-            labels.extend(event_box(&mut svg, event, shown, place.0, place.1));
+            let area = Area { x: x(event.start), y: y + f64::from(line) * h, w: f64::from(event.length) * scale, h };
+            labels.extend(event_box(&mut svg, event, shown, area));
         }
         // What has been read goes back to the waves that copy.
         for free in events.iter().filter(|e| e.stage == Stage::Free && lane.team == Some(e.team)) {
             let line = f64::from(free.buffer.unwrap_or(0) + 1) * high(&rows[0]) / f64::from(schedule.buffers.max(1));
-            svg.arrow(&[(x(free.start), y), (x(free.start), top + line - 2.0)]);
+            svg.arrow(&[point(x(free.start), y), point(x(free.start), top + line - 2.0)]);
         }
         y += height + 8.0;
     }
     for event in events.iter().filter(|e| e.stage == Stage::Barrier) {
-        svg.line((x(event.start), top - 6.0), (x(event.start), bottom), "wall");
+        svg.line(point(x(event.start), top - 6.0), point(x(event.start), bottom), "wall");
     }
-    for (place, class, label) in labels {
-        svg.text(place, SMALL, Anchor::Middle, class, &label);
+    for Label { at, class, text } in labels {
+        svg.text(at, SMALL, Anchor::Middle, class, &text);
     }
     let mut at = bottom + 16.0;
     for text in words(subject, facts, shown, &events) {
         for part in super::wrap(&text, letters(ROOM, SMALL)) {
-            svg.text((0.0, at), SMALL, Anchor::Start, "", &part);
+            svg.text(point(0.0, at), SMALL, Anchor::Start, "", &part);
             at += 17.0;
         }
     }
-    (svg, at)
+    Drawing { svg, height: at }
 }
 
 /// How much is drawn, and what colours and marks mean. Gives where the picture begins.
-fn head(svg: &mut Svg, schedule: &Schedule, (shown, k_tiles): (Extent, u64), events: &[Event]) -> f64 {
+fn head(svg: &mut Svg, schedule: &Schedule, shown: Extent, k_tiles: u64, events: &[Event]) -> f64 {
     let of = |tiles: u32| if u64::from(tiles) < k_tiles { format!("{tiles} of {k_tiles}") } else { format!("all {tiles}") };
     let (drawn, numbers) = match shown.results {
         1 => (format!("{} k-tiles", of(shown.k_tiles)), "numbers are k-tiles"),
@@ -167,7 +164,7 @@ fn head(svg: &mut Svg, schedule: &Schedule, (shown, k_tiles): (Extent, u64), eve
     let mut y = 6.0;
     let drawn = format!("Drawn with {drawn}. Time from left to right, lengths are schematic.");
     for line in super::wrap(&drawn, letters(ROOM, SMALL)) {
-        svg.text((0.0, y), SMALL, Anchor::Start, "", &line);
+        svg.text(point(0.0, y), SMALL, Anchor::Start, "", &line);
         y += 17.0;
     }
     let mut key: Vec<(&str, String)> =
@@ -175,13 +172,13 @@ fn head(svg: &mut Svg, schedule: &Schedule, (shown, k_tiles): (Extent, u64), eve
     let has = |stages: &[Stage]| events.iter().any(|e| stages.contains(&e.stage));
     key.extend(has(&[Stage::Fetch]).then(|| (STAGING, "under way to registers, touches no stage".into())));
     key.extend(has(&[Stage::Epilogue]).then(|| (EXIT, "C is stored".into())));
-    y = svg.key((0.0, y + 3.0), ROOM, &key);
+    y = svg.key(point(0.0, y + 3.0), ROOM, &key);
     let mut marks = vec![numbers];
     marks.extend(has(&[Stage::Barrier]).then_some("lines through all lanes: barriers of the work-group"));
     marks.extend(has(&WAITS).then_some("frames: waiting"));
     marks.extend(has(&[Stage::Free]).then_some("arrows: a stage has been read and is free for the next copy"));
     for line in super::wrap(&marks.join("; "), letters(ROOM, SMALL)) {
-        svg.text((0.0, y), SMALL, Anchor::Start, "dim", &line);
+        svg.text(point(0.0, y), SMALL, Anchor::Start, "dim", &line);
         y += 17.0;
     }
     y + 3.0
@@ -190,11 +187,15 @@ fn head(svg: &mut Svg, schedule: &Schedule, (shown, k_tiles): (Extent, u64), eve
 /// Stages in which waves wait.
 const WAITS: [Stage; 4] = [Stage::WaitToCopy, Stage::WaitToStore, Stage::WaitForTile, Stage::WaitForTurn];
 
-/// A label: its place, its class, the text.
-type Label = ((f64, f64), &'static str, String);
+/// Text in the middle of an event's box.
+struct Label {
+    at: Point,
+    class: &'static str,
+    text: String,
+}
 
-fn event_box(svg: &mut Svg, event: &Event, shown: Extent, (x, y): (f64, f64), (w, h): (f64, f64)) -> Option<Label> {
-    let (w, h) = ((w - 1.5).max(2.0), h - 1.5);
+fn event_box(svg: &mut Svg, event: &Event, shown: Extent, area: Area) -> Option<Label> {
+    let (x, y, w, h) = (area.x, area.y, (area.w - 1.5).max(2.0), area.h - 1.5);
     let (result, k) = (event.tile / shown.k_tiles.max(1), event.tile % shown.k_tiles.max(1));
     let waits = WAITS.contains(&event.stage);
     let labels = match (event.stage, event.buffer) {
@@ -220,8 +221,9 @@ fn event_box(svg: &mut Svg, event: &Event, shown: Extent, (x, y): (f64, f64), (w
     } else {
         svg.fill(x + 0.75, y + 0.75, w, h, colour, 0.92);
     }
-    let label = labels.into_iter().find(|label| label.len() <= letters(w, SMALL) && h >= SMALL)?;
-    Some(((x + w / 2.0, y + h / 2.0 + 4.2), if waits { "dim" } else { "onhue h2" }, label))
+    let text = labels.into_iter().find(|label| label.len() <= letters(w, SMALL) && h >= SMALL)?;
+    let class = if waits { "dim" } else { "onhue h2" };
+    Some(Label { at: point(x + w / 2.0, y + h / 2.0 + 4.2), class, text })
 }
 
 fn words(subject: &Subject, facts: &Facts, shown: Extent, events: &[Event]) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! How a convolution reads its image: the window of one output pixel, and the row of operand A that it becomes.
 
-use super::svg::{Anchor, Svg, hue};
+use super::svg::{Anchor, Area, Drawing, Svg, hue, point};
 use super::{ROOM, SMALL, letters, wrap};
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::{Conv, Direction, Layout};
@@ -53,7 +53,7 @@ pub fn runs(conv: &Conv, c: &Contraction, row: i64) -> Vec<Run> {
 }
 
 /// Draws window and row of a forward convolution in two dimensions. Gives the drawing and its height; of others nothing.
-pub fn draw(conv: &Conv, c: &Contraction) -> Option<(Svg, f64)> {
+pub fn draw(conv: &Conv, c: &Contraction) -> Option<Drawing> {
     let output = drawn(conv).filter(|_| conv.direction == Direction::Forward)?;
     let row = output.h * conv.output()[1] as i64 + output.w;
     let mut svg = Svg::default();
@@ -62,7 +62,7 @@ pub fn draw(conv: &Conv, c: &Contraction) -> Option<(Svg, f64)> {
     let shown = sides.map(|side| side.min(MOST));
     let [high, wide] = shown.map(|side| side as f64 * PIXEL);
     let top = 30.0;
-    svg.text((0.0, 6.0), 13.0, Anchor::Start, "h2", "Input image with its padding");
+    svg.text(point(0.0, 6.0), 13.0, Anchor::Start, "h2", "Input image with its padding");
     svg.rect(0.0, top, wide, high, "soft");
     // Of the window: which line of the filter reads a line of the image.
     let first = [0, 1].map(|d: usize| [output.h, output.w][d] * conv.stride[d] as i64);
@@ -82,13 +82,14 @@ pub fn draw(conv: &Conv, c: &Contraction) -> Option<(Svg, f64)> {
             svg.fill(x + 1.0, y + 1.0, PIXEL - 2.0, PIXEL - 2.0, hue(r as usize), if inside { 0.9 } else { 0.35 });
             if inside && pixel.h < 10 && pixel.w < 10 {
                 let name = format!("{},{}", pixel.h, pixel.w);
-                svg.text((x + PIXEL / 2.0, y + PIXEL / 2.0 + 4.2), SMALL, Anchor::Middle, "onhue", &name);
+                svg.text(point(x + PIXEL / 2.0, y + PIXEL / 2.0 + 4.2), SMALL, Anchor::Middle, "onhue", &name);
             }
         }
     }
     svg.rect(0.0, top, wide, high, "frame");
     let left = wide + 44.0;
-    matrix(&mut svg, (left, top, high), (row, c), &runs(conv, c, row), before[0] as i64 + first[0]);
+    let area = Area { x: left, y: top, w: ROOM - left, h: high };
+    matrix(&mut svg, area, row, c, &runs(conv, c, row), before[0] as i64 + first[0]);
     let mut y = top + high.max(120.0) + 24.0;
     let layout = if conv.layout == Layout::Nhwc { "channels last" } else { "channels first" };
     let lines = [
@@ -97,21 +98,21 @@ pub fn draw(conv: &Conv, c: &Contraction) -> Option<(Svg, f64)> {
         "Grey: padding, which reads as zero. A colour is a line of the filter.".to_string(),
     ];
     for line in lines.iter().flat_map(|text| wrap(text, letters(ROOM, SMALL))) {
-        svg.text((0.0, y), SMALL, Anchor::Start, "", &line);
+        svg.text(point(0.0, y), SMALL, Anchor::Start, "", &line);
         y += 17.0;
     }
-    Some((svg, y - 8.0))
+    Some(Drawing { svg, height: y - 8.0 })
 }
 
 /// Operand A as lines, one of them in its runs.
-fn matrix(svg: &mut Svg, (x, top, high): (f64, f64, f64), (row, c): (i64, &Contraction), runs: &[Run], window: i64) {
-    let wide = ROOM - x;
-    svg.text((x, 6.0), 13.0, Anchor::Start, "h2", "Operand A: one row per output pixel");
+fn matrix(svg: &mut Svg, area: Area, row: i64, c: &Contraction, runs: &[Run], window: i64) {
+    let Area { x, y: top, w: wide, h: high } = area;
+    svg.text(point(x, 6.0), 13.0, Anchor::Start, "h2", "Operand A: one row per output pixel");
     svg.rect(x, top, wide, high.max(120.0), "soft");
     let lines = ((high.max(120.0) - GAP) / 12.0) as i64;
     for line in 0..lines {
         let y = top + line as f64 * 12.0 + if line >= lines / 2 { GAP } else { 0.0 };
-        svg.line((x, y), (x + wide, y), "rule");
+        svg.line(point(x, y), point(x + wide, y), "rule");
     }
     let at = top + (lines / 2) as f64 * 12.0;
     let shown = &runs[..runs.len().min(RUNS)];
@@ -127,7 +128,7 @@ fn matrix(svg: &mut Svg, (x, top, high): (f64, f64, f64), (row, c): (i64, &Contr
                 svg.fill(from + 0.5, at + 4.0, part - 1.0, 26.0, hue((pixel.h - first) as usize), 0.9);
                 let name = format!("{},{}", pixel.h, pixel.w);
                 if name.len() <= letters(part, SMALL) {
-                    svg.text((from + part / 2.0, at + 21.2), SMALL, Anchor::Middle, "onhue", &name);
+                    svg.text(point(from + part / 2.0, at + 21.2), SMALL, Anchor::Middle, "onhue", &name);
                 }
             }
             None => svg.fill(from + 0.5, at + 4.0, part - 1.0, 26.0, "#8893a0", 0.35),
@@ -135,12 +136,12 @@ fn matrix(svg: &mut Svg, (x, top, high): (f64, f64, f64), (row, c): (i64, &Contr
         from += part;
     }
     if more > 0.0 {
-        svg.text((from + 4.0, at + 21.0), 13.0, Anchor::Start, "dim", "…");
+        svg.text(point(from + 4.0, at + 21.0), 13.0, Anchor::Start, "dim", "…");
     }
     svg.rect(x, top, wide, high.max(120.0), "frame");
     let elements = shown.first().map_or(0, |run| run.elements);
     let text = format!("row {row}: {} runs, the first of {elements} elements; k = {}", runs.len(), c.k);
-    svg.text((x + 6.0, at + 48.0), SMALL, Anchor::Start, "", &text);
+    svg.text(point(x + 6.0, at + 48.0), SMALL, Anchor::Start, "", &text);
 }
 
 #[cfg(test)]
