@@ -46,7 +46,7 @@ pub use host::memory_left;
 pub use ids::*;
 pub use kernel::*;
 pub use matrix::*;
-pub use mma::{MathUnit, Mma, MmaShape};
+pub use mma::{MathUnit, Mma};
 pub use print::{Source, print};
 pub use reroll::reroll;
 pub use target::*;

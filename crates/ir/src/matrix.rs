@@ -4,8 +4,7 @@
 //! operations that use them. Shapes are m x n x k of one instruction; "wave" is 32 lanes on NVIDIA, 64 on AMD.
 
 use crate::ids::{ArgId, ExprId, MemRef, RegId, SharedId};
-use crate::mma::MmaShape;
-use crate::types::Scalar;
+use crate::types::{MmaShape, Scalar};
 use serde::{Deserialize, Serialize};
 
 /// Input element types of a matrix instruction.

@@ -10,34 +10,16 @@ mod fragments;
 use crate::layout::Axis::{Element, K};
 use crate::matrix::{MatrixOp, MatrixType};
 use crate::target::Features;
-use crate::types::Scalar;
+use crate::types::{MmaShape, Scalar};
 use fragments::{
     DOUBLES, FLOATS, INTEGERS, MFMA_C_16, MFMA_C_32, MFMA_C_F64, MMA_A_PAIRS, MMA_A_QUADS, MMA_A_SINGLE, MMA_B_PAIRS,
     MMA_B_QUADS, MMA_B_SINGLE, MMA_C, NONE, Neighbours, TF32, WARPGROUP_A_PAIRS, WARPGROUP_A_QUADS, WARPGROUP_A_SINGLE,
     WARPGROUP_C, WORDS, fragment, single, term,
 };
-use serde::{Deserialize, Serialize};
-use std::fmt;
+use serde::Serialize;
 
 pub use family::{FAMILIES, Family, Lines, MathUnit, Owner, Reads, UnitBlock};
 pub use fragments::{Fragment, Term};
-
-/// The extents of the product that an instruction computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct MmaShape {
-    /// Rows of A and C.
-    pub m: u32,
-    /// Columns of B and C.
-    pub n: u32,
-    /// Depth: columns of A and rows of B.
-    pub k: u32,
-}
-
-impl fmt::Display for MmaShape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} x {} x {}", self.m, self.n, self.k)
-    }
-}
 
 /// The generations of AMD's matrix units ([`Features::mfma`]) that have an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]

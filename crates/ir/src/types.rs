@@ -302,3 +302,20 @@ pub enum ShuffleKind {
     /// Every lane receives from the given lane.
     Broadcast(u32),
 }
+
+/// The extents of the product that an instruction computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct MmaShape {
+    /// Rows of A and C.
+    pub m: u32,
+    /// Columns of B and C.
+    pub n: u32,
+    /// Depth: columns of A and rows of B.
+    pub k: u32,
+}
+
+impl fmt::Display for MmaShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x {} x {}", self.m, self.n, self.k)
+    }
+}
