@@ -5,8 +5,7 @@ use tilewright_gen::graph::{Graph, values};
 use tilewright_gen::plan::*;
 use tilewright_ir::MmaShape;
 use tilewright_ir::mma::Owner;
-use tilewright_problem::Extent;
-use tilewright_problem::contraction::{Contraction, ResultSource};
+use tilewright_problem::contraction::{Contraction, Operand, ResultSource};
 
 /// What a key's value does in this kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -213,9 +212,7 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
             "the compiler is free to move loads and stores into the math",
         ),
         Common::Uni => unit(t),
-        Common::Swp if c.problem_extent(Extent::M) == Extent::N => {
-            "computes the transposed product: A and B change places".into()
-        }
+        Common::Swp if c.factors()[0] == Operand::B => "computes the transposed product: A and B change places".into(),
         Common::Swp => "A's rows are the kernel's rows".into(),
         Common::Pst if spec.tiling.persistent == 0 => "one work-group per tile of C".into(),
         Common::Pst => format!("{} work-groups walk over all tiles of C", spec.tiling.persistent),

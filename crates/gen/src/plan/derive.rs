@@ -35,31 +35,39 @@ const TEAM: u32 = 128;
 /// What the plan means for the contraction, or why it means nothing. Total: no plan and no contraction makes it fail
 /// otherwise.
 pub fn derive<'c>(plan: &Keys, c: &'c Contraction, env: &Env) -> Result<Derived<'c>, Refusal> {
-    derive_plan(&Plan::from(plan), c, env)
+    let plan = Plan::from(plan);
+    check_values_and_results(&plan, c)?;
+    let derived = derive_plan(&plan, c, env)?;
+    let needed = workspace_per_entry(&derived);
+    if needed > env.workspace_bytes {
+        return Err(Refusal::Workspace { needed, available: env.workspace_bytes });
+    }
+    Ok(derived)
 }
 
-fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived<'c>, Refusal> {
+/// Every key has a value of its own, and the contraction has results. Of a tensor without elements reductions are what they begin with.
+fn check_values_and_results(plan: &Plan, c: &Contraction) -> Result<(), Refusal> {
     if let Some(key) = Key::all().find(|k| !k.info().legal.contains(plan.get(*k))) {
         return Err(Refusal::Value { key, value: plan.get(key) });
     }
-    // Reductions of a tensor without elements are what they begin with.
-    let reads = matches!(c.source, ResultSource::Elements(_));
-    if !reads && (c.g == 0 || c.m == 0 || c.n == 0) {
-        return Err(Refusal::Empty { g: c.g, m: c.m, n: c.n });
+    match c.source {
+        ResultSource::Product | ResultSource::OwnOperands(_) if c.g == 0 || c.m == 0 || c.n == 0 => {
+            Err(Refusal::Empty { g: c.g, m: c.m, n: c.n })
+        }
+        _ => Ok(()),
     }
+}
+
+fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived<'c>, Refusal> {
     // Kernels without shared tiles read few keys.
-    let plan = if c.source == ResultSource::Product { plan } else { &plan.normalised(c) };
+    let product = c.source == ResultSource::Product;
+    let plan = if product { plan } else { &plan.normalised(c) };
     let (at, on) = (|key: Common| plan.common(key), |key: Common| plan.common(key) == 1);
     let family = plan.unit();
     let seen = c.oriented(on(Common::Swp), family.unit);
     let c = &*seen;
-    let own = matches!(c.source, ResultSource::OwnOperands(_));
     let row = match family.owner {
         Owner::Thread => dot_instruction(plan, c, env, family),
-        Owner::Wave | Owner::Warpgroup if own => {
-            let why = "matrix instructions need one operand A for all columns; use UNI0, or BIM2 or BIM3";
-            return Err(Refusal::OwnLoads { key: Key::C(Common::Uni), value: family.number, why });
-        }
         Owner::Wave | Owner::Warpgroup => Some(matrix_instruction(plan, c, env, family)?),
     };
     let family = row.map_or(family, |row| row.unit.family());
@@ -67,30 +75,30 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
     let (along_m, along_n) = owner_counts(plan, family)?;
     let schedule = schedule(plan, env, family, row.map_or(1, |row| k_step(row, c.splits(row)) * k_step_multiple(plan, c)))?;
     let cluster = exit::cluster(plan, c, [Key::A, Key::B].map(|side| plan.get(side(Chiral::Clu))))?;
-    let predicate = Transport::uses_panels(plan) || on(Common::Edg) || own || reads;
+    let predicate = Transport::uses_panels(plan) || on(Common::Edg) || !product;
     let edge = if predicate { Edge::Predicate } else { Edge::PullBack };
     let k_tile = at(Common::Unr);
     check_extents(plan, c, edge)?;
-    let [a, b] = if own {
-        own_operands::derive(plan, c, along_m, along_n)?
-    } else {
-        let frame = Frame {
-            k: c.k,
-            any_term: c.any_term(),
-            k_tile,
-            load_threads: schedule.roles.map_or(at(Common::Mac), |r| r.load_threads),
-            stagger: on(Common::Ufo),
-            predicate: edge == Edge::Predicate,
-            loads: !reads,
-            family,
-            row,
-            split: row.and_then(|row| c.splits(row)),
-            runs: Transport::runs(plan, &c.a, k_tile),
-        };
-        let (m, n) = (c.varies(Extent::M), c.varies(Extent::N));
-        let a = Side { key: Key::A, tensor: &c.a, extent: c.m, run_time: m, owners: along_m, shares: cluster.n };
-        let b = Side { key: Key::B, tensor: &c.b, extent: c.n, run_time: n, owners: along_n, shares: cluster.m };
-        operand::derive_both(plan, &a, &b, &frame)?
+    let frame = |loads| Frame {
+        k: c.k,
+        any_term: c.any_term(),
+        k_tile,
+        load_threads: schedule.roles.map_or(at(Common::Mac), |r| r.load_threads),
+        stagger: on(Common::Ufo),
+        predicate: edge == Edge::Predicate,
+        loads,
+        family,
+        row,
+        split: row.and_then(|row| c.splits(row)),
+        runs: Transport::runs(plan, &c.a, k_tile),
+    };
+    let (m, n) = (c.varies(Extent::M), c.varies(Extent::N));
+    let a = Side { key: Key::A, tensor: &c.a, extent: c.m, run_time: m, owners: along_m, shares: cluster.n };
+    let b = Side { key: Key::B, tensor: &c.b, extent: c.n, run_time: n, owners: along_n, shares: cluster.m };
+    let [a, b] = match c.source {
+        ResultSource::OwnOperands(_) => own_operands::derive(plan, c, along_m, along_n)?,
+        ResultSource::Elements(_) => operand::derive_both(plan, &a, &b, &frame(false))?,
+        ResultSource::Product => operand::derive_both(plan, &a, &b, &frame(true))?,
     };
     let (TiledOperand { tiling: a, copy: copy_a }, TiledOperand { tiling: b, copy: copy_b }) = (a, b);
     grouped::check(plan, c, [&copy_a, &copy_b])?;
@@ -101,7 +109,7 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
         k_tile,
         threads_a: along_m * family.lanes,
         threads_b: along_n,
-        slices: if own { at(Common::Lsu) } else { 1 },
+        slices: if schedule.own() { at(Common::Lsu) } else { 1 },
         micro_b_fastest: on(Common::Mia),
         wave_a: wave_shape(plan, env, along_m, along_n)?,
         wave_lanes: env.wave.max(1),
@@ -134,12 +142,7 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
     set_registers_and_shared(&mut spec, c);
     spec.check_carry(c)?;
     spec.check_finish(c)?;
-    let derived = Derived { spec, c: seen };
-    let needed = workspace_per_entry(&derived);
-    if needed > env.workspace_bytes {
-        return Err(Refusal::Workspace { needed, available: env.workspace_bytes });
-    }
-    Ok(derived)
+    Ok(Derived { spec, c: seen })
 }
 
 /// What follows from all the rest: the registers of roles, how many slots shifted rows have room for, and the map of shared memory.
@@ -171,6 +174,10 @@ fn dot_instruction(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> 
 /// The instruction that the unit has for this.
 fn matrix_instruction(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Result<&'static Mma, Refusal> {
     let (uni, k_tile) = (family.number, plan.common(Common::Unr));
+    if let ResultSource::OwnOperands(_) = c.source {
+        let why = "matrix instructions need one operand A for all columns; use UNI0, or BIM2 or BIM3";
+        return Err(Refusal::OwnLoads { key: Key::C(Common::Uni), value: uni, why });
+    }
     let row = c.instruction(family.unit);
     let row = row.ok_or(Refusal::UnitTypes { uni, a: c.a.factor(), b: c.b.factor(), sum: c.accumulator() })?;
     if !env.float8.takes(row.input.storage()) {
