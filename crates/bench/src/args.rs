@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 use tilewright_device::CacheState;
-use tilewright_problem::{Direction, Layout, Math};
+use tilewright_problem::{Direction, Layout, Math, Name};
 
 /// Measures generated kernels side by side with vendor libraries: same process, same buffers, random data, same state of the cache, in
 /// turn.
@@ -110,8 +110,8 @@ pub struct Cases {
     pub part: Option<Part>,
     /// Precision of the products of cases in f32: tf32 lets all of them be multiplied so, by us and by the libraries; tf32x3 by us alone,
     /// beside f32 of the libraries, and so do bf16x3 and bf16x6. promoted: sums of cases in 8-bit floats in two levels, by us and by the libraries
-    #[arg(long, value_enum, default_value_t = MathArg::Exact)]
-    pub math: MathArg,
+    #[arg(long, default_value = "exact", value_name = "MATH", value_parser = math)]
+    pub math: Math,
     /// Workspace budget in MiB
     #[arg(long, value_name = "MIB", value_parser = mebibytes)]
     pub workspace: Option<u64>,
@@ -122,36 +122,6 @@ pub struct Cases {
 pub struct Part {
     pub index: usize,
     pub of: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum MathArg {
-    /// f32 itself
-    Exact,
-    /// TF32
-    Tf32,
-    /// three products of TF32
-    #[value(alias = "3xtf32")]
-    Tf32x3,
-    /// three products of bf16
-    Bf16x3,
-    /// six products of bf16
-    Bf16x6,
-    /// sums of 8-bit floats in two levels
-    Promoted,
-}
-
-impl From<MathArg> for Math {
-    fn from(m: MathArg) -> Math {
-        match m {
-            MathArg::Exact => Math::Exact,
-            MathArg::Tf32 => Math::Tf32,
-            MathArg::Tf32x3 => Math::Tf32x3,
-            MathArg::Bf16x3 => Math::Bf16x3,
-            MathArg::Bf16x6 => Math::Bf16x6,
-            MathArg::Promoted => Math::Promoted,
-        }
-    }
 }
 
 /// How our plan is chosen.
@@ -361,13 +331,17 @@ pub struct ResultsArgs {
 
 /// A direction of convolutions.
 fn direction(text: &str) -> Result<Direction, String> {
-    let known = || Direction::ALL.map(Direction::long_name).join(", ");
-    Direction::named(text).ok_or_else(|| format!("`{text}` is no direction: write {}", known()))
+    Direction::named(text).ok_or_else(|| Name::refusal(Direction::NAMES, text))
 }
 
 /// A layout of convolutions.
 fn layout(text: &str) -> Result<Layout, String> {
-    Layout::from_name(text).ok_or_else(|| format!("`{text}` is no layout: write nchw or nhwc"))
+    Layout::named(text).ok_or_else(|| Name::refusal(Layout::NAMES, text))
+}
+
+/// A precision of products.
+fn math(text: &str) -> Result<Math, String> {
+    Math::named(text).ok_or_else(|| Name::refusal(Math::NAMES, text))
 }
 
 /// Seconds as a number.
@@ -458,8 +432,11 @@ mod tests {
         assert!(refused(&["gemm", "--cases", "x", "--resume"]).contains("--json"));
         assert!(refused(&["gemm", "--cases", "x", "--recorded"]).contains("--records"));
         assert!(refused(&["table"]).contains("FILE"));
-        assert!(refused(&["conv", "--cases", "x", "--direction", "fwd,back"]).contains("`back` is no direction"));
-        assert!(refused(&["conv", "--cases", "x", "--layout", "chwn"]).contains("write nchw or nhwc"));
+        assert!(
+            refused(&["conv", "--cases", "x", "--direction", "fwd,back"])
+                .contains("`back` must be one of forward, backward-data")
+        );
+        assert!(refused(&["conv", "--cases", "x", "--layout", "chwn"]).contains("must be one of nchw, nhwc"));
         assert!(refused(&["gemm", "--cases", "x", "--limit-seconds", "-1"]).contains("no number of seconds"));
         assert!(refused(&["gemm", "--cases", "x", "--deadline", "0"]).contains("longer than 0"));
         assert!(refused(&["gemm", "--cases", "x", "--workspace", "y"]).contains("no whole number"));

@@ -14,7 +14,7 @@ use std::time::Instant;
 use tilewright_device::{COMPILE_WORKER, CacheState, Device, Options, Workers, open_with};
 use tilewright_gen::plan::Constraint;
 use tilewright_problem::cases::{Case, CaseOptions, Skipped, read};
-use tilewright_problem::{Math, Problem};
+use tilewright_problem::{Dtype, Math, Problem};
 use tilewright_tune::Records;
 
 /// A run of a measuring command.
@@ -95,7 +95,7 @@ impl Session {
         let workspace = args.workspace.map(|mib| mib << 20);
         let mut cases = Vec::new();
         if let Some(path) = &args.cases {
-            let dtype = args.dtype.as_deref().and_then(Math::of_name);
+            let dtype = args.dtype.as_deref().and_then(Dtype::named).filter(|x| !x.complex).map(|x| (x.scalar, x.math));
             let options = CaseOptions { dtype, layout: args.layout, direction: args.direction.first().copied(), workspace };
             let mut file = read(path, &options)?;
             for direction in args.direction.iter().skip(1) {
@@ -132,7 +132,7 @@ impl Session {
                 && args.dims.is_none_or(|dims| matches!(&c.problem, Problem::Conv(conv) if conv.input.len() as u64 == dims))
         });
         cases.iter_mut().for_each(|case| name_set(args, case));
-        cases.iter_mut().for_each(|case| multiply_by(args.math.into(), case));
+        cases.iter_mut().for_each(|case| multiply_by(args.math, case));
         if cases.is_empty() {
             return Err(BenchError::Usage(format!("none of the {all} cases {}", asked(args, &sets, &types))));
         }
@@ -301,7 +301,7 @@ fn asked(args: &Cases, sets: &BTreeSet<String>, types: &BTreeSet<&str>) -> Strin
 /// Tells a convolution's set by what the command line says of its direction, type and layout, so that sets made of one file differ.
 fn name_set(args: &Cases, case: &mut Case) {
     let Problem::Conv(conv) = &case.problem else { return };
-    let direction = (!args.direction.is_empty()).then(|| conv.direction.long_name());
+    let direction = (!args.direction.is_empty()).then(|| conv.direction.name());
     let dtype = args.dtype.as_ref().map(|_| case.problem.dtype_name());
     let layout = args.layout.map(|_| conv.layout.name());
     for name in [direction, dtype, layout].into_iter().flatten() {

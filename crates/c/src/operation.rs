@@ -32,7 +32,7 @@ pub unsafe extern "C" fn tw_operation_gemm(
     operation: *mut *mut TwOperation,
 ) -> TwStatus {
     // SAFETY: as the header asks.
-    unsafe { made(context, operation, || Ok(problem::gemm(&grown(gemm, "gemm")?)?.build()?.into())) }
+    unsafe { made(context, operation, || problem::gemm(&grown(gemm, "gemm")?)) }
 }
 
 #[unsafe(no_mangle)]
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn tw_operation_conv(
     operation: *mut *mut TwOperation,
 ) -> TwStatus {
     // SAFETY: as the header asks.
-    unsafe { made(context, operation, || Ok(problem::conv(&grown(conv, "conv")?)?.build()?.into())) }
+    unsafe { made(context, operation, || problem::conv(&grown(conv, "conv")?)) }
 }
 
 #[unsafe(no_mangle)]
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn tw_operation_reduce(
     operation: *mut *mut TwOperation,
 ) -> TwStatus {
     // SAFETY: as the header asks.
-    unsafe { made(context, operation, || Ok(problem::reduce(&grown(reduce, "reduce")?)?.build()?.into())) }
+    unsafe { made(context, operation, || problem::reduce(&grown(reduce, "reduce")?)) }
 }
 
 #[unsafe(no_mangle)]

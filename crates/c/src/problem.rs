@@ -4,10 +4,8 @@ use crate::grown::{self, Grown};
 use crate::status::Failure;
 use crate::text::read;
 use std::ffi::c_char;
-use tilewright::{
-    Activation, Along, Conv, ConvBuilder, Direction, Dynamic, Gemm, GemmBuilder, Layout, Math, Order, Ragged, Reduce,
-    ReduceBuilder, Reduction, Scalar, Scale, ZeroPoint, operator,
-};
+use tilewright::fields::{Draft, Field, Given, Kind, Of, Refused};
+use tilewright::{Dtype, Name, Problem};
 
 /// What stands for a stride or leading dimension that is not given.
 const TIGHT: i64 = -1;
@@ -277,173 +275,129 @@ fn dense(dtype: i32, dims: i32, shape: [i64; DIMS], ops: *const c_char) -> TwRed
     TwReduce { size: size_of::<TwReduce>(), shape, strides, over: [0; DIMS], dims, dtype, activation: 0, ops }
 }
 
-/// The value that a number names.
-fn named<T: Copy>(field: &str, number: i32, values: &[(i32, T)]) -> Result<T, Failure> {
-    let found = values.iter().find(|(n, _)| *n == number).map(|(_, value)| *value);
-    found.ok_or_else(|| Failure::argument(format!("{field} = {number} names nothing: see the enumeration in tilewright.h")))
+/// The problem of a structure: fields by the names of its attributes.
+struct Attributes {
+    of: Of,
+    given: Vec<Given>,
 }
 
-/// Types of complex numbers, by that of their parts.
-const COMPLEX: [(i32, Scalar); 2] = [(13, Scalar::F32), (14, Scalar::F64)];
-
-fn dtype(field: &str, number: i32) -> Result<Scalar, Failure> {
-    if COMPLEX.iter().any(|(complex, _)| *complex == number) {
-        let message = format!("{field} = {number}: complex numbers are the dtype of tw_gemm, whose B and C have the type of A");
-        return Err(Failure::argument(message));
+impl Attributes {
+    fn field(&self, name: &str) -> Result<&'static Field, Failure> {
+        self.of.field(name).ok_or_else(|| Failure::argument(format!("{name}: {} has no such field", self.of.name())))
     }
-    use Scalar::{BF16, E4M3, E4M3Fnuz, E5M2, E5M2Fnuz, F16, F32, F64, I4, I8, I32, U4, U8};
-    let floats = [(0, F32), (1, F64), (2, F16), (3, BF16), (4, E4M3), (5, E5M2), (9, E4M3Fnuz), (10, E5M2Fnuz)];
-    named(field, number, &[&floats[..], &[(6, I32), (7, I8), (8, U8), (11, I4), (12, U4)]].concat())
-}
-
-fn math(number: i32) -> Result<Math, Failure> {
-    let ways = [(0, Math::Exact), (1, Math::Tf32), (2, Math::Tf32x3), (3, Math::Promoted), (4, Math::Bf16x3), (5, Math::Bf16x6)];
-    named("math", number, &ways)
-}
-
-fn activation(number: i32) -> Result<Option<Activation>, Failure> {
-    let [relu, gelu, tanh, silu, hard] = Activation::ALL.map(Some);
-    named("activation", number, &[(0, None), (1, relu), (2, gelu), (3, tanh), (4, silu), (5, hard)])
-}
-
-fn size(field: &str, value: i64) -> Result<u64, Failure> {
-    u64::try_from(value).map_err(|_| Failure::argument(format!("{field} = {value} is negative")))
-}
-
-pub(crate) fn gemm(x: &TwGemm) -> Result<GemmBuilder, Failure> {
-    let complex = COMPLEX.into_iter().find(|(number, _)| *number == x.dtype).map(|(_, parts)| parts);
-    let of_a = complex.map_or_else(|| dtype("dtype", x.dtype), Ok)?;
-    let out = match complex {
-        Some(parts) if x.out_dtype == x.dtype => parts,
-        Some(_) => {
-            let message = format!("out_dtype = {}: results of complex products have the type of A, {}", x.out_dtype, x.dtype);
-            return Err(Failure::argument(message));
+    fn give(&mut self, field: &'static Field, value: impl Into<String>) {
+        self.given.push(Given { field, value: value.into() });
+    }
+    /// A number: a size, a truth, or a value of an enumeration of the header.
+    fn number(&mut self, name: &str, value: i64) -> Result<(), Failure> {
+        let field = self.field(name)?;
+        let nothing = || Failure::argument(format!("{name} = {value} names nothing: see the enumeration in tilewright.h"));
+        let is = |known: &Name| i64::from(known.number) == value;
+        match field.kind {
+            Kind::Dtype => {
+                let found = Dtype::ALL.into_iter().find(|dtype| dtype.is_one_number() && is(&dtype.spelling));
+                self.give(field, found.ok_or_else(nothing)?.name());
+            }
+            Kind::Names(names) => match names.iter().find(|known| is(known)) {
+                Some(found) => self.give(field, found.name()),
+                None if value == 0 => {}
+                None => return Err(nothing()),
+            },
+            Kind::Flag | Kind::Bit => self.give(field, if value == 0 { "0" } else { "1" }),
+            _ if value < 0 => return Err(Failure::argument(format!("{name} = {value} is negative"))),
+            _ => self.give(field, value.to_string()),
         }
-        None => dtype("out_dtype", x.out_dtype)?,
+        Ok(())
+    }
+    /// One number for each dimension.
+    fn list(&mut self, name: &str, values: &[i64]) -> Result<(), Failure> {
+        if let Some(value) = values.iter().find(|value| **value < 0) {
+            return Err(Failure::argument(format!("{name} = {value} is negative")));
+        }
+        let values: Vec<String> = values.iter().map(i64::to_string).collect();
+        let field = self.field(name)?;
+        self.give(field, values.join("x"));
+        Ok(())
+    }
+    /// Words, joined by spaces.
+    ///
+    /// # Safety
+    /// The pointer is null, or points to a text that ends with a zero.
+    unsafe fn words(&mut self, name: &'static str, text: *const c_char) -> Result<(), Failure> {
+        // SAFETY: the caller's.
+        let text = unsafe { read(text, name) }?.unwrap_or_default();
+        let field = self.field(name)?;
+        self.give(field, text);
+        Ok(())
+    }
+    fn build(self) -> Result<Problem, Failure> {
+        let refused =
+            |Refused { given, reason }: Refused| Failure::argument(format!("{} = {:?}: {reason}", given.field.name, given.value));
+        Ok(Draft::of(self.of, self.given).map_err(refused)?.build().map_err(tilewright::Error::from)?)
+    }
+}
+
+/// Gives attributes of a structure to the fields of their names.
+macro_rules! numbers {
+    ($to:ident, $from:ident: $($name:ident)*) => {
+        $($to.number(stringify!($name), $from.$name.into())?;)*
     };
-    let mut gemm = Gemm::new(of_a, size("m", x.m)?, size("n", x.n)?, size("k", x.k)?)
-        .out_dtype(out)
-        .order(named("order", x.order, &[(101, Order::Row), (102, Order::Col)])?)
-        .math(math(x.math)?)
-        .trans(x.trans_a != 0, x.trans_b != 0)
-        .batch(size("batch", x.batch)?)
-        .dynamic(Dynamic { m: x.dynamic_m != 0, n: x.dynamic_n != 0, g: x.dynamic_batch != 0 });
-    let ragged = [(0, None), (1, Some(Ragged::M)), (2, Some(Ragged::N)), (3, Some(Ragged::K))];
-    if let Some(of) = named("grouped", x.grouped, &ragged)? {
-        gemm = gemm.grouped(of, size("batch", x.batch)?);
+}
+
+pub(crate) fn gemm(x: &TwGemm) -> Result<Problem, Failure> {
+    let mut all = Attributes { of: Of::Gemm, given: Vec::new() };
+    numbers!(all, x: m n k batch dtype out_dtype order math trans_a trans_b bias activation residual dynamic_m dynamic_n dynamic_batch);
+    numbers!(all, x: drop_c scale_m scale_n zero_a zero_b grouped conj_a conj_b alpha_im beta_im);
+    if x.b_dtype != AS_A {
+        numbers!(all, x: b_dtype);
     }
-    let (conj_a, conj_b) = (x.conj_a != 0, x.conj_b != 0);
-    if complex.is_some() {
-        gemm = gemm.conj(conj_a, conj_b).imaginary(x.alpha_im != 0, x.beta_im != 0);
-    } else if conj_a || conj_b {
-        let field = if conj_a { "conj_a" } else { "conj_b" };
-        return Err(Failure::argument(format!("{field} = 1: conjugates are those of TW_COMPLEX64 and TW_COMPLEX128")));
-    } else if x.alpha_im != 0 || x.beta_im != 0 {
-        let field = if x.alpha_im != 0 { "alpha_im" } else { "beta_im" };
-        return Err(Failure::argument(format!("{field} = 1: complex factors are those of TW_COMPLEX64 and TW_COMPLEX128")));
-    }
-    if x.b_dtype != AS_A && (complex.is_none() || x.b_dtype != x.dtype) {
-        gemm = gemm.b_dtype(dtype("b_dtype", x.b_dtype)?);
-    }
-    for (field, number, of) in [("zero_a", x.zero_a, Along::M), ("zero_b", x.zero_b, Along::N)] {
-        let how = named(field, number, &[(0, None), (1, Some(ZeroPoint::Tensor)), (2, Some(ZeroPoint::Each))])?;
-        gemm = how.map_or(gemm.clone(), |how| gemm.zero_point(of, how));
-    }
-    for (field, number, of) in [("scale_m", x.scale_m, Along::M), ("scale_n", x.scale_n, Along::N)] {
-        let [line, line_block, block, line_64, line_32] = Scale::ALL.map(Some);
-        let known = [(0, None), (1, line), (2, line_block), (3, block), (4, line_64), (5, line_32)];
-        let scale = named(field, number, &known)?;
-        gemm = scale.map_or(gemm.clone(), |scale| gemm.scale_by(of, scale));
-    }
-    if let Some(along) = named("bias", x.bias, &[(0, None), (1, Some(Along::M)), (2, Some(Along::N))])? {
-        gemm = gemm.bias(along);
-    }
-    if let Some(activation) = activation(x.activation)? {
-        gemm = gemm.activation(activation);
-    }
-    if x.residual != 0 {
-        gemm = gemm.residual();
+    let strides = [("stride_a", x.stride_a), ("stride_b", x.stride_b), ("stride_c", x.stride_c), ("stride_r", x.stride_r)];
+    // A batch of one has no strides; the given ones are ignored.
+    let strides = strides.into_iter().filter(|_| x.batch != 1);
+    let given = [("lda", x.lda), ("ldb", x.ldb), ("ldc", x.ldc), ("ldr", x.ldr)].into_iter().chain(strides);
+    for (name, value) in given.filter(|(_, value)| *value != TIGHT) {
+        all.number(name, value)?;
     }
     // SAFETY: as the header asks.
-    gemm = unsafe { reductions("reduce", x.reduce, str::parse) }?.into_iter().fold(gemm, GemmBuilder::reduce);
-    if x.drop_c != 0 {
-        gemm = gemm.drop_c();
-    }
-    type Set = fn(GemmBuilder, u64) -> GemmBuilder;
-    let fields: [(&str, i64, Set); 8] = [
-        ("lda", x.lda, GemmBuilder::lda),
-        ("ldb", x.ldb, GemmBuilder::ldb),
-        ("ldc", x.ldc, GemmBuilder::ldc),
-        ("ldr", x.ldr, GemmBuilder::ldr),
-        ("stride_a", x.stride_a, GemmBuilder::stride_a),
-        ("stride_b", x.stride_b, GemmBuilder::stride_b),
-        ("stride_c", x.stride_c, GemmBuilder::stride_c),
-        ("stride_r", x.stride_r, GemmBuilder::stride_r),
+    unsafe { all.words("reduce", x.reduce) }?;
+    all.build()
+}
+
+pub(crate) fn conv(x: &TwConv) -> Result<Problem, Failure> {
+    let mut all = Attributes { of: Of::Conv, given: Vec::new() };
+    let dims = dimensions(x.dims, 3)?;
+    numbers!(all, x: n c k groups direction layout dtype out_dtype math bias activation residual mask drop_c);
+    let lists = [
+        ("input", &x.input),
+        ("filter", &x.filter),
+        ("stride", &x.stride),
+        ("dilation", &x.dilation),
+        ("pad_begin", &x.pad_begin),
+        ("pad_end", &x.pad_end),
     ];
-    for (field, value, set) in fields {
-        let value = if value == TIGHT { continue } else { size(field, value)? };
-        // A batch of one has no strides; the given ones are ignored.
-        if x.batch != 1 || !field.starts_with("stride") {
-            gemm = set(gemm, value);
-        }
+    for (name, values) in lists {
+        all.list(name, &values[..dims])?;
     }
-    Ok(gemm)
-}
-
-pub(crate) fn conv(x: &TwConv) -> Result<ConvBuilder, Failure> {
-    let dims = usize::try_from(x.dims).ok().filter(|dims| (1..=3).contains(dims));
-    let dims = dims.ok_or_else(|| Failure::argument(format!("dims = {}: 1 to 3 are possible", x.dims)))?;
-    let sizes = |field: &str, all: &[i64; 3]| all[..dims].iter().map(|v| size(field, *v)).collect::<Result<Vec<_>, _>>();
-    let (input, filter) = (sizes("input", &x.input)?, sizes("filter", &x.filter)?);
-    let directions = [(0, Direction::Forward), (1, Direction::BackwardData), (2, Direction::BackwardWeight)];
-    let (n, c, k) = (size("n", x.n)?, size("c", x.c)?, size("k", x.k)?);
-    let mut conv = Conv::new(dtype("dtype", x.dtype)?, n, c, k, &input, &filter)
-        .out_dtype(dtype("out_dtype", x.out_dtype)?)
-        .direction(named("direction", x.direction, &directions)?)
-        .layout(named("layout", x.layout, &[(0, Layout::Nchw), (1, Layout::Nhwc)])?)
-        .math(math(x.math)?)
-        .groups(size("groups", x.groups)?)
-        .stride(&sizes("stride", &x.stride)?)
-        .dilation(&sizes("dilation", &x.dilation)?)
-        .pad(&sizes("pad_begin", &x.pad_begin)?, &sizes("pad_end", &x.pad_end)?);
-    if x.bias != 0 {
-        conv = conv.bias();
-    }
-    if let Some(activation) = activation(x.activation)? {
-        conv = conv.activation(activation);
-    }
-    conv = match (x.residual != 0, x.mask != 0) {
-        (true, true) => {
-            return Err(Failure::argument("residual and mask are one tensor: it is added, or masks; leave one of them out"));
-        }
-        (true, false) => conv.residual(),
-        (false, true) => conv.mask(),
-        (false, false) => conv,
-    };
     // SAFETY: as the header asks.
-    conv = unsafe { reductions("reduce", x.reduce, str::parse) }?.into_iter().fold(conv, ConvBuilder::reduce);
-    Ok(if x.drop_c != 0 { conv.drop_c() } else { conv })
+    unsafe { all.words("reduce", x.reduce) }?;
+    all.build()
 }
 
-pub(crate) fn reduce(x: &TwReduce) -> Result<ReduceBuilder, Failure> {
-    let dims = usize::try_from(x.dims).ok().filter(|dims| (1..=DIMS).contains(dims));
-    let dims = dims.ok_or_else(|| Failure::argument(format!("dims = {}: 1 to {DIMS} are possible", x.dims)))?;
-    let sizes = |field: &str, all: &[i64]| all[..dims].iter().map(|v| size(field, *v)).collect::<Result<Vec<_>, _>>();
-    let over: Vec<usize> = (0..dims).filter(|axis| x.over[*axis] != 0).collect();
-    let reduce = Reduce::new(dtype("dtype", x.dtype)?, &sizes("shape", &x.shape)?, &over).strides(&sizes("strides", &x.strides)?);
+pub(crate) fn reduce(x: &TwReduce) -> Result<Problem, Failure> {
+    let mut all = Attributes { of: Of::Reduce, given: Vec::new() };
+    let dims = dimensions(x.dims, DIMS)?;
+    numbers!(all, x: dtype activation);
+    let over: Vec<i64> = (0..).zip(&x.over[..dims]).filter(|(_, is)| **is != 0).map(|(axis, _)| axis).collect();
+    for (name, values) in [("shape", &x.shape[..dims]), ("strides", &x.strides[..dims]), ("over", &over)] {
+        all.list(name, values)?;
+    }
     // SAFETY: as the header asks.
-    let reduce = unsafe { reductions("ops", x.ops, operator) }?.into_iter().fold(reduce, ReduceBuilder::reduction);
-    Ok(activation(x.activation)?.into_iter().fold(reduce, ReduceBuilder::activation))
+    unsafe { all.words("ops", x.ops) }?;
+    all.build()
 }
 
-/// Reductions in words, joined by spaces.
-unsafe fn reductions(
-    field: &'static str,
-    text: *const c_char,
-    parse: impl Fn(&str) -> Result<Reduction, String>,
-) -> Result<Vec<Reduction>, Failure> {
-    // SAFETY: the caller's.
-    let text = unsafe { read(text, field) }?.unwrap_or_default();
-    let parsed = |word| parse(word).map_err(|why| Failure::argument(format!("{field} = {text:?}: {why}")));
-    text.split_whitespace().map(parsed).collect()
+/// A number of dimensions.
+fn dimensions(dims: i32, most: usize) -> Result<usize, Failure> {
+    let count = usize::try_from(dims).ok().filter(|dims| (1..=most).contains(dims));
+    count.ok_or_else(|| Failure::argument(format!("dims = {dims}: 1 to {most} are possible")))
 }

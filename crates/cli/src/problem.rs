@@ -1,18 +1,14 @@
 //! From the command line to problems: words, a geometry string, or a file of cases.
 
-use crate::args::{
-    Along, ConvArgs, Direction, GemmArgs, Layout, Order, PlanArgs, ProblemArgs, Ragged, ReduceArgs, RunTime, SourceArgs, Word,
-    Zeros,
-};
+use crate::args::{PlanArgs, ProblemArgs, SourceArgs, Word};
 use crate::error::CliError;
-use crate::values::{Range, per_dimension};
+use crate::values::{Range, range};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use tilewright::{Dtype, Edited};
-use tilewright_ir::Scalar;
-use tilewright_problem::Extent;
+use tilewright::Edited;
 use tilewright_problem::cases::{self, CaseOptions, Skipped};
-use tilewright_problem::{self as problem, Conv, Factors, Gemm, Math, Problem};
+use tilewright_problem::fields::{Draft, Given, Kind, Of, Refused};
+use tilewright_problem::{Direction, Extent, Factors, Math, Problem};
 
 /// One problem to work on.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,12 +60,15 @@ pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Cases, CliErr
             ));
         }
         (.., None) if args.set.is_some() => return Err(CliError::usage("--set names cases of a file: name it with --cases")),
-        (Some(Word::Gemm(gemm)), ..) => {
-            let sizes = [&gemm.m, &gemm.n, &gemm.k, &gemm.batch];
-            all(sizes, |[m, n, k, batch]| from_gemm(gemm, [m, n, k], batch))?
+        (Some(Word::Gemm { fields, factors }), ..) => {
+            let mut given = fields.0.clone();
+            let imaginary = [("alpha_im", factors.alpha_im), ("beta_im", factors.beta_im)];
+            let imaginary = imaginary.into_iter().filter(|(_, value)| *value != 0.0).filter_map(|(name, _)| Of::Gemm.field(name));
+            given.extend(imaginary.map(|field| Given { field, value: "1".into() }));
+            from_words(Of::Gemm, &given, (*factors).into())?
         }
-        (Some(Word::Conv(conv)), ..) => all([&conv.n, &conv.c, &conv.k], |sizes| from_conv(conv, sizes))?,
-        (Some(Word::Reduce(reduce)), ..) => one(from_reduce(reduce)?),
+        (Some(Word::Conv(fields)), ..) => from_words(Of::Conv, &fields.0, Factors::default())?,
+        (Some(Word::Reduce { fields, alpha }), ..) => from_words(Of::Reduce, &fields.0, Factors::real(*alpha, 0.0))?,
         (_, Some(text), ..) => one(plain(Problem::parse(text).map_err(CliError::usage)?)),
         (_, _, Some(path), _) => from_model(args, path)?,
         (.., Some(path)) => from_file(path, args.set.as_deref())?,
@@ -79,20 +78,15 @@ pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Cases, CliErr
             ));
         }
     };
-    let own = match &args.word {
-        Some(Word::Gemm(gemm)) => &gemm.dynamic[..],
-        _ => &[],
-    };
-    let dynamic = [&args.dynamic, own].concat();
-    if !dynamic.is_empty() {
+    if !args.dynamic.is_empty() {
         for case in &mut cases.list {
-            set_dynamic(&mut case.problem, &dynamic)?;
+            set_dynamic(&mut case.problem, &args.dynamic)?;
             case.title = title(&case.problem);
         }
     }
     if let Some(bytes) = workspace {
         for case in &mut cases.list {
-            set_workspace(&mut case.problem, bytes);
+            case.problem.set_workspace(bytes);
             case.problem.validate().map_err(CliError::usage)?;
         }
     }
@@ -103,20 +97,34 @@ pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Cases, CliErr
 const MOST_PROBLEMS: usize = 10_000;
 
 /// A case for every choice of sizes, the last of them varying fastest.
-fn all<const N: usize>(ranges: [&Range; N], case: impl Fn([u64; N]) -> Result<Case, CliError>) -> Result<Cases, CliError> {
-    let count = ranges.iter().map(|range| range.0.len()).try_fold(1usize, usize::checked_mul);
+fn from_words(of: Of, given: &[Given], factors: Factors) -> Result<Cases, CliError> {
+    let sizes = |given: &Given| match given.field.kind {
+        Kind::Extent => range(&given.value).map(|Range(sizes)| sizes.iter().map(u64::to_string).collect()),
+        _ => Ok(vec![given.value.clone()]),
+    };
+    let values = given.iter().map(sizes).collect::<Result<Vec<Vec<String>>, _>>().map_err(CliError::usage)?;
+    let count = values.iter().map(Vec::len).try_fold(1usize, usize::checked_mul);
     let Some(count) = count.filter(|count| *count <= MOST_PROBLEMS) else {
         return Err(CliError::usage(format!("the ranges of sizes make more than {MOST_PROBLEMS} problems: take larger steps")));
     };
-    let sizes = (0..count).map(|mut number| {
-        let mut sizes = [0; N];
-        for (size, Range(values)) in sizes.iter_mut().zip(ranges).rev() {
-            *size = values.get(number % values.len()).copied().unwrap_or_default();
-            number /= values.len();
+    let case = |mut number: usize| {
+        let mut one = given.to_vec();
+        for (given, values) in one.iter_mut().zip(&values).rev() {
+            given.value = values.get(number % values.len().max(1)).cloned().unwrap_or_default();
+            number /= values.len().max(1);
         }
-        sizes
-    });
-    Ok(Cases { list: sizes.map(case).collect::<Result<_, _>>()?, ..Cases::default() })
+        let problem = Draft::of(of, one).map_err(|refused| refusal(&refused))?.build().map_err(CliError::usage)?;
+        Ok(Case { factors, ..plain(problem) })
+    };
+    Ok(Cases { list: (0..count).map(case).collect::<Result<_, CliError>>()?, ..Cases::default() })
+}
+
+/// A value that its option does not take.
+fn refusal(Refused { given, reason }: &Refused) -> CliError {
+    let field = given.field;
+    let option = if field.option.is_empty() { field.name.replace('_', "-") } else { field.option.to_string() };
+    let value = if matches!(field.kind, Kind::Flag | Kind::Bit) { String::new() } else { format!(" {}", given.value) };
+    CliError::usage(format!("--{option}{value}: {reason}"))
 }
 
 /// As [`cases()`], or the problem of the edited source that is named instead.
@@ -156,195 +164,23 @@ pub fn plain(problem: Problem) -> Case {
     Case { title: title(&problem), set: None, problem, factors: Factors::default(), layers: Vec::new(), source: None }
 }
 
-fn set_workspace(problem: &mut Problem, bytes: u64) {
-    match problem {
-        Problem::Gemm(gemm) => gemm.workspace = bytes - bytes % u64::from(gemm.dtype.bytes()),
-        Problem::Conv(conv) => conv.workspace = bytes,
-        Problem::Reduce(reduce) => reduce.workspace = bytes,
-    }
-}
-
-fn set_dynamic(problem: &mut Problem, extents: &[RunTime]) -> Result<(), CliError> {
+fn set_dynamic(problem: &mut Problem, extents: &[Extent]) -> Result<(), CliError> {
     let Problem::Gemm(gemm) = problem else {
         return Err(CliError::usage("--dynamic: only a product's extents can be; tune each size"));
     };
-    for extent in extents {
-        match extent {
-            RunTime::M => gemm.dynamic.m = true,
-            RunTime::N => gemm.dynamic.n = true,
-            RunTime::Batch => gemm.dynamic.g = true,
-        }
-    }
+    gemm.dynamic = extents.iter().fold(gemm.dynamic, |dynamic, extent| dynamic.with(*extent));
     problem.validate().map_err(CliError::usage)
-}
-
-/// The type of real numbers of an option; `instead` ends the refusal of complex ones.
-fn real(option: &str, dtype: Dtype, instead: &str) -> Result<Scalar, CliError> {
-    match dtype.complex {
-        false => Ok(dtype.scalar),
-        true => {
-            let name = dtype.name();
-            Err(CliError::usage(format!(
-                "--{option} {name}: complex numbers are those of --dtype of a matrix product; {instead}"
-            )))
-        }
-    }
-}
-
-/// An element type of an option where nothing is multiplied; `instead` ends the refusal of ways to multiply.
-fn stored(option: &str, dtype: Dtype, instead: &str) -> Result<Scalar, CliError> {
-    match dtype.math {
-        Math::Exact => real(option, dtype, instead),
-        _ => Err(CliError::usage(format!("--{option} {}: it is a way to multiply, {instead}", dtype.name()))),
-    }
-}
-
-/// The element type of results.
-fn out_scalar(dtype: Dtype) -> Result<Scalar, CliError> {
-    stored("out-dtype", dtype, "results are f32, f16 or bf16")
-}
-
-fn zero_points(mut builder: problem::GemmBuilder, given: &[Zeros]) -> Result<problem::GemmBuilder, CliError> {
-    let mut seen = Vec::new();
-    for (_, of, how) in given.iter().map(|zeros| problem::ZeroPoints::NAMES[*zeros as usize]) {
-        if seen.contains(&of) {
-            let words = problem::Quant::zero(of).words();
-            return Err(CliError::usage(format!("--zero-points: {words} are given twice: one (a, b) or one per line (m, n)")));
-        }
-        seen.push(of);
-        builder = builder.zero_point(of, how);
-    }
-    Ok(builder)
-}
-
-fn scales(builder: problem::GemmBuilder, given: &[(problem::Along, problem::Scale)]) -> Result<problem::GemmBuilder, CliError> {
-    let mut seen = problem::Scales::default();
-    if let Some((of, _)) = given.iter().find(|(of, scale)| seen.set(*of, *scale).is_some()) {
-        let words = problem::Quant::scale(*of).words();
-        return Err(CliError::usage(format!("--scales: {words} are given twice: one of {}", problem::Scales::NAMES)));
-    }
-    Ok(given.iter().fold(builder, |builder, (of, scale)| builder.scale_by(*of, *scale)))
-}
-
-fn from_gemm(args: &GemmArgs, [m, n, k]: [u64; 3], batch: u64) -> Result<Case, CliError> {
-    let [(trans_a, conj_a), (trans_b, conj_b)] = args.trans.0;
-    let order = match args.order {
-        Order::Row => problem::Order::Row,
-        Order::Col => problem::Order::Col,
-    };
-    let factors = Factors { alpha: args.alpha, beta: args.beta, alpha_im: args.alpha_im, beta_im: args.beta_im };
-    let mut builder = Gemm::new(args.dtype.scalar, m, n, k).math(args.dtype.math).order(order).trans(trans_a, trans_b).offsets(
-        args.offset_a,
-        args.offset_b,
-        args.offset_c,
-    );
-    if args.dtype.complex {
-        builder = builder.conj(conj_a, conj_b).imaginary(factors.alpha_im != 0.0, factors.beta_im != 0.0);
-    } else if conj_a || conj_b {
-        return Err(CliError::usage(
-            "--trans: c and r are conjugates, of complex numbers: give --dtype complex64 or complex128, or write t and n",
-        ));
-    } else if let Some((name, value)) = factors.named().into_iter().skip(2).find(|(_, value)| *value != 0.0) {
-        let option = name.replace('_', "-");
-        return Err(CliError::usage(format!("--{option} {value}: {}", Factors::refusal(name, false))));
-    }
-    builder = match args.groups {
-        Some(groups) => builder.grouped(if args.ragged == Ragged::K { problem::Ragged::K } else { problem::Ragged::M }, groups),
-        None => builder.batch(batch),
-    };
-    if let Some(b) = args.b_dtype {
-        builder = builder.b_dtype(real("b-dtype", b, "both factors of one have its type, leave it out")?);
-    }
-    if let Some(out) = args.out_dtype {
-        builder = builder.out_dtype(out_scalar(out)?);
-    }
-    let along = |a: Along| if a == Along::M { problem::Along::M } else { problem::Along::N };
-    builder = zero_points(builder, &args.zero_points)?;
-    builder = scales(builder, &args.scales)?;
-    if let Some(bias) = args.bias {
-        builder = builder.bias_strided(along(bias), args.stride_bias.unwrap_or(0));
-    }
-    if let Some(function) = args.activation {
-        builder = builder.activation(function);
-    }
-    if args.residual {
-        builder = builder.residual();
-    }
-    builder = args.reduce.iter().copied().fold(builder, problem::GemmBuilder::reduce);
-    if args.no_store {
-        builder = builder.drop_c();
-    }
-    for (value, set) in [
-        (args.lda, problem::GemmBuilder::lda as fn(_, u64) -> _),
-        (args.ldb, problem::GemmBuilder::ldb),
-        (args.ldc, problem::GemmBuilder::ldc),
-        (args.stride_a, problem::GemmBuilder::stride_a),
-        (args.stride_b, problem::GemmBuilder::stride_b),
-        (args.stride_c, problem::GemmBuilder::stride_c),
-        (args.ldr, problem::GemmBuilder::ldr),
-        (args.stride_r, problem::GemmBuilder::stride_r),
-    ] {
-        if let Some(value) = value {
-            builder = set(builder, value);
-        }
-    }
-    let problem = Problem::Gemm(builder.build().map_err(CliError::usage)?);
-    Ok(Case { factors, ..plain(problem) })
-}
-
-fn from_conv(args: &ConvArgs, [n, c, k]: [u64; 3]) -> Result<Case, CliError> {
-    let dims = args.size.0.len();
-    let spread = |name: &str, values: &[u64]| per_dimension(name, values, dims).map_err(CliError::usage);
-    let (filter, stride) = (spread("filter", &args.filter.0)?, spread("stride", &args.stride.0)?);
-    let dilation = spread("dilation", &args.dilation.0)?;
-    let pads = per_dimension("pad", &args.pad.0, dims).map_err(CliError::usage)?;
-    let begin: Vec<u64> = pads.iter().map(|pad| pad.begin).collect();
-    let end: Vec<u64> = pads.iter().map(|pad| pad.end).collect();
-    let layout = match args.layout {
-        Layout::Nchw => problem::Layout::Nchw,
-        Layout::Nhwc => problem::Layout::Nhwc,
-    };
-    let direction = match args.direction {
-        Direction::Forward => problem::Direction::Forward,
-        Direction::BackwardData => problem::Direction::BackwardData,
-        Direction::BackwardWeight => problem::Direction::BackwardWeight,
-    };
-    let dtype = real("dtype", args.dtype, "convolve real and imaginary parts separately")?;
-    let mut conv = Conv::new(dtype, n, c, k, &args.size.0, &filter)
-        .math(args.dtype.math)
-        .layout(layout)
-        .direction(direction)
-        .groups(args.groups)
-        .stride(&stride)
-        .dilation(&dilation)
-        .pad(&begin, &end);
-    if args.bias {
-        conv = conv.bias();
-    }
-    if args.residual {
-        conv = conv.residual();
-    }
-    if args.mask {
-        conv = conv.mask();
-    }
-    if let Some(function) = args.activation {
-        conv = conv.activation(function);
-    }
-    if let Some(out) = args.out_dtype {
-        conv = conv.out_dtype(out_scalar(out)?);
-    }
-    conv = args.reduce.iter().copied().fold(conv, problem::ConvBuilder::reduce);
-    if args.no_store {
-        conv = conv.drop_c();
-    }
-    Ok(plain(Problem::Conv(conv.build().map_err(CliError::usage)?)))
 }
 
 /// The different problems of a model, each with the layers that compute it.
 fn from_model(args: &ProblemArgs, path: &Path) -> Result<Cases, CliError> {
-    let dtype = args.onnx_dtype.map(|dtype| stored("onnx-dtype", dtype, "not a type of tensors; take f32")).transpose()?;
-    let layout = args.onnx_layout.map(|l| if l == Layout::Nhwc { problem::Layout::Nhwc } else { problem::Layout::Nchw });
-    let options = tilewright_onnx::Options { dims: args.dim.clone(), dtype, layout };
+    if let Some(dtype) = args.onnx_dtype.filter(|dtype| !dtype.is_plain()) {
+        let what =
+            if dtype.math == Math::Exact { "complex numbers are elements of matrix products" } else { "it is a way to multiply" };
+        return Err(CliError::usage(format!("--onnx-dtype {}: {what}, not a type of tensors; take f32", dtype.name())));
+    }
+    let dtype = args.onnx_dtype.map(|dtype| dtype.scalar);
+    let options = tilewright_onnx::Options { dims: args.dim.clone(), dtype, layout: args.onnx_layout };
     let model = tilewright_onnx::read(path, &options).map_err(CliError::usage)?;
     let mut list: Vec<Case> = Vec::new();
     for layer in model.layers {
@@ -357,22 +193,6 @@ fn from_model(args: &ProblemArgs, path: &Path) -> Result<Cases, CliError> {
         eprintln!("not tuned: {reason}");
     }
     Ok(Cases { list, untuned: model.skipped, ..Cases::default() })
-}
-
-fn from_reduce(args: &ReduceArgs) -> Result<Case, CliError> {
-    let over: Vec<usize> = args.over.iter().map(|axis| *axis as usize).collect();
-    let mut reduce =
-        problem::Reduce::new(stored("dtype", args.dtype, "and nothing is multiplied here; use f32")?, &args.shape.0, &over)
-            .offset(args.offset);
-    if let Some(strides) = &args.strides {
-        reduce = reduce.strides(&strides.0);
-    }
-    reduce = args.op.iter().copied().fold(reduce, problem::ReduceBuilder::reduction);
-    if let Some(function) = args.activation {
-        reduce = reduce.activation(function);
-    }
-    let problem = Problem::Reduce(reduce.build().map_err(CliError::usage)?);
-    Ok(Case { factors: Factors::real(args.alpha, 0.0), ..plain(problem) })
 }
 
 fn from_file(path: &Path, set: Option<&str>) -> Result<Cases, CliError> {
@@ -413,7 +233,7 @@ pub fn title(problem: &Problem) -> String {
                 None => Default::default(),
             };
             let (a, b) = (g.letter(0), g.letter(1));
-            let order = if g.order == problem::Order::Row { "row" } else { "col" };
+            let order = g.order.name();
             let run_time = dynamic(problem);
             let run_time = if run_time.is_empty() { String::new() } else { format!(", any {}", run_time.join(", ")) };
             let (dtype, added) = (problem.dtype_name(), problem.epilogue_words());
@@ -422,8 +242,8 @@ pub fn title(problem: &Problem) -> String {
         Problem::Conv(c) => {
             let groups = if c.groups > 1 { format!(", {} groups", c.groups) } else { String::new() };
             let added = problem.epilogue_words();
-            let forward = c.direction == problem::Direction::Forward;
-            let gradient = if forward { String::new() } else { format!("{} ", c.direction.long_name()) };
+            let forward = c.direction == Direction::Forward;
+            let gradient = if forward { String::new() } else { format!("{} ", c.direction.name()) };
             format!(
                 "conv {gradient}{} x {}x{} -> {}, filter {}, {}{groups}{added}",
                 c.n,
@@ -527,7 +347,7 @@ mod tests {
             ("tilewright tune gemm --m 4 --n 4 --k 4 --dtype f64 --out-dtype f16", "f64 operands have an f64 result"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --dynamic batch", "run-time batch needs"),
             ("tilewright tune conv --n 1 --c 3 --k 4 --size 4x4 --filter 3 --dynamic m", "--dynamic"),
-            ("tilewright tune conv --n 1 --c 3 --k 4 --size 4x4 --filter 3x3x3", "--filter has 3 dimensions"),
+            ("tilewright tune conv --n 1 --c 3 --k 4 --size 4x4 --filter 3x3x3", "--filter 3x3x3: has 3 dimensions"),
             ("tilewright tune conv --n 1 --c 3 --k 4 --size 4x4 --filter 3 --groups 2", "groups"),
             ("tilewright tune gemm --m 4000000000 --n 4000000000 --k 4000000000", "64-bit address space"),
         ] {

@@ -1,7 +1,6 @@
-//! Readers of option values: sizes, bytes, budgets, window shapes. Each refusal names the value and what is allowed.
+//! Readers of option values: sizes, bytes, budgets. Each refusal names the value and what is allowed.
 
 use std::time::Duration;
-use tilewright::{Along, Complex, Scale, Scales};
 
 /// What ends a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -10,28 +9,6 @@ pub enum Budget {
     Trials(u64),
     /// After this time.
     Time(Duration),
-}
-
-/// Padding before and after one spatial dimension.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pads {
-    /// Before the first element.
-    pub begin: u64,
-    /// After the last element.
-    pub end: u64,
-}
-
-/// How the two factors are stored: (transposed, conjugated).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trans(pub [(bool, bool); 2]);
-
-/// A letter for each factor.
-pub fn trans(text: &str) -> Result<Trans, String> {
-    let letters: Option<Vec<_>> = text.chars().map(Complex::letter).collect();
-    let letters = letters.and_then(|both| both.try_into().ok());
-    letters.map(Trans).ok_or_else(|| {
-        "must be two letters, of A and of B: n (as it is), t (transposed), c (conjugate transpose), r (conjugated, not transposed)".into()
-    })
 }
 
 /// A positive whole number.
@@ -83,11 +60,6 @@ pub fn number(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Scales of rows or columns: one of each, or of blocks.
-pub fn scales(text: &str) -> Result<(Along, Scale), String> {
-    Scales::named(text).ok_or_else(|| format!("is none of {}", Scales::NAMES))
-}
-
 /// Bytes: a number with an optional K, M, G or T (powers of 1024).
 pub fn bytes(text: &str) -> Result<u64, String> {
     let body = text.trim_end_matches(['B', 'b']).trim_end_matches(['i']);
@@ -133,42 +105,6 @@ pub fn budget(text: &str) -> Result<Budget, String> {
     Ok(Budget::Time(Duration::from_secs_f64(seconds)))
 }
 
-/// Extents of one to three spatial dimensions: `28`, `56x56`, `8x32x32`.
-pub fn extents(text: &str) -> Result<Vec<u64>, String> {
-    let parts: Vec<u64> = text
-        .split('x')
-        .map(positive)
-        .collect::<Result<_, _>>()
-        .map_err(|reason| format!("{reason} (write 28, 56x56 or 8x32x32)"))?;
-    if parts.len() > 3 {
-        return Err(format!("has {} dimensions: 1 to 3 are possible", parts.len()));
-    }
-    Ok(parts)
-}
-
-/// Padding per spatial dimension: `1`, `1:2` (before:after), `1x0:1`.
-pub fn pads(text: &str) -> Result<Vec<Pads>, String> {
-    let part = |text: &str| -> Result<Pads, String> {
-        let (begin, end) = text.split_once(':').unwrap_or((text, text));
-        Ok(Pads { begin: whole(begin)?, end: whole(end)? })
-    };
-    let parts: Vec<Pads> =
-        text.split('x').map(part).collect::<Result<_, _>>().map_err(|reason| format!("{reason} (write 1, 1:2 or 1x0:1)"))?;
-    if parts.len() > 3 {
-        return Err(format!("has {} dimensions: 1 to 3 are possible", parts.len()));
-    }
-    Ok(parts)
-}
-
-/// Spreads one value over all spatial dimensions, or checks that there is one per dimension.
-pub fn per_dimension<T: Clone>(name: &str, values: &[T], dims: usize) -> Result<Vec<T>, String> {
-    match values {
-        [one] => Ok(vec![one.clone(); dims]),
-        all if all.len() == dims => Ok(all.to_vec()),
-        all => Err(format!("--{name} has {} dimensions and --size {dims}: give one value, or one per dimension", all.len())),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,15 +148,5 @@ mod tests {
         for wrong in ["0", "s", "-3s", "3parsecs", ""] {
             assert!(budget(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn windows() {
-        assert_eq!(extents("56x56"), Ok(vec![56, 56]));
-        assert!(extents("1x2x3x4").unwrap_err().contains("4 dimensions"));
-        assert_eq!(pads("1:2"), Ok(vec![Pads { begin: 1, end: 2 }]));
-        assert_eq!(pads("1x0:1"), Ok(vec![Pads { begin: 1, end: 1 }, Pads { begin: 0, end: 1 }]));
-        assert_eq!(per_dimension("stride", &[2], 3), Ok(vec![2, 2, 2]));
-        assert!(per_dimension("stride", &[2, 2], 3).unwrap_err().contains("--stride"));
     }
 }

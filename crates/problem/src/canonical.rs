@@ -69,6 +69,13 @@ mod tests {
     use crate::problem::Problem;
 
     /// The canonical problem multiplies the same elements into the same elements.
+    fn parsed(text: &str) -> Gemm {
+        match Problem::parse(text) {
+            Ok(Problem::Gemm(gemm)) => gemm,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
     #[test]
     fn canonical_form_addresses_the_same_memory() {
         for bits in 0..16u32 {
@@ -121,7 +128,7 @@ mod tests {
 
     #[test]
     fn factors_keep_their_types() {
-        let gemm = Gemm::parse_geometry("tC0_tA0_tB1_colMaj0_m5_n6_k7_lda7_ldb7_ldc6_ws0_e4m3_be5m2_outbf16").unwrap();
+        let gemm = parsed("tC0_tA0_tB1_colMaj0_m5_n6_k7_lda7_ldb7_ldc6_ws0_e4m3_be5m2_outbf16");
         let canonical = gemm.canonical().gemm;
         assert_eq!([0, 1].map(|i| gemm.scalar(i)), [1, 0].map(|i| canonical.scalar(i)));
         assert_ne!(canonical.scalar(0), canonical.scalar(1));
@@ -129,7 +136,7 @@ mod tests {
 
     #[test]
     fn row_major_swaps_and_a_transposed_result_swaps_and_flips() {
-        let gemm = |text| Gemm::parse_geometry(text).unwrap().canonical();
+        let gemm = |text| parsed(text).canonical();
         let row = gemm("tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32");
         assert_eq!(row.gemm.geometry(), "tC0_tA1_tB0_colMaj1_m65_n55_k122_lda124_ldb123_ldc69_ws0_f32");
         assert!(row.swapped);

@@ -1,25 +1,25 @@
 //! Case files: CSVs with one problem per line, told apart by their columns.
 //!
-//! | problem | required columns | optional columns (default) |
+//! | problem | required columns | further columns |
 //! |---|---|---|
-//! | GEMM | `m` `n` `k` | `set` (file name), `dtype` (f32), `b_dtype` (as dtype), `trans_a` `trans_b` (0), `conj_a` `conj_b` `alpha_im` `beta_im` (0; of complex types: conjugates, and whether alpha and beta are complex), `order` (row), `batch` (1), or `groups` (none; their ends are in device memory) with `ragged` (m; or k: groups of rows, of terms), `b_operand` (each; or shared), `lda` `ldb` `ldc` (tight), `out_dtype` (as dtype), `bias` (none; m or n), `activation` (none; relu, gelu, gelutanh, silu), `residual` (0), `ldr` (as C), `reduce` (none; reductions joined by spaces: `max:n sum:m`) or `op` with `axis` (one reduction), `keep_c` (1) |
-//! | convolution, 2 dimensions | `n` `groups` `k` `c` `r` `s` `h` `w` | `id`, `set`, `dtype`, `layout`, `direction`, `stride` (1), `pad` or `pad_begin` `pad_end` (0), `dilation` (1), `bias` (0), `out_dtype` (as dtype), `activation` (none), `residual` (0), `mask` (0), `reduce`, `op` with `axis`, `keep_c` as above |
-//! | convolution, any dimensions | `dims` `n` `groups` `k_per_group` `c_per_group` `filter` `input` | as above |
-//! | any, as text | `problem` | `set`, and what `tilewright.torch.record` writes beside it: `calls` `layers` `call` `device` `torch_us` `ours_us` `reason` (of a line without a problem) |
+//! | GEMM | `m` `n` `k` | those of the table of its fields ([`Of::fields`]) |
+//! | convolution, 2 dimensions | `n` `groups` `k` `c` `r` `s` `h` `w` | the same |
+//! | convolution, any dimensions | `dims` `n` `groups` `k_per_group` `c_per_group` `filter` `input` | the same |
+//! | any, as text | `problem` | what `tilewright.torch.record` writes beside it: `calls` `layers` `call` `device` `torch_us` `ours_us` `reason` (of a line without a problem) |
 //!
+//! `set` names the group of a line. `op` with `axis` is another spelling of one reduction. `none` and an empty cell are a field's default.
 //! Sizes of several dimensions are joined by `x` (`3x3`); one number stands for all dimensions. Element type, layout and
 //! direction of convolutions come from [`CaseOptions`] where the file does not say. Unknown columns are refused. A line that is
 //! sound but asks for something tilewright cannot do (an element type, a direction) is listed in [`CaseFile::skipped`].
 
 mod lines;
-mod row;
 
 use crate::conv::{Direction, Layout};
 use crate::error::ProblemError;
+use crate::fields::Of;
 use crate::math::Math;
 use crate::problem::Problem;
-use lines::{conv, from_text, gemm, name};
-use row::{Row, case};
+use lines::{Row, case, name};
 use std::path::Path;
 use tilewright_ir::Scalar;
 
@@ -70,31 +70,40 @@ pub struct CaseOptions {
     /// Workspace budget in bytes.
     pub workspace: Option<u64>,
 }
-/// Columns that lines of a kind have, and those that they may have.
-type Columns = [&'static str; 2];
-
-const GEMM: Columns = [
-    "m n k",
-    "set dtype b_dtype trans_a trans_b conj_a conj_b alpha_im beta_im order batch groups ragged b_operand lda ldb ldc out_dtype zero_points scales bias activation residual ldr reduce op axis keep_c",
-];
-const CONV: &str = "id set dtype layout direction stride dilation bias pad pad_begin pad_end out_dtype activation residual reduce op \
-                    axis keep_c mask";
-const CONV_2D: Columns = ["k c r s h w n groups", CONV];
-const CONV_ND: Columns = ["dims k_per_group c_per_group filter input n groups", CONV];
-const TEXT: Columns = ["problem", "set calls layers call device torch_us ours_us reason"];
-
-/// Every column that a case file may have, some of them more than once.
-#[cfg(test)]
-pub(crate) fn columns() -> impl Iterator<Item = &'static str> {
-    [GEMM, CONV_2D, CONV_ND, TEXT].into_iter().flatten().flat_map(str::split_whitespace)
-}
-
+/// What the lines of a file are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Gemm,
     Conv2d,
     ConvNd,
     Text,
+}
+
+/// Columns that name a line, and a reduction as an operator with its axes.
+const OF_LINES: [&str; 4] = ["id", "set", "op", "axis"];
+const TEXT: [&str; 8] = ["set", "calls", "layers", "call", "device", "torch_us", "ours_us", "reason"];
+
+impl Kind {
+    /// Columns that lines of this kind have.
+    const fn required(self) -> &'static [&'static str] {
+        match self {
+            Kind::Gemm => &["m", "n", "k"],
+            Kind::Conv2d => &["k", "c", "r", "s", "h", "w", "n", "groups"],
+            Kind::ConvNd => &["dims", "k_per_group", "c_per_group", "filter", "input", "n", "groups"],
+            Kind::Text => &["problem"],
+        }
+    }
+    /// Columns that they may have.
+    fn optional(self) -> Vec<&'static str> {
+        let of = match self {
+            Kind::Gemm => Of::Gemm,
+            Kind::Conv2d | Kind::ConvNd => Of::Conv,
+            Kind::Text => return TEXT.to_vec(),
+        };
+        let columns = of.fields().iter().filter(|field| !field.required && !field.column.is_empty()).map(|field| field.column);
+        let columns = columns.filter(|column| !self.required().contains(column));
+        OF_LINES.into_iter().chain(columns).collect()
+    }
 }
 
 /// Reads a case file.
@@ -131,11 +140,7 @@ pub fn parse(file: &str, set: &str, bytes: &[u8], options: &CaseOptions) -> Resu
             return Err(fail(line, format!("has {} columns, the header has {}", record.len(), header.len())));
         }
         let row = Row { file, line, header: &header, record: &record };
-        let problem = match kind {
-            Kind::Gemm => gemm(&row, options),
-            Kind::Conv2d | Kind::ConvNd => conv(&row, options, kind),
-            Kind::Text => from_text(&row),
-        };
+        let problem = row.problem(kind, options);
         let set = row.text("set").unwrap_or(set).to_string();
         match problem {
             // A problem given as text may have several lines, one for each operand layout that another column describes.
@@ -164,22 +169,22 @@ pub fn parse(file: &str, set: &str, bytes: &[u8], options: &CaseOptions) -> Resu
 /// The kind of problem a header announces; (column, reason) if none.
 fn recognise(header: &[String]) -> Result<Kind, (String, String)> {
     let has = |name: &str| header.iter().any(|h| h == name);
-    let (kind, columns) = if has("problem") {
-        (Kind::Text, TEXT)
+    let kind = if has("problem") {
+        Kind::Text
     } else if has("k_per_group") || has("dims") {
-        (Kind::ConvNd, CONV_ND)
+        Kind::ConvNd
     } else if has("r") || (has("groups") && !has("m")) {
-        (Kind::Conv2d, CONV_2D)
+        Kind::Conv2d
     } else {
-        (Kind::Gemm, GEMM)
+        Kind::Gemm
     };
-    let [required, optional] = columns.map(|names| names.split_whitespace().collect::<Vec<_>>());
+    let (required, optional) = (kind.required(), kind.optional());
     for (index, column) in header.iter().enumerate() {
         if header[..index].contains(column) {
             return Err((column.clone(), "this column is there twice; remove one".to_string()));
         }
         if !required.contains(&column.as_str()) && !optional.contains(&column.as_str()) {
-            let known = [required, optional].concat().join(", ");
+            let known = [required, &optional].concat().join(", ");
             return Err((column.clone(), format!("unknown column; the columns are {known}")));
         }
     }
@@ -258,8 +263,8 @@ mod tests {
         let keys = ["_complex128_conja", "_complex64tf32x3", "_bf16x6"];
         assert!(file.cases.iter().zip(keys).all(|(case, key)| case.problem.key().ends_with(key)), "{:?}", file.cases);
         assert_eq!(file.cases[0].name, "complex128 cn 1x(5x6x7)");
-        refused("m,n,k,zero_points\n1,2,3,am\n", &["column zero_points", "mb"]);
-        refused("m,n,k,scales\n1,2,3,k\n", &["column scales", "m, n, mn, none"]);
+        refused("m,n,k,zero_points\n1,2,3,am\n", &["column zero_points", "given twice"]);
+        refused("m,n,k,scales\n1,2,3,k\n", &["column scales", "m, n, m1x128"]);
         let file = parsed("m,n,k,dtype,out_dtype,bias,activation,residual,ldr\n5,6,7,bf16,f32,n,gelu,1,8\n5,6,7,f32,,none,,0,\n")
             .unwrap();
         let keys = ["ldc6_ws536870912_bf16_outf32_biasn_actgelu_ldr8", "ldc6_ws268435456_f32"];

@@ -1,6 +1,6 @@
 //! Products of complex matrices: how many numbers an element has, how texts name types and factors, and what such a product has not.
 
-use crate::complex::Complex;
+use crate::dtype::Dtype;
 use crate::error::ProblemError;
 use crate::gemm::{Gemm, Order};
 use tilewright_ir::Scalar;
@@ -12,7 +12,7 @@ impl Gemm {
     }
     /// Name of the elements' type under the product's math.
     pub fn dtype_name(&self) -> &'static str {
-        if self.complex.is_some() { Complex::dtype_name(self.dtype, self.math) } else { self.math.dtype_name(self.dtype) }
+        Dtype::name_of(self.dtype, self.math, self.complex.is_some())
     }
     /// The letter that says how a factor, 0 = A or 1 = B, is taken: [`Complex::letter`].
     pub fn letter(&self, matrix: usize) -> char {
@@ -29,8 +29,8 @@ impl Gemm {
         self.c.trans == (self.order == Order::Col)
     }
 
-    /// What a product of complex elements has not.
-    pub(crate) fn validate_complex(&self) -> Result<(), ProblemError> {
+    /// Refuses types that complex elements do not have. The fields that a complex product lacks say so in their rows.
+    pub(crate) fn validate_complex_types(&self) -> Result<(), ProblemError> {
         if self.complex.is_none() {
             return Ok(());
         }
@@ -48,25 +48,6 @@ impl Gemm {
             let reason = format!("results of complex products have the factors' type ({}); leave it out", self.dtype);
             return Err(ProblemError::value("out_dtype", self.out_dtype, reason));
         }
-        let refused = |what: &str, remedy: &str| Err(ProblemError::Unsupported { what: what.into(), remedy: remedy.into() });
-        if self.zero_points.names().next().is_some() || self.scales.names().next().is_some() {
-            return refused("a complex product with zero points or scales", "leave them out; alpha scales all results");
-        }
-        if self.bias.is_some() {
-            return refused("the bias vector of a complex product", "add it as a residual, a matrix as large as C");
-        }
-        if let Some(activation) = self.activation {
-            return refused(&format!("{activation} of a complex product"), "apply it to the stored result");
-        }
-        if let Some(reduction) = self.reductions.first() {
-            return refused(&format!("{reduction} of a complex product"), "reduce the stored result's real and imaginary parts");
-        }
-        if !self.dynamic.is_none() {
-            return refused("a complex product with extents known only at launch", "make an operation for each size");
-        }
-        if self.grouped.is_some() {
-            return refused("a complex product of groups", "make a product of each group, or a batch of equal ones");
-        }
         Ok(())
     }
 }
@@ -74,6 +55,7 @@ impl Gemm {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::complex::Complex;
     use crate::epilogue::{Activation, Along};
     use crate::extent::Dynamic;
     use crate::gemm::GemmBuilder;

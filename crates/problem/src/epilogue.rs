@@ -12,6 +12,7 @@
 //! a transformer's `x + gelu(...)`, as in CUTLASS's residual-block epilogue. Bias and residual have C's element type. All options change
 //! the result, so they belong to the problem and not to the plan.
 
+use crate::names::names;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -32,40 +33,18 @@ pub enum Activation {
     HardSwish,
 }
 
+names!(Activation {
+    Relu = 1, ["relu"], "max(x, 0)";
+    Gelu = 2, ["gelu"], "GELU by the error function";
+    GeluTanh = 3, ["gelutanh", "gelu-tanh", "gelu_tanh"], "GELU approximated by tanh";
+    Silu = 4, ["silu"], "x sigmoid(x)";
+    HardSwish = 5, ["hardswish", "hard-swish", "hard_swish"], "x min(max(x + 3, 0), 6) / 6";
+});
+
 /// Coefficient of the cube in [`Activation::GeluTanh`].
 pub const GELU_CUBE: f64 = 0.044_715;
 
 impl Activation {
-    /// All of them.
-    pub const ALL: [Activation; 5] =
-        [Activation::Relu, Activation::Gelu, Activation::GeluTanh, Activation::Silu, Activation::HardSwish];
-
-    /// In a word: `relu`, `gelu`, `gelutanh`, `silu`, `hardswish`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Activation::Relu => "relu",
-            Activation::Gelu => "gelu",
-            Activation::GeluTanh => "gelutanh",
-            Activation::Silu => "silu",
-            Activation::HardSwish => "hardswish",
-        }
-    }
-    /// Other spellings: `gelu-tanh`, `hard_swish`.
-    pub const fn aliases(self) -> &'static [&'static str] {
-        match self {
-            Activation::GeluTanh => &["gelu-tanh", "gelu_tanh"],
-            Activation::HardSwish => &["hard-swish", "hard_swish"],
-            Activation::Relu | Activation::Gelu | Activation::Silu => &[],
-        }
-    }
-    /// The activation of a word, in any of its spellings.
-    pub fn from_name(name: &str) -> Option<Activation> {
-        Activation::ALL.into_iter().find(|a| a.name() == name || a.aliases().contains(&name))
-    }
-    /// Names of all, for messages.
-    pub fn names() -> String {
-        Activation::ALL.map(Activation::name).join(", ")
-    }
     /// The function in f64, without cancellation for negative arguments.
     pub fn apply(self, x: f64) -> f64 {
         match self {
@@ -123,17 +102,12 @@ pub enum Along {
     N,
 }
 
-impl Along {
-    /// Both.
-    pub const ALL: [Along; 2] = [Along::M, Along::N];
+names!(Along {
+    M = 1, ["m"], "one value per row";
+    N = 2, ["n"], "one value per column";
+});
 
-    /// `m` or `n`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Along::M => "m",
-            Along::N => "n",
-        }
-    }
+impl Along {
     /// The other direction.
     pub const fn other(self) -> Along {
         match self {
@@ -198,7 +172,7 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        assert!(Activation::ALL.iter().all(|a| Activation::from_name(a.name()) == Some(*a)));
-        assert_eq!(Activation::from_name("tanh"), None);
+        assert!(Activation::ALL.iter().all(|a| Activation::named(a.name()) == Some(*a)));
+        assert_eq!(Activation::named("tanh"), None);
     }
 }

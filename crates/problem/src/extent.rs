@@ -25,6 +25,16 @@ impl Dynamic {
     pub fn is_none(&self) -> bool {
         *self == Dynamic::NONE
     }
+    /// The same, and this extent as well.
+    #[must_use]
+    pub const fn with(mut self, extent: Extent) -> Dynamic {
+        match extent {
+            Extent::G => self.g = true,
+            Extent::M => self.m = true,
+            Extent::N => self.n = true,
+        }
+        self
+    }
     /// Whether one is.
     pub const fn has(&self, extent: Extent) -> bool {
         match extent {

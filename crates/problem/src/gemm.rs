@@ -9,6 +9,7 @@ use crate::error::{
 };
 use crate::extent::{Dynamic, Extent, Extents};
 use crate::math::Math;
+use crate::names::names;
 use crate::quant::{Quant, Scale, Scales, ZeroPoint, ZeroPoints, multiplied};
 use crate::ragged::Ragged;
 use crate::reduction::{Reduction, ResultShape, check_all, check_integers};
@@ -25,6 +26,11 @@ pub enum Order {
     #[default]
     Row,
 }
+
+names!(Order {
+    Row = 101, ["row"], "rows are contiguous (C)";
+    Col = 102, ["col"], "columns are contiguous (BLAS, Fortran)";
+});
 
 /// How one matrix of a [`Gemm`] is stored. Distances are in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -132,29 +138,29 @@ pub struct Gemm {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GemmBuilder {
-    dtype: Scalar,
-    complex: Option<Complex>,
-    b_dtype: Option<Scalar>,
-    math: Math,
-    out_dtype: Option<Scalar>,
-    order: Order,
-    batch: u64,
-    size: [u64; 3],
-    trans: [bool; 3],
-    ld: [Option<u64>; 3],
-    batch_stride: [Option<u64>; 3],
-    offset: [u64; 3],
-    zero_points: ZeroPoints,
-    scales: Scales,
-    bias: Option<BiasVector>,
-    activation: Option<Activation>,
+    pub(crate) dtype: Scalar,
+    pub(crate) complex: Option<Complex>,
+    pub(crate) b_dtype: Option<Scalar>,
+    pub(crate) math: Math,
+    pub(crate) out_dtype: Option<Scalar>,
+    pub(crate) order: Order,
+    pub(crate) batch: u64,
+    pub(crate) size: [u64; 3],
+    pub(crate) trans: [bool; 3],
+    pub(crate) ld: [Option<u64>; 3],
+    pub(crate) batch_stride: [Option<u64>; 3],
+    pub(crate) offset: [u64; 3],
+    pub(crate) zero_points: ZeroPoints,
+    pub(crate) scales: Scales,
+    pub(crate) bias: Option<BiasVector>,
+    pub(crate) activation: Option<Activation>,
     /// Leading dimension and batch stride, where they are given.
-    residual: Option<(Option<u64>, Option<u64>)>,
-    reductions: Vec<Reduction>,
-    drop_c: bool,
-    workspace: u64,
-    dynamic: Dynamic,
-    grouped: Option<Ragged>,
+    pub(crate) residual: Option<(Option<u64>, Option<u64>)>,
+    pub(crate) reductions: Vec<Reduction>,
+    pub(crate) drop_c: bool,
+    pub(crate) workspace: u64,
+    pub(crate) dynamic: Dynamic,
+    pub(crate) grouped: Option<Ragged>,
 }
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -340,7 +346,8 @@ impl Gemm {
         for (index, x) in self.matrices().into_iter().enumerate() {
             self.validate_matrix(index, x)?;
         }
-        self.validate_complex()?;
+        self.validate_complex_types()?;
+        self.validate_fields()?;
         self.validate_groups()?;
         self.validate_zero_points()?;
         self.validate_epilogue()?;

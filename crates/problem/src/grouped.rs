@@ -33,21 +33,11 @@ impl Gemm {
         if let Some((name, stride)) = shared.chain([residual, ("sbias", line)]).find(|(_, stride)| *stride != 0) {
             return Err(ProblemError::value(name, stride, format!("the {} of all groups lie in one matrix; use 0", of.lines())));
         }
-        if !self.dynamic.is_none() {
-            let remedy = "give the largest size; the ends in device memory say the actual one";
-            return unsupported("a grouped product with extents known only at launch".into(), remedy);
-        }
-        if let Some(reduction) = self.reductions.first() {
-            return unsupported(format!("{reduction} of a grouped product"), "store the result and reduce it in a second call");
-        }
         if of == Ragged::K && [0, 1].into_iter().any(|matrix| self.scalar(matrix).is_int4()) {
             return unsupported(
                 "4-bit weights in groups of terms (a group may begin in the middle of a byte)".into(),
                 "use weights of 8 bits",
             );
-        }
-        if !self.zero_points.is_none() {
-            return unsupported("zero points of a grouped product".into(), "make an operation for each group");
         }
         if self.scales.of_blocks() {
             return unsupported(
@@ -83,7 +73,7 @@ mod tests {
         assert_eq!([gemm.a.batch_stride, gemm.b.batch_stride, gemm.c.batch_stride, gemm.entries()], [0, 0, 72, 3]);
         assert_eq!(gemm.residual.unwrap().batch_stride, 72);
         refused(grouped().stride_a(80), &["sa = 80", "terms of all groups lie in one matrix"]);
-        refused(grouped().reduce("max:n".parse().unwrap()), &["max:n", "of a grouped product", "second call"]);
+        refused(grouped().reduce("max:n".parse().unwrap()), &["max:n", "a grouped product with", "second call"]);
         refused(Gemm::new(Scalar::F32, 8, 9, 1 << 31).grouped(Ragged::K, 3), &["k = 2147483648", "2^31 - 1"]);
         assert_eq!(Gemm { m: 9, n: 8, ..gemm.clone() }.canonical().gemm.grouped, Some(Ragged::K));
     }
@@ -100,11 +90,11 @@ mod tests {
         refused(Gemm::new(Scalar::F32, 8, 9, 10).grouped(Along::N, 0), &["batch = 0"]);
         refused(
             grouped().dynamic(Dynamic { m: true, ..Dynamic::NONE }),
-            &["grouped product with extents", "give the largest size"],
+            &["grouped product with m known only at launch", "give the largest size"],
         );
-        refused(grouped().reduce("max:n".parse().unwrap()), &["max:n", "of a grouped product", "second call"]);
+        refused(grouped().reduce("max:n".parse().unwrap()), &["max:n", "a grouped product with", "second call"]);
         let bytes = Gemm::new(Scalar::I8, 8, 9, 10).grouped(Along::M, 3).zero_point(Along::N, ZeroPoint::Tensor);
-        refused(bytes, &["zero points of a grouped product", "for each group"]);
+        refused(bytes, &["grouped product with zero points b", "for each group"]);
         let promoted = Gemm::new(Scalar::E4M3, 8, 9, 256).math(Math::Promoted).grouped(Along::M, 3);
         refused(promoted.scale_by(Along::M, Scale::LineBlock), &["scales of blocks of k of a grouped product", "scale rows"]);
     }

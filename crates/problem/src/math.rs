@@ -2,6 +2,7 @@
 
 use crate::error::ProblemError;
 use crate::factor_parts::FactorParts;
+use crate::names::names;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
@@ -31,37 +32,19 @@ pub enum Math {
     Promoted,
 }
 
-/// Element types as texts name them, for messages.
-pub(crate) const NAMES: &str = "i8, u8, e4m3, e5m2, e4m3fnuz, e5m2fnuz (these four also followed by `promoted`), f16, bf16, tf32, tf32x3, bf16x3, bf16x6, f32 or f64";
+names!(Math {
+    Exact = 0, ["exact"], "in the type itself";
+    Tf32 = 1, ["tf32"], "f32 rounded to TF32";
+    Tf32x3 = 2, ["tf32x3", "3xtf32"], "three products of TF32";
+    Bf16x3 = 4, ["bf16x3"], "three products of bf16";
+    Bf16x6 = 5, ["bf16x6"], "six products of bf16";
+    Promoted = 3, ["promoted"], "sums of 8-bit floats in two levels";
+});
 
 impl Math {
-    /// All of them.
-    pub const ALL: [Math; 6] = [Math::Exact, Math::Tf32, Math::Tf32x3, Math::Bf16x3, Math::Bf16x6, Math::Promoted];
     /// Terms of a sum after which it is promoted to f32.
     pub const PROMOTED_EVERY: u32 = 128;
 
-    /// As options and errors spell it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Math::Exact => "exact",
-            Math::Tf32 => "tf32",
-            Math::Tf32x3 => "tf32x3",
-            Math::Bf16x3 => "bf16x3",
-            Math::Bf16x6 => "bf16x6",
-            Math::Promoted => "promoted",
-        }
-    }
-    /// Other spellings: CUTLASS' `3xtf32`.
-    pub const fn aliases(self) -> &'static [&'static str] {
-        match self {
-            Math::Tf32x3 => &["3xtf32"],
-            Math::Exact | Math::Tf32 | Math::Bf16x3 | Math::Bf16x6 | Math::Promoted => &[],
-        }
-    }
-    /// The precision of a word, in any of its spellings.
-    pub fn from_name(name: &str) -> Option<Math> {
-        Math::ALL.into_iter().find(|math| math.name() == name || math.aliases().contains(&name))
-    }
     /// True if nothing is lost: what keys and records leave out.
     pub fn is_exact(&self) -> bool {
         *self == Math::Exact
@@ -73,23 +56,6 @@ impl Math {
             Math::Tf32 | Math::Tf32x3 | Math::Bf16x3 | Math::Bf16x6 => &[Scalar::F32],
             Math::Promoted => &[Scalar::E4M3, Scalar::E5M2, Scalar::E4M3Fnuz, Scalar::E5M2Fnuz],
         }
-    }
-    /// Name of a type under this math, as geometry strings and case files spell it: `tf32`, `e4m3promoted`, or the type's own.
-    pub const fn dtype_name(self, dtype: Scalar) -> &'static str {
-        match (self, dtype) {
-            (Math::Exact, _) => dtype.name(),
-            (Math::Promoted, Scalar::E4M3) => "e4m3promoted",
-            (Math::Promoted, Scalar::E5M2) => "e5m2promoted",
-            (Math::Promoted, Scalar::E4M3Fnuz) => "e4m3fnuzpromoted",
-            (Math::Promoted, Scalar::E5M2Fnuz) => "e5m2fnuzpromoted",
-            (other, _) => other.name(),
-        }
-    }
-    /// The element type and math of a name.
-    pub fn of_name(name: &str) -> Option<(Scalar, Math)> {
-        let ways = Math::ALL.into_iter().flat_map(|math| math.types().iter().map(move |scalar| (*scalar, math)));
-        let mut ways = ways.filter(|(scalar, math)| math.dtype_name(*scalar) == name);
-        ways.next().or_else(|| crate::text::dtype(name).map(|scalar| (scalar, Math::Exact)))
     }
     /// True if factors of this type can be multiplied so.
     pub fn suits(self, dtype: Scalar) -> bool {

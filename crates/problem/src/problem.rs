@@ -5,6 +5,7 @@
 
 use crate::contraction::Operand;
 use crate::conv::Conv;
+use crate::dtype::Dtype;
 use crate::epilogue::Activation;
 use crate::error::ProblemError;
 use crate::extent::{Dynamic, Extents};
@@ -59,24 +60,6 @@ macro_rules! of {
 }
 
 impl Problem {
-    /// The canonical text of this problem: equal problems, and only those, have equal keys. Read back by [`Problem::parse`].
-    pub fn key(&self) -> String {
-        match self {
-            Problem::Gemm(gemm) => gemm.geometry(),
-            Problem::Conv(conv) => conv.key(),
-            Problem::Reduce(reduce) => reduce.key(),
-        }
-    }
-    /// Reads a key: a MIOpenGEMM geometry string (with tilewright's further keys), a convolution's or a reduction's.
-    pub fn parse(text: &str) -> Result<Problem, ProblemError> {
-        if text.starts_with("conv") {
-            Conv::parse_key(text).map(Problem::Conv)
-        } else if text.starts_with("reduce") {
-            Reduce::parse_key(text).map(Problem::Reduce)
-        } else {
-            Gemm::parse_geometry(text).map(Problem::Gemm)
-        }
-    }
     /// Checks every field; only problems edited by hand have not passed yet.
     pub fn validate(&self) -> Result<(), ProblemError> {
         of!(self, p => p.validate())
@@ -101,7 +84,7 @@ impl Problem {
     pub fn dtype_name(&self) -> &'static str {
         match self {
             Problem::Gemm(gemm) => gemm.dtype_name(),
-            _ => self.math().dtype_name(self.dtype()),
+            _ => Dtype::name_of(self.dtype(), self.math(), false),
         }
     }
     /// Numbers that each element has: 2 of complex ones.
@@ -119,58 +102,6 @@ impl Problem {
     /// What is applied to the scaled sums with bias and old result.
     pub fn activation(&self) -> Option<Activation> {
         of!(self, p => p.activation)
-    }
-    /// True if results are more than `alpha * sum + beta * C`: with zero points, scales, a bias, an activation or a residual.
-    pub fn has_epilogue(&self) -> bool {
-        match self {
-            Problem::Gemm(gemm) => {
-                !gemm.zero_points.is_none()
-                    || !gemm.scales.is_none()
-                    || gemm.bias.is_some()
-                    || gemm.activation.is_some()
-                    || gemm.residual.is_some()
-            }
-            Problem::Conv(conv) => conv.bias || conv.activation.is_some() || conv.residual,
-            Problem::Reduce(reduce) => reduce.activation.is_some(),
-        }
-    }
-    /// The type of the results where it differs, and what happens to the sums, for titles: ` to f32, bias n, gelu, residual`.
-    pub fn epilogue_words(&self) -> String {
-        let mut words = String::new();
-        let (bias, residual) = match self {
-            Problem::Gemm(gemm) => (gemm.bias.map(|b| format!(", bias {}", b.along.name())), gemm.residual.is_some()),
-            Problem::Conv(conv) => (conv.bias.then(|| ", bias".to_string()), conv.residual),
-            Problem::Reduce(_) => (None, false),
-        };
-        if let Problem::Gemm(Gemm { b_dtype: Some(b), .. }) = self {
-            words += &format!(" by {b}");
-        }
-        if self.out_dtype() != self.multiplied() {
-            words += &format!(" to {}", self.out_dtype());
-        }
-        if let Problem::Gemm(gemm) = self {
-            words.extend(gemm.zero_points.names().map(|name| format!(", zero points {name}")));
-            words.extend(gemm.scales.names().map(|name| format!(", scale {name}")));
-        }
-        if let Problem::Gemm(Gemm { complex: Some(complex), .. }) = self {
-            let factors = [(complex.alpha_im, ", complex alpha"), (complex.beta_im, ", complex beta")];
-            words.extend(factors.into_iter().filter_map(|(is, name)| is.then_some(name)));
-        }
-        words += &bias.unwrap_or_default();
-        words += &self.activation().map_or(String::new(), |a| format!(", {a}"));
-        let mask = matches!(self, Problem::Conv(conv) if conv.mask);
-        words += if mask {
-            ", mask"
-        } else if residual {
-            ", residual"
-        } else {
-            ""
-        };
-        // A tensor that is reduced has no columns n and no C in its user's words.
-        let alone = matches!(self, Problem::Reduce(_));
-        let reduction = |r: &Reduction| if alone { r.to_string().replacen(":n", "", 1) } else { r.to_string() };
-        words.extend(self.reductions().iter().map(|r| format!(", {}", reduction(r))));
-        words + if alone || self.keeps_c() { "" } else { ", C not stored" }
     }
     /// Values of the result that are computed beside it.
     pub fn reductions(&self) -> &[Reduction] {
@@ -246,6 +177,11 @@ impl Problem {
     /// Workspace budget in bytes.
     pub fn workspace(&self) -> u64 {
         of!(self, p => p.workspace)
+    }
+    /// Sets the workspace budget in bytes, of a product rounded down to whole elements.
+    pub fn set_workspace(&mut self, bytes: u64) {
+        let element = if let Problem::Gemm(gemm) = self { u64::from(gemm.multiplied().bytes()) } else { 1 };
+        of!(self, p => p.workspace = bytes - bytes % element);
     }
     /// Terms of a result's sum; of each part of a complex one.
     pub fn depth(&self) -> u64 {

@@ -3,6 +3,7 @@
 
 use crate::epilogue::Along;
 use crate::math::Math;
+use crate::names::names;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
@@ -35,10 +36,15 @@ pub enum Scale {
     Line32,
 }
 
-impl Scale {
-    /// All of them.
-    pub const ALL: [Scale; 5] = [Scale::Line, Scale::LineBlock, Scale::Block, Scale::Line64, Scale::Line32];
+names!(Scale {
+    Line = 1, ["line"], "a row or column";
+    LineBlock = 2, ["1x128"], "128 terms of a row or column";
+    Block = 3, ["128x128"], "128 terms of 128 rows or columns";
+    Line64 = 4, ["1x64"], "64 terms of a row or column";
+    Line32 = 5, ["1x32"], "32 terms of a row or column";
+});
 
+impl Scale {
     /// Rows or columns that share a value.
     pub const fn lines(self) -> u64 {
         if matches!(self, Scale::Block) { 128 } else { 1 }
@@ -60,15 +66,9 @@ impl Scale {
         };
         [lines.div_ceil(self.lines()), of_k]
     }
-    /// What texts put after `m` or `n`.
+    /// The text after `m` or `n`.
     pub const fn suffix(self) -> &'static str {
-        match self {
-            Scale::Line => "",
-            Scale::LineBlock => "1x128",
-            Scale::Block => "128x128",
-            Scale::Line64 => "1x64",
-            Scale::Line32 => "1x32",
-        }
+        if matches!(self, Scale::Line) { "" } else { self.name() }
     }
 }
 
@@ -140,6 +140,11 @@ pub enum ZeroPoint {
     /// One for each of its rows (A) or columns (B).
     Each,
 }
+
+names!(ZeroPoint {
+    Tensor = 1, ["tensor"], "one for the operand";
+    Each = 2, ["each"], "one for each row of A or column of B";
+});
 
 impl ZeroPoints {
     /// True if there are none.

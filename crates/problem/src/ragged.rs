@@ -1,6 +1,7 @@
 //! What the groups of a grouped product are of.
 
 use crate::epilogue::Along;
+use crate::names::names;
 use serde::{Deserialize, Serialize};
 
 /// Which extent of a grouped product its groups cut.
@@ -24,18 +25,13 @@ impl From<Along> for Ragged {
     }
 }
 
-impl Ragged {
-    /// All three.
-    pub const ALL: [Ragged; 3] = [Ragged::M, Ragged::N, Ragged::K];
+names!(Ragged {
+    M = 1, ["m"], "rows of A and C";
+    N = 2, ["n"], "columns of B and C";
+    K = 3, ["k"], "terms: columns of A, rows of B";
+});
 
-    /// `m`, `n` or `k`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Ragged::M => "m",
-            Ragged::N => "n",
-            Ragged::K => "k",
-        }
-    }
+impl Ragged {
     /// What runs along it.
     pub const fn lines(self) -> &'static str {
         match self {

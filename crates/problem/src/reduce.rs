@@ -7,9 +7,7 @@ use crate::epilogue::Activation;
 use crate::error::{DEFAULT_WORKSPACE, ProblemError, check_elements};
 use crate::extent::Extents;
 use crate::reduction::{Axes, Operator, Reduction, ResultShape, check_all};
-use crate::text::{self, parse_activation};
 use serde::{Deserialize, Serialize};
-use std::fmt::Write;
 use tilewright_ir::Scalar;
 
 /// Most axes of a tensor.
@@ -52,7 +50,7 @@ pub struct Reduce {
 /// # Ok::<(), tilewright_problem::ProblemError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReduceBuilder(Reduce);
+pub struct ReduceBuilder(pub(crate) Reduce);
 
 crate::error::validated_serde!(Reduce);
 
@@ -119,7 +117,7 @@ impl Reduce {
     /// # Errors
     /// [`ProblemError`] with the field, its value and what it may be.
     pub fn validate(&self) -> Result<(), ProblemError> {
-        let integers = text::INTEGERS.contains(&self.dtype);
+        let integers = self.dtype.is_int8() || self.dtype == Scalar::I32;
         if !integers && (!self.dtype.is_float() || self.dtype.is_float8()) {
             return Err(ProblemError::value("dtype", self.dtype, "must be f16, bf16, f32, f64, i8, u8 or i32"));
         }
@@ -171,75 +169,7 @@ impl Reduce {
         }
         check_all(&self.reductions, true, self.accumulator(), self.result_shape())
     }
-    /// The canonical text, `reduce_in65536x1024_over1_st1024x1_o0_opsum_ws1073741824_f32`, with `actrelu` where there is an activation.
-    pub fn key(&self) -> String {
-        let over: Vec<u64> = self.over.iter().map(|axis| *axis as u64).collect();
-        let mut key = format!("reduce_in{}_over{}", joined(&self.shape), joined(&over));
-        // Writing to a String cannot fail.
-        let _ = write!(key, "_st{}_o{}", joined(&self.strides), self.offset);
-        for r in &self.reductions {
-            let _ = write!(key, "_op{}", r.operator);
-            let _ = r.function.map_or(Ok(()), |function| write!(key, ".{function}"));
-            let _ = r.dtype.map_or(Ok(()), |dtype| write!(key, ":{dtype}"));
-        }
-        if let Some(activation) = self.activation {
-            let _ = write!(key, "_act{activation}");
-        }
-        let _ = write!(key, "_ws{}_{}", self.workspace, self.dtype);
-        key
-    }
-    /// Reads [`Reduce::key`] back. Keys may be in any order; `st` (dense), `o` and `ws` may be left out.
-    ///
-    /// # Errors
-    /// [`ProblemError::Text`] for unknown, repeated, missing or malformed keys; [`ProblemError`] of [`Reduce::validate`].
-    pub fn parse_key(whole: &str) -> Result<Reduce, ProblemError> {
-        let fail = |reason: String| ProblemError::text(whole, reason);
-        let mut tokens = whole.split('_');
-        if tokens.next() != Some("reduce") {
-            return Err(fail("must start with reduce".into()));
-        }
-        let mut lists: [Option<Vec<u64>>; LISTS.len()] = [const { None }; LISTS.len()];
-        let (mut dtype, mut activation, mut operators) = (None, None, Vec::new());
-        for token in tokens {
-            let twice = || fail(format!("`{token}` is given twice"));
-            if let Some(scalar) = text::dtype(token) {
-                dtype.replace(scalar).map_or(Ok(()), |_| Err(twice()))?;
-            } else if let Some(name) = token.strip_prefix("act") {
-                let found = parse_activation(token, name).map_err(&fail)?;
-                activation.replace(found).map_or(Ok(()), |_| Err(twice()))?;
-            } else if let Some(name) = token.strip_prefix("op") {
-                operators.push(operator(name).map_err(&fail)?);
-            } else {
-                let split = token.find(|ch: char| ch.is_ascii_digit()).unwrap_or(token.len());
-                let (name, digits) = token.split_at(split);
-                let index = LISTS.iter().position(|key| *key == name);
-                let index = index.ok_or_else(|| fail(format!("unknown key in `{token}`; the keys are {}", LISTS.join(", "))))?;
-                let values = digits.split('x').map(text::number).collect::<Result<Vec<_>, _>>();
-                let values = values.map_err(|reason| fail(format!("`{token}`: {reason}")))?;
-                lists[index].replace(values).map_or(Ok(()), |_| Err(twice()))?;
-            }
-        }
-        let missing = |name: &str| fail(format!("key `{name}` is missing"));
-        let [shape, over, strides, offset, workspace] = lists;
-        let over: Vec<usize> = over.ok_or_else(|| missing("over"))?.into_iter().map(|axis| axis as usize).collect();
-        let dtype = dtype.ok_or_else(|| fail("the element type is missing (f16, bf16, f32, f64, i8, u8 or i32)".to_string()))?;
-        let mut builder = Reduce::new(dtype, &shape.ok_or_else(|| missing("in"))?, &over);
-        let one = |name: &str, list: Option<Vec<u64>>, default: u64| match list.as_deref() {
-            None => Ok(default),
-            Some([one]) => Ok(*one),
-            Some(_) => Err(fail(format!("`{name}` is one number"))),
-        };
-        if let Some(strides) = strides {
-            builder = builder.strides(&strides);
-        }
-        builder = builder.offset(one("o", offset, 0)?).workspace(one("ws", workspace, DEFAULT_WORKSPACE)?);
-        builder = operators.into_iter().fold(builder, ReduceBuilder::reduction);
-        builder.0.activation = activation;
-        builder.build()
-    }
 }
-
-const LISTS: [&str; 5] = ["in", "over", "st", "o", "ws"];
 
 /// `sum`, `sum.exp` or `sum:bf16`: an operator, a function of each element before it, and the type of its values where it is not that of the sums.
 ///
@@ -302,67 +232,5 @@ impl ReduceBuilder {
     pub fn build(self) -> Result<Reduce, ProblemError> {
         self.0.validate()?;
         Ok(self.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_round_trip() {
-        let problem = Reduce::new(Scalar::BF16, &[4, 5, 6], &[2, 0]).op(Operator::Sum).op_in(Operator::Max, Scalar::F16);
-        let problem =
-            problem.reduction(operator("min.exp").unwrap()).activation(Activation::Silu).offset(3).workspace(64).build().unwrap();
-        assert_eq!(problem.key(), "reduce_in4x5x6_over0x2_st30x6x1_o3_opsum_opmax:f16_opmin.exp_actsilu_ws64_bf16");
-        assert_eq!(Reduce::parse_key(&problem.key()).unwrap(), problem);
-        assert_eq!(problem.result_shape().extents, Extents { g: 1, m: 5, n: 24 });
-        assert_eq!((problem.position(false, 4), problem.position(true, 13)), (24, 61));
-        for (key, accumulator) in [("opsum_i8", Scalar::I32), ("opsum_opmax:i64_u8", Scalar::I64), ("opargmax_i8", Scalar::I32)] {
-            let problem = Reduce::parse_key(&format!("reduce_in9_over0_{key}")).unwrap();
-            assert_eq!(problem.accumulator(), accumulator);
-            assert_eq!(Reduce::parse_key(&problem.key()).unwrap(), problem);
-        }
-    }
-
-    #[test]
-    fn axes_may_be_empty() {
-        for (key, [m, n]) in [("in4x0_over1_st1x1", [4, 0]), ("in4x0_over0_st1x1_o7", [0, 4]), ("in0_over0_st1", [1, 0])] {
-            let problem = Reduce::parse_key(&format!("reduce_{key}_opsum_opmax_f32")).unwrap();
-            assert_eq!((problem.result_shape().extents, problem.len()), (Extents { g: 1, m, n }, 0), "{key}");
-            assert_eq!(Reduce::parse_key(&problem.key()).unwrap(), problem);
-        }
-        // Values without an axis that is empty are none, whatever they are.
-        Reduce::parse_key("reduce_in4x0_over0_opargmax_f32").unwrap();
-    }
-
-    #[test]
-    fn bad_input_is_named() {
-        for (key, part) in [
-            ("reduce_in4_over0_f32", "say what is computed"),
-            ("reduce_in4_opsum_f32", "`over` is missing"),
-            ("reduce_in4_over1_opsum_f32", "axes are 0 to 0"),
-            ("reduce_in4x4_over1x1_opsum_f32", "twice"),
-            ("reduce_in4x0_over1_opsum_opargmin_f32", "an empty axis (shape 4x0) has no element to name; leave argmin out"),
-            ("reduce_in4000000000x0x4000000000_over1_opsum_f32", "64-bit address space"),
-            ("reduce_in4x4_over1_opmedian_f32", "the operators are sum"),
-            ("reduce_in4x4_over1_opsum:f64_f32", "must be f32"),
-            ("reduce_in4x4_over1_st4_opsum_f32", "strides = 1 values"),
-            ("reduce_in4x4_over1_opsum", "element type is missing"),
-            ("reduce_in4x4_over1_opmean_i32", "integer tensors have sum"),
-            ("reduce_in4x4_over1_opsum.abs_i32", "functions of elements need a float tensor"),
-            ("reduce_in4x4_over1_opsum.root_f32", "the functions are abs"),
-            ("reduce_in4x4_over1_opsum:f32_i32", "i64 or i32"),
-            ("reduce_in4x4_over1_opsum:i8_i8", "i64 or i32"),
-            ("reduce_in4x4_over1_opabsmax_u8", "integer tensors have sum"),
-            ("reduce_in16777216_over0_opsum_i8", "write sum:i64"),
-            ("reduce_in4x4_over1_opsum_i16", "unknown key"),
-            ("reduce_in4x4_over1_opsum_actrelu_i32", "integers have none"),
-            ("reduce_in4x4_over1_opsum_q4_f32", "unknown key"),
-            ("reduce_in4000000000x4000000000_over1_opsum_f32", "64-bit address space"),
-        ] {
-            let message = Reduce::parse_key(key).expect_err(key).to_string();
-            assert!(message.contains(part), "`{message}` lacks `{part}`");
-        }
     }
 }

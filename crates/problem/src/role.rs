@@ -80,17 +80,33 @@ impl Role {
     /// Name as an argument: `a`, `scale_m`, `reduction_0`.
     pub fn name(self) -> String {
         match self {
-            Role::A => "a".into(),
-            Role::B => "b".into(),
-            Role::C => "c".into(),
-            Role::Bias => "bias".into(),
-            Role::Residual => "residual".into(),
             Role::Reduction(number) => format!("reduction_{number}"),
-            Role::Workspace => "workspace".into(),
-            quant => quant.quant().map_or_else(String::new, |quant| quant.name().into()),
+            single => single.single_name().into(),
         }
     }
-
+    const fn single_name(self) -> &'static str {
+        match self {
+            Role::A => "a",
+            Role::B => "b",
+            Role::C => "c",
+            Role::ScaleM => Quant::ScaleM.name(),
+            Role::ScaleN => Quant::ScaleN.name(),
+            Role::ZeroA => Quant::ZeroA.name(),
+            Role::ZeroB => Quant::ZeroB.name(),
+            Role::Ends => Quant::Ends.name(),
+            Role::Bias => "bias",
+            Role::Residual => "residual",
+            Role::Workspace => "workspace",
+            Role::Reduction(_) => "",
+        }
+    }
+    /// The role of a name as an argument.
+    pub fn named(name: &str) -> Option<Role> {
+        match name.strip_prefix("reduction_") {
+            Some(number) => number.parse().ok().filter(|number| *number < MOST_REDUCTIONS).map(Role::Reduction),
+            None => SINGLE.into_iter().find(|role| role.single_name() == name),
+        }
+    }
     /// What the memory holds, in words for messages: `operand A`, `scales along m`.
     pub const fn words(self) -> &'static str {
         match self {
@@ -241,6 +257,7 @@ mod tests {
             assert_eq!(role.index(), n, "{role:?}");
         }
         assert_eq!(Role::all().count(), Role::COUNT);
+        assert!(Role::all().all(|role| Role::named(&role.name()) == Some(role)));
         let names: std::collections::BTreeSet<_> = Role::all().map(Role::name).collect();
         assert_eq!(names.len(), Role::COUNT, "{names:?}");
         assert!(!names.contains(""));

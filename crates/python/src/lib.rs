@@ -34,9 +34,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(torch::torch_forget, module)?)?;
     module.add_function(wrap_pyfunction!(torch::torch_calls, module)?)?;
     module.add_function(wrap_pyfunction!(problem::array_dtype, module)?)?;
-    module.add_function(wrap_pyfunction!(problem::gemm, module)?)?;
-    module.add_function(wrap_pyfunction!(problem::conv, module)?)?;
-    module.add_function(wrap_pyfunction!(problem::reduce, module)?)?;
+    module.add_function(wrap_pyfunction!(problem::problem, module)?)?;
     module.add_function(wrap_pyfunction!(problem::values, module)?)?;
     errors::register(module)
 }

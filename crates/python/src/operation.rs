@@ -1,11 +1,10 @@
 //! Operations and their launches.
 
-use crate::errors::raised;
+use crate::errors::{OperandError, raised};
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
 use std::sync::Arc;
-use tilewright::{
-    Addresses, Budget, Cancel, Error, Event, Factors, Operation, Plan, Prepared, Quant, Role, SearchOptions, Stream,
-};
+use tilewright::{Addresses, Budget, Cancel, Error, Event, Factors, Operation, Plan, Prepared, Role, SearchOptions, Stream};
 
 #[pyclass(name = "Operation", module = "tilewright._native", frozen)]
 pub struct PyOperation(Arc<Operation>);
@@ -92,28 +91,26 @@ impl PyPrepared {
     fn workspace_bytes(&self) -> u64 {
         self.0.workspace_bytes()
     }
-    /// Runs on addresses: A, B, C, bias, residual, workspace. `host`: addresses of this process, copied in and out; else those of the
-    /// device, on a stream. `values`: those that reductions write to; `quants`: scales along m and n, zero points of A and B, ends of groups; `imaginary`:
-    /// parts of alpha and beta.
-    #[pyo3(signature = (addresses, alpha=1.0, beta=0.0, stream=0, host=false, values=Vec::new(), quants=[0; 5], imaginary=[0.0; 2]))]
+    /// Runs on addresses by the names of their roles. `host`: addresses of this process, copied in and out; else those of the device, on a
+    /// stream. `imaginary`: parts of alpha and beta.
+    #[pyo3(signature = (addresses, alpha=1.0, beta=0.0, stream=0, host=false, imaginary=[0.0; 2]))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn launch(
         &self,
         py: Python<'_>,
-        addresses: [u64; 6],
+        addresses: &Bound<'_, PyDict>,
         alpha: f64,
         beta: f64,
         stream: usize,
         host: bool,
-        values: Vec<u64>,
-        quants: [u64; 5],
         imaginary: [f64; 2],
     ) -> PyResult<()> {
-        let roles = [Role::A, Role::B, Role::C, Role::Bias, Role::Residual, Role::Workspace].into_iter().zip(addresses);
-        let quants = Quant::ALL.into_iter().map(Role::from).zip(quants);
-        let values = values.into_iter().enumerate().map(|(number, value)| (Role::Reduction(number), value));
-        let mut addresses = Addresses::default();
-        roles.chain(quants).chain(values).for_each(|(role, address)| addresses.set(role, address));
+        let mut memories = Addresses::default();
+        for (name, address) in addresses {
+            let name = name.cast::<PyString>()?.to_cow()?;
+            let role = Role::named(&name).ok_or_else(|| OperandError::new_err(format!("{name} is no role of a memory")))?;
+            memories.set(role, address.extract()?);
+        }
         let [alpha_im, beta_im] = imaginary;
         let factors = Factors { alpha, beta, alpha_im, beta_im };
         let run = || -> Result<(), Error> {
@@ -121,9 +118,9 @@ impl PyPrepared {
             // strides and types with the problem.
             unsafe {
                 if host {
-                    self.0.launch_on_host_memory(&addresses, factors, None)
+                    self.0.launch_on_host_memory(&memories, factors, None)
                 } else {
-                    self.0.launch(Stream(stream), &addresses, factors, None)
+                    self.0.launch(Stream(stream), &memories, factors, None)
                 }
             }
         };

@@ -4,7 +4,7 @@ use bytemuck::Pod;
 use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 use tilewright_ir::{F8E4M3Fnuz, F8E5M2Fnuz, Scalar};
-use tilewright_problem::{Complex, Math};
+use tilewright_problem::{Dtype, Math};
 
 mod sealed {
     pub trait Sealed {}
@@ -23,7 +23,7 @@ pub trait Element: Pod + Send + Sync + sealed::Sealed {
 
 /// The name of a type of elements with so many parts, as problems spell it.
 pub(crate) fn type_name(scalar: Scalar, parts: u64) -> &'static str {
-    if parts == 2 { Complex::dtype_name(scalar, Math::Exact) } else { scalar.name() }
+    Dtype::name_of(scalar, Math::Exact, parts == 2)
 }
 
 macro_rules! complex {

@@ -145,9 +145,10 @@ pub use tilewright_gen::space::Space;
 pub use tilewright_ir::{Dialect, Features, Invalid, Limits, Rates, Scalar, Target};
 pub use tilewright_ir::{F8E4M3Fnuz, F8E5M2Fnuz};
 pub use tilewright_problem::contraction::Contraction;
+pub use tilewright_problem::fields;
 pub use tilewright_problem::{
     Activation, Along, Axes, Complex, Conv, ConvBuilder, Direction, Dtype, Dynamic, Extent, Extents, Function, Gemm, GemmBuilder,
-    Layout, MOST_REDUCTIONS, Math, Operator, Order, PerRole, Problem, ProblemError, Quant, Ragged, Reduce, ReduceBuilder,
+    Layout, MOST_REDUCTIONS, Math, Name, Operator, Order, PerRole, Problem, ProblemError, Quant, Ragged, Reduce, ReduceBuilder,
     Reduction, Role, RoleMemory, Scale, Scales, ZeroPoint, ZeroPoints, operator,
 };
 pub use tilewright_tune::model::{Candidate, Estimate};

@@ -252,11 +252,7 @@ impl Context {
     pub fn operation_for(&self, problem: impl Into<Problem>, target: &Target) -> Result<Operation, Error> {
         let mut problem = problem.into();
         if let Some(most) = self.inner.options.workspace {
-            match &mut problem {
-                Problem::Gemm(g) => g.workspace = g.workspace.min(most - most % u64::from(g.dtype.bytes())),
-                Problem::Conv(c) => c.workspace = c.workspace.min(most),
-                Problem::Reduce(r) => r.workspace = r.workspace.min(most),
-            }
+            problem.set_workspace(problem.workspace().min(most));
         }
         Operation::new(self.clone(), &problem, target)
     }

@@ -104,7 +104,7 @@ fn agree(conv: &Conv) -> Result<(), TestCaseError> {
     let forms = ConvForm::of(&Problem::Conv(conv.clone()));
     for form in forms.into_iter().chain([ConvForm::MERGED]) {
         let parts = lower(&Problem::Conv(conv.clone()), form).map_err(|e| TestCaseError::fail(e.to_string()))?;
-        prop_assert_eq!(of_parts(&parts, &a, &b, len as usize)?, expected.clone(), "{}", conv.key());
+        prop_assert_eq!(of_parts(&parts, &a, &b, len as usize)?, expected.clone(), "{:?}", conv);
     }
     Ok(())
 }
@@ -156,11 +156,11 @@ proptest! {
             let data = TestData::new(&problem, seed, 0.75, if beta { -1.5 } else { 0.0 }).unwrap();
             let right = result(&conv, &data);
             let verdict = Reference::new(&data, Samples::All).check(&right);
-            prop_assert!(verdict.passed() && verdict.checked == conv.operand(Operand::C).1, "{}: {verdict}", conv.key());
+            prop_assert!(verdict.passed() && verdict.checked == conv.operand(Operand::C).1, "{:?}: {verdict}", conv);
             let factors = Exact::factors(&problem, beta);
             let exact = Exact::new(&problem, seed, factors).unwrap();
             let verdict = exact.check(&result(&conv, exact.data()));
-            prop_assert!(verdict.passed() && verdict.checked == conv.operand(Operand::C).1, "{}: {verdict}", conv.key());
+            prop_assert!(verdict.passed() && verdict.checked == conv.operand(Operand::C).1, "{:?}: {verdict}", conv);
         }
     }
 }

@@ -143,41 +143,22 @@ Examples:
     CompileWorker,
 }
 
-/// Options that only `--help` shows; `-h` shows the options that most calls need.
-const RARE: [&str; 33] = [
+/// Options that only `--help` shows beside rare fields; `-h` shows the options that most calls need.
+const RARE: [&str; 14] = [
     "alpha_im",
     "atomics",
-    "b_dtype",
     "beta_im",
     "cache",
     "clblast_tuned",
     "dim",
     "dynamic",
-    "ldb",
-    "ldc",
-    "ldr",
     "measure",
-    "no_store",
-    "offset",
-    "offset_a",
-    "offset_b",
-    "offset_c",
     "onnx_dtype",
     "onnx_layout",
-    "out_dtype",
     "part",
-    "ragged",
-    "scales",
     "search",
     "seed",
     "set",
-    "stride_a",
-    "stride_b",
-    "stride_bias",
-    "stride_c",
-    "stride_r",
-    "strides",
-    "zero_points",
 ];
 
 /// The whole command line. Help prints examples before options. `all`: every option, and the table of element types.
@@ -191,10 +172,15 @@ pub fn command(all: bool) -> clap::Command {
         let template = format!("{{about}}{{after-help}}\n\n{{usage-heading}} {{usage}}\n\n{{all-args}}{types}");
         let command = command.disable_help_flag(true).arg(print()).help_template(template);
         let command =
-            command.mut_args(|arg| if !all && RARE.contains(&arg.get_id().as_str()) { arg.hide_short_help(true) } else { arg });
+            command.mut_args(|arg| if !all && is_rare(arg.get_id().as_str()) { arg.hide_short_help(true) } else { arg });
         command.mut_subcommands(|command| laid_out(command, all, print))
     }
     laid_out(Cli::command(), all, print)
+}
+
+/// Only `--help` shows the option with this name.
+fn is_rare(name: &str) -> bool {
+    RARE.contains(&name) || problem::is_rare(name)
 }
 
 /// A source in place of a problem.
@@ -627,8 +613,9 @@ mod tests {
             let Command::Tune(tune) = cli.command else { panic!("not tune") };
             assert_eq!(tune.budget, Budget::Trials(20));
             assert_eq!(tune.place.device.as_deref(), Some("emu"));
-            let Some(Word::Gemm(GemmArgs { m, n, k, .. })) = &tune.problem.word else { panic!("{line}") };
-            assert_eq!([m, n, k].map(|range| range.0.as_slice()), [[4], [5], [6]]);
+            let Some(Word::Gemm { fields, .. }) = &tune.problem.word else { panic!("{line}") };
+            let given: Vec<_> = fields.0.iter().map(|given| format!("{}{}", given.field.name, given.value)).collect();
+            assert_eq!(given, ["m4", "n5", "k6"]);
         }
     }
 

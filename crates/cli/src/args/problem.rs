@@ -1,11 +1,12 @@
-//! The options that name a problem.
+//! The options that name a problem. Those of its fields are made of the tables of fields.
 
-use crate::values::{Pads, Range, Trans, extents, number, pads, positive, range, scales, trans, whole};
+use crate::values::{number, range};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Subcommand, ValueEnum};
-use std::ffi::OsStr;
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Subcommand};
 use std::path::PathBuf;
-use tilewright::{Activation, Dtype, Reduction};
+use tilewright::{Dtype, Factors, Layout, Name};
+use tilewright_problem::Extent;
+use tilewright_problem::fields::{Field, Given, Kind, Of};
 
 /// The problem, in one of these forms: words, a geometry string, a file of cases, a model.
 #[derive(Debug, Args)]
@@ -27,33 +28,21 @@ pub struct ProblemArgs {
     #[arg(long, value_name = "NAME=N", value_parser = dimension, requires = "onnx", help_heading = "Problem")]
     pub dim: Vec<(String, u64)>,
     /// Element type instead of the model's
-    #[arg(long, value_parser = DtypeName, hide_possible_values = true, value_name = "DTYPE", requires = "onnx", help_heading = "Problem")]
+    #[arg(long, value_parser = dtypes(), hide_possible_values = true, value_name = "DTYPE", requires = "onnx", help_heading = "Problem")]
     pub onnx_dtype: Option<Dtype>,
     /// Layout of the model's convolutions [default: nchw, as in ONNX]
-    #[arg(long, value_enum, value_name = "LAYOUT", requires = "onnx", help_heading = "Problem")]
+    #[arg(long, value_parser = layouts(), value_name = "LAYOUT", requires = "onnx", help_heading = "Problem")]
     pub onnx_layout: Option<Layout>,
     /// Extents of matrix products that each launch gives. One kernel serves sizes from 1 to the given one; plans are tuned for the given one
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "EXTENTS", help_heading = "Problem")]
-    pub dynamic: Vec<RunTime>,
+    #[arg(long, value_parser = extents(), value_delimiter = ',', value_name = "EXTENTS", help_heading = "Problem")]
+    pub dynamic: Vec<Extent>,
     /// Only the cases of --cases with this name in the column `set`
     #[arg(long, value_name = "NAME", help_heading = "Problem")]
     pub set: Option<String>,
 }
 
-/// An extent that may be known only at launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum RunTime {
-    /// rows of C
-    M,
-    /// columns of C
-    N,
-    /// number of products
-    Batch,
-}
-
 /// A problem in words.
 #[derive(Debug, Subcommand)]
-#[allow(clippy::large_enum_variant, reason = "one value per process")]
 pub enum Word {
     /// Matrix product C = alpha op(A) op(B) + beta C, or a batch of them
     #[command(after_help = "\
@@ -64,7 +53,14 @@ Examples (for tune; bench, verify, emit, explain and inspect take the same):
   tilewright tune gemm --m 4096 --n 4096 --k 4096 --dtype bf16 --bias n --activation gelu --residual
   tilewright tune gemm --m 4096 --n 4096 --k 4096 --dtype bf16 --reduce max:n,sum:m --no-store
   tilewright tune gemm --m 512 --n 4096 --k 4096 --dynamic m --device emu")]
-    Gemm(GemmArgs),
+    Gemm {
+        /// Its fields.
+        #[command(flatten)]
+        fields: Fields<0>,
+        /// Its factors.
+        #[command(flatten)]
+        factors: FactorArgs,
+    },
     /// Convolution in 1, 2 or 3 dimensions, forward or a gradient of it
     #[command(after_help = "\
 Examples (for tune; bench, verify, emit, explain and inspect take the same):
@@ -72,29 +68,20 @@ Examples (for tune; bench, verify, emit, explain and inspect take the same):
   tilewright tune conv --n 8 --c 32 --k 32 --size 16x32x32 --filter 3 --stride 2 --pad 0:1 --groups 4
   tilewright tune conv --n 32 --c 64 --k 64 --size 28 --filter 3 --pad 1 --reduce sum:bm,sumsq:bm
   tilewright tune conv --direction backward-weight --n 32 --c 64 --k 64 --size 28 --filter 3 --dtype bf16 --out-dtype f32")]
-    Conv(ConvArgs),
+    Conv(Fields<1>),
     /// Reduction of a strided tensor over some of its axes
     #[command(after_help = "\
 Examples (for tune; bench, verify, emit, explain and inspect take the same):
   tilewright tune reduce --shape 65536x1024 --over 1 --op sum,sumsq
   tilewright tune reduce --shape 256x56x56x64 --over 0,1,2 --op mean,absmax:bf16 --dtype bf16")]
-    Reduce(ReduceArgs),
-}
-
-/// Reads an element type by any of its names.
-#[derive(Clone, Copy, Debug)]
-struct DtypeName;
-
-impl TypedValueParser for DtypeName {
-    type Value = Dtype;
-    fn parse_ref(&self, command: &clap::Command, arg: Option<&clap::Arg>, value: &OsStr) -> Result<Dtype, clap::Error> {
-        let names = PossibleValuesParser::new(self.possible_values().into_iter().flatten());
-        let name = names.parse_ref(command, arg, value)?;
-        Dtype::named(&name).ok_or_else(|| clap::Error::new(clap::error::ErrorKind::InvalidValue))
-    }
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue>>> {
-        Some(Box::new(Dtype::ALL.into_iter().map(|dtype| PossibleValue::new(dtype.name()).aliases(dtype.aliases()))))
-    }
+    Reduce {
+        /// Its fields.
+        #[command(flatten)]
+        fields: Fields<2>,
+        /// Factor of the elements
+        #[arg(long, default_value_t = 1.0, value_parser = number, allow_hyphen_values = true, help_heading = "Reduction")]
+        alpha: f64,
+    },
 }
 
 /// The element types in a table.
@@ -102,152 +89,108 @@ pub(super) fn types() -> String {
     let mut text = String::from("\n\nElement types (--dtype):");
     for dtype in Dtype::ALL {
         let names = std::iter::once(&dtype.name()).chain(dtype.aliases()).copied().collect::<Vec<_>>().join(", ");
-        text.push_str(&format!("\n  {names:<34} {}", dtype.help));
+        text.push_str(&format!("\n  {names:<34} {}", dtype.spelling.help));
     }
     text
 }
 
-/// Storage order of matrices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Order {
-    /// rows are contiguous (C)
-    Row,
-    /// columns are contiguous (BLAS, Fortran)
-    Col,
+/// Options of the fields of problems `Of::ALL[OF]`, with their values.
+#[derive(Clone, Debug)]
+pub struct Fields<const OF: usize>(pub Vec<Given>);
+
+/// The fields that are options.
+fn options(of: usize) -> impl Iterator<Item = &'static Field> {
+    Of::ALL.into_iter().skip(of).take(1).flat_map(Of::fields).filter(|field| !field.option.is_empty())
 }
 
-/// The direction of C along which a bias vector runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Along {
-    /// one value per row
-    M,
-    /// one value per column
-    N,
-}
-
-/// The axis that groups divide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Ragged {
-    /// rows of A and C
-    M,
-    /// terms: columns of A, rows of B
-    K,
-}
-
-/// Zero points of an operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Zeros {
-    /// one of A
-    A,
-    /// one of B
-    B,
-    /// one per row of A
-    M,
-    /// one per column of B
-    N,
-}
-
-/// Reads a function of every result by any of its names.
-#[derive(Clone, Copy, Debug)]
-struct ActivationName;
-
-impl TypedValueParser for ActivationName {
-    type Value = Activation;
-    fn parse_ref(&self, command: &clap::Command, arg: Option<&clap::Arg>, value: &OsStr) -> Result<Activation, clap::Error> {
-        let names = PossibleValuesParser::new(self.possible_values().into_iter().flatten());
-        let name = names.parse_ref(command, arg, value)?;
-        Activation::from_name(&name).ok_or_else(|| clap::Error::new(clap::error::ErrorKind::InvalidValue))
+impl<const OF: usize> Args for Fields<OF> {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let heading = ["Matrix product", "Convolution", "Reduction"].get(OF).copied();
+        command.allow_negative_numbers(true).args(options(OF).map(|field| argument(field).help_heading(heading)))
     }
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue>>> {
-        Some(Box::new(Activation::ALL.into_iter().map(|a| PossibleValue::new(a.name()).aliases(a.aliases()))))
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
     }
 }
 
-/// The result of a convolution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Direction {
-    /// the output, from input and filter
-    Forward,
-    /// the input's gradient, from the output's gradient and the filter
-    BackwardData,
-    /// the filter's gradient, from the output's gradient and the input
-    BackwardWeight,
+impl<const OF: usize> FromArgMatches for Fields<OF> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let value = |field: &Field| match field.kind {
+            Kind::Flag | Kind::Bit => matches.get_flag(field.name).then(|| "1".to_string()),
+            _ => {
+                let texts: Vec<&str> = matches.get_many::<String>(field.name)?.map(String::as_str).collect();
+                Some(texts.join(","))
+            }
+        };
+        Ok(Fields(options(OF).filter_map(|field| Some(Given { field, value: value(field)? })).collect()))
+    }
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
-/// Layout of image tensors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Layout {
-    /// channels before space
-    Nchw,
-    /// channels last
-    Nhwc,
+/// The option of a field.
+fn argument(field: &'static Field) -> Arg {
+    let (first, rest) = field.meaning.split_at(field.meaning.chars().next().map_or(0, char::len_utf8));
+    let detail = if field.detail.is_empty() { String::new() } else { format!(". {}", field.detail) };
+    let flag = matches!(field.kind, Kind::Flag | Kind::Bit);
+    let default =
+        if ["", "none"].contains(&field.default) || flag { String::new() } else { format!(" [default: {}]", field.default) };
+    let help = format!("{}{rest}{detail}{default}", first.to_uppercase());
+    let arg = Arg::new(field.name).long(field.option).help(help).required(field.required);
+    let arg = arg.conflicts_with_all(field.excludes.iter().filter(|name| options_have(name)));
+    let arg = if field.requires.is_empty() { arg } else { arg.requires(field.requires) };
+    let checked = move |text: &str| field.kind.check(text).map(|()| text.to_string());
+    match field.kind {
+        Kind::Flag | Kind::Bit => arg.action(ArgAction::SetTrue),
+        Kind::Extent => arg.value_parser(|text: &str| range(text).map(|_| text.to_string())).value_name("SIZE"),
+        Kind::Dtype => {
+            arg.value_parser(dtypes().map(|dtype| dtype.name().to_string())).hide_possible_values(true).value_name("DTYPE")
+        }
+        Kind::Names(names) => arg.value_parser(PossibleValuesParser::new(possible(names.iter()))).value_name("NAME"),
+        Kind::Number(_) => arg.value_parser(checked).value_name("NUMBER"),
+        Kind::Sizes(_) => arg.value_parser(checked).value_name("SIZES"),
+        Kind::Words => arg.value_parser(checked).value_name("LIST").action(ArgAction::Append),
+    }
 }
 
-/// Options of a matrix product.
-#[derive(Debug, Args)]
-#[command(allow_negative_numbers = true, next_help_heading = "Matrix product")]
-pub struct GemmArgs {
-    /// Rows of C. A range gives several problems: 1024:4096:1024 is from:to:step
-    #[arg(long, value_parser = range)]
-    pub m: Range,
-    /// Columns of C
-    #[arg(long, value_parser = range)]
-    pub n: Range,
-    /// Columns of A and rows of B: the length of the sum
-    #[arg(long, value_parser = range)]
-    pub k: Range,
-    /// Element type of A, B and C
-    #[arg(long, value_parser = DtypeName, default_value = "f32", hide_possible_values = true)]
-    pub dtype: Dtype,
-    /// Element type of B, if it differs: another 8-bit float or integer type, or i8, u8, i4, u4 weights with A in f16, bf16 or f32
-    #[arg(long, value_parser = DtypeName, value_name = "DTYPE", hide_possible_values = true)]
-    pub b_dtype: Option<Dtype>,
-    /// Element type of C, bias and residual, if it differs; 8-bit floats saturate
-    #[arg(long, value_parser = DtypeName, value_name = "DTYPE", hide_possible_values = true)]
-    pub out_dtype: Option<Dtype>,
-    /// A letter for A and one for B: n (not transposed), t (transposed); complex types also c (conjugate transpose), r (conjugate)
-    #[arg(long, default_value = "nn", value_parser = trans, value_name = "LETTERS")]
-    pub trans: Trans,
-    /// Storage order
-    #[arg(long, value_enum, default_value_t = Order::Row)]
-    pub order: Order,
-    /// Leading dimension of A in elements [default: tight]
-    #[arg(long, value_parser = positive)]
-    pub lda: Option<u64>,
-    /// Leading dimension of B in elements [default: tight]
-    #[arg(long, value_parser = positive)]
-    pub ldb: Option<u64>,
-    /// Leading dimension of C in elements [default: tight]
-    #[arg(long, value_parser = positive)]
-    pub ldc: Option<u64>,
-    /// Number of products
-    #[arg(long, default_value = "1", value_parser = range)]
-    pub batch: Range,
-    /// Number of groups of a grouped product (mixture of experts). The groups divide the m rows of A and C, and each has its own B. A vector
-    /// on the device holds the end of each group
-    #[arg(long, value_parser = positive, conflicts_with_all = ["batch", "stride_a"])]
-    pub groups: Option<u64>,
-    /// Axis that the groups divide: rows (m), or k (weight gradients: each group has its own C)
-    #[arg(long, value_enum, default_value_t = Ragged::M, requires = "groups")]
-    pub ragged: Ragged,
-    /// Elements from one A to the next; 0 shares it [default: tight]
-    #[arg(long, value_parser = whole, value_name = "ELEMENTS")]
-    pub stride_a: Option<u64>,
-    /// Elements from one B to the next; 0 shares it [default: tight]
-    #[arg(long, value_parser = whole, value_name = "ELEMENTS")]
-    pub stride_b: Option<u64>,
-    /// Elements from one C to the next [default: tight]
-    #[arg(long, value_parser = positive, value_name = "ELEMENTS")]
-    pub stride_c: Option<u64>,
-    /// Elements of A's buffer before its first element
-    #[arg(long, default_value_t = 0, value_parser = whole, value_name = "ELEMENTS")]
-    pub offset_a: u64,
-    /// Elements of B's buffer before its first element
-    #[arg(long, default_value_t = 0, value_parser = whole, value_name = "ELEMENTS")]
-    pub offset_b: u64,
-    /// Elements of C's buffer before its first element
-    #[arg(long, default_value_t = 0, value_parser = whole, value_name = "ELEMENTS")]
-    pub offset_c: u64,
+/// Some option has this name.
+fn options_have(name: &str) -> bool {
+    Of::ALL.into_iter().filter_map(|of| of.field(name)).any(|field| !field.option.is_empty())
+}
+
+/// Only `--help` shows the option with this name.
+pub(super) fn is_rare(name: &str) -> bool {
+    Of::ALL.into_iter().filter_map(|of| of.field(name)).any(|field| field.rare)
+}
+
+fn possible<'a>(names: impl Iterator<Item = &'a Name>) -> Vec<PossibleValue> {
+    names.map(|name| PossibleValue::new(name.name()).aliases(name.aliases()).help(name.help)).collect()
+}
+
+/// Reads an element type by any of its names.
+fn dtypes() -> impl TypedValueParser<Value = Dtype> {
+    let names = PossibleValuesParser::new(possible(Dtype::ALL.iter().map(|dtype| &dtype.spelling)));
+    names.try_map(|name| Dtype::named(&name).ok_or("no element type"))
+}
+
+/// Reads a layout of convolutions.
+fn layouts() -> impl TypedValueParser<Value = Layout> {
+    PossibleValuesParser::new(possible(Layout::NAMES.iter())).try_map(|name| Layout::named(&name).ok_or("no layout"))
+}
+
+/// Reads an extent that launches give.
+fn extents() -> impl TypedValueParser<Value = Extent> {
+    let all = [Extent::M, Extent::N, Extent::G];
+    let find = move |name: String| all.into_iter().find(|extent| extent.name() == name).ok_or("no extent");
+    PossibleValuesParser::new(all.map(Extent::name)).try_map(find)
+}
+
+/// Factors of a matrix product.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "Matrix product")]
+pub struct FactorArgs {
     /// Factor of A * B
     #[arg(long, default_value_t = 1.0, value_parser = number, allow_hyphen_values = true)]
     pub alpha: f64,
@@ -260,145 +203,13 @@ pub struct GemmArgs {
     /// Imaginary part of beta, for complex types
     #[arg(long, default_value_t = 0.0, value_parser = number, allow_hyphen_values = true)]
     pub beta_im: f64,
-    /// Extents that each launch gives. One kernel serves sizes from 1 to the given one; plans are tuned for the given one
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "EXTENTS")]
-    pub dynamic: Vec<RunTime>,
-    /// Subtract i32 zero points from 8-bit integers: one of A (a), one per row of A (m), one of B (b), one per column of B (n)
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "OF")]
-    pub zero_points: Vec<Zeros>,
-    /// Multiply alpha A B by f32 scales: one per row (m), per column (n), or both (m,n). Types with `promoted` and 4- or 8-bit weights
-    /// also take one per block of k: m1x128, n1x128, n1x64, n1x32, m128x128, n128x128
-    #[arg(long, value_delimiter = ',', value_name = "OF", value_parser = scales)]
-    pub scales: Vec<(tilewright::Along, tilewright::Scale)>,
-    /// Add a vector to alpha A B: one value per row (m) or per column (n)
-    #[arg(long, value_enum, value_name = "ALONG")]
-    pub bias: Option<Along>,
-    /// Elements from the bias of one batch entry to the next [default: 0, one for all]
-    #[arg(long, value_parser = whole, value_name = "ELEMENTS", requires = "bias")]
-    pub stride_bias: Option<u64>,
-    /// Function of alpha A B + bias + beta C
-    #[arg(long, value_parser = ActivationName)]
-    pub activation: Option<Activation>,
-    /// Add a matrix of C's size after the activation
-    #[arg(long)]
-    pub residual: bool,
-    /// Leading dimension of the residual in elements [default: that of C]
-    #[arg(long, value_parser = positive, requires = "residual")]
-    pub ldr: Option<u64>,
-    /// Elements from the residual of one batch entry to the next; 0 shares it [default: as C]
-    #[arg(long, value_parser = whole, value_name = "ELEMENTS", requires = "residual")]
-    pub stride_r: Option<u64>,
-    /// Reduce the result in the same pass: max:n,sum:bm. Operators: sum, mean, sumsq, max, min, absmax, argmax, argmin, logsumexp,
-    /// var, norm2. Axes: b (batch), m (rows), n (columns). sum:n:stored:bf16 reduces C as stored, in bf16. sum:k:a and sum:k:b reduce an operand
-    #[arg(long, value_delimiter = ',', value_parser = reduction_arg, value_name = "REDUCTIONS")]
-    pub reduce: Vec<Reduction>,
-    /// Do not store C, only its reductions
-    #[arg(long, requires = "reduce")]
-    pub no_store: bool,
 }
 
-/// Options of a convolution.
-#[derive(Debug, Args)]
-#[command(allow_negative_numbers = true, next_help_heading = "Convolution")]
-pub struct ConvArgs {
-    /// Images. A range gives several problems: 16:64:16 is from:to:step
-    #[arg(long, value_parser = range)]
-    pub n: Range,
-    /// Input channels, all groups together
-    #[arg(long, value_parser = range)]
-    pub c: Range,
-    /// Output channels, all groups together
-    #[arg(long, value_parser = range)]
-    pub k: Range,
-    /// Spatial size of the input: 28, 56x56 or 8x32x32
-    #[arg(long, value_parser = extents_arg)]
-    pub size: Extents,
-    /// Spatial size of the filter: one value for all dimensions, or one each
-    #[arg(long, value_parser = extents_arg)]
-    pub filter: Extents,
-    /// Step of the window
-    #[arg(long, default_value = "1", value_parser = extents_arg)]
-    pub stride: Extents,
-    /// Zeros around the input: 1 on all sides, 1:2 before:after, 1x0:1 per dimension
-    #[arg(long, default_value = "0", value_parser = pads_arg)]
-    pub pad: Padding,
-    /// Distance between filter taps
-    #[arg(long, default_value = "1", value_parser = extents_arg)]
-    pub dilation: Extents,
-    /// Groups of channels that do not mix
-    #[arg(long, default_value_t = 1, value_parser = positive)]
-    pub groups: u64,
-    /// The result to compute; sizes are always those of the forward convolution
-    #[arg(long, value_enum, default_value_t = Direction::Forward)]
-    pub direction: Direction,
-    /// Layout of input and output (the filter follows it)
-    #[arg(long, value_enum, default_value_t = Layout::Nchw)]
-    pub layout: Layout,
-    /// Add a value per channel of the result
-    #[arg(long)]
-    pub bias: bool,
-    /// Function of the result with its bias
-    #[arg(long, value_parser = ActivationName)]
-    pub activation: Option<Activation>,
-    /// Add a tensor of the result's size after the activation
-    #[arg(long)]
-    pub residual: bool,
-    /// Set the result to 0 where a tensor of its size is not above 0 (gradient of a ReLU)
-    #[arg(long, conflicts_with = "residual")]
-    pub mask: bool,
-    /// Element type
-    #[arg(long, value_parser = DtypeName, default_value = "f32", hide_possible_values = true)]
-    pub dtype: Dtype,
-    /// Element type of result, bias and residual, if it differs: f32, f16 or bf16 with each of these
-    #[arg(long, value_parser = DtypeName, value_name = "DTYPE", hide_possible_values = true)]
-    pub out_dtype: Option<Dtype>,
-    /// Reduce the result in the same pass, as for a matrix product. Axes: b (samples), m (pixels), n (channels of a group). sum:bm,sumsq:bm
-    /// are the sums of batch normalisation. Groups are never reduced together. With a filter's gradient, sum:k:a is the gradient of the bias
-    #[arg(long, value_delimiter = ',', value_parser = reduction_arg, value_name = "REDUCTIONS")]
-    pub reduce: Vec<Reduction>,
-    /// Do not store the result, only its reductions
-    #[arg(long, requires = "reduce")]
-    pub no_store: bool,
+impl From<FactorArgs> for Factors {
+    fn from(FactorArgs { alpha, beta, alpha_im, beta_im }: FactorArgs) -> Factors {
+        Factors { alpha, beta, alpha_im, beta_im }
+    }
 }
-
-/// Options of a tensor reduction.
-#[derive(Debug, Args)]
-#[command(allow_negative_numbers = true, next_help_heading = "Reduction")]
-pub struct ReduceArgs {
-    /// Sizes of the tensor, outermost first: 65536x1024
-    #[arg(long, value_parser = numbers_arg)]
-    pub shape: Extents,
-    /// Axes to reduce, counted from 0
-    #[arg(long, value_delimiter = ',', value_parser = whole, required = true, value_name = "AXES")]
-    pub over: Vec<u64>,
-    /// Operators, all in one pass: sum, mean, sumsq, max, min, absmax, argmax, argmin, logsumexp, var, norm2. A type after a colon replaces the
-    /// accumulator's type, or i64 for indices: sum:bf16, argmax:i32
-    #[arg(long, value_delimiter = ',', value_parser = operator_arg, required = true, value_name = "OPERATORS")]
-    pub op: Vec<Reduction>,
-    /// Element type of the tensor
-    #[arg(long, value_parser = DtypeName, default_value = "f32", hide_possible_values = true)]
-    pub dtype: Dtype,
-    /// Stride of each axis in elements; 0 repeats the element [default: dense]
-    #[arg(long, value_parser = numbers_arg)]
-    pub strides: Option<Extents>,
-    /// Elements of the buffer before the tensor's first
-    #[arg(long, default_value_t = 0, value_parser = whole, value_name = "ELEMENTS")]
-    pub offset: u64,
-    /// Factor of the elements
-    #[arg(long, default_value_t = 1.0, value_parser = number, allow_hyphen_values = true)]
-    pub alpha: f64,
-    /// Function of the scaled elements
-    #[arg(long, value_parser = ActivationName)]
-    pub activation: Option<Activation>,
-}
-
-/// Extents of the spatial dimensions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Extents(pub Vec<u64>);
-
-/// Padding of the spatial dimensions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Padding(pub Vec<Pads>);
 
 /// Reads `batch=8`.
 fn dimension(text: &str) -> Result<(String, u64), String> {
@@ -408,25 +219,4 @@ fn dimension(text: &str) -> Result<(String, u64), String> {
         (!name.is_empty()).then(|| (name.to_string(), size))
     };
     read().ok_or_else(|| "write NAME=N with a positive number: batch=8".into())
-}
-
-fn reduction_arg(text: &str) -> Result<Reduction, String> {
-    text.parse()
-}
-
-fn operator_arg(text: &str) -> Result<Reduction, String> {
-    tilewright::operator(text)
-}
-
-/// Sizes or distances along axes, any of which may be 0.
-fn numbers_arg(text: &str) -> Result<Extents, String> {
-    text.split('x').map(whole).collect::<Result<_, _>>().map(Extents)
-}
-
-fn extents_arg(text: &str) -> Result<Extents, String> {
-    extents(text).map(Extents)
-}
-
-fn pads_arg(text: &str) -> Result<Padding, String> {
-    pads(text).map(Padding)
 }

@@ -136,7 +136,7 @@ fn the_exact_reference_knows_blocks() {
 fn texts_name_blocks() {
     let gemm = scaled([Scalar::E4M3; 2], (64, 64, 256), SCALES[0]).build().unwrap();
     assert!(gemm.geometry().ends_with("_e4m3promoted_outf32_scalem1x128_scalen128x128"), "{}", gemm.geometry());
-    assert_eq!(Gemm::parse_geometry(&gemm.geometry()).unwrap(), gemm);
+    assert_eq!(Problem::parse(&gemm.geometry()).unwrap(), gemm.clone().into());
     let swapped = gemm.in_other_order();
     assert_eq!((swapped.scales.m, swapped.scales.n), (gemm.scales.n, gemm.scales.m));
 }
@@ -155,7 +155,7 @@ fn what_cannot_be_scaled_is_refused() {
         dynamic.dynamic(tilewright_problem::Dynamic { m: true, n: false, g: false }),
         &["scales of blocks", "an operation for each size"],
     );
-    let error = Gemm::parse_geometry("tC0_tA0_tB0_colMaj0_m5_n6_k7_lda7_ldb6_ldc6_ws0_e4m3promoted_outf32_scalek").unwrap_err();
+    let error = Problem::parse("tC0_tA0_tB0_colMaj0_m5_n6_k7_lda7_ldb6_ldc6_ws0_e4m3promoted_outf32_scalek").unwrap_err();
     assert!(error.to_string().contains("m128x128"), "{error}");
     let split = |plan: &str, keys: &str| {
         let problem = scaled([Scalar::E4M3; 2], (256, 256, 1024), SCALES[0]).build().unwrap().into();

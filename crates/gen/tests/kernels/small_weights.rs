@@ -144,21 +144,21 @@ fn every_unit_scales_groups() {
 fn texts_name_weights() {
     let gemm = weights([Scalar::BF16, Scalar::I8], (64, 96, 256), (true, false)).scale(Along::N).build().unwrap();
     assert!(gemm.geometry().ends_with("_bf16_bi8_scalen"), "{}", gemm.geometry());
-    assert_eq!(Gemm::parse_geometry(&gemm.geometry()).unwrap(), gemm);
+    assert_eq!(Problem::parse(&gemm.geometry()).unwrap(), gemm.clone().into());
     let swapped = gemm.in_other_order();
     assert_eq!((swapped.dtype, swapped.b_dtype, swapped.out_dtype), (Scalar::I8, Some(Scalar::BF16), Scalar::BF16));
-    assert_eq!(Gemm::parse_geometry(&swapped.geometry()).unwrap(), swapped);
+    assert_eq!(Problem::parse(&swapped.geometry()).unwrap(), swapped.clone().into());
     assert_eq!([gemm.multiplied(), swapped.multiplied()], [Scalar::BF16; 2]);
     let groups =
         weights([Scalar::F16, Scalar::U8], (64, 96, 200), (true, false)).scale_by(Along::N, Scale::Line32).build().unwrap();
     assert!(groups.geometry().ends_with("_f16_bu8_scalen1x32"), "{}", groups.geometry());
-    assert_eq!(Gemm::parse_geometry(&groups.geometry()).unwrap(), groups);
+    assert_eq!(Problem::parse(&groups.geometry()).unwrap(), groups.clone().into());
     assert_eq!(groups.quant_len(Quant::ScaleN), 7 * 96);
     let pairs =
         weights([Scalar::F32, Scalar::I4], (64, 96, 200), (true, false)).scale_by(Along::N, Scale::LineBlock).build().unwrap();
     assert!(pairs.geometry().ends_with("_f32_bi4_scalen1x128"), "{}", pairs.geometry());
-    assert_eq!(Gemm::parse_geometry(&pairs.geometry()).unwrap(), pairs);
-    assert_eq!(Gemm::parse_geometry(&pairs.in_other_order().geometry()).unwrap(), pairs.in_other_order());
+    assert_eq!(Problem::parse(&pairs.geometry()).unwrap(), pairs.clone().into());
+    assert_eq!(Problem::parse(&pairs.in_other_order().geometry()).unwrap(), pairs.in_other_order().into());
     // Groups are of products of small weights, or of promoted sums.
     let error = Gemm::new(Scalar::F16, 64, 96, 200).scale_by(Along::N, Scale::Line32).build().unwrap_err().to_string();
     assert!(error.contains("scales = n1x32") && error.contains("B's as i8, u8, i4 or u4"), "{error}");

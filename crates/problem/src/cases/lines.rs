@@ -1,177 +1,166 @@
-//! The problems that lines of case files say, and their names.
+//! The lines of case files: the problem of a line, and its name.
 
-use super::row::Row;
 use super::{CaseOptions, Kind};
-use crate::conv::{Conv, ConvBuilder, Direction, Layout};
-use crate::epilogue::Along;
+use crate::conv::Direction;
+use crate::dtype::Dtype;
 use crate::error::ProblemError;
-use crate::gemm::{Gemm, GemmBuilder, Order};
+use crate::fields::{Draft, Given, Kind as Value, Of, Refused};
+use crate::names::number;
 use crate::problem::Problem;
-use crate::quant::ZeroPoints;
-use crate::ragged::Ragged;
 
-/// A problem by its text.
-pub(super) fn from_text(row: &Row<'_>) -> Result<Problem, ProblemError> {
-    match row.text("problem") {
-        Some(text) => Problem::parse(text).map_err(|e| row.fail("problem", e.to_string())),
-        None => {
-            let what = format!("a line without a problem ({})", row.text("set").unwrap_or("problem"));
-            let remedy = row.text("reason").unwrap_or("give its text").to_string();
-            Err(ProblemError::Unsupported { what, remedy })
-        }
-    }
+/// An error at a place of a file.
+pub(super) fn case(file: &str, line: u64, column: &str, reason: String) -> ProblemError {
+    ProblemError::Case { file: file.to_string(), line, column: column.to_string(), reason }
 }
 
-pub(super) fn gemm(row: &Row<'_>, options: &CaseOptions) -> Result<Problem, ProblemError> {
-    let complex = row.complex();
-    let (dtype, math) = complex.map_or_else(|| row.dtype(options), Ok)?;
-    let mut builder = Gemm::new(dtype, row.number("m")?, row.number("n")?, row.number("k")?)
-        .math(math)
-        .trans(row.flag("trans_a")?, row.flag("trans_b")?)
-        .order(row.choice("order", &[("col", Order::Col), ("row", Order::Row)])?.unwrap_or(Order::Row))
-        .batch(row.optional("batch")?.unwrap_or(1));
-    let columns = ["conj_a", "conj_b", "alpha_im", "beta_im"];
-    let [conj_a, conj_b, alpha_im, beta_im] = columns.map(|column| row.flag(column));
-    let flags = [conj_a?, conj_b?, alpha_im?, beta_im?];
-    match (complex, flags.iter().position(|given| *given)) {
-        (Some(_), _) => builder = builder.conj(flags[0], flags[1]).imaginary(flags[2], flags[3]),
-        (None, Some(which)) => {
-            let why = if which < 2 { "elements are their own conjugates" } else { "alpha and beta are real" };
-            return Err(row.fail(columns[which], format!("{why}; give a complex dtype, or leave this empty")));
-        }
-        (None, None) => {}
-    }
-    let ragged = row.choice("ragged", &[("m", Ragged::M), ("k", Ragged::K)])?;
-    match row.optional("groups")? {
-        Some(_) if row.text("batch").is_some() => {
-            return Err(row.fail("groups", "groups are a batch of their own; leave `batch` empty"));
-        }
-        Some(groups) => builder = builder.grouped(ragged.unwrap_or(Ragged::M), groups),
-        None if ragged.is_some() => {
-            return Err(row.fail("ragged", "there are no groups; say how many in `groups`, or leave this empty"));
-        }
-        None => {}
-    }
-    if row.choice("b_operand", &[("each", false), ("shared", true)])?.unwrap_or(false) {
-        builder = builder.stride_b(0);
-    }
-    if let Some(ld) = row.optional("lda")? {
-        builder = builder.lda(ld);
-    }
-    if let Some(ld) = row.optional("ldb")? {
-        builder = builder.ldb(ld);
-    }
-    if let Some(ld) = row.optional("ldc")? {
-        builder = builder.ldc(ld);
-    }
-    if let Some(out) = row.scalar("out_dtype")? {
-        builder = builder.out_dtype(out);
-    }
-    if let Some(b) = row.scalar("b_dtype")? {
-        builder = builder.b_dtype(b);
-    }
-    let one = |name| ZeroPoints::NAMES.into_iter().find(|(known, ..)| *known == name);
-    let all =
-        ["", "a", "m", "b", "n", "ab", "an", "mb", "mn"].map(|names| (if names.is_empty() { "none" } else { names }, names));
-    for (_, along, how) in row.choice("zero_points", &all)?.unwrap_or_default().split("").filter_map(one) {
-        builder = builder.zero_point(along, how);
-    }
-    for (along, scale) in row.scales()? {
-        builder = builder.scale_by(along, scale);
-    }
-    if let Some(Some(along)) = row.choice("bias", &[("m", Some(Along::M)), ("n", Some(Along::N)), ("none", None)])? {
-        builder = builder.bias(along);
-    }
-    if let Some(activation) = row.activation()? {
-        builder = builder.activation(activation);
-    }
-    match (row.flag("residual")?, row.optional("ldr")?) {
-        (true, Some(ld)) => builder = builder.ldr(ld),
-        (true, None) => builder = builder.residual(),
-        (false, Some(_)) => return Err(row.fail("ldr", "there is no residual; set `residual` to 1, or leave this empty")),
-        (false, None) => {}
-    }
-    builder = row.reductions()?.into_iter().fold(builder, GemmBuilder::reduce);
-    if row.drops_c()? {
-        builder = builder.drop_c();
-    }
-    if let Some(bytes) = options.workspace {
-        builder = builder.workspace(bytes);
-    }
-    builder.build().map(Problem::Gemm)
+/// One line.
+pub(super) struct Row<'a> {
+    pub file: &'a str,
+    pub line: u64,
+    pub header: &'a [String],
+    pub record: &'a csv::StringRecord,
 }
 
-pub(super) fn conv(row: &Row<'_>, options: &CaseOptions, kind: Kind) -> Result<Problem, ProblemError> {
-    let groups = row.number("groups")?;
-    let (dims, c, k, input, filter) = if kind == Kind::Conv2d {
-        let pair = |a, b| Ok::<_, ProblemError>(vec![row.number(a)?, row.number(b)?]);
-        (2, row.number("c")?, row.number("k")?, pair("h", "w")?, pair("r", "s")?)
-    } else {
-        let dims = row.number("dims")?;
-        if !(1..=3).contains(&dims) {
-            return Err(row.fail("dims", format!("`{dims}` must be 1, 2 or 3")));
+impl<'a> Row<'a> {
+    /// The text of a cell that is not empty.
+    pub fn text(&self, column: &str) -> Option<&'a str> {
+        let index = self.header.iter().position(|h| h == column)?;
+        self.record.get(index).filter(|t| !t.is_empty())
+    }
+    fn fail(&self, column: &str, reason: impl Into<String>) -> ProblemError {
+        case(self.file, self.line, column, reason.into())
+    }
+    fn needed(&self, column: &str, what: &str) -> Result<&'a str, ProblemError> {
+        self.text(column).ok_or_else(|| self.fail(column, format!("is empty; give {what}")))
+    }
+    fn number(&self, column: &str) -> Result<u64, ProblemError> {
+        number(self.needed(column, "a number")?).map_err(|reason| self.fail(column, reason))
+    }
+
+    /// The problem of the line.
+    pub fn problem(&self, kind: Kind, options: &CaseOptions) -> Result<Problem, ProblemError> {
+        let (of, mut given) = match kind {
+            Kind::Gemm => (Of::Gemm, self.given(Of::Gemm)?),
+            Kind::Conv2d | Kind::ConvNd => (Of::Conv, self.given(Of::Conv)?),
+            Kind::Text => return self.of_text(),
+        };
+        for required in kind.required() {
+            self.needed(required, "a number")?;
         }
-        let dims = dims as usize;
-        let total = |column| {
-            let per_group = row.number(column)?;
-            per_group.checked_mul(groups).ok_or_else(|| row.fail(column, "is too large"))
+        let mut more = |name: &str, value: String| given.extend(of.field(name).map(|field| Given { field, value }));
+        match kind {
+            Kind::Conv2d => {
+                more("input", format!("{}x{}", self.number("h")?, self.number("w")?));
+                more("filter", format!("{}x{}", self.number("r")?, self.number("s")?));
+            }
+            Kind::ConvNd => {
+                for (name, column) in [("c", "c_per_group"), ("k", "k_per_group")] {
+                    let all = self.number(column)?.checked_mul(self.number("groups")?);
+                    more(name, all.ok_or_else(|| self.fail(column, "is too large"))?.to_string());
+                }
+            }
+            _ => {}
+        }
+        let defaults = [
+            ("dtype", options.dtype.map(|(scalar, math)| Dtype::name_of(scalar, math, false))),
+            ("layout", options.layout.map(crate::conv::Layout::name)),
+            ("direction", options.direction.map(Direction::name)),
+        ];
+        for (field, value) in defaults.into_iter().filter_map(|(name, value)| Some((of.field(name)?, value?))) {
+            if !given.iter().any(|x| x.field.name == field.name) {
+                given.push(Given { field, value: value.to_string() });
+            }
+        }
+        self.companions(&given)?;
+        self.spread_input(kind, &mut given)?;
+        let mut draft = Draft::of(of, given).map_err(|refused| self.refused(&refused))?;
+        if let Some(bytes) = options.workspace {
+            draft.workspace(bytes);
+        }
+        draft.build()
+    }
+    /// A problem by its text.
+    fn of_text(&self) -> Result<Problem, ProblemError> {
+        match self.text("problem") {
+            Some(text) => Problem::parse(text).map_err(|e| self.fail("problem", e.to_string())),
+            None => {
+                let what = format!("a line without a problem ({})", self.text("set").unwrap_or("problem"));
+                let remedy = self.text("reason").unwrap_or("give its text").to_string();
+                Err(ProblemError::Unsupported { what, remedy })
+            }
+        }
+    }
+    /// The cells that are not defaults.
+    fn given(&self, of: Of) -> Result<Vec<Given>, ProblemError> {
+        let mut given = Vec::new();
+        for field in of.fields().iter().filter(|field| !field.column.is_empty()) {
+            let Some(value) = self.text(field.column).filter(|value| *value != "none" || field.required) else { continue };
+            let no = matches!(field.kind, Value::Flag | Value::Bit) && value == "0" && field.default != "1";
+            if !no {
+                given.push(Given { field, value: value.to_string() });
+            }
+        }
+        let reduced = match (self.text("op"), self.text("axis")) {
+            (Some(op), Some(axis)) => format!("{op}:{axis}"),
+            (None, None) => return Ok(given),
+            (Some(_), None) => return Err(self.fail("axis", "is empty; say which axes the operator reduces: m, n or mn")),
+            (None, Some(_)) => return Err(self.fail("op", "is empty; say what is computed over the axis: sum, max, ...")),
         };
-        let sizes = |column| match row.text(column) {
-            Some(_) => row.sizes(column, dims, 0),
-            None => Err(row.fail(column, "is empty; give sizes, e.g. 3x3")),
-        };
-        (dims, total("c_per_group")?, total("k_per_group")?, sizes("input")?, sizes("filter")?)
-    };
-    let pad = row.sizes("pad", dims, 0)?;
-    let (begin, end) = match row.text("pad") {
-        Some(_) => (pad.clone(), pad),
-        None => (row.sizes("pad_begin", dims, 0)?, row.sizes("pad_end", dims, 0)?),
-    };
-    let all = Direction::ALL;
-    let directions: Vec<_> = all.map(|d| (d.name(), d)).into_iter().chain(all.map(|d| (d.long_name(), d))).collect();
-    let layouts = [Layout::Nchw, Layout::Nhwc].map(|l| (l.name(), l));
-    let (dtype, math) = row.dtype(options)?;
-    let mut builder = Conv::new(dtype, row.number("n")?, c, k, &input, &filter)
-        .math(math)
-        .groups(groups)
-        .stride(&row.sizes("stride", dims, 1)?)
-        .dilation(&row.sizes("dilation", dims, 1)?)
-        .pad(&begin, &end)
-        .direction(row.choice("direction", &directions)?.or(options.direction).unwrap_or_default())
-        .layout(row.choice("layout", &layouts)?.or(options.layout).unwrap_or_default());
-    if row.flag("bias")? {
-        builder = builder.bias();
+        given.extend(of.field("reduce").map(|field| Given { field, value: reduced }));
+        Ok(given)
     }
-    if row.flag("mask")? {
-        builder = builder.mask();
-    } else if row.flag("residual")? {
-        builder = builder.residual();
+    /// Fields that need others, or exclude them.
+    fn companions(&self, given: &[Given]) -> Result<(), ProblemError> {
+        let has = |name: &str| given.iter().any(|x| x.field.name == name);
+        for field in given.iter().map(|x| x.field).filter(|field| self.header.iter().any(|h| h == field.column)) {
+            if !field.requires.is_empty() && !has(field.requires) {
+                let other = field.requires;
+                return Err(self.fail(field.column, format!("there is no {other}; set `{other}`, or leave this empty")));
+            }
+            if let Some(other) = field.excludes.iter().find(|other| has(other)) {
+                return Err(self.fail(field.column, format!("it does not go with `{other}`; leave `{other}` empty, or this")));
+            }
+        }
+        Ok(())
     }
-    if let Some(out) = row.scalar("out_dtype")? {
-        builder = builder.out_dtype(out);
+    /// One size of the input stands for all dimensions.
+    fn spread_input(&self, kind: Kind, given: &mut [Given]) -> Result<(), ProblemError> {
+        if kind != Kind::ConvNd {
+            return Ok(());
+        }
+        let dims = self.number("dims")?;
+        let count = usize::try_from(dims).ok().filter(|dims| (1..=3).contains(dims));
+        let count = count.ok_or_else(|| self.fail("dims", format!("`{dims}` must be 1, 2 or 3")))?;
+        for input in given.iter_mut().filter(|x| x.field.name == "input") {
+            match input.value.split('x').count() {
+                1 => input.value = vec![input.value.as_str(); count].join("x"),
+                sizes if sizes != count => {
+                    return Err(self.fail("input", format!("`{}` has {sizes} sizes; give 1 or {count}", input.value)));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
-    if let Some(activation) = row.activation()? {
-        builder = builder.activation(activation);
+    /// A value that its field does not take, at its column.
+    fn refused(&self, Refused { given, reason }: &Refused) -> ProblemError {
+        let by_operator = given.field.name == "reduce" && self.text("reduce").is_none_or(|text| text != given.value);
+        let column = if by_operator { "op" } else { given.field.column };
+        let column = if self.header.iter().any(|h| h == column) { column } else { "" };
+        let none = if matches!(given.field.kind, Value::Names(_)) && !given.field.required { ", none" } else { "" };
+        self.fail(column, format!("{reason}{none}"))
     }
-    builder = row.reductions()?.into_iter().fold(builder, ConvBuilder::reduce);
-    if row.drops_c()? {
-        builder = builder.drop_c();
-    }
-    if let Some(bytes) = options.workspace {
-        builder = builder.workspace(bytes);
-    }
-    builder.build().map(Problem::Conv)
 }
 
 /// The direction for names, where forward goes without saying.
 fn gradient(direction: Direction) -> String {
-    if direction == Direction::Forward { String::new() } else { format!("{} ", direction.long_name()) }
+    if direction == Direction::Forward { String::new() } else { format!("{} ", direction.name()) }
 }
 
 /// A readable name that tells the problems of a set apart.
 pub(super) fn name(problem: &Problem) -> String {
     match problem {
-        Problem::Reduce(r) => r.key(),
+        Problem::Reduce(_) => problem.key(),
         Problem::Gemm(g) => {
             let shared = if g.batch > 1 && g.b.batch_stride == 0 { " shared B" } else { "" };
             let (a, b) = (g.letter(0), g.letter(1));

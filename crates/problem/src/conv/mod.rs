@@ -1,7 +1,6 @@
 //! Convolutions of one, two or three spatial dimensions, in the papers' words: N, C, K, groups.
 
 mod builder;
-mod key;
 
 use crate::contraction::Operand;
 use crate::epilogue::Activation;
@@ -10,6 +9,7 @@ use crate::error::{
 };
 use crate::extent::Extents;
 use crate::math::Math;
+use crate::names::names;
 use crate::reduction::{Reduction, ResultShape, check_all, check_integers};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
@@ -27,6 +27,12 @@ pub enum Direction {
     BackwardWeight,
 }
 
+names!(Direction {
+    Forward = 0, ["forward", "fwd"], "the output, from input and filter";
+    BackwardData = 1, ["backward-data", "bwdd"], "the input's gradient, from the output's gradient and the filter";
+    BackwardWeight = 2, ["backward-weight", "bwdw"], "the filter's gradient, from the output's gradient and the input";
+});
+
 /// Order of dimensions in memory, last fastest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -37,6 +43,11 @@ pub enum Layout {
     /// Channels last: activations N spatial C, filters K spatial C/g. Grouped channels (g, c) are one dimension.
     Nhwc,
 }
+
+names!(Layout {
+    Nchw = 0, ["nchw"], "channels before space";
+    Nhwc = 1, ["nhwc"], "channels last";
+});
 
 /// A convolution. Per-dimension lists run from the slowest to the fastest spatial dimension (D, H, W) and have the same length.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -109,7 +120,7 @@ pub struct Conv {
 /// # Ok::<(), tilewright_problem::ProblemError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConvBuilder(Conv);
+pub struct ConvBuilder(pub(crate) Conv);
 
 crate::error::validated_serde!(Conv);
 

@@ -2,7 +2,7 @@
 
 use super::Reduction;
 use crate::extent::Extents;
-use crate::text;
+use crate::names::number;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -141,7 +141,7 @@ impl FromStr for Axes {
                 (_, None) => {
                     return Err(format!("`{axis}{digits}`: the batch has no blocks; those of m and n are m{digits}, n{digits}"));
                 }
-                (_, Some(axis)) => match text::number(digits)? {
+                (_, Some(axis)) => match number(digits)? {
                     0 => return Err(format!("`{axes}`: a block has one element at least")),
                     size => over.blocks[axis] = size,
                 },

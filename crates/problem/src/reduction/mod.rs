@@ -39,10 +39,10 @@ mod operator;
 pub use axes::{Axes, ResultShape};
 pub use operator::{Function, Operator, State};
 
+use crate::dtype::Dtype;
 use crate::epilogue::{Activation, Along};
 use crate::error::ProblemError;
 use crate::extent::Dynamic;
-use crate::text;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -255,7 +255,7 @@ impl FromStr for Reduction {
         let mut found = function.map_or(found, |function| found.of(function));
         for part in parts {
             let index = (part == Scalar::I64.name()).then_some(Scalar::I64);
-            match (part, text::dtype(part).or(index)) {
+            match (part, Dtype::scalar(part).or(index)) {
                 ("stored", _) if !found.stored => found.stored = true,
                 (_, Some(dtype)) if found.dtype.is_none() => found.dtype = Some(dtype),
                 _ => return Err(format!("`{whole}`: `{part}` is neither `stored` nor an element type, or is there twice")),

@@ -109,7 +109,7 @@ proptest! {
         let built = if bias { conv.bias() } else { conv }.build();
         prop_assert!(built.is_ok(), "{built:?}");
         let conv = built.unwrap();
-        prop_assert_eq!(&Problem::parse(&conv.key()).unwrap(), &Problem::Conv(conv.clone()));
+        prop_assert_eq!(&Problem::parse(&Problem::Conv(conv.clone()).key()).unwrap(), &Problem::Conv(conv.clone()));
         let form = if merged { ConvForm::MERGED } else { ConvForm::PER_SAMPLE };
         let c = lower(&Problem::Conv(conv.clone()), form).unwrap().lead;
         extents(&c);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _arguments as given
@@ -22,26 +22,22 @@ class Call:
 
     context: Context
     problem: str
-    a: Array
-    b: Array
-    c: Array
-    bias: Optional[Array]
-    residual: Optional[Array]
+    memories: Dict[str, Array]
+    """Arrays by the roles that the library names: a, b, c, bias, scale_m, reduction_0, ..."""
     result: Any
-    values: Sequence[Array] = ()
-    """Arrays that the reductions write."""
-    quants: Sequence[Optional[Array]] = (None, None, None, None, None)
-    """Scales along m and n, zero points of A and B."""
+
+    @property
+    def alignments(self) -> Tuple[int, ...]:
+        """Alignments of A, B and C in bytes."""
+        return tuple(self.memories.get(role, self.memories["a"]).alignment for role in ("a", "b", "c"))
 
     def run(self, alpha: complex, beta: complex, stream: int) -> Any:
-        host = self.a.device == "cpu"
-        alignments = (256, 256, 256) if host else (self.a.alignment, self.b.alignment, self.c.alignment)
-        prepared = self.context.prepared(self.problem, alignments)
-        space = 0 if host else self.context.workspace(prepared.workspace_bytes, stream, self.result)
-        bias, residual, *quants = [x.address if x else 0 for x in (self.bias, self.residual, *self.quants)]
-        operands = [self.a.address, self.b.address, self.c.address, bias, residual, space]
-        values, imaginary = [x.address for x in self.values], (alpha.imag, beta.imag)
-        prepared.launch(operands, alpha.real, beta.real, stream, host, values, quants, imaginary)
+        host = self.memories["a"].device == "cpu"
+        prepared = self.context.prepared(self.problem, (256, 256, 256) if host else self.alignments)
+        addresses = {role: x.address for role, x in self.memories.items()}
+        if not host:
+            addresses["workspace"] = self.context.workspace(prepared.workspace_bytes, stream, self.result)
+        prepared.launch(addresses, alpha.real, beta.real, stream, host, (alpha.imag, beta.imag))
         return self.result
 
 
@@ -244,23 +240,26 @@ def _gemm(
     apart(c_at, arrays[:2] + [x for x in arrays[3:] if x[0] == "bias"] + factors)
     context = _same_place(context, arrays + factors)
     _typed(c_at.dtype, arrays[3:])
-    strides = [a_as.ld, b_as.ld, c_as.ld, residual_as.ld if residual_as else None]
     several = (batch or 1) > 1
-    matrices = (a_as, b_as, c_as, residual_as)
-    own = {None: matrices, "m": (b_as,), "k": (c_as, residual_as)}[grouped]
-    strides += [x.batch_stride if several and x and any(x is y for y in own) else None for x in matrices]
-    problem = _native.gemm(
-        m,
-        n,
-        k,
-        a_at.dtype,
+    matrices = {"a": a_as, "b": b_as, "c": c_as, "r": residual_as}
+    owned = {None: "abcr", "m": "b", "k": "cr"}[grouped]
+    lies = {f"ld{name}": x.ld for name, x in matrices.items() if x}
+    lies.update({f"stride_{name}": x.batch_stride for name, x in matrices.items() if several and x and name in owned})
+    is_complex, imaginary = a_at.dtype.startswith("complex"), _pair(imaginary)
+    problem = _native.problem(
+        "gemm",
+        m=m,
+        n=n,
+        k=k,
+        dtype=a_at.dtype,
         b_dtype=b_at.dtype if b_dtype is None else b_dtype,
         out_dtype=c_at.dtype,
-        trans=(a_as.trans, b_as.trans, c_as.trans),
+        trans_a=a_as.trans,
+        trans_b=b_as.trans,
+        trans_c=c_as.trans,
         batch=1 if batch is None else batch,
-        strides=strides,
-        zero_points=list(zeros),
-        scales=list(scaled),
+        zero_points=list(zeros) or None,
+        scales=list(scaled) or None,
         bias=along,
         activation=given.maybe(activation, "activation"),
         residual=residual is not None,
@@ -268,14 +267,16 @@ def _gemm(
         reduce=reduce,
         drop_c=not store,
         grouped=grouped,
-        conj=(conj_a, conj_b),
-        imaginary=_pair(imaginary),
+        conj_a=conj_a and is_complex,
+        conj_b=conj_b and is_complex,
+        alpha_im=imaginary[0],
+        beta_im=imaginary[1],
+        **lies,
     )
-    operands = (a_at, b_at, c_at, bias_at, residual_at)
-    call = _with_values(context, problem, operands, a, out, batch is not None)
-    of = [zeros.get(each, zeros.get(one)) for each, one in (("m", "a"), ("n", "b"))]
-    by = [next((x for name, x in scaled.items() if name[0] == along), None) for along in ("m", "n")]
-    return replace(call, quants=(*by, *of, ends))
+    memories = {"a": a_at, "b": b_at, "c": c_at, "bias": bias_at, "residual": residual_at, "ends": ends}
+    memories.update({f"scale_{name[0]}": x for name, x in scaled.items()})
+    memories.update({"zero_a" if name in "am" else "zero_b": x for name, x in zeros.items()})
+    return _with_values(context, problem, memories, a, out, batch is not None)
 
 
 def _operands(a: Any, b: Any) -> Tuple[Any, Any]:
@@ -337,13 +338,19 @@ def _out(
 
 
 def _with_values(
-    context: Context, problem: str, operands: Tuple[Array, Array, Array, Optional[Array], Optional[Array]], like: Any, out: Any, batched: bool
+    context: Context, problem: str, memories: Dict[str, Optional[Array]], like: Any, out: Any, batched: bool
 ) -> Call:
     """A call with new arrays for its reductions."""
     values = [empty(like, shape, dtype) for shape, dtype in _native.values(problem, batched)]
-    looked = [look(x, "a reduction's values") for x in values]
     results = ([] if out is None else [out]) + values
-    return Call(context, problem, *operands, tuple(results) if values else out, looked)
+    held = {role: x for role, x in memories.items() if x is not None}
+    held.update(_reduced(values))
+    return Call(context, problem, held, tuple(results) if values else out)
+
+
+def _reduced(values: Sequence[Any]) -> Dict[str, Array]:
+    """Arrays that reductions write, by their roles."""
+    return {f"reduction_{number}": look(x, "a reduction's values") for number, x in enumerate(values)}
 
 
 def _reduce(
@@ -363,18 +370,20 @@ def _reduce(
     ops = [given.word(op, "op")] if isinstance(op, str) else given.words(op, "op")
     activation = given.maybe(activation, "activation")
     try:
-        problem = _native.reduce(x_at.shape, x_at.strides, over, ops, x_at.dtype, activation=activation)
+        problem = _native.problem(
+            "reduce", dtype=x_at.dtype, shape=x_at.shape, over=over, strides=x_at.strides, ops=ops, activation=activation
+        )
     except _native.ProblemError as e:
         # Name the argument instead of the fields of a problem's text.
         raise _native.ProblemError(f"x: {e}" if str(e).startswith(("shape", "strides")) else str(e)) from None
     shape = [size for a, size in enumerate(x_at.shape) if a not in over]
     values = [empty(x, shape, dtype) for _, dtype in _native.values(problem, True)]
-    looked = [look(value, "a reduction's values") for value in values]
+    memories = {"a": x_at, **_reduced(values)}
     if keepdims:
         values = [value.reshape([1 if a in over else size for a, size in enumerate(x_at.shape)]) for value in values]
     result = values[0] if isinstance(op, str) else tuple(values)
     context = _same_place(context, [("x", x_at)])
-    return Call(context, problem, x_at, x_at, x_at, None, None, result, looked)
+    return Call(context, problem, memories, result)
 
 
 def _conv(
@@ -455,13 +464,14 @@ def _conv(
     apart(c_at, arrays[:2] + [x for x in arrays[3:] if x[0] == "bias"])
     context = _same_place(context, arrays)
     _typed(c_at.dtype, arrays[3:])
-    problem = _native.conv(
-        n,
-        c,
-        k,
-        sizes,
-        taps,
-        x_at.dtype,
+    problem = _native.problem(
+        "conv",
+        n=n,
+        c=c,
+        k=k,
+        input=sizes,
+        filter=taps,
+        dtype=x_at.dtype,
         out_dtype=c_at.dtype,
         direction=direction,
         layout=layout,
@@ -478,7 +488,8 @@ def _conv(
         reduce=reduce,
         drop_c=not store,
     )
-    return _with_values(context, problem, (x_at, w_at, c_at, bias_at, residual_at), x, out, direction != "backward-weight")
+    memories = {"a": x_at, "b": w_at, "c": c_at, "bias": bias_at, "residual": residual_at}
+    return _with_values(context, problem, memories, x, out, direction != "backward-weight")
 
 
 _DIRECTIONS = ("forward", "backward-data", "backward-weight")

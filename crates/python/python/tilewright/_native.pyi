@@ -1,7 +1,7 @@
 """The compiled part. Use the package's functions: these take addresses and check nothing about the memory behind them."""
 
 from os import PathLike
-from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 __version__: str
 
@@ -54,13 +54,11 @@ class Prepared:
     def workspace_bytes(self) -> int: ...
     def launch(
         self,
-        addresses: Sequence[int],
+        addresses: Dict[str, int],
         alpha: float = 1.0,
         beta: float = 0.0,
         stream: int = 0,
         host: bool = False,
-        values: Sequence[int] = (),
-        quants: Sequence[int] = (0, 0, 0, 0, 0),
         imaginary: Sequence[float] = (0.0, 0.0),
     ) -> None: ...
 
@@ -71,16 +69,4 @@ def torch_calls() -> List[Tuple[str, str, str, List[List[int]], str, int, bool, 
 def devices() -> List[Tuple[str, str]]: ...
 def values(problem: str, batched: bool) -> List[Tuple[List[int], str]]: ...
 def dlpack(capsule: object) -> Tuple[int, List[int], List[int], str, int, int]: ...
-def gemm(m: int, n: int, k: int, dtype: str = "float32", **options: Any) -> str: ...
-def conv(
-    n: int, c: int, k: int, input: Sequence[int], filter: Sequence[int], dtype: str = "float32", **options: Any
-) -> str: ...
-def reduce(
-    shape: Sequence[int],
-    strides: Sequence[int],
-    over: Sequence[int],
-    ops: Sequence[str],
-    dtype: str = "float32",
-    *,
-    activation: Optional[str] = None,
-) -> str: ...
+def problem(kind: str, **fields: Any) -> str: ...

@@ -193,7 +193,8 @@ def reduction_kinds(op: str, dtype: str, narrow: bool) -> List[str]:
 
 def reduction_problem(op: str, x: Array, dims: Sequence[int], narrow: bool) -> str:
     """The text of one of torch's reductions."""
-    return _native.reduce(x.shape, x.strides, list(dims), reduction_kinds(op, x.dtype, narrow), x.dtype)
+    ops = reduction_kinds(op, x.dtype, narrow)
+    return _native.problem("reduce", dtype=x.dtype, shape=x.shape, over=list(dims), strides=x.strides, ops=ops)
 
 
 def _convolution_of(
@@ -297,14 +298,16 @@ def activate(x: Tensor, activation: str) -> Tensor:
 _Found = Tuple[_core.Context, str, Tuple[int, ...]]
 
 
+def _product(a: Tensor, b: Tensor, c: Tensor) -> Dict[str, int]:
+    return {"a": a.data_ptr(), "b": b.data_ptr(), "c": c.data_ptr()}
+
+
 def _launch(
     key: Tuple[Any, ...],
     what: str,
     first: Tensor,
-    addresses: List[int],
+    addresses: Dict[str, int],
     prepare: Callable[[], _Found],
-    values: Sequence[int] = (),
-    ends: int = 0,
 ) -> bool:
     """Runs a call, which is compiled where its key is new; False where that cannot be now."""
     found = _calls.get(key)
@@ -317,14 +320,13 @@ def _launch(
             found = _calls.setdefault(key, (kernels, kernels.workspace_bytes if first.is_cuda else 0, problem))
     kernels, size, problem = found
     _launched[problem] = _launched.get(problem, 0) + 1
-    quants = (0, 0, 0, 0, ends)
     if not first.is_cuda:
-        kernels.launch([*addresses, 0], host=True, values=list(values), quants=quants)
+        kernels.launch(addresses, host=True)
         return True
     # The allocator gives the workspace back in the stream's order, after this launch.
     space = torch.empty(size, dtype=torch.uint8, device=first.device) if size else None
     stream = torch._C._cuda_getCurrentRawStream(first.device.index)
-    kernels.launch([*addresses, 0 if space is None else space.data_ptr()], stream=stream, values=list(values), quants=quants)
+    kernels.launch({**addresses, "workspace": 0 if space is None else space.data_ptr()}, stream=stream)
     return True
 
 
@@ -347,9 +349,9 @@ def _product(a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[
     def prepare() -> _Found:
         arrays = [x if x is None else array(x) for x in (a, b, out, bias, residual)]
         call = _core._gemm(arrays[0], arrays[1], out=arrays[2], bias=arrays[3], activation=activation, residual=arrays[4])
-        return call.context, call.problem, (call.a.alignment, call.b.alignment, call.c.alignment)
+        return call.context, call.problem, call.alignments
 
-    addresses = [a.data_ptr(), b.data_ptr(), out.data_ptr(), _at(bias), _at(residual)]
+    addresses = {**_product(a, b, out), "bias": _at(bias), "residual": _at(residual)}
     if _launch(key, f"{tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}", a, addresses, prepare):
         return out
     return _by_torch(a, b, bias, activation, residual)
@@ -386,11 +388,11 @@ def _grouped_mm(mat_a: Tensor, mat_b: Tensor, offs: Tensor) -> Tensor:
     def prepare() -> _Found:
         where = Array(ends.data_ptr(), tuple(ends.shape), ends.stride(), "int32", array(a).device, ends)
         call = _core._gemm(array(a), array(b), out=array(out), offsets=where)
-        return call.context, call.problem, (call.a.alignment, call.b.alignment, call.c.alignment)
+        return call.context, call.problem, call.alignments
 
-    addresses = [a.data_ptr(), b.data_ptr(), out.data_ptr(), 0, 0]
+    addresses = {**_product(a, b, out), "ends": ends.data_ptr()}
     what = f"{ends.shape[0]} groups of {tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}"
-    if _launch(key, what, a, addresses, prepare, ends=ends.data_ptr()):
+    if _launch(key, what, a, addresses, prepare):
         return out
     return _grouped_by_torch(a, b, ends, shape)
 
@@ -447,19 +449,21 @@ def _format(last: bool, dims: int) -> torch.memory_format:
 def convolution_problem(direction: str, x: Sequence[int], weight: Sequence[int], dtype: str, last: bool, how: Any, bias: bool) -> str:
     """The text of a convolution: shapes as torch has them, `how`: stride, padding, dilation, groups."""
     stride, padding, dilation, groups = how
-    return _native.conv(
-        x[0],
-        x[1],
-        weight[0],
-        list(x[2:]),
-        list(weight[2:]),
-        dtype,
+    return _native.problem(
+        "conv",
+        n=x[0],
+        c=x[1],
+        k=weight[0],
+        input=list(x[2:]),
+        filter=list(weight[2:]),
+        dtype=dtype,
         direction=direction,
         layout="nhwc" if last else "nchw",
         groups=groups,
         stride=list(stride),
         dilation=list(dilation),
         pad_begin=list(padding),
+        pad_end=list(padding),
         bias=bias,
     )
 
@@ -489,7 +493,7 @@ def _convolve(
         problem = convolution_problem(direction, x, weight, TYPES[a.dtype], last, how, bias is not None)
         return context, problem, tuple(array(t).alignment for t in (a, b, out))
 
-    addresses = [a.data_ptr(), b.data_ptr(), out.data_ptr(), _at(bias), 0]
+    addresses = {**_product(a, b, out), "bias": _at(bias)}
     if _launch(key, f"convolution {direction} of {tuple(x)} and {tuple(weight)} {a.dtype}", a, addresses, prepare):
         return out
     return _convolve_by_torch(direction, a, b, bias, x, weight, how)

@@ -77,14 +77,15 @@ def _launched(x: Tensor, kinds: List[str], dims: Sequence[int], out: List[Tensor
 
     def prepare() -> Any:
         try:
-            problem = _native.reduce(at.shape, at.strides, list(dims), kinds, at.dtype)
+            problem = _native.problem("reduce", dtype=at.dtype, shape=at.shape, over=list(dims), strides=at.strides, ops=kinds)
         except _native.ProblemError as e:
             raise _native.ProblemError(f"x: {e}") from None
         return _core.context_for(at.device), problem, (at.alignment,) * 3
 
     key = ("reduce", x.device, x.dtype, ours._lies(x), *kinds, tuple(dims))
     what = f"{' and '.join(kinds)} of {tuple(x.shape)} {x.dtype}"
-    return ours._launch(key, what, x, [at.address, at.address, at.address, 0, 0], prepare, [y.data_ptr() for y in out])
+    addresses = {"a": at.address, **{f"reduction_{number}": y.data_ptr() for number, y in enumerate(out)}}
+    return ours._launch(key, what, x, addresses, prepare)
 
 
 for _key in ("CPU", "CUDA"):
