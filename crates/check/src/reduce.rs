@@ -6,7 +6,7 @@
 //! [`Reduced::spared`] says what did not run.
 
 use tilewright_gen::kernel::WIDE_OFFSETS;
-use tilewright_gen::plan::{Common, Derived, ELEMENT_BLOCK, KernelSpec, Key, Plan, pieces};
+use tilewright_gen::plan::{Derived, ELEMENT_BLOCK, KernelSpec, Plan, pieces};
 use tilewright_gen::space::Space;
 use tilewright_problem::contraction::{Contraction, Operand, ResultSource};
 use tilewright_problem::{Conv, Direction, Gemm, Matrix, Problem, Reduce, Residual};
@@ -145,7 +145,7 @@ impl Turns {
 fn few_persistent(plan: &Plan, spec: &KernelSpec) -> Plan {
     let clusters = if spec.epilogue.carry { 4 } else { 2 };
     let few = spec.tiling.persistent.min(clusters * spec.tiling.cluster.size());
-    plan.with(Key::C(Common::Pst), few).into()
+    plan.but(|keys| keys.persistent = few).into()
 }
 
 /// A problem on which `plan` (derived: `spec`) does all it does on that of `space`, that takes about [`EMULATED_FLOP`] operations or

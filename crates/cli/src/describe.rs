@@ -1,7 +1,7 @@
 //! Words for what each key of a plan does to one kernel, with its numbers.
 
 use serde::Serialize;
-use tilewright_gen::graph::{Graph, values};
+use tilewright_gen::graph::Graph;
 use tilewright_gen::plan::*;
 use tilewright_ir::MmaShape;
 use tilewright_ir::mma::Owner;
@@ -26,9 +26,9 @@ pub fn describe(plan: &Plan, Derived { spec, c }: &Derived, graph: &Graph) -> Ve
     let note = |key: Key| {
         let value = plan.get(key);
         let text = of_elements(key, value, spec, c).unwrap_or_else(|| match key {
-            Key::A(k) => chiral(k, value, &spec.tiling.a, spec, "rows"),
-            Key::B(k) => chiral(k, value, &spec.tiling.b, spec, "columns"),
-            Key::C(k) => common(k, value, c, spec),
+            Key::A(k) => operand(k, value, &spec.tiling.a, spec, "rows"),
+            Key::B(k) => operand(k, value, &spec.tiling.b, spec, "columns"),
+            Key::C(k) => whole(k, value, c, spec),
         });
         let inert = !has_effect(plan, key, spec, graph, &normal);
         Note { key: key.to_string(), value, text, inert }
@@ -39,10 +39,10 @@ pub fn describe(plan: &Plan, Derived { spec, c }: &Derived, graph: &Graph) -> Ve
 /// Whether another value of the key would make another kernel, or none.
 fn has_effect(plan: &Plan, key: Key, spec: &KernelSpec, graph: &Graph, normal: &Plan) -> bool {
     let value = plan.get(key);
-    if key == Key::C(Common::Bim) {
+    if key.info().moves == Moves::Forms {
         return graph.forms[1..].contains(&true);
     }
-    values(key).into_iter().filter(|v| *v != value).any(|v| {
+    key.info().values().into_iter().filter(|v| *v != value).any(|v| {
         let other = Plan::from(plan.with(key, v));
         let differs = !other.normalised(graph.contraction).difference(normal).is_empty();
         differs && derive(&other, graph.contraction, graph.env).map_or(true, |derived| derived.spec != *spec)
@@ -51,53 +51,57 @@ fn has_effect(plan: &Plan, key: Key, spec: &KernelSpec, graph: &Graph, normal: &
 
 /// Words of their own for standalone reductions, which have rows that are kept and columns that are reduced.
 fn of_elements(key: Key, value: u32, spec: &KernelSpec, c: &Contraction) -> Option<String> {
+    use Chiral::*;
+    use Common::*;
     let ResultSource::Elements(_) = c.source else { return None };
     let (a, b) = (&spec.tiling.a, &spec.tiling.b);
     Some(match key {
-        Key::A(Chiral::Mic) => format!("each thread has {} of the {} rows of a tile, which are kept", a.micro, a.macro_tile),
-        Key::B(Chiral::Mic) => {
+        Key::A(Mic) => format!("each thread has {} of the {} rows of a tile, which are kept", a.micro, a.macro_tile),
+        Key::B(Mic) => {
             format!("each thread has {} of the {} columns of a tile, which are reduced", b.micro, b.macro_tile)
         }
-        Key::B(Chiral::Frw) if spec.element_loads(c).shifted => format!(
+        Key::B(Frw) if spec.element_loads(c).shifted => format!(
             "columns of a thread that stay neighbours: loads of {} begin at their multiples in memory, wherever lines do, whose ends are taken one by one",
             plural(spec.element_loads(c).width(), "element")
         ),
-        Key::A(Chiral::Frw | Chiral::Vew) | Key::B(Chiral::Frw | Chiral::Vew) => {
+        Key::A(Frw | Vew) | Key::B(Frw | Vew) => {
             "rows or columns of a thread that stay neighbours where they are interleaved".into()
         }
-        Key::C(Common::Ice) if value == 1 => "a work-group reduces whole rows".into(),
-        Key::C(Common::Ice) => format!("{value} work-groups share the columns of a row"),
-        Key::C(Common::Uni) => "operators in each thread".into(),
+        Key::C(Ice) if value == 1 => "a work-group reduces whole rows".into(),
+        Key::C(Ice) => format!("{value} work-groups share the columns of a row"),
+        Key::C(Uni) => "operators in each thread".into(),
         _ => return None,
     })
 }
 
-fn chiral(key: Chiral, value: u32, o: &OperandTiling, spec: &KernelSpec, lines: &str) -> String {
+/// What a key of an operand does.
+fn operand(key: Chiral, value: u32, o: &OperandTiling, spec: &KernelSpec, lines: &str) -> String {
+    use Chiral::*;
     let k_tile = spec.tiling.k_tile;
     let along = |a: Along| if a == Along::K { "along k" } else { "across k" };
     match key {
-        Chiral::Mic => {
+        Mic => {
             let who = spec.tiling.unit.family().owner;
             format!("each {who} computes {} {lines} of C; the macro tile has {} {lines}", o.micro, o.macro_tile)
         }
-        Chiral::Pad => {
+        Pad => {
             let pitch = o.lines(k_tile).1;
             match o.pad {
                 0 => format!("rows of {pitch} elements in shared memory, no padding"),
                 pad => format!("rows of {} + {pad} elements in shared memory", pitch - pad),
             }
         }
-        Chiral::Plu => format!("each thread that fetches has a tile of {} across k by {} along k", o.load_row, o.load_k),
-        Chiral::Liw if value == 0 => "its elements are contiguous in the tile".into(),
-        Chiral::Liw => {
+        Plu => format!("each thread that fetches has a tile of {} across k by {} along k", o.load_row, o.load_k),
+        Liw if value == 0 => "its elements are contiguous in the tile".into(),
+        Liw => {
             format!("its elements are {} apart across k and {} apart along k", o.macro_tile / o.load_row, k_tile / o.load_k)
         }
-        Chiral::Miw if value == 0 => format!("a thread's {lines} are adjacent"),
-        Chiral::Miw => {
+        Miw if value == 0 => format!("a thread's {lines} are adjacent"),
+        Miw => {
             let apart = o.macro_tile / o.micro * o.fragment_width;
             format!("a thread's {lines} come in groups of {}, {apart} apart", o.fragment_width)
         }
-        Chiral::Wos => match o.source {
+        Wos => match o.source {
             Source::InPlace => "loaded where it is".into(),
             Source::Copy => "first copied to workspace with padded lines, keeping its layout".into(),
             Source::CopyAlongK => "first copied to workspace in padded lines along k".into(),
@@ -109,17 +113,17 @@ fn chiral(key: Chiral, value: u32, o: &OperandTiling, spec: &KernelSpec, lines: 
             Source::PaddedRows => "its tensor is first copied to workspace, with padded rows".into(),
             Source::Packed => format!("first packed into panels of {} {lines}, each k after k", o.macro_tile),
         },
-        Chiral::Vew => format!(
+        Vew => format!(
             "vectors of {value}: global loads {}, shared stores {}, fragment reads {}",
             o.load_width, o.store_width, o.fragment_width
         ),
-        Chiral::Lor => match o.load_order {
+        Lor => match o.load_order {
             Along::K => format!("adjacent threads load along k first, {} of them, then across", k_tile / o.load_k),
             Along::Row => format!("adjacent threads load across k first, {} of them, then along", o.macro_tile / o.load_row),
         },
-        Chiral::Glw => format!("global loads of {} {}", plural(o.load_width, "element"), along(o.load_along)),
-        Chiral::Frw => format!("fragments are read {} at a time", plural(o.fragment_width, "element")),
-        Chiral::Acp => match value {
+        Glw => format!("global loads of {} {}", plural(o.load_width, "element"), along(o.load_along)),
+        Frw => format!("fragments are read {} at a time", plural(o.fragment_width, "element")),
+        Acp => match value {
             0 => "tiles go through registers into shared memory".into(),
             1 => "tiles are copied to shared memory asynchronously".into(),
             3 => {
@@ -129,12 +133,14 @@ fn chiral(key: Chiral, value: u32, o: &OperandTiling, spec: &KernelSpec, lines: 
             4 => "windows of a whole result tile are copied once, asynchronously, and each k-tile is read from them".into(),
             _ => "bulk tensor copies (TMA) bring the tiles".into(),
         },
-        Chiral::Clu if value == 1 => "each work-group copies the other operand's tiles for itself".into(),
-        Chiral::Clu => format!("{value} work-groups side by side copy a part each of the other operand's tile, for all of them"),
+        Clu if value == 1 => "each work-group copies the other operand's tiles for itself".into(),
+        Clu => format!("{value} work-groups side by side copy a part each of the other operand's tile, for all of them"),
     }
 }
 
-fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String {
+/// What a key of the whole plan does.
+fn whole(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String {
+    use Common::*;
     let (t, s) = (&spec.tiling, &spec.schedule);
     let on = value == 1;
     let choose = |yes: &str, no: &str| if on { yes.to_string() } else { no.to_string() };
@@ -142,95 +148,91 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
     let (tiles_m, tiles_n) = (tiles(c.m, &t.a), tiles(c.n, &t.b));
     let k_tiles = c.k.div_ceil(u64::from(t.k_tile));
     match key {
-        Common::Unr => format!("k advances by {value} per main loop step, {} in all", plural64(k_tiles, "step")),
-        Common::Gal => walk(t.order, tiles_m, tiles_n),
-        Common::Gbi => choose("batch entries alternate at each tile", "batch entries come one after the other"),
-        Common::Pun => {
-            choose("loops over elements ask the compiler to unroll", "loops over elements leave unrolling to the compiler")
-        }
-        Common::Ice if value == 1 => "each tile of C belongs to one work-group".into(),
-        Common::Ice => format!(
+        Unr => format!("k advances by {value} per main loop step, {} in all", plural64(k_tiles, "step")),
+        Gal => walk(t.order, tiles_m, tiles_n),
+        Gbi => choose("batch entries alternate at each tile", "batch entries come one after the other"),
+        Pun => choose("loops over elements ask the compiler to unroll", "loops over elements leave unrolling to the compiler"),
+        Ice if value == 1 => "each tile of C belongs to one work-group".into(),
+        Ice => format!(
             "each tile of C is summed by {value} work-groups, about {} each",
             plural64(k_tiles.div_ceil(u64::from(value)), "step")
         ),
-        Common::Iwi => choose("they take k-tiles round-robin", "each takes a contiguous range of k"),
-        Common::Szt => choose("index arithmetic is 64-bit throughout", "index arithmetic is as narrow as the problem allows"),
-        Common::Mad => choose("multiply-adds are written fma(a, b, c)", "multiply-adds are written c += a * b"),
-        Common::Naw => match t.order {
+        Iwi => choose("they take k-tiles round-robin", "each takes a contiguous range of k"),
+        Szt => choose("index arithmetic is 64-bit throughout", "index arithmetic is as narrow as the problem allows"),
+        Mad => choose("multiply-adds are written fma(a, b, c)", "multiply-adds are written c += a * b"),
+        Naw => match t.order {
             GroupOrder::Strips(w) => format!("about {value} work-groups at once: strips of {w} tiles"),
             _ => "only for strips (GAL3)".into(),
         },
-        Common::Ufo => {
-            choose("work-groups start up to a k-tile early, each at its own offset", "every work-group starts at its first k")
-        }
-        Common::Mac => format!("{value} threads compute{}", owners(spec)),
-        Common::Skw => {
+        Ufo => choose("work-groups start up to a k-tile early, each at its own offset", "every work-group starts at its first k"),
+        Mac => format!("{value} threads compute{}", owners(spec)),
+        Skw => {
             format!("{}s lie {} along m by {} along n", t.unit.family().owner, t.threads_a / t.unit.family().lanes, t.threads_b)
         }
-        Common::Afi => format!("{} in the source and in the loops", choose("A stands before B", "B stands before A")),
-        Common::Mia => choose("adjacent threads are neighbours along n", "adjacent threads are neighbours along m"),
-        Common::Edg => match t.edge_m {
+        Afi => format!("{} in the source and in the loops", choose("A stands before B", "B stands before A")),
+        Mia => choose("adjacent threads are neighbours along n", "adjacent threads are neighbours along m"),
+        Edg => match t.edge_m {
             Edge::PullBack => "tiles over the edge are pulled back into C and overlap their neighbours".into(),
             Edge::Predicate => "elements over the edge are loaded as zero and not stored".into(),
         },
-        Common::Sks => match spec.epilogue.split {
+        Sks => match spec.epilogue.split {
             Split::None => "only with a split of k (ICE above 1)".into(),
             Split::Atomic => "partial sums are added to C with atomics, in any order".into(),
             Split::Workspace => "partial sums go to workspace and are summed in a fixed order".into(),
             Split::Cluster => "the work-groups of a tile are a cluster: each sums a part of it in a fixed order".into(),
         },
-        Common::Cvw => format!("C is stored {} at a time", plural(spec.epilogue.exit.width(), "element")),
-        Common::Cst if spec.epilogue.exit.bulk().is_some() => {
+        Cvw => format!("C is stored {} at a time", plural(spec.epilogue.exit.width(), "element")),
+        Cst if spec.epilogue.exit.bulk().is_some() => {
             "results pass through shared memory, and leave it by bulk tensor stores (TMA)".into()
         }
-        Common::Cst => choose(
+        Cst => choose(
             "results pass through shared memory, so that adjacent threads store adjacent elements",
             "each thread stores its own results",
         ),
-        Common::Wva if value == 0 => "threads lie over the tile in plain order".into(),
-        Common::Wva => format!("each wave covers {value} x {} micro tiles", t.wave_lanes / value.max(1)),
-        Common::Mvw => format!("arithmetic on {} along n at a time", plural(value, "column")),
-        Common::Mgp if value == 0 => "register use is the compiler's choice".into(),
-        Common::Mgp => format!("registers are limited so that {} fit a compute unit", plural(value, "work-group")),
-        Common::Ukl => choose("the k-steps of a tile are laid out one by one", "the k-steps of a tile are a loop"),
-        Common::Pfg if value == 0 => "each tile is loaded, then computed".into(),
-        Common::Pfg => format!("loads run {} ahead of the math", plural(value, "k-tile")),
-        Common::Buf => format!("{} of shared memory per operand", plural(value, "buffer")),
-        Common::Stp => store_point(s.store).into(),
-        Common::Fra if s.math_in_flight.is_some() => choose(
+        Wva if value == 0 => "threads lie over the tile in plain order".into(),
+        Wva => format!("each wave covers {value} x {} micro tiles", t.wave_lanes / value.max(1)),
+        Mvw => format!("arithmetic on {} along n at a time", plural(value, "column")),
+        Mgp if value == 0 => "register use is the compiler's choice".into(),
+        Mgp => format!("registers are limited so that {} fit a compute unit", plural(value, "work-group")),
+        Ukl => choose("the k-steps of a tile are laid out one by one", "the k-steps of a tile are a loop"),
+        Pfg if value == 0 => "each tile is loaded, then computed".into(),
+        Pfg => format!("loads run {} ahead of the math", plural(value, "k-tile")),
+        Buf => format!("{} of shared memory per operand", plural(value, "buffer")),
+        Stp => store_point(s.store).into(),
+        Fra if s.math_in_flight.is_some() => choose(
             "instructions of one k-tile run on while the next one's are issued",
             "instructions of a k-tile end before the next one's are issued",
         ),
-        Common::Fra if value == 0 => "fragments are read when they are needed".into(),
-        Common::Fra => format!("fragments are read {} ahead", plural(value, "k-step")),
-        Common::Lwv => match s.roles {
+        Fra if value == 0 => "fragments are read when they are needed".into(),
+        Fra => format!("fragments are read {} ahead", plural(value, "k-step")),
+        Lwv => match s.roles {
             None => "every wave loads and computes".into(),
             Some(r) => format!("{} threads only load, {} only compute", r.load_threads, r.math_threads),
         },
-        Common::Hnt => choose(
+        Hnt => choose(
             "the compiler is kept from moving loads into the math and the math over stores, where the target has means for it",
             "the compiler is free to move loads and stores into the math",
         ),
-        Common::Uni => unit(t),
-        Common::Swp if c.factors()[0] == Operand::B => "computes the transposed product: A and B change places".into(),
-        Common::Swp => "A's rows are the kernel's rows".into(),
-        Common::Pst if spec.tiling.persistent == 0 => "one work-group per tile of C".into(),
-        Common::Pst => format!("{} work-groups walk over all tiles of C", spec.tiling.persistent),
-        Common::Png if spec.teams() == 1 => "all math threads compute each tile of C together".into(),
-        Common::Png => format!("{} warpgroups take tiles of C alternately", spec.teams()),
-        Common::Rga if value == 0 => "matrix instructions read both operands from shared memory".into(),
-        Common::Rga => format!(
+        Uni => unit(t),
+        Swp if c.factors()[0] == Operand::B => "computes the transposed product: A and B change places".into(),
+        Swp => "A's rows are the kernel's rows".into(),
+        Pst if spec.tiling.persistent == 0 => "one work-group per tile of C".into(),
+        Pst => format!("{} work-groups walk over all tiles of C", spec.tiling.persistent),
+        Png if spec.teams() == 1 => "all math threads compute each tile of C together".into(),
+        Png => format!("{} warpgroups take tiles of C alternately", spec.teams()),
+        Rga if value == 0 => "matrix instructions read both operands from shared memory".into(),
+        Rga => format!(
             "matrix instructions read the operand of C's rows from registers, {} of fragments round-robin",
             plural(value, "set")
         ),
-        Common::Rdf => finish(value).into(),
-        Common::Rdc if spec.epilogue.carry => "work-groups add up reduced values of their own tiles".into(),
-        Common::Rdc => "each tile leaves its parts of reduced values".into(),
-        Common::Rdk if spec.epilogue.operands => "the main loop reduces operands whose tiles it has".into(),
-        Common::Rdk => "kernels of their own reduce operands".into(),
-        Common::Lsu if t.slices == 1 => "all threads take every k of a k-tile".into(),
-        Common::Lsu => format!("{value} slices of the work-group take equal parts of every k-tile and add up their sums"),
-        Common::Bim => form(value).into(),
+        Rdf => finish(value).into(),
+        Rdc if spec.epilogue.carry => "work-groups add up reduced values of their own tiles".into(),
+        Rdc => "each tile leaves its parts of reduced values".into(),
+        Rdk if spec.epilogue.operands => "the main loop reduces operands whose tiles it has".into(),
+        Rdk => "kernels of their own reduce operands".into(),
+        Lsu if t.slices == 1 => "all threads take every k of a k-tile".into(),
+        Lsu => format!("{value} slices of the work-group take equal parts of every k-tile and add up their sums"),
+        Bim => form(value).into(),
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 use tilewright::Operation;
 use tilewright_check::reference::Tolerance;
 use tilewright_gen::kernel::{generate, works};
-use tilewright_gen::plan::{Common, Counts, Key, counts, work_groups};
+use tilewright_gen::plan::{Counts, counts, work_groups};
 use tilewright_gen::space::Resolved;
 use tilewright_problem::contraction::ResultSource;
 use tilewright_problem::{Conv, Direction, Gemm, Layout, Math, Problem};
@@ -40,7 +40,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
     let subject = Subject { spec, c: &derived.c, kernel, works: &works, target, concurrent: units };
     let mut facts = subject.facts();
     if let Problem::Conv(conv) = &case.problem {
-        facts.grid.insert(0, coordinates(conv, plan.get(Key::C(Common::Bim)) > 0));
+        facts.grid.insert(0, coordinates(conv, plan.form > 0));
     }
     if !resolved.rest.is_empty() {
         let (rest, joined) = (resolved.rest.len(), resolved.joined().count());
@@ -49,7 +49,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
             .push(format!("one of {} parts of the problem, the one with most work; {joined} more in the same launch", 1 + rest));
     }
     let passes = case.problem.reductions().iter().filter(|r| r.operand.is_some());
-    let how = match (spec.epilogue.operands, space.resolve(&plan.with(Key::C(Common::Rdk), 1))) {
+    let how = match (spec.epilogue.operands, space.resolve(&plan.but(|keys| keys.reduce_operands = 1))) {
         (true, _) => "in the main loop of the work-groups that have its tiles first".to_string(),
         (false, Ok(_)) => "two passes: a kernel of its own reads the operand again (RDK1: the main loop)".to_string(),
         (false, Err(why)) => format!("two passes: a kernel of its own reads the operand again ({why})"),

@@ -2,9 +2,7 @@
 
 use crate::graph::{Graph, Move, Reach, reflected};
 use crate::kernel::{GenerateError, generate_parts, join};
-use crate::plan::{
-    Chiral, Common, Constraint, Derived, Env, Footprint, KernelSpec, Key, Keys, Plan, Refusal, derive, fits, generic, of_elements,
-};
+use crate::plan::{Constraint, Derived, Env, Footprint, KernelSpec, Keys, Plan, Refusal, derive, fits, generic, of_elements};
 use crate::program::Program;
 use tilewright_ir::Target;
 use tilewright_problem::contraction::{Contraction, ResultSource};
@@ -136,7 +134,7 @@ impl Space {
 
     /// The parts of the problem in the form that a plan chooses.
     pub fn parts(&self, plan: &Keys) -> &Parts {
-        let wanted = plan.common(Common::Bim);
+        let wanted = plan.form;
         self.numbered().find(|(bim, _)| *bim == wanted).map_or(&self.per_sample, |(_, parts)| parts)
     }
 
@@ -171,11 +169,11 @@ impl Space {
 
     /// The plan with persistent work-groups that add up reductions over their own tiles, in an order and a number that let them.
     pub fn carrying(&self, plan: &Keys) -> Option<Plan> {
-        let mut plan = plan.with(Key::C(Common::Rdc), 1);
+        let mut plan = Keys { carry: 1, ..*plan };
         if let Err(Refusal::ReduceCarry { gal, pst, .. }) = self.resolve(&plan) {
-            plan = plan.with_each([(Common::Gal, gal), (Common::Pst, pst)]);
+            plan = Keys { order: gal, persistent: pst, ..plan };
         }
-        Some(Plan::from(plan)).filter(|plan| plan.common(Common::Rdc) == 1 && self.resolve(plan).is_ok())
+        Some(Plan::from(plan)).filter(|plan| plan.carry == 1 && self.resolve(plan).is_ok())
     }
 
     /// What a plan means for a part with less work, or the plan that takes its place there.
@@ -187,20 +185,19 @@ impl Space {
     ) -> Result<ResolvedPart<'a>, Refusal> {
         let try_plan = |plan: &Keys| self.resolved(plan, contraction);
         // The order that the part with most work has.
-        let plan = &plan.with(Key::C(Common::Gbi), u32::from(lead.tiling.entries_fastest));
+        let plan = &Keys { entries_fastest: u32::from(lead.tiling.entries_fastest), ..*plan };
         // What several parts have elements of is finished in one way.
         let atomics = |spec: &KernelSpec| spec.epilogue.finish.stage().is_some();
         let shared = contraction.reductions().any(|r| contraction.shares_values(r));
         let alike = |part: &ResolvedPart| !shared || atomics(&part.spec) == atomics(lead);
-        let whole = plan.with(Key::C(Common::Ice), 1);
+        let whole = Keys { splits: 1, ..*plan };
         // Of a part that a single tap reaches the operands are matrices, which are copied as such.
-        let sides = [Key::A(Chiral::Wos), Key::B(Chiral::Wos)].into_iter().filter(|side| plan.get(*side) == 3);
-        let matrices = sides.fold(whole, |plan, side| plan.with(side, 1));
+        let matrices = whole.but(|keys| keys.both(|o| o.source = if o.source == 3 { 1 } else { o.source }));
         // Nothing need go on from tile to tile where it does in another part.
-        let by_tile = matrices.with(Key::C(Common::Rdc), 0);
+        let by_tile = Keys { carry: 0, ..matrices };
         let mut ways = [plan, &whole, &matrices, &by_tile].into_iter().map(try_plan);
         let found = ways.find_map(|way| way.ok().filter(alike));
-        let plain = generic(contraction).with(Key::C(Common::Rdf), if shared { plan.common(Common::Rdf) } else { 0 });
+        let plain = generic(contraction).but(|keys| keys.finish = if shared { plan.finish } else { 0 });
         found.map_or_else(|| try_plan(&plain), Ok)
     }
 
@@ -228,10 +225,10 @@ impl Space {
 
     /// The plan that does here what `plan` does for [`Space::in_other_order`], if there is one and it satisfies the constraint.
     pub fn from_other_order(&self, plan: &Plan) -> Option<Plan> {
-        let here = match plan.common(Common::Uni) {
+        let here = match plan.unit {
             0 => reflected(plan, self.env.wave)?.into(),
             // Matrix units take their operands in either order: the very same kernel.
-            _ => plan.with(Key::C(Common::Swp), 1 - plan.common(Common::Swp).min(1)).into(),
+            _ => plan.but(|keys| keys.swapped = 1 - plan.swapped.min(1)).into(),
         };
         (self.constraint.allows(&here) && self.resolve(&here).is_ok()).then_some(here)
     }
@@ -265,8 +262,8 @@ impl Space {
     /// The plan with the constraint's values, and one way to write what has no effect here.
     pub fn admit(&self, keys: &Keys) -> Plan {
         let keys = self.constraint.apply(keys);
-        let known = self.numbered().any(|(bim, _)| bim == keys.common(Common::Bim));
-        let plan = Plan::from(if known { keys } else { keys.with(Key::C(Common::Bim), 0) });
+        let known = self.numbered().any(|(bim, _)| bim == keys.form);
+        let plan = Plan::from(if known { keys } else { Keys { form: 0, ..keys } });
         self.constraint.apply(&plan.normalised(self.contraction(&plan))).into()
     }
 }

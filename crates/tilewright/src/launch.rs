@@ -6,19 +6,14 @@ use std::borrow::Cow;
 use std::sync::{Arc, PoisonError};
 use tilewright_check::run::{Alignments, BindError, compile};
 use tilewright_device::DeviceError;
-use tilewright_gen::plan::{Chiral, Common, Key, Plan, generic};
+use tilewright_gen::plan::{Keys, OperandKeys, Plan, generic};
 use tilewright_gen::program::Program;
 use tilewright_problem::contraction::Contraction;
 
 /// The same tiles without wide accesses: no operand needs more than its element's alignment.
 pub(crate) fn narrow(plan: &Plan) -> Plan {
-    plan.with_both(Chiral::Vew, 1)
-        .with_both(Chiral::Glw, 0)
-        .with_both(Chiral::Acp, 0)
-        .with_both(Chiral::Frw, 0)
-        .with(Key::C(Common::Cvw), 1)
-        .with(Key::C(Common::Mvw), 1)
-        .into()
+    let plain = |keys| OperandKeys { vector: 1, load_width: 0, copy: 0, read_width: 0, ..keys };
+    Keys { a: plain(plan.a), b: plain(plan.b), store_width: 1, math_width: 1, ..**plan }.into()
 }
 
 impl Operation {
@@ -109,9 +104,9 @@ impl Operation {
 
     fn fallback(&self, plan: &Plan, alignments: &Alignments, contraction: &Contraction) -> Result<Arc<Ready>, Error> {
         let starts = Some(alignments.elements.map(|bytes| bytes as u32));
-        let bim = Key::C(Common::Bim);
+        let of_form = Keys { form: plan.form, ..*generic(contraction) };
         let mut last = Error::Bind(BindError::Absent("a fallback plan"));
-        for candidate in [*plan, narrow(plan), generic(contraction).with(bim, plan.get(bim)).into(), generic(contraction)] {
+        for candidate in [*plan, narrow(plan), of_form.into(), generic(contraction)] {
             match self.ready(&candidate, starts) {
                 Ok(ready) => match alignments.check(&ready.program) {
                     Ok(()) => return Ok(ready),

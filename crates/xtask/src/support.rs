@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::io::Read;
 use std::path::Path;
-use tilewright_gen::plan::{Common, Key, Plan};
+use tilewright_gen::plan::Plan;
 
 /// One instruction, the types it multiplies, and the targets that CI compiles its kernels for.
 struct Instruction {
@@ -63,7 +63,7 @@ fn measured(folder: &Path) -> Result<Measured, String> {
             if let (Some(plan), Some(card), Some(dtype)) = (ours, card, record["dtype"].as_str()) {
                 let parts = ["tf32x3", "tf32", "bf16x3", "bf16x6", "promoted"].iter().find(|mode| dtype.ends_with(**mode));
                 let dtype = dtype.strip_suffix("promoted").filter(|_| parts == Some(&"promoted")).unwrap_or(dtype);
-                let uni = plan.get(Key::C(Common::Uni));
+                let uni = plan.unit;
                 *found.entry([instruction(uni).into(), dtype.into()]).or_default().entry(card).or_default() += 1;
             }
         }

@@ -151,7 +151,6 @@ fn parts(e: &Estimate) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tilewright_gen::plan::{Chiral, Key};
     use tilewright_tune::records::{DeviceKey, Trial};
 
     /// Candidates are counted in the order of the first file; the best is that of all, and a plan's time its best.
@@ -163,7 +162,7 @@ mod tests {
         let key = tilewright_tune::ProblemKey::of(&space);
         let device = DeviceKey { name: "GPU".into(), fingerprint: "1".into() };
         let folder = tempfile::tempdir().unwrap();
-        let plans = [1, 2, 3, 4].map(|mic| Plan::from(Plan::default().with(Key::A(Chiral::Mic), mic)).to_string());
+        let plans = [1, 2, 3, 4].map(|mic| Plan::from(Plan::default().but(|keys| keys.a.micro = mic)).to_string());
         let file = |file: &str, trials: &[(usize, f64)]| {
             let path = folder.path().join(file);
             let records = Records::open(&path).unwrap();

@@ -81,16 +81,15 @@ fn read(path: &Path, base: &Plan) -> Result<Vec<(String, Plan)>, BenchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tilewright_gen::plan::{Common, Key};
 
     #[test]
     fn plan_files_name_their_plans() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("plans");
         std::fs::write(&path, "# a study\n\nsingle buffer = C_BUF1\nC_PFG1_BUF2 # ahead\n").unwrap();
-        let base = Plan::from(Plan::default().with(Key::C(Common::Unr), 8));
+        let base = Plan::from(Plan::default().but(|keys| keys.k_tile = 8));
         let plans = read(&path, &base).unwrap();
-        assert_eq!(plans[1].1, base.with(Key::C(Common::Pfg), 1).with(Key::C(Common::Buf), 2).into());
+        assert_eq!(plans[1].1, base.but(|keys| (keys.ahead, keys.buffers) = (1, 2)).into());
         assert_eq!(plans.iter().map(|p| p.0.as_str()).collect::<Vec<_>>(), ["single buffer", "line 4"]);
         std::fs::write(&path, "\nA_XYZ1\n").unwrap();
         let error = read(&path, &base).unwrap_err().to_string();

@@ -25,7 +25,7 @@ use std::fmt;
 use std::sync::Arc;
 use tilewright_device::{Device, DeviceError};
 use tilewright_gen::kernel::GenerateError;
-use tilewright_gen::plan::{Common, Derived, Key, Plan, workspace_per_entry};
+use tilewright_gen::plan::{Derived, Keys, Plan, workspace_per_entry};
 use tilewright_gen::space::Space;
 use tilewright_ir::mma::FAMILIES;
 use tilewright_ir::{Scalar, Target};
@@ -237,7 +237,7 @@ fn finished(plan: &Plan, space: &Space, seed: u64) -> Plan {
     // Clusters, and atomics after a reduction over waves, are legal least often.
     let ways = [5, 5, 5, 2, 2, 2, 3, 4, 1, 0];
     let first = ChaCha8Rng::seed_from_u64(seed ^ 0xf1).random_range(0..ways.len());
-    let mut drawn = ways.iter().cycle().skip(first).take(ways.len()).map(|rdf| Plan::from(plan.with(Key::C(Common::Rdf), *rdf)));
+    let mut drawn = ways.iter().cycle().skip(first).take(ways.len()).map(|rdf| Plan::from(Keys { finish: *rdf, ..**plan }));
     let plan = drawn.find(|plan| space.resolve(plan).is_ok()).unwrap_or(*plan);
     // Half of those that can add up their own tiles do.
     space.carrying(&plan).filter(|_| seed.is_multiple_of(2)).unwrap_or(plan)

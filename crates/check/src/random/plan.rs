@@ -4,7 +4,7 @@ use super::Recipe;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Keys, Plan, load_tile, thread_grid};
+use tilewright_gen::plan::{Common, Constraint, Key, Keys, Plan, Side, load_tile, thread_grid};
 use tilewright_gen::space::Space;
 use tilewright_problem::contraction::Contraction;
 
@@ -17,7 +17,7 @@ const SHAPES: usize = 200;
 pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Option<Plan> {
     for _ in 0..TRIES {
         let form = space.contractions().choose(rng)?.0;
-        let home = Keys::default().with(Key::C(Common::Bim), form);
+        let home = Keys { form, ..Keys::default() };
         let contraction = space.contraction(&home);
         let Some(mut plan) = shape(rng, recipe, &home, contraction, space) else { continue };
         details(rng, &mut plan, recipe, space);
@@ -36,13 +36,19 @@ pub(super) fn shared(rng: &mut ChaCha8Rng, plan: &Plan, space: &Space) -> Option
     (0..8).find_map(|_| {
         let (ways, width) = (one(rng, &[2, 3, 3, 4, 5, 5, 6, 6]), one(rng, &[1, 2, 2, 4, 4, 8]));
         let mut pinned = Constraint::none();
-        let keys = [(Common::Sks, 2), (Common::Ice, ways), (Common::Cvw, width), (Common::Pst, 0)];
-        keys.into_iter().for_each(|(key, value)| pinned.pin(Key::C(key), value));
+        let wanted = Keys { split_sum: 2, splits: ways, store_width: width, persistent: 0, ..Keys::default() };
+        let keys = [Common::Sks, Common::Ice, Common::Cvw, Common::Pst].map(Key::C);
+        keys.iter().for_each(|key| pinned.pin(*key, wanted.get(*key)));
         let edge = rng.random_range(0..2);
-        let mut wide = plan.with_each([(Common::Cst, 0), (Common::Edg, edge), (Common::Png, 0), (Common::Mvw, 1)]);
-        if plan.common(Common::Uni) == 0 {
+        let mut wide = Keys { staged: 0, predicate: edge, ping_pong: 0, math_width: 1, ..**plan };
+        if plan.unit == 0 {
             let micro = one(rng, &[4, 8]).max(width);
-            wide = wide.with_both(Chiral::Frw, width).with_both(Chiral::Mic, micro);
+            wide = wide.but(|keys| {
+                keys.both(|o| {
+                    o.read_width = width;
+                    o.micro = micro;
+                })
+            });
         }
         let space = space.clone().constrained(&pinned);
         space.repair(&wide).filter(|plan| space.resolve(plan).is_ok())
@@ -60,7 +66,6 @@ fn shape(rng: &mut ChaCha8Rng, recipe: &Recipe, home: &Keys, c: &Contraction, sp
     let wave = target.wave.max(1);
     for _ in 0..SHAPES {
         let mut p = *home;
-        let mut set = |key: Common, value: u32| p.set(Key::C(key), value);
         let roles = wave > 1 && target.features.roles && rng.random_bool(if recipe.schedules { 0.35 } else { 0.1 });
         let load_waves = if roles { one(rng, &[1, 1, 2, 3, 4]) } else { 0 };
         let mac = if roles || (recipe.schedules && wave > 1) {
@@ -95,14 +100,14 @@ fn shape(rng: &mut ChaCha8Rng, recipe: &Recipe, home: &Keys, c: &Contraction, sp
         };
         let depths: Vec<u32> = depths.into_iter().filter(shared_out).collect();
         let Some(unr) = depths.choose(rng) else { continue };
-        set(Common::Mac, mac);
-        set(Common::Skw, skw);
-        set(Common::Unr, *unr);
-        set(Common::Edg, u32::from(predicated));
-        set(Common::Ice, splits);
-        set(Common::Lwv, load_waves);
-        p.set(Key::A(Chiral::Mic), mic_a);
-        p.set(Key::B(Chiral::Mic), mic_b);
+        p.threads = mac;
+        p.skew = skw;
+        p.k_tile = *unr;
+        p.predicate = u32::from(predicated);
+        p.splits = splits;
+        p.producers = load_waves;
+        p.a.micro = mic_a;
+        p.b.micro = mic_b;
         return Some(p);
     }
     None
@@ -110,55 +115,63 @@ fn shape(rng: &mut ChaCha8Rng, recipe: &Recipe, home: &Keys, c: &Contraction, sp
 
 /// The other keys. What the problem does not allow, [`Space::repair`] takes back.
 fn details(rng: &mut ChaCha8Rng, p: &mut Keys, recipe: &Recipe, space: &Space) {
-    for side in [Key::A as fn(Chiral) -> Key, Key::B] {
-        let mut set = |key: Chiral, value: u32| p.set(side(key), value);
-        set(Chiral::Pad, one(rng, &[0, 1, 1, 2, 3]));
-        for bit in [Chiral::Plu, Chiral::Liw, Chiral::Miw, Chiral::Lor] {
-            set(bit, rng.random_range(0..2));
+    for side in Side::ALL {
+        let o = p.of_mut(side);
+        o.pad = one(rng, &[0, 1, 1, 2, 3]);
+        for bit in [&mut o.load_along_k, &mut o.interleave_loads, &mut o.interleave_micro, &mut o.load_rows_first] {
+            *bit = rng.random_range(0..2);
         }
-        set(Chiral::Wos, one(rng, &[0, 0, 0, 1, 2, 3]));
+        o.source = one(rng, &[0, 0, 0, 1, 2, 3]);
         // Either MIOpenGEMM's one width for everything, or widths of their own.
         let (vew, glw, frw) = if rng.random() {
             (one(rng, &[1, 2, 4, 4, 8]), 0, 0)
         } else {
             (1, one(rng, &[0, 1, 2, 4, 4, 8]), one(rng, &[0, 1, 2, 4, 8]))
         };
-        set(Chiral::Vew, vew);
-        set(Chiral::Glw, glw);
-        set(Chiral::Frw, frw);
+        o.vector = vew;
+        o.load_width = glw;
+        o.read_width = frw;
     }
-    let mut set = |key: Common, value: u32| p.set(Key::C(key), value);
-    set(Common::Gal, one(rng, &[1, 2, 3]));
-    set(Common::Naw, one(rng, &[4, 16, 64, 64]));
-    for bit in [Common::Pun, Common::Iwi, Common::Mad, Common::Afi, Common::Mia, Common::Sks, Common::Cst, Common::Hnt] {
-        set(bit, rng.random_range(0..2));
+    p.order = one(rng, &[1, 2, 3]);
+    p.strip_groups = one(rng, &[4, 16, 64, 64]);
+    for bit in [
+        &mut p.unroll_hint,
+        &mut p.interleave_splits,
+        &mut p.explicit_fma,
+        &mut p.a_first,
+        &mut p.along_n,
+        &mut p.split_sum,
+        &mut p.staged,
+        &mut p.fences,
+    ] {
+        *bit = rng.random_range(0..2);
     }
-    set(Common::Szt, u32::from(rng.random_bool(0.2)));
-    set(Common::Pst, one(rng, &[0, 0, 0, 1, 3, 7]));
-    set(Common::Ufo, u32::from(rng.random_bool(0.15)));
-    set(Common::Cvw, one(rng, &[1, 1, 2, 4]));
-    set(Common::Wva, one(rng, &[0, 0, 1, 2, 4, 8, 16, 32]));
+    p.wide_index = u32::from(rng.random_bool(0.2));
+    p.persistent = one(rng, &[0, 0, 0, 1, 3, 7]);
+    p.stagger = u32::from(rng.random_bool(0.15));
+    p.store_width = one(rng, &[1, 1, 2, 4]);
+    p.wave_shape = one(rng, &[0, 0, 1, 2, 4, 8, 16, 32]);
     let vectors = if space.target().wave > 1 { 0.1 } else { 0.5 };
-    set(Common::Mvw, if rng.random_bool(vectors) { one(rng, &[2, 4, 8]) } else { 1 });
-    set(Common::Mgp, one(rng, &[0, 0, 1, 2]));
-    set(Common::Ukl, u32::from(recipe.long_code && rng.random_bool(0.2)));
-    if p.common(Common::Bim) == 4 {
-        p.set(Key::C(Common::Lsu), one(rng, &[1, 1, 2, 4]));
+    p.math_width = if rng.random_bool(vectors) { one(rng, &[2, 4, 8]) } else { 1 };
+    p.min_groups = one(rng, &[0, 0, 1, 2]);
+    p.unroll_k = u32::from(recipe.long_code && rng.random_bool(0.2));
+    if p.form == 4 {
+        p.slices = one(rng, &[1, 1, 2, 4]);
     }
     schedule(rng, p, recipe, space);
-    if !recipe.long_code && p.common(Common::Unr) > 16 {
-        p.set(Key::C(Common::Fra), 0);
-        if p.common(Common::Stp) == 2 {
-            p.set(Key::C(Common::Stp), 1);
+    if !recipe.long_code && p.k_tile > 16 {
+        p.fragments_ahead = 0;
+        if p.store_point == 2 {
+            p.store_point = 1;
         }
     }
     // Vector math wants fragments of its width.
-    let math = p.common(Common::Mvw);
+    let math = p.math_width;
     if math > 1 && rng.random_bool(0.8) {
-        p.set(Key::B(Chiral::Frw), math);
+        p.b.read_width = math;
     }
     // From a copy of the generator: what else a seed draws stays as it was.
-    p.set(Key::C(Common::Gbi), rng.clone().random_range(0..2));
+    p.entries_fastest = rng.clone().random_range(0..2);
 }
 
 fn schedule(rng: &mut ChaCha8Rng, p: &mut Keys, recipe: &Recipe, space: &Space) {
@@ -168,11 +181,11 @@ fn schedule(rng: &mut ChaCha8Rng, p: &mut Keys, recipe: &Recipe, space: &Space) 
     let buf = if copies { pfg + 1 } else { rng.random_range(1..=pfg + 1) };
     if copies {
         let which = one(rng, &[1, 2, 3, 3]);
-        p.set(Key::A(Chiral::Acp), which & 1);
-        p.set(Key::B(Chiral::Acp), which >> 1);
+        p.a.copy = which & 1;
+        p.b.copy = which >> 1;
     }
-    p.set(Key::C(Common::Pfg), pfg);
-    p.set(Key::C(Common::Buf), buf);
-    p.set(Key::C(Common::Stp), rng.random_range(0..3));
-    p.set(Key::C(Common::Fra), one(rng, if recipe.schedules { &[0, 1, 1, 2] } else { &[0, 0, 1, 2] }));
+    p.ahead = pfg;
+    p.buffers = buf;
+    p.store_point = rng.random_range(0..3);
+    p.fragments_ahead = one(rng, if recipe.schedules { &[0, 1, 1, 2] } else { &[0, 0, 1, 2] });
 }

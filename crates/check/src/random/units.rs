@@ -5,7 +5,7 @@ use super::{Recipe, plan};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use tilewright_gen::plan::{Chiral, Common, Key, Keys, Plan};
+use tilewright_gen::plan::{Keys, OperandKeys, Plan, Side};
 use tilewright_gen::space::{Resolved, Space};
 use tilewright_ir::MathUnit;
 
@@ -16,14 +16,14 @@ const ACCUMULATORS: u32 = 200;
 pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Option<Plan> {
     for _ in 0..plan::TRIES {
         let form = space.contractions().choose(rng)?.0;
-        let mut drawn = Keys::default().with(Key::C(Common::Bim), form);
+        let mut drawn = Keys { form, ..Keys::default() };
         let seen = space.contraction(&drawn).oriented(false, MathUnit::Warpgroup);
         keys(rng, &mut drawn, seen.a.factor().bytes() == 4);
         if seen.a.factor.and(seen.b.factor).is_some() {
-            drawn = drawn.with_both(Chiral::Acp, 0);
+            drawn = drawn.but(|keys| keys.both(|o| o.copy = 0));
         }
         // What the operands do not allow is taken back: an operand that bulk copies cannot reach is materialised.
-        let Some(drawn) = space.repair(&drawn).filter(|p| p.common(Common::Uni) == 2) else { continue };
+        let Some(drawn) = space.repair(&drawn).filter(|p| p.unit == 2) else { continue };
         let Ok(r) = space.resolve(&drawn) else { continue };
         if work(&r) <= recipe.work {
             return Some(drawn);
@@ -51,12 +51,11 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Keys, wide: bool) {
     let columns = [1, 2, 3, 4, 4, 5, 6, 7, 8, 8, 10, 12, 13, 16, 16, 20, 24, 28, 32];
     let columns: Vec<u32> = columns.into_iter().filter(|columns| mic_a * columns * 4 <= ACCUMULATORS).collect();
     let (cluster_m, cluster_n) = (one(rng, &[1, 1, 1, 2, 2, 4]), one(rng, &[1, 1, 1, 2, 2, 4]));
-    p.set(Key::A(Chiral::Clu), cluster_m);
-    p.set(Key::B(Chiral::Clu), cluster_n);
-    for (side, micro) in [(Key::A as fn(Chiral) -> Key, mic_a), (Key::B, one(rng, &columns))] {
-        p.set(side(Chiral::Mic), micro);
-        p.set(side(Chiral::Acp), 2);
-        p.set(side(Chiral::Wos), one(rng, &[0, 0, 0, 1, 3]));
+    p.a.cluster = cluster_m;
+    p.b.cluster = cluster_n;
+    for (side, micro) in [(Side::A, mic_a), (Side::B, one(rng, &columns))] {
+        let source = one(rng, &[0, 0, 0, 1, 3]);
+        *p.of_mut(side) = OperandKeys { micro, copy: 2, source, ..*p.of(side) };
     }
     let fragments = rng.random_range(0..2);
     let ahead = one(rng, &[1, 1, 2, 2, 3, 4]);
@@ -66,35 +65,34 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Keys, wide: bool) {
     // Clusters stay together.
     let by_cluster = split > 1 && rng.random_range(0..3) == 0;
     let persistent = persistent * cluster_m * cluster_n * if by_cluster { split } else { 1 };
-    let mut set = |key: Common, value: u32| p.set(Key::C(key), value);
-    set(Common::Uni, 2);
-    set(Common::Unr, if wide { one(rng, &[32, 32, 64, 96]) } else { one(rng, &[64, 64, 64, 128, 192]) });
-    set(Common::Mac, 128 * one(rng, &[1, 1, 2, 2, 3, 4]));
-    set(Common::Skw, one(rng, &[7, 8, 9, 10, 10, 10, 11, 12, 13]));
-    set(Common::Lwv, roles);
-    set(Common::Fra, fragments);
-    set(Common::Pfg, ahead);
-    set(Common::Buf, ahead + 1 + fragments + one(rng, &[0, 0, 1, 2]));
-    set(Common::Pst, persistent);
-    set(Common::Ice, split);
-    set(Common::Sks, if by_cluster { 2 } else { one(rng, &[0, 1, 1]) });
-    set(Common::Gal, one(rng, &[1, 2, 3]));
-    set(Common::Naw, one(rng, &[2, 4, 16, 64]));
-    set(Common::Cvw, one(rng, &[1, 2, 2]));
-    set(Common::Mgp, one(rng, &[0, 0, 1, 2]));
-    for bit in [Common::Swp, Common::Cst, Common::Iwi] {
-        set(bit, rng.random_range(0..2));
+    p.unit = 2;
+    p.k_tile = if wide { one(rng, &[32, 32, 64, 96]) } else { one(rng, &[64, 64, 64, 128, 192]) };
+    p.threads = 128 * one(rng, &[1, 1, 2, 2, 3, 4]);
+    p.skew = one(rng, &[7, 8, 9, 10, 10, 10, 11, 12, 13]);
+    p.producers = roles;
+    p.fragments_ahead = fragments;
+    p.ahead = ahead;
+    p.buffers = ahead + 1 + fragments + one(rng, &[0, 0, 1, 2]);
+    p.persistent = persistent;
+    p.splits = split;
+    p.split_sum = if by_cluster { 2 } else { one(rng, &[0, 1, 1]) };
+    p.order = one(rng, &[1, 2, 3]);
+    p.strip_groups = one(rng, &[2, 4, 16, 64]);
+    p.store_width = one(rng, &[1, 2, 2]);
+    p.min_groups = one(rng, &[0, 0, 1, 2]);
+    for bit in [&mut p.swapped, &mut p.staged, &mut p.interleave_splits] {
+        *bit = rng.random_range(0..2);
     }
     // Load waves write tiles of 16-bit elements, or shift their lines.
     if roles > 0 && !wide {
-        for (side, shared) in [(Key::A as fn(Chiral) -> Key, cluster_n), (Key::B, cluster_m)] {
-            p.set(side(Chiral::Acp), if shared > 1 { 2 } else { one(rng, &[0, 2, 2, 3]) });
+        for (side, shared) in [(Side::A, cluster_n), (Side::B, cluster_m)] {
+            p.of_mut(side).copy = if shared > 1 { 2 } else { one(rng, &[0, 2, 2, 3]) };
         }
     }
     if roles > 0 && persistent > 0 && !by_cluster {
-        p.set(Key::C(Common::Png), rng.random_range(0..2));
+        p.ping_pong = rng.random_range(0..2);
     }
-    p.set(Key::C(Common::Rga), one(rng, &[0, 0, 0, 2, 2, 4]));
+    p.register_sets = one(rng, &[0, 0, 0, 2, 2, 4]);
     // From a copy of the generator: what else a seed draws stays as it was.
-    p.set(Key::C(Common::Gbi), rng.clone().random_range(0..2));
+    p.entries_fastest = rng.clone().random_range(0..2);
 }

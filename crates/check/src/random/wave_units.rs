@@ -5,10 +5,10 @@ use super::{Recipe, units};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
+use tilewright_gen::plan::{Common, Constraint, Key, Keys, OperandKeys, Plan, Side};
 use tilewright_gen::space::Space;
 use tilewright_ir::MathUnit;
-use tilewright_problem::contraction::Contraction;
+use tilewright_problem::contraction::{Contraction, Tensor};
 
 /// Draws a plan of the unit that is legal in the space.
 pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, unit: u32) -> Option<Plan> {
@@ -17,7 +17,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, unit: u
     let space = space.clone().constrained(&pinned);
     for _ in 0..TRIES {
         let form = space.contractions().choose(rng)?.0;
-        let drawn = Plan::from(wave_unit_plan(rng, unit).with(Key::C(Common::Bim), form));
+        let drawn = Plan::from(wave_unit_plan(rng, unit).but(|keys| keys.form = form));
         let drawn = raw(rng, drawn, space.contraction(&drawn));
         let drawn = space.repair(&drawn).filter(|plan| space.resolve(plan).is_ok_and(|r| units::work(&r) <= recipe.work));
         if drawn.is_some() {
@@ -30,19 +30,17 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, unit: u
 /// The plan, where a factor is weights of 8 or 4 bits now and then with copies that bring them as memory has them; where the unit has no
 /// such copies, repair takes them back.
 fn raw(rng: &mut ChaCha8Rng, plan: Plan, c: &Contraction) -> Plan {
-    let c = c.oriented(plan.common(Common::Swp) == 1, MathUnit::Fma);
-    let sides = [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)];
-    if sides.iter().all(|(_, tensor)| !tensor.has_weights()) || rng.random() {
+    let c = c.oriented(plan.swapped == 1, MathUnit::Fma);
+    if !c.a.has_weights() && !c.b.has_weights() || rng.random() {
         return plan;
     }
-    let ahead = plan.common(Common::Pfg).max(1);
-    let ring = plan.with_each([(Common::Pfg, ahead), (Common::Buf, ahead + 1), (Common::Ufo, 0)]);
-    let copied = sides.into_iter().fold(ring, |p, (side, tensor)| {
-        let width = tensor.scalar.numbers_in(one(rng, &[4, 4, 8, 16]));
-        let keys = [(Chiral::Acp, 1), (Chiral::Wos, 0), (Chiral::Plu, 1), (Chiral::Glw, width), (Chiral::Vew, 1)];
-        keys.into_iter().fold(p, |p, (key, value)| p.with(side(key), value))
-    });
-    copied.into()
+    let ahead = plan.ahead.max(1);
+    let mut copied = |tensor: &Tensor, keys: OperandKeys| {
+        let load_width = tensor.scalar.numbers_in(one(rng, &[4, 4, 8, 16]));
+        OperandKeys { copy: 1, source: 0, load_along_k: 1, load_width, vector: 1, ..keys }
+    };
+    let (a, b) = (copied(&c.a, plan.a), copied(&c.b, plan.b));
+    Keys { a, b, ahead, buffers: ahead + 1, stagger: 0, ..*plan }.into()
 }
 
 /// A plan of such a unit, by its number, legal or nearly so.
@@ -89,8 +87,9 @@ pub fn wave_unit_plan(rng: &mut ChaCha8Rng, unit: u32) -> Plan {
     let drawn = Constraint::parse(&text).unwrap_or_default().apply(&Plan::default());
     if copied && rng.random_bool(0.4) {
         // Windows of a whole result tile, where repair finds that the operand has them.
-        let side = if rng.random_bool(0.8) { Key::A } else { Key::B };
-        return drawn.with(side(Chiral::Acp), 4).with(side(Chiral::Wos), 0).with(Key::C(Common::Ufo), 0).into();
+        let side = if rng.random_bool(0.8) { Side::A } else { Side::B };
+        let windows = Keys { stagger: 0, ..drawn };
+        return windows.but(|keys| (keys.of_mut(side).copy, keys.of_mut(side).source) = (4, 0)).into();
     }
     drawn.into()
 }

@@ -1,15 +1,13 @@
 //! The search graph: plans one move apart. MIOpenGEMM's edges and coupled moves, and those of the further keys.
 
-mod edges;
 mod nearest;
 mod reflect;
 mod remedies;
 
-pub use edges::{Edges, edges, priority, values};
 pub use reflect::reflected;
 pub use remedies::remedies;
 
-use crate::plan::{Chiral, Common, Constraint, Env, Key, Keys, Plan, thread_grid};
+use crate::plan::{Chiral, Common, Constraint, Edges, Env, Key, Keys, Moves, OperandKeys, Plan, Side, thread_grid};
 use std::collections::HashSet;
 use tilewright_problem::contraction::Contraction;
 
@@ -100,31 +98,31 @@ impl<'a> Graph<'a> {
     }
 
     fn tables(&self, key: Key) -> Vec<Edges> {
-        let (classic, more) = edges(key);
-        let full = self.reach == Reach::Full;
-        if !full && !key.info().is_classic() {
+        let (info, full) = (key.info(), self.reach == Reach::Full);
+        let moves = match info.moves {
+            Moves::Forms => self.forms[1..].contains(&true),
+            Moves::Workspace => self.env.workspace_bytes > 0,
+            Moves::Waves => self.env.wave > 1,
+            Moves::Always | Moves::Threads => true,
+        };
+        if !moves || !full && !info.is_classic() {
             return Vec::new();
         }
-        if key == Key::C(Common::Mac) {
-            let small = self.contraction.m.saturating_mul(self.contraction.n) <= 4096;
-            let base = match self.env.wave {
-                0 | 1 => return vec![MAC_WAVELESS],
-                _ if small => MAC_SMALL,
-                2..=32 => MAC_WAVE32,
-                _ => MAC_WAVE64,
-            };
-            return if full { vec![base, MAC_MORE] } else { vec![base] };
-        }
-        let moves = match key {
-            Key::C(Common::Bim) => self.forms[1..].contains(&true),
-            Key::A(Chiral::Wos) | Key::B(Chiral::Wos) => self.env.workspace_bytes > 0,
-            Key::C(Common::Wva | Common::Lwv | Common::Hnt | Common::Mgp) => self.env.wave > 1,
-            _ => true,
+        let (near, further) = match info.moves {
+            Moves::Threads => self.threads(),
+            _ => (info.near, info.further),
         };
-        match (moves, full) {
-            (false, _) => Vec::new(),
-            (true, true) => vec![classic, more],
-            (true, false) => vec![classic],
+        if full { vec![near, further] } else { vec![near] }
+    }
+
+    /// Edges of the number of threads.
+    fn threads(&self) -> (Edges, Edges) {
+        let small = self.contraction.m.saturating_mul(self.contraction.n) <= 4096;
+        match self.env.wave {
+            0 | 1 => (MAC_WAVELESS, &[]),
+            _ if small => (MAC_SMALL, MAC_MORE),
+            2..=32 => (MAC_WAVE32, MAC_MORE),
+            _ => (MAC_WAVE64, MAC_MORE),
         }
     }
 
@@ -145,24 +143,24 @@ impl<'a> Graph<'a> {
     }
 
     fn has(&self, key: Key, value: u32) -> bool {
-        key != Key::C(Common::Bim) || self.forms.get(value as usize) == Some(&true)
+        key.info().moves != Moves::Forms || self.forms.get(value as usize) == Some(&true)
     }
 
     /// Plans one move from this one, each once, none equal to it: one-key moves in registry order, then coupled moves.
     pub fn neighbours(&self, plan: &Keys) -> Vec<Move> {
         let plan = &self.constraint.apply(plan);
         let mut out =
-            Moves { graph: self, home: Plan::from(plan).normalised(self.contraction), seen: HashSet::new(), moves: Vec::new() };
+            Found { graph: self, home: Plan::from(plan).normalised(self.contraction), seen: HashSet::new(), moves: Vec::new() };
         for key in Key::all() {
             for value in self.edges(key, plan.get(key)) {
-                out.push(plan.with(key, value), priority(key));
+                out.push(plan.with(key, value), key.info().priority);
             }
         }
-        self.opposed(plan, [Key::A(Chiral::Mic), Key::B(Chiral::Mic)], &mut out);
-        self.opposed(plan, [Key::C(Common::Ufo), Key::C(Common::Pun)], &mut out);
-        self.opposed(plan, [Key::C(Common::Unr), Key::C(Common::Ice)], &mut out);
-        for mac in self.edges(Key::C(Common::Mac), plan.common(Common::Mac)) {
-            self.rescaled(plan, &plan.with(Key::C(Common::Mac), mac), &mut out);
+        self.opposed(plan, Side::ALL.map(|side| side.key(Chiral::Mic)), &mut out);
+        self.opposed(plan, [Common::Ufo, Common::Pun].map(Key::C), &mut out);
+        self.opposed(plan, [Common::Unr, Common::Ice].map(Key::C), &mut out);
+        for threads in self.edges(Key::C(Common::Mac), plan.threads) {
+            self.rescaled(plan, &Keys { threads, ..*plan }, &mut out);
         }
         if self.reach == Reach::Full {
             self.full_moves(plan, &mut out);
@@ -171,8 +169,8 @@ impl<'a> Graph<'a> {
     }
 
     /// One key up, the other down.
-    fn opposed(&self, plan: &Keys, [x, y]: [Key; 2], out: &mut Moves) {
-        let priority = priority(x).max(priority(y));
+    fn opposed(&self, plan: &Keys, [x, y]: [Key; 2], out: &mut Found) {
+        let priority = x.info().priority.max(y.info().priority);
         for vx in self.edges(x, plan.get(x)) {
             for vy in self.edges(y, plan.get(y)) {
                 if (vx > plan.get(x)) != (vy > plan.get(y)) {
@@ -183,17 +181,17 @@ impl<'a> Graph<'a> {
     }
 
     /// Another thread grid with one or both micro tiles rescaled so that the macro tile stays about the same.
-    fn rescaled(&self, plan: &Keys, other: &Keys, out: &mut Moves) {
-        let grid = |p: &Keys| thread_grid(p.common(Common::Mac), p.common(Common::Skw));
+    fn rescaled(&self, plan: &Keys, other: &Keys, out: &mut Found) {
+        let grid = |p: &Keys| thread_grid(p.threads, p.skew);
         let (Some(old), Some(new)) = (grid(plan), grid(other)) else { return };
-        let scaled = |p: Keys, key: Key, old: u32, new: u32| {
-            let target = plan.get(key) * old / new.max(1);
+        let scaled = |p: Keys, side: Side, old: u32, new: u32| {
+            let (key, target) = (side.key(Chiral::Mic), plan.of(side).micro * old / new.max(1));
             let nearest = self.values(key).into_iter().min_by_key(|v| v.abs_diff(target.max(1)));
             nearest.filter(|_| !self.constraint.pins(key)).map_or(p, |v| p.with(key, v))
         };
-        let a = scaled(*other, Key::A(Chiral::Mic), old.0, new.0);
-        let both = scaled(a, Key::B(Chiral::Mic), old.1, new.1);
-        let b = scaled(*other, Key::B(Chiral::Mic), old.1, new.1);
+        let a = scaled(*other, Side::A, old.0, new.0);
+        let both = scaled(a, Side::B, old.1, new.1);
+        let b = scaled(*other, Side::B, old.1, new.1);
         for p in [both, a, b] {
             if p.difference(plan).len() > 1 {
                 out.push(p, 1);
@@ -202,99 +200,108 @@ impl<'a> Graph<'a> {
     }
 
     /// Coupled moves of the keys that MIOpenGEMM does not have.
-    fn full_moves(&self, plan: &Keys, out: &mut Moves) {
-        let c = |key: Common| Key::C(key);
-        for skw in self.edges(c(Common::Skw), plan.common(Common::Skw)) {
-            self.rescaled(plan, &plan.with(c(Common::Skw), skw), out);
+    fn full_moves(&self, plan: &Keys, out: &mut Found) {
+        for skew in self.edges(Key::C(Common::Skw), plan.skew) {
+            self.rescaled(plan, &Keys { skew, ..*plan }, out);
         }
         // Both factors alike.
-        for key in Chiral::ALL {
-            let (a, b) = (plan.get(Key::A(key)), plan.get(Key::B(key)));
-            if key != Chiral::Mic && a == b {
-                for value in step(&self.tables(Key::A(key)), a) {
-                    self.together(plan, &[(Key::A(key), value), (Key::B(key), value)], out);
-                }
+        for key in Chiral::ALL.iter().copied().filter(|key| *key != Chiral::Mic && plan.a.value(*key) == plan.b.value(*key)) {
+            for value in step(&self.tables(Key::A(key)), plan.a.value(key)) {
+                self.together(plan, |p| p.both(|o| *o.value_mut(key) = value), out);
             }
         }
-        // Schedules that make sense only as a whole.
-        let (pfg, buf) = (plan.common(Common::Pfg), plan.common(Common::Buf));
-        let schedule = |ahead, buffers, store| [(c(Common::Pfg), ahead), (c(Common::Buf), buffers), (c(Common::Stp), store)];
-        for (ahead, buffers) in [(0, 1), (1, 1), (1, 2), (2, 3), (pfg + 1, buf + 1), (pfg.saturating_sub(1), buf.max(2) - 1)] {
-            for store in [0, 1] {
-                self.together(plan, &schedule(ahead, buffers, store), out);
+        self.schedules(plan, out);
+        for side in Side::ALL {
+            let own = *plan.of(side);
+            let load_along_k = flipped(own.load_along_k);
+            for load_width in self.values(side.key(Chiral::Glw)) {
+                self.together(plan, |p| *p.of_mut(side) = OperandKeys { load_width, load_along_k, ..own }, out);
             }
-        }
-        for ahead in 1..=3 {
-            let mut copies = schedule(ahead, ahead + 1, 0).to_vec();
-            copies.extend([(Key::A(Chiral::Acp), 1), (Key::B(Chiral::Acp), 1)]);
-            self.together(plan, &copies, out);
-        }
-        for side in [Key::A as fn(Chiral) -> Key, Key::B] {
-            let plu = 1 - plan.get(side(Chiral::Plu)).min(1);
-            for width in self.values(side(Chiral::Glw)) {
-                self.together(plan, &[(side(Chiral::Glw), width), (side(Chiral::Plu), plu)], out);
-            }
-            for width in self.edges(side(Chiral::Frw), plan.get(side(Chiral::Frw))) {
-                self.together(plan, &[(side(Chiral::Frw), width), (c(Common::Cvw), width.min(4))], out);
+            for width in self.edges(side.key(Chiral::Frw), own.read_width) {
+                let change = |p: &mut Keys| (p.of_mut(side).read_width, p.store_width) = (width, width.min(4));
+                self.together(plan, change, out);
             }
         }
         for width in [1, 4, 8, 16] {
-            self.together(plan, &[(c(Common::Mvw), width), (Key::B(Chiral::Frw), width)], out);
+            self.together(plan, |p| (p.math_width, p.b.read_width) = (width, width), out);
         }
         // Clusters of splits end with their tile; clusters along one side or the other.
-        let warpgroups = plan.common(Common::Uni) == 2;
-        for ways in [2, 4, 8].into_iter().filter(|_| warpgroups) {
-            let values = [(c(Common::Ice), ways), (c(Common::Sks), 2), (c(Common::Pst), 0)];
-            self.together(plan, &values, out);
+        let warpgroups = plan.unit == 2;
+        for splits in [2, 4, 8].into_iter().filter(|_| warpgroups) {
+            self.together(plan, |p| *p = Keys { splits, split_sum: 2, persistent: 0, ..*p }, out);
         }
         // Registers read rows of C of 32-bit operands in place, those of the one or of the other.
         let wide = warpgroups && self.contraction.a.factor().bytes() == 4;
         for sets in [2, 4].into_iter().filter(|_| wide) {
-            let mut values = vec![(c(Common::Rga), sets), (Key::A(Chiral::Wos), 0)];
-            self.together(plan, &values, out);
-            values.extend([(Key::B(Chiral::Wos), 0), (c(Common::Swp), 1 - plan.common(Common::Swp).min(1))]);
-            self.together(plan, &values, out);
+            self.together(plan, |p| (p.register_sets, p.a.source) = (sets, 0), out);
+            let change = |p: &mut Keys| {
+                (p.register_sets, p.a.source, p.b.source) = (sets, 0, 0);
+                p.swapped = flipped(p.swapped);
+            };
+            self.together(plan, change, out);
         }
         // Slices that take as many k each as before.
-        let (unr, lsu) = (plan.common(Common::Unr), plan.common(Common::Lsu));
-        for slices in self.edges(c(Common::Lsu), lsu) {
-            self.together(plan, &[(c(Common::Lsu), slices), (c(Common::Unr), (unr / lsu.max(1)).max(1) * slices)], out);
+        for slices in self.edges(Key::C(Common::Lsu), plan.slices) {
+            let k_tile = (plan.k_tile / plan.slices.max(1)).max(1) * slices;
+            self.together(plan, |p| (p.slices, p.k_tile) = (slices, k_tile), out);
         }
-        let (along_m, along_n) = (plan.get(Key::A(Chiral::Clu)), plan.get(Key::B(Chiral::Clu)));
-        self.together(plan, &[(Key::A(Chiral::Clu), along_n), (Key::B(Chiral::Clu), along_m)], out);
+        self.together(plan, |p| (p.a.cluster, p.b.cluster) = (plan.b.cluster, plan.a.cluster), out);
         for width in [1, 2, 4] {
-            self.together(plan, &[(c(Common::Cvw), width), (c(Common::Cst), 1 - plan.common(Common::Cst).min(1))], out);
+            self.together(plan, |p| (p.store_width, p.staged) = (width, flipped(p.staged)), out);
+        }
+    }
+
+    /// Schedules that make sense only as a whole.
+    fn schedules(&self, plan: &Keys, out: &mut Found) {
+        let (here, stages) = (plan.ahead, plan.buffers);
+        for (ahead, buffers) in
+            [(0, 1), (1, 1), (1, 2), (2, 3), (here + 1, stages + 1), (here.saturating_sub(1), stages.max(2) - 1)]
+        {
+            for store_point in [0, 1] {
+                self.together(plan, |p| *p = Keys { ahead, buffers, store_point, ..*p }, out);
+            }
+        }
+        for ahead in 1..=3 {
+            let change = |p: &mut Keys| {
+                *p = Keys { ahead, buffers: ahead + 1, store_point: 0, ..*p };
+                p.both(|o| o.copy = 1);
+            };
+            self.together(plan, change, out);
         }
     }
 
     /// Several keys at once, if the constraint and the graph let all of them.
-    fn together(&self, plan: &Keys, values: &[(Key, u32)], out: &mut Moves) {
-        let free = |(key, value): &(Key, u32)| {
-            plan.get(*key) == *value
-                || (!self.constraint.pins(*key) && key.info().legal.contains(*value) && !self.tables(*key).is_empty())
+    fn together(&self, plan: &Keys, change: impl FnOnce(&mut Keys), out: &mut Found) {
+        let moved = plan.but(change);
+        let changed = moved.difference(plan);
+        let free = |key: &Key| {
+            !self.constraint.pins(*key) && key.info().legal.contains(moved.get(*key)) && !self.tables(*key).is_empty()
         };
-        if values.iter().all(free) {
-            let moved = values.iter().fold(*plan, |p, (key, value)| p.with(*key, *value));
-            let priority = moved.difference(plan).iter().map(|k| priority(*k)).max().unwrap_or(0);
-            out.push(moved, priority);
+        if changed.iter().all(free) {
+            out.push(moved, changed.iter().map(|key| key.info().priority).max().unwrap_or(0));
         }
     }
 }
 
-struct Moves<'a> {
+/// The other value of a bit.
+fn flipped(bit: u32) -> u32 {
+    1 - bit.min(1)
+}
+
+struct Found<'a> {
     graph: &'a Graph<'a>,
     home: Plan,
     seen: HashSet<Plan>,
     moves: Vec<Move>,
 }
 
-impl Moves<'_> {
+impl Found<'_> {
     fn push(&mut self, mut plan: Keys, priority: i8) {
         // A split that may not add with atomics starts with a sum in workspace.
         let sks = Key::C(Common::Sks);
-        let atomic = plan.common(Common::Ice) > 1 && plan.common(Common::Sks) == 0;
+        let atomic = plan.splits > 1 && plan.split_sum == 0;
         if atomic && !self.graph.env.allow_atomics && !self.graph.constraint.pins(sks) {
-            plan.set(sks, 1);
+            plan.split_sum = 1;
         }
         let plan = Plan::from(plan);
         let place = plan.normalised(self.graph.contraction);

@@ -6,10 +6,10 @@
 
 use super::derived::Derived;
 use super::exit;
-use super::frame::{Frame, Side};
+use super::frame::{Frame, OperandFrame};
 use super::grid::thread_grid;
 use super::grouped;
-use super::keys::{Chiral, Common, Key};
+use super::keys::{Chiral, Common, Key, Keys, OperandKeys, Side};
 use super::normal::entries_may_alternate;
 use super::operand;
 use super::own_operands;
@@ -21,7 +21,7 @@ use super::spans::slots;
 use super::spec::*;
 use super::tile::{OperandTiling, k_step};
 use super::transport::{TiledOperand, Transport};
-use super::value::{Keys, Plan};
+use super::value::Plan;
 use super::workspace::workspace_per_entry;
 use tilewright_ir::mma::{Family, Owner};
 use tilewright_ir::{Mma, Scalar};
@@ -62,9 +62,8 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
     // Kernels without shared tiles read few keys.
     let product = c.source == ResultSource::Product;
     let plan = if product { plan } else { &plan.normalised(c) };
-    let (at, on) = (|key: Common| plan.common(key), |key: Common| plan.common(key) == 1);
-    let family = plan.unit();
-    let seen = c.oriented(on(Common::Swp), family.unit);
+    let family = plan.family();
+    let seen = c.oriented(plan.swapped == 1, family.unit);
     let c = &*seen;
     let row = match family.owner {
         Owner::Thread => dot_instruction(plan, c, env, family),
@@ -74,17 +73,17 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
     Transport::check_plan(plan)?;
     let (along_m, along_n) = owner_counts(plan, family)?;
     let schedule = schedule(plan, env, family, row.map_or(1, |row| k_step(row, c.splits(row)) * k_step_multiple(plan, c)))?;
-    let cluster = exit::cluster(plan, c, [Key::A, Key::B].map(|side| plan.get(side(Chiral::Clu))))?;
-    let predicate = Transport::uses_panels(plan) || on(Common::Edg) || !product;
+    let cluster = exit::cluster(plan, c, Side::ALL.map(|side| plan.of(side).cluster))?;
+    let predicate = plan.has_panels() || plan.predicate == 1 || !product;
     let edge = if predicate { Edge::Predicate } else { Edge::PullBack };
-    let k_tile = at(Common::Unr);
+    let k_tile = plan.k_tile;
     check_extents(plan, c, edge)?;
     let frame = |loads| Frame {
         k: c.k,
         any_term: c.any_term(),
         k_tile,
-        load_threads: schedule.roles.map_or(at(Common::Mac), |r| r.load_threads),
-        stagger: on(Common::Ufo),
+        load_threads: schedule.roles.map_or(plan.threads, |r| r.load_threads),
+        stagger: plan.stagger == 1,
         predicate: edge == Edge::Predicate,
         loads,
         family,
@@ -93,8 +92,8 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
         runs: Transport::runs(plan, &c.a, k_tile),
     };
     let (m, n) = (c.varies(Extent::M), c.varies(Extent::N));
-    let a = Side { key: Key::A, tensor: &c.a, extent: c.m, run_time: m, owners: along_m, shares: cluster.n };
-    let b = Side { key: Key::B, tensor: &c.b, extent: c.n, run_time: n, owners: along_n, shares: cluster.m };
+    let a = OperandFrame { side: Side::A, tensor: &c.a, extent: c.m, run_time: m, owners: along_m, shares: cluster.n };
+    let b = OperandFrame { side: Side::B, tensor: &c.b, extent: c.n, run_time: n, owners: along_n, shares: cluster.m };
     let [a, b] = match c.source {
         ResultSource::OwnOperands(_) => own_operands::derive(plan, c, along_m, along_n)?,
         ResultSource::Elements(_) => operand::derive_both(plan, &a, &b, &frame(false))?,
@@ -109,33 +108,33 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
         k_tile,
         threads_a: along_m * family.lanes,
         threads_b: along_n,
-        slices: if schedule.own() { at(Common::Lsu) } else { 1 },
-        micro_b_fastest: on(Common::Mia),
+        slices: if schedule.own() { plan.slices } else { 1 },
+        micro_b_fastest: plan.along_n == 1,
         wave_a: wave_shape(plan, env, along_m, along_n)?,
         wave_lanes: env.wave.max(1),
         math_width: math_width(plan, &b)?,
         order: order(plan)?,
-        entries_fastest: on(Common::Gbi) && entries_may_alternate(c),
-        split_k: SplitK { ways: at(Common::Ice), interleave: on(Common::Iwi) },
+        entries_fastest: plan.entries_fastest == 1 && entries_may_alternate(c),
+        split_k: SplitK { ways: plan.splits, interleave: plan.interleave_splits == 1 },
         edge_m: edge,
         edge_n: edge,
-        k_stagger: on(Common::Ufo),
+        k_stagger: plan.stagger == 1,
         unit: family.unit,
         instruction: row,
         swapped: c.factors()[0] == Operand::B,
-        persistent: at(Common::Pst),
+        persistent: plan.persistent,
         cluster,
         a,
         b,
     };
     let epilogue = exit::derive(plan, c, env, &tiling)?;
     let style = Style {
-        pragma_unroll: on(Common::Pun),
-        wide_index: on(Common::Szt),
-        mad: on(Common::Mad),
-        a_first: on(Common::Afi),
-        min_groups: at(Common::Mgp),
-        unroll_k: on(Common::Ukl),
+        pragma_unroll: plan.unroll_hint == 1,
+        wide_index: plan.wide_index == 1,
+        mad: plan.explicit_fma == 1,
+        a_first: plan.a_first == 1,
+        min_groups: plan.min_groups,
+        unroll_k: plan.unroll_k == 1,
         straight: env.straight,
     };
     let mut spec = KernelSpec { tiling, schedule, epilogue, style, shared: SharedMap::default() };
@@ -159,7 +158,7 @@ fn set_registers_and_shared(spec: &mut KernelSpec, c: &Contraction) {
 
 /// How many times as deep a k-step is as where factors lie in shared memory: lanes that make factors of elements of 4 bits read a word of them.
 fn k_step_multiple(plan: &Plan, c: &Contraction) -> u32 {
-    let raw = [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)].map(|(side, tensor)| Transport::raw(plan, side, tensor));
+    let raw = [(Side::A, &c.a), (Side::B, &c.b)].map(|(side, tensor)| Transport::raw(plan, side, tensor));
     raw.into_iter().flatten().map(Scalar::numbers).max().unwrap_or(1)
 }
 
@@ -167,13 +166,13 @@ fn k_step_multiple(plan: &Plan, c: &Contraction) -> u32 {
 /// holds one of a row.
 fn dot_instruction(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Option<&'static Mma> {
     let row = c.instruction(family.unit.dot_unit()?)?;
-    let whole = plan.common(Common::Unr).is_multiple_of(row.step) && plan.common(Common::Mvw) == 1;
+    let whole = plan.k_tile.is_multiple_of(row.step) && plan.math_width == 1;
     (env.dot && whole).then_some(row)
 }
 
 /// The instruction that the unit has for this.
 fn matrix_instruction(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Result<&'static Mma, Refusal> {
-    let (uni, k_tile) = (family.number, plan.common(Common::Unr));
+    let (uni, k_tile) = (family.number, plan.k_tile);
     if let ResultSource::OwnOperands(_) = c.source {
         let why = "matrix instructions need one operand A for all columns; use UNI0, or BIM2 or BIM3";
         return Err(Refusal::OwnLoads { key: Key::C(Common::Uni), value: uni, why });
@@ -189,30 +188,28 @@ fn matrix_instruction(plan: &Plan, c: &Contraction, env: &Env, family: &Family) 
     if env.wave != family.wave() {
         return Err(Refusal::UnitWave { uni, wave: env.wave, needed: family.wave() });
     }
-    let micro = plan.get(Key::B(Chiral::Mic));
+    let micro = plan.b.micro;
     let columns = micro.saturating_mul(family.block.columns);
     if columns > family.columns || !Mma::all(family.unit, row.input).any(|row| row.has_columns(row.columns(columns))) {
         return Err(Refusal::UnitColumns { micro });
     }
-    let micro = [(Key::A(Chiral::Mic), family.block.rows), (Key::B(Chiral::Mic), family.block.columns)];
-    let [m, n] = micro.map(|(key, block)| plan.get(key).saturating_mul(block));
+    let (m, n) = (plan.a.micro.saturating_mul(family.block.rows), plan.b.micro.saturating_mul(family.block.columns));
     let own = Mma::all(family.unit, row.input).filter(|row| row.of_generation(env.mfma));
     let depth = own.clone().filter(|row| row.divides(m, n, row.step)).map(|row| row.step).min();
     let depth = depth.ok_or(Refusal::UnitTypes { uni, a: c.a.factor(), b: c.b.factor(), sum: c.accumulator() })?;
     let divides: Vec<&Mma> = own.filter(|row| row.divides(m, n, k_tile)).collect();
     // The newest are the deepest, and k-steps of theirs few: fragments that are read ahead need one more.
-    let ahead = divides.iter().filter(|row| plan.common(Common::Fra) < k_tile / row.step);
+    let ahead = divides.iter().filter(|row| plan.fragments_ahead < k_tile / row.step);
     let chosen = ahead.min_by_key(|row| (std::cmp::Reverse(row.generations.first), row.halves)).or(divides.first());
     chosen.copied().ok_or(Refusal::UnitSteps { uni, k_tile, depth })
 }
 
 /// Owners of micro tiles (threads, waves, warpgroups) along m and n that share a macro tile. With ping-pong, the owners of one team.
 fn owner_counts(plan: &Plan, family: &Family) -> Result<(u32, u32), Refusal> {
-    let at = |key: Common| plan.common(key);
-    let (mac, skw, owners) = (at(Common::Mac), at(Common::Skw), family.lanes);
-    let in_turn = at(Common::Png) == 1;
-    if in_turn && (at(Common::Lwv) == 0 || at(Common::Pst) == 0 || mac < 2 * TEAM || !mac.is_multiple_of(TEAM)) {
-        return Err(Refusal::Turns { lwv: at(Common::Lwv), pst: at(Common::Pst), mac, owners: TEAM });
+    let (mac, skw, owners) = (plan.threads, plan.skew, family.lanes);
+    let in_turn = plan.ping_pong == 1;
+    if in_turn && (plan.producers == 0 || plan.persistent == 0 || mac < 2 * TEAM || !mac.is_multiple_of(TEAM)) {
+        return Err(Refusal::Turns { lwv: plan.producers, pst: plan.persistent, mac, owners: TEAM });
     }
     let together = if in_turn { TEAM } else { mac };
     let grid = mac.is_multiple_of(owners).then(|| thread_grid(together / owners, skw)).flatten();
@@ -224,8 +221,8 @@ fn owner_counts(plan: &Plan, family: &Family) -> Result<(u32, u32), Refusal> {
 
 /// Refuses a staggered start of a single k-tile, and tiles that are pulled back from an edge that is known only at launch.
 fn check_extents(plan: &Plan, c: &Contraction, edge: Edge) -> Result<(), Refusal> {
-    let k_tile = plan.common(Common::Unr);
-    if plan.common(Common::Ufo) == 1 && c.k <= u64::from(k_tile) {
+    let k_tile = plan.k_tile;
+    if plan.stagger == 1 && c.k <= u64::from(k_tile) {
         return Err(Refusal::Stagger { k: c.k, k_tile });
     }
     match [Extent::M, Extent::N].into_iter().find(|extent| c.varies(*extent)) {
@@ -247,9 +244,8 @@ fn check_useful_clusters(c: &Contraction, cluster: &Cluster, a: &OperandTiling, 
 
 /// The schedule, before the operands' transports are known.
 fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Schedule, Refusal> {
-    let at = |key: Common| plan.common(key);
-    let (pfg, buf, fra, lwv, mac) = (at(Common::Pfg), at(Common::Buf), at(Common::Fra), at(Common::Lwv), at(Common::Mac));
-    let pipeline = Transport::need_pipeline(plan);
+    let (pfg, buf, fra, lwv, mac) = (plan.ahead, plan.buffers, plan.fragments_ahead, plan.producers, plan.threads);
+    let pipeline = plan.has_pipeline();
     let acp = Key::A(Chiral::Acp);
     // Of the k-tiles in buffers, the math reads one. It still holds one more for each k-tile of unfinished instructions.
     let held = 1 + fra.min(family.in_flight);
@@ -259,12 +255,12 @@ fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Sche
         false if buf > pfg + 1 => return Err(Refusal::Buffers { pfg, buf }),
         _ => {}
     }
-    if !at(Common::Unr).is_multiple_of(k_step) {
-        return Err(Refusal::UnitSteps { uni: family.number, k_tile: at(Common::Unr), depth: k_step });
+    if !plan.k_tile.is_multiple_of(k_step) {
+        return Err(Refusal::UnitSteps { uni: family.number, k_tile: plan.k_tile, depth: k_step });
     }
     // FRA counts k-tiles of unfinished instructions, or k-steps whose fragments are read ahead.
     let (math_in_flight, fragments_ahead, k_steps) = match family.in_flight {
-        0 => (None, fra, at(Common::Unr) / k_step),
+        0 => (None, fra, plan.k_tile / k_step),
         k_tiles => (Some(fra), 0, k_tiles + 1),
     };
     if fra >= k_steps {
@@ -276,14 +272,14 @@ fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Sche
     let roles = (lwv > 0).then(|| RoleSplit {
         load_threads: lwv.saturating_mul(env.wave),
         math_threads: mac,
-        teams: if at(Common::Png) == 1 { mac / TEAM } else { 1 },
+        teams: if plan.ping_pong == 1 { mac / TEAM } else { 1 },
         registers: None,
     });
-    let all_copied = Transport::all_copied(plan);
+    let all_copied = plan.all_copied();
     Ok(Schedule {
         fetch_ahead: pfg,
         buffers: buf,
-        store: match at(Common::Stp) {
+        store: match plan.store_point {
             _ if pipeline || pfg == 0 || all_copied => StorePoint::AtOnce,
             0 => StorePoint::AtOnce,
             1 => StorePoint::AfterMath,
@@ -294,20 +290,20 @@ fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Sche
         promoted: None,
         copies: [Transport::Registers, Transport::Registers],
         roles,
-        hints: at(Common::Hnt) == 1,
+        hints: plan.fences == 1,
     })
 }
 
 /// k-tiles after which two-level accumulation adds the accumulators: those of so many terms. No instruction is unfinished then.
 fn promoted(plan: &Plan, c: &Contraction, schedule: &Schedule) -> Result<u32, Refusal> {
-    let (unr, every) = (plan.common(Common::Unr), c.promoted_every());
+    let (unr, every) = (plan.k_tile, c.promoted_every());
     if !every.is_multiple_of(unr) {
         return Err(Refusal::PromotedTile { unr, every });
     }
     if let Some(fra @ 1..) = schedule.math_in_flight {
         return Err(Refusal::PromotedInFlight { fra });
     }
-    let (ice, ufo, iwi) = (plan.common(Common::Ice), plan.common(Common::Ufo), plan.common(Common::Iwi));
+    let (ice, ufo, iwi) = (plan.splits, plan.stagger, plan.interleave_splits);
     // All accumulators of one promotion must have the scales of one block.
     let (tiles, ways) = (c.k.div_ceil(unr.into()), u64::from(ice.max(1)));
     let whole = iwi == 0 && tiles.is_multiple_of(ways) && (tiles / ways * u64::from(unr)).is_multiple_of(every.into());
@@ -319,11 +315,11 @@ fn promoted(plan: &Plan, c: &Contraction, schedule: &Schedule) -> Result<u32, Re
 
 /// The order in which work-groups take tiles.
 fn order(plan: &Plan) -> Result<GroupOrder, Refusal> {
-    match plan.common(Common::Gal) {
+    match plan.order {
         1 => Ok(GroupOrder::ColumnsFastest),
         2 => Ok(GroupOrder::RowsFastest),
         _ => {
-            let (naw, ice) = (plan.common(Common::Naw), plan.common(Common::Ice));
+            let (naw, ice) = (plan.strip_groups, plan.splits);
             match (naw / ice.max(1)).isqrt() {
                 0 => Err(Refusal::Strip { naw, ice }),
                 width => Ok(GroupOrder::Strips(width)),
@@ -333,7 +329,7 @@ fn order(plan: &Plan) -> Result<GroupOrder, Refusal> {
 }
 
 fn wave_shape(plan: &Plan, env: &Env, along_m: u32, along_n: u32) -> Result<u32, Refusal> {
-    let wva = plan.common(Common::Wva);
+    let wva = plan.wave_shape;
     if wva == 0 {
         return Ok(0);
     }
@@ -345,7 +341,7 @@ fn wave_shape(plan: &Plan, env: &Env, along_m: u32, along_n: u32) -> Result<u32,
 }
 
 fn math_width(plan: &Plan, b: &OperandTiling) -> Result<u32, Refusal> {
-    let width = plan.common(Common::Mvw);
+    let width = plan.math_width;
     if !b.micro.is_multiple_of(width) || !b.fragment_width.is_multiple_of(width) {
         return Err(Refusal::MathWidth { width, micro: b.micro, fragment: b.fragment_width });
     }
@@ -364,8 +360,8 @@ pub fn generic(c: &Contraction) -> Plan {
         8.. => (2, 64, 8),
         _ => (1, 64, 8),
     };
-    let common = [(Common::Mac, threads), (Common::Unr, k_tile), (Common::Edg, 1), (Common::Sks, 1), (Common::Gal, 1)];
-    Keys::default().with_both(Chiral::Mic, micro).with_each(common).into()
+    let keys = Keys { threads, k_tile, predicate: 1, split_sum: 1, order: 1, ..Keys::default() };
+    keys.but(|keys| keys.both(|o| o.micro = micro)).into()
 }
 
 /// A plan for a reduction of a tensor's elements on a device of so many compute units: vectors along the direction in which elements are
@@ -374,20 +370,16 @@ pub fn of_elements(c: &Contraction, units: u32) -> Plan {
     let view = c.read_view();
     let along_rows = view.stride(COL) != Some(1) && (view.stride(ROW) == Some(1) || view.run(ROW) > view.run(COL));
     let vector = (16 / c.a.scalar.bytes().max(1)).max(1);
-    let sides: [fn(Chiral) -> Key; 2] = if along_rows { [Key::A, Key::B] } else { [Key::B, Key::A] };
-    let [fast, slow] = sides;
+    let [fast, slow] = if along_rows { Side::ALL } else { [Side::B, Side::A] };
     // 256 threads: 32 along the one direction, 8 along the other.
     let ([along_m, along_n], more) = if along_rows { ([32, 8], [vector, 4]) } else { ([8, 32], [1, 2 * vector]) };
     let (tiles, steps) = (c.m.div_ceil(along_m * u64::from(more[0])), c.n.div_ceil(along_n * u64::from(more[1])));
     let shares = (4 * u64::from(units)).div_ceil(tiles.max(1)).min(steps).clamp(1, 4096);
     let [of_fast, of_slow] = if along_rows { more } else { [more[1], more[0]] };
-    Keys::default()
-        .with_each([(Common::Mac, 256), (Common::Skw, if along_rows { 9 } else { 11 }), (Common::Unr, 8)])
-        .with_each([(Common::Mia, u32::from(!along_rows)), (Common::Ice, shares as u32)])
-        .with(fast(Chiral::Mic), of_fast)
-        .with(fast(Chiral::Frw), vector)
-        .with(fast(Chiral::Miw), 1)
-        .with(slow(Chiral::Mic), of_slow)
-        .with(slow(Chiral::Frw), 1)
-        .into()
+    let mut keys =
+        Keys { threads: 256, skew: if along_rows { 9 } else { 11 }, k_tile: 8, splits: shares as u32, ..Keys::default() };
+    keys.along_n = u32::from(!along_rows);
+    *keys.of_mut(fast) = OperandKeys { micro: of_fast, read_width: vector, interleave_micro: 1, ..*keys.of(fast) };
+    *keys.of_mut(slow) = OperandKeys { micro: of_slow, read_width: 1, ..*keys.of(slow) };
+    keys.into()
 }

@@ -7,7 +7,6 @@ use super::reduction::Finish;
 use super::refusal::Refusal;
 use super::rules::Env;
 use super::spec::*;
-use super::transport::Transport;
 use super::value::Plan;
 use tilewright_ir::mma::Owner;
 use tilewright_ir::{MAX_CLUSTER, Scalar};
@@ -36,11 +35,11 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Res
     if split == Split::Atomic {
         linear_in_parts(plan, c, finish)?;
     }
-    let carry = plan.common(Common::Rdc) == 1 && c.reductions().next().is_some();
+    let carry = plan.carry == 1 && c.reductions().next().is_some();
     if c.drop_c && split != Split::Workspace {
         return Ok(Epilogue { split, exit: Exit::Direct { width: 1 }, shuffles, finish, carry, operands });
     }
-    let exit = match (plan.common(Common::Cst), t.unit.family().owner) {
+    let exit = match (plan.staged, t.unit.family().owner) {
         // Additions go element by element; matrix units make them from registers.
         (1, Owner::Thread) if split == Split::Atomic => Exit::Staged { width: 1 },
         _ if split == Split::Atomic => Exit::Direct { width: 1 },
@@ -53,7 +52,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Res
 
 /// Refuses what does not follow from parts of the sums one by one, or has to wait for all of them.
 fn linear_in_parts(plan: &Plan, c: &Contraction, finish: Finish) -> Result<(), Refusal> {
-    let ice = plan.common(Common::Ice);
+    let ice = plan.splits;
     for r in c.reductions() {
         let linear = r.operator == Operator::Sum && r.function.is_none();
         if !linear {
@@ -68,7 +67,7 @@ fn linear_in_parts(plan: &Plan, c: &Contraction, finish: Finish) -> Result<(), R
 
 /// Returns whether the main loop reduces operands. It needs tiles that contain every element exactly once, unconverted.
 fn operands(plan: &Plan, c: &Contraction, t: &Tiling) -> Result<bool, Refusal> {
-    if plan.common(Common::Rdk) == 0 || c.operand_values.is_empty() {
+    if plan.reduce_operands == 0 || c.operand_values.is_empty() {
         return Ok(false);
     }
     let refuse = |why| Err(Refusal::ReduceOperand { why });
@@ -91,7 +90,7 @@ fn operands(plan: &Plan, c: &Contraction, t: &Tiling) -> Result<bool, Refusal> {
         if tiling.shared_parts > 1 && tiling.split.is_some_and(|split| !split.adds_up()) {
             return refuse("shared memory has two bf16 numbers per element, which keep only 16 bits of it");
         }
-        if tiling.rounded(t.unit.family(), tensor.factor()) && Transport::uses_panels(plan) {
+        if tiling.rounded(t.unit.family(), tensor.factor()) && plan.has_panels() {
             return refuse("shared memory has the elements rounded to TF32 only");
         }
     }
@@ -99,8 +98,8 @@ fn operands(plan: &Plan, c: &Contraction, t: &Tiling) -> Result<bool, Refusal> {
 }
 
 fn split(plan: &Plan, c: &Contraction, env: &Env) -> Result<Split, Refusal> {
-    let ice = plan.common(Common::Ice);
-    match plan.common(Common::Sks) {
+    let ice = plan.splits;
+    match plan.split_sum {
         _ if ice <= 1 => Ok(Split::None),
         1 => Ok(Split::Workspace),
         2 => Ok(Split::Cluster),
@@ -119,31 +118,30 @@ const PEER_BYTES: u32 = 16;
 
 /// Derives the cluster: `m` x `n` neighbours that share tiles, and the splits of a tile if they are reduced within the cluster.
 pub(super) fn cluster(plan: &Plan, c: &Contraction, [m, n]: [u32; 2]) -> Result<Cluster, Refusal> {
-    let at = |key: Common| plan.common(key);
     let together = match c.source {
-        ResultSource::Elements(_) => at(Common::Rdf) == 5,
-        _ => at(Common::Sks) == 2,
+        ResultSource::Elements(_) => plan.finish == 5,
+        _ => plan.split_sum == 2,
     };
-    let splits = if together { at(Common::Ice) } else { 1 };
+    let splits = if together { plan.splits } else { 1 };
     let cluster = Cluster { m, n, splits };
     let size = m.saturating_mul(n).saturating_mul(splits);
     let refuse = |why| Err(Refusal::Cluster { size, why });
     if size > MAX_CLUSTER {
         return refuse("a cluster has at most 16; use a smaller CLU or ICE");
     }
-    if !at(Common::Pst).is_multiple_of(size) {
+    if !plan.persistent.is_multiple_of(size) {
         return refuse("PST must be a multiple of the size of a cluster");
     }
-    if splits > 1 && at(Common::Png) == 1 {
+    if splits > 1 && plan.ping_pong == 1 {
         return refuse(
             "all threads of a cluster share one barrier, and ping-pong warpgroups reach it at different times; use PNG0",
         );
     }
-    if splits > 1 && at(Common::Mvw) * c.accumulator().bytes() > PEER_BYTES {
+    if splits > 1 && plan.math_width * c.accumulator().bytes() > PEER_BYTES {
         return refuse("partial sums of other work-groups are read 16 bytes at a time; use a smaller MVW");
     }
     // Persistent work-groups count their work in clusters, launches in work-groups.
-    let counted = cluster.size() > 1 && at(Common::Pst) > 0;
+    let counted = cluster.size() > 1 && plan.persistent > 0;
     if (cluster.sharers() > 1 || counted) && !c.fixed() {
         return refuse(
             "the number of tiles is known only at launch and may be no multiple of a cluster; use CLU1, and PST0 with SKS2",
@@ -157,7 +155,7 @@ fn whole_rows(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<
     let partial = split == Split::Workspace;
     let stored = if partial { partials(c, c.g * u64::from(t.split_k.ways)) } else { c.c.clone() };
     let adjacent = stored.view.stride(COL) == Some(1) && (partial || c.gaps.is_none());
-    if Transport::uses_panels(plan) {
+    if plan.has_panels() {
         // Bulk stores need rows of C with known ends. Dynamic extents and groups therefore take plain stores. Partial sums have the
         // layout of the largest C, so their ends are known.
         let anywhere = |by_rows: bool| match &c.launch {
@@ -183,7 +181,7 @@ fn neighbours(c: &Contraction, axis: usize, most: u32, split: Split) -> u32 {
 
 /// Elements per store of a thread that stores its own results, or multiply-adds' from a staging buffer.
 fn width(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<u32, Refusal> {
-    let (width, key) = (plan.common(Common::Cvw), Key::C(Common::Cvw));
+    let (width, key) = (plan.store_width, Key::C(Common::Cvw));
     if width == 1 {
         return Ok(1);
     }
@@ -196,7 +194,7 @@ fn width(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<u32, 
             let held = if along_n { t.run() } else { 1 };
             (held, width.min(held))
         }
-        Owner::Thread if plan.common(Common::Cst) == 1 => (side.micro, width),
+        Owner::Thread if plan.staged == 1 => (side.micro, width),
         Owner::Thread => (side.fragment_width.max(if along_n { t.math_width } else { 1 }), width),
     };
     let allowed = neighbours(c, axis, wanted, split);

@@ -1,7 +1,6 @@
 //! What the derivation of an operand starts from: the operand itself, and what both operands of a kernel share.
 
-use super::keys::{Chiral, Common, Key};
-use super::value::Plan;
+use super::keys::{Keys, Side};
 use tilewright_ir::Mma;
 use tilewright_ir::mma::{Family, Reads};
 use tilewright_problem::FactorParts;
@@ -45,9 +44,8 @@ impl Frame {
 
 /// One operand of a product.
 #[derive(Clone, Copy)]
-pub(super) struct Side<'a> {
-    /// The plan's keys for it.
-    pub key: fn(Chiral) -> Key,
+pub(super) struct OperandFrame<'a> {
+    pub side: Side,
     pub tensor: &'a Tensor,
     /// Rows of the result along it; the most of a dynamic extent.
     pub extent: u64,
@@ -59,17 +57,6 @@ pub(super) struct Side<'a> {
     pub shares: u32,
 }
 
-impl Side<'_> {
-    /// The value of one of its keys.
-    pub fn at(&self, plan: &Plan, key: Chiral) -> u32 {
-        plan.get((self.key)(key))
-    }
-    /// The operand is A.
-    pub fn is_a(&self) -> bool {
-        (self.key)(Chiral::Mic) == Key::A(Chiral::Mic)
-    }
-}
-
 /// Rows of an operand that one owner of a micro tile computes, and that a work-group does.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
@@ -78,9 +65,9 @@ pub(super) struct Rows {
 }
 
 /// Sets of fragments in registers through which instructions that read panels read operand A instead (`RGA`).
-pub(super) fn fragment_sets(plan: &super::value::Keys, key: Key) -> u32 {
-    match (plan.unit().reads, key) {
-        (Reads::Panels, Key::A(_)) => plan.common(Common::Rga),
+pub(super) fn fragment_sets(plan: &Keys, side: Side) -> u32 {
+    match (plan.family().reads, side) {
+        (Reads::Panels, Side::A) => plan.register_sets,
         _ => 0,
     }
 }

@@ -6,18 +6,26 @@
 //! part := ("A" | "B" | "C") "_" sub
 //! sub  := KEY DIGITS ("_" KEY DIGITS)*
 //! ```
+//! A text that begins with a small letter is in the readable form instead ([`Keys::readable`]).
 //! A full plan names all 27 keys of MIOpenGEMM in any order; other keys have their defaults where they are left out, and
 //! are printed only where they differ from them. A constraint names any of the keys, `""` none.
 
 use super::grammar_error::{GrammarError, GrammarFault};
-use super::keys::{CHIRALS, COMMONS, Key, Part};
-use super::value::{Constraint, Keys, Plan};
+use super::keys::{CHIRALS, COMMONS, Key, Keys, Part};
+use super::readable::{self, Misread, Reading};
+use super::value::{Constraint, Plan};
 use std::fmt;
 use std::str::FromStr;
 
 impl Keys {
     /// Reads the text of a full plan, keys without effect as they are written.
     pub fn parse(text: &str) -> Result<Keys, GrammarError> {
+        if readable::is_readable(text) {
+            let reading = read_phrases(text)?;
+            let keys = reading.named.apply(&Keys::default());
+            let fault = || GrammarError::new(text, 0, text.len(), GrammarFault::NoTile);
+            return if reading.whole { Ok(keys) } else { Err(fault()) };
+        }
         let values = read(text)?;
         let missing: Vec<Key> = Key::all().filter(|k| k.info().is_classic() && values.0[k.index()].is_none()).collect();
         if !missing.is_empty() {
@@ -39,10 +47,22 @@ impl Plan {
 impl Constraint {
     /// Reads a partial plan; `""` demands nothing.
     pub fn parse(text: &str) -> Result<Constraint, GrammarError> {
+        if readable::is_readable(text) {
+            let Reading { named, whole } = read_phrases(text)?;
+            return Ok(if whole { Constraint::exactly(&named.apply(&Keys::default())) } else { named });
+        }
         let mut constraint = Constraint::none();
         read(text)?.named().for_each(|(key, value)| constraint.pin(key, value));
         Ok(constraint)
     }
+}
+
+fn read_phrases(text: &str) -> Result<Reading, GrammarError> {
+    readable::read(text).map_err(|Misread { phrase, fault }| {
+        // A phrase is a piece of the text.
+        let at = phrase.as_ptr() as usize - text.as_ptr() as usize;
+        GrammarError::new(text, at, phrase.len(), fault)
+    })
 }
 
 /// A part's keys and values to print: MIOpenGEMM's keys always, others where they differ from their default.

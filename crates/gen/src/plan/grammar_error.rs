@@ -30,6 +30,14 @@ pub enum GrammarFault {
     PartCount(usize),
     /// Quotes or braces do not match.
     Quotes,
+    /// A phrase of a readable text that has no meaning.
+    UnknownPhrase,
+    /// A copy of a readable text that has no name.
+    UnknownCopy,
+    /// A tile that the grid of owners does not share evenly.
+    UnevenTile,
+    /// A readable text without a tile, where a whole plan is needed.
+    NoTile,
 }
 
 /// A text that is not a plan or a constraint: names the token, where it stands, and the remedy.
@@ -106,6 +114,18 @@ impl fmt::Display for GrammarError {
             GrammarFault::UnknownPart => f.write_str("a part starts with A_, B_ or C_, and parts are separated by __"),
             GrammarFault::EmptyToken => f.write_str("a key is missing here; keys are separated by one underscore, parts by two"),
             GrammarFault::PartCount(n) => write!(f, "{n} comma separated parts, where there must be three: A, B and C"),
+            GrammarFault::UnknownPhrase => f.write_str(
+                "no phrase of a plan; write for example `wgmma 128x256x64 on 2x1, tma+tma, 4 stages, cluster 2x1`, or a name of docs/reference/plans.md",
+            ),
+            GrammarFault::UnknownCopy => {
+                f.write_str("copies are registers, async, tma, shifted-tma and halo, one for A and one for B: `tma+async`")
+            }
+            GrammarFault::UnevenTile => {
+                f.write_str("the grid does not share the tile evenly; write another tile, or a grid such as `on 2x2` (m is a power of two)")
+            }
+            GrammarFault::NoTile => {
+                f.write_str("not a full plan; begin with a tile such as `mma 128x128x32 on 2x2`, or use it as a constraint")
+            }
             GrammarFault::Quotes => f.write_str("quotes or braces do not match; write {{{\"A keys\", \"B keys\", \"C keys\"}}}"),
         }
     }

@@ -7,7 +7,7 @@
 //! Groups of terms have whole results. Each result sums a range of k that begins and ends at any term. Copies check each element of both operands
 //! against this range: zeros in one operand alone would give NaN where the other is infinite. A box of a bulk copy ends only at the end of its tensor.
 
-use super::keys::{Chiral, Common, Key};
+use super::keys::{Chiral, Common, Key, Side};
 use super::refusal::Refusal;
 use super::transport::Transport;
 use super::value::Plan;
@@ -17,26 +17,25 @@ use tilewright_problem::contraction::{Contraction, LaunchExtents};
 /// Refuses choices that are illegal for groups. The contraction is already oriented by SWP.
 pub(super) fn check(plan: &Plan, c: &Contraction, copies: [&Transport; 2]) -> Result<(), Refusal> {
     let refuse = |key: Key, why| Err(Refusal::Grouped { key, value: plan.get(key), why });
-    let at = |key: Common| plan.common(key);
     let LaunchExtents::Grouped(groups) = &c.launch else { return Ok(()) };
-    let copied = [Key::A(Chiral::Wos), Key::B(Chiral::Wos)].into_iter().find(|wos| plan.get(*wos) > 0);
-    if let Some(wos) = copied {
-        return refuse(wos, "operands of groups are read in place; use WOS0");
+    let copied = Side::ALL.into_iter().find(|side| plan.of(*side).source > 0);
+    if let Some(side) = copied {
+        return refuse(side.key(Chiral::Wos), "operands of groups are read in place; use WOS0");
     }
     if groups.of == Ragged::K {
         return of_terms(plan, copies);
     }
-    if at(Common::Ice) > 1 && at(Common::Sks) != 2 {
+    if plan.splits > 1 && plan.split_sum != 2 {
         return refuse(
             Key::C(Common::Ice),
             "the kernels before and after the main kernel (SKS0, SKS1) do not know the group of a row; use ICE1, or SKS2 with PST0",
         );
     }
-    if at(Common::Png) == 1 {
+    if plan.ping_pong == 1 {
         return refuse(Key::C(Common::Png), "a ping-pong warpgroup without a tile never signals the next one; use PNG0");
     }
-    for (cut, side, copy) in [(Ragged::M, Key::A as fn(Chiral) -> Key, copies[0]), (Ragged::N, Key::B, copies[1])] {
-        let acp = side(Chiral::Acp);
+    for (cut, side, copy) in [(Ragged::M, Side::A, copies[0]), (Ragged::N, Side::B, copies[1])] {
+        let acp = side.key(Chiral::Acp);
         match copy {
             Transport::Bulk(tile) if groups.of == cut && !tile.k_contiguous => {
                 return refuse(
@@ -51,7 +50,7 @@ pub(super) fn check(plan: &Plan, c: &Contraction, copies: [&Transport; 2]) -> Re
         }
     }
     // Staged rows are stored in vectors of 16 bytes, so a tile must begin at a multiple of these columns.
-    if at(Common::Cst) == 1 && groups.of == Ragged::N {
+    if plan.staged == 1 && groups.of == Ragged::N {
         return refuse(Key::C(Common::Cst), "tiles begin at any column of the staged rows; use CST0, or the other SWP");
     }
     Ok(())
@@ -60,16 +59,16 @@ pub(super) fn check(plan: &Plan, c: &Contraction, copies: [&Transport; 2]) -> Re
 /// Refuses choices that are illegal for groups of terms.
 fn of_terms(plan: &Plan, copies: [&Transport; 2]) -> Result<(), Refusal> {
     let refuse = |key: Key, why| Err(Refusal::Grouped { key, value: plan.get(key), why });
-    if plan.common(Common::Ufo) == 1 {
+    if plan.stagger == 1 {
         return refuse(Key::C(Common::Ufo), "the k range of a group begins at the end of the previous group; use UFO0");
     }
-    if plan.common(Common::Png) == 1 {
+    if plan.ping_pong == 1 {
         return refuse(
             Key::C(Common::Png),
             "ping-pong warpgroups do not know the number of k-tiles of each other's groups; use PNG0",
         );
     }
-    for (side, copy) in [(Key::A as fn(Chiral) -> Key, copies[0]), (Key::B, copies[1])] {
+    for (side, copy) in [(Side::A, copies[0]), (Side::B, copies[1])] {
         let why = match copy {
             Transport::Bulk(_) | Transport::Shifted(_) => {
                 "the last box of a group would load terms of the next group; use ACP0 with LWV, or ACP1"
@@ -77,7 +76,7 @@ fn of_terms(plan: &Plan, copies: [&Transport; 2]) -> Result<(), Refusal> {
             Transport::Halo(_) => "k-tiles begin at any term of the windows; use ACP0 or ACP1",
             _ => continue,
         };
-        return refuse(side(Chiral::Acp), why);
+        return refuse(side.key(Chiral::Acp), why);
     }
     Ok(())
 }

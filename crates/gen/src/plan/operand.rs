@@ -1,8 +1,8 @@
 //! One factor's tiling: its macro tile, the tile each thread loads, and the vectors it is moved in.
 
-use super::frame::{Frame, Rows, Side, fragment_sets};
+use super::frame::{Frame, OperandFrame, Rows, fragment_sets};
 use super::grid::load_tile;
-use super::keys::{Chiral, Key};
+use super::keys::{Chiral, Side};
 use super::reach;
 use super::refusal::Refusal;
 use super::tile::*;
@@ -25,34 +25,34 @@ const VECTOR: u32 = 16;
 const WORD: u32 = 4;
 
 /// Derives the tilings and the transports of both operands.
-pub(super) fn derive_both(plan: &Plan, a: &Side, b: &Side, frame: &Frame) -> Result<[TiledOperand; 2], Refusal> {
+pub(super) fn derive_both(plan: &Plan, a: &OperandFrame, b: &OperandFrame, frame: &Frame) -> Result<[TiledOperand; 2], Refusal> {
     let (left, right) = (derive(plan, a, frame)?, derive(plan, b, frame)?);
     let right = Transport::fit_to_weights(plan, frame, &left, right, b.tensor)?;
     Ok([left, right])
 }
 
 /// Derives the tiling and the transport of one operand.
-fn derive(plan: &Plan, side: &Side, frame: &Frame) -> Result<TiledOperand, Refusal> {
-    let (tensor, owners) = (side.tensor, side.owners);
-    let at = |key: Chiral| side.at(plan, key);
-    Transport::converts(plan, side.key, tensor)?;
-    let mic = (side.key)(Chiral::Mic);
-    let step = if side.is_a() { frame.family.block.rows } else { frame.family.block.columns };
-    let (k_tile, micro) = (frame.k_tile, at(Chiral::Mic) * step);
+fn derive(plan: &Plan, operand: &OperandFrame, frame: &Frame) -> Result<TiledOperand, Refusal> {
+    let (tensor, owners, side) = (operand.tensor, operand.owners, operand.side);
+    let own = plan.of(side);
+    Transport::converts(plan, side, tensor)?;
+    let mic = side.key(Chiral::Mic);
+    let step = if side == Side::A { frame.family.block.rows } else { frame.family.block.columns };
+    let (k_tile, micro) = (frame.k_tile, own.micro * step);
     let macro_tile = owners.checked_mul(micro).filter(|t| *t <= 1 << 16);
     let macro_tile = macro_tile.ok_or(Refusal::TileTooLarge { mic, micro, threads: owners })?;
     let rows = Rows { micro, macro_tile };
-    let panels = Transport::uses_panels(plan);
-    if Transport::need_pipeline(plan) && !matches!(at(Chiral::Acp), 1 | 4) {
-        let tiling = in_pipeline(plan, side, rows, frame)?;
-        let copy = Transport::in_pipeline_of(plan, side, &tiling, frame)?;
+    let panels = plan.has_panels();
+    if plan.has_pipeline() && !matches!(own.copy, 1 | 4) {
+        let tiling = in_pipeline(plan, operand, rows, frame)?;
+        let copy = Transport::in_pipeline_of(plan, operand, &tiling, frame)?;
         return Ok(TiledOperand { tiling, copy });
     }
-    if !frame.predicate && side.extent < macro_tile as u64 {
-        return Err(Refusal::TileOverEdge { mic, macro_tile, extent: side.extent });
+    if !frame.predicate && operand.extent < macro_tile as u64 {
+        return Err(Refusal::TileOverEdge { mic, macro_tile, extent: operand.extent });
     }
-    if at(Chiral::Acp) == 4 {
-        return windows(plan, side, rows, frame);
+    if own.copy == 4 {
+        return windows(plan, operand, rows, frame);
     }
     // Loads of single elements know from one k-tile to the next in which half of a byte theirs is.
     if !k_tile.is_multiple_of(tensor.scalar.numbers()) {
@@ -60,32 +60,32 @@ fn derive(plan: &Plan, side: &Side, frame: &Frame) -> Result<TiledOperand, Refus
     }
     let tile = macro_tile * k_tile;
     let load_threads = frame.load_threads;
-    let share = if frame.loads { load_tile(macro_tile, k_tile, load_threads, at(Chiral::Plu) == 1) } else { Some((1, 1)) };
+    let share = if frame.loads { load_tile(macro_tile, k_tile, load_threads, own.load_along_k == 1) } else { Some((1, 1)) };
     let (load_row, load_k) = share.ok_or(Refusal::LoadShare { mic, macro_tile, k_tile, threads: load_threads })?;
     let lines = frame.family.lines(tensor.factor().bytes(), false);
     let along_k = tensor.factor().bytes() == 1 && lines == Lines::K;
-    let source = match source(plan, side.key) {
+    let source = match source(plan, side) {
         Source::Copy if along_k => Source::CopyAlongK,
         source => source,
     };
-    paddable(side.key, tensor, source)?;
+    paddable(side, tensor, source)?;
     if source == Source::Packed && tile % 64 != 0 {
-        return Err(Refusal::PackShare { wos: (side.key)(Chiral::Wos), macro_tile, k_tile });
+        return Err(Refusal::PackShare { wos: side.key(Chiral::Wos), macro_tile, k_tile });
     }
     let mut tiling = OperandTiling {
         micro,
         macro_tile,
         pad: 0,
-        raw: Transport::raw(plan, side.key, tensor),
+        raw: Transport::raw(plan, side, tensor),
         load_row,
         load_k,
-        load_interleave: at(Chiral::Liw) == 1,
-        load_order: if at(Chiral::Lor) == 1 { Along::Row } else { Along::K },
+        load_interleave: own.interleave_loads == 1,
+        load_order: if own.load_rows_first == 1 { Along::Row } else { Along::K },
         load_width: 1,
         load_along: Along::Row,
         store_width: 1,
         fragment_width: 1,
-        micro_interleave: frame.family.reads == Reads::Vectors && at(Chiral::Miw) == 1,
+        micro_interleave: frame.family.reads == Reads::Vectors && own.interleave_micro == 1,
         shared_along: Along::Row,
         source,
         fragment_sets: 0,
@@ -93,7 +93,7 @@ fn derive(plan: &Plan, side: &Side, frame: &Frame) -> Result<TiledOperand, Refus
         shared_parts: frame.shared_parts(0),
     };
     let from = materialised(tensor, source, macro_tile);
-    load_vectors(plan, side, &from, &mut tiling, frame)?;
+    load_vectors(plan, operand, &from, &mut tiling, frame)?;
     // Vectors stay whole where the unit reads lines of either direction, as it does of panels.
     tiling.shared_along = match (lines, tiling.load_width) {
         _ if along_k => Along::K,
@@ -103,12 +103,12 @@ fn derive(plan: &Plan, side: &Side, frame: &Frame) -> Result<TiledOperand, Refus
         _ => tiling.load_along,
     };
     tiling.store_width = if tiling.load_along == tiling.shared_along { tiling.load_width } else { 1 };
-    tiling.fragment_width = fragment_width(plan, side, micro, frame.family)?;
+    tiling.fragment_width = fragment_width(plan, operand, micro, frame.family)?;
     // Whole vectors, so that every row of shared memory starts where vectors may start.
     let whole = if along_k { WORD } else { 1 };
-    tiling.pad = if panels { 0 } else { tiling.fragment_width.max(tiling.store_width).max(whole) * at(Chiral::Pad) };
-    let copy = match at(Chiral::Acp) {
-        _ if panels => Transport::panels(plan, side.key, &from, &tiling, frame)?,
+    tiling.pad = if panels { 0 } else { tiling.fragment_width.max(tiling.store_width).max(whole) * own.pad };
+    let copy = match own.copy {
+        _ if panels => Transport::panels(plan, side, &from, &tiling, frame)?,
         1 => Transport::Async,
         _ => Transport::Registers,
     };
@@ -116,15 +116,15 @@ fn derive(plan: &Plan, side: &Side, frame: &Frame) -> Result<TiledOperand, Refus
 }
 
 /// Derives the tiling of an operand with its halo of a result tile in shared memory (`ACP4`).
-fn windows(plan: &Plan, side: &Side, rows: Rows, frame: &Frame) -> Result<TiledOperand, Refusal> {
+fn windows(plan: &Plan, operand: &OperandFrame, rows: Rows, frame: &Frame) -> Result<TiledOperand, Refusal> {
     let Rows { micro, macro_tile } = rows;
-    let source = source(plan, side.key);
-    paddable(side.key, side.tensor, source)?;
-    let fragment_width = fragment_width(plan, side, micro, frame.family)?;
+    let source = source(plan, operand.side);
+    paddable(operand.side, operand.tensor, source)?;
+    let fragment_width = fragment_width(plan, operand, micro, frame.family)?;
     let tiling = OperandTiling {
         micro,
         macro_tile,
-        pad: fragment_width * side.at(plan, Chiral::Pad),
+        pad: fragment_width * plan.of(operand.side).pad,
         load_row: macro_tile,
         load_k: frame.k_tile,
         load_interleave: false,
@@ -142,27 +142,27 @@ fn windows(plan: &Plan, side: &Side, rows: Rows, frame: &Frame) -> Result<TiledO
         shared_parts: frame.shared_parts(0),
     };
     // Pulled-back tiles end at the edge.
-    let grain = if frame.predicate { macro_tile.into() } else { gcd(macro_tile.into(), side.extent as i64).unsigned_abs() };
-    let from = materialised(side.tensor, source, macro_tile);
-    let copy = Transport::windows(plan, side, &from, &tiling, frame, grain)?;
+    let grain = if frame.predicate { macro_tile.into() } else { gcd(macro_tile.into(), operand.extent as i64).unsigned_abs() };
+    let from = materialised(operand.tensor, source, macro_tile);
+    let copy = Transport::windows(plan, operand, &from, &tiling, frame, grain)?;
     Ok(TiledOperand { tiling, copy })
 }
 
 /// The tiling of a factor whose tiles lie in shared memory as bulk copies bring them.
-fn in_pipeline(plan: &Plan, side: &Side, rows: Rows, frame: &Frame) -> Result<OperandTiling, Refusal> {
-    let (k_tile, family, tensor) = (frame.k_tile, frame.family, side.tensor);
+fn in_pipeline(plan: &Plan, operand: &OperandFrame, rows: Rows, frame: &Frame) -> Result<OperandTiling, Refusal> {
+    let (k_tile, family, tensor) = (frame.k_tile, frame.family, operand.tensor);
     let Rows { micro, macro_tile } = rows;
-    let raw = Transport::raw(plan, side.key, tensor);
+    let raw = Transport::raw(plan, operand.side, tensor);
     let row = raw.map_or(BULK_ROW / tensor.factor().bytes(), |scalar| scalar.numbers_in(RAW_ROW));
     if !k_tile.is_multiple_of(row) {
         return Err(Refusal::UnitDepth { k_tile, unit: row });
     }
     if macro_tile > 1 << 12 {
-        return Err(Refusal::TileTooLarge { mic: (side.key)(Chiral::Mic), micro, threads: macro_tile / micro });
+        return Err(Refusal::TileTooLarge { mic: operand.side.key(Chiral::Mic), micro, threads: macro_tile / micro });
     }
-    let fragment_sets = fragment_sets(plan, (side.key)(Chiral::Mic));
-    let runs = frame.runs.filter(|_| !side.is_a());
-    let source = match (side.at(plan, Chiral::Wos), runs) {
+    let fragment_sets = fragment_sets(plan, operand.side);
+    let runs = frame.runs.filter(|_| operand.side == Side::B);
+    let source = match (plan.of(operand.side).source, runs) {
         (0, _) => Source::InPlace,
         (1, Some(run)) => Source::CopyInRuns(run),
         (1, None) if family.along_k(tensor.factor().bytes(), fragment_sets > 0) => Source::CopyAlongK,
@@ -170,13 +170,13 @@ fn in_pipeline(plan: &Plan, side: &Side, rows: Rows, frame: &Frame) -> Result<Op
         (3, _) => Source::PaddedRows,
         _ => {
             let why = "packed panels (WOS2) have the layout of multiply-adds".into();
-            let acp = (side.key)(Chiral::Acp);
-            return Err(Refusal::BulkBox { acp, value: plan.get(acp), why });
+            let acp = operand.side.key(Chiral::Acp);
+            return Err(Refusal::BulkBox { acp, value: plan.of(operand.side).copy, why });
         }
     };
-    paddable(side.key, tensor, source)?;
+    paddable(operand.side, tensor, source)?;
     let width = UNIT_VECTOR / tensor.factor().bytes();
-    let fragment_width = fragment_width(plan, side, micro, family)?;
+    let fragment_width = fragment_width(plan, operand, micro, family)?;
     Ok(OperandTiling {
         micro,
         macro_tile,
@@ -189,7 +189,7 @@ fn in_pipeline(plan: &Plan, side: &Side, rows: Rows, frame: &Frame) -> Result<Op
         load_along: Along::Row,
         store_width: width,
         fragment_width,
-        micro_interleave: family.reads == Reads::Vectors && side.at(plan, Chiral::Miw) == 1,
+        micro_interleave: family.reads == Reads::Vectors && plan.of(operand.side).interleave_micro == 1,
         shared_along: Along::Row,
         source,
         fragment_sets,
@@ -200,8 +200,8 @@ fn in_pipeline(plan: &Plan, side: &Side, rows: Rows, frame: &Frame) -> Result<Op
 }
 
 /// Where a factor is read from.
-pub(super) fn source(plan: &Plan, side: fn(Chiral) -> Key) -> Source {
-    match plan.get(side(Chiral::Wos)) {
+pub(super) fn source(plan: &Plan, side: Side) -> Source {
+    match plan.of(side).source {
         0 => Source::InPlace,
         1 => Source::Copy,
         2 => Source::Packed,
@@ -209,41 +209,41 @@ pub(super) fn source(plan: &Plan, side: fn(Chiral) -> Key) -> Source {
     }
 }
 
-pub(super) fn paddable(side: fn(Chiral) -> Key, tensor: &Tensor, source: Source) -> Result<(), Refusal> {
+pub(super) fn paddable(side: Side, tensor: &Tensor, source: Source) -> Result<(), Refusal> {
     match if source == Source::PaddedRows { padded_rows(tensor).err() } else { None } {
-        Some(why) => Err(Refusal::PaddedRows { wos: side(Chiral::Wos), why }),
+        Some(why) => Err(Refusal::PaddedRows { wos: side.key(Chiral::Wos), why }),
         None => Ok(()),
     }
 }
 
 /// Elements of a read from shared memory into registers, which divide a micro tile unless they lie along k.
-fn fragment_width(plan: &Plan, side: &Side, micro: u32, family: &Family) -> Result<u32, Refusal> {
-    let (tensor, raw) = (side.tensor, Transport::raw(plan, side.key, side.tensor));
+fn fragment_width(plan: &Plan, operand: &OperandFrame, micro: u32, family: &Family) -> Result<u32, Refusal> {
+    let (tensor, raw) = (operand.tensor, Transport::raw(plan, operand.side, operand.tensor));
     let (width, along_k) = match family.reads {
         Reads::Panels => (1, false),
         Reads::Fragments => {
             let along_k = family.along_k(tensor.factor().bytes(), false) || raw.is_some();
             (raw.unwrap_or(tensor.factor()).numbers_in(UNIT_VECTOR), along_k)
         }
-        Reads::Vectors => (plan.fragment_width(side.key), false),
+        Reads::Vectors => (plan.of(operand.side).fragment_width(), false),
     };
     if along_k || micro.is_multiple_of(width) {
         return Ok(width);
     }
-    let key = (side.key)(if side.at(plan, Chiral::Frw) == 0 { Chiral::Vew } else { Chiral::Frw });
-    Err(Refusal::FragmentWidth { key, width, mic: (side.key)(Chiral::Mic), micro })
+    let key = operand.side.key(if plan.of(operand.side).read_width == 0 { Chiral::Vew } else { Chiral::Frw });
+    Err(Refusal::FragmentWidth { key, width, mic: operand.side.key(Chiral::Mic), micro })
 }
 
 /// Chooses width and direction of global loads of a load thread's share.
-fn load_vectors(plan: &Plan, side: &Side, from: &Tensor, o: &mut OperandTiling, frame: &Frame) -> Result<(), Refusal> {
-    let own = side.at(plan, Chiral::Glw) != 0;
-    let key = (side.key)(if own { Chiral::Glw } else { Chiral::Vew });
+fn load_vectors(plan: &Plan, operand: &OperandFrame, from: &Tensor, o: &mut OperandTiling, frame: &Frame) -> Result<(), Refusal> {
+    let own = plan.of(operand.side).load_width != 0;
+    let key = operand.side.key(if own { Chiral::Glw } else { Chiral::Vew });
     let width = plan.get(key);
     // VEW is MIOpenGEMM's: across k only. GLW follows the operand.
     let along = if width > 1 && own { reach::contiguous(from, width).unwrap_or(Along::Row) } else { Along::Row };
-    Transport::raw_along(plan, side.key, from, along)?;
-    Transport::copies_vectors(plan, side.key, from, width, along, frame.family)?;
-    if width > VECTOR && Transport::raw(plan, side.key, from).is_none() {
+    Transport::raw_along(plan, operand.side, from, along)?;
+    Transport::copies_vectors(plan, operand.side, from, width, along, frame.family)?;
+    if width > VECTOR && Transport::raw(plan, operand.side, from).is_none() {
         return Err(Refusal::VectorWide { key, width });
     }
     if width == 1 {
@@ -261,7 +261,7 @@ fn load_vectors(plan: &Plan, side: &Side, from: &Tensor, o: &mut OperandTiling, 
     if allowed < width {
         return Err(Refusal::VectorAlign { key, width, allowed });
     }
-    let (extent, macro_tile) = (side.extent, u64::from(o.macro_tile));
+    let (extent, macro_tile) = (operand.extent, u64::from(o.macro_tile));
     if along_k {
         if frame.stagger {
             return Err(Refusal::VectorStagger { key, width });
@@ -273,11 +273,11 @@ fn load_vectors(plan: &Plan, side: &Side, from: &Tensor, o: &mut OperandTiling, 
         if !frame.k.is_multiple_of(width as u64) && !frame.k.is_multiple_of(frame.k_tile as u64) {
             return Err(Refusal::VectorEdge { key, width, dim: "k", extent: frame.k });
         }
-    } else if o.source != Source::Packed && side.run_time {
-        let dim = if side.is_a() { "m" } else { "n" };
+    } else if o.source != Source::Packed && operand.run_time {
+        let dim = if operand.side == Side::A { "m" } else { "n" };
         return Err(Refusal::VectorRunTime { key, width, dim });
     } else if o.source != Source::Packed && !extent.is_multiple_of(macro_tile) && !extent.is_multiple_of(width as u64) {
-        let dim = if side.is_a() { "m" } else { "n" };
+        let dim = if operand.side == Side::A { "m" } else { "n" };
         return Err(Refusal::VectorEdge { key, width, dim, extent });
     }
     (o.load_width, o.load_along) = (width, along);

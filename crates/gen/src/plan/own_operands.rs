@@ -1,7 +1,7 @@
 //! Legality and tilings of contractions with a separate operand A for each column (`BIM4`).
 
 use super::grid::gcd;
-use super::keys::{Chiral, Common, Key};
+use super::keys::{Chiral, Common, Key, Side};
 use super::materialised;
 use super::operand::{paddable, source};
 use super::own_loads::{LOAD_BYTES, OwnLoads, Uneven, Vectors};
@@ -15,14 +15,14 @@ use tilewright_problem::view::{G, ROW};
 
 /// Derives the tilings of both operands and the loads of a thread, for a contraction with a separate operand A for each column.
 pub(super) fn derive(plan: &Plan, c: &Contraction, along_m: u32, along_n: u32) -> Result<[TiledOperand; 2], Refusal> {
-    let [mic_a, mic_b] = [Key::A(Chiral::Mic), Key::B(Chiral::Mic)];
+    let [mic_a, mic_b] = Side::ALL.map(|side| side.key(Chiral::Mic));
     let unr = Key::C(Common::Unr);
-    let (rows, columns, k_tile) = (plan.get(mic_a), plan.get(mic_b), plan.get(unr));
+    let (rows, columns, k_tile) = (plan.a.micro, plan.b.micro, plan.k_tile);
     let slices = slices(plan, c, k_tile)?;
-    if plan.common(Common::Pfg) > 1 {
+    if plan.ahead > 1 {
         return Err(Refusal::OwnLoads {
             key: Key::C(Common::Pfg),
-            value: plan.common(Common::Pfg),
+            value: plan.ahead,
             why: "registers hold one k-tile ahead; use PFG1",
         });
     }
@@ -44,7 +44,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, along_m: u32, along_n: u32) -
     if !c.k.is_multiple_of(k_tile.into()) {
         return Err(refuse(unr, "the k-tile must divide k; use a divisor of k, or k or more for all of it"));
     }
-    let side = Key::B as fn(Chiral) -> Key;
+    let side = Side::B;
     let from = source(plan, side);
     paddable(side, &c.b, from)?;
     let b = materialised(&c.b, from, tile_n);
@@ -76,12 +76,12 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, along_m: u32, along_n: u32) -
 
 /// Number of slices of the work-group, each with a part of every k-tile.
 fn slices(plan: &Plan, c: &Contraction, k_tile: u32) -> Result<u32, Refusal> {
-    let (key, slices) = (Key::C(Common::Lsu), plan.common(Common::Lsu));
+    let (key, slices) = (Key::C(Common::Lsu), plan.slices);
     let refuse = |why| Err(Refusal::OwnLoads { key, value: slices, why });
     if !k_tile.is_multiple_of(slices) {
         return refuse("slices take equal parts of a k-tile; use a divisor of UNR");
     }
-    if slices > 1 && plan.common(Common::Ice) > 1 && plan.common(Common::Sks) == 2 {
+    if slices > 1 && plan.splits > 1 && plan.split_sum == 2 {
         return refuse("the reductions of slices and of a cluster (SKS2) use the same shared memory; use SKS1");
     }
     if slices > 1 && c.reductions().next().is_some() {

@@ -5,15 +5,15 @@
 
 use super::bulk::{BulkTile, bulk_tile, fetched_tile, panels};
 use super::fetch_shape::{LINE_CLASSES, fetch_width};
-use super::frame::{Frame, Side, fragment_sets};
+use super::frame::{Frame, OperandFrame, fragment_sets};
 use super::halo::{Halo, Wanted};
-use super::keys::{Chiral, Common, Key};
+use super::keys::{Chiral, Keys, Side};
 use super::materialised;
 use super::own_loads::OwnLoads;
 use super::refusal::Refusal;
 use super::spans::{Spans, spans};
 use super::tile::{Along, OperandTiling, Source};
-use super::value::{Keys, Plan};
+use super::value::Plan;
 use serde::Serialize;
 use tilewright_ir::mma::{Family, Lines, Reads};
 use tilewright_ir::{ASYNC_COPY_BYTES, Scalar, WARP};
@@ -140,35 +140,15 @@ impl Transport {
         }
     }
 
-    /// Returns whether transaction barriers signal a plan's copies: bulk copies, and copies of producer warps into panels.
-    pub(super) fn need_pipeline(plan: &Keys) -> bool {
-        let written = plan.common(Common::Lwv) > 0 && !Transport::all_copied(plan);
-        Transport::in_bulk(plan) || written && Transport::uses_panels(plan)
-    }
-    /// Whether bulk copies bring one of the operands.
-    fn in_bulk(plan: &Keys) -> bool {
-        [Key::A, Key::B].iter().any(|side| matches!(plan.get(side(Chiral::Acp)), 2 | 3))
-    }
-    /// Whether threads copy both operands asynchronously.
-    pub(super) fn all_copied(plan: &Keys) -> bool {
-        [Key::A, Key::B].iter().all(|side| matches!(plan.get(side(Chiral::Acp)), 1 | 4))
-    }
-    /// Whether tiles lie in swizzled panels: for units that read nothing else, and where bulk copies bring one of the operands.
-    pub(super) fn uses_panels(plan: &Keys) -> bool {
-        match plan.unit().reads {
-            Reads::Panels => true,
-            Reads::Vectors | Reads::Fragments => Transport::in_bulk(plan),
-        }
-    }
     /// Whether lanes of a unit read windows of a halo (`ACP4`): rows begin anywhere in shared memory, where `ldmatrix` reads them.
     pub fn reads_halos(unit: &Family) -> bool {
         matches!(unit.reads, Reads::Fragments) && unit.read_as_matrices()
     }
     /// Checks that the copy method can convert elements and change signs, if the operand needs it. Both happen in registers. A copy in
     /// workspace has changed the signs already.
-    pub(super) fn converts(plan: &Plan, side: fn(Chiral) -> Key, tensor: &Tensor) -> Result<(), Refusal> {
-        let (acp, wos, scalar) = (side(Chiral::Acp), side(Chiral::Wos), tensor.scalar);
-        match (tensor.factor, plan.get(acp), plan.get(wos)) {
+    pub(super) fn converts(plan: &Plan, side: Side, tensor: &Tensor) -> Result<(), Refusal> {
+        let (acp, wos, scalar) = (side.key(Chiral::Acp), side.key(Chiral::Wos), tensor.scalar);
+        match (tensor.factor, plan.of(side).copy, plan.of(side).source) {
             (Some(factor), 1 | 2, 0) if Transport::raw(plan, side, tensor).is_some() && Transport::read_raw(plan, factor) => {
                 Ok(())
             }
@@ -181,27 +161,26 @@ impl Transport {
     /// Returns whether lanes of the unit convert weights that they read from shared memory: with mma.sync for 16-bit floats, and with wgmma if
     /// operand A is in registers.
     fn read_raw(plan: &Keys, factor: Scalar) -> bool {
-        let by_lanes = match plan.unit().reads {
+        let by_lanes = match plan.family().reads {
             Reads::Vectors => false,
-            Reads::Fragments => !Transport::uses_panels(plan),
+            Reads::Fragments => !plan.has_panels(),
             Reads::Panels => true,
         };
-        by_lanes && plan.unit().wave() == WARP && matches!(factor, Scalar::F16 | Scalar::BF16)
+        by_lanes && plan.family().wave() == WARP && matches!(factor, Scalar::F16 | Scalar::BF16)
     }
     /// The type of an operand's elements in shared memory, where copies bring them as memory has them.
-    pub(super) fn raw(plan: &Keys, side: fn(Chiral) -> Key, tensor: &Tensor) -> Option<Scalar> {
-        let acp = side(Chiral::Acp);
-        let method = match plan.unit().reads {
+    pub(super) fn raw(plan: &Keys, side: Side, tensor: &Tensor) -> Option<Scalar> {
+        let method = match plan.family().reads {
             Reads::Vectors | Reads::Fragments => 1,
-            Reads::Panels if fragment_sets(plan, acp) > 0 => 2,
+            Reads::Panels if fragment_sets(plan, side) > 0 => 2,
             // Instructions read factors and no weights.
             Reads::Panels => return None,
         };
-        (tensor.has_weights() && plan.get(acp) == method).then_some(tensor.scalar)
+        (tensor.has_weights() && plan.of(side).copy == method).then_some(tensor.scalar)
     }
     /// Checks that weights that lanes convert are contiguous along k.
-    pub(super) fn raw_along(plan: &Plan, side: fn(Chiral) -> Key, tensor: &Tensor, along: Along) -> Result<(), Refusal> {
-        let acp = side(Chiral::Acp);
+    pub(super) fn raw_along(plan: &Plan, side: Side, tensor: &Tensor, along: Along) -> Result<(), Refusal> {
+        let acp = side.key(Chiral::Acp);
         match (Transport::raw(plan, side, tensor), along) {
             (Some(_), Along::Row) => Err(Refusal::RawLines { acp, lines: acp.part().name() }),
             _ => Ok(()),
@@ -210,9 +189,9 @@ impl Transport {
     /// Checks that elements that registers hold two numbers of pass registers on their way to a unit that reads panels: those of A as
     /// fragments, those of B in producer warps.
     pub(super) fn check_wide_split(plan: &Plan) -> Result<(), Refusal> {
-        let (rga, lwv) = (plan.common(Common::Rga), plan.common(Common::Lwv));
-        let [acp_a, acp_b] = [Key::A, Key::B].map(|side| plan.get(side(Chiral::Acp)));
-        match plan.unit().reads {
+        let (rga, lwv) = (plan.register_sets, plan.producers);
+        let [acp_a, acp_b] = Side::ALL.map(|side| plan.of(side).copy);
+        match plan.family().reads {
             Reads::Panels if rga == 0 || lwv == 0 || (acp_a, acp_b) != (2, 0) => {
                 Err(Refusal::UnitSplits { rga, lwv, acp_a, acp_b })
             }
@@ -237,15 +216,13 @@ impl Transport {
         let raw = [a, &b].iter().position(|x| x.tiling.raw.is_some());
         let rows = |x: &&TiledOperand| x.tiling.shared_along != Along::K || x.copy.tile().is_some() || x.copy.halo().is_some();
         match (raw, [a, &b].iter().position(rows)) {
-            (Some(raw), Some(lines)) => {
-                Err(Refusal::RawLines { acp: [Key::A, Key::B][raw](Chiral::Acp), lines: ["A", "B"][lines] })
-            }
+            (Some(raw), Some(lines)) => Err(Refusal::RawLines { acp: Side::ALL[raw].key(Chiral::Acp), lines: ["A", "B"][lines] }),
             _ => Ok(b),
         }
     }
     /// Stores operand B in the k order in which lanes of a warpgroup hold the weights of operand A, by a copy or by producer warps.
     fn in_runs(plan: &Plan, run: u32, o: &OperandTiling, tensor: &Tensor, copy: Transport) -> Result<Transport, Refusal> {
-        let [acp, wos] = [Chiral::Acp, Chiral::Wos].map(|key| plan.get(Key::B(key)));
+        let (acp, wos) = (plan.b.copy, plan.b.source);
         let runs = Some(run);
         match copy {
             Transport::Bulk(tile)
@@ -263,25 +240,25 @@ impl Transport {
     }
     /// Weights along k that a lane holds at once, where operand A is in registers.
     pub(super) fn runs(plan: &Plan, a: &Tensor, k_tile: u32) -> Option<u32> {
-        let weights = Transport::raw(plan, Key::A, a).filter(|_| fragment_sets(plan, Key::A(Chiral::Acp)) > 0);
+        let weights = Transport::raw(plan, Side::A, a).filter(|_| fragment_sets(plan, Side::A) > 0);
         weights.map(|_| RUN.min(k_tile / 4))
     }
     /// Whether asynchronous copies move vectors of this width and direction, if the plan asks for them.
     pub(super) fn copies_vectors(
         plan: &Plan,
-        side: fn(Chiral) -> Key,
+        side: Side,
         from: &Tensor,
         width: u32,
         along: Along,
         unit: &Family,
     ) -> Result<(), Refusal> {
-        let acp = side(Chiral::Acp);
-        if plan.get(acp) != 1 {
+        let acp = side.key(Chiral::Acp);
+        if plan.of(side).copy != 1 {
             return Ok(());
         }
         let bytes = from.scalar.bytes_of(width.into()) as u32;
         let lines = unit.lines(from.scalar.bytes(), false);
-        if width > 1 && along == Along::K && lines == Lines::Rows && !Transport::uses_panels(plan) {
+        if width > 1 && along == Along::K && lines == Lines::Rows && !plan.has_panels() {
             return Err(Refusal::AsyncAlongK { acp });
         }
         if width > 1 && along == Along::Row && from.scalar.bytes() == 1 && lines == Lines::K {
@@ -294,38 +271,32 @@ impl Transport {
     }
 
     /// Threads that write panels, along the lines that their vectors come in.
-    pub(super) fn panels(
-        plan: &Plan,
-        side: fn(Chiral) -> Key,
-        from: &Tensor,
-        o: &OperandTiling,
-        frame: &Frame,
-    ) -> Result<Transport, Refusal> {
-        let acp = side(Chiral::Acp);
+    pub(super) fn panels(plan: &Plan, side: Side, from: &Tensor, o: &OperandTiling, frame: &Frame) -> Result<Transport, Refusal> {
+        let acp = side.key(Chiral::Acp);
         let tile = panels(from, o, frame.k_tile, o.shared_along, frame.family);
-        let tile = tile.map_err(|why| Refusal::BulkBox { acp, value: plan.get(acp), why })?;
-        Ok(Transport::Panels { tile, asynchronous: plan.get(acp) == 1 })
+        let tile = tile.map_err(|why| Refusal::BulkBox { acp, value: plan.of(side).copy, why })?;
+        Ok(Transport::Panels { tile, asynchronous: plan.of(side).copy == 1 })
     }
 
     /// Derives the halo of a result tile whose rows start at multiples of `grain`, for threads that copy it.
     pub(super) fn windows(
         plan: &Plan,
-        side: &Side,
+        operand: &OperandFrame,
         from: &Tensor,
         o: &OperandTiling,
         frame: &Frame,
         grain: u64,
     ) -> Result<Transport, Refusal> {
-        let (acp, k_tile) = ((side.key)(Chiral::Acp), frame.k_tile);
+        let (acp, k_tile) = (operand.side.key(Chiral::Acp), frame.k_tile);
         let refuse = |why: &str| Err(Refusal::Halo { acp, why: why.into() });
         let row = frame.row.filter(|row| Transport::reads_halos(frame.family) && row.a.elements > 1);
-        let Some(row) = row.filter(|_| !Transport::uses_panels(plan)) else {
+        let Some(row) = row.filter(|_| !plan.has_panels()) else {
             return refuse("it needs ldmatrix: mma.sync (UNI1) with 16-bit or 8-bit operands, without TMA; use another ACP");
         };
         if !matches!(o.source, Source::InPlace | Source::PaddedRows) {
             return refuse("windows in a workspace copy do not overlap; use WOS0 or WOS3");
         }
-        if side.run_time {
+        if operand.run_time {
             return refuse("the number of its rows is known only at launch; use another ACP");
         }
         if frame.stagger {
@@ -337,15 +308,15 @@ impl Transport {
 
     /// Checks the copy methods of both operands against the pipeline, as far as the plan alone decides.
     pub(super) fn check_plan(plan: &Plan) -> Result<(), Refusal> {
-        let at = |key: Common| plan.common(key);
-        let (pfg, buf, lwv, pipeline) = (at(Common::Pfg), at(Common::Buf), at(Common::Lwv), Transport::need_pipeline(plan));
-        for acp in [Key::A(Chiral::Acp), Key::B(Chiral::Acp)] {
-            match (pipeline, plan.get(acp)) {
+        let (pfg, buf, lwv, pipeline) = (plan.ahead, plan.buffers, plan.producers, plan.has_pipeline());
+        for side in Side::ALL {
+            let acp = side.key(Chiral::Acp);
+            match (pipeline, plan.of(side).copy) {
                 // The copy of tile t + PFG lands while tile t is read: it needs a buffer of its own.
                 (false, value @ (1 | 4)) if pfg == 0 || buf < pfg + 1 => {
                     return Err(Refusal::AsyncAhead { acp, value, pfg, buf });
                 }
-                (true, value) if plan.unit().wave() > WARP => return Err(Refusal::BulkUnit { acp, value }),
+                (true, value) if plan.family().wave() > WARP => return Err(Refusal::BulkUnit { acp, value }),
                 // Tiles that do not come in bulk are written by waves that do nothing else.
                 (true, value) if value != 2 && lwv == 0 => return Err(Refusal::UnitCopy { acp, value, lwv }),
                 // Each has as many classes of lines to itself.
@@ -355,22 +326,27 @@ impl Transport {
                 _ => {}
             }
         }
-        let (rga, acp) = (at(Common::Rga), plan.get(Key::A(Chiral::Acp)));
+        let (rga, acp) = (plan.register_sets, plan.a.copy);
         if rga > 0 && acp != 2 { Err(Refusal::FragmentsWritten { rga, acp }) } else { Ok(()) }
     }
     /// Derives the copy method of an operand in a pipeline.
-    pub(super) fn in_pipeline_of(plan: &Plan, side: &Side, o: &OperandTiling, frame: &Frame) -> Result<Transport, Refusal> {
-        let (acp, k_tile, unit) = ((side.key)(Chiral::Acp), frame.k_tile, frame.family);
-        let from = materialised(side.tensor, o.source, o.macro_tile);
-        let found = match plan.get(acp) {
-            0 if side.shares > 1 => Err("producer warps (ACP0) write it for one work-group, not for a cluster".into()),
+    pub(super) fn in_pipeline_of(
+        plan: &Plan,
+        operand: &OperandFrame,
+        o: &OperandTiling,
+        frame: &Frame,
+    ) -> Result<Transport, Refusal> {
+        let (acp, k_tile, unit) = (operand.side.key(Chiral::Acp), frame.k_tile, frame.family);
+        let from = materialised(operand.tensor, o.source, o.macro_tile);
+        let found = match plan.of(operand.side).copy {
+            0 if operand.shares > 1 => Err("producer warps (ACP0) write it for one work-group, not for a cluster".into()),
             0 => fetched_tile(&from, o, k_tile, unit).map(Transport::Written),
-            3 if side.shares > 1 => Err("producer warps (ACP3) shift it for one work-group, not for a cluster".into()),
+            3 if operand.shares > 1 => Err("producer warps (ACP3) shift it for one work-group, not for a cluster".into()),
             3 if o.source != Source::InPlace => Err("rows of a workspace copy are aligned and need no shift".into()),
             3 => spans(&from, o, k_tile, unit).and_then(|spans| {
                 // A copy ahead into the next piece of work counts on its k-tiles.
-                let empty = plan.common(Common::Pst) > 0 && frame.k.div_ceil(k_tile.into()) < plan.common(Common::Ice).into();
-                match (side.run_time, empty) {
+                let empty = plan.persistent > 0 && frame.k.div_ceil(k_tile.into()) < plan.splits.into();
+                match (operand.run_time, empty) {
                     (true, _) => Err("its rows are known only at launch, but its tensor maps are not".into()),
                     (_, true) => {
                         Err("copies run ahead into the next tile (PST), and some splits (ICE) have no k-tile; use PST0, \
@@ -382,8 +358,8 @@ impl Transport {
                     }
                 }
             }),
-            _ => bulk_tile(&from, o, k_tile, unit, side.shares).map(Transport::Bulk),
+            _ => bulk_tile(&from, o, k_tile, unit, operand.shares).map(Transport::Bulk),
         };
-        found.map_err(|why| Refusal::BulkBox { acp, value: plan.get(acp), why })
+        found.map_err(|why| Refusal::BulkBox { acp, value: plan.of(operand.side).copy, why })
     }
 }

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use tilewright_device::inspect::inspect;
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
-use tilewright_gen::plan::{Chiral, Common, Finish, Key, Keys, Stage};
+use tilewright_gen::plan::{Finish, Keys, Stage};
 use tilewright_gen::space::Space;
 use tilewright_ir::{Kernel, Scalar, Target};
 use tilewright_problem::{Operator, Problem, Reduce};
@@ -27,15 +27,16 @@ fn kernel(arch: &str, waves: u32, rdf: u32, operator: Operator) -> Kernel {
     let space = Space::new(&problem, &target).expect("it lowers").with_atomics(true);
     let threads = waves * target.wave;
     let plans = (10..=20).map(|skew| {
-        Keys::default()
-            .with(Key::C(Common::Mac), threads)
-            .with(Key::C(Common::Skw), skew)
-            .with(Key::C(Common::Mia), 1)
-            .with(Key::C(Common::Ice), (COLUMNS / u64::from(4 * threads)) as u32)
-            .with(Key::A(Chiral::Mic), 1)
-            .with(Key::B(Chiral::Mic), 4)
-            .with(Key::B(Chiral::Frw), 4)
-            .with(Key::C(Common::Rdf), rdf)
+        Keys::default().but(|keys| {
+            keys.threads = threads;
+            keys.skew = skew;
+            keys.along_n = 1;
+            keys.splits = (COLUMNS / u64::from(4 * threads)) as u32;
+            keys.a.micro = 1;
+            keys.b.micro = 4;
+            keys.b.read_width = 4;
+            keys.finish = rdf;
+        })
     });
     let mut resolved = plans.filter_map(|plan| space.resolve(&plan).ok().filter(|r| r.spec.tiling.threads_a == 1));
     let resolved = resolved.next().expect("a row of threads");

@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use support::{emulator, judge};
 use tilewright_check::random::Pair;
-use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Keys, Plan, Transport};
+use tilewright_gen::plan::{Constraint, Keys, Plan, Transport};
 use tilewright_gen::space::Space;
 use tilewright_ir::{Target, print};
 use tilewright_problem::Problem;
@@ -141,7 +141,7 @@ fn all_directions_verify() {
         let resolved = space.resolve(&plan).unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
         assert!(
             matches!(resolved.contraction.source, ResultSource::OwnOperands(_))
-                && (resolved.footprint.shared_bytes == 0) != (plan.common(Common::Sks) == 2 || plan.common(Common::Lsu) > 1)
+                && (resolved.footprint.shared_bytes == 0) != (plan.split_sum == 2 || plan.slices > 1)
         );
         if direction == "bwdd" && text == strided {
             assert_eq!((resolved.rest.len(), resolved.joined().count()), (3, 3), "{plan}");
@@ -197,21 +197,26 @@ fn random_pairs_verify() {
         let device = emulator(["emu:sm_80", "emu:sm_90a", "emu:gfx942"].choose(&mut rng).unwrap(), true, seed);
         let space = Space::new(&problem, &device.info().target).unwrap();
         let mut one = |values: &[u32]| *values.choose(&mut rng).unwrap();
-        let keys = Keys::default()
-            .with_each([(Common::Bim, 4), (Common::Mac, one(&[16, 32, 64, 96])), (Common::Skw, one(&[8, 9, 10, 11, 12, 13]))])
-            .with_each([
-                (Common::Unr, one(&[1, 2, 4, 8, 16, 64])),
-                (Common::Lsu, one(&[1, 1, 2, 4])),
-                (Common::Pfg, one(&[0, 1])),
-                (Common::Ice, one(&[1, 1, 2, 3])),
-                (Common::Sks, one(&[1, 1, 2])),
-            ])
-            .with_each([(Common::Cvw, one(&[1, 2, 4, 8])), (Common::Gal, one(&[1, 2, 3])), (Common::Mia, one(&[0, 1]))])
-            .with_each([(Common::Mad, one(&[0, 1])), (Common::Szt, one(&[0, 0, 1])), (Common::Iwi, one(&[0, 1]))])
-            .with(Key::A(Chiral::Mic), one(&[1, 2, 3, 4, 8]))
-            .with(Key::B(Chiral::Mic), one(&[1, 2, 4, 8, 8]))
-            .with(Key::B(Chiral::Wos), one(&[0, 1, 2]));
-        let Some(plan) = space.repair(&keys).filter(|plan| plan.common(Common::Bim) == 4) else { continue };
+        let keys = Keys::default().but(|keys| {
+            keys.form = 4;
+            keys.threads = one(&[16, 32, 64, 96]);
+            keys.skew = one(&[8, 9, 10, 11, 12, 13]);
+            keys.k_tile = one(&[1, 2, 4, 8, 16, 64]);
+            keys.slices = one(&[1, 1, 2, 4]);
+            keys.ahead = one(&[0, 1]);
+            keys.splits = one(&[1, 1, 2, 3]);
+            keys.split_sum = one(&[1, 1, 2]);
+            keys.store_width = one(&[1, 2, 4, 8]);
+            keys.order = one(&[1, 2, 3]);
+            keys.along_n = one(&[0, 1]);
+            keys.explicit_fma = one(&[0, 1]);
+            keys.wide_index = one(&[0, 0, 1]);
+            keys.interleave_splits = one(&[0, 1]);
+            keys.a.micro = one(&[1, 2, 3, 4, 8]);
+            keys.b.micro = one(&[1, 2, 4, 8, 8]);
+            keys.b.source = one(&[0, 1, 2]);
+        });
+        let Some(plan) = space.repair(&keys).filter(|plan| plan.form == 4) else { continue };
         let resolved = space.resolve(&plan).unwrap();
         let Transport::Own(loads) = &resolved.spec.schedule.copies[0] else { panic!("{problem} {plan}") };
         let t = &resolved.spec.tiling;

@@ -19,7 +19,7 @@ use tilewright_check::verify::{Case, Depth};
 use tilewright_device::inspect::inspect;
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
-use tilewright_gen::plan::{Common, Constraint, Key, Keys, Plan, Refusal};
+use tilewright_gen::plan::{Constraint, Keys, Plan, Refusal};
 use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::{Activation, Along, Gemm, Order, Problem};
@@ -93,7 +93,7 @@ fn random_plans_on_mfma() {
     verify(120, FLOATS, "emu:gfx950", |rng| wave_unit_plan(rng, 3));
     verify(120, FLOATS, "emu:gfx950", |rng| {
         let k_tile = 64 * rng.random_range(1..3);
-        Keys::clone(&wave_unit_plan(rng, 3)).with(Key::C(Common::Unr), k_tile).into()
+        Keys::clone(&wave_unit_plan(rng, 3)).but(|keys| keys.k_tile = k_tile).into()
     });
 }
 
@@ -104,7 +104,7 @@ fn random_plans_of_bulk_copies() {
         verify(160, types, "emu:sm_90a", |rng| {
             let unit = rng.random_range(1..3);
             // Rows of 128 bytes.
-            piped(rng, unit).with(Key::C(Common::Unr), rng.random_range(1..3) * 128).into()
+            piped(rng, unit).but(|keys| keys.k_tile = rng.random_range(1..3) * 128).into()
         });
     }
 }

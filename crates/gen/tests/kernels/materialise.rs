@@ -1,7 +1,7 @@
 //! Copies into panels hold every element where it belongs and touch memory as they should.
 
 use tilewright_emu::{ArgValue, Buffer, Counters, Options};
-use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
+use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::program::Binding;
 use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
@@ -17,7 +17,11 @@ fn copied(k: usize) -> (Counters, u32) {
     let problem =
         Problem::Gemm(Gemm::new(Scalar::F32, ROWS as u64, 64, k as u64).order(Order::Col).trans(true, false).build().unwrap());
     let space = Space::new(&problem, &Target::by_arch("sm_90a").unwrap()).unwrap();
-    let plan = Plan::default().with(Key::A(Chiral::Wos), 2).with(Key::C(Common::Mac), 64).with(Key::C(Common::Edg), 1);
+    let plan = Plan::default().but(|keys| {
+        keys.a.source = 2;
+        keys.threads = 64;
+        keys.predicate = 1;
+    });
     let resolved = space.resolve(&plan).unwrap();
     assert_eq!(resolved.spec.tiling.a.macro_tile as usize, TILE);
     let program = resolved.generate(space.env().workspace_bytes).unwrap();

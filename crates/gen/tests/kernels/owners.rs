@@ -15,7 +15,7 @@ use tilewright_check::run::Factors;
 use tilewright_check::verify::Case;
 use tilewright_device::Device;
 use tilewright_gen::kernel::{MAIN, Work, works};
-use tilewright_gen::plan::{Common, Derived, Key};
+use tilewright_gen::plan::Derived;
 use tilewright_gen::space::Space;
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
@@ -138,8 +138,11 @@ fn look(device: &Arc<dyn Device>, problem: &Problem, plan: &tilewright_gen::plan
         let works = works(&drawn.spec, budget, u64::MAX).unwrap();
         splits_are_whole(&drawn.spec, &works);
     }
-    let plain = plan.with(Key::C(Common::Cst), 0).with(Key::C(Common::Ice), 1);
-    let Some(plain) = space.repair(&plain).filter(|p| (p.common(Common::Cst), p.common(Common::Ice)) == (0, 1)) else {
+    let plain = plan.but(|keys| {
+        keys.staged = 0;
+        keys.splits = 1;
+    });
+    let Some(plain) = space.repair(&plain).filter(|p| (p.staged, p.splits) == (0, 1)) else {
         return false;
     };
     let Ok(r) = space.resolve(&plain) else { return false };

@@ -13,7 +13,7 @@ use support::{emulator, judge, verified_to};
 use tilewright_check::random::{Pair, wave_unit_plan};
 use tilewright_check::verify::Depth;
 use tilewright_device::inspect::Class;
-use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan, Refusal};
+use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Keys, OperandKeys, Plan, Refusal, Side};
 use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_problem::{Activation, Along, Gemm, GemmBuilder, Order, Problem, Scale};
@@ -136,23 +136,21 @@ fn random_plans_verify() {
         let space = Space::new(&problem, &emulator("emu:sm_80", false, 0).info().target).unwrap();
         let space = space.with_atomics(true).constrained(&pinned);
         let drawn = wave_unit_plan(rng, 1);
-        let swapped = drawn.common(Common::Swp) == 1;
-        let keys = |side: fn(Chiral) -> Key, scalar: Scalar, bytes: u32| {
-            [
-                (side(Chiral::Glw), scalar.numbers_in(bytes)),
-                (side(Chiral::Wos), 0),
-                (side(Chiral::Plu), 1),
-                (side(Chiral::Acp), 1),
-            ]
+        let swapped = drawn.swapped == 1;
+        let copied = |keys: OperandKeys, scalar: Scalar, bytes: u32| OperandKeys {
+            load_width: scalar.numbers_in(bytes),
+            source: 0,
+            load_along_k: 1,
+            copy: 1,
+            ..keys
         };
         let [a, b] = if swapped { [types[1], types[0]] } else { types };
         let widths = [0; 2].map(|_| *[4, 8, 16].choose(rng).unwrap());
-        let ahead = drawn.common(Common::Pfg).max(1);
-        let drawn = drawn.with_each([(Common::Ufo, 0), (Common::Pfg, ahead), (Common::Buf, ahead + 1)]);
-        let all = keys(Key::A, a, widths[0]).into_iter().chain(keys(Key::B, b, widths[1]));
-        let plan = space.repair(&all.fold(drawn, |plan, (key, value)| plan.with(key, value)))?;
+        let ahead = drawn.ahead.max(1);
+        let (a, b) = (copied(drawn.a, a, widths[0]), copied(drawn.b, b, widths[1]));
+        let plan = space.repair(&Keys { a, b, stagger: 0, ahead, buffers: ahead + 1, ..*drawn })?;
         space.resolve(&plan).ok()?;
-        assert!([Key::A, Key::B].iter().all(|side| plan.get(side(Chiral::Acp)) == 1), "{plan}");
+        assert!(Side::ALL.into_iter().all(|side| plan.of(side).copy == 1), "{plan}");
         let device = emulator("emu:sm_80", true, seed);
         Some(judge(&device, &Pair { seed, problem, plan }))
     };

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use support::wave_units::product;
 use support::{Run, draws, emulator, judge, number};
 use tilewright_check::random::{Pair, Recipe, pair, reduced, tensor, wave_unit_plan};
-use tilewright_gen::plan::{Common, Constraint, Finish, KernelSpec, Key, Plan, Split, Stage};
+use tilewright_gen::plan::{Constraint, Finish, KernelSpec, Plan, Split, Stage};
 use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_problem::{Gemm, Operator, Order, Problem, Reduce};
@@ -202,7 +202,7 @@ fn on_units_of_waves() {
                 let (problem, plan) = (reduced(&mut rng, &problem), wave_unit_plan(&mut rng, unit));
                 let device = emulator(device, rng.random(), seed);
                 let space = Space::new(&problem, &device.info().target).unwrap().with_atomics(true);
-                let plan = space.repair(&Plan::from(plan.with(Key::C(Common::Rdf), rng.random_range(0..6))))?;
+                let plan = space.repair(&Plan::from(plan.but(|keys| keys.finish = rng.random_range(0..6))))?;
                 Some(judge(&device, &Pair { seed, problem, plan }))
             })
             .collect();

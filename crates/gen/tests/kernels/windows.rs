@@ -6,7 +6,7 @@ use crate::support;
 use support::{emulator, judge};
 use tilewright_check::random::Pair;
 use tilewright_gen::kernel::MAIN;
-use tilewright_gen::plan::{Common, Constraint, Plan};
+use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::space::Space;
 use tilewright_problem::Problem;
 
@@ -256,7 +256,7 @@ fn tensors_copied_with_padded_rows() {
         // Instructions without a product are left out: channels of a tap end before a k-tile does.
         let steps = r.spec.tiling.steps(r.contraction, 16).len() as u32;
         let padded = keys.contains("UNI2") && direction != "bwdw";
-        assert_eq!(4 * steps, plan.common(Common::Unr) / 16 * if padded { 3 } else { 4 }, "{problem} {plan}");
+        assert_eq!(4 * steps, plan.k_tile / 16 * if padded { 3 } else { 4 }, "{problem} {plan}");
         let failed = judge(&device, &Pair { seed, problem, plan });
         assert!(failed.is_none(), "{}", failed.unwrap_or_default());
     }
@@ -316,7 +316,7 @@ fn planes_of_channels_transposed() {
         let plan = Plan::from(Constraint::parse(&keys).unwrap().apply(&Plan::default()));
         let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
         // Phases of a gradient read the same copies, in one launch; one that a single tap reaches has copies and products of its own.
-        if direction == "bwdd" && plan.common(Common::Uni) == 2 && plan.common(Common::Ice) == 1 {
+        if direction == "bwdd" && plan.unit == 2 && plan.splits == 1 {
             let most = if [strided, inner].contains(&text) { 4 } else { 2 };
             assert!(r.generate(1 << 20).unwrap().launches.len() <= most, "{problem} {plan}");
             assert!(r.rest.iter().all(|part| part.spec.tiling.unit == r.spec.tiling.unit), "{problem} {plan}");

@@ -330,9 +330,9 @@ fn every_refusal_of_derive() {
         assert!(is(&refused), "{change}: {refused:?}");
         assert!(refused.to_string().contains(words), "{change}: {refused}");
     }
-    let out = derive(&Plan::default().with(Key::C(Common::Gal), 9), &c, &ENV).unwrap_err();
+    let out = derive(&Plan::default().but(|keys| keys.order = 9), &c, &ENV).unwrap_err();
     assert_eq!(out.to_string(), "C_GAL9: legal values are 1 to 3");
-    let huge = derive(&Plan::default().with(Key::A(Chiral::Mic), u32::MAX), &c, &ENV).unwrap_err();
+    let huge = derive(&Plan::default().but(|keys| keys.a.micro = u32::MAX), &c, &ENV).unwrap_err();
     assert!(matches!(huge, R::Value { .. }));
     let mut empty = gemm(8, 8, 8, "nn");
     empty.n = 0;

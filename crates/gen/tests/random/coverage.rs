@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use tilewright_check::random::{Pair, Recipe, pair};
-use tilewright_gen::plan::{Common, Exit, Key, MathUnit, Source, derive};
+use tilewright_gen::plan::{Exit, Key, MathUnit, Source, derive};
 use tilewright_gen::space::Space;
 use tilewright_ir::Target;
 use tilewright_problem::{Layout, Problem};
@@ -71,7 +71,7 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
     let (tail_m, tail_n) = (!c.m.is_multiple_of(tm), !c.n.is_multiple_of(tn));
     word(tail_m, "tail in m");
     word(tail_n, "tail in n");
-    word(tail_m && tail_n && pair.plan.common(Common::Edg) == 0, "pulled back in both");
+    word(tail_m && tail_n && pair.plan.predicate == 0, "pulled back in both");
     word(!c.k.is_multiple_of(t.k_tile.into()), "tail in k");
     word(c.k < u64::from(t.k_tile), "k below a tile");
     let tiles = c.k.div_ceil(u64::from(t.k_tile) * u64::from(t.split_k.ways));

@@ -5,7 +5,6 @@ use crate::support;
 use rayon::prelude::*;
 use support::trace::trace_with;
 use tilewright_check::random::{Recipe, pair};
-use tilewright_gen::graph::values;
 use tilewright_gen::plan::{Key, Plan};
 use tilewright_gen::program::{Binding, Program};
 use tilewright_gen::space::Space;
@@ -77,7 +76,7 @@ fn plans_that_compare_as_equal_are_the_same_kernel() {
             let (home, own) = (normal(&pair.plan), program(&space, &pair.plan).unwrap());
             let (mut count, mut wrong) = (0, Vec::new());
             for key in Key::all() {
-                for value in values(key) {
+                for value in key.info().values() {
                     let plan = Plan::from(pair.plan.with(key, value));
                     if plan == pair.plan || normal(&plan) != home {
                         continue;

@@ -7,7 +7,7 @@ use crate::support;
 
 use support::Run;
 use tilewright_check::random::{Pair, Recipe};
-use tilewright_gen::plan::{Chiral, Common, Key, Transport};
+use tilewright_gen::plan::{Side, Transport};
 use tilewright_gen::space::Space;
 use tilewright_problem::{Direction, Problem};
 
@@ -54,7 +54,7 @@ fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
     let (t, s) = (&resolved.spec.tiling, &resolved.spec.schedule);
     let gradient_of_filter = conv.direction == Direction::BackwardWeight;
     let axes = || (0..conv.dims()).map(|i| (conv.stride[i], conv.dilation[i], conv.filter[i]));
-    let form = pair.plan.common(Common::Bim);
+    let form = pair.plan.form;
     let (rows, columns) = t.macro_tile();
     let c = &resolved.spec.c;
     let tile = u64::from(if gradient_of_filter { t.k_tile } else { [rows, columns][usize::from(t.swapped)] });
@@ -88,7 +88,7 @@ fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
         t.split_k.ways > 1,
         s.roles.is_some(),
         s.copies.iter().any(|copy| matches!(copy, Transport::Bulk(tile) if tile.map.im2col.is_some())),
-        [Key::A, Key::B].iter().any(|side| pair.plan.get(side(Chiral::Wos)) > 0),
+        Side::ALL.into_iter().any(|side| pair.plan.of(side).source > 0),
     ]
 }
 

@@ -6,7 +6,7 @@
 //! at the edge (theirs are pulled back).
 
 use super::trace::{Event, Touch};
-use tilewright_gen::plan::{Chiral, Common, Key, Plan};
+use tilewright_gen::plan::{OperandKeys, Plan};
 
 /// A column-major product with A stored m x k and B stored n x k: both contiguous across k. No tails along k unless `UFO`.
 #[derive(Clone, Copy, Debug)]
@@ -44,19 +44,15 @@ struct Side {
 }
 
 impl Model {
-    fn c(&self, key: Common) -> i64 {
-        self.plan.common(key).into()
-    }
-
     /// Threads along A and B.
     pub fn grid(&self) -> (i64, i64) {
-        let mac = self.c(Common::Mac);
+        let mac = i64::from(self.plan.threads);
         let log = 63 - i64::from(mac.leading_zeros());
         let (mut a, mut b) = (1 << ((log + 1) / 2), mac / (1 << ((log + 1) / 2)));
-        for _ in 10..self.c(Common::Skw) {
+        for _ in 10..self.plan.skew {
             (a, b) = (a / 2, b * 2);
         }
-        for _ in self.c(Common::Skw)..10 {
+        for _ in self.plan.skew..10 {
             (a, b) = (a * 2, b / 2);
         }
         (a, b)
@@ -65,7 +61,7 @@ impl Model {
     /// Macro tile along A and B.
     pub fn tile(&self) -> (i64, i64) {
         let (a, b) = self.grid();
-        (a * i64::from(self.plan.get(Key::A(Chiral::Mic))), b * i64::from(self.plan.get(Key::B(Chiral::Mic))))
+        (a * i64::from(self.plan.a.micro), b * i64::from(self.plan.b.micro))
     }
 
     /// Work-groups along A and B.
@@ -76,18 +72,18 @@ impl Model {
 
     /// All work-groups.
     pub fn all_groups(&self) -> i64 {
-        self.groups().0 * self.groups().1 * self.c(Common::Ice)
+        self.groups().0 * self.groups().1 * i64::from(self.plan.splits)
     }
 
     /// Tile (a, b) and part of the split of a work-group.
     pub fn place(&self, group: i64) -> (i64, i64, i64) {
         let (ga, gb) = self.groups();
-        let (z, id) = (group % self.c(Common::Ice), group / self.c(Common::Ice));
-        let (a, b) = match self.c(Common::Gal) {
+        let (z, id) = (group % i64::from(self.plan.splits), group / i64::from(self.plan.splits));
+        let (a, b) = match self.plan.order {
             1 => (id / gb, id % gb),
             2 => (id % ga, id / ga),
             _ => {
-                let width = (self.c(Common::Naw) / self.c(Common::Ice)).isqrt();
+                let width = (i64::from(self.plan.strip_groups) / i64::from(self.plan.splits)).isqrt();
                 let strip = id / (width * ga);
                 let here = width.min(gb - strip * width);
                 let within = id - strip * width * ga;
@@ -100,27 +96,28 @@ impl Model {
     /// First k of every k-tile of a work-group.
     pub fn k_starts(&self, group: i64) -> Vec<i64> {
         let (a, b, z) = self.place(group);
-        let (depth, ways) = (self.c(Common::Unr), self.c(Common::Ice));
-        let offset = if self.c(Common::Ufo) == 1 { (13 * a + 7 * b) % depth } else { 0 };
+        let (depth, ways) = (i64::from(self.plan.k_tile), i64::from(self.plan.splits));
+        let offset = if self.plan.stagger == 1 { (13 * a + 7 * b) % depth } else { 0 };
         let total = (self.k + offset + depth - 1) / depth;
         let mine = total / ways + i64::from(z < total % ways);
-        let tiles =
-            (0..mine).map(|i| if self.c(Common::Iwi) == 1 { i * ways + z } else { z * (total / ways) + z.min(total % ways) + i });
+        let tiles = (0..mine)
+            .map(|i| if self.plan.interleave_splits == 1 { i * ways + z } else { z * (total / ways) + z.min(total % ways) + i });
         tiles.map(|t| t * depth - offset).collect()
     }
 
     fn sides(&self, group: i64, thread: i64) -> [Side; 2] {
         let ((na, nb), (ta, tb), (ga, gb, _)) = (self.grid(), self.tile(), self.place(group));
-        let (ia, ib) = if self.c(Common::Mia) == 0 { (thread % na, thread / na) } else { (thread / nb, thread % nb) };
-        let side = |name, of: fn(Chiral) -> Key, threads, place, index: i64, tile: i64, extent: i64, ld| {
-            let keys = [Chiral::Mic, Chiral::Pad, Chiral::Plu, Chiral::Liw, Chiral::Miw, Chiral::Wos, Chiral::Vew];
+        let (ia, ib) = if self.plan.along_n == 0 { (thread % na, thread / na) } else { (thread / nb, thread % nb) };
+        let side = |name, keys: &OperandKeys, threads, place, index: i64, tile: i64, extent: i64, ld| {
+            let get =
+                [keys.micro, keys.pad, keys.load_along_k, keys.interleave_loads, keys.interleave_micro, keys.source, keys.vector];
             // Packed panels are whole tiles: nothing is pulled back.
-            let packed = self.plan.get(of(Chiral::Wos)) == 2;
+            let packed = keys.source == 2;
             let owned = index * tile;
             let start = if packed { owned } else { owned.min(extent - tile) };
-            Side { name, threads, place, start, owned, tile, extent, ld, get: keys.map(|k| self.plan.get(of(k)).into()) }
+            Side { name, threads, place, start, owned, tile, extent, ld, get: get.map(i64::from) }
         };
-        [side("a", Key::A, na, ia, ga, ta, self.m, self.ld[0]), side("b", Key::B, nb, ib, gb, tb, self.n, self.ld[1])]
+        [side("a", &self.plan.a, na, ia, ga, ta, self.m, self.ld[0]), side("b", &self.plan.b, nb, ib, gb, tb, self.n, self.ld[1])]
     }
 
     /// What a thread does in the main loop, k-tile by k-tile, and where it stores its results.
@@ -134,7 +131,7 @@ impl Model {
                 let (row, col) = (a.start + a.micro(i), b.start + b.micro(j));
                 if (a.owned..a.extent).contains(&row) && (b.owned..b.extent).contains(&col) {
                     let touch = Touch { memory: "c".into(), index: row + col * self.ld[2], lanes: 1 };
-                    stores.push(if self.c(Common::Ice) > 1 { Event::Atomic(touch) } else { Event::Store(touch) });
+                    stores.push(if self.plan.splits > 1 { Event::Atomic(touch) } else { Event::Store(touch) });
                 }
             }
         }
@@ -142,20 +139,20 @@ impl Model {
     }
 
     fn step(&self, sides: &[Side; 2], thread: i64, k: i64) -> Step {
-        let depth = self.c(Common::Unr);
-        let order: [&Side; 2] = if self.c(Common::Afi) == 1 { [&sides[0], &sides[1]] } else { [&sides[1], &sides[0]] };
+        let depth = i64::from(self.plan.k_tile);
+        let order: [&Side; 2] = if self.plan.a_first == 1 { [&sides[0], &sides[1]] } else { [&sides[1], &sides[0]] };
         let mut step = Step::default();
         for side in order {
-            let (loads, shares) = side.load(thread, self.c(Common::Mac), depth, k, self.k);
+            let (loads, shares) = side.load(thread, i64::from(self.plan.threads), depth, k, self.k);
             step.loads.extend(loads);
             step.shares.extend(shares);
         }
         let (ma, mb) = (sides[0].get[0], sides[1].get[0]);
         for kk in 0..depth {
             order.iter().for_each(|side| step.fragments.extend(side.fragments(kk)));
-            let fused = self.c(Common::Mad) == 1;
+            let fused = self.plan.explicit_fma == 1;
             let mut math = |x: i64, y: i64| step.math.push(Event::Math { fused, at: x * mb + y, x, y });
-            if self.c(Common::Afi) == 1 {
+            if self.plan.a_first == 1 {
                 (0..ma).for_each(|x| (0..mb).for_each(|y| math(x, y)));
             } else {
                 (0..mb).for_each(|y| (0..ma).for_each(|x| math(x, y)));

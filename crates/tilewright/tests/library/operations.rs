@@ -382,7 +382,7 @@ fn refusals_name_the_input() {
     assert!(matches!(e, Error::Dtype { have: Scalar::F64, need: Scalar::F32, .. }), "{e}");
     let e = context.gemm(Gemm::new(Scalar::F32, 8, 0, 8).order(Order::Col)).expect_err("impossible");
     assert!(e.to_string().contains("n = 0"), "{e}");
-    let e = op.set_plan(&Plan::default().with_both(tilewright_gen::plan::Chiral::Mic, 64).into()).expect_err("too large");
+    let e = op.set_plan(&Plan::default().but(|keys| keys.both(|o| o.micro = 64)).into()).expect_err("too large");
     assert!(matches!(e, Error::Refused(_)), "{e}");
     assert!(Context::open("cuda:17x").is_err());
 }

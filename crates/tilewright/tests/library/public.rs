@@ -1,10 +1,10 @@
 //! Every public method, called with what the library itself exports: no type of another crate is needed.
 
 use tilewright::{
-    Backend, Buckets, Budget, Cache, CacheState, Cancel, Candidate, Chiral, Common, Constraint, Context, Conv, Depth,
-    DeviceError, DeviceKind, DeviceOptions, Dialect, Dynamic, Ended, Error, Event, Extent, Factors, Gemm, Key, Layout, Math,
-    NativeHandles, Operands, Options, Order, Origin, Outcome, Plan, Problem, RecordsAt, Scalar, SearchOptions, Slice, SliceMut,
-    Strategy, Target, TimeKind, Times, Timing, Trials, Verified, default_records, list_devices, remedies,
+    Backend, Buckets, Budget, Cache, CacheState, Cancel, Candidate, Constraint, Context, Conv, Depth, DeviceError, DeviceKind,
+    DeviceOptions, Dialect, Dynamic, Ended, Error, Event, Extent, Factors, Gemm, Layout, Math, NativeHandles, Operands, Options,
+    Order, Origin, Outcome, Plan, Problem, RecordsAt, Scalar, SearchOptions, Slice, SliceMut, Strategy, Target, TimeKind, Times,
+    Timing, Trials, Verified, default_records, list_devices, remedies,
 };
 
 fn context() -> Context {
@@ -78,8 +78,8 @@ fn plans_set_and_refused() {
     let operation = context.operation(Problem::parse("tC0_tA0_tB0_colMaj0_m64_n64_k64_lda64_ldb64_ldc64_ws0_f32").expect("text"));
     let operation = operation.expect("a problem").constrained(&Constraint::parse("C_MAC64").expect("a constraint"));
     let prepared = operation.prepare().expect("it compiles").plan();
-    assert_eq!((context.programs(), prepared.get(Key::C(Common::Mac))), (1, 64));
-    let wrong: Plan = prepared.with(Key::A(Chiral::Mic), 63).into();
+    assert_eq!((context.programs(), prepared.threads), (1, 64));
+    let wrong: Plan = prepared.but(|keys| keys.a.micro = 63).into();
     assert!(matches!(operation.set_plan(&wrong), Err(Error::Refused(refusal)) if !remedies(&refusal).is_empty()));
     let near = operation.nearest(&wrong).expect("a plan");
     operation.set_plan(&near).expect("legal");

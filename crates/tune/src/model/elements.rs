@@ -3,7 +3,7 @@
 //! It is bound by memory: by how much of a sector each load uses, and by how many bytes are on their way at once.
 
 use super::{Estimate, Model};
-use tilewright_gen::plan::{Chiral, Common, ElementLoads, Footprint, KernelSpec, Key, Keys};
+use tilewright_gen::plan::{ElementLoads, Footprint, KernelSpec, Keys, OperandKeys};
 use tilewright_gen::space::Space;
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
@@ -12,9 +12,6 @@ use tilewright_problem::view::{COL, ROW};
 
 /// Instructions of an element at the ends of a line that starts anywhere: its place, a load, choices.
 const AT_ENDS: f64 = 7.0;
-
-/// Keys of a side of the tile.
-type Side = fn(Chiral) -> Key;
 
 /// Bytes that memory moves at least.
 const SECTOR: i64 = 32;
@@ -29,7 +26,6 @@ const SHORT_RUN: f64 = 24.0;
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let along_rows = along_rows(c);
     let vector = (16 / c.a.scalar.bytes()).max(1);
-    let [fast, slow]: [Side; 2] = if along_rows { [Key::A, Key::B] } else { [Key::B, Key::A] };
     let units = u64::from(space.target().units.max(1));
     let mut plans = Vec::new();
     for threads in [64u32, 128, 256, 512] {
@@ -48,20 +44,17 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
                 if u64::from(tile_m) >= 2 * c.m.max(1) || u64::from(tile_n) >= 2 * c.n.max(1) {
                     continue;
                 }
-                let plan = Keys::default()
-                    .with_each([(Common::Bim, form), (Common::Mac, threads), (Common::Skw, skew.unwrap_or(10))])
-                    .with_each([(Common::Mia, u32::from(!along_rows)), (Common::Unr, 8)])
-                    .with(fast(Chiral::Mic), of_fast)
-                    .with(slow(Chiral::Mic), of_slow)
-                    .with(fast(Chiral::Frw), width)
-                    .with(fast(Chiral::Miw), 1)
-                    .with(slow(Chiral::Frw), 1);
+                let fast = OperandKeys { micro: of_fast, read_width: width, interleave_micro: 1, ..OperandKeys::default() };
+                let slow = OperandKeys { micro: of_slow, read_width: 1, ..OperandKeys::default() };
+                let (a, b) = if along_rows { (fast, slow) } else { (slow, fast) };
+                let (skew, along_n) = (skew.unwrap_or(10), u32::from(!along_rows));
+                let plan = Keys { a, b, form, threads, skew, along_n, k_tile: 8, ..Keys::default() };
                 let rows = c.m.div_ceil(tile_m.into());
                 let most = c.n.div_ceil(tile_n.into()).min(4096);
                 let mut shares: Vec<u64> =
                     [1, units, 4 * units, 16 * units].map(|groups| groups.div_ceil(rows.max(1)).min(most).max(1)).into();
                 shares.dedup();
-                plans.extend(shares.into_iter().map(|share| plan.with(Key::C(Common::Ice), share as u32)));
+                plans.extend(shares.into_iter().map(|share| Keys { splits: share as u32, ..plan }));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Plans worth a look before anything is known whose work-groups copy the windows of a whole result tile once (`ACP4`).
 
-use tilewright_gen::plan::{Chiral, Common, Key, Keys, Transport};
+use tilewright_gen::plan::{Keys, OperandKeys, Transport};
 use tilewright_gen::space::Space;
 use tilewright_ir::ASYNC_COPY_BYTES;
 use tilewright_ir::mma::FAMILIES;
@@ -24,27 +24,29 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
         return Vec::new();
     }
     let taps = u32::try_from(c.k / u64::from(channels)).unwrap_or(u32::MAX);
-    let base = Keys::default()
-        .with_each([(Common::Uni, family.number), (Common::Bim, form), (Common::Edg, 1), (Common::Cst, 1)])
-        .with_each([(Common::Sks, u32::from(!space.env().allow_atomics)), (Common::Gal, 1)])
-        .with(Key::A(Chiral::Acp), 4)
-        .with_both(Chiral::Pad, 1)
-        // Without padding the chunks of lines are permuted, where lines are a power of two.
-        .with(Key::A(Chiral::Pad), u32::from(!channels.is_power_of_two()));
-    let filters = filters(&base, &c.b);
+    // Without padding the chunks of lines are permuted, where lines are a power of two.
+    let pad = u32::from(!channels.is_power_of_two());
+    let base = Keys {
+        a: OperandKeys { copy: 4, pad, ..OperandKeys::default() },
+        unit: family.number,
+        form,
+        predicate: 1,
+        staged: 1,
+        split_sum: u32::from(!space.env().allow_atomics),
+        order: 1,
+        skew: 9,
+        unroll_k: 1,
+        ..Keys::default()
+    };
     let columns = u32::try_from(c.n.div_ceil(family.block.columns.into())).unwrap_or(u32::MAX).min(8);
     let mut plans = Vec::new();
-    for (waves, rows) in [(4, 1), (4, 2), (4, 3), (4, 4), (8, 1), (8, 2), (8, 3), (16, 1), (16, 2)] {
-        let shape = base.with_each([(Common::Mac, 32 * waves), (Common::Skw, 9)]).with(Key::A(Chiral::Mic), rows);
-        let shape = shape.with(Key::B(Chiral::Mic), columns);
-        for depth in [1, 3, taps].into_iter().filter(|n| taps.is_multiple_of(*n)).map(|n| n.saturating_mul(channels)) {
-            for filter in &filters {
-                for (ahead, fragments) in [(1, 0), (1, 1), (2, 0), (2, 1)] {
-                    plans.push(
-                        keys(&shape, filter)
-                            .with_each([(Common::Unr, depth), (Common::Pfg, ahead), (Common::Buf, ahead + 1)])
-                            .with_each([(Common::Fra, fragments), (Common::Ukl, 1)]),
-                    );
+    for [waves, rows] in TILES {
+        let shape = Keys { a: OperandKeys { micro: rows, ..base.a }, threads: 32 * waves, ..base };
+        for k_tile in [1, 3, taps].into_iter().filter(|n| taps.is_multiple_of(*n)).map(|n| n.saturating_mul(channels)) {
+            for filter in filters(&c.b) {
+                let b = OperandKeys { micro: columns, ..filter };
+                for [ahead, fragments_ahead] in STAGES {
+                    plans.push(Keys { b, k_tile, ahead, buffers: ahead + 1, fragments_ahead, ..shape });
                 }
             }
         }
@@ -52,25 +54,25 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     plans
 }
 
-/// The keys of B in these plans: in place, in vectors along its neighbours where copies can be, and from a padded copy.
-fn filters(base: &Keys, b: &Tensor) -> Vec<Keys> {
-    let bytes = b.scalar.bytes();
-    let [along_k, across] =
-        [COL, ROW].map(|axis| b.view.vector_width(axis, (ASYNC_COPY_BYTES[2] / bytes).max(1), b.align / bytes.max(1)));
-    let width = along_k.max(across);
-    let vectors = base
-        .with(Key::B(Chiral::Glw), width)
-        .with(Key::B(Chiral::Plu), u32::from(along_k >= across))
-        .with(Key::B(Chiral::Lor), u32::from(along_k < across));
-    let copied = u32::from(width * bytes >= ASYNC_COPY_BYTES[0]);
-    let padded = vectors.with(Key::B(Chiral::Glw), (ASYNC_COPY_BYTES[2] / bytes).max(1)).with(Key::B(Chiral::Wos), 1);
-    vec![vectors.with(Key::B(Chiral::Acp), copied), padded.with(Key::B(Chiral::Acp), 1)]
-}
+/// Waves, and rows of instructions of each.
+const TILES: [[u32; 2]; 9] = [[4, 1], [4, 2], [4, 3], [4, 4], [8, 1], [8, 2], [8, 3], [16, 1], [16, 2]];
 
-/// A plan with the B of another.
-fn keys(plan: &Keys, of: &Keys) -> Keys {
-    [Chiral::Glw, Chiral::Plu, Chiral::Lor, Chiral::Acp, Chiral::Wos]
-        .into_iter()
-        .map(Key::B)
-        .fold(*plan, |p, key| p.with(key, of.get(key)))
+/// K-tiles that copies run ahead, k-steps that fragments are read ahead.
+const STAGES: [[u32; 2]; 4] = [[1, 0], [1, 1], [2, 0], [2, 1]];
+
+/// The keys of B in these plans: in place, in vectors along its neighbours where copies can be, and from a padded copy.
+fn filters(b: &Tensor) -> [OperandKeys; 2] {
+    let bytes = b.scalar.bytes();
+    let widest = (ASYNC_COPY_BYTES[2] / bytes).max(1);
+    let [along_k, across] = [COL, ROW].map(|axis| b.view.vector_width(axis, widest, b.align / bytes.max(1)));
+    let load_width = along_k.max(across);
+    let vectors = OperandKeys {
+        load_width,
+        load_along_k: u32::from(along_k >= across),
+        load_rows_first: u32::from(along_k < across),
+        copy: u32::from(load_width * bytes >= ASYNC_COPY_BYTES[0]),
+        pad: 1,
+        ..OperandKeys::default()
+    };
+    [vectors, OperandKeys { load_width: widest, source: 1, copy: 1, ..vectors }]
 }

@@ -1,6 +1,7 @@
 //! Plans with a matrix unit worth a look before anything is known.
 
-use tilewright_gen::plan::{Chiral, Common, Key, Keys, RowStaging, store_buffers, store_tile, thread_grid};
+use super::seed_keys::tiled;
+use tilewright_gen::plan::{Keys, OperandKeys, RowStaging, store_buffers, store_tile, thread_grid};
 use tilewright_gen::space::Space;
 use tilewright_ir::MathUnit;
 use tilewright_problem::Math;
@@ -27,10 +28,17 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
         if !pairs && !blocks && (turned.c.view.stride(ROW) != Some(1) || !(spares || by_registers)) {
             continue;
         }
-        let base = Keys::default()
-            .with_both(Chiral::Acp, 2)
-            .with_each([(Common::Uni, 2), (Common::Bim, form), (Common::Swp, swap)])
-            .with_each([(Common::Cvw, if pairs { 2 } else { 1 }), (Common::Sks, u32::from(!space.env().allow_atomics))]);
+        let copied = OperandKeys { copy: 2, ..OperandKeys::default() };
+        let base = Keys {
+            a: copied,
+            b: copied,
+            unit: 2,
+            form,
+            swapped: swap,
+            store_width: if pairs { 2 } else { 1 },
+            split_sum: u32::from(!space.env().allow_atomics),
+            ..Keys::default()
+        };
         let mut of_tiles = Vec::new();
         let mut of_weights = Vec::new();
         for plan in tiles(&base, &turned) {
@@ -40,9 +48,9 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
             }
         }
         // Load waves write the other factor, or a copy in workspace has it in the order of the weights.
-        of_weights.retain(|plan| plan.common(Common::Png) == 0);
-        let copied = |plan: &Keys| plan.with(Key::B(Chiral::Wos), 1).with(Key::B(Chiral::Acp), 2);
-        let of_weights = of_weights.iter().flat_map(|plan| [plan.with(Key::C(Common::Lwv), 4), copied(plan)]);
+        of_weights.retain(|plan| plan.ping_pong == 0);
+        let copied = |plan: &Keys| Keys { b: OperandKeys { source: 1, copy: 2, ..plan.b }, ..*plan };
+        let of_weights = of_weights.iter().flat_map(|plan| [Keys { producers: 4, ..*plan }, copied(plan)]);
         let fetched: Vec<Keys> = of_tiles.iter().flat_map(|plan| through_registers(plan, &turned)).collect();
         let fragments: Vec<Keys> = of_tiles
             .iter()
@@ -59,36 +67,35 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
 
 /// The plan with operands that bulk copies do not reach fetched by the load waves instead of materialised: one of them, or both.
 fn through_registers(plan: &Keys, c: &Contraction) -> Vec<Keys> {
-    if plan.common(Common::Lwv) < 4 || plan.common(Common::Png) == 1 || !matches!(c.a.factor().bytes(), 1 | 2) {
+    if plan.producers < 4 || plan.ping_pong == 1 || !matches!(c.a.factor().bytes(), 1 | 2) {
         return Vec::new();
     }
-    let [a, b] = [(Key::A(Chiral::Acp), &c.a), (Key::B(Chiral::Acp), &c.b)]
-        .map(|(acp, tensor)| (tensor.factor.is_some() || !boxes_align(tensor)).then(|| plan.with(acp, 0)));
-    let both = (a.is_some() && b.is_some()).then(|| plan.with_both(Chiral::Acp, 0));
+    let fetches = |tensor: &Tensor| tensor.factor.is_some() || !boxes_align(tensor);
+    let a = fetches(&c.a).then(|| plan.but(|keys| keys.a.copy = 0));
+    let b = fetches(&c.b).then(|| plan.but(|keys| keys.b.copy = 0));
+    let both = a.and(b).map(|_| plan.but(|keys| keys.both(|o| o.copy = 0)));
     // Bulk copies bring none of two factors that change their type.
     let each = if c.a.factor.and(c.b.factor).is_some() { [None, None] } else { [a, b] };
     let ways = each.into_iter().chain([both]).flatten();
     // Several work-groups on a compute unit have more loads in flight, if registers allow them; so have more load waves.
-    let several = plan.common(Common::Mac) == 128;
-    let more = |p: Keys| if several { p.with(Key::C(Common::Mgp), 2) } else { p.with(Key::C(Common::Lwv), 8) };
+    let several = plan.threads == 128;
+    let more = |p: Keys| if several { Keys { min_groups: 2, ..p } } else { Keys { producers: 8, ..p } };
     ways.flat_map(|p| [p, more(p)].into_iter().chain(from_staging(&p, c))).collect()
 }
 
 /// The plan with misaligned operands copied to the staging buffer by TMA and shifted from there, where their rows allow it: with as many stages as leave shared memory for that.
 fn from_staging(plan: &Keys, c: &Contraction) -> Vec<Keys> {
-    let fetched = [(Key::A(Chiral::Acp), &c.a), (Key::B(Chiral::Acp), &c.b)].into_iter().filter(|(acp, _)| plan.get(*acp) == 0);
     let mut staged = *plan;
-    for (acp, tensor) in fetched {
+    for (keys, tensor) in [(&mut staged.a, &c.a), (&mut staged.b, &c.b)].into_iter().filter(|(keys, _)| keys.copy == 0) {
         if tensor.view.is_affine_box().is_none() || tensor.align < 16 || tensor.factor.is_some() {
             return Vec::new();
         }
-        staged.set(acp, 3);
+        keys.copy = 3;
     }
-    let held = 2 + plan.common(Common::Fra);
-    let buffers = (held..held + 3).filter(|n| *n <= plan.common(Common::Buf).max(held));
-    let waves = |p: Keys| [p, p.with(Key::C(Common::Lwv), 8)];
-    let ring = |n: u32| staged.with(Key::C(Common::Buf), n).with(Key::C(Common::Pfg), n - 1);
-    buffers.map(ring).flat_map(waves).collect()
+    let held = 2 + plan.fragments_ahead;
+    let buffers = (held..held + 3).filter(|n| *n <= plan.buffers.max(held));
+    let waves = |p: Keys| [p, Keys { producers: 8, ..p }];
+    buffers.map(|buffers| Keys { buffers, ahead: buffers - 1, ..staged }).flat_map(waves).collect()
 }
 
 /// True if bulk copies bring the operand of C's rows in lines that its instructions read from registers alone: of 32-bit elements along
@@ -101,16 +108,15 @@ fn rows_by_registers(c: &Contraction) -> bool {
 /// The plan with that operand's fragments in registers: as many sets as the accumulators leave registers for. Where factors are split, or made of
 /// weights, load waves write the other one.
 fn by_fragments(plan: &Keys, c: &Contraction, made: bool) -> Keys {
-    let (rows, columns) = (plan.get(Key::A(Chiral::Mic)), plan.get(Key::B(Chiral::Mic)));
+    let (rows, columns) = (plan.a.micro, plan.b.micro);
     let words = if c.block_scales.is_empty() { 4 } else { 8 };
     let four = words * rows * columns + 16 * rows * if made { 2 } else { 1 };
-    let plan = plan.with(Key::C(Common::Rga), if four <= 176 { 4 } else { 2 });
-    if made && c.a.has_weights() {
-        plan.with(Key::B(Chiral::Acp), 0)
-    } else if made {
-        plan.with(Key::B(Chiral::Acp), 0).with(Key::C(Common::Lwv), 4)
-    } else {
-        plan
+    let plan = Keys { register_sets: if four <= 176 { 4 } else { 2 }, ..*plan };
+    let written = OperandKeys { copy: 0, ..plan.b };
+    match (made, c.a.has_weights()) {
+        (false, _) => plan,
+        (true, true) => Keys { b: written, ..plan },
+        (true, false) => Keys { b: written, producers: 4, ..plan },
     }
 }
 
@@ -126,15 +132,21 @@ fn owners(mac: u32, skew: u32, turns: u32) -> Option<(u32, u32)> {
     if turns == 1 { Some((1, 1)) } else { thread_grid(mac / 128, skew) }
 }
 
+/// Threads, skew of the grid of warpgroups, rows of instructions: of warpgroups that share a tile.
+const TOGETHER: [[u32; 3]; 7] =
+    [[128, 10, 1], [128, 10, 2], [256, 10, 1], [256, 10, 2], [256, 11, 1], [256, 11, 2], [384, 11, 1]];
+/// The same of warpgroups that alternate between tiles.
+const PING_PONG: [[u32; 3]; 3] = [[256, 10, 1], [256, 10, 2], [256, 10, 3]];
+/// Columns of instructions, in eights.
+const COLUMNS: [u32; 18] = [1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32];
+
 /// Tilings: warpgroups, rows and columns.
 fn tiles(base: &Keys, c: &Contraction) -> Vec<Keys> {
     let mut plans = Vec::new();
-    let together = [(128, 10, 1), (128, 10, 2), (256, 10, 1), (256, 10, 2), (256, 11, 1), (256, 11, 2), (384, 11, 1)];
-    let in_turn = [(256, 10, 1), (256, 10, 2), (256, 10, 3)];
-    let shapes = together.map(|s| (s, 0)).into_iter().chain(in_turn.map(|s| (s, 1)));
-    for ((mac, skew, rows), turns) in shapes {
+    let shapes = TOGETHER.map(|shape| (shape, 0)).into_iter().chain(PING_PONG.map(|shape| (shape, 1)));
+    for ([mac, skew, rows], turns) in shapes {
         let Some((along_m, along_n)) = owners(mac, skew, turns) else { continue };
-        for micro in [1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32] {
+        for micro in COLUMNS {
             let (tile_m, tile_n) = (u64::from(64 * rows * along_m), u64::from(8 * micro * along_n));
             let accumulators = rows * micro * 4;
             let wide = tile_n >= 2 * c.n.next_power_of_two().max(8) || tile_m >= 2 * c.m.next_power_of_two().max(64);
@@ -143,11 +155,7 @@ fn tiles(base: &Keys, c: &Contraction) -> Vec<Keys> {
             if wide || narrow || accumulators > 208 {
                 continue;
             }
-            plans.push(
-                base.with_each([(Common::Mac, mac), (Common::Png, turns), (Common::Skw, skew)])
-                    .with(Key::A(Chiral::Mic), rows)
-                    .with(Key::B(Chiral::Mic), micro),
-            );
+            plans.push(Keys { ping_pong: turns, ..tiled(*base, mac, skew, [rows, micro]) });
         }
     }
     plans
@@ -156,19 +164,19 @@ fn tiles(base: &Keys, c: &Contraction) -> Vec<Keys> {
 /// The same with clusters: along the side where tiles are many, whose work-groups share what they read of the same k, or of the splits of
 /// a tile.
 fn clusters(plan: &Keys, tiles_m: u64, tiles_n: u64, plans: &mut Vec<Keys>) {
-    let split = plan.common(Common::Ice);
-    if matches!(split, 2 | 4 | 8) && plan.common(Common::Pst) == 0 {
-        plans.push(plan.with(Key::C(Common::Sks), 2));
+    let split = plan.splits;
+    if matches!(split, 2 | 4 | 8) && plan.persistent == 0 {
+        plans.push(Keys { split_sum: 2, ..*plan });
     }
     if tiles_m >= 2 {
-        plans.push(plan.with(Key::A(Chiral::Clu), 2));
+        plans.push(plan.but(|keys| keys.a.cluster = 2));
     }
     if tiles_n >= 2 {
-        plans.push(plan.with(Key::B(Chiral::Clu), 2));
+        plans.push(plan.but(|keys| keys.b.cluster = 2));
     }
     // A single row of tiles reads the same rows of A everywhere.
     if tiles_m == 1 && tiles_n >= 8 {
-        plans.push(plan.with(Key::B(Chiral::Clu), 4));
+        plans.push(plan.but(|keys| keys.b.cluster = 4));
     }
 }
 
@@ -180,10 +188,10 @@ fn results<'c>(parts: impl Iterator<Item = &'c Contraction>) -> u64 {
 /// Buffers, depth, splits and persistent work-groups.
 fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>) {
     let target = space.target();
-    let (mac, skew, turns) = (tile.common(Common::Mac), tile.common(Common::Skw), tile.common(Common::Png));
+    let (mac, skew, turns) = (tile.threads, tile.skew, tile.ping_pong);
     let Some((along_m, along_n)) = owners(mac, skew, turns) else { return };
-    let rows = 64 * tile.get(Key::A(Chiral::Mic)) * along_m;
-    let columns = 8 * tile.get(Key::B(Chiral::Mic)) * along_n;
+    let rows = 64 * tile.a.micro * along_m;
+    let columns = 8 * tile.b.micro * along_n;
     let tiles = c.tiles([rows.into(), columns.into()]).iter().product::<u64>();
     // Parts of the problem in the same launch have tiles as well.
     let all = if turns == 1 { tiles } else { tiles * results(space.parts(tile).iter()) / (c.entries() * c.m * c.n).max(1) };
@@ -199,7 +207,7 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
     let parts = c.math.split().map_or([1; 2], |split| [if split.as_wide() { 1 } else { split.parts }, split.parts]);
     // Rows of 128 bytes, or two.
     let row = 128 / c.a.factor().bytes();
-    let raw = c.a.has_weights() && tile.common(Common::Rga) > 0;
+    let raw = c.a.has_weights() && tile.register_sets > 0;
     for depth in [row, 2 * row] {
         let of_b = columns * parts[1] * depth * c.a.factor().bytes();
         let of_a =
@@ -241,11 +249,19 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
                     if buffers < 2 + fragments || (stay == 0 && fragments == 0 && mac == 128) {
                         continue;
                     }
-                    let plan = tile
-                        .with_each([(Common::Unr, depth), (Common::Buf, buffers), (Common::Pfg, buffers - 1)])
-                        .with_each([(Common::Lwv, load_waves), (Common::Mgp, at_once), (Common::Iwi, in_turn)])
-                        .with_each([(Common::Fra, fragments), (Common::Pst, persistent), (Common::Ice, split)])
-                        .with(Key::C(Common::Naw), 64 * split);
+                    let plan = Keys {
+                        k_tile: depth,
+                        buffers,
+                        ahead: buffers - 1,
+                        producers: load_waves,
+                        min_groups: at_once,
+                        interleave_splits: in_turn,
+                        fragments_ahead: fragments,
+                        persistent,
+                        splits: split,
+                        strip_groups: 64 * split,
+                        ..*tile
+                    };
                     // Staging buffers for bulk stores take the memory of one stage, or the memory that the stages leave free.
                     let all_staging = mac / 32 * staging;
                     let spared = target.limits.shared_per_group / share - buffers * stage;
@@ -253,7 +269,7 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
                     plans.push(plan);
                     clusters(&plan, c.m.div_ceil(rows.into()), c.n.div_ceil(columns.into()), plans);
                     if fewer >= 2 + fragments {
-                        let staged = plan.with_each([(Common::Cst, 1), (Common::Buf, fewer), (Common::Pfg, fewer - 1)]);
+                        let staged = Keys { staged: 1, buffers: fewer, ahead: fewer - 1, ..plan };
                         plans.push(staged);
                         clusters(&staged, c.m.div_ceil(rows.into()), c.n.div_ceil(columns.into()), plans);
                     }

@@ -2,8 +2,9 @@
 //!
 //! Threads load what they multiply themselves. Memory bounds them where filters are small, instructions where they are large.
 
+use super::seed_keys::tiled;
 use super::{Estimate, Model, Work, fma_rate, soft_max};
-use tilewright_gen::plan::{Chiral, Common, Footprint, KernelSpec, Key, Keys, OwnLoads, Tiling, added_bytes, thread_grid};
+use tilewright_gen::plan::{Footprint, KernelSpec, Keys, OperandKeys, OwnLoads, Tiling, added_bytes, thread_grid};
 use tilewright_gen::space::Space;
 use tilewright_ir::layout::Axis;
 use tilewright_ir::{MathUnit, Scalar, UNIT_PARTS};
@@ -46,7 +47,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let mut depths = divides(c.k.max(1), &[1, 2, 3, 4, 5, 7, 8, 9, 14, 16, 25, 27, 49]);
     depths.extend(u32::try_from(c.k).ok().filter(|k| *k <= 64));
     let (units, mut plans) = (u64::from(space.target().units.max(1)), Vec::new());
-    let base = Keys::default().with_each([(Common::Bim, form), (Common::Mia, 1), (Common::Gal, 1), (Common::Mad, 1)]);
+    let base = Keys { form, along_n: 1, order: 1, explicit_fma: 1, ..Keys::default() };
     let split = u32::from(!space.env().allow_atomics);
     for width in widths {
         for (threads, skew) in
@@ -69,17 +70,15 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
                 let most = (c.k / u64::from(depth) / 4).clamp(1, 4096);
                 let mut ways = [1, wanted / 2, wanted, 2 * wanted].map(|ways| ways.clamp(1, most) as u32).to_vec();
                 ways.dedup();
-                let plan = base
-                    .with_each([(Common::Mac, threads), (Common::Skw, skew), (Common::Unr, depth), (Common::Cvw, width)])
-                    .with(Key::A(Chiral::Mic), row)
-                    .with(Key::B(Chiral::Mic), width);
-                for (ways, packed) in ways.iter().flat_map(|ways| [(*ways, 0), (*ways, 2)]) {
-                    plans.push(plan.with_each([(Common::Ice, ways), (Common::Sks, split)]).with(Key::B(Chiral::Wos), packed));
+                let shape = tiled(base, threads, skew, [row, width]);
+                for (splits, source) in ways.iter().flat_map(|ways| [(*ways, 0), (*ways, 2)]) {
+                    let b = OperandKeys { source, ..shape.b };
+                    plans.push(Keys { b, k_tile: depth, store_width: width, splits, split_sum: split, ..shape });
                 }
             }
         }
     }
-    plans.extend(sliced(space, base.with(Key::C(Common::Sks), split), &c));
+    plans.extend(sliced(space, Keys { split_sum: split, ..base }, &c));
     plans
 }
 
@@ -112,11 +111,9 @@ fn sliced(space: &Space, base: Keys, c: &Contraction) -> Vec<Keys> {
                 let most = (c.k / u64::from(depth) / 4).clamp(1, 4096);
                 let mut ways = [1, 2, 4].map(|each| (units * each / tiles.max(1)).clamp(1, most) as u32).to_vec();
                 ways.dedup();
-                let plan =
-                    base.with_each([(Common::Mac, threads), (Common::Skw, skew), (Common::Lsu, slices), (Common::Unr, depth)]);
-                let plan = plan.with(Key::A(Chiral::Mic), row).with(Key::B(Chiral::Mic), width);
-                let ways = ways.into_iter().map(|ways| plan.with(Key::C(Common::Ice), ways));
-                plans.extend(ways.flat_map(|plan| [0, 1].map(|ahead| plan.with(Key::C(Common::Pfg), ahead))));
+                let plan = Keys { slices, k_tile: depth, ..tiled(base, threads, skew, [row, width]) };
+                let ways = ways.into_iter().map(|splits| Keys { splits, ..plan });
+                plans.extend(ways.flat_map(|plan| [0, 1].map(|ahead| Keys { ahead, ..plan })));
             }
         }
     }

@@ -5,7 +5,7 @@ use super::{Calibration, Estimate, Model};
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
 use tilewright_gen::kernel::join;
-use tilewright_gen::plan::{Chiral, Common, Key, Keys, Plan};
+use tilewright_gen::plan::{Keys, Plan};
 use tilewright_gen::space::{ResolvedPart, Space};
 use tilewright_problem::contraction::Contraction;
 
@@ -104,7 +104,7 @@ impl<'a> Picker<'a> {
 fn best<'a>(ranked: impl IntoIterator<Item = &'a Candidate>, count: usize) -> impl Iterator<Item = &'a Candidate> {
     let mut of_form = HashMap::new();
     ranked.into_iter().enumerate().filter_map(move |(place, candidate)| {
-        let seen: &mut usize = of_form.entry(candidate.plan.common(Common::Bim)).or_default();
+        let seen: &mut usize = of_form.entry(candidate.plan.form).or_default();
         *seen += 1;
         (place < count || *seen <= count.div_ceil(6)).then_some(candidate)
     })
@@ -119,15 +119,14 @@ fn sort(candidates: &mut [Candidate]) {
 
 /// How much a plan asks for beyond the plain.
 fn complexity(plan: &Plan) -> u32 {
-    let at = |key| plan.common(key);
-    let extras = [Common::Szt, Common::Ufo, Common::Hnt, Common::Mgp, Common::Lwv, Common::Cst, Common::Iwi];
-    let copies = plan.get(Key::A(Chiral::Acp)) + plan.get(Key::B(Chiral::Acp));
-    extras.into_iter().map(|k| at(k).min(1)).sum::<u32>()
-        + 2 * at(Common::Pfg).saturating_sub(1)
-        + at(Common::Buf).saturating_sub(2)
-        + at(Common::Stp).saturating_sub(1)
-        + at(Common::Unr) / 32
-        + (1 - at(Common::Pun).min(1))
-        + (1 - at(Common::Mad).min(1))
-        + copies % 2
+    let p = &**plan;
+    let extras = [p.wide_index, p.stagger, p.fences, p.min_groups, p.producers, p.staged, p.interleave_splits];
+    extras.into_iter().map(|value| value.min(1)).sum::<u32>()
+        + 2 * p.ahead.saturating_sub(1)
+        + p.buffers.saturating_sub(2)
+        + p.store_point.saturating_sub(1)
+        + p.k_tile / 32
+        + (1 - p.unroll_hint.min(1))
+        + (1 - p.explicit_fma.min(1))
+        + (p.a.copy + p.b.copy) % 2
 }

@@ -1,7 +1,7 @@
 //! Keys of a seed that follow from where operands lie and how many work-groups there are.
 
-use tilewright_gen::plan::{Chiral, Key, Keys};
-use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_gen::plan::{Keys, OperandKeys};
+use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::{COL, ROW, View};
 
 /// True if neighbours in memory are neighbours along k, and not along the rows.
@@ -9,28 +9,30 @@ pub(super) fn along_k(view: &View) -> bool {
     view.stride(COL) == Some(1) && view.stride(ROW) != Some(1)
 }
 
-/// Load keys of one operand that suit its layout.
-pub(super) fn layout(
-    plan: Keys,
-    side: fn(Chiral) -> Key,
-    contraction: &Contraction,
-    operand: Operand,
-    widest_bytes: u32,
-) -> Keys {
-    let tensor = contraction.tensor(operand);
+/// Load keys of an operand that suit its layout, in vectors of at most so many bytes.
+pub(super) fn layout(tensor: &Tensor, widest_bytes: u32) -> OperandKeys {
     // Vectors whose elements fill 16 bytes of shared memory.
     let size = tensor.factor().bytes();
     let widest = (widest_bytes / size).max(1);
     let along_k = along_k(&tensor.view);
     let fragments = (16 / size).max(1);
-    plan.with(side(Chiral::Glw), widest.min(fragments.max(8)))
-        .with(side(Chiral::Plu), u32::from(along_k))
-        .with(side(Chiral::Lor), u32::from(!along_k))
-        .with(side(Chiral::Frw), fragments)
-        .with(side(Chiral::Vew), fragments.min(8))
-        .with(side(Chiral::Pad), u32::from(along_k))
-        .with(side(Chiral::Miw), 1)
-        .with(side(Chiral::Liw), 1)
+    OperandKeys {
+        load_width: widest.min(fragments.max(8)),
+        load_along_k: u32::from(along_k),
+        load_rows_first: u32::from(!along_k),
+        read_width: fragments,
+        vector: fragments.min(8),
+        pad: u32::from(along_k),
+        interleave_micro: 1,
+        interleave_loads: 1,
+        ..OperandKeys::default()
+    }
+}
+
+/// A plan with a number of threads, the skew of their grid, and micro tiles of A and B.
+pub(super) fn tiled(plan: Keys, threads: u32, skew: u32, micro: [u32; 2]) -> Keys {
+    let (a, b) = (OperandKeys { micro: micro[0], ..plan.a }, OperandKeys { micro: micro[1], ..plan.b });
+    Keys { a, b, threads, skew, ..plan }
 }
 
 /// Numbers of k splits that bring a launch of `groups` work-groups to about `wanted`, sums of at least `deep` k-tiles each.

@@ -1,11 +1,11 @@
 //! Plans worth a look before anything is known: a structured grid of tilings and schedules that suit a device.
 
-use super::seed_keys::{along_k, layout, splits};
+use super::seed_keys::{along_k, layout, splits, tiled};
 use super::traffic::beside_each_other;
 use super::{elements, halo_seeds, matrix_seeds, own, wave_unit_seeds};
 use rayon::prelude::*;
 use std::collections::HashSet;
-use tilewright_gen::plan::{Chiral, Common, Key, Keys, Plan};
+use tilewright_gen::plan::{Keys, OperandKeys, Plan, thread_grid};
 use tilewright_gen::space::Space;
 use tilewright_ir::Dialect;
 use tilewright_problem::contraction::{Contraction, Operand, ResultSource};
@@ -38,12 +38,10 @@ pub(super) fn seeds(space: &Space) -> Vec<Plan> {
 /// Makes consecutive work-groups take the same tile of all batch entries, where TMA would fetch cache lines that several entries share.
 /// Entries with split-k run concurrently anyway; for them this order took 1.05 to 1.13 times as long.
 fn alternate_entries(plans: &mut [Keys], c: &Contraction) {
-    let sides = [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)];
-    let beside: Vec<Key> =
-        sides.into_iter().filter(|(_, tensor)| beside_each_other(tensor)).map(|(side, _)| side(Chiral::Acp)).collect();
-    for plan in plans.iter_mut().filter(|plan| plan.common(Common::Ice) == 1) {
-        if beside.iter().any(|acp| plan.get(*acp) == 2) {
-            plan.set(Key::C(Common::Gbi), 1);
+    let beside = [beside_each_other(&c.a), beside_each_other(&c.b)];
+    for plan in plans.iter_mut().filter(|plan| plan.splits == 1) {
+        if beside[0] && plan.a.copy == 2 || beside[1] && plan.b.copy == 2 {
+            plan.entries_fastest = 1;
         }
     }
 }
@@ -74,12 +72,16 @@ fn near(space: &Space, plans: &[Keys]) -> Vec<Plan> {
 /// fragments that do, and asynchronous copies.
 pub(super) fn schedules(space: &Space, plan: &Keys) -> Vec<Keys> {
     let own = matches!(space.contraction(plan).source, ResultSource::OwnOperands(_));
-    if own || space.target().wave <= 1 || plan.common(Common::Uni) != 0 {
+    if own || space.target().wave <= 1 || plan.unit != 0 {
         return vec![*plan];
     }
-    let with = |ahead, buffers, store, fragments, unrolled| {
-        plan.with_each([(Common::Pfg, ahead), (Common::Buf, buffers), (Common::Stp, store), (Common::Fra, fragments)])
-            .with(Key::C(Common::Ukl), unrolled)
+    let with = |ahead, buffers, store_point, fragments_ahead, unroll_k| Keys {
+        ahead,
+        buffers,
+        store_point,
+        fragments_ahead,
+        unroll_k,
+        ..*plan
     };
     let mut plans = Vec::new();
     // Fragments a step ahead in a rolled loop, or in an unrolled one, or a k-tile left to the compiler.
@@ -91,7 +93,7 @@ pub(super) fn schedules(space: &Space, plan: &Keys) -> Vec<Keys> {
             // Short k-tiles of small results are over long before memory answers: three of them ahead.
             let furthest = if fragments == 1 && unrolled == 1 { 3 } else { 2 };
             for ahead in 1..=furthest {
-                let plan = with(ahead, ahead + 1, 1, fragments, unrolled).with_both(Chiral::Acp, 1);
+                let plan = with(ahead, ahead + 1, 1, fragments, unrolled).but(|keys| keys.both(|o| o.copy = 1));
                 plans.push(plan);
                 plans.extend(element_copies(space.contraction(&plan), plan));
             }
@@ -104,7 +106,7 @@ pub(super) fn schedules(space: &Space, plan: &Keys) -> Vec<Keys> {
 /// work-groups add up of their own tiles.
 pub(super) fn finishes(space: &Space, plan: &Keys) -> Vec<Keys> {
     let reduces = !space.problem().reductions().is_empty();
-    let with = |finish| plan.with(Key::C(Common::Rdf), finish);
+    let with = |finish| Keys { finish, ..*plan };
     if !reduces {
         return Vec::new();
     }
@@ -115,18 +117,39 @@ pub(super) fn finishes(space: &Space, plan: &Keys) -> Vec<Keys> {
 /// its row is, so nothing is transposed and no alignment is needed. Adjacent threads walk along k, which fills the
 /// sectors that they read, and a padded row keeps their stores apart. `None` where there is no such operand.
 fn element_copies(contraction: &Contraction, plan: Keys) -> Option<Keys> {
-    let sides = [(Key::A as fn(Chiral) -> Key, Operand::A), (Key::B, Operand::B)];
-    let turned = sides.into_iter().filter(|(side, operand)| {
-        let tensor = contraction.tensor(*operand);
-        plan.get(side(Chiral::Wos)) == 0 && along_k(&tensor.view) && matches!(tensor.scalar.bytes(), 4 | 8)
-    });
-    let copied = turned.fold(plan, |plan, (side, _)| {
-        [(Chiral::Glw, 1), (Chiral::Plu, 0), (Chiral::Lor, 0), (Chiral::Liw, 1), (Chiral::Pad, 1)]
-            .into_iter()
-            .fold(plan, |plan, (key, value)| plan.with(side(key), value))
-    });
+    let mut copied = plan;
+    for (keys, operand) in [(&mut copied.a, Operand::A), (&mut copied.b, Operand::B)] {
+        let tensor = contraction.tensor(operand);
+        if keys.source == 0 && along_k(&tensor.view) && matches!(tensor.scalar.bytes(), 4 | 8) {
+            *keys = OperandKeys { load_width: 1, load_along_k: 0, load_rows_first: 0, interleave_loads: 1, pad: 1, ..*keys };
+        }
+    }
     (copied != plan).then_some(copied)
 }
+
+/// Elements of C of a thread along m and n.
+const MICRO_TILES: [[u32; 2]; 17] = [
+    [8, 8],
+    [4, 8],
+    [8, 4],
+    [4, 4],
+    [2, 4],
+    [4, 2],
+    [2, 8],
+    [8, 2],
+    [1, 4],
+    [4, 1],
+    [6, 8],
+    [12, 8],
+    [8, 12],
+    [16, 8],
+    [8, 16],
+    [16, 4],
+    [4, 16],
+];
+
+/// Threads, elements of C of a thread along either side, depth: of plans that hardly anything refuses.
+const LAST_RESORTS: [[u32; 3]; 5] = [[64, 4, 16], [64, 2, 16], [64, 1, 8], [16, 1, 4], [1, 1, 1]];
 
 struct Grid<'a> {
     space: &'a Space,
@@ -141,42 +164,30 @@ impl Grid<'_> {
     fn gpu(&mut self, form: u32, c: &Contraction) {
         let target = self.space.target();
         let wave = target.wave;
-        let base = Keys::default().with(Key::C(Common::Bim), form);
-        let base = layout(base, Key::A, c, Operand::A, 16);
-        let base = layout(base, Key::B, c, Operand::B, 16);
         let store = (16 / c.c.scalar.bytes()).clamp(1, 4);
-        let base = base
-            .with_each([(Common::Mad, 1), (Common::Pfg, 1), (Common::Buf, 2), (Common::Stp, 1), (Common::Fra, 1)])
+        let base = Keys {
+            a: layout(c.tensor(Operand::A), 16),
+            b: layout(c.tensor(Operand::B), 16),
+            form,
+            explicit_fma: 1,
+            ahead: 1,
+            buffers: 2,
+            store_point: 1,
+            fragments_ahead: 1,
             // Without fences clang moves the loads back to where they are waited for; NVIDIA's assembler weighs it better.
-            .with(Key::C(Common::Hnt), u32::from(target.dialect == Dialect::Hip))
-            .with_each([(Common::Sks, u32::from(!self.space.env().allow_atomics)), (Common::Cvw, store)])
-            .with(Key::C(Common::Edg), 1);
+            fences: u32::from(target.dialect == Dialect::Hip),
+            split_sum: u32::from(!self.space.env().allow_atomics),
+            store_width: store,
+            predicate: 1,
+            ..Keys::default()
+        };
         let (sources_a, sources_b) = (sources(c, Operand::A), sources(c, Operand::B));
         let threads: &[u32] = if wave >= 64 { &[64, 128, 256] } else { &[32, 64, 128, 256] };
-        let micros = [
-            (8, 8),
-            (4, 8),
-            (8, 4),
-            (4, 4),
-            (2, 4),
-            (4, 2),
-            (2, 8),
-            (8, 2),
-            (1, 4),
-            (4, 1),
-            (6, 8),
-            (12, 8),
-            (8, 12),
-            (16, 8),
-            (8, 16),
-            (16, 4),
-            (4, 16),
-        ];
         for &mac in threads {
             for skew in 7..=13 {
-                for (mic_a, mic_b) in micros {
-                    let Some((along_m, along_n)) = tilewright_gen::plan::thread_grid(mac, skew) else { continue };
-                    let (tile_m, tile_n) = (u64::from(along_m * mic_a), u64::from(along_n * mic_b));
+                for micro in MICRO_TILES {
+                    let Some((along_m, along_n)) = thread_grid(mac, skew) else { continue };
+                    let (tile_m, tile_n) = (u64::from(along_m * micro[0]), u64::from(along_n * micro[1]));
                     // Tiles that are mostly outside the result, or absurdly long, are no seeds.
                     if tile_m >= 2 * c.m.next_power_of_two().max(8) || tile_n >= 2 * c.n.next_power_of_two().max(8) {
                         continue;
@@ -186,19 +197,14 @@ impl Grid<'_> {
                         continue;
                     }
                     let tiles = c.tiles([tile_m, tile_n]).iter().product::<u64>();
-                    let shape = base
-                        .with(Key::C(Common::Mac), mac)
-                        .with(Key::C(Common::Skw), skew)
-                        .with(Key::A(Chiral::Mic), mic_a)
-                        .with(Key::B(Chiral::Mic), mic_b)
-                        .with(Key::C(Common::Wva), wave_shape(wave, along_m, along_n));
+                    let shape = tiled(base, mac, skew, micro);
+                    let shape = Keys { wave_shape: wave_shape(wave, along_m, along_n), ..shape };
                     for depth in [8u32, 16, 32] {
-                        let wanted = u64::from(target.units) * 2;
-                        for ways in splits(tiles, wanted, c.depth().div_ceil(u64::from(depth))) {
-                            let plan = shape.with_each([(Common::Unr, depth), (Common::Ice, ways), (Common::Naw, 64 * ways)]);
+                        for splits in splits(tiles, u64::from(target.units) * 2, c.depth().div_ceil(u64::from(depth))) {
+                            let plan = Keys { k_tile: depth, splits, strip_groups: 64 * splits, ..shape };
                             for &source_a in sources_a {
                                 for &source_b in sources_b {
-                                    self.push(sourced(sourced(plan, Key::A, source_a), Key::B, source_b));
+                                    self.push(Keys { a: sourced(plan.a, source_a), b: sourced(plan.b, source_b), ..plan });
                                 }
                             }
                         }
@@ -209,15 +215,14 @@ impl Grid<'_> {
     }
 
     fn cpu(&mut self, form: u32, c: &Contraction) {
-        let base = Keys::default().with(Key::C(Common::Bim), form);
-        let base = layout(base, Key::A, c, Operand::A, 32);
-        let base = layout(base, Key::B, c, Operand::B, 32);
         let lanes = (64 / c.accumulator().bytes()).min(16);
-        let base = base.with(Key::A(Chiral::Frw), 1).with_both(Chiral::Vew, 1).with_both(Chiral::Pad, 0);
-        let base = base.with_each([(Common::Edg, 1), (Common::Mad, 1), (Common::Ukl, 1), (Common::Gal, 1)]);
+        let operand = |operand| OperandKeys { vector: 1, pad: 0, ..layout(c.tensor(operand), 32) };
+        let a = OperandKeys { read_width: 1, ..operand(Operand::A) };
+        let base =
+            Keys { a, b: operand(Operand::B), form, predicate: 1, explicit_fma: 1, unroll_k: 1, order: 1, ..Keys::default() };
         for mac in [1, 4, 8, 16, 32, 64] {
             for skew in 7..=13 {
-                let Some((along_m, along_n)) = tilewright_gen::plan::thread_grid(mac, skew) else { continue };
+                let Some((along_m, along_n)) = thread_grid(mac, skew) else { continue };
                 for mic_a in [1, 2, 4, 6, 8, 12] {
                     for (mic_b, width) in [(lanes, lanes), (2 * lanes, lanes), (lanes / 2, lanes / 2), (4, 4), (8, 8), (8, 1)] {
                         let (tile_m, tile_n) = (u64::from(along_m * mic_a), u64::from(along_n * mic_b));
@@ -227,18 +232,12 @@ impl Grid<'_> {
                         {
                             continue;
                         }
-                        for depth in [8, 16, 32] {
-                            for (packed, ahead) in [(0, 0), (0, 1), (2, 0)] {
-                                self.push(
-                                    base.with(Key::C(Common::Mac), mac)
-                                        .with(Key::C(Common::Skw), skew)
-                                        .with(Key::A(Chiral::Mic), mic_a)
-                                        .with(Key::B(Chiral::Mic), mic_b)
-                                        .with(Key::B(Chiral::Frw), width)
-                                        .with_each([(Common::Mvw, width), (Common::Unr, depth), (Common::Pfg, ahead)])
-                                        .with_each([(Common::Buf, 1 + ahead), (Common::Stp, ahead)])
-                                        .with_both(Chiral::Wos, packed),
-                                );
+                        let shape = Keys { math_width: width, ..tiled(base, mac, skew, [mic_a, mic_b]) };
+                        for k_tile in [8, 16, 32] {
+                            for (source, ahead) in [(0, 0), (0, 1), (2, 0)] {
+                                let (a, b) = (shape.a, OperandKeys { read_width: width, ..shape.b });
+                                let (a, b) = (OperandKeys { source, ..a }, OperandKeys { source, ..b });
+                                self.push(Keys { a, b, k_tile, ahead, buffers: 1 + ahead, store_point: ahead, ..shape });
                             }
                         }
                     }
@@ -249,13 +248,10 @@ impl Grid<'_> {
 
     /// Plans that hardly anything refuses, so that there always is one.
     fn last_resorts(&mut self, form: u32) {
-        let base = Keys::default()
-            .with(Key::C(Common::Bim), form)
-            .with(Key::C(Common::Edg), 1)
-            .with_both(Chiral::Vew, 1)
-            .with_both(Chiral::Pad, 0);
-        for (mac, mic, depth) in [(64, 4, 16), (64, 2, 16), (64, 1, 8), (16, 1, 4), (1, 1, 1)] {
-            self.push(base.with(Key::C(Common::Mac), mac).with_both(Chiral::Mic, mic).with(Key::C(Common::Unr), depth));
+        let plain = OperandKeys { vector: 1, pad: 0, ..OperandKeys::default() };
+        for [threads, micro, k_tile] in LAST_RESORTS {
+            let operand = OperandKeys { micro, ..plain };
+            self.push(Keys { a: operand, b: operand, form, predicate: 1, threads, k_tile, ..Keys::default() });
         }
     }
 }
@@ -272,10 +268,12 @@ fn sources(c: &Contraction, operand: Operand) -> &'static [u32] {
     }
 }
 
-/// The plan with an operand's source; panels are contiguous along the rows.
-fn sourced(plan: Keys, side: fn(Chiral) -> Key, source: u32) -> Keys {
-    let plan = plan.with(side(Chiral::Wos), source);
-    if source == 2 { plan.with(side(Chiral::Plu), 0).with(side(Chiral::Lor), 1).with(side(Chiral::Pad), 0) } else { plan }
+/// An operand's keys with its source; panels are contiguous along the rows.
+fn sourced(keys: OperandKeys, source: u32) -> OperandKeys {
+    match source {
+        2 => OperandKeys { source, load_along_k: 0, load_rows_first: 1, pad: 0, ..keys },
+        _ => OperandKeys { source, ..keys },
+    }
 }
 
 /// A compact rectangle of lanes, as near to a square as the thread grid allows; 0 where there is none.

@@ -1,7 +1,8 @@
 //! The cost model orders what is known to be ordered.
 
+use super::seed_keys::tiled;
 use super::*;
-use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Keys, Plan};
+use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Keys, OperandKeys, Plan};
 use tilewright_gen::space::Space;
 use tilewright_problem::{Conv, Gemm, Operator, Order, Problem, Reduce};
 
@@ -20,14 +21,9 @@ fn us(space: &Space, plan: &Keys) -> f64 {
 
 /// 128 x 128 tiles of 8 x 8 per thread, vector loads in place.
 fn good() -> Keys {
-    Keys::default()
-        .with_both(Chiral::Glw, 4)
-        .with_both(Chiral::Frw, 4)
-        .with_both(Chiral::Vew, 4)
-        .with(Key::A(Chiral::Lor), 1)
-        .with(Key::B(Chiral::Plu), 1)
-        .with(Key::C(Common::Ukl), 1)
-        .with(Key::C(Common::Wva), 8)
+    let vectors = OperandKeys { load_width: 4, read_width: 4, vector: 4, ..OperandKeys::default() };
+    let (a, b) = (OperandKeys { load_rows_first: 1, ..vectors }, OperandKeys { load_along_k: 1, ..vectors });
+    Keys { a, b, unroll_k: 1, wave_shape: 8, ..Keys::default() }
 }
 
 #[test]
@@ -41,33 +37,33 @@ fn a_large_square_comes_near_the_roof_and_not_over_it() {
 #[test]
 fn more_work_per_thread_wins_on_a_large_square() {
     let s = space(&gemm(4096, 4096, 4096), "sm_90a");
-    assert!(us(&s, &good()) < us(&s, &good().with_both(Chiral::Mic, 4)));
-    assert!(us(&s, &good().with_both(Chiral::Mic, 4)) < us(&s, &good().with_both(Chiral::Mic, 1)));
+    assert!(us(&s, &good()) < us(&s, &good().but(|keys| keys.both(|o| o.micro = 4))));
+    assert!(us(&s, &good().but(|keys| keys.both(|o| o.micro = 4))) < us(&s, &good().but(|keys| keys.both(|o| o.micro = 1))));
 }
 
 #[test]
 fn scalar_fragments_and_uncoalesced_loads_cost() {
     let s = space(&gemm(2048, 2048, 2048), "sm_90a");
-    assert!(us(&s, &good()) < us(&s, &good().with_both(Chiral::Frw, 1)));
-    let across = good().with(Key::A(Chiral::Lor), 0).with(Key::A(Chiral::Glw), 1);
+    assert!(us(&s, &good()) < us(&s, &good().but(|keys| keys.both(|o| o.read_width = 1))));
+    let across = good().but(|keys| (keys.a.load_rows_first, keys.a.load_width) = (0, 1));
     assert!(us(&s, &good()) < us(&s, &across));
 }
 
 #[test]
 fn running_ahead_hides_latency_where_few_groups_are_resident() {
     let s = space(&gemm(1024, 1024, 1024), "sm_90a");
-    let ahead = good().with(Key::C(Common::Pfg), 1).with(Key::C(Common::Buf), 2).with(Key::C(Common::Stp), 1);
+    let ahead = Keys { ahead: 1, buffers: 2, store_point: 1, ..good() };
     assert!(us(&s, &ahead) < us(&s, &good()));
 }
 
 #[test]
 fn a_deep_narrow_product_wants_split_k() {
     let s = space(&gemm(64, 64, 1 << 18), "sm_90a");
-    let small = good().with_both(Chiral::Mic, 4).with(Key::C(Common::Sks), 1);
-    let split = small.with(Key::C(Common::Ice), 128).with(Key::C(Common::Naw), 1024);
+    let small = Keys { split_sum: 1, ..good().but(|keys| keys.both(|o| o.micro = 4)) };
+    let split = Keys { splits: 128, strip_groups: 1024, ..small };
     assert!(us(&s, &split) * 4.0 < us(&s, &small));
     let picked = Picker::new(&s).pick(1)[0].plan;
-    assert!(picked.common(Common::Ice) > 8, "{picked}");
+    assert!(picked.splits > 8, "{picked}");
 }
 
 /// As an H200 has it: 60.5 us with tiles of 32 rows, 68.8 with 16, 82.5 with 8 (and 12 columns a thread); half of the bytes on their way cost
@@ -76,8 +72,7 @@ fn a_deep_narrow_product_wants_split_k() {
 fn a_reduction_wants_long_lines_and_many_bytes_on_their_way() {
     let tensor = |dtype| Reduce::new(dtype, &[65536, 1024], &[0]).op(Operator::Sum).build().unwrap().into();
     let plan = |rows: u32, columns: u32, skew: u32, share: u32| {
-        let threads = [(Common::Mac, 512), (Common::Skw, skew), (Common::Ice, share)];
-        Keys::default().with(Key::A(Chiral::Mic), rows).with(Key::B(Chiral::Mic), columns).with_each(threads)
+        tiled(Keys { splits: share, ..Keys::default() }, 512, skew, [rows, columns])
     };
     let f32s = space(&tensor(Scalar::F32), "sm_90a");
     assert!(us(&f32s, &plan(4, 2, 12, 8)) < us(&f32s, &plan(4, 2, 14, 2)));
@@ -140,8 +135,8 @@ fn rows_of_tf32_come_through_registers() {
         let gemm = Gemm::new(Scalar::F32, 1024, 1024, 1024).math(Math::Tf32).order(Order::Row).trans(trans.0, trans.1);
         let space = Space::new(&Problem::Gemm(gemm.build().unwrap()), &Target::by_arch("sm_90a").unwrap()).unwrap();
         let seeds = super::seeds::seeds(&space);
-        let legal = |p: &&Plan| p.common(Common::Uni) == 2 && space.resolve(p).is_ok();
-        let mut ways: Vec<_> = seeds.iter().filter(legal).map(|p| (p.common(Common::Swp), p.common(Common::Rga) > 0)).collect();
+        let legal = |p: &&Plan| p.unit == 2 && space.resolve(p).is_ok();
+        let mut ways: Vec<_> = seeds.iter().filter(legal).map(|p| (p.swapped, p.register_sets > 0)).collect();
         ways.sort_unstable();
         ways.dedup();
         ways
@@ -166,12 +161,12 @@ fn three_products_of_tf32_are_picked() {
     };
     for (trans_a, trans_b) in [(false, false), (false, true), (true, false), (true, true)] {
         let (plan, us) = pick("sm_90a", Math::Tf32x3, trans_a, trans_b);
-        assert_eq!((plan.common(Common::Uni), plan.get(Key::B(Chiral::Acp))), (2, 0), "{plan}");
+        assert_eq!((plan.unit, plan.b.copy), (2, 0), "{plan}");
         let (_, exact) = pick("sm_90a", Math::Exact, trans_a, trans_b);
         assert!(us < exact / 1.5, "{us} against {exact}: {plan}");
     }
-    assert_eq!(pick("sm_80", Math::Tf32x3, false, true).0.common(Common::Uni), 1);
-    assert_eq!(pick("sm_75", Math::Tf32x3, false, true).0.common(Common::Uni), 0);
+    assert_eq!(pick("sm_80", Math::Tf32x3, false, true).0.unit, 1);
+    assert_eq!(pick("sm_75", Math::Tf32x3, false, true).0.unit, 0);
 }
 
 /// Operands that bulk copies do not reach are materialised in some candidates and fetched by load waves in others; those that they
@@ -184,8 +179,8 @@ fn operands_that_begin_anywhere_come_in_every_way() {
         let space = Space::new(&Problem::Gemm(gemm), &Target::by_arch("sm_90a").unwrap()).unwrap();
         let mut ways: Vec<_> = super::seeds::seeds(&space)
             .iter()
-            .filter(|p| p.common(Common::Uni) == 2 && p.common(Common::Swp) == 0)
-            .map(|p| [Key::A(Chiral::Acp), Key::A(Chiral::Wos), Key::B(Chiral::Acp), Key::B(Chiral::Wos)].map(|k| p.get(k)))
+            .filter(|p| p.unit == 2 && p.swapped == 0)
+            .map(|p| [p.a.copy, p.a.source, p.b.copy, p.b.source])
             .collect();
         ways.sort_unstable();
         ways.dedup();

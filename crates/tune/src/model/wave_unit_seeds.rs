@@ -1,11 +1,11 @@
 //! Plans with matrix instructions of single waves worth a look before anything is known.
 
-use super::seed_keys::{along_k, layout, splits};
-use tilewright_gen::plan::{Chiral, Common, Key, Keys, padded_rows, thread_grid};
+use super::seed_keys::{along_k, layout, splits, tiled};
+use tilewright_gen::plan::{Keys, OperandKeys, padded_rows, thread_grid};
 use tilewright_gen::space::Space;
 use tilewright_ir::mma::{FAMILIES, Family, Mma, Owner, UnitBlock};
 use tilewright_ir::{ASYNC_COPY_BYTES, Dialect, MatrixType};
-use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::contraction::{Contraction, Operand, Tensor};
 use tilewright_problem::view::{COL, ROW};
 
 /// Tilings under the schedules that suit them; empty where the device or the types have no such unit. They need not be legal.
@@ -18,7 +18,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     // And with weights on the left, whose fragments lanes make anyway: two words of a run of the other operand are neighbours among the registers of a
     // right fragment, and of few rows of a result an instruction has 8, not 16.
     if c.oriented(swap, family.unit).b.has_weights() {
-        plans.extend(of_order(space, form, c, family, !swap).into_iter().filter(|plan| plan.get(Key::A(Chiral::Acp)) == 1));
+        plans.extend(of_order(space, form, c, family, !swap).into_iter().filter(|plan| plan.a.copy == 1));
     }
     plans
 }
@@ -29,41 +29,37 @@ fn of_order(space: &Space, form: u32, c: &Contraction, family: &'static Family, 
     let Some(input) = c.instruction(unit).map(|row| row.input) else { return Vec::new() };
     let Some(row) = Mma::all(unit, input).find(|row| row.takes(features)) else { return Vec::new() };
     let turned = c.oriented(swap, unit);
-    let base = Keys::default()
-        .with_each([(Common::Uni, unit.family().number), (Common::Bim, form), (Common::Swp, u32::from(swap))])
-        .with_each([(Common::Edg, 1), (Common::Ukl, 1)])
-        .with(
-            Key::C(Common::Cvw),
-            match unit.family().run {
-                0 => 4,
-                run => run,
-            },
-        )
-        .with(Key::C(Common::Hnt), u32::from(space.target().dialect == Dialect::Hip))
-        .with(Key::C(Common::Sks), u32::from(!space.env().allow_atomics));
-    let base = layout(base, Key::A, &turned, Operand::A, 16);
-    let base = layout(base, Key::B, &turned, Operand::B, 16).with_both(Chiral::Pad, padding(row.input));
+    let operand = |operand| OperandKeys { pad: padding(row.input), ..layout(turned.tensor(operand), 16) };
+    let base = Keys {
+        a: operand(Operand::A),
+        b: operand(Operand::B),
+        unit: family.number,
+        form,
+        swapped: u32::from(swap),
+        predicate: 1,
+        unroll_k: 1,
+        store_width: if family.run == 0 { 4 } else { family.run },
+        fences: u32::from(space.target().dialect == Dialect::Hip),
+        split_sum: u32::from(!space.env().allow_atomics),
+        ..Keys::default()
+    };
     let mut plans = Vec::new();
-    for (waves, skew, mic_a, mic_b) in tiles(family).into_iter().chain(narrow(family, &turned)) {
+    for tile in tiles(family).iter().copied().chain(narrow(family, &turned)) {
+        let [waves, skew, mic_a, mic_b] = tile;
         let Some((along_m, along_n)) = thread_grid(waves, skew) else { continue };
-        let UnitBlock { rows, columns } = unit.family().block;
+        let UnitBlock { rows, columns } = family.block;
         let (tile_m, tile_n) = (u64::from(along_m * mic_a * rows), u64::from(along_n * mic_b * columns));
         if tile_m >= 2 * turned.m.next_power_of_two().max(16) || tile_n >= 2 * turned.n.next_power_of_two().max(16) {
             continue;
         }
-        let shape = base
-            .with(Key::C(Common::Mac), waves * unit.family().lanes)
-            .with(Key::C(Common::Skw), skew)
-            .with(Key::A(Chiral::Mic), mic_a)
-            .with(Key::B(Chiral::Mic), mic_b);
+        let shape = tiled(base, waves * family.lanes, skew, [mic_a, mic_b]);
         let tiles = turned.g * turned.m.div_ceil(tile_m) * turned.n.div_ceil(tile_n);
         // Two k-steps at least, so that fragments of the second are read under the math of the first.
         let least = (64 / row.input.bytes()).max(2 * row.step);
         for depth in [least, 2 * least] {
             let wanted = u64::from(space.target().units) * 2;
-            for ways in splits(tiles, wanted, turned.k.div_ceil(depth.into())) {
-                let plan =
-                    shape.with(Key::C(Common::Unr), depth).with(Key::C(Common::Ice), ways).with(Key::C(Common::Naw), 64 * ways);
+            for splits in splits(tiles, wanted, turned.k.div_ceil(depth.into())) {
+                let plan = Keys { k_tile: depth, splits, strip_groups: 64 * splits, ..shape };
                 schedules(space, &turned, &plan, &mut plans);
             }
         }
@@ -74,26 +70,26 @@ fn of_order(space: &Space, form: u32, c: &Contraction, family: &'static Family, 
 
 /// Copies that bring weights of 8 or 4 bits as memory has them, for lanes to convert: far ahead, since they take few bytes, in k-tiles of long lines.
 fn raw(space: &Space, c: &Contraction, plan: &Keys, tiles: u64) -> Vec<Keys> {
-    let sides = [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)];
-    let lines = sides.iter().all(|(_, tensor)| along_k(&tensor.view));
-    let Some((_, weights)) = sides.iter().find(|(_, tensor)| tensor.has_weights()).filter(|_| lines) else {
+    let lines = [&c.a, &c.b].iter().all(|tensor| along_k(&tensor.view));
+    let Some(weights) = [&c.a, &c.b].into_iter().find(|tensor| tensor.has_weights()).filter(|_| lines) else {
         return Vec::new();
     };
     if !space.target().features.async_copy {
         return Vec::new();
     }
-    let copied = sides.iter().fold(*plan, |plan, (side, tensor)| {
+    let copied = |keys: OperandKeys, tensor: &Tensor| {
         // Padding after rows of 16-bit operands: lanes that read neighbours in eight rows then use different banks.
         let pad = if tensor.factor.is_some() { 1 } else { 2 * weights.scalar.numbers() };
-        let vector = tensor.scalar.numbers_in(ASYNC_COPY_BYTES[2]);
-        plan.with(side(Chiral::Glw), vector).with(side(Chiral::Pad), pad).with(side(Chiral::Acp), 1)
-    });
+        OperandKeys { load_width: tensor.scalar.numbers_in(ASYNC_COPY_BYTES[2]), pad, copy: 1, ..keys }
+    };
+    let copied = Keys { a: copied(plan.a, &c.a), b: copied(plan.b, &c.b), store_point: 1, ..*plan };
     let mut plans = Vec::new();
-    for depth in [64, 128, 256] {
-        for ways in splits(tiles, u64::from(space.target().units) * 2, c.k.div_ceil(depth.into())) {
-            let plan = copied.with_each([(Common::Unr, depth), (Common::Ice, ways), (Common::Naw, 64 * ways)]);
-            let ring = |ahead: u32| plan.with_each([(Common::Pfg, ahead), (Common::Buf, ahead + 1), (Common::Stp, 1)]);
-            plans.extend([2, 3, 5].into_iter().flat_map(|ahead| [0, 1].map(|fra| ring(ahead).with(Key::C(Common::Fra), fra))));
+    for k_tile in [64, 128, 256] {
+        for splits in splits(tiles, u64::from(space.target().units) * 2, c.k.div_ceil(k_tile.into())) {
+            let plan = Keys { k_tile, splits, strip_groups: 64 * splits, ..copied };
+            let stages = [2, 3, 5].into_iter().flat_map(|ahead| [0, 1].map(|fragments| [ahead, fragments]));
+            let staged = |[ahead, fragments_ahead]: [u32; 2]| Keys { ahead, buffers: ahead + 1, fragments_ahead, ..plan };
+            plans.extend(stages.map(staged));
         }
     }
     plans
@@ -105,50 +101,58 @@ const fn padding(input: MatrixType) -> u32 {
     if input.bytes() == 8 { 2 } else { 1 }
 }
 
-/// Waves, skew of their grid, and micro tiles in instructions.
-fn tiles(family: &Family) -> Vec<(u32, u32, u32, u32)> {
+/// Waves, skew of their grid, and micro tiles in instructions along m and n.
+type Tile = [u32; 4];
+
+/// Of instructions of 16 x 16.
+const SQUARE_TILES: [Tile; 9] = [
+    [4, 10, 4, 4],
+    [4, 10, 4, 2],
+    [4, 10, 2, 4],
+    [4, 10, 2, 2],
+    [4, 10, 8, 4],
+    [4, 10, 4, 8],
+    [4, 10, 1, 1],
+    [2, 10, 2, 2],
+    [1, 10, 2, 2],
+];
+
+/// Of instructions of 16 x 8.
+const NARROW_TILES: [Tile; 13] = [
+    [4, 10, 4, 8],
+    [4, 10, 4, 4],
+    [4, 10, 2, 8],
+    [4, 10, 2, 4],
+    [4, 10, 2, 2],
+    [4, 10, 1, 4],
+    [8, 10, 4, 8],
+    [8, 11, 4, 8],
+    [8, 10, 2, 8],
+    [8, 11, 4, 4],
+    [2, 10, 2, 4],
+    [2, 11, 1, 2],
+    [1, 10, 1, 4],
+];
+
+const fn tiles(family: &Family) -> &'static [Tile] {
     match family.block {
-        UnitBlock { columns: 16, .. } => vec![
-            (4, 10, 4, 4),
-            (4, 10, 4, 2),
-            (4, 10, 2, 4),
-            (4, 10, 2, 2),
-            (4, 10, 8, 4),
-            (4, 10, 4, 8),
-            (4, 10, 1, 1),
-            (2, 10, 2, 2),
-            (1, 10, 2, 2),
-        ],
-        _ => vec![
-            (4, 10, 4, 8),
-            (4, 10, 4, 4),
-            (4, 10, 2, 8),
-            (4, 10, 2, 4),
-            (4, 10, 2, 2),
-            (4, 10, 1, 4),
-            (8, 10, 4, 8),
-            (8, 11, 4, 8),
-            (8, 10, 2, 8),
-            (8, 11, 4, 4),
-            (2, 10, 2, 4),
-            (2, 11, 1, 2),
-            (1, 10, 1, 4),
-        ],
+        UnitBlock { columns: 16, .. } => &SQUARE_TILES,
+        _ => &NARROW_TILES,
     }
 }
 
 /// The same where one instruction or two have all columns of the result, or all rows: tiles that are no wider, and waves along the other side.
-fn narrow(family: &Family, c: &Contraction) -> Vec<(u32, u32, u32, u32)> {
+fn narrow(family: &Family, c: &Contraction) -> Vec<Tile> {
     let few = |extent: u64, block: u32| u32::try_from(extent.div_ceil(block.into())).unwrap_or(u32::MAX);
     let (rows, columns) = (few(c.m, family.block.rows), few(c.n, family.block.columns));
     let mut tiles = Vec::new();
     for (waves, many) in [1u32, 2, 4, 8].into_iter().flat_map(|waves| [1u32, 2, 4, 6, 8].map(|many| (waves, many))) {
         let square = waves.ilog2().div_ceil(2) + 10;
         if matches!(columns, 1 | 2) || c.a.has_weights() && matches!(columns, 4 | 8) {
-            tiles.push((waves, square - waves.ilog2(), many, columns));
+            tiles.push([waves, square - waves.ilog2(), many, columns]);
         }
         if matches!(rows, 1 | 2) {
-            tiles.push((waves, square, rows, many));
+            tiles.push([waves, square, rows, many]);
         }
     }
     tiles
@@ -157,31 +161,30 @@ fn narrow(family: &Family, c: &Contraction) -> Vec<(u32, u32, u32, u32)> {
 /// Copies or loads that run ahead, in place, from padded copies, and from tensors copied with padded rows.
 fn schedules(space: &Space, c: &Contraction, plan: &Keys, plans: &mut Vec<Keys>) {
     let asynchronous = space.target().features.async_copy;
-    let rows = [&c.a, &c.b].map(|tensor| padded_rows(tensor).is_ok());
-    // Vectors then come along their channels.
-    let sides = [(Key::A as fn(Chiral) -> Key, rows[0]), (Key::B, rows[1])].into_iter().filter(|(_, padded)| *padded);
-    let padded = sides.fold(*plan, |p, (side, _)| {
-        [(Chiral::Wos, 3), (Chiral::Plu, 1), (Chiral::Lor, 0)].into_iter().fold(p, |p, (key, value)| p.with(side(key), value))
-    });
-    let copies = [*plan, plan.with_both(Chiral::Wos, 1), padded];
-    let ring = |ahead: u32, copied: u32, fragments: u32, source: &Keys| {
-        source
-            .with_each([(Common::Pfg, ahead), (Common::Buf, ahead + 1), (Common::Stp, 1), (Common::Fra, fragments)])
-            .with_both(Chiral::Acp, copied)
+    // Vectors of rows that can be padded come along their channels.
+    let padded = |keys: OperandKeys, tensor: &Tensor| match padded_rows(tensor) {
+        Ok(_) => OperandKeys { source: 3, load_along_k: 1, load_rows_first: 0, ..keys },
+        Err(_) => keys,
     };
-    for source in &copies[..if rows == [false; 2] { 2 } else { 3 }] {
+    let padded = Keys { a: padded(plan.a, &c.a), b: padded(plan.b, &c.b), ..*plan };
+    let copies = [*plan, plan.but(|keys| keys.both(|o| o.source = 1)), padded];
+    let ring = |ahead: u32, copy: u32, fragments_ahead: u32, source: &Keys| {
+        let ahead = Keys { ahead, buffers: ahead + 1, store_point: 1, fragments_ahead, ..*source };
+        ahead.but(|keys| keys.both(|o| o.copy = copy))
+    };
+    for source in &copies[..if padded == *plan { 2 } else { 3 }] {
         for fragments in [0, 1] {
             plans.push(ring(1, 0, fragments, source));
             if c.a.factor.or(c.b.factor).is_some() {
                 // What registers convert flies in registers: several k-tiles of it at once.
-                plans.extend([2, 3, 4].map(|ahead| ring(ahead, 0, fragments, source).with(Key::C(Common::Buf), 2)));
+                plans.extend([2, 3, 4].map(|ahead| Keys { buffers: 2, ..ring(ahead, 0, fragments, source) }));
             }
             if asynchronous {
                 plans.extend([2, 3].map(|ahead| ring(ahead, 1, fragments, source)));
             }
             if space.target().features.bulk_copy {
                 // Asked for by a wave that does nothing else.
-                plans.push(ring(3, 2, fragments, source).with(Key::C(Common::Lwv), 1));
+                plans.push(Keys { producers: 1, ..ring(3, 2, fragments, source) });
             }
         }
     }

@@ -11,7 +11,8 @@ use crate::model::{Candidate, Picker};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::{HashMap, HashSet, VecDeque};
-use tilewright_gen::plan::{Chiral, Common, Key, Plan};
+use std::hash::Hash;
+use tilewright_gen::plan::{Keys, Plan};
 use tilewright_gen::space::Space;
 use tilewright_problem::contraction::Contraction;
 
@@ -64,13 +65,18 @@ impl<'a> Descent<'a> {
         }
         // Where an operand is a convolution's windows, what the ways to get them cost is modelled worst: one plan of each comes first.
         let windows = ranked.first().is_some_and(|c| windowed(space.contraction(&c.plan)));
-        let sources = if windows { other_ways(&ranked, &SOURCES) } else { Vec::new() };
+        let sources = if windows { other_ways(&ranked, sources) } else { Vec::new() };
         for (n, plan) in sources.into_iter().enumerate() {
             front.insert((known + n + 1).min(front.len()), plan);
         }
-        let others = [other_ways(&ranked, &OPERANDS), other_ways(&ranked, &[Key::C(Common::Rdf)])].concat();
-        let others = [others, other_ways(&ranked, &[Key::C(Common::Rdc)]), other_ways(&ranked, &[Key::C(Common::Rdk)])].concat();
-        let others = [others, other_ways(&ranked, &CLUSTERS)].concat();
+        let others = [
+            other_ways(&ranked, operands),
+            other_ways(&ranked, |p| p.finish),
+            other_ways(&ranked, |p| p.carry),
+            other_ways(&ranked, |p| p.reduce_operands),
+            other_ways(&ranked, clusters),
+        ]
+        .concat();
         for (n, plan) in others.into_iter().enumerate() {
             front.insert((known + 3 * (n + 1)).min(front.len()), plan);
         }
@@ -170,24 +176,30 @@ fn recipes(space: &Space, plans: impl Iterator<Item = Plan>) -> Vec<Plan> {
     if space.target().wave <= 1 {
         return Vec::new();
     }
-    let forms = [[(Common::Ukl, 1), (Common::Mgp, 2), (Common::Hnt, 0)], [(Common::Ukl, 0), (Common::Mgp, 0), (Common::Hnt, 1)]];
-    let made = plans.filter(|plan| plan.common(Common::Pfg) > 0).zip(forms.iter().cycle()).filter_map(|(plan, form)| {
-        let short = plan.with(Key::C(Common::Unr), 8).with(Key::C(Common::Fra), 1);
-        space.repair(&form.iter().fold(short, |plan, (key, value)| plan.with(Key::C(*key), *value)))
+    let unrolled = |p: Keys| Keys { unroll_k: 1, min_groups: 2, fences: 0, ..p };
+    let fenced = |p: Keys| Keys { unroll_k: 0, min_groups: 0, fences: 1, ..p };
+    let made = plans.filter(|plan| plan.ahead > 0).enumerate().filter_map(|(number, plan)| {
+        let short = Keys { k_tile: 8, fragments_ahead: 1, ..*plan };
+        space.repair(&if number.is_multiple_of(2) { unrolled(short) } else { fenced(short) })
     });
     made.collect()
 }
 
 /// How operands come to be multiplied: what copies and units lose there the cost model judges worst.
-const OPERANDS: [Key; 5] =
-    [Key::C(Common::Uni), Key::A(Chiral::Acp), Key::B(Chiral::Acp), Key::A(Chiral::Wos), Key::B(Chiral::Wos)];
+fn operands(p: &Keys) -> [u32; 5] {
+    [p.unit, p.a.copy, p.b.copy, p.a.source, p.b.source]
+}
 
 /// Clusters: the cost model underrates what sharing reads saves where memory is the limit (a filter gradient of a 1x1 filter took 188 us on an H100 with
 /// clusters of two and 212 us without; modelled were 240 and 212).
-const CLUSTERS: [Key; 2] = [Key::A(Chiral::Clu), Key::B(Chiral::Clu)];
+fn clusters(p: &Keys) -> [u32; 2] {
+    [p.a.cluster, p.b.cluster]
+}
 
 /// Where operands come from: in place, or copied in one way or another, in the form of the problem that suits it.
-const SOURCES: [Key; 3] = [Key::C(Common::Bim), Key::A(Chiral::Wos), Key::B(Chiral::Wos)];
+fn sources(p: &Keys) -> [u32; 3] {
+    [p.form, p.a.source, p.b.source]
+}
 
 /// True if an operand is read through windows.
 fn windowed(c: &Contraction) -> bool {
@@ -199,31 +211,19 @@ fn far(ranked: &[Candidate]) -> f64 {
     ranked.first().map_or(f64::INFINITY, |c| 2.0 * c.estimate.total_us)
 }
 
-/// The best plan of each other way than the best plan's, as these keys tell ways apart, where the cost model does not think it far slower.
-fn other_ways(ranked: &[Candidate], way: &[Key]) -> Vec<Plan> {
+/// The best plan of each other way than the best plan's, where the cost model does not think it far slower.
+fn other_ways<T: Eq + Hash>(ranked: &[Candidate], way: impl Fn(&Keys) -> T) -> Vec<Plan> {
     let mut ways = HashSet::new();
     let most = far(ranked);
-    let fresh = ranked
-        .iter()
-        .filter(|c| c.estimate.total_us <= most && ways.insert(way.iter().map(|k| c.plan.get(*k)).collect::<Vec<_>>()));
+    let fresh = ranked.iter().filter(|c| c.estimate.total_us <= most && ways.insert(way(&c.plan)));
     fresh.skip(1).take(OPENING / 3).map(|c| c.plan).collect()
 }
 
 /// The best plans whose tiles differ from each other, best first.
 fn diverse(ranked: &[Candidate], count: usize) -> VecDeque<Plan> {
-    const SHAPE: [Key; 9] = [
-        Key::A(Chiral::Mic),
-        Key::B(Chiral::Mic),
-        Key::C(Common::Mac),
-        Key::C(Common::Skw),
-        Key::C(Common::Ice),
-        Key::A(Chiral::Wos),
-        Key::B(Chiral::Wos),
-        Key::C(Common::Fra),
-        Key::C(Common::Bim),
-    ];
+    let shape = |p: &Keys| [p.a.micro, p.b.micro, p.threads, p.skew, p.splits, p.a.source, p.b.source, p.fragments_ahead, p.form];
     let mut shapes = HashSet::new();
-    let fresh = ranked.iter().filter(|c| shapes.insert(SHAPE.map(|k| c.plan.get(k))));
+    let fresh = ranked.iter().filter(|c| shapes.insert(shape(&c.plan)));
     fresh.take(count).map(|c| c.plan).collect()
 }
 
@@ -281,6 +281,7 @@ impl Searcher for Descent<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tilewright_gen::plan::Key;
     use tilewright_ir::{Scalar, Target};
     use tilewright_problem::{Gemm, Order, Problem};
 
@@ -299,9 +300,9 @@ mod tests {
     fn it_climbs_a_landscape_the_model_does_not_know() {
         let s = space();
         let mut secret = tilewright_gen::plan::Keys::default();
-        secret.set(Key::A(Chiral::Mic), 4);
-        secret.set(Key::B(Chiral::Mic), 6);
-        secret.set(Key::C(Common::Unr), 8);
+        secret.a.micro = 4;
+        secret.b.micro = 6;
+        secret.k_tile = 8;
         let secret = s.repair(&secret).unwrap();
         let mut d = Descent::new(&s, 3, &[]);
         let (mut first, mut best, mut seen) = (f64::INFINITY, f64::INFINITY, HashSet::new());

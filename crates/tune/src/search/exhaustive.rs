@@ -1,10 +1,10 @@
 //! Exhaustive search: every legal plan of the graph's values that the constraint leaves.
 
 use super::{Proposal, Searcher};
+
 use crate::model::Picker;
 use std::collections::HashSet;
-use tilewright_gen::graph::priority;
-use tilewright_gen::plan::{Common, Key, Plan};
+use tilewright_gen::plan::{Key, Moves, Plan};
 use tilewright_gen::space::Space;
 
 /// Plans looked at per proposal before the caller may look after its budget.
@@ -40,9 +40,9 @@ impl<'a> Exhaustive<'a> {
                 values.insert(0, base.get(key));
                 Digit { key, values, at: 0 }
             })
-            .filter(|d| d.values.len() > 1 && (d.key != Key::C(Common::Bim) || space.contractions().len() > 1))
+            .filter(|d| d.values.len() > 1 && (d.key.info().moves != Moves::Forms || space.contractions().len() > 1))
             .collect();
-        digits.sort_by_key(|d| -priority(d.key));
+        digits.sort_by_key(|d| -d.key.info().priority);
         Exhaustive { space, base, digits, done: false, given: HashSet::new() }
     }
 

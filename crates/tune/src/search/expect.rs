@@ -62,7 +62,6 @@ pub(super) fn median(values: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tilewright_gen::plan::{Common, Key};
     use tilewright_ir::{Scalar, Target};
     use tilewright_problem::{Gemm, Order};
 
@@ -92,6 +91,6 @@ mod tests {
         let slower: Vec<(Plan, f64)> = trials.iter().cycle().take(10 * MANY).map(|(p, _)| (*p, 3.0 * last.1)).collect();
         expectation.learn(slower.into_iter());
         assert!(expectation.of(&last.0).unwrap() > 1.4 * last.1);
-        assert_eq!(expectation.modelled(&last.0.with(Key::C(Common::Mac), 3).into()), None);
+        assert_eq!(expectation.modelled(&last.0.but(|keys| keys.threads = 3).into()), None);
     }
 }

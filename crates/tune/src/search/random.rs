@@ -32,7 +32,7 @@ impl<'a> Random<'a> {
 pub(super) fn draw(space: &Space, seeds: &[Plan], rng: &mut ChaCha8Rng) -> Option<Plan> {
     let contractions = space.contractions();
     let form = contractions.choose(rng).map_or(0, |(form, _)| *form);
-    let home = Plan::default().with(tilewright_gen::plan::Key::C(tilewright_gen::plan::Common::Bim), form);
+    let home = Plan::default().but(|keys| keys.form = form);
     let plan = match seeds.choose(rng) {
         Some(seed) if rng.random_bool(0.5) => {
             let steps = rng.random_range(1..12);

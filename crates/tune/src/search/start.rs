@@ -3,7 +3,7 @@
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use tilewright_gen::graph::{Graph, Reach};
-use tilewright_gen::plan::{Chiral, Common, Key, Keys, Part, Plan, derive};
+use tilewright_gen::plan::{Common, Key, Keys, Part, Plan, Start, derive};
 
 /// Draws plans of a graph.
 #[derive(Clone, Copy, Debug)]
@@ -27,21 +27,23 @@ impl<'a> Starts<'a> {
             return vec![key.info().default];
         }
         let c = self.graph.contraction;
-        match key {
-            Key::A(k) | Key::B(k) => self.chiral(k, key, if key.part() == Part::A { c.m } else { c.n }),
-            Key::C(k) => self.common(k, key),
-        }
-    }
-
-    fn chiral(&self, chiral: Chiral, key: Key, dim: u64) -> Vec<u32> {
-        let of = |values: Vec<u32>| if values.is_empty() { vec![key.info().default] } else { values };
-        match chiral {
-            Chiral::Mic => self.micro(dim),
-            Chiral::Pad => vec![1, 2],
-            Chiral::Vew | Chiral::Acp | Chiral::Clu | Chiral::Glw => vec![key.info().default],
-            Chiral::Frw => vec![0, 2, 4],
-            Chiral::Plu | Chiral::Liw | Chiral::Miw | Chiral::Wos | Chiral::Lor => of(self.graph.values(key)),
-        }
+        let info = key.info();
+        let values = match info.start {
+            Start::Micro => self.micro(if key.part() == Part::A { c.m } else { c.n }),
+            Start::Graph => self.graph.values(key),
+            Start::Of(values) => values.to_vec(),
+            Start::Waveless(values) if self.graph.env.wave <= 1 => values.to_vec(),
+            Start::Skew if c.m > 200 && c.n > 200 => {
+                if self.graph.env.wave == 32 {
+                    vec![10, 11]
+                } else {
+                    vec![10]
+                }
+            }
+            Start::Skew => self.graph.values(key),
+            Start::Default | Start::Waveless(_) => Vec::new(),
+        };
+        if values.is_empty() { vec![info.default] } else { values }
     }
 
     /// Small problems start with small micro tiles too.
@@ -56,33 +58,6 @@ impl<'a> Starts<'a> {
         }
         values.retain(|v| u64::from(*v) <= dim);
         if values.is_empty() { vec![1] } else { values }
-    }
-
-    fn common(&self, common: Common, key: Key) -> Vec<u32> {
-        let c = self.graph.contraction;
-        let info = key.info();
-        match common {
-            Common::Ice => vec![1],
-            Common::Szt | Common::Ufo => vec![0],
-            Common::Skw if c.m > 200 && c.n > 200 => {
-                if self.graph.env.wave == 32 {
-                    vec![10, 11]
-                } else {
-                    vec![10]
-                }
-            }
-            Common::Unr | Common::Gal | Common::Pun | Common::Iwi | Common::Mad | Common::Naw | Common::Skw => {
-                self.graph.values(key)
-            }
-            Common::Mac | Common::Afi | Common::Mia => self.graph.values(key),
-            // New plans sum in a fixed order.
-            Common::Sks => vec![1],
-            Common::Edg => vec![0, 1],
-            Common::Pfg | Common::Stp | Common::Fra => vec![0, 1],
-            Common::Buf => vec![1, 2],
-            Common::Mvw if self.graph.env.wave <= 1 => vec![1, 4, 8],
-            _ => vec![info.default],
-        }
     }
 
     /// A plan drawn evenly from the start values. It need not be derivable.

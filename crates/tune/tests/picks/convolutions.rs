@@ -1,7 +1,7 @@
 //! What the cost model picks for convolutions, with no measuring and no run.
 
 use crate::{picked, space};
-use tilewright_gen::plan::{Chiral, Common, Key};
+use tilewright_gen::plan::{Chiral, Key, Side};
 use tilewright_problem::Problem;
 
 fn depthwise(direction: &str, sizes: &str, dtype: &str) -> Problem {
@@ -28,9 +28,9 @@ fn searches_open_with_groups_as_columns() {
         let problem = depthwise(direction, text, "f16");
         let space = space(&problem, "sm_90a");
         let first = picked(&space);
-        assert_eq!(first.plan.common(Common::Bim), 4, "{problem} {}", first.plan);
+        assert_eq!(first.plan.form, 4, "{problem} {}", first.plan);
         // Few sums over many pixels: threads of a work-group share those, and few partial sums leave it.
-        assert_eq!(first.plan.common(Common::Lsu) > 1, direction == "bwdw", "{problem} {}", first.plan);
+        assert_eq!(first.plan.slices > 1, direction == "bwdw", "{problem} {}", first.plan);
     }
 }
 
@@ -56,7 +56,7 @@ fn planes_of_channels_are_picked_transposed() {
         let (plan, [us, bound]) = (planes.plan, [planes.estimate.total_us, last.estimate.total_us * 1.6]);
         let transposed = [Key::A(Chiral::Wos), Key::B(Chiral::Wos)].iter().filter(|key| plan.get(**key) == 3).count();
         eprintln!("{direction}: {plan} {:?} against {} {:?}", planes.estimate, last.plan, last.estimate);
-        assert!(plan.common(Common::Bim) == 3 && transposed >= copies && us < bound, "{plan}: {us} us, at most {bound}");
+        assert!(plan.form == 3 && transposed >= copies && us < bound, "{plan}: {us} us, at most {bound}");
     }
 }
 
@@ -73,12 +73,12 @@ fn first_plans() {
     let (space, plan) = pick("bwdd_nhwc_n32_g1_c256_k256_in25x25_fil3x3_st2x2");
     let r = space.resolve(&plan).unwrap();
     assert_eq!((r.rest.len(), r.joined().count()), (3, 3), "{plan}");
-    assert!([Key::A, Key::B].iter().all(|side| plan.get(side(Chiral::Wos)) == 0 && plan.get(side(Chiral::Acp)) == 2), "{plan}");
+    assert!(Side::ALL.into_iter().all(|side| plan.of(side).source == 0 && plan.of(side).copy == 2), "{plan}");
     let (_, plan) = pick("bwdd_nhwc_n32_g32_c256_k256_in50x50_fil3x3_st1x1");
-    assert_eq!(plan.common(Common::Bim), 2, "{plan}");
+    assert_eq!(plan.form, 2, "{plan}");
     // Channels that are no whole rows of 128 bytes, padded so that windows come in bulk.
     let (_, plan) = pick("bwdd_nhwc_n32_g1_c256_k2376_in25x25_fil3x3_st1x1");
-    assert!(plan.common(Common::Bim) == 3 && plan.get(Key::A(Chiral::Acp)) == 2, "{plan}");
+    assert!(plan.form == 3 && plan.a.copy == 2, "{plan}");
     let (_, plan) = pick("bwdw_nhwc_n32_g1_c256_k256_in198x198_fil1x1_st1x1");
-    assert!([Key::A, Key::B].iter().any(|side| plan.get(side(Chiral::Clu)) == 2), "{plan}");
+    assert!(Side::ALL.into_iter().any(|side| plan.of(side).cluster == 2), "{plan}");
 }

@@ -1,7 +1,7 @@
 //! Reductions of tensors by themselves whose rows are few, many, long or ragged: the plan that is tried first must be good, because of
 //! tensors of a GiB a short search sees few others. Nothing runs here; times are the cost model's.
 
-use tilewright_gen::plan::{Common, Key, Plan, work_groups};
+use tilewright_gen::plan::{Plan, work_groups};
 use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::{Problem, Reduce, operator};
@@ -56,13 +56,13 @@ fn the_first_plan_spreads_over_the_device() {
 fn plans_that_were_good_elsewhere_do_not_go_before_better_ones() {
     let space = space(Scalar::F32, SHAPES[0], "sum");
     let good = first(&mut Descent::new(&space, 1, &[]));
-    let one: Plan = space.repair(&good.with(Key::C(Common::Ice), 1)).unwrap();
+    let one: Plan = space.repair(&good.but(|keys| keys.splits = 1)).unwrap();
     assert_eq!(groups(&space, &one), 1);
     let mut searcher = Descent::new(&space, 1, &[one]);
     assert_eq!(first(&mut searcher), good);
     let mut rest = std::iter::repeat_with(|| searcher.propose()).take(40);
     assert!(rest.any(|next| matches!(next, Proposal::Try(plan) if plan == one)));
     // One that is as good comes first.
-    let near = space.repair(&good.with(Key::C(Common::Ice), 528)).unwrap();
+    let near = space.repair(&good.but(|keys| keys.splits = 528)).unwrap();
     assert_eq!(first(&mut Descent::new(&space, 1, &[near])), near);
 }

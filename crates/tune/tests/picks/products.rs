@@ -2,7 +2,7 @@
 
 use crate::inspected::inspected_in;
 use crate::{picked, space};
-use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan, Source};
+use tilewright_gen::plan::{Constraint, Plan, Source};
 use tilewright_gen::space::Space;
 use tilewright_ir::{MathUnit, MatrixType, Scalar, Target};
 use tilewright_problem::{Activation, Along, Gemm, GemmBuilder, Math, Order, Problem};
@@ -38,7 +38,7 @@ fn picks_fetch_no_more_k_tiles_than_there_are() {
             let picked = picked(&space).plan;
             let spec = space.resolve(&picked).unwrap().spec;
             let tiles = k.div_ceil(u64::from(spec.tiling.k_tile)).div_ceil(u64::from(spec.tiling.split_k.ways));
-            let ahead = spec.schedule.fetch_ahead.max(picked.common(Common::Pfg));
+            let ahead = spec.schedule.fetch_ahead.max(picked.ahead);
             assert!(u64::from(ahead) <= tiles, "{arch} {m}x{n}x{k}: {tiles} k-tiles: {picked}");
         }
     }
@@ -75,16 +75,16 @@ fn picks_use_matrix_units() {
     for (arch, units, times) in [("sm_90a", &[1, 2][..], 2.0), ("sm_80", &[1], 2.0), ("gfx942", &[3], 1.0)] {
         for trans in [(false, false), (false, true), (true, false), (true, true)] {
             let (plan, three) = pick(arch, Math::Bf16x3, trans);
-            assert!(units.contains(&plan.common(Common::Uni)), "{arch} {plan}");
+            assert!(units.contains(&plan.unit), "{arch} {plan}");
             let (plan, six) = pick(arch, Math::Bf16x6, trans);
-            assert!(units.contains(&plan.common(Common::Uni)), "{arch} {plan}");
+            assert!(units.contains(&plan.unit), "{arch} {plan}");
             let (_, exact) = pick(arch, Math::Exact, trans);
             println!("{arch} {trans:?}: bf16x3 {three:.0}, bf16x6 {six:.0}, f32 {exact:.0} us: {plan}");
             assert!(three < six && times * three < exact, "{arch}: {three}, {six} against {exact}: {plan}");
         }
     }
-    assert_eq!(pick("sm_75", Math::Bf16x6, (false, true)).0.common(Common::Uni), 0);
-    assert_eq!(pick("sm_90a", Math::Bf16x6, (true, true)).0.get(Key::A(Chiral::Acp)), 0);
+    assert_eq!(pick("sm_75", Math::Bf16x6, (false, true)).0.unit, 0);
+    assert_eq!(pick("sm_90a", Math::Bf16x6, (true, true)).0.a.copy, 0);
 }
 
 /// The matrix instructions of bf16 in what is picked for a product, and in tiles of warpgroups that load waves write.
@@ -110,7 +110,7 @@ fn assemblers_take_them() {
         let Some(seen) = inspected_in(&space, arch, &plan) else { return };
         let (usage, main) = (seen.usage, seen.main_loop().unwrap_or_else(|| panic!("{plan}: no main loop")));
         println!("{arch} {} {plan}: {} registers, spills {}, {:?}", math.name(), usage.registers, usage.spill_bytes, main.counts);
-        let unit = plan.common(Common::Uni);
+        let unit = plan.unit;
         if let Ok(folder) = std::env::var("SASS_OUT") {
             std::fs::write(format!("{folder}/{arch}_{}_{unit}.sass", math.name()), &seen.assembly).unwrap();
         }
@@ -152,7 +152,7 @@ fn ways_to_finish_are_among_the_first() {
         let space = Space::new(&gemm.into(), &target).unwrap().with_atomics(allow);
         let mut searcher = Descent::new(&space, 1, &[]);
         let next = |_| match searcher.propose() {
-            Proposal::Try(plan) => Some(plan.common(Common::Rdf)),
+            Proposal::Try(plan) => Some(plan.finish),
             _ => None,
         };
         let opening: Vec<u32> = (0..OPENING).map_while(next).collect();

@@ -152,7 +152,7 @@ fn problem() -> Problem {
 
 /// A few dozen plans.
 fn few(device: &dyn Device, problem: &Problem) -> Space {
-    let whole = Constraint::exactly(&Plan::default().with(Key::C(Common::Edg), 1));
+    let whole = Constraint::exactly(&Plan::default().but(|keys| keys.predicate = 1));
     let free = [Key::C(Common::Unr), Key::C(Common::Mac), Key::A(Chiral::Mic)];
     let mut pins = Constraint::none();
     for key in Key::all().filter(|key| !free.contains(key)) {

@@ -106,12 +106,7 @@ fn moves_are_distinct_effective_and_respect_pins() {
     let alone = |key: Key| moves.iter().any(|m| m.plan.difference(&start) == [key]);
     assert!(!alone(Key::C(Common::Iwi)) && !alone(Key::C(Common::Bim)) && !alone(Key::C(Common::Sks)));
     assert!(alone(Key::C(Common::Gal)) && alone(Key::C(Common::Pfg)));
-    assert!(
-        Graph { forms: [true, true, false, false, false], ..graph }
-            .neighbours(&start)
-            .iter()
-            .any(|m| m.plan.common(Common::Bim) == 1)
-    );
+    assert!(Graph { forms: [true, true, false, false, false], ..graph }.neighbours(&start).iter().any(|m| m.plan.form == 1));
 }
 
 #[test]
@@ -134,7 +129,7 @@ fn coupled_moves() {
     assert_eq!(leads("C_MAD1"), Some(-1));
     let strict = Env { allow_atomics: false, ..ENV };
     let split = classic(&c, &strict, &free).neighbours(&start);
-    assert!(split.iter().filter(|m| m.plan.common(Common::Ice) > 1).all(|m| m.plan.common(Common::Sks) == 1));
+    assert!(split.iter().filter(|m| m.plan.splits > 1).all(|m| m.plan.split_sum == 1));
 }
 
 #[test]

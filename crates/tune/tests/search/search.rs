@@ -175,7 +175,7 @@ fn convolutions_are_searched_as_well() {
     let conv = Conv::new(Scalar::F32, 3, 5, 6, &[9, 8], &[3, 3]).pad(&[1, 0], &[1, 2]).bias().build().unwrap();
     let (outcome, trials) = search(&open("emu").unwrap(), &Problem::Conv(conv), None, &options(25));
     assert!(outcome.unwrap().verified);
-    let forms: HashSet<u32> = trials.iter().map(|t| t.0.common(Common::Bim)).collect();
+    let forms: HashSet<u32> = trials.iter().map(|t| t.0.form).collect();
     assert_eq!(forms.len(), 2, "both ways of running a convolution are tried");
 }
 
@@ -223,7 +223,7 @@ fn faults_cost_one_trial_each() {
     let options = Options { strategy: Strategy::Random, ..options(100) };
     let (outcome, trials) = search(&device, &small(), Some(&records), &options);
     let outcome = outcome.unwrap();
-    let of = |count: u32| trials.iter().filter(move |t| t.0.common(Common::Mac) == count && t.0.common(Common::Lwv) == 0);
+    let of = |count: u32| trials.iter().filter(move |t| t.0.threads == count && t.0.producers == 0);
     assert!(of(32).count() > 0 && of(32).all(|t| t.1 == State::Failed));
     assert!(of(128).count() > 0 && of(128).all(|t| t.1 == State::Failed && t.2.as_ref().unwrap().contains("a compiler bug")));
     assert!(of(256).count() > 0 && of(256).all(|t| t.1 == State::Wrong && t.2.as_ref().unwrap().contains("NaN")));
@@ -267,7 +267,7 @@ fn a_compiler_that_never_ends_costs_one_trial() {
     let start = Instant::now();
     let (outcome, trials) = search(&device, &small(), None, &options);
     let hung: Vec<_> = trials.iter().filter(|t| t.1 == State::Hung).collect();
-    assert!(!hung.is_empty() && hung.iter().all(|t| t.0.common(Common::Mac) == 128));
+    assert!(!hung.is_empty() && hung.iter().all(|t| t.0.threads == 128));
     assert_eq!(outcome.unwrap().tally.hung, hung.len() as u64);
     assert!(start.elapsed() < Duration::from_secs(120));
 }
@@ -317,7 +317,7 @@ fn cancelling_keeps_what_was_found() {
 #[test]
 fn constraints_hold_and_a_small_space_is_exhausted() {
     let device = open("emu").unwrap();
-    let mut pins = Constraint::exactly(&Plan::default().with(Key::C(Common::Edg), 1));
+    let mut pins = Constraint::exactly(&Plan::default().but(|keys| keys.predicate = 1));
     pins = Key::all().fold(Constraint::none(), |mut kept, key| {
         let free = [Key::C(Common::Unr), Key::A(Chiral::Mic), Key::C(Common::Mad)].contains(&key);
         if let Some(value) = pins.get(key).filter(|_| !free) {
@@ -411,7 +411,10 @@ fn an_illegal_recorded_plan_is_not_the_best() {
     let device = open("emu").unwrap();
     let records = Records::in_memory().unwrap();
     let space = Space::new(&small(), &device.info().target).unwrap();
-    let illegal = Plan::from(Plan::default().with_both(Chiral::Mic, 64).with(Key::C(Common::Mac), 1024));
+    let illegal = Plan::from(Plan::default().but(|keys| {
+        keys.both(|o| o.micro = 64);
+        keys.threads = 1024;
+    }));
     assert!(space.resolve(&illegal).is_err());
     let trial = Trial { verified: Some(Depth::Thorough), ..Trial::timed(&illegal.to_string(), 1e-2, TimeKind::Modelled) };
     records

@@ -1,6 +1,5 @@
 //! How work-groups reduce values that several of them have parts of (`RDF`), and which of that a plan may have.
 
-use crate::plan::keys::Common;
 use crate::plan::refusal::Refusal;
 use crate::plan::rules::Env;
 use crate::plan::value::Plan;
@@ -39,7 +38,7 @@ pub enum Stage {
 impl Finish {
     /// What a plan says, for a contraction that is oriented as it says.
     pub(in crate::plan) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<Finish, Refusal> {
-        let rdf = plan.common(Common::Rdf);
+        let rdf = plan.finish;
         let finish = match rdf {
             0 => Finish::Kernel,
             1 => Finish::Ticket,

@@ -6,7 +6,7 @@ use crate::support::trace::{Event, Touch, trace};
 use std::collections::BTreeSet;
 use tilewright_check::random::{Pair, verify};
 use tilewright_gen::kernel::MAIN;
-use tilewright_gen::plan::{Chiral, Constraint, Key, Plan};
+use tilewright_gen::plan::{Constraint, Plan, Side};
 use tilewright_gen::program::Program;
 use tilewright_gen::space::Space;
 use tilewright_ir::{Kernel, Scalar, Target};
@@ -40,12 +40,12 @@ impl Variant {
         let space = Space::new(&problem, &target).unwrap().with_atomics(true);
         let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
         let program = r.generate(space.env().workspace_bytes).unwrap();
-        let line = |side: fn(Chiral) -> Key, rows: u64| match plan.get(side(Chiral::Wos)) {
+        let line = |side: Side, rows: u64| match plan.of(side).source {
             // Copies have a leading dimension of their own.
             1 => tilewright_gen::plan::copy_leading_dimension(rows, Scalar::F32) as i64,
             _ => 1000,
         };
-        let ld = [line(Key::A, 100), line(Key::B, 76), 1000];
+        let ld = [line(Side::A, 100), line(Side::B, 76), 1000];
         let variant = Variant { plan, model: Model { plan, m: 100, n: 76, k: 48, ld }, program };
         variant.is_the_model();
         variant.verifies(&problem);
@@ -100,7 +100,7 @@ impl Variant {
 
     pub fn verifies(&self, problem: &Problem) {
         let conv = Conv::new(Scalar::F32, 2, 8, 40, &[9, 8], &[2, 3]).pad(&[1, 0], &[0, 2]).bias().build().unwrap();
-        let split = self.plan.get(Key::C(tilewright_gen::plan::Common::Ice)) > 1;
+        let split = self.plan.splits > 1;
         let mut odd = problem.clone();
         if let Problem::Gemm(gemm) = &mut odd {
             gemm.k = 45;
@@ -110,7 +110,7 @@ impl Variant {
             let target = Target::by_arch("sm_90a").unwrap();
             let space = Space::new(&problem, &target).unwrap().with_atomics(true);
             let plan = space.repair(&self.plan).unwrap_or_else(|| panic!("{problem} {}", self.plan));
-            assert!(!split || plan.get(Key::C(tilewright_gen::plan::Common::Ice)) > 1);
+            assert!(!split || plan.splits > 1);
             for seed in [2, 3] {
                 let pair = Pair { seed, problem: problem.clone(), plan };
                 let verdict = verify(&emulator("emu:sm_90a", true, seed), &pair).unwrap_or_else(|e| panic!("{pair}: {e}"));

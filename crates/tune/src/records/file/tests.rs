@@ -193,10 +193,10 @@ fn nearest_orders_by_distance_and_device() {
 
 /// Lines with plans in place of the words that stand for them.
 fn with_plans(text: Vec<u8>) -> String {
-    use tilewright_gen::plan::{Common, Key, Plan};
+    use tilewright_gen::plan::Plan;
     let mut text = String::from_utf8(text).unwrap();
     for (number, word) in ["slow", "fast", "wrong", "unverified", "big", "plan"].into_iter().enumerate() {
-        let plan = Plan::default().with(Key::C(Common::Unr), 8 << number);
+        let plan = Plan::default().but(|keys| keys.k_tile = 8 << number);
         text = text.replace(&format!("\"plan\":\"{word}\""), &format!("\"plan\":\"{plan}\""));
     }
     text

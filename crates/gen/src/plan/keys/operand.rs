@@ -1,0 +1,142 @@
+//! The rows of keys that exist once per operand (MIOpenGEMM calls them chiral).
+
+use super::*;
+use tilewright_ir::mma::Reads;
+
+rows! {
+    /// Keys that exist once per operand.
+    enum Chiral;
+    /// A value for each key of one operand.
+    struct OperandKeys {};
+    const CHIRALS;
+
+    Mic micro {
+        name: "MIC",
+        meaning: "Micro tile: elements of C per thread along this operand. With a matrix unit: rows and columns per instruction, 16 x 8 per warp (UNI1), 64 x 8 per warpgroup (UNI2), 16 x 16 per wave (UNI3).",
+        system: System::MiOpenGemm,
+        legal: Legal::Range(1, 64),
+        default: 8,
+        cost: "Registers: MIC_A x MIC_B accumulators and both fragments. Large tiles pay until registers run out or the device is not full.",
+        kinds: PRODUCT | ELEMENTS | OWN_LOADS,
+        near: &[(1, &[2, 3]), (2, &[1, 3, 4]), (3, &[1, 2, 4]), (4, &[2, 3, 5, 6]), (5, &[2, 4, 6]), (6, &[4, 5, 8]), (8, &[4, 6, 10]), (10, &[8, 6, 5])],
+        further: &[
+            (1, &[4]),
+            (4, &[1, 8]),
+            (8, &[12, 16]),
+            (12, &[8, 16]),
+            (16, &[8, 12, 20, 24, 32]),
+            (20, &[16, 24]),
+            (24, &[16, 20, 28, 32]),
+            (28, &[24, 32]),
+            (32, &[16, 24, 28]),
+        ],
+        priority: 1,
+        start: Start::Micro,
+    }
+    Pad pad {
+        name: "PAD",
+        meaning: "Padding of each row in shared memory, in vectors of VEW or, where wider, FRW elements (8 with UNI1 and UNI3). A halo (ACP4) with PAD0 is swizzled in 16-byte chunks.",
+        system: System::MiOpenGemm,
+        legal: Legal::Range(0, 32),
+        default: 1,
+        cost: "Shared memory: PAD vectors for each of UNR rows. Pays where stores into shared memory walk along k and would hit one bank.",
+        read: |s| !s.panels,
+        near: &[(0, &[1]), (1, &[0, 2]), (2, &[1])],
+        start: Start::Of(&[1, 2]),
+    }
+    Plu load_along_k {
+        name: "PLU",
+        meaning: "Load tile of a thread: 0 as long as possible across k, 1 as long as possible along k.",
+        system: System::MiOpenGemm,
+        cost: "Free. 1 pays where the operand is contiguous along k, 0 where it is contiguous along its rows.",
+        read: |s| s.copied_by_threads(),
+        start: Start::Graph,
+    }
+    Liw interleave_loads {
+        name: "LIW",
+        meaning: "Load tile of a thread: 0 contiguous, 1 interleaved with the load tiles of other threads.",
+        system: System::MiOpenGemm,
+        cost: "Free. 1 puts neighbouring elements on neighbouring threads, which coalesces scalar loads.",
+        read: |s| s.copied_by_threads(),
+        start: Start::Graph,
+    }
+    Miw interleave_micro {
+        name: "MIW",
+        meaning: "Rows or columns of C of a thread: 0 contiguous, 1 interleaved with those of other threads.",
+        system: System::MiOpenGemm,
+        default: 1,
+        cost: "Free. 1 spreads the reads of a wave over all banks. 0 makes each thread's part of C contiguous, which suits CVW.",
+        kinds: PRODUCT | ELEMENTS,
+        read: |s| s.reads(Reads::Vectors),
+        start: Start::Graph,
+    }
+    Wos source {
+        name: "WOS",
+        meaning: "Workspace: 0 loads in place, 1 from a copy with a padded leading dimension, 2 from packed panels. WOS3 (convolutions) loads windows from a channels-last copy of the tensor with rows padded to 16 bytes.",
+        system: System::MiOpenGemm,
+        legal: Legal::Range(0, 3),
+        cost: "A pass over the operand (3: over the tensor, not its windows) and workspace of its size. Pays for bad leading dimensions, misaligned operands and windows that are read often.",
+        kinds: PRODUCT | OWN_LOADS,
+        near: &[(0, &[1, 2]), (1, &[0, 2]), (2, &[0, 1])],
+        further: &[(0, &[3]), (1, &[3]), (3, &[0, 1])],
+        start: Start::Graph,
+        moves: Moves::Workspace,
+    }
+    Vew vector {
+        name: "VEW",
+        meaning: "Vector width of global loads, shared stores and fragment reads; the unit of PAD.",
+        system: System::MiOpenGemm,
+        legal: Legal::OneOf(&[1, 2, 4, 8]),
+        default: 1,
+        cost: "Alignment: start and leading dimension must be multiples of it. Fewer instructions for the same bytes.",
+        read: |s| s.copied_by_threads() || s.own.copy != HALO && s.reads(Reads::Vectors),
+        near: &[(1, &[2]), (2, &[1, 4]), (4, &[2, 1])],
+        further: &[(1, &[4]), (4, &[8]), (8, &[4])],
+    }
+    Lor load_rows_first {
+        name: "LOR",
+        meaning: "Order of load tiles over adjacent threads: 0 along k first, 1 across k first.",
+        cost: "Free. 1 pays where the operand is contiguous along its rows: adjacent threads then touch adjacent memory.",
+        read: |s| s.copied_by_threads(),
+        start: Start::Graph,
+    }
+    Glw load_width {
+        name: "GLW",
+        meaning: "Elements per global load in the operand's contiguous direction, also along k. 0 means VEW, across k. 32 is for 4-bit weights alone.",
+        system: System::Tensile,
+        legal: Legal::OneOf(&[0, 1, 2, 4, 8, 16, 32]),
+        cost: "Alignment of that many elements. Vectors along k are stored to shared memory element by element.",
+        read: |s| s.copied_by_threads(),
+        near: &[(0, &[1, 2, 4]), (1, &[0, 2, 4]), (2, &[0, 1, 4]), (4, &[0, 1, 2, 8]), (8, &[0, 4])],
+        further: &[(8, &[16]), (16, &[8, 32]), (32, &[16])],
+    }
+    Frw read_width {
+        name: "FRW",
+        meaning: "Elements per read from shared memory to fragments, and the unit of MIW. 0 means VEW.",
+        system: System::Tensile,
+        legal: Legal::OneOf(&[0, 1, 2, 4, 8, 16]),
+        cost: "Alignment of rows in shared memory. The widest that MIC allows is often best.",
+        kinds: PRODUCT | ELEMENTS,
+        read: |s| s.reads(Reads::Vectors),
+        near: &[(0, &[1, 2, 4]), (1, &[0, 2, 4]), (2, &[0, 1, 4]), (4, &[0, 1, 2, 8]), (8, &[0, 4, 16]), (16, &[8])],
+        start: Start::Of(&[0, 2, 4]),
+    }
+    Acp copy {
+        name: "ACP",
+        meaning: "Copy method to shared memory: 0 through registers, 1 `cp.async` (sm_80), 2 TMA (sm_90a), 3 TMA through a staging buffer (LWV, sm_90a), 4 `cp.async` of a halo. ACP3: producer warps shift misaligned rows into place. ACP4 (convolutions): each element of a result tile's windows is copied once.",
+        system: System::Cutlass,
+        legal: Legal::OneOf(&[0, 1, 2, 3, 4]),
+        cost: "1, 2 and 4 need PFG and BUF. ACP1 and ACP2 need no staging registers, but cannot convert or transpose elements. Lanes convert 8- and 4-bit weights that are contiguous along k. ACP3 adds a pass through shared memory, ACP4 a halo in it.",
+        further: &[(0, &[2, 3]), (1, &[4]), (2, &[0, 3]), (3, &[0, 2]), (4, &[1])],
+    }
+    Clu cluster {
+        name: "CLU",
+        meaning: "With TMA: work-groups along this operand's rows that form a cluster. Each multicasts a part of the other operand's tile.",
+        system: System::Cutlass,
+        legal: Legal::OneOf(&[1, 2, 4, 8]),
+        default: 1,
+        cost: "The work-groups wait for each other at every k-tile, and tiles are padded to whole clusters. PST must be a multiple of A_CLU x B_CLU, at most 16. Pays where copies are the bottleneck.",
+        read: |s| s.pipeline,
+        near: &[(1, &[2]), (2, &[1, 4]), (4, &[2, 8]), (8, &[4])],
+    }
+}

@@ -1,0 +1,392 @@
+//! The rows of keys that exist once per plan, written in part C.
+
+use super::*;
+use tilewright_ir::mma::{Owner, Reads};
+
+rows! {
+    /// Keys that exist once per plan.
+    enum Common;
+    /// One value for every hyperparameter, as written: keys without effect among them. What a text says and what a search puts together; a
+    /// [`Plan`](super::super::Plan) is made of it.
+    struct Keys {
+        /// Keys of operand A.
+        a: OperandKeys,
+        /// Keys of operand B.
+        b: OperandKeys
+    };
+    const COMMONS;
+
+    Unr k_tile {
+        name: "UNR",
+        meaning: "Depth of a k-tile, one step of the main loop.",
+        system: System::MiOpenGemm,
+        legal: Legal::Range(1, 1024),
+        default: 16,
+        cost: "Shared memory: UNR x (both macro tiles) x BUF. Fewer barriers per multiplication, more code.",
+        kinds: PRODUCT | OWN_LOADS,
+        near: &[(1, &[2]), (2, &[1, 4]), (4, &[2, 8]), (8, &[4, 16]), (16, &[8, 32]), (32, &[16, 64]), (64, &[16, 32, 128]), (128, &[32, 64])],
+        priority: 1,
+        start: Start::Graph,
+    }
+    Gal order {
+        name: "GAL",
+        meaning: "Order of work-groups over tiles of C: 1 n fastest, 2 m fastest, 3 strips of tiles (NAW).",
+        system: System::MiOpenGemm,
+        legal: Legal::Range(1, 3),
+        default: 3,
+        cost: "Free. Strips keep both operands of concurrent work-groups in the last-level cache.",
+        kinds: PRODUCT | OWN_LOADS,
+        near: &[(1, &[2, 3]), (2, &[1, 3]), (3, &[1, 2])],
+        start: Start::Graph,
+    }
+    Pun unroll_hint {
+        name: "PUN",
+        meaning: "Asks the compiler to unroll the load, fragment, math and store loops.",
+        system: System::MiOpenGemm,
+        default: 1,
+        cost: "Code size. Compilers mostly unroll these loops anyway.",
+        read: |s| s.reads(Reads::Vectors),
+        start: Start::Graph,
+    }
+    Ice splits {
+        name: "ICE",
+        meaning: "Split-k: work-groups per tile of C.",
+        system: System::MiOpenGemm,
+        legal: Legal::Range(1, 4096),
+        default: 1,
+        cost: "C is read and written once more per split (SKS). Pays where tiles are too few to fill the device and k is long.",
+        kinds: PRODUCT | ELEMENTS | OWN_LOADS,
+        near: &[
+            (1, &[2]),
+            (2, &[1, 3, 4]),
+            (3, &[1, 2, 4, 6]),
+            (4, &[1, 3, 5, 7]),
+            (5, &[1, 2, 4, 6, 8]),
+            (6, &[1, 3, 5, 7, 9]),
+            (7, &[4, 6, 8, 10]),
+            (8, &[1, 5, 7, 9, 11]),
+            (9, &[6, 8, 10, 12]),
+            (10, &[1, 7, 9, 11, 13]),
+            (11, &[8, 10, 12, 14]),
+            (12, &[1, 9, 11, 13, 14]),
+            (13, &[10, 12, 14]),
+            (14, &[1, 11, 13]),
+        ],
+        further: &[(1, &[4, 8]), (4, &[8]), (8, &[4, 16]), (14, &[16]), (16, &[8, 14, 32]), (32, &[16, 64]), (64, &[32, 128]), (128, &[64])],
+        priority: 1,
+    }
+    Iwi interleave_splits {
+        name: "IWI",
+        meaning: "Split-k: 0 contiguous ranges of k, 1 round-robin by k-tiles.",
+        system: System::MiOpenGemm,
+        cost: "Free. With 1 the work-groups of one tile advance through k together.",
+        kinds: PRODUCT | OWN_LOADS,
+        read: |s| s.keys.splits != 1,
+        start: Start::Graph,
+    }
+    Szt wide_index {
+        name: "SZT",
+        meaning: "Index arithmetic: 0 as narrow as the problem allows, 1 all 64-bit.",
+        system: System::MiOpenGemm,
+        cost: "Registers and instructions for 64-bit addresses. Rarely pays; some compilers allocate registers better with it.",
+        kinds: PRODUCT | OWN_LOADS,
+        read: |s| !s.reads(Reads::Panels),
+        priority: -1,
+    }
+    Mad explicit_fma {
+        name: "MAD",
+        meaning: "Multiply-add: 0 written `c += a * b`, 1 written `fma(a, b, c)`.",
+        system: System::MiOpenGemm,
+        cost: "Free. The compiler contracts both forms or neither.",
+        kinds: PRODUCT | OWN_LOADS,
+        read: |s| s.reads(Reads::Vectors),
+        priority: -1,
+        start: Start::Graph,
+    }
+    Naw strip_groups {
+        name: "NAW",
+        meaning: "GAL3: work-groups meant to run at once. Strips are sqrt(NAW / ICE) tiles wide.",
+        system: System::MiOpenGemm,
+        legal: Legal::Range(1, 65536),
+        default: 64,
+        cost: "Free. Wider strips share more of A, narrower ones more of B.",
+        kinds: PRODUCT | OWN_LOADS,
+        read: |s| s.keys.order == 3,
+        near: &[(16, &[64]), (64, &[16])],
+        start: Start::Graph,
+    }
+    Ufo stagger {
+        name: "UFO",
+        meaning: "Starts each work-group at another offset in k.",
+        system: System::MiOpenGemm,
+        cost: "Up to one more k-tile per work-group. Pays where leading dimensions are powers of two and all work-groups hit one memory channel.",
+        read: |s| !s.panels,
+    }
+    Mac threads {
+        name: "MAC",
+        meaning: "Threads per work-group that compute.",
+        system: System::MiOpenGemm,
+        legal: Legal::Range(1, 1024),
+        default: 256,
+        cost: "Registers and shared memory per work-group grow with it, as does reuse.",
+        kinds: PRODUCT | ELEMENTS | OWN_LOADS,
+        near: &[],
+        priority: 1,
+        start: Start::Graph,
+        moves: Moves::Threads,
+    }
+    Skw skew {
+        name: "SKW",
+        meaning: "Shape of the thread grid: 10 is square. Each step below doubles its length along m, each step above along n.",
+        system: System::MiOpenGemm,
+        legal: Legal::Range(0, 20),
+        default: 10,
+        cost: "Free. Long thread grids fit long, thin results.",
+        kinds: PRODUCT | ELEMENTS | OWN_LOADS,
+        read: |s| !(s.panels && s.keys.ping_pong == 1 && s.family.owner == Owner::Warpgroup),
+        near: &[(7, &[8]), (8, &[7, 9]), (9, &[8, 10]), (10, &[9, 11]), (11, &[10, 12]), (12, &[11, 13]), (13, &[12])],
+        start: Start::Skew,
+    }
+    Afi a_first {
+        name: "AFI",
+        meaning: "Order in definitions, loads and loops: 0 B before A, 1 A before B.",
+        system: System::MiOpenGemm,
+        default: 1,
+        read: |s| !s.reads(Reads::Panels),
+        priority: -1,
+        start: Start::Graph,
+    }
+    Mia along_n {
+        name: "MIA",
+        meaning: "Adjacent threads are neighbours along m (0) or n (1).",
+        system: System::MiOpenGemm,
+        cost: "Free. The stores of a wave are adjacent along that direction of C.",
+        kinds: PRODUCT | ELEMENTS | OWN_LOADS,
+        read: |s| s.reads(Reads::Vectors),
+        priority: -1,
+        start: Start::Graph,
+    }
+    Edg predicate {
+        name: "EDG",
+        meaning: "Tiles over the edge of C: 0 pulled back (m and n of at least a tile), 1 predicated (any size).",
+        cost: "0 computes overlapped elements twice. 1 checks bounds in the last tiles.",
+        read: |s| !s.panels,
+        start: Start::Of(&[0, 1]),
+    }
+    Sks split_sum {
+        name: "SKS",
+        meaning: "Split-k reduction: 0 atomic additions into C, 1 partial sums in workspace, 2 shared memory of a cluster of all splits (sm_90). SKS1 and SKS2 add in a fixed order.",
+        system: System::Cutlass,
+        legal: Legal::Range(0, 2),
+        cost: "0: results vary in the last bits; `--atomics` must allow it. 1: workspace of ICE x m x n and a second kernel. 2: shared memory for a tile and two cluster barriers; ICE x A_CLU x B_CLU is at most 16; not with PST or CST.",
+        kinds: PRODUCT | OWN_LOADS,
+        read: |s| s.keys.splits != 1,
+        further: &[(0, &[2]), (1, &[2]), (2, &[0, 1])],
+        start: Start::Of(&[1]),
+    }
+    Cvw store_width {
+        name: "CVW",
+        meaning: "Elements per store of C in its contiguous direction; 8 for 16-bit types alone.",
+        system: System::Tensile,
+        legal: Legal::OneOf(&[1, 2, 4, 8]),
+        default: 1,
+        cost: "Alignment of C. Fewer and wider stores; matters for small k.",
+        kinds: PRODUCT | OWN_LOADS,
+        read: |s| s.stores_vectors(),
+        near: &[(1, &[2, 4]), (2, &[1, 4]), (4, &[1, 2])],
+        further: &[(4, &[8]), (8, &[4])],
+    }
+    Cst staged {
+        name: "CST",
+        meaning: "Result tile: 0 stored from registers, 1 staged through shared memory.",
+        system: System::Cutlass,
+        cost: "Shared memory, if possible that of the operands, and one or two barriers. Stores become contiguous whatever MIW is.",
+        read: |s| !s.reads(Reads::Fragments) || s.stages_rows(),
+    }
+    Wva wave_shape {
+        name: "WVA",
+        meaning: "Lanes of a wave along m in a compact rectangle of micro tiles. 0 is the plain order.",
+        system: System::Cutlass,
+        legal: Legal::OneOf(&[0, 1, 2, 4, 8, 16, 32, 64]),
+        cost: "Free. A compact wave reads fewer distinct values from shared memory.",
+        kinds: PRODUCT | ELEMENTS | OWN_LOADS,
+        read: |s| s.reads(Reads::Vectors),
+        near: &[(0, &[4, 8]), (1, &[2]), (2, &[1, 4]), (4, &[0, 2, 8]), (8, &[0, 4, 16]), (16, &[8, 32]), (32, &[16, 64]), (64, &[32])],
+        moves: Moves::Waves,
+    }
+    Mvw math_width {
+        name: "MVW",
+        meaning: "Elements of vector arithmetic along n.",
+        legal: Legal::OneOf(&[1, 2, 4, 8, 16]),
+        default: 1,
+        cost: "Free. Pays on CPUs, whose OpenCL compilers turn it into vector instructions.",
+        read: |s| s.reads(Reads::Vectors),
+        near: &[(1, &[4, 8]), (2, &[1, 4]), (4, &[1, 2, 8]), (8, &[1, 4, 16]), (16, &[8])],
+        start: Start::Waveless(&[1, 4, 8]),
+    }
+    Mgp min_groups {
+        name: "MGP",
+        meaning: "Work-groups per compute unit to leave registers for. 0 is the compiler's choice.",
+        legal: Legal::Range(0, 8),
+        cost: "Registers: too high a value spills. Pays where more resident work-groups hide latency.",
+        kinds: PRODUCT | ELEMENTS | OWN_LOADS,
+        read: |s| !(s.panels && s.keys.min_groups == 1),
+        near: &[(0, &[1, 2, 3]), (1, &[0, 2]), (2, &[0, 1, 3]), (3, &[0, 2, 4]), (4, &[0, 3])],
+        priority: -1,
+        moves: Moves::Waves,
+    }
+    Ukl unroll_k {
+        name: "UKL",
+        meaning: "Unrolls the k loop within a k-tile fully.",
+        cost: "Code size: UNR copies of the inner step. Addresses become constants.",
+        read: |s| s.loops_over_k_steps(),
+        priority: -1,
+    }
+    Pfg ahead {
+        name: "PFG",
+        meaning: "K-tiles that global loads or copies run ahead of the math, at most all k-tiles.",
+        system: System::Tensile,
+        legal: Legal::Range(0, 11),
+        cost: "Staging registers, or shared buffers with ACP, for each k-tile ahead. Hides global latency. With BIM4 at most 1.",
+        kinds: PRODUCT | OWN_LOADS,
+        near: &[(0, &[1]), (1, &[0, 2]), (2, &[1, 3]), (3, &[2, 4]), (4, &[3])],
+        priority: 1,
+        start: Start::Of(&[0, 1]),
+    }
+    Buf buffers {
+        name: "BUF",
+        meaning: "Buffers in shared memory per operand: the pipeline's stages.",
+        system: System::Tvm,
+        legal: Legal::Range(1, 12),
+        default: 1,
+        cost: "Shared memory x BUF. One barrier per k-tile instead of two, and stores need not wait for reads.",
+        near: &[(1, &[2]), (2, &[1, 3]), (3, &[2, 4]), (4, &[3, 5]), (5, &[4, 6]), (6, &[5, 7]), (7, &[6, 8]), (8, &[7])],
+        start: Start::Of(&[1, 2]),
+    }
+    Stp store_point {
+        name: "STP",
+        meaning: "Store to shared memory: 0 right after the fetch, 1 after the math of the tile, 2 spread between its k-steps.",
+        system: System::Tvm,
+        legal: Legal::Range(0, 2),
+        cost: "Free. 0 waits for the data at once and hides nothing.",
+        read: |s| s.stores_fetched(),
+        near: &[(0, &[1, 2]), (1, &[0, 2]), (2, &[0, 1])],
+        start: Start::Of(&[0, 1]),
+    }
+    Fra fragments_ahead {
+        name: "FRA",
+        meaning: "K-steps that fragments are read ahead of the math.",
+        system: System::Tvm,
+        legal: Legal::Range(0, 2),
+        cost: "Registers: one more set of fragments per step. Hides the latency of shared memory.",
+        read: |s| !s.panels || s.pipeline,
+        near: &[(0, &[1]), (1, &[0, 2]), (2, &[1])],
+        start: Start::Of(&[0, 1]),
+    }
+    Lwv producers {
+        name: "LWV",
+        meaning: "Producer warps, which only load; MAC threads then only compute. 0: every warp does both.",
+        system: System::ComposableKernel,
+        legal: Legal::Range(0, 16),
+        cost: "Threads that do no math. Consumer warps are free of address arithmetic.",
+        near: &[(0, &[1, 2, 4]), (1, &[0, 2]), (2, &[0, 1, 4]), (4, &[0, 2, 8]), (8, &[4])],
+        moves: Moves::Waves,
+    }
+    Hnt fences {
+        name: "HNT",
+        meaning: "Fences for the compiler's scheduler between loads, math and stores, where the target has them.",
+        system: System::Tensile,
+        cost: "Registers: loads stay in flight longer. HIP has `sched_barrier`; in CUDA the loads bypass the read-only path.",
+        read: |s| s.fences_separate(),
+        priority: -1,
+        moves: Moves::Waves,
+    }
+    Bim form {
+        name: "BIM",
+        meaning: "Form of a convolution as a matrix product. BIM0: a batch entry per sample. BIM1: samples merged into m. BIM2: groups also merged, into block-diagonal products. BIM3: as BIM2 (one group: as BIM1), with each tap's channels padded to 128 bytes. BIM4: groups of a depthwise convolution as columns. In NCHW, BIM3 means transposed copies, or padded planes for filter gradients of one tap.",
+        system: System::Sofie,
+        legal: Legal::Range(0, 4),
+        cost: "BIM1: no partial tiles for small images. BIM2 multiplies zeros, and infinities cross groups within a block. BIM3 multiplies zeros of the padding; rows of a tile and vectors then never span two taps. BIM4 uses no shared memory: each thread loads its own operands to registers.",
+        kinds: PRODUCT | OWN_LOADS,
+        near: &[(0, &[1, 2, 3, 4]), (1, &[0, 2, 3, 4]), (2, &[0, 1, 3, 4]), (3, &[0, 1, 2, 4]), (4, &[0, 1, 2, 3])],
+        moves: Moves::Forms,
+    }
+    Uni unit {
+        name: "UNI",
+        meaning: "Math unit: 0 fused multiply-add, of bytes dp4a where UNR is a multiple of 4; 1 `mma.sync`; 2 `wgmma` (sm_90a); 3 MFMA. The support page lists their types.",
+        system: System::Cutlass,
+        legal: Legal::Range(0, 3),
+        cost: "Most keys of the multiply-add kernels have no effect with a matrix unit.",
+        kinds: PRODUCT | OWN_LOADS,
+        near: &[],
+    }
+    Swp swapped {
+        name: "SWP",
+        meaning: "Matrix units: 1 swaps the operands and computes the transposed product. The keys of parts A and B then mean the swapped operands.",
+        system: System::Cutlass,
+        cost: "Free. 1 suits a C that is contiguous along m, and small m.",
+        read: |s| !s.reads(Reads::Vectors),
+    }
+    Pst persistent {
+        name: "PST",
+        meaning: "Number of persistent work-groups, each computing tile after tile of C. 0: one work-group per tile.",
+        system: System::Cutlass,
+        legal: Legal::Range(0, 65535),
+        cost: "With wgmma the next tile's copies are in flight during the epilogue. Best is about the number of compute units times the work-groups that one holds.",
+        near: &[],
+    }
+    Png ping_pong {
+        name: "PNG",
+        meaning: "TMA with persistent work-groups (LWV, PST): 0 all consumer warps share a tile of C, 1 ping-pong. There each warpgroup has its own tiles: one stores while the other computes.",
+        system: System::Cutlass,
+        cost: "Less reuse per buffer. Pays where k is short and the epilogue takes a good part of a tile's time.",
+        read: |s| s.pipeline,
+    }
+    Rga register_sets {
+        name: "RGA",
+        meaning: "wgmma: source of operand A (after SWP): 0 shared memory, 2 or 4 registers with that many sets of fragments.",
+        system: System::Cutlass,
+        legal: Legal::OneOf(&[0, 2, 4]),
+        cost: "Registers: 4 per set and 64 rows of a warpgroup. A tf32 operand that is contiguous along m needs no transposing copy. Weights of 8 and 4 bits are converted in registers; a copy (B_WOS1, B_ACP2) or producer warps (B_ACP0, LWV) then write B in their order of k.",
+        read: |s| s.reads(Reads::Panels),
+        near: &[(0, &[2, 4]), (2, &[0, 4]), (4, &[0, 2])],
+    }
+    Rdf finish {
+        name: "RDF",
+        meaning: "Reduction of values that several work-groups share. RDF0: by a second kernel. RDF1: by the last work-group, found by a ticket. RDF2 to RDF4: by atomics, after a reduction in registers, lanes and warps (2), in registers and a tree of all threads (3), or none (4). RDF5: in a cluster (sm_90), the rest as RDF0.",
+        system: System::RocMlir,
+        legal: Legal::Range(0, 5),
+        cost: "RDF0: a second launch and workspace. RDF1: a launch ahead that zeroes the tickets, two more barriers per tile and workspace. RDF2 to RDF4: the order of additions varies; a launch ahead initialises the values. RDF5: two cluster barriers.",
+        kinds: PRODUCT | ELEMENTS,
+        near: &[(0, &[1, 2, 5]), (1, &[0, 2]), (2, &[0, 1, 3, 4]), (3, &[2]), (4, &[2]), (5, &[0])],
+    }
+    Rdc carry {
+        name: "RDC",
+        meaning: "Reductions in persistent work-groups (PST) that walk along the reduced axis: 0 each tile stores its partial values, 1 a work-group stores them after its last tile.",
+        system: System::Cutlass,
+        cost: "1: a register for each partial value; shuffles, barriers and stores only after the last tile. Needs PST a multiple of the tiles along the kept axis, GAL2 for values of rows, GAL1 for those of columns, no batch.",
+        read: |s| s.keys.persistent != 0,
+    }
+    Lsu slices {
+        name: "LSU",
+        meaning: "Split of k within a work-group (BIM4): slices of MAC threads take equal parts of every k-tile and add their accumulators in a fixed order.",
+        system: System::Tensile,
+        legal: Legal::Range(1, 64),
+        default: 1,
+        cost: "Shared memory for the accumulators of all slices and one barrier. UNR is the depth of all slices together. Pays for filter gradients: few results, long k. Not with SKS2 or reductions.",
+        kinds: OWN_LOADS,
+        read: |s| !s.panels,
+        near: &[],
+        further: &[(1, &[2, 8]), (2, &[1, 4]), (4, &[2, 8]), (8, &[1, 4, 16]), (16, &[8, 32]), (32, &[16])],
+    }
+    Rdk reduce_operands {
+        name: "RDK",
+        meaning: "Reductions of operands over k: 0 separate kernels read the operand again, 1 work-groups of the first column of tiles (of B: the first row) reduce the k-tiles in shared memory.",
+        cost: "1: no second launch or read. Consumer threads of these work-groups read k-tiles once more from shared memory. Splits of k leave partial values for a second kernel. Not with BIM4.",
+    }
+    Gbi entries_fastest {
+        name: "GBI",
+        meaning: "Order of work-groups over batch entries: 0 all tiles of an entry, then those of the next; 1 the same tile of all entries, then the next tile.",
+        cost: "Free. 1 pays where entries of a few bytes are adjacent in memory, as groups of channels. No effect where the workspace budget cuts the batch.",
+    }
+}
