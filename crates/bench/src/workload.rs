@@ -7,7 +7,7 @@ use tilewright_check::reference::{Exact, Reference, Samples, TestData, Verdict};
 use tilewright_check::run::{Buffers, Factors};
 use tilewright_device::{Buffer, CacheState, Device, Native};
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::{Along, Math, Problem, Quant};
+use tilewright_problem::{Along, Math, Problem, Quant, Role};
 
 /// A problem with its data on a device.
 pub struct Workload<'a> {
@@ -114,14 +114,14 @@ impl<'a> Workload<'a> {
     /// # Errors
     /// As [`Workload::address`].
     pub fn bias_address(&self) -> Result<Option<usize>, BenchError> {
-        self.buffers.bias.as_ref().map(|buffer| Ok(self.native.memory(buffer)?)).transpose()
+        self.buffers.get(Role::Bias).map(|buffer| Ok(self.native.memory(buffer)?)).transpose()
     }
     /// Device address of the residual's element 0 (CUDA), where there is one.
     ///
     /// # Errors
     /// As [`Workload::address`].
     pub fn residual_address(&self) -> Result<Option<usize>, BenchError> {
-        self.buffers.residual.as_ref().map(|buffer| Ok(self.native.memory(buffer)?)).transpose()
+        self.buffers.get(Role::Residual).map(|buffer| Ok(self.native.memory(buffer)?)).transpose()
     }
     /// Where the groups of a grouped product end: in the random data, and in those of small integers.
     pub fn ends(&self) -> [Option<Vec<u64>>; 2] {

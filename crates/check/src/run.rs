@@ -7,7 +7,7 @@ use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Launch as Planned, P
 use tilewright_ir::{ArgKind, Scalar};
 pub use tilewright_problem::Factors;
 use tilewright_problem::contraction::{Contraction, Operand, OperandValues, Reduce, ResultSource};
-use tilewright_problem::{Extent, Extents, Quant, Role};
+use tilewright_problem::{Extent, Extents, PerRole, Role};
 
 /// Memory a program runs on.
 #[derive(Clone, Debug)]
@@ -18,12 +18,8 @@ pub struct Buffers {
     pub b: Buffer,
     /// Result.
     pub c: Buffer,
-    /// Vectors of quantisation parameters by their number, where the contraction has such.
-    pub quants: [Option<Buffer>; Quant::ALL.len()],
-    /// Bias vector, where the contraction has one.
-    pub bias: Option<Buffer>,
-    /// Residual, where the contraction has one.
-    pub residual: Option<Buffer>,
+    /// What the contraction reads beside the operands.
+    pub added: PerRole<Option<Buffer>>,
     /// Values of the problem's reductions.
     pub reductions: Vec<Buffer>,
     /// At least [`Program::workspace_bytes`] bytes, where that is not 0.
@@ -156,19 +152,15 @@ impl Buffers {
             device.write(&buffer, 0, bytes)?;
             Ok::<_, DeviceError>(buffer)
         };
+        let mut added = PerRole::default();
+        for (role, values) in data.added.given() {
+            added.set(role, Some(upload(&values.bytes)?));
+        }
         Ok(Buffers {
             a: upload(&data.a.bytes)?,
             b: upload(&data.b.bytes)?,
             c: upload(&data.c.bytes)?,
-            quants: {
-                let mut quants = [const { None }; Quant::ALL.len()];
-                for (to, x) in quants.iter_mut().zip(&data.quants) {
-                    *to = x.as_ref().map(|x| upload(&x.bytes)).transpose()?;
-                }
-                quants
-            },
-            bias: data.bias.as_ref().map(|bias| upload(&bias.bytes)).transpose()?,
-            residual: data.residual.as_ref().map(|residual| upload(&residual.bytes)).transpose()?,
+            added,
             reductions: data.reductions.iter().map(|reduction| upload(&reduction.bytes)).collect::<Result<_, _>>()?,
             workspace: None,
             offsets: [data.a.start, data.b.start, data.c.start],
@@ -185,15 +177,14 @@ impl Buffers {
         self.write_added(device, data)
     }
 
-    /// Copies quantisation parameters, bias and residual of other test data of the same problem into their buffers.
+    /// Copies what is read beside the operands of other test data of the same problem into the buffers.
     ///
     /// # Errors
     /// Those of [`Device::write`].
     pub fn write_added(&self, device: &dyn Device, data: &TestData) -> Result<(), DeviceError> {
-        let quants = self.quants.iter().zip(&data.quants);
-        for (buffer, data) in quants.chain([(&self.bias, &data.bias), (&self.residual, &data.residual)]) {
-            if let (Some(buffer), Some(data)) = (buffer, data) {
-                device.write(buffer, 0, &data.bytes)?;
+        for (role, values) in data.added.given() {
+            if let Some(buffer) = self.added.given_to(role) {
+                device.write(buffer, 0, &values.bytes)?;
             }
         }
         Ok(())
@@ -214,11 +205,9 @@ impl Buffers {
             Role::A => Some(&self.a),
             Role::B => Some(&self.b),
             Role::C => Some(&self.c),
-            Role::Bias => self.bias.as_ref(),
-            Role::Residual => self.residual.as_ref(),
             Role::Reduction(number) => self.reductions.get(number),
             Role::Workspace => self.workspace.as_ref(),
-            quant => quant.quant().and_then(|quant| self.quants[quant as usize].as_ref()),
+            other => self.added.given_to(other),
         }
     }
 

@@ -207,6 +207,17 @@ impl<T> PerRole<T> {
     }
 }
 
+impl<T> PerRole<Option<T>> {
+    /// The values of the roles that have one.
+    pub fn given(&self) -> impl Iterator<Item = (Role, &T)> {
+        self.iter().filter_map(|(role, value)| Some((role, value.as_ref()?)))
+    }
+    /// The value of a role that has one.
+    pub fn given_to(&self, role: Role) -> Option<&T> {
+        self.get(role)?.as_ref()
+    }
+}
+
 impl<T: Copy + Default> PerRole<T> {
     /// The value of a role, or the type's default for a reduction that no problem has.
     pub fn of(&self, role: Role) -> T {

@@ -14,7 +14,7 @@ use tilewright_gen::graph::remedies;
 use tilewright_gen::plan::{Constraint, Keys, Plan, generic};
 use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
-use tilewright_problem::{Along, ConvBuilder, Extents, GemmBuilder, Problem, Quant, ReduceBuilder, Role};
+use tilewright_problem::{Along, ConvBuilder, Extents, GemmBuilder, PerRole, Problem, Quant, ReduceBuilder, Role};
 use tilewright_tune::ProblemKey;
 use tilewright_tune::model::{Candidate, Picker};
 use tilewright_tune::records::DeviceKey;
@@ -81,27 +81,30 @@ pub struct Operands<'a, T: Element, U: Element, V: Element = T> {
     a: Slice<'a, T>,
     b: Slice<'a, V>,
     c: Option<SliceMut<'a, U>>,
-    scales: [Option<&'a Buffer<f32>>; 2],
-    zero_points: [Option<&'a Buffer<i32>>; 2],
-    ends: Option<&'a Buffer<i32>>,
-    bias: Option<&'a Buffer<U>>,
-    residual: Option<&'a Buffer<U>>,
-    reductions: Vec<Values<'a>>,
+    others: PerRole<Option<Memory<'a>>>,
+    reductions: usize,
     factors: Factors,
     at: Option<Extents>,
 }
 
-/// Memory for the values of a reduction.
-struct Values<'a> {
+/// Memory beside A, B and C.
+struct Memory<'a> {
     scalar: Scalar,
     device: Arc<dyn Device>,
     memory: tilewright_device::Buffer,
     buffer: PhantomData<&'a mut ()>,
 }
 
-impl fmt::Debug for Values<'_> {
+impl Memory<'_> {
+    fn of<T: Element>(buffer: &Buffer<T>) -> Self {
+        let (device, memory) = (buffer.device().clone(), buffer.memory().clone());
+        Memory { scalar: T::SCALAR, device, memory, buffer: PhantomData }
+    }
+}
+
+impl fmt::Debug for Memory<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Values").field("scalar", &self.scalar).finish_non_exhaustive()
+        f.debug_struct("Memory").field("scalar", &self.scalar).finish_non_exhaustive()
     }
 }
 
@@ -124,26 +127,18 @@ impl<'a, T: Element, U: Element, V: Element> Operands<'a, T, U, V> {
     /// type, which bias and residual have.
     pub fn without_c(a: impl Into<Slice<'a, T>>, b: impl Into<Slice<'a, V>>) -> Self {
         let (a, b, factors) = (a.into(), b.into(), Factors::default());
-        Operands {
-            a,
-            b,
-            c: None,
-            scales: [None, None],
-            zero_points: [None, None],
-            ends: None,
-            bias: None,
-            residual: None,
-            reductions: Vec::new(),
-            factors,
-            at: None,
-        }
+        Operands { a, b, c: None, others: PerRole::default(), reductions: 0, factors, at: None }
+    }
+    fn with(mut self, role: Role, memory: Memory<'a>) -> Self {
+        self.others.set(role, Some(memory));
+        self
     }
     /// The values of the problem's next reduction go there: dense, from the buffer's first element on.
     #[must_use]
     pub fn reduction<R: Element>(mut self, values: &'a mut Buffer<R>) -> Self {
-        let (device, memory) = (values.device().clone(), values.memory().clone());
-        self.reductions.push(Values { scalar: R::SCALAR, device, memory, buffer: PhantomData });
-        self
+        self.reductions += 1;
+        let role = Role::Reduction(self.reductions - 1);
+        self.with(role, Memory::of(values))
     }
     /// Sets the factor of A * B. A finite value must be finite in the accumulator's type; infinity and NaN act as in IEEE arithmetic.
     /// 0 is multiplied like any value: a NaN or an infinity in A or B reaches C.
@@ -172,28 +167,24 @@ impl<'a, T: Element, U: Element, V: Element> Operands<'a, T, U, V> {
     }
     /// The problem's vector of scales along m or n: one value per row or column, which multiplies it.
     #[must_use]
-    pub const fn scale(mut self, along: Along, scales: &'a Buffer<f32>) -> Self {
-        self.scales[along as usize] = Some(scales);
-        self
+    pub fn scale(self, along: Along, scales: &'a Buffer<f32>) -> Self {
+        self.with(Quant::scale(along).into(), Memory::of(scales))
     }
     /// The problem's zero points of A (m) or B (n): one value, or one per row of A or column of B, subtracted from it.
     #[must_use]
-    pub const fn zero_points(mut self, of: Along, values: &'a Buffer<i32>) -> Self {
-        self.zero_points[of as usize] = Some(values);
-        self
+    pub fn zero_points(self, of: Along, values: &'a Buffer<i32>) -> Self {
+        self.with(Quant::zero(of).into(), Memory::of(values))
     }
     /// Where each group of a grouped product ends ([`crate::GemmBuilder::grouped`]): ascending, each at most the rows (columns) that the problem has.
     /// Kernels read it when they run; nothing else does.
     #[must_use]
-    pub const fn ends(mut self, ends: &'a Buffer<i32>) -> Self {
-        self.ends = Some(ends);
-        self
+    pub fn ends(self, ends: &'a Buffer<i32>) -> Self {
+        self.with(Role::Ends, Memory::of(ends))
     }
     /// The problem's bias vector: one value per row, column or output channel.
     #[must_use]
-    pub const fn bias(mut self, bias: &'a Buffer<U>) -> Self {
-        self.bias = Some(bias);
-        self
+    pub fn bias(self, bias: &'a Buffer<U>) -> Self {
+        self.with(Role::Bias, Memory::of(bias))
     }
     /// Extents of this launch, where the problem declares some as known only at launch: what was compiled once runs for every value
     /// from 1 to the largest. Leading dimensions and batch strides are the problem's at every size; operands need hold no more than
@@ -209,9 +200,8 @@ impl<'a, T: Element, U: Element, V: Element> Operands<'a, T, U, V> {
     }
     /// Sets the problem's residual, which is added after the activation.
     #[must_use]
-    pub const fn residual(mut self, residual: &'a Buffer<U>) -> Self {
-        self.residual = Some(residual);
-        self
+    pub fn residual(self, residual: &'a Buffer<U>) -> Self {
+        self.with(Role::Residual, Memory::of(residual))
     }
 }
 
@@ -546,7 +536,7 @@ impl Operation {
     /// As [`Operation::run`]; [`Error::Bind`] where the problem has a bias or a residual and none is given, or the other way round, and
     /// for an extent that is 0, beyond the largest, or other than it where the problem does not declare it as known only at launch.
     pub fn run_with<T: Element, U: Element, V: Element>(&self, operands: Operands<'_, T, U, V>) -> Result<Plan, Error> {
-        let Operands { a, b, c, scales, zero_points, ends, bias, residual, reductions, factors, at } = operands;
+        let Operands { a, b, c, others, reductions, factors, at } = operands;
         let problem = self.problem();
         let same =
             |operand, have: Scalar, need: Scalar| if have == need { Ok(()) } else { Err(Error::Dtype { operand, have, need }) };
@@ -560,31 +550,22 @@ impl Operation {
             of_parts(operand, have, has, need)?;
             same(operand, have, need)?;
         }
-        let [scale_m, scale_n] = scales.map(|x| x.map(Buffer::memory));
-        let [zero_a, zero_b] = zero_points.map(|x| x.map(Buffer::memory));
-        let quants = [scale_m, scale_n, zero_a, zero_b, ends.map(Buffer::memory)];
-        let declared = Quant::ALL.map(|quant| (quant.words(), quants[quant as usize].is_some(), problem.quant_len(quant) > 0));
-        for (what, given, has) in declared.into_iter().chain([
-            ("a bias", bias.is_some(), problem.bias_len() > 0),
-            ("a residual", residual.is_some(), problem.residual_len() > 0),
-            ("memory for C", c.is_some(), problem.keeps_c()),
-            ("memory for so many reductions", !reductions.is_empty(), reductions.len() <= problem.reductions().len()),
-        ]) {
-            if given && !has {
-                return Err(Error::Unwanted { what, problem: problem.key() });
-            }
+        let unwanted = |what| Err(Error::Unwanted { what, problem: problem.key() });
+        if c.is_some() && !problem.keeps_c() {
+            return unwanted("memory for C");
         }
-        for (values, reduction) in reductions.iter().zip(problem.reductions()) {
-            same("a reduction", values.scalar, reduction.scalar(problem.accumulator()))?;
+        if reductions > problem.reductions().len() {
+            return unwanted("memory for so many reductions");
+        }
+        for (role, memory) in others.given() {
+            match problem.memories().find(|has| has.role == role) {
+                Some(has) => same(role.words(), memory.scalar, has.scalar)?,
+                None => return unwanted(role.words()),
+            }
         }
         self.owns([("A", a.buffer.device()), ("B", b.buffer.device())])?;
         self.owns(c.as_ref().map(|c| ("C", c.buffer.device())))?;
-        self.owns(reductions.iter().map(|x| ("a reduction", &x.device)))?;
-        self.owns(scales.into_iter().flatten().map(|x| ("scales", x.device())))?;
-        self.owns(zero_points.into_iter().flatten().map(|x| ("zero points", x.device())))?;
-        self.owns(ends.map(|x| ("ends of groups", x.device())))?;
-        self.owns(bias.map(|x| ("bias", x.device())))?;
-        self.owns(residual.map(|x| ("residual", x.device())))?;
+        self.owns(others.given().map(|(role, memory)| (role.words(), &memory.device)))?;
         let own = self.offsets();
         // A result that is not stored needs no memory: no kernel touches what stands for it.
         let (memory, start) = match &c {
@@ -593,14 +574,19 @@ impl Operation {
             None => (a.buffer.memory(), a.offset),
         };
         let from = |offset: u64, own: u64| offset.saturating_mul(parts).saturating_add(own);
+        let (mut added, mut values) = (PerRole::default(), Vec::new());
+        for (role, memory) in others.given() {
+            match role {
+                Role::Reduction(_) => values.push(memory.memory.clone()),
+                _ => added.set(role, Some(memory.memory.clone())),
+            }
+        }
         let buffers = Buffers {
             a: a.buffer.memory().clone(),
             b: b.buffer.memory().clone(),
             c: memory.clone(),
-            quants: quants.map(|x| x.cloned()),
-            bias: bias.map(|x| x.memory().clone()),
-            residual: residual.map(|x| x.memory().clone()),
-            reductions: reductions.into_iter().map(|x| x.memory).collect(),
+            added,
+            reductions: values,
             workspace: None,
             offsets: [from(a.offset, own[0]), from(b.offset, own[1]), from(start, own[2])],
         };

@@ -12,7 +12,7 @@ use tilewright_device::{Foreign, Stream, Value, copy_in, copy_out};
 use tilewright_gen::plan::Plan;
 use tilewright_gen::program::Program;
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::{Extents, PerRole, Problem, Quant, Role};
+use tilewright_problem::{Extents, PerRole, Problem, Role};
 
 /// What a workspace is aligned to, in bytes.
 const WORKSPACE_ALIGN: u64 = 256;
@@ -251,18 +251,15 @@ impl Prepared {
             Ok::<_, Error>(buffer)
         };
         let operand = |x: Operand| upload(x.into(), bytes(contraction, x, self.offsets[x as usize], at));
-        let (mut quants, mut bias, mut residual) = ([const { None }; Quant::ALL.len()], None, None);
+        let mut others = PerRole::default();
         let (mut reductions, mut values) = (Vec::new(), Vec::new());
         for (role, bytes) in added(contraction, at) {
             let buffer = upload(role, bytes)?;
-            match (role, role.quant()) {
-                (_, Some(quant)) => quants[quant as usize] = Some(buffer),
-                (Role::Bias, _) => bias = Some(buffer),
-                (Role::Reduction(_), _) => {
-                    values.push((buffer.clone(), addresses.of(role), bytes));
-                    reductions.push(buffer);
-                }
-                _ => residual = Some(buffer),
+            if let Role::Reduction(_) = role {
+                values.push((buffer.clone(), addresses.of(role), bytes));
+                reductions.push(buffer);
+            } else {
+                others.set(role, Some(buffer));
             }
         }
         let a = operand(Operand::A)?;
@@ -271,7 +268,7 @@ impl Prepared {
         let (b, c) = (touched(Operand::B)?, touched(Operand::C)?);
         values.extend((!contraction.drop_c).then(|| (c.clone(), addresses.of(Role::C), c.bytes())));
         let offsets = self.offsets;
-        self.run(Buffers { a, b, c, quants, bias, residual, reductions, workspace: None, offsets }, factors, at)?;
+        self.run(Buffers { a, b, c, added: others, reductions, workspace: None, offsets }, factors, at)?;
         for (buffer, to, bytes) in values.into_iter().filter(|(.., bytes)| *bytes > 0) {
             // SAFETY: as above, to write.
             unsafe { copy_out(device, &buffer, to, bytes as usize) }?;

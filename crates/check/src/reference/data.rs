@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::Operand;
 use tilewright_problem::lower::BUFFER_ALIGN;
-use tilewright_problem::{Along, Factors, Gemm, Problem, ProblemError, Quant, Ragged};
+use tilewright_problem::{Along, Factors, Gemm, PerRole, Problem, ProblemError, Quant, Ragged, Role, RoleMemory};
 
 /// Bytes before and after every tensor that no kernel may write; a multiple of the alignment plans count on.
 pub const GUARD_BYTES: u64 = BUFFER_ALIGN as u64;
@@ -63,6 +63,25 @@ impl Lines {
         let ld = if lines == 1 { line } else { ld };
         Lines { line, lines, ld, batch, batch_stride }
     }
+    /// Elements of what is read beside the operands.
+    fn added(problem: &Problem, role: Role) -> Lines {
+        match (role, problem) {
+            (Role::Bias, Problem::Gemm(gemm)) => {
+                let length = if gemm.bias.is_some_and(|x| x.along == Along::M) { gemm.m } else { gemm.n };
+                Lines::strided(length, 1, length, gemm.batch, gemm.bias.map_or(0, |x| x.batch_stride))
+            }
+            (Role::Residual, Problem::Gemm(gemm)) => match gemm.residual {
+                Some(x) => {
+                    let (line, lines) = gemm.lines(2);
+                    Lines::strided(line, lines, x.ld, gemm.batch, x.batch_stride).of_parts(gemm.parts())
+                }
+                None => Lines::dense(0),
+            },
+            (Role::Bias, _) => Lines::dense(problem.bias_len()),
+            (Role::Residual, _) => Lines::dense(problem.residual_len()),
+            _ => Lines::dense(role.quant().map_or(0, |quant| problem.quant_len(quant))),
+        }
+    }
     fn span(&self) -> u64 {
         (self.batch - 1) * self.batch_stride + (self.lines - 1) * self.ld + self.line
     }
@@ -85,14 +104,19 @@ pub struct TestData {
     pub b: Arc<Buffer>,
     /// Result: NaN everywhere if beta is 0, random otherwise.
     pub c: Buffer,
-    /// Vectors of quantisation parameters and ends of groups, by their number, each starting at element 0 of its buffer.
-    pub quants: [Option<Arc<Buffer>>; Quant::ALL.len()],
-    /// Bias vector, starting at element 0 of its buffer.
-    pub bias: Option<Arc<Buffer>>,
-    /// Residual, starting at element 0 of its buffer.
-    pub residual: Option<Arc<Buffer>>,
+    /// What is read beside the operands, each starting at element 0 of its buffer.
+    pub added: PerRole<Option<Arc<Buffer>>>,
     /// Values of the reductions, NaN everywhere, each starting at element 0 of its buffer.
     pub reductions: Vec<Buffer>,
+}
+
+/// The number of a role's random values: 0 to 2 are those of A, B and C.
+fn tag(role: Role) -> Option<u64> {
+    match role {
+        Role::Bias => Some(3),
+        Role::Residual => Some(4),
+        other => other.quant().map(|quant| 5 + quant as u64),
+    }
 }
 
 /// A byte that a kernel had no right to change.
@@ -169,63 +193,38 @@ impl TestData {
         problem.validate()?;
         let factors = exact(problem, factors)?;
         let c = Buffer::result(problem, factors.reads_old(), fill(2))?;
-        let (a, b, bias, residual) = match problem {
+        let (a, b) = match problem {
             Problem::Gemm(gemm) => {
                 let matrix = |index: usize| {
                     let (offset, fill) = (gemm.matrices()[index].offset * gemm.parts(), fill(index as u64));
                     Buffer::new(["A", "B"][index], gemm.scalar(index), true, offset, Lines::matrix(gemm, index), fill)
                 };
-                let bias = gemm.bias.map(|x| {
-                    let length = if x.along == Along::M { gemm.m } else { gemm.n };
-                    let lines = Lines::strided(length, 1, length, gemm.batch, x.batch_stride);
-                    Buffer::new("bias", gemm.out_dtype, false, 0, lines, fill(3))
-                });
-                let residual = gemm.residual.map(|x| {
-                    let (line, lines) = gemm.lines(2);
-                    let lines = Lines::strided(line, lines, x.ld, gemm.batch, x.batch_stride).of_parts(gemm.parts());
-                    Buffer::new("residual", gemm.out_dtype, false, 0, lines, fill(4))
-                });
-                (matrix(0)?, matrix(1)?, bias.transpose()?, residual.transpose()?)
+                (matrix(0)?, matrix(1)?)
             }
             Problem::Conv(conv) => {
                 let tensor = |operand, fill| {
                     let (name, len) = conv.operand(operand);
                     Buffer::new(name, problem.dtype(), true, 0, Lines::dense(len), fill)
                 };
-                let (a, b) = (tensor(Operand::A, fill(0))?, tensor(Operand::B, fill(1))?);
-                let added = |name, len, fill| Buffer::new(name, conv.out_dtype, false, 0, Lines::dense(len), fill);
-                let bias = conv.bias.then(|| added("bias", conv.bias_len(), fill(3))).transpose()?;
-                let residual = conv.residual.then(|| added("residual", conv.operand(Operand::C).1, fill(4))).transpose()?;
-                (a, b, bias, residual)
+                (tensor(Operand::A, fill(0))?, tensor(Operand::B, fill(1))?)
             }
             Problem::Reduce(reduce) => {
                 let a = Buffer::new("A", reduce.dtype, true, reduce.offset, Lines::dense(reduce.len()), fill(0))?;
-                (a, Buffer::new("B", reduce.dtype, true, 0, Lines::dense(1), fill(1))?, None, None)
+                (a, Buffer::new("B", reduce.dtype, true, 0, Lines::dense(1), fill(1))?)
             }
         };
-        let (a, b, bias, residual) = (Arc::new(a), Arc::new(b), bias.map(Arc::new), residual.map(Arc::new));
-        let mut data = TestData {
-            problem: problem.clone(),
-            factors,
-            a,
-            b,
-            c,
-            quants: [const { None }; Quant::ALL.len()],
-            bias,
-            residual,
-            reductions: Vec::new(),
-        };
-        for (quant, tag) in Quant::ALL.into_iter().zip(5..) {
-            let len = problem.quant_len(quant);
-            if len > 0 {
-                let mut values = Buffer::new(quant.words(), quant.scalar(), false, 0, Lines::dense(len), fill(tag).of(quant))?;
-                if let (Quant::Ends, Problem::Gemm(gemm)) = (quant, problem) {
-                    let (seed, random) = fill(tag).seed();
-                    let ends = drawn(gemm, seed, random);
-                    values.bytes.chunks_exact_mut(4).zip(ends).for_each(|(bytes, end)| bytes.copy_from_slice(&end.to_le_bytes()));
-                }
-                data.quants[quant as usize] = Some(Arc::new(values));
+        let (a, b) = (Arc::new(a), Arc::new(b));
+        let mut data = TestData { problem: problem.clone(), factors, a, b, c, added: PerRole::default(), reductions: Vec::new() };
+        for RoleMemory { role, scalar, .. } in problem.memories() {
+            let Some(tag) = tag(role) else { continue };
+            let fill = role.quant().map_or(fill(tag), |quant| fill(tag).of(quant));
+            let mut values = Buffer::new(role.words(), scalar, false, 0, Lines::added(problem, role), fill)?;
+            if let (Role::Ends, Problem::Gemm(gemm)) = (role, problem) {
+                let (seed, random) = fill.seed();
+                let ends = drawn(gemm, seed, random);
+                values.bytes.chunks_exact_mut(4).zip(ends).for_each(|(bytes, end)| bytes.copy_from_slice(&end.to_le_bytes()));
             }
+            data.added.set(role, Some(Arc::new(values)));
         }
         if let Some(groups) = data.groups() {
             let beyond =
@@ -245,7 +244,7 @@ impl TestData {
     }
     /// Where rows or columns belong to groups.
     pub(super) fn groups(&self) -> Option<Groups> {
-        let ends = self.quants[Quant::Ends as usize].as_ref();
+        let ends = self.added.given_to(Role::Ends);
         Groups::new(&self.problem, ends.map(|buffer| &*buffer.bytes))
     }
     /// Values of the reduction with this number.
@@ -280,26 +279,12 @@ impl TestData {
     pub fn check_around_reductions(&self, after: &[Vec<u8>]) -> Result<(), Damage> {
         self.reductions.iter().zip(after).try_for_each(|(buffer, after)| buffer.check_guards("reduction", after))
     }
-    /// Checks that a buffer of quantisation parameters is unchanged; trivially true without one.
+    /// Checks that a buffer that is read beside the operands is unchanged; trivially true without one.
     ///
     /// # Errors
     /// [`Damage`] names the first byte that changed.
-    pub fn check_quants_untouched(&self, quant: Quant, after: &[u8]) -> Result<(), Damage> {
-        self.quants[quant as usize].as_ref().map_or(Ok(()), |buffer| buffer.check_equal(quant.words(), after))
-    }
-    /// Checks that the bias vector's buffer is unchanged; trivially true without one.
-    ///
-    /// # Errors
-    /// [`Damage`] names the first byte that changed.
-    pub fn check_bias_untouched(&self, after: &[u8]) -> Result<(), Damage> {
-        self.bias.as_ref().map_or(Ok(()), |buffer| buffer.check_equal("bias", after))
-    }
-    /// Checks that the residual's buffer is unchanged; trivially true without one.
-    ///
-    /// # Errors
-    /// [`Damage`] names the first byte that changed.
-    pub fn check_residual_untouched(&self, after: &[u8]) -> Result<(), Damage> {
-        self.residual.as_ref().map_or(Ok(()), |buffer| buffer.check_equal("residual", after))
+    pub fn check_added_untouched(&self, role: Role, after: &[u8]) -> Result<(), Damage> {
+        self.added.given_to(role).map_or(Ok(()), |buffer| buffer.check_equal(role.words(), after))
     }
 }
 

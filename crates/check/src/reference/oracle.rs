@@ -7,7 +7,7 @@ use super::groups::Groups;
 use rayon::prelude::*;
 use std::ops::Range;
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::{Along, Extents, Gemm, Order, Problem, Quant, Ragged, Reduce, Scale};
+use tilewright_problem::{Along, Extents, Gemm, Order, Problem, Quant, Ragged, Reduce, Role, Scale};
 
 /// Result elements as (g, row, column), each a sum of k products. The coordinates are those of the GEMM, or of [`Convolution`]. In a complex
 /// product, real and imaginary parts of results are alternating columns, and each is a sum of 2k real products.
@@ -109,7 +109,7 @@ impl<'a> Oracle<'a> {
     }
     /// The quantisation parameter of a row or column, where the problem has such.
     fn quant(&self, quant: Quant, at: u64) -> Option<f64> {
-        let x = self.data.quants[quant as usize].as_ref()?;
+        let x = self.data.added.given_to(quant.into())?;
         let at = if self.data.problem.quant_len(quant) == 1 { 0 } else { at };
         Some(value(x.scalar, &x.bytes, x.start + at))
     }
@@ -138,7 +138,7 @@ impl<'a> Oracle<'a> {
     }
     /// The value added to a scaled sum.
     pub(super) fn bias(&self, g: u64, row: u64, column: u64) -> f64 {
-        let Some(bias) = &self.data.bias else { return 0.0 };
+        let Some(bias) = self.data.added.given_to(Role::Bias) else { return 0.0 };
         let at = match &self.kind {
             Kind::Gemm(gemm) => match gemm.bias {
                 Some(x) => g * x.batch_stride + if x.along == Along::M { row } else { column },
@@ -163,7 +163,7 @@ impl<'a> Oracle<'a> {
     }
     /// The value added last, or that says whether the result is kept.
     pub(super) fn residual(&self, g: u64, row: u64, column: u64) -> f64 {
-        let Some(residual) = &self.data.residual else { return 0.0 };
+        let Some(residual) = self.data.added.given_to(Role::Residual) else { return 0.0 };
         let at = match &self.kind {
             Kind::Gemm(gemm) => match gemm.residual {
                 Some(x) => {

@@ -2,7 +2,7 @@
 
 use super::element::{Element, put};
 use super::*;
-use tilewright_problem::{Complex, Conv, Gemm, Layout, Order, Problem};
+use tilewright_problem::{Complex, Conv, Gemm, Layout, Order, Problem, Role};
 
 /// A result computed in f32, term by term, written to C's buffer. `skip` leaves out one k.
 fn run_f32(data: &TestData, skip: Option<u64>) -> Vec<u8> {
@@ -139,7 +139,7 @@ fn convolution_is_the_textbook_one() {
             for o in 0..k {
                 for y in 0..ho {
                     for x in 0..wo {
-                        let mut sum = read(data.bias.as_ref().unwrap(), o);
+                        let mut sum = read(data.added.given_to(Role::Bias).unwrap(), o);
                         for i in 0..c / groups {
                             for dy in 0..r {
                                 for dx in 0..s {
@@ -222,7 +222,7 @@ fn complex_products_are_the_textbook_ones() {
                     let (u, v) = read(&data.b, place(l, j, bit(1)), bit(5));
                     sum = (sum.0 + x * u - y * v, sum.1 + x * v + y * u);
                 }
-                let added = read(data.residual.as_ref().unwrap(), at, false);
+                let added = read(data.added.given_to(Role::Residual).unwrap(), at, false);
                 let old = if data.factors.beta == 0.0 { (0.0, 0.0) } else { read(&data.c, at, false) };
                 let Factors { alpha, beta, alpha_im, beta_im } = data.factors;
                 let times = |(p, q): (f64, f64), (x, y): (f64, f64)| [p * x - q * y, p * y + q * x];

@@ -12,7 +12,7 @@ use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch};
 use tilewright_gen::program::Program;
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::{Contraction, Operand};
-use tilewright_problem::{Complex, Extents, Problem, Quant};
+use tilewright_problem::{Complex, Extents, Problem};
 
 /// Bytes of operands beyond which data of small integers are made again for each verification instead of being kept.
 const KEPT: usize = 256 << 20;
@@ -437,25 +437,12 @@ impl Case {
             self.device.read(buffer, from, &mut bytes)?;
             Ok(bytes)
         };
-        for quant in Quant::ALL {
-            if let (Some(buffer), Some(values)) = (&self.buffers.quants[quant as usize], &data.quants[quant as usize])
-                && let Err(damage) = data.check_quants_untouched(quant, &read(buffer, 0, values.bytes.len())?)
-            {
+        for (role, buffer) in self.buffers.added.given() {
+            let Some(values) = data.added.given_to(role) else { continue };
+            if let Err(damage) = data.check_added_untouched(role, &read(buffer, 0, values.bytes.len())?) {
                 self.device.write(buffer, 0, &values.bytes)?;
                 return Ok(Some(damage.to_string()));
             }
-        }
-        if let (Some(buffer), Some(bias)) = (&self.buffers.bias, &data.bias)
-            && let Err(damage) = data.check_bias_untouched(&read(buffer, 0, bias.bytes.len())?)
-        {
-            self.device.write(buffer, 0, &bias.bytes)?;
-            return Ok(Some(damage.to_string()));
-        }
-        if let (Some(buffer), Some(residual)) = (&self.buffers.residual, &data.residual)
-            && let Err(damage) = data.check_residual_untouched(&read(buffer, 0, residual.bytes.len())?)
-        {
-            self.device.write(buffer, 0, &residual.bytes)?;
-            return Ok(Some(damage.to_string()));
         }
         let Some(buffer) = workspace else { return Ok(None) };
         let guard = read(buffer, program.workspace_bytes, GUARD_BYTES as usize)?;

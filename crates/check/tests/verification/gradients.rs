@@ -6,7 +6,7 @@ use tilewright_check::reference::{Exact, Reference, Samples, TestData};
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::{Contraction, Operand, ResultSource};
 use tilewright_problem::lower::{ConvForm, Parts, lower};
-use tilewright_problem::{Along, Conv, ConvBuilder, Direction, Layout, Problem};
+use tilewright_problem::{Along, Conv, ConvBuilder, Direction, Layout, Problem, Role};
 
 const DIRECTIONS: [Direction; 3] = [Direction::Forward, Direction::BackwardData, Direction::BackwardWeight];
 
@@ -249,7 +249,7 @@ fn masked_gradients() {
     let conv = Conv::new(Scalar::F32, 2, 3, 4, &[5, 6], &[3, 3]).stride(&[2, 1]).pad(&[1, 1], &[1, 1]);
     let masked = problem(conv.mask(), Direction::BackwardData);
     let data = TestData::new(&Problem::Conv(masked.clone()), 7, 1.0, 0.0).unwrap();
-    let mask = data.residual.clone().unwrap();
+    let mask = data.added.given_to(Role::Residual).cloned().unwrap();
     let (mut kept, mut right) = (0, result(&masked, &data));
     for i in 0..masked.operand(Operand::C).1 as usize {
         let of = |start: u64| (start as usize + i) * 4..(start as usize + i) * 4 + 4;

@@ -12,7 +12,7 @@ use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan, Refusal};
 use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
-use tilewright_problem::{Activation, Along, Factors, Gemm, GemmBuilder, Math, Order, Problem, Scale};
+use tilewright_problem::{Activation, Along, Factors, Gemm, GemmBuilder, Math, Order, Problem, Quant, Scale};
 
 const FMA: &str = "A_MIC4__B_MIC4__C_MAC64_EDG1";
 const MMA: &str = "A_MIC4_PAD1_GLW16_PLU1__B_MIC4_PAD1_GLW16_PLU1__C_UNI1_MAC128_EDG1";
@@ -104,7 +104,7 @@ fn the_exact_reference_knows_blocks() {
     let data = exact.data();
     let f32_at = |bytes: &[u8], i: u64| f32::from_le_bytes(bytes[4 * i as usize..][..4].try_into().unwrap());
     let quant = |i: usize, at: u64| {
-        let x = data.quants[i].as_ref().unwrap();
+        let x = data.added.given_to(Quant::ALL[i].into()).unwrap();
         f32_at(&x.bytes, x.start + at)
     };
     let e4m3 = |x: &tilewright_check::reference::Buffer, at: u64| {

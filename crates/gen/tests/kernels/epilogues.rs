@@ -14,7 +14,7 @@ use tilewright_gen::plan::{Constraint, Derived, Keys, Plan, Refusal};
 use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::{Contraction, EpilogueOp, Vector};
-use tilewright_problem::{Activation, Along, Conv, Gemm, GemmBuilder, Layout, Order, Problem};
+use tilewright_problem::{Activation, Along, Conv, Gemm, GemmBuilder, Layout, Order, Problem, Role};
 
 /// A device, keys that a plan must have, and the types of the operands it computes with.
 type Way = (&'static str, &'static str, &'static [Scalar]);
@@ -257,13 +257,14 @@ fn missing_and_short_buffers_are_named() {
     let program = resolved.generate(0).expect("a program");
     let whole = case.buffers(None);
     let part = |b: &tilewright_device::Buffer, from: u64, bytes: u64| Some(b.slice(from, bytes).expect("a part"));
-    let (bias, residual) = (whole.bias.clone().expect("a bias"), whole.residual.clone().expect("a residual"));
+    let [bias, residual] = [Role::Bias, Role::Residual].map(|role| whole.get(role).cloned().expect("a buffer"));
+    let with = |role: Role, buffer| Buffers { added: whole.added.clone().with(role, buffer), ..whole.clone() };
     for (buffers, words) in [
-        (Buffers { bias: None, ..whole.clone() }, "a bias vector"),
-        (Buffers { residual: None, ..whole.clone() }, "a residual"),
-        (Buffers { bias: part(&bias, 0, 156), ..whole.clone() }, "bias holds 156 bytes, 160"),
-        (Buffers { residual: part(&residual, 0, 6396), ..whole.clone() }, "residual holds 6396 bytes, 6400"),
-        (Buffers { residual: part(&residual, 4, 6400), ..whole.clone() }, "residual starts at a multiple of 4 bytes"),
+        (with(Role::Bias, None), "a bias vector"),
+        (with(Role::Residual, None), "a residual"),
+        (with(Role::Bias, part(&bias, 0, 156)), "bias holds 156 bytes, 160"),
+        (with(Role::Residual, part(&residual, 0, 6396)), "residual holds 6396 bytes, 6400"),
+        (with(Role::Residual, part(&residual, 4, 6400)), "residual starts at a multiple of 4 bytes"),
     ] {
         let message = tilewright_check::run::check(&program, resolved.contraction, &buffers, &resolved.contraction.extents())
             .expect_err(words)

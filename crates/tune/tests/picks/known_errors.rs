@@ -233,17 +233,8 @@ impl Wide {
         };
         assert!([conv.input_len(), conv.output_len()].iter().any(|len| *len > 1 << 31), "{problem}");
         let result = device.alloc(4 * pixels * channels).expect("memory");
-        let buffers = Buffers {
-            a,
-            b,
-            c: result,
-            quants: Default::default(),
-            bias: None,
-            residual: None,
-            reductions: Vec::new(),
-            workspace: None,
-            offsets: [0; 3],
-        };
+        let buffers =
+            Buffers { a, b, c: result, added: Default::default(), reductions: Vec::new(), workspace: None, offsets: [0; 3] };
         let at = found.contraction.extents();
         let launches = bind(&program, &compiled, found.contraction, &buffers, Factors::default(), &at).expect("it binds");
         device.launch(&launches).unwrap_or_else(|e| panic!("{arch} {plan}: {e}"));
