@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Which crates each crate may depend on. A new crate needs a line of its own.
-const FLOORS: [(&str, &[&str]); 14] = [
+const FLOORS: [(&str, &[&str]); 15] = [
     ("ir", &[]),
     ("emu", &["ir"]),
     ("problem", &["ir"]),
@@ -21,7 +21,8 @@ const FLOORS: [(&str, &[&str]); 14] = [
     ("python", &["tilewright"]),
     ("bench", &["ir", "problem", "gen", "device", "check", "tune"]),
     ("onnx", &["ir", "problem"]),
-    ("cli", &["ir", "problem", "gen", "device", "check", "tune", "tilewright", "bench", "onnx"]),
+    ("fleet", &[]),
+    ("cli", &["ir", "problem", "gen", "device", "check", "tune", "tilewright", "bench", "onnx", "fleet"]),
     ("xtask", &["problem", "gen"]),
 ];
 

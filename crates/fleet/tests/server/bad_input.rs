@@ -1,0 +1,98 @@
+//! Wrong addresses, missing rights and tables, hostile rows: an error that names the thing and the remedy, nothing written.
+
+use super::{Fleet, address, ends, identity, run, tasks};
+use tilewright_fleet::{FleetError, Lease, Line, Queue, SCHEMA_VERSION, Server};
+
+fn joining(url: &str) -> FleetError {
+    let mut server = Server::new(&address(url), identity("x")).expect("an address");
+    server.join(&run(60), &tasks(1)).expect_err(url)
+}
+
+#[test]
+fn what_a_server_refuses_is_said_with_the_remedy() {
+    let Some(fleet) = Fleet::new() else { return };
+    let server = &fleet.server;
+    server.sql("CREATE ROLE nobody LOGIN");
+    let said = |e: FleetError| {
+        assert!(!e.is_passing(), "{e}");
+        e.to_string()
+    };
+    let rights = said(joining(&server.socket("nobody")));
+    assert!(rights.contains("permission denied") && rights.contains("fleet init"), "{rights}");
+    let database = said(joining(&server.socket("owner").replace("/fleet", "/absent")));
+    assert!(database.contains("absent") && database.contains("createdb"), "{database}");
+    let tables = said(joining(&server.socket("owner").replace("/fleet", "/postgres")));
+    assert!(tables.contains("run `tilewright fleet init`"), "{tables}");
+    let secret = said(joining(&server.tcp("owner")));
+    assert!(secret.contains("PGPASSFILE"), "{secret}");
+    // Nobody listens there.
+    let away = joining("postgresql://me@127.0.0.1:1/fleet");
+    assert!(away.is_passing() && away.to_string().contains("127.0.0.1:1"), "{away}");
+    server.sql("UPDATE tw.schema SET version = 99");
+    let newer = said(joining(&server.socket("tilewright_worker")));
+    assert!(newer.contains("version 99") && newer.contains(&format!("knows {SCHEMA_VERSION}")), "{newer}");
+    assert_eq!(fleet.count("tw.run"), 0);
+}
+
+#[test]
+fn workers_have_the_rights_they_need_and_no_others() {
+    let Some(fleet) = Fleet::new() else { return };
+    let server = &fleet.server;
+    // Made again, it changes nothing.
+    assert!(!tilewright_fleet::init(&address(&server.socket("owner")), "tilewright_worker").unwrap());
+    ends(fleet.start("w", "tasks=2 trials=2"), 0);
+    let refused = |statement: &str| {
+        let text = format!("SET ROLE tilewright_worker; {statement}");
+        let out = psql(server, &text);
+        assert!(out.contains("permission denied") || out.contains("must be owner"), "{statement}: {out}");
+    };
+    for statement in [
+        "DELETE FROM tw.trial",
+        "UPDATE tw.trial SET line = ''",
+        "UPDATE tw.run SET name = 'x'",
+        "UPDATE tw.task SET problem = 'x'",
+        "UPDATE tw.worker SET host = 'x'",
+        "DROP TABLE tw.task",
+    ] {
+        refused(statement);
+    }
+    assert_eq!(
+        server.sql(
+            "SELECT count(*) FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.setrole WHERE rolname = 'tilewright_worker'"
+        ),
+        "1"
+    );
+}
+
+fn psql(server: &super::Postgres, text: &str) -> String {
+    let out = server.command("psql").args(["-d", "fleet", "-c", text]).output().expect("psql runs");
+    String::from_utf8_lossy(&out.stderr).into_owned()
+}
+
+#[test]
+fn lines_that_are_too_long_are_named_and_not_read() {
+    let Some(fleet) = Fleet::new() else { return };
+    let server = &fleet.server;
+    let mut one = fleet.joined(identity("one"), &run(60), &tasks(1));
+    let lease = one.claim().unwrap().expect("a task");
+    // Not even sent.
+    one.ship(&lease, &[Line { number: 1, text: "x".repeat(20_000) }, Line { number: 2, text: "{}".into() }]).unwrap();
+    assert_eq!(fleet.count("tw.trial"), 1);
+    let hostile = "INSERT INTO tw.trial(journal, seq, task, epoch, line) VALUES ('evil', 7, 1, 1, repeat('x', 10000000))";
+    assert!(psql(server, hostile).contains("violates check constraint"));
+    // An owner may lift the limit; readers keep theirs.
+    server.sql("ALTER TABLE tw.trial DROP CONSTRAINT short");
+    server.sql(hostile);
+    let mut all = Vec::new();
+    let mut receive = |rows: Vec<tilewright_fleet::Pulled>| {
+        all.extend(rows);
+        Ok(())
+    };
+    tilewright_fleet::pull(&address(&server.socket("tilewright_worker")), Some("night"), &mut receive).unwrap();
+    assert_eq!(all.len(), 2);
+    let evil = all.iter().find(|row| row.name.contains("evil")).expect("its row");
+    assert_eq!(evil.name, "trial 7 of journal evil");
+    assert_eq!(evil.line, Err("it has 10000000 bytes, at most 16384 are read".into()));
+    let taken = Lease { epoch: 2, ..lease };
+    assert_eq!(one.trials(&taken).unwrap().len(), 1);
+}

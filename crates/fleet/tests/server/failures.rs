@@ -1,0 +1,97 @@
+//! Devices that fail, plans that take their host down, two workers on one GPU.
+
+use super::{Fleet, ends, identity, run, tasks};
+use std::time::{Duration, Instant};
+use tilewright_fleet::{End, Identity, Queue};
+
+#[test]
+fn one_sick_gpu_of_four_fails_no_task() {
+    let Some(fleet) = Fleet::new() else { return };
+    let sound: Vec<_> = (0..3)
+        .map(|n| fleet.start(&format!("w{n}"), &format!("tasks=12 trials=4 sleep=100 lease=2000 poll=100 gpu=G{n}")))
+        .collect();
+    let sick = fleet.start("sick", "tasks=12 lease=2000 poll=100 gpu=G3 sick=1");
+    for worker in sound {
+        ends(worker, 0);
+    }
+    let said = ends(sick, 1);
+    assert!(said.contains("Retired"), "{said}");
+    assert_eq!(fleet.count("tw.task WHERE state = 'done'"), 12);
+}
+
+#[test]
+fn a_hopeless_task_fails_after_two_gpus_tried_it() {
+    let Some(fleet) = Fleet::new() else { return };
+    // One GPU alone gives no task up, and does not try for ever.
+    let said = ends(fleet.start("a", "tasks=3 trials=1 sleep=0 gpu=A hopeless=p1 poll=50"), 3);
+    assert!(said.contains("refused: 1"), "{said}");
+    assert_eq!(fleet.server.sql("SELECT state, failed_by FROM tw.task WHERE problem = 'p1'"), "open|{A,A}");
+    ends(fleet.start("b", "tasks=3 trials=1 sleep=0 gpu=B hopeless=p1 poll=50"), 3);
+    assert_eq!(fleet.server.sql("SELECT state, failed_by, reason FROM tw.task WHERE problem = 'p1'"), "failed|{A,A,B}|no plan");
+}
+
+/// A plan that ends its process twice without a word is tried no third time, and the rest of the task is done.
+#[test]
+fn a_plan_that_takes_hosts_down_is_hung_after_two() {
+    let Some(fleet) = Fleet::new() else { return };
+    let options = "tasks=2 trials=4 sleep=10 lease=1000 poll=100 deadly=p1/x2";
+    let mut said = String::new();
+    let mut deaths = 0;
+    for attempt in 0..6 {
+        let out = fleet.worker(&format!("w{attempt}"), options).output().expect("it ends");
+        said.push_str(&String::from_utf8_lossy(&out.stdout));
+        if out.status.code() == Some(0) {
+            break;
+        }
+        deaths += 1;
+    }
+    // The first death leaves no mark: nobody was careful yet.
+    assert_eq!(deaths, 3, "{said}");
+    assert!(said.contains("hung p1 x2"), "{said}");
+    assert_eq!(fleet.count("tw.task WHERE state = 'done'"), 2);
+    assert_eq!(fleet.count("tw.trial WHERE line LIKE '%x3%'"), 2);
+}
+
+#[test]
+fn the_second_worker_on_a_gpu_waits() {
+    let Some(fleet) = Fleet::new() else { return };
+    let options = "tasks=6 trials=3 sleep=60 lease=2000 poll=100 gpu=GPU-1";
+    let (one, two) = (fleet.start("one", options), fleet.start("two", options));
+    let said = [ends(one, 0), ends(two, 0)];
+    assert!(said.iter().any(|said| said.contains("GPU-1 is busy")), "{said:?}");
+    assert_eq!(fleet.count("tw.task WHERE state = 'done'"), 6);
+}
+
+/// Containers share no folder: the server tells.
+#[test]
+fn a_gpu_of_another_container_is_busy() {
+    let Some(fleet) = Fleet::new() else { return };
+    let inside = |id: &str, lock: &str| Identity { gpu: "GPU-1".into(), lock: lock.into(), ..identity(id) };
+    let mut first = fleet.joined(inside("first", "a"), &run(1), &tasks(1));
+    assert!(first.gpu_is_free().unwrap());
+    let mut second = fleet.joined(inside("second", "b"), &run(1), &tasks(1));
+    assert!(!second.gpu_is_free().unwrap() && first.gpu_is_free().unwrap());
+    // Who shares the lock file and has the lock knows that the other is gone.
+    assert!(fleet.joined(inside("third", "a"), &run(1), &tasks(1)).gpu_is_free().is_ok());
+    first.leave("done");
+    fleet.server.sql("DELETE FROM tw.worker WHERE id = 'third'");
+    assert!(second.gpu_is_free().unwrap());
+}
+
+/// After a silence of everybody, leases hold for one lease time more.
+#[test]
+fn a_silence_of_all_is_no_lapse() {
+    let Some(fleet) = Fleet::new() else { return };
+    let (mut one, mut two) =
+        (fleet.joined(identity("one"), &run(1), &tasks(1)), fleet.joined(identity("two"), &run(1), &tasks(1)));
+    let lease = one.claim().unwrap().expect("the task");
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(two.claim().unwrap(), None, "the server may have been away");
+    assert_eq!(one.renew(&lease, 1.0).ok(), Some(true));
+    let start = Instant::now();
+    while two.claim().unwrap().is_none() {
+        assert!(start.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(one.end(&lease, &End::Open { spent: 0.0 }).ok(), Some(false));
+}

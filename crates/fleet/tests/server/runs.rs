@@ -1,0 +1,96 @@
+//! Runs without accidents: each task once, each trial once, a wall time near work / workers.
+
+use super::{Fleet, ends, identity, run, tasks};
+use std::time::Instant;
+use tilewright_fleet::{End, Left, Queue};
+
+#[test]
+fn each_task_is_done_once_and_each_trial_shipped_once() {
+    let Some(fleet) = Fleet::new() else { return };
+    let (tasks, trials, workers) = (100, 5, 8);
+    let start = Instant::now();
+    let options = format!("tasks={tasks} trials={trials} sleep=40 lease=5000 poll=100");
+    let all: Vec<_> = (0..workers).map(|n| fleet.start(&format!("w{n}"), &options)).collect();
+    for worker in all {
+        ends(worker, 0);
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    assert_eq!(fleet.count("tw.task WHERE state = 'done' AND epoch = 1 AND lapses = 0"), tasks);
+    assert_eq!(fleet.count("tw.trial"), tasks * trials);
+    assert_eq!(fleet.count("(SELECT DISTINCT task, line FROM tw.trial) t"), tasks * trials);
+    assert_eq!(fleet.journals() as i64, tasks * trials);
+    // Far below what one worker takes, also on a machine that is busy.
+    let ideal = (tasks * trials) as f64 * 0.04 / f64::from(workers);
+    assert!(seconds < 3.0 * ideal + 10.0, "{seconds} s, ideally {ideal} s");
+    // Who comes late finds nothing to do.
+    ends(fleet.start("late", &options), 0);
+    assert_eq!(fleet.count("tw.trial"), tasks * trials);
+}
+
+#[test]
+fn two_classes_have_tasks_of_their_own() {
+    let Some(fleet) = Fleet::new() else { return };
+    let one = fleet.start("one", "tasks=4 trials=1 class=sm_90a");
+    let two = fleet.start("two", "tasks=4 trials=1 class=gfx942");
+    ends(one, 0);
+    ends(two, 0);
+    assert_eq!(fleet.count("tw.task WHERE state = 'done'"), 8);
+    assert_eq!(fleet.count("(SELECT DISTINCT class FROM tw.task) t"), 2);
+    // Each journal served one class.
+    assert_eq!(fleet.count("(SELECT DISTINCT x.journal, k.class FROM tw.trial x JOIN tw.task k ON k.id = x.task) t"), 2);
+    let status = tilewright_fleet::status(&super::address(&fleet.server.socket("tilewright_worker")), Some("night")).unwrap();
+    assert_eq!(status.classes.iter().map(|c| (c.done, c.open, c.trials_per_minute)).collect::<Vec<_>>(), [(4, 0, 4); 2]);
+    assert_eq!(status.classes[0].gain, Some(2.0));
+}
+
+#[test]
+fn cases_are_added_only_when_asked_for() {
+    let Some(fleet) = Fleet::new() else { return };
+    ends(fleet.start("one", "tasks=3 trials=1"), 0);
+    let said = ends(fleet.start("two", "tasks=5 trials=1"), 1);
+    assert!(said.contains("--run night: the run has other cases; add these with --extend"), "{said}");
+    let said = ends(fleet.start("two", "tasks=3 trials=1 options={\"seed\":2}"), 1);
+    assert!(said.contains("--run night: the run has other options"), "{said}");
+    assert_eq!(fleet.count("tw.task"), 3);
+    ends(fleet.start("two", "tasks=5 trials=1 extend=1"), 0);
+    assert_eq!(fleet.count("tw.task WHERE state = 'done'"), 5);
+    // Both lists are of the run from now on.
+    ends(fleet.start("three", "tasks=3 trials=1"), 0);
+}
+
+#[test]
+fn withdrawn_tasks_stop_their_workers() {
+    let Some(fleet) = Fleet::new() else { return };
+    let address = super::address(&fleet.server.socket("owner"));
+    let mut server = fleet.joined(identity("a"), &run(2), &tasks(3));
+    let lease = server.claim().unwrap().expect("a task");
+    assert_eq!(tilewright_fleet::withdraw(&address, "night").unwrap(), 3);
+    assert_eq!(server.renew(&lease, 0.0).ok(), Some(false));
+    assert_eq!(server.claim().unwrap(), None);
+    assert_eq!(server.left().unwrap(), Left::default());
+    let said = ends(fleet.start("late", "tasks=3"), 1);
+    assert!(said.contains("withdrawn"), "{said}");
+    let unknown = tilewright_fleet::withdraw(&address, "day").unwrap_err().to_string();
+    assert!(unknown.contains("--run day: the server has no such run; its runs are: night"), "{unknown}");
+}
+
+/// The claim walks one index in order of work, however many tasks there are.
+#[test]
+fn a_claim_walks_the_index_in_order_of_work() {
+    let Some(fleet) = Fleet::new() else { return };
+    let mut server = fleet.joined(identity("a"), &run(60), &tasks(20_000));
+    fleet.server.sql("ANALYZE tw.task");
+    let values = ["1", "'simulated'", "'x'", "60", "'claim'", "''", "2"];
+    let types = ["bigint", "text", "text", "float8", "text", "text", "bigint"];
+    let prepared = format!("PREPARE c({}) AS {};", types.join(", "), tilewright_fleet::CLAIM);
+    let plan = fleet.server.sql(&format!("{prepared} EXPLAIN (ANALYZE, TIMING OFF) EXECUTE c({})", values.join(", ")));
+    assert!(plan.contains("Index Scan using task_todo on task"), "{plan}");
+    assert!(!plan.contains("Sort") && !plan.contains("Seq Scan on task"), "{plan}");
+    let start = Instant::now();
+    for _ in 0..20 {
+        let lease = server.claim().unwrap().expect("a task");
+        let end = End::Done { best_us: 1.0, best_plan: "x".into(), first_us: 1.0 };
+        assert_eq!(server.end(&lease, &end).ok(), Some(true));
+    }
+    assert!(start.elapsed().as_secs_f64() < 20.0 * 0.25, "{:?}", start.elapsed());
+}
