@@ -327,6 +327,10 @@ impl Operation {
     pub const fn context(&self) -> &Context {
         &self.context
     }
+    /// The problem as records know it.
+    pub fn key(&self) -> tilewright_tune::ProblemKey {
+        tilewright_tune::ProblemKey::of(&self.space)
+    }
     /// The problem.
     pub const fn problem(&self) -> &Problem {
         self.space.problem()

@@ -4,7 +4,7 @@ use super::rows::{
     CURRENT, TRIAL_COLUMNS, append_trial, clear_mark, current, depth_number, device_id, finite, imported, problem_id,
     read_current, read_trial, readable,
 };
-use super::{DeviceKey, Filter, Near, RecordsError, TIMING, Trial, VERIFIER, marks, schema};
+use super::{DeviceKey, Filter, Near, RecordsError, TIMING, Trial, VERIFIER, Witness, journal, marks, schema};
 use crate::key::{ProblemKey, distance};
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use std::collections::HashMap;
@@ -33,6 +33,7 @@ pub struct Records {
     connection: Mutex<Connection>,
     /// Shows other processes that this one lives, from its first mark on.
     pub(super) alive: Mutex<Option<marks::Alive>>,
+    pub(super) witness: Mutex<Option<Witness>>,
 }
 
 impl Records {
@@ -82,7 +83,7 @@ impl Records {
     }
 
     fn of(path: PathBuf, connection: Connection) -> Records {
-        Records { path, connection: Mutex::new(connection), alive: Mutex::default() }
+        Records { path, connection: Mutex::new(connection), alive: Mutex::default(), witness: Mutex::default() }
     }
 
     pub(super) fn is_in_memory(&self) -> bool {
@@ -293,6 +294,7 @@ impl Records {
                     )?
                     .execute(params![p, d, r.generator, r.trial.plan, r.trial.at])?;
             }
+            journal::renew(t)?;
             Ok(count)
         })
     }

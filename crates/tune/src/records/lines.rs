@@ -1,5 +1,6 @@
 //! Records as JSON lines: one object per trial, to keep, compare and carry between machines.
 
+use super::journal::{last_row, note_imported};
 use super::rows::{device_id, imported, insert_trial, problem_id};
 use super::{DeviceKey, Filter, GENERATOR, LineError, Record, Records, RecordsError, State, Trial, Unread};
 use crate::key::ProblemKey;
@@ -109,6 +110,7 @@ impl Records {
     pub fn import_with(&self, input: &mut dyn BufRead, source_name: &str, bad: Bad) -> Result<Imported, RecordsError> {
         let mut connection = self.lock();
         let t = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(|e| self.err(e))?;
+        let before = last_row(&t).map_err(|e| self.err(e))?;
         let mut spaces = Spaces::default();
         let mut adding = Adding { t: &t, problems: HashMap::new(), devices: HashMap::new() };
         let mut imported = Imported::default();
@@ -128,6 +130,7 @@ impl Records {
                 }
             }
         }
+        note_imported(&t, before).map_err(|e| self.err(e))?;
         t.commit().map_err(|e| self.err(e))?;
         Ok(imported)
     }

@@ -42,7 +42,7 @@ pub struct Listing {
 }
 
 /// Columns of a row before those of its trial.
-const LEADING: [&str; 7] = ["key", "name", "device", "fingerprint", "generator", "timed_by", "verified_by"];
+pub(super) const LEADING: [&str; 7] = ["key", "name", "device", "fingerprint", "generator", "timed_by", "verified_by"];
 
 impl Records {
     /// Records that pass a filter, oldest first. Rows that cannot be read are left out; [`Records::listing`] has them too.
@@ -112,7 +112,7 @@ impl Records {
 }
 
 /// A row as a record.
-fn read_record(row: &Row<'_>, key: &Result<ProblemKey, String>) -> Result<Record, String> {
+pub(super) fn read_record(row: &Row<'_>, key: &Result<ProblemKey, String>) -> Result<Record, String> {
     let problem = key.clone().map_err(|reason| format!("its problem key is malformed: {reason}"))?;
     let read = || -> rusqlite::Result<Record> {
         Ok(Record {

@@ -133,6 +133,7 @@ impl Records {
         generator: &str,
         plan: &str,
     ) -> Result<(), RecordsError> {
+        self.tell(plan);
         let mut connection = self.lock();
         let err = |e| self.err(e);
         let t = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(err)?;

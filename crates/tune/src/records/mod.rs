@@ -10,6 +10,8 @@ mod error;
 #[cfg(feature = "records")]
 mod file;
 #[cfg(feature = "records")]
+mod journal;
+#[cfg(feature = "records")]
 mod lines;
 #[cfg(feature = "records")]
 mod listing;
@@ -29,6 +31,8 @@ mod trial;
 pub use error::{LineError, RecordsError};
 #[cfg(feature = "records")]
 pub use file::Records;
+#[cfg(feature = "records")]
+pub use journal::{Entry, Witness};
 #[cfg(feature = "records")]
 pub use lines::{Bad, Exported, Imported};
 #[cfg(feature = "records")]

@@ -1,6 +1,6 @@
 //! The SQLite schema, and opening a file without ever harming one that is not ours.
 
-use super::{RecordsError, network};
+use super::{RecordsError, journal, network};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use std::fs::File;
 use std::io::Read;
@@ -137,6 +137,7 @@ fn writable(path: &Path) -> Result<Connection, RecordsError> {
     // The schema is committed in the main file before the log exists, so that the header check above always sees it.
     let log = |c: &Connection| -> rusqlite::Result<()> {
         c.execute_batch(INDEX)?;
+        c.execute_batch(journal::TABLES)?;
         c.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
         c.pragma_update(None, "synchronous", "NORMAL")
     };
@@ -185,6 +186,7 @@ fn shadow(connection: &Connection) -> rusqlite::Result<()> {
 pub(super) fn in_memory() -> rusqlite::Result<Connection> {
     let mut connection = Connection::open_in_memory()?;
     prepare(&mut connection)?;
+    connection.execute_batch(journal::TABLES)?;
     Ok(connection)
 }
 
