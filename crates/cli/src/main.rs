@@ -13,6 +13,7 @@ mod emit;
 mod error;
 mod explain;
 mod figures;
+mod fleet;
 mod inspect;
 mod output;
 mod part;
@@ -26,6 +27,7 @@ mod table;
 mod tune;
 mod values;
 mod verify;
+mod workers;
 
 use args::{Cli, Command};
 use clap::FromArgMatches;
@@ -90,6 +92,7 @@ fn dispatch(cli: &Cli) -> Result<(), CliError> {
         Command::Inspect(args) => inspect::run(args),
         Command::Devices(args) => devices::run(args),
         Command::Selfcheck(args) => selfcheck::run(args, cli.quiet),
+        Command::Fleet(command) => fleet::run(command),
         Command::Records(command) => records::run(command),
         Command::Cache(command) => cache::run(command),
         Command::Completions { shell } => completions(*shell),
@@ -106,7 +109,9 @@ fn completions(shell: clap_complete::Shell) -> Result<(), CliError> {
 fn log(verbose: u8) {
     let level = ["warn", "info", "debug"][usize::from(verbose.min(2))];
     let filter = tracing_subscriber::EnvFilter::try_from_env("TILEWRIGHT_LOG").unwrap_or_else(|_| {
-        tracing_subscriber::EnvFilter::new(format!("tilewright={level},tilewright_device={level},tilewright_tune={level}"))
+        tracing_subscriber::EnvFilter::new(format!(
+            "tilewright={level},tilewright_device={level},tilewright_tune={level},tilewright_fleet={level}"
+        ))
     });
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).without_time().init();

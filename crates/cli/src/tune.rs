@@ -1,13 +1,13 @@
 //! `tilewright tune`: searches each problem's fastest verified plan, records it, writes its source.
 
-use crate::args::{Search, TuneArgs};
+use crate::args::{PlaceArgs, Search, TuneArgs};
 use crate::error::CliError;
 use crate::figures::search;
 use crate::output::{file_name, human_rate, human_time, line, write_file};
 use crate::problem::{self, Case};
 use crate::progress::{CaseNumber, Progress};
 use crate::table::{Row, Table};
-use crate::{part, records, report, session, table, values};
+use crate::{part, records, report, session, table, values, workers};
 use serde_json::json;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -18,6 +18,17 @@ use tilewright_tune::search::{Budget, Cancel, Ended, Event, Options, Outcome, St
 /// Tunes every problem of the command line. A case that fails is reported and the others go on. Where a candidate takes the
 /// device down, a new process goes on from the records.
 pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
+    if args.worker.is_some() {
+        return workers::child(args, quiet);
+    }
+    if workers::several(args) {
+        return workers::parent(args, quiet);
+    }
+    alone(args, &args.place, quiet)
+}
+
+/// In this process, on one device.
+pub fn alone(args: &TuneArgs, place: &PlaceArgs, quiet: bool) -> Result<(), CliError> {
     let mut cases = problem::cases(&args.problem, args.plan.workspace)?;
     part::take(args.part, &mut cases.list, |case| case.problem.flop())?;
     let whole = cases.clone();
@@ -32,7 +43,7 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     let cancel = Cancel::default();
     // Before a device is opened: compilers inside drivers (LLVM) install signal handlers too, and pass signals on to earlier handlers.
     session::on_interrupt(&cancel)?;
-    let context = Arc::new(session::open_to_time(&args.place, &args.plan, true, args.cache)?);
+    let context = Arc::new(session::open_to_time(place, &args.plan, true, args.cache)?);
     let noted = |e: std::io::Error| CliError::failed(format!("crashes cannot be noted: {e}"));
     if let Some(file) = context.records().crash_file().map_err(CliError::failed)? {
         tilewright_device::note_crashes(file).map_err(noted)?;
@@ -90,7 +101,7 @@ fn page_path(args: &TuneArgs) -> Option<PathBuf> {
 }
 
 /// Columns of `--csv`.
-const COLUMNS: [&str; 12] = [
+pub const COLUMNS: [&str; 12] = [
     "problem",
     "title",
     "device",
@@ -106,10 +117,18 @@ const COLUMNS: [&str; 12] = [
 ];
 
 /// The results of several problems, for the table at the end, and their searches, for a picture.
-struct Found {
+#[derive(Default)]
+pub struct Found {
     several: bool,
     rows: Vec<Row>,
     searches: Vec<search::Search>,
+}
+
+impl Found {
+    /// Nothing yet, of several problems: each has a line.
+    pub fn of_several() -> Found {
+        Found { several: true, ..Found::default() }
+    }
 }
 
 /// The device was lost after so many trials of this case and seconds of its search.
@@ -150,7 +169,7 @@ fn tune_case(
 }
 
 /// Prints what was found and writes its source.
-fn report(args: &TuneArgs, operation: &Operation, case: &Case, outcome: &Outcome, found: &mut Found) -> Result<(), CliError> {
+pub fn report(args: &TuneArgs, operation: &Operation, case: &Case, outcome: &Outcome, found: &mut Found) -> Result<(), CliError> {
     let source = source_path(args, operation.context(), case);
     let text = operation.source_of(&outcome.plan, &operation.context().info().target).map_err(session::classify)?;
     write_file(&source, &text)?;
@@ -219,7 +238,7 @@ fn continued(args: impl Iterator<Item = String>, skip: usize, spent: f64) -> Vec
     kept
 }
 
-fn options(args: &TuneArgs, case: &Case, spent: f64) -> Options {
+pub fn options(args: &TuneArgs, case: &Case, spent: f64) -> Options {
     Options {
         // At least a little: a process that goes on must report what the records hold.
         budget: match args.budget {

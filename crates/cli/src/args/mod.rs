@@ -58,6 +58,8 @@ Examples:
   tilewright tune --cases docs/cases.csv --budget 5s --json
   tilewright tune --onnx model.onnx --dim batch=8 --onnx-dtype f16 --onnx-layout nhwc --budget 20s
   tilewright tune gemm --m 512 --n 512 --k 512 --plan C_ICE1_UNR16      (searches the other keys)
+  tilewright tune --cases docs/cases.csv --device all      (a worker for each GPU of this host)
+  tilewright tune --cases docs/cases.csv --fleet postgresql://me@db/tuning --run night      (the same on every node)
   tilewright tune --cases docs/cases.csv --part 2/8 --records node2.sqlite      (process 2 of 8; `records merge` joins the files)
 
 After Ctrl-C or a kill the records keep all trials. Run the command again to continue from them.")]
@@ -122,6 +124,9 @@ Examples:
 
 It takes some minutes. If a kernel crashes the device, verification continues in a new process. Nothing is recorded.")]
     Selfcheck(SelfcheckArgs),
+    /// Runs that nodes of a cluster share: set up, watch, collect, end
+    #[command(subcommand)]
+    Fleet(FleetCommand),
     /// List, export, import, merge and clear tuning records
     #[command(subcommand)]
     Records(RecordsCommand),
@@ -208,7 +213,7 @@ pub struct PlanArgs {
 /// Options that name a device and the records.
 #[derive(Clone, Debug, Args)]
 pub struct PlaceArgs {
-    /// Device: emu, emu:ARCH, opencl:N, opencl:NAME, cuda:N, hip:N [default: the most capable one here]
+    /// Device: emu, emu:ARCH, opencl:N, opencl:NAME, cuda:N, hip:N; for `tune` also a list, or all [default: the most capable one here]
     #[arg(long, global = true, help_heading = "Device and records", value_name = "DEVICE")]
     pub device: Option<String>,
     /// Records file [default: in the user's data folder, see `tilewright records path`]
@@ -271,12 +276,112 @@ pub struct TuneArgs {
     /// CSV on stdout: a header line, then one line per problem
     #[arg(long, global = true, help_heading = "Output", conflicts_with = "json")]
     pub csv: bool,
+    #[command(flatten)]
+    pub fleet: FleetArgs,
+    /// Number of this worker among those of its parent.
+    #[arg(long, global = true, hide = true)]
+    pub worker: Option<usize>,
+    /// File with the tasks of this host.
+    #[arg(long, global = true, hide = true)]
+    pub queue: Option<PathBuf>,
     /// Number of cases that an earlier process finished.
     #[arg(long, global = true, hide = true, default_value_t = 0)]
     pub skip: usize,
     /// Part of the first case's budget that an earlier process spent, in seconds or trials.
     #[arg(long, global = true, hide = true, default_value_t = 0.0)]
     pub spent: f64,
+}
+
+/// Options of runs that several processes share.
+#[derive(Clone, Debug, Args)]
+pub struct FleetArgs {
+    /// PostgreSQL server of a fleet: postgresql://ROLE@HOST:PORT/DATABASE. The password comes from PGPASSFILE or PGPASSWORD
+    #[arg(long, global = true, help_heading = "Several devices and hosts", value_name = "URL", env = "TILEWRIGHT_FLEET")]
+    pub fleet: Option<String>,
+    /// Name of a run that processes share; each takes the problems that are left. Without --fleet they are processes of this host
+    #[arg(long, global = true, help_heading = "Several devices and hosts", value_name = "NAME")]
+    pub run: Option<String>,
+    /// Add cases to the run
+    #[arg(long, global = true, help_heading = "Several devices and hosts", requires = "run")]
+    pub extend: bool,
+    /// End as soon as no problem is free, although others still work
+    #[arg(long, global = true, help_heading = "Several devices and hosts")]
+    pub no_wait: bool,
+    /// How long a problem stays with a worker that is not heard of.
+    #[arg(long, global = true, hide = true, default_value = "60s", value_parser = span)]
+    pub lease: Duration,
+}
+
+/// `fleet`.
+#[derive(Debug, Subcommand)]
+pub enum FleetCommand {
+    /// Make the tables and the role of workers, as the owner of the database
+    #[command(after_help = "\
+Examples:
+  tilewright fleet init postgresql://owner@db/tuning
+  psql postgresql://owner@db/tuning -c '\\password tilewright_worker'")]
+    Init {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// Role that workers connect as
+        #[arg(long, value_name = "ROLE", default_value = "tilewright_worker")]
+        role: String,
+    },
+    /// How far runs are: problems by state, trials per minute, time left, who works on which problem
+    Status {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// Run [default: all]
+        #[arg(long, value_name = "NAME")]
+        run: Option<String>,
+        /// Print again every five seconds
+        #[arg(long)]
+        watch: bool,
+        /// One JSON object
+        #[arg(long)]
+        json: bool,
+        /// Write a page
+        #[arg(long, value_name = "FILE", conflicts_with = "watch")]
+        html: Option<PathBuf>,
+    },
+    /// Add the trials of a run to a records file. Their plans are candidates: `tune` verifies and times them first
+    Pull {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// Run [default: all]
+        #[arg(long, value_name = "NAME")]
+        run: Option<String>,
+        /// Records file [default: in the user's data folder]
+        #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
+        records: Option<PathBuf>,
+    },
+    /// Send the trials of a records file that a run lacks, after a node lost its connection
+    Push {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// Run
+        #[arg(long, value_name = "NAME")]
+        run: String,
+        /// Records file [default: in the user's data folder]
+        #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
+        records: Option<PathBuf>,
+    },
+    /// End a run, as the owner of the database: workers stop at their next renewal
+    Withdraw {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// Run
+        #[arg(long, value_name = "NAME")]
+        run: String,
+    },
+}
+
+/// The server that is meant.
+#[derive(Debug, Args)]
+pub struct ServerArgs {
+    /// Server: postgresql://ROLE@HOST:PORT/DATABASE. The password comes from PGPASSFILE or PGPASSWORD
+    #[arg(value_name = "URL", env = "TILEWRIGHT_FLEET")]
+    pub url: String,
 }
 
 /// `bench`.

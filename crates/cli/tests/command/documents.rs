@@ -276,7 +276,7 @@ fn shell_blocks_run() {
     for page in Page::of_users(&root()) {
         let folder = tempfile::tempdir().expect("a folder");
         prepare(folder.path());
-        for block in page.blocks().iter().filter(|b| b.is("sh", &["gpu", "build"])) {
+        for block in page.blocks().iter().filter(|b| b.is("sh", &["gpu", "build", "cluster"])) {
             let lines = lines_of(block);
             for (line, text) in &lines {
                 if let Line::Named(text) = text {

@@ -1,0 +1,417 @@
+//! A child: it leases problems for one device and searches them until nothing is left.
+
+use super::{AGAIN, SOME_FAILED, classify, spec, tasks};
+use crate::args::TuneArgs;
+use crate::error::CliError;
+use crate::problem::{self, Case, Cases};
+use crate::progress::Progress;
+use crate::{session, tune, values};
+use std::io::Read;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tilewright::{Context, Gemm};
+use tilewright_check::run::Factors;
+use tilewright_check::verify::Depth;
+use tilewright_fleet::{
+    Attempt, Control, FleetError, GpuLock, HostQueue, Identity, Journal, Lease, Line, NewTask, Patience, Pulled, Queue, RunSpec,
+    Tuner, Verdict, digest, printable, work,
+};
+use tilewright_tune::Records;
+use tilewright_tune::records::{Bad, DeviceKey, GENERATOR, State, Trial, Witness};
+use tilewright_tune::search::{Cancel, Ended, Event, device_key};
+
+/// Longest time between two looks for a free task.
+const POLL: Duration = Duration::from_secs(4);
+/// The same among workers of one host.
+const POLL_HOST: Duration = Duration::from_millis(400);
+
+/// Works on a run's tasks.
+pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
+    let cases = problem::cases(&args.problem, args.plan.workspace)?;
+    session::constraint(&args.plan)?;
+    let cancel = Cancel::default();
+    session::on_interrupt(&cancel)?;
+    end_with_parent(&cancel)?;
+    let context = Arc::new(session::open_to_time(&args.place, &args.plan, true, args.cache)?);
+    let noted = |e: std::io::Error| CliError::failed(format!("crashes cannot be noted: {e}"));
+    if let Some(file) = context.records().crash_file().map_err(CliError::failed)? {
+        tilewright_device::note_crashes(file).map_err(noted)?;
+    }
+    let me = Me::new(args, &context)?;
+    let run = spec(args, args.fleet.run.as_deref().unwrap_or_default());
+    let lock = lock_gpu(&context, &me.identity, &cancel)?;
+    let queue = join(args, &me, lock.as_ref(), &run, &tasks(&cases), &cancel)?;
+    let current = Mutex::new(Cancel::default());
+    let journal = RecordsJournal { context: context.clone(), device: me.device.clone() };
+    let mut tuner =
+        Searches { args, quiet, context: &context, cases: &cases, current: &current, found: tune::Found::of_several() };
+    let poll = if args.fleet.fleet.is_some() { POLL } else { POLL_HOST };
+    let patience = Patience { no_wait: args.fleet.no_wait, poll };
+    let queue = Arc::new(Mutex::new(queue));
+    let stop = || locked(&current).cancel();
+    let verdict = work(&queue, &mut tuner, &journal, patience, &|| cancel.is_cancelled(), &stop);
+    drop(lock);
+    match verdict {
+        Ok(Verdict::Finished(left)) if left.failed + left.refused > 0 => {
+            locked(&queue).leave("finished");
+            eprintln!("{} tasks failed", left.failed + left.refused);
+            Err(CliError::HandedOver(SOME_FAILED))
+        }
+        Ok(Verdict::Finished(_)) => {
+            locked(&queue).leave("finished");
+            Ok(())
+        }
+        Ok(Verdict::Stopped) => {
+            locked(&queue).leave("stopped");
+            Err(CliError::Interrupted)
+        }
+        Ok(Verdict::DeviceLost(reason)) => {
+            eprintln!("{}: the device was lost: {}", context.info().id, crate::output::one_line(&reason));
+            Err(CliError::HandedOver(u8::try_from(AGAIN).unwrap_or(1)))
+        }
+        Ok(Verdict::Retired(reason)) => {
+            locked(&queue).leave("retired");
+            Err(CliError::failed(format!("{}: {reason}; it gets no more tasks", context.info().id)))
+        }
+        Err(e) => Err(classify(e)),
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the work when the parent's end of the pipe is closed.
+fn end_with_parent(cancel: &Cancel) -> Result<(), CliError> {
+    let cancel = cancel.clone();
+    let listen = move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        cancel.cancel();
+    };
+    let started = std::thread::Builder::new().name("parent".into()).spawn(listen);
+    started.map(drop).map_err(|e| CliError::failed(format!("no thread could be started: {e}")))
+}
+
+/// Who this worker is.
+struct Me {
+    identity: Identity,
+    device: DeviceKey,
+}
+
+/// The name of the host.
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let name = name.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
+    if name.trim().is_empty() { "host".into() } else { name.trim().into() }
+}
+
+impl Me {
+    fn new(args: &TuneArgs, context: &Context) -> Result<Me, CliError> {
+        let (info, host) = (context.info(), host());
+        let device = device_key(info, args.cache);
+        let gpu = match context.device().identity().filter(|_| info.is_measured()) {
+            // Numbers of devices mean nothing elsewhere, UUIDs do.
+            Some(identity) => {
+                let named = serde_json::to_string(&identity).unwrap_or_default();
+                if info.id.starts_with("cuda") {
+                    format!("{} {}", info.id, digest(&named))
+                } else {
+                    format!("{host} {} {}", info.id, digest(&named))
+                }
+            }
+            None => format!("{host} {} #{}", info.id, args.worker.unwrap_or_default()),
+        };
+        let identity = Identity {
+            id: format!("{host}-{}-{}", std::process::id(), digest(&format!("{:?}{gpu}", std::time::SystemTime::now()))),
+            class: format!("{}{} units", class_begins(&device), info.target.units),
+            gpu,
+            lock: String::new(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            journal: journal_name(context.records())?,
+            host,
+        };
+        Ok(Me { identity, device })
+    }
+}
+
+/// Names the records of this host as a journal. A copy of the file elsewhere is another one.
+pub fn journal_name(records: &Records) -> Result<String, CliError> {
+    let journal = records.journal().map_err(CliError::failed)?;
+    let path = std::path::absolute(records.path()).unwrap_or_else(|_| records.path().into());
+    Ok(format!("{journal}-{}", digest(&format!("{}:{}", host(), path.display()))))
+}
+
+/// How the names of a device's classes begin, whatever its number of units.
+pub fn class_begins(device: &DeviceKey) -> String {
+    format!("{}; {}; generator {GENERATOR}; ", device.name, device.fingerprint)
+}
+
+/// Locks a device that is timed; waits while another process of this host has it.
+fn lock_gpu(context: &Context, me: &Identity, cancel: &Cancel) -> Result<Option<GpuLock>, CliError> {
+    if !context.info().is_measured() {
+        return Ok(None);
+    }
+    let mut said = false;
+    while !cancel.is_cancelled() {
+        if let Some(lock) = GpuLock::take(&std::env::temp_dir(), &me.gpu).map_err(classify)? {
+            return Ok(Some(lock));
+        }
+        if !std::mem::replace(&mut said, true) {
+            eprintln!("{}: another process tunes on it; waiting", context.info().id);
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Err(CliError::Interrupted)
+}
+
+/// Joins the run, on the server or in the file of this host.
+fn join(
+    args: &TuneArgs,
+    me: &Me,
+    lock: Option<&GpuLock>,
+    run: &RunSpec,
+    tasks: &[NewTask],
+    cancel: &Cancel,
+) -> Result<Box<dyn Queue>, CliError> {
+    let Some(url) = &args.fleet.fleet else {
+        let Some(file) = &args.queue else { return Err(CliError::usage("--worker is for workers that tilewright starts")) };
+        let (class, gpu) = (&me.identity.class, &me.identity.gpu);
+        return Ok(Box::new(HostQueue::join(Path::new(file), run, class, gpu, tasks).map_err(classify)?));
+    };
+    // A device that is not timed may be used by several at once.
+    let gpu = if lock.is_some() { me.identity.gpu.clone() } else { String::new() };
+    let identity = Identity { lock: lock.map_or_else(String::new, |lock| lock.token.clone()), gpu, ..me.identity.clone() };
+    join_server(url, identity, &me.identity.gpu, run, tasks, cancel)
+}
+
+#[cfg(feature = "fleet")]
+fn join_server(
+    url: &str,
+    identity: Identity,
+    gpu: &str,
+    run: &RunSpec,
+    tasks: &[NewTask],
+    cancel: &Cancel,
+) -> Result<Box<dyn Queue>, CliError> {
+    let address = tilewright_fleet::Address::parse(url).map_err(classify)?;
+    let mut server = tilewright_fleet::Server::new(&address, identity).map_err(classify)?;
+    server.failures_count_for(gpu);
+    let mut said = false;
+    loop {
+        let joined = server.join(run, tasks).and_then(|()| server.gpu_is_free());
+        match joined {
+            Ok(true) => return Ok(Box::new(server)),
+            Ok(false) if !said => {
+                eprintln!("another worker of the fleet tunes on this GPU; waiting");
+                said = true;
+            }
+            Ok(false) => {}
+            Err(e) if e.is_passing() => tracing::warn!("{e}"),
+            Err(e) => return Err(classify(e)),
+        }
+        for _ in 0..20 {
+            if cancel.is_cancelled() {
+                return Err(CliError::Interrupted);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+#[cfg(not(feature = "fleet"))]
+fn join_server(_: &str, _: Identity, _: &str, _: &RunSpec, _: &[NewTask], _: &Cancel) -> Result<Box<dyn Queue>, CliError> {
+    Err(CliError::usage(ABSENT))
+}
+
+/// What a build without the feature says.
+#[cfg(not(feature = "fleet"))]
+pub const ABSENT: &str = "--fleet: this tilewright was built without PostgreSQL; build it with its feature `fleet`";
+
+/// Looks at the address, the schema and the run, and writes nothing.
+#[cfg(feature = "fleet")]
+pub fn check_fleet(url: &str, run: &RunSpec, tasks: &[NewTask]) -> Result<(), CliError> {
+    let address = tilewright_fleet::Address::parse(url).map_err(classify)?;
+    let mut server = tilewright_fleet::Server::new(&address, Identity::default()).map_err(classify)?;
+    let mut tries = 3;
+    loop {
+        tries -= 1;
+        match server.check(run, tasks) {
+            Err(e) if e.is_passing() && tries > 0 => std::thread::sleep(Duration::from_secs(1)),
+            other => return other.map(drop).map_err(classify),
+        }
+    }
+}
+
+#[cfg(not(feature = "fleet"))]
+pub fn check_fleet(_: &str, _: &RunSpec, _: &[NewTask]) -> Result<(), CliError> {
+    Err(CliError::usage(ABSENT))
+}
+
+/// The records as a journal.
+struct RecordsJournal {
+    context: Arc<Context>,
+    device: DeviceKey,
+}
+
+impl Journal for RecordsJournal {
+    fn after(&self, problem: &str, number: i64, most: usize) -> Result<Vec<Line>, String> {
+        let own = self.context.records().own(problem, &self.device, GENERATOR, number, most).map_err(|e| e.to_string())?;
+        Ok(own.into_iter().map(|entry| Line { number: entry.number, text: entry.line }).collect())
+    }
+
+    fn deepened(&self, problem: &str) -> Result<Vec<Line>, String> {
+        let own = self.context.records().own(problem, &self.device, GENERATOR, 0, usize::MAX).map_err(|e| e.to_string())?;
+        let deep = own.into_iter().filter(|entry| entry.verified.is_some());
+        Ok(deep.map(|entry| Line { number: entry.number, text: entry.line }).collect())
+    }
+}
+
+/// Searches under leases.
+struct Searches<'a> {
+    args: &'a TuneArgs,
+    quiet: bool,
+    context: &'a Arc<Context>,
+    cases: &'a Cases,
+    /// Ends the search in flight.
+    current: &'a Mutex<Cancel>,
+    found: tune::Found,
+}
+
+impl Searches<'_> {
+    fn case(&self, problem: &str) -> Option<(usize, &Case)> {
+        self.cases.list.iter().enumerate().find(|(_, case)| case.problem.key() == problem)
+    }
+
+    /// Trials of others become candidates; those that cannot be true are refused by name.
+    fn take_in(&self, others: Vec<Pulled>) {
+        for refusal in import(self.context.records(), others) {
+            tracing::warn!("{refusal}");
+        }
+    }
+
+    /// Records plans that took hosts down.
+    fn exclude(&self, operation: &tilewright::Operation, hung: &[String]) {
+        let key = operation.key();
+        let device = device_key(self.context.info(), self.args.cache);
+        for plan in hung {
+            let trial = Trial::unmeasured(plan, State::Hung, "two workers vanished while it ran");
+            let name = operation.problem().key();
+            if let Err(e) = self.context.records().add(&key, &name, &device, GENERATOR, &trial) {
+                tracing::warn!("{e}");
+            }
+        }
+    }
+}
+
+/// Adds trials of others to records; what was refused, by name.
+pub fn import(records: &Records, rows: Vec<Pulled>) -> Vec<String> {
+    let (mut refused, mut names, mut text) = (Vec::new(), Vec::new(), String::new());
+    for row in rows {
+        match row.line.and_then(|line| named(&line, &row.problem).map(|()| line)) {
+            Ok(line) => {
+                names.push(row.name);
+                text.push_str(&line.replace(['\n', '\r'], " "));
+                text.push('\n');
+            }
+            Err(reason) => refused.push(format!("{} is refused: {reason}", row.name)),
+        }
+    }
+    match records.import_with(&mut text.as_bytes(), "the server", Bad::Skip) {
+        Err(e) => refused.push(e.to_string()),
+        Ok(imported) => refused.extend(imported.skipped.iter().map(|bad| {
+            let name = names.get(bad.line - 1).map_or("a row", String::as_str);
+            format!("{name} is refused: {}", printable(&bad.reason, 300))
+        })),
+    }
+    refused
+}
+
+/// Refuses a line of another problem than its task's.
+fn named(line: &str, problem: &str) -> Result<(), String> {
+    let value: serde_json::Value = serde_json::from_str(line).map_err(|e| format!("no JSON object: {e}"))?;
+    match value.get("name").and_then(|name| name.as_str()) {
+        Some(name) if name == problem => Ok(()),
+        _ => Err("it is not of its task's problem".into()),
+    }
+}
+
+impl Tuner for Searches<'_> {
+    fn tune(&mut self, lease: &Lease, others: Vec<Pulled>, hung: Vec<String>, control: &Control<'_>) -> Attempt {
+        let cancel = Cancel::default();
+        *locked(self.current) = cancel.clone();
+        let Some((number, case)) = self.case(&lease.problem) else {
+            return Attempt::Failed("the problem is not in this worker's list of cases".into());
+        };
+        let case = case.clone();
+        self.take_in(others);
+        let operation = match session::operation(self.context, &case, &self.args.plan) {
+            Ok(operation) => operation,
+            Err(e) => return Attempt::Failed(e.to_string()),
+        };
+        self.exclude(&operation, &hung);
+        let marker: Option<Witness> = control.is_careful().then(|| Witness(Arc::new(control.marker())));
+        self.context.records().set_witness(marker);
+        let options = tune::options(self.args, &case, lease.spent);
+        let shown = !self.args.json && !self.args.csv && !self.quiet;
+        let progress =
+            Progress::new(&case, (number + 1, self.cases.list.len()), self.context.info(), Some(&options.budget), shown);
+        let by_trials = matches!(self.args.budget, values::Budget::Trials(_));
+        let mut spent = 0.0;
+        let outcome = operation.tune_with(&options, &cancel, &mut |event| {
+            if let Event::Trial { tally, seconds, .. } = event {
+                spent = if by_trials { tally.trials as f64 } else { *seconds };
+            }
+            control.progress(spent);
+            progress.hear(event);
+        });
+        progress.finish();
+        self.context.records().set_witness(None);
+        if self.context.sync().is_err_and(|e| matches!(&e, tilewright::Error::Device(d) if d.is_fatal())) {
+            return Attempt::DeviceLost("a candidate took it down".into());
+        }
+        match outcome {
+            Err(e @ tilewright::Error::Device(_)) => Attempt::DeviceFailed(e.to_string()),
+            Err(e) if cancel.is_cancelled() => {
+                tracing::info!("{e}");
+                Attempt::Cut
+            }
+            Err(e) => {
+                eprintln!("error: {}: {}", case.title, crate::output::one_line(&e.to_string()));
+                Attempt::Failed(e.to_string())
+            }
+            Ok(outcome) => match &outcome.ended {
+                Ended::Cancelled => Attempt::Cut,
+                Ended::DeviceLost(reason) => Attempt::DeviceLost(reason.clone()),
+                _ => match tune::report(self.args, &operation, &case, &outcome, &mut self.found) {
+                    Err(e) => Attempt::Failed(e.to_string()),
+                    Ok(()) => Attempt::Done {
+                        best_us: outcome.time_us,
+                        best_plan: outcome.plan.to_string(),
+                        first_us: outcome.history.first().map_or(outcome.time_us, |step| step.time_us),
+                    },
+                },
+            },
+        }
+    }
+
+    /// A small product, right to the last check.
+    fn is_sound(&mut self) -> bool {
+        let verified = || {
+            let operation = self.context.gemm(Gemm::new(tilewright_ir::Scalar::F32, 64, 64, 64))?;
+            let plan = operation.plan()?;
+            operation.verify(&plan, 1, Factors::default(), Depth::Thorough, true).map(|verified| verified.verification.passed)
+        };
+        verified().unwrap_or_else(|e: tilewright::Error| {
+            tracing::warn!("{e}");
+            false
+        })
+    }
+}
+
+/// Errors of queues as the command's.
+impl From<FleetError> for CliError {
+    fn from(e: FleetError) -> Self {
+        classify(e)
+    }
+}

@@ -1,0 +1,319 @@
+//! The parent: a child for each device, restarted where it dies, and the summary at the end.
+
+use super::{AGAIN, SOME_FAILED, classify, spec, tasks};
+use crate::args::TuneArgs;
+use crate::error::CliError;
+use crate::problem::{self, Cases};
+use crate::{records, report, session, table};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tilewright_fleet::{HostQueue, Left, Restarts, cores};
+use tilewright_tune::Records;
+use tilewright_tune::records::RecordsError;
+use tilewright_tune::search::Cancel;
+
+/// How often children are looked after.
+const TICK: Duration = Duration::from_millis(100);
+/// How long children may take to end when told to.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// Where the tasks are.
+enum Tasks {
+    /// On a server.
+    Fleet,
+    /// In a file of this host; one without a name is of this command alone.
+    Host { file: PathBuf, run: String, own: bool },
+}
+
+/// A child and its device.
+struct Worker {
+    device: String,
+    number: usize,
+    cores: Option<Vec<u32>>,
+    child: Child,
+    restarts: Restarts,
+}
+
+/// Tunes the problems of the command line on several devices, or as one of many hosts.
+pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
+    let start = Instant::now();
+    if args.part.is_some() {
+        return Err(CliError::usage("--part deals problems out beforehand; workers lease them: leave one of the two out"));
+    }
+    if args.svg.is_some() {
+        return Err(CliError::usage(
+            "--svg draws the searches of one process: leave it out, or tune on one device without --run",
+        ));
+    }
+    let devices = devices(args.place.device.as_deref())?;
+    if devices.len() == 1 && args.fleet.fleet.is_none() && args.fleet.run.is_none() {
+        let place = crate::args::PlaceArgs { device: devices.into_iter().next(), ..args.place.clone() };
+        return crate::tune::alone(args, &place, quiet);
+    }
+    let cases = problem::cases(&args.problem, args.plan.workspace)?;
+    session::constraint(&args.plan)?;
+    let records = journal(args)?;
+    let at = place_of_tasks(args, &records);
+    check(args, &cases)?;
+    let cancel = Cancel::default();
+    session::on_interrupt(&cancel)?;
+    if args.csv {
+        table::csv(&crate::tune::COLUMNS, None)?;
+    }
+    let count = devices.len();
+    let shares = if count > 1 { cores(count) } else { None };
+    let share = |number: usize| shares.as_ref().and_then(|shares| shares.get(number).cloned());
+    let mut workers = Vec::new();
+    for (number, device) in devices.into_iter().enumerate() {
+        let cores = share(number);
+        let child = start_child(&device, number, cores.as_deref(), &records, &at, count > 1)?;
+        workers.push(Worker { device, number, cores, child, restarts: Restarts::new() });
+    }
+    let code = watch(workers, &cancel, &mut |worker| {
+        start_child(&worker.device, worker.number, worker.cores.as_deref(), &records, &at, count > 1)
+    });
+    let code = code?;
+    for reason in &cases.skipped {
+        eprintln!("error: {}", crate::output::one_line(reason));
+    }
+    if let Tasks::Host { file, run, own } = &at {
+        let left = HostQueue::count(file, run).map_err(classify)?;
+        if !quiet {
+            eprintln!("{}", summary(&left, count, start.elapsed()));
+        }
+        if *own {
+            sweep(file);
+        }
+    }
+    if let (Some(path), 0 | 3) = (&args.html, code) {
+        let context = session::open_to_time(
+            &crate::args::PlaceArgs { device: None, records: Some(records) },
+            &args.plan,
+            true,
+            args.cache,
+        )?;
+        report::write(path, "tilewright", &context, &cases, args.cache)?;
+        eprintln!("report: {}", path.display());
+    }
+    match code {
+        0 if cases.skipped.is_empty() => Ok(()),
+        0 => Err(CliError::Told(format!("{} cases cannot be tuned, see above", cases.skipped.len()))),
+        code => Err(CliError::HandedOver(code)),
+    }
+}
+
+fn summary(left: &Left, devices: usize, time: Duration) -> String {
+    let more = if left.open + left.leased > 0 { format!(", {} left", left.open + left.leased) } else { String::new() };
+    let failed = if left.failed > 0 { format!(", {} failed", left.failed) } else { String::new() };
+    format!("{} problems tuned by {devices} workers in {:.1} s{failed}{more}", left.done, time.as_secs_f64())
+}
+
+/// The devices that `--device` names; `all` are those of the most capable back end.
+fn devices(given: Option<&str>) -> Result<Vec<String>, CliError> {
+    match given {
+        None => Ok(vec![
+            tilewright_device::default_device(&tilewright_device::Options::default())
+                .map_err(CliError::failed)?
+                .info()
+                .id
+                .clone(),
+        ]),
+        Some("all") => {
+            let found: Vec<_> = tilewright_device::list().into_iter().filter_map(|listing| listing.device.ok()).collect();
+            let prefix = |id: &str| id.split(':').next().unwrap_or_default().to_string();
+            let backends = ["cuda", "hip", "opencl", "emu"];
+            let of = |backend: &str| -> Vec<String> {
+                found.iter().filter(|info| prefix(&info.id) == backend).map(|info| info.id.clone()).collect()
+            };
+            let all = backends.iter().map(|backend| of(backend)).find(|ids| !ids.is_empty()).unwrap_or_default();
+            if all.is_empty() {
+                Err(CliError::failed("--device all: there is no device; see `tilewright devices`"))
+            } else {
+                Ok(all)
+            }
+        }
+        Some(list) => {
+            let all: Vec<String> = list.split(',').map(|id| id.trim().to_string()).collect();
+            match all.iter().any(String::is_empty) {
+                true => Err(CliError::usage(format!("--device {list}: write a list such as cuda:0,cuda:1, or all"))),
+                false => Ok(all),
+            }
+        }
+    }
+}
+
+/// The records file that the workers of this host share. A home on a network file system is none: then it lies in the temporary folder.
+fn journal(args: &TuneArgs) -> Result<PathBuf, CliError> {
+    let path = records::place(args.place.records.as_deref());
+    match Records::open(&path) {
+        Ok(_) => Ok(path),
+        Err(RecordsError::Network { kind, .. }) if args.place.records.is_none() && args.fleet.fleet.is_some() => {
+            let user = std::env::var("USER").unwrap_or_else(|_| "user".into());
+            let there =
+                std::env::temp_dir().join(format!("tilewright-{}", crate::output::file_name(&user))).join("records.sqlite");
+            eprintln!("{} is on a network file system ({kind}): this node's trials go to {}", path.display(), there.display());
+            Records::open(&there).map_err(CliError::failed)?;
+            Ok(there)
+        }
+        Err(e) => Err(CliError::failed(e)),
+    }
+}
+
+fn place_of_tasks(args: &TuneArgs, records: &Path) -> Tasks {
+    if args.fleet.fleet.is_some() {
+        return Tasks::Fleet;
+    }
+    let beside = |end: &str| {
+        let mut path = records.as_os_str().to_os_string();
+        path.push(end);
+        PathBuf::from(path)
+    };
+    match &args.fleet.run {
+        Some(run) => Tasks::Host { file: beside("-tasks"), run: run.clone(), own: false },
+        None => Tasks::Host { file: beside(&format!("-tasks-{}", std::process::id())), run: "this".into(), own: true },
+    }
+}
+
+fn sweep(file: &Path) {
+    for end in ["", "-wal", "-shm"] {
+        let mut path = file.as_os_str().to_os_string();
+        path.push(end);
+        let _ = std::fs::remove_file(PathBuf::from(path));
+    }
+}
+
+/// What is wrong is said once, before any child starts.
+fn check(args: &TuneArgs, cases: &Cases) -> Result<(), CliError> {
+    let Some(url) = &args.fleet.fleet else { return Ok(()) };
+    let Some(run) = &args.fleet.run else {
+        return Err(CliError::usage("--fleet needs --run NAME: the run that the nodes share"));
+    };
+    super::child::check_fleet(url, &spec(args, run), &tasks(cases))
+}
+
+/// Starts a child with the same arguments on one device.
+fn start_child(
+    device: &str,
+    number: usize,
+    cores: Option<&[u32]>,
+    records: &Path,
+    at: &Tasks,
+    quiet: bool,
+) -> Result<Child, CliError> {
+    let failed = |e: std::io::Error| CliError::failed(format!("no worker could be started: {e}"));
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut command = match cores.filter(|_| has_taskset()) {
+        None => Command::new(&program),
+        Some(cores) => {
+            let list = cores.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+            let mut command = Command::new("taskset");
+            command.args(["-c", &list]).arg(&program);
+            command
+        }
+    };
+    command.args(without(std::env::args_os().skip(1), &["--device", "--records"]));
+    command.args(["--device", device, "--worker", &number.to_string()]).arg("--records").arg(records);
+    if let Tasks::Host { file, run, own } = at {
+        command.arg("--queue").arg(file);
+        if *own {
+            command.args(["--run", run]);
+        }
+    }
+    if quiet {
+        command.arg("--quiet");
+    }
+    // Its end tells a child that the parent is gone.
+    command.stdin(Stdio::piped()).spawn().map_err(failed)
+}
+
+fn has_taskset() -> bool {
+    let tried = Command::new("taskset").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    cfg!(target_os = "linux") && tried.is_ok_and(|status| status.success())
+}
+
+/// Arguments without these options and their values.
+fn without(args: impl Iterator<Item = OsString>, options: &[&str]) -> Vec<OsString> {
+    let mut kept = Vec::new();
+    let mut args = args;
+    while let Some(arg) = args.next() {
+        let text = arg.to_string_lossy();
+        if options.contains(&&*text) {
+            args.next();
+        } else if !options.iter().any(|option| text.strip_prefix(option).is_some_and(|rest| rest.starts_with('='))) {
+            kept.push(arg);
+        }
+    }
+    kept
+}
+
+/// Waits for all children; the exit code that stands for theirs.
+fn watch(
+    mut workers: Vec<Worker>,
+    cancel: &Cancel,
+    restart: &mut dyn FnMut(&Worker) -> Result<Child, CliError>,
+) -> Result<u8, CliError> {
+    let mut codes = Vec::new();
+    let mut told: Option<Instant> = None;
+    while !workers.is_empty() {
+        std::thread::sleep(TICK);
+        if cancel.is_cancelled() && told.is_none() {
+            told = Some(Instant::now());
+            workers.iter_mut().for_each(|worker| drop(worker.child.stdin.take()));
+        }
+        let mut running = Vec::new();
+        for mut worker in workers {
+            let failed = |e: std::io::Error| CliError::failed(format!("a worker cannot be waited for: {e}"));
+            match worker.child.try_wait().map_err(failed)? {
+                None => {
+                    if told.is_some_and(|since| since.elapsed() > GRACE) {
+                        let _ = worker.child.kill();
+                    }
+                    running.push(worker);
+                }
+                Some(status) if cancel.is_cancelled() => codes.push(final_code(status).unwrap_or(130)),
+                Some(status) => match final_code(status) {
+                    Some(code) => codes.push(code),
+                    None if worker.restarts.again() => {
+                        eprintln!("the worker on {} died ({status}); a new one goes on", worker.device);
+                        worker.child = restart(&worker)?;
+                        running.push(worker);
+                    }
+                    None => {
+                        eprintln!("error: the worker on {} keeps dying ({status}); it is not started again", worker.device);
+                        codes.push(1);
+                    }
+                },
+            }
+        }
+        workers = running;
+    }
+    let worst = [130, 2, 1, SOME_FAILED].into_iter().find(|code| codes.contains(code));
+    Ok(worst.unwrap_or(0))
+}
+
+/// The exit code of a child that ended as it meant to; `None` for one that died.
+fn final_code(status: ExitStatus) -> Option<u8> {
+    let code = status.code().filter(|code| *code != AGAIN)?;
+    [0, 1, 2, SOME_FAILED, 130].into_iter().find(|known| i32::from(*known) == code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_has_the_arguments_of_its_parent_but_for_its_place() {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let given = words("tune --cases a.csv --device all --records=x --budget 3 --device=emu,emu --records y --devices");
+        assert_eq!(without(given.into_iter(), &["--device", "--records"]), words("tune --cases a.csv --budget 3 --devices"));
+    }
+
+    #[test]
+    fn lists_of_devices() {
+        assert_eq!(devices(Some("emu, emu")).unwrap(), ["emu", "emu"]);
+        assert!(matches!(devices(Some("emu,,emu")), Err(CliError::Usage(e)) if e.contains("cuda:0,cuda:1")));
+        assert!(!devices(Some("all")).unwrap().is_empty());
+    }
+}

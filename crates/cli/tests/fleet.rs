@@ -1,0 +1,313 @@
+//! `tune` on several devices of a host and on nodes that share a PostgreSQL server. Without a server its tests say SKIPPED.
+
+#![cfg(unix)]
+
+mod common;
+#[path = "../../fleet/tests/support/postgres.rs"]
+mod postgres;
+
+use common::{Bench, Ran, missing};
+use postgres::{PASSWORD, Postgres};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const CASES: &str = "m,n,k,dtype\n16,16,16,f32\n24,16,16,f32\n16,32,16,f32\n32,32,16,f32\n";
+
+fn bench() -> Bench {
+    let bench = Bench::new();
+    std::fs::write(bench.path("cases.csv"), CASES).expect("a file");
+    bench
+}
+
+/// A server with the tables.
+fn server(bench: &Bench) -> Option<Postgres> {
+    let server = Postgres::start()?;
+    let ran = bench.run(&format!("fleet init {}", server.socket("owner")));
+    ran.ends(0);
+    ran.says(&["the tables are made", "\\password tilewright_worker"]);
+    Some(server)
+}
+
+fn worker(server: &Postgres) -> String {
+    server.socket("tilewright_worker")
+}
+
+/// Plans of all exported trials with their problems, sorted; times and moments left out.
+fn trials(bench: &Bench, records: &str) -> Vec<String> {
+    let exported = bench.run(&format!("records export --records {records}"));
+    exported.ends(0);
+    let trial = |o: &serde_json::Value| format!("{} {} {}", o["name"], o["trial"]["plan"], o["trial"]["state"]);
+    let mut all: Vec<String> = exported.objects().iter().map(trial).collect();
+    all.sort();
+    all
+}
+
+fn problems(ran: &Ran) -> BTreeSet<String> {
+    ran.objects().iter().map(|o| o["problem"].as_str().expect("a problem").to_string()).collect()
+}
+
+#[test]
+fn several_devices_of_a_host_share_the_problems() {
+    let bench = bench();
+    let ran = bench.run("tune --cases cases.csv --device emu,emu --budget 3 --json");
+    ran.ends(0);
+    assert_eq!((ran.objects().len(), problems(&ran).len()), (4, 4), "each once: {}", ran.out);
+    assert!(ran.objects().iter().all(|o| o["verified"] == true && o["trials"] == 3));
+    assert!(ran.err.contains("4 problems tuned by 2 workers"), "{}", ran.err);
+    assert_eq!(trials(&bench, "records.sqlite").len(), 12);
+    // Its list of tasks is gone, and so are the lock files.
+    let files: Vec<String> = std::fs::read_dir(bench.folder.path())
+        .expect("a folder")
+        .map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    assert!(!files.iter().any(|name| name.contains("-tasks") || name.contains("-alive-")), "{files:?}");
+    // Two classes: each has all problems.
+    let ran = bench.run("tune --cases cases.csv --device emu:sm_90a,emu:gfx942 --budget 1 --csv");
+    ran.ends(0);
+    assert_eq!(ran.out.lines().count(), 1 + 8, "{}", ran.out);
+    assert_eq!(ran.out.lines().filter(|line| line.starts_with("problem,")).count(), 1);
+}
+
+#[test]
+fn a_named_run_of_a_host_goes_on_where_it_stood() {
+    let bench = bench();
+    bench.run("tune --cases cases.csv --device emu --run night --budget 2").ends(0);
+    let before = trials(&bench, "records.sqlite");
+    assert_eq!(before.len(), 8);
+    let ran = bench.run("tune --cases cases.csv --device emu,emu --run night --budget 2");
+    ran.ends(0);
+    assert!(ran.err.contains("4 problems tuned"), "{}", ran.err);
+    assert_eq!(trials(&bench, "records.sqlite"), before);
+    let ran = bench.run("tune --cases cases.csv --device emu --run night --budget 3");
+    ran.ends(2);
+    assert!(ran.err.contains("--run night: the run has other options"), "{}", ran.err);
+    std::fs::write(bench.path("more.csv"), format!("{CASES}64,16,16,f32\n")).expect("a file");
+    let ran = bench.run("tune --cases more.csv --device emu --run night --budget 2");
+    ran.ends(2);
+    assert!(ran.err.contains("other cases") && ran.err.contains("--extend"), "{}", ran.err);
+    bench.run("tune --cases more.csv --device emu --run night --budget 2 --extend").ends(0);
+    assert_eq!(trials(&bench, "records.sqlite").len(), 10);
+}
+
+/// Processes that this one started.
+fn children(of: u32) -> Vec<u32> {
+    let listed = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
+    listed.split_whitespace().filter_map(|id| id.parse().ok()).collect()
+}
+
+fn signal(name: &str, id: u32) {
+    let sent = Command::new("kill").args([format!("-{name}"), id.to_string()]).status().expect("kill runs");
+    assert!(sent.success());
+}
+
+/// Waits for something.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(60), "it never happens: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn is_gone(id: u32) -> bool {
+    let state = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    state.is_empty() || state.contains(") Z ")
+}
+
+#[test]
+fn a_worker_that_dies_is_replaced_and_one_without_a_parent_ends() {
+    if !Path::new("/proc/self/task").exists() {
+        return missing::skipped("children of a process are read from /proc");
+    }
+    let bench = bench();
+    let start = |budget: &str| -> Child {
+        let line =
+            format!("tune --cases cases.csv --device emu,emu --run {} --budget {budget} --json", budget.replace("ms", "x"));
+        bench.command(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let mut parent = start("1500ms");
+    until("two workers", || children(parent.id()).len() == 2);
+    std::thread::sleep(Duration::from_millis(300));
+    signal("KILL", children(parent.id())[0]);
+    let out = Ran::new("two workers, one killed", parent.wait_with_output().expect("it ends"));
+    out.ends(0);
+    assert!(out.err.contains("died") && out.err.contains("a new one goes on"), "{}", out.err);
+    assert_eq!(problems(&out).len(), 4, "{}", out.out);
+
+    parent = start("10m");
+    until("two workers", || children(parent.id()).len() == 2);
+    let workers = children(parent.id());
+    parent.kill().expect("it can be killed");
+    parent.wait().expect("it is gone");
+    until("workers end without their parent", || workers.iter().all(|id| is_gone(*id)));
+
+    // Told to end, all of them do, with what was found.
+    let parent = start("10m");
+    until("two workers", || children(parent.id()).len() == 2);
+    let workers = children(parent.id());
+    std::thread::sleep(Duration::from_millis(500));
+    signal("TERM", parent.id());
+    Ran::new("told to end", parent.wait_with_output().expect("it ends")).ends(130);
+    assert!(workers.iter().all(|id| is_gone(*id)));
+}
+
+#[test]
+fn nodes_share_a_run_and_its_trials_are_collected() {
+    let bench = bench();
+    let Some(server) = server(&bench) else { return };
+    let url = worker(&server);
+    let tune = |node: &str| {
+        let line =
+            format!("tune --cases cases.csv --fleet {url} --run night --device emu --budget 3 --json --records {node}.sqlite");
+        bench.command(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let nodes = [tune("one"), tune("two")].map(|node| Ran::new("a node", node.wait_with_output().expect("it ends")));
+    for ran in &nodes {
+        ran.ends(0);
+    }
+    assert_eq!(nodes.iter().map(|ran| problems(ran).len()).sum::<usize>(), 4);
+    assert_eq!(server.sql("SELECT state, count(*) FROM tw.task GROUP BY state"), "done|4");
+    // The union of the journals is on the server.
+    let mut union = BTreeSet::new();
+    for (node, ran) in ["one", "two"].iter().zip(&nodes) {
+        if !ran.out.is_empty() {
+            union.extend(trials(&bench, &format!("{node}.sqlite")));
+        }
+    }
+    assert_eq!(union.len(), 12);
+    let pulled = bench.run(&format!("fleet pull {url} --run night --records all.sqlite"));
+    pulled.ends(0);
+    assert_eq!(trials(&bench, "all.sqlite").into_iter().collect::<BTreeSet<_>>(), union);
+    // Nobody here has seen their results: they are candidates.
+    let listed = bench.run("records list --json --records all.sqlite");
+    assert!(listed.objects().iter().all(|o| o["stale"] == true && o["trials"] == 3), "{}", listed.out);
+    let status = bench.run(&format!("fleet status {url} --run night --json"));
+    let status = &status.objects()[0];
+    let class = &status["classes"][0];
+    assert_eq!((&class["done"], &class["open"], &class["failed"]), (&4.into(), &0.into(), &0.into()), "{status}");
+    assert!(class["gain"].as_f64().is_some_and(|gain| gain >= 1.0), "{status}");
+    let words = bench.run(&format!("fleet status {url}"));
+    words.says(&["run night on", "0 open, 0 leased, 4 done, 0 failed"]);
+    bench.run(&format!("fleet status {url} --html page.html")).ends(0);
+    assert!(std::fs::read_to_string(bench.path("page.html")).expect("a page").contains("<td>night<td>"));
+    // What is pushed is there once.
+    let before = server.number("SELECT count(*) FROM tw.trial");
+    let pushed = bench.run(&format!("fleet push {url} --run night --records one.sqlite"));
+    pushed.ends(0);
+    assert_eq!(server.number("SELECT count(*) FROM tw.trial"), before);
+    // Who comes late has nothing to do; with other cases, or in another run, it has.
+    let late = Ran::new("late", tune("late").wait_with_output().expect("it ends"));
+    assert_eq!(late.ends(0), "");
+}
+
+/// Alone in a fleet, a worker finds what `tune` finds.
+#[test]
+fn a_fleet_of_one_makes_the_trials_of_plain_tune() {
+    let bench = bench();
+    let Some(server) = server(&bench) else { return };
+    bench.run("tune --cases cases.csv --device emu --budget 4 --seed 7 --records plain.sqlite").ends(0);
+    let fleet = format!("--fleet {} --run one", worker(&server));
+    bench.run(&format!("tune --cases cases.csv --device emu --budget 4 --seed 7 --records fleet.sqlite {fleet}")).ends(0);
+    // Plans of near problems are tried first: the order of the problems may matter, for those that were not the first.
+    let of_first = |records: &str| {
+        let heaviest = |line: &&String| line.contains("_m32_n32_");
+        trials(&bench, records).iter().filter(heaviest).cloned().collect::<Vec<_>>()
+    };
+    bench.run("tune gemm --m 32 --n 32 --k 16 --workspace 0 --device emu --budget 4 --seed 7 --records alone.sqlite").ends(0);
+    assert_eq!(trials(&bench, "plain.sqlite").len(), trials(&bench, "fleet.sqlite").len());
+    let first = of_first("fleet.sqlite");
+    assert_eq!(first.len(), 4, "{first:?}");
+}
+
+#[test]
+fn rows_that_cannot_be_true_are_refused_by_name() {
+    let bench = bench();
+    let Some(server) = server(&bench) else { return };
+    let url = worker(&server);
+    let tune = format!("tune --cases cases.csv --fleet {url} --run night --device emu --budget 1");
+    bench.run(&tune).ends(0);
+    let line = server.sql("SELECT replace(line, '''', '''''') FROM tw.trial LIMIT 1");
+    let mut honest: serde_json::Value = serde_json::from_str(&line).expect("a line");
+    let (task, name) = (
+        server.number("SELECT min(task) FROM tw.trial"),
+        server.sql("SELECT problem FROM tw.task WHERE id = (SELECT min(task) FROM tw.trial)"),
+    );
+    honest["name"] = name.clone().into();
+    let insert = |seq: i64, change: &dyn Fn(&mut serde_json::Value)| {
+        let mut line = honest.clone();
+        change(&mut line);
+        let text = line.to_string().replace('\'', "''");
+        server.sql(&format!(
+            "INSERT INTO tw.trial(journal, seq, task, epoch, line) VALUES ('evil\u{1b}[2J', {seq}, {task}, 1, '{text}')"
+        ));
+    };
+    insert(1, &|line| line["trial"]["time_us"] = 1e-9.into());
+    insert(2, &|line| line["trial"]["plan"] = "rm -rf /".into());
+    insert(3, &|line| line["name"] = "another".into());
+    insert(4, &|line| *line = "no object".into());
+    server.sql("ALTER TABLE tw.trial DROP CONSTRAINT short");
+    server.sql(&format!(
+        "INSERT INTO tw.trial(journal, seq, task, epoch, line) VALUES ('evil', 5, {task}, 1, repeat('x', 10000000))"
+    ));
+    let ran = bench.run(&format!("fleet pull {url} --run night --records all.sqlite"));
+    ran.ends(0);
+    ran.says(&["5 refused"]);
+    for part in [
+        "trial 1 of journal evil",
+        "not plausible",
+        "trial 2 of",
+        "plan",
+        "trial 3 of",
+        "trial 5 of journal evil",
+        "10000000 bytes",
+    ] {
+        assert!(ran.err.contains(part), "{part}: {}", ran.err);
+    }
+    assert!(!ran.err.contains('\u{1b}'), "{:?}", ran.err);
+    assert_eq!(trials(&bench, "all.sqlite").len(), 4);
+}
+
+#[test]
+fn wrong_input_is_named_and_no_password_is_shown() {
+    let bench = bench();
+    for (line, code, part) in [
+        ("tune --cases cases.csv --fleet postgresql://me:hunter2@db/x --run a", 2, "PGPASSFILE"),
+        ("tune --cases cases.csv --fleet mysql://me:hunter2@db/x --run a", 2, "postgresql://ROLE@HOST"),
+        ("tune --cases cases.csv --fleet postgresql://localhost:1/x", 2, "--fleet needs --run NAME"),
+        ("tune --cases cases.csv --fleet postgresql://u@localhost:1/x --run a --device emu", 1, "cannot be reached"),
+        ("tune --cases cases.csv --run a --part 1/2", 2, "--part"),
+        ("tune --cases cases.csv --device emu,emu --svg x.svg", 2, "--svg"),
+        ("tune --cases cases.csv --device emu,,emu", 2, "cuda:0,cuda:1"),
+        ("fleet status postgresql://me@db/x?password=hunter2", 2, "PGPASSFILE"),
+        ("fleet status postgresql://me@db/x?sslmode=prefer", 2, "verify-full or disable"),
+        ("fleet init postgresql://u@localhost:1/x --role Bad;Name", 2, "--role"),
+    ] {
+        let ran = bench.run(line);
+        ran.ends(code);
+        assert!(ran.err.contains(part), "{line}: {}", ran.err);
+        assert!(!ran.err.contains("hunter2") && !ran.out.contains("hunter2"), "{line}: {}", ran.err);
+    }
+    let Some(server) = server(&bench) else { return };
+    let url = worker(&server);
+    let unknown = bench.run(&format!("fleet status {url} --run day"));
+    unknown.ends(2);
+    assert!(unknown.err.contains("--run day: the server has no such run"), "{}", unknown.err);
+    // With a password from a file, and none shown by ps: it is on no command line.
+    server.sql(&format!("ALTER ROLE tilewright_worker PASSWORD '{PASSWORD}'"));
+    let tcp = server.tcp("tilewright_worker");
+    let refused = bench.run(&format!("fleet status {tcp}"));
+    refused.ends(1);
+    assert!(refused.err.contains("PGPASSFILE") || refused.err.contains("password"), "{}", refused.err);
+    let file = bench.path("pass");
+    std::fs::write(&file, format!("127.0.0.1:*:fleet:tilewright_worker:{PASSWORD}\n")).expect("a file");
+    Command::new("chmod").arg("600").arg(&file).status().expect("chmod runs");
+    let out = bench.command(&format!("fleet status {tcp} -vv")).env("PGPASSFILE", &file).output().expect("it runs");
+    let ran = Ran::new("with a password file", out);
+    ran.ends(0);
+    assert!(!ran.err.contains(PASSWORD) && !ran.out.contains(PASSWORD));
+    // The server has no certificate: a connection that must be verified is refused.
+    let tls = bench.run(&format!("fleet status {tcp}?sslmode=verify-full"));
+    assert_ne!(tls.code, Some(0), "{}", tls.out);
+}
