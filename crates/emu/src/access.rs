@@ -6,7 +6,7 @@ use crate::context::{Context, Team};
 use crate::lanes::{B32, LANES, Slot};
 use crate::launch::{Bound, Launch};
 use crate::quick::Quick;
-use crate::shadow::{Toucher, Trouble};
+use crate::shadow::{Broken, Toucher, Trouble};
 use tilewright_ir::{AtomicOp, Scalar};
 
 /// What an access does to memory.
@@ -87,14 +87,14 @@ impl Touch<'_> {
                         Kind::Write => shadow.write(&team.clocks, byte, t.bytes(), self.thread),
                         Kind::Atomic => shadow.atomic(&team.clocks, byte, t.bytes(), self.thread),
                     };
-                    done.map_err(|(at, trouble)| self.trouble(team, t, at, trouble))?;
+                    done.map_err(|broken| self.trouble(team, t, broken))?;
                 }
             }
             Some(bound) => {
                 if checks.initialised && self.kind != Kind::Write {
                     let fresh = (0..t.lanes).map(|c| byte + c * t.size).find(|&b| !bound.cells.is_written(b, t.size));
                     if let Some(at) = fresh {
-                        return Err(self.trouble(team, t, at, Trouble::Uninitialised));
+                        return Err(self.trouble(team, t, Broken { byte: at, trouble: Trouble::Uninitialised }));
                     }
                 }
                 if let Some(shadow) = &bound.shadow {
@@ -104,7 +104,7 @@ impl Touch<'_> {
                         Kind::Write => shadow.write(who, byte, t.bytes()),
                         Kind::Atomic => shadow.atomic(who, byte, t.bytes()),
                     };
-                    done.map_err(|(at, trouble)| self.trouble(team, t, at, trouble))?;
+                    done.map_err(|broken| self.trouble(team, t, broken))?;
                 }
             }
         }
@@ -137,7 +137,8 @@ impl Touch<'_> {
         EmuError::Misaligned { at, memory: self.launch.name(t.space), byte: byte as u64, size: t.bytes() as u32 }
     }
     #[cold]
-    pub(crate) fn trouble(&self, team: &Team, t: &Target<'_>, byte: usize, trouble: Trouble) -> EmuError {
+    pub(crate) fn trouble(&self, team: &Team, t: &Target<'_>, broken: Broken) -> EmuError {
+        let Broken { byte, trouble } = broken;
         let at = team.location(self.launch, self.site, self.thread);
         let memory = self.launch.name(t.space);
         let index = (byte as i64 - t.base as i64) / t.size as i64;

@@ -10,7 +10,7 @@ use crate::code::{Bulk, Inst};
 use crate::context::{Group, State, Team, Visit};
 use crate::lanes::{LANES, Slot};
 use crate::launch::Launch;
-use crate::matrix::barrier::{self, by_wave, wave_lanes};
+use crate::matrix::barrier::{self, LaneBarrier, WaveBarriers, by_wave, wave_lanes};
 use crate::matrix::bulk::{self, BoxCopy};
 use crate::matrix::state::Flight;
 use crate::shadow::{Lanes, Row};
@@ -104,16 +104,16 @@ fn arrive(
     launch: &Launch<'_>,
     groups: &mut [Group<'_>],
     by: Issuer,
-    lanes: &[(usize, usize)],
+    lanes: &[LaneBarrier],
     rank: Slot,
     site: u32,
 ) -> Result<(), EmuError> {
     let Issuer { group: g, context: i } = by;
-    for (wave, lanes) in by_wave(launch, lanes) {
+    for WaveBarriers { wave, lanes } in by_wave(launch, lanes) {
         let Group { contexts, team, .. } = &groups[g];
         let ctx = &contexts[i];
         let mut targets = Vec::new();
-        for &(lane, tx) in &lanes {
+        for &LaneBarrier { lane, tx } in &lanes {
             let thread = ctx.first + lane as u32;
             let of = peer(launch, team, ctx.word(rank, lane), site, thread)?;
             barrier::usable_by_peer(launch, &groups[of].team, team, thread, tx, site)?;
@@ -151,7 +151,7 @@ fn multicast(
     let Issuer { group: g, context: i } = by;
     let Bulk::Load { to, scalar, map, at, barrier, peers: Some(peers) } = op else { return Ok(()) };
     let Group { contexts, team, .. } = &groups[g];
-    for (lane, tx) in barrier::named(launch, team, &contexts[i], barrier, mask, site)? {
+    for LaneBarrier { lane, tx } in barrier::named(launch, team, &contexts[i], barrier, mask, site)? {
         let Group { contexts, team, .. } = &groups[g];
         let ctx = &contexts[i];
         let thread = ctx.first + lane as u32;
@@ -211,7 +211,7 @@ fn load(launch: &Launch<'_>, groups: &mut [Group<'_>], by: Issuer, mem: usize, r
                 true => shadow.read(&owner.clocks, byte, t.size * t.lanes, thread),
                 false => shadow.read_by_peer(&owner.clocks, byte, t.size * t.lanes, &by, thread),
             };
-            done.map_err(|(at, trouble)| touch.trouble(&groups[g].team, &t, at, trouble))?;
+            done.map_err(|broken| touch.trouble(&groups[g].team, &t, broken))?;
         }
         visit(groups, of, g, thread, m.site);
         for (c, &slot) in m.values.iter().enumerate() {

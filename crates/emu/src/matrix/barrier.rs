@@ -30,7 +30,21 @@ pub(crate) fn name(launch: &Launch<'_>, number: usize) -> String {
     String::new()
 }
 
-/// The barrier that each active lane names: (lane, number of the barrier among all).
+/// The barrier that a lane names.
+#[derive(Clone, Copy)]
+pub(crate) struct LaneBarrier {
+    pub(crate) lane: usize,
+    /// Number of the barrier among all.
+    pub(crate) tx: usize,
+}
+
+/// The barriers that the lanes of a wave name.
+pub(crate) struct WaveBarriers {
+    pub(crate) wave: usize,
+    pub(crate) lanes: Vec<LaneBarrier>,
+}
+
+/// The barrier that each active lane names.
 pub(crate) fn named(
     launch: &Launch<'_>,
     team: &Team,
@@ -38,7 +52,7 @@ pub(crate) fn named(
     a: &Address,
     mask: Slot,
     site: u32,
-) -> Result<Vec<(usize, usize)>, EmuError> {
+) -> Result<Vec<LaneBarrier>, EmuError> {
     let Space::Tx(array) = a.space else { return Ok(Vec::new()) };
     let first: u32 = launch.code.tx_barriers.iter().take(array).map(|t| t.len).sum();
     let len = launch.code.tx_barriers.get(array).map_or(0, |t| t.len);
@@ -53,7 +67,7 @@ pub(crate) fn named(
             let at = team.location(launch, site, ctx.first + lane as u32);
             return Err(EmuError::OutOfBounds { at, memory: launch.name(a.space), index, lanes: 1, len: len.into() });
         }
-        out.push((lane, first as usize + index as usize));
+        out.push(LaneBarrier { lane, tx: first as usize + index as usize });
     }
     Ok(out)
 }
@@ -67,11 +81,11 @@ pub(crate) fn init(
     launch: &Launch<'_>,
     team: &mut Team,
     ctx: &Context,
-    lanes: &[(usize, usize)],
+    lanes: &[LaneBarrier],
     arrivals: u32,
     site: u32,
 ) -> Result<(), EmuError> {
-    for &(lane, tx) in lanes {
+    for &LaneBarrier { lane, tx } in lanes {
         let thread = ctx.first + lane as u32;
         if team.tx[tx].made.is_some() {
             return Err(wrong(launch, team, site, thread, tx, "it is initialised twice: one thread does so, once"));
@@ -143,13 +157,13 @@ pub(crate) fn arrive(
     launch: &Launch<'_>,
     team: &mut Team,
     ctx: &Context,
-    lanes: &[(usize, usize)],
+    lanes: &[LaneBarrier],
     step: Step,
     site: u32,
 ) -> Result<(), EmuError> {
-    for (wave, group) in by_wave(launch, lanes) {
-        let threads: Vec<u32> = group.iter().map(|&(l, _)| ctx.first + l as u32).collect();
-        for (&(_, tx), &thread) in group.iter().zip(&threads) {
+    for WaveBarriers { wave, lanes: group } in by_wave(launch, lanes) {
+        let threads: Vec<u32> = group.iter().map(|of| ctx.first + of.lane as u32).collect();
+        for (&LaneBarrier { tx, .. }, &thread) in group.iter().zip(&threads) {
             usable(launch, team, thread, tx, site)?;
             let b = &mut team.tx[tx];
             if b.missing == 0 {
@@ -168,7 +182,7 @@ pub(crate) fn arrive(
         let whole = group.len() == wave_lanes(launch, ctx, wave);
         let domain = team.clocks.domain(threads.first().copied().unwrap_or(ctx.first));
         let row = team.clocks.release(domain, if whole { Lanes::All } else { Lanes::Some(&threads) });
-        for (&(_, tx), &thread) in group.iter().zip(&threads) {
+        for (&LaneBarrier { tx, .. }, &thread) in group.iter().zip(&threads) {
             let b = &mut team.tx[tx];
             if b.missing == 0 {
                 let what = format!("more than the {} arrivals that a phase expects", b.arrivals);
@@ -215,11 +229,11 @@ pub(crate) fn wait(
     launch: &Launch<'_>,
     team: &mut Team,
     ctx: &mut Context,
-    lanes: &[(usize, usize)],
+    lanes: &[LaneBarrier],
     parity: Slot,
     site: u32,
 ) -> Result<bool, EmuError> {
-    for &(lane, tx) in lanes {
+    for &LaneBarrier { lane, tx } in lanes {
         let thread = ctx.first + lane as u32;
         usable(launch, team, thread, tx, site)?;
         let parity = ctx.word(parity, lane);
@@ -231,10 +245,10 @@ pub(crate) fn wait(
             return Ok(true);
         }
     }
-    for (wave, group) in by_wave(launch, lanes) {
-        let threads: Vec<u32> = group.iter().map(|&(l, _)| ctx.first + l as u32).collect();
+    for WaveBarriers { wave, lanes: group } in by_wave(launch, lanes) {
+        let threads: Vec<u32> = group.iter().map(|of| ctx.first + of.lane as u32).collect();
         let whole = group.len() == wave_lanes(launch, ctx, wave);
-        for &(lane, tx) in &group {
+        for &LaneBarrier { lane, tx } in &group {
             let thread = ctx.first + lane as u32;
             let row = std::mem::take(&mut team.tx[tx].published);
             let domain = team.clocks.domain(thread);
@@ -253,13 +267,13 @@ pub(crate) fn describe(launch: &Launch<'_>, team: &Team, tx: usize, parity: u32)
 }
 
 /// Lanes by wave of the context.
-pub(crate) fn by_wave(launch: &Launch<'_>, lanes: &[(usize, usize)]) -> Vec<(usize, Vec<(usize, usize)>)> {
-    let mut out: Vec<(usize, Vec<(usize, usize)>)> = Vec::new();
-    for &(lane, tx) in lanes {
+pub(crate) fn by_wave(launch: &Launch<'_>, lanes: &[LaneBarrier]) -> Vec<WaveBarriers> {
+    let mut out: Vec<WaveBarriers> = Vec::new();
+    for &LaneBarrier { lane, tx } in lanes {
         let wave = lane / launch.code.wave as usize;
         match out.last_mut() {
-            Some((w, group)) if *w == wave => group.push((lane, tx)),
-            _ => out.push((wave, vec![(lane, tx)])),
+            Some(of) if of.wave == wave => of.lanes.push(LaneBarrier { lane, tx }),
+            _ => out.push(WaveBarriers { wave, lanes: vec![LaneBarrier { lane, tx }] }),
         }
     }
     out

@@ -4,7 +4,7 @@
 //! A store's bytes are taken at once, which is one of the legal outcomes; that its source stays untouched until it is waited
 //! for is the race checks' business.
 
-use super::barrier::{self, Step};
+use super::barrier::{self, LaneBarrier, Step};
 use super::state::Flight;
 use crate::EmuError;
 use crate::access::{Kind, Target, Touch, get_shared, set_shared};
@@ -53,7 +53,7 @@ pub(crate) fn run(
         // [`crate::cluster`] runs what reaches other work-groups.
         Bulk::ArriveAt { .. } => {}
         Bulk::Load { to, scalar, map, at, barrier, .. } => {
-            for (lane, tx) in barriers(team, ctx, barrier)? {
+            for LaneBarrier { lane, tx } in barriers(team, ctx, barrier)? {
                 let thread = ctx.first + lane as u32;
                 barrier::usable(launch, team, thread, tx, site)?;
                 if !team.tx[tx].fenced {
@@ -320,9 +320,9 @@ pub(crate) fn start_copy(
             None => shadow.write_by(&team.clocks, f.to, bytes, agent, f.thread),
             Some(by) => shadow.write_by_peer(&team.clocks, f.to, bytes, agent, by, f.thread),
         };
-        if let (Err((byte, trouble)), Some(t)) = (done, Target::new(launch, space, scalar, 1)) {
+        if let (Err(broken), Some(t)) = (done, Target::new(launch, space, scalar, 1)) {
             let touch = Touch { launch, site: f.site, thread: f.thread, kind: Kind::Write };
-            return Err(touch.trouble(team, &t, byte, trouble));
+            return Err(touch.trouble(team, &t, broken));
         }
     }
     team.tx[f.tx].loaded = Some((f.epoch, f.thread, f.site));
@@ -393,8 +393,8 @@ fn store(touch: &Touch<'_>, team: &mut Team, copy: &BoxCopy<'_>, from: usize) ->
                 let part = (chunk * 16).max(first)..(chunk * 16 + 16).min(end);
                 let place = tensor.swizzle.apply(part.start as u32) as usize;
                 let done = shadow.read_by(&team.clocks, place, part.len(), agent, &[thread]);
-                if let (Err((byte, trouble)), Some(t)) = (done, Target::new(launch, copy.shared.space, copy.scalar, 1)) {
-                    return Err(Touch { kind: Kind::Read, ..*touch }.trouble(team, &t, byte, trouble));
+                if let (Err(broken), Some(t)) = (done, Target::new(launch, copy.shared.space, copy.scalar, 1)) {
+                    return Err(Touch { kind: Kind::Read, ..*touch }.trouble(team, &t, broken));
                 }
             }
         }

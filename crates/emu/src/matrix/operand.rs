@@ -136,10 +136,10 @@ impl Reader<'_> {
 
     fn check(&self, team: &mut Team, target: &Target<'_>, at: usize) -> Result<(), EmuError> {
         let Some(shadow) = &mut team.shadow else { return Ok(()) };
-        shadow.read_by(&team.clocks, at, CHUNK, self.agent, self.issuers).map_err(|(byte, trouble)| {
+        shadow.read_by(&team.clocks, at, CHUNK, self.agent, self.issuers).map_err(|broken| {
             let thread = self.issuers.first().copied().unwrap_or(0);
             let touch = Touch { launch: self.launch, site: self.site, thread, kind: Kind::Read };
-            touch.trouble(team, target, byte, trouble)
+            touch.trouble(team, target, broken)
         })
     }
 }

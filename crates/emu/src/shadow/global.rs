@@ -8,7 +8,7 @@
 
 use super::order::Past;
 use super::order::Said;
-use super::{Clocks, Order, Trouble};
+use super::{Broken, Clocks, Order, Trouble};
 use crate::EmuError;
 use crate::memory::PAGE;
 use crate::pool::{Pages, Pool, cells};
@@ -130,7 +130,7 @@ impl GlobalShadow {
     }
 
     /// A read of `size` bytes at `byte`. The trouble comes with the byte concerned.
-    pub(crate) fn read(&self, who: Toucher<'_>, byte: usize, size: usize) -> Result<(), (usize, Trouble)> {
+    pub(crate) fn read(&self, who: Toucher<'_>, byte: usize, size: usize) -> Result<(), Broken> {
         for g in self.granules(byte, size) {
             let Some((records, at)) = self.records(g) else { continue };
             note(&records.reads[at], who);
@@ -140,12 +140,12 @@ impl GlobalShadow {
         Ok(())
     }
     /// A write.
-    pub(crate) fn write(&self, who: Toucher<'_>, byte: usize, size: usize) -> Result<(), (usize, Trouble)> {
+    pub(crate) fn write(&self, who: Toucher<'_>, byte: usize, size: usize) -> Result<(), Broken> {
         for g in self.granules(byte, size) {
             let Some((records, at)) = self.records(g) else { continue };
             let old = records.writes[at].swap(who.record(), SeqCst);
             if who.unordered(old) {
-                return Err((g << self.shift, trouble(old, "written")));
+                return Err(Broken { byte: g << self.shift, trouble: trouble(old, "written") });
             }
             self.against(records.reads.get(at), g, who, "read")?;
             self.against(records.atomics.get(at), g, who, "updated atomically")?;
@@ -154,7 +154,7 @@ impl GlobalShadow {
         Ok(())
     }
     /// An atomic, which conflicts with everything but atomics.
-    pub(crate) fn atomic(&self, who: Toucher<'_>, byte: usize, size: usize) -> Result<(), (usize, Trouble)> {
+    pub(crate) fn atomic(&self, who: Toucher<'_>, byte: usize, size: usize) -> Result<(), Broken> {
         for g in self.granules(byte, size) {
             let Some((records, at)) = self.records(g) else { continue };
             if let Some(record) = records.atomics.get(at) {
@@ -215,27 +215,21 @@ impl GlobalShadow {
         self.copying.store(copies.len(), SeqCst);
     }
     /// Nobody of this group may be copying what is about to change.
-    fn copied(&self, g: usize, who: Toucher<'_>) -> Result<(), (usize, Trouble)> {
+    fn copied(&self, g: usize, who: Toucher<'_>) -> Result<(), Broken> {
         if self.copying.load(SeqCst) == 0 {
             return Ok(());
         }
         match self.lock().get(&(who.group, g)).and_then(|t| t.first()) {
-            Some(&issuer) => Err((g << self.shift, Trouble::InFlight { issuer })),
+            Some(&issuer) => Err(Broken { byte: g << self.shift, trouble: Trouble::InFlight { issuer } }),
             None => Ok(()),
         }
     }
     fn lock(&self) -> MutexGuard<'_, HashMap<(u64, usize), Vec<u32>>> {
         self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    fn against(
-        &self,
-        record: Option<&AtomicU64>,
-        g: usize,
-        who: Toucher<'_>,
-        other: &'static str,
-    ) -> Result<(), (usize, Trouble)> {
+    fn against(&self, record: Option<&AtomicU64>, g: usize, who: Toucher<'_>, other: &'static str) -> Result<(), Broken> {
         match record.map(|r| r.load(SeqCst)) {
-            Some(r) if who.unordered(r) => Err((g << self.shift, trouble(r, other))),
+            Some(r) if who.unordered(r) => Err(Broken { byte: g << self.shift, trouble: trouble(r, other) }),
             _ => Ok(()),
         }
     }
@@ -284,7 +278,7 @@ mod tests {
         s.read(who(0, 0), 4, 4).unwrap();
         s.read(who(1, 0), 4, 4).unwrap();
         let race = Trouble::Race { other: "read", who: "several work-groups".into() };
-        assert_eq!(s.write(who(1, 0), 4, 4), Err((4, race)));
+        assert_eq!(s.write(who(1, 0), 4, 4), Err(Broken { byte: 4, trouble: race }));
         s.atomic(who(0, 0), 8, 4).unwrap();
         s.atomic(who(1, 0), 8, 4).unwrap();
         assert!(s.read(who(1, 0), 8, 4).is_err());

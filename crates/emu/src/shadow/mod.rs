@@ -10,6 +10,13 @@ pub(crate) use global::{GlobalShadow, Toucher};
 pub(crate) use order::Order;
 pub(crate) use shared::{EPOCHS, Has, SharedShadow, Watch};
 
+/// A broken rule found by a shadow, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Broken {
+    pub(crate) byte: usize,
+    pub(crate) trouble: Trouble,
+}
+
 /// A broken rule found by a shadow, in terms of the piece of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {

@@ -1,6 +1,6 @@
 //! Accesses to shared memory by agents (bulk copies, warpgroup instructions) and by other work-groups of the cluster.
 
-use super::{AGENTS, Clocks, IN_FLIGHT, SharedShadow, THREAD_BITS, THREAD_MASK, Trouble, note, unordered};
+use super::{AGENTS, Broken, Clocks, IN_FLIGHT, SharedShadow, THREAD_BITS, THREAD_MASK, Trouble, note, unordered};
 
 impl SharedShadow {
     /// A read by an agent that these threads started together.
@@ -11,7 +11,7 @@ impl SharedShadow {
         size: usize,
         agent: u32,
         issuers: &[u32],
-    ) -> Result<(), (usize, Trouble)> {
+    ) -> Result<(), Broken> {
         let me = clocks.domain(agent);
         for g in self.granules(byte, size) {
             self.written(g)?;
@@ -25,14 +25,7 @@ impl SharedShadow {
         Ok(())
     }
     /// A write by an agent that a thread started.
-    pub(crate) fn write_by(
-        &mut self,
-        clocks: &Clocks,
-        byte: usize,
-        size: usize,
-        agent: u32,
-        issuer: u32,
-    ) -> Result<(), (usize, Trouble)> {
+    pub(crate) fn write_by(&mut self, clocks: &Clocks, byte: usize, size: usize, agent: u32, issuer: u32) -> Result<(), Broken> {
         for g in self.granules(byte, size) {
             if self.races {
                 self.may_write(clocks, g, clocks.domain(issuer), issuer)?;
@@ -44,11 +37,11 @@ impl SharedShadow {
         Ok(())
     }
     /// A granule that another work-group has read may be written after the next cluster barrier.
-    pub(super) fn visited(&self, g: usize) -> Result<(), (usize, Trouble)> {
+    pub(super) fn visited(&self, g: usize) -> Result<(), Broken> {
         match self.visits.get(g) {
             Some(&visit) if visit > self.cluster_barriers => {
                 let who = "another work-group of the cluster".into();
-                Err((g << self.shift, Trouble::Race { other: "read", who }))
+                Err(Broken { byte: g << self.shift, trouble: Trouble::Race { other: "read", who } })
             }
             _ => Ok(()),
         }
@@ -61,7 +54,7 @@ impl SharedShadow {
         size: usize,
         by: &Clocks,
         thread: u32,
-    ) -> Result<(), (usize, Trouble)> {
+    ) -> Result<(), Broken> {
         for g in self.granules(byte, size) {
             self.written(g)?;
             if self.races {
@@ -82,18 +75,18 @@ impl SharedShadow {
         agent: u32,
         by: &Clocks,
         issuer: u32,
-    ) -> Result<(), (usize, Trouble)> {
+    ) -> Result<(), Broken> {
         for g in self.granules(byte, size) {
             if self.races {
                 self.written_before(clocks, g, by, issuer)?;
                 let (writer, epoch) = (self.writes[g] & THREAD_MASK, self.writes[g] >> THREAD_BITS);
                 if epoch != 0 && writer < AGENTS && !by.visible_at(issuer, clocks, writer, epoch) {
-                    return Err((g << self.shift, Trouble::Unfenced { writer }));
+                    return Err(Broken { byte: g << self.shift, trouble: Trouble::Unfenced { writer } });
                 }
                 for d in 0..clocks.domains() {
                     let r = self.reads[d * self.granules + g];
                     if r != 0 && !by.ordered_at(issuer, clocks, d, r & THREAD_MASK, r >> THREAD_BITS) {
-                        return Err((g << self.shift, self.race(g, r, "read")));
+                        return Err(Broken { byte: g << self.shift, trouble: self.race(g, r, "read") });
                     }
                 }
                 self.visited(g)?;
@@ -104,36 +97,36 @@ impl SharedShadow {
         Ok(())
     }
     /// What threads read must have come to their registers before an agent overwrites it.
-    fn arrived(&self, clocks: &Clocks, g: usize, by: &Clocks, issuer: u32) -> Result<(), (usize, Trouble)> {
+    fn arrived(&self, clocks: &Clocks, g: usize, by: &Clocks, issuer: u32) -> Result<(), Broken> {
         for d in 0..clocks.domains() {
             let r = self.reads[d * self.granules + g];
             if r != 0 && !by.arrived_at(issuer, clocks, d, r >> THREAD_BITS) {
-                return Err((g << self.shift, Trouble::Unread));
+                return Err(Broken { byte: g << self.shift, trouble: Trouble::Unread });
             }
         }
         Ok(())
     }
     /// The last write must be ordered before a thread of another work-group.
-    fn written_before(&self, clocks: &Clocks, g: usize, by: &Clocks, thread: u32) -> Result<(), (usize, Trouble)> {
+    fn written_before(&self, clocks: &Clocks, g: usize, by: &Clocks, thread: u32) -> Result<(), Broken> {
         let w = self.writes[g];
         let (writer, epoch) = (w & THREAD_MASK, w >> THREAD_BITS);
         let known = |writer| by.ordered_at(thread, clocks, clocks.domain(writer), writer, epoch);
         match w {
             0 => Ok(()),
             w if w != IN_FLIGHT && known(writer) => Ok(()),
-            w => Err((g << self.shift, self.race(g, w, "written"))),
+            w => Err(Broken { byte: g << self.shift, trouble: self.race(g, w, "written") }),
         }
     }
     /// The last write must be ordered before an agent's issuer, and fenced if it was an ordinary one.
     #[inline]
-    fn reached(&self, clocks: &Clocks, g: usize, issuer: u32) -> Result<(), (usize, Trouble)> {
+    fn reached(&self, clocks: &Clocks, g: usize, issuer: u32) -> Result<(), Broken> {
         let w = self.writes[g];
         if unordered(clocks, w, issuer) {
-            return Err((g << self.shift, self.race(g, w, "written")));
+            return Err(Broken { byte: g << self.shift, trouble: self.race(g, w, "written") });
         }
         let writer = w & THREAD_MASK;
         if w != 0 && writer < AGENTS && !clocks.visible(issuer, writer, w >> THREAD_BITS) {
-            return Err((g << self.shift, Trouble::Unfenced { writer }));
+            return Err(Broken { byte: g << self.shift, trouble: Trouble::Unfenced { writer } });
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ mod agents;
 mod runs;
 
 use super::clocks::AGENTS;
-use super::{Clocks, Trouble};
+use super::{Broken, Clocks, Trouble};
 
 const THREAD_BITS: u32 = 11;
 const THREAD_MASK: u32 = (1 << THREAD_BITS) - 1;
@@ -95,22 +95,22 @@ impl SharedShadow {
 
     /// The last write of a granule that is about to be read.
     #[inline(always)]
-    fn written(&self, g: usize) -> Result<u32, (usize, Trouble)> {
+    fn written(&self, g: usize) -> Result<u32, Broken> {
         match self.writes[g] {
-            0 if self.initialised => Err((g << self.shift, Trouble::Uninitialised)),
+            0 if self.initialised => Err(Broken { byte: g << self.shift, trouble: Trouble::Uninitialised }),
             w => Ok(w),
         }
     }
 
     /// A read of `size` bytes at `byte`. The trouble comes with the byte concerned.
     #[inline]
-    pub(crate) fn read(&mut self, clocks: &Clocks, byte: usize, size: usize, thread: u32) -> Result<(), (usize, Trouble)> {
+    pub(crate) fn read(&mut self, clocks: &Clocks, byte: usize, size: usize, thread: u32) -> Result<(), Broken> {
         let me = clocks.domain(thread);
         for g in self.granules(byte, size) {
             let w = self.written(g)?;
             if self.races {
                 if unordered(clocks, w, thread) {
-                    return Err((g << self.shift, self.race(g, w, "written")));
+                    return Err(Broken { byte: g << self.shift, trouble: self.race(g, w, "written") });
                 }
                 if !self.atomics.is_empty() {
                     self.against(clocks, g, me, thread, true)?;
@@ -122,7 +122,7 @@ impl SharedShadow {
     }
     /// A write.
     #[inline]
-    pub(crate) fn write(&mut self, clocks: &Clocks, byte: usize, size: usize, thread: u32) -> Result<(), (usize, Trouble)> {
+    pub(crate) fn write(&mut self, clocks: &Clocks, byte: usize, size: usize, thread: u32) -> Result<(), Broken> {
         let me = clocks.domain(thread);
         for g in self.granules(byte, size) {
             if self.races {
@@ -132,23 +132,23 @@ impl SharedShadow {
         }
         Ok(())
     }
-    fn may_write(&mut self, clocks: &Clocks, g: usize, me: usize, thread: u32) -> Result<(), (usize, Trouble)> {
+    fn may_write(&mut self, clocks: &Clocks, g: usize, me: usize, thread: u32) -> Result<(), Broken> {
         let w = self.writes[g];
         if unordered(clocks, w, thread) {
-            return Err((g << self.shift, self.race(g, w, "written")));
+            return Err(Broken { byte: g << self.shift, trouble: self.race(g, w, "written") });
         }
         self.against(clocks, g, me, thread, false)?;
         self.visited(g)?;
         if self.atomics.is_empty() { Ok(()) } else { self.against(clocks, g, me, thread, true) }
     }
     /// An atomic, which conflicts with everything but atomics.
-    pub(crate) fn atomic(&mut self, clocks: &Clocks, byte: usize, size: usize, thread: u32) -> Result<(), (usize, Trouble)> {
+    pub(crate) fn atomic(&mut self, clocks: &Clocks, byte: usize, size: usize, thread: u32) -> Result<(), Broken> {
         let me = clocks.domain(thread);
         for g in self.granules(byte, size) {
             let w = self.written(g)?;
             if self.races {
                 if unordered(clocks, w, thread) {
-                    return Err((g << self.shift, self.race(g, w, "written")));
+                    return Err(Broken { byte: g << self.shift, trouble: self.race(g, w, "written") });
                 }
                 self.against(clocks, g, me, thread, false)?;
                 if let Some(rec) = self.atomics.get_mut(me * self.granules + g) {
@@ -176,13 +176,16 @@ impl SharedShadow {
     }
 
     /// Checks against the reads (or atomics) of every domain.
-    fn against(&self, clocks: &Clocks, g: usize, me: usize, thread: u32, atomics: bool) -> Result<(), (usize, Trouble)> {
+    fn against(&self, clocks: &Clocks, g: usize, me: usize, thread: u32, atomics: bool) -> Result<(), Broken> {
         let records = if atomics { &self.atomics } else { &self.reads };
         for d in 0..clocks.domains() {
             let r = records[d * self.granules + g];
             let epoch = r >> THREAD_BITS;
             if epoch > clocks.known(me, d) && !clocks.ordered(thread, d, r & THREAD_MASK, epoch) {
-                return Err((g << self.shift, self.race(g, r, if atomics { "updated atomically" } else { "read" })));
+                return Err(Broken {
+                    byte: g << self.shift,
+                    trouble: self.race(g, r, if atomics { "updated atomically" } else { "read" }),
+                });
             }
         }
         Ok(())
@@ -236,16 +239,16 @@ mod tests {
     fn a_barrier_parts_a_write_from_a_read() {
         let mut c = Clocks::new(64, 64, 0);
         let mut s = shadow(1);
-        assert_eq!(s.read(&c, 8, 4, 3), Err((8, Trouble::Uninitialised)));
+        assert_eq!(s.read(&c, 8, 4, 3), Err(Broken { byte: 8, trouble: Trouble::Uninitialised }));
         s.write(&c, 8, 4, 3).unwrap();
         s.read(&c, 8, 4, 3).unwrap();
         let race = Trouble::Race { other: "written", who: "thread 3".into() };
-        assert_eq!(s.read(&c, 8, 4, 4), Err((8, race)));
+        assert_eq!(s.read(&c, 8, 4, 4), Err(Broken { byte: 8, trouble: race }));
         c.barrier(&[(0, 64)]);
         s.read(&c, 8, 4, 4).unwrap();
         s.read(&c, 8, 4, 5).unwrap();
         let race = Trouble::Race { other: "read", who: "several threads".into() };
-        assert_eq!(s.write(&c, 8, 4, 4), Err((8, race)));
+        assert_eq!(s.write(&c, 8, 4, 4), Err(Broken { byte: 8, trouble: race }));
         c.barrier(&[(0, 64)]);
         s.write(&c, 8, 4, 4).unwrap();
     }
@@ -261,7 +264,7 @@ mod tests {
         // Waves 0 and 2 meet; wave 1's read is still unordered.
         c.barrier(&[(0, 32), (64, 32)]);
         let race = Trouble::Race { other: "read", who: "thread 40".into() };
-        assert_eq!(s.write(&c, 0, 4, 0), Err((0, race)));
+        assert_eq!(s.write(&c, 0, 4, 0), Err(Broken { byte: 0, trouble: race }));
         c.barrier(&[(0, 64)]);
         s.write(&c, 0, 4, 0).unwrap();
     }
@@ -287,8 +290,8 @@ mod tests {
         s.write(&c, 16, 16, 7).unwrap();
         s.launch(16, 16, 7);
         for g in [16, 28] {
-            assert_eq!(s.read(&c, g, 4, 7), Err((g, Trouble::InFlight { issuer: 7 })));
-            assert_eq!(s.write(&c, g, 4, 9), Err((g, Trouble::InFlight { issuer: 7 })));
+            assert_eq!(s.read(&c, g, 4, 7), Err(Broken { byte: g, trouble: Trouble::InFlight { issuer: 7 } }));
+            assert_eq!(s.write(&c, g, 4, 9), Err(Broken { byte: g, trouble: Trouble::InFlight { issuer: 7 } }));
         }
         s.finish_copy(&c, 16, 16, 7);
         s.read(&c, 16, 4, 7).unwrap();
