@@ -31,7 +31,7 @@ const KNOWN: &[(&str, &[&str])] = &[];
 
 type Module = Vec<String>;
 
-fn crates() -> PathBuf {
+pub(crate) fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
@@ -114,7 +114,7 @@ fn circles_are_found() {
 }
 
 /// Every file under a folder, tests left out.
-fn sources(folder: &Path, out: &mut Vec<PathBuf>) {
+pub(crate) fn sources(folder: &Path, out: &mut Vec<PathBuf>) {
     let mut entries: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     entries.sort();
     for path in entries {

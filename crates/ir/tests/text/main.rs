@@ -10,5 +10,6 @@ mod licences;
 mod support;
 #[path = "../support/tools.rs"]
 mod tools;
+mod tuples;
 mod validate;
 mod validate_matrix;
