@@ -22,6 +22,8 @@ const FINGERPRINTS: [(&str, &[&str]); 4] = [
             "check/src/run.rs",
             "check/src/reduce.rs",
             "check/src/spread.rs",
+            "tune/src/look.rs",
+            "tune/src/search/session.rs",
             "tune/src/search/session",
         ],
     ),

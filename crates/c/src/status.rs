@@ -41,7 +41,12 @@ impl From<Error> for Failure {
     fn from(e: Error) -> Failure {
         let status = match &e {
             Error::Problem(_) => 2,
-            Error::Plan(_) | Error::Refused(_) | Error::NoPlan { .. } | Error::Generate(_) | Error::Invalid(_) => 3,
+            Error::Plan(_)
+            | Error::Refused(_)
+            | Error::NoPlan { .. }
+            | Error::Look { .. }
+            | Error::Generate(_)
+            | Error::Invalid(_) => 3,
             Error::Bind(_) | Error::Dtype { .. } | Error::Length { .. } | Error::Unwanted { .. } => 4,
             Error::Device(DeviceError::Missing { .. } | DeviceError::NoSuchDevice { .. } | DeviceError::BadSpec { .. }) => 5,
             Error::Device(DeviceError::OutOfMemory { .. }) | Error::TooLarge { .. } => 7,

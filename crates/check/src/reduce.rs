@@ -16,6 +16,24 @@ const KEEP: u64 = 64;
 
 /// Floating-point operations, tiles counted whole, that an emulator may spend on verifying one candidate.
 pub const EMULATED_FLOP: f64 = 1.5e8;
+
+/// What a verification may take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Effort {
+    /// Floating-point operations, tiles counted whole.
+    pub flop: f64,
+    /// The same where a kernel needs as many to take all its turns.
+    pub most: f64,
+    /// Bytes of A, B and C together.
+    pub bytes: u64,
+    /// The plan keeps all its persistent work-groups; else it has those of two clusters.
+    pub persistent: bool,
+}
+
+impl Effort {
+    /// Of an emulator that verifies a candidate.
+    pub const EMULATED: Effort = Effort { flop: EMULATED_FLOP, most: MOST_FLOP, bytes: u64::MAX, persistent: false };
+}
 /// Multiply-adds that take an emulator as long as storing a result and comparing it.
 const RESULT: u64 = 64;
 /// The same of an element that is read and reduced.
@@ -152,33 +170,50 @@ fn few_persistent(plan: &Plan, spec: &KernelSpec) -> Plan {
 /// fewer, or some times as many where that takes them; what is nearest where nothing is near. `None` where the problem itself is small
 /// enough, or cannot be reduced.
 pub fn for_emulator(space: &Space, plan: &Plan, spec: &Derived) -> Option<Reduced> {
-    let mut reduced = close_together(space, plan, spec)?;
+    let mut reduced = close_together(space, plan, spec, &Effort::EMULATED)?;
     let wide = spread(space, &reduced.space, plan).and_then(|wide| {
-        let wide = Space::new(&wide, space.target()).ok()?;
-        let wide = wide.constrained(space.constraint()).with_atomics(space.env().allow_atomics);
+        let wide = space.of(&wide).ok()?;
         wide.resolve(&reduced.plan).is_ok().then_some(wide)
     });
     if let Some(wide) = wide {
         reduced.compact = Some(reduced.space.problem().clone());
         reduced.space = wide;
     }
+    Some(with_narrow(space, plan, reduced))
+}
+
+/// A problem on which `plan` does all it does on that of `space`, within an effort; what is nearest where nothing is near. Its operands are dense in
+/// memory. `None` where the problem itself is small enough, or cannot be reduced.
+pub fn within(space: &Space, plan: &Plan, spec: &Derived, effort: &Effort) -> Option<Reduced> {
+    Some(with_narrow(space, plan, close_together(space, plan, spec, effort)?))
+}
+
+/// The same, saying which operands have no offsets of 64 bits any more.
+fn with_narrow(space: &Space, plan: &Plan, mut reduced: Reduced) -> Reduced {
     let (whole, part) = (space.contraction(plan), reduced.space.contraction(plan));
     let narrow = [Operand::A, Operand::B, Operand::C].into_iter().filter(|o| is_wide(whole, *o) && !is_wide(part, *o));
     let names: Vec<String> = narrow.map(|operand| format!("{operand:?}")).collect();
     if !names.is_empty() {
         reduced.spared += &format!(", 64-bit offsets of {}", names.join(", "));
     }
-    Some(reduced)
+    reduced
+}
+
+/// Bytes of the operands of a plan.
+fn bytes(space: &Space, plan: &Plan) -> u64 {
+    let contraction = space.contraction(plan);
+    [Operand::A, Operand::B, Operand::C].map(|x| contraction.tensor(x)).iter().map(|t| t.scalar.bytes_of(t.len)).sum()
 }
 
 /// As [`for_emulator`] without operands far apart in memory.
-fn close_together(space: &Space, plan: &Plan, spec: &Derived) -> Option<Reduced> {
+fn close_together(space: &Space, plan: &Plan, spec: &Derived, effort: &Effort) -> Option<Reduced> {
     let problem = space.problem();
     let all = Turns::of(spec);
-    if problem.flop() <= EMULATED_FLOP && all.flop(spec) <= 4.0 * EMULATED_FLOP {
+    let is_small = problem.flop() <= effort.flop && all.flop(spec) <= 4.0 * effort.flop;
+    if is_small && bytes(space, plan) <= effort.bytes {
         return None;
     }
-    let few = few_persistent(plan, spec);
+    let few = if effort.persistent { *plan } else { few_persistent(plan, spec) };
     let mut found: Vec<(Space, KernelSpec, Turns)> = Vec::new();
     let wanted = Turns::wanted(spec, &space.resolve(&few).map_or_else(|_| spec.spec.clone(), |r| r.spec.spec), all);
     for wholes in wholes(wanted) {
@@ -186,17 +221,20 @@ fn close_together(space: &Space, plan: &Plan, spec: &Derived) -> Option<Reduced>
         if found.iter().any(|(s, ..)| *s.problem() == small) {
             continue;
         }
-        let Ok(small) = Space::new(&small, space.target()) else { continue };
-        let small = small.constrained(space.constraint()).with_atomics(space.env().allow_atomics);
+        let Ok(small) = space.of(&small) else { continue };
         let Ok((turns, spec)) = small.resolve(&few).map(|r| (Turns::of(&r.spec), r.spec.spec)) else { continue };
         found.push((small, spec, turns));
     }
     let flop = |(_, spec, turns): &(Space, KernelSpec, Turns)| turns.flop(spec);
+    let fits = |(space, ..): &(Space, KernelSpec, Turns)| bytes(space, &few) <= effort.bytes;
+    if found.iter().any(fits) {
+        found.retain(fits);
+    }
     found.sort_by(|x, y| flop(x).total_cmp(&flop(y)));
-    let first = |good: &dyn Fn(&Turns) -> bool| found.iter().position(|f| good(&f.2)).filter(|i| flop(&found[*i]) <= MOST_FLOP);
+    let first = |good: &dyn Fn(&Turns) -> bool| found.iter().position(|f| good(&f.2)).filter(|i| flop(&found[*i]) <= effort.most);
     let complete = first(&|turns| turns.reach(&wanted));
     // As much as is still quick, once everything is in it.
-    let ample = found.iter().rposition(|f| f.2.reach(&wanted) && flop(f) <= EMULATED_FLOP);
+    let ample = found.iter().rposition(|f| f.2.reach(&wanted) && flop(f) <= effort.flop);
     // Buffers and persistent work-groups before tiles in both directions.
     let at = ample.or(complete).or_else(|| first(&|turns| turns.k_tiles >= wanted.k_tiles && turns.pieces >= wanted.pieces));
     let at = at.or_else(|| first(&|turns| turns.k_tiles >= wanted.k_tiles));
@@ -250,7 +288,10 @@ fn wholes(wanted: Turns) -> impl Iterator<Item = Wholes> {
     const TILES: [(u64, u64); 10] = [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (3, 2), (3, 3), (3, 4), (4, 3), (5, 5)];
     let mut depths = vec![wanted.k_tiles, 3, 2, 1];
     depths.dedup();
-    depths.into_iter().flat_map(|k| TILES.into_iter().map(move |(m, n)| Wholes { m, n, k }))
+    // As many tiles as persistent work-groups want.
+    let side = wanted.pieces.isqrt() + 1;
+    let tiles = TILES.into_iter().chain((side > 5).then_some((side, side)));
+    depths.into_iter().flat_map(move |k| tiles.clone().map(move |(m, n)| Wholes { m, n, k }))
 }
 
 /// What of a problem its reduced one does not run, in words.

@@ -58,6 +58,8 @@ pub struct Space {
     target: Target,
     env: Env,
     constraint: Constraint,
+    /// Alignments of the first elements of A, B and C in bytes, where they are not the problem's own.
+    starts: Option<[u32; 3]>,
     /// In the form of `BIM0`, and in others by their values of it.
     per_sample: Parts,
     others: Vec<(u32, Parts)>,
@@ -77,6 +79,7 @@ impl Space {
             target: target.clone(),
             env: Env::new(target, problem.workspace()),
             constraint: Constraint::none(),
+            starts: None,
             per_sample,
             others,
         })
@@ -113,7 +116,7 @@ impl Space {
 
     /// The same for operands whose first elements are aligned so, in bytes.
     pub fn aligned(&self, starts: [u32; 3]) -> Space {
-        let mut space = self.clone();
+        let mut space = Space { starts: Some(starts), ..self.clone() };
         for parts in std::iter::once(&mut space.per_sample).chain(space.others.iter_mut().map(|(_, parts)| parts)) {
             for c in std::iter::once(&mut parts.lead).chain(&mut parts.rest) {
                 [c.a.align, c.b.align, c.c.align] = starts;
@@ -125,6 +128,20 @@ impl Space {
             }
         }
         space
+    }
+
+    /// The alignments of [`Space::aligned`].
+    pub const fn starts(&self) -> Option<[u32; 3]> {
+        self.starts
+    }
+
+    /// The plans of another problem on the same target, under the same constraint, with operands aligned alike.
+    ///
+    /// # Errors
+    /// Those of [`Space::new`].
+    pub fn of(&self, problem: &Problem) -> Result<Space, ProblemError> {
+        let space = Space::new(problem, &self.target)?.constrained(&self.constraint).with_atomics(self.env.allow_atomics);
+        Ok(if let Some(starts) = self.starts { space.aligned(starts) } else { space })
     }
 
     /// The contraction a plan runs on: that of the part with most work.

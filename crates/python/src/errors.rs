@@ -17,7 +17,12 @@ create_exception!(tilewright, RecordsError, Error, "The records file cannot be u
 pub(crate) fn class(e: &Failed) -> &'static str {
     match e {
         Failed::Problem(_) => "ProblemError",
-        Failed::Plan(_) | Failed::Refused(_) | Failed::NoPlan { .. } | Failed::Generate(_) | Failed::Invalid(_) => "PlanError",
+        Failed::Plan(_)
+        | Failed::Refused(_)
+        | Failed::NoPlan { .. }
+        | Failed::Look { .. }
+        | Failed::Generate(_)
+        | Failed::Invalid(_) => "PlanError",
         Failed::Bind(_) | Failed::Dtype { .. } | Failed::Length { .. } | Failed::Unwanted { .. } => "OperandError",
         Failed::Device(Failure::OutOfMemory { .. }) | Failed::TooLarge { .. } => "OutOfMemory",
         Failed::Device(_) | Failed::Source(_) => "DeviceError",

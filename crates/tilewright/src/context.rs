@@ -145,6 +145,10 @@ impl Context {
             Some(spec) => tilewright_device::open_with(spec, &options.device_options)?,
             None => tilewright_device::default_device(&options.device_options)?,
         };
+        Context::on(device, options)
+    }
+    /// This device, with the other options.
+    pub(crate) fn on(device: Arc<dyn Device>, options: Options) -> Result<Context, Error> {
         let records = match &options.records {
             RecordsAt::Default if cfg!(feature = "records") => Records::open(default_records())?,
             RecordsAt::File(path) => Records::open(path)?,

@@ -39,6 +39,20 @@ pub enum Error {
         /// A legal plan near that one.
         nearest: Option<Box<Plan>>,
     },
+    /// A plan computed a wrong result, crashed or hung when it was looked at before its first use, and no other may take its place.
+    #[error(
+        "{problem} on {device}: plan {plan} failed its look before the first use: {reason}; tune the problem, or leave the plan out"
+    )]
+    Look {
+        /// The problem's key.
+        problem: Box<str>,
+        /// Device id.
+        device: Box<str>,
+        /// The plan's text.
+        plan: Box<str>,
+        /// What was wrong.
+        reason: Box<str>,
+    },
     /// The kernels cannot be generated.
     #[error(transparent)]
     Generate(#[from] GenerateError),

@@ -95,6 +95,7 @@
 //!
 //! A plan comes from the records if the problem was tuned on this device, else from a cost model that measures nothing. Every launch checks
 //! the alignment of its operands. If the plan needs more, the next plan of a fixed fallback order runs; the last one works for every address.
+//! A plan that no search verified is looked at before its result is first used ([`Operation::prepare`]); one that fails is never used.
 //!
 //! On a GPU or an OpenCL device, candidates that are tuned run in a worker process, unless [`Trials`] says otherwise. A program that calls
 //! [`worker_main`] first is its own worker.
@@ -109,6 +110,7 @@ mod emit;
 mod error;
 mod host;
 mod launch;
+mod look;
 mod map;
 mod operation;
 mod prepared;
@@ -124,6 +126,7 @@ pub use element::Element;
 pub use emit::Emission;
 pub use error::Error;
 pub use host::{Host, HostCode, Images};
+pub use look::FailedLook;
 pub use operation::{Operands, Operation, Origin};
 pub use prepared::{Addresses, Prepared};
 pub use trial::{Times, Verified};

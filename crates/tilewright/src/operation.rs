@@ -3,10 +3,10 @@
 use crate::buffer::{Slice, SliceMut};
 use crate::element::type_name;
 use crate::emit::Emission;
-use crate::{Buffer, Context, Edited, Element, Error, Prepared, SourceError};
+use crate::{Buffer, Context, Edited, Element, Error, FailedLook, Prepared, SourceError};
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tilewright_check::run::{Alignments, Buffers, Factors, absent};
 use tilewright_check::verify::VerifyError;
 use tilewright_device::Device;
@@ -29,10 +29,10 @@ const AGAIN_SECONDS: f64 = 10.0;
 pub enum Origin {
     /// The fastest thoroughly verified plan in the records for this problem and device.
     Recorded,
-    /// Recorded for this problem and device, but with another driver or another version of this program, or without a thorough
-    /// verification: verified and timed again just now.
+    /// Recorded for this problem and device, but with another driver or another version of this program, by somebody else, or without a
+    /// thorough verification: verified and timed again just now.
     VerifiedAgain,
-    /// The cost model's pick.
+    /// The cost model's pick, looked at before its first use.
     Picked,
     /// Found by [`Operation::tune`] of this operation.
     Tuned,
@@ -299,6 +299,10 @@ pub struct Operation {
     /// A source that takes the place of the kernels of its plan.
     edited: Option<Edited>,
     chosen: Mutex<Option<(Plan, Origin)>>,
+    /// The model's first choices, once asked for.
+    picks: OnceLock<Vec<Plan>>,
+    /// Plans that failed their look.
+    pub(crate) failed: Mutex<Vec<FailedLook>>,
     /// What was prepared, by plan and alignments of the operands: a handful.
     pub(crate) prepared: Mutex<Vec<((Plan, Alignments), Prepared)>>,
 }
@@ -312,7 +316,8 @@ impl Operation {
         Ok(Operation::of(context, space, None))
     }
     pub(crate) fn of(context: Context, space: Space, edited: Option<Edited>) -> Operation {
-        Operation { context, space, edited, chosen: Mutex::new(None), prepared: Mutex::default() }
+        let (chosen, failed, prepared) = (Mutex::new(None), Mutex::default(), Mutex::default());
+        Operation { context, space, edited, chosen, picks: OnceLock::new(), failed, prepared }
     }
     /// The edited source's text, where this is its plan.
     pub(crate) fn text_of(&self, plan: &Plan) -> Option<Arc<str>> {
@@ -343,7 +348,8 @@ impl Operation {
     /// The plan this operation runs with: the fastest thoroughly verified one in the records for exactly this problem (also told in
     /// the other storage order: the transposed product on the same memory) and device; else the best of those that were right and fast
     /// with another driver or version, after they were verified and timed again (which takes seconds, once); else the cost model's
-    /// pick. Decided once; [`Operation::tune`] and [`Operation::set_plan`] change it.
+    /// pick. Decided once; [`Operation::tune`] and [`Operation::set_plan`] change it, and so does [`Operation::prepare`] where a plan that no
+    /// search verified fails its look: the next pick takes its place.
     ///
     /// # Errors
     /// [`Error::NoPlan`] if none was found that satisfies the constraint; [`Error::Records`].
@@ -355,33 +361,59 @@ impl Operation {
     /// # Errors
     /// As [`Operation::plan`].
     pub fn choice(&self) -> Result<(Plan, Origin), Error> {
-        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(choice) = *chosen {
-            return Ok(choice);
+        match self.choice_if(true)? {
+            Some(choice) => Ok(choice),
+            None => Err(self.no_plan()),
         }
-        let choice = self.choose()?;
+    }
+    /// The choice. `None` where it takes a search and `may_search` does not allow one.
+    pub(crate) fn choice_if(&self, may_search: bool) -> Result<Option<(Plan, Origin)>, Error> {
+        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        if chosen.is_some() {
+            return Ok(*chosen);
+        }
+        let Some(choice) = self.choose(may_search)? else { return Ok(None) };
         tracing::info!("{} on {}: the plan is {}: {}", self.problem(), self.context.info().id, choice.1.name(), choice.0);
         *chosen = Some(choice);
-        Ok(choice)
+        Ok(Some(choice))
     }
-    fn choose(&self) -> Result<(Plan, Origin), Error> {
+    /// Chooses anew, unless another plan than this was chosen meanwhile.
+    pub(crate) fn pass_over(&self, plan: &Plan) {
+        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        if chosen.is_some_and(|(passed, _)| passed == *plan) {
+            *chosen = None;
+        }
+    }
+    fn choose(&self, may_search: bool) -> Result<Option<(Plan, Origin)>, Error> {
         let inner = &self.context.inner;
         // A recorded plan was legal when it was recorded; another constraint or generator may see that otherwise.
-        let fits = |p: &Plan| self.space.constraint().allows(p) && self.space.resolve(p).is_ok();
+        let fits = |p: &Plan| self.space.constraint().allows(p) && self.space.resolve(p).is_ok() && self.may_use(p);
         let recorded = match self.recorded(&self.space)?.filter(fits) {
             Some(plan) => Some(plan),
-            None => self.recorded_in_other_order()?,
+            None => self.recorded_in_other_order()?.filter(|plan| self.may_use(plan)),
         };
         if let Some(plan) = recorded {
-            return Ok((plan, Origin::Recorded));
+            return Ok(Some((plan, Origin::Recorded)));
         }
-        if let Some(plan) = self.verified_again(&device_key(self.context.info(), inner.options.cache))? {
-            return Ok((plan, Origin::VerifiedAgain));
+        let device = device_key(self.context.info(), inner.options.cache);
+        if self.has_candidates(&device)? {
+            if !may_search {
+                return Ok(None);
+            }
+            if let Some(plan) = self.verified_again(&device)?.filter(|plan| self.may_use(plan)) {
+                return Ok(Some((plan, Origin::VerifiedAgain)));
+            }
         }
-        match tilewright_tune::search::pick(&*inner.device, &self.space) {
-            Some(plan) => Ok((plan, Origin::Picked)),
-            None => self.whole_constraint(),
+        let choices = self.picks.get_or_init(|| search::choices(&self.space));
+        let left: Vec<Plan> = choices.iter().copied().filter(|plan| self.may_use(plan)).collect();
+        if let Some(plan) = search::taken(&*inner.device, &self.space, &left) {
+            return Ok(Some((plan, Origin::Picked)));
         }
+        let last = self.space.fallback();
+        if self.space.constraint().allows(&last) && self.space.resolve(&last).is_ok() && self.may_use(&last) {
+            return Ok(Some((last, Origin::Picked)));
+        }
+        self.whole_constraint().map(Some).map_err(|e| self.last_failed_look().unwrap_or(e))
     }
     /// The fastest thoroughly verified plan of a space in the records.
     fn recorded(&self, space: &Space) -> Result<Option<Plan>, Error> {
@@ -403,20 +435,27 @@ impl Operation {
     pub fn candidates(&self, count: usize) -> Vec<Candidate> {
         Picker::new(&self.space).pick(count)
     }
+    /// True if the records hold plans of this problem that were right on this device, but with another driver or other sources of this program, or by
+    /// what somebody else's file says.
+    fn has_candidates(&self, device: &DeviceKey) -> Result<bool, Error> {
+        let here = self.space.target() == &self.context.info().target;
+        Ok(here && !self.context.inner.records.candidates(&ProblemKey::of(&self.space), device, 1)?.is_empty())
+    }
     /// The best of the plans that were right and fast here with another driver or other sources of this program, or that a search
-    /// which was cut short left without its last verification; each is verified and timed, and recorded anew.
+    /// which was cut short left without its last verification; each is verified and timed, and recorded anew. What records that may not be written
+    /// hold is verified for this operation alone.
     fn verified_again(&self, device: &DeviceKey) -> Result<Option<Plan>, Error> {
         let inner = &self.context.inner;
-        if self.space.target() != &self.context.info().target
-            || inner.records.candidates(&ProblemKey::of(&self.space), device, 1)?.is_empty()
-        {
-            return Ok(None);
-        }
         let budget = Budget { seconds: Some(AGAIN_SECONDS), trials: Some(AGAIN_TRIALS) };
-        let options = search::Options { budget, cache: inner.options.cache, ..search::Options::default() };
+        let mut options = search::Options { budget, cache: inner.options.cache, ..search::Options::default() };
+        let records = inner.records.is_writable().then_some(&inner.records);
+        if records.is_none() {
+            let candidates = inner.records.candidates(&ProblemKey::of(&self.space), device, AGAIN_TRIALS as usize)?;
+            options.starts.extend(candidates.iter().filter_map(|text| Plan::parse(text).ok()));
+        }
         let verified = inner.trial_device().and_then(|device| {
             let nothing = &mut |_: &Event| ();
-            Ok(search::tune(&device, &self.space, Some(&inner.records), &options, &Cancel::default(), nothing)?)
+            Ok(search::tune(&device, &self.space, records, &options, &Cancel::default(), nothing)?)
         });
         match verified {
             Ok(outcome) if outcome.verified => Ok(Some(outcome.plan)),

@@ -11,8 +11,79 @@ use tilewright_problem::contraction::Operand;
 use tilewright_problem::lower::BUFFER_ALIGN;
 use tilewright_problem::{Along, Factors, Gemm, PerRole, Problem, ProblemError, Quant, Ragged, Role, RoleMemory};
 
-/// Bytes before and after every tensor that no kernel may write; a multiple of the alignment plans count on.
+/// Least bytes before and after every tensor that no kernel may write; a multiple of the alignment plans count on.
 pub const GUARD_BYTES: u64 = BUFFER_ALIGN as u64;
+/// Most rows of a tile: a tile that lies beside C instead of at its edge reaches so far.
+const TILE_ROWS: u64 = 256;
+/// Widest guard of a small tensor, and of any.
+const WIDE_GUARDS: Range<u64> = 64 << 10..4 << 20;
+
+/// How A, B and C lie in their buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Margins {
+    /// Bytes before and after each that no kernel may write: a multiple of [`GUARD_BYTES`].
+    pub guard: u64,
+    /// Alignments of their first elements in bytes, powers of two: the first elements lie at addresses of just these alignments. `None`: where the
+    /// problem's offsets put them.
+    pub starts: Option<[u64; 3]>,
+}
+
+impl Default for Margins {
+    fn default() -> Margins {
+        Margins { guard: GUARD_BYTES, starts: None }
+    }
+}
+
+impl Margins {
+    /// Guards as wide as a tile, for a device that does not see accesses outside of a buffer: [`TILE_ROWS`] rows of C, between 64 KiB and 4 MiB, at most a
+    /// quarter of C where that is more than 64 KiB.
+    pub fn as_wide_as_a_tile(problem: &Problem) -> Margins {
+        let (pitch, bytes) = match problem {
+            Problem::Gemm(gemm) => {
+                let lines = Lines::matrix(gemm, 2);
+                (gemm.out_dtype.bytes_of(gemm.c.ld * gemm.parts()), gemm.out_dtype.bytes_of(lines.span()))
+            }
+            Problem::Conv(conv) => {
+                let (elements, rows) = (conv.operand(Operand::C).1, conv.n.max(1));
+                (conv.out_dtype.bytes_of(elements / rows), conv.out_dtype.bytes_of(elements))
+            }
+            Problem::Reduce(_) => (0, 0),
+        };
+        let most = (bytes / 4).clamp(WIDE_GUARDS.start, WIDE_GUARDS.end);
+        let wanted = pitch.saturating_mul(TILE_ROWS).clamp(WIDE_GUARDS.start, most);
+        Margins { guard: wanted.next_multiple_of(GUARD_BYTES), starts: None }
+    }
+
+    /// Where operand 0 = A, 1 = B, 2 = C lies whose element 0 is `offset` elements after the start of its memory.
+    fn place(&self, index: usize, scalar: Scalar, offset: u64) -> Place {
+        let beyond = self.starts.map_or(0, |starts| shift(scalar.bytes_of(offset), starts[index]));
+        let unit = u64::from(scalar.bytes()).max(1);
+        let more = if beyond.is_multiple_of(unit) { beyond / unit * u64::from(scalar.numbers()) } else { 0 };
+        Place { front: self.guard, offset: offset.saturating_add(more), back: self.guard }
+    }
+}
+
+/// Bytes from `from` to the next address that is a multiple of `align`, and of no greater power of two below [`GUARD_BYTES`].
+fn shift(from: u64, align: u64) -> u64 {
+    if align >= GUARD_BYTES {
+        return from.next_multiple_of(GUARD_BYTES) - from;
+    }
+    let (align, within) = (align.max(1), from % (2 * align.max(1)));
+    (3 * align - within) % (2 * align)
+}
+
+/// Where a tensor lies in its buffer: bytes before and after it, and elements before its element 0 that belong to its memory.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    front: u64,
+    offset: u64,
+    back: u64,
+}
+
+impl Place {
+    /// Of vectors, and of what starts its buffer.
+    const FIRST: Place = Place { front: 0, offset: 0, back: GUARD_BYTES };
+}
 
 /// The content of a device buffer before a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +169,8 @@ pub struct TestData {
     pub problem: Problem,
     /// alpha and beta, exact in the accumulator's type.
     pub factors: Factors,
+    /// How A, B and C lie in their buffers.
+    pub margins: Margins,
     /// Operand A; a convolution's input or output gradient.
     pub a: Arc<Buffer>,
     /// Operand B; a convolution's filter, or the input that a filter gradient is computed from.
@@ -151,7 +224,14 @@ impl TestData {
     /// # Errors
     /// As [`TestData::new`], and those of [`Factors::check`].
     pub fn with(problem: &Problem, seed: u64, factors: Factors) -> Result<TestData, ProblemError> {
-        TestData::filled(problem, factors, |tag| Fill::Random(hash(seed, tag)))
+        TestData::within(problem, seed, factors, Margins::default())
+    }
+    /// The same in buffers with other margins.
+    ///
+    /// # Errors
+    /// As [`TestData::with`].
+    pub fn within(problem: &Problem, seed: u64, factors: Factors, margins: Margins) -> Result<TestData, ProblemError> {
+        TestData::filled(problem, factors, margins, |tag| Fill::Random(hash(seed, tag)))
     }
     /// The same of small integers: those of `integers` in A and B, +-1 and +-2 in C (if beta is not 0), bias and residual.
     pub(super) fn of_integers(
@@ -159,8 +239,9 @@ impl TestData {
         integers: &Integers,
         seed: u64,
         factors: Factors,
+        margins: Margins,
     ) -> Result<TestData, ProblemError> {
-        TestData::filled(problem, factors, |tag| match tag {
+        TestData::filled(problem, factors, margins, |tag| match tag {
             0 => Fill::Integers(integers, Operand::A),
             1 => Fill::Integers(integers, Operand::B),
             _ => Fill::Added(hash(seed, tag)),
@@ -180,7 +261,7 @@ impl TestData {
     fn with_result(&self, factors: Factors, fill: Fill<'_>) -> Result<TestData, ProblemError> {
         let problem = &self.problem;
         let factors = exact(problem, factors)?;
-        let c = Buffer::result(problem, factors.reads_old(), fill)?;
+        let c = Buffer::result(problem, factors.reads_old(), fill, self.margins)?;
         let c = match self.groups() {
             Some(groups) => c.within_groups(problem, &groups, 2),
             None => c,
@@ -189,36 +270,46 @@ impl TestData {
     }
 
     /// Buffers with A, B, C, bias, residual and quantisation parameters filled by `fill` of 0 to 8.
-    fn filled<'a>(problem: &Problem, factors: Factors, fill: impl Fn(u64) -> Fill<'a>) -> Result<TestData, ProblemError> {
+    fn filled<'a>(
+        problem: &Problem,
+        factors: Factors,
+        margins: Margins,
+        fill: impl Fn(u64) -> Fill<'a>,
+    ) -> Result<TestData, ProblemError> {
         problem.validate()?;
         let factors = exact(problem, factors)?;
-        let c = Buffer::result(problem, factors.reads_old(), fill(2))?;
+        let c = Buffer::result(problem, factors.reads_old(), fill(2), margins)?;
         let (a, b) = match problem {
             Problem::Gemm(gemm) => {
                 let matrix = |index: usize| {
                     let (offset, fill) = (gemm.matrices()[index].offset * gemm.parts(), fill(index as u64));
-                    Buffer::new(["A", "B"][index], gemm.scalar(index), true, offset, Lines::matrix(gemm, index), fill)
+                    let scalar = gemm.scalar(index);
+                    let place = margins.place(index, scalar, offset);
+                    Buffer::new(["A", "B"][index], scalar, place, Lines::matrix(gemm, index), fill)
                 };
                 (matrix(0)?, matrix(1)?)
             }
             Problem::Conv(conv) => {
                 let tensor = |operand, fill| {
                     let (name, len) = conv.operand(operand);
-                    Buffer::new(name, problem.dtype(), true, 0, Lines::dense(len), fill)
+                    let place = margins.place(operand as usize, problem.dtype(), 0);
+                    Buffer::new(name, problem.dtype(), place, Lines::dense(len), fill)
                 };
                 (tensor(Operand::A, fill(0))?, tensor(Operand::B, fill(1))?)
             }
             Problem::Reduce(reduce) => {
-                let a = Buffer::new("A", reduce.dtype, true, reduce.offset, Lines::dense(reduce.len()), fill(0))?;
-                (a, Buffer::new("B", reduce.dtype, true, 0, Lines::dense(1), fill(1))?)
+                let [a, b] = [(0, reduce.offset), (1, 0)].map(|(index, offset)| margins.place(index, reduce.dtype, offset));
+                let a = Buffer::new("A", reduce.dtype, a, Lines::dense(reduce.len()), fill(0))?;
+                (a, Buffer::new("B", reduce.dtype, b, Lines::dense(1), fill(1))?)
             }
         };
         let (a, b) = (Arc::new(a), Arc::new(b));
-        let mut data = TestData { problem: problem.clone(), factors, a, b, c, added: PerRole::default(), reductions: Vec::new() };
+        let mut data =
+            TestData { problem: problem.clone(), factors, margins, a, b, c, added: PerRole::default(), reductions: Vec::new() };
         for RoleMemory { role, scalar, .. } in problem.memories() {
             let Some(tag) = tag(role) else { continue };
             let fill = role.quant().map_or(fill(tag), |quant| fill(tag).of(quant));
-            let mut values = Buffer::new(role.words(), scalar, false, 0, Lines::added(problem, role), fill)?;
+            let mut values = Buffer::new(role.words(), scalar, Place::FIRST, Lines::added(problem, role), fill)?;
             if let (Role::Ends, Problem::Gemm(gemm)) = (role, problem) {
                 let (seed, random) = fill.seed();
                 let ends = drawn(gemm, seed, random);
@@ -234,7 +325,7 @@ impl TestData {
         }
         for (number, reduction) in problem.reductions().iter().enumerate() {
             let (scalar, lines) = (reduction.scalar(problem.accumulator()), Lines::dense(data.reduction_len(number)));
-            data.reductions.push(Buffer::new("reduction", scalar, false, 0, lines, Fill::Poison)?);
+            data.reductions.push(Buffer::new("reduction", scalar, Place::FIRST, lines, Fill::Poison)?);
         }
         Ok(data)
     }
@@ -367,27 +458,29 @@ fn factor(problem: &Problem, name: &str, value: f64) -> Result<f64, ProblemError
 }
 
 impl Buffer {
-    fn new(what: &str, scalar: Scalar, front: bool, offset: u64, lines: Lines, fill: Fill<'_>) -> Result<Buffer, ProblemError> {
-        let front = if front { u64::from(scalar.numbers_in(GUARD_BYTES as u32)) } else { 0 };
-        let start = front.saturating_add(offset);
-        let len = scalar.bytes_of(start.saturating_add(lines.span())).saturating_add(GUARD_BYTES);
+    fn new(what: &str, scalar: Scalar, place: Place, lines: Lines, fill: Fill<'_>) -> Result<Buffer, ProblemError> {
+        let front = place.front / u64::from(scalar.bytes()).max(1) * u64::from(scalar.numbers());
+        let start = front.saturating_add(place.offset);
+        let len = scalar.bytes_of(start.saturating_add(lines.span())).saturating_add(place.back);
         let mut buffer = Buffer { scalar, bytes: zeroed(what, len)?, start, lines };
         let gaps = buffer.gaps();
         with_element!(scalar, E => write::<E>(&mut buffer.bytes, start, lines, &gaps, fill), {});
         Ok(buffer)
     }
     /// C: poison if it is not read.
-    fn result(problem: &Problem, read: bool, fill: Fill<'_>) -> Result<Buffer, ProblemError> {
+    fn result(problem: &Problem, read: bool, fill: Fill<'_>, margins: Margins) -> Result<Buffer, ProblemError> {
         let fill = if read { fill } else { Fill::Poison };
+        let place = |scalar, offset| margins.place(2, scalar, offset);
         match problem {
             Problem::Gemm(gemm) => {
-                Buffer::new("C", gemm.out_dtype, true, gemm.c.offset * gemm.parts(), Lines::matrix(gemm, 2), fill)
+                let (scalar, offset) = (gemm.out_dtype, gemm.c.offset * gemm.parts());
+                Buffer::new("C", scalar, place(scalar, offset), Lines::matrix(gemm, 2), fill)
             }
             Problem::Conv(conv) => {
                 let (name, len) = conv.operand(Operand::C);
-                Buffer::new(name, conv.out_dtype, true, 0, Lines::dense(len), fill)
+                Buffer::new(name, conv.out_dtype, place(conv.out_dtype, 0), Lines::dense(len), fill)
             }
-            Problem::Reduce(reduce) => Buffer::new("C", reduce.dtype, true, 0, Lines::dense(1), fill),
+            Problem::Reduce(reduce) => Buffer::new("C", reduce.dtype, place(reduce.dtype, 0), Lines::dense(1), fill),
         }
     }
     /// Matrix 0 = A, 1 = B, 2 = C of a grouped product, of which only what lies before the end of the last group counts as elements: nothing else may
@@ -515,17 +608,17 @@ fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, gaps: &[Range<u
     }
 }
 
-/// Bytes after a workspace that no kernel may write.
-pub fn workspace_guard() -> [u8; GUARD_BYTES as usize] {
-    std::array::from_fn(|i| (hash(7, i as u64) & 0xff) as u8)
+/// So many bytes after a workspace, which no kernel may write.
+pub fn workspace_guard(bytes: u64) -> Vec<u8> {
+    (0..bytes).map(|i| (hash(7, i) & 0xff) as u8).collect()
 }
 
-/// Checks the guard after a workspace of so many bytes after a run.
+/// Checks the guard of `of` bytes after a workspace of so many bytes after a run.
 ///
 /// # Errors
 /// [`Damage`] names the first byte that changed.
-pub fn check_workspace(bytes: u64, guard: &[u8]) -> Result<(), Damage> {
-    let damage = workspace_guard().into_iter().enumerate().find_map(|(i, before)| {
+pub fn check_workspace(bytes: u64, of: u64, guard: &[u8]) -> Result<(), Damage> {
+    let damage = workspace_guard(of).into_iter().enumerate().find_map(|(i, before)| {
         let after = guard.get(i).copied();
         (after != Some(before)).then(|| {
             let byte = bytes + i as u64;
@@ -622,10 +715,46 @@ mod tests {
 
     #[test]
     fn the_guard_of_a_workspace() {
-        let mut guard = workspace_guard();
-        assert_eq!(check_workspace(100, &guard), Ok(()));
-        guard[3] ^= 1;
-        assert_eq!(check_workspace(100, &guard).unwrap_err().byte, 103);
-        assert!(check_workspace(100, &workspace_guard()[..90]).is_err());
+        let mut guard = workspace_guard(512);
+        assert_eq!(check_workspace(100, 512, &guard), Ok(()));
+        guard[303] ^= 1;
+        assert_eq!(check_workspace(100, 512, &guard).unwrap_err().byte, 403);
+        assert!(check_workspace(100, 512, &workspace_guard(90)).is_err());
+    }
+
+    /// Element 0 lies at an address of just the alignment, in all types, wherever the problem's offset is; guards are as wide as asked.
+    #[test]
+    fn tensors_lie_where_they_are_to() {
+        for (scalar, size) in [(Scalar::F64, 8), (Scalar::F32, 4), (Scalar::BF16, 2), (Scalar::E4M3, 1)] {
+            for offset in [0, 1, 3, 8, 77] {
+                for starts in [[8u64, 16, 64], [256, 8, 128], [32, 256, 8]] {
+                    let gemm = Gemm::new(scalar, 9, 7, 5).offsets(offset, offset, offset).build().unwrap();
+                    let (problem, factors) = (Problem::Gemm(gemm), Factors::real(1.0, 0.5));
+                    let margins = Margins { guard: 1024, starts: Some(starts) };
+                    let data = TestData::within(&problem, 3, factors, margins).unwrap();
+                    for (operand, align) in [Operand::A, Operand::B, Operand::C].into_iter().zip(starts) {
+                        let buffer = data.buffer(operand);
+                        let at = buffer.start * u64::from(buffer.scalar.bytes());
+                        let found = 1 << at.trailing_zeros().min(8);
+                        assert_eq!(found, align, "{scalar} {operand:?} of {size} bytes, offset {offset}");
+                        let gaps = buffer.gaps();
+                        assert!(gaps[0].len() >= 1024 && gaps[gaps.len() - 1].len() == 1024, "{gaps:?}");
+                    }
+                    // The values are the same.
+                    let plain = TestData::with(&problem, 3, factors).unwrap();
+                    let first = |data: &TestData| value(scalar, &data.a.bytes, data.a.start);
+                    assert_eq!(first(&data), first(&plain));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn guards_are_as_wide_as_a_tile() {
+        let guard = |m, n| Margins::as_wide_as_a_tile(&Problem::Gemm(Gemm::new(Scalar::F32, m, n, 5).build().unwrap())).guard;
+        assert_eq!(guard(64, 64), 64 << 10);
+        assert_eq!(guard(2048, 300), 256 * 4 * 300);
+        assert_eq!(guard(1 << 14, 1 << 14), 4 << 20);
+        assert_eq!(guard(1, 1 << 20), 1 << 20);
     }
 }

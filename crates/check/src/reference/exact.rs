@@ -3,7 +3,7 @@
 //! The bound of random data ([`super::Tolerance`]) admits the rounding of long sums, and so, from some 10^5 terms on, a sum that lacks
 //! one. Here nothing rounds before the result is stored: what differs from the exact value by more than that one rounding is wrong.
 
-use super::data::TestData;
+use super::data::{Margins, TestData};
 use super::element::{hash, rounded, value};
 use super::integers::{Integers, affordable};
 use super::oracle::Oracle;
@@ -70,13 +70,21 @@ impl Exact {
     /// # Errors
     /// As [`TestData::new`].
     pub fn new(problem: &Problem, seed: u64, factors: Factors) -> Result<Exact, ProblemError> {
+        Exact::within(problem, seed, factors, Margins::default())
+    }
+
+    /// The same in buffers with other margins.
+    ///
+    /// # Errors
+    /// As [`Exact::new`].
+    pub fn within(problem: &Problem, seed: u64, factors: Factors, margins: Margins) -> Result<Exact, ProblemError> {
         problem.validate()?;
         let (patterns, pixels) = match problem {
             Problem::Conv(conv) if conv.direction == Direction::Forward => affordable(conv, BUDGET),
             _ => ([0; 2], 0),
         };
         let integers = Integers::new(problem, hash(seed, 17), patterns);
-        let data = TestData::of_integers(problem, &integers, seed, factors)?;
+        let data = TestData::of_integers(problem, &integers, seed, factors, margins)?;
         let totals = match problem {
             // Rows and columns of one pattern have scales of their own.
             Problem::Gemm(gemm) if gemm.scales.of_blocks() => crossed(&data),

@@ -33,7 +33,7 @@ mod tolerance;
 mod turned;
 
 use data::Pieces;
-pub use data::{Buffer, Damage, GUARD_BYTES, TestData, check_workspace, workspace_guard};
+pub use data::{Buffer, Damage, GUARD_BYTES, Margins, TestData, check_workspace, workspace_guard};
 pub use exact::Exact;
 pub use tolerance::Tolerance;
 

@@ -2,13 +2,13 @@
 
 use super::{Depth, Verification, VerifyError};
 use crate::reduce::Reduced;
-use crate::reference::{Exact, GUARD_BYTES, Reference, Samples, TestData, Verdict, check_workspace, workspace_guard};
+use crate::reference::{Exact, Margins, Reference, Samples, TestData, Verdict, check_workspace, workspace_guard};
 use crate::room;
 use crate::run::{Buffers, Factors, bind};
 use crate::spread::Spread;
 use rayon::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
-use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch};
+use tilewright_device::{Buffer, Compiled, Device, DeviceError, DeviceKind, Launch};
 use tilewright_gen::program::Program;
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::{Contraction, Operand};
@@ -68,7 +68,8 @@ impl Side {
         }
         let problem = &self.data.problem;
         let factors = Exact::factors(problem, self.data.factors.reads_old());
-        let exact = like.map_or_else(|| Exact::new(problem, seed, factors), |like| like.with_factors(factors));
+        let new = || Exact::within(problem, seed, factors, self.data.margins);
+        let exact = like.map_or_else(new, |like| like.with_factors(factors));
         let exact = Arc::new(exact?);
         if [&*self.data.a, &*self.data.b, &self.data.c].map(|b| b.bytes.len()).iter().sum::<usize>() <= KEPT {
             *kept = Some(exact.clone());
@@ -120,9 +121,28 @@ impl Case {
         factors: Factors,
         samples: Samples,
     ) -> Result<Case, VerifyError> {
+        Case::placed(device, problem, seed, factors, samples, None)
+    }
+
+    /// The same with the first elements of A, B and C at addresses of just these alignments, in bytes. On a device that does not see accesses outside of a
+    /// buffer, guards are as wide as a tile ([`Margins::as_wide_as_a_tile`]); an emulator sees such an access.
+    ///
+    /// # Errors
+    /// As [`Case::new`].
+    pub fn placed(
+        device: &Arc<dyn Device>,
+        problem: &Problem,
+        seed: u64,
+        factors: Factors,
+        samples: Samples,
+        starts: Option<[u64; 3]>,
+    ) -> Result<Case, VerifyError> {
         room::check(device.as_ref(), problem)?;
         let factors = test_scalars(problem, factors);
-        let first = Side::new(factors, TestData::with(problem, seed, factors)?, samples);
+        let sees_all = device.info().kind == DeviceKind::Emulated;
+        let wide = if sees_all { Margins::default() } else { Margins::as_wide_as_a_tile(problem) };
+        let data = TestData::within(problem, seed, factors, Margins { starts, ..wide })?;
+        let first = Side::new(factors, data, samples);
         let buffers = Buffers::upload(device.as_ref(), &first.data)?;
         let (device, after) = (device.clone(), Mutex::default());
         Ok(Case { device, first, other: None, extents: None, buffers, spread: None, seed, samples, after })
@@ -167,6 +187,12 @@ impl Case {
     ) -> Result<Case, VerifyError> {
         let case = Case::new(device, &problem.at(extents)?, seed, factors, samples)?;
         Ok(Case { extents: Some(extents), ..case })
+    }
+
+    /// The same, of a launch with these extents, whose data it has.
+    #[must_use]
+    pub fn launched_at(self, extents: Option<Extents>) -> Case {
+        Case { extents, ..self }
     }
 
     /// Other factors, with which a thorough look runs as well. Those given last stand.
@@ -251,6 +277,27 @@ impl Case {
             result = result.and(self.verify_integers(&candidate, &mut after)?);
         }
         Ok(result)
+    }
+
+    /// Runs a compiled program once with each of the factors, and judges the results and the memory around them.
+    ///
+    /// # Errors
+    /// As [`Case::verify`].
+    pub fn glance(
+        &self,
+        program: &Program,
+        compiled: &[Arc<Compiled>],
+        contraction: &Contraction,
+        repeatable: bool,
+    ) -> Result<Verification, VerifyError> {
+        let mut after = self.after.lock().unwrap_or_else(PoisonError::into_inner);
+        let candidate = Candidate { program, compiled, contraction, workspace: self.workspace(program)? };
+        let mut verify = |side| self.verify_random(&candidate, side, Depth::Quick, repeatable, &mut after);
+        let result = verify(&self.first)?;
+        match &self.other {
+            Some(other) if result.passed => Ok(result.and(verify(other)?)),
+            _ => Ok(result),
+        }
     }
 
     /// Runs a candidate on random data, a second time for a thorough look.
@@ -399,8 +446,9 @@ impl Case {
         if program.workspace_bytes == 0 {
             return Ok(None);
         }
-        let buffer = self.device.alloc(program.workspace_bytes.saturating_add(GUARD_BYTES))?;
-        self.device.write(&buffer, program.workspace_bytes, &workspace_guard())?;
+        let guard = self.first.data.margins.guard;
+        let buffer = self.device.alloc(program.workspace_bytes.saturating_add(guard))?;
+        self.device.write(&buffer, program.workspace_bytes, &workspace_guard(guard))?;
         Ok(Some(buffer))
     }
 
@@ -445,8 +493,9 @@ impl Case {
             }
         }
         let Some(buffer) = workspace else { return Ok(None) };
-        let guard = read(buffer, program.workspace_bytes, GUARD_BYTES as usize)?;
-        Ok(check_workspace(program.workspace_bytes, &guard).err().map(|damage| damage.to_string()))
+        let wide = data.margins.guard;
+        let guard = read(buffer, program.workspace_bytes, wide as usize)?;
+        Ok(check_workspace(program.workspace_bytes, wide, &guard).err().map(|damage| damage.to_string()))
     }
 }
 

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for another process that times on the same device. It goes on without the lock then.
 pub(super) const LOCK_WAIT: Duration = Duration::from_secs(10);
-/// A worker that finds `abort:N` or `hang:N` in this variable does so when it times for the N-th time. For tests.
+/// A worker that finds `abort:N` or `hang:N` in this variable does so when it times for the N-th time, and with `abort-launch:N` when it launches for the
+/// N-th time. For tests.
 const MISHAP: &str = "TILEWRIGHT_WORKER_MISHAP";
 
 /// Opens the device in this process.
@@ -38,6 +39,7 @@ struct Held {
     memory: HashMap<u64, Buffer>,
     kernels: HashMap<u64, Arc<Compiled>>,
     timed: u64,
+    launched: u64,
 }
 
 fn json(value: &impl serde::Serialize) -> Result<Binary, DeviceError> {
@@ -69,7 +71,7 @@ impl Host {
             other => Refusal::Failed(other.into()),
         })?;
         let (memory, kernels) = (HashMap::new(), HashMap::new());
-        *self.held() = Some(Held { device, identity: opening.identity.clone(), memory, kernels, timed: 0 });
+        *self.held() = Some(Held { device, identity: opening.identity.clone(), memory, kernels, timed: 0, launched: 0 });
         Ok(Binary::default())
     }
 
@@ -118,13 +120,17 @@ impl Host {
                 Ok(Binary { log: String::new(), code })
             }
             Call::Fill { part, byte } => device.fill(&self.part(part)?, *byte).map(nothing),
-            Call::Launch(starts) => device.launch(&self.launches(starts)?).map(nothing),
+            Call::Launch(starts) => {
+                let launches = self.launches(starts)?;
+                self.injected_fault(|held| &mut held.launched, ["abort-launch", ""]);
+                device.launch(&launches).map(nothing)
+            }
             Call::Rehearse(starts) => device.rehearse(&self.launches(starts)?).map(nothing),
             Call::Sync => device.sync().map(nothing),
             Call::Time { launches, cache, repeats } => {
                 let launches = self.launches(launches)?;
                 let _lock = self.lock();
-                self.injected_fault();
+                self.injected_fault(|held| &mut held.timed, ["abort", "hang"]);
                 json(&device.time(&launches, &Timing { cache: *cache, repeats: *repeats })?)
             }
         }
@@ -146,16 +152,17 @@ impl Host {
         }
     }
 
-    /// What a test has ordered for this run.
-    fn injected_fault(&self) {
+    /// What a test has ordered for this run: an abort or a hang by these names, when the count of such runs reaches what it says.
+    fn injected_fault(&self, count: impl FnOnce(&mut Held) -> &mut u64, [abort, hang]: [&str; 2]) {
         let Ok(ordered) = std::env::var(MISHAP) else { return };
-        let timed = self.held().as_mut().map_or(0, |held| {
-            held.timed += 1;
-            held.timed
+        let so_far = self.held().as_mut().map_or(0, |held| {
+            let count = count(held);
+            *count += 1;
+            *count
         });
         match ordered.split_once(':') {
-            Some(("abort", n)) if n == timed.to_string() => std::process::abort(),
-            Some(("hang", n)) if n == timed.to_string() => loop {
+            Some((name, n)) if name == abort && n == so_far.to_string() => std::process::abort(),
+            Some((name, n)) if name == hang && n == so_far.to_string() => loop {
                 std::thread::sleep(Duration::from_secs(1));
             },
             _ => {}

@@ -68,9 +68,40 @@ fn a_search_outlives_workers_that_crash_and_hang() {
     assert_eq!(c.download().expect("the result"), product);
 }
 
+/// The first worker ends when it launches for the first time; later ones do not.
+const CRASH: &str = r#"
+if [ -z "$TILEWRIGHT_WORKER_MISHAP" ] && mkdir "$0/crash" 2> /dev/null; then export TILEWRIGHT_WORKER_MISHAP=abort-launch:1; fi
+exec "$@""#;
+
+/// A plan that takes its worker down in its look is never run in this process; another takes its place, and the records know both.
+#[test]
+fn a_look_that_crashes_costs_a_worker_and_a_plan() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut words = vec!["-c".into(), CRASH.into(), folder.path().into()];
+    words.push(std::env::current_exe().expect("this test").into());
+    words.extend(worker::ARGUMENTS.map(Into::into));
+    let records = folder.path().join("records.sqlite");
+    let Some(context) = opencl(&records, Trials::WorkerOf(WorkerProgram::new("sh", words))) else { return };
+    let operation = context.gemm(Gemm::new(Scalar::F32, 8, 8, 8).order(Order::Row)).expect("a problem");
+    let first = operation.choice().expect("a plan").0;
+    let prepared = operation.prepare().expect("another plan");
+    assert!(folder.path().join("crash").is_dir(), "no worker was to crash");
+    assert_ne!(prepared.plan(), first);
+    let failed = operation.failed_looks();
+    assert_eq!(failed.len(), 1);
+    assert!(failed[0].plan == first.to_string() && failed[0].reason.contains("crashed"), "{failed:?}");
+    let looks = context.records().looks(&Filter::default()).expect("records");
+    let state = |plan: String| looks.iter().find(|l| l.look.plan == plan).map(|l| l.look.state);
+    assert_eq!([state(first.to_string()), state(prepared.plan().to_string())], [Some(State::Hung), Some(State::Ok)]);
+    let (a, b) = (context.upload(&[1.0f32; 64]).expect("memory"), context.upload(&[2.0f32; 64]).expect("memory"));
+    let mut c = context.alloc::<f32>(64).expect("memory");
+    operation.run(&a, &b, &mut c, 1.0, 0.0).expect("it runs");
+    assert_eq!(c.download().expect("the result"), [16.0; 64]);
+}
+
 /// Tuning is refused with the remedy. What only needs a plan gets one.
 #[test]
-fn without_a_worker_nothing_is_tried_and_everything_runs() {
+fn without_a_worker_nothing_is_tuned_and_looks_are_taken_here() {
     let folder = tempfile::tempdir().expect("a folder");
     let records = folder.path().join("records.sqlite");
     let Some(context) = opencl(&records, Trials::WorkerOf(WorkerProgram::new("/no/such/program", []))) else { return };
@@ -85,5 +116,7 @@ fn without_a_worker_nothing_is_tried_and_everything_runs() {
     assert!(refused.to_string().contains("/no/such/program") && refused.to_string().contains("TILEWRIGHT_WORKER"), "{refused}");
     assert!(!matches!(refused, Error::Device(DeviceError::WorkerLost { .. })), "{refused}");
     assert_eq!(operation.choice().expect("a plan").1, Origin::Picked);
-    operation.prepare().expect("it compiles");
+    let plan = operation.prepare().expect("it compiles").plan();
+    let looks = context.records().looks(&Filter::default()).expect("records");
+    assert!(looks.iter().any(|l| l.look.plan == plan.to_string() && l.look.passed()), "{looks:?}");
 }

@@ -278,13 +278,25 @@ impl Records {
         Ok(near)
     }
 
-    /// Removes the records that pass a filter; gives their number.
+    /// True unless the file may only be read.
+    pub fn is_writable(&self) -> bool {
+        self.lock().is_readonly("main").is_ok_and(|is| !is)
+    }
+
+    /// Removes the records that pass a filter; gives their number. A filter that names neither state nor depth also removes the looks.
     ///
     /// # Errors
     /// As [`Records::add`]; nothing is removed then.
     pub fn remove(&self, filter: &Filter) -> Result<usize, RecordsError> {
         let meant = self.list(filter)?;
         self.write(|t| {
+            if filter.state.is_none() && filter.verified.is_none() {
+                t.execute(
+                    "DELETE FROM looks WHERE problem IN (SELECT id FROM problems WHERE instr(name, ?1)) \
+                     AND device IN (SELECT id FROM devices WHERE instr(name, ?2))",
+                    [filter.problem.as_deref().unwrap_or_default(), filter.device.as_deref().unwrap_or_default()],
+                )?;
+            }
             let mut count = 0;
             for r in &meant {
                 let (p, d) = (problem_id(t, &r.problem, &r.name)?, device_id(t, &r.device)?);

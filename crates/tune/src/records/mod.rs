@@ -15,6 +15,7 @@ mod journal;
 mod lines;
 #[cfg(feature = "records")]
 mod listing;
+mod looks;
 #[cfg(feature = "records")]
 mod marks;
 #[cfg(feature = "records")]
@@ -37,6 +38,7 @@ pub use journal::{Entry, Witness};
 pub use lines::{Bad, Exported, Imported};
 #[cfg(feature = "records")]
 pub use listing::{Listing, Unread};
+pub use looks::{Look, Looked};
 #[cfg(not(feature = "records"))]
 pub use process::Records;
 pub use sources::{GENERATOR, MODEL, TIMING, VERIFIER};

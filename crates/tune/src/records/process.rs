@@ -1,6 +1,6 @@
 //! Records of a build without the feature `records`: the trials of this process, forgotten with it.
 
-use super::{DeviceKey, Near, RecordsError, State, TimeKind, Trial};
+use super::{DeviceKey, Filter, GENERATOR, Look, Looked, Near, RecordsError, State, TimeKind, Trial};
 use crate::key::ProblemKey;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,19 @@ use tilewright_check::verify::Depth;
 
 /// The trials of this process. Methods may be called from any thread.
 #[derive(Debug, Default)]
-pub struct Records(Mutex<Vec<(Of, Trial)>>);
+pub struct Records {
+    trials: Mutex<Vec<(Of, Trial)>>,
+    looks: Mutex<Vec<Seen>>,
+}
+
+/// A look and what it was taken of.
+#[derive(Debug)]
+struct Seen {
+    problem: String,
+    name: String,
+    device: DeviceKey,
+    look: Look,
+}
 
 /// What a trial is of.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +59,65 @@ impl Records {
     }
 
     fn with<T>(&self, then: impl FnOnce(&mut Vec<(Of, Trial)>) -> T) -> T {
-        then(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        then(&mut self.trials.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn with_looks<T>(&self, then: impl FnOnce(&mut Vec<Seen>) -> T) -> T {
+        then(&mut self.looks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// True: memory takes what it is given.
+    pub fn is_writable(&self) -> bool {
+        true
+    }
+
+    /// Keeps what a look found. A look that passed does not replace one that failed.
+    ///
+    /// # Errors
+    /// None.
+    pub fn add_look(&self, problem: &ProblemKey, name: &str, device: &DeviceKey, look: &Look) -> Result<(), RecordsError> {
+        let problem = problem.text();
+        self.with_looks(|all| {
+            let known = |seen: &&mut Seen| seen.problem == problem && seen.device == *device && seen.look.plan == look.plan;
+            match all.iter_mut().find(known) {
+                Some(seen) if look.passed() && !seen.look.passed() => {}
+                Some(seen) => seen.look = look.clone(),
+                None => all.push(Seen { problem, name: name.into(), device: device.clone(), look: look.clone() }),
+            }
+        });
+        Ok(())
+    }
+
+    /// What is known of a plan of a problem on a device: the last look, or the verdict of a search.
+    ///
+    /// # Errors
+    /// None.
+    pub fn look(&self, problem: &ProblemKey, device: &DeviceKey, plan: &str) -> Result<Option<Look>, RecordsError> {
+        let text = problem.text();
+        let seen = |seen: &&Seen| seen.problem == text && seen.device == *device && seen.look.plan == plan;
+        if let Some(look) = self.with_looks(|all| all.iter().find(seen).map(|seen| seen.look.clone())) {
+            return Ok(Some(look));
+        }
+        let trials = self.trials(problem, device, GENERATOR)?;
+        let verdict = |t: &&Trial| match t.state {
+            State::Wrong | State::Hung => true,
+            _ => t.state == State::Ok && t.verified == Some(Depth::Thorough),
+        };
+        let last = trials.iter().filter(|t| t.plan == plan).filter(verdict).max_by_key(|t| t.state == State::Wrong);
+        Ok(last.map(|t| Look { plan: plan.into(), state: t.state, reason: t.reason.clone() }))
+    }
+
+    /// The looks of the problems and devices that a filter names.
+    ///
+    /// # Errors
+    /// None.
+    pub fn looks(&self, filter: &Filter) -> Result<Vec<Looked>, RecordsError> {
+        Ok(self.with_looks(|all| {
+            let named = all.iter().filter(|seen| filter.names(&seen.name, &seen.device.name));
+            let looked =
+                |seen: &Seen| Looked { problem: seen.name.clone(), device: seen.device.name.clone(), look: seen.look.clone() };
+            named.map(looked).collect()
+        }))
     }
 
     /// Nothing: no process is ended with a mark left.
@@ -150,7 +220,6 @@ impl Records {
 mod tests {
     use super::*;
     use crate::key::tests::gemm;
-    use crate::records::GENERATOR;
     use tilewright_ir::Scalar;
 
     #[test]
@@ -173,6 +242,7 @@ mod tests {
             (false, ended("b", State::Wrong, 8), Some("a")),
             (true, timed("b", 1.0, measured, thorough, 9), Some("a")),
         ];
+        let looks = [("a", Some(true)), ("b", Some(false)), ("c", None), ("dream", Some(true))];
         for (deeper, trial, best) in steps {
             macro_rules! tell {
                 ($records:expr) => {{
@@ -192,6 +262,23 @@ mod tests {
             assert_eq!(ours, theirs, "after {trial:?}");
             assert_eq!(ours.1.map(|t| t.plan).as_deref(), best, "after {trial:?}");
         }
+        for (plan, passed) in looks {
+            let known = [here.look(&problem, &device, plan).unwrap(), file.look(&problem, &device, plan).unwrap()];
+            assert_eq!(known[0], known[1], "{plan}");
+            assert_eq!(known[0].as_ref().map(Look::passed), passed, "{plan}");
+        }
+        for (state, passes) in [(State::Ok, true), (State::Wrong, false), (State::Ok, false)] {
+            let look = Look { plan: "c".into(), state, reason: (state != State::Ok).then(|| "why".into()) };
+            here.add_look(&problem, "p", &device, &look).unwrap();
+            file.add_look(&problem, "p", &device, &look).unwrap();
+            let known = [here.look(&problem, &device, "c").unwrap(), file.look(&problem, &device, "c").unwrap()];
+            assert_eq!(known[0], known[1], "after {look:?}");
+            assert_eq!(known[0].as_ref().map(Look::passed), Some(passes), "after {look:?}");
+        }
+        let all = Filter::default();
+        assert!(here.is_writable() && file.is_writable());
+        assert_eq!(here.looks(&all).unwrap(), file.looks(&all).unwrap());
+        assert_eq!(here.looks(&Filter { problem: Some("q".into()), ..all }).unwrap(), []);
         assert_eq!((here.recover().unwrap(), here.path()), (0, file.path()));
         assert!(here.candidates(&problem, &device, 9).unwrap().is_empty());
         assert!(here.nearest(&problem, &device, GENERATOR, 9).unwrap().is_empty());

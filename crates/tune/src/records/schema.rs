@@ -14,10 +14,11 @@ const APPLICATION_ID: u32 = 0x7477_7263;
 ///
 /// Version 1 knew of `verified` only 0 and 1, and wrote 1 after a quick look; 2 stands for a thorough one since version 2.
 /// Version 3 added by whom a trial was timed and verified, and marks whose owner is known by more than a process id.
-pub(super) const VERSION: u32 = 3;
+/// Version 4 added looks.
+pub(super) const VERSION: u32 = 4;
 
 /// How long a statement waits for another process's transaction.
-const BUSY: Duration = Duration::from_secs(20);
+const BUSY: Duration = Duration::from_secs(10);
 
 const TABLES: &str = "
 CREATE TABLE problems(
@@ -65,6 +66,19 @@ CREATE TABLE inflight(
 ) STRICT;
 ";
 
+/// What was found when plans were looked at before their first use, by the build that looked.
+const LOOKS: &str = "
+CREATE TABLE looks(
+  problem INTEGER NOT NULL REFERENCES problems(id),
+  device INTEGER NOT NULL REFERENCES devices(id),
+  build TEXT NOT NULL,
+  plan TEXT NOT NULL,
+  state TEXT NOT NULL CHECK (state IN ('ok', 'refused', 'failed', 'wrong', 'hung')),
+  reason TEXT,
+  PRIMARY KEY(problem, device, build, plan)
+) STRICT;
+";
+
 /// Makes what a search asks for at its start independent of the number of trials: few of them are verified.
 const INDEX: &str =
     "CREATE INDEX IF NOT EXISTS verified ON trials(problem, device, generator, time_kind, time_us) WHERE verified > 0";
@@ -75,7 +89,8 @@ pub(super) fn classify(path: &Path, e: rusqlite::Error) -> RecordsError {
     match e.sqlite_error_code() {
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => RecordsError::Damaged { path, reason: e.to_string() },
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            RecordsError::Io { path, reason: format!("another process has held the file for more than {BUSY:?}: {e}") }
+            let held = format!("another process has held the file for more than {BUSY:?} ({e}); end it, or name another file");
+            RecordsError::Io { path, reason: held }
         }
         Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) => RecordsError::Io {
             path,
@@ -171,15 +186,21 @@ pub(super) fn read_only(path: &Path) -> Result<Connection, RecordsError> {
     Ok(connection)
 }
 
-/// Gives the tables of an older file that may not be written the columns they lack.
+/// Gives an older file that may not be written the columns and tables that it lacks.
 fn shadow(connection: &Connection) -> rusqlite::Result<()> {
-    if version(connection)? >= 3 {
-        return Ok(());
+    let version = version(connection)?;
+    if version < 3 {
+        connection.execute_batch(
+            "CREATE TEMP VIEW trials AS SELECT *, NULL AS timed_by, NULL AS verified_by FROM main.trials; \
+             CREATE TEMP VIEW inflight AS SELECT *, NULL AS owner, 1 AS deaths FROM main.inflight;",
+        )?;
     }
-    connection.execute_batch(
-        "CREATE TEMP VIEW trials AS SELECT *, NULL AS timed_by, NULL AS verified_by FROM main.trials; \
-         CREATE TEMP VIEW inflight AS SELECT *, NULL AS owner, 1 AS deaths FROM main.inflight;",
-    )
+    if version < 4 {
+        connection.execute_batch(
+            "CREATE TEMP VIEW looks AS SELECT 0 AS problem, 0 AS device, '' AS build, '' AS plan, '' AS state, NULL AS reason WHERE 0",
+        )?;
+    }
+    Ok(())
 }
 
 /// Records in memory.
@@ -231,6 +252,7 @@ fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
         if is_empty(&t)? {
             t.execute_batch(TABLES)?;
             t.execute_batch(MARKS)?;
+            t.execute_batch(LOOKS)?;
             t.pragma_update(None, "application_id", APPLICATION_ID)?;
             t.pragma_update(None, "user_version", VERSION)?;
         }
@@ -253,6 +275,9 @@ fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
         )?;
         // How the processes of old marks ended cannot be told.
         t.execute_batch(MARKS)?;
+    }
+    if version(&t)? < 4 {
+        t.execute_batch(LOOKS)?;
     }
     t.pragma_update(None, "user_version", VERSION)?;
     t.commit()
@@ -279,6 +304,7 @@ fn check_tables(path: &Path, connection: &Connection) -> Result<(), RecordsError
         "SELECT id, problem, device, generator, plan, state, time_us, time_kind, verified, max_error, reason, at, \
          timed_by, verified_by FROM trials LIMIT 0",
         "SELECT problem, device, generator, plan, owner, deaths FROM inflight LIMIT 0",
+        "SELECT problem, device, build, plan, state, reason FROM looks LIMIT 0",
     ] {
         connection.prepare(probe).map_err(|e| classify(path, e))?;
     }

@@ -21,6 +21,7 @@ pub use descent::Descent;
 pub use exhaustive::Exhaustive;
 pub use outcome::{Ended, Event, Outcome, Phase, Spent, Step, Tally};
 pub use random::Random;
+pub(crate) use session::state_of;
 pub use start::Starts;
 
 use crate::model::Picker;
@@ -64,9 +65,18 @@ const PICKS: usize = 16;
 /// The plan of least modelled time whose kernels the device's compiler takes without complaint, no measuring; where it complains about
 /// all of the model's first choices, the first of them. `None` where no legal plan was found that satisfies the constraint.
 pub fn pick(device: &dyn Device, space: &Space) -> Option<Plan> {
-    let choices = Picker::new(space).pick(PICKS);
-    let taken = choices.iter().find(|c| build::build(device, space, &c.plan).is_ok());
-    taken.or(choices.first()).map(|c| c.plan)
+    taken(device, space, &choices(space))
+}
+
+/// The model's first choices, the one of least modelled time first.
+pub fn choices(space: &Space) -> Vec<Plan> {
+    Picker::new(space).pick(PICKS).into_iter().map(|c| c.plan).collect()
+}
+
+/// The first of some choices whose kernels the device's compiler takes without complaint; where it complains about all of them, the first.
+pub fn taken(device: &dyn Device, space: &Space, choices: &[Plan]) -> Option<Plan> {
+    let taken = choices.iter().find(|plan| build::build(device, space, plan).is_ok());
+    taken.or(choices.first()).copied()
 }
 
 /// Which [`Searcher`] is used.

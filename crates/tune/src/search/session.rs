@@ -574,7 +574,7 @@ fn follow(before: &Trial, after: Trial) -> Trial {
 }
 
 /// How a candidate ended whose run or verification broke off.
-pub(super) fn state_of(e: &VerifyError) -> State {
+pub(crate) fn state_of(e: &VerifyError) -> State {
     match e.device() {
         Some(DeviceError::Hang { .. } | DeviceError::WorkerLost { .. }) => State::Hung,
         Some(DeviceError::Emulation { .. }) => State::Wrong,

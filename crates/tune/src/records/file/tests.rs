@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::key::tests::gemm;
-use crate::records::{Bad, Exported, Listing, MODEL, Record, State, TIMING, TimeKind, Unread};
+use crate::records::{Bad, Exported, Listing, Look, MODEL, Record, State, TIMING, TimeKind, Unread};
 use std::io::Write as _;
 use tilewright_check::verify::Depth;
 use tilewright_ir::Scalar;
@@ -115,7 +115,7 @@ fn schema_1(path: &Path) {
     filled(&Records::open(path).unwrap());
     let c = Connection::open(path).unwrap();
     c.execute_batch(
-        "ALTER TABLE trials DROP COLUMN timed_by; ALTER TABLE trials DROP COLUMN verified_by; DROP TABLE inflight; \
+        "ALTER TABLE trials DROP COLUMN timed_by; ALTER TABLE trials DROP COLUMN verified_by; DROP TABLE inflight; DROP TABLE looks; \
          CREATE TABLE inflight(problem INTEGER NOT NULL, device INTEGER NOT NULL, generator TEXT NOT NULL, plan TEXT NOT NULL, \
          pid INTEGER NOT NULL, PRIMARY KEY(problem, device, generator, plan)) STRICT; \
          INSERT INTO inflight VALUES (1, 1, '0.1.0', 'running', 1);",
@@ -511,6 +511,82 @@ fn two_connections_write_at_once() {
         }
     });
     assert_eq!(Records::open(&path).unwrap().trials(&key, &device(), GENERATOR).unwrap().len(), 200);
+}
+
+/// Looks hold for the build, the device and the plan; a search's verdicts of this build count, and claims of other sources do not.
+#[test]
+fn a_look_is_kept_and_a_verdict_of_a_search_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.db");
+    let records = Records::open(&path).unwrap();
+    let key = gemm(64, 64, 64, Scalar::F32);
+    let now = crate::records::GENERATOR;
+    let known = |records: &Records, plan: &str| records.look(&key, &device(), plan).unwrap().map(|look| look.passed());
+    let look = |plan: &str, state| Look { plan: plan.into(), state, reason: (state != State::Ok).then(|| "why".into()) };
+    for (plan, state) in
+        [("right", State::Ok), ("wrong", State::Wrong), ("wrong", State::Ok), ("hung", State::Ok), ("hung", State::Hung)]
+    {
+        records.add_look(&key, "gemm 64", &device(), &look(plan, state)).unwrap();
+    }
+    records.add(&key, "gemm 64", &device(), now, &timed("searched", 1.0, 1)).unwrap();
+    records.add(&key, "gemm 64", &device(), now, &Trial { verified: Some(Depth::Quick), ..timed("quick", 1.0, 2) }).unwrap();
+    records.add(&key, "gemm 64", &device(), "older", &timed("stale", 1.0, 3)).unwrap();
+    records.add(&key, "gemm 64", &device(), now, &Trial::unmeasured("race", State::Wrong, "a race")).unwrap();
+    drop(records);
+    let records = Records::open(&path).unwrap();
+    for (plan, passed) in [
+        ("right", Some(true)),
+        ("wrong", Some(false)),
+        ("hung", Some(false)),
+        ("searched", Some(true)),
+        ("race", Some(false)),
+        ("quick", None),
+        ("stale", None),
+        ("unknown", None),
+    ] {
+        assert_eq!(known(&records, plan), passed, "{plan}");
+        let (other, newer) = (gemm(64, 64, 65, Scalar::F32), DeviceKey { fingerprint: "driver 2".into(), ..device() });
+        assert_eq!(records.look(&other, &device(), plan).unwrap(), None);
+        assert_eq!(records.look(&key, &newer, plan).unwrap(), None);
+    }
+    // Another build has not looked.
+    records.lock().execute("UPDATE looks SET build = 'another'", []).unwrap();
+    assert_eq!(["right", "wrong"].map(|plan| known(&records, plan)), [None, None]);
+    assert_eq!(records.looks(&Filter::default()).unwrap(), []);
+    // Nobody's looks and verdicts travel with a file.
+    let plan = tilewright_gen::plan::Plan::default().to_string();
+    records.add(&key, "gemm 64", &device(), now, &timed(&plan, 1.0, 4)).unwrap();
+    let merged = Records::in_memory().unwrap();
+    assert_eq!(merged.merge(&records).unwrap().added, 1);
+    assert_eq!([&records, &merged].map(|records| known(records, &plan)), [Some(true), None]);
+    records.add_look(&key, "gemm 64", &device(), &look("right", State::Ok)).unwrap();
+    assert_eq!(records.looks(&Filter::default()).unwrap().len(), 1);
+    records.remove(&Filter { problem: Some("another".into()), ..Filter::default() }).unwrap();
+    assert_eq!(records.looks(&Filter::default()).unwrap().len(), 1);
+    records.remove(&Filter { problem: Some("gemm".into()), ..Filter::default() }).unwrap();
+    assert_eq!(records.looks(&Filter::default()).unwrap(), []);
+}
+
+/// A file of version 3 has no looks: it gets the table, or is read without it where it may not be written.
+#[test]
+fn files_without_looks_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("old.db");
+    filled(&Records::open(&path).unwrap());
+    let c = Connection::open(&path).unwrap();
+    c.execute_batch("DROP TABLE looks; PRAGMA user_version = 3; PRAGMA journal_mode = DELETE").unwrap();
+    drop(c);
+    let key = gemm(64, 64, 64, Scalar::F32);
+    let unmigrated = Records::of(path.clone(), schema::read_only(&path).unwrap());
+    assert!(!unmigrated.is_writable());
+    assert_eq!(unmigrated.list(&Filter::default()).unwrap().len(), 5);
+    assert_eq!(unmigrated.look(&key, &device(), "fast").unwrap(), None);
+    let migrated = Records::open(&path).unwrap();
+    assert!(migrated.is_writable());
+    assert_eq!(migrated.list(&Filter::default()).unwrap().len(), 5);
+    let look = Look { plan: "fast".into(), state: State::Ok, reason: None };
+    migrated.add_look(&key, "gemm 64", &device(), &look).unwrap();
+    assert_eq!(migrated.look(&key, &device(), "fast").unwrap(), Some(look));
 }
 
 #[test]
