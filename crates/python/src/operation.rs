@@ -70,6 +70,14 @@ impl PyOperation {
     fn prepare(&self, py: Python<'_>, alignments: [u64; 3]) -> PyResult<PyPrepared> {
         py.detach(|| self.0.prepare_for(alignments)).map(PyPrepared).map_err(raised)
     }
+    /// The same without a look: None where one would be needed first.
+    fn prepared(&self, py: Python<'_>, alignments: [u64; 3]) -> PyResult<Option<PyPrepared>> {
+        py.detach(|| self.0.prepared_for(alignments)).map(|found| found.map(PyPrepared)).map_err(raised)
+    }
+    /// Plans that failed their look, each with the reason.
+    fn failed_looks(&self) -> Vec<(String, String)> {
+        self.0.failed_looks().into_iter().map(|failed| (failed.plan, failed.reason)).collect()
+    }
 }
 
 #[pyclass(name = "Prepared", module = "tilewright._native", frozen)]

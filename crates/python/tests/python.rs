@@ -108,6 +108,7 @@ fn torch_operators() {
     tried("test_bad_input.py", &["Torch"], "emu", &python);
     tried("test_every_argument.py", &["Torch"], "emu", &python);
     tried("test_torch_models.py", &[], "emu", &python);
+    tried("test_torch_prepare.py", &[], "emu", &python);
     tried("test_torch_reductions.py", &[], "emu", &python);
     let said = tried("test_torch_cuda.py", &["--verbose"], "emu", &python);
     let skipped: BTreeSet<&str> =

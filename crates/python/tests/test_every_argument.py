@@ -271,6 +271,18 @@ if torch is not None:
             dict(path=FILE, seconds=SECONDS, total=SECONDS, trials=WHOLE, progress={"number": 3, "text": "x"}),
         ),
         "enable": (dict(path=None), dict(path=FILE, margin={**SCALAR, "NaN": float("nan")}, compiled=TRUTH)),
+        "prepare": (
+            dict(model=torch.nn.Linear(5, 6), inputs=torch.ones(4, 5), repeats=1),
+            dict(
+                model={"None": None, "tensor": torch.ones(2), "text": "x"},
+                # What is wrong with them the model says.
+                inputs={},
+                path={**PATH, "no folder": "/nowhere/at/all.csv"},
+                margin={**SCALAR, "NaN": float("nan")},
+                compiled=TRUTH,
+                repeats={**WHOLE, "zero": 0},
+            ),
+        ),
         "record": (dict(path=None), dict(path={**PATH, "no folder": "/nowhere/at/all.csv"}, model={"number": 3, "class": torch.nn.Linear})),
         "tune": (
             dict(what=twt.mm, a=torch.ones(4, 5), b=torch.ones(5, 6), trials=1),

@@ -9,9 +9,10 @@ import json
 import os
 import sys
 import threading
+import warnings
 import zlib
 from os import PathLike
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Union
 
 from . import _arguments as given
 from . import _native
@@ -96,6 +97,7 @@ class Context:
         self._native = _native.Context(device, records, workspace, given.truth(atomics, "atomics"), worker)
         self._operations: Dict[str, _native.Operation] = {}
         self._prepared: Dict[Tuple[str, Tuple[int, ...]], _native.Prepared] = {}
+        self._failed: Set[Tuple[str, str]] = set()
         self._workspaces: Dict[int, List[Tuple[int, Array]]] = {}
 
     @property
@@ -134,7 +136,9 @@ class Context:
         return self._operations[problem]
 
     def prepared(self, problem: str, alignments: Tuple[int, ...]) -> _native.Prepared:
-        """Compile the kernels of a problem, or return them if they are compiled.
+        """Compile the kernels of a problem and look at their plan, or return them if they are compiled.
+
+        A plan that no search verified is looked at before its first use. One that fails is not used, and a warning says so.
 
         Parameters
         ----------
@@ -153,7 +157,39 @@ class Context:
             powers = [1 << n for n in range(64)]
             if not isinstance(alignments, tuple) or len(alignments) != 3 or any(a not in powers for a in alignments):
                 given.refuse("alignments", alignments, "a tuple of three powers of two is needed")
-            self._prepared[key] = self.operation(problem).prepare(alignments)
+            operation = self.operation(problem)
+            try:
+                self._prepared[key] = operation.prepare(alignments)
+            finally:
+                self._warn(problem, operation.failed_looks())
+        return self._prepared[key]
+
+    def _warn(self, problem: str, failed: List[Tuple[str, str]]) -> None:
+        for plan, why in failed:
+            if (problem, plan) not in self._failed:
+                self._failed.add((problem, plan))
+                warnings.warn(f"{problem} on {self.device}: plan {plan} failed its look and is not used: {why}", RuntimeWarning, 3)
+
+    def looked_at(self, problem: str, alignments: Tuple[int, ...]) -> Optional[_native.Prepared]:
+        """Give the kernels of a problem if `prepared` would not have to look at a plan or search for one.
+
+        Parameters
+        ----------
+        problem : str
+            Text of the problem.
+        alignments : tuple of three int
+            Alignments of operands A, B and C in bytes, powers of two.
+
+        Returns
+        -------
+        Prepared or None
+        """
+        key = (problem, alignments)
+        if key not in self._prepared:
+            found = self.operation(problem).prepared(alignments)
+            if found is None:
+                return None
+            self._prepared[key] = found
         return self._prepared[key]
 
     def workspace(self, size: int, stream: int, like: Any) -> int:
@@ -205,8 +241,8 @@ class Context:
     def import_records(self, path: Union[None, str, PathLike] = None) -> int:
         """Add trials that ``tilewright records export`` wrote to the records.
 
-        Imported plans are not trusted on another driver or version of this package. They are verified and timed again, in a few seconds, when
-        their shape is first prepared. Searches start from them.
+        Imported plans are not trusted. They are verified and timed again, in a few seconds, when their shape is first prepared. Searches start
+        from them.
 
         Parameters
         ----------

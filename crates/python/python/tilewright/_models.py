@@ -253,7 +253,9 @@ def _summed(row: Shape, why: str) -> str:
 
 def unanswered(rows: Sequence[Shape]) -> List[str]:
     """For each recorded call, the reason why torch has answered it since `enable`; empty if we did."""
-    answered = {problem for *_, problem, calls, by_us, _ in _native.torch_calls() if by_us and calls}.union(ours.launched())
+    seen = _native.torch_calls()
+    answered = {problem for *_, problem, calls, by_us, _ in seen if by_us and calls}.union(ours.launched())
+    unprepared = {problem for *_, problem, _, _, why in seen if why == ours.NOT_PREPARED}
 
     def why(row: Shape) -> str:
         if not row.problem or row.gain is None:
@@ -262,6 +264,8 @@ def unanswered(rows: Sequence[Shape]) -> List[str]:
             return _slower(row.gain)
         if row.problem in answered:
             return ""
+        if row.problem in unprepared:
+            return ours.NOT_PREPARED
         if row.set == "aten::addmm":
             return "addmm's scalars do not pass torch's C interface: call F.linear or torch.addmm, outside of autocast"
         name = row.set[6:].split(" ")[0]

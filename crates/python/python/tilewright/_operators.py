@@ -48,6 +48,12 @@ def _not_enabled(problem: str) -> Optional[str]:
     return "tilewright.torch.enable was not called"
 
 
+# Why torch answers a shape that was compared, where nobody has looked at the plan for operands that begin so.
+NOT_PREPARED = "was not prepared: call tilewright.torch.prepare(model, inputs)"
+
+# Torch's own calls may look at plans: while `prepare` runs a model.
+looking = False
+
 # What decides about torch's own products and convolutions. Gradients leave the choice to torch's dispatcher where it is there.
 chosen: Callable[[str], Optional[str]] = _not_enabled
 
@@ -175,7 +181,9 @@ def _decide(
             return problem, why, True
         if place != "cpu" and captured(what):
             return None
-        return problem, context.prepared(problem, tuple(alignments)), False
+        if own or looking:
+            return problem, context.prepared(problem, tuple(alignments)), False
+        return problem, context.looked_at(problem, tuple(alignments)) or NOT_PREPARED, False
     except (_native.Error, RuntimeError) as e:
         if own:
             raise

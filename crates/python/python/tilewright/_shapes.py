@@ -9,6 +9,7 @@ import csv
 import json
 import os
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -236,7 +237,7 @@ NOT_READ: Dict[Any, str] = {
 }
 
 
-class _Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):
     """Notes the operators that run. A layer is recognised by the memory of its parameters, or of the tensors that it has read."""
 
     def __init__(self, model: Optional[torch.nn.Module]) -> None:
@@ -310,24 +311,85 @@ def record(path: Path, model: Optional[torch.nn.Module] = None) -> Iterator[None
     OperandError
         `model` is not an instance of `torch.nn.Module`.
     """
+    check_place(path)
+    if model is not None and not isinstance(model, torch.nn.Module):
+        raise _native.OperandError(f"model is {type(model).__name__}: an instance of torch.nn.Module is needed")
+    recorder = Recorder(model)
+    with recorder:
+        yield
+    _write(path, _added(path, recorder))
+
+
+def check_place(path: Path) -> None:
+    """Refuses a file that cannot be written and one of another kind, before anything runs."""
     folder = os.path.dirname(given.path(path, "path")) or "."
     if not os.path.isdir(folder):
         raise _native.RecordsError(f"{path} cannot be written: the folder {folder} does not exist; create it first")
-    if model is not None and not isinstance(model, torch.nn.Module):
-        raise _native.OperandError(f"model is {type(model).__name__}: an instance of torch.nn.Module is needed")
     if os.path.exists(path):
-        # A file of another kind is refused before anything runs.
         shapes(path)
-    recorder = _Recorder(model)
-    with recorder:
-        yield
+
+
+def _added(path: Path, recorder: Recorder) -> List[Shape]:
+    """The rows of a file, where there is one, with what was recorded."""
     rows = {(row.set, row.call): row for row in (shapes(path) if os.path.exists(path) else [])}
     for key, row in recorder.rows.items():
         row.layers = " ".join(sorted(filter(None, recorder.layers[key])))
         if key in rows:
             row.device, row.torch_us, row.ours_us = rows[key].device, rows[key].torch_us, rows[key].ours_us
+            row.reason = row.reason or rows[key].reason
         rows[key] = row
-    _write(path, list(rows.values()))
+    return list(rows.values())
+
+
+# Seconds until a process that waits for another one's decisions says so, and until it gives up.
+_WAIT, _PATIENCE = 10.0, 600.0
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Keeps other processes from deciding about the shapes of a file meanwhile. A process that ends lets go of it."""
+    try:
+        import fcntl
+    except ImportError:
+        # Without locks of files, processes may decide apart.
+        yield
+        return
+    beside = f"{path}.lock"
+    with open(beside, "a", encoding="utf-8") as file:
+        begin, told = time.monotonic(), False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                waited = time.monotonic() - begin
+                if waited > _PATIENCE:
+                    why = f"another process has decided about its shapes for {_PATIENCE:.0f} s: end it, or name another file"
+                    raise _native.RecordsError(f"{path}: {why}") from None
+                if waited > _WAIT and not told:
+                    warnings.warn(f"{path}: waiting for another process that decides about its shapes", RuntimeWarning, 4)
+                    told = True
+                time.sleep(0.05)
+        yield
+
+
+def _decided(row: Shape) -> bool:
+    """Has somebody compared a shape on this device, or found no verdict?"""
+    known = row.gain is not None or row.reason and not row.torch_us
+    return bool(known) and row.device == described(_core.context_for(_at(row)))
+
+
+def decide(path: Path, recorder: Recorder, repeats: int) -> None:
+    """Adds what was recorded to a file, and times the shapes that nobody has decided about on this device. What another process has decided
+    stays."""
+    with _alone(path):
+        rows = _added(path, recorder)
+        new = [row for row in rows if row.problem and not _decided(row)]
+        ours.choose_by(None)
+        _compile_all(new)
+        for row in new:
+            _measure(row, repeats)
+        _write(path, rows)
 
 
 def _doors(row: Shape) -> Tuple[Callable[[], Any], Callable[[], Any], List[Any]]:
@@ -477,10 +539,11 @@ def _verdict(timers: List[Callable[[], float]], repeats: int) -> Tuple[List[Opti
 def _measure(row: Shape, repeats: int, alone: bool = False) -> None:
     """Puts both times into a shape, or why there are none; `alone`: torch's, to share out seconds by, whether repeats agree or not."""
     try:
+        row.device = described(_core.context_for(_at(row)))
         by_torch, ours_too = _timers(row)
         timers = [by_torch] if alone else [by_torch, ours_too()]
         least, columns = _verdict(timers, repeats)
-        row.device, row.reason = described(_core.context_for(_at(row))), ""
+        row.reason = ""
         if alone:
             row.torch_us, row.ours_us = round(min(columns[0]), 3), 0.0
         elif None in least:

@@ -8,14 +8,14 @@
     with twt.record("shapes.csv", model):                  # lists the products and convolutions of a step
         step()
     twt.tune_recorded("shapes.csv", seconds=10)            # tunes each shape and compares it with torch
-    twt.enable("shapes.csv")                               # tilewright runs the shapes for which it was faster
+    twt.prepare(model, inputs, "shapes.csv")               # tilewright runs the shapes for which it was faster
     twt.optimize(model)                                    # less host time per nn.Linear
     step()
     print(twt.report())                                    # which calls tilewright ran, and why not the others
 
 CUDA tensors are used in place, on torch's current stream, with results and workspace from torch's allocator. A call may be captured in
 a CUDA graph after its shape has run once outside of a graph. CPU tensors run on the context of `tilewright.use`. A shape runs with its
-recorded plan, else with the cost model's pick. Nothing is tuned inside a call.
+recorded plan, else with the cost model's pick, which is looked at before its first use. Nothing is tuned inside a call.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ if tuple(int(n) for n in _torch.__version__.split(".")[:2]) < (2, 8):
 
 from ._models import Linear, disable, enable, optimize, report  # noqa: E402
 from ._operators import bmm, convolution, grouped_mm, linear, mm, prepared, tune, unprepared  # noqa: E402
+from ._prepare import prepare  # noqa: E402
 from ._reductions import reduce  # noqa: E402
 from ._shapes import Shape, compare, record, shapes, tune_recorded  # noqa: E402
 
@@ -45,6 +46,7 @@ __all__ = [
     "linear",
     "mm",
     "optimize",
+    "prepare",
     "prepared",
     "record",
     "reduce",
