@@ -259,6 +259,8 @@ tw_status tw_operation_tune(const tw_operation *operation, double seconds, uint6
 typedef struct tw_prepared tw_prepared;
 
 /* Chooses the plan and compiles its kernels. The first time takes about a second; a cache on disk keeps the binaries.
+ * A plan that no search verified on this device is looked at: a quick verification in the worker process, of at most a second. A plan that fails is
+ * never used; the next one takes its place. TW_REFUSED: the plan that was set fails, or every plan.
  * `alignments`: of the addresses of A, B and C, in bytes, powers of two. NULL: 256 each.
  * The caller frees `prepared` with tw_prepared_free. Errors: TW_REFUSED, TW_DEVICE_FAILED, TW_OUT_OF_MEMORY. */
 tw_status tw_prepare(const tw_operation *operation, const uint64_t alignments[3], tw_prepared **prepared);
