@@ -2,6 +2,7 @@
 
 #![cfg(unix)]
 
+#[path = "command/common.rs"]
 mod common;
 #[path = "../../fleet/tests/support/postgres.rs"]
 mod postgres;

@@ -4,7 +4,7 @@ use super::{AGAIN, SOME_FAILED, classify, spec, tasks};
 use crate::args::TuneArgs;
 use crate::error::CliError;
 use crate::problem::{self, Case, Cases};
-use crate::progress::Progress;
+use crate::progress::{CaseNumber, Progress};
 use crate::{session, tune, values};
 use std::io::Read;
 use std::path::Path;
@@ -354,8 +354,8 @@ impl Tuner for Searches<'_> {
         self.context.records().set_witness(marker);
         let options = tune::options(self.args, &case, lease.spent);
         let shown = !self.args.json && !self.args.csv && !self.quiet;
-        let progress =
-            Progress::new(&case, (number + 1, self.cases.list.len()), self.context.info(), Some(&options.budget), shown);
+        let place = CaseNumber { nth: number + 1, of: self.cases.list.len() };
+        let progress = Progress::new(&case, place, self.context.info(), Some(&options.budget), shown);
         let by_trials = matches!(self.args.budget, values::Budget::Trials(_));
         let mut spent = 0.0;
         let outcome = operation.tune_with(&options, &cancel, &mut |event| {
