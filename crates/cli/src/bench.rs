@@ -62,6 +62,7 @@ impl Timed {
             "dynamic": problem::dynamic(&case.problem),
             "device": context.info().id,
             "plan": self.plan.to_string(),
+            "readable": self.plan.readable(),
             "origin": self.origin.name(),
             "source": case.source.as_ref().map(|(path, _)| path),
             "time_us": us,

@@ -60,6 +60,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
             "problem": case.problem.key(),
             "device": context.info().id,
             "plan": plan.to_string(),
+            "readable": plan.readable(),
             "origin": origin.name(),
             "computes": format!("C[g,m,n] = {}", c.formula()),
             "keys": notes,
@@ -72,7 +73,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
         line(&value.to_string())?;
     } else {
         line(&format!("{} on {}", case.title, context.info().name))?;
-        line(&format!("plan ({}): {plan}\n", session::origin(&args.plan, origin)))?;
+        line(&format!("plan ({}): {}\n  {plan}\n", session::origin(&args.plan, origin), plan.readable()))?;
         line(&words(&notes))?;
         line(&structure(&facts))?;
         line(&numbers(&operation, &resolved, &counts, &estimate))?;
@@ -88,7 +89,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
     }
     let told = |path: &std::path::Path| if args.json { Ok(()) } else { line(&format!("figures: {}", path.display())) };
     if let Some(path) = &args.svg {
-        let subtitle = format!("{plan}  on {}", context.info().name);
+        let subtitle = format!("{} on {}; {plan}", plan.readable(), context.info().name);
         write_file(path, &page(&figures, &case.title, &subtitle))?;
         told(path)?;
     }

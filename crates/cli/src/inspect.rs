@@ -48,6 +48,7 @@ pub fn run(args: &InspectArgs) -> Result<(), CliError> {
         let value = json!({
             "problem": case.problem.key(),
             "plan": plan.to_string(),
+            "readable": plan.readable(),
             "origin": origin.name(),
             "source": case.source.as_ref().map(|(path, _)| path),
             "math_per_k_tile": math,
@@ -57,7 +58,7 @@ pub fn run(args: &InspectArgs) -> Result<(), CliError> {
         line(&value.to_string())?;
     } else {
         line(&format!("{} on {}, {}", case.title, target.arch, language(&inspection)))?;
-        line(&format!("plan ({}): {plan}", session::origin(&args.plan, origin)))?;
+        line(&format!("plan ({}): {}\n  {plan}", session::origin(&args.plan, origin), plan.readable()))?;
         if inspection.loops.is_empty() {
             line("\nthere is no loop: the compiler has unrolled the few k-tiles there are\n")?;
         }

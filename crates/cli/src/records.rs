@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 use tilewright_check::verify::Depth;
+use tilewright_gen::plan::Plan;
 use tilewright_tune::Records;
 use tilewright_tune::records::{Bad, Filter, Imported, Record, State, TimeKind, Unread};
 
@@ -101,7 +102,7 @@ fn list(args: &FilterArgs, json: bool) -> Result<(), CliError> {
                         Some(Depth::Thorough) => "",
                         _ => "not verified thoroughly yet (`tune` does): ",
                     };
-                    line(&format!("    {note}{} {kind}  {plan}", human_time(us)))?;
+                    line(&format!("    {note}{} {kind}  {}{plan}", human_time(us), readable(plan)))?;
                 }
                 _ => line("    nothing verified yet")?,
             }
@@ -233,4 +234,9 @@ fn clear(args: &FilterArgs, yes: bool) -> Result<(), CliError> {
     let count = records.remove(&filter).map_err(CliError::failed)?;
     eprintln!("{count} records removed");
     Ok(())
+}
+
+/// The readable text of a plan before its keys; nothing for keys of another version.
+fn readable(keys: &str) -> String {
+    Plan::parse(keys).map_or_else(|_| String::new(), |plan| format!("{}\n    ", plan.readable()))
 }

@@ -11,7 +11,6 @@ use std::path::Path;
 use tilewright::{CacheState, Context};
 use tilewright_bench::{Point, Roof, STYLE, escape, least_bytes, roofline};
 use tilewright_gen::plan::Plan;
-use tilewright_gen::space::Space;
 use tilewright_tune::ProblemKey;
 use tilewright_tune::records::{GENERATOR, TimeKind};
 use tilewright_tune::search::device_key;
@@ -50,21 +49,11 @@ pub fn write(path: &Path, title: &str, context: &Context, cases: &Cases, cache: 
             .map_err(CliError::failed)?;
         modelled |= best.as_ref().is_some_and(|t| t.time_kind == Some(TimeKind::Modelled));
         let error = best.as_ref().and_then(|t| t.max_error);
-        let best = best.and_then(|t| Some((in_words(space, &Plan::parse(&t.plan).ok()?)?, t.plan, t.time_us?)));
+        let best = best.and_then(|t| Some((Plan::parse(&t.plan).ok()?.readable(), t.plan, t.time_us?)));
         let roof = Roof::of(&context.info().target, case.problem.multiplied(), case.problem.math());
         rows.push(Row { case, best, error, floor_us: roof_us(&case.problem, context.info()), roof });
     }
     write_file(path, &page(title, context, &rows, &cases.untuned, modelled))
-}
-
-/// The plan's main choices.
-fn in_words(space: &Space, plan: &Plan) -> Option<String> {
-    let resolved = space.resolve(plan).ok()?;
-    let t = &resolved.spec.tiling;
-    let split = t.split_k.ways;
-    let split = if split > 1 { format!(", k split in {split}") } else { String::new() };
-    let (rows, columns, name) = (t.a.macro_tile, t.b.macro_tile, t.unit.family().name);
-    Some(format!("{name}, tiles of {rows} x {columns}, {} of k at a time{split}", t.k_tile))
 }
 
 /// The noun for the counted rows: layers of a model, or cases.

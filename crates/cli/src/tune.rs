@@ -282,6 +282,7 @@ fn object(args: &TuneArgs, outcome: &Outcome, case: &Case, source: &std::path::P
         "dynamic": problem::dynamic(&case.problem),
         "device": outcome.device,
         "plan": outcome.plan.to_string(),
+        "readable": outcome.plan.readable(),
         "time_us": outcome.time_us,
         "time_kind": outcome.time_kind.name(),
         "cache": args.cache.name(),
@@ -313,7 +314,8 @@ fn words(operation: &Operation, outcome: &Outcome, case: &Case, source: &std::pa
     let resumed = if outcome.resumed > 0 { format!(", {} more from the records", outcome.resumed) } else { String::new() };
     let ended = ended(&outcome.ended);
     let rows = [
-        ("plan", outcome.plan.to_string()),
+        ("plan", outcome.plan.readable()),
+        ("keys", outcome.plan.to_string()),
         (
             "time",
             format!(

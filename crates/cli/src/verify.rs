@@ -55,6 +55,7 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case, progress: &Pro
             "dynamic": problem::dynamic(&case.problem),
             "device": context.info().id,
             "plan": plan.to_string(),
+            "readable": plan.readable(),
             "origin": origin.name(),
             "source": case.source.as_ref().map(|(path, _)| path),
             "verified": v.passed,
@@ -67,7 +68,7 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case, progress: &Pro
         line(&object.to_string())?;
     } else {
         let origin = session::origin(&args.plan, origin);
-        line(&format!("{} on {}\n  plan ({origin}) {plan}", case.title, context.info().name))?;
+        line(&format!("{} on {}\n  plan ({origin}) {}\n  {plan}", case.title, context.info().name, plan.readable()))?;
         if let Some((path, _)) = &case.source {
             line(&format!("  source {}", path.display()))?;
         }

@@ -58,8 +58,14 @@ fn section(out: &mut String, part: Part, info: &KeyInfo, winners: &Winners) {
     // Writing to a String cannot fail.
     let _ = write!(
         out,
-        "### {}\n\n{}\n\n*Cost.* {}\n\nValues {}; default {}; from {}; other than the default in {share} of the winners.\n\n",
-        info.name, info.meaning, info.cost, info.legal, info.default, info.system
+        "### {}\n\n{}\n\n*Cost.* {}\n\nReadable name `{}`; values {}; default {}; from {}; other than the default in {share} of the winners.\n\n",
+        info.name,
+        info.meaning,
+        info.cost,
+        info.alias.replace('_', "-"),
+        info.legal,
+        info.default,
+        info.system
     );
 }
 
@@ -72,6 +78,16 @@ pub fn page(winners: &Winners) -> String {
          part are joined by `_`, parts by `__`. The 27 keys of MIOpenGEMM keep their meaning, and a complete plan has them all. The other keys may be left out:\n\
          then they have their default.\n\n\
          A partial plan such as `A_MIC8__C_ICE1_UNR16` is a constraint: `--plan` keeps the keys that it names, and the search chooses the rest.\n\n\
+         Reports print a plan in a readable form first. Each place that reads a plan takes either form. The readable form is a list of phrases:\n\n\
+         ```text\nwgmma 128x256x64 on 2x1, tma+tma, 4 stages, cluster 2x1, 4 producers, persistent=132\n```\n\n\
+         | phrase | meaning |\n|---|---|\n\
+         | `wgmma 128x256x64 on 2x1` | math unit (`fma`, `mma`, `wgmma`, `mfma`); macro tile m x n and k-tile; warpgroups (waves, threads) along m and n |\n\
+         | `tma+async` | copy method of A and of B: `registers`, `async`, `tma`, `shifted-tma`, `halo` |\n\
+         | `4 stages` | BUF4, with copies 3 k-tiles ahead |\n\
+         | `cluster 2x1` | CLU of A and of B |\n\
+         | `ping-pong`, `no unroll-hint` | a key with values 0 and 1, by its readable name |\n\
+         | `4 producers`, `store-width=2`, `A.pad=0` | any other key by its readable name; a name of operands without `A.` or `B.` means both |\n\n\
+         A text with a tile is a whole plan. A text without a tile, or with `...` at its end, is a constraint.\n\n\
          A plan passes three checks, and [each refusal](../guide/command.md#when-a-plan-is-refused) names the key and the reason:\n\n\
          1. Parse: unknown keys, repeated keys and values out of range are refused with their place in the text.\n\
          2. Derive: the plan must fit the problem. Tiles are cut evenly into threads, vectors lie along contiguous memory.\n\
