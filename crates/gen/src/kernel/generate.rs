@@ -45,23 +45,22 @@ pub fn generate(derived: &Derived, workspace: u64) -> Result<Program, GenerateEr
 /// # Errors
 /// [`GenerateError`]; plans that passed `derive` and `fits` do not meet them.
 pub fn generate_parts(parts: &[&Derived], workspace: u64) -> Result<Program, GenerateError> {
-    let parts = parts.iter().map(|part| (&*part.c, &part.spec));
-    let is_alone = |part: &((&Contraction, _), _)| matches!(part.0.0.source, ResultSource::Elements(_));
-    let (alone, parts) = parts.zip(0..).partition::<Vec<_>, _>(is_alone);
+    let is_alone = |(part, _): &(&Derived, usize)| matches!(part.c.source, ResultSource::Elements(_));
+    let (alone, parts) = parts.iter().copied().zip(0..).partition::<Vec<_>, _>(is_alone);
     let mut out = Assembly::default();
     // Zero points need sums of the other operand over k, so the kernels of these sums run first.
-    let totals: Vec<&Centred> = parts.iter().filter_map(|((c, _), _)| c.centre()).flat_map(Centre::iter).collect();
+    let totals: Vec<&Centred> = parts.iter().filter_map(|(part, _)| part.c.centre()).flat_map(Centre::iter).collect();
     let needed = |c: &Contraction| c.reductions().any(|r| totals.iter().any(|x| x.number == r.number));
-    let (first, alone) = alone.into_iter().partition::<Vec<_>, _>(|((c, _), _)| needed(c));
+    let (first, alone) = alone.into_iter().partition::<Vec<_>, _>(|(part, _)| needed(&part.c));
     let budget = workspace.saturating_sub(totals.iter().map(|x| totals_bytes(x)).sum());
-    for ((c, spec), number) in first {
+    for (part, number) in first {
         out.part = number;
-        reduction(c, spec, budget, &mut out)?;
+        reduction(part, budget, &mut out)?;
     }
     products(&parts.iter().map(|(part, _)| *part).collect::<Vec<_>>(), budget, &mut out)?;
-    for ((c, spec), number) in alone {
+    for (part, number) in alone {
         out.part = number;
-        reduction(c, spec, budget, &mut out)?;
+        reduction(part, budget, &mut out)?;
     }
     place_totals(&totals, &mut out.program);
     if out.program.workspace_bytes > workspace && !totals.is_empty() {
@@ -89,17 +88,16 @@ fn place_totals(totals: &[&Centred], program: &mut Program) {
 }
 
 /// The kernels and launches of sums of products.
-fn products(parts: &[(&Contraction, &KernelSpec)], workspace: u64, out: &mut Assembly) -> Result<(), GenerateError> {
-    let inputs: Vec<[Input; 2]> = parts.iter().map(|(c, spec)| inputs(c, spec)).collect();
-    let reduced = parts.iter().map(|(c, spec)| partials_bytes(spec, c, WORKSPACE_ALIGN)).sum();
+fn products(parts: &[&Derived], workspace: u64, out: &mut Assembly) -> Result<(), GenerateError> {
+    let inputs: Vec<[Input; 2]> = parts.iter().map(|part| inputs(part)).collect();
+    let reduced = parts.iter().map(|part| partials_bytes(part, &part.c, WORKSPACE_ALIGN)).sum();
     let jobs = parts.iter().zip(&inputs).zip(0..);
-    let jobs = jobs.map(|(((c, spec), inputs), number)| Job::new(c, spec, number, inputs, [workspace, reduced]));
+    let jobs = jobs.map(|((part, inputs), number)| Job::new(part, number, inputs, [workspace, reduced]));
     let mut jobs = jobs.collect::<Result<Vec<Job>, _>>()?;
     let Some(first) = jobs.first() else { return Ok(()) };
     (out.part, out.largest, out.cursor) = (first.number, first.c.problem_extents(), 0);
     // What the launches of all parts leave of reductions stays to the end.
-    let of_jobs: Vec<(&Contraction, &KernelSpec)> = jobs.iter().map(|job| (job.c, job.spec)).collect();
-    let left = out.reserve_parts(&of_jobs);
+    let left = out.reserve_parts(parts);
     (out.base, out.program.workspace_bytes) = (out.cursor, out.program.workspace_bytes.max(out.cursor));
     let reduced: Vec<(&Contraction, &[Parts])> = jobs.iter().zip(&left).map(|(job, parts)| (job.c, parts.as_slice())).collect();
     let chunk = first.chunk(0);
@@ -281,14 +279,15 @@ fn launch_main(jobs: &[Job], kernel: usize, i: u64, out: &mut Assembly) -> Resul
 
 /// The program of a standalone reduction, or its part in a program: a kernel over the tensor's elements, and a kernel that
 /// reduces the work-groups' parts.
-fn reduction(c: &Contraction, spec: &KernelSpec, workspace: u64, out: &mut Assembly) -> Result<(), GenerateError> {
+fn reduction(part: &Derived, workspace: u64, out: &mut Assembly) -> Result<(), GenerateError> {
+    let (c, spec): (&Contraction, _) = (&part.c, &part.spec);
     let ResultSource::Elements(elements) = &c.source else { return Ok(()) };
     let needed = partials_bytes(spec, c, WORKSPACE_ALIGN);
     if needed > workspace {
         return Err(GenerateError::Workspace { needed, budget: workspace });
     }
     (out.largest, out.cursor) = (c.extents(), 0);
-    let parts = out.reserve_parts(&[(c, spec)]).pop().unwrap_or_default();
+    let parts = out.reserve_parts(&[part]).pop().unwrap_or_default();
     let whole = Chunk { first: 0, entries: Factor::Fixed(1), count: Binding::I64(1), work: Binding::Work };
     // Of an empty tensor no element is read: the last kernel alone writes the values of an empty axis, if there are some.
     let read = (c.n > 0).then(|| {
@@ -315,7 +314,7 @@ fn reduction(c: &Contraction, spec: &KernelSpec, workspace: u64, out: &mut Assem
 }
 
 /// What the main kernel reads its operands through: views of their own, or copies in workspace.
-pub(super) fn inputs(c: &Contraction, spec: &KernelSpec) -> [Input; 2] {
+pub(super) fn inputs(Derived { spec, c }: &Derived) -> [Input; 2] {
     let t = &spec.tiling;
     let names = c.factors();
     let input = |operand, tensor: &Tensor, tiling: &OperandTiling, edge, rows: Extent| {
@@ -375,8 +374,7 @@ impl<'a> Job<'a> {
     /// Cuts the batch into chunks. Each chunk fits in the workspace together with so many bytes of it for the parts of
     /// reductions.
     pub(super) fn new(
-        c: &'a Contraction,
-        spec: &'a KernelSpec,
+        Derived { spec, c }: &'a Derived,
         number: usize,
         inputs: &'a [Input; 2],
         [workspace, reduced]: [u64; 2],
@@ -586,8 +584,8 @@ impl Assembly {
         at
     }
     /// Room for the parts of the reductions of each contraction: those of one reduction's component side by side.
-    fn reserve_parts(&mut self, all: &[(&Contraction, &KernelSpec)]) -> Vec<Vec<Parts>> {
-        let parts = |(c, spec): &(&Contraction, &KernelSpec)| {
+    fn reserve_parts(&mut self, all: &[&Derived]) -> Vec<Vec<Parts>> {
+        let parts = |Derived { spec, c }: &&Derived| {
             let of = |r: &Reduce| {
                 let parts = spec.partials(c, r);
                 let state = if parts.is_empty() { Vec::new() } else { c.state(r) };

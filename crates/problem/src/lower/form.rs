@@ -90,16 +90,18 @@ impl ConvForm {
 
     /// The combinations that a problem has, by number; the first is every problem's.
     pub fn of(problem: &Problem) -> Vec<ConvForm> {
-        let Problem::Conv(conv) = problem else { return vec![ConvForm::PER_SAMPLE] };
+        if let Problem::Conv(conv) = problem { ConvForm::of_conv(conv).collect() } else { vec![ConvForm::PER_SAMPLE] }
+    }
+    fn of_conv(conv: &Conv) -> impl Iterator<Item = ConvForm> {
         let merges = conv.direction != Direction::BackwardWeight && conv.merges();
         let named = [
             Some(ConvForm::PER_SAMPLE),
-            Some(ConvForm::MERGED).filter(|_| merges),
-            Some(ConvForm::BLOCK_DIAGONAL),
+            merges.then_some(ConvForm::MERGED),
+            (together(conv) > 1).then_some(ConvForm::BLOCK_DIAGONAL),
             ConvForm::padded(conv),
-            Some(ConvForm::GROUP_COLUMNS),
+            columns(conv).then_some(ConvForm::GROUP_COLUMNS),
         ];
-        named.into_iter().flatten().filter(|form| form.check(conv).is_ok()).collect()
+        named.into_iter().flatten()
     }
     /// The combination's number, the value of `BIM`.
     pub const fn number(self) -> u32 {
@@ -115,32 +117,21 @@ impl ConvForm {
     /// apart: those of a sample are rows of one matrix.
     fn padded(conv: &Conv) -> Option<ConvForm> {
         let groups = if together(conv) > 1 { GroupForm::Blocks } else { GroupForm::Apart };
-        let (padding, nchw) = (added_channels(conv) > 0, conv.layout == Layout::Nchw);
-        match padding {
-            _ if added_pixels(conv) > 0 => Some(ConvForm { groups, padding: Padding::Planes, ..ConvForm::PER_SAMPLE }),
-            true if !nchw => Some(ConvForm { groups, padding: Padding::Channels, ..ConvForm::MERGED }),
-            _ if nchw && pads_taps(conv) => {
-                let padding = if padding { Padding::Channels } else { Padding::None };
-                Some(ConvForm { groups, padding, k: KOrder::TapsFirst, ..ConvForm::PER_SAMPLE })
+        let padding = if added_channels(conv) > 0 { Padding::Channels } else { Padding::None };
+        match (conv.layout, padding) {
+            (Layout::Nchw, _) if added_pixels(conv) > 0 => {
+                Some(ConvForm { groups, padding: Padding::Planes, ..ConvForm::PER_SAMPLE })
             }
-            _ => None,
+            (Layout::Nchw, _) => {
+                pads_taps(conv).then_some(ConvForm { groups, padding, k: KOrder::TapsFirst, ..ConvForm::PER_SAMPLE })
+            }
+            (Layout::Nhwc, Padding::Channels) => Some(ConvForm { groups, padding, ..ConvForm::MERGED }),
+            (Layout::Nhwc, _) => None,
         }
     }
-    /// Refuses combinations that the convolution does not have.
+    /// Refuses combinations that the convolution does not have. All samples may be rows wherever nothing is reduced per sample.
     pub(super) fn check(self, conv: &Conv) -> Result<(), ProblemError> {
-        let nchw = conv.layout == Layout::Nchw;
-        let exists = match self.groups {
-            GroupForm::Columns => self == ConvForm::GROUP_COLUMNS && columns(conv),
-            GroupForm::Blocks => together(conv) > 1,
-            GroupForm::Apart => self.padding != Padding::Channels || together(conv) == 1,
-        };
-        let padded = match self.padding {
-            Padding::None => true,
-            Padding::Channels => added_channels(conv) > 0 && (self.k == KOrder::TapsFirst) == nchw,
-            Padding::Planes => added_pixels(conv) > 0 && self.k == KOrder::InMemory,
-        };
-        let ordered = self.k == KOrder::InMemory || (nchw && pads_taps(conv) && self.batch == Samples::Apart);
-        if exists && padded && ordered {
+        if self == ConvForm::MERGED || ConvForm::of_conv(conv).any(|form| form == self) {
             return Ok(());
         }
         Err(ProblemError::Unsupported {

@@ -209,34 +209,31 @@ fn distances_that_are_never_gone_do_no_harm() {
     assert_eq!(c.a.view.span(), (0, 2 * 9 * 5 * 64 - 1));
 }
 
-/// The numbers of the forms that a convolution has, and how many of all combinations of choices it has.
+/// The forms that a convolution has, by number; no other combination of choices lowers, except samples as rows.
 #[test]
 fn forms_are_combinations_that_a_convolution_has() {
     let cases = [
-        ("conv_fwd_nhwc_n2_g1_c64_k64_in8x8_fil3x3", vec![0, 1], 2),
-        ("conv_fwd_nhwc_n2_g1_c36_k64_in8x8_fil3x3", vec![0, 1, 3], 4),
-        ("conv_fwd_nhwc_n2_g8_c32_k32_in8x8_fil3x3", vec![0, 1, 2, 3], 6),
-        ("conv_fwd_nhwc_n2_g128_c128_k128_in8x8_fil3x3", vec![0, 1, 2, 4], 5),
-        ("conv_fwd_nchw_n2_g1_c64_k64_in8x8_fil3x3", vec![0, 1, 3], 3),
-        ("conv_bwdw_nchw_n3_g1_c64_k72_in12x12_fil1x1", vec![0, 3], 4),
+        ("conv_fwd_nhwc_n2_g1_c64_k64_in8x8_fil3x3", vec![0, 1]),
+        ("conv_fwd_nhwc_n2_g1_c36_k64_in8x8_fil3x3", vec![0, 1, 3]),
+        ("conv_fwd_nhwc_n2_g8_c32_k32_in8x8_fil3x3", vec![0, 1, 2, 3]),
+        ("conv_fwd_nhwc_n2_g128_c128_k128_in8x8_fil3x3", vec![0, 1, 2, 4]),
+        ("conv_fwd_nchw_n2_g1_c64_k64_in8x8_fil3x3", vec![0, 1, 3]),
+        ("conv_bwdw_nchw_n3_g1_c64_k72_in12x12_fil1x1", vec![0, 3]),
     ];
-    for (text, numbers, count) in cases {
-        let axes = "st1x1_dil1x1_pb0x0_pe0x0_bias0_ws0_f16";
-        let problem = Problem::parse(&format!("{text}_{axes}")).unwrap();
+    for (text, numbers) in cases {
+        let problem = Problem::parse(&format!("{text}_st1x1_dil1x1_pb0x0_pe0x0_bias0_ws0_f16")).unwrap();
         let offered = ConvForm::of(&problem);
         assert_eq!(offered.iter().map(|form| form.number()).collect::<Vec<_>>(), numbers, "{text}");
-        let mut found = Vec::new();
         for batch in [Samples::Apart, Samples::Merged] {
             for groups in [GroupForm::Apart, GroupForm::Blocks, GroupForm::Columns] {
                 for padding in [Padding::None, Padding::Channels, Padding::Planes] {
                     for k in [KOrder::InMemory, KOrder::TapsFirst] {
                         let form = ConvForm { batch, groups, padding, k };
-                        found.extend(lower(&problem, form).is_ok().then_some(form));
+                        let exists = offered.contains(&form) || form == ConvForm::MERGED;
+                        assert_eq!(lower(&problem, form).is_ok(), exists, "{text}: {form:?}");
                     }
                 }
             }
         }
-        assert!(offered.iter().all(|form| found.contains(form)), "{text}: {found:?}");
-        assert_eq!(found.len(), count, "{text}: {found:?}");
     }
 }

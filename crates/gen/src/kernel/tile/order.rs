@@ -39,10 +39,10 @@ pub struct Work {
 ///
 /// # Errors
 /// As [`generate`](super::super::generate()).
-pub fn works(Derived { spec, c }: &Derived, workspace: u64, most: u64) -> Result<Vec<Work>, GenerateError> {
+pub fn works(derived: &Derived, workspace: u64, most: u64) -> Result<Vec<Work>, GenerateError> {
+    let (Derived { spec, c }, inputs) = (derived, inputs(derived));
     let t = &spec.tiling;
-    let inputs = inputs(c, spec);
-    let job = Job::new(c, spec, 0, &inputs, [workspace, partials_bytes(spec, c, WORKSPACE_ALIGN.into())])?;
+    let job = Job::new(derived, 0, &inputs, [workspace, partials_bytes(spec, c, WORKSPACE_ALIGN.into())])?;
     let shape = &job.shape;
     let ints = Ints { coord: Scalar::I64, offset: Scalar::I64 };
     let walk = TileWalk {
