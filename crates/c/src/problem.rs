@@ -300,7 +300,7 @@ impl Attributes {
             }
             Kind::Names(names) => match names.iter().find(|known| is(known)) {
                 Some(found) => self.give(field, found.name()),
-                None if value == 0 => {}
+                None if value == 0 && ["", "none"].contains(&field.default) => {}
                 None => return Err(nothing()),
             },
             Kind::Flag | Kind::Bit => self.give(field, if value == 0 { "0" } else { "1" }),
@@ -332,7 +332,7 @@ impl Attributes {
     }
     fn build(self) -> Result<Problem, Failure> {
         let refused =
-            |Refused { given, reason }: Refused| Failure::argument(format!("{} = {:?}: {reason}", given.field.name, given.value));
+            |Refused { given, reason }: Refused| Failure::argument(format!("{} = {}: {reason}", given.field.name, given.value));
         Ok(Draft::of(self.of, self.given).map_err(refused)?.build().map_err(tilewright::Error::from)?)
     }
 }

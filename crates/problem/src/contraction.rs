@@ -207,6 +207,23 @@ const fn is_one(groups: &u64) -> bool {
 }
 
 impl EpilogueOp {
+    /// What happens to an element, in words.
+    pub fn words(&self) -> String {
+        match self {
+            EpilogueOp::Scale => "scale by alpha".into(),
+            EpilogueOp::Centre(_) => {
+                "take zero points, times sums of the other factor over k that kernels ahead leave in workspace".into()
+            }
+            EpilogueOp::ScaleVector(x) => format!("multiply by the scales along {}", if x.along_n { "n" } else { "m" }),
+            EpilogueOp::AddVector(x) => format!("add the bias along {}", if x.along_n { "n" } else { "m" }),
+            EpilogueOp::AddOld => "add beta * C (C is not read where beta is 0)".into(),
+            EpilogueOp::AddOldComplex => "add beta * C, which a kernel ahead leaves in C (it is not read where beta is 0)".into(),
+            EpilogueOp::Activate(f) => format!("apply {f}"),
+            EpilogueOp::AddTensor(_) => "add the residual".into(),
+            EpilogueOp::Mask(_) => "0 where the residual is not above 0".into(),
+            EpilogueOp::Reduce(x) => format!("take part in {x}"),
+        }
+    }
     /// `activation(alpha * scales * sum + bias + beta * C) + residual`, of what there is.
     pub fn list(
         scales: Vec<Vector>,

@@ -38,7 +38,7 @@ fn text(value: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
         let each = value.try_iter()?.map(|each| text(&each?)).collect::<PyResult<Vec<_>>>()?;
         return Ok(Some(each.into_iter().flatten().collect::<Vec<_>>().join(",")));
     }
-    Ok(Some(value.str()?.to_string()))
+    Ok(Some(value.str()?.to_cow()?.into_owned()))
 }
 
 /// The text of a product (`gemm`), a convolution (`conv`) or a reduction (`reduce`) with these fields. None and False are a field's default.

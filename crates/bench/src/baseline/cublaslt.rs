@@ -15,7 +15,7 @@ use std::mem::MaybeUninit;
 use tilewright_device::Native;
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::{Activation, Along, Gemm, Math, Residual};
+use tilewright_problem::{Activation, Along, Gemm, Math, Problem, Residual};
 
 const NAME: &str = "cublaslt";
 /// Heuristic results asked for.
@@ -166,8 +166,8 @@ impl Fused {
         use sys::cublasLtEpilogue_t::*;
         let refuse = |reason: &str| Err(BenchError::Unsupported { library: NAME, reason: reason.into() });
         let gemm = &call.gemm;
-        if !gemm.scales.is_none() || !gemm.zero_points.is_none() {
-            return refuse("what is compared has neither vectors of scales nor zero points: compare the product alone");
+        if let Some(memory) = Problem::Gemm(gemm.clone()).memories().find(|memory| memory.role.quant().is_some()) {
+            return refuse(&format!("it takes no {} here: compare the product alone", memory.role.words()));
         }
         if gemm.bias.is_some_and(|b| b.along == Along::N) {
             return refuse("its bias runs along the contiguous direction of C: compare a bias along the other");

@@ -37,7 +37,7 @@ impl<'a> Oracle<'a> {
                 let extent = [gemm.entries(), gemm.m, gemm.n * parts, gemm.k * parts];
                 let groups = data.groups();
                 let mut oracle = Oracle { data, kind: Kind::Gemm(gemm), extent, totals: None, groups };
-                oracle.totals = (!gemm.zero_points.is_none()).then(|| oracle.factor_totals());
+                oracle.totals = Along::ALL.into_iter().any(|of| gemm.totals_len(of) > 0).then(|| oracle.factor_totals());
                 oracle
             }
             Problem::Conv(conv) => {

@@ -1,7 +1,11 @@
 //! The fields of convolutions.
 
+use super::Key::{Always, Optional, Unsaid};
 use super::Kind::{Bit, Dtype as Type, Extent, Flag, Names, Number, Sizes, Words};
-use super::{Access, Field, Get, Kind, Set, dtype, field, flag, joined, named, one, put, sizes, stored, told, words};
+use super::{
+    Access, C, COLUMN, Field, Get, Kind, NOWHERE_ELSE, RARE, REQUIRED, Set, dtype, field, flag, joined, named, one, put, sizes,
+    stored, told, words,
+};
 use crate::conv::{Conv, ConvBuilder, Direction, Layout};
 use crate::dtype::Dtype;
 use crate::epilogue::Activation;
@@ -33,11 +37,8 @@ pub(super) const FIELDS: &[Field] = &[
         |b, v| put(&mut b.0.direction, named!(Direction, v)),
         |c| one(short(c.direction)),
     )
-    .always("")
-    .option("direction")
-    .column()
+    .spelled(Always(""), "direction", COLUMN | C)
     .python("direction")
-    .c()
     .default("forward")
     .detail("Sizes are always those of the forward convolution"),
     row(
@@ -47,75 +48,51 @@ pub(super) const FIELDS: &[Field] = &[
         |b, v| put(&mut b.0.layout, named!(Layout, v)),
         |c| one(c.layout.name()),
     )
-    .always("")
-    .option("layout")
-    .column()
+    .spelled(Always(""), "layout", COLUMN | C)
     .python("layout")
-    .c()
     .default("nchw")
     .detail("The filter follows it"),
     row("n", Extent, "images", |b, v| put(&mut b.0.n, number(v)), |c| one(c.n))
-        .always("n")
-        .option("n")
-        .column()
-        .c()
-        .required()
+        .spelled(Always("n"), "n", COLUMN | C | REQUIRED)
         .detail("A range gives several problems: 16:64:16 is from:to:step"),
     row("groups", Number(1), "groups of channels that do not mix", |b, v| put(&mut b.0.groups, number(v)), |c| one(c.groups))
-        .key("g")
-        .option("groups")
-        .column()
+        .spelled(Optional("g"), "groups", COLUMN | C)
         .python("groups")
-        .c()
         .default("1"),
-    row("c", Extent, "input channels, all groups together", |b, v| put(&mut b.0.c, number(v)), |c| one(c.c))
-        .always("c")
-        .option("c")
-        .column()
-        .c()
-        .required(),
-    row("k", Extent, "output channels, all groups together", |b, v| put(&mut b.0.k, number(v)), |c| one(c.k))
-        .always("k")
-        .option("k")
-        .column()
-        .c()
-        .required(),
-    row("input", Sizes(1), "spatial size of the input: 28, 56x56 or 8x32x32", input, |c| one(joined(&c.input)))
-        .always("in")
-        .option("size")
-        .column()
-        .c()
-        .required(),
-    row("filter", Sizes(1), "spatial size of the filter", |b, v| spread(b, 1, v, |c| &mut c.filter), |c| one(joined(&c.filter)))
-        .always("fil")
-        .option("filter")
-        .column()
-        .c()
-        .required()
+    row("c", Extent, "input channels, all groups together", |b, v| put(&mut b.0.c, number(v)), |c| one(c.c)).spelled(
+        Always("c"),
+        "c",
+        COLUMN | C | REQUIRED,
+    ),
+    row("k", Extent, "output channels, all groups together", |b, v| put(&mut b.0.k, number(v)), |c| one(c.k)).spelled(
+        Always("k"),
+        "k",
+        COLUMN | C | REQUIRED,
+    ),
+    row("input", Sizes(1), "spatial size of the input: 28, 56x56 or 8x32x32", input, |c| one(joined(&c.input))).spelled(
+        Always("in"),
+        "size",
+        COLUMN | C | REQUIRED,
+    ),
+    row("filter", Sizes(1), "spatial size of the filter", |b, v| spread(b, v, |c| &mut c.filter), |c| one(joined(&c.filter)))
+        .spelled(Always("fil"), "filter", COLUMN | C | REQUIRED)
         .detail("One value for all dimensions, or one each"),
-    row("stride", Sizes(1), "step of the window", |b, v| spread(b, 1, v, |c| &mut c.stride), |c| one(joined(&c.stride)))
-        .key("st")
-        .option("stride")
-        .column()
+    row("stride", Sizes(1), "step of the window", |b, v| spread(b, v, |c| &mut c.stride), |c| one(joined(&c.stride)))
+        .spelled(Optional("st"), "stride", COLUMN | C)
         .python("stride")
-        .c()
         .default("1"),
     row(
         "dilation",
         Sizes(1),
         "distance between filter taps",
-        |b, v| spread(b, 1, v, |c| &mut c.dilation),
+        |b, v| spread(b, v, |c| &mut c.dilation),
         |c| one(joined(&c.dilation)),
     )
-    .key("dil")
-    .option("dilation")
-    .column()
+    .spelled(Optional("dil"), "dilation", COLUMN | C)
     .python("dilation")
-    .c()
     .default("1"),
     other("pad", Words, "zeros around the input", pad)
-        .option("pad")
-        .column()
+        .spelled(Unsaid, "pad", COLUMN)
         .excludes(&["pad_begin", "pad_end"])
         .default("0")
         .detail("1 on all sides, 1:2 before:after, 1x0:1 per dimension"),
@@ -123,19 +100,15 @@ pub(super) const FIELDS: &[Field] = &[
         "pad_begin",
         Sizes(0),
         "zeros before the input",
-        |b, v| spread(b, 0, v, |c| &mut c.pad_begin),
+        |b, v| spread(b, v, |c| &mut c.pad_begin),
         |c| one(joined(&c.pad_begin)),
     )
-    .key("pb")
-    .column()
+    .spelled(Optional("pb"), "", COLUMN | C)
     .python("padding")
-    .c()
     .default("0"),
-    row("pad_end", Sizes(0), "zeros after the input", |b, v| spread(b, 0, v, |c| &mut c.pad_end), |c| one(joined(&c.pad_end)))
-        .key("pe")
-        .column()
+    row("pad_end", Sizes(0), "zeros after the input", |b, v| spread(b, v, |c| &mut c.pad_end), |c| one(joined(&c.pad_end)))
+        .spelled(Optional("pe"), "", COLUMN | C)
         .python("padding")
-        .c()
         .default("0"),
     row(
         "bias",
@@ -144,28 +117,22 @@ pub(super) const FIELDS: &[Field] = &[
         |b, v| put(&mut b.0.bias, flag(v)),
         |c| one(u8::from(c.bias)),
     )
-    .key("bias")
-    .option("bias")
-    .column()
+    .spelled(Optional("bias"), "bias", COLUMN | C)
     .python("bias")
-    .c()
     .default("none")
     .title(", bias")
     .epilogue(),
     row("workspace", Number(0), "workspace budget in bytes", |b, v| put(&mut b.0.workspace, number(v)), |c| one(c.workspace))
-        .key("ws")
+        .spelled(Optional("ws"), "", NOWHERE_ELSE)
         .default("1 GiB"),
     row("dtype", Type, "element type", element, |c| one(Dtype::name_of(c.dtype, c.math, false)))
-        .always("")
-        .option("dtype")
-        .column()
-        .c()
+        .spelled(Always(""), "dtype", COLUMN | C)
         .default("f32"),
     other("math", Names(Math::NAMES), "precision of products and sums", |b, v| {
         if v == Math::Exact.name() { Ok(()) } else { put(&mut b.0.math, named!(Math, v)) }
     })
+    .spelled(Unsaid, "", C)
     .python("math")
-    .c()
     .default("exact"),
     row(
         "out_dtype",
@@ -174,12 +141,8 @@ pub(super) const FIELDS: &[Field] = &[
         |b, v| put(&mut b.0.out_dtype, stored(v, None)),
         |c| told(names_out_dtype(c.dtype, c.out_dtype), c.out_dtype),
     )
-    .key("out")
-    .option("out-dtype")
-    .column()
-    .python("out_dtype")
-    .c()
-    .rare(),
+    .spelled(Optional("out"), "out-dtype", COLUMN | C | RARE)
+    .python("out_dtype"),
     row(
         "activation",
         Names(Activation::NAMES),
@@ -187,11 +150,8 @@ pub(super) const FIELDS: &[Field] = &[
         |b, v| put(&mut b.0.activation, named!(Activation, v).map(Some)),
         |c| c.activation.map_or_else(Vec::new, one),
     )
-    .key("act")
-    .option("activation")
-    .column()
+    .spelled(Optional("act"), "activation", COLUMN | C)
     .python("activation")
-    .c()
     .default("none")
     .title(", {}")
     .epilogue(),
@@ -202,19 +162,13 @@ pub(super) const FIELDS: &[Field] = &[
         |b, v| added(b, v, false),
         |c| told(c.residual && !c.mask, 1),
     )
-    .key("res")
-    .option("residual")
-    .column()
+    .spelled(Optional("res"), "residual", COLUMN | C)
     .python("residual")
-    .c()
     .title(", residual")
     .epilogue(),
     row("mask", Bit, "the result is 0 where this tensor is not above 0", |b, v| added(b, v, true), |c| told(c.mask, 1))
-        .key("mask")
-        .option("mask")
-        .column()
+        .spelled(Optional("mask"), "mask", COLUMN | C)
         .python("mask")
-        .c()
         .excludes(&["residual"])
         .detail("It is the gradient of a ReLU")
         .title(", mask")
@@ -222,11 +176,8 @@ pub(super) const FIELDS: &[Field] = &[
     row("reduce", Words, "reductions of the result in the same pass: sum:bm", reduce, |c| {
         c.reductions.iter().map(Reduction::to_string).collect()
     })
-    .key("red")
-    .option("reduce")
-    .column()
+    .spelled(Optional("red"), "reduce", COLUMN | C)
     .python("reduce")
-    .c()
     .default("none")
     .detail(
         "As for a matrix product. Axes: b (samples), m (pixels), n (channels of a group). sum:bm,sumsq:bm are the sums of batch \
@@ -240,16 +191,13 @@ pub(super) const FIELDS: &[Field] = &[
         |b, v| put(&mut b.0.drop_c, flag(v)),
         |c| told(c.drop_c, ""),
     )
-    .key("noc")
-    .option("no-store")
+    .spelled(Optional("noc"), "no-store", C | RARE)
     .python("store")
-    .c()
-    .rare()
     .requires("reduce")
     .default("stored")
     .title(", C not stored"),
     other("keep_c", Bit, "the result is stored beside its reductions", |b, v| put(&mut b.0.drop_c, flag(v).map(|kept| !kept)))
-        .column()
+        .spelled(Unsaid, "", COLUMN)
         .default("1"),
 ];
 
@@ -265,7 +213,7 @@ fn element(b: &mut ConvBuilder, text: &str) -> Result<(), String> {
 
 /// The input gives the number of spatial dimensions.
 fn input(b: &mut ConvBuilder, text: &str) -> Result<(), String> {
-    b.0.input = sizes(1, text)?;
+    b.0.input = sizes(0, text)?;
     let dims = b.0.input.len();
     (b.0.stride, b.0.dilation) = (vec![1; dims], vec![1; dims]);
     (b.0.pad_begin, b.0.pad_end) = (vec![0; dims], vec![0; dims]);
@@ -281,8 +229,8 @@ fn each(list: Vec<u64>, dims: usize) -> Result<Vec<u64>, String> {
     }
 }
 
-fn spread(b: &mut ConvBuilder, least: u64, text: &str, list: fn(&mut Conv) -> &mut Vec<u64>) -> Result<(), String> {
-    let values = each(sizes(least, text)?, b.0.dims())?;
+fn spread(b: &mut ConvBuilder, text: &str, list: fn(&mut Conv) -> &mut Vec<u64>) -> Result<(), String> {
+    let values = each(sizes(0, text)?, b.0.dims())?;
     *list(&mut b.0) = values;
     Ok(())
 }

@@ -1,7 +1,11 @@
 //! The fields of matrix products.
 
+use super::Key::{Always, Optional, Unsaid};
 use super::Kind::{Bit, Dtype as Type, Extent, Flag, Names, Number, Words};
-use super::{Access, Field, Get, Kind, Set, dtype, field, flag, named, one, put, stored, told, words};
+use super::{
+    Access, C, COLUMN, Field, Get, Kind, NOWHERE_ELSE, RARE, REQUIRED, Set, dtype, field, flag, named, one, put, stored, told,
+    words,
+};
 use crate::complex::Complex;
 use crate::epilogue::{Activation, Along, BiasVector};
 use crate::error::{ProblemError, names_out_dtype};
@@ -27,102 +31,49 @@ const fn other(name: &'static str, kind: Kind, meaning: &'static str, set: Set<G
 
 /// The fields, in the order of a product's text.
 pub(super) const FIELDS: &[Field] = &[
-    row("trans_c", Bit, "C is stored transposed", |b, v| put(&mut b.trans[2], flag(v)), |g| one(u8::from(g.c.trans))).always("tC"),
-    row("trans_a", Bit, "A is stored transposed", |b, v| put(&mut b.trans[0], flag(v)), |g| one(u8::from(g.a.trans)))
-        .always("tA")
-        .column()
-        .c(),
-    row("trans_b", Bit, "B is stored transposed", |b, v| put(&mut b.trans[1], flag(v)), |g| one(u8::from(g.b.trans)))
-        .always("tB")
-        .column()
-        .c(),
+    row("trans_c", Bit, "C is stored transposed", |b, v| put(&mut b.trans[2], flag(v)), |g| one(u8::from(g.c.trans))).spelled(Always("tC"), "", NOWHERE_ELSE),
+    row("trans_a", Bit, "A is stored transposed", |b, v| put(&mut b.trans[0], flag(v)), |g| one(u8::from(g.a.trans))).spelled(Always("tA"), "", COLUMN | C),
+    row("trans_b", Bit, "B is stored transposed", |b, v| put(&mut b.trans[1], flag(v)), |g| one(u8::from(g.b.trans))).spelled(Always("tB"), "", COLUMN | C),
     row(
         "col_major",
         Bit,
         "columns are contiguous",
         |b, v| put(&mut b.order, flag(v).map(|is| if is { Order::Col } else { Order::Row })),
         |g| one(u8::from(g.order == Order::Col)),
-    )
-    .always("colMaj"),
-    row("m", Extent, "rows of C", |b, v| put(&mut b.size[0], number(v)), |g| one(g.m))
-        .always("m")
-        .option("m")
-        .column()
-        .c()
-        .required()
+    ).spelled(Always("colMaj"), "", NOWHERE_ELSE),
+    row("m", Extent, "rows of C", |b, v| put(&mut b.size[0], number(v)), |g| one(g.m)).spelled(Always("m"), "m", COLUMN | C | REQUIRED)
         .detail("A range gives several problems: 1024:4096:1024 is from:to:step"),
-    row("n", Extent, "columns of C", |b, v| put(&mut b.size[1], number(v)), |g| one(g.n)).always("n").option("n").column().c().required(),
-    row("k", Extent, "columns of A and rows of B: length of the sums", |b, v| put(&mut b.size[2], number(v)), |g| one(g.k))
-        .always("k")
-        .option("k")
-        .column()
-        .c()
-        .required(),
-    row("lda", Number(1), "leading dimension of A", |b, v| put(&mut b.ld[0], number(v).map(Some)), |g| one(g.a.ld))
-        .always("lda")
-        .option("lda")
-        .column()
-        .c()
+    row("n", Extent, "columns of C", |b, v| put(&mut b.size[1], number(v)), |g| one(g.n)).spelled(Always("n"), "n", COLUMN | C | REQUIRED),
+    row("k", Extent, "columns of A and rows of B: length of the sums", |b, v| put(&mut b.size[2], number(v)), |g| one(g.k)).spelled(Always("k"), "k", COLUMN | C | REQUIRED),
+    row("lda", Number(1), "leading dimension of A", |b, v| put(&mut b.ld[0], number(v).map(Some)), |g| one(g.a.ld)).spelled(Always("lda"), "lda", COLUMN | C)
         .default("tight"),
-    row("ldb", Number(1), "leading dimension of B", |b, v| put(&mut b.ld[1], number(v).map(Some)), |g| one(g.b.ld))
-        .always("ldb")
-        .option("ldb")
-        .column()
-        .c()
-        .default("tight")
-        .rare(),
-    row("ldc", Number(1), "leading dimension of C", |b, v| put(&mut b.ld[2], number(v).map(Some)), |g| one(g.c.ld))
-        .always("ldc")
-        .option("ldc")
-        .column()
-        .c()
-        .default("tight")
-        .rare(),
+    row("ldb", Number(1), "leading dimension of B", |b, v| put(&mut b.ld[1], number(v).map(Some)), |g| one(g.b.ld)).spelled(Always("ldb"), "ldb", COLUMN | C | RARE)
+        .default("tight"),
+    row("ldc", Number(1), "leading dimension of C", |b, v| put(&mut b.ld[2], number(v).map(Some)), |g| one(g.c.ld)).spelled(Always("ldc"), "ldc", COLUMN | C | RARE)
+        .default("tight"),
     row("workspace", Number(0), "workspace budget in elements of A", workspace, |g| {
         one(g.workspace / u64::from(g.dtype.bytes()))
-    })
-    .always("ws")
+    }).spelled(Always("ws"), "", NOWHERE_ELSE)
     .default("1 GiB"),
-    row("dtype", Type, "element type of A, B and C", element, |g| one(g.dtype_name()))
-        .always("")
-        .option("dtype")
-        .column()
-        .c()
+    row("dtype", Type, "element type of A, B and C", element, |g| one(g.dtype_name())).spelled(Always(""), "dtype", COLUMN | C)
         .default("f32"),
     other("math", Names(Math::NAMES), "precision of products and sums", |b, v| {
         if v == Math::Exact.name() { Ok(()) } else { put(&mut b.math, named!(Math, v)) }
-    })
+    }).spelled(Unsaid, "", C)
     .python("math")
-    .c()
     .default("exact"),
-    row("conj_a", Flag, "conjugate of A", |b, v| conjugate(b, v, |c| &mut c.conj_a), |g| complex(g, |c| c.conj_a))
-        .key("conja")
-        .column()
-        .c(),
-    row("conj_b", Flag, "conjugate of B", |b, v| conjugate(b, v, |c| &mut c.conj_b), |g| complex(g, |c| c.conj_b))
-        .key("conjb")
-        .column()
-        .c(),
-    other("trans", Words, "a letter for A and one for B", letters)
-        .option("trans")
+    row("conj_a", Flag, "conjugate of A", |b, v| conjugate(b, v, |c| &mut c.conj_a), |g| complex(g, |c| c.conj_a)).spelled(Optional("conja"), "", COLUMN | C),
+    row("conj_b", Flag, "conjugate of B", |b, v| conjugate(b, v, |c| &mut c.conj_b), |g| complex(g, |c| c.conj_b)).spelled(Optional("conjb"), "", COLUMN | C),
+    other("trans", Words, "a letter for A and one for B", letters).spelled(Unsaid, "trans", NOWHERE_ELSE)
         .default("nn")
         .detail("n (not transposed), t (transposed); complex types also c (conjugate transpose), r (conjugate)"),
-    other("order", Names(Order::NAMES), "storage order of all matrices", |b, v| put(&mut b.order, named!(Order, v)))
-        .option("order")
-        .column()
-        .c()
+    other("order", Names(Order::NAMES), "storage order of all matrices", |b, v| put(&mut b.order, named!(Order, v))).spelled(Unsaid, "order", COLUMN | C)
         .default("row"),
-    row("alpha_im", Flag, "alpha is complex at launch", |b, v| imaginary(b, v, |c| &mut c.alpha_im), |g| complex(g, |c| c.alpha_im))
-        .key("alphaim")
-        .column()
+    row("alpha_im", Flag, "alpha is complex at launch", |b, v| imaginary(b, v, |c| &mut c.alpha_im), |g| complex(g, |c| c.alpha_im)).spelled(Optional("alphaim"), "", COLUMN | C)
         .python("imaginary")
-        .c()
         .title(", complex alpha"),
-    row("beta_im", Flag, "beta is complex at launch", |b, v| imaginary(b, v, |c| &mut c.beta_im), |g| complex(g, |c| c.beta_im))
-        .key("betaim")
-        .column()
+    row("beta_im", Flag, "beta is complex at launch", |b, v| imaginary(b, v, |c| &mut c.beta_im), |g| complex(g, |c| c.beta_im)).spelled(Optional("betaim"), "", COLUMN | C)
         .python("imaginary")
-        .c()
         .title(", complex beta"),
     row(
         "b_dtype",
@@ -130,13 +81,8 @@ pub(super) const FIELDS: &[Field] = &[
         "element type of B, if it differs",
         |b, v| stored(v, parts(b)).map(|scalar| b.b_dtype = Some(scalar)),
         |g| g.b_dtype.map_or_else(Vec::new, one),
-    )
-    .key("b")
-    .option("b-dtype")
-    .column()
+    ).spelled(Optional("b"), "b-dtype", COLUMN | C | RARE)
     .python("b_dtype")
-    .c()
-    .rare()
     .detail("Another 8-bit float or integer type, or i8, u8, i4, u4 weights with A in f16, bf16 or f32"),
     row(
         "out_dtype",
@@ -144,26 +90,15 @@ pub(super) const FIELDS: &[Field] = &[
         "element type of C, bias and residual, if it differs",
         |b, v| stored(v, parts(b)).map(|scalar| b.out_dtype = Some(scalar)),
         |g| told(names_out_dtype(g.multiplied(), g.out_dtype), g.out_dtype),
-    )
-    .key("out")
-    .option("out-dtype")
-    .column()
+    ).spelled(Optional("out"), "out-dtype", COLUMN | C | RARE)
     .python("out_dtype")
-    .c()
-    .rare()
     .detail("8-bit floats saturate"),
-    row("batch", Extent, "number of products", |b, v| put(&mut b.batch, number(v)), |g| told(batched(g), g.batch))
-        .key("b")
-        .option("batch")
-        .column()
-        .c()
+    row("batch", Extent, "number of products", |b, v| put(&mut b.batch, number(v)), |g| told(batched(g), g.batch)).spelled(Optional("b"), "batch", COLUMN | C)
         .default("1"),
     other("groups", Number(1), "number of groups of a grouped product (mixture of experts)", |b, v| {
         b.grouped.get_or_insert(Ragged::M);
         put(&mut b.batch, number(v))
-    })
-    .option("groups")
-    .column()
+    }).spelled(Unsaid, "groups", COLUMN)
     .excludes(&["batch", "stride_a"])
     .default("none")
     .detail(
@@ -171,74 +106,44 @@ pub(super) const FIELDS: &[Field] = &[
     ),
     row("stride_a", Number(0), "elements from one A to the next; 0 shares it", |b, v| strides(b, 0, v), |g| {
         told(batched(g), g.a.batch_stride)
-    })
-    .key("sa")
-    .option("stride-a")
-    .c()
-    .rare()
+    }).spelled(Optional("sa"), "stride-a", C | RARE)
     .default("tight"),
     row("stride_b", Number(0), "elements from one B to the next; 0 shares it", |b, v| strides(b, 1, v), |g| {
         told(batched(g), g.b.batch_stride)
-    })
-    .key("sb")
-    .option("stride-b")
-    .c()
-    .rare()
+    }).spelled(Optional("sb"), "stride-b", C | RARE)
     .default("tight"),
-    row("stride_c", Number(1), "elements from one C to the next", |b, v| strides(b, 2, v), |g| told(batched(g), g.c.batch_stride))
-        .key("sc")
-        .option("stride-c")
-        .c()
-        .rare()
+    row("stride_c", Number(1), "elements from one C to the next", |b, v| strides(b, 2, v), |g| told(batched(g), g.c.batch_stride)).spelled(Optional("sc"), "stride-c", C | RARE)
         .default("tight"),
     other("b_operand", Names(&SHARED), "whether each product has its own B", |b, v| {
         if v == "shared" { put(&mut b.batch_stride[1], Ok(Some(0))) } else { Ok(()) }
-    })
-    .column()
+    }).spelled(Unsaid, "", COLUMN)
     .default("each"),
     row("offset_a", Number(0), "elements of A's buffer before its first element", |b, v| put(&mut b.offset[0], number(v)), |g| {
         told(g.a.offset > 0, g.a.offset)
-    })
-    .key("oa")
-    .option("offset-a")
-    .rare()
+    }).spelled(Optional("oa"), "offset-a", RARE)
     .default("0"),
     row("offset_b", Number(0), "elements of B's buffer before its first element", |b, v| put(&mut b.offset[1], number(v)), |g| {
         told(g.b.offset > 0, g.b.offset)
-    })
-    .key("ob")
-    .option("offset-b")
-    .rare()
+    }).spelled(Optional("ob"), "offset-b", RARE)
     .default("0"),
     row("offset_c", Number(0), "elements of C's buffer before its first element", |b, v| put(&mut b.offset[2], number(v)), |g| {
         told(g.c.offset > 0, g.c.offset)
-    })
-    .key("oc")
-    .option("offset-c")
-    .rare()
+    }).spelled(Optional("oc"), "offset-c", RARE)
     .default("0"),
     row("zero_points", Words, "i32 zero points that are subtracted from 8-bit integers", zero_points, |g| {
         g.zero_points.names().map(String::from).collect()
-    })
-    .key("zero")
-    .option("zero-points")
-    .column()
+    }).spelled(Optional("zero"), "zero-points", COLUMN | RARE)
     .python("zero_points")
-    .rare()
     .default("none")
     .detail("One of A (a), one per row of A (m), one of B (b), one per column of B (n)")
     .title(", zero points {}")
     .epilogue()
     .not_complex("leave them out; alpha scales all results")
     .not_grouped("make an operation for each group"),
-    other("zero_a", Names(ZeroPoint::NAMES), "zero points of A", |b, v| put(&mut b.zero_points.a, named!(ZeroPoint, v).map(Some))).c(),
-    other("zero_b", Names(ZeroPoint::NAMES), "zero points of B", |b, v| put(&mut b.zero_points.b, named!(ZeroPoint, v).map(Some))).c(),
-    row("scales", Words, "f32 scales that multiply alpha A B", scales, |g| g.scales.names().collect())
-        .key("scale")
-        .option("scales")
-        .column()
+    other("zero_a", Names(ZeroPoint::NAMES), "zero points of A", |b, v| put(&mut b.zero_points.a, named!(ZeroPoint, v).map(Some))).spelled(Unsaid, "", C),
+    other("zero_b", Names(ZeroPoint::NAMES), "zero points of B", |b, v| put(&mut b.zero_points.b, named!(ZeroPoint, v).map(Some))).spelled(Unsaid, "", C),
+    row("scales", Words, "f32 scales that multiply alpha A B", scales, |g| g.scales.names().collect()).spelled(Optional("scale"), "scales", COLUMN | RARE)
         .python("scales")
-        .rare()
         .default("none")
         .detail(
             "One per row (m), per column (n), or both (m,n). Types with `promoted` and 4- or 8-bit weights also take one per block of k: \
@@ -247,8 +152,8 @@ pub(super) const FIELDS: &[Field] = &[
         .title(", scale {}")
         .epilogue()
         .not_complex("leave them out; alpha scales all results"),
-    other("scale_m", Names(Scale::NAMES), "scales of rows of A", |b, v| put(&mut b.scales.m, named!(Scale, v).map(Some))).c(),
-    other("scale_n", Names(Scale::NAMES), "scales of columns of B", |b, v| put(&mut b.scales.n, named!(Scale, v).map(Some))).c(),
+    other("scale_m", Names(Scale::NAMES), "scales of rows of A", |b, v| put(&mut b.scales.m, named!(Scale, v).map(Some))).spelled(Unsaid, "", C),
+    other("scale_n", Names(Scale::NAMES), "scales of columns of B", |b, v| put(&mut b.scales.n, named!(Scale, v).map(Some))).spelled(Unsaid, "", C),
     row(
         "bias",
         Names(Along::NAMES),
@@ -259,12 +164,8 @@ pub(super) const FIELDS: &[Field] = &[
             Ok(())
         },
         |g| g.bias.map_or_else(Vec::new, |bias| one(bias.along.name())),
-    )
-    .key("bias")
-    .option("bias")
-    .column()
+    ).spelled(Optional("bias"), "bias", COLUMN | C)
     .python("bias")
-    .c()
     .default("none")
     .title(", bias {}")
     .epilogue()
@@ -278,20 +179,13 @@ pub(super) const FIELDS: &[Field] = &[
             put(&mut bias.batch_stride, number(v))
         },
         |g| g.bias.filter(|bias| bias.batch_stride > 0).map_or_else(Vec::new, |bias| one(bias.batch_stride)),
-    )
-    .key("sbias")
-    .option("stride-bias")
-    .rare()
+    ).spelled(Optional("sbias"), "stride-bias", RARE)
     .requires("bias")
     .default("0"),
     row("activation", Names(Activation::NAMES), "function of alpha A B + bias + beta C", activation, |g| {
         g.activation.map_or_else(Vec::new, one)
-    })
-    .key("act")
-    .option("activation")
-    .column()
+    }).spelled(Optional("act"), "activation", COLUMN | C)
     .python("activation")
-    .c()
     .default("none")
     .title(", {}")
     .epilogue()
@@ -307,11 +201,8 @@ pub(super) const FIELDS: &[Field] = &[
             Ok(())
         },
         |g| told(g.residual.is_some(), ""),
-    )
-    .option("residual")
-    .column()
+    ).spelled(Unsaid, "residual", COLUMN | C)
     .python("residual")
-    .c()
     .title(", residual")
     .epilogue(),
     row(
@@ -320,12 +211,7 @@ pub(super) const FIELDS: &[Field] = &[
         "leading dimension of the residual",
         |b, v| put(&mut b.residual.get_or_insert_default().0, number(v).map(Some)),
         |g| g.residual.map_or_else(Vec::new, |r| one(r.ld)),
-    )
-    .key("ldr")
-    .option("ldr")
-    .column()
-    .c()
-    .rare()
+    ).spelled(Optional("ldr"), "ldr", COLUMN | C | RARE)
     .requires("residual")
     .default("as C"),
     row(
@@ -338,19 +224,11 @@ pub(super) const FIELDS: &[Field] = &[
             Ok(())
         },
         |g| g.residual.filter(|_| g.batch > 1).map_or_else(Vec::new, |r| one(r.batch_stride)),
-    )
-    .key("sr")
-    .option("stride-r")
-    .c()
-    .rare()
+    ).spelled(Optional("sr"), "stride-r", C | RARE)
     .requires("residual")
     .default("as C"),
-    row("reduce", Words, "reductions of C in the same pass: max:n,sum:bm", reduce, |g| g.reductions.iter().map(Reduction::to_string).collect())
-        .key("red")
-        .option("reduce")
-        .column()
+    row("reduce", Words, "reductions of C in the same pass: max:n,sum:bm", reduce, |g| g.reductions.iter().map(Reduction::to_string).collect()).spelled(Optional("red"), "reduce", COLUMN | C)
         .python("reduce")
-        .c()
         .default("none")
         .detail(
             "Operators: sum, mean, sumsq, max, min, absmax, argmax, argmin, logsumexp, var, norm2. Axes: b (batch), m (rows), n (columns). \
@@ -359,53 +237,36 @@ pub(super) const FIELDS: &[Field] = &[
         .title(", {}")
         .not_complex("reduce the stored result's real and imaginary parts")
         .not_grouped("store the result and reduce it in a second call"),
-    row("drop_c", Flag, "C is not stored, only its reductions are", |b, v| put(&mut b.drop_c, flag(v)), |g| told(g.drop_c, ""))
-        .key("noc")
-        .option("no-store")
+    row("drop_c", Flag, "C is not stored, only its reductions are", |b, v| put(&mut b.drop_c, flag(v)), |g| told(g.drop_c, "")).spelled(Optional("noc"), "no-store", C | RARE)
         .python("store")
-        .c()
-        .rare()
         .requires("reduce")
         .default("stored")
         .title(", C not stored"),
-    other("keep_c", Bit, "C is stored beside its reductions", |b, v| put(&mut b.drop_c, flag(v).map(|kept| !kept))).column().default("1"),
+    other("keep_c", Bit, "C is stored beside its reductions", |b, v| put(&mut b.drop_c, flag(v).map(|kept| !kept))).spelled(Unsaid, "", COLUMN).default("1"),
     row(
         "grouped",
         Names(Ragged::NAMES),
         "batch entries are groups of rows, columns or terms",
         |b, v| put(&mut b.grouped, named!(Ragged, v).map(Some)),
         |g| g.grouped.map_or_else(Vec::new, |of| one(of.name())),
-    )
-    .key("group")
+    ).spelled(Optional("group"), "", C)
     .python("offsets")
-    .c()
     .default("none")
     .not_complex("make a product of each group, or a batch of equal ones"),
-    other("ragged", Names(Ragged::NAMES), "extent that the groups divide", |b, v| put(&mut b.grouped, named!(Ragged, v).map(Some)))
-        .option("ragged")
-        .column()
-        .rare()
+    other("ragged", Names(Ragged::NAMES), "extent that the groups divide", |b, v| put(&mut b.grouped, named!(Ragged, v).map(Some))).spelled(Unsaid, "ragged", COLUMN | RARE)
         .requires("groups")
         .default("m")
         .detail("Rows (m), columns (n), or k (weight gradients: each group has its own C)"),
-    row("dynamic_m", Flag, "m known only at launch", |b, v| put(&mut b.dynamic.m, flag(v)), |g| told(g.dynamic.m, ""))
-        .key("dynm")
-        .c()
+    row("dynamic_m", Flag, "m known only at launch", |b, v| put(&mut b.dynamic.m, flag(v)), |g| told(g.dynamic.m, "")).spelled(Optional("dynm"), "", C)
         .not_complex(EACH_SIZE)
         .not_grouped(LARGEST),
-    row("dynamic_n", Flag, "n known only at launch", |b, v| put(&mut b.dynamic.n, flag(v)), |g| told(g.dynamic.n, ""))
-        .key("dynn")
-        .c()
+    row("dynamic_n", Flag, "n known only at launch", |b, v| put(&mut b.dynamic.n, flag(v)), |g| told(g.dynamic.n, "")).spelled(Optional("dynn"), "", C)
         .not_complex(EACH_SIZE)
         .not_grouped(LARGEST),
-    row("dynamic_batch", Flag, "batch known only at launch", |b, v| put(&mut b.dynamic.g, flag(v)), |g| told(g.dynamic.g, ""))
-        .key("dynb")
-        .c()
+    row("dynamic_batch", Flag, "batch known only at launch", |b, v| put(&mut b.dynamic.g, flag(v)), |g| told(g.dynamic.g, "")).spelled(Optional("dynb"), "", C)
         .not_complex(EACH_SIZE)
         .not_grouped(LARGEST),
-    other("dynamic", Words, "extents that each launch gives: m, n, batch", dynamic)
-        .option("dynamic")
-        .rare()
+    other("dynamic", Words, "extents that each launch gives: m, n, batch", dynamic).spelled(Unsaid, "dynamic", RARE)
         .default("fixed")
         .detail("One kernel serves sizes from 1 to the given one; plans are tuned for the given one"),
 ];

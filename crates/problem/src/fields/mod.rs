@@ -111,12 +111,23 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
     /// Not at all.
-    None,
+    Unsaid,
     /// By this key before the value. An empty key: by the value alone.
     Optional(&'static str),
     /// The same, and every text has it.
-    Required(&'static str),
+    Always(&'static str),
 }
+
+/// A case file has a column of the field's name.
+const COLUMN: u8 = 1;
+/// C's structure has an attribute of the field's name.
+const C: u8 = 2;
+/// No problem is without the field.
+const REQUIRED: u8 = 4;
+/// Only `--help` shows the field.
+const RARE: u8 = 8;
+/// No interface beside texts and options has the field.
+const NOWHERE_ELSE: u8 = 0;
 
 /// How a field of a builder is set from a text.
 type Set<B> = fn(&mut B, &str) -> Result<(), String>;
@@ -179,7 +190,7 @@ const fn field(name: &'static str, kind: Kind, meaning: &'static str, access: Ac
         meaning,
         detail: "",
         default: "",
-        key: Key::None,
+        key: Key::Unsaid,
         option: "",
         column: "",
         python: "",
@@ -204,29 +215,13 @@ impl Field {
     const fn default(self, default: &'static str) -> Field {
         Field { default, ..self }
     }
-    const fn key(self, key: &'static str) -> Field {
-        Field { key: Key::Optional(key), ..self }
-    }
-    const fn always(self, key: &'static str) -> Field {
-        Field { key: Key::Required(key), ..self }
-    }
-    const fn option(self, option: &'static str) -> Field {
-        Field { option, ..self }
-    }
-    const fn column(self) -> Field {
-        Field { column: self.name, ..self }
+    /// How texts, the command, and the interfaces of `has` ([`COLUMN`], ...) spell it.
+    const fn spelled(self, key: Key, option: &'static str, has: u8) -> Field {
+        let column = if has & COLUMN > 0 { self.name } else { "" };
+        Field { key, option, column, c: has & C > 0, required: has & REQUIRED > 0, rare: has & RARE > 0, ..self }
     }
     const fn python(self, python: &'static str) -> Field {
         Field { python, ..self }
-    }
-    const fn c(self) -> Field {
-        Field { c: true, ..self }
-    }
-    const fn required(self) -> Field {
-        Field { required: true, ..self }
-    }
-    const fn rare(self) -> Field {
-        Field { rare: true, ..self }
     }
     const fn requires(self, requires: &'static str) -> Field {
         Field { requires, ..self }
@@ -252,8 +247,8 @@ impl Field {
     /// Its key in a problem's text.
     pub const fn text(&self) -> Option<&'static str> {
         match self.key {
-            Key::None => None,
-            Key::Optional(key) | Key::Required(key) => Some(key),
+            Key::Unsaid => None,
+            Key::Optional(key) | Key::Always(key) => Some(key),
         }
     }
     /// Its name as messages read.
@@ -378,6 +373,9 @@ fn flag(text: &str) -> Result<bool, String> {
 
 /// Numbers of at least so much, joined by `x` or commas.
 fn sizes(least: u64, text: &str) -> Result<Vec<u64>, String> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
     let list = text.split(['x', ',']).map(|part| at_least(least, part)).collect::<Result<_, _>>();
     list.map_err(|reason| format!("{reason}; sizes are joined by x, e.g. 3x3"))
 }
@@ -401,8 +399,9 @@ fn stored(text: &str, a: Option<Scalar>) -> Result<Scalar, String> {
             Err(format!("it is a way to multiply, not a type of elements; element types are {}", Dtype::names(Dtype::is_plain)))
         }
         (true, Some(parts)) if parts == found.scalar => Ok(parts),
+        (false, Some(_)) => Err("results of complex products have the factors' type, and so has B; leave it out".into()),
         (true, _) => Err("complex numbers are elements of matrix products, of A, B and C alike".into()),
-        (false, _) => Ok(found.scalar),
+        (false, None) => Ok(found.scalar),
     }
 }
 

@@ -1,7 +1,10 @@
 //! The fields of reductions of tensors.
 
+use super::Key::{Always, Optional};
 use super::Kind::{Dtype as Type, Names, Number, Sizes, Words};
-use super::{Access, Field, Get, Kind, Set, field, joined, named, one, put, sizes, stored, words};
+use super::{
+    Access, C, Field, Get, Kind, NOWHERE_ELSE, RARE, REQUIRED, Set, field, joined, named, one, put, sizes, stored, words,
+};
 use crate::epilogue::Activation;
 use crate::names::number;
 use crate::reduce::{Reduce, ReduceBuilder, operator};
@@ -13,38 +16,19 @@ const fn row(name: &'static str, kind: Kind, meaning: &'static str, set: Set<Red
 
 /// The fields, in the order of a reduction's text.
 pub(super) const FIELDS: &[Field] = &[
-    row("shape", Sizes(0), "sizes of the tensor, outermost first: 65536x1024", shape, |r| one(joined(&r.shape)))
-        .always("in")
-        .option("shape")
-        .c()
-        .required(),
+    row("shape", Sizes(0), "sizes of the tensor, outermost first: 65536x1024", shape, |r| one(joined(&r.shape))).spelled(Always("in"), "shape", C | REQUIRED),
     row("over", Sizes(0), "axes to reduce, counted from 0", over, |r| {
         one(joined(&r.over.iter().map(|axis| *axis as u64).collect::<Vec<_>>()))
-    })
-    .always("over")
-    .option("over")
-    .python("axis")
-    .c()
-    .required(),
+    }).spelled(Always("over"), "over", C | REQUIRED)
+    .python("axis"),
     row("strides", Sizes(0), "stride of each axis in elements; 0 repeats it", |b, v| put(&mut b.0.strides, sizes(0, v)), |r| {
         one(joined(&r.strides))
-    })
-    .key("st")
-    .option("strides")
-    .c()
-    .rare()
+    }).spelled(Optional("st"), "strides", C | RARE)
     .default("dense"),
-    row("offset", Number(0), "elements of the buffer before the tensor's first", |b, v| put(&mut b.0.offset, number(v)), |r| one(r.offset))
-        .key("o")
-        .option("offset")
-        .rare()
+    row("offset", Number(0), "elements of the buffer before the tensor's first", |b, v| put(&mut b.0.offset, number(v)), |r| one(r.offset)).spelled(Optional("o"), "offset", RARE)
         .default("0"),
-    row("ops", Words, "operators, all in one pass", ops, |r| r.reductions.iter().map(named_operator).collect())
-        .key("op")
-        .option("op")
+    row("ops", Words, "operators, all in one pass", ops, |r| r.reductions.iter().map(named_operator).collect()).spelled(Optional("op"), "op", C | REQUIRED)
         .python("op")
-        .c()
-        .required()
         .detail(
             "sum, mean, sumsq, max, min, absmax, argmax, argmin, logsumexp, var, norm2. A type after a colon replaces the accumulator's type, \
              or i64 for indices: sum:bf16, argmax:i32",
@@ -56,21 +40,14 @@ pub(super) const FIELDS: &[Field] = &[
         "function of the scaled elements",
         |b, v| put(&mut b.0.activation, named!(Activation, v).map(Some)),
         |r| r.activation.map_or_else(Vec::new, one),
-    )
-    .key("act")
-    .option("activation")
+    ).spelled(Optional("act"), "activation", C)
     .python("activation")
-    .c()
     .default("none")
     .title(", {}")
     .epilogue(),
-    row("workspace", Number(0), "workspace budget in bytes", |b, v| put(&mut b.0.workspace, number(v)), |r| one(r.workspace))
-        .key("ws")
+    row("workspace", Number(0), "workspace budget in bytes", |b, v| put(&mut b.0.workspace, number(v)), |r| one(r.workspace)).spelled(Optional("ws"), "", NOWHERE_ELSE)
         .default("1 GiB"),
-    row("dtype", Type, "element type of the tensor", |b, v| put(&mut b.0.dtype, stored(v, None)), |r| one(r.dtype))
-        .always("")
-        .option("dtype")
-        .c()
+    row("dtype", Type, "element type of the tensor", |b, v| put(&mut b.0.dtype, stored(v, None)), |r| one(r.dtype)).spelled(Always(""), "dtype", C)
         .default("f32"),
 ];
 
@@ -81,8 +58,7 @@ fn shape(b: &mut ReduceBuilder, text: &str) -> Result<(), String> {
 }
 
 fn over(b: &mut ReduceBuilder, text: &str) -> Result<(), String> {
-    let axes = if text.is_empty() { Vec::new() } else { sizes(0, text)? };
-    b.0.over = axes.into_iter().map(|axis| axis as usize).collect();
+    b.0.over = sizes(0, text)?.into_iter().map(|axis| axis as usize).collect();
     b.0.over.sort_unstable();
     Ok(())
 }

@@ -57,7 +57,7 @@ fn draft(text: &str) -> Result<Draft, String> {
         given.push(Given { field, value: value.to_string() });
     }
     for field in of.fields() {
-        let Key::Required(key) = field.key else { continue };
+        let Key::Always(key) = field.key else { continue };
         if given.iter().any(|x| x.field.name == field.name) {
             continue;
         }

@@ -64,26 +64,7 @@ impl Subject<'_> {
                 "the {ways} work-groups of a cluster exchange their sums through shared memory; each finishes a part of the tile"
             )),
         });
-        let fused: Vec<String> = c
-            .epilogue
-            .iter()
-            .map(|op| match op {
-                EpilogueOp::Scale => "scale by alpha".into(),
-                EpilogueOp::Centre(_) => {
-                    "take zero points, times sums of the other factor over k that kernels ahead leave in workspace".into()
-                }
-                EpilogueOp::ScaleVector(x) => format!("multiply by the scales along {}", if x.along_n { "n" } else { "m" }),
-                EpilogueOp::AddVector(x) => format!("add the bias along {}", if x.along_n { "n" } else { "m" }),
-                EpilogueOp::AddOld => "add beta * C (C is not read where beta is 0)".into(),
-                EpilogueOp::AddOldComplex => {
-                    "add beta * C, which a kernel ahead leaves in C (it is not read where beta is 0)".into()
-                }
-                EpilogueOp::Activate(f) => format!("apply {f}"),
-                EpilogueOp::AddTensor(_) => "add the residual".into(),
-                EpilogueOp::Mask(_) => "0 where the residual is not above 0".into(),
-                EpilogueOp::Reduce(x) => format!("take part in {x}"),
-            })
-            .collect();
+        let fused: Vec<String> = c.epilogue.iter().map(EpilogueOp::words).collect();
         out.push(format!("per element: {}", fused.join(", then ")));
         let ways = [self.spec.tile_reductions(c), self.spec.element_reductions(c)].concat();
         out.extend(c.reductions().zip(ways).map(|(r, how)| self.reduction(r, &how)));
