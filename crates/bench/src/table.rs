@@ -192,9 +192,26 @@ pub fn workspaces(records: &[Record]) -> Vec<String> {
     all.into_iter().map(|(name, limit, used)| format!("{name} may use {}, uses {} at most", mib(limit), mib(used))).collect()
 }
 
-// Writing to a String cannot fail.
+/// One experiment: its origins, its summaries and its cases.
 fn one(out: &mut String, experiment: &str, records: &[Record], columns: Columns) {
+    // Writing to a String cannot fail.
     let _ = writeln!(out, "### {experiment}\n");
+    conditions(out, records);
+    summaries(out, records);
+    if columns.brief {
+        return;
+    }
+    if records.iter().any(|r| r.sides.len() > MOST_ACROSS) {
+        for record in records {
+            let _ = writeln!(out, "{} {}:\n\n{}", record.set, record.case, sides(record));
+        }
+        return;
+    }
+    cases(out, records, columns);
+}
+
+/// Where the records come from, the versions they are compared with, workspaces and clocks: a sentence each.
+fn conditions(out: &mut String, records: &[Record]) {
     for text in origins(records) {
         let _ = writeln!(out, "{text}.");
     }
@@ -217,26 +234,26 @@ fn one(out: &mut String, experiment: &str, records: &[Record], columns: Columns)
         let _ = writeln!(out, "Multiprocessor clock after each case: {low} to {high} MHz.");
     }
     out.push('\n');
+}
+
+/// The table of summaries, one row per set and alternative.
+fn summaries(out: &mut String, records: &[Record]) {
     let summaries = summarise(records);
-    if !summaries.is_empty() {
-        out.push_str("| set | against | geometric mean | worst | worst case | cases |\n|---|---|---|---|---|---|\n");
-        for s in &summaries {
-            let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "none".to_string(), |ratio| format!("{ratio:.3}"));
-            let (mean, worst) = (ratio(s.mean), ratio(s.worst.as_ref().map(|w| w.0)));
-            let case = s.worst.as_ref().map_or("", |w| w.1.as_str());
-            let _ = writeln!(out, "| {} | {} | {mean} | {worst} | {case} | {} |", s.set, s.side, s.counted());
-        }
-        out.push('\n');
-    }
-    if columns.brief {
+    if summaries.is_empty() {
         return;
     }
-    if records.iter().any(|r| r.sides.len() > MOST_ACROSS) {
-        for record in records {
-            let _ = writeln!(out, "{} {}:\n\n{}", record.set, record.case, sides(record));
-        }
-        return;
+    out.push_str("| set | against | geometric mean | worst | worst case | cases |\n|---|---|---|---|---|---|\n");
+    for s in &summaries {
+        let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "none".to_string(), |ratio| format!("{ratio:.3}"));
+        let (mean, worst) = (ratio(s.mean), ratio(s.worst.as_ref().map(|w| w.0)));
+        let case = s.worst.as_ref().map_or("", |w| w.1.as_str());
+        let _ = writeln!(out, "| {} | {} | {mean} | {worst} | {case} | {} |", s.set, s.side, s.counted());
     }
+    out.push('\n');
+}
+
+/// The table of cases, one row per record, with the cells of every side beside each other.
+fn cases(out: &mut String, records: &[Record], columns: Columns) {
     let mut names: Vec<&str> = Vec::new();
     for side in records.iter().flat_map(|r| &r.sides) {
         if !names.contains(&side.name.as_str()) {

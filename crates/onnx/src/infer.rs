@@ -173,49 +173,54 @@ fn resized(op: &str, node: &NodeProto, values: &HashMap<String, Value>, opset: i
     sizes.map(counted).collect::<Option<Vec<_>>>().map(Some).ok_or_else(|| format!("factors {factors:?} of sizes {from:?}"))
 }
 
+/// Operators whose first output has the shape of their first input.
+const SAME_SHAPE: &[&str] = &[
+    "Relu",
+    "LeakyRelu",
+    "PRelu",
+    "Elu",
+    "Selu",
+    "Gelu",
+    "Sigmoid",
+    "HardSigmoid",
+    "HardSwish",
+    "Tanh",
+    "Clip",
+    "Softmax",
+    "LogSoftmax",
+    "LRN",
+    "BatchNormalization",
+    "InstanceNormalization",
+    "LayerNormalization",
+    "GroupNormalization",
+    "Erf",
+    "Sqrt",
+    "Exp",
+    "Log",
+    "Abs",
+    "Floor",
+    "Ceil",
+    "Round",
+    "Not",
+    "Reciprocal",
+    "Sin",
+    "Cos",
+    "Softplus",
+    "Softsign",
+    "Mish",
+    "CumSum",
+    "Trilu",
+    "Sign",
+    "Dropout",
+];
+
 /// Applies the operator's rule; `None` where there is none.
 fn apply(op: &str, a: &Attributes<'_>, inputs: &[Option<SymTensor>], outputs: usize) -> Result<Option<Vec<SymTensor>>, String> {
     let run = |rule: &dyn InferShapes| {
         rule.infer_shapes(InferShapesContext::new(inputs), &mut SymbolGen::new()).map(Some).map_err(|e| e.to_string())
     };
     match op {
-        "Relu"
-        | "LeakyRelu"
-        | "PRelu"
-        | "Elu"
-        | "Selu"
-        | "Gelu"
-        | "Sigmoid"
-        | "HardSigmoid"
-        | "HardSwish"
-        | "Tanh"
-        | "Clip"
-        | "Softmax"
-        | "LogSoftmax"
-        | "LRN"
-        | "BatchNormalization"
-        | "InstanceNormalization"
-        | "LayerNormalization"
-        | "GroupNormalization"
-        | "Erf"
-        | "Sqrt"
-        | "Exp"
-        | "Log"
-        | "Abs"
-        | "Floor"
-        | "Ceil"
-        | "Round"
-        | "Not"
-        | "Reciprocal"
-        | "Sin"
-        | "Cos"
-        | "Softplus"
-        | "Softsign"
-        | "Mish"
-        | "CumSum"
-        | "Trilu"
-        | "Sign"
-        | "Dropout" => run(&UnaryOp),
+        op if SAME_SHAPE.contains(&op) => run(&UnaryOp),
         "Identity" | "Cast" => run(&Identity),
         "Neg" => run(&Neg),
         "Add" => run(&Add),

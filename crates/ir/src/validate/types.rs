@@ -106,20 +106,9 @@ fn node(kernel: &Kernel, expr: &Expr, ty: Type) -> Result<(), String> {
     legal(ty)?;
     let scalar = ty.scalar;
     let of = |e: &ExprId| kernel.ty(*e);
-    let is = |given: Type, what: &str| {
-        if given == ty { Ok(()) } else { Err(format!("{what} is {given}, the expression {ty}")) }
-    };
+    let is = |given: Type, what: &str| same(given, ty, what);
     match expr {
-        Expr::Int(v) => {
-            let fits = match scalar {
-                Scalar::Bool => (0..=1).contains(v),
-                Scalar::I32 => i32::try_from(*v).is_ok(),
-                Scalar::U32 => u32::try_from(*v).is_ok(),
-                Scalar::I64 => true,
-                _ => false,
-            };
-            if ty.lanes == 1 && fits { Ok(()) } else { Err(format!("the integer {v} is no {ty}")) }
-        }
+        Expr::Int(v) => integer(*v, ty),
         Expr::Float(v) => {
             if ty.lanes == 1 && scalar.is_float() {
                 Ok(())
@@ -152,16 +141,8 @@ fn node(kernel: &Kernel, expr: &Expr, ty: Type) -> Result<(), String> {
             if allowed { is(of(a), "the operand") } else { Err(format!("{op:?} is not defined on {scalar}{}", storage(scalar))) }
         }
         Expr::Binary(op, a, b) => binary(*op, of(a), of(b), ty),
-        Expr::Fma(a, b, c) if of(a).scalar.is_int8() => {
-            four_products(of(a), of(b), ty)?;
-            is(of(c), "the addend")
-        }
         Expr::Fma(a, b, c) => {
-            if !scalar.is_arithmetic() {
-                return Err(format!("Fma is not defined on {scalar}{}", storage(scalar)));
-            }
-            is(of(a), "the first factor")?;
-            is(of(b), "the second factor")?;
+            factors(of(a), of(b), ty)?;
             is(of(c), "the addend")
         }
         Expr::Select(c, a, b) => {
@@ -200,6 +181,35 @@ fn node(kernel: &Kernel, expr: &Expr, ty: Type) -> Result<(), String> {
             }
         }
     }
+}
+
+/// Checks that a part of an expression has the expression's type.
+fn same(given: Type, ty: Type, part: &str) -> Result<(), String> {
+    if given == ty { Ok(()) } else { Err(format!("{part} is {given}, the expression {ty}")) }
+}
+
+/// Checks that an integer is a value of its type.
+fn integer(v: i64, ty: Type) -> Result<(), String> {
+    let fits = match ty.scalar {
+        Scalar::Bool => (0..=1).contains(&v),
+        Scalar::I32 => i32::try_from(v).is_ok(),
+        Scalar::U32 => u32::try_from(v).is_ok(),
+        Scalar::I64 => true,
+        _ => false,
+    };
+    if ty.lanes == 1 && fits { Ok(()) } else { Err(format!("the integer {v} is no {ty}")) }
+}
+
+/// Checks the factors of a multiply-add.
+fn factors(a: Type, b: Type, ty: Type) -> Result<(), String> {
+    if a.scalar.is_int8() {
+        return four_products(a, b, ty);
+    }
+    if !ty.scalar.is_arithmetic() {
+        return Err(format!("Fma is not defined on {}{}", ty.scalar, storage(ty.scalar)));
+    }
+    same(a, ty, "the first factor")?;
+    same(b, ty, "the second factor")
 }
 
 fn storage(scalar: Scalar) -> &'static str {
