@@ -1,6 +1,6 @@
 //! CUDA C++ for NVRTC and nvcc. Needs no header: what C++ lacks is inline PTX.
 
-use super::dialect::{CopyText, Dialect, Prelude, Space, Text, prec};
+use super::dialect::{Arena, CopyText, Dialect, EarlyStart, Prelude, Space, Text, prec};
 use super::{cpp, matrix};
 use crate::{AtomicOp, BarrierScope, BinaryOp, Builtin, Kernel, Scalar, ShuffleKind, Target, Type, UnaryOp};
 
@@ -35,19 +35,20 @@ impl Dialect for Cuda {
         format!("extern \"C\" __global__ void{cluster} __launch_bounds__({}{groups}) {name}", kernel.threads)
     }
     // Programmatic dependent launch came with sm_90, as clusters did.
-    fn early(&self, target: &Target) -> Option<(&'static str, &'static str)> {
+    fn early(&self, target: &Target) -> Option<EarlyStart> {
         let wait = "asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");";
         let let_begin = "asm volatile(\"griddepcontrol.launch_dependents;\");";
-        target.features.cluster.then_some((wait, let_begin))
+        target.features.cluster.then_some(EarlyStart { wait, let_begin })
     }
     fn inline(&self) -> &'static str {
         cpp::INLINE
     }
-    fn arena(&self, name: &str, bytes: u32, align: u32) -> (String, bool) {
+    fn arena(&self, name: &str, bytes: u32, align: u32) -> Arena {
         if bytes <= STATIC_SHARED_LIMIT {
-            (format!("__shared__ __align__({align}) unsigned char {name}[{bytes}];"), false)
+            Arena::sized(format!("__shared__ __align__({align}) unsigned char {name}[{bytes}];"))
         } else {
-            (format!("extern __shared__ __align__({align}) unsigned char {name}[]; // {bytes} bytes, given at launch"), true)
+            let text = format!("extern __shared__ __align__({align}) unsigned char {name}[]; // {bytes} bytes, given at launch");
+            Arena { text, at_launch: true }
         }
     }
 

@@ -57,6 +57,30 @@ impl Space {
     }
 }
 
+/// Statements of a kernel that begins before the previous launch ends.
+#[derive(Clone, Copy)]
+pub(super) struct EarlyStart {
+    /// Waits for the previous launch.
+    pub wait: &'static str,
+    /// Lets the next launch begin.
+    pub let_begin: &'static str,
+}
+
+/// Text that declares the shared-memory arena.
+#[derive(Default)]
+pub(super) struct Arena {
+    pub text: String,
+    /// The launch gives its size, and the text does not.
+    pub at_launch: bool,
+}
+
+impl Arena {
+    /// One whose size stands in the text.
+    pub fn sized(text: String) -> Arena {
+        Arena { text, at_launch: false }
+    }
+}
+
 /// Definitions that stand before the kernel: only what it uses, in order of first need.
 #[derive(Default)]
 pub(super) struct Prelude {
@@ -122,7 +146,7 @@ pub(super) trait Dialect {
     fn entry(&self, kernel: &Kernel, target: &Target, name: &str) -> String;
     /// How a kernel waits for the previous launch and lets the next launch begin. `None` where launches begin when those before
     /// have ended.
-    fn early(&self, _: &Target) -> Option<(&'static str, &'static str)> {
+    fn early(&self, _: &Target) -> Option<EarlyStart> {
         None
     }
     /// Whether macros take any number of arguments, so that one can repeat a run of statements.
@@ -131,8 +155,8 @@ pub(super) trait Dialect {
     }
     /// What stands before the return type of a helper function.
     fn inline(&self) -> &'static str;
-    /// The declaration of the shared-memory arena at a multiple of `align` bytes, and whether its size is given at launch instead.
-    fn arena(&self, name: &str, bytes: u32, align: u32) -> (String, bool);
+    /// The shared-memory arena at a multiple of `align` bytes.
+    fn arena(&self, name: &str, bytes: u32, align: u32) -> Arena;
 
     /// Spelling of a scalar type. The 16-bit floats are held as their bits.
     fn scalar(&self, scalar: Scalar) -> &'static str;

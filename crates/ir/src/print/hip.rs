@@ -1,7 +1,7 @@
 //! HIP C++ for hiprtc, hipcc and plain clang. Needs no header: what headers would give are clang's builtins.
 
 use super::cpp;
-use super::dialect::{CopyText, Dialect, Prelude, Space, Text, prec};
+use super::dialect::{Arena, CopyText, Dialect, Prelude, Space, Text, prec};
 use crate::{AtomicOp, BarrierScope, BinaryOp, Builtin, Kernel, Scalar, ShuffleKind, Target, Type, UnaryOp};
 
 pub(super) struct Hip;
@@ -38,8 +38,8 @@ impl Dialect for Hip {
     fn inline(&self) -> &'static str {
         cpp::INLINE
     }
-    fn arena(&self, name: &str, bytes: u32, align: u32) -> (String, bool) {
-        (format!("__shared__ __attribute__((aligned({align}))) unsigned char {name}[{bytes}];"), false)
+    fn arena(&self, name: &str, bytes: u32, align: u32) -> Arena {
+        Arena::sized(format!("__shared__ __attribute__((aligned({align}))) unsigned char {name}[{bytes}];"))
     }
 
     fn scalar(&self, scalar: Scalar) -> &'static str {

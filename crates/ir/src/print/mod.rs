@@ -19,7 +19,7 @@ mod uses;
 use crate::validate::{Fault, Invalid};
 use crate::{Access, ArgId, ArgKind, Dialect, Kernel, RegId, SharedId, Target, VarId};
 use after_barrier::AfterBarrier;
-use dialect::{Prelude, Space};
+use dialect::{Arena, Prelude, Space};
 use fences::Fences;
 use names::Namer;
 use std::collections::HashMap;
@@ -114,7 +114,7 @@ impl Printer<'_> {
         // Where a part of a problem has no terms, nothing comes to shared memory.
         let used = !kernel.tx_barriers.is_empty() || (0..kernel.shared.len()).any(|i| self.uses.shared(SharedId(i as u32)));
         let shared_bytes = if used { kernel.shared_bytes() } else { 0 };
-        let (arena, at_launch) = self.arena(shared_bytes);
+        let arena = self.arena(shared_bytes);
         for (i, r) in (0..).zip(&kernel.regs) {
             let name = self.names.declare(&r.name);
             if self.uses.regs(RegId(i)) {
@@ -123,8 +123,8 @@ impl Printer<'_> {
             }
             self.regs.push(name);
         }
-        if let Some((_, let_begin)) = self.dialect.early(self.target).filter(|_| kernel.precedes) {
-            self.line(let_begin);
+        if let Some(early) = self.dialect.early(self.target).filter(|_| kernel.precedes) {
+            self.line(early.let_begin);
         }
         self.block(&kernel.body)?;
         let body = std::mem::take(&mut self.out);
@@ -136,8 +136,8 @@ impl Printer<'_> {
         self.head(shared_bytes);
         self.out.push_str(&self.prelude.text());
         self.out.push_str(&self.dialect.entry(kernel, self.target, &entry));
-        self.out.push_str(&format!("(\n    {})\n{{\n{arena}{body}}}\n", params.join(",\n    ")));
-        let dynamic_shared_bytes = if at_launch { shared_bytes } else { 0 };
+        self.out.push_str(&format!("(\n    {})\n{{\n{}{body}}}\n", params.join(",\n    "), arena.text));
+        let dynamic_shared_bytes = if arena.at_launch { shared_bytes } else { 0 };
         Ok(Source { text: std::mem::take(&mut self.out), entry, dynamic_shared_bytes })
     }
 
@@ -198,13 +198,13 @@ impl Printer<'_> {
     }
 
     /// Declares shared memory: one arena of bytes, and a typed pointer into it per array, so that arrays may overlap.
-    fn arena(&mut self, bytes: u32) -> (String, bool) {
+    fn arena(&mut self, bytes: u32) -> Arena {
         if bytes == 0 {
-            return (String::new(), false);
+            return Arena::default();
         }
         let arena = self.names.declare("shared_bytes");
-        let (declaration, at_launch) = self.dialect.arena(&arena, bytes, matrix::arena_alignment(self.kernel));
-        self.line(&declaration);
+        let declaration = self.dialect.arena(&arena, bytes, matrix::arena_alignment(self.kernel));
+        self.line(&declaration.text);
         for (i, s) in (0..).zip(&self.kernel.shared) {
             let name = self.names.declare(&s.name);
             let pointer = self.dialect.pointer(Space::Shared, false, self.dialect.scalar(s.scalar));
@@ -224,7 +224,7 @@ impl Printer<'_> {
             ));
             self.tx_names.push(name);
         }
-        (std::mem::take(&mut self.out), at_launch)
+        Arena { text: std::mem::take(&mut self.out), ..declaration }
     }
 
     /// The kernel waits for the launch before it.

@@ -1,7 +1,7 @@
 //! OpenCL C 1.2, with extensions only where a kernel needs them.
 
 use super::cpp;
-use super::dialect::{CopyText, Dialect, Prelude, Space, Text, prec};
+use super::dialect::{Arena, CopyText, Dialect, Prelude, Space, Text, prec};
 use crate::{ArgKind, AtomicOp, BarrierScope, BinaryOp, Builtin, Kernel, Scalar, ShuffleKind, Stmt, Target, Type, UnaryOp};
 
 pub(super) struct OpenCl;
@@ -63,8 +63,8 @@ impl Dialect for OpenCl {
     fn inline(&self) -> &'static str {
         INLINE
     }
-    fn arena(&self, name: &str, bytes: u32, align: u32) -> (String, bool) {
-        (format!("__local uchar {name}[{bytes}] __attribute__((aligned({align})));"), false)
+    fn arena(&self, name: &str, bytes: u32, align: u32) -> Arena {
+        Arena::sized(format!("__local uchar {name}[{bytes}] __attribute__((aligned({align})));"))
     }
 
     fn scalar(&self, scalar: Scalar) -> &'static str {

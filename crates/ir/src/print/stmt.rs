@@ -132,8 +132,8 @@ impl Printer<'_> {
             Stmt::Matrix(op) => self.matrix(op)?,
             Stmt::Bulk(op) => self.bulk(op)?,
             Stmt::LaunchWait => {
-                if let Some((wait, _)) = self.dialect.early(self.target) {
-                    self.line(wait);
+                if let Some(early) = self.dialect.early(self.target) {
+                    self.line(early.wait);
                 }
             }
             Stmt::Return => self.line("return;"),
