@@ -6,6 +6,7 @@ use super::shift::{Producer, Shifter, Staged};
 use crate::kernel::input::{Input, Shape};
 use crate::kernel::stages::counter::Counter;
 use crate::kernel::stages::ring::{FullStage, Ring};
+use crate::kernel::tile::cluster::CopyPart;
 use crate::kernel::tile::position::{KRange, TilePosition, TileWalk};
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::{BulkTile, KernelSpec, Spans, Transport};
@@ -401,17 +402,18 @@ impl TileCopies<'_> {
             let row = Coord { aligned, local, ..start };
             let g = b.value(of.entry(self.at, i).cast(Scalar::I32));
             let height = t.map.tile[1];
-            let place = ring.place.as_ref();
-            let peers = place.and_then(|(place, tiling)| place.receivers(b, tiling, i));
+            let peers = ring.place.and_then(|place| place.receivers(b, i));
             // In a cluster a part of the columns, or of the lines.
-            let part = place.and_then(|(place, tiling)| place.part(tiling, i));
+            let part = ring.place.and_then(|place| place.part(i));
             let along = |b: &mut Builder, count: u32, cut: bool| -> Vec<ExprId> {
                 match part {
-                    Some((parts, index)) if cut => (0..count / parts).map(|x| b.value(index * (count / parts) + x)).collect(),
+                    Some(CopyPart { parts, index }) if cut => {
+                        (0..count / parts).map(|x| b.value(index * (count / parts) + x)).collect()
+                    }
                     _ => (0..count).map(|x| b.int(x.into(), Scalar::I32)).collect(),
                 }
             };
-            let by_column = part.is_some_and(|(parts, _)| t.columns.is_multiple_of(parts));
+            let by_column = part.is_some_and(|part| t.columns.is_multiple_of(part.parts));
             let columns = along(b, t.columns, by_column);
             let lines = along(b, t.lines, !by_column);
             for &column in &columns {

@@ -4,9 +4,9 @@
 //! writes what its lanes hold there in the swizzled layout (no bank conflicts), and one lane issues a bulk store, which clips at the edges of
 //! C. Waves never wait for each other, and the stores fly while the work-group goes on with its next tile.
 
-use super::Epilogue;
 use super::out::Out;
 use super::owners::Share;
+use super::{BulkOutput, Epilogue};
 use crate::kernel::exit::operations::stored;
 use crate::kernel::unit::accumulators::{Accumulators, Run};
 use crate::plan::{STORE_ROWS, StoreTile, store_buffers};
@@ -46,7 +46,7 @@ struct Fill<'a> {
 
 impl StagedStore {
     /// Declares the consumer warps' staging buffers.
-    pub fn new(b: &mut Builder, e: &Epilogue, (tile, map): &(StoreTile, ArgId)) -> Self {
+    pub fn new(b: &mut Builder, e: &Epilogue, BulkOutput { tile, map }: &BulkOutput) -> Self {
         let (scalar, buffers_each) = (tile.map.scalar, store_buffers(e.spec.teams()));
         let wave = b.value(e.thread / e.spec.tiling.wave_lanes);
         let each = tile.staging_bytes() * buffers_each / scalar.bytes();

@@ -37,8 +37,8 @@ pub(crate) struct Epilogue<'a> {
     pub first_lane: ExprId,
     /// The work-group's place in its cluster.
     pub place: Option<ClusterPlace>,
-    /// How bulk stores move results, and through which map.
-    pub store: Option<&'a (StoreTile, ArgId)>,
+    /// How results leave by bulk stores, where they do.
+    pub store: Option<&'a BulkOutput>,
     /// The next tile's operands arrive during the epilogue: staging buffers follow the operand tiles. Otherwise staging buffers
     /// overlay the operand tiles, after a barrier of all waves.
     pub piped: bool,
@@ -46,6 +46,14 @@ pub(crate) struct Epilogue<'a> {
     pub shared: &'a SharedMap,
     /// What this thread has of the reductions that go on from tile to tile.
     pub kept: Vec<Kept>,
+}
+
+/// Bulk stores of results.
+pub(crate) struct BulkOutput {
+    /// What one store moves.
+    pub tile: StoreTile,
+    /// The argument that maps the result.
+    pub map: ArgId,
 }
 
 /// Staging buffers of the waves and what goes through them.
@@ -190,8 +198,8 @@ impl Epilogue<'_> {
             return;
         }
         let at = tiles.position(b, work);
-        let (out, cluster) = (Out::new(b, self, &at), self.spec.tiling.cluster);
-        let place = self.place.map(|place| [(cluster.m, place.m), (cluster.n, place.n)]);
+        let out = Out::new(b, self, &at);
+        let place = self.place.map(|place| [(place.size.m, place.m), (place.size.n, place.n)]);
         let place = place.map_or([None; 2], |place| place.map(|(together, at)| (together > 1).then_some(at)));
         let nothing = |b: &mut Builder, _| b.zero(self.c.accumulator().vector(1));
         let held = HeldValues { value: &nothing, overwrite: None, counts: &|_| None };
@@ -226,7 +234,7 @@ impl Epilogue<'_> {
             value,
             overwrite,
             counts,
-            cluster: self.place.map(|place| (place, t.cluster)),
+            cluster: self.place,
             share: self.place.filter(|_| t.cluster.splits > 1).map(|place| place.split),
             stored: self.c.c.scalar,
             g: at.g,

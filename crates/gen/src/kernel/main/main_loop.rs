@@ -10,6 +10,7 @@ use crate::kernel::stages::counter::Counter;
 use crate::kernel::stages::ping_pong::Turns;
 use crate::kernel::stages::ring::Ring;
 use crate::kernel::stages::schedule::{Lowered, MathPart, Step};
+use crate::kernel::tile::cluster::Release;
 use crate::kernel::tile::position::KRange;
 use crate::kernel::unit::idle::Idle;
 use crate::kernel::unit::scales::TileScales;
@@ -26,8 +27,8 @@ pub(crate) struct Consumer {
     pub released: Option<Counter>,
     /// True in one lane of each wave, where it speaks for the others.
     pub first_lane: Option<ExprId>,
-    /// Where others copy into this work-group's stages: lanes that release one, and the rank at which each does.
-    pub releases: Option<(ExprId, ExprId)>,
+    /// Where others copy into this work-group's stages.
+    pub release: Option<Release>,
     /// Where teams alternate between result tiles.
     pub turns: Option<Turns>,
 }
@@ -224,8 +225,8 @@ impl MainLoop<'_> {
         }
         let release = |b: &mut Builder| {
             let barrier = ring.free(b, stage);
-            match (x.releases, x.first_lane) {
-                (Some((releases, rank)), _) => b.if_then(releases, |b| b.bulk(BulkOp::ArriveAt { barrier, rank })),
+            match (x.release, x.first_lane) {
+                (Some(Release { lanes, rank }), _) => b.if_then(lanes, |b| b.bulk(BulkOp::ArriveAt { barrier, rank })),
                 (None, Some(first)) => b.if_then(first, |b| b.bulk(BulkOp::Arrive { barrier })),
                 (None, None) => {}
             }

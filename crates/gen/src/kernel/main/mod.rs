@@ -9,7 +9,7 @@ mod main_loop;
 use crate::kernel::arguments::{Arguments, BoundKernel};
 use crate::kernel::copy::copies::{Copies, Issuers, Operands, Source, TileCopies};
 use crate::kernel::exit::out::OutArgs;
-use crate::kernel::exit::{Epilogue, Staged};
+use crate::kernel::exit::{BulkOutput, Epilogue, Staged};
 use crate::kernel::input::{Input, Ints, Regions, Shape};
 use crate::kernel::reduce::operands::OperandLoop;
 use crate::kernel::reduce::tile::Kept;
@@ -104,7 +104,7 @@ struct Declared<'a> {
     scales: Vec<ArgId>,
     out: OutArgs<'a>,
     g_first: Option<ExprId>,
-    store: Option<(StoreTile, ArgId)>,
+    store: Option<BulkOutput>,
     sizes: Sizes,
     groups: Option<Groups>,
     terms: Option<Terms>,
@@ -131,7 +131,7 @@ impl<'a> Declared<'a> {
         let (out, g_first) = declare.results(c);
         let store = job.store.clone().map(|tile| {
             let map = declare.store(c, &tile);
-            (tile, map)
+            BulkOutput { tile, map }
         });
         let (sizes, groups, terms, work) = (declare.sizes(c, ints), declare.groups(c), declare.terms(c), declare.work(c));
         Declared { ints, sources, scales, out, g_first, store, sizes, groups, terms, work }
@@ -178,8 +178,7 @@ struct Part<'a> {
     scales: Vec<ArgId>,
     lowered: Lowered,
     out: OutArgs<'a>,
-    /// Where results go in bulk: how, and through which map.
-    store: Option<(StoreTile, ArgId)>,
+    store: Option<BulkOutput>,
     /// Where its arrays lie in shared memory.
     map: SharedMap,
 }
@@ -423,7 +422,7 @@ impl Main<'_> {
         let stages = self.spec.schedule.buffers;
         let Stages::OfRing { ring, progress } = of else {
             let read = Counter::new(b, "read", stages, false);
-            return Consumer { unit, read, released: None, first_lane: None, releases: None, turns: None };
+            return Consumer { unit, read, released: None, first_lane: None, release: None, turns: None };
         };
         let lane = b.value(self.local % self.spec.tiling.wave_lanes);
         let first_lane = b.bind("first_lane", lane.equals(0));
@@ -433,8 +432,8 @@ impl Main<'_> {
             |p| p.released,
         );
         let turns = ring.turns.map(|turns| Turns::new(b, turns, team));
-        let releases = ring.place.as_ref().and_then(|(place, tiling)| place.releases(b, tiling, lane));
-        Consumer { unit, read, released, first_lane: Some(first_lane), releases, turns }
+        let release = ring.place.and_then(|place| place.release(b, lane));
+        Consumer { unit, read, released, first_lane: Some(first_lane), release, turns }
     }
 
     /// The unit of this thread, and the number of its team.

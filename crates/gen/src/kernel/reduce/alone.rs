@@ -10,7 +10,7 @@ use crate::kernel::elements::digits;
 use crate::kernel::exit::operations::{Applied, Operations, Run, Start};
 use crate::kernel::input::Ints;
 use crate::kernel::tile::cluster::ClusterPlace;
-use crate::plan::{Cluster, ELEMENT_BLOCK, ElementLoads, ElementSteps, Finish, KernelSpec, Stage};
+use crate::plan::{ELEMENT_BLOCK, ElementLoads, ElementSteps, Finish, KernelSpec, Stage};
 use crate::program::Binding;
 use std::collections::{BTreeMap, BTreeSet};
 use tilewright_ir::affine::{Coord, Part, affine};
@@ -35,7 +35,7 @@ struct Share<'a> {
     from: Base,
     thread: ExprId,
     /// The work-group's place among those that share the columns, where they are a cluster.
-    cluster: Option<(ClusterPlace, Cluster)>,
+    cluster: Option<ClusterPlace>,
     /// The work-group's tile and share, and their first row and column.
     number: [ExprId; 2],
     start: [ExprId; 2],
@@ -71,7 +71,7 @@ pub(crate) fn build(c: &Contraction, elements: &Elements, spec: &KernelSpec, par
     let number = [b.bind("tile_m", d[1]), b.bind("share", d[0])];
     let start = [b.value(number[0] * i64::from(t.a.macro_tile)), b.value(number[1] * (columns as i64))];
     let start = [b.bind("first_row", start[0]), b.bind("first_column", start[1])];
-    let cluster = ClusterPlace::new(b, t).map(|place| (place, t.cluster));
+    let cluster = ClusterPlace::new(b, t);
     let share = Share {
         c,
         cluster,

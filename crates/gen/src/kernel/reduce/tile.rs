@@ -7,7 +7,7 @@ use super::operator::Element;
 use super::{Reducer, State, add, bind, get};
 use crate::kernel::input::Ints;
 use crate::kernel::tile::cluster::ClusterPlace;
-use crate::plan::{Cluster, Finish, Stage, TileReduction, atomic};
+use crate::plan::{Finish, Stage, TileReduction, atomic};
 use std::collections::HashMap;
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::layout::{Axis, Layout};
@@ -38,7 +38,7 @@ pub(crate) struct HeldTile<'a> {
     /// Condition under which a register counts; `None` where it always does.
     pub counts: &'a dyn Fn(u32) -> Option<ExprId>,
     /// The work-group's place in its cluster, where it has one.
-    pub cluster: Option<(ClusterPlace, Cluster)>,
+    pub cluster: Option<ClusterPlace>,
     /// Number of this work-group's share, where several have shares of a tile.
     pub share: Option<ExprId>,
     /// Type of the results, for reductions of what is stored.

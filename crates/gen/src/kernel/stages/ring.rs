@@ -2,7 +2,7 @@
 
 use super::counter::Counter;
 use crate::kernel::tile::cluster::ClusterPlace;
-use crate::plan::{Area, Barriers, KernelSpec, Tiling};
+use crate::plan::{Area, Barriers, KernelSpec};
 use tilewright_ir::*;
 
 /// The barriers of the stages of both operands.
@@ -11,8 +11,8 @@ pub(crate) struct Ring {
     full: TxId,
     free: TxId,
     buffers: u32,
-    /// The work-group's place in its cluster, and how the cluster is cut.
-    pub place: Option<(ClusterPlace, Tiling)>,
+    /// The work-group's place in its cluster.
+    pub place: Option<ClusterPlace>,
     /// With ping-pong: one barrier for each team.
     pub turns: Option<TxArray>,
     /// With shifted rows: one barrier for each producer warp and slot.
@@ -37,7 +37,6 @@ pub(crate) struct FullStage {
 impl Ring {
     /// Declares the barriers.
     pub fn new(b: &mut Builder, spec: &KernelSpec, place: Option<ClusterPlace>, barriers: &Barriers) -> Ring {
-        let place = place.map(|place| (place, spec.tiling.clone()));
         let mut declare = |name: &str, area: Area| b.tx_barriers(name, Barriers::count(area), area.first());
         let (full, free) = (declare("full", barriers.full), declare("empty", barriers.free));
         let mut some = |name: &str, area: Area| {
@@ -54,7 +53,7 @@ impl Ring {
 
     /// One thread initialises the barriers; a barrier of all threads follows.
     pub fn init(&self, b: &mut Builder, local: ExprId, full: FullStage, math_waves: u32) {
-        let sharers = self.place.as_ref().map_or(1, |(_, t)| t.cluster.sharers());
+        let sharers = self.place.as_ref().map_or(1, |place| place.size.sharers());
         b.if_then(local.equals(0), |b| {
             for i in 0..self.buffers {
                 let index = b.int(i64::from(i), Scalar::I32);
@@ -83,7 +82,7 @@ impl Ring {
     /// the last time, because other work-groups release them too. Where accumulators are exchanged, a barrier of all threads
     /// follows anyway.
     pub fn drain(&self, b: &mut Builder, at: Counter) {
-        if self.place.as_ref().is_none_or(|(_, t)| t.cluster.sharers() <= 1 || t.cluster.splits > 1) {
+        if self.place.as_ref().is_none_or(|place| place.size.sharers() <= 1 || place.size.splits > 1) {
             return;
         }
         b.for_range("last", 0, self.buffers, Unroll::No, |b, _| {

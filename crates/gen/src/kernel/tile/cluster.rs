@@ -6,7 +6,7 @@
 //! every reader has released it. Therefore every wave arrives at the barriers of its whole row and column of the cluster.
 //! All work-groups take part in every k-tile, even if their own tile of C is outside of the result.
 
-use crate::plan::Tiling;
+use crate::plan::{Cluster, Tiling};
 use tilewright_ir::*;
 
 /// Position in the cluster: `rank = split + splits (m + extent_m n)`.
@@ -17,6 +17,26 @@ pub(crate) struct ClusterPlace {
     pub split: ExprId,
     /// Which cluster this is.
     pub cluster: ExprId,
+    /// The work-groups of a cluster.
+    pub size: Cluster,
+}
+
+/// The part of an operand's tile that a work-group copies.
+#[derive(Clone, Copy)]
+pub(crate) struct CopyPart {
+    /// Number of parts.
+    pub parts: u32,
+    /// Which part.
+    pub index: ExprId,
+}
+
+/// Release of a buffer to all work-groups that copy into it.
+#[derive(Clone, Copy)]
+pub(crate) struct Release {
+    /// Condition of the lanes that release it.
+    pub lanes: ExprId,
+    /// The rank at which each lane does.
+    pub rank: ExprId,
 }
 
 impl ClusterPlace {
@@ -43,21 +63,22 @@ impl ClusterPlace {
             n: b.bind("cluster_n", tile / c.m),
             split: b.bind("cluster_split", rank % c.splits),
             cluster,
+            size: c,
         })
     }
 
-    /// Rank of the work-group at (m, n) that has this one's split.
-    fn rank(&self, b: &mut Builder, t: &Tiling, m: ExprId, n: ExprId) -> ExprId {
-        b.value((n * t.cluster.m + m) * t.cluster.splits + self.split)
+    /// Rank of the work-group at (m, n, split).
+    pub fn rank(&self, b: &mut Builder, [m, n, split]: [ExprId; 3]) -> ExprId {
+        b.value((n * self.size.m + m) * self.size.splits + split)
     }
 
     /// Who receives what this work-group copies of an operand (0: A, 1: B), as bits of ranks; `None`: itself alone.
-    pub fn receivers(&self, b: &mut Builder, t: &Tiling, operand: usize) -> Option<ExprId> {
-        let c = t.cluster;
+    pub fn receivers(&self, b: &mut Builder, operand: usize) -> Option<ExprId> {
+        let c = self.size;
         let zero = b.int(0, Scalar::I32);
         let (count, apart, first) = match operand {
-            0 => (c.n, c.splits * c.m, self.rank(b, t, self.m, zero)),
-            _ => (c.m, c.splits, self.rank(b, t, zero, self.n)),
+            0 => (c.n, c.splits * c.m, self.rank(b, [self.m, zero, self.split])),
+            _ => (c.m, c.splits, self.rank(b, [zero, self.n, self.split])),
         };
         (count > 1).then(|| {
             let ranks = (0..count).fold(0i64, |bits, i| bits | 1 << (i * apart));
@@ -65,29 +86,29 @@ impl ClusterPlace {
         })
     }
 
-    /// Of how many parts of an operand's tile this work-group copies which one; `None`: all of it.
-    pub fn part(&self, t: &Tiling, operand: usize) -> Option<(u32, ExprId)> {
-        let (count, index) = if operand == 0 { (t.cluster.n, self.n) } else { (t.cluster.m, self.m) };
-        (count > 1).then_some((count, index))
+    /// The part of an operand's tile that this work-group copies; `None`: all of it.
+    pub fn part(&self, operand: usize) -> Option<CopyPart> {
+        let (parts, index) = if operand == 0 { (self.size.n, self.n) } else { (self.size.m, self.m) };
+        (parts > 1).then_some(CopyPart { parts, index })
     }
 
-    /// Which lanes of a wave release a buffer, and at which rank each does: all that copy into this work-group's buffers.
-    pub fn releases(&self, b: &mut Builder, t: &Tiling, lane: ExprId) -> Option<(ExprId, ExprId)> {
-        let c = t.cluster;
+    /// How the lanes of a wave release a buffer: one lane for each work-group that copies into this work-group's buffers.
+    pub fn release(&self, b: &mut Builder, lane: ExprId) -> Option<Release> {
+        let c = self.size;
         if c.sharers() <= 1 {
             return None;
         }
-        let releases = b.bind("releases", lane.lt(c.sharers()));
+        let lanes = b.bind("releases", lane.lt(c.sharers()));
         // Those along n first, then the others along m.
-        let row = self.rank(b, t, self.m, lane);
+        let row = self.rank(b, [self.m, lane, self.split]);
         let rank = if c.m == 1 {
             row
         } else {
             let further = b.value(lane - c.n);
             let m = b.value(further + self.m.le(further).select(Ex::int(1, Scalar::I32), 0));
-            let column = self.rank(b, t, m, self.n);
+            let column = self.rank(b, [m, self.n, self.split]);
             b.value(lane.lt(c.n).select(row, column))
         };
-        Some((releases, b.bind("release_rank", rank)))
+        Some(Release { lanes, rank: b.bind("release_rank", rank) })
     }
 }
