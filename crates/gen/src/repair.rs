@@ -184,7 +184,7 @@ impl Change<'_> {
     fn ahead(&self, acp: Key, pfg: u32, buf: u32) -> Option<Keys> {
         let plan = self.plan;
         // Instructions in flight hold the tile that they read.
-        let held = if plan.unit == 2 { 1 + plan.fragments_ahead.min(1) } else { 1 };
+        let held = 1 + plan.fragments_ahead.min(plan.family().in_flight);
         let tiles = if plan.producers > 0 && plan.unit == 2 { 1 } else { pfg.max(1) };
         if pfg == 0
             && let Some(plan) = self.to(|p| p.ahead = 1)

@@ -16,6 +16,7 @@ use super::own_operands;
 use super::refusal::Refusal;
 use super::registers;
 use super::rules::Env;
+use super::shared_bytes::shared_map;
 use super::shared_map::SharedMap;
 use super::spans::slots;
 use super::spec::*;
@@ -150,10 +151,10 @@ fn set_registers_and_shared(spec: &mut KernelSpec, c: &Contraction) {
     spec.schedule.roles = spec.schedule.roles.map(|roles| RoleSplit { registers, ..roles });
     if spec.schedule.copies.iter().any(|copy| copy.shifted().is_some()) {
         let with = |slots| KernelSpec { schedule: spec.schedule.clone().with_slots(slots), ..spec.clone() };
-        let slots = slots(spec.style.min_groups, |slots| SharedMap::new(&with(slots), c).bytes());
+        let slots = slots(spec.style.min_groups, |slots| shared_map(&with(slots), c).bytes());
         *spec = with(slots);
     }
-    spec.shared = SharedMap::new(spec, c);
+    spec.shared = shared_map(spec, c);
 }
 
 /// How many times as deep a k-step is as where factors lie in shared memory: lanes that make factors of elements of 4 bits read a word of them.

@@ -33,6 +33,7 @@ pub mod reduction;
 mod refusal;
 mod registers;
 mod rules;
+mod shared_bytes;
 mod shared_map;
 mod spans;
 pub mod spec;
@@ -71,7 +72,8 @@ pub use reduction::{
 };
 pub use refusal::Refusal;
 pub use rules::Env;
-pub use shared_map::{Area, Barriers, SharedMap, shared_align};
+pub use shared_bytes::shared_align;
+pub use shared_map::{Area, Barriers, SharedMap};
 pub use spans::{ClassMap, Spans, spans};
 pub use spec::*;
 pub use tile::{Along, OperandTiling, Source, WORKSPACE_ALIGN};
