@@ -1,4 +1,4 @@
-//! What the library can refuse, in one type.
+//! What the library can refuse, in one type, and the plans that it passed over.
 
 use tilewright_check::run::BindError;
 use tilewright_check::verify::VerifyError;
@@ -173,4 +173,14 @@ impl From<BindError> for Error {
             other => Error::Bind(other),
         }
     }
+}
+
+/// A plan that is not used because it failed its look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FailedLook {
+    /// The plan's text form.
+    pub plan: String,
+    /// What was wrong.
+    pub reason: String,
 }

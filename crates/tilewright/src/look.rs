@@ -1,7 +1,7 @@
 //! Looks before a plan's result is first used: asked of the records, else made in the worker process, and kept.
 
 use crate::program::Starts;
-use crate::{Error, Operation, Plan};
+use crate::{Error, FailedLook, Operation, Plan};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,16 +26,6 @@ static KEPT: Mutex<Option<HashMap<Of, Look>>> = Mutex::new(None);
 
 fn kept<T>(then: impl FnOnce(&mut HashMap<Of, Look>) -> T) -> T {
     then(KEPT.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
-}
-
-/// A plan that is not used because it failed its look.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FailedLook {
-    /// The plan's text form.
-    pub plan: String,
-    /// What was wrong.
-    pub reason: String,
 }
 
 impl Operation {
