@@ -283,6 +283,28 @@ impl Records {
         self.lock().is_readonly("main").is_ok_and(|is| !is)
     }
 
+    /// Removes trials that no search misses, and makes the file smaller: of each problem, device, generator and kind of time the fastest
+    /// `keep` stay, with the fastest that was verified thoroughly, and what was found wrong or hung. Gives the number of those removed.
+    ///
+    /// # Errors
+    /// As [`Records::add`]; nothing is removed then.
+    pub fn prune(&self, keep: usize) -> Result<usize, RecordsError> {
+        let keep = i64::try_from(keep).unwrap_or(i64::MAX);
+        let count = self.write(|t| {
+            let count = t.execute(
+                "DELETE FROM trials WHERE state IN ('refused', 'failed') OR id IN (SELECT id FROM (SELECT id, verified, \
+                 row_number() OVER (PARTITION BY problem, device, generator, time_kind ORDER BY time_us, id) AS place, \
+                 row_number() OVER (PARTITION BY problem, device, generator, time_kind, verified ORDER BY time_us, id) AS among \
+                 FROM trials WHERE state = 'ok') WHERE place > ?1 AND NOT (verified = 2 AND among = 1))",
+                [keep],
+            )?;
+            journal::renew(t)?;
+            Ok(count)
+        })?;
+        self.read(|c| c.execute_batch("VACUUM"))?;
+        Ok(count)
+    }
+
     /// Removes the records that pass a filter; gives their number. A filter that names neither state nor depth also removes the looks.
     ///
     /// # Errors

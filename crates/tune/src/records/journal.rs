@@ -13,13 +13,21 @@ use tilewright_check::verify::Depth;
 pub(super) const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS journal(id TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS imported(first INTEGER NOT NULL, last INTEGER NOT NULL) STRICT;
-CREATE INDEX IF NOT EXISTS problem_names ON problems(name);
 ";
 
 /// Depths of verification that one row may pass through; each has a number of its own.
 const DEPTHS: i64 = 4;
 /// Characters of a reason that are sent: compilers say more.
 const REASON: usize = 2000;
+
+/// A problem and the words for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named {
+    /// What is computed.
+    pub key: ProblemKey,
+    /// The problem's text.
+    pub name: String,
+}
 
 /// A row as the journal numbers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,13 +89,14 @@ impl Records {
         })
     }
 
-    /// This machine's own trials of a problem with numbers above this one, lowest first.
+    /// This machine's own trials of a problem with numbers above this one, lowest first. Lines give the problem this name: another that
+    /// has the same key may have been recorded first.
     ///
     /// # Errors
     /// As [`Records::add`].
     pub fn own(
         &self,
-        name: &str,
+        of: &Named,
         device: &DeviceKey,
         generator: &str,
         above: i64,
@@ -96,13 +105,14 @@ impl Records {
         let sql = format!(
             "SELECT p.key, p.name, d.name, d.fingerprint, t.generator, t.timed_by, t.verified_by, {TRIAL_COLUMNS}, t.id AS number \
              FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
-             WHERE p.name = ?1 AND d.name = ?2 AND d.fingerprint = ?3 AND t.generator = ?4 AND t.id > ?5 \
+             WHERE p.key = ?1 AND d.name = ?2 AND d.fingerprint = ?3 AND t.generator = ?4 AND t.id > ?5 \
              AND NOT EXISTS (SELECT 1 FROM imported i WHERE t.id BETWEEN i.first AND i.last) ORDER BY t.id LIMIT ?6"
         );
+        let key = of.key.text();
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         self.read(|c| {
             let mut statement = c.prepare_cached(&sql)?;
-            let values = params![name, device.name, device.fingerprint, generator, above / DEPTHS, most];
+            let values = params![key, device.name, device.fingerprint, generator, above / DEPTHS, most];
             let mut rows = statement.query(values)?;
             let mut entries = Vec::new();
             while let Some(row) = rows.next()? {
@@ -111,6 +121,7 @@ impl Records {
                 // A row that this build cannot read stays where it is.
                 let Ok(mut record) = read_record(row, &key) else { continue };
                 record.trial.reason = record.trial.reason.map(|reason| reason.chars().take(REASON).collect());
+                record.name.clone_from(&of.name);
                 let verified = record.trial.verified;
                 let depth = super::rows::depth_number(verified);
                 entries.push(Entry { number: id * DEPTHS + depth, verified, line: record.line() });
@@ -128,12 +139,21 @@ impl Records {
         self.read(|c| c.prepare("SELECT name, fingerprint FROM devices ORDER BY id")?.query_map([], read)?.collect())
     }
 
-    /// Names of all recorded problems.
+    /// All recorded problems that this build can read.
     ///
     /// # Errors
     /// As [`Records::add`].
-    pub fn problem_names(&self) -> Result<Vec<String>, RecordsError> {
-        self.read(|c| c.prepare("SELECT DISTINCT name FROM problems ORDER BY name")?.query_map([], |r| r.get(0))?.collect())
+    pub fn problems(&self) -> Result<Vec<Named>, RecordsError> {
+        self.read(|c| {
+            let mut statement = c.prepare("SELECT key, name FROM problems ORDER BY id")?;
+            let mut rows = statement.query([])?;
+            let mut found = Vec::new();
+            while let Some(row) = rows.next()? {
+                let name = row.get(1)?;
+                found.extend(ProblemKey::parse(&row.get::<_, String>(0)?).ok().map(|key| Named { key, name }));
+            }
+            Ok(found)
+        })
     }
 
     /// Lets a witness hear of each plan before it runs, or nobody.
@@ -161,12 +181,13 @@ mod tests {
     fn own_rows_are_numbered_and_those_of_others_left_out() {
         let (here, there) = (Records::in_memory().unwrap(), Records::in_memory().unwrap());
         let (problem, device) = (gemm(64, 64, 64, Scalar::F32), DeviceKey { name: "GPU".into(), fingerprint: "1".into() });
+        let p = Named { key: problem.clone(), name: "p".into() };
         let add = |records: &Records, plan: &str, at| {
             let trial = Trial { at, ..Trial::timed(plan, 5.0, TimeKind::Measured) };
             records.add(&problem, "p", &device, GENERATOR, &trial).unwrap();
         };
         let plans = |records: &Records, above| {
-            let own = records.own("p", &device, GENERATOR, above, 9).unwrap();
+            let own = records.own(&p, &device, GENERATOR, above, 9).unwrap();
             own.iter()
                 .map(|e| serde_json::from_str::<serde_json::Value>(&e.line).unwrap()["trial"]["plan"].clone())
                 .collect::<Vec<_>>()
@@ -174,18 +195,18 @@ mod tests {
         add(&here, "A_MIC1__B_MIC1__C_UNR8", 1);
         let hung = Trial { at: 2, ..Trial::unmeasured("A_MIC2__B_MIC1__C_UNR8", State::Hung, &"x".repeat(9000)) };
         there.add(&problem, "p", &device, GENERATOR, &hung).unwrap();
-        assert!(there.own("p", &device, GENERATOR, 0, 9).unwrap()[0].line.len() < 4000);
+        assert!(there.own(&p, &device, GENERATOR, 0, 9).unwrap()[0].line.len() < 4000);
         assert_eq!(here.merge(&there).unwrap().added, 1);
         add(&here, "A_MIC4__B_MIC1__C_UNR8", 3);
         assert_eq!(plans(&here, 0), ["A_MIC1__B_MIC1__C_UNR8", "A_MIC4__B_MIC1__C_UNR8"]);
-        let own = here.own("p", &device, GENERATOR, 0, 9).unwrap();
+        let own = here.own(&p, &device, GENERATOR, 0, 9).unwrap();
         assert_eq!(plans(&here, own[0].number), ["A_MIC4__B_MIC1__C_UNR8"]);
         // Looked at more deeply, the row has a higher number.
         let deeper = Trial { verified: Some(Depth::Thorough), ..Trial::timed("A_MIC4__B_MIC1__C_UNR8", 5.0, TimeKind::Measured) };
         here.record_depth(&problem, "p", &device, GENERATOR, &deeper).unwrap();
-        let now = here.own("p", &device, GENERATOR, 0, 9).unwrap();
+        let now = here.own(&p, &device, GENERATOR, 0, 9).unwrap();
         assert!(now[1].number > own[1].number && now[1].verified == Some(Depth::Thorough));
-        assert_eq!(here.problem_names().unwrap(), ["p"]);
+        assert_eq!(here.problems().unwrap(), [p.clone()]);
         // Numbers may be given again after rows were removed: under another name.
         let name = here.journal().unwrap();
         assert_eq!(here.journal().unwrap(), name);

@@ -7,7 +7,7 @@ use crate::key::ProblemKey;
 use rusqlite::{Transaction, TransactionBehavior};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::io::{BufRead, Write};
+use std::io::{BufRead, BufReader, BufWriter, Write};
 use tilewright_check::verify::Depth;
 use tilewright_gen::plan::Plan;
 use tilewright_gen::space::Space;
@@ -85,10 +85,18 @@ impl Records {
     /// # Errors
     /// As [`Records::export`] and [`Records::import`].
     pub fn merge(&self, other: &Records) -> Result<Imported, RecordsError> {
-        let mut lines = Vec::new();
-        let unread = other.export(&Filter::default(), &mut lines)?.unread;
-        let imported = self.import_with(&mut lines.as_slice(), &other.path.display().to_string(), Bad::Skip)?;
-        Ok(Imported { unread, ..imported })
+        let failed = |e: std::io::Error| RecordsError::Io { path: self.path.clone(), reason: format!("merge: {e}") };
+        // Of the other file no more than a pipe's buffer is held.
+        let (reader, writer) = std::io::pipe().map_err(failed)?;
+        std::thread::scope(|scope| {
+            let write = move || other.export(&Filter::default(), &mut BufWriter::new(writer));
+            let export = std::thread::Builder::new().name("merge".into()).spawn_scoped(scope, write).map_err(failed)?;
+            let imported = self.import_with(&mut BufReader::new(reader), &other.path.display().to_string(), Bad::Skip);
+            // Where the import failed the export ends at a closed pipe: the first error counts.
+            let exported = export.join().map_err(|_| failed(std::io::Error::other("the reader of the other file ended early")));
+            let imported = imported?;
+            Ok(Imported { unread: exported??.unread, ..imported })
+        })
     }
 
     /// Adds records from JSON lines, all or none; gives the number of those that were not there yet. Empty lines are

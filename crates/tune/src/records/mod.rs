@@ -33,7 +33,7 @@ pub use error::{LineError, RecordsError};
 #[cfg(feature = "records")]
 pub use file::Records;
 #[cfg(feature = "records")]
-pub use journal::{Entry, Witness};
+pub use journal::{Entry, Named, Witness};
 #[cfg(feature = "records")]
 pub use lines::{Bad, Exported, Imported};
 #[cfg(feature = "records")]

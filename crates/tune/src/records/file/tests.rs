@@ -623,3 +623,32 @@ fn a_search_starts_without_looking_at_all_trials() {
         assert!(steps.iter().any(|s| s.contains(" t USING INDEX verified")), "{steps:?}");
     }
 }
+
+#[test]
+fn the_best_of_each_problem_are_kept() {
+    let records = Records::in_memory().unwrap();
+    let device = DeviceKey { name: "GPU".into(), fingerprint: "1".into() };
+    for (n, problem) in [gemm(64, 64, 64, Scalar::F32), gemm(64, 64, 32, Scalar::F32)].iter().enumerate() {
+        for (at, (plan, us, verified)) in
+            [("slow", 9.0, Some(Depth::Thorough)), ("fast", 1.0, None), ("second", 2.0, None), ("third", 3.0, None)]
+                .into_iter()
+                .enumerate()
+        {
+            let trial = Trial { verified, at: at as i64, ..Trial::timed(plan, us, TimeKind::Measured) };
+            records.add(problem, &format!("p{n}"), &device, GENERATOR, &trial).unwrap();
+        }
+        for (plan, state) in [("bad", State::Failed), ("wrong", State::Wrong), ("hung", State::Hung)] {
+            records.add(problem, &format!("p{n}"), &device, GENERATOR, &Trial::unmeasured(plan, state, "why")).unwrap();
+        }
+    }
+    let journal = records.journal().unwrap();
+    assert_eq!(records.prune(2).unwrap(), 4);
+    for n in 0..2 {
+        let kept = records.list(&Filter { problem: Some(format!("p{n}")), ..Filter::default() }).unwrap();
+        let mut plans: Vec<&str> = kept.iter().map(|r| r.trial.plan.as_str()).collect();
+        plans.sort_unstable();
+        assert_eq!(plans, ["fast", "hung", "second", "slow", "wrong"]);
+    }
+    assert_ne!(records.journal().unwrap(), journal);
+    assert_eq!(records.prune(2).unwrap(), 0);
+}
