@@ -399,6 +399,8 @@ class Torch(Refusals):
                     ("twt.compare(3)", P, "the path of a file"),
                     ("twt.tune_recorded(good, seconds=-1)", P, "seconds = -1"),
                     ("twt.tune_recorded(good, trials='x')", P, "trials = 'x'"),
+                    ("twt.tune_recorded(good, fleet='postgresql://localhost/x')", P, "run = None"),
+                    ("twt.tune_recorded(good, devices='all', total=1)", P, "total = 1"),
                     ("twt.shapes('/nowhere')", "RecordsError", "no file of shapes"),
                     ("twt.report(3)", P, "the path of a file"),
                     ("twt.record(3).__enter__()", P, "the path of a file"),

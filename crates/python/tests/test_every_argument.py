@@ -268,7 +268,16 @@ if torch is not None:
         "compare": (dict(path=None), dict(path=FILE, repeats={**WHOLE, "zero": 0})),
         "tune_recorded": (
             dict(path=None, trials=1),
-            dict(path=FILE, seconds=SECONDS, total=SECONDS, trials=WHOLE, progress={"number": 3, "text": "x"}),
+            dict(
+                path=FILE,
+                seconds=SECONDS,
+                total=SECONDS,
+                trials=WHOLE,
+                progress={"number": 3, "text": "x"},
+                devices={"number": 3, "bytes": b"x", "list": ["cuda:0"], "no Unicode": "\udc80"},
+                fleet={"number": 3, "bytes": b"x", "no run": "postgresql://localhost/x", "no Unicode": "\udc80"},
+                run={"number": 3, "bytes": b"x", "no Unicode": "\udc80"},
+            ),
         ),
         "enable": (dict(path=None), dict(path=FILE, margin={**SCALAR, "NaN": float("nan")}, compiled=TRUTH)),
         "prepare": (

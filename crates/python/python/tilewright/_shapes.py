@@ -8,6 +8,8 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
+import subprocess
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -600,6 +602,9 @@ def tune_recorded(
     trials: Optional[int] = None,
     progress: _core.Progress = False,
     total: Optional[float] = None,
+    devices: Optional[str] = None,
+    fleet: Optional[str] = None,
+    run: Optional[str] = None,
 ) -> List[Shape]:
     """Tune each problem of a file of shapes and compare it with torch.
 
@@ -616,6 +621,14 @@ def tune_recorded(
     total : float, optional
         Seconds for the whole file. The shapes with the largest share of torch's time come first. Each is searched for its share of the
         seconds and compared at once. Shapes that are not reached stay with torch.
+    devices : str, optional
+        ``"all"``, or a list such as ``"cuda:0,cuda:1"``: the command ``tilewright`` tunes on these devices, a process on each. It writes the
+        user's records file.
+    fleet : str, optional
+        PostgreSQL server ``postgresql://ROLE@HOST/DATABASE``: this host and all others that name the same `run` share the problems. The
+        password comes from ``PGPASSFILE`` or ``PGPASSWORD``.
+    run : str, optional
+        Name of the run of `fleet`.
 
     Returns
     -------
@@ -626,12 +639,20 @@ def tune_recorded(
     ------
     RecordsError
         The file cannot be read, or is no file of shapes.
+    TuneError
+        The command ``tilewright`` is missing, or the server cannot be used.
     """
     for name, given_seconds in (("seconds", seconds), ("total", total)):
         if given_seconds is not None and not given.number(given_seconds, name) >= 0.0:
             given.refuse(name, given_seconds, "a number of at least 0 is needed")
     trials = _core._trials(trials)
     given.listener(progress, "progress")
+    shared = {"devices": given.maybe(devices, "devices"), "fleet": given.maybe(fleet, "fleet"), "run": given.maybe(run, "run")}
+    if any(value is not None for value in shared.values()):
+        if total is not None:
+            given.refuse("total", total, "with devices or fleet, give seconds or trials for each shape")
+        _tune_by_command(path, seconds, trials, progress is True, shared)
+        return compare(path)
     if total is not None:
         return _Shared(path, float(total)).tune(seconds, trials, progress)
     for problem, at in dict.fromkeys((row.problem, _at(row)) for row in shapes(path) if row.problem):
@@ -641,6 +662,28 @@ def tune_recorded(
             # Without a plan it stays torch's; `compare` says why.
             continue
     return compare(path)
+
+
+def _tune_by_command(path: Path, seconds: Optional[float], trials: Optional[int], shown: bool, shared: Dict[str, Optional[str]]) -> None:
+    """Tune a file of shapes in other processes: on several devices, or with other hosts."""
+    if shared["fleet"] is not None and shared["run"] is None:
+        given.refuse("run", None, "fleet needs the name of a run")
+    shapes(path)
+    program = os.environ.get("TILEWRIGHT_WORKER") or shutil.which("tilewright")
+    if program is None:
+        raise _native.TuneError("devices and fleet need the command tilewright in PATH, or named by TILEWRIGHT_WORKER")
+    budget = str(trials) if trials is not None else f"{10.0 if seconds is None else float(seconds)}s"
+    command = [program, "tune", "--recorded-shapes", os.fspath(path), "--budget", budget, "--json"]
+    command += [] if shown else ["--quiet"]
+    for option, value in (("device", shared["devices"]), ("fleet", shared["fleet"]), ("run", shared["run"])):
+        command += [] if value is None else [f"--{option}", value]
+    if shared["devices"] is None:
+        command += ["--device", "all"]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=None if shown else subprocess.PIPE, text=True)
+    # Shapes without a plan stay torch's: `compare` says why.
+    if done.returncode not in (0, 3):
+        lines = (done.stderr or "").strip().splitlines()
+        raise _native.TuneError(lines[-1] if lines else f"tilewright tune ended with code {done.returncode}")
 
 
 class _Over(Exception):
