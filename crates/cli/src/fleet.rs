@@ -103,18 +103,18 @@ mod server {
         let path = crate::records::place(records);
         let records = Records::open_existing(&path).map_err(CliError::failed)?;
         let journal = workers::journal_name(&records)?;
-        let problems = records.problem_names().map_err(CliError::failed)?;
-        let tasks = tilewright_fleet::pushable(address, run, &problems)?;
+        let problems = records.problems().map_err(CliError::failed)?;
+        let names: Vec<String> = problems.iter().map(|of| of.name.clone()).collect();
+        let tasks = tilewright_fleet::pushable(address, run, &names)?;
         let identity = Identity { id: format!("push-{}", digest(&journal)), journal, ..Identity::default() };
         let mut server = Server::new(address, identity)?;
         let mut sent = 0;
         for device in records.devices().map_err(CliError::failed)? {
-            for PushTask { task, epoch, problem, class } in &tasks {
-                if !class.starts_with(&workers::class_begins(&device)) {
-                    continue;
-                }
-                let lease = Lease { task: *task, epoch: *epoch, problem: problem.clone(), lapses: 0, spent: 0.0 };
-                let own = records.own(problem, &device, GENERATOR, 0, usize::MAX).map_err(CliError::failed)?;
+            let of_class = |task: &&PushTask| task.class.starts_with(&workers::class_begins(&device));
+            for task in tasks.iter().filter(of_class) {
+                let lease = Lease { task: task.task, epoch: task.epoch, problem: task.problem.clone(), lapses: 0, spent: 0.0 };
+                let Some(of) = problems.iter().find(|of| of.name == task.problem) else { continue };
+                let own = records.own(of, &device, GENERATOR, 0, usize::MAX).map_err(CliError::failed)?;
                 let lines: Vec<Line> = own.into_iter().map(|e| Line { number: e.number, text: e.line }).collect();
                 for batch in lines.chunks(BATCH) {
                     server.ship(&lease, batch)?;

@@ -21,6 +21,7 @@ pub fn run(command: &RecordsCommand) -> Result<(), CliError> {
         RecordsCommand::Export { filter, out } => export(filter, out.as_deref()),
         RecordsCommand::Import { file, skip_bad, records } => import(file, *skip_bad, records.as_deref()),
         RecordsCommand::Merge { files, records } => merge(files, records.as_deref()),
+        RecordsCommand::Prune { keep, records } => prune(*keep, records.as_deref()),
         RecordsCommand::Clear { filter, yes } => clear(filter, *yes),
     }
 }
@@ -217,6 +218,13 @@ fn print_imported(imported: &Imported, from: &str) {
             if imported.skipped.len() == 1 { "1 line was".into() } else { format!("{} lines were", imported.skipped.len()) };
         eprintln!("{lines} left out: {first}");
     }
+}
+
+fn prune(keep: u64, records: Option<&Path>) -> Result<(), CliError> {
+    let records = existing(records)?;
+    let count = records.prune(usize::try_from(keep).unwrap_or(usize::MAX)).map_err(CliError::failed)?;
+    eprintln!("{count} records removed");
+    Ok(())
 }
 
 fn clear(args: &FilterArgs, yes: bool) -> Result<(), CliError> {

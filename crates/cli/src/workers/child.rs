@@ -6,6 +6,7 @@ use crate::error::CliError;
 use crate::problem::{self, Case, Cases};
 use crate::progress::{CaseNumber, Progress};
 use crate::{session, tune, values};
+use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +19,7 @@ use tilewright_fleet::{
     Tuner, Verdict, digest, printable, work,
 };
 use tilewright_tune::Records;
-use tilewright_tune::records::{Bad, DeviceKey, GENERATOR, State, Trial, Witness};
+use tilewright_tune::records::{Bad, DeviceKey, Entry, GENERATOR, Named, State, Trial, Witness};
 use tilewright_tune::search::{Cancel, Ended, Event, device_key};
 
 /// Longest time between two looks for a free task.
@@ -43,9 +44,10 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     let lock = lock_gpu(&context, &me.identity, &cancel)?;
     let queue = join(args, &me, lock.as_ref(), &run, &tasks(&cases), &cancel)?;
     let current = Mutex::new(Cancel::default());
-    let journal = RecordsJournal { context: context.clone(), device: me.device.clone() };
+    let listed = Listed::new(&cases);
+    let journal = RecordsJournal { context: &context, device: me.device.clone(), listed: &listed, last: Mutex::default() };
     let mut tuner =
-        Searches { args, quiet, context: &context, cases: &cases, current: &current, found: tune::Found::of_several() };
+        Searches { args, quiet, context: &context, listed: &listed, current: &current, found: tune::Found::of_several() };
     let poll = if args.fleet.fleet.is_some() { POLL } else { POLL_HOST };
     let patience = Patience { no_wait: args.fleet.no_wait, poll };
     let queue = Arc::new(Mutex::new(queue));
@@ -248,21 +250,58 @@ pub fn check_fleet(_: &str, _: &RunSpec, _: &[NewTask]) -> Result<(), CliError> 
     Err(CliError::usage(ABSENT))
 }
 
-/// The records as a journal.
-struct RecordsJournal {
-    context: Arc<Context>,
-    device: DeviceKey,
+/// The cases by the texts of their problems.
+struct Listed<'a> {
+    cases: &'a Cases,
+    places: HashMap<String, usize>,
 }
 
-impl Journal for RecordsJournal {
+impl<'a> Listed<'a> {
+    fn new(cases: &'a Cases) -> Listed<'a> {
+        // The first of equal problems stands for all.
+        let places = cases.list.iter().enumerate().rev().map(|(place, case)| (case.problem.key(), place)).collect();
+        Listed { cases, places }
+    }
+
+    fn case(&self, problem: &str) -> Option<(usize, &'a Case)> {
+        let place = *self.places.get(problem)?;
+        self.cases.list.get(place).map(|case| (place, case))
+    }
+}
+
+/// The records as a journal.
+struct RecordsJournal<'a> {
+    context: &'a Context,
+    device: DeviceKey,
+    listed: &'a Listed<'a>,
+    /// The problem that was asked for last.
+    last: Mutex<Option<Named>>,
+}
+
+impl RecordsJournal<'_> {
+    fn named(&self, problem: &str) -> Result<Named, String> {
+        let mut last = locked(&self.last);
+        if let Some(named) = last.as_ref().filter(|named| named.name == problem) {
+            return Ok(named.clone());
+        }
+        let (_, case) = self.listed.case(problem).ok_or("the problem is not in this worker's list of cases")?;
+        let operation = self.context.operation(case.problem.clone()).map_err(|e| e.to_string())?;
+        Ok(last.insert(Named { key: operation.key(), name: problem.into() }).clone())
+    }
+
+    fn own(&self, problem: &str, number: i64, most: usize) -> Result<Vec<Entry>, String> {
+        let named = self.named(problem)?;
+        self.context.records().own(&named, &self.device, GENERATOR, number, most).map_err(|e| e.to_string())
+    }
+}
+
+impl Journal for RecordsJournal<'_> {
     fn after(&self, problem: &str, number: i64, most: usize) -> Result<Vec<Line>, String> {
-        let own = self.context.records().own(problem, &self.device, GENERATOR, number, most).map_err(|e| e.to_string())?;
-        Ok(own.into_iter().map(|entry| Line { number: entry.number, text: entry.line }).collect())
+        Ok(self.own(problem, number, most)?.into_iter().map(|entry| Line { number: entry.number, text: entry.line }).collect())
     }
 
     fn deepened(&self, problem: &str) -> Result<Vec<Line>, String> {
-        let own = self.context.records().own(problem, &self.device, GENERATOR, 0, usize::MAX).map_err(|e| e.to_string())?;
-        let deep = own.into_iter().filter(|entry| entry.verified.is_some());
+        let deep = self.own(problem, 0, usize::MAX)?.into_iter().filter(|entry| entry.verified.is_some());
         Ok(deep.map(|entry| Line { number: entry.number, text: entry.line }).collect())
     }
 }
@@ -272,17 +311,13 @@ struct Searches<'a> {
     args: &'a TuneArgs,
     quiet: bool,
     context: &'a Arc<Context>,
-    cases: &'a Cases,
+    listed: &'a Listed<'a>,
     /// Ends the search in flight.
     current: &'a Mutex<Cancel>,
     found: tune::Found,
 }
 
 impl Searches<'_> {
-    fn case(&self, problem: &str) -> Option<(usize, &Case)> {
-        self.cases.list.iter().enumerate().find(|(_, case)| case.problem.key() == problem)
-    }
-
     /// Trials of others become candidates; those that cannot be true are refused by name.
     fn take_in(&self, others: Vec<Pulled>) {
         for refusal in import(self.context.records(), others) {
@@ -340,7 +375,7 @@ impl Tuner for Searches<'_> {
     fn tune(&mut self, lease: &Lease, others: Vec<Pulled>, hung: Vec<String>, control: &Control<'_>) -> Attempt {
         let cancel = Cancel::default();
         *locked(self.current) = cancel.clone();
-        let Some((number, case)) = self.case(&lease.problem) else {
+        let Some((number, case)) = self.listed.case(&lease.problem) else {
             return Attempt::Failed("the problem is not in this worker's list of cases".into());
         };
         let case = case.clone();
@@ -353,9 +388,9 @@ impl Tuner for Searches<'_> {
         let marker: Option<Witness> = control.is_careful().then(|| Witness(Arc::new(control.marker())));
         self.context.records().set_witness(marker);
         let options = tune::options(self.args, &case, lease.spent);
+        let number = CaseNumber { nth: number + 1, of: self.listed.cases.list.len() };
         let shown = !self.args.json && !self.args.csv && !self.quiet;
-        let place = CaseNumber { nth: number + 1, of: self.cases.list.len() };
-        let progress = Progress::new(&case, place, self.context.info(), Some(&options.budget), shown);
+        let progress = Progress::new(&case, number, self.context.info(), Some(&options.budget), shown);
         let by_trials = matches!(self.args.budget, values::Budget::Trials(_));
         let mut spent = 0.0;
         let outcome = operation.tune_with(&options, &cancel, &mut |event| {

@@ -63,16 +63,18 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
         table::csv(&crate::tune::COLUMNS, None)?;
     }
     let count = devices.len();
+    // Bars of several workers would overwrite each other.
+    let hushed = count > 1 && !quiet;
     let shares = if count > 1 { cores(count) } else { None };
     let share = |number: usize| shares.as_ref().and_then(|shares| shares.get(number).cloned());
     let mut workers = Vec::new();
     for (number, device) in devices.into_iter().enumerate() {
         let cores = share(number);
-        let child = start_child(&device, number, cores.as_deref(), &records, &at, count > 1)?;
+        let child = start_child(&device, number, cores.as_deref(), &records, &at, hushed)?;
         workers.push(Worker { device, number, cores, child, restarts: Restarts::new() });
     }
     let code = watch(workers, &cancel, &mut |worker| {
-        start_child(&worker.device, worker.number, worker.cores.as_deref(), &records, &at, count > 1)
+        start_child(&worker.device, worker.number, worker.cores.as_deref(), &records, &at, hushed)
     });
     let code = code?;
     for reason in &cases.skipped {
@@ -99,7 +101,7 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     }
     match code {
         0 if cases.skipped.is_empty() => Ok(()),
-        0 => Err(CliError::Told(format!("{} cases cannot be tuned, see above", cases.skipped.len()))),
+        0 => Err(CliError::HandedOver(SOME_FAILED)),
         code => Err(CliError::HandedOver(code)),
     }
 }
