@@ -626,7 +626,7 @@ fn what_is_missing_is_named() {
     assert!(refused.to_string().contains("a buffer for each reduction"), "{refused}");
     let mut wrong = context.upload(&[0.0f64; 4]).expect("memory");
     let refused = op.run_with(Operands::<f32, f32>::without_c(&a, &a).reduction(&mut wrong)).expect_err("f64");
-    assert!(matches!(refused, Error::Dtype { operand: "a reduction", .. }), "{refused}");
+    assert!(matches!(refused, Error::Dtype { operand: "reduction", .. }), "{refused}");
     let mut values = context.upload(&[0.0f32; 4]).expect("memory");
     let refused = op.run_with(Operands::<f32, f32>::without_c(&a, &a).reduction(&mut values).beta(1.0)).expect_err("beta");
     assert!(refused.to_string().contains("neither stored nor read"), "{refused}");
