@@ -5,6 +5,8 @@ mod commands;
 mod common;
 mod documents;
 mod edited;
+#[cfg(unix)]
+mod fleet;
 mod inspect;
 mod memory;
 mod onnx;
