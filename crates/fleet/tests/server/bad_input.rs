@@ -96,3 +96,46 @@ fn lines_that_are_too_long_are_named_and_not_read() {
     let taken = Lease { epoch: 2, ..lease };
     assert_eq!(one.trials(&taken).unwrap().len(), 1);
 }
+
+/// The certificate's name is compared with the URL's, and its authority with the file that is named.
+#[test]
+fn a_certificate_is_verified_by_name_and_authority() {
+    let openssl = |line: &str, folder: &std::path::Path| {
+        std::process::Command::new("openssl").args(line.split(' ')).current_dir(folder).output()
+    };
+    let Some(mut fleet) = Fleet::new() else { return };
+    let folder = fleet.server.folder.path().to_path_buf();
+    if openssl("version", &folder).is_err() {
+        return super::missing::missing("openssl is not installed");
+    }
+    std::fs::write(folder.join("names"), "subjectAltName=DNS:localhost").expect("a file");
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    for line in [
+        format!("req -x509 {key} -keyout ca.key -out ca.crt -subj /CN=authority -days 30"),
+        format!("req -x509 {key} -keyout other.key -out other.crt -subj /CN=other -days 30"),
+        format!("req {key} -keyout data/server.key -out server.csr -subj /CN=localhost"),
+        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out data/server.crt -days 30 -extfile names".into(),
+    ] {
+        let out = openssl(&line, &folder).expect("it was there");
+        assert!(out.status.success(), "{line}: {}", String::from_utf8_lossy(&out.stderr));
+    }
+    fleet.server.own(&["data/server.key", "data/server.crt"]);
+    fleet.server.sql("ALTER SYSTEM SET ssl = on");
+    fleet.server.kill();
+    fleet.server.up();
+    // Roles without a password, so that only the certificate decides.
+    let conf = folder.join("data/pg_hba.conf");
+    let text = std::fs::read_to_string(&conf).expect("a file").replace("scram-sha-256", "trust");
+    std::fs::write(&conf, text).expect("a file");
+    fleet.server.sql("SELECT pg_reload_conf()");
+    let url = |host: &str, authority: &str| {
+        let file = folder.join(authority).display().to_string();
+        format!("postgresql://tilewright_worker@{host}:{}/fleet?sslmode=verify-full&sslrootcert={file}", fleet.server.port)
+    };
+    let tried = |url: String| tilewright_fleet::status(&address(&url), None);
+    tried(url("localhost", "ca.crt")).expect("the right name and authority");
+    for wrong in [url("127.0.0.1", "ca.crt"), url("localhost", "other.crt")] {
+        let error = tried(wrong.clone()).expect_err(&wrong);
+        assert!(!error.is_passing() && error.to_string().contains("TLS") && error.to_string().contains("sslrootcert"), "{error}");
+    }
+}

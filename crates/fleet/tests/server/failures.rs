@@ -95,3 +95,16 @@ fn a_silence_of_all_is_no_lapse() {
     }
     assert_eq!(one.end(&lease, &End::Open { spent: 0.0 }).ok(), Some(false));
 }
+
+/// A server has few connections; workers that get none wait for one.
+#[test]
+fn more_workers_than_connections_do_all_tasks() {
+    let Some(fleet) = Fleet::with(&["max_connections = 6", "superuser_reserved_connections = 2"]) else { return };
+    let options = "tasks=20 trials=2 sleep=20 lease=5000 poll=100";
+    let all: Vec<_> = (0..12).map(|n| fleet.start(&format!("w{n}"), options)).collect();
+    for worker in all {
+        ends(worker, 0);
+    }
+    assert_eq!(fleet.count("tw.task WHERE state = 'done' AND epoch = 1"), 20);
+    assert_eq!(fleet.count("tw.trial"), 40);
+}

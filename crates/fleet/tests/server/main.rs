@@ -3,6 +3,7 @@
 mod bad_input;
 mod failures;
 mod fences;
+mod host;
 mod kills;
 mod runs;
 
@@ -22,7 +23,11 @@ struct Fleet {
 
 impl Fleet {
     fn new() -> Option<Fleet> {
-        let server = Postgres::start()?;
+        Fleet::with(&[])
+    }
+
+    fn with(settings: &[&str]) -> Option<Fleet> {
+        let server = Postgres::start_with(settings)?;
         let made = tilewright_fleet::init(&address(&server.socket("owner")), "tilewright_worker");
         assert!(made.expect("the tables are made"));
         Some(Fleet { server })

@@ -17,7 +17,7 @@ pub struct Postgres {
 }
 
 /// The folder of the server's programs: the one that `TILEWRIGHT_POSTGRES` names, else the newest of Debian's.
-fn programs() -> Option<PathBuf> {
+pub fn programs() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("TILEWRIGHT_POSTGRES").map(PathBuf::from) {
         return folder.join("initdb").exists().then_some(folder);
     }
@@ -37,6 +37,14 @@ struct Found {
 fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output();
     id.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).trim() == "0")
+}
+
+/// A command that runs as an ordinary user, who owns this folder from now on.
+pub fn as_ordinary_user(name: &str, folder: &Path) -> Command {
+    if is_root() {
+        run(Command::new("chown").args(["-R", "65534:65534"]).arg(folder));
+    }
+    program(Path::new(""), name)
 }
 
 /// A program of the server, as an ordinary user.
@@ -117,6 +125,16 @@ impl Postgres {
             // Processes of a server that was killed may hold its memory for a moment.
             assert!(start.elapsed() < Duration::from_secs(60), "the server does not start");
             std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Gives files of the server's folder to its user alone.
+    pub fn own(&self, files: &[&str]) {
+        for file in files.iter().map(|file| self.folder.path().join(file)) {
+            run(Command::new("chmod").arg("600").arg(&file));
+            if is_root() {
+                run(Command::new("chown").arg("65534:65534").arg(&file));
+            }
         }
     }
 
