@@ -8,13 +8,25 @@ use crate::matrix::{BulkOp, MatrixOp, TensorMap, TxBarriers};
 use crate::types::*;
 use serde::{Deserialize, Serialize};
 
+/// A constant as the bits of its double.
+mod bits {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(value.to_bits())
+    }
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        u64::deserialize(deserializer).map(f64::from_bits)
+    }
+}
+
 /// A pure, typed expression node. [`Kernel::exprs`] stores its type with it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Expr {
     /// Integer or boolean constant of the node's type.
     Int(i64),
-    /// Floating-point constant of the node's type.
-    Float(f64),
+    /// Floating-point constant of the node's type. Serialised as its bits: JSON has no infinities.
+    Float(#[serde(with = "bits")] f64),
     /// A scalar kernel argument.
     Arg(ArgId),
     /// A named value, mutable variable or loop counter.
