@@ -306,7 +306,7 @@ fn epilogues_on_every_command() {
     ]);
     let explained = bench.run(&format!("explain {centred} --zero-points m --device emu:sm_80"));
     explained.says(&["take zero points, times sums of the other factor over k", "zero points m"]);
-    for (wrong, why) in [("--zero-points a,m", "zero points of A are given twice"), ("--zero-points k", "a, b, m, n")] {
+    for (wrong, why) in [("--zero-points a,m", "zero points of A are given twice"), ("--zero-points k", "none of a, b, m, n")] {
         let ran = bench.run(&format!("verify {centred} {wrong} --device emu:sm_80"));
         assert!(ran.code == Some(2) && ran.err.contains(why), "{}", ran.err);
     }
@@ -505,11 +505,11 @@ fn help_teaches_with_examples() {
         ran.ends(0);
         ran.says(&["Examples:", "gemm", "conv", "--device", "--problem", "--cases"]);
         let ran = bench.run(&format!("{word} gemm --help"));
-        ran.says(&["--m <M>", "--trans", "Examples", "tilewright tune gemm", "Matrix product:", "Plan:", "Device and records:"]);
+        ran.says(&["--m <SIZE>", "--trans", "Examples", "tilewright tune gemm", "Matrix product:", "Plan:", "Device and records:"]);
         assert!(!["--problem <", "--cases <", "--set <"].iter().any(|refused| ran.out.contains(refused)), "{}", ran.out);
         let at = |text: &str| ran.out.find(text).expect(text);
         assert!(
-            at("--m <M>") < at("--plan <") && at("--plan <") < at("--device <"),
+            at("--m <SIZE>") < at("--plan <") && at("--plan <") < at("--device <"),
             "what the problem is stands first\n{}",
             ran.out
         );

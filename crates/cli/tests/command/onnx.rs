@@ -17,12 +17,12 @@ fn a_model_is_tuned_and_reported() {
     assert!(objects[0]["problem"].as_str().is_some_and(|p| p.contains("_m24_n16_k16_")), "{}", objects[0]);
     assert!(ran.err.contains("not tuned: <third> (LSTM)") && ran.err.contains("report: small.html"), "{}", ran.err);
     let page = std::fs::read_to_string(bench.path("small.html")).expect("the page");
-    let plan = objects[0]["plan"].as_str().expect("a plan");
+    let [plan, readable] = ["plan", "readable"].map(|name| objects[0][name].as_str().expect("a plan"));
     for part in [
         "&lt;first&gt;, &lt;second&gt;",
         "2 x, ",
         "24x16x16 f32",
-        "tiles of",
+        readable,
         plan,
         "100.0 %",
         "modelled",

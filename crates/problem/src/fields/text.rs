@@ -205,7 +205,7 @@ mod tests {
             ("_f32", "_f32_biask", "`biask`: `k` must be one of m, n"),
             ("_f32", "_f32_scalem_scalem", "given twice"),
             ("_f32", "_i8_outi8_zeroa_zerom", "given twice"),
-            ("_f32", "_f32_zerok", "zeroa or zerom"),
+            ("_f32", "_f32_zerok", "none of a, b, m, n"),
             ("_f32", "_f32_zeroa", "A is f32"),
             ("_f32", "_f32_scalek", "scalem, scalen"),
             ("_f32", "_f32_biasm_biasn", "bias is given twice"),
