@@ -505,7 +505,15 @@ fn help_teaches_with_examples() {
         ran.ends(0);
         ran.says(&["Examples:", "gemm", "conv", "--device", "--problem", "--cases"]);
         let ran = bench.run(&format!("{word} gemm --help"));
-        ran.says(&["--m <SIZE>", "--trans", "Examples", "tilewright tune gemm", "Matrix product:", "Plan:", "Device and records:"]);
+        ran.says(&[
+            "--m <SIZE>",
+            "--trans",
+            "Examples",
+            "tilewright tune gemm",
+            "Matrix product:",
+            "Plan:",
+            "Device and records:",
+        ]);
         assert!(!["--problem <", "--cases <", "--set <"].iter().any(|refused| ran.out.contains(refused)), "{}", ran.out);
         let at = |text: &str| ran.out.find(text).expect(text);
         assert!(

@@ -377,7 +377,9 @@ fn zero_points(b: &mut GemmBuilder, text: &str) -> Result<(), String> {
     for letter in words(text).flat_map(|word| word.split("")).filter(|letter| !letter.is_empty()) {
         let found = ZeroPoints::NAMES.into_iter().find(|(name, ..)| *name == letter);
         let (_, of, how) = found.ok_or_else(|| {
-            format!("`{letter}` is none of a, b, m, n: write a or m for operand A, b or n for operand B, or one of each, as in m,b")
+            format!(
+                "`{letter}` is none of a, b, m, n: write a or m for operand A, b or n for operand B, or one of each, as in m,b"
+            )
         })?;
         let place = if of == Along::M { &mut b.zero_points.a } else { &mut b.zero_points.b };
         if place.replace(how).is_some() {
