@@ -103,7 +103,7 @@ mod tests {
         refused(complex().activation(Activation::Gelu), &["gelu", "stored result"]);
         refused(complex().reduce("max:n".parse().unwrap()), &["max:n", "real and imaginary"]);
         refused(complex().dynamic(Dynamic { m: true, ..Dynamic::NONE }), &["known only at launch"]);
-        refused(complex().grouped(Ragged::M, 3), &["groups"]);
+        refused(complex().grouped(Ragged::M, 3), &["grouped m", "a product of each group"]);
         for (key, parts) in
             [("conja", ["conja", "conjugates"]), ("alphaim", ["alphaim", "are real"]), ("betaim", ["betaim", "complex type"])]
         {

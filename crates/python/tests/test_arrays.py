@@ -98,7 +98,7 @@ class Products(unittest.TestCase):
             np.testing.assert_array_equal(out, (2 - 1j) * (a[1] @ b) + (-1 + 3j) * (1 + 2j))
         with self.assertRaisesRegex(tw.OperandError, "b holds complex64, complex128 is needed"):
             tw.gemm(a[0], b.astype("complex64"))
-        for problem, text in ((dict(bias=np.ones(17, dtype)), "add it as a residual"), (dict(out_dtype="float32"), "results of complex128")):
+        for problem, text in ((dict(bias=np.ones(17, dtype)), "add it as a residual"), (dict(out_dtype="float32"), "results of complex products")):
             with self.assertRaisesRegex(tw.ProblemError, text):
                 tw.gemm(a[0], b, **problem)
         with self.assertRaisesRegex(tw.ProblemError, "alpha = 1j: a real number"):

@@ -107,7 +107,7 @@ fn groups_verify() {
 #[test]
 fn groups_verify_by_warpgroups() {
     let recipe = Recipe { grouped: true, ..Recipe::units() };
-    Run { devices: &["emu:sm_90a"], recipe, count: 300, interleave: true }.all_pass_with(of_warpgroups, &OF_WARPGROUPS);
+    Run { devices: &["emu:sm_90a"], recipe, count: 400, interleave: true }.all_pass_with(of_warpgroups, &OF_WARPGROUPS);
 }
 
 /// What a pair leaves in C.

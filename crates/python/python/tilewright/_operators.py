@@ -306,7 +306,7 @@ def activate(x: Tensor, activation: str) -> Tensor:
 _Found = Tuple[_core.Context, str, Tuple[int, ...]]
 
 
-def _product(a: Tensor, b: Tensor, c: Tensor) -> Dict[str, int]:
+def _addresses(a: Tensor, b: Tensor, c: Tensor) -> Dict[str, int]:
     return {"a": a.data_ptr(), "b": b.data_ptr(), "c": c.data_ptr()}
 
 
@@ -359,7 +359,7 @@ def _product(a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[
         call = _core._gemm(arrays[0], arrays[1], out=arrays[2], bias=arrays[3], activation=activation, residual=arrays[4])
         return call.context, call.problem, call.alignments
 
-    addresses = {**_product(a, b, out), "bias": _at(bias), "residual": _at(residual)}
+    addresses = {**_addresses(a, b, out), "bias": _at(bias), "residual": _at(residual)}
     if _launch(key, f"{tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}", a, addresses, prepare):
         return out
     return _by_torch(a, b, bias, activation, residual)
@@ -398,7 +398,7 @@ def _grouped_mm(mat_a: Tensor, mat_b: Tensor, offs: Tensor) -> Tensor:
         call = _core._gemm(array(a), array(b), out=array(out), offsets=where)
         return call.context, call.problem, call.alignments
 
-    addresses = {**_product(a, b, out), "ends": ends.data_ptr()}
+    addresses = {**_addresses(a, b, out), "ends": ends.data_ptr()}
     what = f"{ends.shape[0]} groups of {tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}"
     if _launch(key, what, a, addresses, prepare):
         return out
@@ -501,7 +501,7 @@ def _convolve(
         problem = convolution_problem(direction, x, weight, TYPES[a.dtype], last, how, bias is not None)
         return context, problem, tuple(array(t).alignment for t in (a, b, out))
 
-    addresses = {**_product(a, b, out), "bias": _at(bias)}
+    addresses = {**_addresses(a, b, out), "bias": _at(bias)}
     if _launch(key, f"convolution {direction} of {tuple(x)} and {tuple(weight)} {a.dtype}", a, addresses, prepare):
         return out
     return _convolve_by_torch(direction, a, b, bias, x, weight, how)
