@@ -1,6 +1,6 @@
 //! Checks kernels of every problem on any device: references, verification, random problems and plans.
 //!
-//! [`reference`] makes test data and says how a result compares with the f64 or the exact reference. [`run`] binds a program to buffers.
+//! [`mod@reference`] makes test data and says how a result compares with the f64 or the exact reference. [`run`] binds a program to buffers.
 //! [`verify`](mod@verify) runs a program on test data and looks at its result and all memory around it. [`reduce`] finds a smaller problem
 //! of the same kind for the emulator. [`random`] draws problems and plans.
 //!

@@ -223,7 +223,7 @@ impl Change<'_> {
             Refusal::FragmentsWritten { .. } => self.to(|p| p.register_sets = 0).or_else(|| self.to(|p| p.a.copy = 2)),
             Refusal::BulkUnit { acp, .. } => self.set(acp, 0).or_else(|| self.to(|p| p.unit = 2)),
             Refusal::ShiftWaves { acp, .. } => self.to(|p| p.producers = 4).or_else(|| self.set(acp, 2)),
-            Refusal::StagedRows => self.to(|p| p.staged = 0).or_else(|| self.to(|p| p.swapped = 1 - p.swapped.min(1))),
+            Refusal::StagedRows => self.to(|p| p.staged = 0).or_else(|| self.to(Keys::turn)),
             Refusal::Turns { mac, owners, .. } => {
                 let waves = || self.to(|p| p.producers = if p.producers < 1 { 4 } else { p.producers });
                 let stay = || self.to(|p| p.persistent = if p.persistent < 1 { 132 } else { p.persistent });

@@ -245,7 +245,7 @@ impl Space {
         let here = match plan.unit {
             0 => reflected(plan, self.env.wave)?.into(),
             // Matrix units take their operands in either order: the very same kernel.
-            _ => plan.but(|keys| keys.swapped = 1 - plan.swapped.min(1)).into(),
+            _ => plan.but(Keys::turn).into(),
         };
         (self.constraint.allows(&here) && self.resolve(&here).is_ok()).then_some(here)
     }

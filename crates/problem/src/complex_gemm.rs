@@ -14,7 +14,7 @@ impl Gemm {
     pub fn dtype_name(&self) -> &'static str {
         Dtype::name_of(self.dtype, self.math, self.complex.is_some())
     }
-    /// The letter that says how a factor, 0 = A or 1 = B, is taken: [`Complex::letter`].
+    /// The letter that says how a factor, 0 = A or 1 = B, is taken: n as stored, t transposed, c conjugated and transposed, r conjugated.
     pub fn letter(&self, matrix: usize) -> char {
         let trans = self.matrices()[matrix.min(1)].trans;
         match (trans, self.complex.is_some_and(|c| c.conj(matrix))) {

@@ -35,7 +35,7 @@ use tilewright_device::{Device, DeviceError, DeviceKind};
 use tilewright_gen::plan::{Derived, Plan, generic};
 use tilewright_gen::program::Program;
 use tilewright_gen::space::Space;
-use tilewright_problem::{Conv, Extents, Gemm, Problem};
+use tilewright_problem::{Conv, Extents, Gemm, Problem, Role};
 
 /// Bytes of A, B and C together.
 const BYTES: u64 = 64 << 20;
@@ -138,12 +138,16 @@ pub fn subject<'a>(space: &'a Space, plan: &Plan) -> Cow<'a, Space> {
     small.filter(|small| small.resolve(plan).is_ok()).map_or(Cow::Borrowed(space), Cow::Owned)
 }
 
+/// Whether a problem has memories beside operands and workspace.
+fn reads_more(problem: &Problem) -> bool {
+    problem.memories().any(|memory| !matches!(memory.role, Role::A | Role::B | Role::C | Role::Workspace))
+}
+
 /// A small problem of the same kind and types. `None` where a problem computes more than a product: it stands for itself.
 fn small(problem: &Problem) -> Option<Problem> {
     match problem {
         Problem::Gemm(g) => {
-            let more = g.grouped.is_some() || g.drop_c || !g.reductions.is_empty();
-            if more || !g.zero_points.is_none() || !g.scales.is_none() {
+            if g.drop_c || reads_more(problem) {
                 return None;
             }
             let plain = Gemm::new(g.dtype, 132, 68, 40).order(g.order).build().ok()?;
@@ -152,7 +156,7 @@ fn small(problem: &Problem) -> Option<Problem> {
             typed.validate().is_ok().then_some(Problem::Gemm(typed))
         }
         Problem::Conv(c) => {
-            let more = c.drop_c || !c.reductions.is_empty() || c.activation.is_some() || c.residual || c.bias;
+            let more = c.drop_c || c.activation.is_some() || reads_more(problem);
             let (input, three, one) = (vec![9; c.dims()], vec![3; c.dims()], vec![1; c.dims()]);
             let plain = Conv::new(c.dtype, 2, 5, 7, &input, &three).pad(&one, &one).direction(c.direction).layout(c.layout);
             let typed = plain.math(c.math).out_dtype(c.out_dtype).workspace(c.workspace).build().ok()?;

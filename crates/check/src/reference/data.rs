@@ -35,7 +35,7 @@ impl Default for Margins {
 }
 
 impl Margins {
-    /// Guards as wide as a tile, for a device that does not see accesses outside of a buffer: [`TILE_ROWS`] rows of C, between 64 KiB and 4 MiB, at most a
+    /// Guards as wide as a tile, for a device that does not see accesses outside of a buffer: 256 rows of C, between 64 KiB and 4 MiB, at most a
     /// quarter of C where that is more than 64 KiB.
     pub fn as_wide_as_a_tile(problem: &Problem) -> Margins {
         let (pitch, bytes) = match problem {

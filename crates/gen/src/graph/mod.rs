@@ -236,7 +236,7 @@ impl<'a> Graph<'a> {
             self.together(plan, |p| (p.register_sets, p.a.source) = (sets, 0), out);
             let change = |p: &mut Keys| {
                 (p.register_sets, p.a.source, p.b.source) = (sets, 0, 0);
-                p.swapped = flipped(p.swapped);
+                p.turn();
             };
             self.together(plan, change, out);
         }

@@ -64,7 +64,7 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
     let product = c.source == ResultSource::Product;
     let plan = if product { plan } else { &plan.normalised(c) };
     let family = plan.family();
-    let seen = c.oriented(plan.swapped == 1, family.unit);
+    let seen = plan.orient(c);
     let c = &*seen;
     let row = match family.owner {
         Owner::Thread => dot_instruction(plan, c, env, family),

@@ -168,7 +168,7 @@ impl Keys {
         }
         let Some(owners) = p.owners().filter(|_| !p.has_panels()) else { return p };
         let family = p.family();
-        let c = &*c.oriented(p.swapped == 1, family.unit);
+        let c = &*p.orient(c);
         let tile = |owners: u32, micro: u32, block: u32| (u64::from(owners) * u64::from(micro)).max(1) * u64::from(block);
         let (tile_m, tile_n) = (tile(owners.m, p.a.micro, family.block.rows), tile(owners.n, p.b.micro, family.block.columns));
         let run_time = [Extent::M, Extent::N].into_iter().any(|extent| c.varies(extent));

@@ -4,6 +4,8 @@ use super::keys::{Key, Keys};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Deref;
+use tilewright_problem::Oriented;
+use tilewright_problem::contraction::Contraction;
 
 /// All choices for one kernel: a value for every key, where keys without effect are at one canonical value. So equal plans give equal kernels
 /// and have equal texts ([`super::grammar`](mod@super::grammar)). Plans are serialised as their text.
@@ -90,6 +92,14 @@ impl Keys {
     pub const fn with(mut self, key: Key, value: u32) -> Keys {
         self.set(key, value);
         self
+    }
+    /// Changes to the other orientation: the kernel of the transposed product.
+    pub fn turn(&mut self) {
+        self.swapped = 1 - self.swapped.min(1);
+    }
+    /// The contraction as this plan's kernel computes it.
+    pub fn orient<'c>(&self, c: &'c Contraction) -> Oriented<'c> {
+        c.oriented(self.swapped == 1, self.family().unit)
     }
     /// Keys in which two differ, in printing order.
     pub fn difference(&self, other: &Keys) -> Vec<Key> {

@@ -34,7 +34,7 @@ pub(crate) struct StagedStore {
 #[derive(Clone, Copy)]
 struct UpperRows {
     number: ExprId,
-    swapped: ExprId,
+    crossed: ExprId,
 }
 
 /// What fills a staging buffer: what the wave holds of it, and the values of a run.
@@ -69,7 +69,7 @@ impl StagedStore {
         let upper = pairs.then(|| {
             let [line, _] = fill.math.lane_in_band(b, 2);
             let upper = b.value(line / 4);
-            UpperRows { number: b.bind("upper_rows", upper), swapped: b.value(upper.equals(1)) }
+            UpperRows { number: b.bind("upper_rows", upper), crossed: b.value(upper.equals(1)) }
         });
         for run in fill.runs {
             let values: Vec<ExprId> = (fill.values)(b, run).into_iter().map(|v| stored(b, v, self.scalar)).collect();
@@ -123,12 +123,12 @@ impl StagedStore {
         let per_chunk = CHUNK / self.scalar.bytes();
         let [line, within] = math.lane_in_band(b, run.len());
         let (chunks, columns_per_pattern) = (self.tile.row_bytes() / CHUNK, PATTERN / self.tile.row_bytes());
-        let swapped = match (upper, values) {
-            (Some(UpperRows { swapped, .. }), [x, y]) => vec![b.value(swapped.select(*y, *x)), b.value(swapped.select(*x, *y))],
+        let ordered = match (upper, values) {
+            (Some(UpperRows { crossed, .. }), [x, y]) => vec![b.value(crossed.select(*y, *x)), b.value(crossed.select(*x, *y))],
             _ => values.to_vec(),
         };
         let row = b.value(line + run.row);
-        for (e, value) in swapped.into_iter().enumerate() {
+        for (e, value) in ordered.into_iter().enumerate() {
             let own = match upper {
                 Some(upper) => b.value(upper.number ^ (e as i64)),
                 None => b.int(e as i64, Scalar::I32),
