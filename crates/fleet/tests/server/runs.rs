@@ -1,27 +1,21 @@
-//! Runs without accidents: each task once, each trial once, a wall time near work / workers.
+//! Runs without accidents: each task once, each trial once.
 
 use super::{Fleet, ends, identity, run, tasks};
-use std::time::Instant;
 use tilewright_fleet::{End, Left, Queue};
 
 #[test]
 fn each_task_is_done_once_and_each_trial_shipped_once() {
     let Some(fleet) = Fleet::new() else { return };
     let (tasks, trials, workers) = (100, 5, 8);
-    let start = Instant::now();
     let options = format!("tasks={tasks} trials={trials} sleep=40 lease=5000 poll=100");
     let all: Vec<_> = (0..workers).map(|n| fleet.start(&format!("w{n}"), &options)).collect();
     for worker in all {
         ends(worker, 0);
     }
-    let seconds = start.elapsed().as_secs_f64();
     assert_eq!(fleet.count("tw.task WHERE state = 'done' AND epoch = 1 AND lapses = 0"), tasks);
     assert_eq!(fleet.count("tw.trial"), tasks * trials);
     assert_eq!(fleet.count("(SELECT DISTINCT task, line FROM tw.trial) t"), tasks * trials);
     assert_eq!(fleet.journals() as i64, tasks * trials);
-    // Far below what one worker takes, also on a machine that is busy.
-    let ideal = (tasks * trials) as f64 * 0.04 / f64::from(workers);
-    assert!(seconds < 3.0 * ideal + 10.0, "{seconds} s, ideally {ideal} s");
     // Who comes late finds nothing to do.
     ends(fleet.start("late", &options), 0);
     assert_eq!(fleet.count("tw.trial"), tasks * trials);
@@ -86,11 +80,9 @@ fn a_claim_walks_the_index_in_order_of_work() {
     let plan = fleet.server.sql(&format!("{prepared} EXPLAIN (ANALYZE, TIMING OFF) EXECUTE c({})", values.join(", ")));
     assert!(plan.contains("Index Scan using task_todo on task"), "{plan}");
     assert!(!plan.contains("Sort") && !plan.contains("Seq Scan on task"), "{plan}");
-    let start = Instant::now();
     for _ in 0..20 {
         let lease = server.claim().unwrap().expect("a task");
         let end = End::Done { best_us: 1.0, best_plan: "x".into(), first_us: 1.0 };
         assert_eq!(server.end(&lease, &end).ok(), Some(true));
     }
-    assert!(start.elapsed().as_secs_f64() < 20.0 * 0.25, "{:?}", start.elapsed());
 }
