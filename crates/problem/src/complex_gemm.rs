@@ -105,7 +105,7 @@ mod tests {
         refused(complex().dynamic(Dynamic { m: true, ..Dynamic::NONE }), &["known only at launch"]);
         refused(complex().grouped(Ragged::M, 3), &["grouped m", "a product of each group"]);
         for (key, parts) in
-            [("conja", ["conja", "conjugates"]), ("alphaim", ["alphaim", "are real"]), ("betaim", ["betaim", "complex type"])]
+            [("conja", ["conja", "conjugates"]), ("alphaim", ["alphaim", "are real"]), ("betaim", ["betaim", "complex dtype"])]
         {
             let text = format!("tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_{key}");
             let message = Problem::parse(&text).unwrap_err().to_string();

@@ -3,8 +3,8 @@
 use super::Key::{Always, Optional, Unsaid};
 use super::Kind::{Bit, Dtype as Type, Extent, Flag, Names, Number, Sizes, Words};
 use super::{
-    Access, C, COLUMN, Field, Get, Kind, NOWHERE_ELSE, RARE, REQUIRED, Set, dtype, field, flag, joined, named, one, put, sizes,
-    stored, told, words,
+    Access, C, COLUMN, Field, Get, Kind, NOWHERE_ELSE, RARE, REQUIRED, Set, dtype, field, flag, joined, named, one, put,
+    reductions, sizes, stored, told,
 };
 use crate::conv::{Conv, ConvBuilder, Direction, Layout};
 use crate::dtype::Dtype;
@@ -260,8 +260,6 @@ fn added(b: &mut ConvBuilder, text: &str, mask: bool) -> Result<(), String> {
 }
 
 fn reduce(b: &mut ConvBuilder, text: &str) -> Result<(), String> {
-    for word in words(text) {
-        b.0.reductions.push(word.parse()?);
-    }
+    b.0.reductions.extend(reductions(text)?);
     Ok(())
 }

@@ -3,8 +3,8 @@
 use super::Key::{Always, Optional, Unsaid};
 use super::Kind::{Bit, Dtype as Type, Extent, Flag, Names, Number, Words};
 use super::{
-    Access, C, COLUMN, Field, Get, Kind, NOWHERE_ELSE, RARE, REQUIRED, Set, dtype, field, flag, named, one, put, stored, told,
-    words,
+    Access, C, COLUMN, Field, Get, Kind, NOWHERE_ELSE, RARE, REQUIRED, Set, dtype, field, flag, named, one, put, reductions,
+    stored, told, words,
 };
 use crate::complex::Complex;
 use crate::epilogue::{Activation, Along, BiasVector};
@@ -413,9 +413,7 @@ fn activation(b: &mut GemmBuilder, text: &str) -> Result<(), String> {
 }
 
 fn reduce(b: &mut GemmBuilder, text: &str) -> Result<(), String> {
-    for word in words(text) {
-        b.reductions.push(word.parse()?);
-    }
+    b.reductions.extend(reductions(text)?);
     Ok(())
 }
 

@@ -16,6 +16,7 @@ use crate::gemm::{Gemm, GemmBuilder};
 use crate::names::{Name, number};
 use crate::problem::Problem;
 use crate::reduce::{Reduce, ReduceBuilder};
+use crate::reduction::Reduction;
 use std::fmt::Display;
 use tilewright_ir::Scalar;
 
@@ -383,6 +384,12 @@ fn sizes(least: u64, text: &str) -> Result<Vec<u64>, String> {
 /// Words, joined by commas or blanks.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split([',', ' ']).filter(|word| !word.is_empty())
+}
+
+/// Reductions, commas or blanks between them; at least one.
+fn reductions(text: &str) -> Result<Vec<Reduction>, String> {
+    let found = words(text).map(str::parse).collect::<Result<Vec<Reduction>, String>>()?;
+    if found.is_empty() { Err("no reduction is named; write an operator and axes, such as max:n".into()) } else { Ok(found) }
 }
 
 /// An element type.
