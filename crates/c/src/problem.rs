@@ -327,7 +327,10 @@ impl Attributes {
         // SAFETY: the caller's.
         let text = unsafe { read(text, name) }?.unwrap_or_default();
         let field = self.field(name)?;
-        self.give(field, text);
+        // No words: the field is not given.
+        if field.required || !text.is_empty() {
+            self.give(field, text);
+        }
         Ok(())
     }
     fn build(self) -> Result<Problem, Failure> {
