@@ -264,7 +264,7 @@ def _gemm(
         activation=given.maybe(activation, "activation"),
         residual=residual is not None,
         math=given.word(math, "math"),
-        reduce=reduce,
+        reduce=list(reduce) or None,
         drop_c=not store,
         grouped=grouped,
         conj_a=conj_a and is_complex,
@@ -485,7 +485,7 @@ def _conv(
         residual=residual is not None,
         mask=mask is not None,
         math=given.word(math, "math"),
-        reduce=reduce,
+        reduce=list(reduce) or None,
         drop_c=not store,
     )
     memories = {"a": x_at, "b": w_at, "c": c_at, "bias": bias_at, "residual": residual_at}
