@@ -57,7 +57,7 @@ pub trait Journal: Sync {
     fn deepened(&self, problem: &str) -> Result<Vec<Line>, String>;
 }
 
-/// A queue that the search's thread and the thread that renews call in turn.
+/// A queue that the thread of the search and the thread of renewals share.
 type Shared<'a> = &'a Arc<Mutex<Box<dyn Queue>>>;
 
 /// Ties a search to its lease.
@@ -155,7 +155,7 @@ struct Loop<'a> {
     grumble: Grumble,
 }
 
-/// Works until nothing is left for this worker's class, or it is told to stop. `is_stopped` is asked often; `stop_search` ends the
+/// Works until nothing is left for this worker's class, or until `is_stopped` says so. `is_stopped` is asked often; `stop_search` ends the
 /// search in flight.
 ///
 /// # Errors
@@ -218,7 +218,7 @@ pub fn work(
 }
 
 impl Loop<'_> {
-    /// Waits, with jitter, unless the worker is told to stop.
+    /// Waits, with jitter, unless the worker was stopped.
     fn pause(&self, most: Duration) {
         let until = Instant::now() + most.mul_f64(rand::random_range(0.2..1.0));
         while Instant::now() < until && !(self.is_stopped)() {

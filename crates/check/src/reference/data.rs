@@ -18,7 +18,7 @@ const TILE_ROWS: u64 = 256;
 /// Widest guard of a small tensor, and of any.
 const WIDE_GUARDS: Range<u64> = 64 << 10..4 << 20;
 
-/// How A, B and C lie in their buffers.
+/// Places of A, B and C in their buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Margins {
     /// Bytes before and after each that no kernel may write: a multiple of [`GUARD_BYTES`].
@@ -72,7 +72,7 @@ fn shift(from: u64, align: u64) -> u64 {
     (3 * align - within) % (2 * align)
 }
 
-/// Where a tensor lies in its buffer: bytes before and after it, and elements before its element 0 that belong to its memory.
+/// Place of a tensor in its buffer: bytes before and after it, and elements before its element 0 that belong to its memory.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     front: u64,
@@ -169,7 +169,7 @@ pub struct TestData {
     pub problem: Problem,
     /// alpha and beta, exact in the accumulator's type.
     pub factors: Factors,
-    /// How A, B and C lie in their buffers.
+    /// Places of A, B and C in their buffers.
     pub margins: Margins,
     /// Operand A; a convolution's input or output gradient.
     pub a: Arc<Buffer>,

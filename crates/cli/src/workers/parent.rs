@@ -146,7 +146,7 @@ fn devices(given: Option<&str>) -> Result<Vec<String>, CliError> {
     }
 }
 
-/// The records file that the workers of this host share. A home on a network file system is none: then it lies in the temporary folder.
+/// The records file that the workers of this host share. Where the home is on a network file system, the file is in the temporary folder.
 fn journal(args: &TuneArgs) -> Result<PathBuf, CliError> {
     let path = records::place(args.place.records.as_deref());
     match Records::open(&path) {

@@ -308,7 +308,7 @@ fn wrong_input_is_named_and_no_password_is_shown() {
     assert_ne!(tls.code, Some(0), "{}", tls.out);
 }
 
-/// The guide's server, its four workers of which one is killed, and its report.
+/// The guide's server, its four workers, the kill of one, and its report.
 #[test]
 fn the_guide_for_a_cluster_runs() {
     if postgres::programs().is_none() {

@@ -42,7 +42,7 @@ pub(crate) struct Epilogue<'a> {
     /// The next tile's operands arrive during the epilogue: staging buffers follow the operand tiles. Otherwise staging buffers
     /// overlay the operand tiles, after a barrier of all waves.
     pub piped: bool,
-    /// Where the part's arrays lie in shared memory.
+    /// Places of the part's arrays in shared memory.
     pub shared: &'a SharedMap,
     /// What this thread has of the reductions that go on from tile to tile.
     pub kept: Vec<Kept>,

@@ -118,7 +118,7 @@ impl RowForm {
     }
 }
 
-/// A wave's staging buffer, and how its rows lie in memory.
+/// A wave's staging buffer and the layout of its rows.
 struct RowExit<'r> {
     rows: &'r RowStore,
     form: RowForm,

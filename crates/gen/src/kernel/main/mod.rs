@@ -179,7 +179,7 @@ struct Part<'a> {
     lowered: Lowered,
     out: OutArgs<'a>,
     store: Option<BulkOutput>,
-    /// Where its arrays lie in shared memory.
+    /// Places of its arrays in shared memory.
     map: SharedMap,
 }
 
