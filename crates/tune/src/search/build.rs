@@ -4,7 +4,7 @@
 //! The threads are detached: one that a compiler holds up for good is given up and replaced, and costs one trial.
 
 use crate::records::State;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -97,14 +97,27 @@ pub(super) struct Builders {
     outstanding: HashMap<u64, Plan>,
     next: u64,
     limit: Duration,
+    /// Candidates are taken in the order of their numbers: a built one waits here for those before it.
+    in_order: bool,
+    early: BTreeMap<u64, Built>,
 }
 
 impl Builders {
-    pub fn new(device: &Arc<dyn Device>, space: &Space, threads: usize, limit: Duration) -> Self {
+    pub fn new(device: &Arc<dyn Device>, space: &Space, threads: usize, limit: Duration, in_order: bool) -> Self {
         let (jobs, take) = channel();
         let (report, done) = channel();
         let shared = Shared { device: device.clone(), space: space.clone(), jobs: Mutex::new(take), started: Mutex::default() };
-        let pool = Builders { shared: Arc::new(shared), jobs, done, report, outstanding: HashMap::new(), next: 0, limit };
+        let pool = Builders {
+            shared: Arc::new(shared),
+            jobs,
+            done,
+            report,
+            outstanding: HashMap::new(),
+            next: 0,
+            limit,
+            in_order,
+            early: BTreeMap::new(),
+        };
         for _ in 0..threads.max(1) {
             pool.thread();
         }
@@ -168,14 +181,26 @@ impl Builders {
     /// The next built candidate; `None` if there is none within the wait.
     pub fn take(&mut self, wait: Duration) -> Option<Built> {
         loop {
-            match self.done.recv_timeout(wait) {
-                // One that was given up may still answer.
-                Ok(built) => {
-                    if self.outstanding.remove(&built.number).is_some() {
-                        return Some(built);
-                    }
+            if let Some((number, built)) = self.early.pop_first() {
+                if self.outstanding.keys().all(|other| *other >= number) {
+                    self.outstanding.remove(&number);
+                    return Some(built);
                 }
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return self.give_up(),
+                self.early.insert(number, built);
+            }
+            let built = match self.done.recv_timeout(wait) {
+                Ok(built) => built,
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => self.give_up()?,
+            };
+            // One that was given up may still answer.
+            if !self.outstanding.contains_key(&built.number) {
+                continue;
+            }
+            if self.in_order {
+                self.early.insert(built.number, built);
+            } else {
+                self.outstanding.remove(&built.number);
+                return Some(built);
             }
         }
     }
@@ -185,10 +210,11 @@ impl Builders {
         let limit = self.limit;
         let late = {
             let started = self.shared.started.lock().unwrap_or_else(PoisonError::into_inner);
-            started.iter().find(|(id, since)| since.elapsed() > limit && self.outstanding.contains_key(id)).map(|(id, _)| *id)
+            let late = |id: &u64, since: &Instant| since.elapsed() > limit && self.outstanding.contains_key(id);
+            started.iter().find(|(id, since)| late(id, since) && !self.early.contains_key(id)).map(|(id, _)| *id)
         };
         let number = late?;
-        let plan = self.outstanding.remove(&number)?;
+        let plan = *self.outstanding.get(&number)?;
         self.thread();
         let reason = format!("building it took more than {limit:?}");
         Some(Built { number, plan, result: Err(Reject { state: State::Hung, reason }), rehearsed: false })

@@ -215,7 +215,9 @@ impl<'a> Session<'a> {
         };
         self.resume(recorded, searcher.as_mut());
         (self.progress)(&Event::Started { resumed: self.resumed, stale });
-        let mut builders = Builders::new(self.device, space, threads, self.options.build_limit);
+        // A modelled time is the same in every run: so is a search that tries its candidates in the order of their proposals.
+        let in_order = !self.is_measured();
+        let mut builders = Builders::new(self.device, space, threads, self.options.build_limit, in_order);
         // Builders get to work while the test data is made.
         // Timing on the host's own cores wants them quiet: build a batch, then time it.
         let quiet = self.device.info().kind == DeviceKind::Cpu;
@@ -262,7 +264,7 @@ impl<'a> Session<'a> {
             if waiting.is_empty() && builders.outstanding() > 0 {
                 self.say(Phase::Compiling);
             }
-            if !quiet {
+            if !quiet && !in_order {
                 // Of all that are built, those that the searcher wanted first go first.
                 waiting.extend(std::iter::from_fn(|| builders.take(Duration::ZERO)));
                 waiting.make_contiguous().sort_by_key(|built| built.number);
