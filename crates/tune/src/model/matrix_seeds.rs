@@ -1,6 +1,9 @@
 //! Plans with a matrix unit worth a look before anything is known.
 
+use super::Picker;
 use super::seed_keys::tiled;
+use rayon::prelude::*;
+use std::collections::{HashMap, HashSet};
 use tilewright_gen::plan::{Keys, OperandKeys, RowStaging, store_buffers, store_tile, thread_grid};
 use tilewright_gen::space::Space;
 use tilewright_ir::MathUnit;
@@ -8,26 +11,21 @@ use tilewright_problem::Math;
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{COL, ROW};
 
-/// Tiles of warpgroup instructions under the schedules that suit them; empty where the device or the types have none. They need
-/// not be legal.
-pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
+/// Tiles of warpgroup instructions under the schedules that suit them, of the tilings that model best; empty where the device or the
+/// types have none. They need not be legal.
+pub(super) fn seeds(picker: &Picker, form: u32, c: &Contraction) -> Vec<Keys> {
+    let space = picker.space;
     let target = space.target();
     let Some(row) = c.instruction(MathUnit::Warpgroup).filter(|_| target.features.warpgroup) else { return Vec::new() };
     let split = c.splits(row);
     let in_registers = split.is_some_and(|split| split.as_wide());
     let mut plans = Vec::new();
+    // Pairs of results are neighbours along n. Turned the other way they are stored one by one: the model weighs that against tiles that reach
+    // less over the edge.
     for swap in [0, 1] {
         let turned = c.oriented(swap == 1, MathUnit::Warpgroup);
         let pairs = turned.c.view.stride(COL) == Some(1);
         let by_registers = rows_by_registers(&turned);
-        // Pairs of results are neighbours along n. Turned the other way they are stored one by one, which only pays where it
-        // spares most of a tile of 64 rows, or a copy of the operand that registers can read as it is.
-        let spares = turned.n <= 64 && turned.m >= 256;
-        // Of a block-diagonal result few elements are stored; of one without neighbours either way there is nothing to turn.
-        let blocks = turned.c.view.bounded_by(COL) || [ROW, COL].iter().all(|axis| turned.c.view.run(*axis) == 1);
-        if !pairs && !blocks && (turned.c.view.stride(ROW) != Some(1) || !(spares || by_registers)) {
-            continue;
-        }
         let copied = OperandKeys { copy: 2, ..OperandKeys::default() };
         let base = Keys {
             a: copied,
@@ -57,12 +55,69 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
             .filter(|_| by_registers || in_registers)
             .map(|plan| by_fragments(plan, &turned, in_registers))
             .collect();
-        if split.is_some() || (!pairs && !spares && !blocks) {
+        if split.is_some() {
             of_tiles.clear();
         }
         plans.extend(of_tiles.into_iter().chain(fetched).chain(fragments).chain(of_weights));
     }
-    plans
+    best_tilings(picker, plans)
+}
+
+/// Warpgroups and instructions of a tile, and the side of the product that its rows are.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Tile {
+    class: Class,
+    columns: u32,
+}
+
+/// Tiles that differ in the columns of their instructions alone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Class {
+    swapped: u32,
+    ping_pong: u32,
+    threads: u32,
+    skew: u32,
+    rows: u32,
+}
+
+impl Tile {
+    fn of(p: &Keys) -> Tile {
+        let class = Class { swapped: p.swapped, ping_pong: p.ping_pong, threads: p.threads, skew: p.skew, rows: p.a.micro };
+        Tile { class, columns: p.b.micro }
+    }
+}
+
+/// The plans of the tiles whose plainest plans model best: a number of them, and two of each class.
+fn best_tilings(picker: &Picker, plans: Vec<Keys>) -> Vec<Keys> {
+    /// Tiles of any class.
+    const TILES: usize = 40;
+    /// Tiles of each class.
+    const OF_CLASS: usize = 2;
+    let Some(shortest) = plans.iter().map(|p| p.k_tile).min() else { return plans };
+    let plain =
+        |p: &&Keys| p.staged == 0 && p.a.cluster <= 1 && p.b.cluster <= 1 && p.k_tile == shortest && p.fragments_ahead <= 1;
+    let times: Vec<(Tile, f64)> = plans
+        .par_iter()
+        .filter(plain)
+        .filter_map(|keys| Some((Tile::of(keys), picker.estimate(&picker.space.repair(keys)?)?.total_us)))
+        .collect();
+    let mut least: HashMap<Tile, f64> = HashMap::new();
+    for (tile, time) in times {
+        let best = least.entry(tile).or_insert(time);
+        *best = best.min(time);
+    }
+    let mut tiles: Vec<(Tile, f64)> = least.into_iter().collect();
+    tiles.sort_by(|x, y| x.1.total_cmp(&y.1));
+    let mut of_class: HashMap<Class, usize> = HashMap::new();
+    let mut kept = HashSet::new();
+    for (place, (tile, _)) in tiles.into_iter().enumerate() {
+        let seen = of_class.entry(tile.class).or_default();
+        *seen += 1;
+        if place < TILES || *seen <= OF_CLASS {
+            kept.insert(tile);
+        }
+    }
+    plans.into_iter().filter(|p| kept.contains(&Tile::of(p))).collect()
 }
 
 /// The plan with operands that bulk copies do not reach fetched by the load waves instead of materialised: one of them, or both.
@@ -137,8 +192,8 @@ const TOGETHER: [[u32; 3]; 7] =
     [[128, 10, 1], [128, 10, 2], [256, 10, 1], [256, 10, 2], [256, 11, 1], [256, 11, 2], [384, 11, 1]];
 /// The same of warpgroups that alternate between tiles.
 const PING_PONG: [[u32; 3]; 3] = [[256, 10, 1], [256, 10, 2], [256, 10, 3]];
-/// Columns of instructions, in eights.
-const COLUMNS: [u32; 18] = [1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32];
+/// Most columns of an instruction, in eights.
+const COLUMNS: u32 = 32;
 
 /// Tilings: warpgroups, rows and columns.
 fn tiles(base: &Keys, c: &Contraction) -> Vec<Keys> {
@@ -146,7 +201,14 @@ fn tiles(base: &Keys, c: &Contraction) -> Vec<Keys> {
     let shapes = TOGETHER.map(|shape| (shape, 0)).into_iter().chain(PING_PONG.map(|shape| (shape, 1)));
     for ([mac, skew, rows], turns) in shapes {
         let Some((along_m, along_n)) = owners(mac, skew, turns) else { continue };
-        for micro in COLUMNS {
+        let mut wider = 0;
+        // Of the tiles that are as many along n, the narrowest reaches least over the edge.
+        for micro in 1..=COLUMNS {
+            let along = c.n.div_ceil(u64::from(8 * micro * along_n));
+            if wider == along {
+                continue;
+            }
+            wider = along;
             let (tile_m, tile_n) = (u64::from(64 * rows * along_m), u64::from(8 * micro * along_n));
             let accumulators = rows * micro * 4;
             let wide = tile_n >= 2 * c.n.next_power_of_two().max(8) || tile_m >= 2 * c.m.next_power_of_two().max(64);

@@ -20,7 +20,7 @@ pub struct Candidate {
 
 /// Ranks plans of a space by the cost model.
 pub struct Picker<'a> {
-    space: &'a Space,
+    pub(super) space: &'a Space,
     /// Of every part in every form.
     models: Vec<Model<'a>>,
 }
@@ -64,7 +64,7 @@ impl<'a> Picker<'a> {
         const TILINGS: usize = 300;
         const CENTRES: usize = 12;
         const ROUNDS: usize = 4;
-        let mut ranked = self.rank(&seeds(self.space));
+        let mut ranked = self.rank(&seeds(self));
         let scheduled: Vec<Keys> = best(&ranked, TILINGS).flat_map(|c| schedules(self.space, &c.plan)).collect();
         let known: HashSet<Plan> = ranked.iter().map(|c| c.plan).collect();
         let mut scheduled = legal(self.space, &scheduled);

@@ -2,7 +2,7 @@
 
 use super::seed_keys::{along_k, layout, splits, tiled};
 use super::traffic::beside_each_other;
-use super::{elements, halo_seeds, matrix_seeds, own, wave_unit_seeds};
+use super::{Picker, elements, halo_seeds, matrix_seeds, own, wave_unit_seeds};
 use rayon::prelude::*;
 use std::collections::HashSet;
 use tilewright_gen::plan::{Keys, OperandKeys, Plan, thread_grid};
@@ -13,7 +13,8 @@ use tilewright_problem::view::{COL, ROW};
 
 /// Tilings that suit the target and the problem, each legal and none twice, with one good schedule. Where no tiling of the grid can
 /// have what the constraint demands: legal plans near some of them.
-pub(super) fn seeds(space: &Space) -> Vec<Plan> {
+pub(super) fn seeds(picker: &Picker) -> Vec<Plan> {
+    let space = picker.space;
     let mut grid = Grid { space, plans: Vec::new() };
     for (form, contraction) in space.contractions() {
         let first = grid.plans.len();
@@ -23,7 +24,7 @@ pub(super) fn seeds(space: &Space) -> Vec<Plan> {
             ResultSource::Product if space.target().wave <= 1 => grid.cpu(form, contraction),
             ResultSource::Product => {
                 grid.gpu(form, contraction);
-                grid.plans.extend(matrix_seeds::seeds(space, form, contraction));
+                grid.plans.extend(matrix_seeds::seeds(picker, form, contraction));
                 grid.plans.extend(wave_unit_seeds::seeds(space, form, contraction));
                 grid.plans.extend(halo_seeds::seeds(space, form, contraction));
             }

@@ -134,18 +134,18 @@ fn rows_of_tf32_come_through_registers() {
     let ways = |trans: (bool, bool)| {
         let gemm = Gemm::new(Scalar::F32, 1024, 1024, 1024).math(Math::Tf32).order(Order::Row).trans(trans.0, trans.1);
         let space = Space::new(&Problem::Gemm(gemm.build().unwrap()), &Target::by_arch("sm_90a").unwrap()).unwrap();
-        let seeds = super::seeds::seeds(&space);
+        let seeds = super::seeds::seeds(&Picker::new(&space));
         let legal = |p: &&Plan| p.unit == 2 && space.resolve(p).is_ok();
         let mut ways: Vec<_> = seeds.iter().filter(legal).map(|p| (p.swapped, p.register_sets > 0)).collect();
         ways.sort_unstable();
         ways.dedup();
         ways
     };
-    // Both operands along k.
-    assert_eq!(ways((false, true)), [(0, false)]);
+    // Both operands along k: from shared memory, for the product and for the transposed one.
+    assert_eq!(ways((false, true)), [(0, false), (1, false)]);
     // The left one along its rows, or the right one, which is the left one of the transposed product.
-    assert_eq!(ways((true, true)), [(0, false), (0, true)]);
-    assert_eq!(ways((false, false)), [(0, false), (1, true)]);
+    assert_eq!(ways((true, true)), [(0, false), (0, true), (1, false)]);
+    assert_eq!(ways((false, false)), [(0, false), (1, false), (1, true)]);
 }
 
 /// f32 as three products of TF32: by warpgroups with A's fragments from registers and B written by load waves, by waves where there are none,
@@ -177,7 +177,7 @@ fn operands_that_begin_anywhere_come_in_every_way() {
     let ways = |m, n, k| {
         let gemm = Gemm::new(Scalar::BF16, m, n, k).order(Order::Row).build().unwrap();
         let space = Space::new(&Problem::Gemm(gemm), &Target::by_arch("sm_90a").unwrap()).unwrap();
-        let mut ways: Vec<_> = super::seeds::seeds(&space)
+        let mut ways: Vec<_> = super::seeds::seeds(&Picker::new(&space))
             .iter()
             .filter(|p| p.unit == 2 && p.swapped == 0)
             .map(|p| [p.a.copy, p.a.source, p.b.copy, p.b.source])

@@ -17,7 +17,9 @@ use tilewright_gen::space::Space;
 use tilewright_problem::contraction::Contraction;
 
 /// Plans from the cost model that the first descent compares before it moves.
-const OPENING: usize = 12;
+const OPENING: usize = 16;
+/// Of each choice, other ways than the best plan's among them.
+const WAYS: usize = 4;
 /// Plans kept for later descents.
 const RESERVE: usize = 60;
 /// Neighbours of a descent that are tried by priority before the model's order rules.
@@ -49,7 +51,7 @@ impl<'a> Descent<'a> {
     /// A descent over a space that starts with the given plans (recorded ones, the user's) and the cost model's best.
     pub fn new(space: &'a Space, seed: u64, starts: &[Plan]) -> Self {
         let picker = Picker::new(space);
-        let ranked = picker.pick(3000);
+        let ranked = picker.pick(usize::MAX);
         let seeds = ranked.iter().take(200).map(|c| c.plan).collect();
         let mut reserve = diverse(&ranked, OPENING + RESERVE);
         // What was good elsewhere may be hopeless here, and a short search sees the first few plans only.
@@ -58,7 +60,7 @@ impl<'a> Descent<'a> {
         let (starts, hopeless) = starts.into_iter().partition::<Vec<Plan>, _>(near);
         let mut front = VecDeque::from(starts);
         let known = front.len();
-        front.extend(reserve.drain(..reserve.len().min(OPENING)));
+        front.extend(opening(&mut reserve));
         // Early enough for a short search to see them.
         for (n, plan) in recipes(space, front.iter().skip(known).copied().take(OPENING / 4)).into_iter().enumerate() {
             front.insert((known + 2 * (n + 1)).min(front.len()), plan);
@@ -75,10 +77,11 @@ impl<'a> Descent<'a> {
             other_ways(&ranked, |p| p.carry),
             other_ways(&ranked, |p| p.reduce_operands),
             other_ways(&ranked, clusters),
+            other_ways(&ranked, |p| [p.unit, p.swapped]),
         ]
         .concat();
         for (n, plan) in others.into_iter().enumerate() {
-            front.insert((known + 3 * (n + 1)).min(front.len()), plan);
+            front.insert((known + 2 * (n + 1)).min(front.len()), plan);
         }
         front.extend(hopeless);
         front.extend(space.repair(&space.fallback()).filter(|_| front.is_empty()));
@@ -216,7 +219,7 @@ fn other_ways<T: Eq + Hash>(ranked: &[Candidate], way: impl Fn(&Keys) -> T) -> V
     let mut ways = HashSet::new();
     let most = far(ranked);
     let fresh = ranked.iter().filter(|c| c.estimate.total_us <= most && ways.insert(way(&c.plan)));
-    fresh.skip(1).take(OPENING / 3).map(|c| c.plan).collect()
+    fresh.skip(1).take(WAYS).map(|c| c.plan).collect()
 }
 
 /// The best plans whose tiles differ from each other, best first.
@@ -225,6 +228,27 @@ fn diverse(ranked: &[Candidate], count: usize) -> VecDeque<Plan> {
     let mut shapes = HashSet::new();
     let fresh = ranked.iter().filter(|c| shapes.insert(shape(&c.plan)));
     fresh.take(count).map(|c| c.plan).collect()
+}
+
+/// Takes the plans that the first descent compares: the best plan of each of the best tiles, then the next best ones.
+fn opening(reserve: &mut VecDeque<Plan>) -> Vec<Plan> {
+    /// Tiles among them.
+    const TILES: usize = 12;
+    let mut tiles = HashSet::new();
+    let mut first = Vec::new();
+    let mut others = VecDeque::new();
+    for plan in reserve.drain(..) {
+        let tile = [plan.unit, plan.swapped, plan.ping_pong, plan.threads, plan.skew, plan.a.micro, plan.b.micro];
+        if first.len() < TILES && tiles.insert(tile) {
+            first.push(plan);
+        } else {
+            others.push_back(plan);
+        }
+    }
+    let more = others.len().min(OPENING - first.len());
+    first.extend(others.drain(..more));
+    *reserve = others;
+    first
 }
 
 impl Searcher for Descent<'_> {
