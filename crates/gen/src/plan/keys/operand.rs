@@ -39,33 +39,33 @@ rows! {
         system: System::MiOpenGemm,
         legal: Legal::Range(0, 32),
         default: 1,
-        cost: "Shared memory: PAD vectors for each of UNR rows. Pays where stores into shared memory walk along k and would hit one bank.",
+        cost: "Shared memory: PAD vectors in each of UNR rows. Pays where stores along k would hit one bank.",
         read: |s| !s.panels,
         near: &[(0, &[1]), (1, &[0, 2]), (2, &[1])],
         start: Start::Of(&[1, 2]),
     }
     Plu load_along_k {
         name: "PLU",
-        meaning: "Load tile of a thread: 0 as long as possible across k, 1 as long as possible along k.",
+        meaning: "Load tile of a thread: as long as possible across k (0) or along k (1).",
         system: System::MiOpenGemm,
-        cost: "Free. 1 pays where the operand is contiguous along k, 0 where it is contiguous along its rows.",
+        cost: "Free. 1 pays where the operand is contiguous along k, 0 along its rows.",
         read: |s| s.copied_by_threads(),
         start: Start::Graph,
     }
     Liw interleave_loads {
         name: "LIW",
-        meaning: "Load tile of a thread: 0 contiguous, 1 interleaved with the load tiles of other threads.",
+        meaning: "Load tile of a thread: contiguous (0), or interleaved with those of other threads (1).",
         system: System::MiOpenGemm,
-        cost: "Free. 1 puts neighbouring elements on neighbouring threads, which coalesces scalar loads.",
+        cost: "Free. 1 coalesces scalar loads: neighbouring threads load neighbours.",
         read: |s| s.copied_by_threads(),
         start: Start::Graph,
     }
     Miw interleave_micro {
         name: "MIW",
-        meaning: "Rows or columns of C of a thread: 0 contiguous, 1 interleaved with those of other threads.",
+        meaning: "Rows or columns of C of a thread: contiguous (0), or interleaved with those of other threads (1).",
         system: System::MiOpenGemm,
         default: 1,
-        cost: "Free. 1 spreads the reads of a wave over all banks. 0 makes each thread's part of C contiguous, which suits CVW.",
+        cost: "Free. 1 spreads a wave's reads over all banks. 0 suits CVW.",
         kinds: PRODUCT | ELEMENTS,
         read: |s| s.reads(Reads::Vectors),
         start: Start::Graph,
@@ -88,15 +88,15 @@ rows! {
         system: System::MiOpenGemm,
         legal: Legal::OneOf(&[1, 2, 4, 8]),
         default: 1,
-        cost: "Alignment: start and leading dimension must be multiples of it. Fewer instructions for the same bytes.",
+        cost: "Start and leading dimension must be multiples of it. Fewer instructions for the same bytes.",
         read: |s| s.copied_by_threads() || s.own.copy != HALO && s.reads(Reads::Vectors),
         near: &[(1, &[2]), (2, &[1, 4]), (4, &[2, 1])],
         further: &[(1, &[4]), (4, &[8]), (8, &[4])],
     }
     Lor load_rows_first {
         name: "LOR",
-        meaning: "Order of load tiles over adjacent threads: 0 along k first, 1 across k first.",
-        cost: "Free. 1 pays where the operand is contiguous along its rows: adjacent threads then touch adjacent memory.",
+        meaning: "Order of load tiles over adjacent threads: along k first (0), across k first (1).",
+        cost: "Free. 1 pays where the operand is contiguous along its rows.",
         read: |s| s.copied_by_threads(),
         start: Start::Graph,
     }
@@ -123,10 +123,10 @@ rows! {
     }
     Acp copy {
         name: "ACP",
-        meaning: "Copy method to shared memory: 0 through registers, 1 `cp.async` (sm_80), 2 TMA (sm_90a), 3 TMA through a staging buffer (LWV, sm_90a), 4 `cp.async` of a halo. ACP3: producer warps shift misaligned rows into place. ACP4 (convolutions): each element of a result tile's windows is copied once.",
+        meaning: "Copy method to shared memory: 0 through registers, 1 `cp.async` (sm_80), 2 TMA (sm_90a), 3 TMA to a staging buffer, from which producer warps (LWV) shift misaligned rows into place (sm_90a), 4 `cp.async` of a halo: each element of a result tile's windows once (convolutions).",
         system: System::Cutlass,
         legal: Legal::OneOf(&[0, 1, 2, 3, 4]),
-        cost: "1, 2 and 4 need PFG and BUF. ACP1 and ACP2 need no staging registers, but cannot convert or transpose elements. Lanes convert 8- and 4-bit weights that are contiguous along k. ACP3 adds a pass through shared memory, ACP4 a halo in it.",
+        cost: "1, 2 and 4 need PFG and BUF. 1 and 2 need no staging registers, but cannot convert or transpose elements. Lanes convert 8- and 4-bit weights that are contiguous along k. 3 adds a pass through shared memory, 4 a halo in it.",
         further: &[(0, &[2, 3]), (1, &[4]), (2, &[0, 3]), (3, &[0, 2]), (4, &[1])],
     }
     Clu cluster {
@@ -135,7 +135,7 @@ rows! {
         system: System::Cutlass,
         legal: Legal::OneOf(&[1, 2, 4, 8]),
         default: 1,
-        cost: "The work-groups wait for each other at every k-tile, and tiles are padded to whole clusters. PST must be a multiple of A_CLU x B_CLU, at most 16. Pays where copies are the bottleneck.",
+        cost: "No registers or shared memory; L2 is read once per cluster. Its work-groups wait for each other at every k-tile, and tiles are padded to whole clusters. PST must be a multiple of A_CLU x B_CLU, at most 16. Pays where copies are the bottleneck.",
         read: |s| s.pipeline,
         near: &[(1, &[2]), (2, &[1, 4]), (4, &[2, 8]), (8, &[4])],
     }

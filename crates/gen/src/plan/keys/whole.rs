@@ -54,7 +54,7 @@ rows! {
         system: System::MiOpenGemm,
         legal: Legal::Range(1, 4096),
         default: 1,
-        cost: "C is read and written once more per split (SKS). Pays where tiles are too few to fill the device and k is long.",
+        cost: "C is read and written once more per split (SKS). Pays where tiles are too few for the device and k is long.",
         kinds: PRODUCT | ELEMENTS | OWN_LOADS,
         near: &[
             (1, &[2]),
@@ -77,7 +77,7 @@ rows! {
     }
     Iwi interleave_splits {
         name: "IWI",
-        meaning: "Split-k: 0 contiguous ranges of k, 1 round-robin by k-tiles.",
+        meaning: "Split-k: contiguous ranges of k (0), or round-robin by k-tiles (1).",
         system: System::MiOpenGemm,
         cost: "Free. With 1 the work-groups of one tile advance through k together.",
         kinds: PRODUCT | OWN_LOADS,
@@ -86,16 +86,16 @@ rows! {
     }
     Szt wide_index {
         name: "SZT",
-        meaning: "Index arithmetic: 0 as narrow as the problem allows, 1 all 64-bit.",
+        meaning: "Index arithmetic: as narrow as the problem allows (0), or 64-bit (1).",
         system: System::MiOpenGemm,
-        cost: "Registers and instructions for 64-bit addresses. Rarely pays; some compilers allocate registers better with it.",
+        cost: "Registers and instructions for 64-bit addresses. Rarely pays; some compilers then allocate registers better.",
         kinds: PRODUCT | OWN_LOADS,
         read: |s| !s.reads(Reads::Panels),
         priority: -1,
     }
     Mad explicit_fma {
         name: "MAD",
-        meaning: "Multiply-add: 0 written `c += a * b`, 1 written `fma(a, b, c)`.",
+        meaning: "Multiply-add: `c += a * b` (0) or `fma(a, b, c)` (1).",
         system: System::MiOpenGemm,
         cost: "Free. The compiler contracts both forms or neither.",
         kinds: PRODUCT | OWN_LOADS,
@@ -119,7 +119,7 @@ rows! {
         name: "UFO",
         meaning: "Starts each work-group at another offset in k.",
         system: System::MiOpenGemm,
-        cost: "Up to one more k-tile per work-group. Pays where leading dimensions are powers of two and all work-groups hit one memory channel.",
+        cost: "Up to one more k-tile per work-group. Pays where leading dimensions are powers of two, so that all work-groups hit one memory channel.",
         read: |s| !s.panels,
     }
     Mac threads {
@@ -149,7 +149,7 @@ rows! {
     }
     Afi a_first {
         name: "AFI",
-        meaning: "Order in definitions, loads and loops: 0 B before A, 1 A before B.",
+        meaning: "Order in definitions, loads and loops: B before A (0) or A before B (1).",
         system: System::MiOpenGemm,
         default: 1,
         read: |s| !s.reads(Reads::Panels),
@@ -160,7 +160,7 @@ rows! {
         name: "MIA",
         meaning: "Adjacent threads are neighbours along m (0) or n (1).",
         system: System::MiOpenGemm,
-        cost: "Free. The stores of a wave are adjacent along that direction of C.",
+        cost: "Free. A wave's stores are adjacent along that direction of C.",
         kinds: PRODUCT | ELEMENTS | OWN_LOADS,
         read: |s| s.reads(Reads::Vectors),
         priority: -1,
@@ -168,14 +168,14 @@ rows! {
     }
     Edg predicate {
         name: "EDG",
-        meaning: "Tiles over the edge of C: 0 pulled back (m and n of at least a tile), 1 predicated (any size).",
+        meaning: "Tiles over the edge of C: pulled back (0; m and n of at least a tile), or predicated (1; any size).",
         cost: "0 computes overlapped elements twice. 1 checks bounds in the last tiles.",
         read: |s| !s.panels,
         start: Start::Of(&[0, 1]),
     }
     Sks split_sum {
         name: "SKS",
-        meaning: "Split-k reduction: 0 atomic additions into C, 1 partial sums in workspace, 2 shared memory of a cluster of all splits (sm_90). SKS1 and SKS2 add in a fixed order.",
+        meaning: "Split-k reduction: 0 atomic additions into C, 1 partial sums in workspace, 2 shared memory of a cluster of all splits (sm_90). 1 and 2 add in a fixed order.",
         system: System::Cutlass,
         legal: Legal::Range(0, 2),
         cost: "0: results vary in the last bits; `--atomics` must allow it. 1: workspace of ICE x m x n and a second kernel. 2: shared memory for a tile and two cluster barriers; ICE x A_CLU x B_CLU is at most 16; not with PST or CST.",
@@ -190,7 +190,7 @@ rows! {
         system: System::Tensile,
         legal: Legal::OneOf(&[1, 2, 4, 8]),
         default: 1,
-        cost: "Alignment of C. Fewer and wider stores; matters for small k.",
+        cost: "Alignment of C. Matters for small k.",
         kinds: PRODUCT | OWN_LOADS,
         read: |s| s.stores_vectors(),
         near: &[(1, &[2, 4]), (2, &[1, 4]), (4, &[1, 2])],
@@ -198,7 +198,7 @@ rows! {
     }
     Cst staged {
         name: "CST",
-        meaning: "Result tile: 0 stored from registers, 1 staged through shared memory.",
+        meaning: "Result tile: stored from registers (0), or staged through shared memory (1).",
         system: System::Cutlass,
         cost: "Shared memory, if possible that of the operands, and one or two barriers. Stores become contiguous whatever MIW is.",
         read: |s| !s.reads(Reads::Fragments) || s.stages_rows(),
@@ -219,7 +219,7 @@ rows! {
         meaning: "Elements of vector arithmetic along n.",
         legal: Legal::OneOf(&[1, 2, 4, 8, 16]),
         default: 1,
-        cost: "Free. Pays on CPUs, whose OpenCL compilers turn it into vector instructions.",
+        cost: "Free. Pays on CPUs, whose OpenCL compilers make vector instructions of it.",
         read: |s| s.reads(Reads::Vectors),
         near: &[(1, &[4, 8]), (2, &[1, 4]), (4, &[1, 2, 8]), (8, &[1, 4, 16]), (16, &[8])],
         start: Start::Waveless(&[1, 4, 8]),
@@ -238,7 +238,7 @@ rows! {
     Ukl unroll_k {
         name: "UKL",
         meaning: "Unrolls the k loop within a k-tile fully.",
-        cost: "Code size: UNR copies of the inner step. Addresses become constants.",
+        cost: "Code size: UNR copies of the inner step, without loop overhead and with constant addresses.",
         read: |s| s.loops_over_k_steps(),
         priority: -1,
     }
@@ -303,17 +303,17 @@ rows! {
     }
     Bim form {
         name: "BIM",
-        meaning: "Form of a convolution as a matrix product. BIM0: a batch entry per sample. BIM1: samples merged into m. BIM2: groups also merged, into block-diagonal products. BIM3: as BIM2 (one group: as BIM1), with each tap's channels padded to 128 bytes. BIM4: groups of a depthwise convolution as columns. In NCHW, BIM3 means transposed copies, or padded planes for filter gradients of one tap.",
+        meaning: "Form of a convolution as a matrix product. 0: a batch entry per sample. 1: samples merged into m. 2: groups also merged, into block-diagonal products. 3: as 2 (one group: as 1), with each tap's channels padded to 128 bytes; in NCHW transposed copies, or padded planes for filter gradients of one tap. 4: groups of a depthwise convolution as columns.",
         system: System::Sofie,
         legal: Legal::Range(0, 4),
-        cost: "BIM1: no partial tiles for small images. BIM2 multiplies zeros, and infinities cross groups within a block. BIM3 multiplies zeros of the padding; rows of a tile and vectors then never span two taps. BIM4 uses no shared memory: each thread loads its own operands to registers.",
+        cost: "1: no partial tiles for small images. 2 multiplies zeros, and infinities cross groups within a block. 3 multiplies zeros of the padding; rows of a tile and vectors never span two taps. 4 uses no shared memory: each thread loads its own operands to registers.",
         kinds: PRODUCT | OWN_LOADS,
         near: &[(0, &[1, 2, 3, 4]), (1, &[0, 2, 3, 4]), (2, &[0, 1, 3, 4]), (3, &[0, 1, 2, 4]), (4, &[0, 1, 2, 3])],
         moves: Moves::Forms,
     }
     Uni unit {
         name: "UNI",
-        meaning: "Math unit: 0 fused multiply-add, of bytes dp4a where UNR is a multiple of 4; 1 `mma.sync`; 2 `wgmma` (sm_90a); 3 MFMA. The support page lists their types.",
+        meaning: "Math unit: 0 fused multiply-add, of bytes dp4a where UNR is a multiple of 4; 1 `mma.sync`; 2 `wgmma` (sm_90a); 3 MFMA.",
         system: System::Cutlass,
         legal: Legal::Range(0, 3),
         cost: "Most keys of the multiply-add kernels have no effect with a matrix unit.",
@@ -324,7 +324,7 @@ rows! {
         name: "SWP",
         meaning: "Matrix units: 1 swaps the operands and computes the transposed product. The keys of parts A and B then mean the swapped operands.",
         system: System::Cutlass,
-        cost: "Free. 1 suits a C that is contiguous along m, and small m.",
+        cost: "Free. Results are stored in pairs along n (0) or m (1). 1 suits a C that is contiguous along m, and small m.",
         read: |s| !s.reads(Reads::Vectors),
     }
     Pst persistent {
@@ -337,14 +337,14 @@ rows! {
     }
     Png ping_pong {
         name: "PNG",
-        meaning: "TMA with persistent work-groups (LWV, PST): 0 all consumer warps share a tile of C, 1 ping-pong. There each warpgroup has its own tiles: one stores while the other computes.",
+        meaning: "TMA with persistent work-groups (LWV, PST): 0 all consumer warps share a tile of C, 1 ping-pong: each warpgroup has its own tiles, and one stores while the other computes.",
         system: System::Cutlass,
-        cost: "Less reuse per buffer. Pays where k is short and the epilogue takes a good part of a tile's time.",
+        cost: "Less reuse per buffer. Pays where k is short and the epilogue takes much of a tile's time.",
         read: |s| s.pipeline,
     }
     Rga register_sets {
         name: "RGA",
-        meaning: "wgmma: source of operand A (after SWP): 0 shared memory, 2 or 4 registers with that many sets of fragments.",
+        meaning: "wgmma: operand A (after SWP) from shared memory (0), or from registers with 2 or 4 sets of fragments.",
         system: System::Cutlass,
         legal: Legal::OneOf(&[0, 2, 4]),
         cost: "Registers: 4 per set and 64 rows of a warpgroup. A tf32 operand that is contiguous along m needs no transposing copy. Weights of 8 and 4 bits are converted in registers; a copy (B_WOS1, B_ACP2) or producer warps (B_ACP0, LWV) then write B in their order of k.",
@@ -353,16 +353,16 @@ rows! {
     }
     Rdf finish {
         name: "RDF",
-        meaning: "Reduction of values that several work-groups share. RDF0: by a second kernel. RDF1: by the last work-group, found by a ticket. RDF2 to RDF4: by atomics, after a reduction in registers, lanes and warps (2), in registers and a tree of all threads (3), or none (4). RDF5: in a cluster (sm_90), the rest as RDF0.",
+        meaning: "Reduction of values that several work-groups share. 0: by a second kernel. 1: by the last work-group, found by a ticket. 2 to 4: by atomics, after a reduction in registers, lanes and warps (2), in registers and a tree of all threads (3), or none (4). 5: in a cluster (sm_90), the rest as 0.",
         system: System::RocMlir,
         legal: Legal::Range(0, 5),
-        cost: "RDF0: a second launch and workspace. RDF1: a launch ahead that zeroes the tickets, two more barriers per tile and workspace. RDF2 to RDF4: the order of additions varies; a launch ahead initialises the values. RDF5: two cluster barriers.",
+        cost: "0: a second launch and workspace. 1: a launch ahead that zeroes the tickets, two more barriers per tile and workspace. 2 to 4: the order of additions varies; a launch ahead initialises the values. 5: two cluster barriers.",
         kinds: PRODUCT | ELEMENTS,
         near: &[(0, &[1, 2, 5]), (1, &[0, 2]), (2, &[0, 1, 3, 4]), (3, &[2]), (4, &[2]), (5, &[0])],
     }
     Rdc carry {
         name: "RDC",
-        meaning: "Reductions in persistent work-groups (PST) that walk along the reduced axis: 0 each tile stores its partial values, 1 a work-group stores them after its last tile.",
+        meaning: "Reductions in persistent work-groups (PST) that walk along the reduced axis: partial values are stored for each tile (0), or after a work-group's last tile (1).",
         system: System::Cutlass,
         cost: "1: a register for each partial value; shuffles, barriers and stores only after the last tile. Needs PST a multiple of the tiles along the kept axis, GAL2 for values of rows, GAL1 for those of columns, no batch.",
         read: |s| s.keys.persistent != 0,
@@ -381,12 +381,12 @@ rows! {
     }
     Rdk reduce_operands {
         name: "RDK",
-        meaning: "Reductions of operands over k: 0 separate kernels read the operand again, 1 work-groups of the first column of tiles (of B: the first row) reduce the k-tiles in shared memory.",
-        cost: "1: no second launch or read. Consumer threads of these work-groups read k-tiles once more from shared memory. Splits of k leave partial values for a second kernel. Not with BIM4.",
+        meaning: "Reductions of operands over k: 0 by separate kernels, 1 by work-groups of the first column of tiles (of B: the first row), from the k-tiles in shared memory.",
+        cost: "0 reads the operand again. 1: consumer threads of these work-groups read k-tiles once more from shared memory. Splits of k leave partial values for a second kernel. Not with BIM4.",
     }
     Gbi entries_fastest {
         name: "GBI",
-        meaning: "Order of work-groups over batch entries: 0 all tiles of an entry, then those of the next; 1 the same tile of all entries, then the next tile.",
+        meaning: "Order of work-groups over batch entries: all tiles of an entry, then those of the next (0), or the same tile of all entries, then the next tile (1).",
         cost: "Free. 1 pays where entries of a few bytes are adjacent in memory, as groups of channels. No effect where the workspace budget cuts the batch.",
     }
 }
