@@ -25,6 +25,7 @@ fn interfaces(field: &Field) -> String {
 }
 
 /// A row of the page's tables.
+#[derive(PartialEq)]
 struct Row {
     meaning: String,
     name: String,
@@ -60,6 +61,17 @@ impl Row {
     }
 }
 
+/// The rows of a kind of problem.
+fn rows(of: Of) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for row in of.fields().iter().map(Row::of) {
+        if !rows.last_mut().is_some_and(|last| last.joined(&row)) {
+            rows.push(row);
+        }
+    }
+    rows
+}
+
 /// The whole page.
 pub fn page() -> String {
     let mut out = String::from(
@@ -75,14 +87,15 @@ pub fn page() -> String {
     for (of, title) in [(Of::Gemm, "Matrix products"), (Of::Conv, "Convolutions"), (Of::Reduce, "Reductions")] {
         // Writing to a String cannot fail, here and below.
         let _ = write!(out, "\n## {title}\n\n| field | name | text | in | values | default |\n|---|---|---|---|---|---|\n");
-        let mut rows: Vec<Row> = Vec::new();
-        for row in of.fields().iter().map(Row::of) {
-            if !rows.last_mut().is_some_and(|last| last.joined(&row)) {
-                rows.push(row);
-            }
-        }
-        for Row { meaning, name, text, rest } in rows {
+        // Fields that convolutions share with products are described once.
+        let (shared, own): (Vec<Row>, Vec<Row>) =
+            rows(of).into_iter().partition(|row| of == Of::Conv && rows(Of::Gemm).contains(row));
+        for Row { meaning, name, text, rest } in own {
             let _ = writeln!(out, "| {meaning} | {name} | {text} | {rest} |");
+        }
+        if !shared.is_empty() {
+            let names: Vec<String> = shared.into_iter().map(|row| row.name).collect();
+            let _ = writeln!(out, "\nAs of products: {}.", names.join(", "));
         }
     }
     out

@@ -173,7 +173,7 @@ pub(super) const FIELDS: &[Field] = &[
         .detail("It is the gradient of a ReLU")
         .title(", mask")
         .epilogue(),
-    row("reduce", Words, "reductions of the result in the same pass: sum:bm", reduce, |c| {
+    row("reduce", Words, "reductions of the result in the same pass: max:n,sum:bm", reduce, |c| {
         c.reductions.iter().map(Reduction::to_string).collect()
     })
     .spelled(Optional("red"), "reduce", COLUMN | C)

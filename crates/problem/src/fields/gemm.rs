@@ -87,7 +87,7 @@ pub(super) const FIELDS: &[Field] = &[
     row(
         "out_dtype",
         Type,
-        "element type of C, bias and residual, if it differs",
+        "element type of result, bias and residual, if it differs",
         |b, v| stored(v, parts(b)).map(|scalar| b.out_dtype = Some(scalar)),
         |g| told(names_out_dtype(g.multiplied(), g.out_dtype), g.out_dtype),
     ).spelled(Optional("out"), "out-dtype", COLUMN | C | RARE)
@@ -227,7 +227,7 @@ pub(super) const FIELDS: &[Field] = &[
     ).spelled(Optional("sr"), "stride-r", C | RARE)
     .requires("residual")
     .default("as C"),
-    row("reduce", Words, "reductions of C in the same pass: max:n,sum:bm", reduce, |g| g.reductions.iter().map(Reduction::to_string).collect()).spelled(Optional("red"), "reduce", COLUMN | C)
+    row("reduce", Words, "reductions of the result in the same pass: max:n,sum:bm", reduce, |g| g.reductions.iter().map(Reduction::to_string).collect()).spelled(Optional("red"), "reduce", COLUMN | C)
         .python("reduce")
         .default("none")
         .detail(
@@ -237,12 +237,12 @@ pub(super) const FIELDS: &[Field] = &[
         .title(", {}")
         .not_complex("reduce the stored result's real and imaginary parts")
         .not_grouped("store the result and reduce it in a second call"),
-    row("drop_c", Flag, "C is not stored, only its reductions are", |b, v| put(&mut b.drop_c, flag(v)), |g| told(g.drop_c, "")).spelled(Optional("noc"), "no-store", C | RARE)
+    row("drop_c", Flag, "the result is not stored, only its reductions are", |b, v| put(&mut b.drop_c, flag(v)), |g| told(g.drop_c, "")).spelled(Optional("noc"), "no-store", C | RARE)
         .python("store")
         .requires("reduce")
         .default("stored")
         .title(", C not stored"),
-    other("keep_c", Bit, "C is stored beside its reductions", |b, v| put(&mut b.drop_c, flag(v).map(|kept| !kept))).spelled(Unsaid, "", COLUMN).default("1"),
+    other("keep_c", Bit, "the result is stored beside its reductions", |b, v| put(&mut b.drop_c, flag(v).map(|kept| !kept))).spelled(Unsaid, "", COLUMN).default("1"),
     row(
         "grouped",
         Names(Ragged::NAMES),

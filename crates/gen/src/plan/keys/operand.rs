@@ -72,10 +72,10 @@ rows! {
     }
     Wos source {
         name: "WOS",
-        meaning: "Workspace: 0 loads in place, 1 from a copy with a padded leading dimension, 2 from packed panels. WOS3 (convolutions) loads windows from a channels-last copy of the tensor with rows padded to 16 bytes.",
+        meaning: "Workspace: 0 loads in place, 1 from a copy with a padded leading dimension, 2 from packed panels, 3 (convolutions) windows from a channels-last copy of the tensor with rows padded to 16 bytes.",
         system: System::MiOpenGemm,
         legal: Legal::Range(0, 3),
-        cost: "A pass over the operand (3: over the tensor, not its windows) and workspace of its size. Pays for bad leading dimensions, misaligned operands and windows that are read often.",
+        cost: "A pass over the operand (3: the tensor) and workspace of its size. Pays for bad leading dimensions, misaligned operands and windows that are read often.",
         kinds: PRODUCT | OWN_LOADS,
         near: &[(0, &[1, 2]), (1, &[0, 2]), (2, &[0, 1])],
         further: &[(0, &[3]), (1, &[3]), (3, &[0, 1])],
@@ -126,7 +126,7 @@ rows! {
         meaning: "Copy method to shared memory: 0 through registers, 1 `cp.async` (sm_80), 2 TMA (sm_90a), 3 TMA to a staging buffer, from which producer warps (LWV) shift misaligned rows into place (sm_90a), 4 `cp.async` of a halo: each element of a result tile's windows once (convolutions).",
         system: System::Cutlass,
         legal: Legal::OneOf(&[0, 1, 2, 3, 4]),
-        cost: "1, 2 and 4 need PFG and BUF. 1 and 2 need no staging registers, but cannot convert or transpose elements. Lanes convert 8- and 4-bit weights that are contiguous along k. 3 adds a pass through shared memory, 4 a halo in it.",
+        cost: "1, 2 and 4 need PFG and BUF. 1 and 2 need no staging registers, but cannot convert or transpose, except for lanes that convert weights contiguous along k. 3 adds a pass through shared memory.",
         further: &[(0, &[2, 3]), (1, &[4]), (2, &[0, 3]), (3, &[0, 2]), (4, &[1])],
     }
     Clu cluster {
@@ -135,7 +135,7 @@ rows! {
         system: System::Cutlass,
         legal: Legal::OneOf(&[1, 2, 4, 8]),
         default: 1,
-        cost: "No registers or shared memory; L2 is read once per cluster. Its work-groups wait for each other at every k-tile, and tiles are padded to whole clusters. PST must be a multiple of A_CLU x B_CLU, at most 16. Pays where copies are the bottleneck.",
+        cost: "Free of registers and shared memory; L2 is read once per cluster. Work-groups of a cluster wait for each other at every k-tile, and tiles are padded to whole clusters. PST must be a multiple of A_CLU x B_CLU, at most 16. Pays where copies are the bottleneck.",
         read: |s| s.pipeline,
         near: &[(1, &[2]), (2, &[1, 4]), (4, &[2, 8]), (8, &[4])],
     }

@@ -54,7 +54,7 @@ rows! {
         system: System::MiOpenGemm,
         legal: Legal::Range(1, 4096),
         default: 1,
-        cost: "C is read and written once more per split (SKS). Pays where tiles are too few for the device and k is long.",
+        cost: "C is read and written once more per split (SKS). Pays for few tiles and long k.",
         kinds: PRODUCT | ELEMENTS | OWN_LOADS,
         near: &[
             (1, &[2]),
@@ -88,7 +88,7 @@ rows! {
         name: "SZT",
         meaning: "Index arithmetic: as narrow as the problem allows (0), or 64-bit (1).",
         system: System::MiOpenGemm,
-        cost: "Registers and instructions for 64-bit addresses. Rarely pays; some compilers then allocate registers better.",
+        cost: "Registers and instructions. Rarely pays; some compilers then allocate registers better.",
         kinds: PRODUCT | OWN_LOADS,
         read: |s| !s.reads(Reads::Panels),
         priority: -1,
@@ -119,7 +119,7 @@ rows! {
         name: "UFO",
         meaning: "Starts each work-group at another offset in k.",
         system: System::MiOpenGemm,
-        cost: "Up to one more k-tile per work-group. Pays where leading dimensions are powers of two, so that all work-groups hit one memory channel.",
+        cost: "Up to one more k-tile per work-group. Pays where all work-groups would hit one memory channel, as with leading dimensions of powers of two.",
         read: |s| !s.panels,
     }
     Mac threads {
@@ -128,7 +128,7 @@ rows! {
         system: System::MiOpenGemm,
         legal: Legal::Range(1, 1024),
         default: 256,
-        cost: "Registers and shared memory per work-group grow with it, as does reuse.",
+        cost: "Registers and shared memory per work-group, for more reuse.",
         kinds: PRODUCT | ELEMENTS | OWN_LOADS,
         near: &[],
         priority: 1,
@@ -141,7 +141,7 @@ rows! {
         system: System::MiOpenGemm,
         legal: Legal::Range(0, 20),
         default: 10,
-        cost: "Free. Long thread grids fit long, thin results.",
+        cost: "Free. Long grids fit long, thin results.",
         kinds: PRODUCT | ELEMENTS | OWN_LOADS,
         read: |s| !(s.panels && s.keys.ping_pong == 1 && s.family.owner == Owner::Warpgroup),
         near: &[(7, &[8]), (8, &[7, 9]), (9, &[8, 10]), (10, &[9, 11]), (11, &[10, 12]), (12, &[11, 13]), (13, &[12])],
@@ -200,7 +200,7 @@ rows! {
         name: "CST",
         meaning: "Result tile: stored from registers (0), or staged through shared memory (1).",
         system: System::Cutlass,
-        cost: "Shared memory, if possible that of the operands, and one or two barriers. Stores become contiguous whatever MIW is.",
+        cost: "Shared memory, if possible that of the operands, and one or two barriers. Stores become contiguous for any MIW.",
         read: |s| !s.reads(Reads::Fragments) || s.stages_rows(),
     }
     Wva wave_shape {
@@ -303,10 +303,10 @@ rows! {
     }
     Bim form {
         name: "BIM",
-        meaning: "Form of a convolution as a matrix product. 0: a batch entry per sample. 1: samples merged into m. 2: groups also merged, into block-diagonal products. 3: as 2 (one group: as 1), with each tap's channels padded to 128 bytes; in NCHW transposed copies, or padded planes for filter gradients of one tap. 4: groups of a depthwise convolution as columns.",
+        meaning: "Form of a convolution as a matrix product: samples are batch entries (0), or merged into m (1); groups form block-diagonal products too (2); each tap's channels are padded to 128 bytes (3); groups of a depthwise convolution are columns (4). In NCHW, 3 means transposed copies, or padded planes for filter gradients of one tap.",
         system: System::Sofie,
         legal: Legal::Range(0, 4),
-        cost: "1: no partial tiles for small images. 2 multiplies zeros, and infinities cross groups within a block. 3 multiplies zeros of the padding; rows of a tile and vectors never span two taps. 4 uses no shared memory: each thread loads its own operands to registers.",
+        cost: "1 has no partial tiles for small images. 2 multiplies zeros, and infinities cross groups within a block. 3 multiplies zeros; rows of a tile and vectors never span two taps. 4 loads to registers, without shared memory.",
         kinds: PRODUCT | OWN_LOADS,
         near: &[(0, &[1, 2, 3, 4]), (1, &[0, 2, 3, 4]), (2, &[0, 1, 3, 4]), (3, &[0, 1, 2, 4]), (4, &[0, 1, 2, 3])],
         moves: Moves::Forms,
@@ -332,7 +332,7 @@ rows! {
         meaning: "Number of persistent work-groups, each computing tile after tile of C. 0: one work-group per tile.",
         system: System::Cutlass,
         legal: Legal::Range(0, 65535),
-        cost: "With wgmma the next tile's copies are in flight during the epilogue. Best is about the number of compute units times the work-groups that one holds.",
+        cost: "With wgmma the next tile's copies are in flight during the epilogue. Best is about the number of work-groups that the device holds at once.",
         near: &[],
     }
     Png ping_pong {
@@ -347,13 +347,13 @@ rows! {
         meaning: "wgmma: operand A (after SWP) from shared memory (0), or from registers with 2 or 4 sets of fragments.",
         system: System::Cutlass,
         legal: Legal::OneOf(&[0, 2, 4]),
-        cost: "Registers: 4 per set and 64 rows of a warpgroup. A tf32 operand that is contiguous along m needs no transposing copy. Weights of 8 and 4 bits are converted in registers; a copy (B_WOS1, B_ACP2) or producer warps (B_ACP0, LWV) then write B in their order of k.",
+        cost: "Registers: 4 per set and 64 rows of a warpgroup. tf32 contiguous along m needs no transposing copy. Weights of 8 and 4 bits are converted in registers; a copy (B_WOS1, B_ACP2) or producer warps (B_ACP0, LWV) then write B in their order of k.",
         read: |s| s.reads(Reads::Panels),
         near: &[(0, &[2, 4]), (2, &[0, 4]), (4, &[0, 2])],
     }
     Rdf finish {
         name: "RDF",
-        meaning: "Reduction of values that several work-groups share. 0: by a second kernel. 1: by the last work-group, found by a ticket. 2 to 4: by atomics, after a reduction in registers, lanes and warps (2), in registers and a tree of all threads (3), or none (4). 5: in a cluster (sm_90), the rest as 0.",
+        meaning: "Reduction of values that several work-groups share: by a second kernel (0), by the last work-group, found by a ticket (1), by atomics after a reduction in registers, lanes and warps (2), in registers and a tree of all threads (3) or none (4), or in a cluster (5, sm_90; the rest as 0).",
         system: System::RocMlir,
         legal: Legal::Range(0, 5),
         cost: "0: a second launch and workspace. 1: a launch ahead that zeroes the tickets, two more barriers per tile and workspace. 2 to 4: the order of additions varies; a launch ahead initialises the values. 5: two cluster barriers.",
@@ -373,7 +373,7 @@ rows! {
         system: System::Tensile,
         legal: Legal::Range(1, 64),
         default: 1,
-        cost: "Shared memory for the accumulators of all slices and one barrier. UNR is the depth of all slices together. Pays for filter gradients: few results, long k. Not with SKS2 or reductions.",
+        cost: "Shared memory for the accumulators and one barrier. UNR is the depth of all slices together. Pays for filter gradients: few results, long k. Not with SKS2 or reductions.",
         kinds: OWN_LOADS,
         read: |s| !s.panels,
         near: &[],
@@ -382,7 +382,7 @@ rows! {
     Rdk reduce_operands {
         name: "RDK",
         meaning: "Reductions of operands over k: 0 by separate kernels, 1 by work-groups of the first column of tiles (of B: the first row), from the k-tiles in shared memory.",
-        cost: "0 reads the operand again. 1: consumer threads of these work-groups read k-tiles once more from shared memory. Splits of k leave partial values for a second kernel. Not with BIM4.",
+        cost: "0 reads the operand again, 1 the k-tiles in shared memory. Splits of k leave partial values for a second kernel. Not with BIM4.",
     }
     Gbi entries_fastest {
         name: "GBI",
