@@ -177,7 +177,7 @@ impl Buffers {
         self.write_added(device, data)
     }
 
-    /// Copies what is read beside the operands of other test data of the same problem into the buffers.
+    /// Copies the bias, residual and other added tensors of other test data of the same problem into the buffers.
     ///
     /// # Errors
     /// Those of [`Device::write`].

@@ -181,7 +181,7 @@ pub trait Queue: Send {
     /// [`FleetError`].
     fn hung(&mut self, lease: &Lease) -> Result<Vec<String>, FleetError>;
 
-    /// What is left to do for devices of this worker's class.
+    /// Open tasks for devices of this worker's class.
     ///
     /// # Errors
     /// [`FleetError`].

@@ -23,7 +23,7 @@ pub enum Attempt {
         /// Microseconds of the first plan that was right.
         first_us: f64,
     },
-    /// The search was told to stop.
+    /// The search had to stop.
     Cut,
     /// It found none.
     Failed(String),
@@ -122,7 +122,7 @@ pub struct Patience {
 pub enum Verdict {
     /// Nothing is left.
     Finished(Left),
-    /// It was told to stop; the task went back.
+    /// It had to stop; the task went back.
     Stopped,
     /// The device is gone for this process: a new one must go on.
     DeviceLost(String),
@@ -226,7 +226,7 @@ impl Loop<'_> {
         }
     }
 
-    /// Asks until an answer comes. A worker that was told to stop asks three times.
+    /// Asks until an answer comes. A worker that has to stop asks three times.
     fn trying<T>(
         &mut self,
         queue: Shared<'_>,

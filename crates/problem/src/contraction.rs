@@ -303,7 +303,7 @@ pub struct Elements {
 pub enum LaunchExtents {
     /// Nobody: every launch has the contraction's.
     Fixed,
-    /// Whoever launches decides these.
+    /// Each launch decides these.
     AtLaunch(Dynamic),
     /// Memory of the device: batch entries are groups of rows, of columns or of terms.
     Grouped(GroupEnds),
@@ -319,7 +319,7 @@ pub struct GroupEnds {
 }
 
 impl LaunchExtents {
-    /// What whoever launches decides, where that is something.
+    /// The extents that each launch decides, if there are any.
     pub fn of_dynamic(dynamic: Dynamic) -> LaunchExtents {
         if dynamic.is_none() { LaunchExtents::Fixed } else { LaunchExtents::AtLaunch(dynamic) }
     }
@@ -600,7 +600,7 @@ impl Contraction {
     pub fn depth(&self) -> u64 {
         if self.any_term() { self.k.div_ceil(self.g.max(1)) } else { self.k }
     }
-    /// Extents that whoever launches decides.
+    /// Extents that each launch decides.
     pub const fn dynamic(&self) -> Dynamic {
         if let LaunchExtents::AtLaunch(dynamic) = self.launch { dynamic } else { Dynamic::NONE }
     }

@@ -26,7 +26,7 @@ pub fn array_dtype(name: &str) -> String {
     }
 }
 
-/// The text of a field's value, none of what is left out: None and False.
+/// The text of a field's value; none for None and False.
 fn text(value: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     if value.is_none() {
         return Ok(None);

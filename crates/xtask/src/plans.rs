@@ -86,7 +86,7 @@ pub fn page(winners: &Winners) -> String {
          | `cluster 2x1` | CLU of A and of B |\n\
          | `ping-pong`, `no unroll-hint` | a key with values 0 and 1, by its readable name |\n\
          | `4 producers`, `store-width=2`, `A.pad=0` | any other key by its readable name; without `A.` or `B.` both operands |\n\n\
-         Without a tile, or with `...` at its end, this form is a constraint too.\n\n\
+         Without a tile, or with `...` at its end, this form is a constraint.\n\n\
          A plan passes three checks, and [each refusal](../guide/command.md#when-a-plan-is-refused) names the key and the reason:\n\n\
          1. Parse: the text must have known keys, once each, with values in their range.\n\
          2. Derive: the plan must fit the problem. Tiles are cut evenly into threads, vectors lie along contiguous memory.\n\

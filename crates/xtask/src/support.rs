@@ -71,17 +71,18 @@ fn measured(folder: &Path) -> Result<Measured, String> {
     Ok(found)
 }
 
-/// Lines of the logs of random pairs: device, driver, pairs that passed of those that ran.
-fn verified(folder: &Path) -> Vec<String> {
+/// Rows of the logs of random pairs for each device with its driver: pairs that passed of those that ran.
+fn verified(folder: &Path) -> BTreeMap<String, String> {
     let files: BTreeSet<_> = std::fs::read_dir(folder).into_iter().flatten().filter_map(|f| Some(f.ok()?.path())).collect();
-    let line = |file: &std::path::PathBuf| {
-        let log: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(file).ok()?).ok()?;
-        let [device, driver, mix] = ["device", "driver", "mix"].map(|name| log[name].as_str().unwrap_or("").to_string());
+    let mut found: BTreeMap<String, String> = BTreeMap::new();
+    for text in files.iter().filter_map(|file| std::fs::read_to_string(file).ok()) {
+        let Ok(log) = serde_json::from_str::<serde_json::Value>(&text) else { continue };
+        let [device, driver, mix, date] = ["device", "driver", "mix", "date"].map(|name| log[name].as_str().unwrap_or(""));
         let [seed, pairs, passed, wrong] = ["seed", "pairs", "passed", "wrong"].map(|name| log[name].as_u64().unwrap_or(0));
-        let date = log["date"].as_str().unwrap_or("");
-        Some(format!("| {device} | {driver} | {mix} | {seed} | {passed} of {pairs} | {wrong} | {date} |"))
-    };
-    files.iter().filter_map(line).collect()
+        *found.entry(format!("{device}, driver {driver}")).or_default() +=
+            &format!("| {mix} | {seed} | {passed} of {pairs} | {wrong} | {date} |\n");
+    }
+    found
 }
 
 /// The whole page, from the folder of benchmarks.
@@ -126,8 +127,10 @@ pub fn page(benchmarks: &Path) -> Result<String, String> {
     }
     let logs = verified(&benchmarks.join("verified"));
     if !logs.is_empty() {
-        out += "\n## Random problems and plans on devices\n\n| device | driver | mix | seed | passed | wrong | date |\n|---|---|---|---|---|---|---|\n";
-        out += &(logs.join("\n") + "\n");
+        out += "\n## Random problems and plans on devices\n";
+        for (device, rows) in logs {
+            let _ = write!(out, "\n{device}:\n\n| mix | seed | passed | wrong | date |\n|---|---|---|---|---|\n{rows}");
+        }
         out += "\nWrong pairs are mended, and each is a test: `regressions` of `crates/gen/tests` and `known_errors` of `crates/tune/tests`.\n";
     }
     Ok(out)

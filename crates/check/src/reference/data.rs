@@ -134,7 +134,7 @@ impl Lines {
         let ld = if lines == 1 { line } else { ld };
         Lines { line, lines, ld, batch, batch_stride }
     }
-    /// Elements of what is read beside the operands.
+    /// Elements of a tensor that is read beside the operands, such as a bias.
     fn added(problem: &Problem, role: Role) -> Lines {
         match (role, problem) {
             (Role::Bias, Problem::Gemm(gemm)) => {
@@ -177,7 +177,7 @@ pub struct TestData {
     pub b: Arc<Buffer>,
     /// Result: NaN everywhere if beta is 0, random otherwise.
     pub c: Buffer,
-    /// What is read beside the operands, each starting at element 0 of its buffer.
+    /// Tensors that are read beside the operands, each starting at element 0 of its buffer.
     pub added: PerRole<Option<Arc<Buffer>>>,
     /// Values of the reductions, NaN everywhere, each starting at element 0 of its buffer.
     pub reductions: Vec<Buffer>,

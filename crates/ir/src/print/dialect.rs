@@ -75,7 +75,7 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// One whose size stands in the text.
+    /// One whose size is part of the text.
     pub fn sized(text: String) -> Arena {
         Arena { text, at_launch: false }
     }

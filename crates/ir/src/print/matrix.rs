@@ -189,8 +189,8 @@ impl Printer<'_> {
         let (input, MmaShape { m, n, k }, registers) = (row.input, row.shape, row.a.registers);
         // What the builtin takes of a lane, the type of what it takes them from, and the end of its name.
         let vector = |element: &str, lanes: u32| format!("{element} operand __attribute__((ext_vector_type({lanes})))");
-        // Of 8-bit floats both stand in the name, or as numbers in the arguments where instructions take several formats. Those have scales, of
-        // which zeros mean none.
+        // The name has both types of 8-bit floats. Instructions that take several formats have them as numbers in the arguments, with scales:
+        // zeros mean none.
         let wide = input.factors().map(|one| matches!(one, MatrixType::E5M2 | MatrixType::E5M2Fnuz));
         let names = wide.map(|wide| if wide { "_bf8" } else { "_fp8" }).concat();
         let (operand, element, name) = match (input, registers) {

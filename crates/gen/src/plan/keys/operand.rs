@@ -123,10 +123,10 @@ rows! {
     }
     Acp copy {
         name: "ACP",
-        meaning: "Copy method to shared memory: 0 through registers, 1 `cp.async` (sm_80), 2 TMA (sm_90a), 3 TMA to a staging buffer, from which producer warps (LWV) shift misaligned rows into place (sm_90a), 4 `cp.async` of a halo: each element of a result tile's windows once (convolutions).",
+        meaning: "Copy method to shared memory: 0 through registers, 1 `cp.async` (sm_80), 2 TMA (sm_90a), 3 TMA to a staging buffer (LWV, sm_90a), 4 `cp.async` of a halo (convolutions). ACP3: producer warps shift misaligned rows into place. ACP4: each element of a result tile's windows is copied once.",
         system: System::Cutlass,
         legal: Legal::OneOf(&[0, 1, 2, 3, 4]),
-        cost: "1, 2 and 4 need PFG and BUF. 1 and 2 need no staging registers, but cannot convert or transpose, except for lanes that convert weights contiguous along k. 3 adds a pass through shared memory.",
+        cost: "ACP1, ACP2 and ACP4 need PFG and BUF. ACP1 and ACP2 need no staging registers, but cannot convert or transpose, except for lanes that convert weights contiguous along k. ACP3 adds a pass through shared memory.",
         further: &[(0, &[2, 3]), (1, &[4]), (2, &[0, 3]), (3, &[0, 2]), (4, &[1])],
     }
     Clu cluster {

@@ -175,10 +175,10 @@ rows! {
     }
     Sks split_sum {
         name: "SKS",
-        meaning: "Split-k reduction: 0 atomic additions into C, 1 partial sums in workspace, 2 shared memory of a cluster of all splits (sm_90). 1 and 2 add in a fixed order.",
+        meaning: "Split-k reduction: 0 atomic additions into C, 1 partial sums in workspace, 2 shared memory of a cluster of all splits (sm_90). SKS1 and SKS2 add in a fixed order.",
         system: System::Cutlass,
         legal: Legal::Range(0, 2),
-        cost: "0: results vary in the last bits; `--atomics` must allow it. 1: workspace of ICE x m x n and a second kernel. 2: shared memory for a tile and two cluster barriers; ICE x A_CLU x B_CLU is at most 16; not with PST or CST.",
+        cost: "SKS0: results vary in the last bits; `--atomics` must allow it. SKS1: workspace of ICE x m x n and a second kernel. SKS2: shared memory for a tile and two cluster barriers; ICE x A_CLU x B_CLU is at most 16; not with PST or CST.",
         kinds: PRODUCT | OWN_LOADS,
         read: |s| s.keys.splits != 1,
         further: &[(0, &[2]), (1, &[2]), (2, &[0, 1])],
@@ -303,10 +303,10 @@ rows! {
     }
     Bim form {
         name: "BIM",
-        meaning: "Form of a convolution as a matrix product: samples are batch entries (0), or merged into m (1); groups form block-diagonal products too (2); each tap's channels are padded to 128 bytes (3); groups of a depthwise convolution are columns (4). In NCHW, 3 means transposed copies, or padded planes for filter gradients of one tap.",
+        meaning: "Form of a convolution as a matrix product. BIM0: samples are batch entries. BIM1: samples are merged into m. BIM2: groups form block-diagonal products too. BIM3: each tap's channels are padded to 128 bytes; in NCHW transposed copies, or padded planes for filter gradients of one tap. BIM4: groups of a depthwise convolution are columns.",
         system: System::Sofie,
         legal: Legal::Range(0, 4),
-        cost: "1 has no partial tiles for small images. 2 multiplies zeros, and infinities cross groups within a block. 3 multiplies zeros; rows of a tile and vectors never span two taps. 4 loads to registers, without shared memory.",
+        cost: "BIM1 has no partial tiles for small images. BIM2 multiplies zeros, and infinities cross groups within a block. BIM3 multiplies zeros; rows of a tile and vectors never span two taps. BIM4 loads to registers, without shared memory.",
         kinds: PRODUCT | OWN_LOADS,
         near: &[(0, &[1, 2, 3, 4]), (1, &[0, 2, 3, 4]), (2, &[0, 1, 3, 4]), (3, &[0, 1, 2, 4]), (4, &[0, 1, 2, 3])],
         moves: Moves::Forms,
@@ -353,10 +353,10 @@ rows! {
     }
     Rdf finish {
         name: "RDF",
-        meaning: "Reduction of values that several work-groups share: by a second kernel (0), by the last work-group, found by a ticket (1), by atomics after a reduction in registers, lanes and warps (2), in registers and a tree of all threads (3) or none (4), or in a cluster (5, sm_90; the rest as 0).",
+        meaning: "Reduction of values that several work-groups share. RDF0: by a second kernel. RDF1: by the last work-group, found by a ticket. RDF2 to RDF4: by atomics, after a reduction in registers, lanes and warps (2), in registers and a tree of all threads (3), or none (4). RDF5: in a cluster (sm_90), the rest as RDF0.",
         system: System::RocMlir,
         legal: Legal::Range(0, 5),
-        cost: "0: a second launch and workspace. 1: a launch ahead that zeroes the tickets, two more barriers per tile and workspace. 2 to 4: the order of additions varies; a launch ahead initialises the values. 5: two cluster barriers.",
+        cost: "RDF0: a second launch and workspace. RDF1: a launch ahead that zeroes the tickets, two more barriers per tile and workspace. RDF2 to RDF4: the order of additions varies; a launch ahead initialises the values. RDF5: two cluster barriers.",
         kinds: PRODUCT | ELEMENTS,
         near: &[(0, &[1, 2, 5]), (1, &[0, 2]), (2, &[0, 1, 3, 4]), (3, &[2]), (4, &[2]), (5, &[0])],
     }
