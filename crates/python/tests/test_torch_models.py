@@ -28,6 +28,7 @@ from torch._inductor.virtualized import V
 import tilewright as tw
 import tilewright.torch as twt
 from tilewright import _compiled, _native, _operators, _shapes
+from torch_case import TorchCase, answered
 
 
 class Tiny(nn.Module):
@@ -43,23 +44,7 @@ class Tiny(nn.Module):
         return self.head(torch.relu(self.inner(self.conv(x).flatten(2).mean(1, keepdim=True).squeeze(1)[:, :16])))
 
 
-def answered():
-    """Calls of the dispatcher by who answered them."""
-    told = {True: 0, False: 0}
-    for *_, calls, ours, _ in _native.torch_calls():
-        told[ours] += calls
-    return told
-
-
-class Models(unittest.TestCase):
-    def setUp(self):
-        torch.manual_seed(1)
-        tw.use("emu", records="")
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.addCleanup(twt.disable)
-        self.path = os.path.join(self.folder.name, "shapes.csv")
-
+class Models(TorchCase):
     def step(self, model, x):
         y = model(x)
         model.zero_grad()

@@ -1,8 +1,6 @@
 """`tilewright.torch.prepare` on CPU tensors: what is looked at, what is decided, what stays as it is, and what several processes share."""
 
 import fcntl
-import os
-import tempfile
 import threading
 import unittest
 import warnings
@@ -13,7 +11,8 @@ from torch import nn
 
 import tilewright as tw
 import tilewright.torch as twt
-from tilewright import _native, _operators, _shapes
+from tilewright import _operators, _shapes
+from torch_case import TorchCase, answered
 
 
 class Small(nn.Module):
@@ -30,22 +29,9 @@ class Small(nn.Module):
         return self.head(self.drop(self.norm(self.conv(x)).flatten(2).mean(1))) * scale
 
 
-def answered():
-    """Calls by who answered them."""
-    told = {True: 0, False: 0}
-    for *_, calls, ours, _ in _native.torch_calls():
-        told[ours] += calls
-    return told
-
-
-class Prepare(unittest.TestCase):
+class Prepare(TorchCase):
     def setUp(self):
-        torch.manual_seed(1)
-        tw.use("emu", records="")
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.addCleanup(twt.disable)
-        self.path = os.path.join(self.folder.name, "shapes.csv")
+        super().setUp()
         # A busy machine gives shapes no verdict; which answers are ours is asked here, not which are faster.
         agree = mock.patch.object(_shapes, "_WITHIN", float("inf"))
         agree.start()

@@ -5,7 +5,7 @@ use super::*;
 use tilewright_problem::{Conv, Gemm, Layout, Order, Problem};
 
 /// A result summed in f32, term by term, and stored in C's type; `twist` gives how often each term of an element counts.
-fn run(data: &TestData, twist: impl Fn([u64; 3], u64) -> f32 + Sync) -> Vec<u8> {
+pub(super) fn run(data: &TestData, twist: impl Fn([u64; 3], u64) -> f32 + Sync) -> Vec<u8> {
     let mut out = data.c.bytes.clone();
     let oracle = Oracle::new(data);
     let [g, m, n, k] = oracle.extent;
@@ -28,7 +28,7 @@ fn run(data: &TestData, twist: impl Fn([u64; 3], u64) -> f32 + Sync) -> Vec<u8> 
     out
 }
 
-fn store(scalar: Scalar, bytes: &mut [u8], at: u64, result: f64) {
+pub(super) fn store(scalar: Scalar, bytes: &mut [u8], at: u64, result: f64) {
     fn one<E: Element>(bytes: &mut [u8], at: usize, result: f64) {
         put::<E>(&mut bytes[at * E::BYTES..][..E::BYTES], E::of(result));
     }

@@ -1,50 +1,9 @@
 //! The reference against textbook loops, and what a verdict lets pass.
 
 use super::element::{Element, put};
+use super::exact_tests::{run, store};
 use super::*;
 use tilewright_problem::{Complex, Conv, Gemm, Layout, Order, Problem, Role};
-
-/// A result computed in f32, term by term, written to C's buffer. `skip` leaves out one k.
-fn run_f32(data: &TestData, skip: Option<u64>) -> Vec<u8> {
-    let Problem::Gemm(gemm) = &data.problem else { panic!("a GEMM") };
-    let mut out = data.c.bytes.clone();
-    let oracle = Oracle::new(data);
-    let [g, m, n, k] = oracle.extent;
-    let (mut left, mut right) = (vec![0.0; k as usize], vec![0.0; k as usize]);
-    for g in 0..g {
-        for i in 0..m {
-            oracle.left(g, i, 0, &mut left);
-            for j in 0..n {
-                oracle.right(g, j, 0, &mut right);
-                let mut sum = 0f32;
-                for (index, (x, y)) in left.iter().zip(&right).enumerate() {
-                    if skip != Some(index as u64) {
-                        sum += *x as f32 * *y as f32;
-                    }
-                }
-                let at = oracle.result_at(g, i, j);
-                let old = value(gemm.out_dtype, &data.c.bytes, at) as f32;
-                let mut result = data.factors.alpha as f32 * sum;
-                if data.factors.beta != 0.0 {
-                    result += data.factors.beta as f32 * old;
-                }
-                store(gemm.out_dtype, &mut out, at, result);
-            }
-        }
-    }
-    out
-}
-
-fn store(scalar: Scalar, bytes: &mut [u8], at: u64, result: f32) {
-    let size = scalar.bytes() as usize;
-    let element = &mut bytes[at as usize * size..][..size];
-    match scalar {
-        Scalar::F16 => put::<half::f16>(element, half::f16::from_f32(result).to_bits().into()),
-        Scalar::BF16 => put::<half::bf16>(element, half::bf16::from_f32(result).to_bits().into()),
-        Scalar::F64 => put::<f64>(element, f64::from(result).to_bits()),
-        _ => put::<f32>(element, result.to_bits().into()),
-    }
-}
 
 fn gemm(dtype: Scalar, m: u64, n: u64, k: u64) -> Problem {
     Problem::Gemm(Gemm::new(dtype, m, n, k).order(Order::Col).trans(true, false).ldc(m + 3).offsets(1, 2, 3).build().unwrap())
@@ -56,9 +15,9 @@ fn right_results_pass_and_one_missing_term_does_not() {
         for (alpha, beta) in [(1.0, 0.0), (-0.7, 0.4)] {
             let data = TestData::new(&gemm(dtype, 23, 17, k), 5, alpha, beta).unwrap();
             let reference = Reference::new(&data, Samples::All);
-            let verdict = reference.check(&run_f32(&data, None));
+            let verdict = reference.check(&run(&data, |_, _| 1.0));
             assert!(verdict.passed() && verdict.checked == 23 * 17, "{dtype} {k}: {verdict}");
-            let verdict = reference.check(&run_f32(&data, Some(k / 2)));
+            let verdict = reference.check(&run(&data, |_, at| if at == k / 2 { 0.0 } else { 1.0 }));
             assert!(!verdict.passed(), "{dtype} {k}: {verdict}");
             assert!(verdict.to_string().contains("wrong"));
         }
@@ -69,7 +28,7 @@ fn right_results_pass_and_one_missing_term_does_not() {
 fn long_dot_products_stay_well_within_the_tolerance() {
     let data = TestData::new(&gemm(Scalar::F32, 40, 40, 50_000), 5, 1.0, 0.0).unwrap();
     let reference = Reference::new(&data, Samples::All);
-    let verdict = reference.check(&run_f32(&data, None));
+    let verdict = reference.check(&run(&data, |_, _| 1.0));
     assert!(verdict.passed());
     // The constant of the tolerance is not exhausted either.
     assert!(verdict.max_error < 0.5 * Tolerance::of(&data.problem).accumulate, "{verdict}");
@@ -81,17 +40,17 @@ fn nan_never_passes() {
     let reference = Reference::new(&data, Samples::Budget(100_000));
     assert!(reference.len() < 4000);
     assert!(!reference.check(&data.c.bytes).passed());
-    let mut out = run_f32(&data, None);
+    let mut out = run(&data, |_, _| 1.0);
     assert!(reference.check(&out).passed());
     // An element that was not sampled.
     let sampled = |at: u64| reference.entries.iter().any(|e| e.at == at);
     let at = (0..300).map(|i| data.c.start + 303 * 150 + i).find(|&at| !sampled(at)).unwrap();
-    store(Scalar::F32, &mut out, at, f32::NAN);
+    store(Scalar::F32, &mut out, at, f64::NAN);
     let verdict = reference.check(&out);
     assert_eq!((verdict.not_a_number, verdict.wrong, verdict.passed()), (1, 0, false));
     assert!(!reference.check(&out[..out.len() / 2]).passed());
     assert!(!reference.check(&[]).passed());
-    store(Scalar::F32, &mut out, reference.entries[0].at, f32::INFINITY);
+    store(Scalar::F32, &mut out, reference.entries[0].at, f64::INFINITY);
     assert!(reference.check(&out).max_error.is_infinite());
 }
 
@@ -154,7 +113,7 @@ fn convolution_is_the_textbook_one() {
                             }
                         }
                         let at = data.c.start + place(b, o, y, x, k, ho, wo);
-                        store(Scalar::F32, &mut out, at, sum as f32);
+                        store(Scalar::F32, &mut out, at, sum);
                     }
                 }
             }

@@ -1,4 +1,7 @@
 //! The references against definitions, and verification against programs that are wrong on purpose.
 
+#[macro_use]
+#[path = "../../../device/tests/common/delegated.rs"]
+mod delegated;
 mod gradients;
 mod verify;

@@ -6,11 +6,11 @@ use tilewright_check::reduce::for_emulator;
 use tilewright_check::reference::Samples;
 use tilewright_check::run::{BindError, compile};
 use tilewright_check::verify::{Case, Depth, Verification, VerifyError, test_factors};
-use tilewright_device::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Timing, open};
+use tilewright_device::{Device, DeviceError, DeviceInfo, Launch, LaunchArg, open};
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::program::{Binding, Program};
 use tilewright_gen::space::Space;
-use tilewright_ir::{Kernel, Scalar};
+use tilewright_ir::Scalar;
 use tilewright_problem::contraction::Operand;
 use tilewright_problem::{Conv, Gemm, Order, Problem};
 
@@ -97,23 +97,9 @@ fn misaligned_operands_are_refused_by_name() {
 struct Racing(Arc<dyn Device>, AtomicU32);
 
 impl Device for Racing {
+    delegated!(0: compile memory sync time);
     fn info(&self) -> &DeviceInfo {
         self.0.info()
-    }
-    fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
-        self.0.compile(kernel)
-    }
-    fn alloc(&self, bytes: u64) -> Result<Buffer, DeviceError> {
-        self.0.alloc(bytes)
-    }
-    fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        self.0.write(buffer, offset, data)
-    }
-    fn read(&self, buffer: &Buffer, offset: u64, data: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.read(buffer, offset, data)
-    }
-    fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {
-        self.0.fill(buffer, byte)
     }
     fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError> {
         self.0.launch(launches)?;
@@ -125,12 +111,6 @@ impl Device for Racing {
             self.0.write(buffer, 256 + 5 * 4, &value.to_le_bytes())?;
         }
         Ok(())
-    }
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.0.sync()
-    }
-    fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError> {
-        self.0.time(launches, timing)
     }
 }
 

@@ -11,4 +11,6 @@ mod launches;
 mod matrix;
 mod matrix_waves;
 mod random;
+#[path = "../../../ir/tests/support/scrambled.rs"]
+mod scrambled;
 mod semantics;

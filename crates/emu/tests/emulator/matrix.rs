@@ -1,6 +1,7 @@
 //! Matrix instructions, transaction barriers and bulk copies do what the hardware does, and every broken rule is caught.
 
 use crate::common;
+use crate::scrambled::scrambled;
 use common::pipeline::{Break, Shape};
 use common::*;
 use proptest::prelude::*;
@@ -100,26 +101,6 @@ fn transaction_barriers_have_rules() {
 fn registers_belong_to_instructions_in_flight() {
     caught!(NoLastWait, EmuError::Registers { memory, what, .. } if memory == "sums" && what.contains("WarpgroupWait"));
     caught!(NoFence, EmuError::Registers { what, .. } if what.contains("WarpgroupFence"));
-}
-
-/// Changes numbers anywhere in a kernel: handles, constants, strides, boxes, thread counts.
-fn scrambled(kernel: &Kernel, changes: &[(usize, i64)]) -> Option<Kernel> {
-    fn numbers<'v>(v: &'v mut serde_json::Value, out: &mut Vec<&'v mut serde_json::Value>) {
-        match v {
-            serde_json::Value::Number(_) => out.push(v),
-            serde_json::Value::Array(a) => a.iter_mut().for_each(|v| numbers(v, out)),
-            serde_json::Value::Object(o) => o.values_mut().for_each(|v| numbers(v, out)),
-            _ => {}
-        }
-    }
-    let mut value = serde_json::to_value(kernel).ok()?;
-    let mut places = Vec::new();
-    numbers(&mut value, &mut places);
-    let n = places.len();
-    for (at, to) in changes {
-        *places[at % n] = (*to).into();
-    }
-    serde_json::from_value(value).ok()
 }
 
 proptest! {

@@ -1,14 +1,11 @@
 //! Scales of blocks of k, by which promoted sums are multiplied: every unit, exit and split of k on the emulator, what is refused, and machine code.
 
-use crate::missing;
+use crate::inspected::nothing_is_spilled;
 use crate::support;
 
 use support::{emulator, verified_to};
 use tilewright_check::reference::Exact;
 use tilewright_check::verify::Depth;
-use tilewright_device::inspect::{Class, inspect};
-use tilewright_device::{DeviceError, Options};
-use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan, Refusal};
 use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
@@ -174,7 +171,7 @@ fn what_cannot_be_scaled_is_refused() {
 
 /// Sums of both levels and scales stay in registers.
 #[test]
-fn nothing_is_spilled() {
+fn sums_stay_in_registers() {
     for (arch, plan, dtype, add) in [
         ("sm_89", format!("{MMA}_UNR128_PFG1_BUF1"), Scalar::E4M3, "QMMA.16832.F32.E4M3.E4M3"),
         ("sm_90a", format!("{WGMMA}_MAC256_UNR128_BUF5_LWV4_PST132"), Scalar::E4M3, "QGMMA.64x128x32.F32.E4M3.E4M3"),
@@ -183,21 +180,6 @@ fn nothing_is_spilled() {
         ("gfx950", format!("{MFMA}_UNR64_PFG1_BUF2"), Scalar::E4M3, "v_mfma_f32_32x32x64_f8f6f4"),
     ] {
         let problem: Problem = scaled([dtype; 2], (4096, 4096, 4096), SCALES[0]).out_dtype(Scalar::BF16).build().unwrap().into();
-        let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
-        let plan = Plan::from(Constraint::parse(&plan).unwrap().apply(&Plan::default()));
-        let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
-        let program = r.generate(space.env().workspace_bytes).unwrap();
-        let kernel = program.kernels.into_iter().find(|k| k.name == MAIN).unwrap();
-        let seen = match inspect(&kernel, arch, None, &Options::default()) {
-            Err(e @ DeviceError::Missing { .. }) => {
-                missing::missing(&e.to_string());
-                continue;
-            }
-            seen => seen.unwrap(),
-        };
-        assert!(seen.assembly.contains(add), "{arch} {plan}: no {add}");
-        let main = seen.main_loop().unwrap_or_else(|| panic!("{arch} {plan}: no main loop"));
-        eprintln!("{arch} {plan}: {} registers, main loop {:?}", seen.usage.registers, main.counts);
-        assert_eq!((seen.usage.spill_bytes, main.count(Class::Scratch)), (0, 0), "{arch} {plan}: {:?}", seen.usage);
+        nothing_is_spilled(&problem, arch, &plan, add);
     }
 }

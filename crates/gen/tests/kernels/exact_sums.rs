@@ -6,9 +6,9 @@ use std::sync::Arc;
 use tilewright_check::reference::Samples;
 use tilewright_check::run::compile;
 use tilewright_check::verify::{Case, Depth, Verification, test_factors};
-use tilewright_device::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Timing, open};
+use tilewright_device::{Buffer, Device, DeviceError, DeviceInfo, Launch, LaunchArg, open};
 use tilewright_gen::space::Space;
-use tilewright_ir::{Kernel, Scalar};
+use tilewright_ir::Scalar;
 use tilewright_problem::{Gemm, Problem};
 
 /// What is wrong with the result.
@@ -68,23 +68,9 @@ impl Liar {
 }
 
 impl Device for Liar {
+    delegated!(emulator: compile memory sync time);
     fn info(&self) -> &DeviceInfo {
         self.emulator.info()
-    }
-    fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
-        self.emulator.compile(kernel)
-    }
-    fn alloc(&self, bytes: u64) -> Result<Buffer, DeviceError> {
-        self.emulator.alloc(bytes)
-    }
-    fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        self.emulator.write(buffer, offset, data)
-    }
-    fn read(&self, buffer: &Buffer, offset: u64, data: &mut [u8]) -> Result<(), DeviceError> {
-        self.emulator.read(buffer, offset, data)
-    }
-    fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {
-        self.emulator.fill(buffer, byte)
     }
     fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError> {
         for launch in launches {
@@ -109,12 +95,6 @@ impl Device for Liar {
             self.emulator.write(buffers[2].0, 0, &bytes)?;
         }
         Ok(())
-    }
-    fn sync(&self) -> Result<(), DeviceError> {
-        Ok(())
-    }
-    fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError> {
-        self.emulator.time(launches, timing)
     }
 }
 

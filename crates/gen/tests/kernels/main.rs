@@ -1,5 +1,9 @@
 //! Kernels of every kind of problem, type and schedule, verified on the emulator.
 
+#[macro_use]
+#[path = "../../../device/tests/common/delegated.rs"]
+mod delegated;
+
 mod barriers;
 mod bf16_parts;
 mod block_scales;

@@ -1,16 +1,13 @@
 //! Sums of 8-bit floats in two levels ([`Math::Promoted`]): by every unit and pipeline on the emulator, whose instructions keep as few bits of sums
 //! as NVIDIA's, and from machine code.
 
-use crate::missing;
+use crate::inspected::nothing_is_spilled;
 use crate::support;
 
 use support::{emulator, verified};
-use tilewright_device::inspect::{Class, inspect};
-use tilewright_device::{DeviceError, Options};
-use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan, Refusal};
 use tilewright_gen::space::Space;
-use tilewright_ir::{Scalar, Target};
+use tilewright_ir::Scalar;
 use tilewright_problem::{Gemm, GemmBuilder, Math, Order, Problem};
 
 const FMA: &str = "A_MIC4__B_MIC4__C_MAC64_UNR16_EDG1";
@@ -83,7 +80,7 @@ fn what_cannot_be_promoted_is_refused() {
 
 /// Both sets of sums stay in registers.
 #[test]
-fn nothing_is_spilled() {
+fn sums_stay_in_registers() {
     let (wide, deep) = ("A_MIC1_ACP2__B_MIC16_ACP2__C_UNI2", "A_MIC2_ACP2__B_MIC8_ACP2__C_UNI2");
     for (arch, plan, types, add) in [
         ("sm_89", format!("{MMA}_UNR64_PFG1_BUF2"), [Scalar::E4M3; 2], "QMMA.16832.F32.E4M3.E4M3"),
@@ -94,21 +91,6 @@ fn nothing_is_spilled() {
         ("gfx950", format!("{MFMA}_UNR64_PFG1_BUF2"), [Scalar::E4M3; 2], "v_mfma_f32_32x32x64_f8f6f4"),
     ] {
         let problem: Problem = promoted(types, (4096, 4096, 4096)).out_dtype(Scalar::BF16).build().unwrap().into();
-        let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
-        let plan = Plan::from(Constraint::parse(&plan).unwrap().apply(&Plan::default()));
-        let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
-        let program = r.generate(space.env().workspace_bytes).unwrap();
-        let kernel = program.kernels.into_iter().find(|k| k.name == MAIN).unwrap();
-        let seen = match inspect(&kernel, arch, None, &Options::default()) {
-            Err(e @ DeviceError::Missing { .. }) => {
-                missing::missing(&e.to_string());
-                continue;
-            }
-            seen => seen.unwrap(),
-        };
-        assert!(seen.assembly.contains(add), "{arch} {plan}: no {add}");
-        let main = seen.main_loop().unwrap_or_else(|| panic!("{arch} {plan}: no main loop"));
-        eprintln!("{arch} {plan}: {} registers, main loop {:?}", seen.usage.registers, main.counts);
-        assert_eq!((seen.usage.spill_bytes, main.count(Class::Scratch)), (0, 0), "{arch} {plan}: {:?}", seen.usage);
+        nothing_is_spilled(&problem, arch, &plan, add);
     }
 }

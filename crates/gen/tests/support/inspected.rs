@@ -1,7 +1,7 @@
 //! What a compiler makes of a plan's main kernel.
 
 use crate::missing;
-use tilewright_device::inspect::{Inspection, inspect};
+use tilewright_device::inspect::{Class, Inspection, inspect};
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan};
@@ -14,6 +14,16 @@ use tilewright_problem::Problem;
 pub fn inspected(problem: &Problem, arch: &str, plan: &str) -> Option<Inspection> {
     let space = Space::new(problem, &Target::by_arch(arch).unwrap()).unwrap();
     inspected_in(&space, arch, &Plan::from(Constraint::parse(plan).unwrap().apply(&Plan::default())))
+}
+
+/// A legal plan's main kernel for an architecture uses an instruction and spills no register, where its compiler is there.
+#[allow(dead_code)] // Of some test files alone.
+pub fn nothing_is_spilled(problem: &Problem, arch: &str, plan: &str, instruction: &str) {
+    let Some(seen) = inspected(problem, arch, plan) else { return };
+    assert!(seen.assembly.contains(instruction), "{arch} {plan}: no {instruction}");
+    let main = seen.main_loop().unwrap_or_else(|| panic!("{arch} {plan}: no main loop"));
+    eprintln!("{arch} {plan}: {} registers, main loop {:?}", seen.usage.registers, main.counts);
+    assert_eq!((seen.usage.spill_bytes, main.count(Class::Scratch)), (0, 0), "{arch} {plan}: {:?}", seen.usage);
 }
 
 /// The same of a plan of a space.

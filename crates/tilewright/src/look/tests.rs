@@ -3,10 +3,13 @@
 use super::*;
 use crate::{Budget, Common, Constraint, Context, Gemm, Key, Options, Order, Origin, RecordsAt, Scalar};
 use std::path::Path;
-use tilewright_device::{Buffer, Compiled, DeviceError, DeviceInfo, Launch, LaunchArg, Timing};
+use tilewright_device::{DeviceError, DeviceInfo, Launch, LaunchArg};
 use tilewright_gen::plan::generic;
-use tilewright_ir::Kernel;
 use tilewright_tune::records::{Filter, Looked};
+
+#[macro_use]
+#[path = "../../../device/tests/common/delegated.rs"]
+mod delegated;
 
 /// The emulator, which adds 64 to the first element of C after a launch of some kernels.
 struct Liar {
@@ -31,26 +34,9 @@ impl Liar {
 }
 
 impl Device for Liar {
+    delegated!(inner: prepare compile memory sync time);
     fn info(&self) -> &DeviceInfo {
         &self.info
-    }
-    fn prepare(&self, threads: usize) -> Result<(), DeviceError> {
-        self.inner.prepare(threads)
-    }
-    fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
-        self.inner.compile(kernel)
-    }
-    fn alloc(&self, bytes: u64) -> Result<Buffer, DeviceError> {
-        self.inner.alloc(bytes)
-    }
-    fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write(buffer, offset, data)
-    }
-    fn read(&self, buffer: &Buffer, offset: u64, data: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read(buffer, offset, data)
-    }
-    fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {
-        self.inner.fill(buffer, byte)
     }
     fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError> {
         *self.launches.lock().expect("no panic") += 1;
@@ -72,12 +58,6 @@ impl Device for Liar {
         let (mut element, byte) = ([0; 4], *at as u64 * 4);
         self.inner.read(c, byte, &mut element)?;
         self.inner.write(c, byte, &(f32::from_le_bytes(element) + 64.0).to_le_bytes())
-    }
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.inner.sync()
-    }
-    fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError> {
-        self.inner.time(launches, timing)
     }
 }
 

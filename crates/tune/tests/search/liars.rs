@@ -7,12 +7,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tilewright_device::{
-    Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, DeviceKind, Launch, LaunchArg, Timing, open,
-};
+use tilewright_device::{CacheState, Device, DeviceError, DeviceInfo, DeviceKind, Launch, LaunchArg, Timing, open};
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
 use tilewright_gen::space::Space;
-use tilewright_ir::{Kernel, Scalar};
+use tilewright_ir::Scalar;
 use tilewright_problem::{Gemm, Order, Problem};
 use tilewright_tune::search::{Budget, Cancel, Ended, GENERATOR, Options, Outcome, Strategy, TuneError, device_key, tune};
 use tilewright_tune::{ProblemKey, Records};
@@ -90,26 +88,9 @@ impl Liar {
 }
 
 impl Device for Liar {
+    delegated!(inner: prepare compile memory sync);
     fn info(&self) -> &DeviceInfo {
         &self.info
-    }
-    fn prepare(&self, threads: usize) -> Result<(), DeviceError> {
-        self.inner.prepare(threads)
-    }
-    fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
-        self.inner.compile(kernel)
-    }
-    fn alloc(&self, bytes: u64) -> Result<Buffer, DeviceError> {
-        self.inner.alloc(bytes)
-    }
-    fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write(buffer, offset, data)
-    }
-    fn read(&self, buffer: &Buffer, offset: u64, data: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read(buffer, offset, data)
-    }
-    fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {
-        self.inner.fill(buffer, byte)
     }
     fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError> {
         self.step();
@@ -128,9 +109,6 @@ impl Device for Liar {
             Lie::WritesOutside => self.spoil(launches, "a"),
             _ => Ok(()),
         }
-    }
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.inner.sync()
     }
     fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError> {
         self.step();

@@ -1,5 +1,8 @@
 //! The graph of plans, the search and its records.
 
+#[macro_use]
+#[path = "../../../device/tests/common/delegated.rs"]
+mod delegated;
 mod liars;
 mod pins;
 mod plan_search;

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tilewright_check::verify::Depth;
-use tilewright_device::{Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, DeviceKind, Launch, Timing, open};
+use tilewright_device::{CacheState, Compiled, Device, DeviceError, DeviceInfo, DeviceKind, Launch, Timing, open};
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
 use tilewright_gen::space::Space;
 use tilewright_ir::{Kernel, Scalar};
@@ -64,6 +64,7 @@ impl Faulty {
 }
 
 impl Device for Faulty {
+    delegated!(inner: memory sync);
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -85,18 +86,6 @@ impl Device for Faulty {
             _ => Ok(compiled),
         }
     }
-    fn alloc(&self, bytes: u64) -> Result<Buffer, DeviceError> {
-        self.inner.alloc(bytes)
-    }
-    fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write(buffer, offset, data)
-    }
-    fn read(&self, buffer: &Buffer, offset: u64, data: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read(buffer, offset, data)
-    }
-    fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {
-        self.inner.fill(buffer, byte)
-    }
     fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError> {
         if self.any(launches, Fault::Idles) { Ok(()) } else { self.inner.launch(launches) }
     }
@@ -106,9 +95,6 @@ impl Device for Faulty {
             let _ = release.lock().unwrap().recv_timeout(Duration::from_secs(60));
         }
         Ok(())
-    }
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.inner.sync()
     }
     fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError> {
         if self.any(launches, Fault::Hangs) {

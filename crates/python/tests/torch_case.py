@@ -1,0 +1,29 @@
+"""What tests of PyTorch models share: a fresh context on the emulator, a file of shapes, and who answered calls."""
+
+import os
+import tempfile
+import unittest
+
+import torch
+
+import tilewright as tw
+import tilewright.torch as twt
+from tilewright import _native
+
+
+def answered():
+    """Calls of the dispatcher by who answered them."""
+    told = {True: 0, False: 0}
+    for *_, calls, ours, _ in _native.torch_calls():
+        told[ours] += calls
+    return told
+
+
+class TorchCase(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(1)
+        tw.use("emu", records="")
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.addCleanup(twt.disable)
+        self.path = os.path.join(self.folder.name, "shapes.csv")
