@@ -2,7 +2,7 @@
 //!
 //! No kernel runs here. This is how code for architectures that are not at hand is checked, and what `inspect` shows.
 
-use crate::{DeviceError, Resources};
+use crate::DeviceError;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -44,19 +44,6 @@ pub struct Usage {
     pub wave: u32,
     /// Waves per SIMD that registers and LDS leave room for.
     pub waves_per_simd: u32,
-}
-
-impl Usage {
-    /// The same in the terms all devices share.
-    pub const fn resources(&self) -> Resources {
-        Resources {
-            registers: Some(self.vgprs),
-            spill_bytes: Some(4 * self.vgpr_spills),
-            private_bytes: Some(self.private_bytes),
-            shared_bytes: Some(self.lds_bytes),
-            max_threads: Some(self.max_threads),
-        }
-    }
 }
 
 /// A kernel compiled for an AMD architecture.

@@ -4,7 +4,6 @@ use crate::resources::Resources;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 use tilewright_ir::Arg;
 
 /// A kernel compiled without a device, for what its compiler tells.
@@ -36,11 +35,9 @@ pub struct Compiled {
     pub(crate) threads: u32,
     /// It may begin before the launch ahead of it has ended.
     pub(crate) follows: bool,
-    pub(crate) shared_bytes: u32,
     pub(crate) resources: Resources,
     pub(crate) log: String,
     pub(crate) cached: bool,
-    pub(crate) compile_time: Duration,
     pub(crate) binary: Arc<dyn Any + Send + Sync>,
 }
 
@@ -65,10 +62,6 @@ impl Compiled {
     pub const fn threads(&self) -> u32 {
         self.threads
     }
-    /// Shared memory per work-group in bytes.
-    pub const fn shared_bytes(&self) -> u32 {
-        self.shared_bytes
-    }
     /// What it uses.
     pub const fn resources(&self) -> &Resources {
         &self.resources
@@ -85,10 +78,6 @@ impl Compiled {
     /// True if the binary came from the cache.
     pub const fn cached(&self) -> bool {
         self.cached
-    }
-    /// Time from print to loadable binary.
-    pub const fn compile_time(&self) -> Duration {
-        self.compile_time
     }
     pub(crate) fn binary<T: Any + Send + Sync>(&self, device: &str) -> Option<&T> {
         if &*self.device == device { self.binary.downcast_ref() } else { None }

@@ -4,7 +4,6 @@ use crate::device::{Backend, DeviceKind, check_launches, within};
 use crate::options::Options;
 use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Resources, Timing};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 use tilewright_emu::{ArgValue, Buffer as Memory, EmuError, Pool, Program, Queue};
 use tilewright_ir::{Kernel, Target};
 
@@ -80,7 +79,6 @@ impl Device for Emulator {
     }
 
     fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
-        let start = Instant::now();
         if kernel.text.is_some() {
             let reason = "the emulator runs the kernel language, not source text: take an OpenCL, CUDA or HIP device".to_string();
             return Err(DeviceError::BadLaunch { device: self.info.id.clone(), entry: kernel.name.clone(), reason });
@@ -96,11 +94,9 @@ impl Device for Emulator {
             args: kernel.args.clone(),
             threads: kernel.threads,
             follows: kernel.follows,
-            shared_bytes: kernel.shared_bytes(),
             resources: Resources { shared_bytes: Some(kernel.shared_bytes()), ..Resources::default() },
             log: String::new(),
             cached: false,
-            compile_time: start.elapsed(),
             binary: Arc::new(program),
         }))
     }

@@ -120,13 +120,6 @@ impl Buffer {
         self.0.read(0, &mut bytes);
         bytes
     }
-    /// Declares everything never written and poisons it, as after [`Buffer::new`].
-    pub fn poison(&self) {
-        for page in self.0.pages.iter() {
-            page.words.iter().for_each(|w| w.store(u32::MAX, Relaxed));
-            page.written.iter().for_each(|w| w.store(0, Relaxed));
-        }
-    }
     pub(crate) fn cells(&self) -> &Arc<Cells> {
         &self.0
     }

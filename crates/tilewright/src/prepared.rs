@@ -10,7 +10,6 @@ use tilewright_check::run::{
 };
 use tilewright_device::{Foreign, Stream, Value, copy_in, copy_out};
 use tilewright_gen::plan::Plan;
-use tilewright_gen::program::Program;
 use tilewright_problem::contraction::Operand;
 use tilewright_problem::{Extents, PerRole, Problem, Role};
 
@@ -74,10 +73,6 @@ impl Prepared {
     /// The plan that runs.
     pub fn plan(&self) -> Plan {
         self.ready.plan
-    }
-    /// Kernels and launches.
-    pub fn program(&self) -> &Program {
-        &self.ready.program
     }
     /// Bytes of workspace that a launch on memory of others takes.
     pub fn workspace_bytes(&self) -> u64 {

@@ -24,7 +24,7 @@ use module::{Module, Refused};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tilewright_ir::{ArgKind, Kernel, Source};
 
 /// Launches that may be queued before the host waits: drivers block without limit when their queue (1024 entries) is
@@ -400,7 +400,6 @@ impl<D: Driver> Device for GpuDevice<D> {
     }
 
     fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
-        let start = Instant::now();
         let driver = self.driver()?;
         let (job, dynamic_shared_bytes) = self.job(kernel)?;
         let (entry, text) = (job.entry.clone(), job.source.clone());
@@ -436,11 +435,9 @@ impl<D: Driver> Device for GpuDevice<D> {
             args: kernel.args.clone(),
             threads: kernel.threads,
             follows: kernel.follows,
-            shared_bytes: kernel.shared_bytes(),
             resources,
             log: binary.log,
             cached,
-            compile_time: start.elapsed(),
             binary: Arc::new(module),
         }))
     }

@@ -35,23 +35,6 @@ pub enum Class {
 }
 
 impl Class {
-    /// All classes, in the order tables show them.
-    pub const ALL: [Class; 13] = [
-        Class::GlobalLoad,
-        Class::Copy,
-        Class::Wait,
-        Class::SharedStore,
-        Class::SharedRead,
-        Class::SharedWait,
-        Class::Math,
-        Class::MathWait,
-        Class::Barrier,
-        Class::GlobalStore,
-        Class::Scratch,
-        Class::Branch,
-        Class::Other,
-    ];
-
     /// In words: `global load`, `LDS store`.
     pub const fn name(self) -> &'static str {
         match self {

@@ -12,7 +12,7 @@ use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg
 use serde::de::DeserializeOwned;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tilewright_ir::Kernel;
 
 /// Most bytes that cross in one call.
@@ -278,7 +278,6 @@ impl Device for Isolated {
     }
 
     fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
-        let start = Instant::now();
         let source = tilewright_ir::print(kernel, &self.info.target)
             .map_err(|e| DeviceError::Invalid { device: self.info.id.clone(), invalid: Box::new(e) })?;
         let (number, generation, reply) = self.load(kernel)?;
@@ -290,11 +289,9 @@ impl Device for Isolated {
             args: kernel.args.clone(),
             threads: kernel.threads,
             follows: kernel.follows,
-            shared_bytes: kernel.shared_bytes(),
             resources: reply.resources,
             log: reply.log,
             cached: reply.cached,
-            compile_time: start.elapsed(),
             binary: Arc::new(RemoteKernel { kernel: kernel.clone(), loaded, unused: self.unused.clone() }),
         }))
     }

@@ -8,19 +8,11 @@ use crate::device::Backend;
 use crate::job::{Job, Refusal};
 use crate::{Compiled, DeviceError};
 use std::sync::Arc;
-use std::time::Instant;
 use tilewright_ir::{Arg, Kernel};
 
 impl ClDevice {
-    /// Makes a compiled kernel of a job, given its threads and shared memory per work-group.
-    pub(super) fn ready(
-        &self,
-        job: Job,
-        args: &[Arg],
-        threads: u32,
-        shared_bytes: u32,
-        start: Instant,
-    ) -> Result<Arc<Compiled>, DeviceError> {
+    /// Makes a compiled kernel of a job, given its threads per work-group.
+    pub(super) fn ready(&self, job: Job, args: &[Arg], threads: u32) -> Result<Arc<Compiled>, DeviceError> {
         let (built, cached) = self.build(&job)?;
         Ok(Arc::new(Compiled {
             device: self.id.clone(),
@@ -29,11 +21,9 @@ impl ClDevice {
             args: args.to_vec(),
             threads,
             follows: false,
-            shared_bytes,
             resources: built.resources,
             log: built.log.clone(),
             cached,
-            compile_time: start.elapsed(),
             binary: Arc::new(built),
         }))
     }

@@ -15,7 +15,7 @@ use opencl3::{command_queue as cl_queue, event as cl_event, kernel as cl_kernel,
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tilewright_ir::Kernel;
 
 /// Kernels that may be queued before the host waits.
@@ -363,9 +363,8 @@ impl Device for ClDevice {
     }
 
     fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
-        let start = Instant::now();
         self.alive()?;
-        self.ready(self.printed(kernel)?, &kernel.args, kernel.threads, kernel.shared_bytes(), start)
+        self.ready(self.printed(kernel)?, &kernel.args, kernel.threads)
     }
 
     fn alloc(&self, bytes: u64) -> Result<Buffer, DeviceError> {

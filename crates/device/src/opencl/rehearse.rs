@@ -8,7 +8,6 @@ use crate::compile;
 use crate::device::DeviceKind;
 use crate::job::{Binary, Job, Refusal, Rehearsal, Value, Work};
 use crate::{Device, DeviceError, Launch, LaunchArg};
-use std::time::Instant;
 
 /// Most memory a rehearsal may take, in bytes: a larger one is left out.
 const MOST: u64 = 2 << 30;
@@ -61,7 +60,7 @@ impl ClDevice {
     /// The worker's part: builds, runs once on zeros, waits.
     pub(crate) fn rehearse_here(&self, rehearsal: &Rehearsal) -> Result<(), DeviceError> {
         let Rehearsal { job, declared, threads, grid, values } = rehearsal;
-        let kernel = self.ready(job.clone(), declared, *threads, 0, Instant::now())?;
+        let kernel = self.ready(job.clone(), declared, *threads)?;
         let args = values.iter().map(|value| {
             Ok(match *value {
                 Value::Buffer(bytes) => {

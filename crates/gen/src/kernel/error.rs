@@ -1,7 +1,6 @@
 //! Errors of program generation from a derived plan.
 
 use thiserror::Error;
-use tilewright_problem::contraction::Operand;
 
 /// Reason why generation fails. Plans that passed `derive` and `fits` do not cause these errors, apart from bugs.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -25,14 +24,6 @@ pub enum GenerateError {
         needed: u64,
         /// Bytes allowed.
         budget: u64,
-    },
-    /// Bulk copies cannot move an operand.
-    #[error("bulk copies cannot move operand {operand:?}: {why}; use WOS1 or UNI0")]
-    Bulk {
-        /// Which.
-        operand: Operand,
-        /// The missing property.
-        why: String,
     },
     /// Two roles would wait for each other at different barriers: the work-group would hang. A bug of the generator.
     #[error(

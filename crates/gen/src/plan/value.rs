@@ -144,12 +144,6 @@ impl Constraint {
     pub fn allows(&self, plan: &Plan) -> bool {
         self.values.is_empty() || Plan::from(self.apply(plan)) == *plan
     }
-    /// Both constraints' demands; where both speak of a key, the other's holds.
-    pub fn and(&self, other: &Constraint) -> Constraint {
-        let mut sum = self.clone();
-        sum.values.extend(other.iter());
-        sum
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What a view's normal form says about memory: strides, vector widths, reach, boxes.
 
-use super::{COL, G, ROW, View, simplest};
+use super::View;
 use tilewright_ir::affine::{Affine, Atom, Group, gcd};
 
 /// A view whose offset is plain strides and whose conditions are ranges of single coordinates: what a bulk tensor copy moves.
@@ -96,17 +96,6 @@ impl View {
             range.1 = range.1.min(bound.high - bound.value.constant);
         }
         Some(AffineBox { base: self.access.offset.constant, strides, valid })
-    }
-    /// The part `begin .. end` of a coordinate's range, renumbered from 0: a chunk of a batch, say.
-    pub fn part(&self, axis: usize, begin: u64, end: u64) -> View {
-        let mut extent = self.extent;
-        extent[axis] = end.saturating_sub(begin);
-        let mut from = [G, ROW, COL].map(Affine::axis);
-        from[axis].constant = begin as i64;
-        let offset = self.access.offset.substituted(&from, &extent);
-        let bounds = self.access.bounds.iter().map(|b| super::Bound { value: b.value.substituted(&from, &extent), ..b.clone() });
-        let bounds = simplest(bounds.collect::<Vec<_>>(), &extent);
-        View { extent, access: super::Access { offset, bounds } }
     }
 
     fn contiguous(&self, axis: usize, width: i64) -> bool {

@@ -195,22 +195,6 @@ proptest! {
         prop_assume!(small(&chain));
         check_analyses(&chain.view(), 1 << align)?;
     }
-
-    #[test]
-    fn parts_are_the_whole_renumbered(bytes in proptest::collection::vec(any::<u8>(), 0..80), axis in 0usize..3, cut in (0u64..64, 0u64..64)) {
-        let chain = random_chain(bytes);
-        prop_assume!(small(&chain));
-        let view = chain.view();
-        let begin = cut.0 % view.extent[axis];
-        let end = begin + 1 + cut.1 % (view.extent[axis] - begin);
-        let part = view.part(axis, begin, end);
-        prop_assert_eq!(part.extent[axis], end - begin);
-        for p in points(part.extent) {
-            let mut q = p;
-            q[axis] += begin as i64;
-            prop_assert_eq!(part.access.at(p), view.access.at(q));
-        }
-    }
 }
 
 /// Dimensions give the same elements as the view, and windows are recognised as such.

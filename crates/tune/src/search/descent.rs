@@ -102,11 +102,6 @@ impl<'a> Descent<'a> {
         }
     }
 
-    /// Descents begun.
-    pub const fn descents(&self) -> usize {
-        self.descents
-    }
-
     /// Makes the neighbours of a plan the front.
     fn expand_neighbours(&mut self, centre: Plan) {
         let mut priorities: HashMap<Plan, i8> = HashMap::new();

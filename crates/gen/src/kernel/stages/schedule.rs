@@ -102,18 +102,6 @@ pub enum MathPart {
     Tail,
 }
 
-impl Step {
-    /// True if waves that load take part.
-    pub fn is_load(self) -> bool {
-        !matches!(self, Step::Math { .. } | Step::Fragments | Step::Await | Step::Drain { .. } | Step::Release { .. })
-            && !matches!(self, Step::TakeTurn | Step::HandOn | Step::Promote { .. })
-    }
-    /// True if waves that compute take part.
-    pub fn is_math(self) -> bool {
-        !matches!(self, Step::WaitCopies { .. } | Step::Fetch { .. } | Step::Store { .. } | Step::Acquire { .. })
-    }
-}
-
 /// A lowered schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lowered {
