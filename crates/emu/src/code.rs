@@ -8,7 +8,7 @@ use crate::lanes::Slot;
 use crate::matrix::places::Maps;
 use crate::op::Alu;
 use std::sync::Arc;
-use tilewright_ir::{Arg, AtomicOp, BarrierScope, MatrixType, Mma, Scalar, SharedArray, ShuffleKind, Swizzle, TxBarriers};
+use tilewright_ir::{Arg, AtomicOp, BarrierScope, Mma, Scalar, SharedArray, ShuffleKind, Swizzle, TxBarriers};
 
 /// One step of a context.
 #[derive(Clone, Debug)]
@@ -207,7 +207,7 @@ pub(crate) struct MatrixLoad {
 /// A product of a warpgroup: 64 rows by `n` columns.
 #[derive(Clone, Debug)]
 pub(crate) struct WarpgroupProduct {
-    pub(crate) input: MatrixType,
+    pub(crate) row: &'static Mma,
     pub(crate) n: u32,
     pub(crate) maps: Arc<Maps>,
     pub(crate) a: Left,

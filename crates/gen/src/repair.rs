@@ -3,6 +3,7 @@
 
 use crate::plan::{Constraint, Key, Keys, OperandKeys, Part, Plan, Refusal, Side};
 use crate::space::Space;
+use tilewright_ir::mma::Reads;
 
 /// Changes before a plan is given up.
 const STEPS: usize = 24;
@@ -76,16 +77,9 @@ impl Change<'_> {
             Refusal::PaddedRows { wos, .. } => self.set(wos, 1),
             Refusal::CopiedPairs { wos, .. } => self.set(wos, 0),
             Refusal::Grouped { key, .. } => self.set(key, key.info().default),
-            Refusal::Shared { .. } if plan.unit == 2 => {
-                if plan.buffers > 2 {
-                    self.to(|p| p.buffers -= 1)
-                } else {
-                    None
-                }
-            }
-            Refusal::AsyncAhead { .. } if plan.unit == 2 => None,
-            Refusal::AsyncAhead { acp, .. }
-            | Refusal::AsyncBytes { acp, .. }
+            // Without copies a pipeline's tiles come from producers, which run ahead as well.
+            Refusal::AsyncAhead { acp, .. } => self.set(acp, 0).filter(|p| !p.has_pipeline()),
+            Refusal::AsyncBytes { acp, .. }
             | Refusal::AsyncAlongK { acp }
             | Refusal::AsyncAlongRows { acp, .. }
             | Refusal::Converted { acp, .. }
@@ -115,7 +109,12 @@ impl Change<'_> {
             Refusal::ReduceCarry { .. } => self.to(|p| p.carry = 0),
             Refusal::ReduceOperand { .. } => self.to(|p| p.reduce_operands = 0),
             Refusal::StoreUnit { .. } | Refusal::StoreAlign { .. } => self.to(|p| halve(&mut p.store_width)),
-            Refusal::Shared { .. } => self.to(|p| halve(&mut p.k_tile)),
+            Refusal::Shared { .. } => match plan.family().reads {
+                // K-tiles fill the rows of panels: a stage is what the plan can spare.
+                Reads::Panels if plan.buffers > 2 => self.to(|p| p.buffers -= 1),
+                Reads::Panels => None,
+                Reads::Vectors | Reads::Fragments => self.to(|p| halve(&mut p.k_tile)),
+            },
             Refusal::Workspace { .. } => {
                 let copied = Side::ALL.into_iter().find(|side| plan.of(*side).source != 0);
                 let in_place = copied.and_then(|side| self.to(|p| p.of_mut(side).source = 0));
@@ -139,7 +138,7 @@ impl Change<'_> {
             Refusal::AsyncAlongK { acp } => {
                 self.operand(acp, |o| o.load_width = 1).or_else(|| self.operand(acp, |o| o.source = 2))
             }
-            Refusal::FragmentsAhead { .. } if plan.unit != 2 => self.to(|p| p.k_tile *= 2),
+            Refusal::FragmentsAhead { .. } if plan.family().in_flight == 0 => self.to(|p| p.k_tile *= 2),
             Refusal::MathWidth { width, micro, .. } => {
                 let micro = micro.next_multiple_of(width);
                 self.to(|p| p.b.read_width = width).or_else(|| self.to(|p| p.b.micro = micro))
@@ -183,15 +182,13 @@ impl Change<'_> {
     /// What runs ahead needs buffers to run into.
     fn ahead(&self, acp: Key, pfg: u32, buf: u32) -> Option<Keys> {
         let plan = self.plan;
-        // Instructions in flight hold the tile that they read.
-        let held = 1 + plan.fragments_ahead.min(plan.family().in_flight);
-        let tiles = if plan.producers > 0 && plan.unit == 2 { 1 } else { pfg.max(1) };
+        let held = plan.held_stages();
         if pfg == 0
             && let Some(plan) = self.to(|p| p.ahead = 1)
         {
             return Some(plan);
         }
-        self.to(|p| p.buffers = tiles + held)
+        self.to(|p| p.buffers = plan.least_stages())
             .or_else(|| self.to(|p| p.ahead = buf.saturating_sub(held).max(1)))
             .or_else(|| self.to(|p| p.fragments_ahead = 0))
             .or_else(|| self.set(acp, 0))

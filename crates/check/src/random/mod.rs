@@ -27,7 +27,7 @@ use tilewright_device::{Device, DeviceError};
 use tilewright_gen::kernel::GenerateError;
 use tilewright_gen::plan::{Derived, Keys, Plan, workspace_per_entry};
 use tilewright_gen::space::Space;
-use tilewright_ir::mma::FAMILIES;
+use tilewright_ir::mma::{FAMILIES, Family, Reads};
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::{Extent, Extents, Factors};
@@ -181,19 +181,20 @@ fn space(problem: &Problem, target: &Target) -> Result<Space, ProblemError> {
 }
 
 /// The unit of a plan: multiply-adds or warpgroup matrix instructions as the recipe says, or any that the target has.
-fn unit(rng: &mut ChaCha8Rng, recipe: &Recipe, target: &Target) -> u32 {
+fn unit(rng: &mut ChaCha8Rng, recipe: &Recipe, target: &Target) -> &'static Family {
     let every = recipe.convolutions || recipe.formats || recipe.shares;
-    let any = FAMILIES.iter().filter(|family| every && family.unit.available(&target.features));
-    let any: Vec<u32> = any.map(|family| family.number).collect();
-    any.choose(rng).copied().unwrap_or(if recipe.units { 2 } else { 0 })
+    let any: Vec<&Family> = FAMILIES.iter().filter(|family| every && family.unit.available(&target.features)).collect();
+    let asked = if recipe.units { Reads::Panels } else { Reads::Vectors };
+    let asked = FAMILIES.iter().find(|family| family.reads == asked).unwrap_or(&FAMILIES[0]);
+    any.choose(rng).copied().unwrap_or(asked)
 }
 
 /// A plan of a unit that is legal in a space, if one was found.
-fn of_unit(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, unit: u32) -> Option<Plan> {
-    match unit {
-        0 => plan::draw(rng, recipe, space),
-        2 => units::draw(rng, recipe, space),
-        _ => wave_units::draw(rng, recipe, space, unit),
+fn of_unit(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, family: &Family) -> Option<Plan> {
+    match family.reads {
+        Reads::Vectors => plan::draw(rng, recipe, space),
+        Reads::Panels => units::draw(rng, recipe, space, family),
+        Reads::Fragments => wave_units::draw(rng, recipe, space, family),
     }
 }
 
@@ -202,8 +203,8 @@ fn of_unit(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, unit: u32) -> O
 pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     for _ in 0..TRIES {
-        let unit = unit(&mut rng, recipe, target);
-        let recipe = &Recipe { units: unit == 2, ..*recipe };
+        let family = unit(&mut rng, recipe, target);
+        let recipe = &Recipe { units: family.reads == Reads::Panels, ..*recipe };
         let Ok(mut drawn) = problem::draw(&mut rng, recipe, target) else { continue };
         if recipe.reductions {
             drawn = match rng.random_range(0..4) {
@@ -219,7 +220,7 @@ pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
         }
         let drawn = groups::grouped(drawn, seed, recipe.grouped);
         let Ok(space) = space(&drawn, target) else { continue };
-        let Some(plan) = of_unit(&mut rng, recipe, &space, unit) else { continue };
+        let Some(plan) = of_unit(&mut rng, recipe, &space, family) else { continue };
         let plan = if recipe.shares { plan::shared(&mut rng, &plan, &space).unwrap_or(plan) } else { plan };
         let plan = finished(&plan, &space, seed);
         let Ok(resolved) = space.resolve(&plan) else { continue };

@@ -6,6 +6,7 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use tilewright_gen::plan::{Common, Constraint, Key, Keys, Plan, Side, load_tile, thread_grid};
 use tilewright_gen::space::Space;
+use tilewright_ir::mma::Reads;
 use tilewright_problem::contraction::Contraction;
 
 /// Draws for one problem before another problem is drawn.
@@ -41,7 +42,7 @@ pub(super) fn shared(rng: &mut ChaCha8Rng, plan: &Plan, space: &Space) -> Option
         keys.iter().for_each(|key| pinned.pin(*key, wanted.get(*key)));
         let edge = rng.random_range(0..2);
         let mut wide = Keys { staged: 0, predicate: edge, ping_pong: 0, math_width: 1, ..**plan };
-        if plan.unit == 0 {
+        if plan.family().reads == Reads::Vectors {
             let micro = one(rng, &[4, 8]).max(width);
             wide = wide.but(|keys| {
                 keys.both(|o| {

@@ -7,23 +7,23 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use tilewright_gen::plan::{Keys, OperandKeys, Plan, Side};
 use tilewright_gen::space::{Resolved, Space};
-use tilewright_ir::MathUnit;
+use tilewright_ir::mma::Family;
 
 /// Most sums of a thread: the registers it can have, less what addresses take.
 const ACCUMULATORS: u32 = 200;
 
 /// Draws a plan that is legal in the space.
-pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Option<Plan> {
+pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, family: &Family) -> Option<Plan> {
     for _ in 0..plan::TRIES {
         let form = space.contractions().choose(rng)?.0;
-        let mut drawn = Keys { form, ..Keys::default() };
-        let seen = space.contraction(&drawn).oriented(false, MathUnit::Warpgroup);
+        let mut drawn = Keys { unit: family.number, form, ..Keys::default() };
+        let seen = drawn.orient(space.contraction(&drawn));
         keys(rng, &mut drawn, seen.a.factor().bytes() == 4);
         if seen.a.factor.and(seen.b.factor).is_some() {
             drawn = drawn.but(|keys| keys.both(|o| o.copy = 0));
         }
         // What the operands do not allow is taken back: an operand that bulk copies cannot reach is materialised.
-        let Some(drawn) = space.repair(&drawn).filter(|p| p.unit == 2) else { continue };
+        let Some(drawn) = space.repair(&drawn).filter(|repaired| repaired.family().reads == family.reads) else { continue };
         let Ok(r) = space.resolve(&drawn) else { continue };
         if work(&r) <= recipe.work {
             return Some(drawn);
@@ -65,7 +65,6 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Keys, wide: bool) {
     // Clusters stay together.
     let by_cluster = split > 1 && rng.random_range(0..3) == 0;
     let persistent = persistent * cluster_m * cluster_n * if by_cluster { split } else { 1 };
-    p.unit = 2;
     p.k_tile = if wide { one(rng, &[32, 32, 64, 96]) } else { one(rng, &[64, 64, 64, 128, 192]) };
     p.threads = 128 * one(rng, &[1, 1, 2, 2, 3, 4]);
     p.skew = one(rng, &[7, 8, 9, 10, 10, 10, 11, 12, 13]);

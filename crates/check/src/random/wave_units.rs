@@ -7,17 +7,17 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use tilewright_gen::plan::{Common, Constraint, Key, Keys, OperandKeys, Plan, Side};
 use tilewright_gen::space::Space;
-use tilewright_ir::MathUnit;
+use tilewright_ir::mma::{FAMILIES, Family};
 use tilewright_problem::contraction::{Contraction, Tensor};
 
 /// Draws a plan of the unit that is legal in the space.
-pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, unit: u32) -> Option<Plan> {
+pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, family: &Family) -> Option<Plan> {
     let mut pinned = Constraint::none();
-    pinned.pin(Key::C(Common::Uni), unit);
+    pinned.pin(Key::C(Common::Uni), family.number);
     let space = space.clone().constrained(&pinned);
     for _ in 0..TRIES {
         let form = space.contractions().choose(rng)?.0;
-        let drawn = Plan::from(wave_unit_plan(rng, unit).but(|keys| keys.form = form));
+        let drawn = Plan::from(wave_unit_plan(rng, family.number).but(|keys| keys.form = form));
         let drawn = raw(rng, drawn, space.contraction(&drawn));
         let drawn = space.repair(&drawn).filter(|plan| space.resolve(plan).is_ok_and(|r| units::work(&r) <= recipe.work));
         if drawn.is_some() {
@@ -30,7 +30,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, unit: u
 /// The plan, where a factor is weights of 8 or 4 bits now and then with copies that bring them as memory has them; where the unit has no
 /// such copies, repair takes them back.
 fn raw(rng: &mut ChaCha8Rng, plan: Plan, c: &Contraction) -> Plan {
-    let c = c.oriented(plan.swapped == 1, MathUnit::Fma);
+    let c = plan.orient(c);
     if !c.a.has_weights() && !c.b.has_weights() || rng.random() {
         return plan;
     }
@@ -45,13 +45,15 @@ fn raw(rng: &mut ChaCha8Rng, plan: Plan, c: &Contraction) -> Plan {
 
 /// A plan of such a unit, by its number, legal or nearly so.
 pub fn wave_unit_plan(rng: &mut ChaCha8Rng, unit: u32) -> Plan {
-    let wave = if unit == 1 { 32 } else { 64 };
+    let wave = Family::numbered(unit).unwrap_or(&FAMILIES[0]).wave();
+    // Targets with waves of 32 have asynchronous copies.
+    let copies = wave == 32;
     let ahead = rng.random_range(0..4u32);
-    let copied = ahead > 0 && unit == 1 && rng.random();
+    let copied = ahead > 0 && copies && rng.random();
     let buffers = if copied { ahead + 1 } else { rng.random_range(1..ahead + 2) };
     let mut text = String::new();
     for side in ["A", "B"] {
-        let mic = if unit == 1 { one(rng, &[1, 2, 3, 4]) } else { one(rng, &[1, 2, 2, 3, 4]) };
+        let mic = if wave == 32 { one(rng, &[1, 2, 3, 4]) } else { one(rng, &[1, 2, 2, 3, 4]) };
         text += &format!(
             "{side}_MIC{mic}_PAD{}_GLW{}_PLU{}_LIW{}_LOR{}_WOS{}_ACP{}__",
             one(rng, &[0, 1, 1, 2]),

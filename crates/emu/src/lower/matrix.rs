@@ -97,8 +97,8 @@ impl Lower<'_> {
                 written = Some((*to, u32::from(*count)));
                 Matrix::Load(MatrixLoad { to: self.slice(*to, (*count).into())?, trans: *trans, from, scalar })
             }
-            MatrixOp::Warpgroup { input, n, a, b, acc, accumulate } => {
-                let (_, maps) = self.instruction(op, Some(*n))?;
+            MatrixOp::Warpgroup { n, a, b, acc, accumulate, .. } => {
+                let (row, maps) = self.instruction(op, Some(*n))?;
                 let mut held = vec![self.held(*acc, n / 2, true)?];
                 let a = match a {
                     WarpgroupA::Shared(t) => Left::Shared(self.tile(t)?),
@@ -112,7 +112,7 @@ impl Lower<'_> {
                 let slots = self.slice(*acc, n / 2)?;
                 self.check_slice(*acc, n / 2, accumulate)?;
                 written = Some((*acc, n / 2));
-                Matrix::Warpgroup(WarpgroupProduct { input: *input, n: *n, maps, a, b, acc: slots, accumulate, held })
+                Matrix::Warpgroup(WarpgroupProduct { row, n: *n, maps, a, b, acc: slots, accumulate, held })
             }
             MatrixOp::WarpgroupFence { .. } => Matrix::Fence,
             MatrixOp::WarpgroupCommit => Matrix::Commit,

@@ -11,7 +11,6 @@ use crate::code::{Held, Left, Matrix, RegElement, WarpgroupProduct};
 use crate::context::{Context, Team};
 use crate::lanes::{LANES, Slot};
 use crate::launch::Launch;
-use tilewright_ir::{MathUnit, Mma};
 
 /// Waves of a warpgroup.
 pub(crate) const WAVES: usize = 4;
@@ -94,10 +93,10 @@ fn agreed(reader: &Reader<'_>, team: &Team, waves: &[Context], slot: Slot, what:
 }
 
 fn multiply(reader: &Reader<'_>, team: &mut Team, waves: &mut [Context], op: &WarpgroupProduct) -> Result<(), EmuError> {
-    let WarpgroupProduct { input, maps, b, acc, .. } = op;
+    let WarpgroupProduct { row, maps, b, acc, .. } = op;
     let n = op.n as usize;
-    let depth = K_BYTES / input.bytes() as usize;
-    let [of_a, of_b] = input.factors();
+    let depth = K_BYTES / row.input.bytes() as usize;
+    let [of_a, of_b] = row.input.factors();
     let mut left = vec![0f32; ROWS * depth];
     match &op.a {
         Left::Shared(t) => {
@@ -122,9 +121,7 @@ fn multiply(reader: &Reader<'_>, team: &mut Team, waves: &mut [Context], op: &Wa
     if agreed(reader, team, waves, op.accumulate, "accumulate flag")? != 0 {
         each_sum(waves, maps, acc, |row, column, bits| accumulators[row * n + column] = *bits);
     }
-    if let Some(row) = Mma::find(MathUnit::Warpgroup, *input) {
-        short::multiply(reader.launch.level, row, &mut accumulators, &left, &right, n);
-    }
+    short::multiply(reader.launch.level, row, &mut accumulators, &left, &right, n);
     each_sum(waves, maps, acc, |row, column, bits| *bits = accumulators[row * n + column]);
     if reader.launch.options.count {
         let c = &mut team.counters;

@@ -226,13 +226,13 @@ impl<'a> Graph<'a> {
             self.together(plan, |p| (p.math_width, p.b.read_width) = (width, width), out);
         }
         // Clusters of splits end with their tile; clusters along one side or the other.
-        let warpgroups = plan.unit == 2;
-        for splits in [2, 4, 8].into_iter().filter(|_| warpgroups) {
+        let family = plan.family();
+        for splits in family.cluster_splits.iter().copied() {
             self.together(plan, |p| *p = Keys { splits, split_sum: 2, persistent: 0, ..*p }, out);
         }
-        // Registers read rows of C of 32-bit operands in place, those of the one or of the other.
-        let wide = warpgroups && self.contraction.a.factor().bytes() == 4;
-        for sets in [2, 4].into_iter().filter(|_| wide) {
+        // Registers read rows of C in place, those of the one operand or of the other.
+        let by_registers = family.registers_read_more(self.contraction.a.factor().bytes());
+        for sets in [2, 4].into_iter().filter(|_| by_registers) {
             self.together(plan, |p| (p.register_sets, p.a.source) = (sets, 0), out);
             let change = |p: &mut Keys| {
                 (p.register_sets, p.a.source, p.b.source) = (sets, 0, 0);

@@ -248,11 +248,8 @@ fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Sche
     let (pfg, buf, fra, lwv, mac) = (plan.ahead, plan.buffers, plan.fragments_ahead, plan.producers, plan.threads);
     let pipeline = plan.has_pipeline();
     let acp = Key::A(Chiral::Acp);
-    // Of the k-tiles in buffers, the math reads one. It still holds one more for each k-tile of unfinished instructions.
-    let held = 1 + fra.min(family.in_flight);
-    let needed = if lwv > 0 { held + 1 } else { pfg + held };
     match pipeline {
-        true if pfg == 0 || buf < needed => return Err(Refusal::AsyncAhead { acp, value: plan.get(acp), pfg, buf }),
+        true if pfg == 0 || buf < plan.least_stages() => return Err(Refusal::AsyncAhead { acp, value: plan.get(acp), pfg, buf }),
         false if buf > pfg + 1 => return Err(Refusal::Buffers { pfg, buf }),
         _ => {}
     }

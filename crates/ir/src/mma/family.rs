@@ -112,6 +112,8 @@ pub struct Family {
     /// Bytes at whose multiples a micro tile's rows begin in swizzled panels: descriptors name lines of 128 bytes, `ldmatrix` reads 16 bytes
     /// of a line, and loads of threads begin anywhere.
     pub begins: u32,
+    /// Splits of k whose partial results a search reduces within a cluster.
+    pub cluster_splits: &'static [u32],
 }
 
 /// The families that a plan chooses from.
@@ -129,6 +131,7 @@ pub const FAMILIES: [Family; 4] = [
         reads: Reads::Vectors,
         read: 1,
         begins: 1,
+        cluster_splits: &[],
     },
     Family {
         unit: MathUnit::Warpgroup,
@@ -143,6 +146,7 @@ pub const FAMILIES: [Family; 4] = [
         reads: Reads::Panels,
         read: 4,
         begins: 128,
+        cluster_splits: &[2, 4, 8],
     },
     Family {
         unit: MathUnit::Mma,
@@ -157,6 +161,7 @@ pub const FAMILIES: [Family; 4] = [
         reads: Reads::Fragments,
         read: 4,
         begins: 16,
+        cluster_splits: &[],
     },
     Family {
         unit: MathUnit::Mfma,
@@ -171,6 +176,7 @@ pub const FAMILIES: [Family; 4] = [
         reads: Reads::Fragments,
         read: 2,
         begins: 1,
+        cluster_splits: &[],
     },
 ];
 
@@ -232,6 +238,10 @@ impl Family {
     /// Elements of so many bytes are read from lines along k alone.
     pub const fn along_k(&self, bytes: u32, in_registers: bool) -> bool {
         matches!(self.lines(bytes, in_registers), Lines::K)
+    }
+    /// Registers read elements of so many bytes from lines that instructions do not read themselves.
+    pub const fn registers_read_more(&self, bytes: u32) -> bool {
+        self.along_k(bytes, false) && !self.along_k(bytes, true)
     }
     /// Shared memory is read as 8 x 8 matrices of 16-bit elements, by `ldmatrix` or by the instructions themselves.
     pub const fn read_as_matrices(&self) -> bool {

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
 use tilewright_gen::plan::{Keys, OperandKeys, RowStaging, store_buffers, store_tile, thread_grid};
 use tilewright_gen::space::Space;
-use tilewright_ir::MathUnit;
+use tilewright_ir::mma::{FAMILIES, Reads};
 use tilewright_problem::Math;
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{COL, ROW};
@@ -16,21 +16,22 @@ use tilewright_problem::view::{COL, ROW};
 pub(super) fn seeds(picker: &Picker, form: u32, c: &Contraction) -> Vec<Keys> {
     let space = picker.space;
     let target = space.target();
-    let Some(row) = c.instruction(MathUnit::Warpgroup).filter(|_| target.features.warpgroup) else { return Vec::new() };
+    let mut families = FAMILIES.iter().filter(|f| f.reads == Reads::Panels && f.unit.available(&target.features));
+    let Some((family, row)) = families.find_map(|f| Some((f, c.instruction(f.unit)?))) else { return Vec::new() };
     let split = c.splits(row);
     let in_registers = split.is_some_and(|split| split.as_wide());
     let mut plans = Vec::new();
     // Pairs of results are neighbours along n. Turned the other way they are stored one by one: the model weighs that against tiles that reach
     // less over the edge.
     for swap in [0, 1] {
-        let turned = c.oriented(swap == 1, MathUnit::Warpgroup);
+        let turned = c.oriented(swap == 1, family.unit);
         let pairs = turned.c.view.stride(COL) == Some(1);
         let by_registers = rows_by_registers(&turned);
         let copied = OperandKeys { copy: 2, ..OperandKeys::default() };
         let base = Keys {
             a: copied,
             b: copied,
-            unit: 2,
+            unit: family.number,
             form,
             swapped: swap,
             store_width: if pairs { 2 } else { 1 },

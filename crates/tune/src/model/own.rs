@@ -7,7 +7,7 @@ use super::{Estimate, Model, Work, fma_rate, soft_max};
 use tilewright_gen::plan::{Footprint, KernelSpec, Keys, OperandKeys, OwnLoads, Tiling, added_bytes, thread_grid};
 use tilewright_gen::space::Space;
 use tilewright_ir::layout::Axis;
-use tilewright_ir::{MathUnit, Scalar, UNIT_PARTS};
+use tilewright_ir::{Scalar, UNIT_PARTS};
 use tilewright_problem::contraction::{Contraction, Operand, Tensor};
 
 /// Bytes of a vector of columns.
@@ -38,7 +38,7 @@ const REACHED: f64 = 0.8;
 
 /// Vectors of columns and runs of rows, over thread grids from long along the rows to long along the columns.
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
-    let c = c.oriented(false, MathUnit::Fma);
+    let c = Keys::default().orient(c);
     let divides = |extent: u64, values: &[u32]| -> Vec<u32> {
         values.iter().copied().filter(|value| extent.is_multiple_of(u64::from(*value))).collect()
     };

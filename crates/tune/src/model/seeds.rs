@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use tilewright_gen::plan::{Keys, OperandKeys, Plan, thread_grid};
 use tilewright_gen::space::Space;
 use tilewright_ir::Dialect;
+use tilewright_ir::mma::Reads;
 use tilewright_problem::contraction::{Contraction, Operand, ResultSource};
 use tilewright_problem::view::{COL, ROW};
 
@@ -73,7 +74,7 @@ fn near(space: &Space, plans: &[Keys]) -> Vec<Plan> {
 /// fragments that do, and asynchronous copies.
 pub(super) fn schedules(space: &Space, plan: &Keys) -> Vec<Keys> {
     let own = matches!(space.contraction(plan).source, ResultSource::OwnOperands(_));
-    if own || space.target().wave <= 1 || plan.unit != 0 {
+    if own || space.target().wave <= 1 || plan.family().reads != Reads::Vectors {
         return vec![*plan];
     }
     let with = |ahead, buffers, store_point, fragments_ahead, unroll_k| Keys {

@@ -4,6 +4,7 @@ use super::seed_keys::tiled;
 use super::*;
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Keys, OperandKeys, Plan};
 use tilewright_gen::space::Space;
+use tilewright_ir::mma::Reads;
 use tilewright_problem::{Conv, Gemm, Operator, Order, Problem, Reduce};
 
 fn gemm(m: u64, n: u64, k: u64) -> Problem {
@@ -135,7 +136,7 @@ fn rows_of_tf32_come_through_registers() {
         let gemm = Gemm::new(Scalar::F32, 1024, 1024, 1024).math(Math::Tf32).order(Order::Row).trans(trans.0, trans.1);
         let space = Space::new(&Problem::Gemm(gemm.build().unwrap()), &Target::by_arch("sm_90a").unwrap()).unwrap();
         let seeds = super::seeds::seeds(&Picker::new(&space));
-        let legal = |p: &&Plan| p.unit == 2 && space.resolve(p).is_ok();
+        let legal = |p: &&Plan| p.family().reads == Reads::Panels && space.resolve(p).is_ok();
         let mut ways: Vec<_> = seeds.iter().filter(legal).map(|p| (p.swapped, p.register_sets > 0)).collect();
         ways.sort_unstable();
         ways.dedup();
@@ -179,7 +180,7 @@ fn operands_that_begin_anywhere_come_in_every_way() {
         let space = Space::new(&Problem::Gemm(gemm), &Target::by_arch("sm_90a").unwrap()).unwrap();
         let mut ways: Vec<_> = super::seeds::seeds(&Picker::new(&space))
             .iter()
-            .filter(|p| p.unit == 2 && p.swapped == 0)
+            .filter(|p| p.family().reads == Reads::Panels && p.swapped == 0)
             .map(|p| [p.a.copy, p.a.source, p.b.copy, p.b.source])
             .collect();
         ways.sort_unstable();

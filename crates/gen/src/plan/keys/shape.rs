@@ -68,12 +68,21 @@ impl Keys {
     pub fn family(&self) -> &'static Family {
         Family::numbered(self.unit).unwrap_or(&FAMILIES[0])
     }
+    /// Stages that the math holds: the one it reads, and one more for each k-tile of unfinished instructions.
+    pub(crate) fn held_stages(&self) -> u32 {
+        1 + self.fragments_ahead.min(self.family().in_flight)
+    }
+    /// Stages that transaction barriers need at least: producers run as far ahead as there are stages, other waves as far as `PFG` says.
+    pub(crate) fn least_stages(&self) -> u32 {
+        let ahead = if self.producers > 0 && self.has_pipeline() { 1 } else { self.ahead.max(1) };
+        self.held_stages() + ahead
+    }
     /// Returns whether both operands are copied asynchronously by threads.
     pub(in super::super) fn all_copied(&self) -> bool {
         [self.a.copy, self.b.copy].iter().all(|copy| matches!(*copy, ASYNC | HALO))
     }
     /// Returns whether transaction barriers signal copies: bulk copies, and copies of producer warps into panels.
-    pub(in super::super) fn has_pipeline(&self) -> bool {
+    pub(crate) fn has_pipeline(&self) -> bool {
         let written = self.producers > 0 && !self.all_copied();
         self.in_bulk() || written && self.has_panels()
     }
