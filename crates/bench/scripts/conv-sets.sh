@@ -40,7 +40,7 @@ one() {
     esac
     file=$out/$name.$(echo "$part" | tr / -)
     timeout "$((seconds + 20))" "$bench" "$@" --device "cuda:$gpu" --part "$part" --budget "${TUNE:-1500ms}" --measure "${MEASURE:-250ms}" \
-        --json "$file.jsonl" --resume --limit-seconds "$seconds" >"$file.txt" 2>"$file.log"
+        --out "$file.jsonl" --resume --limit "${seconds}s" >"$file.txt" 2>"$file.log"
     echo "$name $part: exit $?, $(wc -l <"$file.jsonl" 2>/dev/null || echo 0) records" >>"$out/ended.txt"
 }
 

@@ -35,7 +35,7 @@ deal() {
         fi
         part=$out/$name.$n
         # shellcheck disable=SC2086
-        $pin "$bench" "$@" --device "cuda:$n" --part "$((n + 1))/$gpus" --json "$part.jsonl" --resume --limit-seconds "$seconds" \
+        $pin "$bench" "$@" --device "cuda:$n" --part "$((n + 1))/$gpus" --out "$part.jsonl" --resume --limit "${seconds}s" \
             ${TUNE:+--budget "$TUNE"} ${MEASURE:+--measure "$MEASURE"} ${CACHE:+--cache "$CACHE"} >"$part.txt" 2>"$part.log" &
         processes="$processes $!"
         n=$((n + 1))
@@ -62,14 +62,14 @@ for section in "$@"; do
     conv) deal "$file" "$seconds" conv --cases "$cases/conv_forward_f32.csv" --sample-loop ;;
     pick) deal "$file" "$seconds" pick-quality --cases "$cases/gemm.csv" --set f32 ;;
     opencl)
-        "$bench" opencl-vs-cuda --json "$out/$name.jsonl" --resume --limit-seconds "$seconds" --cases "$cases/gemm.csv" --set f32 \
+        "$bench" opencl-vs-cuda --out "$out/$name.jsonl" --resume --limit "${seconds}s" --cases "$cases/gemm.csv" --set f32 \
             --measure 500ms
         ;;
     schedules) sh "$(dirname "$0")/schedules.sh" "$bench" "$out/$name.jsonl" ;;
     throughput) "$bench" throughput --cases "$cases/gemm.csv" --set f32 --only "1x(1024x1024x1024)" --budget 10s ;;
-    verify-cuda) "$bench" verify-random --json "$out/$name.jsonl" --limit-seconds "$seconds" --count 2000 ;;
+    verify-cuda) "$bench" verify-random --out "$out/$name.jsonl" --limit "${seconds}s" --count 2000 ;;
     verify-opencl)
-        "$bench" verify-random --device opencl:NVIDIA --json "$out/$name.jsonl" --limit-seconds "$seconds" --count 2000
+        "$bench" verify-random --device opencl:NVIDIA --out "$out/$name.jsonl" --limit "${seconds}s" --count 2000
         ;;
     *)
         sets=$(echo "$name" | sed 's/+/ --set /g')

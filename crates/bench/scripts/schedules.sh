@@ -18,7 +18,7 @@ for device; do
     for plans in "$here"/schedules.plans "$here"/schedules-*.plans; do
         case $device,$plans in opencl*,*/schedules-*) continue ;; esac
         "$bench" plans --device "$device" --problem "$(field problem "$plans")" --base "$(field base "$plans")" \
-            --plans-file "$plans" --measure "${SCHEDULES_MEASURE:-3s}" --json "$json" || status=1
+            --plans-file "$plans" --measure "${SCHEDULES_MEASURE:-3s}" --out "$json" || status=1
     done
 done
 exit $status

@@ -2,6 +2,7 @@
 
 use crate::baseline::Library;
 use crate::record::SOURCE;
+use crate::values::{Part, bytes, part, span, whole};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +20,28 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// How sides are measured.
+#[derive(Clone, Debug, Args)]
+pub struct Measuring {
+    /// Compare each problem for at most this long: 2s, 500ms. Tuning is not counted
+    #[arg(long, global = true, help_heading = "Measuring", value_name = "TIME", value_parser = span, default_value = "1500ms")]
+    pub measure: Duration,
+    /// State of the last-level cache in timed runs: cold (holds no operands) or warm (after a previous run, as in layers of a network)
+    #[arg(long, global = true, help_heading = "Measuring", value_name = "STATE", default_value = "cold")]
+    pub cache: CacheState,
+}
+
+/// What plans are compared with.
+#[derive(Clone, Debug, Args)]
+pub struct Against {
+    /// Compare with these libraries (joined by commas): same process, same data, alternating runs
+    #[arg(long, global = true, help_heading = "Measuring", value_enum, value_delimiter = ',', value_name = "LIBRARY")]
+    pub against: Vec<Library>,
+    /// Folder with results of CLBlast's tuners (for clblast-tuned)
+    #[arg(long, global = true, help_heading = "Measuring", value_name = "DIR")]
+    pub clblast_tuned: Option<PathBuf>,
+}
+
 /// What all measuring commands take.
 #[derive(Debug, Args)]
 pub struct Common {
@@ -27,22 +50,17 @@ pub struct Common {
     pub device: String,
     /// Append one JSON object per case to this file, as soon as the case is done
     #[arg(long, global = true, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Leave out cases that are in the --json file already
-    #[arg(long, global = true, requires = "json")]
+    pub out: Option<PathBuf>,
+    /// Leave out cases that are in the --out file already
+    #[arg(long, global = true, requires = "out")]
     pub resume: bool,
-    /// Begin no further case after this many seconds
-    #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds, allow_hyphen_values = true)]
-    pub limit_seconds: Option<Duration>,
-    /// Measure a case for at most this long (tuning not counted)
-    #[arg(long, global = true, value_name = "TIME", default_value = "1500ms", value_parser = duration)]
-    pub measure: Duration,
-    /// What every timed run finds in the last-level cache, of all sides, tuning included: cold (nothing of its operands), or warm (what
-    /// a run right before it leaves, as in layers of a network)
-    #[arg(long, global = true, value_name = "STATE", default_value = "cold")]
-    pub cache: CacheState,
+    /// Begin no further case after this time: 30s, 20m
+    #[arg(long, global = true, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
+    pub limit: Option<Duration>,
+    #[command(flatten)]
+    pub measuring: Measuring,
     /// Longest wait for the device before a kernel counts as hung
-    #[arg(long, global = true, value_name = "TIME", default_value = "20s", value_parser = duration)]
+    #[arg(long, global = true, value_name = "TIME", default_value = "20s", value_parser = span)]
     pub deadline: Duration,
     /// Goes on for a process whose device was lost (set by tilewright-bench itself)
     #[arg(long, global = true, hide = true, value_name = "FILE")]
@@ -51,20 +69,22 @@ pub struct Common {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Matrix products against vendor libraries
-    Gemm(Against),
+    /// Matrix products against vendor libraries, cuBLAS where none is named
+    Gemm(GemmArgs),
     /// DeepBench's matrix products against cuBLAS (the set of all cases of the file is called deepbench)
-    Deepbench(Against),
+    Deepbench(GemmArgs),
     /// Convolutions and their gradients against cuDNN, plans under constraints against each other, one launch against a loop over samples
     Conv(ConvArgs),
     /// The same plans through CUDA and through OpenCL
     OpenclVsCuda(OtherArgs),
     /// The cost model's unmeasured pick against the tuned plan
-    PickQuality(PickArgs),
+    PickQuality(Tuned),
     /// How well the cost model orders recorded plans, and how soon searches had a good one (needs no device)
     JudgeModel(JudgeArgs),
+    /// How far the cost model's times are from recorded ones, and which of its constants to change (needs no device)
+    Fit(FitArgs),
     /// Candidates per second: compiled, verified and timed
-    Throughput(ThroughputArgs),
+    Throughput(Tuned),
     /// An explicit list of plans for one problem, timed alternately: times, registers, spills, occupancy
     Plans(PlansArgs),
     /// Random derivable pairs of plan and problem, verified on the device
@@ -112,23 +132,16 @@ pub struct Cases {
     /// beside f32 of the libraries, and so do bf16x3 and bf16x6. promoted: sums of cases in 8-bit floats in two levels, by us and by the libraries
     #[arg(long, default_value = "exact", value_name = "MATH", value_parser = math)]
     pub math: Math,
-    /// Workspace budget in MiB
-    #[arg(long, value_name = "MIB", value_parser = mebibytes)]
+    /// Device memory for copies of operands and partial sums: 0, 64M, 2G
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub workspace: Option<u64>,
-}
-
-/// One of `of` parts, counted from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    pub index: usize,
-    pub of: usize,
 }
 
 /// How our plan is chosen.
 #[derive(Debug, Args)]
 pub struct Choice {
     /// Tune each case for this long before it is measured
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s")]
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "2s")]
     pub budget: Duration,
     /// Keep trials in this file; with --recorded, take the best plan from it
     #[arg(long, value_name = "FILE")]
@@ -145,17 +158,13 @@ pub struct Choice {
 }
 
 #[derive(Debug, Args)]
-pub struct Against {
+pub struct GemmArgs {
     #[command(flatten)]
     pub cases: Cases,
     #[command(flatten)]
     pub choice: Choice,
-    /// Libraries to compare with, joined by commas
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "cublas")]
-    pub against: Vec<Library>,
-    /// Folder with results of CLBlast's tuners (for clblast-tuned)
-    #[arg(long, value_name = "DIR")]
-    pub clblast_tuned: Option<PathBuf>,
+    #[command(flatten)]
+    pub rivals: Against,
     /// Also the plain product, by us and by libraries that do not compute the case itself: of grouped products the dense one of all rows, of
     /// small weights that of the dequantised matrix, of promoted or scaled sums of 8-bit floats that with a factor for each tensor
     #[arg(long)]
@@ -191,8 +200,9 @@ pub struct OtherArgs {
     pub other: String,
 }
 
+/// Cases, and how our plan of each is chosen.
 #[derive(Debug, Args)]
-pub struct PickArgs {
+pub struct Tuned {
     #[command(flatten)]
     pub cases: Cases,
     #[command(flatten)]
@@ -210,7 +220,7 @@ pub struct JudgeArgs {
     pub within: usize,
     /// Only problems whose name holds this text
     #[arg(long, value_name = "TEXT")]
-    pub problem: Option<String>,
+    pub only: Option<String>,
     /// Architecture that the trials were measured on
     #[arg(long, default_value = tilewright_ir::Target::NVIDIA)]
     pub arch: String,
@@ -223,11 +233,19 @@ pub struct JudgeArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct ThroughputArgs {
-    #[command(flatten)]
-    pub cases: Cases,
-    #[command(flatten)]
-    pub choice: Choice,
+pub struct FitArgs {
+    /// Files of records
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Only cases whose name holds this text
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// Architecture that the times were measured on
+    #[arg(long, default_value = tilewright_ir::Target::NVIDIA)]
+    pub arch: String,
+    /// Change constants in so many rounds, and print those with less error
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    pub rounds: u32,
 }
 
 #[derive(Debug, Args)]
@@ -243,12 +261,8 @@ pub struct PlansArgs {
     /// A file of plans, one per line, `NAME = PLAN` or `PLAN`; `#` starts a comment
     #[arg(long, value_name = "FILE")]
     pub plans_file: Option<PathBuf>,
-    /// Also these libraries
-    #[arg(long, value_enum, value_delimiter = ',')]
-    pub against: Vec<Library>,
-    /// Folder with results of CLBlast's tuners (for clblast-tuned)
-    #[arg(long, value_name = "DIR")]
-    pub clblast_tuned: Option<PathBuf>,
+    #[command(flatten)]
+    pub rivals: Against,
     /// Allow sums by atomics
     #[arg(long)]
     pub atomics: bool,
@@ -344,54 +358,9 @@ fn math(text: &str) -> Result<Math, String> {
     Math::named(text).ok_or_else(|| Name::refusal(Math::NAMES, text))
 }
 
-/// Seconds as a number.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no number of seconds: write 60 or 7.5");
-    let value: f64 = text.parse().map_err(|_| wrong())?;
-    Duration::try_from_secs_f64(value).map_err(|_| wrong())
-}
-
-/// A whole number of at least 0.
-fn whole(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("`{text}` is no whole number of at least 0"))
-}
-
-/// Threads.
+/// A number of threads.
 fn threads(text: &str) -> Result<usize, String> {
     usize::try_from(whole(text)?).map_err(|e| e.to_string())
-}
-
-/// MiB, as bytes they must fit 64 bits.
-fn mebibytes(text: &str) -> Result<u64, String> {
-    whole(text)?
-        .checked_mul(1 << 20)
-        .map(|bytes| bytes >> 20)
-        .ok_or_else(|| format!("`{text}` MiB are more than can be addressed"))
-}
-
-/// `1/4` to `4/4`.
-fn part(text: &str) -> Result<Part, String> {
-    let numbers = text.split_once('/').and_then(|(i, n)| Some((i.parse::<usize>().ok()?, n.parse::<usize>().ok()?)));
-    match numbers {
-        Some((i, of)) if (1..=of).contains(&i) => Ok(Part { index: i - 1, of }),
-        _ => Err(format!("`{text}` is no part: write 1/4 for the first of four")),
-    }
-}
-
-/// `2s`, `500ms`, `2m`; a bare number is seconds.
-fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
-    let scale = match unit {
-        "" | "s" => 1.0,
-        "ms" => 1e-3,
-        "m" | "min" => 60.0,
-        _ => return Err(format!("unknown unit `{unit}`: write 2s, 500ms or 2m")),
-    };
-    let value: f64 = number.parse().map_err(|_| format!("`{number}` is no number: write 2s, 500ms or 2m"))?;
-    match Duration::try_from_secs_f64(value * scale) {
-        Ok(time) if time > Duration::ZERO => Ok(time),
-        _ => Err(format!("`{text}` must be longer than 0: write 2s, 500ms or 2m")),
-    }
 }
 
 #[cfg(test)]
@@ -405,31 +374,12 @@ mod tests {
     }
 
     #[test]
-    fn durations() {
-        assert_eq!(duration("2s"), Ok(Duration::from_secs(2)));
-        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
-        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
-        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        for bad in ["", "s", "-1s", "3h", "nan", "0", "0s"] {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn parts() {
-        assert_eq!(part("2/3"), Ok(Part { index: 1, of: 3 }));
-        for bad in ["", "0/2", "3/2", "1", "1/0", "a/b"] {
-            assert!(part(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
     fn bad_arguments_are_refused() {
         let refused = |args: &[&str]| Cli::try_parse_from([&["tilewright-bench"], args].concat()).unwrap_err().to_string();
         assert!(refused(&["gemm"]).contains("--cases"));
         assert!(refused(&["gemm", "--cases", "x", "--against", "mkl"]).contains("cublaslt"));
-        assert!(refused(&["gemm", "--cases", "x", "--budget", "2h"]).contains("unknown unit"));
-        assert!(refused(&["gemm", "--cases", "x", "--resume"]).contains("--json"));
+        assert!(refused(&["gemm", "--cases", "x", "--budget", "2y"]).contains("no span of time"));
+        assert!(refused(&["gemm", "--cases", "x", "--resume"]).contains("--out"));
         assert!(refused(&["gemm", "--cases", "x", "--recorded"]).contains("--records"));
         assert!(refused(&["table"]).contains("FILE"));
         assert!(
@@ -437,10 +387,10 @@ mod tests {
                 .contains("`back` must be one of forward, backward-data")
         );
         assert!(refused(&["conv", "--cases", "x", "--layout", "chwn"]).contains("must be one of nchw, nhwc"));
-        assert!(refused(&["gemm", "--cases", "x", "--limit-seconds", "-1"]).contains("no number of seconds"));
-        assert!(refused(&["gemm", "--cases", "x", "--deadline", "0"]).contains("longer than 0"));
-        assert!(refused(&["gemm", "--cases", "x", "--workspace", "y"]).contains("no whole number"));
-        assert!(refused(&["gemm", "--cases", "x", "--workspace", "99999999999999"]).contains("addressed"));
+        assert!(refused(&["gemm", "--cases", "x", "--limit", "-1"]).contains("no span of time"));
+        assert!(refused(&["gemm", "--cases", "x", "--deadline", "0"]).contains("no span of time"));
+        assert!(refused(&["gemm", "--cases", "x", "--workspace", "y"]).contains("is no size"));
+        assert!(refused(&["gemm", "--cases", "x", "--workspace", "99999999999T"]).contains("addressed"));
         assert!(refused(&["gemm", "--cases", "x", "--cache", "hot"]).contains("write cold or warm"));
         assert!(refused(&["verify-random", "--count", "x"]).contains("no whole number"));
     }

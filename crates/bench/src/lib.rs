@@ -23,8 +23,10 @@ mod rivals;
 mod session;
 mod stats;
 mod table;
+pub mod values;
 mod workload;
 
+pub use args::{Against, Measuring};
 pub use baseline::Library;
 pub use clocks::{Clocks, Monitor};
 pub use commands::{Ended, Line, Log, Pairs, verify_pairs};
@@ -53,6 +55,7 @@ pub fn command() -> ExitCode {
         Command::OpenclVsCuda(args) => commands::opencl_vs_cuda(common, args),
         Command::PickQuality(args) => commands::pick_quality(common, args),
         Command::JudgeModel(args) => commands::judge_model(args),
+        Command::Fit(args) => commands::fit(args),
         Command::Throughput(args) => commands::throughput(common, args),
         Command::Plans(args) => commands::plans(common, args),
         Command::VerifyRandom(args) => commands::verify_random(common, args),

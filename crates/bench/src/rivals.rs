@@ -1,5 +1,6 @@
 //! Vendor libraries opened for a device, and one case measured against all of them.
 
+use crate::args::{Against, Measuring};
 use crate::baseline::{self, Baseline, Library};
 use crate::commands::unless_fatal;
 use crate::compare::{Contender, Title, compare};
@@ -9,9 +10,7 @@ use crate::ours::Ours;
 use crate::plain::plain;
 use crate::record::Record;
 use crate::workload::Workload;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use tilewright_device::{CacheState, Device};
 use tilewright_gen::plan::Plan;
 use tilewright_gen::space::Space;
@@ -28,28 +27,24 @@ pub struct Rivals {
 }
 
 impl Rivals {
-    /// Opens all libraries, so that a missing one is reported before any work is done. A case is measured for at most `time`, with caches in
-    /// the given state. `clblast_tuned` is the folder with results of CLBlast's tuners.
+    /// Opens all libraries, so that a missing one is reported before any work is done.
     ///
     /// # Errors
     /// [`BenchError::Missing`] with how to get it; [`BenchError::Unsupported`] if the device does not speak its API;
     /// [`BenchError::Usage`] for the emulator.
-    pub fn open(
-        libraries: &[Library],
-        device: &Arc<dyn Device>,
-        clblast_tuned: Option<&Path>,
-        time: Duration,
-        cache: CacheState,
-    ) -> Result<Rivals, BenchError> {
+    pub fn open(rivals: &Against, device: &Arc<dyn Device>, measuring: &Measuring) -> Result<Rivals, BenchError> {
+        let libraries = &rivals.against;
         if libraries.contains(&Library::Clblast) && libraries.contains(&Library::ClblastTuned) {
             return Err(BenchError::Usage(
                 "clblast and clblast-tuned cannot be compared in one run (CLBlast's parameters hold for the whole process): \
-                 run one after the other with the same --json file"
+                 run one after the other with the same --out file"
                     .into(),
             ));
         }
-        let libraries = libraries.iter().map(|l| baseline::open(*l, device.as_ref(), clblast_tuned)).collect::<Result<_, _>>()?;
-        Ok(Rivals { device: device.clone(), libraries, limits: Limits { time, ..Limits::default() }, cache, plain: false })
+        let tuned = rivals.clblast_tuned.as_deref();
+        let libraries = libraries.iter().map(|l| baseline::open(*l, device.as_ref(), tuned)).collect::<Result<_, _>>()?;
+        let limits = Limits { time: measuring.measure, ..Limits::default() };
+        Ok(Rivals { device: device.clone(), libraries, limits, cache: measuring.cache, plain: false })
     }
 
     /// The same; beside a case its plain product, where it has one ([`plain`]).

@@ -1,6 +1,6 @@
 //! What every measuring command shares: the device, the cases, the time limit, where results go.
 
-use crate::args::{Cases, Choice, Common};
+use crate::args::{Cases, Choice, Common, Measuring};
 use crate::error::{BenchError, Lost};
 use crate::handover::{self, GoOn};
 use crate::measure::Limits;
@@ -38,11 +38,11 @@ impl Session {
     /// # Errors
     /// [`BenchError::File`].
     pub fn begin(experiment: &'static str, common: Common) -> Result<Session, BenchError> {
-        let done = match &common.json {
+        let done = match &common.out {
             Some(path) if common.resume && path.exists() => record::read(path)?,
             _ => Vec::new(),
         };
-        let sink = Sink::open(common.json.as_deref())?;
+        let sink = Sink::open(common.out.as_deref())?;
         let mut left = handover::left::<GoOn>(common.go_on.as_deref())?;
         // The file holds them by now, too.
         let records = std::mem::take(&mut left.records);
@@ -76,6 +76,11 @@ impl Session {
         self.open(&self.common.device)
     }
 
+    /// How sides are measured.
+    pub fn measuring(&self) -> &Measuring {
+        &self.common.measuring
+    }
+
     fn open(&self, spec: &str) -> Result<Arc<dyn Device>, BenchError> {
         let mut options = Options { deadline: self.common.deadline, ..Options::default() };
         if let Ok(workers) = Workers::of_current_exe(COMPILE_WORKER) {
@@ -92,7 +97,7 @@ impl Session {
     /// # Errors
     /// [`BenchError::Problem`]; [`BenchError::Usage`] if none is left by the filters.
     pub fn cases(&self, args: &Cases, default_set: &str) -> Result<Vec<Case>, BenchError> {
-        let workspace = args.workspace.map(|mib| mib << 20);
+        let workspace = args.workspace;
         let mut cases = Vec::new();
         if let Some(path) = &args.cases {
             let dtype = args.dtype.as_deref().and_then(Dtype::named).filter(|x| !x.complex).map(|x| (x.scalar, x.math));
@@ -137,7 +142,7 @@ impl Session {
             return Err(BenchError::Usage(format!("none of the {all} cases {}", asked(args, &sets, &types))));
         }
         if let Some(part) = args.part {
-            let dealt = cases.into_iter().enumerate().filter(|(n, _)| n % part.of == part.index);
+            let dealt = (0..).zip(cases).filter(|(n, _)| n % part.of == part.index);
             cases = dealt.map(|(_, case)| case).collect();
         }
         let left = cases.len();
@@ -150,12 +155,12 @@ impl Session {
 
     /// How long to measure.
     pub fn limits(&self) -> Limits {
-        Limits { time: self.common.measure, ..Limits::default() }
+        Limits { time: self.common.measuring.measure, ..Limits::default() }
     }
 
     /// What timed runs find in the last-level cache.
     pub fn cache(&self) -> CacheState {
-        self.common.cache
+        self.common.measuring.cache
     }
 
     /// How plans are chosen, and under which constraint. Candidates that took an earlier process down are not tried again.
@@ -212,7 +217,7 @@ impl Session {
     ) -> Result<Option<GoOn>, BenchError> {
         let seconds = |of: &Session| of.left.seconds + of.start.elapsed().as_secs_f64();
         for (n, case) in cases.iter().enumerate().skip(self.left.skip) {
-            if self.common.limit_seconds.is_some_and(|limit| seconds(self) >= limit.as_secs_f64()) {
+            if self.common.limit.is_some_and(|limit| seconds(self) >= limit.as_secs_f64()) {
                 eprintln!("time is up: {} of {} cases are left; --resume goes on with them", cases.len() - n, cases.len());
                 break;
             }

@@ -1,4 +1,5 @@
-//! Readers of option values: sizes, bytes, budgets. Each refusal names the value and what is allowed.
+//! Readers of option values, of `tilewright` and of `tilewright-bench`: sizes, bytes, budgets, shares. Each refusal names the value and what is
+//! allowed.
 
 use std::time::Duration;
 
@@ -105,9 +106,40 @@ pub fn budget(text: &str) -> Result<Budget, String> {
     Ok(Budget::Time(Duration::from_secs_f64(seconds)))
 }
 
+/// The I-th of N shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// From 0 on.
+    pub index: u64,
+    /// Shares.
+    pub of: u64,
+}
+
+/// Most shares.
+pub const MOST_PARTS: u64 = 1_000_000;
+
+/// Reads `2/8`.
+pub fn part(text: &str) -> Result<Part, String> {
+    let read = || {
+        let (index, of) = text.split_once('/')?;
+        let (index, of) = (index.parse::<u64>().ok()?, of.parse::<u64>().ok()?);
+        (1 <= index && index <= of && of <= MOST_PARTS).then(|| Part { index: index - 1, of })
+    };
+    read().ok_or_else(|| format!("write I/N with I from 1 to N, N at most {MOST_PARTS}: 2/8"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_are_written_as_numbers_from_one_on() {
+        assert_eq!(part("1/1"), Ok(Part { index: 0, of: 1 }));
+        assert_eq!(part("8/8"), Ok(Part { index: 7, of: 8 }));
+        for wrong in ["", "0/4", "5/4", "1", "1/", "/2", "-1/2", "1/2/3", "1/0", "a/b", "1/1000001", "1/99999999999999999999"] {
+            assert!(part(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn numbers() {

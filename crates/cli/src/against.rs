@@ -27,8 +27,8 @@ pub fn run(args: &BenchArgs) -> Result<(), CliError> {
         // Not after all measuring.
         writable(path).map_err(|e| CliError::usage(format!("--html {e}")))?;
     }
-    let context = session::open_to_time(&args.place, &args.plan, false, args.cache)?;
-    let rivals = Rivals::open(&args.against, context.device(), args.clblast_tuned.as_deref(), args.measure, args.cache);
+    let context = session::open_to_time(&args.place, &args.plan, false, args.measuring.cache)?;
+    let rivals = Rivals::open(&args.rivals, context.device(), &args.measuring);
     let rivals = rivals.map_err(classify)?;
     if !args.json {
         line(&format!("on {}", context.info().name))?;

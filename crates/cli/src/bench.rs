@@ -69,7 +69,7 @@ impl Timed {
             "time_us_min": self.samples.first(),
             "time_us_max": self.samples.last(),
             "time_kind": self.kind,
-            "cache": args.cache.name(),
+            "cache": args.measuring.cache.name(),
             "gflops": case.problem.flop() / us / 1e3,
             "repeats": self.samples.len(),
             "verified": self.verification.passed,
@@ -86,7 +86,7 @@ pub fn run(args: &BenchArgs, quiet: bool) -> Result<(), CliError> {
     }
     let cases = problem::cases_or_source(&args.problem, &args.source, &args.plan)?;
     session::constraint(&args.plan)?;
-    let context = session::open_to_time(&session::place_of(&args.place, &cases)?, &args.plan, false, args.cache)?;
+    let context = session::open_to_time(&session::place_of(&args.place, &cases)?, &args.plan, false, args.measuring.cache)?;
     let mut table = None;
     if args.csv {
         table::csv(&COLUMNS, None)?;

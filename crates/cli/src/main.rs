@@ -25,7 +25,6 @@ mod selfcheck;
 mod session;
 mod table;
 mod tune;
-mod values;
 mod verify;
 mod workers;
 
@@ -83,7 +82,7 @@ fn run(cli: &Cli) -> i32 {
 fn dispatch(cli: &Cli) -> Result<(), CliError> {
     match &cli.command {
         Command::Tune(args) => tune::run(args, cli.quiet),
-        Command::Bench(args) if !args.against.is_empty() => against::run(args),
+        Command::Bench(args) if !args.rivals.against.is_empty() => against::run(args),
         Command::Bench(args) => bench::run(args, cli.quiet),
         Command::Verify(args) => verify::run(args, cli.quiet),
         Command::Emit(args) => emit::run(args),

@@ -2,10 +2,10 @@
 
 use crate::args::{PlanArgs, ProblemArgs, SourceArgs, Word};
 use crate::error::CliError;
-use crate::values::{Range, range};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tilewright::Edited;
+use tilewright_bench::values::{Range, range};
 use tilewright_problem::cases::{self, CaseOptions, Skipped};
 use tilewright_problem::fields::{Draft, Given, Kind, Of, Refused};
 use tilewright_problem::{Direction, Extent, Factors, Math, Problem};

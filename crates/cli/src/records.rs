@@ -15,13 +15,13 @@ use tilewright_tune::records::{Bad, Filter, Imported, Record, State, TimeKind, U
 /// Runs one of the subcommands.
 pub fn run(command: &RecordsCommand) -> Result<(), CliError> {
     match command {
-        RecordsCommand::Path { records } => line(&place(records.as_deref()).display().to_string()),
+        RecordsCommand::Path { place: at } => line(&place(at.records.as_deref()).display().to_string()),
         RecordsCommand::List { filter, json } => list(filter, *json),
         RecordsCommand::Show { filter } => show(filter),
         RecordsCommand::Export { filter, out } => export(filter, out.as_deref()),
-        RecordsCommand::Import { file, skip_bad, records } => import(file, *skip_bad, records.as_deref()),
+        RecordsCommand::Import { file, skip_bad, place } => import(file, *skip_bad, place.records.as_deref()),
         RecordsCommand::Merge { files, records } => merge(files, records.as_deref()),
-        RecordsCommand::Prune { keep, records } => prune(*keep, records.as_deref()),
+        RecordsCommand::Prune { keep, place } => prune(*keep, place.records.as_deref()),
         RecordsCommand::Clear { filter, yes } => clear(filter, *yes),
     }
 }
@@ -49,7 +49,7 @@ fn print_unread(rows: &[Unread]) {
 
 /// The records that are meant.
 fn matching(args: &FilterArgs) -> Result<Vec<Record>, CliError> {
-    let listing = existing(args.records.as_deref())?.listing(&filter(args)).map_err(CliError::failed)?;
+    let listing = existing(args.place.records.as_deref())?.listing(&filter(args)).map_err(CliError::failed)?;
     print_unread(&listing.unread);
     Ok(listing.records)
 }
@@ -159,7 +159,7 @@ fn show(args: &FilterArgs) -> Result<(), CliError> {
 }
 
 fn export(args: &FilterArgs, out: Option<&Path>) -> Result<(), CliError> {
-    let records = existing(args.records.as_deref())?;
+    let records = existing(args.place.records.as_deref())?;
     let failed = |path: &Path, e: std::io::Error| {
         CliError::failed(format!(
             "{}: cannot be written: {e}; name another file, in a folder that may be written",
@@ -228,7 +228,7 @@ fn prune(keep: u64, records: Option<&Path>) -> Result<(), CliError> {
 }
 
 fn clear(args: &FilterArgs, yes: bool) -> Result<(), CliError> {
-    let records = existing(args.records.as_deref())?;
+    let records = existing(args.place.records.as_deref())?;
     let filter = filter(args);
     if !yes {
         let listing = records.listing(&filter).map_err(CliError::failed)?;

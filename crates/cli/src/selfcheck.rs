@@ -8,7 +8,6 @@ use crate::output::{file_name, human_bytes, human_rate, human_time, line, writab
 use crate::problem::{Case, plain};
 use crate::progress::{CaseNumber, Progress, roof_us};
 use crate::session;
-use crate::values::Budget as Given;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -19,6 +18,7 @@ use tilewright::{
     Activation, Along, Backend, CacheState, Context, Conv, DeviceInfo, DeviceKind, Gemm, Layout, Problem, ProblemError,
     RecordsAt, Scalar,
 };
+use tilewright_bench::values::Budget as Given;
 use tilewright_bench::{Ended, Log, Monitor, Pairs, hand_over, left, verify_pairs};
 use tilewright_tune::search::{Budget, Cancel, Event, Options};
 

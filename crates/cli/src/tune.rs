@@ -7,12 +7,13 @@ use crate::output::{file_name, human_rate, human_time, line, write_file};
 use crate::problem::{self, Case};
 use crate::progress::{CaseNumber, Progress};
 use crate::table::{Row, Table};
-use crate::{part, records, report, session, table, values, workers};
+use crate::{part, records, report, session, table, workers};
 use serde_json::json;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tilewright::{Context, Operation};
+use tilewright_bench::values;
 use tilewright_tune::search::{Budget, Cancel, Ended, Event, Options, Outcome, Strategy};
 
 /// Tunes every problem of the command line. A case that fails is reported and the others go on. Where a candidate takes the

@@ -1,7 +1,8 @@
 //! Matrix products against vendor libraries.
 
 use super::title;
-use crate::args::{Against, Common};
+use crate::args::{Common, GemmArgs};
+use crate::baseline::Library;
 use crate::error::BenchError;
 use crate::ours::Ours;
 use crate::rivals::Rivals;
@@ -12,7 +13,7 @@ use crate::workload::Workload;
 ///
 /// # Errors
 /// Bad arguments, missing libraries, a lost device.
-pub fn gemm(common: Common, args: Against, experiment: &'static str) -> Result<(), BenchError> {
+pub fn gemm(common: Common, args: GemmArgs, experiment: &'static str) -> Result<(), BenchError> {
     let mut session = Session::begin(experiment, common)?;
     let (how, constraint) = session.choose(&args.choice)?;
     let mut cases = session.cases(&args.cases, "problem")?;
@@ -20,8 +21,11 @@ pub fn gemm(common: Common, args: Against, experiment: &'static str) -> Result<(
         cases.iter_mut().for_each(|c| c.set = experiment.into());
     }
     let device = session.device()?;
-    let rivals = Rivals::open(&args.against, &device, args.clblast_tuned.as_deref(), session.limits().time, session.cache())?
-        .beside_plain(args.plain);
+    let mut rivals = args.rivals;
+    if rivals.against.is_empty() {
+        rivals.against.push(Library::Cublas);
+    }
+    let rivals = Rivals::open(&rivals, &device, session.measuring())?.beside_plain(args.plain);
     session.each(&cases, |case| {
         let ours = &mut |workload: &Workload<'_>| Ours::choose(workload, &how, &constraint);
         Ok(vec![rivals.measure(&title(experiment, case), &case.problem, ours)?])

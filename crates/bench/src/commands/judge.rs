@@ -47,7 +47,7 @@ fn recorded(args: &JudgeArgs) -> Result<BTreeMap<String, Recorded>, BenchError> 
     let mut problems: BTreeMap<String, Recorded> = BTreeMap::new();
     for (file, path) in args.records.iter().enumerate() {
         let records = Records::open_existing(path).map_err(failed)?;
-        for r in records.list(&Filter { problem: args.problem.clone(), ..Filter::default() }).map_err(failed)? {
+        for r in records.list(&Filter { problem: args.only.clone(), ..Filter::default() }).map_err(failed)? {
             let (Some(time), Some(TimeKind::Measured)) = (r.trial.time_us, r.trial.time_kind) else { continue };
             let Ok(plan) = Plan::parse(&r.trial.plan) else { continue };
             let known = problems.entry(r.name).or_insert_with(|| Recorded { file, ..Recorded::default() });
@@ -72,8 +72,7 @@ pub fn judge_model(args: JudgeArgs) -> Result<(), BenchError> {
     })?;
     let trials = recorded(&args)?;
     if trials.is_empty() {
-        let of =
-            args.problem.as_ref().map_or(String::new(), |text| format!(" of problems whose name holds `{text}` (--problem)"));
+        let of = args.only.as_ref().map_or(String::new(), |text| format!(" of problems whose name holds `{text}` (--only)"));
         return Err(BenchError::Usage(format!("the records hold no measured trials{of}; tune on a device to make some")));
     }
     println!("{:>7} {:>7} {:>7} {:>6} {:>6} {:>6}  problem", "best us", "pick us", "share", "rank", "timed", "plans");
@@ -174,7 +173,7 @@ mod tests {
         };
         let count = |records: &[&std::path::PathBuf]| {
             let records = records.iter().map(|path| (*path).clone()).collect();
-            let args = JudgeArgs { records, within: 60, problem: None, arch: "sm_80".into(), show: 0, picks: 0 };
+            let args = JudgeArgs { records, within: 60, only: None, arch: "sm_80".into(), show: 0, picks: 0 };
             let found = recorded(&args).unwrap();
             let of = &found[name];
             of.until_near(of.times.values().copied().fold(f64::INFINITY, f64::min))

@@ -1,6 +1,7 @@
 //! The subcommands: each builds sides for its cases and hands them to [`crate::compare`].
 
 mod conv;
+mod fit;
 mod gemm;
 mod judge;
 mod opencl;
@@ -11,6 +12,7 @@ mod throughput;
 mod verify;
 
 pub use conv::conv;
+pub use fit::fit;
 pub use gemm::gemm;
 pub use judge::judge_model;
 pub use opencl::opencl_vs_cuda;

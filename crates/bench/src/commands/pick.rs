@@ -1,7 +1,7 @@
 //! How good the cost model's unmeasured pick is.
 
 use super::{title, unless_fatal};
-use crate::args::{Common, PickArgs};
+use crate::args::{Common, Tuned};
 use crate::compare::{Contender, compare};
 use crate::error::BenchError;
 use crate::ours::{Choose, Ours};
@@ -13,7 +13,7 @@ use crate::workload::Workload;
 ///
 /// # Errors
 /// Bad arguments, a lost device.
-pub fn pick_quality(common: Common, args: PickArgs) -> Result<(), BenchError> {
+pub fn pick_quality(common: Common, args: Tuned) -> Result<(), BenchError> {
     const EXPERIMENT: &str = "pick-quality";
     let mut session = Session::begin(EXPERIMENT, common)?;
     let (how, constraint) = session.choose(&args.choice)?;

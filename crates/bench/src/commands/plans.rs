@@ -33,7 +33,7 @@ pub fn plans(common: Common, args: PlansArgs) -> Result<(), BenchError> {
     let cases = session.cases(&args.cases, "problem")?;
     let device = session.device()?;
     let (limits, cache) = (session.limits(), session.cache());
-    let rivals = Rivals::open(&args.against, &device, args.clblast_tuned.as_deref(), limits.time, cache)?;
+    let rivals = Rivals::open(&args.rivals, &device, session.measuring())?;
     session.each(&cases, |case| {
         let workload = Workload::new(&device, &case.problem, cache)?;
         let space = Space::new(&case.problem, &device.info().target)?.with_atomics(args.atomics);

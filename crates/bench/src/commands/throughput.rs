@@ -1,6 +1,6 @@
 //! Candidates per second: of the search as it is, and where every single one is compiled, verified and timed.
 
-use crate::args::{Common, ThroughputArgs};
+use crate::args::{Common, Tuned};
 use crate::error::{BenchError, Lost};
 use crate::handover::{self, GoOn};
 use crate::ours::{Tuning, searched};
@@ -62,7 +62,7 @@ struct Left {
 ///
 /// # Errors
 /// Bad arguments, cases that failed; [`BenchError::HandedOver`] where a new process has gone on.
-pub fn throughput(common: Common, args: ThroughputArgs) -> Result<(), BenchError> {
+pub fn throughput(common: Common, args: Tuned) -> Result<(), BenchError> {
     let budget = args.choice.budget;
     let mut totals: Totals = handover::left(common.go_on.as_deref())?;
     let goes_on = common.go_on.is_some();

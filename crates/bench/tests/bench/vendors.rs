@@ -43,7 +43,7 @@ fn bench(stubs: Option<&Path>, environment: &[(&str, &str)], args: &[&str]) -> O
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("records.jsonl");
     let mut command = Command::new(env!("CARGO_BIN_EXE_tilewright-bench"));
-    command.args(args).args(["--pick", "--measure", "20ms", "--json"]).arg(&json).envs(environment.iter().copied());
+    command.args(args).args(["--pick", "--measure", "20ms", "--out"]).arg(&json).envs(environment.iter().copied());
     if let Some(stubs) = stubs {
         command.env("LD_LIBRARY_PATH", stubs).env_remove("TILEWRIGHT_CUDA_LIBS");
     }

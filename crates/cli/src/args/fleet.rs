@@ -1,9 +1,9 @@
 //! Options of runs that several processes share, and the subcommands of `fleet`.
 
-use crate::values::span;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
+use tilewright_bench::values::span;
 
 /// Options of runs that several processes share.
 #[derive(Clone, Debug, Args)]

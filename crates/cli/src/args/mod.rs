@@ -1,17 +1,18 @@
 //! The command line: every subcommand and option with its help. The help is the contract.
 
 mod fleet;
+mod kept;
 mod problem;
 
 pub use fleet::*;
+pub use kept::*;
 pub use problem::*;
 
-use crate::part::{Part, part};
-use crate::values::{Budget, budget, bytes, span, whole};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use std::time::Duration;
 use tilewright::CacheState;
+use tilewright_bench::values::{Budget, Part, budget, bytes, part, whole};
+use tilewright_bench::{Against, Measuring};
 use tilewright_device::COMPILE_WORKER;
 
 const LONG_ABOUT: &str = "\
@@ -308,22 +309,13 @@ pub struct BenchArgs {
     /// Timed repeats; the median is reported (without --against)
     #[arg(long, global = true, help_heading = "Measuring", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
-    /// State of the last-level cache in timed runs: cold (holds no operands) or warm (after a previous run). Recorded plans are those
-    /// tuned in this state
-    #[arg(long, global = true, help_heading = "Measuring", value_name = "STATE", default_value = "cold")]
-    pub cache: CacheState,
-    /// Compare with these libraries (joined by commas): same process, same data, alternating runs
-    #[arg(long, global = true, help_heading = "Measuring", value_enum, value_delimiter = ',', value_name = "LIBRARY")]
-    pub against: Vec<tilewright_bench::Library>,
+    #[command(flatten)]
+    pub measuring: Measuring,
+    #[command(flatten)]
+    pub rivals: Against,
     /// Write the comparison as a page with tables and plots
     #[arg(long, global = true, help_heading = "Output", value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Compare each problem for at most this long: 2s, 500ms
-    #[arg(long, global = true, help_heading = "Measuring", value_name = "TIME", value_parser = span, default_value = "1500ms")]
-    pub measure: Duration,
-    /// Folder with results of CLBlast's tuners (for clblast-tuned)
-    #[arg(long, global = true, help_heading = "Measuring", value_name = "DIR")]
-    pub clblast_tuned: Option<PathBuf>,
     /// One JSON object per problem on stdout
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
@@ -514,108 +506,6 @@ pub struct SelfcheckArgs {
     /// State that an earlier process wrote.
     #[arg(long, hide = true)]
     pub go_on: Option<PathBuf>,
-}
-
-/// `cache`.
-#[derive(Debug, Subcommand)]
-pub enum CacheCommand {
-    /// Print the folder of the binaries: `TILEWRIGHT_CACHE`, else in the user's cache folder
-    Path,
-    /// Print the number, size and age of the binaries
-    List {
-        /// One JSON object
-        #[arg(long)]
-        json: bool,
-    },
-    /// Remove all binaries; kernels are compiled again at their next use
-    Clear,
-}
-
-/// Selects records.
-#[derive(Debug, Args)]
-pub struct FilterArgs {
-    /// Records file [default: in the user's data folder]
-    #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
-    pub records: Option<PathBuf>,
-    /// Only problems whose name holds this text
-    #[arg(long, value_name = "TEXT")]
-    pub problem: Option<String>,
-    /// Only devices whose name holds this text
-    #[arg(long, value_name = "TEXT")]
-    pub device: Option<String>,
-}
-
-/// `records`.
-#[derive(Debug, Subcommand)]
-pub enum RecordsCommand {
-    /// One line per problem and device: the best plan
-    List {
-        #[command(flatten)]
-        filter: FilterArgs,
-        /// One JSON object per line
-        #[arg(long)]
-        json: bool,
-    },
-    /// Every trial of the selected problems, fastest first
-    Show {
-        #[command(flatten)]
-        filter: FilterArgs,
-    },
-    /// Write records as JSON lines. Rows that cannot be read go to FILE.rejected
-    Export {
-        #[command(flatten)]
-        filter: FilterArgs,
-        /// File to write; it must not exist yet [default: stdout]
-        #[arg(long, value_name = "FILE")]
-        out: Option<PathBuf>,
-    },
-    /// Add records from JSON lines, all or none. Their plans are candidates: `tune` verifies and times them first
-    Import {
-        /// File to read
-        file: PathBuf,
-        /// Skip invalid lines and print their number
-        #[arg(long)]
-        skip_bad: bool,
-        /// Records file [default: in the user's data folder]
-        #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
-        records: Option<PathBuf>,
-    },
-    /// Add the records of other files, for example of cluster tasks. Their plans are candidates: `tune` verifies and times them first
-    #[command(after_help = "\
-Examples:
-  tilewright records merge node1.sqlite node2.sqlite
-  tilewright records merge results/*.sqlite --records all.sqlite")]
-    Merge {
-        /// Files to read; they may be on a network file system
-        #[arg(required = true, value_name = "FILE")]
-        files: Vec<PathBuf>,
-        /// Records file to add them to [default: in the user's data folder]
-        #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
-        records: Option<PathBuf>,
-    },
-    /// Keep the fastest trials of each problem and device, and what was found wrong or hung; remove the others
-    Prune {
-        /// Trials of each problem and device that stay
-        #[arg(long, value_name = "N", value_parser = whole)]
-        keep: u64,
-        /// Records file [default: in the user's data folder]
-        #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
-        records: Option<PathBuf>,
-    },
-    /// Remove records
-    Clear {
-        #[command(flatten)]
-        filter: FilterArgs,
-        /// Confirm: without this option nothing is removed
-        #[arg(long)]
-        yes: bool,
-    },
-    /// Print the path of the records file
-    Path {
-        /// Records file [default: in the user's data folder]
-        #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
-        records: Option<PathBuf>,
-    },
 }
 
 #[cfg(test)]

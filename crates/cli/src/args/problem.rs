@@ -1,10 +1,10 @@
 //! The options that name a problem. Those of its fields are made of the tables of fields.
 
-use crate::values::{number, range};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Subcommand};
 use std::path::PathBuf;
 use tilewright::{Dtype, Factors, Layout, Name};
+use tilewright_bench::values::{number, range};
 use tilewright_problem::Extent;
 use tilewright_problem::fields::{Field, Given, Kind, Of};
 

@@ -5,13 +5,14 @@ use crate::args::TuneArgs;
 use crate::error::CliError;
 use crate::problem::{self, Case, Cases};
 use crate::progress::{CaseNumber, Progress};
-use crate::{session, tune, values};
+use crate::{session, tune};
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tilewright::{Context, Gemm};
+use tilewright_bench::values;
 use tilewright_check::run::Factors;
 use tilewright_check::verify::Depth;
 use tilewright_fleet::{

@@ -16,8 +16,8 @@ pub use parent::run as parent;
 use crate::args::{Search, TuneArgs};
 use crate::error::CliError;
 use crate::problem::Cases;
-use crate::values::Budget;
 use serde_json::json;
+use tilewright_bench::values::Budget;
 use tilewright_fleet::{FleetError, NewTask, RunSpec};
 
 /// Exit code of a child whose device is gone for its process: a new one goes on.

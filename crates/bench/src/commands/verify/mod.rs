@@ -23,8 +23,8 @@ use tilewright_device::{Device, DeviceError, DeviceInfo, DeviceKind};
 /// # Errors
 /// Bad arguments, and where any pair did not pass; [`BenchError::HandedOver`] where a new process has gone on.
 pub fn verify_random(common: Common, args: VerifyArgs) -> Result<(), BenchError> {
-    let limit = common.limit_seconds;
-    let mut sink = Sink::open(common.json.as_deref())?;
+    let limit = common.limit;
+    let mut sink = Sink::open(common.out.as_deref())?;
     let mut pairs: Pairs = handover::left(common.go_on.as_deref())?;
     let device = Session::begin("verify-random", common)?.any_device()?;
     let info = device.info().clone();

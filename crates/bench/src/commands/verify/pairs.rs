@@ -205,7 +205,7 @@ impl Pairs {
                 Err(BenchError::Plan(format!("losses of the device that no pair alone explains: {}", self.unexplained)))
             }
             0 if self.done() > 0 => Ok(()),
-            0 => Err(BenchError::Usage("no pair was verified: allow more time (--limit-seconds) or more pairs (--count)".into())),
+            0 => Err(BenchError::Usage("no pair was verified: allow more time (--limit) or more pairs (--count)".into())),
             bad => Err(BenchError::Plan(format!("{bad} pairs did not pass; `--seed {seed} --first N --count 1` repeats one"))),
         }
     }
@@ -279,7 +279,7 @@ mod tests {
         let (pairs, lines) = run(3, 2, |_| false);
         assert_eq!(lines.len(), 3);
         assert!(pairs.unwrap().verdict(1).is_ok());
-        assert!(Pairs::default().verdict(1).unwrap_err().to_string().contains("--limit-seconds"));
+        assert!(Pairs::default().verdict(1).unwrap_err().to_string().contains("--limit"));
     }
 
     #[test]
