@@ -52,6 +52,29 @@ pub(super) const SUMMED: f64 = 1.25;
 /// Cycles that work-groups of a cluster wait for each other with every k-tile they share.
 pub(super) const TOGETHER: f64 = 12.0;
 
+// Copies and conversions of matrix units.
+/// Instructions of a piece of windows that is copied: its digits, bounds, place and the copy (counted in NVRTC's code for sm_90a: 1,282 of
+/// 24 pieces and 8 of filters).
+pub(super) const WINDOW_ADDRESS: f64 = 32.0;
+/// Cycles for each of these instructions of a wave where hardly another one is there to issue meanwhile (fitted: six plans with eight waves
+/// on a unit, whose tiles took 19 to 26 thousand cycles each on an H200, 9.5 to 12.5 for each instruction that is counted here).
+pub(super) const ALONE: f64 = 10.5;
+/// Instructions of each result on its way through a staging buffer.
+pub(super) const STAGED: f64 = 3.0;
+/// Instructions that split an element into two TF32 numbers.
+pub(super) const SPLITTING: f64 = 3.0;
+/// Instructions for each part of an element that is narrower, stores apart: half of one that rounds two elements, halves of those that widen numbers
+/// again, a subtraction (counted in code for sm_90a: 3 for two parts, 4.6 for three).
+pub(super) const PART: f64 = 1.5;
+/// Instructions for each load and store with which a thread brings a k-tile of doubles (fitted: three plans on an H200, whose k-tiles took 770 to 1,320
+/// cycles beyond their math).
+pub(super) const DOUBLE_MOVES: f64 = 4.0;
+/// How many times longer waves of mma.sync take that make factors of weights: for eight columns of the other factor, and more for each doubling (fitted:
+/// 42 measured plans for 1 to 64 rows, whose times were 1.2 to 1.8 of what was modelled).
+pub(super) const RAW: (f64, f64) = (1.2, 0.2);
+/// Instructions that make a 16-bit float of a weight of 8 or 4 bits.
+pub(super) const CONVERTING: f64 = 2.0;
+
 // Matrix instructions of single waves.
 /// Cycles that a k-tile's barrier and the turn of its buffers cost where one work-group is alone.
 pub(super) const WAVE_TURN: f64 = 60.0;
@@ -72,6 +95,47 @@ pub(super) const BULK_LINE: f64 = 256.0;
 /// How much more is fetched where several batch entries have parts of such a line and come one after the other: 1.2 to 1.3 times as long
 /// was measured for windows of 64 channels of 256 to 1024, results included.
 pub(super) const BESIDE: f64 = 1.6;
+
+// Ends of a program.
+/// The way of a ticket to memory and back, in microseconds.
+pub(super) const TICKET_US: f64 = 0.7;
+/// Bytes per clock that one compute unit reads from the last-level cache: the last work-group reads the parts alone.
+pub(super) const UNIT_BYTES: f64 = 64.0;
+/// Clocks of a compute unit for an atomic, and microseconds between two atomics on the same element.
+pub(super) const ATOMIC_CLOCKS: f64 = 4.0;
+pub(super) const ATOMIC_US: f64 = 0.002;
+
+/// Products in which each column has its own operand A.
+pub(super) mod own {
+    /// k over which a work-group's first-level cache keeps what it has loaded.
+    pub(in super::super) const KEPT: f64 = 512.0;
+    /// Lines that the first-level cache looks up in a clock.
+    pub(in super::super) const LOOKED_UP: f64 = 2.0;
+    /// Clocks of narrow loads, whose lanes lie in several lines.
+    pub(in super::super) const NARROW: f64 = 2.0;
+    /// Instructions of a thread around its k-tiles, and for each condition of a load and its address.
+    pub(in super::super) const AROUND: f64 = 90.0;
+    pub(in super::super) const CONDITION: f64 = 1.0;
+    /// Clocks that a load of a thread takes at its place in the text, and those of the first where all are ahead of the math.
+    pub(in super::super) const WAIT: f64 = 120.0;
+    pub(in super::super) const FIRST_WAIT: f64 = 800.0;
+    /// Share of that of what the first-level cache holds.
+    pub(in super::super) const NEAR: f64 = 0.25;
+    /// Share of the peak rates that mixed instructions, and streams of memory, reach.
+    pub(in super::super) const REACHED: f64 = 0.8;
+}
+
+/// Reductions of a tensor's elements.
+pub(super) mod elements {
+    /// Instructions of an element at the ends of a line that starts anywhere: its place, a load, choices.
+    pub(in super::super) const AT_ENDS: f64 = 7.0;
+    /// What the narrowest loads lose of the bandwidth.
+    pub(in super::super) const NARROW: f64 = 0.05;
+    /// Steps that are on their way together: the loads of one, and a part of those of the next.
+    pub(in super::super) const AHEAD: f64 = 1.2;
+    /// Adjacent bytes of a tile of which memory takes twice as long to read as of a long line: it opens a row and fetches 64 bytes.
+    pub(in super::super) const SHORT_RUN: f64 = 24.0;
+}
 
 /// What the model takes from experience. Cycles are a compute unit's.
 #[derive(Clone, Copy, Debug, PartialEq)]

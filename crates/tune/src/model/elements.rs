@@ -2,25 +2,17 @@
 //!
 //! It is bound by memory: by how much of a sector each load uses, and by how many bytes are on their way at once.
 
+use super::calibration::elements::*;
 use super::{Estimate, Model};
 use tilewright_gen::plan::{ElementLoads, Footprint, KernelSpec, Keys, OperandKeys};
 use tilewright_gen::space::Space;
+use tilewright_ir::CACHE_SECTOR;
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::{COL, ROW};
 
-/// Instructions of an element at the ends of a line that starts anywhere: its place, a load, choices.
-const AT_ENDS: f64 = 7.0;
-
-/// Bytes that memory moves at least.
-const SECTOR: i64 = 32;
-/// What the narrowest loads lose of the bandwidth.
-const NARROW: f64 = 0.05;
-/// Steps that are on their way together: the loads of one, and a part of those of the next.
-const AHEAD: f64 = 1.2;
-/// Adjacent bytes of a tile of which memory takes twice as long to read as of a long line: it opens a row and fetches 64 bytes.
-const SHORT_RUN: f64 = 24.0;
+const SECTOR: i64 = CACHE_SECTOR as i64;
 
 /// Tiles along the direction in which elements are adjacent, and numbers of work-groups that share the columns.
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {

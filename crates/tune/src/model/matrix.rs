@@ -108,32 +108,6 @@ fn storing(c: &Contraction, spec: &KernelSpec, target: &Target, barrier: f64) ->
     }
 }
 
-/// Instructions of a piece of windows that is copied: its digits, bounds, place and the copy (counted in NVRTC's code for sm_90a: 1,282 of
-/// 24 pieces and 8 of filters).
-const WINDOW_ADDRESS: f64 = 32.0;
-/// Cycles for each of these instructions of a wave where hardly another one is there to issue meanwhile (fitted: six plans with eight waves
-/// on a unit, whose tiles took 19 to 26 thousand cycles each on an H200, 9.5 to 12.5 for each instruction that is counted here).
-const ALONE: f64 = 10.5;
-/// Instructions of each result on its way through a staging buffer.
-const STAGED: f64 = 3.0;
-
-/// Instructions that split an element into two TF32 numbers.
-const SPLITTING: f64 = 3.0;
-/// Instructions for each part of an element that is narrower, stores apart: half of one that rounds two elements, halves of those that widen numbers
-/// again, a subtraction (counted in code for sm_90a: 3 for two parts, 4.6 for three).
-const PART: f64 = 1.5;
-
-/// Instructions for each load and store with which a thread brings a k-tile of doubles (fitted: three plans on an H200, whose k-tiles took 770 to 1,320
-/// cycles beyond their math).
-const DOUBLE_MOVES: f64 = 4.0;
-
-/// How many times longer waves of mma.sync take that make factors of weights: for eight columns of the other factor, and more for each doubling (fitted:
-/// 42 measured plans for 1 to 64 rows, whose times were 1.2 to 1.8 of what was modelled).
-const RAW: (f64, f64) = (1.2, 0.2);
-
-/// Instructions that make a 16-bit float of a weight of 8 or 4 bits.
-const CONVERTING: f64 = 2.0;
-
 /// How many times longer a wave's fragment reads take than the bytes alone, where four lanes read neighbours along k of each of eight rows.
 fn conflicts_of_runs(spec: &KernelSpec, o: &OperandTiling, bytes: f64) -> f64 {
     let of = |elements: u32| (f64::from(elements) * bytes) as i64;

@@ -14,6 +14,7 @@ mod matrix;
 mod matrix_seeds;
 mod own;
 mod pick;
+mod rank;
 mod seed_keys;
 mod seeds;
 mod traffic;
@@ -21,7 +22,7 @@ mod wave;
 mod wave_unit_seeds;
 
 pub use calibration::Calibration;
-pub use pick::{Candidate, Picker};
+pub use rank::{Candidate, Picker};
 
 use serde::Serialize;
 use std::borrow::Cow;
@@ -37,14 +38,6 @@ use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::{Contraction, Operand, ResultSource, Tensor};
 use tilewright_problem::view::View;
 use tilewright_problem::{Extent, Oriented};
-
-/// The way of a ticket to memory and back, in microseconds.
-const TICKET_US: f64 = 0.7;
-/// Bytes per clock that one compute unit reads from the last-level cache: the last work-group reads the parts alone.
-const UNIT_BYTES: f64 = 64.0;
-/// Clocks of a compute unit for an atomic, and microseconds between two atomics on the same element.
-const ATOMIC_CLOCKS: f64 = 4.0;
-const ATOMIC_US: f64 = 0.002;
 
 /// Modelled time of a program and where it goes. Times in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -337,13 +330,14 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
             Some(Finish::Ticket) => {
                 let tickets = parts.tickets() as f64;
                 ahead += 4.0 * tickets;
-                finished += TICKET_US + bytes / tickets.max(1.0) / (target.rates.clock_ghz * 1e3 * UNIT_BYTES);
+                finished +=
+                    calibration::TICKET_US + bytes / tickets.max(1.0) / (target.rates.clock_ghz * 1e3 * calibration::UNIT_BYTES);
             }
             Some(Finish::Atomic(stage)) => {
                 ahead += values * f64::from(r.scalar.bytes());
                 let each = if stage == Stage::Element { c.result_shape(r).count(r.over) } else { parts.parts };
-                let rate = f64::from(target.units) * target.rates.clock_ghz * 1e3 / ATOMIC_CLOCKS;
-                finished += (values * each as f64 / rate).max(each as f64 * ATOMIC_US);
+                let rate = f64::from(target.units) * target.rates.clock_ghz * 1e3 / calibration::ATOMIC_CLOCKS;
+                finished += (values * each as f64 / rate).max(each as f64 * calibration::ATOMIC_US);
             }
         }
     }

@@ -2,40 +2,23 @@
 //!
 //! Threads load what they multiply themselves. Memory bounds them where filters are small, instructions where they are large.
 
+use super::calibration::own::*;
 use super::seed_keys::tiled;
 use super::{Estimate, Model, Work, fma_rate, soft_max};
 use tilewright_gen::plan::{Footprint, KernelSpec, Keys, OperandKeys, OwnLoads, Tiling, added_bytes, thread_grid};
 use tilewright_gen::space::Space;
 use tilewright_ir::layout::Axis;
-use tilewright_ir::{Scalar, UNIT_PARTS};
+use tilewright_ir::{CACHE_LINE, CACHE_SECTOR, Scalar, UNIT_PARTS};
 use tilewright_problem::contraction::{Contraction, Operand, Tensor};
 
 /// Bytes of a vector of columns.
 const VECTOR: u32 = 16;
-/// Bytes that the last-level cache moves at least.
-const SECTOR: f64 = 32.0;
-/// k over which a work-group's first-level cache keeps what it has loaded.
-const KEPT: f64 = 512.0;
-/// Bytes of a line of the first-level cache, and lines that it looks up in a clock.
-const LINE: i64 = 128;
-const LOOKED_UP: f64 = 2.0;
-/// Clocks of narrow loads, whose lanes lie in several lines.
-const NARROW: f64 = 2.0;
-/// Instructions of a thread around its k-tiles, and for each condition of a load and its address.
-const AROUND: f64 = 90.0;
-const CONDITION: f64 = 1.0;
+const SECTOR: f64 = CACHE_SECTOR as f64;
+const LINE: i64 = CACHE_LINE as i64;
 /// k that slices of a work-group may share, and sums of their threads.
 const LONG: u32 = 512;
 const LEAST_SUMS: u32 = 16;
 const MOST_SUMS: u32 = 72;
-/// Clocks that a load of a thread takes at its place in the text, and those of the first where all are ahead of the math.
-const WAIT: f64 = 120.0;
-const FIRST_WAIT: f64 = 800.0;
-/// Share of that of what the first-level cache holds.
-const NEAR: f64 = 0.25;
-/// Share of the peak rates that mixed instructions, and streams of memory, reach.
-const REACHED: f64 = 0.8;
-
 /// Vectors of columns and runs of rows, over thread grids from long along the rows to long along the columns.
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let c = Keys::default().orient(c);
