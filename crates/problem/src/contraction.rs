@@ -1,5 +1,9 @@
 //! The contraction `C[g,m,n] = epilogue(sum_k A[g,m,k] * B[g,k,n])`: what every problem becomes.
 
+mod tensor;
+
+pub use tensor::{Operand, Signs, Tensor, Vector};
+
 use crate::epilogue::{Activation, Along};
 use crate::extent::{Dynamic, Extent, Extents};
 use crate::factor_parts::FactorParts;
@@ -12,72 +16,6 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use tilewright_ir::mma::Family;
 use tilewright_ir::{MathUnit, MatrixType, Mma, Scalar};
-
-/// Which operand of a contraction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Operand {
-    /// Operand A, addressed by (g, m, k).
-    A,
-    /// Operand B, addressed by (g, n, k).
-    B,
-    /// Result, addressed by (g, m, n).
-    C,
-}
-
-/// An operand: element type, view, and what is known of its start.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tensor {
-    /// Element type in memory.
-    pub scalar: Scalar,
-    /// Type in which its elements are multiplied, where that is another: each becomes it on its way to shared memory.
-    pub factor: Option<Scalar>,
-    /// Which elements change their sign on their way to shared memory, where some do.
-    pub signs: Option<Signs>,
-    /// Where element (g, row, col) lives, in elements. A: (g, m, k); B: (g, n, k); C: (g, m, n).
-    pub view: View,
-    /// Known alignment of element 0 (buffer base plus the problem's offset), in bytes; a power of two.
-    pub align: u32,
-    /// Elements from element 0 to the end of the tensor's memory.
-    pub len: u64,
-}
-
-/// Signs of a factor's elements, by whether their row and their term are odd: those of the parts of complex numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Signs {
-    /// `[row % 2][k % 2]`: the element is multiplied as its negative.
-    pub negative: [[bool; 2]; 2],
-    /// Elements are multiplied by a complex alpha on their way: each becomes the real part of alpha times itself, with its sign, plus the imaginary part
-    /// times the other part of its number, which lies beside it in memory. Whether that one is taken as its negative.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub other: Option<[[bool; 2]; 2]>,
-}
-
-impl Signs {
-    /// Whether the element of this row and term changes its sign.
-    pub fn at(self, row: i64, k: i64) -> bool {
-        Signs::of(self.negative, row, k)
-    }
-    /// Where alpha is complex: whether the other part of the element's number changes its sign.
-    pub fn other_at(self, row: i64, k: i64) -> Option<bool> {
-        self.other.map(|other| Signs::of(other, row, k))
-    }
-    fn of(table: [[bool; 2]; 2], row: i64, k: i64) -> bool {
-        table[usize::from(row % 2 != 0)][usize::from(k % 2 != 0)]
-    }
-}
-
-/// A vector that is added to results or multiplies them, one value per row (m) or column (n).
-#[derive(Clone, Debug, PartialEq)]
-pub struct Vector {
-    /// Element type in memory.
-    pub scalar: Scalar,
-    /// True: indexed by n; false: indexed by m.
-    pub along_n: bool,
-    /// Distance from one group (g) of the contraction's values to the next within the vector, as a view of (g, index, 0).
-    pub view: View,
-    /// Elements of the vector.
-    pub len: u64,
-}
 
 /// An epilogue operation: what becomes of a sum, in the type of the sums. Operations see values with their row and column, so that one
 /// that depends on neighbours or on another tensor is one more variant.
@@ -380,27 +318,6 @@ pub struct Contraction {
     pub drop_c: bool,
     /// This is the transposed product of the problem's: `a` is its B and m its n. Only the methods of [`crate::Oriented`]'s file ask.
     pub(crate) transposed: bool,
-}
-
-impl Tensor {
-    /// Type in which its elements are multiplied.
-    pub fn factor(&self) -> Scalar {
-        self.factor.unwrap_or(self.scalar)
-    }
-    /// Whether its elements are small weights: integers of 8 or 4 bits that are multiplied as floats.
-    pub fn has_weights(&self) -> bool {
-        self.scalar.is_weight() && self.factor.is_some()
-    }
-    /// Bytes that so many of its elements take in memory.
-    pub fn bytes_of(&self, elements: f64) -> f64 {
-        elements * f64::from(self.scalar.bytes()) / f64::from(self.scalar.numbers())
-    }
-    /// Elements from element 0 to just past the last that a launch with these extents touches.
-    pub fn len_at(&self, extent: [u64; 3]) -> u64 {
-        let Some(shape) = self.view.is_affine_box() else { return self.len };
-        let steps = shape.strides.iter().zip(extent).map(|(s, e)| s.unsigned_abs().saturating_mul(e.saturating_sub(1)));
-        steps.fold(shape.base.unsigned_abs().saturating_add(1), u64::saturating_add).min(self.len)
-    }
 }
 
 impl Contraction {

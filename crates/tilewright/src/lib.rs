@@ -112,6 +112,7 @@ mod host;
 mod launch;
 mod look;
 mod map;
+mod operands;
 mod operation;
 mod prepared;
 mod program;
@@ -126,7 +127,8 @@ pub use element::Element;
 pub use emit::Emission;
 pub use error::{Error, FailedLook};
 pub use host::{Host, HostCode, Images};
-pub use operation::{Operands, Operation, Origin};
+pub use operands::Operands;
+pub use operation::{Operation, Origin};
 pub use prepared::{Addresses, Prepared};
 pub use trial::{Times, Verified};
 

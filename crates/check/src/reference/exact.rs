@@ -3,7 +3,8 @@
 //! The bound of random data ([`super::Tolerance`]) admits the rounding of long sums, and so, from some 10^5 terms on, a sum that lacks
 //! one. Here nothing rounds before the result is stored: what differs from the exact value by more than that one rounding is wrong.
 
-use super::data::{Margins, TestData};
+use super::buffer::Margins;
+use super::data::TestData;
 use super::element::{hash, rounded, value};
 use super::integers::{Integers, affordable};
 use super::oracle::Oracle;

@@ -19,6 +19,7 @@
 //! `alpha = 0` multiplies the product by 0 as any other factor does: a NaN or an infinity in A or B reaches C. The reference BLAS does
 //! not read A and B then; leaving them out would take a second kernel or a test in every epilogue, for a call that scales C.
 
+mod buffer;
 mod convolution;
 mod data;
 mod element;
@@ -32,8 +33,9 @@ mod tensor;
 mod tolerance;
 mod turned;
 
-use data::Pieces;
-pub use data::{Buffer, Damage, GUARD_BYTES, Margins, TestData, check_workspace, workspace_guard};
+use buffer::Pieces;
+pub use buffer::{Buffer, Damage, GUARD_BYTES, Margins, check_workspace, workspace_guard};
+pub use data::TestData;
 pub use exact::Exact;
 pub use tolerance::Tolerance;
 
