@@ -77,6 +77,12 @@ fn is_right(record: &Value, name: &str) {
 }
 
 const PRODUCTS: &str = "set,dtype,trans_a,trans_b,batch,m,n,k\n";
+/// Records of convolutions beside cuDNN's stand-in.
+fn convolutions(environment: &[(&str, &str)], keys: &[String]) -> Option<Vec<Value>> {
+    let problems = keys.iter().flat_map(|key| ["--problem", key.as_str()]);
+    let args: Vec<&str> = ["conv"].into_iter().chain(problems).collect();
+    bench(Some(stubs()?), environment, &args).map(|(_, records)| records)
+}
 
 #[test]
 fn cublas_computes_every_kind_of_product() {
@@ -178,7 +184,6 @@ fn the_fastest_right_algorithm_of_cublaslt_is_kept() {
 
 #[test]
 fn cudnn_pays_for_no_padding_that_no_window_reads() {
-    let Some(stubs) = stubs() else { return };
     let key = |rest: &str| format!("conv_fwd_nchw_{rest}_ws1000_f32");
     // A zero behind that no window reads; groups with dilation and a bias; a pixel that no window reads.
     let keys = [
@@ -186,9 +191,7 @@ fn cudnn_pays_for_no_padding_that_no_window_reads() {
         key("n2_g2_c4_k6_in8x8_fil3x3_st1x1_dil2x2_pb2x2_pe2x2_bias1"),
         key("n1_g1_c3_k4_in9x9_fil3x3_st2x2_dil1x1_pb1x1_pe0x0_bias0"),
     ];
-    let problems = keys.iter().flat_map(|key| ["--problem", key.as_str()]);
-    let args: Vec<&str> = ["conv"].into_iter().chain(problems).collect();
-    let Some((_, records)) = bench(Some(stubs), &[], &args) else { return };
+    let Some(records) = convolutions(&[], &keys) else { return };
     assert_eq!(records.len(), 3);
     for record in &records {
         is_right(record, "cudnn");
@@ -219,7 +222,6 @@ fn a_way_that_takes_seconds_is_timed_no_further() {
 
 #[test]
 fn cudnn_computes_both_gradients() {
-    let Some(stubs) = stubs() else { return };
     let mut keys = Vec::new();
     for direction in ["bwdd", "bwdw"] {
         let key = |rest: &str| format!("conv_{direction}_nchw_{rest}_bias0_ws1000_f32");
@@ -229,9 +231,7 @@ fn cudnn_computes_both_gradients() {
     // A pixel that no window reads: the filter's gradient does without it, the input's is zero there.
     keys.push("conv_bwdw_nchw_n1_g1_c3_k4_in9x9_fil3x3_st2x2_dil1x1_pb1x1_pe0x0_bias0_ws1000_f32".into());
     keys.push("conv_bwdd_nchw_n1_g1_c3_k4_in8x8_fil3x3_st2x2_dil1x1_pb1x0_pe0x1_bias0_ws1000_f32".into());
-    let problems = keys.iter().flat_map(|key| ["--problem", key.as_str()]);
-    let args: Vec<&str> = ["conv"].into_iter().chain(problems).collect();
-    let Some((_, records)) = bench(Some(stubs), &[], &args) else { return };
+    let Some(records) = convolutions(&[], &keys) else { return };
     assert_eq!(records.len(), 6);
     for record in &records[..5] {
         is_right(record, "cudnn");
@@ -241,7 +241,7 @@ fn cudnn_computes_both_gradients() {
     // Unlike padding at both ends: no call, but a graph.
     is_right(&records[5], "cudnn");
     // Without engines that compute exactly the calls are left.
-    let Some((_, records)) = bench(Some(stubs), &[("STUB_TENSOR_CORES", "1")], &args) else { return };
+    let Some(records) = convolutions(&[("STUB_TENSOR_CORES", "1")], &keys) else { return };
     for record in &records[..5] {
         is_right(record, "cudnn");
         let note = side(record, "cudnn")["note"].as_str().unwrap();
@@ -278,7 +278,6 @@ fn plans_under_several_constraints_are_compared() {
 
 #[test]
 fn unlike_padding_on_both_sides_goes_through_cudnns_graph() {
-    let Some(stubs) = stubs() else { return };
     let key = |rest: &str| format!("conv_fwd_nchw_{rest}_ws1000_f32");
     // More in front, as much is read behind as there is; less in front, with groups, dilation and a bias; two zeros behind of which one
     // is read.
@@ -287,9 +286,7 @@ fn unlike_padding_on_both_sides_goes_through_cudnns_graph() {
         key("n2_g2_c4_k6_in9x8_fil3x3_st1x1_dil2x2_pb1x0_pe2x3_bias1"),
         key("n1_g1_c3_k4_in8x8_fil3x3_st2x2_dil1x1_pb0x0_pe2x2_bias0"),
     ];
-    let problems = keys.iter().flat_map(|key| ["--problem", key.as_str()]);
-    let args: Vec<&str> = ["conv"].into_iter().chain(problems).collect();
-    let Some((_, records)) = bench(Some(stubs), &[], &args) else { return };
+    let Some(records) = convolutions(&[], &keys) else { return };
     assert_eq!(records.len(), 3);
     for record in &records {
         is_right(record, "cudnn");
@@ -298,7 +295,7 @@ fn unlike_padding_on_both_sides_goes_through_cudnns_graph() {
         assert_eq!(cudnn["note"], "graph, engine 3 k0=3 k1=7 (heuristic a), of 3, 1 faster but wrong");
         assert_eq!((&cudnn["workspace"]["limit"], &cudnn["workspace"]["used"]), (&(1 << 30).into(), &4096.into()));
     }
-    let Some((_, records)) = bench(Some(stubs), &[("STUB_TENSOR_CORES", "1")], &args) else { return };
+    let Some(records) = convolutions(&[("STUB_TENSOR_CORES", "1")], &keys) else { return };
     for record in &records {
         let refused = side(record, "cudnn")["failure"].as_str().unwrap();
         let why = "of 1 engine configurations 1 compute less exactly than f32, 0 need more than 1024 MiB of workspace, 0 fail";

@@ -133,7 +133,7 @@ impl Lines {
         let ld = if lines == 1 { line } else { ld };
         Lines { line, lines, ld, batch, batch_stride }
     }
-    /// Elements of what is read beside the operands.
+    /// Elements of a tensor that is read beside the operands, such as a bias.
     pub fn added(problem: &Problem, role: Role) -> Lines {
         match (role, problem) {
             (Role::Bias, Problem::Gemm(gemm)) => {

@@ -24,7 +24,7 @@ pub struct TestData {
     pub b: Arc<Buffer>,
     /// Result: NaN everywhere if beta is 0, random otherwise.
     pub c: Buffer,
-    /// What is read beside the operands, each starting at element 0 of its buffer.
+    /// Tensors that are read beside the operands, each starting at element 0 of its buffer.
     pub added: PerRole<Option<Arc<Buffer>>>,
     /// Values of the reductions, NaN everywhere, each starting at element 0 of its buffer.
     pub reductions: Vec<Buffer>,

@@ -189,63 +189,19 @@ halves!(I4: |bits: u8| f64::from((bits << 4) as i8 >> 4), U4: |bits: u8| f64::fr
 /// Calls `$body` with `$element` naming the Rust type of a scalar that lives in memory; `$other` for the rest.
 macro_rules! with_element {
     ($scalar:expr, $element:ident => $body:expr, $other:expr) => {
+        with_element!(
+            @ $scalar, $element => $body, $other;
+            E4M3 float8::F8E4M3, E5M2 float8::F8E5M2, E4M3Fnuz tilewright_ir::F8E4M3Fnuz, E5M2Fnuz tilewright_ir::F8E5M2Fnuz,
+            F16 half::f16, BF16 half::bf16, F32 f32, F64 f64, I8 i8, U8 u8, I4 crate::reference::element::I4,
+            U4 crate::reference::element::U4, I32 i32, I64 i64
+        )
+    };
+    (@ $scalar:expr, $element:ident => $body:expr, $other:expr; $($name:ident $rust:ty),*) => {
         match $scalar {
-            Scalar::E4M3 => {
-                type $element = float8::F8E4M3;
+            $(Scalar::$name => {
+                type $element = $rust;
                 $body
-            }
-            Scalar::E5M2 => {
-                type $element = float8::F8E5M2;
-                $body
-            }
-            Scalar::E4M3Fnuz => {
-                type $element = tilewright_ir::F8E4M3Fnuz;
-                $body
-            }
-            Scalar::E5M2Fnuz => {
-                type $element = tilewright_ir::F8E5M2Fnuz;
-                $body
-            }
-            Scalar::F16 => {
-                type $element = half::f16;
-                $body
-            }
-            Scalar::BF16 => {
-                type $element = half::bf16;
-                $body
-            }
-            Scalar::F32 => {
-                type $element = f32;
-                $body
-            }
-            Scalar::F64 => {
-                type $element = f64;
-                $body
-            }
-            Scalar::I8 => {
-                type $element = i8;
-                $body
-            }
-            Scalar::U8 => {
-                type $element = u8;
-                $body
-            }
-            Scalar::I4 => {
-                type $element = crate::reference::element::I4;
-                $body
-            }
-            Scalar::U4 => {
-                type $element = crate::reference::element::U4;
-                $body
-            }
-            Scalar::I32 => {
-                type $element = i32;
-                $body
-            }
-            Scalar::I64 => {
-                type $element = i64;
-                $body
-            }
+            })*
             Scalar::Bool | Scalar::U32 => $other,
         }
     };

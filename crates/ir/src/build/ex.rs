@@ -107,19 +107,10 @@ macro_rules! arithmetic {
         }
     )*};
     (@left $t:ty: $($op:ident $name:ident $kind:ident),*) => {$(
-        impl ops::$op<$t> for i32 {
-            type Output = Ex;
-            fn $name(self, y: $t) -> Ex {
-                Ex::binary(BinaryOp::$kind, self.into(), y.into())
-            }
-        }
-        impl ops::$op<$t> for u64 {
-            type Output = Ex;
-            fn $name(self, y: $t) -> Ex {
-                Ex::binary(BinaryOp::$kind, self.into(), y.into())
-            }
-        }
-        impl ops::$op<$t> for u32 {
+        arithmetic!(@number $t, $op $name $kind: i32, u32, u64);
+    )*};
+    (@number $t:ty, $op:ident $name:ident $kind:ident: $($number:ty),*) => {$(
+        impl ops::$op<$t> for $number {
             type Output = Ex;
             fn $name(self, y: $t) -> Ex {
                 Ex::binary(BinaryOp::$kind, self.into(), y.into())

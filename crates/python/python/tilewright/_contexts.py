@@ -297,15 +297,9 @@ def use(
     Parameters
     ----------
     device : str or Context, optional
-        ``cuda:0``, ``hip:0``, ``opencl:0`` or ``emu``. None: the most capable device of the machine.
-    records : path, optional
-        File of the tuning records. None: the user's file. ``""``: none on disk.
-    workspace : int, optional
-        Most bytes of device memory that plans may use in addition to the operands.
-    atomics : bool, default False
-        Allow sums by atomic additions: results may then differ in their last bits from run to run.
-    in_process : bool, default False
-        Run the trials of `tune` in this process instead of a worker process. A kernel that crashes then ends this process.
+        A context, or a device as of `Context`.
+    records, workspace, atomics, in_process : optional
+        As of `Context`.
 
     Returns
     -------
