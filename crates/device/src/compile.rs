@@ -1,5 +1,6 @@
 //! From printed source to a binary: cache first, then a compile worker or a helper thread, both with a time limit.
 
+use crate::ending;
 use crate::job::{Binary, Job, Refusal, VendorCompiler, Work};
 use crate::options::Options;
 use crate::worker::Ended;
@@ -71,7 +72,9 @@ pub(crate) fn prepare(options: &Options, threads: usize, job: Job) {
 /// Runs a closure on a helper thread; gives up on it when the limit passes.
 pub(crate) fn limited<T: Send + 'static>(limit: Duration, f: impl FnOnce() -> Result<T, Refusal> + Send + 'static) -> Ended<T> {
     let (send, receive) = mpsc::channel();
+    let Some(running) = ending::OF_PROCESS.compilation() else { return Ended::Crashed("the process is about to end".into()) };
     let spawned = std::thread::Builder::new().name("compile".into()).stack_size(64 << 20).spawn(move || {
+        let _running = running;
         // The receiver is gone if the limit has passed: nobody wants the result then.
         let _ = send.send(f());
     });

@@ -27,6 +27,7 @@ pub mod cuda;
 mod device;
 #[cfg_attr(not(feature = "emulator"), path = "no_emulator.rs")]
 mod emulator;
+mod ending;
 mod error;
 mod foreign;
 mod gpu;
@@ -56,6 +57,7 @@ pub use cache::{Cache, CacheEntry};
 pub use compiled::{Compiled, Offline};
 pub use compilers::compile_worker_main;
 pub use device::{Backend, Device, DeviceInfo, DeviceKind, Launch, LaunchArg};
+pub use ending::end_of_process;
 pub use error::DeviceError;
 pub use foreign::{Foreign, MapExtents, Number, Stream, Value, declared};
 pub use host_copy::{copy_in, copy_out};

@@ -1,7 +1,7 @@
 //! [`Driver`] for CUDA's driver library.
 
 use super::status::{call, check};
-use crate::gpu::{Driver, EncodedMap, Failure, Handle, LaunchSize, Loaded, Pinned, Reach};
+use crate::gpu::{Before, Driver, EncodedMap, Failure, Handle, LaunchSize, Loaded, Pinned, Reach};
 use crate::{NativeHandles, Resources, Stream};
 use cudarc::driver::sys::{self, CUfunction_attribute, CUresult};
 use std::ffi::{CString, c_void};
@@ -37,13 +37,14 @@ impl Cuda {
 
 impl Drop for Cuda {
     fn drop(&mut self) {
-        // SAFETY: both were made by `new` and nothing that uses them is left. A dead context ignores this.
-        unsafe {
-            if !self.own().is_null() {
-                let _ = call!(cuStreamDestroy_v2(self.own()));
-            }
-            let _ = call!(cuDevicePrimaryCtxRelease_v2(self.device));
-        }
+        // After the driver's end nothing is left to free.
+        let Ok(before) = self.enter() else { return };
+        let stream = self.own();
+        // SAFETY: made by `new`; nothing that uses it is left. A dead context ignores this.
+        let _ = if stream.is_null() { Ok(()) } else { unsafe { call!(cuStreamDestroy_v2(stream)) } };
+        self.restore(before);
+        // SAFETY: as above.
+        let _ = unsafe { call!(cuDevicePrimaryCtxRelease_v2(self.device)) };
     }
 }
 
@@ -67,22 +68,38 @@ impl Driver for Cuda {
     fn stream(&self) -> Stream {
         Stream(self.stream)
     }
-    fn enter(&self) -> Result<Option<Handle>, Failure> {
-        let mut current = std::ptr::null_mut();
-        // SAFETY: the out pointer is valid.
-        unsafe { call!(cuCtxGetCurrent(&mut current)) }?;
-        if current as usize == self.context {
-            return Ok(None);
-        }
-        // SAFETY: the context is retained as long as `self` lives.
-        unsafe { call!(cuCtxSetCurrent(self.context as sys::CUcontext)) }?;
-        Ok(Some(Handle(current as usize)))
+    fn enter(&self) -> Result<Before, Failure> {
+        let (mut current, mut capture) = (std::ptr::null_mut(), sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED);
+        // SAFETY: the out pointers are valid; the context is retained as long as `self` lives.
+        let capture = unsafe {
+            call!(cuCtxGetCurrent(&mut current))?;
+            if current as usize != self.context {
+                call!(cuCtxSetCurrent(self.context as sys::CUcontext))?;
+            }
+            call!(cuThreadExchangeStreamCaptureMode(&mut capture)).ok().map(|()| capture as u32)
+        };
+        let current = current as usize;
+        Ok(Before { current: (current != self.context).then_some(Handle(current)), capture })
     }
-    fn restore(&self, before: Option<Handle>) {
-        if let Some(Handle(context)) = before {
-            // SAFETY: it was current on this thread; null means none. A failure leaves nothing to do.
-            let _ = unsafe { call!(cuCtxSetCurrent(context as sys::CUcontext)) };
+    fn restore(&self, before: Before) {
+        use sys::CUstreamCaptureMode::{CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL};
+        let stricter = [CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL];
+        let mode = stricter.into_iter().find(|mode| before.capture == Some(*mode as u32));
+        // SAFETY: the pointer is valid; the context was current on this thread, null means none. A failure leaves nothing to do.
+        unsafe {
+            if let Some(mut mode) = mode {
+                let _ = call!(cuThreadExchangeStreamCaptureMode(&mut mode));
+            }
+            if let Some(Handle(context)) = before.current {
+                let _ = call!(cuCtxSetCurrent(context as sys::CUcontext));
+            }
         }
+    }
+    fn is_capturing(&self, stream: Handle) -> bool {
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: a stream of the context; the out pointer is valid.
+        let told = unsafe { call!(cuStreamIsCapturing(stream.0 as sys::CUstream, &mut status)) };
+        told.is_ok() && status == sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE
     }
     fn alloc(&self, bytes: usize) -> Result<u64, Failure> {
         let mut address = 0;

@@ -66,11 +66,20 @@ pub(crate) struct Pinned {
 #[repr(C, align(128))]
 pub(crate) struct EncodedMap(pub [u64; 16]);
 
-/// A driver whose device is current on this thread for as long as the value lives: what was current before is the caller's, and is current again
-/// afterwards.
+/// A thread's state in the driver before [`Driver::enter`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Before {
+    /// The context or device that was current, if it is another.
+    pub current: Option<Handle>,
+    /// How far the thread respected captures of graphs, as the driver's number, if the driver knows of captures.
+    pub capture: Option<u32>,
+}
+
+/// A driver whose device is current on this thread for as long as the value lives. The thread's calls then disturb no stream that is capturing
+/// a graph. The thread's state from before is the caller's, and holds again afterwards.
 pub(crate) struct Entered<'a, D: Driver> {
     driver: &'a D,
-    before: Option<Handle>,
+    before: Before,
 }
 
 impl<'a, D: Driver> Entered<'a, D> {
@@ -103,10 +112,13 @@ pub(crate) trait Driver: Send + Sync + 'static {
     fn native(&self) -> NativeHandles;
     /// The stream.
     fn stream(&self) -> Stream;
-    /// Makes the device current for the calling thread, and gives what is to be current again afterwards if that is another.
-    fn enter(&self) -> Result<Option<Handle>, Failure>;
-    /// Makes what `enter` gave current again.
-    fn restore(&self, before: Option<Handle>);
+    /// Makes the device current for the calling thread. Until `restore`, calls that allocate, load, free or ask are allowed while another stream
+    /// captures a graph, and do not end that capture. Gives the thread's state from before. Fails where the driver has ended.
+    fn enter(&self) -> Result<Before, Failure>;
+    /// Restores the thread's state.
+    fn restore(&self, before: Before);
+    /// Is a stream capturing a graph?
+    fn is_capturing(&self, stream: Handle) -> bool;
     /// Allocates device memory and gives its address.
     fn alloc(&self, bytes: usize) -> Result<u64, Failure>;
     /// Frees what `alloc` gave.

@@ -111,7 +111,7 @@ impl<D: Driver> Hold<D> {
 
 impl<D: Driver> Drop for Hold<D> {
     fn drop(&mut self) {
-        if let Ok(driver) = self.context.driver() {
+        if let Some(driver) = self.context.to_free() {
             driver.unload(self.loaded.module);
             driver.free_pinned(self.flags);
         }

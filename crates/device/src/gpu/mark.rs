@@ -24,7 +24,7 @@ impl<D: Driver> Mark for Event<D> {
 impl<D: Driver> Drop for Event<D> {
     fn drop(&mut self) {
         // That of a dead context is leaked.
-        if let Ok(driver) = self.context.driver() {
+        if let Some(driver) = self.context.to_free() {
             driver.free_event(self.event);
         }
     }

@@ -5,11 +5,14 @@ mod hold;
 mod mark;
 mod module;
 mod native;
+#[cfg(test)]
+mod tests;
 
-pub(crate) use driver::{Driver, EncodedMap, Entered, Failure, Handle, LaunchSize, Loaded, Pinned, Reach};
+pub(crate) use driver::{Before, Driver, EncodedMap, Entered, Failure, Handle, LaunchSize, Loaded, Pinned, Reach};
 
 use crate::compile;
 use crate::device::{check_launches, nothing, run_nothing};
+use crate::ending::{self, Ending};
 use crate::foreign::{self, Foreign, Number, Value};
 use crate::identity::Found;
 use crate::job::{Job, VendorCompiler};
@@ -44,6 +47,7 @@ pub(crate) struct Compiler {
 /// The driver and whether its context is still alive; outlived by nothing that uses it.
 struct Context<D: Driver> {
     driver: ManuallyDrop<D>,
+    ending: &'static Ending,
     /// The device's.
     id: Arc<str>,
     deadline: Duration,
@@ -54,7 +58,7 @@ struct Context<D: Driver> {
 
 impl<D: Driver> Drop for Context<D> {
     fn drop(&mut self) {
-        if self.dead.get().is_none() {
+        if self.dead.get().is_none() && !self.ending.has_come() {
             // SAFETY: nothing uses the driver after this.
             unsafe { ManuallyDrop::drop(&mut self.driver) };
         }
@@ -68,6 +72,12 @@ impl<D: Driver> Context<D> {
             return Err(DeviceError::Poisoned { device: self.id.to_string(), cause: cause.clone() });
         }
         Entered::new(&*self.driver).map_err(|f| self.failed(f, ""))
+    }
+
+    /// The driver, to free something of the device: None where that is left to the system, because the context or the driver is gone, or the
+    /// process is about to end.
+    fn to_free(&self) -> Option<Entered<'_, D>> {
+        if self.ending.has_come() { None } else { self.driver().ok() }
     }
 
     fn failed(&self, failure: Failure, entry: &str) -> DeviceError {
@@ -97,7 +107,7 @@ struct Memory<D: Driver> {
 
 impl<D: Driver> Drop for Memory<D> {
     fn drop(&mut self) {
-        if let Ok(driver) = self.context.driver() {
+        if let Some(driver) = self.context.to_free() {
             self.context.gate.pass();
             driver.free(self.address);
         }
@@ -148,9 +158,15 @@ struct Span {
 
 impl<D: Driver> GpuDevice<D> {
     pub(crate) fn new(info: DeviceInfo, options: Options, compiler: Compiler, driver: D) -> Self {
+        GpuDevice::until(&ending::OF_PROCESS, info, options, compiler, driver)
+    }
+
+    /// The same, whose memory and kernels are freed until an end has come.
+    fn until(ending: &'static Ending, info: DeviceInfo, options: Options, compiler: Compiler, driver: D) -> Self {
         let (id, deadline) = (Arc::from(info.id.as_str()), options.deadline);
         let context = Context {
             driver: ManuallyDrop::new(driver),
+            ending,
             id: Arc::clone(&id),
             deadline,
             dead: OnceLock::new(),
@@ -427,7 +443,8 @@ impl<D: Driver> Device for GpuDevice<D> {
             max_threads: loaded.resources.max_threads,
         };
         let (context, maps, ran) = (self.context.clone(), Mutex::default(), AtomicBool::new(false));
-        let module = Module { context, loaded, dynamic_shared: dynamic_shared_bytes, maps, ran };
+        let captured = AtomicBool::new(false);
+        let module = Module { context, loaded, dynamic_shared: dynamic_shared_bytes, maps, ran, captured };
         Ok(Arc::new(Compiled {
             device: self.id.clone(),
             entry,
@@ -546,7 +563,7 @@ impl<D: Driver> Foreign for GpuDevice<D> {
 
 impl<D: Driver> Drop for GpuDevice<D> {
     fn drop(&mut self) {
-        let Ok(driver) = self.driver() else { return };
+        let Some(driver) = self.context.to_free() else { return };
         let mut queue = self.queue();
         // A kernel that hangs here makes the context dead: what it uses is then leaked instead of freed.
         if self.wait(&driver, &mut queue).is_ok() {

@@ -21,6 +21,8 @@ pub(super) struct Module<D: Driver> {
     pub maps: Mutex<HashMap<(usize, u64, MapExtents), EncodedMap>>,
     /// It was started before.
     pub ran: AtomicBool,
+    /// A graph has captured a launch of it. Nobody tells when that graph is gone: the module then stays loaded.
+    pub captured: AtomicBool,
 }
 
 /// Why a launch did not start.
@@ -93,9 +95,13 @@ impl<D: Driver> Module<D> {
         }
         let size = LaunchSize { grid, threads: kernel.threads(), shared: self.dynamic_shared };
         let stream = Handle(stream.0);
+        let driver = &self.context.driver;
+        if !self.captured.load(Ordering::Relaxed) && stream.0 != driver.stream().0 && driver.is_capturing(stream) {
+            self.captured.store(true, Ordering::Relaxed);
+        }
         // SAFETY: number and types of the arguments are those the kernel declares, which its source was printed from; their values
         // outlive the call; the caller vouches for the addresses.
-        unsafe { self.context.driver.launch(stream, self.loaded.function, size, early, &mut params[..args.len()]) }
+        unsafe { driver.launch(stream, self.loaded.function, size, early, &mut params[..args.len()]) }
             .map_err(Refused::Driver)?;
         self.ran.store(true, Ordering::Relaxed);
         Ok(())
@@ -109,7 +115,10 @@ impl<D: Driver> Module<D> {
 
 impl<D: Driver> Drop for Module<D> {
     fn drop(&mut self) {
-        if let Ok(driver) = self.context.driver() {
+        if self.captured.load(Ordering::Relaxed) {
+            // Nor does its context end.
+            std::mem::forget(self.context.clone());
+        } else if let Some(driver) = self.context.to_free() {
             self.context.gate.pass();
             driver.unload(self.loaded.module);
         }

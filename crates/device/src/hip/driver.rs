@@ -1,6 +1,6 @@
 //! [`Driver`] for HIP's runtime. Written after AMD's documentation; it has not run on AMD hardware.
 
-use crate::gpu::{Driver, EncodedMap, Failure, Handle, LaunchSize, Loaded, Pinned, Reach};
+use crate::gpu::{Before, Driver, EncodedMap, Failure, Handle, LaunchSize, Loaded, Pinned, Reach};
 use crate::{NativeHandles, Resources, Stream};
 use cubecl_hip_sys as sys;
 use std::ffi::{CStr, CString, c_void};
@@ -66,10 +66,12 @@ impl Hip {
 
 impl Drop for Hip {
     fn drop(&mut self) {
-        if !self.own().is_null() {
-            // SAFETY: made by `new`; nothing that uses it is left.
-            let _ = unsafe { call!(hipStreamDestroy(self.own())) };
-        }
+        // After the runtime's end nothing is left to free.
+        let Ok(before) = self.enter() else { return };
+        let stream = self.own();
+        // SAFETY: made by `new`; nothing that uses it is left.
+        let _ = if stream.is_null() { Ok(()) } else { unsafe { call!(hipStreamDestroy(stream)) } };
+        self.restore(before);
     }
 }
 
@@ -77,22 +79,34 @@ impl Driver for Hip {
     fn stream(&self) -> Stream {
         Stream(self.stream)
     }
-    fn enter(&self) -> Result<Option<Handle>, Failure> {
-        let mut current = 0;
-        // SAFETY: the out pointer is valid.
-        unsafe { call!(hipGetDevice(&mut current)) }?;
-        if current == self.device {
-            return Ok(None);
-        }
-        // SAFETY: any number is allowed.
-        unsafe { call!(hipSetDevice(self.device)) }?;
-        Ok(Some(Handle(current as usize)))
+    fn enter(&self) -> Result<Before, Failure> {
+        let (mut current, mut capture) = (0, sys::hipStreamCaptureMode_hipStreamCaptureModeRelaxed);
+        // SAFETY: the out pointers are valid; any number of a device is allowed.
+        let capture = unsafe {
+            call!(hipGetDevice(&mut current))?;
+            if current != self.device {
+                call!(hipSetDevice(self.device))?;
+            }
+            call!(hipThreadExchangeStreamCaptureMode(&mut capture)).ok().map(|()| capture)
+        };
+        Ok(Before { current: (current != self.device).then_some(Handle(current as usize)), capture })
     }
-    fn restore(&self, before: Option<Handle>) {
-        if let Some(Handle(device)) = before {
-            // SAFETY: any number is allowed. A failure leaves nothing to do.
-            let _ = unsafe { call!(hipSetDevice(device as i32)) };
+    fn restore(&self, before: Before) {
+        // SAFETY: the pointer is valid; any number of a device is allowed. A failure leaves nothing to do.
+        unsafe {
+            if let Some(mut mode) = before.capture.filter(|mode| *mode != sys::hipStreamCaptureMode_hipStreamCaptureModeRelaxed) {
+                let _ = call!(hipThreadExchangeStreamCaptureMode(&mut mode));
+            }
+            if let Some(Handle(device)) = before.current {
+                let _ = call!(hipSetDevice(device as i32));
+            }
         }
+    }
+    fn is_capturing(&self, stream: Handle) -> bool {
+        let mut status = sys::hipStreamCaptureStatus_hipStreamCaptureStatusNone;
+        // SAFETY: a stream of the device; the out pointer is valid.
+        let told = unsafe { call!(hipStreamIsCapturing(stream.0 as sys::hipStream_t, &mut status)) };
+        told.is_ok() && status == sys::hipStreamCaptureStatus_hipStreamCaptureStatusActive
     }
     fn native(&self) -> NativeHandles {
         NativeHandles::Hip { device: self.device as usize, stream: self.stream }
