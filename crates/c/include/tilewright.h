@@ -310,7 +310,7 @@ void tw_call_init(tw_call *call, size_t size, const tw_memory *memories, size_t 
 /* Starts the operation on a stream and returns without waiting. On the emulator and OpenCL the result is complete on return.
  * `stream`: a CUstream or hipStream_t of the device's primary context. NULL: its default stream.
  * The launch allocates nothing and holds no lock during the driver's call, so the stream may be capturing a graph.
- * `prepared` must live until the stream has passed the launch, and as long as a graph that captured it.
+ * `prepared` must live until the stream has passed the launch. Kernels that a graph captured stay loaded to the end of the process.
  * Errors: TW_BAD_OPERANDS, TW_DEVICE_FAILED, TW_OUT_OF_MEMORY. */
 tw_status tw_launch_call(const tw_prepared *prepared, const tw_call *call, void *stream);
 

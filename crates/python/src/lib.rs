@@ -12,11 +12,19 @@ mod problem;
 mod torch;
 
 use pyo3::prelude::*;
+use std::time::Duration;
 
 /// Makes a worker of this process until its input ends; never returns.
 #[pyfunction]
 fn worker_main(py: Python<'_>) {
     py.detach(|| tilewright::exit_now(tilewright::compile_worker_main()));
+}
+
+/// Prepares for the end of the interpreter: from now on nothing on a device is freed, and no compiler starts in this process.
+#[pyfunction]
+fn end_of_process(py: Python<'_>, seconds: f64) {
+    let limit = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    py.detach(|| tilewright::end_of_process(limit));
 }
 
 #[pymodule]
@@ -28,6 +36,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<operation::PyPrepared>()?;
     module.add_function(wrap_pyfunction!(context::devices, module)?)?;
     module.add_function(wrap_pyfunction!(worker_main, module)?)?;
+    module.add_function(wrap_pyfunction!(end_of_process, module)?)?;
     module.add_function(wrap_pyfunction!(dlpack::dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(torch::torch_register, module)?)?;
     module.add_function(wrap_pyfunction!(torch::torch_override, module)?)?;

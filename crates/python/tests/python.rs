@@ -110,6 +110,7 @@ fn torch_operators() {
     tried("test_torch_models.py", &[], "emu", &python);
     tried("test_torch_prepare.py", &[], "emu", &python);
     tried("test_torch_reductions.py", &[], "emu", &python);
+    processes_end(&python);
     let said = tried("test_torch_cuda.py", &["--verbose"], "emu", &python);
     let skipped: BTreeSet<&str> =
         said.lines().filter_map(|line| line.split_once("... skipped '")?.1.strip_suffix('\'')).collect();
@@ -117,6 +118,19 @@ fn torch_operators() {
         missing::skipped(&format!("PyTorch sees no: {}", skipped.into_iter().collect::<Vec<_>>().join("; ")));
     }
     pages_run(&python, true);
+}
+
+/// Processes that tune, load and run ours under torch end, as `clean_exits.py` counts on a GPU.
+fn processes_end(python: &Path) {
+    let folder = tempfile::tempdir().expect("a folder");
+    installed(folder.path());
+    let mut command = Command::new(python);
+    command.arg(package().join("../bench/scripts/clean_exits.py")).arg("--tiny").arg("--out").arg(folder.path().join("exits"));
+    command.args("--kinds decode,contexts --decode plain --count-scale 0.1 --jobs 2 --tune-seconds 1".split(' '));
+    command.env("PYTHONPATH", folder.path());
+    runs(&mut command).unwrap_or_else(|e| panic!("{e}"));
+    let table = std::fs::read_to_string(folder.path().join("exits/exits.md")).expect("the table");
+    assert!(table.contains("4 of 4 processes, 0 ended by a signal, 0 failed or suspect"), "{table}");
 }
 
 /// The programs of the README, the package's page and the guides.

@@ -3,6 +3,8 @@
 import array
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 import unittest
@@ -533,6 +535,32 @@ class Tuning(unittest.TestCase):
         tw.use("emu", records="")
         for arch in ("sm_90a", "gfx942"):
             self.assertIn(arch, tw.emit(tw.gemm, a, b, arch=arch))
+
+
+class Ends(unittest.TestCase):
+    def test_workspace_of_a_replaced_context_stays(self):
+        """A graph that captured it may still be replayed."""
+        context = tw.use("emu", records="")
+        address = context.workspace(64, 0, np.zeros(1))
+        tw.use("emu", records="")
+        kept = [array.address for held in tw._contexts._former for several in held.values() for _, array in several]
+        self.assertIn(address, kept)
+
+    def test_finalizers_come_after_the_end_of_devices(self):
+        """What the interpreter takes down frees nothing on a device: `atexit` told so before."""
+        program = (
+            "import atexit, tilewright as tw, numpy as np\n"
+            "class Late:\n"
+            "    def __del__(self):\n"
+            "        print('late', self.device, flush=True)\n"
+            "context, late = tw.use('emu', records=''), Late()\n"
+            "late.device = context.device\n"
+            "print(tw.gemm(np.ones((2, 3), 'f4'), np.ones((3, 2), 'f4')).tolist())\n"
+            "atexit.register(lambda: print('atexit', tw.gemm(np.ones((2, 3), 'f4'), np.ones((3, 2), 'f4')).tolist()))\n"
+        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout.splitlines(), ["[[3.0, 3.0], [3.0, 3.0]]", "atexit [[3.0, 3.0], [3.0, 3.0]]", "late emu"])
 
 
 if __name__ == "__main__":

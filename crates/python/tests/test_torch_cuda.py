@@ -1,15 +1,17 @@
 """`tilewright.torch` on a CUDA device: streams, graphs, alignments, enabled models."""
 
+import gc
 import os
 import tempfile
 import threading
 import unittest
+from unittest import mock
 
 import torch
 
 import tilewright as tw
 import tilewright.torch as twt
-from tilewright import _operators
+from tilewright import _operators, _shapes
 
 
 def close(got, *factors, bias=None, residual=None, activation=None):
@@ -116,6 +118,116 @@ class OnCuda(unittest.TestCase):
         torch.testing.assert_close(y.detach().float(), want, rtol=3e-2, atol=3e-2)
         self.assertNotIn("first seen while", twt.report())
         self.assertRegex(twt.report(), "tilewright +mm")
+
+    def graph_of(self, run):
+        """A captured step, after three on a side stream, with torch's strictest mode of capture."""
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(3):
+                run()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = run()
+        return graph, y
+
+    def test_what_is_freed_during_a_capture_does_not_end_it(self):
+        """Contexts, kernels and memory that are collected on this thread, and made and freed on another."""
+        a, b = self.random(256, 128), self.random(128, 96)
+        problem = _shapes.product_problem(a, b)
+
+        def made():
+            context = tw.Context("cuda:0", records="")
+            context.prepared(problem, (256, 256, 256))
+            return context
+
+        twt.mm(a, b)
+        graph, garbage, errors = torch.cuda.CUDAGraph(), [made()], []
+
+        def beside():
+            try:
+                made()
+            except tw.Error as e:
+                errors.append(e)
+
+        with torch.cuda.graph(graph):
+            y = twt.mm(a, b)
+            garbage.clear()
+            gc.collect()
+            other = threading.Thread(target=beside)
+            other.start()
+            other.join()
+            z = twt.mm(a, b)
+        self.assertEqual(errors, [])
+        a.copy_(self.random(256, 128))
+        graph.replay()
+        torch.cuda.synchronize()
+        close(y, a, b)
+        close(z, a, b)
+
+    def test_graphs_outlive_their_contexts(self):
+        a, b, bias = self.random(512, 512), self.random(512, 512), self.random(512)
+        graphs = []
+        for turn in range(3):
+            context = tw.use("cuda:0", records="")
+            graphs.append(self.graph_of(lambda: (twt.mm(a, b), twt.linear(a, b, bias, "relu"), tw.gemm(a, b))))
+            del context
+            gc.collect()
+        for _ in range(2):
+            a.copy_(self.random(512, 512))
+            for graph, (y, z, w) in graphs:
+                graph.replay()
+                torch.cuda.synchronize()
+                close(y, a, b)
+                close(z, a, b.t(), bias=bias, activation="relu")
+                close(w, a, b)
+
+    def test_a_network_of_separable_convolutions_is_captured(self):
+        """Training, as MobileNet-V3: depthwise convolutions, gates, norms, a classifier; all shapes compared are ours, prepared or not."""
+        self.addCleanup(twt.disable)
+        nn = torch.nn
+
+        class Gate(nn.Module):
+            def __init__(self, width):
+                super().__init__()
+                self.down, self.up = nn.Conv2d(width, width // 4, 1), nn.Conv2d(width // 4, width, 1)
+
+            def forward(self, x):
+                return x * nn.functional.hardsigmoid(self.up(torch.relu(self.down(nn.functional.adaptive_avg_pool2d(x, 1)))))
+
+        layers = [nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.Hardswish()]
+        for size, stride in ((3, 1), (5, 2)):
+            layers += [nn.Conv2d(16, 64, 1, bias=False), nn.BatchNorm2d(64), nn.Hardswish()]
+            layers += [nn.Conv2d(64, 64, size, stride, size // 2, groups=64, bias=False), nn.BatchNorm2d(64), Gate(64)]
+            layers += [nn.Conv2d(64, 16, 1, bias=False), nn.BatchNorm2d(16)]
+        model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 64), nn.Hardswish(), nn.Dropout(0.2), nn.Linear(64, 10))
+        model = model.cuda().bfloat16().to(memory_format=torch.channels_last)
+        x = self.random(16, 3, 48, 48).contiguous(memory_format=torch.channels_last)
+
+        def step():
+            model.zero_grad(set_to_none=True)
+            y = model(x)
+            y.float().square().mean().backward()
+            return y.detach()
+
+        self.graph_of(step)
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(_shapes, "_WITHIN", float("inf")):
+            path = os.path.join(folder, "shapes.csv")
+            with twt.record(path, model):
+                step()
+            twt.tune_recorded(path, total=5.0)
+            self.assertGreater(twt.enable(path, margin=0.0), 0)
+            twt.optimize(model)
+            for prepared in (False, True):
+                if prepared:
+                    twt.prepare(step, (), path, margin=0.0, repeats=1)
+                graph, y = self.graph_of(step)
+                for _ in range(2):
+                    graph.replay()
+                torch.cuda.synchronize()
+                self.assertTrue(torch.isfinite(y).all())
+        self.assertRegex(twt.report(), "tilewright +convolution")
 
     def test_enabled_reductions(self):
         """Torch's results, once ours are in their place; on a stream of one's own and captured, too."""

@@ -120,6 +120,30 @@ class Prepare(TorchCase):
             self.assertEqual(twt.prepare(torch.mm, (a, b), self.path, margin=0.0, repeats=1), 1)
             freed.join()
 
+    def test_nothing_is_asked_of_a_device_while_a_graph_is_captured(self):
+        """A shape of ours that is first seen then is torch's for the moment: no plan is looked up, no layout of torch's is tried."""
+        context = tw.Context("emu", records="")
+        product = ("mm", [(256, [4, 6], [6, 1]), (512, [6, 5], [5, 1])], [])
+        convolution = ("convolution forward", [(256, [1, 2, 5, 5], [50, 25, 5, 1]), (512, [3, 2, 3, 3], [18, 9, 3, 1])], [0, 1, 1, 0, 0, 1, 1, 1])
+        asks = lambda op, operands, how: _operators._decide(False, op, "cuda:0", "float32", operands, [256] * 3, False, how)  # noqa: E731
+        refused = AssertionError("asked during a capture")
+        with (
+            mock.patch.dict(tw._contexts._contexts, {"cuda:0": context}),
+            mock.patch.object(_operators, "chosen", lambda problem: None),
+            mock.patch.object(_operators, "_unprepared", {}) as noted,
+        ):
+            capturing = mock.patch.multiple(torch.cuda, device=mock.MagicMock(), is_current_stream_capturing=lambda: True)
+            looks = mock.patch.object(tw.Context, "looked_at", side_effect=refused)
+            with capturing, looks, mock.patch.object(_operators, "FakeTensorMode", side_effect=refused):
+                self.assertIsNone(asks(*product))
+                self.assertIsNone(asks(*convolution))
+                # One that torch answers anyway is decided.
+                with mock.patch.object(_operators, "chosen", lambda problem: "torch is faster"):
+                    self.assertEqual(asks(*product)[1:], ("torch is faster", True))
+            self.assertEqual(sum(noted.values()), 2)
+            with mock.patch.multiple(torch.cuda, device=mock.MagicMock(), is_current_stream_capturing=lambda: False):
+                self.assertEqual(asks(*product)[1], _operators.NOT_PREPARED)
+
     def test_a_plan_that_fails_is_torchs_and_says_so(self):
         a, b = torch.randn(6, 4), torch.randn(4, 5)
         refused = mock.Mock(prepare=mock.Mock(side_effect=tw.PlanError("every plan failed its look")))

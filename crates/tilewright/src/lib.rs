@@ -139,7 +139,7 @@ pub use tilewright_check::verify::{Depth, Verification, VerifyError};
 pub use tilewright_device::{
     Backend, Buffer as DeviceMemory, Cache, CacheEntry, CacheState, Device, DeviceError, DeviceInfo, DeviceKind, Listing, Mark,
     Native, NativeHandles, Options as DeviceOptions, Program as WorkerProgram, Stream, Timing, Workers, compile_worker_main,
-    exit_now, list as list_devices, worker_main,
+    end_of_process, exit_now, list as list_devices, worker_main,
 };
 pub use tilewright_gen::graph::remedies;
 pub use tilewright_gen::kernel::GenerateError;

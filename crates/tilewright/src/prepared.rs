@@ -95,7 +95,7 @@ impl Prepared {
 
     /// Starts the operation on memory and a stream of others, and returns. On CUDA and HIP no lock is held over a call of the driver, and
     /// nothing is allocated, waited for or asked of the device: the stream may be capturing a graph. `self` must live until the stream
-    /// has passed the launch, and as long as a graph that captured it. The emulator and OpenCL devices take no stream: there the
+    /// has passed the launch. Kernels that a graph captured stay loaded to the end of the process. The emulator and OpenCL devices take no stream: there the
     /// operands are copied in, and C is copied out before this returns.
     ///
     /// # Errors

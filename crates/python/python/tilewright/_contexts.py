@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import glob
 import gzip
 import importlib.util
@@ -273,9 +274,16 @@ class Context:
         return added
 
 
+# Seconds that the end of the interpreter waits for compilers in this process.
+_PATIENCE = 10.0
+# Before modules are taken down: PyTorch, whose graphs hold our kernels, and the driver may end before our contexts do.
+atexit.register(_native.end_of_process, _PATIENCE)
+
 _lock = threading.Lock()
 _contexts: Dict[str, Context] = {}
 _default: Optional[Context] = None
+# Workspaces of contexts that others have replaced: CUDA graphs that captured them may still be replayed.
+_former: List[Dict[int, List[Tuple[int, Array]]]] = []
 # Called when the contexts or the plans change.
 changed: List[Callable[[], Any]] = []
 
@@ -320,6 +328,9 @@ def use(
     global _default
     context = device if isinstance(device, Context) else Context(device, records, workspace, atomics, in_process)
     with _lock:
+        former = _contexts.get(context.device)
+        if former is not None and former is not context and former._workspaces:
+            _former.append(former._workspaces)
         _default = context
         _contexts[context.device] = context
     _tell()

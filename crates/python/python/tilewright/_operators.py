@@ -136,9 +136,11 @@ def unprepared() -> Dict[str, int]:
     return dict(_unprepared)
 
 
-def captured(what: str) -> bool:
-    """Whether a graph is being captured, so that nothing can be compiled. Notes the call."""
-    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+def captured(what: str, place: Union[str, torch.device]) -> bool:
+    """Whether a graph is being captured on a CUDA device, so that nothing can be compiled. Notes the call."""
+    with torch.cuda.device(torch.device(place)):
+        captures = torch.cuda.is_current_stream_capturing()
+    if captures:
         _unprepared[what] = _unprepared.get(what, 0) + 1
         return True
     return False
@@ -159,7 +161,7 @@ def _decide(
     a, *others = (Array(at, tuple(shape), tuple(strides), dtype, place, None) for at, shape, strides in operands)
     sizes = [str(x.shape) for x in (a, *others)]
     what = f"{' @ '.join(sizes)} {dtype}" if op in ("mm", "bmm", "addmm") else f"{op} of {' and '.join(sizes)} {dtype}"
-    if place != "cpu" and place not in _core._contexts and captured(what):
+    if place != "cpu" and place not in _core._contexts and captured(what, place):
         return None
     problem = ""
     strange: Callable[[], Optional[str]] = lambda: None  # noqa: E731
@@ -176,11 +178,12 @@ def _decide(
             bias = of_shape(b.shape[-1:], dtype, place) if op == "addmm" else None
             call = _core._gemm(a, b, out=of_shape((*a.shape[:-1], b.shape[-1]), dtype, place, alignments[2]), bias=bias)
             problem, context = call.problem, call.context
-        why = None if own else chosen(problem) or strange()
+        why = None if own else chosen(problem)
+        if why is None and place != "cpu" and captured(what, place):
+            return None
+        why = why or (None if own else strange())
         if why is not None:
             return problem, why, True
-        if place != "cpu" and captured(what):
-            return None
         if own or looking:
             return problem, context.prepared(problem, tuple(alignments)), False
         return problem, context.looked_at(problem, tuple(alignments)) or NOT_PREPARED, False
@@ -320,7 +323,7 @@ def _launch(
     """Runs a call, which is compiled where its key is new; False where that cannot be now."""
     found = _calls.get(key)
     if found is None:
-        if first.is_cuda and captured(what):
+        if first.is_cuda and captured(what, first.device):
             return False
         context, problem, alignments = prepare()
         kernels = context.prepared(problem, alignments if first.is_cuda else (256, 256, 256))
