@@ -41,8 +41,8 @@ impl Identity {
         attempts
     }
 
-    /// The file whose lock a worker holds while it times.
-    pub(crate) fn lock_file(&self) -> PathBuf {
+    /// The file whose lock a process holds while it times. It names its last holder.
+    pub fn lock_file(&self) -> PathBuf {
         let text = match &self.0 {
             Found::Id(id) => id.clone(),
             Found::Cuda(uuid) => uuid.clone(),

@@ -104,6 +104,32 @@ pub(crate) struct LoadReply {
     pub cached: bool,
 }
 
+/// The answer to [`Call::Time`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TimeReply {
+    /// Microseconds.
+    pub times: Vec<f64>,
+    /// The wait for another process that timed on the device, where it was long.
+    pub waited: Option<Waited>,
+}
+
+/// A wait for another process that holds the device's lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Waited {
+    /// The process, as it wrote into the lock's file.
+    pub holder: String,
+    pub time: Duration,
+    /// The other process did not release the device: both timed at once.
+    pub in_vain: bool,
+}
+
+impl std::fmt::Display for Waited {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "waited {:.1} s for {}, which times on this device", self.time.as_secs_f64(), self.holder)?;
+        if self.in_vain { write!(f, "; both time at once now, and times may be too large") } else { Ok(()) }
+    }
+}
+
 /// An error of the worker's device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Fault {

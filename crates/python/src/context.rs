@@ -66,6 +66,11 @@ impl PyContext {
     fn import_records(&self, py: Python<'_>, lines: &str, name: &str) -> PyResult<usize> {
         py.detach(|| self.0.records().import(&mut lines.as_bytes(), name)).map_err(|e| raised(Error::from(e)))
     }
+    /// The file whose lock a process holds while it times on the device.
+    #[getter]
+    fn lock_file(&self) -> Option<PathBuf> {
+        self.0.device().identity().map(|identity| identity.lock_file())
+    }
     #[getter]
     fn records_path(&self) -> PathBuf {
         self.0.records().path().to_path_buf()

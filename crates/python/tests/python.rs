@@ -110,6 +110,7 @@ fn torch_operators() {
     tried("test_torch_models.py", &[], "emu", &python);
     tried("test_torch_prepare.py", &[], "emu", &python);
     tried("test_torch_reductions.py", &[], "emu", &python);
+    tried("test_torch_beside.py", &[], "emu", &python);
     processes_end(&python);
     let said = tried("test_torch_cuda.py", &["--verbose"], "emu", &python);
     let skipped: BTreeSet<&str> =

@@ -82,9 +82,10 @@ pub(crate) fn open(n: usize, options: &Options) -> Result<Arc<dyn Device>, Devic
     })?;
     let (info, device) = describe(ordinal)?;
     let driver = Cuda::new(device, driver_version()?).map_err(|f| {
-        let reason = match exclusive(device) {
-            true => format!("{}; {EXCLUSIVE}", f.reason),
-            false => f.reason,
+        let reason = match f.reach {
+            _ if exclusive(device) => format!("{}; {EXCLUSIVE}", f.reason),
+            crate::gpu::Reach::Memory => format!("{}; {NO_ROOM} of {} bytes", f.reason, info.memory_bytes),
+            _ => f.reason,
         };
         DeviceError::Api { device: info.id.clone(), call: f.call, reason }
     })?;
@@ -96,6 +97,10 @@ pub(crate) fn open(n: usize, options: &Options) -> Result<Arc<dyn Device>, Devic
 const EXCLUSIVE: &str = "the device is in exclusive compute mode and another process uses it (`nvidia-smi -c DEFAULT` shares it; else \
                          choose trials in this process)";
 
+/// Why a device whose memory is full does not open, and the remedy. Free bytes cannot be asked without a context.
+const NO_ROOM: &str = "a context needs some hundred MiB of the device, and this process and others hold nearly all (empty their caches, as \
+                       `torch.cuda.empty_cache()` does; else choose trials in this process)";
+
 /// One process at a time may use the device.
 fn exclusive(device: sys::CUdevice) -> bool {
     let mode = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE;
@@ -104,13 +109,23 @@ fn exclusive(device: sys::CUdevice) -> bool {
     mode == Ok(sys::CUcomputemode::CU_COMPUTEMODE_EXCLUSIVE_PROCESS as i32)
 }
 
+/// Clients of NVIDIA's multi-process service share one context: a kernel that crashes in one may end the others, so that a worker process
+/// protects nobody.
+const SHARED: &str = "NVIDIA's multi-process service (MPS) shares this device's context between processes, so that a crash in a worker may \
+                      end this process too (stop the service: `echo quit | nvidia-cuda-mps-control`; else choose trials in this process)";
+
+fn is_shared(device: sys::CUdevice) -> bool {
+    // SAFETY: the device is valid. Drivers that do not know the attribute refuse it.
+    unsafe { result::device::get_attribute(device, sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MPS_ENABLED) == Ok(1) }
+}
+
 /// UUID of a device as hexadecimal digits; that of a MIG instance is its own.
 fn uuid(device: sys::CUdevice) -> Option<String> {
     let uuid = result::device::get_uuid(device).ok()?;
     Some(uuid.bytes.iter().map(|byte| format!("{:02x}", byte.cast_unsigned())).collect())
 }
 
-/// Opens the device with a UUID, whatever its number.
+/// Opens the device with a UUID, whatever its number, for trials beside the process that uses it.
 pub(crate) fn open_uuid(wanted: &str, options: &Options) -> Result<Arc<dyn Device>, DeviceError> {
     let count = count()?;
     let of = |n: i32| result::device::get(n).ok().and_then(uuid);
@@ -118,6 +133,9 @@ pub(crate) fn open_uuid(wanted: &str, options: &Options) -> Result<Arc<dyn Devic
         spec: format!("cuda with UUID {wanted}"),
         available: format!("CUDA shows {count} other devices to this process"),
     })?;
+    if result::device::get(n).is_ok_and(is_shared) {
+        return Err(DeviceError::Api { device: format!("cuda:{n}"), call: "a worker process", reason: SHARED.into() });
+    }
     open(usize::try_from(n).unwrap_or(0), options)
 }
 

@@ -6,7 +6,7 @@ use crate::identity::Identity;
 use crate::job::{Binary, Refusal, Work};
 use crate::options::Options;
 use crate::wire::Fault;
-use crate::wire::{Call, Given, Invocation, LoadReply, Opening, Part, Start};
+use crate::wire::{Call, Given, Invocation, LoadReply, Opening, Part, Start, TimeReply};
 use crate::worker::{Ended, Worker, Workers};
 use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Timing};
 use serde::de::DeserializeOwned;
@@ -351,7 +351,11 @@ impl Device for Isolated {
         let launches = self.starts(launches)?;
         let limit = self.patience() + LOCK_WAIT + self.options.deadline * timing.repeats / 10;
         let Timing { cache, repeats } = *timing;
-        Ok(self.reply(Call::Time { launches, cache, repeats }, limit)?.0)
+        let (TimeReply { times, waited }, _) = self.reply(Call::Time { launches, cache, repeats }, limit)?;
+        if let Some(waited) = waited {
+            tracing::warn!("{}: {waited}", self.info.id);
+        }
+        Ok(times)
     }
 
     fn revives(&self) -> bool {

@@ -3,17 +3,21 @@
 use crate::identity::{Found, Identity};
 use crate::job::{Binary, Refusal};
 use crate::options::Options;
-use crate::wire::{Call, Fault, Given, Invocation, LoadReply, Opening, Part, Start};
+use crate::wire::{Call, Fault, Given, Invocation, LoadReply, Opening, Part, Start, TimeReply, Waited};
 use crate::worker::Workers;
 use crate::{Buffer, Cache, Compiled, Device, DeviceError, Launch, LaunchArg, Timing};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Longest wait for another process that times on the same device. It goes on without the lock then.
 pub(super) const LOCK_WAIT: Duration = Duration::from_secs(10);
+/// Shortest wait that is reported.
+const LONG_WAIT: Duration = Duration::from_secs(1);
 /// A worker that finds `abort:N` or `hang:N` in this variable does so when it times for the N-th time, and with `abort-launch:N` when it launches for the
 /// N-th time. For tests.
 const MISHAP: &str = "TILEWRIGHT_WORKER_MISHAP";
@@ -40,6 +44,52 @@ struct Held {
     kernels: HashMap<u64, Arc<Compiled>>,
     timed: u64,
     launched: u64,
+}
+
+/// A device's lock, until it is dropped: no other process times on the device meanwhile.
+struct DeviceLock {
+    /// None: another process has held the device for long, or the file cannot be opened.
+    _file: Option<File>,
+    waited: Option<Waited>,
+}
+
+impl DeviceLock {
+    /// Waits for the lock, at most so long.
+    fn take(path: &Path, longest: Duration) -> DeviceLock {
+        let Ok(mut file) = File::options().create(true).read(true).append(true).open(path) else {
+            return DeviceLock { _file: None, waited: None };
+        };
+        let start = Instant::now();
+        loop {
+            let locked = file.try_lock();
+            let time = start.elapsed();
+            match locked {
+                Err(TryLockError::WouldBlock) if time < longest => std::thread::sleep(Duration::from_millis(1)),
+                Ok(()) | Err(_) => {
+                    let in_vain = locked.is_err();
+                    // Its holder has written its name before, and this process does so from now on.
+                    let mut holder = String::new();
+                    let _ = file.read_to_string(&mut holder);
+                    let waited =
+                        (time >= LONG_WAIT.min(longest) && !holder.is_empty()).then_some(Waited { holder, time, in_vain });
+                    if !in_vain {
+                        let _ = file.set_len(0).and_then(|()| file.write_all(own_name().as_bytes()));
+                    }
+                    return DeviceLock { _file: (!in_vain).then_some(file), waited };
+                }
+            }
+        }
+    }
+}
+
+/// This process, as others are told of it.
+fn own_name() -> String {
+    let own = std::process::id();
+    #[cfg(unix)]
+    let name = format!("process {own}, a worker of process {}", std::os::unix::process::parent_id());
+    #[cfg(not(unix))]
+    let name = format!("process {own}");
+    name
 }
 
 fn json(value: &impl serde::Serialize) -> Result<Binary, DeviceError> {
@@ -129,27 +179,16 @@ impl Host {
             Call::Sync => device.sync().map(nothing),
             Call::Time { launches, cache, repeats } => {
                 let launches = self.launches(launches)?;
-                let _lock = self.lock();
+                let lock = self.lock_file().map(|path| DeviceLock::take(&path, LOCK_WAIT));
                 self.injected_fault(|held| &mut held.timed, ["abort", "hang"]);
-                json(&device.time(&launches, &Timing { cache: *cache, repeats: *repeats })?)
+                let times = device.time(&launches, &Timing { cache: *cache, repeats: *repeats })?;
+                json(&TimeReply { times, waited: lock.and_then(|lock| lock.waited) })
             }
         }
     }
 
-    /// The device's lock, unless another process holds it for long or its file cannot be opened.
-    fn lock(&self) -> Option<File> {
-        let path = self.held().as_ref()?.identity.lock_file();
-        let file = File::options().create(true).append(true).open(path).ok()?;
-        let start = Instant::now();
-        loop {
-            match file.try_lock() {
-                Ok(()) => return Some(file),
-                Err(TryLockError::WouldBlock) if start.elapsed() < LOCK_WAIT => {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                Err(_) => return None,
-            }
-        }
+    fn lock_file(&self) -> Option<PathBuf> {
+        Some(self.held().as_ref()?.identity.lock_file())
     }
 
     /// What a test has ordered for this run: an abort or a hang by these names, when the count of such runs reaches what it says.
@@ -200,5 +239,30 @@ impl Host {
             })
         });
         Ok(Launch { kernel, grid: start.grid, args: args.collect::<Result<_, DeviceError>>()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_is_told_for_whom() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("device.lock");
+        let first = DeviceLock::take(&path, LOCK_WAIT);
+        assert_eq!(first.waited, None);
+        let short = Duration::from_millis(30);
+        let second = DeviceLock::take(&path, short);
+        let waited = second.waited.unwrap();
+        assert!(waited.in_vain && waited.time >= short && second._file.is_none(), "{waited:?}");
+        let words = waited.to_string();
+        let own = format!("s for process {}", std::process::id());
+        assert!(words.contains(&own) && words.contains("both time at once"), "{words}");
+        drop(first);
+        let third = DeviceLock::take(&path, LOCK_WAIT);
+        assert!(third.waited.is_none() && third._file.is_some());
+        // A folder that is not there costs no trial.
+        assert!(DeviceLock::take(&folder.path().join("none/device.lock"), short).waited.is_none());
     }
 }

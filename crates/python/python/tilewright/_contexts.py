@@ -94,8 +94,9 @@ class Context:
         workspace = None if workspace is None else given.whole(workspace, "workspace")
         records = None if records is None else given.path(records, "records")
         _find_compiler()
-        worker = [] if given.truth(in_process, "in_process") else _worker()
-        self._native = _native.Context(device, records, workspace, given.truth(atomics, "atomics"), worker)
+        self._in_process = given.truth(in_process, "in_process")
+        self._native = _native.Context(device, records, workspace, given.truth(atomics, "atomics"), [] if in_process else _worker())
+        self._options = {"records": None if records is None else str(records), "workspace": workspace, "atomics": atomics}
         self._operations: Dict[str, _native.Operation] = {}
         self._prepared: Dict[Tuple[str, Tuple[int, ...]], _native.Prepared] = {}
         self._failed: Set[Tuple[str, str]] = set()
@@ -110,6 +111,16 @@ class Context:
     def name(self) -> str:
         """The vendor's name of the device."""
         return self._native.name
+
+    @property
+    def in_process(self) -> bool:
+        """Whether trials run in this process."""
+        return self._in_process
+
+    @property
+    def options(self) -> Dict[str, Any]:
+        """Records, workspace and atomics, as they were given."""
+        return dict(self._options)
 
     def __repr__(self) -> str:
         return f"<tilewright.Context {self.device}: {self.name}>"

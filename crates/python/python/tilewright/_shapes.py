@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import _arguments as given
-from . import _core, _native
+from . import _beside, _core, _native
 from . import _operators as ours
 from ._arrays import Array, of_shape
 from ._reductions import with_indices
@@ -389,8 +389,9 @@ def decide(path: Path, recorder: Recorder, repeats: int) -> None:
         new = [row for row in rows if row.problem and not _decided(row)]
         ours.choose_by(None)
         _compile_all(new)
-        for row in new:
-            _measure(row, repeats)
+        with _beside.comparison():
+            for row in new:
+                _measure(row, repeats)
         _write(path, rows)
 
 
@@ -538,13 +539,71 @@ def _verdict(timers: List[Callable[[], float]], repeats: int) -> Tuple[List[Opti
     return least, columns
 
 
+# Seconds until a process that waits for the device says so, and until it times beside the other process.
+_SAYS, _BESIDE = 1.0, 10.0
+
+
+@contextmanager
+def _device_held(context: _core.Context) -> Iterator[None]:
+    """Keeps other processes of ours from timing on the device meanwhile, by the lock that searches take."""
+    path = context._native.lock_file
+    try:
+        import fcntl
+
+        file = open(path, "r+" if path and os.path.exists(path) else "w+", encoding="utf-8") if path else None
+    except (ImportError, OSError):
+        file = None
+    if file is None:
+        yield
+        return
+    with file:
+        begin, told = time.monotonic(), False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                waited = time.monotonic() - begin
+                if waited > _SAYS and not told:
+                    told = True
+                    file.seek(0)
+                    who = file.read(200).strip() or "another process"
+                    warnings.warn(f"{context.device}: waiting for {who}, which times on this device", RuntimeWarning, 6)
+                if waited > _BESIDE:
+                    break
+                time.sleep(0.01)
+                continue
+            file.seek(0)
+            file.truncate()
+            file.write(f"process {os.getpid()} (Python), a worker of process {os.getppid()}")
+            file.flush()
+            break
+        yield
+
+
 def _measure(row: Shape, repeats: int, alone: bool = False) -> None:
     """Puts both times into a shape, or why there are none; `alone`: torch's, to share out seconds by, whether repeats agree or not."""
     try:
-        row.device = described(_core.context_for(_at(row)))
+        context = _core.context_for(_at(row))
+        row.device = described(context)
+        if not _beside.isolates(context):
+            return measure_here(row, repeats, alone)
+        told = _beside.measured(asdict(row), _at(row), context, repeats, alone, _WITHIN)
+        row.torch_us, row.ours_us, row.reason = told["torch_us"], told["ours_us"], told["reason"]
+    except (_native.Error, RuntimeError) as e:
+        row.torch_us = row.ours_us = 0.0
+        row.reason = str(e).splitlines()[0][:600]
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, StopIteration) as e:
+        row.torch_us = row.ours_us = 0.0
+        row.reason = f"the recorded call cannot be made: {type(e).__name__} {e}"[:300]
+
+
+def measure_here(row: Shape, repeats: int, alone: bool = False) -> None:
+    """The same in this process."""
+    try:
         by_torch, ours_too = _timers(row)
         timers = [by_torch] if alone else [by_torch, ours_too()]
-        least, columns = _verdict(timers, repeats)
+        with _device_held(_core.context_for(_at(row))):
+            least, columns = _verdict(timers, repeats)
         row.reason = ""
         if alone:
             row.torch_us, row.ours_us = round(min(columns[0]), 3), 0.0
@@ -589,9 +648,10 @@ def compare(path: Path, repeats: int = 5) -> List[Shape]:
     repeats = given.whole(repeats, "repeats", 1)
     ours.choose_by(None)
     _compile_all(rows)
-    for row in rows:
-        if row.problem:
-            _measure(row, repeats)
+    with _beside.comparison():
+        for row in rows:
+            if row.problem:
+                _measure(row, repeats)
     _write(path, rows)
     return rows
 
@@ -654,7 +714,8 @@ def tune_recorded(
         _tune_by_command(path, seconds, trials, progress is True, shared)
         return compare(path)
     if total is not None:
-        return _Shared(path, float(total)).tune(seconds, trials, progress)
+        with _beside.comparison():
+            return _Shared(path, float(total)).tune(seconds, trials, progress)
     for problem, at in dict.fromkeys((row.problem, _at(row)) for row in shapes(path) if row.problem):
         try:
             _core.tune(problem, context=_core.context_for(at), seconds=seconds, trials=trials, progress=progress)
@@ -711,6 +772,11 @@ class _Shared:
     def groups(self) -> List[Tuple[float, str, str, List[Shape]]]:
         """Rows of the same problem and place, with their share of torch's time; the largest first."""
         ours.choose_by(None)
+        begin = time.monotonic()
+        for at in {_at(row) for row in self.rows if row.problem}:
+            _beside.opened(at, _core.context_for(at))
+        # What a process takes to start is no time for torch.
+        self.torch_end += time.monotonic() - begin
         found: Dict[Tuple[str, str], List[Shape]] = {}
         for row in self.rows:
             if row.problem:
