@@ -21,7 +21,7 @@ pub use host::HostQueue;
 pub use lock::{GpuLock, HolderFile, boot_id, boottime};
 #[cfg(feature = "postgres")]
 pub use postgres::{Address, CLAIM, PushTask, SCHEMA_VERSION, Server, init, pull, pushable, status, withdraw};
-pub use queue::{End, Identity, Lease, Left, Line, NewTask, Pulled, Queue, RunSpec, digest};
+pub use queue::{End, Identity, Lease, Left, Line, NewTask, Pulled, Queue, RunSpec, Shipped, digest};
 pub use restart::{Restarts, cores};
 pub use status::{ClassStatus, Status, WorkerStatus, printable};
-pub use worker::{Attempt, Control, Journal, Patience, Tuner, Verdict, work};
+pub use worker::{Attempt, Control, HANG, Journal, Patience, Tuner, Verdict, work};

@@ -93,6 +93,15 @@ pub struct Line {
     pub text: String,
 }
 
+/// A task whose trials were shipped.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shipped {
+    /// The lease under which they were.
+    pub lease: Lease,
+    /// How many rows the journal has of it.
+    pub rows: usize,
+}
+
 /// A trial of somebody else: data, not truth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pulled {
@@ -162,6 +171,14 @@ pub trait Queue: Send {
     /// # Errors
     /// [`FleetError`].
     fn ship(&mut self, lease: &Lease, lines: &[Line]) -> Result<(), FleetError>;
+
+    /// Those of which the queue has fewer trials of this journal than were shipped.
+    ///
+    /// # Errors
+    /// [`FleetError`].
+    fn lacking(&mut self, _: &[Shipped]) -> Result<Vec<Lease>, FleetError> {
+        Ok(Vec::new())
+    }
 
     /// The trials of earlier holders of a task.
     ///

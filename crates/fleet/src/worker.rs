@@ -1,15 +1,15 @@
 //! The loop of a worker: lease a task, let the search run, ship its trials, renew while it makes progress, end the task.
 
 use crate::FleetError;
-use crate::queue::{End, Lease, Left, Line, Pulled, Queue};
+use crate::queue::{End, Lease, Left, Line, Pulled, Queue, Shipped};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Trials of one batch.
 const BATCH: usize = 64;
-/// The search's own limit: without a sign of progress for so long the lease is not renewed.
-const HANG: Duration = Duration::from_secs(300);
+/// The search's own limit.
+pub const HANG: Duration = Duration::from_secs(300);
 
 /// How an attempt at a task ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,6 +71,7 @@ pub struct Control<'a> {
     lost: AtomicBool,
     ended: Mutex<bool>,
     wake: Condvar,
+    hang: Duration,
     is_stopped: &'a (dyn Fn() -> bool + Sync),
     stop: &'a (dyn Fn() + Sync),
 }
@@ -100,7 +101,7 @@ impl Control<'_> {
 
     fn is_stuck(&self) -> bool {
         let last = Duration::from_millis(self.progress.load(Ordering::Relaxed));
-        self.started.elapsed().saturating_sub(last) > HANG
+        self.started.elapsed().saturating_sub(last) > self.hang
     }
 
     fn total(&self) -> f64 {
@@ -115,6 +116,8 @@ pub struct Patience {
     pub no_wait: bool,
     /// Longest time between two looks for a free task.
     pub poll: Duration,
+    /// Without a sign of progress for so long the lease is not renewed: [`HANG`], but for tests.
+    pub hang: Duration,
 }
 
 /// How a worker's work came to an end.
@@ -152,7 +155,12 @@ struct Loop<'a> {
     journal: &'a dyn Journal,
     is_stopped: &'a (dyn Fn() -> bool + Sync),
     stop_search: &'a (dyn Fn() + Sync),
+    hang: Duration,
     grumble: Grumble,
+    /// Leases whose trials this worker has shipped.
+    held: Vec<Lease>,
+    /// The connection on which the last of them were shipped.
+    generation: u64,
 }
 
 /// Works until nothing is left for this worker's class, or until `is_stopped` says so. `is_stopped` is asked often; `stop_search` ends the
@@ -168,15 +176,23 @@ pub fn work(
     is_stopped: &(dyn Fn() -> bool + Sync),
     stop_search: &(dyn Fn() + Sync),
 ) -> Result<Verdict, FleetError> {
-    let mut at = Loop { journal, is_stopped, stop_search, grumble: Grumble::default() };
+    let mut at = Loop {
+        journal,
+        is_stopped,
+        stop_search,
+        hang: patience.hang,
+        grumble: Grumble::default(),
+        held: Vec::new(),
+        generation: locked(queue).generation(),
+    };
     let mut unsound: u32 = 0;
     loop {
         if is_stopped() {
             return Ok(Verdict::Stopped);
         }
         if unsound > 0 && !tuner.is_sound() {
-            unsound += 1;
             tracing::warn!("the device fails a known problem: it gets no task ({unsound})");
+            unsound += 1;
             if unsound > 4 {
                 return Ok(Verdict::Retired("the device fails a known problem".into()));
             }
@@ -184,7 +200,10 @@ pub fn work(
             continue;
         }
         unsound = 0;
-        let Some(lease) = at.trying(queue, |q| q.claim())? else {
+        let lease = at.trying(queue, |q| q.claim())?;
+        // After the claim: it may have made a new connection.
+        at.mend(queue)?;
+        let Some(lease) = lease else {
             let Some(left) = at.trying(queue, |q| q.left().map(Some))? else { return Ok(Verdict::Stopped) };
             if left.open == 0 && (left.leased == 0 || patience.no_wait) {
                 return Ok(Verdict::Finished(left));
@@ -210,7 +229,8 @@ pub fn work(
             tracing::warn!(task = lease.task, epoch = lease.epoch, "the lease was lost; its trials are kept");
         }
         match attempt {
-            Attempt::DeviceFailed(_) => unsound = 1,
+            // Also where no plan was right: a device may compute wrong results and report nothing.
+            Attempt::DeviceFailed(_) | Attempt::Failed(_) => unsound = 1,
             Attempt::DeviceLost(reason) => return Ok(Verdict::DeviceLost(reason)),
             _ => {}
         }
@@ -269,6 +289,7 @@ impl Loop<'_> {
                 lost: AtomicBool::new(false),
                 ended: Mutex::new(false),
                 wake: Condvar::new(),
+                hang: self.hang,
                 is_stopped: self.is_stopped,
                 stop: self.stop_search,
             };
@@ -291,7 +312,24 @@ impl Loop<'_> {
         for batch in deepened.chunks(BATCH) {
             self.trying(queue, |q| q.ship(lease, batch).map(Some))?;
         }
+        self.held.retain(|held| held.task != lease.task);
+        self.held.push(lease.clone());
         Ok((attempt, spent, lost))
+    }
+
+    /// After a new connection: ships again those trials of earlier tasks that the server lacks. It may have come back from an older copy.
+    fn mend(&mut self, queue: Shared<'_>) -> Result<(), FleetError> {
+        let now = locked(queue).generation();
+        if std::mem::replace(&mut self.generation, now) == now || self.held.is_empty() {
+            return Ok(());
+        }
+        let rows = |lease: &Lease| self.journal.after(&lease.problem, 0, usize::MAX).map_or(0, |lines| lines.len());
+        let held: Vec<Shipped> = self.held.iter().map(|lease| Shipped { lease: lease.clone(), rows: rows(lease) }).collect();
+        for lease in self.trying(queue, |q| q.lacking(&held).map(Some))?.unwrap_or_default() {
+            tracing::warn!(task = lease.task, "the server lacks trials that it had: they are sent again");
+            self.ship_all(queue, &lease, 0)?;
+        }
+        Ok(())
     }
 
     /// Ships what the journal has above a number; gives the last number.

@@ -16,8 +16,8 @@ use tilewright_bench::values;
 use tilewright_check::run::Factors;
 use tilewright_check::verify::Depth;
 use tilewright_fleet::{
-    Attempt, Control, FleetError, GpuLock, HostQueue, Identity, Journal, Lease, Line, NewTask, Patience, Pulled, Queue, RunSpec,
-    Tuner, Verdict, digest, printable, work,
+    Attempt, Control, FleetError, GpuLock, HANG, HostQueue, Identity, Journal, Lease, Line, NewTask, Patience, Pulled, Queue,
+    RunSpec, Tuner, Verdict, digest, printable, work,
 };
 use tilewright_tune::Records;
 use tilewright_tune::records::{Bad, DeviceKey, Entry, GENERATOR, Named, State, Trial, Witness};
@@ -50,7 +50,7 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     let mut tuner =
         Searches { args, quiet, context: &context, listed: &listed, current: &current, found: tune::Found::of_several() };
     let poll = if args.fleet.fleet.is_some() { POLL } else { POLL_HOST };
-    let patience = Patience { no_wait: args.fleet.no_wait, poll };
+    let patience = Patience { no_wait: args.fleet.no_wait, poll, hang: HANG };
     let queue = Arc::new(Mutex::new(queue));
     let stop = || locked(&current).cancel();
     let verdict = work(&queue, &mut tuner, &journal, patience, &|| cancel.is_cancelled(), &stop);

@@ -13,7 +13,7 @@ pub use sql::{CLAIM, SCHEMA_VERSION};
 
 use crate::FleetError;
 use crate::queue::{
-    End, Identity, LONGEST, Lease, Left, Line, NewTask, OWN_FAILURES, Pulled, Queue, RunSpec, list_name, other_cases,
+    End, Identity, LONGEST, Lease, Left, Line, NewTask, OWN_FAILURES, Pulled, Queue, RunSpec, Shipped, list_name, other_cases,
     other_options, unique,
 };
 use call::{Caller, is_taken};
@@ -237,7 +237,13 @@ impl Queue for Server {
         let seconds = self.lease.as_secs_f64();
         let rows = self.caller.execute(
             sql::RENEW,
-            &[(&lease.task, Type::INT8), (&lease.epoch, Type::INT8), (&seconds, Type::FLOAT8), (&spent, Type::FLOAT8)],
+            &[
+                (&lease.task, Type::INT8),
+                (&lease.epoch, Type::INT8),
+                (&seconds, Type::FLOAT8),
+                (&spent, Type::FLOAT8),
+                (&self.identity.id, Type::TEXT),
+            ],
         )?;
         Ok(rows == 1)
     }
@@ -249,14 +255,16 @@ impl Queue for Server {
         }
         let task: call::Value<'_> = (&lease.task, Type::INT8);
         let epoch: call::Value<'_> = (&lease.epoch, Type::INT8);
+        let me: call::Value<'_> = (&self.identity.id, Type::TEXT);
         let rows = match end {
-            End::Done { best_us, best_plan, first_us } => self
-                .caller
-                .execute(sql::DONE, &[task, epoch, (best_us, Type::FLOAT8), (best_plan, Type::TEXT), (first_us, Type::FLOAT8)]),
-            End::Open { spent } => self.caller.execute(sql::OPEN, &[task, epoch, (spent, Type::FLOAT8)]),
+            End::Done { best_us, best_plan, first_us } => self.caller.execute(
+                sql::DONE,
+                &[task, epoch, (best_us, Type::FLOAT8), (best_plan, Type::TEXT), (first_us, Type::FLOAT8), me],
+            ),
+            End::Open { spent } => self.caller.execute(sql::OPEN, &[task, epoch, (spent, Type::FLOAT8), me]),
             End::Failed { reason } => {
                 let reason: String = reason.chars().take(2000).collect();
-                self.caller.execute(sql::FAIL, &[task, epoch, (&reason, Type::TEXT), (&self.device, Type::TEXT)])
+                self.caller.execute(sql::FAIL, &[task, epoch, (&reason, Type::TEXT), (&self.device, Type::TEXT), me])
             }
         }?;
         Ok(rows == 1)
@@ -278,6 +286,16 @@ impl Queue for Server {
                 ],
             )
             .map(drop)
+    }
+
+    fn lacking(&mut self, held: &[Shipped]) -> Result<Vec<Lease>, FleetError> {
+        let tasks: Vec<i64> = held.iter().map(|shipped| shipped.lease.task).collect();
+        let counts: Vec<i64> = held.iter().map(|shipped| i64::try_from(shipped.rows).unwrap_or(i64::MAX)).collect();
+        let values: [call::Value<'_>; 3] =
+            [(&tasks, Type::INT8_ARRAY), (&counts, Type::INT8_ARRAY), (&self.identity.journal, Type::TEXT)];
+        let rows = self.caller.query(sql::LACKING, &values)?;
+        let place = |row: &Row| usize::try_from(row.get::<_, i64>(0) - 1).ok();
+        Ok(rows.iter().filter_map(|row| held.get(place(row)?)).map(|shipped| shipped.lease.clone()).collect())
     }
 
     fn trials(&mut self, lease: &Lease) -> Result<Vec<Pulled>, FleetError> {

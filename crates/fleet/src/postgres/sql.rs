@@ -68,53 +68,63 @@ ALTER ROLE {role} SET lock_timeout = '5s';
 ALTER ROLE {role} SET idle_in_transaction_session_timeout = '10s';
 ";
 
-/// Shows that workers reach the server, at most once a second. After a gap longer than a lease and that second (the server was down, or a replica took over) all leases hold one
-/// lease time more.
+/// Shows that workers reach the server, at most once a second. After a gap longer than a lease and that second all leases hold one lease
+/// time more: the server was down, a replica took over, or the server's clock was set.
 pub(super) const TOUCH: &str = "
 WITH me AS (UPDATE tw.worker SET seen = clock_timestamp() WHERE id = $2 AND seen < clock_timestamp() - interval '1 second')
 UPDATE tw.alive SET seen = clock_timestamp(),
-  since = CASE WHEN seen < clock_timestamp() - ($1 + 1) * interval '1 second' THEN clock_timestamp() ELSE since END
-WHERE seen < clock_timestamp() - interval '1 second'";
+  since = CASE WHEN seen BETWEEN clock_timestamp() - ($1 + 1) * interval '1 second' AND clock_timestamp() + interval '1 second'
+    THEN since ELSE clock_timestamp() END
+WHERE seen NOT BETWEEN clock_timestamp() - interval '1 second' AND clock_timestamp() + interval '1 second'";
 
 /// The task of a claim whose answer was lost.
 pub(super) const CLAIMED: &str = "
 UPDATE tw.task SET until = clock_timestamp() + $2 * interval '1 second' WHERE claim = $1 AND state = 'leased'
 RETURNING id, epoch, problem, lapses, spent";
 
-/// Leases the heaviest task that is free. It walks one index in order of work.
+/// Leases the heaviest task that is free. It walks one index in order of work. A lease that ends later than any could was given before the
+/// clock went back. While a gap is not noted yet, nothing lapses.
 pub const CLAIM: &str = "
 WITH c AS (
   SELECT id FROM tw.task WHERE run = $1 AND class = $2 AND state IN ('open', 'leased')
-    AND (state = 'open' OR (until < clock_timestamp()
-      AND (SELECT since FROM tw.alive) < clock_timestamp() - $4 * interval '1 second'))
+    AND (state = 'open' OR (until NOT BETWEEN clock_timestamp() AND clock_timestamp() + 2 * $4 * interval '1 second'
+      AND (SELECT since < clock_timestamp() - $4 * interval '1 second' AND seen BETWEEN
+        clock_timestamp() - ($4 + 1) * interval '1 second' AND clock_timestamp() + interval '1 second' FROM tw.alive)))
     AND coalesce(cardinality(array_positions(failed_by, $6)), 0) < $7
   ORDER BY work DESC, id LIMIT 1 FOR UPDATE SKIP LOCKED)
 UPDATE tw.task t SET state = 'leased', holder = $3, claim = $5, epoch = t.epoch + 1, lapses = t.lapses + (t.state = 'leased')::int,
   begun = clock_timestamp(), until = clock_timestamp() + $4 * interval '1 second'
 FROM c WHERE t.id = c.id RETURNING t.id, t.epoch, t.problem, t.lapses, t.spent";
 
+/// This statement and those that end a lease ask for the holder, too: a server that came back from an older copy gives epochs twice.
 pub(super) const RENEW: &str = "
 UPDATE tw.task SET until = clock_timestamp() + $3 * interval '1 second', spent = $4
-WHERE id = $1 AND epoch = $2 AND state = 'leased'";
+WHERE id = $1 AND epoch = $2 AND state = 'leased' AND holder = $5";
 
 pub(super) const DONE: &str = "
 UPDATE tw.task SET state = 'done', holder = NULL, until = NULL, ended = clock_timestamp(), best_us = $3, best_plan = $4, first_us = $5
-WHERE id = $1 AND epoch = $2 AND state = 'leased'";
+WHERE id = $1 AND epoch = $2 AND state = 'leased' AND holder = $6";
 
 pub(super) const OPEN: &str = "
-UPDATE tw.task SET state = 'open', holder = NULL, until = NULL, spent = $3 WHERE id = $1 AND epoch = $2 AND state = 'leased'";
+UPDATE tw.task SET state = 'open', holder = NULL, until = NULL, spent = $3
+WHERE id = $1 AND epoch = $2 AND state = 'leased' AND holder = $4";
 
 /// Three failures give a task up, if two GPUs had them: one that fails everything fails no task.
 pub(super) const FAIL: &str = "
 UPDATE tw.task SET holder = NULL, until = NULL, ended = clock_timestamp(), reason = $3, failed_by = failed_by || $4,
   state = CASE WHEN cardinality(failed_by) >= 2 AND cardinality(failed_by) > coalesce(cardinality(array_positions(failed_by, $4)), 0)
     THEN 'failed' ELSE 'open' END
-WHERE id = $1 AND epoch = $2 AND state = 'leased'";
+WHERE id = $1 AND epoch = $2 AND state = 'leased' AND holder = $5";
 
 /// Never fenced: trials are facts.
 pub(super) const SHIP: &str = "
 INSERT INTO tw.trial(journal, seq, task, epoch, line) SELECT $1, s, $3, $4, l FROM unnest($2::bigint[], $5::text[]) AS u(s, l)
 ON CONFLICT DO NOTHING";
+
+/// Places in a list of tasks that have fewer trials of a journal than they should.
+pub(super) const LACKING: &str = "
+SELECT u.n FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS u(task, rows, n)
+WHERE (SELECT count(*) FROM tw.trial x WHERE x.task = u.task AND x.journal = $3) < u.rows AND EXISTS (SELECT FROM tw.task k WHERE k.id = u.task)";
 
 pub(super) const TRIALS: &str = "
 SELECT x.journal, x.seq, k.problem, CASE WHEN octet_length(x.line) <= $3 THEN x.line END, octet_length(x.line)

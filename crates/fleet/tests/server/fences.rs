@@ -1,48 +1,9 @@
-//! Answers that are lost: a proxy cuts the server's answer to a claim at every byte.
+//! Answers that are lost or late: a proxy cuts the server's answer to a claim at every byte, or stops passing anything on.
 
-use super::{Fleet, identity, run, tasks};
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use super::proxy::Proxy;
+use super::{Fleet, ends, full, identity, run, tasks, until};
+use std::sync::atomic::Ordering;
 use tilewright_fleet::{Address, FleetError, Lease, Queue, Server};
-
-/// Passes bytes on, and cuts the connection after so many of the server's; negative for never.
-struct Proxy {
-    port: u16,
-    left: Arc<AtomicI64>,
-}
-
-impl Proxy {
-    fn new(to: u16) -> Proxy {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let (port, left) = (listener.local_addr().expect("a port").port(), Arc::new(AtomicI64::new(-1)));
-        let shared = left.clone();
-        std::thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
-                let (up, down) = (client.try_clone().expect("a copy"), server.try_clone().expect("a copy"));
-                std::thread::spawn(move || pass(up, down, &AtomicI64::new(-1)));
-                let left = shared.clone();
-                std::thread::spawn(move || pass(server, client, &left));
-            }
-        });
-        Proxy { port, left }
-    }
-}
-
-fn pass(mut from: TcpStream, mut to: TcpStream, left: &AtomicI64) {
-    let mut bytes = [0; 4096];
-    while let Ok(count @ 1..) = from.read(&mut bytes) {
-        let before = left.load(Ordering::SeqCst);
-        let some = if before < 0 { count } else { count.min(before as usize) };
-        let cut = before >= 0 && left.fetch_sub(some as i64, Ordering::SeqCst) <= some as i64;
-        if to.write_all(&bytes[..some]).is_err() || cut {
-            break;
-        }
-    }
-    let _ = (from.shutdown(std::net::Shutdown::Both), to.shutdown(std::net::Shutdown::Both));
-}
 
 /// Claims until an answer comes.
 fn claimed(server: &mut Server) -> Lease {
@@ -60,24 +21,17 @@ fn claimed(server: &mut Server) -> Lease {
 #[test]
 fn an_answer_cut_at_any_byte_leases_one_task() {
     let Some(fleet) = Fleet::new() else { return };
-    fleet.server.sql(&format!("ALTER ROLE tilewright_worker PASSWORD '{}'", super::postgres::PASSWORD));
-    let pass_file = fleet.server.folder.path().join("pass");
-    std::fs::write(&pass_file, format!("*:*:*:*:{}\n", super::postgres::PASSWORD)).expect("a password file");
-    // The server trusts its socket alone: let it trust this port, too.
-    let conf = fleet.server.folder.path().join("data/pg_hba.conf");
-    let text = std::fs::read_to_string(&conf).expect("a file").replace("scram-sha-256", "trust");
-    std::fs::write(&conf, text).expect("a file");
-    fleet.server.sql("SELECT pg_reload_conf()");
+    fleet.server.trust_tcp();
     let proxy = Proxy::new(fleet.server.port);
-    let address = Address::parse(&format!("postgresql://tilewright_worker@127.0.0.1:{}/fleet", proxy.port)).unwrap();
+    let address = Address::parse(&proxy.url()).unwrap();
     let mut server = Server::new(&address, identity("cut")).unwrap();
-    server.join(&run(60), &tasks(200)).unwrap();
+    server.join(&run(60), &tasks(300)).unwrap();
     let mut leases = Vec::new();
     // The answers to the two statements of a claim have fewer bytes than this.
-    for cut in (0..240).step_by(3) {
-        proxy.left.store(cut, Ordering::SeqCst);
+    for cut in (0..240).step_by(if full() { 1 } else { 3 }) {
+        proxy.state.left.store(cut, Ordering::SeqCst);
         let first = server.claim();
-        proxy.left.store(-1, Ordering::SeqCst);
+        proxy.state.left.store(-1, Ordering::SeqCst);
         leases.push(match first {
             Ok(Some(lease)) => lease,
             Ok(None) => panic!("no task is left"),
@@ -94,4 +48,24 @@ fn an_answer_cut_at_any_byte_leases_one_task() {
     numbers.dedup();
     assert_eq!(numbers.len() as i64, all);
     assert_eq!(fleet.count("tw.task WHERE state = 'leased'"), all);
+}
+
+/// A proxy that accepts and never answers: calls end at their deadline, searches go on, and no lease lapses before its time.
+#[test]
+fn a_proxy_that_stalls_stops_no_search() {
+    let Some(fleet) = Fleet::new() else { return };
+    fleet.server.trust_tcp();
+    let proxy = Proxy::new(fleet.server.port);
+    let options = "tasks=2 trials=300 sleep=100 lease=60000 poll=100";
+    let workers: Vec<_> = (0..2).map(|n| fleet.start_at(&proxy.url(), &format!("w{n}"), options)).collect();
+    until("trials are shipped", || fleet.count("tw.trial") > 0);
+    proxy.state.is_stalled.store(true, Ordering::SeqCst);
+    let before = fleet.journals();
+    // Longer than the deadline of a call at the speed of these trials.
+    until("trials go on without a server", || fleet.journals() >= before + 2 * 105);
+    proxy.state.is_stalled.store(false, Ordering::SeqCst);
+    let said: Vec<String> = workers.into_iter().map(|worker| ends(worker, 0)).collect();
+    assert_eq!(fleet.count("tw.task WHERE state = 'done' AND epoch = 1 AND lapses = 0"), 2, "{said:?}");
+    assert_eq!(said.concat().matches("done p").count(), 2, "{said:?}");
+    assert_eq!((fleet.count("tw.trial"), fleet.journals()), (2 * 300, 2 * 300));
 }

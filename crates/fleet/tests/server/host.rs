@@ -1,8 +1,10 @@
 //! Tasks of one host: lock files and the time since the machine started.
 
-use super::{run, tasks};
+use super::postgres::{FAKETIME, tell_time};
+use super::{SIMULATION, ended, ends, full, run, tasks, until};
 use rusqlite::Connection;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use tilewright_fleet::{End, HostQueue, Left, Queue, boot_id, boottime};
 
 struct Host {
@@ -18,6 +20,21 @@ impl Host {
     }
     fn join(&self, gpu: &str, count: u32) -> HostQueue {
         HostQueue::join(&self.file(), &run(60), "class", gpu, &tasks(count)).expect("it joins")
+    }
+    /// A worker process, started by a command that takes more arguments.
+    fn start(&self, mut command: Command, name: &str, options: &str) -> Child {
+        command.arg("host").arg(self.file()).arg(format!("journal={}", self.journal(name).display()));
+        command.args(options.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("a worker starts")
+    }
+    fn journal(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name).with_extension("journal")
+    }
+    fn lines(&self, name: &str) -> usize {
+        std::fs::read_to_string(self.journal(name)).unwrap_or_default().lines().count()
+    }
+    fn done(&self) -> i64 {
+        HostQueue::count(&self.file(), "night").map_or(0, |left| left.done)
     }
     fn change(&self, statement: &str) {
         Connection::open(self.file()).expect("a file").execute_batch(statement).expect(statement);
@@ -94,4 +111,94 @@ fn a_file_of_a_newer_tilewright_is_refused() {
     host.change("PRAGMA user_version = 99");
     let error = HostQueue::join(&host.file(), &run(60), "class", "0", &tasks(1)).expect_err("newer").to_string();
     assert!(error.contains("version 99") && error.contains("newer tilewright"), "{error}");
+}
+
+#[test]
+fn killed_workers_of_a_host_lose_no_task() {
+    let host = Host::new();
+    let kills = if full() { 50 } else { 10 };
+    let options = format!("tasks={} trials=6 sleep=20 lease=3000 poll=50", kills * 3);
+    let start = |name: &str| host.start(Command::new(SIMULATION), name, &options);
+    let mut workers: Vec<Child> = ["w0", "w1", "w2", "w3"].map(start).into();
+    for kill in 0..kills {
+        std::thread::sleep(std::time::Duration::from_millis(150));
+        let place = kill as usize % workers.len();
+        workers[place].kill().expect("it can be killed");
+        workers[place].wait().expect("it ends");
+        workers[place] = start(&format!("w{place}"));
+    }
+    let said: Vec<String> = workers.into_iter().map(|worker| ends(worker, 0)).collect();
+    assert_eq!(host.done(), i64::from(kills) * 3);
+    let mut once = ended(&said);
+    once.dedup();
+    assert_eq!(ended(&said), once, "a task was done twice");
+}
+
+/// The wall clocks of two workers differ by an hour and jump to the other side.
+#[test]
+fn a_jump_of_the_hosts_clock_takes_no_task_away() {
+    if !Path::new(FAKETIME).exists() {
+        return super::missing::missing("libfaketime is not installed (Debian: faketime)");
+    }
+    let host = Host::new();
+    let clock = |name: &str| host.folder.path().join(name);
+    let start = |name: &str| {
+        std::fs::write(clock(name), "+30m\n").expect("a clock");
+        let mut command = Command::new(SIMULATION);
+        tell_time(&mut command, &clock(name));
+        host.start(command, name, "tasks=8 trials=8 sleep=60 lease=5000 poll=50")
+    };
+    let workers = ["one", "two"].map(start);
+    until("trials run", || host.lines("one") > 2 && host.lines("two") > 2);
+    std::fs::write(clock("one"), "+2d\n").expect("a clock");
+    std::fs::write(clock("two"), "-2d\n").expect("a clock");
+    let said = workers.map(|worker| ends(worker, 0));
+    assert_eq!((host.done(), ended(&said).len()), (8, 8), "{said:?}");
+    assert_eq!(host.lines("one") + host.lines("two"), 64);
+}
+
+/// After a new start of the machine no lock is held, and times of the earlier start say nothing.
+#[test]
+fn tasks_of_an_earlier_start_of_the_machine_are_free() {
+    let host = Host::new();
+    let mut one = host.join("0", 1);
+    let lease = one.claim().unwrap().expect("a task");
+    let left_behind = format!("{}-holder-gone", host.file().display());
+    std::fs::write(&left_behind, "").expect("a file");
+    host.change("UPDATE task SET holder = 'gone', boot = 'another', progress = 1e9");
+    let next = host.join("1", 1).claim().unwrap().expect("the task");
+    assert_eq!((next.task, next.epoch, next.lapses), (lease.task, 2, 1));
+    assert!(!Path::new(&left_behind).exists());
+}
+
+/// Two containers share a folder and nothing else: in each the worker has the same process id.
+#[test]
+fn workers_in_two_containers_share_the_tasks() {
+    let container = || {
+        let mut command = Command::new("unshare");
+        let kinds = if super::postgres::is_run_by_root() { "-pf" } else { "-Urpf" };
+        command.args([kinds, "--mount-proc", "--kill-child"]);
+        command
+    };
+    if !container().arg("true").status().is_ok_and(|status| status.success()) {
+        return super::missing::skipped("no namespaces of process ids can be made");
+    }
+    let host = Host::new();
+    let start = |name: &str, options: &str| {
+        let mut command = container();
+        command.arg(SIMULATION);
+        host.start(command, name, options)
+    };
+    let options = "tasks=6 trials=10 sleep=50 lease=60000 poll=50";
+    let mut killed = start("one", options);
+    until("its trials run", || host.lines("one") > 2);
+    let other = start("two", options);
+    until("its trials run, too", || host.lines("two") > 2);
+    killed.kill().expect("it can be killed");
+    killed.wait().expect("it ends");
+    let said = [ends(other, 0), ends(start("three", options), 0)];
+    assert_eq!(host.done(), 6);
+    let mut once = ended(&said);
+    once.dedup();
+    assert_eq!(ended(&said), once);
 }

@@ -1,11 +1,15 @@
 //! Workers with simulated trials on a real PostgreSQL server. Without one each test says SKIPPED.
 
 mod bad_input;
+mod clocks;
 mod failures;
 mod fences;
 mod host;
 mod kills;
+mod pooler;
+mod proxy;
 mod runs;
+mod stops;
 
 #[path = "../../../ir/tests/support/missing.rs"]
 mod missing;
@@ -35,9 +39,13 @@ impl Fleet {
 
     /// A worker's command; `name` names its journal.
     fn worker(&self, name: &str, options: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fleet-simulation"));
+        self.complete(Command::new(SIMULATION), &self.server.socket("tilewright_worker"), name, options)
+    }
+
+    /// The arguments of a worker after a command that starts it.
+    fn complete(&self, mut command: Command, url: &str, name: &str, options: &str) -> Command {
         let folder = self.server.folder.path();
-        command.arg("worker").arg(self.server.socket("tilewright_worker"));
+        command.arg("worker").arg(url);
         command.arg(format!("journal={}", folder.join(name).with_extension("journal").display()));
         command.arg(format!("locks={}", folder.display()));
         command.args(options.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -46,6 +54,11 @@ impl Fleet {
 
     fn start(&self, name: &str, options: &str) -> Child {
         self.worker(name, options).spawn().expect("a worker starts")
+    }
+
+    /// A worker that reaches the server at another address.
+    fn start_at(&self, url: &str, name: &str, options: &str) -> Child {
+        self.complete(Command::new(SIMULATION), url, name, options).spawn().expect("a worker starts")
     }
 
     /// Lines of all journals.
@@ -65,6 +78,31 @@ impl Fleet {
         server.join(run, tasks).expect("it joins");
         server
     }
+}
+
+/// The program that plays the workers.
+const SIMULATION: &str = env!("CARGO_BIN_EXE_fleet-simulation");
+
+/// True where all kills are to be made, as in CI; a run by hand makes a fifth of them.
+fn full() -> bool {
+    std::env::var_os("TILEWRIGHT_FULL").is_some_and(|set| set != "0")
+}
+
+/// Waits for something.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < std::time::Duration::from_secs(120), "it never happens: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+/// Tasks that workers say they ended, sorted.
+fn ended(said: &[String]) -> Vec<String> {
+    let lines = said.iter().flat_map(|said| said.lines()).filter_map(|line| line.strip_prefix("done "));
+    let mut all: Vec<String> = lines.map(String::from).collect();
+    all.sort();
+    all
 }
 
 fn address(url: &str) -> Address {

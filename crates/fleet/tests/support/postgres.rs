@@ -14,6 +14,8 @@ pub struct Postgres {
     pub folder: tempfile::TempDir,
     pub port: u16,
     child: Option<Child>,
+    /// A file that tells the server the time, as libfaketime reads it.
+    pub clock: Option<PathBuf>,
 }
 
 /// The folder of the server's programs: the one that `TILEWRIGHT_POSTGRES` names, else the newest of Debian's.
@@ -57,6 +59,25 @@ fn program(bin: &Path, name: &str) -> Command {
     command
 }
 
+/// The library that tells programs another time (Debian: libfaketime).
+pub const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
+
+/// A command's wall clock is what this file says from now on. The monotonic clock stays: no setting of a clock moves it.
+pub fn tell_time(command: &mut Command, clock: &Path) {
+    command.env("LD_PRELOAD", FAKETIME).env("FAKETIME_TIMESTAMP_FILE", clock);
+    command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+}
+
+/// The name of the user that runs servers where the test runs as root.
+pub fn is_run_by_root() -> bool {
+    is_root()
+}
+
+/// A program outside of the server's folder, as the server's user.
+pub fn server_program(path: &str) -> Command {
+    program(Path::new(""), path)
+}
+
 fn run(command: &mut Command) -> String {
     let out = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
@@ -91,7 +112,7 @@ impl Postgres {
         init.args(["--locale=C", "--no-instructions"]).arg("--pwfile").arg(&words).arg("-D").arg(&data);
         run(&mut init);
         let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
-        let mut server = Postgres { folder, port, child: None };
+        let mut server = Postgres { folder, port, child: None, clock: None };
         let conf = data.join("postgresql.conf");
         let mut text = std::fs::read_to_string(&conf).expect("a configuration");
         let place = server.folder.path().display();
@@ -112,6 +133,9 @@ impl Postgres {
         loop {
             let mut command = program(&bin, "postgres");
             command.arg("-D").arg(self.folder.path().join("data")).stdout(Stdio::null()).stderr(Stdio::null());
+            if let Some(clock) = &self.clock {
+                tell_time(&mut command, clock);
+            }
             let mut child = command.spawn().expect("the server starts");
             while child.try_wait().expect("it can be asked").is_none() {
                 let asked = self.command("psql").args(["-d", "postgres", "-c", "SELECT 1"]).output().expect("psql runs");
@@ -128,6 +152,21 @@ impl Postgres {
         }
     }
 
+    /// Lets TCP in without a password, as the socket.
+    pub fn trust_tcp(&self) {
+        let conf = self.folder.path().join("data/pg_hba.conf");
+        let text = std::fs::read_to_string(&conf).expect("a file").replace("scram-sha-256", "trust");
+        std::fs::write(&conf, text).expect("a file");
+        self.sql("SELECT pg_reload_conf()");
+    }
+
+    /// Copies the folder of a server that does not run, or puts the copy in the place of the folder.
+    pub fn copy(&self, from: &str, to: &str) {
+        let (from, to) = (self.folder.path().join(from), self.folder.path().join(to));
+        run(Command::new("rm").arg("-rf").arg(&to));
+        run(Command::new("cp").arg("-a").arg(&from).arg(&to));
+    }
+
     /// Gives files of the server's folder to its user alone.
     pub fn own(&self, files: &[&str]) {
         for file in files.iter().map(|file| self.folder.path().join(file)) {
@@ -142,6 +181,13 @@ impl Postgres {
     pub fn kill(&mut self) {
         let mut child = self.child.take().expect("it runs");
         child.kill().expect("it can be killed");
+        child.wait().expect("it ends");
+    }
+
+    /// Ends the server in order, whatever its clients do.
+    pub fn stop(&mut self) {
+        let mut child = self.child.take().expect("it runs");
+        run(Command::new("kill").args(["-INT", &child.id().to_string()]));
         child.wait().expect("it ends");
     }
 

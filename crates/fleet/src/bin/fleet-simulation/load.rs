@@ -1,0 +1,48 @@
+//! Claims of many workers at once: how many a second, how long one takes, how large the tables grow.
+
+use super::{Options, patiently};
+use std::time::Instant;
+use tilewright_fleet::{Address, End, Identity, Line, Queue, Server};
+
+/// Claims of many workers: how many a second, and how long one takes.
+pub fn load(url: &str, options: &Options) -> Result<(), String> {
+    let address = Address::parse(url).map_err(|e| e.to_string())?;
+    let (workers, claims) = (options.number("workers", 32.0) as usize, options.number("claims", 20.0) as usize);
+    let identity = |n: usize| Identity { id: format!("load{n}"), class: "simulated".into(), ..Identity::default() };
+    let mut first = Server::new(&address, identity(0)).map_err(|e| e.to_string())?;
+    patiently(|| first.join(&options.run(), &options.tasks()))?;
+    let start = Instant::now();
+    let one = &|n: usize| -> Result<Vec<f64>, String> {
+        let mut server = Server::new(&address, identity(n)).map_err(|e| e.to_string())?;
+        patiently(|| server.join(&options.run(), &options.tasks()))?;
+        let mut times = Vec::new();
+        for _ in 0..claims {
+            let since = Instant::now();
+            let Some(lease) = patiently(|| server.claim())? else { break };
+            times.push(since.elapsed().as_secs_f64() * 1000.0);
+            let lines: Vec<Line> = (0..options.number("trials", 0.0) as i64)
+                .map(|n| Line { number: lease.task * 10_000 + n, text: "x".repeat(600) })
+                .collect();
+            patiently(|| server.ship(&lease, &lines))?;
+            std::thread::sleep(options.millis("sleep", 0.0));
+            let end = End::Done { best_us: 1.0, best_plan: "x".into(), first_us: 1.0 };
+            patiently(|| server.end(&lease, &end))?;
+        }
+        Ok(times)
+    };
+    let times: Result<Vec<Vec<f64>>, String> = std::thread::scope(|scope| {
+        let all: Vec<_> = (1..=workers).map(|n| scope.spawn(move || one(n))).collect();
+        all.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a thread died".into()))).collect()
+    });
+    let mut times = times?.concat();
+    let seconds = start.elapsed().as_secs_f64();
+    times.sort_by(f64::total_cmp);
+    let at = |share: f64| times.get((times.len() as f64 * share) as usize).copied().unwrap_or_default();
+    println!(
+        "{{\"claims\": {}, \"seconds\": {seconds:.2}, \"median_ms\": {:.2}, \"p99_ms\": {:.2}}}",
+        times.len(),
+        at(0.5),
+        at(0.99)
+    );
+    Ok(())
+}
