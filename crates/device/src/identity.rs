@@ -54,7 +54,7 @@ impl Identity {
 }
 
 /// A UUID with its hyphens.
-fn spell(uuid: &str) -> String {
+pub(crate) fn spell(uuid: &str) -> String {
     let ends = [8, 12, 16, 20];
     let mut spelled = String::with_capacity(36);
     for (n, digit) in uuid.chars().enumerate() {

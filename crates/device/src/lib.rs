@@ -47,6 +47,7 @@ mod opencl;
 mod options;
 mod process;
 mod resources;
+mod settings;
 mod sweep;
 mod timing;
 mod wire;

@@ -125,9 +125,11 @@ impl Me {
             }
             None => format!("{host} {} #{}", info.id, args.worker.unwrap_or_default()),
         };
+        let settings = context.device().identity().and_then(|identity| identity.settings());
+        let settings = settings.map_or_else(String::new, |settings| format!("; {settings}"));
         let identity = Identity {
             id: format!("{host}-{}-{}", std::process::id(), digest(&format!("{:?}{gpu}", std::time::SystemTime::now()))),
-            class: format!("{}{} units", class_begins(&device), info.target.units),
+            class: format!("{}{} units{settings}", class_begins(&device), info.target.units),
             gpu,
             lock: String::new(),
             version: env!("CARGO_PKG_VERSION").into(),
