@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 /// Trials of one batch.
 const BATCH: usize = 64;
+/// Batches between two looks at the lease.
+const BATCHES: usize = 50;
 /// The search's own limit.
 pub const HANG: Duration = Duration::from_secs(300);
 
@@ -352,12 +354,48 @@ impl Loop<'_> {
     }
 }
 
+/// What the thread of renewals knows of shipped trials.
+struct Shipping<'a> {
+    journal: &'a dyn Journal,
+    /// The last number that the server has.
+    shipped: &'a mut i64,
+    generation: u64,
+    /// The part of the budget whose trials the server has: a holder that vanishes leaves no trial that is spent and unknown.
+    covered: f64,
+}
+
+impl Shipping<'_> {
+    /// Ships what is new.
+    fn ship(&mut self, control: &Control<'_>) -> Result<(), FleetError> {
+        // A server that came back may have lost what it had confirmed.
+        let now = locked(control.queue).generation();
+        if std::mem::replace(&mut self.generation, now) != now {
+            *self.shipped = 0;
+        }
+        // Before the journal is read, which holds the trials of all that is spent.
+        let spent = control.total();
+        for _ in 0..BATCHES {
+            let Ok(lines) = self.journal.after(&control.lease.problem, *self.shipped, BATCH) else { return Ok(()) };
+            if let Some(last) = lines.last().map(|line| line.number) {
+                locked(control.queue).ship(control.lease, &lines)?;
+                *self.shipped = last;
+            }
+            if lines.len() < BATCH {
+                self.covered = spent;
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Renews and ships while a search runs. The search's thread never waits for a server.
 fn keep(control: &Control<'_>, journal: &dyn Journal, lease_time: Duration, shipped: &mut i64) {
     let (every, tick) = (lease_time / 4, (lease_time / 20).clamp(Duration::from_millis(20), Duration::from_secs(1)));
     let batches = (lease_time / 4).min(Duration::from_secs(2));
     let (mut renewed, mut sent, mut grumble) = (Instant::now(), Instant::now(), Grumble::default());
-    let mut generation = locked(control.queue).generation();
+    let generation = locked(control.queue).generation();
+    let mut shipping = Shipping { journal, shipped, generation, covered: control.lease.spent };
     loop {
         let ended = locked(&control.ended);
         if *ended {
@@ -372,8 +410,15 @@ fn keep(control: &Control<'_>, journal: &dyn Journal, lease_time: Duration, ship
         if (control.is_stopped)() {
             (control.stop)();
         }
-        if renewed.elapsed() >= every && !control.is_stuck() && !control.lost.load(Ordering::Relaxed) {
-            let answer = locked(control.queue).renew(control.lease, control.total());
+        let is_due = renewed.elapsed() >= every && !control.is_stuck() && !control.lost.load(Ordering::Relaxed);
+        if is_due || sent.elapsed() >= batches {
+            sent = Instant::now();
+            if let Err(e) = shipping.ship(control) {
+                grumble.say(&format!("trials stay in the journal for now: {e}"));
+            }
+        }
+        if is_due {
+            let answer = locked(control.queue).renew(control.lease, shipping.covered);
             match answer {
                 Ok(true) => renewed = Instant::now(),
                 Ok(false) => {
@@ -381,20 +426,6 @@ fn keep(control: &Control<'_>, journal: &dyn Journal, lease_time: Duration, ship
                     (control.stop)();
                 }
                 Err(e) => grumble.say(&format!("the lease is not renewed, the search goes on: {e}")),
-            }
-        }
-        if sent.elapsed() >= batches {
-            sent = Instant::now();
-            // A server that came back may have lost what it had confirmed.
-            let now = locked(control.queue).generation();
-            if std::mem::replace(&mut generation, now) != now {
-                *shipped = 0;
-            }
-            let Ok(lines) = journal.after(&control.lease.problem, *shipped, BATCH) else { continue };
-            let Some(last) = lines.last().map(|line| line.number) else { continue };
-            match locked(control.queue).ship(control.lease, &lines) {
-                Ok(()) => *shipped = last,
-                Err(e) => grumble.say(&format!("trials stay in the journal for now: {e}")),
             }
         }
     }

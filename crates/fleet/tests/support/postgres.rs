@@ -14,8 +14,6 @@ pub struct Postgres {
     pub folder: tempfile::TempDir,
     pub port: u16,
     child: Option<Child>,
-    /// A file that tells the server the time, as libfaketime reads it.
-    pub clock: Option<PathBuf>,
 }
 
 /// The folder of the server's programs: the one that `TILEWRIGHT_POSTGRES` names, else the newest of Debian's.
@@ -112,7 +110,7 @@ impl Postgres {
         init.args(["--locale=C", "--no-instructions"]).arg("--pwfile").arg(&words).arg("-D").arg(&data);
         run(&mut init);
         let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
-        let mut server = Postgres { folder, port, child: None, clock: None };
+        let mut server = Postgres { folder, port, child: None };
         let conf = data.join("postgresql.conf");
         let mut text = std::fs::read_to_string(&conf).expect("a configuration");
         let place = server.folder.path().display();
@@ -133,9 +131,6 @@ impl Postgres {
         loop {
             let mut command = program(&bin, "postgres");
             command.arg("-D").arg(self.folder.path().join("data")).stdout(Stdio::null()).stderr(Stdio::null());
-            if let Some(clock) = &self.clock {
-                tell_time(&mut command, clock);
-            }
             let mut child = command.spawn().expect("the server starts");
             while child.try_wait().expect("it can be asked").is_none() {
                 let asked = self.command("psql").args(["-d", "postgres", "-c", "SELECT 1"]).output().expect("psql runs");
@@ -181,13 +176,6 @@ impl Postgres {
     pub fn kill(&mut self) {
         let mut child = self.child.take().expect("it runs");
         child.kill().expect("it can be killed");
-        child.wait().expect("it ends");
-    }
-
-    /// Ends the server in order, whatever its clients do.
-    pub fn stop(&mut self) {
-        let mut child = self.child.take().expect("it runs");
-        run(Command::new("kill").args(["-INT", &child.id().to_string()]));
         child.wait().expect("it ends");
     }
 
