@@ -227,6 +227,55 @@ impl Layout {
     }
 }
 
+/// What an index of problems holds of a key: distances between problems of two families are none.
+#[cfg(feature = "records")]
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Shape {
+    /// Layouts of the operands, as far as nearness demands that they are equal.
+    pub family: String,
+    /// Logarithms of the extents.
+    pub k: f64,
+    /// Rows.
+    pub m: f64,
+    /// Columns.
+    pub n: f64,
+    /// Batch.
+    pub g: f64,
+}
+
+#[cfg(feature = "records")]
+impl Shape {
+    /// One number for the extents. Those of two shapes differ by no more than [`Shape::least_distance`].
+    pub fn size(&self) -> f64 {
+        self.k + self.m + self.n + 0.5 * self.g
+    }
+
+    /// No more than the [`distance`] of two problems of one family with these shapes, rounding aside.
+    pub fn least_distance(&self, other: &Shape) -> f64 {
+        let apart = |x: f64, y: f64| (x - y).abs();
+        let sides = 2.0 * apart(self.m, other.m).max(apart(self.n, other.n));
+        (apart(self.k, other.k) + sides + 0.5 * apart(self.g, other.g) - 1e-9).max(0.0)
+    }
+}
+
+#[cfg(feature = "records")]
+impl ProblemKey {
+    pub(crate) fn shape(&self) -> Shape {
+        let log = |v: u64| (v.max(1) as f64).log2();
+        let of = |operand| {
+            let layout = Layout::of(&self.operand(operand).access);
+            let axis = match layout.contiguous {
+                Some(ROW) => 'r',
+                Some(_) => 'c',
+                None => '-',
+            };
+            [axis, if layout.windowed { 'w' } else { '.' }]
+        };
+        let family = [Operand::A, Operand::B, Operand::C].into_iter().flat_map(of).collect();
+        Shape { family, k: log(self.k), m: log(self.m), n: log(self.n), g: log(self.g) }
+    }
+}
+
 /// Distance in elements between neighbours along an axis: the coefficient of its finest term, 0 if it has none.
 fn finest(offset: &Affine, axis: usize) -> i64 {
     let step = |(atom, c): &(Atom, i64)| match atom {

@@ -4,10 +4,9 @@ use super::rows::{
     CURRENT, TRIAL_COLUMNS, append_trial, clear_mark, current, depth_number, device_id, finite, imported, problem_id,
     read_current, read_trial, readable,
 };
-use super::{DeviceKey, Filter, Near, RecordsError, TIMING, Trial, VERIFIER, Witness, journal, marks, schema};
-use crate::key::{ProblemKey, distance};
+use super::{DeviceKey, Filter, Near, RecordsError, TIMING, Trial, VERIFIER, Witness, journal, marks, schema, shapes};
+use crate::key::ProblemKey;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -16,15 +15,21 @@ fn own_trials() -> String {
     format!("SELECT t.id, {TRIAL_COLUMNS} FROM trials t WHERE {CURRENT}")
 }
 
+/// The trials of [`Records::best`], best first.
+fn best_trials() -> String {
+    format!(
+        "SELECT {TRIAL_COLUMNS} FROM trials t WHERE {CURRENT} AND t.state = 'ok' AND t.verified = 2 AND t.verified_by = ?7 \
+         AND NOT EXISTS (SELECT 1 FROM trials w WHERE w.problem = t.problem AND w.device = t.device \
+           AND w.generator = t.generator AND w.plan = t.plan \
+           AND ((w.state = 'wrong' AND w.verified_by = ?7) OR (w.state = 'hung' AND w.id > t.id))) \
+         ORDER BY t.time_kind = 'modelled', t.time_us, t.id"
+    )
+}
+
 /// The plans of [`Records::candidates`].
 const CANDIDATES: &str = "SELECT t.plan FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
      WHERE p.key = ?1 AND d.name = ?2 AND t.state = 'ok' AND t.verified > 0 \
      GROUP BY t.plan ORDER BY min(t.time_kind = 'modelled'), min(t.time_us) LIMIT ?3";
-
-/// The plans of [`Records::nearest`], one per problem, device, generator and kind of time.
-const NEAREST: &str = "SELECT t.problem, p.key, p.name, d.name, d.fingerprint, t.generator, t.plan, t.time_us, MIN(t.time_us) \
-     FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
-     WHERE t.state = 'ok' AND t.verified > 0 GROUP BY t.problem, t.device, t.generator, t.time_kind";
 
 /// An open records file. Methods may be called from any thread.
 #[derive(Debug)]
@@ -181,15 +186,8 @@ impl Records {
     /// # Errors
     /// As [`Records::add`].
     pub fn best(&self, problem: &ProblemKey, device: &DeviceKey, generator: &str) -> Result<Option<Trial>, RecordsError> {
-        let sql = format!(
-            "SELECT {TRIAL_COLUMNS} FROM trials t WHERE {CURRENT} AND t.state = 'ok' AND t.verified = 2 AND t.verified_by = ?7 \
-             AND NOT EXISTS (SELECT 1 FROM trials w WHERE w.problem = t.problem AND w.device = t.device \
-               AND w.generator = t.generator AND w.plan = t.plan \
-               AND ((w.state = 'wrong' AND w.verified_by = ?7) OR (w.state = 'hung' AND w.id > t.id))) \
-             ORDER BY t.time_kind = 'modelled', t.time_us, t.id"
-        );
         self.read(|c| {
-            let mut statement = c.prepare_cached(&sql)?;
+            let mut statement = c.prepare_cached(&best_trials())?;
             let mut rows = statement.query_map(current(&problem.text(), device, generator), |r| read_current(r, 0))?;
             rows.find_map(readable).transpose()
         })
@@ -243,39 +241,16 @@ impl Records {
         generator: &str,
         count: usize,
     ) -> Result<Vec<Near>, RecordsError> {
-        let mut near = Vec::new();
-        let mut keys: HashMap<i64, Option<f64>> = HashMap::new();
-        self.read(|c| {
-            let mut statement = c.prepare_cached(NEAREST)?;
-            let mut rows = statement.query([])?;
-            while let Some(row) = rows.next()? {
-                let id = row.get(0)?;
-                let known = match keys.get(&id) {
-                    Some(known) => *known,
-                    None => {
-                        let text: String = row.get(1)?;
-                        let d = ProblemKey::parse(&text).ok().and_then(|other| distance(problem, &other));
-                        keys.insert(id, d);
-                        d
-                    }
-                };
-                let Some(mut d) = known else { continue };
-                let there = DeviceKey { name: row.get(3)?, fingerprint: row.get(4)? };
-                if there.name != device.name {
-                    d += 2.0;
-                } else if there.fingerprint != device.fingerprint {
-                    d += 0.1;
-                }
-                if row.get::<_, String>(5)? != generator {
-                    d += 0.1;
-                }
-                near.push(Near { distance: d, problem: row.get(2)?, device: there, plan: row.get(6)?, time_us: row.get(7)? });
+        // Files of an older tilewright, and problems that another process has added.
+        let lacks = "SELECT (SELECT max(id) FROM problems) > (SELECT coalesce(max(problem), 0) FROM shapes)";
+        let lacks: Option<bool> = self.read(|c| c.query_row(lacks, [], |r| r.get(0)))?;
+        if lacks == Some(true) {
+            let filled = if self.is_writable() { self.write(|t| shapes::fill(t)) } else { self.read(shapes::fill) };
+            if let Err(e) = filled {
+                tracing::debug!("the newest problems are not among the nearest: {e}");
             }
-            Ok(())
-        })?;
-        near.sort_by(|x, y| x.distance.total_cmp(&y.distance).then(x.time_us.total_cmp(&y.time_us)));
-        near.truncate(count);
-        Ok(near)
+        }
+        self.read(|c| shapes::nearest(c, problem, device, generator, count))
     }
 
     /// True unless the file may only be read.

@@ -26,6 +26,8 @@ mod process;
 mod rows;
 #[cfg(feature = "records")]
 mod schema;
+#[cfg(feature = "records")]
+mod shapes;
 mod sources;
 mod trial;
 

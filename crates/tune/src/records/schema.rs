@@ -1,6 +1,6 @@
 //! The SQLite schema, and opening a file without ever harming one that is not ours.
 
-use super::{RecordsError, journal, network};
+use super::{RecordsError, journal, network, shapes};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use std::fs::File;
 use std::io::Read;
@@ -153,6 +153,7 @@ fn writable(path: &Path) -> Result<Connection, RecordsError> {
     let log = |c: &Connection| -> rusqlite::Result<()> {
         c.execute_batch(INDEX)?;
         c.execute_batch(journal::TABLES)?;
+        c.execute_batch(shapes::TABLE)?;
         c.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
         c.pragma_update(None, "synchronous", "NORMAL")
     };
@@ -189,6 +190,12 @@ pub(super) fn read_only(path: &Path) -> Result<Connection, RecordsError> {
 /// Gives an older file that may not be written the columns and tables that it lacks.
 fn shadow(connection: &Connection) -> rusqlite::Result<()> {
     let version = version(connection)?;
+    let shapes = "SELECT count(*) FROM main.sqlite_schema WHERE name = 'shapes'";
+    if connection.query_row(shapes, [], |r| r.get::<_, i64>(0))? == 0 {
+        let temporary =
+            shapes::TABLE.replace("CREATE TABLE", "CREATE TEMP TABLE").replace("shapes_size ON", "temp.shapes_size ON");
+        connection.execute_batch(&temporary)?;
+    }
     if version < 3 {
         connection.execute_batch(
             "CREATE TEMP VIEW trials AS SELECT *, NULL AS timed_by, NULL AS verified_by FROM main.trials; \
@@ -208,6 +215,8 @@ pub(super) fn in_memory() -> rusqlite::Result<Connection> {
     let mut connection = Connection::open_in_memory()?;
     prepare(&mut connection)?;
     connection.execute_batch(journal::TABLES)?;
+    connection.execute_batch(INDEX)?;
+    connection.execute_batch(shapes::TABLE)?;
     Ok(connection)
 }
 

@@ -191,6 +191,85 @@ fn nearest_orders_by_distance_and_device() {
     assert_eq!(records.nearest(&gemm(64, 64, 64, Scalar::F32), &device(), GENERATOR, 1).unwrap()[0].plan, "fast");
 }
 
+/// What a search asks for at its start walks an index, however many trials and problems there are.
+#[test]
+fn lookups_of_a_search_walk_an_index() {
+    let records = Records::in_memory().unwrap();
+    filled(&records);
+    let explained = |sql: &str| -> Vec<String> {
+        let explain = format!("EXPLAIN QUERY PLAN {sql}");
+        let read = |c: &Connection| {
+            let mut statement = c.prepare(&explain)?;
+            let values = vec![rusqlite::types::Null; statement.parameter_count()];
+            let steps = statement.query_map(rusqlite::params_from_iter(values), |r| r.get("detail"))?;
+            steps.collect::<rusqlite::Result<_>>()
+        };
+        records.read(read).unwrap()
+    };
+    for sql in [own_trials(), best_trials(), CANDIDATES.into(), shapes::UP.into(), shapes::DOWN.into(), shapes::PLANS.into()] {
+        let steps = explained(&sql);
+        assert!(steps.iter().any(|step| step.starts_with("SEARCH")), "{sql}: {steps:?}");
+        assert!(!steps.iter().any(|step| step.starts_with("SCAN")), "{sql}: {steps:?}");
+    }
+    for sql in [shapes::UP, shapes::DOWN] {
+        assert!(explained(sql).iter().all(|step| !step.contains("TEMP B-TREE")), "{sql}");
+    }
+}
+
+/// The index gives the plans that a look at all problems gives.
+#[test]
+fn the_nearest_by_the_index_are_the_nearest_of_all() {
+    use rand::{Rng, SeedableRng};
+    let records = Records::in_memory().unwrap();
+    let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(7);
+    let mut draw = |types: usize| {
+        let mut extent = || 1u64 << rng.random_range(3..14) | rng.random_range(0..4u64) * 8;
+        let (m, n, k) = (extent(), extent(), extent());
+        ProblemKey { g: 1 << rng.random_range(0..4u32), ..gemm(m, n, k, [Scalar::F32, Scalar::F16][rng.random_range(0..types)]) }
+    };
+    let mut seen = std::collections::HashSet::new();
+    let all: Vec<ProblemKey> = (0..400).map(|_| draw(2)).filter(|key| seen.insert(key.text())).collect();
+    for (at, key) in all.iter().enumerate() {
+        let there = DeviceKey { name: if at % 5 == 0 { "Other GPU".into() } else { device().name }, ..device() };
+        let mut trial = timed(&format!("plan{at}"), 1.0, at as i64);
+        // Some were never found right.
+        trial.verified = (at % 7 != 0).then_some(Depth::Quick);
+        records.add(key, &format!("gemm {at}"), &there, GENERATOR, &trial).unwrap();
+    }
+    for _ in 0..40 {
+        let wanted = draw(2);
+        let mut expected: Vec<f64> = all
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| at % 7 != 0)
+            .filter_map(|(at, key)| Some(crate::key::distance(&wanted, key)? + if at % 5 == 0 { 2.0 } else { 0.0 }))
+            .collect();
+        expected.sort_by(f64::total_cmp);
+        let near = records.nearest(&wanted, &device(), GENERATOR, 8).unwrap();
+        let found: Vec<f64> = near.iter().map(|near| near.distance).collect();
+        assert_eq!(found, expected[..8]);
+    }
+    assert!(records.nearest(&draw(1), &device(), GENERATOR, 0).unwrap().is_empty());
+}
+
+/// A file of an older tilewright has no index of shapes; one that may only be read gets it in memory.
+#[test]
+fn files_without_an_index_of_shapes_find_the_nearest() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("records.sqlite");
+    filled(&Records::open(&path).unwrap());
+    Connection::open(&path).unwrap().execute_batch("DROP TABLE shapes; PRAGMA journal_mode = DELETE").unwrap();
+    let wanted = gemm(2048, 2048, 2048, Scalar::F32);
+    let plans = |records: &Records| -> Vec<String> {
+        let near = records.nearest(&wanted, &device(), GENERATOR, 10).unwrap();
+        near.into_iter().map(|near| near.plan).collect()
+    };
+    let read = Records::of(path.clone(), schema::read_only(&path).unwrap());
+    assert_eq!(plans(&read), ["big", "fast"]);
+    drop(read);
+    assert_eq!(plans(&Records::open(&path).unwrap()), ["big", "fast"]);
+}
+
 /// Lines with plans in place of the words that stand for them.
 fn with_plans(text: Vec<u8>) -> String {
     use tilewright_gen::plan::Plan;
@@ -618,7 +697,7 @@ fn a_search_starts_without_looking_at_all_trials() {
     let own = steps(&own_trials());
     assert!(own.iter().any(|s| s.contains("SEARCH t") && s.contains("problem=? AND device=? AND generator=?")), "{own:?}");
     assert!(!own.iter().any(|s| s.contains("TEMP B-TREE") || s.starts_with("SCAN")), "{own:?}");
-    for sql in [CANDIDATES, NEAREST] {
+    for sql in [CANDIDATES, shapes::PLANS] {
         let steps = steps(sql);
         assert!(steps.iter().any(|s| s.contains(" t USING INDEX verified")), "{steps:?}");
     }
