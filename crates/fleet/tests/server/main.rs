@@ -6,6 +6,7 @@ mod failures;
 mod fences;
 mod host;
 mod kills;
+mod launchers;
 mod pooler;
 mod proxy;
 mod runs;
