@@ -77,6 +77,7 @@ fn is_right(record: &Value, name: &str) {
 }
 
 const PRODUCTS: &str = "set,dtype,trans_a,trans_b,batch,m,n,k\n";
+
 /// Records of convolutions beside cuDNN's stand-in.
 fn convolutions(environment: &[(&str, &str)], keys: &[String]) -> Option<Vec<Value>> {
     let problems = keys.iter().flat_map(|key| ["--problem", key.as_str()]);

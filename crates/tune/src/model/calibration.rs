@@ -1,9 +1,20 @@
 //! Constants of the cost model: observed properties of compiled code and of contention for resources. Properties of devices are in
 //! [`tilewright_ir::Target`].
 //!
-//! The defaults were fitted to 890 measured trials of 12 products in f32, half of them in batches, on an H200 (NVRTC 13.0), and judged by 805
-//! trials of 12 others. notebook/2026-11-23-cost-model.md names both halves. Those of windows, of loops that are not written out and of
-//! helper kernels were fitted to an earlier set with convolutions. The fit minimises what the plans modelled fastest lose and the spread of
+//! `tilewright-bench fit benchmarks/records/*.jsonl.gz` prints the residual of each set: the geometric mean of modelled over measured time, and its
+//! spread as a factor. What it printed on 2026-11-28:
+//!
+//! | constants | fitted to (H200) | residual on kept records |
+//! |---|---|---|
+//! | [`Calibration`] | 890 trials of 12 products in f32, half of them in batches; judged by 805 of 12 others | 0.95, 1.31 of 54 products in f32 |
+//! | windows, loops that are not written out, helper kernels | an earlier set with convolutions in f32 | 0.87, 1.42 of 24 convolutions |
+//! | warpgroups, stores, clusters | trials of bf16 and TF32 | 1.04, 1.12 of 24 products; 0.94, 1.18 of 74 convolutions |
+//! | [`DOUBLE_MOVES`] | 3 plans in f64 | 0.98, 1.10 of 15 products |
+//! | [`RAW`], [`CONVERTING`] | 42 plans with small weights | 0.84, 1.25 of 16 products with i4; 1.05, 1.13 with i8 |
+//! | [`own`] | depthwise convolutions | 1.03, 1.08 of 7 forward; 0.87, 1.17 of 9 and 0.84, 1.35 of 7 gradients |
+//! | [`elements`] | reductions of tensors | none kept |
+//!
+//! notebook/2026-11-23-cost-model.md names both halves of the first set. The fit minimises what the plans modelled fastest lose and the spread of
 //! modelled over measured times.
 
 /// What kernels of one kind of matrix unit have in common.
