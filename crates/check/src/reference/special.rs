@@ -10,7 +10,8 @@
 //!
 //! The special operand is the one that a convolution pads: a zero of the padding times an infinity of the other operand is NaN.
 
-use super::data::{Buffer, TestData};
+use super::buffer::Buffer;
+use super::data::TestData;
 use super::element::{Element, hash, put, with_element};
 use super::oracle::Oracle;
 use super::{Reference, Samples, Verdict};
