@@ -223,7 +223,7 @@ fn the_nearest_by_the_index_are_the_nearest_of_all() {
     let records = Records::in_memory().unwrap();
     let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(7);
     let mut draw = |types: usize| {
-        let mut extent = || 1u64 << rng.random_range(3..14) | rng.random_range(0..4u64) * 8;
+        let mut extent = || (1u64 << rng.random_range(3..14)) | (rng.random_range(0..4u64) * 8);
         let (m, n, k) = (extent(), extent(), extent());
         ProblemKey { g: 1 << rng.random_range(0..4u32), ..gemm(m, n, k, [Scalar::F32, Scalar::F16][rng.random_range(0..types)]) }
     };
