@@ -15,9 +15,9 @@ fn said(command: &mut Command) -> String {
 }
 
 /// A line for a shell: a worker whose journal has this ending.
-fn line(fleet: &Fleet, ending: &str) -> String {
+pub fn line(fleet: &Fleet, ending: &str, options: &str) -> String {
     let (url, place) = (fleet.server.socket("tilewright_worker"), fleet.server.folder.path().display());
-    format!("exec '{SIMULATION}' worker '{url}' journal='{place}/'{ending}.journal {OPTIONS}")
+    format!("exec '{SIMULATION}' worker '{url}' journal='{place}/'{ending}.journal {options}")
 }
 
 fn all_done_once(fleet: &Fleet, said: &str) {
@@ -33,7 +33,7 @@ fn mpirun_starts_eight_workers() {
     }
     let Some(fleet) = Fleet::new() else { return };
     let mut command = Command::new("mpirun");
-    command.args(["-n", "8", "--oversubscribe", "sh", "-c", &line(&fleet, "rank$OMPI_COMM_WORLD_RANK")]);
+    command.args(["-n", "8", "--oversubscribe", "sh", "-c", &line(&fleet, "rank$OMPI_COMM_WORLD_RANK", OPTIONS)]);
     // Containers run as root.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     all_done_once(&fleet, &said(&mut command));
@@ -80,7 +80,7 @@ fn a_loop_over_ssh_starts_workers() {
         format!("-p {port} -i {} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR", at("user"));
     let script = format!(
         "for node in a b c; do ssh {options} 127.0.0.1 \"{}\" & all=\"$all $!\"; done; for one in $all; do wait $one || exit 1; done",
-        line(&fleet, "$node")
+        line(&fleet, "$node", OPTIONS)
     );
     all_done_once(&fleet, &said(Command::new("sh").args(["-c", &script])));
     assert_eq!(fleet.count("tw.worker"), 3);

@@ -10,6 +10,7 @@ mod launchers;
 mod pooler;
 mod proxy;
 mod runs;
+mod slurm;
 mod stops;
 
 #[path = "../../../ir/tests/support/missing.rs"]
