@@ -8,7 +8,7 @@ use tilewright_device::{CacheState, open};
 use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_problem::{Gemm, Problem};
-use tilewright_tune::records::{GENERATOR, TIMING, Trial, VERIFIER};
+use tilewright_tune::records::{GENERATOR, MODEL, TIMING, Trial, VERIFIER};
 use tilewright_tune::search::device_key;
 use tilewright_tune::{ProblemKey, Records};
 
@@ -68,7 +68,7 @@ fn main() -> Result<(), Failure> {
                 if is_ok { depth } else { 0 },
                 (is_ok && depth > 0).then_some(1e-6),
                 1_764_000_000_000_i64 + (number * each + nth) as i64,
-                TIMING,
+                if is_ok { MODEL } else { TIMING },
                 (is_ok && depth > 0).then_some(VERIFIER),
             ])?;
         }

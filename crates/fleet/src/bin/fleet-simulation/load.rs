@@ -1,8 +1,8 @@
-//! Claims of many workers at once: how many a second, how long one takes, how large the tables grow.
+//! Claims of many workers at once: how many a second, how long one takes, how many trials a second are stored.
 
 use super::{Options, patiently};
 use std::time::Instant;
-use tilewright_fleet::{Address, End, Identity, Line, Queue, Server};
+use tilewright_fleet::{Address, End, Identity, Line, Queue, RunSpec, Server};
 
 /// Claims of many workers: how many a second, and how long one takes.
 pub fn load(url: &str, options: &Options) -> Result<(), String> {
@@ -11,18 +11,18 @@ pub fn load(url: &str, options: &Options) -> Result<(), String> {
     let identity = |n: usize| Identity { id: format!("load{n}"), class: "simulated".into(), ..Identity::default() };
     let mut first = Server::new(&address, identity(0)).map_err(|e| e.to_string())?;
     patiently(|| first.join(&options.run(), &options.tasks()))?;
+    let trials = options.number("trials", 0.0) as i64;
     let start = Instant::now();
     let one = &|n: usize| -> Result<Vec<f64>, String> {
         let mut server = Server::new(&address, identity(n)).map_err(|e| e.to_string())?;
-        patiently(|| server.join(&options.run(), &options.tasks()))?;
+        // The tasks are there.
+        patiently(|| server.join(&RunSpec { extend: true, ..options.run() }, &[]))?;
         let mut times = Vec::new();
         for _ in 0..claims {
             let since = Instant::now();
             let Some(lease) = patiently(|| server.claim())? else { break };
             times.push(since.elapsed().as_secs_f64() * 1000.0);
-            let lines: Vec<Line> = (0..options.number("trials", 0.0) as i64)
-                .map(|n| Line { number: lease.task * 10_000 + n, text: "x".repeat(600) })
-                .collect();
+            let lines: Vec<Line> = (0..trials).map(|n| Line { number: lease.task * 10_000 + n, text: "x".repeat(600) }).collect();
             patiently(|| server.ship(&lease, &lines))?;
             std::thread::sleep(options.millis("sleep", 0.0));
             let end = End::Done { best_us: 1.0, best_plan: "x".into(), first_us: 1.0 };
@@ -39,10 +39,12 @@ pub fn load(url: &str, options: &Options) -> Result<(), String> {
     times.sort_by(f64::total_cmp);
     let at = |share: f64| times.get((times.len() as f64 * share) as usize).copied().unwrap_or_default();
     println!(
-        "{{\"claims\": {}, \"seconds\": {seconds:.2}, \"median_ms\": {:.2}, \"p99_ms\": {:.2}}}",
+        "{{\"claims\": {}, \"seconds\": {seconds:.2}, \"claims_per_s\": {:.0}, \"median_ms\": {:.2}, \"p99_ms\": {:.2}, \"trials_per_s\": {:.0}}}",
         times.len(),
+        times.len() as f64 / seconds,
         at(0.5),
-        at(0.99)
+        at(0.99),
+        times.len() as f64 * trials as f64 / seconds
     );
     Ok(())
 }
