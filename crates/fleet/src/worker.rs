@@ -213,6 +213,8 @@ pub fn work(
             at.pause(patience.poll);
             continue;
         };
+        // Whatever the search says carries the task and its fence.
+        let _in_task = tracing::info_span!("task", task = lease.task, epoch = lease.epoch).entered();
         tracing::info!(task = lease.task, epoch = lease.epoch, "leased {}", lease.problem);
         let (attempt, spent, lost) = at.attempt(queue, tuner, &lease)?;
         let end = match &attempt {
@@ -296,8 +298,9 @@ impl Loop<'_> {
                 stop: self.stop_search,
             };
             let (journal, number) = (self.journal, &mut shipped);
+            let span = tracing::Span::current();
             let attempt = std::thread::scope(|scope| {
-                let keep = || keep(&control, journal, lease_time, number);
+                let keep = || span.in_scope(|| keep(&control, journal, lease_time, number));
                 let keeper = std::thread::Builder::new().name("lease".into()).spawn_scoped(scope, keep);
                 if let Err(e) = keeper {
                     return Attempt::DeviceLost(format!("no thread could be started: {e}"));

@@ -11,6 +11,7 @@ mod pooler;
 mod proxy;
 mod runs;
 mod slurm;
+mod spans;
 mod stops;
 
 #[path = "../../../ir/tests/support/missing.rs"]
