@@ -401,7 +401,7 @@ impl Operation {
     /// Starts `C = alpha * A * B + beta * C` and returns the plan that runs, without waiting for the result. For a convolution, A is the
     /// input, B the filter and C the output.
     ///
-    /// The first run compiles, unless [`Operation::prepare`] did. [`Buffer::download`] and [`Context::sync`] wait for the result; a
+    /// The first run compiles, unless [`Operation::prepare`] did. [`Buffer::download`](crate::Buffer::download) and [`Context::sync`] wait for the result; a
     /// [`Context::mark`] made after this call says when it is there. Operands begin at their slice's offset plus the problem's offset.
     ///
     /// An operand may begin at an address that the plan's wide accesses do not allow. Then the next plan of the fallback order runs.
