@@ -41,6 +41,8 @@ Result cuDevicePrimaryCtxRelease_v2(int device) { (void)device; return 0; }
 static _Thread_local void *current;
 Result cuCtxSetCurrent(void *context) { current = context; return 0; }
 Result cuCtxGetCurrent(void **context) { *context = current; return 0; }
+Result cuThreadExchangeStreamCaptureMode(int *mode) { *mode = 0; return 0; }
+Result cuStreamIsCapturing(void *stream, int *status) { (void)stream; *status = 0; return 0; }
 Result cuStreamCreate(void **stream, unsigned flags) { (void)flags; *stream = (void *)2; return 0; }
 Result cuStreamDestroy_v2(void *stream) { (void)stream; return 0; }
 Result cuStreamSynchronize(void *stream) { (void)stream; return 0; }

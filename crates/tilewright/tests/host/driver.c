@@ -64,6 +64,8 @@ CUresult cuCtxSetCurrent(void *context)
 CUresult cuCtxGetCurrent(void **context) { *context = current; return CUDA_SUCCESS; }
 CUresult cuStreamCreate(void **stream, unsigned flags) { (void)flags; *stream = &anything; return CUDA_SUCCESS; }
 CUresult cuStreamDestroy_v2(void *stream) { (void)stream; return CUDA_SUCCESS; }
+CUresult cuThreadExchangeStreamCaptureMode(int *mode) { *mode = 0; return CUDA_SUCCESS; }
+CUresult cuStreamIsCapturing(void *stream, int *status) { (void)stream; *status = 0; return CUDA_SUCCESS; }
 CUresult cuEventCreate(void **event, unsigned flags) { (void)flags; *event = &anything; return CUDA_SUCCESS; }
 CUresult cuEventRecord(void *event, void *stream) { (void)event; (void)stream; return CUDA_SUCCESS; }
 CUresult cuEventQuery(void *event) { (void)event; return CUDA_SUCCESS; }
