@@ -131,7 +131,7 @@ pub fn page(benchmarks: &Path) -> Result<String, String> {
         for (device, rows) in logs {
             let _ = write!(out, "\n{device}:\n\n| mix | seed | passed | wrong | date |\n|---|---|---|---|---|\n{rows}");
         }
-        out += "\nWrong pairs are mended, and each is a test: `regressions` of `crates/gen/tests` and `known_errors` of `crates/tune/tests`.\n";
+        out += "\nEach wrong pair has been mended and is now a test: `regressions` of `crates/gen/tests` and `known_errors` of `crates/tune/tests`.\n";
     }
     Ok(out)
 }

@@ -175,7 +175,7 @@ rows! {
     }
     Sks split_sum {
         name: "SKS",
-        meaning: "Split-k reduction: 0 atomic additions into C, 1 partial sums in workspace, 2 shared memory of a cluster of all splits (sm_90). SKS1 and SKS2 add in a fixed order.",
+        meaning: "Split-k reduction: 0 atomic additions into C, 1 partial sums in workspace, 2 shared memory of a cluster of all splits (sm_90a). SKS1 and SKS2 add in a fixed order.",
         system: System::Cutlass,
         legal: Legal::Range(0, 2),
         cost: "SKS0: results vary in the last bits; `--atomics` must allow it. SKS1: workspace of ICE x m x n and a second kernel. SKS2: shared memory for a tile and two cluster barriers; ICE x A_CLU x B_CLU is at most 16; not with PST or CST.",
@@ -353,7 +353,7 @@ rows! {
     }
     Rdf finish {
         name: "RDF",
-        meaning: "Reduction of values that several work-groups share. RDF0: by a second kernel. RDF1: by the last work-group, found by a ticket. RDF2 to RDF4: by atomics, after a reduction in registers, lanes and warps (2), in registers and a tree of all threads (3), or none (4). RDF5: in a cluster (sm_90), the rest as RDF0.",
+        meaning: "Reduction of values that several work-groups share. RDF0: by a second kernel. RDF1: by the last work-group, found by a ticket. RDF2 to RDF4: by atomics, after a reduction in registers, lanes and warps (2), in registers and a tree of all threads (3), or none (4). RDF5: in a cluster (sm_90a), the rest as RDF0.",
         system: System::RocMlir,
         legal: Legal::Range(0, 5),
         cost: "RDF0: a second launch and workspace. RDF1: a launch ahead that zeroes the tickets, two more barriers per tile and workspace. RDF2 to RDF4: the order of additions varies; a launch ahead initialises the values. RDF5: two cluster barriers.",
