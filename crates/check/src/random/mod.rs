@@ -301,12 +301,6 @@ fn factors(seed: u64, with_beta: bool) -> Factors {
     factors
 }
 
-/// Whether a NaN or an infinity in one group of channels may reach the results of another: block-diagonal products of several groups multiply
-/// one group's elements by the zeros of another's filter.
-pub fn crosses_groups(problem: &Problem, plan: &Plan) -> bool {
-    matches!(problem, Problem::Conv(conv) if conv.groups > 1) && matches!(plan.form, 2 | 3)
-}
-
 /// Generates, compiles and runs a pair on test data drawn from its seed, beta 0 or not. Looks at the result, at all
 /// memory around it, at what must not change, and, on a device that does not check races itself, at a second run.
 ///
@@ -327,12 +321,5 @@ pub fn verify(device: &Arc<dyn Device>, pair: &Pair) -> Result<Verification, Pai
     // TILEWRIGHT_FULL is set.
     let full = device.info().is_measured() || std::env::var_os("TILEWRIGHT_FULL").is_some();
     let depth = if full || pair.seed.is_multiple_of(3) { Depth::Thorough } else { Depth::Quick };
-    let verdict = case.verify(&program, &compiled, resolved.contraction, depth, again)?;
-    if !verdict.passed {
-        return Ok(verdict);
-    }
-    if crosses_groups(&pair.problem, &pair.plan) {
-        return Ok(verdict);
-    }
-    Ok(verdict.and(case.verify_special(&program, &compiled, resolved.contraction)?))
+    Ok(case.verify(&program, &compiled, resolved.contraction, depth, again)?)
 }

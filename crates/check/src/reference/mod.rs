@@ -29,7 +29,6 @@ mod integers;
 mod oracle;
 mod reduced;
 mod reductions;
-mod special;
 mod tensor;
 mod tolerance;
 mod turned;
@@ -38,7 +37,6 @@ use buffer::Pieces;
 pub use buffer::{Buffer, Damage, GUARD_BYTES, Margins, check_workspace, workspace_guard};
 pub use data::TestData;
 pub use exact::Exact;
-pub use special::Special;
 pub use tolerance::Tolerance;
 
 use element::{count_nan, hash, rounded, value};
@@ -95,8 +93,6 @@ pub struct Reference {
     tolerance: Tolerance,
     /// Values of the reductions.
     reduced: Vec<reductions::Expected>,
-    /// The problem's arithmetic gives NaN in place of infinity.
-    loses_infinities: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -205,9 +201,7 @@ impl Reference {
             entries
                 .par_extend(spots.par_iter().flat_map_iter(|&[g, row, column]| crossings(data, &oracle, g, &[row], &[column])));
         }
-        let loses_infinities = special::loses_infinities(&data.problem);
-        let (scalar, pieces, tolerance) = (data.c.scalar, data.c.pieces(), Tolerance::of(&data.problem));
-        Reference { scalar, pieces, entries, tolerance, reduced, loses_infinities }
+        Reference { scalar: data.c.scalar, pieces: data.c.pieces(), entries, tolerance: Tolerance::of(&data.problem), reduced }
     }
     /// About how many bytes the reference of a result of so many elements takes, each a sum of `k` terms: crossings and diagonals.
     pub fn bytes(elements: u64, k: u64, samples: Samples) -> u64 {
@@ -247,7 +241,7 @@ impl Reference {
             },
         );
         // Where IEEE gives NaN for some elements, it may for others that are not compared.
-        let may_be_nan = self.entries.iter().any(|e| e.stepwise.is_nan() || self.loses_infinities && e.stepwise.is_infinite());
+        let may_be_nan = self.entries.iter().any(|e| e.stepwise.is_nan());
         let not_a_number = if may_be_nan { 0 } else { self.nan_in(after) };
         Verdict { checked: self.entries.len() as u64, wrong, not_a_number, max_error, worst }
     }
@@ -257,15 +251,13 @@ impl Reference {
         let t = &self.tolerance;
         let allowed = t.accumulate * entry.scale + t.round * expected.abs() + t.floor;
         let difference = (actual - expected).abs();
-        // With an infinity among its terms a value is that of IEEE, or what an 8-bit type has in its place.
-        if difference <= allowed && difference.is_finite() && (entry.scale.is_finite() || difference == 0.0) {
+        if difference <= allowed && difference.is_finite() {
             return (allowed, difference);
         }
         // A step on the way may have left the type of the sums.
         let left = entry.scale.is_nan() || entry.scale > largest(self.scalar.accumulator());
-        let stepwise = rounded(self.scalar, within(self.scalar, entry.stepwise));
-        let lost = self.loses_infinities && !entry.scale.is_finite() && actual.is_nan();
-        let beyond = left && (actual == stepwise || (actual.is_nan() && stepwise.is_nan()) || lost);
+        let stepwise = rounded(self.scalar, entry.stepwise);
+        let beyond = left && (actual == stepwise || (actual.is_nan() && stepwise.is_nan()));
         // Infinity is right where a value that is near enough rounds to it.
         let overflown = actual.is_infinite() && rounded(self.scalar, expected + allowed.copysign(actual)) == actual;
         if beyond || overflown {

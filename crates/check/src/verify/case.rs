@@ -2,7 +2,7 @@
 
 use super::{Depth, Verification, VerifyError};
 use crate::reduce::Reduced;
-use crate::reference::{Exact, Margins, Reference, Samples, Special, TestData, Verdict, check_workspace, workspace_guard};
+use crate::reference::{Exact, Margins, Reference, Samples, TestData, Verdict, check_workspace, workspace_guard};
 use crate::room;
 use crate::run::{Buffers, Factors, bind};
 use crate::spread::Spread;
@@ -298,32 +298,6 @@ impl Case {
             Some(other) if result.passed => Ok(result.and(verify(other)?)),
             _ => Ok(result),
         }
-    }
-
-    /// Runs a compiled program once on data with NaN, infinities and large magnitudes in an operand, and judges the result by the contract of
-    /// the problem's arithmetic. Passes where the problem has none.
-    ///
-    /// # Errors
-    /// As [`Case::verify`].
-    pub fn verify_special(
-        &self,
-        program: &Program,
-        compiled: &[Arc<Compiled>],
-        contraction: &Contraction,
-    ) -> Result<Verification, VerifyError> {
-        let Some(special) = Special::of(&self.first.data, self.seed, self.samples) else {
-            return Ok(Verification::new(0.0, 0, None));
-        };
-        let mut after = self.after.lock().unwrap_or_else(PoisonError::into_inner);
-        let candidate = Candidate { program, compiled, contraction, workspace: self.workspace(program)? };
-        self.write_inputs(special.data())?;
-        let ran = self.run(&candidate, special.data(), &mut after);
-        // Whatever came of it: the case's own data again.
-        self.write_inputs(&self.first.data)?;
-        ran?;
-        let verdict = judged(special.data(), &special.check(&after.c), &after);
-        let title = |reason| format!("with NaN, infinities and large magnitudes in an operand: {reason}");
-        Ok(Verification { reason: verdict.reason.map(title), max_error: 0.0, ..verdict })
     }
 
     /// Runs a candidate on random data, a second time for a thorough look.
