@@ -162,7 +162,7 @@ fn convolutions_are_searched_as_well() {
     let (outcome, trials) = search(&open("emu").unwrap(), &Problem::Conv(conv), None, &options(25));
     assert!(outcome.unwrap().verified);
     let forms: HashSet<u32> = trials.iter().map(|t| t.0.form).collect();
-    assert_eq!(forms.len(), 2, "both ways of running a convolution are tried");
+    assert!(forms.len() > 1, "several forms of a convolution are tried: {forms:?}");
 }
 
 #[test]
