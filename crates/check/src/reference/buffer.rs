@@ -93,7 +93,7 @@ pub struct Buffer {
     pub bytes: Vec<u8>,
     /// Position of the tensor's element 0 in the buffer, in elements: the offset to launch with.
     pub start: u64,
-    /// Contiguous pieces the tensor's elements lie in.
+    /// The contiguous pieces that hold the tensor's elements.
     lines: Lines,
 }
 
@@ -179,7 +179,7 @@ pub struct Damage {
     pub after: u8,
 }
 
-/// Where a tensor's elements lie in its buffer.
+/// Positions of a tensor's elements in its buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pieces {
     start: u64,

@@ -82,7 +82,7 @@ impl DeviceLock {
     }
 }
 
-/// This process, as others are told of it.
+/// Process ids of this process and its parent, for messages of other processes.
 fn own_name() -> String {
     let own = std::process::id();
     #[cfg(unix)]

@@ -3,7 +3,7 @@
 use super::Picker;
 use super::seed_keys::tiled;
 use rayon::prelude::*;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use tilewright_gen::plan::{Keys, OperandKeys, RowStaging, store_buffers, store_tile, thread_grid};
 use tilewright_gen::space::Space;
 use tilewright_ir::mma::{FAMILIES, Reads};
@@ -11,8 +11,8 @@ use tilewright_problem::Math;
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{COL, ROW};
 
-/// Tiles of warpgroup instructions under the schedules that suit them, of the tilings that model best; empty where the device or the
-/// types have none. They need not be legal.
+/// Plans with warpgroup instructions: the tiles of the least modelled time under the schedules that suit them. Empty where the device or
+/// the types have no such instruction. They need not be legal.
 pub(super) fn seeds(picker: &Picker, form: u32, c: &Contraction) -> Vec<Keys> {
     let space = picker.space;
     let target = space.target();
@@ -21,8 +21,8 @@ pub(super) fn seeds(picker: &Picker, form: u32, c: &Contraction) -> Vec<Keys> {
     let split = c.splits(row);
     let in_registers = split.is_some_and(|split| split.as_wide());
     let mut plans = Vec::new();
-    // Pairs of results are neighbours along n. Turned the other way they are stored one by one: the model weighs that against tiles that reach
-    // less over the edge.
+    // Pairs of results are neighbours along n. In the other orientation results are stored one by one: the model weighs that against tiles that
+    // reach less over the edge.
     for swap in [0, 1] {
         let turned = c.oriented(swap == 1, family.unit);
         let pairs = turned.c.view.stride(COL) == Some(1);
@@ -64,15 +64,15 @@ pub(super) fn seeds(picker: &Picker, form: u32, c: &Contraction) -> Vec<Keys> {
     best_tilings(picker, plans)
 }
 
-/// Warpgroups and instructions of a tile, and the side of the product that its rows are.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+/// The shape of a tile in warpgroups and instructions, and the orientation of the product.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Tile {
     class: Class,
     columns: u32,
 }
 
 /// Tiles that differ in the columns of their instructions alone.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Class {
     swapped: u32,
     ping_pong: u32,
@@ -88,7 +88,7 @@ impl Tile {
     }
 }
 
-/// The plans of the tiles whose plainest plans model best: a number of them, and two of each class.
+/// The plans of the best `TILES` tiles, and of the best `OF_CLASS` of each class, ranked by the modelled time of the plainest plan of each tile.
 fn best_tilings(picker: &Picker, plans: Vec<Keys>) -> Vec<Keys> {
     /// Tiles of any class.
     const TILES: usize = 40;
@@ -102,7 +102,8 @@ fn best_tilings(picker: &Picker, plans: Vec<Keys>) -> Vec<Keys> {
         .filter(plain)
         .filter_map(|keys| Some((Tile::of(keys), picker.estimate(&picker.space.repair(keys)?)?.total_us)))
         .collect();
-    let mut least: HashMap<Tile, f64> = HashMap::new();
+    // In the order of the tiles, which decides between equal times: a pick is repeatable.
+    let mut least: BTreeMap<Tile, f64> = BTreeMap::new();
     for (tile, time) in times {
         let best = least.entry(tile).or_insert(time);
         *best = best.min(time);
@@ -202,14 +203,14 @@ fn tiles(base: &Keys, c: &Contraction) -> Vec<Keys> {
     let shapes = TOGETHER.map(|shape| (shape, 0)).into_iter().chain(PING_PONG.map(|shape| (shape, 1)));
     for ([mac, skew, rows], turns) in shapes {
         let Some((along_m, along_n)) = owners(mac, skew, turns) else { continue };
-        let mut wider = 0;
-        // Of the tiles that are as many along n, the narrowest reaches least over the edge.
+        // Of the widths that give the same number of tiles along n, the narrowest reaches least over the edge.
+        let mut before = 0;
         for micro in 1..=COLUMNS {
             let along = c.n.div_ceil(u64::from(8 * micro * along_n));
-            if wider == along {
+            if before == along {
                 continue;
             }
-            wider = along;
+            before = along;
             let (tile_m, tile_n) = (u64::from(64 * rows * along_m), u64::from(8 * micro * along_n));
             let accumulators = rows * micro * 4;
             let wide = tile_n >= 2 * c.n.next_power_of_two().max(8) || tile_m >= 2 * c.m.next_power_of_two().max(64);

@@ -97,8 +97,9 @@ pub(super) struct Builders {
     outstanding: HashMap<u64, Plan>,
     next: u64,
     limit: Duration,
-    /// Candidates are taken in the order of their numbers: a built one waits here for those before it.
+    /// Candidates are taken in the order of their numbers.
     in_order: bool,
+    /// Built candidates that wait for earlier ones.
     early: BTreeMap<u64, Built>,
 }
 

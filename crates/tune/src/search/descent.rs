@@ -18,7 +18,7 @@ use tilewright_problem::contraction::Contraction;
 
 /// Plans from the cost model that the first descent compares before it moves.
 const OPENING: usize = 16;
-/// Of each choice, other ways than the best plan's among them.
+/// Plans among them with another value of a choice, such as the copy method, than the best plan has.
 const WAYS: usize = 4;
 /// Plans kept for later descents.
 const RESERVE: usize = 60;
@@ -225,9 +225,9 @@ fn diverse(ranked: &[Candidate], count: usize) -> VecDeque<Plan> {
     fresh.take(count).map(|c| c.plan).collect()
 }
 
-/// Takes the plans that the first descent compares: the best plan of each of the best tiles, then the next best ones.
+/// Takes the plans that the first descent compares from the reserve: one plan of each of the best tiles, then the next best plans.
 fn opening(reserve: &mut VecDeque<Plan>) -> Vec<Plan> {
-    /// Tiles among them.
+    /// Different tiles at the start.
     const TILES: usize = 12;
     let mut tiles = HashSet::new();
     let mut first = Vec::new();

@@ -215,7 +215,7 @@ impl<'a> Session<'a> {
         };
         self.resume(recorded, searcher.as_mut());
         (self.progress)(&Event::Started { resumed: self.resumed, stale });
-        // A modelled time is the same in every run: so is a search that tries its candidates in the order of their proposals.
+        // Modelled times are the same in every run. Candidates tried in the order of their proposals make the search repeatable, too.
         let in_order = !self.is_measured();
         let mut builders = Builders::new(self.device, space, threads, self.options.build_limit, in_order);
         // Builders get to work while the test data is made.
