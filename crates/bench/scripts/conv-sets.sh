@@ -6,7 +6,7 @@
 #          ck-DIRECTION   conv-f32   networks-DIRECTION   f32-gemm
 #   PART   1/3 runs the first third of the cases by number: cut a set that is too long before it runs
 # Environment: GPUS=2 deals sets out to two GPUs; TUNE=1500ms MEASURE=250ms per case.
-# A set whose results are in OUT already goes on where it stopped.
+# A set whose results are in OUT already goes on where it stopped. OUT/records.sqlite keeps the trials.
 set -u
 if [ $# -lt 4 ]; then
     sed -n 2,10p "$0" >&2
@@ -40,7 +40,7 @@ one() {
     esac
     file=$out/$name.$(echo "$part" | tr / -)
     timeout "$((seconds + 20))" "$bench" "$@" --device "cuda:$gpu" --part "$part" --budget "${TUNE:-1500ms}" --measure "${MEASURE:-250ms}" \
-        --out "$file.jsonl" --resume --limit "${seconds}s" >"$file.txt" 2>"$file.log"
+        --records "$out/records.sqlite" --out "$file.jsonl" --resume --limit "${seconds}s" >"$file.txt" 2>"$file.log"
     echo "$name $part: exit $?, $(wc -l <"$file.jsonl" 2>/dev/null || echo 0) records" >>"$out/ended.txt"
 }
 

@@ -8,10 +8,11 @@ import statistics
 
 
 class Spread:
-    """Median, p10 and p90 of samples in microseconds."""
+    """Median, p10 and p90 in microseconds of the means of every `runs` successive samples."""
 
-    def __init__(self, samples):
-        ordered = sorted(samples)
+    def __init__(self, samples, runs=1):
+        self.runs = runs
+        ordered = sorted(sum(samples[n : n + runs]) / runs for n in range(0, len(samples) - runs + 1, runs))
         at = lambda q: ordered[round(q * (len(ordered) - 1))]  # noqa: E731
         self.median, self.p10, self.p90 = statistics.median(ordered), at(0.1), at(0.9)
 
@@ -21,7 +22,7 @@ class Spread:
         return self.p90 - self.p10 > 0.1 * max(self.median, 10.0)
 
     def record(self):
-        return {"median_us": self.median, "p10_us": self.p10, "p90_us": self.p90, "wide": self.wide}
+        return {"median_us": self.median, "p10_us": self.p10, "p90_us": self.p90, "runs": self.runs, "wide": self.wide}
 
 
 class Held:
@@ -50,8 +51,8 @@ class Held:
                 raise RuntimeError("the call waits for the device: it cannot be timed without the host's time")
             self.cycles *= 2
 
-    def spreads(self, runs, samples=21, longer=3):
-        """A `Spread` of each call, in the order A B, B A; up to `longer` times as many samples while one is wide."""
+    def spreads(self, runs, samples=21, longer=4):
+        """A `Spread` of each call, in the order A B, B A; up to `longer` times as many runs while one is wide, then means of four runs."""
         for run in runs:
             for _ in range(3):
                 run()
@@ -61,5 +62,5 @@ class Held:
             for at in range(len(runs)) if n % 2 == 0 else reversed(range(len(runs))):
                 times[at].append(self.sample(runs[at]))
             if n + 1 >= samples and not any(Spread(of).wide for of in times):
-                break
-        return [Spread(of) for of in times]
+                return [Spread(of) for of in times]
+        return [Spread(of, 4) for of in times]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 pub struct Limits {
     /// Rounds at least.
     pub least: u32,
-    /// Rounds at most.
+    /// Rounds at most; while a side's spread is wide, [`LONGER`] times as many.
     pub most: u32,
     /// No round starts after this, the least ones excepted; while a side's spread is wide, after [`LONGER`] times this.
     pub time: Duration,
@@ -26,7 +26,9 @@ impl Default for Limits {
 }
 
 /// How many times as long a measurement may take while a side's spread is wide.
-const LONGER: u32 = 3;
+const LONGER: u32 = 4;
+/// Runs whose mean is one sample when a side's spread is still wide. The jitter of short kernels and of events then averages out.
+const RUNS: usize = 4;
 
 /// One run of an alternative: its time in microseconds.
 pub type Run<'a> = Box<dyn FnMut() -> Result<f64, BenchError> + 'a>;
@@ -61,7 +63,7 @@ pub fn interleave(sides: &mut [Run<'_>], limits: &Limits) -> Result<Vec<Result<S
         }
     }
     let start = Instant::now();
-    for round in 1..=limits.most {
+    for round in 1..=limits.most * LONGER {
         for at in 0..samples.len() {
             // Every other round the other way round, so that no side always follows the same other.
             let n = if round % 2 == 0 { samples.len() - 1 - at } else { at };
@@ -72,12 +74,17 @@ pub fn interleave(sides: &mut [Run<'_>], limits: &Limits) -> Result<Vec<Result<S
         let settled =
             |s: &Vec<f64>| Summary::of(s).is_none_or(|s| s.spread() / (2.0 * f64::from(s.rounds).sqrt()) <= limits.precision);
         let wide = samples.iter().any(|s| Summary::of(s).is_some_and(|s| s.is_wide()));
-        let time = if wide { limits.time * LONGER } else { limits.time };
-        if round >= limits.least && (start.elapsed() >= time || (!wide && samples.iter().all(settled))) {
+        let more = if wide { LONGER } else { 1 };
+        let over = round >= limits.most * more || start.elapsed() >= limits.time * more;
+        if round >= limits.least && (over || (!wide && samples.iter().all(settled))) {
             break;
         }
     }
-    let outcomes = failed.into_iter().zip(samples).map(|(error, samples)| match (error, Summary::of(&samples)) {
+    let all = samples.iter().filter(|s| !s.is_empty());
+    let wide = samples.iter().any(|s| Summary::of(s).is_some_and(|s| s.is_wide()));
+    let enough = all.map(Vec::len).min().is_some_and(|rounds| rounds >= RUNS * limits.least as usize);
+    let summary = |samples: &[f64]| if wide && enough { Summary::of_means(samples, RUNS) } else { Summary::of(samples) };
+    let outcomes = failed.into_iter().zip(samples).map(|(error, samples)| match (error, summary(&samples)) {
         (Some(e), _) => Err(e),
         (None, Some(summary)) => Ok(summary),
         (None, None) => Err(BenchError::Usage("no round was measured: allow more time".into())),
@@ -135,6 +142,19 @@ mod tests {
             us = 3.0 - us;
             Ok(us)
         });
-        assert_eq!(interleave(&mut [noisy], &all).unwrap()[0].as_ref().unwrap().rounds, 50);
+        // Wide to the end: four times as many runs, and means of four.
+        let noisy = interleave(&mut [noisy], &all).unwrap()[0].clone().unwrap();
+        assert_eq!((noisy.rounds, noisy.runs, noisy.is_wide()), (50, 4, false));
+    }
+
+    #[test]
+    fn means_do_not_hide_a_slow_change() {
+        let mut run = 0;
+        let rising: Run<'_> = Box::new(move || {
+            run += 1;
+            Ok(100.0 + f64::from(run))
+        });
+        let all = Limits { time: Duration::from_secs(60), ..limits(9, 50) };
+        assert!(interleave(&mut [rising], &all).unwrap()[0].as_ref().unwrap().is_wide());
     }
 }

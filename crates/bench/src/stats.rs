@@ -13,8 +13,19 @@ pub struct Summary {
     pub p10_us: f64,
     /// Ninetieth percentile.
     pub p90_us: f64,
-    /// Rounds measured.
+    /// Samples taken.
     pub rounds: u32,
+    /// Runs of a sample, which is their mean.
+    #[serde(default = "one_run", skip_serializing_if = "is_one_run")]
+    pub runs: u32,
+}
+
+fn one_run() -> u32 {
+    1
+}
+
+fn is_one_run(runs: &u32) -> bool {
+    *runs == 1
 }
 
 impl Summary {
@@ -28,7 +39,13 @@ impl Summary {
             p10_us: quantile(&sorted, 0.1)?,
             p90_us: quantile(&sorted, 0.9)?,
             rounds: sorted.len() as u32,
+            runs: 1,
         })
+    }
+    /// Summarises the means of every `runs` successive samples; `None` with fewer samples. A rest at the end is left out.
+    pub fn of_means(samples: &[f64], runs: usize) -> Option<Summary> {
+        let means: Vec<f64> = samples.chunks_exact(runs).map(|s| s.iter().sum::<f64>() / runs as f64).collect();
+        Some(Summary { runs: runs as u32, ..Summary::of(&means)? })
     }
     /// The distance between the tenth and the ninetieth percentile, relative to the median.
     pub fn spread(&self) -> f64 {
@@ -84,6 +101,7 @@ mod tests {
             p10_us: median,
             p90_us: median + spread,
             rounds: 9,
+            runs: 1,
         };
         assert!(of(100.0, 10.5).is_wide() && !of(100.0, 9.5).is_wide());
         assert!(of(2.0, 1.1).is_wide() && !of(2.0, 0.9).is_wide());
