@@ -75,9 +75,9 @@ def measure(tw, context, held, case, args, direction):
     plan = tw.tune(key, context=context, seconds=args.budget).plan
     prepared = context.prepared(key, (256, 256, 256))
     space = torch.empty(max(1, prepared.workspace_bytes), dtype=torch.uint8, device="cuda")
-    addresses = [of.first.data_ptr(), of.second.data_ptr(), of.result.data_ptr(), 0, 0, space.data_ptr()]
+    addresses = {"a": of.first.data_ptr(), "b": of.second.data_ptr(), "c": of.result.data_ptr(), "workspace": space.data_ptr()}
     stream = torch.cuda.current_stream().cuda_stream
-    ours = lambda: prepared.launch(addresses, 1.0, 0.0, stream, False, [])  # noqa: E731
+    ours = lambda: prepared.launch(addresses, stream=stream)  # noqa: E731
     ours()
     reference = of.theirs()
     torch.cuda.synchronize()

@@ -143,7 +143,7 @@ mod tests {
             Ok(us)
         });
         // Wide to the end: four times as many runs, and means of four.
-        let noisy = interleave(&mut [noisy], &all).unwrap()[0].clone().unwrap();
+        let noisy = interleave(&mut [noisy], &all).unwrap().remove(0).unwrap();
         assert_eq!((noisy.rounds, noisy.runs, noisy.is_wide()), (50, 4, false));
     }
 
