@@ -1,7 +1,7 @@
 //! `tune` on several devices of a host and on nodes that share a PostgreSQL server. Without a server its tests say SKIPPED.
 
 #[path = "../../../fleet/tests/support/postgres.rs"]
-mod postgres;
+pub mod postgres;
 
 use crate::common::{Bench, Ran, missing};
 use postgres::{PASSWORD, Postgres};
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Large enough for a search to go on: a product as fast as its launch has converged.
-const CASES: &str = "m,n,k,dtype\n96,80,64,f32\n64,96,48,f32\n80,64,64,f32\n96,96,64,f32\n";
+pub const CASES: &str = "m,n,k,dtype\n96,80,64,f32\n64,96,48,f32\n80,64,64,f32\n96,96,64,f32\n";
 
 fn bench() -> Bench {
     let bench = Bench::new();

@@ -12,6 +12,8 @@ mod memory;
 mod onnx;
 #[path = "../../../ir/tests/support/pages.rs"]
 mod pages;
+#[cfg(unix)]
+mod recipes;
 mod resume;
 mod selfcheck;
 mod small_model;
