@@ -5,7 +5,9 @@
 //! | `fleet-simulation worker URL KEY=VALUE...` | one worker of a server: its trials sleep, and it fails, stops and aborts as a test wants |
 //! | `fleet-simulation host FILE KEY=VALUE...` | the same on the tasks of one host |
 //! | `fleet-simulation load URL KEY=VALUE...` | many workers as threads; it prints claims per second, their latency, and trials per second |
+//! | `fleet-simulation emulator TILEWRIGHT KEY=VALUE...` | searches of this command on the emulator: several workers beside one |
 
+mod emulator;
 mod journal;
 mod load;
 mod watched;
@@ -25,7 +27,8 @@ fn main() {
         "worker" => worker::worker(&worker::Place::Server(place), &options),
         "host" => worker::worker(&worker::Place::Host(place.into()), &options),
         "load" => load::load(&place, &options).map(|()| 0),
-        _ => Err("write: fleet-simulation worker|load URL KEY=VALUE..., or fleet-simulation host FILE KEY=VALUE...".into()),
+        "emulator" => emulator::emulator(&place, &options).map(|()| 0),
+        _ => Err("write: fleet-simulation worker|load URL, host FILE or emulator TILEWRIGHT, then KEY=VALUE...".into()),
     };
     std::process::exit(code.unwrap_or_else(|e| {
         eprintln!("error: {e}");
