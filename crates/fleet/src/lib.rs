@@ -20,7 +20,7 @@ pub use error::FleetError;
 pub use host::HostQueue;
 pub use lock::{GpuLock, HolderFile, boot_id, boottime};
 #[cfg(feature = "postgres")]
-pub use postgres::{Address, CLAIM, PushTask, SCHEMA_VERSION, Server, init, pull, pushable, status, withdraw};
+pub use postgres::{Address, CLAIM, CLAIMED, PushTask, SCHEMA_VERSION, Server, init, pull, pushable, status, withdraw};
 pub use queue::{End, Identity, Lease, Left, Line, NewTask, Pulled, Queue, RunSpec, Shipped, digest};
 pub use restart::{Restarts, cores};
 pub use status::{ClassStatus, Status, WorkerStatus, printable};

@@ -9,7 +9,7 @@ mod tls;
 
 pub use address::Address;
 pub use admin::{PushTask, init, pull, pushable, status, withdraw};
-pub use sql::{CLAIM, SCHEMA_VERSION};
+pub use sql::{CLAIM, CLAIMED, SCHEMA_VERSION};
 
 use crate::FleetError;
 use crate::queue::{

@@ -78,7 +78,7 @@ UPDATE tw.alive SET seen = clock_timestamp(),
 WHERE seen NOT BETWEEN clock_timestamp() - interval '1 second' AND clock_timestamp() + interval '1 second'";
 
 /// The task of a claim whose answer was lost.
-pub(super) const CLAIMED: &str = "
+pub const CLAIMED: &str = "
 UPDATE tw.task SET until = clock_timestamp() + $2 * interval '1 second' WHERE claim = $1 AND state = 'leased'
 RETURNING id, epoch, problem, lapses, spent";
 

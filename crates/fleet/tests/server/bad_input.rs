@@ -56,12 +56,15 @@ fn workers_have_the_rights_they_need_and_no_others() {
     ] {
         refused(statement);
     }
-    assert_eq!(
-        server.sql(
-            "SELECT count(*) FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.setrole WHERE rolname = 'tilewright_worker'"
-        ),
-        "1"
-    );
+    // Timeouts are of the role, so a pool of connections cannot lose them.
+    let settings = server.sql("SELECT unnest(rolconfig) FROM pg_roles WHERE rolname = 'tilewright_worker' ORDER BY 1");
+    assert_eq!(settings, "idle_in_transaction_session_timeout=10s\nlock_timeout=5s\nstatement_timeout=10s");
+    let inserts = "SELECT string_agg(table_name, ' ' ORDER BY table_name) FROM information_schema.table_privileges \
+        WHERE grantee = 'tilewright_worker' AND privilege_type = 'INSERT'";
+    assert_eq!(server.sql(inserts), "list mark run task trial worker");
+    let others = "SELECT count(*) FROM information_schema.table_privileges \
+        WHERE grantee = 'tilewright_worker' AND privilege_type NOT IN ('INSERT', 'SELECT')";
+    assert_eq!(server.number(others), 0);
 }
 
 fn psql(server: &super::Postgres, text: &str) -> String {

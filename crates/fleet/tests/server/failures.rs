@@ -118,7 +118,7 @@ fn a_silence_of_all_is_no_lapse() {
 #[test]
 fn more_workers_than_connections_do_all_tasks() {
     let Some(fleet) = Fleet::with(&["max_connections = 5", "superuser_reserved_connections = 2"]) else { return };
-    let options = "tasks=20 trials=2 sleep=20 lease=5000 poll=100";
+    let options = "tasks=20 trials=2 sleep=20 lease=60000 poll=100";
     let all: Vec<_> = (0..if super::full() { 20 } else { 12 }).map(|n| fleet.start(&format!("w{n}"), options)).collect();
     for worker in all {
         ends(worker, 0);

@@ -4,7 +4,7 @@ use super::{Fleet, SIMULATION, ended, until};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-const OPTIONS: &str = "tasks=24 trials=3 sleep=30 lease=8000 poll=100";
+const OPTIONS: &str = "tasks=24 trials=3 sleep=30 lease=60000 poll=100";
 
 /// What a command says, once it has ended well.
 fn said(command: &mut Command) -> String {

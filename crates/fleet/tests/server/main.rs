@@ -7,6 +7,7 @@ mod fences;
 mod host;
 mod kills;
 mod launchers;
+mod packets;
 mod pooler;
 mod proxy;
 mod runs;

@@ -1,13 +1,14 @@
 //! Runs without accidents: each task once, each trial once.
 
-use super::{Fleet, ends, identity, run, tasks};
+use super::{Fleet, ends, full, identity, run, tasks, until};
+use std::time::Instant;
 use tilewright_fleet::{End, Left, Queue};
 
 #[test]
 fn each_task_is_done_once_and_each_trial_shipped_once() {
     let Some(fleet) = Fleet::new() else { return };
-    let (tasks, trials, workers) = (100, 5, 8);
-    let options = format!("tasks={tasks} trials={trials} sleep=40 lease=5000 poll=100");
+    let (tasks, trials, workers) = if full() { (1000, 5, 8) } else { (100, 5, 8) };
+    let options = format!("tasks={tasks} trials={trials} sleep=8 lease=60000 poll=100");
     let all: Vec<_> = (0..workers).map(|n| fleet.start(&format!("w{n}"), &options)).collect();
     for worker in all {
         ends(worker, 0);
@@ -68,6 +69,40 @@ fn withdrawn_tasks_stop_their_workers() {
     assert!(unknown.contains("--run day: the server has no such run; its runs are: night"), "{unknown}");
 }
 
+#[test]
+fn a_worker_that_need_not_wait_leaves_while_others_work() {
+    let Some(fleet) = Fleet::new() else { return };
+    let mut working = fleet.start("working", "tasks=1 trials=100000 sleep=20 lease=60000");
+    until("it has the task", || fleet.count("tw.task WHERE state = 'leased'") == 1);
+    ends(fleet.start("brief", "tasks=1 lease=60000 poll=50 no-wait=1"), 0);
+    // Without that it would be here still.
+    let mut patient = fleet.start("patient", "tasks=1 lease=60000 poll=50");
+    until("it has joined", || fleet.count("tw.worker") == 3);
+    assert!(patient.try_wait().expect("it can be asked").is_none() && working.try_wait().expect("it can be asked").is_none());
+    for child in [&mut working, &mut patient] {
+        child.kill().and_then(|()| child.wait()).expect("it ends");
+    }
+}
+
+/// However many claims and renewals there are, the row of all workers changes once a second.
+#[test]
+fn the_row_that_shows_life_is_written_once_a_second() {
+    let Some(fleet) = Fleet::new() else { return };
+    let mut server = fleet.joined(identity("a"), &run(60), &tasks(200));
+    let start = Instant::now();
+    let mut seen = std::collections::BTreeSet::new();
+    let mut calls = 0;
+    while calls < 100 || seen.len() < 2 {
+        let lease = server.claim().unwrap().expect("a task");
+        assert_eq!(server.renew(&lease, 0.0).ok(), Some(true));
+        assert_eq!(server.end(&lease, &End::Open { spent: 0.0 }).ok(), Some(true));
+        seen.insert(fleet.server.sql("SELECT xmin, seen FROM tw.alive"));
+        calls += 3;
+    }
+    let most = start.elapsed().as_secs() as usize + 2;
+    assert!(seen.len() <= most, "{} changes for {calls} calls in {:?}", seen.len(), start.elapsed());
+}
+
 /// The claim walks one index in order of work, however many tasks there are.
 #[test]
 fn a_claim_walks_the_index_in_order_of_work() {
@@ -80,6 +115,10 @@ fn a_claim_walks_the_index_in_order_of_work() {
     let plan = fleet.server.sql(&format!("{prepared} EXPLAIN (ANALYZE, TIMING OFF) EXECUTE c({})", values.join(", ")));
     assert!(plan.contains("Index Scan using task_todo on task"), "{plan}");
     assert!(!plan.contains("Sort") && !plan.contains("Seq Scan on task"), "{plan}");
+    // A retry looks its name up.
+    let retry = format!("PREPARE r(text, float8) AS {}; EXPLAIN EXECUTE r('claim', 60)", tilewright_fleet::CLAIMED);
+    let plan = fleet.server.sql(&retry);
+    assert!(plan.contains("Index Scan using task_claim on task"), "{plan}");
     for _ in 0..20 {
         let lease = server.claim().unwrap().expect("a task");
         let end = End::Done { best_us: 1.0, best_plan: "x".into(), first_us: 1.0 };

@@ -13,7 +13,16 @@ pub const PASSWORD: &str = "correct-horse-battery";
 pub struct Postgres {
     pub folder: tempfile::TempDir,
     pub port: u16,
+    /// A process whose network namespace the server starts in from now on.
+    pub network_of: Option<u32>,
     child: Option<Child>,
+}
+
+/// The same command in the network namespace of a process. Sockets that are files reach across.
+pub fn in_network_of(process: u32, command: &Command) -> Command {
+    let mut inside = Command::new("nsenter");
+    inside.args(["-t", &process.to_string(), "-n"]).arg(command.get_program()).args(command.get_args());
+    inside
 }
 
 /// The folder of the server's programs: the one that `TILEWRIGHT_POSTGRES` names, else the newest of Debian's.
@@ -110,7 +119,7 @@ impl Postgres {
         init.args(["--locale=C", "--no-instructions"]).arg("--pwfile").arg(&words).arg("-D").arg(&data);
         run(&mut init);
         let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
-        let mut server = Postgres { folder, port, child: None };
+        let mut server = Postgres { folder, port, network_of: None, child: None };
         let conf = data.join("postgresql.conf");
         let mut text = std::fs::read_to_string(&conf).expect("a configuration");
         let place = server.folder.path().display();
@@ -130,7 +139,11 @@ impl Postgres {
         let start = Instant::now();
         loop {
             let mut command = program(&bin, "postgres");
-            command.arg("-D").arg(self.folder.path().join("data")).stdout(Stdio::null()).stderr(Stdio::null());
+            command.arg("-D").arg(self.folder.path().join("data"));
+            if let Some(process) = self.network_of {
+                command = in_network_of(process, &command);
+            }
+            command.stdout(Stdio::null()).stderr(Stdio::null());
             let mut child = command.spawn().expect("the server starts");
             while child.try_wait().expect("it can be asked").is_none() {
                 let asked = self.command("psql").args(["-d", "postgres", "-c", "SELECT 1"]).output().expect("psql runs");

@@ -1,0 +1,70 @@
+//! A network that drops packets: server and workers are alone in a network namespace, and its only link goes down.
+
+use super::{Fleet, SIMULATION, ended, ends, until};
+use crate::postgres::{in_network_of, is_run_by_root};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+/// A network namespace, kept by a process that sleeps in it.
+struct Network(Child);
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let _ = (self.0.kill(), self.0.wait());
+    }
+}
+
+impl Network {
+    fn new() -> Option<Network> {
+        let network = Network(Command::new("unshare").args(["-n", "sleep", "600"]).spawn().ok()?);
+        let entered = |what: &str| std::fs::read_link(format!("/proc/{what}/ns/net")).ok();
+        until("it has a network of its own", || {
+            entered(&network.0.id().to_string()).is_some_and(|its| Some(its) != entered("self"))
+        });
+        network.link("up").then_some(network)
+    }
+
+    fn link(&self, state: &str) -> bool {
+        let mut ip = Command::new("ip");
+        ip.args(["link", "set", "lo", state]);
+        in_network_of(self.0.id(), &ip).status().is_ok_and(|status| status.success())
+    }
+}
+
+/// Packets in flight vanish, and new connections find no network: searches go on, and no task is done twice.
+#[test]
+fn dropped_packets_stop_no_search() {
+    if !is_run_by_root() {
+        return super::missing::skipped("a network namespace that an ordinary server can be started in needs root");
+    }
+    let Some(mut fleet) = Fleet::new() else { return };
+    let Some(network) = Network::new() else {
+        return super::missing::skipped("no network namespace can be made");
+    };
+    fleet.server.trust_tcp();
+    fleet.server.kill();
+    fleet.server.network_of = Some(network.0.id());
+    fleet.server.up();
+    let url = fleet.server.tcp("tilewright_worker");
+    let start = |name: &str| {
+        let inside = in_network_of(network.0.id(), &Command::new(SIMULATION));
+        fleet.complete(inside, &url, name, "tasks=8 trials=15 sleep=100 lease=10000 poll=100").spawn().expect("it starts")
+    };
+    let workers = ["one", "two"].map(start);
+    until("trials are shipped", || fleet.count("tw.trial") > 5);
+    let before = fleet.count("tw.trial");
+    assert!(network.link("down"));
+    let written = fleet.journals();
+    std::thread::sleep(Duration::from_secs(1));
+    // What was sent before has arrived.
+    let cut = fleet.count("tw.trial");
+    until("the searches go on", || fleet.journals() >= written + 10);
+    assert_eq!(fleet.count("tw.trial"), cut, "packets arrive");
+    assert!(network.link("up"));
+    let said = workers.map(|worker| ends(worker, 0));
+    let mut once = ended(&said);
+    once.dedup();
+    assert_eq!((ended(&said), once.len()), (once.clone(), 8));
+    assert!(fleet.count("tw.trial") > before);
+    assert_eq!(fleet.count("tw.trial"), fleet.journals() as i64);
+}
