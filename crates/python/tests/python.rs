@@ -11,6 +11,8 @@ use std::sync::OnceLock;
 mod missing;
 #[path = "../../ir/tests/support/pages.rs"]
 mod pages;
+#[path = "../../fleet/tests/support/postgres.rs"]
+mod postgres;
 
 fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -67,11 +69,22 @@ fn installed(to: &Path) {
 }
 
 fn tried(file: &str, only: &[&str], device: &str, python: impl AsRef<OsStr>) -> String {
+    tried_with(file, only, device, python, &[])
+}
+
+/// A variable of the environment of Python's tests.
+struct Variable {
+    name: &'static str,
+    value: String,
+}
+
+fn tried_with(file: &str, only: &[&str], device: &str, python: impl AsRef<OsStr>, more: &[Variable]) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     installed(folder.path());
     let mut command = Command::new(python);
     command.arg("-W").arg("error::ResourceWarning").arg(package().join("tests").join(file)).args(only);
     command.env("PYTHONPATH", folder.path()).env("TILEWRIGHT_TEST_DEVICE", device).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.envs(more.iter().map(|variable| (variable.name, &variable.value)));
     let said = runs(&mut command).unwrap_or_else(|e| panic!("{e}"));
     assert!(said.contains("\nOK"), "{said}");
     said
@@ -95,15 +108,21 @@ fn arrays_on_opencl() {
     tried("test_arrays.py", &["Products.test_epilogue_and_out", "Tuning.test_what_is_tuned_is_found_again"], "opencl:0", python);
 }
 
-/// With the Python that `TILEWRIGHT_TORCH_PYTHON` names, as `scripts/torch-without-gpu` makes one: nobody can be required to have torch.
-#[test]
-fn torch_operators() {
+/// The Python that `TILEWRIGHT_TORCH_PYTHON` names, as `scripts/torch-without-gpu` makes one: nobody can be required to have torch.
+fn with_torch() -> Option<PathBuf> {
     let given = std::env::var_os("TILEWRIGHT_TORCH_PYTHON").filter(|p| !p.is_empty());
-    let Some(python) = given.map(PathBuf::from).or_else(python) else { return };
+    let python = given.map(PathBuf::from).or_else(python)?;
     if let Err(why) = runs(Command::new(&python).args(["-c", "import torch"])) {
         let last = why.trim_end().lines().last().unwrap_or_default();
-        return missing::skipped(&format!("PyTorch (scripts/torch-without-gpu, TILEWRIGHT_TORCH_PYTHON): {last}"));
+        missing::skipped(&format!("PyTorch (scripts/torch-without-gpu, TILEWRIGHT_TORCH_PYTHON): {last}"));
+        return None;
     }
+    Some(python)
+}
+
+#[test]
+fn torch_operators() {
+    let Some(python) = with_torch() else { return };
     tried("test_torch.py", &[], "emu", &python);
     tried("test_bad_input.py", &["Torch"], "emu", &python);
     tried("test_every_argument.py", &["Torch"], "emu", &python);
@@ -132,6 +151,24 @@ fn processes_end(python: &Path) {
     runs(&mut command).unwrap_or_else(|e| panic!("{e}"));
     let table = std::fs::read_to_string(folder.path().join("exits/exits.md")).expect("the table");
     assert!(table.contains("4 of 4 processes, 0 ended by a signal, 0 failed or suspect"), "{table}");
+}
+
+/// Shapes of torch tuned by the command, on several devices and in a fleet with a real server.
+#[test]
+fn torch_shapes_are_tuned_by_other_processes() {
+    let Some(python) = with_torch() else { return };
+    let here = std::env::current_exe().expect("this test");
+    let command = here.ancestors().nth(2).expect("a folder").join("tilewright");
+    if !command.exists() {
+        return missing::missing("the command tilewright (cargo test --workspace builds it)");
+    }
+    let Some(server) = postgres::Postgres::start() else { return };
+    let fleet = server.socket("owner");
+    runs(Command::new(&command).args(["fleet", "init", &fleet])).unwrap_or_else(|e| panic!("{e}"));
+    let command = Variable { name: "TILEWRIGHT_TEST_COMMAND", value: command.display().to_string() };
+    let fleet = Variable { name: "TILEWRIGHT_TEST_FLEET", value: fleet };
+    tried_with("test_torch_fleet.py", &[], "emu", python, &[command, fleet]);
+    assert_eq!(server.sql("SELECT name, (SELECT count(*) FROM tw.task WHERE state = 'done') FROM tw.run"), "night|2");
 }
 
 /// The programs of the README, the package's page and the guides.

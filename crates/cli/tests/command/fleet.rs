@@ -6,6 +6,7 @@ pub mod postgres;
 use crate::common::{Bench, Ran, missing};
 use postgres::{PASSWORD, Postgres};
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -161,12 +162,21 @@ fn nodes_share_a_run_and_its_trials_are_collected() {
             format!("tune --cases cases.csv --fleet {url} --run night --device emu --budget 3 --json --records {node}.sqlite");
         bench.command(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
     };
+    let watching = bench.command(&format!("fleet status {url} --watch --json")).stdout(Stdio::piped()).spawn();
+    let mut watching = watching.expect("it starts");
     let nodes = [tune("one"), tune("two")].map(|node| Ran::new("a node", node.wait_with_output().expect("it ends")));
     for ran in &nodes {
         ran.ends(0);
     }
     assert_eq!(nodes.iter().map(|ran| problems(ran).len()).sum::<usize>(), 4);
     assert_eq!(server.sql("SELECT state, count(*) FROM tw.task GROUP BY state"), "done|4");
+    // The view is for psql, too.
+    assert_eq!(server.sql("SELECT run, open, leased, done FROM tw.progress"), "night|0|0|4");
+    // Who watches sees that all is done.
+    let seen = BufReader::new(watching.stdout.take().expect("its output")).lines();
+    let done = seen.map(|line| line.expect("a line")).find(|line| line.contains("\"open\":0,\"leased\":0,\"done\":4"));
+    watching.kill().and_then(|()| watching.wait()).expect("it ends");
+    assert!(done.is_some(), "it ended before all was done");
     // The union of the journals is on the server.
     let mut union = BTreeSet::new();
     for (node, ran) in ["one", "two"].iter().zip(&nodes) {
@@ -181,6 +191,11 @@ fn nodes_share_a_run_and_its_trials_are_collected() {
     // Nobody here has seen their results: they are candidates.
     let listed = bench.run("records list --json --records all.sqlite");
     assert!(listed.objects().iter().all(|o| o["stale"] == true && o["trials"] == 3), "{}", listed.out);
+    // A search begins with them: verified and timed here, they count.
+    bench.run("tune --cases cases.csv --device emu --budget 3 --records all.sqlite").ends(0);
+    let listed = bench.run("records list --json --records all.sqlite");
+    assert!(listed.objects().iter().all(|o| o["stale"] == false), "{}", listed.out);
+    assert_eq!(trials(&bench, "all.sqlite").into_iter().collect::<BTreeSet<_>>(), union, "no other plan was tried");
     let status = bench.run(&format!("fleet status {url} --run night --json"));
     let status = &status.objects()[0];
     let class = &status["classes"][0];

@@ -21,7 +21,7 @@ fn clock(folder: &Path, name: &str, shows: &str) -> PathBuf {
     path
 }
 
-const OPTIONS: &str = "tasks=16 trials=8 sleep=100 lease=8000 poll=100";
+const OPTIONS: &str = "tasks=16 trials=8 sleep=100 lease=60000 poll=100";
 
 /// All tasks were done by their first holders, and all trials came.
 fn nothing_lapsed(fleet: &Fleet, workers: Vec<Child>) {

@@ -49,7 +49,7 @@ fn a_pool_in_transaction_mode_serves_many_workers() {
     let Some(fleet) = Fleet::new() else { return };
     let pooler = Pooler::start(&fleet.server);
     let url = format!("postgresql://tilewright_worker@127.0.0.1:{}/fleet", pooler.port);
-    let options = "tasks=40 trials=4 sleep=40 lease=8000 poll=100";
+    let options = "tasks=40 trials=4 sleep=40 lease=60000 poll=100";
     let workers: Vec<Child> = (0..10).map(|n| fleet.start_at(&url, &format!("w{n}"), options)).collect();
     let mut most = 0;
     until("the tasks are done", || {
