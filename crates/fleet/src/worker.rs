@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 /// Trials of one batch.
 const BATCH: usize = 64;
+/// Time before the second look for a free task. It doubles up to [`Patience::poll`].
+const SOONEST: Duration = Duration::from_millis(250);
 /// Batches between two looks at the lease.
 const BATCHES: usize = 50;
 /// The search's own limit.
@@ -188,6 +190,8 @@ pub fn work(
         generation: locked(queue).generation(),
     };
     let mut unsound: u32 = 0;
+    // The last tasks of a run often end at about the same time, so the first looks follow soon after each other.
+    let mut look = SOONEST;
     loop {
         if is_stopped() {
             return Ok(Verdict::Stopped);
@@ -210,9 +214,11 @@ pub fn work(
             if left.open == 0 && (left.leased == 0 || patience.no_wait) {
                 return Ok(Verdict::Finished(left));
             }
-            at.pause(patience.poll);
+            at.pause(look.min(patience.poll));
+            look = (look * 2).min(patience.poll);
             continue;
         };
+        look = SOONEST;
         // Whatever the search says carries the task and its fence.
         let _in_task = tracing::info_span!("task", task = lease.task, epoch = lease.epoch).entered();
         tracing::info!(task = lease.task, epoch = lease.epoch, "leased {}", lease.problem);
