@@ -125,7 +125,7 @@ impl Session {
             } else if let (Some(bytes), Problem::Conv(conv)) = (workspace, &mut problem) {
                 conv.workspace = bytes;
             }
-            cases.push(Case { set: default_set.into(), name: key.clone(), line: 0, problem });
+            cases.push(Case { set: default_set.into(), name: key.clone(), line: 0, problem, calls: 1 });
         }
         let all = cases.len();
         let sets: BTreeSet<String> = cases.iter().map(|c| c.set.clone()).collect();
@@ -347,7 +347,7 @@ mod tests {
     fn a_case_whose_first_side_has_no_time_is_broken() {
         let mut session = Session::begin("gemm", parsed("tilewright-bench table x").common).unwrap();
         let problem = Problem::parse("conv_fwd_nchw_n1_c1_k1_in9_fil3_f32").unwrap();
-        let case = Case { set: "s".into(), name: "n".into(), line: 0, problem };
+        let case = Case { set: "s".into(), name: "n".into(), line: 0, problem, calls: 1 };
         let whole = record::tests::record("s", "n", Some(1.0));
         session.each(std::slice::from_ref(&case), |_| Ok(vec![whole.clone()])).unwrap();
         assert_eq!(session.broken, 0);

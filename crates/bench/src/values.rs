@@ -106,6 +106,17 @@ pub fn budget(text: &str) -> Result<Budget, String> {
     Ok(Budget::Time(Duration::from_secs_f64(seconds)))
 }
 
+/// A time: 500ms, 30s, 2m, 1h.
+///
+/// # Errors
+/// The message for the user.
+pub fn time(text: &str) -> Result<Duration, String> {
+    match budget(text)? {
+        Budget::Time(time) => Ok(time),
+        Budget::Trials(_) => Err(format!("is no time: write {text}s for seconds")),
+    }
+}
+
 /// The I-th of N shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {

@@ -23,6 +23,8 @@ pub struct Case {
     pub factors: Factors,
     /// The layers of a model that compute it.
     pub layers: Vec<String>,
+    /// How often it is computed.
+    pub calls: f64,
     /// The edited source that `--source` names, with its path.
     pub source: Option<(PathBuf, Edited)>,
 }
@@ -161,7 +163,7 @@ pub fn only(Cases { list: mut all, skipped, .. }: Cases) -> Result<Case, CliErro
 
 /// A problem as a case of its own.
 pub fn plain(problem: Problem) -> Case {
-    Case { title: title(&problem), set: None, problem, factors: Factors::default(), layers: Vec::new(), source: None }
+    Case { title: title(&problem), set: None, problem, factors: Factors::default(), layers: Vec::new(), calls: 1.0, source: None }
 }
 
 fn set_dynamic(problem: &mut Problem, extents: &[Extent]) -> Result<(), CliError> {
@@ -185,7 +187,10 @@ fn from_model(args: &ProblemArgs, path: &Path) -> Result<Cases, CliError> {
     let mut list: Vec<Case> = Vec::new();
     for layer in model.layers {
         match list.iter_mut().find(|case| case.problem == layer.problem) {
-            Some(case) => case.layers.push(layer.name),
+            Some(case) => {
+                case.layers.push(layer.name);
+                case.calls += 1.0;
+            }
             None => list.push(Case { layers: vec![layer.name], ..plain(layer.problem) }),
         }
     }
@@ -208,7 +213,7 @@ fn from_file(path: &Path, set: Option<&str>) -> Result<Cases, CliError> {
         let known = known.into_iter().collect::<Vec<_>>().join(", ");
         return Err(CliError::usage(format!("--set {set}: {} has no such set; its sets are {known}", path.display())));
     }
-    let named = |c: cases::Case| Case { set: Some(c.set), ..plain(c.problem) };
+    let named = |c: cases::Case| Case { set: Some(c.set), calls: c.calls as f64, ..plain(c.problem) };
     Ok(Cases { list: file.cases.into_iter().filter(|c| wanted(&c.set)).map(named).collect(), skipped, ..Cases::default() })
 }
 

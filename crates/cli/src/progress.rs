@@ -9,7 +9,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 use tilewright::{DeviceInfo, Problem};
 use tilewright_bench::{Roof, least_bytes};
-use tilewright_tune::search::{Budget, Event, Tally};
+use tilewright_tune::search::{Budget, Event, Standing, Tally};
 
 /// A line that follows the work on one case.
 pub struct Progress {
@@ -28,11 +28,20 @@ pub struct CaseNumber {
     pub of: usize,
 }
 
+/// Which of the cases a line stands for.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// One, of so many.
+    Case(CaseNumber),
+    /// One of those that share a budget.
+    Shared(Standing),
+}
+
 /// What the line says.
 #[derive(Clone, Debug)]
 struct Line {
     title: String,
-    number: CaseNumber,
+    place: Place,
     phase: &'static str,
     flop: f64,
     /// Microseconds that no kernel of the device beats, by its description.
@@ -48,9 +57,12 @@ impl Line {
             let share = 100.0 * self.roof_us / us;
             parts.push(format!("best {}, {}, {share:.0} % of roof", human_time(us), human_rate(self.flop, us)));
         }
-        let CaseNumber { nth, of } = self.number;
-        if of > 1 {
-            parts.push(format!("case {nth}/{of}"));
+        match self.place {
+            Place::Case(CaseNumber { nth, of }) if of > 1 => parts.push(format!("case {nth}/{of}")),
+            Place::Case(_) => {}
+            // What was found for all matters more than one of them.
+            Place::Shared(Standing { reached, problems, share, gain }) => parts
+                .insert(0, format!("{reached} of {problems} shapes, {:.0} % of the time, {gain:.2} times faster", 100.0 * share)),
         }
         parts.push(self.phase.to_string());
         if let Some(t) = self.tally {
@@ -83,7 +95,7 @@ impl Progress {
         let seconds = budget.filter(|b| b.trials.is_none()).and_then(|b| b.seconds);
         let line = Line {
             title: case.title.clone(),
-            number,
+            place: Place::Case(number),
             phase: "preparing",
             flop: case.problem.flop(),
             roof_us: roof_us(&case.problem, device),
@@ -97,6 +109,11 @@ impl Progress {
 
     fn show(&self) {
         self.bar.set_message(self.line.borrow().text());
+    }
+
+    /// Says how far all cases are that share a budget.
+    pub fn stand(&self, standing: &Standing) {
+        self.line.borrow_mut().place = Place::Shared(*standing);
     }
 
     /// What is done from now on.
@@ -150,7 +167,7 @@ mod tests {
     fn what_matters_stands_in_the_first_62_characters() {
         let line = Line {
             title: "gemm 4096x4096x4096 bf16 nt row to f32, bias n, gelu, residual".into(),
-            number: CaseNumber { nth: 13, of: 47 },
+            place: Place::Case(CaseNumber { nth: 13, of: 47 }),
             phase: "verifying",
             flop: 2.0 * 4096f64.powi(3),
             roof_us: 139.0,
@@ -162,7 +179,14 @@ mod tests {
         for part in ["best 196.5 us", "699.4 TFLOP/s", "71 % of roof", "case 13/47", "verif"] {
             assert!(seen.contains(part), "{part} is not in `{seen}`");
         }
-        let first = Line { best_us: None, tally: None, number: CaseNumber { nth: 1, of: 1 }, ..line };
+        let first = Line { best_us: None, tally: None, place: Place::Case(CaseNumber { nth: 1, of: 1 }), ..line.clone() };
         assert!(first.text().starts_with("verifying; gemm"), "{}", first.text());
+        let standing = Standing { reached: 73, problems: 163, share: 0.914, gain: 1.118 };
+        let shared = Line { place: Place::Shared(standing), ..line };
+        assert!(
+            shared.text().starts_with("73 of 163 shapes, 91 % of the time, 1.12 times faster; best 196.5 us"),
+            "{}",
+            shared.text()
+        );
     }
 }

@@ -4,7 +4,7 @@ use crate::args::{PlaceArgs, Search, TuneArgs};
 use crate::error::CliError;
 use crate::figures::search;
 use crate::output::{file_name, human_rate, human_time, line, write_file};
-use crate::problem::{self, Case};
+use crate::problem::{self, Case, Cases};
 use crate::progress::{CaseNumber, Progress};
 use crate::table::{Row, Table};
 use crate::{part, records, report, session, table, workers};
@@ -12,9 +12,12 @@ use serde_json::json;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tilewright::{Context, Operation};
+use std::time::Instant;
+use tilewright::{Context, Operation, Wanted};
 use tilewright_bench::values;
-use tilewright_tune::search::{Budget, Cancel, Ended, Event, Options, Outcome, Strategy};
+use tilewright_tune::search::{
+    Audience, Budget, Cancel, Ended, Event, Options, Outcome, SharedBudget, Standing, Strategy, TuneError,
+};
 
 /// Tunes every problem of the command line. A case that fails is reported and the others go on. Where a candidate takes the
 /// device down, a new process goes on from the records.
@@ -50,32 +53,14 @@ pub fn alone(args: &TuneArgs, place: &PlaceArgs, quiet: bool) -> Result<(), CliE
         tilewright_device::note_crashes(file).map_err(noted)?;
     }
     let watched = !quiet && !args.json && args.skip == 0 && std::io::stderr().is_terminal();
-    if let (values::Budget::Trials(trials), true) = (args.budget, watched) {
+    if let (values::Budget::Trials(trials), true) = (args.budget, watched && args.total.is_none()) {
         eprintln!("budget: {trials} trials for each problem ({trials}s would be a time)");
     }
     if args.csv && args.skip == 0 {
         table::csv(&COLUMNS, None)?;
     }
-    let (mut done, mut found) = (0, Found { several: cases.list.len() > 1, rows: Vec::new(), searches: Vec::new() });
-    let all = args.skip + cases.list.len();
-    let tuned = session::each(&cases, &context, args.json, |number, case| {
-        let number = CaseNumber { nth: args.skip + number + 1, of: all };
-        let options = options(args, case, if done == 0 { args.spent } else { 0.0 });
-        let shown = !args.json && !args.csv && !quiet;
-        let result = tune_case(args, &context, case, &options, &cancel, &mut found, &|| {
-            Progress::new(case, number, context.info(), Some(&options.budget), shown)
-        });
-        if cancel.is_cancelled() {
-            return Err(CliError::Interrupted);
-        }
-        if let Err(Lost { trials, seconds }) = result {
-            let earlier = if done == 0 { args.spent } else { 0.0 };
-            let now = if options.budget.trials.is_some() { trials as f64 } else { seconds };
-            return hand_over(args.skip + done, earlier + now.max(0.001));
-        }
-        done += 1;
-        result.unwrap_or(Ok(()))
-    });
+    let mut found = Found { several: cases.list.len() > 1, rows: Vec::new(), searches: Vec::new() };
+    let tuned = tune_cases(args, &context, &cases, &cancel, quiet, &mut found);
     if !found.rows.is_empty() {
         line(&format!("\non {}; sources of the kernels: {}", context.info().name, source_folder(args).display()))?;
         let mut table = Table::begin(&cases.list, "trials")?;
@@ -132,43 +117,159 @@ impl Found {
     }
 }
 
-/// The device was lost after so many trials of this case and seconds of its search.
-struct Lost {
-    trials: u64,
-    seconds: f64,
+/// The budget of all cases together. Trials are for each, and a single case has its budget for itself.
+fn shared(args: &TuneArgs, cases: usize) -> Option<SharedBudget> {
+    let left = |seconds: f64| Budget::seconds((seconds - args.spent).max(0.05));
+    match (args.total, args.budget) {
+        (Some(total), _) => Some(SharedBudget { budget: left(total.as_secs_f64()), reach_all: false }),
+        (None, values::Budget::Time(time)) if cases > 1 => {
+            Some(SharedBudget { budget: left(time.as_secs_f64() * cases as f64), reach_all: true })
+        }
+        (None, _) => None,
+    }
 }
 
-fn tune_case(
+/// An operation of a case.
+struct Of<'a> {
+    number: usize,
+    case: &'a Case,
+    operation: Operation,
+}
+
+/// The progress of a search.
+struct Shown {
+    search: usize,
+    progress: Progress,
+}
+
+/// Hears of the searches, shows progress, and prints what a case ended with that shares its budget with no other.
+struct Told<'a> {
+    args: &'a TuneArgs,
+    context: &'a Context,
+    searched: &'a [Of<'a>],
+    shared: bool,
+    shown: bool,
+    /// All cases, those of earlier processes as well.
+    of: usize,
+    progress: Option<Shown>,
+    found: &'a mut Found,
+    /// What each case ended with.
+    results: Vec<Option<Result<(), CliError>>>,
+    /// Trials or seconds of the search that runs.
+    spent: f64,
+}
+
+impl Audience for Told<'_> {
+    fn hear(&mut self, number: usize, event: &Event, standing: &Standing) {
+        let Some(of) = self.searched.get(number) else { return };
+        let budget = options(self.args, of.case, 0.0).budget;
+        if self.progress.as_ref().is_none_or(|shown| shown.search != number) {
+            self.end_progress();
+            let nth = CaseNumber { nth: self.args.skip + of.number + 1, of: self.of };
+            let bar = Some(&budget).filter(|_| !self.shared);
+            let progress = Progress::new(of.case, nth, self.context.info(), bar, self.shown);
+            self.progress = Some(Shown { search: number, progress });
+        }
+        if let Event::Trial { tally, seconds, .. } = event {
+            self.spent = if budget.trials.is_some() { tally.trials as f64 } else { *seconds };
+        }
+        if let Some(search) = self.found.searches.get_mut(number) {
+            search.hear(event);
+        }
+        if let Some(Shown { progress, .. }) = &self.progress {
+            if self.shared {
+                progress.stand(standing);
+            }
+            progress.hear(event);
+        }
+    }
+    fn settled(&mut self, number: usize, result: &Result<Outcome, TuneError>, _: &Standing) -> Option<f64> {
+        self.end_progress();
+        let (Ok(outcome), Some(of), false) = (result, self.searched.get(number), self.shared) else { return None };
+        if !matches!(outcome.ended, Ended::DeviceLost(_)) {
+            let told = report(self.args, &of.operation, of.case, outcome, self.found);
+            self.end(of.number, told);
+        }
+        None
+    }
+}
+
+impl Told<'_> {
+    fn end_progress(&mut self) {
+        if let Some(Shown { progress, .. }) = self.progress.take() {
+            progress.finish();
+        }
+    }
+
+    fn end(&mut self, number: usize, result: Result<(), CliError>) {
+        if let Some(place) = self.results.get_mut(number) {
+            *place = Some(result);
+        }
+    }
+}
+
+/// What is asked for a case; where cases share a budget, without one of its own.
+fn wanted<'a>(args: &TuneArgs, of: &'a Of<'_>, shares: bool) -> Wanted<'a> {
+    let mut options = options(args, of.case, if of.number == 0 { args.spent } else { 0.0 });
+    if shares {
+        options.budget = Budget::default();
+    }
+    Wanted { calls: of.case.calls, options, ..Wanted::new(&of.operation) }
+}
+
+/// Searches all cases and reports them. A case that fails is reported and the others go on.
+fn tune_cases(
     args: &TuneArgs,
     context: &Context,
-    case: &Case,
-    options: &Options,
+    cases: &Cases,
     cancel: &Cancel,
+    quiet: bool,
     found: &mut Found,
-    progress: &dyn Fn() -> Progress,
-) -> Result<Result<(), CliError>, Lost> {
-    let operation = match session::operation(context, case, &args.plan) {
-        Ok(operation) => operation,
-        Err(e) => return Ok(Err(e)),
-    };
-    let progress = progress();
-    let mut spent = Lost { trials: 0, seconds: 0.0 };
-    let mut search = search::Search::new(&case.title);
-    let outcome = operation.tune_with(options, cancel, &mut |event| {
-        if let Event::Trial { tally, seconds, .. } = event {
-            spent = Lost { trials: tally.trials, seconds: *seconds };
-        }
-        search.hear(event);
-        progress.hear(event);
-    });
-    progress.finish();
-    found.searches.push(search);
-    if context.sync().is_err_and(|e| matches!(&e, tilewright::Error::Device(d) if d.is_fatal())) && !cancel.is_cancelled() {
-        return Err(spent);
+) -> Result<(), CliError> {
+    let (shared, start) = (shared(args, cases.list.len()), Instant::now());
+    let mut results: Vec<Option<Result<(), CliError>>> = Vec::new();
+    let mut searched = Vec::new();
+    for (number, case) in cases.list.iter().enumerate() {
+        let operation = session::operation(context, case, &args.plan);
+        results.push(operation.map(|operation| searched.push(Of { number, case, operation })).err().map(Err));
     }
-    Ok(outcome.map_err(session::classify).and_then(|outcome| report(args, &operation, case, &outcome, found)))
+    found.searches = searched.iter().map(|of| search::Search::new(&of.case.title)).collect();
+    let wanted: Vec<Wanted<'_>> = searched.iter().map(|of| wanted(args, of, shared.is_some())).collect();
+    let shown = !args.json && !args.csv && !quiet;
+    let of = args.skip + cases.list.len();
+    let (progress, spent, shares) = (None, 0.0, shared.is_some());
+    let mut told = Told { args, context, searched: &searched, shared: shares, shown, of, progress, found, results, spent };
+    let campaign = context.tune_all(&wanted, shared, cancel, &mut told);
+    told.end_progress();
+    let fatal = |e: tilewright::Error| matches!(&e, tilewright::Error::Device(d) if d.is_fatal());
+    let lost = context.sync().is_err_and(fatal) && !cancel.is_cancelled();
+    if lost && shares {
+        return hand_over(args.skip, args.spent + start.elapsed().as_secs_f64());
+    }
+    let outcomes = match campaign {
+        Ok(campaign) => campaign.outcomes,
+        Err(_) if lost => Vec::new(),
+        Err(e) => return Err(session::classify(e)),
+    };
+    for (of, outcome) in searched.iter().zip(outcomes) {
+        let open = told.results.get(of.number).is_some_and(Option::is_none);
+        if let Some(outcome) = outcome.filter(|_| open && !lost) {
+            let reported = outcome.map_err(session::classify).and_then(|o| report(args, &of.operation, of.case, &o, told.found));
+            told.end(of.number, reported);
+        }
+    }
+    let Told { mut results, spent, .. } = told;
+    let tuned = session::each(cases, context, args.json, |number, _| match results.get_mut(number).and_then(Option::take) {
+        Some(result) => result,
+        None if cancel.is_cancelled() => Err(CliError::Interrupted),
+        None if lost => {
+            let earlier = if number == 0 { args.spent } else { 0.0 };
+            hand_over(args.skip + number, earlier + spent.max(0.001))
+        }
+        None => Err(CliError::failed("it was not reached in the time of all problems: give more")),
+    });
+    if cancel.is_cancelled() { Err(CliError::Interrupted) } else { tuned }
 }
-
 /// Prints what was found and writes its source.
 pub fn report(args: &TuneArgs, operation: &Operation, case: &Case, outcome: &Outcome, found: &mut Found) -> Result<(), CliError> {
     let source = source_path(args, operation.context(), case);

@@ -34,6 +34,8 @@ pub struct Case {
     pub line: u64,
     /// What to compute.
     pub problem: Problem,
+    /// How often it is computed: the `calls` column, else once.
+    pub calls: u64,
 }
 
 /// A sound line that asks for something that is not supported.
@@ -142,11 +144,15 @@ pub fn parse(file: &str, set: &str, bytes: &[u8], options: &CaseOptions) -> Resu
         let row = Row { file, line, header: &header, record: &record };
         let problem = row.problem(kind, options);
         let set = row.text("set").unwrap_or(set).to_string();
+        // What people have edited there is no error: it is a weight.
+        let calls = row.text("calls").and_then(|calls| calls.parse().ok()).unwrap_or(1u64);
         match problem {
-            // A problem given as text may have several lines, one for each operand layout that another column describes.
-            Ok(problem) if kind == Kind::Text && found.cases.iter().any(|case| case.problem == problem) => {}
             Ok(problem) => {
-                found.cases.push(Case { set, name: name(&problem), line, problem });
+                // A problem given as text may have several lines, one for each operand layout that another column describes.
+                match found.cases.iter_mut().find(|case| kind == Kind::Text && case.problem == problem) {
+                    Some(case) => case.calls = case.calls.saturating_add(calls),
+                    None => found.cases.push(Case { set, name: name(&problem), line, problem, calls }),
+                }
             }
             Err(unsupported @ ProblemError::Unsupported { .. }) => {
                 let dtype = row.text("dtype").map(str::to_string);

@@ -1,5 +1,6 @@
 //! Devices with their records.
 
+use crate::campaign;
 use crate::errors::raised;
 use crate::operation::PyOperation;
 use pyo3::prelude::*;
@@ -55,6 +56,22 @@ impl PyContext {
     fn operation(&self, py: Python<'_>, problem: &str) -> PyResult<PyOperation> {
         let made = py.detach(|| self.0.operation(Problem::parse(problem)?)).map_err(raised)?;
         Ok(PyOperation::new(made))
+    }
+    /// Searches operations: see `campaign`.
+    #[pyo3(signature = (operations, calls, seconds, trials, total, heard=None, settled=None))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    fn tune_all(
+        &self,
+        py: Python<'_>,
+        operations: Vec<PyRef<'_, PyOperation>>,
+        calls: Vec<f64>,
+        seconds: Option<f64>,
+        trials: Option<u64>,
+        total: Option<f64>,
+        heard: Option<Py<PyAny>>,
+        settled: Option<Py<PyAny>>,
+    ) -> PyResult<usize> {
+        campaign::tune_all(py, &self.0, operations, calls, [seconds, total], trials, [heard, settled])
     }
     /// All trials, a JSON object per line.
     fn export_records(&self, py: Python<'_>) -> PyResult<String> {

@@ -4,6 +4,7 @@
 //! something is planned, compiled, searched or run.
 #![allow(missing_docs, reason = "what users call is documented in python/tilewright")]
 
+mod campaign;
 mod context;
 mod dlpack;
 mod errors;

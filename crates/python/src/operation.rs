@@ -13,6 +13,9 @@ impl PyOperation {
     pub(crate) fn new(operation: Operation) -> PyOperation {
         PyOperation(Arc::new(operation))
     }
+    pub(crate) fn shared(&self) -> Arc<Operation> {
+        self.0.clone()
+    }
 }
 
 fn json(value: &impl serde::Serialize) -> String {

@@ -103,6 +103,7 @@
 mod buckets;
 mod buffer;
 mod bundle;
+mod campaign;
 mod context;
 mod edited;
 mod element;
@@ -121,6 +122,7 @@ mod trial;
 pub use buckets::Buckets;
 pub use buffer::{Buffer, Slice, SliceMut};
 pub use bundle::{Bundled, Files, bundle};
+pub use campaign::{Campaign, Wanted};
 pub use context::{Context, Options, RecordsAt, Trials, default_records};
 pub use edited::{Edited, SourceError};
 pub use element::Element;
@@ -158,7 +160,8 @@ pub use tilewright_problem::{
 pub use tilewright_tune::model::{Candidate, Estimate};
 pub use tilewright_tune::records::{RecordsError, TimeKind, Trial};
 pub use tilewright_tune::search::{
-    Budget, Cancel, Ended, Event, Options as SearchOptions, Outcome, Phase, Step, Strategy, Tally, TuneError,
+    Audience, Budget, Cancel, Ended, Event, Options as SearchOptions, Outcome, Phase, SharedBudget, Standing, Step, Strategy,
+    Tally, TuneError,
 };
 pub use tilewright_tune::{ProblemKey, Records};
 

@@ -381,18 +381,31 @@ impl Operation {
         progress: &mut dyn FnMut(&Event),
     ) -> Result<Outcome, Error> {
         let inner = &self.context.inner;
-        let mut options = search::Options { cache: inner.options.cache, ..options.clone() };
-        options.starts.extend(self.recorded_in_other_order()?);
+        let options = self.search_options(options)?;
         let device = inner.trial_device()?;
-        let outcome = match search::tune(&device, &self.space, Some(&inner.records), &options, cancel, progress) {
-            Ok(outcome) => outcome,
-            Err(TuneError::NoPlan { trials: 0, .. }) => return Err(self.no_plan()),
-            Err(e) => return Err(e.into()),
-        };
+        let found = search::tune(&device, &self.space, Some(&inner.records), &options, cancel, progress);
+        let outcome = found.map_err(|e| self.explained(e))?;
+        self.found(&outcome);
+        Ok(outcome)
+    }
+    /// Options with what this operation and its context add.
+    pub(crate) fn search_options(&self, options: &search::Options) -> Result<search::Options, Error> {
+        let mut options = search::Options { cache: self.context.inner.options.cache, ..options.clone() };
+        options.starts.extend(self.recorded_in_other_order()?);
+        Ok(options)
+    }
+    /// Runs with what a search found, if it is right.
+    pub(crate) fn found(&self, outcome: &Outcome) {
         if outcome.verified {
             self.keep(&outcome.plan, Origin::Tuned);
         }
-        Ok(outcome)
+    }
+    /// A search's error, which says why there is no plan where nothing could be tried.
+    pub(crate) fn explained(&self, e: TuneError) -> Error {
+        match e {
+            TuneError::NoPlan { trials: 0, .. } => self.no_plan(),
+            e => e.into(),
+        }
     }
     pub(crate) fn keep(&self, plan: &Plan, origin: Origin) {
         *self.chosen.lock().unwrap_or_else(PoisonError::into_inner) = Some((*plan, origin));

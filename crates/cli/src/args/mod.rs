@@ -10,8 +10,9 @@ pub use problem::*;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use std::time::Duration;
 use tilewright::CacheState;
-use tilewright_bench::values::{Budget, Part, budget, bytes, part, whole};
+use tilewright_bench::values::{Budget, Part, budget, bytes, part, time, whole};
 use tilewright_bench::{Against, Measuring};
 use tilewright_device::COMPILE_WORKER;
 
@@ -245,10 +246,13 @@ pub struct TuneArgs {
     pub plan: PlanArgs,
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// Limit for each problem: a time (500ms, 30s, 2m, 1h) or a number of trials (200). A search ends earlier if it gains less than 1 % in
-    /// 200 trials and a quarter of the budget
+    /// Limit for each problem: a time (500ms, 30s, 2m, 1h) or a number of trials (200). Several problems share their time. A single search
+    /// ends earlier if it gains less than 1 % in 200 trials and a quarter of the budget
     #[arg(long, global = true, help_heading = "Search", default_value = "30s", value_parser = budget, allow_hyphen_values = true)]
     pub budget: Budget,
+    /// Limit for all problems together: 60s, 10m. Heavy problems come first; some may not be reached
+    #[arg(long, global = true, help_heading = "Search", value_parser = time, value_name = "TIME", conflicts_with = "budget")]
+    pub total: Option<Duration>,
     /// Strategy
     #[arg(long, global = true, help_heading = "Search", value_enum, default_value_t = Search::Descent)]
     pub search: Search,

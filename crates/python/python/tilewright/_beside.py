@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -282,6 +283,13 @@ class Comparison:
     def __init__(self) -> None:
         self.workers: Dict[str, Worker] = {}
         self.refused: Dict[str, str] = {}
+        self.starting: Dict[str, "Future[Worker]"] = {}
+
+    def begin(self, place: str, context: _contexts.Context) -> None:
+        """Starts the worker of a place while the caller goes on."""
+        pool = ThreadPoolExecutor(1)
+        self.starting[place] = pool.submit(Worker, place, context)
+        pool.shutdown(wait=False)
 
     def worker(self, place: str, context: _contexts.Context) -> Worker:
         """The worker of a place. Raises `Lost` where there can be none."""
@@ -289,7 +297,8 @@ class Comparison:
             raise Lost(self.refused[place])
         if place not in self.workers:
             try:
-                self.workers[place] = Worker(place, context)
+                starting = self.starting.pop(place, None)
+                self.workers[place] = Worker(place, context) if starting is None else starting.result()
             except Lost as e:
                 self.refused[place] = str(e)
                 raise
@@ -301,6 +310,10 @@ class Comparison:
 
     def end(self) -> None:
         """Ends all workers."""
+        for starting in self.starting.values():
+            with suppress(Lost):
+                starting.result().end()
+        self.starting.clear()
         for worker in self.workers.values():
             worker.end()
         self.workers.clear()
@@ -349,7 +362,7 @@ def measured(row: Dict[str, Any], place: str, context: _contexts.Context, repeat
 
 
 def opened(place: str, context: _contexts.Context) -> None:
-    """Starts the worker of a place now, in a comparison. Where there can be none, each shape says so."""
+    """Starts the worker of a place, in a comparison. Where there can be none, each shape says so."""
     if isolates(context):
-        with comparison() as current, suppress(Lost):
-            current.worker(place, context)
+        with comparison() as current:
+            current.begin(place, context)

@@ -812,6 +812,54 @@ def tune(
     return Outcome(operation.problem, plan, found["time_us"], found["time_kind"], found["verified"], found)
 
 
+# Hears of a problem that has a winner, its first or a faster one, with its microseconds, or None without a plan; gives a rival's microseconds, if they
+# are known now.
+Settled = Callable[[str, Optional[float]], Optional[float]]
+
+
+def tune_all(
+    context: Context,
+    problems: Dict[str, float],
+    seconds: Optional[float] = None,
+    trials: Optional[int] = None,
+    total: Optional[float] = None,
+    progress: Progress = False,
+    settled: Optional[Settled] = None,
+) -> int:
+    """Search several problems, given with their numbers of calls; gives how many have a winner.
+
+    `seconds` and `trials` limit the search of each problem. `total` is a time for all: first each problem gets its best picks, the heaviest first,
+    then the searches go on where most time may be saved.
+    """
+    names = list(problems)
+    if seconds is None and trials is None and total is None:
+        seconds = 10.0
+    line = LineOfAll(names) if progress is True else None
+    listener: Optional[Callable[[Dict[str, Any]], Any]] = progress if callable(progress) else line
+
+    def heard(number: int, text: str) -> None:
+        if listener is not None:
+            listener({**json.loads(text), "problem": names[number]})
+
+    def done(number: int, outcome: str, error: str, standing: str) -> Optional[float]:
+        context.forget(names[number])
+        _tell()
+        found = json.loads(outcome)["time_us"] if outcome else None
+        return None if settled is None else settled(names[number], found)
+
+    operations = [context.operation(name) for name in names]
+    hears = None if listener is None else heard
+    try:
+        return context._native.tune_all(operations, list(problems.values()), seconds, trials, total, hears, done)
+    finally:
+        if line is not None:
+            line.end()
+        # After an interrupted search as well: its trials are in the records.
+        for name in names:
+            context.forget(name)
+        _tell()
+
+
 def _trials(trials: Any) -> Optional[int]:
     if trials is not None and given.whole(trials, "trials") == 0:
         given.refuse("trials", trials, "allows no trial at all: at least 1")
@@ -836,6 +884,23 @@ class Line:
             best = event["best_us"]
             told = f"best {best:.1f} us" if best else "no result yet"
             sys.stderr.write(f"\r{told}; {event['tally']['trials']} trials in {event['seconds']:.0f} s; {self.title}"[:100].ljust(100))
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        sys.stderr.write("\n")
+
+
+class LineOfAll:
+    """One line on stderr that follows the searches of several problems."""
+
+    def __init__(self, names: List[str]) -> None:
+        self.names = names
+
+    def __call__(self, event: Dict[str, Any]) -> None:
+        if event.get("event") == "trial":
+            at = event["standing"]
+            told = f"{at['reached']} of {at['problems']} shapes, {at['share']:.0%} of the time, gain {at['gain']:.2f}; {event['problem']}"
+            sys.stderr.write(f"\r{told}"[:101].ljust(101))
             sys.stderr.flush()
 
     def end(self) -> None:

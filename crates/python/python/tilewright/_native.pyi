@@ -37,6 +37,16 @@ class Context:
     def records_path(self) -> str: ...
     def operation(self, problem: str) -> Operation: ...
     def export_records(self) -> str: ...
+    def tune_all(
+        self,
+        operations: Sequence[Operation],
+        calls: Sequence[float],
+        seconds: Optional[float],
+        trials: Optional[int],
+        total: Optional[float],
+        heard: Optional[Callable[[int, str], Any]] = None,
+        settled: Optional[Callable[[int, str, str, str], Optional[float]]] = None,
+    ) -> int: ...
     def import_records(self, lines: str, name: str) -> int: ...
 
 class Operation:

@@ -15,6 +15,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple, Union
 
 import torch
@@ -679,8 +680,8 @@ def tune_recorded(
     progress : bool or callable, default False
         True shows one line on stderr. A function receives each event as a dict.
     total : float, optional
-        Seconds for the whole file. The shapes with the largest share of torch's time come first. Each is searched for its share of the
-        seconds and compared at once. Shapes that are not reached stay with torch.
+        Seconds for the whole file. First the best plans of the cost model are timed for every shape, the heaviest first, and each shape is
+        compared at once. Then the search goes on where it may save most of torch's time. Shapes that are not reached stay with torch.
     devices : str, optional
         ``"all"``, or a list such as ``"cuda:0,cuda:1"``: the command ``tilewright`` tunes on these devices, a process on each. It writes the
         user's records file.
@@ -716,13 +717,24 @@ def tune_recorded(
     if total is not None:
         with _beside.comparison():
             return _Shared(path, float(total)).tune(seconds, trials, progress)
-    for problem, at in dict.fromkeys((row.problem, _at(row)) for row in shapes(path) if row.problem):
-        try:
-            _core.tune(problem, context=_core.context_for(at), seconds=seconds, trials=trials, progress=progress)
-        except (_native.ProblemError, _native.TuneError):
-            # Without a plan it stays torch's; `compare` says why.
-            continue
+    for at, problems in _weighed(shapes(path)).items():
+        _core.tune_all(_core.context_for(at), problems, seconds=seconds, trials=trials, progress=progress)
+    # A problem without a plan stays torch's; `compare` says why.
     return compare(path)
+
+
+def _weighed(rows: List[Shape]) -> Dict[str, Dict[str, float]]:
+    """By place, the problems with their numbers of calls."""
+    found: Dict[str, Dict[str, float]] = {}
+    for row in rows:
+        if row.problem:
+            problems = found.setdefault(_at(row), {})
+            try:
+                _core.context_for(_at(row)).operation(row.problem)
+            except _native.ProblemError:
+                continue
+            problems[row.problem] = problems.get(row.problem, 0.0) + row.calls
+    return found
 
 
 def _tune_by_command(path: Path, seconds: Optional[float], trials: Optional[int], shown: bool, shared: Dict[str, Optional[str]]) -> None:
@@ -747,88 +759,37 @@ def _tune_by_command(path: Path, seconds: Optional[float], trials: Optional[int]
         raise _native.TuneError(lines[-1] if lines else f"tilewright tune ended with code {done.returncode}")
 
 
-class _Over(Exception):
-    """All seconds have passed. The records hold the trials so far."""
-
-
 class _Shared:
     """A budget of seconds for all shapes of a file."""
 
-    # Least seconds of a useful search, and least share of torch's time that is worth one.
-    LEAST_SECONDS, LEAST_SHARE = 0.5, 0.005
-    # Largest share of the budget for measuring torch. The rest is divided in proportion to torch's times.
-    FOR_TORCH = 0.25
-
     def __init__(self, path: Path, total: float) -> None:
         self.path, self.rows = path, shapes(path)
-        begin = time.monotonic()
-        self.end, self.torch_end = begin + total, begin + total * self.FOR_TORCH
-        # Seconds of the latest search outside of its trials: ranking plans, test data.
-        self.beside = 0.0
+        self.end = time.monotonic() + total
 
     def left(self) -> float:
         return self.end - time.monotonic()
 
-    def groups(self) -> List[Tuple[float, str, str, List[Shape]]]:
-        """Rows of the same problem and place, with their share of torch's time; the largest first."""
-        ours.choose_by(None)
-        begin = time.monotonic()
-        for at in {_at(row) for row in self.rows if row.problem}:
-            _beside.opened(at, _core.context_for(at))
-        # What a process takes to start is no time for torch.
-        self.torch_end += time.monotonic() - begin
-        found: Dict[Tuple[str, str], List[Shape]] = {}
-        for row in self.rows:
-            if row.problem:
-                found.setdefault((row.problem, _at(row)), []).append(row)
-                known = row.torch_us > 0.0 and row.device == described(_core.context_for(_at(row)))
-                if not known and time.monotonic() < self.torch_end:
-                    _measure(row, 3, alone=True)
-        times = {key: sum(row.torch_us * row.calls for row in rows) for key, rows in found.items()}
-        total = sum(times.values()) or 1.0
-        return sorted(((times[key] / total, *key, rows) for key, rows in found.items()), key=lambda group: -group[0])
-
     def tune(self, seconds: Optional[float], trials: Optional[int], progress: _core.Progress) -> List[Shape]:
-        groups = self.groups()
-        remaining, later = sum(share for share, *_ in groups), []
-        for share, problem, place, rows in groups:
-            before, remaining = remaining, remaining - share
-            if share < self.LEAST_SHARE or self.left() < self.beside + self.LEAST_SECONDS:
-                later.append(rows)
-                continue
-            most = max(self.LEAST_SECONDS, self.left() * share / max(before, share) - self.beside)
-            self.search(problem, place, most if seconds is None else min(most, seconds), trials, progress)
-            self.compare(rows)
-        for rows in later:
-            # With the plan that is picked unmeasured, or recorded from elsewhere.
-            self.compare(rows)
+        ours.choose_by(None)
+        weighed = _weighed(self.rows)
+        for at in weighed:
+            _beside.opened(at, _core.context_for(at))
+        for number, (at, problems) in enumerate(weighed.items()):
+            total = max(0.0, self.left()) / (len(weighed) - number)
+            _core.tune_all(_core.context_for(at), problems, seconds, trials, total, progress, partial(self.compared, at))
+        for row in self.rows:
+            if row.problem and row.gain is None and not row.reason:
+                row.reason = "was not reached within `total` seconds"
         _write(self.path, self.rows)
         return self.rows
 
-    def search(self, problem: str, place: str, seconds: float, trials: Optional[int], progress: _core.Progress) -> None:
-        listener, begin = _core.heard_by(progress, problem), time.monotonic()
-
-        def heard(event: Dict[str, Any]) -> None:
-            if self.left() < 0.0:
-                raise _Over
-            if listener is not None:
-                listener(event)
-
-        try:
-            found = _core.tune(problem, context=_core.context_for(place), seconds=seconds, trials=trials, progress=heard)
-            self.beside = max(0.0, time.monotonic() - begin - found.details["seconds"])
-        except (_native.Error, _Over):
-            # Without a plan it stays torch's; the comparison says why.
-            return
-        finally:
-            if isinstance(listener, _core.Line):
-                listener.end()
-
-    def compare(self, rows: List[Shape]) -> None:
+    def compared(self, at: str, problem: str, found_us: Optional[float]) -> Optional[float]:
+        """Compares a problem that has a winner with torch; gives torch's microseconds, on the scale of the search's, whose caches are cold."""
+        rows = [row for row in self.rows if row.problem == problem and _at(row) == at]
         for row in rows:
-            if self.left() > 0.0:
-                _measure(row, 3)
-            elif row.gain is None and not row.reason:
-                row.reason = "was not reached within `total` seconds"
+            row.reason = ""
+            _measure(row, 3)
         # Write the rows so far, even if the rest fails.
         _write(self.path, self.rows)
+        ratios = [row.torch_us / row.ours_us for row in rows if row.gain is not None]
+        return found_us * sum(ratios) / len(ratios) if ratios and found_us is not None else None

@@ -24,6 +24,8 @@ const WAYS: usize = 4;
 const RESERVE: usize = 60;
 /// Neighbours of a descent that are tried by priority before the model's order rules.
 const BY_PRIORITY: usize = 20;
+/// Picks that stand for a problem at first: the best three come within a few per cent of a search's end.
+pub(super) const FIRST_PICKS: usize = 3;
 /// Draws before a restart is given up.
 const TRIES: usize = 300;
 
@@ -43,6 +45,10 @@ pub struct Descent<'a> {
     opening: bool,
     reserve: VecDeque<Plan>,
     seeds: Vec<Plan>,
+    /// The best plans of different tiles.
+    picks: Vec<Plan>,
+    /// The modelled time from which on a plan is not worth an early look.
+    far_us: f64,
     descents: usize,
     tried_in_descent: usize,
 }
@@ -56,11 +62,13 @@ impl<'a> Descent<'a> {
         let mut reserve = diverse(&ranked, OPENING + RESERVE);
         // What was good elsewhere may be hopeless here, and a short search sees the first few plans only.
         let starts: Vec<Plan> = starts.iter().filter_map(|p| space.repair(p)).collect();
-        let near = |plan: &Plan| picker.estimate(plan).is_some_and(|e| e.total_us <= far(&ranked));
+        let far_us = far(&ranked);
+        let near = |plan: &Plan| picker.estimate(plan).is_some_and(|e| e.total_us <= far_us);
         let (starts, hopeless) = starts.into_iter().partition::<Vec<Plan>, _>(near);
         let mut front = VecDeque::from(starts);
         let known = front.len();
         front.extend(opening(&mut reserve));
+        let picks = front.iter().skip(known).take(FIRST_PICKS).copied().collect();
         // Early enough for a short search to see them.
         for (n, plan) in recipes(space, front.iter().skip(known).copied().take(OPENING / 4)).into_iter().enumerate() {
             front.insert((known + 2 * (n + 1)).min(front.len()), plan);
@@ -97,6 +105,8 @@ impl<'a> Descent<'a> {
             opening: true,
             reserve,
             seeds,
+            picks,
+            far_us,
             descents: 1,
             tried_in_descent: 0,
         }
@@ -292,6 +302,21 @@ impl Searcher for Descent<'_> {
             self.centre = Some((*plan, time));
             if !self.opening {
                 self.expand_neighbours(*plan);
+            }
+        }
+    }
+
+    fn picks_first(&mut self) {
+        for plan in self.picks.iter().rev() {
+            self.front.push_front(*plan);
+        }
+    }
+
+    fn start_from(&mut self, plans: &[Plan]) {
+        let legal: Vec<Plan> = plans.iter().filter_map(|plan| self.space.repair(plan)).collect();
+        for plan in legal.into_iter().rev().filter(|plan| !self.given.contains(plan)) {
+            if self.picker.estimate(&plan).is_some_and(|e| e.total_us <= self.far_us) {
+                self.front.push_front(plan);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What the cost model expects of a plan, calibrated on what other plans of the same search took.
 
-use crate::model::Picker;
+use crate::model::{Estimate, Picker};
 use std::collections::VecDeque;
 use tilewright_gen::plan::Plan;
 use tilewright_gen::space::Space;
@@ -21,6 +21,11 @@ impl<'a> Expectation<'a> {
     /// An uncalibrated model.
     pub fn new(space: &'a Space) -> Self {
         Expectation { picker: Picker::new(space), ratios: VecDeque::new() }
+    }
+
+    /// The model's estimate; `None` where the plan is refused.
+    pub fn estimate(&self, plan: &Plan) -> Option<Estimate> {
+        self.picker.estimate(plan)
     }
 
     /// Modelled microseconds; `None` where the plan is refused.

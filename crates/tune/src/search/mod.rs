@@ -7,6 +7,7 @@
 //! interrupted search goes on where it stood.
 
 mod build;
+mod campaign;
 mod descent;
 mod exhaustive;
 mod expect;
@@ -14,9 +15,11 @@ mod measure;
 mod outcome;
 mod random;
 mod session;
+mod slice;
 mod start;
 
 pub use crate::records::GENERATOR;
+pub use campaign::{Audience, Campaign, SharedBudget, Standing, Task, tune_all};
 pub use descent::Descent;
 pub use exhaustive::Exhaustive;
 pub use outcome::{Ended, Event, Outcome, Phase, Spent, Step, Tally};
@@ -26,9 +29,12 @@ pub use start::Starts;
 
 use crate::model::Picker;
 use crate::records::{DeviceKey, Records, RecordsError};
+use build::Pool;
+use session::Live;
+use slice::Slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tilewright_check::run::Factors;
 use tilewright_check::verify::VerifyError;
 use tilewright_device::{CacheState, Device, DeviceInfo};
@@ -57,6 +63,12 @@ pub trait Searcher {
     fn propose(&mut self) -> Proposal;
     /// How a proposed (or recorded) plan did: microseconds, or `None` where it has no valid time.
     fn report(&mut self, plan: &Plan, time_us: Option<f64>);
+    /// Proposes the cost model's best plans of different tiles first, where it knows them.
+    fn picks_first(&mut self) {}
+    /// Proposes these plans next, where they are legal, promising and new.
+    fn start_from(&mut self, plans: &[Plan]) {
+        let _ = plans;
+    }
 }
 
 /// Choices of the model that [`pick`] asks the compiler about.
@@ -148,6 +160,15 @@ pub struct Options {
     pub starts: Vec<Plan>,
 }
 
+impl Options {
+    fn threads(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        }
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Options {
@@ -220,5 +241,24 @@ pub fn tune(
     if let Some(seconds) = options.budget.seconds.filter(|s| s.is_nan() || *s < 0.0) {
         return Err(TuneError::Budget { seconds });
     }
-    session::Session::new(device, space, records, options, cancel, progress).run()
+    progress(&Event::Phase { phase: Phase::Preparing });
+    let starting = prepared(device, options)?;
+    let pool = Pool::new(options.threads());
+    let slice = Slice::whole(options.budget);
+    let mut live = Live::begin(device, space, records, options, cancel, &pool, slice)?;
+    let ended = live.advance(slice, progress)?;
+    let mut outcome = live.settle(ended, progress)?;
+    outcome.spent.starting = starting;
+    Ok(outcome)
+}
+
+/// Starts the device and its compile workers; the seconds that took. They are not on a search's time.
+fn prepared(device: &Arc<dyn Device>, options: &Options) -> Result<f64, TuneError> {
+    let since = Instant::now();
+    match device.prepare(options.threads()) {
+        Err(e) if e.is_fatal() => return Err(TuneError::Prepare(e.into())),
+        Err(e) => tracing::warn!("preparing {}: {e}", device.info().id),
+        Ok(()) => {}
+    }
+    Ok(since.elapsed().as_secs_f64())
 }

@@ -1,13 +1,17 @@
-//! One search: candidates from the searcher to the builders to the device to the records.
+//! What a search knows: its trials, its best plan, the time it has left. [`Live`] drives it.
 
+mod live;
 mod settle;
+
+pub(super) use live::Live;
 
 use super::build::{Builders, Built, Ready};
 use super::expect::Expectation;
 use super::measure::{Reference, beats, measure};
+use super::slice::Slice;
 use super::{
-    Cancel, Descent, Ended, Event, Exhaustive, GENERATOR, Options, Outcome, Phase, Proposal, Random, Searcher, Spent, Step,
-    Strategy, Tally, TuneError, device_key,
+    Cancel, Ended, Event, GENERATOR, Options, Outcome, Phase, Proposal, Searcher, Spent, Step, Strategy, Tally, TuneError,
+    device_key,
 };
 use crate::key::ProblemKey;
 use crate::records::{DeviceKey, Records, State, TimeKind, Trial};
@@ -17,7 +21,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tilewright_check::verify::{Depth, VerifyError};
-use tilewright_device::{Device, DeviceError, DeviceKind, Launch, Timing};
+use tilewright_device::{Device, DeviceError, Launch, Timing};
 use tilewright_gen::plan::Plan;
 use tilewright_gen::space::Space;
 use tilewright_problem::Problem;
@@ -26,7 +30,7 @@ use tilewright_problem::Problem;
 /// verify than a small budget.
 const FIRST_PLAN: f64 = 30.0;
 /// How long to wait for a builder before looking after budget and cancellation.
-const TICK: Duration = Duration::from_millis(50);
+pub(super) const TICK: Duration = Duration::from_millis(50);
 /// Candidates that the searcher wanted first: without them a search is not under way. They take longer to compile than small ones.
 const FAVOURITES: u64 = 8;
 /// How long they are waited for once another can run.
@@ -90,17 +94,25 @@ struct Tried {
     lost: Option<String>,
 }
 
+/// Hears what a search tells.
+pub(super) type Heard<'h> = dyn FnMut(&Event) + 'h;
+
 pub(super) struct Session<'a> {
     pub device: &'a Arc<dyn Device>,
     pub space: &'a Space,
     records: Option<&'a Records>,
     pub options: &'a Options,
     pub cancel: &'a Cancel,
-    progress: &'a mut dyn FnMut(&Event),
     key: ProblemKey,
     name: String,
     device_key: DeviceKey,
+    /// What the search does now, and since when.
+    slice: Slice,
     start: Instant,
+    /// Seconds of earlier slices.
+    before: f64,
+    /// No slice runs.
+    rests: bool,
     /// When the budget's clock started: the candidates wanted first have been tried.
     under_way: Option<Instant>,
     pub tally: Tally,
@@ -123,7 +135,6 @@ impl<'a> Session<'a> {
         records: Option<&'a Records>,
         options: &'a Options,
         cancel: &'a Cancel,
-        progress: &'a mut dyn FnMut(&Event),
     ) -> Self {
         Session {
             device,
@@ -131,11 +142,13 @@ impl<'a> Session<'a> {
             records,
             options,
             cancel,
-            progress,
             key: ProblemKey::of(space),
             name: space.problem().key(),
             device_key: device_key(device.info(), options.cache),
+            slice: Slice::whole(options.budget),
             start: Instant::now(),
+            before: 0.0,
+            rests: true,
             under_way: None,
             tally: Tally::default(),
             resumed: 0,
@@ -158,14 +171,19 @@ impl<'a> Session<'a> {
         if self.is_measured() { TimeKind::Measured } else { TimeKind::Modelled }
     }
 
+    /// Seconds of the search so far.
+    fn seconds(&self) -> f64 {
+        self.before + if self.rests { 0.0 } else { self.start.elapsed().as_secs_f64() }
+    }
+
     fn spent(&self) -> bool {
-        let budget = self.options.budget;
+        let Slice { budget, shared, .. } = self.slice;
         let since = self.under_way.unwrap_or(self.start).elapsed().as_secs_f64();
         let over = |seconds: f64| {
-            let found = self.best.is_some() && (self.under_way.is_some() || seconds == 0.0);
+            let found = shared || self.best.is_some() && (self.under_way.is_some() || seconds == 0.0);
             since >= if found { seconds } else { seconds + FIRST_PLAN }
         };
-        budget.seconds.is_some_and(over) || budget.trials.is_some_and(|t| self.tally.trials >= t)
+        budget.seconds.is_some_and(over) || budget.trials.is_some_and(|t| self.slice.trials(&self.tally) >= t)
     }
 
     /// True once more trials are not worth their time: see [`Ended::Converged`].
@@ -177,115 +195,20 @@ impl<'a> Session<'a> {
             return true;
         }
         let seconds = self.under_way.unwrap_or(self.start).elapsed().as_secs_f64();
-        if self.options.strategy == Strategy::Exhaustive {
+        // Who shares a budget says when another search is worth more.
+        if self.options.strategy == Strategy::Exhaustive || self.slice.shared {
             return false;
         }
         let trials = self.tally.trials;
         let gain = self.gain.filter(|gain| best_us >= GAIN * gain.time_us);
         let Gain { trial, seconds: then, .. } =
             *self.gain.insert(gain.unwrap_or(Gain { time_us: best_us, trial: trials, seconds }));
-        let (trials, seconds, budget) = (trials - trial, seconds - then, self.options.budget);
+        let (trials, seconds, budget) = (trials - trial, seconds - then, self.slice.budget);
         let long = match (budget.trials, budget.seconds) {
             (None, None) => return false,
             (most, limit) => most.is_none_or(|most| 4 * trials >= most) && limit.is_none_or(|limit| 4.0 * seconds >= limit),
         };
         trials >= PATIENCE && (long || (!measured && trials >= PATIENCE_MODELLED))
-    }
-
-    pub fn run(mut self) -> Result<Outcome, TuneError> {
-        let threads = match self.options.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            n => n,
-        };
-        self.say(Phase::Preparing);
-        // Not on the search's time.
-        match self.device.prepare(threads) {
-            Err(e) if e.is_fatal() => return Err(TuneError::Prepare(e.into())),
-            Err(e) => tracing::warn!("preparing {}: {e}", self.device.info().id),
-            Ok(()) => {}
-        }
-        self.spent.starting = std::mem::replace(&mut self.start, Instant::now()).elapsed().as_secs_f64();
-        let recorded = self.recorded()?;
-        let (starts, stale) = self.starts(&recorded)?;
-        let space = self.space;
-        let mut searcher: Box<dyn Searcher + 'a> = match self.options.strategy {
-            Strategy::Descent => Box::new(Descent::new(space, self.options.seed, &starts)),
-            Strategy::Random => Box::new(Random::new(space, self.options.seed)),
-            Strategy::Exhaustive => Box::new(Exhaustive::new(space)),
-        };
-        self.resume(recorded, searcher.as_mut());
-        (self.progress)(&Event::Started { resumed: self.resumed, stale });
-        // Modelled times are the same in every run. Candidates tried in the order of their proposals make the search repeatable, too.
-        let in_order = !self.is_measured();
-        let mut builders = Builders::new(self.device, space, threads, self.options.build_limit, in_order);
-        // Builders get to work while the test data is made.
-        // Timing on the host's own cores wants them quiet: build a batch, then time it.
-        let quiet = self.device.info().kind == DeviceKind::Cpu;
-        let room = if quiet { threads } else { 2 * threads };
-        // Compiling a batch takes long where compilers are slow: a first plan is wanted before.
-        let first = if quiet && self.best.is_none() { 1 } else { room };
-        let mut done = self.fill(&mut builders, searcher.as_mut(), first);
-        self.spent.preparing = self.start.elapsed().as_secs_f64();
-        let since = Instant::now();
-        let mut judge = Judge::new(self.device, self.space, self.options).map_err(TuneError::Prepare)?;
-        self.spent.data = since.elapsed().as_secs_f64();
-        // Nor this: ranking plans takes a second, data of tensors of gigabytes several, the first compilations one or two, and a short
-        // budget would end before the second candidate.
-        self.start = Instant::now();
-        let mut first_tried = None;
-        let mut waiting: VecDeque<Built> = VecDeque::new();
-        let ended = loop {
-            if self.cancel.is_cancelled() {
-                break Ended::Cancelled;
-            }
-            if self.spent() {
-                break Ended::Budget;
-            }
-            if self.converged() {
-                break Ended::Converged;
-            }
-            if !done && (!quiet || (waiting.is_empty() && builders.outstanding() == 0)) {
-                done = self.fill(&mut builders, searcher.as_mut(), room);
-            }
-            if builders.outstanding() == 0 && waiting.is_empty() {
-                if done {
-                    break Ended::Exhausted;
-                }
-                continue;
-            }
-            if quiet && builders.outstanding() > 0 {
-                self.say(Phase::Compiling);
-                let since = Instant::now();
-                Self::take_quiet(&mut builders, &mut waiting, &mut judge);
-                self.spent.waiting += since.elapsed().as_secs_f64();
-                continue;
-            }
-            let since = Instant::now();
-            if waiting.is_empty() && builders.outstanding() > 0 {
-                self.say(Phase::Compiling);
-            }
-            if !quiet && !in_order {
-                // Of all that are built, those that the searcher wanted first go first.
-                waiting.extend(std::iter::from_fn(|| builders.take(Duration::ZERO)));
-                waiting.make_contiguous().sort_by_key(|built| built.number);
-            }
-            let built = waiting.pop_front().or_else(|| builders.take(TICK));
-            self.spent.waiting += since.elapsed().as_secs_f64();
-            let Some(built) = built else { continue };
-            self.say(Phase::Timing);
-            if let Some(lost) = self.handle(built, searcher.as_mut(), &mut judge)?
-                && let Err(lost) = self.restart_worker(lost, &mut judge)
-            {
-                break Ended::DeviceLost(lost);
-            }
-            let waited = *first_tried.get_or_insert_with(Instant::now);
-            if self.under_way.is_none() && (waited.elapsed() > FAVOURITES_WAIT || !builders.is_building(FAVOURITES)) {
-                self.under_way = Some(Instant::now());
-            }
-        };
-        drop(builders);
-        self.say(Phase::Verifying);
-        self.finish(ended, judge)
     }
 
     /// After the device was lost: goes on with the next worker process, where it runs in one; else gives what lost it.
@@ -301,15 +224,15 @@ impl<'a> Session<'a> {
     }
 
     /// Tells what is done from now on, where that is something else.
-    fn say(&mut self, phase: Phase) {
+    fn say(&mut self, phase: Phase, heard: &mut Heard<'_>) {
         if self.phase.replace(phase) != Some(phase) {
-            (self.progress)(&Event::Phase { phase });
+            heard(&Event::Phase { phase });
         }
     }
 
     /// Proposals to the builders until they have `room` of them; true when there are no more.
     fn fill(&mut self, builders: &mut Builders, searcher: &mut dyn Searcher, room: usize) -> bool {
-        let left = self.options.budget.trials.map_or(u64::MAX, |t| t.saturating_sub(self.tally.trials));
+        let left = self.slice.budget.trials.map_or(u64::MAX, |t| t.saturating_sub(self.slice.trials(&self.tally)));
         let room = room.min(usize::try_from(left).unwrap_or(usize::MAX));
         while builders.outstanding() < room {
             match searcher.propose() {
@@ -355,10 +278,16 @@ impl<'a> Session<'a> {
             let candidates = records.candidates(&self.key, &self.device_key, STALE)?;
             let unknown = candidates.iter().filter(|text| !known.contains(text.as_str()));
             starts.extend(unknown.filter_map(|text| Plan::parse(text).ok()).inspect(|_| stale += 1));
-            let near = records.nearest(&self.key, &self.device_key, GENERATOR, NEAR)?;
-            starts.extend(near.iter().filter_map(|n| Plan::parse(&n.plan).ok()));
         }
+        starts.extend(self.near()?);
         Ok((starts, stale))
+    }
+
+    /// The best plans of the nearest recorded problems.
+    fn near(&self) -> Result<Vec<Plan>, TuneError> {
+        let Some(records) = self.records else { return Ok(Vec::new()) };
+        let near = records.nearest(&self.key, &self.device_key, GENERATOR, NEAR)?;
+        Ok(near.iter().filter_map(|n| Plan::parse(&n.plan).ok()).collect())
     }
 
     /// Recorded trials as if they had just been made. The best of them is what was verified at all: [`Session::settle`] looks at it
@@ -396,7 +325,13 @@ impl<'a> Session<'a> {
     }
 
     /// One candidate from the builders: tried, recorded, reported. Gives what lost the device, if it is lost.
-    fn handle(&mut self, built: Built, searcher: &mut dyn Searcher, judge: &mut Judge) -> Result<Option<String>, TuneError> {
+    fn handle(
+        &mut self,
+        built: Built,
+        searcher: &mut dyn Searcher,
+        judge: &mut Judge,
+        heard: &mut Heard<'_>,
+    ) -> Result<Option<String>, TuneError> {
         let plan = built.plan;
         let text = plan.to_string();
         let tried = match built.result {
@@ -414,21 +349,21 @@ impl<'a> Session<'a> {
             self.expectation.learn([(plan, timed.time_us)].into_iter());
         }
         if let Some(best) = best {
-            let seconds = self.start.elapsed().as_secs_f64();
+            let seconds = self.seconds();
             self.history.push(Step { trial: self.tally.trials, seconds, time_us: best.timed.time_us, plan });
             self.best = Some(best);
         }
         self.record(&trial)?;
         searcher.report(&plan, trial.time_us);
-        self.report_trial(plan, trial, is_best);
+        self.report_trial(plan, trial, is_best, heard);
         Ok(lost)
     }
 
     /// Tells of a trial.
-    pub fn report_trial(&mut self, plan: Plan, trial: Trial, is_best: bool) {
+    pub fn report_trial(&mut self, plan: Plan, trial: Trial, is_best: bool, heard: &mut Heard<'_>) {
         self.reasons.extend(trial.reason.clone());
         tracing::debug!("{}: {} {plan}", trial.state.name(), trial.time_us.map_or("no time".into(), |us| format!("{us:.2} us")));
-        (self.progress)(&Event::Trial {
+        heard(&Event::Trial {
             plan,
             state: trial.state,
             time_us: trial.time_us,
@@ -436,7 +371,7 @@ impl<'a> Session<'a> {
             is_best,
             best_us: self.best.as_ref().map(|b| b.timed.time_us),
             tally: self.tally,
-            seconds: self.start.elapsed().as_secs_f64(),
+            seconds: self.seconds(),
         });
     }
 
@@ -515,36 +450,26 @@ impl<'a> Session<'a> {
         Tried { trial, best, lost: None }
     }
 
-    /// The best once more, thoroughly, and the report.
-    fn finish(mut self, mut ended: Ended, mut judge: Judge) -> Result<Outcome, TuneError> {
-        // A device that is lost cannot be asked again: the outcome says whether its plan was verified before.
-        if !matches!(ended, Ended::DeviceLost(_)) {
-            let since = Instant::now();
-            if let Some(lost) = self.settle(&mut judge)? {
-                ended = Ended::DeviceLost(lost);
-            }
-            self.spent.settling = since.elapsed().as_secs_f64();
-        }
-        let seconds = self.start.elapsed().as_secs_f64();
-        let time_kind = self.kind();
-        let Some(Best { timed: best, .. }) = self.best else {
+    /// The report.
+    fn outcome(&self, ended: Ended) -> Result<Outcome, TuneError> {
+        let Some(Best { timed: best, .. }) = &self.best else {
             return Err(TuneError::NoPlan { trials: self.tally.trials, hint: self.hint(&ended) });
         };
         Ok(Outcome {
-            problem: self.name,
+            problem: self.name.clone(),
             device: self.device.info().id.clone(),
             plan: best.plan,
             time_us: best.time_us,
-            time_kind,
+            time_kind: self.kind(),
             verified: best.verified == Some(Depth::Thorough),
-            verified_on: judge.reduced_for(&best.plan),
+            verified_on: settle::reduced_for(self.device.as_ref(), self.space, &best.plan),
             max_error: best.max_error,
             tally: self.tally,
             resumed: self.resumed,
             gflops: self.space.problem().flop() / best.time_us / 1e3,
-            seconds,
+            seconds: self.seconds(),
             spent: self.spent,
-            history: self.history,
+            history: self.history.clone(),
             ended,
         })
     }

@@ -1,6 +1,6 @@
 //! Judging candidates within a search: test data, timing buffers, and the last word on the winner.
 
-use super::{Best, Session, device_loss, state_of};
+use super::{Best, Heard, Session, device_loss, state_of};
 use crate::records::{State, Trial};
 use crate::search::build::{Ready, Reject, build};
 use crate::search::{Options, TuneError};
@@ -104,12 +104,6 @@ impl Judge {
         if self.emulated { for_emulator(&self.space, plan, spec) } else { None }
     }
 
-    /// Where a plan was verified on less than the problem itself: the reduced problem, and what of the whole one did not run.
-    pub fn reduced_for(&self, plan: &Plan) -> Option<String> {
-        let spec = self.space.resolve(plan).ok()?.spec;
-        self.reduced_problem(plan, &spec).map(|reduced| reduced.title())
-    }
-
     /// Runs a candidate on test data and judges the result; a thorough look is one without and with a beta.
     pub fn verify(&mut self, ready: &Ready, depth: Depth) -> Result<Verification, VerifyError> {
         let repeatable = ready.spec.repeatable();
@@ -179,6 +173,15 @@ impl Judge {
     }
 }
 
+/// Where a plan was verified on less than the problem itself: the reduced problem, and what of the whole one did not run.
+pub(super) fn reduced_for(device: &dyn Device, space: &Space, plan: &Plan) -> Option<String> {
+    if device.info().is_measured() {
+        return None;
+    }
+    let spec = space.resolve(plan).ok()?.spec;
+    for_emulator(space, plan, &spec).map(|reduced| reduced.title())
+}
+
 /// The verdict on a candidate. One that read operands which an earlier candidate had overwritten is judged anew.
 fn verdict(
     case: &Case,
@@ -208,7 +211,7 @@ impl Session<'_> {
     /// The last word: only a plan that was looked at thoroughly, with and without beta, wins. One that fails is recorded, and the next
     /// fastest takes its place if it passes; after so many failures as [`SECOND_LOOKS`] only plans that were looked at thoroughly
     /// earlier, as the records say, are taken. Gives what lost the device.
-    pub(super) fn settle(&mut self, judge: &mut Judge) -> Result<Option<String>, TuneError> {
+    pub(super) fn settle(&mut self, judge: &mut Judge, heard: &mut Heard<'_>) -> Result<Option<String>, TuneError> {
         let (mut looks, mut early_failures, mut lost) = (0, 0, None);
         for mut candidate in self.candidates() {
             let mut timed = candidate.timed;
@@ -250,7 +253,7 @@ impl Session<'_> {
                 }
             };
             tracing::warn!("{text} failed its last verification: {reason}");
-            self.discard(timed.plan, Trial { max_error, ..Trial::unmeasured(&text, state, &reason) })?;
+            self.discard(timed.plan, Trial { max_error, ..Trial::unmeasured(&text, state, &reason) }, heard)?;
         }
         Ok(lost)
     }
@@ -266,12 +269,12 @@ impl Session<'_> {
     }
 
     /// Records a candidate that did not stand its last verification, and forgets its time.
-    fn discard(&mut self, plan: Plan, trial: Trial) -> Result<(), TuneError> {
+    fn discard(&mut self, plan: Plan, trial: Trial, heard: &mut Heard<'_>) -> Result<(), TuneError> {
         self.record(&trial)?;
         self.timed.retain(|t| t.plan != plan);
         self.history.retain(|step| step.plan != plan);
         self.tally.ended(trial.state);
-        self.report_trial(plan, trial, false);
+        self.report_trial(plan, trial, false, heard);
         Ok(())
     }
 

@@ -1,0 +1,85 @@
+//! Several problems tuned under one budget, such as the layers of a model.
+
+use crate::{Context, Error, Operation};
+use tilewright_tune::search::{
+    self, Audience, Cancel, Ended, Event, Options as SearchOptions, Outcome, SharedBudget, Standing, TuneError,
+};
+
+/// A problem of [`Context::tune_all`].
+#[derive(Debug)]
+pub struct Wanted<'a> {
+    /// The problem.
+    pub operation: &'a Operation,
+    /// How often it is computed: the weight of its time.
+    pub calls: f64,
+    /// Microseconds of a rival, such as a library, that computes it unless a plan is faster.
+    pub rival_us: Option<f64>,
+    /// How it is searched. Its own budget ends its search, with a common budget as well.
+    pub options: SearchOptions,
+}
+
+impl<'a> Wanted<'a> {
+    /// An operation that is computed once, without a rival and a limit of its own.
+    pub fn new(operation: &'a Operation) -> Wanted<'a> {
+        let options = SearchOptions { budget: search::Budget::default(), ..SearchOptions::default() };
+        Wanted { operation, calls: 1.0, rival_us: None, options }
+    }
+}
+
+/// What came of [`Context::tune_all`].
+#[derive(Debug)]
+pub struct Campaign {
+    /// In the order of the problems; `None` for one that was not reached.
+    pub outcomes: Vec<Option<Result<Outcome, Error>>>,
+    /// Why it ended.
+    pub ended: Ended,
+}
+
+/// Lets operations run with what was found before the audience hears of it.
+struct Keeping<'a, 'h> {
+    wanted: &'a [Wanted<'a>],
+    audience: &'h mut dyn Audience,
+}
+
+impl Audience for Keeping<'_, '_> {
+    fn hear(&mut self, number: usize, event: &Event, standing: &Standing) {
+        self.audience.hear(number, event, standing);
+    }
+    fn settled(&mut self, number: usize, result: &Result<Outcome, TuneError>, standing: &Standing) -> Option<f64> {
+        if let (Ok(outcome), Some(wanted)) = (result, self.wanted.get(number)) {
+            wanted.operation.found(outcome);
+        }
+        self.audience.settled(number, result, standing)
+    }
+}
+
+impl Context {
+    /// Searches the fastest verified plans of several operations of this context, records every trial, and runs with the best from now on.
+    ///
+    /// With a common budget, the model's best picks of every operation are compiled on all cores, timed and verified first. The rest goes to the
+    /// operations whose searches may save most time. Without one, each is searched with its own budget, in order.
+    ///
+    /// # Errors
+    /// [`Error::Tune`] where the device cannot be prepared, [`Error::Records`]. An operation without a plan is no error of the others.
+    pub fn tune_all(
+        &self,
+        wanted: &[Wanted<'_>],
+        common: Option<SharedBudget>,
+        cancel: &Cancel,
+        audience: &mut dyn Audience,
+    ) -> Result<Campaign, Error> {
+        let mut tasks = Vec::with_capacity(wanted.len());
+        for Wanted { operation, calls, rival_us, options } in wanted {
+            let options = operation.search_options(options)?;
+            tasks.push(search::Task { space: operation.space(), calls: *calls, rival_us: *rival_us, options });
+        }
+        let device = self.inner.trial_device()?;
+        let mut keeping = Keeping { wanted, audience };
+        let found = search::tune_all(&device, &tasks, Some(&self.inner.records), common, cancel, &mut keeping)?;
+        let explained = |(result, wanted): (Option<Result<Outcome, TuneError>>, &Wanted<'_>)| {
+            result.map(|result| result.map_err(|e| wanted.operation.explained(e)))
+        };
+        let outcomes = found.outcomes.into_iter().zip(wanted).map(explained).collect();
+        Ok(Campaign { outcomes, ended: found.ended })
+    }
+}
