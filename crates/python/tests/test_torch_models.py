@@ -136,34 +136,40 @@ class Models(TorchCase):
             torch.mm(*small)
             for _ in range(50):
                 torch.mm(*big)
-        with mock.patch.object(tw._core, "tune", wraps=tw._core.tune) as searched:
-            rows = twt.tune_recorded(self.path, total=0.0)
-            self.assertFalse(searched.called)
-            self.assertEqual({row.reason for row in rows}, {"was not reached within `total` seconds"})
-            self.assertEqual(twt.enable(self.path, margin=0.0), 0)
-            # Without torch's times there are no shares: all run as picked.
-            agree = mock.patch.object(tw._shapes, "_WITHIN", float("inf"))
-            with agree, mock.patch.object(tw._shapes._Shared, "FOR_TORCH", 0.0):
-                self.assertTrue(all(row.gain for row in twt.tune_recorded(self.path, total=60.0)))
-            self.assertFalse(searched.called)
-            with agree:
-                rows = twt.tune_recorded(self.path, total=60.0, trials=1)
-        self.assertIn("m40_n30", searched.call_args_list[0].args[0])
-        self.assertTrue(all(call.kwargs["seconds"] < 60.0 and call.kwargs["trials"] == 1 for call in searched.call_args_list))
+        rows = twt.tune_recorded(self.path, total=0.0)
+        self.assertEqual({row.reason for row in rows}, {"was not reached within `total` seconds"})
+        self.assertEqual(twt.enable(self.path, margin=0.0), 0)
+        heard, weights = [], []
+        tune_all = tw._core.tune_all
+
+        def searched(context, problems, *args, **kwargs):
+            weights.append(problems)
+            return tune_all(context, problems, *args, **kwargs)
+
+        agree = mock.patch.object(tw._shapes, "_WITHIN", float("inf"))
+        with agree, mock.patch.object(tw._core, "tune_all", searched):
+            rows = twt.tune_recorded(self.path, total=60.0, trials=4, progress=heard.append)
+        # Calls are weights, and the heaviest comes first.
+        self.assertEqual(sorted(weights[0].values()), [1.0, 50.0])
+        order = list(dict.fromkeys(event["problem"] for event in heard))
+        self.assertEqual([weights[0][problem] for problem in order], [50.0, 1.0])
+        # Each has its picks before one is searched on, and no more trials than it may.
+        trials = [event["problem"] for event in heard if event["event"] == "trial"]
+        self.assertEqual(len(set(trials[:3])), 1)
+        self.assertEqual(len(set(trials[3:6])), 1)
+        self.assertTrue(all(trials.count(problem) <= 4 for problem in order), trials)
+        self.assertEqual((heard[0]["standing"]["problems"], heard[0]["standing"]["reached"]), (2, 0))
+        self.assertEqual(heard[-1]["standing"]["reached"], 2)
         self.assertTrue(all(row.gain and not row.reason for row in rows), rows)
         self.assertEqual(twt.shapes(self.path), rows)
         self.assertEqual(twt.enable(self.path, margin=0.0), 2)
-        # A search that is longer is broken off; what it has found runs.
-        with mock.patch.object(tw._shapes._Shared, "left", side_effect=lambda: -1.0 if searched.tried else 1.0):
-            searched.tried = False
 
-            def heard(event):
-                searched.tried = searched.tried or event["event"] == "trial"
+        # What a listener raises ends the search; what was found is kept.
+        def stop(event):
+            raise KeyError("enough")
 
-            start = time.monotonic()
-            tw._shapes._Shared(self.path, 1.0).search(rows[0].problem, "cpu", 1000.0, None, heard)
-            self.assertLess(time.monotonic() - start, 60.0)
-        self.assertTrue(searched.tried)
+        with self.assertRaises(KeyError):
+            twt.tune_recorded(self.path, total=60.0, progress=stop)
 
     def test_optimised_models_travel(self):
         model, x = twt.optimize(Tiny()), torch.randn(3, 2, 4, 4)

@@ -3,6 +3,7 @@
 #[macro_use]
 #[path = "../../../device/tests/common/delegated.rs"]
 mod delegated;
+mod campaign;
 mod liars;
 mod pins;
 mod plan_search;
