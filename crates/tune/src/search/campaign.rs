@@ -9,7 +9,7 @@
 
 use super::build::Pool;
 use super::descent::FIRST_PICKS;
-use super::session::{Live, TICK};
+use super::session::{Judge, Live, TICK};
 use super::slice::Slice;
 use super::{Budget, Cancel, Ended, Event, Options, Outcome, THRESHOLD, TuneError, prepared};
 use crate::records::Records;
@@ -156,6 +156,12 @@ struct Run<'a, 'h> {
 
 /// Begins the search of a task.
 type Begin<'b, 'a> = dyn Fn(&'a Task<'a>, Slice) -> Result<Live<'a>, TuneError> + Sync + 'b;
+
+/// What came of a slice, and the test data that were made meanwhile.
+struct Both {
+    ended: Result<Option<Ended>, TuneError>,
+    data: Option<Judge>,
+}
 
 /// A problem whose plans were ranked.
 struct Begun<'a> {
@@ -360,7 +366,28 @@ impl<'a> Run<'a, '_> {
             if let Some(number) = chosen {
                 let own = self.problems.get(number).map_or(Budget::default(), |problem| problem.own);
                 let slice = self.first_slice(own);
-                if let Some(ended) = self.search(number, slice)? {
+                // The device need not wait for the test data of the next problem.
+                let next = self
+                    .heaviest(&waiting, true)
+                    .or_else(|| self.heaviest(&waiting, false))
+                    .and_then(|n| waiting.get(n).copied());
+                let live = next.and_then(|next| self.problems.get(next)?.live.as_ref());
+                let ahead = live.and_then(Live::data_ahead);
+                let both = std::thread::scope(|scope| {
+                    let data = ahead.map(|ahead| scope.spawn(move || ahead.make()));
+                    let ended = self.search(number, slice);
+                    Both { ended, data: data.and_then(|data| data.join().ok().flatten()) }
+                });
+                // Some of them may lie in the memory of a worker process that is gone.
+                let restarts = |run: &Self| run.problems.get(number).and_then(|p| Some(p.live.as_ref()?.restarts()));
+                let lost = restarts(self).is_some_and(|count| count > 0);
+                if lost {
+                    self.problems.iter_mut().filter_map(|problem| problem.live.as_mut()).for_each(Live::drop_data);
+                }
+                if let Some(live) = next.and_then(|next| self.problems.get_mut(next)?.live.as_mut()) {
+                    live.take_data(both.data.filter(|_| !lost));
+                }
+                if let Some(ended) = both.ended? {
                     return Ok(Some(ended));
                 }
                 idle = Instant::now();
@@ -387,17 +414,29 @@ impl<'a> Run<'a, '_> {
 
     /// Takes the heaviest of the problems that wait, of those alone whose candidates are built if `built`.
     fn choose(&mut self, waiting: &mut Vec<usize>, built: bool) -> Option<usize> {
-        let problems = &mut self.problems;
+        let problems = &self.problems;
         waiting.sort_by(|x, y| {
             let weight = |number: &usize| problems.get(*number).map_or(0.0, Problem::weight);
             weight(y).total_cmp(&weight(x)).then(x.cmp(y))
         });
-        let mut is_ready = |number: &usize| {
-            let live = problems.get_mut(*number).and_then(|problem| problem.live.as_mut());
-            live.is_none_or(|live| !built || live.is_built())
-        };
-        let place = waiting.iter().position(&mut is_ready)?;
+        let place = self.heaviest(waiting, built)?;
         Some(waiting.remove(place))
+    }
+
+    /// The first of some problems in the order of their weights that is built, if it must be; one whose test data are there before others.
+    fn heaviest(&mut self, waiting: &[usize], built: bool) -> Option<usize> {
+        let mut first = None;
+        for (place, number) in waiting.iter().enumerate() {
+            let live = self.problems.get_mut(*number).and_then(|problem| problem.live.as_mut());
+            let Some(live) = live else { return Some(place) };
+            if !built || live.is_built() {
+                if live.has_data() {
+                    return Some(place);
+                }
+                first = first.or(Some(place));
+            }
+        }
+        first
     }
 
     /// Gives the rest of the budget to the problems that promise most.

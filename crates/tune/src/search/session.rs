@@ -4,6 +4,7 @@ mod live;
 mod settle;
 
 pub(super) use live::Live;
+pub(super) use settle::Judge;
 
 use super::build::{Builders, Built, Ready};
 use super::expect::Expectation;
@@ -16,7 +17,6 @@ use super::{
 use crate::key::ProblemKey;
 use crate::records::{DeviceKey, Records, State, TimeKind, Trial};
 use rayon::prelude::*;
-use settle::Judge;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -113,6 +113,8 @@ pub(super) struct Session<'a> {
     before: f64,
     /// No slice runs.
     rests: bool,
+    /// Worker processes that were replaced.
+    restarts: u32,
     /// When the budget's clock started: the candidates wanted first have been tried.
     under_way: Option<Instant>,
     pub tally: Tally,
@@ -149,6 +151,7 @@ impl<'a> Session<'a> {
             start: Instant::now(),
             before: 0.0,
             rests: true,
+            restarts: 0,
             under_way: None,
             tally: Tally::default(),
             resumed: 0,
@@ -220,6 +223,7 @@ impl<'a> Session<'a> {
         if let Some(best) = &mut self.best {
             best.launches = None;
         }
+        self.restarts += 1;
         judge.renew().map_err(|e| format!("{lost}; then {e}"))
     }
 

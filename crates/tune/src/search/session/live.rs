@@ -31,6 +31,21 @@ pub(in crate::search) struct Live<'a> {
     told: bool,
 }
 
+/// Test data that wait to be made.
+#[derive(Clone, Copy)]
+pub(in crate::search) struct DataAhead<'a> {
+    device: &'a Arc<dyn Device>,
+    space: &'a Space,
+    options: &'a Options,
+}
+
+impl DataAhead<'_> {
+    /// Makes them. `None` where that fails: the search meets the same error and says so.
+    pub fn make(self) -> Option<Judge> {
+        Judge::thorough(self.device, self.space, self.options).ok()
+    }
+}
+
 impl<'a> Live<'a> {
     /// Ranks plans, reads the records, and gives the candidates of a first slice to the builders.
     pub fn begin(
@@ -124,6 +139,33 @@ impl<'a> Live<'a> {
     /// Seconds that the test data took to make.
     pub fn data_seconds(&self) -> f64 {
         self.session.spent.data
+    }
+
+    /// Test data that the next slice needs, to be made while another search runs.
+    pub fn data_ahead(&self) -> Option<DataAhead<'a>> {
+        let Session { device, space, options, .. } = &self.session;
+        let wanted = self.judge.is_none() && self.session.is_measured() && !self.is_settled();
+        wanted.then_some(DataAhead { device, space, options })
+    }
+
+    /// Takes test data that were made ahead.
+    pub fn take_data(&mut self, data: Option<Judge>) {
+        self.judge = data.or_else(|| self.judge.take());
+    }
+
+    /// Worker processes that a candidate took down: what was made in them is gone.
+    pub const fn restarts(&self) -> u32 {
+        self.session.restarts
+    }
+
+    /// Forgets test data: the memory of the device is gone.
+    pub fn drop_data(&mut self) {
+        self.judge = None;
+    }
+
+    /// Its test data are made.
+    pub const fn has_data(&self) -> bool {
+        self.judge.is_some()
     }
 
     /// Tries the best plans of the nearest problems first, those that other searches of the run have found as well.

@@ -20,7 +20,7 @@ use tilewright_problem::contraction::Contraction;
 const SECOND_LOOKS: usize = 12;
 
 /// Verifies and prepares timing for the candidates of one search.
-pub(super) struct Judge {
+pub(in crate::search) struct Judge {
     device: Arc<dyn Device>,
     space: Space,
     seed: u64,
@@ -48,6 +48,15 @@ impl Judge {
         };
         if !emulated {
             judge.case(Depth::Quick)?;
+        }
+        Ok(judge)
+    }
+
+    /// As [`Judge::new`], also with what a thorough look needs.
+    pub fn thorough(device: &Arc<dyn Device>, space: &Space, options: &Options) -> Result<Judge, VerifyError> {
+        let mut judge = Judge::new(device, space, options)?;
+        if !judge.emulated {
+            judge.case(Depth::Thorough)?;
         }
         Ok(judge)
     }
