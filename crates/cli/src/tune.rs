@@ -60,7 +60,11 @@ pub fn alone(args: &TuneArgs, place: &PlaceArgs, quiet: bool) -> Result<(), CliE
         table::csv(&COLUMNS, None)?;
     }
     let mut found = Found { several: cases.list.len() > 1, rows: Vec::new(), searches: Vec::new() };
-    let tuned = tune_cases(args, &context, &cases, &cancel, quiet, &mut found);
+    let running = Running { context: &context, cases: &cases, cancel: &cancel, quiet };
+    let tuned = match shared(args, cases.list.len()) {
+        Some(shared) => together(args, &running, shared, &mut found),
+        None => one_by_one(args, &running, &mut found),
+    };
     if !found.rows.is_empty() {
         line(&format!("\non {}; sources of the kernels: {}", context.info().name, source_folder(args).display()))?;
         let mut table = Table::begin(&cases.list, "trials")?;
@@ -142,7 +146,7 @@ struct Shown {
     progress: Progress,
 }
 
-/// Hears of the searches, shows progress, and prints what a case ended with that shares its budget with no other.
+/// Hears of the searches and shows progress.
 struct Told<'a> {
     args: &'a TuneArgs,
     context: &'a Context,
@@ -152,11 +156,41 @@ struct Told<'a> {
     /// All cases, those of earlier processes as well.
     of: usize,
     progress: Option<Shown>,
-    found: &'a mut Found,
-    /// What each case ended with.
-    results: Vec<Option<Result<(), CliError>>>,
+    searches: Vec<search::Search>,
     /// Trials or seconds of the search that runs.
     spent: f64,
+}
+
+impl<'a> Told<'a> {
+    fn new(args: &'a TuneArgs, context: &'a Context, searched: &'a [Of<'a>], of: usize, quiet: bool) -> Told<'a> {
+        let searches = searched.iter().map(|of| search::Search::new(&of.case.title)).collect();
+        let shown = !args.json && !args.csv && !quiet;
+        Told { args, context, searched, shared: false, shown, of, progress: None, searches, spent: 0.0 }
+    }
+
+    /// Searches the problems. The device may be lost afterwards.
+    fn run(&mut self, shared: Option<SharedBudget>, cancel: &Cancel) -> Searched {
+        self.shared = shared.is_some();
+        let wanted: Vec<Wanted<'_>> = self.searched.iter().map(|of| wanted(self.args, of, self.shared)).collect();
+        let campaign = self.context.tune_all(&wanted, shared, cancel, self);
+        self.end_progress();
+        let fatal = |e: tilewright::Error| matches!(&e, tilewright::Error::Device(d) if d.is_fatal());
+        let lost = self.context.sync().is_err_and(fatal) && !cancel.is_cancelled();
+        Searched { outcomes: campaign.map(|campaign| campaign.outcomes).map_err(session::classify), lost }
+    }
+
+    fn end_progress(&mut self) {
+        if let Some(Shown { progress, .. }) = self.progress.take() {
+            progress.finish();
+        }
+    }
+}
+
+/// What came of searches.
+struct Searched {
+    outcomes: Result<Vec<Option<Result<Outcome, tilewright::Error>>>, CliError>,
+    /// The device cannot be used any more.
+    lost: bool,
 }
 
 impl Audience for Told<'_> {
@@ -173,7 +207,7 @@ impl Audience for Told<'_> {
         if let Event::Trial { tally, seconds, .. } = event {
             self.spent = if budget.trials.is_some() { tally.trials as f64 } else { *seconds };
         }
-        if let Some(search) = self.found.searches.get_mut(number) {
+        if let Some(search) = self.searches.get_mut(number) {
             search.hear(event);
         }
         if let Some(Shown { progress, .. }) = &self.progress {
@@ -183,28 +217,8 @@ impl Audience for Told<'_> {
             progress.hear(event);
         }
     }
-    fn settled(&mut self, number: usize, result: &Result<Outcome, TuneError>, _: &Standing) -> Option<f64> {
-        self.end_progress();
-        let (Ok(outcome), Some(of), false) = (result, self.searched.get(number), self.shared) else { return None };
-        if !matches!(outcome.ended, Ended::DeviceLost(_)) {
-            let told = report(self.args, &of.operation, of.case, outcome, self.found);
-            self.end(of.number, told);
-        }
+    fn settled(&mut self, _: usize, _: &Result<Outcome, TuneError>, _: &Standing) -> Option<f64> {
         None
-    }
-}
-
-impl Told<'_> {
-    fn end_progress(&mut self) {
-        if let Some(Shown { progress, .. }) = self.progress.take() {
-            progress.finish();
-        }
-    }
-
-    fn end(&mut self, number: usize, result: Result<(), CliError>) {
-        if let Some(place) = self.results.get_mut(number) {
-            *place = Some(result);
-        }
     }
 }
 
@@ -217,59 +231,69 @@ fn wanted<'a>(args: &TuneArgs, of: &'a Of<'_>, shares: bool) -> Wanted<'a> {
     Wanted { calls: of.case.calls, options, ..Wanted::new(&of.operation) }
 }
 
-/// Searches all cases and reports them. A case that fails is reported and the others go on.
-fn tune_cases(
-    args: &TuneArgs,
-    context: &Context,
-    cases: &Cases,
-    cancel: &Cancel,
-    quiet: bool,
-    found: &mut Found,
-) -> Result<(), CliError> {
-    let (shared, start) = (shared(args, cases.list.len()), Instant::now());
-    let mut results: Vec<Option<Result<(), CliError>>> = Vec::new();
-    let mut searched = Vec::new();
+/// Searches all cases under one budget, then reports them.
+fn together(args: &TuneArgs, run: &Running<'_>, shared: SharedBudget, found: &mut Found) -> Result<(), CliError> {
+    let Running { context, cases, cancel, quiet } = *run;
+    let start = Instant::now();
+    let (mut failed, mut searched) = (Vec::new(), Vec::new());
     for (number, case) in cases.list.iter().enumerate() {
         let operation = session::operation(context, case, &args.plan);
-        results.push(operation.map(|operation| searched.push(Of { number, case, operation })).err().map(Err));
+        failed.push(operation.map(|operation| searched.push(Of { number, case, operation })).err());
     }
-    found.searches = searched.iter().map(|of| search::Search::new(&of.case.title)).collect();
-    let wanted: Vec<Wanted<'_>> = searched.iter().map(|of| wanted(args, of, shared.is_some())).collect();
-    let shown = !args.json && !args.csv && !quiet;
-    let of = args.skip + cases.list.len();
-    let (progress, spent, shares) = (None, 0.0, shared.is_some());
-    let mut told = Told { args, context, searched: &searched, shared: shares, shown, of, progress, found, results, spent };
-    let campaign = context.tune_all(&wanted, shared, cancel, &mut told);
-    told.end_progress();
-    let fatal = |e: tilewright::Error| matches!(&e, tilewright::Error::Device(d) if d.is_fatal());
-    let lost = context.sync().is_err_and(fatal) && !cancel.is_cancelled();
-    if lost && shares {
+    let mut told = Told::new(args, context, &searched, args.skip + cases.list.len(), quiet);
+    let Searched { outcomes, lost } = told.run(Some(shared), cancel);
+    found.searches = told.searches;
+    if lost {
         return hand_over(args.skip, args.spent + start.elapsed().as_secs_f64());
     }
-    let outcomes = match campaign {
-        Ok(campaign) => campaign.outcomes,
-        Err(_) if lost => Vec::new(),
-        Err(e) => return Err(session::classify(e)),
-    };
-    for (of, outcome) in searched.iter().zip(outcomes) {
-        let open = told.results.get(of.number).is_some_and(Option::is_none);
-        if let Some(outcome) = outcome.filter(|_| open && !lost) {
-            let reported = outcome.map_err(session::classify).and_then(|o| report(args, &of.operation, of.case, &o, told.found));
-            told.end(of.number, reported);
+    let mut outcomes = searched.iter().zip(outcomes?);
+    let tuned = session::each(cases, context, args.json, |number, _| {
+        if let Some(e) = failed.get_mut(number).and_then(Option::take) {
+            return Err(e);
         }
-    }
-    let Told { mut results, spent, .. } = told;
-    let tuned = session::each(cases, context, args.json, |number, _| match results.get_mut(number).and_then(Option::take) {
-        Some(result) => result,
-        None if cancel.is_cancelled() => Err(CliError::Interrupted),
-        None if lost => {
-            let earlier = if number == 0 { args.spent } else { 0.0 };
-            hand_over(args.skip + number, earlier + spent.max(0.001))
+        match outcomes.next() {
+            Some((of, Some(outcome))) => report(args, &of.operation, of.case, &outcome.map_err(session::classify)?, found),
+            _ if cancel.is_cancelled() => Err(CliError::Interrupted),
+            _ => Err(CliError::failed("it was not reached in the time of all problems: give more")),
         }
-        None => Err(CliError::failed("it was not reached in the time of all problems: give more")),
     });
     if cancel.is_cancelled() { Err(CliError::Interrupted) } else { tuned }
 }
+
+/// What all cases are tuned with.
+#[derive(Clone, Copy)]
+struct Running<'a> {
+    context: &'a Context,
+    cases: &'a Cases,
+    cancel: &'a Cancel,
+    quiet: bool,
+}
+
+/// Searches and reports one case after the other.
+fn one_by_one(args: &TuneArgs, run: &Running<'_>, found: &mut Found) -> Result<(), CliError> {
+    let Running { context, cases, cancel, quiet } = *run;
+    session::each(cases, context, args.json, |number, case| {
+        let searched = [Of { number, case, operation: session::operation(context, case, &args.plan)? }];
+        let mut told = Told::new(args, context, &searched, args.skip + cases.list.len(), quiet);
+        let Searched { outcomes, lost } = told.run(None, cancel);
+        let spent = told.spent;
+        found.searches.append(&mut told.searches);
+        if lost {
+            let earlier = if number == 0 { args.spent } else { 0.0 };
+            return hand_over(args.skip + number, earlier + spent.max(0.001));
+        }
+        let outcome = outcomes.map(|outcomes| outcomes.into_iter().flatten().next());
+        let told = match (outcome, &searched) {
+            (Ok(Some(outcome)), [of]) => {
+                outcome.map_err(session::classify).and_then(|outcome| report(args, &of.operation, case, &outcome, found))
+            }
+            (Ok(None), _) => Ok(()),
+            (Err(e), _) => Err(e),
+        };
+        if cancel.is_cancelled() { Err(CliError::Interrupted) } else { told }
+    })
+}
+
 /// Prints what was found and writes its source.
 pub fn report(args: &TuneArgs, operation: &Operation, case: &Case, outcome: &Outcome, found: &mut Found) -> Result<(), CliError> {
     let source = source_path(args, operation.context(), case);

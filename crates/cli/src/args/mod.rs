@@ -153,7 +153,7 @@ Examples:
 }
 
 /// Options that only `--help` shows beside rare fields; `-h` shows the options that most calls need.
-const RARE: [&str; 14] = [
+const RARE: [&str; 15] = [
     "alpha_im",
     "atomics",
     "beta_im",
@@ -168,6 +168,7 @@ const RARE: [&str; 14] = [
     "search",
     "seed",
     "set",
+    "total",
 ];
 
 /// The whole command line. Help prints examples before options. `all`: every option, and the table of element types.
@@ -246,11 +247,11 @@ pub struct TuneArgs {
     pub plan: PlanArgs,
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// Limit for each problem: a time (500ms, 30s, 2m, 1h) or a number of trials (200). Several problems share their time. A single search
-    /// ends earlier if it gains less than 1 % in 200 trials and a quarter of the budget
+    /// Limit for each problem: a time (500ms, 30s, 2m, 1h), which several problems share, or a number of trials (200). One search ends
+    /// earlier if it gains less than 1 % in 200 trials and a quarter of the budget
     #[arg(long, global = true, help_heading = "Search", default_value = "30s", value_parser = budget, allow_hyphen_values = true)]
     pub budget: Budget,
-    /// Limit for all problems together: 60s, 10m. Heavy problems come first; some may not be reached
+    /// Limit for all problems together, in place of --budget: 60s, 10m
     #[arg(long, global = true, help_heading = "Search", value_parser = time, value_name = "TIME", conflicts_with = "budget")]
     pub total: Option<Duration>,
     /// Strategy
