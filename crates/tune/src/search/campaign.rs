@@ -260,6 +260,10 @@ impl<'a> Run<'a, '_> {
             self.closing = since.elapsed().as_secs_f64();
             return Ok(stops);
         }
+        // The same winner after more trials.
+        if live.is_settled() {
+            problem.result = Some(live.settle(ended, &mut heard));
+        }
         live.rest();
         self.trials += trials;
         Ok(stops)
