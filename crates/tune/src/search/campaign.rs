@@ -7,21 +7,20 @@
 //!
 //! A budget for each problem leaves nothing to share: the problems are searched one after the other, each with all of its budget.
 
+mod opening;
+mod problem;
+
 use super::build::Pool;
-use super::descent::FIRST_PICKS;
-use super::session::{Judge, Live, TICK};
+use super::session::Live;
 use super::slice::Slice;
 use super::{Budget, Cancel, Ended, Event, Options, Outcome, THRESHOLD, TuneError, prepared};
 use crate::records::Records;
+use problem::{HOPE, Problem};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tilewright_device::{Device, DeviceKind};
 use tilewright_gen::space::Space;
 
-/// Threads that rank the plans of problems ahead; ranking one problem has several threads of its own.
-const RANKERS: usize = 4;
 /// Least seconds of a slice, and least share of the seconds that are left.
 const SLICE_SECONDS: f64 = 1.0;
 const SLICE_SHARE: f64 = 0.05;
@@ -29,14 +28,8 @@ const SLICE_SHARE: f64 = 0.05;
 const SLICE_OVER_DATA: f64 = 4.0;
 /// Trials of a slice where times are modelled and the budget is in trials.
 const SLICE_TRIALS: u64 = 16;
-/// Share of the gap to the model's floor that a search is expected to close at first.
-const HOPE: f64 = 0.5;
-/// What saves time only beyond a rival's counts by this share.
-const BEYOND: f64 = 0.1;
 /// A gain below this share halves the hope.
 const GAIN: f64 = 0.01;
-/// How long the device waits for the picks of a problem before it takes the heaviest.
-const WAIT: Duration = Duration::from_secs(2);
 
 /// One problem of a campaign.
 #[derive(Debug)]
@@ -90,58 +83,6 @@ pub struct Campaign {
     pub ended: Ended,
 }
 
-/// A problem within a running campaign.
-struct Problem<'a> {
-    calls: f64,
-    rival_us: Option<f64>,
-    /// Of the best pick.
-    modelled_us: f64,
-    /// What math or memory alone takes by the model.
-    floor_us: f64,
-    live: Option<Live<'a>>,
-    result: Option<Result<Outcome, TuneError>>,
-    /// Share of the gap to the floor that the next slice is expected to close.
-    hope: f64,
-    /// What its own search may take.
-    own: Budget,
-    /// Nothing is left to try.
-    exhausted: bool,
-}
-
-impl Problem<'_> {
-    /// A budget within its own.
-    fn within(&self, Budget { seconds, trials }: Budget) -> Budget {
-        let least = |x: Option<f64>, y: Option<f64>| x.map_or(y, |x| Some(y.map_or(x, |y| x.min(y))));
-        let (made, took) = self.live.as_ref().map_or((0, 0.0), |live| (live.trials(), live.seconds()));
-        let own = self.own.trials.map(|trials| trials.saturating_sub(made).max(1));
-        let trials = trials.map_or(own, |trials| Some(own.map_or(trials, |own| own.min(trials))));
-        Budget { seconds: least(seconds, self.own.seconds.map(|s| (s - took).max(0.0))), trials }
-    }
-
-    fn best_us(&self) -> Option<f64> {
-        self.result.as_ref().and_then(|result| Some(result.as_ref().ok()?.time_us))
-    }
-
-    /// Microseconds per call that the problem takes where nobody has searched it.
-    fn base_us(&self) -> f64 {
-        self.rival_us.or_else(|| self.live.as_ref()?.first_us()).unwrap_or(self.modelled_us)
-    }
-
-    /// Time of all calls.
-    fn weight(&self) -> f64 {
-        self.calls * self.base_us()
-    }
-
-    /// Microseconds that another slice may save, by all calls.
-    fn promise(&self) -> f64 {
-        let Some(best) = self.best_us() else { return self.weight() * self.hope };
-        let gap = (best - self.floor_us).max(0.0) * self.hope;
-        let rival = self.rival_us.unwrap_or(f64::INFINITY);
-        let useful = best.min(rival) - (best - gap).min(rival);
-        self.calls * useful.max(BEYOND * gap)
-    }
-}
-
 /// A running campaign.
 struct Run<'a, 'h> {
     problems: Vec<Problem<'a>>,
@@ -156,18 +97,6 @@ struct Run<'a, 'h> {
 
 /// Begins the search of a task.
 type Begin<'b, 'a> = dyn Fn(&'a Task<'a>, Slice) -> Result<Live<'a>, TuneError> + Sync + 'b;
-
-/// What came of a slice, and the test data that were made meanwhile.
-struct Both {
-    ended: Result<Option<Ended>, TuneError>,
-    data: Option<Judge>,
-}
-
-/// A problem whose plans were ranked.
-struct Begun<'a> {
-    number: usize,
-    live: Result<Live<'a>, TuneError>,
-}
 
 impl<'a> Run<'a, '_> {
     fn standing(&self) -> Standing {
@@ -307,142 +236,6 @@ impl<'a> Run<'a, '_> {
         Ok(())
     }
 
-    /// The part of a budget in which a problem gets its first picks.
-    fn first_slice(&self, own: Budget) -> Slice {
-        let left = Some(self.left()).filter(|seconds| seconds.is_finite() && !self.common.reach_all);
-        let trials = self.trials_left().min(own.trials.unwrap_or(u64::MAX)).min(FIRST_PICKS as u64);
-        Slice::share(Budget { seconds: left, trials: Some(trials) })
-    }
-
-    /// Why no further problem gets its first picks.
-    fn cut(&self) -> Option<Ended> {
-        self.over().filter(|ended| !self.common.reach_all || *ended != Ended::Budget)
-    }
-
-    /// The first picks of every problem on a device that is the host itself: compilers would disturb its runs.
-    fn open_one_by_one(&mut self, tasks: &'a [Task<'a>], begin: &Begin<'_, 'a>) -> Result<Option<Ended>, TuneError> {
-        for number in heaviest_first(tasks) {
-            if let Some(ended) = self.cut() {
-                return Ok(Some(ended));
-            }
-            let Some(task) = tasks.get(number) else { continue };
-            let slice = self.first_slice(task.options.budget);
-            self.accept(number, begin(task, slice))?;
-            if let Some(ended) = self.search(number, slice)? {
-                return Ok(Some(ended));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The first picks of every problem, built ahead on all cores. `eager`: what is built first is timed first; else problems are searched in the order of
-    /// their weights, the same in every run.
-    fn open(&mut self, tasks: &'a [Task<'a>], begin: &Begin<'_, 'a>, eager: bool) -> Result<Option<Ended>, TuneError> {
-        let (order, next, stop) = (heaviest_first(tasks), AtomicUsize::new(0), AtomicBool::new(false));
-        let first = self.first_slice(Budget::default());
-        std::thread::scope(|scope| {
-            let (send, begun) = channel();
-            for _ in 0..RANKERS {
-                let (send, order, next, stop) = (send.clone(), &order, &next, &stop);
-                scope.spawn(move || {
-                    while !stop.load(Ordering::Relaxed)
-                        && let Some(&number) = order.get(next.fetch_add(1, Ordering::Relaxed))
-                        && let Some(task) = tasks.get(number)
-                        && send.send(Begun { number, live: begin(task, first.at_most(task.options.budget.trials)) }).is_ok()
-                    {
-                    }
-                });
-            }
-            drop(send);
-            let ended = self.take_first(&begun, eager);
-            stop.store(true, Ordering::Relaxed);
-            ended
-        })
-    }
-
-    fn take_first(&mut self, begun: &Receiver<Begun<'a>>, eager: bool) -> Result<Option<Ended>, TuneError> {
-        let (mut waiting, mut more, mut idle) = (Vec::new(), true, Instant::now());
-        while more || !waiting.is_empty() {
-            if let Some(ended) = self.cut() {
-                return Ok(Some(ended));
-            }
-            let chosen = if eager || !more { self.choose(&mut waiting, eager && idle.elapsed() < WAIT) } else { None };
-            if let Some(number) = chosen {
-                let own = self.problems.get(number).map_or(Budget::default(), |problem| problem.own);
-                let slice = self.first_slice(own);
-                // The device need not wait for the test data of the next problem.
-                let next = self
-                    .heaviest(&waiting, true)
-                    .or_else(|| self.heaviest(&waiting, false))
-                    .and_then(|n| waiting.get(n).copied());
-                let live = next.and_then(|next| self.problems.get(next)?.live.as_ref());
-                let ahead = live.and_then(Live::data_ahead);
-                let both = std::thread::scope(|scope| {
-                    let data = ahead.map(|ahead| scope.spawn(move || ahead.make()));
-                    let ended = self.search(number, slice);
-                    Both { ended, data: data.and_then(|data| data.join().ok().flatten()) }
-                });
-                // Some of them may lie in the memory of a worker process that is gone.
-                let restarts = |run: &Self| run.problems.get(number).and_then(|p| Some(p.live.as_ref()?.restarts()));
-                let lost = restarts(self).is_some_and(|count| count > 0);
-                if lost {
-                    self.problems.iter_mut().filter_map(|problem| problem.live.as_mut()).for_each(Live::drop_data);
-                }
-                if let Some(live) = next.and_then(|next| self.problems.get_mut(next)?.live.as_mut()) {
-                    live.take_data(both.data.filter(|_| !lost));
-                }
-                if let Some(ended) = both.ended? {
-                    return Ok(Some(ended));
-                }
-                idle = Instant::now();
-            }
-            // Those that have come meanwhile, without waiting where there is work.
-            let mut wait = if chosen.is_some() { Duration::ZERO } else { TICK };
-            while more {
-                match begun.recv_timeout(wait) {
-                    Ok(Begun { number, live }) => {
-                        self.accept(number, live)?;
-                        waiting.push(number);
-                    }
-                    Err(RecvTimeoutError::Timeout) => break,
-                    Err(RecvTimeoutError::Disconnected) => more = false,
-                }
-                wait = Duration::ZERO;
-            }
-            if !more && chosen.is_none() && eager {
-                std::thread::sleep(TICK / 10);
-            }
-        }
-        Ok(None)
-    }
-
-    /// Takes the heaviest of the problems that wait, of those alone whose candidates are built if `built`.
-    fn choose(&mut self, waiting: &mut Vec<usize>, built: bool) -> Option<usize> {
-        let problems = &self.problems;
-        waiting.sort_by(|x, y| {
-            let weight = |number: &usize| problems.get(*number).map_or(0.0, Problem::weight);
-            weight(y).total_cmp(&weight(x)).then(x.cmp(y))
-        });
-        let place = self.heaviest(waiting, built)?;
-        Some(waiting.remove(place))
-    }
-
-    /// The first of some problems in the order of their weights that is built, if it must be; one whose test data are there before others.
-    fn heaviest(&mut self, waiting: &[usize], built: bool) -> Option<usize> {
-        let mut first = None;
-        for (place, number) in waiting.iter().enumerate() {
-            let live = self.problems.get_mut(*number).and_then(|problem| problem.live.as_mut());
-            let Some(live) = live else { return Some(place) };
-            if !built || live.is_built() {
-                if live.has_data() {
-                    return Some(place);
-                }
-                first = first.or(Some(place));
-            }
-        }
-        first
-    }
-
     /// Gives the rest of the budget to the problems that promise most.
     fn share(&mut self) -> Result<Ended, TuneError> {
         loop {
@@ -537,14 +330,4 @@ pub fn tune_all<'a>(
         }
     };
     Ok(Campaign { outcomes: run.problems.into_iter().map(|problem| problem.result).collect(), ended })
-}
-
-/// The tasks, heaviest first, as far as that is known before plans are ranked.
-fn heaviest_first(tasks: &[Task<'_>]) -> Vec<usize> {
-    let timed = tasks.iter().all(|task| task.rival_us.is_some());
-    let weight =
-        |task: &Task<'_>| task.calls * if timed { task.rival_us.unwrap_or_default() } else { task.space.problem().flop() };
-    let mut weighed: Vec<(usize, f64)> = tasks.iter().map(weight).enumerate().collect();
-    weighed.sort_by(|x, y| y.1.total_cmp(&x.1));
-    weighed.into_iter().map(|(number, _)| number).collect()
 }
