@@ -316,12 +316,13 @@ pub fn tune_all<'a>(
     let begin = |task: &'a Task<'a>, slice| Live::begin(device, task.space, records, &task.options, cancel, &pool, slice);
     let ended = match common {
         None => run.each(tasks, &begin)?,
-        Some(_) => {
-            let measured = device.info().is_measured();
+        Some(SharedBudget { budget, .. }) => {
+            // A clock makes every run another one. Trials of modelled times are the same in every run.
+            let eager = device.info().is_measured() || budget.seconds.is_some();
             let ended = if device.info().kind == DeviceKind::Cpu {
                 run.open_one_by_one(tasks, &begin)?
             } else {
-                run.open(tasks, &begin, measured)?
+                run.open(tasks, &begin, eager)?
             };
             match ended {
                 Some(ended) => ended,
