@@ -11,7 +11,7 @@ mod opening;
 mod problem;
 
 use super::build::Pool;
-use super::session::Live;
+use super::session::{Judge, Live};
 use super::slice::Slice;
 use super::{Budget, Cancel, Ended, Event, Options, Outcome, THRESHOLD, TuneError, prepared};
 use crate::records::Records;
@@ -93,6 +93,19 @@ struct Run<'a, 'h> {
     trials: u64,
     /// Seconds that the last verification and its audience took: so many are kept for the next.
     closing: f64,
+}
+
+/// What came of a slice, and the test data that were made meanwhile.
+struct Both {
+    ended: Result<Option<Ended>, TuneError>,
+    data: Option<Judge>,
+}
+
+/// The problem that is searched next, and for how long.
+#[derive(Clone, Copy)]
+struct Turn {
+    number: usize,
+    slice: Slice,
 }
 
 /// Begins the search of a task.
@@ -236,20 +249,57 @@ impl<'a> Run<'a, '_> {
         Ok(())
     }
 
-    /// Gives the rest of the budget to the problems that promise most.
-    fn share(&mut self) -> Result<Ended, TuneError> {
+    /// Gives the rest of the budget to the problems that promise most. `ahead`: the next one is prepared while one is searched.
+    fn share(&mut self, ahead: bool) -> Result<Ended, TuneError> {
         loop {
             if let Some(ended) = self.over() {
                 return Ok(ended);
             }
-            let Some((number, slice)) = self.next() else { return Ok(Ended::Exhausted) };
-            if let Some(live) = self.problems.get_mut(number).and_then(|problem| problem.live.as_mut()) {
-                live.start_from_near()?;
+            let Some(Turn { number, slice }) = self.next(None) else { return Ok(Ended::Exhausted) };
+            let next = if ahead { self.next(Some(number)) } else { None };
+            let kept = [Some(number), next.map(|next| next.number)];
+            for (at, problem) in self.problems.iter_mut().enumerate() {
+                let Some(live) = &mut problem.live else { continue };
+                if kept.contains(&Some(at)) {
+                    live.start_from_near()?;
+                } else {
+                    live.drop_data();
+                }
             }
-            if let Some(ended) = self.search(number, slice)? {
+            if let Some(Turn { number, slice }) = next
+                && let Some(live) = self.problems.get_mut(number).and_then(|problem| problem.live.as_mut())
+            {
+                live.build_ahead(slice);
+            }
+            if let Some(ended) = self.search_beside(number, slice, next.map(|next| next.number))? {
                 return Ok(ended);
             }
         }
+    }
+
+    /// Searches one problem for a slice while the test data of the next are made: the device need not wait for them.
+    fn search_beside(&mut self, number: usize, slice: Slice, next: Option<usize>) -> Result<Option<Ended>, TuneError> {
+        let live = next.and_then(|next| self.problems.get(next)?.live.as_ref());
+        let ahead = live.and_then(Live::data_ahead);
+        let restarts = |run: &Self| run.problems.get(number).and_then(|problem| Some(problem.live.as_ref()?.restarts()));
+        let before = restarts(self);
+        let both = std::thread::scope(|scope| {
+            let data = ahead.map(|ahead| scope.spawn(move || ahead.make()));
+            let ended = self.search(number, slice);
+            Both { ended, data: data.and_then(|data| data.join().ok().flatten()) }
+        });
+        // Test data may lie in the memory of a worker process that is gone.
+        let lost = restarts(self) != before;
+        for (at, problem) in self.problems.iter_mut().enumerate() {
+            let Some(live) = &mut problem.live else { continue };
+            if lost {
+                live.drop_data();
+            } else if Some(at) == next && both.data.is_some() {
+                live.take_data(both.data);
+                break;
+            }
+        }
+        both.ended
     }
 
     /// Tells of a problem's winner.
@@ -261,8 +311,9 @@ impl<'a> Run<'a, '_> {
     }
 
     /// The problem whose next slice promises most, and that slice.
-    fn next(&self) -> Option<(usize, Slice)> {
+    fn next(&self, without: Option<usize>) -> Option<Turn> {
         let open = self.problems.iter().enumerate().filter(|(_, problem)| !problem.exhausted && problem.live.is_some());
+        let open = open.filter(|(number, _)| Some(*number) != without);
         let (number, problem) = open.max_by(|(_, x), (_, y)| x.promise().total_cmp(&y.promise()))?;
         let data = problem.live.as_ref().map_or(0.0, Live::data_seconds);
         let left = self.left();
@@ -272,7 +323,7 @@ impl<'a> Run<'a, '_> {
             None => Budget::seconds(seconds),
         };
         let budget = Budget { seconds: budget.seconds.filter(|s| s.is_finite()), ..budget };
-        Some((number, Slice::share(problem.within(budget))))
+        Some(Turn { number, slice: Slice::share(problem.within(budget)) })
     }
 }
 
@@ -326,7 +377,7 @@ pub fn tune_all<'a>(
             };
             match ended {
                 Some(ended) => ended,
-                None => run.share()?,
+                None => run.share(device.info().kind == DeviceKind::Gpu)?,
             }
         }
     };

@@ -3,7 +3,7 @@
 use super::problem::Problem;
 use super::{Begin, Run, Task};
 use crate::search::descent::FIRST_PICKS;
-use crate::search::session::{Judge, Live, TICK};
+use crate::search::session::{Live, TICK};
 use crate::search::slice::Slice;
 use crate::search::{Budget, Ended, TuneError};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,12 +14,6 @@ use std::time::{Duration, Instant};
 const RANKERS: usize = 4;
 /// How long the device waits for the picks of a problem before it takes the heaviest.
 const WAIT: Duration = Duration::from_secs(2);
-
-/// What came of a slice, and the test data that were made meanwhile.
-struct Both {
-    ended: Result<Option<Ended>, TuneError>,
-    data: Option<Judge>,
-}
 
 /// A problem whose plans were ranked.
 struct Begun<'a> {
@@ -91,28 +85,9 @@ impl<'a> Run<'a, '_> {
             if let Some(number) = chosen {
                 let own = self.problems.get(number).map_or(Budget::default(), |problem| problem.own);
                 let slice = self.first_slice(own);
-                // The device need not wait for the test data of the next problem.
-                let next = self
-                    .heaviest(&waiting, true)
-                    .or_else(|| self.heaviest(&waiting, false))
-                    .and_then(|n| waiting.get(n).copied());
-                let live = next.and_then(|next| self.problems.get(next)?.live.as_ref());
-                let ahead = live.and_then(Live::data_ahead);
-                let both = std::thread::scope(|scope| {
-                    let data = ahead.map(|ahead| scope.spawn(move || ahead.make()));
-                    let ended = self.search(number, slice);
-                    Both { ended, data: data.and_then(|data| data.join().ok().flatten()) }
-                });
-                // Some of them may lie in the memory of a worker process that is gone.
-                let restarts = |run: &Self| run.problems.get(number).and_then(|p| Some(p.live.as_ref()?.restarts()));
-                let lost = restarts(self).is_some_and(|count| count > 0);
-                if lost {
-                    self.problems.iter_mut().filter_map(|problem| problem.live.as_mut()).for_each(Live::drop_data);
-                }
-                if let Some(live) = next.and_then(|next| self.problems.get_mut(next)?.live.as_mut()) {
-                    live.take_data(both.data.filter(|_| !lost));
-                }
-                if let Some(ended) = both.ended? {
+                let next = self.heaviest(&waiting, true).or_else(|| self.heaviest(&waiting, false));
+                let next = next.and_then(|place| waiting.get(place).copied());
+                if let Some(ended) = self.search_beside(number, slice, next)? {
                     return Ok(Some(ended));
                 }
                 idle = Instant::now();

@@ -144,7 +144,7 @@ impl<'a> Live<'a> {
     /// Test data that the next slice needs, to be made while another search runs.
     pub fn data_ahead(&self) -> Option<DataAhead<'a>> {
         let Session { device, space, options, .. } = &self.session;
-        let wanted = self.judge.is_none() && self.session.is_measured() && !self.is_settled();
+        let wanted = self.judge.is_none() && self.session.is_measured() && self.builders.outstanding() > 0;
         wanted.then_some(DataAhead { device, space, options })
     }
 
@@ -173,6 +173,14 @@ impl<'a> Live<'a> {
         let near = self.session.near()?;
         self.searcher.start_from(&near);
         Ok(())
+    }
+
+    /// Gives the candidates of a slice to the builders while another search runs.
+    pub fn build_ahead(&mut self, slice: Slice) {
+        self.session.slice = slice.after(&self.session.tally);
+        if !self.done {
+            self.done = self.session.fill(&mut self.builders, self.searcher.as_mut(), 2 * self.threads);
+        }
     }
 
     /// Goes on until a slice is spent or nothing is left. What was proposed and not tried waits for the next slice.
