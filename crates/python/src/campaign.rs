@@ -1,91 +1,142 @@
-//! Several problems tuned under one budget.
+//! Several problems tuned under one budget, on a thread of its own: Python hears of it between its own steps, so that it may call torch, and with it
+//! this package, before it answers.
 
-use crate::errors::raised;
+use crate::errors::{TuneError, raised};
 use crate::operation::PyOperation;
 use pyo3::prelude::*;
 use serde_json::json;
-use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
 use tilewright::{
-    Audience, Budget, Cancel, Context, Event, Operation, Outcome, SearchOptions, SharedBudget, Standing, TuneError, Wanted,
+    Audience, Budget, Cancel, Context, Error, Event, Operation, Outcome, SearchOptions, SharedBudget, Standing,
+    TuneError as Failed, Wanted,
 };
 
-/// Passes what a campaign tells on to Python. The first exception ends the campaign.
-struct Listeners {
-    heard: Option<Py<PyAny>>,
-    settled: Option<Py<PyAny>>,
+/// Bytes of the thread's stack: what threads of programs usually have.
+const STACK: usize = 8 << 20;
+/// How long to wait before Python looks after its signals.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What a campaign tells.
+struct Told {
+    number: usize,
+    text: String,
+    /// The campaign waits for an answer.
+    asks: bool,
+}
+
+/// Passes on what a campaign tells. It ends when nobody listens.
+struct Teller {
+    told: Sender<Told>,
+    answers: Receiver<Option<f64>>,
     cancel: Cancel,
-    raised: Option<PyErr>,
 }
 
-fn told(standing: &Standing) -> serde_json::Value {
-    let Standing { reached, problems, share, gain } = standing;
-    json!({ "reached": reached, "problems": problems, "share": share, "gain": gain })
-}
-
-impl Listeners {
-    fn call<T>(&mut self, call: impl FnOnce(Python<'_>) -> PyResult<Option<T>>) -> Option<T> {
-        if self.raised.is_some() {
-            return None;
+impl Teller {
+    fn tell(&self, number: usize, standing: &Standing, mut text: serde_json::Value, asks: bool) {
+        let Standing { reached, problems, share, gain } = standing;
+        if let Some(fields) = text.as_object_mut() {
+            fields.insert("standing".into(), json!({ "reached": reached, "problems": problems, "share": share, "gain": gain }));
         }
-        let called = Python::attach(|py| {
-            py.check_signals()?;
-            call(py)
-        });
-        called.unwrap_or_else(|e| {
-            self.raised = Some(e);
+        if self.told.send(Told { number, text: text.to_string(), asks }).is_err() {
             self.cancel.cancel();
-            None
+        }
+    }
+}
+
+impl Audience for Teller {
+    fn hear(&mut self, number: usize, event: &Event, standing: &Standing) {
+        self.tell(number, standing, json!(event), false);
+    }
+    fn settled(&mut self, number: usize, result: &Result<Outcome, Failed>, standing: &Standing) -> Option<f64> {
+        let text = match result {
+            Ok(outcome) => json!({ "event": "settled", "outcome": outcome }),
+            Err(e) => json!({ "event": "settled", "error": e.to_string() }),
+        };
+        self.tell(number, standing, text, true);
+        self.answers.recv().ok().flatten()
+    }
+}
+
+/// A running campaign.
+#[pyclass(name = "Campaign", module = "tilewright._native", frozen)]
+pub struct PyCampaign {
+    told: Mutex<Option<Receiver<Told>>>,
+    answers: Mutex<Option<Sender<Option<f64>>>>,
+    cancel: Cancel,
+    thread: Mutex<Option<JoinHandle<Result<(), Error>>>>,
+}
+
+fn taken<T>(held: &Mutex<Option<T>>) -> Option<T> {
+    held.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+impl PyCampaign {
+    /// Starts one. `seconds`, `trials`: of each problem; `total`: seconds of all.
+    pub(crate) fn start(
+        context: &Context,
+        operations: &[PyRef<'_, PyOperation>],
+        calls: Vec<f64>,
+        budget: Budget,
+        total: Option<f64>,
+    ) -> PyResult<PyCampaign> {
+        let operations: Vec<Arc<Operation>> = operations.iter().map(|operation| operation.shared()).collect();
+        let (context, cancel) = (context.clone(), Cancel::default());
+        let ((tell, told), (answer, answers)) = (channel(), channel());
+        let mut teller = Teller { told: tell, answers, cancel: cancel.clone() };
+        let work = move || {
+            let options = SearchOptions { budget, ..SearchOptions::default() };
+            let wanted = operations.iter().zip(calls);
+            let wanted: Vec<Wanted<'_>> =
+                wanted.map(|(operation, calls)| Wanted { calls, options: options.clone(), ..Wanted::new(operation) }).collect();
+            let shared = total.map(|total| SharedBudget { budget: Budget::seconds(total), reach_all: false });
+            let cancel = teller.cancel.clone();
+            context.tune_all(&wanted, shared, &cancel, &mut teller).map(drop)
+        };
+        let thread = std::thread::Builder::new().name("tilewright-tune".into()).stack_size(STACK).spawn(work);
+        let thread = thread.map_err(|e| TuneError::new_err(format!("no thread could be started: {e}")))?;
+        Ok(PyCampaign {
+            told: Mutex::new(Some(told)),
+            answers: Mutex::new(Some(answer)),
+            cancel,
+            thread: Mutex::new(Some(thread)),
         })
     }
 }
 
-impl Audience for Listeners {
-    fn hear(&mut self, number: usize, event: &Event, standing: &Standing) {
-        let heard = self.heard.as_ref().map(|heard| Python::attach(|py| heard.clone_ref(py)));
-        self.call(|py| {
-            let Some(heard) = heard else { return Ok(None::<()>) };
-            let mut text = json!(event);
-            if let Some(fields) = text.as_object_mut() {
-                fields.insert("standing".into(), told(standing));
+#[pymethods]
+impl PyCampaign {
+    /// The next event: the problem's number, JSON, and whether `answer` is waited for. None at the end.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<(usize, String, bool)>> {
+        loop {
+            let got = py.detach(|| {
+                let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+                told.as_ref().map_or(Err(RecvTimeoutError::Disconnected), |told| told.recv_timeout(TICK))
+            });
+            match got {
+                Ok(Told { number, text, asks }) => return Ok(Some((number, text, asks))),
+                Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+                Err(RecvTimeoutError::Disconnected) => return self.end(py).map(|()| None),
             }
-            heard.call1(py, (number, text.to_string())).map(|_| None)
-        });
+        }
     }
-    fn settled(&mut self, number: usize, result: &Result<Outcome, TuneError>, standing: &Standing) -> Option<f64> {
-        let settled = self.settled.as_ref().map(|settled| Python::attach(|py| settled.clone_ref(py)))?;
-        let (outcome, error) = match result {
-            Ok(outcome) => (json!(outcome).to_string(), String::new()),
-            Err(e) => (String::new(), e.to_string()),
-        };
-        self.call(|py| settled.call1(py, (number, outcome, error, told(standing).to_string()))?.extract(py))
+    /// Answers with a rival's microseconds.
+    fn answer(&self, rival_us: Option<f64>) {
+        if let Some(answers) = &*self.answers.lock().unwrap_or_else(PoisonError::into_inner) {
+            // One that has ended hears nothing.
+            let _ = answers.send(rival_us);
+        }
     }
-}
-
-/// Searches operations of a context, each computed so many times. `seconds`, `trials`: of each; `total`: seconds of all. `heard` gets a number and every event as JSON;
-/// `settled` gets the number, the outcome as JSON or the error, and how far the campaign is, and gives a rival's microseconds or None. Gives how many
-/// problems have a winner.
-pub(crate) fn tune_all(
-    py: Python<'_>,
-    context: &Context,
-    operations: Vec<PyRef<'_, PyOperation>>,
-    calls: Vec<f64>,
-    [seconds, total]: [Option<f64>; 2],
-    trials: Option<u64>,
-    [heard, settled]: [Option<Py<PyAny>>; 2],
-) -> PyResult<usize> {
-    let operations: Vec<Arc<Operation>> = operations.iter().map(|operation| operation.shared()).collect();
-    let options = SearchOptions { budget: Budget { seconds, trials }, ..SearchOptions::default() };
-    let wanted: Vec<Wanted<'_>> = operations
-        .iter()
-        .zip(calls)
-        .map(|(operation, calls)| Wanted { calls, options: options.clone(), ..Wanted::new(operation) })
-        .collect();
-    let shared = total.map(|total| SharedBudget { budget: Budget::seconds(total), reach_all: false });
-    let cancel = Cancel::default();
-    let mut listeners = Listeners { heard, settled, cancel: cancel.clone(), raised: None };
-    let found = py.detach(|| context.tune_all(&wanted, shared, &cancel, &mut listeners));
-    match listeners.raised {
-        Some(e) => Err(e),
-        None => found.map(|found| found.outcomes.iter().filter(|o| matches!(o, Some(Ok(_)))).count()).map_err(raised),
+    /// Ends it, after the trial in flight. Raises why it failed.
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        self.cancel.cancel();
+        drop((taken(&self.told), taken(&self.answers)));
+        let Some(thread) = taken(&self.thread) else { return Ok(()) };
+        match py.detach(|| thread.join()) {
+            Ok(done) => done.map_err(raised),
+            Err(_) => Err(TuneError::new_err("a defect of tilewright: its message is on stderr")),
+        }
     }
 }

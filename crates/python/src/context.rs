@@ -1,12 +1,12 @@
 //! Devices with their records.
 
-use crate::campaign;
+use crate::campaign::PyCampaign;
 use crate::errors::raised;
 use crate::operation::PyOperation;
 use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use tilewright::{Context, Error, Options, Problem, RecordsAt, Trials, WorkerProgram, list_devices};
+use tilewright::{Budget, Context, Error, Options, Problem, RecordsAt, Trials, WorkerProgram, list_devices};
 
 #[pyclass(name = "Context", module = "tilewright._native", frozen)]
 pub struct PyContext(Context);
@@ -57,21 +57,16 @@ impl PyContext {
         let made = py.detach(|| self.0.operation(Problem::parse(problem)?)).map_err(raised)?;
         Ok(PyOperation::new(made))
     }
-    /// Searches operations: see `campaign`.
-    #[pyo3(signature = (operations, calls, seconds, trials, total, heard=None, settled=None))]
-    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
-    fn tune_all(
+    /// Starts to search operations, each computed so many times. `seconds`, `trials`: of each; `total`: seconds of all.
+    fn campaign(
         &self,
-        py: Python<'_>,
         operations: Vec<PyRef<'_, PyOperation>>,
         calls: Vec<f64>,
         seconds: Option<f64>,
         trials: Option<u64>,
         total: Option<f64>,
-        heard: Option<Py<PyAny>>,
-        settled: Option<Py<PyAny>>,
-    ) -> PyResult<usize> {
-        campaign::tune_all(py, &self.0, operations, calls, [seconds, total], trials, [heard, settled])
+    ) -> PyResult<PyCampaign> {
+        PyCampaign::start(&self.0, &operations, calls, Budget { seconds, trials }, total)
     }
     /// All trials, a JSON object per line.
     fn export_records(&self, py: Python<'_>) -> PyResult<String> {

@@ -35,6 +35,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<context::PyContext>()?;
     module.add_class::<operation::PyOperation>()?;
     module.add_class::<operation::PyPrepared>()?;
+    module.add_class::<campaign::PyCampaign>()?;
     module.add_function(wrap_pyfunction!(context::devices, module)?)?;
     module.add_function(wrap_pyfunction!(worker_main, module)?)?;
     module.add_function(wrap_pyfunction!(end_of_process, module)?)?;

@@ -837,27 +837,35 @@ def tune_all(
     line = LineOfAll(names) if progress is True else None
     listener: Optional[Callable[[Dict[str, Any]], Any]] = progress if callable(progress) else line
 
-    def heard(number: int, text: str) -> None:
-        if listener is not None:
-            listener({**json.loads(text), "problem": names[number]})
-
-    def done(number: int, outcome: str, error: str, standing: str) -> Optional[float]:
-        context.forget(names[number])
-        _tell()
-        found = json.loads(outcome)["time_us"] if outcome else None
-        return None if settled is None else settled(names[number], found)
-
-    operations = [context.operation(name) for name in names]
-    hears = None if listener is None else heard
+    campaign = context._native.campaign([context.operation(name) for name in names], list(problems.values()), seconds, trials, total)
+    found = set()
     try:
-        return context._native.tune_all(operations, list(problems.values()), seconds, trials, total, hears, done)
+        while True:
+            told = campaign.next()
+            if told is None:
+                return len(found)
+            number, text, asks = told
+            event = json.loads(text)
+            if asks:
+                outcome = event.get("outcome")
+                if outcome is not None:
+                    found.add(number)
+                context.forget(names[number])
+                _tell()
+                rival_us = None if settled is None else settled(names[number], outcome and outcome["time_us"])
+                campaign.answer(rival_us)
+            elif listener is not None:
+                listener({**event, "problem": names[number]})
     finally:
-        if line is not None:
-            line.end()
-        # After an interrupted search as well: its trials are in the records.
-        for name in names:
-            context.forget(name)
-        _tell()
+        try:
+            campaign.end()
+        finally:
+            if line is not None:
+                line.end()
+            # After an interrupted search as well: its trials are in the records.
+            for name in names:
+                context.forget(name)
+            _tell()
 
 
 def _trials(trials: Any) -> Optional[int]:
