@@ -64,7 +64,7 @@ def stage(twt, args, name, path, seconds):
 
     rows = twt.tune_recorded(path, total=seconds, progress=heard)
     took = time.monotonic() - begin
-    reached = {row.problem for row in rows if row.gain is not None}
+    reached = {row.problem for row in rows if row.problem and not row.reason.startswith("was not reached")}
     problems = {row.problem for row in rows if row.problem}
     beside = path.replace(".csv", "-compared.csv")
     shutil.copy(path, beside)
