@@ -121,11 +121,12 @@ impl Found {
     }
 }
 
-/// The budget of all cases together. Trials are for each, and a single case has its budget for itself.
+/// The budget of all cases together. Trials are for each, and a single case has its budget for itself. A process that goes on reports all that the
+/// records hold, whatever time is left.
 fn shared(args: &TuneArgs, cases: usize) -> Option<SharedBudget> {
-    let left = |seconds: f64| Budget::seconds((seconds - args.spent).max(0.05));
+    let left = |seconds: f64| Budget::seconds((seconds - args.spent).max(0.0));
     match (args.total, args.budget) {
-        (Some(total), _) => Some(SharedBudget { budget: left(total.as_secs_f64()), reach_all: false }),
+        (Some(total), _) => Some(SharedBudget { budget: left(total.as_secs_f64()), reach_all: args.spent > 0.0 }),
         (None, values::Budget::Time(time)) if cases > 1 => {
             Some(SharedBudget { budget: left(time.as_secs_f64() * cases as f64), reach_all: true })
         }

@@ -697,6 +697,14 @@ fn ranges_of_sizes_and_tables() {
         let times = reader.records().map(|row| row.expect("a row")[at].parse::<f64>().expect("a time"));
         assert_eq!(times.filter(|us| *us > 0.0).count(), 6, "{command}");
     }
+    // A time is shared: each problem gets its first picks.
+    let ran = bench.run(&format!("tune {line} --budget 20ms --records shared.sqlite --json"));
+    ran.ends(0);
+    assert!(ran.objects().len() == 6 && ran.objects().iter().all(|o| o["verified"] == true && o["trials"].as_u64() > Some(0)));
+    let ran = bench.run(&format!("tune {line} --total 1ms --records none.sqlite"));
+    ran.ends(1);
+    assert!(ran.err.contains("was not reached") && ran.err.contains("of 6 cases failed"), "{}", ran.err);
+    bench.run(&format!("tune {line} --total 9s --budget 9s")).ends(2);
     let ran = bench.run("verify gemm --m 1:1000:1 --n 1:1000:1 --k 8");
     ran.ends(2);
     assert!(ran.err.contains("more than 10000 problems"), "{}", ran.err);
