@@ -1,10 +1,11 @@
 //! Every public method, called with what the library itself exports: no type of another crate is needed.
 
 use tilewright::{
-    Backend, Buckets, Budget, Cache, CacheState, Cancel, Candidate, Constraint, Context, Conv, Depth, DeviceError, DeviceKind,
-    DeviceOptions, Dialect, Dynamic, Ended, Error, Event, Extent, Factors, Gemm, Layout, Math, NativeHandles, Operands, Options,
-    Order, Origin, Outcome, Plan, Problem, RecordsAt, Scalar, SearchOptions, Slice, SliceMut, Strategy, Target, TimeKind, Times,
-    Timing, Trials, Verified, default_records, list_devices, remedies,
+    Audience, Backend, Buckets, Budget, Cache, CacheState, Cancel, Candidate, Constraint, Context, Conv, Depth, DeviceError,
+    DeviceKind, DeviceOptions, Dialect, Dynamic, Ended, Error, Event, Extent, Factors, Gemm, Layout, Math, NativeHandles,
+    Operands, Operation, Options, Order, Origin, Outcome, Plan, Problem, RecordsAt, Scalar, SearchOptions, SharedBudget, Slice,
+    SliceMut, Standing, Strategy, Target, TimeKind, Times, Timing, Trials, TuneError, Verified, Wanted, default_records,
+    list_devices, remedies,
 };
 
 fn context() -> Context {
@@ -70,6 +71,53 @@ fn a_search_with_all_options() {
     let plan = elsewhere.plan().expect("a plan");
     assert!(elsewhere.source_of(&plan, &amd).expect("a source").contains("gfx942"));
     assert!(elsewhere.space().resolve(&plan).is_ok() && operation.context().programs() > 0);
+}
+
+/// Keeps the numbers of operations that have a plan, and whether they run with it by then.
+struct Settled<'a> {
+    operations: &'a [Operation],
+    origins: Vec<(usize, Origin)>,
+}
+
+impl Audience for Settled<'_> {
+    fn hear(&mut self, _: usize, _: &Event, _: &Standing) {}
+    fn settled(&mut self, number: usize, result: &Result<Outcome, TuneError>, standing: &Standing) -> Option<f64> {
+        assert!(result.is_ok() && standing.problems == 2);
+        self.origins.push((number, self.operations[number].choice().expect("a plan").1));
+        None
+    }
+}
+
+#[test]
+fn several_operations_share_a_budget() {
+    let context = context();
+    let gemm = |m| context.gemm(Gemm::new(Scalar::F32, m, 32, 40)).expect("a problem");
+    let operations = [gemm(32), gemm(64)];
+    let impossible = gemm(48).constrained(&Constraint::parse("C_UNI3").expect("a constraint"));
+    let wanted: Vec<Wanted<'_>> = operations.iter().map(Wanted::new).collect();
+    let budget = SharedBudget { budget: Budget::trials(10), reach_all: false };
+    let mut settled = Settled { operations: &operations, origins: Vec::new() };
+    let campaign = context.tune_all(&wanted, Some(budget), &Cancel::default(), &mut settled).expect("a device");
+    for number in [0, 1] {
+        assert!(settled.origins.contains(&(number, Origin::Tuned)), "{:?}", settled.origins);
+        let outcome = campaign.outcomes[number].as_ref().expect("reached").as_ref().expect("a plan");
+        assert_eq!(operations[number].plan().expect("a plan"), outcome.plan);
+    }
+    // One that has no plan says why.
+    let none =
+        Wanted { options: SearchOptions { budget: Budget::trials(2), ..SearchOptions::default() }, ..Wanted::new(&impossible) };
+    let campaign = context.tune_all(&[none], None, &Cancel::default(), &mut Silent).expect("a device");
+    assert!(matches!(campaign.outcomes[..], [Some(Err(Error::NoPlan { .. }))]), "{:?}", campaign.outcomes);
+}
+
+/// Hears nothing.
+struct Silent;
+
+impl Audience for Silent {
+    fn hear(&mut self, _: usize, _: &Event, _: &Standing) {}
+    fn settled(&mut self, _: usize, _: &Result<Outcome, TuneError>, _: &Standing) -> Option<f64> {
+        None
+    }
 }
 
 #[test]
