@@ -248,9 +248,13 @@ fn items(text: &str) -> Vec<&str> {
         end += line.len();
         let code = line.split("//").next().unwrap_or_default();
         depth += code.matches(['{', '(']).count() as i64 - code.matches(['}', ')']).count() as i64;
-        let done = match line.trim_end().chars().next_back() {
+        let last = line.trim_end().chars().next_back();
+        // A macro may have several lines.
+        let directive = text[start..].starts_with('#');
+        let done = match last {
+            Some('\\') => false,
             None | Some(';' | '}') => true,
-            _ => line.starts_with("//") || line.starts_with('#'),
+            _ => line.starts_with("//") || directive,
         };
         if depth <= 0 && done {
             items.push(&text[start..end]);
@@ -269,12 +273,12 @@ mod tests {
 
     #[test]
     fn items_are_the_source_in_pieces() {
-        let text =
-            "// head\n\n#define X 1\nstruct a { int b; };\nstatic int f(int a) {\n    return a;\n}\nvoid k(\n    int a)\n{\n}\n";
+        let text = "// head\n\n#define X 1\n#define Y(a) \\\n    f(a)\nstruct a { int b; };\nstatic int f(int a) {\n    return a;\n}\nvoid k(\n    int a)\n{\n}\n";
         let pieces = items(text);
         assert_eq!(pieces.concat(), text);
-        assert_eq!(pieces.len(), 6);
-        assert!(pieces[4].starts_with("static") && pieces[4].ends_with("}\n"));
-        assert!(pieces[5].starts_with("void k("));
+        assert_eq!(pieces.len(), 7);
+        assert_eq!(pieces[3], "#define Y(a) \\\n    f(a)\n");
+        assert!(pieces[5].starts_with("static") && pieces[5].ends_with("}\n"));
+        assert!(pieces[6].starts_with("void k("));
     }
 }
