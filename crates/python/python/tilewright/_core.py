@@ -812,9 +812,9 @@ def tune(
     return Outcome(operation.problem, plan, found["time_us"], found["time_kind"], found["verified"], found)
 
 
-# Hears of a problem that has a winner, its first or a faster one, with its microseconds, or None without a plan; gives a rival's microseconds, if they
-# are known now.
-Settled = Callable[[str, Optional[float]], Optional[float]]
+# Hears of a problem that has a winner, its first or a faster one, with the search's report, or None without a plan; gives a rival's microseconds, if
+# they are known now.
+Settled = Callable[[str, Optional[Dict[str, Any]]], Optional[float]]
 
 
 def tune_all(
@@ -852,7 +852,7 @@ def tune_all(
                     found.add(number)
                 context.forget(names[number])
                 _tell()
-                rival_us = None if settled is None else settled(names[number], outcome and outcome["time_us"])
+                rival_us = None if settled is None else settled(names[number], outcome)
                 campaign.answer(rival_us)
             elif listener is not None:
                 listener({**event, "problem": names[number]})

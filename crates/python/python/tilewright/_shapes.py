@@ -783,13 +783,15 @@ class _Shared:
         _write(self.path, self.rows)
         return self.rows
 
-    def compared(self, at: str, problem: str, found_us: Optional[float]) -> Optional[float]:
+    def compared(self, at: str, problem: str, outcome: Optional[Dict[str, Any]]) -> Optional[float]:
         """Compares a problem that has a winner with torch; gives torch's microseconds, on the scale of the search's, whose caches are cold."""
         rows = [row for row in self.rows if row.problem == problem and _at(row) == at]
         for row in rows:
-            row.reason = ""
-            _measure(row, 3)
+            # A winner of an earlier run was compared then.
+            if row.gain is None or not _decided(row) or outcome is None or outcome["trials"] > 0:
+                row.reason = ""
+                _measure(row, 3)
         # Write the rows so far, even if the rest fails.
         _write(self.path, self.rows)
         ratios = [row.torch_us / row.ours_us for row in rows if row.gain is not None]
-        return found_us * sum(ratios) / len(ratios) if ratios and found_us is not None else None
+        return outcome["time_us"] * sum(ratios) / len(ratios) if ratios and outcome is not None else None
