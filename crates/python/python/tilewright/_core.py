@@ -6,7 +6,7 @@ import inspect
 import json
 import sys
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 from . import _arguments as given
 from . import _native
@@ -836,9 +836,8 @@ def tune_all(
         seconds = 10.0
     line = LineOfAll(names) if progress is True else None
     listener: Optional[Callable[[Dict[str, Any]], Any]] = progress if callable(progress) else line
-
     campaign = context._native.campaign([context.operation(name) for name in names], list(problems.values()), seconds, trials, total)
-    found = set()
+    found: Set[int] = set()
     try:
         while True:
             told = campaign.next()
