@@ -115,8 +115,13 @@ impl<'a> Run<'a, '_> {
     fn standing(&self) -> Standing {
         let mut standing = Standing { problems: self.problems.len(), ..Standing::default() };
         let (mut all, mut reached, mut now) = (0.0, 0.0, 0.0);
+        // Problems whose plans are not ranked yet count by their operations.
+        let ranked = self.problems.iter().filter(|problem| problem.weight() > 0.0);
+        let (us, flop) = ranked.fold((0.0, 0.0), |(us, flop), problem| (us + problem.weight(), flop + problem.flop));
+        let us_per_flop = if flop > 0.0 { us / flop } else { 0.0 };
         for problem in &self.problems {
-            let base = problem.weight();
+            let weight = problem.weight();
+            let base = if weight > 0.0 { weight } else { problem.flop * us_per_flop };
             all += base;
             if let Some(best) = problem.best_us() {
                 standing.reached += 1;
@@ -178,7 +183,7 @@ impl<'a> Run<'a, '_> {
         let after = live.best_us();
         let faster = match (before, after) {
             (Some(before), Some(after)) => after < THRESHOLD * before,
-            (before, _) => before.is_none(),
+            (before, after) => before.is_none() && after.is_some(),
         };
         let gained = before.zip(after).is_some_and(|(before, after)| after < (1.0 - GAIN) * before);
         if !first && !gained {
@@ -352,6 +357,7 @@ pub fn tune_all<'a>(
     let pool = Pool::new(first.options.threads());
     let problem = |task: &Task<'a>| Problem {
         calls: task.calls,
+        flop: task.calls * task.space.problem().flop(),
         rival_us: task.rival_us,
         modelled_us: 0.0,
         floor_us: 0.0,

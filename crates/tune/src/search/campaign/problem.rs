@@ -11,6 +11,8 @@ const BEYOND: f64 = 0.1;
 /// A problem within a running campaign.
 pub(super) struct Problem<'a> {
     pub calls: f64,
+    /// Operations of all calls.
+    pub flop: f64,
     pub rival_us: Option<f64>,
     /// Of the best pick.
     pub modelled_us: f64,
