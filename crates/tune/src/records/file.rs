@@ -2,7 +2,7 @@
 
 use super::rows::{
     CURRENT, TRIAL_COLUMNS, append_trial, clear_mark, current, depth_number, device_id, finite, imported, problem_id,
-    read_current, read_trial, readable,
+    read_current, read_trial, readable, source_id,
 };
 use super::{DeviceKey, Filter, Near, RecordsError, TIMING, Trial, VERIFIER, Witness, journal, marks, schema, shapes};
 use crate::key::ProblemKey;
@@ -18,10 +18,11 @@ fn own_trials() -> String {
 /// The trials of [`Records::best`], best first.
 fn best_trials() -> String {
     format!(
-        "SELECT {TRIAL_COLUMNS} FROM trials t WHERE {CURRENT} AND t.state = 'ok' AND t.verified = 2 AND t.verified_by = ?7 \
+        "SELECT {TRIAL_COLUMNS} FROM trials t WHERE {CURRENT} AND t.state = 'ok' AND t.verified = 2 \
+         AND t.verified_by = (SELECT id FROM sources WHERE text = ?7) \
          AND NOT EXISTS (SELECT 1 FROM trials w WHERE w.problem = t.problem AND w.device = t.device \
-           AND w.generator = t.generator AND w.plan = t.plan \
-           AND ((w.state = 'wrong' AND w.verified_by = ?7) OR (w.state = 'hung' AND w.id > t.id))) \
+           AND w.generator = t.generator AND w.plan_hash = t.plan_hash AND w.plan = t.plan \
+           AND ((w.state = 'wrong' AND w.verified_by = (SELECT id FROM sources WHERE text = ?7)) OR (w.state = 'hung' AND w.id > t.id))) \
          ORDER BY t.time_kind = 'modelled', t.time_us, t.id"
     )
 }
@@ -87,7 +88,7 @@ impl Records {
         Ok(Records::of(path, connection))
     }
 
-    fn of(path: PathBuf, connection: Connection) -> Records {
+    pub(super) fn of(path: PathBuf, connection: Connection) -> Records {
         Records { path, connection: Mutex::new(connection), alive: Mutex::default(), witness: Mutex::default() }
     }
 
@@ -157,9 +158,18 @@ impl Records {
             let changed = t
                 .prepare_cached(
                     "UPDATE trials SET verified = ?5, max_error = ?6, verified_by = ?7 WHERE id = (SELECT max(id) FROM trials \
-                     WHERE problem = ?1 AND device = ?2 AND generator = ?3 AND plan = ?4 AND state = 'ok')",
+                     WHERE problem = ?1 AND device = ?2 AND generator = (SELECT id FROM sources WHERE text = ?3) \
+                     AND plan_hash = hash(?4) AND plan = ?4 AND state = 'ok')",
                 )?
-                .execute(params![p, d, generator, trial.plan, depth_number(trial.verified), finite(trial.max_error), VERIFIER])?;
+                .execute(params![
+                    p,
+                    d,
+                    generator,
+                    trial.plan,
+                    depth_number(trial.verified),
+                    finite(trial.max_error),
+                    source_id(t, VERIFIER)?
+                ])?;
             if changed == 0 { append_trial(t, p, d, generator, trial) } else { clear_mark(t, p, d, generator, &trial.plan) }
         })
     }
@@ -206,8 +216,8 @@ impl Records {
     ) -> Result<Option<Trial>, RecordsError> {
         let sql = format!(
             "SELECT {TRIAL_COLUMNS} FROM trials t WHERE t.problem = (SELECT id FROM problems WHERE key = ?1) \
-             AND t.device = (SELECT id FROM devices WHERE name = ?2 AND fingerprint = ?3) AND t.generator = ?4 \
-             AND t.timed_by = ?5 AND t.time_kind = 'measured' AND t.verified > 0 ORDER BY t.time_us, t.id"
+             AND t.device = (SELECT id FROM devices WHERE name = ?2 AND fingerprint = ?3) \
+             AND t.generator = (SELECT id FROM sources WHERE text = ?4) AND t.timed_by = (SELECT id FROM sources WHERE text = ?5) AND t.time_kind = 'measured' AND t.verified > 0 ORDER BY t.time_us, t.id"
         );
         self.read(|c| {
             let mut statement = c.prepare_cached(&sql)?;
@@ -241,14 +251,11 @@ impl Records {
         generator: &str,
         count: usize,
     ) -> Result<Vec<Near>, RecordsError> {
-        // Files of an older tilewright, and problems that another process has added.
+        // A file of an older tilewright that may not be written.
         let lacks = "SELECT (SELECT max(id) FROM problems) > (SELECT coalesce(max(problem), 0) FROM shapes)";
         let lacks: Option<bool> = self.read(|c| c.query_row(lacks, [], |r| r.get(0)))?;
         if lacks == Some(true) {
-            let filled = if self.is_writable() { self.write(|t| shapes::fill(t)) } else { self.read(shapes::fill) };
-            if let Err(e) = filled {
-                tracing::debug!("the newest problems are not among the nearest: {e}");
-            }
+            self.read(shapes::fill)?;
         }
         self.read(|c| shapes::nearest(c, problem, device, generator, count))
     }
@@ -299,7 +306,8 @@ impl Records {
                 let (p, d) = (problem_id(t, &r.problem, &r.name)?, device_id(t, &r.device)?);
                 count += t
                     .prepare_cached(
-                        "DELETE FROM trials WHERE problem = ?1 AND device = ?2 AND generator = ?3 AND plan = ?4 AND at = ?5",
+                        "DELETE FROM trials WHERE problem = ?1 AND device = ?2 AND generator = (SELECT id FROM sources WHERE text = ?3) \
+                         AND plan_hash = hash(?4) AND plan = ?4 AND at = ?5",
                     )?
                     .execute(params![p, d, r.generator, r.trial.plan, r.trial.at])?;
             }
@@ -310,4 +318,4 @@ impl Records {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

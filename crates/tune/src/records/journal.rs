@@ -1,7 +1,6 @@
 //! Records as a journal: the rows of this machine's own trials, numbered, so that they can be sent elsewhere once and in order.
 
-use super::listing::{LEADING, read_record};
-use super::rows::TRIAL_COLUMNS;
+use super::listing::{NUMBER, read_record, rows_of};
 use super::{DeviceKey, Records, RecordsError};
 use crate::key::ProblemKey;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -103,10 +102,9 @@ impl Records {
         most: usize,
     ) -> Result<Vec<Entry>, RecordsError> {
         let sql = format!(
-            "SELECT p.key, p.name, d.name, d.fingerprint, t.generator, t.timed_by, t.verified_by, {TRIAL_COLUMNS}, t.id AS number \
-             FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
-             WHERE p.key = ?1 AND d.name = ?2 AND d.fingerprint = ?3 AND t.generator = ?4 AND t.id > ?5 \
-             AND NOT EXISTS (SELECT 1 FROM imported i WHERE t.id BETWEEN i.first AND i.last) ORDER BY t.id LIMIT ?6"
+            "{} WHERE p.key = ?1 AND d.name = ?2 AND d.fingerprint = ?3 AND t.generator = (SELECT id FROM sources WHERE text = ?4) \
+             AND t.id > ?5 AND NOT EXISTS (SELECT 1 FROM imported i WHERE t.id BETWEEN i.first AND i.last) ORDER BY t.id LIMIT ?6",
+            rows_of()
         );
         let key = of.key.text();
         let most = i64::try_from(most).unwrap_or(i64::MAX);
@@ -116,7 +114,7 @@ impl Records {
             let mut rows = statement.query(values)?;
             let mut entries = Vec::new();
             while let Some(row) = rows.next()? {
-                let id: i64 = row.get(LEADING.len() + TRIAL_COLUMNS.split(", ").count())?;
+                let id: i64 = row.get(NUMBER)?;
                 let key = ProblemKey::parse(&row.get::<_, String>(0)?);
                 // A row that this build cannot read stays where it is.
                 let Ok(mut record) = read_record(row, &key) else { continue };

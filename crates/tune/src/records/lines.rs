@@ -1,7 +1,7 @@
 //! Records as JSON lines: one object per trial, to keep, compare and carry between machines.
 
 use super::journal::{last_row, note_imported};
-use super::rows::{device_id, imported, insert_trial, problem_id};
+use super::rows::{Sources, device_id, imported, insert_trial, problem_id};
 use super::{DeviceKey, Filter, GENERATOR, LineError, Record, Records, RecordsError, State, Trial, Unread};
 use crate::key::ProblemKey;
 use rusqlite::{Transaction, TransactionBehavior};
@@ -154,6 +154,16 @@ fn claimless(record: Record) -> Record {
     Record { timed_by, verified_by, trial, ..record }
 }
 
+/// Problems that an import keeps at a time: neighbouring lines are of few, and all lines may be of more than memory holds.
+const KEPT: usize = 64;
+
+/// Makes room for another entry.
+fn bound<K, V>(known: &mut HashMap<K, V>) {
+    if known.len() >= KEPT {
+        known.clear();
+    }
+}
+
 /// Records on their way into the tables.
 struct Adding<'a> {
     t: &'a Transaction<'a>,
@@ -167,13 +177,20 @@ impl Adding<'_> {
         let key = record.problem.text();
         let problem = match self.problems.get(&key) {
             Some(id) => *id,
-            None => *self.problems.entry(key).or_insert(problem_id(self.t, &record.problem, &record.name)?),
+            None => {
+                bound(&mut self.problems);
+                *self.problems.entry(key).or_insert(problem_id(self.t, &record.problem, &record.name)?)
+            }
         };
         let device = match self.devices.get(&record.device) {
             Some(id) => *id,
             None => *self.devices.entry(record.device.clone()).or_insert(device_id(self.t, &record.device)?),
         };
-        let sources = [Some(record.generator.as_str()), record.timed_by.as_deref(), record.verified_by.as_deref()];
+        let sources = Sources {
+            generator: &record.generator,
+            timed_by: record.timed_by.as_deref(),
+            verified_by: record.verified_by.as_deref(),
+        };
         insert_trial(self.t, problem, device, sources, &record.trial)
     }
 }
@@ -228,7 +245,11 @@ impl Spaces {
         }
         let arch = record.device.fingerprint.split(';').next().unwrap_or_default().to_string();
         let (workspace, deterministic) = (record.problem.workspace_bytes, record.problem.deterministic);
-        let space = self.0.entry((record.name.clone(), arch, workspace, deterministic)).or_insert_with_key(|(name, arch, ..)| {
+        let of = (record.name.clone(), arch, workspace, deterministic);
+        if !self.0.contains_key(&of) {
+            bound(&mut self.0);
+        }
+        let space = self.0.entry(of).or_insert_with_key(|(name, arch, ..)| {
             let space = Space::new(&Problem::parse(name).ok()?, &Target::by_arch(arch)?).ok()?.with_atomics(!deterministic);
             (ProblemKey::of(&space) == record.problem).then_some(space)
         });

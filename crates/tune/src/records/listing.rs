@@ -6,7 +6,10 @@ use crate::key::ProblemKey;
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::collections::hash_map::Entry;
+
+/// Problems whose keys are kept while rows are read.
+const KEPT: usize = 256;
 
 /// A row that this build cannot read. It stays in the file as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +45,19 @@ pub struct Listing {
 }
 
 /// Columns of a row before those of its trial.
-pub(super) const LEADING: [&str; 7] = ["key", "name", "device", "fingerprint", "generator", "timed_by", "verified_by"];
+const LEADING: usize = 6;
+/// Column of the row's number, after those of its trial.
+pub(super) const NUMBER: usize = LEADING + 9;
+
+/// The query of whole rows, as [`read_record`] reads them, without a condition.
+pub(super) fn rows_of() -> String {
+    format!(
+        "SELECT p.key AS key, p.name AS name, d.name AS device, d.fingerprint AS fingerprint, \
+           (SELECT text FROM sources WHERE id = t.generator) AS generator, \
+           (SELECT text FROM sources WHERE id = t.timed_by) AS timed_by, {TRIAL_COLUMNS}, t.id AS number, p.id AS problem \
+         FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device"
+    )
+}
 
 impl Records {
     /// Records that pass a filter, oldest first. Rows that cannot be read are left out; [`Records::listing`] has them too.
@@ -74,24 +89,22 @@ impl Records {
     ) -> Result<Vec<Unread>, RecordsError> {
         let mut failed = Ok(());
         let mut unread = Vec::new();
-        let mut keys: HashMap<i64, Rc<Result<ProblemKey, String>>> = HashMap::new();
-        let sql = format!(
-            "SELECT p.key, p.name, d.name, d.fingerprint, t.generator, t.timed_by, t.verified_by, {TRIAL_COLUMNS}, p.id \
-             FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device ORDER BY t.id"
-        );
+        let mut keys: HashMap<i64, Result<ProblemKey, String>> = HashMap::new();
+        let sql = format!("{} ORDER BY t.id", rows_of());
         self.read(|c| {
             let mut statement = c.prepare(&sql)?;
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
-                let id: i64 = row.get("id")?;
-                let key = match keys.get(&id) {
-                    Some(key) => key.clone(),
-                    None => {
-                        let key = Rc::new(ProblemKey::parse(&row.get::<_, String>(0)?));
-                        keys.entry(id).or_insert(key).clone()
-                    }
+                let id: i64 = row.get(NUMBER + 1)?;
+                // Neighbours are of a few problems; a file may have more than memory holds.
+                if keys.len() >= KEPT && !keys.contains_key(&id) {
+                    keys.clear();
+                }
+                let key = match keys.entry(id) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(place) => place.insert(ProblemKey::parse(&row.get::<_, String>(0)?)),
                 };
-                match read_record(row, &key) {
+                match read_record(row, key) {
                     Ok(record) if filter.passes(&record) => failed = visit(record),
                     Ok(_) => {}
                     Err(reason) => {
@@ -121,8 +134,8 @@ pub(super) fn read_record(row: &Row<'_>, key: &Result<ProblemKey, String>) -> Re
             device: DeviceKey { name: row.get(2)?, fingerprint: row.get(3)? },
             generator: row.get(4)?,
             timed_by: row.get(5)?,
-            verified_by: row.get(6)?,
-            trial: read_trial(row, LEADING.len())?,
+            verified_by: row.get(NUMBER - 1)?,
+            trial: read_trial(row, LEADING)?,
         })
     };
     let record = read().map_err(|e| unreadable(&e))?;
@@ -131,9 +144,9 @@ pub(super) fn read_record(row: &Row<'_>, key: &Result<ProblemKey, String>) -> Re
 
 /// A row that cannot be read, column by column.
 fn raw(row: &Row<'_>, reason: String) -> rusqlite::Result<Unread> {
-    let names = LEADING.iter().copied().chain(TRIAL_COLUMNS.split(", ").map(|column| column.trim_start_matches("t.")));
     let mut columns = serde_json::Map::new();
-    for (index, name) in names.enumerate() {
+    for index in 0..NUMBER {
+        let name = row.as_ref().column_name(index)?;
         let value = match row.get_ref(index)? {
             ValueRef::Null => serde_json::Value::Null,
             ValueRef::Integer(number) => number.into(),

@@ -78,8 +78,8 @@ mod table {
             let looks = "SELECT plan, state, reason FROM looks WHERE problem = (SELECT id FROM problems WHERE key = ?1) \
                  AND device = (SELECT id FROM devices WHERE name = ?2 AND fingerprint = ?3) AND build = ?4 AND plan = ?5";
             let trials = format!(
-                "SELECT t.plan, t.state, t.reason FROM trials t WHERE {CURRENT} AND t.plan = ?8 AND (t.state IN ('wrong', 'hung') \
-                   OR (t.state = 'ok' AND t.verified = 2 AND t.verified_by = ?7)) ORDER BY t.state = 'wrong' DESC, t.id DESC LIMIT 1"
+                "SELECT t.plan, t.state, t.reason FROM trials t WHERE {CURRENT} AND t.plan_hash = hash(?8) AND t.plan = ?8 AND (t.state IN ('wrong', 'hung') \
+                   OR (t.state = 'ok' AND t.verified = 2 AND t.verified_by = (SELECT id FROM sources WHERE text = ?7))) ORDER BY t.state = 'wrong' DESC, t.id DESC LIMIT 1"
             );
             let (key, DeviceKey { name, fingerprint }) = (problem.text(), device);
             self.read(|c| {

@@ -19,6 +19,8 @@ mod looks;
 #[cfg(feature = "records")]
 mod marks;
 #[cfg(feature = "records")]
+mod migrate;
+#[cfg(feature = "records")]
 mod network;
 #[cfg(any(test, not(feature = "records")))]
 mod process;

@@ -1,14 +1,15 @@
 //! Values of the records as rows of the tables, and back.
 
 use super::sources::{MODEL, TIMING, VERIFIER, timed_by};
-use super::{DeviceKey, State, TimeKind, Trial};
+use super::{DeviceKey, State, TimeKind, Trial, shapes};
 use crate::key::ProblemKey;
+use rusqlite::functions::FunctionFlags;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
-use rusqlite::{Connection, Params, Row, ToSql, params};
+use rusqlite::{Connection, OptionalExtension, Params, Row, ToSql, params};
 use tilewright_check::verify::Depth;
 
-pub(super) const TRIAL_COLUMNS: &str =
-    "t.plan, t.state, t.time_us, t.time_kind, t.verified, t.max_error, t.reason, t.at, t.verified_by";
+pub(super) const TRIAL_COLUMNS: &str = "t.plan, t.state, t.time_us, t.time_kind, t.verified, t.max_error, t.reason, t.at, \
+     (SELECT text FROM sources WHERE id = t.verified_by) AS verified_by";
 
 pub(super) fn read_trial(row: &Row<'_>, first: usize) -> rusqlite::Result<Trial> {
     Ok(Trial {
@@ -26,8 +27,10 @@ pub(super) fn read_trial(row: &Row<'_>, first: usize) -> rusqlite::Result<Trial>
 /// The rows of a problem on a device by a generator that still hold: their kernels, times and verdicts come from today's sources. With
 /// the values of [`current`].
 pub(super) const CURRENT: &str = "t.problem = (SELECT id FROM problems WHERE key = ?1) \
-     AND t.device = (SELECT id FROM devices WHERE name = ?2 AND fingerprint = ?3) AND t.generator = ?4 \
-     AND t.timed_by = CASE WHEN t.time_kind = 'modelled' THEN ?6 ELSE ?5 END AND (t.state <> 'wrong' OR t.verified_by = ?7)";
+     AND t.device = (SELECT id FROM devices WHERE name = ?2 AND fingerprint = ?3) \
+     AND t.generator = (SELECT id FROM sources WHERE text = ?4) \
+     AND t.timed_by = (SELECT id FROM sources WHERE text = CASE WHEN t.time_kind = 'modelled' THEN ?6 ELSE ?5 END) \
+     AND (t.state <> 'wrong' OR t.verified_by = (SELECT id FROM sources WHERE text = ?7))";
 
 /// The values for [`CURRENT`].
 pub(super) fn current(problem: &str, device: &DeviceKey, generator: &str) -> impl Params {
@@ -82,11 +85,32 @@ pub(super) fn imported(by: &str) -> String {
     if by.starts_with(MARK) { by.into() } else { format!("{MARK}{by}") }
 }
 
+/// The number that stands for a plan's text in the index: FNV-1a, part of the file's format.
+pub(super) fn hash(text: &str) -> i64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, step).cast_signed()
+}
+
+/// Lets SQL call [`hash`].
+pub(super) fn register(c: &Connection) -> rusqlite::Result<()> {
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC | FunctionFlags::SQLITE_INNOCUOUS;
+    c.create_scalar_function("hash", 1, flags, |call| {
+        let text = call.get_raw(0).as_str_or_null()?;
+        Ok(text.map(hash))
+    })
+}
+
+/// The number of a problem. A new one is among the nearest from now on.
 pub(super) fn problem_id(c: &Connection, problem: &ProblemKey, name: &str) -> rusqlite::Result<i64> {
     let key = problem.text();
-    c.prepare_cached("INSERT INTO problems(key, name) VALUES (?1, ?2) ON CONFLICT(key) DO NOTHING")?
-        .execute(params![key, name])?;
-    c.prepare_cached("SELECT id FROM problems WHERE key = ?1")?.query_row(params![key], |r| r.get(0))
+    let known = c.prepare_cached("SELECT id FROM problems WHERE key = ?1")?.query_row([&key], |r| r.get(0)).optional()?;
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    c.prepare_cached("INSERT INTO problems(key, name) VALUES (?1, ?2)")?.execute([&key, name])?;
+    let id = c.last_insert_rowid();
+    shapes::add(c, id, &problem.shape())?;
+    Ok(id)
 }
 
 pub(super) fn device_id(c: &Connection, device: &DeviceKey) -> rusqlite::Result<i64> {
@@ -96,22 +120,37 @@ pub(super) fn device_id(c: &Connection, device: &DeviceKey) -> rusqlite::Result<
         .query_row(params![device.name, device.fingerprint], |r| r.get(0))
 }
 
+/// The number of a generator, or of a source that timed or verified.
+pub(super) fn source_id(c: &Connection, text: &str) -> rusqlite::Result<i64> {
+    let known = c.prepare_cached("SELECT id FROM sources WHERE text = ?1")?.query_row([text], |r| r.get(0)).optional()?;
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    c.prepare_cached("INSERT INTO sources(text) VALUES (?1)")?.execute([text])?;
+    Ok(c.last_insert_rowid())
+}
+
+/// The generator, and the sources that timed and verified a trial, where they are known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sources<'a> {
+    pub generator: &'a str,
+    pub timed_by: Option<&'a str>,
+    pub verified_by: Option<&'a str>,
+}
+
+/// When a plan was tried last.
+pub(super) const LAST: &str = "SELECT max(at) FROM trials WHERE problem = ?1 AND device = ?2 \
+     AND generator = (SELECT id FROM sources WHERE text = ?3) AND plan_hash = hash(?4) AND plan = ?4";
+
 /// Adds a trial after the plan's earlier ones, and clears its mark.
 pub(super) fn append_trial(c: &Connection, problem: i64, device: i64, generator: &str, trial: &Trial) -> rusqlite::Result<()> {
     // A plan that ends twice within a millisecond (timed, then found wrong) has two rows all the same.
-    let last: Option<i64> = c
-        .prepare_cached("SELECT max(at) FROM trials WHERE problem = ?1 AND device = ?2 AND generator = ?3 AND plan = ?4")?
-        .query_row(params![problem, device, generator, trial.plan], |r| r.get(0))?;
+    let last: Option<i64> = c.prepare_cached(LAST)?.query_row(params![problem, device, generator, trial.plan], |r| r.get(0))?;
     let at = last.map_or(trial.at, |last| trial.at.max(last.saturating_add(1)));
     // A wrong result is a verdict, too.
     let verified_by = (trial.verified.is_some() || trial.state == State::Wrong).then_some(VERIFIER);
-    insert_trial(
-        c,
-        problem,
-        device,
-        [Some(generator), Some(timed_by(trial.time_kind)), verified_by],
-        &Trial { at, ..trial.clone() },
-    )?;
+    let sources = Sources { generator, timed_by: Some(timed_by(trial.time_kind)), verified_by };
+    insert_trial(c, problem, device, sources, &Trial { at, ..trial.clone() })?;
     clear_mark(c, problem, device, generator, &trial.plan)
 }
 
@@ -125,25 +164,20 @@ pub(super) fn finite(value: Option<f64>) -> Option<f64> {
     value.filter(|v| v.is_finite())
 }
 
-/// Inserts a trial; false if the very same trial is already there. One that says more of how deeply it was verified replaces it. `sources` are the generator, and by whom it was timed and verified, where that is known.
-pub(super) fn insert_trial(
-    c: &Connection,
-    problem: i64,
-    device: i64,
-    sources: [Option<&str>; 3],
-    t: &Trial,
-) -> rusqlite::Result<bool> {
+/// Inserts a trial; false if the very same trial is already there. One that says more of how deeply it was verified replaces it.
+pub(super) fn insert_trial(c: &Connection, problem: i64, device: i64, sources: Sources<'_>, t: &Trial) -> rusqlite::Result<bool> {
+    let source = |text: Option<&str>| text.map(|text| source_id(c, text)).transpose();
     let rows = c
         .prepare_cached(
-            "INSERT INTO trials(problem, device, generator, plan, state, time_us, time_kind, verified, max_error, reason, at, timed_by, verified_by) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
-             ON CONFLICT(problem, device, generator, plan, at) DO UPDATE SET verified = excluded.verified, max_error = excluded.max_error, verified_by = excluded.verified_by \
-             WHERE state = excluded.state AND verified < excluded.verified",
+            "INSERT INTO trials(problem, device, generator, plan, plan_hash, state, time_us, time_kind, verified, max_error, reason, at, timed_by, verified_by) \
+             VALUES (?1, ?2, ?3, ?4, hash(?4), ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
+             ON CONFLICT(problem, device, generator, plan_hash, at) DO UPDATE SET verified = excluded.verified, max_error = excluded.max_error, verified_by = excluded.verified_by \
+             WHERE plan = excluded.plan AND state = excluded.state AND verified < excluded.verified",
         )?
         .execute(params![
             problem,
             device,
-            sources[0],
+            source_id(c, sources.generator)?,
             t.plan,
             t.state,
             finite(t.time_us),
@@ -152,8 +186,8 @@ pub(super) fn insert_trial(
             finite(t.max_error),
             t.reason,
             t.at,
-            sources[1],
-            sources[2]
+            source(sources.timed_by)?,
+            source(sources.verified_by)?
         ])?;
     Ok(rows == 1)
 }
@@ -183,5 +217,17 @@ impl FromSql for TimeKind {
         let name = value.as_str()?;
         let all = [TimeKind::Measured, TimeKind::Modelled];
         all.into_iter().find(|k| k.name() == name).ok_or(FromSqlError::InvalidType)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Files hold the numbers.
+    #[test]
+    fn hashes_of_plans_stay_the_same() {
+        let known = [("", 0xcbf2_9ce4_8422_2325_u64), ("a", 0xaf63_dc4c_8601_ec8c), ("foobar", 0x8594_4171_f739_67e8)];
+        for (text, hash) in known {
+            assert_eq!(super::hash(text).cast_unsigned(), hash, "{text}");
+        }
     }
 }

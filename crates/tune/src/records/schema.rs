@@ -1,6 +1,7 @@
 //! The SQLite schema, and opening a file without ever harming one that is not ours.
 
-use super::{RecordsError, journal, network, shapes};
+use super::migrate::{migrate, shadow};
+use super::{RecordsError, journal, network, rows, shapes};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use std::fs::File;
 use std::io::Read;
@@ -14,11 +15,11 @@ const APPLICATION_ID: u32 = 0x7477_7263;
 ///
 /// Version 1 knew of `verified` only 0 and 1, and wrote 1 after a quick look; 2 stands for a thorough one since version 2.
 /// Version 3 added by whom a trial was timed and verified, and marks whose owner is known by more than a process id.
-/// Version 4 added looks.
-pub(super) const VERSION: u32 = 4;
+/// Version 4 added looks. Version 5 made the texts of sources numbers, and indexes plans by a hash.
+pub(super) const VERSION: u32 = 5;
 
-/// How long a statement waits for another process's transaction.
-const BUSY: Duration = Duration::from_secs(10);
+/// How long a statement waits for another process's transaction. `prune` rewrites files of gigabytes.
+pub(super) const BUSY: Duration = Duration::from_secs(60);
 
 const TABLES: &str = "
 CREATE TABLE problems(
@@ -32,12 +33,21 @@ CREATE TABLE devices(
   fingerprint TEXT NOT NULL,
   UNIQUE(name, fingerprint)
 ) STRICT;
+";
+
+/// Every trial. `generator`, `timed_by` and `verified_by` are sources; `plan_hash` is `hash(plan)`, SQL's name of [`rows::hash`].
+pub(super) const TRIALS: &str = "
+CREATE TABLE sources(
+  id INTEGER PRIMARY KEY,
+  text TEXT NOT NULL UNIQUE
+) STRICT;
 CREATE TABLE trials(
   id INTEGER PRIMARY KEY,
   problem INTEGER NOT NULL REFERENCES problems(id),
   device INTEGER NOT NULL REFERENCES devices(id),
-  generator TEXT NOT NULL,
+  generator INTEGER NOT NULL REFERENCES sources(id),
   plan TEXT NOT NULL,
+  plan_hash INTEGER NOT NULL,
   state TEXT NOT NULL CHECK (state IN ('ok', 'refused', 'failed', 'wrong', 'hung')),
   time_us REAL,
   time_kind TEXT CHECK (time_kind IN ('measured', 'modelled')),
@@ -45,16 +55,18 @@ CREATE TABLE trials(
   max_error REAL,
   reason TEXT,
   at INTEGER NOT NULL,
-  timed_by TEXT,
-  verified_by TEXT,
+  timed_by INTEGER REFERENCES sources(id),
+  verified_by INTEGER REFERENCES sources(id),
   CHECK ((time_us IS NULL) = (time_kind IS NULL)),
-  CHECK ((state = 'ok') = (time_us IS NOT NULL)),
-  UNIQUE(problem, device, generator, plan, at)
+  CHECK ((state = 'ok') = (time_us IS NOT NULL))
 ) STRICT;
 ";
 
+/// Finds the rows of a plan of a problem. A plan's text would make it as large as the table.
+pub(super) const TRIALS_INDEX: &str = "CREATE UNIQUE INDEX trials_of_plan ON trials(problem, device, generator, plan_hash, at)";
+
 /// Plans that run: by whom (nobody any more where that is null), and how often a process crashed or the machine went down meanwhile.
-const MARKS: &str = "
+pub(super) const MARKS: &str = "
 CREATE TABLE inflight(
   problem INTEGER NOT NULL REFERENCES problems(id),
   device INTEGER NOT NULL REFERENCES devices(id),
@@ -67,7 +79,7 @@ CREATE TABLE inflight(
 ";
 
 /// What was found when plans were looked at before their first use, by the build that looked.
-const LOOKS: &str = "
+pub(super) const LOOKS: &str = "
 CREATE TABLE looks(
   problem INTEGER NOT NULL REFERENCES problems(id),
   device INTEGER NOT NULL REFERENCES devices(id),
@@ -147,7 +159,12 @@ fn writable(path: &Path) -> Result<Connection, RecordsError> {
     let mut connection = Connection::open_with_flags(path, flags).map_err(|e| classify(path, e))?;
     prepare(&mut connection).map_err(|e| classify(path, e))?;
     check_whole(path, &connection)?;
-    migrate(&mut connection).map_err(|e| classify(path, e))?;
+    // A log may hold a newer version than the header that was read.
+    let found = version(&connection).map_err(|e| classify(path, e))?;
+    if found > VERSION {
+        return Err(RecordsError::Newer { path: path.to_path_buf(), found, known: VERSION });
+    }
+    migrate(path, &mut connection).map_err(|e| classify(path, e))?;
     check_tables(path, &connection)?;
     // The schema is committed in the main file before the log exists, so that the header check above always sees it.
     let log = |c: &Connection| -> rusqlite::Result<()> {
@@ -181,33 +198,11 @@ pub(super) fn read_only(path: &Path) -> Result<Connection, RecordsError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags).map_err(|e| classify(path, e))?;
     connection.set_prepared_statement_cache_capacity(64);
+    rows::register(&connection).map_err(|e| classify(path, e))?;
     check_whole(path, &connection)?;
     shadow(&connection).map_err(|e| classify(path, e))?;
     check_tables(path, &connection)?;
     Ok(connection)
-}
-
-/// Gives an older file that may not be written the columns and tables that it lacks.
-fn shadow(connection: &Connection) -> rusqlite::Result<()> {
-    let version = version(connection)?;
-    let shapes = "SELECT count(*) FROM main.sqlite_schema WHERE name = 'shapes'";
-    if connection.query_row(shapes, [], |r| r.get::<_, i64>(0))? == 0 {
-        let temporary =
-            shapes::TABLE.replace("CREATE TABLE", "CREATE TEMP TABLE").replace("shapes_size ON", "temp.shapes_size ON");
-        connection.execute_batch(&temporary)?;
-    }
-    if version < 3 {
-        connection.execute_batch(
-            "CREATE TEMP VIEW trials AS SELECT *, NULL AS timed_by, NULL AS verified_by FROM main.trials; \
-             CREATE TEMP VIEW inflight AS SELECT *, NULL AS owner, 1 AS deaths FROM main.inflight;",
-        )?;
-    }
-    if version < 4 {
-        connection.execute_batch(
-            "CREATE TEMP VIEW looks AS SELECT 0 AS problem, 0 AS device, '' AS build, '' AS plan, '' AS state, NULL AS reason WHERE 0",
-        )?;
-    }
-    Ok(())
 }
 
 /// Records in memory.
@@ -250,6 +245,7 @@ fn check_header(path: &Path, file: &mut File) -> Result<(), RecordsError> {
 
 /// Creates the tables in an empty database. Two processes that do so at once alternate.
 fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
+    rows::register(connection)?;
     connection.busy_timeout(BUSY)?;
     // KiB. Rows are met in the order of their plans' texts: with SQLite's 2 MiB nearly each would be a read of its own.
     connection.pragma_update(None, "cache_size", -65536)?;
@@ -260,6 +256,8 @@ fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
         let t = connection.transaction_with_behavior(TransactionBehavior::Exclusive)?;
         if is_empty(&t)? {
             t.execute_batch(TABLES)?;
+            t.execute_batch(TRIALS)?;
+            t.execute_batch(TRIALS_INDEX)?;
             t.execute_batch(MARKS)?;
             t.execute_batch(LOOKS)?;
             t.pragma_update(None, "application_id", APPLICATION_ID)?;
@@ -270,29 +268,7 @@ fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Brings the tables of an older tilewright to this version.
-fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
-    if version(connection)? >= VERSION {
-        return Ok(());
-    }
-    let t = connection.transaction_with_behavior(TransactionBehavior::Exclusive)?;
-    // Version 1 to 2: the tables are the same, but a tilewright of version 1 would take 1 and 2 alike.
-    if version(&t)? < 3 {
-        t.execute_batch(
-            "ALTER TABLE trials ADD COLUMN timed_by TEXT; ALTER TABLE trials ADD COLUMN verified_by TEXT; \
-             DROP TABLE inflight;",
-        )?;
-        // How the processes of old marks ended cannot be told.
-        t.execute_batch(MARKS)?;
-    }
-    if version(&t)? < 4 {
-        t.execute_batch(LOOKS)?;
-    }
-    t.pragma_update(None, "user_version", VERSION)?;
-    t.commit()
-}
-
-fn version(c: &Connection) -> rusqlite::Result<u32> {
+pub(super) fn version(c: &Connection) -> rusqlite::Result<u32> {
     c.query_row("PRAGMA user_version", [], |r| r.get(0))
 }
 
@@ -316,8 +292,9 @@ fn check_tables(path: &Path, connection: &Connection) -> Result<(), RecordsError
     for probe in [
         "SELECT id, key, name FROM problems LIMIT 0",
         "SELECT id, name, fingerprint FROM devices LIMIT 0",
-        "SELECT id, problem, device, generator, plan, state, time_us, time_kind, verified, max_error, reason, at, \
+        "SELECT id, problem, device, generator, plan, plan_hash, state, time_us, time_kind, verified, max_error, reason, at, \
          timed_by, verified_by FROM trials LIMIT 0",
+        "SELECT id, text FROM sources LIMIT 0",
         "SELECT problem, device, generator, plan, owner, deaths FROM inflight LIMIT 0",
         "SELECT problem, device, build, plan, state, reason FROM looks LIMIT 0",
     ] {

@@ -4,7 +4,7 @@ use super::{DeviceKey, Near};
 use crate::key::{ProblemKey, Shape, distance};
 use rusqlite::{Connection, params};
 
-/// A row for each problem. Older files get theirs when they are asked for the first time; a file that is only read gets them in memory.
+/// A row for each problem. An older file gets them when it is migrated; one that is only read gets them in memory.
 pub(super) const TABLE: &str = "CREATE TABLE IF NOT EXISTS shapes(
   problem INTEGER PRIMARY KEY,
   family TEXT NOT NULL,
@@ -21,21 +21,26 @@ pub(super) const UP: &str = "SELECT problem, k, m, n, g, size FROM shapes WHERE 
 pub(super) const DOWN: &str = "SELECT problem, k, m, n, g, size FROM shapes WHERE family = ?1 AND size < ?2 ORDER BY size DESC";
 
 /// The best plans of a problem, one per device, generator and kind of time.
-pub(super) const PLANS: &str = "SELECT p.key, p.name, d.name, d.fingerprint, t.generator, t.plan, t.time_us, MIN(t.time_us) \
+pub(super) const PLANS: &str = "SELECT p.key, p.name, d.name, d.fingerprint, (SELECT text FROM sources WHERE id = t.generator), t.plan, t.time_us, MIN(t.time_us) \
      FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
      WHERE t.problem = ?1 AND t.state = 'ok' AND t.verified > 0 GROUP BY t.device, t.generator, t.time_kind";
+
+/// Adds the row of a problem.
+pub(super) fn add(c: &Connection, problem: i64, shape: &Shape) -> rusqlite::Result<()> {
+    let mut insert = c.prepare_cached("INSERT OR IGNORE INTO shapes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
+    insert.execute(params![problem, shape.family, shape.size(), shape.k, shape.m, shape.n, shape.g])?;
+    Ok(())
+}
 
 /// Adds rows of problems that have none.
 pub(super) fn fill(c: &Connection) -> rusqlite::Result<()> {
     let mut lacking =
         c.prepare_cached("SELECT id, key FROM problems WHERE id > (SELECT coalesce(max(problem), 0) FROM shapes)")?;
-    let mut insert = c.prepare_cached("INSERT OR IGNORE INTO shapes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
     let mut rows = lacking.query([])?;
     while let Some(row) = rows.next()? {
         let text: String = row.get(1)?;
         // A key that cannot be read is near to none.
-        let shape = ProblemKey::parse(&text).map(|key| key.shape()).unwrap_or_default();
-        insert.execute(params![row.get::<_, i64>(0)?, shape.family, shape.size(), shape.k, shape.m, shape.n, shape.g])?;
+        add(c, row.get(0)?, &ProblemKey::parse(&text).map(|key| key.shape()).unwrap_or_default())?;
     }
     Ok(())
 }

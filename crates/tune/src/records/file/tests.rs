@@ -2,22 +2,23 @@
 
 use super::*;
 use crate::key::tests::gemm;
+use crate::records::rows::LAST;
 use crate::records::{Bad, Exported, Listing, Look, MODEL, Record, State, TIMING, TimeKind, Unread};
 use std::io::Write as _;
 use tilewright_check::verify::Depth;
 use tilewright_ir::Scalar;
 
-const GENERATOR: &str = "0.1.0";
+pub(in crate::records) const GENERATOR: &str = "0.1.0";
 
-fn device() -> DeviceKey {
+pub(in crate::records) fn device() -> DeviceKey {
     DeviceKey { name: "Test GPU".into(), fingerprint: "driver 1".into() }
 }
 
-fn timed(plan: &str, us: f64, at: i64) -> Trial {
+pub(in crate::records) fn timed(plan: &str, us: f64, at: i64) -> Trial {
     Trial { verified: Some(Depth::Thorough), max_error: Some(1e-7), at, ..Trial::timed(plan, us, TimeKind::Measured) }
 }
 
-fn filled(records: &Records) {
+pub(in crate::records) fn filled(records: &Records) {
     let key = gemm(64, 64, 64, Scalar::F32);
     records.add(&key, "gemm 64", &device(), GENERATOR, &timed("slow", 9.0, 1)).unwrap();
     records.add(&key, "gemm 64", &device(), GENERATOR, &timed("fast", 5.0, 2)).unwrap();
@@ -110,45 +111,6 @@ fn what_ends_twice_within_a_millisecond_is_recorded_twice() {
     assert_eq!(records.trials(&key, &device(), GENERATOR).unwrap().len(), 2);
 }
 
-/// A records file as schema 1 has it, with the mark of a process that is gone.
-fn schema_1(path: &Path) {
-    filled(&Records::open(path).unwrap());
-    let c = Connection::open(path).unwrap();
-    c.execute_batch(
-        "ALTER TABLE trials DROP COLUMN timed_by; ALTER TABLE trials DROP COLUMN verified_by; DROP TABLE inflight; DROP TABLE looks; \
-         CREATE TABLE inflight(problem INTEGER NOT NULL, device INTEGER NOT NULL, generator TEXT NOT NULL, plan TEXT NOT NULL, \
-         pid INTEGER NOT NULL, PRIMARY KEY(problem, device, generator, plan)) STRICT; \
-         INSERT INTO inflight VALUES (1, 1, '0.1.0', 'running', 1);",
-    )
-    .unwrap();
-    c.execute_batch("UPDATE trials SET verified = min(verified, 1); PRAGMA user_version = 1; PRAGMA journal_mode = DELETE")
-        .unwrap();
-}
-
-#[test]
-fn what_schema_1_calls_verified_was_looked_at_quickly() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("old.db");
-    schema_1(&path);
-    let key = gemm(64, 64, 64, Scalar::F32);
-    let depths = |records: &Records| -> Vec<Option<Depth>> {
-        records.list(&Filter::default()).unwrap().iter().map(|r| r.trial.verified).collect()
-    };
-    let quick = [Some(Depth::Quick), Some(Depth::Quick), None, None, Some(Depth::Quick)];
-    let unmigrated = Records::of(path.clone(), schema::read_only(&path).unwrap());
-    assert_eq!(depths(&unmigrated), quick);
-    let migrated = Records::open(&path).unwrap();
-    assert_eq!(depths(&migrated), quick);
-    assert_eq!(migrated.best(&key, &device(), GENERATOR).unwrap(), None);
-    // By whom nobody knows: candidates, no more.
-    assert_eq!(migrated.trials(&key, &device(), GENERATOR).unwrap(), []);
-    assert_eq!(migrated.candidates(&key, &device(), 9).unwrap(), ["fast", "slow"]);
-    assert_eq!(migrated.recover().unwrap(), 0);
-    drop(migrated);
-    // An older tilewright would not know the difference.
-    assert_eq!(std::fs::read(&path).unwrap()[60..64], schema::VERSION.to_be_bytes());
-}
-
 #[test]
 fn lines_of_format_1_are_read() {
     let records = Records::in_memory().unwrap();
@@ -206,11 +168,18 @@ fn lookups_of_a_search_walk_an_index() {
         };
         records.read(read).unwrap()
     };
-    for sql in [own_trials(), best_trials(), CANDIDATES.into(), shapes::UP.into(), shapes::DOWN.into(), shapes::PLANS.into()] {
+    let fixed = [CANDIDATES, shapes::UP, shapes::DOWN, shapes::PLANS, LAST].map(String::from);
+    for sql in [own_trials(), best_trials()].into_iter().chain(fixed) {
         let steps = explained(&sql);
         assert!(steps.iter().any(|step| step.starts_with("SEARCH")), "{sql}: {steps:?}");
         assert!(!steps.iter().any(|step| step.starts_with("SCAN")), "{sql}: {steps:?}");
     }
+    // Of a plan only its own rows.
+    let plan = "plan_hash=?";
+    assert!(
+        explained(LAST).iter().any(|step| step.contains(plan))
+            && explained(&best_trials()).iter().any(|step| step.contains(plan))
+    );
     for sql in [shapes::UP, shapes::DOWN] {
         assert!(explained(sql).iter().all(|step| !step.contains("TEMP B-TREE")), "{sql}");
     }
@@ -250,24 +219,6 @@ fn the_nearest_by_the_index_are_the_nearest_of_all() {
         assert_eq!(found, expected[..8]);
     }
     assert!(records.nearest(&draw(1), &device(), GENERATOR, 0).unwrap().is_empty());
-}
-
-/// A file of an older tilewright has no index of shapes; one that may only be read gets it in memory.
-#[test]
-fn files_without_an_index_of_shapes_find_the_nearest() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("records.sqlite");
-    filled(&Records::open(&path).unwrap());
-    Connection::open(&path).unwrap().execute_batch("DROP TABLE shapes; PRAGMA journal_mode = DELETE").unwrap();
-    let wanted = gemm(2048, 2048, 2048, Scalar::F32);
-    let plans = |records: &Records| -> Vec<String> {
-        let near = records.nearest(&wanted, &device(), GENERATOR, 10).unwrap();
-        near.into_iter().map(|near| near.plan).collect()
-    };
-    let read = Records::of(path.clone(), schema::read_only(&path).unwrap());
-    assert_eq!(plans(&read), ["big", "fast"]);
-    drop(read);
-    assert_eq!(plans(&Records::open(&path).unwrap()), ["big", "fast"]);
 }
 
 /// Lines with plans in place of the words that stand for them.
@@ -545,16 +496,21 @@ fn what_other_sources_say_does_not_hold_any_more() {
     let key = gemm(64, 64, 64, Scalar::F32);
     let current = records.trials(&key, &device(), GENERATOR).unwrap();
     let best = || records.best(&key, &device(), GENERATOR).unwrap().map(|t| t.plan);
-    let set = |what: &str| records.lock().execute_batch(&format!("UPDATE trials SET {what}")).unwrap();
+    let set = |column: &str, by: Option<&str>| {
+        let c = records.lock();
+        c.execute("INSERT INTO sources(text) SELECT ?1 WHERE ?1 IS NOT NULL ON CONFLICT DO NOTHING", [by]).unwrap();
+        c.execute(&format!("UPDATE trials SET {column} = (SELECT id FROM sources WHERE text = ?1)"), [by]).unwrap();
+    };
     // Another verifier: times hold, verdicts do not.
-    set("verified_by = 'other'");
+    set("verified_by", Some("other"));
     let trials = records.trials(&key, &device(), GENERATOR).unwrap();
     let plans: Vec<&str> = trials.iter().map(|t| t.plan.as_str()).collect();
     assert_eq!(plans, ["slow", "fast", "unverified"]);
     assert!(trials.iter().all(|t| t.verified.is_none()) && best().is_none());
     // Another way to time, or a row from before anybody asked.
-    for by in ["'other'", "NULL"] {
-        set(&format!("verified_by = '{VERIFIER}', timed_by = {by}"));
+    for by in [Some("other"), None] {
+        set("verified_by", Some(VERIFIER));
+        set("timed_by", by);
         assert_eq!((records.trials(&key, &device(), GENERATOR).unwrap(), best()), (Vec::new(), None));
     }
     assert!(records.list(&Filter::default()).unwrap().iter().all(Record::is_stale));
@@ -562,13 +518,14 @@ fn what_other_sources_say_does_not_hold_any_more() {
     let newer = DeviceKey { fingerprint: "driver 2".into(), ..device() };
     assert_eq!(records.candidates(&key, &newer, 8).unwrap(), ["fast", "slow"]);
     assert_eq!(records.candidates(&key, &DeviceKey { name: "Other GPU".into(), ..device() }, 8).unwrap(), [""; 0]);
-    set(&format!("timed_by = '{TIMING}'"));
+    set("timed_by", Some(TIMING));
     assert_eq!(records.trials(&key, &device(), GENERATOR).unwrap(), current);
     // The cost model vouches for modelled times, and nothing else does.
     let modelled = Trial { verified: Some(Depth::Thorough), ..Trial::timed("dream", 0.1, TimeKind::Modelled) };
     let records = Records::in_memory().unwrap();
     records.add(&key, "", &device(), GENERATOR, &modelled).unwrap();
-    let by: String = records.lock().query_row("SELECT timed_by FROM trials", [], |r| r.get(0)).unwrap();
+    let by: String =
+        records.lock().query_row("SELECT s.text FROM trials t JOIN sources s ON s.id = t.timed_by", [], |r| r.get(0)).unwrap();
     assert_eq!(by, MODEL);
     assert!(MODEL != TIMING && TIMING != VERIFIER && VERIFIER != crate::records::GENERATOR);
 }
@@ -646,28 +603,6 @@ fn a_look_is_kept_and_a_verdict_of_a_search_counts() {
     assert_eq!(records.looks(&Filter::default()).unwrap(), []);
 }
 
-/// A file of version 3 has no looks: it gets the table, or is read without it where it may not be written.
-#[test]
-fn files_without_looks_are_read() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("old.db");
-    filled(&Records::open(&path).unwrap());
-    let c = Connection::open(&path).unwrap();
-    c.execute_batch("DROP TABLE looks; PRAGMA user_version = 3; PRAGMA journal_mode = DELETE").unwrap();
-    drop(c);
-    let key = gemm(64, 64, 64, Scalar::F32);
-    let unmigrated = Records::of(path.clone(), schema::read_only(&path).unwrap());
-    assert!(!unmigrated.is_writable());
-    assert_eq!(unmigrated.list(&Filter::default()).unwrap().len(), 5);
-    assert_eq!(unmigrated.look(&key, &device(), "fast").unwrap(), None);
-    let migrated = Records::open(&path).unwrap();
-    assert!(migrated.is_writable());
-    assert_eq!(migrated.list(&Filter::default()).unwrap().len(), 5);
-    let look = Look { plan: "fast".into(), state: State::Ok, reason: None };
-    migrated.add_look(&key, "gemm 64", &device(), &look).unwrap();
-    assert_eq!(migrated.look(&key, &device(), "fast").unwrap(), Some(look));
-}
-
 #[test]
 fn removing_takes_what_the_filter_names_and_nothing_else() {
     let records = Records::in_memory().unwrap();
@@ -730,4 +665,23 @@ fn the_best_of_each_problem_are_kept() {
     }
     assert_ne!(records.journal().unwrap(), journal);
     assert_eq!(records.prune(2).unwrap(), 0);
+}
+
+/// A plan of usual length takes 400 bytes with its place in all indexes, whether other trials have it or not.
+#[test]
+fn a_trial_is_small() {
+    let records = Records::in_memory().unwrap();
+    let count = 4000;
+    for nth in 0..count {
+        let key = gemm(64 + nth % 40, 64, 64, Scalar::F32);
+        let plan = format!(
+            "A_MIC8_PAD1_PLU0_LIW0_MIW1_WOS0_VEW1_ACP2_CLU2__B_MIC16_PAD1_PLU0_LIW0_MIW1_WOS0_VEW1_ACP2__C_UNR{nth}_GAL1_PUN1_ICE66_\
+             IWI0_SZT0_MAD0_NAW64_UFO0_MAC256_SKW11_AFI1_MIA0_SKS1_CST1_PFG1_BUF2_LWV4_UNI2"
+        );
+        records.add(&key, "gemm", &device(), crate::records::GENERATOR, &timed(&plan, 5.0, 1_764_000_000_000)).unwrap();
+    }
+    let bytes: u64 = records
+        .read(|c| c.query_row("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size", [], |r| r.get(0)))
+        .unwrap();
+    assert!(bytes / count < 400, "{}", bytes / count);
 }
