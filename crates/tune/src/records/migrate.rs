@@ -1,6 +1,6 @@
 //! Files of older versions: brought to this one, or shown as this one where they may not be written.
 
-use super::schema::{LOOKS, MARKS, TRIALS, TRIALS_INDEX, VERSION, version};
+use super::tables::{LOOKS, MARKS, TRIALS, TRIALS_INDEX, VERSION, version};
 use super::{journal, shapes};
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use std::path::Path;

@@ -31,6 +31,8 @@ mod schema;
 #[cfg(feature = "records")]
 mod shapes;
 mod sources;
+#[cfg(feature = "records")]
+mod tables;
 mod trial;
 
 pub use error::{LineError, RecordsError};

@@ -1,6 +1,7 @@
-//! The SQLite schema, and opening a file without ever harming one that is not ours.
+//! Opening a file without ever harming one that is not ours.
 
 use super::migrate::{migrate, shadow};
+use super::tables::{INDEX, LOOKS, MARKS, TABLES, TRIALS, TRIALS_INDEX, VERSION, version};
 use super::{RecordsError, journal, network, rows, shapes};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use std::fs::File;
@@ -11,89 +12,8 @@ use std::time::Duration;
 /// `twrc` in ASCII: marks a SQLite file as ours (bytes 68..72 of its header).
 const APPLICATION_ID: u32 = 0x7477_7263;
 
-/// Version of the tables below (bytes 60..64 of the header).
-///
-/// Version 1 knew of `verified` only 0 and 1, and wrote 1 after a quick look; 2 stands for a thorough one since version 2.
-/// Version 3 added by whom a trial was timed and verified, and marks whose owner is known by more than a process id.
-/// Version 4 added looks. Version 5 made the texts of sources numbers, and indexes plans by a hash.
-pub(super) const VERSION: u32 = 5;
-
 /// How long a statement waits for another process's transaction. `prune` rewrites files of gigabytes.
-pub(super) const BUSY: Duration = Duration::from_secs(60);
-
-const TABLES: &str = "
-CREATE TABLE problems(
-  id INTEGER PRIMARY KEY,
-  key TEXT NOT NULL UNIQUE,
-  name TEXT NOT NULL
-) STRICT;
-CREATE TABLE devices(
-  id INTEGER PRIMARY KEY,
-  name TEXT NOT NULL,
-  fingerprint TEXT NOT NULL,
-  UNIQUE(name, fingerprint)
-) STRICT;
-";
-
-/// Every trial. `generator`, `timed_by` and `verified_by` are sources; `plan_hash` is `hash(plan)`, SQL's name of [`rows::hash`].
-pub(super) const TRIALS: &str = "
-CREATE TABLE sources(
-  id INTEGER PRIMARY KEY,
-  text TEXT NOT NULL UNIQUE
-) STRICT;
-CREATE TABLE trials(
-  id INTEGER PRIMARY KEY,
-  problem INTEGER NOT NULL REFERENCES problems(id),
-  device INTEGER NOT NULL REFERENCES devices(id),
-  generator INTEGER NOT NULL REFERENCES sources(id),
-  plan TEXT NOT NULL,
-  plan_hash INTEGER NOT NULL,
-  state TEXT NOT NULL CHECK (state IN ('ok', 'refused', 'failed', 'wrong', 'hung')),
-  time_us REAL,
-  time_kind TEXT CHECK (time_kind IN ('measured', 'modelled')),
-  verified INTEGER NOT NULL,
-  max_error REAL,
-  reason TEXT,
-  at INTEGER NOT NULL,
-  timed_by INTEGER REFERENCES sources(id),
-  verified_by INTEGER REFERENCES sources(id),
-  CHECK ((time_us IS NULL) = (time_kind IS NULL)),
-  CHECK ((state = 'ok') = (time_us IS NOT NULL))
-) STRICT;
-";
-
-/// Finds the rows of a plan of a problem. A plan's text would make it as large as the table.
-pub(super) const TRIALS_INDEX: &str = "CREATE UNIQUE INDEX trials_of_plan ON trials(problem, device, generator, plan_hash, at)";
-
-/// Plans that run: by whom (nobody any more where that is null), and how often a process crashed or the machine went down meanwhile.
-pub(super) const MARKS: &str = "
-CREATE TABLE inflight(
-  problem INTEGER NOT NULL REFERENCES problems(id),
-  device INTEGER NOT NULL REFERENCES devices(id),
-  generator TEXT NOT NULL,
-  plan TEXT NOT NULL,
-  owner TEXT,
-  deaths INTEGER NOT NULL,
-  PRIMARY KEY(problem, device, generator, plan)
-) STRICT;
-";
-
-/// What was found when plans were looked at before their first use, by the build that looked.
-pub(super) const LOOKS: &str = "
-CREATE TABLE looks(
-  problem INTEGER NOT NULL REFERENCES problems(id),
-  device INTEGER NOT NULL REFERENCES devices(id),
-  build TEXT NOT NULL,
-  plan TEXT NOT NULL,
-  state TEXT NOT NULL CHECK (state IN ('ok', 'refused', 'failed', 'wrong', 'hung')),
-  reason TEXT,
-  PRIMARY KEY(problem, device, build, plan)
-) STRICT;
-";
-
-/// Makes what a search asks for at its start independent of the number of trials: few of them are verified.
-const INDEX: &str =
-    "CREATE INDEX IF NOT EXISTS verified ON trials(problem, device, generator, time_kind, time_us) WHERE verified > 0";
+const BUSY: Duration = Duration::from_secs(60);
 
 /// Turns SQLite's errors into ours, by what the user can do about them.
 pub(super) fn classify(path: &Path, e: rusqlite::Error) -> RecordsError {
@@ -266,10 +186,6 @@ fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
         t.commit()?;
     }
     Ok(())
-}
-
-pub(super) fn version(c: &Connection) -> rusqlite::Result<u32> {
-    c.query_row("PRAGMA user_version", [], |r| r.get(0))
 }
 
 /// Bytes of a file that is read whole when it is opened. A damaged page of a larger one is found when it is read.

@@ -685,3 +685,26 @@ fn a_trial_is_small() {
         .unwrap();
     assert!(bytes / count < 400, "{}", bytes / count);
 }
+
+/// More problems than are kept in memory at a time, one after the other and again.
+#[test]
+fn files_of_many_problems_are_carried_whole() {
+    let (from, to) = (Records::in_memory().unwrap(), Records::in_memory().unwrap());
+    let plan = tilewright_gen::plan::Plan::default().to_string();
+    let count = 600;
+    for at in 0..count {
+        let key = gemm(64 + at as u64 % 300, 64, 64, Scalar::F32);
+        from.add(&key, &format!("gemm {}", key.m), &device(), GENERATOR, &timed(&plan, 5.0, at)).unwrap();
+    }
+    let merged = to.merge(&from).unwrap();
+    assert_eq!((merged.added, merged.skipped, merged.unread), (600, Vec::new(), Vec::new()));
+    let names = |records: &Records| -> Vec<(String, u64, i64)> {
+        let all = records.list(&Filter::default()).unwrap();
+        all.into_iter().map(|record| (record.name, record.problem.m, record.trial.at)).collect()
+    };
+    assert_eq!(names(&to), names(&from));
+    assert_eq!(to.problems().unwrap().len(), 300);
+    // What was imported is near at once.
+    let near = to.nearest(&gemm(100, 64, 64, Scalar::F32), &device(), GENERATOR, 1).unwrap();
+    assert_eq!((near[0].distance, near[0].problem.as_str()), (0.0, "gemm 100"));
+}

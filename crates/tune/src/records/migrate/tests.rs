@@ -142,12 +142,12 @@ fn an_interrupted_migration_loses_nothing() {
         std::fs::copy(log(&path), log(&left)).unwrap();
         assert!(std::fs::metadata(log(&left)).unwrap().len() > 0);
         let ahead = Connection::open(&left).unwrap();
-        assert_eq!(schema::version(&ahead).unwrap(), version);
+        assert_eq!(super::version(&ahead).unwrap(), version);
         drop(ahead);
         assert_eq!(Records::open(&left).unwrap().listing(&Filter::default()).unwrap(), expected(version), "{version}");
         // Nor does one that fails.
         drop(t);
-        assert_eq!(schema::version(&connection).unwrap(), version);
+        assert_eq!(super::version(&connection).unwrap(), version);
         drop(connection);
         assert_eq!(read_only(&path).listing(&Filter::default()).unwrap(), expected(version), "{version}");
     }
