@@ -7,7 +7,7 @@ use crate::key::ProblemKey;
 use rusqlite::{Transaction, TransactionBehavior};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufRead, Write};
 use tilewright_check::verify::Depth;
 use tilewright_gen::plan::Plan;
 use tilewright_gen::space::Space;
@@ -85,17 +85,10 @@ impl Records {
     /// # Errors
     /// As [`Records::export`] and [`Records::import`].
     pub fn merge(&self, other: &Records) -> Result<Imported, RecordsError> {
-        let failed = |e: std::io::Error| RecordsError::Io { path: self.path.clone(), reason: format!("merge: {e}") };
-        // Of the other file no more than a pipe's buffer is held.
-        let (reader, writer) = std::io::pipe().map_err(failed)?;
-        std::thread::scope(|scope| {
-            let write = move || other.export(&Filter::default(), &mut BufWriter::new(writer));
-            let export = std::thread::Builder::new().name("merge".into()).spawn_scoped(scope, write).map_err(failed)?;
-            let imported = self.import_with(&mut BufReader::new(reader), &other.path.display().to_string(), Bad::Skip);
-            // Where the import failed the export ends at a closed pipe: the first error counts.
-            let exported = export.join().map_err(|_| failed(std::io::Error::other("the reader of the other file ended early")));
-            let imported = imported?;
-            Ok(Imported { unread: exported??.unread, ..imported })
+        self.importing(&other.path.display().to_string(), Bad::Skip, |lines| {
+            let unread = other.each(&Filter::default(), |record| lines.add(Ok(record.line())))?;
+            lines.imported.unread = unread;
+            Ok(())
         })
     }
 
@@ -116,31 +109,64 @@ impl Records {
     /// # Errors
     /// As [`Records::import`]; [`RecordsError::Line`] of [`Bad::Refuse`] alone.
     pub fn import_with(&self, input: &mut dyn BufRead, source_name: &str, bad: Bad) -> Result<Imported, RecordsError> {
+        self.importing(source_name, bad, |lines| {
+            input.lines().try_for_each(|line| lines.add(line.map_err(|e| format!("cannot be read: {e}"))))
+        })
+    }
+
+    /// An import of the lines that a function gives: one transaction.
+    fn importing(
+        &self,
+        source_name: &str,
+        bad: Bad,
+        give: impl FnOnce(&mut Lines<'_>) -> Result<(), RecordsError>,
+    ) -> Result<Imported, RecordsError> {
         let mut connection = self.lock();
         let t = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(|e| self.err(e))?;
         let before = last_row(&t).map_err(|e| self.err(e))?;
-        let mut spaces = Spaces::default();
-        let mut adding = Adding { t: &t, problems: HashMap::new(), devices: HashMap::new() };
-        let mut imported = Imported::default();
-        for (index, line) in input.lines().enumerate() {
-            let line = line.map_err(|e| format!("cannot be read: {e}"));
-            if line.as_ref().is_ok_and(|line| line.trim().is_empty()) {
-                continue;
-            }
-            match line.and_then(|line| parse(&line)).and_then(|record| spaces.check(&record).map(|()| record)) {
-                Ok(record) => imported.added += usize::from(adding.add(&claimless(record)).map_err(|e| self.err(e))?),
-                Err(reason) => {
-                    let refused = LineError { source_name: source_name.into(), line: index + 1, reason };
-                    if bad == Bad::Refuse {
-                        return Err(refused.into());
-                    }
-                    imported.skipped.push(refused);
-                }
-            }
-        }
+        let adding = Adding { t: &t, problems: HashMap::new(), devices: HashMap::new() };
+        let (spaces, imported) = (Spaces::default(), Imported::default());
+        let mut lines = Lines { to: self, source_name, bad, count: 0, spaces, adding, imported };
+        give(&mut lines)?;
+        let imported = lines.imported;
         note_imported(&t, before).map_err(|e| self.err(e))?;
         t.commit().map_err(|e| self.err(e))?;
         Ok(imported)
+    }
+}
+
+/// An import under way.
+struct Lines<'a> {
+    to: &'a Records,
+    source_name: &'a str,
+    bad: Bad,
+    /// Lines so far.
+    count: usize,
+    spaces: Spaces,
+    adding: Adding<'a>,
+    imported: Imported,
+}
+
+impl Lines<'_> {
+    /// Adds the record of a line, or leaves the line out.
+    fn add(&mut self, line: Result<String, String>) -> Result<(), RecordsError> {
+        self.count += 1;
+        if line.as_ref().is_ok_and(|line| line.trim().is_empty()) {
+            return Ok(());
+        }
+        match line.and_then(|line| parse(&line)).and_then(|record| self.spaces.check(&record).map(|()| record)) {
+            Ok(record) => {
+                self.imported.added += usize::from(self.adding.add(&claimless(record)).map_err(|e| self.to.err(e))?);
+            }
+            Err(reason) => {
+                let refused = LineError { source_name: self.source_name.into(), line: self.count, reason };
+                if self.bad == Bad::Refuse {
+                    return Err(refused.into());
+                }
+                self.imported.skipped.push(refused);
+            }
+        }
+        Ok(())
     }
 }
 
