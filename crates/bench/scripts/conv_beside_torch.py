@@ -124,7 +124,7 @@ def main():
     with open(args.cases, encoding="utf-8") as file:
         cases = list(csv.DictReader(file))
     asked = [(case, direction) for direction in args.directions.split(",") for case in cases][index - 1 :: parts]
-    where = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(), "device": torch.cuda.get_device_name()}
+    where = {"torch_version": torch.__version__, "cudnn": torch.backends.cudnn.version(), "device": torch.cuda.get_device_name()}
     print(json.dumps(where))
     rows = []
     with open(args.out, "a", encoding="utf-8") as out:

@@ -43,10 +43,9 @@ pub use workload::least_bytes;
 
 use args::{Cli, Command};
 use clap::Parser;
-use std::process::ExitCode;
 
 /// The whole command `tilewright-bench`.
-pub fn command() -> ExitCode {
+pub fn command() -> i32 {
     let Cli { common, command } = Cli::parse();
     let done = match command {
         Command::Gemm(args) => commands::gemm(common, args, "gemm"),
@@ -61,18 +60,15 @@ pub fn command() -> ExitCode {
         Command::VerifyRandom(args) => commands::verify_random(common, args),
         Command::Table(args) => commands::table(args),
         Command::Results(args) => commands::results(args),
-        Command::CompileWorker => {
-            let code = tilewright_device::compile_worker_main();
-            return ExitCode::from(u8::try_from(code).unwrap_or(1));
-        }
+        Command::CompileWorker => return tilewright_device::compile_worker_main(),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(e) => {
             if !matches!(e, BenchError::HandedOver(_)) {
                 eprintln!("error: {e}");
             }
-            ExitCode::from(e.code())
+            e.code().into()
         }
     }
 }

@@ -1,7 +1,6 @@
 //! `tilewright-bench`: see the library of the same name.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    tilewright_bench::command()
+fn main() -> ! {
+    // Threads of a search that has ended may still be compiling, and libraries to compare with keep threads of their own.
+    tilewright_device::exit_now(tilewright_bench::command())
 }
