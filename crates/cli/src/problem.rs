@@ -133,7 +133,7 @@ fn refusal(Refused { given, reason }: &Refused) -> CliError {
 pub fn cases_or_source(args: &ProblemArgs, source: &SourceArgs, plan: &PlanArgs) -> Result<Cases, CliError> {
     let Some(path) = &source.source else { return cases(args, plan.workspace) };
     let named = args.word.is_some() || args.problem.is_some() || args.cases.is_some() || !args.dynamic.is_empty();
-    if named || args.set.is_some() || plan.plan.is_some() || plan.workspace.is_some() || plan.atomics {
+    if named || args.set.is_some() || plan.plan.is_some() || plan.workspace.is_some() || plan.atomics || plan.ieee {
         return Err(CliError::usage(
             "--source already names problem and plan: leave out all other options that name or change them",
         ));

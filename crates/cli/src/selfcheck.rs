@@ -49,7 +49,7 @@ pub fn run(args: &SelfcheckArgs, quiet: bool) -> Result<(), CliError> {
     let before = state.seconds;
     // Recorded plans are nobody's business here, and nothing is recorded.
     let place = PlaceArgs { device: args.device.clone(), records: None };
-    let plan = PlanArgs { plan: None, workspace: None, atomics: false };
+    let plan = PlanArgs { plan: None, workspace: None, atomics: false, ieee: false };
     let context = session::open_with(&place, &plan, RecordsAt::Memory, CacheState::Cold)?;
     let info = context.info().clone();
     let path = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("selfcheck-{}.md", file_name(&info.name))));

@@ -43,6 +43,7 @@ pub fn open_with(place: &PlaceArgs, plan: &PlanArgs, records: RecordsAt, cache: 
         records,
         workspace: plan.workspace,
         allow_atomics: plan.atomics,
+        ieee: plan.ieee,
         cache,
         // This command is its own worker.
         ..Options::default()

@@ -2,6 +2,7 @@
 
 use crate::graph::{Graph, Move, Reach, reflected};
 use crate::kernel::{GenerateError, generate_parts, join};
+use crate::plan::special::Contract;
 use crate::plan::{Constraint, Derived, Env, Footprint, KernelSpec, Keys, Plan, Refusal, derive, fits, generic, of_elements};
 use crate::program::Program;
 use tilewright_ir::Target;
@@ -39,6 +40,11 @@ impl Resolved<'_> {
     /// The parts in one launch with the first: see [`join`].
     pub fn joined(&self) -> impl Iterator<Item = &ResolvedPart<'_>> {
         self.rest.iter().filter(|part| join(&self.spec, part.contraction, &part.spec))
+    }
+    /// What special values become.
+    pub fn contract(&self) -> Contract {
+        let of = |c: &Contraction, spec: &KernelSpec| Contract::of(c, spec.tiling.instruction);
+        self.rest.iter().fold(of(self.contraction, &self.spec), |all, part| all.and(&of(part.contraction, &part.spec)))
     }
     /// The program: the launches of all parts, within a workspace of so many bytes.
     ///
@@ -97,6 +103,12 @@ impl Space {
         self
     }
 
+    /// The same with plans alone in which NaN, infinities and overflow become what IEEE 754 has.
+    pub fn with_ieee(mut self, demanded: bool) -> Space {
+        self.env.ieee = demanded;
+        self
+    }
+
     /// The problem.
     pub const fn problem(&self) -> &Problem {
         &self.problem
@@ -141,6 +153,7 @@ impl Space {
     /// Those of [`Space::new`].
     pub fn of(&self, problem: &Problem) -> Result<Space, ProblemError> {
         let space = Space::new(problem, &self.target)?.constrained(&self.constraint).with_atomics(self.env.allow_atomics);
+        let space = space.with_ieee(self.env.ieee);
         Ok(if let Some(starts) = self.starts { space.aligned(starts) } else { space })
     }
 

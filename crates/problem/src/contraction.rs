@@ -314,6 +314,8 @@ pub struct Contraction {
     pub operand_values: Vec<OperandValues>,
     /// Each result leaves with neighbours that have no sum. Views of C, and of tensors like it, then say where the first of these is.
     pub gaps: Option<Gaps>,
+    /// Groups of a convolution that the product takes together: a sum also has the other groups' elements, times zeros. 1: none.
+    pub merged_groups: u64,
     /// The result is not stored: there are only its reductions.
     pub drop_c: bool,
     /// This is the transposed product of the problem's: `a` is its B and m its n. Only the methods of [`crate::Oriented`]'s file ask.

@@ -114,6 +114,7 @@ impl Contraction {
             source: self.source.transposed(),
             operand_values: self.operand_values.iter().map(OperandValues::transposed).collect(),
             gaps: self.gaps,
+            merged_groups: self.merged_groups,
             drop_c: self.drop_c,
             transposed: !self.transposed,
         }

@@ -15,7 +15,7 @@ pub struct PyContext(Context);
 impl PyContext {
     /// `worker`: program and arguments of the processes that trials run in; none for trials in this process. `records`: a path; None: the user's file; "": none on disk.
     #[new]
-    #[pyo3(signature = (device=None, records=None, workspace=None, atomics=false, worker=None))]
+    #[pyo3(signature = (device=None, records=None, workspace=None, atomics=false, worker=None, ieee=false))]
     fn new(
         py: Python<'_>,
         device: Option<String>,
@@ -23,6 +23,7 @@ impl PyContext {
         workspace: Option<u64>,
         atomics: bool,
         worker: Option<Vec<OsString>>,
+        ieee: bool,
     ) -> PyResult<PyContext> {
         let records = match records {
             None => RecordsAt::Default,
@@ -37,7 +38,7 @@ impl PyContext {
             }
             None => Trials::Worker,
         };
-        let options = Options { device, records, workspace, allow_atomics: atomics, trials, ..Options::default() };
+        let options = Options { device, records, workspace, allow_atomics: atomics, ieee, trials, ..Options::default() };
         py.detach(|| Context::with(options)).map(PyContext).map_err(raised)
     }
     #[getter]

@@ -187,8 +187,8 @@ FUNCTIONS = {
     ),
     "explain": (dict(what="tC0_tA0_tB0_colMaj0_m4_n6_k5_lda5_ldb6_ldc6_ws0_f32"), dict(candidates=WHOLE, **SEARCH)),
     "emit": (dict(what="tC0_tA0_tB0_colMaj0_m4_n6_k5_lda5_ldb6_ldc6_ws0_f32"), dict(arch=TEXT, **SEARCH)),
-    "use": (dict(device="emu", records=""), dict(device=TEXT, records=PATH, workspace=WHOLE, atomics=TRUTH, in_process=TRUTH)),
-    "Context": (dict(device="emu", records=""), dict(device=TEXT, records=PATH, workspace=WHOLE, atomics=TRUTH, in_process=TRUTH)),
+    "use": (dict(device="emu", records=""), dict(device=TEXT, records=PATH, workspace=WHOLE, atomics=TRUTH, in_process=TRUTH, ieee=TRUTH)),
+    "Context": (dict(device="emu", records=""), dict(device=TEXT, records=PATH, workspace=WHOLE, atomics=TRUTH, in_process=TRUTH, ieee=TRUTH)),
     "devices": ({}, {}),
 }
 # Not wrong after all, by function, argument and value: sums are of any floats, and of no elements what they begin with.

@@ -58,6 +58,8 @@ pub struct Options {
     pub workspace: Option<u64>,
     /// Allow sums by atomic additions: results then vary in their last bits from run to run.
     pub allow_atomics: bool,
+    /// Leave out plans in which NaN, infinities or overflow become other values than IEEE 754 has.
+    pub ieee: bool,
     /// What runs that are tuned or timed find in the last-level cache, and which recorded times plans are chosen by.
     pub cache: CacheState,
     /// Where candidates run when something is tuned.

@@ -163,7 +163,8 @@ const NEAREST: usize = 2000;
 
 impl Operation {
     pub(crate) fn new(context: Context, problem: &Problem, target: &Target) -> Result<Operation, Error> {
-        let space = Space::new(problem, target)?.with_atomics(context.inner.options.allow_atomics);
+        let options = &context.inner.options;
+        let space = Space::new(problem, target)?.with_atomics(options.allow_atomics).with_ieee(options.ieee);
         Ok(Operation::of(context, space, None))
     }
     pub(crate) fn of(context: Context, space: Space, edited: Option<Edited>) -> Operation {

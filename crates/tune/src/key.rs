@@ -108,13 +108,17 @@ pub struct ProblemKey {
     pub workspace_bytes: u64,
     /// Results must be bitwise repeatable: no atomics.
     pub deterministic: bool,
+    /// NaN, infinities and overflow become what IEEE 754 has.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ieee: bool,
 }
 
 impl ProblemKey {
     /// The key of a space.
     pub fn of(space: &Space) -> Self {
         let env = space.env();
-        ProblemKey::new(space.parts(&Keys::default()), env.workspace_bytes, !env.allow_atomics)
+        let key = ProblemKey::new(space.parts(&Keys::default()), env.workspace_bytes, !env.allow_atomics);
+        ProblemKey { ieee: env.ieee, ..key }
     }
 
     /// The key of a problem's parts under a workspace budget in bytes and a determinism demand.
@@ -163,6 +167,7 @@ impl ProblemKey {
             rest: parts.rest.iter().map(|c| [c.g, c.m, c.n, c.k]).collect(),
             workspace_bytes,
             deterministic,
+            ieee: false,
         }
     }
 
@@ -384,6 +389,7 @@ pub(crate) mod tests {
             rest: Vec::new(),
             workspace_bytes: 0,
             deterministic: true,
+            ieee: false,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The page of problem fields, from their table.
 
 use std::fmt::Write;
+use tilewright_gen::plan::special::{Becomes, CONTRACTS};
 use tilewright_problem::fields::{Field, Of};
 
 fn code(name: &str) -> String {
@@ -97,6 +98,29 @@ pub fn page() -> String {
             let names: Vec<String> = shared.into_iter().map(|row| row.name).collect();
             let _ = writeln!(out, "\nAs of products: {}.", names.join(", "));
         }
+    }
+    out + &special_values()
+}
+
+/// The contract for NaN, infinities and overflow.
+fn special_values() -> String {
+    let words = |becomes: Becomes, ieee: &'static str| match becomes {
+        Becomes::Ieee => ieee,
+        Becomes::Nan => "NaN",
+        Becomes::MaybeNan => "as in IEEE 754, or NaN of another group",
+        Becomes::Largest => "nearest end of the type",
+        Becomes::Wrapped => "wraps around",
+        Becomes::Absent => "",
+    };
+    let mut out = String::from(
+        "\n## Infinity, NaN and overflow\n\nFrom `CONTRACTS` in `crates/gen/src/plan/special.rs`. `--ieee` (Python: `tw.use(ieee=True)`) refuses the rows with *no*.\n\n\
+         | of | NaN in an operand | infinity in an operand | overflow | `--ieee` |\n|---|---|---|---|---|\n",
+    );
+    for row in CONTRACTS {
+        let [nan, infinity, overflow] =
+            [words(row.nan, "NaN"), words(row.infinity, "infinity, or NaN as in IEEE 754"), words(row.overflow, "infinity")];
+        let allowed = if row.is_ieee() { "yes" } else { "no" };
+        let _ = writeln!(out, "| {} | {nan} | {infinity} | {overflow} | {allowed} |", row.of);
     }
     out
 }

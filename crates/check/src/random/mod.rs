@@ -29,7 +29,7 @@ use tilewright_gen::plan::{Derived, Keys, Plan, workspace_per_entry};
 use tilewright_gen::space::Space;
 use tilewright_ir::mma::{FAMILIES, Family, Reads};
 use tilewright_ir::{Scalar, Target};
-use tilewright_problem::contraction::Contraction;
+use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::{Extent, Extents, Factors};
 use tilewright_problem::{Problem, ProblemError};
 
@@ -321,5 +321,30 @@ pub fn verify(device: &Arc<dyn Device>, pair: &Pair) -> Result<Verification, Pai
     // TILEWRIGHT_FULL is set.
     let full = device.info().is_measured() || std::env::var_os("TILEWRIGHT_FULL").is_some();
     let depth = if full || pair.seed.is_multiple_of(3) { Depth::Thorough } else { Depth::Quick };
-    Ok(case.verify(&program, &compiled, resolved.contraction, depth, again)?)
+    let verdict = case.verify(&program, &compiled, resolved.contraction, depth, again)?;
+    // Pairs without the thorough look, each of them with special values in one of the operands.
+    let operand = if pair.seed.is_multiple_of(2) { Operand::A } else { Operand::B };
+    match case.special(operand, resolved.contract()) {
+        Some(special) if verdict.passed && (full || depth == Depth::Quick) => {
+            Ok(verdict.and(case.verify_special(&special, &program, &compiled, resolved.contraction)?))
+        }
+        _ => Ok(verdict),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_of_zero_one_and_minus_one_come_up_among_others() {
+        let drawn: Vec<Factors> = (0..400).map(|seed| factors(seed, true)).collect();
+        for of in [|x: &Factors| x.alpha, |x: &Factors| x.beta] {
+            for plain in [0.0, 1.0, -1.0] {
+                assert!(drawn.iter().filter(|x| of(x) == plain).count() > 10, "{plain}");
+            }
+            assert!(drawn.iter().filter(|x| ![0.0, 1.0, -1.0].contains(&of(x))).count() > 200);
+        }
+        assert!((0..50).all(|seed| factors(seed, false).beta == 0.0));
+    }
 }

@@ -29,6 +29,7 @@ mod integers;
 mod oracle;
 mod reduced;
 mod reductions;
+mod special;
 mod tensor;
 mod tolerance;
 mod turned;
@@ -37,6 +38,7 @@ use buffer::Pieces;
 pub use buffer::{Buffer, Damage, GUARD_BYTES, Margins, check_workspace, workspace_guard};
 pub use data::TestData;
 pub use exact::Exact;
+pub use special::{Classes, Special};
 pub use tolerance::Tolerance;
 
 use element::{count_nan, hash, rounded, value};
@@ -439,6 +441,9 @@ fn entry_of(data: &TestData, x: f64) -> (f64, f64) {
 /// A sum, and what rounding took from it (Knuth's TwoSum).
 fn two_sum(x: f64, y: f64) -> (f64, f64) {
     let sum = x + y;
+    if !sum.is_finite() {
+        return (sum, 0.0);
+    }
     let of_y = sum - x;
     (sum, (x - (sum - of_y)) + (y - of_y))
 }

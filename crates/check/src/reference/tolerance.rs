@@ -64,6 +64,17 @@ impl Tolerance {
             ..Tolerance::rounding(out)
         }
     }
+    /// The bound for data of any magnitudes and signs, relative to each element's own scale: every rounding error of the sum points the same way.
+    /// Each addition and each product rounds by u; each part of a split product adds as often. Units for 8-bit floats cut every term and every
+    /// partial sum of 32 terms at 2^-13 of the scale.
+    pub(super) fn of_any_data(problem: &Problem) -> Tolerance {
+        let (k, random) = (problem.depth() as f64, Tolerance::of(problem));
+        let unit = if problem.accumulator() == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
+        let parts = problem.math().split().map_or(1, |split| split.products.len()) as f64;
+        let short = if problem.dtype().is_float8() { 2f64.powi(-13) * (4.0 + k * 33.0 / 32.0) } else { 0.0 };
+        let accumulate = unit * (32.0 + 2.0 * parts * k) + problem.math().product_error() + short;
+        Tolerance { accumulate: accumulate.max(random.accumulate), ..random }
+    }
     /// Of integers, which are exact.
     pub(super) const EXACT: Tolerance = Tolerance { accumulate: 0.0, round: 0.0, floor: 0.5 };
     /// That of rounding to a type alone.

@@ -2,13 +2,14 @@
 
 use super::{Depth, Verification, VerifyError};
 use crate::reduce::Reduced;
-use crate::reference::{Exact, Margins, Reference, Samples, TestData, Verdict, check_workspace, workspace_guard};
+use crate::reference::{Exact, Margins, Reference, Samples, Special, TestData, Verdict, check_workspace, workspace_guard};
 use crate::room;
 use crate::run::{Buffers, Factors, bind};
 use crate::spread::Spread;
 use rayon::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, DeviceKind, Launch};
+use tilewright_gen::plan::special::Contract;
 use tilewright_gen::program::Program;
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::{Contraction, Operand};
@@ -298,6 +299,38 @@ impl Case {
             Some(other) if result.passed => Ok(result.and(verify(other)?)),
             _ => Ok(result),
         }
+    }
+
+    /// The case's data with NaN, infinities and large magnitudes in an operand, where results with these have a contract.
+    pub fn special(&self, operand: Operand, contract: Contract) -> Option<Special> {
+        Special::of(&self.first.data, operand, contract, self.seed, self.samples)
+    }
+
+    /// Runs a compiled program once on data with special values, and judges the result by its contract.
+    ///
+    /// # Errors
+    /// As [`Case::verify`].
+    pub fn verify_special(
+        &self,
+        special: &Special,
+        program: &Program,
+        compiled: &[Arc<Compiled>],
+        contraction: &Contraction,
+    ) -> Result<Verification, VerifyError> {
+        let mut after = self.after.lock().unwrap_or_else(PoisonError::into_inner);
+        let candidate = Candidate { program, compiled, contraction, workspace: self.workspace(program)? };
+        self.write_inputs(special.data())?;
+        let ran = self.run(&candidate, special.data(), &mut after);
+        // Whatever came of it: the case's own data again.
+        self.write_inputs(&self.first.data)?;
+        ran?;
+        let verdict = special.check(&after.c);
+        if verdict.checked == 0 {
+            return Ok(Verification::new(0.0, 0, None));
+        }
+        let verdict = judged(special.data(), &verdict, &after);
+        let title = |reason| format!("with NaN, infinities and large magnitudes in an operand: {reason}");
+        Ok(Verification { reason: verdict.reason.map(title), max_error: 0.0, ..verdict })
     }
 
     /// Runs a candidate on random data, a second time for a thorough look.

@@ -4,4 +4,5 @@
 #[path = "../../../device/tests/common/delegated.rs"]
 mod delegated;
 mod gradients;
+mod special;
 mod verify;

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tilewright_check::reduce::for_emulator;
 use tilewright_check::reference::Samples;
 use tilewright_check::run::{BindError, compile};
-use tilewright_check::verify::{Case, Depth, Verification, VerifyError, test_factors};
+use tilewright_check::verify::{Case, Depth, Verification, VerifyError, sizes, test_factors};
 use tilewright_device::{Device, DeviceError, DeviceInfo, Launch, LaunchArg, open};
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::program::{Binding, Program};
 use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::{Conv, Gemm, Order, Problem};
+use tilewright_problem::{Conv, Extents, Gemm, Order, Problem};
 
 struct Setup {
     device: Arc<dyn Device>,
@@ -155,4 +155,27 @@ fn operands_of_more_than_2_to_31_elements_are_verified_with_offsets_as_wide() {
             assert!(v.passed, "{}: {v:?}", reduced.title());
         }
     }
+}
+
+/// Extents of a launch are moved to 1 and beyond a tile's edge one by one, beside the largest of the others.
+#[test]
+fn extents_of_a_launch_are_moved_one_by_one() {
+    let text = "tC0_tA0_tB0_colMaj0_m300_n200_k16_lda16_ldb200_ldc200_ws0_f32_b5_sa4800_sb3200_sc60000_dynm_dynn_dynb";
+    let problem = Problem::parse(text).unwrap();
+    let space = Space::new(&problem, &open("emu").unwrap().info().target).unwrap();
+    let plan = space.repair(&space.fallback()).unwrap();
+    let resolved = space.resolve(&plan).unwrap();
+    let (rows, columns) = resolved.spec.tiling.macro_tile();
+    let all = sizes(resolved.contraction, &resolved.spec);
+    let largest = resolved.contraction.extents();
+    for of in [1, u64::from(rows) + 1] {
+        assert!(all.contains(&Extents { m: of.min(largest.m), ..largest }), "m {of}: {all:?}");
+    }
+    for of in [1, u64::from(columns) + 1] {
+        assert!(all.contains(&Extents { n: of.min(largest.n), ..largest }), "n {of}: {all:?}");
+    }
+    for of in [1, 4] {
+        assert!(all.contains(&Extents { g: of, ..largest }), "batch {of}: {all:?}");
+    }
+    assert!(!all.contains(&largest));
 }

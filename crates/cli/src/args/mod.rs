@@ -161,6 +161,7 @@ const RARE: [&str; 15] = [
     "clblast_tuned",
     "dim",
     "dynamic",
+    "ieee",
     "measure",
     "onnx_dtype",
     "onnx_layout",
@@ -213,6 +214,9 @@ pub struct PlanArgs {
     /// Allow sums by atomics: sometimes faster, but the last bits of results vary from run to run
     #[arg(long, global = true, help_heading = "Plan")]
     pub atomics: bool,
+    /// Leave out plans in which NaN, infinities or overflow become other values than IEEE 754 has
+    #[arg(long, global = true, help_heading = "Plan")]
+    pub ieee: bool,
 }
 
 /// Options that name a device and the records.

@@ -57,7 +57,7 @@ fn spec(args: &TuneArgs, name: &str) -> RunSpec {
     };
     let options = json!({
         "budget": budget, "search": search, "seed": args.seed, "cache": args.cache.name(), "plan": args.plan.plan,
-        "workspace": args.plan.workspace, "atomics": args.plan.atomics,
+        "workspace": args.plan.workspace, "atomics": args.plan.atomics, "ieee": args.plan.ieee,
     });
     RunSpec { name: name.into(), options: options.to_string(), lease: args.fleet.lease, extend: args.fleet.extend }
 }

@@ -20,6 +20,7 @@ use super::shared_bytes::shared_map;
 use super::shared_map::SharedMap;
 use super::spans::slots;
 use super::spec::*;
+use super::special;
 use super::tile::{OperandTiling, k_step};
 use super::transport::{TiledOperand, Transport};
 use super::value::Plan;
@@ -70,6 +71,7 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
         Owner::Thread => dot_instruction(plan, c, env, family),
         Owner::Wave | Owner::Warpgroup => Some(matrix_instruction(plan, c, env, family)?),
     };
+    special::check(c, row, env)?;
     let family = row.map_or(family, |row| row.unit.family());
     Transport::check_plan(plan)?;
     let (along_m, along_n) = owner_counts(plan, family)?;

@@ -37,6 +37,7 @@ mod shared_bytes;
 mod shared_map;
 mod spans;
 pub mod spec;
+pub mod special;
 mod tile;
 mod transport;
 mod value;

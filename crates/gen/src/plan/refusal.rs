@@ -218,6 +218,9 @@ pub enum Refusal {
         "UNR{unr}, ICE{ice}, UFO{ufo}: each part of k must begin with a block of {every} that has its own scale; use UFO0, and ICE1 or UNR{every}, or an ICE that cuts k into whole blocks"
     )]
     ScaledParts { unr: u32, ice: u32, ufo: u32, every: u32 },
+    /// NaN and infinities would not propagate as in IEEE 754.
+    #[error("{of}: NaN, infinity or overflow differ from IEEE 754; {remedy}, or drop `ieee`")]
+    NotIeee { of: &'static str, remedy: &'static str },
     /// Atomics were not allowed.
     #[error("ICE{ice}_SKS0 adds with atomics, and their order varies between runs; use SKS1, or allow atomics")]
     AtomicsNotAllowed { ice: u32 },

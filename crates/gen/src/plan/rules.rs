@@ -11,6 +11,8 @@ pub struct Env {
     pub wave: u32,
     /// Results may depend on the order of atomic additions (`SKS0` with `ICE` above 1).
     pub allow_atomics: bool,
+    /// NaN, infinities and overflow become what IEEE 754 has ([`super::special`]).
+    pub ieee: bool,
     /// Lanes of a wave can exchange values.
     pub shuffles: bool,
     /// Generation of AMD's matrix units ([`tilewright_ir::Features::mfma`]).
@@ -25,11 +27,11 @@ pub struct Env {
 }
 
 impl Env {
-    /// A target's wave with a workspace; atomics not allowed.
+    /// A target's wave with a workspace; atomics not allowed, any contract for special values.
     pub fn new(target: &Target, workspace_bytes: u64) -> Env {
         let Features { shuffle, mfma, dot, float8, .. } = target.features;
         let straight = target.dialect == Dialect::OpenCl;
         let wave = target.wave;
-        Env { workspace_bytes, wave, allow_atomics: false, shuffles: shuffle, mfma, dot, float8, straight }
+        Env { workspace_bytes, wave, allow_atomics: false, ieee: false, shuffles: shuffle, mfma, dot, float8, straight }
     }
 }

@@ -12,6 +12,7 @@ const ENV: Env = Env {
     workspace_bytes: 1 << 30,
     wave: 64,
     allow_atomics: true,
+    ieee: false,
     shuffles: true,
     mfma: 0,
     dot: false,

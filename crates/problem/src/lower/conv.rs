@@ -374,6 +374,8 @@ impl Chains<'_> {
             block_scales: Vec::new(),
             operand_values: Vec::new(),
             gaps: None,
+            // Filter gradients store the blocks of the diagonal: no other group has a part in these.
+            merged_groups: if conv.direction == Direction::BackwardWeight { 1 } else { self.together },
             drop_c: conv.drop_c,
             transposed: false,
         })

@@ -211,6 +211,7 @@ fn lower_reduce(reduce: &ReduceProblem, of: Operand) -> Result<Contraction, Prob
         source: ResultSource::Elements(Elements { of, view: elements }),
         operand_values: Vec::new(),
         gaps: None,
+        merged_groups: 1,
         drop_c: true,
         transposed: false,
     })
@@ -313,6 +314,7 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         source: ResultSource::Product,
         operand_values: Vec::new(),
         gaps: None,
+        merged_groups: 1,
         drop_c: gemm.drop_c,
         transposed: false,
     })

@@ -126,7 +126,7 @@ class _Served:
         take_over(opening["settings"])
         device = place if place != "cpu" else opening["device"]
         # Trials in this process: it is the worker.
-        self.context = _contexts.use(device, opening["records"], opening["workspace"], opening["atomics"], in_process=True)
+        self.context = _contexts.use(device, **opening["options"], in_process=True)
 
     def measure(self, asked: Dict[str, Any]) -> Dict[str, Any]:
         from . import _shapes
@@ -191,7 +191,7 @@ class Worker:
         uuid = _uuid(place)
         # The caller may have changed the variable after its driver had read it.
         attempts: List[Dict[str, str]] = [{}] + ([] if uuid is None else [{"CUDA_VISIBLE_DEVICES": f"{kind}-{uuid}"} for kind in ("GPU", "MIG")])
-        opening = {"place": place, "uuid": uuid, "settings": settings(), "device": context.device, **context.options}
+        opening = {"place": place, "uuid": uuid, "settings": settings(), "device": context.device, "options": context.options}
         for variables in attempts:
             self._start(variables)
             told = self.ask(opening, START)

@@ -59,6 +59,8 @@ class Context:
         Allow sums by atomic additions: results may then differ in their last bits from run to run.
     in_process : bool, default False
         Run the trials of `tune` in this process instead of a worker process. A kernel that crashes then ends this process.
+    ieee : bool, default False
+        Leave out plans in which NaN, infinities or overflow become other values than IEEE 754 has.
 
     Attributes
     ----------
@@ -89,14 +91,18 @@ class Context:
         workspace: Optional[int] = None,
         atomics: bool = False,
         in_process: bool = False,
+        ieee: bool = False,
     ) -> None:
         device = given.maybe(device, "device")
         workspace = None if workspace is None else given.whole(workspace, "workspace")
         records = None if records is None else given.path(records, "records")
         _find_compiler()
         self._in_process = given.truth(in_process, "in_process")
-        self._native = _native.Context(device, records, workspace, given.truth(atomics, "atomics"), [] if in_process else _worker())
-        self._options = {"records": None if records is None else str(records), "workspace": workspace, "atomics": atomics}
+        worker = [] if in_process else _worker()
+        truths = given.truth(atomics, "atomics"), worker, given.truth(ieee, "ieee")
+        self._native = _native.Context(device, records, workspace, *truths)
+        kept = None if records is None else str(records)
+        self._options = {"records": kept, "workspace": workspace, "atomics": atomics, "ieee": ieee}
         self._operations: Dict[str, _native.Operation] = {}
         self._prepared: Dict[Tuple[str, Tuple[int, ...]], _native.Prepared] = {}
         self._failed: Set[Tuple[str, str]] = set()
@@ -119,7 +125,7 @@ class Context:
 
     @property
     def options(self) -> Dict[str, Any]:
-        """Records, workspace and atomics, as they were given."""
+        """Records, workspace, atomics and ieee, as they were given."""
         return dict(self._options)
 
     def __repr__(self) -> str:
@@ -310,6 +316,7 @@ def use(
     workspace: Optional[int] = None,
     atomics: bool = False,
     in_process: bool = False,
+    ieee: bool = False,
 ) -> Context:
     """Set the context for arrays in host memory, and for arrays on the same device.
 
@@ -317,7 +324,7 @@ def use(
     ----------
     device : str or Context, optional
         A context, or a device as of `Context`.
-    records, workspace, atomics, in_process : optional
+    records, workspace, atomics, in_process, ieee : optional
         As of `Context`.
 
     Returns
@@ -337,7 +344,7 @@ def use(
     'emu'
     """
     global _default
-    context = device if isinstance(device, Context) else Context(device, records, workspace, atomics, in_process)
+    context = device if isinstance(device, Context) else Context(device, records, workspace, atomics, in_process, ieee)
     with _lock:
         former = _contexts.get(context.device)
         if former is not None and former is not context and former._workspaces:

@@ -24,6 +24,7 @@ class Context:
         workspace: Optional[int] = None,
         atomics: bool = False,
         worker: Optional[List[str]] = None,
+        ieee: bool = False,
     ) -> None: ...
     @property
     def device(self) -> str: ...

@@ -16,6 +16,7 @@ fn context() -> Context {
         records: RecordsAt::Memory,
         workspace: Some(1 << 20),
         allow_atomics: false,
+        ieee: false,
         cache: CacheState::Cold,
         trials: Trials::InProcess,
     };
