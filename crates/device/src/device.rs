@@ -208,6 +208,11 @@ pub trait Device: Send + Sync {
         None
     }
 
+    /// Bytes of its memory that nobody holds, where it can be asked.
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// True for a device in a worker process: after a fatal error the next call finds a new worker. Kernels are still there, memory is
     /// not.
     fn revives(&self) -> bool {

@@ -94,14 +94,14 @@ pub(crate) struct Inner {
     pub options: Options,
     pub ready: Mutex<HashMap<ReadyKey, Arc<Ready>>>,
     pub workspace: Mutex<Option<tilewright_device::Buffer>>,
-    trials: Mutex<TrialsAt>,
+    pub(crate) trials: Mutex<TrialsAt>,
 }
 
 /// Where candidates run.
-struct TrialsAt {
-    chosen: Trials,
+pub(crate) struct TrialsAt {
+    pub(crate) chosen: Trials,
     /// The worker process's device, once something was tuned there.
-    device: Option<Arc<dyn Device>>,
+    pub(crate) device: Option<Arc<dyn Device>>,
 }
 
 impl Inner {

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tilewright_check::verify::VerifyError;
-use tilewright_device::{Device, DeviceError};
+use tilewright_device::Device;
 use tilewright_gen::space::Space;
 use tilewright_tune::ProblemKey;
 use tilewright_tune::look::{look, subject};
@@ -132,8 +132,7 @@ impl Operation {
             Err(e) => return own(&e),
         };
         match look(&device, space, plan) {
-            // A crash or a hang of the worker must not become one of this process.
-            Err(e) if matches!(e.device(), Some(DeviceError::WorkerLost { .. } | DeviceError::Hang { .. })) => Err(e.into()),
+            // A crash or a hang of the worker is no error here but a plan that failed, so that it never becomes one of this process.
             Err(e @ (VerifyError::Device(_) | VerifyError::Bind(_))) if !Arc::ptr_eq(&device, &inner.device) => own(&e),
             other => Ok(other?),
         }

@@ -48,19 +48,34 @@ impl Drop for Cuda {
     }
 }
 
-/// A failure to allocate, with what is free.
-fn with_free(failure: Failure) -> Failure {
+/// Free bytes of the current context's device, and all.
+struct Room {
+    free: usize,
+    total: usize,
+}
+
+fn room() -> Option<Room> {
     let (mut free, mut total) = (0, 0);
     // SAFETY: the out pointers are valid.
-    match unsafe { call!(cuMemGetInfo_v2(&mut free, &mut total)) } {
-        Ok(()) => Failure { reason: format!("{}; {free} of {total} bytes are free", failure.reason), ..failure },
-        Err(_) => failure,
+    unsafe { call!(cuMemGetInfo_v2(&mut free, &mut total)) }.ok().map(|()| Room { free, total })
+}
+
+/// A failure to allocate, with what is free.
+fn with_free(failure: Failure) -> Failure {
+    match room() {
+        Some(Room { free, total }) => {
+            Failure { reason: format!("{}; {free} of {total} bytes are free", failure.reason), ..failure }
+        }
+        None => failure,
     }
 }
 
 impl Driver for Cuda {
     fn uuid(&self) -> Option<String> {
         super::uuid(self.device)
+    }
+    fn free_bytes(&self) -> Option<u64> {
+        room().map(|room| room.free as u64)
     }
     fn native(&self) -> NativeHandles {
         NativeHandles::Cuda { context: self.context, stream: self.stream }

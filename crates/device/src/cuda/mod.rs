@@ -82,12 +82,17 @@ pub(crate) fn open(n: usize, options: &Options) -> Result<Arc<dyn Device>, Devic
     })?;
     let (info, device) = describe(ordinal)?;
     let driver = Cuda::new(device, driver_version()?).map_err(|f| {
-        let reason = match f.reach {
-            _ if exclusive(device) => format!("{}; {EXCLUSIVE}", f.reason),
-            crate::gpu::Reach::Memory => format!("{}; {NO_ROOM} of {} bytes", f.reason, info.memory_bytes),
-            _ => f.reason,
-        };
-        DeviceError::Api { device: info.id.clone(), call: f.call, reason }
+        let device_id = info.id.clone();
+        match f.reach {
+            _ if exclusive(device) => {
+                DeviceError::Api { device: device_id, call: f.call, reason: format!("{}; {EXCLUSIVE}", f.reason) }
+            }
+            crate::gpu::Reach::Memory => {
+                let reason = format!("{}; {NO_ROOM} of {} bytes", f.reason, info.memory_bytes);
+                DeviceError::OutOfMemory { device: device_id, bytes: CONTEXT_BYTES, reason }
+            }
+            _ => DeviceError::Api { device: device_id, call: f.call, reason: f.reason },
+        }
     })?;
     let compiler = Compiler { options: nvrtc::options(&info.target.arch), compile: nvrtc::compile, read_log };
     Ok(Arc::new(GpuDevice::new(info, options.clone(), compiler, driver)))
@@ -97,8 +102,11 @@ pub(crate) fn open(n: usize, options: &Options) -> Result<Arc<dyn Device>, Devic
 const EXCLUSIVE: &str = "the device is in exclusive compute mode and another process uses it (`nvidia-smi -c DEFAULT` shares it; else \
                          choose trials in this process)";
 
-/// Why a device whose memory is full does not open, and the remedy. Free bytes cannot be asked without a context.
-const NO_ROOM: &str = "a context needs some hundred MiB of the device, and this process and others hold nearly all (empty their caches, as \
+/// About what a context takes of an H100's memory.
+const CONTEXT_BYTES: u64 = 600 << 20;
+
+/// Why a device whose memory is full does not open, and the remedy. Free bytes cannot be asked without a context: a caller that has one adds them.
+const NO_ROOM: &str = "a context needs about so many bytes, and this process and others hold nearly all (empty their caches, as \
                        `torch.cuda.empty_cache()` does; else choose trials in this process)";
 
 /// One process at a time may use the device.

@@ -108,6 +108,10 @@ pub(crate) trait Driver: Send + Sync + 'static {
     fn uuid(&self) -> Option<String> {
         None
     }
+    /// Bytes of the device's memory that nobody holds.
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
     /// Context and stream.
     fn native(&self) -> NativeHandles;
     /// The stream.

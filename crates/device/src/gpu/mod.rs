@@ -537,6 +537,10 @@ impl<D: Driver> Device for GpuDevice<D> {
         Some(Identity(self.context.driver.uuid().map_or_else(|| Found::Id(self.info.id.clone()), Found::Cuda)))
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        self.driver().ok()?.free_bytes()
+    }
+
     fn native(&self) -> Option<&dyn Native> {
         Some(self)
     }

@@ -28,6 +28,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A device in a worker process.
 pub(super) struct Isolated {
+    /// The same device in this process.
+    here: Arc<dyn Device>,
     info: DeviceInfo,
     id: Arc<str>,
     identity: Identity,
@@ -81,9 +83,11 @@ impl Drop for RemoteKernel {
 }
 
 impl Isolated {
-    pub(super) fn new(info: DeviceInfo, identity: Identity, workers: Workers, options: &Options) -> Self {
+    pub(super) fn new(here: Arc<dyn Device>, identity: Identity, workers: Workers, options: &Options) -> Self {
+        let info = here.info().clone();
         Isolated {
             id: info.id.as_str().into(),
+            here,
             info,
             identity,
             workers,
@@ -110,6 +114,16 @@ impl Isolated {
         Ok((worker, link.generation))
     }
 
+    /// A refusal for lack of memory, with the bytes that are free: this process can ask for them.
+    fn with_free(&self, e: DeviceError) -> DeviceError {
+        match (e, self.here.free_bytes()) {
+            (DeviceError::OutOfMemory { device, bytes, reason }, Some(free)) => {
+                DeviceError::OutOfMemory { device, bytes, reason: format!("{free} bytes are free; {reason}") }
+            }
+            (e, _) => e,
+        }
+    }
+
     fn start(&self) -> Result<Worker, DeviceError> {
         let (program, args) = self.workers.program();
         let no_worker = |reason: String| DeviceError::NoWorker {
@@ -131,7 +145,7 @@ impl Isolated {
             match worker.run(work, &[], limit).map_err(|e| no_worker(e.to_string()))? {
                 Ended::Made(_) => return Ok(worker),
                 Ended::Refused(Refusal::Unseen(reason)) => unseen = reason,
-                Ended::Refused(Refusal::Failed(fault)) => return Err(fault.on(&self.info.id)),
+                Ended::Refused(Refusal::Failed(fault)) => return Err(self.with_free(fault.on(&self.info.id))),
                 Ended::Refused(Refusal::Source(reason) | Refusal::Compiler(reason)) => return Err(no_worker(reason)),
                 Ended::TimedOut => return Err(no_worker(format!("did not open the device within {limit:?}"))),
                 Ended::Crashed(reason) => return Err(no_worker(format!("ended when it opened the device: {reason}"))),

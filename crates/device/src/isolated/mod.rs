@@ -25,5 +25,5 @@ pub fn isolate(device: &Arc<dyn Device>, program: &Program, options: &Options) -
         device: device.info().id.clone(),
         reason: "another process cannot open this device; choose trials in this process".into(),
     })?;
-    Ok(Arc::new(client::Isolated::new(device.info().clone(), identity, program.workers(), options)))
+    Ok(Arc::new(client::Isolated::new(device.clone(), identity, program.workers(), options)))
 }

@@ -1,9 +1,10 @@
 //! Looks on a device that computes wrongly: what fails is never used, what is known is not asked again.
 
 use super::*;
-use crate::{Budget, Common, Constraint, Context, Gemm, Key, Options, Order, Origin, RecordsAt, Scalar};
+use crate::context::TrialsAt;
+use crate::{Budget, Common, Constraint, Context, Gemm, Key, Options, Order, Origin, RecordsAt, Scalar, Trials, WorkerProgram};
 use std::path::Path;
-use tilewright_device::{DeviceError, DeviceInfo, Launch, LaunchArg};
+use tilewright_device::{DeviceError, DeviceInfo, DeviceKind, Launch, LaunchArg};
 use tilewright_gen::plan::generic;
 use tilewright_tune::records::{Filter, Looked};
 
@@ -278,4 +279,41 @@ fn a_tuned_plan_is_not_looked_at_again() {
     let op = operation(&here).constrained(&mac);
     let plan = op.prepare().expect("a plan").plan();
     assert_eq!(plan.get(Key::C(Common::Unr)), 8);
+}
+
+/// A worker process that every launch takes down.
+struct Lost {
+    inner: Arc<dyn Device>,
+    launches: Mutex<usize>,
+}
+
+impl Device for Lost {
+    delegated!(inner: prepare compile memory sync time);
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+    fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError> {
+        *self.launches.lock().expect("no panic") += 1;
+        let entry = launches.first().map(|launch| launch.kernel.entry().into()).unwrap_or_default();
+        Err(DeviceError::WorkerLost { device: self.info().id.clone(), entry, reason: "crashed: by a test".into() })
+    }
+    fn revives(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_look_that_loses_its_worker_never_runs_in_this_process() {
+    let mut liar = Liar::new("honest, but a worker crashes", |_| false);
+    Arc::get_mut(&mut liar).expect("nobody else has it").info.kind = DeviceKind::Gpu;
+    let here = context(&liar, &RecordsAt::Memory);
+    let lost = Arc::new(Lost { inner: liar.clone(), launches: Mutex::default() });
+    *here.inner.trials.lock().expect("no panic") =
+        TrialsAt { chosen: Trials::WorkerOf(WorkerProgram::new("none", [])), device: Some(lost.clone()) };
+    let op = operation(&here);
+    let refused = op.prepare().expect_err("no plan passed a look");
+    assert!(matches!(refused, Error::Look { .. }) && refused.to_string().contains("by a test"), "{refused}");
+    let failed = op.failed_looks();
+    assert!(failed.len() > 1 && failed.iter().all(|look| look.reason.contains("crashed")), "{failed:?}");
+    assert_eq!((*lost.launches.lock().expect("no panic"), liar.launches()), (failed.len(), 0));
 }

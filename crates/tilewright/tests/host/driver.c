@@ -2,11 +2,12 @@
    arguments. An encoded tensor map is what it was encoded from, hashed. STUB_LOG names the file of lines, STUB_SIZES one of what a
    driver reads from a cubin, the width of its clusters and the sizes of its arguments: `entry width size size ...`. It plays two H200s, and
    refuses launches while the context of another than the function's is current, as a driver does; where STUB_CONTEXTS is set it writes down
-   which becomes current, too. */
+   which becomes current, too. STUB_FULL is a folder that the first process makes; the others get no context. */
 #include "cuda.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { MOST = 64 };
 struct CUfunc_st {
@@ -51,7 +52,17 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, int device)
     }
     return CUDA_SUCCESS;
 }
-CUresult cuDevicePrimaryCtxRetain(void **context, int device) { *context = &contexts[device]; return CUDA_SUCCESS; }
+/* With STUB_FULL there is room for the contexts of the process that makes this folder first. */
+CUresult cuDevicePrimaryCtxRetain(void **context, int device)
+{
+    static int made;
+    const char *full = getenv("STUB_FULL");
+    if (full && !made && mkdir(full, 0700) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    made = 1;
+    *context = &contexts[device];
+    return CUDA_SUCCESS;
+}
+CUresult cuMemGetInfo_v2(size_t *free, size_t *total) { *free = 4096; *total = (size_t)1 << 37; return CUDA_SUCCESS; }
 CUresult cuDevicePrimaryCtxRelease_v2(int device) { (void)device; return CUDA_SUCCESS; }
 CUresult cuCtxSetCurrent(void *context)
 {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use tilewright::{
     Addresses, Backend, Budget, Context, Error, Factors, Gemm, Options, Order, Origin, Prepared, RecordsAt, Role, Scalar, Stream,
-    Trials,
+    Trials, WorkerProgram,
 };
 
 const SIZES: [usize; 3] = [33, 20, 17];
@@ -223,4 +223,22 @@ fn streams_of_two_devices_of_a_recording_driver() {
         "cuda",
         &[("LD_LIBRARY_PATH", at), ("STUB_LOG", &log), ("STUB_CONTEXTS", at)],
     );
+}
+
+/// A worker that gets no context, because the memory is full: the refusal names needed and free bytes.
+#[cfg(unix)]
+#[test]
+fn a_worker_without_room_for_a_context() {
+    if !in_a_child() {
+        let Some(folder) = stand_in::driver() else { return };
+        let (at, full) = (folder.path(), folder.path().join("full"));
+        return again("a_worker_without_room_for_a_context", "cuda", &[("LD_LIBRARY_PATH", at), ("STUB_FULL", &full)]);
+    }
+    let program = WorkerProgram::new(std::env::current_exe().expect("this test"), crate::worker::ARGUMENTS.map(Into::into));
+    let options = Options { device: Some("cuda:0".into()), records: RecordsAt::Memory, ..Options::default() };
+    let context = Context::with(Options { trials: Trials::WorkerOf(program), ..options }).expect("the first context has room");
+    let refused = context.gemm(gemm()).expect("a problem").tune(Budget::trials(1)).expect_err("no room").to_string();
+    for part in ["no room for 629145600 bytes", "4096 bytes are free", "empty their caches"] {
+        assert!(refused.contains(part), "{refused}");
+    }
 }
