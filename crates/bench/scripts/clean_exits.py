@@ -32,6 +32,9 @@ import sys
 import threading
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from capture import graph_of  # noqa: E402
+
 COUNTS = {"mobilenet": 20, "decode": 20, "contexts": 20, "cnn": 140}
 # Of these, at most so many at once: the device's memory holds no more.
 AT_ONCE = {"mobilenet": 4}
@@ -185,17 +188,7 @@ def captured(torch, run, tiny):
         for _ in range(3):
             run()
         return None, run()
-    aside = torch.cuda.Stream()
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
-        for _ in range(3):
-            run()
-    torch.cuda.current_stream().wait_stream(aside)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        y = run()
-    return graph, y
+    return graph_of(torch, run)
 
 
 def check(torch, y, want):

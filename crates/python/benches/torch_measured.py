@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import statistics
+import sys
 import tempfile
 import time
 from contextlib import contextmanager
@@ -16,6 +17,9 @@ from torch.nn import functional as F
 
 import tilewright as tw
 import tilewright.torch as twt
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench/scripts"))
+from capture import graph_of  # noqa: E402
 
 
 def step(model, x, trains):
@@ -89,15 +93,7 @@ def errors(got, want):
 
 def captured(run):
     """Replays of a step, which is run before so that nothing is first seen while it is captured."""
-    aside = torch.cuda.Stream()
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
-        for _ in range(3):
-            run()
-    torch.cuda.current_stream().wait_stream(aside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        y = run()
+    graph, y = graph_of(torch, run, "thread_local")
 
     def replay():
         graph.replay()

@@ -104,14 +104,7 @@ class OnCuda(unittest.TestCase):
             self.assertTrue(all(row.torch_us > 0 and row.ours_us > 0 for row in rows), rows)
             self.assertGreater(twt.enable(path, margin=0.0), 0)
         twt.optimize(model)
-        aside = torch.cuda.Stream()
-        with torch.cuda.stream(aside):
-            for _ in range(3):
-                step()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            y = step()
+        graph, y = self.graph_of(step)
         for _ in range(2):
             graph.replay()
         torch.cuda.synchronize()

@@ -56,7 +56,7 @@ pub(super) const FETCH_PORT: f64 = 30.0;
 /// What fetching costs more than estimated where bulk copies reach the operand as well (measured on an H200: 1.3 to 2).
 pub(super) const NEEDLESS: f64 = 1.4;
 /// What sharing tiles costs more than estimated: on an H200 pairs of 128 x 256 or 256 x 128 take as long as work-groups by
-/// themselves, and those of few rows longer.
+/// themselves, and reductions of few rows longer.
 pub(super) const SHARED: f64 = 1.15;
 /// What sums over a cluster cost more than estimated (measured 0.8 to 1.1 of an estimate with this factor).
 pub(super) const SUMMED: f64 = 1.25;
@@ -74,7 +74,7 @@ pub(super) const ALONE: f64 = 10.5;
 pub(super) const STAGED: f64 = 3.0;
 /// Instructions that split an element into two TF32 numbers.
 pub(super) const SPLITTING: f64 = 3.0;
-/// Instructions for each part of an element that is narrower, stores apart: half of one that rounds two elements, halves of those that widen numbers
+/// Instructions for each part of an element that is narrower, stores apart: half of an instruction that rounds two elements, halves of instructions that widen numbers
 /// again, a subtraction (counted in code for sm_90a: 3 for two parts, 4.6 for three).
 pub(super) const PART: f64 = 1.5;
 /// Instructions for each load and store with which a thread brings a k-tile of doubles (fitted: three plans on an H200, whose k-tiles took 770 to 1,320
@@ -122,12 +122,12 @@ pub(super) mod own {
     pub(in super::super) const KEPT: f64 = 512.0;
     /// Lines that the first-level cache looks up in a clock.
     pub(in super::super) const LOOKED_UP: f64 = 2.0;
-    /// Clocks of narrow loads, whose lanes lie in several lines.
+    /// Clocks of narrow loads, whose lanes read several lines.
     pub(in super::super) const NARROW: f64 = 2.0;
     /// Instructions of a thread around its k-tiles, and for each condition of a load and its address.
     pub(in super::super) const AROUND: f64 = 90.0;
     pub(in super::super) const CONDITION: f64 = 1.0;
-    /// Clocks that a load of a thread takes at its place in the text, and those of the first where all are ahead of the math.
+    /// Clocks that a load of a thread takes at its place in the text, and clocks of the first load where all are ahead of the math.
     pub(in super::super) const WAIT: f64 = 120.0;
     pub(in super::super) const FIRST_WAIT: f64 = 800.0;
     /// Share of that of what the first-level cache holds.
@@ -142,7 +142,7 @@ pub(super) mod elements {
     pub(in super::super) const AT_ENDS: f64 = 7.0;
     /// What the narrowest loads lose of the bandwidth.
     pub(in super::super) const NARROW: f64 = 0.05;
-    /// Steps that are on their way together: the loads of one, and a part of those of the next.
+    /// Steps that are on their way together: the loads of one, and a part of the next step's loads.
     pub(in super::super) const AHEAD: f64 = 1.2;
     /// Adjacent bytes of a tile of which memory takes twice as long to read as of a long line: it opens a row and fetches 64 bytes.
     pub(in super::super) const SHORT_RUN: f64 = 24.0;
@@ -156,7 +156,7 @@ pub struct Calibration {
     /// Share of the nominal memory bandwidth that streaming reaches.
     pub dram: f64,
     /// Cycles from a shared-memory read to its value: what a wave waits in each k-step, however far ahead the text reads (measured: k-tiles
-    /// left to the compiler and those with fragments a step ahead take the same time).
+    /// left to the compiler and loops with fragments a step ahead take the same time).
     pub shared_latency: f64,
     /// Further cycles per k-step of a loop that is not written out.
     pub loop_cycles: f64,
@@ -182,7 +182,7 @@ pub struct Calibration {
     pub pass: f64,
     /// Weight of the load path's cycles.
     pub load: f64,
-    /// Instructions per k-tile and thread besides those counted.
+    /// Instructions per k-tile and thread besides the counted ones.
     pub overhead: f64,
     /// Instructions per k-tile and thread for each further buffer and each k-tile that loads run ahead.
     pub turn: f64,
