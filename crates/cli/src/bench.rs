@@ -59,7 +59,7 @@ impl Timed {
         json!({
             "problem": case.problem.key(),
             "title": case.title,
-            "dynamic": problem::dynamic(&case.problem),
+            "dynamic": case.problem.names_at_launch(),
             "device": context.info().id,
             "plan": self.plan.to_string(),
             "readable": self.plan.readable(),

@@ -64,7 +64,7 @@ pub fn run(args: &BundleArgs) -> Result<(), CliError> {
         write_file(&folder.join(name), content)?;
     }
     for Chosen { operation, plan, origin, .. } in &chosen {
-        line(&format!("{} ({origin}): {}\n  {plan}", problem::title(operation.problem()), plan.readable()))?;
+        line(&format!("{} ({origin}): {}\n  {plan}", operation.problem().title(), plan.readable()))?;
     }
     line(&format!("written: {} files for {} problems in {}", files.len(), chosen.len(), folder.display()))
 }

@@ -7,7 +7,6 @@ mod args;
 mod bench;
 mod bundle;
 mod cache;
-mod describe;
 mod devices;
 mod emit;
 mod error;

@@ -8,7 +8,7 @@ use tilewright::Edited;
 use tilewright_bench::values::{Range, range};
 use tilewright_problem::cases::{self, CaseOptions, Skipped};
 use tilewright_problem::fields::{Draft, Given, Kind, Of, Refused};
-use tilewright_problem::{Direction, Extent, Factors, Math, Problem};
+use tilewright_problem::{Extent, Factors, Math, Problem};
 
 /// One problem to work on.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,7 +83,7 @@ pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Cases, CliErr
     if !args.dynamic.is_empty() {
         for case in &mut cases.list {
             set_dynamic(&mut case.problem, &args.dynamic)?;
-            case.title = title(&case.problem);
+            case.title = case.problem.title();
         }
     }
     if let Some(bytes) = workspace {
@@ -163,7 +163,7 @@ pub fn only(Cases { list: mut all, skipped, .. }: Cases) -> Result<Case, CliErro
 
 /// A problem as a case of its own.
 pub fn plain(problem: Problem) -> Case {
-    Case { title: title(&problem), set: None, problem, factors: Factors::default(), layers: Vec::new(), calls: 1.0, source: None }
+    Case { title: problem.title(), set: None, problem, factors: Factors::default(), layers: Vec::new(), calls: 1.0, source: None }
 }
 
 fn set_dynamic(problem: &mut Problem, extents: &[Extent]) -> Result<(), CliError> {
@@ -215,51 +215,6 @@ fn from_file(path: &Path, set: Option<&str>) -> Result<Cases, CliError> {
     }
     let named = |c: cases::Case| Case { set: Some(c.set), calls: c.calls as f64, ..plain(c.problem) };
     Ok(Cases { list: file.cases.into_iter().filter(|c| wanted(&c.set)).map(named).collect(), skipped, ..Cases::default() })
-}
-
-/// Names of the extents that each launch of a problem chooses.
-pub fn dynamic(problem: &Problem) -> Vec<&'static str> {
-    let dynamic = problem.dynamic();
-    [Extent::M, Extent::N, Extent::G].into_iter().filter(|e| dynamic.has(*e)).map(Extent::name).collect()
-}
-
-/// Short words for a problem.
-pub fn title(problem: &Problem) -> String {
-    let x = |list: &[u64]| list.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
-    match problem {
-        Problem::Reduce(r) => {
-            let over = r.over.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-            format!("reduce {} over {over}, {}{}", x(&r.shape), problem.dtype_name(), problem.epilogue_words())
-        }
-        Problem::Gemm(g) => {
-            let (batch, groups) = match g.grouped {
-                Some(of) => (String::new(), format!(", {} groups of {}", g.batch, of.name())),
-                None if g.batch > 1 => (format!("{} x ", g.batch), String::new()),
-                None => Default::default(),
-            };
-            let (a, b) = (g.letter(0), g.letter(1));
-            let order = g.order.name();
-            let run_time = dynamic(problem);
-            let run_time = if run_time.is_empty() { String::new() } else { format!(", any {}", run_time.join(", ")) };
-            let (dtype, added) = (problem.dtype_name(), problem.epilogue_words());
-            format!("gemm {batch}{}x{}x{} {dtype} {a}{b} {order}{groups}{added}{run_time}", g.m, g.n, g.k)
-        }
-        Problem::Conv(c) => {
-            let groups = if c.groups > 1 { format!(", {} groups", c.groups) } else { String::new() };
-            let added = problem.epilogue_words();
-            let forward = c.direction == Direction::Forward;
-            let gradient = if forward { String::new() } else { format!("{} ", c.direction.name()) };
-            format!(
-                "conv {gradient}{} x {}x{} -> {}, filter {}, {}{groups}{added}",
-                c.n,
-                c.c,
-                x(&c.input),
-                c.k,
-                x(&c.filter),
-                problem.dtype_name()
-            )
-        }
-    }
 }
 
 #[cfg(test)]

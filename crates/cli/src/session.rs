@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tilewright::{CacheState, Context, Operation, Options, Origin, RecordsAt};
 use tilewright_device::{COMPILE_WORKER, DeviceError, Workers};
-use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::program::Program;
 use tilewright_ir::{Dialect, Features, Kernel, Target};
@@ -141,17 +140,13 @@ pub fn in_opencl(target: Target) -> Target {
 
 /// The kernel that reads the operands. A reduction over an empty axis has none.
 pub fn main_kernel(program: &Program) -> Result<&Kernel, CliError> {
-    program.kernels.iter().find(|kernel| kernel.name == MAIN).ok_or_else(|| {
-        CliError::usage(
-            "an axis of size 0 leaves no element to read: one kernel writes the operators' identities (see tilewright emit)",
-        )
-    })
+    tilewright::explain::main_kernel(program).map_err(classify)
 }
 
 /// Library errors that the user's input causes are wrong use, the others failures.
 pub fn classify(e: tilewright::Error) -> CliError {
     match e {
-        tilewright::Error::Problem(_) | tilewright::Error::Plan(_) => CliError::usage(e),
+        tilewright::Error::Problem(_) | tilewright::Error::Plan(_) | tilewright::Error::NoMainLoop => CliError::usage(e),
         tilewright::Error::Source(e) => CliError::Log(e.to_string()),
         other => CliError::failed(other),
     }

@@ -406,7 +406,7 @@ fn object(args: &TuneArgs, outcome: &Outcome, case: &Case, source: &std::path::P
     json!({
         "problem": outcome.problem,
         "title": case.title,
-        "dynamic": problem::dynamic(&case.problem),
+        "dynamic": case.problem.names_at_launch(),
         "device": outcome.device,
         "plan": outcome.plan.to_string(),
         "readable": outcome.plan.readable(),

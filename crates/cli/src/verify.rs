@@ -52,7 +52,7 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case, progress: &Pro
         let object = json!({
             "problem": case.problem.key(),
             "title": case.title,
-            "dynamic": problem::dynamic(&case.problem),
+            "dynamic": case.problem.names_at_launch(),
             "device": context.info().id,
             "plan": plan.to_string(),
             "readable": plan.readable(),

@@ -36,10 +36,13 @@ impl PyOperation {
     fn set_plan(&self, plan: &str) -> PyResult<()> {
         self.0.set_plan(&Plan::parse(plan).map_err(|e| raised(e.into()))?).map_err(raised)
     }
-    /// Plans of least modelled time with that time in microseconds.
-    fn candidates(&self, py: Python<'_>, count: usize) -> Vec<(String, f64)> {
-        let found = py.detach(|| self.0.candidates(count));
-        found.into_iter().map(|c| (c.plan.to_string(), c.estimate.total_us)).collect()
+    /// What it runs with, in words and numbers.
+    fn explain(&self, py: Python<'_>) -> PyResult<String> {
+        let told = || {
+            let (plan, origin) = self.0.choice()?;
+            Ok(self.0.explanation(&plan)?.text(origin.name()))
+        };
+        py.detach(told).map_err(raised)
     }
     /// The kernels as one source file, in the device's language (on the emulator, that of the architecture it plays).
     fn source(&self, py: Python<'_>) -> PyResult<String> {

@@ -490,7 +490,9 @@ class Tuning(unittest.TestCase):
             records = os.path.join(folder, "records.sqlite")
             a, b = numbers(40, 24), numbers(24, 32)
             context = tw.use(DEVICE, records=records)
-            self.assertIn("picked", tw.explain(tw.gemm, a, b))
+            told = tw.explain(tw.gemm, a, b)
+            for part in ("gemm 40x32x24 f32 nn row on", "plan (picked): ", "  A_MIC", "the macro tile has", "  modelled time  "):
+                self.assertIn(part, told)
             events = []
             found = tw.tune(tw.gemm, a, b, trials=3, progress=events.append)
             self.assertTrue(found.verified and found.time_us > 0 and found.plan)

@@ -232,7 +232,6 @@ class Arrays(Refusals):
                 ("tw.tune(tw.gemm, a, b, trials=1.5)", P, "trials = 1.5"),
                 ("tw.tune(tw.gemm, a, b, trials=1, progress=3)", P, "progress = 3"),
                 ("tw.explain('x')", P, "unknown key"),
-                ("tw.explain(tw.gemm, a, b, candidates=-1)", P, "candidates = -1"),
                 ("tw.emit(3)", P, "tilewright.gemm"),
                 ("tw.emit(tw.gemm, a, b, arch=3)", P, "arch = 3"),
                 ("tw.emit(tw.gemm, a, b, arch='gfx1')", "DeviceError", "gfx942"),

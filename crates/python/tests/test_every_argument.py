@@ -185,7 +185,7 @@ FUNCTIONS = {
             **SEARCH,
         ),
     ),
-    "explain": (dict(what="tC0_tA0_tB0_colMaj0_m4_n6_k5_lda5_ldb6_ldc6_ws0_f32"), dict(candidates=WHOLE, **SEARCH)),
+    "explain": (dict(what="tC0_tA0_tB0_colMaj0_m4_n6_k5_lda5_ldb6_ldc6_ws0_f32"), dict(**SEARCH)),
     "emit": (dict(what="tC0_tA0_tB0_colMaj0_m4_n6_k5_lda5_ldb6_ldc6_ws0_f32"), dict(arch=TEXT, **SEARCH)),
     "use": (dict(device="emu", records=""), dict(device=TEXT, records=PATH, workspace=WHOLE, atomics=TRUTH, in_process=TRUTH, ieee=TRUTH)),
     "Context": (dict(device="emu", records=""), dict(device=TEXT, records=PATH, workspace=WHOLE, atomics=TRUTH, in_process=TRUTH, ieee=TRUTH)),

@@ -104,6 +104,9 @@ pub enum Error {
         /// The problem's.
         need: &'static str,
     },
+    /// There is no kernel with a main loop to explain.
+    #[error("an axis of size 0 leaves no element to read: one kernel writes the operators' identities (see tilewright emit)")]
+    NoMainLoop,
     /// An operand in another context's memory.
     #[error(
         "operand {operand} lies in memory of another context: upload it through the context of this operation, or a clone of that"

@@ -109,6 +109,9 @@ mod edited;
 mod element;
 mod emit;
 mod error;
+// The command's as well; its facts change with the kernels.
+#[doc(hidden)]
+pub mod explain;
 mod host;
 mod launch;
 mod look;

@@ -1,8 +1,8 @@
 //! How one k-tile of each operand gets to shared memory: boxes of bulk copies, or the vectors of each thread.
 
-use super::facts::{Facts, Subject, TileSize};
 use super::svg::{Anchor, Drawing, Point, Svg, hue, point};
 use super::{ROOM, SMALL, letters};
+use tilewright::explain::facts::{Facts, Subject, TileSize};
 use tilewright_gen::plan::{BulkTile, Transport};
 use tilewright_ir::layout::Axis;
 

@@ -1,8 +1,8 @@
 //! The accumulators of one warp (wave): which lane holds which element, in which register.
 
-use super::facts::{Facts, Subject, plural, say};
 use super::svg::{Anchor, Drawing, Svg, hue, point};
 use super::{ROOM, SMALL, letters};
+use tilewright::explain::facts::{Facts, Subject, plural, say};
 
 const LEFT: f64 = 40.0;
 const TOP: f64 = 36.0;

@@ -1,9 +1,9 @@
 //! Which work-group takes which tile of C, in which order; edges; and the sum over k.
 
-use super::facts::{Facts, Subject, plural};
 use super::svg::{Anchor, Drawing, Point, Svg, hue, point};
 use super::{ROOM, SMALL, letters};
 use std::collections::BTreeMap;
+use tilewright::explain::facts::{Facts, Subject, plural};
 use tilewright_gen::kernel::Work;
 use tilewright_gen::plan::{Edge, GroupOrder};
 use tilewright_problem::contraction::LaunchExtents;

@@ -1,8 +1,8 @@
 //! One work-group: its roles, and which warp (wave) has which part of its tile of C.
 
-use super::facts::{Facts, Rectangle, Span, Subject, plural, say};
 use super::svg::{Anchor, Area, Drawing, Point, Svg, hue, point};
 use super::{ROOM, SMALL, letters};
+use tilewright::explain::facts::{Facts, Rectangle, Span, Subject, plural, say};
 use tilewright_ir::MmaShape;
 use tilewright_ir::mma::Owner;
 

@@ -1,14 +1,12 @@
 //! Figures of a plan, drawn from what the generator made of it: the grid, a work-group and its roles, accumulators, shared memory,
-//! copies, and the schedule in time. [`facts`] says the same in numbers and sentences.
+//! copies, and the schedule in time. [`tilewright::explain`] says the same in numbers and sentences.
 
 mod copies;
 mod events;
-pub mod facts;
 mod fragments;
 mod grid;
 mod group;
 pub mod instructions;
-mod operands;
 pub mod search;
 mod shared;
 mod svg;
@@ -17,8 +15,8 @@ mod tests;
 mod timeline;
 pub mod view;
 
-use facts::{Facts, Subject};
 use svg::{Anchor, Drawing, Svg, point};
+use tilewright::explain::facts::{Facts, Subject};
 
 /// A page is as wide as the text of a document, so that its letters keep their size there.
 const WIDTH: f64 = 700.0;

@@ -1,9 +1,9 @@
 //! Shared memory: what lies where, and how one tile of each operand lies.
 
-use super::facts::{Facts, Region, Subject};
 use super::svg::{Anchor, Drawing, Point, Svg, hue, point};
 use super::{ROOM, SMALL, letters};
 use std::collections::BTreeMap;
+use tilewright::explain::facts::{Facts, Region, Subject};
 use tilewright_ir::layout::{Axis, BANKS};
 
 const BAR: f64 = 30.0;

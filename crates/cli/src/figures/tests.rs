@@ -1,8 +1,8 @@
 //! What figures and words say of random plans, against the tiles that they speak of.
 
-use super::facts::{Rectangle, Subject};
 use super::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use tilewright::explain::facts::{Rectangle, Subject};
 use tilewright_check::random::{Recipe, pair};
 use tilewright_gen::kernel::{MAIN, generate, works};
 use tilewright_gen::plan::{Constraint, Plan, Transport};

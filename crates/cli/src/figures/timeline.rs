@@ -1,9 +1,9 @@
 //! The schedule as a timeline: which stage of the main loop works on which k-tile, in which buffer, on which waves, and who waits for whom.
 
 use super::events::{Event, Extent, Stage, events};
-use super::facts::{Facts, RoleFact, Span, Subject, plural};
 use super::svg::{Anchor, Area, Drawing, Point, Svg, hue, point};
 use super::{ROOM, SMALL, letters};
+use tilewright::explain::facts::{Facts, RoleFact, Span, Subject, plural};
 use tilewright_gen::kernel::schedule::MathPart;
 use tilewright_gen::plan::{KernelSpec, Schedule, StorePoint, Transport};
 

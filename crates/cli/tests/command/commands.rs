@@ -3,6 +3,7 @@
 use crate::common;
 use common::{Bench, Ran};
 use serde_json::Value;
+use tilewright::{Context, Gemm, Options, Order, RecordsAt, Scalar};
 
 #[test]
 fn a_first_tuned_kernel() {
@@ -626,6 +627,36 @@ fn the_sample_of_a_case_file_runs() {
     let ran = bench.run(&format!("bench --cases {file} --set small --device emu"));
     ran.ends(0);
     ran.says(&["geometric mean over 3 cases"]);
+}
+
+/// Python's `explain` gives the library's text: the command says the same.
+#[test]
+fn explain_is_the_text_of_the_library() {
+    let bench = Bench::new();
+    let ran = bench.run("explain gemm --m 100 --n 90 --k 80 --device emu");
+    let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+    let operation = Context::with(options).unwrap().gemm(Gemm::new(Scalar::F32, 100, 90, 80).order(Order::Row)).unwrap();
+    let (plan, origin) = operation.choice().unwrap();
+    assert_eq!(ran.ends(0).trim_end(), operation.explanation(&plan).unwrap().text(origin.name()).trim_end());
+}
+
+/// `--ieee` refuses the plans and results whose NaN and infinities are not those of IEEE 754, and leaves others.
+#[test]
+fn ieee_leaves_out_plans_that_break_it() {
+    let bench = Bench::new();
+    let conv = "conv --n 2 --c 32 --k 32 --groups 4 --size 7x7 --filter 3x3 --pad 1 --layout nhwc --dtype f16 --device emu:sm_80";
+    bench.run(&format!("verify {conv} --plan C_BIM2")).ends(0);
+    let refused = bench.run(&format!("verify {conv} --plan C_BIM2 --ieee"));
+    refused.ends(1);
+    assert!(refused.err.contains("differ from IEEE 754; use BIM0, BIM1 or BIM4"), "{}", refused.err);
+    bench.run(&format!("verify {conv} --ieee")).ends(0);
+    let gemm = "gemm --m 64 --n 64 --k 64 --device emu:sm_90a --ieee";
+    let refused = bench.run(&format!("tune {gemm} --dtype e4m3 --budget 2"));
+    refused.ends(1);
+    assert!(refused.err.contains("store results in f16, bf16 or f32"), "{}", refused.err);
+    bench.run(&format!("tune {gemm} --dtype e4m3 --out-dtype f16 --budget 2")).ends(0);
+    // On f32 units nothing is split.
+    bench.run(&format!("verify {gemm} --dtype tf32x3 --plan C_UNI0")).ends(0);
 }
 
 /// Helps fit on a screen, begin with examples and name each option and type once.

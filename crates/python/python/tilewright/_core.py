@@ -914,8 +914,8 @@ class LineOfAll:
         sys.stderr.write("\n")
 
 
-def explain(what: Union[str, Callable[..., Any]], *args: Any, candidates: int = 5, **options: Any) -> str:
-    """Describe in words what a call runs with.
+def explain(what: Union[str, Callable[..., Any]], *args: Any, **options: Any) -> str:
+    """Describe in words what a call runs with: the text of the command ``tilewright explain``.
 
     Parameters
     ----------
@@ -923,29 +923,22 @@ def explain(what: Union[str, Callable[..., Any]], *args: Any, candidates: int = 
         The function, or the text of a problem.
     *args, **options
         The call's arrays and options.
-    candidates : int, default 5
-        Number of plans of the cost model that are listed.
 
     Returns
     -------
     str
-        The problem, its plan, where the plan comes from, and the cost model's candidates with their modelled times. The command
-        ``tilewright explain --problem TEXT`` draws the same plan.
+        The problem, its plan and where the plan comes from; what each key of the plan does; the parts of the kernel; its numbers.
 
     Examples
     --------
     >>> import numpy as np, tilewright as tw
     >>> context = tw.use("emu", records="")
     >>> text = tw.explain(tw.gemm, np.ones((16, 8), "f4"), np.ones((8, 16), "f4"))
-    >>> "plan" in text
+    >>> "plan (picked)" in text and "macro tile" in text
     True
     """
-    context, operation = _operation(what, args, options)
-    candidates = given.whole(candidates, "candidates", 0, 10_000)
-    plan, origin = operation.choice()
-    lines = [f"{operation.problem} on {context.name}", f"  plan     {plan} ({origin})"]
-    lines += [f"  model    {us:9.2f} us  {other}" for other, us in operation.candidates(candidates)]
-    return "\n".join(lines)
+    _, operation = _operation(what, args, options)
+    return operation.explain()
 
 
 def emit(what: Union[str, Callable[..., Any]], *args: Any, arch: Optional[str] = None, **options: Any) -> str:

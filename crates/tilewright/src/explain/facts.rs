@@ -1,6 +1,7 @@
 //! What a kernel is made of, as numbers and sentences: its roles, who holds which part of the tile of C, shared memory, barriers, copies
 //! and the epilogue. Read from the generated kernel and from the layouts it was generated from; words, figures and JSON all say this.
 
+mod operands;
 mod results;
 
 use serde::Serialize;

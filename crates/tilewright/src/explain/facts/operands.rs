@@ -1,6 +1,6 @@
 //! How tiles of an operand lie in shared memory, and how they come there, in sentences.
 
-use super::facts::{Subject, plural};
+use super::{Subject, plural};
 use tilewright_gen::plan::{Along, BulkTile, Source, Transport, fetch_work};
 use tilewright_ir::layout::{Axis, bank_cycles};
 use tilewright_ir::mma::Reads;
