@@ -181,11 +181,12 @@ fn large(scalar: Scalar) -> f64 {
 
 /// The buffer with a special element in about one of `STRETCHES` stretches of k elements, eight at least where there are as many.
 fn sprinkled(from: &Buffer, k: u64, seed: u64) -> Buffer {
-    fn put_all<E: Element>(bytes: &mut [u8], places: &[usize], values: &[f64]) {
-        // Types without infinities have a NaN or their largest number in the place of one.
+    fn put_all<E: Element>(bytes: &mut [u8], places: &[usize], values: &[f64], infinity: Option<u64>) {
+        // Types without infinities have their largest number in the place of one.
         for (&place, &value) in places.iter().zip(values.iter().cycle()) {
+            let special = infinity.filter(|_| value.is_infinite()).map(|bits| bits | u64::from(value < 0.0) << 7);
             if let Some(element) = bytes.get_mut(place..place + E::BYTES) {
-                put::<E>(element, E::of(value));
+                put::<E>(element, special.unwrap_or_else(|| E::of(value)));
             }
         }
     }
@@ -204,7 +205,9 @@ fn sprinkled(from: &Buffer, k: u64, seed: u64) -> Buffer {
     };
     let places: Vec<usize> = (0..count).filter_map(|i| place((hash(seed ^ 0x5bec, i) % elements.max(1)) as usize)).collect();
     let most = large(from.scalar);
+    // Of 8-bit floats one type has infinities; rounding to it saturates.
+    let infinity = (from.scalar == Scalar::E5M2).then_some(0x7c);
     let values = [f64::INFINITY, most, f64::NAN, -most, f64::NEG_INFINITY];
-    with_element!(from.scalar, E => put_all::<E>(&mut to.bytes, &places, &values), ());
+    with_element!(from.scalar, E => put_all::<E>(&mut to.bytes, &places, &values, infinity), ());
     to
 }

@@ -142,15 +142,16 @@ fn each_row_of_the_contract_holds_class_by_class() {
                 assert_eq!((contract.is_ieee(), refused.is_some()), (!named, named), "{text} {plan}: {refused:?}");
             }
             assert!(seen.nan > 0 && seen.finite > 0, "{text}: {seen:?}");
-            let infinite = *row == "all others" || *row == "plans that merge";
-            assert_eq!(infinite, seen.above > 0 && seen.below > 0, "{text}: {seen:?}");
+            // Split elements give infinities by overflow alone, 8-bit floats none.
+            assert_eq!(*row != "results in 8-bit floats", seen.above > 0 && seen.below > 0, "{text}: {seen:?}");
         }
     }
     let floats: BTreeSet<&str> = CONTRACTS.iter().filter(|row| row.nan != Becomes::Absent).map(|row| row.of).collect();
     assert_eq!(rows, floats, "rows with NaN that no case has");
 }
 
-/// Integers have no NaN and no infinity: a result of 8 bits ends at the ends of its type, a sum of 32 bits keeps its low bits.
+/// Integers have no NaN and no infinity: a result of 8 bits ends at the ends of its type. A sum beyond i32 wraps on devices, and the emulator
+/// names the addition.
 #[test]
 fn integers_overflow_as_the_contract_says() {
     let device = open("emu:sm_80").expect("the emulator");
@@ -175,17 +176,16 @@ fn integers_overflow_as_the_contract_says() {
             device.fill(buffer, 127).expect("memory");
         }
         let launches = case.bind(&program, &compiled, resolved.contraction, None).expect("it fits");
-        device.launch(&launches).expect("it runs");
+        let ran = device.launch(&launches);
+        if row == "sums in i32" {
+            let named = ran.expect_err("a sum leaves i32").to_string();
+            assert!(named.contains("i32") && named.contains("acc"), "{named}");
+            continue;
+        }
+        ran.expect("it runs");
         let c = buffers.operand(Operand::C);
         let mut bytes = vec![0; c.bytes() as usize];
         device.read(c, 0, &mut bytes).expect("the result");
-        if row == "sums in i32" {
-            let want = ((127 * 127 * k) as u32).cast_signed();
-            assert!(want < 0);
-            let found = bytes.chunks_exact(4).filter(|x| i32::from_le_bytes([x[0], x[1], x[2], x[3]]) == want).count();
-            assert_eq!(found, 16, "{text}");
-        } else {
-            assert!(bytes.iter().filter(|x| **x == 127).count() >= 16, "{text}: {bytes:?}");
-        }
+        assert!(bytes.iter().filter(|x| **x == 127).count() >= 16, "{text}: {bytes:?}");
     }
 }

@@ -109,7 +109,7 @@ impl Contract {
         let rows = || CONTRACTS.iter().filter(|row| (row.applies)(&subject));
         let first = |column: fn(&Contract) -> Becomes| rows().map(column).find(|x| *x != Becomes::Ieee).unwrap_or(Becomes::Ieee);
         let plain = CONTRACTS[CONTRACTS.len() - 1];
-        let row = *rows().find(|row| !row.is_ieee()).unwrap_or(&plain);
+        let row = *rows().find(|row| !row.is_ieee()).or(rows().next()).unwrap_or(&plain);
         Contract { nan: first(|row| row.nan), infinity: first(|row| row.infinity), overflow: first(|row| row.overflow), ..row }
     }
     /// That of two parts of a problem together.
