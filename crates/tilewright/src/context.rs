@@ -102,6 +102,8 @@ pub(crate) struct TrialsAt {
     pub(crate) chosen: Trials,
     /// The worker process's device, once something was tuned there.
     pub(crate) device: Option<Arc<dyn Device>>,
+    /// A look lost its worker: from then on none runs in this process, also where no other worker starts.
+    pub(crate) lost: bool,
 }
 
 impl Inner {
@@ -157,7 +159,7 @@ impl Context {
             RecordsAt::Default | RecordsAt::Memory => Records::in_memory()?,
         };
         let (ready, workspace) = (Mutex::default(), Mutex::default());
-        let trials = Mutex::new(TrialsAt { chosen: options.trials.clone(), device: None });
+        let trials = Mutex::new(TrialsAt { chosen: options.trials.clone(), device: None, lost: false });
         Ok(Context { inner: Arc::new(Inner { device, records, options, ready, workspace, trials }) })
     }
 
@@ -167,7 +169,8 @@ impl Context {
     }
     /// Where candidates run from now on, in place of [`Options::trials`].
     pub fn set_trials(&self, trials: Trials) {
-        *self.inner.trials.lock().unwrap_or_else(PoisonError::into_inner) = TrialsAt { chosen: trials, device: None };
+        *self.inner.trials.lock().unwrap_or_else(PoisonError::into_inner) =
+            TrialsAt { chosen: trials, device: None, lost: false };
     }
     /// The device itself.
     pub fn device(&self) -> &Arc<dyn Device> {

@@ -123,18 +123,26 @@ impl Operation {
     /// Looks in the worker process, or in this one where no worker can hold the device.
     fn look_there(&self, space: &Space, plan: &Plan) -> Result<Look, Error> {
         let inner = &self.context().inner;
-        let own = |why: &dyn std::fmt::Display| {
-            tracing::warn!("{}: looked at in this process: {why}", space.problem());
+        let trials = || inner.trials.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = |e: Error| {
+            if trials().lost {
+                return Err(e);
+            }
+            tracing::warn!("{}: looked at in this process: {e}", space.problem());
             Ok(look(&inner.device, space, plan)?)
         };
         let device: Arc<dyn Device> = match inner.trial_device() {
             Ok(device) => device,
-            Err(e) => return own(&e),
+            Err(e) => return own(e),
         };
         match look(&device, space, plan) {
-            // A crash or a hang of the worker is no error here but a plan that failed, so that it never becomes one of this process.
-            Err(e @ (VerifyError::Device(_) | VerifyError::Bind(_))) if !Arc::ptr_eq(&device, &inner.device) => own(&e),
-            other => Ok(other?),
+            // A crash or a hang of the worker is a plan that failed; it must never become one of this process.
+            Ok(found) => {
+                trials().lost |= found.state == State::Hung;
+                Ok(found)
+            }
+            Err(e @ (VerifyError::Device(_) | VerifyError::Bind(_))) if !Arc::ptr_eq(&device, &inner.device) => own(e.into()),
+            Err(e) => Err(e.into()),
         }
     }
 }

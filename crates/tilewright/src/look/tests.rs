@@ -285,6 +285,8 @@ fn a_tuned_plan_is_not_looked_at_again() {
 struct Lost {
     inner: Arc<dyn Device>,
     launches: Mutex<usize>,
+    /// After the first one no worker starts.
+    once: bool,
 }
 
 impl Device for Lost {
@@ -293,9 +295,14 @@ impl Device for Lost {
         self.inner.info()
     }
     fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError> {
-        *self.launches.lock().expect("no panic") += 1;
+        let mut seen = self.launches.lock().expect("no panic");
+        *seen += 1;
+        let device = self.info().id.clone();
+        if self.once && *seen > 1 {
+            return Err(DeviceError::NoWorker { device, reason: "did not start".into() });
+        }
         let entry = launches.first().map(|launch| launch.kernel.entry().into()).unwrap_or_default();
-        Err(DeviceError::WorkerLost { device: self.info().id.clone(), entry, reason: "crashed: by a test".into() })
+        Err(DeviceError::WorkerLost { device, entry, reason: "crashed: by a test".into() })
     }
     fn revives(&self) -> bool {
         true
@@ -304,16 +311,25 @@ impl Device for Lost {
 
 #[test]
 fn a_look_that_loses_its_worker_never_runs_in_this_process() {
-    let mut liar = Liar::new("honest, but a worker crashes", |_| false);
-    Arc::get_mut(&mut liar).expect("nobody else has it").info.kind = DeviceKind::Gpu;
-    let here = context(&liar, &RecordsAt::Memory);
-    let lost = Arc::new(Lost { inner: liar.clone(), launches: Mutex::default() });
-    *here.inner.trials.lock().expect("no panic") =
-        TrialsAt { chosen: Trials::WorkerOf(WorkerProgram::new("none", [])), device: Some(lost.clone()) };
-    let op = operation(&here);
-    let refused = op.prepare().expect_err("no plan passed a look");
-    assert!(matches!(refused, Error::Look { .. }) && refused.to_string().contains("by a test"), "{refused}");
-    let failed = op.failed_looks();
-    assert!(failed.len() > 1 && failed.iter().all(|look| look.reason.contains("crashed")), "{failed:?}");
-    assert_eq!((*lost.launches.lock().expect("no panic"), liar.launches()), (failed.len(), 0));
+    for once in [false, true] {
+        let mut liar = Liar::new(&format!("honest, but a worker crashes, {once}"), |_| false);
+        Arc::get_mut(&mut liar).expect("nobody else has it").info.kind = DeviceKind::Gpu;
+        let here = context(&liar, &RecordsAt::Memory);
+        let lost = Arc::new(Lost { inner: liar.clone(), launches: Mutex::default(), once });
+        *here.inner.trials.lock().expect("no panic") =
+            TrialsAt { chosen: Trials::WorkerOf(WorkerProgram::new("none", [])), device: Some(lost.clone()), lost: false };
+        let op = operation(&here);
+        let refused = op.prepare().expect_err("no plan passed a look");
+        let failed = op.failed_looks();
+        assert!(failed.iter().all(|look| look.reason.contains("crashed")), "{failed:?}");
+        let launches = *lost.launches.lock().expect("no panic");
+        assert_eq!(liar.launches(), 0);
+        if once {
+            assert!(refused.to_string().contains("did not start"), "{refused}");
+            assert_eq!((failed.len(), launches), (1, 2));
+        } else {
+            assert!(matches!(refused, Error::Look { .. }) && refused.to_string().contains("by a test"), "{refused}");
+            assert!(failed.len() > 1 && launches == failed.len(), "{failed:?}");
+        }
+    }
 }
