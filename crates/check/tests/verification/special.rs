@@ -72,8 +72,8 @@ const KINDS: &[Kind] = &[
         device: "emu:sm_90a",
         keys: "",
         problems: &[
-            "tC0_tA0_tB1_colMaj0_m64_n48_k64_lda64_ldb64_ldc48_ws1048576_e4m3",
-            "tC0_tA0_tB1_colMaj0_m64_n48_k64_lda64_ldb64_ldc48_ws1048576_e5m2",
+            "tC0_tA0_tB1_colMaj0_m64_n48_k64_lda64_ldb64_ldc48_ws1048576_e4m3_oute4m3",
+            "tC0_tA0_tB1_colMaj0_m64_n48_k64_lda64_ldb64_ldc48_ws1048576_e5m2_oute5m2",
             "tC0_tA0_tB1_colMaj0_m64_n48_k64_lda64_ldb64_ldc48_ws1048576_f16_oute4m3",
         ],
     },

@@ -651,7 +651,7 @@ fn ieee_leaves_out_plans_that_break_it() {
     assert!(refused.err.contains("differ from IEEE 754; use BIM0, BIM1 or BIM4"), "{}", refused.err);
     bench.run(&format!("verify {conv} --ieee")).ends(0);
     let gemm = "gemm --m 64 --n 64 --k 64 --device emu:sm_90a --ieee";
-    let refused = bench.run(&format!("tune {gemm} --dtype e4m3 --budget 2"));
+    let refused = bench.run(&format!("tune {gemm} --dtype e4m3 --out-dtype e4m3 --budget 2"));
     refused.ends(1);
     assert!(refused.err.contains("store results in f16, bf16 or f32"), "{}", refused.err);
     bench.run(&format!("tune {gemm} --dtype e4m3 --out-dtype f16 --budget 2")).ends(0);
