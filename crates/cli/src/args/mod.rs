@@ -153,7 +153,7 @@ Examples:
 }
 
 /// Options that only `--help` shows beside rare fields; `-h` shows the options that most calls need.
-const RARE: [&str; 15] = [
+const RARE: [&str; 16] = [
     "alpha_im",
     "atomics",
     "beta_im",
