@@ -63,7 +63,7 @@ const WAYS: [&str; 10] = [
 fn every_width(dtype: Scalar) {
     let row = 128 / dtype.bytes();
     let mut used = [0; WAYS.len()];
-    for columns in 1..=32u64 {
+    for columns in (1..=32u64).filter(|columns| support::runs(*columns as usize)) {
         for (rows_contiguous, swapped) in [(true, false), (false, false), (true, true), (false, true)] {
             // The other operand's lines run along k, which every type may have.
             let trans = if swapped { (false, !rows_contiguous) } else { (rows_contiguous, true) };
@@ -80,7 +80,7 @@ fn every_width(dtype: Scalar) {
             used[ways[which]] += 1;
         }
     }
-    assert!(used.iter().all(|n| *n > 2), "{used:?}");
+    assert!(used.iter().all(|n| *n > if support::whole() { 2 } else { 0 }), "{used:?}");
 }
 
 #[test]

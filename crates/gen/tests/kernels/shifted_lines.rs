@@ -63,7 +63,7 @@ fn every_distance_and_number_of_waves() {
 #[test]
 fn every_schedule() {
     let odd = || product(136, 281, 443);
-    for plan in [
+    let plans = [
         "A_MIC1_ACP3__B_MIC8_ACP3__C_MAC128_UNR64_BUF3_LWV4_PST3_CST1",
         "A_MIC1_ACP3__B_MIC8_ACP3__C_MAC256_UNR64_BUF4_LWV4_PST1_PNG1_FRA1_CST1",
         "A_MIC1_ACP3__B_MIC16_ACP3__C_MAC128_UNR128_BUF2_LWV8_PST2",
@@ -77,7 +77,8 @@ fn every_schedule() {
         "A_MIC1_ACP3__B_MIC8_ACP3__C_MAC128_UNR64_BUF2_LWV4_ICE17_SKS1",
         "A_MIC1_ACP3_CLU2__B_MIC8_WOS1_ACP2__C_MAC128_UNR64_BUF3_LWV4_PST4",
         "A_MIC1_ACP3__B_MIC8_ACP3__C_MAC128_UNR64_BUF3_LWV4_PST3_SWP1",
-    ] {
+    ];
+    for (_, plan) in plans.into_iter().enumerate().filter(|(number, _)| support::runs(*number)) {
         verify(odd(), plan);
         let other = plan.replace("B_MIC24", "B_MIC16");
         verify(odd().trans(false, true), &other);

@@ -36,10 +36,20 @@ pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// How many random pairs a test draws: `TILEWRIGHT_RANDOM_PAIRS`, else all of `full` with `TILEWRIGHT_FULL`, which CI sets, else a fifth of them.
+/// All pairs and cases run: `TILEWRIGHT_FULL` is set, as CI does.
+pub fn whole() -> bool {
+    std::env::var_os("TILEWRIGHT_FULL").is_some_and(|set| set != "0")
+}
+
+/// How many random pairs a test draws: `TILEWRIGHT_RANDOM_PAIRS`, else all of `full` in a whole run, else a tenth of them.
 pub fn draws(full: u64) -> u64 {
-    let whole = std::env::var_os("TILEWRIGHT_FULL").is_some_and(|set| set != "0");
-    number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(if whole { full } else { full.div_ceil(5) })
+    number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(if whole() { full } else { full.div_ceil(10) })
+}
+
+/// Whether a case of a list runs on the emulator: each in a whole run, else about one of five, mixed so that the levels of a nested list
+/// are not left out one by one.
+pub fn runs(number: usize) -> bool {
+    whole() || ((number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).is_multiple_of(5)
 }
 
 /// An emulator with every check on, one host thread.
