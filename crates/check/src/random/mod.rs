@@ -301,6 +301,11 @@ fn factors(seed: u64, with_beta: bool) -> Factors {
     factors
 }
 
+/// Tests run all their cases: `TILEWRIGHT_FULL` is set and not 0, as CI does.
+pub fn whole_run() -> bool {
+    std::env::var_os("TILEWRIGHT_FULL").is_some_and(|set| set != "0")
+}
+
 /// Generates, compiles and runs a pair on test data drawn from its seed, beta 0 or not. Looks at the result, at all
 /// memory around it, at what must not change, and, on a device that does not check races itself, at a second run.
 ///
@@ -319,7 +324,7 @@ pub fn verify(device: &Arc<dyn Device>, pair: &Pair) -> Result<Verification, Pai
     let again = device.info().is_measured() && resolved.spec.repeatable();
     // The emulator detects illegal writes in every pair. Exact sums are checked for a third of the pairs, to bound the time; for all pairs if
     // TILEWRIGHT_FULL is set.
-    let full = device.info().is_measured() || std::env::var_os("TILEWRIGHT_FULL").is_some();
+    let full = device.info().is_measured() || whole_run();
     let depth = if full || pair.seed.is_multiple_of(3) { Depth::Thorough } else { Depth::Quick };
     let verdict = case.verify(&program, &compiled, resolved.contraction, depth, again)?;
     // Pairs without the thorough look, each of them with special values in one of the operands.

@@ -3,6 +3,7 @@
 
 use crate::support;
 
+use tilewright_check::random::whole_run;
 use tilewright_check::reference::Samples;
 use tilewright_check::run::compile;
 use tilewright_check::verify::{Case, Depth, test_factors};
@@ -80,7 +81,7 @@ fn every_width(dtype: Scalar) {
             used[ways[which]] += 1;
         }
     }
-    assert!(used.iter().all(|n| *n > if support::whole() { 2 } else { 0 }), "{used:?}");
+    assert!(used.iter().all(|n| *n > if whole_run() { 2 } else { 0 }), "{used:?}");
 }
 
 #[test]

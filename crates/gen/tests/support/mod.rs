@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
-use tilewright_check::random::{Pair, Recipe, pair, verify};
+use tilewright_check::random::{Pair, Recipe, pair, verify, whole_run};
 use tilewright_check::reference::Samples;
 use tilewright_check::run::compile;
 use tilewright_check::verify::{Case, Depth, Verification, test_factors};
@@ -36,20 +36,15 @@ pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// All pairs and cases run: `TILEWRIGHT_FULL` is set, as CI does.
-pub fn whole() -> bool {
-    std::env::var_os("TILEWRIGHT_FULL").is_some_and(|set| set != "0")
-}
-
 /// How many random pairs a test draws: `TILEWRIGHT_RANDOM_PAIRS`, else all of `full` in a whole run, else a tenth of them.
 pub fn draws(full: u64) -> u64 {
-    number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(if whole() { full } else { full.div_ceil(10) })
+    number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(if whole_run() { full } else { full.div_ceil(10) })
 }
 
 /// Whether a case of a list runs on the emulator: each in a whole run, else about one of five, mixed so that the levels of a nested list
 /// are not left out one by one.
 pub fn runs(number: usize) -> bool {
-    whole() || ((number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).is_multiple_of(5)
+    whole_run() || ((number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).is_multiple_of(5)
 }
 
 /// An emulator with every check on, one host thread.

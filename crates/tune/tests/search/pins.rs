@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use std::collections::BTreeSet;
-use tilewright_check::random::{Recipe, plan};
+use tilewright_check::random::{Recipe, plan, whole_run};
 use tilewright_gen::plan::{Constraint, Key};
 use tilewright_gen::space::Space;
 use tilewright_ir::{Dialect, Scalar, Target};
@@ -10,14 +10,17 @@ use tilewright_problem::{Conv, Gemm, Order, Problem};
 use tilewright_tune::model::Picker;
 
 /// Random legal plans whose values are demanded.
-const PLANS: u64 = 24;
+fn plans() -> u64 {
+    if whole_run() { 24 } else { 5 }
+}
 
 /// The least and the greatest value of every key of random legal plans (with `TILEWRIGHT_ALL_PINS` set all values, in minutes),
 /// demanded alone, is met by the cost model's pick.
 fn every_pin_is_met(problem: &Problem, target: &Target, recipe: &Recipe) {
     let space = Space::new(problem, target).unwrap().with_atomics(true);
-    let plans: Vec<_> = (0..PLANS).into_par_iter().filter_map(|seed| plan(&space, recipe, seed)).collect();
-    assert!(plans.len() as u64 > PLANS / 2, "{} random plans for {problem}", plans.len());
+    let count = plans();
+    let plans: Vec<_> = (0..count).into_par_iter().filter_map(|seed| plan(&space, recipe, seed)).collect();
+    assert!(plans.len() as u64 > count / 2, "{} random plans for {problem}", plans.len());
     let mut pins: BTreeSet<(Key, u32)> = plans.iter().flat_map(|p| Key::all().map(|key| (key, p.get(key)))).collect();
     // What is picked anyway shows nothing.
     let free = Picker::new(&space).pick(1)[0].plan;
