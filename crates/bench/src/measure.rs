@@ -137,9 +137,9 @@ mod tests {
         let steady: Run<'_> = Box::new(|| Ok(5.0));
         let all = Limits { time: Duration::from_secs(60), precision: 0.01, ..limits(3, 50) };
         assert_eq!(interleave(&mut [steady], &all).unwrap()[0].as_ref().unwrap().rounds, 3);
-        let mut us = 1.0;
+        let mut us = 100.0;
         let noisy: Run<'_> = Box::new(move || {
-            us = 3.0 - us;
+            us = 300.0 - us;
             Ok(us)
         });
         // Wide to the end: four times as many runs, and means of four.
