@@ -36,9 +36,9 @@ pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// How many random pairs a test draws: `TILEWRIGHT_RANDOM_PAIRS`, else all of `full` in a whole run, else a tenth of them.
+/// How many random pairs a test draws: `TILEWRIGHT_RANDOM_PAIRS`, else all of `full` in a whole run, else a fifth of them.
 pub fn draws(full: u64) -> u64 {
-    number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(if whole_run() { full } else { full.div_ceil(10) })
+    number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(if whole_run() { full } else { full.div_ceil(5) })
 }
 
 /// Whether a case of a list runs on the emulator: each in a whole run, else about one of five, mixed so that the levels of a nested list
