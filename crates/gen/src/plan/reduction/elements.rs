@@ -54,11 +54,13 @@ impl ElementLoads {
         for width in [16, 8, 4, 2].into_iter().filter(|width| *width <= most) {
             let ways = [(1, false), (0, false), (1, true)].into_iter();
             let legal = |(axis, shifted): &(usize, bool)| {
-                multiples(*axis, width) && if *shifted { shifts(c, width) } else { aligned(*axis, width) }
+                // The view first: threads are many.
+                let begins = if *shifted { shifts(c, width) } else { aligned(*axis, width) };
+                begins && multiples(*axis, width)
             };
             for (axis, shifted) in ways.filter(legal) {
                 let mut sorted: Vec<u32> = (0..registers).collect();
-                sorted.sort_by_key(|r| (place(1 - axis, *r), place(axis, *r)));
+                sorted.sort_by_cached_key(|r| (place(1 - axis, *r), place(axis, *r)));
                 let runs: Vec<Vec<u32>> = sorted.chunks(width as usize).map(<[u32]>::to_vec).collect();
                 let adjacent = |run: &Vec<u32>| {
                     let first = (place(1 - axis, run[0]), place(axis, run[0]));
