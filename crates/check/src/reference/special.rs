@@ -23,6 +23,8 @@ pub struct Special {
     contract: Contract,
     /// A mask stores zeros.
     masks: bool,
+    /// An activation may make a zero of an infinity.
+    activates: bool,
 }
 
 /// How many results a contract decides, by their class.
@@ -78,8 +80,8 @@ impl Special {
         }
         *buffer = Arc::new(sprinkled(buffer, k, seed));
         let reference = Reference { tolerance: Tolerance::of_any_data(problem), ..Reference::new(&data, samples) };
-        let masks = Oracle::new(&data).masks();
-        Some(Special { data, reference, contract, masks })
+        let (masks, activates) = (Oracle::new(&data).masks(), problem.activation().is_some());
+        Some(Special { data, reference, contract, masks, activates })
     }
 
     /// The data.
@@ -113,8 +115,10 @@ impl Special {
             return match (stepwise.is_nan(), self.contract.infinity) {
                 // NaN of NaN, and of infinities that IEEE 754 makes NaN of.
                 (true, _) => Must::Nan,
-                // A mask stores zeros whatever the sum is.
-                (false, Becomes::Nan) if self.masks && stepwise == 0.0 => Must::Near,
+                // A mask stores zeros whatever the sum is. A zero of the activation is NaN by this contract.
+                (false, Becomes::Nan) if self.masks && stepwise == 0.0 => {
+                    if self.activates { Must::Open } else { Must::Near }
+                }
                 (false, Becomes::Nan) => Must::Nan,
                 // An activation gave a number.
                 _ if stepwise.is_finite() => Must::Near,
