@@ -720,6 +720,10 @@ for way in ("raises", "aborts", "hangs", "sleeps"):
 
     def test_a_model_that_fails_costs_no_other(self):
         benches = self.BENCHES
+        # The copies find what they share with the scripts of the bench.
+        shared = os.path.join(benches, "../../bench/scripts")
+        paths = [path for path in (shared, os.environ.get("PYTHONPATH")) if path]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         with tempfile.TemporaryDirectory() as folder:
             for name in os.listdir(benches):
                 with open(os.path.join(benches, name)) as file, open(os.path.join(folder, name), "w") as copied:
@@ -727,7 +731,8 @@ for way in ("raises", "aborts", "hangs", "sleeps"):
 
             def rows(names, *options):
                 command = [sys.executable, os.path.join(folder, "torch_models.py"), "--tiny", "--models-only", "--models", names]
-                said = subprocess.run([*command, "--budget", "1", "--out", folder, *options], capture_output=True, text=True)
+                command += ["--budget", "1", "--out", folder, *options]
+                said = subprocess.run(command, capture_output=True, text=True, env=env)
                 self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
                 with open(os.path.join(folder, "models.md")) as file:
                     return [line for line in file.read().split("\n") if line.startswith("| ")][1:]
