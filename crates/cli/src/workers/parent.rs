@@ -16,6 +16,8 @@ use tilewright_tune::search::Cancel;
 
 /// How often children are looked after.
 const TICK: Duration = Duration::from_millis(100);
+/// How often a line says how far all of them are.
+const NEWS: Duration = Duration::from_secs(5);
 /// How long children may take to end when told to.
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -73,7 +75,8 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
         let child = start_child(&device, number, cores.as_deref(), &records, &at, hushed)?;
         workers.push(Worker { device, number, cores, child, restarts: Restarts::new() });
     }
-    let code = watch(workers, &cancel, &mut |worker| {
+    let mut news = News { at: &at, shown: hushed, start, last: start, done: 0 };
+    let code = watch(workers, &cancel, &mut || news.tell(), &mut |worker| {
         start_child(&worker.device, worker.number, worker.cores.as_deref(), &records, &at, hushed)
     });
     let code = code?;
@@ -104,6 +107,38 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
         0 => Err(CliError::HandedOver(SOME_FAILED)),
         code => Err(CliError::HandedOver(code)),
     }
+}
+
+/// Lines that say how far the workers of this host are. `fleet status` says it of a run on a server.
+struct News<'a> {
+    at: &'a Tasks,
+    shown: bool,
+    start: Instant,
+    last: Instant,
+    done: i64,
+}
+
+impl News<'_> {
+    /// Prints a line if problems were tuned since the last one, every [`NEWS`] at most.
+    fn tell(&mut self) {
+        let Tasks::Host { file, run, .. } = self.at else { return };
+        if !self.shown || self.last.elapsed() < NEWS {
+            return;
+        }
+        self.last = Instant::now();
+        // A file that is busy, or not there yet, is counted next time.
+        let Ok(left) = HostQueue::count(file, run) else { return };
+        if left.done > self.done {
+            self.done = left.done;
+            eprintln!("{}", progress(&left, self.start.elapsed()));
+        }
+    }
+}
+
+fn progress(left: &Left, time: Duration) -> String {
+    let all = left.open + left.leased + left.done + left.failed;
+    let failed = if left.failed > 0 { format!(", {} failed", left.failed) } else { String::new() };
+    format!("{} of {all} problems tuned, {} in work{failed}, {:.0} s", left.done, left.leased, time.as_secs_f64())
 }
 
 fn summary(left: &Left, devices: usize, time: Duration) -> String {
@@ -254,12 +289,14 @@ fn without(args: impl Iterator<Item = OsString>, options: &[&str]) -> Vec<OsStri
 fn watch(
     mut workers: Vec<Worker>,
     cancel: &Cancel,
+    tick: &mut dyn FnMut(),
     restart: &mut dyn FnMut(&Worker) -> Result<Child, CliError>,
 ) -> Result<u8, CliError> {
     let mut codes = Vec::new();
     let mut told: Option<Instant> = None;
     while !workers.is_empty() {
         std::thread::sleep(TICK);
+        tick();
         if cancel.is_cancelled() && told.is_none() {
             told = Some(Instant::now());
             workers.iter_mut().for_each(|worker| drop(worker.child.stdin.take()));
@@ -310,6 +347,12 @@ mod tests {
         let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
         let given = words("tune --cases a.csv --device all --records=x --budget 3 --device=emu,emu --records y --devices");
         assert_eq!(without(given.into_iter(), &["--device", "--records"]), words("tune --cases a.csv --budget 3 --devices"));
+    }
+
+    #[test]
+    fn progress_counts_all_problems() {
+        let left = Left { open: 30, refused: 0, leased: 4, done: 25, failed: 1 };
+        assert_eq!(progress(&left, Duration::from_secs(90)), "25 of 60 problems tuned, 4 in work, 1 failed, 90 s");
     }
 
     #[test]
