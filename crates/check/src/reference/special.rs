@@ -117,7 +117,11 @@ impl Special {
                 (true, _) => Must::Nan,
                 // A mask stores zeros whatever the sum is. A zero of the activation is NaN by this contract.
                 (false, Becomes::Nan) if self.masks && stepwise == 0.0 => {
-                    if self.activates { Must::Open } else { Must::Near }
+                    if self.activates {
+                        Must::Open
+                    } else {
+                        Must::Near
+                    }
                 }
                 (false, Becomes::Nan) => Must::Nan,
                 // An activation gave a number.
