@@ -7,6 +7,10 @@ and the end event are queued; otherwise the sleep is doubled and the sample take
 import statistics
 
 
+# Runs of a sample of calls that stay wide.
+RUNS = 4
+
+
 class Spread:
     """Median, p10 and p90 in microseconds of the means of every `runs` successive samples."""
 
@@ -51,16 +55,16 @@ class Held:
                 raise RuntimeError("the call waits for the device: it cannot be timed without the host's time")
             self.cycles *= 2
 
-    def spreads(self, runs, samples=21, longer=4):
-        """A `Spread` of each call, in the order A B, B A; up to `longer` times as many runs while one is wide, then means of four runs."""
-        for run in runs:
+    def spreads(self, calls, samples=21, longer=4):
+        """A `Spread` of each call, in the order A B, B A. While one is wide, up to `longer` times as many runs; then means of `RUNS` runs."""
+        for run in calls:
             for _ in range(3):
                 run()
         self.torch.cuda.synchronize()
-        times = [[] for _ in runs]
+        times = [[] for _ in calls]
         for n in range(samples * longer):
-            for at in range(len(runs)) if n % 2 == 0 else reversed(range(len(runs))):
-                times[at].append(self.sample(runs[at]))
+            for at in range(len(calls)) if n % 2 == 0 else reversed(range(len(calls))):
+                times[at].append(self.sample(calls[at]))
             if n + 1 >= samples and not any(Spread(of).wide for of in times):
                 return [Spread(of) for of in times]
-        return [Spread(of, 4) for of in times]
+        return [Spread(of, RUNS) for of in times]

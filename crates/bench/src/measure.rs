@@ -33,6 +33,10 @@ const RUNS: usize = 4;
 /// One run of an alternative: its time in microseconds.
 pub type Run<'a> = Box<dyn FnMut() -> Result<f64, BenchError> + 'a>;
 
+fn is_any_wide(samples: &[Vec<f64>]) -> bool {
+    samples.iter().any(|s| Summary::of(s).is_some_and(|s| s.is_wide()))
+}
+
 /// Times all alternatives round-robin. One that fails is left out from then on, with its error.
 ///
 /// # Errors
@@ -73,16 +77,16 @@ pub fn interleave(sides: &mut [Run<'_>], limits: &Limits) -> Result<Vec<Result<S
         }
         let settled =
             |s: &Vec<f64>| Summary::of(s).is_none_or(|s| s.spread() / (2.0 * f64::from(s.rounds).sqrt()) <= limits.precision);
-        let wide = samples.iter().any(|s| Summary::of(s).is_some_and(|s| s.is_wide()));
+        let wide = is_any_wide(&samples);
         let more = if wide { LONGER } else { 1 };
         let over = round >= limits.most * more || start.elapsed() >= limits.time * more;
         if round >= limits.least && (over || (!wide && samples.iter().all(settled))) {
             break;
         }
     }
-    let all = samples.iter().filter(|s| !s.is_empty());
-    let wide = samples.iter().any(|s| Summary::of(s).is_some_and(|s| s.is_wide()));
-    let enough = all.map(Vec::len).min().is_some_and(|rounds| rounds >= RUNS * limits.least as usize);
+    let wide = is_any_wide(&samples);
+    let least = RUNS * limits.least as usize;
+    let enough = samples.iter().all(|s| s.is_empty() || s.len() >= least);
     let summary = |samples: &[f64]| if wide && enough { Summary::of_means(samples, RUNS) } else { Summary::of(samples) };
     let outcomes = failed.into_iter().zip(samples).map(|(error, samples)| match (error, summary(&samples)) {
         (Some(e), _) => Err(e),

@@ -36,7 +36,7 @@ pub(super) fn migrate(path: &Path, connection: &mut Connection) -> rusqlite::Res
     Ok(())
 }
 
-/// Waits for other processes, of which one may be migrating.
+/// Waits for other processes: one of them may be migrating the file.
 fn begin<'a>(path: &Path, connection: &'a Connection) -> rusqlite::Result<Transaction<'a>> {
     for _ in 1..PATIENCE {
         match Transaction::new_unchecked(connection, TransactionBehavior::Exclusive) {

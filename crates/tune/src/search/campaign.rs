@@ -293,7 +293,7 @@ impl<'a> Run<'a, '_> {
             let ended = self.search(number, slice);
             Both { ended, data: data.and_then(|data| data.join().ok().flatten()) }
         });
-        // Test data may lie in the memory of a worker process that is gone.
+        // A worker process that ended may have held the test data.
         let lost = restarts(self) != before;
         for (at, problem) in self.problems.iter_mut().enumerate() {
             let Some(live) = &mut problem.live else { continue };
