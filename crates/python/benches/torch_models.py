@@ -5,7 +5,7 @@
     python crates/python/benches/torch_models.py --models odd --limit 60 --models-only --ways compile --compile max-autotune-no-cudagraphs \\
         --compile-choices 4 --keep-shapes --budget 1 --out results                                        # with what is in results already
 
-Models (`torch_cases.py`) have random weights. Each is recorded; then within its share of `--budget`, and half of its limit, the shapes that take
+Models (`torch_cases.py`) have random weights, and torch has `cudnn.benchmark`. Each is recorded; then within its share of `--budget`, and half of its limit, the shapes that take
 most of torch's time are searched first, each as long as its share says, and compared with torch (`tune_recorded(total=)`). The model is timed with
 and without `tilewright.torch.enable`, alternately: eager, captured in a CUDA graph (where the host does not count), and with `--compile MODES` by
 torch.compile, without and with us inside. Results and gradients of both are compared with the model in f64.
