@@ -2,10 +2,9 @@
 # Runs the comparisons of benchmarks/method.md on a CUDA machine, each within its share of time, results as JSON lines.
 # Usage: gpu.sh TILEWRIGHT_BENCH CASES OUT SECTION[=SECONDS]...
 #   TILEWRIGHT_BENCH  the executable        CASES  folder of the case files        OUT  folder for results
-#   SECTION           gemm-f32 deepbench conv opencl pick schedules throughput verify-cuda verify-opencl
-#                     any other name is a set of gemm.csv, compared with cuBLASLt; several sets are joined by `+`: llm+square
+#   SECTION           deepbench opencl pick schedules throughput verify-cuda verify-opencl (sets.sh runs the published sets)
 # Environment:
-#   GPUS=8            deals the cases of gemm-f32, deepbench, conv, pick and sets out to as many GPUs, a process with cores of its own each
+#   GPUS=8            deals the cases of deepbench and pick out to as many GPUs, a process with cores of its own each
 #   TUNE=4s           tuning of each case            MEASURE=350ms  measuring of each case
 #   CACHE=warm        runs back to back instead of with cold caches; results go to SECTION-warm
 # A section whose results are in OUT already goes on where it stopped.
@@ -57,9 +56,7 @@ for section in "$@"; do
     file=$name${CACHE:+-$CACHE}
     echo "== $file, at most $seconds s"
     case $name in
-    gemm-f32) deal "$file" "$seconds" gemm --cases "$cases/gemm.csv" --set f32 --against cublas ;;
     deepbench) deal "$file" "$seconds" deepbench --cases "$cases/deepbench_gemm.csv" --against cublas ;;
-    conv) deal "$file" "$seconds" conv --cases "$cases/conv_forward_f32.csv" --sample-loop ;;
     pick) deal "$file" "$seconds" pick-quality --cases "$cases/gemm.csv" --set f32 ;;
     opencl)
         "$bench" opencl-vs-cuda --out "$out/$name.jsonl" --resume --limit "${seconds}s" --cases "$cases/gemm.csv" --set f32 \
@@ -72,9 +69,8 @@ for section in "$@"; do
         "$bench" verify-random --device opencl:NVIDIA --out "$out/$name.jsonl" --limit "${seconds}s" --count 2000
         ;;
     *)
-        sets=$(echo "$name" | sed 's/+/ --set /g')
-        # shellcheck disable=SC2086
-        deal "$file" "$seconds" gemm --cases "$cases/gemm.csv" --set $sets --against cublaslt,cublaslt-1g
+        echo "$name: no such section" >&2
+        false
         ;;
     esac >"$out/$file.txt" 2>"$out/$file.log" || { status=1; tail -n 3 "$out/$file.log"; }
     tail -n 12 "$out/$file.txt"
