@@ -74,13 +74,30 @@ typedef struct tw_context tw_context;
 tw_status tw_context_open(const char *device, const char *records, tw_context **context);
 /* Frees a context. Operations that were made from it keep working. `context` may be NULL. */
 void tw_context_close(tw_context *context);
-/* Sets the process in which tw_operation_tune runs candidates from now on.
+/* The process in which tw_operation_tune runs candidates.
  * TW_TRIALS_IN_WORKER: a candidate that crashes or hangs ends the worker process only. The worker is the command `tilewright`. The environment
  * variable TILEWRIGHT_WORKER names it, or it is in the library's folder or in PATH. Tuning fails without a worker.
  * TW_TRIALS_IN_PROCESS: a candidate that crashes may end this process. The emulator always runs candidates in this process. */
 typedef int32_t tw_trials;
 enum { TW_TRIALS_IN_WORKER = 0, TW_TRIALS_IN_PROCESS = 1 }; /* TW_TRIALS_IN_WORKER is the default */
+/* Sets it from now on. */
 tw_status tw_context_trials(const tw_context *context, tw_trials trials);
+
+/* How a context is opened. */
+typedef struct tw_options {
+    size_t size; /* of this structure; tw_options_init sets it */
+    const char *device, *records; /* as tw_context_open takes them */
+    int64_t workspace;            /* bytes of device memory for copies and partial sums, where a problem allows more; -1: the problem's own */
+    tw_trials trials;
+    int32_t atomics;  /* 1: plans may add with atomics; the last bits of results then vary between runs */
+    int32_t ieee;     /* 1: no plan in which NaN, infinity or overflow becomes another value than IEEE 754 has */
+    int32_t reserved; /* 0 */
+} tw_options;
+
+/* Fills `options` with the defaults of tw_context_open(NULL, NULL, ...). `options` is the caller's. Does nothing for NULL. */
+void tw_options_init(tw_options *options, size_t size);
+/* Opens a device with these options. The texts are copied. Ownership and errors as tw_context_open. */
+tw_status tw_context_open_with(const tw_options *options, tw_context **context);
 /* Gives a text with the device's id, name and driver. */
 tw_status tw_context_describe(const tw_context *context, char *text, size_t capacity, size_t *length);
 

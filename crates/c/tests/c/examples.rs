@@ -8,7 +8,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use tilewright_c::{NAMES, TwCall, TwConv, TwGemm, TwMemory, TwOperands, TwReduce};
+use tilewright_c::{NAMES, TwCall, TwConv, TwGemm, TwMemory, TwOperands, TwOptions, TwReduce};
 
 fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -69,6 +69,7 @@ fn structures_and_numbers_are_those_of_the_header() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut text = String::from("#include <tilewright.h>\n");
     for (name, size) in [
+        ("tw_options", size_of::<TwOptions>()),
         ("tw_gemm", size_of::<TwGemm>()),
         ("tw_conv", size_of::<TwConv>()),
         ("tw_reduce", size_of::<TwReduce>()),
@@ -84,6 +85,7 @@ fn structures_and_numbers_are_those_of_the_header() {
                 $c, stringify!($field), std::mem::offset_of!($rust, $field), stringify!($field));)*
         };
     }
+    offsets!(text, "tw_options", TwOptions, device records workspace trials atomics ieee reserved);
     offsets!(text, "tw_gemm", TwGemm, m lda ldr batch stride_a stride_r dtype out_dtype order math trans_a trans_b bias activation residual dynamic_m dynamic_batch reduce drop_c scale_m scale_n zero_a zero_b grouped b_dtype conj_a conj_b alpha_im beta_im);
     offsets!(text, "tw_conv", TwConv, n groups input filter stride dilation pad_begin pad_end dims direction layout dtype out_dtype math bias activation residual mask drop_c reduce);
     offsets!(text, "tw_reduce", TwReduce, shape strides over dims dtype activation ops);

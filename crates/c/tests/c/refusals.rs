@@ -114,6 +114,48 @@ fn contexts() {
 }
 
 #[test]
+fn options_of_a_context() {
+    const E4M3: i32 = 4;
+    // SAFETY: as the header asks, but for what is refused.
+    unsafe {
+        let options = |change: &dyn Fn(&mut TwOptions)| {
+            let mut options = std::mem::zeroed::<TwOptions>();
+            tw_options_init(&mut options, size_of::<TwOptions>());
+            (options.device, options.records) = (c"emu:sm_90a".as_ptr(), c"".as_ptr());
+            change(&mut options);
+            options
+        };
+        let mut context = null_mut();
+        let wrong: [(&dyn Fn(&mut TwOptions), &str); 5] = [
+            (&|x| x.workspace = -2, "workspace = -2"),
+            (&|x| x.trials = 2, "trials = 2"),
+            (&|x| x.atomics = 3, "atomics = 3 is no flag"),
+            (&|x| x.ieee = -1, "ieee = -1 is no flag"),
+            (&|x| x.size = 8, "call tw_options_init"),
+        ];
+        for (change, says) in wrong {
+            fails(tw_context_open_with(&options(change), &mut context), ARGUMENT, says);
+        }
+        // An 8-bit result has no infinity: with `ieee` no plan is left.
+        for (ieee, says) in [(0, ""), (1, "store results in f16, bf16 or f32")] {
+            assert_eq!(tw_context_open_with(&options(&|x| x.ieee = ieee), &mut context), 0, "{}", said());
+            let product = gemm(|x| (x.dtype, x.out_dtype, x.trans_b, x.m, x.n, x.k) = (E4M3, E4M3, 1, 64, 64, 64));
+            let mut operation = null_mut();
+            let mut status = tw_operation_gemm(context, &product, &mut operation);
+            if status == 0 {
+                let mut kernels = null_mut();
+                status = tw_prepare(operation, null(), &mut kernels);
+                tw_prepared_free(kernels);
+            }
+            assert_eq!(status == 0, ieee == 0, "{}", said());
+            assert!(said().contains(says), "{}", said());
+            tw_operation_free(operation);
+            tw_context_close(context);
+        }
+    }
+}
+
+#[test]
 fn a_list_of_memories_launches_and_its_mistakes_are_named() {
     // SAFETY: as the header asks, but for what is refused.
     unsafe {

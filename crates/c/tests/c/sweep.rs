@@ -68,6 +68,14 @@ const CALLS: &[(&str, &[usize], Call)] = &[
         if at < 2 { ARGUMENT } else { status }
     }),
     ("tw_context_trials", &[], |home, at| unsafe { tw_context_trials(or(at, 0, home.context), 1) }),
+    ("tw_context_open_with", &[], |_, at| unsafe {
+        let (mut options, mut made) = (std::mem::zeroed::<TwOptions>(), null_mut());
+        tw_options_init(&mut options, size_of::<TwOptions>());
+        (options.device, options.records) = (c"emu".as_ptr(), c"".as_ptr());
+        let status = tw_context_open_with(or(at, 0, &options), if at == 1 { null_mut() } else { &raw mut made });
+        tw_context_close(made);
+        status
+    }),
     ("tw_context_describe", &[1, 2], |home, at| unsafe {
         texts(at, |text, room, length| tw_context_describe(or(at, 0, home.context), text, room, length))
     }),
