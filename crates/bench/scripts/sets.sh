@@ -3,7 +3,7 @@
 # Usage: sets.sh TILEWRIGHT_BENCH CASES OUT NAME[/PART]=SECONDS...
 #   CASES  folder of the case files        OUT  folder for results, JSON lines that `tilewright-bench table` reads
 #   NAME   retinanet-DIRECTION-DTYPE-LAYOUT  with DIRECTION forward, backward-data or backward-weight: retinanet-forward-bf16-nhwc
-#          networks-DIRECTION   ck-DIRECTION   conv-f32   conv-tf32x3
+#          networks-DIRECTION   groups-DIRECTION   ck-DIRECTION   conv-f32   conv-tf32x3
 #          gemm-SET of gemm.csv   formats-SET of formats.csv   complex   grouped   weights   block-scales
 #   PART   1/3 runs the first third of the cases, dealt out by number: cut a set that is too long before it runs
 # Environment: GPUS=4 takes so many GPUs (all by default); TUNE=1500ms MEASURE=250ms per case.
@@ -36,6 +36,7 @@ one() {
         ;;
     ck-*) set -- conv --cases "$cases/ck_grouped_conv.csv" --direction "${name#ck-}" --dtype f16 --layout nhwc --dims 2 ;;
     networks-*) set -- conv --cases "$cases/networks.csv" --direction "${name#networks-}" --dtype bf16 --layout nhwc ;;
+    groups-*) set -- conv --cases "$cases/groups.csv" --direction "${name#groups-}" --dtype f16 --layout nhwc ;;
     conv-f32) set -- conv --cases "$cases/conv_forward_f32.csv" ;;
     conv-tf32x3) set -- conv --cases "$cases/conv_forward_f32.csv" --math tf32x3 ;;
     gemm-f32) set -- gemm --cases "$cases/gemm.csv" --set f32 --against cublas,cublaslt ;;
