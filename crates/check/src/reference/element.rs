@@ -77,7 +77,7 @@ impl Element for f16 {
         u64::from(f16::from_f32(whole as f32 / 2048.0).to_bits())
     }
     fn value(bits: u64) -> f64 {
-        f16::from_bits(bits as u16).to_f64()
+        f16::from_bits(bits as u16).to_f32().into()
     }
     fn of(value: f64) -> u64 {
         f16::from_f64(value).to_bits().into()
@@ -95,7 +95,8 @@ impl Element for bf16 {
         u64::from((whole as f32 / 256.0).to_bits() >> 16)
     }
     fn value(bits: u64) -> f64 {
-        bf16::from_bits(bits as u16).to_f64()
+        // As f32: a shift.
+        bf16::from_bits(bits as u16).to_f32().into()
     }
     fn of(value: f64) -> u64 {
         bf16::from_f64(value).to_bits().into()
@@ -229,6 +230,16 @@ pub(super) fn put<E: Element>(element: &mut [u8], bits: u64) {
 /// The value of the element at a position; NaN outside of the buffer.
 pub(super) fn value(scalar: Scalar, bytes: &[u8], position: u64) -> f64 {
     with_element!(scalar, E => E::value(bits::<E>(bytes, position as usize)), f64::NAN)
+}
+
+/// The values of elements at equal distances, as [`value`] gives each of them.
+pub(super) fn values(scalar: Scalar, bytes: &[u8], first: u64, apart: u64, out: &mut [f64]) {
+    fn all<E: Element>(bytes: &[u8], first: usize, apart: usize, out: &mut [f64]) {
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = E::value(bits::<E>(bytes, first + i * apart));
+        }
+    }
+    with_element!(scalar, E => all::<E>(bytes, first as usize, apart as usize, out), out.fill(f64::NAN));
 }
 
 /// A value rounded to a type, as the store of a result rounds it.

@@ -5,7 +5,7 @@
 
 use super::buffer::Margins;
 use super::data::TestData;
-use super::element::{hash, rounded, value};
+use super::element::{hash, rounded, value, values};
 use super::integers::{Integers, affordable};
 use super::oracle::Oracle;
 use super::reduced::{AsReduced, Elements};
@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use std::sync::{Arc, OnceLock};
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::{Activation, Complex, Conv, Direction, Factors, Gemm, Problem, ProblemError, Ragged, Reduction};
+use tilewright_problem::{Activation, Along, Complex, Conv, Direction, Factors, Gemm, Problem, ProblemError, Ragged, Reduction};
 
 /// Multiply-adds to spend on the sums of a convolution.
 const BUDGET: u64 = 1 << 28;
@@ -219,6 +219,20 @@ impl Exact {
         if let Problem::Reduce(reduce) = &self.data.problem { reduce.position(reduced, index) as usize } else { 0 }
     }
 
+    /// The sums at a row's begin and these steps.
+    fn sums(&self, start: usize, steps: &[usize], out: &mut [f64]) {
+        fn each<T: Copy>(table: &[T], start: usize, steps: &[usize], out: &mut [f64], number: impl Fn(T) -> f64) {
+            for (out, step) in out.iter_mut().zip(steps) {
+                *out = table.get(start + step).map_or(f64::NAN, |sum| number(*sum));
+            }
+        }
+        match self.totals.as_ref() {
+            Totals::Gemm { table, .. } => each(table, start, steps, out, |sum| sum as f64),
+            Totals::Conv { table, .. } | Totals::Crossings { table, .. } => each(table, start, steps, out, |sum| sum),
+            Totals::Elements => out.iter_mut().zip(steps).for_each(|(out, step)| *out = self.sum(start + step)),
+        }
+    }
+
     fn sum(&self, at: usize) -> f64 {
         match self.totals.as_ref() {
             Totals::Elements => value(self.data.a.scalar, &self.data.a.bytes, self.data.a.start + at as u64),
@@ -271,12 +285,20 @@ impl Exact {
         let mut verdict = Verdict::default();
         for (g, rows, columns) in oracle.blocks(g, &rows, &columns) {
             let steps: Vec<usize> = columns.iter().map(|column| self.step(g, *column)).collect();
+            let mut plain = judge.plain(oracle, g, columns);
             for &row in rows {
                 let start = self.start(g, row);
                 let number = if let Totals::Conv { pixels, .. } = self.totals.as_ref() { pixels[row as usize] } else { row };
                 // Positions of a convolution's pixels take divisions: once for a row.
-                let places = oracle.results_at(g, number, columns[0]..columns[0] + columns.len() as u64);
-                for ((column, step), at) in columns.iter().zip(&steps).zip(places) {
+                let places = || oracle.results_at(g, number, columns[0]..columns[0] + columns.len() as u64);
+                if let Some(plain) = &mut plain {
+                    self.sums(start, &steps, &mut plain.sums);
+                    if plain.are_right(judge, places()) {
+                        verdict.checked += columns.len() as u64;
+                        continue;
+                    }
+                }
+                for ((column, step), at) in columns.iter().zip(&steps).zip(places()) {
                     // The other part of a complex sum is the neighbouring element.
                     let other = if self.data.factors.alpha_im == 0.0 { 0.0 } else { self.sum(start + (step ^ 1)) };
                     judge.element(oracle, [g, number, *column], at, [self.sum(start + step), other], &mut verdict);
@@ -351,6 +373,30 @@ impl<'a> Judge<'a> {
         (argument, residual, oracle.last(self.activation.map_or(argument, |f| f.apply(argument)), residual))
     }
 
+    /// Neighbouring columns whose elements are an activated `alpha * sum + beta * old + bias`, the bias of their columns; `None` where results are more
+    /// than that.
+    fn plain(&self, oracle: &Oracle<'_>, g: u64, columns: &[u64]) -> Option<Plain> {
+        let Factors { alpha_im, beta_im, .. } = self.data.factors;
+        let simple = match &self.data.problem {
+            Problem::Gemm(gemm) => {
+                gemm.complex.is_none()
+                    && gemm.residual.is_none()
+                    && gemm.bias.is_none_or(|bias| bias.along == Along::N)
+                    && [Along::M, Along::N].iter().all(|along| gemm.scales.of(*along).is_none() && gemm.totals_len(*along) == 0)
+            }
+            Problem::Conv(conv) => !conv.mask && !conv.residual,
+            Problem::Reduce(_) => false,
+        };
+        // What rounds or saturates is judged one by one.
+        let simple = simple && alpha_im == 0.0 && beta_im == 0.0 && self.function == 0.0 && self.scalar.bytes() > 1;
+        simple.then(|| Plain {
+            sums: vec![0.0; columns.len()],
+            found: vec![0.0; columns.len()],
+            old: vec![0.0; columns.len()],
+            bias: columns.iter().map(|column| oracle.bias(g, 0, *column)).collect(),
+        })
+    }
+
     fn element(&self, oracle: &Oracle<'_>, index: [u64; 3], at: u64, totals: [f64; 2], verdict: &mut Verdict) {
         let (argument, residual, expected) = self.expected(oracle, index, at, totals);
         let expected = within(self.scalar, expected);
@@ -375,5 +421,32 @@ impl<'a> Judge<'a> {
         if verdict.worst.is_none_or(|worst| worst.excess() < mismatch.excess()) {
             verdict.worst = Some(mismatch);
         }
+    }
+}
+
+/// Neighbouring elements of a row. Whole rows are judged fast where they are right to the last bit; [`Judge::element`] judges the others.
+struct Plain {
+    sums: Vec<f64>,
+    found: Vec<f64>,
+    old: Vec<f64>,
+    bias: Vec<f64>,
+}
+
+impl Plain {
+    /// True if all elements have just the expected values.
+    fn are_right(&mut self, judge: &Judge<'_>, mut places: impl Iterator<Item = u64>) -> bool {
+        let Some(first) = places.next() else { return true };
+        let apart = places.next().map_or(1, |second| second - first);
+        let Factors { alpha, beta, .. } = judge.data.factors;
+        values(judge.scalar, judge.after, first, apart, &mut self.found);
+        if judge.data.factors.reads_old() {
+            values(judge.scalar, &judge.data.c.bytes, first, apart, &mut self.old);
+        }
+        let elements = self.found.iter().zip(&self.sums).zip(self.old.iter().zip(&self.bias));
+        let right = elements.map(|((found, sum), (old, bias))| {
+            let argument = alpha * sum + beta * old + bias;
+            *found == judge.activation.map_or(argument, |f| f.apply(argument))
+        });
+        right.fold(true, |all, right| all & right)
     }
 }

@@ -95,6 +95,8 @@ pub struct Reference {
     tolerance: Tolerance,
     /// Values of the reductions.
     reduced: Vec<reductions::Expected>,
+    /// The sums of the entries, for other factors; none with a complex alpha, which mixes two of them.
+    sums: Vec<Sum>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -194,16 +196,40 @@ impl Reference {
         let oracle = Oracle::new(data);
         let reduced = reductions::sampled(data, &oracle, samples);
         let picks = if data.problem.keeps_c() { picks(oracle.extent, samples) } else { [const { Vec::new() }; 3] };
-        let mut entries: Vec<Entry> =
+        let mut all: Vec<(Entry, Sum)> =
             picks[0].par_iter().flat_map_iter(|&g| crossings(data, &oracle, g, &picks[1], &picks[2])).collect();
         if let Samples::Budget(budget @ 1..) = samples
             && data.problem.keeps_c()
         {
             let spots = diagonal(oracle.extent, &picks, budget);
-            entries
-                .par_extend(spots.par_iter().flat_map_iter(|&[g, row, column]| crossings(data, &oracle, g, &[row], &[column])));
+            all.par_extend(spots.par_iter().flat_map_iter(|&[g, row, column]| crossings(data, &oracle, g, &[row], &[column])));
         }
-        Reference { scalar: data.c.scalar, pieces: data.c.pieces(), entries, tolerance: Tolerance::of(&data.problem), reduced }
+        let (entries, mut sums): (Vec<Entry>, Vec<Sum>) = all.into_par_iter().unzip();
+        if data.factors.alpha_im != 0.0 {
+            sums.clear();
+        }
+        Reference {
+            scalar: data.c.scalar,
+            pieces: data.c.pieces(),
+            entries,
+            tolerance: Tolerance::of(&data.problem),
+            reduced,
+            sums,
+        }
+    }
+    /// The expected values of the same elements for data with the same A and B and other factors ([`TestData::with_factors`]): the sums of products are
+    /// computed once.
+    #[must_use]
+    pub fn with_factors(&self, data: &TestData, samples: Samples) -> Reference {
+        if self.sums.len() != self.entries.len() || data.factors.alpha_im != 0.0 {
+            return Reference::new(data, samples);
+        }
+        let oracle = Oracle::new(data);
+        let reduced = reductions::sampled(data, &oracle, samples);
+        let again = |(old, sum): (&Entry, &Sum)| entry(data, &oracle, old.index, [*sum, Sum::default()]);
+        let entries = self.entries.par_iter().zip(&self.sums).with_min_len(1 << 10).map(again).collect();
+        let (tolerance, sums) = (Tolerance::of(&data.problem), Vec::new());
+        Reference { scalar: data.c.scalar, pieces: data.c.pieces(), entries, tolerance, reduced, sums }
     }
     /// About how many bytes the reference of a result of so many elements takes, each a sum of `k` terms: crossings and diagonals.
     pub fn bytes(elements: u64, k: u64, samples: Samples) -> u64 {
@@ -211,7 +237,7 @@ impl Reference {
             Samples::All => elements,
             Samples::Budget(budget) => elements.min(2 * (budget / k.max(1)).max(4096)),
         };
-        compared.saturating_mul(size_of::<Entry>() as u64)
+        compared.saturating_mul((size_of::<Entry>() + size_of::<Sum>()) as u64)
     }
     /// Elements that are compared.
     pub fn len(&self) -> usize {
@@ -343,8 +369,8 @@ fn diagonal([g, rows, columns, k]: [u64; 4], picks: &[Vec<u64>; 3], budget: u64)
     spots.collect()
 }
 
-/// Expected values at all crossings of some rows and columns of one batch entry.
-fn crossings(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[u64]) -> Vec<Entry> {
+/// Expected values at all crossings of some rows and columns of one batch entry, with their sums.
+fn crossings(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[u64]) -> Vec<(Entry, Sum)> {
     let blocks = oracle.blocks(g, rows, columns).into_iter().flat_map(|(g, rows, columns)| {
         // With a complex alpha a part of a result has something of the other part's sum.
         let others: Vec<u64> = columns.iter().map(|column| column ^ 1).collect();
@@ -352,7 +378,7 @@ fn crossings(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns
         let sums = dot_products(data, oracle, g, rows, columns).into_iter().enumerate();
         let entries = sums.map(|(i, sum)| {
             let index = [g, rows[i / columns.len()], columns[i % columns.len()]];
-            entry(data, oracle, index, [sum, others.get(i).copied().unwrap_or_default()])
+            (entry(data, oracle, index, [sum, others.get(i).copied().unwrap_or_default()]), sum)
         });
         entries.collect::<Vec<_>>()
     });

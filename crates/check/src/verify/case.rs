@@ -56,8 +56,7 @@ struct Side {
 }
 
 impl Side {
-    fn new(factors: Factors, data: TestData, samples: Samples) -> Side {
-        let reference = Reference::new(&data, samples);
+    fn new(factors: Factors, data: TestData, reference: Reference) -> Side {
         Side { factors, data, reference, exact: Mutex::default() }
     }
 
@@ -72,10 +71,15 @@ impl Side {
         let new = || Exact::within(problem, seed, factors, self.data.margins);
         let exact = like.map_or_else(new, |like| like.with_factors(factors));
         let exact = Arc::new(exact?);
-        if [&*self.data.a, &*self.data.b, &self.data.c].map(|b| b.bytes.len()).iter().sum::<usize>() <= KEPT {
+        if self.keeps_exact() {
             *kept = Some(exact.clone());
         }
         Ok(exact)
+    }
+
+    /// Small integers are kept, unless they take too much memory.
+    fn keeps_exact(&self) -> bool {
+        [&*self.data.a, &*self.data.b, &self.data.c].map(|b| b.bytes.len()).iter().sum::<usize>() <= KEPT
     }
 }
 
@@ -143,7 +147,8 @@ impl Case {
         let sees_all = device.info().kind == DeviceKind::Emulated;
         let wide = if sees_all { Margins::default() } else { Margins::as_wide_as_a_tile(problem) };
         let data = TestData::within(problem, seed, factors, Margins { starts, ..wide })?;
-        let first = Side::new(factors, data, samples);
+        let reference = Reference::new(&data, samples);
+        let first = Side::new(factors, data, reference);
         let buffers = Buffers::upload(device.as_ref(), &first.data)?;
         let (device, after) = (device.clone(), Mutex::default());
         Ok(Case { device, first, other: None, extents: None, buffers, spread: None, seed, samples, after })
@@ -205,7 +210,20 @@ impl Case {
         let useful = !factors.reads_old() || self.problem().keeps_c();
         if useful && self.other.as_ref().is_none_or(|side| side.factors != factors) {
             let data = self.first.data.with_factors(self.seed, factors)?;
-            self.other = Some(Side::new(factors, data, self.samples));
+            let reference = self.first.reference.with_factors(&data, self.samples);
+            self.other = Some(Side::new(factors, data, reference));
+        }
+        Ok(())
+    }
+
+    /// Makes the small integers of a thorough look before it is taken, where they are kept.
+    ///
+    /// # Errors
+    /// [`VerifyError::Problem`].
+    pub fn make_integers(&self) -> Result<(), VerifyError> {
+        let mut last = None::<Arc<Exact>>;
+        for side in std::iter::once(&self.first).chain(&self.other).filter(|side| side.keeps_exact()) {
+            last = Some(side.exact(self.seed, last.as_deref())?);
         }
         Ok(())
     }

@@ -56,7 +56,7 @@ impl Judge {
     pub fn thorough(device: &Arc<dyn Device>, space: &Space, options: &Options) -> Result<Judge, VerifyError> {
         let mut judge = Judge::new(device, space, options)?;
         if !judge.emulated {
-            judge.case(Depth::Thorough)?;
+            judge.case(Depth::Thorough)?.make_integers()?;
         }
         Ok(judge)
     }
