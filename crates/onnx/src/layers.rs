@@ -213,8 +213,10 @@ fn axis(at: i64, dims: usize) -> Result<usize, String> {
 fn fold(graph: &Graph, node: &NodeProto, mut open: Open, mut biased: bool) -> (Open, Vec<String>) {
     let mut folded = Vec::new();
     let mut output = node.output.first();
+    // Nodes come after those whose results they read: a model where one reads its own result has no end otherwise.
+    let mut later = graph.nodes.iter().skip_while(|n| !std::ptr::eq(*n, node)).skip(1);
     while let Some(name) = output.filter(|name| graph.readers.get(*name) == Some(&1)) {
-        let Some(next) = graph.nodes.iter().find(|n| n.input.contains(name)) else { break };
+        let Some(next) = later.find(|n| n.input.contains(name)) else { break };
         let op = next.op_type.as_deref().unwrap_or_default();
         let columns = match open {
             Open::Gemm(_, n) | Open::Conv(_, n) => n,
