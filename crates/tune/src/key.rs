@@ -284,8 +284,8 @@ impl ProblemKey {
 /// Distance in elements between neighbours along an axis: the coefficient of its finest term, 0 if it has none.
 fn finest(offset: &Affine, axis: usize) -> i64 {
     let step = |(atom, c): &(Atom, i64)| match atom {
-        Atom::Axis(a) if *a == axis => Some(c.abs()),
-        Atom::Digit { of, div: 1, .. } if of.uses(axis) => Some(c.abs() * finest(of, axis).max(1)),
+        Atom::Axis(a) if *a == axis => Some(c.saturating_abs()),
+        Atom::Digit { of, div: 1, .. } if of.uses(axis) => Some(c.saturating_abs().saturating_mul(finest(of, axis).max(1))),
         _ => None,
     };
     offset.terms.iter().filter_map(step).min().unwrap_or(0)

@@ -439,7 +439,7 @@ impl KernelSpec {
     pub fn counted_groups(&self, c: &Contraction) -> Option<u32> {
         let counted = c.grouped(Extent::M) || c.grouped(Extent::N);
         let counted = counted && c.g <= COUNTED && self.schedule.in_pipeline() && !self.style.straight;
-        counted.then_some(c.g as u32 + 1)
+        counted.then(|| c.g as u32 + 1)
     }
     /// Threads of the work-group as launched.
     pub fn launch_threads(&self) -> u32 {
