@@ -3,6 +3,7 @@
 //!
 //! The threads are detached: one that a compiler holds up for good is given up and replaced, and costs one trial.
 
+use super::order::Order;
 use crate::records::State;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -211,8 +212,7 @@ pub(super) struct Builders {
     outstanding: HashMap<u64, Plan>,
     next: u64,
     limit: Duration,
-    /// Candidates are taken in the order of their numbers.
-    in_order: bool,
+    order: Order,
     /// Built candidates that wait for earlier ones.
     early: BTreeMap<u64, Built>,
 }
@@ -224,7 +224,7 @@ impl Drop for Builders {
 }
 
 impl Builders {
-    pub fn new(pool: &Arc<Pool>, device: &Arc<dyn Device>, space: &Space, limit: Duration, in_order: bool) -> Self {
+    pub fn new(pool: &Arc<Pool>, device: &Arc<dyn Device>, space: &Space, limit: Duration, order: Order) -> Self {
         let (report, done) = channel();
         let shared = Shared {
             device: device.clone(),
@@ -241,7 +241,7 @@ impl Builders {
             outstanding: HashMap::new(),
             next: 0,
             limit,
-            in_order,
+            order,
             early: BTreeMap::new(),
         }
     }
@@ -280,19 +280,19 @@ impl Builders {
     }
 
     pub fn submit(&mut self, plan: Plan) {
-        self.give(plan, Job::Build(Box::new(plan)));
-    }
-
-    /// Lets what was built run in a worker.
-    pub fn rehearse(&mut self, ready: Ready, launches: Vec<Launch>) {
-        self.give(ready.plan, Job::Rehearse(Box::new(ready), launches));
-    }
-
-    fn give(&mut self, plan: Plan, job: Job) {
-        let id = self.next;
+        let number = self.next;
         self.next += 1;
-        self.outstanding.insert(id, plan);
-        self.pool.give(Task { number: id, plan, job, of: self.shared.clone(), report: self.report.clone() });
+        self.give(number, plan, Job::Build(Box::new(plan)));
+    }
+
+    /// Lets what was built run in a worker; it keeps its number.
+    pub fn rehearse(&mut self, number: u64, ready: Ready, launches: Vec<Launch>) {
+        self.give(number, ready.plan, Job::Rehearse(Box::new(ready), launches));
+    }
+
+    fn give(&mut self, number: u64, plan: Plan, job: Job) {
+        self.outstanding.insert(number, plan);
+        self.pool.give(Task { number, plan, job, of: self.shared.clone(), report: self.report.clone() });
     }
 
     /// The next built candidate; `None` if there is none within the wait.
@@ -302,7 +302,7 @@ impl Builders {
                 if !self.outstanding.contains_key(&number) {
                     continue;
                 }
-                if !self.in_order || self.outstanding.keys().all(|other| *other >= number) {
+                if self.order == Order::Built || self.outstanding.keys().all(|other| *other >= number) {
                     self.outstanding.remove(&number);
                     return Some(built);
                 }
@@ -316,11 +316,14 @@ impl Builders {
             if !self.outstanding.contains_key(&built.number) {
                 continue;
             }
-            if self.in_order {
-                self.early.insert(built.number, built);
-            } else {
-                self.outstanding.remove(&built.number);
-                return Some(built);
+            match self.order {
+                Order::Proposed => {
+                    self.early.insert(built.number, built);
+                }
+                Order::Built => {
+                    self.outstanding.remove(&built.number);
+                    return Some(built);
+                }
             }
         }
     }

@@ -11,6 +11,7 @@ mod opening;
 mod problem;
 
 use super::build::Pool;
+use super::order::Order;
 use super::session::{Judge, Live};
 use super::slice::Slice;
 use super::{Budget, Cancel, Ended, Event, Options, Outcome, THRESHOLD, TuneError, prepared};
@@ -90,6 +91,7 @@ struct Run<'a, 'h> {
     cancel: &'a Cancel,
     start: Instant,
     common: SharedBudget,
+    is_measured: bool,
     trials: u64,
     /// Seconds that the last verification and its audience took: so many are kept for the next.
     closing: f64,
@@ -143,6 +145,11 @@ impl<'a> Run<'a, '_> {
 
     fn trials_left(&self) -> u64 {
         self.common.budget.trials.map_or(u64::MAX, |trials| trials.saturating_sub(self.trials))
+    }
+
+    /// In which order candidates are tried under the common budget.
+    const fn order(&self) -> Order {
+        Order::of(self.common.budget, self.is_measured)
     }
 
     /// Why no further slice begins.
@@ -222,7 +229,7 @@ impl<'a> Run<'a, '_> {
             if self.cancel.is_cancelled() {
                 return Ok(Ended::Cancelled);
             }
-            let slice = Slice::whole(task.options.budget);
+            let slice = Slice::whole(task.options.budget, self.is_measured);
             self.accept(number, begin(task, slice))?;
             let ended = self.search(number, slice)?;
             if let Some(problem) = self.problems.get_mut(number) {
@@ -328,7 +335,7 @@ impl<'a> Run<'a, '_> {
             None => Budget::seconds(seconds),
         };
         let budget = Budget { seconds: budget.seconds.filter(|s| s.is_finite()), ..budget };
-        Some(Turn { number, slice: Slice::share(problem.within(budget)) })
+        Some(Turn { number, slice: Slice::share(problem.within(budget), self.order()) })
     }
 }
 
@@ -369,17 +376,16 @@ pub fn tune_all<'a>(
     };
     let problems = tasks.iter().map(problem).collect();
     let shared = common.unwrap_or(SharedBudget { budget: Budget::default(), reach_all: true });
-    let mut run = Run { problems, audience, cancel, start, common: shared, trials: 0, closing: 0.0 };
+    let is_measured = device.info().is_measured();
+    let mut run = Run { problems, audience, cancel, start, common: shared, is_measured, trials: 0, closing: 0.0 };
     let begin = |task: &'a Task<'a>, slice| Live::begin(device, task.space, records, &task.options, cancel, &pool, slice);
     let ended = match common {
         None => run.each(tasks, &begin)?,
-        Some(SharedBudget { budget, .. }) => {
-            // A clock makes every run another one. Trials of modelled times are the same in every run.
-            let eager = device.info().is_measured() || budget.seconds.is_some();
+        Some(_) => {
             let ended = if device.info().kind == DeviceKind::Cpu {
                 run.open_one_by_one(tasks, &begin)?
             } else {
-                run.open(tasks, &begin, eager)?
+                run.open(tasks, &begin)?
             };
             match ended {
                 Some(ended) => ended,

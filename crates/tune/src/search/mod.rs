@@ -12,6 +12,7 @@ mod descent;
 mod exhaustive;
 mod expect;
 mod measure;
+mod order;
 mod outcome;
 mod random;
 mod session;
@@ -110,6 +111,8 @@ pub struct Budget {
     /// data are made and the candidates wanted first have been tried (of which those that compile for long are waited for five seconds). A search that has found nothing by then goes on until it has, for half a minute at most.
     pub seconds: Option<f64>,
     /// Trials of this run, whatever becomes of them.
+    ///
+    /// Without seconds they are tried in the order of their proposals: with the same seed, records and number of threads two searches differ by what was measured alone.
     pub trials: Option<u64>,
 }
 
@@ -244,7 +247,7 @@ pub fn tune(
     progress(&Event::Phase { phase: Phase::Preparing });
     let starting = prepared(device, options)?;
     let pool = Pool::new(options.threads());
-    let slice = Slice::whole(options.budget);
+    let slice = Slice::whole(options.budget, device.info().is_measured());
     let mut live = Live::begin(device, space, records, options, cancel, &pool, slice)?;
     let ended = live.advance(slice, progress)?;
     let mut outcome = live.settle(ended, progress)?;

@@ -147,7 +147,7 @@ impl<'a> Session<'a> {
             key: ProblemKey::of(space),
             name: space.problem().key(),
             device_key: device_key(device.info(), options.cache),
-            slice: Slice::whole(options.budget),
+            slice: Slice::whole(options.budget, device.info().is_measured()),
             start: Instant::now(),
             before: 0.0,
             rests: true,
@@ -253,7 +253,7 @@ impl<'a> Session<'a> {
         let Some(built) = builders.take(TICK) else { return };
         match built.result {
             Ok(ready) if !built.rehearsed => match judge.launches(&ready) {
-                Ok(launches) => builders.rehearse(ready, launches),
+                Ok(launches) => builders.rehearse(built.number, ready, launches),
                 // Timing it meets the same.
                 Err(_) => waiting.push_back(Built { result: Ok(ready), ..built }),
             },

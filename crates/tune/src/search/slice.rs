@@ -1,5 +1,6 @@
 //! How long a search runs at a time.
 
+use super::order::Order;
 use super::{Budget, Tally};
 
 /// Part of a search: its whole budget, or a share of a budget that several searches have.
@@ -9,19 +10,21 @@ pub(super) struct Slice {
     pub budget: Budget,
     /// Other searches share the budget: it is kept although nothing was found yet.
     pub shared: bool,
+    /// In which order its candidates are tried.
+    pub order: Order,
     /// Trials of earlier parts.
     earlier: u64,
 }
 
 impl Slice {
     /// All of a search.
-    pub const fn whole(budget: Budget) -> Slice {
-        Slice { budget, shared: false, earlier: 0 }
+    pub const fn whole(budget: Budget, is_measured: bool) -> Slice {
+        Slice { budget, shared: false, order: Order::of(budget, is_measured), earlier: 0 }
     }
 
     /// A share of the budget of several searches.
-    pub const fn share(budget: Budget) -> Slice {
-        Slice { budget, shared: true, earlier: 0 }
+    pub const fn share(budget: Budget, order: Order) -> Slice {
+        Slice { budget, shared: true, order, earlier: 0 }
     }
 
     /// The same with no more trials than these.

@@ -5,6 +5,7 @@
 mod delegated;
 mod campaign;
 mod liars;
+mod order;
 mod pins;
 mod plan_search;
 mod records;

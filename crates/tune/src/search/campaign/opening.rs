@@ -3,6 +3,7 @@
 use super::problem::Problem;
 use super::{Begin, Run, Task};
 use crate::search::descent::FIRST_PICKS;
+use crate::search::order::Order;
 use crate::search::session::{Live, TICK};
 use crate::search::slice::Slice;
 use crate::search::{Budget, Ended, TuneError};
@@ -26,7 +27,7 @@ impl<'a> Run<'a, '_> {
     pub fn first_slice(&self, own: Budget) -> Slice {
         let left = Some(self.left()).filter(|seconds| seconds.is_finite() && !self.common.reach_all);
         let trials = self.trials_left().min(own.trials.unwrap_or(u64::MAX)).min(FIRST_PICKS as u64);
-        Slice::share(Budget { seconds: left, trials: Some(trials) })
+        Slice::share(Budget { seconds: left, trials: Some(trials) }, self.order())
     }
 
     /// Why no further problem gets its first picks.
@@ -50,9 +51,10 @@ impl<'a> Run<'a, '_> {
         Ok(None)
     }
 
-    /// The first picks of every problem, built ahead on all cores. `eager`: what is built first is timed first; else problems are searched in the order of
+    /// The first picks of every problem, built ahead on all cores. What is built first is timed first; or problems are searched in the order of
     /// their weights, the same in every run.
-    pub fn open(&mut self, tasks: &'a [Task<'a>], begin: &Begin<'_, 'a>, eager: bool) -> Result<Option<Ended>, TuneError> {
+    pub fn open(&mut self, tasks: &'a [Task<'a>], begin: &Begin<'_, 'a>) -> Result<Option<Ended>, TuneError> {
+        let eager = self.order() == Order::Built || self.common.budget.seconds.is_some();
         let (order, next, stop) = (heaviest_first(tasks), AtomicUsize::new(0), AtomicBool::new(false));
         let first = self.first_slice(Budget::default());
         std::thread::scope(|scope| {

@@ -5,6 +5,7 @@ use super::{FAVOURITES, FAVOURITES_WAIT, Heard, Session, TICK};
 use crate::model::Estimate;
 use crate::records::Records;
 use crate::search::build::{Builders, Built, Pool};
+use crate::search::order::Order;
 use crate::search::slice::Slice;
 use crate::search::{Cancel, Descent, Ended, Event, Exhaustive, Options, Outcome, Phase, Random, Searcher, Strategy, TuneError};
 use std::collections::VecDeque;
@@ -70,8 +71,9 @@ impl<'a> Live<'a> {
             searcher.picks_first();
         }
         session.resume(recorded, searcher.as_mut());
-        // Modelled times are the same in every run. Candidates tried in the order of their proposals make the search repeatable, too.
-        let builders = Builders::new(pool, device, space, options.build_limit, !session.is_measured());
+        // Where a batch is built before it is timed, the batch is sorted.
+        let order = if device.info().kind == DeviceKind::Cpu { Order::Built } else { slice.order };
+        let builders = Builders::new(pool, device, space, options.build_limit, order);
         let (judge, waiting) = (None, VecDeque::new());
         let threads = options.threads();
         let mut live =
@@ -92,7 +94,11 @@ impl<'a> Live<'a> {
     }
 
     fn room(&self) -> usize {
-        if self.quiet() { self.threads } else { 2 * self.threads }
+        if self.quiet() {
+            return self.threads;
+        }
+        let Slice { order, budget, .. } = self.session.slice;
+        order.window(self.threads, budget.trials)
     }
 
     /// The best plan was verified thoroughly.
@@ -179,15 +185,15 @@ impl<'a> Live<'a> {
     pub fn build_ahead(&mut self, slice: Slice) {
         self.session.slice = slice.after(&self.session.tally);
         if !self.done {
-            self.done = self.session.fill(&mut self.builders, self.searcher.as_mut(), 2 * self.threads);
+            let room = self.room();
+            self.done = self.session.fill(&mut self.builders, self.searcher.as_mut(), room);
         }
     }
 
     /// Goes on until a slice is spent or nothing is left. What was proposed and not tried waits for the next slice.
     pub fn advance(&mut self, slice: Slice, heard: &mut Heard<'_>) -> Result<Ended, TuneError> {
-        let in_order = !self.session.is_measured();
-        let (quiet, room) = (self.quiet(), self.room());
         self.session.slice = slice.after(&self.session.tally);
+        let (quiet, room) = (self.quiet(), self.room());
         if !std::mem::replace(&mut self.told, true) {
             heard(&Event::Started { resumed: self.session.resumed, stale: self.stale });
         }
@@ -232,11 +238,11 @@ impl<'a> Live<'a> {
             if self.waiting.is_empty() && self.builders.outstanding() > 0 {
                 session.say(Phase::Compiling, heard);
             }
-            if !quiet && !in_order {
-                // Of all that are built, those that the searcher wanted first go first.
+            if !quiet && slice.order == Order::Built {
                 self.waiting.extend(std::iter::from_fn(|| self.builders.take(Duration::ZERO)));
-                self.waiting.make_contiguous().sort_by_key(|built| built.number);
             }
+            // Of all that are built, those that the searcher wanted first go first.
+            self.waiting.make_contiguous().sort_by_key(|built| built.number);
             let built = self.waiting.pop_front().or_else(|| self.builders.take(TICK));
             session.spent.waiting += since.elapsed().as_secs_f64();
             let Some(built) = built else { continue };
