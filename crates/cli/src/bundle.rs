@@ -5,11 +5,10 @@ use crate::error::CliError;
 use crate::output::{line, write_file};
 use crate::{emit, problem, session};
 use tilewright::{Bundled, Context, Operation};
-use tilewright_check::verify::Depth;
 use tilewright_device::Options;
 use tilewright_gen::plan::Plan;
 use tilewright_ir::Dialect;
-use tilewright_tune::records::{DeviceKey, Filter, GENERATOR, RecordsError, State, TimeKind, Trial};
+use tilewright_tune::records::{DeviceKey, GENERATOR, RecordsError, Trial};
 use tilewright_tune::{ProblemKey, Records};
 
 /// A problem's operation with its plan, where that comes from and its time.
@@ -71,14 +70,8 @@ pub fn run(args: &BundleArgs) -> Result<(), CliError> {
 
 /// Devices of an architecture that the records hold measured times of.
 fn tuned_on(context: &Context, arch: &str) -> Result<Vec<DeviceKey>, CliError> {
-    let filter = Filter { state: Some(State::Ok), verified: Some(Depth::Quick), ..Filter::default() };
-    let mut devices: Vec<DeviceKey> = Vec::new();
-    for record in context.records().list(&filter).map_err(CliError::failed)? {
-        let same = record.device.fingerprint.split(';').next() == Some(arch);
-        if same && record.trial.time_kind == Some(TimeKind::Measured) && !devices.contains(&record.device) {
-            devices.push(record.device);
-        }
-    }
+    let mut devices = context.records().measured_devices().map_err(CliError::failed)?;
+    devices.retain(|device| device.fingerprint.split(';').next() == Some(arch));
     Ok(devices)
 }
 

@@ -4,13 +4,14 @@ use crate::args::{FilterArgs, RecordsCommand};
 use crate::error::CliError;
 use crate::output::{Stdout, human_time, line};
 use serde_json::json;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::{BufReader, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use tilewright_check::verify::Depth;
 use tilewright_gen::plan::Plan;
 use tilewright_tune::Records;
-use tilewright_tune::records::{Bad, Filter, Imported, Record, State, TimeKind, Unread};
+use tilewright_tune::records::{Bad, Counted, DeviceKey, Filter, Imported, Record, State, TimeKind, Unread};
 
 /// Runs one of the subcommands.
 pub fn run(command: &RecordsCommand) -> Result<(), CliError> {
@@ -47,72 +48,80 @@ fn print_unread(rows: &[Unread]) {
     }
 }
 
-/// The records that are meant.
-fn matching(args: &FilterArgs) -> Result<Vec<Record>, CliError> {
-    let listing = existing(args.place.records.as_deref())?.listing(&filter(args)).map_err(CliError::failed)?;
-    print_unread(&listing.unread);
-    Ok(listing.records)
+/// Gives the records that are meant to a function, those of one problem at a time.
+fn visit(args: &FilterArgs, mut show: impl FnMut(Vec<Record>) -> Result<(), CliError>) -> Result<(), CliError> {
+    let mut shown = Ok(());
+    let records = existing(args.place.records.as_deref())?;
+    let unread = records.by_problem(&filter(args), |of| {
+        shown = show(of);
+        if shown.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    print_unread(&unread.map_err(CliError::failed)?);
+    shown
 }
 
 fn list(args: &FilterArgs, json: bool) -> Result<(), CliError> {
-    let mut groups: BTreeMap<(String, String, String), Vec<Record>> = BTreeMap::new();
-    for record in matching(args)? {
-        groups
-            .entry((record.name.clone(), record.device.name.clone(), record.device.fingerprint.clone()))
-            .or_default()
-            .push(record);
-    }
     // The driver that a device was used with last is taken for today's.
-    let mut drivers: HashMap<&str, (i64, String)> = HashMap::new();
-    // Cold and warm times come from the same driver.
-    let driver = |fingerprint: &'_ str| fingerprint.trim_end_matches("; warm caches").to_string();
-    for ((_, device, fingerprint), all) in &groups {
-        let last = all.iter().map(|r| r.trial.at).max().unwrap_or_default();
-        let known = drivers.entry(device).or_default();
-        if last >= known.0 {
-            *known = (last, driver(fingerprint));
+    let last = existing(args.place.records.as_deref())?.last_fingerprints().map_err(CliError::failed)?;
+    let mut none = true;
+    visit(args, |records| {
+        none = false;
+        let mut groups: BTreeMap<DeviceKey, Vec<Record>> = BTreeMap::new();
+        for record in records {
+            groups.entry(record.device.clone()).or_default().push(record);
         }
-    }
-    for ((problem, device, fingerprint), all) in &groups {
-        let old_driver = drivers.get(device.as_str()).is_some_and(|d| d.1 != driver(fingerprint));
-        let count = |state: State| all.iter().filter(|r| r.trial.state == state).count();
-        let shown = best(all, old_driver);
-        let stale = shown.is_some_and(|r| old_driver || r.is_stale());
-        let trial = shown.map(|r| &r.trial);
-        let plan = trial.map(|t| t.plan.as_str());
-        let (us, kind) = (trial.and_then(|t| t.time_us), trial.and_then(|t| t.time_kind).map(TimeKind::name));
-        let depth = trial.filter(|_| !stale).and_then(|t| t.verified);
-        if json {
-            let refused = count(State::Refused);
-            let failed = count(State::Failed) + count(State::Wrong) + count(State::Hung);
-            line(
-                &json!({
-                    "problem": problem, "device": device, "fingerprint": fingerprint, "plan": plan, "time_us": us, "time_kind": kind,
-                    "verified": depth.map(Depth::name), "stale": stale,
-                    "trials": all.len(), "refused": refused, "failed": failed,
-                })
-                .to_string(),
-            )?;
-        } else {
-            line(problem)?;
-            line(&format!("    on {device}: {} trials", all.len()))?;
-            match (plan, us, kind) {
-                (Some(plan), Some(us), Some(kind)) => {
-                    let note = match depth {
-                        _ if stale => "not of this machine, driver and build (`tune` verifies and times it first): ",
-                        Some(Depth::Thorough) => "",
-                        _ => "not verified thoroughly yet (`tune` does): ",
-                    };
-                    line(&format!("    {note}{} {kind}  {}{plan}", human_time(us), readable(plan)))?;
-                }
-                _ => line("    nothing verified yet")?,
-            }
-        }
-    }
-    if groups.is_empty() && !json {
+        groups.iter().try_for_each(|(device, all)| {
+            let old_driver = last.get(&device.name).is_some_and(|last| driver(last) != driver(&device.fingerprint));
+            list_one(device, all, old_driver, json)
+        })
+    })?;
+    if none && !json {
         line("no records")?;
     }
     Ok(())
+}
+
+/// Cold and warm times come from the same driver.
+fn driver(fingerprint: &str) -> &str {
+    fingerprint.trim_end_matches("; warm caches")
+}
+
+/// Lists the records of a problem on a device.
+fn list_one(device: &DeviceKey, all: &[Record], old_driver: bool, json: bool) -> Result<(), CliError> {
+    let Some(Record { name: problem, .. }) = all.first() else { return Ok(()) };
+    let DeviceKey { name: device, fingerprint } = device;
+    let count = |state: State| all.iter().filter(|r| r.trial.state == state).count();
+    let shown = best(all, old_driver);
+    let stale = shown.is_some_and(|r| old_driver || r.is_stale());
+    let trial = shown.map(|r| &r.trial);
+    let plan = trial.map(|t| t.plan.as_str());
+    let (us, kind) = (trial.and_then(|t| t.time_us), trial.and_then(|t| t.time_kind).map(TimeKind::name));
+    let depth = trial.filter(|_| !stale).and_then(|t| t.verified);
+    if json {
+        let refused = count(State::Refused);
+        let failed = count(State::Failed) + count(State::Wrong) + count(State::Hung);
+        return line(
+            &json!({
+                "problem": problem, "device": device, "fingerprint": fingerprint, "plan": plan, "time_us": us, "time_kind": kind,
+                "verified": depth.map(Depth::name), "stale": stale,
+                "trials": all.len(), "refused": refused, "failed": failed,
+            })
+            .to_string(),
+        );
+    }
+    line(problem)?;
+    line(&format!("    on {device}: {} trials", all.len()))?;
+    match (plan, us, kind) {
+        (Some(plan), Some(us), Some(kind)) => {
+            let note = match depth {
+                _ if stale => "not of this machine, driver and build (`tune` verifies and times it first): ",
+                Some(Depth::Thorough) => "",
+                _ => "not verified thoroughly yet (`tune` does): ",
+            };
+            line(&format!("    {note}{} {kind}  {}{plan}", human_time(us), readable(plan)))
+        }
+        _ => line("    nothing verified yet"),
+    }
 }
 
 /// The trial that stands for a problem on a device: the fastest one that was verified thoroughly and still holds, else the fastest one
@@ -131,31 +140,37 @@ fn best(all: &[Record], old_driver: bool) -> Option<&Record> {
 
 /// Every trial in a table: problems in the order of their names, each with its fastest plan first.
 fn show(args: &FilterArgs) -> Result<(), CliError> {
-    let mut records = matching(args)?;
-    if records.is_empty() {
+    let mut none = true;
+    visit(args, |mut records| {
+        none = false;
+        let time = |r: &Record| r.trial.time_us.unwrap_or(f64::INFINITY);
+        let place = |r: &Record| (r.device.name.clone(), r.trial.time_kind == Some(TimeKind::Modelled));
+        records.sort_by(|x, y| place(x).cmp(&place(y)).then(time(x).total_cmp(&time(y))));
+        let mut of = None;
+        records.iter().try_for_each(|record| {
+            if of.replace(&record.device) != Some(&record.device) {
+                line(&format!("{} on {}", record.name, record.device.name))?;
+                line(&format!("  {:<8} {:<9} {:<20} plan", "state", "verified", "time"))?;
+            }
+            show_one(record)
+        })
+    })?;
+    if none {
         eprintln!("no records");
-        return Ok(());
-    }
-    let time = |r: &Record| r.trial.time_us.unwrap_or(f64::INFINITY);
-    let place = |r: &Record| (r.name.clone(), r.device.name.clone(), r.trial.time_kind == Some(TimeKind::Modelled));
-    records.sort_by(|x, y| place(x).cmp(&place(y)).then(time(x).total_cmp(&time(y))));
-    let mut of = None;
-    for record in &records {
-        let now = (&record.name, &record.device);
-        if of.replace(now) != Some(now) {
-            line(&format!("{} on {}", record.name, record.device.name))?;
-            line(&format!("  {:<8} {:<9} {:<20} plan", "state", "verified", "time"))?;
-        }
-        let t = &record.trial;
-        let (time, reason) = match (t.time_us, t.time_kind) {
-            (Some(us), Some(kind)) => (format!("{} {}", human_time(us), kind.name()), ""),
-            _ => ("-".into(), t.reason.as_deref().and_then(|reason| reason.lines().next()).unwrap_or_default()),
-        };
-        let verified = if record.is_stale() { "stale" } else { t.verified.map_or("-", Depth::name) };
-        let reason = if reason.is_empty() { String::new() } else { format!("  ({reason})") };
-        line(&format!("  {:<8} {verified:<9} {time:<20} {}{reason}", t.state.name(), t.plan))?;
     }
     Ok(())
+}
+
+/// The line of a trial.
+fn show_one(record: &Record) -> Result<(), CliError> {
+    let t = &record.trial;
+    let (time, reason) = match (t.time_us, t.time_kind) {
+        (Some(us), Some(kind)) => (format!("{} {}", human_time(us), kind.name()), ""),
+        _ => ("-".into(), t.reason.as_deref().and_then(|reason| reason.lines().next()).unwrap_or_default()),
+    };
+    let verified = if record.is_stale() { "stale" } else { t.verified.map_or("-", Depth::name) };
+    let reason = if reason.is_empty() { String::new() } else { format!("  ({reason})") };
+    line(&format!("  {:<8} {verified:<9} {time:<20} {}{reason}", t.state.name(), t.plan))
 }
 
 fn export(args: &FilterArgs, out: Option<&Path>) -> Result<(), CliError> {
@@ -231,9 +246,8 @@ fn clear(args: &FilterArgs, yes: bool) -> Result<(), CliError> {
     let records = existing(args.place.records.as_deref())?;
     let filter = filter(args);
     if !yes {
-        let listing = records.listing(&filter).map_err(CliError::failed)?;
-        print_unread(&listing.unread);
-        let count = listing.records.len();
+        let Counted { records: count, unread } = records.count(&filter).map_err(CliError::failed)?;
+        print_unread(&unread);
         return Err(CliError::usage(format!(
             "this would remove {count} records of {}: add --yes to do it",
             records.path().display()

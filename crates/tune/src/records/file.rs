@@ -4,7 +4,7 @@ use super::rows::{
     CURRENT, TRIAL_COLUMNS, append_trial, clear_mark, current, depth_number, device_id, finite, imported, problem_id,
     read_current, read_trial, readable, source_id,
 };
-use super::{DeviceKey, Filter, Near, RecordsError, TIMING, Trial, VERIFIER, Witness, journal, marks, schema, shapes};
+use super::{DeviceKey, Filter, Near, RecordsError, TIMING, Trial, VERIFIER, Witness, journal, listing, marks, schema, shapes};
 use crate::key::ProblemKey;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use std::path::{Path, PathBuf};
@@ -31,6 +31,12 @@ fn best_trials() -> String {
 const CANDIDATES: &str = "SELECT t.plan FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
      WHERE p.key = ?1 AND d.name = ?2 AND t.state = 'ok' AND t.verified > 0 \
      GROUP BY t.plan ORDER BY min(t.time_kind = 'modelled'), min(t.time_us) LIMIT ?3";
+
+/// Removes the trials of a problem that [`Records::prune`] does not keep.
+pub(super) const LOSERS: &str = "DELETE FROM trials WHERE problem = ?1 AND (state IN ('refused', 'failed') OR id IN (SELECT id FROM (SELECT id, verified, \
+     row_number() OVER (PARTITION BY device, generator, time_kind ORDER BY time_us, id) AS place, \
+     row_number() OVER (PARTITION BY device, generator, time_kind, verified ORDER BY time_us, id) AS among \
+     FROM trials WHERE problem = ?1 AND state = 'ok') WHERE place > ?2 AND NOT (verified = 2 AND among = 1)))";
 
 /// An open records file. Methods may be called from any thread.
 #[derive(Debug)]
@@ -273,17 +279,16 @@ impl Records {
     pub fn prune(&self, keep: usize) -> Result<usize, RecordsError> {
         let keep = i64::try_from(keep).unwrap_or(i64::MAX);
         let count = self.write(|t| {
-            let count = t.execute(
-                "DELETE FROM trials WHERE state IN ('refused', 'failed') OR id IN (SELECT id FROM (SELECT id, verified, \
-                 row_number() OVER (PARTITION BY problem, device, generator, time_kind ORDER BY time_us, id) AS place, \
-                 row_number() OVER (PARTITION BY problem, device, generator, time_kind, verified ORDER BY time_us, id) AS among \
-                 FROM trials WHERE state = 'ok') WHERE place > ?1 AND NOT (verified = 2 AND among = 1))",
-                [keep],
-            )?;
+            // One statement for all problems would sort all rows, and hold the numbers of all that go.
+            let (mut problems, mut delete) = (t.prepare("SELECT id FROM problems")?, t.prepare(LOSERS)?);
+            let (mut problems, mut count) = (problems.query([])?, 0);
+            while let Some(row) = problems.next()? {
+                count += delete.execute([row.get(0)?, keep])?;
+            }
             journal::renew(t)?;
             Ok(count)
         })?;
-        self.read(|c| c.execute_batch("VACUUM"))?;
+        self.read(schema::compact)?;
         Ok(count)
     }
 
@@ -292,7 +297,6 @@ impl Records {
     /// # Errors
     /// As [`Records::add`]; nothing is removed then.
     pub fn remove(&self, filter: &Filter) -> Result<usize, RecordsError> {
-        let meant = self.list(filter)?;
         self.write(|t| {
             if filter.state.is_none() && filter.verified.is_none() {
                 t.execute(
@@ -301,16 +305,7 @@ impl Records {
                     [filter.problem.as_deref().unwrap_or_default(), filter.device.as_deref().unwrap_or_default()],
                 )?;
             }
-            let mut count = 0;
-            for r in &meant {
-                let (p, d) = (problem_id(t, &r.problem, &r.name)?, device_id(t, &r.device)?);
-                count += t
-                    .prepare_cached(
-                        "DELETE FROM trials WHERE problem = ?1 AND device = ?2 AND generator = (SELECT id FROM sources WHERE text = ?3) \
-                         AND plan_hash = hash(?4) AND plan = ?4 AND at = ?5",
-                    )?
-                    .execute(params![p, d, r.generator, r.trial.plan, r.trial.at])?;
-            }
+            let count = listing::remove(t, filter)?;
             journal::renew(t)?;
             Ok(count)
         })

@@ -4,6 +4,7 @@ use super::listing::{NUMBER, read_record, rows_of};
 use super::{DeviceKey, Records, RecordsError};
 use crate::key::ProblemKey;
 use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 use tilewright_check::verify::Depth;
@@ -71,6 +72,10 @@ pub(super) fn renew(c: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
+fn read_device(row: &rusqlite::Row<'_>) -> rusqlite::Result<DeviceKey> {
+    Ok(DeviceKey { name: row.get(0)?, fingerprint: row.get(1)? })
+}
+
 impl Records {
     /// Names this file as a journal: no other file has the name, and no number stands for two rows under it.
     ///
@@ -133,8 +138,29 @@ impl Records {
     /// # Errors
     /// As [`Records::add`].
     pub fn devices(&self) -> Result<Vec<DeviceKey>, RecordsError> {
-        let read = |r: &rusqlite::Row<'_>| Ok(DeviceKey { name: r.get(0)?, fingerprint: r.get(1)? });
-        self.read(|c| c.prepare("SELECT name, fingerprint FROM devices ORDER BY id")?.query_map([], read)?.collect())
+        self.read(|c| c.prepare("SELECT name, fingerprint FROM devices ORDER BY id")?.query_map([], read_device)?.collect())
+    }
+
+    /// Devices with times that were measured and right, in the order in which they were recorded first.
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn measured_devices(&self) -> Result<Vec<DeviceKey>, RecordsError> {
+        let sql = "SELECT name, fingerprint FROM devices d WHERE EXISTS (SELECT 1 FROM trials t WHERE t.device = d.id \
+             AND t.state = 'ok' AND t.verified > 0 AND t.time_kind = 'measured') ORDER BY id";
+        self.read(|c| c.prepare(sql)?.query_map([], read_device)?.collect())
+    }
+
+    /// The drivers and compilers that each device was used with last, by the names of the devices.
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn last_fingerprints(&self) -> Result<HashMap<String, String>, RecordsError> {
+        // Later rows replace earlier ones.
+        let sql =
+            "SELECT d.name, d.fingerprint FROM trials t JOIN devices d ON d.id = t.device GROUP BY t.device ORDER BY max(t.at)";
+        let last = |device: DeviceKey| (device.name, device.fingerprint);
+        self.read(|c| c.prepare(sql)?.query_map([], |r| read_device(r).map(last))?.collect())
     }
 
     /// All recorded problems that this build can read.

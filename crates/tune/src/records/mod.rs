@@ -43,7 +43,7 @@ pub use journal::{Entry, Named, Witness};
 #[cfg(feature = "records")]
 pub use lines::{Bad, Exported, Imported};
 #[cfg(feature = "records")]
-pub use listing::{Listing, Unread};
+pub use listing::{Counted, Listing, Unread};
 pub use looks::{Look, Looked};
 #[cfg(not(feature = "records"))]
 pub use process::Records;

@@ -150,7 +150,7 @@ fn depth<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Depth>, D::Error> 
 }
 
 /// A device as records know it: same key, same times.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceKey {
     /// The vendor's name of the device and how it is spoken to.
