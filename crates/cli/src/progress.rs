@@ -3,10 +3,11 @@
 
 use crate::output::{human_rate, human_time};
 use crate::problem::Case;
+use crate::workers::News;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tilewright::{DeviceInfo, Problem};
 use tilewright_bench::{Roof, least_bytes};
 use tilewright_tune::search::{Budget, Event, Standing, Tally};
@@ -17,7 +18,17 @@ pub struct Progress {
     shown: bool,
     seconds: Option<f64>,
     line: RefCell<Line>,
+    parent: Option<Parent>,
 }
+
+/// A parent process that draws bars of several workers.
+struct Parent {
+    /// When it was told last, and of which phase.
+    last: Cell<Option<(Instant, &'static str)>>,
+}
+
+/// News come no sooner one after the other, but for another phase.
+const NEWS: Duration = Duration::from_millis(200);
 
 /// Which case of a run is worked on.
 #[derive(Clone, Copy, Debug)]
@@ -102,13 +113,25 @@ impl Progress {
             best_us: None,
             tally: None,
         };
-        let progress = Progress { bar, shown, seconds, line: RefCell::new(line) };
+        let progress = Progress { bar, shown, seconds, line: RefCell::new(line), parent: None };
         progress.show();
         progress
     }
 
+    /// Tells the parent process instead of drawing: workers share its terminal.
+    pub fn for_parent(mut self) -> Self {
+        self.parent = Some(Parent { last: Cell::new(None) });
+        self.show();
+        self
+    }
+
     fn show(&self) {
-        self.bar.set_message(self.line.borrow().text());
+        let line = self.line.borrow();
+        let Some(parent) = &self.parent else { return self.bar.set_message(line.text()) };
+        if parent.last.get().is_none_or(|(then, phase)| phase != line.phase || then.elapsed() >= NEWS) {
+            parent.last.set(Some((Instant::now(), line.phase)));
+            News::Search { position: self.bar.position(), length: self.bar.length(), text: line.text() }.tell();
+        }
     }
 
     /// Says how far all cases are that share a budget.

@@ -55,6 +55,15 @@ pub struct HostQueue {
     _file: HolderFile,
 }
 
+/// The tasks of a run in a file, of all classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counted {
+    /// By state.
+    pub left: Left,
+    /// Share of the work that is done.
+    pub share: f64,
+}
+
 /// A task that somebody holds.
 struct Held {
     task: i64,
@@ -97,17 +106,19 @@ impl HostQueue {
         })
     }
 
-    /// What came of a run: problems with their best times, or why they failed.
+    /// How far a run is.
     ///
     /// # Errors
     /// [`FleetError`].
-    pub fn count(path: &Path, run: &str) -> Result<Left, FleetError> {
+    pub fn count(path: &Path, run: &str) -> Result<Counted, FleetError> {
         let failed = |e: rusqlite::Error| failure(path, &e);
         let connection = Connection::open(path).map_err(failed)?;
         let sql = "SELECT coalesce(sum(t.state = 'open'), 0), coalesce(sum(t.state = 'leased'), 0), coalesce(sum(t.state = 'done'), 0), \
-             coalesce(sum(t.state = 'failed'), 0) FROM task t JOIN run r ON r.id = t.run WHERE r.name = ?1";
+             coalesce(sum(t.state = 'failed'), 0), coalesce(sum(t.work) FILTER (WHERE t.state = 'done') / sum(t.work), 0.0) \
+             FROM task t JOIN run r ON r.id = t.run WHERE r.name = ?1";
         let read = |r: &rusqlite::Row<'_>| {
-            Ok(Left { open: r.get(0)?, refused: 0, leased: r.get(1)?, done: r.get(2)?, failed: r.get(3)? })
+            let left = Left { open: r.get(0)?, refused: 0, leased: r.get(1)?, done: r.get(2)?, failed: r.get(3)? };
+            Ok(Counted { left, share: r.get(4)? })
         };
         connection.query_row(sql, [run], read).map_err(failed)
     }

@@ -17,7 +17,7 @@ mod status;
 mod worker;
 
 pub use error::FleetError;
-pub use host::HostQueue;
+pub use host::{Counted, HostQueue};
 pub use lock::{GpuLock, HolderFile, boot_id, boottime};
 #[cfg(feature = "postgres")]
 pub use postgres::{Address, CLAIM, CLAIMED, PushTask, SCHEMA_VERSION, Server, init, pull, pushable, status, withdraw};

@@ -128,6 +128,13 @@ pub struct Left {
     pub failed: i64,
 }
 
+impl Left {
+    /// All tasks.
+    pub const fn all(&self) -> i64 {
+        self.open + self.refused + self.leased + self.done + self.failed
+    }
+}
+
 /// Failures that give a task up, if two GPUs had them.
 pub const FAILURES: i64 = 3;
 /// Failures of one task that a GPU may have.

@@ -293,6 +293,9 @@ pub struct TuneArgs {
     /// Number of this worker among those of its parent.
     #[arg(long, global = true, hide = true)]
     pub worker: Option<usize>,
+    /// This worker's parent draws its progress.
+    #[arg(long, global = true, hide = true)]
+    pub tell_parent: bool,
     /// File with the tasks of this host.
     #[arg(long, global = true, hide = true)]
     pub queue: Option<PathBuf>,

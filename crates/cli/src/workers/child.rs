@@ -1,6 +1,6 @@
 //! A child: it leases problems for one device and searches them until nothing is left.
 
-use super::{AGAIN, SOME_FAILED, classify, spec, tasks};
+use super::{AGAIN, News, SOME_FAILED, classify, spec, tasks};
 use crate::args::TuneArgs;
 use crate::error::CliError;
 use crate::problem::{self, Case, Cases};
@@ -394,6 +394,7 @@ impl Tuner for Searches<'_> {
         let number = CaseNumber { nth: number + 1, of: self.listed.cases.list.len() };
         let shown = !self.args.json && !self.args.csv && !self.quiet;
         let progress = Progress::new(&case, number, self.context.info(), Some(&options.budget), shown);
+        let progress = if self.args.tell_parent { progress.for_parent() } else { progress };
         let by_trials = matches!(self.args.budget, values::Budget::Trials(_));
         let mut spent = 0.0;
         let outcome = operation.tune_with(&options, &cancel, &mut |event| {
@@ -423,11 +424,13 @@ impl Tuner for Searches<'_> {
                 Ended::DeviceLost(reason) => Attempt::DeviceLost(reason.clone()),
                 _ => match tune::report(self.args, &operation, &case, &outcome, &mut self.found) {
                     Err(e) => Attempt::Failed(e.to_string()),
-                    Ok(()) => Attempt::Done {
-                        best_us: outcome.time_us,
-                        best_plan: outcome.plan.to_string(),
-                        first_us: outcome.history.first().map_or(outcome.time_us, |step| step.time_us),
-                    },
+                    Ok(()) => {
+                        let first_us = outcome.history.first().map_or(outcome.time_us, |step| step.time_us);
+                        if self.args.tell_parent {
+                            News::Tuned { gain: first_us / outcome.time_us }.tell();
+                        }
+                        Attempt::Done { best_us: outcome.time_us, best_plan: outcome.plan.to_string(), first_us }
+                    }
                 },
             },
         }

@@ -3,7 +3,9 @@
 //! The process that the user starts is the parent: it deals out cores, starts a child for each device and restarts one that dies.
 //! A child leases problems and searches them.
 
+mod bars;
 mod child;
+mod news;
 mod parent;
 
 #[cfg(not(feature = "fleet"))]
@@ -11,6 +13,7 @@ pub use child::ABSENT;
 pub use child::run as child;
 #[cfg(feature = "fleet")]
 pub use child::{class_begins, import, journal_name};
+pub use news::News;
 pub use parent::run as parent;
 
 use crate::args::{Search, TuneArgs};

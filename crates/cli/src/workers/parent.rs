@@ -1,15 +1,17 @@
 //! The parent: a child for each device, restarted where it dies, and the summary at the end.
 
+use super::bars::Bars;
 use super::{AGAIN, SOME_FAILED, classify, spec, tasks};
 use crate::args::TuneArgs;
 use crate::error::CliError;
 use crate::problem::{self, Cases};
 use crate::{records, report, session, table};
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use tilewright_fleet::{HostQueue, Left, Restarts, cores};
+use tilewright_fleet::{Counted, HostQueue, Left, Restarts, cores};
 use tilewright_tune::Records;
 use tilewright_tune::records::RecordsError;
 use tilewright_tune::search::Cancel;
@@ -18,6 +20,8 @@ use tilewright_tune::search::Cancel;
 const TICK: Duration = Duration::from_millis(100);
 /// How often a line says how far all of them are.
 const NEWS: Duration = Duration::from_secs(5);
+/// How often bars count all problems.
+const COUNT: Duration = Duration::from_secs(1);
 /// How long children may take to end when told to.
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -65,26 +69,24 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
         table::csv(&crate::tune::COLUMNS, None)?;
     }
     let count = devices.len();
-    // Bars of several workers would overwrite each other.
-    let hushed = count > 1 && !quiet;
     let shares = if count > 1 { cores(count) } else { None };
     let share = |number: usize| shares.as_ref().and_then(|shares| shares.get(number).cloned());
+    let show = Show::new(args, &devices, quiet, start);
+    let mut host = Host { records: &records, at: &at, show };
     let mut workers = Vec::new();
     for (number, device) in devices.into_iter().enumerate() {
         let cores = share(number);
-        let child = start_child(&device, number, cores.as_deref(), &records, &at, hushed)?;
+        let child = host.start(&device, number, cores.as_deref())?;
         workers.push(Worker { device, number, cores, child, restarts: Restarts::new() });
     }
-    let mut news = News { at: &at, shown: hushed, start, last: start, done: 0 };
-    let code = watch(workers, &cancel, &mut || news.tell(), &mut |worker| {
-        start_child(&worker.device, worker.number, worker.cores.as_deref(), &records, &at, hushed)
-    });
+    let code = watch(workers, &cancel, &mut host);
+    host.show.finish();
     let code = code?;
     for reason in &cases.skipped {
         eprintln!("error: {}", crate::output::one_line(reason));
     }
     if let Tasks::Host { file, run, own } = &at {
-        let left = HostQueue::count(file, run).map_err(classify)?;
+        let Counted { left, .. } = HostQueue::count(file, run).map_err(classify)?;
         if !quiet {
             eprintln!("{}", summary(&left, count, start.elapsed()));
         }
@@ -109,34 +111,78 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     }
 }
 
-/// Lines that say how far the workers of this host are. `fleet status` says it of a run on a server.
-struct News<'a> {
-    at: &'a Tasks,
-    shown: bool,
-    start: Instant,
-    last: Instant,
-    done: i64,
+/// How the user sees how far the workers of this host are. `fleet status` says it of a run on a server.
+enum Show {
+    /// Not at all; or the only worker shows it.
+    Not,
+    /// Lines, every [`NEWS`] at most, if problems were tuned since the last one.
+    Lines { start: Instant, last: Instant, done: i64 },
+    /// Bars, on a terminal.
+    Bars { bars: Box<Bars>, counted: Option<Instant> },
 }
 
-impl News<'_> {
-    /// Prints a line if problems were tuned since the last one, every [`NEWS`] at most.
-    fn tell(&mut self) {
-        let Tasks::Host { file, run, .. } = self.at else { return };
-        if !self.shown || self.last.elapsed() < NEWS {
-            return;
+impl Show {
+    fn new(args: &TuneArgs, devices: &[String], quiet: bool, start: Instant) -> Show {
+        match devices.len() {
+            0 | 1 => Show::Not,
+            _ if quiet => Show::Not,
+            _ if args.json || args.csv || !std::io::stderr().is_terminal() => Show::Lines { start, last: start, done: 0 },
+            _ => Show::Bars { bars: Box::new(Bars::new(devices)), counted: None },
         }
-        self.last = Instant::now();
+    }
+
+    fn say(&self, text: &str) {
+        match self {
+            Show::Bars { bars, .. } => bars.say(text),
+            _ => eprintln!("{text}"),
+        }
+    }
+
+    /// Shows what is new.
+    fn tick(&mut self, at: &Tasks) {
         // A file that is busy, or not there yet, is counted next time.
-        let Ok(left) = HostQueue::count(file, run) else { return };
-        if left.done > self.done {
-            self.done = left.done;
-            eprintln!("{}", progress(&left, self.start.elapsed()));
+        let count = || match at {
+            Tasks::Host { file, run, .. } if file.exists() => HostQueue::count(file, run).ok(),
+            _ => None,
+        };
+        match self {
+            Show::Not => {}
+            Show::Lines { start, last, done } => {
+                if last.elapsed() < NEWS {
+                    return;
+                }
+                *last = Instant::now();
+                if let Some(Counted { left, .. }) = count().filter(|counted| counted.left.done > *done) {
+                    *done = left.done;
+                    eprintln!("{}", progress(&left, start.elapsed()));
+                }
+            }
+            Show::Bars { bars, counted } => {
+                if counted.is_none_or(|then| then.elapsed() >= COUNT) {
+                    *counted = Some(Instant::now());
+                    count().into_iter().for_each(|counted| bars.count(counted));
+                }
+                bars.draw();
+            }
+        }
+    }
+
+    fn finish(self) {
+        if let Show::Bars { bars, .. } = self {
+            bars.finish();
         }
     }
 }
 
+/// What all workers of this host share.
+struct Host<'a> {
+    records: &'a Path,
+    at: &'a Tasks,
+    show: Show,
+}
+
 fn progress(left: &Left, time: Duration) -> String {
-    let all = left.open + left.leased + left.done + left.failed;
+    let all = left.all();
     let failed = if left.failed > 0 { format!(", {} failed", left.failed) } else { String::new() };
     format!("{} of {all} problems tuned, {} in work{failed}, {:.0} s", left.done, left.leased, time.as_secs_f64())
 }
@@ -230,39 +276,41 @@ fn check(args: &TuneArgs, cases: &Cases) -> Result<(), CliError> {
     super::child::check_fleet(url, &spec(args, run), &tasks(cases))
 }
 
-/// Starts a child with the same arguments on one device.
-fn start_child(
-    device: &str,
-    number: usize,
-    cores: Option<&[u32]>,
-    records: &Path,
-    at: &Tasks,
-    quiet: bool,
-) -> Result<Child, CliError> {
-    let failed = |e: std::io::Error| CliError::failed(format!("no worker could be started: {e}"));
-    let program = std::env::current_exe().map_err(failed)?;
-    let mut command = match cores.filter(|_| has_taskset()) {
-        None => Command::new(&program),
-        Some(cores) => {
-            let list = cores.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-            let mut command = Command::new("taskset");
-            command.args(["-c", &list]).arg(&program);
-            command
+impl Host<'_> {
+    /// Starts a child with the same arguments on one device.
+    fn start(&self, device: &str, number: usize, cores: Option<&[u32]>) -> Result<Child, CliError> {
+        let failed = |e: std::io::Error| CliError::failed(format!("no worker could be started: {e}"));
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut command = match cores.filter(|_| has_taskset()) {
+            None => Command::new(&program),
+            Some(cores) => {
+                let list = cores.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+                let mut command = Command::new("taskset");
+                command.args(["-c", &list]).arg(&program);
+                command
+            }
+        };
+        command.args(without(std::env::args_os().skip(1), &["--device", "--records"]));
+        command.args(["--device", device, "--worker", &number.to_string()]).arg("--records").arg(self.records);
+        if let Tasks::Host { file, run, own } = self.at {
+            command.arg("--queue").arg(file);
+            if *own {
+                command.args(["--run", run]);
+            }
         }
-    };
-    command.args(without(std::env::args_os().skip(1), &["--device", "--records"]));
-    command.args(["--device", device, "--worker", &number.to_string()]).arg("--records").arg(records);
-    if let Tasks::Host { file, run, own } = at {
-        command.arg("--queue").arg(file);
-        if *own {
-            command.args(["--run", run]);
+        match &self.show {
+            Show::Not => &mut command,
+            // Bars of several workers would overwrite each other.
+            Show::Lines { .. } => command.arg("--quiet"),
+            Show::Bars { .. } => command.arg("--tell-parent").stdout(Stdio::piped()).stderr(Stdio::piped()),
+        };
+        // Its end tells a child that the parent is gone.
+        let mut child = command.stdin(Stdio::piped()).spawn().map_err(failed)?;
+        if let Show::Bars { bars, .. } = &self.show {
+            bars.listen(number, &mut child);
         }
+        Ok(child)
     }
-    if quiet {
-        command.arg("--quiet");
-    }
-    // Its end tells a child that the parent is gone.
-    command.stdin(Stdio::piped()).spawn().map_err(failed)
 }
 
 fn has_taskset() -> bool {
@@ -286,17 +334,12 @@ fn without(args: impl Iterator<Item = OsString>, options: &[&str]) -> Vec<OsStri
 }
 
 /// Waits for all children; the exit code that stands for theirs.
-fn watch(
-    mut workers: Vec<Worker>,
-    cancel: &Cancel,
-    tick: &mut dyn FnMut(),
-    restart: &mut dyn FnMut(&Worker) -> Result<Child, CliError>,
-) -> Result<u8, CliError> {
+fn watch(mut workers: Vec<Worker>, cancel: &Cancel, host: &mut Host<'_>) -> Result<u8, CliError> {
     let mut codes = Vec::new();
     let mut told: Option<Instant> = None;
     while !workers.is_empty() {
         std::thread::sleep(TICK);
-        tick();
+        host.show.tick(host.at);
         if cancel.is_cancelled() && told.is_none() {
             told = Some(Instant::now());
             workers.iter_mut().for_each(|worker| drop(worker.child.stdin.take()));
@@ -315,12 +358,15 @@ fn watch(
                 Some(status) => match final_code(status) {
                     Some(code) => codes.push(code),
                     None if worker.restarts.again() => {
-                        eprintln!("the worker on {} died ({status}); a new one goes on", worker.device);
-                        worker.child = restart(&worker)?;
+                        host.show.say(&format!("the worker on {} died ({status}); a new one goes on", worker.device));
+                        worker.child = host.start(&worker.device, worker.number, worker.cores.as_deref())?;
                         running.push(worker);
                     }
                     None => {
-                        eprintln!("error: the worker on {} keeps dying ({status}); it is not started again", worker.device);
+                        host.show.say(&format!(
+                            "error: the worker on {} keeps dying ({status}); it is not started again",
+                            worker.device
+                        ));
                         codes.push(1);
                     }
                 },

@@ -354,3 +354,28 @@ fn the_guide_for_a_cluster_runs() {
     ran.says(&["the tables are made", "0 open, 0 leased, 4 done, 0 failed", "trials read"]);
     assert!(bench.path("fleet.html").exists());
 }
+
+/// On a terminal each worker has a bar, and all problems together have one.
+#[test]
+fn workers_of_a_terminal_have_bars() {
+    let bench = bench();
+    let program = env!("CARGO_BIN_EXE_tilewright");
+    let line = format!("stty cols 150 rows 40 && {program} tune --cases cases.csv --device emu,emu --budget 40 2>&1");
+    let mut terminal = Command::new("script");
+    terminal.env("TILEWRIGHT_RECORDS", bench.path("records.sqlite")).env("TILEWRIGHT_CACHE", bench.path("cache"));
+    terminal.args(["-qec", &line, "/dev/null"]).current_dir(bench.folder.path()).stdin(Stdio::null());
+    let Ok(output) = terminal.output() else { return missing::skipped("script (util-linux) makes a terminal") };
+    let ran = Ran::new(&line, output);
+    ran.ends(0);
+    // The bar of all problems, one of each worker with its problem, and lines that stay.
+    ran.says(&[
+        "of 4 problems, ",
+        " % of the work",
+        "] emu ",
+        "case ",
+        "trials, ",
+        "4 problems tuned by 2 workers",
+        ", verified, ",
+    ]);
+    assert!(!ran.out.contains('\u{1}'), "{}", ran.out);
+}

@@ -34,7 +34,7 @@ impl Host {
         std::fs::read_to_string(self.journal(name)).unwrap_or_default().lines().count()
     }
     fn done(&self) -> i64 {
-        HostQueue::count(&self.file(), "night").map_or(0, |left| left.done)
+        HostQueue::count(&self.file(), "night").map_or(0, |counted| counted.left.done)
     }
     fn change(&self, statement: &str) {
         Connection::open(self.file()).expect("a file").execute_batch(statement).expect(statement);
@@ -59,7 +59,8 @@ fn a_task_of_a_worker_that_is_gone_goes_on() {
     assert_eq!(two.end(&next, &done).ok(), Some(true));
     let left = Left { leased: 1, done: 1, ..Left::default() };
     assert_eq!(two.left().unwrap(), left);
-    assert_eq!(HostQueue::count(&host.file(), "night").unwrap(), left);
+    let counted = HostQueue::count(&host.file(), "night").unwrap();
+    assert!(counted.left == left && counted.share > 0.5, "{counted:?}");
 }
 
 /// Progress is judged by the time since the machine started, of the same start alone; the wall clock is not read.
