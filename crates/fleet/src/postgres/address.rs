@@ -79,7 +79,8 @@ impl Address {
         if let Some(password) = password(&config, &user, variable)? {
             config.password(password);
         }
-        let local = config.get_hosts().iter().all(is_local);
+        // Where an address is given, the host's name says only whose certificate is expected.
+        let local = config.get_hosts().iter().all(is_local) && config.get_hostaddrs().iter().all(std::net::IpAddr::is_loopback);
         let tls = match mode.or_else(|| variable("PGSSLMODE")).as_deref() {
             Some("disable") => None,
             None if local => None,
@@ -216,6 +217,10 @@ mod tests {
             assert_eq!(tls(url), Ok(false), "{url}");
         }
         assert_eq!(tls("postgresql://db/x?sslmode=disable"), Ok(false));
+        // A system may know no authority: then it is an error.
+        for url in ["postgresql://db/x", "postgresql://192.0.2.1/x", "postgresql://localhost/x?hostaddr=192.0.2.1"] {
+            assert_ne!(tls(url), Ok(false), "{url}");
+        }
         for mode in ["allow", "prefer", "maybe"] {
             assert!(tls(&format!("postgresql://db/x?sslmode={mode}")).unwrap_err().contains("verify-full or disable"));
         }
