@@ -21,7 +21,7 @@ mod server {
     use crate::error::CliError;
     use crate::output::{line, write_file};
     use crate::workers;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
     use std::time::Duration;
     use tilewright_fleet::{Address, Identity, Lease, Line, PushTask, Queue, Server, digest};
     use tilewright_tune::Records;
@@ -66,7 +66,7 @@ mod server {
                 Err(e) => return Err(e.into()),
                 Ok(status) => {
                     if let Some(path) = html {
-                        write_file(path, &status.html())?;
+                        write_page(path, &status.html(watch.then_some(WATCH)))?;
                     } else if json {
                         line(&serde_json::to_string(&status).map_err(CliError::failed)?)?;
                     } else {
@@ -79,6 +79,14 @@ mod server {
             }
             std::thread::sleep(WATCH);
         }
+    }
+
+    /// Puts a page in the place of an earlier one, which a browser may be reading.
+    fn write_page(path: &Path, page: &str) -> Result<(), CliError> {
+        let part = PathBuf::from(format!("{}.part", path.display()));
+        write_file(&part, page)?;
+        std::fs::rename(&part, path)
+            .map_err(|e| CliError::failed(format!("{}: cannot be written: {e}; name another file", path.display())))
     }
 
     fn pull(address: &Address, run: Option<&str>, records: Option<&Path>) -> Result<(), CliError> {

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use std::fmt::Write;
+use std::time::Duration;
 
 /// Tasks of one class of device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -22,7 +23,7 @@ pub struct ClassStatus {
     pub withdrawn: i64,
     /// Trials of the last minute.
     pub trials_per_minute: i64,
-    /// Seconds since the oldest task that is held was renewed.
+    /// Seconds since the task was leased that is held longest.
     pub oldest_lease: Option<f64>,
     /// Seconds until all is done, by the pace so far.
     pub seconds_left: Option<f64>,
@@ -104,12 +105,13 @@ impl Status {
         out
     }
 
-    /// A page.
-    pub fn html(&self) -> String {
+    /// A page, which a browser loads again after this time.
+    pub fn html(&self, again: Option<Duration>) -> String {
         let head = "<!doctype html><meta charset=\"utf-8\"><title>tilewright fleet</title>\
             <style>body{font-family:sans-serif}td,th{padding:.2em .6em;text-align:left}</style>";
+        let again = again.map_or(String::new(), |time| format!("<meta http-equiv=\"refresh\" content=\"{}\">", time.as_secs()));
         let mut out = format!(
-            "{head}<h1>Runs</h1><table><tr><th>run<th>class<th>open<th>leased<th>done<th>failed<th>trials a minute<th>oldest lease<th>left<th>gain</tr>"
+            "{head}{again}<h1>Runs</h1><table><tr><th>run<th>class<th>open<th>leased<th>done<th>failed<th>trials a minute<th>oldest lease<th>left<th>gain</tr>"
         );
         for c in &self.classes {
             let gain = c.gain.map_or("-".into(), |gain| format!("{gain:.2}"));
@@ -148,7 +150,9 @@ mod tests {
         let worker = WorkerStatus { host: hostile.clone(), gpu: hostile.clone(), problem: hostile, seen: 1.0 };
         let status = Status { classes: vec![class], workers: vec![worker] };
         assert!(!status.text().chars().any(|c| c.is_control() && c != '\n'), "{:?}", status.text());
-        assert!(!status.html().contains("<script") && !status.html().contains('\u{1b}') && !status.html().contains('\u{202e}'));
-        assert!(status.html().contains("&lt;script&gt;"));
+        let page = status.html(None);
+        assert!(!page.contains("<script") && !page.contains('\u{1b}') && !page.contains('\u{202e}') && !page.contains("refresh"));
+        assert!(page.contains("&lt;script&gt;"));
+        assert!(status.html(Some(Duration::from_secs(5))).contains("http-equiv=\"refresh\" content=\"5\""));
     }
 }

@@ -53,8 +53,8 @@ Examples:
         /// One JSON object
         #[arg(long)]
         json: bool,
-        /// Write a page
-        #[arg(long, value_name = "FILE", conflicts_with = "watch")]
+        /// Write a page; with --watch it shows itself again
+        #[arg(long, value_name = "FILE", conflicts_with = "json")]
         html: Option<PathBuf>,
     },
     /// Add the trials of a run to a records file. Their plans are candidates: `tune` verifies and times them first
