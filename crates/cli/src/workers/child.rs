@@ -27,6 +27,8 @@ use tilewright_tune::search::{Cancel, Ended, Event, device_key};
 const POLL: Duration = Duration::from_secs(4);
 /// The same among workers of one host.
 const POLL_HOST: Duration = Duration::from_millis(400);
+/// Plans of earlier holders that are timed on this GPU, whatever is left of the budget: the best come first.
+const RETIMED: u64 = 3;
 
 /// Works on a run's tasks.
 pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
@@ -382,6 +384,7 @@ impl Tuner for Searches<'_> {
             return Attempt::Failed("the problem is not in this worker's list of cases".into());
         };
         let case = case.clone();
+        let least = if others.is_empty() { 0 } else { RETIMED };
         self.take_in(others);
         let operation = match session::operation(self.context, &case, &self.args.plan) {
             Ok(operation) => operation,
@@ -390,7 +393,9 @@ impl Tuner for Searches<'_> {
         self.exclude(&operation, &hung);
         let marker: Option<Witness> = control.is_careful().then(|| Witness(Arc::new(control.marker())));
         self.context.records().set_witness(marker);
-        let options = tune::options(self.args, &case, lease.spent);
+        let mut options = tune::options(self.args, &case, lease.spent);
+        // A budget in seconds begins when as many as these were tried.
+        options.budget.trials = options.budget.trials.map(|trials| trials.max(least));
         let number = CaseNumber { nth: number + 1, of: self.listed.cases.list.len() };
         let shown = !self.args.json && !self.args.csv && !self.quiet;
         let progress = Progress::new(&case, number, self.context.info(), Some(&options.budget), shown);

@@ -215,6 +215,36 @@ fn nodes_share_a_run_and_its_trials_are_collected() {
     assert_eq!(late.ends(0), "");
 }
 
+/// Times of another GPU only seed: whoever goes on times the best three plans again, though the budget is spent.
+#[test]
+fn the_best_of_an_earlier_holder_are_timed_again() {
+    let bench = bench();
+    let Some(server) = server(&bench) else { return };
+    let tune = format!("tune --cases cases.csv --fleet {} --run night --device emu --budget 5 --json --records", worker(&server));
+    bench.run(&format!("{tune} one.sqlite")).ends(0);
+    server.sql("UPDATE tw.task SET state = 'open', spent = 5");
+    let ran = bench.run(&format!("{tune} two.sqlite"));
+    ran.ends(0);
+    assert_eq!(ran.objects().len(), 4);
+    assert!(ran.objects().iter().all(|o| o["trials"] == 3 && o["verified"] == true), "{}", ran.out);
+    let first: BTreeSet<String> = trials(&bench, "one.sqlite").into_iter().collect();
+    assert!(trials(&bench, "two.sqlite").iter().all(|trial| first.contains(trial)), "no other plan is tried");
+}
+
+/// A page is written again while a run goes on.
+#[test]
+fn a_page_of_a_run_that_is_watched_shows_itself_again() {
+    let bench = bench();
+    let Some(server) = server(&bench) else { return };
+    let mut watching = bench.command(&format!("fleet status {} --watch --html page.html", worker(&server)));
+    let mut watching = watching.stdout(Stdio::null()).spawn().expect("it starts");
+    let page = || std::fs::read_to_string(bench.path("page.html")).unwrap_or_default();
+    until("a page", || page().contains("refresh"));
+    bench.run(&format!("tune --cases cases.csv --fleet {} --run night --device emu --budget 1", worker(&server))).ends(0);
+    until("a page with the run", || page().contains("<td>night<td>"));
+    watching.kill().and_then(|()| watching.wait()).expect("it ends");
+}
+
 /// Alone in a fleet, a worker finds what `tune` finds.
 #[test]
 fn a_fleet_of_one_makes_the_trials_of_plain_tune() {
@@ -378,4 +408,15 @@ fn workers_of_a_terminal_have_bars() {
         ", verified, ",
     ]);
     assert!(!ran.out.contains('\u{1}'), "{}", ran.out);
+}
+
+#[test]
+fn failed_tasks_are_told_by_the_exit_code() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("two.csv"), "m,n,k,dtype\n256,256,128,bf16\n96,96,64,f64\n").expect("a file");
+    // No warpgroup multiplies f64.
+    let ran = bench.run("tune --cases two.csv --device emu:sm_90a --run night --budget 1 --plan C_UNI2 --json");
+    ran.ends(3);
+    assert_eq!(ran.objects().len(), 1);
+    assert!(ran.err.contains("no legal plan") && ran.err.contains("1 tasks failed"), "{}", ran.err);
 }
