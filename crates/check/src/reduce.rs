@@ -114,7 +114,7 @@ struct Turns {
 
 impl Turns {
     fn of(derived: &Derived) -> Turns {
-        let (Derived { spec, c }, t) = (derived, &derived.tiling);
+        let (Derived { spec, c, .. }, t) = (derived, &derived.tiling);
         if let ResultSource::Elements(_) = c.source {
             let share = spec.share_of_columns(c);
             let tiles = [c.m.div_ceil(t.a.macro_tile.into()), c.n.div_ceil(share)];

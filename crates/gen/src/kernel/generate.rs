@@ -12,8 +12,7 @@ use super::stages::roles;
 use super::{finish, main, prepare, reduce};
 use crate::plan::reach::gap_width;
 use crate::plan::{
-    Derived, Edge, Exit, Finish, KernelSpec, OperandTiling, RoleSplit, Source, Split, StoreTile, Transport, materialised,
-    partials_bytes,
+    Derived, Edge, Exit, Finish, KernelSpec, OperandTiling, RoleSplit, Source, Split, StoreTile, Transport, partials_bytes,
 };
 use crate::program::{Alignment, Binding, Factor, Groups, Launch, Program};
 
@@ -314,14 +313,10 @@ fn reduction(part: &Derived, workspace: u64, out: &mut Assembly) -> Result<(), G
 }
 
 /// What the main kernel reads its operands through: views of their own, or copies in workspace.
-pub(super) fn inputs(Derived { spec, c }: &Derived) -> [Input; 2] {
-    let t = &spec.tiling;
+pub(super) fn inputs(derived: &Derived) -> [Input; 2] {
+    let (t, c) = (&derived.spec.tiling, &derived.c);
     let names = c.factors();
     let input = |operand, tensor: &Tensor, tiling: &OperandTiling, edge, rows: Extent| {
-        let tensor = match tiling.source {
-            Source::InPlace => tensor.clone(),
-            source => materialised(tensor, source, tiling.macro_tile),
-        };
         // A packed operand has whole panels: nothing to pull back.
         let edge = if tiling.source == Source::Packed { Edge::Predicate } else { edge };
         Input {
@@ -331,12 +326,12 @@ pub(super) fn inputs(Derived { spec, c }: &Derived) -> [Input; 2] {
             any_term: c.any_term(),
             run_time_batch: c.dynamic().g,
             chunk_local: tiling.source.gathers() && tensor.view.access.offset.uses(G),
-            tensor,
+            tensor: tensor.clone(),
             tiling: tiling.clone(),
             edge,
         }
     };
-    [input(names[0], &c.a, &t.a, t.edge_m, Extent::M), input(names[1], &c.b, &t.b, t.edge_n, Extent::N)]
+    [input(names[0], derived.read(0), &t.a, t.edge_m, Extent::M), input(names[1], derived.read(1), &t.b, t.edge_n, Extent::N)]
 }
 
 /// What all stages read.
@@ -374,7 +369,7 @@ impl<'a> Job<'a> {
     /// Cuts the batch into chunks. Each chunk fits in the workspace together with so many bytes of it for the parts of
     /// reductions.
     pub(super) fn new(
-        Derived { spec, c }: &'a Derived,
+        Derived { spec, c, .. }: &'a Derived,
         number: usize,
         inputs: &'a [Input; 2],
         [workspace, reduced]: [u64; 2],
@@ -585,7 +580,7 @@ impl Assembly {
     }
     /// Room for the parts of the reductions of each contraction: those of one reduction's component side by side.
     fn reserve_parts(&mut self, all: &[&Derived]) -> Vec<Vec<Parts>> {
-        let parts = |Derived { spec, c }: &&Derived| {
+        let parts = |Derived { spec, c, .. }: &&Derived| {
             let of = |r: &Reduce| {
                 let parts = spec.partials(c, r);
                 let state = if parts.is_empty() { Vec::new() } else { c.state(r) };

@@ -2,7 +2,6 @@
 
 use super::derived::Derived;
 use super::fits::{Footprint, pieces};
-use super::materialised::copied_elements;
 use super::spec::*;
 use super::tile::*;
 use super::transport::Transport;
@@ -84,7 +83,7 @@ pub fn added_bytes(c: &Contraction) -> f64 {
 
 /// Counts the work of a derived plan.
 pub fn counts(derived: &Derived) -> Counts {
-    let Derived { spec, c } = derived;
+    let Derived { spec, c, .. } = derived;
     let t = &spec.tiling;
     let groups = pieces(derived);
     let all_k_tiles = c.depth().div_ceil(u64::from(t.k_tile));
@@ -111,9 +110,8 @@ pub fn counts(derived: &Derived) -> Counts {
         _ => 0.0,
     };
     let added = added_bytes(c) + read_once;
-    let copied =
-        |tensor: &Tensor, o: &OperandTiling, rows| copied_elements(c, tensor, o.source, rows) * f64::from(tensor.scalar.bytes());
-    let copied = copied(&c.a, &t.a, c.m) + copied(&c.b, &t.b, c.n);
+    let copied: f64 =
+        [0, 1].map(|which| derived.copied_elements(which) * f64::from(derived.read(which).scalar.bytes())).iter().sum();
     let read = |o: &OperandTiling, tensor: &Tensor| f64::from(o.micro * t.k_tile) * size(o, tensor);
     let math_threads = f64::from(t.math_threads() / t.unit.family().lanes);
     let copies = [&t.a, &t.b].iter().filter(|o| o.source != Source::InPlace).count() as u32;

@@ -25,6 +25,7 @@ use super::tile::{OperandTiling, k_step};
 use super::transport::{TiledOperand, Transport};
 use super::value::Plan;
 use super::workspace::workspace_per_entry;
+use std::borrow::Cow;
 use tilewright_ir::mma::{Family, Owner};
 use tilewright_ir::{Mma, Scalar};
 use tilewright_problem::Extent;
@@ -102,7 +103,11 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
         ResultSource::Elements(_) => operand::derive_both(plan, &a, &b, &frame(false))?,
         ResultSource::Product => operand::derive_both(plan, &a, &b, &frame(true))?,
     };
-    let (TiledOperand { tiling: a, copy: copy_a }, TiledOperand { tiling: b, copy: copy_b }) = (a, b);
+    let (TiledOperand { tiling: a, copy: copy_a, read: read_a }, TiledOperand { tiling: b, copy: copy_b, read: read_b }) = (a, b);
+    let copies = [read_a, read_b].map(|read| match read {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(copy) => Some(copy),
+    });
     grouped::check(plan, c, [&copy_a, &copy_b])?;
     let promoted = c.promotes(family).then(|| promoted(plan, c, &schedule)).transpose()?;
     let schedule = Schedule { copies: [copy_a, copy_b], promoted, ..schedule };
@@ -144,7 +149,7 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
     set_registers_and_shared(&mut spec, c);
     spec.check_carry(c)?;
     spec.check_finish(c)?;
-    Ok(Derived { spec, c: seen })
+    Ok(Derived { spec, c: seen, copies })
 }
 
 /// What follows from all the rest: the registers of roles, how many slots shifted rows have room for, and the map of shared memory.

@@ -1,8 +1,10 @@
 //! A derived plan with the contraction that its kernel computes: what `derive` returns, and the generator and its callers read.
 
+use super::materialised::copied_elements;
 use super::spec::KernelSpec;
 use std::ops::Deref;
 use tilewright_problem::Oriented;
+use tilewright_problem::contraction::Tensor;
 
 /// A derived plan, with the contraction in the orientation that the plan says.
 ///
@@ -25,6 +27,8 @@ pub struct Derived<'c> {
     pub spec: KernelSpec,
     /// The contraction as the kernel computes it.
     pub c: Oriented<'c>,
+    /// A and B as their copies in workspace, where the kernel reads such.
+    pub copies: [Option<Tensor>; 2],
 }
 
 impl Deref for Derived<'_> {
@@ -37,7 +41,17 @@ impl Deref for Derived<'_> {
 impl Derived<'_> {
     /// The same, independent of the contraction that it was derived for.
     pub fn into_owned(self) -> Derived<'static> {
-        Derived { spec: self.spec, c: self.c.into_owned() }
+        Derived { spec: self.spec, c: self.c.into_owned(), copies: self.copies }
+    }
+    /// Operand 0 (A) or 1 (B) as the kernel reads it: itself, or its copy in workspace.
+    pub fn read(&self, which: usize) -> &Tensor {
+        let own = if which == 0 { &self.c.a } else { &self.c.b };
+        self.copies.get(which).and_then(Option::as_ref).unwrap_or(own)
+    }
+    /// Elements that a copy in workspace writes of operand 0 (A) or 1 (B); 0 where it is read in place.
+    pub fn copied_elements(&self, which: usize) -> f64 {
+        let (tiling, rows) = if which == 0 { (&self.spec.tiling.a, self.c.m) } else { (&self.spec.tiling.b, self.c.n) };
+        copied_elements(&self.c, self.read(which), tiling.source, rows)
     }
     /// Two runs give the same bits: nothing is added up by atomics.
     pub fn repeatable(&self) -> bool {

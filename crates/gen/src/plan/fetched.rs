@@ -1,10 +1,9 @@
 //! Tiles that producer warps of a matrix unit fetch through registers (`ACP0`): the size, the number in flight and the cost of a piece.
 
+use super::derived::Derived;
 use super::fetch_shape::{FetchShape, fetch_width};
-use super::spec::KernelSpec;
 use super::transport::Transport;
-use crate::plan::materialised;
-use tilewright_problem::contraction::{Contraction, Tensor};
+use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::{COL, ROW};
 
 /// Registers of a producer thread for addresses, counters and predicates, which are not free for pieces.
@@ -69,12 +68,12 @@ pub(super) fn fetch_wanted(copies: &[Transport; 2]) -> u32 {
     (TAKEN_BY_LINES + vectors + copies.iter().map(one).sum::<u32>()).max(LEAST)
 }
 
-/// The work of fetching operand 0 (A) or 1 (B) of a contraction whose operands are swapped as the plan says; `None` if it comes in bulk.
-pub fn fetch_work(spec: &KernelSpec, c: &Contraction, which: usize) -> Option<FetchWork> {
+/// The work of fetching operand 0 (A) or 1 (B); `None` if it comes in bulk.
+pub fn fetch_work(derived: &Derived, which: usize) -> Option<FetchWork> {
+    let spec = &derived.spec;
     let copy = spec.schedule.copies.get(which).filter(|copy| copy.is_written())?;
     let (t, tile) = (&spec.tiling, copy.tile()?);
-    let (tensor, o) = if which == 0 { (&c.a, &t.a) } else { (&c.b, &t.b) };
-    let tensor = materialised(tensor, o.source, o.macro_tile);
+    let (tensor, o) = (derived.read(which), if which == 0 { &t.a } else { &t.b });
     let axis = if tile.k_contiguous { COL } else { ROW };
     let registers = spec.load_registers();
     if copy.shifted().is_some() {
@@ -83,10 +82,10 @@ pub fn fetch_work(spec: &KernelSpec, c: &Contraction, which: usize) -> Option<Fe
         return Some(FetchWork { chunks, at_once, instructions, besides, staged: true });
     }
     let chunk = 16 / tensor.factor().bytes();
-    let pieces = chunk / fetch_width(&tensor, axis);
+    let pieces = chunk / fetch_width(tensor, axis);
     Some(FetchWork {
         chunks: (o.macro_tile * t.k_tile / chunk).div_ceil(spec.load_threads().max(1)),
-        at_once: fetch_batch(registers, chunk_registers(&tensor, pieces)),
+        at_once: fetch_batch(registers, chunk_registers(tensor, pieces)),
         // Where it is split, three for each element of a part, and a store; in the order of runs of weights a store with its place for each pair.
         instructions: 12 + 24 * pieces + (o.shared_parts - 1) * (3 * chunk + 1) + if tile.runs.is_some() { PAIRS } else { 0 },
         besides: 0,

@@ -46,7 +46,7 @@ const MOST_UNROLLED: u64 = 16_384;
 
 /// The footprint on a device, or why the device cannot run it.
 pub fn fits(derived: &Derived, target: &Target) -> Result<Footprint, Refusal> {
-    let (Derived { spec, c }, limits) = (derived, &target.limits);
+    let (Derived { spec, c, .. }, limits) = (derived, &target.limits);
     features(spec, c, target)?;
     let threads = spec.launch_threads();
     if threads > limits.max_threads {
@@ -146,7 +146,7 @@ pub fn work_groups(derived: &Derived) -> u64 {
 }
 
 /// Tiles of the result over the whole batch, each split of k counted.
-pub fn pieces(Derived { spec, c }: &Derived) -> u64 {
+pub fn pieces(Derived { spec, c, .. }: &Derived) -> u64 {
     let t = &spec.tiling;
     if let ResultSource::Elements(_) = c.source {
         return c.m.div_ceil(t.a.macro_tile.into()).saturating_mul(c.n.div_ceil(spec.share_of_columns(c)));

@@ -3,6 +3,7 @@
 
 use super::padded_rows::padded_rows;
 use super::tile::{Source, WORKSPACE_ALIGN};
+use std::borrow::Cow;
 use tilewright_ir::Scalar;
 use tilewright_ir::affine::Affine;
 use tilewright_problem::contraction::{Contraction, Tensor};
@@ -21,7 +22,7 @@ pub fn copy_leading_dimension(line: u64, scalar: Scalar) -> u64 {
     (units | 1).saturating_mul(unit)
 }
 
-/// The tensor that a materialised operand is in workspace, seen through the same coordinates.
+/// The tensor that an operand is read as, seen through the same coordinates: itself, or what a materialised operand is in workspace.
 ///
 /// Where the original does not depend on g, neither does the copy: it is made once. Element 0 is the start of the workspace
 /// region, aligned to [`WORKSPACE_ALIGN`]. Sizes that do not fit 64 bits saturate `len`, which no budget can then satisfy.
@@ -34,13 +35,16 @@ pub fn copy_leading_dimension(line: u64, scalar: Scalar) -> u64 {
 /// - [`Source::PaddedRows`]: see [`padded_rows`].
 /// - [`Source::Packed`]: element (g, row, k) at `((g * tiles + row / MT) * k_extent + k) * MT + row % MT`. The row extent is
 ///   rounded up to whole tiles; the rows added are zeros.
-pub fn materialised(tensor: &Tensor, source: Source, macro_tile: u32) -> Tensor {
+///
+/// # Errors
+/// The reason why there is no copy with padded rows, in words.
+pub(super) fn materialised(tensor: &Tensor, source: Source, macro_tile: u32) -> Result<Cow<'_, Tensor>, &'static str> {
     let [g, rows, cols] = tensor.view.extent;
     let copies = if tensor.view.uses(G) { g } else { 1 };
     let int = |v: u64| i64::try_from(v).unwrap_or(i64::MAX);
     let (extent, offset, per_copy) = match source {
-        Source::InPlace => return tensor.clone(),
-        Source::PaddedRows => return padded_rows(tensor).map_or_else(|_| tensor.clone(), |rows| rows.seen),
+        Source::InPlace => return Ok(Cow::Borrowed(tensor)),
+        Source::PaddedRows => return Ok(Cow::Owned(padded_rows(tensor)?.seen)),
         Source::Copy | Source::CopyAlongK | Source::CopyInRuns(_) => {
             let row_contiguous = source == Source::Copy && tensor.view.run(ROW) > tensor.view.run(COL);
             let (line, lines) = if row_contiguous { (rows, cols) } else { (cols, rows) };
@@ -67,14 +71,14 @@ pub fn materialised(tensor: &Tensor, source: Source, macro_tile: u32) -> Tensor 
     };
     let offset = if copies > 1 { offset.plus(&Affine::axis(G), int(per_copy)) } else { offset };
     let view = View { extent, access: Access { offset: offset.simplified(&extent), bounds: Vec::new() } };
-    Tensor {
+    Ok(Cow::Owned(Tensor {
         scalar: tensor.scalar,
         factor: tensor.factor,
         signs: None,
         view,
         align: WORKSPACE_ALIGN,
         len: per_copy.saturating_mul(copies),
-    }
+    }))
 }
 
 /// Permutes the tensor's k to the order of weights in registers: the four lanes of a row hold runs of `run` weights each. Each 16 new k take
@@ -94,12 +98,12 @@ pub fn in_runs(tensor: &Tensor, run: u32) -> Tensor {
     Tensor { view, ..tensor.clone() }
 }
 
-/// Elements that a copy in workspace writes of an operand with so many rows; 0 where it is read in place.
-pub fn copied_elements(c: &Contraction, tensor: &Tensor, source: Source, rows: u64) -> f64 {
+/// Elements that a copy in workspace writes of an operand with so many rows, which the kernel reads as this tensor; 0 where it is read in place.
+pub(super) fn copied_elements(c: &Contraction, read: &Tensor, source: Source, rows: u64) -> f64 {
     match source {
         Source::InPlace => 0.0,
-        Source::PaddedRows => padded_rows(tensor).map_or(0.0, |rows| rows.copied[1].view.extent.iter().product::<u64>() as f64),
-        _ => (if tensor.view.uses(G) { c.g as f64 } else { 1.0 }) * rows as f64 * c.k as f64,
+        Source::PaddedRows => read.len as f64,
+        _ => (if read.view.uses(G) { c.g as f64 } else { 1.0 }) * rows as f64 * c.k as f64,
     }
 }
 
@@ -113,6 +117,9 @@ mod tests {
     fn operand(batch: u64, trans: bool) -> Tensor {
         let gemm = Gemm::new(Scalar::F32, 10, 6, 7).order(Order::Col).batch(batch).trans(trans, false).build().unwrap();
         lower(&Problem::Gemm(gemm), ConvForm::PER_SAMPLE).unwrap().lead.a
+    }
+    fn copy(tensor: &Tensor, source: Source, macro_tile: u32) -> Tensor {
+        materialised(tensor, source, macro_tile).unwrap().into_owned()
     }
     /// Every element has a place of its own within the region.
     fn injective(tensor: &Tensor) {
@@ -130,10 +137,10 @@ mod tests {
 
     #[test]
     fn copies_keep_the_contiguous_direction() {
-        let col = materialised(&operand(3, false), Source::Copy, 8);
+        let col = copy(&operand(3, false), Source::Copy, 8);
         assert_eq!((col.view.stride(ROW), col.view.stride(COL), col.view.stride(G)), (Some(1), Some(12), Some(84)));
         assert_eq!((col.len, col.align), (252, 512));
-        let row = materialised(&operand(1, true), Source::Copy, 8);
+        let row = copy(&operand(1, true), Source::Copy, 8);
         assert_eq!((row.view.stride(ROW), row.view.stride(COL)), (Some(12), Some(1)));
         assert_eq!((row.view.uses(G), row.len), (false, 120));
         injective(&col);
@@ -147,9 +154,9 @@ mod tests {
             let conv =
                 Conv::new(Scalar::F32, 2, 5, 4, &[9, 9], &[3, 3]).layout(layout).stride(&[stride; 2]).pad(&[1; 2], &[1, 0]);
             let a = lower(&Problem::Conv(conv.build().unwrap()), ConvForm::PER_SAMPLE).unwrap().lead.a;
-            let copy = materialised(&a, Source::Copy, 8);
-            injective(&copy);
-            (a.view.run(ROW), a.view.run(COL), copy.view.stride(ROW) == Some(1))
+            let copied = copy(&a, Source::Copy, 8);
+            injective(&copied);
+            (a.view.run(ROW), a.view.run(COL), copied.view.stride(ROW) == Some(1))
         };
         assert_eq!(conv(Layout::Nchw, 1), (8, 3, true));
         assert_eq!(conv(Layout::Nchw, 2), (1, 3, false));
@@ -158,7 +165,7 @@ mod tests {
 
     #[test]
     fn panels() {
-        let packed = materialised(&operand(2, true), Source::Packed, 4);
+        let packed = copy(&operand(2, true), Source::Packed, 4);
         assert_eq!(packed.view.extent, [2, 12, 7]);
         injective(&packed);
         for g in 0..2 {
@@ -169,7 +176,7 @@ mod tests {
             }
         }
         assert_eq!(packed.view.vector_width(ROW, 16, 64), 4);
-        let one = materialised(&operand(1, false), Source::Packed, 16);
+        let one = copy(&operand(1, false), Source::Packed, 16);
         assert_eq!((one.view.stride(ROW), one.view.stride(COL), one.len), (Some(1), Some(16), 112));
     }
 

@@ -63,7 +63,7 @@ pub(crate) use grid::gcd;
 pub use grid::{load_tile, thread_grid};
 pub use halo::Halo;
 pub use keys::{Chiral, Common, Edges, Key, KeyInfo, Keys, Legal, Moves, OperandKeys, Part, Side, Start, System};
-pub use materialised::{copied_elements, copy_leading_dimension, in_runs, materialised};
+pub use materialised::{copy_leading_dimension, in_runs};
 pub use own_loads::{OwnLoads, Place};
 pub use padded_rows::{PaddedRows, padded_rows};
 pub(crate) use reduction::partials_bytes;

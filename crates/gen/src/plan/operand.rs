@@ -3,13 +3,14 @@
 use super::frame::{Frame, OperandFrame, Rows, fragment_sets};
 use super::grid::load_tile;
 use super::keys::{Chiral, Side};
+use super::materialised::materialised;
 use super::reach;
 use super::refusal::Refusal;
 use super::tile::*;
 use super::transport::{TiledOperand, Transport};
 use super::value::Plan;
 use super::windows::{RAW_ROW, ROW_BYTES as BULK_ROW};
-use crate::plan::{materialised, padded_rows};
+use std::borrow::Cow;
 use tilewright_ir::affine::gcd;
 use tilewright_ir::mma::{Family, Lines, Reads};
 use tilewright_problem::contraction::Tensor;
@@ -25,14 +26,19 @@ const VECTOR: u32 = 16;
 const WORD: u32 = 4;
 
 /// Derives the tilings and the transports of both operands.
-pub(super) fn derive_both(plan: &Plan, a: &OperandFrame, b: &OperandFrame, frame: &Frame) -> Result<[TiledOperand; 2], Refusal> {
+pub(super) fn derive_both<'a>(
+    plan: &Plan,
+    a: &OperandFrame<'a>,
+    b: &OperandFrame<'a>,
+    frame: &Frame,
+) -> Result<[TiledOperand<'a>; 2], Refusal> {
     let (left, right) = (derive(plan, a, frame)?, derive(plan, b, frame)?);
     let right = Transport::fit_to_weights(plan, frame, &left, right, b.tensor)?;
     Ok([left, right])
 }
 
 /// Derives the tiling and the transport of one operand.
-fn derive(plan: &Plan, operand: &OperandFrame, frame: &Frame) -> Result<TiledOperand, Refusal> {
+fn derive<'a>(plan: &Plan, operand: &OperandFrame<'a>, frame: &Frame) -> Result<TiledOperand<'a>, Refusal> {
     let (tensor, owners, side) = (operand.tensor, operand.owners, operand.side);
     let own = plan.of(side);
     Transport::converts(plan, side, tensor)?;
@@ -44,9 +50,7 @@ fn derive(plan: &Plan, operand: &OperandFrame, frame: &Frame) -> Result<TiledOpe
     let rows = Rows { micro, macro_tile };
     let panels = plan.has_panels();
     if plan.has_pipeline() && !matches!(own.copy, 1 | 4) {
-        let tiling = in_pipeline(plan, operand, rows, frame)?;
-        let copy = Transport::in_pipeline_of(plan, operand, &tiling, frame)?;
-        return Ok(TiledOperand { tiling, copy });
+        return in_pipeline(plan, operand, rows, frame);
     }
     if !frame.predicate && operand.extent < macro_tile as u64 {
         return Err(Refusal::TileOverEdge { mic, macro_tile, extent: operand.extent });
@@ -68,7 +72,7 @@ fn derive(plan: &Plan, operand: &OperandFrame, frame: &Frame) -> Result<TiledOpe
         Source::Copy if along_k => Source::CopyAlongK,
         source => source,
     };
-    paddable(side, tensor, source)?;
+    let read = read(side, tensor, source, macro_tile)?;
     if source == Source::Packed && tile % 64 != 0 {
         return Err(Refusal::PackShare { wos: side.key(Chiral::Wos), macro_tile, k_tile });
     }
@@ -92,8 +96,7 @@ fn derive(plan: &Plan, operand: &OperandFrame, frame: &Frame) -> Result<TiledOpe
         split: frame.split,
         shared_parts: frame.shared_parts(0),
     };
-    let from = materialised(tensor, source, macro_tile);
-    load_vectors(plan, operand, &from, &mut tiling, frame)?;
+    load_vectors(plan, operand, &read, &mut tiling, frame)?;
     // Vectors stay whole where the unit reads lines of either direction, as it does of panels.
     tiling.shared_along = match (lines, tiling.load_width) {
         _ if along_k => Along::K,
@@ -108,18 +111,18 @@ fn derive(plan: &Plan, operand: &OperandFrame, frame: &Frame) -> Result<TiledOpe
     let whole = if along_k { WORD } else { 1 };
     tiling.pad = if panels { 0 } else { tiling.fragment_width.max(tiling.store_width).max(whole) * own.pad };
     let copy = match own.copy {
-        _ if panels => Transport::panels(plan, side, &from, &tiling, frame)?,
+        _ if panels => Transport::panels(plan, side, &read, &tiling, frame)?,
         1 => Transport::Async,
         _ => Transport::Registers,
     };
-    Ok(TiledOperand { tiling, copy })
+    Ok(TiledOperand { tiling, copy, read })
 }
 
 /// Derives the tiling of an operand with its halo of a result tile in shared memory (`ACP4`).
-fn windows(plan: &Plan, operand: &OperandFrame, rows: Rows, frame: &Frame) -> Result<TiledOperand, Refusal> {
+fn windows<'a>(plan: &Plan, operand: &OperandFrame<'a>, rows: Rows, frame: &Frame) -> Result<TiledOperand<'a>, Refusal> {
     let Rows { micro, macro_tile } = rows;
     let source = source(plan, operand.side);
-    paddable(operand.side, operand.tensor, source)?;
+    let read = read(operand.side, operand.tensor, source, macro_tile)?;
     let fragment_width = fragment_width(plan, operand, micro, frame.family)?;
     let tiling = OperandTiling {
         micro,
@@ -143,13 +146,12 @@ fn windows(plan: &Plan, operand: &OperandFrame, rows: Rows, frame: &Frame) -> Re
     };
     // Pulled-back tiles end at the edge.
     let grain = if frame.predicate { macro_tile.into() } else { gcd(macro_tile.into(), operand.extent as i64).unsigned_abs() };
-    let from = materialised(operand.tensor, source, macro_tile);
-    let copy = Transport::windows(plan, operand, &from, &tiling, frame, grain)?;
-    Ok(TiledOperand { tiling, copy })
+    let copy = Transport::windows(plan, operand, &read, &tiling, frame, grain)?;
+    Ok(TiledOperand { tiling, copy, read })
 }
 
 /// The tiling of a factor whose tiles lie in shared memory as bulk copies bring them.
-fn in_pipeline(plan: &Plan, operand: &OperandFrame, rows: Rows, frame: &Frame) -> Result<OperandTiling, Refusal> {
+fn in_pipeline<'a>(plan: &Plan, operand: &OperandFrame<'a>, rows: Rows, frame: &Frame) -> Result<TiledOperand<'a>, Refusal> {
     let (k_tile, family, tensor) = (frame.k_tile, frame.family, operand.tensor);
     let Rows { micro, macro_tile } = rows;
     let raw = Transport::raw(plan, operand.side, tensor);
@@ -174,10 +176,10 @@ fn in_pipeline(plan: &Plan, operand: &OperandFrame, rows: Rows, frame: &Frame) -
             return Err(Refusal::BulkBox { acp, value: plan.of(operand.side).copy, why });
         }
     };
-    paddable(operand.side, tensor, source)?;
+    let read = read(operand.side, tensor, source, macro_tile)?;
     let width = UNIT_VECTOR / tensor.factor().bytes();
     let fragment_width = fragment_width(plan, operand, micro, family)?;
-    Ok(OperandTiling {
+    let tiling = OperandTiling {
         micro,
         macro_tile,
         pad: 0,
@@ -196,7 +198,9 @@ fn in_pipeline(plan: &Plan, operand: &OperandFrame, rows: Rows, frame: &Frame) -
         raw,
         split: frame.split,
         shared_parts: frame.shared_parts(fragment_sets),
-    })
+    };
+    let copy = Transport::in_pipeline_of(plan, operand, &read, &tiling, frame)?;
+    Ok(TiledOperand { tiling, copy, read })
 }
 
 /// Where a factor is read from.
@@ -209,11 +213,9 @@ pub(super) fn source(plan: &Plan, side: Side) -> Source {
     }
 }
 
-pub(super) fn paddable(side: Side, tensor: &Tensor, source: Source) -> Result<(), Refusal> {
-    match if source == Source::PaddedRows { padded_rows(tensor).err() } else { None } {
-        Some(why) => Err(Refusal::PaddedRows { wos: side.key(Chiral::Wos), why }),
-        None => Ok(()),
-    }
+/// The factor as the kernel reads it.
+pub(super) fn read(side: Side, tensor: &Tensor, source: Source, macro_tile: u32) -> Result<Cow<'_, Tensor>, Refusal> {
+    materialised(tensor, source, macro_tile).map_err(|why| Refusal::PaddedRows { wos: side.key(Chiral::Wos), why })
 }
 
 /// Elements of a read from shared memory into registers, which divide a micro tile unless they lie along k.

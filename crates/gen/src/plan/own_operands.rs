@@ -2,19 +2,19 @@
 
 use super::grid::gcd;
 use super::keys::{Chiral, Common, Key, Side};
-use super::materialised;
-use super::operand::{paddable, source};
+use super::operand::{read, source};
 use super::own_loads::{LOAD_BYTES, OwnLoads, Uneven, Vectors};
 use super::reach;
 use super::refusal::Refusal;
 use super::tile::{Along, OperandTiling, Source};
 use super::transport::{TiledOperand, Transport};
 use super::value::Plan;
+use std::borrow::Cow;
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{G, ROW};
 
 /// Derives the tilings of both operands and the loads of a thread, for a contraction with a separate operand A for each column.
-pub(super) fn derive(plan: &Plan, c: &Contraction, along_m: u32, along_n: u32) -> Result<[TiledOperand; 2], Refusal> {
+pub(super) fn derive<'c>(plan: &Plan, c: &'c Contraction, along_m: u32, along_n: u32) -> Result<[TiledOperand<'c>; 2], Refusal> {
     let [mic_a, mic_b] = Side::ALL.map(|side| side.key(Chiral::Mic));
     let unr = Key::C(Common::Unr);
     let (rows, columns, k_tile) = (plan.a.micro, plan.b.micro, plan.k_tile);
@@ -46,9 +46,9 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, along_m: u32, along_n: u32) -
     }
     let side = Side::B;
     let from = source(plan, side);
-    paddable(side, &c.b, from)?;
-    let b = materialised(&c.b, from, tile_n);
-    let width = gcd(columns, reach::vector_width(&b, ROW, (LOAD_BYTES / b.scalar.bytes()).max(1)));
+    let read = read(side, &c.b, from, tile_n)?;
+    let b = &*read;
+    let width = gcd(columns, reach::vector_width(b, ROW, (LOAD_BYTES / b.scalar.bytes()).max(1)));
     let loads = |tensor: &Tensor, width: u32, mic: Key, rows: Vectors| {
         // Sums without terms read nothing.
         let depth = if c.k == 0 { 1 } else { k_tile / slices };
@@ -60,7 +60,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, along_m: u32, along_n: u32) -
         })
     };
     let of_a = loads(&c.a, columns, mic_a, Vectors { count: rows, step: 1 })?;
-    let of_b = loads(&b, width, mic_b, Vectors { count: columns / width, step: width })?.side_by_side(&b, columns);
+    let of_b = loads(b, width, mic_b, Vectors { count: columns / width, step: width })?.side_by_side(b, columns);
     let a = OperandTiling { micro: rows, macro_tile: tile_m, load_width: columns, ..WITHOUT_TILE };
     let b = OperandTiling {
         micro: columns,
@@ -71,7 +71,8 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, along_m: u32, along_n: u32) -
         source: from,
         ..WITHOUT_TILE
     };
-    Ok([TiledOperand { tiling: a, copy: Transport::Own(of_a) }, TiledOperand { tiling: b, copy: Transport::Own(of_b) }])
+    let a = TiledOperand { tiling: a, copy: Transport::Own(of_a), read: Cow::Borrowed(&c.a) };
+    Ok([a, TiledOperand { tiling: b, copy: Transport::Own(of_b), read }])
 }
 
 /// Number of slices of the work-group, each with a part of every k-tile.

@@ -8,13 +8,13 @@ use super::fetch_shape::{LINE_CLASSES, fetch_width};
 use super::frame::{Frame, OperandFrame, fragment_sets};
 use super::halo::{Halo, Wanted};
 use super::keys::{Chiral, Keys, Side};
-use super::materialised;
 use super::own_loads::OwnLoads;
 use super::refusal::Refusal;
 use super::spans::{Spans, spans};
 use super::tile::{Along, OperandTiling, Source};
 use super::value::Plan;
 use serde::Serialize;
+use std::borrow::Cow;
 use tilewright_ir::mma::{Family, Lines, Reads};
 use tilewright_ir::{ASYNC_COPY_BYTES, Scalar, WARP};
 use tilewright_problem::contraction::Tensor;
@@ -50,10 +50,12 @@ pub enum Transport {
     Shifted(Box<Shifted>),
 }
 
-/// An operand's tiling, and the copies of its tiles.
-pub(super) struct TiledOperand {
+/// An operand's tiling, the copies of its tiles, and the tensor that these read.
+pub(super) struct TiledOperand<'a> {
     pub tiling: OperandTiling,
     pub copy: Transport,
+    /// What the kernel reads.
+    pub read: Cow<'a, Tensor>,
 }
 
 /// A tile that is shifted from staging.
@@ -202,13 +204,13 @@ impl Transport {
     ///
     /// Weights in fragments of a warpgroup's operand A put operand B in their order of k ([`Transport::in_runs`]). Weights in shared memory
     /// need both operands contiguous along k.
-    pub(super) fn fit_to_weights(
+    pub(super) fn fit_to_weights<'a>(
         plan: &Plan,
         frame: &Frame,
         a: &TiledOperand,
-        b: TiledOperand,
+        b: TiledOperand<'a>,
         from: &Tensor,
-    ) -> Result<TiledOperand, Refusal> {
+    ) -> Result<TiledOperand<'a>, Refusal> {
         if let Some(run) = frame.runs {
             let copy = Transport::in_runs(plan, run, &b.tiling, from, b.copy)?;
             return Ok(TiledOperand { copy, ..b });
@@ -333,17 +335,17 @@ impl Transport {
     pub(super) fn in_pipeline_of(
         plan: &Plan,
         operand: &OperandFrame,
+        from: &Tensor,
         o: &OperandTiling,
         frame: &Frame,
     ) -> Result<Transport, Refusal> {
         let (acp, k_tile, unit) = (operand.side.key(Chiral::Acp), frame.k_tile, frame.family);
-        let from = materialised(operand.tensor, o.source, o.macro_tile);
         let found = match plan.of(operand.side).copy {
             0 if operand.shares > 1 => Err("producer warps (ACP0) write it for one work-group, not for a cluster".into()),
-            0 => fetched_tile(&from, o, k_tile, unit).map(Transport::Written),
+            0 => fetched_tile(from, o, k_tile, unit).map(Transport::Written),
             3 if operand.shares > 1 => Err("producer warps (ACP3) shift it for one work-group, not for a cluster".into()),
             3 if o.source != Source::InPlace => Err("rows of a workspace copy are aligned and need no shift".into()),
-            3 => spans(&from, o, k_tile, unit).and_then(|spans| {
+            3 => spans(from, o, k_tile, unit).and_then(|spans| {
                 // A copy ahead into the next piece of work counts on its k-tiles.
                 let empty = plan.persistent > 0 && frame.k.div_ceil(k_tile.into()) < plan.splits.into();
                 match (operand.run_time, empty) {
@@ -354,11 +356,11 @@ impl Transport {
                             .into())
                     }
                     _ => {
-                        Ok(Transport::Shifted(Box::new(Shifted { tile: fetched_tile(&from, o, k_tile, unit)?, spans, slots: 0 })))
+                        Ok(Transport::Shifted(Box::new(Shifted { tile: fetched_tile(from, o, k_tile, unit)?, spans, slots: 0 })))
                     }
                 }
             }),
-            _ => bulk_tile(&from, o, k_tile, unit, operand.shares).map(Transport::Bulk),
+            _ => bulk_tile(from, o, k_tile, unit, operand.shares).map(Transport::Bulk),
         };
         found.map_err(|why| Refusal::BulkBox { acp, value: plan.of(operand.side).copy, why })
     }

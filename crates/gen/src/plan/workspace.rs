@@ -1,7 +1,6 @@
 //! Workspace that a kernel needs: copies of operands and partial sums of split k.
 
 use super::derived::Derived;
-use super::materialised::materialised;
 use super::reduction::partials_bytes;
 use super::spec::*;
 use super::tile::*;
@@ -10,12 +9,9 @@ use tilewright_problem::view::G;
 
 /// Workspace in bytes for the copies and partial sums of a single batch entry, and for the parts of reductions of all; with less than that for the whole batch, the
 /// batch is cut into chunks.
-pub fn workspace_per_entry(Derived { spec, c }: &Derived) -> u64 {
-    let copy = |tensor: &Tensor, tiling: &OperandTiling| {
-        if tiling.source == Source::InPlace {
-            return 0;
-        }
-        let copied = materialised(tensor, tiling.source, tiling.macro_tile);
+pub fn workspace_per_entry(Derived { spec, c, copies }: &Derived) -> u64 {
+    let copy = |copied: &Option<Tensor>, tiling: &OperandTiling| {
+        let Some(copied) = copied else { return 0 };
         let entries = if tiling.source.gathers() && copied.view.uses(G) { c.g.max(1) } else { 1 };
         copied.len.saturating_mul(copied.scalar.bytes() as u64) / entries + u64::from(WORKSPACE_ALIGN)
     };
@@ -26,5 +22,8 @@ pub fn workspace_per_entry(Derived { spec, c }: &Derived) -> u64 {
         0
     };
     let reduced = partials_bytes(spec, c, WORKSPACE_ALIGN.into());
-    copy(&c.a, &spec.tiling.a).saturating_add(copy(&c.b, &spec.tiling.b)).saturating_add(partials).saturating_add(reduced)
+    copy(&copies[0], &spec.tiling.a)
+        .saturating_add(copy(&copies[1], &spec.tiling.b))
+        .saturating_add(partials)
+        .saturating_add(reduced)
 }

@@ -89,9 +89,9 @@ fn with_epilogue(c: &Contraction, epilogue: Vec<EpilogueOp>) -> Contraction {
 
 /// Runs the plan's program for a contraction on a case of what was asked for.
 fn run(device: &Arc<dyn Device>, space: &Space, plan: &Plan, case: &Case, contraction: &Contraction) -> Verification {
-    let spec = space.resolve(plan).expect("legal").spec.spec;
-    let c = contraction.oriented(spec.tiling.swapped, spec.tiling.unit);
-    let program = generate(&Derived { spec, c }, space.env().workspace_bytes).expect("a program");
+    let derived = space.resolve(plan).expect("legal").spec;
+    let c = contraction.oriented(derived.tiling.swapped, derived.tiling.unit);
+    let program = generate(&Derived { c, ..derived }, space.env().workspace_bytes).expect("a program");
     let compiled = compile(device.as_ref(), &program).expect("it compiles");
     case.verify(&program, &compiled, contraction, Depth::Thorough, true).expect("it runs")
 }

@@ -88,7 +88,7 @@ fn number(scalar: Scalar, bytes: &[u8], element: usize) -> f64 {
 }
 
 /// Elements of C that each piece of work has, with the thread of the work-group that stores them.
-fn owners(Derived { spec, c }: &Derived, works: &[Work]) -> HashMap<[u64; 3], Vec<(u64, u64)>> {
+fn owners(Derived { spec, c, .. }: &Derived, works: &[Work]) -> HashMap<[u64; 3], Vec<(u64, u64)>> {
     let places = spec.tiling.accumulators();
     let mut found: HashMap<[u64; 3], Vec<(u64, u64)>> = HashMap::new();
     let mut tile = std::collections::HashSet::new();
@@ -112,7 +112,7 @@ fn owners(Derived { spec, c }: &Derived, works: &[Work]) -> HashMap<[u64; 3], Ve
 }
 
 /// The splits of each tile have every k once.
-fn splits_are_whole(Derived { spec, c }: &Derived, works: &[Work]) {
+fn splits_are_whole(Derived { spec, c, .. }: &Derived, works: &[Work]) {
     let mut seen: HashMap<(u64, [u64; 2]), Vec<i64>> = HashMap::new();
     for w in works {
         let tiles = (0..w.k_tiles as i64).map(|i| w.k_begin + i * w.k_step);

@@ -21,7 +21,7 @@ pub struct Note {
 }
 
 /// A note for every key, in registry order, of what `plan` derives to for the graph's contraction.
-pub fn describe(plan: &Plan, Derived { spec, c }: &Derived, graph: &Graph) -> Vec<Note> {
+pub fn describe(plan: &Plan, Derived { spec, c, .. }: &Derived, graph: &Graph) -> Vec<Note> {
     let normal = plan.normalised(graph.contraction);
     let note = |key: Key| {
         let value = plan.get(key);

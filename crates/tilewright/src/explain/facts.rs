@@ -7,7 +7,7 @@ mod results;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use tilewright_gen::kernel::Work;
-use tilewright_gen::plan::{Area, Barriers, KernelSpec, OperandTiling, Transport};
+use tilewright_gen::plan::{Area, Barriers, Derived, OperandTiling, Transport};
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::mma::Owner;
 use tilewright_ir::{Block, BulkOp, Kernel, MmaShape, Scalar, Stmt, Target};
@@ -16,7 +16,7 @@ use tilewright_problem::contraction::{Contraction, Operand, ResultSource};
 /// One plan of one problem on one device.
 pub struct Subject<'a> {
     /// The derived plan.
-    pub spec: &'a KernelSpec,
+    pub spec: &'a Derived<'a>,
     /// The contraction, its operands swapped as the plan says.
     pub c: &'a Contraction,
     /// The kernel with the main loop.

@@ -6,11 +6,11 @@
 use super::calibration::*;
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, at_work, fma_rate, soft_max};
-use tilewright_gen::plan::{Along, KernelSpec, OperandTiling};
+use tilewright_gen::plan::{Along, Derived};
 use tilewright_ir::{CORE, Scalar};
 use tilewright_problem::contraction::Operand;
 
-pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Estimate {
+pub(super) fn main_kernel(model: &Model, spec: &Derived, work: &Work) -> Estimate {
     let (c, target) = (&*model.contraction, model.target);
     let t = &spec.tiling;
     let units = f64::from(target.units.max(1));
@@ -36,7 +36,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Esti
     let a_reads = ma;
     let b_reads = mb / width * f64::max(1.0, width / f64::from(t.b.fragment_width.max(1)).max(1.0).min(width)).min(4.0);
     let reads = threads * depth * (a_reads + b_reads) / CORE.ports;
-    let loads = load_cycles(model, Operand::A, &t.a, t.k_tile) + load_cycles(model, Operand::B, &t.b, t.k_tile);
+    let loads = load_cycles(model, spec, Operand::A) + load_cycles(model, spec, Operand::B);
     // Accumulators live across barriers: stored and loaded once per region, from whichever cache holds those of all threads.
     let private = threads * ma * mb * work.acc_bytes;
     let far = if private > CORE.caches[0] {
@@ -89,11 +89,12 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Esti
 }
 
 /// Cycles for moving an operand's tile into shared memory.
-fn load_cycles(model: &Model, operand: Operand, t: &OperandTiling, k_tile: u32) -> f64 {
+fn load_cycles(model: &Model, spec: &Derived, operand: Operand) -> f64 {
+    let (t, k_tile) = (if operand == Operand::A { &spec.tiling.a } else { &spec.tiling.b }, spec.tiling.k_tile);
     let elements = f64::from(t.macro_tile) * f64::from(k_tile);
     let dense = model.contraction.tensor(operand).bytes_of(elements);
     // Strided walks touch whole lines for few elements.
-    let waste = (model.tile_bytes(operand, t, k_tile) / dense.max(1.0)).clamp(1.0, 8.0);
+    let waste = (model.tile_bytes(spec, operand, k_tile) / dense.max(1.0)).clamp(1.0, 8.0);
     let transposed = if t.load_along == Along::K { 2.0 } else { 1.0 };
     let width = f64::from(t.load_width.max(1));
     elements / width * 2.0 * transposed / CORE.ports * waste.sqrt() + elements * 0.25 * (transposed - 1.0)

@@ -4,7 +4,7 @@
 
 use super::calibration::elements::*;
 use super::{Estimate, Model};
-use tilewright_gen::plan::{ElementLoads, Footprint, KernelSpec, Keys, OperandKeys};
+use tilewright_gen::plan::{Derived, ElementLoads, Footprint, Keys, OperandKeys};
 use tilewright_gen::space::Space;
 use tilewright_ir::CACHE_SECTOR;
 use tilewright_ir::affine::Affine;
@@ -60,7 +60,7 @@ fn along_rows(c: &Contraction) -> bool {
 }
 
 /// The kernel over the elements.
-pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint) -> Estimate {
+pub(super) fn main_kernel(model: &Model, spec: &Derived, footprint: &Footprint) -> Estimate {
     let (c, target) = (&*model.contraction, model.target);
     if c.m == 0 || c.n == 0 {
         // Nothing is read.
@@ -110,7 +110,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
 }
 
 /// Adjacent bytes that a tile reads of each line; endless where it has whole lines, which follow each other.
-fn adjacent_bytes(spec: &KernelSpec, c: &Contraction) -> f64 {
+fn adjacent_bytes(spec: &Derived, c: &Contraction) -> f64 {
     let t = &spec.tiling;
     let (extent, line) = if along_rows(c) { (t.a.macro_tile, c.m) } else { (t.b.macro_tile, c.n) };
     if u64::from(extent) < line { f64::from(extent * c.a.scalar.bytes()) } else { f64::INFINITY }

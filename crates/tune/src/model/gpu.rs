@@ -2,7 +2,7 @@
 
 use super::traffic::traffic;
 use super::{Calibration, Estimate, Model, Work, at_work, fma_rate, soft_max};
-use tilewright_gen::plan::{Footprint, KernelSpec, Source, Split, StorePoint};
+use tilewright_gen::plan::{Derived, Footprint, Source, Split, StorePoint};
 use tilewright_ir::affine::Atom;
 use tilewright_ir::{Dialect, Scalar, Target, UNIT_PARTS};
 use tilewright_problem::contraction::{Operand, Tensor};
@@ -25,7 +25,7 @@ struct KTile {
     filling: f64,
 }
 
-pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
+pub(super) fn main_kernel(model: &Model, spec: &Derived, footprint: &Footprint, work: &Work) -> Estimate {
     let (c, target) = (&*model.contraction, model.target);
     let units = f64::from(target.units.max(1));
     let clock = target.rates.clock_ghz * 1e3; // cycles per microsecond
@@ -102,12 +102,12 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
 }
 
 /// What fewer load waves than math waves lose, as a share of the time.
-fn few_loaders(k: &Calibration, spec: &KernelSpec) -> f64 {
+fn few_loaders(k: &Calibration, spec: &Derived) -> f64 {
     let ratio = f64::from(spec.tiling.math_threads()) / f64::from(spec.load_threads().max(1));
     k.few_loaders * ratio.log2().max(0.0)
 }
 
-fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) -> KTile {
+fn k_tile(model: &Model, spec: &Derived, work: &Work, footprint: &Footprint) -> KTile {
     let (c, target, k) = (&*model.contraction, model.target, &model.calibration);
     let t = &spec.tiling;
     // Dot products take several k at a time.
@@ -159,7 +159,7 @@ fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) 
     issue += spilled * 2.0 * depth * waves * wave / lanes_per_cycle;
     shared += spilled * depth * waves;
 
-    let l2_bytes = model.tile_bytes(Operand::A, &t.a, t.k_tile) + model.tile_bytes(Operand::B, &t.b, t.k_tile);
+    let l2_bytes = model.tile_bytes(spec, Operand::A, t.k_tile) + model.tile_bytes(spec, Operand::B, t.k_tile);
     let loads = (load_a.load_cycles + load_b.load_cycles) * k.load;
     let l2 = l2_bytes / target.rates.l2_bytes.max(1.0);
     // One wave: its multiply-adds and reads, and the wait for what it reads in each k-step.
@@ -188,7 +188,7 @@ fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) 
 }
 
 /// Registers the compiler may give a thread.
-fn allowed_registers(spec: &KernelSpec, footprint: &Footprint, target: &Target) -> u32 {
+fn allowed_registers(spec: &Derived, footprint: &Footprint, target: &Target) -> u32 {
     let groups = spec.style.min_groups.max(1);
     target.limits.registers_per_unit / (groups * footprint.threads.next_multiple_of(target.wave)).max(1)
 }
@@ -210,7 +210,7 @@ fn address_cost(tensor: &Tensor, source: Source) -> f64 {
 
 /// Cycles per work-group for storing its result tile, and those that its waves wait for each other where results pass through
 /// shared memory.
-fn epilogue(model: &Model, spec: &KernelSpec, work: &Work) -> (f64, f64) {
+fn epilogue(model: &Model, spec: &Derived, work: &Work) -> (f64, f64) {
     let (t, k) = (&spec.tiling, &model.calibration);
     let elements = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile);
     let width = f64::from(spec.epilogue.exit.width());

@@ -9,8 +9,7 @@ use super::traffic::traffic;
 use super::wave::shared_cycles;
 use super::{Estimate, Model, Work, soft_max};
 use tilewright_gen::plan::{
-    Along, FetchWork, Footprint, KernelSpec, OperandTiling, StorePoint, Tiling, Transport, bulk_tile, fetch_work, materialised,
-    store_columns,
+    Along, Derived, FetchWork, Footprint, OperandTiling, StorePoint, Tiling, Transport, bulk_tile, fetch_work, store_columns,
 };
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::mma::{Owner, Reads};
@@ -19,9 +18,9 @@ use tilewright_problem::contraction::{Contraction, Operand, Tensor};
 use tilewright_problem::view::ROW;
 
 /// Cycles in which load waves fetch a k-tile, when so many work-groups share a unit. Batches of an operand wait one after the other.
-fn fetched(c: &Contraction, spec: &KernelSpec, latency: f64, resident: f64) -> f64 {
+fn fetched(spec: &Derived, latency: f64, resident: f64) -> f64 {
     let waves = f64::from(spec.load_threads() / spec.tiling.wave_lanes.max(1));
-    let works: Vec<FetchWork> = (0..2).filter_map(|which| fetch_work(spec, c, which)).collect();
+    let works: Vec<FetchWork> = (0..2).filter_map(|which| fetch_work(spec, which)).collect();
     let batches = |w: &FetchWork| f64::from(w.chunks.div_ceil(w.at_once.max(1)));
     // What comes from staging has been there for long.
     let waits: f64 = works.iter().filter(|w| !w.staged).map(batches).sum();
@@ -62,7 +61,7 @@ fn store_pace(c: &Contraction, width: u32, element: f64) -> f64 {
 
 /// Cycles of a k-tile in which its instructions wait to be drained and its first fragments are read, where a unit holds so many
 /// work-groups with so many warpgroups each. Another warpgroup, or instructions left unfinished, hide them.
-fn drains(spec: &KernelSpec, owners: f64, resident: f64) -> f64 {
+fn drains(spec: &Derived, owners: f64, resident: f64) -> f64 {
     let (ahead, roles, warpgroups) = (spec.schedule.math_in_flight > Some(0), spec.schedule.roles.is_some(), owners * resident);
     let drain = match (ahead, roles) {
         (true, _) => 4.0,
@@ -79,7 +78,7 @@ fn drains(spec: &KernelSpec, owners: f64, resident: f64) -> f64 {
 }
 
 /// Cycles in which the results of a tile leave; `barrier`: those of a cluster barrier.
-fn storing(c: &Contraction, spec: &KernelSpec, target: &Target, barrier: f64) -> f64 {
+fn storing(c: &Contraction, spec: &Derived, target: &Target, barrier: f64) -> f64 {
     let t = &spec.tiling;
     let (rows, columns) = (f64::from(t.a.macro_tile), f64::from(t.b.macro_tile));
     let outside = spec.split_outside() > 1;
@@ -109,7 +108,7 @@ fn storing(c: &Contraction, spec: &KernelSpec, target: &Target, barrier: f64) ->
 }
 
 /// How many times longer a wave's fragment reads take than the bytes alone, where four lanes read neighbours along k of each of eight rows.
-fn conflicts_of_runs(spec: &KernelSpec, o: &OperandTiling, bytes: f64) -> f64 {
+fn conflicts_of_runs(spec: &Derived, o: &OperandTiling, bytes: f64) -> f64 {
     let of = |elements: u32| (f64::from(elements) * bytes) as i64;
     let (run, pitch) = (of(spec.tiling.k_step() / 4), of(o.lines(spec.tiling.k_tile).1));
     let lanes: Vec<i64> = (0..32).map(|lane| lane / 4 * pitch + lane % 4 * run).collect();
@@ -117,7 +116,7 @@ fn conflicts_of_runs(spec: &KernelSpec, o: &OperandTiling, bytes: f64) -> f64 {
 }
 
 /// How many times longer a wave's fragment reads take than the bytes alone: lines that start at the same banks.
-fn conflicts(spec: &KernelSpec, side: usize, tensor: &Tensor, element: u32) -> f64 {
+fn conflicts(spec: &Derived, side: usize, tensor: &Tensor, element: u32) -> f64 {
     let o = [&spec.tiling.a, &spec.tiling.b][side];
     if spec.tiling.a.raw.or(spec.tiling.b.raw).is_some() {
         return conflicts_of_runs(spec, o, o.shared_bytes(tensor));
@@ -150,7 +149,7 @@ fn conflicts(spec: &KernelSpec, side: usize, tensor: &Tensor, element: u32) -> f
 }
 
 /// Each k-step has text of its own.
-fn written_out(spec: &KernelSpec) -> bool {
+fn written_out(spec: &Derived) -> bool {
     spec.style.unroll_k || spec.schedule.fragments_ahead > 0
 }
 
@@ -173,7 +172,7 @@ struct Multiplied {
 }
 
 /// Instructions that read both operands from shared memory, whatever waves do meanwhile.
-fn of_panels(model: &Model, spec: &KernelSpec, work: &Work, resident: f64, per_unit: f64) -> Multiplied {
+fn of_panels(model: &Model, spec: &Derived, work: &Work, resident: f64, per_unit: f64) -> Multiplied {
     let (c, target, t, family) = (&*model.contraction, model.target, &spec.tiling, spec.tiling.unit.family());
     let owners = f64::from(t.math_threads() / family.lanes);
     let steps = t.steps(c, 32 / c.a.factor().bytes()).len();
@@ -186,7 +185,7 @@ fn of_panels(model: &Model, spec: &KernelSpec, work: &Work, resident: f64, per_u
 }
 
 /// Instructions of waves, which read fragments of both operands first.
-fn of_fragments(model: &Model, spec: &KernelSpec, work: &Work, resident: f64) -> Multiplied {
+fn of_fragments(model: &Model, spec: &Derived, work: &Work, resident: f64) -> Multiplied {
     let (c, target, t) = (&*model.contraction, model.target, &spec.tiling);
     let owners = f64::from(t.math_threads() / t.unit.family().lanes);
     // Fewer waves than schedulers leave some of the unit idle.
@@ -214,7 +213,7 @@ fn of_fragments(model: &Model, spec: &KernelSpec, work: &Work, resident: f64) ->
 
 fn resources(
     model: &Model,
-    spec: &KernelSpec,
+    spec: &Derived,
     footprint: &Footprint,
     work: &Work,
     resident: f64,
@@ -279,12 +278,12 @@ fn resources(
 }
 
 /// Lanes hold fragments of both operands.
-fn fragments(spec: &KernelSpec) -> bool {
+fn fragments(spec: &Derived) -> bool {
     spec.tiling.instruction.is_some_and(|row| row.b.registers > 0)
 }
 
 /// Cycles beside copies and instructions of the unit: those in which schedulers issue what waves do with factors and sums, and those that nothing hides.
-fn by_hand(model: &Model, spec: &KernelSpec, footprint: &Footprint, resident: f64) -> (f64, f64) {
+fn by_hand(model: &Model, spec: &Derived, footprint: &Footprint, resident: f64) -> (f64, f64) {
     let (c, target, t, family) = (&*model.contraction, model.target, &spec.tiling, spec.tiling.unit.family());
     let (bytes, depth) = (f64::from(c.a.factor().bytes()), f64::from(t.k_tile));
     let (owners, parts) = (f64::from(t.math_threads() / family.lanes), f64::from(UNIT_PARTS));
@@ -318,7 +317,7 @@ fn by_hand(model: &Model, spec: &KernelSpec, footprint: &Footprint, resident: f6
 }
 
 /// Cycles for which a circular buffer holds copies of a k-tile: what it does not span of their latency is waited for.
-fn spanned(spec: &KernelSpec, latency: f64, resident: f64) -> f64 {
+fn spanned(spec: &Derived, latency: f64, resident: f64) -> f64 {
     let s = &spec.schedule;
     if !s.in_pipeline() {
         return 0.0;
@@ -333,7 +332,7 @@ fn spanned(spec: &KernelSpec, latency: f64, resident: f64) -> f64 {
 }
 
 /// Cycles of a work-group's k-tile: the resources it needs, or what it waits for.
-fn k_tile(c: &Contraction, spec: &KernelSpec, busy: f64, latency: f64, miss: f64, resident: f64) -> f64 {
+fn k_tile(spec: &Derived, busy: f64, latency: f64, miss: f64, resident: f64) -> f64 {
     let s = &spec.schedule;
     if !s.in_pipeline() {
         // Whatever comes through registers and goes to shared memory at once, however the other operand comes.
@@ -341,12 +340,12 @@ fn k_tile(c: &Contraction, spec: &KernelSpec, busy: f64, latency: f64, miss: f64
         return if waited { busy + latency / resident } else { busy.max(latency / (f64::from(s.fetch_ahead) * resident)) };
     }
     // Load waves wait for each batch of what they fetch.
-    busy.max(fetched(c, spec, latency * (1.0 + miss) / 2.0, resident))
+    busy.max(fetched(spec, latency * (1.0 + miss) / 2.0, resident))
 }
 
 /// Cycles that a work-group takes for a tile whose windows it has to wait for before it multiplies, however few share its unit: a wave's
 /// instructions one after the other.
-fn waited_windows(c: &Contraction, spec: &KernelSpec, work: &Work, latency: f64) -> f64 {
+fn waited_windows(c: &Contraction, spec: &Derived, work: &Work, latency: f64) -> f64 {
     let (t, family) = (&spec.tiling, spec.tiling.unit.family());
     let halos = || spec.schedule.copies.iter().filter_map(Transport::halo);
     if halos().next().is_none() {
@@ -372,15 +371,13 @@ fn waited_windows(c: &Contraction, spec: &KernelSpec, work: &Work, latency: f64)
 }
 
 /// What the estimate is multiplied with where it is known to be too low.
-fn trust(c: &Contraction, spec: &KernelSpec) -> f64 {
+fn trust(spec: &Derived) -> f64 {
     let (t, copies) = (&spec.tiling, &spec.schedule.copies);
-    let in_bulk = |tensor: &Tensor, o: &OperandTiling| {
-        bulk_tile(&materialised(tensor, o.source, o.macro_tile), o, t.k_tile, t.unit.family(), 1).is_ok()
-    };
-    let needless = [(&c.a, &t.a), (&c.b, &t.b)]
+    let in_bulk = |which, o: &OperandTiling| bulk_tile(spec.read(which), o, t.k_tile, t.unit.family(), 1).is_ok();
+    let needless = [(0, &t.a), (1, &t.b)]
         .into_iter()
         .zip(copies)
-        .any(|((tensor, o), copy)| copy.is_written() && o.shared_parts == 1 && in_bulk(tensor, o));
+        .any(|((which, o), copy)| copy.is_written() && o.shared_parts == 1 && in_bulk(which, o));
     let clustered = if t.cluster.sharers() > 1 { SHARED } else { 1.0 } * if t.cluster.splits > 1 { SUMMED } else { 1.0 };
     // Waves that convert weights do not overlap the conversion with their instructions. More instructions per weight reduce its share.
     let raw = t.a.raw.or(t.b.raw).is_some() && spec.schedule.math_in_flight.is_none();
@@ -389,7 +386,7 @@ fn trust(c: &Contraction, spec: &KernelSpec) -> f64 {
     clustered * converting * if needless { NEEDLESS } else { 1.0 }
 }
 
-pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
+pub(super) fn main_kernel(model: &Model, spec: &Derived, footprint: &Footprint, work: &Work) -> Estimate {
     let (c, target, t) = (&*model.contraction, model.target, &spec.tiling);
     let unit = match t.unit.family().owner {
         Owner::Warpgroup => &WARPGROUPS,
@@ -421,7 +418,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let needed = [r.math, r.shared, r.loads, r.issue, r.l2];
     // Copies queue, so their latency grows with the load: buffers that cover the latency of an idle cache do not cover that of a busy one.
     let busy = soft_max(&[soft_max(&needed), spanned(spec, latency, resident)]) + r.besides;
-    let math_of_tile = work.iterations * k_tile(c, spec, busy, latency, traffic.miss, resident);
+    let math_of_tile = work.iterations * k_tile(spec, busy, latency, traffic.miss, resident);
     let barrier = target.rates.cluster_barrier * f64::from(cluster.size()).log2();
     let out = storing(c, spec, target, barrier);
     // A cluster meets before its first copy.
@@ -440,7 +437,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
         ((math_of_tile + (out + ramp) * overlap).max(waited), unit.ramp * (1.0 - overlap))
     };
     let dram_us = traffic.bytes / (target.rates.dram_gbs * 1e3 * STREAMED);
-    let main_us = soft_max(&[(group * per_unit + last) / clock, dram_us]) * trust(c, spec);
+    let main_us = soft_max(&[(group * per_unit + last) / clock, dram_us]) * trust(spec);
     let us = |cycles: f64| cycles * work.iterations * work.groups / units / clock;
     Estimate {
         main_us,

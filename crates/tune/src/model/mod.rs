@@ -29,13 +29,11 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
 use tilewright_gen::kernel::split_lanes;
-use tilewright_gen::plan::{
-    Derived, Finish, Footprint, KernelSpec, OperandTiling, Source, Split, Stage, added_bytes, copied_elements,
-};
+use tilewright_gen::plan::{Derived, Finish, Footprint, OperandTiling, Source, Split, Stage, added_bytes};
 use tilewright_ir::affine::Atom;
 use tilewright_ir::mma::Owner;
 use tilewright_ir::{Scalar, Target};
-use tilewright_problem::contraction::{Contraction, Operand, ResultSource, Tensor};
+use tilewright_problem::contraction::{Contraction, Operand, ResultSource};
 use tilewright_problem::view::View;
 use tilewright_problem::{Extent, Oriented};
 
@@ -117,8 +115,6 @@ pub struct Model<'a> {
     calibration: Calibration,
     loads: Mutex<HashMap<wave::LoadShape, wave::LoadCost>>,
     tiles: Mutex<HashMap<(Operand, Source, u32, u32), f64>>,
-    /// Operands through copies of their tensors with padded rows.
-    padded: [OnceLock<Tensor>; 2],
     fragments: Mutex<HashMap<wave::FragmentShape, f64>>,
 }
 
@@ -136,7 +132,6 @@ impl<'a> Model<'a> {
             calibration: Calibration::default(),
             loads: Mutex::default(),
             tiles: Mutex::default(),
-            padded: Default::default(),
             fragments: Mutex::default(),
         }
     }
@@ -172,7 +167,7 @@ impl<'a> Model<'a> {
     }
 
     /// A kernel whose sums have no terms: it stores.
-    fn zeros(&self, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
+    fn zeros(&self, spec: &Derived, footprint: &Footprint, work: &Work) -> Estimate {
         let rates = &self.target.rates;
         let bytes = traffic::traffic(&self.contraction, spec, self.target, work, work.groups).bytes;
         let dram_us = bytes / (rates.dram_gbs * 1e3 * self.calibration.dram);
@@ -183,7 +178,7 @@ impl<'a> Model<'a> {
         Estimate { main_us, l2_us: stored_us, dram_us, stall_us, resident, imbalance, dram_bytes: bytes, ..Estimate::default() }
     }
 
-    fn of_part(&self, spec: &KernelSpec, footprint: &Footprint, cached: bool) -> Estimate {
+    fn of_part(&self, spec: &Derived, footprint: &Footprint, cached: bool) -> Estimate {
         let work = Work::new(&self.contraction, spec);
         let mut e = if self.contraction.k == 0 && self.contraction.reductions().next().is_none() {
             self.zeros(spec, footprint, &work)
@@ -225,7 +220,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    fn new(c: &Contraction, spec: &KernelSpec) -> Work {
+    fn new(c: &Contraction, spec: &Derived) -> Work {
         let t = &spec.tiling;
         let tile = |v: u32| u64::from(v.max(1));
         // Whole clusters.
@@ -276,7 +271,7 @@ struct Helpers {
 }
 
 /// Compute units that have something to do: persistent work-groups may be fewer than units.
-fn at_work(spec: &KernelSpec, units: f64) -> f64 {
+fn at_work(spec: &Derived, units: f64) -> f64 {
     match spec.tiling.persistent {
         0 => units,
         stay => units.min(f64::from(stay)),
@@ -291,7 +286,7 @@ fn addressing(view: &View) -> f64 {
 }
 
 /// Kernels before and after the main one: all of them stream memory.
-fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
+fn helpers(model: &Model, spec: &Derived) -> Helpers {
     let (c, target, k) = (&*model.contraction, model.target, &model.calibration);
     let t = &spec.tiling;
     let mut h = Helpers { us: 0.0, bytes: 0.0, kernels: 0 };
@@ -303,9 +298,9 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
         h.us += cost * bytes / (target.rates.dram_gbs * 1e3 * 0.8 * cached) + k.helper;
     };
     let (mut copied, mut slowed) = (0.0, 0.0);
-    for (tensor, tiling, rows) in [(&c.a, &t.a, c.m), (&c.b, &t.b, c.n)] {
+    for (which, tensor, tiling) in [(0, &c.a, &t.a), (1, &c.b, &t.b)] {
         if tiling.source != Source::InPlace && c.k > 0 {
-            let written = copied_elements(c, tensor, tiling.source, rows);
+            let written = spec.copied_elements(which);
             let gathered = if tiling.source.gathers() { addressing(&tensor.view) } else { 0.0 };
             let bytes = (written + (tensor.len as f64).min(written)) * f64::from(tensor.scalar.bytes());
             copied += bytes;

@@ -5,7 +5,7 @@
 use super::calibration::own::*;
 use super::seed_keys::tiled;
 use super::{Estimate, Model, Work, fma_rate, soft_max};
-use tilewright_gen::plan::{Footprint, KernelSpec, Keys, OperandKeys, OwnLoads, Tiling, added_bytes, thread_grid};
+use tilewright_gen::plan::{Derived, Footprint, Keys, OperandKeys, OwnLoads, Tiling, added_bytes, thread_grid};
 use tilewright_gen::space::Space;
 use tilewright_ir::layout::Axis;
 use tilewright_ir::{CACHE_LINE, CACHE_SECTOR, Scalar, UNIT_PARTS};
@@ -104,7 +104,7 @@ fn sliced(space: &Space, base: Keys, c: &Contraction) -> Vec<Keys> {
 }
 
 /// The main kernel.
-pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work, cached: bool) -> Estimate {
+pub(super) fn main_kernel(model: &Model, spec: &Derived, footprint: &Footprint, work: &Work, cached: bool) -> Estimate {
     let (c, target, t) = (&*model.contraction, model.target, &spec.tiling);
     let (rates, units) = (&target.rates, f64::from(target.units.max(1)));
     let [Some(a), Some(b)] = spec.schedule.copies.each_ref().map(|copy| copy.own()) else { return Estimate::default() };
@@ -141,7 +141,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let line = f64::from(t.b.macro_tile.min(c.n as u32)) * f64::from(c.a.scalar.bytes()) / SECTOR;
     // A run that is no whole sectors begins and ends within some.
     let line = SECTOR * if line.fract() > 0.0 && u64::from(t.b.macro_tile) < c.n { line.ceil() + 0.5 } else { line.ceil() };
-    let read = |k: u32| model.tile_bytes(Operand::A, &t.a, k) / SECTOR * line + model.tile_bytes(Operand::B, &t.b, k);
+    let read = |k: u32| model.tile_bytes(spec, Operand::A, k) / SECTOR * line + model.tile_bytes(spec, Operand::B, k);
     let all = k.min(KEPT);
     // What shared memory leaves of the first-level cache, for each work-group.
     let room = f64::from(target.limits.shared_per_unit) / resident - f64::from(footprint.shared_bytes);

@@ -2,7 +2,7 @@
 
 use super::Work;
 use super::calibration::*;
-use tilewright_gen::plan::{GroupOrder, KernelSpec, Source, Split, added_bytes, copied_elements};
+use tilewright_gen::plan::{Derived, GroupOrder, Source, Split, added_bytes};
 use tilewright_ir::Target;
 use tilewright_problem::Ragged;
 use tilewright_problem::contraction::{Contraction, LaunchExtents, Tensor};
@@ -24,7 +24,7 @@ pub(super) fn beside_each_other(tensor: &Tensor) -> bool {
 }
 
 /// Estimates traffic when `running` work-groups run at once.
-pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work: &Work, running: f64) -> Traffic {
+pub(super) fn traffic(c: &Contraction, spec: &Derived, target: &Target, work: &Work, running: f64) -> Traffic {
     let t = &spec.tiling;
     let size = |s: tilewright_ir::Scalar| f64::from(s.bytes());
     let ways = f64::from(t.split_k.ways.max(1));
@@ -36,16 +36,16 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
         _ => stored * size(c.c.scalar) + added_bytes(c),
     };
     // What exists, once: a copy has its own size.
-    let once = |tensor: &Tensor, source: Source, rows: u64| {
+    let once = |which: usize, tensor: &Tensor, source: Source, rows: u64| {
         let touched = if c.k == 0 { 0.0 } else { tensor.len as f64 };
         let elements = match source {
             Source::InPlace => touched,
-            Source::PaddedRows => copied_elements(c, tensor, source, rows),
+            Source::PaddedRows => spec.copied_elements(which),
             _ => (rows * c.g) as f64 * c.k as f64,
         };
         tensor.bytes_of(elements)
     };
-    let (once_a, once_b) = (once(&c.a, t.a.source, c.m), once(&c.b, t.b.source, c.n));
+    let (once_a, once_b) = (once(0, &c.a, t.a.source, c.m), once(1, &c.b, t.b.source, c.n));
     let (tm, tn) = (work.tiles_m as f64, work.tiles_n as f64);
     let tiles = tm * tn;
     // Results pass through the cache as well and push operands out.

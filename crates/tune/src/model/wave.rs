@@ -4,7 +4,7 @@ use super::Model;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Mutex;
-use tilewright_gen::plan::{Along, BulkTile, KernelSpec, OperandTiling, Source, Tiling, padded_rows};
+use tilewright_gen::plan::{Along, BulkTile, Derived, OperandTiling, Source, Tiling};
 use tilewright_ir::layout::{Axis, Layout, busiest_bank};
 use tilewright_ir::{CACHE_LINE, CACHE_SECTOR};
 use tilewright_problem::contraction::{Operand, Tensor};
@@ -33,6 +33,13 @@ struct ThreadGrid {
     /// Threads of a wave along m, and all of them.
     wave_a: u32,
     wave_lanes: u32,
+}
+
+impl ThreadGrid {
+    fn of(t: &Tiling) -> ThreadGrid {
+        let threads = [t.threads_a, t.threads_b];
+        ThreadGrid { threads, b_fastest: t.micro_b_fastest, wave_a: t.wave_a, wave_lanes: t.wave_lanes }
+    }
 }
 
 /// What decides how fragments are read.
@@ -99,9 +106,45 @@ fn known<K: Eq + Hash, V: Copy>(map: &Mutex<HashMap<K, V>>, key: K, measure: imp
     value
 }
 
+/// Operand A is the first.
+fn side(operand: Operand) -> usize {
+    usize::from(operand == Operand::B)
+}
+
+/// Byte address of an element of the first tile; `None` where it does not exist.
+fn address(tensor: &Tensor, t: &OperandTiling, row: i64, k: i64) -> Option<i64> {
+    let (size, numbers) = (i64::from(tensor.scalar.bytes()), i64::from(tensor.scalar.numbers()));
+    let [_, rows, cols] = tensor.view.extent.map(|e| i64::try_from(e).unwrap_or(i64::MAX));
+    let element = match t.source {
+        Source::Packed => k * i64::from(t.macro_tile) + row,
+        Source::Copy => k * rows + row,
+        Source::CopyAlongK | Source::CopyInRuns(_) => row * cols + k,
+        Source::InPlace | Source::PaddedRows => tensor.view.access.at([0, row.min(rows - 1), k.min(cols - 1)])?,
+    };
+    Some((element / numbers).saturating_mul(size))
+}
+
+/// Bytes of whole sectors that a tile touches of a tensor that is no gathered copy.
+fn measure_sectors(read: &Tensor, t: &OperandTiling, k_tile: u32) -> f64 {
+    let (size, numbers) = (i64::from(read.scalar.bytes()), i64::from(read.scalar.numbers()));
+    let [_, rows, cols] = read.view.extent.map(|e| i64::try_from(e).unwrap_or(i64::MAX));
+    let (tile_rows, tile_k) = (i64::from(t.macro_tile).min(rows), i64::from(k_tile).min(cols));
+    let mut sectors = Vec::new();
+    for row in 0..tile_rows {
+        for k in 0..tile_k {
+            if let Some(at) = read.view.access.at([0, row, k]) {
+                sectors.push((at / numbers).saturating_mul(size).div_euclid(SECTOR));
+            }
+        }
+    }
+    sectors.sort_unstable();
+    sectors.dedup();
+    sectors.len() as f64 * SECTOR as f64
+}
+
 impl Model<'_> {
     /// The cost of loading an operand's tile under a plan.
-    pub(super) fn load_cost(&self, spec: &KernelSpec, operand: Operand) -> LoadCost {
+    pub(super) fn load_cost(&self, spec: &Derived, operand: Operand) -> LoadCost {
         let (t, copy) = match operand {
             Operand::A => (&spec.tiling.a, &spec.schedule.copies[0]),
             _ => (&spec.tiling.b, &spec.schedule.copies[1]),
@@ -113,10 +156,12 @@ impl Model<'_> {
         }
         let tile = OperandTiling { micro: 1, fragment_width: 1, micro_interleave: false, fragment_sets: 0, ..t.clone() };
         let shape = LoadShape { operand, threads: spec.load_threads().max(1), k_tile: spec.tiling.k_tile, tile };
-        known(&self.loads, shape, |shape| self.measure_load(shape))
+        let own = self.contraction.tensor(operand);
+        let read = if t.source.gathers() { own } else { spec.read(side(operand)) };
+        known(&self.loads, shape, |shape| self.measure_load(shape, read))
     }
 
-    fn measure_load(&self, s: &LoadShape) -> LoadCost {
+    fn measure_load(&self, s: &LoadShape, read: &Tensor) -> LoadCost {
         let (t, share) = (&s.tile, s.tile.share(s.k_tile));
         let lanes = self.target.wave.clamp(1, s.threads);
         let at = |to: Axis, lane: u32, vector: u32| share.at(to, &[(Axis::Thread, lane.into()), (Axis::Vector, vector.into())]);
@@ -135,7 +180,7 @@ impl Model<'_> {
             lines.clear();
             for lane in 0..lanes {
                 let vector = k * count_row + r;
-                if let Some(at) = self.address(s.operand, t, at(Axis::Row, lane, vector), at(Axis::K, lane, vector)) {
+                if let Some(at) = address(read, t, at(Axis::Row, lane, vector), at(Axis::K, lane, vector)) {
                     lines.extend([at.div_euclid(LINE), (at + piece - 1).div_euclid(LINE)]);
                 }
             }
@@ -163,59 +208,18 @@ impl Model<'_> {
         }
     }
 
-    /// An operand's tensor, or its copy with padded rows.
-    fn rows_of(&self, operand: Operand, source: Source) -> &Tensor {
-        let own = self.contraction.tensor(operand);
-        let copy = || padded_rows(own).map_or_else(|_| own.clone(), |rows| rows.seen);
-        match source {
-            Source::PaddedRows => self.padded[usize::from(operand == Operand::B)].get_or_init(copy),
-            _ => own,
-        }
-    }
-
-    /// Byte address of an element of the first tile; `None` where it does not exist.
-    fn address(&self, operand: Operand, t: &OperandTiling, row: i64, k: i64) -> Option<i64> {
-        let tensor = self.rows_of(operand, t.source);
-        let (size, numbers) = (i64::from(tensor.scalar.bytes()), i64::from(tensor.scalar.numbers()));
-        let [_, rows, cols] = tensor.view.extent.map(|e| i64::try_from(e).unwrap_or(i64::MAX));
-        let element = match t.source {
-            Source::Packed => k * i64::from(t.macro_tile) + row,
-            Source::Copy => k * rows + row,
-            Source::CopyAlongK | Source::CopyInRuns(_) => row * cols + k,
-            Source::InPlace | Source::PaddedRows => tensor.view.access.at([0, row.min(rows - 1), k.min(cols - 1)])?,
-        };
-        Some((element / numbers).saturating_mul(size))
-    }
-
     /// Bytes of whole sectors that one tile of an operand touches: what the last-level cache delivers for it.
-    pub(super) fn tile_bytes(&self, operand: Operand, t: &OperandTiling, k_tile: u32) -> f64 {
+    pub(super) fn tile_bytes(&self, spec: &Derived, operand: Operand, k_tile: u32) -> f64 {
+        let t = if operand == Operand::A { &spec.tiling.a } else { &spec.tiling.b };
         let dense = self.contraction.tensor(operand).bytes_of(f64::from(t.macro_tile) * f64::from(k_tile));
         if t.source.gathers() {
             return dense;
         }
-        known(&self.tiles, (operand, t.source, t.macro_tile, k_tile), |_| self.measure_sectors(operand, t, k_tile))
-    }
-
-    fn measure_sectors(&self, operand: Operand, t: &OperandTiling, k_tile: u32) -> f64 {
-        let Tensor { view, scalar, .. } = self.rows_of(operand, t.source);
-        let (size, numbers) = (i64::from(scalar.bytes()), i64::from(scalar.numbers()));
-        let [_, rows, cols] = view.extent.map(|e| i64::try_from(e).unwrap_or(i64::MAX));
-        let (tile_rows, tile_k) = (i64::from(t.macro_tile).min(rows), i64::from(k_tile).min(cols));
-        let mut sectors = Vec::new();
-        for row in 0..tile_rows {
-            for k in 0..tile_k {
-                if let Some(at) = view.access.at([0, row, k]) {
-                    sectors.push((at / numbers).saturating_mul(size).div_euclid(SECTOR));
-                }
-            }
-        }
-        sectors.sort_unstable();
-        sectors.dedup();
-        sectors.len() as f64 * SECTOR as f64
+        known(&self.tiles, (operand, t.source, t.macro_tile, k_tile), |_| measure_sectors(spec.read(side(operand)), t, k_tile))
     }
 
     /// Reads of an operand's fragments per lane and k-step, and their shared-memory cycles per wave.
-    pub(super) fn fragment_reads(&self, spec: &KernelSpec, operand: Operand) -> (f64, f64) {
+    pub(super) fn fragment_reads(&self, spec: &Derived, operand: Operand) -> (f64, f64) {
         let t = &spec.tiling;
         let (o, copy) = if operand == Operand::A { (&t.a, &spec.schedule.copies[0]) } else { (&t.b, &spec.schedule.copies[1]) };
         let panels = copy.tile().cloned();
@@ -227,12 +231,7 @@ impl Model<'_> {
         };
         let shape = FragmentShape {
             operand,
-            grid: ThreadGrid {
-                threads: [t.threads_a, t.threads_b],
-                b_fastest: t.micro_b_fastest,
-                wave_a: t.wave_a,
-                wave_lanes: t.wave_lanes,
-            },
+            grid: ThreadGrid::of(t),
             micro: o.micro,
             micro_interleave: o.micro_interleave,
             // Operands contiguous along k are read one row at a time.
@@ -264,7 +263,7 @@ impl Model<'_> {
 
     /// Sectors and lines, counted together, that a wave's store of one vector of C per lane touches: each costs the cache about the same,
     /// however little of it is written. The mean over a few tiles, whose rows begin at other places in lines.
-    pub(super) fn store_accesses(&self, spec: &KernelSpec) -> f64 {
+    pub(super) fn store_accesses(&self, spec: &Derived) -> f64 {
         const TILES: [(i64, i64); 4] = [(0, 0), (1, 1), (2, 3), (3, 2)];
         let (t, c) = (&spec.tiling, &self.contraction.c);
         let (size, width) = (i64::from(c.scalar.bytes()), i64::from(spec.epilogue.exit.width()));

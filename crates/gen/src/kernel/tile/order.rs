@@ -40,7 +40,7 @@ pub struct Work {
 /// # Errors
 /// As [`generate`](super::super::generate()).
 pub fn works(derived: &Derived, workspace: u64, most: u64) -> Result<Vec<Work>, GenerateError> {
-    let (Derived { spec, c }, inputs) = (derived, inputs(derived));
+    let (Derived { spec, c, .. }, inputs) = (derived, inputs(derived));
     let t = &spec.tiling;
     let job = Job::new(derived, 0, &inputs, [workspace, partials_bytes(spec, c, WORKSPACE_ALIGN.into())])?;
     let shape = &job.shape;

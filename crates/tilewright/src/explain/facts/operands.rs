@@ -129,7 +129,7 @@ impl Subject<'_> {
                         None => "",
                     }
                 ));
-                out.extend(fetch_work(self.spec, self.c, which).map(|work| {
+                out.extend(fetch_work(self.spec, which).map(|work| {
                     format!(
                         "each of their {threads} threads: {} of 16 bytes, {} at a time",
                         plural(work.chunks.into(), "piece"),
