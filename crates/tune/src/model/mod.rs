@@ -116,6 +116,7 @@ pub struct Model<'a> {
     loads: Mutex<HashMap<wave::LoadShape, wave::LoadCost>>,
     tiles: Mutex<HashMap<(Operand, Source, u32, u32), f64>>,
     fragments: Mutex<HashMap<wave::FragmentShape, f64>>,
+    stores: Mutex<HashMap<wave::StoreShape, f64>>,
 }
 
 impl<'a> Model<'a> {
@@ -133,6 +134,7 @@ impl<'a> Model<'a> {
             loads: Mutex::default(),
             tiles: Mutex::default(),
             fragments: Mutex::default(),
+            stores: Mutex::default(),
         }
     }
 

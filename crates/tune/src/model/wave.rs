@@ -58,6 +58,16 @@ pub(super) struct FragmentShape {
     panels: Option<BulkTile>,
 }
 
+/// What decides which elements of C the lanes of a wave store at once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct StoreShape {
+    grid: ThreadGrid,
+    /// Rows, and columns: of the macro tile and of a thread, whether these are interleaved, in runs of how many.
+    tiles: [(u32, u32, bool, u32); 2],
+    width: u32,
+    staged: bool,
+}
+
 /// Cost of loading one operand's tile once, for the whole work-group.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LoadCost {
@@ -264,6 +274,14 @@ impl Model<'_> {
     /// Sectors and lines, counted together, that a wave's store of one vector of C per lane touches: each costs the cache about the same,
     /// however little of it is written. The mean over a few tiles, whose rows begin at other places in lines.
     pub(super) fn store_accesses(&self, spec: &Derived) -> f64 {
+        let t = &spec.tiling;
+        let tiles = [&t.a, &t.b].map(|o| (o.macro_tile, o.micro, o.micro_interleave, o.fragment_width));
+        let (width, staged) = (spec.epilogue.exit.width(), spec.epilogue.exit.staged());
+        let shape = StoreShape { grid: ThreadGrid::of(t), tiles, width, staged };
+        known(&self.stores, shape, |_| self.measure_stores(spec))
+    }
+
+    fn measure_stores(&self, spec: &Derived) -> f64 {
         const TILES: [(i64, i64); 4] = [(0, 0), (1, 1), (2, 3), (3, 2)];
         let (t, c) = (&spec.tiling, &self.contraction.c);
         let (size, width) = (i64::from(c.scalar.bytes()), i64::from(spec.epilogue.exit.width()));
