@@ -178,6 +178,9 @@ impl KernelSpec {
     }
     /// Reductions of each tile, or those after the last tile.
     pub(crate) fn reductions_at<'c>(&self, c: &'c Contraction, after_last: bool) -> Vec<(&'c Reduce, TileReduction)> {
+        if after_last && !self.epilogue.carry {
+            return Vec::new();
+        }
         let all = c.reductions().zip(self.tile_reductions(c));
         all.filter(|(r, _)| self.carried(c, r).is_some() == after_last).collect()
     }
