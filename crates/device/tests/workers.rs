@@ -1,6 +1,8 @@
 //! Compile workers: this program is its own worker, and also plays one that crashes and one that hangs.
 
 mod common;
+#[path = "../../ir/tests/support/waits.rs"]
+mod waits;
 
 use common::{cases, compare, run, tool};
 use std::io::{BufRead, BufReader};
@@ -11,6 +13,7 @@ use tilewright_device::{
     isolate, open, open_with,
 };
 use tilewright_ir::{Access, Base, Builder, Builtin, Scalar, Unroll};
+use waits::Test;
 
 fn main() {
     match std::env::args().nth(1).as_deref() {
@@ -31,7 +34,7 @@ fn main() {
         Some("hang-with-worker") => hang_with_worker(),
         _ => {}
     }
-    let tests: [(&str, fn()); 12] = [
+    let tests: [Test; 12] = [
         ("a_crash_or_a_hang_costs_a_worker_of_the_device", a_crash_or_a_hang_costs_a_worker_of_the_device),
         ("opencl_through_workers", opencl_through_workers),
         ("workers_that_do_not_see_the_device_are_done_without", workers_that_do_not_see_the_device_are_done_without),
@@ -45,18 +48,8 @@ fn main() {
         ("the_watchdog_gives_up_on_a_kernel_that_never_ends", the_watchdog_gives_up_on_a_kernel_that_never_ends),
         ("a_program_that_is_no_worker_is_named", a_program_that_is_no_worker_is_named),
     ];
-    // As the usual harness does: arguments that are no options choose tests by a part of their name.
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    if std::env::args().any(|a| a == "--list") {
-        tests.iter().for_each(|(name, _)| println!("{name}: test"));
-        return;
-    }
-    for (name, test) in tests {
-        if wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str())) {
-            test();
-            println!("test {name} ... ok");
-        }
-    }
+    // All at once: nearly all of their time is waiting.
+    waits::run(&tests, tests.len());
 }
 
 fn options(subcommand: &str, limit: Duration) -> Options {
@@ -74,7 +67,7 @@ fn mishap(what: &str) -> ! {
 fn a_crash_or_a_hang_costs_a_worker_of_the_device() {
     let short = Duration::from_secs(2);
     let options =
-        Options { cache: Cache::disabled(), deadline: short, compile_limit: Duration::from_secs(20), ..Options::default() };
+        Options { cache: Cache::disabled(), deadline: short, compile_limit: Duration::from_secs(10), ..Options::default() };
     let Some(device) = tool("OpenCL", open_with("opencl:0", &options)) else { return };
     let data = [1, 2, 3, 4];
     let kept = device.alloc(4).unwrap();
@@ -103,8 +96,8 @@ fn a_crash_or_a_hang_costs_a_worker_of_the_device() {
 }
 
 const LONG: Duration = Duration::from_secs(120);
-/// Until a slow worker takes its first job.
-const SLOW: Duration = Duration::from_secs(4);
+/// Until a slow worker takes its first job: far longer than two small kernels take, also while other tests run.
+const SLOW: Duration = Duration::from_secs(8);
 
 fn opencl_through_workers() {
     let Some(device) = tool("OpenCL", open_with("opencl:0", &options("compile-worker", LONG))) else { return };

@@ -8,8 +8,7 @@ fn joining(url: &str) -> FleetError {
     server.join(&run(60), &tasks(1)).expect_err(url)
 }
 
-#[test]
-fn what_a_server_refuses_is_said_with_the_remedy() {
+pub fn what_a_server_refuses_is_said_with_the_remedy() {
     let Some(fleet) = Fleet::new() else { return };
     let server = &fleet.server;
     server.sql("CREATE ROLE nobody LOGIN");
@@ -34,8 +33,7 @@ fn what_a_server_refuses_is_said_with_the_remedy() {
     assert_eq!(fleet.count("tw.run"), 0);
 }
 
-#[test]
-fn workers_have_the_rights_they_need_and_no_others() {
+pub fn workers_have_the_rights_they_need_and_no_others() {
     let Some(fleet) = Fleet::new() else { return };
     let server = &fleet.server;
     // Made again, it changes nothing.
@@ -72,8 +70,7 @@ fn psql(server: &super::Postgres, text: &str) -> String {
     String::from_utf8_lossy(&out.stderr).into_owned()
 }
 
-#[test]
-fn lines_that_are_too_long_are_named_and_not_read() {
+pub fn lines_that_are_too_long_are_named_and_not_read() {
     let Some(fleet) = Fleet::new() else { return };
     let server = &fleet.server;
     let mut one = fleet.joined(identity("one"), &run(60), &tasks(1));
@@ -101,8 +98,7 @@ fn lines_that_are_too_long_are_named_and_not_read() {
 }
 
 /// The certificate's name is compared with the URL's, and its authority with the file that is named.
-#[test]
-fn a_certificate_is_verified_by_name_and_authority() {
+pub fn a_certificate_is_verified_by_name_and_authority() {
     let openssl = |line: &str, folder: &std::path::Path| {
         std::process::Command::new("openssl").args(line.split(' ')).current_dir(folder).output()
     };

@@ -4,8 +4,7 @@ use super::{Fleet, ends, identity, run, tasks};
 use std::time::{Duration, Instant};
 use tilewright_fleet::{End, Identity, Queue};
 
-#[test]
-fn one_sick_gpu_of_four_fails_no_task() {
+pub fn one_sick_gpu_of_four_fails_no_task() {
     let Some(fleet) = Fleet::new() else { return };
     let sound: Vec<_> = (0..3)
         .map(|n| fleet.start(&format!("w{n}"), &format!("tasks=12 trials=4 sleep=100 lease=2000 poll=100 gpu=G{n}")))
@@ -20,8 +19,7 @@ fn one_sick_gpu_of_four_fails_no_task() {
 }
 
 /// The same of a GPU that reports no error: all its results are wrong.
-#[test]
-fn a_gpu_whose_results_are_wrong_fails_no_task() {
+pub fn a_gpu_whose_results_are_wrong_fails_no_task() {
     let Some(fleet) = Fleet::new() else { return };
     let sound: Vec<_> = (0..3)
         .map(|n| fleet.start(&format!("w{n}"), &format!("tasks=12 trials=4 sleep=100 lease=5000 poll=100 gpu=G{n}")))
@@ -37,8 +35,7 @@ fn a_gpu_whose_results_are_wrong_fails_no_task() {
     assert_eq!(fleet.count("tw.task WHERE 'G3' = ANY(failed_by)"), 1);
 }
 
-#[test]
-fn a_hopeless_task_fails_after_two_gpus_tried_it() {
+pub fn a_hopeless_task_fails_after_two_gpus_tried_it() {
     let Some(fleet) = Fleet::new() else { return };
     // One GPU alone gives no task up, and does not try for ever.
     let said = ends(fleet.start("a", "tasks=3 trials=1 sleep=0 gpu=A hopeless=p1 poll=50"), 3);
@@ -49,8 +46,7 @@ fn a_hopeless_task_fails_after_two_gpus_tried_it() {
 }
 
 /// A plan that ends its process twice without a word is tried no third time, and the rest of the task is done.
-#[test]
-fn a_plan_that_takes_hosts_down_is_hung_after_two() {
+pub fn a_plan_that_takes_hosts_down_is_hung_after_two() {
     let Some(fleet) = Fleet::new() else { return };
     let options = "tasks=2 trials=4 sleep=10 lease=1000 poll=100 deadly=p1/x2";
     let mut said = String::new();
@@ -70,8 +66,7 @@ fn a_plan_that_takes_hosts_down_is_hung_after_two() {
     assert_eq!(fleet.count("tw.trial WHERE line LIKE '%x3%'"), 2);
 }
 
-#[test]
-fn the_second_worker_on_a_gpu_waits() {
+pub fn the_second_worker_on_a_gpu_waits() {
     let Some(fleet) = Fleet::new() else { return };
     let options = "tasks=6 trials=3 sleep=60 lease=2000 poll=100 gpu=GPU-1";
     let (one, two) = (fleet.start("one", options), fleet.start("two", options));
@@ -81,8 +76,7 @@ fn the_second_worker_on_a_gpu_waits() {
 }
 
 /// Containers share no folder: the server tells.
-#[test]
-fn a_gpu_of_another_container_is_busy() {
+pub fn a_gpu_of_another_container_is_busy() {
     let Some(fleet) = Fleet::new() else { return };
     let inside = |id: &str, lock: &str| Identity { gpu: "GPU-1".into(), lock: lock.into(), ..identity(id) };
     let mut first = fleet.joined(inside("first", "a"), &run(1), &tasks(1));
@@ -97,8 +91,7 @@ fn a_gpu_of_another_container_is_busy() {
 }
 
 /// After a silence of everybody, leases hold for one lease time more.
-#[test]
-fn a_silence_of_all_is_no_lapse() {
+pub fn a_silence_of_all_is_no_lapse() {
     let Some(fleet) = Fleet::new() else { return };
     let (mut one, mut two) =
         (fleet.joined(identity("one"), &run(1), &tasks(1)), fleet.joined(identity("two"), &run(1), &tasks(1)));
@@ -115,8 +108,7 @@ fn a_silence_of_all_is_no_lapse() {
 }
 
 /// A server has few connections; workers that get none wait for one.
-#[test]
-fn more_workers_than_connections_do_all_tasks() {
+pub fn more_workers_than_connections_do_all_tasks() {
     let Some(fleet) = Fleet::with(&["max_connections = 5", "superuser_reserved_connections = 2"]) else { return };
     let options = "tasks=20 trials=2 sleep=20 lease=60000 poll=100";
     let all: Vec<_> = (0..if super::full() { 20 } else { 12 }).map(|n| fleet.start(&format!("w{n}"), options)).collect();

@@ -41,8 +41,7 @@ impl Host {
     }
 }
 
-#[test]
-fn a_task_of_a_worker_that_is_gone_goes_on() {
+pub fn a_task_of_a_worker_that_is_gone_goes_on() {
     let host = Host::new();
     let (mut one, mut two) = (host.join("0", 2), host.join("1", 2));
     let heavy = one.claim().unwrap().expect("a task");
@@ -64,8 +63,7 @@ fn a_task_of_a_worker_that_is_gone_goes_on() {
 }
 
 /// Progress is judged by the time since the machine started, of the same start alone; the wall clock is not read.
-#[test]
-fn a_worker_that_lives_and_does_nothing_loses_its_task() {
+pub fn a_worker_that_lives_and_does_nothing_loses_its_task() {
     let host = Host::new();
     let (mut one, mut two) = (host.join("0", 1), host.join("1", 1));
     let lease = one.claim().unwrap().expect("a task");
@@ -88,8 +86,7 @@ fn a_worker_that_lives_and_does_nothing_loses_its_task() {
     assert_eq!((again.lapses, again.spent), (1, 2.0));
 }
 
-#[test]
-fn failures_of_one_device_fail_no_task() {
+pub fn failures_of_one_device_fail_no_task() {
     let host = Host::new();
     let (mut one, mut two) = (host.join("0", 1), host.join("1", 1));
     let failed = End::Failed { reason: "no plan".into() };
@@ -105,8 +102,7 @@ fn failures_of_one_device_fail_no_task() {
     assert_eq!(one.left().unwrap(), Left { failed: 1, ..Left::default() });
 }
 
-#[test]
-fn a_file_of_a_newer_tilewright_is_refused() {
+pub fn a_file_of_a_newer_tilewright_is_refused() {
     let host = Host::new();
     drop(host.join("0", 1));
     host.change("PRAGMA user_version = 99");
@@ -114,8 +110,7 @@ fn a_file_of_a_newer_tilewright_is_refused() {
     assert!(error.contains("version 99") && error.contains("newer tilewright"), "{error}");
 }
 
-#[test]
-fn killed_workers_of_a_host_lose_no_task() {
+pub fn killed_workers_of_a_host_lose_no_task() {
     let host = Host::new();
     let kills = if full() { 50 } else { 10 };
     let options = format!("tasks={} trials=6 sleep=20 lease=3000 poll=50", kills * 3);
@@ -136,8 +131,7 @@ fn killed_workers_of_a_host_lose_no_task() {
 }
 
 /// The wall clocks of two workers differ by an hour and jump to the other side.
-#[test]
-fn a_jump_of_the_hosts_clock_takes_no_task_away() {
+pub fn a_jump_of_the_hosts_clock_takes_no_task_away() {
     if !Path::new(FAKETIME).exists() {
         return super::missing::missing("libfaketime is not installed (Debian: faketime)");
     }
@@ -160,8 +154,7 @@ fn a_jump_of_the_hosts_clock_takes_no_task_away() {
 }
 
 /// After a new start of the machine no lock is held, and times of the earlier start say nothing.
-#[test]
-fn tasks_of_an_earlier_start_of_the_machine_are_free() {
+pub fn tasks_of_an_earlier_start_of_the_machine_are_free() {
     let host = Host::new();
     let mut one = host.join("0", 1);
     let lease = one.claim().unwrap().expect("a task");
@@ -174,8 +167,7 @@ fn tasks_of_an_earlier_start_of_the_machine_are_free() {
 }
 
 /// Two containers share a folder and nothing else: in each the worker has the same process id.
-#[test]
-fn workers_in_two_containers_share_the_tasks() {
+pub fn workers_in_two_containers_share_the_tasks() {
     let container = || {
         let mut command = Command::new("unshare");
         let kinds = if super::postgres::is_run_by_root() { "-pf" } else { "-Urpf" };

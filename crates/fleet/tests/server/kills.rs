@@ -16,8 +16,7 @@ fn all_done(fleet: &Fleet, workers: Vec<Child>) -> Vec<String> {
     said
 }
 
-#[test]
-fn killed_workers_lose_no_task_and_no_trial_of_others() {
+pub fn killed_workers_lose_no_task_and_no_trial_of_others() {
     let Some(fleet) = Fleet::new() else { return };
     let kills = if full() { 50 } else { 10 };
     let options = format!("tasks={} trials=8 sleep=30 lease=2000 poll=100", kills * 3);
@@ -45,8 +44,7 @@ fn killed_workers_lose_no_task_and_no_trial_of_others() {
     assert_eq!(fleet.count("(SELECT DISTINCT task, line FROM tw.trial) t"), (kills * 3 * 8) as i64);
 }
 
-#[test]
-fn a_server_that_restarts_loses_no_trial() {
+pub fn a_server_that_restarts_loses_no_trial() {
     let Some(mut fleet) = Fleet::new() else { return };
     // Outages of one lease and of three, and short ones.
     let outages: &[u64] = if full() { &[2000, 6000, 100, 100, 100, 100, 100, 100, 100, 100] } else { &[2000, 6000] };
@@ -66,8 +64,7 @@ fn a_server_that_restarts_loses_no_trial() {
 
 /// A server comes back from an older copy of its folder: it lacks trials that it had confirmed, and knows nothing of tasks that were
 /// leased and ended since. The journals of those who still work fill the gap.
-#[test]
-fn a_server_from_an_older_copy_gets_its_trials_again() {
+pub fn a_server_from_an_older_copy_gets_its_trials_again() {
     let Some(mut fleet) = Fleet::new() else { return };
     let options = "tasks=16 trials=10 sleep=100 lease=2000 poll=100";
     let workers: Vec<Child> = (0..4).map(|n| fleet.start(&format!("w{n}"), options)).collect();
@@ -87,8 +84,7 @@ fn a_server_from_an_older_copy_gets_its_trials_again() {
 }
 
 /// A worker that was stopped for longer than its lease has lost it, and finds out at whatever step it goes on.
-#[test]
-fn a_stopped_worker_ends_nothing_of_others() {
+pub fn a_stopped_worker_ends_nothing_of_others() {
     let Some(fleet) = Fleet::new() else { return };
     let options = "tasks=2 trials=30 sleep=100 lease=1000 poll=100";
     let stopped = fleet.start("stopped", options);
@@ -112,8 +108,7 @@ fn a_stopped_worker_ends_nothing_of_others() {
 }
 
 /// Each statement of a lease after another worker took the task over.
-#[test]
-fn a_lost_lease_changes_nothing() {
+pub fn a_lost_lease_changes_nothing() {
     let Some(fleet) = Fleet::new() else { return };
     let (mut slow, mut other) =
         (fleet.joined(identity("slow"), &run(1), &tasks(1)), fleet.joined(identity("other"), &run(1), &tasks(1)));

@@ -26,8 +26,7 @@ fn all_done_once(fleet: &Fleet, said: &str) {
     assert_eq!((fleet.count("tw.trial"), fleet.journals()), (24 * 3, 24 * 3));
 }
 
-#[test]
-fn mpirun_starts_eight_workers() {
+pub fn mpirun_starts_eight_workers() {
     if !Path::new("/usr/bin/mpirun").exists() {
         return super::missing::missing("Open MPI is not installed (Debian: openmpi-bin)");
     }
@@ -49,8 +48,7 @@ impl Drop for Sshd {
     }
 }
 
-#[test]
-fn a_loop_over_ssh_starts_workers() {
+pub fn a_loop_over_ssh_starts_workers() {
     const PROGRAM: &str = "/usr/sbin/sshd";
     if !Path::new(PROGRAM).exists() {
         return super::missing::missing("an ssh server is not installed (Debian: openssh-server)");

@@ -32,8 +32,7 @@ impl Network {
 }
 
 /// Packets in flight vanish, and new connections find no network: searches go on, and no task is done twice.
-#[test]
-fn dropped_packets_stop_no_search() {
+pub fn dropped_packets_stop_no_search() {
     if !is_run_by_root() {
         return super::missing::skipped("a network namespace that an ordinary server can be started in needs root");
     }

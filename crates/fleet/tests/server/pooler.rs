@@ -41,8 +41,7 @@ impl Drop for Pooler {
     }
 }
 
-#[test]
-fn a_pool_in_transaction_mode_serves_many_workers() {
+pub fn a_pool_in_transaction_mode_serves_many_workers() {
     if !Path::new(PROGRAM).exists() {
         return super::missing::missing("PgBouncer is not installed (Debian: pgbouncer)");
     }

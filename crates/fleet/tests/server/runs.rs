@@ -4,8 +4,7 @@ use super::{Fleet, ends, full, identity, run, tasks, until};
 use std::time::Instant;
 use tilewright_fleet::{End, Left, Queue};
 
-#[test]
-fn each_task_is_done_once_and_each_trial_shipped_once() {
+pub fn each_task_is_done_once_and_each_trial_shipped_once() {
     let Some(fleet) = Fleet::new() else { return };
     let (tasks, trials, workers) = if full() { (1000, 5, 8) } else { (100, 5, 8) };
     let options = format!("tasks={tasks} trials={trials} sleep=8 lease=60000 poll=100");
@@ -22,8 +21,7 @@ fn each_task_is_done_once_and_each_trial_shipped_once() {
     assert_eq!(fleet.count("tw.trial"), tasks * trials);
 }
 
-#[test]
-fn two_classes_have_tasks_of_their_own() {
+pub fn two_classes_have_tasks_of_their_own() {
     let Some(fleet) = Fleet::new() else { return };
     let one = fleet.start("one", "tasks=4 trials=1 class=sm_90a");
     let two = fleet.start("two", "tasks=4 trials=1 class=gfx942");
@@ -38,8 +36,7 @@ fn two_classes_have_tasks_of_their_own() {
     assert_eq!(status.classes[0].gain, Some(2.0));
 }
 
-#[test]
-fn cases_are_added_only_when_asked_for() {
+pub fn cases_are_added_only_when_asked_for() {
     let Some(fleet) = Fleet::new() else { return };
     ends(fleet.start("one", "tasks=3 trials=1"), 0);
     let said = ends(fleet.start("two", "tasks=5 trials=1"), 1);
@@ -53,8 +50,7 @@ fn cases_are_added_only_when_asked_for() {
     ends(fleet.start("three", "tasks=3 trials=1"), 0);
 }
 
-#[test]
-fn withdrawn_tasks_stop_their_workers() {
+pub fn withdrawn_tasks_stop_their_workers() {
     let Some(fleet) = Fleet::new() else { return };
     let address = super::address(&fleet.server.socket("owner"));
     let mut server = fleet.joined(identity("a"), &run(2), &tasks(3));
@@ -69,8 +65,7 @@ fn withdrawn_tasks_stop_their_workers() {
     assert!(unknown.contains("--run day: the server has no such run; its runs are: night"), "{unknown}");
 }
 
-#[test]
-fn a_worker_that_need_not_wait_leaves_while_others_work() {
+pub fn a_worker_that_need_not_wait_leaves_while_others_work() {
     let Some(fleet) = Fleet::new() else { return };
     let mut working = fleet.start("working", "tasks=1 trials=100000 sleep=20 lease=60000");
     until("it has the task", || fleet.count("tw.task WHERE state = 'leased'") == 1);
@@ -85,8 +80,7 @@ fn a_worker_that_need_not_wait_leaves_while_others_work() {
 }
 
 /// However many claims and renewals there are, the row of all workers changes once a second.
-#[test]
-fn the_row_that_shows_life_is_written_once_a_second() {
+pub fn the_row_that_shows_life_is_written_once_a_second() {
     let Some(fleet) = Fleet::new() else { return };
     let mut server = fleet.joined(identity("a"), &run(60), &tasks(200));
     let start = Instant::now();
@@ -104,8 +98,7 @@ fn the_row_that_shows_life_is_written_once_a_second() {
 }
 
 /// The claim walks one index in order of work, however many tasks there are.
-#[test]
-fn a_claim_walks_the_index_in_order_of_work() {
+pub fn a_claim_walks_the_index_in_order_of_work() {
     let Some(fleet) = Fleet::new() else { return };
     let mut server = fleet.joined(identity("a"), &run(60), &tasks(20_000));
     fleet.server.sql("ANALYZE tw.task");

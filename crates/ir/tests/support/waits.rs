@@ -1,0 +1,48 @@
+//! A harness for tests that wait more than they compute: more of them run at once than there are cores. Test files of other crates include
+//! this file by its path.
+
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// A test with its name.
+pub type Test = (&'static str, fn());
+
+/// Runs the tests that the command line asks for, so many at once, and ends the process with an error where one failed.
+///
+/// As with the usual harness, arguments that are no options choose tests by a part of their name, with `--exact` by the whole. `--list`
+/// lists tests.
+pub fn run(tests: &[Test], at_once: usize) {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let has = |option: &str| args.iter().any(|arg| arg == option);
+    let wanted: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
+    let asked_for =
+        |name: &str| wanted.iter().any(|part| if has("--exact") { *part == name } else { name.contains(part.as_str()) });
+    let chosen: Vec<Test> = tests.iter().filter(|(name, _)| wanted.is_empty() || asked_for(name)).copied().collect();
+    if has("--list") {
+        chosen.iter().for_each(|(name, _)| println!("{name}: test"));
+        return;
+    }
+    println!("\nrunning {} tests", chosen.len());
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..at_once.min(chosen.len()) {
+            scope.spawn(|| {
+                while let Some((name, test)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    // A thread of its own: messages name it.
+                    let ended = thread::Builder::new().name((*name).into()).spawn(*test).expect("a thread").join();
+                    let _ = writeln!(std::io::stdout(), "test {name} ... {}", if ended.is_ok() { "ok" } else { "FAILED" });
+                    if ended.is_err() {
+                        failed.lock().expect("no thread panics with it").push(*name);
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().expect("no thread panics with it");
+    println!("\ntest result: {} passed; {} failed: {failed:?}\n", chosen.len() - failed.len(), failed.len());
+    if !failed.is_empty() {
+        std::process::exit(101);
+    }
+}
