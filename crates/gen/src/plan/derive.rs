@@ -50,7 +50,7 @@ pub fn derive<'c>(plan: &Keys, c: &'c Contraction, env: &Env) -> Result<Derived<
 
 /// Every key has a value of its own, and the contraction has results. Of a tensor without elements reductions are what they begin with.
 fn check_values_and_results(plan: &Plan, c: &Contraction) -> Result<(), Refusal> {
-    if let Some(key) = Key::all().find(|k| !k.info().legal.contains(plan.get(*k))) {
+    if let Some(key) = plan.all_changed().find(|k| !k.info().legal.contains(plan.get(*k))) {
         return Err(Refusal::Value { key, value: plan.get(key) });
     }
     match c.source {

@@ -31,10 +31,9 @@ impl Keys {
     pub(super) fn normal(&self) -> Keys {
         let mut p = *self;
         let [a, b] = Side::ALL.map(|side| Shape::new(self, side));
-        for key in Key::all() {
+        for key in self.all_changed() {
             let shape = if matches!(key, Key::B(_)) { &b } else { &a };
-            // Most keys are at their defaults.
-            if p.get(key) != key.info().default && !(key.info().read)(shape) {
+            if !(key.info().read)(shape) {
                 p.reset(key);
             }
         }
@@ -82,9 +81,10 @@ impl Keys {
     }
 
     /// Sets keys that kernels of the kind do not read to their defaults.
-    fn only(mut self, kind: u8) -> Keys {
-        Key::all().filter(|key| key.info().kinds & kind == 0).for_each(|key| self.reset(key));
-        self
+    fn only(self, kind: u8) -> Keys {
+        let mut kept = self;
+        self.all_changed().filter(|key| key.info().kinds & kind == 0).for_each(|key| kept.reset(key));
+        kept
     }
 
     /// The same without what concerns tiles in shared memory. A k-tile is all of k at most.

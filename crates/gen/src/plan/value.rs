@@ -88,6 +88,10 @@ impl Keys {
         };
         *place = value;
     }
+    /// Keys that are not at their defaults, in printing order.
+    pub(super) fn all_changed(&self) -> impl Iterator<Item = Key> {
+        self.a.changed().map(Key::A).chain(self.b.changed().map(Key::B)).chain(self.changed().map(Key::C))
+    }
     /// The same with one key changed.
     pub const fn with(mut self, key: Key, value: u32) -> Keys {
         self.set(key, value);

@@ -47,6 +47,11 @@ macro_rules! rows {
                     $($keys::$key => self.$field,)*
                 }
             }
+            /// Those of these keys that are not at their defaults. Most are: this is faster than to ask for each value.
+            pub(in crate::plan) fn changed(&self) -> impl Iterator<Item = $keys> {
+                let all = [$(($keys::$key, self.$field)),*];
+                all.into_iter().filter(|(key, value)| *value != key.info().default).map(|(key, _)| key)
+            }
             /// The place of its value.
             pub const fn value_mut(&mut self, key: $keys) -> &mut u32 {
                 match key {
