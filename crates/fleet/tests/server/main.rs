@@ -26,7 +26,7 @@ use postgres::Postgres;
 use std::process::{Child, Command, Stdio};
 use tilewright_fleet::{Address, Identity, NewTask, RunSpec, Server};
 
-/// Tests by their modules. The compiler warns of one that is missing here.
+/// Tests by their modules, long ones first. The compiler warns of one that is missing here.
 macro_rules! tests {
     ($($module:ident: $($test:ident)*;)*) => {
         &[$($((concat!(stringify!($module), "::", stringify!($test)), $module::$test)),*),*]
@@ -34,6 +34,27 @@ macro_rules! tests {
 }
 
 const TESTS: &[waits::Test] = tests! {
+    slurm:
+        a_job_array_with_a_requeue_and_a_cancel_does_all_tasks
+    ;
+    stops:
+        a_worker_stopped_at_any_step_does_nothing_twice
+        a_plan_that_never_ends_is_hung_after_two
+    ;
+    kills:
+        killed_workers_lose_no_task_and_no_trial_of_others
+        a_server_that_restarts_loses_no_trial
+        a_server_from_an_older_copy_gets_its_trials_again
+        a_stopped_worker_ends_nothing_of_others
+        a_lost_lease_changes_nothing
+    ;
+    packets:
+        dropped_packets_stop_no_search
+    ;
+    fences:
+        an_answer_cut_at_any_byte_leases_one_task
+        a_proxy_that_stalls_stops_no_search
+    ;
     bad_input:
         what_a_server_refuses_is_said_with_the_remedy
         workers_have_the_rights_they_need_and_no_others
@@ -54,10 +75,6 @@ const TESTS: &[waits::Test] = tests! {
         a_silence_of_all_is_no_lapse
         more_workers_than_connections_do_all_tasks
     ;
-    fences:
-        an_answer_cut_at_any_byte_leases_one_task
-        a_proxy_that_stalls_stops_no_search
-    ;
     host:
         a_task_of_a_worker_that_is_gone_goes_on
         a_worker_that_lives_and_does_nothing_loses_its_task
@@ -68,19 +85,9 @@ const TESTS: &[waits::Test] = tests! {
         tasks_of_an_earlier_start_of_the_machine_are_free
         workers_in_two_containers_share_the_tasks
     ;
-    kills:
-        killed_workers_lose_no_task_and_no_trial_of_others
-        a_server_that_restarts_loses_no_trial
-        a_server_from_an_older_copy_gets_its_trials_again
-        a_stopped_worker_ends_nothing_of_others
-        a_lost_lease_changes_nothing
-    ;
     launchers:
         mpirun_starts_eight_workers
         a_loop_over_ssh_starts_workers
-    ;
-    packets:
-        dropped_packets_stop_no_search
     ;
     pooler:
         a_pool_in_transaction_mode_serves_many_workers
@@ -94,15 +101,8 @@ const TESTS: &[waits::Test] = tests! {
         the_row_that_shows_life_is_written_once_a_second
         a_claim_walks_the_index_in_order_of_work
     ;
-    slurm:
-        a_job_array_with_a_requeue_and_a_cancel_does_all_tasks
-    ;
     spans:
         a_search_runs_in_a_span_of_its_task
-    ;
-    stops:
-        a_worker_stopped_at_any_step_does_nothing_twice
-        a_plan_that_never_ends_is_hung_after_two
     ;
 };
 

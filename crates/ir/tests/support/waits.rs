@@ -41,8 +41,10 @@ pub fn run(tests: &[Test], at_once: usize) {
         }
     });
     let failed = failed.into_inner().expect("no thread panics with it");
-    println!("\ntest result: {} passed; {} failed: {failed:?}\n", chosen.len() - failed.len(), failed.len());
+    let (passed, said) = (chosen.len() - failed.len(), if failed.is_empty() { "ok" } else { "FAILED" });
+    println!("\ntest result: {said}. {passed} passed; {} failed", failed.len());
     if !failed.is_empty() {
+        println!("failed: {}", failed.join(", "));
         std::process::exit(101);
     }
 }
