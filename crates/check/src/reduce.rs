@@ -341,6 +341,8 @@ fn reduce_gemm(gemm: &Gemm, [tile_m, tile_n, depth]: [u64; 3], wholes: Wholes) -
     // Tiles count the parts of complex numbers: of as many elements as have a whole number of tiles.
     let elements = |tile: u64| if tile.is_multiple_of(gemm.parts()) { tile / gemm.parts() } else { tile };
     let [tile_m, tile_n, depth] = [tile_m, tile_n, depth].map(elements);
+    // And a gate's pairs of columns.
+    let tile_n = if gemm.gate.is_some() { (tile_n / 2).max(1) } else { tile_n };
     small.m = cut(gemm.m, tile_m, wholes.m);
     small.n = cut(gemm.n, tile_n, wholes.n);
     small.k = cut(gemm.k, depth, wholes.k);

@@ -120,6 +120,12 @@ pub enum BindError {
         /// The beta that was passed.
         beta: f64,
     },
+    /// An old result beside a gate.
+    #[error("beta = {beta:e}: a gated product adds no old result; use 0, or give it as a residual")]
+    Gated {
+        /// Asked for.
+        beta: f64,
+    },
     /// A result that is neither stored nor read.
     #[error("beta = {beta:e}: C is neither stored nor read here; use 0, or store C")]
     Dropped {
@@ -390,7 +396,7 @@ impl<'a> Call<'a> {
     /// A launch with these factors and extents.
     ///
     /// # Errors
-    /// [`BindError::Factor`], [`BindError::Imaginary`], [`BindError::Scaled`], [`BindError::Dropped`].
+    /// [`BindError::Factor`], [`BindError::Imaginary`], [`BindError::Scaled`], [`BindError::Gated`], [`BindError::Dropped`].
     pub fn new(
         contraction: &'a Contraction,
         offsets: [u64; 3],
@@ -414,6 +420,9 @@ impl<'a> Call<'a> {
             if value.is_finite() && scalar != Scalar::F64 && (value as f32).is_infinite() {
                 return Err(BindError::Factor { name, value, scalar });
             }
+        }
+        if contraction.pairs().is_some() && factors.reads_old() {
+            return Err(BindError::Gated { beta: factors.beta });
         }
         if contraction.drop_c && factors.reads_old() {
             return Err(BindError::Dropped { beta: factors.beta });

@@ -31,7 +31,7 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case, progress: &Pro
     // Both ways through the epilogue, unless the user names factors.
     let given = case.factors;
     let factors = if given == Factors::default() {
-        vec![Factors::real(1.25, 0.0), Factors::real(-0.75, if case.problem.keeps_c() { 0.5 } else { 0.0 })]
+        vec![Factors::real(1.25, 0.0), Factors::real(-0.75, if case.problem.adds_old() { 0.5 } else { 0.0 })]
     } else {
         vec![given]
     };

@@ -74,6 +74,12 @@ impl Change<'_> {
                 3 => self.operand(acp, |o| o.source = 1),
                 _ => None,
             },
+            Refusal::Pairs { .. } => self
+                .to(|p| p.swapped = 0)
+                .or_else(|| self.to(|p| p.b.interleave_micro = 0))
+                .or_else(|| self.to(|p| p.math_width = 1))
+                .or_else(|| self.to(|p| p.split_sum = if p.splits > 1 { 1 } else { p.split_sum }))
+                .or_else(|| self.to(|p| p.predicate = 1)),
             Refusal::PaddedRows { wos, .. } => self.set(wos, 1),
             Refusal::CopiedPairs { wos, .. } => self.set(wos, 0),
             Refusal::Grouped { key, .. } => self.set(key, key.info().default),
@@ -160,7 +166,7 @@ impl Change<'_> {
             Refusal::ThreadGrid { .. } => self.to(|p| p.skew = 10).or_else(|| self.to(|p| p.threads = 64)),
             Refusal::RoleWaves { mac, wave, .. } if wave > 1 => self.to(|p| p.threads = mac.next_multiple_of(wave)),
             Refusal::AtomicsNotAllowed { .. } | Refusal::AtomicType { .. } => self.to(|p| p.splits = 1),
-            Refusal::AtomicActivation { .. } | Refusal::AtomicZeroPoints { .. } => {
+            Refusal::AtomicActivation { .. } | Refusal::AtomicZeroPoints { .. } | Refusal::AtomicGate { .. } => {
                 self.to(|p| p.split_sum = 1).or_else(|| self.to(|p| p.splits = 1))
             }
             Refusal::Shared { .. } => {

@@ -249,6 +249,10 @@ impl Space {
     /// Those of [`Space::new`].
     pub fn in_other_order(&self) -> Option<Result<Space, ProblemError>> {
         let Problem::Gemm(gemm) = &self.problem else { return None };
+        if gemm.gate.is_some() {
+            // Pairs of columns have no counterpart.
+            return None;
+        }
         let other = Space::new(&gemm.in_other_order().into(), &self.target);
         Some(other.map(|other| Space { env: self.env, ..other }))
     }

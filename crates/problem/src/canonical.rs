@@ -18,6 +18,10 @@ impl Gemm {
     pub fn canonical(&self) -> Canonical {
         let mut gemm = self.clone();
         let mut swapped = false;
+        if gemm.gate.is_some() {
+            // Its pairs of columns are no pairs of rows.
+            return Canonical { gemm, swapped };
+        }
         if gemm.order == Order::Row {
             gemm = gemm.in_other_order();
             swapped = !swapped;
@@ -32,7 +36,8 @@ impl Gemm {
         Canonical { gemm, swapped }
     }
 
-    /// The same computation on the same memory, told in the other storage order: C transposed is B transposed times A transposed.
+    /// The same computation on the same memory, told in the other storage order: C transposed is B transposed times A transposed. Not for a
+    /// gated product, whose B alone has both factors.
     pub fn in_other_order(&self) -> Gemm {
         let mut gemm = self.clone();
         gemm.order = if self.order == Order::Row { Order::Col } else { Order::Row };

@@ -7,6 +7,7 @@ pub use tensor::{Operand, Signs, Tensor, Vector};
 use crate::epilogue::{Activation, Along};
 use crate::extent::{Dynamic, Extent, Extents};
 use crate::factor_parts::FactorParts;
+use crate::gate::GateFunction;
 use crate::math::Math;
 use crate::quant::Quant;
 use crate::ragged::Ragged;
@@ -36,12 +37,32 @@ pub enum EpilogueOp {
     AddOldComplex,
     /// A function of it.
     Activate(Activation),
+    /// Of the sums of a pair of columns the result of one: a function of the first times the second.
+    Gate(Pairs),
     /// Plus the element in its place of a tensor that is addressed as the result is, of its type, starting its buffer.
     AddTensor(Tensor),
     /// 0 where the element in its place of such a tensor is not above 0.
     Mask(Tensor),
     /// Leaves it as it is, and has part in a value of a reduction.
     Reduce(Reduce),
+}
+
+/// Pairs of a product's columns that make one column of the result. Operations ahead see the product's columns, those that follow the result's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Pairs {
+    /// What is applied to the first of a pair.
+    pub function: GateFunction,
+    /// Firsts of so many neighbouring results come before their seconds.
+    pub granule: u64,
+    /// Columns of the result.
+    pub columns: u64,
+}
+
+impl Pairs {
+    /// The product's column of the first of a result's pair; the second is [`Pairs::granule`] columns further.
+    pub const fn first(&self, column: u64) -> u64 {
+        column / self.granule * 2 * self.granule + column % self.granule
+    }
 }
 
 /// A reduction of the values that reach it. Its results are dense: batch entries outermost, then rows or columns.
@@ -157,6 +178,7 @@ impl EpilogueOp {
             EpilogueOp::AddOld => "add beta * C (C is not read where beta is 0)".into(),
             EpilogueOp::AddOldComplex => "add beta * C, which a kernel ahead leaves in C (it is not read where beta is 0)".into(),
             EpilogueOp::Activate(f) => format!("apply {f}"),
+            EpilogueOp::Gate(x) => format!("multiply {} of a gate's column by the column of its pair", x.function),
             EpilogueOp::AddTensor(_) => "add the residual".into(),
             EpilogueOp::Mask(_) => "0 where the residual is not above 0".into(),
             EpilogueOp::Reduce(x) => format!("take part in {x}"),
@@ -200,6 +222,7 @@ impl EpilogueOp {
             EpilogueOp::AddOld => format!("{value} + beta * C[g,m,n]"),
             EpilogueOp::AddOldComplex => format!("{value} + (beta * C)[g,m,n]"),
             EpilogueOp::Activate(f) => format!("{f}({value})"),
+            EpilogueOp::Gate(x) => format!("{}(gate) * up, each {value},", x.function),
             EpilogueOp::AddTensor(_) => format!("{value} + residual[g,m,n]"),
             EpilogueOp::Mask(_) => format!("(residual[g,m,n] > 0 ? {value} : 0)"),
             EpilogueOp::Reduce(_) => value.into(),
@@ -350,6 +373,24 @@ impl Contraction {
     pub fn turns_old(&self) -> bool {
         self.epilogue.iter().any(|op| matches!(op, EpilogueOp::AddOldComplex))
     }
+    /// What makes results of pairs of sums.
+    pub fn pairs(&self) -> Option<&Pairs> {
+        self.epilogue.iter().find_map(|op| if let EpilogueOp::Gate(x) = op { Some(x) } else { None })
+    }
+    /// Columns of the result, of which a pair of the product's columns has one.
+    pub fn result_columns(&self) -> u64 {
+        self.pairs().map_or(self.n, |pairs| pairs.columns)
+    }
+    /// The contraction with the pairs' results in the place of its sums: what is left to do with them.
+    pub fn of_pairs(&self) -> Contraction {
+        let after = self.epilogue.iter().skip_while(|op| !matches!(op, EpilogueOp::Gate(_))).skip(1);
+        let accumulator = self.result_scalar();
+        Contraction { n: self.result_columns(), accumulator, epilogue: after.cloned().collect(), ..self.clone() }
+    }
+    /// The product's columns of a launch.
+    fn columns_at(&self, at: &Extents) -> u64 {
+        if self.pairs().is_some() { self.n } else { at.n }
+    }
     /// A factor is multiplied by a complex alpha.
     pub fn turns_factor(&self) -> bool {
         [&self.a, &self.b].iter().any(|x| x.signs.is_some_and(|signs| signs.other.is_some()))
@@ -396,9 +437,9 @@ impl Contraction {
     pub fn result_shape_at(&self, r: &Reduce, at: &Extents) -> ResultShape {
         ResultShape { extents: r.part.as_ref().map_or(*at, |part| part.extents), groups: r.groups }
     }
-    /// The largest extents.
-    pub const fn extents(&self) -> Extents {
-        Extents { g: self.g, m: self.m, n: self.n }
+    /// The largest extents of the result.
+    pub fn extents(&self) -> Extents {
+        Extents { g: self.g, m: self.m, n: self.result_columns() }
     }
     /// Elements of the residual that a launch with these extents reads.
     pub fn residual_len_at(&self, at: &Extents) -> u64 {
@@ -415,7 +456,7 @@ impl Contraction {
             return x.len;
         }
         let tensor = Tensor { scalar: x.scalar, factor: None, signs: None, view: x.view.clone(), align: 1, len: x.len };
-        tensor.len_at([at.g, if x.along_n { at.n } else { at.m }, 1])
+        tensor.len_at([at.g, if x.along_n { self.columns_at(at) } else { at.m }, 1])
     }
     /// The extents in words: `g 1 m 64 n 32 k 7`, `up to` where one is the largest of a launch.
     pub fn sizes(&self) -> String {
@@ -431,7 +472,7 @@ impl Contraction {
         }
         let [rows, cols] = match operand {
             Operand::A => [at.m, self.k],
-            Operand::B => [at.n, self.k],
+            Operand::B => [self.columns_at(at), self.k],
             Operand::C => [at.m, at.n],
         };
         tensor.len_at([at.g, rows, cols])
@@ -513,7 +554,7 @@ impl Contraction {
     /// Floating-point operations: 2 g m n k; all groups together have so many rows, columns or terms.
     pub fn flop(&self) -> f64 {
         let terms = if self.any_term() { self.k as f64 / self.g as f64 } else { self.k as f64 };
-        2.0 * self.results() * terms
+        2.0 * self.entries() as f64 * self.m as f64 * self.n as f64 * terms
     }
     /// Terms of a sum; of groups of terms the mean.
     pub fn depth(&self) -> u64 {
@@ -533,7 +574,7 @@ impl Contraction {
     }
     /// Elements of the result, of groups those that there may be.
     pub fn results(&self) -> f64 {
-        self.entries() as f64 * self.m as f64 * self.n as f64
+        self.entries() as f64 * self.m as f64 * self.result_columns() as f64
     }
     /// Batch entries that have results of their own: groups share the rows, or columns, of one.
     pub const fn entries(&self) -> u64 {

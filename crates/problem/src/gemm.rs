@@ -8,6 +8,7 @@ use crate::error::{
     computed_in, default_out,
 };
 use crate::extent::{Dynamic, Extent, Extents};
+use crate::gate::{Gate, GateFunction};
 use crate::math::Math;
 use crate::names::names;
 use crate::quant::{Quant, Scale, Scales, ZeroPoint, ZeroPoints, multiplied};
@@ -71,13 +72,13 @@ pub struct Gemm {
     pub batch: u64,
     /// Rows of op(A) and C.
     pub m: u64,
-    /// Columns of op(B) and C.
+    /// Columns of C, and of op(B) but for gated products.
     pub n: u64,
     /// Columns of op(A), rows of op(B).
     pub k: u64,
     /// Operand A, m x k.
     pub a: Matrix,
-    /// Operand B, k x n.
+    /// Operand B, k x n; k x 2 n of a gated product.
     pub b: Matrix,
     /// Result, m x n.
     pub c: Matrix,
@@ -93,6 +94,10 @@ pub struct Gemm {
     /// Applied to the scaled sums with bias and old result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activation: Option<Activation>,
+    /// A gated product: B has the columns of two factors of n columns each, and C their product after a function of the gate's. Bias and scales
+    /// along n, and alpha, are those of both factors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<Gate>,
     /// Added last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub residual: Option<Residual>,
@@ -154,6 +159,8 @@ pub struct GemmBuilder {
     pub(crate) scales: Scales,
     pub(crate) bias: Option<BiasVector>,
     pub(crate) activation: Option<Activation>,
+    pub(crate) gate: Option<GateFunction>,
+    pub(crate) up_first: bool,
     /// Leading dimension and batch stride, where they are given.
     pub(crate) residual: Option<(Option<u64>, Option<u64>)>,
     pub(crate) reductions: Vec<Reduction>,
@@ -198,6 +205,8 @@ impl Gemm {
             scales: Scales::default(),
             bias: None,
             activation: None,
+            gate: None,
+            up_first: false,
             residual: None,
             reductions: Vec::new(),
             drop_c: false,
@@ -239,7 +248,7 @@ impl Gemm {
     }
     /// (contiguous length of a line, number of lines) of matrix 0 = A, 1 = B, 2 = C as stored.
     pub fn lines(&self, matrix: usize) -> (u64, u64) {
-        let (rows, cols) = [(self.m, self.k), (self.k, self.n), (self.m, self.n)][matrix.min(2)];
+        let (rows, cols) = [(self.m, self.k), (self.k, self.product_columns()), (self.m, self.n)][matrix.min(2)];
         let trans = self.matrices()[matrix.min(2)].trans;
         if trans == (self.order == Order::Col) { (cols, rows) } else { (rows, cols) }
     }
@@ -272,7 +281,7 @@ impl Gemm {
     }
     /// Scales along a direction.
     const fn scales_len(&self, along: Along) -> u64 {
-        let lines = if matches!(along, Along::M) { self.m } else { self.n };
+        let lines = if matches!(along, Along::M) { self.m } else { self.product_columns() };
         match self.scales.of(along) {
             None => 0,
             Some(scale) => {
@@ -291,7 +300,7 @@ impl Gemm {
     }
     /// Elements of the bias vector's buffer, whole batch; 0 without one.
     pub fn bias_len(&self) -> u64 {
-        let length = |bias: &BiasVector| if bias.along == Along::M { self.m } else { self.n };
+        let length = |bias: &BiasVector| if bias.along == Along::M { self.m } else { self.product_columns() };
         self.bias.as_ref().map_or(0, |bias| (self.batch - 1) * bias.batch_stride + length(bias))
     }
     /// Elements of the residual's buffer, whole batch; 0 without one.
@@ -348,6 +357,7 @@ impl Gemm {
         }
         self.validate_complex_types()?;
         self.validate_fields()?;
+        self.validate_gate()?;
         self.validate_groups()?;
         self.validate_zero_points()?;
         self.validate_epilogue()?;
@@ -480,7 +490,9 @@ impl Gemm {
             let reason = format!("the residual lies as C does, whose lines have {line} elements: it needs at least {line}");
             return Err(ProblemError::value("ldr", ld, reason));
         }
-        for ((_, stride, what), one) in strides.into_iter().zip([Some(self.m.max(self.n)), steps(lines).checked_mul(ld)]) {
+        for ((_, stride, what), one) in
+            strides.into_iter().zip([Some(self.m.max(self.product_columns())), steps(lines).checked_mul(ld)])
+        {
             let end =
                 one.zip((self.batch - 1).checked_mul(stride)).and_then(|(one, all)| one.checked_add(all)?.checked_add(line));
             if end.and_then(|e| e.checked_mul(self.parts() * u64::from(self.out_dtype.bytes()))).is_none_or(|b| b > MOST_BYTES) {
@@ -670,6 +682,27 @@ impl GemmBuilder {
         self.activation = Some(activation);
         self
     }
+    /// A gated product, as a gated MLP has it: B has `2 n` columns, the first half the gate's, and C is the function of the gate's sums times
+    /// the other half's. Bias and scales along n have `2 n` values.
+    ///
+    /// ```
+    /// use tilewright_ir::Scalar;
+    /// use tilewright_problem::{Gemm, GateFunction};
+    ///
+    /// // 64 tokens, weights of 2 x 128 rows as torch stores `gate_up_proj`.
+    /// let gemm = Gemm::new(Scalar::BF16, 64, 128, 32).trans(false, true).gate(GateFunction::Silu).build()?;
+    /// assert_eq!((gemm.span(1), gemm.span(2)), (256 * 32, 64 * 128));
+    /// # Ok::<(), tilewright_problem::ProblemError>(())
+    /// ```
+    pub fn gate(mut self, function: GateFunction) -> Self {
+        self.gate = Some(function);
+        self
+    }
+    /// As [`GemmBuilder::gate`]; the gate's columns are B's second half.
+    pub fn up_first(mut self, up_first: bool) -> Self {
+        self.up_first = up_first;
+        self
+    }
     /// A matrix as large as C, and of its type, is added last. It lies as C does: with C's leading dimension and batch stride.
     pub fn residual(mut self) -> Self {
         self.residual = Some(self.residual.unwrap_or_default());
@@ -741,6 +774,7 @@ impl GemmBuilder {
             scales: self.scales,
             bias: self.bias,
             activation: self.activation,
+            gate: self.gate.map(|function| Gate { function, up_first: self.up_first }),
             residual: None,
             reductions: self.reductions,
             drop_c: self.drop_c,

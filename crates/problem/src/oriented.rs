@@ -81,7 +81,7 @@ impl Contraction {
         self.dynamic().has(extent).then(|| self.problem_extent(extent))
     }
     /// The largest extents, as the problem names them.
-    pub const fn problem_extents(&self) -> Extents {
+    pub fn problem_extents(&self) -> Extents {
         if self.transposed { Extents { g: self.g, m: self.n, n: self.m } } else { self.extents() }
     }
     /// The axis along which the problem's columns run, which follow each other in dense results: 1, or 0 of the transposed product.

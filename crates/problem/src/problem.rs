@@ -9,6 +9,7 @@ use crate::dtype::Dtype;
 use crate::epilogue::Activation;
 use crate::error::ProblemError;
 use crate::extent::{Dynamic, Extents};
+use crate::gate::Gate;
 use crate::gemm::Gemm;
 use crate::math::Math;
 use crate::quant::Quant;
@@ -103,6 +104,10 @@ impl Problem {
     pub fn activation(&self) -> Option<Activation> {
         of!(self, p => p.activation)
     }
+    /// What makes results of pairs of sums, in a gated product.
+    pub const fn gate(&self) -> Option<Gate> {
+        if let Problem::Gemm(gemm) = self { gemm.gate } else { None }
+    }
     /// Values of the result that are computed beside it.
     pub fn reductions(&self) -> &[Reduction] {
         match self {
@@ -118,6 +123,10 @@ impl Problem {
             Problem::Conv(conv) => !conv.drop_c,
             Problem::Reduce(_) => false,
         }
+    }
+    /// A launch may add the old result: it is stored, and each of its elements comes of one sum.
+    pub const fn adds_old(&self) -> bool {
+        self.keeps_c() && self.gate().is_none()
     }
     /// What its reductions reduce.
     pub fn result_shape(&self) -> ResultShape {
@@ -207,7 +216,7 @@ impl Problem {
                 let products = if g.grouped.is_some() { 1 } else { g.batch };
                 // Four real products and as many additions for each complex one and its addition.
                 let of_parts = (g.parts() * g.parts()) as f64;
-                2.0 * of_parts * products as f64 * g.m as f64 * g.n as f64 * g.k as f64
+                2.0 * of_parts * products as f64 * g.m as f64 * g.product_columns() as f64 * g.k as f64
             }
             Problem::Conv(c) => c.flop(),
             Problem::Reduce(r) => {

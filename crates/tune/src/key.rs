@@ -8,7 +8,7 @@ use tilewright_ir::affine::{Affine, Atom};
 use tilewright_problem::contraction::{EpilogueOp, Gaps, LaunchExtents, Operand, Reduce, Signs, Tensor, Vector};
 use tilewright_problem::lower::Parts;
 use tilewright_problem::view::{Access, COL, ROW};
-use tilewright_problem::{Activation, Dynamic, Math, Ragged};
+use tilewright_problem::{Activation, Dynamic, GateFunction, Math, Ragged};
 
 /// Alignments beyond this many bytes open no wider access.
 const ALIGN_CLASS_MAX: u32 = 64;
@@ -74,6 +74,9 @@ pub struct ProblemKey {
     /// Applied to the scaled sums with bias and old result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activation: Option<Activation>,
+    /// What makes results of pairs of sums.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<GateFunction>,
     /// Added last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub residual: Option<OperandKey>,
@@ -155,6 +158,7 @@ impl ProblemKey {
             scales: contraction.scales().chain(&contraction.block_scales).map(vector).collect(),
             bias: contraction.bias().map(vector),
             activation: contraction.activation(),
+            gate: contraction.pairs().map(|pairs| pairs.function),
             residual: contraction.residual().map(operand),
             mask: contraction.epilogue.iter().any(|op| matches!(op, EpilogueOp::Mask(_))),
             reductions: contraction.all_reductions().cloned().collect(),
@@ -377,6 +381,7 @@ pub(crate) mod tests {
             scales: Vec::new(),
             bias: None,
             activation: None,
+            gate: None,
             residual: None,
             mask: false,
             reductions: Vec::new(),

@@ -6,6 +6,7 @@
 //! shapes suit it, then, where the plan needs workspace, now and then a budget that cuts the batch into chunks.
 
 mod complex;
+mod gates;
 mod groups;
 mod plan;
 mod problem;
@@ -66,6 +67,8 @@ pub struct Recipe {
     pub formats: bool,
     /// All products that can be are grouped; without it some are.
     pub grouped: bool,
+    /// All products that can be have a gate; without it some have.
+    pub gated: bool,
     /// Work-groups of a cluster share the sums of each tile, 3, 5 or 6 of them more often than not; many results have planes of an odd number of
     /// lines, tiles that are pulled back, and stores of every width.
     pub shares: bool,
@@ -88,6 +91,7 @@ impl Recipe {
             convolutions: false,
             formats: false,
             grouped: false,
+            gated: false,
             shares: false,
         }
     }
@@ -120,6 +124,11 @@ impl Recipe {
     /// Groups of rows or columns, of every number format.
     pub const fn grouped() -> Recipe {
         Recipe { grouped: true, ..Recipe::formats() }
+    }
+
+    /// Gated products of every number format.
+    pub const fn gated() -> Recipe {
+        Recipe { gated: true, ..Recipe::formats() }
     }
 
     /// The same with factors of these types alone.
@@ -215,10 +224,11 @@ pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
                 continue;
             }
         }
-        if recipe.formats && !recipe.grouped {
+        if recipe.formats && !recipe.grouped && !recipe.gated {
             drawn = complex::complex(drawn, seed);
         }
         let drawn = groups::grouped(drawn, seed, recipe.grouped);
+        let drawn = if recipe.reductions { drawn } else { gates::gated(drawn, seed, recipe.gated) };
         let Ok(space) = space(&drawn, target) else { continue };
         let Some(plan) = of_unit(&mut rng, recipe, &space, family) else { continue };
         let plan = if recipe.shares { plan::shared(&mut rng, &plan, &space).unwrap_or(plan) } else { plan };
@@ -316,7 +326,7 @@ pub fn verify(device: &Arc<dyn Device>, pair: &Pair) -> Result<Verification, Pai
     let resolved = space.resolve(&pair.plan).map_err(|refusal| PairError::Refused(refusal.to_string()))?;
     let program = resolved.generate(space.env().workspace_bytes)?;
     let compiled = compile(device.as_ref(), &program)?;
-    let factors = factors(pair.seed, pair.seed & 1 == 1 && pair.problem.keeps_c());
+    let factors = factors(pair.seed, pair.seed & 1 == 1 && pair.problem.adds_old());
     let case = match extents(pair, resolved.contraction) {
         Some(at) => Case::at(device, &pair.problem, at, pair.seed, factors, Samples::default())?,
         None => Case::new(device, &pair.problem, pair.seed, factors, Samples::default())?,

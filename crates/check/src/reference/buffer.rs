@@ -137,7 +137,7 @@ impl Lines {
     pub fn added(problem: &Problem, role: Role) -> Lines {
         match (role, problem) {
             (Role::Bias, Problem::Gemm(gemm)) => {
-                let length = if gemm.bias.is_some_and(|x| x.along == Along::M) { gemm.m } else { gemm.n };
+                let length = if gemm.bias.is_some_and(|x| x.along == Along::M) { gemm.m } else { gemm.product_columns() };
                 Lines::strided(length, 1, length, gemm.batch, gemm.bias.map_or(0, |x| x.batch_stride))
             }
             (Role::Residual, Problem::Gemm(gemm)) => match gemm.residual {

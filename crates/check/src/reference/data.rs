@@ -218,8 +218,12 @@ fn exact(problem: &Problem, factors: Factors) -> Result<Factors, ProblemError> {
 
 /// A factor as a kernel gets it: rounded to the type of the sums, which must hold it.
 fn factor(problem: &Problem, name: &str, value: f64) -> Result<f64, ProblemError> {
-    if name == "beta" && value != 0.0 && !problem.keeps_c() {
-        return Err(ProblemError::value(name, value, "C is neither stored nor read; use 0, or store C"));
+    if name == "beta" && value != 0.0 && !problem.adds_old() {
+        let reason = match problem.gate() {
+            Some(_) => "a gated product adds no old result; use 0, or give it as a residual",
+            None => "C is neither stored nor read; use 0, or store C",
+        };
+        return Err(ProblemError::value(name, value, reason));
     }
     let accumulator = problem.accumulator();
     if !accumulator.is_float() {

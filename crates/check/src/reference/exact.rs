@@ -16,7 +16,9 @@ use rayon::prelude::*;
 use std::sync::{Arc, OnceLock};
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::{Activation, Along, Complex, Conv, Direction, Factors, Gemm, Problem, ProblemError, Ragged, Reduction};
+use tilewright_problem::{
+    Activation, Along, Complex, Conv, Direction, Factors, Gate, Gemm, Problem, ProblemError, Ragged, Reduction,
+};
 
 /// Multiply-adds to spend on the sums of a convolution.
 const BUDGET: u64 = 1 << 28;
@@ -53,7 +55,9 @@ impl Exact {
     pub fn factors(problem: &Problem, with_beta: bool) -> Factors {
         let terms = problem.depth();
         let terms = if problem.out_dtype().bytes() <= 2 || problem.dtype().is_float8() { terms.min(512) } else { terms };
+        let smooth = problem.gate().is_some_and(|gate| gate.function.is_smooth());
         let scale = match problem.activation() {
+            None if smooth => 2f64.powi(-(((3 * terms).ilog2() / 2) as i32)),
             None | Some(Activation::Relu) => 1.0,
             // The standard deviation of a sum is sqrt(3 k).
             Some(_) => 2f64.powi(-(((3 * terms).ilog2() / 2) as i32)),
@@ -200,6 +204,17 @@ impl Exact {
         }
     }
 
+    /// The sums that a result is made of: its own, and of complex numbers the other part's, of a gate the other factor's.
+    fn sums(&self, oracle: &Oracle<'_>, g: u64, start: usize, column: u64) -> [f64; 2] {
+        if let Some(pair) = oracle.pair(column) {
+            return pair.map(|column| self.sum(start + self.step(g, column)));
+        }
+        let step = self.step(g, column);
+        // The other part of a complex sum is the neighbouring element.
+        let other = if self.data.factors.alpha_im == 0.0 { 0.0 } else { self.sum(start + (step ^ 1)) };
+        [self.sum(start + step), other]
+    }
+
     /// How far a column's sum is from there.
     fn step(&self, g: u64, column: u64) -> usize {
         match self.totals.as_ref() {
@@ -220,7 +235,7 @@ impl Exact {
     }
 
     /// The sums at a row's begin and these steps.
-    fn sums(&self, start: usize, steps: &[usize], out: &mut [f64]) {
+    fn row_sums(&self, start: usize, steps: &[usize], out: &mut [f64]) {
         fn each<T: Copy>(table: &[T], start: usize, steps: &[usize], out: &mut [f64], number: impl Fn(T) -> f64) {
             for (out, step) in out.iter_mut().zip(steps) {
                 *out = table.get(start + step).map_or(f64::NAN, |sum| number(*sum));
@@ -292,16 +307,14 @@ impl Exact {
                 // Positions of a convolution's pixels take divisions: once for a row.
                 let places = || oracle.results_at(g, number, columns[0]..columns[0] + columns.len() as u64);
                 if let Some(plain) = &mut plain {
-                    self.sums(start, &steps, &mut plain.sums);
+                    self.row_sums(start, &steps, &mut plain.sums);
                     if plain.are_right(judge, places()) {
                         verdict.checked += columns.len() as u64;
                         continue;
                     }
                 }
-                for ((column, step), at) in columns.iter().zip(&steps).zip(places()) {
-                    // The other part of a complex sum is the neighbouring element.
-                    let other = if self.data.factors.alpha_im == 0.0 { 0.0 } else { self.sum(start + (step ^ 1)) };
-                    judge.element(oracle, [g, number, *column], at, [self.sum(start + step), other], &mut verdict);
+                for (column, at) in columns.iter().zip(places()) {
+                    judge.element(oracle, [g, number, *column], at, self.sums(oracle, g, start, *column), &mut verdict);
                 }
             }
         }
@@ -342,6 +355,7 @@ struct Judge<'a> {
     after: &'a [u8],
     scalar: Scalar,
     activation: Option<Activation>,
+    gate: Option<Gate>,
     /// Rounding of the activation, relative to its argument.
     function: f64,
     tolerance: Tolerance,
@@ -357,15 +371,27 @@ impl<'a> Judge<'a> {
         let unit = if data.problem.accumulator() == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
         // Beside its own rounding that of the sum of it and the residual.
         let function = activation.filter(|f| *f != Activation::Relu).map_or(0.0, |f| (f.rounding() + 4.0) * unit);
+        let gate = data.problem.gate();
+        // And that of the product of both factors.
+        let function = gate.map_or(function, |gate| (gate.function.rounding() + 6.0) * unit);
         let (tolerance, scale) = (Tolerance::of(&data.problem), data.factors.alpha.abs() * depth as f64);
-        Judge { data, after, scalar: data.c.scalar, activation, function, tolerance, scale, slack: 0.0 }
+        Judge { data, after, scalar: data.c.scalar, activation, gate, function, tolerance, scale, slack: 0.0 }
     }
 
     /// The activation's input, the residual added after it, and the expected result. `at` is the element's position in C's buffer.
     fn expected(&self, oracle: &Oracle<'_>, [g, row, column]: [u64; 3], at: u64, [sum, other]: [f64; 2]) -> (f64, f64, f64) {
         let Factors { alpha, alpha_im, .. } = self.data.factors;
-        let (old, _) = super::old(self.data, column, at);
         let residual = oracle.residual(g, row, column);
+        if let Some((gate, pair)) = self.gate.zip(oracle.pair(column)) {
+            let [x, y] = [(sum, pair[0]), (other, pair[1])].map(|(sum, column)| {
+                let [by_row, by_column] = oracle.scales(row, column);
+                alpha * sum * by_row * by_column + oracle.bias(g, row, column)
+            });
+            // The function's error counts as often as the other factor.
+            let value = gate.function.apply(x);
+            return (gate.function.scale(x.abs()) * y, residual, value * y + residual);
+        }
+        let (old, _) = super::old(self.data, column, at);
         let [by_row, by_column] = oracle.scales(row, column);
         let sum = sum + oracle.centred(g, row, column)[0];
         let scaled = turned([alpha, alpha_im], column % 2, sum, other);
@@ -380,6 +406,7 @@ impl<'a> Judge<'a> {
         let simple = match &self.data.problem {
             Problem::Gemm(gemm) => {
                 gemm.complex.is_none()
+                    && gemm.gate.is_none()
                     && gemm.residual.is_none()
                     && gemm.bias.is_none_or(|bias| bias.along == Along::N)
                     && [Along::M, Along::N].iter().all(|along| gemm.scales.of(*along).is_none() && gemm.totals_len(*along) == 0)

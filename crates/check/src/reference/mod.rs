@@ -95,7 +95,7 @@ pub struct Reference {
     tolerance: Tolerance,
     /// Values of the reductions.
     reduced: Vec<reductions::Expected>,
-    /// The sums of the entries, for other factors; none with a complex alpha, which mixes two of them.
+    /// The sums of the entries, for other factors; none where a result has two of them: with a complex alpha, and of a gate.
     sums: Vec<Sum>,
 }
 
@@ -205,7 +205,7 @@ impl Reference {
             all.par_extend(spots.par_iter().flat_map_iter(|&[g, row, column]| crossings(data, &oracle, g, &[row], &[column])));
         }
         let (entries, mut sums): (Vec<Entry>, Vec<Sum>) = all.into_par_iter().unzip();
-        if data.factors.alpha_im != 0.0 {
+        if data.factors.alpha_im != 0.0 || data.problem.gate().is_some() {
             sums.clear();
         }
         Reference {
@@ -373,6 +373,9 @@ fn diagonal([g, rows, columns, k]: [u64; 4], picks: &[Vec<u64>; 3], budget: u64)
 fn crossings(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[u64]) -> Vec<(Entry, Sum)> {
     let blocks = oracle.blocks(g, rows, columns).into_iter().flat_map(|(g, rows, columns)| {
         // With a complex alpha a part of a result has something of the other part's sum.
+        if oracle.pair(0).is_some() {
+            return gated(data, oracle, g, rows, columns);
+        }
         let others: Vec<u64> = columns.iter().map(|column| column ^ 1).collect();
         let others = if data.factors.alpha_im == 0.0 { Vec::new() } else { dot_products(data, oracle, g, rows, &others) };
         let sums = dot_products(data, oracle, g, rows, columns).into_iter().enumerate();
@@ -455,6 +458,36 @@ fn entry(data: &TestData, oracle: &Oracle<'_>, index: [u64; 3], [sum, other]: [S
         scale: activation.map_or(scale, |f| f.slope() * scale) + if oracle.masks() { 0.0 } else { residual.abs() },
         stepwise: step(oracle.last(step(apply(step(step(scaled + step(old)) + bias))), residual)),
     }
+}
+
+/// The expected values of a gated product.
+fn gated(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[u64]) -> Vec<(Entry, Sum)> {
+    let Some(gate) = data.problem.gate() else { return Vec::new() };
+    let bound = Tolerance::of(&data.problem).accumulate;
+    let of_pairs = [0, 1].map(|part| columns.iter().filter_map(|column| Some(oracle.pair(*column)?[part])).collect::<Vec<u64>>());
+    let sums = of_pairs.each_ref().map(|columns| dot_products(data, oracle, g, rows, columns));
+    let step = |x: f64| rounded(data.problem.accumulator(), x);
+    let entries = (0..rows.len() * columns.len()).map(|i| {
+        let (row, column) = (rows[i / columns.len()], columns[i % columns.len()]);
+        let [(x, s, x_steps), (y, t, y_steps)] = [0, 1].map(|part| {
+            let (sum, column) = (sums[part][i], of_pairs[part][i % columns.len()]);
+            let ([by_row, by_column], bias) = (oracle.scales(row, column), oracle.bias(g, row, column));
+            let (alpha, scales) = (data.factors.alpha, by_row * by_column);
+            let scaled = alpha * (sum.value + sum.lost);
+            let stepwise = step(step(step(step(scaled) * by_row) * by_column) + bias);
+            (scaled * scales + bias, (alpha * scales).abs() * sum.magnitude + bias.abs(), stepwise)
+        });
+        let (value, residual) = (gate.function.apply(x), oracle.residual(g, row, column));
+        let entry = Entry {
+            index: [g, row, column],
+            at: oracle.result_at(g, row, column),
+            expected: value * y + residual,
+            scale: value.abs() * t + (y.abs() + bound * t) * gate.function.scale(s) + residual.abs(),
+            stepwise: step(step(step(gate.function.apply(x_steps)) * y_steps) + residual),
+        };
+        (entry, Sum::default())
+    });
+    entries.collect()
 }
 
 /// The value and scale of an element in a tensor reduction: as [`entry`], with the element in place of a sum of products.

@@ -50,6 +50,11 @@ impl<'a> Oracle<'a> {
             }
         }
     }
+    /// The columns of the product whose sums make the result of a column of a gated one: the gate's and the other factor's.
+    pub(super) fn pair(&self, column: u64) -> Option<[u64; 2]> {
+        let Kind::Gemm(gemm) = &self.kind else { return None };
+        gemm.gate.map(|gate| gate.columns(column, gemm.n))
+    }
     /// Splits rows and columns (ascending) of a batch entry into pieces. With groups, each piece lies in one group.
     pub(super) fn blocks<'r>(&self, g: u64, rows: &'r [u64], columns: &'r [u64]) -> Vec<(u64, &'r [u64], &'r [u64])> {
         match &self.groups {

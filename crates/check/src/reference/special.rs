@@ -54,12 +54,17 @@ enum Must {
 }
 
 impl Special {
-    /// The data with special elements in an operand; `None` where it has no such elements (integers), where complex numbers or zero points mix
-    /// several elements, and where results are not stored.
+    /// The data with special elements in an operand; `None` where it has no such elements (integers), where complex numbers, zero points or
+    /// a gate mix several elements, and where results are not stored.
     pub fn of(data: &TestData, operand: Operand, contract: Contract, seed: u64, samples: Samples) -> Option<Special> {
         let problem = &data.problem;
         let centred = [Quant::ZeroA, Quant::ZeroB].into_iter().any(|quant| problem.quant_len(quant) > 0);
-        if centred || problem.parts() > 1 || !problem.keeps_c() || matches!(problem, Problem::Reduce(_)) {
+        if centred
+            || problem.parts() > 1
+            || problem.gate().is_some()
+            || !problem.keeps_c()
+            || matches!(problem, Problem::Reduce(_))
+        {
             return None;
         }
         // A tap of a convolution that meets padding, or the gap of a stride, is a zero or no term at all. Only the operand that has these gets special

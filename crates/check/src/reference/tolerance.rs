@@ -44,6 +44,9 @@ impl Tolerance {
     ///
     /// Sums of integers are exact, and so are results in i32.
     ///
+    /// A gate multiplies two such sums, `f(x) y`. With scales s and t of x and y, and the bound a of this type for a sum, the errors are at most
+    /// `|f(x)| a t + (|y| + a t) a f.scale(s)` ([`GateFunction::scale`](tilewright_problem::GateFunction::scale)), a times the scale of the element.
+    ///
     /// An activation multiplies the error of its argument by at most [`Activation::slope`], which is in the scale, and adds
     /// [`Activation::rounding`] u of its argument, which is no greater than the scale.
     pub fn of(problem: &Problem) -> Tolerance {
@@ -54,6 +57,7 @@ impl Tolerance {
         }
         let unit = if problem.accumulator() == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
         let function = problem.activation().map_or(0.0, Activation::rounding);
+        let function = problem.gate().map_or(function, |gate| gate.function.rounding());
         let fewest = problem.fewest_terms() as f64;
         let terms = if problem.math() == Math::Promoted { k.min(Math::PROMOTED_EVERY.into()) } else { k };
         let short = if problem.dtype().is_float8() { 2f64.powi(-13) * (4.0 + terms.sqrt() / 8.0) } else { 0.0 };

@@ -207,7 +207,7 @@ impl Case {
     /// [`VerifyError::Problem`].
     pub fn also_with(&mut self, factors: Factors) -> Result<(), VerifyError> {
         let factors = test_scalars(self.problem(), factors);
-        let useful = !factors.reads_old() || self.problem().keeps_c();
+        let useful = !factors.reads_old() || self.problem().adds_old();
         if useful && self.other.as_ref().is_none_or(|side| side.factors != factors) {
             let data = self.first.data.with_factors(self.seed, factors)?;
             let reference = self.first.reference.with_factors(&data, self.samples);

@@ -74,7 +74,9 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         | Refusal::AtomicType { .. }
         | Refusal::AtomicActivation { .. }
         | Refusal::AtomicZeroPoints { .. }
+        | Refusal::AtomicGate { .. }
         | Refusal::ReduceSplit { .. } => both(&[], &[Sks, Ice]),
+        Refusal::Pairs { .. } => side(&Key::B(Mic), &[Mic, Miw, Frw], &[Bim, Sks, Ice, Edg, Mvw, Swp, Uni]),
         Refusal::ReduceTicketParts => both(&[], &[Rdf]),
         Refusal::ReduceSplitFinish { .. } => both(&[], &[Rdf, Sks, Ice]),
         Refusal::ReduceAtomics { .. } | Refusal::ReduceAtomicType { .. } | Refusal::ReduceAtomicCount { .. } => both(&[], &[Rdf]),

@@ -4,6 +4,7 @@ use super::arguments::{Arguments, Bound, BoundKernel};
 use super::elements::{THREADS, digits, elements, groups};
 use super::exit::out;
 use crate::kernel::exit::operations::{Applied, Before, Operations, Piece, Run, Start, pieces, stored};
+use crate::kernel::exit::pairs::FinishedPairs;
 use crate::kernel::input::{Ints, Shape, exists};
 use crate::program::{Binding, Factor, Groups};
 use tilewright_ir::affine::{Coord, Part, affine};
@@ -20,6 +21,11 @@ pub fn split_lanes(elements: u64, splits: u32) -> u32 {
     let wanted = BUSY.div_ceil(elements.max(1)).min(u64::from(most)) as u32;
     // A power of two, not above the most.
     1 << wanted.ilog2()
+}
+
+/// The same for the splits of so many batch entries; both sums of a pair are one thread's.
+pub fn lanes(c: &Contraction, entries: u64, splits: u32) -> u32 {
+    if c.pairs().is_some() { 1 } else { split_lanes(entries * c.m * c.n, splits) }
 }
 
 /// Work-groups of the kernel that reduces splits of so many elements with so many threads each.
@@ -164,7 +170,9 @@ fn store(b: &mut Builder, to: Base, at: ExprId, values: &[ExprId], parts: u32, e
 /// Without partial sums it prepares C: for atomic additions it applies the remaining operations to 0, and for [`Applied::Ahead`] it
 /// multiplies the old result. `beta` 0 never reads C. `partials` is the start of the partial sums in workspace, if there are any.
 pub(super) fn finish(c: &Contraction, applied: Applied, splits: u32, partials: Option<u64>, shape: &Shape) -> BoundKernel {
-    let acc = c.accumulator();
+    let (acc, results) = (c.accumulator(), c.of_pairs());
+    // What elements are counted of.
+    let of = if c.pairs().is_some() { &results } else { c };
     let mut b = Builder::new(if partials.is_some() { "tw_sum_splits" } else { "tw_scale_c" }, THREADS);
     let (b, mut args) = (&mut b, Arguments::default());
     let (buffer, offset) = result(b, &mut args, c);
@@ -178,10 +186,12 @@ pub(super) fn finish(c: &Contraction, applied: Applied, splits: u32, partials: O
     let residual = c.residual().map_or(0, |r| r.len);
     let ints = Ints::new(false, &[mn * c.g], &[c.c.len, mn * c.g * splits.max(1) as u64, residual]);
     let ty = ints.coord;
-    let sizes = sizes(&mut args, b, c, ty);
+    let paired = FinishedPairs::of(c, &results, &operations);
+    let operations = paired.as_ref().map_or(&operations, FinishedPairs::on_results);
+    let sizes = sizes(&mut args, b, of, ty);
     let each = &sizes[0] * &sizes[1];
     let together = if partials.is_some() { 1 } else { together(c) };
-    let [mut fast, slow, batch] = result_extents(c, &sizes);
+    let [mut fast, slow, batch] = result_extents(of, &sizes);
     let mut total = entries.cast(ty) * each;
     if together > 1 {
         (fast, total) = (fast / together, total / together);
@@ -194,7 +204,7 @@ pub(super) fn finish(c: &Contraction, applied: Applied, splits: u32, partials: O
     };
     let extents = [fast, slow, batch];
     let group = b.builtin(Builtin::GroupId(0));
-    let lanes = split_lanes(shape.chunk * mn, splits);
+    let lanes = lanes(c, shape.chunk, splits);
     let apart = shape.chunk * mn;
     let finish_one = |b: &mut Builder, element: ExprId, shared_sum: Option<ExprId>| {
         let d = digits(b, element, &extents);
@@ -212,13 +222,41 @@ pub(super) fn finish(c: &Contraction, applied: Applied, splits: u32, partials: O
             (Some(sum), _) => sum,
             (None, None) => zero,
             (None, Some(partials)) => {
-                let at = partial_of(b, c, &sizes, element);
-                let var = b.declare("sum", zero);
-                b.for_range("s", 0, splits, Unroll::By(8), |b, s| {
-                    let at = b.value(at + s.cast(Scalar::I64) * (apart as i64));
-                    add_part(b, var, Base::Buffer(partials), at);
-                });
-                b.get(var)
+                let of_splits = |b: &mut Builder, at: ExprId| {
+                    let var = b.declare("sum", zero);
+                    b.for_range("s", 0, splits, Unroll::By(8), |b, s| {
+                        let at = b.value(at + s.cast(Scalar::I64) * (apart as i64));
+                        add_part(b, var, Base::Buffer(partials), at);
+                    });
+                    b.get(var)
+                };
+                match &paired {
+                    None => {
+                        let at = partial_of(b, c, &sizes, element);
+                        of_splits(b, at)
+                    }
+                    Some(paired) => {
+                        let first = paired.first(b, col);
+                        let sums = [0, 1].map(|part| {
+                            let col = b.value(first + part * paired.pairs.granule as i64);
+                            let within = out::partial_index(b, c, row, col, Scalar::I64);
+                            let at = b.bind("at_sum", d[2].cast(Scalar::I64) * (mn as i64) + within);
+                            of_splits(b, at)
+                        });
+                        let [row, col] = [row, first].map(|x| Coord::plain(b, x));
+                        let run = Run {
+                            g,
+                            row,
+                            col,
+                            by_column,
+                            length: 1,
+                            piece: None,
+                            start: Start::Multiple,
+                            overruns: [None, None],
+                        };
+                        paired.combine(b, &run, ints, sums)
+                    }
+                }
             }
         };
         let point = [Coord::plain(b, g), Coord::plain(b, row), Coord::plain(b, col)];

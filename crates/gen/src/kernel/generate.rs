@@ -443,7 +443,7 @@ impl<'a> Job<'a> {
 
     /// Elements of the result in a chunk.
     fn elements(&self, chunk: &Chunk) -> Vec<Factor> {
-        let [m, n] = [(self.sizes[0], self.c.m), (self.sizes[1], self.c.n)].map(|(size, all)| match size {
+        let [m, n] = [(self.sizes[0], self.c.m), (self.sizes[1], self.c.result_columns())].map(|(size, all)| match size {
             Some(extent) => Factor::Steps { extent, more: 0, of: 1 },
             None => Factor::Fixed(all),
         });
@@ -456,7 +456,7 @@ impl<'a> Job<'a> {
         if c.reductions().next().is_some() {
             return reduce::elements::groups(c, chunk.entries);
         }
-        let lanes = finish::split_lanes(self.shape.chunk * c.m * c.n, self.split as u32);
+        let lanes = finish::lanes(c, self.shape.chunk, self.split as u32);
         finish::sum_groups(self.elements(chunk), lanes)
     }
 

@@ -99,6 +99,10 @@ impl Input {
     pub const fn ends_anywhere(&self) -> bool {
         self.rows.is_some() || self.grouped
     }
+    /// The same with other tiles.
+    pub fn with_tiling(&self, tiling: OperandTiling) -> Input {
+        Input { tiling, ..self.clone() }
+    }
     /// Some rows of the last macro tile do not exist in memory.
     pub fn rows_overrun(&self, tiles: u64) -> bool {
         // Panels are filled to their ends.

@@ -68,6 +68,9 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
     let family = plan.family();
     let seen = plan.orient(c);
     let c = &*seen;
+    if let Some(pairs) = c.pairs().filter(|_| c.factors()[0] == Operand::B) {
+        return Err(Refusal::Pairs { granule: pairs.granule, why: "the transposed product has pairs of rows; use SWP0" });
+    }
     let row = match family.owner {
         Owner::Thread => dot_instruction(plan, c, env, family),
         Owner::Wave | Owner::Warpgroup => Some(matrix_instruction(plan, c, env, family)?),
@@ -357,6 +360,7 @@ fn math_width(plan: &Plan, b: &OperandTiling) -> Result<u32, Refusal> {
 /// end of every ordered fallback.
 pub fn generic(c: &Contraction) -> Plan {
     let (micro, threads, k_tile) = match c.m.min(c.n) {
+        _ if c.pairs().is_some() => (4, 64, 16),
         _ if matches!(c.source, ResultSource::OwnOperands(_)) => (1, 64, 1),
         // No sums take registers or time.
         16.. if c.k == 0 => (8, 256, 16),
@@ -366,7 +370,12 @@ pub fn generic(c: &Contraction) -> Plan {
         _ => (1, 64, 8),
     };
     let keys = Keys { threads, k_tile, predicate: 1, split_sum: 1, order: 1, ..Keys::default() };
-    keys.but(|keys| keys.both(|o| o.micro = micro)).into()
+    keys.but(|keys| {
+        keys.both(|o| o.micro = micro);
+        // A thread holds both sums of a result.
+        keys.b.interleave_micro = if c.pairs().is_some() { 0 } else { keys.b.interleave_micro };
+    })
+    .into()
 }
 
 /// A plan for a reduction of a tensor's elements on a device of so many compute units: vectors along the direction in which elements are

@@ -2,6 +2,7 @@
 
 use super::bulk::{partials, store_tile};
 use super::keys::{Chiral, Common, Key};
+use super::pairs;
 use super::reach;
 use super::reduction::Finish;
 use super::refusal::Refusal;
@@ -39,6 +40,13 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Res
     if c.drop_c && split != Split::Workspace {
         return Ok(Epilogue { split, exit: Exit::Direct { width: 1 }, shuffles, finish, carry, operands });
     }
+    let combined = c.pairs().filter(|_| split != Split::Workspace);
+    if let Some(pairs) = combined {
+        pairs::check(pairs, t, split)?;
+    }
+    // Exits see the results of pairs.
+    let of_pairs = combined.map(|_| (c.of_pairs(), t.of_pairs()));
+    let (c, t) = of_pairs.as_ref().map_or((c, t), |(c, t)| (c, t));
     let exit = match (plan.staged, t.unit.family().owner) {
         // Additions go element by element; matrix units make them from registers.
         (1, Owner::Thread) if split == Split::Atomic => Exit::Staged { width: 1 },
@@ -105,6 +113,7 @@ fn split(plan: &Plan, c: &Contraction, env: &Env) -> Result<Split, Refusal> {
         2 => Ok(Split::Cluster),
         _ if !env.allow_atomics => Err(Refusal::AtomicsNotAllowed { ice }),
         _ if c.centre().is_some() => Err(Refusal::AtomicZeroPoints { ice }),
+        _ if c.pairs().is_some() => Err(Refusal::AtomicGate { ice }),
         _ if !matches!(c.c.scalar, Scalar::F32 | Scalar::F64) => Err(Refusal::AtomicType { ice, scalar: c.c.scalar }),
         _ => match c.activation() {
             Some(activation) => Err(Refusal::AtomicActivation { ice, activation }),

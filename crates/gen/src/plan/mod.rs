@@ -27,6 +27,7 @@ mod operand;
 mod own_loads;
 mod own_operands;
 mod padded_rows;
+mod pairs;
 pub(crate) mod reach;
 mod readable;
 pub mod reduction;

@@ -173,7 +173,8 @@ impl Keys {
         let tile = |owners: u32, micro: u32, block: u32| (u64::from(owners) * u64::from(micro)).max(1) * u64::from(block);
         let (tile_m, tile_n) = (tile(owners.m, p.a.micro, family.block.rows), tile(owners.n, p.b.micro, family.block.columns));
         let run_time = [Extent::M, Extent::N].into_iter().any(|extent| c.varies(extent));
-        if !run_time && c.m.is_multiple_of(tile_m) && c.n.is_multiple_of(tile_n) {
+        let whole = c.pairs().is_none_or(|pairs| pairs.columns.is_multiple_of(pairs.granule));
+        if !run_time && whole && c.m.is_multiple_of(tile_m) && c.n.is_multiple_of(tile_n) {
             p.predicate = 0;
         }
         if c.instruction(family.unit).is_some_and(|row| p.k_tile <= k_step(row, c.splits(row))) {

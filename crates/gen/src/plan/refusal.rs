@@ -233,6 +233,12 @@ pub enum Refusal {
     /// Atomic additions of splits never see the whole sum that zero points correct.
     #[error("ICE{ice}_SKS0: zero points are subtracted from the whole sum, and a split has only a part; use SKS1 or ICE1")]
     AtomicZeroPoints { ice: u32 },
+    /// Atomic additions of splits never see the whole sums that a gate multiplies.
+    #[error("ICE{ice}_SKS0: a gate multiplies whole sums, and a split has only parts; use SKS1 or ICE1")]
+    AtomicGate { ice: u32 },
+    /// No thread has both sums of a result.
+    #[error("the gate's columns come in runs of {granule} ahead of the other factor's: {why}")]
+    Pairs { granule: u64, why: &'static str },
     /// The operator does not combine from parts of sums.
     #[error("ICE{ice}_SKS0: {operator} reduces whole sums, and a split has only a part; use SKS1, SKS2 or ICE1")]
     ReduceSplit { ice: u32, operator: Operator },

@@ -27,7 +27,10 @@ pub(super) fn shared_map(spec: &KernelSpec, c: &Contraction) -> SharedMap {
         exchange: whole(spec.exchange(c.accumulator()).map_or(0, |exchange| exchange.bytes)),
         barriers: spec.schedule.in_pipeline().then(|| barriers(spec)),
         groups: whole(4 * u64::from(spec.counted_groups(c).unwrap_or(0))),
-        results: whole(result_bytes(spec, c)),
+        results: whole({
+            let (spec, c) = spec.of_results(c);
+            result_bytes(&spec, &c)
+        }),
         reductions,
         carried,
         spans: [whole(span(&copies[0])), whole(span(&copies[1]))],

@@ -67,7 +67,7 @@ impl<'a> Recogniser<'a> {
         };
         let of = Recogniser { tensor, dims, tile, lead, fast, slow: ROW + COL - fast };
         let mut moving = dims.dims[lead].steps.iter().filter(|step| !lowest(fast)(step));
-        if moving.any(|(i, _)| dims.digits[*i].axis != G) {
+        if moving.any(|(i, step)| dims.digits[*i].axis != G && !of.goes_on(fast, (*i, *step))) {
             return Err("rows or taps also move along its contiguous dimension".into());
         }
         let row = i64::from(ROW_BYTES / tensor.scalar.bytes());
@@ -76,6 +76,14 @@ impl<'a> Recogniser<'a> {
             return Err(format!("runs of {} elements are no multiple of {row}, a row of 128 bytes", digit.extent));
         }
         Ok(of)
+    }
+
+    /// A higher digit of an axis goes on in the same dimension where runs of the axis' lowest digit end: other digits of it lie between, as the halves
+    /// of a gated product do.
+    fn goes_on(&self, axis: usize, (i, step): (usize, i64)) -> bool {
+        let digits = &self.dims.digits;
+        let lowest = digits.iter().find(|digit| digit.axis == axis && digit.div == 1);
+        digits[i].axis == axis && lowest.is_some_and(|lowest| digits[i].div > lowest.extent && step == lowest.extent)
     }
 
     fn lead(&self) -> &Dimension {
@@ -168,7 +176,9 @@ impl<'a> Recogniser<'a> {
         let (side, lines) = match self.others().find(moved) {
             None => (None, 0),
             Some(dim) => match self.pixels(dim).as_slice() {
-                [(i, 1)] => (Some(dim), if digits[*i].last { 0 } else { digits[*i].extent.unsigned_abs() }),
+                [(i, 1), more @ ..] if more.iter().all(|step| self.goes_on(self.slow, *step)) => {
+                    (Some(dim), if digits[*i].last { 0 } else { digits[*i].extent.unsigned_abs() })
+                }
                 _ => return Err("its rows of pixels are more than one digit of the slow axis".into()),
             },
         };

@@ -15,6 +15,7 @@ mod eight_bits;
 mod epilogues;
 mod exact_sums;
 mod gaps;
+mod gates;
 mod grouped;
 mod halo;
 #[path = "../support/inspected.rs"]

@@ -1,6 +1,6 @@
 //! Operands of a contraction and vectors beside it: type, view and memory.
 
-use crate::view::View;
+use crate::view::{COL, G, ROW, View};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
@@ -85,7 +85,12 @@ impl Tensor {
     }
     /// Elements from element 0 to just past the last that a launch with these extents touches.
     pub fn len_at(&self, extent: [u64; 3]) -> u64 {
-        let Some(shape) = self.view.is_affine_box() else { return self.len };
+        let Some(shape) = self.view.is_affine_box() else {
+            // Fewer batch entries of the same rows and columns, as of a gated product's halves.
+            let whole = extent[ROW] == self.view.extent[ROW] && extent[COL] == self.view.extent[COL];
+            let apart = self.view.stride(G).filter(|_| whole).map_or(0, i64::unsigned_abs);
+            return self.len.saturating_sub(self.view.extent[G].saturating_sub(extent[G]).saturating_mul(apart));
+        };
         let steps = shape.strides.iter().zip(extent).map(|(s, e)| s.unsigned_abs().saturating_mul(e.saturating_sub(1)));
         steps.fold(shape.base.unsigned_abs().saturating_add(1), u64::saturating_add).min(self.len)
     }

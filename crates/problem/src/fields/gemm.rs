@@ -10,6 +10,7 @@ use crate::complex::Complex;
 use crate::epilogue::{Activation, Along, BiasVector};
 use crate::error::{ProblemError, names_out_dtype};
 use crate::extent;
+use crate::gate::GateFunction;
 use crate::gemm::{Gemm, GemmBuilder, Order};
 use crate::math::Math;
 use crate::names::{Name, number};
@@ -190,6 +191,25 @@ pub(super) const FIELDS: &[Field] = &[
     .title(", {}")
     .epilogue()
     .not_complex("apply it to the stored result"),
+    row(
+        "gate",
+        Names(GateFunction::NAMES),
+        "gated product: function of one half of B's 2 n columns, times the other half",
+        |b, v| put(&mut b.gate, named!(GateFunction, v).map(Some)),
+        |g| g.gate.map_or_else(Vec::new, |gate| one(gate.function)),
+    ).spelled(Optional("gate"), "gate", COLUMN | C)
+    .python("gate")
+    .default("none")
+    .detail("As in gated MLPs: B, bias and scales along n have both halves, C has n columns")
+    .title(", gate {}")
+    .epilogue()
+    .not_complex("apply it to the stored result"),
+    row("up_first", Flag, "the gate's columns are the second half", |b, v| put(&mut b.up_first, flag(v)), |g| {
+        told(g.gate.is_some_and(|gate| gate.up_first), "")
+    }).spelled(Optional("upfirst"), "up-first", COLUMN | C | RARE)
+        .python("up_first")
+        .requires("gate")
+        .title(" second"),
     row(
         "residual",
         Flag,

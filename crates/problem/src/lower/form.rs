@@ -2,9 +2,11 @@
 
 use crate::conv::{Conv, Direction, Layout};
 use crate::error::ProblemError;
+use crate::gate::GRANULES;
 use crate::problem::Problem;
 
-/// How a convolution becomes a matrix product. Has no effect on other problems. Filter gradients sum over the samples in every form.
+/// How a convolution, or a gated product, becomes a matrix product. Has no effect on other problems. Filter gradients sum over the samples in
+/// every form.
 ///
 /// ```
 /// use tilewright_ir::Scalar;
@@ -28,6 +30,8 @@ pub struct ConvForm {
     pub padding: Padding,
     /// How k runs over channels and taps.
     pub k: KOrder,
+    /// Neighbouring columns of a gated product's gate, which come before as many of the other factor.
+    pub granule: u64,
 }
 
 /// Where the samples of a convolution are.
@@ -80,7 +84,7 @@ const VECTOR_BYTES: u64 = 16;
 impl ConvForm {
     /// `BIM0`, which every problem has.
     pub const PER_SAMPLE: ConvForm =
-        ConvForm { batch: Samples::Apart, groups: GroupForm::Apart, padding: Padding::None, k: KOrder::InMemory };
+        ConvForm { batch: Samples::Apart, groups: GroupForm::Apart, padding: Padding::None, k: KOrder::InMemory, granule: 1 };
     /// `BIM1`: the pixels of all samples are rows.
     pub const MERGED: ConvForm = ConvForm { batch: Samples::Merged, ..ConvForm::PER_SAMPLE };
     /// `BIM2`: with blocks of groups.
@@ -90,7 +94,11 @@ impl ConvForm {
 
     /// The combinations that a problem has, by number; the first is every problem's.
     pub fn of(problem: &Problem) -> Vec<ConvForm> {
-        if let Problem::Conv(conv) = problem { ConvForm::of_conv(conv).collect() } else { vec![ConvForm::PER_SAMPLE] }
+        match problem {
+            Problem::Conv(conv) => ConvForm::of_conv(conv).collect(),
+            Problem::Gemm(gemm) => gemm.granules().map(|granule| ConvForm { granule, ..ConvForm::PER_SAMPLE }).collect(),
+            Problem::Reduce(_) => vec![ConvForm::PER_SAMPLE],
+        }
     }
     fn of_conv(conv: &Conv) -> impl Iterator<Item = ConvForm> {
         let merges = conv.direction != Direction::BackwardWeight && conv.merges();
@@ -104,8 +112,9 @@ impl ConvForm {
         named.into_iter().flatten()
     }
     /// The combination's number, the value of `BIM`.
-    pub const fn number(self) -> u32 {
+    pub fn number(self) -> u32 {
         match self {
+            _ if self.granule > 1 => GRANULES.iter().position(|granule| *granule == self.granule).unwrap_or(0) as u32,
             ConvForm { groups: GroupForm::Columns, .. } => 4,
             ConvForm { padding: Padding::Channels | Padding::Planes, .. } | ConvForm { k: KOrder::TapsFirst, .. } => 3,
             ConvForm { groups: GroupForm::Blocks, .. } => 2,

@@ -4,10 +4,12 @@
 mod complex;
 mod conv;
 mod form;
+mod gate;
 mod operand;
 mod phases;
 
 use self::complex::Neighbours;
+use self::gate::Halves;
 use crate::contraction::{
     Centre, Centred, Contraction, Elements, EpilogueOp, GroupEnds, LaunchExtents, Operand, OperandValues, Reduce, ResultSource,
     Signs, Tensor, Vector,
@@ -58,7 +60,7 @@ pub fn lower(problem: &Problem, form: ConvForm) -> Result<Parts, ProblemError> {
     problem.validate()?;
     let one = |lead| Parts { lead, rest: Vec::new(), operands: Vec::new() };
     let parts = match problem {
-        Problem::Gemm(gemm) => one(lower_gemm(gemm)?),
+        Problem::Gemm(gemm) => one(lower_gemm(gemm, form)?),
         Problem::Conv(conv) => conv::lower(conv, form)?,
         Problem::Reduce(reduce) => return Ok(one(lower_reduce(reduce, Operand::A)?)),
     };
@@ -218,8 +220,13 @@ fn lower_reduce(reduce: &ReduceProblem, of: Operand) -> Result<Contraction, Prob
 }
 
 /// Scales at (g, row or column, k).
-fn lower_scale(gemm: &Gemm, along: Along, scale: Scale) -> Result<Vector, ProblemError> {
+fn lower_scale(gemm: &Gemm, along: Along, scale: Scale, halves: Option<Halves>) -> Result<Vector, ProblemError> {
     let len = gemm.quant_len(Quant::scale(along));
+    if let Some(halves) = halves.filter(|_| along == Along::N) {
+        let [half, line] = halves.dims(1);
+        let values = halves.join(ViewBuilder::tensor(&[("g", gemm.batch, 0), half, line]), "index").broadcast("k", gemm.k);
+        return Ok(Vector { scalar: Scalar::F32, along_n: true, view: values.view("g", "index", "k")?, len });
+    }
     let lines = if along == Along::M { gemm.m } else { gemm.n };
     let [blocks, of_k] = scale.blocks(lines, gemm.k);
     let values = ViewBuilder::tensor(&[("g", gemm.batch, 0), ("block", blocks, 1), ("block_of_k", of_k, blocks as i64)]);
@@ -238,7 +245,8 @@ fn lower_ends(gemm: &Gemm, of: Ragged) -> Result<Vector, ProblemError> {
     Ok(Vector { scalar: Quant::Ends.scalar(), along_n: of == Ragged::N, view, len: gemm.quant_len(Quant::Ends) })
 }
 
-fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
+fn lower_gemm(gemm: &Gemm, form: ConvForm) -> Result<Contraction, ProblemError> {
+    let halves = Halves::of(gemm, form.granule);
     let view = |index: usize, ld: u64, batch_stride: u64| -> Result<(View, Option<Signs>), ProblemError> {
         let (rows, cols) = [(gemm.m, gemm.k), (gemm.k, gemm.n), (gemm.m, gemm.n)][index];
         let (row_stride, col_stride) = if gemm.matrices()[index].trans == (gemm.order == Order::Col) { (ld, 1) } else { (1, ld) };
@@ -249,6 +257,11 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
                 cols: Neighbours { count: cols, apart: col_stride },
             };
             return complex::view(gemm, complex, index, elements);
+        }
+        if let Some(halves) = halves.filter(|_| index == 1) {
+            let [half, line] = halves.dims(col_stride as i64);
+            let dims = [("g", gemm.batch, batch_stride as i64), ("row", rows, row_stride as i64), half, line];
+            return Ok((halves.join(ViewBuilder::tensor(&dims), "col").view("g", "col", "row")?, None));
         }
         let dims = [("g", gemm.batch, batch_stride), ("row", rows, row_stride), ("col", cols, col_stride)];
         let builder = ViewBuilder::tensor(&dims.map(|(name, count, apart)| (name, count, apart as i64)));
@@ -266,13 +279,19 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
     let (mut scales, mut block_scales) = (Vec::new(), Vec::new());
     for (along, scale) in Along::ALL.into_iter().filter_map(|along| Some((along, gemm.scales.of(along)?))) {
         let to = if scale.terms().is_some() { &mut block_scales } else { &mut scales };
-        to.push(lower_scale(gemm, along, scale)?);
+        to.push(lower_scale(gemm, along, scale, halves)?);
     }
     let bias = match gemm.bias {
         None => None,
         Some(x) => {
             let length = if x.along == Along::M { gemm.m } else { gemm.n };
-            let values = ViewBuilder::tensor(&[("g", gemm.batch, x.batch_stride as i64), ("index", length, 1)]);
+            let values = match halves.filter(|_| x.along == Along::N) {
+                None => ViewBuilder::tensor(&[("g", gemm.batch, x.batch_stride as i64), ("index", length, 1)]),
+                Some(halves) => {
+                    let [half, line] = halves.dims(1);
+                    halves.join(ViewBuilder::tensor(&[("g", gemm.batch, x.batch_stride as i64), half, line]), "index")
+                }
+            };
             let view = values.broadcast("one", 1).view("g", "index", "one")?;
             Some(Vector { scalar: gemm.out_dtype, along_n: x.along == Along::N, view, len: gemm.bias_len() })
         }
@@ -290,6 +309,9 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         None => LaunchExtents::of_dynamic(gemm.dynamic),
     };
     let mut epilogue = EpilogueOp::list(scales, bias, gemm.activation, residual);
+    if let Some(halves) = halves {
+        halves.into_epilogue(&mut epilogue);
+    }
     let [accumulator, results] = computed_in(gemm.multiplied(), gemm.out_dtype);
     retain_scaling(&mut epilogue, results, gemm.drop_c);
     epilogue.splice(0..0, lower_zero_points(gemm)?);
@@ -298,6 +320,7 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         epilogue = complex::epilogue(complex, epilogue);
     }
     let [m, n, k] = complex::sizes(gemm);
+    let n = halves.map_or(n, |halves| halves.columns());
     Ok(Contraction {
         g: gemm.batch,
         m,

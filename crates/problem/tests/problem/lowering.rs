@@ -228,7 +228,7 @@ fn forms_are_combinations_that_a_convolution_has() {
             for groups in [GroupForm::Apart, GroupForm::Blocks, GroupForm::Columns] {
                 for padding in [Padding::None, Padding::Channels, Padding::Planes] {
                     for k in [KOrder::InMemory, KOrder::TapsFirst] {
-                        let form = ConvForm { batch, groups, padding, k };
+                        let form = ConvForm { batch, groups, padding, k, granule: 1 };
                         let exists = offered.contains(&form) || form == ConvForm::MERGED;
                         assert_eq!(lower(&problem, form).is_ok(), exists, "{text}: {form:?}");
                     }

@@ -6,6 +6,7 @@ mod exchange;
 pub mod operations;
 pub mod out;
 mod owners;
+pub mod pairs;
 mod rows;
 mod zero_points;
 
@@ -67,6 +68,9 @@ pub(crate) enum Staged {
 impl Epilogue<'_> {
     /// Staging buffers of the waves, where results go through such.
     pub fn staged(&self, b: &mut Builder) -> Option<Staged> {
+        if self.spec.pairs(self.c).is_some() {
+            return self.with_results(|results| results.staged(b)).flatten();
+        }
         if !self.spec.epilogue.exit.by_waves() {
             return None;
         }
@@ -116,6 +120,9 @@ impl Epilogue<'_> {
         owners: Option<&Owners>,
         staged: Option<&Staged>,
     ) {
+        if self.spec.pairs(self.c).is_some() {
+            return self.store_pairs(b, acc, at, staged);
+        }
         let over = self.spec.epilogue.exit.by_waves() && !self.piped;
         let own = over.then(|| {
             // Nobody reads the tiles any more.
@@ -150,6 +157,16 @@ impl Epilogue<'_> {
         if let Some(Staged::Bulk(staged)) = own.as_ref().and_then(Option::as_ref) {
             staged.finish(b);
         }
+    }
+
+    /// Stores what the pairs of a tile's sums make.
+    fn store_pairs(&self, b: &mut Builder, acc: &AccumulatorSet, at: &TilePosition, staged: Option<&Staged>) {
+        let to = self.results_at(b, at);
+        self.with_results(|results| {
+            if let Some(set) = self.combine(b, acc, results, [at, &to]) {
+                results.store(b, &set, &to, None, None, staged);
+            }
+        });
     }
 
     /// Number of this thread among those that compute the same tile.
@@ -256,6 +273,10 @@ impl Epilogue<'_> {
 
     /// Emits the producer warps' share of barriers during the epilogue.
     pub fn join_barriers(&self, b: &mut Builder) {
+        if self.spec.pairs(self.c).is_some() {
+            self.with_results(|results| results.join_barriers(b));
+            return;
+        }
         let (t, tiles) = (&self.spec.tiling, vec![BarrierScope::WorkGroup; usize::from(!self.piped)]);
         let reduced = self.reduction_barriers(false);
         let exit = match &self.spec.epilogue.exit {

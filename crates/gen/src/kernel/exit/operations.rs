@@ -14,7 +14,7 @@ use tilewright_ir::*;
 use tilewright_problem::contraction::{Contraction, EpilogueOp, Tensor, Vector};
 use tilewright_problem::epilogue::GELU_CUBE;
 use tilewright_problem::view::{COL, G, ROW};
-use tilewright_problem::{Activation, Quant};
+use tilewright_problem::{Activation, GateFunction, Quant};
 
 /// The operations that a kernel applies, and the arguments that they read.
 #[derive(Clone)]
@@ -35,6 +35,8 @@ enum Operation<'a> {
     TurnOld([ExprId; 2]),
     AddTurned([ExprId; 2]),
     Activate(Activation),
+    /// Two sums become one result, between operations on sums and those on results.
+    Gate(GateFunction),
     /// What is done with it; of the batch entry's start, once that is known.
     Tensor(Use, &'a Tensor, ArgId, Option<Base>),
 }
@@ -163,6 +165,7 @@ impl<'a> Operations<'a> {
                     if applied == Applied::All { Operation::AddTurned(both) } else { Operation::TurnOld(both) }
                 }
                 EpilogueOp::Activate(f) => Operation::Activate(*f),
+                EpilogueOp::Gate(x) => Operation::Gate(x.function),
                 EpilogueOp::AddTensor(x) => Operation::Tensor(Use::Add, x, tensor?, None),
                 EpilogueOp::Mask(x) => Operation::Tensor(Use::Mask, x, tensor?, None),
                 EpilogueOp::Reduce(_) => return None,
@@ -211,6 +214,16 @@ impl<'a> Operations<'a> {
         entry
     }
 
+    /// The operations on sums of pairs, the gate that makes results of them, and the operations on results, for a contraction that has those alone.
+    pub fn around_gate<'r>(&self, results: &'r Contraction) -> Option<(Operations<'r>, GateFunction, Operations<'r>)>
+    where
+        'a: 'r,
+    {
+        let gate = self.all.iter().position(|op| matches!(op, Operation::Gate(_)))?;
+        let (ahead, [Operation::Gate(function), after @ ..]) = self.all.split_at(gate) else { return None };
+        Some((Operations { c: results, all: ahead.to_vec() }, *function, Operations { c: results, all: after.to_vec() }))
+    }
+
     /// The results of a run of sums that exists where the guard holds; `old` loads what they replace, where that is read.
     pub fn apply(
         &self,
@@ -231,7 +244,8 @@ impl<'a> Operations<'a> {
         let mut values: Vec<ExprId> = centred.iter().map(computed).collect();
         for op in &self.all {
             let added = match op {
-                Operation::Centre(_) => continue,
+                // Pairs are combined between two lists of operations.
+                Operation::Centre(_) | Operation::Gate(_) => continue,
                 Operation::Times(factor) => {
                     values.iter_mut().for_each(|value| *value = b.value(*factor * *value));
                     continue;
@@ -399,6 +413,16 @@ fn residual_width(residual: &Tensor, result: &Tensor, run: &Run) -> u32 {
         },
     };
     if fits { run.length } else { 1 }
+}
+
+/// What a gate makes of both sums of a pair.
+pub(crate) fn gated(b: &mut Builder, function: GateFunction, [gate, up]: [ExprId; 2]) -> ExprId {
+    let value = match (function, function.activation()) {
+        (_, Some(activation)) => activate(b, activation, gate),
+        (GateFunction::Sigmoid, None) => b.value(gate.unary(UnaryOp::Sigmoid)),
+        _ => gate,
+    };
+    b.value(value * up)
 }
 
 /// The activation of a value, in the value's type. NaN stays NaN.

@@ -1,0 +1,171 @@
+//! Gated products: each thread makes results of the pairs of sums that it holds. Exits then see a tile of half the columns.
+
+use super::Epilogue;
+use super::operations::{Operations, Run, Start, gated};
+use super::out::{OutArgs, columns_contiguous};
+use crate::kernel::tile::position::TilePosition;
+use crate::kernel::unit::AccumulatorSet;
+use crate::kernel::unit::accumulators::Accumulators;
+use crate::plan::Edge;
+use tilewright_ir::affine::Coord;
+use tilewright_ir::layout::Axis;
+use tilewright_ir::*;
+use tilewright_problem::contraction::{Contraction, Pairs};
+
+/// Most neighbours whose vectors are read together.
+const TOGETHER: u32 = 4;
+
+/// A column of the product in the place of a result's: that of the first of its pair.
+fn first_column(b: &mut Builder, pairs: &Pairs, column: ExprId) -> ExprId {
+    let granule = pairs.granule as i64;
+    b.value(column / granule * (2 * granule) + column % granule)
+}
+
+/// The result's column that the first of a pair is in the place of.
+fn result_column(b: &mut Builder, pairs: &Pairs, first: ExprId) -> ExprId {
+    let granule = pairs.granule as i64;
+    b.value(first / (2 * granule) * granule + first % granule)
+}
+
+impl Epilogue<'_> {
+    /// Runs the body with the epilogue of what leaves: of a gated product that of its results.
+    pub(super) fn with_results<R>(&self, body: impl FnOnce(&Epilogue<'_>) -> R) -> Option<R> {
+        self.spec.pairs(self.c)?;
+        let (spec, c) = self.spec.of_results(self.c);
+        let (_, _, operations) = self.args.operations.around_gate(&c)?;
+        let args = OutArgs { target: self.args.target, operations, reducers: Vec::new(), operands: Vec::new() };
+        let of_pairs = self.inputs[1].with_tiling(spec.tiling.b.clone());
+        let results = Epilogue {
+            c: &c,
+            spec: &spec,
+            inputs: [self.inputs[0], &of_pairs],
+            args: &args,
+            ints: self.ints,
+            thread: self.thread,
+            first_lane: self.first_lane,
+            place: self.place,
+            store: self.store,
+            piped: self.piped,
+            shared: self.shared,
+            kept: Vec::new(),
+        };
+        Some(body(&results))
+    }
+
+    /// The place of the tile of results.
+    pub(super) fn results_at(&self, b: &mut Builder, at: &TilePosition) -> TilePosition {
+        let start = at.n_start.value(b);
+        // Tiles begin with a granule.
+        let half = b.bind("result_start", start / 2);
+        let every = i64::from(self.inputs[1].tiling.macro_tile / 2);
+        let pulled = self.inputs[1].edge == Edge::PullBack;
+        let n_start = Coord::start(b, half, if pulled { 1 } else { every });
+        TilePosition { n_start, ..*at }
+    }
+
+    /// The results of the pairs that a thread holds, in registers of their own. `results` is the epilogue of what leaves, `to` the place of its tile.
+    pub(super) fn combine(
+        &self,
+        b: &mut Builder,
+        acc: &AccumulatorSet,
+        results: &Epilogue<'_>,
+        [at, to]: [&TilePosition; 2],
+    ) -> Option<AccumulatorSet> {
+        let pairs = self.spec.pairs(self.c)?;
+        let elements = self.spec.tiling.pair_elements(&pairs)?;
+        let (ahead, function, _) = self.args.operations.around_gate(results.c)?;
+        b.comment("the gate");
+        let sums = Accumulators::new(b, &self.spec.tiling, self.c, *acc);
+        let regs = b.regs("gated", self.c.result_scalar().ty(), elements.len() as u32);
+        let column = result_column(b, &pairs, acc.first[1]);
+        let set = AccumulatorSet { regs, first: [acc.first[0], b.bind("result_col", column)], thread: acc.thread };
+        let held = Accumulators::new(b, &results.spec.tiling, results.c, set);
+        let by_column = columns_contiguous(results.c);
+        // Neighbours of one granule, which no tile ends between.
+        let divides =
+            |width: &u32| pairs.granule.is_multiple_of((*width).into()) && pairs.columns.is_multiple_of((*width).into());
+        let width = if by_column { [TOGETHER, 2].into_iter().find(divides).unwrap_or(1) } else { 1 };
+        let along = if by_column { Axis::Col } else { Axis::Row };
+        let mut done = Vec::new();
+        held.pieces(b, along, width, 0..held.count(), &mut |b, row, col, numbers| {
+            let [row, column] = [(at.m_start, row), (to.n_start, col)].map(|(start, x)| {
+                let start = start.value(b);
+                b.value(start + x.cast(self.ints.coord))
+            });
+            // Past the last column there is nothing to read.
+            let column = match results.may_overrun(1) {
+                true => b.value(column.min(pairs.columns as i64 - numbers.len() as i64)),
+                false => column,
+            };
+            let first = first_column(b, &pairs, column);
+            let parts = [0, 1].map(|part| {
+                let values: Vec<ExprId> = numbers.iter().map(|&number| sums.value(b, elements[number as usize][part])).collect();
+                let column = b.value(first + part as i64 * pairs.granule as i64);
+                let run = Run {
+                    g: at.g,
+                    row: Coord::plain(b, row),
+                    col: Coord::plain(b, column),
+                    by_column,
+                    length: numbers.len() as u32,
+                    piece: None,
+                    start: Start::Multiple,
+                    overruns: [results.row_limit(at), None],
+                };
+                ahead.apply(b, &run, None, self.ints, None, &values)
+            });
+            for (i, &number) in numbers.iter().enumerate() {
+                let result = gated(b, function, [parts[0][i], parts[1][i]]);
+                done.push((number, b.bind("result", result)));
+            }
+        });
+        for (number, value) in done {
+            b.set_reg(regs, number, value);
+        }
+        Some(set)
+    }
+
+    /// Whether the tile may reach beyond the last row (axis 0) or column (axis 1).
+    fn may_overrun(&self, axis: usize) -> bool {
+        let cluster = self.spec.tiling.cluster;
+        let tiles = u64::from(self.inputs[axis].tiling.macro_tile) * u64::from([cluster.m, cluster.n][axis]);
+        ![self.c.m, self.c.n][axis].is_multiple_of(tiles)
+    }
+
+    /// Number of rows, where the tile may reach beyond the last.
+    fn row_limit(&self, at: &TilePosition) -> Option<Ex> {
+        let may = self.inputs[0].edge == Edge::Predicate && self.may_overrun(0);
+        at.sizes[0].map(Ex::from).or(may.then_some(self.c.m.into()))
+    }
+}
+
+/// What the kernel that sums splits makes of the sums of a pair.
+pub(crate) struct FinishedPairs<'a> {
+    pub pairs: Pairs,
+    operations: (Operations<'a>, tilewright_problem::GateFunction, Operations<'a>),
+}
+
+impl<'a> FinishedPairs<'a> {
+    /// Of a gated product's contraction, and of that of its results.
+    pub fn of(c: &Contraction, results: &'a Contraction, operations: &Operations<'a>) -> Option<FinishedPairs<'a>> {
+        Some(FinishedPairs { pairs: *c.pairs()?, operations: operations.around_gate(results)? })
+    }
+    /// The product's column of a result's first sum.
+    pub fn first(&self, b: &mut Builder, column: ExprId) -> ExprId {
+        first_column(b, &self.pairs, column)
+    }
+    /// The operations on results.
+    pub const fn on_results(&self) -> &Operations<'a> {
+        &self.operations.2
+    }
+    /// The gate's result of both sums; `run` is that of the first.
+    pub fn combine(&self, b: &mut Builder, run: &Run, ints: crate::kernel::input::Ints, sums: [ExprId; 2]) -> ExprId {
+        let (ahead, function, _) = &self.operations;
+        let both = [0, 1].map(|part| {
+            let column = run.col.value(b);
+            let column = b.value(column + part as i64 * self.pairs.granule as i64);
+            let run = Run { col: Coord::plain(b, column), ..run.clone() };
+            ahead.apply(b, &run, None, ints, None, &sums[part..=part])[0]
+        });
+        gated(b, *function, both)
+    }
+}

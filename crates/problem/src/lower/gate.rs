@@ -1,0 +1,52 @@
+//! A gated product as one product of twice as many columns, in which the columns of both factors take turns: of a granule of neighbouring results
+//! the gate's columns come first, then as many of the other factor's. So a thread or an instruction has both sums of a result.
+//!
+//! `column = (j / granule * 2 + part) * granule + j % granule` for result column `j` and part 0 (gate) or 1. The last granule may have columns
+//! beyond the last; of B they do not exist.
+
+use crate::contraction::{EpilogueOp, Pairs};
+use crate::gate::Gate;
+use crate::gemm::Gemm;
+use crate::view::ViewBuilder;
+
+/// The gate of a product with the columns of a granule side by side.
+#[derive(Clone, Copy)]
+pub(super) struct Halves {
+    gate: Gate,
+    /// Columns of the result.
+    n: u64,
+    granule: u64,
+}
+
+impl Halves {
+    pub(super) fn of(gemm: &Gemm, granule: u64) -> Option<Halves> {
+        gemm.gate.map(|gate| Halves { gate, n: gemm.n, granule: granule.max(1) })
+    }
+    /// Granules that cover the result's columns.
+    const fn granules(&self) -> u64 {
+        self.n.div_ceil(self.granule)
+    }
+    /// Columns of the product.
+    pub(super) const fn columns(&self) -> u64 {
+        2 * self.granule * self.granules()
+    }
+    /// Dimensions of memory in the place of a dimension of `2 n` lines that are `apart` elements apart.
+    pub(super) fn dims(&self, apart: i64) -> [(&'static str, u64, i64); 2] {
+        [("half", 2, apart.saturating_mul(i64::try_from(self.n).unwrap_or(i64::MAX))), ("line", self.n, apart)]
+    }
+    /// Makes one of them, in the product's order.
+    pub(super) fn join(&self, builder: ViewBuilder, to: &str) -> ViewBuilder {
+        let (granules, granule) = (self.granules(), self.granule);
+        let builder = if self.gate.up_first { builder.reverse("half") } else { builder };
+        let builder = match granules * granule - self.n {
+            0 => builder,
+            more => builder.pad("line", 0, more),
+        };
+        builder.unmerge("line", &[("granule", granules), ("within", granule)]).merge(&["granule", "half", "within"], to)
+    }
+    /// Puts the gate in the place of the old result, which such a product does not add: a sum has no result of its own.
+    pub(super) fn into_epilogue(self, epilogue: &mut [EpilogueOp]) {
+        let pairs = Pairs { function: self.gate.function, granule: self.granule, columns: self.n };
+        epilogue.iter_mut().filter(|op| **op == EpilogueOp::AddOld).for_each(|op| *op = EpilogueOp::Gate(pairs));
+    }
+}
