@@ -140,6 +140,18 @@ typedef int32_t tw_scale;
 enum { TW_NO_SCALE = 0, TW_SCALE_LINE = 1, TW_SCALE_1X128 = 2, TW_SCALE_128X128 = 3, TW_SCALE_1X64 = 4, TW_SCALE_1X32 = 5 };
 typedef int32_t tw_activation;
 enum { TW_NO_ACTIVATION = 0, TW_RELU = 1, TW_GELU = 2, TW_GELU_TANH = 3, TW_SILU = 4, TW_HARDSWISH = 5 };
+/* Function of a gated product's gate: C = function(A B_gate + bias) * (A B_up + bias). */
+typedef int32_t tw_gate;
+enum {
+    TW_NO_GATE = 0,
+    TW_GATE_RELU = 1,
+    TW_GATE_GELU = 2,
+    TW_GATE_GELU_TANH = 3,
+    TW_GATE_SILU = 4,
+    TW_GATE_HARDSWISH = 5,
+    TW_GATE_SIGMOID = 6,
+    TW_GATE_LINEAR = 7
+};
 typedef int32_t tw_bias;
 enum { TW_NO_BIAS = 0, TW_BIAS_M = 1, TW_BIAS_N = 2 }; /* TW_BIAS_M: one value per row; TW_BIAS_N: one value per column */
 typedef int32_t tw_zero_points;
@@ -184,6 +196,8 @@ typedef struct tw_gemm {
     tw_dtype b_dtype;
     int32_t conj_a, conj_b; /* complex types: use the conjugate of A, of B; with trans_a the conjugate transpose */
     int32_t alpha_im, beta_im; /* complex types: alpha, beta is complex, and launches give its imaginary part; 0: it is real and cheaper */
+    tw_gate gate; /* B, bias and scales along n then have 2 n columns: the gate's, then the other factor's. C has n. beta is 0 */
+    int32_t up_first; /* 1: the gate's columns are the second half */
 } tw_gemm;
 
 /* Fills `gemm` with a row-major, untransposed, tight product without epilogue. `gemm` is the caller's. Does nothing for NULL. */

@@ -52,6 +52,8 @@ pub struct TwGemm {
     pub conj_b: i32,
     pub alpha_im: i32,
     pub beta_im: i32,
+    pub gate: i32,
+    pub up_first: i32,
 }
 
 #[repr(C)]
@@ -158,6 +160,8 @@ fn tight_gemm(dtype: i32, [m, n, k]: [i64; 3]) -> TwGemm {
         conj_b: 0,
         alpha_im: 0,
         beta_im: 0,
+        gate: 0,
+        up_first: 0,
     }
 }
 
@@ -350,7 +354,7 @@ macro_rules! numbers {
 pub(crate) fn gemm(x: &TwGemm) -> Result<Problem, Failure> {
     let mut all = Attributes { of: Of::Gemm, given: Vec::new() };
     numbers!(all, x: m n k batch dtype out_dtype order math trans_a trans_b bias activation residual dynamic_m dynamic_n dynamic_batch);
-    numbers!(all, x: drop_c scale_m scale_n zero_a zero_b grouped conj_a conj_b alpha_im beta_im);
+    numbers!(all, x: drop_c scale_m scale_n zero_a zero_b grouped conj_a conj_b alpha_im beta_im gate up_first);
     if x.b_dtype != AS_A {
         numbers!(all, x: b_dtype);
     }

@@ -35,7 +35,7 @@ names!(GateFunction {
     Relu = 1, ["relu"], "ReGLU";
     Gelu = 2, ["gelu"], "GEGLU by the error function";
     GeluTanh = 3, ["gelutanh", "gelu-tanh", "gelu_tanh"], "GEGLU approximated by tanh";
-    Silu = 4, ["silu", "swish"], "SwiGLU";
+    Silu = 4, ["silu"], "SwiGLU";
     HardSwish = 5, ["hardswish", "hard-swish", "hard_swish"], "by hardswish";
     Sigmoid = 6, ["sigmoid"], "GLU";
     Linear = 7, ["linear"], "the product of both halves";

@@ -753,6 +753,9 @@ impl GemmBuilder {
     pub fn build(self) -> Result<Gemm, ProblemError> {
         let right = self.b_dtype.unwrap_or(self.dtype);
         check_left(self.dtype, right)?;
+        if self.up_first && self.gate.is_none() {
+            return Err(ProblemError::value("up_first", 1, "there is no gate; give one, or drop this"));
+        }
         let [m, n, k] = self.size;
         let multiplied = multiplied(self.dtype, right).unwrap_or(self.dtype);
         let matrix = |index: usize| Matrix { trans: self.trans[index], ld: 0, batch_stride: 0, offset: self.offset[index] };

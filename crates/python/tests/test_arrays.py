@@ -300,6 +300,20 @@ class Words(unittest.TestCase):
             got = tw.gemm(a, b, bias=np.full(6, -1, "f4"), activation=name)
             np.testing.assert_allclose(got, x * np.clip(x + 3, 0, 6) / 6, rtol=1e-5, atol=1e-6)
 
+    def test_gates(self):
+        a, weight, bias = numbers(5, 8), numbers(12, 8), numbers(12)
+        x = a @ weight.T + bias
+        functions = {
+            "silu": lambda x: x / (1 + np.exp(-x)),
+            "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+            "relu": lambda x: np.maximum(x, 0),
+            "linear": lambda x: x,
+        }
+        for name, function in functions.items():
+            for up_first, gate, up in ((False, x[:, :6], x[:, 6:]), (True, x[:, 6:], x[:, :6])):
+                got = tw.gemm(a, weight.T, bias=bias, gate=name, up_first=up_first)
+                np.testing.assert_allclose(got, function(gate) * up, rtol=1e-5, atol=1e-5)
+
     def test_lists(self):
         np.testing.assert_array_equal(tw.gemm([[1.0, 2.0]], [[3.0], [4.0]]), [[11.0]])
         a = numbers(2, 2)

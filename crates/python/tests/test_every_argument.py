@@ -125,6 +125,8 @@ FUNCTIONS = {
             beta=SCALAR,
             residual=read(4, 6),
             bias=read(6),
+            gate=TEXT,
+            up_first=TRUTH,
             offsets={
                 "two axes": np.zeros((1, 1), "i4"),
                 "no groups": np.zeros(0, "i4"),
@@ -240,6 +242,10 @@ if torch is not None:
         "linear": (
             dict(x=torch.ones(4, 5), weight=torch.ones(6, 5)),
             dict(x=MISSING, weight=MISSING, bias=TENSOR, residual=TENSOR, activation={"number": 3, "unknown": "tanh", "empty": "", "list": []}),
+        ),
+        "glu": (
+            dict(x=torch.ones(4, 5), weight=torch.ones(6, 5)),
+            dict(x=MISSING, weight=MISSING, bias=TENSOR, gate={"number": 3, "unknown": "tanh", "empty": "", "list": []}, up_first={"text": "x", "list": []}),
         ),
         "convolution": (
             dict(x=torch.ones(1, 2, 6, 6), weight=torch.ones(4, 2, 3, 3)),

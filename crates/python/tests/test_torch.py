@@ -61,6 +61,36 @@ class Operators(unittest.TestCase):
             got = twt.linear(x, weight, bias, activation, residual)
             torch.testing.assert_close(got, reference(x, weight, bias, activation, residual), rtol=1e-5, atol=1e-4)
 
+    def test_gates(self):
+        functional = torch.nn.functional
+        functions = {"silu": functional.silu, "gelu": functional.gelu, "sigmoid": torch.sigmoid, "relu": torch.relu, "linear": lambda x: x}
+        functions["gelutanh"] = lambda x: functional.gelu(x, approximate="tanh")
+        functions["hardswish"] = functional.hardswish
+        torch.manual_seed(2)
+        for up_first in (False, True):
+            for name, function in functions.items():
+                ours = [torch.randn(shape, requires_grad=True) for shape in ((2, 5, 6), (14, 6), (14,))]
+                theirs = [x.detach().clone().requires_grad_() for x in ours]
+                halves = functional.linear(*theirs).chunk(2, -1)
+                want = function(halves[up_first]) * halves[not up_first]
+                got = twt.glu(*ours, gate=name, up_first=up_first)
+                torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+                weights = torch.randn(2, 5, 7)
+                (got * weights).sum().backward()
+                (want * weights).sum().backward()
+                for x, y in zip(ours, theirs):
+                    torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-5)
+        x, weight = numbers(3, 6), numbers(8, 6)
+        self.assertEqual(twt.glu(x[:0], weight).shape, (0, 4))
+        made = torch.compile(lambda x, weight: twt.glu(x, weight) * 2, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(made(x, weight), twt.glu(x, weight) * 2)
+        self.assertTrue(twt.tune(twt.glu, x, weight, gate="relu", trials=2).verified)
+        for wrong in (lambda: twt.glu(x, weight[:7]), lambda: twt.glu(x, numbers(8, 5)), lambda: twt.glu(x, weight, numbers(4))):
+            with self.assertRaises(tw.OperandError):
+                wrong()
+        with self.assertRaisesRegex(tw.ProblemError, "tanh"):
+            twt.glu(x, weight, gate="tanh")
+
     def test_opcheck(self):
         opcheck(torch.ops.tilewright.mm, (numbers(4, 3, grad=True), numbers(3, 5, grad=True)))
         opcheck(torch.ops.tilewright.bmm, (numbers(2, 4, 3, grad=True), numbers(2, 3, 5, grad=True)))
@@ -68,6 +98,8 @@ class Operators(unittest.TestCase):
         x, weight, bias = numbers(2, 4, 3, grad=True), numbers(5, 3, grad=True), numbers(5, grad=True)
         opcheck(torch.ops.tilewright.linear, (x, weight, bias, "gelu", numbers(2, 4, 5, grad=True)))
         opcheck(torch.ops.tilewright.linear, (x, weight))
+        opcheck(torch.ops.tilewright.glu, (x, numbers(6, 3, grad=True), numbers(6, grad=True), "gelu", True))
+        opcheck(torch.ops.tilewright.glu, (x, numbers(6, 3, grad=True)))
         ends = torch.tensor([2, 2, 6], dtype=torch.int32)
         opcheck(torch.ops.tilewright.grouped_mm, (numbers(6, 4, grad=True), numbers(3, 4, 5, grad=True), ends))
         opcheck(torch.ops.tilewright.grouped_mm, (numbers(4, 6, grad=True), numbers(6, 5, grad=True), ends))

@@ -253,7 +253,7 @@ fn products() {
     let context = opened();
     let mut operation = null_mut();
     type Change = fn(&mut TwGemm);
-    let cases: [(Change, i32, &str); 49] = [
+    let cases: [(Change, i32, &str); 52] = [
         (|x| x.size = 0, ARGUMENT, "tw_gemm_init"),
         (|x| x.m = -1, ARGUMENT, "m = -1 is negative"),
         (|x| x.n = i64::MIN, ARGUMENT, "n = -9223372036854775808 is negative"),
@@ -295,6 +295,9 @@ fn products() {
         (|x| x.grouped = 4, ARGUMENT, "grouped = 4"),
         (|x| (x.grouped, x.dynamic_n) = (1, 1), PROBLEM, "grouped product with n known only at launch"),
         (|x| x.activation = -7, ARGUMENT, "activation = -7"),
+        (|x| x.gate = 8, ARGUMENT, "gate = 8"),
+        (|x| x.up_first = 1, PROBLEM, "no gate"),
+        (|x| (x.gate, x.activation) = (4, 1), PROBLEM, "the gate has the function"),
         (|x| x.reduce = c"max".as_ptr(), ARGUMENT, "axes are missing"),
         (|x| x.reduce = c"median:n".as_ptr(), ARGUMENT, "the operators are"),
         (|x| x.reduce = c"max:n4".as_ptr(), PROBLEM, "blocks of 4"),

@@ -322,6 +322,8 @@ const FIELDS_GEMM: Fields<TwGemm> = fields![
     conj_b,
     alpha_im,
     beta_im,
+    gate,
+    up_first,
 ];
 const FIELDS_CONV: Fields<TwConv> = fields![
     size,

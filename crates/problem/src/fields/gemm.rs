@@ -194,7 +194,7 @@ pub(super) const FIELDS: &[Field] = &[
     row(
         "gate",
         Names(GateFunction::NAMES),
-        "gated product: function of one half of B's 2 n columns, times the other half",
+        "gated product: function of one half of B, times the other half",
         |b, v| put(&mut b.gate, named!(GateFunction, v).map(Some)),
         |g| g.gate.map_or_else(Vec::new, |gate| one(gate.function)),
     ).spelled(Optional("gate"), "gate", COLUMN | C)

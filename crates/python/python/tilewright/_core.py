@@ -181,6 +181,8 @@ def _gemm(
     scales: Any = None,
     bias: Any = None,
     activation: Optional[str] = None,
+    gate: Optional[str] = None,
+    up_first: bool = False,
     residual: Any = None,
     b_dtype: Optional[str] = None,
     out_dtype: Optional[str] = None,
@@ -191,7 +193,7 @@ def _gemm(
     imaginary: Tuple[bool, bool] = (False, False),
 ) -> Call:
     reduce, store, out_dtype = given.words(reduce, "reduce"), given.truth(store, "store"), given.dtype(out_dtype, "out_dtype")
-    b_dtype = given.dtype(b_dtype, "b_dtype")
+    b_dtype, gate, up_first = given.dtype(b_dtype, "b_dtype"), given.maybe(gate, "gate"), given.truth(up_first, "up_first")
     a, b = _operands(a, b)
     bias, residual = [x if x is None else like(x, a, name) for x, name in ((bias, "bias"), (residual, "residual"))]
     offsets = offsets if offsets is None else listed(offsets, "offsets", "int32")
@@ -202,7 +204,10 @@ def _gemm(
         b_shape = b_at.shape
     else:
         b_at, b_as, b_shape = _pairs(b, b_dtype)
-    m, k, n = a_at.shape[-2], a_at.shape[-1], b_shape[-1]
+    m, k, columns = a_at.shape[-2], a_at.shape[-1], b_shape[-1]
+    if gate is not None and columns % 2:
+        raise _native.OperandError(f"b is {b_shape}: with a gate its columns are two halves of equal length")
+    n = columns if gate is None else columns // 2
     if b_shape[-2] != k:
         raise _native.OperandError(f"a is {a_at.shape} and b is {b_shape}: the {k} columns of a are not the rows of b")
     ends = None if offsets is None else _ends(offsets, a_as, b_as)
@@ -223,7 +228,7 @@ def _gemm(
     arrays = [("a", a_at), ("b", b_at), ("out", c_at)]
     along, bias_at, residual_at, residual_as = None, None, None, None
     if bias is not None:
-        along, bias_at = _vector(bias, "bias", m, n)
+        along, bias_at = _vector(bias, "bias", m, columns)
         arrays.append(("bias", bias_at))
     if residual is not None:
         residual_at, residual_as = _blas(residual, "residual", look)
@@ -234,7 +239,7 @@ def _gemm(
         if residual_as is None or residual_as.trans != c_as.trans:
             raise _native.OperandError("residual and out have different orders: store both by rows")
         arrays.append(("residual", residual_at))
-    scaled, zeros = _scales(scales, m, n, k), _zero_points(zero_points, m, n)
+    scaled, zeros = _scales(scales, m, columns, k), _zero_points(zero_points, m, n)
     factors = [("scales", x) for x in scaled.values()] + [("zero_points", x) for x in zeros.values()]
     factors += [("offsets", ends)] if ends else []
     apart(c_at, arrays[:2] + [x for x in arrays[3:] if x[0] == "bias"] + factors)
@@ -262,6 +267,8 @@ def _gemm(
         scales=list(scaled) or None,
         bias=along,
         activation=given.maybe(activation, "activation"),
+        gate=gate,
+        up_first=up_first,
         residual=residual is not None,
         math=given.word(math, "math"),
         reduce=list(reduce) or None,
@@ -545,6 +552,10 @@ def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: i
     bias : (n,) or (m, 1) array, optional
         One value per column, or per row.
     activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu", "hardswish"}, optional
+    gate : {"relu", "gelu", "gelutanh", "silu", "hardswish", "sigmoid", "linear"}, optional
+        A gated MLP's product: ``gate(a @ b[:, :n] + bias[:n]) * (a @ b[:, n:] + bias[n:]) + residual``, n columns of `b`'s 2 n.
+    up_first : bool, default False
+        The gate's columns are the second half of `b`.
     residual : array of the shape of the result, optional
         Added after the activation.
     math : {"exact", "tf32", "tf32x3" (or "3xtf32"), "bf16x3", "bf16x6", "promoted"}, default "exact"

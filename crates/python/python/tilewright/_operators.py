@@ -7,6 +7,7 @@ torch hands over neither texts nor lists.
 
 from __future__ import annotations
 
+import inspect
 import re
 import threading
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union
@@ -277,12 +278,21 @@ def _together(tensors: Sequence[Tuple[str, Optional[Tensor]]]) -> None:
         raise _native.OperandError(f"tensors are {first.dtype}: float16, bfloat16, float32 or float64 are possible")
 
 
-def _by_torch(a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[str], residual: Optional[Tensor]) -> Tensor:
+# The function of a gate, and whether the other factor comes first.
+_Gate = Optional[Tuple[str, bool]]
+
+
+def _by_torch(
+    a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[str], residual: Optional[Tensor], gate: _Gate = None
+) -> Tensor:
     result = torch.matmul(a, b)
     if bias is not None:
         result = result + bias
     if activation is not None:
         result = activate(result, activation)
+    if gate is not None:
+        halves = result.chunk(2, -1)
+        result = gate_function(halves[gate[1]], gate[0]) * halves[not gate[1]]
     return result if residual is None else result + residual
 
 
@@ -303,6 +313,13 @@ def activate(x: Tensor, activation: str) -> Tensor:
     if activation in ("gelu", "gelutanh"):
         return torch.nn.functional.gelu(x, approximate="tanh" if activation == "gelutanh" else "none")
     raise _native.ProblemError(f"activation = {activation!r}: one of relu, gelu, gelutanh, silu, hardswish")
+
+
+def gate_function(x: Tensor, gate: str) -> Tensor:
+    """A gate's function by its name here."""
+    if gate == "linear":
+        return x
+    return torch.sigmoid(x) if gate == "sigmoid" else activate(x, gate)
 
 
 # A context, a problem on it, and how its operands are aligned.
@@ -345,27 +362,30 @@ def _at(x: Optional[Tensor]) -> int:
     return 0 if x is None else x.data_ptr()
 
 
-def _product(a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[str], residual: Optional[Tensor]) -> Tensor:
-    """`activation(a @ b + bias) + residual` of matrices."""
+def _product(
+    a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[str], residual: Optional[Tensor], gate: _Gate = None
+) -> Tensor:
+    """`activation(a @ b + bias) + residual` of matrices, with a gate between both halves of b."""
     _together([("x", a), ("weight", b), ("bias", bias), ("residual", residual)])
-    shape = (a.shape[0], b.shape[1])
+    shape = (a.shape[0], b.shape[1] if gate is None else b.shape[1] // 2)
     if 0 in shape or a.shape[1] == 0:
-        return _by_torch(a, b, bias, activation, residual)
+        return _by_torch(a, b, bias, activation, residual, gate)
     a, b = _plain(a), _plain(b)
     bias = None if bias is None else bias.contiguous()
     residual = None if residual is None else residual.contiguous()
     out = a.new_empty(shape)
-    key = (a.device, a.dtype, _lies(a), _lies(b), _lies(out), _lies(bias), activation, _lies(residual))
+    key = (a.device, a.dtype, _lies(a), _lies(b), _lies(out), _lies(bias), activation, _lies(residual), gate)
 
     def prepare() -> _Found:
         arrays = [x if x is None else array(x) for x in (a, b, out, bias, residual)]
-        call = _core._gemm(arrays[0], arrays[1], out=arrays[2], bias=arrays[3], activation=activation, residual=arrays[4])
+        options: Dict[str, Any] = {} if gate is None else {"gate": gate[0], "up_first": gate[1]}
+        call = _core._gemm(arrays[0], arrays[1], out=arrays[2], bias=arrays[3], activation=activation, residual=arrays[4], **options)
         return call.context, call.problem, call.alignments
 
     addresses = {**_addresses(a, b, out), "bias": _at(bias), "residual": _at(residual)}
     if _launch(key, f"{tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}", a, addresses, prepare):
         return out
-    return _by_torch(a, b, bias, activation, residual)
+    return _by_torch(a, b, bias, activation, residual, gate)
 
 
 def _grouped_shape(a: Tensor, b: Tensor, offs: Tensor) -> Tuple[int, ...]:
@@ -692,32 +712,43 @@ def _save_linear(ctx, inputs, output):
     ctx.save_for_backward(x, weight, bias)
 
 
+def at_sums_of(grad: Tensor, sums: Tensor, function: str) -> Tensor:
+    """The gradient of a function's argument, of an activation or a gate, from that of its value."""
+    function = one_spelling(function)
+    if function == "linear":
+        return grad
+    if function == "sigmoid":
+        return torch.ops.aten.sigmoid_backward(grad, torch.sigmoid(sums))
+    if function == "relu":
+        return torch.ops.aten.threshold_backward(grad, sums, 0)
+    if function == "silu":
+        return torch.ops.aten.silu_backward(grad, sums)
+    if function == "hardswish":
+        return torch.ops.aten.hardswish_backward(grad, sums)
+    return torch.ops.aten.gelu_backward(grad, sums, approximate="tanh" if function == "gelutanh" else "none")
+
+
+def at_linear(
+    at_sums: Tensor, x: Tensor, weight: Tensor, bias: Optional[Tensor], needs: Sequence[bool]
+) -> Tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor]]:
+    """The gradients of x, weight and bias from that of the sums."""
+    flat, needs = at_sums.reshape(-1, at_sums.shape[-1]), (*needs, False)
+    return (
+        _multiply(flat, weight).reshape(x.shape) if needs[0] else None,
+        _multiply(flat.t(), x.reshape(-1, x.shape[-1])) if needs[1] else None,
+        flat.sum(0) if bias is not None and needs[2] else None,
+    )
+
+
 def _linear_backward(ctx, grad):
     x, weight, bias = ctx.saved_tensors
     at_sums = grad
     if ctx.activation is not None:
         # The sums before the activation are computed again instead of kept.
-        sums = torch.ops.tilewright.linear(x, weight, bias)
-        if ctx.activation == "relu":
-            at_sums = torch.ops.aten.threshold_backward(grad, sums, 0)
-        elif ctx.activation == "silu":
-            at_sums = torch.ops.aten.silu_backward(grad, sums)
-        elif one_spelling(ctx.activation) == "hardswish":
-            at_sums = torch.ops.aten.hardswish_backward(grad, sums)
-        else:
-            approximate = "tanh" if one_spelling(ctx.activation) == "gelutanh" else "none"
-            at_sums = torch.ops.aten.gelu_backward(grad, sums, approximate=approximate)
-    flat = at_sums.reshape(-1, at_sums.shape[-1])
-    count = len(ctx.needs_input_grad)
-    needs = (*ctx.needs_input_grad, False, False, False)
-    grads = (
-        _multiply(flat, weight).reshape(x.shape) if needs[0] else None,
-        _multiply(flat.t(), x.reshape(-1, x.shape[-1])) if needs[1] else None,
-        flat.sum(0) if bias is not None and needs[2] else None,
-        None,
-        grad if needs[4] else None,
-    )
-    return grads[:count]
+        at_sums = at_sums_of(grad, torch.ops.tilewright.linear(x, weight, bias), ctx.activation)
+    needs = ctx.needs_input_grad
+    grads = (*at_linear(at_sums, x, weight, bias, needs), None, grad if (*needs, False, False, False)[4] else None)
+    return grads[: len(needs)]
 
 
 def _save_convolution(ctx, inputs, output):
@@ -932,14 +963,18 @@ def convolution(
         raise _named(e, {"x": x, "weight": weight, "bias": bias}) from None
 
 
+# Further functions that `tune` takes, with the product that a call of each runs.
+tuned: Dict[Any, Callable[[Sequence[Any], Dict[str, Any]], Tuple[Sequence[Any], Dict[str, Any]]]] = {}
+
+
 def tune(
     what: Any, *args: Any, seconds: Optional[float] = None, trials: Optional[int] = None, progress: Any = False, **options: Any
 ) -> Outcome:
-    """Search the fastest plan for a call of `mm`, `bmm`, `grouped_mm` or `linear`, as `tilewright.tune`.
+    """Search the fastest plan for a call of `mm`, `bmm`, `grouped_mm`, `linear` or `glu`, as `tilewright.tune`.
 
     Parameters
     ----------
-    what : mm, bmm, grouped_mm or linear
+    what : mm, bmm, grouped_mm, linear or glu
         The function of this module.
     *args, **options
         The call's tensors and options. Only shapes, types and strides matter; on a CUDA device the search uses its own memory.
@@ -971,8 +1006,10 @@ def tune(
         if not {"mat_a", "mat_b", "offs"} <= called.keys():
             raise _native.OperandError("grouped_mm: mat_a, mat_b and offs are needed")
         args, options = (called.pop("mat_a"), called.pop("mat_b")), {"offsets": called.pop("offs"), **called}
+    elif inspect.isfunction(what) and what in tuned:
+        args, options = tuned[what](args, options)
     elif what not in (mm, bmm):
-        given.refuse("what", what, "tilewright.torch.mm, bmm, grouped_mm or linear is needed")
+        given.refuse("what", what, "tilewright.torch.mm, bmm, grouped_mm, linear or glu is needed")
     detached = [x.detach() if isinstance(x, Tensor) else x for x in args]
     options = {name: x.detach() if isinstance(x, Tensor) else x for name, x in options.items()}
     return _core.tune(_core.gemm, *detached, seconds=seconds, trials=trials, progress=progress, **options)

@@ -232,7 +232,10 @@ fn whole(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String 
         Rdk => "kernels of their own reduce operands".into(),
         Lsu if t.slices == 1 => "all threads take every k of a k-tile".into(),
         Lsu => format!("{value} slices of the work-group take equal parts of every k-tile and add up their sums"),
-        Bim => form(value).into(),
+        Bim => match c.pairs() {
+            None => form(value).into(),
+            Some(pairs) => format!("of B, {} of the gate's columns come first, then as many of the other half", pairs.granule),
+        },
     }
 }
 

@@ -303,7 +303,7 @@ rows! {
     }
     Bim form {
         name: "BIM",
-        meaning: "Form of a convolution as a matrix product. BIM0: samples are batch entries. BIM1: samples are merged into m. BIM2: groups form block-diagonal products too. BIM3: each tap's channels are padded to 128 bytes; in NCHW transposed copies, or padded planes for filter gradients of one tap. BIM4: groups of a depthwise convolution are columns.",
+        meaning: "Form of a convolution as a matrix product. BIM0: samples are batch entries. BIM1: samples are merged into m. BIM2: groups form block-diagonal products too. BIM3: each tap's channels are padded to 128 bytes; in NCHW transposed copies, or padded planes for filter gradients of one tap. BIM4: groups of a depthwise convolution are columns. Gated products: runs of 1, 8, 32, 64 or 128 columns of each half.",
         system: System::Sofie,
         legal: Legal::Range(0, 4),
         cost: "BIM1 has no partial tiles for small images. BIM2 multiplies zeros, and infinities cross groups within a block. BIM3 multiplies zeros; rows of a tile and vectors never span two taps. BIM4 loads to registers, without shared memory.",
