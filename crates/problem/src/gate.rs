@@ -4,10 +4,7 @@
 //! have a value for each of these columns.
 
 use crate::epilogue::Activation;
-use crate::error::{ProblemError, computed_in};
-use crate::gemm::{Gemm, Order};
 use crate::names::names;
-use crate::ragged::Ragged;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -108,45 +105,5 @@ impl Gate {
     /// The columns of B, of `2 n`, that result column `column` comes from: the gate's and the other factor's.
     pub const fn columns(self, column: u64, n: u64) -> [u64; 2] {
         if self.up_first { [n + column, column] } else { [column, n + column] }
-    }
-}
-
-impl Gemm {
-    /// Columns of B: twice those of C where there is a gate.
-    pub const fn product_columns(&self) -> u64 {
-        if self.gate.is_some() { self.n.saturating_mul(2) } else { self.n }
-    }
-
-    /// Granules of a gated product's columns.
-    pub(crate) fn granules(&self) -> impl Iterator<Item = u64> {
-        let columns = self.gate.map_or(1, |_| self.n);
-        GRANULES.into_iter().filter(move |granule| *granule <= columns)
-    }
-
-    /// Refuses what a gated product lacks.
-    pub(crate) fn validate_gate(&self) -> Result<(), ProblemError> {
-        let Some(gate) = self.gate else { return Ok(()) };
-        if !computed_in(self.multiplied(), self.out_dtype)[1].is_float() {
-            let reason = "results of integers are sums as they are; give a result in f32, f16, bf16, i8 or u8";
-            return Err(ProblemError::value("gate", gate.function, reason));
-        }
-        let packed_along_n = self.scalar(1).is_int4() && self.b.trans == (self.order == Order::Col);
-        let lacks = [
-            (self.activation.is_some(), "an activation", "leave it out: the gate has the function"),
-            (!self.reductions.is_empty(), "reductions", "store the result and reduce it in a second call"),
-            (!self.zero_points.is_none(), "zero points", "quantise without them, or make the product and the gate in two calls"),
-            (self.scales.of_blocks(), "scales of blocks of k", "scale rows (m) and columns (n)"),
-            (self.dynamic.n, "n known only at launch", "make an operation for each n"),
-            (self.grouped == Some(Ragged::N), "groups of columns", "use groups of rows (m)"),
-            (self.grouped == Some(Ragged::K), "groups of terms", "use groups of rows (m)"),
-            (packed_along_n, "4-bit weights packed along n", "pack them along k (transpose B)"),
-        ];
-        match lacks.into_iter().find(|(has, ..)| *has) {
-            Some((_, what, remedy)) => Err(ProblemError::Unsupported {
-                what: format!("a gated product (gate {}) with {what}", gate.function),
-                remedy: remedy.into(),
-            }),
-            None => Ok(()),
-        }
     }
 }

@@ -59,6 +59,7 @@ mod factor_parts;
 mod factors;
 pub mod fields;
 mod gate;
+mod gated_gemm;
 mod gemm;
 mod grouped;
 pub mod lower;

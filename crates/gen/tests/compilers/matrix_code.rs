@@ -9,7 +9,7 @@ use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::space::Space;
 use tilewright_ir::{Kernel, Scalar, Target};
-use tilewright_problem::{Activation, Along, Gemm, GemmBuilder, Math, Order, Problem};
+use tilewright_problem::{Activation, Along, GateFunction, Gemm, GemmBuilder, Math, Order, Problem};
 
 const ARCH: &str = "sm_90a";
 
@@ -238,12 +238,14 @@ fn epilogues() {
     let gemm = |m, n| Gemm::new(Scalar::BF16, m, n, 4096).order(Order::Row).trans(false, true);
     let (even, odd) = (|| gemm(4096, 4096), || gemm(4095, 4095));
     let big = "A_MIC1_ACP2__B_MIC32_ACP2__C_UNI2_MAC256_UNR64_BUF4_LWV4_PST132_CST1";
+    let gated = "A_MIC1_ACP2__B_MIC32_ACP2__C_UNI2_MAC256_UNR64_BUF4_LWV4_PST132_CST1_BIM4";
     let turns = "A_MIC2_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_UNR64_BUF5_LWV4_PST132_FRA1_CST1_PNG1";
     let plain = "A_MIC2_ACP2__B_MIC16_ACP2__C_UNI2_MAC128_UNR64_PFG2_BUF3_CVW2";
     let all = |g: GemmBuilder, f| g.bias(Along::N).activation(f).residual();
     let plans = [
         (even().bias(Along::N).activation(Activation::GeluTanh), big, vec!["MUFU.EX2", "MUFU.RCP"]),
         (all(even(), Activation::Silu), turns, vec!["MUFU.EX2", "MUFU.RCP"]),
+        (gemm(4096, 2048).gate(GateFunction::Silu), gated, vec!["MUFU.EX2", "UTMASTG"]),
         (all(even(), Activation::Gelu), big, vec!["FFMA"]),
         (all(even(), Activation::Relu).out_dtype(Scalar::F32), plain, vec!["LDG.E.64"]),
         (

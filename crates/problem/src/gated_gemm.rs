@@ -1,0 +1,117 @@
+//! Gated products: how many columns B has, in which runs a product may take them, and what such a product has not.
+
+use crate::error::{ProblemError, computed_in};
+use crate::gate::GRANULES;
+use crate::gemm::{Gemm, Order};
+use crate::ragged::Ragged;
+
+impl Gemm {
+    /// Columns of B: twice those of C where there is a gate.
+    pub const fn product_columns(&self) -> u64 {
+        if self.gate.is_some() { self.n.saturating_mul(2) } else { self.n }
+    }
+
+    /// Granules of a gated product's columns.
+    pub(crate) fn granules(&self) -> impl Iterator<Item = u64> {
+        let columns = self.gate.map_or(1, |_| self.n);
+        GRANULES.into_iter().filter(move |granule| *granule <= columns)
+    }
+
+    /// Refuses what a gated product lacks.
+    pub(crate) fn validate_gate(&self) -> Result<(), ProblemError> {
+        let Some(gate) = self.gate else { return Ok(()) };
+        if !computed_in(self.multiplied(), self.out_dtype)[1].is_float() {
+            let reason = "results of integers are sums as they are; give a result in f32, f16, bf16, i8 or u8";
+            return Err(ProblemError::value("gate", gate.function, reason));
+        }
+        let packed_along_n = self.scalar(1).is_int4() && self.b.trans == (self.order == Order::Col);
+        let lacks = [
+            (self.activation.is_some(), "an activation", "leave it out: the gate has the function"),
+            (!self.reductions.is_empty(), "reductions", "store the result and reduce it in a second call"),
+            (!self.zero_points.is_none(), "zero points", "quantise without them, or make the product and the gate in two calls"),
+            (self.scales.of_blocks(), "scales of blocks of k", "scale rows (m) and columns (n)"),
+            (self.dynamic.n, "n known only at launch", "make an operation for each n"),
+            (self.grouped == Some(Ragged::N), "groups of columns", "use groups of rows (m)"),
+            (self.grouped == Some(Ragged::K), "groups of terms", "use groups of rows (m)"),
+            (packed_along_n, "4-bit weights packed along n", "pack them along k (transpose B)"),
+        ];
+        match lacks.into_iter().find(|(has, ..)| *has) {
+            Some((_, what, remedy)) => Err(ProblemError::Unsupported {
+                what: format!("a gated product (gate {}) with {what}", gate.function),
+                remedy: remedy.into(),
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::contraction::{EpilogueOp, Tensor};
+    use crate::epilogue::{Activation, Along};
+    use crate::extent::Dynamic;
+    use crate::gate::{Gate, GateFunction};
+    use crate::gemm::{Gemm, GemmBuilder};
+    use crate::lower::{ConvForm, lower};
+    use crate::problem::Problem;
+    use tilewright_ir::Scalar;
+
+    fn gated() -> GemmBuilder {
+        Gemm::new(Scalar::F32, 8, 6, 4).gate(GateFunction::Silu)
+    }
+
+    #[test]
+    fn what_a_gate_does_not_go_with_is_refused_with_a_remedy() {
+        let integers = Gemm::new(Scalar::I8, 8, 6, 4).gate(GateFunction::Relu);
+        for (builder, remedy) in [
+            (gated().activation(Activation::Relu), "the gate has the function"),
+            (gated().reduce("max:n".parse().unwrap()), "in a second call"),
+            (gated().dynamic(Dynamic { n: true, ..Dynamic::NONE }), "an operation for each n"),
+            (gated().grouped(Along::N, 2), "groups of rows"),
+            (gated().complex(), "the stored result"),
+            (gated().ldb(11), "at least 12"),
+            (integers, "give a result in f32"),
+            (Gemm::new(Scalar::F32, 8, 6, 4).up_first(true), "there is no gate"),
+        ] {
+            let message = builder.build().unwrap_err().to_string();
+            assert!(message.contains(remedy), "`{message}` lacks `{remedy}`");
+        }
+        assert!(gated().grouped(Along::M, 2).bias(Along::N).residual().build().is_ok());
+    }
+
+    #[test]
+    fn texts_round_trip() {
+        let gemm = gated().up_first(true).build().unwrap();
+        assert!(gemm.geometry().ends_with("_gatesilu_upfirst"), "{}", gemm.geometry());
+        assert_eq!(Problem::parse(&gemm.geometry()).unwrap(), gemm.into());
+    }
+
+    /// Pairs of the product's columns are the halves' columns of a result, in every form and order of halves.
+    #[test]
+    fn pairs_are_both_halves_columns() {
+        for (up_first, trans, n) in [(false, false, 40), (true, true, 40), (false, true, 139)] {
+            let gemm = Gemm::new(Scalar::F32, 2, n, 5).trans(false, trans).gate(GateFunction::Relu).up_first(up_first);
+            let problem = Problem::from(gemm.bias(Along::N).build().unwrap());
+            let gate = Gate { function: GateFunction::Relu, up_first };
+            let forms = ConvForm::of(&problem);
+            assert!(forms.len() > 2 && forms.iter().all(|form| forms[form.number() as usize] == *form));
+            for form in forms {
+                let c = lower(&problem, form).unwrap().lead;
+                let pairs = *c.pairs().unwrap();
+                assert_eq!((c.n, c.result_columns()), (2 * n.next_multiple_of(pairs.granule), n));
+                assert!(c.of_pairs().epilogue.is_empty() && c.epilogue.contains(&EpilogueOp::Gate(pairs)));
+                let at = |x: &Tensor, column: u64, k: i64| x.view.access.at([0, column as i64, k]);
+                for column in 0..n {
+                    let first = pairs.first(column);
+                    for (part, half) in [first, first + pairs.granule].into_iter().zip(gate.columns(column, n)) {
+                        let expected = if trans { half * 5 + 3 } else { 3 * 2 * n + half };
+                        assert_eq!(at(&c.b, part, 3), Some(expected as i64), "{form:?} column {column}");
+                        assert_eq!(c.bias().unwrap().view.access.at([0, part as i64, 0]), Some(half as i64));
+                    }
+                }
+                // Columns of the last granule that the result does not have.
+                assert!((n..n.next_multiple_of(pairs.granule)).all(|column| at(&c.b, pairs.first(column), 0).is_none()));
+            }
+        }
+    }
+}
