@@ -196,7 +196,7 @@ typedef struct tw_gemm {
     tw_dtype b_dtype;
     int32_t conj_a, conj_b; /* complex types: use the conjugate of A, of B; with trans_a the conjugate transpose */
     int32_t alpha_im, beta_im; /* complex types: alpha, beta is complex, and launches give its imaginary part; 0: it is real and cheaper */
-    tw_gate gate; /* B, bias and scales along n then have 2 n columns: the gate's, then the other factor's. C has n. beta is 0 */
+    int64_t gate; /* a tw_gate. B, bias and scales along n then have 2 n columns: the gate's, then the other factor's. C has n. beta is 0 */
     int32_t up_first; /* 1: the gate's columns are the second half */
 } tw_gemm;
 

@@ -52,7 +52,8 @@ pub struct TwGemm {
     pub conj_b: i32,
     pub alpha_im: i32,
     pub beta_im: i32,
-    pub gate: i32,
+    /// As wide as its alignment, so that it begins after the padding of version 0.1.0.
+    pub gate: i64,
     pub up_first: i32,
 }
 
