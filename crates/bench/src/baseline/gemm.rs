@@ -60,6 +60,10 @@ impl Call {
             );
             return Err(BenchError::Unsupported { library, reason });
         }
+        if gemm.gate.is_some() {
+            let reason = "it has no gated products: compare with the product of B's 2 n columns".into();
+            return Err(BenchError::Unsupported { library, reason });
+        }
         if gemm.complex.is_some() && !matches!(library, "cublas" | "cublas-3m") {
             return Err(BenchError::Unsupported {
                 library,
