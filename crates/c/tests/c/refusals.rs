@@ -126,15 +126,16 @@ fn options_of_a_context() {
             options
         };
         let mut context = null_mut();
-        let wrong: [(&dyn Fn(&mut TwOptions), &str); 5] = [
-            (&|x| x.workspace = -2, "workspace = -2"),
-            (&|x| x.trials = 2, "trials = 2"),
-            (&|x| x.atomics = 3, "atomics = 3 is no flag"),
-            (&|x| x.ieee = -1, "ieee = -1 is no flag"),
-            (&|x| x.size = 8, "call tw_options_init"),
+        type Change = fn(&mut TwOptions);
+        let wrong: [(Change, &str); 5] = [
+            (|x| x.workspace = -2, "workspace = -2"),
+            (|x| x.trials = 2, "trials = 2"),
+            (|x| x.atomics = 3, "atomics = 3 is no flag"),
+            (|x| x.ieee = -1, "ieee = -1 is no flag"),
+            (|x| x.size = 8, "call tw_options_init"),
         ];
         for (change, says) in wrong {
-            fails(tw_context_open_with(&options(change), &mut context), ARGUMENT, says);
+            fails(tw_context_open_with(&options(&change), &mut context), ARGUMENT, says);
         }
         // An 8-bit result has no infinity: with `ieee` no plan is left.
         for (ieee, says) in [(0, ""), (1, "store results in f16, bf16 or f32")] {
