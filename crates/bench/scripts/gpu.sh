@@ -10,7 +10,7 @@
 # A section whose results are in OUT already goes on where it stopped.
 set -u
 if [ $# -lt 4 ]; then
-    sed -n 2,12p "$0" >&2
+    sed -n 2,10p "$0" >&2
     exit 2
 fi
 bench=$1 cases=$2 out=$3

@@ -11,7 +11,7 @@
 # A part whose results are in OUT already goes on where it stopped. OUT/records.GPU.sqlite keeps the trials.
 set -u
 if [ $# -lt 4 ]; then
-    sed -n 2,13p "$0" >&2
+    sed -n 2,11p "$0" >&2
     exit 2
 fi
 bench=$1 cases=$2 out=$3

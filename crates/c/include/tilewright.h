@@ -80,7 +80,7 @@ void tw_context_close(tw_context *context);
  * TW_TRIALS_IN_PROCESS: a candidate that crashes may end this process. The emulator always runs candidates in this process. */
 typedef int32_t tw_trials;
 enum { TW_TRIALS_IN_WORKER = 0, TW_TRIALS_IN_PROCESS = 1 }; /* TW_TRIALS_IN_WORKER is the default */
-/* Sets it from now on. */
+/* Sets the process for later calls of tw_operation_tune. */
 tw_status tw_context_trials(const tw_context *context, tw_trials trials);
 
 /* How a context is opened. */
@@ -197,7 +197,7 @@ typedef struct tw_gemm {
     int32_t conj_a, conj_b; /* complex types: use the conjugate of A, of B; with trans_a the conjugate transpose */
     int32_t alpha_im, beta_im; /* complex types: alpha, beta is complex, and launches give its imaginary part; 0: it is real and cheaper */
     int64_t gate; /* a tw_gate. B, bias and scales along n then have 2 n columns: the gate's, then the other factor's. C has n. beta is 0 */
-    int32_t up_first; /* 1: the gate's columns are the second half */
+    int64_t up_first; /* 1: the gate's columns are the second half */
 } tw_gemm;
 
 /* Fills `gemm` with a row-major, untransposed, tight product without epilogue. `gemm` is the caller's. Does nothing for NULL. */

@@ -69,6 +69,9 @@ unsafe fn opened(given: &TwOptions) -> Result<TwContext, Failure> {
             Failure::argument(format!("workspace = {bytes} is no number of bytes: give 0 or more, or -1 for the problem's own"))
         })?),
     };
+    if given.reserved != 0 {
+        return Err(Failure::argument(format!("reserved = {}: give 0, or call tw_options_init", given.reserved)));
+    }
     let (allow_atomics, ieee) = (flag(given.atomics, "atomics")?, flag(given.ieee, "ieee")?);
     let (device, trials) = (device.map(String::from), trials_of(given.trials)?);
     let options = Options { device, records, workspace, allow_atomics, ieee, trials, ..Options::default() };

@@ -54,7 +54,7 @@ pub struct TwGemm {
     pub beta_im: i32,
     /// As wide as its alignment, so that it begins after the padding of version 0.1.0.
     pub gate: i64,
-    pub up_first: i32,
+    pub up_first: i64,
 }
 
 #[repr(C)]

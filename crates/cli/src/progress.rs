@@ -27,7 +27,7 @@ struct Parent {
     last: Cell<Option<(Instant, &'static str)>>,
 }
 
-/// News come no sooner one after the other, but for another phase.
+/// Shortest time between two news of one phase.
 const NEWS: Duration = Duration::from_millis(200);
 
 /// Which case of a run is worked on.

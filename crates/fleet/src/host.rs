@@ -7,10 +7,12 @@ use crate::queue::{
     End, FAILURES, Lease, Left, Line, NewTask, OWN_FAILURES, Pulled, Queue, RunSpec, list_name, other_cases, other_options,
     unique,
 };
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// How long a worker waits for others that hold the file.
+const BUSY: Duration = Duration::from_secs(20);
 /// Version of the tables below.
 const VERSION: i64 = 1;
 
@@ -80,8 +82,8 @@ impl HostQueue {
     pub fn join(path: &Path, run: &RunSpec, class: &str, gpu: &str, tasks: &[NewTask]) -> Result<HostQueue, FleetError> {
         let failed = |e: rusqlite::Error| failure(path, &e);
         let mut connection = Connection::open(path).map_err(failed)?;
-        connection.busy_timeout(Duration::from_secs(20)).map_err(failed)?;
-        connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).map_err(failed)?;
+        connection.busy_timeout(BUSY).map_err(failed)?;
+        log_ahead(&connection).map_err(failed)?;
         connection.pragma_update(None, "synchronous", "NORMAL").map_err(failed)?;
         let version: i64 = connection.query_row("PRAGMA user_version", [], |r| r.get(0)).map_err(failed)?;
         if version > VERSION {
@@ -132,6 +134,19 @@ impl HostQueue {
         };
         // One call only: the closure is consumed.
         go().map_err(|e| failure(&path, &e))
+    }
+}
+
+/// Sets the write-ahead log. SQLite does not wait here for another process that opens the new file, so this does.
+fn log_ahead(connection: &Connection) -> rusqlite::Result<()> {
+    let end = Instant::now() + BUSY;
+    loop {
+        match connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())) {
+            Err(e) if e.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            ended => return ended,
+        }
     }
 }
 

@@ -23,7 +23,7 @@ pub struct ClassStatus {
     pub withdrawn: i64,
     /// Trials of the last minute.
     pub trials_per_minute: i64,
-    /// Seconds since the task was leased that is held longest.
+    /// Seconds for which the oldest lease has been held.
     pub oldest_lease: Option<f64>,
     /// Seconds until all is done, by the pace so far.
     pub seconds_left: Option<f64>,

@@ -1,4 +1,4 @@
-//! Gated products: how many columns B has, in which runs a product may take them, and what such a product has not.
+//! Gated products: the columns of B, the runs in which a product may take them, and the fields that exclude a gate.
 
 use crate::error::{ProblemError, computed_in};
 use crate::gate::GRANULES;
@@ -17,7 +17,7 @@ impl Gemm {
         GRANULES.into_iter().filter(move |granule| *granule <= columns)
     }
 
-    /// Refuses what a gated product lacks.
+    /// Refuses fields that exclude a gate.
     pub(crate) fn validate_gate(&self) -> Result<(), ProblemError> {
         let Some(gate) = self.gate else { return Ok(()) };
         if !computed_in(self.multiplied(), self.out_dtype)[1].is_float() {

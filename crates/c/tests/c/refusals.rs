@@ -127,11 +127,12 @@ fn options_of_a_context() {
         };
         let mut context = null_mut();
         type Change = fn(&mut TwOptions);
-        let wrong: [(Change, &str); 5] = [
+        let wrong: [(Change, &str); 6] = [
             (|x| x.workspace = -2, "workspace = -2"),
             (|x| x.trials = 2, "trials = 2"),
             (|x| x.atomics = 3, "atomics = 3 is no flag"),
             (|x| x.ieee = -1, "ieee = -1 is no flag"),
+            (|x| x.reserved = 1, "reserved = 1"),
             (|x| x.size = 8, "call tw_options_init"),
         ];
         for (change, says) in wrong {

@@ -95,8 +95,8 @@ pub struct Reference {
     tolerance: Tolerance,
     /// Values of the reductions.
     reduced: Vec<reductions::Expected>,
-    /// The sums of the entries, for other factors; none where a result has two of them: with a complex alpha, and of a gate.
-    sums: Vec<Sum>,
+    /// Each entry has the sum that its value is made of; none has where results are made of two: with a complex alpha, and of a gate.
+    of_one_sum: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +107,8 @@ struct Entry {
     scale: f64,
     /// The value with each step rounded to the type of the sums; differs from `expected` where one of them leaves that type.
     stepwise: f64,
+    /// Its sum of products.
+    sum: Sum,
 }
 
 /// How a result compares with the reference.
@@ -196,17 +198,14 @@ impl Reference {
         let oracle = Oracle::new(data);
         let reduced = reductions::sampled(data, &oracle, samples);
         let picks = if data.problem.keeps_c() { picks(oracle.extent, samples) } else { [const { Vec::new() }; 3] };
-        let mut all: Vec<(Entry, Sum)> =
+        let mut entries: Vec<Entry> =
             picks[0].par_iter().flat_map_iter(|&g| crossings(data, &oracle, g, &picks[1], &picks[2])).collect();
         if let Samples::Budget(budget @ 1..) = samples
             && data.problem.keeps_c()
         {
             let spots = diagonal(oracle.extent, &picks, budget);
-            all.par_extend(spots.par_iter().flat_map_iter(|&[g, row, column]| crossings(data, &oracle, g, &[row], &[column])));
-        }
-        let (entries, mut sums): (Vec<Entry>, Vec<Sum>) = all.into_par_iter().unzip();
-        if data.factors.alpha_im != 0.0 || data.problem.gate().is_some() {
-            sums.clear();
+            let of = |&[g, row, column]: &[u64; 3]| crossings(data, &oracle, g, &[row], &[column]);
+            entries.par_extend(spots.par_iter().flat_map_iter(of));
         }
         Reference {
             scalar: data.c.scalar,
@@ -214,22 +213,22 @@ impl Reference {
             entries,
             tolerance: Tolerance::of(&data.problem),
             reduced,
-            sums,
+            of_one_sum: data.factors.alpha_im == 0.0 && data.problem.gate().is_none(),
         }
     }
     /// The expected values of the same elements for data with the same A and B and other factors ([`TestData::with_factors`]): the sums of products are
-    /// computed once.
+    /// computed once. `samples` are those of [`Reference::new`].
     #[must_use]
     pub fn with_factors(&self, data: &TestData, samples: Samples) -> Reference {
-        if self.sums.len() != self.entries.len() || data.factors.alpha_im != 0.0 {
+        if !self.of_one_sum || data.factors.alpha_im != 0.0 {
             return Reference::new(data, samples);
         }
         let oracle = Oracle::new(data);
         let reduced = reductions::sampled(data, &oracle, samples);
-        let again = |(old, sum): (&Entry, &Sum)| entry(data, &oracle, old.index, [*sum, Sum::default()]);
-        let entries = self.entries.par_iter().zip(&self.sums).with_min_len(1 << 10).map(again).collect();
-        let (tolerance, sums) = (Tolerance::of(&data.problem), Vec::new());
-        Reference { scalar: data.c.scalar, pieces: data.c.pieces(), entries, tolerance, reduced, sums }
+        let again = |old: &Entry| entry(data, &oracle, old.index, [old.sum, Sum::default()]);
+        let entries = self.entries.par_iter().with_min_len(1 << 10).map(again).collect();
+        let tolerance = Tolerance::of(&data.problem);
+        Reference { scalar: data.c.scalar, pieces: data.c.pieces(), entries, tolerance, reduced, of_one_sum: true }
     }
     /// About how many bytes the reference of a result of so many elements takes, each a sum of `k` terms: crossings and diagonals.
     pub fn bytes(elements: u64, k: u64, samples: Samples) -> u64 {
@@ -237,7 +236,7 @@ impl Reference {
             Samples::All => elements,
             Samples::Budget(budget) => elements.min(2 * (budget / k.max(1)).max(4096)),
         };
-        compared.saturating_mul((size_of::<Entry>() + size_of::<Sum>()) as u64)
+        compared.saturating_mul(size_of::<Entry>() as u64)
     }
     /// Elements that are compared.
     pub fn len(&self) -> usize {
@@ -369,8 +368,8 @@ fn diagonal([g, rows, columns, k]: [u64; 4], picks: &[Vec<u64>; 3], budget: u64)
     spots.collect()
 }
 
-/// Expected values at all crossings of some rows and columns of one batch entry, with their sums.
-fn crossings(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[u64]) -> Vec<(Entry, Sum)> {
+/// Expected values at all crossings of some rows and columns of one batch entry.
+fn crossings(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[u64]) -> Vec<Entry> {
     let blocks = oracle.blocks(g, rows, columns).into_iter().flat_map(|(g, rows, columns)| {
         // With a complex alpha a part of a result has something of the other part's sum.
         if oracle.pair(0).is_some() {
@@ -381,7 +380,7 @@ fn crossings(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns
         let sums = dot_products(data, oracle, g, rows, columns).into_iter().enumerate();
         let entries = sums.map(|(i, sum)| {
             let index = [g, rows[i / columns.len()], columns[i % columns.len()]];
-            (entry(data, oracle, index, [sum, others.get(i).copied().unwrap_or_default()]), sum)
+            entry(data, oracle, index, [sum, others.get(i).copied().unwrap_or_default()])
         });
         entries.collect::<Vec<_>>()
     });
@@ -457,11 +456,12 @@ fn entry(data: &TestData, oracle: &Oracle<'_>, index: [u64; 3], [sum, other]: [S
         expected: oracle.last(apply(product + old + bias), residual),
         scale: activation.map_or(scale, |f| f.slope() * scale) + if oracle.masks() { 0.0 } else { residual.abs() },
         stepwise: step(oracle.last(step(apply(step(step(scaled + step(old)) + bias))), residual)),
+        sum,
     }
 }
 
 /// The expected values of a gated product.
-fn gated(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[u64]) -> Vec<(Entry, Sum)> {
+fn gated(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[u64]) -> Vec<Entry> {
     let Some(gate) = data.problem.gate() else { return Vec::new() };
     let bound = Tolerance::of(&data.problem).accumulate;
     let of_pairs = [0, 1].map(|part| columns.iter().filter_map(|column| Some(oracle.pair(*column)?[part])).collect::<Vec<u64>>());
@@ -478,14 +478,14 @@ fn gated(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[
             (scaled * scales + bias, (alpha * scales).abs() * sum.magnitude + bias.abs(), stepwise)
         });
         let (value, residual) = (gate.function.apply(x), oracle.residual(g, row, column));
-        let entry = Entry {
+        Entry {
             index: [g, row, column],
             at: oracle.result_at(g, row, column),
             expected: value * y + residual,
             scale: value.abs() * t + (y.abs() + bound * t) * gate.function.scale(s) + residual.abs(),
             stepwise: step(step(step(gate.function.apply(x_steps)) * y_steps) + residual),
-        };
-        (entry, Sum::default())
+            sum: Sum::default(),
+        }
     });
     entries.collect()
 }

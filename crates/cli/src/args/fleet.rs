@@ -53,7 +53,7 @@ Examples:
         /// One JSON object
         #[arg(long)]
         json: bool,
-        /// Write a page; with --watch it shows itself again
+        /// Write a page; --watch renews it
         #[arg(long, value_name = "FILE", conflicts_with = "json")]
         html: Option<PathBuf>,
     },

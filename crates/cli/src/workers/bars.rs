@@ -96,7 +96,7 @@ impl Bars {
 
     /// Takes in how far all problems are.
     pub fn count(&mut self, counted: Counted) {
-        self.before.get_or_insert(counted.left.done);
+        self.before.get_or_insert(counted.left.done + counted.left.failed);
         self.counted = Some(counted);
     }
 
@@ -117,10 +117,10 @@ impl Bars {
                         bar.set_position(position);
                         bar.set_message(text);
                     }
-                    News::Tuned { gain } => {
+                    News::Ended { gain } => {
                         bar.set_position(0);
                         bar.set_message("waiting");
-                        self.gains.push(gain);
+                        self.gains.extend(gain);
                     }
                 }
             }

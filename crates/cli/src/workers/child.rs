@@ -394,7 +394,7 @@ impl Tuner for Searches<'_> {
         let marker: Option<Witness> = control.is_careful().then(|| Witness(Arc::new(control.marker())));
         self.context.records().set_witness(marker);
         let mut options = tune::options(self.args, &case, lease.spent);
-        // A budget in seconds begins when as many as these were tried.
+        // A budget in seconds begins when these were tried, or after 5 s.
         options.budget.trials = options.budget.trials.map(|trials| trials.max(least));
         let number = CaseNumber { nth: number + 1, of: self.listed.cases.list.len() };
         let shown = !self.args.json && !self.args.csv && !self.quiet;
@@ -414,7 +414,8 @@ impl Tuner for Searches<'_> {
         if self.context.sync().is_err_and(|e| matches!(&e, tilewright::Error::Device(d) if d.is_fatal())) {
             return Attempt::DeviceLost("a candidate took it down".into());
         }
-        match outcome {
+        let mut gain = None;
+        let attempt = match outcome {
             Err(e @ tilewright::Error::Device(_)) => Attempt::DeviceFailed(e.to_string()),
             Err(e) if cancel.is_cancelled() => {
                 tracing::info!("{e}");
@@ -431,14 +432,16 @@ impl Tuner for Searches<'_> {
                     Err(e) => Attempt::Failed(e.to_string()),
                     Ok(()) => {
                         let first_us = outcome.history.first().map_or(outcome.time_us, |step| step.time_us);
-                        if self.args.tell_parent {
-                            News::Tuned { gain: first_us / outcome.time_us }.tell();
-                        }
+                        gain = Some(first_us / outcome.time_us).filter(|gain| gain.is_finite());
                         Attempt::Done { best_us: outcome.time_us, best_plan: outcome.plan.to_string(), first_us }
                     }
                 },
             },
+        };
+        if self.args.tell_parent {
+            News::Ended { gain }.tell();
         }
+        attempt
     }
 
     /// A small product, right to the last check.

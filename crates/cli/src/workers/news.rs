@@ -19,10 +19,10 @@ pub enum News {
         /// What is found and done.
         text: String,
     },
-    /// A problem is tuned.
-    Tuned {
-        /// How many times faster the best plan is than the first that was right.
-        gain: f64,
+    /// A search ended.
+    Ended {
+        /// How many times faster the best plan is than the first that was right; `None` where no plan was found.
+        gain: Option<f64>,
     },
 }
 
@@ -30,7 +30,8 @@ impl News {
     /// Tells the parent. One that is gone hears nothing.
     pub fn tell(&self) {
         let text = serde_json::to_string(self).unwrap_or_default();
-        let _ = writeln!(std::io::stderr(), "{MARK}{text}");
+        // One write: other processes may write between two.
+        let _ = std::io::stderr().write_all(format!("{MARK}{text}\n").as_bytes());
     }
 
     /// Reads a line; `None` where it is for the user.

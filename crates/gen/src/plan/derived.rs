@@ -27,7 +27,7 @@ pub struct Derived<'c> {
     pub spec: KernelSpec,
     /// The contraction as the kernel computes it.
     pub c: Oriented<'c>,
-    /// A and B as their copies in workspace, where the kernel reads such.
+    /// A and B as their copies in workspace, where the kernel reads a copy.
     pub copies: [Option<Tensor>; 2],
 }
 

@@ -67,6 +67,7 @@ pub use keys::{Chiral, Common, Edges, Key, KeyInfo, Keys, Legal, Moves, OperandK
 pub use materialised::{copy_leading_dimension, in_runs};
 pub use own_loads::{OwnLoads, Place};
 pub use padded_rows::{PaddedRows, padded_rows};
+pub use pairs::OfResults;
 pub(crate) use reduction::partials_bytes;
 pub use reduction::{
     Carried, ELEMENT_BLOCK, ELEMENT_THREADS, ElementLoads, ElementSteps, ElementTile, Finish, OperandTile, OperandVector,

@@ -1,7 +1,7 @@
 //! Pairs of sums that make one result: which of a thread's accumulators they are, and the tile of results that exits see.
 //!
 //! A gated product has two columns for each column of its result, in granules ([`Pairs`]). Where a thread holds both sums of its results, it combines
-//! them in registers. What it has then is what a tile of half the columns would have left it, so that every exit works as with other products.
+//! them in registers. Then its accumulators are those of a tile with half the columns, so every exit works as with other products.
 
 use super::refusal::Refusal;
 use super::spec::{Edge, KernelSpec, Split, Tiling};
@@ -68,12 +68,23 @@ impl KernelSpec {
         c.pairs().copied().filter(|_| self.epilogue.split != Split::Workspace)
     }
     /// The plan and the contraction that exits see: those of the results.
-    pub fn of_results<'s>(&'s self, c: &'s Contraction) -> (Cow<'s, KernelSpec>, Cow<'s, Contraction>) {
+    pub fn of_results<'s>(&'s self, c: &'s Contraction) -> OfResults<'s> {
         match self.pairs(c) {
-            None => (Cow::Borrowed(self), Cow::Borrowed(c)),
-            Some(_) => (Cow::Owned(KernelSpec { tiling: self.tiling.of_pairs(), ..self.clone() }), Cow::Owned(c.of_pairs())),
+            None => OfResults { spec: Cow::Borrowed(self), contraction: Cow::Borrowed(c) },
+            Some(_) => {
+                let spec = KernelSpec { tiling: self.tiling.of_pairs(), ..self.clone() };
+                OfResults { spec: Cow::Owned(spec), contraction: Cow::Owned(c.of_pairs()) }
+            }
         }
     }
+}
+
+/// A kernel and its contraction as exits see them: tiles and columns of results.
+pub struct OfResults<'s> {
+    /// With tiles of results.
+    pub spec: Cow<'s, KernelSpec>,
+    /// With columns of results.
+    pub contraction: Cow<'s, Contraction>,
 }
 
 /// Refuses tilings whose threads cannot combine what they hold.

@@ -1,6 +1,7 @@
 //! How much shared memory each array of the main kernel takes.
 
 use super::bulk::store_buffers;
+use super::pairs::OfResults;
 use super::shared_map::{Area, BARRIER, Barriers, SharedMap};
 use super::spec::{Exit, KernelSpec};
 use super::tile::OperandTiling;
@@ -28,7 +29,7 @@ pub(super) fn shared_map(spec: &KernelSpec, c: &Contraction) -> SharedMap {
         barriers: spec.schedule.in_pipeline().then(|| barriers(spec)),
         groups: whole(4 * u64::from(spec.counted_groups(c).unwrap_or(0))),
         results: whole({
-            let (spec, c) = spec.of_results(c);
+            let OfResults { spec, contraction: c } = spec.of_results(c);
             result_bytes(&spec, &c)
         }),
         reductions,

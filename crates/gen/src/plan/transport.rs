@@ -54,7 +54,7 @@ pub enum Transport {
 pub(super) struct TiledOperand<'a> {
     pub tiling: OperandTiling,
     pub copy: Transport,
-    /// What the kernel reads.
+    /// The tensor that the kernel reads.
     pub read: Cow<'a, Tensor>,
 }
 

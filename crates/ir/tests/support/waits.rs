@@ -11,15 +11,25 @@ pub type Test = (&'static str, fn());
 
 /// Runs the tests that the command line asks for, so many at once, and ends the process with an error where one failed.
 ///
-/// As with the usual harness, arguments that are no options choose tests by a part of their name, with `--exact` by the whole. `--list`
-/// lists tests.
+/// As with the usual harness, arguments that are no options choose tests by a part of their name, with `--exact` by the whole, and `--skip` leaves
+/// tests out. `--list` lists tests.
 pub fn run(tests: &[Test], at_once: usize) {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let has = |option: &str| args.iter().any(|arg| arg == option);
-    let wanted: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
-    let asked_for =
-        |name: &str| wanted.iter().any(|part| if has("--exact") { *part == name } else { name.contains(part.as_str()) });
-    let chosen: Vec<Test> = tests.iter().filter(|(name, _)| wanted.is_empty() || asked_for(name)).copied().collect();
+    let (mut flags, mut wanted, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--skip" => skipped.extend(args.next()),
+            "--test-threads" | "--format" | "--color" => drop(args.next()),
+            option if option.starts_with('-') => flags.push(arg),
+            _ => wanted.push(arg),
+        }
+    }
+    let has = |option: &str| flags.iter().any(|flag| flag == option);
+    let is = |part: &String, name: &str| if has("--exact") { part == name } else { name.contains(part.as_str()) };
+    let chosen = tests.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|part| is(part, name)));
+    let chosen = chosen.filter(|(name, _)| !skipped.iter().any(|part| is(part, name)));
+    // None of these tests is ignored.
+    let chosen: Vec<Test> = chosen.filter(|_| !has("--ignored")).copied().collect();
     if has("--list") {
         chosen.iter().for_each(|(name, _)| println!("{name}: test"));
         return;

@@ -550,10 +550,11 @@ def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: i
     b_dtype : {"int4", "uint4"}, optional
         `b` is uint8 with two weights per byte, the even index in the low half: (k, n / 2), or the transposed view of (n, k / 2).
     bias : (n,) or (m, 1) array, optional
-        One value per column, or per row.
+        One value per column, or per row. With a gate: (2 n,).
     activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu", "hardswish"}, optional
     gate : {"relu", "gelu", "gelutanh", "silu", "hardswish", "sigmoid", "linear"}, optional
-        A gated MLP's product: ``gate(a @ b[:, :n] + bias[:n]) * (a @ b[:, n:] + bias[n:]) + residual``, n columns of `b`'s 2 n.
+        A gated MLP's product: ``gate(a @ b[:, :n] + bias[:n]) * (a @ b[:, n:] + bias[n:]) + residual``.
+        `b`, `bias` and scales along n have 2 n columns, the result has n.
     up_first : bool, default False
         The gate's columns are the second half of `b`.
     residual : array of the shape of the result, optional

@@ -27,9 +27,8 @@ impl Order {
 
     /// Candidates under way at a time: proposed and not yet tried.
     ///
-    /// Twice the threads keep them at work while the device times. In the order of proposals those behind a slow build wait too: with four times the threads
-    /// no thread rests before a build takes four times the mean. More would be proposed before the results that they should follow, so at most a
-    /// quarter of the trials is under way beyond twice the threads. The number depends on nothing that time decides.
+    /// Twice the threads keep all of them at work while the device times. In the order of proposals, candidates after a slow build wait too: at most four
+    /// times the threads, and no more than a quarter of the trials, because later proposals follow the results of earlier ones. Time decides nothing here.
     pub fn window(self, threads: usize, trials: Option<u64>) -> usize {
         let least = 2 * threads;
         match (self, trials) {

@@ -23,6 +23,13 @@ pub(crate) struct Operations<'a> {
     all: Vec<Operation<'a>>,
 }
 
+/// The operations of a gated product, around its gate.
+pub(crate) struct AroundGate<'a> {
+    pub on_sums: Operations<'a>,
+    pub function: GateFunction,
+    pub on_results: Operations<'a>,
+}
+
 /// An operation with what it reads.
 #[derive(Clone, Copy)]
 enum Operation<'a> {
@@ -214,14 +221,15 @@ impl<'a> Operations<'a> {
         entry
     }
 
-    /// The operations on sums of pairs, the gate that makes results of them, and the operations on results, for a contraction that has those alone.
-    pub fn around_gate<'r>(&self, results: &'r Contraction) -> Option<(Operations<'r>, GateFunction, Operations<'r>)>
+    /// The operations around a gate, on sums of this contraction and on results of the other.
+    pub fn around_gate<'r>(&self, results: &'r Contraction) -> Option<AroundGate<'r>>
     where
         'a: 'r,
     {
         let gate = self.all.iter().position(|op| matches!(op, Operation::Gate(_)))?;
         let (ahead, [Operation::Gate(function), after @ ..]) = self.all.split_at(gate) else { return None };
-        Some((Operations { c: results, all: ahead.to_vec() }, *function, Operations { c: results, all: after.to_vec() }))
+        let of = |all: &[Operation<'r>]| Operations { c: results, all: all.to_vec() };
+        Some(AroundGate { on_sums: of(ahead), function: *function, on_results: of(after) })
     }
 
     /// The results of a run of sums that exists where the guard holds; `old` loads what they replace, where that is read.

@@ -1,12 +1,12 @@
 //! Gated products: each thread makes results of the pairs of sums that it holds. Exits then see a tile of half the columns.
 
 use super::Epilogue;
-use super::operations::{Operations, Run, Start, gated};
+use super::operations::{AroundGate, Operations, Run, Start, gated};
 use super::out::{OutArgs, columns_contiguous};
 use crate::kernel::tile::position::TilePosition;
 use crate::kernel::unit::AccumulatorSet;
 use crate::kernel::unit::accumulators::Accumulators;
-use crate::plan::Edge;
+use crate::plan::{Edge, OfResults};
 use tilewright_ir::affine::Coord;
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
@@ -31,8 +31,8 @@ impl Epilogue<'_> {
     /// Runs the body with the epilogue of what leaves: of a gated product that of its results.
     pub(super) fn with_results<R>(&self, body: impl FnOnce(&Epilogue<'_>) -> R) -> Option<R> {
         self.spec.pairs(self.c)?;
-        let (spec, c) = self.spec.of_results(self.c);
-        let (_, _, operations) = self.args.operations.around_gate(&c)?;
+        let OfResults { spec, contraction: c } = self.spec.of_results(self.c);
+        let operations = self.args.operations.around_gate(&c)?.on_results;
         let args = OutArgs { target: self.args.target, operations, reducers: Vec::new(), operands: Vec::new() };
         let of_pairs = self.inputs[1].with_tiling(spec.tiling.b.clone());
         let results = Epilogue {
@@ -73,7 +73,7 @@ impl Epilogue<'_> {
     ) -> Option<AccumulatorSet> {
         let pairs = self.spec.pairs(self.c)?;
         let elements = self.spec.tiling.pair_elements(&pairs)?;
-        let (ahead, function, _) = self.args.operations.around_gate(results.c)?;
+        let AroundGate { on_sums: ahead, function, .. } = self.args.operations.around_gate(results.c)?;
         b.comment("the gate");
         let sums = Accumulators::new(b, &self.spec.tiling, self.c, *acc);
         let regs = b.regs("gated", self.c.result_scalar().ty(), elements.len() as u32);
@@ -141,7 +141,7 @@ impl Epilogue<'_> {
 /// What the kernel that sums splits makes of the sums of a pair.
 pub(crate) struct FinishedPairs<'a> {
     pub pairs: Pairs,
-    operations: (Operations<'a>, tilewright_problem::GateFunction, Operations<'a>),
+    operations: AroundGate<'a>,
 }
 
 impl<'a> FinishedPairs<'a> {
@@ -155,11 +155,11 @@ impl<'a> FinishedPairs<'a> {
     }
     /// The operations on results.
     pub const fn on_results(&self) -> &Operations<'a> {
-        &self.operations.2
+        &self.operations.on_results
     }
     /// The gate's result of both sums; `run` is that of the first.
     pub fn combine(&self, b: &mut Builder, run: &Run, ints: crate::kernel::input::Ints, sums: [ExprId; 2]) -> ExprId {
-        let (ahead, function, _) = &self.operations;
+        let AroundGate { on_sums: ahead, function, .. } = &self.operations;
         let both = [0, 1].map(|part| {
             let column = run.col.value(b);
             let column = b.value(column + part as i64 * self.pairs.granule as i64);

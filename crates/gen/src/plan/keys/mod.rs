@@ -47,7 +47,7 @@ macro_rules! rows {
                     $($keys::$key => self.$field,)*
                 }
             }
-            /// Those of these keys that are not at their defaults. Most are: this is faster than to ask for each value.
+            /// Keys with other values than their defaults. Comparing fields is faster than a lookup of each key.
             pub(in crate::plan) fn changed(&self) -> impl Iterator<Item = $keys> {
                 let all = [$(($keys::$key, self.$field)),*];
                 all.into_iter().filter(|(key, value)| *value != key.info().default).map(|(key, _)| key)

@@ -51,8 +51,8 @@ impl<'a> Run<'a, '_> {
         Ok(None)
     }
 
-    /// The first picks of every problem, built ahead on all cores. What is built first is timed first; or problems are searched in the order of
-    /// their weights, the same in every run.
+    /// The first picks of every problem, built ahead on all cores. Where builds decide the order or seconds end the search, the problem that is built
+    /// first is timed first. Otherwise problems are searched in the order of their weights, so that a search repeats.
     pub fn open(&mut self, tasks: &'a [Task<'a>], begin: &Begin<'_, 'a>) -> Result<Option<Ended>, TuneError> {
         let eager = self.order() == Order::Built || self.common.budget.seconds.is_some();
         let (order, next, stop) = (heaviest_first(tasks), AtomicUsize::new(0), AtomicBool::new(false));
