@@ -35,7 +35,7 @@ fn judged(spec: &str, Pair { problem, plan, seed }: &Pair) -> usize {
         validate(kernel, target).unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
     }
     let compiled = compile(device.as_ref(), &program).unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
-    let case = Case::new(&device, problem, *seed, test_factors(*seed, true), Samples::All).expect("data");
+    let case = Case::new(&device, problem, *seed, test_factors(*seed, problem.gate().is_none()), Samples::All).expect("data");
     let verdict = case.verify(&program, &compiled, space.contraction(plan), Depth::Quick, false);
     let verdict = verdict.unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
     assert!(verdict.passed, "{spec} {problem} {plan}: {:?}", verdict.reason);
