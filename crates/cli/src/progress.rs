@@ -23,7 +23,7 @@ pub struct Progress {
 
 /// A parent process that draws bars of several workers.
 struct Parent {
-    /// When it was told last, and of which phase.
+    /// Time and phase of the last news.
     last: Cell<Option<(Instant, &'static str)>>,
 }
 

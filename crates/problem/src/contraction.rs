@@ -377,7 +377,7 @@ impl Contraction {
     pub fn pairs(&self) -> Option<&Pairs> {
         self.epilogue.iter().find_map(|op| if let EpilogueOp::Gate(x) = op { Some(x) } else { None })
     }
-    /// Columns of the result, of which a pair of the product's columns has one.
+    /// Columns of the result: one for each pair of columns of the product.
     pub fn result_columns(&self) -> u64 {
         self.pairs().map_or(self.n, |pairs| pairs.columns)
     }

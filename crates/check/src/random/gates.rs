@@ -5,8 +5,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_problem::{Dynamic, Gate, GateFunction, Gemm, Problem, ZeroPoints};
 
-/// The same product with a gate, whose B has the same columns and whose C half of them, drawn from a pair's seed: all of them, or some. As it is
-/// where it has what a gate does not go with.
+/// The product with a gate, drawn from a pair's seed: always if `all`, else one in ten. B keeps its columns, C has half of them. A product with a
+/// field that excludes a gate stays as it is.
 pub(super) fn gated(problem: Problem, seed: u64, all: bool) -> Problem {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x6a_7e00);
     let Problem::Gemm(gemm) = &problem else { return problem };

@@ -67,7 +67,7 @@ pub struct Recipe {
     pub formats: bool,
     /// All products that can be are grouped; without it some are.
     pub grouped: bool,
-    /// All products that can be have a gate; without it some have.
+    /// Every product that may have a gate has one; otherwise one in ten has.
     pub gated: bool,
     /// Work-groups of a cluster share the sums of each tile, 3, 5 or 6 of them more often than not; many results have planes of an odd number of
     /// lines, tiles that are pulled back, and stores of every width.

@@ -234,7 +234,7 @@ impl Exact {
         if let Problem::Reduce(reduce) = &self.data.problem { reduce.position(reduced, index) as usize } else { 0 }
     }
 
-    /// The sums at a row's begin and these steps.
+    /// The sums of a row at some columns.
     fn row_sums(&self, start: usize, steps: &[usize], out: &mut [f64]) {
         fn each<T: Copy>(table: &[T], start: usize, steps: &[usize], out: &mut [f64], number: impl Fn(T) -> f64) {
             for (out, step) in out.iter_mut().zip(steps) {
@@ -373,7 +373,7 @@ impl<'a> Judge<'a> {
         // Beside its own rounding that of the sum of it and the residual.
         let function = activation.filter(|f| *f != Activation::Relu).map_or(0.0, |f| (f.rounding() + 4.0) * unit);
         let gate = data.problem.gate();
-        // And that of the product of both factors.
+        // The product of both factors rounds too.
         let function = gate.map_or(function, |gate| (gate.function.rounding() + 6.0) * unit);
         let (tolerance, scale) = (Tolerance::of(&data.problem), data.factors.alpha.abs() * depth as f64);
         Judge { data, after, scalar: data.c.scalar, activation, gate, function, tolerance, scale, slack: 0.0 }
@@ -400,8 +400,8 @@ impl<'a> Judge<'a> {
         (argument, residual, oracle.last(self.activation.map_or(argument, |f| f.apply(argument)), residual))
     }
 
-    /// Neighbouring columns whose elements are an activated `alpha * sum + beta * old + bias`, the bias of their columns; `None` where results are more
-    /// than that.
+    /// Neighbouring columns whose elements are an activated `alpha * sum + beta * old + bias` with a bias of the column. `None` where a result has more
+    /// terms.
     fn plain(&self, oracle: &Oracle<'_>, g: u64, columns: &[u64]) -> Option<Plain> {
         let Factors { alpha_im, beta_im, .. } = self.data.factors;
         let simple = match &self.data.problem {

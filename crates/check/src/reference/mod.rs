@@ -371,10 +371,10 @@ fn diagonal([g, rows, columns, k]: [u64; 4], picks: &[Vec<u64>; 3], budget: u64)
 /// Expected values at all crossings of some rows and columns of one batch entry.
 fn crossings(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[u64]) -> Vec<Entry> {
     let blocks = oracle.blocks(g, rows, columns).into_iter().flat_map(|(g, rows, columns)| {
-        // With a complex alpha a part of a result has something of the other part's sum.
         if oracle.pair(0).is_some() {
             return gated(data, oracle, g, rows, columns);
         }
+        // With a complex alpha a part of a result has something of the other part's sum.
         let others: Vec<u64> = columns.iter().map(|column| column ^ 1).collect();
         let others = if data.factors.alpha_im == 0.0 { Vec::new() } else { dot_products(data, oracle, g, rows, &others) };
         let sums = dot_products(data, oracle, g, rows, columns).into_iter().enumerate();

@@ -215,7 +215,7 @@ fn nodes_share_a_run_and_its_trials_are_collected() {
     assert_eq!(late.ends(0), "");
 }
 
-/// Times of another GPU only seed: whoever goes on times the best three plans again, though the budget is spent.
+/// Times of another GPU are only starts: a new holder times the best three plans again, although the budget is spent.
 #[test]
 fn the_best_of_an_earlier_holder_are_timed_again() {
     let bench = bench();
