@@ -99,10 +99,14 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
         runs: Transport::runs(plan, &c.a, k_tile),
     };
     let (m, n) = (c.varies(Extent::M), c.varies(Extent::N));
-    let a = OperandFrame { side: Side::A, tensor: &c.a, extent: c.m, run_time: m, owners: along_m, shares: cluster.n };
-    let b = OperandFrame { side: Side::B, tensor: &c.b, extent: c.n, run_time: n, owners: along_n, shares: cluster.m };
+    let entries_run_time = c.varies(Extent::G);
+    let (a, b) = (Side::A, Side::B);
+    let a =
+        OperandFrame { side: a, tensor: &c.a, extent: c.m, run_time: m, entries_run_time, owners: along_m, shares: cluster.n };
+    let b =
+        OperandFrame { side: b, tensor: &c.b, extent: c.n, run_time: n, entries_run_time, owners: along_n, shares: cluster.m };
     let [a, b] = match c.source {
-        ResultSource::OwnOperands(_) => own_operands::derive(plan, c, along_m, along_n)?,
+        ResultSource::OwnOperands(_) => own_operands::derive(plan, c, [&a, &b])?,
         ResultSource::Elements(_) => operand::derive_both(plan, &a, &b, &frame(false))?,
         ResultSource::Product => operand::derive_both(plan, &a, &b, &frame(true))?,
     };

@@ -51,6 +51,8 @@ pub(super) struct OperandFrame<'a> {
     pub extent: u64,
     /// The number of rows is known only at launch.
     pub run_time: bool,
+    /// The number of batch entries is known only at launch.
+    pub entries_run_time: bool,
     /// Owners of micro tiles along its rows.
     pub owners: u32,
     /// Work-groups that share each of its tiles.

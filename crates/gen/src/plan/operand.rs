@@ -72,7 +72,7 @@ fn derive<'a>(plan: &Plan, operand: &OperandFrame<'a>, frame: &Frame) -> Result<
         Source::Copy if along_k => Source::CopyAlongK,
         source => source,
     };
-    let read = read(side, tensor, source, macro_tile)?;
+    let read = read(operand, source, macro_tile)?;
     if source == Source::Packed && tile % 64 != 0 {
         return Err(Refusal::PackShare { wos: side.key(Chiral::Wos), macro_tile, k_tile });
     }
@@ -122,7 +122,7 @@ fn derive<'a>(plan: &Plan, operand: &OperandFrame<'a>, frame: &Frame) -> Result<
 fn windows<'a>(plan: &Plan, operand: &OperandFrame<'a>, rows: Rows, frame: &Frame) -> Result<TiledOperand<'a>, Refusal> {
     let Rows { micro, macro_tile } = rows;
     let source = source(plan, operand.side);
-    let read = read(operand.side, operand.tensor, source, macro_tile)?;
+    let read = read(operand, source, macro_tile)?;
     let fragment_width = fragment_width(plan, operand, micro, frame.family)?;
     let tiling = OperandTiling {
         micro,
@@ -176,7 +176,7 @@ fn in_pipeline<'a>(plan: &Plan, operand: &OperandFrame<'a>, rows: Rows, frame: &
             return Err(Refusal::BulkBox { acp, value: plan.of(operand.side).copy, why });
         }
     };
-    let read = read(operand.side, tensor, source, macro_tile)?;
+    let read = read(operand, source, macro_tile)?;
     let width = UNIT_VECTOR / tensor.factor().bytes();
     let fragment_width = fragment_width(plan, operand, micro, family)?;
     let tiling = OperandTiling {
@@ -214,8 +214,13 @@ pub(super) fn source(plan: &Plan, side: Side) -> Source {
 }
 
 /// The factor as the kernel reads it.
-pub(super) fn read(side: Side, tensor: &Tensor, source: Source, macro_tile: u32) -> Result<Cow<'_, Tensor>, Refusal> {
-    materialised(tensor, source, macro_tile).map_err(|why| Refusal::PaddedRows { wos: side.key(Chiral::Wos), why })
+pub(super) fn read<'a>(operand: &OperandFrame<'a>, source: Source, macro_tile: u32) -> Result<Cow<'a, Tensor>, Refusal> {
+    let refused = |why| Refusal::PaddedRows { wos: operand.side.key(Chiral::Wos), why };
+    // The planes and rows of this copy are the tensor's in memory, whatever a launch says of the operand's.
+    if source == Source::PaddedRows && (operand.run_time || operand.entries_run_time) {
+        return Err(refused("its rows or batch entries are known only at launch; use WOS1"));
+    }
+    materialised(operand.tensor, source, macro_tile).map_err(refused)
 }
 
 /// Elements of a read from shared memory into registers, which divide a micro tile unless they lie along k.

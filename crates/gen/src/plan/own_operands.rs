@@ -1,5 +1,6 @@
 //! Legality and tilings of contractions with a separate operand A for each column (`BIM4`).
 
+use super::frame::OperandFrame;
 use super::grid::gcd;
 use super::keys::{Chiral, Common, Key, Side};
 use super::operand::{read, source};
@@ -14,7 +15,11 @@ use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{G, ROW};
 
 /// Derives the tilings of both operands and the loads of a thread, for a contraction with a separate operand A for each column.
-pub(super) fn derive<'c>(plan: &Plan, c: &'c Contraction, along_m: u32, along_n: u32) -> Result<[TiledOperand<'c>; 2], Refusal> {
+pub(super) fn derive<'c>(
+    plan: &Plan,
+    c: &'c Contraction,
+    [a, b]: [&OperandFrame<'c>; 2],
+) -> Result<[TiledOperand<'c>; 2], Refusal> {
     let [mic_a, mic_b] = Side::ALL.map(|side| side.key(Chiral::Mic));
     let unr = Key::C(Common::Unr);
     let (rows, columns, k_tile) = (plan.a.micro, plan.b.micro, plan.k_tile);
@@ -31,7 +36,7 @@ pub(super) fn derive<'c>(plan: &Plan, c: &'c Contraction, along_m: u32, along_n:
         let tile = threads.checked_mul(micro).filter(|tile| *tile <= 1 << 16);
         tile.ok_or(Refusal::TileTooLarge { mic, micro, threads })
     };
-    let (tile_m, tile_n) = (tile(mic_a, rows, along_m)?, tile(mic_b, columns, along_n)?);
+    let (tile_m, tile_n) = (tile(mic_a, rows, a.owners)?, tile(mic_b, columns, b.owners)?);
     if !c.n.is_multiple_of(columns.into()) {
         return Err(refuse(mic_b, "the width of a thread must divide the number of groups; use a divisor"));
     }
@@ -44,9 +49,8 @@ pub(super) fn derive<'c>(plan: &Plan, c: &'c Contraction, along_m: u32, along_n:
     if !c.k.is_multiple_of(k_tile.into()) {
         return Err(refuse(unr, "the k-tile must divide k; use a divisor of k, or k or more for all of it"));
     }
-    let side = Side::B;
-    let from = source(plan, side);
-    let read = read(side, &c.b, from, tile_n)?;
+    let from = source(plan, b.side);
+    let read = read(b, from, tile_n)?;
     let b = &*read;
     let width = gcd(columns, reach::vector_width(b, ROW, (LOAD_BYTES / b.scalar.bytes()).max(1)));
     let loads = |tensor: &Tensor, width: u32, mic: Key, rows: Vectors| {

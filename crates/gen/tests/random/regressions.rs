@@ -134,3 +134,17 @@ fn parts_in_one_kernel_have_staging_buffers_of_one_size() {
         "A_MIC1_PAD1_PLU0_LIW0_MIW1_WOS1_VEW1_ACP2__B_MIC8_PAD1_PLU0_LIW0_MIW1_WOS0_VEW1__C_UNR64_GAL1_PUN1_ICE1_IWI0_SZT0_MAD0_NAW64_UFO0_MAC256_SKW10_AFI1_MIA0_CST1_PFG1_BUF2_LWV1_BIM1_UNI2_RGA2",
     );
 }
+
+/// The copy with padded rows copied as many batch entries as there may be, not those of the launch.
+#[test]
+fn rows_are_padded_only_of_operands_of_known_size() {
+    let problem = "tC0_tA1_tB1_colMaj1_m4_n5_k71_lda71_ldb10_ldc20_ws33554432_f16_outbf16_b3_sa0_sb710_sc200_gatehardswish";
+    let padded = "A_MIC1_PAD2_PLU1_LIW1_MIW0_WOS1_VEW1__B_MIC2_PAD2_PLU0_LIW0_MIW0_WOS3_VEW1__C_UNR8_GAL1_PUN1_ICE1_IWI0_SZT0_MAD1_NAW64_UFO0_MAC8_SKW10_AFI0_MIA1_EDG1";
+    passes("emu:sm_90a", problem, padded);
+    let target = tilewright_ir::Target::by_arch("sm_90a").unwrap();
+    let of_any_batch = Problem::parse(&format!("{problem}_dynb")).unwrap();
+    let space = tilewright_gen::space::Space::new(&of_any_batch, &target).unwrap();
+    let refusal = space.resolve(&Plan::parse(padded).unwrap()).map(|_| ()).unwrap_err().to_string();
+    assert!(refusal.contains("known only at launch; use WOS1"), "{refusal}");
+    passes("emu:sm_90a", &format!("{problem}_dynm_dynb"), &padded.replace("WOS3", "WOS1"));
+}
