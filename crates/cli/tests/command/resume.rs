@@ -4,7 +4,9 @@
 
 use crate::common;
 use common::Bench;
-use std::process::Stdio;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 const TUNE: &str = "tune gemm --m 96 --n 80 --k 64 --device emu --json";
@@ -19,11 +21,24 @@ fn recorded(bench: &Bench) -> usize {
     if shown.code == Some(0) { trials(&shown.out).count() } else { 0 }
 }
 
-/// Waits until so many trials are recorded.
-fn wait_for(bench: &Bench, trials: usize) {
+/// Starts a search that does not end before it is stopped; its messages go to a file.
+fn start(bench: &Bench) -> Child {
+    let messages = File::create(messages(bench)).expect("a file");
+    bench.command(&format!("{TUNE} --budget 10m")).stdout(Stdio::null()).stderr(messages).spawn().expect("it starts")
+}
+
+fn messages(bench: &Bench) -> PathBuf {
+    bench.folder.path().join("messages")
+}
+
+/// Waits until a running search has recorded so many trials.
+fn wait_for(bench: &Bench, child: &mut Child, trials: usize) {
     let start = Instant::now();
+    let said = || std::fs::read_to_string(messages(bench)).unwrap_or_default();
     while recorded(bench) < trials {
-        assert!(start.elapsed() < Duration::from_secs(120), "no {trials} trials in two minutes");
+        let ended = child.try_wait().expect("it can be asked");
+        assert!(ended.is_none(), "the search ended, {ended:?}: {}", said());
+        assert!(start.elapsed() < Duration::from_secs(120), "no {trials} trials in two minutes: {}", said());
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -31,9 +46,8 @@ fn wait_for(bench: &Bench, trials: usize) {
 #[test]
 fn killed_tuning_goes_on_from_its_trials() {
     let bench = Bench::new();
-    let mut child =
-        bench.command(&format!("{TUNE} --budget 10m")).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-    wait_for(&bench, 5);
+    let mut child = start(&bench);
+    wait_for(&bench, &mut child, 5);
     child.kill().expect("it can be killed");
     child.wait().expect("it is gone");
     let before = recorded(&bench);
@@ -78,9 +92,8 @@ fn told_twice_to_end_it_excludes_nothing() {
         let bench = Bench::new();
         for _ in 0..2 {
             let before = recorded(&bench);
-            let mut command = bench.command(&format!("{TUNE} --budget 10m"));
-            let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-            wait_for(&bench, before + 5);
+            let mut child = start(&bench);
+            wait_for(&bench, &mut child, before + 5);
             signal(name, child.id());
             signal(name, child.id());
             assert_eq!(child.wait().expect("it ends").code(), Some(130), "{name}");
@@ -95,9 +108,8 @@ fn told_twice_to_end_it_excludes_nothing() {
 fn a_crash_is_noted_and_a_kill_is_not() {
     for (name, crashed) in [("SEGV", true), ("KILL", false)] {
         let bench = Bench::new();
-        let mut command = bench.command(&format!("{TUNE} --budget 10m"));
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-        wait_for(&bench, 3);
+        let mut child = start(&bench);
+        wait_for(&bench, &mut child, 3);
         signal(name, child.id());
         assert_eq!(child.wait().expect("it ends").code(), None, "{name}");
         let files = std::fs::read_dir(bench.folder.path()).expect("a folder").map(|e| e.expect("an entry").path());
@@ -149,9 +161,9 @@ fn an_interrupt_keeps_what_was_found() {
 /// A search that is sent this signal after five trials.
 fn interrupted(bench: &Bench, name: &str, tune: &str) -> common::Ran {
     let before = recorded(bench);
-    let child =
+    let mut child =
         bench.command(&format!("{tune} --budget 10m")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    wait_for(bench, before + 5);
+    wait_for(bench, &mut child, before + 5);
     signal(name, child.id());
     common::Ran::new(tune, child.wait_with_output().expect("it ends"))
 }

@@ -7,7 +7,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// `twrc` in ASCII: marks a SQLite file as ours (bytes 68..72 of its header).
 const APPLICATION_ID: u32 = 0x7477_7263;
@@ -87,15 +87,28 @@ fn writable(path: &Path) -> Result<Connection, RecordsError> {
     migrate(path, &mut connection).map_err(|e| classify(path, e))?;
     check_tables(path, &connection)?;
     // The schema is committed in the main file before the log exists, so that the header check above always sees it.
-    let log = |c: &Connection| -> rusqlite::Result<()> {
+    let tables = |c: &Connection| -> rusqlite::Result<()> {
         c.execute_batch(INDEX)?;
         c.execute_batch(journal::TABLES)?;
         c.execute_batch(shapes::TABLE)?;
-        c.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+        log_ahead(c)?;
         c.pragma_update(None, "synchronous", "NORMAL")
     };
-    log(&connection).map_err(|e| classify(path, e))?;
+    tables(&connection).map_err(|e| classify(path, e))?;
     Ok(connection)
+}
+
+/// Sets the write-ahead log. SQLite does not wait here for another process that opens the new file, so this does.
+fn log_ahead(c: &Connection) -> rusqlite::Result<()> {
+    let end = Instant::now() + BUSY;
+    loop {
+        match c.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())) {
+            Err(e) if e.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            ended => return ended,
+        }
+    }
 }
 
 /// True if all records of a file are in it, none in a log beside it.
