@@ -7,7 +7,6 @@ use crate::isolated::Host;
 use crate::job::{Binary, Job, Refusal, Work};
 use crate::opencl::{self, ClDevice};
 use crate::options::Options;
-use crate::wire::Call;
 use crate::worker::{Serve, serve};
 use crate::{Cache, DeviceError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,10 +25,10 @@ struct Jobs {
 
 impl Serve for Jobs {
     fn runs_in_parallel(&self, work: &Work) -> bool {
-        matches!(work, Work::Device(Call::Load { .. } | Call::Rehearse(_)))
+        matches!(work, Work::Device(call) if call.runs_in_parallel())
     }
 
-    fn run(&self, work: &Work, payload: &[u8]) -> Result<Binary, Refusal> {
+    fn run(&self, work: &Work) -> Result<Binary, Refusal> {
         let compilers = || self.compilers.lock().unwrap_or_else(PoisonError::into_inner);
         match work {
             Work::Compile(job) => compilers().compile(job),
@@ -38,7 +37,7 @@ impl Serve for Jobs {
                 device.rehearse_here(rehearsal).map_err(|e| Refusal::Source(e.to_string()))?;
                 Ok(Binary::default())
             }
-            Work::Device(call) => self.host.run(call, payload),
+            Work::Device(call) => self.host.run(call),
         }
     }
 }

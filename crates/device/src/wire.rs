@@ -17,6 +17,8 @@ pub(crate) struct Opening {
     pub cache: Option<PathBuf>,
     /// Its own compile workers.
     pub compilers: Invocation,
+    /// The file of the memory that both share.
+    pub staging: PathBuf,
 }
 
 /// A program to start.
@@ -46,12 +48,15 @@ pub(crate) enum Call {
         memory: Vec<u64>,
         kernels: Vec<u64>,
     },
-    /// The bytes come with the call.
+    /// The bytes begin here in the shared memory.
     Write {
         to: Part,
+        at: usize,
     },
+    /// The bytes go there in the shared memory.
     Read {
         from: Part,
+        at: usize,
     },
     Fill {
         part: Part,
@@ -65,6 +70,18 @@ pub(crate) enum Call {
         cache: CacheState,
         repeats: u32,
     },
+}
+
+impl Call {
+    /// True for calls that run beside others: they take long, and the tuner makes several at once.
+    pub(crate) fn runs_in_parallel(&self) -> bool {
+        const LONG: u64 = 1 << 20;
+        match self {
+            Call::Load { .. } | Call::Rehearse(_) => true,
+            Call::Write { to: part, .. } | Call::Read { from: part, .. } => part.bytes >= LONG,
+            _ => false,
+        }
+    }
 }
 
 /// A part of an allocation, in bytes.

@@ -1,8 +1,7 @@
 //! Workers: processes that run the vendor's compiler, or a whole device, so that a crash or a hang costs one candidate.
 //!
 //! A worker is an executable under a hidden subcommand that calls [`crate::compile_worker_main`]. It takes one job per
-//! line on its input (JSON, then the bytes that the job announces), leaves the result in a file the job names, and answers with one
-//! line on its output; lines that compilers themselves print there are skipped. Workers live on between jobs; one that dies or
+//! line on its input (JSON), leaves the result in a file the job names, and answers with one line on its output; lines that compilers themselves print there are skipped. Workers live on between jobs; one that dies or
 //! overruns its limit is replaced by the next job. Compile workers do one job at a time. The worker of a device
 //! ([`crate::isolated`]) takes several at once.
 
@@ -44,8 +43,6 @@ struct Request {
     work: Work,
     answer: PathBuf,
     limit: Duration,
-    /// Bytes that follow the line.
-    payload: usize,
 }
 
 /// What the answer file starts with, as one line of JSON; the code follows it.
@@ -82,7 +79,7 @@ impl Workers {
         let there = self.idle.lock().unwrap_or_else(PoisonError::into_inner).len();
         let start = || {
             let Ok(worker) = self.start(&[]) else { return };
-            if let Ok(Ended::Made(_)) = worker.run(work.clone(), &[], limit) {
+            if let Ok(Ended::Made(_)) = worker.run(work.clone(), limit) {
                 self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
             }
         };
@@ -117,7 +114,7 @@ impl Workers {
             Err(e) => return Ended::Crashed(format!("{} did not start: {e}", self.program.display())),
         };
         let compiling = matches!(work, Work::Compile(_));
-        match worker.run(work, &[], limit) {
+        match worker.run(work, limit) {
             Ok(ended) => {
                 // A run that failed may have left the worker's device unusable.
                 if matches!(ended, Ended::Made(_)) || (compiling && matches!(ended, Ended::Refused(_))) {
@@ -196,7 +193,7 @@ impl Worker {
     }
 
     /// Has work done; may be called from many threads where the worker takes several jobs at once.
-    pub(crate) fn run(&self, work: Work, payload: &[u8], limit: Duration) -> std::io::Result<Ended<Binary>> {
+    pub(crate) fn run(&self, work: Work, limit: Duration) -> std::io::Result<Ended<Binary>> {
         let answer = self.directory.path().join(self.jobs.fetch_add(1, Ordering::Relaxed).to_string());
         let done = format!("{DONE} {}", answer.display());
         let (send, receive) = mpsc::channel();
@@ -204,10 +201,10 @@ impl Worker {
             Some(waiting) => drop(waiting.insert(done, send)),
             None => return Ok(Ended::Crashed(self.last_words())),
         }
-        let mut line = serde_json::to_string(&Request { work, answer: answer.clone(), limit, payload: payload.len() })?;
+        let mut line = serde_json::to_string(&Request { work, answer: answer.clone(), limit })?;
         line.push('\n');
         let sent = match locked(&self.input).as_mut() {
-            Some(input) => input.write_all(line.as_bytes()).and_then(|()| input.write_all(payload)).and_then(|()| input.flush()),
+            Some(input) => input.write_all(line.as_bytes()).and_then(|()| input.flush()),
             None => Err(std::io::ErrorKind::BrokenPipe.into()),
         };
         if sent.is_err() {
@@ -262,12 +259,12 @@ pub(crate) fn is_worker() -> bool {
 pub(crate) trait Serve: Sync {
     /// True for jobs that run beside others, each on a thread of its own.
     fn runs_in_parallel(&self, work: &Work) -> bool;
-    /// Does a job, given the bytes that came with it.
-    fn run(&self, work: &Work, payload: &[u8]) -> Result<Binary, Refusal>;
+    /// Does a job.
+    fn run(&self, work: &Work) -> Result<Binary, Refusal>;
 }
 
-/// A job with its bytes, or why what came is none.
-type Taken = std::io::Result<(Request, Vec<u8>)>;
+/// A job, or why what came is none.
+type Taken = std::io::Result<Request>;
 
 /// The next job of the input; nothing at its end.
 fn take(input: &mut impl BufRead) -> Option<Taken> {
@@ -275,13 +272,7 @@ fn take(input: &mut impl BufRead) -> Option<Taken> {
     if input.read_line(&mut line).ok()? == 0 {
         return None;
     }
-    let request: Request = match serde_json::from_str(&line) {
-        Ok(request) => request,
-        Err(e) => return Some(Err(e.into())),
-    };
-    let mut payload = vec![0; request.payload];
-    input.read_exact(&mut payload).ok()?;
-    Some(Ok((request, payload)))
+    Some(serde_json::from_str(&line).map_err(Into::into))
 }
 
 /// A worker's life: does jobs. When its input ends its tuner is gone, however that ended: whatever the worker is at, it
@@ -304,7 +295,7 @@ pub(crate) fn serve(server: &impl Serve) -> i32 {
     }
     std::thread::scope(|scope| {
         for taken in requests {
-            let (request, payload) = match taken {
+            let request = match taken {
                 Ok(taken) => taken,
                 Err(e) => {
                     eprintln!("not a job: {e}");
@@ -313,7 +304,7 @@ pub(crate) fn serve(server: &impl Serve) -> i32 {
             };
             let beside = server.runs_in_parallel(&request.work);
             let work = move || {
-                if let Err(e) = answer(&request, |work| server.run(work, &payload)) {
+                if let Err(e) = answer(&request, |work| server.run(work)) {
                     eprintln!("{}: {e}", request.answer.display());
                     exit_now(3);
                 }

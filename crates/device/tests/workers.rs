@@ -34,8 +34,9 @@ fn main() {
         Some("hang-with-worker") => hang_with_worker(),
         _ => {}
     }
-    let tests: [Test; 12] = [
+    let tests: [Test; 13] = [
         ("a_crash_or_a_hang_costs_a_worker_of_the_device", a_crash_or_a_hang_costs_a_worker_of_the_device),
+        ("bytes_cross_in_shared_memory", bytes_cross_in_shared_memory),
         ("opencl_through_workers", opencl_through_workers),
         ("workers_that_do_not_see_the_device_are_done_without", workers_that_do_not_see_the_device_are_done_without),
         ("workers_are_started_ahead", workers_are_started_ahead),
@@ -93,6 +94,25 @@ fn a_crash_or_a_hang_costs_a_worker_of_the_device() {
     let mut read = [0; 4];
     device.read(&kept, 0, &mut read).unwrap();
     assert_eq!(read, data);
+}
+
+/// More than the memory that both processes share holds at once, from an odd byte on, by two threads at once.
+fn bytes_cross_in_shared_memory() {
+    let Some(device) = tool("OpenCL", open_with("opencl:0", &options("compile-worker", LONG))) else { return };
+    let program = Program::new(std::env::current_exe().unwrap(), ["compile-worker".into()]);
+    let isolated = isolate(&device, &program, &Options { cache: Cache::disabled(), ..Options::default() }).unwrap();
+    let cross = |seed: u32| {
+        let len = (40 << 20) + 3;
+        let data: Vec<u8> = (0..len).map(|i: u32| (i.wrapping_mul(2654435761) >> 24) as u8 ^ seed as u8).collect();
+        let there = isolated.alloc(u64::from(len) + 7).unwrap();
+        isolated.fill(&there, 0xa5).unwrap();
+        isolated.write(&there, 5, &data).unwrap();
+        let mut back = vec![0; data.len() + 7];
+        isolated.read(&there, 0, &mut back).unwrap();
+        assert!(back[..5] == [0xa5; 5] && back[5..data.len() + 5] == data[..] && back[data.len() + 5..] == [0xa5; 2]);
+        isolated.read(&there, 11, &mut []).unwrap();
+    };
+    std::thread::scope(|scope| (0..2).for_each(|seed| drop(scope.spawn(move || cross(seed)))));
 }
 
 const LONG: Duration = Duration::from_secs(120);

@@ -1,6 +1,7 @@
 //! The tuner's end: a [`Device`] whose calls run in a worker.
 
 use super::host::LOCK_WAIT;
+use super::staging::{ROOM, Room, Staging, unshared};
 use crate::device::{DeviceKind, check_launches};
 use crate::identity::Identity;
 use crate::job::{Binary, Refusal, Work};
@@ -15,8 +16,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tilewright_ir::Kernel;
 
-/// Most bytes that cross in one call.
-const CHUNK: usize = 64 << 20;
 /// How long a worker may take beyond the limits of its device: to start, to copy, to answer.
 const SLACK: Duration = Duration::from_secs(15);
 /// So often a kernel is loaded anew because the worker was lost to another one.
@@ -44,11 +43,17 @@ pub(super) struct Isolated {
 /// The worker that runs.
 #[derive(Default)]
 struct Link {
-    worker: Option<Arc<Worker>>,
+    worker: Option<Arc<Running>>,
     /// How many were started.
     generation: u64,
     /// The last kernel launched.
     entry: String,
+}
+
+struct Running {
+    worker: Worker,
+    /// Locked by the transfer that uses it.
+    staging: Mutex<Staging>,
 }
 
 /// What nobody holds any more and the worker still has.
@@ -103,7 +108,7 @@ impl Isolated {
     }
 
     /// The running worker and its generation; starts one where none runs.
-    fn worker(&self) -> Result<(Arc<Worker>, u64), DeviceError> {
+    fn worker(&self) -> Result<(Arc<Running>, u64), DeviceError> {
         let mut link = locked(&self.link);
         if let Some(worker) = &link.worker {
             return Ok((worker.clone(), link.generation));
@@ -124,13 +129,15 @@ impl Isolated {
         }
     }
 
-    fn start(&self) -> Result<Worker, DeviceError> {
+    fn start(&self) -> Result<Running, DeviceError> {
         let (program, args) = self.workers.program();
         let no_worker = |reason: String| DeviceError::NoWorker {
             device: self.info.id.clone(),
             reason: format!("{}: {reason}", program.display()),
         };
+        let (staging, file) = Staging::create().map_err(|e| unshared(&e))?;
         let opening = Opening {
+            staging: file.path().into(),
             identity: self.identity.clone(),
             deadline: self.options.deadline,
             compile_limit: self.options.compile_limit,
@@ -142,8 +149,8 @@ impl Isolated {
             let worker = self.workers.start(&variables).map_err(|e| no_worker(format!("did not start: {e}")))?;
             let limit = self.options.deadline + SLACK;
             let work = Work::Device(Call::Open(opening.clone()));
-            match worker.run(work, &[], limit).map_err(|e| no_worker(e.to_string()))? {
-                Ended::Made(_) => return Ok(worker),
+            match worker.run(work, limit).map_err(|e| no_worker(e.to_string()))? {
+                Ended::Made(_) => return Ok(Running { worker, staging: Mutex::new(staging) }),
                 Ended::Refused(Refusal::Unseen(reason)) => unseen = reason,
                 Ended::Refused(Refusal::Failed(fault)) => return Err(self.with_free(fault.on(&self.info.id))),
                 Ended::Refused(Refusal::Source(reason) | Refusal::Compiler(reason)) => return Err(no_worker(reason)),
@@ -152,6 +159,12 @@ impl Isolated {
             }
         }
         Err(no_worker(format!("does not see the device: {unseen}")))
+    }
+
+    /// Whether this worker still runs.
+    fn has(&self, generation: u64) -> bool {
+        let link = locked(&self.link);
+        link.generation == generation && link.worker.is_some()
     }
 
     /// Ends a worker that is of no use any more.
@@ -164,15 +177,20 @@ impl Isolated {
     }
 
     /// One call, and the worker that it ran in.
-    fn call(&self, call: Call, payload: &[u8], limit: Duration) -> Result<(Binary, u64), DeviceError> {
-        let (worker, generation) = self.worker()?;
+    fn call(&self, call: Call, limit: Duration) -> Result<(Binary, u64), DeviceError> {
+        let (running, generation) = self.worker()?;
+        Ok((self.call_in(&running, generation, call, limit)?, generation))
+    }
+
+    /// One call of this worker.
+    fn call_in(&self, running: &Running, generation: u64, call: Call, limit: Duration) -> Result<Binary, DeviceError> {
         let lost = |reason: String| {
             let (device, entry) = (self.info.id.clone(), self.lose(generation));
             tracing::warn!("{device}: the worker process was lost with `{entry}`: {reason}");
             DeviceError::WorkerLost { device, entry, reason }
         };
-        match worker.run(Work::Device(call), payload, limit + SLACK) {
-            Ok(Ended::Made(made)) => Ok((made, generation)),
+        match running.worker.run(Work::Device(call), limit + SLACK) {
+            Ok(Ended::Made(made)) => Ok(made),
             Ok(Ended::Refused(Refusal::Failed(fault))) => Err(self.failed(fault, generation)),
             Ok(Ended::Refused(Refusal::Source(reason) | Refusal::Compiler(reason) | Refusal::Unseen(reason))) => {
                 Err(DeviceError::Api { device: self.info.id.clone(), call: "the worker", reason })
@@ -193,13 +211,52 @@ impl Isolated {
     }
 
     /// One call without a result.
-    fn done(&self, call: Call, payload: &[u8]) -> Result<(), DeviceError> {
-        self.call(call, payload, self.patience()).map(drop)
+    fn done(&self, call: Call) -> Result<(), DeviceError> {
+        self.call(call, self.patience()).map(drop)
+    }
+
+    /// Moves the chunks of a part of memory, several at once: each by the calls that `each` makes, in shared memory that it has for itself.
+    fn transfer<C: Send>(
+        &self,
+        of: Part,
+        chunks: impl Iterator<Item = C> + Send,
+        each: impl Fn(&mut Room, C, Part, &dyn Fn(Call) -> Result<(), DeviceError>) -> Result<(), DeviceError> + Sync,
+    ) -> Result<(), DeviceError> {
+        let (running, generation) = self.worker()?;
+        let mut staging = locked(&running.staging);
+        // A call without an answer may still use the memory.
+        if !self.has(generation) {
+            let (device, entry) = (self.info.id.clone(), self.lose(generation));
+            return Err(DeviceError::WorkerLost { device, entry, reason: "another call had no answer".into() });
+        }
+        let end = of.offset + of.bytes;
+        let parts = (of.offset..end).step_by(ROOM).map(|offset| Part { offset, bytes: (end - offset).min(ROOM as u64), ..of });
+        let rest = Mutex::new(chunks.zip(parts));
+        let call = |call| self.call_in(&running, generation, call, self.patience()).map(drop);
+        let move_on = |mut room: Room| {
+            let next = || locked(&rest).next();
+            while let Some((chunk, part)) = next() {
+                each(&mut room, chunk, part, &call)?;
+            }
+            Ok(())
+        };
+        let mut rooms = staging.rooms().into_iter().take(of.bytes.div_ceil(ROOM as u64) as usize);
+        let own = rooms.next();
+        std::thread::scope(|scope| {
+            let beside: Vec<_> = rooms.map(|room| scope.spawn(|| move_on(room))).collect();
+            let first = own.map_or(Ok(()), &move_on);
+            let panicked = || Err(self.io("a thread that copies panicked".into()));
+            beside.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).fold(first, Result::and)
+        })
+    }
+
+    fn io(&self, reason: String) -> DeviceError {
+        DeviceError::Io { what: format!("copying to or from the worker of {}", self.info.id), reason }
     }
 
     /// One call with a result in JSON.
     fn reply<T: DeserializeOwned>(&self, call: Call, limit: Duration) -> Result<(T, u64), DeviceError> {
-        let (made, generation) = self.call(call, &[], limit)?;
+        let (made, generation) = self.call(call, limit)?;
         let value = serde_json::from_str(&made.log)
             .map_err(|e| DeviceError::Io { what: "the worker's answer".into(), reason: e.to_string() })?;
         Ok((value, generation))
@@ -278,7 +335,7 @@ impl Isolated {
         if memory.is_empty() && kernels.is_empty() {
             return Ok(());
         }
-        self.done(Call::Free { memory, kernels }, &[])
+        self.done(Call::Free { memory, kernels })
     }
 }
 
@@ -288,7 +345,7 @@ impl Device for Isolated {
     }
 
     fn prepare(&self, threads: usize) -> Result<(), DeviceError> {
-        self.call(Call::Prepare { threads }, &[], 2 * self.options.compile_limit).map(drop)
+        self.call(Call::Prepare { threads }, 2 * self.options.compile_limit).map(drop)
     }
 
     fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
@@ -320,33 +377,30 @@ impl Device for Isolated {
 
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         buffer.check_range(offset, data.len() as u64)?;
-        data.chunks(CHUNK)
-            .zip((offset..).step_by(CHUNK))
-            .try_for_each(|(chunk, offset)| self.done(Call::Write { to: self.part(buffer, offset, chunk.len() as u64)? }, chunk))
+        let to = self.part(buffer, offset, data.len() as u64)?;
+        self.transfer(to, data.chunks(ROOM), |room, chunk, to, call| {
+            room.put(chunk);
+            call(Call::Write { to, at: room.at() })
+        })
     }
 
     fn read(&self, buffer: &Buffer, offset: u64, data: &mut [u8]) -> Result<(), DeviceError> {
         buffer.check_range(offset, data.len() as u64)?;
-        data.chunks_mut(CHUNK).zip((offset..).step_by(CHUNK)).try_for_each(|(chunk, offset)| {
-            let from = self.part(buffer, offset, chunk.len() as u64)?;
-            let (made, _) = self.call(Call::Read { from }, &[], self.patience())?;
-            let (have, need) = (made.code.len(), chunk.len());
-            if have != need {
-                let reason = format!("{have} bytes came, {need} were asked for");
-                return Err(DeviceError::Io { what: "the worker's answer".into(), reason });
-            }
-            chunk.copy_from_slice(&made.code);
+        let from = self.part(buffer, offset, data.len() as u64)?;
+        self.transfer(from, data.chunks_mut(ROOM), |room, chunk, from, call| {
+            call(Call::Read { from, at: room.at() })?;
+            room.get(chunk);
             Ok(())
         })
     }
 
     fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {
-        self.done(Call::Fill { part: self.part(buffer, 0, buffer.bytes())?, byte }, &[])
+        self.done(Call::Fill { part: self.part(buffer, 0, buffer.bytes())?, byte })
     }
 
     fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError> {
         let starts = self.starts(launches)?;
-        self.done(Call::Launch(starts), &[])
+        self.done(Call::Launch(starts))
     }
 
     fn rehearse(&self, launches: &[Launch]) -> Result<(), DeviceError> {
@@ -354,11 +408,11 @@ impl Device for Isolated {
             return Ok(());
         }
         let starts = self.starts(launches)?;
-        self.call(Call::Rehearse(starts), &[], 2 * self.options.compile_limit).map(drop)
+        self.call(Call::Rehearse(starts), 2 * self.options.compile_limit).map(drop)
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
-        self.done(Call::Sync, &[])
+        self.done(Call::Sync)
     }
 
     fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError> {

@@ -1,5 +1,6 @@
 //! The worker's end: the device, with the memory and the kernels that the tuner has numbered.
 
+use super::staging::{Staging, unshared};
 use crate::identity::{Found, Identity};
 use crate::job::{Binary, Refusal};
 use crate::options::Options;
@@ -10,6 +11,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -39,6 +41,7 @@ pub(crate) struct Host {
 
 struct Held {
     device: Arc<dyn Device>,
+    staging: Arc<Staging>,
     identity: Identity,
     memory: HashMap<u64, Buffer>,
     kernels: HashMap<u64, Arc<Compiled>>,
@@ -92,6 +95,14 @@ fn own_name() -> String {
     name
 }
 
+fn range(at: usize, bytes: u64) -> Range<usize> {
+    at..at.saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+fn outside() -> DeviceError {
+    DeviceError::BadBuffer { device: "worker".into(), reason: "the bytes leave the shared memory".into() }
+}
+
 fn json(value: &impl serde::Serialize) -> Result<Binary, DeviceError> {
     let log = serde_json::to_string(value)
         .map_err(|e| DeviceError::Io { what: "the worker's answer".into(), reason: e.to_string() })?;
@@ -103,11 +114,11 @@ impl Host {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn run(&self, call: &Call, payload: &[u8]) -> Result<Binary, Refusal> {
+    pub(crate) fn run(&self, call: &Call) -> Result<Binary, Refusal> {
         if let Call::Open(opening) = call {
             return self.open(opening);
         }
-        self.call(call, payload).map_err(|e| Refusal::Failed(Fault::from(e)))
+        self.call(call).map_err(|e| Refusal::Failed(Fault::from(e)))
     }
 
     fn open(&self, opening: &Opening) -> Result<Binary, Refusal> {
@@ -120,20 +131,28 @@ impl Host {
             DeviceError::NoSuchDevice { .. } | DeviceError::Missing { .. } => Refusal::Unseen(e.to_string()),
             other => Refusal::Failed(other.into()),
         })?;
-        let (memory, kernels) = (HashMap::new(), HashMap::new());
-        *self.held() = Some(Held { device, identity: opening.identity.clone(), memory, kernels, timed: 0, launched: 0 });
+        let staging = Staging::open(&opening.staging).map_err(|e| Refusal::Failed(unshared(&e).into()))?;
+        *self.held() = Some(Held {
+            device,
+            staging: Arc::new(staging),
+            identity: opening.identity.clone(),
+            memory: HashMap::new(),
+            kernels: HashMap::new(),
+            timed: 0,
+            launched: 0,
+        });
         Ok(Binary::default())
     }
 
-    fn device(&self) -> Result<Arc<dyn Device>, DeviceError> {
+    fn device(&self) -> Result<(Arc<dyn Device>, Arc<Staging>), DeviceError> {
         match &*self.held() {
-            Some(held) => Ok(held.device.clone()),
+            Some(held) => Ok((held.device.clone(), held.staging.clone())),
             None => Err(DeviceError::BadBuffer { device: "worker".into(), reason: "the worker's device is not open".into() }),
         }
     }
 
-    fn call(&self, call: &Call, payload: &[u8]) -> Result<Binary, DeviceError> {
-        let device = self.device()?;
+    fn call(&self, call: &Call) -> Result<Binary, DeviceError> {
+        let (device, staging) = self.device()?;
         let nothing = |()| Binary::default();
         match call {
             Call::Open(_) => Ok(Binary::default()),
@@ -163,11 +182,15 @@ impl Host {
                 }
                 Ok(Binary::default())
             }
-            Call::Write { to } => device.write(&self.part(to)?, 0, payload).map(nothing),
-            Call::Read { from } => {
-                let mut code = vec![0; usize::try_from(from.bytes).unwrap_or(usize::MAX)];
-                device.read(&self.part(from)?, 0, &mut code)?;
-                Ok(Binary { log: String::new(), code })
+            Call::Write { to, at } => {
+                // SAFETY: the tuner leaves these bytes to this call until it is answered.
+                let bytes = unsafe { staging.bytes(range(*at, to.bytes)) }.ok_or_else(outside)?;
+                device.write(&self.part(to)?, 0, bytes).map(nothing)
+            }
+            Call::Read { from, at } => {
+                // SAFETY: the tuner leaves these bytes to this call until it is answered.
+                let bytes = unsafe { staging.bytes(range(*at, from.bytes)) }.ok_or_else(outside)?;
+                device.read(&self.part(from)?, 0, bytes).map(nothing)
             }
             Call::Fill { part, byte } => device.fill(&self.part(part)?, *byte).map(nothing),
             Call::Launch(starts) => {

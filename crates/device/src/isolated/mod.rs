@@ -8,6 +8,7 @@
 mod client;
 mod host;
 mod program;
+mod staging;
 
 pub(crate) use host::Host;
 pub use program::{COMPILE_WORKER, Program, worker_main};
