@@ -67,6 +67,10 @@ impl KernelSpec {
     pub fn pairs(&self, c: &Contraction) -> Option<Pairs> {
         c.pairs().copied().filter(|_| self.epilogue.split != Split::Workspace)
     }
+    /// Accumulators that the main kernel makes one result of.
+    pub fn sums_of_a_result(&self, c: &Contraction) -> u32 {
+        if self.pairs(c).is_some() { 2 } else { 1 }
+    }
     /// The plan and the contraction that exits see: those of the results.
     pub fn of_results<'s>(&'s self, c: &'s Contraction) -> OfResults<'s> {
         match self.pairs(c) {

@@ -214,7 +214,8 @@ fn epilogue(model: &Model, spec: &Derived, work: &Work) -> (f64, f64) {
     let (t, k) = (&spec.tiling, &model.calibration);
     let elements = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile);
     let width = f64::from(spec.epilogue.exit.width());
-    let instructions = elements / (f64::from(model.target.wave) * width);
+    let results = elements / f64::from(spec.sums_of_a_result(&model.contraction));
+    let instructions = results / (f64::from(model.target.wave) * width);
     let cost = if spec.epilogue.split == Split::Atomic { 4.0 } else { 1.0 };
     let store = instructions * model.store_accesses(spec) * cost * k.exit;
     let issue = instructions * (4.0 + 3.0 * width) / f64::from(UNIT_PARTS);

@@ -82,7 +82,8 @@ fn storing(c: &Contraction, spec: &Derived, target: &Target, barrier: f64) -> f6
     let t = &spec.tiling;
     let (rows, columns) = (f64::from(t.a.macro_tile), f64::from(t.b.macro_tile));
     let outside = spec.split_outside() > 1;
-    let stored = rows * columns * f64::from(if outside { 4 } else { c.c.scalar.bytes() * c.stored_together() });
+    let results = rows * columns / f64::from(spec.sums_of_a_result(c));
+    let stored = results * f64::from(if outside { 4 } else { c.c.scalar.bytes() * c.stored_together() });
     // Bulk stores overlap with the next tile, or another work-group; what remains is filling the staging buffers.
     let waves = f64::from(t.math_threads() / t.wave_lanes.max(1));
     let element = if spec.split_outside() > 1 { 4 } else { c.c.scalar.bytes() };
