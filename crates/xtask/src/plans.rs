@@ -96,7 +96,7 @@ pub fn page(winners: &Winners) -> String {
          Six plans as `explain --svg` draws them: [multiply-adds](../images/plan_fma.svg), [mma.sync](../images/plan_mma.svg),\n\
          [wgmma with producer warps](../images/plan_wgmma.svg), [ping-pong](../images/plan_pingpong.svg), [MFMA](../images/plan_mfma.svg) and\n\
          [a convolution](../images/plan_conv.svg).\n\n\
-         The first line of each key has its readable name, its values, its default, and how many of the winners have another value.\n\n",
+         Each key begins with its readable name, values, default and the share of winning plans with another value.\n\n",
         winners.plans
     );
     for (title, part) in [("Keys of A and B", Part::A), ("Keys of C", Part::C)] {

@@ -83,7 +83,8 @@ pub fn page() -> String {
          conv_fwd_nchw_n64_g1_c64_k64_in56x56_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias1_ws0_f32\n\
          reduce_in65536x1024_over1_opsum_f32\n```\n\n\
          The column *in* says which interfaces have the field: the command's option, the column of a case file (CSV), Python's keyword, the attribute in C. They spell it\n\
-         as *name* says, options with dashes: `--out-dtype`. Another spelling is given. In Python, shapes and strides come from the arrays.\n",
+         as *name* says, options with dashes: `--out-dtype`. Exceptions are listed. In Python, shapes and strides come from the arrays.\n\
+         On the command line and in case files `dtype` also takes a `math` other than exact: `tf32x3`. Columns of convolutions: [command](cli.md#problems-on-the-command-line).\n",
     );
     for (of, title) in [(Of::Gemm, "Matrix products"), (Of::Conv, "Convolutions"), (Of::Reduce, "Reductions")] {
         // Writing to a String cannot fail, here and below.

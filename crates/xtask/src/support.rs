@@ -98,7 +98,7 @@ pub fn page(benchmarks: &Path) -> Result<String, String> {
          - OpenCL kernels run in CI on CPUs through PoCL.\n\
          - **No AMD GPU has run a kernel of tilewright.** The code for AMD is compiled and checked at instruction level.\n\
          - Operating system: Linux on x86-64. Others are not tested.\n\n\
-         ## Instructions and types\n\n| instruction | type | measured on (verified records) |\n|---|---|---|\n",
+         ## Instructions and types\n\n| instruction | type | ran on (verified records) |\n|---|---|---|\n",
     );
     for instruction in &instructions {
         let mut unmeasured = Vec::new();
@@ -119,7 +119,7 @@ pub fn page(benchmarks: &Path) -> Result<String, String> {
             | H100, H200 | sm_90a | kernels have run |\n\
             | A100 | sm_80 | compiled for |\n\
             | RTX 30, RTX 40 | sm_86, sm_89 | compiled for |\n\
-            | B100, B200 | sm_100a | compiled for; `mma.sync`, not Blackwell's own matrix unit |\n\
+            | B100, B200 | sm_100a | compiled for; `mma.sync`, not `tcgen05` |\n\
             | MI200, MI300, MI350 | gfx90a, gfx942, gfx950 | compiled for |\n";
     out += "\n## Targets that CI compiles for\n\n| instruction | targets |\n|---|---|\n";
     for instruction in &instructions {
@@ -131,7 +131,7 @@ pub fn page(benchmarks: &Path) -> Result<String, String> {
         for (device, rows) in logs {
             let _ = write!(out, "\n{device}:\n\n| mix | seed | passed | wrong | date |\n|---|---|---|---|---|\n{rows}");
         }
-        out += "\nEach wrong pair has been mended and is now a test: `regressions` of `crates/gen/tests` and `known_errors` of `crates/tune/tests`.\n";
+        out += "\nEach wrong pair was fixed and is now a test: `regressions` of `crates/gen/tests` and `known_errors` of `crates/tune/tests`.\n";
     }
     Ok(out)
 }
