@@ -53,79 +53,201 @@ pub(super) fn groups_ahead(c: &Contraction, elements: Vec<Factor>) -> Groups {
     Groups { per: of.per * u64::from(together(c)), ..of }
 }
 
-/// Where the first of an element's partial sums is: they lie as those of the largest result, elements count those of this launch.
-fn partial_of(b: &mut Builder, c: &Contraction, sizes: &[Ex; 2], element: ExprId) -> ExprId {
-    if [Extent::M, Extent::N].into_iter().all(|extent| !c.dynamic().has(extent)) {
-        return b.value(element.cast(Scalar::I64));
-    }
-    let by_column = out::columns_contiguous(c);
-    let d = digits(b, element, &result_extents(c, sizes));
-    let (row, col) = if by_column { (d[1], d[0]) } else { (d[0], d[1]) };
-    let within = out::partial_index(b, c, row, col, Scalar::I64);
-    b.value(d[2].cast(Scalar::I64) * ((c.m * c.n) as i64) + within)
-}
-
-/// Adds the partial sum at this place.
-fn add_part(b: &mut Builder, sum: VarId, from: Base, at: ExprId) {
-    let part = b.load("part", from, at, 1, None);
-    b.set(sum, sum + part);
-}
-
-/// Partial sums whose splits several threads share.
-struct SharedSplits {
-    partials: ArgId,
+/// Partial sums in workspace, which lie as those of the largest result.
+#[derive(Clone, Copy)]
+struct Partials {
+    buffer: ArgId,
     splits: u32,
     /// Elements of memory from one split to the next.
     apart: u64,
-    /// Threads that share the splits of one element.
-    lanes: u32,
-    /// Elements of the result.
-    total: ExprId,
-    /// Type of the numbers of elements, and of the sums.
-    ty: Scalar,
-    acc: Scalar,
 }
 
-/// Runs the body for each element with the sum of its splits, which several threads share: each adds every `lanes`-th split, and
-/// their sums are added in order.
-fn sum_through_shared(
-    b: &mut Builder,
-    of: SharedSplits,
+/// Elements that work-groups of the kernel visit.
+#[derive(Clone, Copy)]
+struct Visited {
     group: ExprId,
-    place: impl FnOnce(&mut Builder, ExprId) -> ExprId,
-    body: impl FnOnce(&mut Builder, ExprId, ExprId),
-) {
-    let SharedSplits { partials, splits, apart, lanes, total, ty, acc } = of;
-    let width = THREADS / lanes;
-    let array = b.shared("partial_acc", acc, THREADS, 0);
-    let local = b.bind("local_id", Builtin::LocalId);
-    let lane = b.bind("lane", local / width);
-    let own = b.value(local % width);
-    let element = b.bind("element", group.cast(ty) * i64::from(width) + own.cast(ty));
-    let exists = b.bind("exists", element.lt(total));
-    let zero = b.zero(acc.ty());
-    let var = b.declare("sum", zero);
-    b.if_then(exists, |b| {
-        let at = place(b, element);
-        b.for_range("i", 0, ((splits + lanes - 1) - lane) / lanes, Unroll::By(8), |b, i| {
-            let at = b.value(at + (i * lanes + lane).cast(Scalar::I64) * (apart as i64));
-            add_part(b, var, Base::Buffer(partials), at);
+    total: ExprId,
+    /// Type of their numbers.
+    ty: Scalar,
+}
+
+/// Where an element of the result is.
+struct Place {
+    g: ExprId,
+    row: ExprId,
+    col: ExprId,
+    /// Batch entry among those of this launch.
+    entry: ExprId,
+}
+
+/// The kernel's result, and what is declared of it.
+struct Finisher<'a> {
+    c: &'a Contraction,
+    /// C and its first element.
+    result: ArgId,
+    offset: ExprId,
+    operations: &'a Operations<'a>,
+    /// Of a gated product, whose elements are made of two sums each.
+    paired: Option<&'a FinishedPairs<'a>>,
+    /// The first batch entry of this launch.
+    first: Option<ExprId>,
+    /// Rows and columns of this launch.
+    sizes: [Ex; 2],
+    /// Numbers of what is visited in each direction, the contiguous one first.
+    extents: [Ex; 3],
+    /// Neighbours of one thread.
+    together: u32,
+    /// Whether the old result is not read, where only that may be left to do.
+    unread: Option<ExprId>,
+    ints: Ints,
+}
+
+impl Finisher<'_> {
+    /// Adds the partial sum at this place.
+    fn add_part(b: &mut Builder, sum: VarId, from: Base, at: ExprId) {
+        let part = b.load("part", from, at, 1, None);
+        b.set(sum, sum + part);
+    }
+
+    fn zero(&self, b: &mut Builder) -> ExprId {
+        b.zero(self.c.accumulator().ty())
+    }
+
+    /// Where the first of an element's partial sums is; elements count those of this launch.
+    fn partial_of(&self, b: &mut Builder, element: ExprId) -> ExprId {
+        let c = self.c;
+        if [Extent::M, Extent::N].into_iter().all(|extent| !c.dynamic().has(extent)) {
+            return b.value(element.cast(Scalar::I64));
+        }
+        let d = digits(b, element, &result_extents(c, &self.sizes));
+        let (row, col) = if out::columns_contiguous(c) { (d[1], d[0]) } else { (d[0], d[1]) };
+        self.partial_at(b, d[2], [row, col])
+    }
+
+    /// Where the first of the partial sums of this row and column of the product is.
+    fn partial_at(&self, b: &mut Builder, entry: ExprId, [row, col]: [ExprId; 2]) -> ExprId {
+        let within = out::partial_index(b, self.c, row, col, Scalar::I64);
+        b.value(entry.cast(Scalar::I64) * ((self.c.m * self.c.n) as i64) + within)
+    }
+
+    /// The sum of the splits that begin here, by one thread.
+    fn sum_of_splits(&self, b: &mut Builder, partials: Partials, at: ExprId) -> ExprId {
+        let zero = self.zero(b);
+        let var = b.declare("sum", zero);
+        b.for_range("s", 0, partials.splits, Unroll::By(8), |b, s| {
+            let at = b.value(at + s.cast(Scalar::I64) * (partials.apart as i64));
+            Self::add_part(b, var, Base::Buffer(partials.buffer), at);
         });
-    });
-    b.store(Base::Shared(array), local, var, None);
-    b.barrier();
-    let first = b.value(local.lt(width));
-    let last = b.and_opt(Some(first), Some(exists));
-    let Some(last) = last else { return };
-    b.if_then(last, |b| {
-        let total = b.declare("all", zero);
-        b.for_range("l", 0, lanes, Unroll::Full, |b, l| {
-            let at = b.value(l * width + own);
-            add_part(b, total, Base::Shared(array), at);
+        b.get(var)
+    }
+
+    /// The gate's result of the sums of a pair.
+    fn sum_of_pair(&self, b: &mut Builder, paired: &FinishedPairs<'_>, partials: Partials, place: &Place) -> ExprId {
+        let first = paired.first(b, place.col);
+        let sums = [0, 1].map(|part| {
+            let col = b.value(first + part * paired.pairs.granule as i64);
+            let at = self.partial_at(b, place.entry, [place.row, col]);
+            let at = b.bind("at_sum", at);
+            self.sum_of_splits(b, partials, at)
         });
-        let total = b.get(total);
-        body(b, element, total);
-    });
+        let [row, col] = [place.row, first].map(|x| Coord::plain(b, x));
+        let run = self.run(place.g, [row, col], 1, None);
+        paired.combine(b, &run, self.ints, sums)
+    }
+
+    /// A run of neighbours of the product from this row and column on.
+    fn run(&self, g: ExprId, [row, col]: [Coord; 2], length: u32, piece: Option<u32>) -> Run {
+        let by_column = out::columns_contiguous(self.c);
+        Run { g, row, col, by_column, length, piece, start: Start::Multiple, overruns: [None, None] }
+    }
+
+    /// The place of the element with this number.
+    fn place(&self, b: &mut Builder, element: ExprId) -> Place {
+        let d = digits(b, element, &self.extents);
+        let fast = if self.together > 1 { b.value(d[0] * self.together) } else { d[0] };
+        let (row, col) = if out::columns_contiguous(self.c) { (d[1], fast) } else { (fast, d[1]) };
+        let (row, col) = (b.bind("row", row), b.bind("col", col));
+        let g = self.first.map_or(d[2], |first| b.value(first.cast(self.ints.coord) + d[2]));
+        Place { g, row, col, entry: d[2] }
+    }
+
+    /// Applies the operations to the sum of the element here, and stores it.
+    fn write(&self, b: &mut Builder, place: &Place, sum: ExprId) {
+        let (c, result) = (self.c, Base::Buffer(self.result));
+        let point = [place.g, place.row, place.col].map(|x| Coord::plain(b, x));
+        let operations = self.operations.of_entry(b, place.g);
+        let at = affine(b, &c.c.view.access.offset, &point, Part::Whole, Scalar::I64);
+        let at = b.bind("at", self.offset + at);
+        // Blocks of a block-diagonal result.
+        let exists = exists(b, &c.c.view, &point, Scalar::I64, None);
+        let store_pieces = |b: &mut Builder, old: bool| {
+            for Piece { offset: piece, values: accumulators } in pieces(b, c, &vec![sum; self.together as usize], false) {
+                let length = accumulators.len() as u32;
+                let at = piece.map_or(at, |distance| b.value(at + distance));
+                let before = |b: &mut Builder| load(b, result, at, length, self.together, exists);
+                let before: Option<Before> = if old { Some(&before) } else { None };
+                let run = self.run(place.g, [point[1], point[2]], length, piece);
+                let values = operations.apply(b, &run, exists, self.ints, before, &accumulators);
+                let values: Vec<ExprId> = values.into_iter().map(|value| stored(b, value, c.c.scalar)).collect();
+                store(b, result, at, &values, self.together, exists);
+            }
+        };
+        match self.unread {
+            Some(_) => store_pieces(b, true),
+            None => operations.by_beta(b, store_pieces),
+        }
+    }
+
+    /// Finishes each element by one thread, from the sum of its splits, or from 0.
+    fn each(&self, b: &mut Builder, partials: Option<Partials>, of: Visited) {
+        elements(b, of.group, of.total, of.ty, |b, element| {
+            let place = self.place(b, element);
+            let sum = match (partials, self.paired) {
+                (None, _) => self.zero(b),
+                (Some(partials), Some(paired)) => self.sum_of_pair(b, paired, partials, &place),
+                (Some(partials), None) => {
+                    let at = self.partial_of(b, element);
+                    self.sum_of_splits(b, partials, at)
+                }
+            };
+            self.write(b, &place, sum);
+        });
+    }
+
+    /// Finishes each element from the sum of its splits, which several threads share: each adds every `lanes`-th split, and their sums
+    /// are added in order.
+    fn each_through_shared(&self, b: &mut Builder, partials: Partials, of: Visited, lanes: u32) {
+        let width = THREADS / lanes;
+        let array = b.shared("partial_acc", self.c.accumulator(), THREADS, 0);
+        let local = b.bind("local_id", Builtin::LocalId);
+        let lane = b.bind("lane", local / width);
+        let own = b.value(local % width);
+        let element = b.bind("element", of.group.cast(of.ty) * i64::from(width) + own.cast(of.ty));
+        let exists = b.bind("exists", element.lt(of.total));
+        let zero = self.zero(b);
+        let var = b.declare("sum", zero);
+        b.if_then(exists, |b| {
+            let at = self.partial_of(b, element);
+            b.for_range("i", 0, ((partials.splits + lanes - 1) - lane) / lanes, Unroll::By(8), |b, i| {
+                let at = b.value(at + (i * lanes + lane).cast(Scalar::I64) * (partials.apart as i64));
+                Self::add_part(b, var, Base::Buffer(partials.buffer), at);
+            });
+        });
+        b.store(Base::Shared(array), local, var, None);
+        b.barrier();
+        let first = b.value(local.lt(width));
+        let Some(last) = b.and_opt(Some(first), Some(exists)) else { return };
+        b.if_then(last, |b| {
+            let total = b.declare("all", zero);
+            b.for_range("l", 0, lanes, Unroll::Full, |b, l| {
+                let at = b.value(l * width + own);
+                Self::add_part(b, total, Base::Shared(array), at);
+            });
+            let total = b.get(total);
+            let place = self.place(b, element);
+            self.write(b, &place, total);
+        });
+    }
 }
 
 /// Declares C and its offset.
@@ -171,11 +293,9 @@ fn store(b: &mut Builder, to: Base, at: ExprId, values: &[ExprId], parts: u32, e
 /// multiplies the old result. `beta` 0 never reads C. `partials` is the start of the partial sums in workspace, if there are any.
 pub(super) fn finish(c: &Contraction, applied: Applied, splits: u32, partials: Option<u64>, shape: &Shape) -> BoundKernel {
     let (acc, results) = (c.accumulator(), c.of_pairs());
-    // What elements are counted of.
-    let of = if c.pairs().is_some() { &results } else { c };
     let mut b = Builder::new(if partials.is_some() { "tw_sum_splits" } else { "tw_scale_c" }, THREADS);
     let (b, mut args) = (&mut b, Arguments::default());
-    let (buffer, offset) = result(b, &mut args, c);
+    let (result, offset) = result(b, &mut args, c);
     let (operations, partials) = Operations::declare(b, &mut args, c, applied, |b, args| {
         let doc = "partial sums [split][g][result]";
         partials.map(|region| args.buffer(b, "partials", acc, Access::Read, doc, Binding::Workspace(region)))
@@ -188,6 +308,8 @@ pub(super) fn finish(c: &Contraction, applied: Applied, splits: u32, partials: O
     let ty = ints.coord;
     let paired = FinishedPairs::of(c, &results, &operations);
     let operations = paired.as_ref().map_or(&operations, FinishedPairs::on_results);
+    // Elements are those of the result.
+    let of = if paired.is_some() { &results } else { c };
     let sizes = sizes(&mut args, b, of, ty);
     let each = &sizes[0] * &sizes[1];
     let together = if partials.is_some() { 1 } else { together(c) };
@@ -202,93 +324,13 @@ pub(super) fn finish(c: &Contraction, applied: Applied, splits: u32, partials: O
         Some(unread) => b.bind("total", unread.select(0, total)),
         None => b.bind("total", total),
     };
-    let extents = [fast, slow, batch];
-    let group = b.builtin(Builtin::GroupId(0));
-    let lanes = lanes(c, shape.chunk, splits);
-    let apart = shape.chunk * mn;
-    let finish_one = |b: &mut Builder, element: ExprId, shared_sum: Option<ExprId>| {
-        let d = digits(b, element, &extents);
-        let by_column = out::columns_contiguous(c);
-        let place = if together > 1 { b.value(d[0] * together) } else { d[0] };
-        let (row, col) = if by_column { (d[1], place) } else { (place, d[1]) };
-        let row = b.bind("row", row);
-        let col = b.bind("col", col);
-        let g = match first {
-            Some(first) => b.value(first.cast(ty) + d[2]),
-            None => d[2],
-        };
-        let zero = b.zero(acc.ty());
-        let sum = match (shared_sum, partials) {
-            (Some(sum), _) => sum,
-            (None, None) => zero,
-            (None, Some(partials)) => {
-                let of_splits = |b: &mut Builder, at: ExprId| {
-                    let var = b.declare("sum", zero);
-                    b.for_range("s", 0, splits, Unroll::By(8), |b, s| {
-                        let at = b.value(at + s.cast(Scalar::I64) * (apart as i64));
-                        add_part(b, var, Base::Buffer(partials), at);
-                    });
-                    b.get(var)
-                };
-                match &paired {
-                    None => {
-                        let at = partial_of(b, c, &sizes, element);
-                        of_splits(b, at)
-                    }
-                    Some(paired) => {
-                        let first = paired.first(b, col);
-                        let sums = [0, 1].map(|part| {
-                            let col = b.value(first + part * paired.pairs.granule as i64);
-                            let within = out::partial_index(b, c, row, col, Scalar::I64);
-                            let at = b.bind("at_sum", d[2].cast(Scalar::I64) * (mn as i64) + within);
-                            of_splits(b, at)
-                        });
-                        let [row, col] = [row, first].map(|x| Coord::plain(b, x));
-                        let run = Run {
-                            g,
-                            row,
-                            col,
-                            by_column,
-                            length: 1,
-                            piece: None,
-                            start: Start::Multiple,
-                            overruns: [None, None],
-                        };
-                        paired.combine(b, &run, ints, sums)
-                    }
-                }
-            }
-        };
-        let point = [Coord::plain(b, g), Coord::plain(b, row), Coord::plain(b, col)];
-        let operations = operations.of_entry(b, g);
-        let at = affine(b, &c.c.view.access.offset, &point, Part::Whole, Scalar::I64);
-        let at = b.bind("at", offset + at);
-        // Blocks of a block-diagonal result.
-        let exists = exists(b, &c.c.view, &point, Scalar::I64, None);
-        let write = |b: &mut Builder, old: bool| {
-            for Piece { offset: piece, values: accumulators } in pieces(b, c, &vec![sum; together as usize], false) {
-                let (length, [row, col]) = (accumulators.len() as u32, [point[1], point[2]]);
-                let at = piece.map_or(at, |distance| b.value(at + distance));
-                let before = |b: &mut Builder| load(b, Base::Buffer(buffer), at, length, together, exists);
-                let before: Option<Before> = if old { Some(&before) } else { None };
-                let run = Run { g, row, col, by_column, length, piece, start: Start::Multiple, overruns: [None, None] };
-                let values = operations.apply(b, &run, exists, ints, before, &accumulators);
-                let values: Vec<ExprId> = values.into_iter().map(|value| stored(b, value, c.c.scalar)).collect();
-                store(b, Base::Buffer(buffer), at, &values, together, exists);
-            }
-        };
-        match unread {
-            Some(_) => write(b, true),
-            None => operations.by_beta(b, write),
-        }
-    };
-    match partials {
-        Some(partials) if lanes > 1 => {
-            let place = |b: &mut Builder, element: ExprId| partial_of(b, c, &sizes, element);
-            let of = SharedSplits { partials, splits, apart, lanes, total, ty, acc };
-            sum_through_shared(b, of, group, place, |b, element, sum| finish_one(b, element, Some(sum)));
-        }
-        _ => elements(b, group, total, ty, |b, element| finish_one(b, element, None)),
+    let visited = Visited { group: b.builtin(Builtin::GroupId(0)), total, ty };
+    let (paired, extents) = (paired.as_ref(), [fast, slow, batch]);
+    let finisher = Finisher { c, result, offset, operations, paired, first, sizes, extents, together, unread, ints };
+    let partials = partials.map(|buffer| Partials { buffer, splits, apart: shape.chunk * mn });
+    match (partials, lanes(c, shape.chunk, splits)) {
+        (Some(partials), lanes @ 2..) => finisher.each_through_shared(b, partials, visited, lanes),
+        _ => finisher.each(b, partials, visited),
     }
     BoundKernel { kernel: std::mem::replace(b, Builder::new("", 0)).finish(), args }
 }
