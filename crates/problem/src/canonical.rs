@@ -1,5 +1,6 @@
 //! Canonical form of a matrix product: column-major, C not transposed. Plans and records are kept in this frame.
 
+use crate::contraction::Operand;
 use crate::gemm::{Gemm, Order};
 use crate::ragged::Ragged;
 
@@ -8,8 +9,9 @@ use crate::ragged::Ragged;
 pub struct Canonical {
     /// The same computation on the same memory, column-major, C not transposed. NN, NT, TN and TT remain distinct.
     pub gemm: Gemm,
-    /// A and B (and m and n) changed places: a plan for the canonical problem fits the original after A/B reflection.
-    pub swapped: bool,
+    /// What the problem calls the two factors. Where they changed places, m and n did as well: a plan for the canonical problem fits the original
+    /// after A/B reflection.
+    pub factors: [Operand; 2],
 }
 
 impl Gemm {
@@ -17,23 +19,23 @@ impl Gemm {
     /// factors swapped; so is one with C stored transposed. Both together swap twice, which is no swap.
     pub fn canonical(&self) -> Canonical {
         let mut gemm = self.clone();
-        let mut swapped = false;
+        let mut factors = [Operand::A, Operand::B];
         if gemm.gate.is_some() {
             // Its pairs of columns are no pairs of rows.
-            return Canonical { gemm, swapped };
+            return Canonical { gemm, factors };
         }
         if gemm.order == Order::Row {
             gemm = gemm.in_other_order();
-            swapped = !swapped;
+            factors.reverse();
         }
         if gemm.c.trans {
             gemm.c.trans = false;
             gemm.swap_factors();
             gemm.a.trans = !gemm.a.trans;
             gemm.b.trans = !gemm.b.trans;
-            swapped = !swapped;
+            factors.reverse();
         }
-        Canonical { gemm, swapped }
+        Canonical { gemm, factors }
     }
 
     /// The same computation on the same memory, told in the other storage order: C transposed is B transposed times A transposed. Not for a
@@ -101,11 +103,12 @@ mod tests {
             assert_eq!(gemm.in_other_order().in_other_order(), gemm);
             let canonical = gemm.canonical();
             assert!(canonical.gemm.order == Order::Col && !canonical.gemm.c.trans);
-            assert_eq!(canonical.swapped, bit(0) != bit(3));
+            let swapped = bit(0) != bit(3);
+            assert_eq!(canonical.factors, if swapped { [Operand::B, Operand::A] } else { [Operand::A, Operand::B] });
             canonical.gemm.validate().unwrap();
             let x = lower(&Problem::Gemm(gemm), ConvForm::PER_SAMPLE).unwrap().lead;
             let y = lower(&Problem::Gemm(canonical.gemm), ConvForm::PER_SAMPLE).unwrap().lead;
-            let (ya, yb) = if canonical.swapped { (&y.b, &y.a) } else { (&y.a, &y.b) };
+            let (ya, yb) = if swapped { (&y.b, &y.a) } else { (&y.a, &y.b) };
             for g in 0..2 {
                 for i in 0..5 {
                     for k in 0..5 {
@@ -116,7 +119,7 @@ mod tests {
                             assert_eq!(x.b.view.access.at([g, i, k]), yb.view.access.at([g, i, k]));
                         }
                         if i < 3 && k < 4 {
-                            let point = if canonical.swapped { [g, k, i] } else { [g, i, k] };
+                            let point = if swapped { [g, k, i] } else { [g, i, k] };
                             assert_eq!(x.c.view.access.at([g, i, k]), y.c.view.access.at(point));
                             let added = |c: &Contraction, [g, i, j]: [i64; 3]| {
                                 let (bias, residual) = (c.bias().unwrap(), c.residual().unwrap());
@@ -144,9 +147,9 @@ mod tests {
         let gemm = |text| parsed(text).canonical();
         let row = gemm("tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32");
         assert_eq!(row.gemm.geometry(), "tC0_tA1_tB0_colMaj1_m65_n55_k122_lda124_ldb123_ldc69_ws0_f32");
-        assert!(row.swapped);
+        assert_eq!(row.factors, [Operand::B, Operand::A]);
         let trans = gemm("tC1_tA0_tB1_colMaj1_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32");
         assert_eq!(trans.gemm.geometry(), "tC0_tA0_tB1_colMaj1_m65_n55_k122_lda124_ldb123_ldc69_ws0_f32");
-        assert!(trans.swapped);
+        assert_eq!(trans.factors, [Operand::B, Operand::A]);
     }
 }

@@ -71,7 +71,7 @@ impl Call {
             });
         }
         let canonical = gemm.canonical();
-        let (first, second) = if canonical.swapped { (Operand::B, Operand::A) } else { (Operand::A, Operand::B) };
+        let [first, second] = canonical.factors;
         Ok(Call { gemm: canonical.gemm, first, second })
     }
 

@@ -52,6 +52,31 @@ impl Default for Plan {
     }
 }
 
+/// What computes, and which factor is on its left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Way {
+    unit: u32,
+    swapped: u32,
+}
+
+/// How threads share a tile, and the tile's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TileClass {
+    way: Way,
+    ping_pong: u32,
+    threads: u32,
+    skew: u32,
+    rows: u32,
+}
+
+/// The shape of a tile of C and of its threads' parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TileShape {
+    /// All but the columns.
+    pub class: TileClass,
+    columns: u32,
+}
+
 /// Values that some keys must have; a search chooses the other keys. Its text is a partial plan, and a value need not be one that a search
 /// would visit.
 ///
@@ -100,6 +125,15 @@ impl Keys {
     /// Changes to the other orientation: the kernel of the transposed product.
     pub fn turn(&mut self) {
         self.swapped = 1 - self.swapped.min(1);
+    }
+    /// What computes, and in which orientation.
+    pub const fn way(&self) -> Way {
+        Way { unit: self.unit, swapped: self.swapped }
+    }
+    /// The shape of a tile.
+    pub const fn tile_shape(&self) -> TileShape {
+        let (way, ping_pong, threads, skew, rows) = (self.way(), self.ping_pong, self.threads, self.skew, self.a.micro);
+        TileShape { class: TileClass { way, ping_pong, threads, skew, rows }, columns: self.b.micro }
     }
     /// The contraction as this plan's kernel computes it.
     pub fn orient<'c>(&self, c: &'c Contraction) -> Oriented<'c> {

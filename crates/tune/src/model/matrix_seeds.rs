@@ -4,7 +4,7 @@ use super::Picker;
 use super::seed_keys::tiled;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use tilewright_gen::plan::{Keys, OperandKeys, RowStaging, store_buffers, store_tile, thread_grid};
+use tilewright_gen::plan::{Keys, OperandKeys, RowStaging, TileClass, TileShape, store_buffers, store_tile, thread_grid};
 use tilewright_gen::space::Space;
 use tilewright_ir::mma::{FAMILIES, Reads};
 use tilewright_problem::Math;
@@ -23,20 +23,18 @@ pub(super) fn seeds(picker: &Picker, form: u32, c: &Contraction) -> Vec<Keys> {
     let mut plans = Vec::new();
     // Pairs of results are neighbours along n. In the other orientation results are stored one by one: the model weighs that against tiles that
     // reach less over the edge.
-    for swap in [0, 1] {
-        let turned = c.oriented(swap == 1, family.unit);
+    let ordered = Keys { unit: family.number, form, ..Keys::default() };
+    for ordered in [ordered, ordered.but(Keys::turn)] {
+        let turned = ordered.orient(c);
         let pairs = turned.c.view.stride(COL) == Some(1);
         let by_registers = rows_by_registers(&turned);
         let copied = OperandKeys { copy: 2, ..OperandKeys::default() };
         let base = Keys {
             a: copied,
             b: copied,
-            unit: family.number,
-            form,
-            swapped: swap,
             store_width: if pairs { 2 } else { 1 },
             split_sum: u32::from(!space.env().allow_atomics),
-            ..Keys::default()
+            ..ordered
         };
         let mut of_tiles = Vec::new();
         let mut of_weights = Vec::new();
@@ -64,30 +62,6 @@ pub(super) fn seeds(picker: &Picker, form: u32, c: &Contraction) -> Vec<Keys> {
     best_tilings(picker, plans)
 }
 
-/// The shape of a tile in warpgroups and instructions, and the orientation of the product.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Tile {
-    class: Class,
-    columns: u32,
-}
-
-/// Tiles that differ in the columns of their instructions alone.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Class {
-    swapped: u32,
-    ping_pong: u32,
-    threads: u32,
-    skew: u32,
-    rows: u32,
-}
-
-impl Tile {
-    fn of(p: &Keys) -> Tile {
-        let class = Class { swapped: p.swapped, ping_pong: p.ping_pong, threads: p.threads, skew: p.skew, rows: p.a.micro };
-        Tile { class, columns: p.b.micro }
-    }
-}
-
 /// The plans of the best `TILES` tiles, and of the best `OF_CLASS` of each class, ranked by the modelled time of the plainest plan of each tile.
 fn best_tilings(picker: &Picker, plans: Vec<Keys>) -> Vec<Keys> {
     /// Tiles of any class.
@@ -97,20 +71,20 @@ fn best_tilings(picker: &Picker, plans: Vec<Keys>) -> Vec<Keys> {
     let Some(shortest) = plans.iter().map(|p| p.k_tile).min() else { return plans };
     let plain =
         |p: &&Keys| p.staged == 0 && p.a.cluster <= 1 && p.b.cluster <= 1 && p.k_tile == shortest && p.fragments_ahead <= 1;
-    let times: Vec<(Tile, f64)> = plans
+    let times: Vec<(TileShape, f64)> = plans
         .par_iter()
         .filter(plain)
-        .filter_map(|keys| Some((Tile::of(keys), picker.estimate(&picker.space.repair(keys)?)?.total_us)))
+        .filter_map(|keys| Some((keys.tile_shape(), picker.estimate(&picker.space.repair(keys)?)?.total_us)))
         .collect();
     // In the order of the tiles, which decides between equal times: a pick is repeatable.
-    let mut least: BTreeMap<Tile, f64> = BTreeMap::new();
+    let mut least: BTreeMap<TileShape, f64> = BTreeMap::new();
     for (tile, time) in times {
         let best = least.entry(tile).or_insert(time);
         *best = best.min(time);
     }
-    let mut tiles: Vec<(Tile, f64)> = least.into_iter().collect();
+    let mut tiles: Vec<(TileShape, f64)> = least.into_iter().collect();
     tiles.sort_by(|x, y| x.1.total_cmp(&y.1));
-    let mut of_class: HashMap<Class, usize> = HashMap::new();
+    let mut of_class: HashMap<TileClass, usize> = HashMap::new();
     let mut kept = HashSet::new();
     for (place, (tile, _)) in tiles.into_iter().enumerate() {
         let seen = of_class.entry(tile.class).or_default();
@@ -119,7 +93,7 @@ fn best_tilings(picker: &Picker, plans: Vec<Keys>) -> Vec<Keys> {
             kept.insert(tile);
         }
     }
-    plans.into_iter().filter(|p| kept.contains(&Tile::of(p))).collect()
+    plans.into_iter().filter(|p| kept.contains(&p.tile_shape())).collect()
 }
 
 /// The plan with operands that bulk copies do not reach fetched by the load waves instead of materialised: one of them, or both.

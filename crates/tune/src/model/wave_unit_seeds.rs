@@ -13,35 +13,34 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let features = &space.target().features;
     let Some(family) = FAMILIES.iter().find(|f| f.owner == Owner::Wave && f.unit.available(features)) else { return Vec::new() };
     // Lanes hold neighbours along n: turned so that these are neighbours in memory.
-    let swap = c.c.view.stride(COL) != Some(1) && c.c.view.stride(ROW) == Some(1);
-    let mut plans = of_order(space, form, c, family, swap);
+    let plain = Keys { unit: family.number, form, ..Keys::default() };
+    let by_row = c.c.view.stride(COL) != Some(1) && c.c.view.stride(ROW) == Some(1);
+    let ordered = if by_row { plain.but(Keys::turn) } else { plain };
+    let mut plans = of_order(space, ordered, c, family);
     // And with weights on the left, whose fragments lanes make anyway: two words of a run of the other operand are neighbours among the registers of a
     // right fragment, and of few rows of a result an instruction has 8, not 16.
-    if c.oriented(swap, family.unit).b.has_weights() {
-        plans.extend(of_order(space, form, c, family, !swap).into_iter().filter(|plan| plan.a.copy == 1));
+    if ordered.orient(c).b.has_weights() {
+        plans.extend(of_order(space, ordered.but(Keys::turn), c, family).into_iter().filter(|plan| plan.a.copy == 1));
     }
     plans
 }
 
-/// Those of the product as it is, or of the transposed one.
-fn of_order(space: &Space, form: u32, c: &Contraction, family: &'static Family, swap: bool) -> Vec<Keys> {
+/// Those in the orientation of these keys.
+fn of_order(space: &Space, ordered: Keys, c: &Contraction, family: &'static Family) -> Vec<Keys> {
     let (features, unit) = (&space.target().features, family.unit);
     let Some(input) = c.instruction(unit).map(|row| row.input) else { return Vec::new() };
     let Some(row) = Mma::all(unit, input).find(|row| row.takes(features)) else { return Vec::new() };
-    let turned = c.oriented(swap, unit);
+    let turned = ordered.orient(c);
     let operand = |operand| OperandKeys { pad: padding(row.input), ..layout(turned.tensor(operand), 16) };
     let base = Keys {
         a: operand(Operand::A),
         b: operand(Operand::B),
-        unit: family.number,
-        form,
-        swapped: u32::from(swap),
         predicate: 1,
         unroll_k: 1,
         store_width: if family.run == 0 { 4 } else { family.run },
         fences: u32::from(space.target().dialect == Dialect::Hip),
         split_sum: u32::from(!space.env().allow_atomics),
-        ..Keys::default()
+        ..ordered
     };
     let mut plans = Vec::new();
     for tile in tiles(family).iter().copied().chain(narrow(family, &turned)) {

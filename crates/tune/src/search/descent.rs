@@ -85,7 +85,7 @@ impl<'a> Descent<'a> {
             other_ways(&ranked, |p| p.carry),
             other_ways(&ranked, |p| p.reduce_operands),
             other_ways(&ranked, clusters),
-            other_ways(&ranked, |p| [p.unit, p.swapped]),
+            other_ways(&ranked, Keys::way),
         ]
         .concat();
         for (n, plan) in others.into_iter().enumerate() {
@@ -243,8 +243,7 @@ fn opening(reserve: &mut VecDeque<Plan>) -> Vec<Plan> {
     let mut first = Vec::new();
     let mut others = VecDeque::new();
     for plan in reserve.drain(..) {
-        let tile = [plan.unit, plan.swapped, plan.ping_pong, plan.threads, plan.skew, plan.a.micro, plan.b.micro];
-        if first.len() < TILES && tiles.insert(tile) {
+        if first.len() < TILES && tiles.insert(plan.tile_shape()) {
             first.push(plan);
         } else {
             others.push_back(plan);
