@@ -54,17 +54,10 @@ mod tests {
     use super::*;
     use crate::epilogue::Along;
     use crate::extent::Dynamic;
-    use crate::gemm::GemmBuilder;
+    use crate::gemm::builder::refused;
     use crate::math::Math;
     use crate::quant::{Scale, ZeroPoint};
     use tilewright_ir::Scalar;
-
-    fn refused(builder: GemmBuilder, parts: &[&str]) {
-        let message = builder.build().expect_err("must be refused").to_string();
-        for part in parts {
-            assert!(message.contains(part), "`{message}` lacks `{part}`");
-        }
-    }
 
     #[test]
     fn groups_of_terms_have_results_of_their_own() {
