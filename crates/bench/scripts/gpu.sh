@@ -8,15 +8,7 @@
 #   TUNE=4s           tuning of each case            MEASURE=350ms  measuring of each case
 #   CACHE=warm        runs back to back instead of with cold caches; results go to SECTION-warm
 # A section whose results are in OUT already goes on where it stopped.
-set -u
-if [ $# -lt 4 ]; then
-    sed -n 2,10p "$0" >&2
-    exit 2
-fi
-bench=$1 cases=$2 out=$3
-shift 3
-mkdir -p "$out"
-export TILEWRIGHT_CACHE="${TILEWRIGHT_CACHE:-$out/cache}"
+. "$(dirname "$0")/begin.sh"
 gpus=${GPUS:-1}
 status=0
 
@@ -24,17 +16,12 @@ status=0
 deal() {
     name=$1 seconds=$2
     shift 2
-    cores=$(($(nproc) / gpus))
     processes=
     n=0
     while [ $n -lt "$gpus" ]; do
-        pin=
-        if [ "$gpus" -gt 1 ] && command -v taskset >/dev/null; then
-            pin="taskset -c $((n * cores))-$((n * cores + cores - 1))"
-        fi
         part=$out/$name.$n
-        # shellcheck disable=SC2086
-        $pin "$bench" "$@" --device "cuda:$n" --part "$((n + 1))/$gpus" --out "$part.jsonl" --resume --limit "${seconds}s" \
+        # shellcheck disable=SC2046,SC2086
+        $(pinned "$n" "$gpus") "$bench" "$@" --device "cuda:$n" --part "$((n + 1))/$gpus" --out "$part.jsonl" --resume --limit "${seconds}s" \
             ${TUNE:+--budget "$TUNE"} ${MEASURE:+--measure "$MEASURE"} ${CACHE:+--cache "$CACHE"} >"$part.txt" 2>"$part.log" &
         processes="$processes $!"
         n=$((n + 1))

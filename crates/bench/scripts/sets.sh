@@ -9,19 +9,9 @@
 # Environment: GPUS=4 takes so many GPUs (all by default); TUNE=1500ms MEASURE=250ms per case.
 # A free GPU takes the next part in the order of the arguments, so begin with the longest. Each GPU has cores of its own.
 # A part whose results are in OUT already goes on where it stopped. OUT/records.GPU.sqlite keeps the trials.
-set -u
-if [ $# -lt 4 ]; then
-    sed -n 2,11p "$0" >&2
-    exit 2
-fi
-bench=$1 cases=$2 out=$3
-shift 3
-mkdir -p "$out"
+. "$(dirname "$0")/begin.sh"
 gpus=${GPUS:-$(nvidia-smi -L 2>/dev/null | grep -c GPU)}
 [ "$gpus" -ge 1 ] || gpus=1
-cores=$(($(nproc) / gpus))
-[ "$cores" -ge 1 ] || cores=1
-export TILEWRIGHT_CACHE="${TILEWRIGHT_CACHE:-$out/cache}"
 taken=$(mktemp -d)
 trap 'rm -rf "$taken"' EXIT
 
@@ -53,13 +43,9 @@ one() {
         ;;
     esac
     file=$out/$name.$(echo "$part" | tr / -)
-    pin=
-    if [ "$gpus" -gt 1 ] && command -v taskset >/dev/null; then
-        pin="taskset -c $((gpu * cores))-$((gpu * cores + cores - 1))"
-    fi
     begun=$(date +%s)
-    # shellcheck disable=SC2086
-    $pin timeout "$((seconds + 20))" "$bench" "$@" --device "cuda:$gpu" --part "$part" --budget "${TUNE:-1500ms}" --measure "${MEASURE:-250ms}" \
+    # shellcheck disable=SC2046
+    $(pinned "$gpu" "$gpus") timeout "$((seconds + 20))" "$bench" "$@" --device "cuda:$gpu" --part "$part" --budget "${TUNE:-1500ms}" --measure "${MEASURE:-250ms}" \
         --records "$out/records.$gpu.sqlite" --out "$file.jsonl" --resume --limit "${seconds}s" >"$file.txt" 2>"$file.log"
     echo "$name $part: exit $?, $(wc -l <"$file.jsonl" 2>/dev/null || echo 0) records, $(($(date +%s) - begun)) s on GPU $gpu" >>"$out/ended.txt"
 }
