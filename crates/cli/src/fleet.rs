@@ -19,7 +19,7 @@ pub fn run(command: &FleetCommand) -> Result<(), CliError> {
 mod server {
     use crate::args::{FleetCommand, ServerArgs};
     use crate::error::CliError;
-    use crate::output::{line, write_file};
+    use crate::output::{line, unwritable, write_file};
     use crate::workers;
     use std::path::{Path, PathBuf};
     use std::time::Duration;
@@ -81,12 +81,15 @@ mod server {
         }
     }
 
-    /// Puts a page in the place of an earlier one, which a browser may be reading.
+    /// Puts a page in the place of an earlier one, which a browser may be reading. Where no file can take another's place (a device, a pipe, a
+    /// link), the page is written there.
     fn write_page(path: &Path, page: &str) -> Result<(), CliError> {
+        if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+            return write_file(path, page);
+        }
         let part = PathBuf::from(format!("{}.part", path.display()));
         write_file(&part, page)?;
-        std::fs::rename(&part, path)
-            .map_err(|e| CliError::failed(format!("{}: cannot be written: {e}; name another file", path.display())))
+        std::fs::rename(&part, path).map_err(|e| CliError::failed(unwritable(path, &e)))
     }
 
     fn pull(address: &Address, run: Option<&str>, records: Option<&Path>) -> Result<(), CliError> {

@@ -4,6 +4,7 @@ pub use tilewright::explain::units::{human_bytes, human_rate, human_time};
 
 use crate::error::CliError;
 use std::io::Write;
+use std::path::Path;
 
 /// Prints a line on stdout. A reader that has gone away (`| head`) ends the program quietly.
 pub fn line(text: &str) -> Result<(), CliError> {
@@ -45,18 +46,19 @@ pub fn one_line(text: &str) -> String {
     }
 }
 
+/// Why a file cannot be written, and what to do.
+pub fn unwritable(path: &Path, why: &std::io::Error) -> String {
+    format!("{}: cannot be written: {why}; name another file, in a folder that may be written", path.display())
+}
+
+fn make_folder_of(path: &Path) -> std::io::Result<()> {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).map_or(Ok(()), std::fs::create_dir_all)
+}
+
 /// Writes a file, with its folder where there is none.
-pub fn write_file(path: &std::path::Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), CliError> {
-    let failed = |e: std::io::Error| {
-        CliError::failed(format!(
-            "{}: cannot be written: {e}; name another file, in a folder that may be written",
-            path.display()
-        ))
-    };
-    if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(failed)?;
-    }
-    std::fs::write(path, content).map_err(failed)
+pub fn write_file(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), CliError> {
+    let written = make_folder_of(path).and_then(|()| std::fs::write(path, content));
+    written.map_err(|e| CliError::failed(unwritable(path, &e)))
 }
 
 /// Sees that a file can be written, before the work whose result it is to hold: makes its folder where there is none, and leaves a file
@@ -64,19 +66,14 @@ pub fn write_file(path: &std::path::Path, content: &(impl AsRef<[u8]> + ?Sized))
 ///
 /// # Errors
 /// The path, what is wrong and what to do.
-pub fn writable(path: &std::path::Path) -> Result<(), String> {
-    let failed = |e: std::io::Error| {
-        format!("{}: cannot be written: {e}; name another file, in a folder that may be written", path.display())
+pub fn writable(path: &Path) -> Result<(), String> {
+    let tried = || {
+        make_folder_of(path)?;
+        let is_new = !path.exists();
+        std::fs::File::options().append(true).create(true).open(path)?;
+        if is_new { std::fs::remove_file(path) } else { Ok(()) }
     };
-    if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(failed)?;
-    }
-    let is_new = !path.exists();
-    std::fs::File::options().append(true).create(true).open(path).map_err(failed)?;
-    if is_new {
-        std::fs::remove_file(path).map_err(failed)?;
-    }
-    Ok(())
+    tried().map_err(|e| unwritable(path, &e))
 }
 
 /// Text as the name of a file: letters, digits, `_`, `-` and `.` stay; too long a name is cut and ends in a number made from

@@ -2,7 +2,7 @@
 
 use crate::args::{FilterArgs, RecordsCommand};
 use crate::error::CliError;
-use crate::output::{Stdout, human_time, line};
+use crate::output::{Stdout, human_time, line, unwritable};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{BufReader, Write};
@@ -49,9 +49,12 @@ fn print_unread(rows: &[Unread]) {
 }
 
 /// Gives the records that are meant to a function, those of one problem at a time.
-fn visit(args: &FilterArgs, mut show: impl FnMut(Vec<Record>) -> Result<(), CliError>) -> Result<(), CliError> {
+fn visit(
+    records: &Records,
+    args: &FilterArgs,
+    mut show: impl FnMut(Vec<Record>) -> Result<(), CliError>,
+) -> Result<(), CliError> {
     let mut shown = Ok(());
-    let records = existing(args.place.records.as_deref())?;
     let unread = records.by_problem(&filter(args), |of| {
         shown = show(of);
         if shown.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -62,9 +65,10 @@ fn visit(args: &FilterArgs, mut show: impl FnMut(Vec<Record>) -> Result<(), CliE
 
 fn list(args: &FilterArgs, json: bool) -> Result<(), CliError> {
     // The driver that a device was used with last is taken for today's.
-    let last = existing(args.place.records.as_deref())?.last_fingerprints().map_err(CliError::failed)?;
+    let file = existing(args.place.records.as_deref())?;
+    let last = file.last_fingerprints().map_err(CliError::failed)?;
     let mut none = true;
-    visit(args, |records| {
+    visit(&file, args, |records| {
         none = false;
         let mut groups: BTreeMap<DeviceKey, Vec<Record>> = BTreeMap::new();
         for record in records {
@@ -140,8 +144,9 @@ fn best(all: &[Record], old_driver: bool) -> Option<&Record> {
 
 /// Every trial in a table: problems in the order of their names, each with its fastest plan first.
 fn show(args: &FilterArgs) -> Result<(), CliError> {
+    let file = existing(args.place.records.as_deref())?;
     let mut none = true;
-    visit(args, |mut records| {
+    visit(&file, args, |mut records| {
         none = false;
         let time = |r: &Record| r.trial.time_us.unwrap_or(f64::INFINITY);
         let place = |r: &Record| (r.device.name.clone(), r.trial.time_kind == Some(TimeKind::Modelled));
@@ -175,12 +180,7 @@ fn show_one(record: &Record) -> Result<(), CliError> {
 
 fn export(args: &FilterArgs, out: Option<&Path>) -> Result<(), CliError> {
     let records = existing(args.place.records.as_deref())?;
-    let failed = |path: &Path, e: std::io::Error| {
-        CliError::failed(format!(
-            "{}: cannot be written: {e}; name another file, in a folder that may be written",
-            path.display()
-        ))
-    };
+    let failed = |path: &Path, e: std::io::Error| CliError::failed(unwritable(path, &e));
     let exported = match out {
         None => records.export(&filter(args), &mut Stdout).map_err(CliError::failed)?,
         Some(path) => {

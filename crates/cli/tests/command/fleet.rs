@@ -205,6 +205,8 @@ fn nodes_share_a_run_and_its_trials_are_collected() {
     words.says(&["run night on", "0 open, 0 leased, 4 done, 0 failed"]);
     bench.run(&format!("fleet status {url} --html page.html")).ends(0);
     assert!(std::fs::read_to_string(bench.path("page.html")).expect("a page").contains("<td>night<td>"));
+    #[cfg(target_os = "linux")]
+    assert!(bench.run(&format!("fleet status {url} --html /dev/stdout")).ends(0).contains("<td>night<td>"));
     // What is pushed is there once.
     let before = server.number("SELECT count(*) FROM tw.trial");
     let pushed = bench.run(&format!("fleet push {url} --run night --records one.sqlite"));
