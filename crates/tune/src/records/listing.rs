@@ -71,6 +71,16 @@ pub(super) fn rows_of() -> String {
     )
 }
 
+/// The query of all rows, oldest first.
+fn rows_in_order() -> String {
+    format!("{} ORDER BY t.id", rows_of())
+}
+
+/// The query of the next rows after one with this number.
+fn next_rows() -> String {
+    format!("{} WHERE t.id > ?1 ORDER BY t.id LIMIT {BATCH}", rows_of())
+}
+
 impl Records {
     /// Records that pass a filter, oldest first. Rows that cannot be read are left out; [`Records::listing`] has them too.
     ///
@@ -150,9 +160,8 @@ impl Records {
     ) -> Result<Vec<Unread>, RecordsError> {
         let mut failed = Ok(());
         let mut reading = Reading::new(filter);
-        let sql = format!("{} ORDER BY t.id", rows_of());
         self.read(|c| {
-            let mut statement = c.prepare(&sql)?;
+            let mut statement = c.prepare(&rows_in_order())?;
             let mut rows = statement.query([])?;
             while let (Ok(()), Some(row)) = (&failed, rows.next()?) {
                 if let Some(record) = reading.record(row)? {
@@ -167,8 +176,7 @@ impl Records {
 
 /// Removes the records that pass a filter; gives their number. Rows are read in batches: a file may have more than memory holds.
 pub(super) fn remove(c: &Connection, filter: &Filter) -> rusqlite::Result<usize> {
-    let sql = format!("{} WHERE t.id > ?1 ORDER BY t.id LIMIT {BATCH}", rows_of());
-    let (mut select, mut delete) = (c.prepare(&sql)?, c.prepare("DELETE FROM trials WHERE id = ?1")?);
+    let (mut select, mut delete) = (c.prepare(&next_rows())?, c.prepare("DELETE FROM trials WHERE id = ?1")?);
     let (mut count, mut last) = (0, Some(i64::MIN));
     while let Some(above) = last.take() {
         let (mut reading, mut meant) = (Reading::new(filter), Vec::new());
@@ -263,7 +271,7 @@ mod tests {
     use super::*;
     use crate::key::tests::gemm;
     use crate::records::file::LOSERS;
-    use crate::records::file::tests::{GENERATOR, device, filled, timed};
+    use crate::records::file::tests::{GENERATOR, device, filled, steps, timed};
     use tilewright_ir::Scalar;
 
     #[test]
@@ -295,21 +303,11 @@ mod tests {
     #[test]
     fn rows_are_read_and_removed_without_a_sort_of_all() {
         let records = Records::in_memory().unwrap();
-        let steps = |sql: &str| -> Vec<String> {
-            let c = records.lock();
-            let mut statement = c.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-            let unbound = vec![rusqlite::types::Null; statement.parameter_count()];
-            statement
-                .query_map(rusqlite::params_from_iter(unbound), |r| r.get(3))
-                .unwrap()
-                .collect::<rusqlite::Result<_>>()
-                .unwrap()
-        };
-        for order in ["ORDER BY t.id", "WHERE t.id > ?1 ORDER BY t.id LIMIT 9"] {
-            let steps = steps(&format!("{} {order}", rows_of()));
+        for sql in [rows_in_order(), next_rows()] {
+            let steps = steps(&records, &sql);
             assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:?}");
         }
-        let steps = steps(LOSERS);
+        let steps = steps(&records, LOSERS);
         let of_trials: Vec<&String> = steps.iter().filter(|step| step.contains(" trials")).collect();
         assert!(!of_trials.is_empty() && of_trials.iter().all(|step| step.contains("problem=?")), "{steps:?}");
     }

@@ -30,6 +30,15 @@ pub(in crate::records) fn filled(records: &Records) {
     records.add(&big, "gemm 4096", &device(), GENERATOR, &timed("big", 2000.0, 5)).unwrap();
 }
 
+/// What SQLite does to answer a query.
+pub(in crate::records) fn steps(records: &Records, sql: &str) -> Vec<String> {
+    let c = records.lock();
+    let mut statement = c.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let unbound = vec![rusqlite::types::Null; statement.parameter_count()];
+    let steps = statement.query_map(rusqlite::params_from_iter(unbound), |r| r.get("detail")).unwrap();
+    steps.collect::<rusqlite::Result<_>>().unwrap()
+}
+
 #[test]
 fn the_best_is_the_fastest_verified_and_survives_reopening() {
     let folder = tempfile::tempdir().unwrap();
@@ -158,16 +167,7 @@ fn nearest_orders_by_distance_and_device() {
 fn lookups_of_a_search_walk_an_index() {
     let records = Records::in_memory().unwrap();
     filled(&records);
-    let explained = |sql: &str| -> Vec<String> {
-        let explain = format!("EXPLAIN QUERY PLAN {sql}");
-        let read = |c: &Connection| {
-            let mut statement = c.prepare(&explain)?;
-            let values = vec![rusqlite::types::Null; statement.parameter_count()];
-            let steps = statement.query_map(rusqlite::params_from_iter(values), |r| r.get("detail"))?;
-            steps.collect::<rusqlite::Result<_>>()
-        };
-        records.read(read).unwrap()
-    };
+    let explained = |sql: &str| steps(&records, sql);
     let fixed = [CANDIDATES, shapes::UP, shapes::DOWN, shapes::PLANS, LAST].map(String::from);
     for sql in [own_trials(), best_trials()].into_iter().chain(fixed) {
         let steps = explained(&sql);
@@ -623,17 +623,11 @@ fn a_search_starts_without_looking_at_all_trials() {
     let folder = tempfile::tempdir().unwrap();
     let records = Records::open(folder.path().join("r.db")).unwrap();
     filled(&records);
-    let steps = |sql: &str| -> Vec<String> {
-        let c = records.lock();
-        let mut statement = c.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-        let unbound = vec![rusqlite::types::Null; statement.parameter_count()];
-        statement.query_map(rusqlite::params_from_iter(unbound), |r| r.get(3)).unwrap().collect::<rusqlite::Result<_>>().unwrap()
-    };
-    let own = steps(&own_trials());
+    let own = steps(&records, &own_trials());
     assert!(own.iter().any(|s| s.contains("SEARCH t") && s.contains("problem=? AND device=? AND generator=?")), "{own:?}");
     assert!(!own.iter().any(|s| s.contains("TEMP B-TREE") || s.starts_with("SCAN")), "{own:?}");
     for sql in [CANDIDATES, shapes::PLANS] {
-        let steps = steps(sql);
+        let steps = steps(&records, sql);
         assert!(steps.iter().any(|s| s.contains(" t USING INDEX verified")), "{steps:?}");
     }
 }
