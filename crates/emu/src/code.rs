@@ -295,23 +295,29 @@ pub(crate) struct Code {
     pub(crate) reg_names: Vec<String>,
     pub(crate) shared: Vec<SharedArray>,
     pub(crate) shared_bytes: usize,
-    /// Thread numbers at which roles split the work-group.
+    pub(crate) uses: Uses,
+    pub(crate) tx_barriers: Vec<TxBarriers>,
+    /// Buffer arguments that see atomics.
+    pub(crate) atomic_args: Vec<usize>,
+}
+
+/// What a kernel uses.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Uses {
+    /// Thread numbers other than 0 at which roles split the work-group.
     pub(crate) splits: Vec<u32>,
     /// Some barrier orders less than the whole work-group.
     pub(crate) partial_barriers: bool,
     /// Waves may overtake one another: some named or transaction barrier, or warpgroup instruction, is used.
     pub(crate) waves_apart: bool,
-    /// Warpgroup instructions are used.
+    /// Warpgroup instructions.
     pub(crate) warpgroups: bool,
-    /// Bulk stores are used.
+    /// Bulk stores, or waits for them.
     pub(crate) bulk_stores: bool,
-    pub(crate) tx_barriers: Vec<TxBarriers>,
     /// Tensor map arguments that bulk stores write through.
     pub(crate) stored_maps: Vec<usize>,
-    /// Shared memory sees atomics.
+    /// Atomics in shared memory.
     pub(crate) shared_atomics: bool,
-    /// Buffer arguments that see atomics.
-    pub(crate) atomic_args: Vec<usize>,
 }
 
 impl Default for Slot {

@@ -274,12 +274,12 @@ impl Team {
         let (code, checks) = (launch.code, launch.options.checks);
         let agents = Agents::new(code);
         let names = agents.names(code);
-        let width = if code.partial_barriers { code.wave } else { code.threads };
+        let width = if code.uses.partial_barriers { code.wave } else { code.threads };
         let clocks = Clocks::of_cluster(code.threads, width, names.len(), rank, code.cluster);
         let granule = code.shared.iter().map(|s| s.scalar.bytes()).min().unwrap_or(4);
         let shadow = (checks.initialised || checks.shared_races).then(|| {
             let watch = Watch { initialised: checks.initialised, races: checks.shared_races };
-            let has = Has { atomics: code.shared_atomics, copies: !code.copies.is_empty(), peers: code.peer_reads };
+            let has = Has { atomics: code.uses.shared_atomics, copies: !code.copies.is_empty(), peers: code.peer_reads };
             SharedShadow::new(code.shared_bytes, granule.trailing_zeros(), clocks.domains(), watch, has, names)
         });
         Team {

@@ -146,7 +146,7 @@ impl<'a> Launch<'a> {
         let element = |i: usize| match &self.code.args[i].kind {
             ArgKind::Buffer { scalar, access } => Some((scalar.bytes(), *access)),
             ArgKind::TensorMap(map) => {
-                let access = if self.code.stored_maps.contains(&i) { Access::Write } else { Access::Read };
+                let access = if self.code.uses.stored_maps.contains(&i) { Access::Write } else { Access::Read };
                 Some((map.scalar.bytes(), access))
             }
             ArgKind::Scalar(_) => None,

@@ -131,11 +131,11 @@ impl<'a> Group<'a> {
     fn new(launch: &'a Launch<'a>, rank: u32) -> Group<'a> {
         let code = launch.code;
         // Threads run in lockstep as far as their roles agree; wave by wave where waves may overtake one another.
-        let single = launch.options.interleave || code.waves_apart;
+        let single = launch.options.interleave || code.uses.waves_apart;
         let starts: Vec<u32> = if single {
             (0..code.threads).step_by(code.wave as usize).collect()
         } else {
-            std::iter::once(0).chain(code.splits.iter().copied()).collect()
+            std::iter::once(0).chain(code.uses.splits.iter().copied()).collect()
         };
         let ends = starts.iter().skip(1).copied().chain([code.threads]);
         let contexts = starts.iter().zip(ends).map(|(&s, e)| Context::new(launch, s, e - s)).collect();

@@ -1,6 +1,7 @@
 //! What is known about a kernel before its code is made: which values differ between threads, where threads may leave, which
 //! barriers and roles there are, and a number and a printed form for every statement.
 
+use crate::code::Uses;
 use crate::show;
 use std::collections::{HashMap, HashSet};
 use tilewright_ir::*;
@@ -18,20 +19,9 @@ pub(crate) struct Facts {
     pub(crate) numbers: HashMap<*const Stmt, u32>,
     /// Position and printed form of each statement.
     pub(crate) statements: Vec<String>,
-    /// First threads of roles, other than 0.
-    pub(crate) splits: Vec<u32>,
-    pub(crate) partial_barriers: bool,
-    /// Waves may overtake one another.
-    pub(crate) waves_apart: bool,
-    /// Warpgroup instructions are used.
-    pub(crate) warpgroups: bool,
+    pub(crate) uses: Uses,
     /// Register arrays that warpgroup instructions work on.
     pub(crate) warpgroup_regs: HashSet<RegId>,
-    /// Bulk stores are used, or waited for.
-    pub(crate) bulk_stores: bool,
-    /// Tensor maps that are stored through.
-    pub(crate) stored_maps: Vec<usize>,
-    pub(crate) shared_atomics: bool,
 }
 
 /// Collects the facts. Handles of the kernel must be in range.
@@ -39,9 +29,9 @@ pub(crate) fn analyse(k: &Kernel) -> Facts {
     let mut facts =
         Facts { varying_vars: vec![false; k.vars.len()], varying_cursors: vec![false; k.cursors.len()], ..Facts::default() };
     number(k, &k.body, "body", &mut facts);
-    if !k.tx_barriers.is_empty() || facts.warpgroups {
-        facts.waves_apart = true;
-        facts.partial_barriers = true;
+    if !k.tx_barriers.is_empty() || facts.uses.warpgroups {
+        facts.uses.waves_apart = true;
+        facts.uses.partial_barriers = true;
     }
     // Variance only grows, so this ends.
     loop {
@@ -51,8 +41,8 @@ pub(crate) fn analyse(k: &Kernel) -> Facts {
             break;
         }
     }
-    facts.splits.sort_unstable();
-    facts.splits.dedup();
+    facts.uses.splits.sort_unstable();
+    facts.uses.splits.dedup();
     facts
 }
 
@@ -71,35 +61,35 @@ fn number(k: &Kernel, block: &Block, path: &str, facts: &mut Facts) {
                 for r in roles {
                     number(k, &r.body, &format!("{here}.{}", r.name), facts);
                     if r.first_thread > 0 {
-                        facts.splits.push(r.first_thread);
+                        facts.uses.splits.push(r.first_thread);
                     }
                 }
             }
             Stmt::Barrier(BarrierScope::Named { .. }) => {
-                facts.waves_apart = true;
-                facts.partial_barriers = true;
+                facts.uses.waves_apart = true;
+                facts.uses.partial_barriers = true;
             }
             Stmt::Matrix(MatrixOp::Warpgroup { a, acc, .. }) => {
-                facts.warpgroups = true;
+                facts.uses.warpgroups = true;
                 facts.warpgroup_regs.insert(acc.regs);
                 if let WarpgroupA::Regs(a) = a {
                     facts.warpgroup_regs.insert(a.regs);
                 }
             }
             Stmt::Matrix(MatrixOp::WarpgroupFence { .. } | MatrixOp::WarpgroupCommit | MatrixOp::WarpgroupWait { .. }) => {
-                facts.warpgroups = true;
+                facts.uses.warpgroups = true;
             }
             // Its reads go on until they are waited for, as those of another wave would.
             Stmt::Bulk(op @ (BulkOp::Store { .. } | BulkOp::StoreCommit | BulkOp::StoreWait { .. })) => {
-                facts.waves_apart = true;
-                facts.partial_barriers = true;
-                facts.bulk_stores = true;
+                facts.uses.waves_apart = true;
+                facts.uses.partial_barriers = true;
+                facts.uses.bulk_stores = true;
                 if let BulkOp::Store { map, .. } = op {
-                    facts.stored_maps.push(map.index());
+                    facts.uses.stored_maps.push(map.index());
                 }
             }
-            Stmt::Barrier(BarrierScope::Wave) => facts.partial_barriers = true,
-            Stmt::Atomic { mem, .. } if matches!(mem.base, Base::Shared(_)) => facts.shared_atomics = true,
+            Stmt::Barrier(BarrierScope::Wave) => facts.uses.partial_barriers = true,
+            Stmt::Atomic { mem, .. } if matches!(mem.base, Base::Shared(_)) => facts.uses.shared_atomics = true,
             _ => {}
         }
     }

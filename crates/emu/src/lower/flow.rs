@@ -9,6 +9,16 @@ use crate::lower::value::{Value, is_wide};
 use crate::op::Op;
 use tilewright_ir::*;
 
+/// The fields of a loop's statement.
+pub(super) struct Loop<'k> {
+    pub statement: *const Stmt,
+    pub var: VarId,
+    pub start: ExprId,
+    pub end: ExprId,
+    pub step: i64,
+    pub body: &'k Block,
+}
+
 impl<'k> Lower<'k> {
     /// Lowers a block in its own scope.
     fn scoped(&mut self, straight: bool, block: &'k Block) -> Result<(), EmuError> {
@@ -53,36 +63,19 @@ impl<'k> Lower<'k> {
         d
     }
 
-    #[allow(clippy::too_many_arguments)] // The fields of one statement.
-    pub(super) fn for_loop(
-        &mut self,
-        s: &'k Stmt,
-        var: VarId,
-        start: ExprId,
-        end: ExprId,
-        step: i64,
-        unroll: Unroll,
-        body: &'k Block,
-    ) -> Result<(), EmuError> {
+    pub(super) fn for_loop(&mut self, of: &Loop<'k>, unroll: Unroll) -> Result<(), EmuError> {
         match unroll {
-            Unroll::Full | Unroll::Silent | Unroll::Repeat => self.unrolled(s, var, start, end, step, body),
-            Unroll::No | Unroll::By(_) => self.counted(s, var, start, end, step, body),
+            Unroll::Full | Unroll::Silent | Unroll::Repeat => self.unrolled(of),
+            Unroll::No | Unroll::By(_) => self.counted(of),
         }
     }
 
-    fn unrolled(
-        &mut self,
-        s: &'k Stmt,
-        var: VarId,
-        start: ExprId,
-        end: ExprId,
-        step: i64,
-        body: &'k Block,
-    ) -> Result<(), EmuError> {
+    fn unrolled(&mut self, of: &Loop<'k>) -> Result<(), EmuError> {
+        let Loop { var, start, end, step, body, .. } = *of;
         let (Some(first), Some(end)) = (self.as_const(start), self.as_const(end)) else {
             return Err(self.invalid("a loop to be unrolled has bounds that are no constants"));
         };
-        let leaving = self.facts.leaving.contains(&(s as *const Stmt));
+        let leaving = self.facts.leaving.contains(&of.statement);
         let mask = self.mask;
         let mut at = first;
         while at < end {
@@ -107,15 +100,8 @@ impl<'k> Lower<'k> {
     }
 
     /// A run-time loop: one uniform counter where the bounds are uniform, else a counter and a mask per lane.
-    fn counted(
-        &mut self,
-        s: &'k Stmt,
-        var: VarId,
-        start: ExprId,
-        end: ExprId,
-        step: i64,
-        body: &'k Block,
-    ) -> Result<(), EmuError> {
+    fn counted(&mut self, of: &Loop<'k>) -> Result<(), EmuError> {
+        let Loop { var, start, end, step, body, .. } = *of;
         let ty = self.k.ty(start);
         let (scalar, wide) = (ty.scalar, is_wide(ty.scalar));
         let first = self.eval(start)?.comps[0];
@@ -125,7 +111,7 @@ impl<'k> Lower<'k> {
         let first = self.slot(first, scalar);
         self.mov(scalar, counter, first);
         let outer = self.mask;
-        let leaving = self.facts.leaving.contains(&(s as *const Stmt));
+        let leaving = self.facts.leaving.contains(&of.statement);
         // Lanes still in the loop; once out, a lane stays out.
         let inside = if uniform { outer } else { self.temp(false, false) };
         if !uniform {

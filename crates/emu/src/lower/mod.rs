@@ -54,7 +54,7 @@ pub(crate) fn lower(k: &Kernel, options: &Options) -> Result<Code, EmuError> {
         return Err(refuse(format!("{registers} register elements per thread: up to {MAX_REGS} are possible")));
     }
     let facts = analyse::analyse(k);
-    matrix::supported(k, options, facts.warpgroups).map_err(refuse)?;
+    matrix::supported(k, options, facts.uses.warpgroups).map_err(refuse)?;
     let mut l = Lower::new(k, options, facts);
     l.roots();
     l.block(&k.body)?;
@@ -124,14 +124,8 @@ impl<'k> Lower<'k> {
             reg_names: k.regs.iter().map(|r| r.name.clone()).collect(),
             shared: k.shared.clone(),
             shared_bytes: k.shared_bytes() as usize,
-            splits: facts.splits.clone(),
-            partial_barriers: facts.partial_barriers,
-            waves_apart: facts.waves_apart,
-            warpgroups: facts.warpgroups,
-            bulk_stores: facts.bulk_stores,
+            uses: facts.uses.clone(),
             tx_barriers: k.tx_barriers.clone(),
-            stored_maps: facts.stored_maps.clone(),
-            shared_atomics: facts.shared_atomics,
             ..Code::default()
         };
         let mut slots = Slots::default();

@@ -1,5 +1,6 @@
 //! Lowers statements, one by one.
 
+use super::flow::Loop;
 use super::slots::Class;
 use super::value::{Comp, Value, is_wide};
 use super::{Binding, Lower, MAX_OPERATIONS};
@@ -59,7 +60,8 @@ impl<'k> Lower<'k> {
             Stmt::PlaceCursor(c, e) => self.place_cursor(*c, *e)?,
             Stmt::AdvanceCursor(c, e) => self.advance_cursor(*c, *e)?,
             Stmt::For { var, start, end, step, unroll, body } => {
-                self.for_loop(s, *var, *start, *end, *step, *unroll, body)?;
+                let of = Loop { statement: s, var: *var, start: *start, end: *end, step: *step, body };
+                self.for_loop(&of, *unroll)?;
             }
             Stmt::If { cond, then, otherwise } => self.branch(*cond, then, otherwise)?,
             Stmt::Roles(roles) => self.roles(roles)?,

@@ -14,8 +14,8 @@ pub(crate) struct Agents {
 impl Agents {
     pub(crate) fn new(code: &Code) -> Agents {
         Agents {
-            warpgroups: if code.warpgroups { code.threads.div_ceil(128) } else { 0 },
-            waves: if code.bulk_stores { code.threads.div_ceil(code.wave) } else { 0 },
+            warpgroups: if code.uses.warpgroups { code.threads.div_ceil(128) } else { 0 },
+            waves: if code.uses.bulk_stores { code.threads.div_ceil(code.wave) } else { 0 },
         }
     }
     /// The instructions of a warpgroup.
