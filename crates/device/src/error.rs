@@ -192,21 +192,8 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// True if only this kernel (or this launch) is refused and the device remains usable: the search counts it as one
-    /// failed trial and goes on.
-    pub const fn is_candidate(&self) -> bool {
-        matches!(
-            self,
-            DeviceError::Invalid { .. }
-                | DeviceError::Compile { .. }
-                | DeviceError::CompileTimeout { .. }
-                | DeviceError::CompilerCrashed { .. }
-                | DeviceError::BadLaunch { .. }
-                | DeviceError::Emulation { .. }
-                | DeviceError::OutOfMemory { .. }
-        )
-    }
-    /// True if the device cannot be used any more in this process, or its memory is gone.
+    /// True if the device cannot be used any more in this process, or its memory is gone. A search counts every other
+    /// error of a kernel or launch as one failed trial.
     pub const fn is_fatal(&self) -> bool {
         matches!(
             self,

@@ -210,8 +210,8 @@ fn bulk_copies_bring_boxes_with_zeros_beyond_the_edges() {
             }
         }
         let odd = launch(8, whole.bytes() - 8).unwrap_err();
-        assert!(odd.is_candidate() && odd.to_string().contains("multiple of 16"), "{odd}");
+        assert!(!odd.is_fatal() && odd.to_string().contains("multiple of 16"), "{odd}");
         let short = launch(64, 100).unwrap_err();
-        assert!(short.is_candidate() && short.to_string().contains("span"), "{short}");
+        assert!(!short.is_fatal() && short.to_string().contains("span"), "{short}");
     }
 }
