@@ -96,7 +96,7 @@ impl Session {
     ///
     /// # Errors
     /// [`BenchError::Problem`]; [`BenchError::Usage`] if none is left by the filters.
-    pub fn cases(&self, args: &Cases, default_set: &str) -> Result<Vec<Case>, BenchError> {
+    pub fn cases(&self, args: &Cases) -> Result<Vec<Case>, BenchError> {
         let workspace = args.workspace;
         let mut cases = Vec::new();
         if let Some(path) = &args.cases {
@@ -125,7 +125,7 @@ impl Session {
             } else if let (Some(bytes), Problem::Conv(conv)) = (workspace, &mut problem) {
                 conv.workspace = bytes;
             }
-            cases.push(Case { set: default_set.into(), name: key.clone(), line: 0, problem, calls: 1 });
+            cases.push(Case { set: "problem".into(), name: key.clone(), line: 0, problem, calls: 1 });
         }
         let all = cases.len();
         let sets: BTreeSet<String> = cases.iter().map(|c| c.set.clone()).collect();
@@ -363,7 +363,7 @@ mod tests {
         let cli = parsed("tilewright-bench gemm --problem conv_fwd_nchw_n1_c1_k1_in9_fil3_f32 --set other --dtype f64");
         let Command::Gemm(args) = cli.command else { panic!("gemm") };
         let session = Session::begin("gemm", cli.common).unwrap();
-        let e = session.cases(&args.cases, "problem").unwrap_err();
+        let e = session.cases(&args.cases).unwrap_err();
         let expected =
             "none of the 1 cases is of --set other and is of --dtype f64; there are the sets problem and the types f32";
         assert_eq!((e.to_string().as_str(), e.code()), (expected, 2));
@@ -377,7 +377,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             let line = format!("tilewright-bench conv --cases {} {options}", path.display());
             let Command::Conv(args) = parsed(&line).command else { panic!("conv") };
-            let cases = Session::begin("conv", parsed("tilewright-bench table x").common).unwrap().cases(&args.cases, "problem");
+            let cases = Session::begin("conv", parsed("tilewright-bench table x").common).unwrap().cases(&args.cases);
             cases.unwrap().into_iter().map(|c| (c.set, c.problem.key()[..14].to_string())).collect::<Vec<_>>()
         };
         let text = "dims,groups,n,k_per_group,c_per_group,filter,input\n1,2,4,8,8,3,9\n2,2,4,8,8,3x3,9\n";

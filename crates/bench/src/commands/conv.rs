@@ -22,7 +22,7 @@ pub fn conv(common: Common, args: ConvArgs) -> Result<(), BenchError> {
     let mut session = Session::begin(EXPERIMENT, common)?;
     let (how, constraint) = session.choose(&args.choice)?;
     let also = args.also.iter().map(|text| Ok((text, constraint_of("--also", text)?))).collect::<Result<Vec<_>, BenchError>>()?;
-    let cases = session.cases(&args.cases, "problem")?;
+    let cases = session.cases(&args.cases)?;
     let device = session.device()?;
     let library = if args.no_cudnn { None } else { Some(baseline::open(Library::Cudnn, device.as_ref(), None)?) };
     let (limits, cache) = (session.limits(), session.cache());

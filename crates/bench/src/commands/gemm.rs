@@ -16,7 +16,7 @@ use crate::workload::Workload;
 pub fn gemm(common: Common, args: GemmArgs, experiment: &'static str) -> Result<(), BenchError> {
     let mut session = Session::begin(experiment, common)?;
     let (how, constraint) = session.choose(&args.choice)?;
-    let mut cases = session.cases(&args.cases, "problem")?;
+    let mut cases = session.cases(&args.cases)?;
     if experiment == "deepbench" {
         cases.iter_mut().for_each(|c| c.set = experiment.into());
     }

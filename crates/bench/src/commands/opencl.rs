@@ -18,7 +18,7 @@ pub fn opencl_vs_cuda(common: Common, args: OtherArgs) -> Result<(), BenchError>
     const EXPERIMENT: &str = "opencl-vs-cuda";
     let mut session = Session::begin(EXPERIMENT, common)?;
     let (how, constraint) = session.choose(&args.choice)?;
-    let cases = session.cases(&args.cases, "problem")?;
+    let cases = session.cases(&args.cases)?;
     let (device, other) = (session.device()?, session.other_device(&args.other)?);
     let names = [device.info().id.clone(), other.info().id.clone()];
     let (limits, cache) = (session.limits(), session.cache());

@@ -20,7 +20,7 @@ pub fn pick_quality(common: Common, args: Tuned) -> Result<(), BenchError> {
     if how == Choose::Pick {
         return Err(BenchError::Usage("pick-quality compares the pick with a tuned plan: leave out --pick".into()));
     }
-    let cases = session.cases(&args.cases, "problem")?;
+    let cases = session.cases(&args.cases)?;
     let device = session.device()?;
     let (limits, cache) = (session.limits(), session.cache());
     session.each(&cases, |case| {

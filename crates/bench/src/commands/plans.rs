@@ -30,7 +30,7 @@ pub fn plans(common: Common, args: PlansArgs) -> Result<(), BenchError> {
         return Err(BenchError::Usage("give plans with --plan or --plans-file".into()));
     }
     let mut session = Session::begin(EXPERIMENT, common)?;
-    let cases = session.cases(&args.cases, "problem")?;
+    let cases = session.cases(&args.cases)?;
     let device = session.device()?;
     let (limits, cache) = (session.limits(), session.cache());
     let rivals = Rivals::open(&args.rivals, &device, session.measuring())?;

@@ -68,7 +68,7 @@ pub fn throughput(common: Common, args: Tuned) -> Result<(), BenchError> {
     let goes_on = common.go_on.is_some();
     let mut session = Session::begin("throughput", common)?;
     let (_, constraint) = session.choose(&args.choice)?;
-    let cases = session.cases(&args.cases, "problem")?;
+    let cases = session.cases(&args.cases)?;
     let device = session.device()?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     if !goes_on {
