@@ -59,7 +59,7 @@ mod tests {
     use crate::epilogue::{Activation, Along};
     use crate::extent::Dynamic;
     use crate::gemm::GemmBuilder;
-    use crate::gemm::builder::refused;
+    use crate::gemm::refused;
     use crate::problem::Problem;
     use crate::ragged::Ragged;
 

@@ -1,234 +1,21 @@
 //! The contraction `C[g,m,n] = epilogue(sum_k A[g,m,k] * B[g,k,n])`: what every problem becomes.
 
+mod epilogue;
 mod tensor;
 
+pub use epilogue::{Centre, Centred, EpilogueOp, OperandValues, Pairs, PartOf, Reduce};
 pub use tensor::{Operand, Signs, Tensor, Vector};
 
-use crate::epilogue::{Activation, Along};
+use crate::epilogue::Along;
 use crate::extent::{Dynamic, Extent, Extents};
 use crate::factor_parts::FactorParts;
-use crate::gate::GateFunction;
 use crate::math::Math;
-use crate::quant::Quant;
 use crate::ragged::Ragged;
-use crate::reduction::{Axes, Function, Operator, ResultShape};
-use crate::view::{ROW, View};
+use crate::reduction::{Operator, ResultShape};
+use crate::view::View;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use tilewright_ir::mma::Family;
 use tilewright_ir::{MathUnit, MatrixType, Mma, Scalar};
-
-/// An epilogue operation: what becomes of a sum, in the type of the sums. Operations see values with their row and column, so that one
-/// that depends on neighbours or on another tensor is one more variant.
-#[derive(Clone, Debug, PartialEq)]
-pub enum EpilogueOp {
-    /// The sum of products of the factors without their zero points, in integers: before anything else.
-    Centre(Box<Centre>),
-    /// Times alpha.
-    Scale,
-    /// Times the element of a vector of its row or column.
-    ScaleVector(Vector),
-    /// Plus such an element.
-    AddVector(Vector),
-    /// Plus beta times the old result, which beta 0 never reads.
-    AddOld,
-    /// The same of complex numbers, whose parts are neighbours where the result is contiguous: a kernel ahead multiplies them in place, since an
-    /// exit that read one part may have stored the other.
-    AddOldComplex,
-    /// A function of it.
-    Activate(Activation),
-    /// Of the sums of a pair of columns the result of one: a function of the first times the second.
-    Gate(Pairs),
-    /// Plus the element in its place of a tensor that is addressed as the result is, of its type, starting its buffer.
-    AddTensor(Tensor),
-    /// 0 where the element in its place of such a tensor is not above 0.
-    Mask(Tensor),
-    /// Leaves it as it is, and has part in a value of a reduction.
-    Reduce(Reduce),
-}
-
-/// Pairs of a product's columns that make one column of the result. Operations ahead see the product's columns, those that follow the result's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Pairs {
-    /// What is applied to the first of a pair.
-    pub function: GateFunction,
-    /// Firsts of so many neighbouring results come before their seconds.
-    pub granule: u64,
-    /// Columns of the result.
-    pub columns: u64,
-}
-
-impl Pairs {
-    /// The product's column of the first of a result's pair; the second is [`Pairs::granule`] columns further.
-    pub const fn first(&self, column: u64) -> u64 {
-        column / self.granule * 2 * self.granule + column % self.granule
-    }
-}
-
-/// A reduction of the values that reach it. Its results are dense: batch entries outermost, then rows or columns.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Reduce {
-    /// What is computed.
-    pub operator: Operator,
-    /// Of what function of each element, where it is not the element itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub function: Option<Function>,
-    /// Axes that are reduced.
-    pub over: Axes,
-    /// Of values rounded to the result's type.
-    pub stored: bool,
-    /// Type of the results.
-    pub scalar: Scalar,
-    /// Number among the problem's reductions.
-    pub number: usize,
-    /// Of the operand whose rows or columns are kept, over k.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub operand: bool,
-    /// Batch entries that follow each other and always stay apart: a convolution's groups.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
-    pub groups: u64,
-    /// Where the elements are among all that are reduced, if the contraction is a part of the problem.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub part: Option<Box<PartOf>>,
-}
-
-/// Where the result of a part of a problem is in the whole one, of which reductions are.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct PartOf {
-    /// Of the whole result.
-    pub extents: Extents,
-    /// Batch entries of the part that lie in each of those, one after the other.
-    pub phases: u64,
-    /// Which row of the whole result a row is, in its batch entry.
-    pub rows: View,
-}
-
-/// Zero points, with the sums over k that they are multiplied by:
-/// `sum (A - a)(B - b) = sum A B - b sum A - a (sum B - k b)`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Centre {
-    /// Zero points of the problem's A, with sums of B.
-    pub a: Option<Centred>,
-    /// Zero points of its B, with sums of A.
-    pub b: Option<Centred>,
-    /// Terms of a sum.
-    pub k: u64,
-}
-
-/// Zero points of a factor.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Centred {
-    /// The zero points.
-    pub zero: Vector,
-    /// Sums of the other factor over k: in workspace, where a contraction over its elements leaves them.
-    pub totals: Vector,
-    /// Number of that reduction, after the problem's own.
-    pub number: usize,
-}
-
-impl Centre {
-    /// Both, where there are.
-    pub fn iter(&self) -> impl Iterator<Item = &Centred> {
-        self.a.iter().chain(&self.b)
-    }
-}
-
-/// A reduction of an operand, whose values a launch must have memory for besides the results.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OperandValues {
-    /// What is computed.
-    pub reduce: Reduce,
-    /// Values.
-    pub len: u64,
-    /// Elements of each.
-    pub count: u64,
-}
-
-/// `max over n`, `sum of exp over n`.
-impl fmt::Display for Reduce {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.operator)?;
-        self.function.map_or(Ok(()), |function| write!(f, " of {function}"))?;
-        match (self.operand, self.over.m) {
-            (false, _) => write!(f, " over {}", self.over),
-            (true, false) => f.write_str(" over k of rows"),
-            (true, true) => f.write_str(" over k of columns"),
-        }
-    }
-}
-
-const fn one() -> u64 {
-    1
-}
-
-const fn is_one(groups: &u64) -> bool {
-    *groups == 1
-}
-
-impl EpilogueOp {
-    /// What happens to an element, in words.
-    pub fn words(&self) -> String {
-        match self {
-            EpilogueOp::Scale => "scale by alpha".into(),
-            EpilogueOp::Centre(_) => {
-                "take zero points, times sums of the other factor over k that kernels ahead leave in workspace".into()
-            }
-            EpilogueOp::ScaleVector(x) => format!("multiply by the scales along {}", if x.along_n { "n" } else { "m" }),
-            EpilogueOp::AddVector(x) => format!("add the bias along {}", if x.along_n { "n" } else { "m" }),
-            EpilogueOp::AddOld => "add beta * C (C is not read where beta is 0)".into(),
-            EpilogueOp::AddOldComplex => "add beta * C, which a kernel ahead leaves in C (it is not read where beta is 0)".into(),
-            EpilogueOp::Activate(f) => format!("apply {f}"),
-            EpilogueOp::Gate(x) => format!("multiply {} of a gate's column by the column of its pair", x.function),
-            EpilogueOp::AddTensor(_) => "add the residual".into(),
-            EpilogueOp::Mask(_) => "0 where the residual is not above 0".into(),
-            EpilogueOp::Reduce(x) => format!("take part in {x}"),
-        }
-    }
-    /// `activation(alpha * scales * sum + bias + beta * C) + residual`, of what there is.
-    pub fn list(
-        scales: Vec<Vector>,
-        bias: Option<Vector>,
-        activation: Option<Activation>,
-        residual: Option<Tensor>,
-    ) -> Vec<EpilogueOp> {
-        let mut all = vec![EpilogueOp::Scale];
-        all.extend(scales.into_iter().map(EpilogueOp::ScaleVector));
-        all.extend(bias.map(EpilogueOp::AddVector));
-        all.push(EpilogueOp::AddOld);
-        all.extend(activation.map(EpilogueOp::Activate));
-        all.extend(residual.map(EpilogueOp::AddTensor));
-        all
-    }
-    /// The operation on a value, as a formula.
-    fn formula(&self, value: &str) -> String {
-        match self {
-            EpilogueOp::Scale => format!("alpha * {value}"),
-            EpilogueOp::Centre(x) => {
-                let of = |x: &Option<Centred>, name: &str| {
-                    let index = |v: &Vector| if v.along_n { "n" } else { "m" };
-                    x.as_ref().map(|x| {
-                        let zero = if x.zero.view.uses(ROW) { format!("[{}]", index(&x.zero)) } else { String::new() };
-                        (format!("zero_{name}{zero}"), format!("sums[g,{}]", index(&x.totals)))
-                    })
-                };
-                let (a, b) = (of(&x.a, "a"), of(&x.b, "b"));
-                let value = b.iter().fold(value.to_string(), |value, (zero, totals)| format!("{value} - {zero} * {totals}"));
-                let less = b.map_or(String::new(), |(zero, _)| format!(" - {} * {zero}", x.k));
-                let value = a.iter().fold(value, |value, (zero, totals)| format!("{value} - {zero} * ({totals}{less})"));
-                format!("({value})")
-            }
-            EpilogueOp::ScaleVector(x) => format!("scale[{}] * {value}", if x.along_n { "n" } else { "m" }),
-            EpilogueOp::AddVector(x) => format!("{value} + bias[{}]", if x.along_n { "n" } else { "m" }),
-            EpilogueOp::AddOld => format!("{value} + beta * C[g,m,n]"),
-            EpilogueOp::AddOldComplex => format!("{value} + (beta * C)[g,m,n]"),
-            EpilogueOp::Activate(f) => format!("{f}({value})"),
-            EpilogueOp::Gate(x) => format!("{}(gate) * up, each {value},", x.function),
-            EpilogueOp::AddTensor(_) => format!("{value} + residual[g,m,n]"),
-            EpilogueOp::Mask(_) => format!("(residual[g,m,n] > 0 ? {value} : 0)"),
-            EpilogueOp::Reduce(_) => value.into(),
-        }
-    }
-}
 
 /// Where a result is among neighbours in memory whose sums have no terms: they leave with it, so that memory is written without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -346,37 +133,6 @@ pub struct Contraction {
 }
 
 impl Contraction {
-    /// The vector that is added, if one is.
-    pub fn bias(&self) -> Option<&Vector> {
-        self.epilogue.iter().find_map(|op| if let EpilogueOp::AddVector(x) = op { Some(x) } else { None })
-    }
-    /// The zero points of its factors, and what they are multiplied by.
-    pub fn centre(&self) -> Option<&Centre> {
-        self.epilogue.iter().find_map(|op| if let EpilogueOp::Centre(x) = op { Some(&**x) } else { None })
-    }
-    /// The vectors of scales.
-    pub fn scales(&self) -> impl Iterator<Item = &Vector> {
-        self.epilogue.iter().filter_map(|op| if let EpilogueOp::ScaleVector(x) = op { Some(x) } else { None })
-    }
-    /// The vectors of quantisation parameters, and the ends of groups.
-    pub fn quants(&self) -> impl Iterator<Item = (Quant, &Vector)> {
-        let zero_points = self.centre().into_iter().flat_map(|x| [(Quant::ZeroA, x.a.as_ref()), (Quant::ZeroB, x.b.as_ref())]);
-        let zero_points = zero_points.filter_map(|(quant, x)| Some((quant, &x?.zero)));
-        let scales = self.scales().chain(&self.block_scales).map(|x| (Quant::scale(self.along(x)), x));
-        zero_points.chain(scales).chain(self.launch.groups().map(|x| (Quant::Ends, &x.ends)))
-    }
-    /// The function that is applied, if one is.
-    pub fn activation(&self) -> Option<Activation> {
-        self.epilogue.iter().find_map(|op| if let EpilogueOp::Activate(f) = op { Some(*f) } else { None })
-    }
-    /// The old result is multiplied by a complex beta.
-    pub fn turns_old(&self) -> bool {
-        self.epilogue.iter().any(|op| matches!(op, EpilogueOp::AddOldComplex))
-    }
-    /// What makes results of pairs of sums.
-    pub fn pairs(&self) -> Option<&Pairs> {
-        self.epilogue.iter().find_map(|op| if let EpilogueOp::Gate(x) = op { Some(x) } else { None })
-    }
     /// Columns of the result: one for each pair of columns of the product.
     pub fn result_columns(&self) -> u64 {
         self.pairs().map_or(self.n, |pairs| pairs.columns)
@@ -394,18 +150,6 @@ impl Contraction {
     /// A factor is multiplied by a complex alpha.
     pub fn turns_factor(&self) -> bool {
         [&self.a, &self.b].iter().any(|x| x.signs.is_some_and(|signs| signs.other.is_some()))
-    }
-    /// The tensor that is added or masks, if there is one.
-    pub fn residual(&self) -> Option<&Tensor> {
-        self.epilogue.iter().find_map(|op| if let EpilogueOp::AddTensor(x) | EpilogueOp::Mask(x) = op { Some(x) } else { None })
-    }
-    /// Reductions of the result.
-    pub fn reductions(&self) -> impl Iterator<Item = &Reduce> {
-        self.epilogue.iter().filter_map(|op| if let EpilogueOp::Reduce(x) = op { Some(x) } else { None })
-    }
-    /// Reductions of the result, then those of operands.
-    pub fn all_reductions(&self) -> impl Iterator<Item = &Reduce> {
-        self.reductions().chain(self.operand_values.iter().map(|x| &x.reduce))
     }
     /// Elements of each value of a reduction.
     pub fn count(&self, r: &Reduce) -> u64 {

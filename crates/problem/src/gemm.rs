@@ -1,23 +1,23 @@
 //! The strided-batched matrix product `C = alpha * op(A) * op(B) + beta * C`, as BLAS and MIOpenGEMM state it, with what
-//! [`crate::epilogue`] adds: the description, and what follows from it.
+//! [`crate::epilogue`] adds: its description, and the builder of one.
 
-pub(crate) mod builder;
+mod memory;
+mod quant;
 mod validate;
-
-pub use builder::GemmBuilder;
 
 use crate::complex::Complex;
 use crate::epilogue::{Activation, Along, BiasVector, Residual};
-use crate::error::{ProblemError, check_extents};
-use crate::extent::{Dynamic, Extents};
-use crate::gate::Gate;
+use crate::error::{DEFAULT_WORKSPACE, ProblemError, default_out};
+use crate::extent::Dynamic;
+use crate::gate::{Gate, GateFunction};
 use crate::math::Math;
 use crate::names::names;
-use crate::quant::{Quant, Scales, ZeroPoint, ZeroPoints, multiplied};
+use crate::quant::{Scale, Scales, ZeroPoint, ZeroPoints};
 use crate::ragged::Ragged;
 use crate::reduction::Reduction;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
+use validate::check_left;
 
 /// Which direction of a stored matrix is contiguous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -129,114 +129,325 @@ pub struct Gemm {
 
 crate::error::validated_serde!(Gemm);
 
+/// Collects a [`Gemm`]. What is not set is tight: smallest leading dimensions, batch entries one after the other, no offsets.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Activation, Along, Gemm, ProblemError};
+///
+/// // Eight products of the rows of A and a shared, transposed B.
+/// let gemm = Gemm::new(Scalar::BF16, 64, 32, 16).trans(false, true).batch(8).stride_b(0);
+/// let gemm = gemm.out_dtype(Scalar::F32).bias(Along::N).activation(Activation::Gelu).build()?;
+/// assert_eq!((gemm.b.ld, gemm.c.ld), (16, 32));
+///
+/// // A builder refuses a problem that cannot be.
+/// let refused = Gemm::new(Scalar::F32, 64, 32, 16).lda(8).build();
+/// assert!(refused.is_err_and(|e| e.to_string().contains("lda")));
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GemmBuilder {
+    /// The product, but for what the fields below decide: type of C, distances, gate and residual.
+    pub(crate) gemm: Gemm,
+    pub(crate) out_dtype: Option<Scalar>,
+    pub(crate) ld: [Option<u64>; 3],
+    pub(crate) batch_stride: [Option<u64>; 3],
+    pub(crate) gate: Option<GateFunction>,
+    pub(crate) up_first: bool,
+    /// Leading dimension and batch stride, where they are given.
+    pub(crate) residual: Option<(Option<u64>, Option<u64>)>,
+}
+
 impl Gemm {
-    /// The largest extents: all there are where nothing is dynamic.
-    pub const fn extents(&self) -> Extents {
-        Extents { g: self.batch, m: self.m, n: self.n }
+    /// Starts a row-major, untransposed, tight `m x n x k` product of the given element type.
+    #[allow(clippy::new_ret_no_self)]
+    pub fn new(dtype: Scalar, m: u64, n: u64, k: u64) -> GemmBuilder {
+        let matrix = Matrix { trans: false, ld: 0, batch_stride: 0, offset: 0 };
+        let gemm = Gemm {
+            dtype,
+            complex: None,
+            b_dtype: None,
+            math: Math::Exact,
+            out_dtype: dtype,
+            order: Order::default(),
+            batch: 1,
+            m,
+            n,
+            k,
+            a: matrix,
+            b: matrix,
+            c: matrix,
+            zero_points: ZeroPoints::default(),
+            scales: Scales::default(),
+            bias: None,
+            activation: None,
+            gate: None,
+            residual: None,
+            reductions: Vec::new(),
+            drop_c: false,
+            workspace: DEFAULT_WORKSPACE,
+            dynamic: Dynamic::NONE,
+            grouped: None,
+        };
+        let (ld, batch_stride) = ([None; 3], [None; 3]);
+        GemmBuilder { gemm, out_dtype: None, ld, batch_stride, gate: None, up_first: false, residual: None }
     }
-    /// The product that a launch with these extents computes: the same matrices in the same memory, fewer rows, columns or batch
-    /// entries of them. Nothing of it is dynamic any more.
+}
+
+impl GemmBuilder {
+    /// Element type of C; by default that of A and B, f32 beside 8-bit floats. Results in 8-bit floats saturate: what lies beyond the largest
+    /// number becomes that.
+    pub fn out_dtype(mut self, dtype: Scalar) -> Self {
+        self.out_dtype = Some(dtype);
+        self
+    }
+    /// Element type of B where it is not that of A: one is e4m3, the other e5m2; or e4m3fnuz and e5m2fnuz, or i8 and u8; or one is i8 or u8, and
+    /// the other f16, bf16 or f32: small weights, each of which becomes the float of its value on the way to shared memory.
+    pub fn b_dtype(mut self, dtype: Scalar) -> Self {
+        self.gemm.b_dtype = Some(dtype);
+        self
+    }
+    /// Elements of all matrices are complex numbers, real and imaginary part side by side: complex64 of f32, complex128 of f64. Sizes, leading
+    /// dimensions, strides and offsets count them.
+    pub fn complex(mut self) -> Self {
+        self.gemm.complex = Some(self.gemm.complex.unwrap_or_default());
+        self
+    }
+    /// As [`GemmBuilder::complex`], with the conjugates of A's or of B's elements in their place; of a factor that is stored transposed this is its
+    /// conjugate transpose.
+    pub fn conj(mut self, conj_a: bool, conj_b: bool) -> Self {
+        self.gemm.complex = Some(Complex { conj_a, conj_b, ..self.gemm.complex.unwrap_or_default() });
+        self
+    }
+    /// As [`GemmBuilder::complex`], with a complex alpha or beta, whose imaginary part each launch gives beside the real one. Alpha is multiplied into
+    /// the elements of a factor on their way, beta into C by a kernel of its own ahead of the product.
+    pub fn imaginary(mut self, alpha_im: bool, beta_im: bool) -> Self {
+        self.gemm.complex = Some(Complex { alpha_im, beta_im, ..self.gemm.complex.unwrap_or_default() });
+        self
+    }
+    /// With what precision f32 factors are multiplied.
+    pub fn math(mut self, math: Math) -> Self {
+        self.gemm.math = math;
+        self
+    }
+    /// Storage order of all matrices; row-major where none is named.
+    pub fn order(mut self, order: Order) -> Self {
+        self.gemm.order = order;
+        self
+    }
+    /// Whether A and B are stored transposed.
+    pub fn trans(mut self, a: bool, b: bool) -> Self {
+        (self.gemm.a.trans, self.gemm.b.trans) = (a, b);
+        self
+    }
+    /// Whether C is stored transposed (not in BLAS; MIOpenGEMM `tC1`).
+    pub fn trans_c(mut self, c: bool) -> Self {
+        self.gemm.c.trans = c;
+        self
+    }
+    /// Number of products.
+    pub fn batch(mut self, batch: u64) -> Self {
+        self.gemm.batch = batch;
+        self
+    }
+    /// Leading dimension of A in elements.
+    pub fn lda(mut self, ld: u64) -> Self {
+        self.ld[0] = Some(ld);
+        self
+    }
+    /// Leading dimension of B in elements.
+    pub fn ldb(mut self, ld: u64) -> Self {
+        self.ld[1] = Some(ld);
+        self
+    }
+    /// Leading dimension of C in elements.
+    pub fn ldc(mut self, ld: u64) -> Self {
+        self.ld[2] = Some(ld);
+        self
+    }
+    /// Distance between batch entries of A in elements; 0: one A for all.
+    pub fn stride_a(mut self, stride: u64) -> Self {
+        self.batch_stride[0] = Some(stride);
+        self
+    }
+    /// Distance between batch entries of B in elements; 0: one B for all.
+    pub fn stride_b(mut self, stride: u64) -> Self {
+        self.batch_stride[1] = Some(stride);
+        self
+    }
+    /// Distance between batch entries of C in elements.
+    pub fn stride_c(mut self, stride: u64) -> Self {
+        self.batch_stride[2] = Some(stride);
+        self
+    }
+    /// Positions of the first elements of A, B and C within their buffers, in elements.
+    pub fn offsets(mut self, a: u64, b: u64, c: u64) -> Self {
+        (self.gemm.a.offset, self.gemm.b.offset, self.gemm.c.offset) = (a, b, c);
+        self
+    }
+    /// Zero points of A (m) or B (n), of i32, are subtracted from it: one for all, or one for each row of A or column of B.
+    pub fn zero_point(mut self, of: Along, how: ZeroPoint) -> Self {
+        match of {
+            Along::M => self.gemm.zero_points.a = Some(how),
+            Along::N => self.gemm.zero_points.b = Some(how),
+        }
+        self
+    }
+    /// Sums are multiplied by the value of a vector of f32: one per row (m) or per column (n), shared by a batch. There may be one of each.
+    pub fn scale(self, along: Along) -> Self {
+        self.scale_by(along, Scale::Line)
+    }
+    /// The same by scales of blocks: of so many rows (m) or columns (n), and of so many terms of each sum. [`Scale`] says where each lies. Sums must be
+    /// promoted ([`Math::Promoted`]), or one factor have small weights, whose products are then added up in groups.
+    pub fn scale_by(mut self, along: Along, scale: Scale) -> Self {
+        self.gemm.scales.set(along, scale);
+        self
+    }
+    /// A vector is added to the scaled sums: one value per row (m) or per column (n), of C's type, shared by a batch.
+    pub fn bias(mut self, along: Along) -> Self {
+        self.gemm.bias = Some(BiasVector { along, batch_stride: self.gemm.bias.map_or(0, |b| b.batch_stride) });
+        self
+    }
+    /// As [`GemmBuilder::bias`], with so many elements from the vector of one batch entry to the next; 0: one for all.
+    pub fn bias_strided(mut self, along: Along, batch_stride: u64) -> Self {
+        self.gemm.bias = Some(BiasVector { along, batch_stride });
+        self
+    }
+    /// A function is applied to the scaled sums with bias and old result.
+    pub fn activation(mut self, activation: Activation) -> Self {
+        self.gemm.activation = Some(activation);
+        self
+    }
+    /// A gated product, as a gated MLP has it: B has `2 n` columns, the first half the gate's, and C is the function of the gate's sums times
+    /// the other half's. Bias and scales along n have `2 n` values.
+    ///
+    /// ```
+    /// use tilewright_ir::Scalar;
+    /// use tilewright_problem::{Gemm, GateFunction};
+    ///
+    /// // 64 tokens, weights of 2 x 128 rows as torch stores `gate_up_proj`.
+    /// let gemm = Gemm::new(Scalar::BF16, 64, 128, 32).trans(false, true).gate(GateFunction::Silu).build()?;
+    /// assert_eq!((gemm.span(1), gemm.span(2)), (256 * 32, 64 * 128));
+    /// # Ok::<(), tilewright_problem::ProblemError>(())
+    /// ```
+    pub fn gate(mut self, function: GateFunction) -> Self {
+        self.gate = Some(function);
+        self
+    }
+    /// As [`GemmBuilder::gate`]; the gate's columns are B's second half.
+    pub fn up_first(mut self, up_first: bool) -> Self {
+        self.up_first = up_first;
+        self
+    }
+    /// A matrix as large as C, and of its type, is added last. It lies as C does: with C's leading dimension and batch stride.
+    pub fn residual(mut self) -> Self {
+        self.residual = Some(self.residual.unwrap_or_default());
+        self
+    }
+    /// As [`GemmBuilder::residual`], with a leading dimension of its own.
+    pub fn ldr(mut self, ld: u64) -> Self {
+        self.residual = Some((Some(ld), self.residual.unwrap_or_default().1));
+        self
+    }
+    /// As [`GemmBuilder::residual`], with a distance of its own between batch entries; 0: one residual for all.
+    pub fn stride_r(mut self, stride: u64) -> Self {
+        self.residual = Some((self.residual.unwrap_or_default().0, Some(stride)));
+        self
+    }
+    /// Values of the result are computed beside it.
+    pub fn reduce(mut self, reduction: Reduction) -> Self {
+        self.gemm.reductions.push(reduction);
+        self
+    }
+    /// C is not stored: there are only its reductions.
+    pub fn drop_c(mut self) -> Self {
+        self.gemm.drop_c = true;
+        self
+    }
+    /// Workspace budget in bytes, rounded down to whole elements.
+    pub fn workspace(mut self, bytes: u64) -> Self {
+        self.gemm.workspace = bytes;
+        self
+    }
+    /// Which extents are known only at launch; the sizes given are then the largest, and leading dimensions and batch strides those
+    /// of the largest.
+    pub fn dynamic(mut self, dynamic: Dynamic) -> Self {
+        self.gemm.dynamic = dynamic;
+        self
+    }
+    /// A grouped product (mixture of experts): so many groups of rows (m) of A and C, each multiplied by a matrix B of its own; or of columns (n)
+    /// of B and C, each with an A of its own; or of terms (k), each with a C of its own. Which rows are whose is read from device memory:
+    /// [`Gemm::grouped`] says how. `m` (`n`, `k`) counts the rows (columns, terms) of all groups.
+    pub fn grouped(mut self, of: impl Into<Ragged>, groups: u64) -> Self {
+        (self.gemm.grouped, self.gemm.batch) = (Some(of.into()), groups);
+        self
+    }
+    /// Fills in defaults and validates.
     ///
     /// # Errors
-    /// [`ProblemError::Value`] for an extent that is 0, beyond the largest, or other than it where it is not dynamic.
-    pub fn at(&self, at: Extents) -> Result<Gemm, ProblemError> {
-        check_extents(self.extents(), self.dynamic, at)?;
-        let mut gemm = Gemm { batch: at.g, m: at.m, n: at.n, dynamic: Dynamic::NONE, ..self.clone() };
-        if at.g == 1 {
-            for x in [&mut gemm.a, &mut gemm.b, &mut gemm.c] {
-                x.batch_stride = 0;
-            }
-            if let Some(bias) = &mut gemm.bias {
-                bias.batch_stride = 0;
-            }
-            if let Some(residual) = &mut gemm.residual {
-                residual.batch_stride = 0;
-            }
-            // A batch of one entry is none, over which nothing can be reduced: the values are the same.
-            gemm.reductions.iter_mut().for_each(|r| r.over.g = false);
+    /// [`ProblemError::Value`] with the field, its value and what it may be.
+    pub fn build(self) -> Result<Gemm, ProblemError> {
+        let mut gemm = self.gemm;
+        check_left(gemm.dtype, gemm.scalar(1))?;
+        if self.up_first && self.gate.is_none() {
+            return Err(ProblemError::value("up_first", 1, "there is no gate; give one, or drop this"));
         }
+        gemm.b_dtype = gemm.b_dtype.filter(|b| *b != gemm.dtype);
+        gemm.out_dtype = self.out_dtype.unwrap_or(default_out(gemm.multiplied()));
+        gemm.gate = self.gate.map(|function| Gate { function, up_first: self.up_first });
+        gemm.workspace -= gemm.workspace % u64::from(gemm.multiplied().bytes());
+        let (batch, owned) = (gemm.batch, gemm.grouped.map(Ragged::owned));
+        let lines = [gemm.lines(0), gemm.lines(1), gemm.lines(2)];
+        for (index, x) in [&mut gemm.a, &mut gemm.b, &mut gemm.c].into_iter().enumerate() {
+            let (line, count) = lines[index];
+            x.ld = self.ld[index].unwrap_or(line);
+            // A product that overflows saturates and is refused below as too large.
+            let tight = x.ld.saturating_mul(count);
+            let one = owned.is_some_and(|owned| index != owned);
+            let stride = self.batch_stride[index].unwrap_or(if one { 0 } else { tight });
+            x.batch_stride = if batch == 1 { 0 } else { stride };
+        }
+        gemm.residual = self.residual.map(|(ld, stride)| Residual {
+            ld: ld.unwrap_or(gemm.c.ld),
+            // That of C is 0 where there is no batch.
+            batch_stride: stride.unwrap_or(gemm.c.batch_stride),
+        });
+        gemm.validate()?;
         Ok(gemm)
     }
-    /// The matrices in order A, B, C.
-    pub fn matrices(&self) -> [&Matrix; 3] {
-        [&self.a, &self.b, &self.c]
+}
+
+/// The builder is refused, with all of these words.
+#[cfg(test)]
+pub(crate) fn refused(builder: GemmBuilder, parts: &[&str]) {
+    let message = builder.build().expect_err("must be refused").to_string();
+    for part in parts {
+        assert!(message.contains(part), "`{message}` lacks `{part}`");
     }
-    /// (contiguous length of a line, number of lines) of matrix 0 = A, 1 = B, 2 = C as stored.
-    pub fn lines(&self, matrix: usize) -> (u64, u64) {
-        let (rows, cols) = [(self.m, self.k), (self.k, self.product_columns()), (self.m, self.n)][matrix.min(2)];
-        let trans = self.matrices()[matrix.min(2)].trans;
-        if trans == (self.order == Order::Col) { (cols, rows) } else { (rows, cols) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_tight() {
+        let g = Gemm::new(Scalar::F32, 5, 6, 7).order(Order::Col).trans(true, false).batch(3).build().unwrap();
+        assert_eq!((g.a.ld, g.b.ld, g.c.ld), (7, 7, 5));
+        assert_eq!((g.a.batch_stride, g.b.batch_stride, g.c.batch_stride), (35, 42, 30));
+        let g = Gemm::new(Scalar::F32, 5, 6, 7).order(Order::Row).trans_c(true).build().unwrap();
+        assert_eq!((g.a.ld, g.b.ld, g.c.ld), (7, 6, 5));
+        assert_eq!(g.span(0), 35);
     }
-    /// Elements from a matrix's first to just past its last, whole batch; the offset is not counted.
-    pub fn span(&self, matrix: usize) -> u64 {
-        let (line, lines) = self.lines(matrix);
-        let x = self.matrices()[matrix.min(2)];
-        (self.batch - 1) * x.batch_stride + (lines - 1) * x.ld + line
-    }
-    /// No memory lies between the first and the last element of a matrix but its elements.
-    pub fn is_packed(&self, matrix: usize) -> bool {
-        let (line, lines) = self.lines(matrix);
-        let shared = self.grouped.is_some_and(|of| matrix != of.owned());
-        self.span(matrix) == (if shared { 1 } else { self.batch }) * lines * line
-    }
-    /// Elements of a vector of quantisation parameters; 0 without one.
-    pub const fn quant_len(&self, quant: Quant) -> u64 {
-        let (zero, each) = match quant {
-            Quant::Ends => return if self.grouped.is_some() { self.batch } else { 0 },
-            Quant::ScaleM => return self.scales_len(Along::M),
-            Quant::ScaleN => return self.scales_len(Along::N),
-            Quant::ZeroA => (self.zero_points.a, self.m),
-            Quant::ZeroB => (self.zero_points.b, self.n),
-        };
-        match zero {
-            None => 0,
-            Some(ZeroPoint::Tensor) => 1,
-            Some(ZeroPoint::Each) => each,
-        }
-    }
-    /// Scales along a direction.
-    const fn scales_len(&self, along: Along) -> u64 {
-        let lines = if matches!(along, Along::M) { self.m } else { self.product_columns() };
-        match self.scales.of(along) {
-            None => 0,
-            Some(scale) => {
-                let [lines, terms] = scale.blocks(lines, self.k);
-                lines * terms
-            }
-        }
-    }
-    /// Sums over k that zero points are multiplied by, in i32: of B where A has zero points, and the other way round.
-    pub const fn totals_len(&self, of: Along) -> u64 {
-        let (other, lines) = match of {
-            Along::M => (Along::N, self.m),
-            Along::N => (Along::M, self.n),
-        };
-        if self.zero_points.of(other).is_some() { self.batch * lines } else { 0 }
-    }
-    /// Elements of the bias vector's buffer, whole batch; 0 without one.
-    pub fn bias_len(&self) -> u64 {
-        let length = |bias: &BiasVector| if bias.along == Along::M { self.m } else { self.product_columns() };
-        self.bias.as_ref().map_or(0, |bias| (self.batch - 1) * bias.batch_stride + length(bias))
-    }
-    /// Elements of the residual's buffer, whole batch; 0 without one.
-    pub fn residual_len(&self) -> u64 {
-        let (line, lines) = self.lines(2);
-        self.residual.as_ref().map_or(0, |r| (self.batch - 1) * r.batch_stride + (lines - 1) * r.ld + line)
-    }
-    /// Element type of matrix 0 = A, 1 = B, 2 = C.
-    pub fn scalar(&self, matrix: usize) -> Scalar {
-        match matrix {
-            0 => self.dtype,
-            1 => self.b_dtype.unwrap_or(self.dtype),
-            _ => self.out_dtype,
-        }
-    }
-    /// The type in which factors are multiplied: A's, or B's where A has the small weights.
-    pub fn multiplied(&self) -> Scalar {
-        multiplied(self.dtype, self.scalar(1)).unwrap_or(self.dtype)
-    }
-    /// One factor has small weights: integers of 8 or 4 bits, which become the other's float on their way.
-    pub fn has_weights(&self) -> bool {
-        [0, 1].into_iter().any(|matrix| self.scalar(matrix).is_weight()) && !self.multiplied().is_weight()
+
+    #[test]
+    fn a_residual_has_the_layout_of_c_unless_specified() {
+        let base = || Gemm::new(Scalar::F16, 8, 9, 10).order(Order::Col).batch(3).ldc(11).stride_c(200);
+        let residual = |builder: GemmBuilder| builder.build().unwrap().residual.unwrap();
+        assert_eq!(residual(base().residual()), Residual { ld: 11, batch_stride: 200 });
+        assert_eq!(residual(base().ldr(8).residual()), Residual { ld: 8, batch_stride: 200 });
+        assert_eq!(residual(base().stride_r(0)), Residual { ld: 11, batch_stride: 0 });
+        let gemm = base().ldr(8).stride_r(0).bias_strided(Along::N, 9).build().unwrap();
+        assert_eq!((gemm.residual_len(), gemm.bias_len()), (8 * 8 + 8, 27));
     }
 }

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use crate::epilogue::Along;
     use crate::extent::Dynamic;
-    use crate::gemm::builder::refused;
+    use crate::gemm::refused;
     use crate::math::Math;
     use crate::quant::{Scale, ZeroPoint};
     use tilewright_ir::Scalar;

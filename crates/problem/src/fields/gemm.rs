@@ -32,20 +32,20 @@ const fn other(name: &'static str, kind: Kind, meaning: &'static str, set: Set<G
 
 /// The fields, in the order of a product's text.
 pub(super) const FIELDS: &[Field] = &[
-    row("trans_c", Bit, "C is stored transposed", |b, v| put(&mut b.trans[2], flag(v)), |g| one(u8::from(g.c.trans))).spelled(Always("tC"), "", NOWHERE_ELSE),
-    row("trans_a", Bit, "A is stored transposed", |b, v| put(&mut b.trans[0], flag(v)), |g| one(u8::from(g.a.trans))).spelled(Always("tA"), "", COLUMN | C),
-    row("trans_b", Bit, "B is stored transposed", |b, v| put(&mut b.trans[1], flag(v)), |g| one(u8::from(g.b.trans))).spelled(Always("tB"), "", COLUMN | C),
+    row("trans_c", Bit, "C is stored transposed", |b, v| put(&mut b.gemm.c.trans, flag(v)), |g| one(u8::from(g.c.trans))).spelled(Always("tC"), "", NOWHERE_ELSE),
+    row("trans_a", Bit, "A is stored transposed", |b, v| put(&mut b.gemm.a.trans, flag(v)), |g| one(u8::from(g.a.trans))).spelled(Always("tA"), "", COLUMN | C),
+    row("trans_b", Bit, "B is stored transposed", |b, v| put(&mut b.gemm.b.trans, flag(v)), |g| one(u8::from(g.b.trans))).spelled(Always("tB"), "", COLUMN | C),
     row(
         "col_major",
         Bit,
         "columns are contiguous",
-        |b, v| put(&mut b.order, flag(v).map(|is| if is { Order::Col } else { Order::Row })),
+        |b, v| put(&mut b.gemm.order, flag(v).map(|is| if is { Order::Col } else { Order::Row })),
         |g| one(u8::from(g.order == Order::Col)),
     ).spelled(Always("colMaj"), "", NOWHERE_ELSE),
-    row("m", Extent, "rows of C", |b, v| put(&mut b.size[0], number(v)), |g| one(g.m)).spelled(Always("m"), "m", COLUMN | C | REQUIRED)
+    row("m", Extent, "rows of C", |b, v| put(&mut b.gemm.m, number(v)), |g| one(g.m)).spelled(Always("m"), "m", COLUMN | C | REQUIRED)
         .detail("A range gives several problems: 1024:4096:1024 is from:to:step"),
-    row("n", Extent, "columns of C", |b, v| put(&mut b.size[1], number(v)), |g| one(g.n)).spelled(Always("n"), "n", COLUMN | C | REQUIRED),
-    row("k", Extent, "columns of A and rows of B: length of the sums", |b, v| put(&mut b.size[2], number(v)), |g| one(g.k)).spelled(Always("k"), "k", COLUMN | C | REQUIRED),
+    row("n", Extent, "columns of C", |b, v| put(&mut b.gemm.n, number(v)), |g| one(g.n)).spelled(Always("n"), "n", COLUMN | C | REQUIRED),
+    row("k", Extent, "columns of A and rows of B: length of the sums", |b, v| put(&mut b.gemm.k, number(v)), |g| one(g.k)).spelled(Always("k"), "k", COLUMN | C | REQUIRED),
     row("lda", Number(1), "leading dimension of A", |b, v| put(&mut b.ld[0], number(v).map(Some)), |g| one(g.a.ld)).spelled(Always("lda"), "lda", COLUMN | C)
         .default("tight"),
     row("ldb", Number(1), "leading dimension of B", |b, v| put(&mut b.ld[1], number(v).map(Some)), |g| one(g.b.ld)).spelled(Always("ldb"), "ldb", COLUMN | C | RARE)
@@ -59,7 +59,7 @@ pub(super) const FIELDS: &[Field] = &[
     row("dtype", Type, "element type of A, B and C", element, |g| one(g.dtype_name())).spelled(Always(""), "dtype", COLUMN | C)
         .default("f32"),
     other("math", Names(Math::NAMES), "precision of products and sums", |b, v| {
-        if v == Math::Exact.name() { Ok(()) } else { put(&mut b.math, named!(Math, v)) }
+        if v == Math::Exact.name() { Ok(()) } else { put(&mut b.gemm.math, named!(Math, v)) }
     }).spelled(Unsaid, "", C)
     .python("math")
     .default("exact"),
@@ -68,7 +68,7 @@ pub(super) const FIELDS: &[Field] = &[
     other("trans", Words, "a letter for A and one for B", letters).spelled(Unsaid, "trans", NOWHERE_ELSE)
         .default("nn")
         .detail("n (not transposed), t (transposed); complex types also c (conjugate transpose), r (conjugate)"),
-    other("order", Names(Order::NAMES), "storage order of all matrices", |b, v| put(&mut b.order, named!(Order, v))).spelled(Unsaid, "order", COLUMN | C)
+    other("order", Names(Order::NAMES), "storage order of all matrices", |b, v| put(&mut b.gemm.order, named!(Order, v))).spelled(Unsaid, "order", COLUMN | C)
         .default("row"),
     row("alpha_im", Flag, "alpha is complex at launch", |b, v| imaginary(b, v, |c| &mut c.alpha_im), |g| complex(g, |c| c.alpha_im)).spelled(Optional("alphaim"), "", COLUMN | C)
         .python("imaginary")
@@ -80,7 +80,7 @@ pub(super) const FIELDS: &[Field] = &[
         "b_dtype",
         Type,
         "element type of B, if it differs",
-        |b, v| stored(v, parts(b)).map(|scalar| b.b_dtype = Some(scalar)),
+        |b, v| stored(v, parts(b)).map(|scalar| b.gemm.b_dtype = Some(scalar)),
         |g| g.b_dtype.map_or_else(Vec::new, one),
     ).spelled(Optional("b"), "b-dtype", COLUMN | C | RARE)
     .python("b_dtype")
@@ -94,11 +94,11 @@ pub(super) const FIELDS: &[Field] = &[
     ).spelled(Optional("out"), "out-dtype", COLUMN | C | RARE)
     .python("out_dtype")
     .detail("8-bit floats saturate"),
-    row("batch", Extent, "number of products", |b, v| put(&mut b.batch, number(v)), |g| told(batched(g), g.batch)).spelled(Optional("b"), "batch", COLUMN | C)
+    row("batch", Extent, "number of products", |b, v| put(&mut b.gemm.batch, number(v)), |g| told(batched(g), g.batch)).spelled(Optional("b"), "batch", COLUMN | C)
         .default("1"),
     other("groups", Number(1), "number of groups of a grouped product (mixture of experts)", |b, v| {
-        b.grouped.get_or_insert(Ragged::M);
-        put(&mut b.batch, number(v))
+        b.gemm.grouped.get_or_insert(Ragged::M);
+        put(&mut b.gemm.batch, number(v))
     }).spelled(Unsaid, "groups", COLUMN)
     .excludes(&["batch", "stride_a"])
     .default("none")
@@ -119,15 +119,15 @@ pub(super) const FIELDS: &[Field] = &[
         if v == "shared" { put(&mut b.batch_stride[1], Ok(Some(0))) } else { Ok(()) }
     }).spelled(Unsaid, "", COLUMN)
     .default("each"),
-    row("offset_a", Number(0), "elements of A's buffer before its first element", |b, v| put(&mut b.offset[0], number(v)), |g| {
+    row("offset_a", Number(0), "elements of A's buffer before its first element", |b, v| put(&mut b.gemm.a.offset, number(v)), |g| {
         told(g.a.offset > 0, g.a.offset)
     }).spelled(Optional("oa"), "offset-a", RARE)
     .default("0"),
-    row("offset_b", Number(0), "elements of B's buffer before its first element", |b, v| put(&mut b.offset[1], number(v)), |g| {
+    row("offset_b", Number(0), "elements of B's buffer before its first element", |b, v| put(&mut b.gemm.b.offset, number(v)), |g| {
         told(g.b.offset > 0, g.b.offset)
     }).spelled(Optional("ob"), "offset-b", RARE)
     .default("0"),
-    row("offset_c", Number(0), "elements of C's buffer before its first element", |b, v| put(&mut b.offset[2], number(v)), |g| {
+    row("offset_c", Number(0), "elements of C's buffer before its first element", |b, v| put(&mut b.gemm.c.offset, number(v)), |g| {
         told(g.c.offset > 0, g.c.offset)
     }).spelled(Optional("oc"), "offset-c", RARE)
     .default("0"),
@@ -141,8 +141,8 @@ pub(super) const FIELDS: &[Field] = &[
     .epilogue()
     .not_complex("leave them out; alpha scales all results")
     .not_grouped("make an operation for each group"),
-    other("zero_a", Names(ZeroPoint::NAMES), "zero points of A", |b, v| put(&mut b.zero_points.a, named!(ZeroPoint, v).map(Some))).spelled(Unsaid, "", C),
-    other("zero_b", Names(ZeroPoint::NAMES), "zero points of B", |b, v| put(&mut b.zero_points.b, named!(ZeroPoint, v).map(Some))).spelled(Unsaid, "", C),
+    other("zero_a", Names(ZeroPoint::NAMES), "zero points of A", |b, v| put(&mut b.gemm.zero_points.a, named!(ZeroPoint, v).map(Some))).spelled(Unsaid, "", C),
+    other("zero_b", Names(ZeroPoint::NAMES), "zero points of B", |b, v| put(&mut b.gemm.zero_points.b, named!(ZeroPoint, v).map(Some))).spelled(Unsaid, "", C),
     row("scales", Words, "f32 scales that multiply alpha A B", scales, |g| g.scales.names().collect()).spelled(Optional("scale"), "scales", COLUMN | RARE)
         .python("scales")
         .default("none")
@@ -153,15 +153,15 @@ pub(super) const FIELDS: &[Field] = &[
         .title(", scale {}")
         .epilogue()
         .not_complex("leave them out; alpha scales all results"),
-    other("scale_m", Names(Scale::NAMES), "scales of rows of A", |b, v| put(&mut b.scales.m, named!(Scale, v).map(Some))).spelled(Unsaid, "", C),
-    other("scale_n", Names(Scale::NAMES), "scales of columns of B", |b, v| put(&mut b.scales.n, named!(Scale, v).map(Some))).spelled(Unsaid, "", C),
+    other("scale_m", Names(Scale::NAMES), "scales of rows of A", |b, v| put(&mut b.gemm.scales.m, named!(Scale, v).map(Some))).spelled(Unsaid, "", C),
+    other("scale_n", Names(Scale::NAMES), "scales of columns of B", |b, v| put(&mut b.gemm.scales.n, named!(Scale, v).map(Some))).spelled(Unsaid, "", C),
     row(
         "bias",
         Names(Along::NAMES),
         "vector that is added to alpha A B",
         |b, v| {
             let along = named!(Along, v)?;
-            b.bias = Some(BiasVector { along, batch_stride: 0 });
+            b.gemm.bias = Some(BiasVector { along, batch_stride: 0 });
             Ok(())
         },
         |g| g.bias.map_or_else(Vec::new, |bias| one(bias.along.name())),
@@ -176,7 +176,7 @@ pub(super) const FIELDS: &[Field] = &[
         Number(0),
         "elements from one bias to the next; 0 shares it",
         |b, v| {
-            let bias = b.bias.as_mut().ok_or("there is no bias; give one, or drop this")?;
+            let bias = b.gemm.bias.as_mut().ok_or("there is no bias; give one, or drop this")?;
             put(&mut bias.batch_stride, number(v))
         },
         |g| g.bias.filter(|bias| bias.batch_stride > 0).map_or_else(Vec::new, |bias| one(bias.batch_stride)),
@@ -257,33 +257,33 @@ pub(super) const FIELDS: &[Field] = &[
         .title(", {}")
         .not_complex("reduce the stored result's real and imaginary parts")
         .not_grouped("store the result and reduce it in a second call"),
-    row("drop_c", Flag, "the result is not stored, only its reductions are", |b, v| put(&mut b.drop_c, flag(v)), |g| told(g.drop_c, "")).spelled(Optional("noc"), "no-store", C | RARE)
+    row("drop_c", Flag, "the result is not stored, only its reductions are", |b, v| put(&mut b.gemm.drop_c, flag(v)), |g| told(g.drop_c, "")).spelled(Optional("noc"), "no-store", C | RARE)
         .python("store")
         .requires("reduce")
         .default("stored")
         .title(", C not stored"),
-    other("keep_c", Bit, "the result is stored beside its reductions", |b, v| put(&mut b.drop_c, flag(v).map(|kept| !kept))).spelled(Unsaid, "", COLUMN).default("1"),
+    other("keep_c", Bit, "the result is stored beside its reductions", |b, v| put(&mut b.gemm.drop_c, flag(v).map(|kept| !kept))).spelled(Unsaid, "", COLUMN).default("1"),
     row(
         "grouped",
         Names(Ragged::NAMES),
         "batch entries are groups of rows, columns or terms",
-        |b, v| put(&mut b.grouped, named!(Ragged, v).map(Some)),
+        |b, v| put(&mut b.gemm.grouped, named!(Ragged, v).map(Some)),
         |g| g.grouped.map_or_else(Vec::new, |of| one(of.name())),
     ).spelled(Optional("group"), "", C)
     .python("offsets")
     .default("none")
     .not_complex("make a product of each group, or a batch of equal ones"),
-    other("ragged", Names(Ragged::NAMES), "extent that the groups divide", |b, v| put(&mut b.grouped, named!(Ragged, v).map(Some))).spelled(Unsaid, "ragged", COLUMN | RARE)
+    other("ragged", Names(Ragged::NAMES), "extent that the groups divide", |b, v| put(&mut b.gemm.grouped, named!(Ragged, v).map(Some))).spelled(Unsaid, "ragged", COLUMN | RARE)
         .requires("groups")
         .default("m")
         .detail("Rows (m), columns (n), or k (weight gradients: each group has its own C)"),
-    row("dynamic_m", Flag, "m known only at launch", |b, v| put(&mut b.dynamic.m, flag(v)), |g| told(g.dynamic.m, "")).spelled(Optional("dynm"), "", C)
+    row("dynamic_m", Flag, "m known only at launch", |b, v| put(&mut b.gemm.dynamic.m, flag(v)), |g| told(g.dynamic.m, "")).spelled(Optional("dynm"), "", C)
         .not_complex(EACH_SIZE)
         .not_grouped(LARGEST),
-    row("dynamic_n", Flag, "n known only at launch", |b, v| put(&mut b.dynamic.n, flag(v)), |g| told(g.dynamic.n, "")).spelled(Optional("dynn"), "", C)
+    row("dynamic_n", Flag, "n known only at launch", |b, v| put(&mut b.gemm.dynamic.n, flag(v)), |g| told(g.dynamic.n, "")).spelled(Optional("dynn"), "", C)
         .not_complex(EACH_SIZE)
         .not_grouped(LARGEST),
-    row("dynamic_batch", Flag, "batch known only at launch", |b, v| put(&mut b.dynamic.g, flag(v)), |g| told(g.dynamic.g, "")).spelled(Optional("dynb"), "", C)
+    row("dynamic_batch", Flag, "batch known only at launch", |b, v| put(&mut b.gemm.dynamic.g, flag(v)), |g| told(g.dynamic.g, "")).spelled(Optional("dynb"), "", C)
         .not_complex(EACH_SIZE)
         .not_grouped(LARGEST),
     other("dynamic", Words, "extents that each launch gives: m, n, batch", dynamic).spelled(Unsaid, "dynamic", RARE)
@@ -295,7 +295,7 @@ fn dynamic(b: &mut GemmBuilder, text: &str) -> Result<(), String> {
     let all = [extent::Extent::M, extent::Extent::N, extent::Extent::G];
     for word in words(text) {
         let found = all.into_iter().find(|extent| extent.name() == word);
-        b.dynamic = b.dynamic.with(found.ok_or_else(|| format!("`{word}` must be one of m, n, batch"))?);
+        b.gemm.dynamic = b.gemm.dynamic.with(found.ok_or_else(|| format!("`{word}` must be one of m, n, batch"))?);
     }
     Ok(())
 }
@@ -315,18 +315,18 @@ fn batched(gemm: &Gemm) -> bool {
 
 /// The type of complex elements' parts.
 fn parts(b: &GemmBuilder) -> Option<Scalar> {
-    b.complex.map(|_| b.dtype)
+    b.gemm.complex.map(|_| b.gemm.dtype)
 }
 
 fn element(b: &mut GemmBuilder, text: &str) -> Result<(), String> {
     let found = dtype(text)?;
-    (b.dtype, b.math, b.complex) = (found.scalar, found.math, found.complex.then(Complex::default));
+    (b.gemm.dtype, b.gemm.math, b.gemm.complex) = (found.scalar, found.math, found.complex.then(Complex::default));
     Ok(())
 }
 
 fn workspace(b: &mut GemmBuilder, text: &str) -> Result<(), String> {
-    let bytes = number(text)?.checked_mul(u64::from(b.dtype.bytes())).filter(|&bytes| bytes <= i64::MAX as u64);
-    put(&mut b.workspace, bytes.ok_or_else(|| format!("that many {} elements take 2^63 bytes or more", b.dtype)))
+    let bytes = number(text)?.checked_mul(u64::from(b.gemm.dtype.bytes())).filter(|&bytes| bytes <= i64::MAX as u64);
+    put(&mut b.gemm.workspace, bytes.ok_or_else(|| format!("that many {} elements take 2^63 bytes or more", b.gemm.dtype)))
 }
 
 /// What a complex product says, none of another one.
@@ -335,10 +335,10 @@ fn complex(gemm: &Gemm, is: fn(&Complex) -> bool) -> Vec<String> {
 }
 
 fn conjugate(b: &mut GemmBuilder, text: &str, place: fn(&mut Complex) -> &mut bool) -> Result<(), String> {
-    match (&mut b.complex, flag(text)?) {
+    match (&mut b.gemm.complex, flag(text)?) {
         (Some(complex), is) => *place(complex) = is,
         (None, true) => {
-            return Err(format!("elements of type {} are their own conjugates; give a complex dtype, or drop it", b.dtype));
+            return Err(format!("elements of type {} are their own conjugates; give a complex dtype, or drop it", b.gemm.dtype));
         }
         (None, false) => {}
     }
@@ -346,12 +346,12 @@ fn conjugate(b: &mut GemmBuilder, text: &str, place: fn(&mut Complex) -> &mut bo
 }
 
 fn imaginary(b: &mut GemmBuilder, text: &str, place: fn(&mut Complex) -> &mut bool) -> Result<(), String> {
-    match (&mut b.complex, flag(text)?) {
+    match (&mut b.gemm.complex, flag(text)?) {
         (Some(complex), is) => *place(complex) = is,
         (None, true) => {
             return Err(format!(
                 "alpha and beta of a product of type {} are real; give a complex dtype (complex64, complex128), or drop it",
-                b.dtype
+                b.gemm.dtype
             ));
         }
         (None, false) => {}
@@ -365,8 +365,8 @@ fn letters(b: &mut GemmBuilder, text: &str) -> Result<(), String> {
     let Some([a, c]) = letters.as_deref() else {
         return Err("must be two letters, of A and of B: n (as it is), t (transposed), c (conjugate transpose), r (conjugated, not transposed)".into());
     };
-    (b.trans[0], b.trans[1]) = (a.0, c.0);
-    match &mut b.complex {
+    (b.gemm.a.trans, b.gemm.b.trans) = (a.0, c.0);
+    match &mut b.gemm.complex {
         Some(complex) => (complex.conj_a, complex.conj_b) = (a.1, c.1),
         None if a.1 || c.1 => {
             return Err(
@@ -381,7 +381,9 @@ fn letters(b: &mut GemmBuilder, text: &str) -> Result<(), String> {
 /// A batch stride.
 fn within_batch(b: &GemmBuilder, text: &str) -> Result<u64, String> {
     match number(text)? {
-        stride if stride > 0 && b.batch == 1 => Err("a batch stride needs a batch; give a batch of 2 or more, or drop it".into()),
+        stride if stride > 0 && b.gemm.batch == 1 => {
+            Err("a batch stride needs a batch; give a batch of 2 or more, or drop it".into())
+        }
         stride => Ok(stride),
     }
 }
@@ -401,7 +403,7 @@ fn zero_points(b: &mut GemmBuilder, text: &str) -> Result<(), String> {
                 "`{letter}` is none of a, b, m, n: write a or m for operand A, b or n for operand B, or one of each, as in m,b"
             )
         })?;
-        let place = if of == Along::M { &mut b.zero_points.a } else { &mut b.zero_points.b };
+        let place = if of == Along::M { &mut b.gemm.zero_points.a } else { &mut b.gemm.zero_points.b };
         if place.replace(how).is_some() {
             return Err(format!("{} are given twice: one (a, b) or one per line (m, n)", Quant::zero(of).words()));
         }
@@ -420,7 +422,7 @@ fn scales(b: &mut GemmBuilder, text: &str) -> Result<(), String> {
                     Scales::NAMES
                 )
             })?;
-            if b.scales.set(along, scale).is_some() {
+            if b.gemm.scales.set(along, scale).is_some() {
                 return Err(format!("{} are given twice: one of {}", Quant::scale(along).words(), Scales::NAMES));
             }
         }
@@ -429,11 +431,11 @@ fn scales(b: &mut GemmBuilder, text: &str) -> Result<(), String> {
 }
 
 fn activation(b: &mut GemmBuilder, text: &str) -> Result<(), String> {
-    put(&mut b.activation, named!(Activation, text).map(Some))
+    put(&mut b.gemm.activation, named!(Activation, text).map(Some))
 }
 
 fn reduce(b: &mut GemmBuilder, text: &str) -> Result<(), String> {
-    b.reductions.extend(reductions(text)?);
+    b.gemm.reductions.extend(reductions(text)?);
     Ok(())
 }
 

@@ -334,7 +334,7 @@ impl Draft {
     /// Sets the workspace budget in bytes.
     pub fn workspace(&mut self, bytes: u64) {
         match self {
-            Draft::Gemm(gemm) => gemm.workspace = bytes,
+            Draft::Gemm(gemm) => gemm.gemm.workspace = bytes,
             Draft::Conv(conv) => conv.0.workspace = bytes,
             Draft::Reduce(reduce) => reduce.0.workspace = bytes,
         }

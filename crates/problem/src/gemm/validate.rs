@@ -1,15 +1,13 @@
-//! What a [`Gemm`]'s fields may be, one by one and together.
+//! What the fields of a [`Gemm`] may be, one by one and together.
 
 use super::{Gemm, Matrix, Order};
-use crate::epilogue::Along;
 use crate::error::{MOST_BYTES, ProblemError, TOO_FAR, check_dtype, check_out_dtype, check_positive, computed_in};
 use crate::extent::Extent;
-use crate::math::Math;
 use crate::quant::multiplied;
 use crate::reduction::{ResultShape, check_all, check_integers};
 use tilewright_ir::Scalar;
 
-const NAMES: [&str; 3] = ["a", "b", "c"];
+pub(super) const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// Leading dimensions between the first line and the furthest that a kernel computes with: one even of a single line.
 fn steps(lines: u64) -> u64 {
@@ -64,111 +62,6 @@ impl Gemm {
         if !self.workspace.is_multiple_of(bytes) || self.workspace > i64::MAX as u64 {
             let reason = format!("must be a multiple of {bytes} bytes (one element) and less than 2^63");
             return Err(ProblemError::value("workspace", self.workspace, reason));
-        }
-        Ok(())
-    }
-
-    /// What a product of small weights has not.
-    fn validate_weights(&self) -> Result<(), ProblemError> {
-        if !self.has_weights() {
-            return Ok(());
-        }
-        let float = self.multiplied();
-        if self.math != Math::Exact {
-            let reason = format!("small weights beside {float} are multiplied in {float} itself; leave it out");
-            return Err(ProblemError::value("math", self.math.name(), reason));
-        }
-        match self.reductions.iter().find(|r| r.operand.is_some()) {
-            Some(r) => Err(ProblemError::value(
-                "reduce",
-                r,
-                "an operand of 4- or 8-bit weights has no reductions in the pass of the product; reduce the tensor in a call of its own",
-            )),
-            None => Ok(()),
-        }
-    }
-
-    /// Two integers of 4 bits share a byte: no byte belongs to two lines, or to none in part.
-    fn validate_pairs(&self, index: usize, x: &Matrix) -> Result<(), ProblemError> {
-        let scalar = self.scalar(index);
-        if !scalar.is_int4() {
-            return Ok(());
-        }
-        let (name, line) = (NAMES[index], self.lines(index).0);
-        let along_k = (x.trans == (self.order == Order::Col)) == (index == 0);
-        let dim = if along_k { "k" } else { ["m", "n"][index.min(1)] };
-        let distances = [
-            (dim.to_string(), line),
-            (format!("ld{name}"), x.ld),
-            (format!("s{name}"), x.batch_stride),
-            (format!("offset of {}", name.to_uppercase()), x.offset),
-        ];
-        if let Some((what, value)) = distances.into_iter().find(|(_, value)| !value.is_multiple_of(2)) {
-            let reason = format!("two numbers of {scalar} share a byte along {dim}: it must be even; pad with zeros");
-            return Err(ProblemError::value(what, value, reason));
-        }
-        let extent = if index == 0 { Extent::M } else { Extent::N };
-        let own = if index == 0 { Along::M } else { Along::N };
-        if !along_k && (self.dynamic.has(extent) || self.grouped == Some(own.into())) {
-            return Err(ProblemError::Unsupported {
-                what: format!("{scalar} weights packed along {dim}, whose size is known only at launch and may be odd"),
-                remedy: format!(
-                    "pack them along k (transpose {}), or give {dim} when the operation is made",
-                    name.to_uppercase()
-                ),
-            });
-        }
-        Ok(())
-    }
-
-    fn validate_zero_points(&self) -> Result<(), ProblemError> {
-        let Some(name) = self.zero_points.names().next() else { return Ok(()) };
-        if !self.multiplied().is_int8() {
-            let float = if self.dtype.is_weight() { "B" } else { "A" };
-            let reason = format!("8-bit integers have zero points, and {float} is {}; leave it out", self.multiplied());
-            return Err(ProblemError::value("zero_points", name, reason));
-        }
-        if !self.dynamic.is_none() {
-            return Err(ProblemError::Unsupported {
-                what: "zero points of a product with extents known only at launch".into(),
-                remedy: "make an operation for each size".into(),
-            });
-        }
-        // As many bytes as sums of them surely hold in 31 bits.
-        if self.k > 1 << 23 {
-            return Err(ProblemError::value("k", self.k, "sums over k of a factor with zero points fit i32 up to 2^23; split k"));
-        }
-        let needed = Along::ALL.into_iter().map(|of| 4 * self.totals_len(of) + 512).sum::<u64>();
-        if self.workspace < needed {
-            let reason = format!("the sums over k that zero points are multiplied by take {needed} bytes; give at least as many");
-            return Err(ProblemError::value("workspace", self.workspace, reason));
-        }
-        Ok(())
-    }
-
-    fn validate_scales(&self) -> Result<(), ProblemError> {
-        let Some(name) = self.scales.names().next() else { return Ok(()) };
-        let refused = |reason: &str| Err(ProblemError::value("scales", &name, reason));
-        match computed_in(self.multiplied(), self.out_dtype)[1] {
-            Scalar::I32 => return refused("i32 results are sums as they are; give a result in f32, f16, bf16, i8 or u8"),
-            Scalar::F64 => return refused("scales are f32, and these results f64; scale rows of A or columns of B"),
-            _ => {}
-        }
-        if !self.scales.of_blocks() {
-            return Ok(());
-        }
-        if self.math != Math::Promoted && !self.has_weights() {
-            return Err(ProblemError::value(
-                "scales",
-                self.scales.names().collect::<Vec<_>>().join(" "),
-                "scales of blocks of k are multiplied where sums of 8-bit floats are promoted to f32, and beside small weights; give A's type as e4m3promoted, e5m2promoted, e4m3fnuzpromoted or e5m2fnuzpromoted, or B's as i8, u8, i4 or u4",
-            ));
-        }
-        if !self.dynamic.is_none() {
-            return Err(ProblemError::Unsupported {
-                what: "scales of blocks of k of a product with extents known only at launch".into(),
-                remedy: "make an operation for each size".into(),
-            });
         }
         Ok(())
     }
@@ -258,10 +151,11 @@ impl Gemm {
 
 #[cfg(test)]
 mod tests {
-    use super::super::builder::refused;
+    use super::super::refused;
     use super::*;
-    use crate::epilogue::Activation;
+    use crate::epilogue::{Activation, Along};
     use crate::extent::Dynamic;
+    use crate::math::Math;
     use crate::quant::ZeroPoint;
 
     #[test]
