@@ -51,9 +51,11 @@ mod tests {
     use crate::epilogue::{Activation, Along};
     use crate::extent::Dynamic;
     use crate::gate::{Gate, GateFunction};
-    use crate::gemm::{Gemm, GemmBuilder};
+    use crate::gemm::{Gemm, GemmBuilder, Order};
     use crate::lower::{ConvForm, lower};
     use crate::problem::Problem;
+    use crate::quant::{Scale, ZeroPoint};
+    use crate::ragged::Ragged;
     use tilewright_ir::Scalar;
 
     fn gated() -> GemmBuilder {
@@ -62,21 +64,37 @@ mod tests {
 
     #[test]
     fn what_a_gate_does_not_go_with_is_refused_with_a_remedy() {
-        let integers = Gemm::new(Scalar::I8, 8, 6, 4).gate(GateFunction::Relu);
-        for (builder, remedy) in [
-            (gated().activation(Activation::Relu), "the gate has the function"),
-            (gated().reduce("max:n".parse().unwrap()), "in a second call"),
-            (gated().dynamic(Dynamic { n: true, ..Dynamic::NONE }), "an operation for each n"),
-            (gated().grouped(Along::N, 2), "groups of rows"),
-            (gated().complex(), "the stored result"),
-            (gated().ldb(11), "at least 12"),
-            (integers, "give a result in f32"),
-            (Gemm::new(Scalar::F32, 8, 6, 4).up_first(true), "there is no gate"),
+        let integers = || Gemm::new(Scalar::I8, 8, 6, 4).gate(GateFunction::Relu);
+        let n = Dynamic { n: true, ..Dynamic::NONE };
+        let int4 = || Gemm::new(Scalar::F16, 8, 6, 64).b_dtype(Scalar::I4).gate(GateFunction::Silu);
+        for (builder, input, remedy) in [
+            (gated().activation(Activation::Relu), "an activation", "the gate has the function"),
+            (gated().reduce("max:n".parse().unwrap()), "reductions", "in a second call"),
+            (gated().reduce("sum:mn".parse().unwrap()).drop_c(), "reductions", "store the result"),
+            (gated().dynamic(n), "n known only at launch", "an operation for each n"),
+            (gated().grouped(Along::N, 2), "groups of columns", "groups of rows"),
+            (gated().grouped(Ragged::K, 2), "groups of terms", "groups of rows"),
+            (gated().complex(), "complex", "the stored result"),
+            (gated().ldb(11), "ldb", "at least 12"),
+            (integers(), "gate = relu", "give a result in f32"),
+            (integers().out_dtype(Scalar::F32).zero_point(Along::M, ZeroPoint::Tensor), "zero points", "quantise without them"),
+            (integers().out_dtype(Scalar::F32).zero_point(Along::N, ZeroPoint::Each), "zero points", "in two calls"),
+            (
+                int4().trans(false, true).scale_by(Along::N, Scale::Line32),
+                "scales of blocks of k",
+                "scale rows (m) and columns (n)",
+            ),
+            (int4(), "4-bit weights packed along n", "transpose B"),
+            (int4().order(Order::Col).trans(false, true), "4-bit weights packed along n", "pack them along k"),
+            (Gemm::new(Scalar::F32, 8, 6, 4).up_first(true), "up_first", "there is no gate"),
         ] {
             let message = builder.build().unwrap_err().to_string();
-            assert!(message.contains(remedy), "`{message}` lacks `{remedy}`");
+            assert!(message.contains(input) && message.contains(remedy), "`{message}` lacks `{input}` or `{remedy}`");
         }
         assert!(gated().grouped(Along::M, 2).bias(Along::N).residual().build().is_ok());
+        assert!(gated().dynamic(Dynamic { g: true, m: true, n: false }).batch(2).build().is_ok());
+        assert!(int4().trans(false, true).build().is_ok());
+        assert!(integers().out_dtype(Scalar::BF16).scale(Along::M).scale(Along::N).build().is_ok());
     }
 
     #[test]
