@@ -156,9 +156,9 @@ pub use tilewright_ir::{F8E4M3Fnuz, F8E5M2Fnuz};
 pub use tilewright_problem::contraction::Contraction;
 pub use tilewright_problem::fields;
 pub use tilewright_problem::{
-    Activation, Along, Axes, Complex, Conv, ConvBuilder, Direction, Dtype, Dynamic, Extent, Extents, Function, Gemm, GemmBuilder,
-    Layout, MOST_REDUCTIONS, Math, Name, Operator, Order, PerRole, Problem, ProblemError, Quant, Ragged, Reduce, ReduceBuilder,
-    Reduction, Role, RoleMemory, Scale, Scales, ZeroPoint, ZeroPoints, operator,
+    Activation, Along, Axes, Complex, Conv, ConvBuilder, Direction, Dtype, Dynamic, Extent, Extents, Function, Gate,
+    GateFunction, Gemm, GemmBuilder, Layout, MOST_REDUCTIONS, Math, Name, Operator, Order, PerRole, Problem, ProblemError, Quant,
+    Ragged, Reduce, ReduceBuilder, Reduction, Role, RoleMemory, Scale, Scales, ZeroPoint, ZeroPoints, operator,
 };
 pub use tilewright_tune::model::{Candidate, Estimate};
 pub use tilewright_tune::records::{RecordsError, TimeKind, Trial};
