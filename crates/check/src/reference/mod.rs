@@ -109,6 +109,8 @@ struct Entry {
     stepwise: f64,
     /// Its sum of products.
     sum: Sum,
+    /// The error bound leaves its class open: an infinity is multiplied by a factor of either sign.
+    open: bool,
 }
 
 /// How a result compares with the reference.
@@ -457,13 +459,21 @@ fn entry(data: &TestData, oracle: &Oracle<'_>, index: [u64; 3], [sum, other]: [S
         scale: activation.map_or(scale, |f| f.slope() * scale) + if oracle.masks() { 0.0 } else { residual.abs() },
         stepwise: step(oracle.last(step(apply(step(step(scaled + step(old)) + bias))), residual)),
         sum,
+        open: false,
     }
+}
+
+/// Whether a factor between these ends may be of either sign, or 0 where it is not surely 0. Magnitudes up to the error may round to 0.
+fn of_either_sign(ends: [f64; 2], error: f64) -> bool {
+    let zero = ends.iter().all(|x| *x == 0.0);
+    let one_sign = ends[0].signum() == ends[1].signum() && ends.iter().all(|x| x.abs() > error);
+    !ends.iter().any(|x| x.is_nan()) && !zero && !one_sign
 }
 
 /// The expected values of a gated product.
 fn gated(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[u64]) -> Vec<Entry> {
     let Some(gate) = data.problem.gate() else { return Vec::new() };
-    let bound = Tolerance::of(&data.problem).accumulate;
+    let [bound, any] = [Tolerance::of, Tolerance::of_any_data].map(|of| of(&data.problem).accumulate);
     let of_pairs = [0, 1].map(|part| columns.iter().filter_map(|column| Some(oracle.pair(*column)?[part])).collect::<Vec<u64>>());
     let sums = of_pairs.each_ref().map(|columns| dot_products(data, oracle, g, rows, columns));
     let step = |x: f64| rounded(data.problem.accumulator(), x);
@@ -478,6 +488,12 @@ fn gated(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[
             (scaled * scales + bias, (alpha * scales).abs() * sum.magnitude + bias.abs(), stepwise)
         });
         let (value, residual) = (gate.function.apply(x), oracle.residual(g, row, column));
+        let ends = |x: f64, scale: f64| [x - any * scale, x + any * scale];
+        let gates = ends(x, s).map(|x| step(gate.function.apply(x)));
+        let open = y_steps.is_infinite() && of_either_sign(gates, any * gate.function.scale(s))
+            || value.is_infinite() && of_either_sign(ends(y, t), 0.0)
+            // Of a gate that saturates, what is left is the other factor with its own error.
+            || x_steps.is_infinite() && value.is_finite() && value != 0.0;
         Entry {
             index: [g, row, column],
             at: oracle.result_at(g, row, column),
@@ -485,6 +501,7 @@ fn gated(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[
             scale: value.abs() * t + (y.abs() + bound * t) * gate.function.scale(s) + residual.abs(),
             stepwise: step(step(step(gate.function.apply(x_steps)) * y_steps) + residual),
             sum: Sum::default(),
+            open,
         }
     });
     entries.collect()

@@ -54,17 +54,12 @@ enum Must {
 }
 
 impl Special {
-    /// The data with special elements in an operand; `None` where it has no such elements (integers), where complex numbers, zero points or
-    /// a gate mix several elements, and where results are not stored.
+    /// The data with special elements in an operand; `None` where it has no such elements (integers), where complex numbers or zero points mix
+    /// several elements, and where results are not stored.
     pub fn of(data: &TestData, operand: Operand, contract: Contract, seed: u64, samples: Samples) -> Option<Special> {
         let problem = &data.problem;
         let centred = [Quant::ZeroA, Quant::ZeroB].into_iter().any(|quant| problem.quant_len(quant) > 0);
-        if centred
-            || problem.parts() > 1
-            || problem.gate().is_some()
-            || !problem.keeps_c()
-            || matches!(problem, Problem::Reduce(_))
-        {
+        if centred || problem.parts() > 1 || !problem.keeps_c() || matches!(problem, Problem::Reduce(_)) {
             return None;
         }
         // A tap of a convolution that meets padding, or the gap of a stride, is a zero or no term at all. Only the operand that has these gets special
@@ -113,8 +108,11 @@ impl Special {
     /// What the contract says of a result.
     fn must(&self, entry: &Entry) -> Must {
         let Reference { scalar, tolerance, .. } = &self.reference;
-        let Entry { expected, scale, stepwise, .. } = *entry;
+        let Entry { expected, scale, stepwise, open, .. } = *entry;
         let most = largest(scalar.accumulator());
+        if open {
+            return Must::Open;
+        }
         if !scale.is_finite() {
             // A NaN or an infinity is among the terms.
             return match (stepwise.is_nan(), self.contract.infinity) {
