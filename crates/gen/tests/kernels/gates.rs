@@ -7,13 +7,17 @@ use rayon::prelude::*;
 use std::sync::Arc;
 use support::emulator;
 use tilewright_check::reference::Samples;
-use tilewright_check::run::compile;
+use tilewright_check::run::{Buffers, bind, compile};
 use tilewright_check::verify::{Case, Depth, test_factors};
 use tilewright_device::Device;
-use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::kernel::generate;
+use tilewright_gen::plan::{Constraint, Derived, Plan, Transport};
+use tilewright_gen::program::Program;
 use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
-use tilewright_problem::{Along, GateFunction, Gemm, GemmBuilder, Order, Problem};
+use tilewright_problem::contraction::{Contraction, EpilogueOp, Pairs};
+use tilewright_problem::lower::{ConvForm, lower};
+use tilewright_problem::{Along, Factors, GateFunction, Gemm, GemmBuilder, Order, Problem};
 
 /// A device, a plan, and the types of the operands.
 type Way = (&'static str, &'static str, &'static [Scalar]);
@@ -42,11 +46,14 @@ const WAYS: [Way; 18] = [
     ("emu:gfx942", "A_MIC2__B_MIC4__C_UNI3_EDG1_UNR32_MAC128_ICE2_SKS1", HALVES),
 ];
 
+fn keys(plan: &str) -> Plan {
+    Constraint::parse(plan).expect("a plan").apply(&Plan::default()).into()
+}
+
 /// Verifies a problem under a plan, on random data and on integers.
 fn verify(device: &Arc<dyn Device>, problem: &Problem, plan: &str) -> Option<String> {
     let space = Space::new(problem, &device.info().target).expect("a space");
-    let keys = Constraint::parse(plan).expect("a plan");
-    let plan: Plan = keys.apply(&Plan::default()).into();
+    let plan = keys(plan);
     let named = format!("{} --problem {problem} --plan {plan}", device.info().id);
     let resolved = match space.resolve(&plan) {
         Ok(resolved) => resolved,
@@ -105,6 +112,172 @@ fn every_layout_has_a_gate() {
         // An instruction for 8-bit floats is deeper.
         let plan = if plan == WAYS[12].1 { plan.replace("UNR64", "UNR128") } else { plan.into() };
         verify(&emulator(id, false, 1), &gemm.build().expect("a problem").into(), &plan)
+    });
+    let wrong: Vec<String> = wrong.collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A plan's program for a problem, with a fault in the contraction or in how B's tiles are copied.
+fn program(space: &Space, plan: &Plan, fault: Fault) -> Program {
+    let Derived { mut spec, copies, .. } = space.resolve(plan).expect("legal").spec;
+    let mut c = space.contraction(plan).clone();
+    fault(&mut c, &mut spec.schedule.copies[1]);
+    let c = c.oriented(spec.tiling.swapped, spec.tiling.unit);
+    generate(&Derived { spec, c, copies }, space.env().workspace_bytes).expect("a program")
+}
+
+type Fault<'f> = &'f dyn Fn(&mut Contraction, &mut Transport);
+
+/// Whether a program passes for a problem.
+fn passes(device: &Arc<dyn Device>, space: &Space, plan: &Plan, program: &Program) -> bool {
+    let compiled = compile(device.as_ref(), program).expect("it compiles");
+    let case = Case::new(device, space.problem(), 3, test_factors(3, false), Samples::All).expect("a case");
+    // The emulator reports reads beyond a buffer.
+    case.verify(program, &compiled, space.contraction(plan), Depth::Quick, true).is_ok_and(|v| v.passed)
+}
+
+fn of_gate(c: &mut Contraction, change: impl Fn(&mut Pairs)) {
+    c.epilogue.iter_mut().for_each(|op| {
+        if let EpilogueOp::Gate(pairs) = op {
+            change(pairs);
+        }
+    });
+}
+
+fn swap_bias(c: &mut Contraction, other: &Contraction) {
+    c.epilogue.iter_mut().zip(&other.epilogue).filter(|(op, _)| matches!(op, EpilogueOp::AddVector(_))).for_each(
+        |(op, other)| {
+            op.clone_from(other);
+        },
+    );
+}
+
+/// Programs with a fault, on every way out: halves swapped, columns off by one or in another order, another function, a factor applied once.
+#[test]
+fn faults_are_caught() {
+    let uncaught = WAYS.par_iter().flat_map_iter(|&(id, plan, types)| {
+        let (device, plan) = (emulator(id, false, 1), keys(plan));
+        let spaces = [false, true].map(|up_first| {
+            let gemm = Gemm::new(types[0], 72, 139, 72).ldc(141).trans(false, true).gate(GateFunction::Silu).up_first(up_first);
+            let problem = gemm.bias(Along::N).build().expect("a problem").into();
+            Space::new(&problem, &device.info().target).expect("a space")
+        });
+        let [space, swapped] = &spaces;
+        let granule = space.contraction(&plan).pairs().expect("a gate").granule;
+        let form = ConvForm { granule: if granule == 1 { 8 } else { 1 }, ..ConvForm::PER_SAMPLE };
+        let (other, of_other) = (swapped.contraction(&plan), lower(space.problem(), form).expect("a contraction").lead);
+        let faults: [(&str, Fault); 8] = [
+            ("the halves of the bias swapped", &|c, _| swap_bias(c, other)),
+            ("the bias in another order", &|c, _| swap_bias(c, &of_other)),
+            ("B one column further", &|c, copy| match copy {
+                Transport::Bulk(tile) => tile.first += 72,
+                _ => c.b.view.access.offset.constant += 72,
+            }),
+            ("a column of the result missing", &|c, _| of_gate(c, |pairs| pairs.columns -= 1)),
+            ("sigmoid", &|c, _| of_gate(c, |pairs| pairs.function = GateFunction::Sigmoid)),
+            ("no function", &|c, _| of_gate(c, |pairs| pairs.function = GateFunction::Linear)),
+            ("no alpha", &|c, _| c.epilogue.retain(|op| *op != EpilogueOp::Scale)),
+            ("alpha after the gate", &|c, _| {
+                let gate = c.epilogue.iter().position(|op| matches!(op, EpilogueOp::Gate(_))).expect("a gate");
+                c.epilogue[..=gate].rotate_left(1);
+            }),
+        ];
+        assert!(passes(&device, space, &plan, &program(space, &plan, &|_, _| ())), "{id} {plan}");
+        let swapped = ("the function on the other half", program(swapped, &plan, &|_, _| ()));
+        let programs = faults.into_iter().map(|(what, fault)| (what, program(space, &plan, fault))).chain([swapped]);
+        let passed: Vec<_> = programs.filter(|(_, program)| passes(&device, space, &plan, program)).collect();
+        passed.into_iter().map(move |(what, _)| format!("{id} {plan}: {what}")).collect::<Vec<_>>()
+    });
+    let uncaught: Vec<String> = uncaught.collect();
+    assert!(uncaught.is_empty(), "{uncaught:#?}");
+}
+
+/// Every function is told from every other by random data.
+#[test]
+fn functions_are_told_apart() {
+    let (device, plan) = (emulator("emu:gfx900", false, 1), keys(WAYS[0].1));
+    for function in GateFunction::ALL {
+        let problem = Gemm::new(Scalar::F32, 40, 40, 9).gate(function).build().expect("a problem").into();
+        let space = Space::new(&problem, &device.info().target).expect("a space");
+        for other in GateFunction::ALL {
+            let other_program = program(&space, &plan, &|c, _| of_gate(c, |pairs| pairs.function = other));
+            let passed = passes(&device, &space, &plan, &other_program);
+            assert_eq!(passed, other == function, "{other} in the place of {function}");
+        }
+    }
+}
+
+/// Zeros of both signs, subnormal numbers, both ends of f32, infinities and NaN beside ordinary numbers.
+const SPECIAL: [f32; 14] = [
+    0.0,
+    -0.0,
+    1e-39,
+    -1e-39,
+    f32::MIN_POSITIVE,
+    0.5,
+    -0.75,
+    40.0,
+    -200.0,
+    f32::MAX,
+    f32::MIN,
+    f32::INFINITY,
+    f32::NEG_INFINITY,
+    f32::NAN,
+];
+
+/// The results of a row of A whose first term is 1 and others 0, with these columns of both halves as B's first row.
+fn of_one_row(device: &Arc<dyn Device>, problem: &Problem, plan: &str, columns: &[f32]) -> Vec<f32> {
+    let space = Space::new(problem, &device.info().target).expect("a space");
+    let resolved = space.resolve(&keys(plan)).unwrap_or_else(|why| panic!("{plan}: {why}"));
+    let program = resolved.generate(space.env().workspace_bytes).expect("a program");
+    let compiled = compile(device.as_ref(), &program).expect("it compiles");
+    let upload = |values: Vec<f32>| {
+        let bytes: Vec<u8> = values.into_iter().flat_map(f32::to_le_bytes).collect();
+        let buffer = device.alloc(bytes.len() as u64).expect("memory");
+        device.write(&buffer, 0, &bytes).expect("it is written");
+        buffer
+    };
+    let (k, n) = (problem.depth() as usize, columns.len() / 2);
+    let first = |values: &[f32]| [values, &vec![0.0; (k - 1) * values.len()]].concat();
+    let buffers = Buffers {
+        a: upload(first(&[1.0])),
+        b: upload(first(columns)),
+        c: upload(vec![1.0; n]),
+        added: Default::default(),
+        reductions: Vec::new(),
+        workspace: Some(device.alloc(program.workspace_bytes.max(1)).expect("memory")),
+        offsets: [0; 3],
+    };
+    let at = resolved.contraction.extents();
+    let launches = bind(&program, &compiled, resolved.contraction, &buffers, Factors::default(), &at).expect("it binds");
+    device.launch(&launches).expect("it runs");
+    let mut bytes = vec![0; 4 * n];
+    device.read(&buffers.c, 0, &mut bytes).expect("the result is read");
+    bytes.chunks_exact(4).map(|x| f32::from_le_bytes([x[0], x[1], x[2], x[3]])).collect()
+}
+
+/// Every pair of special values as gate and other factor, by every function: combined in registers, and by the kernel that adds up splits.
+#[test]
+fn special_values_reach_both_factors() {
+    let pairs: Vec<[f32; 2]> = SPECIAL.iter().flat_map(|gate| SPECIAL.map(|up| [*gate, up])).collect();
+    let mut cases = Vec::new();
+    for (function, up_first) in GateFunction::ALL.into_iter().flat_map(|function| [(function, false), (function, true)]) {
+        cases.extend([0, 4].map(|way| (function, up_first, WAYS[way])));
+    }
+    let wrong = cases.into_par_iter().flat_map_iter(|(function, up_first, (id, plan, _))| {
+        let gemm = Gemm::new(Scalar::F32, 1, pairs.len() as u64, 40).gate(function).up_first(up_first);
+        let halves = [usize::from(up_first), usize::from(!up_first)].map(|part| pairs.iter().map(move |pair| pair[part]));
+        let columns: Vec<f32> = halves.into_iter().flatten().collect();
+        let results = of_one_row(&emulator(id, false, 1), &gemm.build().expect("a problem").into(), plan, &columns);
+        let found = pairs.iter().zip(results).filter_map(|([gate, up], got)| {
+            let want = function.apply(f64::from(*gate)) as f32 * up;
+            let right = match want.is_finite() {
+                true => (got - want).abs() <= want.abs().mul_add(1e-5, f32::MIN_POSITIVE),
+                false => got == want || got.is_nan() && want.is_nan(),
+            };
+            (!right).then(|| format!("{plan}: {function}({gate:e}) * {up:e} is {want:e}, not {got:e}"))
+        });
+        found.collect::<Vec<_>>()
     });
     let wrong: Vec<String> = wrong.collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -14,7 +14,7 @@ use tilewright_gen::plan::{Constraint, Keys, Plan};
 use tilewright_gen::program::Program;
 use tilewright_gen::space::Space;
 use tilewright_ir::{Block, BulkOp, MatrixOp, Scalar, Stmt};
-use tilewright_problem::{Gemm, GemmBuilder, Math, Order, Problem};
+use tilewright_problem::{GateFunction, Gemm, GemmBuilder, Math, Order, Problem};
 
 /// Interleavings tried before a removal counts as unnoticed.
 const SEEDS: u64 = 4;
@@ -198,6 +198,14 @@ fn staged_results() {
     Bench::of(columns(), "C_PFG2_BUF3_LWV4_PST2_CST1", false).every_one_is_needed();
     Bench::of(columns().out_dtype(Scalar::F32), "A_MIC1__B_MIC16__C_MAC256_PFG2_BUF3_LWV4_PST1_CST1", false)
         .every_one_is_needed();
+}
+
+/// Both halves of a gated product come in boxes of their own to one barrier, and tiles of its results leave by bulk stores.
+#[test]
+fn staged_results_of_pairs() {
+    let gemm = |n: u64| Gemm::new(Scalar::F16, 72, n, 440).ldc(80).gate(GateFunction::Silu);
+    Bench::of(gemm(76).trans(false, true), "C_PFG2_BUF3_LWV4_PST2_CST1_BIM1", false).every_one_is_needed();
+    Bench::of(gemm(80), "A_MIC1__B_MIC16__C_MAC256_PFG2_BUF3_LWV4_PST1_CST1_BIM3", false).every_one_is_needed();
 }
 
 /// Partial sums are added up in the order of C, so bulk stores reach them where they reach C: along its rows or its columns.
