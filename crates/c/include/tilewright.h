@@ -150,7 +150,8 @@ enum {
     TW_GATE_SILU = 4,
     TW_GATE_HARDSWISH = 5,
     TW_GATE_SIGMOID = 6,
-    TW_GATE_LINEAR = 7
+    TW_GATE_LINEAR = 7,
+    TW_GATE_CLAMPED = 8 /* gpt-oss: gate sigmoid(slope gate) (1 + up), with gate at most limit and up from -limit to limit */
 };
 typedef int32_t tw_bias;
 enum { TW_NO_BIAS = 0, TW_BIAS_M = 1, TW_BIAS_N = 2 }; /* TW_BIAS_M: one value per row; TW_BIAS_N: one value per column */
@@ -198,6 +199,7 @@ typedef struct tw_gemm {
     int32_t alpha_im, beta_im; /* complex types: alpha, beta is complex, and launches give its imaginary part; 0: it is real and cheaper */
     int64_t gate; /* a tw_gate. B, bias and scales along n then have 2 n columns: the gate's, then the other factor's. C has n. beta is 0 */
     int64_t up_first; /* 1: the gate's columns are the second half */
+    double gate_limit, gate_slope; /* of TW_GATE_CLAMPED; 0: 7 and 1.702 */
 } tw_gemm;
 
 /* Fills `gemm` with a row-major, untransposed, tight product without epilogue. `gemm` is the caller's. Does nothing for NULL. */

@@ -55,6 +55,8 @@ pub struct TwGemm {
     /// As wide as its alignment, so that it begins after the padding of version 0.1.0.
     pub gate: i64,
     pub up_first: i64,
+    pub gate_limit: f64,
+    pub gate_slope: f64,
 }
 
 #[repr(C)]
@@ -163,6 +165,8 @@ fn tight_gemm(dtype: i32, [m, n, k]: [i64; 3]) -> TwGemm {
         beta_im: 0,
         gate: 0,
         up_first: 0,
+        gate_limit: 0.0,
+        gate_slope: 0.0,
     }
 }
 
@@ -358,6 +362,13 @@ pub(crate) fn gemm(x: &TwGemm) -> Result<Problem, Failure> {
     numbers!(all, x: drop_c scale_m scale_n zero_a zero_b grouped conj_a conj_b alpha_im beta_im gate up_first);
     if x.b_dtype != AS_A {
         numbers!(all, x: b_dtype);
+    }
+    // 0 is the default.
+    for (name, value) in
+        [("gate_limit", x.gate_limit), ("gate_slope", x.gate_slope)].into_iter().filter(|(_, value)| *value != 0.0)
+    {
+        let field = all.field(name)?;
+        all.give(field, value.to_string());
     }
     let strides = [("stride_a", x.stride_a), ("stride_b", x.stride_b), ("stride_c", x.stride_c), ("stride_r", x.stride_r)];
     // A batch of one has no strides; the given ones are ignored.

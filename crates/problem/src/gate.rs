@@ -1,5 +1,7 @@
 //! Gated products, as the first half of a gated MLP computes: `C = f(A B_gate + b_gate) * (A B_up + b_up)`.
 //!
+//! The clamped gate of gpt-oss is of both factors: `h(min(x, limit)) * (min(max(y, -limit), limit) + 1)`, with `h(x) = x / (1 + exp(-slope x))`.
+//!
 //! B is one matrix whose columns are those of both factors, one half after the other, as torch stores `gate_up_proj`. Bias and scales along n
 //! have a value for each of these columns.
 
@@ -26,6 +28,8 @@ pub enum GateFunction {
     Sigmoid,
     /// The bilinear form: the product of both halves.
     Linear,
+    /// Clamped SwiGLU, as gpt-oss has it: see [`Gate::limit`] and [`Gate::slope`].
+    Clamped,
 }
 
 names!(GateFunction {
@@ -36,6 +40,7 @@ names!(GateFunction {
     HardSwish = 5, ["hardswish", "hard-swish", "hard_swish"], "by hardswish";
     Sigmoid = 6, ["sigmoid"], "GLU";
     Linear = 7, ["linear"], "the product of both halves";
+    Clamped = 8, ["clamped"], "clamped SwiGLU of gpt-oss";
 });
 
 impl GateFunction {
@@ -47,32 +52,16 @@ impl GateFunction {
             GateFunction::GeluTanh => Some(Activation::GeluTanh),
             GateFunction::Silu => Some(Activation::Silu),
             GateFunction::HardSwish => Some(Activation::HardSwish),
-            GateFunction::Sigmoid | GateFunction::Linear => None,
+            GateFunction::Sigmoid | GateFunction::Linear | GateFunction::Clamped => None,
         }
     }
-    /// The function in f64.
-    pub fn apply(self, x: f64) -> f64 {
-        match (self, self.activation()) {
-            (_, Some(activation)) => activation.apply(x),
-            (GateFunction::Sigmoid, None) => 1.0 / (1.0 + (-x).exp()),
-            _ => x,
-        }
-    }
-    /// How much an error of the argument, relative to a scale of it, may change the value; what evaluation adds is within as much of it.
-    /// The sigmoid's slope is at most 1/4, and its own value at most 1.
-    pub fn scale(self, argument: f64) -> f64 {
-        match (self, self.activation()) {
-            (_, Some(activation)) => activation.slope() * argument,
-            (GateFunction::Sigmoid, None) => 0.25 * argument + 1.0,
-            _ => argument,
-        }
-    }
-    /// A bound of the error of evaluating the function, in unit roundoffs of that scale: as [`Activation::rounding`]. A sigmoid is the quotient
-    /// that Silu multiplies by its argument.
+    /// A bound of the error of evaluating the function, in unit roundoffs of its argument's scale: as [`Activation::rounding`]. A sigmoid is the
+    /// quotient that Silu multiplies by its argument. The argument times the slope rounds once more.
     pub const fn rounding(self) -> f64 {
         match (self, self.activation()) {
             (_, Some(activation)) => activation.rounding(),
             (GateFunction::Sigmoid, None) => 12.0,
+            (GateFunction::Clamped, None) => Activation::Silu.rounding() + 1.0,
             _ => 0.0,
         }
     }
@@ -91,6 +80,45 @@ impl fmt::Display for GateFunction {
 /// How many results' gate columns may lie side by side in a product's order of columns, by the number of the form (`BIM`).
 pub(crate) const GRANULES: [u64; 5] = [1, 8, 32, 64, 128];
 
+/// A positive number of f32, which all types of sums have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "f32", try_from = "f32")]
+pub struct Real(u32);
+
+impl Real {
+    /// The nearest f32 of a decimal number.
+    ///
+    /// # Errors
+    /// The reason, of what is no positive number of f32's normal range.
+    pub fn parse(text: &str) -> Result<Real, String> {
+        text.parse::<f32>().ok().and_then(|value| value.try_into().ok()).ok_or_else(|| Real::REFUSAL.into())
+    }
+    const REFUSAL: &str = "must be a positive number of f32, such as 7 or 1.702";
+    /// Its value.
+    pub const fn value(self) -> f64 {
+        f32::from_bits(self.0) as f64
+    }
+}
+
+impl TryFrom<f32> for Real {
+    type Error = String;
+    fn try_from(value: f32) -> Result<Real, String> {
+        if value.is_normal() && value > 0.0 { Ok(Real(value.to_bits())) } else { Err(Real::REFUSAL.into()) }
+    }
+}
+
+impl From<Real> for f32 {
+    fn from(real: Real) -> f32 {
+        f32::from_bits(real.0)
+    }
+}
+
+impl fmt::Display for Real {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", f32::from(*self))
+    }
+}
+
 /// The gate of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Gate {
@@ -99,11 +127,69 @@ pub struct Gate {
     /// The gate's columns are the second half of B.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub up_first: bool,
+    /// Of [`GateFunction::Clamped`]: sums of the gate are at most this, those of the other half between this and its negative.
+    #[serde(default = "Gate::default_limit", skip_serializing_if = "Gate::is_default_limit")]
+    pub limit: Real,
+    /// Of [`GateFunction::Clamped`]: the factor of the sigmoid's argument.
+    #[serde(default = "Gate::default_slope", skip_serializing_if = "Gate::is_default_slope")]
+    pub slope: Real,
 }
 
 impl Gate {
+    /// The limit of gpt-oss.
+    pub const LIMIT: Real = Real(7f32.to_bits());
+    /// The slope of gpt-oss, with which the function is near GELU.
+    pub const SLOPE: Real = Real(1.702f32.to_bits());
+
+    /// With the gate's columns first.
+    pub const fn new(function: GateFunction) -> Gate {
+        Gate { function, up_first: false, limit: Gate::LIMIT, slope: Gate::SLOPE }
+    }
+    const fn default_limit() -> Real {
+        Gate::LIMIT
+    }
+    const fn default_slope() -> Real {
+        Gate::SLOPE
+    }
+    fn is_default_limit(limit: &Real) -> bool {
+        *limit == Gate::LIMIT
+    }
+    fn is_default_slope(slope: &Real) -> bool {
+        *slope == Gate::SLOPE
+    }
     /// The columns of B, of `2 n`, that result column `column` comes from: the gate's and the other factor's.
     pub const fn columns(self, column: u64, n: u64) -> [u64; 2] {
         if self.up_first { [n + column, column] } else { [column, n + column] }
+    }
+    /// What the gate's sum becomes, in f64. NaN stays NaN.
+    pub fn of_gate(self, x: f64) -> f64 {
+        match (self.function, self.function.activation()) {
+            (_, Some(activation)) => activation.apply(x),
+            (GateFunction::Sigmoid, None) => 1.0 / (1.0 + (-x).exp()),
+            (GateFunction::Clamped, None) => {
+                let x = if x > self.limit.value() { self.limit.value() } else { x };
+                x / (1.0 + (-self.slope.value() * x).exp())
+            }
+            _ => x,
+        }
+    }
+    /// What the other factor's sum becomes, by which that is multiplied.
+    pub fn of_up(self, y: f64) -> f64 {
+        let limit = self.limit.value();
+        if self.function == GateFunction::Clamped { y.clamp(-limit, limit) + 1.0 } else { y }
+    }
+    /// How much an error of the gate's sum, relative to a scale of it, may change [`Gate::of_gate`]; what evaluation adds is within as much of it.
+    /// The sigmoid's slope is at most 1/4, and its own value at most 1. `x / (1 + exp(-slope x))` is as steep as Silu, whatever the slope.
+    pub fn gate_scale(self, scale: f64) -> f64 {
+        match (self.function, self.function.activation()) {
+            (_, Some(activation)) => activation.slope() * scale,
+            (GateFunction::Sigmoid, None) => 0.25 * scale + 1.0,
+            (GateFunction::Clamped, None) => Activation::Silu.slope() * scale,
+            _ => scale,
+        }
+    }
+    /// The same of [`Gate::of_up`]: the addition rounds, too.
+    pub fn up_scale(self, scale: f64) -> f64 {
+        if self.function == GateFunction::Clamped { scale + 1.0 } else { scale }
     }
 }

@@ -1,8 +1,8 @@
 //! Gated products: the columns of B, the runs in which a product may take them, and the fields that exclude a gate.
 
 use crate::error::{ProblemError, computed_in};
-use crate::gate::GRANULES;
-use crate::gemm::{Gemm, Order};
+use crate::gate::{GRANULES, Gate, GateFunction, Real};
+use crate::gemm::{Gemm, GemmBuilder, Order};
 use crate::ragged::Ragged;
 
 impl Gemm {
@@ -45,12 +45,38 @@ impl Gemm {
     }
 }
 
+impl GemmBuilder {
+    /// What limits the sums of a clamped gate, in the place of [`Gate::LIMIT`].
+    pub const fn gate_limit(mut self, limit: Real) -> Self {
+        self.gate_limit = Some(limit);
+        self
+    }
+    /// The factor of the sigmoid's argument in a clamped gate, in the place of [`Gate::SLOPE`].
+    pub const fn gate_slope(mut self, slope: Real) -> Self {
+        self.gate_slope = Some(slope);
+        self
+    }
+    /// The gate, or the refusal of a field that belongs to another one.
+    pub(crate) fn checked_gate(&self) -> Result<Option<Gate>, ProblemError> {
+        if self.up_first && self.gate.is_none() {
+            return Err(ProblemError::value("up_first", 1, "there is no gate; give one, or drop this"));
+        }
+        for (name, value) in [("gate_limit", self.gate_limit), ("gate_slope", self.gate_slope)] {
+            if let Some(value) = value.filter(|_| self.gate != Some(GateFunction::Clamped)) {
+                return Err(ProblemError::value(name, value, "only the gate clamped has it; give that one, or drop this"));
+            }
+        }
+        let [limit, slope] = [self.gate_limit.unwrap_or(Gate::LIMIT), self.gate_slope.unwrap_or(Gate::SLOPE)];
+        Ok(self.gate.map(|function| Gate { function, up_first: self.up_first, limit, slope }))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::contraction::{EpilogueOp, Tensor};
     use crate::epilogue::{Activation, Along};
     use crate::extent::Dynamic;
-    use crate::gate::{Gate, GateFunction};
+    use crate::gate::{Gate, GateFunction, Real};
     use crate::gemm::{Gemm, GemmBuilder, Order};
     use crate::lower::{ConvForm, lower};
     use crate::problem::Problem;
@@ -87,6 +113,8 @@ mod tests {
             (int4(), "4-bit weights packed along n", "transpose B"),
             (int4().order(Order::Col).trans(false, true), "4-bit weights packed along n", "pack them along k"),
             (Gemm::new(Scalar::F32, 8, 6, 4).up_first(true), "up_first", "there is no gate"),
+            (gated().gate_limit(Gate::LIMIT), "gate_limit = 7", "only the gate clamped"),
+            (Gemm::new(Scalar::F32, 8, 6, 4).gate_slope(Gate::SLOPE), "gate_slope = 1.702", "or drop this"),
         ] {
             let message = builder.build().unwrap_err().to_string();
             assert!(message.contains(input) && message.contains(remedy), "`{message}` lacks `{input}` or `{remedy}`");
@@ -102,6 +130,23 @@ mod tests {
         let gemm = gated().up_first(true).build().unwrap();
         assert!(gemm.geometry().ends_with("_gatesilu_upfirst"), "{}", gemm.geometry());
         assert_eq!(Problem::parse(&gemm.geometry()).unwrap(), gemm.into());
+        let clamped = || Gemm::new(Scalar::F32, 8, 6, 4).gate(GateFunction::Clamped).gate_slope(Gate::SLOPE);
+        let gemm = clamped().build().unwrap();
+        assert!(gemm.geometry().ends_with("_gateclamped"), "{}", gemm.geometry());
+        let gemm = clamped().gate_limit(Real::parse("1e-9").unwrap()).gate_slope(Real::parse("2.5").unwrap()).build().unwrap();
+        assert!(gemm.geometry().ends_with("_gateclamped_gatelimit0.000000001_gateslope2.5"), "{}", gemm.geometry());
+        assert_eq!(Problem::parse(&gemm.geometry()).unwrap(), gemm.into());
+    }
+
+    #[test]
+    fn limits_are_positive_numbers() {
+        for wrong in ["0", "-1", "inf", "nan", "1e-40", "1e39", "seven", ""] {
+            assert!(Real::parse(wrong).is_err_and(|reason| reason.contains("positive")), "{wrong}");
+        }
+        let gate = Gate { limit: Real::parse("2").unwrap(), ..Gate::new(GateFunction::Clamped) };
+        assert_eq!((gate.of_up(-3.0), gate.of_up(0.5), gate.of_up(f64::INFINITY)), (-1.0, 1.5, 3.0));
+        assert_eq!((gate.of_gate(5.0), gate.of_gate(0.0)), (gate.of_gate(2.0), 0.0));
+        assert!(gate.of_gate(f64::NAN).is_nan() && gate.of_up(f64::NAN).is_nan());
     }
 
     /// Pairs of the product's columns are the halves' columns of a result, in every form and order of halves.
@@ -110,7 +155,7 @@ mod tests {
         for (up_first, trans, n) in [(false, false, 40), (true, true, 40), (false, true, 139)] {
             let gemm = Gemm::new(Scalar::F32, 2, n, 5).trans(false, trans).gate(GateFunction::Relu).up_first(up_first);
             let problem = Problem::from(gemm.bias(Along::N).build().unwrap());
-            let gate = Gate { function: GateFunction::Relu, up_first };
+            let gate = Gate { up_first, ..Gate::new(GateFunction::Relu) };
             let forms = ConvForm::of(&problem);
             assert!(forms.len() > 2 && forms.iter().all(|form| forms[form.number() as usize] == *form));
             for form in forms {

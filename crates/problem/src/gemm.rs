@@ -9,7 +9,7 @@ use crate::complex::Complex;
 use crate::epilogue::{Activation, Along, BiasVector, Residual};
 use crate::error::{DEFAULT_WORKSPACE, ProblemError, default_out};
 use crate::extent::Dynamic;
-use crate::gate::{Gate, GateFunction};
+use crate::gate::{Gate, GateFunction, Real};
 use crate::math::Math;
 use crate::names::names;
 use crate::quant::{Scale, Scales, ZeroPoint, ZeroPoints};
@@ -154,6 +154,8 @@ pub struct GemmBuilder {
     pub(crate) batch_stride: [Option<u64>; 3],
     pub(crate) gate: Option<GateFunction>,
     pub(crate) up_first: bool,
+    pub(crate) gate_limit: Option<Real>,
+    pub(crate) gate_slope: Option<Real>,
     /// Leading dimension and batch stride, where they are given.
     pub(crate) residual: Option<(Option<u64>, Option<u64>)>,
 }
@@ -190,7 +192,17 @@ impl Gemm {
             grouped: None,
         };
         let (ld, batch_stride) = ([None; 3], [None; 3]);
-        GemmBuilder { gemm, out_dtype: None, ld, batch_stride, gate: None, up_first: false, residual: None }
+        GemmBuilder {
+            gemm,
+            out_dtype: None,
+            ld,
+            batch_stride,
+            gate: None,
+            up_first: false,
+            gate_limit: None,
+            gate_slope: None,
+            residual: None,
+        }
     }
 }
 
@@ -387,14 +399,12 @@ impl GemmBuilder {
     /// # Errors
     /// [`ProblemError::Value`] with the field, its value and what it may be.
     pub fn build(self) -> Result<Gemm, ProblemError> {
+        check_left(self.gemm.dtype, self.gemm.scalar(1))?;
+        let gate = self.checked_gate()?;
         let mut gemm = self.gemm;
-        check_left(gemm.dtype, gemm.scalar(1))?;
-        if self.up_first && self.gate.is_none() {
-            return Err(ProblemError::value("up_first", 1, "there is no gate; give one, or drop this"));
-        }
         gemm.b_dtype = gemm.b_dtype.filter(|b| *b != gemm.dtype);
         gemm.out_dtype = self.out_dtype.unwrap_or(default_out(gemm.multiplied()));
-        gemm.gate = self.gate.map(|function| Gate { function, up_first: self.up_first });
+        gemm.gate = gate;
         gemm.workspace -= gemm.workspace % u64::from(gemm.multiplied().bytes());
         let (batch, owned) = (gemm.batch, gemm.grouped.map(Ragged::owned));
         let lines = [gemm.lines(0), gemm.lines(1), gemm.lines(2)];

@@ -83,7 +83,7 @@ pub use error::{DEFAULT_WORKSPACE, ProblemError};
 pub use extent::{Dynamic, Extent, Extents};
 pub use factor_parts::FactorParts;
 pub use factors::Factors;
-pub use gate::{Gate, GateFunction};
+pub use gate::{Gate, GateFunction, Real};
 pub use gemm::{Gemm, GemmBuilder, Matrix, Order};
 pub use math::Math;
 pub use names::Name;

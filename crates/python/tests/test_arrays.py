@@ -313,6 +313,11 @@ class Words(unittest.TestCase):
             for up_first, gate, up in ((False, x[:, :6], x[:, 6:]), (True, x[:, 6:], x[:, :6])):
                 got = tw.gemm(a, weight.T, bias=bias, gate=name, up_first=up_first)
                 np.testing.assert_allclose(got, function(gate) * up, rtol=1e-5, atol=1e-5)
+        for limit, slope in ((None, None), (0.5, 3)):
+            got = tw.gemm(a, weight.T, bias=bias, gate="clamped", gate_limit=limit, gate_slope=slope)
+            limit, slope = limit or 7, slope or 1.702
+            gate, up = np.minimum(x[:, :6], limit), np.clip(x[:, 6:], -limit, limit)
+            np.testing.assert_allclose(got, gate / (1 + np.exp(-slope * gate)) * (up + 1), rtol=1e-5, atol=1e-5)
 
     def test_lists(self):
         np.testing.assert_array_equal(tw.gemm([[1.0, 2.0]], [[3.0], [4.0]]), [[11.0]])

@@ -48,6 +48,7 @@ class Raises:
 _HERE = numbers(64, 64)
 AT = (_HERE.ctypes.data, False)
 # By kind of argument: what is wrong with it, in words, and the value.
+POSITIVE = {"text": "x", "list": [1.0], "object": object(), "complex": 1j, "too large": 10**400, "zero": 0.0, "not a number": float("nan")}
 SCALAR = {"text": "x", "None": None, "list": [1.0], "object": object(), "complex": 1j, "too large": 10**400}
 WHOLE = {"text": "x", "fraction": 1.5, "negative": -1, "too large": 2**70, "NaN": float("nan"), "list of lists": [[1]], "object": object()}
 SECONDS = {"text": "x", "negative": -1, "NaN": float("nan"), "list": [1]}
@@ -127,6 +128,8 @@ FUNCTIONS = {
             bias=read(6),
             gate=TEXT,
             up_first=TRUTH,
+            gate_limit=POSITIVE,
+            gate_slope=POSITIVE,
             offsets={
                 "two axes": np.zeros((1, 1), "i4"),
                 "no groups": np.zeros(0, "i4"),
@@ -245,7 +248,7 @@ if torch is not None:
         ),
         "glu": (
             dict(x=torch.ones(4, 5), weight=torch.ones(6, 5)),
-            dict(x=MISSING, weight=MISSING, bias=TENSOR, gate={"number": 3, "unknown": "tanh", "empty": "", "list": []}, up_first={"text": "x", "list": []}),
+            dict(x=MISSING, weight=MISSING, bias=TENSOR, gate={"number": 3, "unknown": "tanh", "empty": "", "list": []}, up_first={"text": "x", "list": []}, gate_limit={"text": "x", "list": [], "another gate's": 2.0}, gate_slope={"text": "x", "zero": 0}),
         ),
         "convolution": (
             dict(x=torch.ones(1, 2, 6, 6), weight=torch.ones(4, 2, 3, 3)),

@@ -80,7 +80,25 @@ class Operators(unittest.TestCase):
                 (want * weights).sum().backward()
                 for x, y in zip(ours, theirs):
                     torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-5)
+        def clamped(gate, up, limit, slope):
+            gate = gate.clamp(max=limit)
+            return gate * torch.sigmoid(gate * slope) * (up.clamp(-limit, limit) + 1)
+
+        for options, limit, slope in (({}, 7.0, 1.702), (dict(gate_limit=0.5, gate_slope=2.0, up_first=True), 0.5, 2.0)):
+            ours = [torch.randn(shape, requires_grad=True) for shape in ((2, 5, 6), (14, 6), (14,))]
+            theirs = [x.detach().clone().requires_grad_() for x in ours]
+            halves = functional.linear(*theirs).chunk(2, -1)
+            want = clamped(*(halves[::-1] if options else halves), limit, slope)
+            got = twt.glu(*ours, gate="clamped", **options)
+            torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+            got.sin().sum().backward()
+            want.sin().sum().backward()
+            for x, y in zip(ours, theirs):
+                torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-5)
         x, weight = numbers(3, 6), numbers(8, 6)
+        with self.assertRaisesRegex(tw.ProblemError, "only the gate clamped"):
+            twt.glu(x, weight, gate_limit=2.0)
+        self.assertEqual(twt.glu(x[:0], weight, gate="clamped").shape, (0, 4))
         self.assertEqual(twt.glu(x[:0], weight).shape, (0, 4))
         made = torch.compile(lambda x, weight: twt.glu(x, weight) * 2, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(made(x, weight), twt.glu(x, weight) * 2)
@@ -100,6 +118,7 @@ class Operators(unittest.TestCase):
         opcheck(torch.ops.tilewright.linear, (x, weight))
         opcheck(torch.ops.tilewright.glu, (x, numbers(6, 3, grad=True), numbers(6, grad=True), "gelu", True))
         opcheck(torch.ops.tilewright.glu, (x, numbers(6, 3, grad=True)))
+        opcheck(torch.ops.tilewright.glu, (x, numbers(6, 3, grad=True), None, "clamped", False, 2.0))
         ends = torch.tensor([2, 2, 6], dtype=torch.int32)
         opcheck(torch.ops.tilewright.grouped_mm, (numbers(6, 4, grad=True), numbers(3, 4, 5, grad=True), ends))
         opcheck(torch.ops.tilewright.grouped_mm, (numbers(4, 6, grad=True), numbers(6, 5, grad=True), ends))

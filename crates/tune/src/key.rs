@@ -158,7 +158,7 @@ impl ProblemKey {
             scales: contraction.scales().chain(&contraction.block_scales).map(vector).collect(),
             bias: contraction.bias().map(vector),
             activation: contraction.activation(),
-            gate: contraction.pairs().map(|pairs| pairs.function),
+            gate: contraction.pairs().map(|pairs| pairs.gate.function),
             residual: contraction.residual().map(operand),
             mask: contraction.epilogue.iter().any(|op| matches!(op, EpilogueOp::Mask(_))),
             reductions: contraction.all_reductions().cloned().collect(),

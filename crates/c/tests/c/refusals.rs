@@ -255,7 +255,7 @@ fn products() {
     let context = opened();
     let mut operation = null_mut();
     type Change = fn(&mut TwGemm);
-    let cases: [(Change, i32, &str); 52] = [
+    let cases: [(Change, i32, &str); 55] = [
         (|x| x.size = 0, ARGUMENT, "tw_gemm_init"),
         (|x| x.m = -1, ARGUMENT, "m = -1 is negative"),
         (|x| x.n = i64::MIN, ARGUMENT, "n = -9223372036854775808 is negative"),
@@ -297,7 +297,18 @@ fn products() {
         (|x| x.grouped = 4, ARGUMENT, "grouped = 4"),
         (|x| (x.grouped, x.dynamic_n) = (1, 1), PROBLEM, "grouped product with n known only at launch"),
         (|x| x.activation = -7, ARGUMENT, "activation = -7"),
-        (|x| (x.size, x.gate) = (size_of::<TwGemm>(), 8), ARGUMENT, "gate = 8"),
+        (|x| (x.size, x.gate) = (size_of::<TwGemm>(), 9), ARGUMENT, "gate = 9"),
+        (
+            |x| (x.size, x.gate, x.gate_limit) = (size_of::<TwGemm>(), 8, -7.0),
+            ARGUMENT,
+            "gate_limit = -7: must be a positive number",
+        ),
+        (
+            |x| (x.size, x.gate, x.gate_limit) = (size_of::<TwGemm>(), 8, f64::NAN),
+            ARGUMENT,
+            "gate_limit = NaN: must be a positive",
+        ),
+        (|x| (x.size, x.gate, x.gate_slope) = (size_of::<TwGemm>(), 4, 2.0), PROBLEM, "only the gate clamped"),
         (|x| (x.size, x.up_first) = (size_of::<TwGemm>(), 1), PROBLEM, "no gate"),
         (|x| (x.size, x.gate, x.activation) = (size_of::<TwGemm>(), 4, 1), PROBLEM, "the gate has the function"),
         (|x| x.reduce = c"max".as_ptr(), ARGUMENT, "axes are missing"),

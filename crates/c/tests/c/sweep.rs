@@ -324,6 +324,8 @@ const FIELDS_GEMM: Fields<TwGemm> = fields![
     beta_im,
     gate,
     up_first,
+    gate_limit,
+    gate_slope,
 ];
 const FIELDS_CONV: Fields<TwConv> = fields![
     size,

@@ -3,7 +3,7 @@
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tilewright_problem::{Dynamic, Gate, GateFunction, Gemm, Problem, ZeroPoints};
+use tilewright_problem::{Dynamic, Gate, GateFunction, Gemm, Problem, Real, ZeroPoints};
 
 /// The product with a gate, drawn from a pair's seed: always if `all`, else one in ten. B keeps its columns, C has half of them. A product with a
 /// field that excludes a gate stays as it is.
@@ -14,9 +14,14 @@ pub(super) fn gated(problem: Problem, seed: u64, all: bool) -> Problem {
         return problem;
     }
     let function = *GateFunction::ALL.choose(&mut rng).unwrap_or(&GateFunction::Silu);
-    let gate = Some(Gate { function, up_first: rng.random_bool(0.3) });
+    let mut gate = Gate { up_first: rng.random_bool(0.3), ..Gate::new(function) };
+    if function == GateFunction::Clamped && rng.random() {
+        // Many sums are beyond the limit.
+        let [limit, slope] = [rng.random_range(0.25..2.0f32), rng.random_range(0.5..3.0)].map(Real::try_from);
+        (gate.limit, gate.slope) = (limit.unwrap_or(Gate::LIMIT), slope.unwrap_or(Gate::SLOPE));
+    }
     let dynamic = Dynamic { n: false, ..gemm.dynamic };
     let plain = Gemm { activation: None, zero_points: ZeroPoints::default(), dynamic, n: gemm.n / 2, ..gemm.clone() };
-    let of = Gemm { gate, ..plain };
+    let of = Gemm { gate: Some(gate), ..plain };
     if of.validate().is_ok() { Problem::Gemm(of) } else { problem }
 }

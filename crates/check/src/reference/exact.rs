@@ -389,8 +389,8 @@ impl<'a> Judge<'a> {
                 alpha * sum * by_row * by_column + oracle.bias(g, row, column)
             });
             // The function's error counts as often as the other factor.
-            let value = gate.function.apply(x);
-            return (gate.function.scale(x.abs()) * y, residual, value * y + residual);
+            let y = gate.of_up(y);
+            return (gate.gate_scale(x.abs()) * y, residual, gate.of_gate(x) * y + residual);
         }
         let (old, _) = super::old(self.data, column, at);
         let [by_row, by_column] = oracle.scales(row, column);

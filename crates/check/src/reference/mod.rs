@@ -487,19 +487,21 @@ fn gated(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[
             let stepwise = step(step(step(step(scaled) * by_row) * by_column) + bias);
             (scaled * scales + bias, (alpha * scales).abs() * sum.magnitude + bias.abs(), stepwise)
         });
-        let (value, residual) = (gate.function.apply(x), oracle.residual(g, row, column));
-        let ends = |x: f64, scale: f64| [x - any * scale, x + any * scale];
-        let gates = ends(x, s).map(|x| step(gate.function.apply(x)));
-        let open = y_steps.is_infinite() && of_either_sign(gates, any * gate.function.scale(s))
-            || value.is_infinite() && of_either_sign(ends(y, t), 0.0)
-            // Of a gate that saturates, what is left is the other factor with its own error.
-            || x_steps.is_infinite() && value.is_finite() && value != 0.0;
+        let (residual, ends) = (oracle.residual(g, row, column), |x: f64, scale: f64| [x - any * scale, x + any * scale]);
+        let (gates, ups) = (ends(x, s).map(|x| step(gate.of_gate(x))), ends(y, t).map(|y| gate.of_up(y)));
+        let ([value, up], [of_value, of_up]) = ([gate.of_gate(x), gate.of_up(y)], [gate.gate_scale(s), gate.up_scale(t)]);
+        let (value_steps, up_steps) = (step(gate.of_gate(x_steps)), step(gate.of_up(y_steps)));
+        let infinite = [(up_steps, gates, any * of_value), (value_steps, ups, 0.0)];
+        let open = infinite.into_iter().any(|(factor, other, error)| factor.is_infinite() && of_either_sign(other, error))
+            // Of a factor that saturates, what is left is the other one with its own error.
+            || x_steps.is_infinite() && value.is_finite() && value != 0.0
+            || y_steps.is_infinite() && up.is_finite();
         Entry {
             index: [g, row, column],
             at: oracle.result_at(g, row, column),
-            expected: value * y + residual,
-            scale: value.abs() * t + (y.abs() + bound * t) * gate.function.scale(s) + residual.abs(),
-            stepwise: step(step(step(gate.function.apply(x_steps)) * y_steps) + residual),
+            expected: value * up + residual,
+            scale: value.abs() * of_up + (up.abs() + bound * of_up) * of_value + residual.abs(),
+            stepwise: step(step(value_steps * up_steps) + residual),
             sum: Sum::default(),
             open,
         }

@@ -44,8 +44,9 @@ impl Tolerance {
     ///
     /// Sums of integers are exact, and so are results in i32.
     ///
-    /// A gate multiplies two such sums, `f(x) y`. With scales s and t of x and y, and the bound a of this type for a sum, the errors are at most
-    /// `|f(x)| a t + (|y| + a t) a f.scale(s)` ([`GateFunction::scale`](tilewright_problem::GateFunction::scale)), a times the scale of the element.
+    /// A gate multiplies two such sums, `f(x) h(y)`. With the scales s and t of f(x) and h(y) that those of x and y give
+    /// ([`Gate::gate_scale`](tilewright_problem::Gate::gate_scale)), and the bound a of this type for a sum, the errors are at most
+    /// `|f(x)| a t + (|h(y)| + a t) a s`, a times the scale of the element.
     ///
     /// An activation multiplies the error of its argument by at most [`Activation::slope`], which is in the scale, and adds
     /// [`Activation::rounding`] u of its argument, which is no greater than the scale.

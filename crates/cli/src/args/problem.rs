@@ -149,7 +149,7 @@ fn argument(field: &'static Field) -> Arg {
             arg.value_parser(dtypes().map(|dtype| dtype.name().to_string())).hide_possible_values(true).value_name("DTYPE")
         }
         Kind::Names(names) => arg.value_parser(PossibleValuesParser::new(possible(names.iter()))).value_name("NAME"),
-        Kind::Number(_) => arg.value_parser(checked).value_name("NUMBER"),
+        Kind::Number(_) | Kind::Decimal => arg.value_parser(checked).value_name("NUMBER"),
         Kind::Sizes(_) => arg.value_parser(checked).value_name("SIZES"),
         Kind::Words => arg.value_parser(checked).value_name("LIST").action(ArgAction::Append),
     }

@@ -17,7 +17,7 @@ use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::{Contraction, EpilogueOp, Pairs};
 use tilewright_problem::lower::{ConvForm, lower};
-use tilewright_problem::{Along, Factors, GateFunction, Gemm, GemmBuilder, Order, Problem};
+use tilewright_problem::{Along, Factors, Gate, GateFunction, Gemm, GemmBuilder, Order, Problem};
 
 /// A device, a plan, and the types of the operands.
 type Way = (&'static str, &'static str, &'static [Scalar]);
@@ -174,8 +174,8 @@ fn faults_are_caught() {
                 _ => c.b.view.access.offset.constant += 72,
             }),
             ("a column of the result missing", &|c, _| of_gate(c, |pairs| pairs.columns -= 1)),
-            ("sigmoid", &|c, _| of_gate(c, |pairs| pairs.function = GateFunction::Sigmoid)),
-            ("no function", &|c, _| of_gate(c, |pairs| pairs.function = GateFunction::Linear)),
+            ("sigmoid", &|c, _| of_gate(c, |pairs| pairs.gate.function = GateFunction::Sigmoid)),
+            ("no function", &|c, _| of_gate(c, |pairs| pairs.gate.function = GateFunction::Linear)),
             ("no alpha", &|c, _| c.epilogue.retain(|op| *op != EpilogueOp::Scale)),
             ("alpha after the gate", &|c, _| {
                 let gate = c.epilogue.iter().position(|op| matches!(op, EpilogueOp::Gate(_))).expect("a gate");
@@ -200,7 +200,7 @@ fn functions_are_told_apart() {
         let problem = Gemm::new(Scalar::F32, 40, 40, 9).gate(function).build().expect("a problem").into();
         let space = Space::new(&problem, &device.info().target).expect("a space");
         for other in GateFunction::ALL {
-            let other_program = program(&space, &plan, &|c, _| of_gate(c, |pairs| pairs.function = other));
+            let other_program = program(&space, &plan, &|c, _| of_gate(c, |pairs| pairs.gate.function = other));
             let passed = passes(&device, &space, &plan, &other_program);
             assert_eq!(passed, other == function, "{other} in the place of {function}");
         }
@@ -265,12 +265,13 @@ fn special_values_reach_both_factors() {
         cases.extend([0, 4].map(|way| (function, up_first, WAYS[way])));
     }
     let wrong = cases.into_par_iter().flat_map_iter(|(function, up_first, (id, plan, _))| {
+        let of = Gate::new(function);
         let gemm = Gemm::new(Scalar::F32, 1, pairs.len() as u64, 40).gate(function).up_first(up_first);
         let halves = [usize::from(up_first), usize::from(!up_first)].map(|part| pairs.iter().map(move |pair| pair[part]));
         let columns: Vec<f32> = halves.into_iter().flatten().collect();
         let results = of_one_row(&emulator(id, false, 1), &gemm.build().expect("a problem").into(), plan, &columns);
-        let found = pairs.iter().zip(results).filter_map(|([gate, up], got)| {
-            let want = function.apply(f64::from(*gate)) as f32 * up;
+        let found = pairs.iter().zip(results).filter_map(move |([gate, up], got)| {
+            let want = of.of_gate(f64::from(*gate)) as f32 * of.of_up(f64::from(*up)) as f32;
             let right = match want.is_finite() {
                 true => (got - want).abs() <= want.abs().mul_add(1e-5, f32::MIN_POSITIVE),
                 false => got == want || got.is_nan() && want.is_nan(),

@@ -3,7 +3,7 @@
 use super::{Contraction, Tensor, Vector};
 use crate::epilogue::Activation;
 use crate::extent::Extents;
-use crate::gate::GateFunction;
+use crate::gate::{Gate, GateFunction};
 use crate::quant::Quant;
 use crate::reduction::{Axes, Function, Operator};
 use crate::view::{ROW, View};
@@ -43,8 +43,8 @@ pub enum EpilogueOp {
 /// Pairs of a product's columns that make one column of the result. Operations ahead see the product's columns, those that follow the result's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pairs {
-    /// What is applied to the first of a pair.
-    pub function: GateFunction,
+    /// What makes one result of both.
+    pub gate: Gate,
     /// Firsts of so many neighbouring results come before their seconds.
     pub granule: u64,
     /// Columns of the result.
@@ -171,7 +171,7 @@ impl EpilogueOp {
             EpilogueOp::AddOld => "add beta * C (C is not read where beta is 0)".into(),
             EpilogueOp::AddOldComplex => "add beta * C, which a kernel ahead leaves in C (it is not read where beta is 0)".into(),
             EpilogueOp::Activate(f) => format!("apply {f}"),
-            EpilogueOp::Gate(x) => format!("multiply {} of a gate's column by the column of its pair", x.function),
+            EpilogueOp::Gate(x) => format!("multiply {} of a gate's column by the column of its pair", x.gate.function),
             EpilogueOp::AddTensor(_) => "add the residual".into(),
             EpilogueOp::Mask(_) => "0 where the residual is not above 0".into(),
             EpilogueOp::Reduce(x) => format!("take part in {x}"),
@@ -215,7 +215,11 @@ impl EpilogueOp {
             EpilogueOp::AddOld => format!("{value} + beta * C[g,m,n]"),
             EpilogueOp::AddOldComplex => format!("{value} + (beta * C)[g,m,n]"),
             EpilogueOp::Activate(f) => format!("{f}({value})"),
-            EpilogueOp::Gate(x) => format!("{}(gate) * up, each {value},", x.function),
+            EpilogueOp::Gate(Pairs { gate: Gate { function: GateFunction::Clamped, limit, slope, .. }, .. }) => {
+                let gate = format!("gate * sigmoid({slope} gate) of gate at most {limit}");
+                format!("{gate}, times 1 + up of up from -{limit} to {limit}, each {value},")
+            }
+            EpilogueOp::Gate(x) => format!("{}(gate) * up, each {value},", x.gate.function),
             EpilogueOp::AddTensor(_) => format!("{value} + residual[g,m,n]"),
             EpilogueOp::Mask(_) => format!("(residual[g,m,n] > 0 ? {value} : 0)"),
             EpilogueOp::Reduce(_) => value.into(),

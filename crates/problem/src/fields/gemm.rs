@@ -1,7 +1,7 @@
 //! The fields of matrix products.
 
 use super::Key::{Always, Optional, Unsaid};
-use super::Kind::{Bit, Dtype as Type, Extent, Flag, Names, Number, Words};
+use super::Kind::{Bit, Decimal, Dtype as Type, Extent, Flag, Names, Number, Words};
 use super::{
     Access, C, COLUMN, Field, Get, Kind, NOWHERE_ELSE, RARE, REQUIRED, Set, dtype, field, flag, named, one, put, reductions,
     stored, told, words,
@@ -10,7 +10,7 @@ use crate::complex::Complex;
 use crate::epilogue::{Activation, Along, BiasVector};
 use crate::error::{ProblemError, names_out_dtype};
 use crate::extent;
-use crate::gate::GateFunction;
+use crate::gate::{Gate, GateFunction, Real};
 use crate::gemm::{Gemm, GemmBuilder, Order};
 use crate::math::Math;
 use crate::names::{Name, number};
@@ -210,6 +210,28 @@ pub(super) const FIELDS: &[Field] = &[
         .python("up_first")
         .requires("gate")
         .title(" second"),
+    row(
+        "gate_limit",
+        Decimal,
+        "limit of the sums of a clamped gate",
+        |b, v| put(&mut b.gate_limit, Real::parse(v).map(Some)),
+        |g| g.gate.filter(|gate| gate.limit != Gate::LIMIT).map_or_else(Vec::new, |gate| one(gate.limit)),
+    ).spelled(Optional("gatelimit"), "gate-limit", COLUMN | C | RARE)
+    .python("gate_limit")
+    .requires("gate")
+    .default("7")
+    .title(" up to {}"),
+    row(
+        "gate_slope",
+        Decimal,
+        "slope of a clamped gate's sigmoid",
+        |b, v| put(&mut b.gate_slope, Real::parse(v).map(Some)),
+        |g| g.gate.filter(|gate| gate.slope != Gate::SLOPE).map_or_else(Vec::new, |gate| one(gate.slope)),
+    ).spelled(Optional("gateslope"), "gate-slope", COLUMN | C | RARE)
+    .python("gate_slope")
+    .requires("gate")
+    .default("1.702")
+    .title(" slope {}"),
     row(
         "residual",
         Flag,

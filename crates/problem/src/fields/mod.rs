@@ -12,6 +12,7 @@ mod title;
 use crate::conv::{Conv, ConvBuilder};
 use crate::dtype::Dtype;
 use crate::error::ProblemError;
+use crate::gate::Real;
 use crate::gemm::{Gemm, GemmBuilder};
 use crate::names::{Name, number};
 use crate::problem::Problem;
@@ -70,6 +71,8 @@ pub enum Kind {
     Extent,
     /// Whole numbers of at least so much, joined by `x` or commas.
     Sizes(u64),
+    /// A positive number.
+    Decimal,
     /// An element type.
     Dtype,
     /// One of some names.
@@ -89,6 +92,7 @@ impl Kind {
             Kind::Number(least) => at_least(least, text).map(drop),
             Kind::Extent => at_least(1, text).map(drop),
             Kind::Sizes(least) => sizes(least, text).map(drop),
+            Kind::Decimal => Real::parse(text).map(drop),
             Kind::Dtype => dtype(text).map(drop),
             Kind::Names(names) => Name::find(names, text).map(drop).ok_or_else(|| Name::refusal(names, text)),
             Kind::Words => Ok(()),
@@ -101,6 +105,7 @@ impl Kind {
             Kind::Number(least) => format!("{least} or more"),
             Kind::Extent => "1 or more".into(),
             Kind::Sizes(_) => "sizes".into(),
+            Kind::Decimal => "a positive number".into(),
             Kind::Dtype => "an element type".into(),
             Kind::Names(names) => Name::list(names),
             Kind::Words => "a list".into(),

@@ -82,7 +82,9 @@ fn field_of(of: Of, token: &str) -> Option<(&'static Field, &str)> {
             Kind::Dtype if key.is_empty() => Dtype::in_text(token).map(|_| token),
             Kind::Names(names) if key.is_empty() => Name::find(names, token).map(|_| token),
             Kind::Flag => (token == key).then_some(""),
-            Kind::Bit | Kind::Number(_) | Kind::Extent | Kind::Sizes(_) => (token[..word] == *key).then(|| &token[word..]),
+            Kind::Bit | Kind::Number(_) | Kind::Extent | Kind::Sizes(_) | Kind::Decimal => {
+                (token[..word] == *key).then(|| &token[word..])
+            }
             // A type after `b`, or another key that begins with it.
             Kind::Dtype if key.len() == 1 => token.strip_prefix(key).filter(|value| Dtype::in_text(value).is_some()),
             Kind::Dtype | Kind::Names(_) | Kind::Words => token.strip_prefix(key),

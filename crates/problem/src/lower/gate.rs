@@ -46,7 +46,7 @@ impl Halves {
     }
     /// Puts the gate in the place of the old result, which such a product does not add: a sum has no result of its own.
     pub(super) fn into_epilogue(self, epilogue: &mut [EpilogueOp]) {
-        let pairs = Pairs { function: self.gate.function, granule: self.granule, columns: self.n };
+        let pairs = Pairs { gate: self.gate, granule: self.granule, columns: self.n };
         epilogue.iter_mut().filter(|op| **op == EpilogueOp::AddOld).for_each(|op| *op = EpilogueOp::Gate(pairs));
     }
 }

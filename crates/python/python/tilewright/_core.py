@@ -183,6 +183,8 @@ def _gemm(
     activation: Optional[str] = None,
     gate: Optional[str] = None,
     up_first: bool = False,
+    gate_limit: Optional[float] = None,
+    gate_slope: Optional[float] = None,
     residual: Any = None,
     b_dtype: Optional[str] = None,
     out_dtype: Optional[str] = None,
@@ -194,6 +196,7 @@ def _gemm(
 ) -> Call:
     reduce, store, out_dtype = given.words(reduce, "reduce"), given.truth(store, "store"), given.dtype(out_dtype, "out_dtype")
     b_dtype, gate, up_first = given.dtype(b_dtype, "b_dtype"), given.maybe(gate, "gate"), given.truth(up_first, "up_first")
+    limit, slope = [x if x is None else given.number(x, name) for x, name in ((gate_limit, "gate_limit"), (gate_slope, "gate_slope"))]
     a, b = _operands(a, b)
     bias, residual = [x if x is None else like(x, a, name) for x, name in ((bias, "bias"), (residual, "residual"))]
     offsets = offsets if offsets is None else listed(offsets, "offsets", "int32")
@@ -269,6 +272,8 @@ def _gemm(
         activation=given.maybe(activation, "activation"),
         gate=gate,
         up_first=up_first,
+        gate_limit=limit if limit is None else repr(limit),
+        gate_slope=slope if slope is None else repr(slope),
         residual=residual is not None,
         math=given.word(math, "math"),
         reduce=list(reduce) or None,
@@ -552,11 +557,13 @@ def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: i
     bias : (n,) or (m, 1) array, optional
         One value per column, or per row. With a gate: (2 n,).
     activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu", "hardswish"}, optional
-    gate : {"relu", "gelu", "gelutanh", "silu", "hardswish", "sigmoid", "linear"}, optional
+    gate : {"relu", "gelu", "gelutanh", "silu", "hardswish", "sigmoid", "linear", "clamped"}, optional
         A gated MLP's product: ``gate(a @ b[:, :n] + bias[:n]) * (a @ b[:, n:] + bias[n:]) + residual``.
         `b`, `bias` and scales along n have 2 n columns, the result has n.
     up_first : bool, default False
         The gate's columns are the second half of `b`.
+    gate_limit, gate_slope : float, default 7.0 and 1.702
+        Of "clamped", gpt-oss's SwiGLU: ``g * sigmoid(slope * g) * (u + 1)``, with ``g = min(gate, limit)`` and ``u = clip(up, -limit, limit)``.
     residual : array of the shape of the result, optional
         Added after the activation.
     math : {"exact", "tf32", "tf32x3" (or "3xtf32"), "bf16x3", "bf16x6", "promoted"}, default "exact"

@@ -8,24 +8,27 @@ import torch
 from torch import Tensor
 
 from . import _native
-from ._operators import _library, _named, _product, at_linear, at_sums_of, gate_function, tuned
+from ._operators import Gate, _library, _named, _product, at_linear, tuned
 
-_library.define("glu(Tensor x, Tensor weight, Tensor? bias=None, str gate='silu', bool up_first=False) -> Tensor")
-
-
-def _halves(sums: Tensor, up_first: bool) -> Tuple[Tensor, Tensor]:
-    """The gate and the other factor."""
-    first, second = sums.chunk(2, -1)
-    return (second, first) if up_first else (first, second)
+_SCHEMA = "Tensor x, Tensor weight, Tensor? bias=None, str gate='silu', bool up_first=False, float? gate_limit=None, float? gate_slope=None"
+_library.define(f"glu({_SCHEMA}) -> Tensor")
 
 
-def _glu(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None, gate: str = "silu", up_first: bool = False) -> Tensor:
+def _glu(
+    x: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor] = None,
+    gate: str = "silu",
+    up_first: bool = False,
+    gate_limit: Optional[float] = None,
+    gate_slope: Optional[float] = None,
+) -> Tensor:
     if x.dim() < 1 or weight.dim() != 2 or x.shape[-1] != weight.shape[1] or weight.shape[0] % 2:
         raise _native.OperandError(f"glu of {tuple(x.shape)} and {tuple(weight.shape)}: (..., k) and (2 n, k) are needed")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise _native.OperandError(f"bias is {tuple(bias.shape)}, ({weight.shape[0]},) is needed")
     rows = x.reshape(-1, x.shape[-1])
-    return _product(rows, weight.t(), bias, None, None, (gate, up_first)).reshape(*x.shape[:-1], weight.shape[0] // 2)
+    return _product(rows, weight.t(), bias, None, None, Gate(gate, up_first, gate_limit, gate_slope)).reshape(*x.shape[:-1], weight.shape[0] // 2)
 
 
 for _key in ("CPU", "CUDA"):
@@ -33,7 +36,7 @@ for _key in ("CPU", "CUDA"):
 
 
 @torch.library.register_fake("tilewright::glu", lib=_library)
-def _(x, weight, bias=None, gate="silu", up_first=False):
+def _(x, weight, bias=None, gate="silu", up_first=False, gate_limit=None, gate_slope=None):
     torch._check(x.dim() >= 1 and weight.dim() == 2, lambda: f"glu of {x.shape} and {weight.shape}")
     torch._check(x.shape[-1] == weight.shape[1] and weight.shape[0] % 2 == 0, lambda: f"glu of {x.shape} and {weight.shape}")
     torch._check(x.dtype == weight.dtype, lambda: f"glu of {x.dtype} and {weight.dtype}")
@@ -44,25 +47,33 @@ def _(x, weight, bias=None, gate="silu", up_first=False):
 
 def _save(ctx, inputs, output):
     # What has its default at the end is not among them.
-    defaults = (None, "silu", False)
-    x, weight, bias, ctx.gate, ctx.up_first = (*inputs, *defaults[len(inputs) - 2 :])
+    defaults = (None, "silu", False, None, None)
+    x, weight, bias, *gate = (*inputs, *defaults[len(inputs) - 2 :])
+    ctx.gate = Gate(*gate)
     ctx.save_for_backward(x, weight, bias)
 
 
 def _backward(ctx, grad):
     x, weight, bias = ctx.saved_tensors
     # The sums are computed again instead of kept.
-    gate, up = _halves(torch.ops.tilewright.linear(x, weight, bias), ctx.up_first)
-    at_gate, at_up = at_sums_of(grad * up, gate, ctx.gate), grad * gate_function(gate, ctx.gate)
-    at_sums = torch.cat((at_up, at_gate) if ctx.up_first else (at_gate, at_up), -1)
-    grads = (*at_linear(at_sums, x, weight, bias, ctx.needs_input_grad), None, None)
+    halves = ctx.gate.halves(torch.ops.tilewright.linear(x, weight, bias))
+    at_sums = ctx.gate.joined(*ctx.gate.backward(grad, *halves))
+    grads = (*at_linear(at_sums, x, weight, bias, ctx.needs_input_grad), None, None, None, None)
     return grads[: len(ctx.needs_input_grad)]
 
 
 torch.library.register_autograd("tilewright::glu", _backward, setup_context=_save, lib=_library)
 
 
-def glu(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None, gate: str = "silu", up_first: bool = False) -> Tensor:
+def glu(
+    x: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor] = None,
+    gate: str = "silu",
+    up_first: bool = False,
+    gate_limit: Optional[float] = None,
+    gate_slope: Optional[float] = None,
+) -> Tensor:
     """Compute the first half of a gated MLP, ``gate(x @ weight[:n].T + bias[:n]) * (x @ weight[n:].T + bias[n:])``, in one kernel. Differentiable.
 
     The backward pass computes both products again and keeps nothing but the operands.
@@ -73,9 +84,11 @@ def glu(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None, gate: str = "s
     weight : (2 n, k) Tensor
         Both halves, as in `gate_up_proj`.
     bias : (2 n,) Tensor, optional
-    gate : {"silu", "gelu", "gelutanh", "relu", "hardswish", "sigmoid", "linear"}, default "silu"
+    gate : {"silu", "gelu", "gelutanh", "relu", "hardswish", "sigmoid", "linear", "clamped"}, default "silu"
     up_first : bool, default False
         The gate is the second half.
+    gate_limit, gate_slope : float, default 7.0 and 1.702
+        Of "clamped", as in `tilewright.gemm`.
 
     Returns
     -------
@@ -94,14 +107,17 @@ def glu(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None, gate: str = "s
     [[6.0]]
     """
     try:
-        return torch.ops.tilewright.glu(x, weight, bias, gate, up_first)
+        return torch.ops.tilewright.glu(x, weight, bias, gate, up_first, gate_limit, gate_slope)
     except (AttributeError, RuntimeError, TypeError) as e:
         raise _named(e, {"x": x, "weight": weight, "bias": bias}) from None
 
 
+_NAMES = ("x", "weight", "bias", "gate", "up_first", "gate_limit", "gate_slope")
+
+
 def _called(args: Sequence[Any], options: Dict[str, Any]) -> Tuple[Sequence[Any], Dict[str, Any]]:
     """The product that a call of `glu` runs."""
-    called = {"gate": "silu", **dict(zip(("x", "weight", "bias", "gate", "up_first"), args)), **options}
+    called = {"gate": "silu", **dict(zip(_NAMES, args)), **options}
     x, weight = called.pop("x", None), called.pop("weight", None)
     if not isinstance(x, Tensor) or not isinstance(weight, Tensor) or weight.dim() != 2:
         raise _native.OperandError("glu: x and weight are needed, a tensor and a matrix of (2 n, k)")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 import threading
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -278,8 +278,47 @@ def _together(tensors: Sequence[Tuple[str, Optional[Tensor]]]) -> None:
         raise _native.OperandError(f"tensors are {first.dtype}: float16, bfloat16, float32 or float64 are possible")
 
 
-# The function of a gate, and whether the other factor comes first.
-_Gate = Optional[Tuple[str, bool]]
+class Gate(NamedTuple):
+    """A gate's function, whether the other factor comes first, limit and slope of a clamped one."""
+
+    function: str
+    up_first: bool
+    limit: Optional[float] = None
+    slope: Optional[float] = None
+
+    def options(self) -> Dict[str, Any]:
+        """As a product takes them."""
+        return {"gate": self.function, "up_first": self.up_first, "gate_limit": self.limit, "gate_slope": self.slope}
+
+    def halves(self, sums: Tensor) -> Tuple[Tensor, Tensor]:
+        """The gate and the other factor."""
+        first, second = sums.chunk(2, -1)
+        return (second, first) if self.up_first else (first, second)
+
+    def joined(self, gate: Tensor, up: Tensor) -> Tensor:
+        return torch.cat((up, gate) if self.up_first else (gate, up), -1)
+
+    def __call__(self, gate: Tensor, up: Tensor) -> Tensor:
+        if self.function == "clamped":
+            gate, up, slope = self._clamped(gate, up)
+            return gate * torch.sigmoid(slope * gate) * (up + 1)
+        return _gate_function(gate, self.function) * up
+
+    def _clamped(self, gate: Tensor, up: Tensor) -> Tuple[Tensor, Tensor, float]:
+        limit = 7.0 if self.limit is None else self.limit
+        return gate.clamp(max=limit), up.clamp(-limit, limit), 1.702 if self.slope is None else self.slope
+
+    def backward(self, grad: Tensor, gate: Tensor, up: Tensor) -> Tuple[Tensor, Tensor]:
+        """The gradients of both factors from that of their result."""
+        if self.function != "clamped":
+            return at_sums_of(grad * up, gate, self.function), grad * _gate_function(gate, self.function)
+        g, u, slope = self._clamped(gate, up)
+        part = torch.sigmoid(slope * g)
+        at_gate = grad * (u + 1) * part * (1 + slope * g * (1 - part))
+        return torch.where(g == gate, at_gate, 0), torch.where(u == up, grad * g * part, 0)
+
+
+_Gate = Optional[Gate]
 
 
 def _by_torch(
@@ -291,8 +330,7 @@ def _by_torch(
     if activation is not None:
         result = activate(result, activation)
     if gate is not None:
-        halves = result.chunk(2, -1)
-        result = gate_function(halves[gate[1]], gate[0]) * halves[not gate[1]]
+        result = gate(*gate.halves(result))
     return result if residual is None else result + residual
 
 
@@ -315,7 +353,7 @@ def activate(x: Tensor, activation: str) -> Tensor:
     raise _native.ProblemError(f"activation = {activation!r}: one of relu, gelu, gelutanh, silu, hardswish")
 
 
-def gate_function(x: Tensor, gate: str) -> Tensor:
+def _gate_function(x: Tensor, gate: str) -> Tensor:
     """A gate's function by its name here."""
     if gate == "linear":
         return x
@@ -378,7 +416,7 @@ def _product(
 
     def prepare() -> _Found:
         arrays = [x if x is None else array(x) for x in (a, b, out, bias, residual)]
-        options: Dict[str, Any] = {} if gate is None else {"gate": gate[0], "up_first": gate[1]}
+        options: Dict[str, Any] = {} if gate is None else gate.options()
         call = _core._gemm(arrays[0], arrays[1], out=arrays[2], bias=arrays[3], activation=activation, residual=arrays[4], **options)
         return call.context, call.problem, call.alignments
 

@@ -14,7 +14,7 @@ use tilewright_ir::*;
 use tilewright_problem::contraction::{Contraction, EpilogueOp, Tensor, Vector};
 use tilewright_problem::epilogue::GELU_CUBE;
 use tilewright_problem::view::{COL, G, ROW};
-use tilewright_problem::{Activation, GateFunction, Quant};
+use tilewright_problem::{Activation, Gate, GateFunction, Quant};
 
 /// The operations that a kernel applies, and the arguments that they read.
 #[derive(Clone)]
@@ -26,7 +26,7 @@ pub(crate) struct Operations<'a> {
 /// The operations of a gated product, around its gate.
 pub(crate) struct AroundGate<'a> {
     pub on_sums: Operations<'a>,
-    pub function: GateFunction,
+    pub gate: Gate,
     pub on_results: Operations<'a>,
 }
 
@@ -43,7 +43,7 @@ enum Operation<'a> {
     AddTurned([ExprId; 2]),
     Activate(Activation),
     /// Two sums become one result, between operations on sums and those on results.
-    Gate(GateFunction),
+    Gate(Gate),
     /// What is done with it; of the batch entry's start, once that is known.
     Tensor(Use, &'a Tensor, ArgId, Option<Base>),
 }
@@ -172,7 +172,7 @@ impl<'a> Operations<'a> {
                     if applied == Applied::All { Operation::AddTurned(both) } else { Operation::TurnOld(both) }
                 }
                 EpilogueOp::Activate(f) => Operation::Activate(*f),
-                EpilogueOp::Gate(x) => Operation::Gate(x.function),
+                EpilogueOp::Gate(x) => Operation::Gate(x.gate),
                 EpilogueOp::AddTensor(x) => Operation::Tensor(Use::Add, x, tensor?, None),
                 EpilogueOp::Mask(x) => Operation::Tensor(Use::Mask, x, tensor?, None),
                 EpilogueOp::Reduce(_) => return None,
@@ -226,10 +226,10 @@ impl<'a> Operations<'a> {
     where
         'a: 'r,
     {
-        let gate = self.all.iter().position(|op| matches!(op, Operation::Gate(_)))?;
-        let (ahead, [Operation::Gate(function), after @ ..]) = self.all.split_at(gate) else { return None };
+        let at = self.all.iter().position(|op| matches!(op, Operation::Gate(_)))?;
+        let (ahead, [Operation::Gate(gate), after @ ..]) = self.all.split_at(at) else { return None };
         let of = |all: &[Operation<'r>]| Operations { c: results, all: all.to_vec() };
-        Some(AroundGate { on_sums: of(ahead), function: *function, on_results: of(after) })
+        Some(AroundGate { on_sums: of(ahead), gate: *gate, on_results: of(after) })
     }
 
     /// The results of a run of sums that exists where the guard holds; `old` loads what they replace, where that is read.
@@ -424,13 +424,27 @@ fn residual_width(residual: &Tensor, result: &Tensor, run: &Run) -> u32 {
 }
 
 /// What a gate makes of both sums of a pair.
-pub(crate) fn gated(b: &mut Builder, function: GateFunction, [gate, up]: [ExprId; 2]) -> ExprId {
-    let value = match (function, function.activation()) {
+pub(crate) fn gated(b: &mut Builder, of: Gate, [gate, up]: [ExprId; 2]) -> ExprId {
+    let value = match (of.function, of.function.activation()) {
         (_, Some(activation)) => activate(b, activation, gate),
         (GateFunction::Sigmoid, None) => b.value(gate.unary(UnaryOp::Sigmoid)),
+        (GateFunction::Clamped, None) => return clamped(b, of, [gate, up]),
         _ => gate,
     };
     b.value(value * up)
+}
+
+/// Clamped SwiGLU. NaN is below no limit and above none, and stays.
+fn clamped(b: &mut Builder, of: Gate, [gate, up]: [ExprId; 2]) -> ExprId {
+    let ty = b.ty(gate).scalar;
+    let (limit, slope) = (of.limit.value(), of.slope.value());
+    let [most, least, slope] = [limit, -limit, slope].map(|value| b.float(value, ty));
+    let gate = b.bind("gate", most.lt(gate).select(most, gate));
+    let up = b.bind("up", most.lt(up).select(most, up));
+    let up = b.bind("up", up.lt(least).select(least, up));
+    // value (up + 1), rounded once.
+    let value = b.value(gate * (gate * slope).unary(UnaryOp::Sigmoid));
+    b.value(value.fma(up, value))
 }
 
 /// The activation of a value, in the value's type. NaN stays NaN.

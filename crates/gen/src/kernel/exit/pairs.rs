@@ -73,7 +73,7 @@ impl Epilogue<'_> {
     ) -> Option<AccumulatorSet> {
         let pairs = self.spec.pairs(self.c)?;
         let elements = self.spec.tiling.pair_elements(&pairs)?;
-        let AroundGate { on_sums: ahead, function, .. } = self.args.operations.around_gate(results.c)?;
+        let AroundGate { on_sums: ahead, gate, .. } = self.args.operations.around_gate(results.c)?;
         b.comment("the gate");
         let sums = Accumulators::new(b, &self.spec.tiling, self.c, *acc);
         let regs = b.regs("gated", self.c.result_scalar().ty(), elements.len() as u32);
@@ -114,7 +114,7 @@ impl Epilogue<'_> {
                 ahead.apply(b, &run, None, self.ints, None, &values)
             });
             for (i, &number) in numbers.iter().enumerate() {
-                let result = gated(b, function, [parts[0][i], parts[1][i]]);
+                let result = gated(b, gate, [parts[0][i], parts[1][i]]);
                 done.push((number, b.bind("result", result)));
             }
         });
@@ -159,13 +159,13 @@ impl<'a> FinishedPairs<'a> {
     }
     /// The gate's result of both sums; `run` is that of the first.
     pub fn combine(&self, b: &mut Builder, run: &Run, ints: crate::kernel::input::Ints, sums: [ExprId; 2]) -> ExprId {
-        let AroundGate { on_sums: ahead, function, .. } = &self.operations;
+        let AroundGate { on_sums: ahead, gate, .. } = &self.operations;
         let both = [0, 1].map(|part| {
             let column = run.col.value(b);
             let column = b.value(column + part as i64 * self.pairs.granule as i64);
             let run = Run { col: Coord::plain(b, column), ..run.clone() };
             ahead.apply(b, &run, None, ints, None, &sums[part..=part])[0]
         });
-        gated(b, *function, both)
+        gated(b, *gate, both)
     }
 }
