@@ -179,7 +179,7 @@ pub fn command(all: bool) -> clap::Command {
         help.help_heading("Options").help("Print help; --help prints every option and element type")
     };
     fn laid_out(command: clap::Command, all: bool, print: fn() -> clap::Arg) -> clap::Command {
-        let types = if all && ["gemm", "conv", "reduce"].contains(&command.get_name()) { types() } else { String::new() };
+        let types = if all && ["gemm", "glu", "conv", "reduce"].contains(&command.get_name()) { types() } else { String::new() };
         let template = format!("{{about}}{{after-help}}\n\n{{usage-heading}} {{usage}}\n\n{{all-args}}{types}");
         let command = command.disable_help_flag(true).arg(print()).help_template(template);
         let command =
@@ -542,6 +542,29 @@ mod tests {
             let Some(Word::Gemm { fields, .. }) = &tune.problem.word else { panic!("{line}") };
             let given: Vec<_> = fields.0.iter().map(|given| format!("{}{}", given.field.name, given.value)).collect();
             assert_eq!(given, ["m4", "n5", "k6"]);
+        }
+    }
+
+    /// A gated product has the same options in both words, but for its gate's.
+    #[test]
+    fn a_gated_product_has_a_word() {
+        let problem = |line: &str| {
+            let cli = Cli::try_parse_from(line.split(' ')).expect(line);
+            let Command::Tune(tune) = cli.command else { panic!("not tune") };
+            crate::problem::one(&tune.problem, None).expect(line).problem
+        };
+        for (glu, gemm) in [
+            ("", "--gate silu"),
+            ("--activation gelu --up-first", "--gate gelu --up-first"),
+            ("--activation clamped --gate-limit 2.5 --trans nt", "--gate clamped --gate-limit 2.5 --trans nt"),
+        ] {
+            let [glu, gemm] = [("glu", glu), ("gemm", gemm)]
+                .map(|(word, options)| problem(format!("tilewright tune {word} --m 4 --n 5 --k 6 {options}").trim_end()));
+            assert_eq!(glu, gemm);
+        }
+        for wrong in ["--gate silu", "--activation tanh", "--beta 1", "--activation clamped --gate-slope -1"] {
+            let line = format!("tilewright tune glu --m 4 --n 5 --k 6 {wrong}");
+            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }
     }
 

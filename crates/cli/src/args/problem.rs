@@ -61,6 +61,20 @@ Examples (for tune; bench, verify, emit, explain and inspect take the same):
         #[command(flatten)]
         factors: FactorArgs,
     },
+    /// First half of a gated MLP, C = activation(A B_gate) * (A B_up): a matrix product whose B has 2 n columns
+    #[command(after_help = "\
+Examples (for tune; bench, verify, emit, explain and inspect take the same):
+  tilewright tune glu --m 8192 --n 14336 --k 4096 --dtype bf16 --trans nt --budget 30s
+  tilewright tune glu --m 32768 --n 768 --k 2048 --dtype bf16 --groups 64 --activation gelu
+  tilewright tune glu --m 128 --n 2880 --k 2880 --dtype bf16 --activation clamped --gate-limit 7 --bias n")]
+    Glu {
+        /// Its fields.
+        #[command(flatten)]
+        fields: GluFields,
+        /// Factor of the sums
+        #[arg(long, default_value_t = 1.0, value_parser = number, allow_hyphen_values = true, help_heading = "Matrix product")]
+        alpha: f64,
+    },
     /// Convolution in 1, 2 or 3 dimensions, forward or a gradient of it
     #[command(after_help = "\
 Examples (for tune; bench, verify, emit, explain and inspect take the same):
@@ -106,7 +120,7 @@ fn options(of: usize) -> impl Iterator<Item = &'static Field> {
 impl<const OF: usize> Args for Fields<OF> {
     fn augment_args(command: clap::Command) -> clap::Command {
         let heading = ["Matrix product", "Convolution", "Reduction"].get(OF).copied();
-        command.allow_negative_numbers(true).args(options(OF).map(|field| argument(field).help_heading(heading)))
+        command.allow_negative_numbers(true).args(options(OF).map(|field| argument(field, "").help_heading(heading)))
     }
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
         Self::augment_args(command)
@@ -115,14 +129,7 @@ impl<const OF: usize> Args for Fields<OF> {
 
 impl<const OF: usize> FromArgMatches for Fields<OF> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let value = |field: &Field| match field.kind {
-            Kind::Flag | Kind::Bit => matches.get_flag(field.name).then(|| "1".to_string()),
-            _ => {
-                let texts: Vec<&str> = matches.get_many::<String>(field.name)?.map(String::as_str).collect();
-                Some(texts.join(","))
-            }
-        };
-        Ok(Fields(options(OF).filter_map(|field| Some(Given { field, value: value(field)? })).collect()))
+        Ok(Fields(options(OF).filter_map(|field| given(field, matches)).collect()))
     }
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
@@ -130,8 +137,53 @@ impl<const OF: usize> FromArgMatches for Fields<OF> {
     }
 }
 
-/// The option of a field.
-fn argument(field: &'static Field) -> Arg {
+/// Options of a gated product: those of a matrix product, whose gate is spelled `--activation`.
+#[derive(Clone, Debug)]
+pub struct GluFields(pub Vec<Given>);
+
+/// The field that a gated product is not without.
+const GATE: &str = "gate";
+
+fn options_of_glu() -> impl Iterator<Item = &'static Field> {
+    options(0).filter(|field| field.name != "activation")
+}
+
+impl Args for GluFields {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let option = |field: &'static Field| {
+            let arg = argument(field, GATE).help_heading("Matrix product");
+            if field.name == GATE { arg.long("activation").help("Function of the gate [default: silu]") } else { arg }
+        };
+        command.allow_negative_numbers(true).args(options_of_glu().map(option))
+    }
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for GluFields {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let silu = |field| Given { field, value: "silu".into() };
+        let value = |field: &'static Field| given(field, matches).or_else(|| (field.name == GATE).then(|| silu(field)));
+        Ok(GluFields(options_of_glu().filter_map(value).collect()))
+    }
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The value of a field's option.
+fn given(field: &'static Field, matches: &ArgMatches) -> Option<Given> {
+    let value = match field.kind {
+        Kind::Flag | Kind::Bit => matches.get_flag(field.name).then(|| "1".to_string())?,
+        _ => matches.get_many::<String>(field.name)?.map(String::as_str).collect::<Vec<&str>>().join(","),
+    };
+    Some(Given { field, value })
+}
+
+/// The option of a field; `always`: a field that the problem is not without.
+fn argument(field: &'static Field, always: &str) -> Arg {
     let (first, rest) = field.meaning.split_at(field.meaning.chars().next().map_or(0, char::len_utf8));
     let detail = if field.detail.is_empty() { String::new() } else { format!(". {}", field.detail) };
     let flag = matches!(field.kind, Kind::Flag | Kind::Bit);
@@ -140,7 +192,7 @@ fn argument(field: &'static Field) -> Arg {
     let help = format!("{}{rest}{detail}{default}", first.to_uppercase());
     let arg = Arg::new(field.name).long(field.option).help(help).required(field.required);
     let arg = arg.conflicts_with_all(field.excludes.iter().filter(|name| options_have(name)));
-    let arg = if field.requires.is_empty() { arg } else { arg.requires(field.requires) };
+    let arg = if field.requires == always || field.requires.is_empty() { arg } else { arg.requires(field.requires) };
     let checked = move |text: &str| field.kind.check(text).map(|()| text.to_string());
     match field.kind {
         Kind::Flag | Kind::Bit => arg.action(ArgAction::SetTrue),
