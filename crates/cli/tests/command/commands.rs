@@ -664,7 +664,7 @@ fn ieee_leaves_out_plans_that_break_it() {
 fn helps_are_short_and_begin_with_examples() {
     let bench = Bench::new();
     for command in ["tune", "bench", "verify", "emit", "explain", "inspect", "bundle"] {
-        for word in ["gemm", "conv", "reduce"] {
+        for word in ["gemm", "glu", "conv", "reduce"] {
             let (short, long) = (bench.run(&format!("{command} {word} -h")), bench.run(&format!("{command} {word} --help")));
             let (short, long) = (short.ends(0), long.ends(0));
             assert!(short.lines().count() <= 80, "{command} {word} -h: {} lines", short.lines().count());
