@@ -148,6 +148,13 @@ impl Clocks {
     pub(crate) fn known(&self, domain: usize, other: usize) -> u32 {
         self.known[domain].at[self.base + other]
     }
+    /// Last epoch of a domain of work-group `of` that a thread is ordered after, whoever of the domain did something then.
+    pub(crate) fn known_to(&self, thread: u32, of: &Clocks, domain: usize) -> u32 {
+        let me = self.domain(thread);
+        let at = |row: &Row| row.at.get(of.base + domain).copied().unwrap_or(0);
+        let elected = self.elect[me].as_ref().filter(|(t, _)| *t == thread).map_or(0, |(_, row)| at(row));
+        elected.max(at(&self.known[me]))
+    }
     /// A thread or agent of this work-group, as rows name it.
     fn named(&self, thread: u32) -> u32 {
         self.rank << RANK_SHIFT | thread

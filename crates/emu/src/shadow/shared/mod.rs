@@ -46,6 +46,8 @@ pub(crate) struct SharedShadow {
     writes: Vec<u32>,
     /// Domain after domain.
     reads: Vec<u32>,
+    /// Domains that have read since the start of the work-group: the records of all others are 0. Most agents never read.
+    readers: Vec<bool>,
     /// As `reads`; empty if the kernel has no shared atomics.
     atomics: Vec<u32>,
     /// Who issued the copy into a granule that is in flight; empty if the kernel has no asynchronous copies.
@@ -70,6 +72,7 @@ impl SharedShadow {
             races,
             writes: vec![0; granules],
             reads: vec![0; if races { granules * domains } else { 0 }],
+            readers: vec![false; if races { domains } else { 0 }],
             atomics: vec![0; if races && has.atomics { granules * domains } else { 0 }],
             issuers: vec![0; if has.copies { granules } else { 0 }],
             agents,
@@ -80,7 +83,11 @@ impl SharedShadow {
     /// Forgets everything, for the next work-group.
     pub(crate) fn reset(&mut self) {
         self.writes.fill(0);
-        self.reads.fill(0);
+        for (records, reader) in self.reads.chunks_mut(self.granules.max(1)).zip(&mut self.readers) {
+            if std::mem::take(reader) {
+                records.fill(0);
+            }
+        }
         self.atomics.fill(0);
         self.visits.fill(0);
         self.cluster_barriers = 0;
@@ -106,6 +113,7 @@ impl SharedShadow {
     #[inline]
     pub(crate) fn read(&mut self, clocks: &Clocks, byte: usize, size: usize, thread: u32) -> Result<(), Broken> {
         let me = clocks.domain(thread);
+        self.reads_begin(me);
         for g in self.granules(byte, size) {
             let w = self.written(g)?;
             if self.races {
@@ -119,6 +127,13 @@ impl SharedShadow {
             }
         }
         Ok(())
+    }
+    /// A domain is about to read.
+    #[inline]
+    fn reads_begin(&mut self, domain: usize) {
+        if let Some(reader) = self.readers.get_mut(domain) {
+            *reader = true;
+        }
     }
     /// A write.
     #[inline]
@@ -177,16 +192,19 @@ impl SharedShadow {
 
     /// Checks against the reads (or atomics) of every domain.
     fn against(&self, clocks: &Clocks, g: usize, me: usize, thread: u32, atomics: bool) -> Result<(), Broken> {
-        let records = if atomics { &self.atomics } else { &self.reads };
-        for d in 0..clocks.domains() {
-            let r = records[d * self.granules + g];
-            let epoch = r >> THREAD_BITS;
-            if epoch > clocks.known(me, d) && !clocks.ordered(thread, d, r & THREAD_MASK, epoch) {
-                return Err(Broken {
-                    byte: g << self.shift,
-                    trouble: self.race(g, r, if atomics { "updated atomically" } else { "read" }),
-                });
-            }
+        (0..clocks.domains()).try_for_each(|d| self.against_domain(clocks, g, d, me, thread, atomics))
+    }
+    /// Checks against the last reads (or atomics) of a domain.
+    #[inline]
+    fn against_domain(&self, clocks: &Clocks, g: usize, d: usize, me: usize, thread: u32, atomics: bool) -> Result<(), Broken> {
+        if !atomics && !self.readers[d] {
+            return Ok(());
+        }
+        let r = (if atomics { &self.atomics } else { &self.reads })[d * self.granules + g];
+        let epoch = r >> THREAD_BITS;
+        if epoch > clocks.known(me, d) && !clocks.ordered(thread, d, r & THREAD_MASK, epoch) {
+            let trouble = self.race(g, r, if atomics { "updated atomically" } else { "read" });
+            return Err(Broken { byte: g << self.shift, trouble });
         }
         Ok(())
     }

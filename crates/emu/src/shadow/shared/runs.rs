@@ -12,6 +12,7 @@ impl SharedShadow {
     #[inline(always)]
     pub(crate) fn read_run(&mut self, clocks: &Clocks, word: usize, first: u32) -> bool {
         let (known, now) = (clocks.known(0, 0), clocks.now(0));
+        self.reads_begin(0);
         if self.shift != 2 {
             return self.read_each(clocks, &std::array::from_fn(|l| (word + l) as u32), 1, first);
         }
@@ -42,6 +43,7 @@ impl SharedShadow {
     #[inline(always)]
     fn each<const WIDTH: usize>(&mut self, clocks: &Clocks, at: &[u32; 16], times: usize, first: u32) -> bool {
         let (known, now, up) = (clocks.known(0, 0), clocks.now(0), 2 - self.shift);
+        self.reads_begin(0);
         let mut bad = 0;
         for (l, &at) in at.iter().enumerate() {
             let mine = now << THREAD_BITS | (first + l as u32);
@@ -70,6 +72,7 @@ impl SharedShadow {
         if self.writes[range.clone()].iter().any(|&w| w >> THREAD_BITS > known || (w == 0 && self.initialised)) {
             return false;
         }
+        self.reads_begin(0);
         self.reads[range].fill(now << THREAD_BITS | MANY);
         true
     }
