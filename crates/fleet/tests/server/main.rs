@@ -107,9 +107,9 @@ const TESTS: &[waits::Test] = tests! {
 };
 
 fn main() {
-    // They wait for leases to lapse, and for servers: half of a core is enough for one.
+    // They wait for leases to lapse, and for servers: a third of a core is enough for one.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    waits::run(TESTS, 2 * cores);
+    waits::run(TESTS, 3 * cores);
 }
 
 /// A server with the tables, and a folder for journals.

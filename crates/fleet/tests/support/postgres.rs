@@ -2,8 +2,10 @@
 //! Test files of other crates include this file by its path.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The password of the role that owns the database, and of workers.
@@ -108,16 +110,8 @@ impl Postgres {
         if is_root() {
             run(Command::new("chown").arg("65534:65534").arg(folder.path()));
         }
-        let words = folder.path().join("password");
-        std::fs::write(&words, PASSWORD).expect("a password file");
-        if is_root() {
-            run(Command::new("chown").arg("65534:65534").arg(&words));
-        }
         let data = folder.path().join("data");
-        let mut init = program(&bin, "initdb");
-        init.args(["--no-sync", "--username=owner", "--auth-local=trust", "--auth-host=scram-sha-256", "--encoding=UTF8"]);
-        init.args(["--locale=C", "--no-instructions"]).arg("--pwfile").arg(&words).arg("-D").arg(&data);
-        run(&mut init);
+        run(Command::new("cp").arg("-a").arg(Postgres::fresh(&bin)).arg(&data));
         let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
         let mut server = Postgres { folder, port, network_of: None, child: None };
         let conf = data.join("postgresql.conf");
@@ -131,6 +125,35 @@ impl Postgres {
         server.up();
         server.sql("CREATE DATABASE fleet");
         Some(server)
+    }
+
+    /// The data of a server that never ran. Making them takes ten times as long as a copy, so they stay under `target` for other tests
+    /// and other runs; other arguments have a folder of their own.
+    fn fresh(bin: &Path) -> PathBuf {
+        let args = "--no-sync --username=owner --auth-local=trust --auth-host=scram-sha-256 --encoding=UTF8 --locale=C --no-instructions";
+        let mut hasher = DefaultHasher::new();
+        (bin, args, PASSWORD, is_root()).hash(&mut hasher);
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("postgres-{:x}", hasher.finish()));
+        static MADE: Mutex<()> = Mutex::new(());
+        let _one = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.exists() {
+            return kept;
+        }
+        let folder = tempfile::tempdir().expect("a folder for the server");
+        let (words, data) = (folder.path().join("password"), folder.path().join("data"));
+        std::fs::write(&words, PASSWORD).expect("a password file");
+        if is_root() {
+            run(Command::new("chown").arg("65534:65534").arg(folder.path()).arg(&words));
+        }
+        run(program(bin, "initdb").args(args.split(' ')).arg("--pwfile").arg(&words).arg("-D").arg(&data));
+        // Whole or not there: another process may make them at the same time.
+        let copy = kept.with_extension(std::process::id().to_string());
+        run(Command::new("cp").arg("-a").arg(&data).arg(&copy));
+        if std::fs::rename(&copy, &kept).is_err() {
+            run(Command::new("rm").arg("-rf").arg(&copy));
+        }
+        assert!(kept.exists(), "{} cannot be made", kept.display());
+        kept
     }
 
     /// Starts the server on its folder, and waits until it answers.
