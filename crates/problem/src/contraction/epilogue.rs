@@ -216,10 +216,10 @@ impl EpilogueOp {
             EpilogueOp::AddOldComplex => format!("{value} + (beta * C)[g,m,n]"),
             EpilogueOp::Activate(f) => format!("{f}({value})"),
             EpilogueOp::Gate(Pairs { gate: Gate { function: GateFunction::Clamped, limit, slope, .. }, .. }) => {
-                let gate = format!("gate * sigmoid({slope} gate) of gate at most {limit}");
-                format!("{gate}, times 1 + up of up from -{limit} to {limit}, each {value},")
+                let range = format!("gate at most {limit}, up from -{limit} to {limit}");
+                format!("(gate * sigmoid({slope} * gate) * (up + 1) of pairs of {value}, {range})")
             }
-            EpilogueOp::Gate(x) => format!("{}(gate) * up, each {value},", x.gate.function),
+            EpilogueOp::Gate(x) => format!("({}(gate) * up of pairs of {value})", x.gate.function),
             EpilogueOp::AddTensor(_) => format!("{value} + residual[g,m,n]"),
             EpilogueOp::Mask(_) => format!("(residual[g,m,n] > 0 ? {value} : 0)"),
             EpilogueOp::Reduce(_) => value.into(),

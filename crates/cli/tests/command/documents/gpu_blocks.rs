@@ -14,7 +14,7 @@ fn here(line: &str) -> String {
     let swaps = [
         ("--budget 20s", "--budget 2"),
         ("$EDITOR ", "true "),
-        ("srun -n 8 bash", "SLURM_PROCID=0 bash"),
+        ("srun -n 8 --gpus-per-task=1 bash", "SLURM_PROCID=0 bash"),
         ("/local/", "local/"),
         ("--cases shapes.csv --records", "--cases shapes.csv --budget 2 --device emu --records"),
     ];
