@@ -120,7 +120,7 @@ pub struct Gemm {
     /// Groups of rows have their own B and share A and C. Groups of columns have their own A and share B and C. Groups of terms have their own
     /// C and share A and B, as in weight gradients.
     ///
-    /// A vector of i32 in device memory ([`Quant::Ends`]) holds the end of each group, ascending, at most `m` (`n`, `k`). A group with the same
+    /// A vector of i32 in device memory ([`Quant::Ends`](crate::Quant::Ends)) holds the end of each group, ascending, at most `m` (`n`, `k`). A group with the same
     /// end as its predecessor is empty; its sums are 0. Rows and columns after the last end are not written, terms after it are not added.
     /// `m` (`n`, `k`) is the largest size, and plans are tuned for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
