@@ -465,9 +465,9 @@ fn entry(data: &TestData, oracle: &Oracle<'_>, index: [u64; 3], [sum, other]: [S
 
 /// Whether a factor between these ends may be of either sign, or 0 where it is not surely 0. Magnitudes up to the error may round to 0.
 fn of_either_sign(ends: [f64; 2], error: f64) -> bool {
-    let zero = ends.iter().all(|x| *x == 0.0);
+    let vanishes = ends.iter().all(|x| *x == 0.0);
     let one_sign = ends[0].signum() == ends[1].signum() && ends.iter().all(|x| x.abs() > error);
-    !ends.iter().any(|x| x.is_nan()) && !zero && !one_sign
+    !ends.iter().any(|x| x.is_nan()) && !vanishes && !one_sign
 }
 
 /// The expected values of a gated product.
