@@ -126,10 +126,20 @@ fn torch_operators() {
     tried("test_torch.py", &[], "emu", &python);
     tried("test_bad_input.py", &["Torch"], "emu", &python);
     tried("test_every_argument.py", &["Torch"], "emu", &python);
+}
+
+#[test]
+fn torch_models() {
+    let Some(python) = with_torch() else { return };
     tried("test_torch_models.py", &[], "emu", &python);
     tried("test_torch_prepare.py", &[], "emu", &python);
     tried("test_torch_reductions.py", &[], "emu", &python);
     tried("test_torch_beside.py", &[], "emu", &python);
+}
+
+#[test]
+fn torch_processes_and_pages() {
+    let Some(python) = with_torch() else { return };
     processes_end(&python);
     let said = tried("test_torch_cuda.py", &["--verbose"], "emu", &python);
     let skipped: BTreeSet<&str> =
