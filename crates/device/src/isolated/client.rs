@@ -215,7 +215,7 @@ impl Isolated {
         self.call(call, self.patience()).map(drop)
     }
 
-    /// Moves the chunks of a part of memory, several at once: each by the calls that `each` makes, in shared memory that it has for itself.
+    /// Copies the chunks of a part of device memory, several at once. `each` copies one chunk: through the room that it is given, by calls.
     fn transfer<C: Send>(
         &self,
         of: Part,

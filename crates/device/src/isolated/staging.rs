@@ -1,7 +1,7 @@
-//! Memory that a tuner and its worker share: the bytes of buffers cross in it.
+//! Memory that a tuner and its worker share. Bytes of buffers go through it.
 //!
 //! The memory is a file that both processes map, in rooms of [`ROOM`] bytes. A room is the tuner's, except while a call that names it runs in
-//! the worker. A pipe would copy the bytes twice more, and touch fresh pages for each transfer.
+//! the worker. A pipe would copy the bytes twice more and touch fresh pages in each transfer.
 
 use crate::DeviceError;
 use memmap2::{MmapOptions, MmapRaw};
@@ -20,7 +20,7 @@ const ROOMS: usize = 4;
 /// A folder whose files are memory, on Linux.
 const IN_MEMORY: &str = "/dev/shm";
 
-/// The memory, as one of both processes maps it.
+/// The mapping of one of the two processes.
 pub(super) struct Staging(MmapRaw);
 
 /// A room, in the tuner.
@@ -57,7 +57,7 @@ impl Staging {
 
     /// All rooms, for the tuner.
     pub(super) fn rooms(&mut self) -> [Room<'_>; ROOMS] {
-        // SAFETY: the rooms lie in the mapping.
+        // SAFETY: every room is within the mapping.
         std::array::from_fn(|i| Room { at: i * ROOM, start: unsafe { self.0.as_mut_ptr().add(i * ROOM) }, _staging: PhantomData })
     }
 
@@ -68,7 +68,7 @@ impl Staging {
     #[allow(clippy::mut_from_ref)] // Calls that run at once name different bytes.
     pub(super) unsafe fn bytes(&self, range: Range<usize>) -> Option<&mut [u8]> {
         let len = range.end.checked_sub(range.start).filter(|_| range.end <= self.0.len())?;
-        // SAFETY: the range lies in the mapping, and nobody else uses it.
+        // SAFETY: the range is within the mapping, and nobody else uses it.
         Some(unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().add(range.start), len) })
     }
 }

@@ -192,7 +192,7 @@ fn faults_are_caught() {
     assert!(uncaught.is_empty(), "{uncaught:#?}");
 }
 
-/// Every function is told from every other by random data.
+/// Random data show every function apart from every other.
 #[test]
 fn functions_are_told_apart() {
     let (device, plan) = (emulator("emu:gfx900", false, 1), keys(WAYS[0].1));

@@ -85,12 +85,12 @@ pub struct Reduce {
     pub part: Option<Box<PartOf>>,
 }
 
-/// Where the result of a part of a problem is in the whole one, of which reductions are.
+/// The place of a part's result in the whole result, which is reduced.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PartOf {
     /// Of the whole result.
     pub extents: Extents,
-    /// Batch entries of the part that lie in each of those, one after the other.
+    /// Batch entries of the part in each batch entry of the whole, one after the other.
     pub phases: u64,
     /// Which row of the whole result a row is, in its batch entry.
     pub rows: View,
