@@ -304,6 +304,8 @@ pub enum Mix {
     Formats,
     /// Products of every number format whose batch entries are groups of rows or columns, by every unit of the device
     Grouped,
+    /// Gated products of every number format, by every unit of the device
+    Gated,
     /// Reductions of results and of tensors
     Reduce,
     /// Reductions of results of warpgroup matrix instructions

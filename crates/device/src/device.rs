@@ -167,6 +167,12 @@ pub trait Device: Send + Sync {
     /// [`DeviceError::OutOfMemory`].
     fn alloc(&self, bytes: u64) -> Result<Buffer, DeviceError>;
 
+    /// Prepares host memory for many copies: a GPU's driver locks its pages. Where it cannot, copies are slower and right.
+    ///
+    /// # Safety
+    /// The memory stays mapped until the device and all that belongs to it are dropped.
+    unsafe fn lock_pages(&self, _memory: *mut [u8]) {}
+
     /// Waits for the work so far and copies host bytes into a buffer, from byte `offset` on.
     ///
     /// # Errors

@@ -142,6 +142,11 @@ impl Driver for Cuda {
         // SAFETY: called once per allocation, by the drop of its owner.
         let _ = unsafe { call!(cuMemFreeHost(memory.host as *mut c_void)) };
     }
+    unsafe fn lock_pages(&self, memory: *mut [u8]) {
+        // Copies work without it.
+        // SAFETY: the caller keeps the memory mapped. The release of the context unlocks it.
+        let _ = unsafe { call!(cuMemHostRegister_v2(memory.cast(), memory.len(), 0)) };
+    }
     fn write(&self, address: u64, data: &[u8]) -> Result<(), Failure> {
         // On the stream, since a copy outside it may still be under way when the stream's next kernel starts.
         // SAFETY: the caller checked that the range lies in an allocation; the driver is done with pageable host memory

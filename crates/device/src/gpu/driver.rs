@@ -131,6 +131,11 @@ pub(crate) trait Driver: Send + Sync + 'static {
     fn pinned(&self, bytes: usize) -> Result<Pinned, Failure>;
     /// Frees what `pinned` gave.
     fn free_pinned(&self, memory: Pinned);
+    /// Locks the pages of host memory: copies to and from it need no copy by the processor. Nothing, where the driver cannot.
+    ///
+    /// # Safety
+    /// The memory stays mapped until the device and all that belongs to it are dropped.
+    unsafe fn lock_pages(&self, _memory: *mut [u8]) {}
     /// Copies host to device and waits for the copy.
     fn write(&self, address: u64, data: &[u8]) -> Result<(), Failure>;
     /// Copies device to host and waits for the copy.

@@ -463,6 +463,13 @@ impl<D: Driver> Device for GpuDevice<D> {
         self.allocate(&*self.driver()?, bytes)
     }
 
+    unsafe fn lock_pages(&self, memory: *mut [u8]) {
+        if let Ok(driver) = self.driver() {
+            // SAFETY: the caller's promise is the same.
+            unsafe { driver.lock_pages(memory) }
+        }
+    }
+
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         self.transfer(buffer, offset, data.len(), |driver, address| driver.write(address, data))
     }

@@ -41,12 +41,13 @@ pub(crate) struct Host {
 
 struct Held {
     device: Arc<dyn Device>,
-    staging: Arc<Staging>,
     identity: Identity,
     memory: HashMap<u64, Buffer>,
     kernels: HashMap<u64, Arc<Compiled>>,
     timed: u64,
     launched: u64,
+    /// The last field: everything else of the device is dropped before it, and with it the device's context.
+    staging: Arc<Staging>,
 }
 
 /// A device's lock, until it is dropped: no other process times on the device meanwhile.
@@ -132,27 +133,30 @@ impl Host {
             other => Refusal::Failed(other.into()),
         })?;
         let staging = Staging::open(&opening.staging).map_err(|e| Refusal::Failed(unshared(&e).into()))?;
+        // SAFETY: `Held` drops all that belongs to the device before the memory.
+        unsafe { device.lock_pages(staging.all()) };
         *self.held() = Some(Held {
             device,
-            staging: Arc::new(staging),
             identity: opening.identity.clone(),
             memory: HashMap::new(),
             kernels: HashMap::new(),
             timed: 0,
             launched: 0,
+            staging: Arc::new(staging),
         });
         Ok(Binary::default())
     }
 
-    fn device(&self) -> Result<(Arc<dyn Device>, Arc<Staging>), DeviceError> {
+    fn device(&self) -> Result<(Arc<Staging>, Arc<dyn Device>), DeviceError> {
         match &*self.held() {
-            Some(held) => Ok((held.device.clone(), held.staging.clone())),
+            Some(held) => Ok((held.staging.clone(), held.device.clone())),
             None => Err(DeviceError::BadBuffer { device: "worker".into(), reason: "the worker's device is not open".into() }),
         }
     }
 
     fn call(&self, call: &Call) -> Result<Binary, DeviceError> {
-        let (device, staging) = self.device()?;
+        // Dropped in reverse: the memory last.
+        let (staging, device) = self.device()?;
         let nothing = |()| Binary::default();
         match call {
             Call::Open(_) => Ok(Binary::default()),

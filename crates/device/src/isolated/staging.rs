@@ -61,6 +61,11 @@ impl Staging {
         std::array::from_fn(|i| Room { at: i * ROOM, start: unsafe { self.0.as_mut_ptr().add(i * ROOM) }, _staging: PhantomData })
     }
 
+    /// All bytes, for the worker's device to prepare.
+    pub(super) fn all(&self) -> *mut [u8] {
+        std::ptr::slice_from_raw_parts_mut(self.0.as_mut_ptr(), self.0.len())
+    }
+
     /// Bytes that a call names, for the worker. None if they leave the memory.
     ///
     /// # Safety

@@ -111,6 +111,7 @@ fn recipe(info: &DeviceInfo, mix: Mix) -> Recipe {
         Mix::Conv => Recipe { convolutions: true, ..all },
         Mix::Formats => Recipe { formats: true, ..all },
         Mix::Grouped => Recipe { formats: true, grouped: true, ..all },
+        Mix::Gated => Recipe { formats: true, gated: true, ..all },
         Mix::Reduce => Recipe { reductions: true, ..all },
         Mix::ReduceUnits => Recipe { reductions: true, ..recipe(info, Mix::Units) },
         Mix::Schedules => Recipe { schedules: true, ..all },
