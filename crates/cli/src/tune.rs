@@ -218,8 +218,8 @@ impl Audience for Told<'_> {
             progress.hear(event);
         }
     }
-    fn settled(&mut self, _: usize, _: &Result<Outcome, TuneError>, _: &Standing) -> Option<f64> {
-        None
+    fn settled(&mut self, _: usize, _: &Result<Outcome, TuneError>, _: &Standing) -> Vec<(usize, f64)> {
+        Vec::new()
     }
 }
 

@@ -30,7 +30,7 @@ struct Told {
 /// Passes on what a campaign tells. It ends when nobody listens.
 struct Teller {
     told: Sender<Told>,
-    answers: Receiver<Option<f64>>,
+    answers: Receiver<Vec<(usize, f64)>>,
     cancel: Cancel,
 }
 
@@ -50,13 +50,13 @@ impl Audience for Teller {
     fn hear(&mut self, number: usize, event: &Event, standing: &Standing) {
         self.tell(number, standing, json!(event), false);
     }
-    fn settled(&mut self, number: usize, result: &Result<Outcome, Failed>, standing: &Standing) -> Option<f64> {
+    fn settled(&mut self, number: usize, result: &Result<Outcome, Failed>, standing: &Standing) -> Vec<(usize, f64)> {
         let text = match result {
             Ok(outcome) => json!({ "event": "settled", "outcome": outcome }),
             Err(e) => json!({ "event": "settled", "error": e.to_string() }),
         };
         self.tell(number, standing, text, true);
-        self.answers.recv().ok().flatten()
+        self.answers.recv().unwrap_or_default()
     }
 }
 
@@ -64,7 +64,7 @@ impl Audience for Teller {
 #[pyclass(name = "Campaign", module = "tilewright._native", frozen)]
 pub struct PyCampaign {
     told: Mutex<Option<Receiver<Told>>>,
-    answers: Mutex<Option<Sender<Option<f64>>>>,
+    answers: Mutex<Option<Sender<Vec<(usize, f64)>>>>,
     cancel: Cancel,
     thread: Mutex<Option<JoinHandle<Result<(), Error>>>>,
 }
@@ -122,11 +122,11 @@ impl PyCampaign {
             }
         }
     }
-    /// Answers with a rival's microseconds.
-    fn answer(&self, rival_us: Option<f64>) {
+    /// Answers with numbers of problems and microseconds of their rivals.
+    fn answer(&self, rivals: Vec<(usize, f64)>) {
         if let Some(answers) = &*self.answers.lock().unwrap_or_else(PoisonError::into_inner) {
             // One that has ended hears nothing.
-            let _ = answers.send(rival_us);
+            let _ = answers.send(rivals);
         }
     }
     /// Ends it, after the trial in flight. Raises why it failed.

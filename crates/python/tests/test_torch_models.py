@@ -168,6 +168,29 @@ class Models(TorchCase):
         with self.assertRaises(KeyError):
             twt.tune_recorded(self.path, total=60.0, progress=stop)
 
+    def test_a_search_goes_on_while_the_worker_starts(self):
+        with twt.record(self.path):
+            for n in (8, 16):
+                torch.mm(torch.randn(16, 16), torch.randn(16, n))
+        seen, measure, starting = [], tw._shapes._measure, [True]
+
+        def measured(row, *args, **kwargs):
+            seen.append(("compared", row.problem))
+            return measure(row, *args, **kwargs)
+
+        def heard(event):
+            if event["event"] == "trial":
+                seen.append(("tried", event["problem"]))
+
+        late = mock.patch.object(tw._shapes._beside, "is_starting", lambda _: bool(starting) and starting.pop())
+        with late, mock.patch.object(tw._shapes, "_WITHIN", float("inf")), mock.patch.object(tw._shapes, "_measure", measured):
+            rows = twt.tune_recorded(self.path, total=60.0, trials=3, progress=heard)
+        self.assertTrue(all(row.gain and not row.reason for row in rows), rows)
+        before = seen[: next(n for n, (what, _) in enumerate(seen) if what == "compared")]
+        self.assertEqual({problem for _, problem in before}, {row.problem for row in rows})
+        # The first winner, which waited, is compared first.
+        self.assertEqual(seen[len(before)], ("compared", before[0][1]))
+
     def test_optimised_models_travel(self):
         model, x = twt.optimize(Tiny()), torch.randn(3, 2, 4, 4)
         self.assertIsInstance(model.inner, twt.Linear)

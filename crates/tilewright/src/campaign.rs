@@ -45,7 +45,7 @@ impl Audience for Keeping<'_, '_> {
     fn hear(&mut self, number: usize, event: &Event, standing: &Standing) {
         self.audience.hear(number, event, standing);
     }
-    fn settled(&mut self, number: usize, result: &Result<Outcome, TuneError>, standing: &Standing) -> Option<f64> {
+    fn settled(&mut self, number: usize, result: &Result<Outcome, TuneError>, standing: &Standing) -> Vec<(usize, f64)> {
         if let (Ok(outcome), Some(wanted)) = (result, self.wanted.get(number)) {
             wanted.operation.found(outcome);
         }

@@ -291,6 +291,11 @@ class Comparison:
         self.starting[place] = pool.submit(Worker, place, context)
         pool.shutdown(wait=False)
 
+    def is_starting(self, place: str) -> bool:
+        """Whether the worker of a place still imports torch."""
+        starting = self.starting.get(place)
+        return starting is not None and not starting.done()
+
     def worker(self, place: str, context: _contexts.Context) -> Worker:
         """The worker of a place. Raises `Lost` where there can be none."""
         if place in self.refused:
@@ -359,6 +364,12 @@ def measured(row: Dict[str, Any], place: str, context: _contexts.Context, repeat
     for said in told["warnings"]:
         warnings.warn(said, RuntimeWarning, 4)
     return told
+
+
+def is_starting(place: str) -> bool:
+    """Whether the worker of a place, which `opened` started, cannot time yet."""
+    with comparison() as current:
+        return current.is_starting(place)
 
 
 def opened(place: str, context: _contexts.Context) -> None:

@@ -831,9 +831,9 @@ def tune(
     return Outcome(operation.problem, plan, found["time_us"], found["time_kind"], found["verified"], found)
 
 
-# Hears of a problem that has a winner, its first or a faster one, with the search's report, or None without a plan; gives a rival's microseconds, if
-# they are known now.
-Settled = Callable[[str, Optional[Dict[str, Any]]], Optional[float]]
+# Hears of a problem that has a winner, its first or a faster one, with the search's report, or None without a plan. Gives the microseconds of
+# rivals that were timed now, by problem.
+Settled = Callable[[str, Optional[Dict[str, Any]]], Dict[str, float]]
 
 
 def tune_all(
@@ -870,8 +870,8 @@ def tune_all(
                     found.add(number)
                 context.forget(names[number])
                 _tell()
-                rival_us = None if settled is None else settled(names[number], outcome)
-                campaign.answer(rival_us)
+                rivals = {} if settled is None else settled(names[number], outcome)
+                campaign.answer([(names.index(name), us) for name, us in rivals.items()])
             elif listener is not None:
                 listener({**event, "problem": names[number]})
     finally:

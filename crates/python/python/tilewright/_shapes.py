@@ -765,6 +765,8 @@ class _Shared:
     def __init__(self, path: Path, total: float) -> None:
         self.path, self.rows = path, shapes(path)
         self.end = time.monotonic() + total
+        # Problems with winners that wait for the worker which times torch.
+        self.waiting: Dict[str, Optional[Dict[str, Any]]] = {}
 
     def left(self) -> float:
         return self.end - time.monotonic()
@@ -776,12 +778,28 @@ class _Shared:
             _beside.opened(at, _core.context_for(at))
         for number, (at, problems) in enumerate(weighed.items()):
             total = max(0.0, self.left()) / (len(weighed) - number)
-            _core.tune_all(_core.context_for(at), problems, seconds, trials, total, progress, partial(self.compared, at))
+            _core.tune_all(_core.context_for(at), problems, seconds, trials, total, progress, partial(self.settled, at))
+            self.compare_waiting(at)
         for row in self.rows:
             if row.problem and row.gain is None and not row.reason:
                 row.reason = "was not reached within `total` seconds"
         _write(self.path, self.rows)
         return self.rows
+
+    def settled(self, at: str, problem: str, outcome: Optional[Dict[str, Any]]) -> Dict[str, float]:
+        """Compares problems that have winners with torch. While the worker that times torch starts, the search goes on."""
+        self.waiting[problem] = outcome
+        return {} if _beside.is_starting(at) else self.compare_waiting(at)
+
+    def compare_waiting(self, at: str) -> Dict[str, float]:
+        """Compares the problems that wait; gives torch's microseconds of each."""
+        found: Dict[str, float] = {}
+        while self.waiting:
+            problem = next(iter(self.waiting))
+            torch_us = self.compared(at, problem, self.waiting.pop(problem))
+            if torch_us is not None:
+                found[problem] = torch_us
+        return found
 
     def compared(self, at: str, problem: str, outcome: Optional[Dict[str, Any]]) -> Optional[float]:
         """Compares a problem that has a winner with torch; gives torch's microseconds, on the scale of the search's, whose caches are cold."""

@@ -82,10 +82,10 @@ struct Settled<'a> {
 
 impl Audience for Settled<'_> {
     fn hear(&mut self, _: usize, _: &Event, _: &Standing) {}
-    fn settled(&mut self, number: usize, result: &Result<Outcome, TuneError>, standing: &Standing) -> Option<f64> {
+    fn settled(&mut self, number: usize, result: &Result<Outcome, TuneError>, standing: &Standing) -> Vec<(usize, f64)> {
         assert!(result.is_ok() && standing.problems == 2);
         self.origins.push((number, self.operations[number].choice().expect("a plan").1));
-        None
+        Vec::new()
     }
 }
 
@@ -116,8 +116,8 @@ struct Silent;
 
 impl Audience for Silent {
     fn hear(&mut self, _: usize, _: &Event, _: &Standing) {}
-    fn settled(&mut self, _: usize, _: &Result<Outcome, TuneError>, _: &Standing) -> Option<f64> {
-        None
+    fn settled(&mut self, _: usize, _: &Result<Outcome, TuneError>, _: &Standing) -> Vec<(usize, f64)> {
+        Vec::new()
     }
 }
 

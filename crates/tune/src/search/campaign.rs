@@ -62,8 +62,9 @@ pub struct Standing {
 pub trait Audience {
     /// A search of one problem tells something.
     fn hear(&mut self, number: usize, event: &Event, standing: &Standing);
-    /// A problem has a winner, its first or a faster one, or no plan was found. Gives the microseconds of a rival, where they are known now.
-    fn settled(&mut self, number: usize, result: &Result<Outcome, TuneError>, standing: &Standing) -> Option<f64>;
+    /// A problem has a winner, its first or a faster one, or no plan was found. Gives numbers of problems, this or earlier ones, with the
+    /// microseconds of a rival that was timed now.
+    fn settled(&mut self, number: usize, result: &Result<Outcome, TuneError>, standing: &Standing) -> Vec<(usize, f64)>;
 }
 
 /// A budget that problems share.
@@ -203,6 +204,7 @@ impl<'a> Run<'a, '_> {
         if first || faster {
             let since = Instant::now();
             let result = live.settle(ended, &mut heard);
+            let settled = since.elapsed();
             let stops = match &result {
                 Ok(Outcome { ended: lost @ Ended::DeviceLost(_), .. }) => Some(lost.clone()),
                 _ => stops,
@@ -210,8 +212,10 @@ impl<'a> Run<'a, '_> {
             live.rest();
             self.trials += trials;
             problem.result = Some(result);
-            self.tell(number);
-            self.closing = since.elapsed().as_secs_f64();
+            let told = Instant::now();
+            let rivals = self.tell(number).max(1);
+            // An audience may catch up with many rivals at once.
+            self.closing = settled.as_secs_f64() + told.elapsed().as_secs_f64() / rivals as f64;
             return Ok(stops);
         }
         // The same winner after more trials.
@@ -314,12 +318,17 @@ impl<'a> Run<'a, '_> {
         both.ended
     }
 
-    /// Tells of a problem's winner.
-    fn tell(&mut self, number: usize) {
+    /// Tells of a problem's winner. Gives the number of rivals that were timed meanwhile.
+    fn tell(&mut self, number: usize) -> usize {
         let standing = self.standing();
-        let Some(problem) = self.problems.get_mut(number) else { return };
-        let Some(result) = &problem.result else { return };
-        problem.rival_us = self.audience.settled(number, result, &standing).or(problem.rival_us);
+        let Some(result) = self.problems.get(number).and_then(|problem| problem.result.as_ref()) else { return 0 };
+        let rivals = self.audience.settled(number, result, &standing);
+        for (number, rival_us) in &rivals {
+            if let Some(problem) = self.problems.get_mut(*number) {
+                problem.rival_us = Some(*rival_us);
+            }
+        }
+        rivals.len()
     }
 
     /// The problem whose next slice promises most, and that slice.

@@ -62,13 +62,13 @@ impl Audience for Listener {
             self.heard.push(Heard::Trial(number));
         }
     }
-    fn settled(&mut self, number: usize, _: &Result<Outcome, TuneError>, standing: &Standing) -> Option<f64> {
+    fn settled(&mut self, number: usize, _: &Result<Outcome, TuneError>, standing: &Standing) -> Vec<(usize, f64)> {
         self.heard.push(Heard::Settled(number));
         self.last = *standing;
         if let (Some(cancel), true) = (&self.cancel, self.heard.iter().filter(|h| matches!(h, Heard::Settled(_))).count() == 2) {
             cancel.cancel();
         }
-        self.rivals.get(number).copied().flatten()
+        self.rivals.get(number).copied().flatten().map(|us| (number, us)).into_iter().collect()
     }
 }
 
