@@ -256,8 +256,7 @@ impl Operation {
                 return Ok(Some((plan, Origin::VerifiedAgain)));
             }
         }
-        let choices = self.picks.get_or_init(|| search::choices(&self.space));
-        let left: Vec<Plan> = choices.iter().copied().filter(|plan| self.may_use(plan)).collect();
+        let left: Vec<Plan> = self.choices(&device).iter().copied().filter(|plan| self.may_use(plan)).collect();
         if let Some(plan) = search::taken(&*inner.device, &self.space, &left) {
             return Ok(Some((plan, Origin::Picked)));
         }
@@ -266,6 +265,28 @@ impl Operation {
             return Ok(Some((last, Origin::Picked)));
         }
         self.whole_constraint().map(Some).map_err(|e| self.last_failed_look().unwrap_or(e))
+    }
+    /// The model's first choices: those that the records keep of this build, else by ranking plans.
+    fn choices(&self, device: &DeviceKey) -> &[Plan] {
+        self.picks.get_or_init(|| {
+            let free = *self.space.constraint() == Constraint::none() && self.space.target() == &self.context.info().target;
+            let (records, key) = (&self.context.inner.records, ProblemKey::of(&self.space));
+            if !free {
+                return search::choices(&self.space);
+            }
+            // Picks only save time. An error of the records is reported where a result depends on them.
+            let kept = records.picks(&key, device).unwrap_or_default();
+            let legal = |text: &String| Plan::parse(text).ok().filter(|plan| self.space.resolve(plan).is_ok());
+            if let Some(plans) = kept.iter().map(legal).collect::<Option<Vec<Plan>>>().filter(|plans| !plans.is_empty()) {
+                return plans;
+            }
+            let plans = search::choices(&self.space);
+            let texts: Vec<String> = plans.iter().map(Plan::to_string).collect();
+            if let Err(e) = records.keep_picks(&key, &self.problem().key(), device, &texts) {
+                tracing::debug!("picks of {} are not kept: {e}", self.problem());
+            }
+            plans
+        })
     }
     /// The fastest thoroughly verified plan of a space in the records.
     fn recorded(&self, space: &Space) -> Result<Option<Plan>, Error> {

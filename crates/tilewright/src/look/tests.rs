@@ -123,6 +123,35 @@ fn a_pick_that_computes_wrongly_is_never_used() {
     assert!(honest.launches() > 0);
 }
 
+/// Ranking plans takes long: another process finds what the first one ranked, unless its build ranks otherwise.
+#[test]
+fn picks_are_kept_for_other_processes_of_the_same_build() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("r.sqlite");
+    let (honest, records) = (Liar::new("picks", |_| false), in_file(&path));
+    let plan = |context: &Context| operation(context).choice().expect("a plan").0;
+    let first = plan(&context(&honest, &records));
+    let other = operation(&context(&honest, &records)).candidates(40).pop().expect("a candidate").plan;
+    assert_ne!(other, first);
+    let change = |set: &str, value: &str| {
+        let file = rusqlite::Connection::open(&path).expect("a file");
+        assert_eq!(file.execute(&format!("UPDATE picks SET {set} = ?1"), [value]).expect("it is written"), 1);
+    };
+    change("plans", &other.to_string());
+    assert_eq!(plan(&context(&honest, &records)), other);
+    // A constraint asks for other plans, and a plan that is not legal here for a new ranking.
+    let pinned = Constraint::parse(&format!("C_UNR{}", first.get(Key::C(Common::Unr)))).expect("a constraint");
+    assert_ne!(operation(&context(&honest, &records)).constrained(&pinned).choice().expect("a plan").0, other);
+    change("plans", "A_MIC1__B_MIC1__C_UNI2");
+    assert_eq!(plan(&context(&honest, &records)), first);
+    change("plans", &other.to_string());
+    change("build", "another");
+    assert_eq!(plan(&context(&honest, &records)), first);
+    assert_eq!(context(&honest, &records).records().remove(&Filter::default()).expect("records"), 0);
+    let file = rusqlite::Connection::open(&path).expect("a file");
+    assert_eq!(file.query_row("SELECT count(*) FROM picks", [], |r| r.get::<_, i64>(0)).expect("a number"), 0);
+}
+
 #[test]
 fn nothing_is_prepared_before_somebody_looked_where_no_look_is_allowed() {
     let liar = Liar::new("ask first", |_| false);

@@ -9,6 +9,7 @@ use crate::key::ProblemKey;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The trials of [`Records::trials`], with their ids.
 fn own_trials() -> String {
@@ -129,6 +130,19 @@ impl Records {
             t.commit().map(|()| given)
         };
         run(&mut self.lock()).map_err(|e| self.err(e))
+    }
+
+    /// As [`Records::write`], for what can do without: another process's transaction is waited for no longer than this.
+    pub(super) fn write_within<T>(
+        &self,
+        wait: Duration,
+        run: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, RecordsError> {
+        let wait_for = |time| self.lock().busy_timeout(time).map_err(|e| self.err(e));
+        wait_for(wait)?;
+        let written = self.write(run);
+        wait_for(schema::BUSY)?;
+        written
     }
 
     /// Records one trial, durably against the end of this process, and clears its mark of [`Records::begin`].
@@ -292,18 +306,20 @@ impl Records {
         Ok(count)
     }
 
-    /// Removes the records that pass a filter; gives their number. A filter that names neither state nor depth also removes the looks.
+    /// Removes the records that pass a filter; gives their number. A filter that names neither state nor depth also removes looks and
+    /// picks.
     ///
     /// # Errors
     /// As [`Records::add`]; nothing is removed then.
     pub fn remove(&self, filter: &Filter) -> Result<usize, RecordsError> {
         self.write(|t| {
             if filter.state.is_none() && filter.verified.is_none() {
-                t.execute(
-                    "DELETE FROM looks WHERE problem IN (SELECT id FROM problems WHERE instr(name, ?1)) \
-                     AND device IN (SELECT id FROM devices WHERE instr(name, ?2))",
-                    [filter.problem.as_deref().unwrap_or_default(), filter.device.as_deref().unwrap_or_default()],
-                )?;
+                let named = [&filter.problem, &filter.device].map(|name| name.as_deref().unwrap_or_default());
+                for table in ["looks", "picks"] {
+                    let rows = "problem IN (SELECT id FROM problems WHERE instr(name, ?1)) \
+                         AND device IN (SELECT id FROM devices WHERE instr(name, ?2))";
+                    t.execute(&format!("DELETE FROM {table} WHERE {rows}"), named)?;
+                }
             }
             let count = listing::remove(t, filter)?;
             journal::renew(t)?;

@@ -22,6 +22,8 @@ mod marks;
 mod migrate;
 #[cfg(feature = "records")]
 mod network;
+#[cfg(feature = "records")]
+mod picks;
 #[cfg(any(test, not(feature = "records")))]
 mod process;
 #[cfg(feature = "records")]

@@ -120,6 +120,22 @@ impl Records {
         }))
     }
 
+    /// None: an operation keeps its picks as long as it lives.
+    ///
+    /// # Errors
+    /// None.
+    pub fn picks(&self, _: &ProblemKey, _: &DeviceKey) -> Result<Vec<String>, RecordsError> {
+        Ok(Vec::new())
+    }
+
+    /// Nothing, as [`Records::picks`].
+    ///
+    /// # Errors
+    /// None.
+    pub fn keep_picks(&self, _: &ProblemKey, _: &str, _: &DeviceKey, _: &[String]) -> Result<(), RecordsError> {
+        Ok(())
+    }
+
     /// Nothing: no process is ended with a mark left.
     ///
     /// # Errors
@@ -282,6 +298,8 @@ mod tests {
         assert_eq!((here.recover().unwrap(), here.path()), (0, file.path()));
         assert!(here.candidates(&problem, &device, 9).unwrap().is_empty());
         assert!(here.nearest(&problem, &device, GENERATOR, 9).unwrap().is_empty());
+        here.keep_picks(&problem, "p", &device, &[]).unwrap();
+        assert!(here.picks(&problem, &device).unwrap().is_empty());
         assert!(Records::open("r.sqlite").unwrap_err().to_string().contains("r.sqlite: this program was built without records"));
     }
 }

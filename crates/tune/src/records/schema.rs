@@ -2,7 +2,7 @@
 
 use super::migrate::{migrate, shadow};
 use super::tables::{INDEX, LOOKS, MARKS, TABLES, TRIALS, TRIALS_INDEX, VERSION, version};
-use super::{RecordsError, journal, network, rows, shapes};
+use super::{RecordsError, journal, network, picks, rows, shapes};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use std::fs::File;
 use std::io::Read;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const APPLICATION_ID: u32 = 0x7477_7263;
 
 /// How long a statement waits for another process's transaction. `prune` rewrites files of gigabytes.
-const BUSY: Duration = Duration::from_secs(60);
+pub(super) const BUSY: Duration = Duration::from_secs(60);
 
 /// Turns SQLite's errors into ours, by what the user can do about them.
 pub(super) fn classify(path: &Path, e: rusqlite::Error) -> RecordsError {
@@ -91,6 +91,7 @@ fn writable(path: &Path) -> Result<Connection, RecordsError> {
         c.execute_batch(INDEX)?;
         c.execute_batch(journal::TABLES)?;
         c.execute_batch(shapes::TABLE)?;
+        c.execute_batch(picks::TABLE)?;
         log_ahead(c)?;
         c.pragma_update(None, "synchronous", "NORMAL")
     };
@@ -133,7 +134,7 @@ pub(super) fn read_only(path: &Path) -> Result<Connection, RecordsError> {
     connection.set_prepared_statement_cache_capacity(64);
     rows::register(&connection).map_err(|e| classify(path, e))?;
     check_whole(path, &connection)?;
-    shadow(&connection).map_err(|e| classify(path, e))?;
+    shadow(&connection).and_then(|()| picks::shadow(&connection)).map_err(|e| classify(path, e))?;
     check_tables(path, &connection)?;
     Ok(connection)
 }
@@ -145,6 +146,7 @@ pub(super) fn in_memory() -> rusqlite::Result<Connection> {
     connection.execute_batch(journal::TABLES)?;
     connection.execute_batch(INDEX)?;
     connection.execute_batch(shapes::TABLE)?;
+    connection.execute_batch(picks::TABLE)?;
     Ok(connection)
 }
 
