@@ -4,8 +4,8 @@
 use crate::FleetError;
 use crate::lock::{HolderFile, boot_id, boottime};
 use crate::queue::{
-    End, FAILURES, Lease, Left, Line, NewTask, OWN_FAILURES, Pulled, Queue, RunSpec, list_name, other_cases, other_options,
-    unique,
+    Counted, End, FAILURES, Lease, Left, Line, NewTask, OWN_FAILURES, Pulled, Queue, RunSpec, list_name, other_cases,
+    other_options, unique,
 };
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
 use std::path::{Path, PathBuf};
@@ -55,15 +55,6 @@ pub struct HostQueue {
     lease: Duration,
     boot: String,
     _file: HolderFile,
-}
-
-/// The tasks of a run in a file, of all classes.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Counted {
-    /// By state.
-    pub left: Left,
-    /// Share of the work that is done.
-    pub share: f64,
 }
 
 /// A task that somebody holds.

@@ -135,6 +135,15 @@ impl Left {
     }
 }
 
+/// How far a run is, in all classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counted {
+    /// Tasks by state.
+    pub left: Left,
+    /// Share of the work that is done.
+    pub share: f64,
+}
+
 /// Failures that give a task up, if two GPUs had them.
 pub const FAILURES: i64 = 3;
 /// Failures of one task that a GPU may have.

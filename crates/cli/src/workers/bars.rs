@@ -1,10 +1,12 @@
 //! Bars of several workers on a terminal: one for all problems, one for each device. Lines of the workers stay above them.
 
 use super::news::News;
+use super::overall::Overall;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Child;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tilewright_fleet::Counted;
 
@@ -12,6 +14,9 @@ use tilewright_fleet::Counted;
 const STEPS: u64 = 1000;
 /// How long lines of workers that have ended may take to arrive.
 const REST: Duration = Duration::from_secs(2);
+
+/// Time between the first two counts of all problems: workers add them when they have started.
+const SOON: Duration = Duration::from_millis(250);
 
 /// What a worker sent.
 enum Heard {
@@ -30,9 +35,9 @@ pub struct Bars {
     heard: Receiver<Heard>,
     start: Instant,
     gains: Vec<f64>,
-    counted: Option<Counted>,
-    /// Done before this command.
-    before: Option<i64>,
+    overall: Overall,
+    /// The last count, by a thread: a server may take long to answer.
+    counted: Arc<Mutex<Option<Counted>>>,
 }
 
 fn style(template: &str) -> ProgressStyle {
@@ -51,7 +56,7 @@ impl Bars {
         };
         let devices: Vec<ProgressBar> = devices.iter().map(bar).collect();
         let (sender, heard) = channel();
-        let bars = Bars {
+        let mut bars = Bars {
             multi,
             all,
             devices,
@@ -59,8 +64,8 @@ impl Bars {
             heard,
             start: Instant::now(),
             gains: Vec::new(),
-            counted: None,
-            before: None,
+            overall: Overall::default(),
+            counted: Arc::default(),
         };
         bars.show();
         bars.all.enable_steady_tick(Duration::from_millis(500));
@@ -94,10 +99,24 @@ impl Bars {
         self.show();
     }
 
-    /// Takes in how far all problems are.
-    pub fn count(&mut self, counted: Counted) {
-        self.before.get_or_insert(counted.left.done + counted.left.failed);
-        self.counted = Some(counted);
+    /// Counts all problems now and then, at first more often, until the bars end. A count that fails is made again later.
+    pub fn follow(&self, every: Duration, mut count: impl FnMut() -> Option<Counted> + Send + 'static) {
+        let counted = Arc::downgrade(&self.counted);
+        let follow = move || {
+            let mut wait = SOON;
+            loop {
+                let found = count();
+                let Some(counted) = counted.upgrade() else { return };
+                if found.is_some() {
+                    *counted.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                }
+                drop(counted);
+                std::thread::sleep(wait);
+                wait = (2 * wait).min(every);
+            }
+        };
+        // Without a thread the first bar says what these workers did.
+        let _ = std::thread::Builder::new().name("count".into()).spawn(follow);
     }
 
     fn take(&mut self, heard: Heard) {
@@ -127,17 +146,17 @@ impl Bars {
         }
     }
 
-    fn show(&self) {
-        let in_work = self.devices.iter().map(|bar| (bar.position() as f64 / bar.length().unwrap_or(1) as f64).min(1.0)).sum();
-        let overall = Overall {
-            tuned: self.gains.len(),
-            gain: (!self.gains.is_empty()).then(|| self.gains.iter().sum::<f64>() / self.gains.len() as f64),
-            counted: self.counted,
-            before: self.before.unwrap_or_default(),
-            in_work,
-            seconds: self.start.elapsed().as_secs_f64(),
-        };
-        let share = self.counted.map_or(0.0, |counted| counted.share);
+    fn show(&mut self) {
+        let share_spent = |bar: &ProgressBar| (bar.position() as f64 / bar.length().unwrap_or(1) as f64).min(1.0);
+        let overall = &mut self.overall;
+        overall.in_work = self.devices.iter().map(share_spent).sum();
+        overall.tuned = self.gains.len();
+        overall.gain = (!self.gains.is_empty()).then(|| self.gains.iter().sum::<f64>() / self.gains.len() as f64);
+        overall.seconds = self.start.elapsed().as_secs_f64();
+        if let Some(counted) = self.counted.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            overall.count(counted);
+        }
+        let share = overall.counted.map_or(0.0, |counted| counted.share);
         self.all.set_position((share * STEPS as f64) as u64);
         self.all.set_message(overall.text());
     }
@@ -172,77 +191,4 @@ fn forward(from: impl Read + Send + 'static, to: Sender<Heard>, heard: impl Fn(V
     };
     // Without a thread the worker's lines are lost, not its work.
     let _ = std::thread::Builder::new().name("worker's lines".into()).spawn(read);
-}
-
-/// How far all problems are.
-#[derive(Clone, Copy, Debug, Default)]
-struct Overall {
-    /// Problems that these workers tuned.
-    tuned: usize,
-    /// How many times faster their best plans are than their first: the mean.
-    gain: Option<f64>,
-    /// Tasks of the host; `None` where they are on a server.
-    counted: Option<Counted>,
-    before: i64,
-    /// Problems that are searched, each by the share of its budget that is spent.
-    in_work: f64,
-    seconds: f64,
-}
-
-impl Overall {
-    fn text(&self) -> String {
-        let mut parts = Vec::new();
-        match self.counted {
-            None => parts.push(format!("{} problems tuned here", self.tuned)),
-            Some(Counted { left, share }) => {
-                parts.push(format!("{} of {} problems, {:.0} % of the work", left.done, left.all(), 100.0 * share));
-            }
-        }
-        parts.extend(self.gain.map(|gain| format!("{gain:.2} times faster")));
-        let failed = self.counted.map_or(0, |counted| counted.left.failed);
-        if failed > 0 {
-            parts.push(format!("{failed} failed"));
-        }
-        parts.extend(self.seconds_left().map(|seconds| format!("{} left", human_seconds(seconds))));
-        parts.join(", ")
-    }
-
-    /// By the pace of this command.
-    fn seconds_left(&self) -> Option<f64> {
-        let left = self.counted?.left;
-        let made = (left.done + left.failed - self.before) as f64 + self.in_work;
-        let rest = (left.open + left.leased) as f64 - self.in_work;
-        (made > 0.0).then(|| (rest / made * self.seconds).max(0.0))
-    }
-}
-
-fn human_seconds(seconds: f64) -> String {
-    match seconds {
-        s if s < 120.0 => format!("{s:.0} s"),
-        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
-        s => format!("{:.1} h", s / 3600.0),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tilewright_fleet::Left;
-
-    #[test]
-    fn the_first_bar_says_share_gain_and_time_left() {
-        let left = Left { open: 30, refused: 0, leased: 4, done: 25, failed: 1 };
-        let counted = Some(Counted { left, share: 0.613 });
-        let overall = Overall { tuned: 15, gain: Some(1.118), counted, before: 10, in_work: 2.0, seconds: 90.0 };
-        assert_eq!(overall.text(), "25 of 60 problems, 61 % of the work, 1.12 times faster, 1 failed, 3 min left");
-        let begun = Overall { counted: Some(Counted::default()), ..Overall::default() };
-        assert_eq!(begun.text(), "0 of 0 problems, 0 % of the work");
-        let fleet = Overall { tuned: 7, gain: Some(1.5), ..Overall::default() };
-        assert_eq!(fleet.text(), "7 problems tuned here, 1.50 times faster");
-    }
-
-    #[test]
-    fn times_are_short() {
-        assert_eq!([90.0, 600.0, 9000.0].map(human_seconds), ["90 s", "10 min", "2.5 h"]);
-    }
 }

@@ -1,6 +1,6 @@
 //! A child: it leases problems for one device and searches them until nothing is left.
 
-use super::{AGAIN, News, SOME_FAILED, classify, spec, tasks};
+use super::{AGAIN, News, SOME_FAILED, classify, server, spec, tasks};
 use crate::args::TuneArgs;
 use crate::error::CliError;
 use crate::problem::{self, Case, Cases};
@@ -189,70 +189,7 @@ fn join(
     // A device that is not timed may be used by several at once.
     let gpu = if lock.is_some() { me.identity.gpu.clone() } else { String::new() };
     let identity = Identity { lock: lock.map_or_else(String::new, |lock| lock.token.clone()), gpu, ..me.identity.clone() };
-    join_server(url, identity, &me.identity.gpu, run, tasks, cancel)
-}
-
-#[cfg(feature = "fleet")]
-fn join_server(
-    url: &str,
-    identity: Identity,
-    gpu: &str,
-    run: &RunSpec,
-    tasks: &[NewTask],
-    cancel: &Cancel,
-) -> Result<Box<dyn Queue>, CliError> {
-    let address = tilewright_fleet::Address::parse(url).map_err(classify)?;
-    let mut server = tilewright_fleet::Server::new(&address, identity).map_err(classify)?;
-    server.failures_count_for(gpu);
-    let mut said = false;
-    loop {
-        let joined = server.join(run, tasks).and_then(|()| server.gpu_is_free());
-        match joined {
-            Ok(true) => return Ok(Box::new(server)),
-            Ok(false) if !said => {
-                eprintln!("another worker of the fleet tunes on this GPU; waiting");
-                said = true;
-            }
-            Ok(false) => {}
-            Err(e) if e.is_passing() => tracing::warn!("{e}"),
-            Err(e) => return Err(classify(e)),
-        }
-        for _ in 0..20 {
-            if cancel.is_cancelled() {
-                return Err(CliError::Interrupted);
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    }
-}
-
-#[cfg(not(feature = "fleet"))]
-fn join_server(_: &str, _: Identity, _: &str, _: &RunSpec, _: &[NewTask], _: &Cancel) -> Result<Box<dyn Queue>, CliError> {
-    Err(CliError::usage(ABSENT))
-}
-
-/// What a build without the feature says.
-#[cfg(not(feature = "fleet"))]
-pub const ABSENT: &str = "--fleet: this tilewright was built without PostgreSQL; build it with its feature `fleet`";
-
-/// Looks at the address, the schema and the run, and writes nothing.
-#[cfg(feature = "fleet")]
-pub fn check_fleet(url: &str, run: &RunSpec, tasks: &[NewTask]) -> Result<(), CliError> {
-    let address = tilewright_fleet::Address::parse(url).map_err(classify)?;
-    let mut server = tilewright_fleet::Server::new(&address, Identity::default()).map_err(classify)?;
-    let mut tries = 3;
-    loop {
-        tries -= 1;
-        match server.check(run, tasks) {
-            Err(e) if e.is_passing() && tries > 0 => std::thread::sleep(Duration::from_secs(1)),
-            other => return other.map(drop).map_err(classify),
-        }
-    }
-}
-
-#[cfg(not(feature = "fleet"))]
-pub fn check_fleet(_: &str, _: &RunSpec, _: &[NewTask]) -> Result<(), CliError> {
-    Err(CliError::usage(ABSENT))
+    server::join(url, identity, &me.identity.gpu, run, tasks, cancel)
 }
 
 /// The cases by the texts of their problems.

@@ -6,15 +6,17 @@
 mod bars;
 mod child;
 mod news;
+mod overall;
 mod parent;
+mod server;
 
-#[cfg(not(feature = "fleet"))]
-pub use child::ABSENT;
 pub use child::run as child;
 #[cfg(feature = "fleet")]
 pub use child::{class_begins, import, journal_name};
 pub use news::News;
 pub use parent::run as parent;
+#[cfg(not(feature = "fleet"))]
+pub use server::ABSENT;
 
 use crate::args::{Search, TuneArgs};
 use crate::error::CliError;

@@ -1,7 +1,8 @@
 //! The parent: a child for each device, restarted where it dies, and the summary at the end.
 
 use super::bars::Bars;
-use super::{AGAIN, SOME_FAILED, classify, spec, tasks};
+use super::overall::Overall;
+use super::{AGAIN, SOME_FAILED, classify, server, spec, tasks};
 use crate::args::TuneArgs;
 use crate::error::CliError;
 use crate::problem::{self, Cases};
@@ -20,8 +21,9 @@ use tilewright_tune::search::Cancel;
 const TICK: Duration = Duration::from_millis(100);
 /// How often a line says how far all of them are.
 const NEWS: Duration = Duration::from_secs(5);
-/// How often bars count all problems.
+/// How often bars count all problems: those of this host, and those on a server.
 const COUNT: Duration = Duration::from_secs(1);
+const ASK: Duration = Duration::from_secs(5);
 /// How long children may take to end when told to.
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -71,7 +73,7 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     let count = devices.len();
     let shares = if count > 1 { cores(count) } else { None };
     let share = |number: usize| shares.as_ref().and_then(|shares| shares.get(number).cloned());
-    let show = Show::new(args, &devices, quiet, start);
+    let show = Show::new(args, &at, &devices, quiet)?;
     let mut host = Host { records: &records, at: &at, show };
     let mut workers = Vec::new();
     for (number, device) in devices.into_iter().enumerate() {
@@ -111,67 +113,77 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     }
 }
 
-/// How the user sees how far the workers of this host are. `fleet status` says it of a run on a server.
+/// How the user sees how far the workers of this host are.
 enum Show {
     /// Not at all; or the only worker shows it.
     Not,
-    /// Lines, every [`NEWS`] at most, if problems were tuned since the last one.
-    Lines { start: Instant, last: Instant, done: i64 },
+    /// Lines, every [`NEWS`] at most, if problems were tuned since the last one. `fleet status` says it of a run on a server.
+    Lines { start: Instant, last: Instant, overall: Overall },
     /// Bars, on a terminal.
-    Bars { bars: Box<Bars>, counted: Option<Instant> },
+    Bars(Box<Bars>),
 }
 
 impl Show {
-    fn new(args: &TuneArgs, devices: &[String], quiet: bool, start: Instant) -> Show {
-        match devices.len() {
-            0 | 1 => Show::Not,
-            _ if quiet => Show::Not,
-            _ if args.json || args.csv || !std::io::stderr().is_terminal() => Show::Lines { start, last: start, done: 0 },
-            _ => Show::Bars { bars: Box::new(Bars::new(devices)), counted: None },
+    fn new(args: &TuneArgs, at: &Tasks, devices: &[String], quiet: bool) -> Result<Show, CliError> {
+        if quiet {
+            return Ok(Show::Not);
         }
+        if !args.json && !args.csv && std::io::stderr().is_terminal() {
+            let bars = Bars::new(devices);
+            match (at, &args.fleet.fleet) {
+                (Tasks::Host { file, run, .. }, _) => bars.follow(COUNT, counter(file, run)),
+                (Tasks::Fleet, url) => {
+                    let (url, run) = (url.as_deref().unwrap_or_default(), args.fleet.run.as_deref().unwrap_or_default());
+                    bars.follow(ASK, server::counter(url, run)?);
+                }
+            }
+            return Ok(Show::Bars(Box::new(bars)));
+        }
+        let (start, overall) = (Instant::now(), Overall::default());
+        Ok(if devices.len() > 1 { Show::Lines { start, last: start, overall } } else { Show::Not })
     }
 
     fn say(&self, text: &str) {
         match self {
-            Show::Bars { bars, .. } => bars.say(text),
+            Show::Bars(bars) => bars.say(text),
             _ => eprintln!("{text}"),
         }
     }
 
     /// Shows what is new.
     fn tick(&mut self, at: &Tasks) {
-        // A file that is busy, or not there yet, is counted next time.
-        let count = || match at {
-            Tasks::Host { file, run, .. } if file.exists() => HostQueue::count(file, run).ok(),
-            _ => None,
-        };
         match self {
             Show::Not => {}
-            Show::Lines { start, last, done } => {
+            Show::Lines { start, last, overall } => {
+                let Tasks::Host { file, run, .. } = at else { return };
                 if last.elapsed() < NEWS {
                     return;
                 }
                 *last = Instant::now();
-                if let Some(Counted { left, .. }) = count().filter(|counted| counted.left.done > *done) {
-                    *done = left.done;
-                    eprintln!("{}", progress(&left, start.elapsed()));
+                let ended = overall.ended();
+                if let Some(counted) = counter(file, run)() {
+                    overall.seconds = start.elapsed().as_secs_f64();
+                    overall.count(counted);
+                    if overall.ended() > ended {
+                        eprintln!("{}", overall.text());
+                    }
                 }
             }
-            Show::Bars { bars, counted } => {
-                if counted.is_none_or(|then| then.elapsed() >= COUNT) {
-                    *counted = Some(Instant::now());
-                    count().into_iter().for_each(|counted| bars.count(counted));
-                }
-                bars.draw();
-            }
+            Show::Bars(bars) => bars.draw(),
         }
     }
 
     fn finish(self) {
-        if let Show::Bars { bars, .. } = self {
+        if let Show::Bars(bars) = self {
             bars.finish();
         }
     }
+}
+
+/// Counts the problems in a file. One that is busy, or not there yet, is counted next time.
+fn counter(file: &Path, run: &str) -> impl FnMut() -> Option<Counted> + Send + use<> {
+    let (file, run) = (file.to_path_buf(), run.to_string());
+    move || if file.exists() { HostQueue::count(&file, &run).ok() } else { None }
 }
 
 /// What all workers of this host share.
@@ -179,12 +191,6 @@ struct Host<'a> {
     records: &'a Path,
     at: &'a Tasks,
     show: Show,
-}
-
-fn progress(left: &Left, time: Duration) -> String {
-    let all = left.all();
-    let failed = if left.failed > 0 { format!(", {} failed", left.failed) } else { String::new() };
-    format!("{} of {all} problems tuned, {} in work{failed}, {:.0} s", left.done, left.leased, time.as_secs_f64())
 }
 
 fn summary(left: &Left, devices: usize, time: Duration) -> String {
@@ -273,7 +279,7 @@ fn check(args: &TuneArgs, cases: &Cases) -> Result<(), CliError> {
     let Some(run) = &args.fleet.run else {
         return Err(CliError::usage("--fleet needs --run NAME: the run that the nodes share"));
     };
-    super::child::check_fleet(url, &spec(args, run), &tasks(cases))
+    server::check(url, &spec(args, run), &tasks(cases))
 }
 
 impl Host<'_> {
@@ -302,11 +308,11 @@ impl Host<'_> {
             Show::Not => &mut command,
             // Bars of several workers would overwrite each other.
             Show::Lines { .. } => command.arg("--quiet"),
-            Show::Bars { .. } => command.arg("--tell-parent").stdout(Stdio::piped()).stderr(Stdio::piped()),
+            Show::Bars(_) => command.arg("--tell-parent").stdout(Stdio::piped()).stderr(Stdio::piped()),
         };
         // Its end tells a child that the parent is gone.
         let mut child = command.stdin(Stdio::piped()).spawn().map_err(failed)?;
-        if let Show::Bars { bars, .. } = &self.show {
+        if let Show::Bars(bars) = &self.show {
             bars.listen(number, &mut child);
         }
         Ok(child)
@@ -393,12 +399,6 @@ mod tests {
         let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
         let given = words("tune --cases a.csv --device all --records=x --budget 3 --device=emu,emu --records y --devices");
         assert_eq!(without(given.into_iter(), &["--device", "--records"]), words("tune --cases a.csv --budget 3 --devices"));
-    }
-
-    #[test]
-    fn progress_counts_all_problems() {
-        let left = Left { open: 30, refused: 0, leased: 4, done: 25, failed: 1 };
-        assert_eq!(progress(&left, Duration::from_secs(90)), "25 of 60 problems tuned, 4 in work, 1 failed, 90 s");
     }
 
     #[test]

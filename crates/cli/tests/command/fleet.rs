@@ -387,29 +387,50 @@ fn the_guide_for_a_cluster_runs() {
     assert!(bench.path("fleet.html").exists());
 }
 
+/// Runs a command on a terminal, perhaps with a fleet. `None` where nothing makes a terminal.
+fn on_a_terminal(bench: &Bench, fleet: Option<&str>, command: &str) -> Option<Ran> {
+    let line = format!("stty cols 150 rows 40 && {} {command} 2>&1", env!("CARGO_BIN_EXE_tilewright"));
+    let mut terminal = Command::new("script");
+    terminal.env("TILEWRIGHT_RECORDS", bench.path("records.sqlite")).env("TILEWRIGHT_CACHE", bench.path("cache"));
+    // An address has characters that a shell reads.
+    terminal.env_remove("TILEWRIGHT_FLEET").envs(fleet.map(|url| ("TILEWRIGHT_FLEET", url)));
+    terminal.args(["-qec", &line, "/dev/null"]).current_dir(bench.folder.path()).stdin(Stdio::null());
+    let ran = Ran::new(&line, terminal.output().ok()?);
+    ran.ends(0);
+    assert!(!ran.out.contains('\u{1}'), "{}", ran.out);
+    Some(ran)
+}
+
 /// On a terminal each worker has a bar, and all problems together have one.
 #[test]
 fn workers_of_a_terminal_have_bars() {
     let bench = bench();
-    let program = env!("CARGO_BIN_EXE_tilewright");
-    let line = format!("stty cols 150 rows 40 && {program} tune --cases cases.csv --device emu,emu --budget 40 2>&1");
-    let mut terminal = Command::new("script");
-    terminal.env("TILEWRIGHT_RECORDS", bench.path("records.sqlite")).env("TILEWRIGHT_CACHE", bench.path("cache"));
-    terminal.args(["-qec", &line, "/dev/null"]).current_dir(bench.folder.path()).stdin(Stdio::null());
-    let Ok(output) = terminal.output() else { return missing::skipped("script (util-linux) makes a terminal") };
-    let ran = Ran::new(&line, output);
-    ran.ends(0);
+    let Some(ran) = on_a_terminal(&bench, None, "tune --cases cases.csv --device emu,emu --budget 40") else {
+        return missing::skipped("script (util-linux) makes a terminal");
+    };
     // The bar of all problems, one of each worker with its problem, and lines that stay.
     ran.says(&[
         "of 4 problems, ",
         " % of the work",
+        " left",
         "] emu ",
         "case ",
         "trials, ",
         "4 problems tuned by 2 workers",
         ", verified, ",
     ]);
-    assert!(!ran.out.contains('\u{1}'), "{}", ran.out);
+}
+
+/// The only worker of a run has both bars, on a server as well.
+#[test]
+fn a_worker_of_a_fleet_has_the_bar_of_all_problems() {
+    let bench = bench();
+    let Some(server) = server(&bench) else { return };
+    let command = "tune --cases cases.csv --device emu --budget 40 --run night";
+    let Some(ran) = on_a_terminal(&bench, Some(&worker(&server)), command) else {
+        return missing::skipped("script (util-linux) makes a terminal");
+    };
+    ran.says(&["of 4 problems, ", " % of the work", "] emu ", "trials, ", ", verified, "]);
 }
 
 #[test]

@@ -13,8 +13,8 @@ pub use sql::{CLAIM, CLAIMED, SCHEMA_VERSION};
 
 use crate::FleetError;
 use crate::queue::{
-    End, Identity, LONGEST, Lease, Left, Line, NewTask, OWN_FAILURES, Pulled, Queue, RunSpec, Shipped, list_name, other_cases,
-    other_options, unique,
+    Counted, End, Identity, LONGEST, Lease, Left, Line, NewTask, OWN_FAILURES, Pulled, Queue, RunSpec, Shipped, list_name,
+    other_cases, other_options, unique,
 };
 use call::{Caller, is_taken};
 use std::time::{Duration, Instant};
@@ -83,6 +83,19 @@ impl Server {
         self.run = row.get(0);
         self.lease = Duration::try_from_secs_f64(row.get(3)).unwrap_or(run.lease);
         Ok(true)
+    }
+
+    /// How far a run is. One that is not there has no tasks.
+    ///
+    /// # Errors
+    /// [`FleetError`].
+    pub fn count(&mut self, run: &str) -> Result<Counted, FleetError> {
+        let rows = self.caller.query(sql::COUNT, &[(&run, Type::TEXT)])?;
+        let counted = rows.first().map(|row| Counted {
+            left: Left { open: row.get(0), refused: 0, leased: row.get(1), done: row.get(2), failed: row.get(3) },
+            share: row.get(4),
+        });
+        Ok(counted.unwrap_or_default())
     }
 
     /// Joins a run, which is made where there is none, and adds the tasks that it lacks for this worker's class.

@@ -116,6 +116,12 @@ UPDATE tw.task SET holder = NULL, until = NULL, ended = clock_timestamp(), reaso
     THEN 'failed' ELSE 'open' END
 WHERE id = $1 AND epoch = $2 AND state = 'leased' AND holder = $5";
 
+/// Tasks of all classes by state, and the share of the work that is done.
+pub(super) const COUNT: &str = "
+SELECT count(*) FILTER (WHERE t.state = 'open'), count(*) FILTER (WHERE t.state = 'leased'), count(*) FILTER (WHERE t.state = 'done'),
+  count(*) FILTER (WHERE t.state = 'failed'), coalesce(sum(t.work) FILTER (WHERE t.state = 'done') / nullif(sum(t.work), 0), 0)
+FROM tw.task t JOIN tw.run r ON r.id = t.run WHERE r.name = $1";
+
 /// Never fenced: trials are facts.
 pub(super) const SHIP: &str = "
 INSERT INTO tw.trial(journal, seq, task, epoch, line) SELECT $1, s, $3, $4, l FROM unnest($2::bigint[], $5::text[]) AS u(s, l)
