@@ -21,7 +21,7 @@ use tilewright_fleet::{
 };
 use tilewright_tune::Records;
 use tilewright_tune::records::{Bad, DeviceKey, Entry, GENERATOR, Named, State, Trial, Witness};
-use tilewright_tune::search::{Cancel, Ended, Event, device_key};
+use tilewright_tune::search::{Cancel, Ended, Event, Lineup, device_key};
 
 /// Longest time between two looks for a free task.
 const POLL: Duration = Duration::from_secs(4);
@@ -196,13 +196,17 @@ fn join(
 struct Listed<'a> {
     cases: &'a Cases,
     places: HashMap<String, usize>,
+    /// The problems in the order in which workers take them.
+    lineup: Arc<Lineup>,
 }
 
 impl<'a> Listed<'a> {
     fn new(cases: &'a Cases) -> Listed<'a> {
         // The first of equal problems stands for all.
         let places = cases.list.iter().enumerate().rev().map(|(place, case)| (case.problem.key(), place)).collect();
-        Listed { cases, places }
+        let mut tasks = tasks(cases);
+        tasks.sort_by(|x, y| y.work.total_cmp(&x.work));
+        Listed { cases, places, lineup: Arc::new(Lineup::new(tasks.into_iter().map(|task| task.problem))) }
     }
 
     fn case(&self, problem: &str) -> Option<(usize, &'a Case)> {
@@ -333,11 +337,13 @@ impl Tuner for Searches<'_> {
         let mut options = tune::options(self.args, &case, lease.spent);
         // A budget in seconds begins when these were tried, or after 5 s.
         options.budget.trials = options.budget.trials.map(|trials| trials.max(least));
+        let by_trials = matches!(self.args.budget, values::Budget::Trials(_));
+        // A budget in trials asks for a repeatable search. A host of a fleet holds other tasks in each run.
+        options.lineup = (by_trials && self.args.fleet.fleet.is_none()).then(|| self.listed.lineup.clone());
         let number = CaseNumber { nth: number + 1, of: self.listed.cases.list.len() };
         let shown = !self.args.json && !self.args.csv && !self.quiet;
         let progress = Progress::new(&case, number, self.context.info(), Some(&options.budget), shown);
         let progress = if self.args.tell_parent { progress.for_parent() } else { progress };
-        let by_trials = matches!(self.args.budget, values::Budget::Trials(_));
         let mut spent = 0.0;
         let outcome = operation.tune_with(&options, &cancel, &mut |event| {
             if let Event::Trial { tally, seconds, .. } = event {

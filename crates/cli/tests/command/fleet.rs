@@ -69,6 +69,20 @@ fn several_devices_of_a_host_share_the_problems() {
     assert_eq!(ran.out.lines().filter(|line| line.starts_with("problem,")).count(), 1);
 }
 
+/// Problems that are near each other, by one worker and by two: the same plans are tried.
+#[test]
+fn two_workers_try_what_one_tries() {
+    let bench = Bench::new();
+    let near = (0..14).map(|n| format!("{},64,64,f32\n", 136 - 8 * n)).collect::<String>();
+    std::fs::write(bench.path("near.csv"), format!("m,n,k,dtype\n{near}")).expect("a file");
+    let tune = "tune --cases near.csv --run night --budget 3 --seed 3 --quiet";
+    bench.run(&format!("{tune} --device emu --records one.sqlite")).ends(0);
+    bench.run(&format!("{tune} --device emu,emu --records two.sqlite")).ends(0);
+    let one = trials(&bench, "one.sqlite");
+    assert_eq!(one.len(), 14 * 3);
+    assert_eq!(trials(&bench, "two.sqlite"), one);
+}
+
 #[test]
 fn a_named_run_of_a_host_goes_on_where_it_stood() {
     let bench = bench();

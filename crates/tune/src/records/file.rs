@@ -271,13 +271,28 @@ impl Records {
         generator: &str,
         count: usize,
     ) -> Result<Vec<Near>, RecordsError> {
+        self.nearest_of(problem, device, generator, count, &|_| true)
+    }
+
+    /// As [`Records::nearest`], of the problems whose names are taken.
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn nearest_of(
+        &self,
+        problem: &ProblemKey,
+        device: &DeviceKey,
+        generator: &str,
+        count: usize,
+        takes: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<Near>, RecordsError> {
         // A file of an older tilewright that may not be written.
         let lacks = "SELECT (SELECT max(id) FROM problems) > (SELECT coalesce(max(problem), 0) FROM shapes)";
         let lacks: Option<bool> = self.read(|c| c.query_row(lacks, [], |r| r.get(0)))?;
         if lacks == Some(true) {
             self.read(shapes::fill)?;
         }
-        self.read(|c| shapes::nearest(c, problem, device, generator, count))
+        self.read(|c| shapes::nearest(c, problem, device, generator, count, takes))
     }
 
     /// True unless the file may only be read.

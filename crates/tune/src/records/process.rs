@@ -230,6 +230,21 @@ impl Records {
     pub fn nearest(&self, _: &ProblemKey, _: &DeviceKey, _: &str, _: usize) -> Result<Vec<Near>, RecordsError> {
         Ok(Vec::new())
     }
+
+    /// None, as [`Records::nearest`].
+    ///
+    /// # Errors
+    /// None.
+    pub fn nearest_of(
+        &self,
+        _: &ProblemKey,
+        _: &DeviceKey,
+        _: &str,
+        _: usize,
+        _: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<Near>, RecordsError> {
+        Ok(Vec::new())
+    }
 }
 
 #[cfg(all(test, feature = "records"))]
@@ -300,6 +315,7 @@ mod tests {
         assert!(here.nearest(&problem, &device, GENERATOR, 9).unwrap().is_empty());
         here.keep_picks(&problem, "p", &device, &[]).unwrap();
         assert!(here.picks(&problem, &device).unwrap().is_empty());
+        assert!(here.nearest_of(&problem, &device, GENERATOR, 9, &|_| true).unwrap().is_empty());
         assert!(Records::open("r.sqlite").unwrap_err().to_string().contains("r.sqlite: this program was built without records"));
     }
 }

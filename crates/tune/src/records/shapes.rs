@@ -81,13 +81,14 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The `count` best plans of the nearest problems, nearest first.
+/// The `count` best plans of the nearest problems whose names are taken, nearest first.
 pub(super) fn nearest(
     c: &Connection,
     problem: &ProblemKey,
     device: &DeviceKey,
     generator: &str,
     count: usize,
+    takes: &dyn Fn(&str) -> bool,
 ) -> rusqlite::Result<Vec<Near>> {
     let wanted = problem.shape();
     let mut near: Vec<Near> = Vec::new();
@@ -105,7 +106,10 @@ pub(super) fn nearest(
         let mut rows = plans.query([candidate.problem])?;
         let mut apart = None;
         while let Some(row) = rows.next()? {
-            let text: String = row.get(0)?;
+            let (text, name): (String, String) = (row.get(0)?, row.get(1)?);
+            if !takes(&name) {
+                break;
+            }
             let known = *apart.get_or_insert_with(|| ProblemKey::parse(&text).ok().and_then(|other| distance(problem, &other)));
             let Some(mut d) = known else { break };
             let there = DeviceKey { name: row.get(2)?, fingerprint: row.get(3)? };
@@ -117,7 +121,7 @@ pub(super) fn nearest(
             if row.get::<_, String>(4)? != generator {
                 d += 0.1;
             }
-            near.push(Near { distance: d, problem: row.get(1)?, device: there, plan: row.get(5)?, time_us: row.get(6)? });
+            near.push(Near { distance: d, problem: name, device: there, plan: row.get(5)?, time_us: row.get(6)? });
         }
         near.sort_by(|x, y| x.distance.total_cmp(&y.distance).then(x.time_us.total_cmp(&y.time_us)));
         near.truncate(count);

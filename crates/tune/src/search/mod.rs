@@ -11,6 +11,7 @@ mod campaign;
 mod descent;
 mod exhaustive;
 mod expect;
+mod lineup;
 mod measure;
 mod order;
 mod outcome;
@@ -23,6 +24,7 @@ pub use crate::records::GENERATOR;
 pub use campaign::{Audience, Campaign, SharedBudget, Standing, Task, tune_all};
 pub use descent::Descent;
 pub use exhaustive::Exhaustive;
+pub use lineup::Lineup;
 pub use outcome::{Ended, Event, Outcome, Phase, Spent, Step, Tally};
 pub use random::Random;
 pub(crate) use session::state_of;
@@ -161,6 +163,8 @@ pub struct Options {
     pub factors: Factors,
     /// Plans to try first.
     pub starts: Vec<Plan>,
+    /// Problems that are searched beside this one; `None` where it may start from whatever is recorded.
+    pub lineup: Option<Arc<Lineup>>,
 }
 
 impl Options {
@@ -183,6 +187,7 @@ impl Default for Options {
             cache: CacheState::default(),
             factors: Factors::default(),
             starts: Vec::new(),
+            lineup: None,
         }
     }
 }

@@ -290,7 +290,8 @@ impl<'a> Session<'a> {
     /// The best plans of the nearest recorded problems.
     fn near(&self) -> Result<Vec<Plan>, TuneError> {
         let Some(records) = self.records else { return Ok(Vec::new()) };
-        let near = records.nearest(&self.key, &self.device_key, GENERATOR, NEAR)?;
+        let follows = |other: &str| self.options.lineup.as_ref().is_none_or(|lineup| lineup.follows(&self.name, other));
+        let near = records.nearest_of(&self.key, &self.device_key, GENERATOR, NEAR, &follows)?;
         Ok(near.iter().filter_map(|n| Plan::parse(&n.plan).ok()).collect())
     }
 

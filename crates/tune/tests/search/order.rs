@@ -8,7 +8,8 @@ use tilewright_gen::plan::Plan;
 use tilewright_gen::space::Space;
 use tilewright_ir::{Kernel, Scalar};
 use tilewright_problem::{Gemm, Order, Problem};
-use tilewright_tune::search::{Budget, Cancel, Event, Options, tune};
+use tilewright_tune::Records;
+use tilewright_tune::search::{Budget, Cancel, Event, Lineup, Options, tune};
 
 /// The emulator with a clock, and a compiler that takes another time for each kernel and weather.
 struct Slow {
@@ -57,14 +58,24 @@ impl Device for Slow {
     }
 }
 
+fn problem(m: u64) -> Problem {
+    Problem::Gemm(Gemm::new(Scalar::F32, m, 36, 20).order(Order::Col).build().unwrap())
+}
+
 /// What a search tried, and the microseconds.
 fn tried(kind: DeviceKind, weather: u64, budget: Budget) -> Vec<(Plan, Option<f64>)> {
-    let device = Slow::device(kind, weather);
-    let problem = Problem::Gemm(Gemm::new(Scalar::F32, 40, 36, 20).order(Order::Col).build().unwrap());
-    let space = Space::new(&problem, &device.info().target).unwrap();
-    let options = Options { budget, threads: 4, ..Options::default() };
+    searched(&problem(40), &Slow::device(kind, weather), None, &Options { budget, threads: 4, ..Options::default() })
+}
+
+fn searched(
+    problem: &Problem,
+    device: &Arc<dyn Device>,
+    records: Option<&Records>,
+    options: &Options,
+) -> Vec<(Plan, Option<f64>)> {
+    let space = Space::new(problem, &device.info().target).unwrap();
     let mut trials = Vec::new();
-    let outcome = tune(&device, &space, None, &options, &Cancel::default(), &mut |event| {
+    let outcome = tune(device, &space, records, options, &Cancel::default(), &mut |event| {
         if let Event::Trial { plan, time_us, .. } = event {
             trials.push((*plan, *time_us));
         }
@@ -89,4 +100,23 @@ fn with_a_clock_what_is_built_first_is_tried_first() {
     let both = Budget { seconds: Some(60.0), trials: Some(24) };
     let first = tried(DeviceKind::Gpu, 0, both);
     assert!((1..6).any(|weather| tried(DeviceKind::Gpu, weather, both) != first));
+}
+
+/// Several workers: what a problem starts from does not depend on which of its neighbours in the order have ended.
+#[test]
+fn starts_come_from_problems_far_before_in_the_order() {
+    let device = Slow::device(DeviceKind::Gpu, 0);
+    let sizes: Vec<u64> = (0..10).map(|n| 58 - 2 * n).collect();
+    let lineup = Arc::new(Lineup::new(sizes.iter().map(|m| problem(*m).key())));
+    let options = Options { budget: Budget::trials(6), threads: 4, lineup: Some(lineup), ..Options::default() };
+    // Of ten problems the last is searched, with these searched before it.
+    let last = |before: &[u64]| {
+        let records = Records::in_memory().unwrap();
+        before.iter().for_each(|m| drop(searched(&problem(*m), &device, Some(&records), &options)));
+        searched(&problem(sizes[9]), &device, Some(&records), &options)
+    };
+    let alone = last(&[]);
+    assert_eq!(last(&sizes[2..9]), alone, "those that may still be searched");
+    assert_ne!(last(&sizes[..2]), alone, "those that have ended");
+    assert_eq!(last(&sizes[..9]), last(&sizes[..2]));
 }
