@@ -198,8 +198,9 @@ typedef struct tw_gemm {
     int32_t conj_a, conj_b; /* complex types: use the conjugate of A, of B; with trans_a the conjugate transpose */
     int32_t alpha_im, beta_im; /* complex types: alpha, beta is complex, and launches give its imaginary part; 0: it is real and cheaper */
     int64_t gate; /* a tw_gate. B, bias and scales along n then have 2 n columns: the gate's, then the other factor's. C has n. beta is 0 */
-    int64_t up_first; /* 1: the gate's columns are the second half */
+    int64_t up_first; /* 1: the gate's columns are the second half, or the second of each pair */
     double gate_limit, gate_slope; /* of TW_GATE_CLAMPED; 0: 7 and 1.702 */
+    int64_t interleaved; /* 1: columns of the gate and of the other factor take turns */
 } tw_gemm;
 
 /* Fills `gemm` with a row-major, untransposed, tight product without epilogue. `gemm` is the caller's. Does nothing for NULL. */

@@ -57,6 +57,7 @@ pub struct TwGemm {
     pub up_first: i64,
     pub gate_limit: f64,
     pub gate_slope: f64,
+    pub interleaved: i64,
 }
 
 #[repr(C)]
@@ -167,6 +168,7 @@ fn tight_gemm(dtype: i32, [m, n, k]: [i64; 3]) -> TwGemm {
         up_first: 0,
         gate_limit: 0.0,
         gate_slope: 0.0,
+        interleaved: 0,
     }
 }
 
@@ -359,7 +361,7 @@ macro_rules! numbers {
 pub(crate) fn gemm(x: &TwGemm) -> Result<Problem, Failure> {
     let mut all = Attributes { of: Of::Gemm, given: Vec::new() };
     numbers!(all, x: m n k batch dtype out_dtype order math trans_a trans_b bias activation residual dynamic_m dynamic_n dynamic_batch);
-    numbers!(all, x: drop_c scale_m scale_n zero_a zero_b grouped conj_a conj_b alpha_im beta_im gate up_first);
+    numbers!(all, x: drop_c scale_m scale_n zero_a zero_b grouped conj_a conj_b alpha_im beta_im gate up_first interleaved);
     if x.b_dtype != AS_A {
         numbers!(all, x: b_dtype);
     }

@@ -2,8 +2,8 @@
 //!
 //! The clamped gate of gpt-oss is of both factors: `h(min(x, limit)) * (min(max(y, -limit), limit) + 1)`, with `h(x) = x / (1 + exp(-slope x))`.
 //!
-//! B is one matrix whose columns are those of both factors, one half after the other, as torch stores `gate_up_proj`. Bias and scales along n
-//! have a value for each of these columns.
+//! B is one matrix whose columns are those of both factors: one half after the other, as torch stores `gate_up_proj`, or in turn, as gpt-oss
+//! does. Bias and scales along n have a value for each of these columns.
 
 use crate::epilogue::Activation;
 use crate::names::names;
@@ -124,9 +124,12 @@ impl fmt::Display for Real {
 pub struct Gate {
     /// What is applied to the gate's half.
     pub function: GateFunction,
-    /// The gate's columns are the second half of B.
+    /// The gate's columns are the second half of B, or the second of each pair.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub up_first: bool,
+    /// Columns of both factors take turns: pairs of neighbours instead of halves.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interleaved: bool,
     /// Of [`GateFunction::Clamped`]: sums of the gate are at most this, those of the other half between this and its negative.
     #[serde(default = "Gate::default_limit", skip_serializing_if = "Gate::is_default_limit")]
     pub limit: Real,
@@ -143,7 +146,7 @@ impl Gate {
 
     /// With the gate's columns first.
     pub const fn new(function: GateFunction) -> Gate {
-        Gate { function, up_first: false, limit: Gate::LIMIT, slope: Gate::SLOPE }
+        Gate { function, up_first: false, interleaved: false, limit: Gate::LIMIT, slope: Gate::SLOPE }
     }
     const fn default_limit() -> Real {
         Gate::LIMIT
@@ -159,7 +162,8 @@ impl Gate {
     }
     /// The columns of B, of `2 n`, that result column `column` comes from: the gate's and the other factor's.
     pub const fn columns(self, column: u64, n: u64) -> [u64; 2] {
-        if self.up_first { [n + column, column] } else { [column, n + column] }
+        let [first, second] = if self.interleaved { [2 * column, 2 * column + 1] } else { [column, n + column] };
+        if self.up_first { [second, first] } else { [first, second] }
     }
     /// What the gate's sum becomes, in f64. NaN stays NaN.
     pub fn of_gate(self, x: f64) -> f64 {

@@ -20,12 +20,10 @@ impl Gemm {
     /// Refuses fields that exclude a gate.
     pub(crate) fn validate_gate(&self) -> Result<(), ProblemError> {
         let Some(gate) = self.gate else { return Ok(()) };
-        if !computed_in(self.multiplied(), self.out_dtype)[1].is_float() {
-            let reason = "results of integers are sums as they are; give a result in f32, f16, bf16, i8 or u8";
-            return Err(ProblemError::value("gate", gate.function, reason));
-        }
+        let integers = !computed_in(self.multiplied(), self.out_dtype)[1].is_float();
         let packed_along_n = self.scalar(1).is_int4() && self.b.trans == (self.order == Order::Col);
         let lacks = [
+            (integers, "sums of integers as its result", "give a result in f32, f16, bf16, i8 or u8"),
             (self.activation.is_some(), "an activation", "leave it out: the gate has the function"),
             (!self.reductions.is_empty(), "reductions", "store the result and reduce it in a second call"),
             (!self.zero_points.is_none(), "zero points", "quantise without them, or make the product and the gate in two calls"),
@@ -37,7 +35,7 @@ impl Gemm {
         ];
         match lacks.into_iter().find(|(has, ..)| *has) {
             Some((_, what, remedy)) => Err(ProblemError::Unsupported {
-                what: format!("a gated product (gate {}) with {what}", gate.function),
+                what: format!("a gated product ({}) with {what}", gate.function),
                 remedy: remedy.into(),
             }),
             None => Ok(()),
@@ -58,16 +56,19 @@ impl GemmBuilder {
     }
     /// The gate, or the refusal of a field that belongs to another one.
     pub(crate) fn checked_gate(&self) -> Result<Option<Gate>, ProblemError> {
-        if self.up_first && self.gate.is_none() {
-            return Err(ProblemError::value("up_first", 1, "there is no gate; give one, or drop this"));
+        for (name, given) in [("up_first", self.up_first), ("interleaved", self.interleaved)] {
+            if given && self.gate.is_none() {
+                return Err(ProblemError::value(name, 1, "there is no gate; give one, or drop this"));
+            }
         }
         for (name, value) in [("gate_limit", self.gate_limit), ("gate_slope", self.gate_slope)] {
             if let Some(value) = value.filter(|_| self.gate != Some(GateFunction::Clamped)) {
-                return Err(ProblemError::value(name, value, "only the gate clamped has it; give that one, or drop this"));
+                return Err(ProblemError::value(name, value, "only a clamped gate has it; take that function, or drop this"));
             }
         }
         let [limit, slope] = [self.gate_limit.unwrap_or(Gate::LIMIT), self.gate_slope.unwrap_or(Gate::SLOPE)];
-        Ok(self.gate.map(|function| Gate { function, up_first: self.up_first, limit, slope }))
+        let (up_first, interleaved) = (self.up_first, self.interleaved);
+        Ok(self.gate.map(|function| Gate { function, up_first, interleaved, limit, slope }))
     }
 }
 
@@ -102,7 +103,7 @@ mod tests {
             (gated().grouped(Ragged::K, 2), "groups of terms", "groups of rows"),
             (gated().complex(), "complex", "the stored result"),
             (gated().ldb(11), "ldb", "at least 12"),
-            (integers(), "gate = relu", "give a result in f32"),
+            (integers(), "sums of integers", "give a result in f32"),
             (integers().out_dtype(Scalar::F32).zero_point(Along::M, ZeroPoint::Tensor), "zero points", "quantise without them"),
             (integers().out_dtype(Scalar::F32).zero_point(Along::N, ZeroPoint::Each), "zero points", "in two calls"),
             (
@@ -113,7 +114,8 @@ mod tests {
             (int4(), "4-bit weights packed along n", "transpose B"),
             (int4().order(Order::Col).trans(false, true), "4-bit weights packed along n", "pack them along k"),
             (Gemm::new(Scalar::F32, 8, 6, 4).up_first(true), "up_first", "there is no gate"),
-            (gated().gate_limit(Gate::LIMIT), "gate_limit = 7", "only the gate clamped"),
+            (Gemm::new(Scalar::F32, 8, 6, 4).interleaved(true), "interleaved", "there is no gate"),
+            (gated().gate_limit(Gate::LIMIT), "gate_limit = 7", "only a clamped gate"),
             (Gemm::new(Scalar::F32, 8, 6, 4).gate_slope(Gate::SLOPE), "gate_slope = 1.702", "or drop this"),
         ] {
             let message = builder.build().unwrap_err().to_string();
@@ -129,6 +131,9 @@ mod tests {
     fn texts_round_trip() {
         let gemm = gated().up_first(true).build().unwrap();
         assert!(gemm.geometry().ends_with("_gatesilu_upfirst"), "{}", gemm.geometry());
+        assert_eq!(Problem::parse(&gemm.geometry()).unwrap(), gemm.into());
+        let gemm = gated().up_first(true).interleaved(true).build().unwrap();
+        assert!(gemm.geometry().ends_with("_gatesilu_upfirst_interleaved"), "{}", gemm.geometry());
         assert_eq!(Problem::parse(&gemm.geometry()).unwrap(), gemm.into());
         let clamped = || Gemm::new(Scalar::F32, 8, 6, 4).gate(GateFunction::Clamped).gate_slope(Gate::SLOPE);
         let gemm = clamped().build().unwrap();
@@ -152,10 +157,18 @@ mod tests {
     /// Pairs of the product's columns are the halves' columns of a result, in every form and order of halves.
     #[test]
     fn pairs_are_both_halves_columns() {
-        for (up_first, trans, n) in [(false, false, 40), (true, true, 40), (false, true, 139)] {
-            let gemm = Gemm::new(Scalar::F32, 2, n, 5).trans(false, trans).gate(GateFunction::Relu).up_first(up_first);
+        let orders = [
+            (false, false, false, 40),
+            (true, false, true, 40),
+            (false, false, true, 139),
+            (false, true, false, 40),
+            (true, true, true, 139),
+        ];
+        for (up_first, interleaved, trans, n) in orders {
+            let gemm = Gemm::new(Scalar::F32, 2, n, 5).trans(false, trans).gate(GateFunction::Relu);
+            let gemm = gemm.up_first(up_first).interleaved(interleaved);
             let problem = Problem::from(gemm.bias(Along::N).build().unwrap());
-            let gate = Gate { up_first, ..Gate::new(GateFunction::Relu) };
+            let gate = Gate { up_first, interleaved, ..Gate::new(GateFunction::Relu) };
             let forms = ConvForm::of(&problem);
             assert!(forms.len() > 2 && forms.iter().all(|form| forms[form.number() as usize] == *form));
             for form in forms {

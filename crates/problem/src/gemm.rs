@@ -154,6 +154,7 @@ pub struct GemmBuilder {
     pub(crate) batch_stride: [Option<u64>; 3],
     pub(crate) gate: Option<GateFunction>,
     pub(crate) up_first: bool,
+    pub(crate) interleaved: bool,
     pub(crate) gate_limit: Option<Real>,
     pub(crate) gate_slope: Option<Real>,
     /// Leading dimension and batch stride, where they are given.
@@ -199,6 +200,7 @@ impl Gemm {
             batch_stride,
             gate: None,
             up_first: false,
+            interleaved: false,
             gate_limit: None,
             gate_slope: None,
             residual: None,
@@ -346,9 +348,14 @@ impl GemmBuilder {
         self.gate = Some(function);
         self
     }
-    /// As [`GemmBuilder::gate`]; the gate's columns are B's second half.
+    /// As [`GemmBuilder::gate`]; the gate's columns are B's second half, or the second of each pair.
     pub fn up_first(mut self, up_first: bool) -> Self {
         self.up_first = up_first;
+        self
+    }
+    /// As [`GemmBuilder::gate`]; columns of the gate and of the other factor take turns, as in gpt-oss' `gate_up_proj`.
+    pub fn interleaved(mut self, interleaved: bool) -> Self {
+        self.interleaved = interleaved;
         self
     }
     /// A matrix as large as C, and of its type, is added last. It lies as C does: with C's leading dimension and batch stride.

@@ -310,8 +310,10 @@ class Words(unittest.TestCase):
             "linear": lambda x: x,
         }
         for name, function in functions.items():
-            for up_first, gate, up in ((False, x[:, :6], x[:, 6:]), (True, x[:, 6:], x[:, :6])):
-                got = tw.gemm(a, weight.T, bias=bias, gate=name, up_first=up_first)
+            orders = [((False, False), x[:, :6], x[:, 6:]), ((True, False), x[:, 6:], x[:, :6])]
+            orders += [((False, True), x[:, ::2], x[:, 1::2]), ((True, True), x[:, 1::2], x[:, ::2])]
+            for (up_first, interleaved), gate, up in orders:
+                got = tw.gemm(a, weight.T, bias=bias, gate=name, up_first=up_first, interleaved=interleaved)
                 np.testing.assert_allclose(got, function(gate) * up, rtol=1e-5, atol=1e-5)
         for limit, slope in ((None, None), (0.5, 3)):
             got = tw.gemm(a, weight.T, bias=bias, gate="clamped", gate_limit=limit, gate_slope=slope)

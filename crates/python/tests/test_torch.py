@@ -67,13 +67,14 @@ class Operators(unittest.TestCase):
         functions["gelutanh"] = lambda x: functional.gelu(x, approximate="tanh")
         functions["hardswish"] = functional.hardswish
         torch.manual_seed(2)
-        for up_first in (False, True):
+        for up_first, interleaved in ((False, False), (True, False), (False, True), (True, True)):
             for name, function in functions.items():
                 ours = [torch.randn(shape, requires_grad=True) for shape in ((2, 5, 6), (14, 6), (14,))]
                 theirs = [x.detach().clone().requires_grad_() for x in ours]
-                halves = functional.linear(*theirs).chunk(2, -1)
+                sums = functional.linear(*theirs)
+                halves = (sums[..., ::2], sums[..., 1::2]) if interleaved else sums.chunk(2, -1)
                 want = function(halves[up_first]) * halves[not up_first]
-                got = twt.glu(*ours, gate=name, up_first=up_first)
+                got = twt.glu(*ours, gate=name, up_first=up_first, interleaved=interleaved)
                 torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
                 weights = torch.randn(2, 5, 7)
                 (got * weights).sum().backward()
@@ -96,7 +97,7 @@ class Operators(unittest.TestCase):
             for x, y in zip(ours, theirs):
                 torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-5)
         x, weight = numbers(3, 6), numbers(8, 6)
-        with self.assertRaisesRegex(tw.ProblemError, "only the gate clamped"):
+        with self.assertRaisesRegex(tw.ProblemError, "only a clamped gate"):
             twt.glu(x, weight, gate_limit=2.0)
         self.assertEqual(twt.glu(x[:0], weight, gate="clamped").shape, (0, 4))
         self.assertEqual(twt.glu(x[:0], weight).shape, (0, 4))

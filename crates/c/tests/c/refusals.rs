@@ -255,7 +255,7 @@ fn products() {
     let context = opened();
     let mut operation = null_mut();
     type Change = fn(&mut TwGemm);
-    let cases: [(Change, i32, &str); 55] = [
+    let cases: [(Change, i32, &str); 56] = [
         (|x| x.size = 0, ARGUMENT, "tw_gemm_init"),
         (|x| x.m = -1, ARGUMENT, "m = -1 is negative"),
         (|x| x.n = i64::MIN, ARGUMENT, "n = -9223372036854775808 is negative"),
@@ -308,8 +308,9 @@ fn products() {
             ARGUMENT,
             "gate_limit = NaN: must be a positive",
         ),
-        (|x| (x.size, x.gate, x.gate_slope) = (size_of::<TwGemm>(), 4, 2.0), PROBLEM, "only the gate clamped"),
+        (|x| (x.size, x.gate, x.gate_slope) = (size_of::<TwGemm>(), 4, 2.0), PROBLEM, "only a clamped gate"),
         (|x| (x.size, x.up_first) = (size_of::<TwGemm>(), 1), PROBLEM, "no gate"),
+        (|x| (x.size, x.interleaved) = (size_of::<TwGemm>(), 1), PROBLEM, "no gate"),
         (|x| (x.size, x.gate, x.activation) = (size_of::<TwGemm>(), 4, 1), PROBLEM, "the gate has the function"),
         (|x| x.reduce = c"max".as_ptr(), ARGUMENT, "axes are missing"),
         (|x| x.reduce = c"median:n".as_ptr(), ARGUMENT, "the operators are"),

@@ -326,6 +326,7 @@ const FIELDS_GEMM: Fields<TwGemm> = fields![
     up_first,
     gate_limit,
     gate_slope,
+    interleaved,
 ];
 const FIELDS_CONV: Fields<TwConv> = fields![
     size,

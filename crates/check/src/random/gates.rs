@@ -20,6 +20,7 @@ pub(super) fn gated(problem: Problem, seed: u64, all: bool) -> Problem {
         let [limit, slope] = [rng.random_range(0.25..2.0f32), rng.random_range(0.5..3.0)].map(Real::try_from);
         (gate.limit, gate.slope) = (limit.unwrap_or(Gate::LIMIT), slope.unwrap_or(Gate::SLOPE));
     }
+    gate.interleaved = rng.random_bool(0.3);
     let dynamic = Dynamic { n: false, ..gemm.dynamic };
     let plain = Gemm { activation: None, zero_points: ZeroPoints::default(), dynamic, n: gemm.n / 2, ..gemm.clone() };
     let of = Gemm { gate: Some(gate), ..plain };

@@ -555,7 +555,7 @@ mod tests {
         };
         for (glu, gemm) in [
             ("", "--gate silu"),
-            ("--activation gelu --up-first", "--gate gelu --up-first"),
+            ("--activation gelu --up-first --interleaved", "--gate gelu --up-first --interleaved"),
             ("--activation clamped --gate-limit 2.5 --trans nt", "--gate clamped --gate-limit 2.5 --trans nt"),
         ] {
             let [glu, gemm] = [("glu", glu), ("gemm", gemm)]

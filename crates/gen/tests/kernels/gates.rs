@@ -82,6 +82,7 @@ fn every_way_out_combines_pairs() {
         let function = GateFunction::ALL[i % GateFunction::ALL.len()];
         [false, true].into_iter().filter_map(move |round| {
             let gemm = product(*dtype, round).trans(false, true).gate(function).up_first(round != (i % 2 == 0));
+            let gemm = gemm.interleaved(round == (i % 4 < 2));
             let gemm = if i % 3 == 0 { gemm.bias(Along::M) } else { gemm.bias(Along::N) };
             let gemm = if round { gemm.residual() } else { gemm };
             verify(&device, &gemm.build().expect("a problem").into(), plan)
@@ -107,6 +108,12 @@ fn every_layout_has_a_gate() {
         ("emu:sm_90a", WAYS[10].1, of(Scalar::BF16).trans_c(true).trans(false, true)),
         ("emu:sm_90a", WAYS[12].1, of(Scalar::E4M3).trans(false, true).scale(Along::N).out_dtype(Scalar::BF16)),
         ("emu:gfx942", WAYS[15].1, of(Scalar::F16).bias(Along::N)),
+        // Pairs of columns side by side: vectors of both factors, runs of single elements, boxes of TMA where k is contiguous.
+        ("emu:gfx900", WAYS[0].1, of(Scalar::F32).interleaved(true).bias(Along::N)),
+        ("emu:gfx900", WAYS[2].1, of(Scalar::I8).interleaved(true).out_dtype(Scalar::BF16).scale(Along::N)),
+        ("emu:sm_80", WAYS[6].1, of(Scalar::F16).interleaved(true).up_first(true).bias(Along::N)),
+        ("emu:sm_90a", WAYS[12].1, of(Scalar::E4M3).interleaved(true).trans(false, true).out_dtype(Scalar::BF16)),
+        ("emu:gfx942", WAYS[15].1, of(Scalar::F16).interleaved(true)),
     ];
     let wrong = all.into_par_iter().filter_map(|(id, plan, gemm)| {
         // An instruction for 8-bit floats is deeper.
@@ -157,12 +164,12 @@ fn swap_bias(c: &mut Contraction, other: &Contraction) {
 fn faults_are_caught() {
     let uncaught = WAYS.par_iter().flat_map_iter(|&(id, plan, types)| {
         let (device, plan) = (emulator(id, false, 1), keys(plan));
-        let spaces = [false, true].map(|up_first| {
-            let gemm = Gemm::new(types[0], 72, 139, 72).ldc(141).trans(false, true).gate(GateFunction::Silu).up_first(up_first);
-            let problem = gemm.bias(Along::N).build().expect("a problem").into();
+        let spaces = [(false, false), (true, false), (false, true)].map(|(up_first, interleaved)| {
+            let gemm = Gemm::new(types[0], 72, 139, 72).ldc(141).trans(false, true).gate(GateFunction::Silu).bias(Along::N);
+            let problem = gemm.up_first(up_first).interleaved(interleaved).build().expect("a problem").into();
             Space::new(&problem, &device.info().target).expect("a space")
         });
-        let [space, swapped] = &spaces;
+        let [space, swapped, in_turn] = &spaces;
         let granule = space.contraction(&plan).pairs().expect("a gate").granule;
         let form = ConvForm { granule: if granule == 1 { 8 } else { 1 }, ..ConvForm::PER_SAMPLE };
         let (other, of_other) = (swapped.contraction(&plan), lower(space.problem(), form).expect("a contraction").lead);
@@ -183,8 +190,9 @@ fn faults_are_caught() {
             }),
         ];
         assert!(passes(&device, space, &plan, &program(space, &plan, &|_, _| ())), "{id} {plan}");
-        let swapped = ("the function on the other half", program(swapped, &plan, &|_, _| ()));
-        let programs = faults.into_iter().map(|(what, fault)| (what, program(space, &plan, fault))).chain([swapped]);
+        let of_others = [("the function on the other half", swapped), ("columns in turn", in_turn)];
+        let of_others = of_others.map(|(what, other)| (what, program(other, &plan, &|_, _| ())));
+        let programs = faults.into_iter().map(|(what, fault)| (what, program(space, &plan, fault))).chain(of_others);
         let passed: Vec<_> = programs.filter(|(_, program)| passes(&device, space, &plan, program)).collect();
         passed.into_iter().map(move |(what, _)| format!("{id} {plan}: {what}")).collect::<Vec<_>>()
     });

@@ -204,12 +204,18 @@ pub(super) const FIELDS: &[Field] = &[
     .title(", gate {}")
     .epilogue()
     .not_complex("apply it to the stored result"),
-    row("up_first", Flag, "the gate's columns are the second half", |b, v| put(&mut b.up_first, flag(v)), |g| {
+    row("up_first", Flag, "the gate's columns come second", |b, v| put(&mut b.up_first, flag(v)), |g| {
         told(g.gate.is_some_and(|gate| gate.up_first), "")
     }).spelled(Optional("upfirst"), "up-first", COLUMN | C | RARE)
         .python("up_first")
         .requires("gate")
         .title(" second"),
+    row("interleaved", Flag, "columns of the gate and of the other factor take turns", |b, v| put(&mut b.interleaved, flag(v)), |g| {
+        told(g.gate.is_some_and(|gate| gate.interleaved), "")
+    }).spelled(Optional("interleaved"), "interleaved", COLUMN | C | RARE)
+        .python("interleaved")
+        .requires("gate")
+        .title(" interleaved"),
     row(
         "gate_limit",
         Decimal,

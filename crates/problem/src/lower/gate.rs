@@ -32,7 +32,9 @@ impl Halves {
     }
     /// Dimensions of memory in the place of a dimension of `2 n` lines that are `apart` elements apart.
     pub(super) fn dims(&self, apart: i64) -> [(&'static str, u64, i64); 2] {
-        [("half", 2, apart.saturating_mul(i64::try_from(self.n).unwrap_or(i64::MAX))), ("line", self.n, apart)]
+        let times = |count: u64| apart.saturating_mul(i64::try_from(count).unwrap_or(i64::MAX));
+        let [half, line] = if self.gate.interleaved { [apart, times(2)] } else { [times(self.n), apart] };
+        [("half", 2, half), ("line", self.n, line)]
     }
     /// Makes one of them, in the product's order.
     pub(super) fn join(&self, builder: ViewBuilder, to: &str) -> ViewBuilder {

@@ -183,6 +183,7 @@ def _gemm(
     activation: Optional[str] = None,
     gate: Optional[str] = None,
     up_first: bool = False,
+    interleaved: bool = False,
     gate_limit: Optional[float] = None,
     gate_slope: Optional[float] = None,
     residual: Any = None,
@@ -195,7 +196,8 @@ def _gemm(
     imaginary: Tuple[bool, bool] = (False, False),
 ) -> Call:
     reduce, store, out_dtype = given.words(reduce, "reduce"), given.truth(store, "store"), given.dtype(out_dtype, "out_dtype")
-    b_dtype, gate, up_first = given.dtype(b_dtype, "b_dtype"), given.maybe(gate, "gate"), given.truth(up_first, "up_first")
+    b_dtype, gate = given.dtype(b_dtype, "b_dtype"), given.maybe(gate, "gate")
+    up_first, interleaved = given.truth(up_first, "up_first"), given.truth(interleaved, "interleaved")
     limit, slope = [x if x is None else given.number(x, name) for x, name in ((gate_limit, "gate_limit"), (gate_slope, "gate_slope"))]
     a, b = _operands(a, b)
     bias, residual = [x if x is None else like(x, a, name) for x, name in ((bias, "bias"), (residual, "residual"))]
@@ -272,6 +274,7 @@ def _gemm(
         activation=given.maybe(activation, "activation"),
         gate=gate,
         up_first=up_first,
+        interleaved=interleaved,
         gate_limit=limit if limit is None else repr(limit),
         gate_slope=slope if slope is None else repr(slope),
         residual=residual is not None,
@@ -561,7 +564,9 @@ def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: i
         A gated MLP's product: ``gate(a @ b[:, :n] + bias[:n]) * (a @ b[:, n:] + bias[n:]) + residual``.
         `b`, `bias` and scales along n have 2 n columns, the result has n.
     up_first : bool, default False
-        The gate's columns are the second half of `b`.
+        The gate's columns are the second half of `b`, or the second of each pair.
+    interleaved : bool, default False
+        Columns take turns, as in gpt-oss: the gate's are ``b[:, ::2]``, the other factor's ``b[:, 1::2]``.
     gate_limit, gate_slope : float, default 7.0 and 1.702
         Of "clamped", gpt-oss's SwiGLU: ``g * sigmoid(slope * g) * (u + 1)``, with ``g = min(gate, limit)`` and ``u = clip(up, -limit, limit)``.
     residual : array of the shape of the result, optional

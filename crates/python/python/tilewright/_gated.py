@@ -10,7 +10,7 @@ from torch import Tensor
 from . import _native
 from ._operators import Gate, _library, _named, _product, at_linear, tuned
 
-_SCHEMA = "Tensor x, Tensor weight, Tensor? bias=None, str gate='silu', bool up_first=False, float? gate_limit=None, float? gate_slope=None"
+_SCHEMA = "Tensor x, Tensor weight, Tensor? bias=None, str gate='silu', bool up_first=False, float? gate_limit=None, float? gate_slope=None, bool interleaved=False"
 _library.define(f"glu({_SCHEMA}) -> Tensor")
 
 
@@ -22,13 +22,14 @@ def _glu(
     up_first: bool = False,
     gate_limit: Optional[float] = None,
     gate_slope: Optional[float] = None,
+    interleaved: bool = False,
 ) -> Tensor:
     if x.dim() < 1 or weight.dim() != 2 or x.shape[-1] != weight.shape[1] or weight.shape[0] % 2:
         raise _native.OperandError(f"glu of {tuple(x.shape)} and {tuple(weight.shape)}: (..., k) and (2 n, k) are needed")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise _native.OperandError(f"bias is {tuple(bias.shape)}, ({weight.shape[0]},) is needed")
-    rows = x.reshape(-1, x.shape[-1])
-    return _product(rows, weight.t(), bias, None, None, Gate(gate, up_first, gate_limit, gate_slope)).reshape(*x.shape[:-1], weight.shape[0] // 2)
+    rows, of = x.reshape(-1, x.shape[-1]), Gate(gate, up_first, gate_limit, gate_slope, interleaved)
+    return _product(rows, weight.t(), bias, None, None, of).reshape(*x.shape[:-1], weight.shape[0] // 2)
 
 
 for _key in ("CPU", "CUDA"):
@@ -36,7 +37,7 @@ for _key in ("CPU", "CUDA"):
 
 
 @torch.library.register_fake("tilewright::glu", lib=_library)
-def _(x, weight, bias=None, gate="silu", up_first=False, gate_limit=None, gate_slope=None):
+def _(x, weight, bias=None, gate="silu", up_first=False, gate_limit=None, gate_slope=None, interleaved=False):
     torch._check(x.dim() >= 1 and weight.dim() == 2, lambda: f"glu of {x.shape} and {weight.shape}")
     torch._check(x.shape[-1] == weight.shape[1] and weight.shape[0] % 2 == 0, lambda: f"glu of {x.shape} and {weight.shape}")
     torch._check(x.dtype == weight.dtype, lambda: f"glu of {x.dtype} and {weight.dtype}")
@@ -47,7 +48,7 @@ def _(x, weight, bias=None, gate="silu", up_first=False, gate_limit=None, gate_s
 
 def _save(ctx, inputs, output):
     # What has its default at the end is not among them.
-    defaults = (None, "silu", False, None, None)
+    defaults = (None, "silu", False, None, None, False)
     x, weight, bias, *gate = (*inputs, *defaults[len(inputs) - 2 :])
     ctx.gate = Gate(*gate)
     ctx.save_for_backward(x, weight, bias)
@@ -58,7 +59,7 @@ def _backward(ctx, grad):
     # The sums are computed again instead of kept.
     halves = ctx.gate.halves(torch.ops.tilewright.linear(x, weight, bias))
     at_sums = ctx.gate.joined(*ctx.gate.backward(grad, *halves))
-    grads = (*at_linear(at_sums, x, weight, bias, ctx.needs_input_grad), None, None, None, None)
+    grads = (*at_linear(at_sums, x, weight, bias, ctx.needs_input_grad), None, None, None, None, None)
     return grads[: len(ctx.needs_input_grad)]
 
 
@@ -73,6 +74,7 @@ def glu(
     up_first: bool = False,
     gate_limit: Optional[float] = None,
     gate_slope: Optional[float] = None,
+    interleaved: bool = False,
 ) -> Tensor:
     """Compute the first half of a gated MLP, ``gate(x @ weight[:n].T + bias[:n]) * (x @ weight[n:].T + bias[n:])``, in one kernel. Differentiable.
 
@@ -86,9 +88,11 @@ def glu(
     bias : (2 n,) Tensor, optional
     gate : {"silu", "gelu", "gelutanh", "relu", "hardswish", "sigmoid", "linear", "clamped"}, default "silu"
     up_first : bool, default False
-        The gate is the second half.
+        The gate is the second half, or the second of each pair.
     gate_limit, gate_slope : float, default 7.0 and 1.702
         Of "clamped", as in `tilewright.gemm`.
+    interleaved : bool, default False
+        Rows of `weight` take turns, as in gpt-oss: the gate's are ``weight[::2]``, the other factor's ``weight[1::2]``.
 
     Returns
     -------
@@ -107,12 +111,12 @@ def glu(
     [[6.0]]
     """
     try:
-        return torch.ops.tilewright.glu(x, weight, bias, gate, up_first, gate_limit, gate_slope)
+        return torch.ops.tilewright.glu(x, weight, bias, gate, up_first, gate_limit, gate_slope, interleaved)
     except (AttributeError, RuntimeError, TypeError) as e:
         raise _named(e, {"x": x, "weight": weight, "bias": bias}) from None
 
 
-_NAMES = ("x", "weight", "bias", "gate", "up_first", "gate_limit", "gate_slope")
+_NAMES = ("x", "weight", "bias", "gate", "up_first", "gate_limit", "gate_slope", "interleaved")
 
 
 def _called(args: Sequence[Any], options: Dict[str, Any]) -> Tuple[Sequence[Any], Dict[str, Any]]:

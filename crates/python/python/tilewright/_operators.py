@@ -279,24 +279,27 @@ def _together(tensors: Sequence[Tuple[str, Optional[Tensor]]]) -> None:
 
 
 class Gate(NamedTuple):
-    """A gate's function, whether the other factor comes first, limit and slope of a clamped one."""
+    """A gate's function, whether the other factor comes first, limit and slope of a clamped one, whether columns take turns."""
 
     function: str
     up_first: bool
     limit: Optional[float] = None
     slope: Optional[float] = None
+    interleaved: bool = False
 
     def options(self) -> Dict[str, Any]:
         """As a product takes them."""
-        return {"gate": self.function, "up_first": self.up_first, "gate_limit": self.limit, "gate_slope": self.slope}
+        lie = {"up_first": self.up_first, "interleaved": self.interleaved}
+        return {"gate": self.function, **lie, "gate_limit": self.limit, "gate_slope": self.slope}
 
     def halves(self, sums: Tensor) -> Tuple[Tensor, Tensor]:
         """The gate and the other factor."""
-        first, second = sums.chunk(2, -1)
+        first, second = (sums[..., ::2], sums[..., 1::2]) if self.interleaved else sums.chunk(2, -1)
         return (second, first) if self.up_first else (first, second)
 
     def joined(self, gate: Tensor, up: Tensor) -> Tensor:
-        return torch.cat((up, gate) if self.up_first else (gate, up), -1)
+        both = (up, gate) if self.up_first else (gate, up)
+        return torch.stack(both, -1).flatten(-2) if self.interleaved else torch.cat(both, -1)
 
     def __call__(self, gate: Tensor, up: Tensor) -> Tensor:
         if self.function == "clamped":
