@@ -25,10 +25,11 @@ pub struct Workload<'a> {
     after: RefCell<After>,
 }
 
-/// What a run left in C and in the values of reductions, with what lies around them.
+/// What a run left in C, in pre-activations and in the values of reductions, with what lies around them.
 #[derive(Default)]
 struct After {
     c: Vec<u8>,
+    preactivations: Vec<u8>,
     reductions: Vec<Vec<u8>>,
 }
 
@@ -143,7 +144,9 @@ impl<'a> Workload<'a> {
     /// Those of `run` and of the device.
     pub fn check(&self, run: &mut dyn FnMut() -> Result<(), BenchError>) -> Result<Judgement, BenchError> {
         let judgement = self.check_on(&self.data, run, |after| {
-            self.stored(|| self.reference.check(&after.c)).and(self.reference.check_reductions(&self.data, &after.reductions))
+            let stored = self.stored(|| self.reference.check(&after.c));
+            let stored = stored.and(self.reference.check_preactivations(&after.preactivations));
+            stored.and(self.reference.check_reductions(&self.data, &after.reductions))
         })?;
         if !judgement.correct {
             return Ok(judgement);
@@ -151,7 +154,9 @@ impl<'a> Workload<'a> {
         self.buffers.write_inputs(self.device.as_ref(), self.exact.data())?;
         self.on_device.set(1);
         let exact = self.check_on(self.exact.data(), run, |after| {
-            self.stored(|| self.exact.check_terms(&after.c)).and(self.exact.check_reductions(&after.reductions))
+            let stored = self.stored(|| self.exact.check_terms(&after.c));
+            let stored = stored.and(self.exact.check_preactivations(&after.preactivations));
+            stored.and(self.exact.check_reductions(&after.reductions))
         });
         // Whatever came of it: times are those of random data.
         self.buffers.write_inputs(self.device.as_ref(), &self.data)?;
@@ -171,23 +176,27 @@ impl<'a> Workload<'a> {
         run: &mut dyn FnMut() -> Result<(), BenchError>,
         judge: impl Fn(&After) -> Verdict,
     ) -> Result<Judgement, BenchError> {
-        let written = std::iter::once((&self.buffers.c, &data.c)).chain(self.buffers.reductions.iter().zip(&data.reductions));
+        let sums = self.buffers.get(Role::Preactivations).zip(data.ungated.as_ref().map(|wide| &wide.c));
+        let written = std::iter::once((&self.buffers.c, &data.c)).chain(sums);
+        let written = written.chain(self.buffers.reductions.iter().zip(&data.reductions));
         for (buffer, poison) in written {
             self.device.write(buffer, 0, &poison.bytes)?;
         }
         run()?;
         let mut after = self.after.borrow_mut();
-        let After { c, reductions } = &mut *after;
+        let After { c, preactivations, reductions } = &mut *after;
         reductions.resize_with(data.reductions.len(), Vec::new);
         let reduced =
             self.buffers.reductions.iter().zip(&data.reductions).zip(reductions).map(|((x, poison), after)| (x, poison, after));
         let read = std::iter::once((&self.buffers.c, &data.c, c));
-        for (buffer, poison, after) in read.chain(reduced) {
+        let sums = sums.map(|(x, poison)| (x, poison, preactivations));
+        for (buffer, poison, after) in read.chain(sums).chain(reduced) {
             after.resize(poison.bytes.len(), 0);
             self.device.read(buffer, 0, after)?;
         }
         let verdict = judge(&after);
         let damage = data.check_untouched(Operand::C, &after.c).and_then(|()| data.check_around_reductions(&after.reductions));
+        let damage = damage.and_then(|()| data.check_around_preactivations(&after.preactivations));
         let damage = damage.err().map(|d| d.to_string());
         let close = verdict.passed();
         Ok(Judgement {
@@ -243,10 +252,11 @@ pub fn least_bytes(problem: &Problem) -> f64 {
                 let [input, right, output] = [input, right, output].map(|bytes| bytes * g.parts() as f64);
                 let batch = |stride: u64| if stride == 0 { 1.0 } else { g.batch as f64 };
                 let (m, n, k) = (g.m as f64, g.n as f64, g.k as f64);
-                let bias = g.bias.map_or(0.0, |x| batch(x.batch_stride) * if x.along == Along::M { m } else { n });
+                let columns = g.product_columns() as f64;
+                let bias = g.bias.map_or(0.0, |x| batch(x.batch_stride) * if x.along == Along::M { m } else { columns });
                 let residual = g.residual.map_or(0.0, |x| batch(x.batch_stride) * m * n);
-                let factors = input * batch(g.a.batch_stride) * m * k + right * batch(g.b.batch_stride) * k * n;
-                factors + output * (g.entries() as f64 * m * n + bias + residual)
+                let factors = input * batch(g.a.batch_stride) * m * k + right * batch(g.b.batch_stride) * k * columns;
+                factors + output * (g.entries() as f64 * m * n + bias + residual + g.preactivations_len() as f64)
             }
             Problem::Conv(c) => {
                 let [a, b, result] = [Operand::A, Operand::B, Operand::C].map(|operand| c.operand(operand).1);
@@ -261,7 +271,7 @@ pub fn least_bytes(problem: &Problem) -> f64 {
 mod tests {
     use super::*;
     use tilewright_ir::Scalar;
-    use tilewright_problem::{Conv, Gemm, Order};
+    use tilewright_problem::{Conv, GateFunction, Gemm, Order};
 
     #[test]
     fn shared_operands_are_read_once() {
@@ -270,6 +280,8 @@ mod tests {
         assert_eq!(least_bytes(&gemm(0)), 2.0 * (70.0 + 15.0 + 42.0));
         let added = Gemm::new(Scalar::F16, 2, 3, 5).order(Order::Col).batch(7).out_dtype(Scalar::F32).bias(Along::N).residual();
         assert_eq!(least_bytes(&added.build().unwrap().into()), 2.0 * 7.0 * 25.0 + 4.0 * (42.0 + 3.0 + 42.0));
+        let gated = Gemm::new(Scalar::F16, 2, 3, 5).gate(GateFunction::Silu).bias(Along::N).preactivations();
+        assert_eq!(least_bytes(&gated.build().unwrap().into()), 2.0 * (10.0 + 30.0 + 6.0 + 6.0 + 12.0));
         let conv = Conv::new(Scalar::F32, 2, 3, 4, &[5, 5], &[3, 3]).build().unwrap();
         assert_eq!(least_bytes(&conv.into()), 4.0 * (150.0 + 108.0 + 72.0));
     }

@@ -201,6 +201,7 @@ typedef struct tw_gemm {
     int64_t up_first; /* 1: the gate's columns are the second half, or the second of each pair */
     double gate_limit, gate_slope; /* of TW_GATE_CLAMPED; 0: 7 and 1.702 */
     int64_t interleaved; /* 1: columns of the gate and of the other factor take turns */
+    int64_t preactivations; /* 1: the sums of both factors are stored in TW_PREACTIVATIONS, too; tw_launch_call */
 } tw_gemm;
 
 /* Fills `gemm` with a row-major, untransposed, tight product without epilogue. `gemm` is the caller's. Does nothing for NULL. */
@@ -319,6 +320,7 @@ enum {
     TW_BIAS = 8,
     TW_RESIDUAL = 9,
     TW_WORKSPACE = 10, /* tw_prepared_workspace bytes, aligned to 256. Launches that may overlap need separate workspaces */
+    TW_PREACTIVATIONS = 11, /* written: C's type and storage order, 2 n columns in B's order, without gaps */
     TW_REDUCTION = 16  /* values of the first reduction; TW_REDUCTION + 1: of the second; at most 8 */
 };
 

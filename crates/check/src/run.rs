@@ -18,7 +18,7 @@ pub struct Buffers {
     pub b: Buffer,
     /// Result.
     pub c: Buffer,
-    /// What the contraction reads beside the operands.
+    /// What the contraction reads, or stores, beside the operands.
     pub added: PerRole<Option<Buffer>>,
     /// Values of the problem's reductions.
     pub reductions: Vec<Buffer>,
@@ -161,6 +161,9 @@ impl Buffers {
         let mut added = PerRole::default();
         for (role, values) in data.added.given() {
             added.set(role, Some(upload(&values.bytes)?));
+        }
+        if let Some(wide) = &data.ungated {
+            added.set(Role::Preactivations, Some(upload(&wide.c.bytes)?));
         }
         Ok(Buffers {
             a: upload(&data.a.bytes)?,
@@ -333,7 +336,7 @@ pub fn memories(contraction: &Contraction, offsets: [u64; 3], at: &Extents) -> i
     operands(contraction).map(operand).chain(added(contraction, at))
 }
 
-/// Quantisation parameters, bias, residual and reductions in the problem's order, as far as a contraction has them, with the bytes that a launch touches.
+/// Quantisation parameters, bias, residual, pre-activations and reductions in the problem's order, as far as a contraction has them, with the bytes that a launch touches.
 pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (Role, u64)> {
     let bytes = |len: u64, scalar: Scalar| scalar.bytes_of(len);
     let quants = contraction.quants();
@@ -341,12 +344,14 @@ pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (R
         quants.map(|(quant, x)| (Role::from(quant), bytes(contraction.vector_len_at(x, at), x.scalar))).collect();
     let bias = contraction.bias().map(|x| (Role::Bias, bytes(contraction.bias_len_at(at), x.scalar)));
     let residual = contraction.residual().map(|x| (Role::Residual, bytes(contraction.residual_len_at(at), x.scalar)));
+    let sums = contraction.preactivations();
+    let sums = sums.map(|x| (Role::Preactivations, bytes(contraction.preactivations_len_at(at), x.scalar)));
     let values = |x: &Reduce| (Role::Reduction(x.number), bytes(contraction.result_shape_at(x, at).left(x.over), x.scalar));
     let of_operand = |x: &OperandValues| (Role::Reduction(x.reduce.number), bytes(x.len, x.reduce.scalar));
     let mut reductions: Vec<_> =
         contraction.reductions().map(values).chain(contraction.operand_values.iter().map(of_operand)).collect();
     reductions.sort_by_key(|(role, _)| role.index());
-    quants.into_iter().chain(bias).chain(residual).chain(reductions)
+    quants.into_iter().chain(bias).chain(residual).chain(sums).chain(reductions)
 }
 
 /// The error where the memory of a role is not given.
@@ -457,6 +462,7 @@ impl<'a> Call<'a> {
             Binding::Quant(quant) => return Ok(Argument::Memory(quant.into(), 0)),
             Binding::Bias => return Ok(Argument::Memory(Role::Bias, 0)),
             Binding::Residual => return Ok(Argument::Memory(Role::Residual, 0)),
+            Binding::Preactivations => return Ok(Argument::Memory(Role::Preactivations, 0)),
             Binding::Reduction(number) => return Ok(Argument::Memory(Role::Reduction(number), 0)),
             Binding::Workspace(from) => return Ok(Argument::Memory(Role::Workspace, from)),
             // A tensor map is encoded by the device; what is bound is the memory from its element 0 on.

@@ -19,6 +19,8 @@ pub enum Binding {
     Bias,
     /// The residual, from its buffer's first element on.
     Residual,
+    /// The pre-activations of a gated product, from their buffer's first element on.
+    Preactivations,
     /// The values of the problem's reduction with this number, from their buffer's first element on.
     Reduction(usize),
     /// The workspace, from this byte on (a multiple of 512).

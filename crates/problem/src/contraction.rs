@@ -190,6 +190,11 @@ impl Contraction {
         let len = |r: &Tensor| if *at == self.extents() { r.len } else { r.len_at([at.g, at.m, at.n]) };
         self.residual().map_or(0, len)
     }
+    /// Elements of the pre-activations that a launch with these extents stores.
+    pub fn preactivations_len_at(&self, at: &Extents) -> u64 {
+        let len = |x: &Tensor| if *at == self.extents() { x.len } else { x.len_at([at.g, at.m, self.n]) };
+        self.preactivations().map_or(0, len)
+    }
     /// Elements of the bias vector that a launch with these extents reads.
     pub fn bias_len_at(&self, at: &Extents) -> u64 {
         self.bias().map_or(0, |bias| self.vector_len_at(bias, at))

@@ -2,13 +2,31 @@
 
 use crate::error::{ProblemError, computed_in};
 use crate::gate::{GRANULES, Gate, GateFunction, Real};
-use crate::gemm::{Gemm, GemmBuilder, Order};
+use crate::gemm::{Gemm, GemmBuilder, Matrix, Order};
 use crate::ragged::Ragged;
 
 impl Gemm {
     /// Columns of B: twice those of C where there is a gate.
     pub const fn product_columns(&self) -> u64 {
         if self.gate.is_some() { self.n.saturating_mul(2) } else { self.n }
+    }
+
+    /// The product whose result the sums of both factors of a gate are: C's `2 n` columns before the gate, in its type and storage order, without gaps.
+    pub fn ungated(&self) -> Option<Gemm> {
+        self.gate?;
+        let n = self.product_columns();
+        let wide = Gemm { gate: None, preactivations: false, residual: None, n, ..self.clone() };
+        let (line, lines) = wide.lines(2);
+        let batch_stride = if self.batch == 1 || self.grouped.is_some() { 0 } else { line.saturating_mul(lines) };
+        Some(Gemm { c: Matrix { ld: line, batch_stride, offset: 0, ..self.c }, ..wide })
+    }
+    /// The product that [`Gemm::ungated`] gives, where its result is stored.
+    pub fn stored_ungated(&self) -> Option<Gemm> {
+        self.ungated().filter(|_| self.preactivations)
+    }
+    /// Elements of the buffer of pre-activations; 0 without them.
+    pub fn preactivations_len(&self) -> u64 {
+        self.stored_ungated().map_or(0, |wide| wide.span(2))
     }
 
     /// Granules of a gated product's columns.
@@ -19,7 +37,10 @@ impl Gemm {
 
     /// Refuses fields that exclude a gate.
     pub(crate) fn validate_gate(&self) -> Result<(), ProblemError> {
-        let Some(gate) = self.gate else { return Ok(()) };
+        let Some(gate) = self.gate else {
+            let reason = "there is no gate; give one, or drop this";
+            return if self.preactivations { Err(ProblemError::value("preactivations", 1, reason)) } else { Ok(()) };
+        };
         let integers = !computed_in(self.multiplied(), self.out_dtype)[1].is_float();
         let packed_along_n = self.scalar(1).is_int4() && self.b.trans == (self.order == Order::Col);
         let lacks = [
@@ -33,12 +54,17 @@ impl Gemm {
             (self.grouped == Some(Ragged::K), "groups of terms", "use groups of rows (m)"),
             (packed_along_n, "4-bit weights packed along n", "pack them along k (transpose B)"),
         ];
-        match lacks.into_iter().find(|(has, ..)| *has) {
+        // Where they lie would depend on the launch.
+        let by_rows = self.c.trans == (self.order == Order::Col);
+        let moves = self.preactivations && self.dynamic.m && (self.batch > 1 || !by_rows);
+        let of_launch =
+            (moves, "pre-activations of m known only at launch, in a batch or by columns", "make an operation for each m");
+        match lacks.into_iter().chain([of_launch]).find(|(has, ..)| *has) {
             Some((_, what, remedy)) => Err(ProblemError::Unsupported {
                 what: format!("a gated product ({}) with {what}", gate.function),
                 remedy: remedy.into(),
             }),
-            None => Ok(()),
+            None => self.stored_ungated().map_or(Ok(()), |wide| wide.validate()),
         }
     }
 }
@@ -102,6 +128,17 @@ mod tests {
             (gated().grouped(Along::N, 2), "groups of columns", "groups of rows"),
             (gated().grouped(Ragged::K, 2), "groups of terms", "groups of rows"),
             (gated().complex(), "complex", "the stored result"),
+            (Gemm::new(Scalar::F32, 8, 6, 4).preactivations(), "preactivations", "there is no gate"),
+            (
+                gated().preactivations().batch(2).dynamic(Dynamic { n: false, m: true, g: false }),
+                "pre-activations of m known only at launch",
+                "for each m",
+            ),
+            (
+                gated().preactivations().order(Order::Col).dynamic(Dynamic { n: false, m: true, g: false }),
+                "by columns",
+                "for each m",
+            ),
             (gated().ldb(11), "ldb", "at least 12"),
             (integers(), "sums of integers", "give a result in f32"),
             (integers().out_dtype(Scalar::F32).zero_point(Along::M, ZeroPoint::Tensor), "zero points", "quantise without them"),
@@ -135,6 +172,10 @@ mod tests {
         let gemm = gated().up_first(true).interleaved(true).build().unwrap();
         assert!(gemm.geometry().ends_with("_gatesilu_upfirst_interleaved"), "{}", gemm.geometry());
         assert_eq!(Problem::parse(&gemm.geometry()).unwrap(), gemm.into());
+        let gemm = gated().preactivations().batch(3).build().unwrap();
+        assert!(gemm.geometry().ends_with("_gatesilu_preact"), "{}", gemm.geometry());
+        assert_eq!(Problem::parse(&gemm.geometry()).unwrap(), gemm.clone().into());
+        assert_eq!((gemm.preactivations_len(), gated().build().unwrap().preactivations_len()), (3 * 8 * 12, 0));
         let clamped = || Gemm::new(Scalar::F32, 8, 6, 4).gate(GateFunction::Clamped).gate_slope(Gate::SLOPE);
         let gemm = clamped().build().unwrap();
         assert!(gemm.geometry().ends_with("_gateclamped"), "{}", gemm.geometry());
@@ -167,12 +208,13 @@ mod tests {
         for (up_first, interleaved, trans, n) in orders {
             let gemm = Gemm::new(Scalar::F32, 2, n, 5).trans(false, trans).gate(GateFunction::Relu);
             let gemm = gemm.up_first(up_first).interleaved(interleaved);
-            let problem = Problem::from(gemm.bias(Along::N).build().unwrap());
+            let problem = Problem::from(gemm.preactivations().bias(Along::N).build().unwrap());
             let gate = Gate { up_first, interleaved, ..Gate::new(GateFunction::Relu) };
             let forms = ConvForm::of(&problem);
             assert!(forms.len() > 2 && forms.iter().all(|form| forms[form.number() as usize] == *form));
             for form in forms {
                 let c = lower(&problem, form).unwrap().lead;
+                let sums = c.preactivations().unwrap();
                 let pairs = *c.pairs().unwrap();
                 assert_eq!((c.n, c.result_columns()), (2 * n.next_multiple_of(pairs.granule), n));
                 assert!(c.of_pairs().epilogue.is_empty() && c.epilogue.contains(&EpilogueOp::Gate(pairs)));
@@ -182,6 +224,7 @@ mod tests {
                     for (part, half) in [first, first + pairs.granule].into_iter().zip(gate.columns(column, n)) {
                         let expected = if trans { half * 5 + 3 } else { 3 * 2 * n + half };
                         assert_eq!(at(&c.b, part, 3), Some(expected as i64), "{form:?} column {column}");
+                        assert_eq!(sums.view.access.at([0, 1, part as i64]), Some((2 * n + half) as i64));
                         assert_eq!(c.bias().unwrap().view.access.at([0, part as i64, 0]), Some(half as i64));
                     }
                 }

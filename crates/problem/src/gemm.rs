@@ -100,6 +100,9 @@ pub struct Gemm {
     /// along n, and alpha, are those of both factors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<Gate>,
+    /// The sums of both factors of the gate, scaled and with the bias, are stored too: [`Gemm::ungated`] says where.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub preactivations: bool,
     /// Added last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub residual: Option<Residual>,
@@ -185,6 +188,7 @@ impl Gemm {
             bias: None,
             activation: None,
             gate: None,
+            preactivations: false,
             residual: None,
             reductions: Vec::new(),
             drop_c: false,
@@ -356,6 +360,12 @@ impl GemmBuilder {
     /// As [`GemmBuilder::gate`]; columns of the gate and of the other factor take turns, as in gpt-oss' `gate_up_proj`.
     pub fn interleaved(mut self, interleaved: bool) -> Self {
         self.interleaved = interleaved;
+        self
+    }
+    /// The sums that a gate is a function of are stored beside C, as a backward pass wants them: `2 n` columns in B's order, of C's type and in its
+    /// storage order, without gaps.
+    pub fn preactivations(mut self) -> Self {
+        self.gemm.preactivations = true;
         self
     }
     /// A matrix as large as C, and of its type, is added last. It lies as C does: with C's leading dimension and batch stride.

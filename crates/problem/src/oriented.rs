@@ -192,6 +192,7 @@ impl EpilogueOp {
             EpilogueOp::AddVector(x) => EpilogueOp::AddVector(x.turned()),
             EpilogueOp::AddTensor(x) => EpilogueOp::AddTensor(x.transposed()),
             EpilogueOp::Mask(x) => EpilogueOp::Mask(x.transposed()),
+            EpilogueOp::Store(x) => EpilogueOp::Store(x.transposed()),
             EpilogueOp::Reduce(x) => EpilogueOp::Reduce(x.transposed()),
             other => other.clone(),
         }

@@ -163,6 +163,10 @@ impl Problem {
             Problem::Reduce(_) => 0,
         }
     }
+    /// Elements of the buffer of pre-activations; 0 without them.
+    pub fn preactivations_len(&self) -> u64 {
+        if let Problem::Gemm(gemm) = self { gemm.preactivations_len() } else { 0 }
+    }
     /// Extents that are known only at launch.
     pub const fn dynamic(&self) -> Dynamic {
         match self {

@@ -33,10 +33,12 @@ pub enum Role {
     Reduction(usize),
     /// The workspace.
     Workspace,
+    /// The pre-activations of a gated product.
+    Preactivations,
 }
 
 /// Roles other than reductions, in order.
-const SINGLE: [Role; 11] = [
+const SINGLE: [Role; 12] = [
     Role::A,
     Role::B,
     Role::C,
@@ -48,6 +50,7 @@ const SINGLE: [Role; 11] = [
     Role::Bias,
     Role::Residual,
     Role::Workspace,
+    Role::Preactivations,
 ];
 
 impl Role {
@@ -73,6 +76,7 @@ impl Role {
             Role::Bias => 8,
             Role::Residual => 9,
             Role::Workspace => 10,
+            Role::Preactivations => 11,
             Role::Reduction(number) => SINGLE.len().saturating_add(number),
         }
     }
@@ -97,6 +101,7 @@ impl Role {
             Role::Bias => "bias",
             Role::Residual => "residual",
             Role::Workspace => "workspace",
+            Role::Preactivations => "preactivations",
             Role::Reduction(_) => "",
         }
     }
@@ -122,6 +127,7 @@ impl Role {
             Role::Residual => "residual",
             Role::Reduction(_) => "reduction",
             Role::Workspace => "workspace",
+            Role::Preactivations => "pre-activations",
         }
     }
 
@@ -237,7 +243,8 @@ pub struct RoleMemory {
 }
 
 impl Problem {
-    /// The memories of this problem, in the order of arguments: operands, quantisation parameters, bias, residual, reductions.
+    /// The memories of this problem, in the order of arguments: operands, quantisation parameters, bias, residual, pre-activations,
+    /// reductions.
     pub fn memories(&self) -> impl Iterator<Item = RoleMemory> {
         let input = |role: Role, scalar: Scalar| RoleMemory { role, scalar, written: false };
         let output = |role: Role, scalar: Scalar| RoleMemory { role, scalar, written: true };
@@ -251,9 +258,10 @@ impl Problem {
         let quants = quants.map(move |quant| input(quant.into(), quant.scalar()));
         let bias = (self.bias_len() > 0).then(|| input(Role::Bias, self.out_dtype()));
         let residual = (self.residual_len() > 0).then(|| input(Role::Residual, self.out_dtype()));
+        let sums = (self.preactivations_len() > 0).then(|| output(Role::Preactivations, self.out_dtype()));
         let reductions = self.reductions().iter().enumerate();
         let reductions = reductions.map(move |(number, x)| output(Role::Reduction(number), x.scalar(self.accumulator())));
-        operands.into_iter().flatten().chain(quants).chain(bias).chain(residual).chain(reductions)
+        operands.into_iter().flatten().chain(quants).chain(bias).chain(residual).chain(sums).chain(reductions)
     }
 }
 

@@ -315,6 +315,12 @@ class Words(unittest.TestCase):
             for (up_first, interleaved), gate, up in orders:
                 got = tw.gemm(a, weight.T, bias=bias, gate=name, up_first=up_first, interleaved=interleaved)
                 np.testing.assert_allclose(got, function(gate) * up, rtol=1e-5, atol=1e-5)
+                options = dict(gate=name, up_first=up_first, interleaved=interleaved, preactivations=True)
+                again, sums = tw.gemm(a, weight.T, bias=bias, **options)
+                np.testing.assert_array_equal(again, got)
+                np.testing.assert_allclose(sums, x, rtol=1e-5, atol=1e-5)
+                _, sums = tw.gemm(a, weight.T, bias=bias, out=np.zeros((6, 5), "f4").T, **options)
+                np.testing.assert_allclose(sums, x, rtol=1e-5, atol=1e-5)
         for limit, slope in ((None, None), (0.5, 3)):
             got = tw.gemm(a, weight.T, bias=bias, gate="clamped", gate_limit=limit, gate_slope=slope)
             limit, slope = limit or 7, slope or 1.702

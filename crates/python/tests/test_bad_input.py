@@ -116,6 +116,7 @@ class Arrays(Refusals):
                 ("tw.gemm(a, b, gate='silu', out=numbers(4, 3), beta=1.0)", O, "adds no old result"),
                 ("tw.gemm(a, b, up_first=True)", P, "up_first"),
                 ("tw.gemm(a, b, interleaved=True)", P, "interleaved"),
+                ("tw.gemm(a, b, preactivations=True)", P, "there is no gate"),
                 ("tw.gemm(a, b, activation=3)", P, "activation = 3: a text"),
                 ("tw.gemm(a, b, activation='r\\udc80')", P, "Unicode"),
                 ("tw.gemm(a, b, math='bf16')", P, "one of exact, tf32"),

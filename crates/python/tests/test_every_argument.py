@@ -129,6 +129,7 @@ FUNCTIONS = {
             gate=TEXT,
             up_first=TRUTH,
             interleaved=TRUTH,
+            preactivations=TRUTH,
             gate_limit=POSITIVE,
             gate_slope=POSITIVE,
             offsets={

@@ -139,6 +139,10 @@ impl Emission<'_> {
             });
             lines.push(format!("  {:<10} {} x {}{place}; aligned to {ADDED_ALIGN} bytes", "residual", x.len, x.scalar));
         }
+        if let Some(x) = c.preactivations() {
+            let about = "both factors' columns in B's order, as C lies, without gaps";
+            lines.push(format!("  {:<10} {} x {}, {about}; aligned to {ADDED_ALIGN} bytes", "preactivations", x.len, x.scalar));
+        }
         for r in c.all_reductions() {
             let (name, values) = (format!("reduced_{}", r.number), c.result_shape(r).left(r.over));
             lines.push(format!("  {name:<10} {values} x {}, {r}; aligned to {ADDED_ALIGN} bytes", r.scalar));
@@ -225,6 +229,7 @@ fn binding(launch: &Launch, binding: &Binding) -> String {
         Binding::Quant(quant) => quant.name().into(),
         Binding::Bias => "bias".into(),
         Binding::Residual => "residual".into(),
+        Binding::Preactivations => "preactivations".into(),
         Binding::Reduction(number) => format!("reduced_{number}"),
         Binding::OperandMap(operand, 0) => format!("tensor map of {operand:?} from its first element on"),
         Binding::OperandMap(operand, first) => format!("tensor map of {operand:?} from element {first} on"),

@@ -254,6 +254,9 @@ impl Prepared {
                 values.push((buffer.clone(), addresses.of(role), bytes));
                 reductions.push(buffer);
             } else {
+                if role == Role::Preactivations {
+                    values.push((buffer.clone(), addresses.of(role), bytes));
+                }
                 others.set(role, Some(buffer));
             }
         }

@@ -77,6 +77,9 @@ pub struct ProblemKey {
     /// What makes results of pairs of sums.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<GateFunction>,
+    /// Where the sums of both factors of a gate are stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preactivations: Option<OperandKey>,
     /// Added last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub residual: Option<OperandKey>,
@@ -159,6 +162,7 @@ impl ProblemKey {
             bias: contraction.bias().map(vector),
             activation: contraction.activation(),
             gate: contraction.pairs().map(|pairs| pairs.gate.function),
+            preactivations: contraction.preactivations().map(operand),
             residual: contraction.residual().map(operand),
             mask: contraction.epilogue.iter().any(|op| matches!(op, EpilogueOp::Mask(_))),
             reductions: contraction.all_reductions().cloned().collect(),
@@ -382,6 +386,7 @@ pub(crate) mod tests {
             bias: None,
             activation: None,
             gate: None,
+            preactivations: None,
             residual: None,
             mask: false,
             reductions: Vec::new(),

@@ -178,15 +178,28 @@ fn a_list_of_memories_launches_and_its_mistakes_are_named() {
         };
         fails(launched(|x| x.count = 2), OPERANDS, "operand B");
         fails(launched(|x| x.memories = null()), ARGUMENT, "`memories` is NULL");
-        fails(launched(|x| x.count = 20), ARGUMENT, "there are 19 roles");
+        fails(launched(|x| x.count = 21), ARGUMENT, "there are 20 roles");
         fails(launched(|x| x.size = 0), ARGUMENT, "tw_call_init");
         fails(launched(|x| x.size += 8), ARGUMENT, "the library of the program's header");
         fails(tw_launch_call(kernels, null(), null_mut()), ARGUMENT, "`call` is NULL");
-        for (role, says) in [(2, "c is in the list twice"), (11, "role = 11"), (24, "role = 24"), (-1, "role = -1")] {
+        for (role, says) in [(2, "c is in the list twice"), (12, "role = 12"), (24, "role = 24"), (-1, "role = -1")] {
             let list = [entry(2, c.as_mut_ptr()), entry(role, c.as_mut_ptr())];
             tw_call_init(&mut call, size_of::<TwCall>(), list.as_ptr(), list.len());
             fails(tw_launch_call(kernels, &call, null_mut()), ARGUMENT, says);
         }
+        tw_prepared_free(kernels);
+        tw_operation_free(operation);
+        // A second output: the sums of both factors of a gate.
+        let operation = made(opened(), &gemm(|x| (x.size, x.gate, x.preactivations) = (size_of::<TwGemm>(), 7, 1)));
+        let kernels = prepared(operation);
+        let (mut b, mut sums) = ([1.0_f32; 48], [0.0_f32; 96]);
+        let list = [(0, a.as_mut_ptr()), (1, b.as_mut_ptr()), (2, c.as_mut_ptr()), (11, sums.as_mut_ptr())];
+        let list = list.map(|(role, address)| entry(role, address));
+        tw_call_init(&mut call, size_of::<TwCall>(), list.as_ptr(), list.len());
+        assert_eq!(tw_launch_call(kernels, &call, null_mut()), 0, "{}", said());
+        assert_eq!((c, sums), ([16.0; 48], [4.0; 96]));
+        call.count = 3;
+        fails(tw_launch_call(kernels, &call, null_mut()), OPERANDS, "pre-activations");
         tw_prepared_free(kernels);
         tw_operation_free(operation);
     }
@@ -255,7 +268,7 @@ fn products() {
     let context = opened();
     let mut operation = null_mut();
     type Change = fn(&mut TwGemm);
-    let cases: [(Change, i32, &str); 56] = [
+    let cases: [(Change, i32, &str); 57] = [
         (|x| x.size = 0, ARGUMENT, "tw_gemm_init"),
         (|x| x.m = -1, ARGUMENT, "m = -1 is negative"),
         (|x| x.n = i64::MIN, ARGUMENT, "n = -9223372036854775808 is negative"),
@@ -311,6 +324,7 @@ fn products() {
         (|x| (x.size, x.gate, x.gate_slope) = (size_of::<TwGemm>(), 4, 2.0), PROBLEM, "only a clamped gate"),
         (|x| (x.size, x.up_first) = (size_of::<TwGemm>(), 1), PROBLEM, "no gate"),
         (|x| (x.size, x.interleaved) = (size_of::<TwGemm>(), 1), PROBLEM, "no gate"),
+        (|x| (x.size, x.preactivations) = (size_of::<TwGemm>(), 1), PROBLEM, "no gate"),
         (|x| (x.size, x.gate, x.activation) = (size_of::<TwGemm>(), 4, 1), PROBLEM, "the gate has the function"),
         (|x| x.reduce = c"max".as_ptr(), ARGUMENT, "axes are missing"),
         (|x| x.reduce = c"median:n".as_ptr(), ARGUMENT, "the operators are"),

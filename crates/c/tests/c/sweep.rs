@@ -327,6 +327,7 @@ const FIELDS_GEMM: Fields<TwGemm> = fields![
     gate_limit,
     gate_slope,
     interleaved,
+    preactivations,
 ];
 const FIELDS_CONV: Fields<TwConv> = fields![
     size,

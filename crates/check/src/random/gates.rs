@@ -23,6 +23,7 @@ pub(super) fn gated(problem: Problem, seed: u64, all: bool) -> Problem {
     gate.interleaved = rng.random_bool(0.3);
     let dynamic = Dynamic { n: false, ..gemm.dynamic };
     let plain = Gemm { activation: None, zero_points: ZeroPoints::default(), dynamic, n: gemm.n / 2, ..gemm.clone() };
-    let of = Gemm { gate: Some(gate), ..plain };
-    if of.validate().is_ok() { Problem::Gemm(of) } else { problem }
+    let of = |preactivations: bool| Gemm { gate: Some(gate), preactivations, ..plain.clone() };
+    let legal = [rng.random_bool(0.4), false].map(of).into_iter().find(|of| of.validate().is_ok());
+    legal.map_or(problem, Problem::Gemm)
 }

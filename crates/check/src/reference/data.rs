@@ -28,6 +28,8 @@ pub struct TestData {
     pub added: PerRole<Option<Arc<Buffer>>>,
     /// Values of the reductions, NaN everywhere, each starting at element 0 of its buffer.
     pub reductions: Vec<Buffer>,
+    /// The product whose result the pre-activations of a gate are, where they are stored: with the same A and B. Its C starts its buffer.
+    pub ungated: Option<Box<TestData>>,
 }
 
 /// The number of a role's random values: 0 to 2 are those of A, B and C.
@@ -95,7 +97,8 @@ impl TestData {
             Some(groups) => c.within_groups(problem, &groups, 2),
             None => c,
         };
-        Ok(TestData { factors, c, ..self.clone() })
+        let ungated = self.ungated.clone().map(|wide| Box::new(TestData { factors, ..*wide }));
+        Ok(TestData { factors, c, ungated, ..self.clone() })
     }
 
     /// Buffers with A, B, C, bias, residual and quantisation parameters filled by `fill` of 0 to 8.
@@ -133,8 +136,17 @@ impl TestData {
             }
         };
         let (a, b) = (Arc::new(a), Arc::new(b));
-        let mut data =
-            TestData { problem: problem.clone(), factors, margins, a, b, c, added: PerRole::default(), reductions: Vec::new() };
+        let mut data = TestData {
+            problem: problem.clone(),
+            factors,
+            margins,
+            a,
+            b,
+            c,
+            added: PerRole::default(),
+            reductions: Vec::new(),
+            ungated: None,
+        };
         for RoleMemory { role, scalar, .. } in problem.memories() {
             let Some(tag) = tag(role) else { continue };
             let fill = role.quant().map_or(fill(tag), |quant| fill(tag).of(quant));
@@ -156,7 +168,21 @@ impl TestData {
             let (scalar, lines) = (reduction.scalar(problem.accumulator()), Lines::dense(data.reduction_len(number)));
             data.reductions.push(Buffer::new("reduction", scalar, Place::FIRST, lines, Fill::Poison)?);
         }
+        data.ungated = data.of_ungated()?.map(Box::new);
         Ok(data)
+    }
+    /// The product whose result the stored pre-activations are.
+    fn of_ungated(&self) -> Result<Option<TestData>, ProblemError> {
+        let Problem::Gemm(gemm) = &self.problem else { return Ok(None) };
+        let Some(wide) = gemm.stored_ungated() else { return Ok(None) };
+        let c = Buffer::new(Role::Preactivations.words(), wide.out_dtype, Place::FIRST, Lines::matrix(&wide, 2), Fill::Poison)?;
+        let problem = Problem::Gemm(wide);
+        let c = match self.groups() {
+            Some(groups) => c.within_groups(&problem, &groups, 2),
+            None => c,
+        };
+        let added = self.added.clone().with(Role::Residual, None);
+        Ok(Some(TestData { problem, c, added, ..self.clone() }))
     }
     /// Where the groups of a grouped product end.
     pub fn ends(&self) -> Option<Vec<u64>> {
@@ -191,6 +217,13 @@ impl TestData {
             Operand::C if !self.problem.keeps_c() => buffer.check_equal("C, which is not to be stored", after),
             Operand::C => buffer.check_guards("C", after),
         }
+    }
+    /// Checks that the memory around pre-activations is unchanged; trivially true without them.
+    ///
+    /// # Errors
+    /// [`Damage`] names the first byte that changed.
+    pub fn check_around_preactivations(&self, after: &[u8]) -> Result<(), Damage> {
+        self.ungated.as_ref().map_or(Ok(()), |wide| wide.c.check_guards(Role::Preactivations.words(), after))
     }
     /// Checks that the memory around the values of reductions is unchanged.
     ///

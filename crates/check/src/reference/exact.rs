@@ -131,6 +131,12 @@ impl Exact {
         self.check_within(after, 0.0)
     }
 
+    /// Judges the buffer of the pre-activations after a run: every element. They are made of the same sums.
+    pub fn check_preactivations(&self, after: &[u8]) -> Verdict {
+        let of_wide = |wide: &TestData| Exact { data: wide.clone(), reduced: OnceLock::new(), ..self.clone() }.check(after);
+        self.data.ungated.as_deref().map_or_else(Verdict::default, of_wide)
+    }
+
     /// Judges the buffers of the reductions after a run: every value of a product's.
     pub fn check_reductions(&self, after: &[Vec<u8>]) -> Verdict {
         let expected = self.reduced.get_or_init(|| {

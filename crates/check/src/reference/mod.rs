@@ -95,6 +95,8 @@ pub struct Reference {
     tolerance: Tolerance,
     /// Values of the reductions.
     reduced: Vec<reductions::Expected>,
+    /// Of the product whose result the pre-activations are.
+    ungated: Option<Box<Reference>>,
     /// Each entry has the sum that its value is made of; none has where results are made of two: with a complex alpha, and of a gate.
     of_one_sum: bool,
 }
@@ -215,6 +217,7 @@ impl Reference {
             entries,
             tolerance: Tolerance::of(&data.problem),
             reduced,
+            ungated: data.ungated.as_ref().map(|wide| Box::new(Reference::new(wide, samples))),
             of_one_sum: data.factors.alpha_im == 0.0 && data.problem.gate().is_none(),
         }
     }
@@ -230,7 +233,7 @@ impl Reference {
         let again = |old: &Entry| entry(data, &oracle, old.index, [old.sum, Sum::default()]);
         let entries = self.entries.par_iter().with_min_len(1 << 10).map(again).collect();
         let tolerance = Tolerance::of(&data.problem);
-        Reference { scalar: data.c.scalar, pieces: data.c.pieces(), entries, tolerance, reduced, of_one_sum: true }
+        Reference { scalar: data.c.scalar, pieces: data.c.pieces(), entries, tolerance, reduced, ungated: None, of_one_sum: true }
     }
     /// About how many bytes the reference of a result of so many elements takes, each a sum of `k` terms: crossings and diagonals.
     pub fn bytes(elements: u64, k: u64, samples: Samples) -> u64 {
@@ -251,6 +254,10 @@ impl Reference {
     /// Judges the buffers of the data's reductions after a run, guards included in the bytes.
     pub fn check_reductions(&self, data: &TestData, after: &[Vec<u8>]) -> Verdict {
         reductions::check(data, &self.reduced, after)
+    }
+    /// Judges the buffer of the pre-activations after a run, guards included in the bytes.
+    pub fn check_preactivations(&self, after: &[u8]) -> Verdict {
+        self.ungated.as_ref().map_or_else(Verdict::default, |wide| wide.check(after))
     }
     /// Judges C's buffer after a run, guards included in the bytes. A buffer that is too short counts as NaN.
     pub fn check(&self, after: &[u8]) -> Verdict {

@@ -13,7 +13,7 @@ use tilewright_gen::plan::special::Contract;
 use tilewright_gen::program::Program;
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::{Contraction, Operand};
-use tilewright_problem::{Complex, Extents, Problem};
+use tilewright_problem::{Complex, Extents, Problem, Role};
 
 /// Bytes of operands beyond which data of small integers are made again for each verification instead of being kept.
 const KEPT: usize = 256 << 20;
@@ -42,6 +42,7 @@ pub struct Case {
 #[derive(Default)]
 struct After {
     c: Vec<u8>,
+    preactivations: Vec<u8>,
     reductions: Vec<Vec<u8>>,
 }
 
@@ -362,11 +363,13 @@ impl Case {
     ) -> Result<Verification, VerifyError> {
         let launches = self.run(candidate, data, after)?;
         let stored = if data.problem.keeps_c() { reference.check(&after.c) } else { Verdict::default() };
+        let stored = stored.and(reference.check_preactivations(&after.preactivations));
         let mut result = judged(data, &stored.and(reference.check_reductions(data, &after.reductions)), after);
         // A second run tells a wrong program from a racing one.
         if repeatable && (depth == Depth::Thorough || !result.passed) {
             self.start(candidate, data, &launches)?;
-            if !self.holds(Operand::C, &after.c)? || self.read_reductions(data)? != after.reductions {
+            let same = self.holds(Operand::C, &after.c)? && self.read_preactivations(data)? == after.preactivations;
+            if !same || self.read_reductions(data)? != after.reductions {
                 let what = "race: two runs of the same launches gave different results";
                 result.reason = Some(result.reason.map_or(what.into(), |reason| format!("{what}; {reason}")));
                 (result.passed, result.race) = (false, true);
@@ -388,6 +391,7 @@ impl Case {
                 }
                 self.run(candidate, data, after)?;
                 let stored = if data.problem.keeps_c() { exact.check(&after.c) } else { Verdict::default() };
+                let stored = stored.and(exact.check_preactivations(&after.preactivations));
                 let verdict = judged(data, &stored.and(exact.check_reductions(&after.reductions)), after);
                 let Factors { alpha, beta, alpha_im, beta_im } = data.factors;
                 let whole = |re: f64, im: f64| if im == 0.0 { re.to_string() } else { format!("{re}{im:+}i") };
@@ -412,8 +416,22 @@ impl Case {
         self.start(candidate, data, &launches)?;
         after.c.resize(data.c.bytes.len(), 0);
         self.read(Operand::C, &mut after.c)?;
+        after.preactivations = self.read_preactivations(data)?;
         after.reductions = self.read_reductions(data)?;
         Ok(launches)
+    }
+
+    /// The buffer of the pre-activations, with what it holds before a run.
+    fn preactivations<'d>(&self, data: &'d TestData) -> Option<(&Buffer, &'d [u8])> {
+        Some((self.buffers.get(Role::Preactivations)?, &data.ungated.as_ref()?.c.bytes))
+    }
+
+    /// What the buffer of the pre-activations holds.
+    fn read_preactivations(&self, data: &TestData) -> Result<Vec<u8>, DeviceError> {
+        let Some((buffer, before)) = self.preactivations(data) else { return Ok(Vec::new()) };
+        let mut bytes = vec![0; before.len()];
+        self.device.read(buffer, 0, &mut bytes)?;
+        Ok(bytes)
     }
 
     /// What the buffers of the reductions hold.
@@ -441,6 +459,9 @@ impl Case {
             for gap in gaps {
                 self.device.write(&self.buffers.c, gap.start as u64, data.c.bytes.get(gap).unwrap_or_default())?;
             }
+        }
+        if let Some((buffer, poison)) = self.preactivations(data) {
+            self.device.write(buffer, 0, poison)?;
         }
         for (buffer, poison) in self.buffers.reductions.iter().zip(&data.reductions) {
             self.device.write(buffer, 0, &poison.bytes)?;
@@ -550,9 +571,10 @@ impl Case {
     }
 }
 
-/// What a run left in C and in the reductions.
+/// What a run left in C, in pre-activations and in the reductions.
 fn judged(data: &TestData, verdict: &Verdict, after: &After) -> Verification {
     let around = data.check_untouched(Operand::C, &after.c).and_then(|()| data.check_around_reductions(&after.reductions));
+    let around = around.and_then(|()| data.check_around_preactivations(&after.preactivations));
     let damage = around.err().map(|damage| damage.to_string());
     let reason = damage.or_else(|| (!verdict.passed()).then(|| verdict.to_string()));
     Verification::new(verdict.max_error, verdict.checked, reason)

@@ -3,7 +3,7 @@
 use super::arguments::{Arguments, Bound, BoundKernel};
 use super::elements::{THREADS, digits, elements, groups};
 use super::exit::out;
-use crate::kernel::exit::operations::{Applied, Before, Operations, Piece, Run, Start, pieces, stored};
+use crate::kernel::exit::operations::{Applied, Before, Operations, Piece, Run, Start, largest_added, pieces, stored};
 use crate::kernel::exit::pairs::FinishedPairs;
 use crate::kernel::input::{Ints, Shape, exists};
 use crate::program::{Binding, Factor, Groups};
@@ -303,8 +303,7 @@ pub(super) fn finish(c: &Contraction, applied: Applied, splits: u32, partials: O
     let entries = args.scalar(b, "entries", Scalar::I64, "batch entries of this launch", Bound::Entries);
     let first = args.first(b, shape.chunks);
     let mn = c.m * c.n;
-    let residual = c.residual().map_or(0, |r| r.len);
-    let ints = Ints::new(false, &[mn * c.g], &[c.c.len, mn * c.g * splits.max(1) as u64, residual]);
+    let ints = Ints::new(false, &[mn * c.g], &[c.c.len, mn * c.g * splits.max(1) as u64, largest_added(c)]);
     let ty = ints.coord;
     let paired = FinishedPairs::of(c, &results, &operations);
     let operations = paired.as_ref().map_or(&operations, FinishedPairs::on_results);

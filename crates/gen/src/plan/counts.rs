@@ -74,11 +74,12 @@ impl Footprint {
     }
 }
 
-/// Bytes of quantisation parameters, bias and residual, read once.
+/// Bytes of quantisation parameters, bias and residual, read once, and of pre-activations, written once.
 pub fn added_bytes(c: &Contraction) -> f64 {
     let vectors = c.quants().map(|(_, x)| x).chain(c.bias());
     let vectors: f64 = vectors.map(|x| x.len as f64 * f64::from(x.scalar.bytes())).sum();
-    vectors + c.residual().map_or(0.0, |x| x.len as f64 * f64::from(x.scalar.bytes()))
+    let tensors = c.residual().into_iter().chain(c.preactivations());
+    vectors + tensors.map(|x| x.len as f64 * f64::from(x.scalar.bytes())).sum::<f64>()
 }
 
 /// Counts the work of a derived plan.

@@ -15,7 +15,7 @@ use tilewright_gen::plan::{Constraint, Derived, Plan, Transport};
 use tilewright_gen::program::Program;
 use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
-use tilewright_problem::contraction::{Contraction, EpilogueOp, Pairs};
+use tilewright_problem::contraction::{Contraction, EpilogueOp, Pairs, Tensor};
 use tilewright_problem::lower::{ConvForm, lower};
 use tilewright_problem::{Along, Factors, Gate, GateFunction, Gemm, GemmBuilder, Order, Problem};
 
@@ -124,6 +124,38 @@ fn every_layout_has_a_gate() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Sums that are stored beside what the gate makes of them: by every way out, in every order of columns, in rows and columns, of groups.
+#[test]
+fn preactivations_are_stored() {
+    let all = WAYS.iter().flat_map(|(id, plan, types)| types.iter().map(move |dtype| (id, plan, *dtype)));
+    let all: Vec<_> = all.collect();
+    let wrong = all.par_iter().enumerate().flat_map_iter(|(i, (id, plan, dtype))| {
+        let device = emulator(id, false, 1);
+        let wrong = [false, true].into_iter().filter_map(move |round| {
+            let gemm = product(*dtype, round).gate(GateFunction::ALL[i % GateFunction::ALL.len()]).preactivations();
+            let gemm = gemm.trans(false, true).up_first(i % 3 == 0).interleaved(round == (i % 2 == 0)).bias(Along::N);
+            let gemm = if i % 5 == 0 { gemm.residual() } else { gemm };
+            verify(&device, &gemm.build().expect("a problem").into(), plan)
+        });
+        wrong.collect::<Vec<_>>()
+    });
+    let mut wrong: Vec<String> = wrong.collect();
+    let of = |dtype: Scalar| Gemm::new(dtype, 70, 96, 64).gate(GateFunction::Silu).preactivations();
+    let more = [
+        ("emu:gfx900", WAYS[0].1, of(Scalar::F32).order(Order::Col).batch(2)),
+        ("emu:gfx900", WAYS[2].1, of(Scalar::I8).out_dtype(Scalar::BF16).scale(Along::N).scale(Along::M)),
+        ("emu:sm_80", WAYS[6].1, of(Scalar::F16).out_dtype(Scalar::F32).grouped(Along::M, 3)),
+        ("emu:sm_80", WAYS[9].1, of(Scalar::BF16).trans_c(true).batch(2)),
+        ("emu:sm_90a", WAYS[10].1, of(Scalar::BF16).trans(false, true).grouped(Along::M, 3)),
+        ("emu:sm_90a", WAYS[10].1, of(Scalar::F16).trans(false, true).trans_c(true)),
+    ];
+    wrong.extend(
+        more.into_iter()
+            .filter_map(|(id, plan, gemm)| verify(&emulator(id, false, 1), &gemm.build().expect("a problem").into(), plan)),
+    );
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// A plan's program for a problem, with a fault in the contraction or in how B's tiles are copied.
 fn program(space: &Space, plan: &Plan, fault: Fault) -> Program {
     let Derived { mut spec, copies, .. } = space.resolve(plan).expect("legal").spec;
@@ -151,6 +183,14 @@ fn of_gate(c: &mut Contraction, change: impl Fn(&mut Pairs)) {
     });
 }
 
+fn of_stored(c: &mut Contraction, change: impl Fn(&mut Tensor)) {
+    c.epilogue.iter_mut().for_each(|op| {
+        if let EpilogueOp::Store(x) = op {
+            change(x);
+        }
+    });
+}
+
 fn swap_bias(c: &mut Contraction, other: &Contraction) {
     c.epilogue.iter_mut().zip(&other.epilogue).filter(|(op, _)| matches!(op, EpilogueOp::AddVector(_))).for_each(
         |(op, other)| {
@@ -159,13 +199,15 @@ fn swap_bias(c: &mut Contraction, other: &Contraction) {
     );
 }
 
-/// Programs with a fault, on every way out: halves swapped, columns off by one or in another order, another function, a factor applied once.
+/// Programs with a fault, on every way out: halves swapped, columns off by one or in another order, another function, a factor applied once, stored
+/// pre-activations that are wrong.
 #[test]
 fn faults_are_caught() {
     let uncaught = WAYS.par_iter().flat_map_iter(|&(id, plan, types)| {
         let (device, plan) = (emulator(id, false, 1), keys(plan));
         let spaces = [(false, false), (true, false), (false, true)].map(|(up_first, interleaved)| {
             let gemm = Gemm::new(types[0], 72, 139, 72).ldc(141).trans(false, true).gate(GateFunction::Silu).bias(Along::N);
+            let gemm = gemm.preactivations();
             let problem = gemm.up_first(up_first).interleaved(interleaved).build().expect("a problem").into();
             Space::new(&problem, &device.info().target).expect("a space")
         });
@@ -173,7 +215,7 @@ fn faults_are_caught() {
         let granule = space.contraction(&plan).pairs().expect("a gate").granule;
         let form = ConvForm { granule: if granule == 1 { 8 } else { 1 }, ..ConvForm::PER_SAMPLE };
         let (other, of_other) = (swapped.contraction(&plan), lower(space.problem(), form).expect("a contraction").lead);
-        let faults: [(&str, Fault); 8] = [
+        let faults: [(&str, Fault); 12] = [
             ("the halves of the bias swapped", &|c, _| swap_bias(c, other)),
             ("the bias in another order", &|c, _| swap_bias(c, &of_other)),
             ("B one column further", &|c, copy| match copy {
@@ -183,6 +225,13 @@ fn faults_are_caught() {
             ("a column of the result missing", &|c, _| of_gate(c, |pairs| pairs.columns -= 1)),
             ("sigmoid", &|c, _| of_gate(c, |pairs| pairs.gate.function = GateFunction::Sigmoid)),
             ("no function", &|c, _| of_gate(c, |pairs| pairs.gate.function = GateFunction::Linear)),
+            ("no pre-activations", &|c, _| c.epilogue.retain(|op| !matches!(op, EpilogueOp::Store(_)))),
+            ("pre-activations one column further", &|c, _| of_stored(c, |x| x.view.access.offset.constant += 1)),
+            ("pre-activations swapped", &|c, _| of_stored(c, |x| x.clone_from(other.preactivations().expect("a tensor")))),
+            ("pre-activations ahead of the bias", &|c, _| {
+                let stored = c.epilogue.iter().position(|op| matches!(op, EpilogueOp::Store(_))).expect("one");
+                c.epilogue.swap(stored - 1, stored);
+            }),
             ("no alpha", &|c, _| c.epilogue.retain(|op| *op != EpilogueOp::Scale)),
             ("alpha after the gate", &|c, _| {
                 let gate = c.epilogue.iter().position(|op| matches!(op, EpilogueOp::Gate(_))).expect("a gate");

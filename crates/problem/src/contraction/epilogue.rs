@@ -30,6 +30,8 @@ pub enum EpilogueOp {
     AddOldComplex,
     /// A function of it.
     Activate(Activation),
+    /// Leaves it as it is, and stores it in its place of a tensor that is addressed as the sums are.
+    Store(Tensor),
     /// Of the sums of a pair of columns the result of one: a function of the first times the second.
     Gate(Pairs),
     /// Plus the element in its place of a tensor that is addressed as the result is, of its type, starting its buffer.
@@ -171,6 +173,7 @@ impl EpilogueOp {
             EpilogueOp::AddOld => "add beta * C (C is not read where beta is 0)".into(),
             EpilogueOp::AddOldComplex => "add beta * C, which a kernel ahead leaves in C (it is not read where beta is 0)".into(),
             EpilogueOp::Activate(f) => format!("apply {f}"),
+            EpilogueOp::Store(_) => "store the pre-activation".into(),
             EpilogueOp::Gate(x) => format!("multiply {} of a gate's column by the column of its pair", x.gate.function),
             EpilogueOp::AddTensor(_) => "add the residual".into(),
             EpilogueOp::Mask(_) => "0 where the residual is not above 0".into(),
@@ -222,7 +225,7 @@ impl EpilogueOp {
             EpilogueOp::Gate(x) => format!("({}(gate) * up of pairs of {value})", x.gate.function),
             EpilogueOp::AddTensor(_) => format!("{value} + residual[g,m,n]"),
             EpilogueOp::Mask(_) => format!("(residual[g,m,n] > 0 ? {value} : 0)"),
-            EpilogueOp::Reduce(_) => value.into(),
+            EpilogueOp::Store(_) | EpilogueOp::Reduce(_) => value.into(),
         }
     }
 }
@@ -259,6 +262,10 @@ impl Contraction {
     /// What makes results of pairs of sums.
     pub fn pairs(&self) -> Option<&Pairs> {
         self.epilogue.iter().find_map(|op| if let EpilogueOp::Gate(x) = op { Some(x) } else { None })
+    }
+    /// The tensor that the sums of both factors of a gate are stored in, if they are.
+    pub fn preactivations(&self) -> Option<&Tensor> {
+        self.epilogue.iter().find_map(|op| if let EpilogueOp::Store(x) = op { Some(x) } else { None })
     }
     /// The tensor that is added or masks, if there is one.
     pub fn residual(&self) -> Option<&Tensor> {

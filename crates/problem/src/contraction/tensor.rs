@@ -86,10 +86,12 @@ impl Tensor {
     /// Elements from element 0 to just past the last that a launch with these extents touches.
     pub fn len_at(&self, extent: [u64; 3]) -> u64 {
         let Some(shape) = self.view.is_affine_box() else {
-            // Fewer batch entries of the same rows and columns, as of a gated product's halves.
-            let whole = extent[ROW] == self.view.extent[ROW] && extent[COL] == self.view.extent[COL];
-            let apart = self.view.stride(G).filter(|_| whole).map_or(0, i64::unsigned_abs);
-            return self.len.saturating_sub(self.view.extent[G].saturating_sub(extent[G]).saturating_mul(apart));
+            // Fewer of what lies at equal distances, as the rows of a gated product's columns.
+            let fewer = [G, ROW, COL].into_iter().map(|axis| {
+                let apart = self.view.stride(axis).map_or(0, i64::unsigned_abs);
+                self.view.extent[axis].saturating_sub(extent[axis]).saturating_mul(apart)
+            });
+            return self.len.saturating_sub(fewer.fold(0, u64::saturating_add));
         };
         let steps = shape.strides.iter().zip(extent).map(|(s, e)| s.unsigned_abs().saturating_mul(e.saturating_sub(1)));
         steps.fold(shape.base.unsigned_abs().saturating_add(1), u64::saturating_add).min(self.len)

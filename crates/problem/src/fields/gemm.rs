@@ -216,6 +216,13 @@ pub(super) const FIELDS: &[Field] = &[
         .python("interleaved")
         .requires("gate")
         .title(" interleaved"),
+    row("preactivations", Flag, "the sums of both factors are stored, too", |b, v| put(&mut b.gemm.preactivations, flag(v)), |g| {
+        told(g.preactivations, "")
+    }).spelled(Optional("preact"), "preactivations", COLUMN | C | RARE)
+        .python("preactivations")
+        .requires("gate")
+        .detail("They have 2 n columns in the order of B, and lie as C does, without gaps")
+        .title(", pre-activations"),
     row(
         "gate_limit",
         Decimal,

@@ -4,7 +4,7 @@
 //! `column = (j / granule * 2 + part) * granule + j % granule` for result column `j` and part 0 (gate) or 1. The last granule may have columns
 //! beyond the last; of B they do not exist.
 
-use crate::contraction::{EpilogueOp, Pairs};
+use crate::contraction::{EpilogueOp, Pairs, Tensor};
 use crate::gate::Gate;
 use crate::gemm::Gemm;
 use crate::view::ViewBuilder;
@@ -47,8 +47,10 @@ impl Halves {
         builder.unmerge("line", &[("granule", granules), ("within", granule)]).merge(&["granule", "half", "within"], to)
     }
     /// Puts the gate in the place of the old result, which such a product does not add: a sum has no result of its own.
-    pub(super) fn into_epilogue(self, epilogue: &mut [EpilogueOp]) {
+    /// Ahead of it sums are stored, where there is a tensor for them.
+    pub(super) fn into_epilogue(self, epilogue: &mut Vec<EpilogueOp>, stored: Option<Tensor>) {
         let pairs = Pairs { gate: self.gate, granule: self.granule, columns: self.n };
-        epilogue.iter_mut().filter(|op| **op == EpilogueOp::AddOld).for_each(|op| *op = EpilogueOp::Gate(pairs));
+        let Some(at) = epilogue.iter().position(|op| *op == EpilogueOp::AddOld) else { return };
+        epilogue.splice(at..=at, stored.map(EpilogueOp::Store).into_iter().chain([EpilogueOp::Gate(pairs)]));
     }
 }

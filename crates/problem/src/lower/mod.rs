@@ -238,6 +238,16 @@ fn lower_scale(gemm: &Gemm, along: Along, scale: Scale, halves: Option<Halves>) 
     Ok(Vector { scalar: Scalar::F32, along_n: along == Along::N, view: values.view("g", "index", "k")?, len })
 }
 
+/// The result of a product of both factors' columns, addressed in the order of a gate's pairs.
+fn lower_preactivations(wide: &Gemm, halves: Halves) -> Result<Tensor, ProblemError> {
+    let ld = wide.c.ld as i64;
+    let (row_stride, col_stride) = if wide.c.trans == (wide.order == Order::Col) { (ld, 1) } else { (1, ld) };
+    let [half, line] = halves.dims(col_stride);
+    let dims = [("g", wide.batch, wide.c.batch_stride as i64), ("row", wide.m, row_stride), half, line];
+    let view = halves.join(ViewBuilder::tensor(&dims), "col").view("g", "row", "col")?;
+    Ok(Tensor { scalar: wide.out_dtype, factor: None, signs: None, view, align: BUFFER_ALIGN, len: wide.span(2) })
+}
+
 /// Where each group ends, of a product whose groups cut this.
 fn lower_ends(gemm: &Gemm, of: Ragged) -> Result<Vector, ProblemError> {
     let values = ViewBuilder::tensor(&[("g", gemm.batch, 1)]).broadcast("index", 1).broadcast("one", 1);
@@ -310,7 +320,8 @@ fn lower_gemm(gemm: &Gemm, form: ConvForm) -> Result<Contraction, ProblemError> 
     };
     let mut epilogue = EpilogueOp::list(scales, bias, gemm.activation, residual);
     if let Some(halves) = halves {
-        halves.into_epilogue(&mut epilogue);
+        let stored = gemm.stored_ungated().map(|wide| lower_preactivations(&wide, halves)).transpose()?;
+        halves.into_epilogue(&mut epilogue, stored);
     }
     let [accumulator, results] = computed_in(gemm.multiplied(), gemm.out_dtype);
     retain_scaling(&mut epilogue, results, gemm.drop_c);

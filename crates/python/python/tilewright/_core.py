@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 from . import _arguments as given
@@ -184,6 +184,7 @@ def _gemm(
     gate: Optional[str] = None,
     up_first: bool = False,
     interleaved: bool = False,
+    preactivations: bool = False,
     gate_limit: Optional[float] = None,
     gate_slope: Optional[float] = None,
     residual: Any = None,
@@ -198,6 +199,7 @@ def _gemm(
     reduce, store, out_dtype = given.words(reduce, "reduce"), given.truth(store, "store"), given.dtype(out_dtype, "out_dtype")
     b_dtype, gate = given.dtype(b_dtype, "b_dtype"), given.maybe(gate, "gate")
     up_first, interleaved = given.truth(up_first, "up_first"), given.truth(interleaved, "interleaved")
+    preactivations = given.truth(preactivations, "preactivations")
     limit, slope = [x if x is None else given.number(x, name) for x, name in ((gate_limit, "gate_limit"), (gate_slope, "gate_slope"))]
     a, b = _operands(a, b)
     bias, residual = [x if x is None else like(x, a, name) for x, name in ((bias, "bias"), (residual, "residual"))]
@@ -275,6 +277,7 @@ def _gemm(
         gate=gate,
         up_first=up_first,
         interleaved=interleaved,
+        preactivations=preactivations,
         gate_limit=limit if limit is None else repr(limit),
         gate_slope=slope if slope is None else repr(slope),
         residual=residual is not None,
@@ -291,7 +294,13 @@ def _gemm(
     memories = {"a": a_at, "b": b_at, "c": c_at, "bias": bias_at, "residual": residual_at, "ends": ends}
     memories.update({f"scale_{name[0]}": x for name, x in scaled.items()})
     memories.update({"zero_a" if name in "am" else "zero_b": x for name, x in zeros.items()})
-    return _with_values(context, problem, memories, a, out, batch is not None)
+    call = _with_values(context, problem, memories, a, out, batch is not None)
+    if not preactivations:
+        return call
+    lines = (columns, m) if c_as.trans else (m, columns)
+    sums = empty(a, (*shape[:-2], *lines), c_at.dtype)
+    call.memories["preactivations"] = look(sums, "pre-activations")
+    return replace(call, result=(out, sums.swapaxes(-1, -2) if c_as.trans else sums))
 
 
 def _operands(a: Any, b: Any) -> Tuple[Any, Any]:
@@ -569,6 +578,8 @@ def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: i
         Columns take turns, as in gpt-oss: the gate's are ``b[:, ::2]``, the other factor's ``b[:, 1::2]``.
     gate_limit, gate_slope : float, default 7.0 and 1.702
         Of "clamped", gpt-oss's SwiGLU: ``g * sigmoid(slope * g) * (u + 1)``, with ``g = min(gate, limit)`` and ``u = clip(up, -limit, limit)``.
+    preactivations : bool, default False
+        Also return ``a @ b + bias`` of all 2 n columns, from which a backward pass starts: the result is a pair.
     residual : array of the shape of the result, optional
         Added after the activation.
     math : {"exact", "tf32", "tf32x3" (or "3xtf32"), "bf16x3", "bf16x6", "promoted"}, default "exact"

@@ -123,6 +123,7 @@ impl HostCode<'_> {
             (_, Binding::Quant(quant)) => from((*quant).into(), 0),
             (_, Binding::Bias) => from(Role::Bias, 0),
             (_, Binding::Residual) => from(Role::Residual, 0),
+            (_, Binding::Preactivations) => from(Role::Preactivations, 0),
             (_, Binding::Reduction(number)) => from(Role::Reduction(*number), 0),
             (_, Binding::Workspace(byte)) => from(Role::Workspace, *byte),
             (_, Binding::Offset(operand)) => self.offset(*operand).to_string(),

@@ -103,6 +103,11 @@ impl HostCode<'_> {
             );
             all.push(pointer("const void *", "residual".into(), Role::Residual, align, about));
         }
+        if let Some(x) = c.preactivations() {
+            let about =
+                format!("pre-activations, {} x {}, laid out as C is without gaps, twice as many columns", x.len, x.scalar);
+            all.push(pointer("void *", Role::Preactivations.name(), Role::Preactivations, align, about));
+        }
         for r in c.all_reductions() {
             let about = format!("{r}, {} x {}", c.result_shape(r).left(r.over), r.scalar);
             all.push(pointer("void *", format!("reduced_{}", r.number), Role::Reduction(r.number), align, about));

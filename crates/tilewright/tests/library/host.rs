@@ -5,9 +5,9 @@ use crate::stand_in;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tilewright::{
-    Addresses, Along, Bundled, Constraint, Context, Conv, Direction, Dynamic, Emission, Error, Extent, Factors, Gemm, Host,
-    HostCode, Images, Layout, Operation, Operator, Options, Order, Plan, Problem, RecordsAt, Reduce, Reduction, Role, Scalar,
-    Stream, Target, ZeroPoint, bundle,
+    Addresses, Along, Bundled, Constraint, Context, Conv, Direction, Dynamic, Emission, Error, Extent, Factors, GateFunction,
+    Gemm, Host, HostCode, Images, Layout, Operation, Operator, Options, Order, Plan, Problem, RecordsAt, Reduce, Reduction, Role,
+    Scalar, Stream, Target, ZeroPoint, bundle,
 };
 use tilewright_ir::{ArgKind, Dialect};
 
@@ -39,6 +39,7 @@ fn operations(context: &Context) -> Vec<Operation> {
         gemm(Gemm::new(Scalar::E4M3, 256, 192, 128).out_dtype(Scalar::BF16).scale(Along::M).scale(Along::N)),
         gemm(Gemm::new(Scalar::I8, 256, 192, 128).zero_point(Along::M, ZeroPoint::Each).zero_point(Along::N, ZeroPoint::Tensor)),
         gemm(Gemm::new(Scalar::F16, 128, 128, 8192)),
+        gemm(Gemm::new(Scalar::BF16, 256, 128, 128).trans(false, true).gate(GateFunction::Silu).preactivations()),
         gemm(Gemm::new(Scalar::F64, 64, 48, 40).order(Order::Col).trans(true, false).batch(3)),
         gemm(Gemm::new(Scalar::BF16, 512, 256, 256).dynamic(dynamic)),
         gemm(Gemm::new(Scalar::BF16, 256, 256, 128).reduce(told("max:n"))),
@@ -57,7 +58,7 @@ fn memory(name: &str) -> u64 {
     if let Some(number @ 1..) = name.strip_prefix("reduced_").and_then(|number| number.parse::<u64>().ok()) {
         return (number + 7) << 34;
     }
-    if let Some(number) = ["scale_m", "scale_n", "zero_a", "zero_b", "ends"]
+    if let Some(number) = ["scale_m", "scale_n", "zero_a", "zero_b", "ends", "preactivations"]
         .into_iter()
         .zip(20..)
         .find_map(|(n, number)| (n == name).then_some(number))
@@ -148,6 +149,7 @@ fn launch(operation: &Operation) {
     let (alpha, beta) = match operation.problem() {
         Problem::Reduce(_) => (1.5, 0.0),
         problem if problem.out_dtype() == Scalar::I32 => (1.0, 0.0),
+        problem if problem.gate().is_some() => (1.5, 0.0),
         _ => (1.5, 0.25),
     };
     let complex = operation.problem().parts() == 2;
@@ -188,7 +190,7 @@ const USES_A_BUNDLE: &str = r#"
 int main(int argc, char **argv)
 {
     b_prepared prepared;
-    b_operands operands = {OPERANDS, {(void *)(uintptr_t)REDUCED}, (void *)(uintptr_t)WORKSPACE, 1.5, 0.25, 0, 0, 0, 0, 0};
+    b_operands operands = {OPERANDS, {(void *)(uintptr_t)REDUCED}, (void *)(uintptr_t)WORKSPACE, 1.5, 0.25, 0, 0, 0, 0, 0, 0, (void *)(uintptr_t)STORED};
     const int n = argc == 4 ? b_find(argv[1]) : -1;
     if (n < 0 || b_find("another") != -1) return 1;
     operands.m = atoi(argv[2]);
@@ -232,6 +234,7 @@ fn bundled(folder: &Path, operations: &[Operation], target: &Target) -> PathBuf 
         .map(|name| format!("(void *)(uintptr_t){}", at(name)))
         .join(", ");
     let text = USES_A_BUNDLE.replace("OPERANDS", &operands).replace("REDUCED", &at("reduced_0"));
+    let text = text.replace("STORED", &at("preactivations"));
     let (main, run) = (folder.join("bundled.c"), folder.join("bundled"));
     std::fs::write(&main, text.replace("WORKSPACE", &at("workspace"))).expect("a file");
     let mut cc = Command::new("gcc");
@@ -247,8 +250,8 @@ fn with_the_driver(folder: &Path) {
     let mut all = String::new();
     let (mut operations, target) = (operations(&context), &context.info().target);
     // In another order than theirs: numbers are those of the bundle.
-    operations.swap(0, 6);
-    let bundle = bundled(folder, &operations[..6], target);
+    operations.swap(0, 7);
+    let bundle = bundled(folder, &operations[..7], target);
     for (n, operation) in operations.into_iter().enumerate() {
         std::fs::write(&list, sizes(&operation)).expect("a file");
         let logged = |run: &dyn Fn()| {
@@ -269,7 +272,7 @@ fn with_the_driver(folder: &Path) {
         let theirs = logged(&|| assert!(said(&mut Command::new(&run)).is_some()));
         assert_eq!(theirs, ours, "{}", operation.problem());
         assert!(ours.contains("launch "), "{ours}");
-        if n < 6 {
+        if n < 7 {
             let (key, rows) = (operation.problem().key(), rows(&operation).unwrap_or(0).to_string());
             let run = || assert!(said(Command::new(&bundle).arg(&key).arg(&rows).arg(folder)).is_some());
             assert_eq!(logged(&run), ours, "{key}");
@@ -292,6 +295,7 @@ fn with_the_driver(folder: &Path) {
         "float beta_im",
         "at_scale_m",
         "at_zero_b",
+        "at_preactivations",
     ] {
         assert!(all.contains(part), "no problem uses `{part}`");
     }

@@ -1,8 +1,8 @@
 //! Operations on a device: plan, run, fall back, refuse.
 
 use tilewright::{
-    Activation, Along, Constraint, Context, Conv, Direction, Element, Error, F8E4M3, F8E5M2, Gemm, Operands, Options, Order,
-    Origin, Plan, Ragged, RecordsAt, Scalar, ZeroPoint, bf16,
+    Activation, Along, Constraint, Context, Conv, Direction, Element, Error, F8E4M3, F8E5M2, GateFunction, Gemm, Operands,
+    Options, Order, Origin, Plan, Ragged, RecordsAt, Scalar, ZeroPoint, bf16,
 };
 
 /// The built-in device, or the one that `TILEWRIGHT_TEST_DEVICE` names.
@@ -403,6 +403,28 @@ fn sources_stand_alone_in_every_language() {
         let unique: std::collections::HashSet<&&str> = lines.iter().collect();
         assert_eq!(unique.len(), lines.len(), "{device}: a helper is written twice");
     }
+}
+
+/// A gated product of columns in turn, with the sums of both factors beside it.
+#[test]
+fn gated_products_and_their_preactivations() {
+    let context = context();
+    let (m, n, k) = (21usize, 14usize, 9usize);
+    let (a, b) = (numbers(m * k), numbers(k * 2 * n));
+    let gemm = Gemm::new(Scalar::F32, m as u64, n as u64, k as u64).gate(GateFunction::Linear).interleaved(true);
+    let op = context.gemm(gemm.preactivations()).expect("a problem");
+    let (da, db) = (context.upload(&a).expect("memory"), context.upload(&b).expect("memory"));
+    let mut c = context.upload(&vec![0.0_f32; m * n]).expect("memory");
+    let mut sums = context.upload(&vec![0.0_f32; 2 * m * n]).expect("memory");
+    op.run_with(Operands::new(&da, &db, &mut c).preactivations(&mut sums)).expect("it runs");
+    let want = product(&a, &b, m, 2 * n, k);
+    assert_eq!(sums.download().expect("the sums"), want);
+    assert_eq!(c.download().expect("the result"), want.chunks_exact(2).map(|x| x[0] * x[1]).collect::<Vec<_>>());
+    let missing = op.run_with(Operands::new(&da, &db, &mut c)).expect_err("no memory").to_string();
+    assert!(missing.contains("pre-activations") && missing.contains("none was given"), "{missing}");
+    let mut few = context.upload(&vec![0.0_f32; 2 * m * n - 1]).expect("memory");
+    let small = op.run_with(Operands::new(&da, &db, &mut c).preactivations(&mut few)).expect_err("too small").to_string();
+    assert!(small.contains("pre-activations holds 2348 bytes, 2352 are needed"), "{small}");
 }
 
 /// Complex numbers from any element on; the conjugate transpose of A; a result beside the old one.

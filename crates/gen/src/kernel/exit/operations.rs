@@ -42,6 +42,8 @@ enum Operation<'a> {
     TurnOld([ExprId; 2]),
     AddTurned([ExprId; 2]),
     Activate(Activation),
+    /// Values are stored as they are; of the batch entry's start, once that is known.
+    Store(&'a Tensor, ArgId, Option<Base>),
     /// Two sums become one result, between operations on sums and those on results.
     Gate(Gate),
     /// What is done with it; of the batch entry's start, once that is known.
@@ -147,12 +149,14 @@ impl<'a> Operations<'a> {
                 EpilogueOp::AddVector(x) => ("bias", x.scalar, "added to the result", Binding::Bias),
                 EpilogueOp::AddTensor(x) => ("residual", x.scalar, "added last, as large as the result", Binding::Residual),
                 EpilogueOp::Mask(x) => ("residual", x.scalar, "results are 0 where this is not above 0", Binding::Residual),
+                EpilogueOp::Store(x) => ("preactivations", x.scalar, "sums of both factors of the gate", Binding::Preactivations),
                 _ => {
                     tensors.push(None);
                     continue;
                 }
             };
-            tensors.push(Some(args.buffer(b, name, scalar, Access::Read, doc, to)));
+            let access = if matches!(op, EpilogueOp::Store(_)) { Access::Write } else { Access::Read };
+            tensors.push(Some(args.buffer(b, name, scalar, access, doc, to)));
         }
         let between = between(b, args);
         let acc = c.result_scalar();
@@ -172,6 +176,7 @@ impl<'a> Operations<'a> {
                     if applied == Applied::All { Operation::AddTurned(both) } else { Operation::TurnOld(both) }
                 }
                 EpilogueOp::Activate(f) => Operation::Activate(*f),
+                EpilogueOp::Store(x) => Operation::Store(x, tensor?, None),
                 EpilogueOp::Gate(x) => Operation::Gate(x.gate),
                 EpilogueOp::AddTensor(x) => Operation::Tensor(Use::Add, x, tensor?, None),
                 EpilogueOp::Mask(x) => Operation::Tensor(Use::Mask, x, tensor?, None),
@@ -208,15 +213,23 @@ impl<'a> Operations<'a> {
         self.all.iter().any(|op| matches!(op, Operation::Tensor(..)))
     }
 
+    /// Whether some operation stores what it sees, and so must know which of it there is.
+    pub fn stores(&self) -> bool {
+        self.all.iter().any(|op| matches!(op, Operation::Store(..)))
+    }
+
     /// The operations on batch entry `g`.
     pub fn of_entry(&self, b: &mut Builder, g: ExprId) -> Operations<'a> {
         let mut entry = self.clone();
         for op in &mut entry.all {
-            if let Operation::Tensor(_, x, buffer, base) = op {
-                let g = Coord::plain(b, g);
-                let start = entry_start(b, x, g);
-                *base = Some(Base::Cursor(b.cursor("residual_from", *buffer, start)));
-            }
+            let (name, x, buffer, base) = match op {
+                Operation::Tensor(_, x, buffer, base) => ("residual_from", x, buffer, base),
+                Operation::Store(x, buffer, base) => ("preactivations_to", x, buffer, base),
+                _ => continue,
+            };
+            let g = Coord::plain(b, g);
+            let start = entry_start(b, x, g);
+            *base = Some(Base::Cursor(b.cursor(name, *buffer, start)));
         }
         entry
     }
@@ -293,7 +306,11 @@ impl<'a> Operations<'a> {
                     continue;
                 }
                 Operation::AddVector(x, buffer) => vector(b, "bias_value", x, *buffer, run),
-                Operation::Tensor(.., None) => continue,
+                Operation::Tensor(.., None) | Operation::Store(.., None) => continue,
+                Operation::Store(x, _, Some(base)) => {
+                    store_run(b, x, *base, run, guard, ints, &values);
+                    continue;
+                }
                 Operation::Tensor(how, x, _, Some(base)) => {
                     let elements = tensor(b, x, *base, self.c, run, guard, ints);
                     if *how == Use::Mask {
@@ -397,6 +414,29 @@ fn tensor(b: &mut Builder, x: &Tensor, base: Base, c: &Contraction, run: &Run, g
         values.extend((0..width).map(|lane| b.value(value.extract(lane))));
     }
     values
+}
+
+/// Stores a run in its place of a tensor, from its batch entry's start on: in one vector where the run is one in memory.
+fn store_run(b: &mut Builder, x: &Tensor, base: Base, run: &Run, guard: Option<ExprId>, ints: Ints, values: &[ExprId]) {
+    let axis = if run.by_column { COL } else { ROW };
+    let width = if vector_width(x, axis, run.length) == run.length { run.length } else { 1 };
+    for (part, values) in (0..).step_by(width as usize).zip(values.chunks(width as usize)) {
+        let mut point = [Coord::plain(b, run.g), run.row, run.col];
+        if part > 0 {
+            let value = point[axis].value(b);
+            let value = b.value(value + part);
+            point[axis] = Coord::plain(b, value);
+        }
+        let at = affine(b, &x.view.access.offset, &point, Part::Beyond(G), ints.offset);
+        let cast: Vec<ExprId> = values.iter().map(|&value| stored(b, value, x.scalar)).collect();
+        let value = b.vector(&cast);
+        b.store(base, at, value, guard);
+    }
+}
+
+/// Elements of the largest tensor that results are added to, or stored in beside C.
+pub(crate) fn largest_added(c: &Contraction) -> u64 {
+    c.residual().into_iter().chain(c.preactivations()).map(|x| x.len).max().unwrap_or(0)
 }
 
 /// The run's length, or 1: how many values of a vector are read at once.

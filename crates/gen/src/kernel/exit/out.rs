@@ -94,6 +94,13 @@ impl<'a> Out<'a> {
     }
 }
 
+impl<'a> Out<'a> {
+    /// Of a tile that leaves by other ways than to where results go: says what is its own.
+    pub fn owner(e: &'a Epilogue<'a>, at: &'a TilePosition) -> Out<'a> {
+        Out { e, at, base: None, operations: Operations::none(e.c) }
+    }
+}
+
 impl Out<'_> {
     /// Stores with and without reading the old result, whichever beta asks for.
     pub fn by_beta(&self, b: &mut Builder, write: impl Fn(&mut Builder, bool)) {

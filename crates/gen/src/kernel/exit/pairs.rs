@@ -2,7 +2,7 @@
 
 use super::Epilogue;
 use super::operations::{AroundGate, Operations, Run, Start, gated};
-use super::out::{OutArgs, columns_contiguous};
+use super::out::{Out, OutArgs, columns_contiguous};
 use crate::kernel::tile::position::TilePosition;
 use crate::kernel::unit::AccumulatorSet;
 use crate::kernel::unit::accumulators::Accumulators;
@@ -75,6 +75,8 @@ impl Epilogue<'_> {
         let elements = self.spec.tiling.pair_elements(&pairs)?;
         let AroundGate { on_sums: ahead, gate, .. } = self.args.operations.around_gate(results.c)?;
         b.comment("the gate");
+        // Sums that are stored are the tile's own only.
+        let (ahead, owner) = (ahead.of_entry(b, at.g), ahead.stores().then(|| Out::owner(results, to)));
         let sums = Accumulators::new(b, &self.spec.tiling, self.c, *acc);
         let regs = b.regs("gated", self.c.result_scalar().ty(), elements.len() as u32);
         let column = result_column(b, &pairs, acc.first[1]);
@@ -91,6 +93,13 @@ impl Epilogue<'_> {
             let [row, column] = [(at.m_start, row), (to.n_start, col)].map(|(start, x)| {
                 let start = start.value(b);
                 b.value(start + x.cast(self.ints.coord))
+            });
+            let guard = owner.as_ref().and_then(|owner| {
+                let [row, column] = [(row, 0), (column, 1)].map(|(x, axis)| {
+                    let at = Coord::plain(b, x);
+                    owner.owned(b, at, axis)
+                });
+                b.and_opt(row, column)
             });
             // Past the last column there is nothing to read.
             let column = match results.may_overrun(1) {
@@ -111,7 +120,7 @@ impl Epilogue<'_> {
                     start: Start::Multiple,
                     overruns: [results.row_limit(at), None],
                 };
-                ahead.apply(b, &run, None, self.ints, None, &values)
+                ahead.apply(b, &run, guard, self.ints, None, &values)
             });
             for (i, &number) in numbers.iter().enumerate() {
                 let result = gated(b, gate, [parts[0][i], parts[1][i]]);
@@ -160,6 +169,7 @@ impl<'a> FinishedPairs<'a> {
     /// The gate's result of both sums; `run` is that of the first.
     pub fn combine(&self, b: &mut Builder, run: &Run, ints: crate::kernel::input::Ints, sums: [ExprId; 2]) -> ExprId {
         let AroundGate { on_sums: ahead, gate, .. } = &self.operations;
+        let ahead = ahead.of_entry(b, run.g);
         let both = [0, 1].map(|part| {
             let column = run.col.value(b);
             let column = b.value(column + part as i64 * self.pairs.granule as i64);

@@ -8,6 +8,7 @@ mod main_loop;
 
 use crate::kernel::arguments::{Arguments, BoundKernel};
 use crate::kernel::copy::copies::{Copies, Issuers, Operands, Source, TileCopies};
+use crate::kernel::exit::operations::largest_added;
 use crate::kernel::exit::out::OutArgs;
 use crate::kernel::exit::{BulkOutput, Epilogue, Staged};
 use crate::kernel::input::{Input, Ints, Regions, Shape};
@@ -123,7 +124,7 @@ impl<'a> Declared<'a> {
                 c.k + 8 * t.k_tile as u64 * t.split_k.ways as u64,
                 c.g,
             ],
-            &[inputs[0].tensor.len, inputs[1].tensor.len, c.c.len, c.m * c.n, c.residual().map_or(0, |r| r.len)],
+            &[inputs[0].tensor.len, inputs[1].tensor.len, c.c.len, c.m * c.n, largest_added(c)],
         );
         let mut declare = Declare { b, args, spec, shape, regions };
         let sources = [0, 1].map(|i| if c.k == 0 { Source::Nothing } else { declare.operand(i, inputs[i]) });
