@@ -9,7 +9,8 @@ use std::path::Path;
 /// Prints a line on stdout. A reader that has gone away (`| head`) ends the program quietly.
 pub fn line(text: &str) -> Result<(), CliError> {
     let mut out = std::io::stdout().lock();
-    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+    // One write: other workers of this host may write to the same pipe between two.
+    match out.write_all(format!("{text}\n").as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => tilewright_device::exit_now(0),
         other => other.map_err(|e| CliError::failed(format!("stdout: {e}"))),
     }
