@@ -148,8 +148,6 @@ pub struct Counted {
 pub const FAILURES: i64 = 3;
 /// Failures of one task that a GPU may have.
 pub const OWN_FAILURES: i64 = 2;
-/// Bytes of a line that are accepted.
-pub const LONGEST: usize = 16 << 10;
 
 /// Where tasks are leased. Only changes of a task's state are fenced; trials are facts and may be delivered twice.
 pub trait Queue: Send {

@@ -1,7 +1,9 @@
 //! The server of a fleet, for a build that reaches one. A build without the feature says so.
 
+#[cfg(feature = "fleet")]
 use super::classify;
 use crate::error::CliError;
+#[cfg(feature = "fleet")]
 use std::time::Duration;
 use tilewright_fleet::{Counted, Identity, NewTask, Queue, RunSpec};
 use tilewright_tune::search::Cancel;

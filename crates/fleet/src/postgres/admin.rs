@@ -2,9 +2,9 @@
 
 use super::address::Address;
 use super::call::Caller;
-use super::{pulled, sql};
+use super::{LONGEST, pulled, sql};
 use crate::FleetError;
-use crate::queue::{LONGEST, Pulled};
+use crate::queue::Pulled;
 use crate::status::{ClassStatus, Status, WorkerStatus};
 use tokio_postgres::types::Type;
 

@@ -13,14 +13,16 @@ pub use sql::{CLAIM, CLAIMED, SCHEMA_VERSION};
 
 use crate::FleetError;
 use crate::queue::{
-    Counted, End, Identity, LONGEST, Lease, Left, Line, NewTask, OWN_FAILURES, Pulled, Queue, RunSpec, Shipped, list_name,
-    other_cases, other_options, unique,
+    Counted, End, Identity, Lease, Left, Line, NewTask, OWN_FAILURES, Pulled, Queue, RunSpec, Shipped, list_name, other_cases,
+    other_options, unique,
 };
 use call::{Caller, is_taken};
 use std::time::{Duration, Instant};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+/// Bytes of a line that are accepted.
+const LONGEST: usize = 16 << 10;
 /// Tasks of one insertion.
 const TASKS: usize = 2000;
 /// Trials of earlier holders that a holder reads.
