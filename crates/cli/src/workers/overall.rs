@@ -31,7 +31,7 @@ impl Overall {
         self.counted.map_or(0, |Counted { left, .. }| left.done + left.failed)
     }
 
-    /// One line, what matters most first.
+    /// One line, the most important part first.
     pub fn text(&self) -> String {
         let mut parts = Vec::new();
         match self.counted {

@@ -48,7 +48,7 @@ pub fn join(_: &str, _: Identity, _: &str, _: &RunSpec, _: &[NewTask], _: &Cance
     Err(CliError::usage(ABSENT))
 }
 
-/// What a build without the feature says.
+/// The error of a build without the feature.
 #[cfg(not(feature = "fleet"))]
 pub const ABSENT: &str = "--fleet: this tilewright was built without PostgreSQL; build it with its feature `fleet`";
 

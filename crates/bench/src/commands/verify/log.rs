@@ -35,7 +35,7 @@ impl<'a> Log<'a> {
     pub fn new(info: &'a DeviceInfo, pairs: &Pairs, mix: String, seed: u64) -> Log<'a> {
         Log {
             device: &info.name,
-            driver: &info.fingerprint,
+            driver: info.fingerprint.strip_prefix("driver ").unwrap_or(&info.fingerprint),
             source: SOURCE,
             date: Environment::now(info).date.chars().take(10).collect(),
             mix,
