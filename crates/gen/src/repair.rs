@@ -2,7 +2,7 @@
 //! needs another, the other one moves.
 
 use crate::plan::{Constraint, Key, Keys, OperandKeys, Part, Plan, Refusal, Side};
-use crate::space::Space;
+use crate::space::{Repaired, Space};
 use tilewright_ir::mma::Reads;
 
 /// Changes before a plan is given up.
@@ -12,12 +12,22 @@ impl Space {
     /// A nearby legal plan: each refusal is answered by a more modest choice, or, where that is pinned, by what the pinned key
     /// needs. `None` where that leads nowhere, which does not say that there is none.
     pub fn repair(&self, keys: &Keys) -> Option<Plan> {
+        Some(self.repaired(keys)?.plan)
+    }
+
+    /// The plan of [`Space::repair`] and what it means.
+    pub fn repaired(&self, keys: &Keys) -> Option<Repaired<'_>> {
         // Demanded values stay, also where other keys take their effect away for a while.
         let mut plan = self.constraint().apply(&self.admit(keys));
         for _ in 0..STEPS {
             let refusal = match self.resolve(&plan) {
-                // Spelled canonically, a key of one value may be what a demanded one has no effect beside.
-                Ok(_) => return Some(Plan::from(plan)).filter(|plan| self.constraint().allows(plan)),
+                Ok(resolved) => {
+                    let spelled = Plan::from(plan);
+                    // Spelled canonically, a key of one value may be what a demanded one has no effect beside.
+                    let allowed = self.constraint().allows(&spelled);
+                    let resolved = if *spelled == plan { Some(resolved) } else { self.resolve(&spelled).ok() };
+                    return resolved.filter(|_| allowed).map(|resolved| Repaired { plan: spelled, resolved });
+                }
                 Err(refusal) => refusal,
             };
             let change = Change { constraint: self.constraint(), plan: &plan };

@@ -36,6 +36,15 @@ pub struct ResolvedPart<'a> {
     pub footprint: Footprint,
 }
 
+/// A legal plan near another.
+#[derive(Clone, Debug)]
+pub struct Repaired<'a> {
+    /// The plan.
+    pub plan: Plan,
+    /// What it means.
+    pub resolved: Resolved<'a>,
+}
+
 impl Resolved<'_> {
     /// The parts in one launch with the first: see [`join`].
     pub fn joined(&self) -> impl Iterator<Item = &ResolvedPart<'_>> {

@@ -7,8 +7,7 @@ mod remedies;
 pub use reflect::reflected;
 pub use remedies::remedies;
 
-use crate::plan::{Chiral, Common, Constraint, Edges, Env, Key, Keys, Moves, OperandKeys, Plan, Side, thread_grid};
-use std::collections::HashSet;
+use crate::plan::{Chiral, Common, Constraint, Edges, Env, Key, Keys, Moves, OperandKeys, Plan, Plans, Side, thread_grid};
 use tilewright_problem::contraction::Contraction;
 
 /// Which keys and edges a search follows.
@@ -150,7 +149,7 @@ impl<'a> Graph<'a> {
     pub fn neighbours(&self, plan: &Keys) -> Vec<Move> {
         let plan = &self.constraint.apply(plan);
         let mut out =
-            Found { graph: self, home: Plan::from(plan).normalised(self.contraction), seen: HashSet::new(), moves: Vec::new() };
+            Found { graph: self, home: Plan::from(plan).normalised(self.contraction), seen: Plans::default(), moves: Vec::new() };
         for key in Key::all() {
             for value in self.edges(key, plan.get(key)) {
                 out.push(plan.with(key, value), key.info().priority);
@@ -291,7 +290,7 @@ fn flipped(bit: u32) -> u32 {
 struct Found<'a> {
     graph: &'a Graph<'a>,
     home: Plan,
-    seen: HashSet<Plan>,
+    seen: Plans,
     moves: Vec<Move>,
 }
 

@@ -81,5 +81,5 @@ pub use spans::{ClassMap, Spans, spans};
 pub use spec::*;
 pub use tile::{Along, OperandTiling, Source, WORKSPACE_ALIGN};
 pub use transport::{Shifted, Transport};
-pub use value::{Constraint, Plan, TileClass, TileShape, Way};
+pub use value::{Constraint, Plan, PlanHasher, Plans, TileClass, TileShape, Way};
 pub use workspace::workspace_per_entry;

@@ -22,6 +22,7 @@ mod wave;
 mod wave_unit_seeds;
 
 pub use calibration::Calibration;
+pub(crate) use rank::sort;
 pub use rank::{Candidate, Picker};
 
 use serde::Serialize;

@@ -2,8 +2,8 @@
 
 use super::rank::{Candidate, Picker, sort};
 use super::seeds::{finishes, legal, schedules, seeds};
-use std::collections::{HashMap, HashSet};
-use tilewright_gen::plan::{Keys, Plan};
+use std::collections::HashMap;
+use tilewright_gen::plan::{Keys, Plan, Plans};
 
 impl Picker<'_> {
     /// The `count` plans of least modelled time that the grid of seeds and a climb from its best find, best first. Empty
@@ -12,21 +12,16 @@ impl Picker<'_> {
         const TILINGS: usize = 300;
         const CENTRES: usize = 12;
         const ROUNDS: usize = 4;
-        let mut ranked = self.rank(&seeds(self));
+        let mut ranked = seeds(self);
+        sort(&mut ranked);
+        let mut seen: Plans = ranked.iter().map(|c| c.plan).collect();
         let scheduled: Vec<Keys> = best(&ranked, TILINGS).flat_map(|c| schedules(self.space, &c.plan)).collect();
-        let known: HashSet<Plan> = ranked.iter().map(|c| c.plan).collect();
-        let mut scheduled = legal(self.space, &scheduled);
-        scheduled.retain(|plan| !known.contains(plan));
-        ranked.extend(self.rank(&scheduled));
+        ranked.extend(legal(self, &scheduled, &mut seen));
         sort(&mut ranked);
         let others: Vec<Keys> = best(&ranked, TILINGS).flat_map(|c| finishes(self.space, &c.plan)).collect();
-        let known: HashSet<Plan> = ranked.iter().map(|c| c.plan).collect();
-        let mut others = legal(self.space, &others);
-        others.retain(|plan| !known.contains(plan));
-        ranked.extend(self.rank(&others));
+        ranked.extend(legal(self, &others, &mut seen));
         sort(&mut ranked);
-        let mut seen: HashSet<Plan> = ranked.iter().map(|c| c.plan).collect();
-        let mut expanded = HashSet::new();
+        let mut expanded = Plans::default();
         for _ in 0..ROUNDS {
             let unseen = ranked.iter().filter(|c| !expanded.contains(&c.plan));
             let centres: Vec<Plan> = best(unseen, CENTRES).map(|c| c.plan).collect();
@@ -35,12 +30,11 @@ impl Picker<'_> {
                 expanded.insert(centre);
                 around.extend(self.space.neighbours(&centre).into_iter().map(|n| *n.plan));
             }
-            let mut fresh = legal(self.space, &around);
-            fresh.retain(|plan| seen.insert(*plan));
+            let fresh = legal(self, &around, &mut seen);
             if fresh.is_empty() {
                 break;
             }
-            ranked.extend(self.rank(&fresh));
+            ranked.extend(fresh);
             sort(&mut ranked);
         }
         ranked.truncate(count);

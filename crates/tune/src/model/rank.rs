@@ -3,8 +3,8 @@
 use super::{Calibration, Estimate, Model};
 use rayon::prelude::*;
 use tilewright_gen::kernel::join;
-use tilewright_gen::plan::Plan;
-use tilewright_gen::space::{ResolvedPart, Space};
+use tilewright_gen::plan::{Keys, Plan};
+use tilewright_gen::space::{Repaired, Resolved, ResolvedPart, Space};
 use tilewright_problem::contraction::Contraction;
 
 /// A plan with its modelled time.
@@ -37,7 +37,17 @@ impl<'a> Picker<'a> {
 
     /// The modelled time of a plan; `None` where the plan is refused.
     pub fn estimate(&self, plan: &Plan) -> Option<Estimate> {
-        let resolved = self.space.resolve(plan).ok()?;
+        self.estimate_of(&self.space.resolve(plan).ok()?)
+    }
+
+    /// The legal plan next to some keys, with its modelled time.
+    pub fn repaired(&self, keys: &Keys) -> Option<Candidate> {
+        let Repaired { plan, resolved } = self.space.repaired(keys)?;
+        Some(Candidate { plan, estimate: self.estimate_of(&resolved)? })
+    }
+
+    /// The modelled time of what a plan means.
+    pub(super) fn estimate_of(&self, resolved: &Resolved) -> Option<Estimate> {
         let model = |c: &Contraction| self.models.iter().find(|m| std::ptr::eq(&*m.contraction, c));
         let lead = model(resolved.contraction)?.estimate(&resolved.spec, &resolved.footprint);
         let joins = |part: &ResolvedPart| join(&resolved.spec, part.contraction, &part.spec);
@@ -59,7 +69,7 @@ impl<'a> Picker<'a> {
 
 /// Best first. Where the model sees hardly a difference, the simpler plan comes first; the plans' own order decides the
 /// rest, so that a pick is repeatable.
-pub(super) fn sort(candidates: &mut [Candidate]) {
+pub(crate) fn sort(candidates: &mut [Candidate]) {
     let cost = |c: &Candidate| c.estimate.total_us * (1.0 + 4e-4 * f64::from(complexity(&c.plan)));
     candidates.sort_by(|x, y| cost(x).total_cmp(&cost(y)).then_with(|| x.plan.cmp(&y.plan)));
 }

@@ -2,11 +2,10 @@
 
 use super::seed_keys::{along_k, layout, splits, tiled};
 use super::traffic::beside_each_other;
-use super::{Picker, elements, halo_seeds, matrix_seeds, own, wave_unit_seeds};
+use super::{Candidate, Picker, elements, halo_seeds, matrix_seeds, own, wave_unit_seeds};
 use rayon::prelude::*;
-use std::collections::HashSet;
-use tilewright_gen::plan::{Keys, OperandKeys, Plan, thread_grid};
-use tilewright_gen::space::Space;
+use tilewright_gen::plan::{Keys, OperandKeys, Plan, Plans, thread_grid};
+use tilewright_gen::space::{Repaired, Space};
 use tilewright_ir::Dialect;
 use tilewright_ir::mma::Reads;
 use tilewright_problem::contraction::{Contraction, Operand, ResultSource};
@@ -14,7 +13,7 @@ use tilewright_problem::view::{COL, ROW};
 
 /// Tilings that suit the target and the problem, each legal and none twice, with one good schedule. Where no tiling of the grid can
 /// have what the constraint demands: legal plans near some of them.
-pub(super) fn seeds(picker: &Picker) -> Vec<Plan> {
+pub(super) fn seeds(picker: &Picker) -> Vec<Candidate> {
     let space = picker.space;
     let mut grid = Grid { space, plans: Vec::new() };
     for (form, contraction) in space.contractions() {
@@ -33,8 +32,8 @@ pub(super) fn seeds(picker: &Picker) -> Vec<Plan> {
         grid.last_resorts(form);
         alternate_entries(&mut grid.plans[first..], contraction);
     }
-    let legal = legal(space, &grid.plans);
-    if legal.is_empty() && !space.constraint().is_none() { near(space, &grid.plans) } else { legal }
+    let legal = legal(picker, &grid.plans, &mut Plans::default());
+    if legal.is_empty() && !space.constraint().is_none() { picker.rank(&near(space, &grid.plans)) } else { legal }
 }
 
 /// Makes consecutive work-groups take the same tile of all batch entries, where TMA would fetch cache lines that several entries share.
@@ -48,11 +47,16 @@ fn alternate_entries(plans: &mut [Keys], c: &Contraction) {
     }
 }
 
-/// Plans made legal, none twice, in their order.
-pub(super) fn legal(space: &Space, plans: &[Keys]) -> Vec<Plan> {
-    let repaired: Vec<Option<Plan>> = plans.par_iter().map(|plan| space.repair(plan)).collect();
-    let mut seen = HashSet::with_capacity(plans.len());
-    repaired.into_iter().flatten().filter(|plan| seen.insert(*plan)).collect()
+/// Plans made legal with their modelled times, none twice and none of those seen, in their order.
+pub(super) fn legal(picker: &Picker, plans: &[Keys], seen: &mut Plans) -> Vec<Candidate> {
+    let known = &*seen;
+    let candidate = |keys: &Keys| {
+        let Repaired { plan, resolved } = picker.space.repaired(keys)?;
+        let estimate = (!known.contains(&plan)).then(|| picker.estimate_of(&resolved))??;
+        Some(Candidate { plan, estimate })
+    };
+    let found: Vec<Option<Candidate>> = plans.par_iter().map(candidate).collect();
+    found.into_iter().flatten().filter(|candidate| seen.insert(candidate.plan)).collect()
 }
 
 /// Legal plans near some of these, by search over the keys that refusals name: for constraints under which none of them can

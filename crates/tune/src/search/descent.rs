@@ -7,9 +7,10 @@
 
 use super::random::draw;
 use super::{Proposal, Searcher, Starts, THRESHOLD};
-use crate::model::{Candidate, Picker};
+use crate::model::{Candidate, Picker, sort};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 use tilewright_gen::plan::{Keys, Plan};
@@ -114,18 +115,19 @@ impl<'a> Descent<'a> {
 
     /// Makes the neighbours of a plan the front.
     fn expand_neighbours(&mut self, centre: Plan) {
+        let (picker, neighbours) = (&self.picker, self.space.neighbours(&centre));
+        let near: Vec<Option<Candidate>> = neighbours.par_iter().map(|n| picker.repaired(&n.plan)).collect();
         let mut priorities: HashMap<Plan, i8> = HashMap::new();
-        for neighbour in self.space.neighbours(&centre) {
-            if let Some(plan) = self.space.repair(&neighbour.plan)
-                && !self.given.contains(&plan)
-            {
-                let priority = priorities.entry(plan).or_insert(neighbour.priority);
-                *priority = (*priority).max(neighbour.priority);
-            }
+        let mut ranked = Vec::new();
+        for (neighbour, candidate) in neighbours.iter().zip(near) {
+            let Some(candidate) = candidate.filter(|candidate| !self.given.contains(&candidate.plan)) else { continue };
+            let priority = priorities.entry(candidate.plan).or_insert_with(|| {
+                ranked.push(candidate);
+                neighbour.priority
+            });
+            *priority = (*priority).max(neighbour.priority);
         }
-        let mut plans: Vec<Plan> = priorities.keys().copied().collect();
-        plans.sort();
-        let ranked = self.picker.rank(&plans);
+        sort(&mut ranked);
         // The model cannot tell all neighbours apart: a little noise keeps it from always taking the same ones first.
         let mut scored: Vec<(f64, Plan)> =
             ranked.iter().map(|c| (c.estimate.total_us * self.rng.random_range(0.97..1.03), c.plan)).collect();
