@@ -16,8 +16,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tilewright_ir::Kernel;
 
-/// How long a worker may take beyond the limits of its device: to start, to copy, to answer.
+/// How long a worker may take to start, besides the deadline of its device.
 const SLACK: Duration = Duration::from_secs(15);
+/// Least and most that a call may take beyond its limit, to copy and to answer: as long as a launch in between.
+const CALL_SLACK: [Duration; 2] = [Duration::from_secs(5), SLACK];
 /// So often a kernel is loaded anew because the worker was lost to another one.
 const LOADS: usize = 3;
 
@@ -189,13 +191,14 @@ impl Isolated {
             tracing::warn!("{device}: the worker process was lost with `{entry}`: {reason}");
             DeviceError::WorkerLost { device, entry, reason }
         };
-        match running.worker.run(Work::Device(call), limit + SLACK) {
+        let limit = limit + self.options.deadline.clamp(CALL_SLACK[0], CALL_SLACK[1]);
+        match running.worker.run(Work::Device(call), limit) {
             Ok(Ended::Made(made)) => Ok(made),
             Ok(Ended::Refused(Refusal::Failed(fault))) => Err(self.failed(fault, generation)),
             Ok(Ended::Refused(Refusal::Source(reason) | Refusal::Compiler(reason) | Refusal::Unseen(reason))) => {
                 Err(DeviceError::Api { device: self.info.id.clone(), call: "the worker", reason })
             }
-            Ok(Ended::TimedOut) => Err(lost(format!("did not end within {:?}", limit + SLACK))),
+            Ok(Ended::TimedOut) => Err(lost(format!("did not end within {limit:?}"))),
             Ok(Ended::Crashed(reason)) => Err(lost(format!("crashed: {reason}"))),
             Err(e) => Err(lost(format!("crashed: no answer: {e}"))),
         }
