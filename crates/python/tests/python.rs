@@ -90,12 +90,33 @@ fn tried_with(file: &str, only: &[&str], device: &str, python: impl AsRef<OsStr>
     said
 }
 
-#[test]
-fn arrays_on_the_emulator() {
-    let Some(python) = python() else { return };
-    tried("test_arrays.py", &[], "emu", &python);
-    tried("test_bad_input.py", &[], "emu", &python);
-    tried("test_every_argument.py", &[], "emu", &python);
+/// Python's tests of these names, each a test of its own here: they run side by side.
+macro_rules! scripts {
+    ($($with:ident { $($name:ident: $file:literal $only:expr;)* })*) => {
+        $($(#[test]
+        fn $name() {
+            if let Some(python) = $with() {
+                tried($file, $only, "emu", python);
+            }
+        })*)*
+    };
+}
+
+scripts! {
+    python {
+        arrays_on_the_emulator: "test_arrays.py" &[];
+        bad_input_without_torch: "test_bad_input.py" &[];
+        every_argument_without_torch: "test_every_argument.py" &[];
+    }
+    with_torch {
+        torch_operators: "test_torch.py" &[];
+        torch_bad_input: "test_bad_input.py" &["Torch"];
+        torch_every_argument: "test_every_argument.py" &["Torch"];
+        torch_models: "test_torch_models.py" &[];
+        torch_prepare: "test_torch_prepare.py" &[];
+        torch_reductions: "test_torch_reductions.py" &[];
+        torch_beside: "test_torch_beside.py" &[];
+    }
 }
 
 #[test]
@@ -118,23 +139,6 @@ fn with_torch() -> Option<PathBuf> {
         return None;
     }
     Some(python)
-}
-
-#[test]
-fn torch_operators() {
-    let Some(python) = with_torch() else { return };
-    tried("test_torch.py", &[], "emu", &python);
-    tried("test_bad_input.py", &["Torch"], "emu", &python);
-    tried("test_every_argument.py", &["Torch"], "emu", &python);
-}
-
-#[test]
-fn torch_models() {
-    let Some(python) = with_torch() else { return };
-    tried("test_torch_models.py", &[], "emu", &python);
-    tried("test_torch_prepare.py", &[], "emu", &python);
-    tried("test_torch_reductions.py", &[], "emu", &python);
-    tried("test_torch_beside.py", &[], "emu", &python);
 }
 
 #[test]

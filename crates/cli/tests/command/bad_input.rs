@@ -3,8 +3,7 @@
 use crate::common;
 use common::Bench;
 
-#[test]
-fn every_refusal_names_the_input_and_the_remedy() {
+pub fn every_refusal_names_the_input_and_the_remedy() {
     let bench = Bench::new();
     let file = |name: &str, text: &str| {
         std::fs::write(bench.path(name), text).expect("a file");
@@ -190,8 +189,7 @@ fn every_refusal_names_the_input_and_the_remedy() {
 }
 
 /// Whatever is handed over: a message of bearable length, and log lines that a file can hold.
-#[test]
-fn messages_stay_short_and_plain() {
+pub fn messages_stay_short_and_plain() {
     let bench = Bench::new();
     let (digits, text) = ("9".repeat(100_000), "x".repeat(100_000));
     for line in [
@@ -210,8 +208,7 @@ fn messages_stay_short_and_plain() {
     assert!(logged.err.contains("the plan is picked") && !logged.err.contains('\u{1b}'), "{:?}", logged.err);
 }
 
-#[test]
-fn a_failed_case_does_not_stop_the_others() {
+pub fn a_failed_case_does_not_stop_the_others() {
     let bench = Bench::new();
     std::fs::write(bench.path("cases.csv"), "m,n,k,trans_a,trans_b,order\n32,32,32,0,0,col\n2,2,2,0,0,col\n32,32,16,0,0,col\n")
         .expect("a file");
@@ -226,8 +223,7 @@ fn a_failed_case_does_not_stop_the_others() {
 }
 
 #[cfg(unix)]
-#[test]
-fn a_closed_pipe_is_no_failure() {
+pub fn a_closed_pipe_is_no_failure() {
     let bench = Bench::new();
     let mut child = bench
         .command("emit gemm --m 64 --n 64 --k 64 --target cuda")

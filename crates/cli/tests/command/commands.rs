@@ -5,8 +5,7 @@ use common::{Bench, Ran};
 use serde_json::Value;
 use tilewright::{Context, Gemm, Options, Order, RecordsAt, Scalar};
 
-#[test]
-fn a_first_tuned_kernel() {
+pub fn a_first_tuned_kernel() {
     let bench = Bench::new();
     let ran = bench.run("tune gemm --m 64 --n 48 --k 32 --budget 6 --device emu");
     ran.ends(0);
@@ -24,8 +23,7 @@ fn a_first_tuned_kernel() {
     list.says(&["6 trials", "modelled"]);
 }
 
-#[test]
-fn tuning_tells_everything_as_json() {
+pub fn tuning_tells_everything_as_json() {
     let bench = Bench::new();
     let line = "tune conv --n 2 --c 3 --k 5 --size 9x8 --filter 3x3 --stride 2 --pad 0:1 --bias --layout nhwc --budget 5 --device emu:gfx942 --json";
     let ran = bench.run(line);
@@ -49,8 +47,7 @@ fn tuning_tells_everything_as_json() {
     bench.run(&format!("verify --problem {problem} --plan {plan} --device emu:gfx942")).ends(0);
 }
 
-#[test]
-fn host_code_beside_the_kernels() {
+pub fn host_code_beside_the_kernels() {
     let bench = Bench::new();
     let line = "emit gemm --m 96 --n 80 --k 64 --plan A_MIC2__B_MIC2__C_UNR8_ICE2";
     for (host, parts) in
@@ -82,8 +79,7 @@ fn host_code_beside_the_kernels() {
 }
 
 /// A bundle takes the plan that was measured on a device of its architecture, and the pick elsewhere.
-#[test]
-fn a_bundle_of_recorded_shapes() {
+pub fn a_bundle_of_recorded_shapes() {
     let bench = Bench::new();
     let tuned = "tC0_tA0_tB0_colMaj0_m64_n48_k32_lda32_ldb48_ldc48_ws0_f32";
     let picked = "tC0_tA0_tB0_colMaj0_m64_n48_k40_lda40_ldb48_ldc48_ws0_f32";
@@ -126,8 +122,7 @@ fn a_bundle_of_recorded_shapes() {
 }
 
 /// Three processes that Open MPI started tune a file's problems between them, and their records are brought together.
-#[test]
-fn parts_of_a_file_and_their_records() {
+pub fn parts_of_a_file_and_their_records() {
     let bench = Bench::new();
     let sizes = [(16, 8), (24, 8), (32, 8), (40, 8)];
     let lines: String = sizes.iter().map(|(m, n)| format!("{m},{n},8\n")).collect();
@@ -167,8 +162,7 @@ fn parts_of_a_file_and_their_records() {
     assert_eq!(part.objects().len(), 1);
 }
 
-#[test]
-fn pinned_keys_stay() {
+pub fn pinned_keys_stay() {
     let bench = Bench::new();
     let ran =
         bench.run("tune gemm --m 96 --n 96 --k 64 --plan A_MIC2__C_UNR8_ICE2 --budget 4 --device emu --json --search random");
@@ -179,8 +173,7 @@ fn pinned_keys_stay() {
     }
 }
 
-#[test]
-fn geometry_strings_and_verify() {
+pub fn geometry_strings_and_verify() {
     let bench = Bench::new();
     let ran = bench.run("verify --problem tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32 --device emu --json");
     ran.ends(0);
@@ -191,8 +184,7 @@ fn geometry_strings_and_verify() {
     ran.says(&["right: largest error"]);
 }
 
-#[test]
-fn complex_products_take_complex_factors() {
+pub fn complex_products_take_complex_factors() {
     let bench = Bench::new();
     let product = "gemm --m 30 --n 20 --k 10 --dtype complex64 --trans cn --alpha -0.5 --alpha-im 2 --beta-im -1.5";
     for plan in ["", " --plan B_WOS1__C_ICE2_SKS1"] {
@@ -213,8 +205,7 @@ fn complex_products_take_complex_factors() {
     ran.says(&["a kernel ahead leaves in C"]);
 }
 
-#[test]
-fn large_problems_are_verified_reduced_on_the_emulator() {
+pub fn large_problems_are_verified_reduced_on_the_emulator() {
     let bench = Bench::new();
     let ran = bench.run("verify gemm --m 4101 --n 4096 --k 4096 --device emu --json");
     ran.ends(0);
@@ -223,8 +214,7 @@ fn large_problems_are_verified_reduced_on_the_emulator() {
     assert!(o["verified_on"].as_str().is_some_and(|p| p.starts_with("tC0_") && !p.contains("m4101")), "{o}");
 }
 
-#[test]
-fn bench_times_several_cases_and_ends_with_their_mean() {
+pub fn bench_times_several_cases_and_ends_with_their_mean() {
     let bench = Bench::new();
     std::fs::write(bench.path("cases.csv"), "m,n,k,trans_a,trans_b,order\n32,16,64,0,1,col\n16,16,16,1,0,col\n").expect("a file");
     let ran = bench.run(&format!("bench --cases {} --device emu", bench.text("cases.csv")));
@@ -232,8 +222,7 @@ fn bench_times_several_cases_and_ends_with_their_mean() {
     ran.says(&["gemm 32x16x64", "gemm 16x16x16", "picked", "geometric mean over 2 cases"]);
 }
 
-#[test]
-fn emitted_sources_look_like_their_language() {
+pub fn emitted_sources_look_like_their_language() {
     let bench = Bench::new();
     for (target, arch, parts) in [
         ("cuda", "sm_90a", &["extern \"C\" __global__", "__launch_bounds__", "blockIdx.x"][..]),
@@ -271,8 +260,7 @@ fn emitted_sources_look_like_their_language() {
     assert!(std::fs::read_to_string(out).expect("the file").contains("A (input)"));
 }
 
-#[test]
-fn epilogues_on_every_command() {
+pub fn epilogues_on_every_command() {
     let bench = Bench::new();
     let problem = "gemm --m 70 --n 48 --k 40 --dtype bf16 --out-dtype f32 --bias m --activation gelu-tanh --residual";
     for device in ["emu:gfx900", "emu:gfx942", "emu:sm_80", "emu:sm_90a"] {
@@ -331,8 +319,7 @@ fn epilogues_on_every_command() {
     );
 }
 
-#[test]
-fn explain_in_words_numbers_and_pictures() {
+pub fn explain_in_words_numbers_and_pictures() {
     let bench = Bench::new();
     let svg = bench.text("plan.svg");
     let ran =
@@ -368,8 +355,7 @@ fn explain_in_words_numbers_and_pictures() {
 }
 
 /// Warpgroups with roles that take turns: who does what, and no word of keys that say nothing to them.
-#[test]
-fn explain_tells_a_matrix_units_roles_and_fragments() {
+pub fn explain_tells_a_matrix_units_roles_and_fragments() {
     let bench = Bench::new();
     let keys = "A_MIC2_ACP2__B_MIC16_ACP2__C_UNI2_UNR64_MAC256_LWV4_PST132_PNG1_BUF4_CST1";
     let line = format!("explain gemm --m 2048 --n 2048 --k 512 --dtype bf16 --plan {keys} --device emu:sm_90a");
@@ -398,8 +384,7 @@ fn explain_tells_a_matrix_units_roles_and_fragments() {
     assert_eq!(structure["lanes"][1]["rows"], serde_json::json!([[1, 1], [9, 9], [65, 65], [73, 73]]));
 }
 
-#[test]
-fn devices_are_listed_with_what_is_missing() {
+pub fn devices_are_listed_with_what_is_missing() {
     let bench = Bench::new();
     let ran = bench.run("devices");
     ran.ends(0);
@@ -411,8 +396,7 @@ fn devices_are_listed_with_what_is_missing() {
     }
 }
 
-#[test]
-fn records_travel() {
+pub fn records_travel() {
     let bench = Bench::new();
     bench.run("tune gemm --m 32 --n 32 --k 32 --budget 3 --device emu").ends(0);
     let file = bench.text("records.jsonl");
@@ -436,8 +420,7 @@ fn records_travel() {
 }
 
 /// A row with a time that nobody measured is tried like any other plan: it is verified and timed first.
-#[test]
-fn a_forged_record_does_not_win() {
+pub fn a_forged_record_does_not_win() {
     let bench = Bench::new();
     let line = "tune gemm --m 64 --n 48 --k 32 --device emu --json";
     let found = &bench.run(&format!("{line} --budget 20")).objects()[0];
@@ -466,8 +449,7 @@ fn a_forged_record_does_not_win() {
 }
 
 /// Records of a tensor without elements are records like others; a row that is not understood is counted and nothing else.
-#[test]
-fn records_of_empty_reductions_and_of_strange_rows() {
+pub fn records_of_empty_reductions_and_of_strange_rows() {
     let bench = Bench::new();
     bench.run("tune gemm --m 16 --n 16 --k 16 --budget 5 --device emu").ends(0);
     bench.run("tune reduce --shape 3x0x4 --over 1 --op max --device emu --budget 3").ends(0);
@@ -495,8 +477,7 @@ fn records_of_empty_reductions_and_of_strange_rows() {
     assert!(bench.run("records show --records third.sqlite").err.contains("5 rows were not understood"));
 }
 
-#[test]
-fn help_teaches_with_examples() {
+pub fn help_teaches_with_examples() {
     let bench = Bench::new();
     let ran = bench.run("--help");
     ran.ends(0);
@@ -530,8 +511,7 @@ fn help_teaches_with_examples() {
 }
 
 /// On a processor with OpenCL and CLBlast; elsewhere the refusal is looked at.
-#[test]
-fn a_comparison_with_a_library_is_told_recorded_and_drawn() {
+pub fn a_comparison_with_a_library_is_told_recorded_and_drawn() {
     let bench = Bench::new();
     std::fs::write(bench.path("cases.csv"), "set,m,n,k\none,64,48,32\ntwo,100,50,70\n").expect("a file");
     let page = bench.text("page.html");
@@ -560,8 +540,7 @@ fn a_comparison_with_a_library_is_told_recorded_and_drawn() {
     assert!(ran.out.contains("geometric mean") || ran.out.contains("not fit to publish"), "{}", ran.out);
 }
 
-#[test]
-fn steps_are_told_where_wanted() {
+pub fn steps_are_told_where_wanted() {
     let bench = Bench::new();
     let line = "tune gemm --m 16 --n 16 --k 16 --budget 2 --device emu";
     assert_eq!(bench.run(line).err, "");
@@ -573,8 +552,7 @@ fn steps_are_told_where_wanted() {
     assert!(String::from_utf8_lossy(&traced).contains("DEBUG"));
 }
 
-#[test]
-fn options_before_the_problem_mean_what_they_mean_behind_it() {
+pub fn options_before_the_problem_mean_what_they_mean_behind_it() {
     let bench = Bench::new();
     let problem = "gemm --m 64 --n 64 --k 64";
     // The architecture says which language it is.
@@ -590,8 +568,7 @@ fn options_before_the_problem_mean_what_they_mean_behind_it() {
     bench.run(&format!("verify {problem} --alpha -1.5e-3 --beta -1e-3 --device emu")).ends(0);
 }
 
-#[test]
-fn the_cache_of_binaries_is_listed_and_cleared() {
+pub fn the_cache_of_binaries_is_listed_and_cleared() {
     let bench = Bench::new();
     let folder = bench.text("cache");
     assert_eq!(bench.run("cache path").ends(0).trim(), folder);
@@ -609,8 +586,7 @@ fn the_cache_of_binaries_is_listed_and_cleared() {
     assert!(entry.read_dir().expect("the folder").next().is_none() && bench.path("cache").join("mine").exists());
 }
 
-#[test]
-fn shells_are_given_completions() {
+pub fn shells_are_given_completions() {
     let bench = Bench::new();
     for shell in ["bash", "zsh", "fish"] {
         let ran = bench.run(&format!("completions {shell}"));
@@ -620,8 +596,7 @@ fn shells_are_given_completions() {
 }
 
 /// The file that README and docs name.
-#[test]
-fn the_sample_of_a_case_file_runs() {
+pub fn the_sample_of_a_case_file_runs() {
     let bench = Bench::new();
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benchmarks/cases/cases.csv");
     let ran = bench.run(&format!("bench --cases {file} --set small --device emu"));
@@ -630,8 +605,7 @@ fn the_sample_of_a_case_file_runs() {
 }
 
 /// Python's `explain` gives the library's text: the command says the same.
-#[test]
-fn explain_is_the_text_of_the_library() {
+pub fn explain_is_the_text_of_the_library() {
     let bench = Bench::new();
     let ran = bench.run("explain gemm --m 100 --n 90 --k 80 --device emu");
     let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
@@ -641,8 +615,7 @@ fn explain_is_the_text_of_the_library() {
 }
 
 /// `--ieee` refuses the plans and results whose NaN and infinities are not those of IEEE 754, and leaves others.
-#[test]
-fn ieee_leaves_out_plans_that_break_it() {
+pub fn ieee_leaves_out_plans_that_break_it() {
     let bench = Bench::new();
     let conv = "conv --n 2 --c 32 --k 32 --groups 4 --size 7x7 --filter 3x3 --pad 1 --layout nhwc --dtype f16 --device emu:sm_80";
     bench.run(&format!("verify {conv} --plan C_BIM2")).ends(0);
@@ -660,8 +633,7 @@ fn ieee_leaves_out_plans_that_break_it() {
 }
 
 /// Helps fit on a screen, begin with examples and name each option and type once.
-#[test]
-fn helps_are_short_and_begin_with_examples() {
+pub fn helps_are_short_and_begin_with_examples() {
     let bench = Bench::new();
     for command in ["tune", "bench", "verify", "emit", "explain", "inspect", "bundle"] {
         for word in ["gemm", "glu", "conv", "reduce"] {
@@ -681,8 +653,7 @@ fn helps_are_short_and_begin_with_examples() {
 }
 
 /// The names that users of numpy and torch have for types and functions.
-#[test]
-fn types_and_functions_have_their_users_names() {
+pub fn types_and_functions_have_their_users_names() {
     let bench = Bench::new();
     let key = |options: &str| {
         let ran = bench.run(&format!("emit gemm --m 8 --n 8 --k 8 --arch sm_80 {options}"));
@@ -709,8 +680,7 @@ fn types_and_functions_have_their_users_names() {
 }
 
 /// Several sizes are several problems, with a table at the end, or as lines with commas.
-#[test]
-fn ranges_of_sizes_and_tables() {
+pub fn ranges_of_sizes_and_tables() {
     let bench = Bench::new();
     let line = "gemm --m 16:48:16 --n 16 --k 8:16:8 --device emu";
     let ran = bench.run(&format!("tune {line} --budget 3"));

@@ -1,19 +1,17 @@
 //! The project's pages as users read them: links resolve, pages keep their sizes, and what a page tells to type runs.
 
-#[path = "documents/gpu_blocks.rs"]
-mod gpu_blocks;
-
 use crate::common;
 use crate::pages;
+use crate::waits;
 use common::missing;
 use pages::{Block, Page};
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.canonicalize().expect("the project's root")
 }
@@ -43,14 +41,13 @@ fn all_pages(files: &BTreeSet<String>) -> Vec<Page> {
     files.iter().filter(|f| f.ends_with(".md")).map(|f| Page::read(&root(), f)).collect()
 }
 
-fn none(failures: Vec<String>) {
+pub fn none(failures: Vec<String>) {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 
 // Links.
 
-#[test]
-fn links_and_images_resolve() {
+pub fn links_and_images_resolve() {
     let Some(files) = files() else { return };
     let pages = all_pages(&files);
     let anchors: BTreeMap<&str, BTreeSet<String>> = pages.iter().map(|p| (p.name.as_str(), anchors(p))).collect();
@@ -83,8 +80,7 @@ fn links_and_images_resolve() {
 }
 
 /// An index shows the Python package's page alone: a link or a name of a file of the repository would lead nowhere.
-#[test]
-fn the_package_page_stands_alone() {
+pub fn the_package_page_stands_alone() {
     let Some(files) = files() else { return };
     let project = std::fs::read_to_string(root().join("pyproject.toml")).expect("pyproject.toml");
     assert!(project.contains(&format!("readme = \"{}\"", pages::PACKAGE)), "the package has another page");
@@ -150,8 +146,7 @@ fn slug(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-#[test]
-fn anchors_are_those_of_github() {
+pub fn anchors_are_those_of_github() {
     let text = "# A, `b_c` & [d](e.md)\n## C++: 2 x 3\n## C++: 2 x 3\n```sh\n# no heading\n```\n<a id=\"own\"></a>\n";
     let page = Page { name: "a/b.md".into(), text: text.into() };
     let want = ["a-b_c--d", "c-2-x-3", "c-2-x-3-1", "own"].map(String::from);
@@ -162,8 +157,7 @@ fn anchors_are_those_of_github() {
 
 // Sizes.
 
-#[test]
-fn pages_keep_their_sizes() {
+pub fn pages_keep_their_sizes() {
     let Some(files) = files() else { return };
     let mut failures = Vec::new();
     for page in all_pages(&files) {
@@ -191,8 +185,7 @@ fn pages_keep_their_sizes() {
 }
 
 /// A reader of the guides needs no plan key but those of an output.
-#[test]
-fn guides_name_no_plan_keys() {
+pub fn guides_name_no_plan_keys() {
     let key = regex(r"\b[ABC]_[A-Z]{3}\d|\b[A-Z]{3}\d+_[A-Z]{3}\d");
     assert!(key.is_match("`A_MIC6`") && key.is_match("(PAD2_ACP1)") && !key.is_match("SM_90A F32_F16"));
     let excepted = [pages::README, "docs/guide/kernels-and-bundles.md"];
@@ -257,8 +250,7 @@ fn script(block: &Block) -> String {
     script
 }
 
-#[test]
-fn lines_are_run_or_named() {
+pub fn lines_are_run_or_named() {
     let text =
         "cargo run --release --bin tilewright -- devices\nX=1 cargo test \\\n  -p a\nb \\\n  c\npython3 x.py && pip install y\n";
     let block = Block { info: "sh".into(), line: 3, text: text.into() };
@@ -267,52 +259,69 @@ fn lines_are_run_or_named() {
     assert_eq!(named, [4, 8]);
 }
 
-/// Each page's shell blocks, in order and in one folder of its own. Environment variables last from block to block.
-#[test]
-fn shell_blocks_run() {
-    let mut failures = Vec::new();
-    let mut not_run = String::new();
-    let mut ran = 0;
-    for page in Page::of_users(&root()) {
-        let folder = tempfile::tempdir().expect("a folder");
-        prepare(folder.path());
-        for block in page.blocks().iter().filter(|b| b.is("sh", &["gpu", "build", "cluster"])) {
-            let lines = lines_of(block);
-            for (line, text) in &lines {
-                if let Line::Named(text) = text {
-                    let _ = writeln!(not_run, "not run: {}:{line}: {text}", page.name);
-                }
+/// Each page's shell blocks, in order and in one folder of its own. Environment variables last from block to block. Pages run side by side.
+pub fn shell_blocks_run() {
+    let pages = Mutex::new(Page::of_users(&root()).into_iter());
+    let next = || pages.lock().expect("no thread panics with it").next();
+    let runner = || std::iter::from_fn(next).map(|page| blocks_of(&page)).collect::<Vec<_>>();
+    let (name, mut all) = (std::thread::current().name().unwrap_or("pages").to_string(), Vec::new());
+    std::thread::scope(|scope| {
+        // Messages name the test.
+        let start = |_| std::thread::Builder::new().name(name.clone()).spawn_scoped(scope, runner).expect("a thread");
+        let runners: Vec<_> = (0..2 * waits::cores()).map(start).collect();
+        all.extend(runners.into_iter().flat_map(|runner| runner.join().expect("no check of a block panics")));
+    });
+    println!("{}", all.iter().flat_map(|page| page.not_run.clone()).collect::<String>());
+    assert!(all.iter().any(|page| page.ran > 0), "no block was run");
+    none(all.into_iter().flat_map(|page| page.failures).collect());
+}
+
+/// How the blocks of a page ran.
+#[derive(Default)]
+struct Blocks {
+    ran: u32,
+    not_run: Vec<String>,
+    failures: Vec<String>,
+}
+
+fn blocks_of(page: &Page) -> Blocks {
+    let mut all = Blocks::default();
+    let folder = tempfile::tempdir().expect("a folder");
+    prepare(folder.path());
+    for block in page.blocks().iter().filter(|b| b.is("sh", &["gpu", "build", "cluster"])) {
+        let lines = lines_of(block);
+        for (line, text) in &lines {
+            if let Line::Named(text) = text {
+                all.not_run.push(format!("not run: {}:{line}: {text}\n", page.name));
             }
-            if lines.iter().all(|(_, l)| matches!(l, Line::Named(_))) {
-                continue;
-            }
-            ran += 1;
-            let output = bash(&script(block), folder.path()).output().expect("bash");
-            let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-            if output.status.success() {
-                continue;
-            }
-            if err.contains("is not available") {
-                // Nobody can be required to have a GPU; the other tools can be.
-                let gpu = ["libcuda", "libamdhip"].iter().any(|l| err.contains(l));
-                if gpu {
-                    missing::skipped(&err)
-                } else {
-                    missing::missing(&err)
-                }
-                continue;
-            }
-            let at = regex(r"(?m)^failed at line (\d+)$").captures(&err).map_or(block.line.to_string(), |c| c[1].into());
-            failures.push(format!("{}:{at}: {}\n{}{}", page.name, output.status, tail(&out), tail(&err)));
         }
+        if lines.iter().all(|(_, l)| matches!(l, Line::Named(_))) {
+            continue;
+        }
+        all.ran += 1;
+        let output = bash(&script(block), folder.path()).output().expect("bash");
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if output.status.success() {
+            continue;
+        }
+        if err.contains("is not available") {
+            // Nobody can be required to have a GPU; the other tools can be.
+            let gpu = ["libcuda", "libamdhip"].iter().any(|l| err.contains(l));
+            if gpu {
+                missing::skipped(&err)
+            } else {
+                missing::missing(&err)
+            }
+            continue;
+        }
+        let at = regex(r"(?m)^failed at line (\d+)$").captures(&err).map_or(block.line.to_string(), |c| c[1].into());
+        all.failures.push(format!("{}:{at}: {}\n{}{}", page.name, output.status, tail(&out), tail(&err)));
     }
-    println!("{not_run}");
-    assert!(ran > 0, "no block was run");
-    none(failures);
+    all
 }
 
 /// What a page's commands find: the case files of the project, as in its clone, and nothing else.
-fn prepare(folder: &Path) {
+pub fn prepare(folder: &Path) {
     let to = folder.join("benchmarks/cases");
     std::fs::create_dir_all(&to).expect("a folder");
     for file in std::fs::read_dir(root().join("benchmarks/cases")).expect("case files").map(|f| f.expect("a file")) {
@@ -322,7 +331,7 @@ fn prepare(folder: &Path) {
 
 /// Bash in this folder, which holds the user's files too; without a network where that is possible. A page waits for nothing: what runs
 /// on is ended.
-fn bash(script: &str, folder: &Path) -> Command {
+pub fn bash(script: &str, folder: &Path) -> Command {
     let mut command = Command::new("timeout");
     command.arg("60");
     let no_network = Command::new("unshare").args(["-rn", "true"]).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
@@ -344,15 +353,14 @@ fn bash(script: &str, folder: &Path) -> Command {
     command
 }
 
-fn tail(text: &str) -> String {
+pub fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(12)..].iter().map(|l| format!("    {l}\n")).collect()
 }
 
 // What is not run, in any page: what it names exists.
 
-#[test]
-fn packages_tests_and_scripts_exist() {
+pub fn packages_tests_and_scripts_exist() {
     let Some(files) = files() else { return };
     let names = Names::of_the_project();
     let mut failures = Vec::new();
@@ -456,8 +464,7 @@ impl Names {
     }
 }
 
-#[test]
-fn names_that_do_not_exist_are_found() {
+pub fn names_that_do_not_exist_are_found() {
     let names = Names::of_the_project();
     let files = BTreeSet::from(["scripts/wheel".to_string()]);
     let unknown = |command: &str| names.unknown(command, &files);
@@ -471,8 +478,7 @@ fn names_that_do_not_exist_are_found() {
 }
 
 /// Doc tests compile Rust blocks of the pages that the library includes.
-#[test]
-fn the_library_compiles_rust_blocks() {
+pub fn the_library_compiles_rust_blocks() {
     let library = std::fs::read_to_string(root().join("crates/tilewright/src/lib.rs")).expect("the library");
     let with_rust = |p: &Page| p.blocks().iter().any(|b| b.is("rust", &[]));
     let included = |p: &Page| library.contains(&format!("include_str!(\"../../../{}\")", p.name));

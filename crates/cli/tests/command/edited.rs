@@ -18,8 +18,7 @@ fn write(bench: &Bench, name: &str, text: &str, from: &str, to: &str) {
     std::fs::write(bench.path(name), text.replace(from, to)).expect("the source is written");
 }
 
-#[test]
-fn an_edited_opencl_source_is_verified_timed_and_not_recorded() {
+pub fn an_edited_opencl_source_is_verified_timed_and_not_recorded() {
     let bench = Bench::new();
     let plan = "--plan A_MIC1__B_MIC1__C_MAC64_UNR8_ICE1 --device opencl";
     let Some(text) = emitted(&bench, plan) else { return };
@@ -42,8 +41,7 @@ fn an_edited_opencl_source_is_verified_timed_and_not_recorded() {
     bench.run("bench --source wrong.cl --repeats 1").ends(1);
 }
 
-#[test]
-fn what_cannot_be_used_is_refused_in_the_terms_of_the_file() {
+pub fn what_cannot_be_used_is_refused_in_the_terms_of_the_file() {
     let bench = Bench::new();
     let plan = "--plan A_MIC1__B_MIC1__C_MAC64_UNR8_ICE1 --device opencl";
     let Some(text) = emitted(&bench, plan) else { return };
@@ -82,8 +80,7 @@ fn what_cannot_be_used_is_refused_in_the_terms_of_the_file() {
     }
 }
 
-#[test]
-fn an_edited_cuda_source_is_inspected() {
+pub fn an_edited_cuda_source_is_inspected() {
     let bench = Bench::new();
     let Some(text) = emitted(&bench, "--arch sm_80 --plan A_MIC4__B_MIC4__C_UNR8_MAC64_PFG0_UNI0_SKW10_ICE1") else { return };
     let inspect = "inspect --source edited.cu --json";

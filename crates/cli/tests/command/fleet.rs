@@ -47,8 +47,7 @@ fn problems(ran: &Ran) -> BTreeSet<String> {
     ran.objects().iter().map(|o| o["problem"].as_str().expect("a problem").to_string()).collect()
 }
 
-#[test]
-fn several_devices_of_a_host_share_the_problems() {
+pub fn several_devices_of_a_host_share_the_problems() {
     let bench = bench();
     let ran = bench.run("tune --cases cases.csv --device emu,emu --budget 3 --json");
     ran.ends(0);
@@ -70,8 +69,7 @@ fn several_devices_of_a_host_share_the_problems() {
 }
 
 /// Problems that are near each other, by one worker and by two: the same plans are tried.
-#[test]
-fn two_workers_try_what_one_tries() {
+pub fn two_workers_try_what_one_tries() {
     let bench = Bench::new();
     let near = (0..14).map(|n| format!("{},64,64,f32\n", 136 - 8 * n)).collect::<String>();
     std::fs::write(bench.path("near.csv"), format!("m,n,k,dtype\n{near}")).expect("a file");
@@ -83,8 +81,7 @@ fn two_workers_try_what_one_tries() {
     assert_eq!(trials(&bench, "two.sqlite"), one);
 }
 
-#[test]
-fn a_named_run_of_a_host_goes_on_where_it_stood() {
+pub fn a_named_run_of_a_host_goes_on_where_it_stood() {
     let bench = bench();
     bench.run("tune --cases cases.csv --device emu --run night --budget 2").ends(0);
     let before = trials(&bench, "records.sqlite");
@@ -129,8 +126,7 @@ fn is_gone(id: u32) -> bool {
     state.is_empty() || state.contains(") Z ")
 }
 
-#[test]
-fn a_worker_that_dies_is_replaced_and_one_without_a_parent_ends() {
+pub fn a_worker_that_dies_is_replaced_and_one_without_a_parent_ends() {
     if !Path::new("/proc/self/task").exists() {
         return missing::skipped("children of a process are read from /proc");
     }
@@ -166,8 +162,7 @@ fn a_worker_that_dies_is_replaced_and_one_without_a_parent_ends() {
     assert!(workers.iter().all(|id| is_gone(*id)));
 }
 
-#[test]
-fn nodes_share_a_run_and_its_trials_are_collected() {
+pub fn nodes_share_a_run_and_its_trials_are_collected() {
     let bench = bench();
     let Some(server) = server(&bench) else { return };
     let url = worker(&server);
@@ -232,8 +227,7 @@ fn nodes_share_a_run_and_its_trials_are_collected() {
 }
 
 /// Times of another GPU are only starts: a new holder times the best three plans again, although the budget is spent.
-#[test]
-fn the_best_of_an_earlier_holder_are_timed_again() {
+pub fn the_best_of_an_earlier_holder_are_timed_again() {
     let bench = bench();
     let Some(server) = server(&bench) else { return };
     let tune = format!("tune --cases cases.csv --fleet {} --run night --device emu --budget 5 --json --records", worker(&server));
@@ -248,8 +242,7 @@ fn the_best_of_an_earlier_holder_are_timed_again() {
 }
 
 /// A page is written again while a run goes on.
-#[test]
-fn a_page_of_a_run_that_is_watched_shows_itself_again() {
+pub fn a_page_of_a_run_that_is_watched_shows_itself_again() {
     let bench = bench();
     let Some(server) = server(&bench) else { return };
     let mut watching = bench.command(&format!("fleet status {} --watch --html page.html", worker(&server)));
@@ -262,8 +255,7 @@ fn a_page_of_a_run_that_is_watched_shows_itself_again() {
 }
 
 /// Alone in a fleet, a worker finds what `tune` finds.
-#[test]
-fn a_fleet_of_one_makes_the_trials_of_plain_tune() {
+pub fn a_fleet_of_one_makes_the_trials_of_plain_tune() {
     let bench = bench();
     let Some(server) = server(&bench) else { return };
     let first = CASES.lines().take(2).collect::<Vec<_>>().join("\n");
@@ -278,8 +270,7 @@ fn a_fleet_of_one_makes_the_trials_of_plain_tune() {
     assert_eq!(trials(&bench, "host.sqlite"), plain);
 }
 
-#[test]
-fn rows_that_cannot_be_true_are_refused_by_name() {
+pub fn rows_that_cannot_be_true_are_refused_by_name() {
     let bench = bench();
     let Some(server) = server(&bench) else { return };
     let url = worker(&server);
@@ -326,8 +317,7 @@ fn rows_that_cannot_be_true_are_refused_by_name() {
     assert_eq!(trials(&bench, "all.sqlite").len(), 4);
 }
 
-#[test]
-fn wrong_input_is_named_and_no_password_is_shown() {
+pub fn wrong_input_is_named_and_no_password_is_shown() {
     let bench = bench();
     for (line, code, part) in [
         ("tune --cases cases.csv --fleet postgresql://me:hunter2@db/x --run a", 2, "PGPASSFILE"),
@@ -370,8 +360,7 @@ fn wrong_input_is_named_and_no_password_is_shown() {
 }
 
 /// The guide's server, its four workers, the kill of one, and its report.
-#[test]
-fn the_guide_for_a_cluster_runs() {
+pub fn the_guide_for_a_cluster_runs() {
     if postgres::programs().is_none() {
         return missing::missing("PostgreSQL is not installed (Debian: postgresql)");
     }
@@ -416,8 +405,7 @@ fn on_a_terminal(bench: &Bench, fleet: Option<&str>, command: &str) -> Option<Ra
 }
 
 /// On a terminal each worker has a bar, and all problems together have one.
-#[test]
-fn workers_of_a_terminal_have_bars() {
+pub fn workers_of_a_terminal_have_bars() {
     let bench = bench();
     let Some(ran) = on_a_terminal(&bench, None, "tune --cases cases.csv --device emu,emu --budget 40") else {
         return missing::skipped("script (util-linux) makes a terminal");
@@ -436,8 +424,7 @@ fn workers_of_a_terminal_have_bars() {
 }
 
 /// The only worker of a run has both bars, on a server as well.
-#[test]
-fn a_worker_of_a_fleet_has_the_bar_of_all_problems() {
+pub fn a_worker_of_a_fleet_has_the_bar_of_all_problems() {
     let bench = bench();
     let Some(server) = server(&bench) else { return };
     let command = "tune --cases cases.csv --device emu --budget 40 --run night";
@@ -447,8 +434,7 @@ fn a_worker_of_a_fleet_has_the_bar_of_all_problems() {
     ran.says(&["of 4 problems, ", " % of the work", "] emu ", "trials, ", ", verified, "]);
 }
 
-#[test]
-fn failed_tasks_are_told_by_the_exit_code() {
+pub fn failed_tasks_are_told_by_the_exit_code() {
     let bench = Bench::new();
     std::fs::write(bench.path("two.csv"), "m,n,k,dtype\n256,256,128,bf16\n96,96,64,f64\n").expect("a file");
     // No warpgroup multiplies f64.

@@ -112,16 +112,14 @@ impl Reading {
     }
 }
 
-#[test]
-fn the_seeds_fault_shows_on_amd() {
+pub fn the_seeds_fault_shows_on_amd() {
     for arch in AMD {
         let Some(naive) = read(arch, NAIVE, "") else { return };
         naive.is_naive();
     }
 }
 
-#[test]
-fn storing_late_hides_the_loads_on_amd() {
+pub fn storing_late_hides_the_loads_on_amd() {
     for schedule in [LATE, FRAGMENTS_AHEAD] {
         for arch in AMD {
             let Some(late) = read(arch, schedule, "") else { return };
@@ -130,8 +128,7 @@ fn storing_late_hides_the_loads_on_amd() {
     }
 }
 
-#[test]
-fn two_tiles_ahead_fit_into_registers() {
+pub fn two_tiles_ahead_fit_into_registers() {
     for arch in AMD {
         let Some(far) = read(arch, "PFG2_BUF2_STP1_HNT1", "") else { return };
         far.no_spills();
@@ -139,8 +136,7 @@ fn two_tiles_ahead_fit_into_registers() {
     }
 }
 
-#[test]
-fn without_fences_the_compiler_moves_loads_and_stores() {
+pub fn without_fences_the_compiler_moves_loads_and_stores() {
     for (arch, schedule) in [("gfx900", "PFG1_BUF2_STP1_FRA1"), ("sm_90a", "PFG1_BUF2_STP1_FRA1")] {
         let Some(free) = read(arch, schedule, "") else { return };
         let Some(fenced) = read(arch, &format!("{schedule}_HNT1"), "") else { return };
@@ -149,8 +145,7 @@ fn without_fences_the_compiler_moves_loads_and_stores() {
     }
 }
 
-#[test]
-fn opencl_reads_as_hip_does() {
+pub fn opencl_reads_as_hip_does() {
     let (Some(naive), Some(late)) =
         (read("gfx900", NAIVE, "--target opencl"), read("gfx900", "PFG1_BUF2_STP1", "--target opencl"))
     else {
@@ -162,24 +157,21 @@ fn opencl_reads_as_hip_does() {
     assert!(late.least("math_to_wait") >= 0.5, "{}", late.name);
 }
 
-#[test]
-fn a_single_buffer_is_waited_for_at_once_unless_it_prefetches() {
+pub fn a_single_buffer_is_waited_for_at_once_unless_it_prefetches() {
     let Some(single) = read("gfx900", "PFG0_BUF1", "") else { return };
     single.is_naive();
     let Some(prefetched) = read("gfx900", "PFG1_BUF1_HNT1", "") else { return };
     prefetched.is_late();
 }
 
-#[test]
-fn the_seeds_fault_shows_on_nvidia() {
+pub fn the_seeds_fault_shows_on_nvidia() {
     for arch in NVIDIA {
         let Some(naive) = read(arch, NAIVE, "") else { return };
         naive.is_naive();
     }
 }
 
-#[test]
-fn storing_late_hides_the_loads_on_nvidia() {
+pub fn storing_late_hides_the_loads_on_nvidia() {
     for arch in NVIDIA {
         for schedule in [LATE, FRAGMENTS_AHEAD] {
             let Some(late) = read(arch, schedule, "") else { return };
@@ -193,8 +185,7 @@ fn storing_late_hides_the_loads_on_nvidia() {
     }
 }
 
-#[test]
-fn asynchronous_copies_fly_over_the_math() {
+pub fn asynchronous_copies_fly_over_the_math() {
     let schedule = "PFG2_BUF3_FRA1";
     let tiling = TILING.replace("LOR1", "LOR1_ACP1");
     for arch in NVIDIA {
@@ -213,8 +204,7 @@ fn asynchronous_copies_fly_over_the_math() {
 }
 
 /// Work-groups that stay walk over tiles of the result: the figures are of the loop over k-tiles within.
-#[test]
-fn staying_work_groups_are_read_per_k_tile() {
+pub fn staying_work_groups_are_read_per_k_tile() {
     let plan = "A_MIC2_WOS0_ACP2__B_MIC16_WOS0_ACP2__C_UNR64_MAC256_SKW11_UNI2_CST1_ICE1_SWP0_FRA0_PNG0_BUF4_LWV4_PST132";
     let sizes = "--m 4096 --n 4096 --k 4096 --dtype bf16 --trans nt";
     let ran = Bench::new().run(&format!("inspect gemm {sizes} --arch sm_90a --plan {plan} --json"));
@@ -231,8 +221,7 @@ fn staying_work_groups_are_read_per_k_tile() {
     assert!(reading.of_role("load")["counts"]["copy"].is_number());
 }
 
-#[test]
-fn roles_have_loops_of_their_own() {
+pub fn roles_have_loops_of_their_own() {
     for arch in ["gfx942", "sm_90a"] {
         let Some(roles) = read(arch, "PFG2_BUF3_STP1_LWV4", "") else { return };
         assert_eq!(roles.main()["flights"].as_array().map(Vec::len), Some(0), "{}", roles.name);
@@ -242,8 +231,7 @@ fn roles_have_loops_of_their_own() {
     }
 }
 
-#[test]
-fn words_and_picture() {
+pub fn words_and_picture() {
     let bench = Bench::new();
     let line = format!(
         "inspect gemm --m 256 --n 256 --k 4096 --trans tn --arch gfx942 --plan {TILING}_{LATE} --svg {} --asm {}",
@@ -262,8 +250,7 @@ fn words_and_picture() {
     assert!(assembly.contains("s_waitcnt") && assembly.contains("tw_contract"));
 }
 
-#[test]
-fn what_is_missing_or_wrong_is_named() {
+pub fn what_is_missing_or_wrong_is_named() {
     let bench = Bench::new();
     let small = "inspect gemm --m 64 --n 64 --k 64";
     let mut command = bench.command(&format!("{small} --arch gfx900"));

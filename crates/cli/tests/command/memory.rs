@@ -6,8 +6,7 @@ use common::{Bench, Ran};
 use std::process::Command;
 
 /// A result that spans 200 MB, in an address space that holds it once but not twice.
-#[test]
-fn an_emulator_without_memory_says_so() {
+pub fn an_emulator_without_memory_says_so() {
     let line = "verify gemm --m 2 --n 8 --k 4 --dtype f16 --ldc 100000000 --device emu:sm_80";
     let bench = Bench::new();
     let inner = bench.command(line);

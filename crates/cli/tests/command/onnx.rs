@@ -6,8 +6,7 @@ use crate::small_model;
 use common::Bench;
 use small_model::model;
 
-#[test]
-fn a_model_is_tuned_and_reported() {
+pub fn a_model_is_tuned_and_reported() {
     let bench = Bench::new();
     std::fs::write(bench.path("small.onnx"), model()).expect("a file");
     let ran = bench.run("tune --onnx small.onnx --dim batch=24 --device emu --budget 3 --json");
@@ -73,14 +72,12 @@ fn tunes(variable: &str, package: &str, file: &str, dims: &str, [problems, layer
 }
 
 /// One of the nine light models.
-#[test]
-fn a_light_model_tunes() {
+pub fn a_light_model_tunes() {
     tunes("TILEWRIGHT_ONNX_MODELS", "onnx", "light_squeezenet.onnx", "", [19, 27]);
 }
 
 /// One that people use, with free batch, height and width: convolutions, products and reductions.
-#[test]
-fn a_model_with_free_dimensions_tunes() {
+pub fn a_model_with_free_dimensions_tunes() {
     let dims = "--dim x.0=1 --dim x.2=48 --dim x.3=32";
     tunes("TILEWRIGHT_ONNX_FREE", "rapidocr-onnxruntime", "ch_PP-OCRv4_rec_infer.onnx", dims, [40, 63]);
 }

@@ -48,8 +48,7 @@ fn path() -> String {
     format!("{}:{}", tool.display(), std::env::var("PATH").unwrap_or_default())
 }
 
-#[test]
-fn files_that_leave_their_schema_are_refused() {
+pub fn files_that_leave_their_schema_are_refused() {
     let Some(schemas) = schemas() else { return };
     let bench = Bench::new();
     for (text, right, wrong) in [
@@ -69,8 +68,7 @@ fn files_that_leave_their_schema_are_refused() {
 }
 
 /// The command of the Job is complete but for its server, and its password is a secret.
-#[test]
-fn the_job_for_kubernetes_starts_a_worker() {
+pub fn the_job_for_kubernetes_starts_a_worker() {
     let Some(schemas) = schemas() else { return };
     let bench = Bench::new();
     let authority = bench.text("ca.crt");
@@ -106,8 +104,7 @@ fn the_job_for_kubernetes_starts_a_worker() {
 }
 
 /// The services of the compose file in their order, without docker: a server, then each command with the file's environment and secrets.
-#[test]
-fn the_services_of_compose_tune_and_collect() {
+pub fn the_services_of_compose_tune_and_collect() {
     let Some(schemas) = schemas() else { return };
     if postgres::programs().is_none() {
         return missing::missing("PostgreSQL is not installed (Debian: postgresql)");

@@ -43,8 +43,7 @@ fn wait_for(bench: &Bench, child: &mut Child, trials: usize) {
     }
 }
 
-#[test]
-fn killed_tuning_goes_on_from_its_trials() {
+pub fn killed_tuning_goes_on_from_its_trials() {
     let bench = Bench::new();
     let mut child = start(&bench);
     wait_for(&bench, &mut child, 5);
@@ -81,8 +80,7 @@ fn is_ignored(number: u32) -> bool {
 }
 
 /// Told twice, by whatever signal, the command ends at once and blames no candidate.
-#[test]
-fn told_twice_to_end_it_excludes_nothing() {
+pub fn told_twice_to_end_it_excludes_nothing() {
     for (name, number) in [("HUP", 1), ("INT", 2), ("TERM", 15)] {
         // Under nohup a search goes on when its terminal is gone.
         if is_ignored(number) {
@@ -104,8 +102,7 @@ fn told_twice_to_end_it_excludes_nothing() {
 }
 
 /// What took the process down is known afterwards; a kill says nothing.
-#[test]
-fn a_crash_is_noted_and_a_kill_is_not() {
+pub fn a_crash_is_noted_and_a_kill_is_not() {
     for (name, crashed) in [("SEGV", true), ("KILL", false)] {
         let bench = Bench::new();
         let mut child = start(&bench);
@@ -122,8 +119,7 @@ fn a_crash_is_noted_and_a_kill_is_not() {
     }
 }
 
-#[test]
-fn export_ends_quietly_when_its_reader_has_gone() {
+pub fn export_ends_quietly_when_its_reader_has_gone() {
     let bench = Bench::new();
     bench.run(&format!("{TUNE} --budget 20")).ends(0);
     // Gone before the command starts, which is quick to write all there is.
@@ -136,8 +132,7 @@ fn export_ends_quietly_when_its_reader_has_gone() {
 }
 
 /// On PoCL, whose compiler catches signals itself, too.
-#[test]
-fn an_interrupt_keeps_what_was_found() {
+pub fn an_interrupt_keeps_what_was_found() {
     for (name, device) in [("INT", "emu"), ("INT", "opencl:0"), ("TERM", "opencl:0")] {
         let tune = TUNE.replace("emu", device);
         let bench = Bench::new();

@@ -10,8 +10,7 @@ fn facts(report: &str) -> Value {
     serde_json::from_str(rest.split_once("\n```").expect("its end").0).expect("it parses")
 }
 
-#[test]
-fn a_short_check_of_every_kind_of_device() {
+pub fn a_short_check_of_every_kind_of_device() {
     for (device, kind, pairs) in [("emu", "modelled", 6), ("opencl", "measured", 2)] {
         let bench = Bench::new();
         let ran = bench
@@ -42,8 +41,7 @@ fn a_short_check_of_every_kind_of_device() {
     }
 }
 
-#[test]
-fn what_is_wrong_is_told_before_any_work() {
+pub fn what_is_wrong_is_told_before_any_work() {
     let bench = Bench::new();
     bench.run("selfcheck --device emu --pairs 1 --out /dev/null/report.md").ends(2);
     bench.run("selfcheck --device emu:none --pairs 1").ends(2);

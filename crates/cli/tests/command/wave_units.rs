@@ -3,6 +3,7 @@
 use crate::common;
 use common::Bench;
 use serde_json::Value;
+use tilewright_check::random::whole_run;
 
 /// 128 x 128 x 32 by four waves, loads along either direction in 16 bytes.
 const MMA: &str =
@@ -28,7 +29,9 @@ fn inspect(arch: &str, dtype: &str, trans: &str, extent: u32, plan: &str) -> Opt
 }
 
 fn holds(arch: &str, dtype: &str, extent: u32, plan: &str, instruction: &str) {
-    for trans in ["nn", "nt", "tn"] {
+    // Outside of a whole run one transposition, another for each type.
+    let all = ["nn", "nt", "tn"].into_iter().cycle().skip(arch.len() + dtype.len());
+    for trans in all.take(if whole_run() { 3 } else { 1 }) {
         let Some(read) = inspect(arch, dtype, trans, extent, plan) else { return };
         let name = format!("{arch} {dtype} {trans} {plan}");
         let loops = read["loops"].to_string();
@@ -39,16 +42,14 @@ fn holds(arch: &str, dtype: &str, extent: u32, plan: &str, instruction: &str) {
     }
 }
 
-#[test]
-fn mma_on_nvidia() {
+pub fn mma_on_nvidia() {
     for arch in ["sm_80", "sm_90a"] {
         holds(arch, "bf16", 4096, MMA, "HMMA.16816.F32.BF16");
         holds(arch, "f16", 4095, SCALAR, "HMMA.16816.F32");
     }
 }
 
-#[test]
-fn mfma_on_amd() {
+pub fn mfma_on_amd() {
     // The assembler names shapes with or without underscores.
     for (arch, large, small) in [
         ("gfx90a", "v_mfma_f32_32x32x8bf16_1k", "v_mfma_f32_16x16x16f16"),

@@ -54,7 +54,7 @@ pub fn a_proxy_that_stalls_stops_no_search() {
     let Some(fleet) = Fleet::new() else { return };
     fleet.server.trust_tcp();
     let proxy = Proxy::new(fleet.server.port);
-    let options = "tasks=2 trials=300 sleep=100 lease=60000 poll=100";
+    let options = "tasks=2 trials=180 sleep=100 lease=60000 poll=100";
     let workers: Vec<_> = (0..2).map(|n| fleet.start_at(&proxy.url(), &format!("w{n}"), options)).collect();
     until("trials are shipped", || fleet.count("tw.trial") > 0);
     proxy.state.is_stalled.store(true, Ordering::SeqCst);
@@ -65,5 +65,5 @@ pub fn a_proxy_that_stalls_stops_no_search() {
     let said: Vec<String> = workers.into_iter().map(|worker| ends(worker, 0)).collect();
     assert_eq!(fleet.count("tw.task WHERE state = 'done' AND epoch = 1 AND lapses = 0"), 2, "{said:?}");
     assert_eq!(said.concat().matches("done p").count(), 2, "{said:?}");
-    assert_eq!((fleet.count("tw.trial"), fleet.journals()), (2 * 300, 2 * 300));
+    assert_eq!((fleet.count("tw.trial"), fleet.journals()), (2 * 180, 2 * 180));
 }

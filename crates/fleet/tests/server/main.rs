@@ -19,6 +19,7 @@ mod stops;
 mod missing;
 #[path = "../support/postgres.rs"]
 mod postgres;
+#[macro_use]
 #[path = "../../../ir/tests/support/waits.rs"]
 mod waits;
 
@@ -26,90 +27,81 @@ use postgres::Postgres;
 use std::process::{Child, Command, Stdio};
 use tilewright_fleet::{Address, Identity, NewTask, RunSpec, Server};
 
-/// Tests by their modules, long ones first. The compiler warns of one that is missing here.
-macro_rules! tests {
-    ($($module:ident: $($test:ident)*;)*) => {
-        &[$($((concat!(stringify!($module), "::", stringify!($test)), $module::$test)),*),*]
-    };
-}
-
-const TESTS: &[waits::Test] = tests! {
-    slurm:
-        a_job_array_with_a_requeue_and_a_cancel_does_all_tasks
-    ;
-    stops:
-        a_worker_stopped_at_any_step_does_nothing_twice
-        a_plan_that_never_ends_is_hung_after_two
-    ;
-    kills:
-        killed_workers_lose_no_task_and_no_trial_of_others
-        a_server_that_restarts_loses_no_trial
-        a_server_from_an_older_copy_gets_its_trials_again
-        a_stopped_worker_ends_nothing_of_others
-        a_lost_lease_changes_nothing
-    ;
-    packets:
-        dropped_packets_stop_no_search
-    ;
-    fences:
-        an_answer_cut_at_any_byte_leases_one_task
-        a_proxy_that_stalls_stops_no_search
-    ;
-    bad_input:
-        what_a_server_refuses_is_said_with_the_remedy
-        workers_have_the_rights_they_need_and_no_others
-        lines_that_are_too_long_are_named_and_not_read
-        a_certificate_is_verified_by_name_and_authority
-    ;
-    clocks:
-        clocks_of_workers_that_differ_and_jump_change_nothing
-        a_jump_of_the_servers_clock_is_no_lapse
-    ;
-    failures:
-        one_sick_gpu_of_four_fails_no_task
-        a_gpu_whose_results_are_wrong_fails_no_task
-        a_hopeless_task_fails_after_two_gpus_tried_it
-        a_plan_that_takes_hosts_down_is_hung_after_two
-        the_second_worker_on_a_gpu_waits
-        a_gpu_of_another_container_is_busy
-        a_silence_of_all_is_no_lapse
-        more_workers_than_connections_do_all_tasks
-    ;
-    host:
-        a_task_of_a_worker_that_is_gone_goes_on
-        a_worker_that_lives_and_does_nothing_loses_its_task
-        failures_of_one_device_fail_no_task
-        a_file_of_a_newer_tilewright_is_refused
-        killed_workers_of_a_host_lose_no_task
-        a_jump_of_the_hosts_clock_takes_no_task_away
-        tasks_of_an_earlier_start_of_the_machine_are_free
-        workers_in_two_containers_share_the_tasks
-    ;
-    launchers:
-        mpirun_starts_eight_workers
-        a_loop_over_ssh_starts_workers
-    ;
-    pooler:
-        a_pool_in_transaction_mode_serves_many_workers
-    ;
-    runs:
-        each_task_is_done_once_and_each_trial_shipped_once
-        two_classes_have_tasks_of_their_own
-        cases_are_added_only_when_asked_for
-        withdrawn_tasks_stop_their_workers
-        a_worker_that_need_not_wait_leaves_while_others_work
-        the_row_that_shows_life_is_written_once_a_second
-        a_claim_walks_the_index_in_order_of_work
-    ;
-    spans:
-        a_search_runs_in_a_span_of_its_task
-    ;
-};
-
 fn main() {
-    // They wait for leases to lapse, and for servers: a third of a core is enough for one.
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    waits::run(TESTS, 3 * cores);
+    let tests = tests! {
+        slurm:
+            a_job_array_with_a_requeue_and_a_cancel_does_all_tasks
+        ;
+        stops:
+            a_worker_stopped_at_any_step_does_nothing_twice
+            a_plan_that_never_ends_is_hung_after_two
+        ;
+        kills:
+            killed_workers_lose_no_task_and_no_trial_of_others
+            a_server_that_restarts_loses_no_trial
+            a_server_from_an_older_copy_gets_its_trials_again
+            a_stopped_worker_ends_nothing_of_others
+            a_lost_lease_changes_nothing
+        ;
+        packets:
+            dropped_packets_stop_no_search
+        ;
+        fences:
+            an_answer_cut_at_any_byte_leases_one_task
+            a_proxy_that_stalls_stops_no_search
+        ;
+        bad_input:
+            what_a_server_refuses_is_said_with_the_remedy
+            workers_have_the_rights_they_need_and_no_others
+            lines_that_are_too_long_are_named_and_not_read
+            a_certificate_is_verified_by_name_and_authority
+        ;
+        clocks:
+            clocks_of_workers_that_differ_and_jump_change_nothing
+            a_jump_of_the_servers_clock_is_no_lapse
+        ;
+        failures:
+            one_sick_gpu_of_four_fails_no_task
+            a_gpu_whose_results_are_wrong_fails_no_task
+            a_hopeless_task_fails_after_two_gpus_tried_it
+            a_plan_that_takes_hosts_down_is_hung_after_two
+            the_second_worker_on_a_gpu_waits
+            a_gpu_of_another_container_is_busy
+            a_silence_of_all_is_no_lapse
+            more_workers_than_connections_do_all_tasks
+        ;
+        host:
+            a_task_of_a_worker_that_is_gone_goes_on
+            a_worker_that_lives_and_does_nothing_loses_its_task
+            failures_of_one_device_fail_no_task
+            a_file_of_a_newer_tilewright_is_refused
+            killed_workers_of_a_host_lose_no_task
+            a_jump_of_the_hosts_clock_takes_no_task_away
+            tasks_of_an_earlier_start_of_the_machine_are_free
+            workers_in_two_containers_share_the_tasks
+        ;
+        launchers:
+            mpirun_starts_eight_workers
+            a_loop_over_ssh_starts_workers
+        ;
+        pooler:
+            a_pool_in_transaction_mode_serves_many_workers
+        ;
+        runs:
+            each_task_is_done_once_and_each_trial_shipped_once
+            two_classes_have_tasks_of_their_own
+            cases_are_added_only_when_asked_for
+            withdrawn_tasks_stop_their_workers
+            a_worker_that_need_not_wait_leaves_while_others_work
+            the_row_that_shows_life_is_written_once_a_second
+            a_claim_walks_the_index_in_order_of_work
+        ;
+        spans:
+            a_search_runs_in_a_span_of_its_task
+        ;
+    };
+    // They wait for leases to lapse, and for servers: an eighth of a core is enough for one.
+    waits::run(&tests, 8 * waits::cores());
 }
 
 /// A server with the tables, and a folder for journals.

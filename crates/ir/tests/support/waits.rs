@@ -5,9 +5,26 @@ use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
+
+/// Cores of this machine.
+#[allow(dead_code, reason = "tests that only wait run all at once")]
+pub fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
 
 /// A test with its name.
 pub type Test = (&'static str, fn());
+
+/// Tests by their modules, long ones first. The compiler warns of one that is missing in the list.
+#[allow(unused_macros, reason = "tests of one file need no modules")]
+macro_rules! tests {
+    ($($(#[$where:meta])? $module:ident: $($test:ident)*;)*) => {{
+        let mut all: Vec<crate::waits::Test> = Vec::new();
+        $($(#[$where])? all.extend([$((concat!(stringify!($module), "::", stringify!($test)), $module::$test as fn())),*]);)*
+        all
+    }};
+}
 
 /// Runs the tests that the command line asks for, so many at once, and ends the process with an error where one failed.
 ///
@@ -41,8 +58,14 @@ pub fn run(tests: &[Test], at_once: usize) {
             scope.spawn(|| {
                 while let Some((name, test)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
                     // A thread of its own: messages name it.
+                    let start = Instant::now();
                     let ended = thread::Builder::new().name((*name).into()).spawn(*test).expect("a thread").join();
-                    let _ = writeln!(std::io::stdout(), "test {name} ... {}", if ended.is_ok() { "ok" } else { "FAILED" });
+                    let _ = writeln!(
+                        std::io::stdout(),
+                        "test {name} ... {} ({:.1} s)",
+                        if ended.is_ok() { "ok" } else { "FAILED" },
+                        start.elapsed().as_secs_f64()
+                    );
                     if ended.is_err() {
                         failed.lock().expect("no thread panics with it").push(*name);
                     }

@@ -301,8 +301,7 @@ fn with_the_driver(folder: &Path) {
     }
 }
 
-#[test]
-fn host_code_tells_the_driver_what_our_own_launches_tell_it() {
+pub fn host_code_tells_the_driver_what_our_own_launches_tell_it() {
     if let Some(folder) = std::env::var_os("RECORDING_DRIVER") {
         return with_the_driver(Path::new(&folder));
     }
@@ -325,8 +324,7 @@ fn source(operation: &Operation, target: &Target) -> (Plan, String) {
 }
 
 /// The part of a file for nvcc or hipcc behind its kernels compiles, with kernels that are declared only.
-#[test]
-fn the_host_part_of_one_source_file_compiles() {
+pub fn the_host_part_of_one_source_file_compiles() {
     for device in ["emu:sm_90a", "emu:gfx942"] {
         let context = emulated(device);
         let target = context.info().target.clone();
@@ -347,8 +345,7 @@ fn the_host_part_of_one_source_file_compiles() {
 }
 
 /// A file with host code is taken back by compilers at run time like any other: they see its kernels alone.
-#[test]
-fn one_source_file_compiles_at_run_time() {
+pub fn one_source_file_compiles_at_run_time() {
     let context = emulated("emu:sm_90a");
     let target = context.info().target.clone();
     let operation = context.gemm(Gemm::new(Scalar::BF16, 256, 256, 128)).expect("a product");
@@ -365,8 +362,7 @@ fn one_source_file_compiles_at_run_time() {
     }
 }
 
-#[test]
-fn names_dialects_and_images_without_host_code_are_refused() {
+pub fn names_dialects_and_images_without_host_code_are_refused() {
     let context = emulated("emu:sm_90a");
     let operation = context.gemm(Gemm::new(Scalar::F32, 32, 32, 32)).expect("a product");
     let plan = operation.plan().expect("a plan");

@@ -22,8 +22,7 @@ fn product(a: &[f32], b: &[f32], m: usize, n: usize, k: usize) -> Vec<f32> {
     (0..m * n).map(|at| (0..k).map(|l| a[at / n * k + l] * b[l * n + at % n]).sum()).collect()
 }
 
-#[test]
-fn odd_sizes_with_beta() {
+pub fn odd_sizes_with_beta() {
     let context = context();
     let (m, n, k) = (67, 45, 33);
     let (a, b, old) = (numbers(m * k), numbers(k * n), numbers(m * n));
@@ -40,8 +39,7 @@ fn odd_sizes_with_beta() {
 }
 
 /// With a scale of both tensors as alpha; B's type is its own.
-#[test]
-fn products_of_two_8_bit_floats() {
+pub fn products_of_two_8_bit_floats() {
     let context = context();
     let (m, n, k) = (19, 24, 33);
     let (a, b) = (numbers(m * k), numbers(k * n));
@@ -58,8 +56,7 @@ fn products_of_two_8_bit_floats() {
 }
 
 /// Sums of integers are exact in i32, of the ends of both types and whatever the sign; floats of them are scaled.
-#[test]
-fn products_of_8_bit_integers() {
+pub fn products_of_8_bit_integers() {
     let context = context();
     let (m, n, k) = (19usize, 24usize, 133usize);
     let a: Vec<i8> = (0..m * k).map(|i| if i < k { i8::MIN } else { (i * 89 % 256) as u8 as i8 }).collect();
@@ -94,8 +91,7 @@ fn products_of_8_bit_integers() {
 }
 
 /// Zero points are taken from the factors, exactly: one for each row of A, one for all of B.
-#[test]
-fn zero_points_of_8_bit_integers() {
+pub fn zero_points_of_8_bit_integers() {
     let context = context();
     let (m, n, k) = (19usize, 24usize, 133usize);
     let a: Vec<u8> = (0..m * k).map(|i| (i * 89 % 256) as u8).collect();
@@ -127,8 +123,7 @@ fn zero_points_of_8_bit_integers() {
 }
 
 /// Every row by its group's factor, whatever the groups' sizes, which the launch does not know; rows of no group untouched.
-#[test]
-fn rows_of_groups_are_multiplied_by_their_factors() {
+pub fn rows_of_groups_are_multiplied_by_their_factors() {
     let context = context();
     let (m, n, k, groups) = (70, 24, 40, 4);
     let (a, b) = (numbers(m * k), numbers(groups * k * n));
@@ -161,8 +156,7 @@ fn rows_of_groups_are_multiplied_by_their_factors() {
 }
 
 /// A sum for each group of terms, zeros for a group without any, and beta * C is added to both.
-#[test]
-fn terms_of_groups_are_summed_apart() {
+pub fn terms_of_groups_are_summed_apart() {
     let context = context();
     let (m, n, k, groups) = (24, 20, 70, 4);
     let (a, b) = (numbers(m * k), numbers(k * n));
@@ -189,8 +183,7 @@ fn terms_of_groups_are_summed_apart() {
 }
 
 /// Work on a device runs in one order, whichever thread it comes from: partial sums of one run are not those of another.
-#[test]
-fn threads_share_a_context_and_its_workspace() {
+pub fn threads_share_a_context_and_its_workspace() {
     let context = context();
     let (m, n, k) = (24, 40, 96);
     let constraint = Constraint::parse("C_ICE4_SKS1").expect("a constraint");
@@ -217,8 +210,7 @@ fn threads_share_a_context_and_its_workspace() {
 }
 
 /// Two products of one layer: the bias of each column for all, a residual for each; in both of C's places.
-#[test]
-fn bias_activation_and_residual() {
+pub fn bias_activation_and_residual() {
     let context = context();
     let (m, n, k) = (19, 24, 16);
     let (a, b, bias, residual) = (numbers(2 * m * k), numbers(k * n), numbers(n), numbers(2 * m * n));
@@ -256,8 +248,7 @@ fn bias_activation_and_residual() {
     }
 }
 
-#[test]
-fn an_odd_offset_falls_back_to_narrow_accesses() {
+pub fn an_odd_offset_falls_back_to_narrow_accesses() {
     let context = context();
     let (m, n, k) = (64, 64, 32);
     let (a, b) = (numbers(m * k), numbers(k * n));
@@ -290,8 +281,7 @@ fn an_odd_offset_falls_back_to_narrow_accesses() {
     assert_eq!(context.programs(), programs);
 }
 
-#[test]
-fn every_storage_type() {
+pub fn every_storage_type() {
     fn check<T: Element>(from: fn(f32) -> T, to: fn(T) -> f32) {
         let context = context();
         let (a, b) = (numbers(20 * 12), numbers(12 * 16));
@@ -309,8 +299,7 @@ fn every_storage_type() {
     check::<tilewright::f16>(tilewright::f16::from_f32, tilewright::f16::to_f32);
 }
 
-#[test]
-fn a_convolution_in_place_and_materialised() {
+pub fn a_convolution_in_place_and_materialised() {
     let context = context();
     let (image, filter) = (numbers(2 * 3 * 25), numbers(4 * 3 * 9));
     let mut want = vec![0.0f32; 2 * 4 * 25];
@@ -333,8 +322,7 @@ fn a_convolution_in_place_and_materialised() {
     }
 }
 
-#[test]
-fn gradients_of_a_strided_convolution_accumulate() {
+pub fn gradients_of_a_strided_convolution_accumulate() {
     let context = context();
     let (image, filter, gradient) = (numbers(2 * 3 * 49), numbers(4 * 3 * 9), numbers(2 * 4 * 16));
     // What is there already.
@@ -368,8 +356,7 @@ fn gradients_of_a_strided_convolution_accumulate() {
     }
 }
 
-#[test]
-fn refusals_name_the_input() {
+pub fn refusals_name_the_input() {
     let context = context();
     let op = context.gemm(Gemm::new(Scalar::F32, 8, 8, 8).order(Order::Col)).expect("a problem");
     let (small, right) = (context.alloc::<f32>(10).expect("memory"), context.alloc::<f32>(64).expect("memory"));
@@ -387,8 +374,7 @@ fn refusals_name_the_input() {
     assert!(Context::open("cuda:17x").is_err());
 }
 
-#[test]
-fn sources_stand_alone_in_every_language() {
+pub fn sources_stand_alone_in_every_language() {
     for (device, part) in [("emu:sm_90a", "__global__"), ("emu:gfx942", "__attribute__((global))")] {
         let options = Options { device: Some(device.into()), records: RecordsAt::Memory, ..Options::default() };
         let context = Context::with(options).expect("the emulator opens");
@@ -428,8 +414,7 @@ fn gated_products_and_their_preactivations() {
 }
 
 /// Complex numbers from any element on; the conjugate transpose of A; a result beside the old one.
-#[test]
-fn products_of_complex_numbers() {
+pub fn products_of_complex_numbers() {
     let context = context();
     let (m, n, k) = (19usize, 24usize, 13usize);
     let complex = |count: usize, seed: usize| -> Vec<[f64; 2]> {

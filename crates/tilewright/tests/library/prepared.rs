@@ -19,8 +19,7 @@ fn numbers(count: usize, step: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * step) % 7) as f32 - 3.0).collect()
 }
 
-#[test]
-fn prepared_operations_go_to_any_thread() {
+pub fn prepared_operations_go_to_any_thread() {
     const fn shared<T: Send + Sync>() {}
     shared::<(Context, Operation, Prepared, Addresses, Stream)>();
 
@@ -46,8 +45,7 @@ fn prepared_operations_go_to_any_thread() {
     }
 }
 
-#[test]
-fn leading_dimensions_bias_and_old_values_are_those_of_the_caller() {
+pub fn leading_dimensions_bias_and_old_values_are_those_of_the_caller() {
     let gemm = Gemm::new(Scalar::F32, 2, 3, 2).ldc(5).bias(Along::N);
     let prepared = context().gemm(gemm).expect("a problem").prepare().expect("it compiles");
     let (a, b, bias) = ([1.0f32, 0.0, 0.0, 2.0], [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], [10.0f32, 20.0, 30.0]);
@@ -58,8 +56,7 @@ fn leading_dimensions_bias_and_old_values_are_those_of_the_caller() {
     assert_eq!(c, [111.0, 122.0, 133.0, -7.0, -7.0, 218.0, 230.0, 242.0]);
 }
 
-#[test]
-fn extents_of_a_launch_touch_no_more_than_they_say() {
+pub fn extents_of_a_launch_touch_no_more_than_they_say() {
     let gemm = Gemm::new(Scalar::F32, 32, 2, 3).dynamic(Dynamic { m: true, ..Dynamic::NONE });
     let operation = context().gemm(gemm).expect("a problem");
     let prepared = operation.prepare().expect("it compiles");
@@ -75,8 +72,7 @@ fn extents_of_a_launch_touch_no_more_than_they_say() {
     assert!(matches!(launch(33), Err(Error::Bind(_))));
 }
 
-#[test]
-fn what_is_missing_is_named() {
+pub fn what_is_missing_is_named() {
     let prepared = context().gemm(Gemm::new(Scalar::F32, 4, 4, 4).residual()).expect("a problem").prepare().expect("it compiles");
     let x = [0.0f32; 16];
     let whole = Addresses::operands([address(&x); 3]).with(Role::Residual, address(&x));
@@ -93,8 +89,7 @@ fn what_is_missing_is_named() {
 }
 
 /// In every direction; products whose matrices lie in each other's gaps run.
-#[test]
-fn a_result_that_overlaps_a_factor_is_refused() {
+pub fn a_result_that_overlaps_a_factor_is_refused() {
     let context = context();
     let launch = |prepared: &Prepared, memory: &mut [f32], [a, b, c]: [usize; 3]| {
         let first = memory.as_mut_ptr() as u64;
@@ -125,8 +120,7 @@ fn a_result_that_overlaps_a_factor_is_refused() {
     launch(&prepared, &mut memory, [0, 4, 8]).expect("no element is another's");
 }
 
-#[test]
-fn a_preparation_holds_for_the_alignment_it_was_asked_for() {
+pub fn a_preparation_holds_for_the_alignment_it_was_asked_for() {
     let context = context();
     let operation = context.gemm(Gemm::new(Scalar::F16, 64, 64, 64)).expect("a problem");
     let aligned = operation.prepare().expect("it compiles");

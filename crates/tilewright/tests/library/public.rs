@@ -23,8 +23,7 @@ fn context() -> Context {
     Context::with(options).expect("the emulator opens")
 }
 
-#[test]
-fn a_context_tells_what_it_is() {
+pub fn a_context_tells_what_it_is() {
     let context = context();
     let info = context.info();
     assert_eq!((info.backend, info.kind, info.target.dialect), (Backend::Emulator, DeviceKind::Emulated, Dialect::Cuda));
@@ -38,8 +37,7 @@ fn a_context_tells_what_it_is() {
     context.sync().expect("nothing runs");
 }
 
-#[test]
-fn a_search_with_all_options() {
+pub fn a_search_with_all_options() {
     let context = context();
     let gemm = Gemm::new(Scalar::F32, 48, 32, 40).math(Math::Exact).order(Order::Row);
     let operation = context.gemm(gemm).expect("a problem");
@@ -89,8 +87,7 @@ impl Audience for Settled<'_> {
     }
 }
 
-#[test]
-fn several_operations_share_a_budget() {
+pub fn several_operations_share_a_budget() {
     let context = context();
     let gemm = |m| context.gemm(Gemm::new(Scalar::F32, m, 32, 40)).expect("a problem");
     let operations = [gemm(32), gemm(64)];
@@ -121,8 +118,7 @@ impl Audience for Silent {
     }
 }
 
-#[test]
-fn plans_set_and_refused() {
+pub fn plans_set_and_refused() {
     let context = context();
     let operation = context.operation(Problem::parse("tC0_tA0_tB0_colMaj0_m64_n64_k64_lda64_ldb64_ldc64_ws0_f32").expect("text"));
     let operation = operation.expect("a problem").constrained(&Constraint::parse("C_MAC64").expect("a constraint"));
@@ -139,8 +135,7 @@ fn plans_set_and_refused() {
     assert!(matches!(impossible.plan(), Err(Error::NoPlan { .. })), "{:?}", impossible.plan());
 }
 
-#[test]
-fn memory_by_name_and_by_slice() {
+pub fn memory_by_name_and_by_slice() {
     let context = context();
     let conv = Conv::new(Scalar::F32, 1, 2, 3, &[4, 4], &[3, 3]).pad(&[1, 1], &[1, 1]).layout(Layout::Nhwc);
     let operation = context.conv(conv).expect("a problem");
@@ -154,8 +149,7 @@ fn memory_by_name_and_by_slice() {
     assert_eq!(output.download().expect("the result")[0], 4.0);
 }
 
-#[test]
-fn extents_at_launch() {
+pub fn extents_at_launch() {
     let context = context();
     let gemm = Gemm::new(Scalar::F32, 32, 8, 8).dynamic(Dynamic { m: true, ..Dynamic::NONE }).build().expect("a problem");
     let buckets = Buckets::new(&context, &gemm, Extent::M, &[8]).expect("buckets");
@@ -169,8 +163,7 @@ fn extents_at_launch() {
 }
 
 /// C transposed = B transposed times A transposed, on the same memory: what was tuned one way serves the other way.
-#[test]
-fn a_product_told_in_the_other_order_is_found() {
+pub fn a_product_told_in_the_other_order_is_found() {
     for (dtype, plan) in [(Scalar::F32, "C_UNI0_MVW1_MAC64"), (Scalar::BF16, "C_UNI1"), (Scalar::BF16, "C_UNI2")] {
         let context = context();
         let constraint = Constraint::parse(plan).expect("a constraint");
@@ -189,8 +182,7 @@ fn a_product_told_in_the_other_order_is_found() {
     }
 }
 
-#[test]
-fn memory_of_another_context_is_refused() {
+pub fn memory_of_another_context_is_refused() {
     let (here, there) = (context(), context());
     let operation = here.gemm(Gemm::new(Scalar::F32, 4, 4, 4)).expect("a problem");
     let (mine, theirs) = (here.upload(&[1.0f32; 16]).expect("memory"), there.upload(&[1.0f32; 16]).expect("memory"));

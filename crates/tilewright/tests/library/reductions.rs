@@ -93,8 +93,7 @@ fn ordered() -> impl Iterator<Item = &'static str> {
 }
 
 /// Two runs give the same bits, in whichever order work-groups come to their end.
-#[test]
-fn fixed_orders_repeat() {
+pub fn fixed_orders_repeat() {
     let a: Vec<f32> = (0..M * K).map(|i| (i as f32 * 0.37).sin()).collect();
     let b: Vec<f32> = (0..K * N).map(|i| (i as f32 * 0.73).cos() * 1e3).collect();
     for plan in ordered() {
@@ -105,8 +104,7 @@ fn fixed_orders_repeat() {
 }
 
 /// What is largest and smallest does not depend on the order: the same bits under every plan.
-#[test]
-fn extremes_are_the_same_under_every_plan() {
+pub fn extremes_are_the_same_under_every_plan() {
     let a: Vec<f32> = (0..M * K).map(|i| (i as f32 * 0.37).sin()).collect();
     let b: Vec<f32> = (0..K * N).map(|i| (i as f32 * 0.73).cos() * 1e3).collect();
     let bits = |plan: &str| -> Vec<Vec<u32>> {
@@ -121,8 +119,7 @@ fn extremes_are_the_same_under_every_plan() {
 }
 
 /// A second run begins with what the first one left in results, workspace and tickets.
-#[test]
-fn runs_follow_each_other_without_clearing() {
+pub fn runs_follow_each_other_without_clearing() {
     let context = context();
     for plan in PLANS {
         let gemm = Gemm::new(Scalar::F32, M as u64, N as u64, K as u64).order(Order::Row).drop_c();
@@ -141,8 +138,7 @@ fn runs_follow_each_other_without_clearing() {
 }
 
 /// Zeros of either sign are equal: none is larger than another, and the first of them is found.
-#[test]
-fn zeros_of_either_sign_are_equal() {
+pub fn zeros_of_either_sign_are_equal() {
     let context = context();
     for signs in [[-0.0f32, -0.0], [0.0, -0.0], [-0.0, 0.0]] {
         let zeros: Vec<f32> = (0..7 * 300).map(|i| signs[usize::from(i % 3 > 0)]).collect();
@@ -165,8 +161,7 @@ fn zeros_of_either_sign_are_equal() {
 
 /// rocMLIR's products: 128 x 64 by 64 x 256 over either axis, sums of each type and maxima, beside a tensor that is added. Their tests let
 /// sums of bf16 be off by 400; here all are exact.
-#[test]
-fn products_of_rocmlir() {
+pub fn products_of_rocmlir() {
     let context = context();
     let axes = |text: &str| text.parse::<Reduction>().expect("a reduction");
     for dtype in [Scalar::F32, Scalar::F16, Scalar::BF16] {
@@ -210,8 +205,7 @@ fn agree(what: &str, (got, want): (Vec<Vec<f32>>, Vec<Vec<f32>>)) {
 }
 
 /// Every element is 1: sums are counts, exactly, in which a row that counts twice or not at all shows.
-#[test]
-fn counts_are_exact() {
+pub fn counts_are_exact() {
     for plan in PLANS {
         let mut a = vec![0.0; M * K];
         (0..M).for_each(|i| a[i * K] = 1.0);
@@ -256,8 +250,7 @@ fn indices_and_moments(a: &[f32], b: &[f32], plan: &str) {
 
 /// Blocks that tiles divide, that divide tiles, and that do neither, of rows, columns and both, in one work-group's tile and across many,
 /// in the order of blocks whichever operand is the first.
-#[test]
-fn blocks_of_rows_and_columns() {
+pub fn blocks_of_rows_and_columns() {
     let [m, n, k] = [48usize, 80, 6];
     const LIST: [&str; 7] = ["sum:n16", "sum:n10", "sumsq:m3n20", "absmax:m24", "min:mn40", "max:m16n", "mean:n2"];
     let (context, axes) = (context(), |text: &str| text.parse::<Reduction>().expect("a reduction"));
@@ -311,8 +304,7 @@ fn blocks_of_rows_and_columns() {
 }
 
 /// rocMLIR's statistics of GroupNorm: per sample, over groups of ten channels and all pixels, beside the result and with split-k.
-#[test]
-fn groups_of_channels_are_counted() {
+pub fn groups_of_channels_are_counted() {
     let context = context();
     let [n, c, k, size] = [2usize, 4, 20, 8];
     for (layout, plan) in [(Layout::Nchw, "C_RDF0"), (Layout::Nhwc, "C_ICE2_SKS1"), (Layout::Nhwc, "C_RDF2")] {
@@ -332,8 +324,7 @@ fn groups_of_channels_are_counted() {
 }
 
 /// Blocks that are none are refused by name.
-#[test]
-fn blocks_that_do_not_divide_are_refused() {
+pub fn blocks_that_do_not_divide_are_refused() {
     let context = context();
     for (text, part) in
         [("sum:n7", "blocks of 7 do not divide n, of which there are 80"), ("sum:m100", "blocks of 100 do not divide m")]
@@ -344,8 +335,7 @@ fn blocks_that_do_not_divide_are_refused() {
 }
 
 /// Ties give the first, whatever tile or split has them; so does NaN. Rows of one infinity, and a variance about a large mean.
-#[test]
-fn first_of_the_largest_and_infinite_rows() {
+pub fn first_of_the_largest_and_infinite_rows() {
     let ones = (vec![1.0f32; M * K], vec![1.0f32; K * N]);
     for plan in ordered() {
         let ties = |len: usize, by: usize| (0..len).map(|i| ((i * by) % 7) as f32 - 3.0).collect::<Vec<f32>>();
@@ -361,8 +351,7 @@ fn first_of_the_largest_and_infinite_rows() {
 }
 
 /// Where tiles reach beyond 2^31 elements, indices have 64 bits on their way.
-#[test]
-fn indices_have_as_many_bits_as_tiles_reach() {
+pub fn indices_have_as_many_bits_as_tiles_reach() {
     let (context, n) = (context(), 1usize << 18);
     let mut b: Vec<f32> = (0..n).map(|i| (i % 1000) as f32).collect();
     (b[200_001], b[200_777]) = (5000.0, 5000.0);
@@ -376,8 +365,7 @@ fn indices_have_as_many_bits_as_tiles_reach() {
 
 /// A convolution of ones with one tap: sums over samples and pixels are counts of all groups' channels, whatever the layout; sums over
 /// pixels alone keep the samples apart.
-#[test]
-fn channels_of_convolutions_are_counted() {
+pub fn channels_of_convolutions_are_counted() {
     let context = context();
     let [n, groups, c, k, size] = [3usize, 2, 3, 5, 7];
     let axes = |text: &str| text.parse::<Reduction>().expect("a reduction");
@@ -400,8 +388,7 @@ fn channels_of_convolutions_are_counted() {
 }
 
 /// rocMLIR's shapes and more, of ones, over each axis and over all: counts are exact, whatever the plan.
-#[test]
-fn tensors_by_themselves_are_counted() {
+pub fn tensors_by_themselves_are_counted() {
     let context = context();
     let large = &[1000, 250, 100][..];
     for shape in [&[2, 12, 12][..], &[200, 100], &[10, 30, 20], &[2, 3, 40], &[1], &[4099], &[3, 1, 5], large] {
@@ -426,8 +413,7 @@ fn tensors_by_themselves_are_counted() {
 
 /// Lines that start at every place between multiples of a vector, in whole and in shares: elements before and behind a line are none of it, and
 /// where all are the least the first is the largest.
-#[test]
-fn lines_that_start_anywhere() {
+pub fn lines_that_start_anywhere() {
     let context = context();
     for n in [4u64, 5, 6, 7, 30, 33, 67, 130, 257] {
         const ROWS: u64 = 9;
@@ -453,8 +439,7 @@ fn lines_that_start_anywhere() {
 }
 
 /// Values over an empty axis are what operators know of no element, whatever the plan; where an axis that is kept is empty, there are none.
-#[test]
-fn empty_axes_have_identities() {
+pub fn empty_axes_have_identities() {
     fn check<T: Element>(context: &Context, (shape, over): (&[u64], &[usize]), wanted: &[(Operator, f64)]) {
         let left: u64 = (0..shape.len()).filter(|axis| !over.contains(axis)).map(|axis| shape[axis]).product();
         let tensor = context.upload::<T>(&[]).expect("a buffer");
@@ -513,8 +498,7 @@ fn empty_axes_have_identities() {
 }
 
 /// Sums of integers are exact beyond 32 bits, their low bits where i32 is asked for; the ends of the type are found.
-#[test]
-fn integers_wrap_where_said() {
+pub fn integers_wrap_where_said() {
     let context = context();
     let mut values: Vec<i32> = (0..600).map(|i| i32::MAX - (i % 7) * 1000).collect();
     (values[77], values[300], values[599]) = (i32::MIN, i32::MAX, i32::MIN);
@@ -543,8 +527,7 @@ fn integers_wrap_where_said() {
 }
 
 /// Sums of 8-bit integers are exact, in i32 or in i64, and the ends of their types are found, in whole vectors and beside their ends.
-#[test]
-fn integers_of_8_bits() {
+pub fn integers_of_8_bits() {
     fn check<T: Element + Ord + Into<i64>>(values: &[T], shape: [u64; 2]) {
         let context = context();
         let tensor = context.upload(values).expect("memory");
@@ -585,8 +568,7 @@ fn integers_of_8_bits() {
 }
 
 /// All results are negative, so that zeros beyond the edge would be the largest.
-#[test]
-fn what_does_not_exist_is_no_zero() {
+pub fn what_does_not_exist_is_no_zero() {
     let a: Vec<f32> = (0..M * K).map(|i| ((i * 7) % 5) as f32 - 2.0).collect();
     let b: Vec<f32> = (0..K * N).map(|i| ((i * 5) % 7) as f32 - 3.0).collect();
     for plan in PLANS {
@@ -598,8 +580,7 @@ fn what_does_not_exist_is_no_zero() {
 }
 
 /// One NaN reaches the values of its row and column alone; infinities are the largest and the smallest.
-#[test]
-fn nan_and_infinities_arrive() {
+pub fn nan_and_infinities_arrive() {
     let (a, b) = (vec![1.0f32; M * K], vec![1.0f32; K * N]);
     for plan in &PLANS[1..] {
         for special in [f32::NAN, f32::NEG_INFINITY, f32::INFINITY] {
@@ -616,8 +597,7 @@ fn nan_and_infinities_arrive() {
     }
 }
 
-#[test]
-fn what_is_missing_is_named() {
+pub fn what_is_missing_is_named() {
     let context = context();
     let sum = Reduction::new(Operator::Sum, Axes { n: true, ..Axes::default() });
     let op = context.gemm(Gemm::new(Scalar::F32, 4, 4, 4).reduce(sum).drop_c()).expect("a problem");
@@ -636,8 +616,7 @@ fn what_is_missing_is_named() {
 }
 
 /// Operands over k, beside a result that is stored or not, whichever way they are stored: sums of ones are the length, exactly.
-#[test]
-fn operands_over_k_are_counted() {
+pub fn operands_over_k_are_counted() {
     let context = context();
     let (m, n, k) = (45usize, 70usize, 300usize);
     let of = |text: &str| text.parse::<Reduction>().expect("a reduction");
@@ -661,8 +640,7 @@ fn operands_over_k_are_counted() {
 }
 
 /// The gradient of the bias beside that of the filter: the output's gradient over samples and pixels, of each channel of each group.
-#[test]
-fn gradients_of_the_bias_are_counted() {
+pub fn gradients_of_the_bias_are_counted() {
     let context = context();
     for layout in [Layout::Nchw, Layout::Nhwc] {
         let conv = Conv::new(Scalar::F32, 3, 4, 6, &[7, 5], &[3, 3]).pad(&[1, 1], &[1, 1]).groups(2).layout(layout);
@@ -681,8 +659,7 @@ fn gradients_of_the_bias_are_counted() {
     }
 }
 
-#[test]
-fn operands_that_cannot_be_reduced_are_named() {
+pub fn operands_that_cannot_be_reduced_are_named() {
     let gemm = |text: &str, drop: bool| {
         let gemm = Gemm::new(Scalar::F32, 8, 8, 8).reduce(text.parse().expect("a reduction"));
         let gemm = if drop { gemm.drop_c() } else { gemm };

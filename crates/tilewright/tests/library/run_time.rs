@@ -29,8 +29,7 @@ fn product(a: &[f32], b: &[f32], m: u64) -> Vec<f32> {
     (0..m * N).map(|x| at(x / N, x % N)).collect()
 }
 
-#[test]
-fn one_kernel_runs_every_number_of_rows() {
+pub fn one_kernel_runs_every_number_of_rows() {
     let context = context("emu:sm_90a");
     let operation = context.gemm(rows_at_launch()).expect("a problem");
     let (a, b) = (numbers(CAPACITY * K), numbers(K * N));
@@ -48,8 +47,7 @@ fn one_kernel_runs_every_number_of_rows() {
     assert!(operation.source().expect("a source").contains("each launch chooses 1 to 100 for m"));
 }
 
-#[test]
-fn one_kernel_runs_every_batch_and_both_sides() {
+pub fn one_kernel_runs_every_batch_and_both_sides() {
     let context = context("emu:gfx942");
     for (dynamic, order) in [
         (Dynamic { g: true, ..Dynamic::NONE }, Order::Row),
@@ -68,8 +66,7 @@ fn one_kernel_runs_every_batch_and_both_sides() {
 }
 
 /// Values of ones are counts: those of the launch, whatever extents it chooses and however parts of them meet.
-#[test]
-fn reductions_are_those_of_the_launch() {
+pub fn reductions_are_those_of_the_launch() {
     let atomics =
         Options { allow_atomics: true, device: Some("emu:sm_90a".into()), records: RecordsAt::Memory, ..Options::default() };
     let context = Context::with(atomics).expect("the emulator opens");
@@ -137,8 +134,7 @@ fn reductions_are_those_of_the_launch() {
     }
 }
 
-#[test]
-fn sizes_beyond_the_declared_are_refused() {
+pub fn sizes_beyond_the_declared_are_refused() {
     let context = context("emu:sm_90a");
     let operation = context.gemm(rows_at_launch()).expect("a problem");
     let (a, b) = (context.upload(&numbers(CAPACITY * K)).expect("memory"), context.upload(&numbers(K * N)).expect("memory"));
@@ -162,8 +158,7 @@ fn sizes_beyond_the_declared_are_refused() {
     assert!(error.to_string().contains("known only at launch"), "{error}");
 }
 
-#[test]
-fn buckets_compile_once_each() {
+pub fn buckets_compile_once_each() {
     let context = context("emu:sm_90a");
     let gemm = Gemm::new(Scalar::BF16, 256, 64, 64)
         .order(Order::Row)
@@ -189,8 +184,7 @@ fn buckets_compile_once_each() {
 
 /// Rows known only at launch are columns of the swapped product: lines of C end where they always do, and leave by bulk stores. Lines
 /// that end anywhere do not.
-#[test]
-fn exchanged_products_store_in_bulk() {
+pub fn exchanged_products_store_in_bulk() {
     let context = context("emu:sm_90a");
     let keys = "A_MIC1_ACP2_WOS0_CLU1__B_MIC8_ACP2_WOS0_CLU1__C_UNI2_MAC128_UNR64_PFG1_BUF2_LWV4_ICE1_FRA0_PST3_PNG0_SWP1_CST1_RGA2_SKW10";
     let constraint = Constraint::parse(keys).expect("a constraint");

@@ -133,14 +133,12 @@ fn in_a_child() -> bool {
     std::env::var_os("TWO_DEVICES").is_some()
 }
 
-#[test]
-fn two_emulated_devices() {
+pub fn two_emulated_devices() {
     both(["emu:sm_90a", "emu:gfx942"]);
     both(["emu", "emu"]);
 }
 
-#[test]
-fn two_opencl_devices() {
+pub fn two_opencl_devices() {
     let count = || tilewright::list_devices().iter().filter(|l| l.device.is_ok() && l.backend == Backend::OpenCl).count();
     if in_a_child() {
         assert_eq!(count(), 2, "PoCL has the devices that it is told to have");
@@ -159,8 +157,7 @@ fn two_opencl_devices() {
     }
 }
 
-#[test]
-fn two_gpus() {
+pub fn two_gpus() {
     for (backend, devices) in [(Backend::Cuda, ["cuda:0", "cuda:1"]), (Backend::Hip, ["hip:0", "hip:1"])] {
         let there = tilewright::list_devices().iter().filter(|l| l.device.is_ok() && l.backend == backend).count();
         if there > 1 {
@@ -211,8 +208,7 @@ fn on_streams_of_both(log: &Path) {
     });
 }
 
-#[test]
-fn streams_of_two_devices_of_a_recording_driver() {
+pub fn streams_of_two_devices_of_a_recording_driver() {
     if let Some(log) = std::env::var_os("STUB_LOG").filter(|_| in_a_child()) {
         return on_streams_of_both(Path::new(&log));
     }
@@ -227,8 +223,7 @@ fn streams_of_two_devices_of_a_recording_driver() {
 
 /// A worker that gets no context, because the memory is full: the refusal names needed and free bytes.
 #[cfg(unix)]
-#[test]
-fn a_worker_without_room_for_a_context() {
+pub fn a_worker_without_room_for_a_context() {
     if !in_a_child() {
         let Some(folder) = stand_in::driver() else { return };
         let (at, full) = (folder.path(), folder.path().join("full"));

@@ -4,8 +4,7 @@
 pub const ARGUMENTS: [&str; 3] = ["worker::is_a_worker", "--exact", "--nocapture"];
 
 /// A worker where the program was started as one; else there is nothing to test.
-#[test]
-fn is_a_worker() {
+pub fn is_a_worker() {
     if std::env::var_os("TILEWRIGHT_COMPILE_ANSWERS").is_some() {
         tilewright::exit_now(tilewright::compile_worker_main());
     }

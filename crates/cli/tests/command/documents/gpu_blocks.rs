@@ -1,6 +1,6 @@
 //! Shell blocks that name a GPU, a model or a vendor's library (`sh gpu`): each command runs up to the device that is not here.
 
-use super::{bash, none, prepare, root, tail};
+use crate::documents::{bash, none, prepare, root, tail};
 use crate::pages::Page;
 use crate::small_model::model;
 use std::path::Path;
@@ -36,8 +36,7 @@ fn fixtures(folder: &Path) {
     assert!(made.expect("bash").status.success(), "product.cu");
 }
 
-#[test]
-fn gpu_blocks_run_up_to_the_device() {
+pub fn gpu_blocks_run_up_to_the_device() {
     let (mut failures, mut ran, mut whole) = (Vec::new(), 0, 0);
     for page in Page::of_users(&root()) {
         let blocks: Vec<_> = page.blocks().into_iter().filter(|block| block.info == "sh gpu").collect();
