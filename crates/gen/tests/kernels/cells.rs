@@ -273,7 +273,7 @@ fn table() -> (String, usize) {
         .flat_map(|(row, transport, pipeline)| (0..EXITS.len()).map(move |exit| Cell { row, transport, pipeline, exit }))
         .collect();
     let decided: Vec<Result<(), String>> =
-        cells.par_iter().enumerate().map(|(n, cell)| decide(*cell, support::runs_one_of(10, n))).collect();
+        cells.par_iter().enumerate().map(|(n, cell)| decide(*cell, support::runs_one_of(20, n))).collect();
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     for reason in decided.iter().filter_map(|d| d.as_ref().err()) {
         let next = reasons.len() + 1;

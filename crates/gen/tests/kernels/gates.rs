@@ -6,6 +6,7 @@ use crate::support;
 use rayon::prelude::*;
 use std::sync::Arc;
 use support::emulator;
+use tilewright_check::random::whole_run;
 use tilewright_check::reference::Samples;
 use tilewright_check::run::{Buffers, bind, compile};
 use tilewright_check::verify::{Case, Depth, test_factors};
@@ -80,7 +81,9 @@ fn every_way_out_combines_pairs() {
     let wrong = all.par_iter().enumerate().flat_map_iter(|(i, (id, plan, dtype))| {
         let device = emulator(id, false, 1);
         let function = GateFunction::ALL[i % GateFunction::ALL.len()];
-        [false, true].into_iter().filter_map(move |round| {
+        // Outside of a whole run, one of both in turn.
+        let rounds = [false, true].into_iter().filter(move |round| whole_run() || *round == (i / 4 % 2 == 1));
+        rounds.filter_map(move |round| {
             let gemm = product(*dtype, round).trans(false, true).gate(function).up_first(round != (i % 2 == 0));
             let gemm = gemm.interleaved(round == (i % 4 < 2));
             let gemm = if i % 3 == 0 { gemm.bias(Along::M) } else { gemm.bias(Along::N) };
@@ -203,7 +206,7 @@ fn swap_bias(c: &mut Contraction, other: &Contraction) {
 /// pre-activations that are wrong.
 #[test]
 fn faults_are_caught() {
-    let uncaught = WAYS.par_iter().flat_map_iter(|&(id, plan, types)| {
+    let uncaught = WAYS.par_iter().enumerate().flat_map_iter(|(way, &(id, plan, types))| {
         let (device, plan) = (emulator(id, false, 1), keys(plan));
         let spaces = [(false, false), (true, false), (false, true)].map(|(up_first, interleaved)| {
             let gemm = Gemm::new(types[0], 72, 139, 72).ldc(141).trans(false, true).gate(GateFunction::Silu).bias(Along::N);
@@ -242,7 +245,9 @@ fn faults_are_caught() {
         let of_others = [("the function on the other half", swapped), ("columns in turn", in_turn)];
         let of_others = of_others.map(|(what, other)| (what, program(other, &plan, &|_, _| ())));
         let programs = faults.into_iter().map(|(what, fault)| (what, program(space, &plan, fault))).chain(of_others);
-        let passed: Vec<_> = programs.filter(|(_, program)| passes(&device, space, &plan, program)).collect();
+        // Outside of a whole run, a third of the faults on each way out, in turn.
+        let tried = programs.enumerate().filter(|(fault, _)| whole_run() || (way + fault) % 3 == 0).map(|(_, program)| program);
+        let passed: Vec<_> = tried.filter(|(_, program)| passes(&device, space, &plan, program)).collect();
         passed.into_iter().map(move |(what, _)| format!("{id} {plan}: {what}")).collect::<Vec<_>>()
     });
     let uncaught: Vec<String> = uncaught.collect();

@@ -140,7 +140,7 @@ fn every_reduction_is_fused_or_says_why_not() {
         }
     }
     let decided: Vec<Result<&str, String>> =
-        cells.par_iter().enumerate().map(|(n, cell)| tried(*cell, support::runs_one_of(10, n))).collect();
+        cells.par_iter().enumerate().map(|(n, cell)| tried(*cell, support::runs_one_of(20, n))).collect();
     let wrong: Vec<&String> = decided.iter().filter_map(|d| d.as_ref().err()).filter(|why| why.starts_with(WRONG)).collect();
     assert!(wrong.is_empty(), "{} of {}: {:#?}", wrong.len(), cells.len(), &wrong[..wrong.len().min(4)]);
     let mut reasons: BTreeMap<&String, usize> = BTreeMap::new();

@@ -2,6 +2,7 @@
 
 use crate::inspected::inspected_in;
 use crate::{picked, space};
+use tilewright_check::random::whole_run;
 use tilewright_gen::plan::{Constraint, Plan, Source};
 use tilewright_gen::space::Space;
 use tilewright_ir::{MathUnit, MatrixType, Scalar, Target};
@@ -52,7 +53,10 @@ fn picked_plans_use_the_units() {
     let cases = units.into_iter().chain([("sm_90a", MathUnit::Warpgroup, Scalar::I8), ("sm_80", MathUnit::Mma, Scalar::U8)]);
     let amd = ["gfx90a", "gfx942", "gfx950"].map(|arch| (arch, MathUnit::Mfma, Scalar::I8));
     let cases = cases.chain(amd).chain([("gfx942", MathUnit::Dot, Scalar::U8), ("sm_75", MathUnit::Dot, Scalar::I8)]);
-    for ((arch, unit, dtype), trans) in cases.flat_map(|case| [(case, (false, true)), (case, (true, false))]) {
+    let all = cases.flat_map(|case| [(case, (false, true)), (case, (true, false))]).enumerate();
+    // Outside of a whole run, one transposition of each case, in turn.
+    let all = all.filter(|(number, _)| whole_run() || number / 2 % 2 == number % 2);
+    for (_, ((arch, unit, dtype), trans)) in all {
         let space = space(&eight_bits([dtype; 2], trans), arch);
         let plan = picked(&space).plan;
         let spec = space.resolve(&plan).unwrap().spec;
@@ -72,8 +76,11 @@ fn picks_use_matrix_units() {
         let pick = picked(&space);
         (pick.plan, pick.estimate.total_us)
     };
-    for (arch, units, times) in [("sm_90a", &[1, 2][..], 2.0), ("sm_80", &[1], 2.0), ("gfx942", &[3], 1.0)] {
-        for trans in [(false, false), (false, true), (true, false), (true, true)] {
+    let cases = [("sm_90a", &[1, 2][..], 2.0), ("sm_80", &[1], 2.0), ("gfx942", &[3], 1.0)];
+    for (case, (arch, units, times)) in cases.into_iter().enumerate() {
+        // Outside of a whole run, other transpositions for each architecture.
+        let all = [(false, false), (false, true), (true, false), (true, true)].into_iter().enumerate();
+        for (_, trans) in all.filter(|(turn, _)| whole_run() || (turn + case) % 2 == 0) {
             let (plan, three) = pick(arch, Math::Bf16x3, trans);
             assert!(units.contains(&plan.unit), "{arch} {plan}");
             let (plan, six) = pick(arch, Math::Bf16x6, trans);
@@ -126,8 +133,10 @@ fn assemblers_take_them() {
 fn matrix_units_are_picked_for_large_products() {
     let matrix =
         [("sm_90a", Scalar::F64, Math::Exact), ("gfx942", Scalar::F64, Math::Exact), ("sm_90a", Scalar::F32, Math::Tf32)];
-    for (arch, scalar, math) in matrix.into_iter().chain([("sm_90a", Scalar::F32, Math::Exact)]) {
-        for bits in [0, 16, 18, 3] {
+    let cases = matrix.into_iter().chain([("sm_90a", Scalar::F32, Math::Exact)]).enumerate();
+    for (case, (arch, scalar, math)) in cases {
+        // Outside of a whole run, another of them for each case.
+        for bits in [0, 16, 18, 3].into_iter().cycle().skip(case).take(if whole_run() { 4 } else { 1 }) {
             let problem = complex((scalar, math), bits).build().unwrap().into();
             let space = space(&problem, arch);
             let candidate = picked(&space);

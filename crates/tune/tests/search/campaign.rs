@@ -207,7 +207,7 @@ fn an_interruption_keeps_what_was_found_and_the_next_run_goes_on() {
 fn budgets_of_their_own_are_those_of_plain_searches() {
     let (device, cancel) = (open("emu:sm_90a").unwrap(), Cancel::default());
     let spaces = spaces(&device, &[256, 512]);
-    let options = Options { budget: Budget::trials(12), ..Options::default() };
+    let options = Options { budget: Budget::trials(6), ..Options::default() };
     let tasks: Vec<Task<'_>> = spaces.iter().map(|space| Task { options: options.clone(), ..task(space, 1.0) }).collect();
     let campaign = run(&device, &tasks, &Records::in_memory().unwrap(), None, &mut Listener::default());
     let records = Records::in_memory().unwrap();
@@ -219,7 +219,7 @@ fn budgets_of_their_own_are_those_of_plain_searches() {
     // With a common budget as well, no search takes more.
     let mut listener = Listener::default();
     let campaign = run(&device, &tasks, &Records::in_memory().unwrap(), trials(100), &mut listener);
-    assert_eq!((listener.trials(0), listener.trials(1), campaign.ended), (12, 12, Ended::Exhausted));
+    assert_eq!((listener.trials(0), listener.trials(1), campaign.ended), (6, 6, Ended::Exhausted));
 }
 
 #[test]

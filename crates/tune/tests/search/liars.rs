@@ -178,7 +178,7 @@ fn a_liar_is_the_fastest_and_does_not_win() {
 #[test]
 fn a_liar_on_large_operands_does_not_win() {
     // The columns of A lie far apart.
-    let gemm = Gemm::new(Scalar::F32, 1024, 640, 128).order(Order::Col).lda(540_000);
+    let gemm = Gemm::new(Scalar::F32, 256, 64, 128).order(Order::Col).lda(540_000);
     let problem = Problem::Gemm(gemm.build().unwrap());
     let liar = Liar::new(Lie::SecondRunWithBetaOfLarge, SOME, NEVER, NEVER);
     let outcome = search_of(&problem, &liar, None, 6).unwrap();

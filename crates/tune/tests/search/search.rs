@@ -249,7 +249,7 @@ fn a_device_that_starts_slowly_costs_no_budget() {
 fn a_compiler_that_never_ends_costs_one_trial() {
     // Only the grid of one shape is affected: the rest of the search goes on beside the sleeping thread.
     let device = Faulty::device(|threads| if threads == 128 { Fault::Sleeps } else { Fault::None });
-    let options = Options { build_limit: Duration::from_secs(4), strategy: Strategy::Random, ..options(100) };
+    let options = Options { build_limit: Duration::from_secs(4), strategy: Strategy::Random, ..options(40) };
     let start = Instant::now();
     let (outcome, trials) = search(&device, &small(), None, &options);
     let hung: Vec<_> = trials.iter().filter(|t| t.1 == State::Hung).collect();
@@ -267,7 +267,7 @@ fn a_lost_device_ends_the_search_and_the_next_one_avoids_the_candidate() {
     // As a supervisor would: on until a run ends within its budget.
     loop {
         rounds += 1;
-        let options = Options { strategy: Strategy::Random, ..options(30) };
+        let options = Options { strategy: Strategy::Random, ..options(8) };
         let (outcome, trials) = search(&device, &small(), Some(&records), &options);
         let (last, fine) = trials.split_last().unwrap();
         match outcome {
