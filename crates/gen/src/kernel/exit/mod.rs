@@ -3,6 +3,7 @@
 mod bulk;
 mod direct;
 mod exchange;
+mod functions;
 pub mod operations;
 pub mod out;
 mod owners;

@@ -3,6 +3,7 @@
 //! Operations ([`tilewright_problem::contraction::EpilogueOp`]) come in the order of their list, and see runs of neighbouring results
 //! with their row and column.
 
+use super::functions::activate;
 use super::zero_points::ZeroPoints;
 use crate::kernel::arguments::Arguments;
 use crate::kernel::input::{Ints, entry_start};
@@ -12,9 +13,8 @@ use crate::program::Binding;
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
 use tilewright_problem::contraction::{Contraction, EpilogueOp, Tensor, Vector};
-use tilewright_problem::epilogue::GELU_CUBE;
 use tilewright_problem::view::{COL, G, ROW};
-use tilewright_problem::{Activation, Gate, GateFunction, Quant};
+use tilewright_problem::{Activation, Gate, Quant};
 
 /// The operations that a kernel applies, and the arguments that they read.
 #[derive(Clone)]
@@ -461,58 +461,4 @@ fn residual_width(residual: &Tensor, result: &Tensor, run: &Run) -> u32 {
         },
     };
     if fits { run.length } else { 1 }
-}
-
-/// What a gate makes of both sums of a pair.
-pub(crate) fn gated(b: &mut Builder, of: Gate, [gate, up]: [ExprId; 2]) -> ExprId {
-    let value = match (of.function, of.function.activation()) {
-        (_, Some(activation)) => activate(b, activation, gate),
-        (GateFunction::Sigmoid, None) => b.value(gate.unary(UnaryOp::Sigmoid)),
-        (GateFunction::Clamped, None) => return clamped(b, of, [gate, up]),
-        _ => gate,
-    };
-    b.value(value * up)
-}
-
-/// Clamped SwiGLU. NaN is below no limit and above none, and stays.
-fn clamped(b: &mut Builder, of: Gate, [gate, up]: [ExprId; 2]) -> ExprId {
-    let ty = b.ty(gate).scalar;
-    let (limit, slope) = (of.limit.value(), of.slope.value());
-    let [most, least, slope] = [limit, -limit, slope].map(|value| b.float(value, ty));
-    let gate = b.bind("gate", most.lt(gate).select(most, gate));
-    let up = b.bind("up", most.lt(up).select(most, up));
-    let up = b.bind("up", up.lt(least).select(least, up));
-    // value (up + 1), rounded once.
-    let value = b.value(gate * (gate * slope).unary(UnaryOp::Sigmoid));
-    b.value(value.fma(up, value))
-}
-
-/// The activation of a value, in the value's type. NaN stays NaN.
-fn activate(b: &mut Builder, activation: Activation, x: ExprId) -> ExprId {
-    let ty = b.ty(x).scalar;
-    let x = b.bind("x", x);
-    let constant = |b: &mut Builder, value: f64| b.float(value, ty);
-    match activation {
-        Activation::Relu => {
-            let zero = constant(b, 0.0);
-            b.value(x.lt(zero).select(zero, x))
-        }
-        Activation::Gelu => {
-            let (half, scale) = (constant(b, 0.5), constant(b, std::f64::consts::FRAC_1_SQRT_2));
-            let half = b.value(x * half);
-            b.value(half.fma((x * scale).unary(UnaryOp::Erf), half))
-        }
-        // x / 2 * (1 + tanh(y)) = x * sigmoid(2 y), which keeps its accuracy for negative x.
-        Activation::GeluTanh => {
-            let slope = 2.0 * (2.0 / std::f64::consts::PI).sqrt();
-            let (linear, cubic) = (constant(b, slope), constant(b, slope * GELU_CUBE));
-            b.value(x * (x * (x * x).fma(cubic, linear)).unary(UnaryOp::Sigmoid))
-        }
-        Activation::Silu => b.value(x * x.unary(UnaryOp::Sigmoid)),
-        // Of NaN the product is NaN.
-        Activation::HardSwish => {
-            let [zero, half, one, slope] = [0.0, 0.5, 1.0, 1.0 / 6.0].map(|value| constant(b, value));
-            b.value(x * x.fma(slope, half).max(zero).min(one))
-        }
-    }
 }

@@ -1,7 +1,8 @@
 //! Gated products: each thread makes results of the pairs of sums that it holds. Exits then see a tile of half the columns.
 
 use super::Epilogue;
-use super::operations::{AroundGate, Operations, Run, Start, gated};
+use super::functions::gated;
+use super::operations::{AroundGate, Operations, Run, Start};
 use super::out::{Out, OutArgs, columns_contiguous};
 use crate::kernel::tile::position::TilePosition;
 use crate::kernel::unit::AccumulatorSet;
