@@ -79,8 +79,11 @@ class Operators(unittest.TestCase):
                 weights = torch.randn(2, 5, 7)
                 (got * weights).sum().backward()
                 (want * weights).sum().backward()
-                for x, y in zip(ours, theirs):
+                kept = [x.detach().clone().requires_grad_() for x in ours]
+                (twt.glu(*kept, gate=name, up_first=up_first, interleaved=interleaved, keep=True) * weights).sum().backward()
+                for x, again, y in zip(ours, kept, theirs):
                     torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-5)
+                    torch.testing.assert_close(again.grad, y.grad, rtol=1e-4, atol=1e-5)
         def clamped(gate, up, limit, slope):
             gate = gate.clamp(max=limit)
             return gate * torch.sigmoid(gate * slope) * (up.clamp(-limit, limit) + 1)
@@ -103,6 +106,11 @@ class Operators(unittest.TestCase):
         self.assertEqual(twt.glu(x[:0], weight).shape, (0, 4))
         made = torch.compile(lambda x, weight: twt.glu(x, weight) * 2, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(made(x, weight), twt.glu(x, weight) * 2)
+        made = torch.compile(lambda x, weight: twt.glu(x, weight, keep=True) * 2, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(made(x, weight.requires_grad_()), twt.glu(x, weight) * 2)
+        weight = weight.detach()
+        self.assertEqual(twt.glu(x[:0], weight.requires_grad_(), keep=True).shape, (0, 4))
+        weight = weight.detach()
         self.assertTrue(twt.tune(twt.glu, x, weight, gate="relu", trials=2).verified)
         for wrong in (lambda: twt.glu(x, weight[:7]), lambda: twt.glu(x, numbers(8, 5)), lambda: twt.glu(x, weight, numbers(4))):
             with self.assertRaises(tw.OperandError):
@@ -120,6 +128,7 @@ class Operators(unittest.TestCase):
         opcheck(torch.ops.tilewright.glu, (x, numbers(6, 3, grad=True), numbers(6, grad=True), "gelu", True))
         opcheck(torch.ops.tilewright.glu, (x, numbers(6, 3, grad=True)))
         opcheck(torch.ops.tilewright.glu, (x, numbers(6, 3, grad=True), None, "clamped", False, 2.0))
+        opcheck(torch.ops.tilewright.glu_kept, (x, numbers(6, 3, grad=True), numbers(6, grad=True), "gelu", True))
         ends = torch.tensor([2, 2, 6], dtype=torch.int32)
         opcheck(torch.ops.tilewright.grouped_mm, (numbers(6, 4, grad=True), numbers(3, 4, 5, grad=True), ends))
         opcheck(torch.ops.tilewright.grouped_mm, (numbers(4, 6, grad=True), numbers(6, 5, grad=True), ends))

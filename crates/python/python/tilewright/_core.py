@@ -295,7 +295,8 @@ def _gemm(
     memories.update({f"scale_{name[0]}": x for name, x in scaled.items()})
     memories.update({"zero_a" if name in "am" else "zero_b": x for name, x in zeros.items()})
     call = _with_values(context, problem, memories, a, out, batch is not None)
-    if not preactivations:
+    # A caller that names arrays by address brings memory for what is stored.
+    if not preactivations or isinstance(a, Array):
         return call
     lines = (columns, m) if c_as.trans else (m, columns)
     sums = empty(a, (*shape[:-2], *lines), c_at.dtype)

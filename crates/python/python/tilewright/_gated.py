@@ -7,14 +7,17 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
+from . import _arguments as given
 from . import _native
 from ._operators import Gate, _library, _named, _product, at_linear, tuned
 
 _SCHEMA = "Tensor x, Tensor weight, Tensor? bias=None, str gate='silu', bool up_first=False, float? gate_limit=None, float? gate_slope=None, bool interleaved=False"
 _library.define(f"glu({_SCHEMA}) -> Tensor")
+_library.define(f"glu_kept({_SCHEMA}) -> (Tensor, Tensor)")
 
 
-def _glu(
+def _run(
+    keep: bool,
     x: Tensor,
     weight: Tensor,
     bias: Optional[Tensor] = None,
@@ -23,21 +26,33 @@ def _glu(
     gate_limit: Optional[float] = None,
     gate_slope: Optional[float] = None,
     interleaved: bool = False,
-) -> Tensor:
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """The result, and the sums that it is made of where they are kept."""
     if x.dim() < 1 or weight.dim() != 2 or x.shape[-1] != weight.shape[1] or weight.shape[0] % 2:
         raise _native.OperandError(f"glu of {tuple(x.shape)} and {tuple(weight.shape)}: (..., k) and (2 n, k) are needed")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise _native.OperandError(f"bias is {tuple(bias.shape)}, ({weight.shape[0]},) is needed")
     rows, of = x.reshape(-1, x.shape[-1]), Gate(gate, up_first, gate_limit, gate_slope, interleaved)
-    return _product(rows, weight.t(), bias, None, None, of).reshape(*x.shape[:-1], weight.shape[0] // 2)
+    sums = x.new_empty((rows.shape[0], weight.shape[0])) if keep else None
+    result = _product(rows, weight.t(), bias, None, None, of, sums).reshape(*x.shape[:-1], weight.shape[0] // 2)
+    return result, sums if sums is None else sums.reshape(*x.shape[:-1], weight.shape[0])
+
+
+def _glu(*args: Any, **options: Any) -> Tensor:
+    return _run(False, *args, **options)[0]
+
+
+def _glu_kept(*args: Any, **options: Any) -> Tuple[Tensor, Optional[Tensor]]:
+    return _run(True, *args, **options)
 
 
 for _key in ("CPU", "CUDA"):
     _library.impl("glu", _glu, _key)
+    _library.impl("glu_kept", _glu_kept, _key)
 
 
 @torch.library.register_fake("tilewright::glu", lib=_library)
-def _(x, weight, bias=None, gate="silu", up_first=False, gate_limit=None, gate_slope=None, interleaved=False):
+def _fake(x, weight, bias=None, gate="silu", up_first=False, gate_limit=None, gate_slope=None, interleaved=False):
     torch._check(x.dim() >= 1 and weight.dim() == 2, lambda: f"glu of {x.shape} and {weight.shape}")
     torch._check(x.shape[-1] == weight.shape[1] and weight.shape[0] % 2 == 0, lambda: f"glu of {x.shape} and {weight.shape}")
     torch._check(x.dtype == weight.dtype, lambda: f"glu of {x.dtype} and {weight.dtype}")
@@ -46,24 +61,36 @@ def _(x, weight, bias=None, gate="silu", up_first=False, gate_limit=None, gate_s
     return x.new_empty((*x.shape[:-1], weight.shape[0] // 2))
 
 
+@torch.library.register_fake("tilewright::glu_kept", lib=_library)
+def _(x, weight, *args, **options):
+    return _fake(x, weight, *args, **options), x.new_empty((*x.shape[:-1], weight.shape[0]))
+
+
 def _save(ctx, inputs, output):
     # What has its default at the end is not among them.
     defaults = (None, "silu", False, None, None, False)
     x, weight, bias, *gate = (*inputs, *defaults[len(inputs) - 2 :])
     ctx.gate = Gate(*gate)
-    ctx.save_for_backward(x, weight, bias)
+    # Without a gradient of the sums there is no tensor of zeros for it.
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x, weight, bias, output[1] if isinstance(output, tuple) else None)
 
 
-def _backward(ctx, grad):
-    x, weight, bias = ctx.saved_tensors
-    # The sums are computed again instead of kept.
-    halves = ctx.gate.halves(torch.ops.tilewright.linear(x, weight, bias))
-    at_sums = ctx.gate.joined(*ctx.gate.backward(grad, *halves))
+def _backward(ctx, grad, grad_of_sums=None):
+    x, weight, bias, sums = ctx.saved_tensors
+    at_sums = grad_of_sums
+    if grad is not None:
+        sums = torch.ops.tilewright.linear(x, weight, bias) if sums is None else sums
+        at_sums = ctx.gate.joined(*ctx.gate.backward(grad, *ctx.gate.halves(sums)))
+        at_sums = at_sums if grad_of_sums is None else at_sums + grad_of_sums
+    if at_sums is None:
+        return (None,) * len(ctx.needs_input_grad)
     grads = (*at_linear(at_sums, x, weight, bias, ctx.needs_input_grad), None, None, None, None, None)
     return grads[: len(ctx.needs_input_grad)]
 
 
-torch.library.register_autograd("tilewright::glu", _backward, setup_context=_save, lib=_library)
+for _name in ("glu", "glu_kept"):
+    torch.library.register_autograd(f"tilewright::{_name}", _backward, setup_context=_save, lib=_library)
 
 
 def glu(
@@ -75,10 +102,11 @@ def glu(
     gate_limit: Optional[float] = None,
     gate_slope: Optional[float] = None,
     interleaved: bool = False,
+    keep: bool = False,
 ) -> Tensor:
     """Compute the first half of a gated MLP, ``gate(x @ weight[:n].T + bias[:n]) * (x @ weight[n:].T + bias[n:])``, in one kernel. Differentiable.
 
-    The backward pass computes both products again and keeps nothing but the operands.
+    The backward pass computes both products again and keeps nothing but the operands, unless `keep` is true.
 
     Parameters
     ----------
@@ -93,6 +121,8 @@ def glu(
         Of "clamped", as in `tilewright.gemm`.
     interleaved : bool, default False
         Rows of `weight` take turns, as in gpt-oss: the gate's are ``weight[::2]``, the other factor's ``weight[1::2]``.
+    keep : bool, default False
+        Store the (..., 2 n) pre-activations for the backward pass. It then has a product less to compute.
 
     Returns
     -------
@@ -111,18 +141,22 @@ def glu(
     [[6.0]]
     """
     try:
-        return torch.ops.tilewright.glu(x, weight, bias, gate, up_first, gate_limit, gate_slope, interleaved)
+        options = (bias, gate, up_first, gate_limit, gate_slope, interleaved)
+        if given.truth(keep, "keep") and torch.is_grad_enabled():
+            return torch.ops.tilewright.glu_kept(x, weight, *options)[0]
+        return torch.ops.tilewright.glu(x, weight, *options)
     except (AttributeError, RuntimeError, TypeError) as e:
         raise _named(e, {"x": x, "weight": weight, "bias": bias}) from None
 
 
-_NAMES = ("x", "weight", "bias", "gate", "up_first", "gate_limit", "gate_slope", "interleaved")
+_NAMES = ("x", "weight", "bias", "gate", "up_first", "gate_limit", "gate_slope", "interleaved", "keep")
 
 
 def _called(args: Sequence[Any], options: Dict[str, Any]) -> Tuple[Sequence[Any], Dict[str, Any]]:
     """The product that a call of `glu` runs."""
     called = {"gate": "silu", **dict(zip(_NAMES, args)), **options}
     x, weight = called.pop("x", None), called.pop("weight", None)
+    called["preactivations"] = called.pop("keep", False)
     if not isinstance(x, Tensor) or not isinstance(weight, Tensor) or weight.dim() != 2:
         raise _native.OperandError("glu: x and weight are needed, a tensor and a matrix of (2 n, k)")
     return (x.reshape(-1, x.shape[-1]), weight.t()), called

@@ -325,13 +325,21 @@ _Gate = Optional[Gate]
 
 
 def _by_torch(
-    a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[str], residual: Optional[Tensor], gate: _Gate = None
+    a: Tensor,
+    b: Tensor,
+    bias: Optional[Tensor],
+    activation: Optional[str],
+    residual: Optional[Tensor],
+    gate: _Gate = None,
+    sums: Optional[Tensor] = None,
 ) -> Tensor:
     result = torch.matmul(a, b)
     if bias is not None:
         result = result + bias
     if activation is not None:
         result = activate(result, activation)
+    if sums is not None:
+        sums.copy_(result)
     if gate is not None:
         result = gate(*gate.halves(result))
     return result if residual is None else result + residual
@@ -404,29 +412,35 @@ def _at(x: Optional[Tensor]) -> int:
 
 
 def _product(
-    a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[str], residual: Optional[Tensor], gate: _Gate = None
+    a: Tensor,
+    b: Tensor,
+    bias: Optional[Tensor],
+    activation: Optional[str],
+    residual: Optional[Tensor],
+    gate: _Gate = None,
+    sums: Optional[Tensor] = None,
 ) -> Tensor:
-    """`activation(a @ b + bias) + residual` of matrices, with a gate between both halves of b."""
+    """`activation(a @ b + bias) + residual` of matrices, with a gate between both halves of b, and what it is a function of in `sums`."""
     _together([("x", a), ("weight", b), ("bias", bias), ("residual", residual)])
     shape = (a.shape[0], b.shape[1] if gate is None else b.shape[1] // 2)
     if 0 in shape or a.shape[1] == 0:
-        return _by_torch(a, b, bias, activation, residual, gate)
+        return _by_torch(a, b, bias, activation, residual, gate, sums)
     a, b = _plain(a), _plain(b)
     bias = None if bias is None else bias.contiguous()
     residual = None if residual is None else residual.contiguous()
     out = a.new_empty(shape)
-    key = (a.device, a.dtype, _lies(a), _lies(b), _lies(out), _lies(bias), activation, _lies(residual), gate)
+    key = (a.device, a.dtype, _lies(a), _lies(b), _lies(out), _lies(bias), activation, _lies(residual), gate, sums is not None)
 
     def prepare() -> _Found:
         arrays = [x if x is None else array(x) for x in (a, b, out, bias, residual)]
-        options: Dict[str, Any] = {} if gate is None else gate.options()
+        options: Dict[str, Any] = {} if gate is None else {**gate.options(), "preactivations": sums is not None}
         call = _core._gemm(arrays[0], arrays[1], out=arrays[2], bias=arrays[3], activation=activation, residual=arrays[4], **options)
         return call.context, call.problem, call.alignments
 
-    addresses = {**_addresses(a, b, out), "bias": _at(bias), "residual": _at(residual)}
+    addresses = {**_addresses(a, b, out), "bias": _at(bias), "residual": _at(residual), "preactivations": _at(sums)}
     if _launch(key, f"{tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}", a, addresses, prepare):
         return out
-    return _by_torch(a, b, bias, activation, residual, gate)
+    return _by_torch(a, b, bias, activation, residual, gate, sums)
 
 
 def _grouped_shape(a: Tensor, b: Tensor, offs: Tensor) -> Tuple[int, ...]:
