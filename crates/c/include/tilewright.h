@@ -197,7 +197,7 @@ typedef struct tw_gemm {
     tw_dtype b_dtype;
     int32_t conj_a, conj_b; /* complex types: use the conjugate of A, of B; with trans_a the conjugate transpose */
     int32_t alpha_im, beta_im; /* complex types: alpha, beta is complex, and launches give its imaginary part; 0: it is real and cheaper */
-    int64_t gate; /* a tw_gate. B, bias and scales along n then have 2 n columns: the gate's, then the other factor's. C has n. beta is 0 */
+    int64_t gate; /* a tw_gate. B, bias and scales along n then have 2 n columns: the gate's, then the other factor's (see up_first, interleaved). C has n. beta is 0 */
     int64_t up_first; /* 1: the gate's columns are the second half, or the second of each pair */
     double gate_limit, gate_slope; /* of TW_GATE_CLAMPED; 0: 7 and 1.702 */
     int64_t interleaved; /* 1: columns of the gate and of the other factor take turns */
@@ -320,7 +320,7 @@ enum {
     TW_BIAS = 8,
     TW_RESIDUAL = 9,
     TW_WORKSPACE = 10, /* tw_prepared_workspace bytes, aligned to 256. Launches that may overlap need separate workspaces */
-    TW_PREACTIVATIONS = 11, /* written: C's type and storage order, 2 n columns in B's order, without gaps */
+    TW_PREACTIVATIONS = 11, /* written: C's type and storage order, 2 n columns in B's order, without gaps. Must overlap no other memory */
     TW_REDUCTION = 16  /* values of the first reduction; TW_REDUCTION + 1: of the second; at most 8 */
 };
 

@@ -56,13 +56,15 @@ pub enum BindError {
         /// What is needed, in bytes.
         needed: u32,
     },
-    /// The result lies where a factor does.
+    /// A result lies where a factor or another result does.
     #[error(
-        "operand C overlaps operand {operand:?} in memory, so it would be overwritten while it is read; give C separate memory"
+        "the memory of {written} overlaps that of {used}, which would be overwritten while it is in use; give {written} separate memory"
     )]
     Overlap {
-        /// Which factor.
-        operand: Operand,
+        /// Whose memory the kernels write.
+        written: &'static str,
+        /// Whose memory it overlaps.
+        used: &'static str,
     },
     /// The result lies where the residual does, beside a complex beta.
     #[error(

@@ -2,7 +2,7 @@
 //!
 //! The clamped gate of gpt-oss is of both factors: `h(min(x, limit)) * (min(max(y, -limit), limit) + 1)`, with `h(x) = x / (1 + exp(-slope x))`.
 //!
-//! B is one matrix whose columns are those of both factors: one half after the other, as torch stores `gate_up_proj`, or in turn, as gpt-oss
+//! B is one matrix whose columns are those of both factors: one half after the other, as torch stores `gate_up_proj`, or alternating, as gpt-oss
 //! does. Bias and scales along n have a value for each of these columns.
 
 use crate::epilogue::Activation;

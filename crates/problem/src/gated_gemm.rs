@@ -11,7 +11,7 @@ impl Gemm {
         if self.gate.is_some() { self.n.saturating_mul(2) } else { self.n }
     }
 
-    /// The product whose result the sums of both factors of a gate are: C's `2 n` columns before the gate, in its type and storage order, without gaps.
+    /// The product without its gate. Its result is the pre-activations: `2 n` columns in C's type and storage order, without gaps.
     pub fn ungated(&self) -> Option<Gemm> {
         self.gate?;
         let n = self.product_columns();
@@ -57,8 +57,11 @@ impl Gemm {
         // Where they lie would depend on the launch.
         let by_rows = self.c.trans == (self.order == Order::Col);
         let moves = self.preactivations && self.dynamic.m && (self.batch > 1 || !by_rows);
-        let of_launch =
-            (moves, "pre-activations of m known only at launch, in a batch or by columns", "make an operation for each m");
+        let of_launch = (
+            moves,
+            "pre-activations, m known only at launch, and a batch or a result by columns",
+            "make an operation for each m",
+        );
         match lacks.into_iter().chain([of_launch]).find(|(has, ..)| *has) {
             Some((_, what, remedy)) => Err(ProblemError::Unsupported {
                 what: format!("a gated product ({}) with {what}", gate.function),
@@ -131,7 +134,7 @@ mod tests {
             (Gemm::new(Scalar::F32, 8, 6, 4).preactivations(), "preactivations", "there is no gate"),
             (
                 gated().preactivations().batch(2).dynamic(Dynamic { n: false, m: true, g: false }),
-                "pre-activations of m known only at launch",
+                "pre-activations, m known only at launch",
                 "for each m",
             ),
             (

@@ -3,6 +3,7 @@
 use crate::program::Ready;
 use crate::{Context, Error};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use tilewright_check::run::{
     Alignments, Argument, BindError, Buffers, Call, Factors, absent, added, bind, bytes, check_added, check_extents, kernel_of,
@@ -61,14 +62,14 @@ pub struct Prepared {
     ready: Arc<Ready>,
     /// The problem's offsets of A, B and C, in elements. Complex elements count as two.
     offsets: [u64; 3],
-    /// A and B that must not share memory with C: they fill theirs, as C does.
-    apart: [bool; 2],
+    /// Whether A, B and C fill their memory: what overlaps it overlaps elements. False for a C that is not kept.
+    filled: [bool; 3],
 }
 
 impl Prepared {
     pub(crate) fn new(context: Context, ready: Arc<Ready>, problem: &Problem, offsets: [u64; 3]) -> Prepared {
-        let filled = |operand| problem.keeps_c() && problem.is_packed(operand) && problem.is_packed(Operand::C);
-        Prepared { context, ready, offsets, apart: [Operand::A, Operand::B].map(filled) }
+        let filled = |operand| problem.is_packed(operand) && (operand != Operand::C || problem.keeps_c());
+        Prepared { context, ready, offsets, filled: [Operand::A, Operand::B, Operand::C].map(filled) }
     }
     /// The plan that runs.
     pub fn plan(&self) -> Plan {
@@ -105,7 +106,7 @@ impl Prepared {
     /// # Safety
     /// Every address must be one of this device's memory (emulator and OpenCL: of this process), as large as the problem says, and stay
     /// so until the stream has passed the launch, or every replay of it; C must not overlap another operand than the residual, and with a complex beta
-    /// not that either.
+    /// not that either. Pre-activations must overlap no other memory.
     pub unsafe fn launch(
         &self,
         stream: Stream,
@@ -156,22 +157,37 @@ impl Prepared {
         if residual > 0 && overlaps { Err(BindError::OverlapsResidual) } else { Ok(()) }
     }
 
-    /// That C overlaps no factor, where what overlaps memory overlaps elements: of all extents, and of tensors without gaps.
+    /// That C overlaps no factor, and pre-activations overlap no operand, where what overlaps memory overlaps elements: of all extents, and of
+    /// tensors without gaps.
     fn check_apart(&self, addresses: &Addresses, at: &Extents) -> Result<(), BindError> {
         let contraction = &self.ready.contraction;
+        if *at != contraction.extents() {
+            return Ok(());
+        }
         let memory = |operand: Operand| {
             let first = contraction.tensor(operand).scalar.bytes_of(self.offsets[operand as usize]);
             let address = addresses.of(operand.into());
             let end = bytes(contraction, operand, self.offsets[operand as usize], at);
             address.saturating_add(first)..address.saturating_add(end)
         };
-        let (result, whole) = (memory(Operand::C), *at == contraction.extents());
-        let overlaps = |operand: &Operand| {
-            let factor = memory(*operand);
-            whole && self.apart[*operand as usize] && factor.start < result.end && result.start < factor.end
+        let apart = |written: Role, result: Range<u64>, others: &[Operand]| {
+            let overlaps = |operand: &&Operand| {
+                let other = memory(**operand);
+                self.filled[**operand as usize] && other.start < result.end && result.start < other.end
+            };
+            match others.iter().find(overlaps) {
+                Some(operand) => Err(BindError::Overlap { written: written.words(), used: Role::from(*operand).words() }),
+                None => Ok(()),
+            }
         };
-        match [Operand::A, Operand::B].into_iter().find(overlaps) {
-            Some(operand) => Err(BindError::Overlap { operand }),
+        if self.filled[Operand::C as usize] {
+            apart(Role::C, memory(Operand::C), &[Operand::A, Operand::B])?;
+        }
+        match added(contraction, at).find(|(role, bytes)| *role == Role::Preactivations && *bytes > 0) {
+            Some((role, bytes)) => {
+                let start = addresses.of(role);
+                apart(role, start..start.saturating_add(bytes), &[Operand::A, Operand::B, Operand::C])
+            }
             None => Ok(()),
         }
     }

@@ -198,6 +198,11 @@ fn a_list_of_memories_launches_and_its_mistakes_are_named() {
         tw_call_init(&mut call, size_of::<TwCall>(), list.as_ptr(), list.len());
         assert_eq!(tw_launch_call(kernels, &call, null_mut()), 0, "{}", said());
         assert_eq!((c, sums), ([16.0; 48], [4.0; 96]));
+        let mut shared = list;
+        shared[3] = entry(11, b.as_mut_ptr());
+        tw_call_init(&mut call, size_of::<TwCall>(), shared.as_ptr(), shared.len());
+        fails(tw_launch_call(kernels, &call, null_mut()), OPERANDS, "the memory of pre-activations overlaps that of operand B");
+        tw_call_init(&mut call, size_of::<TwCall>(), list.as_ptr(), list.len());
         call.count = 3;
         fails(tw_launch_call(kernels, &call, null_mut()), OPERANDS, "pre-activations");
         tw_prepared_free(kernels);

@@ -28,7 +28,7 @@ pub struct TestData {
     pub added: PerRole<Option<Arc<Buffer>>>,
     /// Values of the reductions, NaN everywhere, each starting at element 0 of its buffer.
     pub reductions: Vec<Buffer>,
-    /// The product whose result the pre-activations of a gate are, where they are stored: with the same A and B. Its C starts its buffer.
+    /// The product without its gate, where pre-activations are stored: with the same A and B. Its C starts its buffer.
     pub ungated: Option<Box<TestData>>,
 }
 
@@ -171,7 +171,7 @@ impl TestData {
         data.ungated = data.of_ungated()?.map(Box::new);
         Ok(data)
     }
-    /// The product whose result the stored pre-activations are.
+    /// The product whose result is stored as pre-activations.
     fn of_ungated(&self) -> Result<Option<TestData>, ProblemError> {
         let Problem::Gemm(gemm) = &self.problem else { return Ok(None) };
         let Some(wide) = gemm.stored_ungated() else { return Ok(None) };

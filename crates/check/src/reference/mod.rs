@@ -95,7 +95,7 @@ pub struct Reference {
     tolerance: Tolerance,
     /// Values of the reductions.
     reduced: Vec<reductions::Expected>,
-    /// Of the product whose result the pre-activations are.
+    /// Reference of the pre-activations.
     ungated: Option<Box<Reference>>,
     /// Each entry has the sum that its value is made of; none has where results are made of two: with a complex alpha, and of a gate.
     of_one_sum: bool,

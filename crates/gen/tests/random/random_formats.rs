@@ -99,7 +99,7 @@ fn every_format_verifies() {
     Run { devices: &devices, recipe: Recipe::formats(), count: 3000, interleave: false }.all_pass_with(features, &FEATURES);
 }
 
-const OF_GATES: [&str; 9] = [
+const OF_GATES: [&str; 11] = [
     "multiply-adds",
     "mma.sync",
     "MFMA",
@@ -109,6 +109,8 @@ const OF_GATES: [&str; 9] = [
     "bias along n",
     "columns beyond the last",
     "groups",
+    "interleaved columns",
+    "pre-activations",
 ];
 
 fn of_gates(space: &Space, pair: &Pair) -> [bool; OF_GATES.len()] {
@@ -126,6 +128,8 @@ fn of_gates(space: &Space, pair: &Pair) -> [bool; OF_GATES.len()] {
         c.bias().is_some_and(|bias| bias.along_n),
         pairs.columns % pairs.granule != 0,
         matches!(&pair.problem, Problem::Gemm(gemm) if gemm.grouped.is_some()),
+        matches!(&pair.problem, Problem::Gemm(gemm) if gemm.gate.is_some_and(|gate| gate.interleaved)),
+        c.preactivations().is_some(),
     ]
 }
 

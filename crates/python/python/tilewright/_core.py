@@ -580,7 +580,7 @@ def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: i
     gate_limit, gate_slope : float, default 7.0 and 1.702
         Of "clamped", gpt-oss's SwiGLU: ``g * sigmoid(slope * g) * (u + 1)``, with ``g = min(gate, limit)`` and ``u = clip(up, -limit, limit)``.
     preactivations : bool, default False
-        Also return ``a @ b + bias`` of all 2 n columns, from which a backward pass starts: the result is a pair.
+        Also return ``alpha * (a @ b) * scales + bias`` of all 2 n columns, from which a backward pass starts: the result is a pair.
     residual : array of the shape of the result, optional
         Added after the activation.
     math : {"exact", "tf32", "tf32x3" (or "3xtf32"), "bf16x3", "bf16x6", "promoted"}, default "exact"

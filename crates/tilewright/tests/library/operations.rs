@@ -392,8 +392,7 @@ pub fn sources_stand_alone_in_every_language() {
 }
 
 /// A gated product of columns in turn, with the sums of both factors beside it.
-#[test]
-fn gated_products_and_their_preactivations() {
+pub fn gated_products_and_their_preactivations() {
     let context = context();
     let (m, n, k) = (21usize, 14usize, 9usize);
     let (a, b) = (numbers(m * k), numbers(k * 2 * n));

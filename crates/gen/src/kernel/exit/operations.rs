@@ -213,7 +213,7 @@ impl<'a> Operations<'a> {
         self.all.iter().any(|op| matches!(op, Operation::Tensor(..)))
     }
 
-    /// Whether some operation stores what it sees, and so must know which of it there is.
+    /// Whether an operation stores sums. It then needs a guard for rows and columns that do not exist.
     pub fn stores(&self) -> bool {
         self.all.iter().any(|op| matches!(op, Operation::Store(..)))
     }

@@ -95,7 +95,7 @@ impl<'a> Out<'a> {
 }
 
 impl<'a> Out<'a> {
-    /// Of a tile that leaves by other ways than to where results go: says what is its own.
+    /// Only the ownership test of a tile: nothing is stored through this value.
     pub fn owner(e: &'a Epilogue<'a>, at: &'a TilePosition) -> Out<'a> {
         Out { e, at, base: None, operations: Operations::none(e.c) }
     }
