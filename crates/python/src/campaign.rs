@@ -19,6 +19,9 @@ const STACK: usize = 8 << 20;
 /// How long to wait before Python looks after its signals.
 const TICK: Duration = Duration::from_millis(100);
 
+/// Numbers of problems, with the microseconds of their rivals.
+type Rivals = Vec<(usize, f64)>;
+
 /// What a campaign tells.
 struct Told {
     number: usize,
@@ -30,7 +33,7 @@ struct Told {
 /// Passes on what a campaign tells. It ends when nobody listens.
 struct Teller {
     told: Sender<Told>,
-    answers: Receiver<Vec<(usize, f64)>>,
+    answers: Receiver<Rivals>,
     cancel: Cancel,
 }
 
@@ -50,7 +53,7 @@ impl Audience for Teller {
     fn hear(&mut self, number: usize, event: &Event, standing: &Standing) {
         self.tell(number, standing, json!(event), false);
     }
-    fn settled(&mut self, number: usize, result: &Result<Outcome, Failed>, standing: &Standing) -> Vec<(usize, f64)> {
+    fn settled(&mut self, number: usize, result: &Result<Outcome, Failed>, standing: &Standing) -> Rivals {
         let text = match result {
             Ok(outcome) => json!({ "event": "settled", "outcome": outcome }),
             Err(e) => json!({ "event": "settled", "error": e.to_string() }),
@@ -64,7 +67,7 @@ impl Audience for Teller {
 #[pyclass(name = "Campaign", module = "tilewright._native", frozen)]
 pub struct PyCampaign {
     told: Mutex<Option<Receiver<Told>>>,
-    answers: Mutex<Option<Sender<Vec<(usize, f64)>>>>,
+    answers: Mutex<Option<Sender<Rivals>>>,
     cancel: Cancel,
     thread: Mutex<Option<JoinHandle<Result<(), Error>>>>,
 }
@@ -123,7 +126,7 @@ impl PyCampaign {
         }
     }
     /// Answers with numbers of problems and microseconds of their rivals.
-    fn answer(&self, rivals: Vec<(usize, f64)>) {
+    fn answer(&self, rivals: Rivals) {
         if let Some(answers) = &*self.answers.lock().unwrap_or_else(PoisonError::into_inner) {
             // One that has ended hears nothing.
             let _ = answers.send(rivals);
