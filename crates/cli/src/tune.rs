@@ -16,7 +16,7 @@ use std::time::Instant;
 use tilewright::{Context, Operation, Wanted};
 use tilewright_bench::values;
 use tilewright_tune::search::{
-    Audience, Budget, Cancel, Ended, Event, Options, Outcome, SharedBudget, Standing, Strategy, TuneError,
+    Audience, Budget, Cancel, Ended, Event, Options, Outcome, RivalTime, SharedBudget, Standing, Strategy, TuneError,
 };
 
 /// Tunes every problem of the command line. A case that fails is reported and the others go on. Where a candidate takes the
@@ -218,7 +218,7 @@ impl Audience for Told<'_> {
             progress.hear(event);
         }
     }
-    fn settled(&mut self, _: usize, _: &Result<Outcome, TuneError>, _: &Standing) -> Vec<(usize, f64)> {
+    fn settled(&mut self, _: usize, _: &Result<Outcome, TuneError>, _: &Standing) -> Vec<RivalTime> {
         Vec::new()
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tilewright::{
-    Audience, Budget, Cancel, Context, Error, Event, Operation, Outcome, SearchOptions, SharedBudget, Standing,
+    Audience, Budget, Cancel, Context, Error, Event, Operation, Outcome, RivalTime, SearchOptions, SharedBudget, Standing,
     TuneError as Failed, Wanted,
 };
 
@@ -18,9 +18,6 @@ use tilewright::{
 const STACK: usize = 8 << 20;
 /// How long to wait before Python looks after its signals.
 const TICK: Duration = Duration::from_millis(100);
-
-/// Numbers of problems, with the microseconds of their rivals.
-type Rivals = Vec<(usize, f64)>;
 
 /// What a campaign tells.
 struct Told {
@@ -33,7 +30,7 @@ struct Told {
 /// Passes on what a campaign tells. It ends when nobody listens.
 struct Teller {
     told: Sender<Told>,
-    answers: Receiver<Rivals>,
+    answers: Receiver<Vec<RivalTime>>,
     cancel: Cancel,
 }
 
@@ -53,7 +50,7 @@ impl Audience for Teller {
     fn hear(&mut self, number: usize, event: &Event, standing: &Standing) {
         self.tell(number, standing, json!(event), false);
     }
-    fn settled(&mut self, number: usize, result: &Result<Outcome, Failed>, standing: &Standing) -> Rivals {
+    fn settled(&mut self, number: usize, result: &Result<Outcome, Failed>, standing: &Standing) -> Vec<RivalTime> {
         let text = match result {
             Ok(outcome) => json!({ "event": "settled", "outcome": outcome }),
             Err(e) => json!({ "event": "settled", "error": e.to_string() }),
@@ -67,7 +64,7 @@ impl Audience for Teller {
 #[pyclass(name = "Campaign", module = "tilewright._native", frozen)]
 pub struct PyCampaign {
     told: Mutex<Option<Receiver<Told>>>,
-    answers: Mutex<Option<Sender<Rivals>>>,
+    answers: Mutex<Option<Sender<Vec<RivalTime>>>>,
     cancel: Cancel,
     thread: Mutex<Option<JoinHandle<Result<(), Error>>>>,
 }
@@ -125,11 +122,11 @@ impl PyCampaign {
             }
         }
     }
-    /// Answers with numbers of problems and microseconds of their rivals.
-    fn answer(&self, rivals: Rivals) {
+    /// Answers with rivals: numbers of problems and microseconds.
+    fn answer(&self, rivals: Vec<(usize, f64)>) {
         if let Some(answers) = &*self.answers.lock().unwrap_or_else(PoisonError::into_inner) {
             // One that has ended hears nothing.
-            let _ = answers.send(rivals);
+            let _ = answers.send(rivals.into_iter().map(|(number, us)| RivalTime { number, us }).collect());
         }
     }
     /// Ends it, after the trial in flight. Raises why it failed.

@@ -2,7 +2,7 @@
 
 use crate::{Context, Error, Operation};
 use tilewright_tune::search::{
-    self, Audience, Cancel, Ended, Event, Options as SearchOptions, Outcome, SharedBudget, Standing, TuneError,
+    self, Audience, Cancel, Ended, Event, Options as SearchOptions, Outcome, RivalTime, SharedBudget, Standing, TuneError,
 };
 
 /// A problem of [`Context::tune_all`].
@@ -45,7 +45,7 @@ impl Audience for Keeping<'_, '_> {
     fn hear(&mut self, number: usize, event: &Event, standing: &Standing) {
         self.audience.hear(number, event, standing);
     }
-    fn settled(&mut self, number: usize, result: &Result<Outcome, TuneError>, standing: &Standing) -> Vec<(usize, f64)> {
+    fn settled(&mut self, number: usize, result: &Result<Outcome, TuneError>, standing: &Standing) -> Vec<RivalTime> {
         if let (Ok(outcome), Some(wanted)) = (result, self.wanted.get(number)) {
             wanted.operation.found(outcome);
         }

@@ -163,8 +163,8 @@ pub use tilewright_problem::{
 pub use tilewright_tune::model::{Candidate, Estimate};
 pub use tilewright_tune::records::{RecordsError, TimeKind, Trial};
 pub use tilewright_tune::search::{
-    Audience, Budget, Cancel, Ended, Event, Lineup, Options as SearchOptions, Outcome, Phase, SharedBudget, Standing, Step,
-    Strategy, Tally, TuneError,
+    Audience, Budget, Cancel, Ended, Event, Lineup, Options as SearchOptions, Outcome, Phase, RivalTime, SharedBudget, Standing,
+    Step, Strategy, Tally, TuneError,
 };
 pub use tilewright_tune::{ProblemKey, Records};
 

@@ -3,9 +3,9 @@
 use tilewright::{
     Audience, Backend, Buckets, Budget, Cache, CacheState, Cancel, Candidate, Constraint, Context, Conv, Depth, DeviceError,
     DeviceKind, DeviceOptions, Dialect, Dynamic, Ended, Error, Event, Extent, Factors, Gemm, Layout, Math, NativeHandles,
-    Operands, Operation, Options, Order, Origin, Outcome, Plan, Problem, RecordsAt, Scalar, SearchOptions, SharedBudget, Slice,
-    SliceMut, Standing, Strategy, Target, TimeKind, Times, Timing, Trials, TuneError, Verified, Wanted, default_records,
-    list_devices, remedies,
+    Operands, Operation, Options, Order, Origin, Outcome, Plan, Problem, RecordsAt, RivalTime, Scalar, SearchOptions,
+    SharedBudget, Slice, SliceMut, Standing, Strategy, Target, TimeKind, Times, Timing, Trials, TuneError, Verified, Wanted,
+    default_records, list_devices, remedies,
 };
 
 fn context() -> Context {
@@ -80,7 +80,7 @@ struct Settled<'a> {
 
 impl Audience for Settled<'_> {
     fn hear(&mut self, _: usize, _: &Event, _: &Standing) {}
-    fn settled(&mut self, number: usize, result: &Result<Outcome, TuneError>, standing: &Standing) -> Vec<(usize, f64)> {
+    fn settled(&mut self, number: usize, result: &Result<Outcome, TuneError>, standing: &Standing) -> Vec<RivalTime> {
         assert!(result.is_ok() && standing.problems == 2);
         self.origins.push((number, self.operations[number].choice().expect("a plan").1));
         Vec::new()
@@ -113,7 +113,7 @@ struct Silent;
 
 impl Audience for Silent {
     fn hear(&mut self, _: usize, _: &Event, _: &Standing) {}
-    fn settled(&mut self, _: usize, _: &Result<Outcome, TuneError>, _: &Standing) -> Vec<(usize, f64)> {
+    fn settled(&mut self, _: usize, _: &Result<Outcome, TuneError>, _: &Standing) -> Vec<RivalTime> {
         Vec::new()
     }
 }

@@ -58,13 +58,22 @@ pub struct Standing {
     pub gain: f64,
 }
 
+/// What a rival takes for a problem.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RivalTime {
+    /// The problem's place among the tasks.
+    pub number: usize,
+    /// Microseconds.
+    pub us: f64,
+}
+
 /// Who started a campaign: hears of it, and may time rivals.
 pub trait Audience {
     /// A search of one problem tells something.
     fn hear(&mut self, number: usize, event: &Event, standing: &Standing);
-    /// A problem has a winner, its first or a faster one, or no plan was found. Gives numbers of problems, this or earlier ones, with the
-    /// microseconds of a rival that was timed now.
-    fn settled(&mut self, number: usize, result: &Result<Outcome, TuneError>, standing: &Standing) -> Vec<(usize, f64)>;
+    /// A problem has a winner, its first or a faster one, or no plan was found. Gives the rivals that were timed now, of this
+    /// problem or of earlier ones.
+    fn settled(&mut self, number: usize, result: &Result<Outcome, TuneError>, standing: &Standing) -> Vec<RivalTime>;
 }
 
 /// A budget that problems share.
@@ -323,9 +332,9 @@ impl<'a> Run<'a, '_> {
         let standing = self.standing();
         let Some(result) = self.problems.get(number).and_then(|problem| problem.result.as_ref()) else { return 0 };
         let rivals = self.audience.settled(number, result, &standing);
-        for (number, rival_us) in &rivals {
+        for RivalTime { number, us } in &rivals {
             if let Some(problem) = self.problems.get_mut(*number) {
-                problem.rival_us = Some(*rival_us);
+                problem.rival_us = Some(*us);
             }
         }
         rivals.len()

@@ -21,7 +21,7 @@ mod slice;
 mod start;
 
 pub use crate::records::GENERATOR;
-pub use campaign::{Audience, Campaign, SharedBudget, Standing, Task, tune_all};
+pub use campaign::{Audience, Campaign, RivalTime, SharedBudget, Standing, Task, tune_all};
 pub use descent::Descent;
 pub use exhaustive::Exhaustive;
 pub use lineup::Lineup;

@@ -8,8 +8,8 @@ use tilewright_gen::space::Space;
 use tilewright_ir::{Kernel, Scalar};
 use tilewright_problem::{Gemm, Problem};
 use tilewright_tune::search::{
-    Audience, Budget, Campaign, Cancel, Ended, Event, GENERATOR, Options, Outcome, SharedBudget, Standing, Task, TuneError,
-    device_key, tune, tune_all,
+    Audience, Budget, Campaign, Cancel, Ended, Event, GENERATOR, Options, Outcome, RivalTime, SharedBudget, Standing, Task,
+    TuneError, device_key, tune, tune_all,
 };
 use tilewright_tune::{ProblemKey, Records};
 
@@ -62,13 +62,13 @@ impl Audience for Listener {
             self.heard.push(Heard::Trial(number));
         }
     }
-    fn settled(&mut self, number: usize, _: &Result<Outcome, TuneError>, standing: &Standing) -> Vec<(usize, f64)> {
+    fn settled(&mut self, number: usize, _: &Result<Outcome, TuneError>, standing: &Standing) -> Vec<RivalTime> {
         self.heard.push(Heard::Settled(number));
         self.last = *standing;
         if let (Some(cancel), true) = (&self.cancel, self.heard.iter().filter(|h| matches!(h, Heard::Settled(_))).count() == 2) {
             cancel.cancel();
         }
-        self.rivals.get(number).copied().flatten().map(|us| (number, us)).into_iter().collect()
+        self.rivals.get(number).copied().flatten().map(|us| RivalTime { number, us }).into_iter().collect()
     }
 }
 
