@@ -5,6 +5,7 @@ use crate::errors::{TuneError, raised};
 use crate::operation::PyOperation;
 use pyo3::prelude::*;
 use serde_json::json;
+use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -123,7 +124,7 @@ impl PyCampaign {
         }
     }
     /// Answers with rivals: numbers of problems and microseconds.
-    fn answer(&self, rivals: Vec<(usize, f64)>) {
+    fn answer(&self, rivals: HashMap<usize, f64>) {
         if let Some(answers) = &*self.answers.lock().unwrap_or_else(PoisonError::into_inner) {
             // One that has ended hears nothing.
             let _ = answers.send(rivals.into_iter().map(|(number, us)| RivalTime { number, us }).collect());

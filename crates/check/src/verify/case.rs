@@ -421,15 +421,12 @@ impl Case {
         Ok(launches)
     }
 
-    /// The buffer of the pre-activations, with what it holds before a run.
-    fn preactivations<'d>(&self, data: &'d TestData) -> Option<(&Buffer, &'d [u8])> {
-        Some((self.buffers.get(Role::Preactivations)?, &data.ungated.as_ref()?.c.bytes))
-    }
-
     /// What the buffer of the pre-activations holds.
     fn read_preactivations(&self, data: &TestData) -> Result<Vec<u8>, DeviceError> {
-        let Some((buffer, before)) = self.preactivations(data) else { return Ok(Vec::new()) };
-        let mut bytes = vec![0; before.len()];
+        let (Some(buffer), Some(ungated)) = (self.buffers.get(Role::Preactivations), &data.ungated) else {
+            return Ok(Vec::new());
+        };
+        let mut bytes = vec![0; ungated.c.bytes.len()];
         self.device.read(buffer, 0, &mut bytes)?;
         Ok(bytes)
     }
@@ -460,8 +457,8 @@ impl Case {
                 self.device.write(&self.buffers.c, gap.start as u64, data.c.bytes.get(gap).unwrap_or_default())?;
             }
         }
-        if let Some((buffer, poison)) = self.preactivations(data) {
-            self.device.write(buffer, 0, poison)?;
+        if let (Some(buffer), Some(ungated)) = (self.buffers.get(Role::Preactivations), &data.ungated) {
+            self.device.write(buffer, 0, &ungated.c.bytes)?;
         }
         for (buffer, poison) in self.buffers.reductions.iter().zip(&data.reductions) {
             self.device.write(buffer, 0, &poison.bytes)?;

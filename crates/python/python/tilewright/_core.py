@@ -888,7 +888,7 @@ def tune_all(
                 context.forget(names[number])
                 _tell()
                 rivals = {} if settled is None else settled(names[number], outcome)
-                campaign.answer([(names.index(name), us) for name, us in rivals.items()])
+                campaign.answer({names.index(name): us for name, us in rivals.items()})
             elif listener is not None:
                 listener({**event, "problem": names[number]})
     finally:
