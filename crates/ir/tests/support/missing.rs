@@ -23,6 +23,7 @@ pub fn skipped(why: &str) {
         return;
     }
     let thread = std::thread::current();
-    // Not `eprintln`: the test harness keeps what that prints.
-    let _ = writeln!(std::io::stderr(), "SKIPPED {}: {why}", thread.name().unwrap_or("main"));
+    let line = format!("SKIPPED {}: {why}\n", thread.name().unwrap_or("main"));
+    // Not `eprintln`: the test harness keeps what that prints. One write: tests that run beside this one print between two.
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
