@@ -176,8 +176,8 @@ impl<'a> Workload<'a> {
         run: &mut dyn FnMut() -> Result<(), BenchError>,
         judge: impl Fn(&After) -> Verdict,
     ) -> Result<Judgement, BenchError> {
-        let sums = self.buffers.get(Role::Preactivations).zip(data.ungated.as_ref().map(|wide| &wide.c));
-        let written = std::iter::once((&self.buffers.c, &data.c)).chain(sums);
+        let stored = self.buffers.get(Role::Preactivations).zip(data.ungated.as_ref().map(|wide| &wide.c));
+        let written = std::iter::once((&self.buffers.c, &data.c)).chain(stored);
         let written = written.chain(self.buffers.reductions.iter().zip(&data.reductions));
         for (buffer, poison) in written {
             self.device.write(buffer, 0, &poison.bytes)?;
@@ -189,8 +189,8 @@ impl<'a> Workload<'a> {
         let reduced =
             self.buffers.reductions.iter().zip(&data.reductions).zip(reductions).map(|((x, poison), after)| (x, poison, after));
         let read = std::iter::once((&self.buffers.c, &data.c, c));
-        let sums = sums.map(|(x, poison)| (x, poison, preactivations));
-        for (buffer, poison, after) in read.chain(sums).chain(reduced) {
+        let stored = stored.map(|(x, poison)| (x, poison, preactivations));
+        for (buffer, poison, after) in read.chain(stored).chain(reduced) {
             after.resize(poison.bytes.len(), 0);
             self.device.read(buffer, 0, after)?;
         }

@@ -346,14 +346,14 @@ pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (R
         quants.map(|(quant, x)| (Role::from(quant), bytes(contraction.vector_len_at(x, at), x.scalar))).collect();
     let bias = contraction.bias().map(|x| (Role::Bias, bytes(contraction.bias_len_at(at), x.scalar)));
     let residual = contraction.residual().map(|x| (Role::Residual, bytes(contraction.residual_len_at(at), x.scalar)));
-    let sums = contraction.preactivations();
-    let sums = sums.map(|x| (Role::Preactivations, bytes(contraction.preactivations_len_at(at), x.scalar)));
+    let stored = contraction.preactivations();
+    let stored = stored.map(|x| (Role::Preactivations, bytes(contraction.preactivations_len_at(at), x.scalar)));
     let values = |x: &Reduce| (Role::Reduction(x.number), bytes(contraction.result_shape_at(x, at).left(x.over), x.scalar));
     let of_operand = |x: &OperandValues| (Role::Reduction(x.reduce.number), bytes(x.len, x.reduce.scalar));
     let mut reductions: Vec<_> =
         contraction.reductions().map(values).chain(contraction.operand_values.iter().map(of_operand)).collect();
     reductions.sort_by_key(|(role, _)| role.index());
-    quants.into_iter().chain(bias).chain(residual).chain(sums).chain(reductions)
+    quants.into_iter().chain(bias).chain(residual).chain(stored).chain(reductions)
 }
 
 /// The error where the memory of a role is not given.

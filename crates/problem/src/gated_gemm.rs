@@ -217,7 +217,7 @@ mod tests {
             assert!(forms.len() > 2 && forms.iter().all(|form| forms[form.number() as usize] == *form));
             for form in forms {
                 let c = lower(&problem, form).unwrap().lead;
-                let sums = c.preactivations().unwrap();
+                let stored = c.preactivations().unwrap();
                 let pairs = *c.pairs().unwrap();
                 assert_eq!((c.n, c.result_columns()), (2 * n.next_multiple_of(pairs.granule), n));
                 assert!(c.of_pairs().epilogue.is_empty() && c.epilogue.contains(&EpilogueOp::Gate(pairs)));
@@ -227,7 +227,7 @@ mod tests {
                     for (part, half) in [first, first + pairs.granule].into_iter().zip(gate.columns(column, n)) {
                         let expected = if trans { half * 5 + 3 } else { 3 * 2 * n + half };
                         assert_eq!(at(&c.b, part, 3), Some(expected as i64), "{form:?} column {column}");
-                        assert_eq!(sums.view.access.at([0, 1, part as i64]), Some((2 * n + half) as i64));
+                        assert_eq!(stored.view.access.at([0, 1, part as i64]), Some((2 * n + half) as i64));
                         assert_eq!(c.bias().unwrap().view.access.at([0, part as i64, 0]), Some(half as i64));
                     }
                 }

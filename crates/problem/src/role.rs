@@ -258,10 +258,10 @@ impl Problem {
         let quants = quants.map(move |quant| input(quant.into(), quant.scalar()));
         let bias = (self.bias_len() > 0).then(|| input(Role::Bias, self.out_dtype()));
         let residual = (self.residual_len() > 0).then(|| input(Role::Residual, self.out_dtype()));
-        let sums = (self.preactivations_len() > 0).then(|| output(Role::Preactivations, self.out_dtype()));
+        let stored = (self.preactivations_len() > 0).then(|| output(Role::Preactivations, self.out_dtype()));
         let reductions = self.reductions().iter().enumerate();
         let reductions = reductions.map(move |(number, x)| output(Role::Reduction(number), x.scalar(self.accumulator())));
-        operands.into_iter().flatten().chain(quants).chain(bias).chain(residual).chain(sums).chain(reductions)
+        operands.into_iter().flatten().chain(quants).chain(bias).chain(residual).chain(stored).chain(reductions)
     }
 }
 

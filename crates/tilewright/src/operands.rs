@@ -154,8 +154,8 @@ impl<'a, T: Element, U: Element, V: Element> Operands<'a, T, U, V> {
     }
     /// The pre-activations of a gated product that stores them ([`crate::GemmBuilder::preactivations`]) go there, from the buffer's first element on.
     #[must_use]
-    pub fn preactivations(self, sums: &'a mut Buffer<U>) -> Self {
-        self.with(Role::Preactivations, Memory::of(sums))
+    pub fn preactivations(self, stored: &'a mut Buffer<U>) -> Self {
+        self.with(Role::Preactivations, Memory::of(stored))
     }
     /// Sets the problem's residual, which is added after the activation.
     #[must_use]

@@ -540,7 +540,7 @@ pub fn a_comparison_with_a_library_is_told_recorded_and_drawn() {
     assert!(ran.out.contains("geometric mean") || ran.out.contains("not fit to publish"), "{}", ran.out);
 }
 
-pub fn steps_are_told_where_wanted() {
+pub fn steps_are_printed_where_wanted() {
     let bench = Bench::new();
     let line = "tune gemm --m 16 --n 16 --k 16 --budget 2 --device emu";
     assert_eq!(bench.run(line).err, "");
@@ -552,7 +552,7 @@ pub fn steps_are_told_where_wanted() {
     assert!(String::from_utf8_lossy(&traced).contains("DEBUG"));
 }
 
-pub fn options_before_the_problem_mean_what_they_mean_behind_it() {
+pub fn options_before_the_problem_mean_the_same_as_after_it() {
     let bench = Bench::new();
     let problem = "gemm --m 64 --n 64 --k 64";
     // The architecture says which language it is.

@@ -54,7 +54,7 @@ fn main() {
             a_comparison_with_a_library_is_told_recorded_and_drawn
             explain_in_words_numbers_and_pictures
             host_code_beside_the_kernels
-            options_before_the_problem_mean_what_they_mean_behind_it
+            options_before_the_problem_mean_the_same_as_after_it
             parts_of_a_file_and_their_records
             helps_are_short_and_begin_with_examples
             geometry_strings_and_verify
@@ -63,7 +63,7 @@ fn main() {
             the_sample_of_a_case_file_runs
             complex_products_take_complex_factors
             explain_is_the_text_of_the_library
-            steps_are_told_where_wanted
+            steps_are_printed_where_wanted
             a_bundle_of_recorded_shapes
             a_forged_record_does_not_win
             records_of_empty_reductions_and_of_strange_rows

@@ -87,7 +87,7 @@ impl Server {
         Ok(true)
     }
 
-    /// How far a run is. One that is not there has no tasks.
+    /// How far a run is. A run that does not exist has no tasks.
     ///
     /// # Errors
     /// [`FleetError`].

@@ -81,7 +81,7 @@ fn every_way_out_combines_pairs() {
     let wrong = all.par_iter().enumerate().flat_map_iter(|(i, (id, plan, dtype))| {
         let device = emulator(id, false, 1);
         let function = GateFunction::ALL[i % GateFunction::ALL.len()];
-        // Outside of a whole run, one of both in turn.
+        // Outside of a whole run, rounds alternate.
         let rounds = [false, true].into_iter().filter(move |round| whole_run() || *round == (i / 4 % 2 == 1));
         rounds.filter_map(move |round| {
             let gemm = product(*dtype, round).trans(false, true).gate(function).up_first(round != (i % 2 == 0));
@@ -214,7 +214,7 @@ fn faults_are_caught() {
             let problem = gemm.up_first(up_first).interleaved(interleaved).build().expect("a problem").into();
             Space::new(&problem, &device.info().target).expect("a space")
         });
-        let [space, swapped, in_turn] = &spaces;
+        let [space, swapped, alternating] = &spaces;
         let granule = space.contraction(&plan).pairs().expect("a gate").granule;
         let form = ConvForm { granule: if granule == 1 { 8 } else { 1 }, ..ConvForm::PER_SAMPLE };
         let (other, of_other) = (swapped.contraction(&plan), lower(space.problem(), form).expect("a contraction").lead);
@@ -242,10 +242,10 @@ fn faults_are_caught() {
             }),
         ];
         assert!(passes(&device, space, &plan, &program(space, &plan, &|_, _| ())), "{id} {plan}");
-        let of_others = [("the function on the other half", swapped), ("columns in turn", in_turn)];
+        let of_others = [("the function on the other half", swapped), ("alternating columns", alternating)];
         let of_others = of_others.map(|(what, other)| (what, program(other, &plan, &|_, _| ())));
         let programs = faults.into_iter().map(|(what, fault)| (what, program(space, &plan, fault))).chain(of_others);
-        // Outside of a whole run, a third of the faults on each way out, in turn.
+        // Outside of a whole run, a third of the faults on each way out.
         let tried = programs.enumerate().filter(|(fault, _)| whole_run() || (way + fault) % 3 == 0).map(|(_, program)| program);
         let passed: Vec<_> = tried.filter(|(_, program)| passes(&device, space, &plan, program)).collect();
         passed.into_iter().map(move |(what, _)| format!("{id} {plan}: {what}")).collect::<Vec<_>>()

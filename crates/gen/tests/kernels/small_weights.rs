@@ -115,7 +115,7 @@ fn weights(types: [Scalar; 2], (m, n, k): (u64, u64, u64), trans: (bool, bool)) 
 fn every_unit_and_copy_multiplies_small_weights() {
     for (number, (device, plan, keys, types)) in (0..).zip(CASES) {
         let all = (0..).zip([(true, false), (false, true), (false, false), (true, true)]);
-        // Outside of a whole run, one transposition of each case, in turn.
+        // Outside of a whole run, cases alternate between transpositions.
         for (i, trans) in all.filter(|(i, _)| whole_run() || (number + i) % 4 == 0) {
             let size = [(80, 144, 448), (304, 144, 112), (16, 320, 704)][(number + i) % 3];
             let gemm = weights(*types, size, trans).batch(1 + i as u64 % 2).bias(Along::N);

@@ -299,9 +299,9 @@ def _gemm(
     if not preactivations or isinstance(a, Array):
         return call
     lines = (columns, m) if c_as.trans else (m, columns)
-    sums = empty(a, (*shape[:-2], *lines), c_at.dtype)
-    call.memories["preactivations"] = look(sums, "pre-activations")
-    return replace(call, result=(out, sums.swapaxes(-1, -2) if c_as.trans else sums))
+    stored = empty(a, (*shape[:-2], *lines), c_at.dtype)
+    call.memories["preactivations"] = look(stored, "pre-activations")
+    return replace(call, result=(out, stored.swapaxes(-1, -2) if c_as.trans else stored))
 
 
 def _operands(a: Any, b: Any) -> Tuple[Any, Any]:

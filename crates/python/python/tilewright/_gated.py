@@ -27,15 +27,15 @@ def _run(
     gate_slope: Optional[float] = None,
     interleaved: bool = False,
 ) -> Tuple[Tensor, Optional[Tensor]]:
-    """The result, and the sums that it is made of where they are kept."""
+    """The result, and the pre-activations where they are kept."""
     if x.dim() < 1 or weight.dim() != 2 or x.shape[-1] != weight.shape[1] or weight.shape[0] % 2:
         raise _native.OperandError(f"glu of {tuple(x.shape)} and {tuple(weight.shape)}: (..., k) and (2 n, k) are needed")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise _native.OperandError(f"bias is {tuple(bias.shape)}, ({weight.shape[0]},) is needed")
     rows, of = x.reshape(-1, x.shape[-1]), Gate(gate, up_first, gate_limit, gate_slope, interleaved)
-    sums = x.new_empty((rows.shape[0], weight.shape[0])) if keep else None
-    result = _product(rows, weight.t(), bias, None, None, of, sums).reshape(*x.shape[:-1], weight.shape[0] // 2)
-    return result, sums if sums is None else sums.reshape(*x.shape[:-1], weight.shape[0])
+    preactivations = x.new_empty((rows.shape[0], weight.shape[0])) if keep else None
+    result = _product(rows, weight.t(), bias, None, None, of, preactivations).reshape(*x.shape[:-1], weight.shape[0] // 2)
+    return result, preactivations if preactivations is None else preactivations.reshape(*x.shape[:-1], weight.shape[0])
 
 
 def _glu(*args: Any, **options: Any) -> Tensor:
@@ -71,21 +71,21 @@ def _save(ctx, inputs, output):
     defaults = (None, "silu", False, None, None, False)
     x, weight, bias, *gate = (*inputs, *defaults[len(inputs) - 2 :])
     ctx.gate = Gate(*gate)
-    # Without a gradient of the sums there is no tensor of zeros for it.
+    # Without a gradient of the pre-activations there is no tensor of zeros for it.
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, weight, bias, output[1] if isinstance(output, tuple) else None)
 
 
-def _backward(ctx, grad, grad_of_sums=None):
-    x, weight, bias, sums = ctx.saved_tensors
-    at_sums = grad_of_sums
+def _backward(ctx, grad, grad_of_preactivations=None):
+    x, weight, bias, preactivations = ctx.saved_tensors
+    at_preactivations = grad_of_preactivations
     if grad is not None:
-        sums = torch.ops.tilewright.linear(x, weight, bias) if sums is None else sums
-        at_sums = ctx.gate.joined(*ctx.gate.backward(grad, *ctx.gate.halves(sums)))
-        at_sums = at_sums if grad_of_sums is None else at_sums + grad_of_sums
-    if at_sums is None:
+        preactivations = torch.ops.tilewright.linear(x, weight, bias) if preactivations is None else preactivations
+        at_preactivations = ctx.gate.joined(*ctx.gate.backward(grad, *ctx.gate.halves(preactivations)))
+        at_preactivations = at_preactivations if grad_of_preactivations is None else at_preactivations + grad_of_preactivations
+    if at_preactivations is None:
         return (None,) * len(ctx.needs_input_grad)
-    grads = (*at_linear(at_sums, x, weight, bias, ctx.needs_input_grad), None, None, None, None, None)
+    grads = (*at_linear(at_preactivations, x, weight, bias, ctx.needs_input_grad), None, None, None, None, None)
     return grads[: len(ctx.needs_input_grad)]
 
 

@@ -292,9 +292,9 @@ class Gate(NamedTuple):
         lie = {"up_first": self.up_first, "interleaved": self.interleaved}
         return {"gate": self.function, **lie, "gate_limit": self.limit, "gate_slope": self.slope}
 
-    def halves(self, sums: Tensor) -> Tuple[Tensor, Tensor]:
+    def halves(self, preactivations: Tensor) -> Tuple[Tensor, Tensor]:
         """The gate and the other factor."""
-        first, second = (sums[..., ::2], sums[..., 1::2]) if self.interleaved else sums.chunk(2, -1)
+        first, second = (preactivations[..., ::2], preactivations[..., 1::2]) if self.interleaved else preactivations.chunk(2, -1)
         return (second, first) if self.up_first else (first, second)
 
     def joined(self, gate: Tensor, up: Tensor) -> Tensor:
@@ -314,7 +314,7 @@ class Gate(NamedTuple):
     def backward(self, grad: Tensor, gate: Tensor, up: Tensor) -> Tuple[Tensor, Tensor]:
         """The gradients of both factors from that of their result."""
         if self.function != "clamped":
-            return at_sums_of(grad * up, gate, self.function), grad * _gate_function(gate, self.function)
+            return at_preactivations_of(grad * up, gate, self.function), grad * _gate_function(gate, self.function)
         g, u, slope = self._clamped(gate, up)
         part = torch.sigmoid(slope * g)
         at_gate = grad * (u + 1) * part * (1 + slope * g * (1 - part))
@@ -331,15 +331,15 @@ def _by_torch(
     activation: Optional[str],
     residual: Optional[Tensor],
     gate: _Gate = None,
-    sums: Optional[Tensor] = None,
+    preactivations: Optional[Tensor] = None,
 ) -> Tensor:
     result = torch.matmul(a, b)
     if bias is not None:
         result = result + bias
     if activation is not None:
         result = activate(result, activation)
-    if sums is not None:
-        sums.copy_(result)
+    if preactivations is not None:
+        preactivations.copy_(result)
     if gate is not None:
         result = gate(*gate.halves(result))
     return result if residual is None else result + residual
@@ -418,29 +418,29 @@ def _product(
     activation: Optional[str],
     residual: Optional[Tensor],
     gate: _Gate = None,
-    sums: Optional[Tensor] = None,
+    preactivations: Optional[Tensor] = None,
 ) -> Tensor:
-    """`activation(a @ b + bias) + residual` of matrices, with a gate between both halves of b, and what it is a function of in `sums`."""
+    """`activation(a @ b + bias) + residual` of matrices, with a gate between both halves of b. `preactivations` receives `a @ b + bias`."""
     _together([("x", a), ("weight", b), ("bias", bias), ("residual", residual)])
     shape = (a.shape[0], b.shape[1] if gate is None else b.shape[1] // 2)
     if 0 in shape or a.shape[1] == 0:
-        return _by_torch(a, b, bias, activation, residual, gate, sums)
+        return _by_torch(a, b, bias, activation, residual, gate, preactivations)
     a, b = _plain(a), _plain(b)
     bias = None if bias is None else bias.contiguous()
     residual = None if residual is None else residual.contiguous()
     out = a.new_empty(shape)
-    key = (a.device, a.dtype, _lies(a), _lies(b), _lies(out), _lies(bias), activation, _lies(residual), gate, sums is not None)
+    key = (a.device, a.dtype, _lies(a), _lies(b), _lies(out), _lies(bias), activation, _lies(residual), gate, preactivations is not None)
 
     def prepare() -> _Found:
         arrays = [x if x is None else array(x) for x in (a, b, out, bias, residual)]
-        options: Dict[str, Any] = {} if gate is None else {**gate.options(), "preactivations": sums is not None}
+        options: Dict[str, Any] = {} if gate is None else {**gate.options(), "preactivations": preactivations is not None}
         call = _core._gemm(arrays[0], arrays[1], out=arrays[2], bias=arrays[3], activation=activation, residual=arrays[4], **options)
         return call.context, call.problem, call.alignments
 
-    addresses = {**_addresses(a, b, out), "bias": _at(bias), "residual": _at(residual), "preactivations": _at(sums)}
+    addresses = {**_addresses(a, b, out), "bias": _at(bias), "residual": _at(residual), "preactivations": _at(preactivations)}
     if _launch(key, f"{tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}", a, addresses, prepare):
         return out
-    return _by_torch(a, b, bias, activation, residual, gate, sums)
+    return _by_torch(a, b, bias, activation, residual, gate, preactivations)
 
 
 def _grouped_shape(a: Tensor, b: Tensor, offs: Tensor) -> Tuple[int, ...]:
@@ -767,27 +767,27 @@ def _save_linear(ctx, inputs, output):
     ctx.save_for_backward(x, weight, bias)
 
 
-def at_sums_of(grad: Tensor, sums: Tensor, function: str) -> Tensor:
+def at_preactivations_of(grad: Tensor, preactivations: Tensor, function: str) -> Tensor:
     """The gradient of a function's argument, of an activation or a gate, from that of its value."""
     function = one_spelling(function)
     if function == "linear":
         return grad
     if function == "sigmoid":
-        return torch.ops.aten.sigmoid_backward(grad, torch.sigmoid(sums))
+        return torch.ops.aten.sigmoid_backward(grad, torch.sigmoid(preactivations))
     if function == "relu":
-        return torch.ops.aten.threshold_backward(grad, sums, 0)
+        return torch.ops.aten.threshold_backward(grad, preactivations, 0)
     if function == "silu":
-        return torch.ops.aten.silu_backward(grad, sums)
+        return torch.ops.aten.silu_backward(grad, preactivations)
     if function == "hardswish":
-        return torch.ops.aten.hardswish_backward(grad, sums)
-    return torch.ops.aten.gelu_backward(grad, sums, approximate="tanh" if function == "gelutanh" else "none")
+        return torch.ops.aten.hardswish_backward(grad, preactivations)
+    return torch.ops.aten.gelu_backward(grad, preactivations, approximate="tanh" if function == "gelutanh" else "none")
 
 
 def at_linear(
-    at_sums: Tensor, x: Tensor, weight: Tensor, bias: Optional[Tensor], needs: Sequence[bool]
+    at_preactivations: Tensor, x: Tensor, weight: Tensor, bias: Optional[Tensor], needs: Sequence[bool]
 ) -> Tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor]]:
     """The gradients of x, weight and bias from that of the sums."""
-    flat, needs = at_sums.reshape(-1, at_sums.shape[-1]), (*needs, False)
+    flat, needs = at_preactivations.reshape(-1, at_preactivations.shape[-1]), (*needs, False)
     return (
         _multiply(flat, weight).reshape(x.shape) if needs[0] else None,
         _multiply(flat.t(), x.reshape(-1, x.shape[-1])) if needs[1] else None,
@@ -797,12 +797,12 @@ def at_linear(
 
 def _linear_backward(ctx, grad):
     x, weight, bias = ctx.saved_tensors
-    at_sums = grad
+    at_preactivations = grad
     if ctx.activation is not None:
         # The sums before the activation are computed again instead of kept.
-        at_sums = at_sums_of(grad, torch.ops.tilewright.linear(x, weight, bias), ctx.activation)
+        at_preactivations = at_preactivations_of(grad, torch.ops.tilewright.linear(x, weight, bias), ctx.activation)
     needs = ctx.needs_input_grad
-    grads = (*at_linear(at_sums, x, weight, bias, needs), None, grad if (*needs, False, False, False)[4] else None)
+    grads = (*at_linear(at_preactivations, x, weight, bias, needs), None, grad if (*needs, False, False, False)[4] else None)
     return grads[: len(needs)]
 
 

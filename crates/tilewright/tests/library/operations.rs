@@ -391,7 +391,7 @@ pub fn sources_stand_alone_in_every_language() {
     }
 }
 
-/// A gated product of columns in turn, with the sums of both factors beside it.
+/// A gated product of alternating columns that stores its pre-activations.
 pub fn gated_products_and_their_preactivations() {
     let context = context();
     let (m, n, k) = (21usize, 14usize, 9usize);

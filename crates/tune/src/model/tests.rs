@@ -95,7 +95,7 @@ fn estimates_are_finite_positive_and_repeatable_everywhere() {
     let conv = Conv::new(Scalar::F32, 8, 16, 32, &[33, 31], &[3, 3]).stride(&[2, 2]).pad(&[0, 1], &[1, 0]).build().unwrap();
     let problems = [gemm(1, 1, 1), gemm(7, 300, 5), gemm(1000, 1001, 1002), Problem::Conv(conv)];
     for (row, problem) in problems.iter().enumerate() {
-        // Outside of a whole run, each target has one of the problems, in turn.
+        // Outside of a whole run, targets alternate between the problems.
         let targets = Target::known().iter().enumerate();
         for (_, arch) in targets.filter(|(column, _)| whole_run() || (row + column) % problems.len() == 0) {
             let s = space(problem, arch);

@@ -221,10 +221,10 @@ impl<'a> Run<'a, '_> {
             live.rest();
             self.trials += trials;
             problem.result = Some(result);
-            let told = Instant::now();
+            let asked = Instant::now();
             let rivals = self.tell(number).max(1);
             // An audience may catch up with many rivals at once.
-            self.closing = settled.as_secs_f64() + told.elapsed().as_secs_f64() / rivals as f64;
+            self.closing = settled.as_secs_f64() + asked.elapsed().as_secs_f64() / rivals as f64;
             return Ok(stops);
         }
         // The same winner after more trials.

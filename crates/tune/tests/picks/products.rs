@@ -54,7 +54,7 @@ fn picked_plans_use_the_units() {
     let amd = ["gfx90a", "gfx942", "gfx950"].map(|arch| (arch, MathUnit::Mfma, Scalar::I8));
     let cases = cases.chain(amd).chain([("gfx942", MathUnit::Dot, Scalar::U8), ("sm_75", MathUnit::Dot, Scalar::I8)]);
     let all = cases.flat_map(|case| [(case, (false, true)), (case, (true, false))]).enumerate();
-    // Outside of a whole run, one transposition of each case, in turn.
+    // Outside of a whole run, cases alternate between transpositions.
     let all = all.filter(|(number, _)| whole_run() || number / 2 % 2 == number % 2);
     for (_, ((arch, unit, dtype), trans)) in all {
         let space = space(&eight_bits([dtype; 2], trans), arch);

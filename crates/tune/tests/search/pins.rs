@@ -14,8 +14,8 @@ fn plans() -> u64 {
     if whole_run() { 24 } else { 5 }
 }
 
-/// The least and the greatest value of every key of random legal plans (with `TILEWRIGHT_ALL_PINS` set all values, in minutes; outside of a
-/// whole run one of both, in turn, of a third of the keys), demanded alone, is met by the cost model's pick.
+/// The cost model's pick meets the least and the greatest value of every key of random legal plans, each demanded alone. With `TILEWRIGHT_ALL_PINS`
+/// it meets all values, in minutes. Outside of a whole run a third of the keys alternate between both.
 fn every_pin_is_met(problem: &Problem, target: &Target, recipe: &Recipe, third: usize) {
     let space = Space::new(problem, target).unwrap().with_atomics(true);
     let count = plans();

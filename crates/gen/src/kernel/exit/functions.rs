@@ -4,7 +4,7 @@ use tilewright_ir::*;
 use tilewright_problem::epilogue::GELU_CUBE;
 use tilewright_problem::{Activation, Gate, GateFunction};
 
-/// What a gate makes of both sums of a pair.
+/// The value of a gate for both sums of a pair.
 pub(super) fn gated(b: &mut Builder, of: Gate, [gate, up]: [ExprId; 2]) -> ExprId {
     let value = match (of.function, of.function.activation()) {
         (_, Some(activation)) => activate(b, activation, gate),
