@@ -4,7 +4,8 @@ use crate::support;
 
 use rayon::prelude::*;
 use std::sync::Arc;
-use support::{emulator, runs};
+use support::{emulator, runs_one_of};
+use tilewright_check::random::whole_run;
 use tilewright_check::reference::Samples;
 use tilewright_check::run::{Buffers, compile};
 use tilewright_check::verify::{Case, Depth, Verification, test_factors};
@@ -139,7 +140,7 @@ fn every_way_out_does_all_of_it() {
     let failed: Vec<String> = cases
         .into_par_iter()
         .enumerate()
-        .filter(|(seed, _)| runs(*seed))
+        .filter(|(seed, _)| runs_one_of(10, *seed))
         .filter_map(|(seed, (device, keys, problem, with_beta))| {
             verify(&emulator(device, seed % 2 == 0, seed as u64), &problem, keys, with_beta)
         })
@@ -180,7 +181,8 @@ fn convolutions_in_both_layouts() {
 fn what_is_left_out_is_caught() {
     let uncaught: Vec<String> = WAYS
         .par_iter()
-        .flat_map(|&(device, keys, types)| {
+        .enumerate()
+        .flat_map(|(way, &(device, keys, types))| {
             let device = emulator(device, false, 0);
             let gemm = Gemm::new(types[0], 72, 72, 40).order(order(keys));
             let gemm = gemm.bias(Along::N).activation(Activation::Gelu).residual().build().expect("a product");
@@ -200,7 +202,8 @@ fn what_is_left_out_is_caught() {
                 ("silu", EpilogueOp::list(Vec::new(), bias.clone(), Some(Activation::Silu), residual.clone())),
                 ("no residual", EpilogueOp::list(Vec::new(), bias, activation, None)),
             ];
-            let mutants = mutants.map(|(what, epilogue)| (what, with_epilogue(&right, epilogue)));
+            let tried = mutants.into_iter().enumerate().filter(|(fault, _)| whole_run() || (way + fault) % 3 == 0);
+            let mutants: Vec<_> = tried.map(|(_, (what, epilogue))| (what, with_epilogue(&right, epilogue))).collect();
             let passed = mutants.iter().filter(|(_, c)| run(&device, &space, &plan, &case, c).passed);
             passed.map(|(what, _)| format!("{keys}: {what}")).collect::<Vec<_>>()
         })

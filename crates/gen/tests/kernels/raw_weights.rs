@@ -9,8 +9,8 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
-use support::{emulator, judge, verified_to};
-use tilewright_check::random::{Pair, wave_unit_plan};
+use support::{draws_or, emulator, judge, verified_to};
+use tilewright_check::random::{Pair, wave_unit_plan, whole_run};
 use tilewright_check::verify::Depth;
 use tilewright_device::inspect::Class;
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Keys, OperandKeys, Plan, Refusal, Side};
@@ -42,8 +42,9 @@ fn lanes_convert_what_they_read() {
         ("emu:sm_90a", [Scalar::BF16, Scalar::U4], i4s, [4, 1], "UNR128_PFG2_BUF3_LWV2"),
         ("emu:sm_80", [Scalar::F16, Scalar::U4], [2, 8], [0, 1], "UNR64_PFG1_BUF2_ICE2_SKS1_UKL1"),
     ]) {
-        // The weights as the right operand, and as the left one.
-        for (i, swapped) in [false, true].into_iter().enumerate() {
+        // The weights as the right operand, and as the left one: by hand in turn.
+        let sides = [false, true].into_iter().enumerate();
+        for (i, swapped) in sides.filter(|(i, _)| whole_run() || (number + i) % 2 == 0) {
             // Rows and terms that end within a tile.
             let (m, n, k) = [(80, 144, 512), (40, 200, 448), (16, 320, 704)][(number + i) % 3];
             let gemm = weights(types, (m, n, k)).batch(1 + i as u64).bias(Along::N);
@@ -77,7 +78,8 @@ fn warpgroups_convert_what_they_read() {
         ([Scalar::F16, Scalar::U4], Some(Scale::LineBlock), "UNR128_MAC128_PFG1_BUF3_LWV4_RGA2_MGP2"),
         ([Scalar::BF16, Scalar::U4], None, "UNR256_MAC128_PFG1_BUF2_LWV4_RGA4"),
     ]) {
-        for (i, copied) in [true, false].into_iter().enumerate() {
+        let ways = [true, false].into_iter().enumerate();
+        for (i, copied) in ways.filter(|(i, _)| whole_run() || (number + i) % 2 == 0) {
             // Rows and, where load waves write, terms that end within a tile.
             let (m, n, k) = [(16, 200, 512), (70, 144, 768), (1, 320, 256)][(number + i) % 3];
             let k = if copied || scale.is_some() { k } else { k - 32 };
@@ -154,11 +156,12 @@ fn random_plans_verify() {
         let device = emulator("emu:sm_80", true, seed);
         Some(judge(&device, &Pair { seed, problem, plan }))
     };
-    let verdicts: Vec<Option<String>> = (0..400).into_par_iter().filter_map(tried).collect();
+    let count = draws_or(400, 80);
+    let verdicts: Vec<Option<String>> = (0..count).into_par_iter().filter_map(tried).collect();
     let wrong: Vec<&String> = verdicts.iter().flatten().collect();
     assert!(wrong.is_empty(), "{} of {} failed, the first: {}", wrong.len(), verdicts.len(), wrong[0]);
     // Many a tile is shared out in no whole vectors.
-    assert!(verdicts.len() >= 100, "{} pairs were legal", verdicts.len());
+    assert!(verdicts.len() as u64 >= count / 4, "{} pairs were legal", verdicts.len());
 }
 
 /// Groups of k have scales of their own.

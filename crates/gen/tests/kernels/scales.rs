@@ -3,6 +3,7 @@
 use crate::support;
 
 use support::{emulator, verified};
+use tilewright_check::random::whole_run;
 use tilewright_gen::plan::{Constraint, Plan, Refusal};
 use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
@@ -27,8 +28,10 @@ const CASES: &[(&str, &str, Scalar, Scalar)] = &[
 #[test]
 fn every_unit_and_exit_scales_rows_and_columns() {
     for (number, (device, plan, dtype, out)) in (0..).zip(CASES) {
-        for (keys, order) in [("_CST1", Order::Row), ("", Order::Col), ("_ICE2_SKS1", Order::Row), ("_SWP1", Order::Row)] {
-            for scales in [&[Along::M][..], &[Along::N], &Along::ALL] {
+        let exits = [("_CST1", Order::Row), ("", Order::Col), ("_ICE2_SKS1", Order::Row), ("_SWP1", Order::Row)];
+        for (i, (keys, order)) in (0..).zip(exits) {
+            let all = (0..).zip([&[Along::M][..], &[Along::N], &Along::ALL]);
+            for (_, scales) in all.filter(|(j, _)| whole_run() || (number + i + j) % 3 == 0) {
                 // Rows of C's memory are columns of the product in the other order.
                 let trans = if order == Order::Row { (false, true) } else { (true, false) };
                 let gemm = Gemm::new(*dtype, 80, 96, 160).order(order).trans(trans.0, trans.1).out_dtype(*out).batch(2);
@@ -56,7 +59,8 @@ fn every_unit_and_exit_takes_zero_points() {
         for (i, (keys, order)) in
             (0..).zip([("", Order::Row), ("", Order::Col), ("_ICE2_SKS1", Order::Row), ("_SWP1", Order::Row)])
         {
-            for (j, of_a, of_b) in (0..9).map(|j| (j, how[j % 3], how[j / 3])).skip(1) {
+            let all = (0..9).map(|j| (j, how[j % 3], how[j / 3])).skip(1);
+            for (j, of_a, of_b) in all.filter(|(j, ..)| whole_run() || (number as usize + i + j).is_multiple_of(4)) {
                 let out = outs[(i + j) % outs.len()];
                 let trans = if order == Order::Row { (false, true) } else { (true, false) };
                 let gemm = Gemm::new(dtype, 80, 96, 160).b_dtype(b).order(order).trans(trans.0, trans.1).out_dtype(out).batch(2);

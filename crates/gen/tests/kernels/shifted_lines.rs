@@ -3,6 +3,7 @@
 
 use crate::support;
 
+use tilewright_check::random::whole_run;
 use tilewright_check::reference::Samples;
 use tilewright_check::run::compile;
 use tilewright_check::verify::{Case, Depth, test_factors};
@@ -47,13 +48,18 @@ fn refusal(gemm: GemmBuilder, plan: &str) -> String {
 /// Lines of both operands begin 1, 2, 4 and 7 elements further each; the ends of k, of rows and of columns lie within a tile.
 #[test]
 fn every_distance_and_number_of_waves() {
-    for modulo in [0, 1, 2, 4, 7] {
-        for waves in [1, 4, 8] {
+    // By hand one direction of B for each.
+    for (i, modulo) in [0, 1, 2, 4, 7].into_iter().enumerate() {
+        for (j, waves) in [1, 4, 8].into_iter().enumerate() {
             let (n, k) = (136 + modulo, 200 + modulo);
             // Lines of A along k; of B along rows, and along k.
-            verify(product(150, n, k), &format!("A_MIC1_ACP3__B_MIC8_ACP3__C_MAC128_UNR64_BUF3_LWV{waves}"));
-            let plan = format!("A_MIC1_ACP3__B_MIC6_ACP3__C_MAC256_UNR64_BUF2_LWV{waves}_PST3");
-            verify(product(150, n, k).trans(false, true), &plan);
+            if whole_run() || (i + j) % 2 == 0 {
+                verify(product(150, n, k), &format!("A_MIC1_ACP3__B_MIC8_ACP3__C_MAC128_UNR64_BUF3_LWV{waves}"));
+            }
+            if whole_run() || (i + j) % 2 == 1 {
+                let plan = format!("A_MIC1_ACP3__B_MIC6_ACP3__C_MAC256_UNR64_BUF2_LWV{waves}_PST3");
+                verify(product(150, n, k).trans(false, true), &plan);
+            }
         }
     }
     verify(product(150, 137, 201).trans(true, false), "A_MIC1_ACP3__B_MIC8_ACP0__C_MAC128_UNR64_BUF3_LWV2_PST2");
