@@ -259,11 +259,11 @@ pub fn lines_are_run_or_named() {
     assert_eq!(named, [4, 8]);
 }
 
-/// Each page's shell blocks, in order and in one folder of its own. Environment variables last from block to block. Pages run side by side.
-pub fn shell_blocks_run() {
+/// What becomes of each page of users, side by side: their commands wait more than they compute.
+pub fn side_by_side<T: Send>(each: impl Fn(&Page) -> T + Sync) -> Vec<T> {
     let pages = Mutex::new(Page::of_users(&root()).into_iter());
     let next = || pages.lock().expect("no thread panics with it").next();
-    let runner = || std::iter::from_fn(next).map(|page| blocks_of(&page)).collect::<Vec<_>>();
+    let runner = || std::iter::from_fn(next).map(|page| each(&page)).collect::<Vec<_>>();
     let (name, mut all) = (std::thread::current().name().unwrap_or("pages").to_string(), Vec::new());
     std::thread::scope(|scope| {
         // Messages name the test.
@@ -271,6 +271,12 @@ pub fn shell_blocks_run() {
         let runners: Vec<_> = (0..2 * waits::cores()).map(start).collect();
         all.extend(runners.into_iter().flat_map(|runner| runner.join().expect("no check of a block panics")));
     });
+    all
+}
+
+/// Each page's shell blocks, in order and in one folder of its own. Environment variables last from block to block.
+pub fn shell_blocks_run() {
+    let all = side_by_side(blocks_of);
     println!("{}", all.iter().flat_map(|page| page.not_run.clone()).collect::<String>());
     assert!(all.iter().any(|page| page.ran > 0), "no block was run");
     none(all.into_iter().flat_map(|page| page.failures).collect());

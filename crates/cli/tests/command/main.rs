@@ -78,6 +78,8 @@ fn main() {
             devices_are_listed_with_what_is_missing
         ;
         resume:
+            an_interrupt_ends_a_search_on_opencl
+            a_termination_ends_a_search_on_opencl
             an_interrupt_keeps_what_was_found
             told_twice_to_end_it_excludes_nothing
             a_crash_is_noted_and_a_kill_is_not

@@ -131,26 +131,34 @@ pub fn export_ends_quietly_when_its_reader_has_gone() {
     assert_eq!(ran.err, "");
 }
 
-/// On PoCL, whose compiler catches signals itself, too.
 pub fn an_interrupt_keeps_what_was_found() {
-    for (name, device) in [("INT", "emu"), ("INT", "opencl:0"), ("TERM", "opencl:0")] {
-        let tune = TUNE.replace("emu", device);
-        let bench = Bench::new();
-        let opened = bench.run(&format!("{tune} --budget 1"));
-        if device != "emu" && opened.code == Some(1) {
-            assert!(opened.err.contains("is not available"), "{}", opened.err);
-            common::missing::missing(&opened.err);
-            continue;
-        }
-        let ran = interrupted(&bench, name, &tune);
-        ran.ends(130);
-        if device == "emu" {
-            let o = &ran.objects()[0];
-            assert_eq!(o["verified"], true);
-            assert_eq!(o["ended"]["why"], "cancelled");
-            assert!(std::path::Path::new(o["source"].as_str().expect("a source")).exists());
-        }
+    let bench = Bench::new();
+    let ran = interrupted(&bench, "INT", TUNE);
+    ran.ends(130);
+    let o = &ran.objects()[0];
+    assert_eq!(o["verified"], true);
+    assert_eq!(o["ended"]["why"], "cancelled");
+    assert!(std::path::Path::new(o["source"].as_str().expect("a source")).exists());
+}
+
+/// PoCL's compiler catches signals itself.
+fn a_signal_ends_a_search_on_opencl(name: &str) {
+    let tune = TUNE.replace("emu", "opencl:0");
+    let bench = Bench::new();
+    let opened = bench.run(&format!("{tune} --budget 1"));
+    if opened.code == Some(1) {
+        assert!(opened.err.contains("is not available"), "{}", opened.err);
+        return common::missing::missing(&opened.err);
     }
+    interrupted(&bench, name, &tune).ends(130);
+}
+
+pub fn an_interrupt_ends_a_search_on_opencl() {
+    a_signal_ends_a_search_on_opencl("INT");
+}
+
+pub fn a_termination_ends_a_search_on_opencl() {
+    a_signal_ends_a_search_on_opencl("TERM");
 }
 
 /// A search that is sent this signal after five trials.

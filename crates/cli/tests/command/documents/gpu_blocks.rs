@@ -1,6 +1,6 @@
 //! Shell blocks that name a GPU, a model or a vendor's library (`sh gpu`): each command runs up to the device that is not here.
 
-use crate::documents::{bash, none, prepare, root, tail};
+use crate::documents::{bash, none, prepare, side_by_side, tail};
 use crate::pages::Page;
 use crate::small_model::model;
 use std::path::Path;
@@ -36,27 +36,40 @@ fn fixtures(folder: &Path) {
     assert!(made.expect("bash").status.success(), "product.cu");
 }
 
-pub fn gpu_blocks_run_up_to_the_device() {
-    let (mut failures, mut ran, mut whole) = (Vec::new(), 0, 0);
-    for page in Page::of_users(&root()) {
-        let blocks: Vec<_> = page.blocks().into_iter().filter(|block| block.info == "sh gpu").collect();
-        if blocks.is_empty() {
-            continue;
-        }
-        let folder = tempfile::tempdir().expect("a folder");
-        fixtures(folder.path());
-        for block in blocks {
-            for (n, line) in block.text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-                ran += 1;
-                let output = bash(&here(line), folder.path()).output().expect("bash");
-                let err = String::from_utf8_lossy(&output.stderr);
-                whole += usize::from(output.status.success());
-                if !output.status.success() && !STOPPED.iter().any(|message| err.contains(message)) {
-                    failures.push(format!("{}:{}: {line}\n{}", page.name, block.line + n, tail(&err)));
-                }
+/// How the lines of a page ran.
+#[derive(Default)]
+struct Lines {
+    ran: usize,
+    whole: usize,
+    failures: Vec<String>,
+}
+
+fn lines_of(page: &Page) -> Lines {
+    let mut lines = Lines::default();
+    let blocks: Vec<_> = page.blocks().into_iter().filter(|block| block.info == "sh gpu").collect();
+    if blocks.is_empty() {
+        return lines;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    fixtures(folder.path());
+    for block in blocks {
+        for (n, line) in block.text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            lines.ran += 1;
+            let output = bash(&here(line), folder.path()).output().expect("bash");
+            let err = String::from_utf8_lossy(&output.stderr);
+            lines.whole += usize::from(output.status.success());
+            if !output.status.success() && !STOPPED.iter().any(|message| err.contains(message)) {
+                lines.failures.push(format!("{}:{}: {line}\n{}", page.name, block.line + n, tail(&err)));
             }
         }
     }
+    lines
+}
+
+pub fn gpu_blocks_run_up_to_the_device() {
+    let pages = side_by_side(lines_of);
+    let sum = |of: fn(&Lines) -> usize| pages.iter().map(of).sum::<usize>();
+    let (ran, whole) = (sum(|page| page.ran), sum(|page| page.whole));
     assert!(ran >= 12 && whole >= 6, "{whole} of {ran} lines ran");
-    none(failures);
+    none(pages.into_iter().flat_map(|page| page.failures).collect());
 }
