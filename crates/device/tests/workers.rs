@@ -68,7 +68,7 @@ fn mishap(what: &str) -> ! {
 fn a_crash_or_a_hang_costs_a_worker_of_the_device() {
     let short = Duration::from_secs(2);
     let options =
-        Options { cache: Cache::disabled(), deadline: short, compile_limit: Duration::from_secs(8), ..Options::default() };
+        Options { cache: Cache::disabled(), deadline: short, compile_limit: Duration::from_secs(4), ..Options::default() };
     let Some(device) = tool("OpenCL", open_with("opencl:0", &options)) else { return };
     let data = [1, 2, 3, 4];
     let kept = device.alloc(4).unwrap();
