@@ -61,9 +61,19 @@ fn present() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
+/// The first version that keeps binaries in the driver's cache on the disk.
+const CACHES: (i32, i32) = (12, 9);
+
 /// Options of every compilation: no header is needed, the log tells registers and spills.
+///
+/// The driver's cache belongs to all programs of a user. Thousands of candidates of a search would push their binaries out, and the times of
+/// compilations would be those of an earlier search. Our own cache keeps the binaries that are used.
 pub(crate) fn options(arch: &str) -> Vec<String> {
-    [&format!("--gpu-architecture={arch}"), "-std=c++17", "-default-device", "--ptxas-options=-v"].map(String::from).into()
+    let mut options = [&format!("--gpu-architecture={arch}"), "-std=c++17", "-default-device", "--ptxas-options=-v"].map(String::from).to_vec();
+    if version().is_ok_and(|found| found >= CACHES) {
+        options.push("--no-cache".into());
+    }
+    options
 }
 
 /// Compiles a job to a cubin.
