@@ -69,7 +69,8 @@ const CACHES: (i32, i32) = (12, 9);
 /// The driver's cache belongs to all programs of a user. Thousands of candidates of a search would push their binaries out, and the times of
 /// compilations would be those of an earlier search. Our own cache keeps the binaries that are used.
 pub(crate) fn options(arch: &str) -> Vec<String> {
-    let mut options = [&format!("--gpu-architecture={arch}"), "-std=c++17", "-default-device", "--ptxas-options=-v"].map(String::from).to_vec();
+    let mut options =
+        [&format!("--gpu-architecture={arch}"), "-std=c++17", "-default-device", "--ptxas-options=-v"].map(String::from).to_vec();
     if version().is_ok_and(|found| found >= CACHES) {
         options.push("--no-cache".into());
     }
