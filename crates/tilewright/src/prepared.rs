@@ -157,7 +157,7 @@ impl Prepared {
         if residual > 0 && overlaps { Err(BindError::OverlapsResidual) } else { Ok(()) }
     }
 
-    /// That C overlaps no factor, and pre-activations overlap no operand, where what overlaps memory overlaps elements: of all extents, and of
+    /// That C overlaps no factor, and pre-activations overlap no other memory, where what overlaps memory overlaps elements: of all extents, and of
     /// tensors without gaps.
     fn check_apart(&self, addresses: &Addresses, at: &Extents) -> Result<(), BindError> {
         let contraction = &self.ready.contraction;
@@ -186,7 +186,16 @@ impl Prepared {
         match added(contraction, at).find(|(role, bytes)| *role == Role::Preactivations && *bytes > 0) {
             Some((role, bytes)) => {
                 let start = addresses.of(role);
-                apart(role, start..start.saturating_add(bytes), &[Operand::A, Operand::B, Operand::C])
+                let result = start..start.saturating_add(bytes);
+                apart(role, result.clone(), &[Operand::A, Operand::B, Operand::C])?;
+                let overlaps = |(other, bytes): &(Role, u64)| {
+                    let first = addresses.of(*other);
+                    *other != role && first < result.end && result.start < first.saturating_add(*bytes)
+                };
+                match added(contraction, at).find(overlaps) {
+                    Some((other, _)) => Err(BindError::Overlap { written: role.words(), used: other.words() }),
+                    None => Ok(()),
+                }
             }
             None => Ok(()),
         }

@@ -207,6 +207,13 @@ fn a_list_of_memories_launches_and_its_mistakes_are_named() {
         fails(tw_launch_call(kernels, &call, null_mut()), OPERANDS, "pre-activations");
         tw_prepared_free(kernels);
         tw_operation_free(operation);
+        let operation = made(opened(), &gemm(|x| (x.size, x.gate, x.preactivations, x.bias) = (size_of::<TwGemm>(), 7, 1, 2)));
+        let kernels = prepared(operation);
+        let shared = [list[0], list[1], list[2], list[3], entry(8, sums.as_mut_ptr())];
+        tw_call_init(&mut call, size_of::<TwCall>(), shared.as_ptr(), shared.len());
+        fails(tw_launch_call(kernels, &call, null_mut()), OPERANDS, "the memory of pre-activations overlaps that of bias");
+        tw_prepared_free(kernels);
+        tw_operation_free(operation);
     }
 }
 
