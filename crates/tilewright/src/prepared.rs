@@ -188,11 +188,9 @@ impl Prepared {
                 let start = addresses.of(role);
                 let result = start..start.saturating_add(bytes);
                 apart(role, result.clone(), &[Operand::A, Operand::B, Operand::C])?;
-                let overlaps = |(other, bytes): &(Role, u64)| {
-                    let first = addresses.of(*other);
-                    *other != role && first < result.end && result.start < first.saturating_add(*bytes)
-                };
-                match added(contraction, at).find(overlaps) {
+                let shares = |first: u64, bytes: u64| first < result.end && result.start < first.saturating_add(bytes);
+                let mut others = added(contraction, at).filter(|(other, _)| *other != role);
+                match others.find(|(other, bytes)| shares(addresses.of(*other), *bytes)) {
                     Some((other, _)) => Err(BindError::Overlap { written: role.words(), used: other.words() }),
                     None => Ok(()),
                 }
