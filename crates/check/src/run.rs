@@ -338,7 +338,8 @@ pub fn memories(contraction: &Contraction, offsets: [u64; 3], at: &Extents) -> i
     operands(contraction).map(operand).chain(added(contraction, at))
 }
 
-/// Quantisation parameters, bias, residual, pre-activations and reductions in the problem's order, as far as a contraction has them, with the bytes that a launch touches.
+/// Quantisation parameters, bias, residual, up weights, pre-activations and reductions in the problem's order, as far as a contraction has them,
+/// with the bytes that a launch touches.
 pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (Role, u64)> {
     let bytes = |len: u64, scalar: Scalar| scalar.bytes_of(len);
     let quants = contraction.quants();
@@ -346,6 +347,7 @@ pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (R
         quants.map(|(quant, x)| (Role::from(quant), bytes(contraction.vector_len_at(x, at), x.scalar))).collect();
     let bias = contraction.bias().map(|x| (Role::Bias, bytes(contraction.bias_len_at(at), x.scalar)));
     let residual = contraction.residual().map(|x| (Role::Residual, bytes(contraction.residual_len_at(at), x.scalar)));
+    let up = contraction.up().map(|_| (Role::Up, bytes(contraction.len_at(Operand::B, at), contraction.b.scalar)));
     let stored = contraction.preactivations();
     let stored = stored.map(|x| (Role::Preactivations, bytes(contraction.preactivations_len_at(at), x.scalar)));
     let values = |x: &Reduce| (Role::Reduction(x.number), bytes(contraction.result_shape_at(x, at).left(x.over), x.scalar));
@@ -353,7 +355,7 @@ pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (R
     let mut reductions: Vec<_> =
         contraction.reductions().map(values).chain(contraction.operand_values.iter().map(of_operand)).collect();
     reductions.sort_by_key(|(role, _)| role.index());
-    quants.into_iter().chain(bias).chain(residual).chain(stored).chain(reductions)
+    quants.into_iter().chain(bias).chain(residual).chain(up).chain(stored).chain(reductions)
 }
 
 /// The error where the memory of a role is not given.
@@ -465,10 +467,12 @@ impl<'a> Call<'a> {
             Binding::Bias => return Ok(Argument::Memory(Role::Bias, 0)),
             Binding::Residual => return Ok(Argument::Memory(Role::Residual, 0)),
             Binding::Preactivations => return Ok(Argument::Memory(Role::Preactivations, 0)),
+            Binding::Up => return Ok(Argument::Memory(Role::Up, 0)),
             Binding::Reduction(number) => return Ok(Argument::Memory(Role::Reduction(number), 0)),
             Binding::Workspace(from) => return Ok(Argument::Memory(Role::Workspace, from)),
             // A tensor map is encoded by the device; what is bound is the memory from its element 0 on.
             Binding::OperandMap(operand, first) => return map(operand.into(), element(operand, first)),
+            Binding::UpMap(first) => return map(Role::Up, self.contraction.b.scalar.bytes_of(first)),
             Binding::WorkspaceMap(from) => return map(Role::Workspace, from),
             Binding::Offset(operand) => {
                 let offset = self.offsets[operand as usize];

@@ -21,6 +21,8 @@ pub enum Binding {
     Residual,
     /// The pre-activations of a gated product, from their buffer's first element on.
     Preactivations,
+    /// The up weights of a gated product, from their buffer's first element on.
+    Up,
     /// The values of the problem's reduction with this number, from their buffer's first element on.
     Reduction(usize),
     /// The workspace, from this byte on (a multiple of 512).
@@ -36,6 +38,8 @@ pub enum Binding {
     /// A tensor map (`ArgKind::TensorMap`). Its element 0 is at so many elements from the operand's first: its buffer, from its
     /// offset on.
     OperandMap(Operand, u64),
+    /// A tensor map of the up weights. Its element 0 is at so many elements from their buffer's first.
+    UpMap(u64),
     /// A tensor map whose element 0 stands at this byte of the workspace (a multiple of 512).
     WorkspaceMap(u64),
     /// A fixed integer (an `I64` argument).

@@ -92,7 +92,7 @@ impl Change<'_> {
                 .or_else(|| self.to(|p| p.predicate = 1)),
             Refusal::PaddedRows { wos, .. } => self.set(wos, 1),
             Refusal::CopiedPairs { wos, .. } => self.set(wos, 0),
-            Refusal::Grouped { key, .. } => self.set(key, key.info().default),
+            Refusal::Grouped { key, .. } | Refusal::TwoTensors { key, .. } => self.set(key, key.info().default),
             // Without copies a pipeline's tiles come from producers, which run ahead as well.
             Refusal::AsyncAhead { acp, .. } => self.set(acp, 0).filter(|p| !p.has_pipeline()),
             Refusal::AsyncBytes { acp, .. }

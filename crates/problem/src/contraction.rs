@@ -12,8 +12,9 @@ use crate::factor_parts::FactorParts;
 use crate::math::Math;
 use crate::ragged::Ragged;
 use crate::reduction::{Operator, ResultShape};
-use crate::view::View;
+use crate::view::{ROW, View};
 use serde::{Deserialize, Serialize};
+use tilewright_ir::affine::Affine;
 use tilewright_ir::mma::Family;
 use tilewright_ir::{MathUnit, MatrixType, Mma, Scalar};
 
@@ -136,6 +137,12 @@ impl Contraction {
     /// Columns of the result: one for each pair of columns of the product.
     pub fn result_columns(&self) -> u64 {
         self.pairs().map_or(self.n, |pairs| pairs.columns)
+    }
+    /// Which of two tensors has a row of B, where B is two: 0 the tensor itself, 1 the one of the gate's other factor. In both the row is at the
+    /// place that B's view gives.
+    pub fn up(&self) -> Option<Affine> {
+        let pairs = self.pairs().filter(|pairs| pairs.gate.separate_up)?;
+        Some(Affine::axis(ROW).digit_of(pairs.granule as i64, Some(2)))
     }
     /// The contraction with the pairs' results in the place of its sums: what is left to do with them.
     pub fn of_pairs(&self) -> Contraction {

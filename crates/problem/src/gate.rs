@@ -130,6 +130,9 @@ pub struct Gate {
     /// Columns of both factors take turns: pairs of neighbours instead of halves.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interleaved: bool,
+    /// The columns of the other factor are a tensor of their own ([`Role::Up`](crate::Role::Up)), which lies as B does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub separate_up: bool,
     /// Of [`GateFunction::Clamped`]: sums of the gate are at most this, those of the other half between this and its negative.
     #[serde(default = "Gate::default_limit", skip_serializing_if = "Gate::is_default_limit")]
     pub limit: Real,
@@ -146,7 +149,7 @@ impl Gate {
 
     /// With the gate's columns first.
     pub const fn new(function: GateFunction) -> Gate {
-        Gate { function, up_first: false, interleaved: false, limit: Gate::LIMIT, slope: Gate::SLOPE }
+        Gate { function, up_first: false, interleaved: false, separate_up: false, limit: Gate::LIMIT, slope: Gate::SLOPE }
     }
     const fn default_limit() -> Real {
         Gate::LIMIT
@@ -160,7 +163,7 @@ impl Gate {
     fn is_default_slope(slope: &Real) -> bool {
         *slope == Gate::SLOPE
     }
-    /// The columns of B, of `2 n`, that result column `column` comes from: the gate's and the other factor's.
+    /// The columns of the product, of `2 n`, that result column `column` comes from: the gate's and the other factor's.
     pub const fn columns(self, column: u64, n: u64) -> [u64; 2] {
         let [first, second] = if self.interleaved { [2 * column, 2 * column + 1] } else { [column, n + column] };
         if self.up_first { [second, first] } else { [first, second] }

@@ -6,19 +6,37 @@ use crate::gemm::{Gemm, GemmBuilder, Matrix, Order};
 use crate::ragged::Ragged;
 
 impl Gemm {
-    /// Columns of B: twice those of C where there is a gate.
+    /// Columns of the product: twice those of C where there is a gate.
     pub const fn product_columns(&self) -> u64 {
         if self.gate.is_some() { self.n.saturating_mul(2) } else { self.n }
     }
+    /// Columns of B: those of the product, or half of them where the other half is a tensor of its own.
+    pub const fn b_columns(&self) -> u64 {
+        if self.has_up() { self.n } else { self.product_columns() }
+    }
+    /// The other factor's columns of a gated product are a tensor of their own.
+    pub(crate) const fn has_up(&self) -> bool {
+        matches!(self.gate, Some(Gate { separate_up: true, .. }))
+    }
+    /// Elements of the tensor of the other factor's columns, which is as long as B; 0 without one.
+    pub fn up_len(&self) -> u64 {
+        if self.has_up() { self.span(1) } else { 0 }
+    }
 
     /// The product without its gate. Its result is the pre-activations: `2 n` columns in C's type and storage order, without gaps.
+    /// Two tensors of weights are one B of both, without gaps.
     pub fn ungated(&self) -> Option<Gemm> {
         self.gate?;
         let n = self.product_columns();
         let wide = Gemm { gate: None, preactivations: false, residual: None, n, ..self.clone() };
-        let (line, lines) = wide.lines(2);
-        let batch_stride = if self.batch == 1 || self.grouped.is_some() { 0 } else { line.saturating_mul(lines) };
-        Some(Gemm { c: Matrix { ld: line, batch_stride, offset: 0, ..self.c }, ..wide })
+        let tight = |index: usize, apart: bool| {
+            let (line, lines) = wide.lines(index);
+            let batch_stride = if apart { line.saturating_mul(lines) } else { 0 };
+            Matrix { ld: line, batch_stride, offset: 0, ..*wide.matrices()[index] }
+        };
+        let c = tight(2, self.batch > 1 && self.grouped.is_none());
+        let b = if self.has_up() { tight(1, self.b.batch_stride > 0) } else { wide.b };
+        Some(Gemm { b, c, ..wide })
     }
     /// The product that [`Gemm::ungated`] gives, where its result is stored.
     pub fn stored_ungated(&self) -> Option<Gemm> {
@@ -53,6 +71,12 @@ impl Gemm {
             (self.grouped == Some(Ragged::N), "groups of columns", "use groups of rows (m)"),
             (self.grouped == Some(Ragged::K), "groups of terms", "use groups of rows (m)"),
             (packed_along_n, "4-bit weights packed along n", "pack them along k (transpose B)"),
+            (gate.separate_up && gate.up_first, "separate_up and up_first", "pass the gate's weights as B and drop up_first"),
+            (
+                gate.separate_up && gate.interleaved,
+                "separate_up and interleaved",
+                "drop one: columns of two tensors take no turns",
+            ),
         ];
         // Where they lie would depend on the launch.
         let by_rows = self.c.trans == (self.order == Order::Col);
@@ -85,7 +109,8 @@ impl GemmBuilder {
     }
     /// The gate, or the refusal of a field that belongs to another one.
     pub(crate) fn checked_gate(&self) -> Result<Option<Gate>, ProblemError> {
-        for (name, given) in [("up_first", self.up_first), ("interleaved", self.interleaved)] {
+        let flags = [("up_first", self.up_first), ("interleaved", self.interleaved), ("separate_up", self.separate_up)];
+        for (name, given) in flags {
             if given && self.gate.is_none() {
                 return Err(ProblemError::value(name, 1, "there is no gate; give one, or drop this"));
             }
@@ -96,8 +121,8 @@ impl GemmBuilder {
             }
         }
         let [limit, slope] = [self.gate_limit.unwrap_or(Gate::LIMIT), self.gate_slope.unwrap_or(Gate::SLOPE)];
-        let (up_first, interleaved) = (self.up_first, self.interleaved);
-        Ok(self.gate.map(|function| Gate { function, up_first, interleaved, limit, slope }))
+        let GemmBuilder { up_first, interleaved, separate_up, .. } = *self;
+        Ok(self.gate.map(|function| Gate { function, up_first, interleaved, separate_up, limit, slope }))
     }
 }
 
@@ -155,6 +180,10 @@ mod tests {
             (int4().order(Order::Col).trans(false, true), "4-bit weights packed along n", "pack them along k"),
             (Gemm::new(Scalar::F32, 8, 6, 4).up_first(true), "up_first", "there is no gate"),
             (Gemm::new(Scalar::F32, 8, 6, 4).interleaved(true), "interleaved", "there is no gate"),
+            (Gemm::new(Scalar::F32, 8, 6, 4).separate_up(true), "separate_up", "there is no gate"),
+            (gated().separate_up(true).up_first(true), "separate_up and up_first", "drop up_first"),
+            (gated().separate_up(true).interleaved(true), "separate_up and interleaved", "drop one"),
+            (gated().separate_up(true).ldb(5), "ldb", "at least 6"),
             (gated().gate_limit(Gate::LIMIT), "gate_limit = 7", "only a clamped gate"),
             (Gemm::new(Scalar::F32, 8, 6, 4).gate_slope(Gate::SLOPE), "gate_slope = 1.702", "or drop this"),
         ] {
@@ -174,6 +203,10 @@ mod tests {
         assert_eq!(Problem::parse(&gemm.geometry()).unwrap(), gemm.into());
         let gemm = gated().up_first(true).interleaved(true).build().unwrap();
         assert!(gemm.geometry().ends_with("_gatesilu_upfirst_interleaved"), "{}", gemm.geometry());
+        assert_eq!(Problem::parse(&gemm.geometry()).unwrap(), gemm.into());
+        let gemm = gated().separate_up(true).batch(3).build().unwrap();
+        assert!(gemm.geometry().ends_with("_gatesilu_separateup"), "{}", gemm.geometry());
+        assert_eq!((gemm.up_len(), gemm.span(1), gemm.b.ld), (3 * 6 * 4, 3 * 6 * 4, 6));
         assert_eq!(Problem::parse(&gemm.geometry()).unwrap(), gemm.into());
         let gemm = gated().preactivations().batch(3).build().unwrap();
         assert!(gemm.geometry().ends_with("_gatesilu_preact"), "{}", gemm.geometry());
@@ -211,7 +244,8 @@ mod tests {
         for (up_first, interleaved, trans, n) in orders {
             let gemm = Gemm::new(Scalar::F32, 2, n, 5).trans(false, trans).gate(GateFunction::Relu);
             let gemm = gemm.up_first(up_first).interleaved(interleaved);
-            let problem = Problem::from(gemm.preactivations().bias(Along::N).build().unwrap());
+            let tight = |of: &GemmBuilder| of.clone().up_first(false).interleaved(false).separate_up(true).build().unwrap();
+            let problem = Problem::from(gemm.clone().preactivations().bias(Along::N).build().unwrap());
             let gate = Gate { up_first, interleaved, ..Gate::new(GateFunction::Relu) };
             let forms = ConvForm::of(&problem);
             assert!(forms.len() > 2 && forms.iter().all(|form| forms[form.number() as usize] == *form));
@@ -229,6 +263,15 @@ mod tests {
                         assert_eq!(at(&c.b, part, 3), Some(expected as i64), "{form:?} column {column}");
                         assert_eq!(stored.view.access.at([0, 1, part as i64]), Some((2 * n + half) as i64));
                         assert_eq!(c.bias().unwrap().view.access.at([0, part as i64, 0]), Some(half as i64));
+                    }
+                }
+                // Of two tensors each has half of the columns, at the same places.
+                let of_two = lower(&tight(&gemm).into(), form).unwrap().lead;
+                let half = of_two.up().unwrap();
+                for column in 0..n {
+                    for (part, up) in [(pairs.first(column), 0), (pairs.first(column) + pairs.granule, 1)] {
+                        let expected = if trans { column * 5 + 3 } else { 3 * n + column };
+                        assert_eq!((at(&of_two.b, part, 3), half.at(&[0, part as i64, 0])), (Some(expected as i64), up));
                     }
                 }
                 // Columns of the last granule that the result does not have.

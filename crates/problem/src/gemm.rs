@@ -158,6 +158,7 @@ pub struct GemmBuilder {
     pub(crate) gate: Option<GateFunction>,
     pub(crate) up_first: bool,
     pub(crate) interleaved: bool,
+    pub(crate) separate_up: bool,
     pub(crate) gate_limit: Option<Real>,
     pub(crate) gate_slope: Option<Real>,
     /// Leading dimension and batch stride, where they are given.
@@ -205,6 +206,7 @@ impl Gemm {
             gate: None,
             up_first: false,
             interleaved: false,
+            separate_up: false,
             gate_limit: None,
             gate_slope: None,
             residual: None,
@@ -360,6 +362,12 @@ impl GemmBuilder {
     /// As [`GemmBuilder::gate`]; columns of the gate and of the other factor take turns, as in gpt-oss' `gate_up_proj`.
     pub fn interleaved(mut self, interleaved: bool) -> Self {
         self.interleaved = interleaved;
+        self
+    }
+    /// As [`GemmBuilder::gate`]; the weights are two tensors, as `gate_proj` and `up_proj` of a Llama. B has the gate's `n` columns. The other
+    /// factor's are in a tensor of the same layout ([`Role::Up`](crate::Role::Up)), which starts at its buffer's first element.
+    pub fn separate_up(mut self, separate_up: bool) -> Self {
+        self.separate_up = separate_up;
         self
     }
     /// The sums that a gate is a function of are stored beside C, as a backward pass wants them: `2 n` columns in B's order, of C's type and in its

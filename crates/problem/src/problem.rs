@@ -163,6 +163,10 @@ impl Problem {
             Problem::Reduce(_) => 0,
         }
     }
+    /// Elements of the tensor of a gated product's other factor; 0 without one.
+    pub fn up_len(&self) -> u64 {
+        if let Problem::Gemm(gemm) = self { gemm.up_len() } else { 0 }
+    }
     /// Elements of the buffer of pre-activations; 0 without them.
     pub fn preactivations_len(&self) -> u64 {
         if let Problem::Gemm(gemm) = self { gemm.preactivations_len() } else { 0 }

@@ -35,10 +35,12 @@ pub enum Role {
     Workspace,
     /// The pre-activations of a gated product.
     Preactivations,
+    /// The other factor's columns of a gated product with two tensors of weights. B has the gate's.
+    Up,
 }
 
 /// Roles other than reductions, in order.
-const SINGLE: [Role; 12] = [
+const SINGLE: [Role; 13] = [
     Role::A,
     Role::B,
     Role::C,
@@ -51,6 +53,7 @@ const SINGLE: [Role; 12] = [
     Role::Residual,
     Role::Workspace,
     Role::Preactivations,
+    Role::Up,
 ];
 
 impl Role {
@@ -77,6 +80,7 @@ impl Role {
             Role::Residual => 9,
             Role::Workspace => 10,
             Role::Preactivations => 11,
+            Role::Up => 12,
             Role::Reduction(number) => SINGLE.len().saturating_add(number),
         }
     }
@@ -102,6 +106,7 @@ impl Role {
             Role::Residual => "residual",
             Role::Workspace => "workspace",
             Role::Preactivations => "preactivations",
+            Role::Up => "up",
             Role::Reduction(_) => "",
         }
     }
@@ -128,6 +133,7 @@ impl Role {
             Role::Reduction(_) => "reduction",
             Role::Workspace => "workspace",
             Role::Preactivations => "pre-activations",
+            Role::Up => "up weights",
         }
     }
 
@@ -243,8 +249,8 @@ pub struct RoleMemory {
 }
 
 impl Problem {
-    /// The memories of this problem, in the order of arguments: operands, quantisation parameters, bias, residual, pre-activations,
-    /// reductions.
+    /// The memories of this problem, in the order of arguments: operands, quantisation parameters, bias, residual, up weights,
+    /// pre-activations, reductions.
     pub fn memories(&self) -> impl Iterator<Item = RoleMemory> {
         let input = |role: Role, scalar: Scalar| RoleMemory { role, scalar, written: false };
         let output = |role: Role, scalar: Scalar| RoleMemory { role, scalar, written: true };
@@ -258,10 +264,11 @@ impl Problem {
         let quants = quants.map(move |quant| input(quant.into(), quant.scalar()));
         let bias = (self.bias_len() > 0).then(|| input(Role::Bias, self.out_dtype()));
         let residual = (self.residual_len() > 0).then(|| input(Role::Residual, self.out_dtype()));
+        let up = (self.up_len() > 0).then(|| input(Role::Up, self.b_dtype()));
         let stored = (self.preactivations_len() > 0).then(|| output(Role::Preactivations, self.out_dtype()));
         let reductions = self.reductions().iter().enumerate();
         let reductions = reductions.map(move |(number, x)| output(Role::Reduction(number), x.scalar(self.accumulator())));
-        operands.into_iter().flatten().chain(quants).chain(bias).chain(residual).chain(stored).chain(reductions)
+        operands.into_iter().flatten().chain(quants).chain(bias).chain(residual).chain(up).chain(stored).chain(reductions)
     }
 }
 

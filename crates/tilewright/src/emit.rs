@@ -139,6 +139,10 @@ impl Emission<'_> {
             });
             lines.push(format!("  {:<10} {} x {}{place}; aligned to {ADDED_ALIGN} bytes", "residual", x.len, x.scalar));
         }
+        if c.up().is_some() {
+            let about = "the gate's other factor, as B lies";
+            lines.push(format!("  {:<10} {} x {}, {about}; aligned to {ADDED_ALIGN} bytes", "up", c.b.len, c.b.scalar));
+        }
         if let Some(x) = c.preactivations() {
             let about = "both factors' columns in B's order, as C lies, without gaps";
             lines.push(format!("  {:<10} {} x {}, {about}; aligned to {ADDED_ALIGN} bytes", "preactivations", x.len, x.scalar));
@@ -230,9 +234,11 @@ fn binding(launch: &Launch, binding: &Binding) -> String {
         Binding::Bias => "bias".into(),
         Binding::Residual => "residual".into(),
         Binding::Preactivations => "preactivations".into(),
+        Binding::Up => "up".into(),
         Binding::Reduction(number) => format!("reduced_{number}"),
         Binding::OperandMap(operand, 0) => format!("tensor map of {operand:?} from its first element on"),
         Binding::OperandMap(operand, first) => format!("tensor map of {operand:?} from element {first} on"),
+        Binding::UpMap(first) => format!("tensor map of up from element {first} on"),
         Binding::WorkspaceMap(byte) => format!("tensor map of the workspace from byte {byte} on"),
         Binding::Workspace(0) => "workspace".into(),
         Binding::Workspace(byte) => format!("workspace + {byte} bytes"),

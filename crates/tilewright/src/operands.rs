@@ -152,6 +152,12 @@ impl<'a, T: Element, U: Element, V: Element> Operands<'a, T, U, V> {
     pub const fn extents(&self) -> Option<Extents> {
         self.at
     }
+    /// The up weights of a gated product whose weights are two tensors ([`crate::GemmBuilder::separate_up`]): as large as B, from the buffer's first
+    /// element on.
+    #[must_use]
+    pub fn up(self, up: &'a Buffer<V>) -> Self {
+        self.with(Role::Up, Memory::of(up))
+    }
     /// The pre-activations of a gated product that stores them ([`crate::GemmBuilder::preactivations`]) go there, from the buffer's first element on.
     #[must_use]
     pub fn preactivations(self, stored: &'a mut Buffer<U>) -> Self {

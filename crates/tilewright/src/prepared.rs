@@ -182,6 +182,12 @@ impl Prepared {
         };
         if self.filled[Operand::C as usize] {
             apart(Role::C, memory(Operand::C), &[Operand::A, Operand::B])?;
+            // The up weights lie as B does.
+            let up = added(contraction, at).find(|(role, _)| *role == Role::Up && self.filled[Operand::B as usize]);
+            let (result, start) = (memory(Operand::C), addresses.of(Role::Up));
+            if up.is_some_and(|(_, bytes)| start < result.end && result.start < start.saturating_add(bytes)) {
+                return Err(BindError::Overlap { written: Role::C.words(), used: Role::Up.words() });
+            }
         }
         match added(contraction, at).find(|(role, bytes)| *role == Role::Preactivations && *bytes > 0) {
             Some((role, bytes)) => {

@@ -21,6 +21,10 @@ pub(super) fn gated(problem: Problem, seed: u64, all: bool) -> Problem {
         (gate.limit, gate.slope) = (limit.unwrap_or(Gate::LIMIT), slope.unwrap_or(Gate::SLOPE));
     }
     gate.interleaved = rng.random_bool(0.3);
+    gate.separate_up = rng.random_bool(0.3);
+    if gate.separate_up {
+        (gate.up_first, gate.interleaved) = (false, false);
+    }
     let dynamic = Dynamic { n: false, ..gemm.dynamic };
     let plain = Gemm { activation: None, zero_points: ZeroPoints::default(), dynamic, n: gemm.n / 2, ..gemm.clone() };
     let of = |preactivations: bool| Gemm { gate: Some(gate), preactivations, ..plain.clone() };

@@ -8,7 +8,7 @@ use std::ops::Range;
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::Operand;
 use tilewright_problem::lower::BUFFER_ALIGN;
-use tilewright_problem::{Along, Gemm, Problem, ProblemError, Quant, Ragged, Role};
+use tilewright_problem::{Along, Gemm, Order, Problem, ProblemError, Quant, Ragged, Role};
 
 /// Least bytes before and after every tensor that no kernel may write; a multiple of the alignment plans count on.
 pub const GUARD_BYTES: u64 = BUFFER_ALIGN as u64;
@@ -147,6 +147,7 @@ impl Lines {
                 }
                 None => Lines::dense(0),
             },
+            (Role::Up, Problem::Gemm(gemm)) => Lines::matrix(gemm, 1),
             (Role::Bias, _) => Lines::dense(problem.bias_len()),
             (Role::Residual, _) => Lines::dense(problem.residual_len()),
             _ => Lines::dense(role.quant().map_or(0, |quant| problem.quant_len(quant))),
@@ -203,6 +204,8 @@ impl Pieces {
 pub(super) enum Fill<'a> {
     Random(u64),
     Integers(&'a Integers, Operand),
+    /// Those of a gated product's up weights.
+    UpIntegers(&'a Integers),
     /// +-1 and +-2.
     Added(u64),
     /// -128 to 127.
@@ -223,7 +226,7 @@ impl Fill<'_> {
         match *self {
             Fill::Random(seed) => (seed, true),
             Fill::Added(seed) | Fill::Bytes(seed) => (seed, false),
-            Fill::Integers(..) | Fill::Poison => (0, false),
+            Fill::Integers(..) | Fill::UpIntegers(_) | Fill::Poison => (0, false),
         }
     }
 }
@@ -237,6 +240,27 @@ impl Buffer {
         let gaps = buffer.gaps();
         with_element!(scalar, E => write::<E>(&mut buffer.bytes, start, lines, &gaps, fill), {});
         Ok(buffer)
+    }
+    /// The B of a product without its gate, where the gate's weights are this buffer and those of the other factor another: the columns of both, in the
+    /// gaps of which nothing is.
+    pub(super) fn joined(&self, up: &Buffer, gated: &Gemm, wide: &Gemm) -> Result<Buffer, ProblemError> {
+        let scalar = self.scalar;
+        let mut all = Buffer::new("B", scalar, Place::FIRST, Lines::matrix(wide, 1), Fill::Poison)?;
+        let (line, lines) = gated.lines(1);
+        let columns_are_lines = gated.b.trans != (gated.order == Order::Col);
+        let batch = if gated.b.batch_stride == 0 { 1 } else { gated.batch };
+        let further = if columns_are_lines { lines * wide.b.ld } else { line };
+        for (half, of) in (0..).zip([self, up]) {
+            for (b, l) in (0..batch).flat_map(|b| (0..lines).map(move |l| (b, l))) {
+                let from = scalar.bytes_of(of.start + b * gated.b.batch_stride + l * gated.b.ld) as usize;
+                let to = scalar.bytes_of(all.start + b * wide.b.batch_stride + l * wide.b.ld + half * further) as usize;
+                let bytes = scalar.bytes_of(line) as usize;
+                if let (Some(to), Some(from)) = (all.bytes.get_mut(to..to + bytes), of.bytes.get(from..from + bytes)) {
+                    to.copy_from_slice(from);
+                }
+            }
+        }
+        Ok(all)
     }
     /// C: poison if it is not read.
     pub(super) fn result(problem: &Problem, read: bool, fill: Fill<'_>, margins: Margins) -> Result<Buffer, ProblemError> {
@@ -367,9 +391,13 @@ fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, gaps: &[Range<u
                     }
                     Fill::Added(seed) => elements.zip(position..).for_each(|(e, at)| put::<E>(e, integer(added(seed, at)))),
                     Fill::Poison => elements.for_each(|e| put::<E>(e, E::poison())),
-                    Fill::Integers(integers, operand) => {
+                    Fill::Integers(integers, _) | Fill::UpIntegers(integers) => {
                         let mut values = vec![0; elements.len() * E::NUMBERS];
-                        integers.elements(operand, (b * lines.lines + l as u64) * lines.line + within, &mut values);
+                        let first = (b * lines.lines + l as u64) * lines.line + within;
+                        match fill {
+                            Fill::Integers(_, operand) => integers.elements(operand, first, &mut values),
+                            _ => integers.up_elements(first, &mut values),
+                        }
                         let values: Vec<u64> = values.into_iter().map(integer).collect();
                         elements.zip(values.chunks(E::NUMBERS)).for_each(|(e, values)| put::<E>(e, E::together(values)));
                     }

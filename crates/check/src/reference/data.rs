@@ -28,7 +28,8 @@ pub struct TestData {
     pub added: PerRole<Option<Arc<Buffer>>>,
     /// Values of the reductions, NaN everywhere, each starting at element 0 of its buffer.
     pub reductions: Vec<Buffer>,
-    /// The product without its gate, where pre-activations are stored: with the same A and B. Its C starts its buffer.
+    /// The product without its gate, where pre-activations are stored: with the same A and the columns of the same B.
+    /// Its C starts its buffer.
     pub ungated: Option<Box<TestData>>,
 }
 
@@ -37,6 +38,7 @@ fn tag(role: Role) -> Option<u64> {
     match role {
         Role::Bias => Some(3),
         Role::Residual => Some(4),
+        Role::Up => Some(10),
         other => other.quant().map(|quant| 5 + quant as u64),
     }
 }
@@ -75,6 +77,7 @@ impl TestData {
         TestData::filled(problem, factors, margins, |tag| match tag {
             0 => Fill::Integers(integers, Operand::A),
             1 => Fill::Integers(integers, Operand::B),
+            10 => Fill::UpIntegers(integers),
             _ => Fill::Added(hash(seed, tag)),
         })
     }
@@ -101,7 +104,7 @@ impl TestData {
         Ok(TestData { factors, c, ungated, ..self.clone() })
     }
 
-    /// Buffers with A, B, C, bias, residual and quantisation parameters filled by `fill` of 0 to 8.
+    /// Buffers with A, B, C, bias, residual, quantisation parameters and up weights filled by `fill` of 0 to 10.
     fn filled<'a>(
         problem: &Problem,
         factors: Factors,
@@ -175,14 +178,18 @@ impl TestData {
     fn of_ungated(&self) -> Result<Option<TestData>, ProblemError> {
         let Problem::Gemm(gemm) = &self.problem else { return Ok(None) };
         let Some(wide) = gemm.stored_ungated() else { return Ok(None) };
+        let b = match self.added.given_to(Role::Up) {
+            Some(up) => Arc::new(self.b.joined(up, gemm, &wide)?),
+            None => self.b.clone(),
+        };
         let c = Buffer::new(Role::Preactivations.words(), wide.out_dtype, Place::FIRST, Lines::matrix(&wide, 2), Fill::Poison)?;
         let problem = Problem::Gemm(wide);
         let c = match self.groups() {
             Some(groups) => c.within_groups(&problem, &groups, 2),
             None => c,
         };
-        let added = self.added.clone().with(Role::Residual, None);
-        Ok(Some(TestData { problem, c, added, ..self.clone() }))
+        let added = self.added.clone().with(Role::Residual, None).with(Role::Up, None);
+        Ok(Some(TestData { problem, b, c, added, ..self.clone() }))
     }
     /// Where the groups of a grouped product end.
     pub fn ends(&self) -> Option<Vec<u64>> {

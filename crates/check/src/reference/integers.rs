@@ -228,6 +228,15 @@ impl Integers {
         }
     }
 
+    /// The same of a gated product's up weights, which lie as operand B does. Their columns follow those of B.
+    pub(super) fn up_elements(&self, first: u64, out: &mut [i8]) {
+        let of_b = match self.right {
+            Shape::Matrix { line, lines, parts, .. } => line * lines * parts,
+            _ => 0,
+        };
+        self.elements(Operand::B, of_b + first, out);
+    }
+
     fn matrix_elements(&self, operand: Operand, first: u64, out: &mut [i8]) {
         let Shape::Matrix { line, lines, along_k, rows, parts, .. } = *self.shape(operand) else {
             return out.fill(1);

@@ -1,5 +1,6 @@
 //! Positions of a problem's operands and results in memory, computed from the problem's definition. Views are deliberately not used.
 
+use super::buffer::Buffer;
 use super::convolution::Convolution;
 use super::data::TestData;
 use super::element::value;
@@ -191,7 +192,7 @@ impl<'a> Oracle<'a> {
                 (at(gemm, 0, g, row, k / 2), part, complex.conj_a && part == 1)
             });
         }
-        self.factors(Operand::A, first, out, |k| match &self.kind {
+        factors(&self.data.a, first, out, |k| match &self.kind {
             Kind::Gemm(gemm) => Some(at(gemm, 0, g, row, k)),
             Kind::Conv(conv) => conv.left(g, row, k),
             Kind::Reduce(_) => None,
@@ -208,7 +209,12 @@ impl<'a> Oracle<'a> {
                 (at(gemm, 1, g, k / 2, column / 2), part, minus)
             });
         }
-        self.factors(Operand::B, first, out, |k| match &self.kind {
+        if let (Kind::Gemm(gemm), Some(up)) = (&self.kind, self.data.added.given_to(Role::Up))
+            && let Some(column) = column.checked_sub(gemm.n)
+        {
+            return factors(up, first, out, |k| Some(at(gemm, 1, g, k, column)));
+        }
+        factors(&self.data.b, first, out, |k| match &self.kind {
             Kind::Gemm(gemm) => Some(at(gemm, 1, g, k, column)),
             Kind::Conv(conv) => conv.right(g, column, k),
             Kind::Reduce(_) => None,
@@ -224,12 +230,12 @@ impl<'a> Oracle<'a> {
             *x = if negative { -part } else { part };
         }
     }
-    /// Values of an operand, 0 where there is none.
-    fn factors(&self, operand: Operand, first: u64, out: &mut [f64], at: impl Fn(u64) -> Option<u64>) {
-        let buffer = self.data.buffer(operand);
-        for (k, x) in (first..).zip(out) {
-            *x = at(k).map_or(0.0, |at| value(buffer.scalar, &buffer.bytes, buffer.start + at));
-        }
+}
+
+/// Values of an operand, 0 where there is none.
+fn factors(buffer: &Buffer, first: u64, out: &mut [f64], at: impl Fn(u64) -> Option<u64>) {
+    for (k, x) in (first..).zip(out) {
+        *x = at(k).map_or(0.0, |at| value(buffer.scalar, &buffer.bytes, buffer.start + at));
     }
 }
 

@@ -15,7 +15,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         pairs.chain(common.iter().map(|k| Key::C(*k))).collect()
     };
     match refusal {
-        Refusal::Value { key, .. } | Refusal::Grouped { key, .. } => vec![*key],
+        Refusal::Value { key, .. } | Refusal::Grouped { key, .. } | Refusal::TwoTensors { key, .. } => vec![*key],
         Refusal::Empty { .. } => Vec::new(),
         Refusal::Feature { .. } => both(&[Acp, Clu], &[Lwv, Uni, Ice, Sks, Rdf]),
         Refusal::ThreadGrid { .. } => both(&[], &[Skw, Mac, Uni]),

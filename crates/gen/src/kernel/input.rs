@@ -2,7 +2,7 @@
 
 use crate::kernel::reduce::Parts;
 use crate::plan::{Edge, Halo, OperandTiling, PaddedRows, Source, in_runs, padded_rows};
-use tilewright_ir::affine::{Coord, Part, affine, in_range};
+use tilewright_ir::affine::{Affine, Coord, Part, affine, in_range};
 use tilewright_ir::{Builder, ExprId, Scalar};
 use tilewright_problem::Extent;
 use tilewright_problem::contraction::{Contraction, Operand, Tensor};
@@ -25,6 +25,8 @@ pub(crate) struct Input {
     /// The copy is indexed by the position within the chunk, not by the batch coordinate.
     pub chunk_local: bool,
     pub edge: Edge,
+    /// Of two tensors the one that has a row: see [`Contraction::up`]. None: there is one.
+    pub up: Option<Affine>,
 }
 
 /// Sizes of the launch shared by the modules.

@@ -116,6 +116,9 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
         Cow::Owned(copy) => Some(copy),
     });
     grouped::check(plan, c, [&copy_a, &copy_b])?;
+    if c.up().is_some() {
+        copy_b.reads_two_tensors(plan)?;
+    }
     let promoted = c.promotes(family).then(|| promoted(plan, c, &schedule)).transpose()?;
     let schedule = Schedule { copies: [copy_a, copy_b], promoted, ..schedule };
     check_useful_clusters(c, &cluster, &a, &b)?;

@@ -88,6 +88,9 @@ pub enum Refusal {
     /// The choice excludes groups with ends in device memory.
     #[error("{key}{value} is illegal for a grouped product: {why}")]
     Grouped { key: Key, value: u32, why: &'static str },
+    /// The choice excludes an operand B that is two tensors.
+    #[error("{key}{value} is illegal for a gated product with two tensors of weights: {why}")]
+    TwoTensors { key: Key, value: u32, why: &'static str },
     /// The choice does not fit threads that load their own operands to registers.
     #[error("{key}{value} with BIM4: {why}")]
     OwnLoads { key: Key, value: u32, why: &'static str },

@@ -331,6 +331,23 @@ impl Transport {
         let (rga, acp) = (plan.register_sets, plan.a.copy);
         if rga > 0 && acp != 2 { Err(Refusal::FragmentsWritten { rga, acp }) } else { Ok(()) }
     }
+    /// Checks that operand B may be two tensors: a row of it is in the one or the other.
+    pub(super) fn reads_two_tensors(&self, plan: &Plan) -> Result<(), Refusal> {
+        let refuse = |key: Chiral, value, why| Err(Refusal::TwoTensors { key: Side::B.key(key), value, why });
+        if plan.b.source > 0 {
+            return refuse(Chiral::Wos, plan.b.source, "copies in workspace are of one tensor; use WOS0");
+        }
+        match self {
+            Transport::Shifted(_) => refuse(Chiral::Acp, plan.b.copy, "rows are shifted from one tensor; use ACP0 with LWV"),
+            Transport::Halo(_) => refuse(Chiral::Acp, plan.b.copy, "a halo is of one tensor; use another ACP"),
+            Transport::Registers
+            | Transport::Async
+            | Transport::Panels { .. }
+            | Transport::Bulk(_)
+            | Transport::Own(_)
+            | Transport::Written(_) => Ok(()),
+        }
+    }
     /// Derives the copy method of an operand in a pipeline.
     pub(super) fn in_pipeline_of(
         plan: &Plan,

@@ -211,6 +211,13 @@ impl<'a> Recogniser<'a> {
                 _ => return Err("its pixels are more than one digit of the slow axis along a dimension".into()),
             }
         }
+        // The walk takes every step of the slow axis: to the next pixel, or from the last one of a dimension to the next of another.
+        let mut steps: Vec<_> = self.others().flat_map(|dim| self.pixels(dim)).map(|(i, _)| digits[i]).collect();
+        steps.sort_by_key(|digit| digit.div);
+        let whole = steps.iter().try_fold(1, |div, digit| (digit.div == div).then_some(div * digit.extent));
+        if whole.is_none() {
+            return Err("its rows repeat in memory".into());
+        }
         if !(1..=3).contains(&spatial.len()) {
             return Err(format!("its pixels have {} dimensions, and copies take 1 to 3", spatial.len()));
         }

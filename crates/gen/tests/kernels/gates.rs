@@ -13,12 +13,12 @@ use tilewright_check::verify::{Case, Depth, test_factors};
 use tilewright_device::Device;
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Constraint, Derived, Plan, Transport};
-use tilewright_gen::program::Program;
+use tilewright_gen::program::{Binding, Program};
 use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
-use tilewright_problem::contraction::{Contraction, EpilogueOp, Pairs, Tensor};
+use tilewright_problem::contraction::{Contraction, EpilogueOp, Operand, Pairs, Tensor};
 use tilewright_problem::lower::{ConvForm, lower};
-use tilewright_problem::{Along, Factors, Gate, GateFunction, Gemm, GemmBuilder, Order, Problem};
+use tilewright_problem::{Along, Dynamic, Factors, Gate, GateFunction, Gemm, GemmBuilder, Order, Problem};
 
 /// A device, a plan, and the types of the operands.
 type Way = (&'static str, &'static str, &'static [Scalar]);
@@ -125,6 +125,99 @@ fn every_layout_has_a_gate() {
     });
     let wrong: Vec<String> = wrong.collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Ways in beside those of [`WAYS`]: asynchronous copies of matrix fragments and of panels, and producer warps.
+const WAYS_IN: [Way; 4] = [
+    ("emu:sm_80", "A_MIC2_PLU1_ACP1_GLW8__B_MIC4_PLU1_ACP1_GLW8__C_UNI1_EDG1_UNR32_MAC64_BIM1_PFG1_BUF2", HALVES),
+    ("emu:sm_90a", "A_MIC1_ACP2__B_MIC8_ACP0__C_UNI2_UNR64_MAC128_PFG2_BUF3_FRA0_BIM1_LWV4", HALVES),
+    ("emu:sm_90a", "A_MIC1_ACP0__B_MIC16_ACP2__C_UNI2_UNR64_MAC128_PFG2_BUF3_FRA0_BIM3_LWV4", HALVES),
+    ("emu:gfx900", "A_MIC2__B_MIC4_MIW0__C_UNI0_EDG1_PFG1_BUF2_MAC64", FLOATS),
+];
+
+/// The weights of gate and other factor are two tensors: by every way in and out, contiguous along k and along n, in a batch that shares them or has its
+/// own, of groups, with an offset that the second tensor does not have.
+#[test]
+fn weights_are_two_tensors() {
+    let ways = WAYS.iter().chain(&WAYS_IN).filter(|(_, plan, _)| !plan.contains("WOS1"));
+    let all: Vec<_> = ways.flat_map(|(id, plan, types)| types.iter().map(move |dtype| (id, plan, *dtype))).collect();
+    let wrong = all.par_iter().enumerate().flat_map_iter(|(i, (id, plan, dtype))| {
+        let device = emulator(id, false, 1);
+        // Outside of a whole run, rounds alternate.
+        let rounds = [false, true].into_iter().filter(move |round| whole_run() || *round == (i / 2 % 2 == 1));
+        rounds.filter_map(move |round| {
+            let gemm = product(*dtype, round).gate(GateFunction::ALL[i % GateFunction::ALL.len()]).separate_up(true);
+            // Bulk and asynchronous copies are of vectors along k here.
+            let gemm = gemm.trans(false, i % 3 > 0 || plan.contains("ACP")).bias(Along::N);
+            let gemm = if i % 2 == 0 { gemm.preactivations() } else { gemm };
+            let gemm = if i % 5 == 0 { gemm.stride_b(0) } else { gemm };
+            let gemm = if i % 5 == 1 && !plan.contains("SKS1") { gemm.grouped(Along::M, 2) } else { gemm };
+            let gemm = if i % 3 == 1 { gemm.offsets(0, 16, 0) } else { gemm };
+            verify(&device, &gemm.build().expect("a problem").into(), plan)
+        })
+    });
+    let wrong: Vec<String> = wrong.collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Weights that become factors on the way, of 8 and of 4 bits, and rows known only at launch.
+#[test]
+fn two_tensors_of_small_weights() {
+    let of =
+        |b: Scalar| Gemm::new(Scalar::F16, 70, 96, 64).b_dtype(b).trans(false, true).gate(GateFunction::Silu).separate_up(true);
+    let rows = Dynamic { m: true, ..Dynamic::NONE };
+    let all = [
+        ("emu:gfx900", WAYS[0].1, of(Scalar::I4).scale(Along::N)),
+        ("emu:gfx900", WAYS[0].1, of(Scalar::U4).offsets(0, 8, 0).dynamic(rows)),
+        ("emu:sm_80", WAYS[6].1, of(Scalar::I8).scale(Along::N).dynamic(rows)),
+        ("emu:sm_80", WAYS[6].1, of(Scalar::I4).bias(Along::N).preactivations()),
+        ("emu:gfx942", WAYS[15].1, of(Scalar::I4).batch(3).stride_b(0)),
+    ];
+    let wrong: Vec<String> = all
+        .into_par_iter()
+        .filter_map(|(id, plan, gemm)| verify(&emulator(id, false, 1), &gemm.build().expect("a problem").into(), plan))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Programs that read both factors from one tensor, or each from the other's, on every way in.
+#[test]
+fn the_wrong_tensor_is_caught() {
+    let ways: Vec<_> = WAYS.iter().chain(&WAYS_IN).filter(|(_, plan, _)| !plan.contains("WOS1")).collect();
+    let uncaught = ways.par_iter().flat_map_iter(|(id, plan, types)| {
+        let (device, plan) = (emulator(id, false, 1), keys(plan));
+        let gemm = Gemm::new(types[0], 72, 64, 72).trans(false, true).gate(GateFunction::Silu).separate_up(true);
+        let space = Space::new(&gemm.build().expect("a problem").into(), &device.info().target).expect("a space");
+        let right = program(&space, &plan, &|_, _| ());
+        let swapped = |binding: Binding| match binding {
+            Binding::Buffer(Operand::B) => Binding::Up,
+            Binding::Up => Binding::Buffer(Operand::B),
+            Binding::OperandMap(Operand::B, first) => Binding::UpMap(first),
+            Binding::UpMap(first) => Binding::OperandMap(Operand::B, first),
+            other => other,
+        };
+        let mut turned = right.clone();
+        turned.launches.iter_mut().flat_map(|launch| &mut launch.args).for_each(|binding| *binding = swapped(*binding));
+        let one = program(&space, &plan, &|c, _| of_gate(c, |pairs| pairs.gate.separate_up = false));
+        assert!(passes(&device, &space, &plan, &right), "{id} {plan}");
+        let programs = [("the tensors swapped", turned), ("one tensor", one)];
+        let passed = programs.into_iter().filter(|(_, program)| passes(&device, &space, &plan, program));
+        passed.map(|(what, _)| format!("{id} {plan}: {what}")).collect::<Vec<_>>()
+    });
+    let uncaught: Vec<String> = uncaught.collect();
+    assert!(uncaught.is_empty(), "{uncaught:#?}");
+}
+
+/// A copy in workspace is of one tensor.
+#[test]
+fn two_tensors_refuse_copies_of_one() {
+    let problem =
+        Gemm::new(Scalar::F16, 64, 64, 64).gate(GateFunction::Silu).separate_up(true).build().expect("a problem").into();
+    let space = Space::new(&problem, &emulator("emu:sm_90a", false, 1).info().target).expect("a space");
+    for source in 1..=3 {
+        let why = space.resolve(&keys(&format!("B_WOS{source}__C_EDG1"))).err().map(|why| why.to_string()).unwrap_or_default();
+        assert!(why.contains("two tensors of weights") && why.contains("use WOS0"), "{source}: {why}");
+    }
 }
 
 /// Sums that are stored beside what the gate makes of them: by every way out, in every order of columns, in rows and columns, of groups.

@@ -216,6 +216,13 @@ pub(super) const FIELDS: &[Field] = &[
         .python("interleaved")
         .requires("gate")
         .title(" interleaved"),
+    row("separate_up", Flag, "weights of the gate and of the other factor are two tensors", |b, v| put(&mut b.separate_up, flag(v)), |g| {
+        told(g.gate.is_some_and(|gate| gate.separate_up), "")
+    }).spelled(Optional("separateup"), "separate-up", COLUMN | C | RARE)
+        .python("separate_up")
+        .requires("gate")
+        .detail("B has the gate's n columns, and a tensor of the same layout has the other factor's")
+        .title(" of two weights"),
     row("preactivations", Flag, "the sums of both factors are stored, too", |b, v| put(&mut b.gemm.preactivations, flag(v)), |g| {
         told(g.preactivations, "")
     }).spelled(Optional("preact"), "preactivations", COLUMN | C | RARE)

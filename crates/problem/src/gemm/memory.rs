@@ -40,7 +40,7 @@ impl Gemm {
     }
     /// (contiguous length of a line, number of lines) of matrix 0 = A, 1 = B, 2 = C as stored.
     pub fn lines(&self, matrix: usize) -> (u64, u64) {
-        let (rows, cols) = [(self.m, self.k), (self.k, self.product_columns()), (self.m, self.n)][matrix.min(2)];
+        let (rows, cols) = [(self.m, self.k), (self.k, self.b_columns()), (self.m, self.n)][matrix.min(2)];
         let trans = self.matrices()[matrix.min(2)].trans;
         if trans == (self.order == Order::Col) { (cols, rows) } else { (rows, cols) }
     }

@@ -36,6 +36,11 @@ impl Halves {
         let [half, line] = if self.gate.interleaved { [apart, times(2)] } else { [times(self.n), apart] };
         [("half", 2, half), ("line", self.n, line)]
     }
+    /// The same of B's columns. Where they are a tensor of their own, both halves are at the same places of their tensors.
+    pub(super) fn of_b(&self, apart: i64) -> [(&'static str, u64, i64); 2] {
+        let [(name, count, half), line] = self.dims(apart);
+        [(name, count, if self.gate.separate_up { 0 } else { half }), line]
+    }
     /// Makes one of them, in the product's order.
     pub(super) fn join(&self, builder: ViewBuilder, to: &str) -> ViewBuilder {
         let (granules, granule) = (self.granules(), self.granule);

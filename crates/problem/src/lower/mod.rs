@@ -269,7 +269,7 @@ fn lower_gemm(gemm: &Gemm, form: ConvForm) -> Result<Contraction, ProblemError> 
             return complex::view(gemm, complex, index, elements);
         }
         if let Some(halves) = halves.filter(|_| index == 1) {
-            let [half, line] = halves.dims(col_stride as i64);
+            let [half, line] = halves.of_b(col_stride as i64);
             let dims = [("g", gemm.batch, batch_stride as i64), ("row", rows, row_stride as i64), half, line];
             return Ok((halves.join(ViewBuilder::tensor(&dims), "col").view("g", "col", "row")?, None));
         }

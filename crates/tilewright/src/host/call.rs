@@ -113,10 +113,13 @@ impl HostCode<'_> {
             (ArgKind::TensorMap(map), Binding::OperandMap(operand, first)) => {
                 return map::encode(c, launch, n, map, &element(*operand, *first));
             }
+            (ArgKind::TensorMap(map), Binding::UpMap(first)) => {
+                return map::encode(c, launch, n, map, &from(Role::Up, c.b.scalar.bytes_of(*first)));
+            }
             (ArgKind::TensorMap(map), Binding::WorkspaceMap(byte)) => {
                 return map::encode(c, launch, n, map, &from(Role::Workspace, *byte));
             }
-            (ArgKind::TensorMap(_), _) | (_, Binding::OperandMap(..) | Binding::WorkspaceMap(_)) => {
+            (ArgKind::TensorMap(_), _) | (_, Binding::OperandMap(..) | Binding::UpMap(_) | Binding::WorkspaceMap(_)) => {
                 return Err(self.malformed(format!("argument {n} is {binding:?}")));
             }
             (_, Binding::Buffer(operand)) => from((*operand).into(), 0),
@@ -124,6 +127,7 @@ impl HostCode<'_> {
             (_, Binding::Bias) => from(Role::Bias, 0),
             (_, Binding::Residual) => from(Role::Residual, 0),
             (_, Binding::Preactivations) => from(Role::Preactivations, 0),
+            (_, Binding::Up) => from(Role::Up, 0),
             (_, Binding::Reduction(number)) => from(Role::Reduction(*number), 0),
             (_, Binding::Workspace(byte)) => from(Role::Workspace, *byte),
             (_, Binding::Offset(operand)) => self.offset(*operand).to_string(),

@@ -103,6 +103,10 @@ impl HostCode<'_> {
             );
             all.push(pointer("const void *", "residual".into(), Role::Residual, align, about));
         }
+        if c.up().is_some() {
+            let about = format!("up weights, {} x {}, laid out as B is", c.b.len, c.b.scalar);
+            all.push(pointer("const void *", Role::Up.name(), Role::Up, align, about));
+        }
         if let Some(x) = c.preactivations() {
             let about =
                 format!("pre-activations, {} x {}, laid out as C is without gaps, twice as many columns", x.len, x.scalar);

@@ -18,12 +18,20 @@ use tilewright_problem::view::ROW;
 pub(crate) enum Source {
     /// Memory that threads read.
     Memory(fetch_tile::Source),
-    /// A tensor map.
-    Map(ArgId),
+    /// Tensor maps.
+    Map(Maps),
     /// Tensor maps of the spans of rows that are copied to staging, one for each class of rows.
     Classes(Spans, Vec<ArgId>),
     /// Sums without terms read nothing.
     Nothing,
+}
+
+/// The tensor maps of an operand's tiles.
+#[derive(Clone, Copy)]
+pub(crate) struct Maps {
+    pub own: ArgId,
+    /// Of the second tensor, where the operand is two.
+    pub up: Option<ArgId>,
 }
 
 /// Both operands of a role's copies.
@@ -80,7 +88,7 @@ enum Method<'a> {
     Threads(Box<Loader<'a>>),
     /// Before the loop.
     Halo,
-    Bulk(ArgId),
+    Bulk(Maps),
     Written,
     Shifted,
 }
@@ -207,7 +215,7 @@ impl<'a> Copies<'a> {
         let mut operands = [Method::Shifted, Method::Shifted];
         for i in self.of.order() {
             operands[i] = match &self.of.sources[i] {
-                Source::Map(map) => Method::Bulk(*map),
+                Source::Map(maps) => Method::Bulk(*maps),
                 Source::Classes(..) | Source::Nothing => Method::Shifted,
                 Source::Memory(source) if self.of.halos[i].is_some() => {
                     self.windows(b, i, *source, at);
@@ -237,9 +245,7 @@ impl<'a> Copies<'a> {
         let last = affine(b, &halo.row, &point, Part::Whole, of.tiles.ints.coord);
         let end = b.bind("end_position", last + halo.beyond);
         let cx = LoadContext {
-            buffer: source.buffer,
-            offset: source.offset,
-            change: source.change,
+            source,
             thread: self.thread,
             row_start: Coord::plain(b, first),
             g: Coord::plain(b, of.entry(at, i)),
@@ -264,9 +270,7 @@ impl<'a> Copies<'a> {
         let of = self.of;
         let shape = of.tiles.shape;
         let cx = LoadContext {
-            buffer: source.buffer,
-            offset: source.offset,
-            change: source.change,
+            source,
             thread: self.thread,
             row_start: Operands::start(at, i),
             g: Coord::plain(b, of.entry(at, i)),
@@ -387,7 +391,7 @@ impl TileCopies<'_> {
     /// Bulk copies into a stage, issued by one thread.
     fn copy(&self, b: &mut Builder, ring: &Ring, stage: ExprId, k: ExprId) {
         let barrier = ring.full(b, self.role.issue);
-        let maps = self.operands.each_ref().map(|method| if let Method::Bulk(map) = method { Some(*map) } else { None });
+        let maps = self.operands.each_ref().map(|method| if let Method::Bulk(maps) = method { Some(*maps) } else { None });
         let of = self.role.of;
         let copied = |i: usize| Some((maps[i]?, of.shared[i].panels.as_ref()?));
         let bytes = (0..2).filter_map(copied).map(|(_, tile)| tile.bytes).sum();
@@ -395,7 +399,7 @@ impl TileCopies<'_> {
         let (k, zero) = (b.value(k.cast(Scalar::I32)), b.int(0, Scalar::I32));
         let k = Coord { aligned: k, every: self.range.every, local: zero };
         for i in 0..2 {
-            let Some((map, t)) = copied(i) else { continue };
+            let Some((maps, t)) = copied(i) else { continue };
             let first = b.value(stage * of.shared[i].stage);
             let start = Operands::start(self.at, i);
             let [aligned, local] = [start.aligned, start.local].map(|value| b.value(value.cast(Scalar::I32)));
@@ -423,9 +427,17 @@ impl TileCopies<'_> {
                     let row = Coord { local: b.value(row.local + row_by), ..row };
                     let k = Coord { local: k_by, ..k };
                     let point = [Coord::plain(b, g), row, k];
-                    let at = t.at.iter().map(|form| affine(b, form, &point, Part::Whole, Scalar::I32)).collect();
+                    let at: Vec<ExprId> = t.at.iter().map(|form| affine(b, form, &point, Part::Whole, Scalar::I32)).collect();
                     let to = b.mem(Base::Shared(of.shared[i].array), first + (column * t.lines + line) * (height * t.row));
-                    b.bulk(BulkOp::Load { to, map, at, barrier, peers });
+                    let load = |b: &mut Builder, map| b.bulk(BulkOp::Load { to, map, at: at.clone(), barrier, peers });
+                    // A box is within the rows of one tensor.
+                    match (maps.up, &of.input(i).up) {
+                        (Some(up), Some(form)) => {
+                            let second = affine(b, form, &point, Part::Whole, Scalar::I32);
+                            b.if_else(second.equals(0), |b| load(b, maps.own), |b| load(b, up));
+                        }
+                        _ => load(b, maps.own),
+                    }
                 }
             }
         }

@@ -22,6 +22,8 @@ use tilewright_problem::view::{COL, G, ROW};
 #[derive(Clone, Copy)]
 pub(crate) struct Source {
     pub buffer: ArgId,
+    /// The second tensor, from its first element on, where the operand is two.
+    pub up: Option<ArgId>,
     /// First element; `None`: 0.
     pub offset: Option<ExprId>,
     /// How elements change on their way through registers.
@@ -210,12 +212,14 @@ impl FetchTile<'_> {
         let others = others.map(|_| b.regs(&format!("{name}_others"), tensor.scalar.vector(1), each * pieces));
         let (access, extent) = (&tensor.view.access, tensor.view.extent);
         let g = Coord::plain(b, g);
-        let mut start = entry_start(b, tensor, g);
-        if let Some(offset) = self.source.offset {
-            start = b.value(offset + start);
-        }
+        let entry = entry_start(b, tensor, g);
+        let start = self.source.offset.map_or(entry, |offset| b.value(offset + entry));
         let start = in_memory(b, tensor, start);
         let cursor = b.cursor(&format!("{name}_from"), self.source.buffer, start);
+        let up = self.source.up.map(|buffer| {
+            let start = in_memory(b, tensor, entry);
+            b.cursor("up_from", buffer, start)
+        });
         let k_start = b.value(k.cast(self.ints.coord));
         // A chunk's line, and where it begins along that; row and k of a piece of it.
         let chunk = |b: &mut Builder, place: &Place| {
@@ -259,7 +263,14 @@ impl FetchTile<'_> {
                     }
                     let index = in_memory(b, tensor, index);
                     let to = b.reg_place(stage, j * pieces + piece);
-                    b.load_to(to, Base::Cursor(cursor), index, guard);
+                    let load = |b: &mut Builder, cursor| b.load_to(to, Base::Cursor(cursor), index, guard);
+                    match (up, &self.input.up) {
+                        (Some(up), Some(form)) => {
+                            let second = affine(b, form, &at, Part::Whole, self.ints.coord);
+                            b.if_else(second.equals(0), |b| load(b, cursor), |b| load(b, up));
+                        }
+                        _ => load(b, cursor),
+                    }
                 }
             }
             for j in 0..count {

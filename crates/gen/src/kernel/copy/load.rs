@@ -7,6 +7,7 @@
 //! Parts of complex numbers are negated if the product needs it. Two 4-bit elements share a byte: vectors have whole bytes, and a load of a
 //! single element records its half.
 
+use super::fetch_tile::Source;
 use crate::kernel::change::Change;
 use crate::kernel::input::{Input, Ints, entry_start, in_memory};
 use crate::kernel::tile::shared::SharedTile;
@@ -32,6 +33,16 @@ struct RowPart {
     offset: ExprId,
     bounds: Vec<ExprId>,
     guard: Option<ExprId>,
+    /// Not 0: the second tensor has the row, where the operand is two.
+    second: Option<ExprId>,
+}
+
+/// Where loads start in the second tensor of an operand that is two.
+struct Second {
+    /// Moves as the first one's does.
+    cursor: CursorId,
+    /// Of single elements that are halves of bytes, the half of the thread's first element.
+    half: Option<ExprId>,
 }
 
 /// Which halves of bytes single elements are.
@@ -71,6 +82,7 @@ pub(crate) struct Loader<'a> {
     rows: Vec<RowPart>,
     /// Moves with the k-tiles when the view's k part is a plain stride.
     cursor: CursorId,
+    second: Option<Second>,
     /// Elements from one k to the next, when that is all there is to k.
     k_stride: Option<i64>,
     g: Coord,
@@ -94,12 +106,8 @@ pub(crate) struct KLimit {
 
 /// What a loader needs from the kernel around it.
 pub(crate) struct LoadContext {
-    /// The operand's buffer argument.
-    pub buffer: ArgId,
-    /// Element offset argument; `None` for workspace.
-    pub offset: Option<ExprId>,
-    /// How elements change on their way through registers.
-    pub change: Option<Change>,
+    /// What the operand is read through.
+    pub source: Source,
     /// Position among the loading threads.
     pub thread: ExprId,
     /// First row of the macro tile.
@@ -169,19 +177,27 @@ impl<'a> Loader<'a> {
         let places = places(b, name, &shared, [row_thread, k_position], &at_positions);
         let rows = row_parts(b, name, input, cx, row_thread, &vectors, ints);
         let k_stride = input.tensor.view.access.offset.stride(COL);
-        let start = start(b, input, cx, [row_thread, k_thread], ints);
-        let halves = (!t.load_width.is_multiple_of(scalar.numbers())).then(|| Halves {
+        let from = |b: &mut Builder, first| start(b, input, cx, first, [row_thread, k_thread], ints);
+        let start = from(b, cx.source.offset);
+        let halved = !t.load_width.is_multiple_of(scalar.numbers());
+        let second = cx.source.up.map(|buffer| {
+            let from = from(b, None);
+            let half = halved.then(|| b.bind("up_half", from & 1));
+            let from = in_memory(b, &input.tensor, from);
+            Second { cursor: b.cursor("up_from", buffer, from), half }
+        });
+        let halves = halved.then(|| Halves {
             first: b.bind(&format!("{name}_half"), start & 1),
             stage: b.regs(&format!("{name}_halves"), Scalar::I64.ty(), cx.sets * vectors.len() as u32),
         });
-        let changed = cx.change.filter(|_| !asynchronous).map(|change| {
+        let changed = cx.source.change.filter(|_| !asynchronous).map(|change| {
             let count = cx.sets * vectors.len() as u32;
             let bits = b.regs(&format!("{name}_negative"), Scalar::I32.ty(), count);
             let others = change.reads_other().then(|| b.regs(&format!("{name}_others"), scalar.vector(lanes), count));
             Staged { change, bits, others }
         });
         let start = in_memory(b, &input.tensor, start);
-        let cursor = b.cursor(&format!("{name}_from"), cx.buffer, start);
+        let cursor = b.cursor(&format!("{name}_from"), cx.source.buffer, start);
         Loader {
             input,
             shared,
@@ -191,6 +207,7 @@ impl<'a> Loader<'a> {
             vectors,
             rows,
             cursor,
+            second,
             k_stride,
             g: cx.g,
             k_thread,
@@ -280,7 +297,12 @@ impl<'a> Loader<'a> {
             };
             let mut index = self.sum(b, row.offset, k_offset);
             if let Some(halves) = &self.halves {
-                index = self.sum(b, index, halves.first);
+                let of_second = self.second.as_ref().and_then(|second| second.half).zip(row.second);
+                let first = match of_second {
+                    Some((half, second)) => b.value(second.equals(0).select(halves.first, half)),
+                    None => halves.first,
+                };
+                index = self.sum(b, index, first);
                 b.set_reg(halves.stage, set * count + i as u32, index & 1);
             }
             let base = Base::Cursor(self.cursor);
@@ -298,13 +320,26 @@ impl<'a> Loader<'a> {
                 let (place, further) = self.places[i];
                 let at = b.value(buffer + place + further);
                 let dst = b.mem(Base::Shared(self.shared.array), at);
-                let src = b.mem(base, index);
                 let lanes = lanes / self.input.tensor.scalar.numbers();
-                b.push(Stmt::AsyncCopy { dst, src, lanes: lanes as u8, guard });
+                self.from_either(b, row, |b, base| {
+                    let src = b.mem(base, index);
+                    b.push(Stmt::AsyncCopy { dst, src, lanes: lanes as u8, guard });
+                });
             } else {
                 let place = b.reg_place(self.stage, set * count + i as u32);
-                b.load_to(place, base, index, guard);
+                self.from_either(b, row, |b, base| b.load_to(place, base, index, guard));
             }
+        }
+    }
+
+    /// Reads from the tensor that has the row.
+    fn from_either(&self, b: &mut Builder, row: &RowPart, read: impl Fn(&mut Builder, Base)) {
+        let own = Base::Cursor(self.cursor);
+        match (&self.second, row.second) {
+            (Some(second), Some(of_row)) => {
+                b.if_else(of_row.equals(0), |b| read(b, own), |b| read(b, Base::Cursor(second.cursor)));
+            }
+            _ => read(b, own),
         }
     }
 
@@ -318,7 +353,9 @@ impl<'a> Loader<'a> {
             Some(condition) => b.value(condition.select(by, 0)),
             None => by,
         };
-        b.advance(self.cursor, by);
+        for cursor in std::iter::once(self.cursor).chain(self.second.as_ref().map(|second| second.cursor)) {
+            b.advance(cursor, by);
+        }
     }
 
     /// Sum of two distances whose types may differ.
@@ -492,16 +529,27 @@ fn row_parts(
             }
         }
         let guard = guard.map(|g| b.bind(&format!("{name}_row{}_valid", v.row), g));
-        rows.push(RowPart { row: v.row, coord, offset, bounds, guard });
+        let second = input.up.as_ref().map(|form| {
+            let second = affine(b, form, &point, Part::Whole, ints.coord);
+            b.bind(&format!("{name}_row{}_second", v.row), second)
+        });
+        rows.push(RowPart { row: v.row, coord, offset, bounds, guard, second });
     }
     rows
 }
 
-/// Where the pointer starts: everything that is fixed, in 64 bits.
-fn start(b: &mut Builder, input: &Input, cx: &LoadContext, [row_thread, k_thread]: [ExprId; 2], ints: Ints) -> ExprId {
+/// Where the pointer starts in a buffer in which the operand begins there: everything that is fixed, in 64 bits.
+fn start(
+    b: &mut Builder,
+    input: &Input,
+    cx: &LoadContext,
+    first: Option<ExprId>,
+    [row_thread, k_thread]: [ExprId; 2],
+    ints: Ints,
+) -> ExprId {
     let offset = &input.tensor.view.access.offset;
     let mut start = entry_start(b, &input.tensor, cx.g);
-    if let Some(first) = cx.offset {
+    if let Some(first) = first {
         start = b.value(first + start);
     }
     if let Some(stride) = offset.stride(ROW) {

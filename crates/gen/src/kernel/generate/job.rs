@@ -33,6 +33,7 @@ pub(crate) fn inputs(derived: &Derived) -> [Input; 2] {
             tensor: tensor.clone(),
             tiling: tiling.clone(),
             edge,
+            up: c.up().filter(|_| operand == Operand::B),
         }
     };
     [input(names[0], derived.read(0), &t.a, t.edge_m, Extent::M), input(names[1], derived.read(1), &t.b, t.edge_n, Extent::N)]

@@ -2,7 +2,7 @@
 
 use crate::kernel::arguments::{Arguments, Bound};
 use crate::kernel::change::Change;
-use crate::kernel::copy::copies::{Source, chunked_map};
+use crate::kernel::copy::copies::{Maps, Source, chunked_map};
 use crate::kernel::copy::fetch_tile;
 use crate::kernel::exit::operations::{Applied, Operations};
 use crate::kernel::exit::out::{OutArgs, Target};
@@ -17,6 +17,9 @@ use tilewright_ir::*;
 use tilewright_problem::contraction::{Contraction, GroupEnds, LaunchExtents, Operand, Vector};
 use tilewright_problem::view::G;
 use tilewright_problem::{Extent, Quant, Ragged};
+
+/// The up weights, in words.
+const UP: &str = "right operand of the gate's other factor";
 
 /// Declares the arguments of a kernel.
 pub(super) struct Declare<'d> {
@@ -42,7 +45,10 @@ impl Declare<'_> {
                 let before = tile.first * u64::from(x.tensor.scalar.bytes());
                 let of_copy = |region: u64| Binding::WorkspaceMap(region + before);
                 let to = region.map_or(Binding::OperandMap(x.operand, tile.first), of_copy);
-                return Source::Map(self.args.map(self.b, name, map, &doc, to, rows.into_iter().chain(batch)));
+                let extents = rows.into_iter().chain(batch);
+                let own = self.args.map(self.b, name, map.clone(), &doc, to, extents.clone());
+                let up = x.up.is_some().then(|| self.args.map(self.b, "up", map, UP, Binding::UpMap(tile.first), extents));
+                return Source::Map(Maps { own, up });
             }
             Transport::Shifted(of) => return Source::Classes(of.spans.clone(), self.classes(name, &doc, x, &of.spans)),
             Transport::Registers
@@ -59,7 +65,8 @@ impl Declare<'_> {
             self.args.scalar(self.b, &name, Scalar::I64, doc, Binding::Offset(x.operand))
         });
         let change = Change::declare(self.b, self.args, &x.tensor);
-        Source::Memory(fetch_tile::Source { buffer, offset, change })
+        let up = x.up.is_some().then(|| self.args.buffer(self.b, "up", x.tensor.scalar, Access::Read, UP, Binding::Up));
+        Source::Memory(fetch_tile::Source { buffer, up, offset, change })
     }
 
     /// The scales of blocks of k.
