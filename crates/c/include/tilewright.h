@@ -202,6 +202,7 @@ typedef struct tw_gemm {
     double gate_limit, gate_slope; /* of TW_GATE_CLAMPED; 0: 7 and 1.702 */
     int64_t interleaved; /* 1: columns of the gate and of the other factor take turns */
     int64_t preactivations; /* 1: the sums of both factors are stored in TW_PREACTIVATIONS, too; tw_launch_call */
+    int64_t separate_up; /* 1: B has the gate's n columns, and TW_UP those of the other factor; tw_launch_call */
 } tw_gemm;
 
 /* Fills `gemm` with a row-major, untransposed, tight product without epilogue. `gemm` is the caller's. Does nothing for NULL. */
@@ -321,6 +322,7 @@ enum {
     TW_RESIDUAL = 9,
     TW_WORKSPACE = 10, /* tw_prepared_workspace bytes, aligned to 256. Launches that may overlap need separate workspaces */
     TW_PREACTIVATIONS = 11, /* written: C's type and storage order, 2 n columns in B's order, without gaps. Must overlap no other memory */
+    TW_UP = 12, /* of separate_up: the type, leading dimension and batch stride of B, from the address on */
     TW_REDUCTION = 16  /* values of the first reduction; TW_REDUCTION + 1: of the second; at most 8 */
 };
 

@@ -59,6 +59,7 @@ pub struct TwGemm {
     pub gate_slope: f64,
     pub interleaved: i64,
     pub preactivations: i64,
+    pub separate_up: i64,
 }
 
 #[repr(C)]
@@ -171,6 +172,7 @@ fn tight_gemm(dtype: i32, [m, n, k]: [i64; 3]) -> TwGemm {
         gate_slope: 0.0,
         interleaved: 0,
         preactivations: 0,
+        separate_up: 0,
     }
 }
 
@@ -363,7 +365,7 @@ macro_rules! numbers {
 pub(crate) fn gemm(x: &TwGemm) -> Result<Problem, Failure> {
     let mut all = Attributes { of: Of::Gemm, given: Vec::new() };
     numbers!(all, x: m n k batch dtype out_dtype order math trans_a trans_b bias activation residual dynamic_m dynamic_n dynamic_batch);
-    numbers!(all, x: drop_c scale_m scale_n zero_a zero_b grouped conj_a conj_b alpha_im beta_im gate up_first interleaved preactivations);
+    numbers!(all, x: drop_c scale_m scale_n zero_a zero_b grouped conj_a conj_b alpha_im beta_im gate up_first interleaved preactivations separate_up);
     if x.b_dtype != AS_A {
         numbers!(all, x: b_dtype);
     }

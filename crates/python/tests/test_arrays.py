@@ -321,6 +321,15 @@ class Words(unittest.TestCase):
                 np.testing.assert_allclose(sums, x, rtol=1e-5, atol=1e-5)
                 _, sums = tw.gemm(a, weight.T, bias=bias, out=np.zeros((6, 5), "f4").T, **options)
                 np.testing.assert_allclose(sums, x, rtol=1e-5, atol=1e-5)
+        # Two arrays of weights: halves of one, of other strides, in a batch.
+        want = functions["silu"](x[:, :6]) * x[:, 6:]
+        for up in (weight[6:].T, weight[6:].copy().T, np.ascontiguousarray(weight[6:].T)):
+            got, sums = tw.gemm(a, weight[:6].T, up=up, bias=bias, gate="silu", preactivations=True)
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(sums, x, rtol=1e-5, atol=1e-5)
+        several = numbers(3, 8, 6), numbers(3, 8, 6)
+        got = tw.gemm(np.stack([a] * 3), several[0], up=several[1], gate="relu")
+        np.testing.assert_allclose(got, np.maximum(a @ several[0], 0) * (a @ several[1]), rtol=1e-4, atol=1e-5)
         for limit, slope in ((None, None), (0.5, 3)):
             got = tw.gemm(a, weight.T, bias=bias, gate="clamped", gate_limit=limit, gate_slope=slope)
             limit, slope = limit or 7, slope or 1.702

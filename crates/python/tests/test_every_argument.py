@@ -129,6 +129,7 @@ FUNCTIONS = {
             gate=TEXT,
             up_first=TRUTH,
             interleaved=TRUTH,
+            up=read(5, 6),
             preactivations=TRUTH,
             gate_limit=POSITIVE,
             gate_slope=POSITIVE,
@@ -250,7 +251,7 @@ if torch is not None:
         ),
         "glu": (
             dict(x=torch.ones(4, 5), weight=torch.ones(6, 5)),
-            dict(x=MISSING, weight=MISSING, bias=TENSOR, gate={"number": 3, "unknown": "tanh", "empty": "", "list": []}, up_first={"text": "x", "list": []}, gate_limit={"text": "x", "list": [], "another gate's": 2.0}, gate_slope={"text": "x", "zero": 0}, interleaved={"text": "x", "list": []}, keep={"text": "x", "list": []}),
+            dict(x=MISSING, weight=MISSING, bias=TENSOR, gate={"number": 3, "unknown": "tanh", "empty": "", "list": []}, up_first={"text": "x", "list": []}, gate_limit={"text": "x", "list": [], "another gate's": 2.0}, gate_slope={"text": "x", "zero": 0}, interleaved={"text": "x", "list": []}, keep={"text": "x", "list": []}, up=TENSOR),
         ),
         "convolution": (
             dict(x=torch.ones(1, 2, 6, 6), weight=torch.ones(4, 2, 3, 3)),

@@ -102,6 +102,32 @@ class Operators(unittest.TestCase):
         x, weight = numbers(3, 6), numbers(8, 6)
         with self.assertRaisesRegex(tw.ProblemError, "only a clamped gate"):
             twt.glu(x, weight, gate_limit=2.0)
+        # Weights in two tensors, as `gate_proj` and `up_proj`: alike, halves of one, and of other strides.
+        for where in (lambda n, k: torch.randn(n, k), lambda n, k: torch.randn(2 * n, k)[n:], lambda n, k: torch.randn(k, n).t()):
+            for bias in (None, torch.randn(14)):
+                ours = [torch.randn(2, 5, 6), torch.randn(7, 6), where(7, 6), bias]
+                ours = [x if x is None else x.requires_grad_() for x in ours]
+                theirs = [x if x is None else x.detach().clone().requires_grad_() for x in ours]
+                biases = (None, None) if bias is None else theirs[3].chunk(2)
+                want = functional.silu(functional.linear(theirs[0], theirs[1], biases[0])) * functional.linear(theirs[0], theirs[2], biases[1])
+                for keep in (False, True):
+                    x, weight, up, bias = ours
+                    got = twt.glu(x, weight, bias, up=up, keep=keep)
+                    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+                    given = [x for x in ours if x is not None]
+                    gradients = torch.autograd.grad(got.sin().sum(), given)
+                    others = torch.autograd.grad(want.sin().sum(), [x for x in theirs if x is not None], retain_graph=True)
+                    for mine, other in zip(gradients, others):
+                        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+        x, weight, up = numbers(3, 6), numbers(8, 6), numbers(8, 6)
+        made = torch.compile(lambda x, weight, up: twt.glu(x, weight, up=up) * 2, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(made(x, weight, up), twt.glu(x, torch.cat((weight, up))) * 2)
+        self.assertEqual(twt.glu(x[:0], weight, up=up).shape, (0, 8))
+        self.assertTrue(twt.tune(twt.glu, x, weight, up=up, trials=2).verified)
+        with self.assertRaisesRegex(tw.OperandError, "the shape of weight is needed"):
+            twt.glu(x, weight, up=up[:7])
+        with self.assertRaisesRegex(tw.ProblemError, "drop up_first"):
+            twt.glu(x, weight, up=up, up_first=True)
         self.assertEqual(twt.glu(x[:0], weight, gate="clamped").shape, (0, 4))
         self.assertEqual(twt.glu(x[:0], weight).shape, (0, 4))
         made = torch.compile(lambda x, weight: twt.glu(x, weight) * 2, fullgraph=True, backend="aot_eager")
@@ -128,6 +154,8 @@ class Operators(unittest.TestCase):
         opcheck(torch.ops.tilewright.glu, (x, numbers(6, 3, grad=True), numbers(6, grad=True), "gelu", True))
         opcheck(torch.ops.tilewright.glu, (x, numbers(6, 3, grad=True)))
         opcheck(torch.ops.tilewright.glu, (x, numbers(6, 3, grad=True), None, "clamped", False, 2.0))
+        opcheck(torch.ops.tilewright.glu, (x, numbers(6, 3, grad=True), numbers(12, grad=True), "silu", False, None, None, False, numbers(6, 3, grad=True)))
+        opcheck(torch.ops.tilewright.glu_kept, (x, numbers(5, 3, grad=True), None, "silu", False, None, None, False, numbers(5, 3, grad=True)))
         opcheck(torch.ops.tilewright.glu_kept, (x, numbers(6, 3, grad=True), numbers(6, grad=True), "gelu", True))
         ends = torch.tensor([2, 2, 6], dtype=torch.int32)
         opcheck(torch.ops.tilewright.grouped_mm, (numbers(6, 4, grad=True), numbers(3, 4, 5, grad=True), ends))

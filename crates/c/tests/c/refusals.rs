@@ -178,11 +178,11 @@ fn a_list_of_memories_launches_and_its_mistakes_are_named() {
         };
         fails(launched(|x| x.count = 2), OPERANDS, "operand B");
         fails(launched(|x| x.memories = null()), ARGUMENT, "`memories` is NULL");
-        fails(launched(|x| x.count = 21), ARGUMENT, "there are 20 roles");
+        fails(launched(|x| x.count = 22), ARGUMENT, "there are 21 roles");
         fails(launched(|x| x.size = 0), ARGUMENT, "tw_call_init");
         fails(launched(|x| x.size += 8), ARGUMENT, "the library of the program's header");
         fails(tw_launch_call(kernels, null(), null_mut()), ARGUMENT, "`call` is NULL");
-        for (role, says) in [(2, "c is in the list twice"), (12, "role = 12"), (24, "role = 24"), (-1, "role = -1")] {
+        for (role, says) in [(2, "c is in the list twice"), (13, "role = 13"), (24, "role = 24"), (-1, "role = -1")] {
             let list = [entry(2, c.as_mut_ptr()), entry(role, c.as_mut_ptr())];
             tw_call_init(&mut call, size_of::<TwCall>(), list.as_ptr(), list.len());
             fails(tw_launch_call(kernels, &call, null_mut()), ARGUMENT, says);
@@ -212,6 +212,21 @@ fn a_list_of_memories_launches_and_its_mistakes_are_named() {
         let shared = [list[0], list[1], list[2], list[3], entry(8, sums.as_mut_ptr())];
         tw_call_init(&mut call, size_of::<TwCall>(), shared.as_ptr(), shared.len());
         fails(tw_launch_call(kernels, &call, null_mut()), OPERANDS, "the memory of pre-activations overlaps that of bias");
+        tw_prepared_free(kernels);
+        tw_operation_free(operation);
+        // Two tensors of weights.
+        let operation = made(opened(), &gemm(|x| (x.size, x.gate, x.separate_up) = (size_of::<TwGemm>(), 7, 1)));
+        let kernels = prepared(operation);
+        let mut up = [2.0_f32; 24];
+        let list = [list[0], list[1], list[2], entry(12, up.as_mut_ptr())];
+        tw_call_init(&mut call, size_of::<TwCall>(), list.as_ptr(), list.len());
+        assert_eq!(tw_launch_call(kernels, &call, null_mut()), 0, "{}", said());
+        assert_eq!(c, [32.0; 48]);
+        call.count = 3;
+        fails(tw_launch_call(kernels, &call, null_mut()), OPERANDS, "up weights");
+        let shared = [list[0], list[1], list[2], entry(12, c.as_mut_ptr())];
+        tw_call_init(&mut call, size_of::<TwCall>(), shared.as_ptr(), shared.len());
+        fails(tw_launch_call(kernels, &call, null_mut()), OPERANDS, "the memory of operand C overlaps that of up weights");
         tw_prepared_free(kernels);
         tw_operation_free(operation);
     }
@@ -280,7 +295,7 @@ fn products() {
     let context = opened();
     let mut operation = null_mut();
     type Change = fn(&mut TwGemm);
-    let cases: [(Change, i32, &str); 57] = [
+    let cases: [(Change, i32, &str); 58] = [
         (|x| x.size = 0, ARGUMENT, "tw_gemm_init"),
         (|x| x.m = -1, ARGUMENT, "m = -1 is negative"),
         (|x| x.n = i64::MIN, ARGUMENT, "n = -9223372036854775808 is negative"),
@@ -337,6 +352,7 @@ fn products() {
         (|x| (x.size, x.up_first) = (size_of::<TwGemm>(), 1), PROBLEM, "no gate"),
         (|x| (x.size, x.interleaved) = (size_of::<TwGemm>(), 1), PROBLEM, "no gate"),
         (|x| (x.size, x.preactivations) = (size_of::<TwGemm>(), 1), PROBLEM, "no gate"),
+        (|x| (x.size, x.separate_up) = (size_of::<TwGemm>(), 1), PROBLEM, "no gate"),
         (|x| (x.size, x.gate, x.activation) = (size_of::<TwGemm>(), 4, 1), PROBLEM, "the gate has the function"),
         (|x| x.reduce = c"max".as_ptr(), ARGUMENT, "axes are missing"),
         (|x| x.reduce = c"median:n".as_ptr(), ARGUMENT, "the operators are"),

@@ -328,6 +328,7 @@ const FIELDS_GEMM: Fields<TwGemm> = fields![
     gate_slope,
     interleaved,
     preactivations,
+    separate_up,
 ];
 const FIELDS_CONV: Fields<TwConv> = fields![
     size,

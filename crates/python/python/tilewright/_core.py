@@ -184,6 +184,7 @@ def _gemm(
     gate: Optional[str] = None,
     up_first: bool = False,
     interleaved: bool = False,
+    up: Any = None,
     preactivations: bool = False,
     gate_limit: Optional[float] = None,
     gate_slope: Optional[float] = None,
@@ -211,7 +212,14 @@ def _gemm(
         b_shape = b_at.shape
     else:
         b_at, b_as, b_shape = _pairs(b, b_dtype)
-    m, k, columns = a_at.shape[-2], a_at.shape[-1], b_shape[-1]
+    up_at = None if up is None else look(up, "up")
+    if up_at is not None:
+        _shaped("up", up_at, b_at.shape)
+        _typed(b_at.dtype, [("up", up_at)])
+    if up_at is not None and not _lies_alike(up_at, b_at):
+        up_at, b_at = look(pack(up, "up"), "up"), look(pack(b, "b"), "b")
+        b_as = _blas(b_at, "b")[1] if b_dtype is None else _pairs(b_at, b_dtype)[1]
+    m, k, columns = a_at.shape[-2], a_at.shape[-1], b_shape[-1] * (1 if up is None else 2)
     if gate is not None and columns % 2:
         raise _native.OperandError(f"b is {b_shape}: with a gate its columns are two halves of equal length")
     n = columns if gate is None else columns // 2
@@ -249,6 +257,7 @@ def _gemm(
     scaled, zeros = _scales(scales, m, columns, k), _zero_points(zero_points, m, n)
     factors = [("scales", x) for x in scaled.values()] + [("zero_points", x) for x in zeros.values()]
     factors += [("offsets", ends)] if ends else []
+    factors += [("up", up_at)] if up_at else []
     apart(c_at, arrays[:2] + [x for x in arrays[3:] if x[0] == "bias"] + factors)
     context = _same_place(context, arrays + factors)
     _typed(c_at.dtype, arrays[3:])
@@ -277,6 +286,7 @@ def _gemm(
         gate=gate,
         up_first=up_first,
         interleaved=interleaved,
+        separate_up=up is not None,
         preactivations=preactivations,
         gate_limit=limit if limit is None else repr(limit),
         gate_slope=slope if slope is None else repr(slope),
@@ -291,7 +301,7 @@ def _gemm(
         beta_im=imaginary[1],
         **lies,
     )
-    memories = {"a": a_at, "b": b_at, "c": c_at, "bias": bias_at, "residual": residual_at, "ends": ends}
+    memories = {"a": a_at, "b": b_at, "c": c_at, "bias": bias_at, "residual": residual_at, "ends": ends, "up": up_at}
     memories.update({f"scale_{name[0]}": x for name, x in scaled.items()})
     memories.update({"zero_a" if name in "am" else "zero_b": x for name, x in zeros.items()})
     call = _with_values(context, problem, memories, a, out, batch is not None)
@@ -302,6 +312,11 @@ def _gemm(
     stored = empty(a, (*shape[:-2], *lines), c_at.dtype)
     call.memories["preactivations"] = look(stored, "pre-activations")
     return replace(call, result=(out, stored.swapaxes(-1, -2) if c_as.trans else stored))
+
+
+def _lies_alike(up: Array, b: Array) -> bool:
+    """Whether a kernel may read a second tensor of weights as it reads the first: with the same strides, from an address of whole vectors on."""
+    return up.strides == b.strides and (up.device == "cpu" or up.address % 16 == 0)
 
 
 def _operands(a: Any, b: Any) -> Tuple[Any, Any]:
@@ -577,6 +592,8 @@ def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: i
         The gate's columns are the second half of `b`, or the second of each pair.
     interleaved : bool, default False
         Columns take turns, as in gpt-oss: the gate's are ``b[:, ::2]``, the other factor's ``b[:, 1::2]``.
+    up : array of the shape of `b`, optional
+        The other factor's weights as an array of their own: `b` then has the gate's n columns.
     gate_limit, gate_slope : float, default 7.0 and 1.702
         Of "clamped", gpt-oss's SwiGLU: ``g * sigmoid(slope * g) * (u + 1)``, with ``g = min(gate, limit)`` and ``u = clip(up, -limit, limit)``.
     preactivations : bool, default False

@@ -11,7 +11,7 @@ from . import _arguments as given
 from . import _native
 from ._operators import Gate, _library, _named, _product, at_linear, tuned
 
-_SCHEMA = "Tensor x, Tensor weight, Tensor? bias=None, str gate='silu', bool up_first=False, float? gate_limit=None, float? gate_slope=None, bool interleaved=False"
+_SCHEMA = "Tensor x, Tensor weight, Tensor? bias=None, str gate='silu', bool up_first=False, float? gate_limit=None, float? gate_slope=None, bool interleaved=False, Tensor? up=None"
 _library.define(f"glu({_SCHEMA}) -> Tensor")
 _library.define(f"glu_kept({_SCHEMA}) -> (Tensor, Tensor)")
 
@@ -26,16 +26,27 @@ def _run(
     gate_limit: Optional[float] = None,
     gate_slope: Optional[float] = None,
     interleaved: bool = False,
+    up: Optional[Tensor] = None,
 ) -> Tuple[Tensor, Optional[Tensor]]:
     """The result, and the pre-activations where they are kept."""
-    if x.dim() < 1 or weight.dim() != 2 or x.shape[-1] != weight.shape[1] or weight.shape[0] % 2:
-        raise _native.OperandError(f"glu of {tuple(x.shape)} and {tuple(weight.shape)}: (..., k) and (2 n, k) are needed")
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise _native.OperandError(f"bias is {tuple(bias.shape)}, ({weight.shape[0]},) is needed")
+    if x.dim() < 1 or weight.dim() != 2 or x.shape[-1] != weight.shape[1] or up is None and weight.shape[0] % 2:
+        needed = "(2 n, k)" if up is None else "(n, k)"
+        raise _native.OperandError(f"glu of {tuple(x.shape)} and {tuple(weight.shape)}: (..., k) and {needed} are needed")
+    if up is not None and up.shape != weight.shape:
+        raise _native.OperandError(f"up is {tuple(up.shape)}, the shape of weight is needed: {tuple(weight.shape)}")
+    columns = _columns(weight, up)
+    if bias is not None and bias.shape != (columns,):
+        raise _native.OperandError(f"bias is {tuple(bias.shape)}, ({columns},) is needed")
     rows, of = x.reshape(-1, x.shape[-1]), Gate(gate, up_first, gate_limit, gate_slope, interleaved)
-    preactivations = x.new_empty((rows.shape[0], weight.shape[0])) if keep else None
-    result = _product(rows, weight.t(), bias, None, None, of, preactivations).reshape(*x.shape[:-1], weight.shape[0] // 2)
-    return result, preactivations if preactivations is None else preactivations.reshape(*x.shape[:-1], weight.shape[0])
+    preactivations = x.new_empty((rows.shape[0], columns)) if keep else None
+    result = _product(rows, weight.t(), bias, None, None, of, preactivations, up if up is None else up.t())
+    result = result.reshape(*x.shape[:-1], columns // 2)
+    return result, preactivations if preactivations is None else preactivations.reshape(*x.shape[:-1], columns)
+
+
+def _columns(weight: Tensor, up: Optional[Tensor]) -> int:
+    """Columns of both factors."""
+    return weight.shape[0] if up is None else 2 * weight.shape[0]
 
 
 def _glu(*args: Any, **options: Any) -> Tensor:
@@ -52,41 +63,61 @@ for _key in ("CPU", "CUDA"):
 
 
 @torch.library.register_fake("tilewright::glu", lib=_library)
-def _fake(x, weight, bias=None, gate="silu", up_first=False, gate_limit=None, gate_slope=None, interleaved=False):
+def _fake(x, weight, bias=None, gate="silu", up_first=False, gate_limit=None, gate_slope=None, interleaved=False, up=None):
     torch._check(x.dim() >= 1 and weight.dim() == 2, lambda: f"glu of {x.shape} and {weight.shape}")
-    torch._check(x.shape[-1] == weight.shape[1] and weight.shape[0] % 2 == 0, lambda: f"glu of {x.shape} and {weight.shape}")
+    columns = _columns(weight, up)
+    torch._check(x.shape[-1] == weight.shape[1] and columns % 2 == 0, lambda: f"glu of {x.shape} and {weight.shape}")
     torch._check(x.dtype == weight.dtype, lambda: f"glu of {x.dtype} and {weight.dtype}")
+    if up is not None:
+        torch._check(up.shape == weight.shape and up.dtype == weight.dtype, lambda: f"glu: weight is {weight.shape}, up is {up.shape}")
     if bias is not None:
-        torch._check(bias.dim() == 1 and bias.shape[0] == weight.shape[0], lambda: f"glu: bias is {bias.shape}")
-    return x.new_empty((*x.shape[:-1], weight.shape[0] // 2))
+        torch._check(bias.dim() == 1 and bias.shape[0] == columns, lambda: f"glu: bias is {bias.shape}")
+    return x.new_empty((*x.shape[:-1], columns // 2))
 
 
 @torch.library.register_fake("tilewright::glu_kept", lib=_library)
 def _(x, weight, *args, **options):
-    return _fake(x, weight, *args, **options), x.new_empty((*x.shape[:-1], weight.shape[0]))
+    result = _fake(x, weight, *args, **options)
+    return result, x.new_empty((*x.shape[:-1], 2 * result.shape[-1]))
 
 
 def _save(ctx, inputs, output):
     # What has its default at the end is not among them.
-    defaults = (None, "silu", False, None, None, False)
-    x, weight, bias, *gate = (*inputs, *defaults[len(inputs) - 2 :])
+    defaults = (None, "silu", False, None, None, False, None)
+    x, weight, bias, *gate, up = (*inputs, *defaults[len(inputs) - 2 :])
     ctx.gate = Gate(*gate)
     # Without a gradient of the pre-activations there is no tensor of zeros for it.
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x, weight, bias, output[1] if isinstance(output, tuple) else None)
+    ctx.save_for_backward(x, weight, bias, output[1] if isinstance(output, tuple) else None, up)
 
 
 def _backward(ctx, grad, grad_of_preactivations=None):
-    x, weight, bias, preactivations = ctx.saved_tensors
+    x, weight, bias, preactivations, up = ctx.saved_tensors
     at_preactivations = grad_of_preactivations
     if grad is not None:
-        preactivations = torch.ops.tilewright.linear(x, weight, bias) if preactivations is None else preactivations
+        preactivations = _sums(x, weight, bias, up) if preactivations is None else preactivations
         at_preactivations = ctx.gate.joined(*ctx.gate.backward(grad, *ctx.gate.halves(preactivations)))
         at_preactivations = at_preactivations if grad_of_preactivations is None else at_preactivations + grad_of_preactivations
     if at_preactivations is None:
         return (None,) * len(ctx.needs_input_grad)
-    grads = (*at_linear(at_preactivations, x, weight, bias, ctx.needs_input_grad), None, None, None, None, None)
+    needs = (*ctx.needs_input_grad, *[False] * 9)[:9]
+    if up is None:
+        grads = (*at_linear(at_preactivations, x, weight, bias, needs), None, None, None, None, None, None)
+        return grads[: len(ctx.needs_input_grad)]
+    of_gate, of_up = at_preactivations.chunk(2, -1)
+    at_x, at_weight, _ = at_linear(of_gate, x, weight, None, needs)
+    more, at_up, _ = at_linear(of_up, x, up, None, (needs[0], needs[8]))
+    at_bias = at_preactivations.flatten(0, -2).sum(0) if needs[2] else None
+    grads = (at_x if at_x is None else at_x + more, at_weight, at_bias, None, None, None, None, None, at_up)
     return grads[: len(ctx.needs_input_grad)]
+
+
+def _sums(x: Tensor, weight: Tensor, bias: Optional[Tensor], up: Optional[Tensor]) -> Tensor:
+    """The sums of both factors."""
+    if up is None:
+        return torch.ops.tilewright.linear(x, weight, bias)
+    biases = (None, None) if bias is None else bias.chunk(2)
+    return torch.cat([torch.ops.tilewright.linear(x, of, at) for of, at in zip((weight, up), biases)], -1)
 
 
 for _name in ("glu", "glu_kept"):
@@ -103,6 +134,7 @@ def glu(
     gate_slope: Optional[float] = None,
     interleaved: bool = False,
     keep: bool = False,
+    up: Optional[Tensor] = None,
 ) -> Tensor:
     """Compute the first half of a gated MLP, ``gate(x @ weight[:n].T + bias[:n]) * (x @ weight[n:].T + bias[n:])``, in one kernel. Differentiable.
 
@@ -112,7 +144,7 @@ def glu(
     ----------
     x : (..., k) Tensor
     weight : (2 n, k) Tensor
-        Both halves, as in `gate_up_proj`.
+        Both halves, as in `gate_up_proj`. With `up` the gate's weights alone, (n, k).
     bias : (2 n,) Tensor, optional
     gate : {"silu", "gelu", "gelutanh", "relu", "hardswish", "sigmoid", "linear", "clamped"}, default "silu"
     up_first : bool, default False
@@ -123,6 +155,8 @@ def glu(
         Rows of `weight` take turns, as in gpt-oss: the gate's are ``weight[::2]``, the other factor's ``weight[1::2]``.
     keep : bool, default False
         Store the (..., 2 n) pre-activations for the backward pass. It then has a product less to compute.
+    up : (n, k) Tensor, optional
+        The other factor's weights as a tensor of their own, as `up_proj` beside `gate_proj`. Neither is copied where both lie alike.
 
     Returns
     -------
@@ -141,15 +175,15 @@ def glu(
     [[6.0]]
     """
     try:
-        options = (bias, gate, up_first, gate_limit, gate_slope, interleaved)
+        options = (bias, gate, up_first, gate_limit, gate_slope, interleaved, up)
         if given.truth(keep, "keep") and torch.is_grad_enabled():
             return torch.ops.tilewright.glu_kept(x, weight, *options)[0]
         return torch.ops.tilewright.glu(x, weight, *options)
     except (AttributeError, RuntimeError, TypeError) as e:
-        raise _named(e, {"x": x, "weight": weight, "bias": bias}) from None
+        raise _named(e, {"x": x, "weight": weight, "bias": bias, "up": up}) from None
 
 
-_NAMES = ("x", "weight", "bias", "gate", "up_first", "gate_limit", "gate_slope", "interleaved", "keep")
+_NAMES = ("x", "weight", "bias", "gate", "up_first", "gate_limit", "gate_slope", "interleaved", "keep", "up")
 
 
 def _called(args: Sequence[Any], options: Dict[str, Any]) -> Tuple[Sequence[Any], Dict[str, Any]]:
@@ -159,7 +193,8 @@ def _called(args: Sequence[Any], options: Dict[str, Any]) -> Tuple[Sequence[Any]
     called["preactivations"] = called.pop("keep", False)
     if not isinstance(x, Tensor) or not isinstance(weight, Tensor) or weight.dim() != 2:
         raise _native.OperandError("glu: x and weight are needed, a tensor and a matrix of (2 n, k)")
-    return (x.reshape(-1, x.shape[-1]), weight.t()), called
+    up = called.pop("up", None)
+    return (x.reshape(-1, x.shape[-1]), weight.t()), {**called, "up": up if up is None else up.t()}
 
 
 tuned[glu] = _called

@@ -332,8 +332,9 @@ def _by_torch(
     residual: Optional[Tensor],
     gate: _Gate = None,
     preactivations: Optional[Tensor] = None,
+    up: Optional[Tensor] = None,
 ) -> Tensor:
-    result = torch.matmul(a, b)
+    result = torch.matmul(a, b) if up is None else torch.cat((torch.matmul(a, b), torch.matmul(a, up)), -1)
     if bias is not None:
         result = result + bias
     if activation is not None:
@@ -419,28 +420,34 @@ def _product(
     residual: Optional[Tensor],
     gate: _Gate = None,
     preactivations: Optional[Tensor] = None,
+    up: Optional[Tensor] = None,
 ) -> Tensor:
-    """`activation(a @ b + bias) + residual` of matrices, with a gate between both halves of b. `preactivations` receives `a @ b + bias`."""
-    _together([("x", a), ("weight", b), ("bias", bias), ("residual", residual)])
-    shape = (a.shape[0], b.shape[1] if gate is None else b.shape[1] // 2)
+    """`activation(a @ b + bias) + residual` of matrices, with a gate between both halves of b, or between b and up. `preactivations` receives
+    `a @ b + bias`, of both."""
+    _together([("x", a), ("weight", b), ("bias", bias), ("residual", residual), ("up", up)])
+    shape = (a.shape[0], b.shape[1] if gate is None or up is not None else b.shape[1] // 2)
     if 0 in shape or a.shape[1] == 0:
-        return _by_torch(a, b, bias, activation, residual, gate, preactivations)
+        return _by_torch(a, b, bias, activation, residual, gate, preactivations, up)
     a, b = _plain(a), _plain(b)
+    if up is not None and (up.stride() != b.stride() or up.data_ptr() % 16):
+        b, up = b.contiguous(), up.clone(memory_format=torch.contiguous_format)
     bias = None if bias is None else bias.contiguous()
     residual = None if residual is None else residual.contiguous()
     out = a.new_empty(shape)
-    key = (a.device, a.dtype, _lies(a), _lies(b), _lies(out), _lies(bias), activation, _lies(residual), gate, preactivations is not None)
+    key = (a.device, a.dtype, _lies(a), _lies(b), _lies(out), _lies(bias), activation, _lies(residual), gate, preactivations is not None, up is not None)
 
     def prepare() -> _Found:
         arrays = [x if x is None else array(x) for x in (a, b, out, bias, residual)]
-        options: Dict[str, Any] = {} if gate is None else {**gate.options(), "preactivations": preactivations is not None}
+        kept = {"preactivations": preactivations is not None, "up": up if up is None else array(up)}
+        options: Dict[str, Any] = {} if gate is None else {**gate.options(), **kept}
         call = _core._gemm(arrays[0], arrays[1], out=arrays[2], bias=arrays[3], activation=activation, residual=arrays[4], **options)
         return call.context, call.problem, call.alignments
 
-    addresses = {**_addresses(a, b, out), "bias": _at(bias), "residual": _at(residual), "preactivations": _at(preactivations)}
+    others = {"bias": bias, "residual": residual, "preactivations": preactivations, "up": up}
+    addresses = {**_addresses(a, b, out), **{name: _at(x) for name, x in others.items()}}
     if _launch(key, f"{tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}", a, addresses, prepare):
         return out
-    return _by_torch(a, b, bias, activation, residual, gate, preactivations)
+    return _by_torch(a, b, bias, activation, residual, gate, preactivations, up)
 
 
 def _grouped_shape(a: Tensor, b: Tensor, offs: Tensor) -> Tuple[int, ...]:
@@ -837,7 +844,7 @@ torch.library.register_autograd("tilewright::convolution", _convolution_backward
 def _named(e: Exception, tensors: Dict[str, Any]) -> Exception:
     """Our exception for one that torch's dispatcher or a kernel raised. A wrong argument comes first, then the name in the kernel's message."""
     for name, x in tensors.items():
-        if not isinstance(x, Tensor) and (x is not None or name not in ("bias", "residual")):
+        if not isinstance(x, Tensor) and (x is not None or name not in ("bias", "residual", "up")):
             return _native.OperandError(f"{name} is {type(x).__name__}: a torch.Tensor is needed")
         if isinstance(x, Tensor) and (x.layout is not torch.strided or x.is_quantized or x.device.type not in ("cpu", "cuda", "meta")):
             told = f"{x.layout}, {x.dtype} on {x.device}"

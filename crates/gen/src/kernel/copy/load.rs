@@ -321,19 +321,19 @@ impl<'a> Loader<'a> {
                 let at = b.value(buffer + place + further);
                 let dst = b.mem(Base::Shared(self.shared.array), at);
                 let lanes = lanes / self.input.tensor.scalar.numbers();
-                self.from_either(b, row, |b, base| {
+                self.read_row(b, row, |b, base| {
                     let src = b.mem(base, index);
                     b.push(Stmt::AsyncCopy { dst, src, lanes: lanes as u8, guard });
                 });
             } else {
                 let place = b.reg_place(self.stage, set * count + i as u32);
-                self.from_either(b, row, |b, base| b.load_to(place, base, index, guard));
+                self.read_row(b, row, |b, base| b.load_to(place, base, index, guard));
             }
         }
     }
 
     /// Reads from the tensor that has the row.
-    fn from_either(&self, b: &mut Builder, row: &RowPart, read: impl Fn(&mut Builder, Base)) {
+    fn read_row(&self, b: &mut Builder, row: &RowPart, read: impl Fn(&mut Builder, Base)) {
         let own = Base::Cursor(self.cursor);
         match (&self.second, row.second) {
             (Some(second), Some(of_row)) => {
