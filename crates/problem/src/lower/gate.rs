@@ -30,16 +30,16 @@ impl Halves {
     pub(super) const fn columns(&self) -> u64 {
         2 * self.granule * self.granules()
     }
-    /// Dimensions of memory in the place of a dimension of `2 n` lines that are `apart` elements apart.
-    pub(super) fn dims(&self, apart: i64) -> [(&'static str, u64, i64); 2] {
+    /// Dimensions of memory in the place of a dimension of `2 n` lines that are `apart` elements apart. `of_b`: they are columns of B, of which the
+    /// halves may be tensors of their own. Both then are at the same places of their tensors.
+    pub(super) fn dims(&self, apart: i64, of_b: bool) -> [(&'static str, u64, i64); 2] {
         let times = |count: u64| apart.saturating_mul(i64::try_from(count).unwrap_or(i64::MAX));
-        let [half, line] = if self.gate.interleaved { [apart, times(2)] } else { [times(self.n), apart] };
+        let [half, line] = match self.gate {
+            Gate { interleaved: true, .. } => [apart, times(2)],
+            Gate { separate_up: true, .. } if of_b => [0, apart],
+            _ => [times(self.n), apart],
+        };
         [("half", 2, half), ("line", self.n, line)]
-    }
-    /// The same of B's columns. Where they are a tensor of their own, both halves are at the same places of their tensors.
-    pub(super) fn of_b(&self, apart: i64) -> [(&'static str, u64, i64); 2] {
-        let [(name, count, half), line] = self.dims(apart);
-        [(name, count, if self.gate.separate_up { 0 } else { half }), line]
     }
     /// Makes one of them, in the product's order.
     pub(super) fn join(&self, builder: ViewBuilder, to: &str) -> ViewBuilder {

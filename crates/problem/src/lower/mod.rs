@@ -223,7 +223,7 @@ fn lower_reduce(reduce: &ReduceProblem, of: Operand) -> Result<Contraction, Prob
 fn lower_scale(gemm: &Gemm, along: Along, scale: Scale, halves: Option<Halves>) -> Result<Vector, ProblemError> {
     let len = gemm.quant_len(Quant::scale(along));
     if let Some(halves) = halves.filter(|_| along == Along::N) {
-        let [half, line] = halves.dims(1);
+        let [half, line] = halves.dims(1, false);
         let values = halves.join(ViewBuilder::tensor(&[("g", gemm.batch, 0), half, line]), "index").broadcast("k", gemm.k);
         return Ok(Vector { scalar: Scalar::F32, along_n: true, view: values.view("g", "index", "k")?, len });
     }
@@ -242,7 +242,7 @@ fn lower_scale(gemm: &Gemm, along: Along, scale: Scale, halves: Option<Halves>) 
 fn lower_preactivations(wide: &Gemm, halves: Halves) -> Result<Tensor, ProblemError> {
     let ld = wide.c.ld as i64;
     let (row_stride, col_stride) = if wide.c.trans == (wide.order == Order::Col) { (ld, 1) } else { (1, ld) };
-    let [half, line] = halves.dims(col_stride);
+    let [half, line] = halves.dims(col_stride, false);
     let dims = [("g", wide.batch, wide.c.batch_stride as i64), ("row", wide.m, row_stride), half, line];
     let view = halves.join(ViewBuilder::tensor(&dims), "col").view("g", "row", "col")?;
     Ok(Tensor { scalar: wide.out_dtype, factor: None, signs: None, view, align: BUFFER_ALIGN, len: wide.span(2) })
@@ -269,7 +269,7 @@ fn lower_gemm(gemm: &Gemm, form: ConvForm) -> Result<Contraction, ProblemError> 
             return complex::view(gemm, complex, index, elements);
         }
         if let Some(halves) = halves.filter(|_| index == 1) {
-            let [half, line] = halves.of_b(col_stride as i64);
+            let [half, line] = halves.dims(col_stride as i64, true);
             let dims = [("g", gemm.batch, batch_stride as i64), ("row", rows, row_stride as i64), half, line];
             return Ok((halves.join(ViewBuilder::tensor(&dims), "col").view("g", "col", "row")?, None));
         }
@@ -298,7 +298,7 @@ fn lower_gemm(gemm: &Gemm, form: ConvForm) -> Result<Contraction, ProblemError> 
             let values = match halves.filter(|_| x.along == Along::N) {
                 None => ViewBuilder::tensor(&[("g", gemm.batch, x.batch_stride as i64), ("index", length, 1)]),
                 Some(halves) => {
-                    let [half, line] = halves.dims(1);
+                    let [half, line] = halves.dims(1, false);
                     halves.join(ViewBuilder::tensor(&[("g", gemm.batch, x.batch_stride as i64), half, line]), "index")
                 }
             };

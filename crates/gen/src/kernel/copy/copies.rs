@@ -1,7 +1,8 @@
 //! The copies of a role: k-tiles of both operands into the stages, each operand by its own method.
 
-use super::fetch_tile::{self, FetchTile};
+use super::fetch_tile::FetchTile;
 use super::load::{KLimit, LoadContext, Loader};
+use super::memory::Memory;
 use super::shift::{Producer, Shifter, Staged};
 use crate::kernel::input::{Input, Shape};
 use crate::kernel::stages::counter::Counter;
@@ -17,7 +18,7 @@ use tilewright_problem::view::ROW;
 /// The kernel arguments through which an operand's tiles are read.
 pub(crate) enum Source {
     /// Memory that threads read.
-    Memory(fetch_tile::Source),
+    Memory(Memory),
     /// Tensor maps.
     Map(Maps),
     /// Tensor maps of the spans of rows that are copied to staging, one for each class of rows.
@@ -231,7 +232,7 @@ impl<'a> Copies<'a> {
     }
 
     /// Starts the copies of a result tile's windows: the first group of asynchronous copies has them.
-    fn windows(&self, b: &mut Builder, i: usize, source: fetch_tile::Source, at: &TilePosition) {
+    fn windows(&self, b: &mut Builder, i: usize, source: Memory, at: &TilePosition) {
         let (of, shared) = (self.of, &self.of.shared[i]);
         let (Some(input), Some(halo)) = (&of.halos[i], &shared.halo) else { return };
         let zero = b.int(0, of.tiles.ints.coord);
@@ -259,14 +260,7 @@ impl<'a> Copies<'a> {
         loader.fetch(b, start, None, None, 0, stage);
     }
 
-    fn loader<'t>(
-        &'t self,
-        b: &mut Builder,
-        i: usize,
-        source: fetch_tile::Source,
-        at: &TilePosition,
-        range: &KRange,
-    ) -> Loader<'t> {
+    fn loader<'t>(&'t self, b: &mut Builder, i: usize, source: Memory, at: &TilePosition, range: &KRange) -> Loader<'t> {
         let of = self.of;
         let shape = of.tiles.shape;
         let cx = LoadContext {

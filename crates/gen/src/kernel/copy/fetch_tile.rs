@@ -9,6 +9,7 @@
 //! must be zeros.
 
 use super::load::{converted, split};
+use super::memory::Memory;
 use crate::kernel::change::Change;
 use crate::kernel::input::{Input, Ints, entry_start, exists, in_memory};
 use crate::kernel::tile::position::{KRange, TilePosition};
@@ -17,18 +18,6 @@ use crate::plan::{BulkTile, chunk_registers, fetch_batch, fetch_width};
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
 use tilewright_problem::view::{COL, G, ROW};
-
-/// Arguments that a fetched operand is read through.
-#[derive(Clone, Copy)]
-pub(crate) struct Source {
-    pub buffer: ArgId,
-    /// The second tensor, from its first element on, where the operand is two.
-    pub up: Option<ArgId>,
-    /// First element; `None`: 0.
-    pub offset: Option<ExprId>,
-    /// How elements change on their way through registers.
-    pub change: Option<Change>,
-}
 
 /// Elements that one access to an operand in place moves, where its view decides.
 pub(crate) fn width(input: &Input, tile: &BulkTile) -> u32 {
@@ -45,7 +34,7 @@ pub(crate) struct FetchTile<'a> {
     pub input: &'a Input,
     /// Its rows are rows (0) or columns (1) of the result.
     pub axis: usize,
-    pub source: Source,
+    pub source: Memory,
     /// The circular buffer's array.
     pub array: SharedId,
     pub tile: BulkTile,

@@ -7,7 +7,7 @@
 //! Parts of complex numbers are negated if the product needs it. Two 4-bit elements share a byte: vectors have whole bytes, and a load of a
 //! single element records its half.
 
-use super::fetch_tile::Source;
+use super::memory::Memory;
 use crate::kernel::change::Change;
 use crate::kernel::input::{Input, Ints, entry_start, in_memory};
 use crate::kernel::tile::shared::SharedTile;
@@ -107,7 +107,7 @@ pub(crate) struct KLimit {
 /// What a loader needs from the kernel around it.
 pub(crate) struct LoadContext {
     /// What the operand is read through.
-    pub source: Source,
+    pub source: Memory,
     /// Position among the loading threads.
     pub thread: ExprId,
     /// First row of the macro tile.

@@ -5,4 +5,5 @@ pub mod copies;
 pub mod fetch_layout;
 pub mod fetch_tile;
 pub mod load;
+pub mod memory;
 pub mod shift;

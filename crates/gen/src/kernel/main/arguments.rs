@@ -3,7 +3,7 @@
 use crate::kernel::arguments::{Arguments, Bound};
 use crate::kernel::change::Change;
 use crate::kernel::copy::copies::{Maps, Source, chunked_map};
-use crate::kernel::copy::fetch_tile;
+use crate::kernel::copy::memory::Memory;
 use crate::kernel::exit::operations::{Applied, Operations};
 use crate::kernel::exit::out::{OutArgs, Target};
 use crate::kernel::finish::result;
@@ -66,7 +66,7 @@ impl Declare<'_> {
         });
         let change = Change::declare(self.b, self.args, &x.tensor);
         let up = x.up.is_some().then(|| self.args.buffer(self.b, "up", x.tensor.scalar, Access::Read, UP, Binding::Up));
-        Source::Memory(fetch_tile::Source { buffer, up, offset, change })
+        Source::Memory(Memory { buffer, up, offset, change })
     }
 
     /// The scales of blocks of k.
