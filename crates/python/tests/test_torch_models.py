@@ -44,7 +44,115 @@ class Tiny(nn.Module):
         return self.head(torch.relu(self.inner(self.conv(x).flatten(2).mean(1, keepdim=True).squeeze(1)[:, :16])))
 
 
+class Mlp(nn.Module):
+    """Written as that of a Llama."""
+
+    def __init__(self, activation=None, bias=False):
+        super().__init__()
+        self.gate_proj, self.up_proj = nn.Linear(6, 10, bias=bias), nn.Linear(6, 10, bias=bias)
+        self.down_proj, self.act_fn = nn.Linear(10, 6, bias=False), activation or nn.SiLU()
+
+    def forward(self, x):
+        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Turned(Mlp):
+    def forward(self, hidden_states):
+        hidden = torch.mul(self.up_proj(hidden_states), self.act_fn(self.gate_proj(hidden_states)))
+        return self.down_proj(hidden)
+
+
+class Added(Mlp):
+    def forward(self, x):
+        return self.down_proj(self.act_fn(self.gate_proj(x)) + self.up_proj(x))
+
+
+class Residual(Mlp):
+    def forward(self, x):
+        return x + self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Same(Mlp):
+    def forward(self, x):
+        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(2 * x))
+
+
+class Branching(Mlp):
+    def forward(self, x):
+        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x)) if x.sum() > 0 else x
+
+
 class Models(TorchCase):
+    def test_gated_mlps_are_recognised(self):
+        from tilewright._mlp import gated
+
+        for activation, function in (
+            (nn.SiLU(), "silu"),
+            (nn.GELU(), "gelu"),
+            (nn.GELU(approximate="tanh"), "gelutanh"),
+            (nn.ReLU(), "relu"),
+            (nn.Hardswish(), "hardswish"),
+        ):
+            for kind in (Mlp, Turned):
+                self.assertEqual(gated(kind(activation)), ("gate_proj", "up_proj", "down_proj", function))
+        hooked, replaced = Mlp(), Mlp()
+        hooked.up_proj.register_forward_hook(lambda *_: None)
+        replaced.gate_proj.forward = lambda x: x
+        none = [Mlp(nn.Tanh()), Mlp(nn.Softmax(0)), Mlp(bias=True), Added(), Residual(), Same(), Branching(), hooked, replaced, Tiny(), nn.Linear(2, 2)]
+        for module in none:
+            self.assertIsNone(gated(module), module)
+
+    def test_gated_mlps_run_as_one_product(self):
+        model, x = nn.Sequential(Mlp(), Turned(nn.GELU())), torch.randn(2, 3, 6)
+        with twt.record(self.path, model), torch.no_grad():
+            want = model(x)
+        noted = {(row.set, row.calls) for row in twt.shapes(self.path)}
+        self.assertEqual(noted, {("aten::mm", 4), ("aten::mm", 2), ("tilewright::glu", 1)})
+        self.assertFalse(model[0]._forward_pre_hooks)
+        with mock.patch.object(tw._shapes, "_WITHIN", float("inf")):
+            rows = twt.tune_recorded(self.path, trials=1)
+        self.assertTrue(all(row.gain for row in rows), rows)
+
+        def products():
+            return sum(calls for problem, calls in _operators.launched().items() if "_gate" in problem)
+
+        def runs(model, ours, like=want):
+            before = products()
+            torch.testing.assert_close(model(x), like, rtol=1e-4, atol=1e-5)
+            self.assertEqual(products() - before, ours)
+
+        twt.enable(self.path, margin=0.0)
+        self.assertIn("tilewright::glu: has not run without gradients since `enable` and `optimize`", twt.report(self.path))
+        state = {name: t.clone() for name, t in model.state_dict().items()}
+        twt.optimize(model)
+        self.assertEqual(set(model.state_dict()), set(state))
+        with torch.no_grad():
+            runs(model, 2)
+            runs(copy.deepcopy(model), 2)
+            runs(pickle.loads(pickle.dumps(model)), 2)
+            # A copy has its own weights.
+            other = copy.deepcopy(model)
+            other[0].gate_proj.weight.zero_()
+            runs(other, 2, model[1](torch.zeros_like(x)))
+            runs(model, 2)
+            with torch.autocast("cpu", torch.bfloat16):
+                before = products()
+                self.assertEqual((model(x).dtype, products()), (torch.bfloat16, before))
+            runs(torch.compile(model, fullgraph=True, backend="aot_eager"), 0)
+            # Another size, and a layer that somebody has changed.
+            model(x[:1])
+            hook = model[0].up_proj.register_forward_hook(lambda module, args, y: 2 * y)
+            runs(model, 1, model[1](2 * model[0].down_proj(model[0].act_fn(model[0].gate_proj(x)) * nn.functional.linear(x, model[0].up_proj.weight))))
+            hook.remove()
+            self.assertNotIn("tilewright::glu: ", twt.report(self.path))
+        # Training goes to torch.
+        runs(model, 0)
+        model(x).sum().backward()
+        self.assertTrue(all(p.grad is not None for p in model.parameters()))
+        twt.disable()
+        with torch.no_grad():
+            runs(model, 0)
+
     def step(self, model, x):
         y = model(x)
         model.zero_grad()

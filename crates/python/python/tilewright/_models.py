@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from . import _arguments as given
-from . import _core, _native
+from . import _core, _mlp, _native
 from . import _operators as ours
 from . import _shapes
 from ._shapes import Path, Shape
@@ -20,6 +20,8 @@ from ._shapes import Path, Shape
 # By device (as comparisons are filed) and problem.
 _compared: Dict[Tuple[str, str], Shape] = {}
 _margin = 1.0
+# By what a gated MLP's problem follows from: whether we answer it.
+_gated: Dict[Tuple[Any, ...], bool] = {}
 # Inductor's `shape_padding` before it was changed.
 _padding: Optional[bool] = None
 
@@ -64,6 +66,7 @@ def enable(path: Path, margin: float = 1.03, compiled: bool = False) -> int:
         raise _native.RecordsError(f"{path} does not exist: write it with tilewright.torch.record, then tune_recorded")
     rows = _shapes.shapes(path)
     _compared.clear()
+    _gated.clear()
     _compared.update({(row.device, row.problem): row for row in rows if row.problem and row.gain is not None})
     _margin = margin
     won = {problem for (_, problem), row in _compared.items() if (row.gain or 0.0) >= margin}
@@ -108,6 +111,7 @@ def _compared_there(problem: str, place: str) -> bool:
 def disable() -> None:
     """Let torch answer all its calls again, also those of optimised modules."""
     _compared.clear()
+    _gated.clear()
     ours.choose_by(None)
     _meet_biased(False)
     _compile_with(None)
@@ -201,11 +205,35 @@ class Linear(nn.Linear):
         return super().forward(x)
 
 
+_mlp._FORWARDS.append(Linear.forward)
+
+
+def _answers_gated(x: Tensor, weight: Tensor, up: Tensor, function: str) -> bool:
+    """Whether `enable` chose a gated MLP's shape. With gradients torch answers, because only the forward pass was compared."""
+    if not _ours_now(x, weight, up) or torch.is_grad_enabled() and any(t.requires_grad for t in (x, weight, up)):
+        return False
+    key = (function, x.shape, x.stride(), x.dtype, x.device, weight.shape, weight.stride(), up.stride())
+    known = _gated.get(key)
+    if known is None:
+        try:
+            known = _chosen(_shapes.gated_problem(x, weight, up, function), _shapes.place(x)) is None
+        except _native.Error:
+            known = False
+        _gated[key] = known
+    return known
+
+
+_mlp.answer_by(_answers_gated)
+
+
 def optimize(model: nn.Module) -> nn.Module:
-    """Replace the class of a model's `nn.Linear` modules by `Linear`, in place.
+    """Replace the class of a model's `nn.Linear` modules by `Linear`, and the forward pass of its gated MLPs, in place.
 
     Parameters and `state_dict` stay the same; the model can be pickled and copied as before. The modules use tilewright for the shapes that
     `enable` chose, with less host time per call. Subclasses of `nn.Linear` do not change.
+
+    A gated MLP is a module that computes ``down(activation(gate(x)) * up(x))``, as those of Llama do, with layers that have no bias. Without
+    gradients `gate`, `up` and the activation run as one kernel, where `record` was given the model and `enable` chose the shape.
 
     Parameters
     ----------
@@ -226,6 +254,7 @@ def optimize(model: nn.Module) -> nn.Module:
     for module in model.modules():
         if type(module) is nn.Linear:
             module.__class__ = Linear
+    _mlp.replace_forward(model)
     return model
 
 
@@ -266,6 +295,8 @@ def unanswered(rows: Sequence[Shape]) -> List[str]:
             return ""
         if row.problem in unprepared:
             return ours.NOT_PREPARED
+        if row.set == _shapes.GATED:
+            return "has not run without gradients since `enable` and `optimize`, outside of autocast and torch.compile"
         if row.set == "aten::addmm":
             return "addmm's scalars do not pass torch's C interface: call F.linear or torch.addmm, outside of autocast"
         name = row.set[6:].split(" ")[0]

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import _arguments as given
-from . import _beside, _core, _native
+from . import _beside, _core, _mlp, _native
 from . import _operators as ours
 from ._arrays import Array, of_shape
 from ._reductions import with_indices
@@ -156,6 +156,13 @@ def product_of(a: Array, b: Array, bias: Optional[Array] = None) -> str:
     return _core._gemm(a, b, out=out, bias=bias).problem
 
 
+def gated_problem(x: Tensor, weight: Tensor, up: Tensor, function: str) -> str:
+    """The text of a gated MLP up to the product of both factors."""
+    rows, gate, other = (_array(t) for t in (x.flatten(0, -2), weight.t(), up.t()))
+    out = of_shape((rows.shape[0], gate.shape[1]), rows.dtype, rows.device)
+    return _core._gemm(rows, gate, out=out, gate=function, up=other).problem
+
+
 def convolution_problem(direction: str, x: Tensor, weight: Tensor, how: Any, bias: bool = False) -> str:
     """The text of one direction of a convolution."""
     ours.geometry(x.shape, weight.shape, *how)
@@ -240,6 +247,10 @@ NOT_READ: Dict[Any, str] = {
 }
 
 
+# The name under which gated MLPs are noted.
+GATED = "tilewright::glu"
+
+
 class Recorder(TorchDispatchMode):
     """Notes the operators that run. A layer is recognised by the memory of its parameters, or of the tensors that it has read."""
 
@@ -266,6 +277,20 @@ class Recorder(TorchDispatchMode):
         else:
             layer = next((self.read[p] for p in at if p in self.read), "")
         self.layers.setdefault((op, told), set()).add(layer)
+
+    def noting_gated(self, model: torch.nn.Module) -> Iterator[Any]:
+        """Hooks by which calls of a model's gated MLPs are noted."""
+
+        def note(of: _mlp.Gated, module: torch.nn.Module, args: Any) -> None:
+            weights = _mlp.parts(module, of)
+            if weights is not None and len(args) == 1 and isinstance(args[0], Tensor):
+                called = [args[0], *weights]
+                self.note(GATED, lambda: gated_problem(*called, of.function), [*called, of.function], called)
+
+        for module in model.modules():
+            of = _mlp.gated(module)
+            if of is not None:
+                yield module.register_forward_pre_hook(partial(note, of))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -298,7 +323,8 @@ def record(path: Path, model: Optional[torch.nn.Module] = None) -> Iterator[None
     """Record the matrix products, convolutions and reductions that run inside the `with` block.
 
     Calls are recorded as they reach torch's device kernels, forward and backward, with their number and the calling layers. Rows that the
-    file already holds stay. Nothing is recorded inside of torch.compile: record the model before it is compiled.
+    file already holds stay. Nothing is recorded inside of torch.compile: record the model before it is compiled. The first half of each gated
+    MLP of `model` is recorded as one product, besides the products that it consists of.
 
     Parameters
     ----------
@@ -318,8 +344,13 @@ def record(path: Path, model: Optional[torch.nn.Module] = None) -> Iterator[None
     if model is not None and not isinstance(model, torch.nn.Module):
         raise _native.OperandError(f"model is {type(model).__name__}: an instance of torch.nn.Module is needed")
     recorder = Recorder(model)
-    with recorder:
-        yield
+    hooks = [] if model is None else list(recorder.noting_gated(model))
+    try:
+        with recorder:
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()
     _write(path, _added(path, recorder))
 
 
@@ -403,6 +434,11 @@ def _doors(row: Shape) -> Tuple[Callable[[], Any], Callable[[], Any], List[Any]]
     if row.set in ("aten::mm", "aten::bmm"):
         name = row.set[6:]
         return lambda: getattr(torch, name)(*args), lambda: getattr(twt, name)(*args), args
+    if row.set == GATED:
+        x, weight, up, function = args
+        linear = torch.nn.functional.linear
+        by_torch = lambda: ours.activate(linear(x, weight), function) * linear(x, up)  # noqa: E731
+        return by_torch, lambda: twt.glu(x, weight, None, function, False, None, None, False, up), args
     if row.set == "aten::addmm":
         return lambda: torch.addmm(*args), lambda: twt.addmm(*args), args
     if row.set[6:] in ours.REDUCTIONS:
