@@ -145,8 +145,16 @@ class Models(TorchCase):
             runs(model, 1, model[1](2 * model[0].down_proj(model[0].act_fn(model[0].gate_proj(x)) * nn.functional.linear(x, model[0].up_proj.weight))))
             hook.remove()
             self.assertNotIn("tilewright::glu: ", twt.report(self.path))
-        # Training goes to torch.
+            # Preparing decides about it too, without a file.
+            twt.disable()
+            with mock.patch.object(tw._shapes, "_WITHIN", float("inf")):
+                self.assertEqual(twt.prepare(model, x, margin=0.0), len({row.problem for row in rows}))
+            runs(model, 2)
+        # Training goes to torch, and is not recorded as one product.
         runs(model, 0)
+        with twt.record(self.path + "2", model):
+            model(x)
+        self.assertNotIn("tilewright::glu", {row.set for row in twt.shapes(self.path + "2")})
         model(x).sum().backward()
         self.assertTrue(all(p.grad is not None for p in model.parameters()))
         twt.disable()

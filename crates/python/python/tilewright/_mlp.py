@@ -105,6 +105,11 @@ def parts(module: nn.Module, of: Gated) -> Optional[Tuple[Tensor, Tensor]]:
     return (gate.weight, up.weight) if gate.weight.shape == up.weight.shape else None
 
 
+def differentiated(*tensors: Tensor) -> bool:
+    """Whether a result of these tensors has a gradient."""
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+
+
 # What says whether we answer a call with this input and these weights.
 _answers: Callable[[Tensor, Tensor, Tensor, str], bool] = lambda x, gate, up, function: False  # noqa: E731
 

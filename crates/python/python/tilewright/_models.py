@@ -210,7 +210,7 @@ _mlp._FORWARDS.append(Linear.forward)
 
 def _answers_gated(x: Tensor, weight: Tensor, up: Tensor, function: str) -> bool:
     """Whether `enable` chose a gated MLP's shape. With gradients torch answers, because only the forward pass was compared."""
-    if not _ours_now(x, weight, up) or torch.is_grad_enabled() and any(t.requires_grad for t in (x, weight, up)):
+    if not _ours_now(x, weight, up) or _mlp.differentiated(x, weight, up):
         return False
     key = (function, x.shape, x.stride(), x.dtype, x.device, weight.shape, weight.stride(), up.stride())
     known = _gated.get(key)

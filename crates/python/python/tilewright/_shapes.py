@@ -256,6 +256,8 @@ class Recorder(TorchDispatchMode):
 
     def __init__(self, model: Optional[torch.nn.Module]) -> None:
         super().__init__()
+        self.model = model
+        self.hooks: List[Any] = []
         self.rows: Dict[Tuple[str, str], Shape] = {}
         self.layers: Dict[Tuple[str, str], Set[str]] = {}
         named = model.named_parameters() if model is not None else ()
@@ -278,19 +280,24 @@ class Recorder(TorchDispatchMode):
             layer = next((self.read[p] for p in at if p in self.read), "")
         self.layers.setdefault((op, told), set()).add(layer)
 
-    def noting_gated(self, model: torch.nn.Module) -> Iterator[Any]:
-        """Hooks by which calls of a model's gated MLPs are noted."""
-
-        def note(of: _mlp.Gated, module: torch.nn.Module, args: Any) -> None:
-            weights = _mlp.parts(module, of)
-            if weights is not None and len(args) == 1 and isinstance(args[0], Tensor):
-                called = [args[0], *weights]
-                self.note(GATED, lambda: gated_problem(*called, of.function), [*called, of.function], called)
-
-        for module in model.modules():
+    def __enter__(self) -> "Recorder":
+        for module in () if self.model is None else self.model.modules():
             of = _mlp.gated(module)
             if of is not None:
-                yield module.register_forward_pre_hook(partial(note, of))
+                self.hooks.append(module.register_forward_pre_hook(partial(self._note_gated, of)))
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        while self.hooks:
+            self.hooks.pop().remove()
+        super().__exit__(*error)
+
+    def _note_gated(self, of: _mlp.Gated, module: torch.nn.Module, args: Any) -> None:
+        weights = _mlp.parts(module, of)
+        if weights is not None and len(args) == 1 and isinstance(args[0], Tensor) and not _mlp.differentiated(args[0], *weights):
+            called = [args[0], *weights]
+            self.note(GATED, lambda: gated_problem(*called, of.function), [*called, of.function], called)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -323,8 +330,8 @@ def record(path: Path, model: Optional[torch.nn.Module] = None) -> Iterator[None
     """Record the matrix products, convolutions and reductions that run inside the `with` block.
 
     Calls are recorded as they reach torch's device kernels, forward and backward, with their number and the calling layers. Rows that the
-    file already holds stay. Nothing is recorded inside of torch.compile: record the model before it is compiled. The first half of each gated
-    MLP of `model` is recorded as one product, besides the products that it consists of.
+    file already holds stay. Nothing is recorded inside of torch.compile: record the model before it is compiled. Without
+    gradients the first half of each gated MLP of `model` is recorded as one product, besides the products that it consists of.
 
     Parameters
     ----------
@@ -344,13 +351,8 @@ def record(path: Path, model: Optional[torch.nn.Module] = None) -> Iterator[None
     if model is not None and not isinstance(model, torch.nn.Module):
         raise _native.OperandError(f"model is {type(model).__name__}: an instance of torch.nn.Module is needed")
     recorder = Recorder(model)
-    hooks = [] if model is None else list(recorder.noting_gated(model))
-    try:
-        with recorder:
-            yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with recorder:
+        yield
     _write(path, _added(path, recorder))
 
 
