@@ -62,6 +62,38 @@ class Turned(Mlp):
         return self.down_proj(hidden)
 
 
+class Joined(nn.Module):
+    """Written as that of a Phi-3: one layer for both factors."""
+
+    def __init__(self, up_first=False):
+        super().__init__()
+        self.gate_up_proj, self.down_proj = nn.Linear(6, 20, bias=False), nn.Linear(10, 6, bias=False)
+        self.activation_fn, self.up_first = nn.SiLU(), up_first
+
+    def forward(self, x):
+        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+        return self.down_proj(up * self.activation_fn(gate))
+
+
+class Chunked(Joined):
+    def forward(self, x):
+        both = torch.chunk(self.gate_up_proj(x), 2, -1)
+        gate, up = (both[1], both[0]) if self.up_first else (both[0], both[1])
+        return self.down_proj(self.activation_fn(gate) * up)
+
+
+class Thirds(Joined):
+    def forward(self, x):
+        gate, up = self.gate_up_proj(x).chunk(2, dim=0)
+        return self.down_proj(up * self.activation_fn(gate))
+
+
+class Twice(Joined):
+    def forward(self, x):
+        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+        return self.down_proj(gate * self.activation_fn(gate))
+
+
 class Added(Mlp):
     def forward(self, x):
         return self.down_proj(self.act_fn(self.gate_proj(x)) + self.up_proj(x))
@@ -94,16 +126,19 @@ class Models(TorchCase):
             (nn.Hardswish(), "hardswish"),
         ):
             for kind in (Mlp, Turned):
-                self.assertEqual(gated(kind(activation)), ("gate_proj", "up_proj", "down_proj", function))
+                self.assertEqual(gated(kind(activation)), ("gate_proj", "up_proj", "down_proj", function, False))
+        for up_first in (False, True):
+            self.assertEqual(gated(Chunked(up_first)), ("gate_up_proj", None, "down_proj", "silu", up_first))
+        self.assertEqual(gated(Joined()), ("gate_up_proj", None, "down_proj", "silu", False))
         hooked, replaced = Mlp(), Mlp()
         hooked.up_proj.register_forward_hook(lambda *_: None)
         replaced.gate_proj.forward = lambda x: x
-        none = [Mlp(nn.Tanh()), Mlp(nn.Softmax(0)), Mlp(bias=True), Added(), Residual(), Same(), Branching(), hooked, replaced, Tiny(), nn.Linear(2, 2)]
+        none = [Mlp(nn.Tanh()), Mlp(nn.Softmax(0)), Mlp(bias=True), Added(), Residual(), Same(), Branching(), Thirds(), Twice(), hooked, replaced, Tiny(), nn.Linear(2, 2)]
         for module in none:
             self.assertIsNone(gated(module), module)
 
     def test_gated_mlps_run_as_one_product(self):
-        model, x = nn.Sequential(Mlp(), Turned(nn.GELU())), torch.randn(2, 3, 6)
+        model, x = nn.Sequential(Mlp(), Turned(nn.GELU()), Joined(), Chunked(True)), torch.randn(2, 3, 6)
         with twt.record(self.path, model), torch.no_grad():
             want = model(x)
         noted = {(row.set, row.calls) for row in twt.shapes(self.path)}
@@ -127,14 +162,14 @@ class Models(TorchCase):
         twt.optimize(model)
         self.assertEqual(set(model.state_dict()), set(state))
         with torch.no_grad():
-            runs(model, 2)
-            runs(copy.deepcopy(model), 2)
-            runs(pickle.loads(pickle.dumps(model)), 2)
+            runs(model, 4)
+            runs(copy.deepcopy(model), 4)
+            runs(pickle.loads(pickle.dumps(model)), 4)
             # A copy has its own weights.
             other = copy.deepcopy(model)
             other[0].gate_proj.weight.zero_()
-            runs(other, 2, model[1](torch.zeros_like(x)))
-            runs(model, 2)
+            runs(other, 4, model[1:](torch.zeros_like(x)))
+            runs(model, 4)
             with torch.autocast("cpu", torch.bfloat16):
                 before = products()
                 self.assertEqual((model(x).dtype, products()), (torch.bfloat16, before))
@@ -142,14 +177,14 @@ class Models(TorchCase):
             # Another size, and a layer that somebody has changed.
             model(x[:1])
             hook = model[0].up_proj.register_forward_hook(lambda module, args, y: 2 * y)
-            runs(model, 1, model[1](2 * model[0].down_proj(model[0].act_fn(model[0].gate_proj(x)) * nn.functional.linear(x, model[0].up_proj.weight))))
+            runs(model, 3, model[1:](2 * model[0].down_proj(model[0].act_fn(model[0].gate_proj(x)) * nn.functional.linear(x, model[0].up_proj.weight))))
             hook.remove()
             self.assertNotIn("tilewright::glu: ", twt.report(self.path))
             # Preparing decides about it too, without a file.
             twt.disable()
             with mock.patch.object(tw._shapes, "_WITHIN", float("inf")):
                 self.assertEqual(twt.prepare(model, x, margin=0.0), len({row.problem for row in rows}))
-            runs(model, 2)
+            runs(model, 4)
         # Training goes to torch, and is not recorded as one product.
         runs(model, 0)
         with twt.record(self.path + "2", model):

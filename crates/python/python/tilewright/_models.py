@@ -208,15 +208,17 @@ class Linear(nn.Linear):
 _mlp._FORWARDS.append(Linear.forward)
 
 
-def _answers_gated(x: Tensor, weight: Tensor, up: Tensor, function: str) -> bool:
+def _answers_gated(x: Tensor, weights: _mlp.Weights, of: _mlp.Gated) -> bool:
     """Whether `enable` chose a gated MLP's shape. With gradients torch answers, because only the forward pass was compared."""
-    if not _ours_now(x, weight, up) or _mlp.differentiated(x, weight, up):
+    weight, up = weights
+    if not _ours_now(x, weight, weight if up is None else up) or _mlp.differentiated(x, *weights.tensors()):
         return False
-    key = (function, x.shape, x.stride(), x.dtype, x.device, weight.shape, weight.stride(), up.stride())
+    lies = None if up is None else up.stride()
+    key = (of.function, of.up_first, x.shape, x.stride(), x.dtype, x.device, weight.shape, weight.stride(), lies)
     known = _gated.get(key)
     if known is None:
         try:
-            known = _chosen(_shapes.gated_problem(x, weight, up, function), _shapes.place(x)) is None
+            known = _chosen(_shapes.gated_problem(x, weight, up, of.function, of.up_first), _shapes.place(x)) is None
         except _native.Error:
             known = False
         _gated[key] = known
@@ -232,8 +234,9 @@ def optimize(model: nn.Module) -> nn.Module:
     Parameters and `state_dict` stay the same; the model can be pickled and copied as before. The modules use tilewright for the shapes that
     `enable` chose, with less host time per call. Subclasses of `nn.Linear` do not change.
 
-    A gated MLP is a module that computes ``down(activation(gate(x)) * up(x))``, as those of Llama do, with layers that have no bias. Without
-    gradients `gate`, `up` and the activation run as one kernel, where `record` was given the model and `enable` chose the shape.
+    A gated MLP is a module that computes ``down(activation(gate(x)) * up(x))`` as those of Llama do, or with both factors from one layer by
+    ``chunk(2, -1)`` as those of Phi-3. Its layers have no bias. Without gradients both factors and the activation run as one kernel, where
+    `record` was given the model and `enable` chose the shape.
 
     Parameters
     ----------

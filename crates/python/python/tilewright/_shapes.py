@@ -156,11 +156,13 @@ def product_of(a: Array, b: Array, bias: Optional[Array] = None) -> str:
     return _core._gemm(a, b, out=out, bias=bias).problem
 
 
-def gated_problem(x: Tensor, weight: Tensor, up: Tensor, function: str) -> str:
+def gated_problem(x: Tensor, weight: Tensor, up: Optional[Tensor], function: str, up_first: bool) -> str:
     """The text of a gated MLP up to the product of both factors."""
-    rows, gate, other = (_array(t) for t in (x.flatten(0, -2), weight.t(), up.t()))
-    out = of_shape((rows.shape[0], gate.shape[1]), rows.dtype, rows.device)
-    return _core._gemm(rows, gate, out=out, gate=function, up=other).problem
+    rows, gate = (_array(t) for t in (x.flatten(0, -2), weight.t()))
+    columns = gate.shape[1] if up is not None else gate.shape[1] // 2
+    out = of_shape((rows.shape[0], columns), rows.dtype, rows.device)
+    other = None if up is None else _array(up.t())
+    return _core._gemm(rows, gate, out=out, gate=function, up_first=up_first, up=other).problem
 
 
 def convolution_problem(direction: str, x: Tensor, weight: Tensor, how: Any, bias: bool = False) -> str:
@@ -295,9 +297,11 @@ class Recorder(TorchDispatchMode):
 
     def _note_gated(self, of: _mlp.Gated, module: torch.nn.Module, args: Any) -> None:
         weights = _mlp.parts(module, of)
-        if weights is not None and len(args) == 1 and isinstance(args[0], Tensor) and not _mlp.differentiated(args[0], *weights):
-            called = [args[0], *weights]
-            self.note(GATED, lambda: gated_problem(*called, of.function), [*called, of.function], called)
+        if weights is not None and len(args) == 1 and isinstance(args[0], Tensor):
+            tensors = [args[0], *weights.tensors()]
+            if not _mlp.differentiated(*tensors):
+                called = [args[0], *weights, of.function, of.up_first]
+                self.note(GATED, lambda: gated_problem(*called), called, tensors)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -437,10 +441,14 @@ def _doors(row: Shape) -> Tuple[Callable[[], Any], Callable[[], Any], List[Any]]
         name = row.set[6:]
         return lambda: getattr(torch, name)(*args), lambda: getattr(twt, name)(*args), args
     if row.set == GATED:
-        x, weight, up, function = args
+        x, weight, up, function, up_first = args
         linear = torch.nn.functional.linear
-        by_torch = lambda: ours.activate(linear(x, weight), function) * linear(x, up)  # noqa: E731
-        return by_torch, lambda: twt.glu(x, weight, None, function, False, None, None, False, up), args
+
+        def by_torch() -> Tensor:
+            both = linear(x, weight).chunk(2, -1) if up is None else (linear(x, weight), linear(x, up))
+            return ours.activate(both[up_first], function) * both[not up_first]
+
+        return by_torch, lambda: twt.glu(x, weight, None, function, up_first, None, None, False, up), args
     if row.set == "aten::addmm":
         return lambda: torch.addmm(*args), lambda: twt.addmm(*args), args
     if row.set[6:] in ours.REDUCTIONS:
