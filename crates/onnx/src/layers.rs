@@ -1,5 +1,6 @@
 //! From nodes to problems, with the nodes that follow them folded into their epilogue.
 
+use crate::gated::{Gated, gated};
 use crate::infer::Attributes;
 use crate::model::{Graph, called};
 use crate::{Layer, Model, OnnxError, Options};
@@ -38,7 +39,16 @@ impl Open {
 /// The problems of a graph.
 pub(crate) fn extract(graph: &Graph, options: &Options) -> Result<Model, OnnxError> {
     let mut model = Model::default();
+    let pairs: Vec<Gated<'_>> = gated(graph).into_iter().filter(|pair| gated_problem(graph, pair).is_some()).collect();
     for node in &graph.nodes {
+        if pairs.iter().any(|pair| std::ptr::eq(pair.up, node)) {
+            continue;
+        }
+        if let Some(pair) = pairs.iter().find(|pair| std::ptr::eq(pair.gate, node)) {
+            let problem = gated_problem(graph, pair);
+            model.layers.extend(problem.map(|problem| layer(node, pair.operators(graph), problem)));
+            continue;
+        }
         let op = node.op_type.as_deref().unwrap_or_default();
         // What is computed of sizes is no layer.
         let of_sizes = node.input.first().is_some_and(|name| graph.numbers.contains_key(name));
@@ -67,11 +77,7 @@ pub(crate) fn extract(graph: &Graph, options: &Options) -> Result<Model, OnnxErr
             _ => continue,
         };
         match built {
-            Ok((problem, folded)) => {
-                let name = called(node);
-                let name = name.rsplit_once(" (").map_or(name.as_str(), |(name, _)| name).to_string();
-                model.layers.push(Layer { name, op: op.into(), folded, problem });
-            }
+            Ok((problem, folded)) => model.layers.push(layer(node, folded, problem)),
             Err(reason) => model.skipped.push(format!("{}: {reason}", called(node))),
         }
     }
@@ -83,6 +89,26 @@ pub(crate) fn extract(graph: &Graph, options: &Options) -> Result<Model, OnnxErr
         return Err(OnnxError::Malformed { file: graph.file.clone(), reason });
     }
     Ok(model)
+}
+
+fn layer(node: &NodeProto, folded: Vec<String>, problem: Problem) -> Layer {
+    let name = called(node);
+    let name = name.rsplit_once(" (").map_or(name.as_str(), |(name, _)| name).to_string();
+    Layer { name, op: node.op_type.clone().unwrap_or_default(), folded, problem }
+}
+
+/// The product of a gated MLP with two weights; none where they differ in shape, or something is added.
+fn gated_problem(graph: &Graph, pair: &Gated<'_>) -> Option<Problem> {
+    let product = |node: &NodeProto| match node.op_type.as_deref() {
+        Some("MatMul") => matmul(graph, node),
+        _ => gemm(graph, node),
+    };
+    match (product(pair.gate), product(pair.up)) {
+        (Ok((Open::Gemm(gate, _), false)), Ok((Open::Gemm(up, _), false))) if gate == up => {
+            gate.gate(pair.function).separate_up(true).build().ok().map(Problem::Gemm)
+        }
+        _ => None,
+    }
 }
 
 fn shape<'a>(graph: &'a Graph, node: &NodeProto, n: usize) -> Result<&'a [u64], String> {

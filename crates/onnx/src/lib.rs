@@ -14,6 +14,7 @@
 //! # Ok::<(), tilewright_onnx::OnnxError>(())
 //! ```
 
+mod gated;
 mod infer;
 mod layers;
 mod model;

@@ -125,6 +125,58 @@ fn nodes_become_problems_with_what_stands_behind_them() {
     assert!(model.layers[1].folded.is_empty() && !keys[1].contains("actrelu"));
 }
 
+/// Gated MLPs in the ways that exporters write them, each beside one whose values somebody else reads.
+#[test]
+fn gated_mlps_are_one_problem() {
+    let mlp = |product: &str, function: &[NodeProto], ints: &[(&str, &[i64])]| {
+        let mut nodes = vec![node(product, "x wg", "g", ints)];
+        nodes.extend_from_slice(function);
+        nodes.extend([node(product, "x wu", "u", ints), node("Mul", "f u", "p", &[]), node("MatMul", "p wd", "d", &[])]);
+        nodes
+    };
+    let silu = [node("Sigmoid", "g", "s", &[]), node("Mul", "g s", "f", &[])];
+    let turned = [node("Sigmoid", "g", "s", &[]), node("Mul", "s g", "f", &[])];
+    let one = |op: &str| [node(op, "g", "f", &[])];
+    let across: &[(&str, &[i64])] = &[("transB", &[1])];
+    let weights = || vec![weight("wg", &[8, 24]), weight("wu", &[8, 24]), weight("wd", &[24, 8])];
+    let of = |nodes: Vec<NodeProto>, weights: Vec<TensorProto>| {
+        let read = read(&model(vec![value("x", "5 8")], weights, nodes), &[]).expect("a model");
+        assert!(read.skipped.is_empty(), "{:?}", read.skipped);
+        read
+    };
+    for (nodes, gate, folded) in [
+        (mlp("MatMul", &silu, &[]), "gatesilu", "Sigmoid Mul MatMul Mul"),
+        (mlp("MatMul", &turned, &[]), "gatesilu", "Sigmoid Mul MatMul Mul"),
+        (mlp("MatMul", &one("Gelu"), &[]), "gategelu", "Gelu MatMul Mul"),
+        (mlp("MatMul", &one("Relu"), &[]), "gaterelu", "Relu MatMul Mul"),
+        (mlp("MatMul", &one("Sigmoid"), &[]), "gatesigmoid", "Sigmoid MatMul Mul"),
+        (mlp("Gemm", &silu, &[]), "gatesilu", "Sigmoid Mul Gemm Mul"),
+    ] {
+        let read = of(nodes, weights());
+        assert_eq!(read.layers.iter().map(|l| l.name.as_str()).collect::<Vec<_>>(), ["g", "d"]);
+        assert_eq!(read.layers[0].folded, words(folded));
+        let key = read.layers[0].problem.key();
+        assert!(key.contains("_m5_n24_k8_") && key.ends_with(&format!("_{gate}_separateup")), "{key}");
+    }
+    let transposed = of(mlp("Gemm", &silu, across), vec![weight("wg", &[24, 8]), weight("wu", &[24, 8]), weight("wd", &[24, 8])]);
+    assert!(transposed.layers[0].problem.key().contains("tB1"));
+    // Another reader of the gate, of its function or of the other factor; other weights; a bias; another input.
+    for name in ["g", "f", "u"] {
+        let mut nodes = mlp("MatMul", &silu, &[]);
+        nodes.push(node("Tanh", name, "t", &[]));
+        assert_eq!(of(nodes, weights()).layers.len(), 3, "{name}");
+    }
+    let wider = vec![weight("wg", &[8, 24]), weight("wu", &[8, 1]), weight("wd", &[24, 8])];
+    assert_eq!(of(mlp("MatMul", &silu, &[]), wider).layers.len(), 3);
+    let mut nodes = mlp("Gemm", &silu, &[]);
+    nodes[3].input.push("bias".into());
+    assert_eq!(of(nodes, [weights(), vec![weight("bias", &[24])]].concat()).layers.len(), 3);
+    let mut nodes = mlp("MatMul", &silu, &[]);
+    nodes[3].input[0] = "y".into();
+    let inputs = vec![value("x", "5 8"), value("y", "5 8")];
+    assert_eq!(read(&model(inputs, weights(), nodes), &[]).expect("a model").layers.len(), 3);
+}
+
 #[test]
 fn dimensions_types_and_layouts_are_the_users_choice() {
     let options = Options { dims: vec![("x.0".into(), 2)], dtype: Some(Scalar::BF16), layout: Some(Layout::Nhwc) };
