@@ -30,8 +30,8 @@ impl Halves {
     pub(super) const fn columns(&self) -> u64 {
         2 * self.granule * self.granules()
     }
-    /// Dimensions of memory in the place of a dimension of `2 n` lines that are `apart` elements apart. `of_b`: they are columns of B, of which the
-    /// halves may be tensors of their own. Both then are at the same places of their tensors.
+    /// Dimensions of memory in the place of a dimension of `2 n` lines that are `apart` elements apart. With `of_b` they are columns of B.
+    /// Its halves may be two tensors, and then have the same places in them.
     pub(super) fn dims(&self, apart: i64, of_b: bool) -> [(&'static str, u64, i64); 2] {
         let times = |count: u64| apart.saturating_mul(i64::try_from(count).unwrap_or(i64::MAX));
         let [half, line] = match self.gate {
