@@ -39,7 +39,7 @@ fn operations(context: &Context) -> Vec<Operation> {
         gemm(Gemm::new(Scalar::E4M3, 256, 192, 128).out_dtype(Scalar::BF16).scale(Along::M).scale(Along::N)),
         gemm(Gemm::new(Scalar::I8, 256, 192, 128).zero_point(Along::M, ZeroPoint::Each).zero_point(Along::N, ZeroPoint::Tensor)),
         gemm(Gemm::new(Scalar::F16, 128, 128, 8192)),
-        gemm(Gemm::new(Scalar::BF16, 256, 128, 128).trans(false, true).gate(GateFunction::Silu).preactivations()),
+        gemm(Gemm::new(Scalar::BF16, 256, 128, 128).trans(false, true).gate(GateFunction::Silu).separate_up(true).preactivations()),
         gemm(Gemm::new(Scalar::F64, 64, 48, 40).order(Order::Col).trans(true, false).batch(3)),
         gemm(Gemm::new(Scalar::BF16, 512, 256, 256).dynamic(dynamic)),
         gemm(Gemm::new(Scalar::BF16, 256, 256, 128).reduce(told("max:n"))),
@@ -58,7 +58,7 @@ fn memory(name: &str) -> u64 {
     if let Some(number @ 1..) = name.strip_prefix("reduced_").and_then(|number| number.parse::<u64>().ok()) {
         return (number + 7) << 34;
     }
-    if let Some(number) = ["scale_m", "scale_n", "zero_a", "zero_b", "ends", "preactivations"]
+    if let Some(number) = ["scale_m", "scale_n", "zero_a", "zero_b", "ends", "preactivations", "up"]
         .into_iter()
         .zip(20..)
         .find_map(|(n, number)| (n == name).then_some(number))
@@ -190,7 +190,7 @@ const USES_A_BUNDLE: &str = r#"
 int main(int argc, char **argv)
 {
     b_prepared prepared;
-    b_operands operands = {OPERANDS, {(void *)(uintptr_t)REDUCED}, (void *)(uintptr_t)WORKSPACE, 1.5, 0.25, 0, 0, 0, 0, 0, 0, (void *)(uintptr_t)STORED};
+    b_operands operands = {OPERANDS, {(void *)(uintptr_t)REDUCED}, (void *)(uintptr_t)WORKSPACE, 1.5, 0.25, 0, 0, 0, 0, 0, 0, (void *)(uintptr_t)STORED, (void *)(uintptr_t)UP};
     const int n = argc == 4 ? b_find(argv[1]) : -1;
     if (n < 0 || b_find("another") != -1) return 1;
     operands.m = atoi(argv[2]);
@@ -234,7 +234,7 @@ fn bundled(folder: &Path, operations: &[Operation], target: &Target) -> PathBuf 
         .map(|name| format!("(void *)(uintptr_t){}", at(name)))
         .join(", ");
     let text = USES_A_BUNDLE.replace("OPERANDS", &operands).replace("REDUCED", &at("reduced_0"));
-    let text = text.replace("STORED", &at("preactivations"));
+    let text = text.replace("STORED", &at("preactivations")).replace("UP", &at("up"));
     let (main, run) = (folder.join("bundled.c"), folder.join("bundled"));
     std::fs::write(&main, text.replace("WORKSPACE", &at("workspace"))).expect("a file");
     let mut cc = Command::new("gcc");
@@ -296,6 +296,7 @@ fn with_the_driver(folder: &Path) {
         "at_scale_m",
         "at_zero_b",
         "at_preactivations",
+        "at_up",
     ] {
         assert!(all.contains(part), "no problem uses `{part}`");
     }

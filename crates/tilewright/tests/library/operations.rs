@@ -410,6 +410,15 @@ pub fn gated_products_and_their_preactivations() {
     let mut few = context.upload(&vec![0.0_f32; 2 * m * n - 1]).expect("memory");
     let small = op.run_with(Operands::new(&da, &db, &mut c).preactivations(&mut few)).expect_err("too small").to_string();
     assert!(small.contains("pre-activations holds 2348 bytes, 2352 are needed"), "{small}");
+    // The weights as two tensors.
+    let gemm = Gemm::new(Scalar::F32, m as u64, n as u64, k as u64).gate(GateFunction::Linear).separate_up(true);
+    let op = context.gemm(gemm).expect("a problem");
+    let halves = [0, 1].map(|part| b.iter().skip(part).step_by(2).copied().collect::<Vec<f32>>());
+    let [gate, up] = halves.map(|half| context.upload(&half).expect("memory"));
+    op.run_with(Operands::new(&da, &gate, &mut c).up(&up)).expect("it runs");
+    assert_eq!(c.download().expect("the result"), want.chunks_exact(2).map(|x| x[0] * x[1]).collect::<Vec<_>>());
+    let missing = op.run_with(Operands::new(&da, &gate, &mut c)).expect_err("no memory").to_string();
+    assert!(missing.contains("up weights") && missing.contains("none was given"), "{missing}");
 }
 
 /// Complex numbers from any element on; the conjugate transpose of A; a result beside the old one.
