@@ -97,12 +97,17 @@ fn layer(node: &NodeProto, folded: Vec<String>, problem: Problem) -> Layer {
     Layer { name, op: node.op_type.clone().unwrap_or_default(), folded, problem }
 }
 
-/// The product of a gated MLP with two weights; none where they differ in shape, or something is added.
+/// The product of a gated MLP with two weights; none where they or the results differ in shape, or where something is added or multiplied.
 fn gated_problem(graph: &Graph, pair: &Gated<'_>) -> Option<Problem> {
     let product = |node: &NodeProto| match node.op_type.as_deref() {
         Some("MatMul") => matmul(graph, node),
         _ => gemm(graph, node),
     };
+    let plain = |node: &NodeProto| Attributes(node).float("alpha").is_none_or(|alpha| alpha == 1.0);
+    let result = |node: &NodeProto| node.output.first().and_then(|name| graph.shapes.get(name));
+    if !plain(pair.gate) || !plain(pair.up) || result(pair.gate).is_none() || result(pair.gate) != result(pair.up) {
+        return None;
+    }
     match (product(pair.gate), product(pair.up)) {
         (Ok((Open::Gemm(gate, _), false)), Ok((Open::Gemm(up, _), false))) if gate == up => {
             gate.gate(pair.function).separate_up(true).build().ok().map(Problem::Gemm)

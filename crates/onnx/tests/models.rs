@@ -171,10 +171,18 @@ fn gated_mlps_are_one_problem() {
     let mut nodes = mlp("Gemm", &silu, &[]);
     nodes[3].input.push("bias".into());
     assert_eq!(of(nodes, [weights(), vec![weight("bias", &[24])]].concat()).layers.len(), 3);
+    let mut nodes = mlp("Gemm", &silu, &[]);
+    let alpha = AttributeProto { name: Some("alpha".into()), f: Some(0.5), ..AttributeProto::default() };
+    nodes[0].attribute.push(alpha);
+    assert_eq!(of(nodes, weights()).layers.len(), 3);
     let mut nodes = mlp("MatMul", &silu, &[]);
     nodes[3].input[0] = "y".into();
     let inputs = vec![value("x", "5 8"), value("y", "5 8")];
     assert_eq!(read(&model(inputs, weights(), nodes), &[]).expect("a model").layers.len(), 3);
+    // Batches of the same size along other dimensions, which the product of both repeats.
+    let batches = vec![weight("wg", &[2, 1, 8, 24]), weight("wu", &[1, 2, 8, 24]), weight("wd", &[24, 8])];
+    let of_batches = model(vec![value("x", "1 1 5 8")], batches, mlp("MatMul", &silu, &[]));
+    assert_eq!(read(&of_batches, &[]).expect("a model").layers.len(), 3);
 }
 
 #[test]

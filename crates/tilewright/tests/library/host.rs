@@ -39,7 +39,9 @@ fn operations(context: &Context) -> Vec<Operation> {
         gemm(Gemm::new(Scalar::E4M3, 256, 192, 128).out_dtype(Scalar::BF16).scale(Along::M).scale(Along::N)),
         gemm(Gemm::new(Scalar::I8, 256, 192, 128).zero_point(Along::M, ZeroPoint::Each).zero_point(Along::N, ZeroPoint::Tensor)),
         gemm(Gemm::new(Scalar::F16, 128, 128, 8192)),
-        gemm(Gemm::new(Scalar::BF16, 256, 128, 128).trans(false, true).gate(GateFunction::Silu).separate_up(true).preactivations()),
+        gemm(
+            Gemm::new(Scalar::BF16, 256, 128, 128).trans(false, true).gate(GateFunction::Silu).separate_up(true).preactivations(),
+        ),
         gemm(Gemm::new(Scalar::F64, 64, 48, 40).order(Order::Col).trans(true, false).batch(3)),
         gemm(Gemm::new(Scalar::BF16, 512, 256, 256).dynamic(dynamic)),
         gemm(Gemm::new(Scalar::BF16, 256, 256, 128).reduce(told("max:n"))),
