@@ -62,6 +62,34 @@ class Turned(Mlp):
         return self.down_proj(hidden)
 
 
+class Counting(Mlp):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x)
+
+
+class Defaulted(Mlp):
+    def forward(self, x, residual=None):
+        hidden = self.act_fn(self.gate_proj(x)) * self.up_proj(x)
+        return self.down_proj(hidden * 0.5 if residual is None else hidden)
+
+
+class Clipped(nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.gelu(x).clamp(-10.0, 10.0)
+
+
+class Learned(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.beta = nn.Parameter(torch.ones(()))
+
+    def forward(self, x):
+        return x * torch.sigmoid(self.beta * x)
+
+
 class Joined(nn.Module):
     """Written as that of a Phi-3: one layer for both factors."""
 
@@ -126,16 +154,25 @@ class Models(TorchCase):
             (nn.Hardswish(), "hardswish"),
         ):
             for kind in (Mlp, Turned):
-                self.assertEqual(gated(kind(activation)), ("gate_proj", "up_proj", "down_proj", function, False))
-        for up_first in (False, True):
-            self.assertEqual(gated(Chunked(up_first)), ("gate_up_proj", None, "down_proj", "silu", up_first))
-        self.assertEqual(gated(Joined()), ("gate_up_proj", None, "down_proj", "silu", False))
-        hooked, replaced = Mlp(), Mlp()
+                of = gated(kind(activation))
+                self.assertEqual((*of[:3], of.activation.function, of.up_first), ("gate_proj", "up_proj", "down_proj", function, False))
+        for module, up_first in ((Chunked(False), False), (Chunked(True), True), (Joined(), False)):
+            of = gated(module)
+            self.assertEqual((*of[:3], of.activation.function, of.up_first), ("gate_up_proj", None, "down_proj", "silu", up_first))
+        hooked, replaced, watched = Mlp(), Mlp(), Mlp()
         hooked.up_proj.register_forward_hook(lambda *_: None)
+        watched.act_fn.register_forward_pre_hook(lambda *_: None)
         replaced.gate_proj.forward = lambda x: x
-        none = [Mlp(nn.Tanh()), Mlp(nn.Softmax(0)), Mlp(bias=True), Added(), Residual(), Same(), Branching(), Thirds(), Twice(), hooked, replaced, Tiny(), nn.Linear(2, 2)]
+        counting = Counting()
+        computed = Mlp()
+        torch.nn.utils.parametrizations.spectral_norm(computed.gate_proj)
+        none = [watched, counting, computed, Defaulted(), Mlp(Clipped()), Mlp(Learned())]
+        none += [Mlp(nn.Tanh()), Mlp(nn.Softmax(0)), Mlp(bias=True), Added(), Residual(), Same(), Branching(), Thirds(), Twice(), hooked, replaced, Tiny(), nn.Linear(2, 2)]
         for module in none:
             self.assertIsNone(gated(module), module)
+        self.assertEqual(counting.calls, 0)
+        with torch.device("meta"):
+            self.assertIsNotNone(gated(Mlp()))
 
     def test_gated_mlps_run_as_one_product(self):
         model, x = nn.Sequential(Mlp(), Turned(nn.GELU()), Joined(), Chunked(True)), torch.randn(2, 3, 6)
@@ -163,8 +200,16 @@ class Models(TorchCase):
         self.assertEqual(set(model.state_dict()), set(state))
         with torch.no_grad():
             runs(model, 4)
+            # Factors of what is answered as one product do not count once more.
+            told = twt.report(self.path)
+            self.assertIn("100.0% of torch's time in these calls is answered by tilewright", told)
+            self.assertIn("is part of a gated MLP that tilewright answers", told)
             runs(copy.deepcopy(model), 4)
             runs(pickle.loads(pickle.dumps(model)), 4)
+            runs(nn.Sequential(*map(copy.copy, model)), 4)
+            self.assertIsInstance(model[0], Mlp)
+            replica = model[0]._replicate_for_data_parallel()
+            self.assertIs(type(replica), type(model[0]))
             # A copy has its own weights.
             other = copy.deepcopy(model)
             other[0].gate_proj.weight.zero_()
@@ -174,8 +219,30 @@ class Models(TorchCase):
                 before = products()
                 self.assertEqual((model(x).dtype, products()), (torch.bfloat16, before))
             runs(torch.compile(model, fullgraph=True, backend="aot_eager"), 0)
-            # Another size, and a layer that somebody has changed.
+            # Another size, one row, and parts that somebody has changed.
             model(x[:1])
+            self.assertEqual(model(x[0, 0]).shape, (6,))
+            model.train(False)
+            runs(model, 0)
+            model.train(True)
+            runs(model, 4)
+            changed = copy.deepcopy(model)
+            changed[0].act_fn = nn.ReLU()
+            runs(changed, 3, model[1:](model[0].down_proj(torch.relu(model[0].gate_proj(x)) * model[0].up_proj(x))))
+            seen = []
+            everywhere = torch.nn.modules.module.register_module_forward_hook(lambda *_: seen.append(1) and None)
+            runs(model, 0)
+            everywhere.remove()
+            self.assertGreaterEqual(len(seen), 16)
+            traced = torch.jit.trace(model, x)
+            self.assertNotIn("tilewright::", str(traced.inlined_graph))
+            tw.use("emu", records="")
+            runs(model, 0)
+            twt.disable()
+            twt.enable(self.path, margin=0.0)
+            with mock.patch.object(tw._shapes, "_WITHIN", float("inf")):
+                twt.prepare(model, x, self.path, margin=0.0)
+            runs(model, 4)
             hook = model[0].up_proj.register_forward_hook(lambda module, args, y: 2 * y)
             runs(model, 3, model[1:](2 * model[0].down_proj(model[0].act_fn(model[0].gate_proj(x)) * nn.functional.linear(x, model[0].up_proj.weight))))
             hook.remove()

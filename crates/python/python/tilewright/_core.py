@@ -217,8 +217,10 @@ def _gemm(
         _shaped("up", up_at, b_at.shape)
         _typed(b_at.dtype, [("up", up_at)])
     if up_at is not None and not _lies_alike(up_at, b_at):
+        if b_dtype is not None:
+            raise _native.OperandError(f"up has strides {up_at.strides}, b has {b_at.strides}: store both alike, from multiples of 16 bytes on")
         up_at, b_at = look(pack(up, "up"), "up"), look(pack(b, "b"), "b")
-        b_as = _blas(b_at, "b")[1] if b_dtype is None else _pairs(b_at, b_dtype)[1]
+        b_as = _blas(b_at, "b")[1]
     m, k, columns = a_at.shape[-2], a_at.shape[-1], b_shape[-1] * (1 if up is None else 2)
     if gate is not None and columns % 2:
         raise _native.OperandError(f"b is {b_shape}: with a gate its columns are two halves of equal length")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import copyreg
 import operator
-from functools import partial
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
@@ -12,14 +13,25 @@ from torch import Tensor, fx, nn
 from . import _operators as ours
 
 
+class Activation(NamedTuple):
+    """A module that computes a function of each element: its name, the function, and by what it is known again."""
+
+    name: str
+    function: str
+    kind: type
+    settings: Dict[str, Any]
+
+
 class Gated(NamedTuple):
-    """The names of a module's parts: ``down(function(gate(x)) * up(x))``. Without `up`, `gate` has the columns of both, the gate's first or second."""
+    """The names of a module's parts: ``down(function(gate(x)) * up(x))``. Without `up`, `gate` has the columns of both, the gate's first or second.
+    The forward pass was followed with `training` so."""
 
     gate: str
     up: Optional[str]
     down: str
-    function: str
-    up_first: bool = False
+    activation: Activation
+    up_first: bool
+    training: bool
 
 
 class _Tracer(fx.Tracer):
@@ -36,13 +48,11 @@ def gated(module: nn.Module) -> Optional[Gated]:
     """The parts of a module whose forward pass is a gated MLP's, or None. The layers have no bias."""
     if sum(isinstance(x, nn.Linear) for x in module.children()) not in (2, 3):
         return None
-    try:
-        graph = _Tracer().trace(module)
-    except Exception:  # noqa: BLE001
-        # A forward pass that depends on values is none.
+    graph = _followed(module)
+    if graph is None:
         return None
     (result,) = (node for node in graph.nodes if node.op == "output")
-    inputs = [node for node in graph.nodes if node.op == "placeholder" and node.users]
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
     down = _called(result.args[0])
     product = down and down.args[0]
     if len(inputs) != 1 or not isinstance(product, fx.Node) or product.target not in _PRODUCTS or len(product.args) != 2:
@@ -50,8 +60,8 @@ def gated(module: nn.Module) -> Optional[Gated]:
     assert down is not None
     for left, right in (product.args, product.args[::-1]):
         activation = _called(left)
-        function = None if activation is None else _function(module.get_submodule(str(activation.target)))
-        if activation is None or function is None:
+        known = None if activation is None else _activation(module, str(activation.target))
+        if activation is None or known is None:
             continue
         gate, up = _called(activation.args[0]), _called(right)
         if gate is not None and up is not None:
@@ -63,10 +73,25 @@ def gated(module: nn.Module) -> Optional[Gated]:
             layers, halves, used = [whole], (first, second), {whole, *via, *via_other}
         # Nothing else is computed, and all layers read the input.
         rest = {node for node in graph.nodes if node.op != "placeholder"} - used - {activation, product, down, result}
-        if rest or any(layer.args != (inputs[0],) or not _plain(module.get_submodule(str(layer.target))) for layer in layers):
+        if rest or any(layer.args != (inputs[0],) or _plain(module.get_submodule(str(layer.target))) is None for layer in layers):
             continue
-        return Gated(str(layers[0].target), None if len(layers) == 1 else str(layers[1].target), str(down.target), function, halves == (1, 0))
+        of_up = None if len(layers) == 1 else str(layers[1].target)
+        return Gated(str(layers[0].target), of_up, str(down.target), known, halves == (1, 0), module.training)
     return None
+
+
+def _followed(module: nn.Module) -> Optional[fx.Graph]:
+    """A module's forward pass, or None where it depends on values, or changes the module."""
+    try:
+        other = copy.copy(module)
+        if isinstance(other, _Optimised):
+            other.__class__ = _former(type(other))
+        graph = _Tracer().trace(other)
+    except Exception:  # noqa: BLE001
+        return None
+    before, after = module.__dict__, other.__dict__
+    same = before.keys() == after.keys() and all(before[name] is after[name] for name in before)
+    return graph if same else None
 
 
 def _half(node: Any) -> Tuple[Optional[fx.Node], int, List[fx.Node]]:
@@ -88,34 +113,46 @@ def _called(node: Any) -> Optional[fx.Node]:
     return node if alone else None
 
 
-def _plain(layer: nn.Module) -> bool:
-    """Torch's layer or ours, without a bias and without hooks."""
-    held = layer.__dict__
-    return (
-        isinstance(layer, nn.Linear)
-        and type(layer).forward in _FORWARDS
-        and "forward" not in held
-        and layer.bias is None
-        and not layer._forward_hooks
-        and not layer._forward_pre_hooks
-    )
+def _unhooked(module: nn.Module) -> bool:
+    """Calls of a module run its class's forward pass, and nothing else."""
+    return "forward" not in module.__dict__ and not module._forward_hooks and not module._forward_pre_hooks
+
+
+def _plain(layer: Optional[nn.Module]) -> Optional[Tensor]:
+    """The weight of torch's layer or ours, without a bias and without hooks; None for others."""
+    if not isinstance(layer, nn.Linear) or type(layer).forward not in _FORWARDS or not _unhooked(layer):
+        return None
+    # A weight that is computed, or a bias that is, is no parameter.
+    held = layer._parameters
+    return held.get("weight") if held.get("bias", layer) is None else None
 
 
 # Forward passes that are a product; `_models` adds its own.
 _FORWARDS: List[Callable[..., Any]] = [nn.Linear.forward]
+# Where functions are compared: dense near 0, and far beyond where any of them is cut off.
+_NEAR, _FAR = torch.linspace(-9.0, 9.0, 181), torch.tensor([-1e4, -300.0, -77.0, -25.0, -12.0, 12.0, 25.0, 77.0, 300.0, 1e4])
 
 
-def _function(activation: nn.Module) -> Optional[str]:
-    """The name of the function that a module computes, by its values."""
-    x = torch.linspace(-9.0, 9.0, 181)
+def _settings(module: nn.Module) -> Dict[str, Any]:
+    return {name: value for name, value in module.__dict__.items() if not name.startswith("_") and name != "training"}
+
+
+def _activation(parent: nn.Module, name: str) -> Optional[Activation]:
+    """The activation that a module computes, by its values; None for one with a state of its own."""
+    module = parent.get_submodule(name)
+    settings = _settings(module)
+    state = any(True for _ in module.parameters()) or any(True for _ in module.buffers()) or any(True for _ in module.children())
+    if state or not _unhooked(module) or any(isinstance(value, Tensor) for value in settings.values()):
+        return None
+    x = torch.cat((_NEAR, _FAR))
+    names = ("silu", "gelu", "gelutanh", "relu", "hardswish")
     try:
-        with torch.no_grad():
-            y = activation(x)
+        with torch.no_grad(), torch.device("cpu"):
+            y = module(x)
+            same = [other for other in names if y.shape == x.shape and torch.allclose(y, ours.activate(x, other), 1e-6, 1e-7)]
     except Exception:  # noqa: BLE001
         return None
-    names = ("silu", "gelu", "gelutanh", "relu", "hardswish")
-    same = (name for name in names if isinstance(y, Tensor) and y.shape == x.shape and torch.allclose(y, ours.activate(x, name), 1e-6, 1e-7))
-    return next(same, None)
+    return Activation(name, same[0], type(module), settings) if same else None
 
 
 class Weights(NamedTuple):
@@ -130,21 +167,29 @@ class Weights(NamedTuple):
 
 
 def parts(module: nn.Module, of: Gated) -> Optional[Weights]:
-    """The weights of gate and other factor, where the layers are still those that were recognised."""
-    found: List[Tensor] = []
-    for name in (of.gate, of.up):
-        layer = None if name is None else module._modules.get(name)
-        if layer is not None and _plain(layer):
-            assert isinstance(layer, nn.Linear)
-            found.append(layer.weight)
-    if len(found) != (1 if of.up is None else 2) or found[0].shape != found[-1].shape or of.up is None and found[0].shape[0] % 2:
+    """The weights of gate and other factor, where layers and activation are still those that were recognised."""
+    held, known = module._modules, of.activation
+    activation = held.get(known.name)
+    if type(activation) is not known.kind or not _unhooked(activation) or _settings(activation) != known.settings:
         return None
-    return Weights(found[0], found[1] if len(found) == 2 else None)
+    weight = _plain(held.get(of.gate))
+    up = None if of.up is None else _plain(held.get(of.up))
+    if weight is None or (up is None) != (of.up is None) or module.training != of.training:
+        return None
+    fits = weight.shape[0] % 2 == 0 if up is None else up.shape == weight.shape and up.stride() == weight.stride()
+    return Weights(weight, up) if fits else None
+
+
+def readable(x: Tensor, weights: Weights) -> bool:
+    """Whether one kernel could read these: rows of a type, and weights of the same type and place."""
+    return x.dim() >= 2 and all(
+        t.layout is torch.strided and t.dtype == x.dtype and t.device == x.device for t in (x, *weights.tensors())
+    )
 
 
 def first_half(x: Tensor, weights: Weights, of: Gated) -> Tensor:
     """The product of both factors by our kernel."""
-    product: Tensor = torch.ops.tilewright.glu(x, weights.gate, None, of.function, of.up_first, None, None, False, weights.up)
+    product: Tensor = torch.ops.tilewright.glu(x, weights.gate, None, of.activation.function, of.up_first, None, None, False, weights.up)
     return product
 
 
@@ -163,20 +208,58 @@ def answer_by(answers: Callable[[Tensor, Weights, Gated], bool]) -> None:
     _answers = answers
 
 
-def replace_forward(model: nn.Module) -> Dict[str, Gated]:
-    """Gives the gated MLPs of a model a forward pass that asks whether we answer. A forward pass that somebody has replaced stays."""
-    found: Dict[str, Gated] = {}
-    for name, module in model.named_modules():
-        of = gated(module) if "forward" not in module.__dict__ else None
+_global = nn.modules.module
+
+
+def _hooked_everywhere() -> bool:
+    """Hooks that torch calls for every module."""
+    return bool(_global._global_forward_hooks or _global._global_forward_pre_hooks)
+
+
+class _Optimised:
+    """What is put before the class of a gated MLP."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        of, module = self.__dict__.get(_HELD), self
+        assert isinstance(module, nn.Module)
+        if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and of is not None:
+            weights = None if torch.compiler.is_compiling() or torch.jit.is_tracing() or _hooked_everywhere() else parts(module, of)
+            if weights is not None and _answers(args[0], weights, of):
+                return module.get_submodule(of.down)(first_half(args[0], weights, of))
+        return super().forward(*args, **kwargs)  # type: ignore[misc]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        make, args, *rest = super().__reduce_ex__(protocol)
+        return (_made, (_former(type(self)), *args[1:]), *rest) if make is copyreg.__newobj__ else (make, args, *rest)  # type: ignore[attr-defined]
+
+
+# The attribute in which an optimised module holds its parts, and optimised classes by those that they come from.
+_HELD = "_tilewright_gated"
+_classes: Dict[type, type] = {}
+
+
+def _former(cls: type) -> type:
+    return cls.__mro__[cls.__mro__.index(_Optimised) + 1]
+
+
+def _optimised(cls: type) -> type:
+    made = _classes.get(cls)
+    if made is None:
+        named = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")}
+        made = _classes.setdefault(cls, type(cls.__name__, (_Optimised, cls), named))
+    return made
+
+
+def _made(cls: type, *args: Any) -> Any:
+    """A module of an optimised class, without its state: what a pickled one begins with."""
+    made = _optimised(cls)
+    return made.__new__(made, *args)
+
+
+def replace_classes(model: nn.Module) -> None:
+    """Puts a forward pass that asks whether we answer before that of a model's gated MLPs."""
+    for module in model.modules():
+        of = gated(module) if _HELD not in module.__dict__ and _unhooked(module) else None
         if of is not None:
-            module.__dict__["forward"] = partial(_forward, module, of)
-            found[name] = of
-    return found
-
-
-def _forward(module: nn.Module, of: Gated, *args: Any, **kwargs: Any) -> Any:
-    if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and not torch.compiler.is_compiling():
-        (x,), weights = args, parts(module, of)
-        if weights is not None and _answers(x, weights, of):
-            return module.get_submodule(of.down)(first_half(x, weights, of))
-    return type(module).forward(module, *args, **kwargs)
+            module.__dict__[_HELD] = of
+            module.__class__ = _optimised(type(module))

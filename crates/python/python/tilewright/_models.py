@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
+from contextlib import suppress
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
@@ -66,9 +68,9 @@ def enable(path: Path, margin: float = 1.03, compiled: bool = False) -> int:
         raise _native.RecordsError(f"{path} does not exist: write it with tilewright.torch.record, then tune_recorded")
     rows = _shapes.shapes(path)
     _compared.clear()
-    _gated.clear()
     _compared.update({(row.device, row.problem): row for row in rows if row.problem and row.gain is not None})
     _margin = margin
+    _gated.clear()
     won = {problem for (_, problem), row in _compared.items() if (row.gain or 0.0) >= margin}
     _compile_with(f"{margin} {sorted((at, row.problem, row.gain) for (at, _), row in _compared.items())}" if compiled else None, bool(won))
     needed = {row.set[6:].split(" ")[0] for row in rows if row.problem in won}
@@ -211,21 +213,42 @@ _mlp._FORWARDS.append(Linear.forward)
 def _answers_gated(x: Tensor, weights: _mlp.Weights, of: _mlp.Gated) -> bool:
     """Whether `enable` chose a gated MLP's shape. With gradients torch answers, because only the forward pass was compared."""
     weight, up = weights
-    if not _ours_now(x, weight, weight if up is None else up) or _mlp.differentiated(x, *weights.tensors()):
+    if not _ours_now(x, weight, weight if up is None else up) or not _mlp.readable(x, weights):
         return False
-    lies = None if up is None else up.stride()
-    key = (of.function, of.up_first, x.shape, x.stride(), x.dtype, x.device, weight.shape, weight.stride(), lies)
+    if _mlp.differentiated(x, *weights.tensors()) or up is not None and up.data_ptr() % 16:
+        return False
+    function = of.activation.function
+    key = (function, of.up_first, x.dtype, x.device, *(ours._lies(t) for t in (x, weight, up)))
     known = _gated.get(key)
     if known is None:
+        at = _shapes.place(x)
+        if x.is_cuda and ours.captured(f"gated MLP {tuple(x.shape)} @ {tuple(weight.shape)} {x.dtype}", at):
+            return False
         try:
-            known = _chosen(_shapes.gated_problem(x, weight, up, of.function, of.up_first), _shapes.place(x)) is None
-        except _native.Error:
+            problem = _shapes.gated_problem(x, weight, up, function, of.up_first)
+            known = _chosen(problem, at) is None
+            if known and ours.looking:
+                return True
+            alignments = (*(min(t.data_ptr() & -t.data_ptr(), 256) for t in (x, weight)), 256) if x.is_cuda else (256, 256, 256)
+            # Nothing is looked at while a model runs.
+            known = known and _core.context_for(at).looked_at(problem, alignments) is not None
+        except (_native.Error, RuntimeError):
             known = False
         _gated[key] = known
     return known
 
 
 _mlp.answer_by(_answers_gated)
+_core.changed.append(_gated.clear)
+
+
+def look_at_gated(rows: Sequence[Shape]) -> None:
+    """Makes the kernels of gated MLPs ready that `enable` chose, for weights at multiples of 256 bytes."""
+    for row in rows:
+        if row.set == _shapes.GATED and row.problem and _chosen(row.problem) is None:
+            with suppress(_native.Error, RuntimeError):
+                _core.context_for(_shapes._at(row)).prepared(row.problem, (256, 256, 256))
+    _gated.clear()
 
 
 def optimize(model: nn.Module) -> nn.Module:
@@ -236,7 +259,8 @@ def optimize(model: nn.Module) -> nn.Module:
 
     A gated MLP is a module that computes ``down(activation(gate(x)) * up(x))`` as those of Llama do, or with both factors from one layer by
     ``chunk(2, -1)`` as those of Phi-3. Its layers have no bias. Without gradients both factors and the activation run as one kernel, where
-    `record` was given the model and `enable` chose the shape.
+    `record` was given the model and `enable` chose the shape. Their class gets a subclass, with the forward pass of now for what torch answers.
+    The forward pass is followed with `torch.fx`, which no other thread that runs a model may do at the same time.
 
     Parameters
     ----------
@@ -257,7 +281,7 @@ def optimize(model: nn.Module) -> nn.Module:
     for module in model.modules():
         if type(module) is nn.Linear:
             module.__class__ = Linear
-    _mlp.replace_forward(model)
+    _mlp.replace_classes(model)
     return model
 
 
@@ -312,6 +336,28 @@ def unanswered(rows: Sequence[Shape]) -> List[str]:
     return [why(row) for row in rows]
 
 
+def _counted(rows: Sequence[Shape], whys: Sequence[str]) -> List[int]:
+    """Calls of each row without those that another row stands for: a gated MLP that is answered has its factors in it, one that is not is its
+    factors."""
+    calls = [row.calls for row in rows]
+    for i, (row, why) in enumerate(zip(rows, whys)):
+        if row.set != _shapes.GATED:
+            continue
+        if why:
+            calls[i] = 0
+            continue
+        x, *weights = [of for of in json.loads(row.call) if isinstance(of, dict)]
+        k = x["size"][-1]
+        lines = math.prod(x["size"][:-1])
+        for weight in weights:
+            sizes = [[lines, k], weight["size"][::-1]]
+            factor = lambda of: of.set == "aten::mm" and [a["size"] for a in json.loads(of.call)] == sizes  # noqa: E731
+            at = next((j for j, of in enumerate(rows) if factor(of) and calls[j] > 0), None)
+            if at is not None:
+                calls[at] = max(0, calls[at] - row.calls)
+    return calls
+
+
 def report(path: Optional[Path] = None) -> str:
     """Describe which calls tilewright has answered since `enable`, and why torch answered the others.
 
@@ -334,10 +380,13 @@ def report(path: Optional[Path] = None) -> str:
         times = {"": 0.0}
         if any(_shapes.is_emulated(row.device) for row in rows):
             lines.insert(0, "The device is the emulator `emu`, an interpreter of kernels on the CPU: for trying the calls, not for speed.")
-        for row, why in zip(rows, unanswered(rows)):
+        whys = unanswered(rows)
+        for row, why, calls in zip(rows, whys, _counted(rows, whys)):
+            why = "is part of a gated MLP that tilewright answers" if why and not calls and row.set != _shapes.GATED else why
             summed = _summed(row, why)
-            times[summed] = times.get(summed, 0.0) + row.torch_us * row.calls
-            saved = 0.0 if why else (row.torch_us - row.ours_us) * row.calls
+            if calls:
+                times[summed] = times.get(summed, 0.0) + row.torch_us * calls
+            saved = 0.0 if why else (row.torch_us - row.ours_us) * calls
             told = f"{row.calls:6} {row.torch_us:10.1f} {row.ours_us:10.1f} {saved:10.1f}  {row.layers or '(no layer)'}, {row.set}"
             lines.append(f"{told}: {why}" if why else told)
         total = sum(times.values()) or 1.0

@@ -429,6 +429,7 @@ def _product(
     if 0 in shape or a.shape[1] == 0:
         return _by_torch(a, b, bias, activation, residual, gate, preactivations, up)
     a, b = _plain(a), _plain(b)
+    up = up if up is None else up.resolve_neg()
     if up is not None and (up.stride() != b.stride() or up.data_ptr() % 16):
         b, up = b.contiguous(), up.clone(memory_format=torch.contiguous_format)
     bias = None if bias is None else bias.contiguous()

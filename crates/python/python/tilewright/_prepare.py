@@ -109,6 +109,7 @@ def prepare(
         file = os.path.join(folder, "shapes.csv") if path is None else path
         _shapes.decide(file, recorder, repeats)
         count = _models.enable(file, margin, compiled)
+        _models.look_at_gated(_shapes.shapes(file))
     ours.looking = True
     try:
         _step(model, args, kwargs)

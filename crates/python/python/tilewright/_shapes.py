@@ -158,7 +158,7 @@ def product_of(a: Array, b: Array, bias: Optional[Array] = None) -> str:
 
 def gated_problem(x: Tensor, weight: Tensor, up: Optional[Tensor], function: str, up_first: bool) -> str:
     """The text of a gated MLP up to the product of both factors."""
-    rows, gate = (_array(t) for t in (x.flatten(0, -2), weight.t()))
+    rows, gate = (_array(t) for t in (x.reshape(-1, x.shape[-1]), weight.t()))
     columns = gate.shape[1] if up is not None else gate.shape[1] // 2
     out = of_shape((rows.shape[0], columns), rows.dtype, rows.device)
     other = None if up is None else _array(up.t())
@@ -297,10 +297,10 @@ class Recorder(TorchDispatchMode):
 
     def _note_gated(self, of: _mlp.Gated, module: torch.nn.Module, args: Any) -> None:
         weights = _mlp.parts(module, of)
-        if weights is not None and len(args) == 1 and isinstance(args[0], Tensor):
+        if weights is not None and len(args) == 1 and isinstance(args[0], Tensor) and _mlp.readable(args[0], weights):
             tensors = [args[0], *weights.tensors()]
             if not _mlp.differentiated(*tensors):
-                called = [args[0], *weights, of.function, of.up_first]
+                called = [args[0], *weights, of.activation.function, of.up_first]
                 self.note(GATED, lambda: gated_problem(*called), called, tensors)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
