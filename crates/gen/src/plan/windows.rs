@@ -14,6 +14,9 @@ pub(super) const ROW_BYTES: u32 = 128;
 /// Least bytes of a row for weights that lanes convert: a k-tile of 128 weights of 4 bits.
 pub(super) const RAW_ROW: u32 = 64;
 
+/// Reason why rows that are at the same place as their neighbours are refused.
+const REPEATED: &str = "its rows repeat in memory";
+
 /// A tensor map, and the coordinates of copies through it.
 pub(super) struct Walk {
     /// The map, its box a line of 128 bytes.
@@ -174,6 +177,7 @@ impl<'a> Recogniser<'a> {
         let digits = &self.dims.digits;
         let moved = |dim: &&Dimension| dim.steps.iter().any(|(i, _)| digits[*i].axis == self.slow && digits[*i].div == 1);
         let (side, lines) = match self.others().find(moved) {
+            None if self.others().any(|dim| !self.pixels(dim).is_empty()) => return Err(REPEATED.into()),
             None => (None, 0),
             Some(dim) => match self.pixels(dim).as_slice() {
                 [(i, 1), more @ ..] if more.iter().all(|step| self.goes_on(self.slow, *step)) => {
@@ -212,11 +216,9 @@ impl<'a> Recogniser<'a> {
             }
         }
         // The walk takes every step of the slow axis: to the next pixel, or from the last one of a dimension to the next of another.
-        let mut steps: Vec<_> = self.others().flat_map(|dim| self.pixels(dim)).map(|(i, _)| digits[i]).collect();
-        steps.sort_by_key(|digit| digit.div);
-        let whole = steps.iter().try_fold(1, |div, digit| (digit.div == div).then_some(div * digit.extent));
-        if whole.is_none() {
-            return Err("its rows repeat in memory".into());
+        let moves = |i: usize| self.others().any(|dim| self.pixels(dim).iter().any(|(moved, _)| *moved == i));
+        if (0..digits.len()).any(|i| digits[i].axis == self.slow && digits[i].extent > 1 && !moves(i)) {
+            return Err(REPEATED.into());
         }
         if !(1..=3).contains(&spatial.len()) {
             return Err(format!("its pixels have {} dimensions, and copies take 1 to 3", spatial.len()));
