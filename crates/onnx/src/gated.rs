@@ -63,7 +63,7 @@ fn reads(graph: &Graph, name: &str) -> usize {
     graph.readers.get(name).copied().unwrap_or_default()
 }
 
-/// The function that gives a value, and of which value. SiLU is a node, or the product of a value and its sigmoid.
+/// The function that computes a value, with its argument. SiLU is a node, or the product of the argument and its sigmoid.
 fn applied<'g>(graph: &Graph, writers: &HashMap<&'g str, &'g NodeProto>, value: &str) -> Option<Applied<'g>> {
     let node = *writers.get(value)?;
     let alone = |function| Some(Applied { function, of: node.input.first()?, nodes: vec![node], reads: 1 });

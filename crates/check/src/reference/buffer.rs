@@ -241,8 +241,8 @@ impl Buffer {
         with_element!(scalar, E => write::<E>(&mut buffer.bytes, start, lines, &gaps, fill), {});
         Ok(buffer)
     }
-    /// The B of a product without its gate, where the gate's weights are this buffer and those of the other factor another: the columns of both, in the
-    /// gaps of which nothing is.
+    /// Operand B of the product without its gate (`wide`): the columns of this buffer, which has the gate's weights, then those of the up weights,
+    /// without gaps.
     pub(super) fn joined(&self, up: &Buffer, gated: &Gemm, wide: &Gemm) -> Result<Buffer, ProblemError> {
         let scalar = self.scalar;
         let mut all = Buffer::new("B", scalar, Place::FIRST, Lines::matrix(wide, 1), Fill::Poison)?;

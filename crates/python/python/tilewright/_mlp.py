@@ -14,7 +14,7 @@ from . import _operators as ours
 
 
 class Activation(NamedTuple):
-    """A module that computes a function of each element: its name, the function, and by what it is known again."""
+    """A module that computes a function of each element: its name and function, and the class and settings that it must keep."""
 
     name: str
     function: str
@@ -24,7 +24,7 @@ class Activation(NamedTuple):
 
 class Gated(NamedTuple):
     """The names of a module's parts: ``down(function(gate(x)) * up(x))``. Without `up`, `gate` has the columns of both, the gate's first or second.
-    The forward pass was followed with `training` so."""
+    `training` is the module's mode when it was recognised."""
 
     gate: str
     up: Optional[str]
@@ -217,7 +217,7 @@ def _hooked_everywhere() -> bool:
 
 
 class _Optimised:
-    """What is put before the class of a gated MLP."""
+    """Base of optimised gated MLPs, before the module's own class: asks whether we answer a call."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         of, module = self.__dict__.get(_HELD), self

@@ -259,7 +259,7 @@ def optimize(model: nn.Module) -> nn.Module:
 
     A gated MLP is a module that computes ``down(activation(gate(x)) * up(x))`` as those of Llama do, or with both factors from one layer by
     ``chunk(2, -1)`` as those of Phi-3. Its layers have no bias. Without gradients both factors and the activation run as one kernel, where
-    `record` was given the model and `enable` chose the shape. Their class gets a subclass, with the forward pass of now for what torch answers.
+    `record` was given the model and `enable` chose the shape. Such a module gets a subclass of its class. A call that torch answers runs the module's own forward pass.
     The forward pass is followed with `torch.fx`, which no other thread that runs a model may do at the same time.
 
     Parameters
