@@ -182,6 +182,7 @@ impl Out<'_> {
                     results
                 };
                 let runs = math.in_band(band, s * columns..(s + 1) * columns);
+                self.make(b, Some(&runs));
                 staged.store(b, number, of, [outer, row, col], &Fill { math, runs: &runs, values: &values });
                 number += 1;
             }

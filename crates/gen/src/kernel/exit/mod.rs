@@ -15,13 +15,14 @@ use super::input::{Input, Ints};
 use super::tile::cluster::ClusterPlace;
 use super::tile::position::{TilePosition, TileWalk};
 use super::unit::AccumulatorSet;
-use super::unit::accumulators::Accumulators;
+use super::unit::accumulators::{Accumulators, Run};
 use crate::kernel::reduce::Reducer;
 use crate::kernel::reduce::tile::{FreeShared, HeldTile, Kept, OfRegister, Overwrite, Walk};
 use crate::plan::{Edge, Exit, KernelSpec, SharedMap, Split, StoreTile, TileReduction};
 use bulk::StagedStore;
 use out::{Out, OutArgs, Target};
 use owners::{Owners, Share};
+use pairs::TilePairs;
 use rows::RowStore;
 use tilewright_ir::mma::Owner;
 use tilewright_ir::*;
@@ -110,7 +111,7 @@ impl Epilogue<'_> {
         self.store(b, acc, at, reduced, None, staged);
     }
 
-    /// Stores the accumulators of a tile. `out` tells which operations registers have passed already. With `owners`, each peer stores
+    /// Stores the accumulators of a tile. `out` tells which operations registers have passed already, and which sums results are made of. With `owners`, each peer stores
     /// its own share.
     fn store(
         &self,
@@ -134,7 +135,11 @@ impl Epilogue<'_> {
         if self.without_terms() {
             return out.by_beta(b, |b, old| out.without_terms(b, old));
         }
-        match (&self.spec.epilogue.exit, self.spec.tiling.unit.family().owner) {
+        let unit = self.spec.tiling.unit.family().owner;
+        if !self.spec.epilogue.exit.by_waves() {
+            out.make(b, None);
+        }
+        match (&self.spec.epilogue.exit, unit) {
             (Exit::Staged { .. }, _) => return out.staged(b, acc, owners),
             (_, Owner::Thread) => return out.by_beta(b, |b, old| out.direct(b, acc, old)),
             (_, Owner::Wave | Owner::Warpgroup) => {}
@@ -145,7 +150,10 @@ impl Epilogue<'_> {
             // Bulk stores serve only where C is only written: they do not read what they replace.
             Some(Staged::Bulk(staged)) => out.by_beta(b, |b, old| match (old, share) {
                 (true, Some(share)) => out.runs_of(b, &math, share, old),
-                (true, None) => out.runs(b, &math, old),
+                (true, None) => {
+                    out.make(b, None);
+                    out.runs(b, &math, old);
+                }
                 _ => out.in_bulk(b, &math, staged, share),
             }),
             Some(Staged::Rows(rows)) => out.by_beta(b, |b, old| match share {
@@ -164,8 +172,10 @@ impl Epilogue<'_> {
     fn store_pairs(&self, b: &mut Builder, acc: &AccumulatorSet, at: &TilePosition, staged: Option<&Staged>) {
         let to = self.results_at(b, at);
         self.with_results(|results| {
-            if let Some(set) = self.combine(b, acc, results, [at, &to]) {
-                results.store(b, &set, &to, None, None, staged);
+            if let Some(pairs) = TilePairs::new(b, acc, [self, results], [at, &to]) {
+                let make = |b: &mut Builder, runs: Option<&[Run]>| pairs.make(b, runs);
+                let out = Out::new(b, results, &to).of_made(&make);
+                results.store(b, &pairs.set, &to, Some(out), None, staged);
             }
         });
     }

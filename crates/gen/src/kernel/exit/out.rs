@@ -9,7 +9,7 @@ use crate::kernel::exit::operations::{Before, Operations, Piece, Run, Start, pie
 use crate::kernel::input::{entry_start, exists};
 use crate::kernel::reduce::Reducer;
 use crate::kernel::tile::position::TilePosition;
-use crate::kernel::unit::accumulators::Accumulators;
+use crate::kernel::unit::accumulators::{self, Accumulators};
 use crate::plan::reach::vector_width;
 use crate::plan::{Edge, Exit};
 use std::ops::Range;
@@ -62,6 +62,9 @@ struct Place {
     at: Option<ExprId>,
 }
 
+/// Makes the results of these runs, or all, in the registers that exits read.
+pub(super) type MakeResults<'a> = &'a dyn Fn(&mut Builder, Option<&[accumulators::Run]>);
+
 /// The epilogue of one tile.
 pub(crate) struct Out<'a> {
     pub e: &'a Epilogue<'a>,
@@ -70,6 +73,8 @@ pub(crate) struct Out<'a> {
     base: Option<Base>,
     /// Those on the tile's batch entry.
     operations: Operations<'a>,
+    /// Makes results right before they are stored, where they are not in registers yet.
+    make: Option<MakeResults<'a>>,
 }
 
 impl<'a> Out<'a> {
@@ -90,18 +95,30 @@ impl<'a> Out<'a> {
                 (at.split.cast(Scalar::I64) * chunk as i64 + at.g_local.cast(Scalar::I64)) * ((c.m * c.n) as i64),
             ))),
         };
-        Out { e, at, base, operations: e.args.operations.of_entry(b, at.g) }
+        Out { e, at, base, operations: e.args.operations.of_entry(b, at.g), make: None }
     }
 }
 
 impl<'a> Out<'a> {
     /// Only the ownership test of a tile: nothing is stored through this value.
     pub fn owner(e: &'a Epilogue<'a>, at: &'a TilePosition) -> Out<'a> {
-        Out { e, at, base: None, operations: Operations::none(e.c) }
+        Out { e, at, base: None, operations: Operations::none(e.c), make: None }
+    }
+
+    /// The same with results that are made right before they are stored.
+    pub(super) fn of_made(self, make: MakeResults<'a>) -> Out<'a> {
+        Out { make: Some(make), ..self }
     }
 }
 
 impl Out<'_> {
+    /// Makes the results of these runs, or all, where they are not in registers yet.
+    pub fn make(&self, b: &mut Builder, runs: Option<&[accumulators::Run]>) {
+        if let Some(make) = self.make {
+            make(b, runs);
+        }
+    }
+
     /// Stores with and without reading the old result, whichever beta asks for.
     pub fn by_beta(&self, b: &mut Builder, write: impl Fn(&mut Builder, bool)) {
         self.operations.by_beta(b, write);

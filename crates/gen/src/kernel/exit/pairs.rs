@@ -6,7 +6,7 @@ use super::operations::{AroundGate, Operations, Run, Start};
 use super::out::{Out, OutArgs, columns_contiguous};
 use crate::kernel::tile::position::TilePosition;
 use crate::kernel::unit::AccumulatorSet;
-use crate::kernel::unit::accumulators::Accumulators;
+use crate::kernel::unit::accumulators::{self, Accumulators};
 use crate::plan::{Edge, OfResults};
 use tilewright_ir::affine::Coord;
 use tilewright_ir::layout::Axis;
@@ -64,76 +64,6 @@ impl Epilogue<'_> {
         TilePosition { n_start, ..*at }
     }
 
-    /// The results of the pairs that a thread holds, in registers of their own. `results` is the epilogue of what leaves, `to` the place of its tile.
-    pub(super) fn combine(
-        &self,
-        b: &mut Builder,
-        acc: &AccumulatorSet,
-        results: &Epilogue<'_>,
-        [at, to]: [&TilePosition; 2],
-    ) -> Option<AccumulatorSet> {
-        let pairs = self.spec.pairs(self.c)?;
-        let elements = self.spec.tiling.pair_elements(&pairs)?;
-        let AroundGate { on_sums: ahead, gate, .. } = self.args.operations.around_gate(results.c)?;
-        b.comment("the gate");
-        // Sums that are stored are the tile's own only.
-        let (ahead, owner) = (ahead.of_entry(b, at.g), ahead.stores().then(|| Out::owner(results, to)));
-        let sums = Accumulators::new(b, &self.spec.tiling, self.c, *acc);
-        let regs = b.regs("gated", self.c.result_scalar().ty(), elements.len() as u32);
-        let column = result_column(b, &pairs, acc.first[1]);
-        let set = AccumulatorSet { regs, first: [acc.first[0], b.bind("result_col", column)], thread: acc.thread };
-        let held = Accumulators::new(b, &results.spec.tiling, results.c, set);
-        let by_column = columns_contiguous(results.c);
-        // Neighbours of one granule, which no tile ends between.
-        let divides =
-            |width: &u32| pairs.granule.is_multiple_of((*width).into()) && pairs.columns.is_multiple_of((*width).into());
-        let width = if by_column { [TOGETHER, 2].into_iter().find(divides).unwrap_or(1) } else { 1 };
-        let along = if by_column { Axis::Col } else { Axis::Row };
-        let mut done = Vec::new();
-        held.pieces(b, along, width, 0..held.count(), &mut |b, row, col, numbers| {
-            let [row, column] = [(at.m_start, row), (to.n_start, col)].map(|(start, x)| {
-                let start = start.value(b);
-                b.value(start + x.cast(self.ints.coord))
-            });
-            let guard = owner.as_ref().and_then(|owner| {
-                let [row, column] = [(row, 0), (column, 1)].map(|(x, axis)| {
-                    let at = Coord::plain(b, x);
-                    owner.owned(b, at, axis)
-                });
-                b.and_opt(row, column)
-            });
-            // Past the last column there is nothing to read.
-            let column = match results.may_overrun(1) {
-                true => b.value(column.min(pairs.columns as i64 - numbers.len() as i64)),
-                false => column,
-            };
-            let first = first_column(b, &pairs, column);
-            let parts = [0, 1].map(|part| {
-                let values: Vec<ExprId> = numbers.iter().map(|&number| sums.value(b, elements[number as usize][part])).collect();
-                let column = b.value(first + part as i64 * pairs.granule as i64);
-                let run = Run {
-                    g: at.g,
-                    row: Coord::plain(b, row),
-                    col: Coord::plain(b, column),
-                    by_column,
-                    length: numbers.len() as u32,
-                    piece: None,
-                    start: Start::Multiple,
-                    overruns: [results.row_limit(at), None],
-                };
-                ahead.apply(b, &run, guard, self.ints, None, &values)
-            });
-            for (i, &number) in numbers.iter().enumerate() {
-                let result = gated(b, gate, [parts[0][i], parts[1][i]]);
-                done.push((number, b.bind("result", result)));
-            }
-        });
-        for (number, value) in done {
-            b.set_reg(regs, number, value);
-        }
-        Some(set)
-    }
-
     /// Whether the tile may reach beyond the last row (axis 0) or column (axis 1).
     fn may_overrun(&self, axis: usize) -> bool {
         let cluster = self.spec.tiling.cluster;
@@ -145,6 +75,119 @@ impl Epilogue<'_> {
     fn row_limit(&self, at: &TilePosition) -> Option<Ex> {
         let may = self.inputs[0].edge == Edge::Predicate && self.may_overrun(0);
         at.sizes[0].map(Ex::from).or(may.then_some(self.c.m.into()))
+    }
+}
+
+/// The pairs of sums that a thread holds of a tile, and the registers of their results. Exits make results right before they store them: all at once
+/// they need more registers than a thread has (256 x 192 results of bf16 spilled 744 bytes, and spill nothing so).
+pub(super) struct TilePairs<'a> {
+    of_product: &'a Epilogue<'a>,
+    of_results: &'a Epilogue<'a>,
+    at: &'a TilePosition,
+    /// The place of the tile of results.
+    to: &'a TilePosition,
+    pairs: Pairs,
+    /// The numbers of the sums of each result.
+    elements: Vec<[u32; 2]>,
+    operations: AroundGate<'a>,
+    /// Who may store sums, where sums are stored.
+    owner: Option<Out<'a>>,
+    accumulators: Accumulators,
+    results: Accumulators,
+    /// Registers of the results.
+    pub set: AccumulatorSet,
+}
+
+impl<'a> TilePairs<'a> {
+    /// `of_results` is the epilogue of what leaves; the places are those of the tile and of its results.
+    pub fn new(
+        b: &mut Builder,
+        acc: &AccumulatorSet,
+        [of_product, of_results]: [&'a Epilogue<'a>; 2],
+        [at, to]: [&'a TilePosition; 2],
+    ) -> Option<Self> {
+        let pairs = of_product.spec.pairs(of_product.c)?;
+        let elements = of_product.spec.tiling.pair_elements(&pairs)?;
+        let around = of_product.args.operations.around_gate(of_results.c)?;
+        b.comment("the gate");
+        // Sums that are stored are the tile's own only.
+        let operations = AroundGate { on_sums: around.on_sums.of_entry(b, at.g), ..around };
+        let owner = operations.on_sums.stores().then(|| Out::owner(of_results, to));
+        let accumulators = Accumulators::new(b, &of_product.spec.tiling, of_product.c, *acc);
+        let regs = b.regs("gated", of_product.c.result_scalar().ty(), elements.len() as u32);
+        let column = result_column(b, &pairs, acc.first[1]);
+        let set = AccumulatorSet { regs, first: [acc.first[0], b.bind("result_col", column)], thread: acc.thread };
+        let results = Accumulators::new(b, &of_results.spec.tiling, of_results.c, set);
+        Some(TilePairs { of_product, of_results, at, to, pairs, elements, operations, owner, accumulators, results, set })
+    }
+
+    /// Makes the results of these runs, or all.
+    pub fn make(&self, b: &mut Builder, runs: Option<&[accumulators::Run]>) {
+        let wanted: Option<Vec<u32>> = runs.map(|runs| runs.iter().flat_map(accumulators::Run::elements).collect());
+        let by_column = columns_contiguous(self.of_results.c);
+        // Neighbours of one granule, which neither a tile nor a staging buffer ends between.
+        let divides = |width: &u32| {
+            self.pairs.granule.is_multiple_of((*width).into()) && self.pairs.columns.is_multiple_of((*width).into())
+        };
+        let width = if by_column { [TOGETHER, 2].into_iter().find(divides).unwrap_or(1) } else { 1 };
+        let along = if by_column { Axis::Col } else { Axis::Row };
+        let mut done = Vec::new();
+        self.results.pieces(b, along, width, 0..self.results.count(), &mut |b, row, col, numbers| {
+            if wanted.as_ref().is_none_or(|wanted| wanted.contains(&numbers[0])) {
+                let results = self.piece(b, [row, col], numbers);
+                done.extend(numbers.iter().copied().zip(results));
+            }
+        });
+        for (number, value) in done {
+            b.set_reg(self.set.regs, number, value);
+        }
+    }
+
+    /// Results that are neighbours, from this row and column of the macro tile on.
+    fn piece(&self, b: &mut Builder, [row, col]: [ExprId; 2], numbers: &[u32]) -> Vec<ExprId> {
+        let AroundGate { on_sums: ahead, gate, .. } = &self.operations;
+        let (ints, by_column) = (self.of_product.ints, columns_contiguous(self.of_results.c));
+        let [row, column] = [(self.at.m_start, row), (self.to.n_start, col)].map(|(start, x)| {
+            let start = start.value(b);
+            b.value(start + x.cast(ints.coord))
+        });
+        let guard = self.owner.as_ref().and_then(|owner| {
+            let [row, column] = [(row, 0), (column, 1)].map(|(x, axis)| {
+                let at = Coord::plain(b, x);
+                owner.owned(b, at, axis)
+            });
+            b.and_opt(row, column)
+        });
+        // Past the last column there is nothing to read.
+        let column = match self.of_results.may_overrun(1) {
+            true => b.value(column.min(self.pairs.columns as i64 - numbers.len() as i64)),
+            false => column,
+        };
+        let first = first_column(b, &self.pairs, column);
+        let parts = [0, 1].map(|part| {
+            let values = numbers
+                .iter()
+                .map(|&number| self.accumulators.value(b, self.elements[number as usize][part]))
+                .collect::<Vec<_>>();
+            let column = b.value(first + part as i64 * self.pairs.granule as i64);
+            let run = Run {
+                g: self.at.g,
+                row: Coord::plain(b, row),
+                col: Coord::plain(b, column),
+                by_column,
+                length: numbers.len() as u32,
+                piece: None,
+                start: Start::Multiple,
+                overruns: [self.of_results.row_limit(self.at), None],
+            };
+            ahead.apply(b, &run, guard, ints, None, &values)
+        });
+        let both = parts[0].iter().zip(&parts[1]);
+        both.map(|(&one, &other)| {
+            let result = gated(b, *gate, [one, other]);
+            b.bind("result", result)
+        })
+        .collect()
     }
 }
 

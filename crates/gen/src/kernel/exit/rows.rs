@@ -201,6 +201,7 @@ impl Out<'_> {
         let RowExit { rows, form } = exit;
         let first = (buffer.from + buffer.number) * rows.staging.columns;
         let runs = math.in_band(buffer.band, first..first + rows.staging.columns);
+        self.make(b, Some(&runs));
         let mut at = None;
         for run in runs {
             let line = match at.filter(|(of, _)| *of == run.row) {
