@@ -160,6 +160,8 @@ struct Resources {
     issue: f64,
     shared: f64,
     loads: f64,
+    /// Cycles in which bulk copies start and arrive, whatever their size.
+    copies: f64,
     l2: f64,
     /// Cycles that nothing hides: waits for instructions, for barriers, for others of a cluster, for the tiles that load waves write.
     besides: f64,
@@ -232,7 +234,7 @@ fn resources(
     };
     // Instructions besides those of the unit: four schedulers issue one a cycle each.
     let load_waves = f64::from(spec.load_threads().div_ceil(target.wave.max(1)));
-    let mut sum = Resources { math, issue: 0.0, shared: read, loads: 0.0, l2, besides: waits + together };
+    let mut sum = Resources { math, issue: 0.0, shared: read, loads: 0.0, copies: 0.0, l2, besides: waits + together };
     for ((o, operand), copy) in sides.into_iter().zip(&spec.schedule.copies) {
         let tensor = c.tensor(operand);
         let parts = f64::from(o.shared_parts);
@@ -271,6 +273,10 @@ fn resources(
         } else {
             // Bulk copies write what units read.
             sum.shared += brought / target.rates.shared_bytes;
+            if let Transport::Bulk(tile) = copy {
+                let sharers = if operand == Operand::A { t.cluster.n } else { t.cluster.m };
+                sum.copies += f64::from(tile.columns * tile.lines) * (COPY.0 / f64::from(sharers) + COPY.1);
+            }
         }
     }
     let (issue, besides) = by_hand(model, spec, footprint, resident);
@@ -416,7 +422,7 @@ pub(super) fn main_kernel(model: &Model, spec: &Derived, footprint: &Footprint, 
     let l2 = l2_cycles(target, bytes, traffic.miss, running / units);
     let r = resources(model, spec, footprint, work, resident, per_unit, l2);
     let latency = target.rates.dram_latency_ns * clock / 1e3 * unit.loaded;
-    let needed = [r.math, r.shared, r.loads, r.issue, r.l2];
+    let needed = [r.math, r.shared, r.loads, r.copies, r.issue, r.l2];
     // Copies queue, so their latency grows with the load: buffers that cover the latency of an idle cache do not cover that of a busy one.
     let busy = soft_max(&[soft_max(&needed), spanned(spec, latency, resident)]) + r.besides;
     let math_of_tile = work.iterations * k_tile(spec, busy, latency, traffic.miss, resident);
@@ -445,7 +451,7 @@ pub(super) fn main_kernel(model: &Model, spec: &Derived, footprint: &Footprint, 
         math_us: us(r.math),
         issue_us: us(r.issue),
         shared_us: us(r.shared),
-        l2_us: us(r.l2.max(r.loads)),
+        l2_us: us(r.l2.max(r.loads).max(r.copies)),
         dram_us,
         stall_us: (main_us - us(soft_max(&needed) + r.besides).max(dram_us)).max(0.0),
         resident: footprint.groups_per_unit,
