@@ -113,6 +113,7 @@ scripts! {
         torch_bad_input: "test_bad_input.py" &["Torch"];
         torch_every_argument: "test_every_argument.py" &["Torch"];
         torch_models: "test_torch_models.py" &[];
+        torch_mlp: "test_torch_mlp.py" &[];
         torch_prepare: "test_torch_prepare.py" &[];
         torch_reductions: "test_torch_reductions.py" &[];
         torch_beside: "test_torch_beside.py" &[];

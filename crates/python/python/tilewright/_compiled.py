@@ -18,7 +18,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.select_algorithm import ExternKernelChoice
 from torch._inductor.virtualized import V
 
-from . import _native, _shapes
+from . import _native, _patterns, _shapes
 from . import _operators as ours
 from ._arrays import Array
 
@@ -26,7 +26,7 @@ _aten = torch.ops.aten
 
 
 class Pass(CustomGraphPass):
-    """`addmm` and convolutions, of sizes that are known when compiling. `chosen` says why torch answers a problem at a place. What
+    """`addmm`, convolutions and gated MLPs, of sizes that are known when compiling. `chosen` says why torch answers a problem at a place. What
     max-autotune measures is left to it."""
 
     def __init__(self, chosen: Callable[[str, str], Optional[str]], told: str) -> None:
@@ -44,13 +44,21 @@ class Pass(CustomGraphPass):
             for node in graph.find_nodes(op="call_function", target=target):
                 values = torch.fx.map_arg(node.args, lambda x: x.meta.get("val"))
                 # Scalars of addmm are given by name.
-                if all(map(_known, values)) and not node.kwargs and self._wins(target, values):
-                    _replace(graph, node, ours)
+                if all(map(_known, values)) and not node.kwargs and self._wins(lambda: _shapes.READ[target](*values), values):
+                    _replace(graph, node, ours, node.args)
+        for found in () if _measures() else list(_patterns.gated(graph)):
+            values = torch.fx.map_arg((found.rows, found.gate, found.up), lambda x: x.meta.get("val"))
+            one_type = len({x.dtype for x in values if x is not None}) == 1
+            problem = lambda: _shapes.gated_problem(*values, found.function, found.up_first)  # noqa: E731
+            if one_type and all(map(_known, values)) and self._wins(problem, values):
+                _replace(graph, found.result, _glu, found)
+                # Its factors, which nobody uses any more, are products that cost time.
+                graph.eliminate_dead_code()
 
-    def _wins(self, target: Any, values: Any) -> bool:
+    def _wins(self, problem: Callable[[], str], values: Any) -> bool:
         place = _shapes.place(next(x for x in values if isinstance(x, Tensor)))
         try:
-            return self.chosen(_shapes.READ[target](*values), place) is None
+            return self.chosen(problem(), place) is None
         except _native.Error:
             return False
 
@@ -71,17 +79,31 @@ def _convolution(graph: torch.fx.graph.Graph, x: Any, w: Any, bias: Any, *how: A
     return graph.call_function(torch.ops.tilewright.convolution.default, (x, w, bias, stride, padding, dilation, groups))
 
 
-def _replace(graph: torch.fx.graph.Graph, node: Any, ours: Callable[..., Any]) -> None:
+def _glu(graph: torch.fx.graph.Graph, *found: Any) -> Any:
+    of = _patterns.Gated(*found)
+    return graph.call_function(
+        torch.ops.tilewright.glu.default, (of.rows, of.gate, None, of.function, of.up_first, None, None, False, of.up)
+    )
+
+
+def _replace(graph: torch.fx.graph.Graph, node: Any, ours: Callable[..., Any], args: Any) -> None:
     was = node.meta["val"]
     with graph.inserting_before(node):
-        new = ours(graph, *node.args)
-    with was.fake_mode:
-        new.meta["val"] = new.target(*torch.fx.map_arg(new.args, lambda x: x.meta["val"]))
-    if new.meta["val"].stride() != was.stride():
+        new = _valued(ours(graph, *args), was)
+        if new.meta["val"].shape != was.shape:
+            new = _valued(graph.call_function(_aten.reshape.default, (new, list(was.shape))), was)
+    if (new.meta["val"].stride(), new.meta["val"].dtype) != (was.stride(), was.dtype):
         graph.erase_node(new)
         return
     node.replace_all_uses_with(new)
     graph.erase_node(node)
+
+
+def _valued(new: Any, was: Tensor) -> Any:
+    """A node with its value's form."""
+    with was.fake_mode:
+        new.meta["val"] = new.target(*torch.fx.map_arg(new.args, lambda x: x.meta["val"]))
+    return new
 
 
 def _measures() -> bool:

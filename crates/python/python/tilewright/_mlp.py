@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _operators as ours
 
@@ -144,15 +145,23 @@ def _activation(parent: nn.Module, name: str) -> Optional[Activation]:
     state = any(True for _ in module.parameters()) or any(True for _ in module.buffers()) or any(True for _ in module.children())
     if state or not _unhooked(module) or any(isinstance(value, Tensor) for value in settings.values()):
         return None
-    x = torch.cat((_NEAR, _FAR))
+    function = function_of(module)
+    return None if function is None else Activation(name, function, type(module), settings)
+
+
+def function_of(compute: Callable[[Tensor], Tensor]) -> Optional[str]:
+    """The activation that computes the same values, or None."""
     names = ("silu", "gelu", "gelutanh", "relu", "hardswish")
     try:
-        with torch.no_grad(), torch.device("cpu"):
-            y = module(x)
+        # Inductor's passes run in modes that have no values.
+        with _disable_current_modes(), torch.no_grad(), torch.device("cpu"):
+            # In 64 bits functions that are written out cancel less.
+            x = torch.cat((_NEAR, _FAR)).double()
+            y = compute(x)
             same = [other for other in names if y.shape == x.shape and torch.allclose(y, ours.activate(x, other), 1e-6, 1e-7)]
     except Exception:  # noqa: BLE001
         return None
-    return Activation(name, same[0], type(module), settings) if same else None
+    return same[0] if same else None
 
 
 class Weights(NamedTuple):

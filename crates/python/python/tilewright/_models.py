@@ -45,7 +45,7 @@ def enable(path: Path, margin: float = 1.03, compiled: bool = False) -> int:
     margin : float, default 1.03
         Least ratio of torch's time to tilewright's.
     compiled : bool, default False
-        Also change what torch.compile makes from now on, with bias and convolutions. Sets Inductor's ``post_grad_custom_post_pass``. With
+        Also change what torch.compile makes from now on, with bias, convolutions and gated MLPs. Sets Inductor's ``post_grad_custom_post_pass``. With
         ``max-autotune``, tilewright's products are among the measured choices.
 
     Returns
@@ -323,7 +323,7 @@ def unanswered(rows: Sequence[Shape]) -> List[str]:
         if row.problem in unprepared:
             return ours.NOT_PREPARED
         if row.set == _shapes.GATED:
-            return "has not run without gradients since `enable` and `optimize`, outside of autocast and torch.compile"
+            return "has not run without gradients since `enable` and `optimize`, outside of autocast, or was compiled without `compiled=True`"
         if row.set == "aten::addmm":
             return "addmm's scalars do not pass torch's C interface: call F.linear or torch.addmm, outside of autocast"
         name = row.set[6:].split(" ")[0]

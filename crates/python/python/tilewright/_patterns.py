@@ -1,0 +1,145 @@
+"""Gated MLPs in Inductor's graphs: two products of one input, a function of the first one's elements, and their product."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Iterator, List, NamedTuple, Optional, Set
+
+import torch
+from torch import Tensor, fx
+
+from . import _mlp
+
+_aten, _prims = torch.ops.aten, torch.ops.prims
+
+# Elementwise operators that activations consist of.
+_ELEMENTWISE = {
+    getattr(getattr(_aten, name), overload)
+    for name, overload in (
+        *((name, "default") for name in "neg exp tanh erf sigmoid relu silu gelu reciprocal hardsigmoid hardswish expm1 abs".split()),
+        *((name, "Tensor") for name in ("add", "sub", "mul", "div")),
+        *((name, "Scalar") for name in ("add", "sub", "mul", "div", "maximum", "minimum", "pow") if hasattr(getattr(_aten, name), "Scalar")),
+        *((name, "default") for name in ("clamp_min", "clamp_max", "clamp", "maximum", "minimum")),
+        ("pow", "Tensor_Scalar"),
+    )
+} | {_prims.convert_element_type.default}
+# Operators that give the same elements another shape.
+_VIEWS = {_aten.reshape.default, _aten.view.default, _aten._unsafe_view.default}
+# Most nodes of an activation.
+_MOST = 40
+
+
+class Factor(NamedTuple):
+    """Columns of a product: which half of them (None: all), the product, and the nodes from it on."""
+
+    half: Optional[int]
+    product: fx.Node
+    via: List[fx.Node]
+
+
+class Gated(NamedTuple):
+    """A gated MLP's first half: `result` is ``function(rows @ gate.T) * (rows @ up.T)``. Without `up`, `gate` has the rows of both."""
+
+    result: fx.Node
+    rows: fx.Node
+    gate: fx.Node
+    up: Optional[fx.Node]
+    function: str
+    up_first: bool
+
+
+def gated(graph: fx.Graph) -> Iterator[Gated]:
+    """Those of a graph, of sizes that are known, whose other values nobody else uses."""
+    for result in graph.find_nodes(op="call_function", target=_aten.mul.Tensor):
+        if len(result.args) == 2 and all(isinstance(x, fx.Node) for x in result.args) and not result.kwargs:
+            found = _gated(result, *result.args) or _gated(result, *result.args[::-1])
+            if found is not None:
+                yield found
+
+
+def _gated(result: fx.Node, left: Any, right: Any) -> Optional[Gated]:
+    up = _factor(right)
+    activation = None if up is None else _activation(left)
+    gate = None if activation is None else _factor(activation.leaf)
+    if up is None or activation is None or gate is None:
+        return None
+    rows, weights = gate.product.args[0], [_weight(gate.product), _weight(up.product)]
+    together = gate.product is up.product
+    halves = {(None, None): False, (0, 1): True, (1, 0): True}.get((gate.half, up.half))
+    if halves is not together or None in weights or _base(rows) is not _base(up.product.args[0]):
+        return None
+    used = {result, *activation.nodes, *gate.via, *up.via, gate.product, up.product}
+    if any(set(node.users) - used for node in used - {result}):
+        return None
+    return Gated(result, rows, weights[0], None if together else weights[1], activation.function, gate.half == 1)
+
+
+def _factor(node: Any) -> Optional[Factor]:
+    """The product whose columns a node is."""
+    half, via = None, []
+    if isinstance(node, fx.Node) and node.target is operator.getitem:
+        half, cut = node.args[1], node.args[0]
+        if cut.target is not _aten.split.Tensor or len(cut.users) != 2:
+            return None
+        of, size, *dim = cut.args
+        shape = of.meta["val"].shape
+        if dim not in ([-1], [len(shape) - 1]) or shape[-1] != 2 * size:
+            return None
+        via, node = [node, cut], of
+    if isinstance(node, fx.Node) and node.target in _VIEWS:
+        # Columns stay columns.
+        if node.meta["val"].shape[-1] != node.args[0].meta["val"].shape[-1]:
+            return None
+        via, node = [*via, node], node.args[0]
+    return Factor(half, node, via) if isinstance(node, fx.Node) and node.target is _aten.mm.default else None
+
+
+def _weight(product: fx.Node) -> Optional[fx.Node]:
+    """The tensor of (columns, k) whose transpose is a product's second operand."""
+    b = product.args[1]
+    turned = isinstance(b, fx.Node) and (b.target is _aten.t.default or b.target is _aten.permute.default and list(b.args[1]) == [1, 0])
+    return b.args[0] if turned else None
+
+
+def _base(rows: Any) -> Any:
+    """The tensor that is read as rows. Both products may read it by a reshape of their own."""
+    return rows.args[0] if rows.target in _VIEWS else rows
+
+
+class _Activation(NamedTuple):
+    function: str
+    leaf: fx.Node
+    nodes: Set[fx.Node]
+
+
+def _activation(node: fx.Node) -> Optional[_Activation]:
+    """The function of one node's elements that a node is, by its values."""
+    order: List[fx.Node] = []
+    leaves: Set[fx.Node] = set()
+
+    def visit(at: fx.Node) -> None:
+        if at in order or at in leaves or len(order) > _MOST:
+            return
+        if at.op != "call_function" or at.target not in _ELEMENTWISE:
+            leaves.add(at)
+            return
+        for one in at.all_input_nodes:
+            visit(one)
+        order.append(at)
+
+    visit(node)
+    if len(leaves) != 1 or not order or len(order) > _MOST:
+        return None
+    (leaf,) = leaves
+    function = _mlp.function_of(lambda x: _computed(order, leaf, x))
+    return None if function is None else _Activation(function, leaf, set(order))
+
+
+def _computed(order: List[fx.Node], leaf: fx.Node, x: Tensor) -> Tensor:
+    """The last node's value for these of the leaf, without rounding to the types on the way."""
+    values = {leaf: x}
+    for node in order:
+        args = fx.map_arg(node.args, lambda n: values[n])
+        kwargs = fx.map_arg(node.kwargs, lambda n: values[n])
+        values[node] = args[0] if node.target is _prims.convert_element_type.default else node.target(*args, **kwargs)
+    return values[order[-1]]
