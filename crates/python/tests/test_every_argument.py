@@ -253,6 +253,24 @@ if torch is not None:
             dict(x=torch.ones(4, 5), weight=torch.ones(6, 5)),
             dict(x=MISSING, weight=MISSING, bias=TENSOR, gate={"number": 3, "unknown": "tanh", "empty": "", "list": []}, up_first={"text": "x", "list": []}, gate_limit={"text": "x", "list": [], "another gate's": 2.0}, gate_slope={"text": "x", "zero": 0}, interleaved={"text": "x", "list": []}, keep={"text": "x", "list": []}, up=TENSOR),
         ),
+        "linear_logsumexp": (
+            dict(x=torch.ones(4, 5), weight=torch.ones(6, 5), labels=torch.zeros(4, dtype=torch.int64)),
+            dict(x=MISSING, weight=MISSING, labels=MISSING, bias=TENSOR),
+        ),
+        "linear_cross_entropy": (
+            dict(x=torch.ones(4, 5), weight=torch.ones(6, 5), labels=torch.zeros(4, dtype=torch.int64)),
+            dict(
+                x=MISSING,
+                weight=MISSING,
+                labels=MISSING,
+                bias=TENSOR,
+                reduction={"number": 3, "unknown": "all", "None": None},
+                ignore_index={"text": "x", "fraction": 1.5, "list": [], "None": None},
+                label_smoothing={"text": "x", "two": 2.0, "negative": -0.1, "NaN": float("nan")},
+                z_loss={"text": "x", "list": [], "NaN": float("nan")},
+                class_weight=TENSOR,
+            ),
+        ),
         "convolution": (
             dict(x=torch.ones(1, 2, 6, 6), weight=torch.ones(4, 2, 3, 3)),
             dict(

@@ -1033,11 +1033,11 @@ tuned: Dict[Any, Callable[[Sequence[Any], Dict[str, Any]], Tuple[Sequence[Any], 
 def tune(
     what: Any, *args: Any, seconds: Optional[float] = None, trials: Optional[int] = None, progress: Any = False, **options: Any
 ) -> Outcome:
-    """Search the fastest plan for a call of `mm`, `bmm`, `grouped_mm`, `linear` or `glu`, as `tilewright.tune`.
+    """Search the fastest plan for a call of `mm`, `bmm`, `grouped_mm`, `linear`, `glu` or `linear_cross_entropy`, as `tilewright.tune`.
 
     Parameters
     ----------
-    what : mm, bmm, grouped_mm, linear or glu
+    what : mm, bmm, grouped_mm, linear, glu, linear_cross_entropy or linear_logsumexp
         The function of this module.
     *args, **options
         The call's tensors and options. Only shapes, types and strides matter; on a CUDA device the search uses its own memory.
@@ -1072,7 +1072,7 @@ def tune(
     elif inspect.isfunction(what) and what in tuned:
         args, options = tuned[what](args, options)
     elif what not in (mm, bmm):
-        given.refuse("what", what, "tilewright.torch.mm, bmm, grouped_mm, linear or glu is needed")
+        given.refuse("what", what, "tilewright.torch.mm, bmm, grouped_mm, linear, glu, linear_cross_entropy or linear_logsumexp is needed")
     detached = [x.detach() if isinstance(x, Tensor) else x for x in args]
     options = {name: x.detach() if isinstance(x, Tensor) else x for name, x in options.items()}
     return _core.tune(_core.gemm, *detached, seconds=seconds, trials=trials, progress=progress, **options)

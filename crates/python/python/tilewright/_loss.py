@@ -1,0 +1,365 @@
+"""Linear cross-entropy for PyTorch: the loss of a model's last layer without its logits in memory.
+
+The forward pass is one product that stores the logsumexp of each row of logits, not the logits. The backward pass computes the logits again, some
+columns at a time, and keeps their gradient no longer than two products need it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any, Dict, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+from . import _arguments as given
+from . import _core, _native
+from . import _operators as ours
+
+ours._library.define("logits(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")
+ours._library.define("logit_rows(Tensor x, Tensor weight, Tensor? bias=None) -> (Tensor, Tensor)")
+ours._library.define("linear_logsumexp(Tensor x, Tensor weight, Tensor labels, Tensor? bias=None) -> (Tensor, Tensor, Tensor)")
+
+# Bytes of the logits that the backward pass has at a time, and elements of the rows of weights that the forward pass gathers at a time.
+_WORKSPACE = 256 << 20
+_GATHERED = 1 << 24
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def _checked(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> None:
+    if x.dim() != 2 or weight.dim() != 2 or x.shape[1] != weight.shape[1]:
+        raise _native.OperandError(f"x is {tuple(x.shape)} and weight is {tuple(weight.shape)}: (rows, k) and (vocabulary, k) are needed")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise _native.OperandError(f"bias is {tuple(bias.shape)}, ({weight.shape[0]},) is needed")
+    ours._together([("x", x), ("weight", weight), ("bias", bias)])
+
+
+def _logits_by_torch(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+    z = x.to(_wide(x)) @ weight.to(_wide(x)).t()
+    return z if bias is None else z + bias
+
+
+def _logits(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
+    """Logits in 32 bits, or in 64 of operands in 64."""
+    _checked(x, weight, bias)
+    out = x.new_empty((x.shape[0], weight.shape[0]), dtype=_wide(x))
+    if 0 in (*out.shape, x.shape[1]):
+        return _logits_by_torch(x, weight, bias)
+    a, b = ours._plain(x), ours._plain(weight.t())
+    bias = None if bias is None else bias.to(out.dtype).contiguous()
+    key = ("logits", a.device, a.dtype, ours._lies(a), ours._lies(b), ours._lies(out), ours._lies(bias))
+
+    def prepare() -> Any:
+        call = _core._gemm(ours.array(a), ours.array(b), out=ours.array(out), bias=None if bias is None else ours.array(bias))
+        return call.context, call.problem, call.alignments
+
+    addresses = {**ours._addresses(a, b, out), "bias": ours._at(bias)}
+    launched = ours._launch(key, f"logits of {tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}", a, addresses, prepare)
+    return out if launched else _logits_by_torch(x, weight, bias)
+
+
+# The reductions of a product that stores nothing else.
+_OF_ROWS: Dict[str, Any] = {"reduce": ["logsumexp:n", "sum:n"], "store": False}
+
+
+def _logit_rows(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tuple[Tensor, Tensor]:
+    """The logsumexp of each row of logits, and its sum."""
+    _checked(x, weight, bias)
+    out = [x.new_empty(x.shape[:1], dtype=_wide(x)) for _ in range(2)]
+    if 0 in (*x.shape, weight.shape[0]):
+        return _rows_by_torch(x, weight, bias)
+    a, b = ours._plain(x), ours._plain(weight.t())
+    bias = None if bias is None else bias.contiguous()
+    key = ("logit_rows", a.device, a.dtype, ours._lies(a), ours._lies(b), ours._lies(bias))
+
+    def prepare() -> Any:
+        call = _core._gemm(a, b, bias=bias, **_OF_ROWS)
+        return call.context, call.problem, call.alignments
+
+    addresses = {"a": a.data_ptr(), "b": b.data_ptr(), "bias": ours._at(bias)}
+    addresses.update({f"reduction_{n}": y.data_ptr() for n, y in enumerate(out)})
+    what = f"logsumexp of the rows of {tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}"
+    return (out[0], out[1]) if ours._launch(key, what, a, addresses, prepare) else _rows_by_torch(x, weight, bias)
+
+
+def _rows_by_torch(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+    most = x.new_full(x.shape[:1], float("-inf"), dtype=_wide(x))
+    total = torch.zeros_like(most)
+    for columns in _cut(x, weight):
+        z = _logits_by_torch(x, weight[columns], None if bias is None else bias[columns])
+        most, total = torch.logaddexp(most, torch.logsumexp(z, 1)), total + z.sum(1)
+    return most, total
+
+
+def _cut(x: Tensor, weight: Tensor) -> Sequence[slice]:
+    """The columns of logits that fit into the workspace, in multiples of 128."""
+    row = max(1, x.shape[0]) * _wide(x).itemsize
+    step = max(128, _WORKSPACE // row // 128 * 128)
+    return [slice(first, min(first + step, weight.shape[0])) for first in range(0, weight.shape[0], step)]
+
+
+def _at_labels(x: Tensor, weight: Tensor, bias: Optional[Tensor], labels: Tensor) -> Tensor:
+    """The logits of the labels. Those that are no column have the logit 0, and nothing is read for them."""
+    exists = (labels >= 0) & (labels < weight.shape[0])
+    index = torch.where(exists, labels, 0)
+    if weight.shape[0] == 0:
+        return x.new_zeros(x.shape[:1], dtype=_wide(x))
+    step = max(1, _GATHERED // max(1, x.shape[1]))
+    parts = [
+        (x[first : first + step].to(_wide(x)) * weight[index[first : first + step]]).sum(1)
+        for first in range(0, max(1, x.shape[0]), step)
+    ]
+    found = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return torch.where(exists, found if bias is None else found + bias[index], 0)
+
+
+def _linear_logsumexp(x: Tensor, weight: Tensor, labels: Tensor, bias: Optional[Tensor] = None) -> Tuple[Tensor, Tensor, Tensor]:
+    if x.dim() < 1 or labels.shape != x.shape[:-1]:
+        raise _native.OperandError(f"labels are {tuple(labels.shape)} and x is {tuple(x.shape)}: (...) and (..., k) are needed")
+    if labels.dtype not in (torch.int32, torch.int64):
+        raise _native.OperandError(f"labels are {labels.dtype}: int32 or int64 is needed")
+    if labels.device != x.device:
+        raise _native.OperandError(f"labels are on {labels.device}, x is on {x.device}: bring them together")
+    rows = x.reshape(-1, x.shape[-1])
+    most, total = _logit_rows(rows, weight, bias)
+    found = _at_labels(rows, weight, bias, labels.reshape(-1).long())
+    return most.reshape(labels.shape), found.reshape(labels.shape), total.reshape(labels.shape)
+
+
+for _key in ("CPU", "CUDA"):
+    ours._library.impl("logits", _logits, _key)
+    ours._library.impl("logit_rows", _logit_rows, _key)
+    ours._library.impl("linear_logsumexp", _linear_logsumexp, _key)
+
+
+@torch.library.register_fake("tilewright::logits", lib=ours._library)
+def _(x, weight, bias=None):
+    return x.new_empty((x.shape[0], weight.shape[0]), dtype=_wide(x))
+
+
+@torch.library.register_fake("tilewright::logit_rows", lib=ours._library)
+def _(x, weight, bias=None):
+    return x.new_empty(x.shape[:1], dtype=_wide(x)), x.new_empty(x.shape[:1], dtype=_wide(x))
+
+
+@torch.library.register_fake("tilewright::linear_logsumexp", lib=ours._library)
+def _(x, weight, labels, bias=None):
+    torch._check(weight.dim() == 2 and x.shape[-1] == weight.shape[1], lambda: f"logits of {x.shape} and {weight.shape}")
+    torch._check(labels.shape == x.shape[:-1], lambda: f"labels are {labels.shape}, x is {x.shape}")
+    new = lambda: x.new_empty(labels.shape, dtype=_wide(x))  # noqa: E731
+    return new(), new(), new()
+
+
+def _save(ctx, inputs, output):
+    x, weight, labels, bias = (*inputs, None)[:4]
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x, weight, labels, bias, output[0])
+
+
+def _backward(ctx, *grads):
+    """With a row's gradients u of its logsumexp, v of its label's logit and t of its sum, logit z of column j has the gradient
+    ``u exp(z - logsumexp) + t``, and v more in the label's column."""
+    if torch.is_grad_enabled():
+        raise _native.OperandError("linear_logsumexp has no second derivative: compute the logits with twt.linear where one is needed")
+    x, weight, labels, bias, most = ctx.saved_tensors
+    needs = (*ctx.needs_input_grad, False)
+    if all(grad is None for grad in grads):
+        return (None,) * len(ctx.needs_input_grad)
+    rows = x.reshape(-1, x.shape[-1])
+    of_most, of_label, of_total = (None if grad is None else grad.reshape(-1, 1) for grad in grads)
+    most, labels = most.reshape(-1, 1), labels.reshape(-1, 1).long()
+    at_x = torch.zeros_like(rows, dtype=_wide(x)) if needs[0] else None
+    at_weight, at_bias = [], []
+    for columns in _cut(rows, weight):
+        part, of_bias = weight[columns], None if bias is None else bias[columns]
+        at_z = rows.new_zeros((rows.shape[0], part.shape[0]), dtype=_wide(x))
+        if of_most is not None:
+            at_z = (torch.ops.tilewright.logits(rows, part, of_bias) - most).exp_().mul_(of_most)
+        if of_total is not None:
+            at_z = at_z + of_total
+        if of_label is not None and part.shape[0]:
+            here = (labels >= columns.start) & (labels < columns.stop)
+            place = torch.where(here, labels - columns.start, 0)
+            # One label in each row, so no two threads write one element.
+            at_z = at_z.scatter(1, place, at_z.gather(1, place) + torch.where(here, of_label, 0))
+        narrow = at_z.to(x.dtype)
+        if at_x is not None:
+            at_x += torch.ops.tilewright.mm(narrow, part)
+        if needs[1]:
+            at_weight.append(torch.ops.tilewright.mm(narrow.t(), rows))
+        if bias is not None and needs[3]:
+            at_bias.append(at_z.sum(0).to(bias.dtype))
+    joined = lambda parts: parts[0] if len(parts) == 1 else torch.cat(parts)  # noqa: E731
+    of_weight = None
+    if needs[1]:
+        of_weight = joined(at_weight) if at_weight else torch.zeros_like(weight)
+    found = (
+        None if at_x is None else at_x.to(x.dtype).reshape(x.shape),
+        of_weight,
+        None,
+        joined(at_bias) if at_bias else None,
+    )
+    return found[: len(ctx.needs_input_grad)]
+
+
+torch.library.register_autograd("tilewright::linear_logsumexp", _backward, setup_context=_save, lib=ours._library)
+
+
+def linear_logsumexp(x: Tensor, weight: Tensor, labels: Tensor, bias: Optional[Tensor] = None) -> Tuple[Tensor, Tensor, Tensor]:
+    """Compute what losses need of the logits ``z = x @ weight.T + bias`` of each row, without storing them. Differentiable once.
+
+    A vocabulary that is split over ranks has its loss from these three, as the example shows for two parts.
+
+    Parameters
+    ----------
+    x : (..., k) Tensor
+    weight : (vocabulary, k) Tensor
+    labels : (...) Tensor
+        int32 or int64. A label that is no column has the logit 0.
+    bias : (vocabulary,) Tensor, optional
+
+    Returns
+    -------
+    logsumexp, at_label, total : (...) Tensor
+        ``logsumexp(z)``, ``z[label]`` and ``sum(z)`` of each row: float32, of float64 float64.
+
+    Raises
+    ------
+    OperandError
+        A tensor has a wrong shape, type, layout or device, or a second derivative is asked for.
+
+    Examples
+    --------
+    >>> import tilewright as tw, tilewright.torch as twt, torch
+    >>> context = tw.use("emu", records="")
+    >>> x, weight, labels = torch.eye(2), torch.zeros(4, 2), torch.tensor([0, 3])
+    >>> halves = [twt.linear_logsumexp(x, weight[first : first + 2], labels - first) for first in (0, 2)]
+    >>> (torch.logaddexp(halves[0][0], halves[1][0]) - halves[0][1] - halves[1][1]).exp().tolist()
+    [4.0, 4.0]
+    """
+    try:
+        found: Tuple[Tensor, Tensor, Tensor] = torch.ops.tilewright.linear_logsumexp(x, weight, labels, bias)
+    except (AttributeError, RuntimeError, TypeError) as e:
+        raise ours._named(e, {"x": x, "weight": weight, "labels": labels, "bias": bias}) from None
+    return found
+
+
+def linear_cross_entropy(
+    x: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    bias: Optional[Tensor] = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    class_weight: Optional[Tensor] = None,
+) -> Tensor:
+    """Compute the cross-entropy of the logits ``x @ weight.T + bias``, without storing the logits. Differentiable once.
+
+    It is ``F.cross_entropy(F.linear(x, weight, bias).float(), labels)`` in less memory. The backward pass computes the logits again, as many columns
+    at a time as 256 MiB hold. Results are the same bits in each run. Under autocast x, weight and bias have its type.
+
+    Parameters
+    ----------
+    x : (..., k) Tensor
+    weight : (vocabulary, k) Tensor
+    labels : (...) Tensor
+        int32 or int64, with any strides. A label that is no class and not `ignore_index` makes its row's loss NaN. With the environment variable
+        ``TILEWRIGHT_CHECK=1`` it raises an exception instead; the host then waits for the device in each call.
+    bias : (vocabulary,) Tensor, optional
+    reduction : {"mean", "sum", "none"}, default "mean"
+        The mean is over the rows that are not ignored, with the weights of their classes: NaN where there are none.
+    ignore_index : int, default -100
+        Rows with this label have the loss and the gradient 0.
+    label_smoothing : float, default 0.0
+        From 0 to 1: this share of each target is spread over all classes.
+    z_loss : float, default 0.0
+        Adds so many times the square of each row's logsumexp.
+    class_weight : (vocabulary,) Tensor, optional
+        A factor of the loss for each label. Not together with `label_smoothing`.
+
+    Returns
+    -------
+    Tensor
+        float32, of float64 float64: one value, or with "none" one for each label.
+
+    Raises
+    ------
+    OperandError
+        A tensor has a wrong shape, type, layout or device.
+    ProblemError
+        An option is none of those above.
+
+    Examples
+    --------
+    >>> import tilewright as tw, tilewright.torch as twt, torch
+    >>> context = tw.use("emu", records="")
+    >>> round(twt.linear_cross_entropy(torch.eye(2), torch.zeros(4, 2), torch.tensor([0, 3])).exp().item(), 4)
+    4.0
+    """
+    if given.word(reduction, "reduction") not in ("mean", "sum", "none"):
+        given.refuse("reduction", reduction, "mean, sum or none is needed")
+    smoothing, z_factor = given.number(label_smoothing, "label_smoothing"), given.number(z_loss, "z_loss")
+    if not math.isfinite(z_factor):
+        given.refuse("z_loss", z_loss, "a finite number is needed")
+    if not 0.0 <= smoothing <= 1.0:
+        given.refuse("label_smoothing", label_smoothing, "a number from 0 to 1 is needed")
+    if smoothing and class_weight is not None:
+        raise _native.ProblemError("label_smoothing and class_weight: leave one of them out, or use torch.nn.functional.cross_entropy")
+    ignore_index = given.whole(ignore_index, "ignore_index", -(2**63), 2**63 - 1)
+    for name, tensor in (("x", x), ("weight", weight), ("bias", bias)):
+        if isinstance(tensor, Tensor) and not tensor.is_floating_point():
+            raise _native.OperandError(f"{name} is {tensor.dtype}: float16, bfloat16, float32 or float64 is needed")
+    if isinstance(x, Tensor) and torch.is_autocast_enabled(x.device.type):
+        kind = torch.get_autocast_dtype(x.device.type)
+        x, weight, bias = (t.to(kind) if isinstance(t, Tensor) else t for t in (x, weight, bias))
+    most, at_label, total = linear_logsumexp(x, weight, labels, bias)
+    if class_weight is not None:
+        _class_weights(class_weight, weight)
+    classes = weight.shape[0]
+    ignored = labels == ignore_index
+    unknown = ~ignored & ((labels < 0) | (labels >= classes))
+    if os.environ.get("TILEWRIGHT_CHECK") == "1" and not torch.compiler.is_compiling() and bool(unknown.any()):
+        wrong = labels[unknown][0].item()
+        raise _native.OperandError(f"labels: {wrong} is no class of {classes} and not ignore_index = {ignore_index}")
+    loss = most - at_label
+    if smoothing:
+        loss = most - (1.0 - smoothing) * at_label - (smoothing / max(1, classes)) * total
+    counted = torch.where(ignored, 0.0, 1.0).to(loss.dtype)
+    if class_weight is not None:
+        counted = torch.where(ignored, 0.0, class_weight.to(loss.dtype)[torch.where(ignored | unknown, 0, labels.long())])
+        loss = loss * counted
+    if z_factor:
+        loss = loss + z_factor * most.square()
+    loss = torch.where(ignored, 0.0, torch.where(unknown, float("nan"), loss))
+    if reduction == "none":
+        return loss
+    return loss.sum() if reduction == "sum" else loss.sum() / counted.sum()
+
+
+def _class_weights(x: Tensor, weight: Tensor) -> None:
+    if not isinstance(x, Tensor) or x.layout is not torch.strided or not x.is_floating_point():
+        told = f"{x.dtype}, {x.layout}" if isinstance(x, Tensor) else type(x).__name__
+        raise _native.OperandError(f"class_weight is {told}: a dense tensor of floats is needed")
+    if x.shape != weight.shape[:1] or x.device != weight.device:
+        raise _native.OperandError(f"class_weight is {tuple(x.shape)} on {x.device}, ({weight.shape[0]},) on {weight.device} is needed")
+
+
+_NAMES = ("x", "weight", "labels", "bias")
+
+
+def _called(args: Sequence[Any], options: Dict[str, Any]) -> Tuple[Sequence[Any], Dict[str, Any]]:
+    """The product that a forward pass runs."""
+    called = {**dict(zip(_NAMES, args)), **options}
+    x, weight, bias = called.get("x"), called.get("weight"), called.get("bias")
+    if not isinstance(x, Tensor) or not isinstance(weight, Tensor) or weight.dim() != 2:
+        raise _native.OperandError("linear_cross_entropy: x and weight are needed, a tensor and a matrix of (vocabulary, k)")
+    return (x.reshape(-1, x.shape[-1]), weight.t()), {"bias": bias, **_OF_ROWS}
+
+
+ours.tuned[linear_cross_entropy] = ours.tuned[linear_logsumexp] = _called

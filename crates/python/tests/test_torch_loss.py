@@ -1,0 +1,251 @@
+"""Linear cross-entropy of `tilewright.torch`, on CPU tensors: values and gradients beside torch's in 64 bits, options, bad input, compile."""
+
+import os
+import unittest
+from unittest import mock
+
+import torch
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import tilewright as tw
+import tilewright.torch as twt
+from tilewright import _loss
+from torch_case import TorchCase
+
+ROWS, K, WORDS = 7, 6, 300
+
+
+def operands(dtype=torch.float32, bias=True, scale=1.0):
+    """x, weight and bias, with gradients."""
+    shapes = [(ROWS, K), (WORDS, K)] + [(WORDS,)] * bias
+    return [(scale * torch.randn(shape)).to(dtype).requires_grad_() for shape in shapes]
+
+
+def theirs(x, words, labels, bias=None, z_loss=0.0, reduction="mean", **options):
+    """torch's loss from logits of 64 bits, with leaves of its own."""
+    leaves = [t.detach().double().requires_grad_() for t in (x, words) + (() if bias is None else (bias,))]
+    z = F.linear(*leaves)
+    loss = F.cross_entropy(z.flatten(0, -2), labels.long().flatten(), reduction="none", **options).reshape(labels.shape)
+    if z_loss:
+        loss = loss + z_loss * torch.where(labels == options.get("ignore_index", -100), 0.0, torch.logsumexp(z, -1).square())
+    counted = (labels != options.get("ignore_index", -100)).double()
+    if options.get("weight") is not None:
+        counted = counted * options["weight"][labels.long().clamp(0)]
+    return (loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.sum() / counted.sum()), leaves
+
+
+class Largest(TorchDispatchMode):
+    """The most elements that an operator's result has."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        for x in found if isinstance(found, (list, tuple)) else [found]:
+            if isinstance(x, torch.Tensor):
+                self.elements = max(self.elements, x.numel())
+        return found
+
+
+class Loss(TorchCase):
+    def agrees(self, ours, labels, rtol=1e-4, atol=1e-5, **options):
+        """Loss and gradients are those of 64 bits."""
+        x, weight, *bias = ours
+        for t in ours:
+            t.grad = None
+        got = twt.linear_cross_entropy(x, weight, labels, *bias, **options)
+        named = {{"class_weight": "weight"}.get(name, name): value for name, value in options.items()}
+        if named.get("weight") is not None:
+            named["weight"] = named["weight"].double()
+        want, leaves = theirs(x, weight, labels, *bias, **named)
+        self.assertEqual(got.dtype, torch.float64 if x.dtype == torch.float64 else torch.float32)
+        torch.testing.assert_close(got.double(), want, rtol=rtol, atol=atol)
+        weights = torch.randn(want.shape).double()
+        (want * weights).sum().backward()
+        (got * weights).sum().backward()
+        for mine, other in zip(ours, leaves):
+            torch.testing.assert_close(mine.grad.double(), other.grad, rtol=rtol, atol=atol)
+
+    def test_values_and_gradients(self):
+        labels = torch.randint(WORDS, (ROWS,))
+        labels[2] = -100
+        for bias in (True, False):
+            for options in (
+                {},
+                {"reduction": "sum"},
+                {"reduction": "none"},
+                {"label_smoothing": 0.1},
+                {"z_loss": 0.01, "reduction": "sum"},
+                {"ignore_index": int(labels[0])},
+                {"class_weight": torch.rand(WORDS) + 0.5},
+                {"label_smoothing": 1.0, "z_loss": 0.1},
+            ):
+                if "ignore_index" in options:
+                    labels = labels.clamp(0)
+                self.agrees(operands(bias=bias), labels, **options)
+        self.agrees(operands(torch.float64), labels, rtol=1e-10, atol=1e-12)
+        # Large logits do not overflow.
+        self.agrees(operands(scale=20.0), labels, rtol=1e-3, atol=1e-3)
+
+    def test_types_of_16_bits(self):
+        labels = torch.randint(WORDS, (ROWS,))
+        for dtype, error in ((torch.float16, 2e-3), (torch.bfloat16, 2e-2)):
+            self.agrees(operands(dtype), labels, rtol=error, atol=error)
+            with torch.autocast("cpu", dtype):
+                got = twt.linear_cross_entropy(*operands()[:2], labels)
+            self.assertEqual(got.dtype, torch.float32)
+
+    def test_labels_of_any_form(self):
+        x, weight, bias = operands()
+        labels = torch.randint(WORDS, (ROWS,))
+        want = twt.linear_cross_entropy(x, weight, labels, bias)
+        for other in (labels.int(), torch.stack((labels, labels), 1)[:, 0], labels.int().repeat_interleave(3)[::3]):
+            self.assertEqual(twt.linear_cross_entropy(x, weight, other, bias), want)
+        both = twt.linear_cross_entropy(torch.stack((x, x)), weight, torch.stack((labels, labels)), bias, reduction="none")
+        self.assertEqual(both.shape, (2, ROWS))
+        torch.testing.assert_close(both.mean(), want)
+
+    def test_logits_are_never_stored(self):
+        """Neither forward nor backward has a tensor of all logits, and parts of the vocabulary give the gradients of the whole."""
+        x, weight, bias = operands()
+        labels = torch.randint(WORDS, (ROWS,))
+        with Largest() as forward:
+            loss = twt.linear_cross_entropy(x, weight, labels, bias)
+        self.assertLessEqual(forward.elements, max(weight.numel(), x.numel()))
+        want = torch.autograd.grad(loss, (x, weight, bias), retain_graph=True)
+        with mock.patch.object(_loss, "_WORKSPACE", 1), Largest() as backward:
+            got = torch.autograd.grad(loss, (x, weight, bias))
+        self.assertLess(backward.elements, ROWS * WORDS)
+        for a, b in zip(got, want):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+        again = torch.autograd.grad(twt.linear_cross_entropy(x, weight, labels, bias), (x, weight, bias))
+        self.assertTrue(all(torch.equal(a, b) for a, b in zip(again, want)))
+
+    def test_only_the_gradients_that_are_asked_for(self):
+        x, weight, bias = (t.detach() for t in operands())
+        labels = torch.randint(WORDS, (ROWS,))
+        for wanted in ((x,), (weight,), (bias,), (x, bias)):
+            for t in (x, weight, bias):
+                t.requires_grad_(any(t is one for one in wanted))
+            loss = twt.linear_cross_entropy(x, weight, labels, bias)
+            want, leaves = theirs(x, weight, labels, bias)
+            all_of_them = torch.autograd.grad(want, leaves)
+            for mine, one in zip(torch.autograd.grad(loss, wanted), wanted):
+                other = next(g for g, t in zip(all_of_them, (x, weight, bias)) if t is one)
+                torch.testing.assert_close(mine.double(), other, rtol=1e-4, atol=1e-6)
+
+    def test_labels_that_are_no_class(self):
+        x, weight, bias = operands()
+        labels = torch.randint(WORDS, (ROWS,))
+        labels[1], labels[3] = WORDS, -1
+        loss = twt.linear_cross_entropy(x, weight, labels, bias, reduction="none")
+        self.assertEqual(loss.isnan().tolist(), [row in (1, 3) for row in range(ROWS)])
+        with mock.patch.dict(os.environ, TILEWRIGHT_CHECK="1"):
+            with self.assertRaisesRegex(tw.OperandError, f"labels: {WORDS} is no class of {WORDS} and not ignore_index = -100"):
+                twt.linear_cross_entropy(x, weight, labels, bias)
+        ignored = torch.full((ROWS,), -100)
+        loss = twt.linear_cross_entropy(x, weight, ignored, bias)
+        self.assertTrue(loss.isnan())
+        self.assertTrue(F.cross_entropy(F.linear(x, weight, bias), ignored).isnan())
+        loss = twt.linear_cross_entropy(x, weight, ignored, bias, reduction="sum")
+        self.assertEqual(loss.item(), 0.0)
+        self.assertEqual(torch.autograd.grad(loss, x)[0].abs().max().item(), 0.0)
+
+    def test_a_vocabulary_over_ranks(self):
+        x, weight, bias = operands()
+        labels = torch.randint(WORDS, (ROWS,))
+        parts = [
+            twt.linear_logsumexp(x, weight[first : first + 100], labels - first, bias[first : first + 100]) for first in (0, 100, 200)
+        ]
+        most = torch.logsumexp(torch.stack([part[0] for part in parts]), 0)
+        loss = (most - sum(part[1] for part in parts)).mean()
+        want, leaves = theirs(x, weight, labels, bias)
+        torch.testing.assert_close(loss.double(), want, rtol=1e-5, atol=1e-5)
+        for mine, other in zip(torch.autograd.grad(loss, (x, weight, bias)), torch.autograd.grad(want, leaves)):
+            torch.testing.assert_close(mine.double(), other, rtol=1e-4, atol=1e-6)
+
+    def test_operators_are_sound(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            x, weight, bias = operands(dtype)
+            labels = torch.randint(WORDS, (ROWS,))
+            tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
+            for args in ((x, weight, labels, bias), (x, weight, labels)):
+                torch.library.opcheck(torch.ops.tilewright.linear_logsumexp.default, args, test_utils=tests)
+
+    def test_compiled(self):
+        x, weight, bias = operands()
+        labels = torch.randint(WORDS, (ROWS,))
+
+        def step(x, weight, bias, labels):
+            return twt.linear_cross_entropy(2.0 * x, weight, labels, bias, label_smoothing=0.1)
+
+        want = step(x, weight, bias, labels)
+        wanted = torch.autograd.grad(want, (x, weight, bias))
+        for backend in ("aot_eager", "inductor"):
+            torch._dynamo.reset()
+            got = torch.compile(step, fullgraph=True, backend=backend)(x, weight, bias, labels)
+            torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+            for a, b in zip(torch.autograd.grad(got, (x, weight, bias)), wanted):
+                torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+    def test_checkpointed_and_accumulated(self):
+        from torch.utils.checkpoint import checkpoint
+
+        x, weight, bias = operands()
+        labels = torch.randint(WORDS, (ROWS,))
+        want = torch.autograd.grad(twt.linear_cross_entropy(x, weight, labels, bias), (x, weight, bias))
+        for reentrant in (True, False):
+            for t in (x, weight, bias):
+                t.grad = None
+            for _ in range(2):
+                checkpoint(twt.linear_cross_entropy, x, weight, labels, bias, use_reentrant=reentrant).backward()
+            for t, b in zip((x, weight, bias), want):
+                torch.testing.assert_close(t.grad, 2 * b, rtol=1e-6, atol=1e-7)
+
+    def test_tuned_for_its_shape(self):
+        x, weight, bias = operands()
+        outcome = twt.tune(twt.linear_cross_entropy, x, weight, torch.zeros(ROWS, dtype=torch.int64), bias, trials=2)
+        self.assertTrue(outcome.plan)
+        before = dict(tw._operators.launched())
+        twt.linear_cross_entropy(x, weight, torch.zeros(ROWS, dtype=torch.int64), bias)
+        ran = [problem for problem, calls in tw._operators.launched().items() if calls > before.get(problem, 0)]
+        self.assertEqual(len(ran), 1)
+        self.assertIn("logsumexp", ran[0])
+
+    def test_what_is_refused(self):
+        x, weight, bias = operands()
+        labels = torch.zeros(ROWS, dtype=torch.int64)
+        for call, says in (
+            (lambda: twt.linear_cross_entropy(x, weight, labels[1:], bias), r"labels are \(6,\) and x is \(7, 6\)"),
+            (lambda: twt.linear_cross_entropy(x, weight, labels.float(), bias), "labels are torch.float32: int32 or int64"),
+            (lambda: twt.linear_cross_entropy(x, weight[:, 1:], labels, bias), r"\(rows, k\) and \(vocabulary, k\) are needed"),
+            (lambda: twt.linear_cross_entropy(x, weight, labels, bias[1:]), r"bias is \(299,\), \(300,\) is needed"),
+            (lambda: twt.linear_cross_entropy(x, weight.double(), labels), "bring them together"),
+            (lambda: twt.linear_cross_entropy(x, weight, labels, reduction="all"), "mean, sum or none is needed"),
+            (lambda: twt.linear_cross_entropy(x, weight, labels, label_smoothing=2.0), "a number from 0 to 1"),
+            (lambda: twt.linear_cross_entropy(x, weight, [1, 2]), "labels is list: a torch.Tensor is needed"),
+            (lambda: twt.linear_cross_entropy(x, weight, labels, class_weight=bias[1:]), r"class_weight is \(299,\)"),
+            (
+                lambda: twt.linear_cross_entropy(x, weight, labels, class_weight=bias, label_smoothing=0.1),
+                "label_smoothing and class_weight: leave one of them out",
+            ),
+        ):
+            with self.assertRaisesRegex(tw.Error, says):
+                call()
+        (grad,) = torch.autograd.grad(twt.linear_cross_entropy(x.detach(), weight, labels), weight)
+        self.assertEqual(grad.shape, weight.shape)
+        with self.assertRaisesRegex(tw.OperandError, "no second derivative"):
+            torch.autograd.grad(twt.linear_cross_entropy(x, weight, labels), x, create_graph=True)
+
+    def test_no_rows_and_no_words(self):
+        x, weight = torch.zeros(0, K, requires_grad=True), torch.randn(WORDS, K, requires_grad=True)
+        loss = twt.linear_cross_entropy(x, weight, torch.zeros(0, dtype=torch.int64), reduction="sum")
+        at_x, at_weight = torch.autograd.grad(loss, (x, weight))
+        self.assertEqual((loss.item(), at_x.shape, at_weight.abs().max().item()), (0.0, (0, K), 0.0))
+        most, at_label, _ = twt.linear_logsumexp(torch.randn(2, K), weight[:0], torch.zeros(2, dtype=torch.int64))
+        self.assertEqual((most.tolist(), at_label.tolist()), ([float("-inf")] * 2, [0.0] * 2))
+
+
+if __name__ == "__main__":
+    unittest.main()
