@@ -165,6 +165,23 @@ class Loss(TorchCase):
         for mine, other in zip(torch.autograd.grad(loss, (x, weight, bias)), torch.autograd.grad(want, leaves)):
             torch.testing.assert_close(mine.double(), other, rtol=1e-4, atol=1e-6)
 
+    def test_each_part_has_its_gradient(self):
+        """Also in rows in which one of them does not count."""
+        x, weight, bias = operands()
+        labels = torch.randint(-1, WORDS + 1, (ROWS,))
+        rows = torch.arange(ROWS) % 3
+        for each in ([1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, -2.0, 0.5]):
+            factors = [factor * torch.where(rows == n, 0.0, 1.0 + rows) for n, factor in enumerate(each)]
+            got = sum((of * part).sum() for of, part in zip(factors, twt.linear_logsumexp(x, weight, labels, bias)) if of.any())
+            leaves = [t.detach().double().requires_grad_() for t in (x, weight, bias)]
+            z = F.linear(*leaves)
+            exists = (labels >= 0) & (labels < WORDS)
+            parts = torch.logsumexp(z, 1), torch.where(exists, z.gather(1, torch.where(exists, labels, 0)[:, None])[:, 0], 0), z.sum(1)
+            want = sum((of * part).sum() for of, part in zip(factors, parts))
+            torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-4)
+            for mine, other in zip(torch.autograd.grad(got, (x, weight, bias)), torch.autograd.grad(want, leaves)):
+                torch.testing.assert_close(mine.double(), other, rtol=1e-4, atol=1e-4)
+
     def test_operators_are_sound(self):
         for dtype in (torch.float32, torch.bfloat16):
             x, weight, bias = operands(dtype)

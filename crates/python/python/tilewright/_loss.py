@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from . import _arguments as given
 from . import _core, _native
 from . import _operators as ours
 
-ours._library.define("logits(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")
+ours._library.define("logits(Tensor x, Tensor weight, Tensor? bias=None, Tensor? shift=None) -> Tensor")
 ours._library.define("logit_rows(Tensor x, Tensor weight, Tensor? bias=None) -> (Tensor, Tensor)")
 ours._library.define("linear_logsumexp(Tensor x, Tensor weight, Tensor labels, Tensor? bias=None) -> (Tensor, Tensor, Tensor)")
 
@@ -38,28 +38,32 @@ def _checked(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> None:
     ours._together([("x", x), ("weight", weight), ("bias", bias)])
 
 
-def _logits_by_torch(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+def _logits_by_torch(x: Tensor, weight: Tensor, bias: Optional[Tensor], shift: Optional[Tensor] = None) -> Tensor:
     z = x.to(_wide(x)) @ weight.to(_wide(x)).t()
-    return z if bias is None else z + bias
+    z = z if bias is None else z + bias
+    return z if shift is None else z - shift[:, None]
 
 
-def _logits(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
-    """Logits in 32 bits, or in 64 of operands in 64."""
+def _logits(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None, shift: Optional[Tensor] = None) -> Tensor:
+    """Logits less each row's `shift`, in 32 bits, or in 64 of operands in 64."""
     _checked(x, weight, bias)
     out = x.new_empty((x.shape[0], weight.shape[0]), dtype=_wide(x))
     if 0 in (*out.shape, x.shape[1]):
-        return _logits_by_torch(x, weight, bias)
+        return _logits_by_torch(x, weight, bias, shift)
     a, b = ours._plain(x), ours._plain(weight.t())
-    bias = None if bias is None else bias.to(out.dtype).contiguous()
-    key = ("logits", a.device, a.dtype, ours._lies(a), ours._lies(b), ours._lies(out), ours._lies(bias))
+    # A product adds one vector. The shift of rows goes first, because a vocabulary seldom has a bias.
+    added = None if bias is None and shift is None else bias if bias is not None else shift.neg()[:, None]
+    added = None if added is None else added.to(out.dtype).contiguous()
+    key = ("logits", a.device, a.dtype, ours._lies(a), ours._lies(b), ours._lies(out), ours._lies(added))
 
     def prepare() -> Any:
-        call = _core._gemm(ours.array(a), ours.array(b), out=ours.array(out), bias=None if bias is None else ours.array(bias))
+        call = _core._gemm(ours.array(a), ours.array(b), out=ours.array(out), bias=None if added is None else ours.array(added))
         return call.context, call.problem, call.alignments
 
-    addresses = {**ours._addresses(a, b, out), "bias": ours._at(bias)}
-    launched = ours._launch(key, f"logits of {tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}", a, addresses, prepare)
-    return out if launched else _logits_by_torch(x, weight, bias)
+    addresses = {**ours._addresses(a, b, out), "bias": ours._at(added)}
+    if not ours._launch(key, f"logits of {tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}", a, addresses, prepare):
+        return _logits_by_torch(x, weight, bias, shift)
+    return out if bias is None or shift is None else out.sub_(shift[:, None])
 
 
 # The reductions of a product that stores nothing else.
@@ -137,7 +141,7 @@ for _key in ("CPU", "CUDA"):
 
 
 @torch.library.register_fake("tilewright::logits", lib=ours._library)
-def _(x, weight, bias=None):
+def _(x, weight, bias=None, shift=None):
     return x.new_empty((x.shape[0], weight.shape[0]), dtype=_wide(x))
 
 
@@ -160,48 +164,66 @@ def _save(ctx, inputs, output):
     ctx.save_for_backward(x, weight, labels, bias, output[0])
 
 
+class _OfRows(NamedTuple):
+    """A row's gradient by its logits z, ``factor * (exp(z - shift) + further)``, and ``factor * hit`` more at its label."""
+
+    factor: Tensor
+    shift: Tensor
+    further: Optional[Tensor]
+    hit: Optional[Tensor]
+
+
+def _of_rows(most: Tensor, of_most: Optional[Tensor], of_label: Optional[Tensor], of_total: Optional[Tensor]) -> _OfRows:
+    """The gradients of logsumexp, label's logit and sum. A factor of 16-bit rows would round all of a row's small values to 0, so the factor
+    is left for the products. Where it is 0, the exponential is left out."""
+    given = torch.zeros_like(most) if of_most is None else of_most
+    none = given == 0
+    factor = torch.where(none, 1.0, given)
+    by_factor = lambda t: None if t is None else t / factor  # noqa: E731
+    return _OfRows(factor, torch.where(none, float("inf"), most), by_factor(of_total), by_factor(of_label))
+
+
+def _probabilities(z: Tensor, dtype: torch.dtype) -> Tensor:
+    """The exponentials of logits, which are overwritten, in a type that may be narrower."""
+    return z.exp_() if z.dtype == dtype else torch.exp(z, out=z.new_empty(z.shape, dtype=dtype))
+
+
 def _backward(ctx, *grads):
-    """With a row's gradients u of its logsumexp, v of its label's logit and t of its sum, logit z of column j has the gradient
-    ``u exp(z - logsumexp) + t``, and v more in the label's column."""
     if torch.is_grad_enabled():
         raise _native.OperandError("linear_logsumexp has no second derivative: compute the logits with twt.linear where one is needed")
     x, weight, labels, bias, most = ctx.saved_tensors
     needs = (*ctx.needs_input_grad, False)
     if all(grad is None for grad in grads):
         return (None,) * len(ctx.needs_input_grad)
-    rows = x.reshape(-1, x.shape[-1])
-    of_most, of_label, of_total = (None if grad is None else grad.reshape(-1, 1) for grad in grads)
-    most, labels = most.reshape(-1, 1), labels.reshape(-1, 1).long()
+    rows, labels = x.reshape(-1, x.shape[-1]), labels.reshape(-1, 1).long()
+    of = _of_rows(most.reshape(-1), *(None if grad is None else grad.reshape(-1) for grad in grads))
+    scaled = (rows * of.factor[:, None]).to(x.dtype) if needs[1] else None
     at_x = torch.zeros_like(rows, dtype=_wide(x)) if needs[0] else None
     at_weight, at_bias = [], []
     for columns in _cut(rows, weight):
-        part, of_bias = weight[columns], None if bias is None else bias[columns]
-        at_z = rows.new_zeros((rows.shape[0], part.shape[0]), dtype=_wide(x))
-        if of_most is not None:
-            at_z = (torch.ops.tilewright.logits(rows, part, of_bias) - most).exp_().mul_(of_most)
-        if of_total is not None:
-            at_z = at_z + of_total
-        if of_label is not None and part.shape[0]:
+        part = weight[columns]
+        z = torch.ops.tilewright.logits(rows, part, None if bias is None else bias[columns], of.shift)
+        at_z = _probabilities(z, x.dtype)
+        del z
+        if of.further is not None:
+            at_z.add_(of.further[:, None])
+        if of.hit is not None and part.shape[0]:
             here = (labels >= columns.start) & (labels < columns.stop)
             place = torch.where(here, labels - columns.start, 0)
             # One label in each row, so no two threads write one element.
-            at_z = at_z.scatter(1, place, at_z.gather(1, place) + torch.where(here, of_label, 0))
-        narrow = at_z.to(x.dtype)
+            at_z.scatter_(1, place, (at_z.gather(1, place) + torch.where(here, of.hit[:, None], 0)).to(x.dtype))
         if at_x is not None:
-            at_x += torch.ops.tilewright.mm(narrow, part)
-        if needs[1]:
-            at_weight.append(torch.ops.tilewright.mm(narrow.t(), rows))
+            at_x += torch.ops.tilewright.mm(at_z, part)
+        if scaled is not None:
+            at_weight.append(torch.ops.tilewright.mm(at_z.t(), scaled))
         if bias is not None and needs[3]:
-            at_bias.append(at_z.sum(0).to(bias.dtype))
-    joined = lambda parts: parts[0] if len(parts) == 1 else torch.cat(parts)  # noqa: E731
-    of_weight = None
-    if needs[1]:
-        of_weight = joined(at_weight) if at_weight else torch.zeros_like(weight)
+            at_bias.append((at_z.t().to(_wide(x)) @ of.factor).to(bias.dtype))
+    joined = lambda parts, whole: torch.zeros_like(whole) if not parts else parts[0] if len(parts) == 1 else torch.cat(parts)  # noqa: E731
     found = (
-        None if at_x is None else at_x.to(x.dtype).reshape(x.shape),
-        of_weight,
+        None if at_x is None else at_x.mul_(of.factor[:, None]).to(x.dtype).reshape(x.shape),
+        joined(at_weight, weight) if needs[1] else None,
         None,
-        joined(at_bias) if at_bias else None,
+        joined(at_bias, bias) if bias is not None and needs[3] else None,
     )
     return found[: len(ctx.needs_input_grad)]
 

@@ -111,8 +111,8 @@ impl Epilogue<'_> {
         self.store(b, acc, at, reduced, None, staged);
     }
 
-    /// Stores the accumulators of a tile. `out` tells which operations registers have passed already, and which sums results are made of. With `owners`, each peer stores
-    /// its own share.
+    /// Stores the accumulators of a tile. `out` tells which operations registers have passed already, and how results are made. With `owners`,
+    /// each peer stores its own share.
     fn store(
         &self,
         b: &mut Builder,

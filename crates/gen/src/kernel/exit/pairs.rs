@@ -11,6 +11,7 @@ use crate::plan::{Edge, OfResults};
 use tilewright_ir::affine::Coord;
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
+use tilewright_problem::Gate;
 use tilewright_problem::contraction::{Contraction, Pairs};
 
 /// Most neighbours whose vectors are read together.
@@ -79,7 +80,7 @@ impl Epilogue<'_> {
 }
 
 /// The pairs of sums that a thread holds of a tile, and the registers of their results. Exits make results right before they store them: all at once
-/// they need more registers than a thread has (256 x 192 results of bf16 spilled 744 bytes, and spill nothing so).
+/// they need more registers than a thread has (a tile of 256 x 192 in bf16 spilled 744 bytes, and spills nothing now).
 pub(super) struct TilePairs<'a> {
     of_product: &'a Epilogue<'a>,
     of_results: &'a Epilogue<'a>,
@@ -89,7 +90,8 @@ pub(super) struct TilePairs<'a> {
     pairs: Pairs,
     /// The numbers of the sums of each result.
     elements: Vec<[u32; 2]>,
-    operations: AroundGate<'a>,
+    ahead: Operations<'a>,
+    gate: Gate,
     /// Who may store sums, where sums are stored.
     owner: Option<Out<'a>>,
     accumulators: Accumulators,
@@ -108,17 +110,17 @@ impl<'a> TilePairs<'a> {
     ) -> Option<Self> {
         let pairs = of_product.spec.pairs(of_product.c)?;
         let elements = of_product.spec.tiling.pair_elements(&pairs)?;
-        let around = of_product.args.operations.around_gate(of_results.c)?;
+        let AroundGate { on_sums: ahead, gate, .. } = of_product.args.operations.around_gate(of_results.c)?;
         b.comment("the gate");
         // Sums that are stored are the tile's own only.
-        let operations = AroundGate { on_sums: around.on_sums.of_entry(b, at.g), ..around };
-        let owner = operations.on_sums.stores().then(|| Out::owner(of_results, to));
+        let ahead = ahead.of_entry(b, at.g);
+        let owner = ahead.stores().then(|| Out::owner(of_results, to));
         let accumulators = Accumulators::new(b, &of_product.spec.tiling, of_product.c, *acc);
         let regs = b.regs("gated", of_product.c.result_scalar().ty(), elements.len() as u32);
         let column = result_column(b, &pairs, acc.first[1]);
         let set = AccumulatorSet { regs, first: [acc.first[0], b.bind("result_col", column)], thread: acc.thread };
         let results = Accumulators::new(b, &of_results.spec.tiling, of_results.c, set);
-        Some(TilePairs { of_product, of_results, at, to, pairs, elements, operations, owner, accumulators, results, set })
+        Some(TilePairs { of_product, of_results, at, to, pairs, elements, ahead, gate, owner, accumulators, results, set })
     }
 
     /// Makes the results of these runs, or all.
@@ -145,7 +147,6 @@ impl<'a> TilePairs<'a> {
 
     /// Results that are neighbours, from this row and column of the macro tile on.
     fn piece(&self, b: &mut Builder, [row, col]: [ExprId; 2], numbers: &[u32]) -> Vec<ExprId> {
-        let AroundGate { on_sums: ahead, gate, .. } = &self.operations;
         let (ints, by_column) = (self.of_product.ints, columns_contiguous(self.of_results.c));
         let [row, column] = [(self.at.m_start, row), (self.to.n_start, col)].map(|(start, x)| {
             let start = start.value(b);
@@ -180,11 +181,11 @@ impl<'a> TilePairs<'a> {
                 start: Start::Multiple,
                 overruns: [self.of_results.row_limit(self.at), None],
             };
-            ahead.apply(b, &run, guard, ints, None, &values)
+            self.ahead.apply(b, &run, guard, ints, None, &values)
         });
         let both = parts[0].iter().zip(&parts[1]);
         both.map(|(&one, &other)| {
-            let result = gated(b, *gate, [one, other]);
+            let result = gated(b, self.gate, [one, other]);
             b.bind("result", result)
         })
         .collect()
