@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Gated products of bf16, C = silu(X W1^T) * (X W3^T): ours, tuned here, beside torch and Liger, alternately in one process.
 
-Usage: torch_glu.py [--seconds S] [--autotune] [--out FILE.jsonl] [MxKxN]...        (default: the sizes of six networks)
+Usage: torch_glu.py [--backward] [--seconds S] [--autotune] [--out FILE.jsonl] [MxKxN]...        (default: the sizes of six networks)
 Needs: PyTorch with CUDA and tilewright's Python package; Liger takes part where its package is installed.
 `two`: two weight tensors; `one`: one tensor of 2 n rows. Ours is also timed as the product of 2 n columns, which lacks the gate.
+With --backward each call also computes the gradients of X and the weights; ours keeps the pre-activations, and is timed under torch.compile, too.
 Times are medians of at least 60 runs with a cold cache and without the host's time (held.py). A wide spread is marked.
 """
 
@@ -43,42 +44,77 @@ def rivals(torch, autotune):
     return ways
 
 
+class Operands:
+    """Tensors of one size."""
+
+    def __init__(self, torch, m, k, n, backward):
+        random = lambda *shape: (torch.rand(*shape, device="cuda") * 2 - 1).bfloat16()  # noqa: E731
+        self.x, self.w13, self.dy = random(m, k), random(2 * n, k), random(m, n)
+        # Parameters of two layers are not neighbours in memory.
+        self.w1, self.w3 = self.w13[:n].clone(), self.w13[n:].clone()
+        for t in (self.x, self.w13, self.w1, self.w3):
+            t.requires_grad_(backward)
+
+    def ours(self, twt, keep):
+        """Our calls, with the products that each runs: the function, its operands and options."""
+        x, w1, w3, w13, dy = self.x, self.w1, self.w3, self.w13, self.dy
+        two = [(twt.glu, (x, w1), {"up": w3, "keep": keep})]
+        one = [(twt.glu, (x, w13), {"keep": keep})]
+        if keep:
+            both = self.w13.new_empty(dy.shape[0], 2 * dy.shape[1])
+            two += [(twt.linear, (dy, w1.t()), {}), (twt.linear, (dy, w1.t()), {"residual": x.detach().clone()}), (twt.mm, (both.t(), x), {})]
+            one += [(twt.mm, (both, w13), {}), (twt.mm, (both.t(), x), {})]
+        product = [(twt.linear, (x, w13), {})]
+        return {
+            "ours two": (lambda: twt.glu(x, w1, up=w3, keep=keep), two),
+            "ours one": (lambda: twt.glu(x, w13, keep=keep), one),
+            "our product": (lambda: twt.linear(x, w13), product),
+        }
+
+
 def measure(torch, twt, held, size, args):
     m, k, n = (int(extent) for extent in size.split("x"))
-    random = lambda *shape: (torch.rand(*shape, device="cuda") * 2 - 1).bfloat16()  # noqa: E731
-    x, w13 = random(m, k), random(2 * n, k)
-    w1, w3 = w13[:n], w13[n:]
-    # Parameters of two layers are not neighbours in memory.
-    w3 = w3.clone()
-    ours = {
-        "ours two": (lambda: twt.glu(x, w1, up=w3), twt.glu, (x, w1), {"up": w3}),
-        "ours one": (lambda: twt.glu(x, w13), twt.glu, (x, w13), {}),
-        "our product": (lambda: twt.linear(x, w13), twt.linear, (x, w13), {}),
-    }
-    plans = {name: twt.tune(what, *of, seconds=args.seconds, **options).plan for name, (_, what, of, options) in ours.items()}
-    calls = {name: call for name, (call, *_) in ours.items()}
+    of = Operands(torch, m, k, n, args.backward)
+    forward, plans = {}, {}
+    for name, (call, products) in of.ours(twt, args.backward).items():
+        forward[name] = call
+        plans[name] = [twt.tune(what, *operands, seconds=args.seconds, **options).plan for what, operands, options in products]
+    if args.backward:
+        del forward["our product"]
+        for name in ("ours two", "ours one"):
+            forward[f"{name}, compiled"] = torch.compile(forward[name], dynamic=False)
     for name, way in rivals(torch, args.autotune).items():
-        calls[name] = lambda way=way: way(x, w1, w3, w13)
-    want = calls["eager two"]().double()
-    error = lambda got: ((got.double() - want).norm() / want.norm()).item()  # noqa: E731
-    errors = {name: error(call()) for name, call in calls.items() if name != "our product"}
+        forward[name] = lambda way=way: way(of.x, of.w1, of.w3, of.w13)
+
+    def trained(name):
+        leaves = (of.x, of.w13) if " one" in name else (of.x, of.w1, of.w3)
+        return lambda: torch.autograd.grad(forward[name](), leaves, of.dy)
+
+    calls = {name: trained(name) if args.backward else call for name, call in forward.items()}
+    results = lambda call: [t.detach().double() for t in (call() if args.backward else [call()])]  # noqa: E731
+    want = results(calls["eager two"])
+    error = lambda got: max(((a - b).norm() / b.norm()).item() for a, b in zip(got[:1], want[:1]))  # noqa: E731
+    errors = {name: error(results(call)) for name, call in calls.items() if name != "our product"}
     spreads = dict(zip(calls, held.spreads(list(calls.values()), SAMPLES)))
-    row = {"size": size, "plans": plans, "errors": errors, "times": {name: spread.record() for name, spread in spreads.items()}}
+    row = {"size": size, "backward": args.backward, "plans": plans, "errors": errors}
+    row["times"] = {name: spread.record() for name, spread in spreads.items()}
     for name, spread in spreads.items():
         marks = (" wide" if spread.wide else "") + (" WRONG" if errors.get(name, 0.0) > 2e-2 else "")
-        print(f"{size} {name}: {spread.median:.1f} us{marks} {plans.get(name, '')}", flush=True)
-    theirs = {name: spread.median for name, spread in spreads.items() if not name.startswith("our")}
-    best = min(theirs, key=theirs.get)
-    by_ours = lambda name: spreads[name].median  # noqa: E731
-    told = f"{size}: {theirs[best] / by_ours('ours two'):.3f} of {best}; of our product: two {by_ours('ours two') / by_ours('our product'):.3f}"
-    print(f"{told}, one {by_ours('ours one') / by_ours('our product'):.3f}", flush=True)
+        print(f"{size} {name}: {spread.median:.1f} us{marks} {' '.join(plans.get(name, []))}", flush=True)
+    best = min((name for name in spreads if not name.startswith("our")), key=lambda name: spreads[name].median)
+    ratio = lambda a, b: f"{spreads[a].median / spreads[b].median:.3f}"  # noqa: E731
+    told = [f"{ratio(best, name)} of {best} by {name}" for name in spreads if name.startswith("ours")]
+    if not args.backward:
+        told += [f"{name} {ratio(name, 'our product')} of our product" for name in ("ours two", "ours one")]
+    print(f"{size}: {', '.join(told)}", flush=True)
     return row
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sizes", nargs="*", default=SIZES, metavar="MxKxN", help="rows, columns of X, columns of each factor")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of tuning for each of our three problems")
+    parser.add_argument("--backward", action="store_true", help="with the gradients of X and the weights")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of tuning for each of our problems")
     parser.add_argument("--autotune", action="store_true", help="torch.compile with max-autotune-no-cudagraphs, too")
     parser.add_argument("--out", default=os.devnull, help="JSON lines, appended")
     args = parser.parse_args()
@@ -90,7 +126,7 @@ def main():
     tw.use("cuda:0")
     held = Held(torch)
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}", flush=True)
-    with torch.no_grad(), open(args.out, "a", encoding="utf-8") as out:
+    with torch.set_grad_enabled(args.backward), open(args.out, "a", encoding="utf-8") as out:
         for size in args.sizes:
             out.write(json.dumps(measure(torch, twt, held, size, args)) + "\n")
             out.flush()

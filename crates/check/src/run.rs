@@ -473,6 +473,10 @@ impl<'a> Call<'a> {
             // A tensor map is encoded by the device; what is bound is the memory from its element 0 on.
             Binding::OperandMap(operand, first) => return map(operand.into(), element(operand, first)),
             Binding::UpMap(first) => return map(Role::Up, self.contraction.b.scalar.bytes_of(first)),
+            Binding::PreactivationsMap(first) => {
+                let bytes = self.contraction.preactivations().map_or(0, |x| x.scalar.bytes_of(first));
+                return map(Role::Preactivations, bytes);
+            }
             Binding::WorkspaceMap(from) => return map(Role::Workspace, from),
             Binding::Offset(operand) => {
                 let offset = self.offsets[operand as usize];

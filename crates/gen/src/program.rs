@@ -40,6 +40,8 @@ pub enum Binding {
     OperandMap(Operand, u64),
     /// A tensor map of the up weights. Its element 0 is at so many elements from their buffer's first.
     UpMap(u64),
+    /// A tensor map of the pre-activations. Its element 0 is at so many elements from their buffer's first.
+    PreactivationsMap(u64),
     /// A tensor map whose element 0 stands at this byte of the workspace (a multiple of 512).
     WorkspaceMap(u64),
     /// A fixed integer (an `I64` argument).

@@ -3,7 +3,7 @@
 mod epilogue;
 mod tensor;
 
-pub use epilogue::{Centre, Centred, EpilogueOp, OperandValues, Pairs, PartOf, Reduce};
+pub use epilogue::{Centre, Centred, EpilogueOp, OperandValues, Pairs, PartOf, Reduce, StoredFactor};
 pub use tensor::{Operand, Signs, Tensor, Vector};
 
 use crate::epilogue::Along;

@@ -245,6 +245,7 @@ fn binding(launch: &Launch, binding: &Binding) -> String {
         Binding::OperandMap(operand, 0) => format!("tensor map of {operand:?} from its first element on"),
         Binding::OperandMap(operand, first) => format!("tensor map of {operand:?} from element {first} on"),
         Binding::UpMap(first) => format!("tensor map of up from element {first} on"),
+        Binding::PreactivationsMap(first) => format!("tensor map of the pre-activations from element {first} on"),
         Binding::WorkspaceMap(byte) => format!("tensor map of the workspace from byte {byte} on"),
         Binding::Workspace(0) => "workspace".into(),
         Binding::Workspace(byte) => format!("workspace + {byte} bytes"),

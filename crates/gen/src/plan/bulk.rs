@@ -87,6 +87,11 @@ impl StoreTile {
         tile.map.extent.iter_mut().skip(2).for_each(|extent| *extent = entries);
         tile
     }
+    /// Whether another store fits into the same staging buffers, filled in the same way.
+    pub fn goes_with(&self, other: &StoreTile) -> bool {
+        let form = |tile: &StoreTile| (tile.columns, tile.by_rows, tile.batched, tile.map.scalar, tile.map.swizzle);
+        form(self) == form(other) && self.map.tile == other.map.tile
+    }
     /// Bytes of one line in shared memory: a row's columns, or a column's rows.
     pub const fn row_bytes(&self) -> u32 {
         (if self.by_rows { STORE_ROWS } else { self.columns }) * self.map.scalar.bytes()

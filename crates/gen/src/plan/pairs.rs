@@ -3,6 +3,7 @@
 //! A gated product has two columns for each column of its result, in granules ([`Pairs`]). Where a thread holds both sums of its results, it combines
 //! them in registers. Then its accumulators are those of a tile with half the columns, so every exit works as with other products.
 
+use super::bulk::{StoreTile, store_tile};
 use super::refusal::Refusal;
 use super::spec::{Edge, KernelSpec, Split, Tiling};
 use super::tile::OperandTiling;
@@ -10,7 +11,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::mma::Owner;
-use tilewright_problem::contraction::{Contraction, Pairs};
+use tilewright_problem::contraction::{Contraction, Pairs, StoredFactor};
 
 /// Places of elements that are compared for every thread; beyond, for threads whose numbers have one bit.
 const EVERY: u64 = 1 << 12;
@@ -67,6 +68,17 @@ impl KernelSpec {
     pub fn pairs(&self, c: &Contraction) -> Option<Pairs> {
         c.pairs().copied().filter(|_| self.epilogue.split != Split::Workspace)
     }
+    /// Bulk stores of the pre-activations of the gate and of the other factor, where results leave by bulk stores and these
+    /// go the same way.
+    pub fn preactivation_stores(&self, c: &Contraction) -> Option<[FactorStore; 2]> {
+        let (_, results) = (self.pairs(c)?, self.epilogue.exit.bulk()?);
+        let store = |factor: usize| {
+            let StoredFactor { tensor, first } = c.preactivations_of(factor)?;
+            let tile = store_tile(&tensor, self.tiling.b.micro / 2).ok()?;
+            results.goes_with(&tile).then_some(FactorStore { tile, first })
+        };
+        Some([store(0)?, store(1)?])
+    }
     /// Accumulators that the main kernel makes one result of.
     pub fn sums_of_a_result(&self, c: &Contraction) -> u32 {
         if self.pairs(c).is_some() { 2 } else { 1 }
@@ -81,6 +93,14 @@ impl KernelSpec {
             }
         }
     }
+}
+
+/// Bulk stores of the pre-activations of one factor.
+pub struct FactorStore {
+    /// What one store moves.
+    pub tile: StoreTile,
+    /// Element of the buffer that the map begins at.
+    pub first: u64,
 }
 
 /// A kernel and its contraction as exits see them: tiles and columns of results.

@@ -254,6 +254,54 @@ fn preactivations_are_stored() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Sums that leave by bulk stores beside the results: with tiles that reach over into the other half, in rows and columns, of batches and of
+/// rows that are known only at launch. Halves that change places, or begin one store too far, are caught.
+#[test]
+fn preactivations_leave_in_bulk() {
+    let device = emulator("emu:sm_90a", false, 1);
+    let of = |m, n| Gemm::new(Scalar::BF16, m, n, 72).trans(false, true).gate(GateFunction::Silu).preactivations();
+    let rows_at_launch = Dynamic { n: false, m: true, g: false };
+    let all = [
+        (WAYS[11].1, of(70, 136)),
+        (WAYS[11].1, of(88, 128).batch(2).up_first(true).bias(Along::N)),
+        (WAYS[12].1, of(83, 200).batch(2)),
+        (WAYS[12].1, of(150, 64).separate_up(true).up_first(false)),
+        (WAYS[12].1, of(88, 72).order(Order::Col).trans(true, false)),
+        (WAYS[12].1, of(88, 72).trans_c(true).batch(2)),
+        (WAYS[11].1, of(88, 136).dynamic(rows_at_launch)),
+    ];
+    all.into_par_iter().for_each(|(plan, gemm)| {
+        let problem = gemm.build().expect("a problem").into();
+        assert_eq!(verify(&device, &problem, plan), None, "{problem}");
+        let space = Space::new(&problem, &device.info().target).expect("a space");
+        let plan = keys(plan);
+        let right = program(&space, &plan, &|_, _| {});
+        let maps =
+            |program: &Program| program.launches[0].args.iter().filter(|x| matches!(x, Binding::PreactivationsMap(_))).count();
+        assert_eq!(maps(&right), 2, "{problem}");
+        let changed = |change: &dyn Fn(&mut u64)| {
+            let mut program = right.clone();
+            let all = program.launches[0].args.iter_mut();
+            all.for_each(|x| {
+                if let Binding::PreactivationsMap(first) = x {
+                    change(first)
+                }
+            });
+            program
+        };
+        let last =
+            right.launches[0].args.iter().map(|x| if let Binding::PreactivationsMap(first) = x { *first } else { 0 }).max();
+        let last = last.unwrap_or(0);
+        assert!(!passes(&device, &space, &plan, &changed(&|first| *first = last - *first)), "{problem}: halves swapped");
+        assert!(!passes(&device, &space, &plan, &changed(&|first| *first = first.saturating_sub(8))), "{problem}: 8 too early");
+    });
+    // Columns that take turns, and halves that begin within 16 bytes, leave as they are.
+    for gemm in [of(88, 128).interleaved(true), of(88, 68)] {
+        let problem = gemm.build().expect("a problem").into();
+        assert_eq!(verify(&device, &problem, WAYS[11].1), None, "{problem}");
+    }
+}
+
 /// A plan's program for a problem, with a fault in the contraction or in how B's tiles are copied.
 fn program(space: &Space, plan: &Plan, fault: Fault) -> Program {
     let Derived { mut spec, copies, .. } = space.resolve(plan).expect("legal").spec;

@@ -6,7 +6,7 @@ use crate::extent::Extents;
 use crate::gate::{Gate, GateFunction};
 use crate::quant::Quant;
 use crate::reduction::{Axes, Function, Operator};
-use crate::view::{ROW, View};
+use crate::view::{G, ROW, View, ViewBuilder};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use tilewright_ir::Scalar;
@@ -58,6 +58,15 @@ impl Pairs {
     pub const fn first(&self, column: u64) -> u64 {
         column / self.granule * 2 * self.granule + column % self.granule
     }
+}
+
+/// The part of the pre-activations that belongs to one factor.
+#[derive(Clone, Debug)]
+pub struct StoredFactor {
+    /// As many rows and columns as the result.
+    pub tensor: Tensor,
+    /// Its first element in the buffer of both.
+    pub first: u64,
 }
 
 /// A reduction of the values that reach it. Its results are dense: batch entries outermost, then rows or columns.
@@ -266,6 +275,28 @@ impl Contraction {
     /// The tensor that the sums of both factors of a gate are stored in, if they are.
     pub fn preactivations(&self) -> Option<&Tensor> {
         self.epilogue.iter().find_map(|op| if let EpilogueOp::Store(x) = op { Some(x) } else { None })
+    }
+    /// The pre-activations of the gate (0) or of the other factor (1). `None` where its columns are no plain stride apart, or nothing is stored.
+    pub fn preactivations_of(&self, factor: usize) -> Option<StoredFactor> {
+        let (all, pairs) = (self.preactivations()?, self.pairs()?);
+        let further = if factor == 0 { 0 } else { pairs.granule };
+        let at = |column: u64| all.view.access.at([0, 0, (pairs.first(column) + further) as i64]);
+        let first = at(0)?;
+        let apart = if pairs.columns > 1 { at(1)? - first } else { 1 };
+        // Within a granule columns are a digit of their own, so its ends say all.
+        let ends = (0..pairs.columns).step_by(pairs.granule.max(1) as usize);
+        let mut ends = ends.flat_map(|granule| [granule, (granule + pairs.granule - 1).min(pairs.columns - 1)]);
+        if ends.any(|column| at(column) != Some(first + apart * column as i64)) {
+            return None;
+        }
+        let [entries, rows, _] = all.view.extent;
+        let apart = [all.view.stride(G).unwrap_or(0), all.view.stride(ROW)?, apart];
+        let dims = [("g", entries, apart[0]), ("row", rows, apart[1]), ("col", pairs.columns, apart[2])];
+        let view = ViewBuilder::tensor(&dims).view("g", "row", "col").ok()?;
+        let first = u64::try_from(first).ok()?;
+        let start = u64::from(all.scalar.bytes()) * first;
+        let align = if start == 0 { all.align } else { all.align.min(1 << start.trailing_zeros().min(8)) };
+        Some(StoredFactor { tensor: Tensor { view, align, len: all.len.checked_sub(first)?, ..all.clone() }, first })
     }
     /// The tensor that is added or masks, if there is one.
     pub fn residual(&self) -> Option<&Tensor> {

@@ -116,10 +116,15 @@ impl HostCode<'_> {
             (ArgKind::TensorMap(map), Binding::UpMap(first)) => {
                 return map::encode(c, launch, n, map, &from(Role::Up, c.b.scalar.bytes_of(*first)));
             }
+            (ArgKind::TensorMap(map), Binding::PreactivationsMap(first)) => {
+                let bytes = c.preactivations().map_or(0, |x| x.scalar.bytes_of(*first));
+                return map::encode(c, launch, n, map, &from(Role::Preactivations, bytes));
+            }
             (ArgKind::TensorMap(map), Binding::WorkspaceMap(byte)) => {
                 return map::encode(c, launch, n, map, &from(Role::Workspace, *byte));
             }
-            (ArgKind::TensorMap(_), _) | (_, Binding::OperandMap(..) | Binding::UpMap(_) | Binding::WorkspaceMap(_)) => {
+            (ArgKind::TensorMap(_), _)
+            | (_, Binding::OperandMap(..) | Binding::UpMap(_) | Binding::PreactivationsMap(_) | Binding::WorkspaceMap(_)) => {
                 return Err(self.malformed(format!("argument {n} is {binding:?}")));
             }
             (_, Binding::Buffer(operand)) => from((*operand).into(), 0),

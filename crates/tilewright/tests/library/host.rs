@@ -42,6 +42,9 @@ fn operations(context: &Context) -> Vec<Operation> {
         gemm(
             Gemm::new(Scalar::BF16, 256, 128, 128).trans(false, true).gate(GateFunction::Silu).separate_up(true).preactivations(),
         ),
+        // Both leave by bulk stores.
+        gemm(Gemm::new(Scalar::BF16, 256, 128, 128).trans(false, true).gate(GateFunction::Silu).up_first(true).preactivations())
+            .constrained(&Constraint::parse("B_MIC16__C_UNI2_CST1").expect("a constraint")),
         gemm(Gemm::new(Scalar::F64, 64, 48, 40).order(Order::Col).trans(true, false).batch(3)),
         gemm(Gemm::new(Scalar::BF16, 512, 256, 256).dynamic(dynamic)),
         gemm(Gemm::new(Scalar::BF16, 256, 256, 128).reduce(told("max:n"))),

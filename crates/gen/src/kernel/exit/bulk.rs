@@ -21,6 +21,8 @@ const CHUNK: u32 = 16;
 pub(crate) struct StagedStore {
     tile: StoreTile,
     map: ArgId,
+    /// Maps of what leaves beside results.
+    preactivations: Vec<ArgId>,
     staging: SharedId,
     /// First element of the wave's first staging buffer.
     first: ExprId,
@@ -46,18 +48,19 @@ struct Fill<'a> {
 
 impl StagedStore {
     /// Declares the consumer warps' staging buffers.
-    pub fn new(b: &mut Builder, e: &Epilogue, BulkOutput { tile, map }: &BulkOutput) -> Self {
+    pub fn new(b: &mut Builder, e: &Epilogue, BulkOutput { tile, map, preactivations }: &BulkOutput) -> Self {
         let (scalar, buffers_each) = (tile.map.scalar, store_buffers(e.spec.teams()));
         let wave = b.value(e.thread / e.spec.tiling.wave_lanes);
         let each = tile.staging_bytes() * buffers_each / scalar.bytes();
         let staging = e.staging_array(b, scalar);
         let first = b.bind("smem_c_at", wave * each);
-        StagedStore { tile: tile.clone(), map: *map, staging, first, scalar, elected: e.first_lane, buffers_each }
+        let preactivations = preactivations.clone();
+        StagedStore { tile: tile.clone(), map: *map, preactivations, staging, first, scalar, elected: e.first_lane, buffers_each }
     }
 
-    /// Stores 16 rows of the wave from the given (outer, row, column) on. This is store `number` of `of` that the wave makes of a result
-    /// tile, which chooses the staging buffer.
-    fn store(&self, b: &mut Builder, number: u32, of: u32, [outer, row, col]: [ExprId; 3], fill: &Fill) {
+    /// Stores 16 rows of the wave from the given (outer, row, column) on, through a map. This is store `number` of `of` that the wave makes of
+    /// a result tile, which chooses the staging buffer.
+    fn store(&self, b: &mut Builder, map: ArgId, [number, of]: [u32; 2], [outer, row, col]: [ExprId; 3], fill: &Fill) {
         let offset = (number % self.buffers_each) * self.tile.staging_bytes() / self.scalar.bytes();
         // A tile's first stores follow those of the tile before, whose last ones need not have ended with the last staging buffer.
         let odd = of % self.buffers_each;
@@ -88,7 +91,7 @@ impl StagedStore {
             if self.tile.batched {
                 at.push(b.value(outer.cast(Scalar::I32)));
             }
-            b.bulk(BulkOp::Store { from, map: self.map, at });
+            b.bulk(BulkOp::Store { from, map, at });
             b.bulk(BulkOp::StoreCommit);
         });
     }
@@ -161,7 +164,8 @@ impl Out<'_> {
         let across = self.e.spec.tiling.b.micro / columns;
         let ours: Vec<u32> =
             (0..bands.len() as u32 * across).filter(|fill| share.is_none_or(|share| share.fills(*fill))).collect();
-        let (mut number, of) = (0, ours.len() as u32);
+        let beside = self.preactivations();
+        let (mut number, of) = (0, ours.len() as u32 * (1 + beside.len() as u32));
         for (first, band) in (0..).step_by(across as usize).zip(bands) {
             for s in (0..across).filter(|s| ours.contains(&(first + s))) {
                 let row = b.value(m_start + (math.first[0] + band).cast(coord));
@@ -183,7 +187,12 @@ impl Out<'_> {
                 };
                 let runs = math.in_band(band, s * columns..(s + 1) * columns);
                 self.make(b, Some(&runs));
-                staged.store(b, number, of, [outer, row, col], &Fill { math, runs: &runs, values: &values });
+                for (held, map) in beside.iter().zip(&staged.preactivations) {
+                    let values = |b: &mut Builder, run: &Run| held.values(b, run);
+                    staged.store(b, *map, [number, of], [outer, row, col], &Fill { math: held, runs: &runs, values: &values });
+                    number += 1;
+                }
+                staged.store(b, staged.map, [number, of], [outer, row, col], &Fill { math, runs: &runs, values: &values });
                 number += 1;
             }
         }

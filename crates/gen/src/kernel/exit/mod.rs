@@ -20,7 +20,7 @@ use crate::kernel::reduce::Reducer;
 use crate::kernel::reduce::tile::{FreeShared, HeldTile, Kept, OfRegister, Overwrite, Walk};
 use crate::plan::{Edge, Exit, KernelSpec, SharedMap, Split, StoreTile, TileReduction};
 use bulk::StagedStore;
-use out::{Out, OutArgs, Target};
+use out::{Made, Out, OutArgs, Target};
 use owners::{Owners, Share};
 use pairs::TilePairs;
 use rows::RowStore;
@@ -57,6 +57,8 @@ pub(crate) struct BulkOutput {
     pub tile: StoreTile,
     /// The argument that maps the result.
     pub map: ArgId,
+    /// The arguments that map the pre-activations of the gate and of the other factor, where these leave in the same way.
+    pub preactivations: Vec<ArgId>,
 }
 
 /// Staging buffers of the waves and what goes through them.
@@ -174,7 +176,8 @@ impl Epilogue<'_> {
         self.with_results(|results| {
             if let Some(pairs) = TilePairs::new(b, acc, [self, results], [at, &to]) {
                 let make = |b: &mut Builder, runs: Option<&[Run]>| pairs.make(b, runs);
-                let out = Out::new(b, results, &to).of_made(&make);
+                let made = Made { make: &make, preactivations: &pairs.preactivations };
+                let out = Out::new(b, results, &to).of_made(made);
                 results.store(b, &pairs.set, &to, Some(out), None, staged);
             }
         });

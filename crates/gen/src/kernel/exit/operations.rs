@@ -218,6 +218,12 @@ impl<'a> Operations<'a> {
         self.all.iter().any(|op| matches!(op, Operation::Store(..)))
     }
 
+    /// The same without stores of sums.
+    pub fn storing_nothing(&self) -> Operations<'a> {
+        let kept = self.all.iter().filter(|op| !matches!(op, Operation::Store(..)));
+        Operations { c: self.c, all: kept.copied().collect() }
+    }
+
     /// The operations on batch entry `g`.
     pub fn of_entry(&self, b: &mut Builder, g: ExprId) -> Operations<'a> {
         let mut entry = self.clone();

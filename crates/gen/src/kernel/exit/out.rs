@@ -62,8 +62,14 @@ struct Place {
     at: Option<ExprId>,
 }
 
-/// Makes the results of these runs, or all, in the registers that exits read.
-pub(super) type MakeResults<'a> = &'a dyn Fn(&mut Builder, Option<&[accumulators::Run]>);
+/// Results that are made right before they are stored.
+#[derive(Clone, Copy)]
+pub(super) struct Made<'a> {
+    /// Makes the results of these runs, or all, in the registers that exits read.
+    pub make: &'a dyn Fn(&mut Builder, Option<&[accumulators::Run]>),
+    /// Values beside the results of the same runs, which leave by the same bulk stores through maps of their own.
+    pub preactivations: &'a [Accumulators],
+}
 
 /// The epilogue of one tile.
 pub(crate) struct Out<'a> {
@@ -74,7 +80,7 @@ pub(crate) struct Out<'a> {
     /// Those on the tile's batch entry.
     operations: Operations<'a>,
     /// Makes results right before they are stored, where they are not in registers yet.
-    make: Option<MakeResults<'a>>,
+    made: Option<Made<'a>>,
 }
 
 impl<'a> Out<'a> {
@@ -95,28 +101,33 @@ impl<'a> Out<'a> {
                 (at.split.cast(Scalar::I64) * chunk as i64 + at.g_local.cast(Scalar::I64)) * ((c.m * c.n) as i64),
             ))),
         };
-        Out { e, at, base, operations: e.args.operations.of_entry(b, at.g), make: None }
+        Out { e, at, base, operations: e.args.operations.of_entry(b, at.g), made: None }
     }
 }
 
 impl<'a> Out<'a> {
     /// Only the ownership test of a tile: nothing is stored through this value.
     pub fn owner(e: &'a Epilogue<'a>, at: &'a TilePosition) -> Out<'a> {
-        Out { e, at, base: None, operations: Operations::none(e.c), make: None }
+        Out { e, at, base: None, operations: Operations::none(e.c), made: None }
     }
 
     /// The same with results that are made right before they are stored.
-    pub(super) fn of_made(self, make: MakeResults<'a>) -> Out<'a> {
-        Out { make: Some(make), ..self }
+    pub(super) fn of_made(self, made: Made<'a>) -> Out<'a> {
+        Out { made: Some(made), ..self }
     }
 }
 
 impl Out<'_> {
     /// Makes the results of these runs, or all, where they are not in registers yet.
     pub fn make(&self, b: &mut Builder, runs: Option<&[accumulators::Run]>) {
-        if let Some(make) = self.make {
-            make(b, runs);
+        if let Some(made) = self.made {
+            (made.make)(b, runs);
         }
+    }
+
+    /// What leaves beside results.
+    pub(super) fn preactivations(&self) -> &[Accumulators] {
+        self.made.map_or(&[], |made| made.preactivations)
     }
 
     /// Stores with and without reading the old result, whichever beta asks for.

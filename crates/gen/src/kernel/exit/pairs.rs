@@ -98,6 +98,8 @@ pub(super) struct TilePairs<'a> {
     results: Accumulators,
     /// Registers of the results.
     pub set: AccumulatorSet,
+    /// Sums of the gate and of the other factor in the places of results, where they leave by bulk stores beside these.
+    pub preactivations: Vec<Accumulators>,
 }
 
 impl<'a> TilePairs<'a> {
@@ -120,10 +122,30 @@ impl<'a> TilePairs<'a> {
         let column = result_column(b, &pairs, acc.first[1]);
         let set = AccumulatorSet { regs, first: [acc.first[0], b.bind("result_col", column)], thread: acc.thread };
         let results = Accumulators::new(b, &of_results.spec.tiling, of_results.c, set);
-        Some(TilePairs { of_product, of_results, at, to, pairs, elements, ahead, gate, owner, accumulators, results, set })
+        let beside = of_results.store.map_or(0, |store| store.preactivations.len());
+        let preactivations = ["gate_part", "other_part"].into_iter().take(beside).map(|name| {
+            let regs = b.regs(name, of_product.c.result_scalar().ty(), elements.len() as u32);
+            Accumulators::new(b, &of_results.spec.tiling, of_results.c, AccumulatorSet { regs, ..set })
+        });
+        let preactivations = preactivations.collect();
+        Some(TilePairs {
+            of_product,
+            of_results,
+            at,
+            to,
+            pairs,
+            elements,
+            ahead,
+            gate,
+            owner,
+            accumulators,
+            results,
+            set,
+            preactivations,
+        })
     }
 
-    /// Makes the results of these runs, or all.
+    /// Makes the results of these runs, or all. Of all, pre-activations are stored here; those of runs are left to the exit where it has maps for them.
     pub fn make(&self, b: &mut Builder, runs: Option<&[accumulators::Run]>) {
         let wanted: Option<Vec<u32>> = runs.map(|runs| runs.iter().flat_map(accumulators::Run::elements).collect());
         let by_column = columns_contiguous(self.of_results.c);
@@ -133,20 +155,28 @@ impl<'a> TilePairs<'a> {
         };
         let width = if by_column { [TOGETHER, 2].into_iter().find(divides).unwrap_or(1) } else { 1 };
         let along = if by_column { Axis::Col } else { Axis::Row };
+        let beside: &[Accumulators] = if wanted.is_some() { &self.preactivations } else { &[] };
+        let ahead = if beside.is_empty() { self.ahead.clone() } else { self.ahead.storing_nothing() };
         let mut done = Vec::new();
         self.results.pieces(b, along, width, 0..self.results.count(), &mut |b, row, col, numbers| {
             if wanted.as_ref().is_none_or(|wanted| wanted.contains(&numbers[0])) {
-                let results = self.piece(b, [row, col], numbers);
-                done.extend(numbers.iter().copied().zip(results));
+                let parts = self.piece(b, &ahead, [row, col], numbers);
+                for (held, part) in beside.iter().zip(&parts) {
+                    done.extend(numbers.iter().zip(part).map(|(&number, &value)| (held.regs, number, value)));
+                }
+                for (i, &number) in numbers.iter().enumerate() {
+                    let result = gated(b, self.gate, [parts[0][i], parts[1][i]]);
+                    done.push((self.set.regs, number, b.bind("result", result)));
+                }
             }
         });
-        for (number, value) in done {
-            b.set_reg(self.set.regs, number, value);
+        for (regs, number, value) in done {
+            b.set_reg(regs, number, value);
         }
     }
 
-    /// Results that are neighbours, from this row and column of the macro tile on.
-    fn piece(&self, b: &mut Builder, [row, col]: [ExprId; 2], numbers: &[u32]) -> Vec<ExprId> {
+    /// Both sums of results that are neighbours, from this row and column of the macro tile on, after the operations on them.
+    fn piece(&self, b: &mut Builder, ahead: &Operations, [row, col]: [ExprId; 2], numbers: &[u32]) -> [Vec<ExprId>; 2] {
         let (ints, by_column) = (self.of_product.ints, columns_contiguous(self.of_results.c));
         let [row, column] = [(self.at.m_start, row), (self.to.n_start, col)].map(|(start, x)| {
             let start = start.value(b);
@@ -165,7 +195,7 @@ impl<'a> TilePairs<'a> {
             false => column,
         };
         let first = first_column(b, &self.pairs, column);
-        let parts = [0, 1].map(|part| {
+        [0, 1].map(|part| {
             let values = numbers
                 .iter()
                 .map(|&number| self.accumulators.value(b, self.elements[number as usize][part]))
@@ -181,14 +211,8 @@ impl<'a> TilePairs<'a> {
                 start: Start::Multiple,
                 overruns: [self.of_results.row_limit(self.at), None],
             };
-            self.ahead.apply(b, &run, guard, ints, None, &values)
-        });
-        let both = parts[0].iter().zip(&parts[1]);
-        both.map(|(&one, &other)| {
-            let result = gated(b, self.gate, [one, other]);
-            b.bind("result", result)
+            ahead.apply(b, &run, guard, ints, None, &values)
         })
-        .collect()
     }
 }
 

@@ -118,13 +118,29 @@ impl Declare<'_> {
 
     /// The map of bulk stores. Partial sums lie as those of the largest result.
     pub fn store(&mut self, c: &Contraction, tile: &StoreTile) -> ArgId {
+        let to = self.regions.partials.map_or(Binding::OperandMap(Operand::C, 0), Binding::WorkspaceMap);
+        self.stored(c, tile, "c_map", "results", to)
+    }
+
+    /// The maps of bulk stores of pre-activations, those of the gate first; none where they are stored otherwise.
+    pub fn preactivations(&mut self, c: &Contraction) -> Vec<ArgId> {
+        let stores = self.spec.preactivation_stores(c).into_iter().flatten();
+        let names = [("gate_map", "sums of the gate"), ("other_map", "sums of the other factor")];
+        let declared = stores.zip(names).map(|(store, (name, what))| {
+            let to = Binding::PreactivationsMap(store.first);
+            self.stored(c, &store.tile, name, what, to)
+        });
+        declared.collect()
+    }
+
+    fn stored(&mut self, c: &Contraction, tile: &StoreTile, name: &str, what: &str, to: Binding) -> ArgId {
         let run_time = [Extent::M, Extent::N].map(|extent| c.dynamic_extent(extent));
         let slow = if tile.by_rows { 1 } else { 0 };
         let batch = (c.dynamic().g && c.c.view.extent[G] > 1).then_some((2, Extent::G));
         let sizes = [(1, run_time[slow]), (0, run_time[1 - slow])].into_iter().filter_map(|(dim, size)| Some((dim, size?)));
         let extents = sizes.chain(batch).filter(|_| self.regions.partials.is_none());
-        let to = self.regions.partials.map_or(Binding::OperandMap(Operand::C, 0), Binding::WorkspaceMap);
-        self.args.map(self.b, "c_map", tile.map.clone(), "results, stored in bulk", to, extents)
+        let doc = format!("{what}, stored in bulk");
+        self.args.map(self.b, name, tile.map.clone(), &doc, to, extents)
     }
 
     /// Rows and columns of C that are known only at launch.

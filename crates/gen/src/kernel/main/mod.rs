@@ -132,7 +132,7 @@ impl<'a> Declared<'a> {
         let (out, g_first) = declare.results(c);
         let store = job.store.clone().map(|tile| {
             let map = declare.store(c, &tile);
-            BulkOutput { tile, map }
+            BulkOutput { tile, map, preactivations: declare.preactivations(c) }
         });
         let (sizes, groups, terms, work) = (declare.sizes(c, ints), declare.groups(c), declare.terms(c), declare.work(c));
         Declared { ints, sources, scales, out, g_first, store, sizes, groups, terms, work }
