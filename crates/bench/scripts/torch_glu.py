@@ -62,7 +62,8 @@ class Operands:
         one = [(twt.glu, (x, w13), {"keep": keep})]
         if keep:
             both = self.w13.new_empty(dy.shape[0], 2 * dy.shape[1])
-            two += [(twt.linear, (dy, w1.t()), {}), (twt.linear, (dy, w1.t()), {"residual": x.detach().clone()}), (twt.mm, (both.t(), x), {})]
+            half = both.chunk(2, -1)[0]
+            two += [(twt.mm, (half, w1), {}), (twt.mm, (half.t(), x), {})]
             one += [(twt.mm, (both, w13), {}), (twt.mm, (both.t(), x), {})]
         product = [(twt.linear, (x, w13), {})]
         return {
@@ -91,9 +92,14 @@ def measure(torch, twt, held, size, args):
         return lambda: torch.autograd.grad(forward[name](), leaves, of.dy)
 
     calls = {name: trained(name) if args.backward else call for name, call in forward.items()}
-    results = lambda call: [t.detach().double() for t in (call() if args.backward else [call()])]  # noqa: E731
+
+    def results(call):
+        """The result, or the gradients of X and of all weights."""
+        x, *weights = call() if args.backward else [call()]
+        return [t.detach().double() for t in [x, *([torch.cat(weights)] if weights else [])]]
+
     want = results(calls["eager two"])
-    error = lambda got: max(((a - b).norm() / b.norm()).item() for a, b in zip(got[:1], want[:1]))  # noqa: E731
+    error = lambda got: max(((a - b).norm() / b.norm()).item() for a, b in zip(got, want))  # noqa: E731
     errors = {name: error(results(call)) for name, call in calls.items() if name != "our product"}
     spreads = dict(zip(calls, held.spreads(list(calls.values()), SAMPLES)))
     row = {"size": size, "backward": args.backward, "plans": plans, "errors": errors}

@@ -182,6 +182,38 @@ class Loss(TorchCase):
             for mine, other in zip(torch.autograd.grad(got, (x, weight, bias)), torch.autograd.grad(want, leaves)):
                 torch.testing.assert_close(mine.double(), other, rtol=1e-4, atol=1e-4)
 
+    def test_tokens_that_are_certain(self):
+        """1 less a probability near 1 keeps its bits, and parts of a vocabulary with hardly a share of a row stay finite."""
+        for dtype, error in ((torch.bfloat16, 2e-2), (torch.float16, 3e-3)):
+            # Each label has a probability of about 0.998.
+            weight = 0.001 * torch.randn(WORDS, K)
+            weight[:K] += torch.eye(K)
+            weight, x = (t.to(dtype).requires_grad_() for t in (weight, 12.0 * torch.eye(K)))
+            labels = torch.arange(K)
+            want, leaves = theirs(x, weight, labels)
+            got = torch.autograd.grad(twt.linear_cross_entropy(x, weight, labels), (x, weight))
+            for mine, other in zip(got, torch.autograd.grad(want, leaves)):
+                self.assertLess(((mine.double() - other).norm() / other.norm()).item(), error)
+        x, weight = torch.ones(ROWS, K).half().requires_grad_(), torch.zeros(WORDS, K).half()
+        weight[:150] = 4.0
+        weight.requires_grad_()
+        labels = torch.full((ROWS,), WORDS - 1)
+        halves = [twt.linear_logsumexp(x, weight[first : first + 150], labels - first) for first in (0, 150)]
+        loss = (torch.logaddexp(halves[0][0], halves[1][0]) - halves[0][1] - halves[1][1]).mean()
+        want, leaves = theirs(x, weight, labels)
+        for mine, other in zip(torch.autograd.grad(loss, (x, weight)), torch.autograd.grad(want, leaves)):
+            torch.testing.assert_close(mine.double(), other, rtol=3e-3, atol=1e-4)
+
+    def test_torch_answers_as_exactly(self):
+        """Shapes that are first seen while a graph is captured, under autocast, too."""
+        x, weight, bias = operands()
+        labels = torch.randint(WORDS, (ROWS,))
+        want = twt.linear_logsumexp(x, weight, labels, bias)
+        with mock.patch.object(tw._operators, "_launch", lambda *_: False), torch.autocast("cpu", torch.bfloat16):
+            got = twt.linear_logsumexp(x, weight, labels, bias)
+        for a, b in zip(got, want):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-4)
+
     def test_operators_are_sound(self):
         for dtype in (torch.float32, torch.bfloat16):
             x, weight, bias = operands(dtype)
@@ -205,6 +237,17 @@ class Loss(TorchCase):
             torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
             for a, b in zip(torch.autograd.grad(got, (x, weight, bias)), wanted):
                 torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+    def test_compiled_for_any_number_of_rows(self):
+        _, weight, bias = operands()
+        torch._dynamo.reset()
+        step = torch.compile(lambda *of: twt.linear_cross_entropy(*of, z_loss=0.1), fullgraph=True, backend="aot_eager", dynamic=True)
+        with torch._dynamo.config.patch(error_on_recompile=True), mock.patch.object(_loss, "_WORKSPACE", 1 << 14):
+            for rows in (9, 17, 40, 90):
+                x, labels = torch.randn(rows, K, requires_grad=True), torch.randint(WORDS, (rows,))
+                got, want = step(x, weight, labels, bias), twt.linear_cross_entropy(x, weight, labels, bias, z_loss=0.1)
+                torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+                torch.testing.assert_close(*(torch.autograd.grad(loss, weight)[0] for loss in (got, want)), rtol=1e-4, atol=1e-6)
 
     def test_checkpointed_and_accumulated(self):
         from torch.utils.checkpoint import checkpoint

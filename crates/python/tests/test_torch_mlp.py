@@ -302,6 +302,45 @@ class GatedMlps(TorchCase):
                 twt.disable()
             os.remove(self.path)
 
+    def test_one_after_the_other(self):
+        """The rows of the second are the result of the first."""
+        x, w = torch.randn(8, 6), torch.randn(6, 6)
+
+        class Two(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.ModuleList([Mlp(), Mlp()])
+                for mlp in self.inner:
+                    mlp.gate_proj, mlp.up_proj = nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False)
+                    mlp.down_proj = nn.Linear(6, 6, bias=False)
+
+            def forward(self, x):
+                for mlp in self.inner:
+                    x = mlp.act_fn(mlp.gate_proj(x)) * mlp.up_proj(x)
+                return x
+
+        model = Two()
+        self.compared(model.inner[0], x)
+        with torch.no_grad():
+            want = model(x)
+            twt.enable(self.path, margin=0.0, compiled=True)
+            got, seen = self.targets(model, x)
+            self.assertEqual(seen.count("tilewright.glu.default"), 2, seen)
+            torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+        twt.disable()
+        # Sizes that are left open, and of halves.
+        torch._dynamo.reset()
+        for pattern in (lambda x, w: (lambda h: F.silu(h[0]) * h[1])(F.linear(x, w).chunk(2, -1)), lambda x, w: (i := (x > 0).nonzero().contiguous()).view(-1) * i.view(-1)):
+            found = []
+
+            def compiled(module, _, found=found):
+                found.extend(_patterns.gated(module.graph))
+                return make_boxed_func(module)
+
+            with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+                torch.compile(pattern, backend=aot_autograd(fw_compiler=compiled), dynamic=True)(x, w)
+            self.assertEqual(found, [])
+
     def test_patterns_with_other_users_are_left_alone(self):
         x, w, v = torch.randn(3, 4), torch.randn(5, 4), torch.randn(5, 4)
         alone = {
@@ -316,6 +355,10 @@ class GatedMlps(TorchCase):
             "another function": lambda x, w, v: torch.tanh(F.linear(x, w)) * F.linear(x, v),
             "two values": lambda x, w, v: F.silu(F.linear(x, w) + x[:, :1]) * F.linear(x, v),
             "other rows": lambda x, w, v: F.silu(F.linear(x, w)) * F.linear(x * 2, v),
+            "a value of 8 bits": lambda x, w, v: F.silu(F.linear(x, w)).to(torch.float8_e4m3fn).to(torch.float32) * F.linear(x, v),
+            "whole numbers": lambda x, w, v: F.relu(F.linear(x, w).to(torch.int32)) * F.linear(x, v),
+            "one value": lambda x, w, v: F.linear(x, w) * x[:1, :1].reshape(()),
+            "rows for each row": lambda x, w, v: F.silu(F.linear(x, w).view(3, 1, 5)) * F.linear(x, v).view(1, 3, 5),
             "not turned": lambda x, w, v: F.silu(x @ w.t().contiguous()) * (x @ v.t().contiguous()),
         }
         for count, patterns in ((1, alone), (0, left)):

@@ -255,7 +255,7 @@ fn preactivations_are_stored() {
 }
 
 /// Sums that leave by bulk stores beside the results: with tiles that reach over into the other half, in rows and columns, of batches and of
-/// rows that are known only at launch. Halves that change places, or begin one store too far, are caught.
+/// rows that are known only at launch. Halves that change places, or begin 8 elements early, are caught.
 #[test]
 fn preactivations_leave_in_bulk() {
     let device = emulator("emu:sm_90a", false, 1);

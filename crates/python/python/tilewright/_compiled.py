@@ -46,7 +46,7 @@ class Pass(CustomGraphPass):
                 # Scalars of addmm are given by name.
                 if all(map(_known, values)) and not node.kwargs and self._wins(lambda: _shapes.READ[target](*values), values):
                     _replace(graph, node, ours, node.args)
-        for found in () if _measures() else list(_patterns.gated(graph)):
+        for found in () if _measures() else _patterns.gated(graph):
             values = torch.fx.map_arg((found.rows, found.gate, found.up), lambda x: x.meta.get("val"))
             one_type = len({x.dtype for x in values if x is not None}) == 1
             problem = lambda: _shapes.gated_problem(*values, found.function, found.up_first)  # noqa: E731

@@ -105,17 +105,10 @@ def _backward(ctx, grad, grad_of_preactivations=None):
         grads = (*at_linear(at_preactivations, x, weight, bias, needs), None, None, None, None, None, None)
         return grads[: len(ctx.needs_input_grad)]
     of_gate, of_up = at_preactivations.chunk(2, -1)
-    at_x = at_weight = at_up = None
-    if needs[0]:
-        # The second product adds the first one's result as it stores its own.
-        at_x = torch.ops.tilewright.linear(of_up, up.t(), None, None, torch.ops.tilewright.linear(of_gate, weight.t()))
-    if needs[1] or needs[8]:
-        both, rows = (t.reshape(-1, t.shape[-1]) for t in (at_preactivations, x))
-        both = both if needs[1] and needs[8] else both.chunk(2, -1)[0 if needs[1] else 1]
-        at_both = torch.ops.tilewright.mm(both.t(), rows)
-        at_weight, at_up = at_both.chunk(2) if needs[1] and needs[8] else (at_both if needs[1] else None, at_both if needs[8] else None)
+    at_x, at_weight, _ = at_linear(of_gate, x, weight, None, needs)
+    more, at_up, _ = at_linear(of_up, x, up, None, (needs[0], needs[8]))
     at_bias = at_preactivations.reshape(-1, at_preactivations.shape[-1]).sum(0) if needs[2] else None
-    grads = (at_x, at_weight, at_bias, None, None, None, None, None, at_up)
+    grads = (at_x if at_x is None else at_x + more, at_weight, at_bias, None, None, None, None, None, at_up)
     return grads[: len(ctx.needs_input_grad)]
 
 

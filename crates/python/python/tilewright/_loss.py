@@ -6,7 +6,6 @@ columns at a time, and keeps their gradient no longer than two products need it.
 
 from __future__ import annotations
 
-import math
 import os
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
@@ -19,6 +18,10 @@ from . import _operators as ours
 
 ours._library.define("logits(Tensor x, Tensor weight, Tensor? bias=None, Tensor? shift=None) -> Tensor")
 ours._library.define("logit_rows(Tensor x, Tensor weight, Tensor? bias=None) -> (Tensor, Tensor)")
+_GRADS = "Tensor? of_most, Tensor? of_label, Tensor? of_total"
+ours._library.define(
+    f"linear_logsumexp_backward({_GRADS}, Tensor x, Tensor weight, Tensor labels, Tensor? bias, Tensor most, bool[] needs) -> (Tensor, Tensor, Tensor)"
+)
 ours._library.define("linear_logsumexp(Tensor x, Tensor weight, Tensor labels, Tensor? bias=None) -> (Tensor, Tensor, Tensor)")
 
 # Bytes of the logits that the backward pass has at a time, and elements of the rows of weights that the forward pass gathers at a time.
@@ -39,7 +42,8 @@ def _checked(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> None:
 
 
 def _logits_by_torch(x: Tensor, weight: Tensor, bias: Optional[Tensor], shift: Optional[Tensor] = None) -> Tensor:
-    z = x.to(_wide(x)) @ weight.to(_wide(x)).t()
+    with torch.autocast(x.device.type, enabled=False):
+        z = x.to(_wide(x)) @ weight.to(_wide(x)).t()
     z = z if bias is None else z + bias
     return z if shift is None else z - shift[:, None]
 
@@ -107,7 +111,7 @@ def _cut(x: Tensor, weight: Tensor) -> Sequence[slice]:
 
 
 def _at_labels(x: Tensor, weight: Tensor, bias: Optional[Tensor], labels: Tensor) -> Tensor:
-    """The logits of the labels. Those that are no column have the logit 0, and nothing is read for them."""
+    """The logits of the labels. A label outside the vocabulary has the logit 0, and nothing is read for it."""
     exists = (labels >= 0) & (labels < weight.shape[0])
     index = torch.where(exists, labels, 0)
     if weight.shape[0] == 0:
@@ -165,7 +169,7 @@ def _save(ctx, inputs, output):
 
 
 class _OfRows(NamedTuple):
-    """A row's gradient by its logits z, ``factor * (exp(z - shift) + further)``, and ``factor * hit`` more at its label."""
+    """A row's gradient by its logits z: ``factor * (exp(z - shift) + further)``, and ``factor * hit`` more at its label."""
 
     factor: Tensor
     shift: Tensor
@@ -174,65 +178,81 @@ class _OfRows(NamedTuple):
 
 
 def _of_rows(most: Tensor, of_most: Optional[Tensor], of_label: Optional[Tensor], of_total: Optional[Tensor]) -> _OfRows:
-    """The gradients of logsumexp, label's logit and sum. A factor of 16-bit rows would round all of a row's small values to 0, so the factor
-    is left for the products. Where it is 0, the exponential is left out."""
-    given = torch.zeros_like(most) if of_most is None else of_most
-    none = given == 0
-    factor = torch.where(none, 1.0, given)
+    """The gradients of logsumexp, label's logit and sum. The factor is the largest of a row's three, so that 16 bits hold the rest. The products take the
+    factor, and the shift of the exponential takes the share of the logsumexp."""
+    given = [grad.to(most.dtype) for grad in (of_most, of_label, of_total) if grad is not None]
+    largest = torch.stack([grad.abs() for grad in given]).amax(0)
+    largest = torch.where(largest == 0, 1.0, largest)
+    own = torch.zeros_like(most) if of_most is None else of_most.to(most.dtype)
+    factor = torch.where(own < 0, -largest, largest)
     by_factor = lambda t: None if t is None else t / factor  # noqa: E731
-    return _OfRows(factor, torch.where(none, float("inf"), most), by_factor(of_total), by_factor(of_label))
+    return _OfRows(factor, most - (own.abs() / largest).log(), by_factor(of_total), by_factor(of_label))
 
 
-def _probabilities(z: Tensor, dtype: torch.dtype) -> Tensor:
-    """The exponentials of logits, which are overwritten, in a type that may be narrower."""
-    return z.exp_() if z.dtype == dtype else torch.exp(z, out=z.new_empty(z.shape, dtype=dtype))
+def _backward_of(of_most, of_label, of_total, x, weight, labels, bias, most, needs):
+    rows, labels, most = x.reshape(-1, x.shape[-1]), labels.reshape(-1, 1).long(), most.reshape(-1)
+    of = _of_rows(most, *(None if grad is None else grad.reshape(-1) for grad in (of_most, of_label, of_total)))
+    scaled = (rows * of.factor[:, None]).to(x.dtype) if needs[1] else None
+    at_x = torch.zeros_like(rows, dtype=_wide(x)) if needs[0] else None
+    parts = _cut(rows, weight)
+    at_weight = torch.zeros_like(weight) if needs[1] and len(parts) != 1 else None
+    at_bias = torch.zeros_like(bias) if bias is not None and needs[2] else None
+    for columns in parts:
+        part = weight[columns]
+        z = _logits(rows, part, None if bias is None else bias[columns], of.shift)
+        here = (labels >= columns.start) & (labels < columns.stop)
+        place = torch.where(here, labels - columns.start, 0)
+        # In 32 bits, because 1 less a probability has none of its first bits.
+        at_label = z.gather(1, place).exp() + torch.where(here, 0 if of.hit is None else of.hit[:, None], 0)
+        at_z = z.exp_() if z.dtype == x.dtype else torch.exp(z, out=z.new_empty(z.shape, dtype=x.dtype))
+        del z
+        if of.further is not None:
+            at_z.add_(of.further[:, None])
+            at_label = at_label + of.further[:, None]
+        # One label in each row, so no two threads write one element.
+        at_z.scatter_(1, place, at_label.to(x.dtype))
+        if at_x is not None:
+            at_x += torch.ops.tilewright.mm(at_z, part)
+        if scaled is not None:
+            of_part = torch.ops.tilewright.mm(at_z.t(), scaled)
+            if at_weight is None:
+                at_weight = of_part
+            else:
+                at_weight[columns] = of_part
+        if at_bias is not None:
+            with torch.autocast(x.device.type, enabled=False):
+                at_bias[columns] = (at_z.t().to(_wide(x)) @ of.factor).to(at_bias.dtype)
+    of_x = None if at_x is None else at_x.mul_(of.factor[:, None]).to(x.dtype).reshape(x.shape)
+    return tuple(x.new_empty(0) if found is None else found for found in (of_x, at_weight, at_bias))
+
+
+for _key in ("CPU", "CUDA"):
+    ours._library.impl("linear_logsumexp_backward", _backward_of, _key)
+
+
+@torch.library.register_fake("tilewright::linear_logsumexp_backward", lib=ours._library)
+def _(of_most, of_label, of_total, x, weight, labels, bias, most, needs):
+    return tuple(torch.empty_like(like) if needed and like is not None else x.new_empty(0) for like, needed in zip((x, weight, bias), needs))
 
 
 def _backward(ctx, *grads):
     if torch.is_grad_enabled():
         raise _native.OperandError("linear_logsumexp has no second derivative: compute the logits with twt.linear where one is needed")
     x, weight, labels, bias, most = ctx.saved_tensors
-    needs = (*ctx.needs_input_grad, False)
+    needed = (*ctx.needs_input_grad, False)
     if all(grad is None for grad in grads):
         return (None,) * len(ctx.needs_input_grad)
-    rows, labels = x.reshape(-1, x.shape[-1]), labels.reshape(-1, 1).long()
-    of = _of_rows(most.reshape(-1), *(None if grad is None else grad.reshape(-1) for grad in grads))
-    scaled = (rows * of.factor[:, None]).to(x.dtype) if needs[1] else None
-    at_x = torch.zeros_like(rows, dtype=_wide(x)) if needs[0] else None
-    at_weight, at_bias = [], []
-    for columns in _cut(rows, weight):
-        part = weight[columns]
-        z = torch.ops.tilewright.logits(rows, part, None if bias is None else bias[columns], of.shift)
-        at_z = _probabilities(z, x.dtype)
-        del z
-        if of.further is not None:
-            at_z.add_(of.further[:, None])
-        if of.hit is not None and part.shape[0]:
-            here = (labels >= columns.start) & (labels < columns.stop)
-            place = torch.where(here, labels - columns.start, 0)
-            # One label in each row, so no two threads write one element.
-            at_z.scatter_(1, place, (at_z.gather(1, place) + torch.where(here, of.hit[:, None], 0)).to(x.dtype))
-        if at_x is not None:
-            at_x += torch.ops.tilewright.mm(at_z, part)
-        if scaled is not None:
-            at_weight.append(torch.ops.tilewright.mm(at_z.t(), scaled))
-        if bias is not None and needs[3]:
-            at_bias.append((at_z.t().to(_wide(x)) @ of.factor).to(bias.dtype))
-    joined = lambda parts, whole: torch.zeros_like(whole) if not parts else parts[0] if len(parts) == 1 else torch.cat(parts)  # noqa: E731
-    found = (
-        None if at_x is None else at_x.mul_(of.factor[:, None]).to(x.dtype).reshape(x.shape),
-        joined(at_weight, weight) if needs[1] else None,
-        None,
-        joined(at_bias, bias) if bias is not None and needs[3] else None,
-    )
-    return found[: len(ctx.needs_input_grad)]
+    needs = [needed[0], needed[1], bias is not None and needed[3]]
+    found = torch.ops.tilewright.linear_logsumexp_backward(*grads, x, weight, labels, bias, most, needs)
+    of_x, of_weight, of_bias = (one if need else None for one, need in zip(found, needs))
+    return (of_x, of_weight, None, of_bias)[: len(ctx.needs_input_grad)]
 
 
 torch.library.register_autograd("tilewright::linear_logsumexp", _backward, setup_context=_save, lib=ours._library)
 
 
 def linear_logsumexp(x: Tensor, weight: Tensor, labels: Tensor, bias: Optional[Tensor] = None) -> Tuple[Tensor, Tensor, Tensor]:
-    """Compute what losses need of the logits ``z = x @ weight.T + bias`` of each row, without storing them. Differentiable once.
+    """Compute logsumexp, label's logit and sum of each row of logits ``z = x @ weight.T + bias``, without storing the logits. Differentiable once.
 
     A vocabulary that is split over ranks has its loss from these three, as the example shows for two parts.
 
@@ -241,7 +261,7 @@ def linear_logsumexp(x: Tensor, weight: Tensor, labels: Tensor, bias: Optional[T
     x : (..., k) Tensor
     weight : (vocabulary, k) Tensor
     labels : (...) Tensor
-        int32 or int64. A label that is no column has the logit 0.
+        int32 or int64. A label outside the vocabulary has the logit 0.
     bias : (vocabulary,) Tensor, optional
 
     Returns
@@ -284,7 +304,7 @@ def linear_cross_entropy(
     """Compute the cross-entropy of the logits ``x @ weight.T + bias``, without storing the logits. Differentiable once.
 
     It is ``F.cross_entropy(F.linear(x, weight, bias).float(), labels)`` in less memory. The backward pass computes the logits again, as many columns
-    at a time as 256 MiB hold. Results are the same bits in each run. Under autocast x, weight and bias have its type.
+    at a time as 256 MiB hold in 32 bits. Results are the same bits in each run. Under autocast x, weight and bias have its type.
 
     Parameters
     ----------
@@ -315,7 +335,7 @@ def linear_cross_entropy(
     OperandError
         A tensor has a wrong shape, type, layout or device.
     ProblemError
-        An option is none of those above.
+        An option has a value that is not listed.
 
     Examples
     --------
@@ -327,7 +347,7 @@ def linear_cross_entropy(
     if given.word(reduction, "reduction") not in ("mean", "sum", "none"):
         given.refuse("reduction", reduction, "mean, sum or none is needed")
     smoothing, z_factor = given.number(label_smoothing, "label_smoothing"), given.number(z_loss, "z_loss")
-    if not math.isfinite(z_factor):
+    if not abs(z_factor) < float("inf"):
         given.refuse("z_loss", z_loss, "a finite number is needed")
     if not 0.0 <= smoothing <= 1.0:
         given.refuse("label_smoothing", label_smoothing, "a number from 0 to 1 is needed")
@@ -337,9 +357,10 @@ def linear_cross_entropy(
     for name, tensor in (("x", x), ("weight", weight), ("bias", bias)):
         if isinstance(tensor, Tensor) and not tensor.is_floating_point():
             raise _native.OperandError(f"{name} is {tensor.dtype}: float16, bfloat16, float32 or float64 is needed")
-    if isinstance(x, Tensor) and torch.is_autocast_enabled(x.device.type):
+    if isinstance(x, Tensor) and x.device.type in ("cpu", "cuda") and torch.is_autocast_enabled(x.device.type):
         kind = torch.get_autocast_dtype(x.device.type)
-        x, weight, bias = (t.to(kind) if isinstance(t, Tensor) else t for t in (x, weight, bias))
+        narrow = lambda t: t.to(kind) if isinstance(t, Tensor) and t.dtype != torch.float64 else t  # noqa: E731
+        x, weight, bias = narrow(x), narrow(weight), narrow(bias)
     most, at_label, total = linear_logsumexp(x, weight, labels, bias)
     if class_weight is not None:
         _class_weights(class_weight, weight)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Iterator, List, NamedTuple, Optional, Set
+from typing import Any, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 from torch import Tensor, fx
@@ -25,6 +25,8 @@ _ELEMENTWISE = {
 } | {_prims.convert_element_type.default}
 # Operators that give the same elements another shape.
 _VIEWS = {_aten.reshape.default, _aten.view.default, _aten._unsafe_view.default}
+# Conversions between these round, and change no function otherwise.
+_FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 # Most nodes of an activation.
 _MOST = 40
 
@@ -49,9 +51,9 @@ class Gated(NamedTuple):
 
 
 def gated(graph: fx.Graph) -> Iterator[Gated]:
-    """Those of a graph, of sizes that are known, whose other values nobody else uses."""
+    """The gated MLPs of a graph whose other values nobody else uses. The graph may change between two of them."""
     for result in graph.find_nodes(op="call_function", target=_aten.mul.Tensor):
-        if len(result.args) == 2 and all(isinstance(x, fx.Node) for x in result.args) and not result.kwargs:
+        if not result._erased and len(result.args) == 2 and all(isinstance(x, fx.Node) for x in result.args) and not result.kwargs:
             found = _gated(result, *result.args) or _gated(result, *result.args[::-1])
             if found is not None:
                 yield found
@@ -66,7 +68,8 @@ def _gated(result: fx.Node, left: Any, right: Any) -> Optional[Gated]:
     rows, weights = gate.product.args[0], [_weight(gate.product), _weight(up.product)]
     together = gate.product is up.product
     halves = {(None, None): False, (0, 1): True, (1, 0): True}.get((gate.half, up.half))
-    if halves is not together or None in weights or _base(rows) is not _base(up.product.args[0]):
+    shapes = {_shape(node) for node in (result, activation.leaf, right)}
+    if halves is not together or None in weights or len(shapes) != 1 or None in shapes or _base(rows) is not _base(up.product.args[0]):
         return None
     used = {result, *activation.nodes, *gate.via, *up.via, gate.product, up.product}
     if any(set(node.users) - used for node in used - {result}):
@@ -74,21 +77,29 @@ def _gated(result: fx.Node, left: Any, right: Any) -> Optional[Gated]:
     return Gated(result, rows, weights[0], None if together else weights[1], activation.function, gate.half == 1)
 
 
+def _shape(node: Any) -> Optional[Tuple[int, ...]]:
+    """The shape of a node's value, where it is a tensor of sizes that are known."""
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    known = isinstance(value, Tensor) and all(isinstance(size, int) for size in value.shape)
+    return tuple(value.shape) if known else None
+
+
 def _factor(node: Any) -> Optional[Factor]:
     """The product whose columns a node is."""
     half, via = None, []
     if isinstance(node, fx.Node) and node.target is operator.getitem:
         half, cut = node.args[1], node.args[0]
-        if cut.target is not _aten.split.Tensor or len(cut.users) != 2:
+        if not isinstance(cut, fx.Node) or cut.target is not _aten.split.Tensor or len(cut.users) != 2:
             return None
         of, size, *dim = cut.args
-        shape = of.meta["val"].shape
-        if dim not in ([-1], [len(shape) - 1]) or shape[-1] != 2 * size:
+        shape = _shape(of)
+        if not shape or dim not in ([-1], [len(shape) - 1]) or not isinstance(size, int) or shape[-1] != 2 * size:
             return None
         via, node = [node, cut], of
     if isinstance(node, fx.Node) and node.target in _VIEWS:
         # Columns stay columns.
-        if node.meta["val"].shape[-1] != node.args[0].meta["val"].shape[-1]:
+        shapes = _shape(node), _shape(node.args[0])
+        if not all(shapes) or shapes[0][-1] != shapes[1][-1]:
             return None
         via, node = [*via, node], node.args[0]
     return Factor(half, node, via) if isinstance(node, fx.Node) and node.target is _aten.mm.default else None
@@ -114,25 +125,31 @@ class _Activation(NamedTuple):
 
 def _activation(node: fx.Node) -> Optional[_Activation]:
     """The function of one node's elements that a node is, by its values."""
-    order: List[fx.Node] = []
+    inside: Set[fx.Node] = set()
     leaves: Set[fx.Node] = set()
-
-    def visit(at: fx.Node) -> None:
-        if at in order or at in leaves or len(order) > _MOST:
-            return
-        if at.op != "call_function" or at.target not in _ELEMENTWISE:
+    waiting = [node]
+    while waiting:
+        at = waiting.pop()
+        if at in inside or at in leaves:
+            continue
+        if not _elementwise(at):
             leaves.add(at)
-            return
-        for one in at.all_input_nodes:
-            visit(one)
-        order.append(at)
-
-    visit(node)
-    if len(leaves) != 1 or not order or len(order) > _MOST:
+            continue
+        inside.add(at)
+        waiting += at.all_input_nodes
+        if len(inside) > _MOST or len(leaves) > 1:
+            return None
+    if len(leaves) != 1 or not inside:
         return None
-    (leaf,) = leaves
+    (leaf,), order = leaves, [at for at in node.graph.nodes if at in inside]
     function = _mlp.function_of(lambda x: _computed(order, leaf, x))
     return None if function is None else _Activation(function, leaf, set(order))
+
+
+def _elementwise(node: fx.Node) -> bool:
+    if node.op != "call_function" or node.target not in _ELEMENTWISE:
+        return False
+    return node.target is not _prims.convert_element_type.default or node.args[1] in _FLOATS
 
 
 def _computed(order: List[fx.Node], leaf: fx.Node, x: Tensor) -> Tensor:

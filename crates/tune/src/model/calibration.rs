@@ -60,8 +60,8 @@ pub(super) const NEEDLESS: f64 = 1.4;
 pub(super) const SHARED: f64 = 1.15;
 /// What sums over a cluster cost more than estimated (measured 0.8 to 1.1 of an estimate with this factor).
 pub(super) const SUMMED: f64 = 1.25;
-/// Cycles in which a work-group starts a bulk copy, and in which one arrives that it or another one of its cluster has started (fitted: tiles of 128
-/// rows with boxes of 1 KiB took 65 to 69 cycles for each box on an H200, 43 where two work-groups shared them).
+/// Cycles in which a work-group starts a bulk copy, and in which a copy arrives. Another work-group of the cluster may have started it.
+/// Fitted on an H200: tiles of 128 rows took 65 to 69 cycles for each box of 1 KiB, 43 where two work-groups shared the boxes.
 pub(super) const COPY: (f64, f64) = (44.0, 22.0);
 /// Cycles that work-groups of a cluster wait for each other with every k-tile they share.
 pub(super) const TOGETHER: f64 = 12.0;

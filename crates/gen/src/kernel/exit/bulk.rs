@@ -21,7 +21,7 @@ const CHUNK: u32 = 16;
 pub(crate) struct StagedStore {
     tile: StoreTile,
     map: ArgId,
-    /// Maps of what leaves beside results.
+    /// Maps of the values that are stored beside the results.
     preactivations: Vec<ArgId>,
     staging: SharedId,
     /// First element of the wave's first staging buffer.

@@ -125,7 +125,7 @@ impl Out<'_> {
         }
     }
 
-    /// What leaves beside results.
+    /// Values that are stored beside the results.
     pub(super) fn preactivations(&self) -> &[Accumulators] {
         self.made.map_or(&[], |made| made.preactivations)
     }

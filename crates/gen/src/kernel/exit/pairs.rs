@@ -79,8 +79,8 @@ impl Epilogue<'_> {
     }
 }
 
-/// The pairs of sums that a thread holds of a tile, and the registers of their results. Exits make results right before they store them: all at once
-/// they need more registers than a thread has (a tile of 256 x 192 in bf16 spilled 744 bytes, and spills nothing now).
+/// The pairs of sums that a thread holds of a tile, and the registers of their results. Exits make results right before they store them.
+/// All results at once need more registers than a thread has: a tile of 256 x 192 in bf16 spilled 744 bytes.
 pub(super) struct TilePairs<'a> {
     of_product: &'a Epilogue<'a>,
     of_results: &'a Epilogue<'a>,
@@ -103,7 +103,7 @@ pub(super) struct TilePairs<'a> {
 }
 
 impl<'a> TilePairs<'a> {
-    /// `of_results` is the epilogue of what leaves; the places are those of the tile and of its results.
+    /// `of_results` is the epilogue of the results, `at` the place of the tile, `to` the place of its results.
     pub fn new(
         b: &mut Builder,
         acc: &AccumulatorSet,
@@ -145,7 +145,7 @@ impl<'a> TilePairs<'a> {
         })
     }
 
-    /// Makes the results of these runs, or all. Of all, pre-activations are stored here; those of runs are left to the exit where it has maps for them.
+    /// Makes the results of these runs, or all. An exit with maps stores the pre-activations of runs; otherwise they are stored here.
     pub fn make(&self, b: &mut Builder, runs: Option<&[accumulators::Run]>) {
         let wanted: Option<Vec<u32>> = runs.map(|runs| runs.iter().flat_map(accumulators::Run::elements).collect());
         let by_column = columns_contiguous(self.of_results.c);

@@ -122,7 +122,7 @@ impl Declare<'_> {
         self.stored(c, tile, "c_map", "results", to)
     }
 
-    /// The maps of bulk stores of pre-activations, those of the gate first; none where they are stored otherwise.
+    /// The maps of bulk stores of pre-activations: of the gate, then of the other factor. None where they are stored otherwise.
     pub fn preactivations(&mut self, c: &Contraction) -> Vec<ArgId> {
         let stores = self.spec.preactivation_stores(c).into_iter().flatten();
         let names = [("gate_map", "sums of the gate"), ("other_map", "sums of the other factor")];
