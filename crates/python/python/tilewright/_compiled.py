@@ -51,8 +51,8 @@ class Pass(CustomGraphPass):
             one_type = len({x.dtype for x in values if x is not None}) == 1
             problem = lambda: _shapes.gated_problem(*values, found.function, found.up_first)  # noqa: E731
             if one_type and all(map(_known, values)) and self._wins(problem, values):
-                _replace(graph, found.result, _glu, found)
-                # Its factors, which nobody uses any more, are products that cost time.
+                _replace(graph, found.result, _glu, (found,))
+                # Both products are dead now, and would still be computed.
                 graph.eliminate_dead_code()
 
     def _wins(self, problem: Callable[[], str], values: Any) -> bool:
@@ -79,8 +79,7 @@ def _convolution(graph: torch.fx.graph.Graph, x: Any, w: Any, bias: Any, *how: A
     return graph.call_function(torch.ops.tilewright.convolution.default, (x, w, bias, stride, padding, dilation, groups))
 
 
-def _glu(graph: torch.fx.graph.Graph, *found: Any) -> Any:
-    of = _patterns.Gated(*found)
+def _glu(graph: torch.fx.graph.Graph, of: _patterns.Gated) -> Any:
     return graph.call_function(
         torch.ops.tilewright.glu.default, (of.rows, of.gate, None, of.function, of.up_first, None, None, False, of.up)
     )
@@ -100,7 +99,7 @@ def _replace(graph: torch.fx.graph.Graph, node: Any, ours: Callable[..., Any], a
 
 
 def _valued(new: Any, was: Tensor) -> Any:
-    """A node with its value's form."""
+    """The node, with the shape, strides and type of its value."""
     with was.fake_mode:
         new.meta["val"] = new.target(*torch.fx.map_arg(new.args, lambda x: x.meta["val"]))
     return new

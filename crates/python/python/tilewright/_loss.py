@@ -15,9 +15,8 @@ from torch import Tensor
 from . import _arguments as given
 from . import _core, _native
 from . import _operators as ours
+from ._reductions import wide_type
 
-ours._library.define("logits(Tensor x, Tensor weight, Tensor? bias=None, Tensor? shift=None) -> Tensor")
-ours._library.define("logit_rows(Tensor x, Tensor weight, Tensor? bias=None) -> (Tensor, Tensor)")
 _GRADS = "Tensor? of_most, Tensor? of_label, Tensor? of_total"
 ours._library.define(
     f"linear_logsumexp_backward({_GRADS}, Tensor x, Tensor weight, Tensor labels, Tensor? bias, Tensor most, bool[] needs) -> (Tensor, Tensor, Tensor)"
@@ -27,10 +26,6 @@ ours._library.define("linear_logsumexp(Tensor x, Tensor weight, Tensor labels, T
 # Bytes of the logits that the backward pass has at a time, and elements of the rows of weights that the forward pass gathers at a time.
 _WORKSPACE = 256 << 20
 _GATHERED = 1 << 24
-
-
-def _wide(x: Tensor) -> torch.dtype:
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def _checked(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> None:
@@ -43,7 +38,7 @@ def _checked(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> None:
 
 def _logits_by_torch(x: Tensor, weight: Tensor, bias: Optional[Tensor], shift: Optional[Tensor] = None) -> Tensor:
     with torch.autocast(x.device.type, enabled=False):
-        z = x.to(_wide(x)) @ weight.to(_wide(x)).t()
+        z = x.to(wide_type(x)) @ weight.to(wide_type(x)).t()
     z = z if bias is None else z + bias
     return z if shift is None else z - shift[:, None]
 
@@ -51,17 +46,17 @@ def _logits_by_torch(x: Tensor, weight: Tensor, bias: Optional[Tensor], shift: O
 def _logits(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None, shift: Optional[Tensor] = None) -> Tensor:
     """Logits less each row's `shift`, in 32 bits, or in 64 of operands in 64."""
     _checked(x, weight, bias)
-    out = x.new_empty((x.shape[0], weight.shape[0]), dtype=_wide(x))
+    out = x.new_empty((x.shape[0], weight.shape[0]), dtype=wide_type(x))
     if 0 in (*out.shape, x.shape[1]):
         return _logits_by_torch(x, weight, bias, shift)
     a, b = ours._plain(x), ours._plain(weight.t())
-    # A product adds one vector. The shift of rows goes first, because a vocabulary seldom has a bias.
-    added = None if bias is None and shift is None else bias if bias is not None else shift.neg()[:, None]
-    added = None if added is None else added.to(out.dtype).contiguous()
+    # A product adds one vector: the bias where there is one, else the shift of the rows.
+    added = bias if bias is not None else None if shift is None else shift.neg()[:, None]
+    added = added if added is None else added.to(out.dtype).contiguous()
     key = ("logits", a.device, a.dtype, ours._lies(a), ours._lies(b), ours._lies(out), ours._lies(added))
 
     def prepare() -> Any:
-        call = _core._gemm(ours.array(a), ours.array(b), out=ours.array(out), bias=None if added is None else ours.array(added))
+        call = _core._gemm(ours.array(a), ours.array(b), out=ours.array(out), bias=added if added is None else ours.array(added))
         return call.context, call.problem, call.alignments
 
     addresses = {**ours._addresses(a, b, out), "bias": ours._at(added)}
@@ -77,7 +72,7 @@ _OF_ROWS: Dict[str, Any] = {"reduce": ["logsumexp:n", "sum:n"], "store": False}
 def _logit_rows(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tuple[Tensor, Tensor]:
     """The logsumexp of each row of logits, and its sum."""
     _checked(x, weight, bias)
-    out = [x.new_empty(x.shape[:1], dtype=_wide(x)) for _ in range(2)]
+    out = [x.new_empty(x.shape[:1], dtype=wide_type(x)) for _ in range(2)]
     if 0 in (*x.shape, weight.shape[0]):
         return _rows_by_torch(x, weight, bias)
     a, b = ours._plain(x), ours._plain(weight.t())
@@ -95,7 +90,7 @@ def _logit_rows(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tup
 
 
 def _rows_by_torch(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
-    most = x.new_full(x.shape[:1], float("-inf"), dtype=_wide(x))
+    most = x.new_full(x.shape[:1], float("-inf"), dtype=wide_type(x))
     total = torch.zeros_like(most)
     for columns in _cut(x, weight):
         z = _logits_by_torch(x, weight[columns], None if bias is None else bias[columns])
@@ -105,7 +100,7 @@ def _rows_by_torch(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tuple[T
 
 def _cut(x: Tensor, weight: Tensor) -> Sequence[slice]:
     """The columns of logits that fit into the workspace, in multiples of 128."""
-    row = max(1, x.shape[0]) * _wide(x).itemsize
+    row = max(1, x.shape[0]) * wide_type(x).itemsize
     step = max(128, _WORKSPACE // row // 128 * 128)
     return [slice(first, min(first + step, weight.shape[0])) for first in range(0, weight.shape[0], step)]
 
@@ -115,10 +110,10 @@ def _at_labels(x: Tensor, weight: Tensor, bias: Optional[Tensor], labels: Tensor
     exists = (labels >= 0) & (labels < weight.shape[0])
     index = torch.where(exists, labels, 0)
     if weight.shape[0] == 0:
-        return x.new_zeros(x.shape[:1], dtype=_wide(x))
+        return x.new_zeros(x.shape[:1], dtype=wide_type(x))
     step = max(1, _GATHERED // max(1, x.shape[1]))
     parts = [
-        (x[first : first + step].to(_wide(x)) * weight[index[first : first + step]]).sum(1)
+        (x[first : first + step].to(wide_type(x)) * weight[index[first : first + step]]).sum(1)
         for first in range(0, max(1, x.shape[0]), step)
     ]
     found = parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -139,26 +134,14 @@ def _linear_logsumexp(x: Tensor, weight: Tensor, labels: Tensor, bias: Optional[
 
 
 for _key in ("CPU", "CUDA"):
-    ours._library.impl("logits", _logits, _key)
-    ours._library.impl("logit_rows", _logit_rows, _key)
     ours._library.impl("linear_logsumexp", _linear_logsumexp, _key)
-
-
-@torch.library.register_fake("tilewright::logits", lib=ours._library)
-def _(x, weight, bias=None, shift=None):
-    return x.new_empty((x.shape[0], weight.shape[0]), dtype=_wide(x))
-
-
-@torch.library.register_fake("tilewright::logit_rows", lib=ours._library)
-def _(x, weight, bias=None):
-    return x.new_empty(x.shape[:1], dtype=_wide(x)), x.new_empty(x.shape[:1], dtype=_wide(x))
 
 
 @torch.library.register_fake("tilewright::linear_logsumexp", lib=ours._library)
 def _(x, weight, labels, bias=None):
     torch._check(weight.dim() == 2 and x.shape[-1] == weight.shape[1], lambda: f"logits of {x.shape} and {weight.shape}")
     torch._check(labels.shape == x.shape[:-1], lambda: f"labels are {labels.shape}, x is {x.shape}")
-    new = lambda: x.new_empty(labels.shape, dtype=_wide(x))  # noqa: E731
+    new = lambda: x.new_empty(labels.shape, dtype=wide_type(x))  # noqa: E731
     return new(), new(), new()
 
 
@@ -190,10 +173,11 @@ def _of_rows(most: Tensor, of_most: Optional[Tensor], of_label: Optional[Tensor]
 
 
 def _backward_of(of_most, of_label, of_total, x, weight, labels, bias, most, needs):
+    """The gradients of x, weight and bias that are needed, from those of the three results; empty tensors for the others."""
     rows, labels, most = x.reshape(-1, x.shape[-1]), labels.reshape(-1, 1).long(), most.reshape(-1)
     of = _of_rows(most, *(None if grad is None else grad.reshape(-1) for grad in (of_most, of_label, of_total)))
     scaled = (rows * of.factor[:, None]).to(x.dtype) if needs[1] else None
-    at_x = torch.zeros_like(rows, dtype=_wide(x)) if needs[0] else None
+    at_x = torch.zeros_like(rows, dtype=wide_type(x)) if needs[0] else None
     parts = _cut(rows, weight)
     at_weight = torch.zeros_like(weight) if needs[1] and len(parts) != 1 else None
     at_bias = torch.zeros_like(bias) if bias is not None and needs[2] else None
@@ -202,7 +186,7 @@ def _backward_of(of_most, of_label, of_total, x, weight, labels, bias, most, nee
         z = _logits(rows, part, None if bias is None else bias[columns], of.shift)
         here = (labels >= columns.start) & (labels < columns.stop)
         place = torch.where(here, labels - columns.start, 0)
-        # In 32 bits, because 1 less a probability has none of its first bits.
+        # A probability near 1 loses its difference from 1 when it is rounded to 16 bits. The label's sum is formed in 32.
         at_label = z.gather(1, place).exp() + torch.where(here, 0 if of.hit is None else of.hit[:, None], 0)
         at_z = z.exp_() if z.dtype == x.dtype else torch.exp(z, out=z.new_empty(z.shape, dtype=x.dtype))
         del z
@@ -221,7 +205,7 @@ def _backward_of(of_most, of_label, of_total, x, weight, labels, bias, most, nee
                 at_weight[columns] = of_part
         if at_bias is not None:
             with torch.autocast(x.device.type, enabled=False):
-                at_bias[columns] = (at_z.t().to(_wide(x)) @ of.factor).to(at_bias.dtype)
+                at_bias[columns] = (at_z.t().to(wide_type(x)) @ of.factor).to(at_bias.dtype)
     of_x = None if at_x is None else at_x.mul_(of.factor[:, None]).to(x.dtype).reshape(x.shape)
     return tuple(x.new_empty(0) if found is None else found for found in (of_x, at_weight, at_bias))
 
@@ -363,7 +347,7 @@ def linear_cross_entropy(
         x, weight, bias = narrow(x), narrow(weight), narrow(bias)
     most, at_label, total = linear_logsumexp(x, weight, labels, bias)
     if class_weight is not None:
-        _class_weights(class_weight, weight)
+        _check_class_weight(class_weight, weight)
     classes = weight.shape[0]
     ignored = labels == ignore_index
     unknown = ~ignored & ((labels < 0) | (labels >= classes))
@@ -385,7 +369,7 @@ def linear_cross_entropy(
     return loss.sum() if reduction == "sum" else loss.sum() / counted.sum()
 
 
-def _class_weights(x: Tensor, weight: Tensor) -> None:
+def _check_class_weight(x: Tensor, weight: Tensor) -> None:
     if not isinstance(x, Tensor) or x.layout is not torch.strided or not x.is_floating_point():
         told = f"{x.dtype}, {x.layout}" if isinstance(x, Tensor) else type(x).__name__
         raise _native.OperandError(f"class_weight is {told}: a dense tensor of floats is needed")

@@ -32,7 +32,7 @@ _MOST = 40
 
 
 class Factor(NamedTuple):
-    """Columns of a product: which half of them (None: all), the product, and the nodes from it on."""
+    """Columns of a product: which half of them (None: all), the product, and the nodes that take them from it."""
 
     half: Optional[int]
     product: fx.Node
@@ -113,7 +113,7 @@ def _weight(product: fx.Node) -> Optional[fx.Node]:
 
 
 def _base(rows: Any) -> Any:
-    """The tensor that is read as rows. Both products may read it by a reshape of their own."""
+    """The tensor whose rows a product reads. Each product may have its own reshape of the tensor."""
     return rows.args[0] if rows.target in _VIEWS else rows
 
 
@@ -124,7 +124,7 @@ class _Activation(NamedTuple):
 
 
 def _activation(node: fx.Node) -> Optional[_Activation]:
-    """The function of one node's elements that a node is, by its values."""
+    """The activation that a node computes of one other node's elements, found by its values."""
     inside: Set[fx.Node] = set()
     leaves: Set[fx.Node] = set()
     waiting = [node]
@@ -153,7 +153,7 @@ def _elementwise(node: fx.Node) -> bool:
 
 
 def _computed(order: List[fx.Node], leaf: fx.Node, x: Tensor) -> Tensor:
-    """The last node's value for these of the leaf, without rounding to the types on the way."""
+    """The last node's value where the leaf has the value x, without rounding on the way."""
     values = {leaf: x}
     for node in order:
         args = fx.map_arg(node.args, lambda n: values[n])

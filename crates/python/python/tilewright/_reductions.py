@@ -38,7 +38,8 @@ def _flat(x: Tensor, dims: Sequence[int]) -> Tensor:
     return x.permute(*_kept(x, dims), *dims).flatten(-len(dims))
 
 
-def _wide(x: Tensor) -> torch.dtype:
+def wide_type(x: Tensor) -> torch.dtype:
+    """The type of sums of a tensor's elements."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
@@ -48,12 +49,12 @@ _TYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f
 def _result(x: Tensor, op: str, dims: Sequence[int]) -> Tensor:
     """An empty tensor for the values. `op` may name their type after a colon."""
     _, _, told = op.partition(":")
-    dtype = torch.int64 if op.startswith("arg") else _TYPES[told] if told else _wide(x)
+    dtype = torch.int64 if op.startswith("arg") else _TYPES[told] if told else wide_type(x)
     return x.new_empty([x.shape[at] for at in _kept(x, dims)], dtype=dtype)
 
 
 def _by_torch(x: Tensor, op: str, dims: Sequence[int]) -> Tensor:
-    return _TORCH[op.partition(":")[0]](x.to(_wide(x)), dims).to(_result(x[:0], op, dims).dtype)
+    return _TORCH[op.partition(":")[0]](x.to(wide_type(x)), dims).to(_result(x[:0], op, dims).dtype)
 
 
 def _reduce(x: Tensor, op: str, dims: Sequence[int]) -> Tensor:
@@ -111,7 +112,7 @@ def _backward(ctx, grad):
             t = t.unsqueeze(at)
         return t
 
-    grad, y = spread(grad.to(_wide(x))), y.to(_wide(x))
+    grad, y = spread(grad.to(wide_type(x))), y.to(wide_type(x))
     wide = x.to(grad.dtype)
     count = x.numel() // max(1, y.numel())
     if op in ("sum", "mean"):
