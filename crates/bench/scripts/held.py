@@ -36,18 +36,31 @@ class Held:
         self.torch, self.cycles = torch, cycles
         self.flush = torch.zeros(128 << 20, dtype=torch.float32, device="cuda")
 
-    def sample(self, run):
-        """One time in microseconds."""
+    def waits(self, run):
+        """Whether the call itself waits for the device, so that it cannot be held."""
+        torch = self.torch
+        torch.cuda.synchronize()
+        torch.cuda._sleep(100_000_000)
+        end = torch.cuda.Event()
+        end.record()
+        run()
+        waited = end.query()
+        torch.cuda.synchronize()
+        return waited
+
+    def sample(self, run, hold=True):
+        """One time in microseconds. Without `hold` the host's time counts, too."""
         torch = self.torch
         while True:
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             # Reading leaves nothing that would be written back within the timed span.
             self.flush.sum()
-            torch.cuda._sleep(self.cycles)
+            if hold:
+                torch.cuda._sleep(self.cycles)
             begin.record()
             run()
             end.record()
-            held = not begin.query()
+            held = not hold or not begin.query()
             torch.cuda.synchronize()
             if held:
                 return begin.elapsed_time(end) * 1e3
@@ -55,8 +68,9 @@ class Held:
                 raise RuntimeError("the call waits for the device: it cannot be timed without the host's time")
             self.cycles *= 2
 
-    def spreads(self, calls, samples=21, longer=4):
-        """A `Spread` of each call, in the order A B, B A. While one is wide, up to `longer` times as many runs; then means of `RUNS` runs."""
+    def spreads(self, calls, samples=21, longer=4, free=()):
+        """A `Spread` of each call, in the order A B, B A. While one is wide, up to `longer` times as many runs; then means of `RUNS` runs.
+        Calls with an index in `free` are not held."""
         for run in calls:
             for _ in range(3):
                 run()
@@ -64,7 +78,7 @@ class Held:
         times = [[] for _ in calls]
         for n in range(samples * longer):
             for at in range(len(calls)) if n % 2 == 0 else reversed(range(len(calls))):
-                times[at].append(self.sample(calls[at]))
+                times[at].append(self.sample(calls[at], at not in free))
             if n + 1 >= samples and not any(Spread(of).wide for of in times):
                 return [Spread(of) for of in times]
         return [Spread(of, RUNS) for of in times]

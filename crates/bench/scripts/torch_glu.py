@@ -15,9 +15,9 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from held import Held  # noqa: E402
+from sides import compare  # noqa: E402
 
 SIZES = "8192x4096x14336 2048x8192x28672 16384x2048x5632 4096x1536x8960 128x4096x14336 3000x1000x2741".split()
-SAMPLES = 60
 
 
 def rivals(torch, autotune):
@@ -88,32 +88,20 @@ def measure(torch, twt, held, size, args):
         forward[name] = lambda way=way: way(of.x, of.w1, of.w3, of.w13)
 
     def trained(name):
-        leaves = (of.x, of.w13) if " one" in name else (of.x, of.w1, of.w3)
-        return lambda: torch.autograd.grad(forward[name](), leaves, of.dy)
+        """A call for the gradients of X and of both weights."""
+        if " one" not in name:
+            return lambda: torch.autograd.grad(forward[name](), (of.x, of.w1, of.w3), of.dy)
 
-    calls = {name: trained(name) if args.backward else call for name, call in forward.items()}
+        def call():
+            x, both = torch.autograd.grad(forward[name](), (of.x, of.w13), of.dy)
+            return (x, *both.chunk(2))
 
-    def results(call):
-        """The result, or the gradients of X and of all weights."""
-        x, *weights = call() if args.backward else [call()]
-        return [t.detach().double() for t in [x, *([torch.cat(weights)] if weights else [])]]
+        return call
 
-    want = results(calls["eager two"])
-    error = lambda got: max(((a - b).norm() / b.norm()).item() for a, b in zip(got, want))  # noqa: E731
-    errors = {name: error(results(call)) for name, call in calls.items() if name != "our product"}
-    spreads = dict(zip(calls, held.spreads(list(calls.values()), SAMPLES)))
-    row = {"size": size, "backward": args.backward, "plans": plans, "errors": errors}
-    row["times"] = {name: spread.record() for name, spread in spreads.items()}
-    for name, spread in spreads.items():
-        marks = (" wide" if spread.wide else "") + (" WRONG" if errors.get(name, 0.0) > 2e-2 else "")
-        print(f"{size} {name}: {spread.median:.1f} us{marks} {' '.join(plans.get(name, []))}", flush=True)
-    best = min((name for name in spreads if not name.startswith("our")), key=lambda name: spreads[name].median)
-    ratio = lambda a, b: f"{spreads[a].median / spreads[b].median:.3f}"  # noqa: E731
-    told = [f"{ratio(best, name)} of {best} by {name}" for name in spreads if name.startswith("ours")]
-    if not args.backward:
-        told += [f"{name} {ratio(name, 'our product')} of our product" for name in ("ours two", "ours one")]
-    print(f"{size}: {', '.join(told)}", flush=True)
-    return row
+    calls = {name: trained(name) if args.backward else lambda call=call: [call()] for name, call in forward.items()}
+    want = [t.detach().double() for t in calls["eager two"]()]
+    row = compare(held, calls, want, size, {name: " ".join(used) for name, used in plans.items()}, "" if args.backward else "our product")
+    return {"size": size, "backward": args.backward, "plans": plans, **row}
 
 
 def main():

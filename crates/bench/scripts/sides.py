@@ -1,0 +1,38 @@
+"""Calls of several sides that compute the same: their errors, device times and ratios, as torch_glu.py and torch_cross_entropy.py print them."""
+
+# Samples of each side, at least.
+SAMPLES = 60
+
+
+def compare(held, calls, want, size, notes, of_what=""):
+    """Times `calls`, by name, alternately. `want`: results in f64 that all but those of `of_what` are compared with. Names of ours begin with "ours".
+
+    Gives errors (relative, Frobenius), times and peaks of memory for a JSON line, and prints them with the ratios of ours to the best rival."""
+    torch = held.torch
+    norm = lambda got, expected: ((got.detach().double() - expected).norm() / expected.norm()).item()  # noqa: E731
+    errors, peaks = {}, {}
+    for name, call in calls.items():
+        call()
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        got = call()
+        torch.cuda.synchronize()
+        peaks[name] = round((torch.cuda.max_memory_allocated() - before) / 2**20)
+        if name != of_what:
+            errors[name] = max(norm(a, b) for a, b in zip(got, want))
+        del got
+    waiting = {name for name, call in calls.items() if held.waits(call)}
+    free = [n for n, name in enumerate(calls) if name in waiting]
+    spreads = dict(zip(calls, held.spreads(list(calls.values()), SAMPLES, free=free)))
+    for name, spread in spreads.items():
+        marks = (" wide" if spread.wide else "") + (" with the host's time, as it waits for the device" if name in waiting else "")
+        marks += " WRONG" if errors.get(name, 0.0) > 2e-2 else ""
+        print(f"{size} {name}: {spread.median:.1f} us, {peaks[name]} MiB{marks} {notes.get(name, '')}", flush=True)
+    ours = [name for name in spreads if name.startswith("ours")]
+    best = min((name for name in spreads if name not in ours and name != of_what), key=lambda name: spreads[name].median)
+    ratio = lambda a, b: f"{spreads[a].median / spreads[b].median:.3f}"  # noqa: E731
+    told = [f"{best} takes {ratio(best, name)} of {name}" for name in ours]
+    told += [f"{name} takes {ratio(name, of_what)} of {of_what}" for name in ours if of_what]
+    print(f"{size}: {'; '.join(told)}", flush=True)
+    return {"errors": errors, "peak_mib": peaks, "waits": sorted(waiting), "times": {name: spread.record() for name, spread in spreads.items()}}

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Linear cross-entropy of bf16, the mean over rows of logsumexp(X W^T) less the label's logit: ours, tuned here, beside torch and Liger.
+
+Usage: torch_cross_entropy.py [--backward] [--seconds S] [--autotune] [--out FILE.jsonl] [ROWSxKxVOCABULARY]...
+Needs: PyTorch with CUDA and tilewright's Python package; Liger takes part where its package is installed.
+Without --backward ours is also compared with our product that stores the logits in bf16. With it each call computes the gradients of X and W.
+Times are medians of at least 60 runs with a cold cache and without the host's time (held.py). MiB is the largest memory of a call beyond operands.
+"""
+
+import argparse
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from held import Held  # noqa: E402
+from sides import compare  # noqa: E402
+
+SIZES = "4096x4096x128256 8192x2048x151936 4096x768x50257".split()
+
+
+def rivals(torch, autotune):
+    """Losses of (x, w, labels) by name."""
+    of = lambda x, w, labels: torch.nn.functional.cross_entropy(torch.nn.functional.linear(x, w).float(), labels)  # noqa: E731
+    ways = {"eager": of}
+    for mode in ["default"] + ["max-autotune-no-cudagraphs"] * autotune:
+        ways[mode] = torch.compile(of, mode=mode, dynamic=False)
+    try:
+        from liger_kernel.ops.fused_linear_cross_entropy import LigerFusedLinearCrossEntropyFunction
+    except ImportError:
+        print("liger_kernel is not installed: left out", flush=True)
+    else:
+        ways["liger"] = lambda x, w, labels: LigerFusedLinearCrossEntropyFunction.apply(x, w, labels)[0]
+    return ways
+
+
+def answered():
+    """How often ours has run each problem."""
+    from tilewright import _native, _operators
+
+    found = dict(_operators.launched())
+    for *_, problem, calls, by_us, _ in _native.torch_calls():
+        if by_us:
+            found[problem] = found.get(problem, 0) + calls
+    return found
+
+
+def measure(torch, twt, held, size, args):
+    from tilewright import _core
+
+    rows, k, vocabulary = (int(extent) for extent in size.split("x"))
+    x = torch.randn(rows, k, device="cuda").bfloat16().requires_grad_(args.backward)
+    w = (torch.randn(vocabulary, k, device="cuda") * 0.02).bfloat16().requires_grad_(args.backward)
+    labels = torch.randint(vocabulary, (rows,), device="cuda")
+    losses = {"ours": twt.linear_cross_entropy, **rivals(torch, args.autotune)}
+
+    def call(loss):
+        if args.backward:
+            return lambda: torch.autograd.grad(loss(x, w, labels), (x, w))
+        return lambda: [loss(x, w, labels)]
+
+    calls = {name: call(loss) for name, loss in losses.items()}
+    if not args.backward:
+        calls["our product"] = lambda: [twt.linear(x, w)]
+    # Run once, our sides tell the problems that they consist of.
+    before = answered()
+    for name in set(calls) & {"ours", "our product"}:
+        calls[name]()
+    problems = {problem: count - before.get(problem, 0) for problem, count in answered().items() if count > before.get(problem, 0)}
+    plans = {}
+
+    def settled(problem, outcome):
+        plans[problem] = outcome and outcome["plan"]
+        return {}
+
+    _core.tune_all(_core.context_for("cuda:0"), problems, seconds=args.seconds, settled=settled)
+    want = [t.detach().double() for t in calls["eager"]()]
+    row = compare(held, calls, want, size, {}, "" if args.backward else "our product")
+    for name, plan in plans.items():
+        print(f"{size}: {problems[name]} x {name}: {plan}", flush=True)
+    return {"size": size, "backward": args.backward, "plans": plans, **row}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sizes", nargs="*", default=SIZES, metavar="ROWSxKxVOCABULARY", help="rows and columns of X, rows of W")
+    parser.add_argument("--backward", action="store_true", help="with the gradients of X and W")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of tuning for each of our products")
+    parser.add_argument("--autotune", action="store_true", help="torch.compile with max-autotune-no-cudagraphs, too")
+    parser.add_argument("--out", default=os.devnull, help="JSON lines, appended")
+    args = parser.parse_args()
+    import torch
+
+    import tilewright as tw
+    import tilewright.torch as twt
+
+    tw.use("cuda:0")
+    held = Held(torch)
+    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}", flush=True)
+    with torch.set_grad_enabled(args.backward), open(args.out, "a", encoding="utf-8") as out:
+        for size in args.sizes:
+            out.write(json.dumps(measure(torch, twt, held, size, args)) + "\n")
+            out.flush()
+            torch._dynamo.reset()
+
+
+if __name__ == "__main__":
+    main()
