@@ -139,7 +139,7 @@ enum { TW_EXACT = 0, TW_TF32 = 1, TW_TF32X3 = 2, TW_PROMOTED = 3, TW_BF16X3 = 4,
 typedef int32_t tw_scale;
 enum { TW_NO_SCALE = 0, TW_SCALE_LINE = 1, TW_SCALE_1X128 = 2, TW_SCALE_128X128 = 3, TW_SCALE_1X64 = 4, TW_SCALE_1X32 = 5 };
 typedef int32_t tw_activation;
-enum { TW_NO_ACTIVATION = 0, TW_RELU = 1, TW_GELU = 2, TW_GELU_TANH = 3, TW_SILU = 4, TW_HARDSWISH = 5 };
+enum { TW_NO_ACTIVATION = 0, TW_RELU = 1, TW_GELU = 2, TW_GELU_TANH = 3, TW_SILU = 4, TW_HARDSWISH = 5, TW_EXP = 6 };
 /* Function of a gated product's gate: C = function(A B_gate + bias) * (A B_up + bias). */
 typedef int32_t tw_gate;
 enum {

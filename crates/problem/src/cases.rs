@@ -347,7 +347,7 @@ mod tests {
         refused("m,n,k,dtype\n1,2,3,f31\n", &["column dtype", "bf16"]);
         refused("m,n,k,lda\n1,2,3,2\n", &["column lda", "at least 3"]);
         refused("m,n,k,bias\n1,2,3,k\n", &["column bias", "m, n, none"]);
-        refused("m,n,k,activation\n1,2,3,elu\n", &["column activation", "relu, gelu, gelutanh, silu, hardswish, none"]);
+        refused("m,n,k,activation\n1,2,3,elu\n", &["column activation", "relu, gelu, gelutanh, silu, hardswish, exp, none"]);
         refused("m,n,k,ldr\n1,2,3,4\n", &["column ldr", "no residual"]);
         refused("m,n,k,residual,ldr\n1,2,3,1,1\n", &["column ldr", "at least 2"]);
         refused("m,n,k,dtype,out_dtype\n1,2,3,f64,f32\n", &["column out_dtype", "f64"]);

@@ -31,6 +31,8 @@ pub enum Activation {
     Silu,
     /// `x * min(max(x + 3, 0), 6) / 6` (Howard et al. 2019): MobileNet's piecewise form of swish.
     HardSwish,
+    /// `exp(x)`: with `-logsumexp` of the row as its bias a product gives probabilities.
+    Exp,
 }
 
 names!(Activation {
@@ -39,6 +41,7 @@ names!(Activation {
     GeluTanh = 3, ["gelutanh", "gelu-tanh", "gelu_tanh"], "GELU approximated by tanh";
     Silu = 4, ["silu"], "x sigmoid(x)";
     HardSwish = 5, ["hardswish", "hard-swish", "hard_swish"], "x min(max(x + 3, 0), 6) / 6";
+    Exp = 6, ["exp"], "exp(x)";
 });
 
 /// Coefficient of the cube in [`Activation::GeluTanh`].
@@ -58,10 +61,11 @@ impl Activation {
             }
             Activation::Silu => x / (1.0 + (-x).exp()),
             Activation::HardSwish => x * (x + 3.0).clamp(0.0, 6.0) / 6.0,
+            Activation::Exp => x.exp(),
         }
     }
-    /// A bound of the slope anywhere: how much an error of the argument may grow.
-    pub const fn slope(self) -> f64 {
+    /// A bound of the slope near an argument: how much an error of the argument may grow. Of exp that is for errors of at most 0.1.
+    pub fn slope(self, x: f64) -> f64 {
         match self {
             Activation::Relu => 1.0,
             // 1.1290 at x = sqrt 2; the approximation's greatest is 1.1297.
@@ -70,18 +74,29 @@ impl Activation {
             Activation::Silu => 1.1,
             // (2 x + 3) / 6 at x = 3.
             Activation::HardSwish => 1.5,
+            Activation::Exp => 1.06 * x.exp(),
         }
+    }
+    /// The scale of errors of the value. `scale` is that of the argument, no less than its magnitude: the argument's error is at most `bound` times it.
+    pub fn scale(self, x: f64, scale: f64, bound: f64) -> f64 {
+        if self != Activation::Exp {
+            return self.slope(x) * scale;
+        }
+        // An exponential rounds relative to its value, however small its argument is.
+        self.slope(x) * (1.0 + if bound * scale > 0.1 { (bound * scale).exp_m1() / bound } else { scale })
     }
     /// A bound of the error of evaluating the function, in unit roundoffs times `|x|`. Of erf half the error counts: 16 where that
     /// is the 16 ulp that OpenCL allows (an ulp is two roundoffs). Of exp at most a quarter counts, 6 (OpenCL) or 4 (ex2.approx)
     /// roundoffs and some that grow with its argument z as sigmoid (1 - sigmoid) |z| < 0.23 lets them; and the quotient rounds by 5
-    /// (OpenCL), the reciprocal by 2. The factor of hardswish, below 1, rounds by 2 and the product by 1.
+    /// (OpenCL), the reciprocal by 2. The factor of hardswish, below 1, rounds by 2 and the product by 1. An exponential's argument is scaled by
+    /// log2 e, which rounds twice relative to it, and it rounds by 6 (OpenCL) relative to its value.
     pub const fn rounding(self) -> f64 {
         match self {
             Activation::Relu => 0.0,
             Activation::Gelu => 20.0,
             Activation::GeluTanh | Activation::Silu => 10.0,
             Activation::HardSwish => 3.0,
+            Activation::Exp => 8.0,
         }
     }
 }
@@ -153,20 +168,26 @@ mod tests {
             (Activation::HardSwish, 1.5, 1.125),
             (Activation::HardSwish, -1.5, -0.375),
             (Activation::HardSwish, 4.0, 4.0),
+            (Activation::Exp, -1.0, 0.367_879_441_171_442_3),
         ] {
             assert!((activation.apply(x) - y).abs() < 1e-12, "{activation} of {x}: {}", activation.apply(x));
         }
-        assert!(Activation::ALL.iter().all(|a| a.apply(f64::NAN).is_nan() && a.apply(0.0) == 0.0 && a.apply(-800.0) == 0.0));
+        assert!(Activation::ALL.iter().all(|a| a.apply(f64::NAN).is_nan() && a.apply(-800.0) == 0.0));
     }
 
     #[test]
     fn slopes_are_bounded_as_specified() {
-        for activation in Activation::ALL {
+        for activation in Activation::ALL.into_iter().filter(|a| *a != Activation::Exp) {
             let steepest = (-8000..8000)
                 .map(|i| f64::from(i) / 1000.0)
                 .map(|x| (activation.apply(x + 1e-3) - activation.apply(x)).abs() / 1e-3)
                 .fold(0.0, f64::max);
-            assert!(steepest <= activation.slope() + 1e-9 && steepest > activation.slope() - 0.01, "{activation}: {steepest}");
+            let bound = activation.slope(0.0);
+            assert!(steepest <= bound + 1e-9 && steepest > bound - 0.01, "{activation}: {steepest}");
+        }
+        for (x, error) in [(-40.0, 0.1), (0.0, -0.1), (3.0, 0.01)] {
+            let change = (Activation::Exp.apply(x + error) - Activation::Exp.apply(x)).abs();
+            assert!(change <= Activation::Exp.slope(x) * f64::abs(error), "exp at {x}: {change}");
         }
     }
 

@@ -189,9 +189,9 @@ impl Gate {
     /// The sigmoid's slope is at most 1/4, and its own value at most 1. `x / (1 + exp(-slope x))` is as steep as Silu, whatever the slope.
     pub fn gate_scale(self, scale: f64) -> f64 {
         match (self.function, self.function.activation()) {
-            (_, Some(activation)) => activation.slope() * scale,
+            (_, Some(activation)) => activation.slope(0.0) * scale,
             (GateFunction::Sigmoid, None) => 0.25 * scale + 1.0,
-            (GateFunction::Clamped, None) => Activation::Silu.slope() * scale,
+            (GateFunction::Clamped, None) => Activation::Silu.slope(0.0) * scale,
             _ => scale,
         }
     }

@@ -182,6 +182,7 @@ impl Fused {
             (Some(Activation::Gelu), _) => return refuse("its gelu is the approximation by tanh: compare gelu-tanh"),
             (Some(Activation::Silu), _) => return refuse("it has no silu"),
             (Some(Activation::HardSwish), _) => return refuse("it has no hardswish"),
+            (Some(Activation::Exp), _) => return refuse("it has no exp"),
         };
         let residual = workload.residual_address()?;
         if residual.is_some() && (gemm.activation.is_some() || workload.beta() != 0.0) {

@@ -431,6 +431,15 @@ impl<'a> Judge<'a> {
         })
     }
 
+    /// The scale of the function's own error.
+    fn of_argument(&self, argument: f64) -> f64 {
+        if self.activation == Some(Activation::Exp) {
+            Activation::Exp.scale(argument, argument.abs(), self.function)
+        } else {
+            argument.abs()
+        }
+    }
+
     fn element(&self, oracle: &Oracle<'_>, index: [u64; 3], at: u64, totals: [f64; 2], verdict: &mut Verdict) {
         let (argument, residual, expected) = self.expected(oracle, index, at, totals);
         let expected = within(self.scalar, expected);
@@ -444,7 +453,7 @@ impl<'a> Judge<'a> {
             + match self.function {
                 // Rounded once, to nothing where the type holds the value.
                 0.0 => (rounded(self.scalar, expected) - expected).abs(),
-                function => function * (argument.abs() + residual.abs()) + t.round * expected.abs() + t.floor,
+                function => function * (self.of_argument(argument) + residual.abs()) + t.round * expected.abs() + t.floor,
             };
         let difference = (actual - expected).abs();
         let difference = if difference.is_nan() { f64::INFINITY } else { difference };

@@ -46,7 +46,7 @@ use oracle::Oracle;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
-use tilewright_problem::{Along, Factors, Reduction};
+use tilewright_problem::{Activation, Along, Factors, Reduction};
 use turned::turned;
 
 /// Which result elements are recomputed.
@@ -456,6 +456,10 @@ fn entry(data: &TestData, oracle: &Oracle<'_>, index: [u64; 3], [sum, other]: [S
     let scale = (alpha * scales).abs() * (sum.magnitude + moved) + alpha_im.abs() * other.magnitude + of_old + bias.abs();
     let activation = data.problem.activation();
     let apply = |x: f64| activation.map_or(x, |f| f.apply(x));
+    let of_value = activation.map_or(scale, |f| f.scale(product + old + bias, scale, Tolerance::of(&data.problem).accumulate));
+    // Errors of the order of 1 leave the class of an exponential open.
+    let exponential = activation == Some(Activation::Exp) && scale.is_finite();
+    let open = exponential && (!of_value.is_finite() || Tolerance::of_any_data(&data.problem).accumulate * scale > 0.1);
     let accumulator = data.problem.accumulator();
     let step = |x: f64| rounded(accumulator, x);
     let scaled = step(step(step(scaled) * by_row) * by_column);
@@ -463,10 +467,10 @@ fn entry(data: &TestData, oracle: &Oracle<'_>, index: [u64; 3], [sum, other]: [S
         index,
         at,
         expected: oracle.last(apply(product + old + bias), residual),
-        scale: activation.map_or(scale, |f| f.slope() * scale) + if oracle.masks() { 0.0 } else { residual.abs() },
+        scale: of_value + if oracle.masks() { 0.0 } else { residual.abs() },
         stepwise: step(oracle.last(step(apply(step(step(scaled + step(old)) + bias))), residual)),
         sum,
-        open: false,
+        open,
     }
 }
 
@@ -520,7 +524,9 @@ fn gated(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[
 fn entry_of(data: &TestData, x: f64) -> (f64, f64) {
     let alpha = data.factors.alpha;
     let (product, scale) = (alpha * x, alpha.abs() * x.abs());
-    data.problem.activation().map_or((product, scale), |f| (f.apply(product), f.slope() * scale))
+    data.problem
+        .activation()
+        .map_or((product, scale), |f| (f.apply(product), f.scale(product, scale, Tolerance::of(&data.problem).accumulate)))
 }
 
 /// A sum, and what rounding took from it (Knuth's TwoSum).

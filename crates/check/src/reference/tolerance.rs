@@ -5,7 +5,7 @@ use tilewright_ir::Scalar;
 use tilewright_problem::{Activation, Math, Problem};
 
 /// How far a result may be from the reference: `accumulate * scale + round * |expected| + floor`, where
-/// `scale = |alpha| * sum |a| |b| + |beta| |c| + |bias|` of the element, alpha times the vectors of scales where there are such, and of complex factors the magnitudes of all products of parts; with an activation its slope times that, and with a residual
+/// `scale = |alpha| * sum |a| |b| + |beta| |c| + |bias|` of the element, alpha times the vectors of scales where there are such, and of complex factors the magnitudes of all products of parts; with an activation its slope there times that, and with a residual
 /// its magnitude more.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tolerance {
@@ -48,7 +48,7 @@ impl Tolerance {
     /// ([`Gate::gate_scale`](tilewright_problem::Gate::gate_scale)), and the bound a of this type for a sum, the errors are at most
     /// `|f(x)| a t + (|h(y)| + a t) a s`, a times the scale of the element.
     ///
-    /// An activation multiplies the error of its argument by at most [`Activation::slope`], which is in the scale, and adds
+    /// An activation multiplies the error of its argument by at most [`Activation::slope`], which is in the scale ([`Activation::scale`]), and adds
     /// [`Activation::rounding`] u of its argument, which is no greater than the scale.
     pub fn of(problem: &Problem) -> Tolerance {
         let k = problem.depth() as f64;

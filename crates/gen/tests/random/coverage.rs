@@ -195,12 +195,13 @@ const PROBLEMS: [&str; 27] = [
 ];
 
 /// What happens to sums on their way out.
-const EPILOGUES: [&str; 14] = [
+const EPILOGUES: [&str; 15] = [
     "activation Some(Relu)",
     "activation Some(Gelu)",
     "activation Some(GeluTanh)",
     "activation Some(Silu)",
     "activation Some(HardSwish)",
+    "activation Some(Exp)",
     "activation of split sums",
     "bias along m",
     "bias along n",

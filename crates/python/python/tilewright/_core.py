@@ -586,7 +586,7 @@ def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: i
         `b` is uint8 with two weights per byte, the even index in the low half: (k, n / 2), or the transposed view of (n, k / 2).
     bias : (n,) or (m, 1) array, optional
         One value per column, or per row. With a gate: (2 n,).
-    activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu", "hardswish"}, optional
+    activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu", "hardswish", "exp"}, optional
     gate : {"relu", "gelu", "gelutanh", "silu", "hardswish", "sigmoid", "linear", "clamped"}, optional
         A gated MLP's product: ``gate(a @ b[:, :n] + bias[:n]) * (a @ b[:, n:] + bias[n:]) + residual``.
         `b`, `bias` and scales along n have 2 n columns, the result has n.
@@ -677,7 +677,7 @@ def conv(x: Any, w: Any, *, stream: int = 0, **options: Any) -> Any:
         A pair holds the padding before and after a dimension.
     groups : int, default 1
     bias : (k,) array, optional
-    activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu", "hardswish"}, optional
+    activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu", "hardswish", "exp"}, optional
     residual, mask : array of the shape of the result, optional
         `residual` is added last. `mask` instead zeroes the result where the mask is not above 0, as the gradient of a ReLU does.
     reduce : list of str, optional
@@ -725,7 +725,7 @@ def reduce(
         Handle of the CUDA or HIP stream, for arrays on such a device.
     keepdims : bool, default False
         Keep reduced axes with size 1.
-    activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu", "hardswish"}, optional
+    activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu", "hardswish", "exp"}, optional
     context : Context, optional
 
     Returns

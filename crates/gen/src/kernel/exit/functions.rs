@@ -55,5 +55,9 @@ pub(super) fn activate(b: &mut Builder, activation: Activation, x: ExprId) -> Ex
             let [zero, half, one, slope] = [0.0, 0.5, 1.0, 1.0 / 6.0].map(|value| constant(b, value));
             b.value(x * x.fma(slope, half).max(zero).min(one))
         }
+        Activation::Exp => {
+            let factor = constant(b, std::f64::consts::LOG2_E);
+            b.value((x * factor).unary(UnaryOp::Exp2))
+        }
     }
 }
