@@ -219,6 +219,8 @@ READ = [
 if torch is not None:
     _FREED = torch.randn(4, 4, 4, 4)
     _FREED.untyped_storage().resize_(0)
+    KEEP = {"text": "x", "list": []}
+    WORKSPACE = {"text": "x", "zero": 0, "fraction": 0.5, "None": None}
     TENSOR = {
         "number": 3,
         "text": "x",
@@ -251,11 +253,11 @@ if torch is not None:
         ),
         "glu": (
             dict(x=torch.ones(4, 5), weight=torch.ones(6, 5)),
-            dict(x=MISSING, weight=MISSING, bias=TENSOR, gate={"number": 3, "unknown": "tanh", "empty": "", "list": []}, up_first={"text": "x", "list": []}, gate_limit={"text": "x", "list": [], "another gate's": 2.0}, gate_slope={"text": "x", "zero": 0}, interleaved={"text": "x", "list": []}, keep={"text": "x", "list": []}, up=TENSOR),
+            dict(x=MISSING, weight=MISSING, bias=TENSOR, gate={"number": 3, "unknown": "tanh", "empty": "", "list": []}, up_first={"text": "x", "list": []}, gate_limit={"text": "x", "list": [], "another gate's": 2.0}, gate_slope={"text": "x", "zero": 0}, interleaved={"text": "x", "list": []}, keep=KEEP, up=TENSOR),
         ),
         "linear_logsumexp": (
             dict(x=torch.ones(4, 5), weight=torch.ones(6, 5), labels=torch.zeros(4, dtype=torch.int64)),
-            dict(x=MISSING, weight=MISSING, labels=MISSING, bias=TENSOR),
+            dict(x=MISSING, weight=MISSING, labels=MISSING, bias=TENSOR, keep=KEEP, workspace=WORKSPACE),
         ),
         "linear_cross_entropy": (
             dict(x=torch.ones(4, 5), weight=torch.ones(6, 5), labels=torch.zeros(4, dtype=torch.int64)),
@@ -269,6 +271,8 @@ if torch is not None:
                 label_smoothing={"text": "x", "two": 2.0, "negative": -0.1, "NaN": float("nan")},
                 z_loss={"text": "x", "list": [], "NaN": float("nan")},
                 class_weight=TENSOR,
+                keep=KEEP,
+                workspace=WORKSPACE,
             ),
         ),
         "convolution": (

@@ -57,7 +57,7 @@ class Operators(unittest.TestCase):
     def test_linear(self):
         x, weight, bias, residual = numbers(2, 5, 6), numbers(7, 6), numbers(7), numbers(2, 5, 7)
         torch.testing.assert_close(twt.linear(x, weight), reference(x, weight))
-        for activation in (None, "relu", "gelu", "gelutanh", "silu", "hardswish"):
+        for activation in (None, "relu", "gelu", "gelutanh", "silu", "hardswish", "exp"):
             got = twt.linear(x, weight, bias, activation, residual)
             torch.testing.assert_close(got, reference(x, weight, bias, activation, residual), rtol=1e-5, atol=1e-4)
 
@@ -176,7 +176,7 @@ class Operators(unittest.TestCase):
         self.assertTrue(torch.autograd.gradcheck(twt.mm, (wide(3, 4), wide(4, 2))))
         # f64 has no activations here: its formulas are compared with torch's in f32.
         self.assertTrue(torch.autograd.gradcheck(twt.linear, (wide(3, 4), wide(2, 4), wide(2), None, wide(3, 2))))
-        for activation in ("relu", "gelu", "gelutanh", "silu", "hard-swish"):
+        for activation in ("relu", "gelu", "gelutanh", "silu", "hard-swish", "exp"):
             ours = [torch.randn(shape, requires_grad=True) for shape in ((5, 4), (3, 4), (3,), (5, 3))]
             theirs = [x.detach().clone().requires_grad_() for x in ours]
             weights = torch.randn(5, 3)

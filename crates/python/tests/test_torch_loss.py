@@ -56,7 +56,7 @@ class Loss(TorchCase):
         for t in ours:
             t.grad = None
         got = twt.linear_cross_entropy(x, weight, labels, *bias, **options)
-        named = {{"class_weight": "weight"}.get(name, name): value for name, value in options.items()}
+        named = {{"class_weight": "weight"}.get(name, name): value for name, value in options.items() if name not in ("keep", "workspace")}
         if named.get("weight") is not None:
             named["weight"] = named["weight"].double()
         want, leaves = theirs(x, weight, labels, *bias, **named)
@@ -85,14 +85,18 @@ class Loss(TorchCase):
                 if "ignore_index" in options:
                     labels = labels.clamp(0)
                 self.agrees(operands(bias=bias), labels, **options)
-        self.agrees(operands(torch.float64), labels, rtol=1e-10, atol=1e-12)
+                self.agrees(operands(bias=bias), labels, **options, keep=True)
+        for options in ({}, {"keep": True}, {"workspace": 1}):
+            self.agrees(operands(torch.float64), labels, rtol=1e-10, atol=1e-12, **options)
         # Large logits do not overflow.
         self.agrees(operands(scale=20.0), labels, rtol=1e-3, atol=1e-3)
 
     def test_types_of_16_bits(self):
         labels = torch.randint(WORDS, (ROWS,))
         for dtype, error in ((torch.float16, 2e-3), (torch.bfloat16, 2e-2)):
-            self.agrees(operands(dtype), labels, rtol=error, atol=error)
+            for bias in (True, False):
+                for options in ({}, {"keep": True}, {"workspace": 1, "label_smoothing": 0.1}):
+                    self.agrees(operands(dtype, bias), labels, rtol=error, atol=error, **options)
             with torch.autocast("cpu", dtype):
                 got = twt.linear_cross_entropy(*operands()[:2], labels)
             self.assertEqual(got.dtype, torch.float32)
@@ -115,11 +119,18 @@ class Loss(TorchCase):
             loss = twt.linear_cross_entropy(x, weight, labels, bias)
         self.assertLessEqual(forward.elements, max(weight.numel(), x.numel()))
         want = torch.autograd.grad(loss, (x, weight, bias), retain_graph=True)
-        with mock.patch.object(_loss, "_WORKSPACE", 1), Largest() as backward:
+        loss = twt.linear_cross_entropy(x, weight, labels, bias, workspace=1)
+        with Largest() as backward:
             got = torch.autograd.grad(loss, (x, weight, bias))
         self.assertLess(backward.elements, ROWS * WORDS)
         for a, b in zip(got, want):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+        kept = twt.linear_cross_entropy(x, weight, labels, bias, keep=True)
+        for a, b in zip(torch.autograd.grad(kept, (x, weight, bias), retain_graph=True), want):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+        # Its logits are gradients now.
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            torch.autograd.grad(kept, x)
         again = torch.autograd.grad(twt.linear_cross_entropy(x, weight, labels, bias), (x, weight, bias))
         self.assertTrue(all(torch.equal(a, b) for a, b in zip(again, want)))
 
@@ -222,13 +233,16 @@ class Loss(TorchCase):
             tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
             for args in ((x, weight, labels, bias), (x, weight, labels)):
                 torch.library.opcheck(torch.ops.tilewright.linear_logsumexp.default, args, test_utils=tests)
+                # The backward pass overwrites the kept logits, so no graph may give them out.
+                torch.library.opcheck(torch.ops.tilewright.linear_logsumexp_kept.default, args, test_utils=tests[:3])
 
     def test_compiled(self):
         x, weight, bias = operands()
         labels = torch.randint(WORDS, (ROWS,))
 
         def step(x, weight, bias, labels):
-            return twt.linear_cross_entropy(2.0 * x, weight, labels, bias, label_smoothing=0.1)
+            kept = twt.linear_cross_entropy(2.0 * x, weight, labels, bias, keep=True)
+            return kept + twt.linear_cross_entropy(2.0 * x, weight, labels, bias, label_smoothing=0.1)
 
         want = step(x, weight, bias, labels)
         wanted = torch.autograd.grad(want, (x, weight, bias))
@@ -244,8 +258,9 @@ class Loss(TorchCase):
     def test_compiled_for_any_number_of_rows(self):
         _, weight, bias = operands()
         torch._dynamo.reset()
-        step = torch.compile(lambda *of: twt.linear_cross_entropy(*of, z_loss=0.1), fullgraph=True, backend="aot_eager", dynamic=True)
-        with torch._dynamo.config.patch(error_on_recompile=True), mock.patch.object(_loss, "_WORKSPACE", 1 << 14):
+        parted = lambda *of: twt.linear_cross_entropy(*of, z_loss=0.1, workspace=1 << 14)  # noqa: E731
+        step = torch.compile(parted, fullgraph=True, backend="aot_eager", dynamic=True)
+        with torch._dynamo.config.patch(error_on_recompile=True):
             for rows in (9, 17, 40, 90):
                 x, labels = torch.randn(rows, K, requires_grad=True), torch.randint(WORDS, (rows,))
                 got, want = step(x, weight, labels, bias), twt.linear_cross_entropy(x, weight, labels, bias, z_loss=0.1)

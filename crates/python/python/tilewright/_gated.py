@@ -9,7 +9,7 @@ from torch import Tensor
 
 from . import _arguments as given
 from . import _native
-from ._operators import Gate, _library, _named, _product, at_linear, tuned
+from ._operators import Gate, _library, _named, _product, at_linear, chosen_by_enable, tuned
 
 _SCHEMA = "Tensor x, Tensor weight, Tensor? bias=None, str gate='silu', bool up_first=False, float? gate_limit=None, float? gate_slope=None, bool interleaved=False, Tensor? up=None"
 _library.define(f"glu({_SCHEMA}) -> Tensor")
@@ -93,31 +93,47 @@ def _save(ctx, inputs, output):
 
 def _backward(ctx, grad, grad_of_preactivations=None):
     x, weight, bias, preactivations, up = ctx.saved_tensors
-    at_preactivations = grad_of_preactivations
-    if grad is not None:
-        preactivations = _sums(x, weight, bias, up) if preactivations is None else preactivations
-        at_preactivations = ctx.gate.joined(*ctx.gate.backward(grad, *ctx.gate.halves(preactivations)))
-        at_preactivations = at_preactivations if grad_of_preactivations is None else at_preactivations + grad_of_preactivations
-    if at_preactivations is None:
+    if grad is None and grad_of_preactivations is None:
         return (None,) * len(ctx.needs_input_grad)
     needs = (*ctx.needs_input_grad, *[False] * 9)[:9]
     if up is None:
+        at_preactivations = grad_of_preactivations
+        if grad is not None:
+            kept = torch.ops.tilewright.linear(x, weight, bias) if preactivations is None else preactivations
+            at_preactivations = ctx.gate.joined_backward(grad, kept)
+            at_preactivations = at_preactivations if grad_of_preactivations is None else at_preactivations + grad_of_preactivations
         grads = (*at_linear(at_preactivations, x, weight, bias, needs), None, None, None, None, None, None)
         return grads[: len(ctx.needs_input_grad)]
-    of_gate, of_up = at_preactivations.chunk(2, -1)
+    of_gate, of_up = _at_factors(ctx.gate, grad, grad_of_preactivations, x, weight, bias, preactivations, up)
     at_x, at_weight, _ = at_linear(of_gate, x, weight, None, needs)
-    more, at_up, _ = at_linear(of_up, x, up, None, (needs[0], needs[8]))
-    at_bias = at_preactivations.reshape(-1, at_preactivations.shape[-1]).sum(0) if needs[2] else None
-    grads = (at_x if at_x is None else at_x + more, at_weight, at_bias, None, None, None, None, None, at_up)
+    at_up = at_linear(of_up, x, up, None, (False, needs[8]))[1]
+    if at_x is not None:
+        at_x = _plus_product(at_x, of_up, up)
+    flat = (of_gate.reshape(-1, of_gate.shape[-1]), of_up.reshape(-1, of_up.shape[-1]))
+    at_bias = torch.cat([of.sum(0) for of in flat]) if needs[2] else None
+    grads = (at_x, at_weight, at_bias, None, None, None, None, None, at_up)
     return grads[: len(ctx.needs_input_grad)]
 
 
-def _sums(x: Tensor, weight: Tensor, bias: Optional[Tensor], up: Optional[Tensor]) -> Tensor:
-    """The sums of both factors."""
-    if up is None:
-        return torch.ops.tilewright.linear(x, weight, bias)
-    biases = (None, None) if bias is None else bias.chunk(2)
-    return torch.cat([torch.ops.tilewright.linear(x, of, at) for of, at in zip((weight, up), biases)], -1)
+def _at_factors(gate, grad, grad_of_preactivations, x, weight, bias, preactivations, up) -> Tuple[Tensor, Tensor]:
+    """The gradients of both factors' sums, where each has a weight tensor: tensors of their own, so that rows begin where they are aligned."""
+    halves = (None, None) if grad_of_preactivations is None else gate.halves(grad_of_preactivations)
+    if grad is None:
+        return halves
+    if preactivations is None:
+        biases = (None, None) if bias is None else bias.chunk(2)
+        sums = [torch.ops.tilewright.linear(x, of, at) for of, at in zip((weight, up), biases)]
+    else:
+        sums = gate.halves(preactivations)
+    found = gate.backward(grad, *sums)
+    return tuple(of if more is None else of + more for of, more in zip(found, halves))
+
+
+def _plus_product(at_x: Tensor, grad: Tensor, weight: Tensor) -> Tensor:
+    """``at_x + grad @ weight``, without a pass of its own for the sum where the product is ours."""
+    if chosen_by_enable():
+        return at_x + at_linear(grad, at_x, weight, None, (True, False))[0]
+    return torch.ops.tilewright.linear(grad, weight.t(), None, None, at_x)
 
 
 for _name in ("glu", "glu_kept"):

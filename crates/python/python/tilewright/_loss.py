@@ -1,12 +1,14 @@
 """Linear cross-entropy for PyTorch: the loss of a model's last layer without its logits in memory.
 
 The forward pass is one product that stores the logsumexp of each row of logits, not the logits. The backward pass computes the logits again, some
-columns at a time, and keeps their gradient no longer than two products need it.
+columns at a time, and keeps their gradient no longer than two products need it. With `keep` the forward pass stores the logits, too, and the backward
+pass overwrites them by their gradient.
 """
 
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -17,15 +19,18 @@ from . import _core, _native
 from . import _operators as ours
 from ._reductions import wide_type
 
-_GRADS = "Tensor? of_most, Tensor? of_label, Tensor? of_total"
-ours._library.define(
-    f"linear_logsumexp_backward({_GRADS}, Tensor x, Tensor weight, Tensor labels, Tensor? bias, Tensor most, bool[] needs) -> (Tensor, Tensor, Tensor)"
-)
-ours._library.define("linear_logsumexp(Tensor x, Tensor weight, Tensor labels, Tensor? bias=None) -> (Tensor, Tensor, Tensor)")
+# Bytes of the logits that the backward pass has at a time.
+WORKSPACE = 256 << 20
 
-# Bytes of the logits that the backward pass has at a time, and elements of the rows of weights that the forward pass gathers at a time.
-_WORKSPACE = 256 << 20
-_GATHERED = 1 << 24
+_OPERANDS = f"Tensor x, Tensor weight, Tensor labels, Tensor? bias=None, int workspace={WORKSPACE}"
+ours._library.define(f"linear_logsumexp({_OPERANDS}) -> (Tensor, Tensor, Tensor)")
+ours._library.define(f"linear_logsumexp_kept({_OPERANDS}) -> (Tensor, Tensor, Tensor, Tensor)")
+_GRADS = "Tensor? of_most, Tensor? of_label, Tensor? of_total"
+_SAVED = "Tensor x, Tensor weight, Tensor labels, Tensor? bias, Tensor most, Tensor at_label, Tensor(a!)? logits"
+ours._library.define(f"linear_logsumexp_backward({_GRADS}, {_SAVED}, int workspace, bool[] needs) -> (Tensor, Tensor, Tensor)")
+
+# Elements of the rows of weights that the forward pass gathers at a time, and of kept logits that are in 32 bits at a time: in the device's cache.
+_GATHERED, _WIDENED = 1 << 24, 1 << 22
 
 
 def _checked(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> None:
@@ -43,65 +48,87 @@ def _logits_by_torch(x: Tensor, weight: Tensor, bias: Optional[Tensor], shift: O
     return z if shift is None else z - shift[:, None]
 
 
-def _logits(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None, shift: Optional[Tensor] = None) -> Tensor:
-    """Logits less each row's `shift`, in 32 bits, or in 64 of operands in 64."""
-    _checked(x, weight, bias)
-    out = x.new_empty((x.shape[0], weight.shape[0]), dtype=wide_type(x))
-    if 0 in (*out.shape, x.shape[1]):
-        return _logits_by_torch(x, weight, bias, shift)
-    a, b = ours._plain(x), ours._plain(weight.t())
-    # A product adds one vector: the bias where there is one, else the shift of the rows.
-    added = bias if bias is not None else None if shift is None else shift.neg()[:, None]
-    added = added if added is None else added.to(out.dtype).contiguous()
-    key = ("logits", a.device, a.dtype, ours._lies(a), ours._lies(b), ours._lies(out), ours._lies(added))
+def _product_into(out: Tensor, a: Tensor, b: Tensor, added: Optional[Tensor] = None, activation: Optional[str] = None, beta: float = 0.0) -> bool:
+    """``out = activation(a @ b + added + beta * out)``; False where that cannot be now."""
+    if 0 in (*out.shape, a.shape[1]):
+        return False
+    a, b = ours._plain(a), ours._plain(b)
+    key = ("into", a.device, a.dtype, ours._lies(a), ours._lies(b), ours._lies(out), out.dtype, ours._lies(added), activation)
 
     def prepare() -> Any:
-        call = _core._gemm(ours.array(a), ours.array(b), out=ours.array(out), bias=added if added is None else ours.array(added))
+        bias = added if added is None else ours.array(added)
+        call = _core._gemm(ours.array(a), ours.array(b), out=ours.array(out), bias=bias, activation=activation)
         return call.context, call.problem, call.alignments
 
-    addresses = {**ours._addresses(a, b, out), "bias": ours._at(added)}
-    if not ours._launch(key, f"logits of {tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}", a, addresses, prepare):
-        return _logits_by_torch(x, weight, bias, shift)
-    return out if bias is None or shift is None else out.sub_(shift[:, None])
+    what = f"{tuple(a.shape)} @ {tuple(b.shape)} {a.dtype} to {out.dtype}"
+    return ours._launch(key, what, a, {**ours._addresses(a, b, out), "bias": ours._at(added)}, prepare, beta)
+
+
+def _exponentials(x: Tensor, weight: Tensor, bias: Optional[Tensor], shift: Tensor) -> Tensor:
+    """The exponentials of the logits less each row's `shift`, in the type of x."""
+    out = x.new_empty((x.shape[0], weight.shape[0]))
+    if 0 in (*out.shape, x.shape[1]):
+        return _logits_by_torch(x, weight, bias, shift).exp().to(x.dtype)
+    if bias is None:
+        # The shift has the type of x, so it is a bias of the rows.
+        if x.dtype != torch.float64 and _product_into(out, x, weight.t(), shift.neg().to(x.dtype)[:, None].contiguous(), "exp"):
+            return out
+        return _logits_by_torch(x, weight, None, shift).exp_().to(x.dtype)
+    # A product adds one vector.
+    z = x.new_empty(out.shape, dtype=wide_type(x))
+    if not _product_into(z, x, weight.t(), bias.to(z.dtype).contiguous()):
+        z = _logits_by_torch(x, weight, bias)
+    return torch.exp(z.sub_(shift[:, None]), out=out)
+
+
+def _exponentials_of(logits: Tensor, shift: Tensor) -> Tensor:
+    """The same of stored logits, in their place."""
+    step = max(1, _WIDENED // max(1, logits.shape[0]))
+    for columns in logits.split(step, 1):
+        torch.exp(columns - shift[:, None], out=columns)
+    return logits
 
 
 # The reductions of a product that stores nothing else.
 _OF_ROWS: Dict[str, Any] = {"reduce": ["logsumexp:n", "sum:n"], "store": False}
 
 
-def _logit_rows(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tuple[Tensor, Tensor]:
-    """The logsumexp of each row of logits, and its sum."""
+def _logit_rows(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None, logits: Optional[Tensor] = None) -> Tuple[Tensor, Tensor]:
+    """The logsumexp of each row of logits, and its sum. `logits` receives the logits."""
     _checked(x, weight, bias)
     out = [x.new_empty(x.shape[:1], dtype=wide_type(x)) for _ in range(2)]
     if 0 in (*x.shape, weight.shape[0]):
-        return _rows_by_torch(x, weight, bias)
+        return _rows_by_torch(x, weight, bias, logits)
     a, b = ours._plain(x), ours._plain(weight.t())
     bias = None if bias is None else bias.contiguous()
-    key = ("logit_rows", a.device, a.dtype, ours._lies(a), ours._lies(b), ours._lies(bias))
+    key = ("logit_rows", a.device, a.dtype, ours._lies(a), ours._lies(b), ours._lies(bias), ours._lies(logits))
 
     def prepare() -> Any:
-        call = _core._gemm(a, b, bias=bias, **_OF_ROWS)
+        stored = {**_OF_ROWS, "store": logits is not None, "out": logits if logits is None else ours.array(logits)}
+        call = _core._gemm(a, b, bias=bias, **stored)
         return call.context, call.problem, call.alignments
 
-    addresses = {"a": a.data_ptr(), "b": b.data_ptr(), "bias": ours._at(bias)}
+    addresses = {"a": a.data_ptr(), "b": b.data_ptr(), "c": ours._at(logits), "bias": ours._at(bias)}
     addresses.update({f"reduction_{n}": y.data_ptr() for n, y in enumerate(out)})
     what = f"logsumexp of the rows of {tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}"
-    return (out[0], out[1]) if ours._launch(key, what, a, addresses, prepare) else _rows_by_torch(x, weight, bias)
+    return (out[0], out[1]) if ours._launch(key, what, a, addresses, prepare) else _rows_by_torch(x, weight, bias, logits)
 
 
-def _rows_by_torch(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+def _rows_by_torch(x: Tensor, weight: Tensor, bias: Optional[Tensor], logits: Optional[Tensor] = None) -> Tuple[Tensor, Tensor]:
     most = x.new_full(x.shape[:1], float("-inf"), dtype=wide_type(x))
     total = torch.zeros_like(most)
-    for columns in _cut(x, weight):
+    for columns in _cut(x, weight, WORKSPACE, wide_type(x)):
         z = _logits_by_torch(x, weight[columns], None if bias is None else bias[columns])
         most, total = torch.logaddexp(most, torch.logsumexp(z, 1)), total + z.sum(1)
+        if logits is not None:
+            logits[:, columns] = z
     return most, total
 
 
-def _cut(x: Tensor, weight: Tensor) -> Sequence[slice]:
-    """The columns of logits that fit into the workspace, in multiples of 128."""
-    row = max(1, x.shape[0]) * wide_type(x).itemsize
-    step = max(128, _WORKSPACE // row // 128 * 128)
+def _cut(x: Tensor, weight: Tensor, workspace: int, kind: torch.dtype) -> Sequence[slice]:
+    """The columns of logits that fit into a workspace, in multiples of 128."""
+    row = max(1, x.shape[0]) * kind.itemsize
+    step = max(128, workspace // row // 128 * 128)
     return [slice(first, min(first + step, weight.shape[0])) for first in range(0, weight.shape[0], step)]
 
 
@@ -120,7 +147,9 @@ def _at_labels(x: Tensor, weight: Tensor, bias: Optional[Tensor], labels: Tensor
     return torch.where(exists, found if bias is None else found + bias[index], 0)
 
 
-def _linear_logsumexp(x: Tensor, weight: Tensor, labels: Tensor, bias: Optional[Tensor] = None) -> Tuple[Tensor, Tensor, Tensor]:
+def _run(
+    keep: bool, x: Tensor, weight: Tensor, labels: Tensor, bias: Optional[Tensor] = None, workspace: int = WORKSPACE
+) -> Tuple[Tensor, ...]:
     if x.dim() < 1 or labels.shape != x.shape[:-1]:
         raise _native.OperandError(f"labels are {tuple(labels.shape)} and x is {tuple(x.shape)}: (...) and (..., k) are needed")
     if labels.dtype not in (torch.int32, torch.int64):
@@ -128,27 +157,37 @@ def _linear_logsumexp(x: Tensor, weight: Tensor, labels: Tensor, bias: Optional[
     if labels.device != x.device:
         raise _native.OperandError(f"labels are on {labels.device}, x is on {x.device}: bring them together")
     rows = x.reshape(-1, x.shape[-1])
-    most, total = _logit_rows(rows, weight, bias)
+    _checked(rows, weight, bias)
+    logits = rows.new_empty((rows.shape[0], weight.shape[0])) if keep else None
+    most, total = _logit_rows(rows, weight, bias, logits)
     found = _at_labels(rows, weight, bias, labels.reshape(-1).long())
-    return most.reshape(labels.shape), found.reshape(labels.shape), total.reshape(labels.shape)
+    of_rows = tuple(of.reshape(labels.shape) for of in (most, found, total))
+    return of_rows if logits is None else (*of_rows, logits)
 
 
 for _key in ("CPU", "CUDA"):
-    ours._library.impl("linear_logsumexp", _linear_logsumexp, _key)
+    ours._library.impl("linear_logsumexp", partial(_run, False), _key)
+    ours._library.impl("linear_logsumexp_kept", partial(_run, True), _key)
 
 
 @torch.library.register_fake("tilewright::linear_logsumexp", lib=ours._library)
-def _(x, weight, labels, bias=None):
+def _fake(x, weight, labels, bias=None, workspace=WORKSPACE):
     torch._check(weight.dim() == 2 and x.shape[-1] == weight.shape[1], lambda: f"logits of {x.shape} and {weight.shape}")
     torch._check(labels.shape == x.shape[:-1], lambda: f"labels are {labels.shape}, x is {x.shape}")
     new = lambda: x.new_empty(labels.shape, dtype=wide_type(x))  # noqa: E731
     return new(), new(), new()
 
 
+@torch.library.register_fake("tilewright::linear_logsumexp_kept", lib=ours._library)
+def _(x, weight, labels, *args, **options):
+    return *_fake(x, weight, labels, *args, **options), x.new_empty((labels.numel(), weight.shape[0]))
+
+
 def _save(ctx, inputs, output):
-    x, weight, labels, bias = (*inputs, None)[:4]
+    x, weight, labels, bias, ctx.workspace = (*inputs, *(None, WORKSPACE)[len(inputs) - 3 :])
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x, weight, labels, bias, output[0])
+    most, at_label, _, logits = (*output, None)[:4]
+    ctx.save_for_backward(x, weight, labels, bias, most, at_label, logits)
 
 
 class _OfRows(NamedTuple):
@@ -160,54 +199,62 @@ class _OfRows(NamedTuple):
     hit: Optional[Tensor]
 
 
-def _of_rows(most: Tensor, of_most: Optional[Tensor], of_label: Optional[Tensor], of_total: Optional[Tensor]) -> _OfRows:
+def _of_rows(kind: torch.dtype, most: Tensor, of_most: Optional[Tensor], of_label: Optional[Tensor], of_total: Optional[Tensor]) -> _OfRows:
     """The gradients of logsumexp, label's logit and sum. The factor is the largest of a row's three, so that 16 bits hold the rest. The products take the
-    factor, and the shift of the exponential takes the share of the logsumexp."""
+    factor, and the shift of the exponential takes the share of the logsumexp. The shift is rounded to the type `kind`, and the factor takes the rest."""
     given = [grad.to(most.dtype) for grad in (of_most, of_label, of_total) if grad is not None]
     largest = torch.stack([grad.abs() for grad in given]).amax(0)
     largest = torch.where(largest == 0, 1.0, largest)
     own = torch.zeros_like(most) if of_most is None else of_most.to(most.dtype)
-    factor = torch.where(own < 0, -largest, largest)
+    exact = most - (own.abs() / largest).log()
+    shift = exact.to(kind).to(most.dtype)
+    factor = torch.where(own < 0, -largest, largest) * torch.where(exact.isfinite(), shift - exact, 0.0).exp()
     by_factor = lambda t: None if t is None else t / factor  # noqa: E731
-    return _OfRows(factor, most - (own.abs() / largest).log(), by_factor(of_total), by_factor(of_label))
+    return _OfRows(factor, shift, by_factor(of_total), by_factor(of_label))
 
 
-def _backward_of(of_most, of_label, of_total, x, weight, labels, bias, most, needs):
+def _backward_of(of_most, of_label, of_total, x, weight, labels, bias, most, at_label, logits, workspace, needs):
     """The gradients of x, weight and bias that are needed, from those of the three results; empty tensors for the others."""
-    rows, labels, most = x.reshape(-1, x.shape[-1]), labels.reshape(-1, 1).long(), most.reshape(-1)
-    of = _of_rows(most, *(None if grad is None else grad.reshape(-1) for grad in (of_most, of_label, of_total)))
+    rows, labels = x.reshape(-1, x.shape[-1]), labels.reshape(-1, 1).long()
+    most, at_label = most.reshape(-1), at_label.reshape(-1)
+    of = _of_rows(x.dtype, most, *(None if grad is None else grad.reshape(-1) for grad in (of_most, of_label, of_total)))
+    # A probability near 1 loses its difference from 1 when it is rounded to 16 bits. The label's sum is formed in 32.
+    at_label = (at_label - of.shift).exp()
+    for more in (of.hit, of.further):
+        at_label = at_label if more is None else at_label + more
+    at_label = at_label.to(x.dtype)[:, None]
     scaled = (rows * of.factor[:, None]).to(x.dtype) if needs[1] else None
     at_x = torch.zeros_like(rows, dtype=wide_type(x)) if needs[0] else None
-    parts = _cut(rows, weight)
-    at_weight = torch.zeros_like(weight) if needs[1] and len(parts) != 1 else None
+    at_weight = weight.new_empty(weight.shape) if needs[1] else None
     at_bias = torch.zeros_like(bias) if bias is not None and needs[2] else None
+    # A bias needs the logits in 32 bits.
+    kind = x.dtype if bias is None else wide_type(x)
+    parts = _cut(rows, weight, workspace, kind) if logits is None else [slice(0, weight.shape[0])]
     for columns in parts:
         part = weight[columns]
-        z = _logits(rows, part, None if bias is None else bias[columns], of.shift)
-        here = (labels >= columns.start) & (labels < columns.stop)
-        place = torch.where(here, labels - columns.start, 0)
-        # A probability near 1 loses its difference from 1 when it is rounded to 16 bits. The label's sum is formed in 32.
-        at_label = z.gather(1, place).exp() + torch.where(here, 0 if of.hit is None else of.hit[:, None], 0)
-        at_z = z.exp_() if z.dtype == x.dtype else torch.exp(z, out=z.new_empty(z.shape, dtype=x.dtype))
-        del z
+        if logits is None:
+            at_z = _exponentials(rows, part, None if bias is None else bias[columns], of.shift)
+        else:
+            at_z = _exponentials_of(logits, of.shift)
         if of.further is not None:
             at_z.add_(of.further[:, None])
-            at_label = at_label + of.further[:, None]
+        here = (labels >= columns.start) & (labels < columns.stop)
+        place = torch.where(here, labels - columns.start, 0)
         # One label in each row, so no two threads write one element.
-        at_z.scatter_(1, place, at_label.to(x.dtype))
-        if at_x is not None:
-            at_x += torch.ops.tilewright.mm(at_z, part)
-        if scaled is not None:
-            of_part = torch.ops.tilewright.mm(at_z.t(), scaled)
-            if at_weight is None:
-                at_weight = of_part
-            else:
-                at_weight[columns] = of_part
+        at_z.scatter_(1, place, torch.where(here, at_label, at_z.gather(1, place)))
+        if at_x is not None and not _product_into(at_x, at_z, part, beta=1.0):
+            at_x += _wide_product(at_z, part)
+        if at_weight is not None and not _product_into(at_weight[columns], at_z.t(), scaled):
+            at_weight[columns] = _wide_product(at_z.t(), scaled).to(weight.dtype)
         if at_bias is not None:
-            with torch.autocast(x.device.type, enabled=False):
-                at_bias[columns] = (at_z.t().to(wide_type(x)) @ of.factor).to(at_bias.dtype)
+            at_bias[columns] = _wide_product(at_z.t(), of.factor).to(at_bias.dtype)
     of_x = None if at_x is None else at_x.mul_(of.factor[:, None]).to(x.dtype).reshape(x.shape)
     return tuple(x.new_empty(0) if found is None else found for found in (of_x, at_weight, at_bias))
+
+
+def _wide_product(a: Tensor, b: Tensor) -> Tensor:
+    with torch.autocast(a.device.type, enabled=False):
+        return a.to(wide_type(a)) @ b.to(wide_type(a))
 
 
 for _key in ("CPU", "CUDA"):
@@ -215,27 +262,30 @@ for _key in ("CPU", "CUDA"):
 
 
 @torch.library.register_fake("tilewright::linear_logsumexp_backward", lib=ours._library)
-def _(of_most, of_label, of_total, x, weight, labels, bias, most, needs):
+def _(of_most, of_label, of_total, x, weight, labels, bias, most, at_label, logits, workspace, needs):
     return tuple(torch.empty_like(like) if needed and like is not None else x.new_empty(0) for like, needed in zip((x, weight, bias), needs))
 
 
 def _backward(ctx, *grads):
     if torch.is_grad_enabled():
         raise _native.OperandError("linear_logsumexp has no second derivative: compute the logits with twt.linear where one is needed")
-    x, weight, labels, bias, most = ctx.saved_tensors
+    x, weight, labels, bias, *of_rows = ctx.saved_tensors
     needed = (*ctx.needs_input_grad, False)
-    if all(grad is None for grad in grads):
+    if all(grad is None for grad in grads[:3]):
         return (None,) * len(ctx.needs_input_grad)
     needs = [needed[0], needed[1], bias is not None and needed[3]]
-    found = torch.ops.tilewright.linear_logsumexp_backward(*grads, x, weight, labels, bias, most, needs)
+    found = torch.ops.tilewright.linear_logsumexp_backward(*grads[:3], x, weight, labels, bias, *of_rows, ctx.workspace, needs)
     of_x, of_weight, of_bias = (one if need else None for one, need in zip(found, needs))
-    return (of_x, of_weight, None, of_bias)[: len(ctx.needs_input_grad)]
+    return (of_x, of_weight, None, of_bias, None)[: len(ctx.needs_input_grad)]
 
 
-torch.library.register_autograd("tilewright::linear_logsumexp", _backward, setup_context=_save, lib=ours._library)
+for _name in ("linear_logsumexp", "linear_logsumexp_kept"):
+    torch.library.register_autograd(f"tilewright::{_name}", _backward, setup_context=_save, lib=ours._library)
 
 
-def linear_logsumexp(x: Tensor, weight: Tensor, labels: Tensor, bias: Optional[Tensor] = None) -> Tuple[Tensor, Tensor, Tensor]:
+def linear_logsumexp(
+    x: Tensor, weight: Tensor, labels: Tensor, bias: Optional[Tensor] = None, keep: bool = False, workspace: int = WORKSPACE
+) -> Tuple[Tensor, Tensor, Tensor]:
     """Compute logsumexp, label's logit and sum of each row of logits ``z = x @ weight.T + bias``, without storing the logits. Differentiable once.
 
     A vocabulary that is split over ranks has its loss from these three, as the example shows for two parts.
@@ -247,6 +297,10 @@ def linear_logsumexp(x: Tensor, weight: Tensor, labels: Tensor, bias: Optional[T
     labels : (...) Tensor
         int32 or int64. A label outside the vocabulary has the logit 0.
     bias : (vocabulary,) Tensor, optional
+    keep : bool, default False
+        Store the logits in the type of x for the backward pass, which overwrites them: it can run once, and has a product less to compute.
+    workspace : int, default 268435456
+        Bytes of the logits that the backward pass has at a time without `keep`.
 
     Returns
     -------
@@ -267,11 +321,14 @@ def linear_logsumexp(x: Tensor, weight: Tensor, labels: Tensor, bias: Optional[T
     >>> (torch.logaddexp(halves[0][0], halves[1][0]) - halves[0][1] - halves[1][1]).exp().tolist()
     [4.0, 4.0]
     """
+    keep, workspace = given.truth(keep, "keep"), given.whole(workspace, "workspace", 1)
     try:
-        found: Tuple[Tensor, Tensor, Tensor] = torch.ops.tilewright.linear_logsumexp(x, weight, labels, bias)
+        keeps = keep and torch.is_grad_enabled()
+        run = torch.ops.tilewright.linear_logsumexp_kept if keeps else torch.ops.tilewright.linear_logsumexp
+        most, at_label, total = run(x, weight, labels, bias, workspace)[:3]
     except (AttributeError, RuntimeError, TypeError) as e:
         raise ours._named(e, {"x": x, "weight": weight, "labels": labels, "bias": bias}) from None
-    return found
+    return most, at_label, total
 
 
 def linear_cross_entropy(
@@ -284,11 +341,13 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     class_weight: Optional[Tensor] = None,
+    keep: bool = False,
+    workspace: int = WORKSPACE,
 ) -> Tensor:
     """Compute the cross-entropy of the logits ``x @ weight.T + bias``, without storing the logits. Differentiable once.
 
     It is ``F.cross_entropy(F.linear(x, weight, bias).float(), labels)`` in less memory. The backward pass computes the logits again, as many columns
-    at a time as 256 MiB hold in 32 bits. Results are the same bits in each run. Under autocast x, weight and bias have its type.
+    at a time as `workspace` holds. Results are the same bits in each run. Under autocast x, weight and bias have its type.
 
     Parameters
     ----------
@@ -308,6 +367,10 @@ def linear_cross_entropy(
         Adds so many times the square of each row's logsumexp.
     class_weight : (vocabulary,) Tensor, optional
         A factor of the loss for each label. Not together with `label_smoothing`.
+    keep : bool, default False
+        Store the logits in the type of x for the backward pass, which overwrites them: it can run once, and has a product less to compute.
+    workspace : int, default 268435456
+        Bytes of the logits that the backward pass has at a time without `keep`.
 
     Returns
     -------
@@ -345,7 +408,7 @@ def linear_cross_entropy(
         kind = torch.get_autocast_dtype(x.device.type)
         narrow = lambda t: t.to(kind) if isinstance(t, Tensor) and t.dtype != torch.float64 else t  # noqa: E731
         x, weight, bias = narrow(x), narrow(weight), narrow(bias)
-    most, at_label, total = linear_logsumexp(x, weight, labels, bias)
+    most, at_label, total = linear_logsumexp(x, weight, labels, bias, keep, workspace)
     if class_weight is not None:
         _check_class_weight(class_weight, weight)
     classes = weight.shape[0]
@@ -386,7 +449,7 @@ def _called(args: Sequence[Any], options: Dict[str, Any]) -> Tuple[Sequence[Any]
     x, weight, bias = called.get("x"), called.get("weight"), called.get("bias")
     if not isinstance(x, Tensor) or not isinstance(weight, Tensor) or weight.dim() != 2:
         raise _native.OperandError("linear_cross_entropy: x and weight are needed, a tensor and a matrix of (vocabulary, k)")
-    return (x.reshape(-1, x.shape[-1]), weight.t()), {"bias": bias, **_OF_ROWS}
+    return (x.reshape(-1, x.shape[-1]), weight.t()), {"bias": bias, **_OF_ROWS, "store": bool(called.get("keep"))}
 
 
 ours.tuned[linear_cross_entropy] = ours.tuned[linear_logsumexp] = _called

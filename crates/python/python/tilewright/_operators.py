@@ -315,6 +315,24 @@ class Gate(NamedTuple):
         """The gradients of both factors from that of their result."""
         if self.function != "clamped":
             return at_preactivations_of(grad * up, gate, self.function), grad * _gate_function(gate, self.function)
+        return self._clamped_backward(grad, gate, up)
+
+    def joined_backward(self, grad: Tensor, preactivations: Tensor) -> Tensor:
+        """The same beside each other, as pre-activations lie."""
+        gate, up = self.halves(preactivations)
+        # Compilers fuse operators that have no `out`. Without a compiler the results are written in place.
+        if type(grad) is not Tensor or grad.dtype != preactivations.dtype or self.function == "clamped":
+            return self.joined(*self.backward(grad, gate, up))
+        both = torch.empty_like(preactivations)
+        at_gate, at_up = self.halves(both)
+        value = _gate_function(gate, self.function)
+        torch.mul(grad, value, out=at_up)
+        # The gate's value is needed no more, but for that of a linear gate, which is the gate.
+        scaled = grad * up if value is gate else torch.mul(grad, up, out=value)
+        at_preactivations_of(scaled, gate, self.function, at_gate)
+        return both
+
+    def _clamped_backward(self, grad: Tensor, gate: Tensor, up: Tensor) -> Tuple[Tensor, Tensor]:
         g, u, slope = self._clamped(gate, up)
         part = torch.sigmoid(slope * g)
         at_gate = grad * (u + 1) * part * (1 + slope * g * (1 - part))
@@ -360,9 +378,11 @@ def activate(x: Tensor, activation: str) -> Tensor:
         return torch.nn.functional.silu(x)
     if activation == "hardswish":
         return torch.nn.functional.hardswish(x)
+    if activation == "exp":
+        return torch.exp(x)
     if activation in ("gelu", "gelutanh"):
         return torch.nn.functional.gelu(x, approximate="tanh" if activation == "gelutanh" else "none")
-    raise _native.ProblemError(f"activation = {activation!r}: one of relu, gelu, gelutanh, silu, hardswish")
+    raise _native.ProblemError(f"activation = {activation!r}: one of relu, gelu, gelutanh, silu, hardswish, exp")
 
 
 def _gate_function(x: Tensor, gate: str) -> Tensor:
@@ -386,6 +406,7 @@ def _launch(
     first: Tensor,
     addresses: Dict[str, int],
     prepare: Callable[[], _Found],
+    beta: float = 0.0,
 ) -> bool:
     """Runs a call, which is compiled where its key is new; False where that cannot be now."""
     found = _calls.get(key)
@@ -399,12 +420,12 @@ def _launch(
     kernels, size, problem = found
     _launched[problem] = _launched.get(problem, 0) + 1
     if not first.is_cuda:
-        kernels.launch(addresses, host=True)
+        kernels.launch(addresses, beta=beta, host=True)
         return True
     # The allocator gives the workspace back in the stream's order, after this launch.
     space = torch.empty(size, dtype=torch.uint8, device=first.device) if size else None
     stream = torch._C._cuda_getCurrentRawStream(first.device.index)
-    kernels.launch({**addresses, "workspace": 0 if space is None else space.data_ptr()}, stream=stream)
+    kernels.launch({**addresses, "workspace": 0 if space is None else space.data_ptr()}, beta=beta, stream=stream)
     return True
 
 
@@ -720,6 +741,11 @@ def _multiply(a: Tensor, b: Tensor) -> Tensor:
     return torch.ops.tilewright.mm(a, b) if chosen is _not_enabled else torch.mm(a, b)
 
 
+def chosen_by_enable() -> bool:
+    """Whether `enable` chooses who answers torch's own products."""
+    return chosen is not _not_enabled
+
+
 def _by_columns(x: Tensor) -> bool:
     return x.stride(0) == 1 and x.stride(1) == x.shape[0]
 
@@ -775,20 +801,22 @@ def _save_linear(ctx, inputs, output):
     ctx.save_for_backward(x, weight, bias)
 
 
-def at_preactivations_of(grad: Tensor, preactivations: Tensor, function: str) -> Tensor:
+def at_preactivations_of(grad: Tensor, preactivations: Tensor, function: str, out: Optional[Tensor] = None) -> Tensor:
     """The gradient of a function's argument, of an activation or a gate, from that of its value."""
-    function = one_spelling(function)
+    function, aten, into = one_spelling(function), torch.ops.aten, {} if out is None else {"grad_input": out}
     if function == "linear":
-        return grad
+        return grad if out is None else out.copy_(grad)
     if function == "sigmoid":
-        return torch.ops.aten.sigmoid_backward(grad, torch.sigmoid(preactivations))
+        return aten.sigmoid_backward(grad, torch.sigmoid(preactivations), **into)
     if function == "relu":
-        return torch.ops.aten.threshold_backward(grad, preactivations, 0)
+        return aten.threshold_backward(grad, preactivations, 0, **into)
     if function == "silu":
-        return torch.ops.aten.silu_backward(grad, preactivations)
+        return aten.silu_backward(grad, preactivations, **into)
+    if function == "exp":
+        return torch.mul(grad, torch.exp(preactivations), out=out)
     if function == "hardswish":
-        return torch.ops.aten.hardswish_backward(grad, preactivations)
-    return torch.ops.aten.gelu_backward(grad, preactivations, approximate="tanh" if function == "gelutanh" else "none")
+        return aten.hardswish_backward(grad, preactivations) if out is None else aten.hardswish_backward(grad, preactivations, out=out)
+    return aten.gelu_backward(grad, preactivations, approximate="tanh" if function == "gelutanh" else "none", **into)
 
 
 def at_linear(
