@@ -83,6 +83,11 @@ def _exponentials(x: Tensor, weight: Tensor, bias: Optional[Tensor], shift: Tens
 
 def _exponentials_of(logits: Tensor, shift: Tensor) -> Tensor:
     """The same of stored logits, in their place."""
+    if logits.dtype != torch.float64:
+        # A product that adds nothing to the old result, one term deep.
+        left, right = logits.new_zeros((logits.shape[0], 1)), logits.new_zeros((1, logits.shape[1]))
+        if _product_into(logits, left, right, shift.neg().to(logits.dtype)[:, None].contiguous(), "exp", beta=1.0):
+            return logits
     step = max(1, _WIDENED // max(1, logits.shape[0]))
     for columns in logits.split(step, 1):
         torch.exp(columns - shift[:, None], out=columns)
