@@ -70,6 +70,7 @@ pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Cases, CliErr
             from_words(Of::Gemm, &given, (*factors).into())?
         }
         (Some(Word::Glu { fields, alpha }), ..) => from_words(Of::Gemm, &fields.0, Factors::real(*alpha, 0.0))?,
+        (Some(Word::CrossEntropy(fields)), ..) => from_words(Of::Gemm, &fields.0, Factors::default())?,
         (Some(Word::Conv(fields)), ..) => from_words(Of::Conv, &fields.0, Factors::default())?,
         (Some(Word::Reduce { fields, alpha }), ..) => from_words(Of::Reduce, &fields.0, Factors::real(*alpha, 0.0))?,
         (_, Some(text), ..) => one(plain(Problem::parse(text).map_err(CliError::usage)?)),

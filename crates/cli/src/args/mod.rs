@@ -179,7 +179,11 @@ pub fn command(all: bool) -> clap::Command {
         help.help_heading("Options").help("Print help; --help prints every option and element type")
     };
     fn laid_out(command: clap::Command, all: bool, print: fn() -> clap::Arg) -> clap::Command {
-        let types = if all && ["gemm", "glu", "conv", "reduce"].contains(&command.get_name()) { types() } else { String::new() };
+        let types = if all && ["gemm", "glu", "cross-entropy", "conv", "reduce"].contains(&command.get_name()) {
+            types()
+        } else {
+            String::new()
+        };
         let template = format!("{{about}}{{after-help}}\n\n{{usage-heading}} {{usage}}\n\n{{all-args}}{types}");
         let command = command.disable_help_flag(true).arg(print()).help_template(template);
         let command =
@@ -545,9 +549,9 @@ mod tests {
         }
     }
 
-    /// A gated product has the same options in both words, but for its gate's.
+    /// Products by their own words are those of `gemm` with options.
     #[test]
-    fn a_gated_product_has_a_word() {
+    fn gated_products_and_losses_have_words() {
         let problem = |line: &str| {
             let cli = Cli::try_parse_from(line.split(' ')).expect(line);
             let Command::Tune(tune) = cli.command else { panic!("not tune") };
@@ -561,6 +565,14 @@ mod tests {
             let [glu, gemm] = [("glu", glu), ("gemm", gemm)]
                 .map(|(word, options)| problem(format!("tilewright tune {word} --m 4 --n 5 --k 6 {options}").trim_end()));
             assert_eq!(glu, gemm);
+        }
+        for (options, same) in [
+            ("", "--dtype bf16 --reduce logsumexp:n,sum:n --no-store"),
+            ("--dtype f16 --bias --keep", "--dtype f16 --bias n --reduce logsumexp:n,sum:n"),
+            ("--dtype tf32", "--dtype tf32 --reduce logsumexp:n,sum:n --no-store"),
+        ] {
+            let loss = problem(format!("tilewright tune cross-entropy --rows 4 --vocabulary 5 --k 6 {options}").trim_end());
+            assert_eq!(loss, problem(&format!("tilewright tune gemm --m 4 --n 5 --k 6 --trans nt {same}")));
         }
         for wrong in ["--gate silu", "--activation tanh", "--beta 1", "--activation clamped --gate-slope -1"] {
             let line = format!("tilewright tune glu --m 4 --n 5 --k 6 {wrong}");

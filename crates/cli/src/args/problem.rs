@@ -75,6 +75,14 @@ Examples (for tune; bench, verify, emit, explain and inspect take the same):
         #[arg(long, default_value_t = 1.0, value_parser = number, allow_hyphen_values = true, help_heading = "Matrix product")]
         alpha: f64,
     },
+    /// Forward pass of a linear cross-entropy: logsumexp and sum of each row of the logits X W', which are not stored
+    #[command(after_help = "\
+Examples (for tune; bench, verify, emit, explain and inspect take the same):
+  tilewright tune cross-entropy --rows 4096 --vocabulary 128256 --k 4096 --dtype bf16 --budget 60s
+  tilewright tune cross-entropy --rows 1024:8192:1024 --vocabulary 50257 --k 768 --dtype f16 --keep
+
+X has (rows, k), W has (vocabulary, k), both by rows. The loss of a row is its logsumexp less the logit of its label.")]
+    CrossEntropy(LossFields),
     /// Convolution in 1, 2 or 3 dimensions, forward or a gradient of it
     #[command(after_help = "\
 Examples (for tune; bench, verify, emit, explain and inspect take the same):
@@ -166,6 +174,59 @@ impl FromArgMatches for GluFields {
         let silu = |field| Given { field, value: "silu".into() };
         let value = |field: &'static Field| given(field, matches).or_else(|| (field.name == GATE).then(|| silu(field)));
         Ok(GluFields(options_of_glu().filter_map(value).collect()))
+    }
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Fields of the product whose rows a linear cross-entropy reduces.
+#[derive(Clone, Debug)]
+pub struct LossFields(pub Vec<Given>);
+
+/// The fields that it has, with their options and meanings.
+const LOSS: [[&str; 3]; 4] = [
+    ["m", "rows", "Rows of X: tokens"],
+    ["n", "vocabulary", "Rows of W: words"],
+    ["k", "k", "Columns of X and W"],
+    ["dtype", "dtype", "Element type of X and W [default: bf16]"],
+];
+
+impl Args for LossFields {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let flag = |name: &'static str, help| Arg::new(name).long(name).help(help).action(ArgAction::SetTrue);
+        let options =
+            LOSS.into_iter().filter_map(|[name, option, help]| Some(argument(Of::Gemm.field(name)?, "").long(option).help(help)));
+        let all = options.chain([
+            flag("bias", "A bias of each word is added to the logits"),
+            flag("keep", "The logits are stored, too, for the backward pass"),
+        ]);
+        command.allow_negative_numbers(true).args(all.map(|arg| arg.help_heading("Linear cross-entropy")))
+    }
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for LossFields {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let told = LOSS.iter().filter_map(|[name, ..]| given(Of::Gemm.field(name)?, matches));
+        let mut all: Vec<Given> = told.collect();
+        let mut set =
+            |name: &str, value: &str| all.extend(Of::Gemm.field(name).map(|field| Given { field, value: value.into() }));
+        if matches.value_source("dtype").is_none() {
+            set("dtype", "bf16");
+        }
+        set("trans_b", "1");
+        set("reduce", "logsumexp:n,sum:n");
+        if matches.get_flag("bias") {
+            set("bias", "n");
+        }
+        if !matches.get_flag("keep") {
+            set("drop_c", "1");
+        }
+        Ok(LossFields(all))
     }
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
