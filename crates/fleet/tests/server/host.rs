@@ -175,7 +175,7 @@ pub fn workers_in_two_containers_share_the_tasks() {
         command
     };
     if !container().arg("true").status().is_ok_and(|status| status.success()) {
-        return super::missing::skipped("no namespaces of process ids can be made");
+        return super::forbidden("no namespaces of process ids can be made (right: CAP_SYS_ADMIN)");
     }
     let host = Host::new();
     let start = |name: &str, options: &str| {

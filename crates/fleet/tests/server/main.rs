@@ -172,6 +172,12 @@ fn full() -> bool {
     std::env::var_os("TILEWRIGHT_FULL").is_some_and(|set| set != "0")
 }
 
+/// Says that a test is skipped because the system forbids what it needs. Root has all rights where tools are required; an ordinary user
+/// cannot be asked for them.
+fn forbidden(what: &str) {
+    if postgres::is_run_by_root() { missing::missing(what) } else { missing::skipped(what) }
+}
+
 /// Waits for something.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
