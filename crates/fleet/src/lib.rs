@@ -23,5 +23,5 @@ pub use lock::{GpuLock, HolderFile, boot_id, boottime};
 pub use postgres::{Address, CLAIM, CLAIMED, PushTask, SCHEMA_VERSION, Server, init, pull, pushable, status, withdraw};
 pub use queue::{Counted, End, Identity, Lease, Left, Line, NewTask, Pulled, Queue, RunSpec, Shipped, digest};
 pub use restart::{Restarts, cores};
-pub use status::{ClassStatus, Status, WorkerStatus, printable};
+pub use status::{ClassStatus, FailedStatus, Status, WorkerStatus, printable};
 pub use worker::{Attempt, Control, HANG, Journal, Patience, Tuner, Verdict, work};

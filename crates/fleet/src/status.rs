@@ -44,6 +44,19 @@ pub struct WorkerStatus {
     pub seen: f64,
 }
 
+/// A task that was given up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FailedStatus {
+    /// The run's name.
+    pub run: String,
+    /// The class.
+    pub class: String,
+    /// The problem.
+    pub problem: String,
+    /// Why the last attempt failed.
+    pub reason: String,
+}
+
 /// A run, or all of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Status {
@@ -51,6 +64,8 @@ pub struct Status {
     pub classes: Vec<ClassStatus>,
     /// Workers that have not left.
     pub workers: Vec<WorkerStatus>,
+    /// Tasks that were given up, the heaviest first. A class counts all of its own, also where this list ends before.
+    pub failed: Vec<FailedStatus>,
 }
 
 /// A text without control characters (which could drive a terminal), at most so long.
@@ -102,6 +117,10 @@ impl Status {
             let (host, gpu) = (printable(&w.host, 60), printable(&w.gpu, 60));
             let _ = writeln!(out, "  {host} {gpu}: {task} (seen {} ago)", seconds(Some(w.seen)));
         }
+        for f in &self.failed {
+            let (run, problem) = (printable(&f.run, 100), printable(&f.problem, 120));
+            let _ = writeln!(out, "  failed in run {run}: {problem}: {}", printable(&f.reason, 300));
+        }
         out
     }
 
@@ -134,7 +153,15 @@ impl Status {
             let cells = [&w.host, &w.gpu, &w.problem].map(|text| escaped(text));
             let _ = write!(out, "<tr><td>{}<td>{}</tr>", cells.join("<td>"), seconds(Some(w.seen)));
         }
-        out.push_str("</table>\n");
+        out.push_str("</table>");
+        if !self.failed.is_empty() {
+            out.push_str("<h1>Failed</h1><table><tr><th>run<th>class<th>problem<th>reason</tr>");
+        }
+        for f in &self.failed {
+            let cells = [&f.run, &f.class, &f.problem, &f.reason].map(|text| escaped(text));
+            let _ = write!(out, "<tr><td>{}</tr>", cells.join("<td>"));
+        }
+        out.push_str(if self.failed.is_empty() { "\n" } else { "</table>\n" });
         out
     }
 }
@@ -147,12 +174,15 @@ mod tests {
     fn texts_of_others_drive_neither_terminals_nor_browsers() {
         let hostile = "\u{1b}]0;x\u{7}<script>alert('1')</script>\u{202e}\u{9b}2J".to_string();
         let class = ClassStatus { run: hostile.clone(), class: hostile.clone(), ..ClassStatus::default() };
-        let worker = WorkerStatus { host: hostile.clone(), gpu: hostile.clone(), problem: hostile, seen: 1.0 };
-        let status = Status { classes: vec![class], workers: vec![worker] };
+        let worker = WorkerStatus { host: hostile.clone(), gpu: hostile.clone(), problem: hostile.clone(), seen: 1.0 };
+        let failed = FailedStatus { run: hostile.clone(), class: hostile.clone(), problem: hostile.clone(), reason: hostile };
+        let status = Status { classes: vec![class], workers: vec![worker], failed: vec![failed] };
         assert!(!status.text().chars().any(|c| c.is_control() && c != '\n'), "{:?}", status.text());
         let page = status.html(None);
         assert!(!page.contains("<script") && !page.contains('\u{1b}') && !page.contains('\u{202e}') && !page.contains("refresh"));
-        assert!(page.contains("&lt;script&gt;"));
+        // Two texts of the class, three of the worker, four of the failed task.
+        assert_eq!(page.matches("&lt;script&gt;").count(), 9, "{page}");
+        assert!(status.text().contains("  failed in run ]0;x<script>"), "{}", status.text());
         assert!(status.html(Some(Duration::from_secs(5))).contains("http-equiv=\"refresh\" content=\"5\""));
     }
 }

@@ -443,3 +443,27 @@ pub fn failed_tasks_are_told_by_the_exit_code() {
     assert_eq!(ran.objects().len(), 1);
     assert!(ran.err.contains("no legal plan") && ran.err.contains("1 tasks failed"), "{}", ran.err);
 }
+
+/// Reasons are texts of workers: they are shown without control characters, and a page escapes them.
+pub fn failed_tasks_are_shown_with_their_reasons() {
+    let bench = bench();
+    let Some(server) = server(&bench) else { return };
+    let url = worker(&server);
+    bench.run(&format!("tune --cases cases.csv --fleet {url} --run night --device emu --budget 1")).ends(0);
+    let hostile = "U&'no <b>plan</b>\\001b[2J\\009b2J\\202e & more'";
+    server.sql(&format!("UPDATE tw.task SET state = 'failed', reason = {hostile} WHERE id = (SELECT min(id) FROM tw.task)"));
+    let problem = server.sql("SELECT problem FROM tw.task WHERE state = 'failed'");
+    let shown = "no <b>plan</b>[2J2J & more";
+    let ran = bench.run(&format!("fleet status {url} --run night"));
+    ran.ends(0);
+    ran.says(&["3 done, 1 failed", &format!("  failed in run night: {problem}: {shown}\n")]);
+    let ran = bench.run(&format!("fleet status {url} --json"));
+    ran.ends(0);
+    let failed = &ran.objects()[0]["failed"];
+    assert_eq!(failed.as_array().map(Vec::len), Some(1), "{failed}");
+    let told = ["run", "problem", "reason"].map(|name| failed[0][name].as_str().expect("a text").to_string());
+    assert_eq!(told, ["night", &problem, shown]);
+    bench.run(&format!("fleet status {url} --html page.html")).ends(0);
+    let page = std::fs::read_to_string(bench.path("page.html")).expect("a page");
+    assert!(page.contains("<th>reason") && page.contains("<td>no &lt;b&gt;plan&lt;/b&gt;[2J2J &amp; more</tr>"), "{page}");
+}

@@ -94,6 +94,7 @@ fn main() {
             rows_that_cannot_be_true_are_refused_by_name
             a_worker_that_dies_is_replaced_and_one_without_a_parent_ends
             failed_tasks_are_told_by_the_exit_code
+            failed_tasks_are_shown_with_their_reasons
             a_page_of_a_run_that_is_watched_shows_itself_again
             several_devices_of_a_host_share_the_problems
             two_workers_try_what_one_tries

@@ -5,11 +5,14 @@ use super::call::Caller;
 use super::{LONGEST, pulled, sql};
 use crate::FleetError;
 use crate::queue::Pulled;
-use crate::status::{ClassStatus, Status, WorkerStatus};
+use crate::status::{ClassStatus, FailedStatus, Status, WorkerStatus, printable};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 /// Trials of one answer.
 const BATCH: i64 = 500;
+/// Failed tasks that a status names.
+const FAILED: i64 = 100;
 
 fn caller(address: &Address) -> Result<Caller, FleetError> {
     Caller::new(address, "tilewright fleet")
@@ -48,6 +51,11 @@ pub fn init(address: &Address, role: &str) -> Result<bool, FleetError> {
     Ok(!there)
 }
 
+/// A text that others wrote. Programs print what JSON gives them, so it is clean there, too.
+fn text(row: &Row, column: usize) -> String {
+    printable(row.get(column), 4096)
+}
+
 /// How far a run is, or all of them.
 ///
 /// # Errors
@@ -63,8 +71,8 @@ pub fn status(address: &Address, run: Option<&str>) -> Result<Status, FleetError
         &[(&run, Type::TEXT)],
     )?;
     let classes = rows.iter().map(|row| ClassStatus {
-        run: row.get(0),
-        class: row.get(1),
+        run: text(row, 0),
+        class: text(row, 1),
         open: row.get(2),
         leased: row.get(3),
         done: row.get(4),
@@ -83,8 +91,19 @@ pub fn status(address: &Address, run: Option<&str>) -> Result<Status, FleetError
         &[],
     )?;
     let workers =
-        workers.iter().map(|row| WorkerStatus { host: row.get(0), gpu: row.get(1), problem: row.get(2), seen: row.get(3) });
-    Ok(Status { classes: classes.collect(), workers: workers.collect() })
+        workers.iter().map(|row| WorkerStatus { host: text(row, 0), gpu: text(row, 1), problem: text(row, 2), seen: row.get(3) });
+    let failed = caller.query(
+        "SELECT r.name, t.class, t.problem, coalesce(t.reason, '') FROM tw.task t JOIN tw.run r ON r.id = t.run \
+         WHERE t.state = 'failed' AND $1 IN ('', r.name) ORDER BY t.work DESC, t.id LIMIT $2",
+        &[(&run, Type::TEXT), (&FAILED, Type::INT8)],
+    )?;
+    let failed = failed.iter().map(|row| FailedStatus {
+        run: text(row, 0),
+        class: text(row, 1),
+        problem: text(row, 2),
+        reason: text(row, 3),
+    });
+    Ok(Status { classes: classes.collect(), workers: workers.collect(), failed: failed.collect() })
 }
 
 /// Refuses a run that is not there; no name stands for all.

@@ -43,6 +43,15 @@ pub fn a_hopeless_task_fails_after_two_gpus_tried_it() {
     assert_eq!(fleet.server.sql("SELECT state, failed_by FROM tw.task WHERE problem = 'p1'"), "open|{A,A}");
     ends(fleet.start("b", "tasks=3 trials=1 sleep=0 gpu=B hopeless=p1 poll=50"), 3);
     assert_eq!(fleet.server.sql("SELECT state, failed_by, reason FROM tw.task WHERE problem = 'p1'"), "failed|{A,A,B}|no plan");
+    // Who asks for the status reads why.
+    let failed = |run: Option<&str>| {
+        tilewright_fleet::status(&super::address(&fleet.server.socket("owner")), run).expect("a status").failed
+    };
+    let texts = |f: &tilewright_fleet::FailedStatus| [&f.run, &f.class, &f.problem, &f.reason].map(String::clone);
+    let all = failed(Some("night"));
+    assert_eq!(all.iter().map(texts).collect::<Vec<_>>(), [["night", "simulated", "p1", "no plan"]]);
+    fleet.server.sql("INSERT INTO tw.run(name, options, lease) VALUES ('day', '{}', 60)");
+    assert_eq!((failed(Some("day")), failed(None)), (vec![], all));
 }
 
 /// A plan that ends its process twice without a word is tried no third time, and the rest of the task is done.
