@@ -78,7 +78,24 @@ pub fn lines_that_are_too_long_are_named_and_not_read() {
     // Not even sent.
     one.ship(&lease, &[Line { number: 1, text: "x".repeat(20_000) }, Line { number: 2, text: "{}".into() }]).unwrap();
     assert_eq!(fleet.count("tw.trial"), 1);
-    let hostile = "INSERT INTO tw.trial(journal, seq, task, epoch, line) VALUES ('evil', 7, 1, 1, repeat('x', 10000000))";
+    // The longest line is sent, and one of a byte more is not.
+    one.ship(&lease, &[16_384, 16_385].map(|bytes| Line { number: bytes as i64, text: "x".repeat(bytes) })).unwrap();
+    assert_eq!(server.sql("SELECT max(octet_length(line)) FROM tw.trial"), "16384");
+    let insert = |seq: u32, line: &str| {
+        format!("INSERT INTO tw.trial(journal, seq, task, epoch, line) VALUES ('evil', {seq}, 1, 1, {line})")
+    };
+    // Bytes count, not letters.
+    for (seq, line, taken) in [
+        (1, "repeat('x', 16384)", true),
+        (2, "repeat('x', 16385)", false),
+        (3, "repeat(U&'\\00e9', 8192)", true),
+        (4, "repeat(U&'\\00e9', 8192) || 'x'", false),
+    ] {
+        let said = psql(server, &insert(seq, line));
+        assert_eq!((said.is_empty(), said.contains("violates check constraint")), (taken, !taken), "{line}: {said}");
+    }
+    server.sql("DELETE FROM tw.trial WHERE seq <> 2 OR journal = 'evil'");
+    let hostile = &insert(7, "repeat('x', 10000000)");
     assert!(psql(server, hostile).contains("violates check constraint"));
     // An owner may lift the limit; readers keep theirs.
     server.sql("ALTER TABLE tw.trial DROP CONSTRAINT short");

@@ -18,6 +18,17 @@ pub fn one_sick_gpu_of_four_fails_no_task() {
     assert_eq!(fleet.count("tw.task WHERE state = 'done'"), 12);
 }
 
+/// Once a known problem is right on it again, it gets tasks again.
+pub fn a_sick_gpu_that_heals_gets_tasks_again() {
+    let Some(fleet) = Fleet::new() else { return };
+    let said = ends(fleet.start("w", "tasks=4 trials=2 lease=60000 poll=100 gpu=G0 sick=1 heals=2"), 0);
+    let looks: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("looked: ")).collect();
+    assert_eq!(looks, ["sick", "sound"], "{said}");
+    assert_eq!(fleet.count("tw.task WHERE state = 'done'"), 4);
+    // While it was sick it had one task.
+    assert_eq!(fleet.server.sql("SELECT sum(cardinality(failed_by)), max(epoch) FROM tw.task"), "1|2");
+}
+
 /// The same of a GPU that reports no error: all its results are wrong.
 pub fn a_gpu_whose_results_are_wrong_fails_no_task() {
     let Some(fleet) = Fleet::new() else { return };
