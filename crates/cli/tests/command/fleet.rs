@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 /// Large enough for a search to go on: a product as fast as its launch has converged.
 pub const CASES: &str = "m,n,k,dtype\n96,80,64,f32\n64,96,48,f32\n80,64,64,f32\n96,96,64,f32\n";
 
-fn bench() -> Bench {
+pub fn bench() -> Bench {
     let bench = Bench::new();
     std::fs::write(bench.path("cases.csv"), CASES).expect("a file");
     bench
 }
 
 /// A server with the tables.
-fn server(bench: &Bench) -> Option<Postgres> {
+pub fn server(bench: &Bench) -> Option<Postgres> {
     let server = Postgres::start()?;
     let ran = bench.run(&format!("fleet init {}", server.socket("owner")));
     ran.ends(0);
@@ -29,12 +29,12 @@ fn server(bench: &Bench) -> Option<Postgres> {
     Some(server)
 }
 
-fn worker(server: &Postgres) -> String {
+pub fn worker(server: &Postgres) -> String {
     server.socket("tilewright_worker")
 }
 
 /// Plans of all exported trials with their problems, sorted; times and moments left out.
-fn trials(bench: &Bench, records: &str) -> Vec<String> {
+pub fn trials(bench: &Bench, records: &str) -> Vec<String> {
     let exported = bench.run(&format!("records export --records {records}"));
     exported.ends(0);
     let trial = |o: &serde_json::Value| format!("{} {} {}", o["name"], o["trial"]["plan"], o["trial"]["state"]);
@@ -102,21 +102,21 @@ pub fn a_named_run_of_a_host_goes_on_where_it_stood() {
 }
 
 /// Processes that this one started.
-fn children(of: u32) -> Vec<u32> {
+pub fn children(of: u32) -> Vec<u32> {
     let listed = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
     listed.split_whitespace().filter_map(|id| id.parse().ok()).collect()
 }
 
-fn signal(name: &str, id: u32) {
+pub fn signal(name: &str, id: u32) {
     let sent = Command::new("kill").args([format!("-{name}"), id.to_string()]).status().expect("kill runs");
     assert!(sent.success());
 }
 
 /// Waits for something.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(60), "it never happens: {what}");
+        assert!(start.elapsed() < Duration::from_secs(120), "it never happens: {what}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -221,6 +221,13 @@ pub fn nodes_share_a_run_and_its_trials_are_collected() {
     let pushed = bench.run(&format!("fleet push {url} --run night --records one.sqlite"));
     pushed.ends(0);
     assert_eq!(server.number("SELECT count(*) FROM tw.trial"), before);
+    // What the server lacks is there again.
+    server.sql("DELETE FROM tw.trial");
+    for node in ["one", "two"] {
+        bench.run(&format!("fleet push {url} --run night --records {node}.sqlite")).ends(0);
+    }
+    bench.run(&format!("fleet pull {url} --run night --records again.sqlite")).ends(0);
+    assert_eq!(trials(&bench, "again.sqlite").into_iter().collect::<BTreeSet<_>>(), union);
     // Who comes late has nothing to do; with other cases, or in another run, it has.
     let late = Ran::new("late", tune("late").wait_with_output().expect("it ends"));
     assert_eq!(late.ends(0), "");

@@ -11,6 +11,8 @@ mod fleet;
 mod gpu_blocks;
 mod inspect;
 mod memory;
+#[cfg(unix)]
+mod nodes;
 mod onnx;
 #[path = "../../../ir/tests/support/pages.rs"]
 mod pages;
@@ -103,6 +105,12 @@ fn main() {
             a_fleet_of_one_makes_the_trials_of_plain_tune
             wrong_input_is_named_and_no_password_is_shown
             workers_of_a_terminal_have_bars
+        ;
+        #[cfg(unix)]
+        nodes:
+            a_node_that_is_told_to_end_gives_its_task_back
+            a_live_run_is_seen_and_withdrawn
+            all_devices_of_a_host_share_the_problems
         ;
         bad_input:
             every_refusal_names_the_input_and_the_remedy
