@@ -108,6 +108,7 @@ fn main() {
         ;
         #[cfg(unix)]
         nodes:
+            a_plan_that_takes_nodes_down_is_recorded_as_hung
             a_node_that_is_told_to_end_gives_its_task_back
             a_live_run_is_seen_and_withdrawn
             all_devices_of_a_host_share_the_problems

@@ -2,9 +2,11 @@
 
 use crate::common::{Ran, missing};
 use crate::fleet::postgres::PASSWORD;
-use crate::fleet::{bench, children, server, signal, trials, until, worker};
+use crate::fleet::{CASES, bench, children, server, signal, trials, until, worker};
+use std::collections::BTreeSet;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 /// SIGTERM, as of Slurm and Kubernetes: the task is open at once and all trials are on the server. No list of processes shows the password.
 pub fn a_node_that_is_told_to_end_gives_its_task_back() {
@@ -108,4 +110,57 @@ pub fn all_devices_of_a_host_share_the_problems() {
     assert_eq!(ran.objects().len(), 4, "{}", ran.out);
     assert!(ran.objects().iter().all(|o| o["verified"] == true), "{}", ran.out);
     assert!(ran.err.contains(&format!("4 problems tuned by {found} workers")), "{}", ran.err);
+}
+
+/// Takes hosts down: on the server of a test, the mark of the first plan that a careful holder marks is stored late, whoever marks it.
+const DEADLY: &str = "
+CREATE TABLE deadly(plan text);
+CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
+  IF NEW.plan <> '' THEN
+    INSERT INTO deadly SELECT NEW.plan WHERE NOT EXISTS (SELECT FROM deadly);
+    IF EXISTS (SELECT FROM deadly d WHERE d.plan = NEW.plan) THEN PERFORM pg_sleep(2); END IF;
+  END IF;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER late BEFORE INSERT ON tw.mark FOR EACH ROW EXECUTE FUNCTION late();";
+
+/// Each holder of a problem is killed with its parent, as by a host that goes down: the first anywhere, two more at one plan.
+pub fn a_plan_that_takes_nodes_down_is_recorded_as_hung() {
+    let bench = bench();
+    std::fs::write(bench.path("one.csv"), CASES.lines().take(2).collect::<Vec<_>>().join("\n")).expect("a file");
+    let Some(server) = server(&bench) else { return };
+    server.sql(DEADLY);
+    let tune = |node: &str| {
+        let url = worker(&server);
+        let line =
+            format!("tune --cases one.csv --fleet {url} --run night --device emu --budget 8 --lease 1s --records {node}.sqlite");
+        let mut command = bench.command(&line);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        command
+    };
+    let sleeping = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    for holder in 1..=3 {
+        let mut node = tune(&format!("node{holder}")).spawn().expect("it starts");
+        let state = format!("SELECT count(*) FROM tw.task WHERE state = 'leased' AND epoch = {holder}");
+        until("it has the task", || server.number(&state) == 1);
+        if holder > 1 {
+            until("it is at the plan", || server.number(sleeping) == 1);
+        }
+        let group = format!("-{}", node.id());
+        let killed = Command::new("kill").args(["-KILL", "--", &group]).status().expect("kill runs");
+        assert!(killed.success());
+        node.wait().expect("it is gone");
+        until("its mark is stored", || server.number("SELECT count(DISTINCT epoch) FROM tw.mark") == holder - 1);
+    }
+    let plan = server.sql("SELECT plan FROM deadly");
+    let last = tune("last").output().expect("it runs");
+    Ran::new("the last holder", last).ends(0);
+    assert_eq!(server.sql("SELECT state, lapses FROM tw.task"), "done|3");
+    // It did not run the plan, and noted why.
+    let marked = server.sql("SELECT epoch FROM tw.mark m JOIN deadly d ON d.plan = m.plan ORDER BY 1");
+    assert_eq!(marked, "2\n3");
+    let listed: BTreeSet<String> = trials(&bench, "last.sqlite").into_iter().collect();
+    let of_plan: Vec<&String> = listed.iter().filter(|trial| trial.contains(&format!("\"{plan}\""))).collect();
+    assert!(of_plan.len() == 1 && of_plan[0].ends_with("\"hung\""), "{plan}: {listed:?}");
+    assert!(listed.len() > 1);
 }
