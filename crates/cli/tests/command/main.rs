@@ -10,6 +10,8 @@ mod fleet;
 #[path = "documents/gpu_blocks.rs"]
 mod gpu_blocks;
 mod inspect;
+#[cfg(unix)]
+mod launchers;
 mod memory;
 #[cfg(unix)]
 mod nodes;
@@ -156,6 +158,12 @@ fn main() {
             files_that_leave_their_schema_are_refused
             the_job_for_kubernetes_starts_a_worker
             the_services_of_compose_tune_and_collect
+        ;
+        #[cfg(unix)]
+        launchers:
+            slurm_starts_nodes_as_the_guide_says
+            mpi_starts_nodes_as_the_guide_says
+            ssh_starts_nodes_as_the_guide_says
         ;
     };
     // Half of their time is waiting: for budgets of searches, for workers and servers.

@@ -43,7 +43,7 @@ fn words(list: &Value) -> Vec<&str> {
 }
 
 /// The built command comes first in the path.
-fn path() -> String {
+pub fn path() -> String {
     let tool = Path::new(env!("CARGO_BIN_EXE_tilewright")).parent().expect("a folder");
     format!("{}:{}", tool.display(), std::env::var("PATH").unwrap_or_default())
 }

@@ -1,8 +1,12 @@
 //! Programs that start equal workers: MPI, and a loop over ssh. They only start them; the queue deals out the tasks.
 
-use super::{Fleet, SIMULATION, ended, until};
+#[path = "../support/ssh.rs"]
+mod node;
+
+use super::{Fleet, SIMULATION, ended, missing, postgres, until};
+use node::Sshd;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 const OPTIONS: &str = "tasks=24 trials=3 sleep=30 lease=60000 poll=100";
 
@@ -39,45 +43,12 @@ pub fn mpirun_starts_eight_workers() {
     assert_eq!(fleet.count("tw.worker"), 8);
 }
 
-/// An ssh server of the test.
-struct Sshd(Child);
-
-impl Drop for Sshd {
-    fn drop(&mut self) {
-        let _ = (self.0.kill(), self.0.wait());
-    }
-}
-
 pub fn a_loop_over_ssh_starts_workers() {
-    const PROGRAM: &str = "/usr/sbin/sshd";
-    if !Path::new(PROGRAM).exists() {
-        return super::missing::missing("an ssh server is not installed (Debian: openssh-server)");
-    }
     let Some(fleet) = Fleet::new() else { return };
-    let folder = tempfile::tempdir().expect("a folder");
-    let at = |name: &str| folder.path().join(name).display().to_string();
-    for key in ["host", "user"] {
-        said(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f", &at(key)]));
-    }
-    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
-    let conf = format!(
-        "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nPidFile none\nUsePAM no\n",
-        at("host"),
-        at("user.pub")
-    );
-    std::fs::write(at("sshd_config"), conf).expect("a file");
-    if super::postgres::is_run_by_root() {
-        // Where its unprivileged part lives.
-        std::fs::create_dir_all("/run/sshd").expect("a folder");
-    }
-    let mut server = Command::new(PROGRAM);
-    server.args(["-D", "-f", &at("sshd_config")]).stdout(Stdio::null()).stderr(Stdio::null());
-    let _server = Sshd(server.spawn().expect("it starts"));
-    until("the ssh server listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
-    let options =
-        format!("-p {port} -i {} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR", at("user"));
+    let Some(server) = Sshd::start() else { return };
     let script = format!(
-        "for node in a b c; do ssh {options} 127.0.0.1 \"{}\" & all=\"$all $!\"; done; for one in $all; do wait $one || exit 1; done",
+        "for node in a b c; do ssh -F {} $node \"{}\" & all=\"$all $!\"; done; for one in $all; do wait $one || exit 1; done",
+        server.config(),
         line(&fleet, "$node", OPTIONS)
     );
     all_done_once(&fleet, &said(Command::new("sh").args(["-c", &script])));
