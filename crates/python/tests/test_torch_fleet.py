@@ -40,6 +40,12 @@ class OtherProcesses(TorchCase):
     def test_on_several_devices(self):
         self.tuned(twt.tune_recorded(self.path, trials=2, devices="emu,emu"))
 
+    def test_on_all_devices(self):
+        # Where no GPU and no OpenCL is seen, the emulator is all there is.
+        hidden = dict(CUDA_VISIBLE_DEVICES="", HIP_VISIBLE_DEVICES="", OCL_ICD_VENDORS=self.folder.name)
+        with mock.patch.dict(os.environ, hidden):
+            self.tuned(twt.tune_recorded(self.path, trials=2, devices="all"))
+
     def test_in_a_fleet(self):
         self.tuned(twt.tune_recorded(self.path, trials=2, devices="emu", fleet=FLEET, run="night"))
         # Others have done all of it: nothing is left for this one.
