@@ -1,7 +1,7 @@
 //! A network that drops packets: server and workers are alone in a network namespace, and its only link goes down.
 
 use super::{Fleet, SIMULATION, ended, ends, until};
-use crate::postgres::{in_network_of, is_run_by_root};
+use crate::postgres::{entering_network_of, in_network_of, is_run_by_root};
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ impl Drop for Network {
 
 impl Network {
     fn new() -> Option<Network> {
-        let mut network = Network(Command::new("unshare").args(["-n", "sleep", "600"]).spawn().ok()?);
+        let kinds = if is_run_by_root() { "-n" } else { "-Urn" };
+        let mut network = Network(Command::new("unshare").args([kinds, "sleep", "600"]).spawn().ok()?);
         let entered = |what: &str| std::fs::read_link(format!("/proc/{what}/ns/net")).ok();
         let (its, mut made) = (network.0.id().to_string(), false);
         until("it has a network of its own, or may not", || {
@@ -27,17 +28,13 @@ impl Network {
     }
 
     fn link(&self, state: &str) -> bool {
-        let mut ip = Command::new("ip");
-        ip.args(["link", "set", "lo", state]);
-        in_network_of(self.0.id(), &ip).status().is_ok_and(|status| status.success())
+        let mut ip = entering_network_of(self.0.id());
+        ip.args(["ip", "link", "set", "lo", state]).status().is_ok_and(|status| status.success())
     }
 }
 
 /// Packets in flight vanish, and new connections find no network: searches go on, and no task is done twice.
 pub fn dropped_packets_stop_no_search() {
-    if !is_run_by_root() {
-        return super::missing::skipped("a network namespace that an ordinary server can be started in needs root");
-    }
     let Some(mut fleet) = Fleet::new() else { return };
     let Some(network) = Network::new() else {
         return super::forbidden("no network namespace with a link (right: CAP_SYS_ADMIN; Debian: iproute2)");

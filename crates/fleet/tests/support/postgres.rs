@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -20,10 +21,25 @@ pub struct Postgres {
     child: Option<Child>,
 }
 
-/// The same command in the network namespace of a process. Sockets that are files reach across.
-pub fn in_network_of(process: u32, command: &Command) -> Command {
+/// The start of a command in the network namespace of a process. An ordinary user is root of the user namespace that goes with it.
+pub fn entering_network_of(process: u32) -> Command {
     let mut inside = Command::new("nsenter");
-    inside.args(["-t", &process.to_string(), "-n"]).arg(command.get_program()).args(command.get_args());
+    inside.args(["-t", &process.to_string(), "-n"]);
+    if !is_root() {
+        inside.args(["-U", "--preserve-credentials"]);
+    }
+    inside
+}
+
+/// The same command in the network namespace of a process, with the same user. Sockets that are files reach across.
+pub fn in_network_of(process: u32, command: &Command) -> Command {
+    let mut inside = entering_network_of(process);
+    if !is_root() {
+        // The server refuses root, of a namespace too.
+        let own = std::fs::metadata("/proc/self").expect("the test's user");
+        inside.args(["unshare", "-U", &format!("--map-user={}", own.uid()), &format!("--map-group={}", own.gid())]);
+    }
+    inside.arg(command.get_program()).args(command.get_args());
     inside
 }
 
