@@ -337,6 +337,7 @@ if torch is not None:
             ),
         ),
         "disable": ({}, {}),
+        "fuse_losses": ({}, dict(on=TRUTH, keep=TRUTH, workspace=WORKSPACE)),
         "prepared": ({}, {}),
         "unprepared": ({}, {}),
     }

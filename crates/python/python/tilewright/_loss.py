@@ -8,8 +8,9 @@ pass overwrites them by their gradient.
 from __future__ import annotations
 
 import os
+import sys
 from functools import partial
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -443,6 +444,59 @@ def _check_class_weight(x: Tensor, weight: Tensor) -> None:
         raise _native.OperandError(f"class_weight is {told}: a dense tensor of floats is needed")
     if x.shape != weight.shape[:1] or x.device != weight.device:
         raise _native.OperandError(f"class_weight is {tuple(x.shape)} on {x.device}, ({weight.shape[0]},) on {weight.device} is needed")
+
+
+class Fused(Protocol):
+    """The losses that `fuse_losses` has replaced."""
+
+    count: int
+
+
+def fuse_losses(on: bool = True, keep: bool = False, workspace: int = WORKSPACE) -> Optional[Fused]:
+    """Let torch.compile use `linear_cross_entropy` where a model computes ``F.cross_entropy`` of a linear layer's result.
+
+    It changes what torch.compile makes from now on. The layer's result may be converted to float32, reshaped, and cut by slices of rows, as causal
+    language models do for shifted labels. A loss stays torch's if something else uses the logits, such as the result of the compiled function,
+    or if its targets are probabilities. torch's own ``F.linear_cross_entropy`` is replaced, too. Sets Inductor's ``pre_grad_custom_pass``.
+
+    Parameters
+    ----------
+    on : bool, default True
+        False: torch computes its losses again.
+    keep : bool, default False
+    workspace : int, default 268435456
+        As in `linear_cross_entropy`.
+
+    Returns
+    -------
+    Fused or None
+        `count` is the number of losses that were replaced so far; None if `on` is false.
+
+    Raises
+    ------
+    ProblemError
+        Inductor already has a pass of another package.
+
+    Examples
+    --------
+    >>> import tilewright as tw, tilewright.torch as twt, torch
+    >>> context, fused = tw.use("emu", records=""), twt.fuse_losses()
+    >>> def step(x, weight, labels):
+    ...     return torch.nn.functional.cross_entropy(torch.nn.functional.linear(x, weight).float(), labels)
+    >>> loss = torch.compile(step)(torch.eye(2), torch.zeros(4, 2), torch.tensor([0, 3]))
+    >>> round(loss.exp().item(), 4), fused.count
+    (4.0, 1)
+    >>> twt.fuse_losses(False)
+    """
+    on, keep = given.truth(on, "on"), given.truth(keep, "keep")
+    workspace = given.whole(workspace, "workspace", 1)
+    if not on and "tilewright._compiled_loss" not in sys.modules:
+        return None
+    from ._compiled_loss import Pass, set_pass
+
+    made = Pass(keep, workspace) if on else None
+    set_pass(made)
+    return made
 
 
 _NAMES = ("x", "weight", "labels", "bias")

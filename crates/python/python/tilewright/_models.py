@@ -17,6 +17,7 @@ from . import _arguments as given
 from . import _core, _mlp, _native
 from . import _operators as ours
 from . import _shapes
+from ._loss import fuse_losses
 from ._shapes import Path, Shape
 
 # By device (as comparisons are filed) and problem.
@@ -117,6 +118,7 @@ def disable() -> None:
     ours.choose_by(None)
     _meet_biased(False)
     _compile_with(None)
+    fuse_losses(False)
 
 
 def _chosen(problem: str, place: Optional[str] = None) -> Optional[str]:

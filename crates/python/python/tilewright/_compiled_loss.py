@@ -1,0 +1,158 @@
+"""Losses in the graphs of torch.compile: `F.cross_entropy` of a linear layer's result becomes `linear_cross_entropy`.
+
+The pass runs on Inductor's graphs before differentiation, so that gradients are those of `linear_cross_entropy`.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+import torch
+from torch import Tensor, fx
+from torch._inductor import config
+from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch.nn import functional as F
+
+from . import _native
+from ._loss import linear_cross_entropy
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+# Methods that give the same elements another shape.
+_SHAPES = ("view", "reshape", "flatten", "contiguous")
+_NAMES = ("input", "target", "weight", "size_average", "ignore_index", "reduce", "reduction", "label_smoothing")
+_TORCHS_NAMES = ("input", "linear_weight", "target")
+
+
+class _Logits(NamedTuple):
+    """Logits of rows: the layer, the parts of its rows that are taken, and the nodes from it to the loss."""
+
+    layer: fx.Node
+    parts: List[Any]
+    via: List[fx.Node]
+
+
+class Pass(CustomGraphPass):
+    """Replaces losses whose logits nobody else uses."""
+
+    def __init__(self, keep: bool, workspace: int) -> None:
+        self.how = {"keep": keep, "workspace": workspace}
+        self.count = 0
+
+    def uuid(self) -> Any:
+        """Graphs that were compiled otherwise are not taken from the cache."""
+        return ("tilewright losses", _native.__version__, *self.how.values())
+
+    def __call__(self, graph: fx.Graph) -> None:
+        for node in list(graph.nodes):
+            if node.op == "call_function" and node.target is F.cross_entropy:
+                self.count += _fused(graph, node, self.how)
+            elif node.op == "call_function" and node.target is getattr(F, "linear_cross_entropy", None):
+                self.count += _renamed(graph, node, self.how)
+
+
+def _fused(graph: fx.Graph, loss: fx.Node, how: Dict[str, Any]) -> bool:
+    """Replaces a loss of a layer's logits; False where it is another."""
+    given = {**dict(zip(_NAMES, loss.args)), **loss.kwargs}
+    logits = _logits(given.get("input"))
+    if logits is None or given.get("size_average") is not None or given.get("reduce") is not None:
+        return False
+    options = _options(given, loss, given.get("target"), how)
+    # `linear` has x, weight and perhaps a bias, all by position.
+    x, weight, bias = (*logits.layer.args, None)[:3]
+    layer_type, weight_of = _value(logits.layer).dtype, _value(weight)
+    if options is None or weight_of is None or weight_of.dim() != 2 or layer_type not in _FLOATS:
+        return False
+    with graph.inserting_before(loss):
+        for part in logits.parts:
+            x = graph.call_function(operator.getitem, (x, part))
+        rows = graph.call_method("reshape", (x, -1, weight_of.shape[1]))
+        # Under autocast the layer had another type than its operands.
+        of_type = lambda node: node if node is None else graph.call_method("to", (node, layer_type))  # noqa: E731
+        ours = graph.call_function(linear_cross_entropy, (of_type(rows), of_type(weight), given["target"], of_type(bias)), options)
+        ours = graph.call_method("to", (ours, _value(loss).dtype))
+    loss.replace_all_uses_with(ours)
+    for node in (loss, *reversed(logits.via), logits.layer):
+        graph.erase_node(node)
+    return True
+
+
+def _renamed(graph: fx.Graph, loss: fx.Node, how: Dict[str, Any]) -> bool:
+    """Replaces torch's own linear cross-entropy."""
+    given = {**dict(zip(_TORCHS_NAMES, loss.args)), **loss.kwargs}
+    x, weight, target = (given.get(name) for name in _TORCHS_NAMES)
+    options = _options({"ignore_index": -100, **given}, loss, target, how)
+    values = [_value(node) for node in (x, weight)]
+    known = all(value is not None and value.dim() == 2 and value.dtype in _FLOATS for value in values)
+    if options is None or not known:
+        return False
+    with graph.inserting_before(loss):
+        ours = graph.call_function(linear_cross_entropy, (x, weight, target, given.get("linear_bias")), options)
+        ours = graph.call_method("to", (ours, _value(loss).dtype))
+    loss.replace_all_uses_with(ours)
+    graph.erase_node(loss)
+    return True
+
+
+def _options(given: Dict[str, Any], loss: fx.Node, target: Any, how: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+    """Options of `linear_cross_entropy`; None where it lacks one, or where targets are no indices of rows."""
+    labels, smoothing, weight = _value(target), given.get("label_smoothing", 0.0), given.get("weight")
+    indices = labels is not None and labels.dim() == 1 and labels.dtype in (torch.int32, torch.int64)
+    reduction, ignored = given.get("reduction", "mean"), given.get("ignore_index", -100)
+    plain = isinstance(smoothing, (int, float)) and isinstance(ignored, int) and reduction in ("mean", "sum", "none")
+    if not indices or not plain or _value(loss) is None or weight is not None and smoothing:
+        return None
+    return {"reduction": reduction, "ignore_index": ignored, "label_smoothing": smoothing, "class_weight": weight, **how}
+
+
+def _logits(node: Any) -> Optional[_Logits]:
+    """The layer whose rows a node holds, if each node between has one user."""
+    via: List[fx.Node] = []
+    parts: List[Any] = []
+    value = _value(node)
+    if value is None or value.dim() != 2:
+        return None
+    classes = value.shape[1]
+    while isinstance(node, fx.Node) and len(node.users) == 1 and _value(node) is not None and _value(node).shape[-1] == classes:
+        if node.op == "call_function" and node.target is torch._C._nn.linear and not node.kwargs and len(node.args) in (2, 3):
+            return _Logits(node, parts[::-1], via[::-1])
+        if node.op == "call_function" and node.target is operator.getitem and _takes_rows(node.args[1]):
+            parts.append(node.args[1])
+        elif node.op == "call_method" and node.target in _SHAPES:
+            # Rows stay rows, and before them none are taken.
+            if parts and node.target != "contiguous":
+                return None
+        elif node.op != "call_method" or not _widens(node):
+            return None
+        via.append(node)
+        node = node.args[0]
+    return None
+
+
+def _takes_rows(index: Any) -> bool:
+    """Whether an index keeps all columns and takes rows by slices."""
+    if not isinstance(index, tuple) or len(index) < 2 or index[-1] != slice(None):
+        return False
+    return all(part is Ellipsis or isinstance(part, slice) for part in index)
+
+
+def _widens(node: fx.Node) -> bool:
+    """Whether a conversion rounds nothing."""
+    rest: Sequence[Any] = node.args[1:]
+    to_f32 = node.target == "float" and not rest and not node.kwargs
+    return to_f32 or node.target == "to" and list(rest) == [torch.float32] and not node.kwargs
+
+
+def _value(node: Any) -> Optional[Tensor]:
+    value = node.meta.get("example_value") if isinstance(node, fx.Node) else None
+    return value if isinstance(value, Tensor) else None
+
+
+def set_pass(made: Optional[Pass]) -> None:
+    """Sets or removes the pass. Passes of other packages stay."""
+    held = config.pre_grad_custom_pass
+    if held is not None and not isinstance(held, Pass):
+        if made is not None:
+            raise _native.ProblemError("Inductor already has a pre_grad_custom_pass of another package: call linear_cross_entropy in the model")
+        return
+    config.pre_grad_custom_pass = made

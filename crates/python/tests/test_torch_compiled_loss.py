@@ -1,0 +1,121 @@
+"""Losses in graphs of torch.compile, on CPU tensors: which are replaced, and that values and gradients stay."""
+
+import unittest
+from unittest import mock
+
+import torch
+import torch._inductor.config
+from torch import nn
+from torch.nn import functional as F
+
+import tilewright as tw
+import tilewright.torch as twt
+from torch_case import TorchCase
+
+K, WORDS = 6, 300
+
+
+class Causal(nn.Module):
+    """The end of a causal language model, with labels that are shifted in one of three ways."""
+
+    def __init__(self, way, bias=False):
+        super().__init__()
+        self.way, self.norm, self.head = way, nn.LayerNorm(K), nn.Linear(K, WORDS, bias=bias)
+
+    def forward(self, x, labels):
+        logits = self.head(self.norm(x))
+        if self.way == "cut":
+            logits, labels = logits[..., :-1, :].contiguous(), labels[..., 1:].contiguous()
+            return nn.CrossEntropyLoss()(logits.view(-1, WORDS), labels.view(-1))
+        labels = F.pad(labels, (0, 1), value=-100)[..., 1:].contiguous()
+        logits = logits.float()
+        if self.way == "counted":
+            return F.cross_entropy(logits.view(-1, WORDS), labels.view(-1), ignore_index=-100, reduction="sum") / 7
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), label_smoothing=0.1)
+
+
+class CompiledLoss(TorchCase):
+    def setUp(self):
+        super().setUp()
+        torch._dynamo.reset()
+        # Torch keeps compiled graphs on the disk, with the backward pass of an earlier version.
+        patch = torch._inductor.config.patch(force_disable_caches=True)
+        patch.__enter__()
+        self.addCleanup(patch.__exit__, None, None, None)
+        self.addCleanup(twt.fuse_losses, False)
+
+    def compiled(self, run, *args, fused=1, rtol=1e-5, **how):
+        """Runs a function by itself and compiled, and compares results and gradients of the first result."""
+        leaves = [t for t in args if isinstance(t, torch.Tensor) and t.requires_grad] + list(getattr(run, "parameters", list)())
+        want = run(*args)
+        counted = twt.fuse_losses(**how)
+        got = torch.compile(run, fullgraph=True)(*args)
+        self.assertEqual(counted.count, fused)
+        first = lambda result: result[0] if isinstance(result, tuple) else result  # noqa: E731
+        self.assertEqual(first(got).dtype, first(want).dtype)
+        torch.testing.assert_close(first(got), first(want), rtol=rtol, atol=rtol)
+        for a, b in zip(torch.autograd.grad(first(got).sum(), leaves), torch.autograd.grad(first(want).sum(), leaves)):
+            torch.testing.assert_close(a, b, rtol=10 * rtol, atol=rtol)
+
+    def test_causal_models(self):
+        labels = torch.randint(WORDS, (2, 5))
+        labels[0, 2] = -100
+        for way, how in (("cut", {}), ("padded", {"keep": True}), ("counted", {"workspace": 1})):
+            torch._dynamo.reset()
+            self.compiled(Causal(way, bias=way == "cut"), torch.randn(2, 5, K, requires_grad=True), labels, **how)
+
+    def test_autocast_around_the_model(self):
+        head = nn.Linear(K, WORDS)
+
+        def step(x, labels):
+            with torch.autocast("cpu", torch.bfloat16):
+                logits = head(x)
+            return F.cross_entropy(logits.float(), labels)
+
+        step.parameters = head.parameters
+        self.compiled(step, torch.randn(9, K, requires_grad=True), torch.randint(WORDS, (9,)), rtol=2e-2)
+
+    def test_losses_that_stay(self):
+        x, weight, labels = torch.randn(9, K, requires_grad=True), torch.randn(WORDS, K), torch.randint(WORDS, (9,))
+        linear, loss = F.linear, F.cross_entropy
+        for name, run in (
+            ("logits are a result", lambda x, w, y: (loss(linear(x, w), y), linear(x, w).argmax(1))),
+            ("the same logits are a result", lambda x, w, y: (lambda z: (loss(z, y), z))(linear(x, w))),
+            ("scaled logits", lambda x, w, y: loss(0.5 * linear(x, w), y)),
+            ("probabilities", lambda x, w, y: loss(linear(x, w), F.one_hot(y, WORDS).float())),
+            ("classes of pixels", lambda x, w, y: loss(linear(x, w).view(3, 3, WORDS).transpose(1, 2), y.view(3, 3))),
+            ("some columns", lambda x, w, y: loss(linear(x, w)[:, :200], y.clamp(max=199))),
+            ("rows of another order", lambda x, w, y: loss(linear(x, w).view(3, 3, WORDS)[:, :2, :].reshape(-1, WORDS), y[:6])),
+            ("smoothing with weights", lambda x, w, y: loss(linear(x, w), y, torch.ones(WORDS), label_smoothing=0.1)),
+        ):
+            with self.subTest(name):
+                torch._dynamo.reset()
+                self.compiled(run, x, weight, labels, fused=int(name == "logits are a result"))
+
+    def test_class_weights_and_torchs_own(self):
+        x, weight, labels = torch.randn(9, K, requires_grad=True), torch.randn(WORDS, K), torch.randint(WORDS, (9,))
+        self.compiled(lambda x, w, y, each: F.cross_entropy(F.linear(x, w), y, each, reduction="none"), x, weight, labels, torch.rand(WORDS))
+        if hasattr(F, "linear_cross_entropy"):
+            torch._dynamo.reset()
+            self.compiled(lambda x, w, y: F.linear_cross_entropy(x, w, y, label_smoothing=0.2), x, weight, labels)
+
+    def test_tied_weights_have_one_gradient(self):
+        table = nn.Embedding(WORDS, K)
+
+        def step(tokens):
+            return F.cross_entropy(F.linear(torch.tanh(table(tokens)), table.weight), tokens.roll(1))
+
+        step.parameters = table.parameters
+        self.compiled(step, torch.randint(WORDS, (9,)))
+
+    def test_passes_of_others_stay(self):
+        other = mock.Mock()
+        with torch._inductor.config.patch(pre_grad_custom_pass=other):
+            with self.assertRaisesRegex(tw.ProblemError, "pre_grad_custom_pass of another package"):
+                twt.fuse_losses()
+            twt.fuse_losses(False)
+            self.assertIs(torch._inductor.config.pre_grad_custom_pass, other)
+
+
+if __name__ == "__main__":
+    unittest.main()
