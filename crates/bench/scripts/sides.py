@@ -1,11 +1,40 @@
-"""Calls of several sides that compute the same: their errors, device times and ratios, as torch_glu.py and torch_cross_entropy.py print them."""
+"""Calls of several sides that compute the same: our problems in them, errors, device times and ratios, as torch_glu.py and torch_cross_entropy.py
+print them."""
 
 # Samples of each side, at least.
 SAMPLES = 60
 
 
+def answered():
+    """How often ours has run each problem."""
+    from tilewright import _native, _operators
+
+    found = dict(_operators.launched())
+    for *_, problem, calls, by_us, _ in _native.torch_calls():
+        if by_us:
+            found[problem] = found.get(problem, 0) + calls
+    return found
+
+
+def tuned(calls, seconds, at="cuda:0"):
+    """Runs calls once, and tunes the problems that they consist of, for so many seconds each. Gives the plans by problem."""
+    from tilewright import _core
+
+    before, plans = answered(), {}
+    for call in calls:
+        call()
+    problems = {problem: count - before.get(problem, 0) for problem, count in answered().items() if count > before.get(problem, 0)}
+
+    def settled(problem, outcome):
+        plans[problem] = outcome and outcome["plan"]
+        return {}
+
+    _core.tune_all(_core.context_for(at), problems, seconds=seconds, settled=settled)
+    return plans
+
+
 def compare(held, calls, want, size, notes, of_what=""):
-    """Times `calls`, by name, alternately. `want`: results in f64 that all but those of `of_what` are compared with. Names of ours begin with "ours".
+    """Times `calls`, by name, alternately. `want`: results of torch's eager side, with which all but `of_what` are compared. Names of ours begin with "ours".
 
     Gives errors (relative, Frobenius), times and peaks of memory for a JSON line, and prints them with the ratios of ours to the best rival."""
     torch = held.torch

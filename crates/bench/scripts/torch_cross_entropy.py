@@ -16,7 +16,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from held import Held  # noqa: E402
-from sides import compare  # noqa: E402
+from sides import compare, tuned  # noqa: E402
 
 SIZES = "4096x4096x128256 8192x2048x151936 4096x768x50257".split()
 
@@ -36,20 +36,7 @@ def rivals(torch, autotune):
     return ways
 
 
-def answered():
-    """How often ours has run each problem."""
-    from tilewright import _native, _operators
-
-    found = dict(_operators.launched())
-    for *_, problem, calls, by_us, _ in _native.torch_calls():
-        if by_us:
-            found[problem] = found.get(problem, 0) + calls
-    return found
-
-
 def measure(torch, twt, held, size, args):
-    from tilewright import _core
-
     rows, k, vocabulary = (int(extent) for extent in size.split("x"))
     x = torch.randn(rows, k, device="cuda").bfloat16().requires_grad_(args.backward)
     w = (torch.randn(vocabulary, k, device="cuda") * 0.02).bfloat16().requires_grad_(args.backward)
@@ -68,23 +55,11 @@ def measure(torch, twt, held, size, args):
     calls = {name: call(loss) for name, loss in losses.items()}
     if not args.backward:
         calls["our product"] = lambda: [twt.linear(x, w)]
-    # Run once, our sides tell the problems that they consist of.
-    before = answered()
-    for name, call in calls.items():
-        if name.startswith("our"):
-            call()
-    problems = {problem: count - before.get(problem, 0) for problem, count in answered().items() if count > before.get(problem, 0)}
-    plans = {}
-
-    def settled(problem, outcome):
-        plans[problem] = outcome and outcome["plan"]
-        return {}
-
-    _core.tune_all(_core.context_for("cuda:0"), problems, seconds=args.seconds, settled=settled)
+    plans = tuned([call for name, call in calls.items() if name.startswith("our")], args.seconds)
     want = [t.detach().double() for t in calls["eager"]()]
     row = compare(held, calls, want, size, {}, "" if args.backward else "our product")
     for name, plan in plans.items():
-        print(f"{size}: {problems[name]} x {name}: {plan}", flush=True)
+        print(f"{size}: {name}: {plan}", flush=True)
     return {"size": size, "backward": args.backward, "plans": plans, **row}
 
 

@@ -15,7 +15,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from held import Held  # noqa: E402
-from sides import compare  # noqa: E402
+from sides import compare, tuned  # noqa: E402
 
 SIZES = "8192x4096x14336 2048x8192x28672 16384x2048x5632 4096x1536x8960 128x4096x14336 3000x1000x2741".split()
 
@@ -56,36 +56,21 @@ class Operands:
             t.requires_grad_(backward)
 
     def ours(self, twt, keep):
-        """Our calls, with the products that each runs: the function, its operands and options."""
-        x, w1, w3, w13, dy = self.x, self.w1, self.w3, self.w13, self.dy
-        two = [(twt.glu, (x, w1), {"up": w3, "keep": keep})]
-        one = [(twt.glu, (x, w13), {"keep": keep})]
-        if keep:
-            both = self.w13.new_empty(dy.shape[0], 2 * dy.shape[1])
-            half = both.chunk(2, -1)[0]
-            two += [(twt.mm, (half, w1), {}), (twt.mm, (half.t(), x), {})]
-            one += [(twt.mm, (both, w13), {}), (twt.mm, (both.t(), x), {})]
-        product = [(twt.linear, (x, w13), {})]
+        """Our calls."""
+        x, w1, w3, w13 = self.x, self.w1, self.w3, self.w13
         return {
-            "ours two": (lambda: twt.glu(x, w1, up=w3, keep=keep), two),
-            "ours one": (lambda: twt.glu(x, w13, keep=keep), one),
-            "our product": (lambda: twt.linear(x, w13), product),
+            "ours two": lambda: twt.glu(x, w1, up=w3, keep=keep),
+            "ours one": lambda: twt.glu(x, w13, keep=keep),
+            "our product": lambda: twt.linear(x, w13),
         }
 
 
 def measure(torch, twt, held, size, args):
     m, k, n = (int(extent) for extent in size.split("x"))
     of = Operands(torch, m, k, n, args.backward)
-    forward, plans = {}, {}
-    for name, (call, products) in of.ours(twt, args.backward).items():
-        forward[name] = call
-        plans[name] = [twt.tune(what, *operands, seconds=args.seconds, **options).plan for what, operands, options in products]
+    forward = of.ours(twt, args.backward)
     if args.backward:
         del forward["our product"]
-        for name in ("ours two", "ours one"):
-            forward[f"{name}, compiled"] = torch.compile(forward[name], dynamic=False)
-    for name, way in rivals(torch, args.autotune).items():
-        forward[name] = lambda way=way: way(of.x, of.w1, of.w3, of.w13)
 
     def trained(name):
         """A call for the gradients of X and of both weights."""
@@ -98,9 +83,15 @@ def measure(torch, twt, held, size, args):
 
         return call
 
-    calls = {name: trained(name) if args.backward else lambda call=call: [call()] for name, call in forward.items()}
+    called = lambda name: trained(name) if args.backward else lambda call=forward[name]: [call()]  # noqa: E731
+    plans = {name: tuned([called(name)], args.seconds) for name in forward}
+    if args.backward:
+        forward.update({f"{name}, compiled": torch.compile(call, dynamic=False) for name, call in forward.items()})
+    for name, way in rivals(torch, args.autotune).items():
+        forward[name] = lambda way=way: way(of.x, of.w1, of.w3, of.w13)
+    calls = {name: called(name) for name in forward}
     want = [t.detach().double() for t in calls["eager two"]()]
-    row = compare(held, calls, want, size, {name: " ".join(used) for name, used in plans.items()}, "" if args.backward else "our product")
+    row = compare(held, calls, want, size, {name: " ".join(map(str, used.values())) for name, used in plans.items()}, "" if args.backward else "our product")
     return {"size": size, "backward": args.backward, "plans": plans, **row}
 
 

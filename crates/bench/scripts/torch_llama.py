@@ -18,7 +18,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from torch_cross_entropy import answered  # noqa: E402
+from sides import tuned  # noqa: E402
 
 FULL = {"width": 2048, "hidden": 5632, "heads": 16, "words": 128256, "layers": 4, "batch": 4, "tokens": 2048}
 TINY = {"width": 32, "hidden": 48, "heads": 2, "words": 160, "layers": 1, "batch": 2, "tokens": 8}
@@ -104,8 +104,6 @@ class Side:
 
 def prepare(torch, tw, twt, model, tokens, args):
     """Tunes the network's shapes and those of its loss."""
-    from tilewright import _core
-
     path = os.path.join(tempfile.mkdtemp(), "shapes.csv")
     with twt.record(path, model):
         model(tokens).backward()
@@ -114,12 +112,10 @@ def prepare(torch, tw, twt, model, tokens, args):
     model.zero_grad()
     rows = twt.tune_recorded(path, total=args.total)
     print(f"{len(rows)} shapes, {sum((row.gain or 0) > 1.03 for row in rows)} faster than torch", flush=True)
-    before = answered()
     x = torch.zeros(tokens.numel(), model.head.in_features, device=tokens.device, dtype=model.head.weight.dtype, requires_grad=True)
-    twt.linear_cross_entropy(x, model.head.weight, tokens.flatten(), keep=args.keep).backward()
+    loss = lambda: twt.linear_cross_entropy(x, model.head.weight, tokens.flatten(), keep=args.keep).backward()  # noqa: E731
+    tuned([loss], args.seconds, "cpu" if args.tiny else "cuda:0")
     model.zero_grad()
-    problems = {problem: count for problem, count in answered().items() if count > before.get(problem, 0)}
-    _core.tune_all(_core.context_for("cpu" if args.tiny else "cuda:0"), problems, seconds=args.seconds)
     return path
 
 

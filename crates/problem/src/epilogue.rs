@@ -9,12 +9,14 @@
 //! Zero points are subtracted from the elements of A and B before they are multiplied. Scales of blocks of k multiply the partial sum of
 //! their block ([`Quant`](crate::Quant)). The old result is added before the activation, as in cuBLASLt: `beta = 1` with the shortcut in C
 //! gives a residual block's `relu(x + shortcut)`. The residual is added after the activation. It is a separate operand that is only read:
-//! a transformer's `x + gelu(...)`, as in CUTLASS's residual-block epilogue. Bias and residual have C's element type. All options change
-//! the result, so they belong to the problem and not to the plan.
+//! a transformer's `x + gelu(...)`, as in CUTLASS's residual-block epilogue. Bias and residual have C's element type, but for the bias of an
+//! exponential, which has the type of the sums: its rounding to 16 bits would be an error of the result's magnitude.
+//! All options change the result, so they belong to the problem and not to the plan.
 
 use crate::names::names;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use tilewright_ir::Scalar;
 
 /// A function of one result element. Computed in the type of the sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -63,6 +65,10 @@ impl Activation {
             Activation::HardSwish => x * (x + 3.0).clamp(0.0, 6.0) / 6.0,
             Activation::Exp => x.exp(),
         }
+    }
+    /// The element type of a bias before it, from those of the sums and of the result.
+    pub(crate) fn bias_dtype(this: Option<Activation>, sums: Scalar, out: Scalar) -> Scalar {
+        if this == Some(Activation::Exp) { sums } else { out }
     }
     /// A bound of the slope near an argument: how much an error of the argument may grow. Of exp that is for errors of at most 0.1.
     pub fn slope(self, x: f64) -> f64 {

@@ -100,6 +100,10 @@ impl Problem {
     pub fn accumulator(&self) -> Scalar {
         of!(self, p => crate::error::computed_in(self.multiplied(), p.out_dtype)[1], r => r.accumulator())
     }
+    /// The element type of the bias.
+    pub fn bias_dtype(&self) -> Scalar {
+        Activation::bias_dtype(self.activation(), self.accumulator(), self.out_dtype())
+    }
     /// What is applied to the scaled sums with bias and old result.
     pub fn activation(&self) -> Option<Activation> {
         of!(self, p => p.activation)

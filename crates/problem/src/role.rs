@@ -262,7 +262,7 @@ impl Problem {
         ];
         let quants = Quant::ALL.into_iter().filter(|&quant| self.quant_len(quant) > 0);
         let quants = quants.map(move |quant| input(quant.into(), quant.scalar()));
-        let bias = (self.bias_len() > 0).then(|| input(Role::Bias, self.out_dtype()));
+        let bias = (self.bias_len() > 0).then(|| input(Role::Bias, self.bias_dtype()));
         let residual = (self.residual_len() > 0).then(|| input(Role::Residual, self.out_dtype()));
         let up = (self.up_len() > 0).then(|| input(Role::Up, self.b_dtype()));
         let stored = (self.preactivations_len() > 0).then(|| output(Role::Preactivations, self.out_dtype()));

@@ -61,6 +61,16 @@ class Operators(unittest.TestCase):
             got = twt.linear(x, weight, bias, activation, residual)
             torch.testing.assert_close(got, reference(x, weight, bias, activation, residual), rtol=1e-5, atol=1e-4)
 
+    def test_gates_in_larger_graphs(self):
+        """The backward pass may be recorded itself, and run for a batch of gradients."""
+        x, weight = torch.randn(4, 6, requires_grad=True), torch.randn(10, 6, requires_grad=True)
+        y = twt.glu(x, weight, gate="relu")
+        torch.autograd.grad(y.square().sum(), x, create_graph=True, retain_graph=True)
+        seeds = torch.randn(3, *y.shape)
+        many = torch.autograd.grad(y, weight, seeds, is_grads_batched=True, retain_graph=True)[0]
+        for seed, one in zip(seeds, many):
+            torch.testing.assert_close(one, torch.autograd.grad(y, weight, seed, retain_graph=True)[0], rtol=1e-5, atol=1e-5)
+
     def test_gates(self):
         functional = torch.nn.functional
         functions = {"silu": functional.silu, "gelu": functional.gelu, "sigmoid": torch.sigmoid, "relu": torch.relu, "linear": lambda x: x}

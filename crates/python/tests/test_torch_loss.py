@@ -129,7 +129,7 @@ class Loss(TorchCase):
         for a, b in zip(torch.autograd.grad(kept, (x, weight, bias), retain_graph=True), want):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
         # Its logits are gradients now.
-        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+        with self.assertRaisesRegex(tw.OperandError, "the backward pass runs once"):
             torch.autograd.grad(kept, x)
         again = torch.autograd.grad(twt.linear_cross_entropy(x, weight, labels, bias), (x, weight, bias))
         self.assertTrue(all(torch.equal(a, b) for a, b in zip(again, want)))
@@ -215,6 +215,35 @@ class Loss(TorchCase):
         want, leaves = theirs(x, weight, labels)
         for mine, other in zip(torch.autograd.grad(loss, (x, weight)), torch.autograd.grad(want, leaves)):
             torch.testing.assert_close(mine.double(), other, rtol=3e-3, atol=1e-4)
+
+    def error(self, x, weight, labels, **how):
+        """The largest relative error of both gradients, against those of 64 bits."""
+        want, leaves = theirs(x, weight, labels)
+        got = torch.autograd.grad(twt.linear_cross_entropy(x, weight, labels, **how), (x, weight))
+        errors = [(mine.double() - other).norm() / other.norm() for mine, other in zip(got, torch.autograd.grad(want, leaves))]
+        return max(error.item() for error in errors)
+
+    def test_logits_of_any_magnitude(self):
+        """Stored logits of 16 bits are rounded by much, and the probabilities of a row add up to 1 all the same."""
+        labels = torch.randint(WORDS, (ROWS,))
+        for offset, kept in ((20.0, 0.03), (-30.0, 0.03), (0.0, 0.03)):
+            x, weight, _ = operands(torch.bfloat16)
+            with torch.no_grad():
+                x[:, 0], weight[:, 0] = offset, 1.0
+            self.assertLess(self.error(x, weight, labels), 0.01)
+            self.assertLess(self.error(x, weight, labels, keep=True), kept)
+        # All logits near 32,768: a shift of 16 bits would be off by up to 128.
+        for dtype, second in ((torch.float16, 4.0), (torch.bfloat16, 100.0)):
+            x, weight, _ = operands(dtype)
+            with torch.no_grad():
+                x[:, 0], x[:, 1], weight[:, :2] = 32768.0, second, 1.0
+            self.assertLess(self.error(x, weight, labels), 0.02)
+
+    def test_a_vocabulary_of_no_words(self):
+        x, weight = torch.randn(3, K, requires_grad=True), torch.zeros(0, K)
+        for keep in (False, True):
+            most, at_label, total = twt.linear_logsumexp(x, weight, torch.zeros(3, dtype=torch.int64), keep=keep)
+            self.assertEqual(torch.autograd.grad(at_label.sum() + total.sum(), x)[0].abs().max().item(), 0.0)
 
     def test_torch_answers_as_exactly(self):
         """Shapes that are first seen while a graph is captured, under autocast, too."""

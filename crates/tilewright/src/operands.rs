@@ -135,9 +135,9 @@ impl<'a, T: Element, U: Element, V: Element> Operands<'a, T, U, V> {
     pub fn ends(self, ends: &'a Buffer<i32>) -> Self {
         self.with(Role::Ends, Memory::of(ends))
     }
-    /// The problem's bias vector: one value per row, column or output channel.
+    /// The problem's bias vector: one value per row, column or output channel, of C's type; before an exponential of the sums' type (`f32`, or `f64`).
     #[must_use]
-    pub fn bias(self, bias: &'a Buffer<U>) -> Self {
+    pub fn bias<W: Element>(self, bias: &'a Buffer<W>) -> Self {
         self.with(Role::Bias, Memory::of(bias))
     }
     /// Extents of this launch, where the problem declares some as known only at launch: what was compiled once runs for every value

@@ -166,7 +166,7 @@ impl Exact {
         if let Problem::Reduce(reduce) = &self.data.problem {
             return tensor::counted(&self.data, reduce, reduction, |x| {
                 let (argument, _, expected) = judge.expected(oracle, [0; 3], oracle.result_at(0, 0, 0), [x, 0.0]);
-                (expected, judge.function * argument.abs())
+                (expected, judge.function * judge.of_argument(argument))
             });
         }
         let seen = AsReduced::new(&self.data, reduction);
@@ -179,7 +179,7 @@ impl Exact {
             let places = oracle.results_at(g, row, 0..columns);
             for ((column, step), at) in (0..columns).zip(&steps[g as usize]).zip(places) {
                 let (argument, residual, expected) = judge.expected(oracle, [g, row, column], at, [self.sum(start + step), 0.0]);
-                let off = judge.function * (argument.abs() + residual.abs());
+                let off = judge.function * (judge.of_argument(argument) + residual.abs());
                 let element = seen.of(expected, off);
                 if let Some(one) = all.get_mut(shape.index(over, [g, row, column]) as usize) {
                     one.add(operator, element, shape.within(reduction, [g, row, column]));

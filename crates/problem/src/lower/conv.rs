@@ -15,7 +15,7 @@ use super::phases::{Axis, Phase, phases};
 use super::{BUFFER_ALIGN, Parts, reduce_ops, retain_scaling};
 use crate::contraction::{Contraction, EpilogueOp, LaunchExtents, Operand, PartOf, ResultSource, Tensor, Vector};
 use crate::conv::{Conv, Direction, Layout};
-use crate::epilogue::Along;
+use crate::epilogue::{Activation, Along};
 use crate::error::{ProblemError, computed_in};
 use crate::extent::Extents;
 use crate::reduction::{Axes, Reduction};
@@ -340,7 +340,9 @@ impl Chains<'_> {
                 .shared(self.channels(self.of_all_phases(values), "column"))
                 .broadcast("one", 1)
                 .view("g", "column", "one")?;
-            Some(Vector { scalar: conv.out_dtype, along_n: true, view, len: channels })
+            let sums = crate::error::computed_in(conv.dtype, conv.out_dtype)[1];
+            let scalar = Activation::bias_dtype(conv.activation, sums, conv.out_dtype);
+            Some(Vector { scalar, along_n: true, view, len: channels })
         } else {
             None
         };

@@ -14,7 +14,7 @@ use crate::contraction::{
     Centre, Centred, Contraction, Elements, EpilogueOp, GroupEnds, LaunchExtents, Operand, OperandValues, Reduce, ResultSource,
     Signs, Tensor, Vector,
 };
-use crate::epilogue::Along;
+use crate::epilogue::{Activation, Along};
 use crate::error::{ProblemError, computed_in};
 use crate::extent::Extents;
 use crate::gemm::{Gemm, Order};
@@ -303,7 +303,9 @@ fn lower_gemm(gemm: &Gemm, form: ConvForm) -> Result<Contraction, ProblemError> 
                 }
             };
             let view = values.broadcast("one", 1).view("g", "index", "one")?;
-            Some(Vector { scalar: gemm.out_dtype, along_n: x.along == Along::N, view, len: gemm.bias_len() })
+            let sums = crate::error::computed_in(gemm.multiplied(), gemm.out_dtype)[1];
+            let scalar = Activation::bias_dtype(gemm.activation, sums, gemm.out_dtype);
+            Some(Vector { scalar, along_n: x.along == Along::N, view, len: gemm.bias_len() })
         }
     };
     let residual = match gemm.residual {

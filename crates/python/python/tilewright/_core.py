@@ -61,6 +61,13 @@ def _typed(dtype: str, arrays: Sequence[Tuple[str, Array]]) -> None:
             raise _native.OperandError(f"{name} holds {x.dtype}, {dtype} is needed: convert it")
 
 
+def _typed_epilogue(dtype: str, activation: Optional[str], arrays: Sequence[Tuple[str, Array]]) -> None:
+    """The bias of an exponential has the type of the sums, all else that of the result."""
+    sums = "float64" if dtype == "float64" else "float32"
+    for name, x in arrays:
+        _typed(sums if name == "bias" and activation == "exp" else dtype, [(name, x)])
+
+
 def _shaped(name: str, array: Array, shape: Sequence[int]) -> None:
     if array.shape != tuple(shape):
         raise _native.OperandError(f"{name} has shape {array.shape}, {tuple(shape)} is needed")
@@ -262,7 +269,7 @@ def _gemm(
     factors += [("up", up_at)] if up_at else []
     apart(c_at, arrays[:2] + [x for x in arrays[3:] if x[0] == "bias"] + factors)
     context = _same_place(context, arrays + factors)
-    _typed(c_at.dtype, arrays[3:])
+    _typed_epilogue(c_at.dtype, activation, arrays[3:])
     several = (batch or 1) > 1
     matrices = {"a": a_as, "b": b_as, "c": c_as, "r": residual_as}
     owned = {None: "abcr", "m": "b", "k": "cr"}[grouped]
@@ -505,7 +512,7 @@ def _conv(
         arrays.append((name, residual_at))
     apart(c_at, arrays[:2] + [x for x in arrays[3:] if x[0] == "bias"])
     context = _same_place(context, arrays)
-    _typed(c_at.dtype, arrays[3:])
+    _typed_epilogue(c_at.dtype, activation, arrays[3:])
     problem = _native.problem(
         "conv",
         n=n,
@@ -585,7 +592,7 @@ def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: i
     b_dtype : {"int4", "uint4"}, optional
         `b` is uint8 with two weights per byte, the even index in the low half: (k, n / 2), or the transposed view of (n, k / 2).
     bias : (n,) or (m, 1) array, optional
-        One value per column, or per row. With a gate: (2 n,).
+        One value per column, or per row. With a gate: (2 n,). With "exp" it is float32, or float64 of float64 results.
     activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu", "hardswish", "exp"}, optional
     gate : {"relu", "gelu", "gelutanh", "silu", "hardswish", "sigmoid", "linear", "clamped"}, optional
         A gated MLP's product: ``gate(a @ b[:, :n] + bias[:n]) * (a @ b[:, n:] + bias[n:]) + residual``.

@@ -7,6 +7,7 @@ pass overwrites them by their gradient.
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from functools import partial
@@ -27,8 +28,9 @@ _OPERANDS = f"Tensor x, Tensor weight, Tensor labels, Tensor? bias=None, int wor
 ours._library.define(f"linear_logsumexp({_OPERANDS}) -> (Tensor, Tensor, Tensor)")
 ours._library.define(f"linear_logsumexp_kept({_OPERANDS}) -> (Tensor, Tensor, Tensor, Tensor)")
 _GRADS = "Tensor? of_most, Tensor? of_label, Tensor? of_total"
-_SAVED = "Tensor x, Tensor weight, Tensor labels, Tensor? bias, Tensor most, Tensor at_label, Tensor(a!)? logits"
+_SAVED = "Tensor x, Tensor weight, Tensor labels, Tensor? bias, Tensor most, Tensor at_label"
 ours._library.define(f"linear_logsumexp_backward({_GRADS}, {_SAVED}, int workspace, bool[] needs) -> (Tensor, Tensor, Tensor)")
+ours._library.define(f"linear_logsumexp_kept_backward({_GRADS}, {_SAVED}, Tensor(a!) logits, bool[] needs) -> (Tensor, Tensor, Tensor)")
 
 # Elements of the rows of weights that the forward pass gathers at a time, and of kept logits that are in 32 bits at a time: in the device's cache.
 _GATHERED, _WIDENED = 1 << 24, 1 << 22
@@ -49,20 +51,31 @@ def _logits_by_torch(x: Tensor, weight: Tensor, bias: Optional[Tensor], shift: O
     return z if shift is None else z - shift[:, None]
 
 
-def _product_into(out: Tensor, a: Tensor, b: Tensor, added: Optional[Tensor] = None, activation: Optional[str] = None, beta: float = 0.0) -> bool:
-    """``out = activation(a @ b + added + beta * out)``; False where that cannot be now."""
+def _product_into(
+    out: Tensor,
+    a: Tensor,
+    b: Tensor,
+    added: Optional[Tensor] = None,
+    activation: Optional[str] = None,
+    beta: float = 0.0,
+    sums: Optional[Tensor] = None,
+) -> bool:
+    """``out = activation(a @ b + added + beta * out)``; False where that cannot be now. `sums` receives the sum of each row before rounding."""
     if 0 in (*out.shape, a.shape[1]):
         return False
     a, b = ours._plain(a), ours._plain(b)
-    key = ("into", a.device, a.dtype, ours._lies(a), ours._lies(b), ours._lies(out), out.dtype, ours._lies(added), activation)
+    key = ("into", a.device, a.dtype, ours._lies(a), ours._lies(b), ours._lies(out), out.dtype, ours._lies(added), activation, sums is None)
 
     def prepare() -> Any:
-        bias = added if added is None else ours.array(added)
-        call = _core._gemm(ours.array(a), ours.array(b), out=ours.array(out), bias=bias, activation=activation)
+        # Reductions lie beside tensors, which an array alone does not make.
+        seen, reduce = (ours.array, ()) if sums is None else (Tensor.detach, ("sum:n",))
+        lie = [x if x is None else seen(x) for x in (a, b, out, added)]
+        call = _core._gemm(*lie[:2], out=lie[2], bias=lie[3], activation=activation, reduce=reduce)
         return call.context, call.problem, call.alignments
 
     what = f"{tuple(a.shape)} @ {tuple(b.shape)} {a.dtype} to {out.dtype}"
-    return ours._launch(key, what, a, {**ours._addresses(a, b, out), "bias": ours._at(added)}, prepare, beta)
+    addresses = {**ours._addresses(a, b, out), "bias": ours._at(added), **({} if sums is None else {"reduction_0": sums.data_ptr()})}
+    return ours._launch(key, what, a, addresses, prepare, beta)
 
 
 def _exponentials(x: Tensor, weight: Tensor, bias: Optional[Tensor], shift: Tensor) -> Tensor:
@@ -71,8 +84,7 @@ def _exponentials(x: Tensor, weight: Tensor, bias: Optional[Tensor], shift: Tens
     if 0 in (*out.shape, x.shape[1]):
         return _logits_by_torch(x, weight, bias, shift).exp().to(x.dtype)
     if bias is None:
-        # The shift has the type of x, so it is a bias of the rows.
-        if x.dtype != torch.float64 and _product_into(out, x, weight.t(), shift.neg().to(x.dtype)[:, None].contiguous(), "exp"):
+        if x.dtype != torch.float64 and _product_into(out, x, weight.t(), shift.neg()[:, None], "exp"):
             return out
         return _logits_by_torch(x, weight, None, shift).exp_().to(x.dtype)
     # A product adds one vector.
@@ -83,16 +95,18 @@ def _exponentials(x: Tensor, weight: Tensor, bias: Optional[Tensor], shift: Tens
 
 
 def _exponentials_of(logits: Tensor, shift: Tensor) -> Tensor:
-    """The same of stored logits, in their place."""
+    """The same of stored logits, in their place. Gives the sum of each row."""
+    sums = torch.zeros_like(shift)
     if logits.dtype != torch.float64:
         # A product that adds nothing to the old result, one term deep.
         left, right = logits.new_zeros((logits.shape[0], 1)), logits.new_zeros((1, logits.shape[1]))
-        if _product_into(logits, left, right, shift.neg().to(logits.dtype)[:, None].contiguous(), "exp", beta=1.0):
-            return logits
-    step = max(1, _WIDENED // max(1, logits.shape[0]))
-    for columns in logits.split(step, 1):
-        torch.exp(columns - shift[:, None], out=columns)
-    return logits
+        if _product_into(logits, left, right, shift.neg()[:, None], "exp", beta=1.0, sums=sums):
+            return sums
+    for columns in logits.split(max(1, _WIDENED // max(1, logits.shape[0])), 1):
+        found = torch.exp(columns - shift[:, None])
+        sums += found.sum(1)
+        columns.copy_(found)
+    return sums
 
 
 # The reductions of a product that stores nothing else.
@@ -192,6 +206,7 @@ def _(x, weight, labels, *args, **options):
 def _save(ctx, inputs, output):
     x, weight, labels, bias, ctx.workspace = (*inputs, *(None, WORKSPACE)[len(inputs) - 3 :])
     ctx.set_materialize_grads(False)
+    ctx.consumed = False
     most, at_label, _, logits = (*output, None)[:4]
     ctx.save_for_backward(x, weight, labels, bias, most, at_label, logits)
 
@@ -205,57 +220,80 @@ class _OfRows(NamedTuple):
     hit: Optional[Tensor]
 
 
-def _of_rows(kind: torch.dtype, most: Tensor, of_most: Optional[Tensor], of_label: Optional[Tensor], of_total: Optional[Tensor]) -> _OfRows:
+def _of_rows(most: Tensor, of_most: Optional[Tensor], of_label: Optional[Tensor], of_total: Optional[Tensor]) -> _OfRows:
     """The gradients of logsumexp, label's logit and sum. The factor is the largest of a row's three, so that 16 bits hold the rest. The products take the
-    factor, and the shift of the exponential takes the share of the logsumexp. The shift is rounded to the type `kind`, and the factor takes the rest."""
-    given = [grad.to(most.dtype) for grad in (of_most, of_label, of_total) if grad is not None]
+    factor, and the shift of the exponential takes the share of the logsumexp."""
+    given = [grad.to(most.dtype).reshape(-1) for grad in (of_most, of_label, of_total) if grad is not None]
     largest = torch.stack([grad.abs() for grad in given]).amax(0)
     largest = torch.where(largest == 0, 1.0, largest)
-    own = torch.zeros_like(most) if of_most is None else of_most.to(most.dtype)
-    exact = most - (own.abs() / largest).log()
-    shift = exact.to(kind).to(most.dtype)
-    factor = torch.where(own < 0, -largest, largest) * torch.where(exact.isfinite(), shift - exact, 0.0).exp()
-    by_factor = lambda t: None if t is None else t / factor  # noqa: E731
-    return _OfRows(factor, shift, by_factor(of_total), by_factor(of_label))
+    own = torch.zeros_like(most) if of_most is None else of_most.to(most.dtype).reshape(-1)
+    factor = torch.where(own < 0, -largest, largest)
+    by_factor = lambda t: None if t is None else t.reshape(-1) / factor  # noqa: E731
+    return _OfRows(factor, most - (own.abs() / largest).log(), by_factor(of_total), by_factor(of_label))
 
 
-def _backward_of(of_most, of_label, of_total, x, weight, labels, bias, most, at_label, logits, workspace, needs):
-    """The gradients of x, weight and bias that are needed, from those of the three results; empty tensors for the others."""
-    rows, labels = x.reshape(-1, x.shape[-1]), labels.reshape(-1, 1).long()
-    most, at_label = most.reshape(-1), at_label.reshape(-1)
-    of = _of_rows(x.dtype, most, *(None if grad is None else grad.reshape(-1) for grad in (of_most, of_label, of_total)))
-    # A probability near 1 loses its difference from 1 when it is rounded to 16 bits. The label's sum is formed in 32.
-    at_label = (at_label - of.shift).exp()
-    for more in (of.hit, of.further):
-        at_label = at_label if more is None else at_label + more
-    at_label = at_label.to(x.dtype)[:, None]
-    scaled = (rows * of.factor[:, None]).to(x.dtype) if needs[1] else None
-    at_x = torch.zeros_like(rows, dtype=wide_type(x)) if needs[0] else None
-    at_weight = weight.new_empty(weight.shape) if needs[1] else None
-    at_bias = torch.zeros_like(bias) if bias is not None and needs[2] else None
-    # A bias needs the logits in 32 bits.
-    kind = x.dtype if bias is None else wide_type(x)
-    parts = _cut(rows, weight, workspace, kind) if logits is None else [slice(0, weight.shape[0])]
-    for columns in parts:
-        part = weight[columns]
-        if logits is None:
-            at_z = _exponentials(rows, part, None if bias is None else bias[columns], of.shift)
-        else:
-            at_z = _exponentials_of(logits, of.shift)
-        if of.further is not None:
-            at_z.add_(of.further[:, None])
-        here = (labels >= columns.start) & (labels < columns.stop)
-        place = torch.where(here, labels - columns.start, 0)
+class _Gradients:
+    """The gradients of x, weight and bias, as far as they are needed, which grow by products with the gradients of some columns of logits."""
+
+    def __init__(self, x: Tensor, weight: Tensor, bias: Optional[Tensor], labels: Tensor, of: _OfRows, needs: Sequence[bool]) -> None:
+        self.x, self.rows, self.weight, self.of, self.labels = x, x.reshape(-1, x.shape[-1]), weight, of, labels
+        self.scaled = (self.rows * of.factor[:, None]).to(x.dtype) if needs[1] else None
+        self.at_x = torch.zeros_like(self.rows, dtype=wide_type(x)) if needs[0] else None
+        self.at_weight = weight.new_empty(weight.shape) if needs[1] else None
+        self.at_bias = torch.zeros_like(bias) if bias is not None and needs[2] else None
+
+    def add(self, columns: slice, at_z: Tensor, at_label: Tensor) -> None:
+        """Adds columns whose exponentials are `at_z`; `at_label` is the exponential at each row's label."""
+        # A probability near 1 loses its difference from 1 when it is rounded to 16 bits. The label's sum is formed in 32.
+        for more in (self.of.hit, self.of.further):
+            at_label = at_label if more is None else at_label + more
+        if self.of.further is not None:
+            at_z.add_(self.of.further[:, None])
+        here = (self.labels >= columns.start) & (self.labels < columns.stop)
+        place = torch.where(here, self.labels - columns.start, 0)
         # One label in each row, so no two threads write one element.
-        at_z.scatter_(1, place, torch.where(here, at_label, at_z.gather(1, place)))
-        if at_x is not None and not _product_into(at_x, at_z, part, beta=1.0):
-            at_x += _wide_product(at_z, part)
-        if at_weight is not None and not _product_into(at_weight[columns], at_z.t(), scaled):
-            at_weight[columns] = _wide_product(at_z.t(), scaled).to(weight.dtype)
-        if at_bias is not None:
-            at_bias[columns] = _wide_product(at_z.t(), of.factor).to(at_bias.dtype)
-    of_x = None if at_x is None else at_x.mul_(of.factor[:, None]).to(x.dtype).reshape(x.shape)
-    return tuple(x.new_empty(0) if found is None else found for found in (of_x, at_weight, at_bias))
+        at_z.scatter_(1, place, torch.where(here, at_label.to(at_z.dtype)[:, None], at_z.gather(1, place)))
+        if self.at_x is not None and not _product_into(self.at_x, at_z, self.weight[columns], beta=1.0):
+            self.at_x += _wide_product(at_z, self.weight[columns])
+        if self.at_weight is not None and not _product_into(self.at_weight[columns], at_z.t(), self.scaled):
+            self.at_weight[columns] = _wide_product(at_z.t(), self.scaled).to(self.weight.dtype)
+        if self.at_bias is not None:
+            self.at_bias[columns] = _wide_product(at_z.t(), self.of.factor).to(self.at_bias.dtype)
+
+    def found(self) -> Tuple[Tensor, ...]:
+        """Empty tensors for those that are not needed."""
+        of_x = None
+        if self.at_x is not None:
+            of_x = self.at_x.mul_(self.of.factor[:, None]).to(self.x.dtype).reshape(self.x.shape)
+        return tuple(self.x.new_empty(0) if one is None else one for one in (of_x, self.at_weight, self.at_bias))
+
+
+def _backward_of(of_most, of_label, of_total, x, weight, labels, bias, most, at_label, workspace, needs):
+    of = _of_rows(most.reshape(-1), of_most, of_label, of_total)
+    all_of_them = _Gradients(x, weight, bias, labels.reshape(-1, 1).long(), of, needs)
+    at_label = (at_label.reshape(-1) - of.shift).exp()
+    # A bias needs the logits in 32 bits.
+    for columns in _cut(all_of_them.rows, weight, workspace, x.dtype if bias is None else wide_type(x)):
+        at_z = _exponentials(all_of_them.rows, weight[columns], None if bias is None else bias[columns], of.shift)
+        all_of_them.add(columns, at_z, at_label)
+    return all_of_them.found()
+
+
+def _backward_of_kept(of_most, of_label, of_total, x, weight, labels, bias, most, at_label, logits, needs):
+    of, labels = _of_rows(most.reshape(-1), of_most, of_label, of_total), labels.reshape(-1, 1).long()
+    # Stored logits are rounded, so the exponentials of a row do not add up to its share.
+    exists = (labels >= 0) & (labels < weight.shape[0])
+    if weight.shape[0]:
+        stored = logits.gather(1, torch.where(exists, labels, 0))[:, 0]
+        at_label = (stored.to(most.dtype) - of.shift).exp()
+        share = (most.reshape(-1) - of.shift).exp() / _exponentials_of(logits, of.shift)
+        share = torch.where(share.isfinite() & (share > 0), share, 1.0)
+        by_share = lambda t: None if t is None else t / share  # noqa: E731
+        of = _OfRows(of.factor * share, of.shift, by_share(of.further), by_share(of.hit))
+    all_of_them = _Gradients(x, weight, bias, labels, of, needs)
+    if weight.shape[0]:
+        all_of_them.add(slice(0, weight.shape[0]), logits, at_label)
+    return all_of_them.found()
 
 
 def _wide_product(a: Tensor, b: Tensor) -> Tensor:
@@ -265,22 +303,31 @@ def _wide_product(a: Tensor, b: Tensor) -> Tensor:
 
 for _key in ("CPU", "CUDA"):
     ours._library.impl("linear_logsumexp_backward", _backward_of, _key)
+    ours._library.impl("linear_logsumexp_kept_backward", _backward_of_kept, _key)
 
 
 @torch.library.register_fake("tilewright::linear_logsumexp_backward", lib=ours._library)
-def _(of_most, of_label, of_total, x, weight, labels, bias, most, at_label, logits, workspace, needs):
+@torch.library.register_fake("tilewright::linear_logsumexp_kept_backward", lib=ours._library)
+def _(of_most, of_label, of_total, x, weight, labels, bias, most, at_label, workspace_or_logits, needs):
     return tuple(torch.empty_like(like) if needed and like is not None else x.new_empty(0) for like, needed in zip((x, weight, bias), needs))
 
 
 def _backward(ctx, *grads):
     if torch.is_grad_enabled():
         raise _native.OperandError("linear_logsumexp has no second derivative: compute the logits with twt.linear where one is needed")
-    x, weight, labels, bias, *of_rows = ctx.saved_tensors
+    if ctx.consumed:
+        raise _native.OperandError("linear_logsumexp: with keep the backward pass runs once, as it overwrites the logits; leave keep out")
+    x, weight, labels, bias, most, at_label, logits = ctx.saved_tensors
     needed = (*ctx.needs_input_grad, False)
     if all(grad is None for grad in grads[:3]):
         return (None,) * len(ctx.needs_input_grad)
     needs = [needed[0], needed[1], bias is not None and needed[3]]
-    found = torch.ops.tilewright.linear_logsumexp_backward(*grads[:3], x, weight, labels, bias, *of_rows, ctx.workspace, needs)
+    saved = (*grads[:3], x, weight, labels, bias, most, at_label)
+    if logits is None:
+        found = torch.ops.tilewright.linear_logsumexp_backward(*saved, ctx.workspace, needs)
+    else:
+        ctx.consumed = True
+        found = torch.ops.tilewright.linear_logsumexp_kept_backward(*saved, logits, needs)
     of_x, of_weight, of_bias = (one if need else None for one, need in zip(found, needs))
     return (of_x, of_weight, None, of_bias, None)[: len(ctx.needs_input_grad)]
 
@@ -329,7 +376,8 @@ def linear_logsumexp(
     """
     keep, workspace = given.truth(keep, "keep"), given.whole(workspace, "workspace", 1)
     try:
-        keeps = keep and torch.is_grad_enabled()
+        needed = any(isinstance(t, Tensor) and t.requires_grad for t in (x, weight, bias))
+        keeps = keep and needed and torch.is_grad_enabled()
         run = torch.ops.tilewright.linear_logsumexp_kept if keeps else torch.ops.tilewright.linear_logsumexp
         most, at_label, total = run(x, weight, labels, bias, workspace)[:3]
     except (AttributeError, RuntimeError, TypeError) as e:
@@ -499,16 +547,14 @@ def fuse_losses(on: bool = True, keep: bool = False, workspace: int = WORKSPACE)
     return made
 
 
-_NAMES = ("x", "weight", "labels", "bias")
-
-
-def _called(args: Sequence[Any], options: Dict[str, Any]) -> Tuple[Sequence[Any], Dict[str, Any]]:
+def _called(names: Sequence[str], args: Sequence[Any], options: Dict[str, Any]) -> Tuple[Sequence[Any], Dict[str, Any]]:
     """The product that a forward pass runs."""
-    called = {**dict(zip(_NAMES, args)), **options}
+    called = {**dict(zip(names, args)), **options}
     x, weight, bias = called.get("x"), called.get("weight"), called.get("bias")
     if not isinstance(x, Tensor) or not isinstance(weight, Tensor) or weight.dim() != 2:
         raise _native.OperandError("linear_cross_entropy: x and weight are needed, a tensor and a matrix of (vocabulary, k)")
     return (x.reshape(-1, x.shape[-1]), weight.t()), {"bias": bias, **_OF_ROWS, "store": bool(called.get("keep"))}
 
 
-ours.tuned[linear_cross_entropy] = ours.tuned[linear_logsumexp] = _called
+for _function in (linear_cross_entropy, linear_logsumexp):
+    ours.tuned[_function] = partial(_called, tuple(inspect.signature(_function).parameters))

@@ -320,8 +320,9 @@ class Gate(NamedTuple):
     def joined_backward(self, grad: Tensor, preactivations: Tensor) -> Tensor:
         """The same beside each other, as pre-activations lie."""
         gate, up = self.halves(preactivations)
-        # Compilers fuse operators that have no `out`. Without a compiler the results are written in place.
-        if type(grad) is not Tensor or grad.dtype != preactivations.dtype or self.function == "clamped":
+        # Compilers fuse operators that have no `out`, and those with one have no derivative. Else results are written in place.
+        traced = type(grad) is not Tensor or torch.is_grad_enabled() or _is_batched(grad)
+        if traced or grad.dtype != preactivations.dtype or self.function == "clamped":
             return self.joined(*self.backward(grad, gate, up))
         both = torch.empty_like(preactivations)
         at_gate, at_up = self.halves(both)
@@ -337,6 +338,12 @@ class Gate(NamedTuple):
         part = torch.sigmoid(slope * g)
         at_gate = grad * (u + 1) * part * (1 + slope * g * (1 - part))
         return torch.where(g == gate, at_gate, 0), torch.where(u == up, grad * g * part, 0)
+
+
+def _is_batched(x: Tensor) -> bool:
+    """Whether a tensor stands for several, as in `vmap` and in gradients of several seeds."""
+    of = torch._C._functorch
+    return bool(of.is_functorch_wrapped_tensor(x) or of.is_legacy_batchedtensor(x))
 
 
 _Gate = Optional[Gate]
@@ -454,6 +461,8 @@ def _product(
     if up is not None and (up.stride() != b.stride() or up.data_ptr() % 16):
         b, up = b.contiguous(), up.clone(memory_format=torch.contiguous_format)
     bias = None if bias is None else bias.contiguous()
+    if bias is not None and activation == "exp" and bias.dtype != torch.float64:
+        bias = bias.float()
     residual = None if residual is None else residual.contiguous()
     out = a.new_empty(shape)
     key = (a.device, a.dtype, _lies(a), _lies(b), _lies(out), _lies(bias), activation, _lies(residual), gate, preactivations is not None, up is not None)
