@@ -195,6 +195,16 @@ fn the_pages_run() {
     pages_run(&python, false);
 }
 
+/// Kernels that write out of bounds or hang, tuned and compared beside tensors: on OpenCL, where they run on this processor.
+#[test]
+fn torch_beside_wrong_kernels() {
+    let Some(python) = with_torch() else { return };
+    if !tilewright::list_devices().iter().any(|l| l.device.is_ok() && l.backend == tilewright::Backend::OpenCl) {
+        return missing::missing("an OpenCL device");
+    }
+    tried("test_torch_harm.py", &[], "opencl:0", python);
+}
+
 /// A page's blocks are one program, at the lines where they stand in the page. Those that use torch, and what stands before them, need it.
 fn pages_run(python: &Path, torch: bool) {
     let uses_torch = |b: &&pages::Block| b.text.contains("torch");

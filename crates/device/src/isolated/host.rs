@@ -1,5 +1,6 @@
 //! The worker's end: the device, with the memory and the kernels that the tuner has numbered.
 
+use super::mishap::{Mishap, Ordered};
 use super::staging::{Staging, unshared};
 use crate::identity::{Found, Identity};
 use crate::job::{Binary, Refusal};
@@ -20,9 +21,6 @@ use std::time::{Duration, Instant};
 pub(super) const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// Shortest wait that is reported.
 const LONG_WAIT: Duration = Duration::from_secs(1);
-/// A worker that finds `abort:N` or `hang:N` in this variable does so when it times for the N-th time, and with `abort-launch:N` when it launches for the
-/// N-th time. For tests.
-const MISHAP: &str = "TILEWRIGHT_WORKER_MISHAP";
 
 /// Opens the device in this process.
 fn open(identity: &Identity, options: &Options) -> Result<Arc<dyn Device>, DeviceError> {
@@ -126,8 +124,8 @@ impl Host {
         let Invocation { path, args } = &opening.compilers;
         let mut options = Options::default().with_workers(Workers::new(path, args.iter().map(OsString::from)));
         options.cache = opening.cache.as_ref().map_or_else(Cache::disabled, Cache::at);
-        options.compile_limit = opening.compile_limit;
-        options.deadline = opening.deadline;
+        let limits = [opening.deadline, opening.compile_limit];
+        [options.deadline, options.compile_limit] = Ordered::here().map_or(limits, |ordered| ordered.limits(limits));
         let device = open(&opening.identity, &options).map_err(|e| match e {
             DeviceError::NoSuchDevice { .. } | DeviceError::Missing { .. } => Refusal::Unseen(e.to_string()),
             other => Refusal::Failed(other.into()),
@@ -199,7 +197,7 @@ impl Host {
             Call::Fill { part, byte } => device.fill(&self.part(part)?, *byte).map(nothing),
             Call::Launch(starts) => {
                 let launches = self.launches(starts)?;
-                self.injected_fault(|held| &mut held.launched, ["abort-launch", ""]);
+                self.mishap(&*device, true)?;
                 device.launch(&launches).map(nothing)
             }
             Call::Rehearse(starts) => device.rehearse(&self.launches(starts)?).map(nothing),
@@ -207,7 +205,7 @@ impl Host {
             Call::Time { launches, cache, repeats } => {
                 let launches = self.launches(launches)?;
                 let lock = self.lock_file().map(|path| DeviceLock::take(&path, LOCK_WAIT));
-                self.injected_fault(|held| &mut held.timed, ["abort", "hang"]);
+                self.mishap(&*device, false)?;
                 let times = device.time(&launches, &Timing { cache: *cache, repeats: *repeats })?;
                 json(&TimeReply { times, waited: lock.and_then(|lock| lock.waited) })
             }
@@ -218,21 +216,17 @@ impl Host {
         Some(self.held().as_ref()?.identity.lock_file())
     }
 
-    /// What a test has ordered for this run: an abort or a hang by these names, when the count of such runs reaches what it says.
-    fn injected_fault(&self, count: impl FnOnce(&mut Held) -> &mut u64, [abort, hang]: [&str; 2]) {
-        let Ok(ordered) = std::env::var(MISHAP) else { return };
-        let so_far = self.held().as_mut().map_or(0, |held| {
-            let count = count(held);
+    /// What a test has ordered for this run.
+    fn mishap(&self, device: &dyn Device, launches: bool) -> Result<(), DeviceError> {
+        let Some(ordered) = Ordered::here().filter(|ordered| (ordered.what == Mishap::AbortLaunch) == launches) else {
+            return Ok(());
+        };
+        let run = self.held().as_mut().map_or(0, |held| {
+            let count = if launches { &mut held.launched } else { &mut held.timed };
             *count += 1;
             *count
         });
-        match ordered.split_once(':') {
-            Some((name, n)) if name == abort && n == so_far.to_string() => std::process::abort(),
-            Some((name, n)) if name == hang && n == so_far.to_string() => loop {
-                std::thread::sleep(Duration::from_secs(1));
-            },
-            _ => {}
-        }
+        ordered.happen(run, device)
     }
 
     fn part(&self, part: &Part) -> Result<Buffer, DeviceError> {

@@ -7,6 +7,7 @@
 
 mod client;
 mod host;
+mod mishap;
 mod program;
 mod staging;
 

@@ -145,6 +145,15 @@ class _Served:
         said = [str(w.message) for w in told if issubclass(w.category, RuntimeWarning)]
         return {"torch_us": row.torch_us, "ours_us": row.ours_us, "reason": row.reason, "warnings": said}
 
+    def is_broken(self) -> bool:
+        """Whether a kernel has made the device unusable in this process."""
+        try:
+            if self.here.startswith("cuda"):
+                torch.cuda.synchronize(self.here)
+        except RuntimeError:
+            return True
+        return False
+
 
 def worker_main() -> None:
     """Serves a caller until the input ends; never returns."""
@@ -173,6 +182,8 @@ def worker_main() -> None:
                 answer = served.measure(request)
         except Exception as e:  # noqa: BLE001
             answer = {"error": f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"[:300]}
+        if served is not None and (answer.get("error") or answer.get("reason")):
+            answer["broken"] = served.is_broken()
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
@@ -359,6 +370,10 @@ def measured(row: Dict[str, Any], place: str, context: _contexts.Context, repeat
         except Lost as e:
             current.lose(place)
             raise _native.DeviceError(f"the worker process that times {e}") from None
+        if told.get("broken"):
+            # The next shape gets another worker.
+            worker.end()
+            current.lose(place)
     if "error" in told:
         raise _native.DeviceError(told["error"])
     for said in told["warnings"]:
