@@ -6,6 +6,7 @@ mod waits;
 
 use common::{cases, compare, run, tool};
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tilewright_device::{
@@ -179,35 +180,66 @@ fn a_kernel_that_never_ends_costs_a_worker() {
     device.sync().unwrap();
 }
 
-/// Whatever the worker is at, and however the tuner ends: nothing runs on, and no file of theirs stays.
+/// Whatever the worker is at, a compiler's kernel or a trial, and however the tuner ends: nothing runs on, and no file of theirs stays.
 fn a_worker_ends_with_its_tuner() {
     if tool("OpenCL", open("opencl:0")).is_none_or(|device| device.info().kind != DeviceKind::Cpu) {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let files = || std::fs::read_dir(folder.path()).unwrap().count();
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    let mut tuner = command.arg("hang-with-worker").env("TMPDIR", folder.path()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut said = String::new();
-    BufReader::new(tuner.stdout.take().unwrap()).read_line(&mut said).unwrap();
-    // Time for the kernel to begin: in any case the worker has its job.
-    std::thread::sleep(Duration::from_secs(1));
-    assert_eq!((said.trim(), files()), ("rehearsing", 1));
-    tuner.kill().unwrap();
-    tuner.wait().unwrap();
-    let start = Instant::now();
-    while files() > 0 {
-        assert!(start.elapsed() < Duration::from_secs(60), "the worker goes on");
-        std::thread::sleep(Duration::from_millis(10));
+    for busy in ["rehearsing", "timing"] {
+        let folder = tempfile::tempdir().unwrap();
+        // The lock of a device is for all processes and stays.
+        let is_theirs = |path: &Path| path.extension().is_none_or(|extension| extension != "lock");
+        let files = || std::fs::read_dir(folder.path()).unwrap().filter(|file| is_theirs(&file.as_ref().unwrap().path())).count();
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["hang-with-worker", busy]).env("TMPDIR", folder.path()).stdout(Stdio::piped());
+        let mut tuner = command.spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(tuner.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        // Time for the kernel to begin: in any case the worker has its job.
+        std::thread::sleep(Duration::from_secs(1));
+        let workers = children(tuner.id());
+        assert_eq!(said.trim(), busy);
+        assert!(files() > 0 && !workers.is_empty() && workers.iter().all(|&worker| runs(worker)), "{busy}: {workers:?}");
+        tuner.kill().unwrap();
+        tuner.wait().unwrap();
+        let start = Instant::now();
+        while files() > 0 || workers.iter().any(|&worker| runs(worker)) {
+            assert!(start.elapsed() < Duration::from_secs(5), "{busy}: {workers:?} go on, {} files stay", files());
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
+}
+
+/// Processes that a process started, and those that they started.
+fn children(process: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("children")).ok());
+    let own: Vec<u32> =
+        lists.flat_map(|list| list.split_whitespace().map(|id| id.parse().unwrap()).collect::<Vec<_>>()).collect();
+    own.iter().flat_map(|&child| [vec![child], children(child)].concat()).collect()
+}
+
+/// Whether a process runs: one that has ended may wait for its parent.
+fn runs(process: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    status.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
 }
 
 /// A tuner whose worker runs a kernel that never ends.
 fn hang_with_worker() -> ! {
-    let device = open_with("opencl:0", &options("compile-worker", LONG)).unwrap();
-    let launch = endless(&*device);
-    println!("rehearsing");
-    let _ = device.rehearse(&[launch]);
+    let options = options("compile-worker", LONG);
+    let device = open_with("opencl:0", &options).unwrap();
+    if std::env::args().nth(2).as_deref() == Some("timing") {
+        let program = Program::new(std::env::current_exe().unwrap(), ["compile-worker".into()]);
+        let isolated = isolate(&device, &program, &options).unwrap();
+        let launch = endless(&*isolated);
+        println!("timing");
+        let _ = isolated.time(&[launch], &Timing::cold(1));
+    } else {
+        let launch = endless(&*device);
+        println!("rehearsing");
+        let _ = device.rehearse(&[launch]);
+    }
     std::process::exit(1)
 }
 
