@@ -2,7 +2,8 @@
    arguments. An encoded tensor map is what it was encoded from, hashed. STUB_LOG names the file of lines, STUB_SIZES one of what a
    driver reads from a cubin, the width of its clusters and the sizes of its arguments: `entry width size size ...`. It plays two H200s, and
    refuses launches while the context of another than the function's is current, as a driver does; where STUB_CONTEXTS is set it writes down
-   which becomes current, too. STUB_FULL is a folder that the first process makes; the others get no context. */
+   which becomes current, too. STUB_FULL is a folder that the first process makes; the others get no context. STUB_EXCLUSIVE is
+   such a folder, too: the device is in exclusive compute mode. STUB_MPS: the multi-process service shares the device. */
 #include "cuda.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,20 +53,24 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     static const int known[][2] = {{1, 1024}, {5, 2147483647}, {6, 65535}, {7, 65535}, {10, 32}, {16, 132}, {38, 52428800}, {39, 2048},
                                    {75, 9}, {81, 233472}, {82, 65536}, {97, 232448}, {106, 32}};
+    enum { compute_mode = 20, exclusive_process = 3, mps_enabled = 133 };
     size_t n;
     (void)device;
     *value = 0;
     for (n = 0; n < sizeof known / sizeof *known; ++n) {
         if (known[n][0] == attribute) *value = known[n][1];
     }
+    if (attribute == compute_mode && getenv("STUB_EXCLUSIVE")) *value = exclusive_process;
+    if (attribute == mps_enabled && getenv("STUB_MPS")) *value = 1;
     return CUDA_SUCCESS;
 }
-/* With STUB_FULL there is room for the contexts of the process that makes this folder first. */
+/* With STUB_FULL there is room for the contexts of the process that makes this folder first; with STUB_EXCLUSIVE the device is its own. */
 CUresult cuDevicePrimaryCtxRetain(void **context, int device)
 {
     static int made;
-    const char *full = getenv("STUB_FULL");
+    const char *full = getenv("STUB_FULL"), *exclusive = getenv("STUB_EXCLUSIVE");
     if (full && !made && mkdir(full, 0700) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (exclusive && !made && mkdir(exclusive, 0700) != 0) return CUDA_ERROR_DEVICE_UNAVAILABLE;
     made = 1;
     *context = &contexts[device];
     return CUDA_SUCCESS;

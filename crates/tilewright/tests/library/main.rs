@@ -29,7 +29,7 @@ fn main() {
             two_opencl_devices
             two_emulated_devices
             two_gpus
-            a_worker_without_room_for_a_context
+            a_worker_without_a_context_of_its_own
             streams_of_two_devices_of_a_recording_driver
         ;
         host:

@@ -221,19 +221,46 @@ pub fn streams_of_two_devices_of_a_recording_driver() {
     );
 }
 
-/// A worker that gets no context, because the memory is full: the refusal names needed and free bytes.
+/// How the recording driver makes a worker impossible.
 #[cfg(unix)]
-pub fn a_worker_without_room_for_a_context() {
+struct Refused {
+    /// The variable that it reads.
+    variable: &'static str,
+    /// What the refusal says.
+    parts: [&'static str; 4],
+}
+
+/// A worker that gets no context: because the memory is full, because the device is for one process, or because a crash in it would reach
+/// this process. Each refusal names the remedy.
+#[cfg(unix)]
+pub fn a_worker_without_a_context_of_its_own() {
+    let here = "trials in this process";
+    let told = [
+        Refused {
+            variable: "STUB_FULL",
+            parts: ["no room for 629145600 bytes", "4096 bytes are free", "empty their caches", here],
+        },
+        Refused {
+            variable: "STUB_EXCLUSIVE",
+            parts: ["exclusive compute mode", "another process uses it", "`nvidia-smi -c DEFAULT`", here],
+        },
+        Refused {
+            variable: "STUB_MPS",
+            parts: ["multi-process service (MPS)", "end this process too", "`echo quit | nvidia-cuda-mps-control`", here],
+        },
+    ];
     if !in_a_child() {
         let Some(folder) = stand_in::driver() else { return };
-        let (at, full) = (folder.path(), folder.path().join("full"));
-        return again("a_worker_without_room_for_a_context", "cuda", &[("LD_LIBRARY_PATH", at), ("STUB_FULL", &full)]);
+        for Refused { variable, .. } in told {
+            let taken = folder.path().join(variable);
+            again("a_worker_without_a_context_of_its_own", "cuda", &[("LD_LIBRARY_PATH", folder.path()), (variable, &taken)]);
+        }
+        return;
     }
     let program = WorkerProgram::new(std::env::current_exe().expect("this test"), crate::worker::ARGUMENTS.map(Into::into));
     let options = Options { device: Some("cuda:0".into()), records: RecordsAt::Memory, ..Options::default() };
-    let context = Context::with(Options { trials: Trials::WorkerOf(program), ..options }).expect("the first context has room");
-    let refused = context.gemm(gemm()).expect("a problem").tune(Budget::trials(1)).expect_err("no room").to_string();
-    for part in ["no room for 629145600 bytes", "4096 bytes are free", "empty their caches"] {
-        assert!(refused.contains(part), "{refused}");
-    }
+    let context = Context::with(Options { trials: Trials::WorkerOf(program), ..options }).expect("the first context is made");
+    let refused = context.gemm(gemm()).expect("a problem").tune(Budget::trials(1)).expect_err("no context").to_string();
+    let of = told.iter().find(|told| std::env::var_os(told.variable).is_some()).expect("a variable");
+    assert!(of.parts.iter().all(|part| refused.contains(part)), "{refused}");
 }
