@@ -268,6 +268,16 @@ fn the_time_of_a_call_holds_no_host_time() {
 }
 
 #[test]
+fn a_hold_that_runs_out_of_time_makes_a_failed_row() {
+    let Some(stubs) = stubs() else { return };
+    let key = "conv_fwd_nchw_n2_g2_c4_k6_in8x8_fil3x3_st1x1_dil2x2_pb2x2_pe2x2_bias0_ws1000_f32";
+    let Some((output, records)) = bench(Some(stubs), &[("STUB_EXPIRED", "1")], &["conv", "--problem", key]) else { return };
+    let cudnn = side(&records[0], "cudnn");
+    assert!(cudnn["time"].is_null() && cudnn["failure"].as_str().unwrap().contains("within 2 s"), "{cudnn}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
 fn plans_under_several_constraints_are_compared() {
     let Some(stubs) = stubs() else { return };
     let key = "conv_bwdw_nhwc_n2_g1_c64_k64_in9x9_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias0_ws1000_bf16";

@@ -1,7 +1,8 @@
 // A stand-in for NVIDIA's driver (libcuda.so): one device whose memory is the host's. Copies and fills work; kernels are loaded
 // and launched, and do nothing. Events read a clock that only the other stand-ins move (stub_spend): times are the same in every run.
 // With STUB_HOST_TIME the device is also never ahead of the host, unless the kernel `tw_hold` keeps its work queued: an idle device's
-// clock then goes on as the host's does. With STUB_SLEEP a library's call keeps the host busy for 1 ms.
+// clock then goes on as the host's does. With STUB_SLEEP a library's call keeps the host busy for 1 ms. With STUB_EXPIRED each hold
+// runs out of its time.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +91,7 @@ Result cuMemFreeHost(void *memory) { if (memory == flags) flags = NULL; free(mem
 Result cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                       void *stream, void **params, void **extra) {
     if (function == (void *)5) flags = *(volatile unsigned **)params[0], ticket = *(unsigned *)params[1];
+    if (function == (void *)5 && getenv("STUB_EXPIRED")) flags[1] = ticket;
     (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)stream, (void)extra;
     return 0;
 }

@@ -5,7 +5,7 @@ use crate::device::{Backend, DeviceKind};
 use crate::job::Binary;
 use crate::{Cache, NativeHandles};
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tilewright_ir::{Builder, Target, TensorMap};
 
 /// How far a thread of CUDA respects captures, as the driver numbers it: of all threads, and of none.
@@ -21,6 +21,15 @@ struct Seen {
     /// The thread's mode.
     mode: Mutex<u32>,
     handles: AtomicU64,
+    /// The function of the hold, the flags that it shares with the host, and its last ticket.
+    hold: AtomicUsize,
+    flags: [AtomicU32; 2],
+    ticket: AtomicU32,
+    /// Holds run out of time before the host releases them.
+    expires: AtomicBool,
+    /// Launches since the device was held, and the most of them.
+    held: AtomicUsize,
+    most: AtomicUsize,
 }
 
 impl Seen {
@@ -31,6 +40,19 @@ impl Seen {
     }
     fn calls(&self) -> Vec<String> {
         std::mem::take(&mut *self.calls.lock().unwrap())
+    }
+    /// Notes a launch: what a hold does on a device, and how many launches wait behind one.
+    fn launched(&self, function: Handle, ticket: impl FnOnce() -> u32) {
+        if function.0 == self.hold.load(Ordering::SeqCst) {
+            self.ticket.store(ticket(), Ordering::SeqCst);
+            self.held.store(0, Ordering::SeqCst);
+            if self.expires.load(Ordering::SeqCst) {
+                self.flags[1].store(self.ticket.load(Ordering::SeqCst), Ordering::SeqCst);
+            }
+        } else if self.flags[0].load(Ordering::SeqCst) < self.ticket.load(Ordering::SeqCst) {
+            let held = self.held.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(held, Ordering::SeqCst);
+        }
     }
     fn handle(&self) -> Handle {
         Handle(self.handles.fetch_add(512, Ordering::SeqCst) as usize + 512)
@@ -70,7 +92,8 @@ impl Driver for Recorded {
         self.0.note("free");
     }
     fn pinned(&self, _: usize) -> Result<Pinned, Failure> {
-        Err(Failure { call: "pinned", reason: "none".into(), reach: Reach::Call })
+        let host = self.0.flags.as_ptr() as usize;
+        Ok(Pinned { host, device: host as u64 })
     }
     fn free_pinned(&self, _: Pinned) {}
     fn write(&self, _: u64, _: &[u8]) -> Result<(), Failure> {
@@ -82,9 +105,13 @@ impl Driver for Recorded {
     fn fill(&self, _: u64, _: u8, _: usize) -> Result<(), Failure> {
         Ok(())
     }
-    fn load(&self, _: &[u8], _: &str, _: u32) -> Result<Loaded, Failure> {
+    fn load(&self, _: &[u8], entry: &str, _: u32) -> Result<Loaded, Failure> {
         self.0.note("load");
-        Ok(Loaded { module: self.0.handle(), function: self.0.handle(), resources: Resources::default() })
+        let loaded = Loaded { module: self.0.handle(), function: self.0.handle(), resources: Resources::default() };
+        if entry == hold::ENTRY {
+            self.0.hold.store(loaded.function.0, Ordering::SeqCst);
+        }
+        Ok(loaded)
     }
     fn unload(&self, _: Handle) {
         self.0.note("unload");
@@ -92,8 +119,10 @@ impl Driver for Recorded {
     fn tensor_map(&self, _: &TensorMap, _: u64) -> Result<EncodedMap, Failure> {
         Ok(EncodedMap([0; 16]))
     }
-    unsafe fn launch(&self, _: Handle, _: Handle, _: LaunchSize, _: bool, _: &mut [*mut c_void]) -> Result<(), Failure> {
+    unsafe fn launch(&self, _: Handle, of: Handle, _: LaunchSize, _: bool, params: &mut [*mut c_void]) -> Result<(), Failure> {
         self.0.note("launch");
+        // SAFETY: the second parameter of the hold is a number.
+        self.0.launched(of, || unsafe { *params[1].cast::<u32>() });
         Ok(())
     }
     fn event(&self) -> Result<Handle, Failure> {
@@ -203,4 +232,39 @@ fn nothing_is_freed_at_the_end_of_the_process() {
     drop((compiled, buffer, mark));
     drop(device);
     assert_eq!(seen.calls(), [""; 0]);
+}
+
+fn timing(device: &GpuDevice<Recorded>, launches: usize, repeats: u32) -> Result<Vec<f64>, DeviceError> {
+    let kernel = device.compile(&kernel()).unwrap();
+    let launch = Launch { kernel, grid: [1; 3], args: vec![] };
+    Device::time(device, &vec![launch; launches], &Timing::cold(repeats))
+}
+
+/// Host time is then in the span: neither ours nor a library's time is given.
+#[test]
+fn a_hold_that_ran_out_of_time_gives_no_time() {
+    let seen = Arc::new(Seen::default());
+    let device = device(&seen, never());
+    assert_eq!(timing(&device, 2, 3).unwrap(), [1.0; 3]);
+    let of_library = || Native::time(&device, &mut || Ok(()), &Timing::cold(2));
+    assert_eq!(of_library().unwrap(), [1.0; 2]);
+    seen.expires.store(true, Ordering::SeqCst);
+    for failed in [timing(&device, 2, 3), of_library()] {
+        let text = failed.unwrap_err().to_string();
+        assert!(text.contains("the hold of the device") && text.contains("within 2 s"), "{text}");
+    }
+    // Later holds are judged by their own tickets.
+    seen.expires.store(false, Ordering::SeqCst);
+    assert_eq!(timing(&device, 2, 3).unwrap(), [1.0; 3]);
+}
+
+/// A driver's queue that is full blocks the host, which then could not end the hold.
+#[test]
+fn no_more_launches_wait_behind_a_hold_than_the_queue_takes() {
+    for (launches, most) in [(1, 1), (3, 3), (HELD - 1, HELD - 1), (HELD, HELD), (HELD + 1, HELD), (3 * HELD, HELD)] {
+        let seen = Arc::new(Seen::default());
+        assert_eq!(timing(&device(&seen, never()), launches, 2).unwrap(), [1.0; 2]);
+        assert_eq!(seen.most.load(Ordering::SeqCst), most, "{launches} launches");
+    }
+    assert_eq!(HELD, 256);
 }
