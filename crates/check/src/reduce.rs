@@ -199,8 +199,13 @@ fn with_narrow(space: &Space, plan: &Plan, mut reduced: Reduced) -> Reduced {
     reduced
 }
 
+/// Floating-point operations of a plan, tiles counted whole.
+pub fn flop(spec: &Derived) -> f64 {
+    Turns::of(spec).flop(spec)
+}
+
 /// Bytes of the operands of a plan.
-fn bytes(space: &Space, plan: &Plan) -> u64 {
+pub fn bytes(space: &Space, plan: &Plan) -> u64 {
     let contraction = space.contraction(plan);
     [Operand::A, Operand::B, Operand::C].map(|x| contraction.tensor(x)).iter().map(|t| t.scalar.bytes_of(t.len)).sum()
 }

@@ -15,8 +15,9 @@
 //!
 //! # What it takes
 //!
-//! A second beyond compiling, and 64 MiB of operands with their guards. An emulator takes a few million multiply-adds, or those of its few tiles
-//! where a tile is larger.
+//! On a GPU a second beyond compiling, and 64 MiB of operands with their guards. That is enforced by work, not by a clock: whatever else runs on the
+//! device must fail no plan. A plan whose smallest problem takes more than [`LIMIT`] is refused. An emulator takes a few million multiply-adds, or those
+//! of its few tiles where a tile is larger.
 //!
 //! # What it does not see
 //!
@@ -27,7 +28,7 @@ use crate::records::{Look, State};
 use crate::search::state_of;
 use std::borrow::Cow;
 use std::sync::Arc;
-use tilewright_check::reduce::{Effort, Reduced, within};
+use tilewright_check::reduce::{Effort, Reduced, bytes, flop, within};
 use tilewright_check::reference::Samples;
 use tilewright_check::run::compile;
 use tilewright_check::verify::{Case, Verification, VerifyError, sizes, test_factors};
@@ -41,6 +42,9 @@ use tilewright_problem::{Conv, Extents, Gemm, Problem, Role};
 const BYTES: u64 = 64 << 20;
 /// Elements after which alignments repeat: 256 bytes of numbers of 4 bits.
 const ALIGNED: u64 = 512;
+/// The most that a run of a look takes on a GPU. There are four runs, or eight of a plan that fails: a plan of 200 GFLOP/s, a thousandth of what a GPU
+/// has, takes less than a second for four. The reference takes a tenth of one for its [`Samples`].
+pub const LIMIT: Cost = Cost { flop: 4e10, bytes: 1 << 30 };
 /// Decides the test data.
 const SEED: u64 = 30;
 
@@ -83,12 +87,42 @@ pub fn look(device: &Arc<dyn Device>, space: &Space, plan: &Plan) -> Result<Look
     Ok(Look { plan: plan.to_string(), state, reason })
 }
 
+/// What a run of a look takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// Floating-point operations, tiles counted whole.
+    pub flop: f64,
+    /// Bytes of A, B and C together.
+    pub bytes: u64,
+}
+
+impl Cost {
+    /// Of the problem that a look at a plan runs on such a device.
+    ///
+    /// # Errors
+    /// Why the plan does not apply.
+    pub fn of(space: &Space, plan: &Plan, kind: DeviceKind) -> Result<Cost, String> {
+        Ok(Subject::new(&near_the_start(space, plan), plan, &effort(kind).0)?.cost)
+    }
+
+    /// Why a look does not run what takes so much, on such a device.
+    fn refusal(self, kind: DeviceKind) -> Option<String> {
+        let is_bound = matches!(kind, DeviceKind::Gpu | DeviceKind::Accelerator);
+        let Cost { flop, bytes } = self;
+        (is_bound && (flop > LIMIT.flop || bytes > LIMIT.bytes)).then(|| {
+            let (most, room) = (LIMIT.flop, LIMIT.bytes);
+            format!("a look would take {flop:.1e} operations and {bytes} bytes, at most {most:.0e} and {room} are allowed")
+        })
+    }
+}
+
 /// A plan on the problem that is run.
 struct Subject {
     /// The smaller problem, where the problem itself is beyond the effort.
     reduced: Option<Reduced>,
     spec: Derived<'static>,
     program: Program,
+    cost: Cost,
 }
 
 impl Subject {
@@ -99,7 +133,8 @@ impl Subject {
         let resolved = space.resolve(plan).map_err(|refusal| refusal.to_string())?;
         let program = resolved.generate(space.env().workspace_bytes).map_err(|e| e.to_string())?;
         let spec = resolved.spec.into_owned();
-        Ok(Subject { reduced, spec, program })
+        let cost = Cost { flop: flop(&spec), bytes: bytes(space, plan) };
+        Ok(Subject { reduced, spec, program, cost })
     }
 }
 
@@ -118,11 +153,15 @@ fn near_the_start<'a>(space: &'a Space, plan: &Plan) -> Cow<'a, Space> {
 
 /// The verdict of the runs, or why the plan does not apply.
 fn verify(device: &Arc<dyn Device>, space: &Space, plan: &Plan) -> Result<Result<Verification, String>, VerifyError> {
-    let (effort, samples) = effort(device.info().kind);
-    let Subject { reduced, spec, program } = match Subject::new(space, plan, &effort) {
+    let kind = device.info().kind;
+    let (effort, samples) = effort(kind);
+    let Subject { reduced, spec, program, cost } = match Subject::new(space, plan, &effort) {
         Ok(subject) => subject,
         Err(refused) => return Ok(Err(refused)),
     };
+    if let Some(refused) = cost.refusal(kind) {
+        return Ok(Err(refused));
+    }
     let (space, plan) = reduced.as_ref().map_or((space, plan), |reduced| (&reduced.space, &reduced.plan));
     let compiled = compile(device.as_ref(), &program)?;
     let contraction = space.contraction(plan);
@@ -178,5 +217,22 @@ fn small(problem: &Problem) -> Option<Problem> {
             (!more).then_some(Problem::Conv(typed))
         }
         Problem::Reduce(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_more_than_the_limit_is_refused_on_a_gpu() {
+        let Cost { flop, bytes } = LIMIT;
+        assert_eq!(LIMIT.refusal(DeviceKind::Gpu), None);
+        for cost in [Cost { flop: 1.1 * flop, bytes }, Cost { flop, bytes: bytes + 1 }] {
+            let refusal = cost.refusal(DeviceKind::Gpu).expect("a refusal");
+            assert!(refusal.contains("4e10 and 1073741824 are allowed"), "{refusal}");
+            // What takes a processor long harms no other.
+            assert_eq!([DeviceKind::Cpu, DeviceKind::Emulated].map(|kind| cost.refusal(kind)), [None, None]);
+        }
     }
 }

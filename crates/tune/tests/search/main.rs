@@ -5,6 +5,7 @@
 mod delegated;
 mod campaign;
 mod liars;
+mod looks;
 mod order;
 mod pins;
 mod plan_search;

@@ -1,0 +1,57 @@
+//! What a look takes: bounded for every plan of every problem, whatever its size.
+
+use std::path::Path;
+use tilewright_check::random::{self, Recipe};
+use tilewright_device::DeviceKind;
+use tilewright_gen::plan::{Plan, generic};
+use tilewright_gen::space::Space;
+use tilewright_ir::Target;
+use tilewright_problem::cases::{self, CaseOptions};
+use tilewright_tune::look::{Cost, LIMIT, subject};
+
+fn target() -> Target {
+    Target::by_arch("sm_90a").expect("a known architecture")
+}
+
+/// What looks at plans of a space take on a GPU; plans that do not apply are left out.
+fn costs(space: &Space, plans: impl IntoIterator<Item = Plan>) -> Vec<Cost> {
+    let cost = |plan: Plan| Cost::of(&subject(space, &plan), &plan, DeviceKind::Gpu).ok();
+    plans.into_iter().filter_map(cost).collect()
+}
+
+fn bounded(name: &str, costs: &[Cost]) {
+    for cost in costs {
+        assert!(cost.flop <= LIMIT.flop && cost.bytes <= LIMIT.bytes, "{name}: {cost:?}");
+    }
+}
+
+#[test]
+fn published_problems_are_looked_at_within_the_limit() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benchmarks/cases");
+    let (mut plans, mut large) = (0, 0);
+    for file in std::fs::read_dir(folder).expect("the case files").map(|file| file.expect("a file").path()) {
+        let (name, text) = (file.display().to_string(), std::fs::read(&file).expect("a case file"));
+        let found = cases::parse(&name, "", &text, &CaseOptions::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        for case in found.cases.iter().step_by(5) {
+            let space = Space::new(&case.problem, &target()).unwrap_or_else(|e| panic!("{}: {e}", case.problem));
+            let scalar = generic(space.contraction(&Plan::default()));
+            let costs = costs(&space, [space.fallback(), scalar]);
+            bounded(&case.problem.key(), &costs);
+            (plans, large) = (plans + costs.len(), large + usize::from(case.problem.flop() > LIMIT.flop));
+        }
+    }
+    assert!(plans > 80 && large > 10, "{plans} plans, {large} large problems");
+}
+
+#[test]
+fn random_plans_are_looked_at_within_the_limit() {
+    let recipes = [Recipe::emulated(), Recipe::convolutions(), Recipe::formats(), Recipe::grouped(), Recipe::units()];
+    let mut plans = 0;
+    for pair in recipes.iter().flat_map(|recipe| (0..40).filter_map(|seed| random::pair(&target(), recipe, seed))) {
+        let Ok(space) = Space::new(&pair.problem, &target()) else { continue };
+        let costs = costs(&space, [pair.plan]);
+        bounded(&pair.problem.key(), &costs);
+        plans += costs.len();
+    }
+    assert!(plans > 100, "{plans} plans");
+}
