@@ -86,6 +86,34 @@ fn reduce() -> TwReduce {
     }
 }
 
+/// Options of a context, of random size and beyond it: the device is a text of the input.
+fn options(input: &Input<'_>) -> TwOptions {
+    let mut made = [const { MaybeUninit::<TwOptions>::zeroed() }; 2];
+    let size = usize::from(input.number(3)) % size_of_val(&made);
+    // SAFETY: so many bytes are there; zeros are a structure.
+    let made = unsafe {
+        tw_options_init(made.as_mut_ptr().cast(), size);
+        made[0].assume_init()
+    };
+    TwOptions { device: input.text(), records: c"".as_ptr(), ..input.over(made) }
+}
+
+/// A context of these options, asked what it is and told where trials run.
+fn opened(options: &TwOptions, input: &Input<'_>) -> i32 {
+    let (mut context, mut text, mut length) = (null_mut(), [0 as c_char; 64], 0);
+    // SAFETY: the structure is as large as the library's; the context is one of the library's or null, and the text has such room.
+    unsafe {
+        let status = tw_context_open_with(options, &mut context);
+        let is_open = status == 0;
+        assert!(!known(tw_context_describe(context, text.as_mut_ptr(), 64, &mut length)) || is_open);
+        known(tw_context_describe(context, null_mut(), 0, &mut length));
+        assert_eq!(known(tw_context_trials(context, 1)), is_open);
+        known(tw_context_trials(context, i32::from(input.number(5)) - 2));
+        tw_context_close(context);
+        status
+    }
+}
+
 fn bytes_of<T: Copy>(value: &T) -> Vec<u8> {
     let at = std::ptr::from_ref(value).cast::<u8>();
     // SAFETY: made from zeros, so that every byte has a value.
@@ -121,6 +149,7 @@ fn used(operation: *mut TwOperation, input: &Input<'_>) {
             known(tw_operation_source(operation, null_mut(), capacity % 2, &mut length));
             let (mut prepared, alignments) = (null_mut(), [0, 1, 2].map(|n| 1 << (input.number(n) % 64)));
             known(tw_prepare(operation, alignments.as_ptr(), &mut prepared));
+            known(tw_prepared_plan(prepared, text.as_mut_ptr(), capacity, &mut length));
             launched(prepared, input);
             tw_prepared_free(prepared);
         }
@@ -154,11 +183,12 @@ fn call(context: *const TwContext, input: &Input<'_>) -> Result<(), String> {
     let mut operation = null_mut();
     // SAFETY: each structure is as large as the library's, and has no pointers but those that are set here.
     unsafe {
-        let made = match input.kind % 5 {
+        let made = match input.kind % 6 {
             0 => tw_operation_gemm(context, &TwGemm { reduce: input.text(), ..input.over(gemm()) }, &mut operation),
             1 => tw_operation_conv(context, &TwConv { reduce: input.text(), ..input.over(conv()) }, &mut operation),
             2 => tw_operation_reduce(context, &TwReduce { ops: input.text(), ..input.over(reduce()) }, &mut operation),
             3 => tw_operation_parse(context, input.text(), &mut operation),
+            4 => opened(&options(input), input),
             _ => {
                 let mut opened = null_mut();
                 let status = tw_context_open(input.text(), c"".as_ptr(), &mut opened);
@@ -190,7 +220,8 @@ fn c_entries() {
         (1, "max:m", bytes_of(&conv())),
         (1, "", bytes_of(&conv())),
         (2, "sum", bytes_of(&reduce())),
-        (4, "emu:gfx942", Vec::new()),
+        (4, "emu:gfx942", bytes_of(&options(&Input::of(&[])))),
+        (5, "emu:gfx942", Vec::new()),
     ];
     let input = |(kind, text, bytes): (u8, &str, Vec<u8>)| [&[kind], text.as_bytes(), &[0], &bytes].concat();
     // The last byte but two chooses the calls that follow, the last but sixteen the number of memories.
