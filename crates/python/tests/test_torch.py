@@ -46,6 +46,18 @@ class Operators(unittest.TestCase):
         for dtype in (torch.float16, torch.bfloat16, torch.float64):
             torch.testing.assert_close(twt.mm(a.to(dtype), b.to(dtype)), a.to(dtype) @ b.to(dtype))
 
+    def test_types_as_arguments(self):
+        a, b = numbers(5, 8, dtype=torch.bfloat16), numbers(8, 6, dtype=torch.bfloat16)
+        for told in (torch.float32, "float32"):
+            got = tw.gemm(a, b, out_dtype=told)
+            self.assertEqual(got.dtype, torch.float32)
+            torch.testing.assert_close(got, a.float() @ b.float(), rtol=0, atol=0)
+        half = tw.gemm(a.half(), b.half(), out_dtype=torch.float16)
+        torch.testing.assert_close(half, a.half() @ b.half(), rtol=0, atol=0)
+        self.assertEqual(tw.gemm(a, b, out_dtype=torch.bfloat16).dtype, torch.bfloat16)
+        with self.assertRaisesRegex(tw.ProblemError, "out_dtype"):
+            tw.gemm(a, b, out_dtype=torch.int64)
+
     def test_views_of_conjugates(self):
         a, b = (torch.complex(numbers(*shape), numbers(*shape)) for shape in ((9, 6), (9, 7)))
         self.assertTrue(a.mH.is_conj())

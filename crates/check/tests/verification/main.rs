@@ -3,6 +3,7 @@
 #[macro_use]
 #[path = "../../../device/tests/common/delegated.rs"]
 mod delegated;
+mod complete;
 mod gradients;
 mod special;
 mod verify;

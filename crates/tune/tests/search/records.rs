@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use tilewright_check::random;
 use tilewright_check::verify::Depth;
 use tilewright_device::{CacheState, open};
-use tilewright_gen::plan::Plan;
+use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::{Complex, Gemm, Operator, Problem, Reduce};
@@ -101,6 +101,28 @@ fn a_search_of_nothing_leaves_records_that_are_read() {
         assert!(count > 0);
         reads_everything(&records, count);
     }
+}
+
+/// A build before the normal form knew the number of k-tiles recorded a kernel that this one does not make.
+#[test]
+fn a_record_whose_kernel_the_normal_form_changes_is_timed_again() {
+    let device = open("emu:sm_80").unwrap();
+    let problem = Problem::Gemm(Gemm::new(Scalar::F32, 64, 64, 32).build().unwrap());
+    let space = Space::new(&problem, &device.info().target).unwrap();
+    let pinned = Constraint::parse("A_ACP1__B_ACP1__C_UNR32_PFG1_BUF2").unwrap();
+    let new = space.repair(&space.clone().constrained(&pinned).fallback()).unwrap();
+    let old = Plan::parse(&new.to_string().replace("PFG1_BUF2", "PFG3_BUF4")).unwrap();
+    assert_eq!((old.normalised(space.contraction(&old)), old == new), (new, false));
+    let (records, key) = (Records::in_memory().unwrap(), ProblemKey::of(&space));
+    let there = device_key(device.info(), CacheState::Cold);
+    let fast = Trial { verified: Some(Depth::Thorough), ..Trial::timed(&old.to_string(), 1e-3, TimeKind::Modelled) };
+    records.add(&key, &problem.key(), &there, "older", &fast).unwrap();
+    let options = Options { budget: Budget::trials(4), ..Options::default() };
+    let outcome = tune(&device, &space, Some(&records), &options, &Cancel::default(), &mut |_| ()).unwrap();
+    let trials = records.trials(&key, &there, GENERATOR).unwrap();
+    let again = trials.iter().find(|trial| trial.plan == new.to_string());
+    assert!(again.is_some_and(|trial| trial.time_us > Some(1e-3)), "{trials:?}");
+    assert!(trials.iter().all(|trial| trial.plan != old.to_string()) && outcome.time_us > 1e-3, "{outcome:?}");
 }
 
 #[test]
