@@ -31,7 +31,7 @@ Examples:
   Write a stand-alone CUDA source file:
     tilewright emit gemm --m 4096 --n 4096 --k 4096 --target cuda --arch sm_90a > kernel.cu
   Tune many cases from a file, with one JSON object per line:
-    tilewright tune --cases docs/cases.csv --budget 5s --json > tuned.jsonl
+    tilewright tune --cases benchmarks/cases/cases.csv --budget 5s --json > tuned.jsonl
   List devices and missing drivers:
     tilewright devices";
 
@@ -59,12 +59,12 @@ Examples:
   tilewright tune gemm --m 1024 --n 1024 --k 1024 --dtype f32 --trans nt --budget 30s
   tilewright tune conv --n 64 --c 64 --k 128 --size 28x28 --filter 3x3 --stride 2 --pad 0:1 --layout nhwc --bias
   tilewright tune --problem tC0_tA0_tB0_colMaj1_m1000_n2000_k3000_lda1000_ldb3000_ldc1000_ws0_f32
-  tilewright tune --cases docs/cases.csv --budget 5s --json
+  tilewright tune --cases benchmarks/cases/cases.csv --budget 5s --json
   tilewright tune --onnx model.onnx --dim batch=8 --onnx-dtype f16 --onnx-layout nhwc --budget 20s
   tilewright tune gemm --m 512 --n 512 --k 512 --plan C_ICE1_UNR16      (searches the other keys)
-  tilewright tune --cases docs/cases.csv --device all      (a worker for each GPU of this host)
-  tilewright tune --cases docs/cases.csv --fleet postgresql://me@db/tuning --run night      (the same on every node)
-  tilewright tune --cases docs/cases.csv --part 2/8 --records node2.sqlite      (process 2 of 8; `records merge` joins the files)
+  tilewright tune --cases benchmarks/cases/cases.csv --device all      (a worker for each GPU of this host)
+  tilewright tune --cases benchmarks/cases/cases.csv --fleet postgresql://me@db/tuning --run night      (the same on every node)
+  tilewright tune --cases benchmarks/cases/cases.csv --part 2/8 --records node2.sqlite      (process 2 of 8; `records merge` joins the files)
 
 After Ctrl-C or a kill the records keep all trials. Run the command again to continue from them.")]
     Tune(TuneArgs),
@@ -72,7 +72,7 @@ After Ctrl-C or a kill the records keep all trials. Run the command again to con
     #[command(after_help = "\
 Examples:
   tilewright bench gemm --m 1024 --n 1024 --k 1024
-  tilewright bench --against cublaslt,cublas --cases docs/cases.csv --html page.html
+  tilewright bench --against cublaslt,cublas --cases benchmarks/cases/cases.csv --html page.html
   tilewright bench --cases conv_forward_f32.csv --device cuda:0 --json
   tilewright bench --source edited.cu                     (a kernel that `emit` wrote and you changed)")]
     Bench(BenchArgs),
@@ -95,7 +95,7 @@ Examples:
     /// Compile the plans of many problems ahead of time: cubins, a C file that launches them, and a manifest
     #[command(after_help = "\
 Examples:
-  tilewright bundle --cases docs/cases.csv --arch sm_90a -o kernels
+  tilewright bundle --cases benchmarks/cases/cases.csv --arch sm_90a -o kernels
   tilewright bundle --recorded-shapes shapes.csv --device cuda:0 --name model -o kernels
   tilewright bundle gemm --m 4096 --n 4096 --k 4096 --dtype bf16 --dynamic m -o kernels
 

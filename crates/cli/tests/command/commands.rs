@@ -650,6 +650,17 @@ pub fn helps_are_short_and_begin_with_examples() {
     for command in ["", "tune", "records", "records import"] {
         assert!(bench.run(&format!("{command} -h")).ends(0).lines().count() <= 80, "{command}");
     }
+    // Files of examples are in the repository.
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut named = 0;
+    for command in ["", "tune", "bench", "bundle"] {
+        let ran = bench.run(&format!("{command} --help"));
+        for file in ran.ends(0).split_whitespace().filter(|word| word.contains('/') && word.ends_with(".csv")) {
+            assert!(root.join(file).is_file(), "{command}: {file}");
+            named += 1;
+        }
+    }
+    assert!(named >= 4, "{named}");
 }
 
 /// The names that users of numpy and torch have for types and functions.
@@ -677,6 +688,11 @@ pub fn types_and_functions_have_their_users_names() {
     let ran = bench.run("tune gemm -m 8 -n 8 -k 8");
     ran.ends(2);
     assert!(ran.err.contains("write it with two dashes: --m"), "{}", ran.err);
+    bench
+        .run("tune reduce --shape 3x4x4 --over 0,2 --op max --device emu --budget 1")
+        .says(&["reduce 3x4x4 over 0,2, f32, max on"]);
+    let ran = bench.run("tune reduce --shape 3x4x4 --over 0,2 --op prod --device emu --budget 1");
+    assert!(ran.err.matches("the operators are").count() == 1 && ran.err.contains("`prod` is no operator"), "{}", ran.err);
 }
 
 /// Several sizes are several problems, with a table at the end, or as lines with commas.

@@ -5,8 +5,9 @@ use tilewright_check::random::{self, Recipe};
 use tilewright_device::DeviceKind;
 use tilewright_gen::plan::{Plan, generic};
 use tilewright_gen::space::Space;
-use tilewright_ir::Target;
+use tilewright_ir::{Scalar, Target};
 use tilewright_problem::cases::{self, CaseOptions};
+use tilewright_problem::{Gemm, Problem};
 use tilewright_tune::look::{Cost, LIMIT, subject};
 
 fn target() -> Target {
@@ -41,6 +42,17 @@ fn published_problems_are_looked_at_within_the_limit() {
         }
     }
     assert!(plans > 80 && large > 10, "{plans} plans, {large} large problems");
+}
+
+/// The lines of the problem that runs lie close together.
+#[test]
+fn leading_dimensions_cost_no_memory() {
+    for [ld, stride] in [[1 << 31, 1 << 35], [1 << 33, 1 << 37]] {
+        let problem = Gemm::new(Scalar::F32, 8, 6, 4).lda(ld).ldc(ld).batch(2).stride_a(stride).build().expect("a problem");
+        let space = Space::new(&Problem::Gemm(problem), &target()).expect("a space");
+        let costs = costs(&space, [space.fallback()]);
+        assert!(costs.len() == 1 && costs[0].bytes < 1 << 20, "{costs:?}");
+    }
 }
 
 #[test]
