@@ -25,8 +25,8 @@ from tilewright import _beside, _shapes
 DEVICE = os.environ.get("TILEWRIGHT_TEST_DEVICE", "opencl:0")
 CUDA = DEVICE.startswith("cuda")
 PLACE = DEVICE if CUDA else "cpu"
-# The kinds of wrong kernels, in the order in which workers have them.
-KINDS = ("outside", "misaligned", "endless")
+# The kinds of wrong kernels, in the order in which workers have them: last that after which a worker may go on.
+KINDS = ("outside", "endless", "misaligned")
 # What a worker that times torch may take for a shape, and cycles of a GPU's clock in about 30 s.
 LIMIT, CYCLES = 20.0, 55_000_000_000
 # Gives each worker of a device that starts the next kind, in its second timed run; compile workers, which inherit it, none.
@@ -146,7 +146,7 @@ class Harm(unittest.TestCase):
             for name, x in now.items():
                 torch.testing.assert_close(x.cpu(), kept[name], rtol=0, atol=0, equal_nan=True, msg=name)
         losses += training.steps(3)
-        torch.testing.assert_close(losses, alone, rtol=1e-5 if CUDA else 0, atol=0)
+        torch.testing.assert_close(losses, alone, rtol=1e-4 if CUDA else 0, atol=0)
         return found
 
     def hung(self):

@@ -7,7 +7,7 @@ use tilewright_gen::plan::{Plan, generic};
 use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::cases::{self, CaseOptions};
-use tilewright_problem::{Gemm, Problem};
+use tilewright_problem::{Conv, Direction, Gemm, Operator, Problem, Reduce};
 use tilewright_tune::look::{Cost, LIMIT, subject};
 
 fn target() -> Target {
@@ -42,6 +42,37 @@ fn published_problems_are_looked_at_within_the_limit() {
         }
     }
     assert!(plans > 80 && large > 10, "{plans} plans, {large} large problems");
+}
+
+/// Many batch entries, groups, samples, channels and elements.
+#[test]
+fn odd_sizes_are_looked_at_within_the_limit() {
+    let gemm = |m, n, k| Gemm::new(Scalar::F16, m, n, k);
+    let conv = |n, c, k, groups| Conv::new(Scalar::F32, n, c, k, &[56, 56], &[3, 3]).groups(groups).pad(&[1, 1], &[1, 1]);
+    let reduce = |shape: &[u64], over: &[usize]| Reduce::new(Scalar::F32, shape, over).op(Operator::Sum).build();
+    let problems = [
+        gemm(16, 16, 16).batch(1_000_000).build().map(Problem::Gemm),
+        gemm(300, 200, 100).batch(50_000).build().map(Problem::Gemm),
+        gemm(1, 1, 1 << 30).build().map(Problem::Gemm),
+        gemm(1 << 30, 1, 8).build().map(Problem::Gemm),
+        gemm(3, 1 << 24, 3).batch(64).build().map(Problem::Gemm),
+        gemm(200_000, 200_000, 200_000).build().map(Problem::Gemm),
+        conv(100_000, 8, 8, 1).build().map(Problem::Conv),
+        conv(64, 8192, 8192, 8192).build().map(Problem::Conv),
+        conv(64, 8192, 8192, 1).direction(Direction::BackwardWeight).build().map(Problem::Conv),
+        conv(4096, 64, 64, 8).direction(Direction::BackwardData).build().map(Problem::Conv),
+        reduce(&[1 << 31], &[0]).map(Problem::Reduce),
+        reduce(&[1 << 16, 1 << 16], &[1]).map(Problem::Reduce),
+        reduce(&[1 << 16, 3, 1 << 14], &[0, 2]).map(Problem::Reduce),
+    ];
+    for problem in problems {
+        let problem = problem.expect("a problem");
+        let space = Space::new(&problem, &target()).unwrap_or_else(|e| panic!("{problem}: {e}"));
+        let scalar = generic(space.contraction(&Plan::default()));
+        let costs = costs(&space, [space.fallback(), scalar]);
+        assert!(!costs.is_empty(), "{problem}");
+        bounded(&problem.key(), &costs);
+    }
 }
 
 /// The lines of the problem that runs lie close together.
