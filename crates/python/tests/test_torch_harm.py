@@ -49,6 +49,10 @@ class Memory:
 
 def harm(kind, place):
     """Runs a wrong kernel of torch's in this process."""
+    if kind == "broken":
+        # What CUDA says of every later call; no processor does.
+        _beside._Served.is_broken = lambda served: True
+        raise RuntimeError("CUDA error: unspecified launch failure")
     if place == "cpu":
         if kind == "outside":
             torch.frombuffer((ctypes.c_char * 64).from_address(1 << 44), dtype=torch.float32).fill_(1.0)
@@ -190,7 +194,7 @@ class Harm(unittest.TestCase):
         for kind in KINDS:
             os.makedirs(os.path.join(self.folder.name, kind), exist_ok=True)
         start, tests = subprocess.Popen, os.path.dirname(os.path.abspath(__file__))
-        for kind in KINDS if CUDA else ("outside", "endless"):
+        for kind in KINDS if CUDA else ("outside", "endless", "broken"):
             started = []
 
             def spoiled(command, *args, **more):
@@ -204,7 +208,8 @@ class Harm(unittest.TestCase):
             with mock.patch.object(_beside.subprocess, "Popen", spoiled), mock.patch.object(_beside, "LIMIT", LIMIT):
                 rows = self.nothing_changes(lambda: twt.compare(self.path, repeats=1))
             self.assertEqual([bool(row.reason) for row in rows], [False, True, False], (kind, rows))
-            words = "did not answer within" if kind == "endless" else "ended with SIG" if not CUDA else "illegal" if kind == "outside" else "misaligned"
+            words = {"outside": "illegal", "misaligned": "misaligned", "endless": "did not answer within", "broken": "launch failure"}[kind]
+            words = "ended with SIG" if kind == "outside" and not CUDA else words
             self.assertIn(words, rows[1].reason)
             self.assertEqual(len(started), 2, kind)
 
