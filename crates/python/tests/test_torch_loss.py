@@ -284,6 +284,16 @@ class Loss(TorchCase):
             for a, b in zip(torch.autograd.grad(got, (x, weight, bias)), wanted):
                 torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
+    def test_compiled_with_a_transposed_weight(self):
+        x, labels = torch.randn(ROWS, K, requires_grad=True), torch.randint(WORDS, (ROWS,))
+        weight = torch.randn(K, WORDS).t().requires_grad_()
+        torch._dynamo.reset()
+        with torch._inductor.config.patch(force_disable_caches=True):
+            got = torch.compile(twt.linear_cross_entropy, fullgraph=True)(x, weight, labels)
+        want = twt.linear_cross_entropy(x, weight, labels)
+        for a, b in zip(torch.autograd.grad(got, (x, weight)), torch.autograd.grad(want, (x, weight))):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
     def test_compiled_for_any_number_of_rows(self):
         _, weight, bias = operands()
         torch._dynamo.reset()

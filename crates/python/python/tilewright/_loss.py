@@ -309,7 +309,8 @@ for _key in ("CPU", "CUDA"):
 @torch.library.register_fake("tilewright::linear_logsumexp_backward", lib=ours._library)
 @torch.library.register_fake("tilewright::linear_logsumexp_kept_backward", lib=ours._library)
 def _(of_most, of_label, of_total, x, weight, labels, bias, most, at_label, workspace_or_logits, needs):
-    return tuple(torch.empty_like(like) if needed and like is not None else x.new_empty(0) for like, needed in zip((x, weight, bias), needs))
+    # Gradients are contiguous, however their tensors lie.
+    return tuple(like.new_empty(like.shape) if needed and like is not None else x.new_empty(0) for like, needed in zip((x, weight, bias), needs))
 
 
 def _backward(ctx, *grads):
