@@ -61,7 +61,7 @@ def compare(held, calls, want, size, notes, of_what=""):
     ours = [name for name in spreads if name.startswith("ours")]
     best = min((name for name in spreads if name not in ours and name != of_what), key=lambda name: spreads[name].median)
     ratio = lambda a, b: f"{spreads[a].median / spreads[b].median:.3f}"  # noqa: E731
-    told = [f"{best} takes {ratio(best, name)} of {name}" for name in ours]
-    told += [f"{name} takes {ratio(name, of_what)} of {of_what}" for name in ours if of_what]
-    print(f"{size}: {'; '.join(told)}", flush=True)
+    lines = [f"{best} takes {ratio(best, name)} of {name}" for name in ours]
+    lines += [f"{name} takes {ratio(name, of_what)} of {of_what}" for name in ours if of_what]
+    print(f"{size}: {'; '.join(lines)}", flush=True)
     return {"errors": errors, "peak_mib": peaks, "waits": sorted(waiting), "times": {name: spread.record() for name, spread in spreads.items()}}

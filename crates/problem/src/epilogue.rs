@@ -67,8 +67,8 @@ impl Activation {
         }
     }
     /// The element type of a bias before it, from those of the sums and of the result.
-    pub(crate) fn bias_dtype(this: Option<Activation>, sums: Scalar, out: Scalar) -> Scalar {
-        if this == Some(Activation::Exp) { sums } else { out }
+    pub(crate) fn bias_dtype(this: Option<Activation>, accumulator: Scalar, out: Scalar) -> Scalar {
+        if this == Some(Activation::Exp) { accumulator } else { out }
     }
     /// A bound of the slope near an argument: how much an error of the argument may grow. Of exp that is for errors of at most 0.1.
     pub fn slope(self, x: f64) -> f64 {

@@ -211,8 +211,7 @@ impl Args for LossFields {
 
 impl FromArgMatches for LossFields {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let told = LOSS.iter().filter_map(|[name, ..]| given(Of::Gemm.field(name)?, matches));
-        let mut all: Vec<Given> = told.collect();
+        let mut all: Vec<Given> = LOSS.iter().filter_map(|[name, ..]| given(Of::Gemm.field(name)?, matches)).collect();
         let mut set =
             |name: &str, value: &str| all.extend(Of::Gemm.field(name).map(|field| Given { field, value: value.into() }));
         if matches.value_source("dtype").is_none() {

@@ -340,8 +340,8 @@ impl Chains<'_> {
                 .shared(self.channels(self.of_all_phases(values), "column"))
                 .broadcast("one", 1)
                 .view("g", "column", "one")?;
-            let sums = crate::error::computed_in(conv.dtype, conv.out_dtype)[1];
-            let scalar = Activation::bias_dtype(conv.activation, sums, conv.out_dtype);
+            let accumulator = crate::error::computed_in(conv.dtype, conv.out_dtype)[1];
+            let scalar = Activation::bias_dtype(conv.activation, accumulator, conv.out_dtype);
             Some(Vector { scalar, along_n: true, view, len: channels })
         } else {
             None

@@ -303,8 +303,8 @@ fn lower_gemm(gemm: &Gemm, form: ConvForm) -> Result<Contraction, ProblemError> 
                 }
             };
             let view = values.broadcast("one", 1).view("g", "index", "one")?;
-            let sums = crate::error::computed_in(gemm.multiplied(), gemm.out_dtype)[1];
-            let scalar = Activation::bias_dtype(gemm.activation, sums, gemm.out_dtype);
+            let accumulator = crate::error::computed_in(gemm.multiplied(), gemm.out_dtype)[1];
+            let scalar = Activation::bias_dtype(gemm.activation, accumulator, gemm.out_dtype);
             Some(Vector { scalar, along_n: x.along == Along::N, view, len: gemm.bias_len() })
         }
     };

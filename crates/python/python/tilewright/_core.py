@@ -63,9 +63,9 @@ def _typed(dtype: str, arrays: Sequence[Tuple[str, Array]]) -> None:
 
 def _typed_epilogue(dtype: str, activation: Optional[str], arrays: Sequence[Tuple[str, Array]]) -> None:
     """The bias of an exponential has the type of the sums, all else that of the result."""
-    sums = "float64" if dtype == "float64" else "float32"
+    accumulator = "float64" if dtype == "float64" else "float32"
     for name, x in arrays:
-        _typed(sums if name == "bias" and activation == "exp" else dtype, [(name, x)])
+        _typed(accumulator if name == "bias" and activation == "exp" else dtype, [(name, x)])
 
 
 def _shaped(name: str, array: Array, shape: Sequence[int]) -> None:

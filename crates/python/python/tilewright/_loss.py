@@ -58,23 +58,23 @@ def _product_into(
     added: Optional[Tensor] = None,
     activation: Optional[str] = None,
     beta: float = 0.0,
-    sums: Optional[Tensor] = None,
+    totals: Optional[Tensor] = None,
 ) -> bool:
-    """``out = activation(a @ b + added + beta * out)``; False where that cannot be now. `sums` receives the sum of each row before rounding."""
+    """``out = activation(a @ b + added + beta * out)``; False where that cannot be now. `totals` receives the sum of each row before rounding."""
     if 0 in (*out.shape, a.shape[1]):
         return False
     a, b = ours._plain(a), ours._plain(b)
-    key = ("into", a.device, a.dtype, ours._lies(a), ours._lies(b), ours._lies(out), out.dtype, ours._lies(added), activation, sums is None)
+    key = ("into", a.device, a.dtype, ours._lies(a), ours._lies(b), ours._lies(out), out.dtype, ours._lies(added), activation, totals is None)
 
     def prepare() -> Any:
         # Reductions lie beside tensors, which an array alone does not make.
-        seen, reduce = (ours.array, ()) if sums is None else (Tensor.detach, ("sum:n",))
+        seen, reduce = (ours.array, ()) if totals is None else (Tensor.detach, ("sum:n",))
         lie = [x if x is None else seen(x) for x in (a, b, out, added)]
         call = _core._gemm(*lie[:2], out=lie[2], bias=lie[3], activation=activation, reduce=reduce)
         return call.context, call.problem, call.alignments
 
     what = f"{tuple(a.shape)} @ {tuple(b.shape)} {a.dtype} to {out.dtype}"
-    addresses = {**ours._addresses(a, b, out), "bias": ours._at(added), **({} if sums is None else {"reduction_0": sums.data_ptr()})}
+    addresses = {**ours._addresses(a, b, out), "bias": ours._at(added), **({} if totals is None else {"reduction_0": totals.data_ptr()})}
     return ours._launch(key, what, a, addresses, prepare, beta)
 
 
@@ -96,17 +96,17 @@ def _exponentials(x: Tensor, weight: Tensor, bias: Optional[Tensor], shift: Tens
 
 def _exponentials_of(logits: Tensor, shift: Tensor) -> Tensor:
     """The same of stored logits, in their place. Gives the sum of each row."""
-    sums = torch.zeros_like(shift)
+    totals = torch.zeros_like(shift)
     if logits.dtype != torch.float64:
         # A product that adds nothing to the old result, one term deep.
         left, right = logits.new_zeros((logits.shape[0], 1)), logits.new_zeros((1, logits.shape[1]))
-        if _product_into(logits, left, right, shift.neg()[:, None], "exp", beta=1.0, sums=sums):
-            return sums
+        if _product_into(logits, left, right, shift.neg()[:, None], "exp", beta=1.0, totals=totals):
+            return totals
     for columns in logits.split(max(1, _WIDENED // max(1, logits.shape[0])), 1):
         found = torch.exp(columns - shift[:, None])
-        sums += found.sum(1)
+        totals += found.sum(1)
         columns.copy_(found)
-    return sums
+    return totals
 
 
 # The reductions of a product that stores nothing else.
