@@ -1,6 +1,12 @@
 """Calls of several sides that compute the same: our problems in them, errors, device times and ratios, as torch_glu.py and torch_cross_entropy.py
 print them."""
 
+import argparse
+import json
+import os
+
+from held import Held
+
 # Samples of each side, at least.
 SAMPLES = 60
 
@@ -65,3 +71,27 @@ def compare(held, calls, want, size, notes, of_what=""):
     lines += [f"{name} takes {ratio(name, of_what)} of {of_what}" for name in ours if of_what]
     print(f"{size}: {'; '.join(lines)}", flush=True)
     return {"errors": errors, "peak_mib": peaks, "waits": sorted(waiting), "times": {name: spread.record() for name, spread in spreads.items()}}
+
+
+def main(doc, measure, sizes, metavar, meaning, gradients):
+    """The command line of a script: `measure` gives the JSON object of a size, from torch, our operators, `Held`, the size and the options."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sizes", nargs="*", default=sizes, metavar=metavar, help=meaning)
+    parser.add_argument("--backward", action="store_true", help=gradients)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of tuning for each of our problems")
+    parser.add_argument("--autotune", action="store_true", help="torch.compile with max-autotune-no-cudagraphs, too")
+    parser.add_argument("--out", default=os.devnull, help="JSON lines, appended")
+    args = parser.parse_args()
+    import torch
+
+    import tilewright as tw
+    import tilewright.torch as twt
+
+    tw.use("cuda:0")
+    held = Held(torch)
+    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}", flush=True)
+    with torch.set_grad_enabled(args.backward), open(args.out, "a", encoding="utf-8") as out:
+        for size in args.sizes:
+            out.write(json.dumps(measure(torch, twt, held, size, args)) + "\n")
+            out.flush()
+            torch._dynamo.reset()

@@ -8,15 +8,12 @@ Without --backward ours is also compared with our product that stores the logits
 Times are medians of at least 60 runs with a cold cache and without the host's time (held.py). MiB is the largest memory of a call beyond operands.
 """
 
-import argparse
 import functools
-import json
 import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from held import Held  # noqa: E402
-from sides import compare, tuned  # noqa: E402
+from sides import compare, main, tuned  # noqa: E402
 
 SIZES = "4096x4096x128256 8192x2048x151936 4096x768x50257".split()
 
@@ -63,28 +60,5 @@ def measure(torch, twt, held, size, args):
     return {"size": size, "backward": args.backward, "plans": plans, **row}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sizes", nargs="*", default=SIZES, metavar="ROWSxKxVOCABULARY", help="rows and columns of X, rows of W")
-    parser.add_argument("--backward", action="store_true", help="with the gradients of X and W")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of tuning for each of our products")
-    parser.add_argument("--autotune", action="store_true", help="torch.compile with max-autotune-no-cudagraphs, too")
-    parser.add_argument("--out", default=os.devnull, help="JSON lines, appended")
-    args = parser.parse_args()
-    import torch
-
-    import tilewright as tw
-    import tilewright.torch as twt
-
-    tw.use("cuda:0")
-    held = Held(torch)
-    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}", flush=True)
-    with torch.set_grad_enabled(args.backward), open(args.out, "a", encoding="utf-8") as out:
-        for size in args.sizes:
-            out.write(json.dumps(measure(torch, twt, held, size, args)) + "\n")
-            out.flush()
-            torch._dynamo.reset()
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, measure, SIZES, "ROWSxKxVOCABULARY", "rows and columns of X, rows of W", "with the gradients of X and W")

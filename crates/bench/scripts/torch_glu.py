@@ -8,14 +8,11 @@ With --backward each call also computes the gradients of X and the weights; ours
 Times are medians of at least 60 runs with a cold cache and without the host's time (held.py). A wide spread is marked.
 """
 
-import argparse
-import json
 import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from held import Held  # noqa: E402
-from sides import compare, tuned  # noqa: E402
+from sides import compare, main, tuned  # noqa: E402
 
 SIZES = "8192x4096x14336 2048x8192x28672 16384x2048x5632 4096x1536x8960 128x4096x14336 3000x1000x2741".split()
 
@@ -95,28 +92,5 @@ def measure(torch, twt, held, size, args):
     return {"size": size, "backward": args.backward, "plans": plans, **row}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sizes", nargs="*", default=SIZES, metavar="MxKxN", help="rows, columns of X, columns of each factor")
-    parser.add_argument("--backward", action="store_true", help="with the gradients of X and the weights")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of tuning for each of our problems")
-    parser.add_argument("--autotune", action="store_true", help="torch.compile with max-autotune-no-cudagraphs, too")
-    parser.add_argument("--out", default=os.devnull, help="JSON lines, appended")
-    args = parser.parse_args()
-    import torch
-
-    import tilewright as tw
-    import tilewright.torch as twt
-
-    tw.use("cuda:0")
-    held = Held(torch)
-    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}", flush=True)
-    with torch.set_grad_enabled(args.backward), open(args.out, "a", encoding="utf-8") as out:
-        for size in args.sizes:
-            out.write(json.dumps(measure(torch, twt, held, size, args)) + "\n")
-            out.flush()
-            torch._dynamo.reset()
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, measure, SIZES, "MxKxN", "rows, columns of X, columns of each factor", "with the gradients of X and the weights")

@@ -176,7 +176,7 @@ typedef struct tw_gemm {
     int64_t batch;
     int64_t stride_a, stride_b, stride_c, stride_r; /* between batch entries; 0 for A, B or residual: all entries share one matrix */
     tw_dtype dtype;                                 /* of A, and of B if b_dtype is TW_AS_A */
-    tw_dtype out_dtype;                             /* of C, bias and residual */
+    tw_dtype out_dtype;                             /* of C, bias and residual; but the bias before TW_EXP has the type of the sums, f32 or f64 */
     tw_order order;
     /* TW_TF32: f32 operands are rounded to tf32. TW_TF32X3: three products of tf32, nearly f32's accuracy.
      * TW_BF16X3, TW_BF16X6: three or six products of bf16, relative error 2^-15 or 2^-24 of a product.

@@ -1,4 +1,4 @@
-//! Nodes of a fleet that are told to end, watched, withdrawn and killed, and all devices of a host.
+//! Nodes of a fleet that end by a signal, are watched, withdrawn and killed, and all devices of a host.
 
 use crate::common::{Ran, missing};
 use crate::fleet::postgres::PASSWORD;
@@ -91,7 +91,7 @@ pub fn a_live_run_is_seen_and_withdrawn() {
     assert!(late.err.contains("--run night: it was withdrawn"), "{}", late.err);
 }
 
-/// PoCL has as many devices as it is told to have.
+/// A variable of PoCL sets its number of devices.
 pub fn all_devices_of_a_host_share_the_problems() {
     let bench = bench();
     let run = |line: &str| {
@@ -102,7 +102,7 @@ pub fn all_devices_of_a_host_share_the_problems() {
     let found = run("devices --json").objects().iter().filter(|o| o["backend"] == "opencl" && o["device"].is_string()).count();
     match found {
         0 => return missing::missing("an OpenCL device"),
-        1 => return missing::skipped("PoCL, which has as many devices as it is told to have"),
+        1 => return missing::skipped("PoCL with two devices"),
         _ => {}
     }
     let ran = run("tune --cases cases.csv --device all --budget 1 --json");
@@ -112,7 +112,7 @@ pub fn all_devices_of_a_host_share_the_problems() {
     assert!(ran.err.contains(&format!("4 problems tuned by {found} workers")), "{}", ran.err);
 }
 
-/// Takes hosts down: on the server of a test, the mark of the first plan that a careful holder marks is stored late, whoever marks it.
+/// Delays, on the server of a test, the mark of the first plan that a careful holder marks. The test kills the holder meanwhile.
 const DEADLY: &str = "
 CREATE TABLE deadly(plan text);
 CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN

@@ -41,7 +41,7 @@ impl Seen {
     fn calls(&self) -> Vec<String> {
         std::mem::take(&mut *self.calls.lock().unwrap())
     }
-    /// Notes a launch: what a hold does on a device, and how many launches wait behind one.
+    /// Notes a launch, and counts the launches that a hold delays.
     fn launched(&self, function: Handle, ticket: impl FnOnce() -> u32) {
         if function.0 == self.hold.load(Ordering::SeqCst) {
             self.ticket.store(ticket(), Ordering::SeqCst);

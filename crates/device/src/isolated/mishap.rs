@@ -9,7 +9,7 @@ use tilewright_ir::{Access, Base, Builder, Builtin, Kernel, Scalar, Unroll};
 const VARIABLE: &str = "TILEWRIGHT_WORKER_MISHAP";
 /// What a worker waits for a kernel that is ordered to hang: tests should not wait as long as users would.
 const SHORT: Duration = Duration::from_secs(2);
-/// Turns of the kernel that hangs: about 30 s on an H200. It ends by itself, so that no device stays busy after a test.
+/// Turns of the kernel that hangs: about 30 s on an H200 by an estimate. The kernel ends, so that no device stays busy after a test.
 const TURNS: i64 = 1 << 27;
 /// Elements between an operand and what a wrong kernel writes: no allocation is so large.
 const FAR: i64 = 1 << 40;
