@@ -64,13 +64,22 @@ def compare(held, calls, want, size, notes, of_what=""):
         marks = (" wide" if spread.wide else "") + (" with the host's time, as it waits for the device" if name in waiting else "")
         marks += " WRONG" if errors.get(name, 0.0) > 2e-2 else ""
         print(f"{size} {name}: {spread.median:.1f} us, {peaks[name]} MiB{marks} {notes.get(name, '')}", flush=True)
-    ours = [name for name in spreads if name.startswith("ours")]
-    best = min((name for name in spreads if name not in ours and name != of_what), key=lambda name: spreads[name].median)
-    ratio = lambda a, b: f"{spreads[a].median / spreads[b].median:.3f}"  # noqa: E731
-    lines = [f"{best} takes {ratio(best, name)} of {name}" for name in ours]
-    lines += [f"{name} takes {ratio(name, of_what)} of {of_what}" for name in ours if of_what]
-    print(f"{size}: {'; '.join(lines)}", flush=True)
+    print(f"{size}: {'; '.join(ratios(spreads, waiting, of_what))}", flush=True)
     return {"errors": errors, "peak_mib": peaks, "waits": sorted(waiting), "times": {name: spread.record() for name, spread in spreads.items()}}
+
+
+def ratios(spreads, waiting, of_what=""):
+    """Lines with the ratios of ours to the best rival, and to `of_what`. Sides in `waiting` and wide ones have no ratio."""
+    counts = {name for name, spread in spreads.items() if name not in waiting and not spread.wide}
+    ours = [name for name in spreads if name.startswith("ours")]
+    rivals = [name for name in spreads if name not in ours and name != of_what and name in counts]
+    ratio = lambda a, b: f"{spreads[a].median / spreads[b].median:.3f}"  # noqa: E731
+    lines = [f"no ratio of {name}: it waits for the device, or is wide" for name in spreads if name not in counts]
+    if rivals:
+        best = min(rivals, key=lambda name: spreads[name].median)
+        lines += [f"{best} takes {ratio(best, name)} of {name}" for name in ours if name in counts]
+    lines += [f"{name} takes {ratio(name, of_what)} of {of_what}" for name in ours if {name, of_what} <= counts]
+    return lines
 
 
 def main(doc, measure, sizes, metavar, meaning, gradients):

@@ -145,6 +145,8 @@ class Bench:
     def timed(self, row, runs):
         """Medians of all sides, timed alternately, and the sides with a wide spread."""
         runs = {name: run for name, run in runs.items() if run}
+        if not runs:
+            return
         spreads = self.held.spreads(list(runs.values()), self.args.repeats)
         for name, spread in zip(runs, spreads):
             row[f"{name}_us"] = spread.median
@@ -225,18 +227,17 @@ class Bench:
         run, outcome = self.ours(call)
         row["plan"] = outcome.plan
         self.timed(row, {"ours": run, **runs})
-        row["cub_us"] = self.cub_us(x, op, axis)
+        self.cub_side(row, x, op, axis)
         self.compare(row, op, call.result, reduced(torch, x, op, axis), (x, axis, 0.0))
         return row
 
-    def cub_us(self, x, op, axis):
-        """None where CUB has none, or CuPy fails."""
+    def cub_side(self, row, x, op, axis):
+        """Times CUB alone; None where CUB has no such operator, or CuPy fails."""
+        row["cub_us"] = None
         try:
-            run = self.cub.run(x, op, axis)
-            return self.held.spreads([run], self.args.repeats)[0].median if run else None
+            self.timed(row, {"cub": self.cub.run(x, op, axis)})
         except Exception as e:  # noqa: BLE001: whatever CuPy and its compiler raise
             print(f"  CuPy: {str(e).splitlines()[0][:120]}", file=sys.stderr)
-            return None
 
     def compare(self, row, op, ours, theirs, source):
         """Largest difference from torch's values, beside their largest; of indices, the part that differs. `wrong`: by more than rounding
@@ -258,10 +259,15 @@ def rivals(row):
     return [row[side] for side in ("eager_us", "compiled_us") if row.get(side)]
 
 
+def counted(rows, *sides):
+    """The right rows that have a time of each side, none of them wide."""
+    return [row for row in rows if not row.get("wrong") and not set(row.get("wide", [])) & set(sides) and all(row.get(f"{side}_us") for side in sides)]
+
+
 def table(paths):
     found = [row for row in recorded(paths) if row.get("ours_us")]
     # Wide or wrong rows count on no side.
-    rows = [row for row in found if not (set(row.get("wide", [])) & {"ours", "eager", "compiled"} or row.get("wrong"))]
+    rows = [row for row in counted(found, "ours") if not set(row.get("wide", [])) & {"eager", "compiled"}]
     print(f"{len(rows)} of {len(found)} cases; left out, wide or wrong: {', '.join(row['case'] for row in found if row not in rows) or 'none'}\n")
     print("| case | floor us | eager us | compiled us | ours us | ratio | our product alone | CUB |\n|---|---|---|---|---|---|---|---|")
     number = lambda x: f"{x:.1f}" if x else ""  # noqa: E731
@@ -269,6 +275,8 @@ def table(paths):
         told = [number(row.get(x)) for x in ("floor_us", "eager_us", "compiled_us", "ours_us")]
         ratio = f"{min(rivals(row)) / row['ours_us']:.2f}"
         print(f"| {row['case']} | {' | '.join(told)} | {ratio} | {number(row.get('product_us'))} | {number(row.get('cub_us'))} |")
+    if len(rows) < 0.95 * len(found):
+        return print("\nno means: more than 5 % of the cases do not count")
     mean = lambda values: math.exp(sum(map(math.log, values)) / len(values)) if values else float("nan")  # noqa: E731
     both = [row for row in rows if row.get("compiled_us")]
     for name, judged in (("the better of torch's two", both), ("eager torch", rows)):
@@ -276,10 +284,10 @@ def table(paths):
             ratios = [(min(rivals(row) if judged is both else [row["eager_us"]]) / row["ours_us"], row["case"]) for row in judged]
             print(f"\n{len(judged)} cases: over {name} {mean([r for r, _ in ratios]):.3f}, least {min(ratios)[0]:.3f} ({min(ratios)[1]})")
     for name, keep in (("stored", True), ("not stored", False)):
-        added = [row["ours_us"] / row["product_us"] for row in rows if row.get("product_us") and row["case"].endswith(", stored") == keep]
+        added = [row["ours_us"] / row["product_us"] for row in counted(rows, "product") if row["case"].endswith(", stored") == keep]
         if added:
             print(f"over our own product that stores C, {name}: {mean(added):.3f}, most {max(added):.3f}")
-    cub = [row["cub_us"] / row["ours_us"] for row in rows if row.get("cub_us")]
+    cub = [row["cub_us"] / row["ours_us"] for row in counted(rows, "cub")]
     if cub:
         print(f"over CUB, {len(cub)} cases: {mean(cub):.3f}, least {min(cub):.3f}")
     if not any(row.get("product_us") for row in rows):

@@ -53,6 +53,33 @@ fn page_and_plots_are_what_the_command_generates() {
     assert!(page <= 12 << 10, "benchmarks/results.md has {page} bytes");
 }
 
+/// Cells of the rows of a page's tables that have so many columns.
+fn rows(page: &str, columns: usize) -> Vec<Vec<String>> {
+    let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_string()).collect::<Vec<_>>();
+    let tables = page.lines().filter(|line| line.starts_with('|'));
+    tables.map(cells).filter(|row| row.len() == columns).collect()
+}
+
+/// Each figure of README is one of results.md, rounded.
+#[test]
+fn figures_of_readme_are_those_of_the_results() {
+    let page = |name: &str| std::fs::read_to_string(benchmarks().join(name)).unwrap();
+    let results = rows(&page("results.md"), 11);
+    let rounded = |text: &str| text.parse().map_or_else(|_| text.to_string(), |ratio: f64| format!("{ratio:.2}"));
+    let readme: Vec<Vec<String>> = rows(&page("../README.md"), 6).into_iter().filter(|row| row[0].starts_with('`')).collect();
+    assert_eq!(readme.len(), 5);
+    for row in readme {
+        let name = row[0].split('`').nth(1).unwrap();
+        let same = |of: &&Vec<String>| {
+            let [set, n, mean, worst, slower, device, date] = [1, 4, 6, 7, 8, 9, 10].map(|column| of[column].as_str());
+            let n = n.split(' ').next().unwrap_or_default();
+            let figures = [rounded(mean), rounded(worst), format!("{slower} of {n}"), format!("{}, {date}", device.replace("NVIDIA ", ""))];
+            set.starts_with(name) && row[2..] == figures
+        };
+        assert!(results.iter().any(|of| same(&of)), "README's row is in no row of results.md: {row:?}");
+    }
+}
+
 #[test]
 fn every_record_file_is_in_sets_csv_and_the_reverse() {
     let mut sets = csv::Reader::from_path(benchmarks().join("sets.csv")).unwrap();
@@ -98,6 +125,23 @@ fn records_beside_torch_are_printed_by_their_script() {
         rows += of;
     }
     assert!(rows > 70, "{rows} rows");
+}
+
+/// Scripts that compare with PyTorch leave out sides that are wrong, wide or timed with the host.
+#[test]
+fn scripts_count_right_and_steady_sides() {
+    let named = ["TILEWRIGHT_TORCH_PYTHON", "TILEWRIGHT_PYTHON"].into_iter().filter_map(std::env::var_os);
+    let python = named.into_iter().find(|python| !python.is_empty()).unwrap_or_else(|| "python3".into());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/test_sides.py");
+    let tried = match Command::new(&python).arg(&script).output() {
+        Ok(tried) => tried,
+        Err(e) => return missing::missing(&format!("{}: {e}", python.to_string_lossy())),
+    };
+    let said = String::from_utf8_lossy(&tried.stderr);
+    assert!(tried.status.success() && said.contains("Ran 5 tests"), "{said}");
+    if said.contains("... skipped '") {
+        missing::skipped("PyTorch (scripts/torch-without-gpu, TILEWRIGHT_TORCH_PYTHON): ties of indices");
+    }
 }
 
 /// A user of a device of a table starts from the plans of the table, verified again there.
