@@ -2,7 +2,7 @@
 //! workload, the fastest is kept. Overrides hold for the whole process, so the defaults are compared in another one.
 
 use super::clblast::{ClBlast, Run};
-use super::{Baseline, Runner, fastest_right};
+use super::{Baseline, Runner, Samples, fastest_right};
 use crate::error::BenchError;
 use crate::workload::Workload;
 use serde::Deserialize;
@@ -142,7 +142,7 @@ impl Baseline for Tuned {
         }
         let mut run = Configured { tuned: self, product, choices, chosen: 0, applied: Cell::new(None) };
         let count = run.choices.len();
-        run.chosen = fastest_right(workload, count, &mut |n| run.run(n))?.number;
+        run.chosen = fastest_right(workload, count, Samples::OF_FASTEST, &mut |n| run.run(n))?.number;
         Ok(Box::new(run))
     }
 }

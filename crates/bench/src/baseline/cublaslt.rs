@@ -4,7 +4,7 @@
 
 use super::cuda::{check, find, stream};
 use super::gemm::Call;
-use super::{Baseline, Chosen, Runner, cublas, fastest_right};
+use super::{Baseline, Chosen, Runner, Samples, cublas, fastest_right};
 use crate::error::BenchError;
 use crate::record::Workspace;
 use crate::workload::Workload;
@@ -90,7 +90,7 @@ impl Baseline for CublasLt {
                 refused.get_or_insert(e);
                 continue;
             }
-            product.chosen = fastest_right(workload, product.algorithms.len(), &mut |n| product.run(n))?;
+            product.chosen = fastest_right(workload, product.algorithms.len(), Samples::OF_FASTEST, &mut |n| product.run(n))?;
             if product.chosen.right {
                 break;
             }

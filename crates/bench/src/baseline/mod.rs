@@ -125,12 +125,24 @@ impl Chosen {
     }
 }
 
-/// Samples of every way.
-const FIRST: u32 = 3;
-/// Ways that are timed again, the fastest ones of the first samples.
-const AGAIN: usize = 8;
-/// Samples of those.
-const SAMPLES: u32 = 9;
+/// How often the ways are timed among which the fastest is chosen.
+#[derive(Clone, Copy)]
+struct Samples {
+    /// Samples of every way.
+    first: u32,
+    /// Ways that are timed again, the fastest ones of the first samples.
+    again: usize,
+}
+
+impl Samples {
+    /// Samples of those that are timed again.
+    const MOST: u32 = 9;
+    /// All samples of every way.
+    const ALL: Samples = Samples { first: Samples::MOST, again: 0 };
+    /// A first look at every way, all samples of the eight fastest.
+    const OF_FASTEST: Samples = Samples { first: 3, again: 8 };
+}
+
 /// A way whose untimed run lasts longer than this, and than [`SLOWER`] times the fastest untimed run, is timed no further.
 const LONG: Duration = Duration::from_secs(1);
 /// See [`LONG`].
@@ -141,8 +153,8 @@ fn is_hopeless(run: Duration, fastest: Duration) -> bool {
     run > LONG && run > fastest.saturating_mul(SLOWER)
 }
 
-/// Times every way to compute a workload (one run untimed, then [`FIRST`] samples with caches as the workload says), the [`AGAIN`]
-/// fastest ones again ([`SAMPLES`]), and gives the fastest whose result is right, or the fastest of all where none is. Ways that fail, and
+/// Times every way to compute a workload (one run untimed, then samples with caches as the workload says), the fastest ones again where
+/// `samples` says so, and gives the fastest whose result is right, or the fastest of all where none is. Ways that fail, and
 /// ways whose untimed run takes far too long ([`LONG`]), are passed over.
 ///
 /// # Errors
@@ -150,6 +162,7 @@ fn is_hopeless(run: Duration, fastest: Duration) -> bool {
 fn fastest_right(
     workload: &Workload<'_>,
     count: usize,
+    samples: Samples,
     run: &mut dyn FnMut(usize) -> Result<(), String>,
 ) -> Result<Chosen, BenchError> {
     let mut failure = BenchError::Call { call: "heuristics", reason: "the library offers nothing for this problem".into() };
@@ -172,14 +185,14 @@ fn fastest_right(
         let untimed = native.run(&mut || run(number)).map(|()| start.elapsed());
         let median = settle(untimed.and_then(|untimed| {
             fastest = fastest.min(untimed);
-            if is_hopeless(untimed, fastest) { Ok(None) } else { time(number, FIRST, run) }
+            if is_hopeless(untimed, fastest) { Ok(None) } else { time(number, samples.first, run) }
         }))?;
         times.extend(median.map(|us| (number, us)));
     }
     times.sort_by(|x, y| x.1.total_cmp(&y.1));
-    let rest = times.split_off(times.len().min(AGAIN));
+    let rest = times.split_off(times.len().min(samples.again));
     for way in &mut times {
-        way.1 = settle(time(way.0, SAMPLES, run))?.unwrap_or(f64::INFINITY);
+        way.1 = settle(time(way.0, Samples::MOST, run))?.unwrap_or(f64::INFINITY);
     }
     times.sort_by(|x, y| x.1.total_cmp(&y.1));
     times.extend(rest);

@@ -52,11 +52,10 @@ impl Window {
         let (pad, stride, dilation) = (narrow(&sizes.front)?, narrow(&sizes.stride)?, narrow(&sizes.dilation)?);
         let groups = narrow(&[sizes.groups])?[0];
         let mode = sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION;
-        let float = sys::cudnnDataType_t::CUDNN_DATA_FLOAT;
         // SAFETY: the arrays have as many elements as is said, and are read during the call.
         unsafe {
             let (dims, pad, stride, dilation) = (pad.len() as i32, pad.as_ptr(), stride.as_ptr(), dilation.as_ptr());
-            check!(OK, sys::cudnnSetConvolutionNdDescriptor(raw, dims, pad, stride, dilation, mode, float))?;
+            check!(OK, sys::cudnnSetConvolutionNdDescriptor(raw, dims, pad, stride, dilation, mode, format.sums))?;
             check!(OK, sys::cudnnSetConvolutionGroupCount(raw, groups))?;
             check!(OK, sys::cudnnSetConvolutionMathType(raw, format.math))?;
         }
@@ -257,9 +256,7 @@ impl Ways for Algorithms<'_> {
             return Err(BenchError::Call { call: "cudnnConvolutionForward", reason: format!("no algorithm {number}") });
         };
         let handle = self.library.handle;
-        let (one, zero) = (1.0f32, 0.0f32);
-        let one: *const c_void = (&raw const one).cast();
-        let zero: *const c_void = (&raw const zero).cast();
+        let [one, zero] = self.buffers.factors;
         let [x, w, y, space] = self.addresses();
         let (input, filter, window, output) = self.descriptors();
         // SAFETY, for all calls: the descriptors describe the buffers at these addresses (the workload made them for this problem); the

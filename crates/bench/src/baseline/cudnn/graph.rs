@@ -19,8 +19,6 @@ const PLANS: usize = 96;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Knobs of an engine at most.
 const KNOBS: usize = 48;
-/// Engine configurations of one heuristic that are looked at.
-const CONFIGS: usize = 64;
 /// Heuristics. Each one adds the configurations that those before it did not offer.
 const MODES: [Mode; 3] = [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_B, Mode::CUDNN_HEUR_MODE_FALLBACK];
 /// What an engine that computes in f32 with FMA units does not do.
@@ -57,6 +55,9 @@ impl Element for i64 {
 }
 impl Element for f32 {
     const TYPE: Type = Type::CUDNN_TYPE_FLOAT;
+}
+impl Element for f64 {
+    const TYPE: Type = Type::CUDNN_TYPE_DOUBLE;
 }
 impl Element for Address {
     const TYPE: Type = Type::CUDNN_TYPE_VOID_PTR;
@@ -219,7 +220,7 @@ impl Graph {
         let output = tensor(y, &sizes.output(), buffers.output, format)?;
         let window = Descriptor::new(Kind::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?
             .with(Name::CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, &[sizes.input.len() as i64])?
-            .with(Name::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, &[sys::cudnnDataType_t::CUDNN_DATA_FLOAT])?
+            .with(Name::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, &[format.sums])?
             .with(Name::CUDNN_ATTR_CONVOLUTION_CONV_MODE, &[sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION])?
             .with(Name::CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, &narrow::<i64>(&sizes.front)?)?
             .with(Name::CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, &narrow::<i64>(&sizes.back())?)?
@@ -232,10 +233,12 @@ impl Graph {
             .with(x, &[input.raw])?
             .with(w, &[filter.raw])?
             .with(y, &[output.raw])?
-            .with(conv, &[window.raw])?
-            .with(alpha, &[1.0f32])?
-            .with(beta, &[0.0f32])?
-            .finalize()?;
+            .with(conv, &[window.raw])?;
+        let operation = match format.is_double() {
+            true => operation.with(alpha, &[1.0f64])?.with(beta, &[0.0f64])?,
+            false => operation.with(alpha, &[1.0f32])?.with(beta, &[0.0f32])?,
+        };
+        let operation = operation.finalize()?;
         let graph = Descriptor::new(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?
             .with(Name::CUDNN_ATTR_OPERATIONGRAPH_OPS, &[operation.raw])?
             .with(Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, &[library.handle])?
@@ -249,7 +252,7 @@ impl Graph {
             .with(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[self.graph.raw])?
             .with(Name::CUDNN_ATTR_ENGINEHEUR_MODE, &[mode])?
             .finalize()?;
-        let offered = heuristic.read::<Raw>(Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, &mut [])?.min(CONFIGS);
+        let offered = heuristic.read::<Raw>(Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, &mut [])?;
         let new = |_| Descriptor::new(Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
         let mut configs: Vec<Descriptor> = (0..offered).map(new).collect::<Result<_, _>>()?;
         if configs.is_empty() {
@@ -366,6 +369,8 @@ impl Made {
 pub(super) struct Plans<'a> {
     library: &'a Cudnn,
     plans: Vec<Plan>,
+    /// Configurations that became no plan, because there were enough plans or it took too long.
+    left: usize,
     _graph: Graph,
     buffers: Rc<Buffers>,
 }
@@ -377,7 +382,7 @@ impl<'a> Plans<'a> {
     /// [`BenchError::Unsupported`] with what became of the engine configurations where there is none; [`BenchError::Call`].
     pub(super) fn new(library: &'a Cudnn, buffers: Rc<Buffers>, sizes: &Sizes, format: &Format) -> Result<Self, BenchError> {
         let graph = Graph::new(library, &buffers, sizes, format)?;
-        let (mut made, start) = (Made::default(), Instant::now());
+        let (mut made, start, mut left) = (Made::default(), Instant::now(), 0);
         for mode in MODES {
             let configs = graph.configs(mode).unwrap_or_else(|e| {
                 made.why = e.to_string();
@@ -385,7 +390,8 @@ impl<'a> Plans<'a> {
             });
             for config in configs {
                 if made.plans.len() >= PLANS || start.elapsed() >= PATIENCE {
-                    break;
+                    left += 1;
+                    continue;
                 }
                 if let Err(e) = made.add(mode, config, &buffers, format.exact()) {
                     made.failed += 1;
@@ -406,7 +412,7 @@ impl<'a> Plans<'a> {
                 ),
             });
         }
-        Ok(Plans { library, plans: made.plans, _graph: graph, buffers })
+        Ok(Plans { library, plans: made.plans, left, _graph: graph, buffers })
     }
 }
 
@@ -428,7 +434,8 @@ impl Ways for Plans<'_> {
         let Plan { identity: Identity { engine, knobs }, mode, .. } = self.plans.get(number)?;
         let mode = format!("{mode:?}").replace("CUDNN_HEUR_MODE_", "").to_lowercase();
         let knobs: String = knobs.iter().flatten().map(|(kind, value)| format!(" k{kind}={value}")).collect();
-        Some(format!("graph, engine {engine}{knobs} (heuristic {mode})"))
+        let left = if self.left > 0 { format!(", {} configurations not tried", self.left) } else { String::new() };
+        Some(format!("graph, engine {engine}{knobs} (heuristic {mode}{left})"))
     }
     fn workspace(&self, number: usize) -> Option<u64> {
         Some(self.plans.get(number)?.workspace)

@@ -1,4 +1,4 @@
-//! cuDNN's convolutions in three directions, in f32 (FMA units only, or TF32), f16 and bf16, NCHW and NHWC: the algorithms of its
+//! cuDNN's convolutions in three directions, in f64, f32 (FMA units only, or TF32), f16 and bf16, NCHW and NHWC: the algorithms of its
 //! convolution calls ([`algorithms`]), where windows read like padding at both ends of a dimension, and the plans of its graph interface
 //! ([`graph`]). Every way that cuDNN offers is timed with the bias included; the fastest right one is kept.
 
@@ -6,7 +6,7 @@ mod algorithms;
 mod graph;
 
 use super::cuda::{check, find, stream};
-use super::{Baseline, Chosen, Runner, cublas, fastest_right};
+use super::{Baseline, Chosen, Runner, Samples, cublas, fastest_right};
 use crate::error::BenchError;
 use crate::record::Workspace;
 use crate::workload::Workload;
@@ -83,7 +83,7 @@ impl Baseline for Cudnn {
             return unsupported("a bias is compared with forward convolutions in f32 only");
         }
         let sizes = Sizes::new(conv);
-        let Some(format) = Format::new(conv, workload.math()) else { return unsupported("it has no convolutions of f64 here") };
+        let Some(format) = Format::new(conv, workload.math()) else { return unsupported("it has no convolutions of this type") };
         let buffers = Rc::new(Buffers::new(workload, conv, &sizes, &format)?);
         // Pixels that no window reads have a gradient, too: zeros, which the calls do not write.
         let fits = |pixels: &Vec<u64>| conv.direction != Direction::BackwardData || *pixels == sizes.input;
@@ -104,30 +104,48 @@ impl Baseline for Cudnn {
             return unsupported(&refused.join("; "));
         }
         let ways: Box<dyn Ways + 'a> = Box::new(both);
-        let chosen = fastest_right(workload, ways.count(), &mut |n| ways.run(n).map_err(|e| e.to_string()))?;
+        let run = &mut |n| ways.run(n).map_err(|e| e.to_string());
+        let chosen = fastest_right(workload, ways.count(), Samples::ALL, run)?;
         Ok(Box::new(Convolution { ways, chosen }))
     }
 }
 
-/// How tensors lie in memory, their element type, and what may multiply them.
+/// How tensors lie in memory, their element type, the type of sums, and what may multiply them.
 struct Format {
     direction: Direction,
     layout: Layout,
     data: sys::cudnnDataType_t,
+    sums: sys::cudnnDataType_t,
     math: sys::cudnnMathType_t,
 }
+
+/// The factors 1 and 0 of products of f64.
+static DOUBLES: [f64; 2] = [1.0, 0.0];
+/// Those of all others.
+static FLOATS: [f32; 2] = [1.0, 0.0];
 
 impl Format {
     fn new(conv: &Conv, math: Math) -> Option<Format> {
         use sys::{cudnnDataType_t::*, cudnnMathType_t::*};
         let (data, math) = match (conv.dtype, math) {
+            (Scalar::F64, _) => (CUDNN_DATA_DOUBLE, CUDNN_DEFAULT_MATH),
             (Scalar::F32, Math::Exact | Math::Tf32x3 | Math::Bf16x3 | Math::Bf16x6) => (CUDNN_DATA_FLOAT, CUDNN_FMA_MATH),
             (Scalar::F32, Math::Tf32) => (CUDNN_DATA_FLOAT, CUDNN_TENSOR_OP_MATH),
             (Scalar::F16, _) => (CUDNN_DATA_HALF, CUDNN_TENSOR_OP_MATH),
             (Scalar::BF16, _) => (CUDNN_DATA_BFLOAT16, CUDNN_TENSOR_OP_MATH),
             _ => return None,
         };
-        Some(Format { direction: conv.direction, layout: conv.layout, data, math })
+        let sums = if data == CUDNN_DATA_DOUBLE { data } else { CUDNN_DATA_FLOAT };
+        Some(Format { direction: conv.direction, layout: conv.layout, data, sums, math })
+    }
+    /// The factors of f64 are of f64, all others of f32.
+    fn is_double(&self) -> bool {
+        self.data == sys::cudnnDataType_t::CUDNN_DATA_DOUBLE
+    }
+    /// The factors 1 and 0 in the type that calls take.
+    fn factors(&self) -> [*const c_void; 2] {
+        let of = |number: usize| if self.is_double() { (&raw const DOUBLES[number]).cast() } else { (&raw const FLOATS[number]).cast() };
+        [of(0), of(1)]
     }
     /// f32 with FMA units only.
     fn exact(&self) -> bool {
@@ -368,6 +386,8 @@ struct Buffers {
     filter: usize,
     output: usize,
     output_tensor: Tensor,
+    /// 1 and 0.
+    factors: [*const c_void; 2],
     bias: Option<(Tensor, usize)>,
     workspace: usize,
     /// Holds the workspace.
@@ -395,6 +415,7 @@ impl Buffers {
             filter: workload.address(filter)?,
             output: workload.address(result)?,
             output_tensor: Tensor::new(&output, &output, format)?,
+            factors: format.factors(),
             bias,
             workspace: workload.native().memory(&memory)?,
             _memory: memory,
@@ -404,8 +425,7 @@ impl Buffers {
     /// Enqueues a call of its own that adds the bias to the output; nothing where there is none.
     fn add_bias(&self, handle: sys::cudnnHandle_t) -> Result<(), BenchError> {
         let Some((tensor, bias)) = &self.bias else { return Ok(()) };
-        let one = 1.0f32;
-        let one: *const c_void = (&raw const one).cast();
+        let [one, _] = self.factors;
         let (bias, output) = (*bias as *const c_void, self.output as *mut c_void);
         // SAFETY: the descriptors describe the buffers at these addresses; the factors are read during the call.
         unsafe { check!(OK, sys::cudnnAddTensor(handle, one, tensor.0, bias, one, self.output_tensor.0, output)) }
