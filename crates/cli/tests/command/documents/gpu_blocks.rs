@@ -13,6 +13,7 @@ const STOPPED: [&str; 4] =
 fn here(line: &str) -> String {
     let swaps = [
         ("--budget 20s", "--budget 2"),
+        ("--device all --budget 30s", "--device emu,emu --budget 2"),
         ("$EDITOR ", "true "),
         ("srun -n 8 --gpus-per-task=1 bash", "SLURM_PROCID=0 bash"),
         ("/local/", "local/"),
