@@ -144,7 +144,9 @@ impl Format {
     }
     /// The factors 1 and 0 in the type that calls take.
     fn factors(&self) -> [*const c_void; 2] {
-        let of = |number: usize| if self.is_double() { (&raw const DOUBLES[number]).cast() } else { (&raw const FLOATS[number]).cast() };
+        let of = |number: usize| {
+            if self.is_double() { (&raw const DOUBLES[number]).cast() } else { (&raw const FLOATS[number]).cast() }
+        };
         [of(0), of(1)]
     }
     /// f32 with FMA units only.
