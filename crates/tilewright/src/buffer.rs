@@ -87,6 +87,19 @@ impl<T: Element> fmt::Debug for Buffer<T> {
 }
 
 /// A buffer read from one of its elements on.
+///
+/// ```
+/// use tilewright::{Context, Gemm, Operands, Options, RecordsAt, Scalar};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// // Both operands are in one buffer: B begins at its third element.
+/// let both = context.upload(&[1.0f32, 2.0, 3.0, 4.0])?;
+/// let mut c = context.alloc::<f32>(1)?;
+/// context.gemm(Gemm::new(Scalar::F32, 1, 1, 2))?.run_with(Operands::new(&both, both.at(2), &mut c))?;
+/// assert_eq!(c.download()?, [1.0 * 3.0 + 2.0 * 4.0]);
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Slice<'a, T: Element> {
     pub(crate) buffer: &'a Buffer<T>,
@@ -94,6 +107,18 @@ pub struct Slice<'a, T: Element> {
 }
 
 /// A buffer written from one of its elements on.
+///
+/// ```
+/// use tilewright::{Context, Gemm, Operands, Options, RecordsAt, Scalar};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// // The result fills the last row of a larger matrix; the rows before it keep their values.
+/// let (a, b, mut c) = (context.upload(&[2.0f32])?, context.upload(&[3.0f32, 4.0])?, context.upload(&[9.0f32; 4])?);
+/// context.gemm(Gemm::new(Scalar::F32, 1, 2, 1))?.run_with(Operands::new(&a, &b, c.at_mut(2)))?;
+/// assert_eq!(c.download()?, [9.0, 9.0, 6.0, 8.0]);
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct SliceMut<'a, T: Element> {
     pub(crate) buffer: &'a mut Buffer<T>,

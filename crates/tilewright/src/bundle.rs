@@ -15,6 +15,20 @@ use tilewright_problem::contraction::Contraction;
 use tilewright_problem::{Extent, Extents, MOST_REDUCTIONS, Role};
 
 /// A problem of a bundle, with the plan that it gets.
+///
+/// ```
+/// use tilewright::{Bundled, Context, DeviceOptions, Gemm, Options, RecordsAt, Scalar, Target, bundle};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// let operation = context.operation_for(Gemm::new(Scalar::F32, 64, 64, 64).build()?, &target)?;
+/// let layer = Bundled { operation: &operation, plan: operation.plan()?, origin: "picked", time_us: None };
+/// // Names of C functions come from the bundle's name.
+/// let refused = bundle("my-layers", &target, &[layer], &DeviceOptions::default()).unwrap_err();
+/// assert!(refused.to_string().contains("`my-layers"));
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Bundled<'a> {
     /// The problem, on any device.
@@ -28,6 +42,23 @@ pub struct Bundled<'a> {
 }
 
 /// What [`bundle`] made: files with their names.
+///
+/// ```
+/// use tilewright::{Bundled, Context, DeviceOptions, Error, Files, Gemm, Options, RecordsAt, Scalar, Target, bundle};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// # let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// # let operation = context.operation_for(Gemm::new(Scalar::F32, 64, 64, 64).build()?, &target)?;
+/// # let layer = Bundled { operation: &operation, plan: operation.plan()?, origin: "picked", time_us: None };
+/// let files: Result<Files, Error> = bundle("layers", &target, &[layer], &DeviceOptions::default());
+/// match files {
+///     Ok(files) => assert_eq!(files.iter().filter(|(name, _)| name == "layers.h" || name == "layers.c").count(), 2),
+///     // NVRTC is not installed here.
+///     Err(e) => assert!(matches!(e, Error::Device(_))),
+/// }
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 pub type Files = Vec<(String, Vec<u8>)>;
 
 /// A bundle's problem with what was made of it.

@@ -6,6 +6,18 @@ use tilewright_tune::search::{
 };
 
 /// A problem of [`Context::tune_all`].
+///
+/// ```
+/// use tilewright::{Context, Gemm, Options, RecordsAt, Scalar, Wanted};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// let layer = context.gemm(Gemm::new(Scalar::F32, 16, 16, 16))?;
+/// // A model calls it 12 times, and its library takes 40 us.
+/// let wanted = Wanted { calls: 12.0, rival_us: Some(40.0), ..Wanted::new(&layer) };
+/// assert_eq!(wanted.options.budget, tilewright::Budget::default());
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Wanted<'a> {
     /// The problem.
@@ -27,6 +39,27 @@ impl<'a> Wanted<'a> {
 }
 
 /// What came of [`Context::tune_all`].
+///
+/// ```
+/// use tilewright::{Budget, Cancel, Context, Gemm, Options, RecordsAt, Scalar, Wanted};
+/// # use tilewright::{Audience, Event, Outcome, RivalTime, Standing, TuneError};
+///
+/// # struct Silent;
+/// # impl Audience for Silent {
+/// #     fn hear(&mut self, _: usize, _: &Event, _: &Standing) {}
+/// #     fn settled(&mut self, _: usize, _: &Result<Outcome, TuneError>, _: &Standing) -> Vec<RivalTime> {
+/// #         Vec::new()
+/// #     }
+/// # }
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// let layers = [context.gemm(Gemm::new(Scalar::F32, 4, 4, 4))?, context.gemm(Gemm::new(Scalar::F32, 8, 4, 4))?];
+/// let mut wanted: Vec<Wanted<'_>> = layers.iter().map(Wanted::new).collect();
+/// wanted.iter_mut().for_each(|w| w.options.budget = Budget::trials(2));
+/// let campaign = context.tune_all(&wanted, None, &Cancel::default(), &mut Silent)?;
+/// assert!(campaign.outcomes.iter().flatten().all(Result::is_ok));
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Campaign {
     /// In the order of the problems; `None` for one that was not reached.

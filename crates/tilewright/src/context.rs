@@ -10,6 +10,19 @@ use tilewright_device::{CacheState, Device, DeviceInfo, Mark, Program, isolate};
 use tilewright_tune::Records;
 
 /// Which records a context reads and writes.
+///
+/// ```
+/// use tilewright::{Budget, Context, Gemm, Options, Origin, RecordsAt, Scalar};
+///
+/// # let folder = tempfile::tempdir().expect("a folder");
+/// # let file = folder.path().join("records.sqlite");
+/// // Another context finds in the file what this one tuned.
+/// let options = Options { device: Some("emu".into()), records: RecordsAt::File(file), ..Options::default() };
+/// let open = || Context::with(options.clone());
+/// open()?.gemm(Gemm::new(Scalar::F32, 4, 4, 4))?.tune(Budget::trials(2))?;
+/// assert_eq!(open()?.gemm(Gemm::new(Scalar::F32, 4, 4, 4))?.choice()?.1, Origin::Recorded);
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RecordsAt {
     /// The user's: the file that the environment variable `TILEWRIGHT_RECORDS` names, else `records.sqlite` in the user's
@@ -46,6 +59,24 @@ pub enum Trials {
 }
 
 /// How a context is opened.
+///
+/// ```
+/// use tilewright::{Context, Options, RecordsAt};
+///
+/// let options = Options {
+///     device: Some("emu".into()),
+///     records: RecordsAt::Memory,
+///     // Plans may use at most 1 MiB of device memory beside the operands.
+///     workspace: Some(1 << 20),
+///     ..Options::default()
+/// };
+/// let context = Context::with(options)?;
+/// assert!(!context.info().is_measured());
+///
+/// let unknown = Options { device: Some("cuda:99".into()), ..Options::default() };
+/// assert!(Context::with(unknown).is_err());
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Device, as [`tilewright_device::open`] takes it; `None` is the most capable one here.

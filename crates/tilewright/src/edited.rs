@@ -10,6 +10,15 @@ use tilewright_ir::{Dialect, Source, Target, print};
 use tilewright_problem::Problem;
 
 /// Why an edited source cannot be used.
+///
+/// ```
+/// use tilewright::{Edited, SourceError};
+///
+/// // A kernel alone does not say which problem it computes.
+/// let error = Edited::parse("__kernel void gemm() {}").unwrap_err();
+/// assert_eq!(error, SourceError::NoHeader);
+/// assert!(error.to_string().contains("keep the head that `emit` wrote"));
+/// ```
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {

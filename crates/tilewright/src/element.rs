@@ -14,6 +14,21 @@ mod sealed {
 /// [`F8E4M3Fnuz`] or [`F8E5M2Fnuz`]; complex numbers `[f32; 2]` and `[f64; 2]`, real and imaginary part (`bytemuck::cast_slice` makes them of
 /// num-complex's); integers `i8`, `u8` and `i32`; `i64` holds results of
 /// reductions.
+///
+/// ```
+/// use tilewright::{Buffer, Context, Element, Options, RecordsAt, Scalar, f16};
+///
+/// /// Bytes of a buffer of any type.
+/// fn bytes<T: Element>(buffer: &Buffer<T>) -> u64 {
+///     buffer.len() * T::PARTS * u64::from(T::SCALAR.bytes())
+/// }
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// assert_eq!(bytes(&context.upload(&[f16::ONE; 3])?), 6);
+/// // A complex number has two parts.
+/// assert_eq!((<[f32; 2]>::SCALAR, bytes(&context.upload(&[[1.0f32, -1.0]; 3])?)), (Scalar::F32, 24));
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 pub trait Element: Pod + Send + Sync + sealed::Sealed {
     /// Its type in the kernel language.
     const SCALAR: Scalar;

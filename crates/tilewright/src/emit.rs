@@ -13,6 +13,19 @@ use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::{COL, G, ROW};
 
 /// What a source file is made from.
+///
+/// ```
+/// use tilewright::{Context, Emission, Gemm, Options, RecordsAt, Scalar};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// let operation = context.gemm(Gemm::new(Scalar::F32, 4, 4, 4))?;
+/// let (plan, target) = (operation.plan()?, &context.info().target);
+/// let (problem, contraction, program) = (operation.problem(), operation.space().contraction(&plan), operation.program(&plan)?);
+/// let emission = Emission { problem, contraction, plan: &plan, program: &program, target, atomics: false };
+/// assert_eq!(emission.source()?, operation.source()?);
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Emission<'a> {
     /// What is computed.

@@ -11,6 +11,19 @@ use tilewright_tune::records::RecordsError;
 use tilewright_tune::search::TuneError;
 
 /// Why an operation cannot be planned, tuned or run. Every message names the input and, where there is one, the remedy.
+///
+/// ```
+/// use tilewright::{Context, Error, Gemm, Options, RecordsAt, Scalar};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// let operation = context.gemm(Gemm::new(Scalar::F32, 2, 2, 2))?;
+/// let (a, mut c) = (context.upload(&[1.0f32; 4])?, context.alloc::<f64>(4)?);
+/// let error = operation.run(&a, &a, &mut c, 1.0, 0.0).unwrap_err();
+/// assert!(matches!(error, Error::Dtype { operand: "C", have: Scalar::F64, need: Scalar::F32 }));
+/// assert!(error.to_string().ends_with("upload it as f32, or change the problem's dtype"));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -179,6 +192,20 @@ impl From<BindError> for Error {
 }
 
 /// A plan that is not used because it failed its look.
+///
+/// ```
+/// use tilewright::{Context, Gemm, Options, RecordsAt, Scalar};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// let operation = context.gemm(Gemm::new(Scalar::F32, 4, 4, 4))?;
+/// operation.prepare()?;
+/// for failed in operation.failed_looks() {
+///     println!("passed over {}: {}", failed.plan, failed.reason);
+/// }
+/// assert!(operation.failed_looks().is_empty());
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FailedLook {

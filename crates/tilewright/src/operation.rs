@@ -25,6 +25,20 @@ const AGAIN_TRIALS: u64 = 4;
 const AGAIN_SECONDS: f64 = 10.0;
 
 /// Where an operation's plan comes from.
+///
+/// ```
+/// use tilewright::{Budget, Context, Gemm, Options, Origin, RecordsAt, Scalar};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// let operation = context.gemm(Gemm::new(Scalar::F32, 4, 4, 4))?;
+/// assert_eq!(operation.choice()?.1, Origin::Picked);
+/// operation.tune(Budget::trials(2))?;
+/// assert_eq!(operation.choice()?.1, Origin::Tuned);
+/// operation.set_plan(&operation.plan()?)?;
+/// assert_eq!(operation.choice()?.1.name(), "given");
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The fastest thoroughly verified plan in the records for this problem and device.

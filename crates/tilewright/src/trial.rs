@@ -12,6 +12,18 @@ use tilewright_tune::model::Picker;
 use tilewright_tune::records::TimeKind;
 
 /// Times of one plan.
+///
+/// ```
+/// use tilewright::{Context, Factors, Gemm, Options, RecordsAt, Scalar, TimeKind};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// let operation = context.gemm(Gemm::new(Scalar::F32, 64, 64, 64))?;
+/// let times = operation.time(&operation.plan()?, Factors::default(), 10)?;
+/// // A GPU gives ten measured times; the emulator gives one time of the cost model.
+/// assert_eq!((times.kind, times.samples.len()), (TimeKind::Modelled, 1));
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Times {
     /// Microseconds of all kernels of the program, one per repeat, ascending. One modelled time on an emulator.
@@ -21,6 +33,19 @@ pub struct Times {
 }
 
 /// What a verification looked at, and what it found.
+///
+/// ```
+/// use tilewright::{Context, Depth, Factors, Gemm, Options, RecordsAt, Scalar};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// let operation = context.gemm(Gemm::new(Scalar::F32, 8, 8, 8))?;
+/// let verified = operation.verify(&operation.plan()?, 1, Factors::default(), Depth::Thorough, false)?;
+/// assert!(verified.verification.passed);
+/// // The whole problem is small enough for the emulator.
+/// assert_eq!(verified.on, None);
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verified {
     /// How the plan did.

@@ -15,6 +15,19 @@ use tilewright_gen::plan::Plan;
 use tilewright_ir::{Dialect, PORTABLE_CLUSTER, Source, Target, print};
 
 /// Which file a plan becomes with its host code.
+///
+/// ```
+/// use tilewright::{Context, Gemm, Host, Options, RecordsAt, Scalar, Target};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// let target = Target::by_arch("gfx90a").expect("a known architecture");
+/// let operation = context.operation_for(Gemm::new(Scalar::F32, 64, 64, 64).build()?, &target)?;
+/// // One file for hipcc: the kernel, and a function `layer` that launches it.
+/// let text = operation.host_source(&operation.plan()?, &target, "layer", Host::Source)?;
+/// assert!(text.contains("__global__") && text.contains("hipError_t layer("));
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
     /// C with the compiled kernels in it, for any C compiler and CUDA's driver. NVRTC compiles them now.
@@ -24,6 +37,24 @@ pub enum Host {
 }
 
 /// Where the host code finds the compiled kernels.
+///
+/// ```
+/// use tilewright::{Context, Emission, Gemm, HostCode, Images, Options, RecordsAt, Scalar, Target};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// # let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// # let operation = context.operation_for(Gemm::new(Scalar::F32, 64, 64, 64).build()?, &target)?;
+/// # let plan = operation.plan()?;
+/// # let (problem, contraction) = (operation.problem(), operation.space().contraction(&plan));
+/// # let (program, target) = (operation.program(&plan)?, &target);
+/// # let emission = Emission { problem, contraction, plan: &plan, program: &program, target, atomics: false };
+/// // The program has one kernel. Its cubin is a file of this name, found when the host code runs.
+/// let names = ["layer_0.cubin".to_string()];
+/// let text = HostCode { emission, name: "layer", images: Images::Files(&names) }.source()?;
+/// assert!(text.contains("layer_0.cubin") && !text.contains("__global__"));
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Images<'a> {
     /// In the same file as source: for nvcc or hipcc.
@@ -35,6 +66,24 @@ pub enum Images<'a> {
 }
 
 /// Host code of an emission.
+///
+/// ```
+/// use tilewright::{Context, Emission, Gemm, HostCode, Images, Options, RecordsAt, Scalar, Target};
+///
+/// # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+/// # let context = Context::with(options)?;
+/// # let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// # let operation = context.operation_for(Gemm::new(Scalar::F32, 64, 64, 64).build()?, &target)?;
+/// # let plan = operation.plan()?;
+/// # let (problem, contraction) = (operation.problem(), operation.space().contraction(&plan));
+/// # let (program, target) = (operation.program(&plan)?, &target);
+/// let emission = Emission { problem, contraction, plan: &plan, program: &program, target, atomics: false };
+/// let host = HostCode { emission, name: "layer", images: Images::Source };
+/// // A header needs the declarations alone.
+/// assert!(host.declarations()?.contains("CUresult layer("));
+/// assert!(HostCode { name: "2 layers", ..host }.source().is_err());
+/// # Ok::<(), tilewright::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct HostCode<'a> {
     /// What is launched.
