@@ -5,6 +5,18 @@ use crate::gemm::{Gemm, Order};
 use crate::ragged::Ragged;
 
 /// A problem in canonical form and how it got there.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::contraction::Operand;
+/// use tilewright_problem::{Gemm, Order};
+///
+/// // Row-major C = A B is column-major C' = B' A': the operands and m, n change places.
+/// let canonical = Gemm::new(Scalar::F32, 2, 3, 4).order(Order::Row).build()?.canonical();
+/// assert_eq!((canonical.gemm.order, canonical.gemm.m, canonical.gemm.n), (Order::Col, 3, 2));
+/// assert_eq!(canonical.factors, [Operand::B, Operand::A]);
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Canonical {
     /// The same computation on the same memory, column-major, C not transposed. NN, NT, TN and TT remain distinct.

@@ -7,6 +7,17 @@
 use serde::{Deserialize, Serialize};
 
 /// A product's elements are complex numbers.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Complex, Gemm};
+///
+/// // complex64: BLAS' cgemm with A conjugated and transposed.
+/// let gemm = Gemm::new(Scalar::F32, 2, 3, 4).complex().trans(true, false).conj(true, false).build()?;
+/// assert_eq!(gemm.complex, Some(Complex { conj_a: true, ..Complex::default() }));
+/// assert_eq!(Complex::letter('c'), Some((true, true)));
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Complex {
     /// The conjugates of A's elements are multiplied: with A transposed, its conjugate transpose.

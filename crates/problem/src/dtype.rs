@@ -5,6 +5,17 @@ use crate::names::Name;
 use tilewright_ir::Scalar;
 
 /// An element type with how its products are computed.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Dtype, Math};
+///
+/// // The name has the element type and the precision of products.
+/// let dtype = Dtype::named("3xtf32").expect("a type");
+/// assert_eq!((dtype.name(), dtype.scalar, dtype.math), ("tf32x3", Scalar::F32, Math::Tf32x3));
+/// // numpy's name.
+/// assert_eq!(Dtype::scalar("float16"), Some(Scalar::F16));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dtype {
     /// The type, or that of the real and imaginary parts.

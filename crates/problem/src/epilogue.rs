@@ -19,6 +19,17 @@ use std::fmt;
 use tilewright_ir::Scalar;
 
 /// A function of one result element. Computed in the type of the sums.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Activation, Gemm};
+///
+/// let activation = Activation::named("hard-swish").expect("an activation");
+/// assert_eq!(activation.apply(1.0), 4.0 / 6.0);
+/// let gemm = Gemm::new(Scalar::F32, 2, 2, 2).activation(activation).build()?;
+/// assert_eq!(gemm.activation, Some(Activation::HardSwish));
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Activation {
@@ -114,6 +125,17 @@ impl fmt::Display for Activation {
 }
 
 /// Which direction of the result a vector runs along.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Along, Gemm};
+///
+/// // A bias along n has one value per column, as a layer's bias does in row-major order.
+/// let gemm = Gemm::new(Scalar::F32, 32, 10, 64).bias(Along::N).build()?;
+/// assert_eq!(gemm.bias_len(), 10);
+/// assert_eq!(Along::N.other(), Along::M);
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Along {
@@ -139,6 +161,17 @@ impl Along {
 }
 
 /// The bias vector of a matrix product. Its values are contiguous and start its buffer.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Along, BiasVector, Gemm};
+///
+/// // 4 batch entries with a vector of 10 values each, 16 elements apart.
+/// let gemm = Gemm::new(Scalar::F32, 32, 10, 64).batch(4).bias_strided(Along::N, 16).build()?;
+/// assert_eq!(gemm.bias, Some(BiasVector { along: Along::N, batch_stride: 16 }));
+/// assert_eq!(gemm.bias_len(), 3 * 16 + 10);
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BiasVector {
     /// One value per row or per column.
@@ -149,6 +182,17 @@ pub struct BiasVector {
 
 /// The residual of a matrix product: as large as C and stored the same way round, with distances of its own. It starts its
 /// buffer.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Gemm, Residual};
+///
+/// // All 4 batch entries add the same matrix, whose rows are 12 elements apart.
+/// let gemm = Gemm::new(Scalar::F32, 32, 10, 64).batch(4).residual().ldr(12).stride_r(0).build()?;
+/// assert_eq!(gemm.residual, Some(Residual { ld: 12, batch_stride: 0 }));
+/// assert_eq!(gemm.residual_len(), 31 * 12 + 10);
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Residual {
     /// Leading dimension in elements.

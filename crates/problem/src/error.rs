@@ -9,6 +9,17 @@ use tilewright_ir::Scalar;
 pub const DEFAULT_WORKSPACE: u64 = 1 << 30;
 
 /// Why something is not a problem that can be computed. Every message names the field, its value and the remedy.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Gemm, Problem, ProblemError};
+///
+/// // A row of A has 8 elements: rows 7 elements apart overlap.
+/// let error = Gemm::new(Scalar::F32, 4, 4, 8).lda(7).build().unwrap_err();
+/// assert!(matches!(&error, ProblemError::Value { field, value, .. } if field == "lda" && value == "7"));
+/// let error = Problem::parse("gemm 4 4 8").unwrap_err();
+/// assert!(error.to_string().starts_with("problem `gemm 4 4 8`: "));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProblemError {

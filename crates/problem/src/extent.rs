@@ -4,6 +4,17 @@ use serde::{Deserialize, Serialize};
 
 /// Which extents are known only at launch. What is written as an extent is then the largest a launch may have (its capacity), and
 /// the size that is tuned for.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Dynamic, Extent, Gemm};
+///
+/// // One kernel for 1 to 512 rows.
+/// let dynamic = Dynamic::NONE.with(Extent::M);
+/// let gemm = Gemm::new(Scalar::F16, 512, 64, 64).dynamic(dynamic).build()?;
+/// assert!(gemm.dynamic.has(Extent::M) && !gemm.dynamic.has(Extent::N));
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dynamic {
@@ -46,6 +57,14 @@ impl Dynamic {
 }
 
 /// An extent that may be known only at launch.
+///
+/// ```
+/// use tilewright_problem::Extent;
+///
+/// assert_eq!(Extent::ALL.map(Extent::name), ["batch", "m", "n"]);
+/// // Rows of a product are columns of its transpose.
+/// assert_eq!(Extent::M.turned(), Extent::N);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Extent {
     /// The batch.
@@ -80,6 +99,17 @@ impl Extent {
 }
 
 /// The extents of one launch: those of the contraction, or smaller ones where they are [`Dynamic`].
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Extent, Extents, Gemm};
+///
+/// let largest = Gemm::new(Scalar::F32, 512, 64, 32).batch(2).build()?.extents();
+/// assert_eq!(largest, Extents { g: 2, m: 512, n: 64 });
+/// // A launch with 7 rows.
+/// assert_eq!(largest.with(Extent::M, 7).of(Extent::M), 7);
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Extents {
     /// Batch entries.

@@ -7,6 +7,16 @@ use tilewright_ir::{MatrixType, Scalar};
 ///
 /// The first part is the number of the type nearest to the factor, the second the nearest to what that leaves, and so on. What a nearest
 /// number leaves of an f32 is an f32: subtractions are exact.
+///
+/// ```
+/// use tilewright_ir::MatrixType;
+/// use tilewright_problem::Math;
+///
+/// // Three of the four products: the one of both second parts is dropped.
+/// let split = Math::Bf16x3.split().expect("operands are split");
+/// assert_eq!((split.input, split.parts, split.products), (MatrixType::BF16, 2, &[[1, 0], [0, 1], [0, 0]][..]));
+/// assert!(!split.adds_up());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct FactorParts {
     /// What units take the parts in.

@@ -4,6 +4,20 @@ use crate::error::ProblemError;
 use crate::problem::Problem;
 
 /// Factors of `C = alpha * A * B + beta * C`.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Factors, Gemm, Problem};
+///
+/// let factors = Factors::real(2.0, 1.0);
+/// assert!(factors.reads_old());
+/// let gemm = Problem::from(Gemm::new(Scalar::F32, 2, 2, 2).build()?);
+/// factors.check(&gemm)?;
+/// // Elements are real, so alpha is.
+/// let error = Factors { alpha_im: 0.5, ..factors }.check(&gemm).unwrap_err();
+/// assert!(error.to_string().starts_with("alpha_im = 5e-1: "));
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factors {
     /// Of the product. 0 multiplies as any other: a NaN or an infinity in A or B reaches C. (The reference BLAS does not read A and B

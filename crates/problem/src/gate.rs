@@ -11,6 +11,17 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The function of a gate.
+///
+/// ```
+/// use tilewright_problem::{Gate, GateFunction};
+///
+/// // SwiGLU multiplies silu(gate) by up.
+/// let function = GateFunction::named("silu").expect("a function");
+/// let gate = Gate::new(function);
+/// assert!((gate.of_gate(1.0) * gate.of_up(3.0) - 3.0 / (1.0 + (-1.0f64).exp())).abs() < 1e-15);
+/// // The sigmoid of a GLU is no activation of its own.
+/// assert_eq!(GateFunction::Sigmoid.activation(), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GateFunction {
@@ -81,6 +92,15 @@ impl fmt::Display for GateFunction {
 pub(crate) const GRANULES: [u64; 5] = [1, 8, 32, 64, 128];
 
 /// A positive number of f32, which all types of sums have.
+///
+/// ```
+/// use tilewright_problem::Real;
+///
+/// let slope = Real::parse("1.702")?;
+/// assert_eq!(slope.value(), f64::from(1.702f32));
+/// assert_eq!(Real::parse("-1").unwrap_err(), "must be a positive number of f32, such as 7 or 1.702");
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "f32", try_from = "f32")]
 pub struct Real(u32);
@@ -120,6 +140,18 @@ impl fmt::Display for Real {
 }
 
 /// The gate of a product.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Gate, GateFunction, Gemm};
+///
+/// // C has 8 columns, B has 16: gate and up alternate.
+/// let gemm = Gemm::new(Scalar::BF16, 4, 8, 32).gate(GateFunction::Silu).interleaved(true).build()?;
+/// let gate = gemm.gate.expect("a gated product");
+/// assert_eq!(gate.columns(3, gemm.n), [6, 7]);
+/// assert_eq!(Gate::new(GateFunction::Silu).columns(3, gemm.n), [3, 11]);
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Gate {
     /// What is applied to the gate's half.

@@ -20,6 +20,17 @@ use tilewright_ir::Scalar;
 use validate::check_left;
 
 /// Which direction of a stored matrix is contiguous.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Gemm, Order};
+///
+/// // A is 2 x 8. Its leading dimension is the length of a row, or of a column.
+/// let lda = |order| Ok::<_, tilewright_problem::ProblemError>(Gemm::new(Scalar::F32, 2, 3, 8).order(order).build()?.a.ld);
+/// assert_eq!((lda(Order::Row)?, lda(Order::Col)?), (8, 2));
+/// assert_eq!(Order::named("col"), Some(Order::Col));
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
@@ -36,6 +47,16 @@ names!(Order {
 });
 
 /// How one matrix of a [`Gemm`] is stored. Distances are in elements.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Gemm, Matrix};
+///
+/// // One B for all batch entries, stored transposed (n x k), from the 16th element of its buffer on.
+/// let gemm = Gemm::new(Scalar::F32, 2, 3, 8).batch(4).trans(false, true).stride_b(0).offsets(0, 16, 0).build()?;
+/// assert_eq!(gemm.b, Matrix { trans: true, ld: 8, batch_stride: 0, offset: 16 });
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Matrix {
     /// Stored transposed: A as k x m, B as n x k, C as n x m.
@@ -50,6 +71,17 @@ pub struct Matrix {
 }
 
 /// A strided-batched matrix product. Built and validated by [`Gemm::new`] ... [`GemmBuilder::build`].
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Gemm, Problem};
+///
+/// let gemm = Gemm::new(Scalar::F16, 64, 32, 128).out_dtype(Scalar::F32).batch(4).build()?;
+/// assert_eq!((gemm.a.batch_stride, gemm.span(2)), (64 * 128, 4 * 64 * 32));
+/// // Its text has all of it.
+/// assert_eq!(Problem::parse(&Problem::from(gemm.clone()).key())?, Problem::Gemm(gemm));
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Gemm {

@@ -8,6 +8,18 @@ use tilewright_ir::Scalar;
 
 /// Precision of products, where the type of the operands leaves a choice. It changes the bound of the error, so the user says it; a
 /// plan never does.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Gemm, Math};
+///
+/// // f32 operands on TF32 units, with three products for almost all of f32's accuracy.
+/// let math = Math::named("tf32x3").expect("a precision");
+/// assert_eq!(Gemm::new(Scalar::F32, 64, 64, 64).math(math).build()?.math, math);
+/// let error = Gemm::new(Scalar::F16, 64, 64, 64).math(math).build().unwrap_err();
+/// assert_eq!(error.to_string(), "math = tf32x3: it is a way to multiply f32, the operands are f16");
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Math {

@@ -1,6 +1,14 @@
 //! Values as texts: names of choices, with one table for each enumeration, and numbers. Texts, case files, the command, Python and C read them.
 
 /// A value of a choice.
+///
+/// ```
+/// use tilewright_problem::{Layout, Name};
+///
+/// let at = Name::find(Layout::NAMES, "nhwc").expect("a layout");
+/// assert_eq!((Layout::NAMES[at].number, Layout::NAMES[at].help), (1, "channels last"));
+/// assert_eq!(Name::refusal(Layout::NAMES, "nwhc"), "`nwhc` must be one of nchw, nhwc");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name {
     /// Its name, then its other spellings.

@@ -9,6 +9,18 @@ use tilewright_ir::Scalar;
 
 /// The scales of a matrix product: f32, shared by all batch entries. A result is multiplied by the scale of its row, then by the scale of
 /// its column. Each vector begins at the start of its buffer.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Along, Gemm, Scale, Scales};
+///
+/// // DeepSeek-V3's scales: of 128 terms of a row of A, and of 128 x 128 blocks of B.
+/// let gemm = Gemm::new(Scalar::E4M3, 64, 256, 512).scale_by(Along::M, Scale::LineBlock).scale_by(Along::N, Scale::Block);
+/// let gemm = gemm.build()?;
+/// assert_eq!(gemm.scales.names().collect::<Vec<_>>(), ["m1x128", "n128x128"]);
+/// assert_eq!(Scales::named("m1x128"), Some((Along::M, Scale::LineBlock)));
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Scales {
     /// Of rows.
@@ -22,6 +34,15 @@ pub struct Scales {
 /// A *line* is a row of A or a column of B. Block scales are dense, one block of k after the other: the scale of line i and term k is element
 /// `k / terms * blocks + i / lines`, where `blocks` is the number of blocks of lines. Quantised weights with groups of 32, 64 or 128 terms
 /// use [`Scale::Line32`], [`Scale::Line64`] and [`Scale::LineBlock`].
+///
+/// ```
+/// use tilewright_problem::Scale;
+///
+/// let scale = Scale::named("1x32").expect("a scale");
+/// assert_eq!((scale.lines(), scale.terms()), (1, Some(32)));
+/// // 256 rows of 128 terms: a scale for each row and each of 4 blocks of k.
+/// assert_eq!(scale.blocks(256, 128), [256, 4]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Scale {
     /// A row of A, or a column of B.
@@ -124,6 +145,17 @@ impl Scales {
 
 /// Zero points of a product of 8-bit integers, of i32 and shared by a batch: they are subtracted from the factors, exactly. Each starts
 /// its buffer.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Along, Gemm, ZeroPoint};
+///
+/// // Asymmetric activations: one zero point for A, none for B.
+/// let gemm = Gemm::new(Scalar::U8, 8, 8, 64).b_dtype(Scalar::I8).zero_point(Along::M, ZeroPoint::Tensor).build()?;
+/// assert!(gemm.zero_points.of(Along::M).is_some() && gemm.zero_points.of(Along::N).is_none());
+/// assert_eq!(gemm.zero_points.names().collect::<Vec<_>>(), ["a"]);
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ZeroPoints {
     /// Of A: one value, or one per row.
@@ -133,6 +165,17 @@ pub struct ZeroPoints {
 }
 
 /// How many zero points a factor has.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Along, Gemm, Quant, ZeroPoint};
+///
+/// let len = |how| Ok::<_, tilewright_problem::ProblemError>(
+///     Gemm::new(Scalar::I8, 8, 16, 64).zero_point(Along::N, how).build()?.quant_len(Quant::ZeroB),
+/// );
+/// assert_eq!((len(ZeroPoint::Tensor)?, len(ZeroPoint::Each)?), (1, 16));
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ZeroPoint {
     /// One.
@@ -172,6 +215,17 @@ impl ZeroPoints {
 }
 
 /// A vector that a matrix product reads beside its matrices: quantisation parameters, or the ends of groups.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Along, Gemm, Quant};
+///
+/// // Elements that the caller's buffer holds, and their type.
+/// let gemm = Gemm::new(Scalar::I8, 8, 16, 64).out_dtype(Scalar::F32).scale(Along::N).build()?;
+/// assert_eq!((gemm.quant_len(Quant::ScaleN), Quant::ScaleN.scalar()), (16, Scalar::F32));
+/// assert_eq!(gemm.quant_len(Quant::ScaleM), 0);
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Quant {
     /// A scale for each row of the product.

@@ -5,6 +5,17 @@ use crate::names::names;
 use serde::{Deserialize, Serialize};
 
 /// Which extent of a grouped product its groups cut.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Gemm, Ragged};
+///
+/// // A mixture of experts: at most 512 tokens are split over 8 experts, each with its own B.
+/// let gemm = Gemm::new(Scalar::BF16, 512, 64, 128).grouped(Ragged::M, 8).build()?;
+/// assert_eq!((gemm.batch, gemm.a.batch_stride, gemm.b.batch_stride), (8, 0, 64 * 128));
+/// assert_eq!(Ragged::M.owned(), 1);
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ragged {

@@ -16,6 +16,17 @@ pub const MOST_AXES: usize = 8;
 pub(crate) const OVER: Axes = Axes { g: false, m: false, n: true, blocks: [0; 2] };
 
 /// Values of a tensor's elements over some of its axes. They are dense, the axes that are kept in the tensor's order.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Operator, Problem, Reduce};
+///
+/// // The mean of each channel of a batch of images (N, C, H, W).
+/// let reduce = Reduce::new(Scalar::F32, &[8, 3, 4, 4], &[0, 2, 3]).op(Operator::Mean).build()?;
+/// assert_eq!((reduce.axes(false), &reduce.strides[..]), (vec![1], &[48, 16, 4, 1][..]));
+/// assert_eq!(Problem::from(reduce).result_shape().extents.m, 3);
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Reduce {

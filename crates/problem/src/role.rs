@@ -7,6 +7,14 @@ use crate::reduction::MOST_REDUCTIONS;
 use tilewright_ir::Scalar;
 
 /// A memory of a problem.
+///
+/// ```
+/// use tilewright_problem::Role;
+///
+/// let role = Role::named("scale_m").expect("a role");
+/// assert_eq!((role, role.words()), (Role::ScaleM, "scales along m"));
+/// assert_eq!(Role::Reduction(1).name(), "reduction_1");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Operand A; a convolution's input or output gradient; the tensor of a reduction.
@@ -238,6 +246,17 @@ impl<T: Copy + Default> PerRole<T> {
 }
 
 /// A memory that a problem has, apart from the workspace, whose size depends on the plan.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Along, Gemm, Problem};
+///
+/// let problem = Problem::from(Gemm::new(Scalar::F16, 4, 6, 8).out_dtype(Scalar::F32).bias(Along::N).build()?);
+/// let memories: Vec<String> = problem.memories().map(|x| format!("{} {}", x.role.name(), x.scalar)).collect();
+/// assert_eq!(memories, ["a f16", "b f16", "c f32", "bias f32"]);
+/// assert_eq!(problem.memories().filter(|x| x.written).count(), 1);
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoleMemory {
     /// Its role.

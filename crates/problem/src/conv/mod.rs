@@ -15,6 +15,19 @@ use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
 /// Which of the three tensors of a convolution is computed from the other two.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::contraction::Operand;
+/// use tilewright_problem::{Conv, Direction};
+///
+/// let direction = Direction::named("bwdw").expect("a direction");
+/// assert_eq!(direction, Direction::BackwardWeight);
+/// // 2 input channels, 3 output channels, 3 x 3 taps: the filter's gradient is computed.
+/// let conv = Conv::new(Scalar::F32, 8, 2, 3, &[4, 4], &[3, 3]).direction(direction).build()?;
+/// assert_eq!(conv.operand(Operand::C), ("filter", 2 * 3 * 9));
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -34,6 +47,16 @@ names!(Direction {
 });
 
 /// Order of dimensions in memory, last fastest.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Conv, Layout, Problem};
+///
+/// assert_eq!(Layout::named("nhwc"), Some(Layout::Nhwc));
+/// let conv = Conv::new(Scalar::F32, 1, 8, 8, &[4, 4], &[3, 3]).layout(Layout::Nhwc).build()?;
+/// assert!(Problem::from(conv).key().contains("nhwc"));
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
@@ -50,6 +73,18 @@ names!(Layout {
 });
 
 /// A convolution. Per-dimension lists run from the slowest to the fastest spatial dimension (D, H, W) and have the same length.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::Conv;
+///
+/// // One image of 5 x 5 pixels, every second window of 3 x 3.
+/// let conv = Conv::new(Scalar::F32, 1, 2, 3, &[5, 5], &[3, 3]).stride(&[2, 2]).build()?;
+/// assert_eq!(conv.output(), [2, 2]);
+/// let error = Conv::new(Scalar::F32, 1, 2, 3, &[5, 5], &[3, 3]).groups(3).build().unwrap_err();
+/// assert!(error.to_string().starts_with("groups = 3: "));
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Conv {

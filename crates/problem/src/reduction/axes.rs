@@ -8,6 +8,17 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Axes of a result.
+///
+/// ```
+/// use tilewright_problem::Axes;
+///
+/// // Blocks of 128 columns of each row, as scales of blocks have them.
+/// let axes: Axes = "n128".parse()?;
+/// assert_eq!((axes.n, axes.blocks), (true, [0, 128]));
+/// assert_eq!(axes.turned().to_string(), "m128");
+/// assert_eq!("k".parse::<Axes>().unwrap_err(), "`k` is no axis; the axes are b (batch), m (rows) and n (columns)");
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Axes {
     /// Batch entries.
@@ -42,6 +53,18 @@ impl Axes {
 }
 
 /// What is reduced: the extents of a result. Groups of a convolution are batch entries that follow each other, and always stay apart.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Gemm, Problem};
+///
+/// // 2 x 4 x 6 results, of which blocks of 3 columns are reduced: 2 values per row, batch entries outermost.
+/// let shape = Problem::from(Gemm::new(Scalar::F32, 4, 6, 8).batch(2).build()?).result_shape();
+/// let over = "n3".parse().expect("axes");
+/// assert_eq!((shape.left(over), shape.count(over)), (16, 3));
+/// assert_eq!(shape.index(over, [1, 0, 5]), 9);
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResultShape {
     /// Batch entries, those of all groups; rows and columns.

@@ -88,6 +88,18 @@ pub(crate) fn check_all(all: &[Reduction], drop_c: bool, accumulator: Scalar, sh
 }
 
 /// One reduction of a result.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+/// use tilewright_problem::{Gemm, Operator, Reduction};
+///
+/// // The largest value of each row of C, computed with the product.
+/// let reduction: Reduction = "max:n".parse().expect("a reduction");
+/// assert_eq!(reduction, Reduction::new(Operator::Max, "n".parse().expect("axes")));
+/// let gemm = Gemm::new(Scalar::F32, 4, 6, 8).reduce(reduction).build()?;
+/// assert_eq!(gemm.reductions[0].to_string(), "max:n");
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Reduction {
     /// What is computed.

@@ -5,6 +5,15 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What is computed of many values.
+///
+/// ```
+/// use tilewright_problem::Operator;
+///
+/// let operator = Operator::from_name("mean").expect("an operator");
+/// // Threads reduce parts; their states are combined, and the last one finishes.
+/// let [x, y] = [1.0, 4.0].map(|x| operator.element(x, 0));
+/// assert_eq!(operator.finish(operator.combine(x, y), 2), 2.5);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Operator {
@@ -35,6 +44,15 @@ pub enum Operator {
 /// What an operator knows of some values: components, those that it does not have are 0. Most have one; `argmax` and `argmin` have the
 /// value and its index, `logsumexp` the largest and the sum of exponentials relative to it, `var` mean, count and the sum of squared
 /// differences from the mean.
+///
+/// ```
+/// use tilewright_problem::{Operator, State};
+///
+/// // The largest value and its index.
+/// let state: State = Operator::ArgMax.element(2.5, 7);
+/// assert_eq!(state, [2.5, 7.0, 0.0]);
+/// assert_eq!(Operator::ArgMax.combine(Operator::ArgMax.identity(), state), state);
+/// ```
 pub type State = [f64; 3];
 
 impl Operator {
@@ -146,6 +164,17 @@ impl Operator {
 }
 
 /// A function of each element, before an operator sees it.
+///
+/// ```
+/// use tilewright_problem::{Function, Operator, Reduction};
+///
+/// // An L1 norm of each row: the sum of magnitudes.
+/// let norm = Reduction::new(Operator::Sum, "n".parse()?).of(Function::Abs);
+/// assert_eq!((norm.function, Function::Abs.apply(-2.0)), (Some(Function::Abs), 2.0));
+/// // A sum of squares is an operator of its own.
+/// assert_eq!(Reduction::new(Operator::Sum, "n".parse()?).of(Function::Square).operator, Operator::SumSq);
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Function {

@@ -130,6 +130,19 @@ pub struct Chain {
 }
 
 /// Builds a view from a tensor upward. The first impossible step is reported by [`ViewBuilder::view`].
+///
+/// ```
+/// use tilewright_problem::view::ViewBuilder;
+///
+/// // Every second row of a 4 x 3 matrix whose rows are 5 elements apart.
+/// let rows = ViewBuilder::tensor(&[("g", 1, 0), ("row", 4, 5), ("col", 3, 1)]).unmerge("row", &[("pair", 2), ("of", 2)]);
+/// let view = rows.slice("of", 0, 1).merge(&["pair", "of"], "even").view("g", "even", "col")?;
+/// assert_eq!((view.extent, view.access.at([0, 1, 2])), ([1, 2, 3], Some(12)));
+/// // The first impossible step is the error of `view`.
+/// let error = ViewBuilder::dense(&[("g", 1), ("row", 4), ("col", 3)]).reverse("rows").view("g", "row", "col").unwrap_err();
+/// assert!(error.to_string().contains("rows"));
+/// # Ok::<(), tilewright_problem::view::ViewError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ViewBuilder {
     tensor: Vec<(Dim, i64)>,
