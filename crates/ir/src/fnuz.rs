@@ -69,8 +69,24 @@ macro_rules! fnuz {
 
 fnuz! {
     /// 4 bits of exponent, 3 of mantissa: up to 240.
+    ///
+    /// ```
+    /// use tilewright_ir::F8E4M3Fnuz;
+    ///
+    /// // Values saturate, and zero has no sign.
+    /// assert_eq!([1.0625, 1000.0].map(|x| F8E4M3Fnuz::from_f32(x).to_f32()), [1.0, 240.0]);
+    /// assert_eq!(F8E4M3Fnuz::from_f32(-0.0).to_bits(), 0);
+    /// ```
     F8E4M3Fnuz: 3, 8;
     /// 5 bits of exponent, 2 of mantissa: up to 57344.
+    ///
+    /// ```
+    /// use tilewright_ir::F8E5M2Fnuz;
+    ///
+    /// // A wider range with fewer bits of mantissa; the bits of -0 are NaN.
+    /// assert_eq!([1.1, 1e9].map(|x| F8E5M2Fnuz::from_f32(x).to_f32()), [1.0, 57344.0]);
+    /// assert!(F8E5M2Fnuz::from_bits(0x80).to_f32().is_nan());
+    /// ```
     F8E5M2Fnuz: 2, 16;
 }
 

@@ -21,6 +21,17 @@ mod bits {
 }
 
 /// A pure, typed expression node. [`Kernel::exprs`] stores its type with it.
+///
+/// ```
+/// use tilewright_ir::{BinaryOp, Builder, Builtin, Expr};
+///
+/// let mut b = Builder::new("example", 32);
+/// let quarter = b.value(Builtin::LocalId / 4);
+/// // A node names its operands, which are nodes of the same arena.
+/// let Expr::Binary(BinaryOp::Div, thread, four) = *b.kernel().expr(quarter) else { panic!("a quotient") };
+/// assert_eq!(b.kernel().expr(thread), &Expr::Builtin(Builtin::LocalId));
+/// assert_eq!(b.kernel().as_int(four), Some(4));
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Expr {
     /// Integer or boolean constant of the node's type.
@@ -58,6 +69,16 @@ pub enum Expr {
 }
 
 /// A kernel argument.
+///
+/// ```
+/// use tilewright_ir::{Access, ArgKind, Builder, Scalar};
+///
+/// let mut b = Builder::new("example", 32);
+/// b.buffer("x", Scalar::F16, Access::Read, "input");
+/// b.scalar_arg("alpha", Scalar::F32, "factor");
+/// let kinds: Vec<&ArgKind> = b.kernel().args.iter().map(|arg| &arg.kind).collect();
+/// assert_eq!(kinds, [&ArgKind::Buffer { scalar: Scalar::F16, access: Access::Read }, &ArgKind::Scalar(Scalar::F32)]);
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ArgKind {
     /// Global memory of elements of this type.
@@ -74,6 +95,19 @@ pub enum ArgKind {
 }
 
 /// A kernel argument with its name.
+///
+/// ```
+/// use tilewright_ir::{Access, Builder, Scalar, Target, print};
+///
+/// let mut b = Builder::new("example", 32);
+/// b.buffer("weights", Scalar::F16, Access::Read, "B, 64 x 32");
+/// let kernel = b.finish();
+/// assert_eq!((kernel.args[0].name.as_str(), kernel.args[0].doc.as_str()), ("weights", "B, 64 x 32"));
+/// // The head of the source explains each argument.
+/// let source = print(&kernel, &Target::by_arch("gfx942").expect("a known architecture"))?;
+/// assert!(source.text.contains("B, 64 x 32"));
+/// # Ok::<(), tilewright_ir::Invalid>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Arg {
     /// Name in printed source.
@@ -85,6 +119,14 @@ pub struct Arg {
 }
 
 /// A named value.
+///
+/// ```
+/// use tilewright_ir::{Builder, Builtin, Scalar, Var};
+///
+/// let mut b = Builder::new("example", 32);
+/// b.bind("row", Builtin::LocalId / 8);
+/// assert_eq!(b.kernel().vars, [Var { name: "row".into(), ty: Scalar::I32.ty() }]);
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Var {
     /// Name in printed source (made unique by the printer).
@@ -94,6 +136,20 @@ pub struct Var {
 }
 
 /// An array in registers, private to each thread.
+///
+/// ```
+/// use tilewright_ir::{Base, Builder, RegArray, Scalar, Unroll};
+///
+/// let mut b = Builder::new("example", 32);
+/// let tile = b.shared("tile", Scalar::F32, 64, 0);
+/// // Four vectors of two elements. The loop is unrolled, so that each index is a constant.
+/// let fragment = b.regs("fragment", Scalar::F32.vector(2), 4);
+/// b.for_range("i", 0, 4, Unroll::Full, |b, i| {
+///     let place = b.reg_place(fragment, i);
+///     b.load_to(place, Base::Shared(tile), i * 2, None);
+/// });
+/// assert_eq!(b.kernel().regs, [RegArray { name: "fragment".into(), ty: Scalar::F32.vector(2), len: 4 }]);
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegArray {
     /// Name in printed source.
@@ -105,6 +161,17 @@ pub struct RegArray {
 }
 
 /// An array in the work-group's shared memory.
+///
+/// ```
+/// use tilewright_ir::{Builder, Scalar};
+///
+/// let mut b = Builder::new("example", 32);
+/// b.shared("tile", Scalar::F16, 512, 0);
+/// // The epilogue uses the memory of the tile again.
+/// b.shared("rows", Scalar::F32, 256, 0);
+/// let ends: Vec<u32> = b.kernel().shared.iter().map(|array| array.byte_end()).collect();
+/// assert_eq!(ends, [1024, 1024]);
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SharedArray {
     /// Name in printed source.
@@ -126,6 +193,16 @@ impl SharedArray {
 }
 
 /// A moving pointer into a global buffer, one per thread.
+///
+/// ```
+/// use tilewright_ir::{Access, Builder, Builtin, Cursor, Scalar};
+///
+/// let mut b = Builder::new("example", 32);
+/// let x = b.buffer("x", Scalar::F32, Access::Read, "input");
+/// // Offsets of large tensors are 64-bit integers.
+/// b.cursor("row", x, Builtin::GroupId(0).cast(Scalar::I64) * 4096);
+/// assert_eq!(b.kernel().cursors, [Cursor { name: "row".into(), buffer: x }]);
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cursor {
     /// Name in printed source.
@@ -135,6 +212,18 @@ pub struct Cursor {
 }
 
 /// Where a value is put.
+///
+/// ```
+/// use tilewright_ir::{Access, Base, Builder, Builtin, Place, Scalar};
+///
+/// let mut b = Builder::new("example", 32);
+/// let x = b.buffer("x", Scalar::F32, Access::Read, "input");
+/// let ahead = b.regs("ahead", Scalar::F32.ty(), 2);
+/// // A load into a register element: the value of the next k-tile.
+/// let place = b.reg_place(ahead, 1);
+/// b.load_to(place, Base::Buffer(x), Builtin::LocalId, None);
+/// assert!(matches!(place, Place::Reg(array, _) if array == ahead));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Place {
     /// Declares an immutable name for the rest of the block.
@@ -146,6 +235,19 @@ pub enum Place {
 }
 
 /// What a loop asks the compiler for.
+///
+/// ```
+/// use tilewright_ir::{Access, Base, Builder, Scalar, Target, Unroll, print};
+///
+/// let mut b = Builder::new("example", 32);
+/// let x = b.buffer("x", Scalar::F32, Access::Write, "output");
+/// let rows = b.scalar_arg("rows", Scalar::I32, "rows");
+/// let zero = b.float(0.0, Scalar::F32);
+/// b.for_range("row", 0, rows, Unroll::By(4), |b, row| b.store(Base::Buffer(x), row, zero, None));
+/// let source = print(&b.finish(), &Target::by_arch("sm_80").expect("a known architecture"))?;
+/// assert!(source.text.contains("#pragma unroll 4"));
+/// # Ok::<(), tilewright_ir::Invalid>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Unroll {
     /// Nothing.
@@ -162,9 +264,33 @@ pub enum Unroll {
 }
 
 /// Statement list.
+///
+/// ```
+/// use tilewright_ir::{Block, Builder, Stmt};
+///
+/// let mut b = Builder::new("example", 32);
+/// // Statements that are no part of the kernel until they are pushed, as the body of a loop or a role is.
+/// let block: Block = b.block(|b| b.barrier());
+/// assert!(matches!(block[..], [Stmt::Barrier(_)]) && b.kernel().body.is_empty());
+/// ```
 pub type Block = Vec<Stmt>;
 
 /// Who takes part in a barrier.
+///
+/// ```
+/// use tilewright_ir::{BarrierScope, Builder, Stmt, Target, print};
+///
+/// // All 4 waves meet at barrier 1, then at the work-group's.
+/// let mut b = Builder::new("example", 128);
+/// b.wave(32);
+/// b.push(Stmt::Barrier(BarrierScope::Named { id: 1, threads: 128 }));
+/// b.push(Stmt::Barrier(BarrierScope::WorkGroup));
+/// let kernel = b.finish();
+/// assert!(print(&kernel, &Target::by_arch("sm_90a").expect("a known architecture"))?.text.contains("bar.sync"));
+/// // AMD's hardware has the barrier of the work-group alone.
+/// assert!(print(&kernel, &Target::by_arch("gfx900").expect("a known architecture")).is_err());
+/// # Ok::<(), tilewright_ir::Invalid>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum BarrierScope {
     /// All threads of the work-group.
@@ -193,6 +319,21 @@ impl BarrierScope {
 }
 
 /// One branch of [`Stmt::Roles`].
+///
+/// ```
+/// use tilewright_ir::{Builder, Role, Stmt, well_formed};
+///
+/// // A producer wave and a consumer wave.
+/// let mut b = Builder::new("example", 64);
+/// b.wave(32);
+/// let [load, math] = ["load", "math"].map(|name| b.block(|b| b.comment(name)));
+/// b.push(Stmt::Roles(vec![
+///     Role { name: "load".into(), first_thread: 0, threads: 32, body: load },
+///     Role { name: "math".into(), first_thread: 32, threads: 32, body: math },
+/// ]));
+/// well_formed(&b.finish())?;
+/// # Ok::<(), tilewright_ir::Invalid>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Role {
     /// Name in comments and timelines (`load`, `math`).
@@ -206,6 +347,18 @@ pub struct Role {
 }
 
 /// A statement. The tree is structured; there is no jump.
+///
+/// ```
+/// use tilewright_ir::{Access, Base, Builder, Builtin, Scalar, Stmt};
+///
+/// let mut b = Builder::new("copy", 32);
+/// let x = b.buffer("x", Scalar::F32, Access::Read, "input");
+/// let y = b.buffer("y", Scalar::F32, Access::Write, "output");
+/// let value = b.load("value", Base::Buffer(x), Builtin::LocalId, 1, None);
+/// b.store(Base::Buffer(y), Builtin::LocalId, value, None);
+/// // Each method of the builder that has an effect adds a statement.
+/// assert!(matches!(b.finish().body[..], [Stmt::Load { .. }, Stmt::Store { guard: None, .. }]));
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Stmt {
     /// A line of explanation in the printed source.
@@ -363,6 +516,20 @@ pub const MAX_ARGS: usize = 64;
 pub const MAX_MAPS: usize = 32;
 
 /// A whole kernel.
+///
+/// ```
+/// use tilewright_ir::{Base, Builder, Builtin, Scalar};
+///
+/// let mut b = Builder::new("example", 64);
+/// let tile = b.shared("tile", Scalar::F32, 64, 0);
+/// let zero = b.float(0.0, Scalar::F32);
+/// b.store(Base::Shared(tile), Builtin::LocalId, zero, None);
+/// let kernel = b.finish();
+/// // A kernel is data: it is compared, stored as JSON and read again.
+/// let text = serde_json::to_string(&kernel)?;
+/// assert_eq!(serde_json::from_str::<tilewright_ir::Kernel>(&text)?, kernel);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kernel {
     /// Entry point name.

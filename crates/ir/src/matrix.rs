@@ -8,6 +8,16 @@ use crate::types::{MmaShape, Scalar};
 use serde::{Deserialize, Serialize};
 
 /// Input element types of a matrix instruction.
+///
+/// ```
+/// use tilewright_ir::{MatrixType, Scalar};
+///
+/// // Operands of two types: A is e4m3, B is e5m2.
+/// let mixed = MatrixType::E4M3xE5M2;
+/// assert_eq!((mixed.name(), mixed.factors()), ("e4m3 x e5m2", [MatrixType::E4M3, MatrixType::E5M2]));
+/// // TF32 is f32 in memory.
+/// assert_eq!((MatrixType::TF32.storage(), MatrixType::TF32.sum()), (Scalar::F32, Scalar::F32));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum MatrixType {
     /// IEEE binary16.
@@ -111,6 +121,20 @@ impl MatrixType {
 }
 
 /// Consecutive elements of a register array: from `first`, as many as the operation says.
+///
+/// ```
+/// use tilewright_ir::{Builder, MatrixOp, MatrixType, RegSlice, Scalar};
+///
+/// let mut b = Builder::new("example", 32);
+/// b.wave(32);
+/// let [a, right] = [4, 2].map(|len| b.regs("fragment", Scalar::U32.ty(), len));
+/// let acc = b.regs("acc", Scalar::F32.ty(), 8);
+/// // The second instruction's accumulators begin at element 4.
+/// let mut slice = |regs, first| RegSlice { regs, first: b.int(first, Scalar::I32) };
+/// let (a, right, acc) = (slice(a, 0), slice(right, 0), slice(acc, 4));
+/// b.matrix(MatrixOp::Mma { input: MatrixType::F16, a, b: right, acc });
+/// assert_eq!(b.kernel().as_int(acc.first), Some(4));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegSlice {
     /// Array.
@@ -121,6 +145,15 @@ pub struct RegSlice {
 
 /// How rows of 128 bytes (or 64, 32) are permuted in shared memory so that neither rows nor columns conflict: the 16-byte
 /// chunk index is xor-ed with bits of the address above it, within the pattern of 8 rows that starts at a multiple of 8 row lengths.
+///
+/// ```
+/// use tilewright_ir::Swizzle;
+///
+/// // Rows of 128 bytes: the same chunk of 8 rows lies in 8 different bank groups.
+/// let chunks: Vec<u32> = (0..8).map(|row| Swizzle::B128.apply(row * 128) % 128 / 16).collect();
+/// assert_eq!(chunks, [0, 1, 2, 3, 4, 5, 6, 7]);
+/// assert_eq!(Swizzle::None.apply(300), 300);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Swizzle {
     /// Plain rows.
@@ -165,6 +198,18 @@ impl Swizzle {
 /// [`Swizzle::apply`] to the address in shared memory, at
 /// b % w + (b / w) leading + (i % 8) w + (i / 8) stride. One exception is the hardware's own: without a swizzle and with m (n)
 /// contiguous, the two strides exchange their roles. PTX ISA, "Strides" of the matrix descriptor; CUTLASS `mma_traits_sm90_gmma`.
+///
+/// ```
+/// use tilewright_ir::{Builder, Scalar, SharedTile, Swizzle};
+///
+/// let mut b = Builder::new("example", 128);
+/// let array = b.shared("tile_b", Scalar::BF16, 128 * 64, 0);
+/// // 128 rows of 64 bf16 along k: one row of the pattern each, 8 rows are 1024 bytes.
+/// let byte = b.int(0, Scalar::I32);
+/// let swizzle = Swizzle::B128;
+/// let tile = SharedTile { array, byte, swizzle, k_contiguous: true, leading_bytes: 0, stride_bytes: 8 * swizzle.row_bytes() };
+/// assert_eq!(tile.stride_bytes, 1024);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SharedTile {
     /// Shared array.
@@ -182,6 +227,17 @@ pub struct SharedTile {
 }
 
 /// Left operand of a warpgroup instruction.
+///
+/// ```
+/// use tilewright_ir::{Builder, RegSlice, Scalar, WarpgroupA};
+///
+/// let mut b = Builder::new("example", 128);
+/// // Four registers of each lane hold 64 x 16 elements of A, two bf16 in each.
+/// let regs = b.regs("fragment_a", Scalar::U32.ty(), 4);
+/// let a = WarpgroupA::Regs(RegSlice { regs, first: b.int(0, Scalar::I32) });
+/// assert_eq!(128 * b.kernel().regs[regs.index()].len * 2, 64 * 16);
+/// assert!(matches!(a, WarpgroupA::Regs(slice) if slice.regs == regs));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum WarpgroupA {
     /// From shared memory.
@@ -192,6 +248,23 @@ pub enum WarpgroupA {
 }
 
 /// Operations on matrix units.
+///
+/// ```
+/// use tilewright_ir::{Builder, MatrixOp, MatrixType, MmaShape, RegSlice, Scalar, Target, validate};
+///
+/// // One MFMA instruction of 32 x 32 x 2 numbers of f32, with 16 accumulators per lane.
+/// let mut b = Builder::new("example", 64);
+/// b.wave(64);
+/// let [a, right, acc] = [1, 1, 16].map(|len| b.regs("x", Scalar::F32.ty(), len));
+/// let first = b.int(0, Scalar::I32);
+/// let [a, right, acc] = [a, right, acc].map(|regs| RegSlice { regs, first });
+/// b.matrix(MatrixOp::Mfma { input: MatrixType::F32, shape: MmaShape { m: 32, n: 32, k: 2 }, a, b: right, acc });
+/// let kernel = b.finish();
+/// validate(&kernel, &Target::by_arch("gfx90a").expect("a known architecture"))?;
+/// // NVIDIA's hardware has other instructions.
+/// assert!(validate(&kernel, &Target::by_arch("sm_90a").expect("a known architecture")).is_err());
+/// # Ok::<(), tilewright_ir::Invalid>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum MatrixOp {
     /// `mma.sync` by one wave of 32: a row of [`crate::mma::TABLE`].
@@ -268,6 +341,15 @@ pub enum MatrixOp {
 }
 
 /// An array of transaction barriers (`mbarrier`, 8 bytes each) in shared memory.
+///
+/// ```
+/// use tilewright_ir::{Builder, TxBarriers};
+///
+/// let mut b = Builder::new("example", 128);
+/// // A barrier of 8 bytes for each of 4 stages, after 32 KiB of tiles.
+/// b.tx_barriers("full", 4, 32 << 10);
+/// assert_eq!(b.kernel().tx_barriers, [TxBarriers { name: "full".into(), len: 4, byte_offset: 32768 }]);
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TxBarriers {
     /// Name in printed source.
@@ -279,10 +361,31 @@ pub struct TxBarriers {
 }
 
 /// Handle of a [`TxBarriers`].
+///
+/// ```
+/// use tilewright_ir::{Builder, TxId};
+///
+/// let mut b = Builder::new("example", 128);
+/// let (full, free) = (b.tx_barriers("full", 4, 0), b.tx_barriers("free", 4, 32));
+/// assert_eq!((full, free), (TxId(0), TxId(1)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TxId(pub u32);
 
 /// One transaction barrier.
+///
+/// ```
+/// use tilewright_ir::{BulkOp, Builder, Builtin, Scalar, TxRef};
+///
+/// let mut b = Builder::new("example", 128);
+/// let full = b.tx_barriers("full", 4, 0);
+/// // The consumer waits for stage t % 4; the parity changes with every round of 4 k-tiles.
+/// let t = b.declare("t", Builtin::GroupId(0));
+/// let barrier = TxRef { barriers: full, index: b.value(t % 4) };
+/// let parity = b.value(t / 4 % 2);
+/// b.bulk(BulkOp::Wait { barrier, parity });
+/// assert_eq!(b.ty(barrier.index), Scalar::I32.ty());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TxRef {
     /// Array.
@@ -292,6 +395,22 @@ pub struct TxRef {
 }
 
 /// A bulk tensor copy's view of global memory: rank 2 to 5, first dimension contiguous. Encoded on the host.
+///
+/// ```
+/// use tilewright_ir::{Scalar, Swizzle, TensorMap};
+///
+/// // Boxes of 64 x 128 elements of a matrix with 512 rows of 1024 elements.
+/// let map = TensorMap {
+///     scalar: Scalar::BF16,
+///     round_tf32: false,
+///     extent: vec![1024, 512],
+///     stride_bytes: vec![2048],
+///     tile: vec![64, 128],
+///     swizzle: Swizzle::B128,
+///     im2col: None,
+/// };
+/// assert_eq!((map.tile_bytes(), map.coordinates()), (16 << 10, 2));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TensorMap {
     /// Element type.
@@ -317,6 +436,24 @@ pub struct TensorMap {
 /// dimension from `lower` to `extent - 1 + upper` in steps of `step`, then along the next one, then to the next sample. The pixel that
 /// is read is the origin plus the copy's offsets; where it lies outside the tensor zeros arrive. PTX ISA, "im2col mode"; the driver's
 /// `cuTensorMapEncodeIm2col`.
+///
+/// ```
+/// use tilewright_ir::{Im2col, Scalar, Swizzle, TensorMap};
+///
+/// // A 3 x 3 filter with one pixel of padding over 16 images of 32 x 32 pixels with 64 channels.
+/// let windows = Im2col { lower: vec![-1, -1], upper: vec![-1, -1], step: vec![1, 1] };
+/// let map = TensorMap {
+///     scalar: Scalar::F16,
+///     round_tf32: false,
+///     extent: vec![64, 32, 32, 16],
+///     stride_bytes: vec![128, 4096, 131072],
+///     tile: vec![64, 128],
+///     swizzle: Swizzle::B128,
+///     im2col: Some(windows),
+/// };
+/// // A copy names channel, origin and sample, and the tap's two offsets.
+/// assert_eq!(map.coordinates(), 6);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Im2col {
     /// First origin along each spatial dimension.
@@ -358,6 +495,20 @@ impl TensorMap {
 }
 
 /// Transaction barriers and bulk copies.
+///
+/// ```
+/// use tilewright_ir::{Builder, Builtin, BulkOp, Fault, Scalar, Target, TxRef, validate};
+///
+/// let mut b = Builder::new("example", 128);
+/// let full = b.tx_barriers("full", 1, 0);
+/// let barrier = TxRef { barriers: full, index: b.int(0, Scalar::I32) };
+/// b.if_then(Builtin::LocalId.equals(0), |b| b.bulk(BulkOp::Init { barrier, arrivals: 1 }));
+/// let kernel = b.finish();
+/// validate(&kernel, &Target::by_arch("sm_90a").expect("a known architecture"))?;
+/// let older = validate(&kernel, &Target::by_arch("sm_80").expect("a known architecture")).unwrap_err();
+/// assert!(matches!(older.fault, Fault::Missing { .. }));
+/// # Ok::<(), tilewright_ir::Invalid>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum BulkOp {
     /// One thread makes a barrier expect this many arrivals per phase.

@@ -31,6 +31,15 @@ pub struct Generations {
 }
 
 /// One instruction.
+///
+/// ```
+/// use tilewright_ir::{MathUnit, MatrixType, Mma};
+///
+/// let row = Mma::find(MathUnit::Mma, MatrixType::BF16).expect("an instruction");
+/// assert_eq!((row.shape.to_string(), row.lanes()), ("16 x 8 x 16".to_string(), 32));
+/// // 16 x 8 results of 32 lanes: 4 registers each.
+/// assert_eq!(row.accumulator_registers(8), 4);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Mma {
     /// Its family.

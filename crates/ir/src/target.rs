@@ -4,6 +4,14 @@ use crate::types::Scalar;
 use serde::{Deserialize, Serialize};
 
 /// The C-family language a kernel is printed in.
+///
+/// ```
+/// use tilewright_ir::{Dialect, Target};
+///
+/// let dialect = |arch| Target::by_arch(arch).map(|target| target.dialect);
+/// assert_eq!((dialect("sm_80"), dialect("gfx942")), (Some(Dialect::Cuda), Some(Dialect::Hip)));
+/// assert_eq!(Dialect::OpenCl.name(), "OpenCL C");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dialect {
@@ -27,6 +35,15 @@ impl Dialect {
 }
 
 /// Operations that not every target has. The validator refuses a kernel that needs one its target lacks.
+///
+/// ```
+/// use tilewright_ir::{Features, Target};
+///
+/// let features = |arch| Target::by_arch(arch).map(|target| target.features).unwrap_or_default();
+/// assert!(features("sm_90a").warpgroup && !features("sm_80").warpgroup);
+/// // The generation of AMD's matrix units.
+/// assert_eq!((features("gfx942").mfma, Features::default().mfma), (3, 0));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Features {
     /// 64-bit floating point.
@@ -71,6 +88,14 @@ pub struct Features {
 }
 
 /// 8-bit floats that matrix instructions of a target take.
+///
+/// ```
+/// use tilewright_ir::{Float8, Scalar, Target};
+///
+/// let float8 = |arch| Target::by_arch(arch).map(|target| target.features.float8).unwrap_or_default();
+/// assert!(float8("sm_90a").takes(Scalar::E4M3) && float8("gfx942").takes(Scalar::E4M3Fnuz));
+/// assert_eq!((float8("sm_80"), Float8::Ocp.takes(Scalar::E4M3Fnuz)), (Float8::None, false));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Float8 {
@@ -96,6 +121,16 @@ impl Float8 {
 }
 
 /// Hard limits a kernel must respect.
+///
+/// ```
+/// use tilewright_ir::Limits;
+///
+/// let limits = Limits::WARPGROUP;
+/// // Two work-groups of 96 KiB fit a compute unit, each with what the system takes.
+/// assert!(2 * (96 << 10) + 2 * limits.shared_reserved() <= limits.shared_per_unit);
+/// // One producer warpgroup keeps 40 registers per thread, and two consumers get the rest.
+/// assert_eq!(limits.role_registers(1, 2, 40), Some((40, 232)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Limits {
     /// Threads per work-group.
@@ -194,6 +229,15 @@ pub const MOST_ROLE_REGISTERS: u32 = 240;
 pub const MOST_EVEN_REGISTERS: u32 = 248;
 
 /// Rates for the cost model. They order candidates; they are not promises.
+///
+/// ```
+/// use tilewright_ir::Target;
+///
+/// let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// // Peak of the matrix units in TFLOP/s of 16-bit operands: two operations per multiply-add.
+/// let peak = 2.0 * target.rates.warpgroup_fma * f64::from(target.units) * target.rates.clock_ghz / 1e3;
+/// assert!((900.0..1100.0).contains(&peak), "{peak}");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
     /// Clock in GHz.
@@ -234,6 +278,14 @@ pub struct Rates {
 }
 
 /// A core of a processor on which a work-group is a loop: what OpenCL does not tell, of those with 512-bit vectors.
+///
+/// ```
+/// use tilewright_ir::CORE;
+///
+/// // Rows of 8 f64 accumulators fill one vector register each; 24 of 32 registers hold a tile of 24 x 8.
+/// assert_eq!(CORE.vector_bytes / 8.0, 8.0);
+/// assert!(24.0 <= CORE.registers);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Core {
     /// Vector registers.
@@ -250,6 +302,17 @@ pub struct Core {
 pub const CORE: Core = Core { registers: 32.0, vector_bytes: 64.0, ports: 2.0, caches: [32.0 * 1024.0, 1024.0 * 1024.0] };
 
 /// A device as generator, validator, emulator and cost model see it.
+///
+/// ```
+/// use tilewright_ir::Target;
+///
+/// let target = Target::by_arch("gfx942").expect("a known architecture");
+/// assert_eq!((target.wave, target.units), (64, 304));
+/// // One that differs in a fact is a copy with another value.
+/// let half = Target { units: target.units / 2, ..target };
+/// assert_eq!(half.units, 152);
+/// assert!(Target::by_arch("sm_1").is_none());
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Target {
     /// Architecture in the vendor's spelling: `sm_90a`, `gfx942`, or `generic` for other OpenCL devices.

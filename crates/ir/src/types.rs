@@ -7,6 +7,16 @@ use std::fmt;
 ///
 /// `F16`, `BF16` and the types of 8 bits and less are storage types: a value of theirs may be loaded, stored, selected and cast, never computed
 /// with. Arithmetic happens in `F32`, of integers in `I32`, as on the hardware's accumulators.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+///
+/// // 16-bit floats are stored so and summed in f32.
+/// assert_eq!((Scalar::BF16.bytes(), Scalar::BF16.accumulator()), (2, Scalar::F32));
+/// assert!(Scalar::F32.is_arithmetic() && !Scalar::BF16.is_arithmetic());
+/// // Two weights of 4 bits share a byte.
+/// assert_eq!(Scalar::U4.bytes_of(5), 3);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scalar {
@@ -152,6 +162,14 @@ impl fmt::Display for Scalar {
 }
 
 /// A scalar or a short vector held by one thread. Legal `lanes`: 1, 2, 4, 8, 16.
+///
+/// ```
+/// use tilewright_ir::Scalar;
+///
+/// let vector = Scalar::F16.vector(8);
+/// assert_eq!((vector.bytes(), vector.to_string()), (16, "f16x8".to_string()));
+/// assert_eq!(vector.with_scalar(Scalar::F32).bytes(), 32);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Type {
     /// Element type.
@@ -178,6 +196,18 @@ impl fmt::Display for Type {
 }
 
 /// How a kernel uses a global buffer.
+///
+/// ```
+/// use tilewright_ir::{Access, Builder, Scalar, Target, print};
+///
+/// let mut b = Builder::new("example", 32);
+/// b.buffer("x", Scalar::F32, Access::Read, "input");
+/// b.buffer("y", Scalar::F32, Access::ReadWrite, "result");
+/// let source = print(&b.finish(), &Target::by_arch("sm_80").expect("a known architecture"))?;
+/// // What is only read may go through the read-only cache.
+/// assert!(source.text.contains("const float* __restrict__ x"), "{}", source.text);
+/// # Ok::<(), tilewright_ir::Invalid>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Access {
     /// Never written while the kernel runs: `const __restrict__`, may go through read-only caches.
@@ -192,6 +222,17 @@ pub enum Access {
 }
 
 /// One-operand operations.
+///
+/// ```
+/// use tilewright_ir::{Access, Base, Builder, Builtin, Scalar, UnaryOp};
+///
+/// // y = sigmoid(x)
+/// let mut b = Builder::new("example", 32);
+/// let x = b.buffer("x", Scalar::F32, Access::ReadWrite, "elements");
+/// let value = b.load("value", Base::Buffer(x), Builtin::LocalId, 1, None);
+/// b.store(Base::Buffer(x), Builtin::LocalId, value.unary(UnaryOp::Sigmoid), None);
+/// assert!(tilewright_ir::well_formed(&b.finish()).is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum UnaryOp {
     /// Arithmetic negation.
@@ -224,6 +265,17 @@ pub enum UnaryOp {
 }
 
 /// Two-operand operations. Both operands and the result have one type, except comparisons, which give `Bool`.
+///
+/// ```
+/// use tilewright_ir::{BinaryOp, Builder, Builtin, Scalar};
+///
+/// let mut b = Builder::new("example", 32);
+/// // Comparisons give `bool`, others the type of their operands.
+/// let small = b.binary(BinaryOp::Lt, Builtin::LocalId, 16);
+/// let odd = b.binary(BinaryOp::And, Builtin::LocalId, 1);
+/// assert_eq!((b.ty(small).scalar, b.ty(odd).scalar), (Scalar::Bool, Scalar::I32));
+/// assert!(BinaryOp::Lt.is_comparison());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum BinaryOp {
     /// Sum.
@@ -273,6 +325,17 @@ impl BinaryOp {
 
 /// Read-modify-write operations on memory. Of floats, the larger and the smaller are those of [`BinaryOp::Maximum`] and
 /// [`BinaryOp::Minimum`]: NaN stays, and -0 is below +0, so that the result does not depend on the order of updates.
+///
+/// ```
+/// use tilewright_ir::{Access, AtomicOp, Base, Builder, Scalar, Stmt};
+///
+/// // All threads add to one element.
+/// let mut b = Builder::new("example", 32);
+/// let sum = b.buffer("sum", Scalar::F32, Access::ReadWrite, "one element");
+/// let one = b.float(1.0, Scalar::F32);
+/// b.atomic(AtomicOp::Add, Base::Buffer(sum), 0, one, None);
+/// assert!(matches!(b.finish().body[..], [Stmt::Atomic { op: AtomicOp::Add, .. }]));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum AtomicOp {
     /// Memory becomes memory + value.
@@ -284,6 +347,15 @@ pub enum AtomicOp {
 }
 
 /// Values every thread is born with, all `I32`.
+///
+/// ```
+/// use tilewright_ir::{Builder, Builtin, Scalar};
+///
+/// let mut b = Builder::new("example", 128);
+/// // The element of this thread, in work-groups of 128 threads.
+/// let i = b.bind("i", Builtin::GroupId(0) * 128 + Builtin::LocalId);
+/// assert_eq!(b.ty(i), Scalar::I32.ty());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Builtin {
     /// Position of the thread in its work-group, 0 .. threads.
@@ -293,6 +365,23 @@ pub enum Builtin {
 }
 
 /// How lanes of a wave exchange values in [`crate::Stmt::Shuffle`].
+///
+/// ```
+/// use tilewright_ir::{Access, Base, Builder, Builtin, Scalar, ShuffleKind, Target, validate};
+///
+/// // The sum of a wave of 32: five exchanges, after which every lane has it.
+/// let mut b = Builder::new("example", 32);
+/// b.wave(32);
+/// let x = b.buffer("x", Scalar::F32, Access::ReadWrite, "32 elements");
+/// let mut sum = b.load("value", Base::Buffer(x), Builtin::LocalId, 1, None);
+/// for mask in [16, 8, 4, 2, 1] {
+///     let other = b.shuffle("other", sum, ShuffleKind::Xor(mask));
+///     sum = b.bind("sum", sum + other);
+/// }
+/// b.store(Base::Buffer(x), Builtin::LocalId, sum, None);
+/// validate(&b.finish(), &Target::by_arch("sm_80").expect("a known architecture"))?;
+/// # Ok::<(), tilewright_ir::Invalid>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ShuffleKind {
     /// Lane `i` receives from lane `i ^ mask`.
@@ -304,6 +393,15 @@ pub enum ShuffleKind {
 }
 
 /// The extents of the product that an instruction computes.
+///
+/// ```
+/// use tilewright_ir::{MathUnit, MatrixType, Mma, MmaShape};
+///
+/// // AMD's units multiply blocks of 16 x 16 or 32 x 32.
+/// let shape = MmaShape { m: 32, n: 32, k: 2 };
+/// assert!(Mma::shaped(MathUnit::Mfma, MatrixType::F32, shape).is_some());
+/// assert_eq!(shape.to_string(), "32 x 32 x 2");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MmaShape {
     /// Rows of A and C.

@@ -13,6 +13,21 @@ use std::ops;
 use std::rc::Rc;
 
 /// An expression that is no part of a kernel yet. An integer without a type takes that of the other operand.
+///
+/// ```
+/// use tilewright_ir::{Builder, Builtin, Ex, Scalar};
+///
+/// /// The element of a row-major matrix of `columns` columns.
+/// fn element(row: impl Into<Ex>, column: impl Into<Ex>, columns: i64) -> Ex {
+///     row.into() * columns + column
+/// }
+/// let mut b = Builder::new("example", 32);
+/// let at = b.value(element(Builtin::GroupId(0), Builtin::LocalId / 4 % 8, 64));
+/// assert_eq!(b.ty(at), Scalar::I32.ty());
+/// // Constants are folded.
+/// let constant = b.value(element(2, 3, 64));
+/// assert_eq!(b.kernel().as_int(constant), Some(131));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Ex(Node);
 

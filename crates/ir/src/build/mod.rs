@@ -18,6 +18,22 @@ use expr::Key;
 use std::collections::HashMap;
 
 /// Assembles one [`Kernel`].
+///
+/// ```
+/// use tilewright_ir::{Access, Base, Builder, Builtin, Scalar, Target, validate};
+///
+/// // The first `len` elements of x are set to a value; threads past the end store nothing.
+/// let mut b = Builder::new("fill", 256);
+/// let x = b.buffer("x", Scalar::F32, Access::Write, "output");
+/// let (len, value) = (b.scalar_arg("len", Scalar::I32, "elements"), b.scalar_arg("value", Scalar::F32, "their value"));
+/// let i = b.bind("i", Builtin::GroupId(0) * 256 + Builtin::LocalId);
+/// let inside = b.lt(i, len);
+/// b.store(Base::Buffer(x), i, value, Some(inside));
+/// let kernel = b.finish();
+/// assert_eq!((kernel.args.len(), kernel.threads), (3, 256));
+/// validate(&kernel, &Target::by_arch("sm_80").expect("a known architecture"))?;
+/// # Ok::<(), tilewright_ir::Invalid>(())
+/// ```
 pub struct Builder {
     kernel: Kernel,
     blocks: Vec<Block>,

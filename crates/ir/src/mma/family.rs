@@ -7,6 +7,16 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The family of instructions that computes a k-tile.
+///
+/// ```
+/// use tilewright_ir::MathUnit;
+///
+/// // A micro tile of wgmma: 64 rows and a multiple of 8 columns by 128 threads.
+/// let family = MathUnit::Warpgroup.family();
+/// assert_eq!((family.block.rows, family.block.columns, family.lanes), (64, 8, 128));
+/// // Multiply-adds of bytes become dot products where the target has them.
+/// assert_eq!(MathUnit::Fma.dot_unit(), Some(MathUnit::Dot));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MathUnit {
     /// Multiply-adds of each thread on its own micro tile.

@@ -26,6 +26,19 @@ use std::collections::HashMap;
 use uses::Uses;
 
 /// Source text of one kernel, ready for the dialect's compiler.
+///
+/// ```
+/// use tilewright_ir::{Base, Builder, Builtin, Scalar, Target, print};
+///
+/// let mut b = Builder::new("example", 128);
+/// // 64 KiB of shared memory: more than CUDA gives a kernel that does not ask for it.
+/// let stages = b.shared("stages", Scalar::F32, 16 << 10, 0);
+/// let zero = b.float(0.0, Scalar::F32);
+/// b.store(Base::Shared(stages), Builtin::LocalId, zero, None);
+/// let source = print(&b.finish(), &Target::by_arch("sm_90a").expect("a known architecture"))?;
+/// assert_eq!((source.entry.as_str(), source.dynamic_shared_bytes), ("example", 65536));
+/// # Ok::<(), tilewright_ir::Invalid>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     /// The text. It includes no header and stands alone.

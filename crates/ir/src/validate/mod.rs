@@ -12,6 +12,19 @@ pub(crate) use types::operands;
 use crate::{Kernel, Stmt, Target};
 
 /// Reason why a kernel is refused: the kernel, the statement and the fault.
+///
+/// ```
+/// use tilewright_ir::{Access, Base, Builder, Builtin, Scalar, well_formed};
+///
+/// let mut b = Builder::new("example", 32);
+/// let x = b.buffer("x", Scalar::F32, Access::Write, "output");
+/// // An integer is stored where floats are.
+/// let thread = b.builtin(Builtin::LocalId);
+/// b.store(Base::Buffer(x), 0, thread, None);
+/// let invalid = well_formed(&b.finish()).unwrap_err();
+/// assert_eq!(invalid.at, "body[0] store");
+/// assert!(invalid.to_string().starts_with("kernel `example`, body[0] store: "));
+/// ```
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("kernel `{kernel}`, {at}: {fault}")]
 pub struct Invalid {
@@ -24,6 +37,18 @@ pub struct Invalid {
 }
 
 /// Fault of a kernel.
+///
+/// ```
+/// use tilewright_ir::{Builder, Fault, Scalar, Target, validate};
+///
+/// let mut b = Builder::new("example", 128);
+/// b.shared("stages", Scalar::F32, 64 << 10, 0);
+/// let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let fault = validate(&b.finish(), &target).unwrap_err().fault;
+/// assert!(matches!(fault, Fault::Limit { used: 262144, .. }));
+/// // Another device may run it.
+/// assert!(fault.is_refusal());
+/// ```
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Fault {
     /// The kernel breaks a rule of the kernel language. This is a bug of the code that built the kernel, on every target.
