@@ -67,6 +67,23 @@ impl Resolved<'_> {
 }
 
 /// The plans of a problem on a target, under constraints.
+///
+/// ```
+/// use tilewright_gen::plan::{Constraint, Plan};
+/// use tilewright_gen::space::Space;
+/// use tilewright_ir::{Scalar, Target};
+/// use tilewright_problem::Gemm;
+///
+/// let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 128x128x16 on 16x16")?;
+/// let resolved = space.resolve(&plan)?;
+/// assert_eq!((resolved.footprint.threads, resolved.generate(0)?.kernels.len()), (256, 1));
+/// // Plans are searched among those with a k-tile of 32: this one is not.
+/// let space = space.constrained(&Constraint::parse("C_UNR32")?);
+/// assert!(!space.constraint().allows(&plan));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Space {
     problem: Problem,

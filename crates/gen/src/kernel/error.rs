@@ -3,6 +3,22 @@
 use thiserror::Error;
 
 /// Reason why generation fails. Plans that passed `derive` and `fits` do not cause these errors, apart from bugs.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 64, 64, 4096).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16, 4 splits, split-sum=1")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// // Partial sums of the splits have no room in a workspace of 16 bytes.
+/// let error = tilewright_gen::kernel::generate(&derived, 16).unwrap_err();
+/// assert!(error.to_string().contains("16"), "{error}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum GenerateError {
     /// More work-groups than a grid dimension holds.

@@ -61,6 +61,24 @@ impl Tiling {
 }
 
 /// Scales of blocks that a thread holds for its sums.
+///
+/// ```
+/// use tilewright_gen::plan::{HeldScales, Plan};
+/// # use tilewright_problem::{Along, Math, Scale};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// let gemm = Gemm::new(Scalar::E4M3, 512, 512, 512).trans(false, true).math(Math::Promoted);
+/// let space = Space::new(&gemm.scale_by(Along::M, Scale::LineBlock).build()?.into(), &target)?;
+/// let plan = Plan::parse("wgmma 64x128x128 on 1x1, tma+tma, 3 stages, 4 producers")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// // A lane of wgmma has accumulators of two rows, 8 rows apart. Each row has a scale.
+/// let HeldScales { distances, of } = derived.held_scales(&derived.c, &derived.c.block_scales[0]);
+/// assert_eq!((distances, &of[..4]), (vec![0, 8], &[0, 0, 1, 1][..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct HeldScales {
     /// How far the lines with values of their own are from the thread's first.
     pub distances: Vec<u32>,

@@ -8,6 +8,23 @@ use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{Bound, COL, ROW};
 
 /// Existence of elements by k-step of a k-tile: for the rows of A and the columns of B of each instruction.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// # use tilewright_problem::Problem;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::Target;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// // Four groups of 16 channels as one block-diagonal product: a k-tile of 64 has 4 blocks.
+/// let problem = "conv_fwd_nhwc_n2_g4_c64_k64_in8x8_fil1x1_st1x1_dil1x1_pb0x0_pe0x0_bias0_ws0_f16";
+/// let space = Space::new(&Problem::parse(problem)?, &target)?;
+/// let plan = Plan::parse("mma 64x64x64 on 2x1, registers+registers, form=2")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// let blocks = derived.tiling.blocks(&derived.c).expect("some are zeros");
+/// assert_eq!((blocks.share(0), blocks.share(1)), (1.0, 0.25));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocks([Vec<Vec<bool>>; 2]);
 

@@ -22,6 +22,23 @@ const ALONG_K: &str = "it is contiguous along rows, and instructions read 32-bit
 const COLUMN: u32 = 1024;
 
 /// Bulk copies of one operand's tiles.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F16, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("wgmma 128x128x64 on 2x1, tma+tma, 4 stages, 4 producers")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// // A is contiguous along k: its k-tile is one column of 128 rows of 128 bytes.
+/// let tile = derived.schedule.copies[0].tile().expect("a bulk tile");
+/// assert_eq!((tile.k_contiguous, tile.columns, tile.row, tile.bytes), (true, 1, 64, 128 * 128));
+/// assert_eq!(tile.map.extent, [512, 512]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct BulkTile {
     /// The operand in global memory; a box is one copy. Dimensions of a matrix: the contiguous one, the other, and g where it takes part.
@@ -67,6 +84,22 @@ pub const fn store_buffers(teams: u32) -> u32 {
 }
 
 /// How results go out by bulk stores of [`STORE_ROWS`] rows.
+///
+/// ```
+/// use tilewright_gen::plan::{Plan, store_tile};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F16, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("wgmma 128x128x64 on 2x1, tma+tma, 4 stages, 4 producers")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// // A store moves 16 rows of 64 columns: rows of 128 bytes.
+/// let tile = store_tile(&derived.c.c, 128)?;
+/// assert_eq!((tile.columns, tile.row_bytes(), tile.staging_bytes()), (64, 128, 2048));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct StoreTile {
     /// The result in global memory; dimensions: columns and rows, the contiguous ones first, and what is outside of them where there is
@@ -116,6 +149,15 @@ pub const fn store_columns(micro: u32, bytes: u32) -> u32 {
 pub const ROW_VECTOR: u32 = 8;
 
 /// A wave's staging buffer for plain stores of whole rows.
+///
+/// ```
+/// use tilewright_gen::plan::RowStaging;
+/// use tilewright_ir::Scalar;
+///
+/// // Micro tiles of 64 columns of f32: 16 rows of 32 columns, each with a gap of 8 elements.
+/// let staging = RowStaging::new(64, 8, 4, Scalar::F32);
+/// assert_eq!((staging.columns, staging.pitch(), staging.bytes()), (32, 40, 16 * 40 * 4));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RowStaging {
     /// Columns.

@@ -12,6 +12,22 @@ use tilewright_problem::contraction::{Contraction, ResultSource, Tensor};
 use tilewright_problem::view::{COL, G, ROW};
 
 /// What one thread does in one k-tile. Loads and stores are instructions of the plan's widths.
+///
+/// ```
+/// use tilewright_gen::plan::{Plan, counts};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 128x128x16 on 16x16")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// // A thread computes 8 x 8 results: 64 multiply-adds for each of 16 k.
+/// let each = counts(&derived).per_k_tile;
+/// assert_eq!((each.math, each.barriers), (64.0 * 16.0, 2.0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Instructions {
     /// Multiply-adds (vectors of `MVW` count once).
@@ -27,6 +43,23 @@ pub struct Instructions {
 }
 
 /// Work of all kernels of a program, the whole batch together.
+///
+/// ```
+/// use tilewright_gen::plan::{Plan, counts};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 500, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 128x128x16 on 16x16, predicate")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// let counts = counts(&derived);
+/// assert_eq!((counts.groups, counts.k_tiles, counts.launches), (16, 32, 1));
+/// // Edges are counted as whole tiles.
+/// assert_eq!(counts.useful(), 500.0 / 512.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Counts {
     /// Floating-point operations asked for: 2 g m n k.

@@ -10,6 +10,23 @@ const ACCESS: u32 = 16;
 const ROUND: u32 = 16 << 10;
 
 /// The exchange of a tile's sums.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// // Two splits of k are a cluster of two work-groups.
+/// let space = Space::new(&Gemm::new(Scalar::F32, 64, 64, 4096).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 32x32x32 on 8x8, 2 splits, split-sum=2")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// // A thread has 16 accumulators: 4 accesses of 16 bytes. All threads are in shared memory at once.
+/// let exchange = derived.exchange(Scalar::F32).expect("partial sums are reduced");
+/// assert_eq!((exchange.accesses, exchange.width, exchange.bytes), (4, 4, 64 * 16 * 4));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExchangeShape {
     /// Accesses of a thread.

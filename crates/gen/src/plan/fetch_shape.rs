@@ -12,6 +12,16 @@ pub const LINE_CLASSES: u32 = 8;
 const WAVE_ROWS: u32 = 4;
 
 /// Division of a tile of rows among producer threads: each wave takes rows of one class modulo [`LINE_CLASSES`], round by round.
+///
+/// ```
+/// use tilewright_gen::plan::FetchShape;
+///
+/// // A tile of 128 rows of 128 bytes by 4 producer warps: a warp's instruction covers 4 rows of a class.
+/// let shape = FetchShape::new(1, 128, 128);
+/// assert_eq!((shape.waves, shape.lines, shape.rounds), (4, 4, 2));
+/// // 128 rows of 8 vectors, shared by 128 threads.
+/// assert_eq!(shape.count(), 8);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchShape {
     /// Waves.

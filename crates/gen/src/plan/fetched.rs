@@ -20,6 +20,23 @@ const UNALIGNED: u32 = 6;
 const MOST: u32 = 8;
 
 /// How one operand's k-tile is fetched.
+///
+/// ```
+/// use tilewright_gen::plan::{Plan, fetch_work};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// // Rows of A are 513 elements apart: no bulk copy can begin there, so producer warps load them.
+/// let space = Space::new(&Gemm::new(Scalar::F16, 512, 512, 512).lda(513).build()?.into(), &target)?;
+/// let plan = Plan::parse("wgmma 128x128x64 on 2x1, registers+tma, 4 stages, 4 producers")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// let work = fetch_work(&derived, 0).expect("A is written by producer warps");
+/// assert_eq!((work.chunks, work.staged), (8, false));
+/// assert_eq!(fetch_work(&derived, 1), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FetchWork {
     /// Pieces of 16 bytes of each thread in a k-tile.

@@ -14,6 +14,23 @@ use tilewright_problem::FactorParts;
 use tilewright_problem::contraction::{Contraction, ResultSource, Tensor};
 
 /// What a kernel takes of a device.
+///
+/// ```
+/// use tilewright_gen::plan::{Plan, fits};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 128x128x16 on 16x16")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// // The k-tiles of A and B: 16 lines of 128 elements and one of padding each.
+/// let footprint = fits(&derived, &target)?;
+/// assert_eq!((footprint.threads, footprint.shared_bytes), (256, 2 * 16 * (128 + 1) * 4));
+/// assert!(footprint.groups_per_unit >= 1 && footprint.registers > 64);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Footprint {
     /// Threads per work-group, producers and consumers together.

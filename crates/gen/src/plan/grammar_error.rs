@@ -4,6 +4,15 @@ use super::keys::{Key, Part};
 use std::fmt;
 
 /// What is wrong with a token.
+///
+/// ```
+/// use tilewright_gen::plan::{Constraint, GrammarFault};
+///
+/// let fault = |text| Constraint::parse(text).map_err(|error| error.problem);
+/// assert!(matches!(fault("A_MIC4_MIC8"), Err(GrammarFault::RepeatedKey(_))));
+/// assert!(matches!(fault("A_MIC"), Err(GrammarFault::NotANumber(_))));
+/// assert_eq!(fault("D_MIC4"), Err(GrammarFault::UnknownPart));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GrammarFault {
     /// No part has such a key; the nearest of this part.
@@ -41,6 +50,15 @@ pub enum GrammarFault {
 }
 
 /// A text that is not a plan or a constraint: names the token, where it stands, and the remedy.
+///
+/// ```
+/// use tilewright_gen::plan::Constraint;
+///
+/// let error = Constraint::parse("A_MIC4__C_UNRR16").unwrap_err();
+/// assert_eq!((error.token.as_str(), error.at), ("UNRR16", 10));
+/// // The message says where, and what to write.
+/// assert!(error.to_string().starts_with("\"UNRR16\" at character 11: part C has no such key; did you mean UNR?"), "{error}");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrammarError {
     /// The offending piece of the text.

@@ -24,6 +24,26 @@ const MOST_LINES: i64 = 1 << 14;
 const MOST_POSITIONS: i64 = 1 << 30;
 
 /// An operand's windows of a result tile in shared memory.
+///
+/// ```
+/// use tilewright_gen::plan::{Constraint, Plan};
+/// # use tilewright_problem::Problem;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::Target;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// // Images of 8 x 8 pixels with 32 channels under 3 x 3 taps.
+/// let problem = "conv_fwd_nhwc_n2_g1_c32_k32_in8x8_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias0_ws1048576_f16";
+/// let space = Space::new(&Problem::parse(problem)?, &target)?;
+/// let keys = "A_MIC2_ACP4__B_MIC4_ACP1_GLW8_PLU1__C_UNI1_MAC64_SKW10_UNR32_PFG2_BUF3_EDG1_BIM1";
+/// let plan: Plan = Constraint::parse(keys)?.apply(&Plan::default()).into();
+/// let derived = space.resolve(&plan)?.spec;
+/// let halo = derived.schedule.copies[0].halo().expect("a halo");
+/// // A tile of 64 pixels is 8 rows. It needs 18 more positions of images that are 10 wide, and every one once.
+/// assert_eq!((halo.channels, halo.beyond), (32, 23));
+/// assert!(halo.copied() < 64 * 9 * 32);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Halo {
     /// The tensor by (g, position, channel).

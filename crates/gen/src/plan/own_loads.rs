@@ -16,6 +16,25 @@ pub(super) const LOAD_BYTES: u32 = 16;
 const MOST_COMPARED: u64 = 4096;
 
 /// Loads of a thread for one k-tile of an operand.
+///
+/// ```
+/// use tilewright_gen::plan::{Constraint, Plan};
+/// # use tilewright_problem::Problem;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::Target;
+///
+/// # let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// // A depthwise convolution of 16 channels. A thread has 4 pixels of 8 channels.
+/// let problem = "conv_fwd_nhwc_n2_g16_c16_k16_in7x8_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias0_ws0_f16";
+/// let space = Space::new(&Problem::parse(problem)?, &target)?;
+/// let keys = "A_MIC4__B_MIC8__C_MAC32_UNR9_BIM4";
+/// let plan: Plan = Constraint::parse(keys)?.apply(&Plan::default()).into();
+/// let derived = space.resolve(&plan)?.spec;
+/// let loads = derived.schedule.copies[0].own().expect("own loads");
+/// // 4 neighbouring pixels under 3 x 3 taps see 6 x 3 pixels, each loaded once.
+/// assert_eq!((loads.width, loads.places.len()), (8, 18));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct OwnLoads {
     /// Elements of a load.
@@ -28,6 +47,25 @@ pub struct OwnLoads {
 }
 
 /// Distances of a load from the thread's first element of the k-tile.
+///
+/// ```
+/// use tilewright_gen::plan::{Constraint, Place, Plan};
+/// # use tilewright_problem::Problem;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::Target;
+///
+/// # let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// let problem = "conv_fwd_nhwc_n2_g16_c16_k16_in7x8_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias0_ws0_f16";
+/// let space = Space::new(&Problem::parse(problem)?, &target)?;
+/// let keys = "A_MIC4__B_MIC8__C_MAC32_UNR9_BIM4";
+/// let plan: Plan = Constraint::parse(keys)?.apply(&Plan::default()).into();
+/// let derived = space.resolve(&plan)?.spec;
+/// let places = &derived.schedule.copies[0].own().expect("own loads").places;
+/// // The first two loads are neighbouring pixels, 16 channels apart, with conditions along both dimensions.
+/// let [Place { offset: first, bounds }, Place { offset: second, .. }] = &places[..2] else { panic!("18 loads") };
+/// assert_eq!((second - first, bounds.len()), (16, 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Place {
     /// In memory, in elements.

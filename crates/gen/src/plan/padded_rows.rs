@@ -9,6 +9,20 @@ use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::{Access, COL, Digit, Dimension, Dimensions, G, ROW, View};
 
 /// A tensor and its copy with padded rows.
+///
+/// ```
+/// use tilewright_gen::plan::padded_rows;
+/// use tilewright_ir::{Scalar, Target};
+/// use tilewright_problem::lower::{ConvForm, lower};
+/// use tilewright_problem::{Conv, Layout};
+///
+/// // 3 channels of f16 are 6 bytes; their copy has rows of 4 channels, the last of them zeros.
+/// let conv = Conv::new(Scalar::F16, 1, 3, 8, &[8, 8], &[3, 3]).layout(Layout::Nhwc).build()?;
+/// let contraction = lower(&conv.into(), ConvForm::PER_SAMPLE)?.lead;
+/// let padded = padded_rows(&contraction.a)?;
+/// assert_eq!([padded.copied[0].len, padded.copied[1].len], [8 * 8 * 3, 8 * 8 * 4]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct PaddedRows {
     /// The tensor as the copy reads it, by (plane, row, channel), and as it writes it. Channels that are added are zeros.

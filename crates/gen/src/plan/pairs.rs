@@ -104,6 +104,25 @@ pub struct FactorStore {
 }
 
 /// A kernel and its contraction as exits see them: tiles and columns of results.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// # use tilewright_problem::GateFunction;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// // A gated product: a tile has 64 columns of gate and up, and 32 columns of results.
+/// let gemm = Gemm::new(Scalar::F16, 64, 64, 64).gate(GateFunction::Silu).interleaved(true);
+/// let space = Space::new(&gemm.build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16, no interleave-micro")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// let of_results = derived.of_results(&derived.c);
+/// assert_eq!((derived.tiling.b.macro_tile, of_results.spec.tiling.b.macro_tile), (64, 32));
+/// assert_eq!((derived.c.n, of_results.contraction.n), (128, 64));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct OfResults<'s> {
     /// With tiles of results.
     pub spec: Cow<'s, KernelSpec>,

@@ -3,6 +3,22 @@
 use tilewright_ir::{Dialect, Features, Float8, Target};
 
 /// Facts about the device and the user's limits that legality needs besides plan and contraction.
+///
+/// ```
+/// use tilewright_gen::plan::{Env, Plan, derive};
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+/// # use tilewright_problem::lower::{ConvForm, lower};
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// # let contraction = lower(&Gemm::new(Scalar::F32, 64, 64, 4096).build()?.into(), ConvForm::PER_SAMPLE)?.lead;
+/// // Splits of k by atomic additions: legal only where results may vary in their last bits.
+/// let plan = Plan::parse("fma 64x64x16 on 16x16, 4 splits, split-sum=0")?;
+/// let strict = Env::new(&target, 0);
+/// assert!(derive(&plan, &contraction, &strict).is_err());
+/// assert!(derive(&plan, &contraction, &Env { allow_atomics: true, ..strict }).is_ok());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Env {
     /// Usable workspace in bytes.

@@ -23,6 +23,22 @@ const SPAN_ALIGN: u64 = 128;
 pub(super) const BARRIER: u64 = 8;
 
 /// Bytes of shared memory.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 128x64x16 on 16x16")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// // The k-tile of B follows that of A, which has 16 lines of 128 elements and one of padding.
+/// let [a, b] = derived.shared.operands;
+/// assert_eq!((a.at, a.bytes, b.first()), (0, 16 * (128 + 1) * 4, a.end() as u32));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Area {
     /// First byte.
@@ -47,6 +63,22 @@ impl Area {
 }
 
 /// The transaction barriers of a pipeline.
+///
+/// ```
+/// use tilewright_gen::plan::{Barriers, Plan};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F16, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("wgmma 128x128x64 on 2x1, tma+tma, 4 stages, 4 producers")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// // A full and a free barrier for each stage.
+/// let barriers = derived.shared.barriers.expect("a pipeline");
+/// assert_eq!((Barriers::count(barriers.full), Barriers::count(barriers.free)), (4, 4));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Barriers {
     /// One for each stage, that says when it is full.
@@ -74,6 +106,24 @@ impl Barriers {
 }
 
 /// Where each array of the main kernel lies in shared memory.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F16, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("wgmma 128x128x64 on 2x1, tma+tma, 4 stages, 4 producers")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// // Four stages of 16 KiB of each operand, and barriers after them.
+/// let map = &derived.shared;
+/// assert_eq!(map.operands.map(|area| area.bytes), [4 * (16 << 10); 2]);
+/// assert_eq!(map.barriers.map(|barriers| barriers.full.at), Some(map.operands[1].end()));
+/// assert!(map.bytes() > 128 << 10);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct SharedMap {
     /// The stages of A's and B's k-tiles.

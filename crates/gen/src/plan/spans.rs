@@ -26,6 +26,23 @@ const MOST_SLOTS: u32 = 4;
 const LEAST_SLOTS: u32 = 2;
 
 /// The tensor map of one class of rows.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// // Rows of A are 513 elements of 2 bytes apart.
+/// let space = Space::new(&Gemm::new(Scalar::F16, 512, 512, 513).lda(513).ldb(512).build()?.into(), &target)?;
+/// let plan = Plan::parse("wgmma 128x128x64 on 2x1, shifted-tma+tma, 3 stages, 4 producers")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// let classes = &derived.schedule.copies[0].shifted().expect("a shifted tile").spans.classes;
+/// // Row 3 begins 3 elements after a multiple of 16 bytes.
+/// assert_eq!((classes.len(), classes[3].first, classes[3].shift), (8, 3 * 513 - 3, 3));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct ClassMap {
     /// Rows of the class. Dimensions: along a row, rows, and g if the operand has a batch stride.
@@ -37,6 +54,22 @@ pub struct ClassMap {
 }
 
 /// Layout of an operand's k-tiles in the staging buffer: by class, then by box, then row by row.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F16, 512, 512, 513).lda(513).ldb(512).build()?.into(), &target)?;
+/// let plan = Plan::parse("wgmma 128x128x64 on 2x1, shifted-tma+tma, 3 stages, 4 producers")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// let spans = &derived.schedule.copies[0].shifted().expect("a shifted tile").spans;
+/// // 128 rows are 8 classes of 16; each row has 64 elements and 16 bytes more.
+/// assert_eq!((spans.lines, spans.pitch, spans.copied), (16, 72, 16 * 72 * 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Spans {
     /// The maps, by class: [`LINE_CLASSES`] of them.

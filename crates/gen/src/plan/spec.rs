@@ -19,6 +19,20 @@ use tilewright_problem::view::COL;
 const COUNTED: u64 = 512;
 
 /// Order in which work-groups visit result tiles (`GAL`).
+///
+/// ```
+/// use tilewright_gen::plan::{GroupOrder, Plan};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16, order=2")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// assert_eq!(derived.tiling.order, GroupOrder::RowsFastest);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum GroupOrder {
     /// n fastest (`GAL1`).
@@ -30,6 +44,21 @@ pub enum GroupOrder {
 }
 
 /// What happens at the edge of the result when a macro tile does not divide it.
+///
+/// ```
+/// use tilewright_gen::plan::{Edge, Plan};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// // 500 columns are no multiple of 64.
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 500, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16, predicate")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// assert_eq!((derived.tiling.edge_m, derived.tiling.edge_n), (Edge::Predicate, Edge::Predicate));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Edge {
     /// The last tile is pulled back to end at the edge; overlapped elements are computed twice and written once
@@ -40,6 +69,22 @@ pub enum Edge {
 }
 
 /// How work on one result tile is split along k (`ICE`).
+///
+/// ```
+/// use tilewright_gen::plan::{Plan, SplitK};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 64, 64, 4096).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16, 4 splits, split-sum=1, interleave-splits")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// assert_eq!(derived.tiling.split_k, SplitK { ways: 4, interleave: true });
+/// // The next k-tile of a work-group is four k-tiles further.
+/// assert_eq!(derived.tiling.k_stride(), 64);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct SplitK {
     /// Work-groups per result tile; 1 = no split.
@@ -50,6 +95,22 @@ pub struct SplitK {
 
 /// Work-groups that run together and reach each other's shared memory, as extents: neighbours along m share B's tile, those along n
 /// A's, those of different splits sum up what they have.
+///
+/// ```
+/// use tilewright_gen::plan::{Cluster, Plan};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F16, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("wgmma 128x128x64 on 2x1, tma+tma, 4 stages, cluster 2x1, 4 producers")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// // Two work-groups, one below the other, share the tiles of B.
+/// assert_eq!(derived.tiling.cluster, Cluster { m: 2, n: 1, splits: 1 });
+/// assert_eq!(derived.tiling.cluster.sharers(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Cluster {
     /// Along m (`A_CLU`).
@@ -72,6 +133,23 @@ impl Cluster {
 }
 
 /// How the result is cut and how operand tiles are loaded.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F16, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("mma 128x64x32 on 2x2")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// let tiling = &derived.tiling;
+/// assert_eq!((tiling.macro_tile(), tiling.k_tile, tiling.math_threads()), ((128, 64), 32, 128));
+/// // Each of 2 x 2 warps has 64 x 32 results; a k-step of mma.sync is 16 deep.
+/// assert_eq!((tiling.a.micro, tiling.b.micro, tiling.k_steps()), (64, 32, 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Tiling {
     /// Left operand.
@@ -221,6 +299,21 @@ impl Tiling {
 }
 
 /// Position of the store to shared memory.
+///
+/// ```
+/// use tilewright_gen::plan::{Plan, StorePoint};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// // Without prefetching, a k-tile is stored as soon as it is loaded.
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// assert_eq!((derived.schedule.fetch_ahead, derived.schedule.store), (0, StorePoint::AtOnce));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum StorePoint {
     /// Right after the fetch (waits for it at once).
@@ -232,6 +325,21 @@ pub enum StorePoint {
 }
 
 /// Waves that load and waves that compute.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F16, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("wgmma 128x128x64 on 2x1, tma+tma, 4 stages, 4 producers")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// let roles = derived.schedule.roles.expect("producer and consumer warps");
+/// assert_eq!((roles.load_threads, roles.math_threads, roles.teams), (128, 256, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct RoleSplit {
     /// Threads that only load.
@@ -245,6 +353,23 @@ pub struct RoleSplit {
 }
 
 /// When each stage of the main loop runs, in how many buffers, on which waves.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 128x64x16 on 16x16, async+async, 3 stages")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// // Copies run two k-tiles ahead, into three buffers.
+/// let schedule = &derived.schedule;
+/// assert_eq!((schedule.buffers, schedule.fetch_ahead, schedule.copied()), (3, 2, (true, true)));
+/// assert!(!schedule.in_pipeline());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Schedule {
     /// k-tiles that fetch or copy runs ahead of the math; 0 is MIOpenGEMM's loop.
@@ -307,6 +432,21 @@ impl Schedule {
 }
 
 /// How the partial sums of the splits of k meet ([`SplitK`]).
+///
+/// ```
+/// use tilewright_gen::plan::{Plan, Split};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 64, 64, 4096).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16, 4 splits, split-sum=1")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// // Four work-groups store partial sums in workspace, and a second kernel adds them in a fixed order.
+/// assert_eq!((derived.epilogue.split, derived.split_outside()), (Split::Workspace, 4));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Split {
     /// k is not split.
@@ -320,6 +460,22 @@ pub enum Split {
 }
 
 /// How results leave the registers.
+///
+/// ```
+/// use tilewright_gen::plan::{Exit, Plan};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// // Each thread stores its own results, one at a time.
+/// assert_eq!(derived.epilogue.exit, Exit::Direct { width: 1 });
+/// assert!(!derived.epilogue.exit.staged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Exit {
     /// Each thread stores its own, so many neighbours at a time (`CVW`).
@@ -369,6 +525,21 @@ impl Exit {
 }
 
 /// What happens to the accumulators: how splits are summed, how results are stored.
+///
+/// ```
+/// use tilewright_gen::plan::{Finish, Plan, Split};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// let epilogue = &derived.epilogue;
+/// assert_eq!((epilogue.split, epilogue.finish, epilogue.carry), (Split::None, Finish::Kernel, false));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Epilogue {
     /// How splits of k are summed.
@@ -386,6 +557,21 @@ pub struct Epilogue {
 }
 
 /// How the kernel is spelled: no effect on its results.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16, wide-index")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// // Two spellings of one kernel: with indices of 64 bits, and with those of 32 bits.
+/// assert!(derived.style.wide_index);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Style {
     /// Ask for unrolling of load, fragment, math and store loops (`PUN`).

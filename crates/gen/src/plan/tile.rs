@@ -12,6 +12,22 @@ use tilewright_problem::contraction::Tensor;
 pub const WORKSPACE_ALIGN: u32 = 512;
 
 /// Where an operand's elements are loaded from (MIOpenGEMM `WOS`).
+///
+/// ```
+/// use tilewright_gen::plan::{Plan, Source};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16, A.source=1")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// // A is copied to workspace first; B is read in place.
+/// assert_eq!([&derived.tiling.a, &derived.tiling.b].map(|o| o.source), [Source::Copy, Source::InPlace]);
+/// assert!(Source::Copy.gathers());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Source {
     /// Through the operand's own view.
@@ -38,6 +54,22 @@ impl Source {
 }
 
 /// The two directions of an operand's tile.
+///
+/// ```
+/// use tilewright_gen::plan::{Along, Plan};
+/// use tilewright_ir::layout::Axis;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// // Shared memory has lines of rows, one for each k, for threads that read neighbouring rows.
+/// assert_eq!((derived.tiling.a.shared_along, Along::K.axis()), (Along::Row, Axis::K));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Along {
     /// Along the non-k dimension (m for A, n for B); MIOpenGEMM's "perp".
@@ -65,6 +97,22 @@ pub(super) fn k_step(row: &Mma, split: Option<FactorParts>) -> u32 {
 }
 
 /// How one operand's tile is cut and moved.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 128x64x16 on 16x16")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// let a = &derived.tiling.a;
+/// // A thread has 8 of 128 rows; it loads 8 of the tile's 128 x 16 elements.
+/// assert_eq!((a.micro, a.macro_tile, a.load_row * a.load_k), (8, 128, 8));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct OperandTiling {
     /// Result rows (A) or columns (B) per thread (`MIC`).

@@ -24,6 +24,23 @@ use tilewright_problem::view::COL;
 const RUN: u32 = 16;
 
 /// The copy method of one operand.
+///
+/// ```
+/// use tilewright_gen::plan::{Plan, Transport};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F16, 512, 512, 512).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16, registers+registers")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// assert_eq!(derived.schedule.copies, [Transport::Registers, Transport::Registers]);
+/// let bulk = Plan::parse("wgmma 128x128x64 on 2x1, tma+tma, 4 stages, 4 producers")?;
+/// // sm_80 has no bulk copies.
+/// assert!(space.resolve(&bulk).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Transport {
     /// Threads load vectors into registers and store them to shared memory (`ACP0`).
@@ -59,6 +76,23 @@ pub(super) struct TiledOperand<'a> {
 }
 
 /// A tile that is shifted from staging.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// // Rows of A are misaligned: bulk copies bring enclosing spans, and producer warps shift them into the tile.
+/// let space = Space::new(&Gemm::new(Scalar::F16, 512, 512, 513).lda(513).ldb(512).build()?.into(), &target)?;
+/// let plan = Plan::parse("wgmma 128x128x64 on 2x1, shifted-tma+tma, 3 stages, 4 producers")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// let shifted = derived.schedule.copies[0].shifted().expect("a shifted tile");
+/// assert_eq!((shifted.tile.bytes, shifted.slots), (128 * 128, 4));
+/// assert!(u64::from(shifted.slots * shifted.spans.slot_bytes()) <= derived.shared.spans[0].bytes);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Shifted {
     /// The tile as instructions read it.

@@ -54,9 +54,30 @@ impl Default for Plan {
 }
 
 /// A set of plans. A pick asks it for tens of thousands: hashing the hundred numbers of each with a key of the process takes an eighth of a pick.
+///
+/// ```
+/// use tilewright_gen::plan::{Plan, Plans};
+///
+/// let mut seen = Plans::default();
+/// assert!(seen.insert(Plan::parse("fma 64x64x16 on 16x16")?));
+/// // Equal plans have several texts.
+/// assert!(!seen.insert(Plan::parse("fma 64x64x16 on 16x16, 1 stages")?));
+/// # Ok::<(), tilewright_gen::plan::GrammarError>(())
+/// ```
 pub type Plans = HashSet<Plan, BuildHasherDefault<PlanHasher>>;
 
 /// Hashes the numbers of a plan: a multiplication each.
+///
+/// ```
+/// use std::hash::{BuildHasher, BuildHasherDefault};
+/// use tilewright_gen::plan::{Plan, PlanHasher};
+///
+/// let hash = |text| Plan::parse(text).map(|plan| BuildHasherDefault::<PlanHasher>::default().hash_one(plan));
+/// // No key of the process takes part: the numbers are the same in every run.
+/// assert_eq!(hash("fma 64x64x16 on 16x16")?, hash("fma 64x64x16 on 16x16")?);
+/// assert_ne!(hash("fma 64x64x16 on 16x16")?, hash("fma 64x64x32 on 16x16")?);
+/// # Ok::<(), tilewright_gen::plan::GrammarError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlanHasher(u64);
 
@@ -74,6 +95,16 @@ impl Hasher for PlanHasher {
 }
 
 /// What computes, and which factor is on its left.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+///
+/// let way = |text| Plan::parse(text).map(|plan| plan.way());
+/// // Tiles differ, the unit does not.
+/// assert_eq!(way("mma 64x64x32 on 2x2")?, way("mma 128x64x32 on 2x2")?);
+/// assert_ne!(way("mma 64x64x32 on 2x2")?, way("fma 64x64x32 on 16x16")?);
+/// # Ok::<(), tilewright_gen::plan::GrammarError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Way {
     unit: u32,
@@ -81,6 +112,16 @@ pub struct Way {
 }
 
 /// How threads share a tile, and the tile's rows.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+///
+/// let class = |text| Plan::parse(text).map(|plan| plan.tile_shape().class);
+/// // Plans of a class differ in columns and schedule; with more rows a plan is of another class.
+/// assert_eq!(class("mma 64x64x32 on 2x2")?, class("mma 64x128x16 on 2x2, async+async, 3 stages")?);
+/// assert_ne!(class("mma 64x64x32 on 2x2")?, class("mma 128x64x32 on 2x2")?);
+/// # Ok::<(), tilewright_gen::plan::GrammarError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TileClass {
     way: Way,
@@ -91,6 +132,16 @@ pub struct TileClass {
 }
 
 /// The shape of a tile of C and of its threads' parts.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+///
+/// let shape = |text| Plan::parse(text).map(|plan| plan.tile_shape());
+/// // The depth of a k-tile is no part of a tile's shape; its columns are.
+/// assert_eq!(shape("mma 64x64x32 on 2x2")?, shape("mma 64x64x16 on 2x2")?);
+/// assert_ne!(shape("mma 64x64x32 on 2x2")?, shape("mma 64x128x32 on 2x2")?);
+/// # Ok::<(), tilewright_gen::plan::GrammarError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TileShape {
     /// All but the columns.

@@ -92,6 +92,15 @@ use std::fmt;
 pub use whole::{COMMONS, Common, Keys};
 
 /// One of the three parts of a plan's text.
+///
+/// ```
+/// use tilewright_gen::plan::{Key, Part};
+///
+/// // A key that both operands have: part A's and part B's are two keys.
+/// let [a, b] = [Part::A, Part::B].map(|part| Key::named(part, "MIC").expect("a key"));
+/// assert_ne!(a, b);
+/// assert_eq!((a.part().name(), Key::named(Part::C, "MIC")), ("A", None));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Part {
     /// Operand A.
@@ -103,6 +112,16 @@ pub enum Part {
 }
 
 /// A key together with its part of the plan.
+///
+/// ```
+/// use tilewright_gen::plan::{Key, Part, Plan};
+///
+/// let key = Key::named(Part::C, "UNR").expect("a key");
+/// assert_eq!((key.info().alias, key.to_string().as_str()), ("k_tile", "C_UNR"));
+/// // The value of a plan, and the plan with another.
+/// let plan = Plan::default();
+/// assert_eq!(plan.with(key, 32).get(key), 32);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Key {
     /// Of operand A.
@@ -114,6 +133,16 @@ pub enum Key {
 }
 
 /// One of the two operands, whose keys exist once for each.
+///
+/// ```
+/// use tilewright_gen::plan::{Chiral, Key, Plan, Side};
+///
+/// let plan = Plan::parse("fma 128x64x16 on 16x16")?;
+/// // Rows and columns of a thread.
+/// assert_eq!(Side::ALL.map(|side| plan.of(side).micro), [8, 4]);
+/// assert_eq!(Side::B.key(Chiral::Mic), Key::B(Chiral::Mic));
+/// # Ok::<(), tilewright_gen::plan::GrammarError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Side {
     /// Operand A.
@@ -123,6 +152,14 @@ pub enum Side {
 }
 
 /// Where a key was first described.
+///
+/// ```
+/// use tilewright_gen::plan::{Key, System};
+///
+/// let classic = Key::all().filter(|key| key.info().system == System::MiOpenGemm).count();
+/// assert_eq!(classic, 27);
+/// assert_eq!(System::ComposableKernel.to_string(), "Composable Kernel");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum System {
     /// One of MIOpenGEMM's 27 hyperparameters.
@@ -144,6 +181,15 @@ pub enum System {
 }
 
 /// The values a parser takes. What a problem or a device takes is asked later.
+///
+/// ```
+/// use tilewright_gen::plan::{Key, Legal, Part};
+///
+/// let legal = |name| Key::named(Part::C, name).map(|key| key.info().legal).expect("a key");
+/// assert!(legal("UNI").contains(2) && !legal("UNI").contains(9));
+/// assert_eq!(Legal::OneOf(&[1, 2, 4]).to_string(), "1, 2, 4");
+/// assert_eq!(Legal::Range(1, 64).to_string(), "1 to 64");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Legal {
     /// Inclusive range.
@@ -153,12 +199,28 @@ pub enum Legal {
 }
 
 /// A value and its neighbours in the search, ascending by value.
+///
+/// ```
+/// use tilewright_gen::plan::{Edges, Key, Part};
+///
+/// let edges: Edges = Key::named(Part::C, "UNR").expect("a key").info().near;
+/// // A search goes from a k-tile of 16 to deeper and shallower ones.
+/// let (_, neighbours) = edges.iter().find(|(value, _)| *value == 16).expect("a value");
+/// assert!(neighbours.contains(&8) && neighbours.contains(&32));
+/// ```
 pub type Edges = &'static [(u32, &'static [u32])];
 
 /// Edges of a bit.
 pub(super) const BIT_EDGES: Edges = &[(0, &[1]), (1, &[0])];
 
 /// Values that a random start draws a key from.
+///
+/// ```
+/// use tilewright_gen::plan::{Key, Part, Start};
+///
+/// // Random starts draw micro tiles that suit the extents.
+/// assert_eq!(Key::named(Part::A, "MIC").expect("a key").info().start, Start::Micro);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// The default alone.
@@ -176,6 +238,15 @@ pub enum Start {
 }
 
 /// Where a search moves a key.
+///
+/// ```
+/// use tilewright_gen::plan::{Key, Moves, Part};
+///
+/// let moves = |part, name| Key::named(part, name).map(|key| key.info().moves);
+/// // Copies need workspace; only convolutions have several forms.
+/// assert_eq!(moves(Part::A, "WOS"), Some(Moves::Workspace));
+/// assert_eq!(moves(Part::C, "BIM"), Some(Moves::Forms));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moves {
     /// Everywhere.
@@ -198,6 +269,16 @@ pub(super) const ELEMENTS: u8 = 2;
 pub(super) const OWN_LOADS: u8 = 4;
 
 /// A row of the table: all there is to know about a key.
+///
+/// ```
+/// use tilewright_gen::plan::{Key, Part};
+///
+/// let info = Key::named(Part::C, "BUF").expect("a key").info();
+/// assert_eq!((info.alias, info.default), ("buffers", 1));
+/// assert!(!info.meaning.is_empty() && info.values().contains(&3));
+/// // tilewright's own: a classic plan has no such key.
+/// assert!(!info.is_classic());
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct KeyInfo {
     /// Three upper-case letters.

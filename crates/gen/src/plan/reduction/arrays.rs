@@ -5,6 +5,26 @@ use crate::plan::shared_map::Area;
 use tilewright_ir::Scalar;
 
 /// One reduction of a tile.
+///
+/// ```
+/// use tilewright_gen::plan::{Plan, SharedReduction, reduction_arrays};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 64).reduce("max:n".parse()?).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// let reduction = derived.c.reductions().next().expect("a reduction");
+/// let (state, partials) = (derived.c.state(reduction), derived.partials(&derived.c, reduction));
+/// let all = derived.tile_reductions(&derived.c);
+/// let one = SharedReduction { state: &state, how: &all[0], partials: &partials };
+/// // A wave has part of each row's columns: room for the values of all waves, from byte 0 on.
+/// let (_, end) = reduction_arrays(&[one], derived.launch_threads(), derived.teams(), 0);
+/// assert!(end > 0 && end == u64::from(all[0].shared()) * 4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct SharedReduction<'a> {
     /// Types of its values' components.
@@ -16,6 +36,25 @@ pub struct SharedReduction<'a> {
 }
 
 /// The arrays of one reduction, with an area for each component of its values.
+///
+/// ```
+/// use tilewright_gen::plan::{Plan, SharedReduction, reduction_arrays};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// // The index of the largest has two components: a value of 4 bytes and an index.
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 64).reduce("argmax:n".parse()?).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// let reduction = derived.c.reductions().next().expect("a reduction");
+/// let (state, partials) = (derived.c.state(reduction), derived.partials(&derived.c, reduction));
+/// let all = derived.tile_reductions(&derived.c);
+/// let (arrays, _) = reduction_arrays(&[SharedReduction { state: &state, how: &all[0], partials: &partials }], 256, 1, 1024);
+/// assert_eq!((arrays[0].parts.len(), arrays[0].parts[0].at), (2, 1024));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct ReductionArrays {
     /// Parts of the threads; none where lanes have all of a value.

@@ -6,6 +6,23 @@ use crate::plan::spec::{GroupOrder, KernelSpec, Split};
 use tilewright_problem::contraction::{Contraction, Reduce};
 
 /// A carried reduction: the work-group walks along the reduced axis, so all its tiles have the same values.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// // 4 work-groups walk over 16 x 1 tiles, and each adds up the column sums of its 4 tiles.
+/// let space = Space::new(&Gemm::new(Scalar::F32, 1024, 64, 64).reduce("max:m".parse()?).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16, persistent=4, carry, order=2")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// let reduction = derived.c.reductions().next().expect("a reduction");
+/// let carried = derived.carried(&derived.c, reduction).expect("a carried reduction");
+/// assert_eq!((carried.sharers, carried.parts), (4, [4, 1]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carried {
     /// Tiles (clusters) with different values. The tiles of a work-group are a multiple of this number apart.

@@ -15,6 +15,22 @@ pub const ELEMENT_THREADS: u32 = 256;
 const LOAD_BYTES: u32 = 16;
 
 /// The registers of a thread that one load each fills: neighbours in memory.
+///
+/// ```
+/// use tilewright_gen::plan::{Plan, of_elements};
+/// # use tilewright_problem::{Operator, Reduce};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Reduce::new(Scalar::F32, &[1024, 1024], &[1]).op(Operator::Sum).build()?.into(), &target)?;
+/// let plan = of_elements(space.contraction(&Plan::default()), target.units);
+/// let derived = space.resolve(&plan)?.spec;
+/// // f32 elements are read in vectors of 16 bytes.
+/// let loads = derived.element_loads(&derived.c);
+/// assert_eq!((loads.width(), loads.shifted), (4, false));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElementLoads {
     /// Registers of each load, in the order of their elements.
@@ -25,6 +41,22 @@ pub struct ElementLoads {
 }
 
 /// Steps of a work-group that shares the columns with others, or has all of them.
+///
+/// ```
+/// use tilewright_gen::plan::{Plan, of_elements};
+/// # use tilewright_problem::{Operator, Reduce};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Reduce::new(Scalar::F32, &[1024, 1000], &[1]).op(Operator::Sum).build()?.into(), &target)?;
+/// let plan = of_elements(space.contraction(&Plan::default()), target.units);
+/// let derived = space.resolve(&plan)?.spec;
+/// // Some steps end beyond the last of 1000 columns, which are no multiple of a tile's.
+/// let steps = derived.element_steps(&derived.c);
+/// assert!(steps.ragged() && steps.all[1] == steps.whole[1] + 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElementSteps {
     /// Steps that may lie beyond a line's first element: at the start of the first share.
@@ -107,6 +139,22 @@ impl ElementSteps {
 }
 
 /// A tile of results that a work-group takes from memory, element by element: the split-k reduction's.
+///
+/// ```
+/// use tilewright_gen::plan::{ELEMENT_THREADS, ElementTile, Plan};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// // The kernel that adds the splits of k: 256 threads with 8 elements each.
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 4096).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16, 4 splits, split-sum=1")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// let tile = ElementTile::new(&derived.c);
+/// assert_eq!((tile.size, tile.size[0] * tile.size[1]), ([32, 64], ELEMENT_THREADS * 8));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElementTile {
     /// (thread, register) to (row, column).

@@ -12,6 +12,22 @@ use tilewright_problem::contraction::Contraction;
 const MOST_ADDED: u64 = 1 << 13;
 
 /// How the parts of a value meet that work-groups have of it.
+///
+/// ```
+/// use tilewright_gen::plan::{Finish, Plan, Stage};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// // Each work-group has the largest values of a part of each row; atomics combine the parts in the result.
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 64).reduce("max:n".parse()?).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16, finish=2")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// assert_eq!(derived.epilogue.finish, Finish::Atomic(Stage::Wave));
+/// assert_eq!(derived.epilogue.finish.number(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Finish {
     /// In workspace; a further kernel reduces them in a fixed order.
@@ -25,6 +41,15 @@ pub enum Finish {
 }
 
 /// What a work-group does before its atomics.
+///
+/// ```
+/// use tilewright_gen::plan::{Finish, Stage};
+///
+/// // A work-group combines its values first, by waves or by a tree, and then makes one atomic of each.
+/// assert_eq!(Finish::Atomic(Stage::Group).stage(), Some(Stage::Group));
+/// // The other methods have no atomics.
+/// assert_eq!((Finish::Kernel.stage(), Finish::Ticket.stage()), (None, None));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Stage {
     /// Registers of a thread, lanes of a wave, waves through shared memory.

@@ -12,6 +12,14 @@ use tilewright_ir::layout::{Axis, Layout};
 use tilewright_problem::contraction::{Contraction, Reduce};
 
 /// How threads hold an operand's tile where they reduce it: neighbours in vectors along rows, or along k.
+///
+/// ```
+/// use tilewright_gen::plan::{OperandTile, OperandVector};
+///
+/// // 64 rows of 32 k by up to 128 threads of waves of 32, in vectors of 4 along k.
+/// let tile = OperandTile::new(0, [64, 32], OperandVector { along_k: true, width: 4 }, 128, 32);
+/// assert_eq!((tile.size, tile.threads), ([64, 32], 128));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperandTile {
     /// (thread, register) to (row, column). The coordinate that is not kept is k.
@@ -25,6 +33,18 @@ pub struct OperandTile {
 }
 
 /// A vector of an operand's tile in shared memory.
+///
+/// ```
+/// use tilewright_gen::plan::{OperandTile, OperandVector};
+/// use tilewright_ir::layout::Axis;
+///
+/// // With vectors along rows, a thread's first two elements are neighbouring rows; with vectors along k, neighbouring k.
+/// let second = |along_k| {
+///     let tile = OperandTile::new(0, [64, 32], OperandVector { along_k, width: 4 }, 64, 1);
+///     [Axis::Row, Axis::Col].map(|axis| tile.layout.at(axis, &[(Axis::Register, 1)]))
+/// };
+/// assert_eq!((second(false), second(true)), ([1, 0], [0, 1]));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct OperandVector {
     /// Its elements lie along k, else along rows.

@@ -8,6 +8,24 @@ use tilewright_problem::contraction::{Contraction, Reduce};
 /// A value goes to the result if one work-group has the whole value, or if atomics combine it there. Otherwise partial values go to workspace,
 /// `[batch entry][tile along m][tile along n][share][value]`, and are reduced in this order. A block of rows or columns that crosses tiles
 /// has several partial values there, adjacent along the axis of the block.
+///
+/// ```
+/// use tilewright_gen::plan::{Finish, Plan};
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// // 8 tiles side by side: each has a part of a row's largest value, which a further kernel reduces.
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 64).reduce("max:n".parse()?).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// let reduction = derived.c.reductions().next().expect("a reduction");
+/// let partials = derived.partials(&derived.c, reduction);
+/// assert_eq!((partials.tiles, partials.parts, partials.finish), ([1, 8], 8, Some(Finish::Kernel)));
+/// assert!(partials.in_workspace());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partials {
     /// Tiles with a part of a value, along m and n; work-groups, where a work-group carries values across its tiles.

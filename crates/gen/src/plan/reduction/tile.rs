@@ -6,6 +6,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use tilewright_ir::layout::{Axis, Layout};
 
 /// How the threads that hold a tile reduce it to one value per row, column or tile.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 64).reduce("max:n".parse()?).build()?.into(), &target)?;
+/// let plan = Plan::parse("fma 64x64x16 on 16x16")?;
+/// let derived = space.resolve(&plan)?.spec;
+/// // A value for each of a tile's 64 rows, reduced of its 64 columns.
+/// let reduction = &derived.tile_reductions(&derived.c)[0];
+/// assert_eq!((reduction.values, reduction.runs), (64, [1, 64]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TileReduction {
     /// Bits of the thread number that distinguish lanes of a wave with the same rows or columns. Lanes exchange values across these bits.
