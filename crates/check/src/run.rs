@@ -29,6 +29,21 @@ pub struct Buffers {
 }
 
 /// Why a program cannot run on these buffers.
+///
+/// ```
+/// use tilewright_check::run::{BindError, check_extents};
+/// # use tilewright_ir::Scalar;
+/// # use tilewright_problem::lower::{ConvForm, lower};
+/// # use tilewright_problem::{Dynamic, Extent, Gemm};
+///
+/// // Kernels for up to 64 rows do not hold for 65.
+/// let gemm = Gemm::new(Scalar::F32, 64, 8, 8).dynamic(Dynamic::NONE.with(Extent::M)).build()?;
+/// let contraction = lower(&gemm.into(), ConvForm::PER_SAMPLE)?.lead;
+/// let error = check_extents(&contraction, &contraction.extents().with(Extent::M, 65)).unwrap_err();
+/// assert!(matches!(error, BindError::Extent { extent: Extent::M, value: 65, most: 64, .. }));
+/// assert_eq!(error.to_string(), "m = 65: this kernel holds for 1 to 64");
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BindError {
     /// The operand does not start where the kernel's wide accesses need it.

@@ -20,6 +20,22 @@ use tilewright_problem::contraction::Contraction;
 use tilewright_problem::{Dynamic, Extents, ProblemError};
 
 /// What could not be verified, and why. A wrong result is no error but a [`Verification`] that did not pass.
+///
+/// ```
+/// use tilewright_check::reference::Samples;
+/// use tilewright_check::verify::{Case, VerifyError};
+/// # use tilewright_device::open;
+/// # use tilewright_ir::Scalar;
+/// # use tilewright_problem::{Factors, Gemm};
+///
+/// # let device = open("emu")?;
+/// // Test data for a complex alpha, which this problem is not made for.
+/// let problem = Gemm::new(Scalar::F32, 4, 4, 4).build()?.into();
+/// let factors = Factors { alpha_im: 1.0, ..Factors::default() };
+/// let error = Case::new(&device, &problem, 1, factors, Samples::default()).err();
+/// assert!(matches!(error, Some(VerifyError::Problem(_))));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum VerifyError {
     /// The test data could not be made.
@@ -44,6 +60,14 @@ impl VerifyError {
 }
 
 /// How much is looked at, ascending.
+///
+/// ```
+/// use tilewright_check::verify::Depth;
+///
+/// // A search looks quickly at each candidate that would win, and thoroughly at the winner.
+/// assert!(Depth::Quick < Depth::Thorough);
+/// assert_eq!(Depth::Thorough.name(), "thorough");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Depth {
@@ -67,6 +91,21 @@ impl Depth {
 }
 
 /// How a program did.
+///
+/// ```
+/// use tilewright_check::verify::Verification;
+/// use tilewright_check::random::{Recipe, pair, verify};
+/// # use tilewright_device::open;
+///
+/// # let device = open("emu")?;
+/// # let pair = pair(&device.info().target, &Recipe::short_code(), 1).expect("a legal pair");
+/// let verdict = verify(&device, &pair)?;
+/// assert!(verdict.passed && verdict.checked > 0 && verdict.reason.is_none());
+/// // Both runs of a plan must pass.
+/// let both = verdict.and(Verification::failed("it hung".into()));
+/// assert_eq!((both.passed, both.finite_error(), both.reason.as_deref()), (false, None, Some("it hung")));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verification {
     /// Everything looked at was right.

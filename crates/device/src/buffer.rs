@@ -6,6 +6,18 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Bytes of one device's memory. Clones share the memory, which is freed with the last of them.
+///
+/// ```
+/// use tilewright_device::open;
+///
+/// let device = open("emu")?;
+/// let memory = device.alloc(4096)?;
+/// let part = memory.slice(512, 1024)?;
+/// assert_eq!((part.offset(), part.bytes(), part.device()), (512, 1024, "emu"));
+/// // A part must lie inside.
+/// assert!(part.slice(1000, 100).is_err());
+/// # Ok::<(), tilewright_device::DeviceError>(())
+/// ```
 #[derive(Clone)]
 pub struct Buffer {
     device: Arc<str>,

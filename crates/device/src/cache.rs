@@ -16,6 +16,19 @@ const TEMPORARY: &str = ".tmp";
 /// may share it: entries appear whole (temporary file, then rename). A damaged entry counts as absent and is replaced.
 ///
 /// It is kept below [`Cache::limit`]: now and then what was unused longest goes, and with it what writers that were killed left.
+///
+/// ```
+/// use tilewright_device::{Cache, Options, open_with};
+///
+/// # let folder = std::env::temp_dir().join(format!("tilewright-cache-{}", std::process::id()));
+/// # let folder = folder.as_path();
+/// // At most 64 MiB, in a folder of the program's own.
+/// let cache = Cache::at(folder).limited(64 << 20);
+/// let device = open_with("emu", &Options { cache: cache.clone(), ..Options::default() })?;
+/// assert_eq!((cache.directory(), cache.limit(), cache.entries()?.len()), (Some(folder), 64 << 20, 0));
+/// # let _ = device;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Cache {
     directory: Option<PathBuf>,
@@ -25,6 +38,22 @@ pub struct Cache {
 }
 
 /// A binary in the cache.
+///
+/// ```
+/// use tilewright_device::{Cache, CacheEntry};
+///
+/// # let folder = std::env::temp_dir().join(format!("tilewright-entry-{}", std::process::id()));
+/// # let file = folder.join("ab").join("0".repeat(62));
+/// # std::fs::create_dir_all(folder.join("ab"))?;
+/// # std::fs::write(&file, [0; 100])?;
+/// let cache = Cache::at(&folder);
+/// // The one that was unused longest comes first.
+/// let [CacheEntry { path, bytes, .. }] = &cache.entries()?[..] else { panic!("one entry") };
+/// assert_eq!((path, *bytes), (&file, 100));
+/// assert_eq!(cache.clear()?, 1);
+/// # std::fs::remove_dir_all(folder)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct CacheEntry {
     /// Its file.

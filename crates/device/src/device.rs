@@ -9,6 +9,15 @@ use std::sync::Arc;
 use tilewright_ir::{ArgKind, Builder, Kernel, Scalar, Target, TensorMap};
 
 /// The way a device is spoken to.
+///
+/// ```
+/// use tilewright_device::{Backend, open};
+///
+/// assert_eq!(open("emu")?.info().backend, Backend::Emulator);
+/// // The prefix names devices, the text is for messages.
+/// assert_eq!((Backend::Hip.prefix(), Backend::Hip.to_string()), ("hip", "HIP".to_string()));
+/// # Ok::<(), tilewright_device::DeviceError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
@@ -46,6 +55,15 @@ impl fmt::Display for Backend {
 }
 
 /// What kind of machine a device is.
+///
+/// ```
+/// use tilewright_device::{DeviceKind, list};
+///
+/// // Devices with times of their own.
+/// let timed = |kind| !matches!(kind, DeviceKind::Emulated);
+/// let found = list().into_iter().filter_map(|listing| listing.device.ok());
+/// assert!(found.into_iter().all(|info| timed(info.kind) == info.is_measured()));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceKind {
@@ -60,6 +78,16 @@ pub enum DeviceKind {
 }
 
 /// What a device is.
+///
+/// ```
+/// use tilewright_device::open;
+///
+/// let device = open("emu:gfx942")?;
+/// let info = device.info();
+/// assert_eq!((info.id.as_str(), info.target.arch.as_str(), info.target.wave), ("emu:gfx942", "gfx942", 64));
+/// assert!(!info.is_measured() && info.max_buffer_bytes <= info.memory_bytes);
+/// # Ok::<(), tilewright_device::DeviceError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceInfo {
     /// Names it in this process: `cuda:0`. [`crate::open`] takes it.
@@ -138,6 +166,27 @@ pub struct Launch {
 ///
 /// `launch` returns before the work is done; `write`, `read`, `sync` and `time` wait for it. A kernel that does not end within
 /// the deadline of [`crate::Options`] is reported by the call that waits, as [`DeviceError::Hang`].
+///
+/// ```
+/// use tilewright_device::{Launch, LaunchArg, open};
+/// use tilewright_ir::{Access, Base, Builder, Builtin, Scalar};
+///
+/// // A kernel that doubles 32 numbers in place.
+/// let mut b = Builder::new("twice", 32);
+/// let x = b.buffer("x", Scalar::F32, Access::ReadWrite, "numbers");
+/// let value = b.load("value", Base::Buffer(x), Builtin::LocalId, 1, None);
+/// b.store(Base::Buffer(x), Builtin::LocalId, value + value, None);
+///
+/// let device = open("emu")?;
+/// let kernel = device.compile(&b.finish())?;
+/// let memory = device.alloc(32 * 4)?;
+/// device.write(&memory, 0, &1.5f32.to_ne_bytes().repeat(32))?;
+/// device.launch(&[Launch { kernel, grid: [1, 1, 1], args: vec![LaunchArg::Buffer(memory.clone())] }])?;
+/// let mut bytes = [0; 4];
+/// device.read(&memory, 31 * 4, &mut bytes)?;
+/// assert_eq!(f32::from_ne_bytes(bytes), 3.0);
+/// # Ok::<(), tilewright_device::DeviceError>(())
+/// ```
 pub trait Device: Send + Sync {
     /// What the device is.
     fn info(&self) -> &DeviceInfo;

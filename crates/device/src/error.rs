@@ -10,6 +10,14 @@ use tilewright_emu::EmuError;
 use tilewright_ir::Invalid;
 
 /// Why a device operation failed.
+///
+/// ```
+/// use tilewright_device::{DeviceError, open};
+///
+/// let error = open("gpu7").err().expect("no such device");
+/// assert!(matches!(&error, DeviceError::BadSpec { spec, .. } if spec == "gpu7"));
+/// assert!(error.to_string().ends_with("Write emu, emu:ARCH, opencl:N, opencl:NAME, cuda:N or hip:N"));
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DeviceError {
     /// A library or driver is not on this machine.

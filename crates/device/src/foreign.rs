@@ -5,6 +5,16 @@ use tilewright_ir::TensorMap;
 
 /// A stream of the device's native API, as its handle in C: `CUstream` or `hipStream_t`. 0 is the default stream of the device's
 /// primary context.
+///
+/// ```
+/// use tilewright_device::Stream;
+///
+/// // A `CUstream` that came through C as a pointer.
+/// let handle: *mut std::ffi::c_void = std::ptr::without_provenance_mut(4096);
+/// assert_eq!(Stream(handle.addr()), Stream(4096));
+/// // The default stream.
+/// assert_eq!(Stream::default(), Stream(0));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stream(pub usize);
 

@@ -4,6 +4,20 @@ use crate::DeviceError;
 use std::time::{Duration, Instant};
 
 /// A mark after all work that was started before [`Device::mark`](crate::Device::mark).
+///
+/// ```
+/// use tilewright_device::{Launch, open};
+/// use tilewright_ir::Builder;
+///
+/// let device = open("emu")?;
+/// let kernel = device.compile(&Builder::new("nothing", 64).finish())?;
+/// device.launch(&[Launch { kernel, grid: [1, 1, 1], args: vec![] }])?;
+/// let mark = device.mark()?;
+/// // Later launches are not waited for.
+/// mark.wait()?;
+/// assert!(mark.is_passed()?);
+/// # Ok::<(), tilewright_device::DeviceError>(())
+/// ```
 pub trait Mark: Send + Sync {
     /// Has the device passed it? Does not wait.
     ///

@@ -3,6 +3,21 @@
 use crate::{Buffer, DeviceError, Timing};
 
 /// Handles of the device's native API, as addresses. They stay valid as long as the device lives.
+///
+/// ```
+/// use tilewright_device::{NativeHandles, open};
+///
+/// /// The stream that a vendor's library shall run on.
+/// fn stream(handles: NativeHandles) -> Option<usize> {
+///     match handles {
+///         NativeHandles::Cuda { stream, .. } | NativeHandles::Hip { stream, .. } => Some(stream),
+///         NativeHandles::OpenCl { .. } => None,
+///     }
+/// }
+/// // The emulator has no native queue.
+/// assert_eq!(open("emu")?.native().and_then(|native| stream(native.handles())), None);
+/// # Ok::<(), tilewright_device::DeviceError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NativeHandles {
     /// CUDA.
@@ -55,6 +70,19 @@ pub(crate) fn times(
 }
 
 /// What a device offers to libraries that speak its native API.
+///
+/// ```
+/// use tilewright_device::{Device, DeviceError, Timing, open};
+///
+/// /// Microseconds of a library's call on the device's own queue; `None` where there is none.
+/// fn library_us(device: &dyn Device, call: &mut dyn FnMut() -> Result<(), String>) -> Result<Option<f64>, DeviceError> {
+///     let Some(native) = device.native() else { return Ok(None) };
+///     native.run(call)?;
+///     Ok(native.time(call, &Timing::cold(3))?.into_iter().reduce(f64::min))
+/// }
+/// assert_eq!(library_us(&*open("emu")?, &mut || Ok(()))?, None);
+/// # Ok::<(), DeviceError>(())
+/// ```
 pub trait Native {
     /// The handles.
     fn handles(&self) -> NativeHandles;

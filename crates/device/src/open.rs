@@ -6,6 +6,20 @@ use crate::{Backend, Device, DeviceError, DeviceInfo, DeviceKind, emulator};
 use std::sync::Arc;
 
 /// One line of [`list`]: a device that can be opened, or a back end that cannot be used and why.
+///
+/// ```
+/// use tilewright_device::{Backend, list};
+///
+/// let listings = list();
+/// for listing in &listings {
+///     match &listing.device {
+///         Ok(info) => println!("{}: {}", info.id, info.name),
+///         // What is missing, and how to install it.
+///         Err(missing) => println!("{}: {missing}", listing.backend),
+///     }
+/// }
+/// assert!(listings.last().is_some_and(|last| last.backend == Backend::Emulator && last.device.is_ok()));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Listing {
     /// The back end.

@@ -6,6 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How a device is opened.
+///
+/// ```
+/// use std::time::Duration;
+/// use tilewright_device::{Cache, Options, open_with};
+///
+/// // Kernels that run for more than a second count as hung, and nothing is written to disk.
+/// let options = Options { deadline: Duration::from_secs(1), cache: Cache::disabled(), ..Options::default() };
+/// assert_eq!(open_with("emu", &options)?.info().id, "emu");
+/// # Ok::<(), tilewright_device::DeviceError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where compiled binaries are kept.

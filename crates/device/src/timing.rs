@@ -4,6 +4,13 @@ use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
 /// What a timed run finds in the last-level cache.
+///
+/// ```
+/// use tilewright_device::CacheState;
+///
+/// assert_eq!("warm".parse(), Ok(CacheState::Warm));
+/// assert_eq!((CacheState::default().name(), "hot".parse::<CacheState>().is_err()), ("cold", true));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheState {
@@ -34,6 +41,17 @@ impl FromStr for CacheState {
 }
 
 /// How [`crate::Device::time`] measures.
+///
+/// ```
+/// use tilewright_device::{CacheState, DeviceError, Timing, open};
+///
+/// // 20 repeats, each after another run of the same work.
+/// let timing = Timing { cache: CacheState::Warm, repeats: 20 };
+/// // The emulator has no times.
+/// let timed = open("emu")?.time(&[], &timing);
+/// assert!(matches!(timed, Err(DeviceError::NotTimed { .. })));
+/// # Ok::<(), DeviceError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// What each repeat finds in the last-level cache.

@@ -53,6 +53,15 @@ enum Answer {
 }
 
 /// A pool of compile workers. As many run at once as threads compile at once.
+///
+/// ```
+/// use tilewright_device::{Options, Workers};
+///
+/// // The program has a subcommand that calls `compile_worker_main`. No worker starts before something is compiled.
+/// let options = Options::default().with_workers(Workers::of_current_exe("compile-worker")?);
+/// assert!(options.workers.is_some());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Workers {
     program: PathBuf,

@@ -43,6 +43,21 @@ pub struct BiasKey {
 }
 
 /// Exactly the facts that decide which plans are legal for a problem. Two problems with equal keys may share a plan.
+///
+/// ```
+/// use tilewright_gen::space::Space;
+/// use tilewright_ir::{Scalar, Target};
+/// use tilewright_problem::{Gemm, Order};
+/// use tilewright_tune::ProblemKey;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let key = |gemm: Gemm| Space::new(&gemm.into(), &target).map(|space| ProblemKey::of(&space));
+/// let rows = Gemm::new(Scalar::F32, 64, 64, 64).order(Order::Row);
+/// // The row-major product and the column-major one of the transposes are one problem.
+/// let columns = Gemm::new(Scalar::F32, 64, 64, 64).order(Order::Col).trans(true, true).trans_c(true);
+/// assert_eq!(key(rows.build()?)?, key(columns.build()?)?);
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProblemKey {

@@ -15,6 +15,14 @@ pub const COMPILE_WORKER: &str = "compile-worker";
 static OWN: AtomicBool = AtomicBool::new(false);
 
 /// The program that workers are.
+///
+/// ```
+/// use tilewright_device::{COMPILE_WORKER, Program};
+///
+/// // A plug-in names the program that its workers are; the program must call `compile_worker_main`.
+/// let program = Program::new("/opt/bin/tilewright", [COMPILE_WORKER.into()]);
+/// assert_ne!(program, Program::new("/opt/bin/tilewright", []));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     path: PathBuf,

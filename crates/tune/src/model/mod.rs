@@ -39,6 +39,21 @@ use tilewright_problem::view::View;
 use tilewright_problem::{Extent, Oriented};
 
 /// Modelled time of a program and where it goes. Times in microseconds.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// use tilewright_gen::space::Space;
+/// use tilewright_ir::{Scalar, Target};
+/// use tilewright_problem::Gemm;
+/// use tilewright_tune::model::Picker;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 2048, 2048, 2048).build()?.into(), &target)?;
+/// let estimate = Picker::new(&space).estimate(&Plan::parse("fma 128x128x16 on 16x16")?).expect("a legal plan");
+/// // Multiply-adds limit a large product, not device memory.
+/// assert!(estimate.math_us > estimate.dram_us && estimate.total_us >= estimate.main_us);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Estimate {
     /// The whole program.

@@ -8,6 +8,21 @@ use tilewright_gen::space::{Repaired, Resolved, ResolvedPart, Space};
 use tilewright_problem::contraction::Contraction;
 
 /// A plan with its modelled time.
+///
+/// ```
+/// use tilewright_gen::space::Space;
+/// use tilewright_ir::{Scalar, Target};
+/// use tilewright_problem::Gemm;
+/// use tilewright_tune::model::Picker;
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F32, 64, 64, 64).build()?.into(), &target)?;
+/// // The model's three choices, the best first. Nothing was measured.
+/// let candidates = Picker::new(&space).pick(3);
+/// assert_eq!(candidates.len(), 3);
+/// assert!(candidates.iter().all(|candidate| space.resolve(&candidate.plan).is_ok() && candidate.estimate.total_us > 0.0));
+/// # Ok::<(), tilewright_problem::ProblemError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
     /// The plan.

@@ -3,6 +3,19 @@
 use std::path::PathBuf;
 
 /// Why records cannot be read or written.
+///
+/// ```
+/// use tilewright_tune::Records;
+/// use tilewright_tune::records::RecordsError;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let file = folder.path().join("notes.txt");
+/// std::fs::write(&file, "no records")?;
+/// let error = Records::open(&file).unwrap_err();
+/// assert!(matches!(error, RecordsError::Foreign { .. }));
+/// assert!(error.to_string().ends_with("it was left as it is. Name another file"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum RecordsError {
     /// The file is not one of ours; it was not touched.

@@ -40,6 +40,26 @@ pub(super) const LOSERS: &str = "DELETE FROM trials WHERE problem = ?1 AND (stat
      FROM trials WHERE problem = ?1 AND state = 'ok') WHERE place > ?2 AND NOT (verified = 2 AND among = 1)))";
 
 /// An open records file. Methods may be called from any thread.
+///
+/// ```
+/// use tilewright_tune::Records;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+/// use tilewright_tune::ProblemKey;
+/// use tilewright_tune::records::{DeviceKey, TimeKind, Trial};
+///
+/// # let target = Target::by_arch("sm_80").expect("a known architecture");
+/// # let space = Space::new(&Gemm::new(Scalar::F32, 64, 64, 64).build()?.into(), &target)?;
+/// # let problem = ProblemKey::of(&space);
+/// # let device = DeviceKey { name: "a device".into(), fingerprint: "its driver".into() };
+/// let records = Records::in_memory()?;
+/// records.add(&problem, "layer", &device, "1", &Trial::timed("A_MIC4", 12.5, TimeKind::Measured))?;
+/// assert_eq!(records.trials(&problem, &device, "1")?.len(), 1);
+/// // Its result was not verified thoroughly: nobody gets it as the best plan.
+/// assert_eq!(records.best(&problem, &device, "1")?, None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Records {
     pub(super) path: PathBuf,

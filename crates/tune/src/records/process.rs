@@ -7,6 +7,14 @@ use std::sync::{Mutex, PoisonError};
 use tilewright_check::verify::Depth;
 
 /// The trials of this process. Methods may be called from any thread.
+///
+/// ```
+/// use tilewright_tune::Records;
+///
+/// // A build without the feature `records` reads and writes no file.
+/// assert!(Records::open("records.sqlite").is_err());
+/// # Ok::<(), tilewright_tune::records::RecordsError>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Records {
     trials: Mutex<Vec<(Of, Trial)>>,

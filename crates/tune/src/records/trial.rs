@@ -22,6 +22,13 @@ pub enum State {
 }
 
 /// Where a time comes from. The two are never mixed.
+///
+/// ```
+/// use tilewright_tune::records::{TimeKind, Trial};
+///
+/// let trial = Trial::timed("A_MIC4", 12.5, TimeKind::Modelled);
+/// assert_eq!(trial.time_kind.map(TimeKind::name), Some("modelled"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TimeKind {
@@ -55,6 +62,16 @@ impl TimeKind {
 }
 
 /// One plan tried once.
+///
+/// ```
+/// use tilewright_tune::records::{State, TimeKind, Trial};
+///
+/// let right = Trial::timed("A_MIC4", 12.5, TimeKind::Measured);
+/// let hung = Trial::unmeasured("A_MIC8", State::Hung, "no end in 20 s");
+/// assert!(right.check().is_ok() && hung.check().is_ok());
+/// // A trial that hung has no time.
+/// assert!(Trial { time_us: Some(3.0), time_kind: Some(TimeKind::Measured), ..hung }.check().is_err());
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trial {

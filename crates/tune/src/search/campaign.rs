@@ -46,6 +46,15 @@ pub struct Task<'a> {
 }
 
 /// How far a campaign is.
+///
+/// ```
+/// use tilewright_tune::search::Standing;
+///
+/// // 3 of 8 problems have a plan. They take half of the time, which is 1.5 times shorter than before.
+/// let standing = Standing { reached: 3, problems: 8, share: 0.5, gain: 1.5 };
+/// let line = format!("{} of {} problems, {:.0} % of the time", standing.reached, standing.problems, 100.0 * standing.share);
+/// assert_eq!(line, "3 of 8 problems, 50 % of the time");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Standing {
     /// Problems with a verified winner.
@@ -59,6 +68,21 @@ pub struct Standing {
 }
 
 /// What a rival takes for a problem.
+///
+/// ```
+/// use tilewright_tune::search::{Audience, Event, Outcome, RivalTime, Standing, TuneError};
+///
+/// /// Times a library after each problem.
+/// struct Timer;
+/// impl Audience for Timer {
+///     fn hear(&mut self, _: usize, _: &Event, _: &Standing) {}
+///     fn settled(&mut self, number: usize, _: &Result<Outcome, TuneError>, _: &Standing) -> Vec<RivalTime> {
+///         vec![RivalTime { number, us: 40.0 }]
+///     }
+/// }
+/// let nothing = Err(TuneError::Budget { seconds: -1.0 });
+/// assert_eq!(Timer.settled(2, &nothing, &Standing::default()), [RivalTime { number: 2, us: 40.0 }]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RivalTime {
     /// The problem's place among the tasks.
@@ -68,6 +92,35 @@ pub struct RivalTime {
 }
 
 /// Who started a campaign: hears of it, and may time rivals.
+///
+/// ```
+/// # use tilewright_device::open;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::Scalar;
+/// # use tilewright_problem::Gemm;
+/// use tilewright_tune::search::{Audience, Event, Outcome, RivalTime, Standing, TuneError};
+/// use tilewright_tune::search::{Budget, Cancel, Options, Task, tune_all};
+///
+/// /// Counts the problems with a plan.
+/// #[derive(Default)]
+/// struct Count(usize);
+/// impl Audience for Count {
+///     fn hear(&mut self, _: usize, _: &Event, _: &Standing) {}
+///     fn settled(&mut self, _: usize, _: &Result<Outcome, TuneError>, standing: &Standing) -> Vec<RivalTime> {
+///         self.0 = standing.reached;
+///         Vec::new()
+///     }
+/// }
+///
+/// # let device = open("emu")?;
+/// # let space = Space::new(&Gemm::new(Scalar::F32, 8, 8, 8).build()?.into(), &device.info().target)?;
+/// let options = Options { budget: Budget::trials(2), ..Options::default() };
+/// let task = Task { space: &space, calls: 1.0, rival_us: None, options };
+/// let mut count = Count::default();
+/// tune_all(&device, &[task], None, None, &Cancel::default(), &mut count)?;
+/// assert_eq!(count.0, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Audience {
     /// A search of one problem tells something.
     fn hear(&mut self, number: usize, event: &Event, standing: &Standing);
@@ -77,6 +130,14 @@ pub trait Audience {
 }
 
 /// A budget that problems share.
+///
+/// ```
+/// use tilewright_tune::search::{Budget, SharedBudget};
+///
+/// // Ten minutes for all layers of a model; each gets its first picks, even where that takes longer.
+/// let common = SharedBudget { budget: Budget::seconds(600.0), reach_all: true };
+/// assert_eq!(common.budget.trials, None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharedBudget {
     /// Seconds from the call, or trials of all problems.

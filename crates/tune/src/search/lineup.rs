@@ -10,6 +10,14 @@ const APART: usize = 8;
 /// A search starts from the winners of near problems. The winners known at its start depend on the speed of other workers. So it follows only
 /// problems that are eight places or more before it. Beside W workers they have ended, unless one search lasts as long as 7 / (W - 1) others.
 /// Problems that are not in the order may always be followed.
+///
+/// ```
+/// use tilewright_tune::search::Lineup;
+///
+/// // A search starts from winners of problems eight places or more before it, however fast other workers are.
+/// let lineup = Lineup::new((0..20).map(|n| format!("layer {n}")));
+/// assert!(lineup.follows("layer 9", "layer 1") && !lineup.follows("layer 9", "layer 8"));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Lineup {
     places: HashMap<String, usize>,

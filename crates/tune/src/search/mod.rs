@@ -95,6 +95,14 @@ pub fn taken(device: &dyn Device, space: &Space, choices: &[Plan]) -> Option<Pla
 }
 
 /// Which [`Searcher`] is used.
+///
+/// ```
+/// use tilewright_tune::search::{Options, Strategy};
+///
+/// // Every plan of a small space, instead of descents from picks.
+/// let options = Options { strategy: Strategy::Exhaustive, ..Options::default() };
+/// assert_ne!(options.strategy, Strategy::default());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
     /// [`Descent`].
@@ -107,6 +115,16 @@ pub enum Strategy {
 }
 
 /// When to stop. Without any limit a search goes on until nothing is left or it is cancelled.
+///
+/// ```
+/// use tilewright_tune::search::Budget;
+///
+/// // A minute, and at most 500 trials.
+/// let budget = Budget { trials: Some(500), ..Budget::seconds(60.0) };
+/// assert_eq!(budget.seconds, Some(60.0));
+/// // No limit: until nothing is left to try.
+/// assert_eq!(Budget::default(), Budget { seconds: None, trials: None });
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Budget {
     /// Seconds from when candidates can run: the device and its compile workers are ready ([`Device::prepare`]), plans are ranked, test
@@ -130,6 +148,16 @@ impl Budget {
 }
 
 /// Ends a search from elsewhere (a signal handler, say); what was found is kept. Clones share the state.
+///
+/// ```
+/// use tilewright_tune::search::Cancel;
+///
+/// let cancel = Cancel::default();
+/// // A signal handler or another thread has a clone.
+/// let of_handler = cancel.clone();
+/// of_handler.cancel();
+/// assert!(cancel.is_cancelled());
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
@@ -145,6 +173,17 @@ impl Cancel {
 }
 
 /// How a search is run.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// use tilewright_tune::search::{Budget, Options};
+///
+/// // Two searches with the same seed, records and threads try the same plans.
+/// let start = Plan::parse("fma 128x128x16 on 16x16")?;
+/// let options = Options { budget: Budget::trials(100), seed: 7, threads: 2, starts: vec![start], ..Options::default() };
+/// assert_eq!((options.seed, options.starts.len()), (7, 1));
+/// # Ok::<(), tilewright_gen::plan::GrammarError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Options {
     /// When to stop.
@@ -193,6 +232,22 @@ impl Default for Options {
 }
 
 /// Why a search has no result.
+///
+/// ```
+/// # use tilewright_device::open;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::Scalar;
+/// # use tilewright_problem::Gemm;
+/// use tilewright_tune::search::{Budget, Cancel, Options, TuneError, tune};
+///
+/// # let device = open("emu")?;
+/// # let space = Space::new(&Gemm::new(Scalar::F32, 8, 8, 8).build()?.into(), &device.info().target)?;
+/// let options = Options { budget: Budget::seconds(-1.0), ..Options::default() };
+/// let error = tune(&device, &space, None, &options, &Cancel::default(), &mut |_| ()).unwrap_err();
+/// assert!(matches!(error, TuneError::Budget { .. }));
+/// assert!(error.to_string().ends_with("give a number of at least 0"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum TuneError {
     /// The problem cannot be lowered.

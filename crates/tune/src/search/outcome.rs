@@ -5,6 +5,13 @@ use serde::Serialize;
 use tilewright_gen::plan::Plan;
 
 /// Trials by how they ended.
+///
+/// ```
+/// use tilewright_tune::search::Tally;
+///
+/// let tally = Tally { trials: 40, refused: 3, failed: 1, ..Tally::default() };
+/// assert_eq!(tally.trials - tally.refused - tally.failed - tally.wrong - tally.hung, 36);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// All of them.
@@ -38,6 +45,27 @@ impl Tally {
 }
 
 /// Something happened in a search.
+///
+/// ```
+/// # use tilewright_device::open;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::Scalar;
+/// # use tilewright_problem::Gemm;
+/// use tilewright_tune::search::{Budget, Cancel, Event, Options, tune};
+///
+/// # let device = open("emu")?;
+/// # let space = Space::new(&Gemm::new(Scalar::F32, 8, 8, 8).build()?.into(), &device.info().target)?;
+/// # let options = Options { budget: Budget::trials(3), ..Options::default() };
+/// // A line of progress for each plan that is the best so far.
+/// let mut best = Vec::new();
+/// let outcome = tune(&device, &space, None, &options, &Cancel::default(), &mut |event| {
+///     if let Event::Trial { is_best: true, time_us: Some(us), .. } = event {
+///         best.push(*us);
+///     }
+/// })?;
+/// assert!(best.contains(&outcome.time_us));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 #[expect(clippy::large_enum_variant, reason = "events are looked at and dropped, never kept in number")]
@@ -76,6 +104,15 @@ pub enum Event {
 }
 
 /// What a search is doing.
+///
+/// ```
+/// use tilewright_tune::search::{Event, Phase};
+///
+/// // Events of this kind say what a search does from then on.
+/// let event = Event::Phase { phase: Phase::Verifying };
+/// let Event::Phase { phase } = event else { panic!("a phase") };
+/// assert_eq!(phase.name(), "verifying");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
@@ -102,6 +139,21 @@ impl Phase {
 }
 
 /// Why a search ended.
+///
+/// ```
+/// # use tilewright_device::open;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::Scalar;
+/// # use tilewright_problem::Gemm;
+/// use tilewright_tune::search::{Budget, Cancel, Ended, Options, tune};
+///
+/// # let device = open("emu")?;
+/// # let space = Space::new(&Gemm::new(Scalar::F32, 8, 8, 8).build()?.into(), &device.info().target)?;
+/// let options = Options { budget: Budget::trials(2), ..Options::default() };
+/// let outcome = tune(&device, &space, None, &options, &Cancel::default(), &mut |_| ())?;
+/// assert_eq!((outcome.ended, outcome.tally.trials), (Ended::Budget, 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "why", content = "reason", rename_all = "lowercase")]
 pub enum Ended {
@@ -119,6 +171,22 @@ pub enum Ended {
 }
 
 /// An improvement on the way to the result.
+///
+/// ```
+/// # use tilewright_device::open;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::Scalar;
+/// # use tilewright_problem::Gemm;
+/// use tilewright_tune::search::{Budget, Cancel, Options, tune};
+///
+/// # let device = open("emu")?;
+/// # let space = Space::new(&Gemm::new(Scalar::F32, 8, 8, 8).build()?.into(), &device.info().target)?;
+/// let options = Options { budget: Budget::trials(4), ..Options::default() };
+/// let outcome = tune(&device, &space, None, &options, &Cancel::default(), &mut |_| ())?;
+/// // Each improvement is faster than the one before.
+/// assert!(outcome.history.is_sorted_by(|before, after| before.time_us > after.time_us));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Step {
     /// Trials up to then.
@@ -151,6 +219,24 @@ pub struct Spent {
 }
 
 /// The result of a search.
+///
+/// ```
+/// # use tilewright_device::open;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::Scalar;
+/// # use tilewright_problem::Gemm;
+/// use tilewright_tune::records::TimeKind;
+/// use tilewright_tune::search::{Budget, Cancel, Options, tune};
+///
+/// # let device = open("emu")?;
+/// # let space = Space::new(&Gemm::new(Scalar::F32, 8, 8, 8).build()?.into(), &device.info().target)?;
+/// let options = Options { budget: Budget::trials(2), ..Options::default() };
+/// let outcome = tune(&device, &space, None, &options, &Cancel::default(), &mut |_| ())?;
+/// // The emulator has no clock: the time is the cost model's.
+/// assert!(outcome.verified && outcome.time_us > 0.0);
+/// assert_eq!((outcome.device.as_str(), outcome.time_kind), ("emu", TimeKind::Modelled));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// The problem's canonical text.
