@@ -1,6 +1,7 @@
 //! How the command fails: wrong use (exit code 2) or a job that did not succeed (exit code 1), each in one sentence that
 //! names the input and the remedy.
 
+use crate::reference::{FAILED, INTERRUPTED, USAGE};
 use std::fmt::Display;
 
 /// Why the command ends with a code that is not 0.
@@ -35,13 +36,13 @@ impl CliError {
     pub fn failed(reason: impl Display) -> Self {
         CliError::Failed(reason.to_string())
     }
-    /// Process exit code: 2 for wrong use, 1 for failure, 130 after Ctrl-C.
+    /// Process exit code, one of `EXIT_CODES` in `reference.rs`.
     pub const fn code(&self) -> u8 {
         match self {
-            CliError::Usage(_) => 2,
-            CliError::Failed(_) | CliError::Log(_) | CliError::Told(_) => 1,
+            CliError::Usage(_) => USAGE,
+            CliError::Failed(_) | CliError::Log(_) | CliError::Told(_) => FAILED,
             CliError::HandedOver(code) => *code,
-            CliError::Interrupted => 130,
+            CliError::Interrupted => INTERRUPTED,
         }
     }
 }

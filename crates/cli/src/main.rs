@@ -19,6 +19,8 @@ mod part;
 mod problem;
 mod progress;
 mod records;
+#[allow(dead_code, reason = "the reference page prints the rest")]
+mod reference;
 mod report;
 mod selfcheck;
 mod session;
@@ -69,7 +71,7 @@ fn two_dashes(e: &clap::Error) -> Option<String> {
 /// Gives the exit code.
 fn run(cli: &Cli) -> i32 {
     log(cli.verbose);
-    let Err(e) = dispatch(cli) else { return 0 };
+    let Err(e) = dispatch(cli) else { return i32::from(reference::DONE) };
     if !matches!(e, CliError::HandedOver(_)) {
         let text = e.to_string();
         let whole = cli.verbose > 0 || matches!(e, CliError::Log(_));

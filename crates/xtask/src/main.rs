@@ -1,6 +1,7 @@
 //! Commands for those who work on tilewright: `cargo xtask docs`, `pictures`, `cases`, `bless`, `test-fast`.
 
 mod cases;
+mod command;
 mod pictures;
 mod plans;
 mod problems;
@@ -9,6 +10,10 @@ mod support;
 #[allow(dead_code, reason = "the command uses the rest")]
 #[path = "../../cli/src/figures/svg.rs"]
 mod svg;
+// The tables of the command's page.
+#[allow(dead_code, reason = "the command uses the rest")]
+#[path = "../../cli/src/reference.rs"]
+mod reference;
 
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
@@ -23,7 +28,7 @@ struct Xtask {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Writes the generated pages of docs/reference (plans.md, problem.md, support.md) and docs/images/crates.svg.
+    /// Writes the generated pages of docs/reference (cli.md, plans.md, problem.md, support.md) and docs/images/crates.svg.
     Docs,
     /// Draws the other pictures of docs/images with the command. Those of compiled loops need clang.
     Pictures,
@@ -65,6 +70,7 @@ struct Page {
 fn pages() -> Result<Vec<Page>, String> {
     let winners = plans::Winners::read(&root().join("benchmarks/records"))?;
     Ok(vec![
+        Page { file: "reference/cli.md", text: command::page() },
         Page { file: "reference/plans.md", text: plans::page(&winners) },
         Page { file: "reference/problem.md", text: problems::page() },
         Page { file: "reference/support.md", text: support::page(&root().join("benchmarks"))? },

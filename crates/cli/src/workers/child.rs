@@ -1,10 +1,11 @@
 //! A child: it leases problems for one device and searches them until nothing is left.
 
-use super::{AGAIN, News, SOME_FAILED, classify, server, spec, tasks};
+use super::{AGAIN, News, classify, server, spec, tasks};
 use crate::args::TuneArgs;
 use crate::error::CliError;
 use crate::problem::{self, Case, Cases};
 use crate::progress::{CaseNumber, Progress};
+use crate::reference::SOME_FAILED;
 use crate::{session, tune};
 use std::collections::HashMap;
 use std::io::Read;

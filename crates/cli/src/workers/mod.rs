@@ -27,8 +27,6 @@ use tilewright_fleet::{FleetError, NewTask, RunSpec};
 
 /// Exit code of a child whose device is gone for its process: a new one goes on.
 const AGAIN: i32 = 75;
-/// Exit code if tasks failed.
-const SOME_FAILED: u8 = 3;
 
 /// True if this command is the parent of others.
 pub fn several(args: &TuneArgs) -> bool {

@@ -2,10 +2,11 @@
 
 use super::bars::Bars;
 use super::overall::Overall;
-use super::{AGAIN, SOME_FAILED, classify, server, spec, tasks};
+use super::{AGAIN, classify, server, spec, tasks};
 use crate::args::TuneArgs;
 use crate::error::CliError;
 use crate::problem::{self, Cases};
+use crate::reference::{EXIT_CODES, FAILED, INTERRUPTED, SOME_FAILED, USAGE};
 use crate::{records, report, session, table};
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -380,14 +381,14 @@ fn watch(mut workers: Vec<Worker>, cancel: &Cancel, host: &mut Host<'_>) -> Resu
         }
         workers = running;
     }
-    let worst = [130, 2, 1, SOME_FAILED].into_iter().find(|code| codes.contains(code));
+    let worst = [INTERRUPTED, USAGE, FAILED, SOME_FAILED].into_iter().find(|code| codes.contains(code));
     Ok(worst.unwrap_or(0))
 }
 
 /// The exit code of a child that ended as it meant to; `None` for one that died.
 fn final_code(status: ExitStatus) -> Option<u8> {
     let code = status.code().filter(|code| *code != AGAIN)?;
-    [0, 1, 2, SOME_FAILED, 130].into_iter().find(|known| i32::from(*known) == code)
+    EXIT_CODES.iter().map(|known| known.code).find(|known| i32::from(*known) == code)
 }
 
 #[cfg(test)]

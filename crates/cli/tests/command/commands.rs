@@ -1,6 +1,6 @@
 //! Every subcommand on the built-in device: what it prints, what it writes, how it ends.
 
-use crate::common;
+use crate::{common, reference};
 use common::{Bench, Ran};
 use serde_json::Value;
 use tilewright::{Context, Gemm, Options, Order, RecordsAt, Scalar};
@@ -525,6 +525,7 @@ pub fn a_comparison_with_a_library_is_told_recorded_and_drawn() {
     assert_eq!(objects.len(), 2);
     let text = std::fs::read_to_string(page).expect("the page");
     for (o, set) in objects.iter().zip(["one", "two"]) {
+        reference::agrees("bench --against", o);
         assert_eq!(o["set"], set);
         assert!(text.contains(o["case"].as_str().expect("a name")));
         let sides = o["sides"].as_array().expect("sides");

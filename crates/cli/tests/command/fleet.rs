@@ -4,6 +4,7 @@
 pub mod postgres;
 
 use crate::common::{Bench, Ran, missing};
+use crate::reference;
 use postgres::{PASSWORD, Postgres};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -207,6 +208,7 @@ pub fn nodes_share_a_run_and_its_trials_are_collected() {
     assert_eq!(trials(&bench, "all.sqlite").into_iter().collect::<BTreeSet<_>>(), union, "no other plan was tried");
     let status = bench.run(&format!("fleet status {url} --run night --json"));
     let status = &status.objects()[0];
+    reference::agrees("fleet status", status);
     let class = &status["classes"][0];
     assert_eq!((&class["done"], &class["open"], &class["failed"]), (&4.into(), &0.into(), &0.into()), "{status}");
     assert!(class["gain"].as_f64().is_some_and(|gain| gain >= 1.0), "{status}");

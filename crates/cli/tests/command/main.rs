@@ -20,6 +20,7 @@ mod onnx;
 mod pages;
 #[cfg(unix)]
 mod recipes;
+mod reference;
 mod resume;
 mod selfcheck;
 mod small_model;
@@ -80,6 +81,10 @@ fn main() {
             shells_are_given_completions
             the_cache_of_binaries_is_listed_and_cleared
             devices_are_listed_with_what_is_missing
+        ;
+        reference:
+            fields_of_problems_are_those_of_the_page
+            fields_of_other_objects_are_those_of_the_page
         ;
         resume:
             an_interrupt_ends_a_search_on_opencl

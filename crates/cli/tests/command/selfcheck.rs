@@ -1,6 +1,6 @@
 //! `selfcheck`: one file with everything, for people and for programs.
 
-use crate::common;
+use crate::{common, reference};
 use common::Bench;
 use serde_json::Value;
 
@@ -23,11 +23,14 @@ pub fn a_short_check_of_every_kind_of_device() {
         let report = std::fs::read_to_string(bench.path("report.md")).expect("a report");
         assert!(report.starts_with("# tilewright selfcheck of") && report.contains("**Passed.**"), "{report}");
         let facts = facts(&report);
+        reference::agrees("selfcheck", &facts);
         assert_eq!((&facts["passed"], &facts["pairs"]["counts"]["passed"]), (&true.into(), &pairs.into()));
         assert!(facts["device"]["target"]["limits"]["shared_per_group"].as_u64() > Some(0), "{facts}");
         let log = std::fs::read_to_string(bench.path("log.json")).expect("a log");
         let log: Value = serde_json::from_str(&log).expect("it parses");
         assert_eq!((&log["pairs"], &log["passed"], &log["wrong"]), (&pairs.into(), &pairs.into(), &0.into()), "{log}");
+        let covered = log["covered"].as_object().expect("counts by kind, instruction and type");
+        assert_eq!(covered.values().filter_map(Value::as_u64).sum::<u64>(), pairs, "{log}");
         assert!(
             ["device", "driver", "source", "date"].iter().all(|name| log[name].as_str().is_some_and(|s| !s.is_empty())),
             "{log}"
