@@ -39,6 +39,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod cell;
 pub mod graph;
 pub mod kernel;
 pub mod plan;

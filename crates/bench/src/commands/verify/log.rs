@@ -4,6 +4,7 @@ use super::pairs::{HUNG, PASSED, Pairs};
 use crate::error::BenchError;
 use crate::record::{Environment, SOURCE};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::Path;
 use tilewright_device::DeviceInfo;
 
@@ -28,11 +29,13 @@ pub struct Log<'a> {
     pub passed: u64,
     /// Pairs that were wrong, differed between runs, or took the device down.
     pub wrong: u64,
+    /// Pairs that were right, by kind of problem, instruction and type.
+    pub covered: &'a BTreeMap<String, u64>,
 }
 
 impl<'a> Log<'a> {
     /// The log of a run that has ended.
-    pub fn new(info: &'a DeviceInfo, pairs: &Pairs, mix: String, seed: u64) -> Log<'a> {
+    pub fn new(info: &'a DeviceInfo, pairs: &'a Pairs, mix: String, seed: u64) -> Log<'a> {
         Log {
             device: &info.name,
             driver: info.fingerprint.strip_prefix("driver ").unwrap_or(&info.fingerprint),
@@ -43,6 +46,7 @@ impl<'a> Log<'a> {
             pairs: pairs.done(),
             passed: pairs.of(PASSED),
             wrong: ["wrong", "racing", HUNG].iter().map(|outcome| pairs.of(outcome)).sum(),
+            covered: pairs.covered(),
         }
     }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tilewright_check::random::{Pair, PairError, Recipe, pair, verify};
 use tilewright_device::{Device, DeviceError, DeviceInfo, DeviceKind};
+use tilewright_gen::cell::Cell;
 
 /// `verify-random`.
 ///
@@ -130,6 +131,7 @@ fn judge(info: &DeviceInfo, pair: &Pair, result: Result<tilewright_check::verify
         outcome: PASSED,
         max_error: None,
         reason: None,
+        cell: Cell::of(&pair.problem, &pair.plan, &info.target).map(|cell| cell.to_string()),
     };
     match result {
         Ok(v) => {

@@ -33,6 +33,8 @@ pub struct Line {
     pub max_error: Option<f64>,
     /// Why it did not pass.
     pub reason: Option<String>,
+    /// Kind of problem, instruction and type; none of a plan that is not legal.
+    pub cell: Option<String>,
 }
 
 impl Line {
@@ -64,6 +66,8 @@ pub struct Pairs {
     unexplained: u64,
     /// Pairs by outcome.
     counts: BTreeMap<String, u64>,
+    /// Pairs that passed, by kind of problem, instruction and type.
+    covered: BTreeMap<String, u64>,
     /// Seconds since the run began.
     pub seconds: f64,
 }
@@ -173,6 +177,9 @@ impl Pairs {
 
     fn count(&mut self, line: &Line, tell: &mut dyn FnMut(&Line, &Pairs) -> Result<(), BenchError>) -> Result<(), BenchError> {
         *self.counts.entry(line.outcome.into()).or_default() += 1;
+        if let Some(cell) = line.cell.as_ref().filter(|_| line.passed()) {
+            *self.covered.entry(cell.clone()).or_default() += 1;
+        }
         tell(line, self)
     }
 
@@ -184,6 +191,11 @@ impl Pairs {
     /// Pairs with an outcome.
     pub fn of(&self, outcome: &str) -> u64 {
         self.counts.get(outcome).copied().unwrap_or(0)
+    }
+
+    /// Pairs that passed, by kind of problem, instruction and type.
+    pub const fn covered(&self) -> &BTreeMap<String, u64> {
+        &self.covered
     }
 
     /// The outcomes in words.
@@ -225,6 +237,7 @@ mod tests {
             outcome: if n % 10 == 3 { "wrong" } else { PASSED },
             max_error: None,
             reason: None,
+            cell: Some(["GEMM, fma, f32", "GEMM, wgmma, bf16"][n as usize % 2].into()),
         }
     }
 
@@ -270,6 +283,7 @@ mod tests {
             let hung: BTreeSet<u64> = lines.iter().filter(|l| l.outcome == HUNG).map(|l| l.seed).collect();
             assert_eq!(hung, [17, 19, 59].into());
             assert_eq!((pairs.done(), pairs.of(HUNG), pairs.unexplained), (52, 3, 0));
+            assert_eq!((pairs.covered().len(), pairs.covered().values().sum()), (2, pairs.of(PASSED)));
             assert!(pairs.verdict(1).unwrap_err().to_string().contains("pairs did not pass"));
         }
     }
