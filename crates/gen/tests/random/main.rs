@@ -1,5 +1,6 @@
 //! Random pairs of problem and plan on the emulator, and the regressions that such pairs found.
 
+mod cells;
 mod coverage;
 mod inert;
 mod random_convolutions;

@@ -1,6 +1,7 @@
 //! What tests of random pairs share; each uses a part of it.
 #![allow(dead_code)]
 
+pub mod cells;
 pub mod model;
 pub mod trace;
 pub mod wave_units;
