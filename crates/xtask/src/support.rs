@@ -1,88 +1,292 @@
-//! The page that says what ran where: from the list of what CI emulates and compiles, the published records, and the logs of verification.
+//! The page that says what ran where: from the cells that the generator has, CI's list of targets, the published records, and the logs of
+//! verification.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use tilewright_gen::cell::{Cell, INSTRUCTIONS, KINDS};
 use tilewright_gen::plan::Plan;
+use tilewright_ir::Target;
+use tilewright_problem::{Dtype, Problem};
 
-/// One instruction, the types it multiplies, and the targets that CI compiles its kernels for.
-struct Instruction {
-    name: String,
+/// Cards of an architecture.
+struct Cards {
+    names: &'static str,
+    target: &'static str,
+}
+
+/// The cards that users ask for, with their architectures. Neighbours with the same abilities share a row.
+const CARDS: [Cards; 14] = [
+    Cards { names: "RTX 20", target: "sm_75" },
+    Cards { names: "A100", target: "sm_80" },
+    Cards { names: "RTX 30", target: "sm_86" },
+    Cards { names: "Jetson Orin", target: "sm_87" },
+    Cards { names: "RTX 40", target: "sm_89" },
+    Cards { names: "B100, B200", target: "sm_100a" },
+    Cards { names: "B300", target: "sm_103a" },
+    Cards { names: "RTX 50", target: "sm_120a" },
+    Cards { names: "H100, H200", target: "sm_90a" },
+    Cards { names: "Vega", target: "gfx900" },
+    Cards { names: "MI50", target: "gfx906" },
+    Cards { names: "MI200", target: "gfx90a" },
+    Cards { names: "MI300", target: "gfx942" },
+    Cards { names: "MI350", target: "gfx950" },
+];
+
+/// A row of CI's list: types of an instruction, and the targets that CI compiles their kernels for.
+struct Compiled {
+    instruction: String,
     types: Vec<String>,
     targets: Vec<String>,
 }
 
-fn instructions(file: &Path) -> Result<Vec<Instruction>, String> {
+fn compiled(file: &Path) -> Result<Vec<Compiled>, String> {
     let failed = |e: csv::Error| format!("{}: {e}", file.display());
     let mut reader = csv::Reader::from_path(file).map_err(failed)?;
-    let words = |text: Option<&str>| text.unwrap_or_default().split_whitespace().map(String::from).collect();
-    let row = |row: csv::StringRecord| Instruction {
-        name: row.get(0).unwrap_or_default().into(),
-        types: words(row.get(1)),
-        targets: words(row.get(2)),
+    let words = |row: &csv::StringRecord, n: usize| row.get(n).unwrap_or_default().split_whitespace().map(String::from).collect();
+    let row = |row: csv::StringRecord| Compiled {
+        instruction: row.get(0).unwrap_or_default().into(),
+        types: words(&row, 1),
+        targets: words(&row, 2),
     };
     reader.records().map(|record| record.map(row).map_err(failed)).collect()
 }
 
-/// The instruction of a plan, by the value of UNI.
-const fn instruction(uni: u32) -> &'static str {
-    match uni {
-        1 => "mma.sync",
-        2 => "wgmma",
-        3 => "MFMA",
-        _ => "fma",
+/// The card's name in a device's text: `cuda:0 (NVIDIA H200)` and `NVIDIA H200` are `H200`.
+fn card(device: &str) -> Option<&str> {
+    let words = device.split(|c: char| c.is_whitespace() || "()".contains(c));
+    let known = |word: &&str| CARDS.iter().any(|row| row.names.split(", ").any(|name| name == *word));
+    words.into_iter().find(known)
+}
+
+/// What ran of a cell.
+#[derive(Default)]
+struct Ran {
+    /// Cards where a result was compared with the reference.
+    verified: BTreeSet<String>,
+    /// Cards with a published time.
+    measured: BTreeSet<String>,
+}
+
+type AllRan = BTreeMap<String, Ran>;
+
+/// Compressed files of records in a folder and below.
+fn packed(folder: &Path, found: &mut Vec<PathBuf>) {
+    for path in std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())) {
+        if path.is_dir() {
+            packed(&path, found);
+        } else if path.extension().is_some_and(|end| end == "gz") {
+            found.push(path);
+        }
     }
 }
 
-/// The card's name in a device's text: `cuda:0 (NVIDIA H200)` is `H200`.
-fn card(device: &str) -> Option<String> {
-    let name = device.split_once('(')?.1.trim_end_matches(')');
-    name.split_whitespace()
-        .find(|word| word.starts_with(['H', 'A', 'B', 'M']) && word.ends_with(|c: char| c.is_ascii_digit()))
-        .map(String::from)
+/// A kernel that a record has the time of.
+struct Measured {
+    cell: Cell,
+    card: String,
+    /// Its result was compared with the reference and is right.
+    verified: bool,
 }
 
-/// Cards with the number of verified records, by instruction and type.
-type Measured = BTreeMap<[String; 2], BTreeMap<String, usize>>;
+/// The first of our sides of a record: those of `tilewright-bench`, or the flat ones of comparisons with torch.
+fn measured(record: &serde_json::Value) -> Option<Measured> {
+    let ours = record["sides"].as_array().into_iter().flatten().find(|side| side["plan"].is_string() && side["time"].is_object());
+    let side = ours.or_else(|| record["ours"].is_object().then_some(record))?;
+    let device = record["environment"]["device"].as_str().or_else(|| record["device"].as_str())?;
+    let problem = Problem::parse(record["problem"].as_str()?).ok()?;
+    let plan: Plan = side["plan"].as_str()?.parse().ok()?;
+    let card = card(device)?.to_string();
+    let arch = CARDS.iter().find(|row| row.names.split(", ").any(|name| name == card))?.target;
+    let cell = Cell::of(&problem, &plan, &Target::by_arch(arch)?)?;
+    Some(Measured { cell, card, verified: side["correct"] == true || side["right"] == true })
+}
 
-fn measured(folder: &Path) -> Result<Measured, String> {
-    let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
-    let mut found = Measured::new();
-    for file in std::fs::read_dir(folder).map_err(failed)?.filter_map(Result::ok) {
-        if file.path().extension().is_none_or(|x| x != "gz") {
-            continue;
-        }
+/// Adds the kernels of all records. A plan that has become illegal is left out.
+fn from_records(folder: &Path, ran: &mut AllRan) -> Result<(), String> {
+    let mut files = Vec::new();
+    packed(folder, &mut files);
+    for file in files {
+        let failed = |e: std::io::Error| format!("{}: {e}", file.display());
         let mut text = String::new();
-        let packed = std::fs::File::open(file.path()).map_err(failed)?;
+        let packed = std::fs::File::open(&file).map_err(failed)?;
         flate2::read::GzDecoder::new(packed).read_to_string(&mut text).map_err(failed)?;
-        for record in text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()) {
-            let sides = record["sides"].as_array().into_iter().flatten();
-            let ours = sides.filter(|side| side["correct"] == true).find_map(|side| side["plan"].as_str()?.parse::<Plan>().ok());
-            let card = record["environment"]["device"].as_str().and_then(card);
-            if let (Some(plan), Some(card), Some(dtype)) = (ours, card, record["dtype"].as_str()) {
-                let parts = ["tf32x3", "tf32", "bf16x3", "bf16x6", "promoted"].iter().find(|mode| dtype.ends_with(**mode));
-                let dtype = dtype.strip_suffix("promoted").filter(|_| parts == Some(&"promoted")).unwrap_or(dtype);
-                let uni = plan.unit;
-                *found.entry([instruction(uni).into(), dtype.into()]).or_default().entry(card).or_default() += 1;
+        let records = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        for Measured { cell, card, verified } in records.filter_map(|record| measured(&record)) {
+            let entry = ran.entry(cell.to_string()).or_default();
+            entry.measured.insert(card.clone());
+            if verified {
+                entry.verified.insert(card);
             }
         }
     }
-    Ok(found)
+    Ok(())
 }
 
-/// Rows of the logs of random pairs for each device with its driver: pairs that passed of those that ran.
-fn verified(folder: &Path) -> BTreeMap<String, String> {
+/// Random pairs of one mix on one card.
+#[derive(Default)]
+struct Pairs {
+    passed: u64,
+    all: u64,
+}
+
+/// Runs of random pairs on one card.
+#[derive(Default)]
+struct Runs {
+    mixes: BTreeMap<String, Pairs>,
+    last: String,
+}
+
+/// Rows of the logs of random pairs. A log that counts its cells adds them to what ran.
+fn from_logs(folder: &Path, ran: &mut AllRan) -> String {
     let files: BTreeSet<_> = std::fs::read_dir(folder).into_iter().flatten().filter_map(|f| Some(f.ok()?.path())).collect();
-    let mut found: BTreeMap<String, String> = BTreeMap::new();
+    let mut all: BTreeMap<String, Runs> = BTreeMap::new();
     for text in files.iter().filter_map(|file| std::fs::read_to_string(file).ok()) {
         let Ok(log) = serde_json::from_str::<serde_json::Value>(&text) else { continue };
-        let [device, driver, mix, date] = ["device", "driver", "mix", "date"].map(|name| log[name].as_str().unwrap_or(""));
-        let [seed, pairs, passed, wrong] = ["seed", "pairs", "passed", "wrong"].map(|name| log[name].as_u64().unwrap_or(0));
-        *found.entry(format!("{device}, driver {driver}")).or_default() +=
-            &format!("| {mix} | {seed} | {passed} of {pairs} | {wrong} | {date} |\n");
+        let [device, mix, date] = ["device", "mix", "date"].map(|name| log[name].as_str().unwrap_or(""));
+        let [pairs, passed] = ["pairs", "passed"].map(|name| log[name].as_u64().unwrap_or(0));
+        let card = card(device).unwrap_or(device);
+        let runs = all.entry(card.into()).or_default();
+        let of_mix = runs.mixes.entry(mix.into()).or_default();
+        (of_mix.passed, of_mix.all) = (of_mix.passed + passed, of_mix.all + pairs);
+        runs.last = date.max(&runs.last).into();
+        for cell in log["covered"].as_object().into_iter().flat_map(serde_json::Map::keys) {
+            ran.entry(cell.clone()).or_default().verified.insert(card.into());
+        }
     }
-    found
+    let mut out = String::new();
+    for (card, Runs { mixes, last }) in all {
+        let mix = |(name, pairs): (&String, &Pairs)| format!("{name} {} of {}", pairs.passed, pairs.all);
+        let mixes: Vec<String> = mixes.iter().map(mix).collect();
+        // Writing to a String cannot fail, here and below.
+        let _ = writeln!(out, "| {card} | {} | {last} |", mixes.join(", "));
+    }
+    out
+}
+
+/// An instruction, the cards that ran it, and the types or kinds that a row names.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Row {
+    instruction: usize,
+    measured: BTreeSet<String>,
+    verified: BTreeSet<String>,
+    named: Vec<usize>,
+}
+
+/// Positions of the kinds in words: the three convolutions have one.
+fn kinds(positions: &[usize]) -> String {
+    let mut words: Vec<&str> = positions.iter().map(|n| KINDS[*n]).collect();
+    if let Some(at) = words.windows(3).position(|three| *three == KINDS[1..4]) {
+        words.splice(at..at + 3, ["convolutions"]);
+    }
+    words.join(", ")
+}
+
+/// Types in words. Neighbours of a complex type with other accuracies name these alone: `complex64tf32/tf32x3`.
+fn named(types: &[&str]) -> String {
+    fn mode(name: &str) -> Option<&str> {
+        name.strip_prefix("complex64").filter(|mode| !mode.is_empty())
+    }
+    let mut out = String::new();
+    for (i, name) in types.iter().enumerate() {
+        let follows = i.checked_sub(1).and_then(|before| types.get(before)).is_some_and(|before| mode(before).is_some());
+        match mode(name).filter(|_| follows) {
+            Some(mode) => out += &format!("/{mode}"),
+            None => out += &format!("{}{name}", if i > 0 { ", " } else { "" }),
+        }
+    }
+    out
+}
+
+fn position(cell: &Cell) -> Row {
+    let instruction = INSTRUCTIONS.iter().position(|known| known.name == cell.instruction).unwrap_or_default();
+    let named = KINDS.iter().position(|known| *known == cell.kind).into_iter().collect();
+    Row { instruction, named, measured: BTreeSet::new(), verified: BTreeSet::new() }
+}
+
+/// Rows of all cells. Types of the same kinds of problems share a row.
+fn every_cell() -> String {
+    let mut of_types: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
+    let all = Cell::all();
+    let order = |dtype: &str| Dtype::ALL.iter().position(|known| known.name() == dtype).unwrap_or_default();
+    for cell in &all {
+        let Row { instruction, named, .. } = position(cell);
+        of_types.entry((instruction, order(cell.dtype))).or_default().extend(named);
+    }
+    let mut rows: BTreeMap<(usize, Vec<usize>), Vec<&str>> = BTreeMap::new();
+    for ((instruction, dtype), kinds) in of_types {
+        rows.entry((instruction, kinds)).or_default().push(Dtype::ALL[dtype].name());
+    }
+    let row = |((instruction, of), types): ((usize, Vec<usize>), Vec<&str>)| {
+        format!("| {} | {} | {} |\n", INSTRUCTIONS[instruction].name, kinds(&of), named(&types))
+    };
+    rows.into_iter().map(row).collect()
+}
+
+/// Rows of the cells that ran on a device. Types that ran on the same cards share a row, and so do kinds of problems with the same types.
+fn cells_that_ran(ran: &AllRan) -> String {
+    let joined = |cards: &BTreeSet<String>| match cards.is_empty() {
+        true => "-".to_string(),
+        false => cards.iter().map(String::as_str).collect::<Vec<_>>().join(", "),
+    };
+    let mut by_kind: BTreeMap<Row, Vec<&str>> = BTreeMap::new();
+    for cell in Cell::all() {
+        let Some(found) = ran.get(&cell.to_string()) else { continue };
+        let row = Row { measured: found.measured.clone(), verified: found.verified.clone(), ..position(&cell) };
+        by_kind.entry(row).or_default().push(cell.dtype);
+    }
+    let mut rows: BTreeMap<(Row, String), Vec<usize>> = BTreeMap::new();
+    for (row, types) in by_kind {
+        rows.entry((Row { named: Vec::new(), ..row.clone() }, named(&types))).or_default().extend(row.named);
+    }
+    let mut out = String::new();
+    for ((row, types), of) in rows {
+        let (name, verified, measured) = (INSTRUCTIONS[row.instruction].name, joined(&row.verified), joined(&row.measured));
+        let _ = writeln!(out, "| {name} | {} | {types} | {verified} | {measured} |", kinds(&of));
+    }
+    out
+}
+
+/// The columns of an architecture beside its cards: how kernels copy operands to shared memory, what CI compiles for it, and whether a kernel has run.
+fn abilities(cards: &Cards, ran: &AllRan, compiled: &[Compiled]) -> Result<String, String> {
+    let arch = cards.target;
+    let target = Target::by_arch(arch).ok_or_else(|| format!("{arch} is no known target"))?;
+    let copies = match (target.features.bulk_copy, target.features.async_copy) {
+        (true, _) => "cp.async, TMA",
+        (false, true) => "cp.async",
+        (false, false) => "-",
+    };
+    let rows = || compiled.iter().filter(|row| row.targets.iter().any(|target| target == arch));
+    // The two vendors' names of one instruction.
+    let own = |name: &'static str| name.split(" and ").nth(usize::from(!arch.starts_with("sm_"))).unwrap_or(name);
+    let has = INSTRUCTIONS.iter().filter(|known| rows().any(|row| row.instruction == known.name));
+    let instructions: Vec<&str> = has.map(|known| own(known.name)).collect();
+    let float8 = |row: &&Compiled| row.instruction != INSTRUCTIONS[0].name;
+    let mut float8: Vec<&str> =
+        rows().filter(float8).flat_map(|row| &row.types).map(String::as_str).filter(|name| name.starts_with("e")).collect();
+    float8.sort_unstable();
+    float8.dedup();
+    let has_run = |card: &String| cards.names.split(", ").any(|name| name == card);
+    let state = match rows().next() {
+        _ if ran.values().any(|ran| ran.measured.iter().chain(&ran.verified).any(has_run)) => "kernels have run",
+        Some(_) => "compiled",
+        None => "not tested",
+    };
+    let float8 = if float8.is_empty() { "-".into() } else { float8.join(", ") };
+    Ok(format!("{copies} | {} | {float8} | {state}", instructions.join(", ")))
+}
+
+/// Rows of cards.
+fn cards(ran: &AllRan, compiled: &[Compiled]) -> Result<String, String> {
+    let found: Vec<String> = CARDS.iter().map(|cards| abilities(cards, ran, compiled)).collect::<Result<_, _>>()?;
+    let all: Vec<_> = CARDS.iter().zip(&found).collect();
+    let row = |same: &[(&Cards, &String)]| {
+        let joined = |word: fn(&Cards) -> &str| same.iter().map(|(cards, _)| word(cards)).collect::<Vec<_>>().join(", ");
+        let able = same.first().map_or("", |(_, able)| able.as_str());
+        format!("| {} | {} | {able} |\n", joined(|cards| cards.names), joined(|cards| cards.target))
+    };
+    Ok(all.chunk_by(|(_, one), (_, next)| one == next).map(row).collect())
 }
 
 /// The whole page, from the folder of benchmarks.
@@ -90,50 +294,26 @@ fn verified(folder: &Path) -> BTreeMap<String, String> {
 /// # Errors
 /// A file that cannot be read.
 pub fn page(benchmarks: &Path) -> Result<String, String> {
-    let (instructions, measured) = (instructions(&benchmarks.join("support.csv"))?, measured(&benchmarks.join("records"))?);
-    let mut out = String::from(
-        "# Support: what ran where\n\nGenerated by `cargo xtask docs` from `benchmarks/support.csv`, `benchmarks/records` and `benchmarks/verified`. README's summary follows this page.\n\n\
-         - The emulator runs every instruction of the table with every check on, in CI.\n\
-         - CI compiles kernels with NVRTC for NVIDIA's targets and with clang for AMD's, and reads their machine code.\n\
+    let compiled = compiled(&benchmarks.join("support.csv"))?;
+    let mut ran = AllRan::new();
+    from_records(&benchmarks.join("records"), &mut ran)?;
+    let logs = from_logs(&benchmarks.join("verified"), &mut ran);
+    Ok(format!(
+        "# Support: what ran where\n\nGenerated by `cargo xtask docs` from `benchmarks/`.\n\n\
+         - **No AMD GPU has run a kernel of tilewright.**\n\
          - OpenCL kernels run in CI on CPUs through PoCL.\n\
-         - **No AMD GPU has run a kernel of tilewright.** The code for AMD is compiled and checked at instruction level.\n\
-         - Operating system: Linux on x86-64. Others are not tested.\n\n\
-         ## Instructions and types\n\n| instruction | type | ran on (verified records) |\n|---|---|---|\n",
-    );
-    for instruction in &instructions {
-        let mut unmeasured = Vec::new();
-        for dtype in &instruction.types {
-            let Some(cards) = measured.get(&[instruction.name.clone(), dtype.clone()]) else {
-                unmeasured.push(dtype.as_str());
-                continue;
-            };
-            let cards = cards.iter().map(|(card, count)| format!("{card} ({count})")).collect::<Vec<_>>().join(", ");
-            // Writing to a String cannot fail, here and below.
-            let _ = writeln!(out, "| {} | {dtype} | {cards} |", instruction.name);
-        }
-        if !unmeasured.is_empty() {
-            let _ = writeln!(out, "| {} | {} | - |", instruction.name, unmeasured.join(", "));
-        }
-    }
-    out += "\n## Cards\n\n| card | target | state |\n|---|---|---|\n\
-            | H100, H200 | sm_90a | kernels have run |\n\
-            | A100 | sm_80 | compiled for |\n\
-            | RTX 30, RTX 40 | sm_86, sm_89 | compiled for |\n\
-            | B100, B200 | sm_100a | compiled for; `mma.sync`, not `tcgen05` |\n\
-            | MI200, MI300, MI350 | gfx90a, gfx942, gfx950 | compiled for |\n";
-    out += "\n## Targets that CI compiles for\n\n| instruction | targets |\n|---|---|\n";
-    for instruction in &instructions {
-        let _ = writeln!(out, "| {} | {} |", instruction.name, instruction.targets.join(", "));
-    }
-    let logs = verified(&benchmarks.join("verified"));
-    if !logs.is_empty() {
-        out += "\n## Random problems and plans on devices\n";
-        for (device, rows) in logs {
-            let _ = write!(out, "\n{device}:\n\n| mix | seed | passed | wrong | date |\n|---|---|---|---|---|\n{rows}");
-        }
-        out += "\nEach wrong pair was fixed and is now a test: `regressions` of `crates/gen/tests` and `known_errors` of `crates/tune/tests`.\n";
-    }
-    Ok(out)
+         - macOS, Windows and ARM are not tested; Linux on x86-64 is.\n\n\
+         ## Emulated and compiled\n\nIn CI the emulator verifies a kernel of each row and type. NVRTC and clang compile them: GEMM for each target below, other problems for one.\n\n| instruction | problem | type |\n|---|---|---|\n{}\n\
+         ## Verified and measured\n\nKernels of published records. Random pairs below ran more: their logs name no types.\n\n\
+         | instruction | problem | type | verified on | measured on |\n|---|---|---|---|---|\n{}\n\
+         ## Cards\n\n*Compiled* by CI: not tested.\n\n\
+         | card | target | asynchronous copies | instructions | 8-bit matrix floats | state |\n|---|---|---|---|---|---|\n{}\n\
+         ## Random pairs on devices\n\n| card | passed of each mix | last |\n|---|---|---|\n{logs}\n\
+         Each wrong pair was fixed and is now a test: `regressions` of `crates/gen/tests` and `known_errors` of `crates/tune/tests`.\n",
+        every_cell(),
+        cells_that_ran(&ran),
+        cards(&ran, &compiled)?,
+    ))
 }
 
 #[cfg(test)]
@@ -142,8 +322,29 @@ mod tests {
 
     #[test]
     fn cards_are_found_in_the_names_of_devices() {
-        assert_eq!(card("cuda:0 (NVIDIA H200)").as_deref(), Some("H200"));
-        assert_eq!(card("cuda:1 (NVIDIA H100 80GB HBM3)").as_deref(), Some("H100"));
+        assert_eq!(card("cuda:0 (NVIDIA H200)"), Some("H200"));
+        assert_eq!(card("cuda:1 (NVIDIA H100 80GB HBM3)"), Some("H100"));
+        assert_eq!(card("NVIDIA H200"), Some("H200"));
         assert_eq!(card("emu"), None);
+    }
+
+    #[test]
+    fn cells_of_logs_and_records_are_those_of_the_matrix() {
+        let mut ran = AllRan::new();
+        let benchmarks = crate::root().join("benchmarks");
+        from_records(&benchmarks.join("records"), &mut ran).expect("records");
+        from_logs(&benchmarks.join("verified"), &mut ran);
+        let all: BTreeSet<String> = Cell::all().iter().map(Cell::to_string).collect();
+        assert!(ran.len() > 20, "{}", ran.len());
+        for cell in ran.keys() {
+            assert!(all.contains(cell), "{cell} ran, and the matrix has no such cell");
+        }
+    }
+
+    #[test]
+    fn every_known_target_has_a_card() {
+        for arch in Target::known() {
+            assert!(CARDS.iter().any(|row| row.target == *arch), "no card of {arch} on the page");
+        }
     }
 }
