@@ -59,7 +59,7 @@ impl fmt::Display for Backend {
 /// ```
 /// use tilewright_device::{DeviceKind, list};
 ///
-/// // Devices with times of their own.
+/// // All devices but emulated ones measure times.
 /// let timed = |kind| !matches!(kind, DeviceKind::Emulated);
 /// let found = list().into_iter().filter_map(|listing| listing.device.ok());
 /// assert!(found.into_iter().all(|info| timed(info.kind) == info.is_measured()));

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// for listing in &listings {
 ///     match &listing.device {
 ///         Ok(info) => println!("{}: {}", info.id, info.name),
-///         // What is missing, and how to install it.
+///         // The message names the missing library and how to install it.
 ///         Err(missing) => println!("{}: {missing}", listing.backend),
 ///     }
 /// }

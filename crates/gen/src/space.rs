@@ -79,7 +79,7 @@ impl Resolved<'_> {
 /// let plan = Plan::parse("fma 128x128x16 on 16x16")?;
 /// let resolved = space.resolve(&plan)?;
 /// assert_eq!((resolved.footprint.threads, resolved.generate(0)?.kernels.len()), (256, 1));
-/// // Plans are searched among those with a k-tile of 32: this one is not.
+/// // A search with this constraint takes plans with a k-tile of 32 only.
 /// let space = space.constrained(&Constraint::parse("C_UNR32")?);
 /// assert!(!space.constraint().allows(&plan));
 /// # Ok::<(), Box<dyn std::error::Error>>(())

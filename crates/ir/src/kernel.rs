@@ -269,7 +269,7 @@ pub enum Unroll {
 /// use tilewright_ir::{Block, Builder, Stmt};
 ///
 /// let mut b = Builder::new("example", 32);
-/// // Statements that are no part of the kernel until they are pushed, as the body of a loop or a role is.
+/// // The block is no part of the kernel until a statement has it, such as a loop or a role.
 /// let block: Block = b.block(|b| b.barrier());
 /// assert!(matches!(block[..], [Stmt::Barrier(_)]) && b.kernel().body.is_empty());
 /// ```

@@ -126,7 +126,7 @@ impl Float8 {
 /// use tilewright_ir::Limits;
 ///
 /// let limits = Limits::WARPGROUP;
-/// // Two work-groups of 96 KiB fit a compute unit, each with what the system takes.
+/// // Two work-groups of 96 KiB fit a compute unit, each with the bytes that the system takes.
 /// assert!(2 * (96 << 10) + 2 * limits.shared_reserved() <= limits.shared_per_unit);
 /// // One producer warpgroup keeps 40 registers per thread, and two consumers get the rest.
 /// assert_eq!(limits.role_registers(1, 2, 40), Some((40, 232)));
@@ -280,11 +280,14 @@ pub struct Rates {
 /// A core of a processor on which a work-group is a loop: what OpenCL does not tell, of those with 512-bit vectors.
 ///
 /// ```
-/// use tilewright_ir::CORE;
+/// use tilewright_ir::{CORE, Core, Scalar};
 ///
-/// // Rows of 8 f64 accumulators fill one vector register each; 24 of 32 registers hold a tile of 24 x 8.
-/// assert_eq!(CORE.vector_bytes / 8.0, 8.0);
-/// assert!(24.0 <= CORE.registers);
+/// /// Columns of a tile of this many rows whose accumulators fill half of the vector registers.
+/// fn columns(core: &Core, rows: f64, scalar: Scalar) -> f64 {
+///     let lanes = core.vector_bytes / f64::from(scalar.bytes());
+///     core.registers / 2.0 * lanes / rows
+/// }
+/// assert_eq!(columns(&CORE, 8.0, Scalar::F64), 16.0);
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Core {

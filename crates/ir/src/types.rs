@@ -204,7 +204,7 @@ impl fmt::Display for Type {
 /// b.buffer("x", Scalar::F32, Access::Read, "input");
 /// b.buffer("y", Scalar::F32, Access::ReadWrite, "result");
 /// let source = print(&b.finish(), &Target::by_arch("sm_80").expect("a known architecture"))?;
-/// // What is only read may go through the read-only cache.
+/// // A buffer that is only read may go through the read-only cache.
 /// assert!(source.text.contains("const float* __restrict__ x"), "{}", source.text);
 /// # Ok::<(), tilewright_ir::Invalid>(())
 /// ```

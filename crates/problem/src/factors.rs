@@ -13,7 +13,7 @@ use crate::problem::Problem;
 /// assert!(factors.reads_old());
 /// let gemm = Problem::from(Gemm::new(Scalar::F32, 2, 2, 2).build()?);
 /// factors.check(&gemm)?;
-/// // Elements are real, so alpha is.
+/// // Elements are real, so alpha must be real.
 /// let error = Factors { alpha_im: 0.5, ..factors }.check(&gemm).unwrap_err();
 /// assert!(error.to_string().starts_with("alpha_im = 5e-1: "));
 /// # Ok::<(), tilewright_problem::ProblemError>(())

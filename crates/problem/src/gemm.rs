@@ -52,7 +52,7 @@ names!(Order {
 /// use tilewright_ir::Scalar;
 /// use tilewright_problem::{Gemm, Matrix};
 ///
-/// // One B for all batch entries, stored transposed (n x k), from the 16th element of its buffer on.
+/// // One B for all batch entries, stored transposed (n x k), from element 16 of its buffer on.
 /// let gemm = Gemm::new(Scalar::F32, 2, 3, 8).batch(4).trans(false, true).stride_b(0).offsets(0, 16, 0).build()?;
 /// assert_eq!(gemm.b, Matrix { trans: true, ld: 8, batch_stride: 0, offset: 16 });
 /// # Ok::<(), tilewright_problem::ProblemError>(())

@@ -12,11 +12,11 @@ use tilewright_ir::Scalar;
 ///
 /// ```
 /// use tilewright_ir::Scalar;
-/// use tilewright_problem::{Along, Gemm, Scale, Scales};
+/// use tilewright_problem::{Along, Gemm, Math, Scale, Scales};
 ///
 /// // DeepSeek-V3's scales: of 128 terms of a row of A, and of 128 x 128 blocks of B.
-/// let gemm = Gemm::new(Scalar::E4M3, 64, 256, 512).scale_by(Along::M, Scale::LineBlock).scale_by(Along::N, Scale::Block);
-/// let gemm = gemm.build()?;
+/// let gemm = Gemm::new(Scalar::E4M3, 64, 256, 512).math(Math::Promoted);
+/// let gemm = gemm.scale_by(Along::M, Scale::LineBlock).scale_by(Along::N, Scale::Block).build()?;
 /// assert_eq!(gemm.scales.names().collect::<Vec<_>>(), ["m1x128", "n128x128"]);
 /// assert_eq!(Scales::named("m1x128"), Some((Along::M, Scale::LineBlock)));
 /// # Ok::<(), tilewright_problem::ProblemError>(())

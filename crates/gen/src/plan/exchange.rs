@@ -22,7 +22,7 @@ const ROUND: u32 = 16 << 10;
 /// let space = Space::new(&Gemm::new(Scalar::F32, 64, 64, 4096).build()?.into(), &target)?;
 /// let plan = Plan::parse("fma 32x32x32 on 8x8, 2 splits, split-sum=2")?;
 /// let derived = space.resolve(&plan)?.spec;
-/// // A thread has 16 accumulators: 4 accesses of 16 bytes. All threads are in shared memory at once.
+/// // A thread has 16 accumulators: 4 accesses of 16 bytes. All of them are in shared memory at once.
 /// let exchange = derived.exchange(Scalar::F32).expect("partial sums are reduced");
 /// assert_eq!((exchange.accesses, exchange.width, exchange.bytes), (4, 4, 64 * 16 * 4));
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -56,7 +56,7 @@ pub enum GrammarFault {
 ///
 /// let error = Constraint::parse("A_MIC4__C_UNRR16").unwrap_err();
 /// assert_eq!((error.token.as_str(), error.at), ("UNRR16", 10));
-/// // The message says where, and what to write.
+/// // The message names the place and the remedy.
 /// assert!(error.to_string().starts_with("\"UNRR16\" at character 11: part C has no such key; did you mean UNR?"), "{error}");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -39,8 +39,9 @@ const MOST_POSITIONS: i64 = 1 << 30;
 /// let plan: Plan = Constraint::parse(keys)?.apply(&Plan::default()).into();
 /// let derived = space.resolve(&plan)?.spec;
 /// let halo = derived.schedule.copies[0].halo().expect("a halo");
-/// // A tile of 64 pixels is 8 rows. It needs 18 more positions of images that are 10 wide, and every one once.
+/// // A pixel's 3 x 3 taps span 23 positions of an image that is 10 wide with its padding.
 /// assert_eq!((halo.channels, halo.beyond), (32, 23));
+/// // Each position of the tile is copied once, not once for each tap.
 /// assert!(halo.copied() < 64 * 9 * 32);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

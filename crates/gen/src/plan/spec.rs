@@ -568,7 +568,7 @@ pub struct Epilogue {
 /// let space = Space::new(&Gemm::new(Scalar::F32, 512, 512, 512).build()?.into(), &target)?;
 /// let plan = Plan::parse("fma 64x64x16 on 16x16, wide-index")?;
 /// let derived = space.resolve(&plan)?.spec;
-/// // Two spellings of one kernel: with indices of 64 bits, and with those of 32 bits.
+/// // The kernel computes the same with indices of 32 bits.
 /// assert!(derived.style.wide_index);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

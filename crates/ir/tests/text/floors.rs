@@ -130,7 +130,7 @@ pub(crate) fn sources(folder: &Path, out: &mut Vec<PathBuf>) {
 }
 
 /// The paths of a use tree, `{`nested`}` ones spelled out.
-fn expand(tree: &str) -> Vec<Module> {
+pub(crate) fn expand(tree: &str) -> Vec<Module> {
     let tree = tree.trim();
     let words = |text: &str| -> Module { text.split("::").map(|w| w.trim().to_string()).filter(|w| !w.is_empty()).collect() };
     let Some(open) = tree.find('{').filter(|_| tree.ends_with('}')) else {

@@ -1,7 +1,8 @@
-//! Kernels as data and as text: building, validation, printing, compilation, the order of the crates, and their licences.
+//! Kernels as data and as text: building, validation, printing, compilation, the order of the crates, their examples and their licences.
 
 mod build;
 mod compile;
+mod examples;
 mod floors;
 mod golden;
 mod hints;

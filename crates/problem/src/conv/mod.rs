@@ -25,7 +25,7 @@ use tilewright_ir::Scalar;
 /// assert_eq!(direction, Direction::BackwardWeight);
 /// // 2 input channels, 3 output channels, 3 x 3 taps: the filter's gradient is computed.
 /// let conv = Conv::new(Scalar::F32, 8, 2, 3, &[4, 4], &[3, 3]).direction(direction).build()?;
-/// assert_eq!(conv.operand(Operand::C), ("filter", 2 * 3 * 9));
+/// assert_eq!(conv.operand(Operand::C), ("filter gradient", 2 * 3 * 9));
 /// # Ok::<(), tilewright_problem::ProblemError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -82,7 +82,7 @@ names!(Layout {
 /// let conv = Conv::new(Scalar::F32, 1, 2, 3, &[5, 5], &[3, 3]).stride(&[2, 2]).build()?;
 /// assert_eq!(conv.output(), [2, 2]);
 /// let error = Conv::new(Scalar::F32, 1, 2, 3, &[5, 5], &[3, 3]).groups(3).build().unwrap_err();
-/// assert!(error.to_string().starts_with("groups = 3: "));
+/// assert!(error.to_string().starts_with("c = 2: must be a multiple of the 3 groups"));
 /// # Ok::<(), tilewright_problem::ProblemError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

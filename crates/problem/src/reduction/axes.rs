@@ -58,7 +58,7 @@ impl Axes {
 /// use tilewright_ir::Scalar;
 /// use tilewright_problem::{Gemm, Problem};
 ///
-/// // 2 x 4 x 6 results, of which blocks of 3 columns are reduced: 2 values per row, batch entries outermost.
+/// // 2 x 4 x 6 results. Blocks of 3 columns are reduced: 2 values per row, batch entries outermost.
 /// let shape = Problem::from(Gemm::new(Scalar::F32, 4, 6, 8).batch(2).build()?).result_shape();
 /// let over = "n3".parse().expect("axes");
 /// assert_eq!((shape.left(over), shape.count(over)), (16, 3));

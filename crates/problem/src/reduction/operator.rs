@@ -10,7 +10,7 @@ use std::fmt;
 /// use tilewright_problem::Operator;
 ///
 /// let operator = Operator::from_name("mean").expect("an operator");
-/// // Threads reduce parts; their states are combined, and the last one finishes.
+/// // Each thread has the state of some values. States are combined, and the last one gives the result.
 /// let [x, y] = [1.0, 4.0].map(|x| operator.element(x, 0));
 /// assert_eq!(operator.finish(operator.combine(x, y), 2), 2.5);
 /// ```

@@ -50,7 +50,7 @@ pub struct Task<'a> {
 /// ```
 /// use tilewright_tune::search::Standing;
 ///
-/// // 3 of 8 problems have a plan. They take half of the time, which is 1.5 times shorter than before.
+/// // 3 of 8 problems have a plan. They take half of the time. All problems took 1.5 times as long before.
 /// let standing = Standing { reached: 3, problems: 8, share: 0.5, gain: 1.5 };
 /// let line = format!("{} of {} problems, {:.0} % of the time", standing.reached, standing.problems, 100.0 * standing.share);
 /// assert_eq!(line, "3 of 8 problems, 50 % of the time");
@@ -132,11 +132,30 @@ pub trait Audience {
 /// A budget that problems share.
 ///
 /// ```
+/// # use tilewright_device::open;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::Scalar;
+/// # use tilewright_problem::Gemm;
+/// # use tilewright_tune::search::{Audience, Cancel, Event, Options, Outcome, RivalTime, Standing, Task, TuneError, tune_all};
 /// use tilewright_tune::search::{Budget, SharedBudget};
 ///
-/// // Ten minutes for all layers of a model; each gets its first picks, even where that takes longer.
-/// let common = SharedBudget { budget: Budget::seconds(600.0), reach_all: true };
-/// assert_eq!(common.budget.trials, None);
+/// # struct Silent;
+/// # impl Audience for Silent {
+/// #     fn hear(&mut self, _: usize, _: &Event, _: &Standing) {}
+/// #     fn settled(&mut self, _: usize, _: &Result<Outcome, TuneError>, _: &Standing) -> Vec<RivalTime> {
+/// #         Vec::new()
+/// #     }
+/// # }
+/// # let device = open("emu")?;
+/// # let space = Space::new(&Gemm::new(Scalar::F32, 8, 8, 8).build()?.into(), &device.info().target)?;
+/// # let options = Options { budget: Budget::default(), ..Options::default() };
+/// # let task = |calls| Task { space: &space, calls, rival_us: None, options: options.clone() };
+/// # let (device, tasks) = (&device, [task(1.0), task(2.0)]);
+/// // 4 trials of all problems together. Each gets its first picks, even if they are more.
+/// let common = SharedBudget { budget: Budget::trials(4), reach_all: true };
+/// let campaign = tune_all(device, &tasks, None, Some(common), &Cancel::default(), &mut Silent)?;
+/// assert!(campaign.outcomes.iter().all(Option::is_some));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharedBudget {

@@ -108,7 +108,7 @@ pub enum Event {
 /// ```
 /// use tilewright_tune::search::{Event, Phase};
 ///
-/// // Events of this kind say what a search does from then on.
+/// // An event of this kind names the work from then on.
 /// let event = Event::Phase { phase: Phase::Verifying };
 /// let Event::Phase { phase } = event else { panic!("a phase") };
 /// assert_eq!(phase.name(), "verifying");

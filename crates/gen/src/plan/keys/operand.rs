@@ -5,8 +5,27 @@ use tilewright_ir::mma::Reads;
 
 rows! {
     /// Keys that exist once per operand.
+    ///
+    /// ```
+    /// use tilewright_gen::plan::{Chiral, Key, Part, Plan};
+    ///
+    /// // The key of operand A and the same key of operand B have values of their own.
+    /// let plan = Plan::parse("fma 128x64x16 on 16x16")?;
+    /// assert_eq!([Key::A(Chiral::Mic), Key::B(Chiral::Mic)].map(|key| plan.get(key)), [8, 4]);
+    /// assert_eq!((Chiral::Mic.info().name, Part::A.keys().len()), ("MIC", Chiral::ALL.len()));
+    /// # Ok::<(), tilewright_gen::plan::GrammarError>(())
+    /// ```
     enum Chiral;
     /// A value for each key of one operand.
+    ///
+    /// ```
+    /// use tilewright_gen::plan::{Chiral, OperandKeys, Plan};
+    ///
+    /// // The keys that a text does not name have their defaults.
+    /// let a: OperandKeys = Plan::parse("fma 128x64x16 on 16x16")?.a;
+    /// assert_eq!((a.micro, a.value(Chiral::Mic), a.pad), (8, 8, OperandKeys::default().pad));
+    /// # Ok::<(), tilewright_gen::plan::GrammarError>(())
+    /// ```
     struct OperandKeys {};
     const CHIRALS;
 

@@ -5,9 +5,27 @@ use tilewright_ir::mma::{Owner, Reads};
 
 rows! {
     /// Keys that exist once per plan.
+    ///
+    /// ```
+    /// use tilewright_gen::plan::{Common, Plan};
+    ///
+    /// let plan = Plan::parse("fma 128x64x16 on 16x16")?;
+    /// assert_eq!((Common::Unr.info().alias, plan.value(Common::Unr), plan.k_tile), ("k_tile", 16, 16));
+    /// # Ok::<(), tilewright_gen::plan::GrammarError>(())
+    /// ```
     enum Common;
     /// One value for every hyperparameter, as written: keys without effect among them. What a text says and what a search puts together; a
     /// [`Plan`](super::super::Plan) is made of it.
+    ///
+    /// ```
+    /// use tilewright_gen::plan::{Keys, Plan};
+    ///
+    /// // A plan with a deeper k-tile and micro tiles of two rows and two columns.
+    /// let mut keys = Keys { k_tile: 32, ..*Plan::parse("fma 128x64x16 on 16x16")? };
+    /// keys.both(|operand| operand.micro = 2);
+    /// assert_eq!(Plan::from(keys), Plan::parse("fma 32x32x32 on 16x16")?);
+    /// # Ok::<(), tilewright_gen::plan::GrammarError>(())
+    /// ```
     struct Keys {
         /// Keys of operand A.
         a: OperandKeys,

@@ -14,7 +14,7 @@ use tilewright_problem::contraction::{Contraction, Reduce};
 /// # use tilewright_problem::Gemm;
 ///
 /// # let target = Target::by_arch("sm_80").expect("a known architecture");
-/// // 4 work-groups walk over 16 x 1 tiles, and each adds up the column sums of its 4 tiles.
+/// // 4 work-groups walk over 16 x 1 tiles, and each keeps the largest values of the columns in its 4 tiles.
 /// let space = Space::new(&Gemm::new(Scalar::F32, 1024, 64, 64).reduce("max:m".parse()?).build()?.into(), &target)?;
 /// let plan = Plan::parse("fma 64x64x16 on 16x16, persistent=4, carry, order=2")?;
 /// let derived = space.resolve(&plan)?.spec;
