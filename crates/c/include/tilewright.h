@@ -74,13 +74,13 @@ typedef struct tw_context tw_context;
 tw_status tw_context_open(const char *device, const char *records, tw_context **context);
 /* Frees a context. Operations that were made from it keep working. `context` may be NULL. */
 void tw_context_close(tw_context *context);
-/* The process in which tw_operation_tune runs candidates.
+/* The process in which tw_operation_tune runs candidates and tw_prepare verifies a plan that no search has verified.
  * TW_TRIALS_IN_WORKER: a candidate that crashes or hangs ends the worker process only. The worker is the command `tilewright`. The environment
- * variable TILEWRIGHT_WORKER names it, or it is in the library's folder or in PATH. Tuning fails without a worker.
+ * variable TILEWRIGHT_WORKER names it, or it is in the library's folder, in ../bin of this folder, or in PATH. Without a worker both fail.
  * TW_TRIALS_IN_PROCESS: a candidate that crashes may end this process. The emulator always runs candidates in this process. */
 typedef int32_t tw_trials;
 enum { TW_TRIALS_IN_WORKER = 0, TW_TRIALS_IN_PROCESS = 1 }; /* TW_TRIALS_IN_WORKER is the default */
-/* Sets the process for later calls of tw_operation_tune. */
+/* Sets the process for later calls of both. */
 tw_status tw_context_trials(const tw_context *context, tw_trials trials);
 
 /* How a context is opened. */

@@ -157,7 +157,7 @@ pub enum DeviceError {
     },
     /// No worker process can hold the device, so nothing is tried on it.
     #[error(
-        "{device}: trials need a worker process: {reason}\n  set TILEWRIGHT_WORKER to the path of the command `tilewright`, put it into PATH, call `tilewright::worker_main()` first in `main`, or choose trials in this process"
+        "{device}: trials and looks need a worker process: {reason}\n  set TILEWRIGHT_WORKER to the path of the command `tilewright`, put it into PATH, call `tilewright::worker_main()` first in `main`, or choose trials in this process: `Trials::InProcess`, `in_process=True`, `TW_TRIALS_IN_PROCESS`"
     )]
     NoWorker {
         /// Device id.

@@ -203,7 +203,9 @@ impl Fault {
             Kind::OutOfMemory => DeviceError::OutOfMemory {
                 device,
                 bytes,
-                reason: format!("{reason}; trials run in a worker process beside this one: release memory of the device here"),
+                reason: format!(
+                    "{reason}; trials run in a worker process beside this one: release memory of the device here, or choose trials in this process"
+                ),
             },
             Kind::BadBuffer => DeviceError::BadBuffer { device, reason },
             Kind::BadLaunch => DeviceError::BadLaunch { device, entry, reason },

@@ -13,6 +13,8 @@ const OUT: u64 = 256;
 const CAPACITY: u64 = 256;
 
 fn main() -> Result<(), Error> {
+    // Plans are tried in another process of this program.
+    tilewright::worker_main();
     let context = Context::new()?;
     // y[tokens, OUT] = x[tokens, HIDDEN] * w[OUT, HIDDEN] transposed, as inference libraries store weights.
     let layer = Gemm::new(Scalar::BF16, CAPACITY, OUT, HIDDEN)

@@ -98,6 +98,8 @@ fn in_bf16(numbers: &[f32]) -> Vec<bf16> {
 }
 
 fn main() -> Outcome<()> {
+    // Plans are tried in another process of this program.
+    tilewright::worker_main();
     let context = Context::new()?;
     let [m, n, k] = [64, 512, 128];
     let (a, b) = (in_bf16(&small(m * k, 7)), in_bf16(&small(k * n, 5)));

@@ -35,7 +35,7 @@ pub enum RecordsAt {
     Memory,
 }
 
-/// Where candidates run when something is tuned.
+/// Where candidates of a search run, and plans that are looked at before their first use.
 ///
 /// ```
 /// use tilewright::{Context, Options, RecordsAt, Trials};
@@ -48,8 +48,9 @@ pub enum RecordsAt {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trials {
-    /// In a worker process, which a crash or a hang costs instead of this one: [`Program::find`] says which program that is. The emulator,
-    /// which cannot crash, runs them in this process.
+    /// In a worker process, which a crash or a hang costs instead of this one: [`Program::find`] says which program that is. Without one,
+    /// tuning fails, and so does the preparation of a plan that nobody has looked at. The emulator, which cannot crash, runs them in this
+    /// process.
     #[default]
     Worker,
     /// As [`Trials::Worker`], in a worker process of this program.
@@ -133,8 +134,6 @@ pub(crate) struct TrialsAt {
     pub(crate) chosen: Trials,
     /// The worker process's device, once something was tuned there.
     pub(crate) device: Option<Arc<dyn Device>>,
-    /// A look lost its worker: from then on none runs in this process, also where no other worker starts.
-    pub(crate) lost: bool,
 }
 
 impl Inner {
@@ -190,7 +189,7 @@ impl Context {
             RecordsAt::Default | RecordsAt::Memory => Records::in_memory()?,
         };
         let (ready, workspace) = (Mutex::default(), Mutex::default());
-        let trials = Mutex::new(TrialsAt { chosen: options.trials.clone(), device: None, lost: false });
+        let trials = Mutex::new(TrialsAt { chosen: options.trials.clone(), device: None });
         Ok(Context { inner: Arc::new(Inner { device, records, options, ready, workspace, trials }) })
     }
 
@@ -200,8 +199,7 @@ impl Context {
     }
     /// Where candidates run from now on, in place of [`Options::trials`].
     pub fn set_trials(&self, trials: Trials) {
-        *self.inner.trials.lock().unwrap_or_else(PoisonError::into_inner) =
-            TrialsAt { chosen: trials, device: None, lost: false };
+        *self.inner.trials.lock().unwrap_or_else(PoisonError::into_inner) = TrialsAt { chosen: trials, device: None };
     }
     /// The device itself.
     pub fn device(&self) -> &Arc<dyn Device> {

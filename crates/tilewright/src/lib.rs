@@ -97,7 +97,7 @@
 //! the alignment of its operands. If the plan needs more, the next plan of a fixed fallback order runs; the last one works for every address.
 //! A plan that no search verified is looked at before its result is first used ([`Operation::prepare`]); one that fails is never used.
 //!
-//! On a GPU or an OpenCL device, candidates that are tuned run in a worker process, unless [`Trials`] says otherwise. A program that calls
+//! On a GPU or an OpenCL device, candidates and looks run in a worker process, unless [`Trials`] says otherwise. A program that calls
 //! [`worker_main`] first is its own worker.
 
 mod buckets;

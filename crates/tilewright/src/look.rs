@@ -4,9 +4,7 @@ use crate::program::Starts;
 use crate::{Error, FailedLook, Operation, Plan};
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use tilewright_check::verify::VerifyError;
-use tilewright_device::Device;
+use std::sync::{Mutex, PoisonError};
 use tilewright_gen::space::Space;
 use tilewright_tune::ProblemKey;
 use tilewright_tune::look::{look, subject};
@@ -120,30 +118,10 @@ impl Operation {
         Ok(found)
     }
 
-    /// Looks in the worker process, or in this one where no worker can hold the device.
+    /// Looks where trials run: in the worker process, unless the options say otherwise or the device is an emulator. A plan that nobody has
+    /// looked at may crash, so without a worker it does not run in this process.
     fn look_there(&self, space: &Space, plan: &Plan) -> Result<Look, Error> {
-        let inner = &self.context().inner;
-        let trials = || inner.trials.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = |e: Error| {
-            if trials().lost {
-                return Err(e);
-            }
-            tracing::warn!("{}: looked at in this process: {e}", space.problem());
-            Ok(look(&inner.device, space, plan)?)
-        };
-        let device: Arc<dyn Device> = match inner.trial_device() {
-            Ok(device) => device,
-            Err(e) => return own(e),
-        };
-        match look(&device, space, plan) {
-            // A crash or a hang of the worker is a plan that failed; it must never become one of this process.
-            Ok(found) => {
-                trials().lost |= found.state == State::Hung;
-                Ok(found)
-            }
-            Err(e @ (VerifyError::Device(_) | VerifyError::Bind(_))) if !Arc::ptr_eq(&device, &inner.device) => own(e.into()),
-            Err(e) => Err(e.into()),
-        }
+        Ok(look(&self.context().inner.trial_device()?, space, plan)?)
     }
 }
 

@@ -222,6 +222,38 @@ fn examples_run_with_what_cmake_finds() {
     refuses("", "install them again");
 }
 
+/// A program without TILEWRIGHT_WORKER, and without the command in PATH: its worker is the command that was installed with the library.
+#[test]
+fn the_installed_command_is_the_worker() {
+    if !tilewright::list_devices().iter().any(|l| l.device.is_ok() && l.backend == tilewright::Backend::OpenCl) {
+        return missing::missing("an OpenCL device");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let [from, prefix, program] = ["built", "prefix", "gemm"].map(|name| folder.path().join(name));
+    std::fs::create_dir(&from).expect("a folder");
+    for library in ["libtilewright_c.so", "libtilewright_c.a"] {
+        std::os::unix::fs::symlink(built().join(library), from.join(library)).expect("a link");
+    }
+    worker().persist(from.join("tilewright")).expect("a script");
+    succeeds(Command::new(package().join("../../scripts/install-c")).arg(&prefix).arg(&from));
+    let mut cc = Command::new("gcc");
+    cc.arg("-I").arg(prefix.join("include")).arg(package().join("examples/gemm.c")).arg("-L").arg(prefix.join("lib"));
+    cc.arg("-ltilewright").arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
+    if succeeds(cc.arg("-o").arg(&program)).is_none() {
+        return;
+    }
+    let run = || {
+        let mut command = Command::new(&program);
+        command.arg("opencl:0").env_remove("TILEWRIGHT_WORKER").env("PATH", "/usr/bin:/bin");
+        command
+    };
+    assert!(succeeds(&mut run()).is_some_and(|said| said.lines().last().is_some_and(|last| last.starts_with("ok"))));
+    std::fs::remove_file(prefix.join("bin/tilewright")).expect("it was installed");
+    let refused = output(&mut run()).expect("a program");
+    let said = [refused.stdout, refused.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(!refused.status.success() && said.contains("no command `tilewright`"), "{said}");
+}
+
 /// This test program as the worker of what the examples tune: a script that starts it so.
 fn worker() -> tempfile::TempPath {
     let this = std::env::current_exe().expect("this test");

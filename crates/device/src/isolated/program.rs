@@ -45,7 +45,7 @@ impl Program {
     }
 
     /// The program that the environment variable `TILEWRIGHT_WORKER` names, else this one where it called [`worker_main`], else the command
-    /// `tilewright` beside the file that this code was loaded from, else that in `PATH`.
+    /// `tilewright` beside the file that this code was loaded from or in `../bin` of its folder, else that in `PATH`.
     ///
     /// # Errors
     /// [`DeviceError::NoWorker`] if there is none.
@@ -65,12 +65,12 @@ impl Program {
             return Ok(command(path));
         }
         let name = format!("tilewright{}", std::env::consts::EXE_SUFFIX);
-        let beside = own_folder().into_iter();
+        let beside = own_folder().into_iter().flat_map(|own| [own.join("../bin"), own].into_iter().rev());
         let folders = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>()).unwrap_or_default();
         let found = beside.chain(folders).map(|folder| folder.join(&name)).find(|path| path.is_file());
         found.map(command).ok_or_else(|| DeviceError::NoWorker {
             device: device.into(),
-            reason: format!("there is no command `{name}` beside the library or in PATH"),
+            reason: format!("there is no command `{name}` beside the library, in `../bin` of its folder or in PATH"),
         })
     }
 

@@ -58,7 +58,7 @@ class Context:
     atomics : bool, default False
         Allow sums by atomic additions: results may then differ in their last bits from run to run.
     in_process : bool, default False
-        Run the trials of `tune` in this process instead of a worker process. A kernel that crashes then ends this process.
+        Run the trials of `tune` and the looks of `prepared` in this process instead of a worker process. A kernel that crashes then ends this process.
     ieee : bool, default False
         Leave out plans in which NaN, infinities or overflow become other values than IEEE 754 has.
 

@@ -23,7 +23,7 @@ fn main() {
         trials:
             a_search_outlives_workers_that_crash_and_hang
             a_look_that_crashes_costs_a_worker_and_a_plan
-            without_a_worker_nothing_is_tuned_and_looks_are_taken_here
+            without_a_worker_nothing_is_tuned_and_no_look_is_taken
         ;
         several_devices:
             two_opencl_devices

@@ -97,8 +97,8 @@ pub fn a_look_that_crashes_costs_a_worker_and_a_plan() {
     assert_eq!(c.download().expect("the result"), [16.0; 64]);
 }
 
-/// Tuning is refused with the remedy. What only needs a plan gets one.
-pub fn without_a_worker_nothing_is_tuned_and_looks_are_taken_here() {
+/// Tuning is refused with the remedy, and so is a plan that nobody has looked at, unless the caller lets both run in this process.
+pub fn without_a_worker_nothing_is_tuned_and_no_look_is_taken() {
     let folder = tempfile::tempdir().expect("a folder");
     let records = folder.path().join("records.sqlite");
     let Some(context) = opencl(&records, Trials::WorkerOf(WorkerProgram::new("/no/such/program", []))) else { return };
@@ -113,7 +113,14 @@ pub fn without_a_worker_nothing_is_tuned_and_looks_are_taken_here() {
     assert!(refused.to_string().contains("/no/such/program") && refused.to_string().contains("TILEWRIGHT_WORKER"), "{refused}");
     assert!(!matches!(refused, Error::Device(DeviceError::WorkerLost { .. })), "{refused}");
     assert_eq!(operation.choice().expect("a plan").1, Origin::Picked);
+    let looks = || context.records().looks(&Filter::default()).expect("records");
+    let refused = operation.prepare().expect_err("no worker").to_string();
+    for part in ["/no/such/program", "TILEWRIGHT_WORKER", "TW_TRIALS_IN_PROCESS"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    assert_eq!((looks(), operation.failed_looks()), (Vec::new(), Vec::new()));
+    context.set_trials(Trials::InProcess);
     let plan = operation.prepare().expect("it compiles").plan();
-    let looks = context.records().looks(&Filter::default()).expect("records");
+    let looks = looks();
     assert!(looks.iter().any(|l| l.look.plan == plan.to_string() && l.look.passed()), "{looks:?}");
 }
