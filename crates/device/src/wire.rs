@@ -7,6 +7,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tilewright_ir::Kernel;
 
+/// The build of this program, as far as a worker is concerned (`build.rs`). A worker answers [`Call::Open`] with its own: one of another build
+/// would print another kernel, and time it in place of ours.
+pub(crate) const BUILD: &str = env!("TILEWRIGHT_BUILD");
+
 /// How the worker opens its device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Opening {

@@ -7,6 +7,7 @@
 
 use crate::job::{Binary, Refusal, Work};
 use crate::process::exit_now;
+use crate::wire::BUILD;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -307,7 +308,7 @@ pub(crate) fn serve(server: &impl Serve) -> i32 {
             let request = match taken {
                 Ok(taken) => taken,
                 Err(e) => {
-                    eprintln!("not a job: {e}");
+                    eprintln!("not a job of build {BUILD}: {e}");
                     exit_now(2);
                 }
             };

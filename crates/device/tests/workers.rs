@@ -31,11 +31,14 @@ fn main() {
         Some("hang-worker") => std::thread::sleep(Duration::from_secs(600)),
         Some("abort-worker") => mishap("abort:2"),
         Some("hanging-worker") => mishap("hang:2"),
+        Some("old-worker") => other_build(""),
+        Some("other-worker") => other_build("0.0.1+0123456789abcdef"),
         Some("hang-device") => hang_device(),
         Some("hang-with-worker") => hang_with_worker(),
         _ => {}
     }
-    let tests: [Test; 13] = [
+    let tests: [Test; 14] = [
+        ("a_worker_of_another_build_is_refused", a_worker_of_another_build_is_refused),
         ("a_crash_or_a_hang_costs_a_worker_of_the_device", a_crash_or_a_hang_costs_a_worker_of_the_device),
         ("bytes_cross_in_shared_memory", bytes_cross_in_shared_memory),
         ("opencl_through_workers", opencl_through_workers),
@@ -64,6 +67,33 @@ fn mishap(what: &str) -> ! {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     let ended = command.arg("compile-worker").env("TILEWRIGHT_WORKER_MISHAP", what).status().unwrap();
     if ended.success() { std::process::exit(0) } else { std::process::abort() }
+}
+
+/// A worker of another build: it opens what it is asked for, and gives its build. The first builds gave none.
+fn other_build(build: &str) -> ! {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let request: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let answer = request["answer"].as_str().unwrap();
+    std::fs::write(answer, format!("{}\n", serde_json::json!({ "Made": { "log": build } }))).unwrap();
+    println!("tilewright-compile-done {answer}");
+    let _ = std::io::stdin().read_line(&mut line);
+    std::process::exit(0)
+}
+
+/// It would print another kernel, and time it in place of ours.
+fn a_worker_of_another_build_is_refused() {
+    let options = Options { cache: Cache::disabled(), ..Options::default() };
+    let device = open("emu:sm_80").unwrap();
+    for (subcommand, build) in [("old-worker", "an older one"), ("other-worker", "0.0.1+0123456789abcdef")] {
+        let program = Program::new(std::env::current_exe().unwrap(), [subcommand.into()]);
+        let e = isolate(&device, &program, &options).unwrap().alloc(4).unwrap_err();
+        let text = e.to_string();
+        assert!(matches!(e, DeviceError::NoWorker { .. }), "{text}");
+        assert!(text.contains(&format!("another build ({build})")) && text.contains("TILEWRIGHT_WORKER"), "{text}");
+    }
+    let program = Program::new(std::env::current_exe().unwrap(), ["compile-worker".into()]);
+    isolate(&device, &program, &options).unwrap().alloc(4).unwrap();
 }
 
 fn a_crash_or_a_hang_costs_a_worker_of_the_device() {

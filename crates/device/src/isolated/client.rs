@@ -7,7 +7,7 @@ use crate::identity::Identity;
 use crate::job::{Binary, Refusal, Work};
 use crate::options::Options;
 use crate::wire::Fault;
-use crate::wire::{Call, Given, Invocation, LoadReply, Opening, Part, Start, TimeReply};
+use crate::wire::{BUILD, Call, Given, Invocation, LoadReply, Opening, Part, Start, TimeReply};
 use crate::worker::{Ended, Worker, Workers};
 use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Timing};
 use serde::de::DeserializeOwned;
@@ -25,6 +25,12 @@ const LOADS: usize = 3;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why a worker that opened the device is not used.
+fn another_build(theirs: &str) -> String {
+    let theirs = if theirs.is_empty() { "an older one" } else { theirs };
+    format!("this is another build ({theirs}) than the process that tunes ({BUILD}): install the command of the same build")
 }
 
 /// A device in a worker process.
@@ -152,6 +158,7 @@ impl Isolated {
             let limit = self.options.deadline + SLACK;
             let work = Work::Device(Call::Open(opening.clone()));
             match worker.run(work, limit).map_err(|e| no_worker(e.to_string()))? {
+                Ended::Made(answer) if answer.log != BUILD => return Err(no_worker(another_build(&answer.log))),
                 Ended::Made(_) => return Ok(Running { worker, staging: Mutex::new(staging) }),
                 Ended::Refused(Refusal::Unseen(reason)) => unseen = reason,
                 Ended::Refused(Refusal::Failed(fault)) => return Err(self.with_free(fault.on(&self.info.id))),

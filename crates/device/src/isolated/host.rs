@@ -5,7 +5,7 @@ use super::staging::{Staging, unshared};
 use crate::identity::{Found, Identity};
 use crate::job::{Binary, Refusal};
 use crate::options::Options;
-use crate::wire::{Call, Fault, Given, Invocation, LoadReply, Opening, Part, Start, TimeReply, Waited};
+use crate::wire::{BUILD, Call, Fault, Given, Invocation, LoadReply, Opening, Part, Start, TimeReply, Waited};
 use crate::worker::Workers;
 use crate::{Buffer, Cache, Compiled, Device, DeviceError, Launch, LaunchArg, Timing};
 use std::collections::HashMap;
@@ -142,7 +142,7 @@ impl Host {
             launched: 0,
             staging: Arc::new(staging),
         });
-        Ok(Binary::default())
+        Ok(Binary { log: BUILD.into(), code: Vec::new() })
     }
 
     fn device(&self) -> Result<(Arc<Staging>, Arc<dyn Device>), DeviceError> {
