@@ -24,6 +24,9 @@ const DONE: &str = "tilewright-compile-done";
 /// The variable that tells a worker the folder of its answers.
 const ANSWERS: &str = "TILEWRIGHT_COMPILE_ANSWERS";
 
+/// So often a worker asks whether its parent is still there.
+#[cfg(unix)]
+const POLL: Duration = Duration::from_secs(1);
 /// Stack of a thread that compiles.
 const STACK: usize = 64 << 20;
 
@@ -285,8 +288,22 @@ fn take(input: &mut impl BufRead) -> Option<Taken> {
     Some(serde_json::from_str(&line).map_err(Into::into))
 }
 
-/// A worker's life: does jobs. When its input ends its tuner is gone, however that ended: whatever the worker is at, it
-/// removes the folder of its answers and ends.
+/// Ends a worker whose tuner is gone, whatever it is at, and removes the folder of its answers.
+fn leave() -> ! {
+    std::env::var_os(ANSWERS).map(std::fs::remove_dir_all);
+    exit_now(0);
+}
+
+/// Returns when this process has another parent than at first: its own has ended.
+#[cfg(unix)]
+fn outlive_parent(first: u32) {
+    while std::os::unix::process::parent_id() == first {
+        std::thread::sleep(POLL);
+    }
+}
+
+/// A worker's life: does jobs, until its tuner is gone, however that ended. Then its input ends, unless a process that the tuner forked holds
+/// the pipe, and it has another parent.
 pub(crate) fn serve(server: &impl Serve) -> i32 {
     let (send, requests) = mpsc::channel::<Taken>();
     let listen = move || {
@@ -296,9 +313,20 @@ pub(crate) fn serve(server: &impl Serve) -> i32 {
                 return;
             }
         }
-        std::env::var_os(ANSWERS).map(std::fs::remove_dir_all);
-        exit_now(0);
+        leave();
     };
+    #[cfg(unix)]
+    {
+        let parent = std::os::unix::process::parent_id();
+        let watch = move || {
+            outlive_parent(parent);
+            leave();
+        };
+        if let Err(e) = std::thread::Builder::new().name("parent".into()).spawn(watch) {
+            eprintln!("no thread to watch the parent: {e}");
+            return 1;
+        }
+    }
     if let Err(e) = std::thread::Builder::new().name("requests".into()).spawn(listen) {
         eprintln!("no thread to listen for jobs: {e}");
         return 1;

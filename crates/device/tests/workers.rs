@@ -215,7 +215,7 @@ fn a_worker_ends_with_its_tuner() {
     if tool("OpenCL", open("opencl:0")).is_none_or(|device| device.info().kind != DeviceKind::Cpu) {
         return;
     }
-    for busy in ["rehearsing", "timing"] {
+    for (busy, held) in [("rehearsing", false), ("timing", false), ("rehearsing", true), ("timing", true)] {
         let folder = tempfile::tempdir().unwrap();
         // The lock of a device is for all processes and stays.
         let is_theirs = |path: &Path| path.extension().is_none_or(|extension| extension != "lock");
@@ -230,14 +230,24 @@ fn a_worker_ends_with_its_tuner() {
         let workers = children(tuner.id());
         assert_eq!(said.trim(), busy);
         assert!(files() > 0 && !workers.is_empty() && workers.iter().all(|&worker| runs(worker)), "{busy}: {workers:?}");
+        // As a process does that the tuner forked: the workers' input does not end with the tuner.
+        let pipes = if held { pipes(tuner.id()) } else { Vec::new() };
+        assert_eq!(pipes.is_empty(), !held);
         tuner.kill().unwrap();
         tuner.wait().unwrap();
         let start = Instant::now();
         while files() > 0 || workers.iter().any(|&worker| runs(worker)) {
-            assert!(start.elapsed() < Duration::from_secs(5), "{busy}: {workers:?} go on, {} files stay", files());
+            assert!(start.elapsed() < Duration::from_secs(5), "{busy}, {held}: {workers:?} go on, {} files stay", files());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// The pipes of a process, opened here too.
+fn pipes(process: u32) -> Vec<std::fs::File> {
+    let open = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().map(|entry| entry.unwrap().path());
+    let pipes = open.filter(|path| std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("pipe:")));
+    pipes.map(|path| std::fs::File::options().read(true).write(true).open(path).unwrap()).collect()
 }
 
 /// Processes that a process started, and those that they started.

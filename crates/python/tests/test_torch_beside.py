@@ -3,7 +3,10 @@
 import fcntl
 import os
 import signal
+import subprocess
+import sys
 import tempfile
+import time
 import unittest
 import warnings
 from contextlib import contextmanager
@@ -14,6 +17,28 @@ import torch
 import tilewright as tw
 import tilewright.torch as twt
 from tilewright import _beside, _shapes
+
+
+# Starts a worker, and a process that holds the worker's input as a DataLoader's does.
+FORKS = """
+import os, time
+import tilewright as tw
+from tilewright import _beside
+worker = _beside.Worker("cpu", tw.use("emu", records=""))
+forked = os.fork()
+if forked:
+    print(worker.child.pid, forked, flush=True)
+time.sleep(600)
+"""
+
+
+def runs(process):
+    """Whether a process runs: one that has ended may wait for its parent."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8") as stat:
+            return stat.read().rpartition(") ")[2][0] not in "ZX"
+    except FileNotFoundError:
+        return False
 
 
 class Beside(unittest.TestCase):
@@ -139,6 +164,19 @@ class Beside(unittest.TestCase):
             worker = current.worker("cpu", self.context)
             worker.child.stdin.close()
             self.assertEqual(worker.child.wait(5.0), 0)
+
+    def test_a_worker_ends_with_its_caller_though_a_fork_holds_its_input(self):
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        with subprocess.Popen([sys.executable, "-W", "ignore", "-c", FORKS], stdout=subprocess.PIPE, text=True, env=environment) as caller:
+            worker, forked = map(int, caller.stdout.readline().split())
+            self.addCleanup(os.kill, forked, signal.SIGKILL)
+            self.assertTrue(runs(worker))
+            caller.kill()
+        start = time.monotonic()
+        while runs(worker):
+            self.assertLess(time.monotonic() - start, 5.0)
+            time.sleep(0.01)
+        self.assertTrue(runs(forked))
 
     def test_who_waits_for_the_device_says_for_whom(self):
         lock = os.path.join(self.folder.name, "device.lock")

@@ -1,7 +1,7 @@
 """Comparisons in a worker process: one process times torch and tilewright alternately, beside the caller's process and with its settings.
 
 A kernel that crashes or hangs there costs the shape that was being timed. The worker is this interpreter; it imports torch, takes over the
-settings on which torch's choice of kernels depends, and ends when its input ends.
+settings on which torch's choice of kernels depends, and ends when its input or its caller ends.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -156,7 +157,8 @@ class _Served:
 
 
 def worker_main() -> None:
-    """Serves a caller until the input ends; never returns."""
+    """Serves a caller until the input or the caller ends; never returns."""
+    caller = os.getppid()
     # Answers go where nothing else prints.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -168,7 +170,14 @@ def worker_main() -> None:
         # The caller is gone, whatever runs here.
         os._exit(0)
 
-    threading.Thread(target=listen, daemon=True).start()
+    def watch() -> None:
+        # A process that the caller forked, such as a DataLoader's, may hold the input open.
+        while os.getppid() == caller:
+            time.sleep(1.0)
+        os._exit(0)
+
+    for end in (listen, watch):
+        threading.Thread(target=end, daemon=True).start()
     served: Optional[_Served] = None
     while True:
         request = json.loads(asked.get())
