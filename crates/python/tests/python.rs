@@ -68,8 +68,8 @@ fn installed(to: &Path) {
     std::fs::copy(&library, to.join("_native.abi3.so")).unwrap_or_else(|e| panic!("{}: {e}", library.display()));
 }
 
-fn tried(file: &str, only: &[&str], device: &str, python: impl AsRef<OsStr>) -> String {
-    tried_with(file, only, device, python, &[])
+fn tried(file: &str, only: &[&str], device: &str, python: impl AsRef<OsStr>) {
+    tried_with(file, only, device, python, &[]);
 }
 
 /// A variable of the environment of Python's tests.
@@ -78,16 +78,49 @@ struct Variable {
     value: String,
 }
 
-fn tried_with(file: &str, only: &[&str], device: &str, python: impl AsRef<OsStr>, more: &[Variable]) -> String {
+fn tried_with(file: &str, only: &[&str], device: &str, python: impl AsRef<OsStr>, more: &[Variable]) {
+    let said = said_by(file, only, device, python, more);
+    for why in skips(&said) {
+        // These files' classes `Torch` run below with another Python.
+        if why != "PyTorch is not here" || !OF_TORCH.contains(&file) {
+            missing::skipped(&format!("{file}: {why}"));
+        }
+    }
+}
+
+/// What unittest says of tests that pass.
+fn said_by(file: &str, only: &[&str], device: &str, python: impl AsRef<OsStr>, more: &[Variable]) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     installed(folder.path());
     let mut command = Command::new(python);
-    command.arg("-W").arg("error::ResourceWarning").arg(package().join("tests").join(file)).args(only);
+    command.arg("-W").arg("error::ResourceWarning").arg(package().join("tests").join(file)).arg("--verbose").args(only);
     command.env("PYTHONPATH", folder.path()).env("TILEWRIGHT_TEST_DEVICE", device).env("PYTHONDONTWRITEBYTECODE", "1");
     command.envs(more.iter().map(|variable| (variable.name, &variable.value)));
     let said = runs(&mut command).unwrap_or_else(|e| panic!("{e}"));
     assert!(said.contains("\nOK"), "{said}");
     said
+}
+
+/// Files that run in part without torch. The rest is their class `Torch`.
+const OF_TORCH: [&str; 3] = ["test_arrays.py", "test_bad_input.py", "test_every_argument.py"];
+
+/// Why tests were skipped, as unittest says with `--verbose`.
+fn skips(said: &str) -> BTreeSet<&str> {
+    let reasons = said.lines().filter_map(|line| line.rsplit_once("... skipped ")?.1.get(1..));
+    reasons.filter_map(|reason| reason.strip_suffix(['\'', '"'])).collect()
+}
+
+/// A test that skips itself makes unittest say OK, too.
+#[test]
+fn skips_are_seen() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("test_skips.py");
+    let text = "import unittest\nclass Some(unittest.TestCase):\n    def test_one(self):\n        self.skipTest(\"there's no moon\")\n    \
+                def test_other(self):\n        'Says more.'\n        self.skipTest('no sun')\nunittest.main()\n";
+    std::fs::write(&file, text).expect("a file");
+    let said = said_by(file.to_str().expect("a name"), &[], "emu", python, &[]);
+    assert_eq!(skips(&said).into_iter().collect::<Vec<_>>(), ["no sun", "there's no moon"], "{said}");
 }
 
 /// Python's tests of these names, each a test of its own here: they run side by side.
@@ -110,6 +143,7 @@ scripts! {
     }
     with_torch {
         torch_operators: "test_torch.py" &[];
+        torch_arrays: "test_arrays.py" &["Torch"];
         torch_bad_input: "test_bad_input.py" &["Torch"];
         torch_every_argument: "test_every_argument.py" &["Torch"];
         torch_models: "test_torch_models.py" &[];
@@ -148,12 +182,7 @@ fn with_torch() -> Option<PathBuf> {
 fn torch_processes_and_pages() {
     let Some(python) = with_torch() else { return };
     processes_end(&python);
-    let said = tried("test_torch_cuda.py", &["--verbose"], "emu", &python);
-    let skipped: BTreeSet<&str> =
-        said.lines().filter_map(|line| line.split_once("... skipped '")?.1.strip_suffix('\'')).collect();
-    if !skipped.is_empty() {
-        missing::skipped(&format!("PyTorch sees no: {}", skipped.into_iter().collect::<Vec<_>>().join("; ")));
-    }
+    tried("test_torch_cuda.py", &[], "emu", &python);
     pages_run(&python, true);
 }
 

@@ -13,6 +13,11 @@ import numpy as np
 
 import tilewright as tw
 
+try:
+    import torch
+except ImportError:
+    torch = None
+
 DEVICE = os.environ.get("TILEWRIGHT_TEST_DEVICE", "emu")
 
 
@@ -156,26 +161,6 @@ class Products(unittest.TestCase):
         np.testing.assert_array_equal(one, (a[:69].T @ b[:69])[None])
         with self.assertRaisesRegex(tw.Error, "groups"):
             tw.gemm(a.T, b, offsets=np.zeros((2, 2), "i4"))
-
-    def test_floats_of_8_bits(self):
-        try:
-            import torch
-        except ImportError:
-            self.skipTest("torch has them")
-        whole = lambda *shape: torch.from_numpy(np.random.default_rng(11).integers(-8, 9, shape).astype("f4"))
-        a, b = whole(33, 48).to(torch.float8_e4m3fn), whole(48, 17).to(torch.float8_e5m2)
-        rows, columns = 2.0 ** -whole(33, 1).abs(), 2.0 ** -whole(17).abs()
-        sums = a.float() @ b.float()
-        got = tw.gemm(a, b, scales=(rows, columns), out_dtype="float32")
-        self.assertTrue(torch.equal(got, sums * rows * columns))
-        self.assertTrue(torch.equal(tw.gemm(a, b, scales=rows, out_dtype="bfloat16"), (sums * rows).bfloat16()))
-        self.assertEqual(tw.gemm(a, a.T, scales=rows).dtype, torch.float8_e4m3fn)
-        a, b = whole(33, 300).to(torch.float8_e4m3fn), whole(300, 150).to(torch.float8_e4m3fn)
-        of_rows, of_columns = 2.0 ** -(whole(3, 33).abs() % 3), 2.0 ** -(whole(3, 2).abs() % 3)
-        part = lambda i: a.float()[:, 128 * i : 128 * i + 128] @ b.float()[128 * i : 128 * i + 128]
-        want = sum(part(i) * of_rows[i, :, None] * of_columns[i].repeat_interleave(128)[:150] for i in range(3))
-        got = tw.gemm(a, b, scales={"m1x128": of_rows, "n128x128": of_columns}, math="promoted", out_dtype="float32")
-        self.assertTrue(torch.equal(got, want))
 
     def test_small_weights(self):
         drawn = np.random.default_rng(13)
@@ -600,6 +585,30 @@ class Ends(unittest.TestCase):
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(done.stdout.splitlines(), ["[[3.0, 3.0], [3.0, 3.0]]", "atexit [[3.0, 3.0], [3.0, 3.0]]", "late emu"])
+
+
+@unittest.skipIf(torch is None, "PyTorch is not here")
+class Torch(unittest.TestCase):
+    """Tensors of types that numpy lacks."""
+
+    def setUp(self):
+        tw.use(DEVICE, records="")
+
+    def test_floats_of_8_bits(self):
+        whole = lambda *shape: torch.from_numpy(np.random.default_rng(11).integers(-8, 9, shape).astype("f4"))
+        a, b = whole(33, 48).to(torch.float8_e4m3fn), whole(48, 17).to(torch.float8_e5m2)
+        rows, columns = 2.0 ** -whole(33, 1).abs(), 2.0 ** -whole(17).abs()
+        sums = a.float() @ b.float()
+        got = tw.gemm(a, b, scales=(rows, columns), out_dtype="float32")
+        self.assertTrue(torch.equal(got, sums * rows * columns))
+        self.assertTrue(torch.equal(tw.gemm(a, b, scales=rows, out_dtype="bfloat16"), (sums * rows).bfloat16()))
+        self.assertEqual(tw.gemm(a, a.T, scales=rows).dtype, torch.float8_e4m3fn)
+        a, b = whole(33, 300).to(torch.float8_e4m3fn), whole(300, 150).to(torch.float8_e4m3fn)
+        of_rows, of_columns = 2.0 ** -(whole(3, 33).abs() % 3), 2.0 ** -(whole(3, 2).abs() % 3)
+        part = lambda i: a.float()[:, 128 * i : 128 * i + 128] @ b.float()[128 * i : 128 * i + 128]
+        want = sum(part(i) * of_rows[i, :, None] * of_columns[i].repeat_interleave(128)[:150] for i in range(3))
+        got = tw.gemm(a, b, scales={"m1x128": of_rows, "n128x128": of_columns}, math="promoted", out_dtype="float32")
+        self.assertTrue(torch.equal(got, want))
 
 
 if __name__ == "__main__":
