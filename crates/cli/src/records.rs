@@ -181,6 +181,11 @@ fn show_one(record: &Record) -> Result<(), CliError> {
 fn export(args: &FilterArgs, out: Option<&Path>) -> Result<(), CliError> {
     let records = existing(args.place.records.as_deref())?;
     let failed = |path: &Path, e: std::io::Error| CliError::failed(unwritable(path, &e));
+    let rejected = out.map(|path| PathBuf::from(format!("{}.rejected", path.display())));
+    // Before the records are written: they would be in the way of the next attempt. A link to nothing is in the way, too.
+    if let Some(path) = rejected.as_ref().filter(|path| path.symlink_metadata().is_ok()) {
+        return Err(failed(path, std::io::ErrorKind::AlreadyExists.into()));
+    }
     let exported = match out {
         None => records.export(&filter(args), &mut Stdout).map_err(CliError::failed)?,
         Some(path) => {
@@ -192,8 +197,7 @@ fn export(args: &FilterArgs, out: Option<&Path>) -> Result<(), CliError> {
     };
     eprintln!("{} records written", exported.written);
     print_unread(&exported.unread);
-    if let Some(path) = out.filter(|_| !exported.unread.is_empty()) {
-        let path = PathBuf::from(format!("{}.rejected", path.display()));
+    if let Some(path) = rejected.filter(|_| !exported.unread.is_empty()) {
         let mut file = std::fs::File::create_new(&path).map_err(|e| failed(&path, e))?;
         for row in &exported.unread {
             writeln!(file, "{}", row.line).map_err(|e| failed(&path, e))?;

@@ -473,6 +473,14 @@ pub fn records_of_empty_reductions_and_of_strange_rows() {
     assert!(ran.err.contains("what was not understood is in some.jsonl.rejected"), "{}", ran.err);
     let rejected = std::fs::read_to_string(bench.path("some.jsonl.rejected")).expect("a file");
     assert_eq!(rejected.lines().count(), 5);
+    // What was rejected before is in the way before anything is written.
+    std::fs::remove_file(bench.path("some.jsonl")).expect("a file");
+    let ran = bench.run("records export --out some.jsonl --records third.sqlite");
+    ran.ends(1);
+    assert!(ran.err.contains("some.jsonl.rejected: cannot be written") && ran.err.contains("name another file"), "{}", ran.err);
+    assert!(!bench.path("some.jsonl").exists());
+    std::fs::remove_file(bench.path("some.jsonl.rejected")).expect("a file");
+    bench.run("records export --out some.jsonl --records third.sqlite").ends(0);
     bench.run("records clear --yes --records third.sqlite").ends(0);
     assert!(bench.run("records show --records third.sqlite").err.contains("5 rows were not understood"));
 }
