@@ -23,7 +23,7 @@
  *
  * Versions: a program that was compiled with the header of version 0.1.0 or later runs with any later library of the same major version.
  * Structures carry their size. A later library gives defaults to fields that the program's header lacks. An earlier library refuses a larger
- * structure.
+ * structure. Headers before version 0.1.0 are not supported: no error tells them by tw_operands, which has no size.
  */
 #ifndef TILEWRIGHT_H
 #define TILEWRIGHT_H
