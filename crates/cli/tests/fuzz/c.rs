@@ -86,6 +86,72 @@ fn reduce() -> TwReduce {
     }
 }
 
+/// A structure that the library fills, in memory of `size` bytes: it writes nothing after them, and no more than it says. Where it refuses the size
+/// the structure keeps a size that is refused, too.
+fn filled<T: Copy>(size: usize, fill: impl FnOnce(*mut T)) -> T {
+    const KEPT: u8 = 0xa5;
+    let mut made = [const { MaybeUninit::<T>::uninit() }; 2];
+    let start = made.as_mut_ptr().cast::<u8>();
+    // SAFETY: all of the memory is written first; each structure is numbers and pointers, and begins with its size.
+    unsafe {
+        start.write_bytes(KEPT, size_of_val(&made));
+        fill(made.as_mut_ptr().cast());
+        let (all, said) = (std::slice::from_raw_parts(start, size_of_val(&made)), start.cast::<usize>().read_unaligned());
+        let written = if said <= size_of::<T>() { said } else { 0 };
+        assert!(written <= size && all[written..].iter().all(|byte| *byte == KEPT), "{size} bytes, {said} said");
+        made[0].assume_init()
+    }
+}
+
+/// An operation from a structure that is filled with numbers of the input: of a random size, or of version 0.1.0.
+fn initialised(context: *const TwContext, input: &Input<'_>, operation: &mut *mut TwOperation) -> i32 {
+    let number = |n: usize| i64::from_be_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|k| input.number(8 * n + k)));
+    let small = |n: usize| i32::from(input.number(n)) - 2;
+    let list: [i64; 8] = [0, 1, 2, 3, 4, 5, 6, 7].map(|n| i64::from(input.number(n + 8)) - 1);
+    let list = if input.number(7) == 7 { null() } else { list.as_ptr() };
+    let (first, dtype, [m, n, k]) = (input.number(6).is_multiple_of(2), small(5), [3, 4, 5].map(number));
+    let size = |known: usize| if first { known } else { usize::from(input.number(4)) * 2 % (2 * known + 1) };
+    // SAFETY: the memory has the size that is said, a list is null or has all entries that may be read, and the texts outlive the calls.
+    unsafe {
+        match input.kind % 9 {
+            6 => {
+                let size = size(size_of::<TwGemm>());
+                let gemm = filled(size, |to| match first {
+                    true => tw_gemm_init(to, dtype, m, n, k),
+                    false => tw_gemm_init_sized(to, size, dtype, m, n, k),
+                });
+                tw_operation_gemm(context, &TwGemm { reduce: input.text(), ..gemm }, operation)
+            }
+            7 => {
+                let size = size(size_of::<TwConv>());
+                let conv = filled(size, |to| match first {
+                    true => tw_conv_init(to, dtype, m, n, k, small(2), list, list),
+                    false => tw_conv_init_sized(to, size, dtype, m, n, k, small(2), list, list),
+                });
+                tw_operation_conv(context, &TwConv { reduce: input.text(), ..conv }, operation)
+            }
+            _ => {
+                let size = size(size_of::<TwReduce>());
+                let reduce = filled(size, |to| match first {
+                    true => tw_reduce_init(to, dtype, small(2), list, input.text()),
+                    false => tw_reduce_init_sized(to, size, dtype, small(2), list, input.text()),
+                });
+                tw_operation_reduce(context, &TwReduce { ops: input.text(), ..reduce }, operation)
+            }
+        }
+    }
+}
+
+/// The names of the version and of a number.
+fn names(input: &Input<'_>) {
+    let number = i32::from_be_bytes([0, 1, 2, 3].map(|k| input.number(k)));
+    for (text, is_known) in [(tw_version(), true), (tw_status_name(number), (0..=MOST).contains(&number))] {
+        // SAFETY: static texts.
+        let text = unsafe { CStr::from_ptr(text) };
+        assert!(!text.is_empty() && (text != c"unknown") == is_known, "{number}: {text:?}");
+    }
+}
+
 /// Options of a context, of random size and beyond it: the device is a text of the input.
 fn options(input: &Input<'_>) -> TwOptions {
     let mut made = [const { MaybeUninit::<TwOptions>::zeroed() }; 2];
@@ -183,12 +249,13 @@ fn call(context: *const TwContext, input: &Input<'_>) -> Result<(), String> {
     let mut operation = null_mut();
     // SAFETY: each structure is as large as the library's, and has no pointers but those that are set here.
     unsafe {
-        let made = match input.kind % 6 {
+        let made = match input.kind % 9 {
             0 => tw_operation_gemm(context, &TwGemm { reduce: input.text(), ..input.over(gemm()) }, &mut operation),
             1 => tw_operation_conv(context, &TwConv { reduce: input.text(), ..input.over(conv()) }, &mut operation),
             2 => tw_operation_reduce(context, &TwReduce { ops: input.text(), ..input.over(reduce()) }, &mut operation),
             3 => tw_operation_parse(context, input.text(), &mut operation),
             4 => opened(&options(input), input),
+            6..=8 => initialised(context, input, &mut operation),
             _ => {
                 let mut opened = null_mut();
                 let status = tw_context_open(input.text(), c"".as_ptr(), &mut opened);
@@ -200,6 +267,7 @@ fn call(context: *const TwContext, input: &Input<'_>) -> Result<(), String> {
         if !operation.is_null() {
             used(operation, input);
         }
+        names(input);
         // Numbers that are no handle, and NULL.
         let strange = std::ptr::without_provenance_mut::<TwOperation>(usize::from(input.number(4)));
         assert!(!known(tw_operation_set_plan(strange, input.text())));
@@ -223,11 +291,16 @@ fn c_entries() {
         (4, "emu:gfx942", bytes_of(&options(&Input::of(&[])))),
         (5, "emu:gfx942", Vec::new()),
     ];
+    // From the end: what follows, dimensions, type and kind of call; sizes of dimensions; m, n and k.
+    let sizes = [0, 0, 0, 0, 0, 0, 0, 7].repeat(3);
+    let mut small = [vec![4, 200, 4, 0, 0, 2, 0, 0], vec![4; 8], vec![0; 8], sizes].concat();
+    small.reverse();
+    let filled = [(6, "max:n"), (7, "max:m"), (8, "sum")].map(|(kind, text)| (kind, text, small.clone()));
     let input = |(kind, text, bytes): (u8, &str, Vec<u8>)| [&[kind], text.as_bytes(), &[0], &bytes].concat();
     // The last byte but two chooses the calls that follow, the last but sixteen the number of memories.
     let tails = [0, 2].map(|memories| [&[memories; 16][..], &[1, 0, 0, 0, 1, 1, 0, 1, 1, 2, 2, 1, 1, 0, 0, 0]].concat());
     let texts = pairs().iter().flat_map(|pair| tails.clone().map(|tail| input((3, &pair.problem.key(), tail))));
-    let valid = structures.into_iter().map(input).chain(texts).collect();
+    let valid = structures.into_iter().chain(filled).map(input).chain(texts).collect();
     fuzz("c", valid, |bytes| call(context, &Input::of(bytes)));
     // SAFETY: opened above.
     unsafe { tw_context_close(context) };
