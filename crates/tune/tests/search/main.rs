@@ -4,6 +4,7 @@
 #[path = "../../../device/tests/common/delegated.rs"]
 mod delegated;
 mod campaign;
+mod ends;
 mod liars;
 mod looks;
 mod order;
