@@ -34,17 +34,20 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Opti
 /// The plan changed to reduce partial sums across a cluster, each work-group storing a share with stores of a random width. `None` if no such
 /// plan near it is legal.
 pub(super) fn shared(rng: &mut ChaCha8Rng, plan: &Plan, space: &Space) -> Option<Plan> {
-    (0..8).find_map(|_| {
-        let (ways, width) = (one(rng, &[2, 3, 3, 4, 5, 5, 6, 6]), one(rng, &[1, 2, 2, 4, 4, 8]));
+    (0..16).find_map(|attempt| {
+        // What is legal least often is tried first.
+        let (ways, width) = (one(rng, &[2, 3, 3, 4, 5, 5, 6, 6]), one(rng, if attempt < 8 { &[2, 4, 8, 8] } else { &[1, 2, 4] }));
         let mut pinned = Constraint::none();
         let wanted = Keys { split_sum: 2, splits: ways, store_width: width, persistent: 0, ..Keys::default() };
         let keys = [Common::Sks, Common::Ice, Common::Cvw, Common::Pst].map(Key::C);
         keys.iter().for_each(|key| pinned.pin(*key, wanted.get(*key)));
-        let edge = rng.random_range(0..2);
+        let edge = u32::from(attempt >= 8 || rng.random_bool(0.3));
         let mut wide = Keys { staged: 0, predicate: edge, ping_pong: 0, math_width: 1, ..**plan };
         if plan.family().reads == Reads::Vectors {
             let micro = one(rng, &[4, 8]).max(width);
             wide = wide.but(|keys| {
+                // A tile that is pulled back is no larger than C.
+                keys.threads = if edge == 0 { one(rng, &[32, 64, 64]) } else { keys.threads };
                 keys.both(|o| {
                     o.read_width = width;
                     o.micro = micro;
@@ -52,7 +55,7 @@ pub(super) fn shared(rng: &mut ChaCha8Rng, plan: &Plan, space: &Space) -> Option
             });
         }
         let space = space.clone().constrained(&pinned);
-        space.repair(&wide).filter(|plan| space.resolve(plan).is_ok())
+        space.repair(&wide).filter(|plan| plan.predicate == edge && space.resolve(plan).is_ok())
     })
 }
 

@@ -124,15 +124,29 @@ fn depth(rng: &mut ChaCha8Rng, recipe: &Recipe, unit: u64) -> u64 {
     }
 }
 
-/// A convolution whose channels are planes, of which lines and pixels are odd as often as not.
+/// Draws of a plane until its size is wanted.
+const DRAWS: usize = 16;
+
+/// A convolution whose channels are planes. Half of their pixels are an odd multiple of some width of a store: a work-group's share of a tile may
+/// then begin within a vector.
 fn planes(rng: &mut ChaCha8Rng) -> Result<Problem, ProblemError> {
-    let sides = [rng.random_range(4..=15), rng.random_range(4..=15)];
-    let side = rng.random_range(4..=15);
-    let sides = if rng.random() { sides } else { [side, side] };
+    let width = *[1, 2, 4, 4, 8].choose(rng).unwrap_or(&1);
+    let mut sides = [rng.random_range(4..=15), rng.random_range(4..=15)];
+    let draws = if rng.random() { DRAWS } else { 0 };
+    for _ in 0..draws {
+        let pixels = sides[0] * sides[1];
+        if pixels % width == 0 && pixels % (2 * width) != 0 {
+            break;
+        }
+        sides = [rng.random_range(4..=15), rng.random_range(4..=15)];
+    }
     let filter = *[1, 3].choose(rng).unwrap_or(&1);
     let pad = if rng.random_bool(0.7) { filter / 2 } else { 0 };
-    let dtype = *[Scalar::F32, Scalar::F32, Scalar::F16, Scalar::F64].choose(rng).unwrap_or(&Scalar::F32);
-    let (channels, filters) = (rng.random_range(1..=12), size(rng, 64, 1));
+    let types = if width == 8 { [Scalar::F16; 4] } else { [Scalar::F32, Scalar::F32, Scalar::F16, Scalar::F64] };
+    let dtype = *types.choose(rng).unwrap_or(&Scalar::F32);
+    // Many enough for tiles that are pulled back from the edge.
+    let filters = if rng.random_bool(0.6) { rng.random_range(33..=96) } else { size(rng, 64, 1) };
+    let channels = rng.random_range(1..=12);
     let conv = Conv::new(dtype, rng.random_range(1..=3), channels, filters, &sides, &[filter; 2]);
     let direction = *Direction::ALL.choose(rng).unwrap_or(&Direction::Forward);
     let conv = conv.layout(Layout::Nchw).pad(&[pad; 2], &[pad; 2]).direction(direction).workspace(AMPLE);
