@@ -189,6 +189,8 @@ pub fn work(
         held: Vec::new(),
         generation: locked(queue).generation(),
     };
+    // A worker that only looks shows that the server is there: looks are nearer to each other than renewals may be.
+    let poll = patience.poll.min(locked(queue).lease_time() / 4);
     let mut unsound: u32 = 0;
     // The last tasks of a run often end at about the same time, so the first looks follow soon after each other.
     let mut look = SOONEST;
@@ -214,8 +216,8 @@ pub fn work(
             if left.open == 0 && (left.leased == 0 || patience.no_wait) {
                 return Ok(Verdict::Finished(left));
             }
-            at.pause(look.min(patience.poll));
-            look = (look * 2).min(patience.poll);
+            at.pause(look.min(poll));
+            look = (look * 2).min(poll);
             continue;
         };
         look = SOONEST;

@@ -2,7 +2,7 @@
 
 use super::{Fleet, ends, identity, run, tasks};
 use std::time::{Duration, Instant};
-use tilewright_fleet::{End, Identity, Queue};
+use tilewright_fleet::{End, Identity, Queue, RunSpec};
 
 pub fn one_sick_gpu_of_four_fails_no_task() {
     let Some(fleet) = Fleet::new() else { return };
@@ -110,21 +110,24 @@ pub fn a_gpu_of_another_container_is_busy() {
     assert!(second.gpu_is_free().unwrap());
 }
 
-/// After a silence of everybody, leases hold for one lease time more.
+/// After a silence of everybody, leases hold for one lease time more. A restart may last for as long as a lease has left.
 pub fn a_silence_of_all_is_no_lapse() {
     let Some(fleet) = Fleet::new() else { return };
-    let (mut one, mut two) =
-        (fleet.joined(identity("one"), &run(1), &tasks(1)), fleet.joined(identity("two"), &run(1), &tasks(1)));
-    let lease = one.claim().unwrap().expect("the task");
-    std::thread::sleep(Duration::from_millis(2500));
-    assert_eq!(two.claim().unwrap(), None, "the server may have been away");
-    assert_eq!(one.renew(&lease, 1.0).ok(), Some(true));
-    let start = Instant::now();
-    while two.claim().unwrap().is_none() {
-        assert!(start.elapsed() < Duration::from_secs(20));
-        std::thread::sleep(Duration::from_millis(200));
+    for (name, lease_s, silence_ms) in [("longer than a lease", 1, 2500), ("little longer", 5, 5500)] {
+        let run = RunSpec { name: name.into(), ..run(lease_s) };
+        let one_of = |id: &str| fleet.joined(identity(&format!("{id} {lease_s}")), &run, &tasks(1));
+        let (mut one, mut two) = (one_of("one"), one_of("two"));
+        let lease = one.claim().unwrap().expect("the task");
+        std::thread::sleep(Duration::from_millis(silence_ms));
+        assert_eq!(two.claim().unwrap(), None, "{name}: the server may have been away");
+        assert_eq!(one.renew(&lease, 1.0).ok(), Some(true));
+        let start = Instant::now();
+        while two.claim().unwrap().is_none() {
+            assert!(start.elapsed() < Duration::from_secs(40));
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        assert_eq!(one.end(&lease, &End::Open { spent: 0.0 }).ok(), Some(false));
     }
-    assert_eq!(one.end(&lease, &End::Open { spent: 0.0 }).ok(), Some(false));
 }
 
 /// A server has few connections; workers that get none wait for one.
