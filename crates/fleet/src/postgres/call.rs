@@ -120,7 +120,10 @@ fn classify(address: &Address, e: &tokio_postgres::Error, connecting: bool) -> F
     // Connection, resources, shutdown and start, conflicts, timeouts, a server that only reads (a replica before it takes over).
     let passes = ["08", "53", "57", "40"].iter().any(|class| code.starts_with(class)) || ["55P03", "25006"].contains(&code);
     if passes {
-        return FleetError::Away { server, reason: message };
+        // Workers that are busy keep their connections.
+        let remedy = "; raise max_connections of the server, or put PgBouncer before it (pool_mode = transaction)";
+        let remedy = if code == "53300" { remedy } else { "" };
+        return FleetError::Away { server, reason: format!("{message}{remedy}") };
     }
     let reason = match code {
         "23505" if db.constraint() == Some("task_claim") => return FleetError::Refused(TAKEN.into()),

@@ -2,7 +2,7 @@
 
 use super::{Fleet, ends, identity, run, tasks};
 use std::time::{Duration, Instant};
-use tilewright_fleet::{End, Identity, Queue, RunSpec};
+use tilewright_fleet::{End, Identity, Queue, RunSpec, Server};
 
 pub fn one_sick_gpu_of_four_fails_no_task() {
     let Some(fleet) = Fleet::new() else { return };
@@ -140,4 +140,15 @@ pub fn more_workers_than_connections_do_all_tasks() {
     }
     assert_eq!(fleet.count("tw.task WHERE state = 'done' AND epoch = 1"), 20);
     assert_eq!(fleet.count("tw.trial"), 40);
+}
+
+/// Busy workers keep their connections: who gets none hears of the remedy.
+pub fn a_server_without_a_free_connection_is_said_with_the_remedy() {
+    let Some(fleet) = Fleet::with(&["max_connections = 5", "superuser_reserved_connections = 2"]) else { return };
+    let _held = [0, 1, 2].map(|n| fleet.joined(identity(&format!("w{n}")), &run(60), &tasks(1)));
+    let mut one_more =
+        Server::new(&super::address(&fleet.server.socket("tilewright_worker")), identity("x")).expect("an address");
+    let error = one_more.join(&run(60), &tasks(1)).expect_err("no connection is free");
+    let text = error.to_string();
+    assert!(error.is_passing() && text.contains("raise max_connections") && text.contains("PgBouncer"), "{text}");
 }

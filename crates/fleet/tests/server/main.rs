@@ -70,6 +70,7 @@ fn main() {
             a_gpu_of_another_container_is_busy
             a_silence_of_all_is_no_lapse
             more_workers_than_connections_do_all_tasks
+            a_server_without_a_free_connection_is_said_with_the_remedy
         ;
         host:
             a_task_of_a_worker_that_is_gone_goes_on
