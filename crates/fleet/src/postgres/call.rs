@@ -18,6 +18,9 @@ pub(super) type Value<'a> = (&'a (dyn ToSql + Sync), Type);
 /// What a unique index says of a second claim with one name.
 const TAKEN: &str = "a claim of this name has a task already";
 
+/// What to look at where nobody answers.
+const PLACE: &str = "see that the server runs, and that host and port of the URL are right";
+
 /// Calls a server.
 pub(super) struct Caller {
     address: Address,
@@ -77,7 +80,7 @@ impl Caller {
         self.used = Instant::now();
         match answer {
             Ok(answer) => answer,
-            Err(_) => self.away(&format!("no answer in {} s", DEADLINE.as_secs())),
+            Err(_) => self.away(&format!("no answer in {} s; {}", DEADLINE.as_secs(), PLACE)),
         }
     }
 
@@ -114,7 +117,7 @@ fn classify(address: &Address, e: &tokio_postgres::Error, connecting: bool) -> F
         if connecting && lasting.iter().any(|start| text.starts_with(start)) {
             return FleetError::Refused(format!("--fleet {server}: {text}; {}", remedy(&text)));
         }
-        return FleetError::Away { server, reason: text };
+        return FleetError::Away { server, reason: format!("{text}; {PLACE}") };
     };
     let (code, message) = (db.code().code(), crate::printable(db.message(), 300));
     // Connection, resources, shutdown and start, conflicts, timeouts, a server that only reads (a replica before it takes over).
@@ -131,7 +134,7 @@ fn classify(address: &Address, e: &tokio_postgres::Error, connecting: bool) -> F
         "42P01" | "3F000" => format!("{message}; run `tilewright fleet init` as the owner of the database first"),
         "3D000" => format!("{message}; create it with `createdb`, or name another at the end of the URL"),
         code if code.starts_with("28") => format!("{message}; {}", remedy("password")),
-        _ => message,
+        code => format!("{message} (SQLSTATE {code}); the log of the server says more"),
     };
     FleetError::Refused(format!("--fleet {server}: {reason}"))
 }

@@ -23,6 +23,8 @@ use tokio_postgres::types::Type;
 
 /// Bytes of a line that are accepted.
 const LONGEST: usize = 16 << 10;
+/// Bytes of a run's name that are accepted.
+const NAME: usize = 200;
 /// Tasks of one insertion.
 const TASKS: usize = 2000;
 /// Trials of earlier holders that a holder reads.
@@ -64,6 +66,10 @@ impl Server {
     /// # Errors
     /// [`FleetError::Wrong`] for a run with other options or cases, or one that was withdrawn; others of [`FleetError`].
     pub fn check(&mut self, run: &RunSpec, tasks: &[NewTask]) -> Result<bool, FleetError> {
+        if run.name.len() > NAME {
+            let bytes = run.name.len();
+            return Err(FleetError::Wrong(format!("--run: the name has {bytes} bytes; take one of at most {NAME}")));
+        }
         admin::check_schema(&mut self.caller)?;
         let list = list_name(tasks);
         let rows = self.caller.query(

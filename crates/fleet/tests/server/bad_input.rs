@@ -1,7 +1,7 @@
 //! Wrong addresses, missing rights and tables, hostile rows: an error that names the thing and the remedy, nothing written.
 
 use super::{Fleet, address, ends, identity, run, tasks};
-use tilewright_fleet::{FleetError, Lease, Line, Queue, SCHEMA_VERSION, Server};
+use tilewright_fleet::{FleetError, Lease, Line, Queue, RunSpec, SCHEMA_VERSION, Server};
 
 fn joining(url: &str) -> FleetError {
     let mut server = Server::new(&address(url), identity("x")).expect("an address");
@@ -26,7 +26,15 @@ pub fn what_a_server_refuses_is_said_with_the_remedy() {
     assert!(secret.contains("PGPASSFILE"), "{secret}");
     // Nobody listens there.
     let away = joining("postgresql://me@127.0.0.1:1/fleet");
-    assert!(away.is_passing() && away.to_string().contains("127.0.0.1:1"), "{away}");
+    let parts = ["127.0.0.1:1", "host and port of the URL"];
+    assert!(away.is_passing() && parts.iter().all(|part| away.to_string().contains(part)), "{away}");
+    let mut long = Server::new(&address(&server.socket("tilewright_worker")), identity("x")).expect("an address");
+    let long = said(long.join(&RunSpec { name: "\u{e9}".repeat(101), ..run(60) }, &tasks(1)).expect_err("a long name"));
+    assert!(long.contains("--run: the name has 202 bytes"), "{long}");
+    // An error that nobody foresaw names its code, which manuals explain.
+    server.sql("ALTER TABLE tw.run ADD CONSTRAINT odd CHECK (name <> 'night')");
+    let odd = said(joining(&server.socket("tilewright_worker")));
+    assert!(odd.contains("SQLSTATE 23514") && odd.contains("log of the server"), "{odd}");
     server.sql("UPDATE tw.schema SET version = 99");
     let newer = said(joining(&server.socket("tilewright_worker")));
     assert!(newer.contains("version 99") && newer.contains(&format!("knows {SCHEMA_VERSION}")), "{newer}");
