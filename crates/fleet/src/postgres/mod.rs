@@ -292,7 +292,11 @@ impl Queue for Server {
     }
 
     fn ship(&mut self, lease: &Lease, lines: &[Line]) -> Result<(), FleetError> {
-        let lines: Vec<&Line> = lines.iter().filter(|line| line.text.len() <= LONGEST).collect();
+        let (lines, long): (Vec<&Line>, Vec<&Line>) = lines.iter().partition(|line| line.text.len() <= LONGEST);
+        for line in long {
+            let (number, bytes) = (line.number, line.text.len());
+            tracing::warn!("trial {number} stays on this host: it has {bytes} bytes, at most {LONGEST} are sent");
+        }
         let numbers: Vec<i64> = lines.iter().map(|line| line.number).collect();
         let texts: Vec<&str> = lines.iter().map(|line| line.text.as_str()).collect();
         self.caller

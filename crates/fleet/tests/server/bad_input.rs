@@ -1,5 +1,6 @@
 //! Wrong addresses, missing rights and tables, hostile rows: an error that names the thing and the remedy, nothing written.
 
+use super::spans::Notes;
 use super::{Fleet, address, ends, identity, run, tasks};
 use tilewright_fleet::{FleetError, Lease, Line, Queue, RunSpec, SCHEMA_VERSION, Server};
 
@@ -83,9 +84,14 @@ pub fn lines_that_are_too_long_are_named_and_not_read() {
     let server = &fleet.server;
     let mut one = fleet.joined(identity("one"), &run(60), &tasks(1));
     let lease = one.claim().unwrap().expect("a task");
-    // Not even sent.
-    one.ship(&lease, &[Line { number: 1, text: "x".repeat(20_000) }, Line { number: 2, text: "{}".into() }]).unwrap();
+    // Not even sent, and said.
+    let notes = Notes::default();
+    let two = [Line { number: 1, text: "x".repeat(20_000) }, Line { number: 2, text: "{}".into() }];
+    tracing::subscriber::with_default(notes.clone(), || one.ship(&lease, &two)).unwrap();
     assert_eq!(fleet.count("tw.trial"), 1);
+    let warned: Vec<String> = notes.events.lock().expect("no test panicked").clone();
+    let warned: Vec<&String> = warned.iter().filter(|text| text.starts_with("WARN")).collect();
+    assert!(warned.len() == 1 && warned[0].contains("trial 1 ") && warned[0].contains("20000 bytes"), "{warned:?}");
     // The longest line is sent, and one of a byte more is not.
     one.ship(&lease, &[16_384, 16_385].map(|bytes| Line { number: bytes as i64, text: "x".repeat(bytes) })).unwrap();
     assert_eq!(server.sql("SELECT max(octet_length(line)) FROM tw.trial"), "16384");

@@ -9,10 +9,11 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Notes spans with their fields, and in how many an event of the search lies.
+/// Notes spans and events with their fields, and in how many spans an event of the search lies.
 #[derive(Clone, Default)]
-struct Notes {
+pub struct Notes {
     spans: Arc<Mutex<Vec<String>>>,
+    pub events: Arc<Mutex<Vec<String>>>,
     entered: Arc<AtomicU64>,
     deepest: Arc<AtomicU64>,
 }
@@ -40,6 +41,9 @@ impl Subscriber for Notes {
     fn record(&self, _: &Id, _: &Record<'_>) {}
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn event(&self, event: &Event<'_>) {
+        let mut text = Text(event.metadata().level().to_string());
+        event.record(&mut text);
+        self.events.lock().expect("no test panicked").push(text.0);
         if event.metadata().target() == "search" {
             self.deepest.fetch_max(self.entered.load(Ordering::SeqCst), Ordering::SeqCst);
         }
