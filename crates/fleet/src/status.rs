@@ -130,19 +130,20 @@ impl Status {
             <style>body{font-family:sans-serif}td,th{padding:.2em .6em;text-align:left}</style>";
         let again = again.map_or(String::new(), |time| format!("<meta http-equiv=\"refresh\" content=\"{}\">", time.as_secs()));
         let mut out = format!(
-            "{head}{again}<h1>Runs</h1><table><tr><th>run<th>class<th>open<th>leased<th>done<th>failed<th>trials a minute<th>oldest lease<th>left<th>gain</tr>"
+            "{head}{again}<h1>Runs</h1><table><tr><th>run<th>class<th>open<th>leased<th>done<th>failed<th>withdrawn<th>trials a minute<th>oldest lease<th>left<th>gain</tr>"
         );
         for c in &self.classes {
             let gain = c.gain.map_or("-".into(), |gain| format!("{gain:.2}"));
             let _ = write!(
                 out,
-                "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{gain}</tr>",
+                "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{gain}</tr>",
                 escaped(&c.run),
                 escaped(&c.class),
                 c.open,
                 c.leased,
                 c.done,
                 c.failed,
+                c.withdrawn,
                 c.trials_per_minute,
                 seconds(c.oldest_lease),
                 seconds(c.seconds_left)
@@ -169,6 +170,14 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_has_every_state_in_its_column() {
+        let class = ClassStatus { open: 1, leased: 2, done: 3, failed: 4, withdrawn: 5, ..ClassStatus::default() };
+        let page = Status { classes: vec![class], ..Status::default() }.html(None);
+        assert!(page.contains("<th>open<th>leased<th>done<th>failed<th>withdrawn<th>"), "{page}");
+        assert!(page.contains("<td>1<td>2<td>3<td>4<td>5<td>0<td>"), "{page}");
+    }
 
     #[test]
     fn texts_of_others_drive_neither_terminals_nor_browsers() {

@@ -13,6 +13,8 @@ use tokio_postgres::types::Type;
 const BATCH: i64 = 500;
 /// Failed tasks that a status names.
 const FAILED: i64 = 100;
+/// Letters of a text that are read.
+const LETTERS: i32 = 4096;
 
 fn caller(address: &Address) -> Result<Caller, FleetError> {
     Caller::new(address, "tilewright fleet")
@@ -53,7 +55,7 @@ pub fn init(address: &Address, role: &str) -> Result<bool, FleetError> {
 
 /// A text that others wrote. Programs print what JSON gives them, so it is clean there, too.
 fn text(row: &Row, column: usize) -> String {
-    printable(row.get(column), 4096)
+    printable(row.get(column), LETTERS as usize)
 }
 
 /// How far a run is, or all of them.
@@ -83,19 +85,22 @@ pub fn status(address: &Address, run: Option<&str>) -> Result<Status, FleetError
         seconds_left: row.get(9),
         gain: row.get(10),
     });
+    // A worker is of no run: it is shown for those that have tasks of its class, unless it holds a task of another.
     let workers = caller.query(
-        "SELECT coalesce(w.host, ''), coalesce(w.gpu, ''), coalesce(t.problem, ''), \
+        "SELECT left(coalesce(w.host, ''), $2), left(coalesce(w.gpu, ''), $2), coalesce(t.problem, ''), \
          extract(epoch FROM clock_timestamp() - w.seen)::float8 FROM tw.worker w \
          LEFT JOIN tw.task t ON t.holder = w.id AND t.state = 'leased' \
-         WHERE w.ended IS NULL AND w.seen > clock_timestamp() - interval '1 hour' ORDER BY 1, 2",
-        &[],
+         WHERE w.ended IS NULL AND w.seen > clock_timestamp() - interval '1 hour' AND ($1 = '' OR EXISTS \
+         (SELECT FROM tw.run r WHERE r.name = $1 AND CASE WHEN t.run IS NULL \
+         THEN EXISTS (SELECT FROM tw.task k WHERE k.run = r.id AND k.class = w.class) ELSE t.run = r.id END)) ORDER BY 1, 2",
+        &[(&run, Type::TEXT), (&LETTERS, Type::INT4)],
     )?;
     let workers =
         workers.iter().map(|row| WorkerStatus { host: text(row, 0), gpu: text(row, 1), problem: text(row, 2), seen: row.get(3) });
     let failed = caller.query(
-        "SELECT r.name, t.class, t.problem, coalesce(t.reason, '') FROM tw.task t JOIN tw.run r ON r.id = t.run \
+        "SELECT r.name, t.class, t.problem, left(coalesce(t.reason, ''), $3) FROM tw.task t JOIN tw.run r ON r.id = t.run \
          WHERE t.state = 'failed' AND $1 IN ('', r.name) ORDER BY t.work DESC, t.id LIMIT $2",
-        &[(&run, Type::TEXT), (&FAILED, Type::INT8)],
+        &[(&run, Type::TEXT), (&FAILED, Type::INT8), (&LETTERS, Type::INT4)],
     )?;
     let failed = failed.iter().map(|row| FailedStatus {
         run: text(row, 0),

@@ -21,13 +21,14 @@ CREATE TABLE tw.task(
   state text NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'leased', 'done', 'failed', 'withdrawn')),
   epoch bigint NOT NULL DEFAULT 0, holder text, claim text, until timestamptz, begun timestamptz, ended timestamptz,
   lapses bigint NOT NULL DEFAULT 0, failed_by text[] NOT NULL DEFAULT '{}', spent float8 NOT NULL DEFAULT 0,
-  first_us float8, best_us float8, best_plan text, reason text,
+  first_us float8, best_us float8, best_plan text CHECK (octet_length(best_plan) <= 4096),
+  reason text CHECK (octet_length(reason) <= 8192),
   UNIQUE (run, class, problem), CHECK ((state = 'leased') = (holder IS NOT NULL AND until IS NOT NULL))) WITH (fillfactor = 50);
 CREATE INDEX task_todo ON tw.task(run, class, work DESC, id) WHERE state IN ('open', 'leased');
 CREATE UNIQUE INDEX task_claim ON tw.task(claim) WHERE state = 'leased';
 CREATE TABLE tw.worker(
   id text PRIMARY KEY, host text, gpu text, lock text, class text, version text, started timestamptz NOT NULL DEFAULT clock_timestamp(),
-  seen timestamptz, ended timestamptz, how text);
+  seen timestamptz, ended timestamptz, how text, CHECK (octet_length(concat(id, host, gpu, lock, class, version, how)) <= 8192));
 CREATE INDEX worker_gpu ON tw.worker(gpu) WHERE ended IS NULL;
 CREATE TABLE tw.trial(
   journal text NOT NULL, seq bigint NOT NULL, task bigint NOT NULL REFERENCES tw.task, epoch bigint NOT NULL,

@@ -2,7 +2,7 @@
 
 use super::spans::Notes;
 use super::{Fleet, address, ends, identity, run, tasks};
-use tilewright_fleet::{FleetError, Lease, Line, Queue, RunSpec, SCHEMA_VERSION, Server};
+use tilewright_fleet::{End, FleetError, Lease, Line, Queue, RunSpec, SCHEMA_VERSION, Server};
 
 fn joining(url: &str) -> FleetError {
     let mut server = Server::new(&address(url), identity("x")).expect("an address");
@@ -126,6 +126,30 @@ pub fn lines_that_are_too_long_are_named_and_not_read() {
     assert_eq!(evil.line, Err("it has 10000000 bytes, at most 16384 are read".into()));
     let taken = Lease { epoch: 2, ..lease };
     assert_eq!(one.trials(&taken).unwrap().len(), 1);
+}
+
+/// Texts of workers have limits on the server, and readers have their own.
+pub fn texts_of_workers_are_of_bearable_length() {
+    let Some(fleet) = Fleet::new() else { return };
+    let server = &fleet.server;
+    let mut one = fleet.joined(identity("one"), &run(60), &tasks(1));
+    let lease = one.claim().unwrap().expect("a task");
+    let end = End::Failed { reason: "\u{1f600}".repeat(9000) };
+    assert_eq!(one.end(&lease, &end).ok(), Some(true));
+    assert_eq!(server.sql("SELECT length(reason) FROM tw.task"), "2000");
+    for statement in [
+        "UPDATE tw.task SET reason = repeat('x', 8193)",
+        "UPDATE tw.task SET best_plan = repeat('x', 4097)",
+        "INSERT INTO tw.worker(id, host) VALUES ('evil', repeat('x', 8193))",
+        "UPDATE tw.worker SET how = repeat('x', 8193)",
+    ] {
+        let said = psql(server, statement);
+        assert!(said.contains("violates check constraint"), "{statement}: {said}");
+    }
+    server.sql("ALTER TABLE tw.task DROP CONSTRAINT task_reason_check");
+    server.sql("UPDATE tw.task SET state = 'failed', reason = repeat('x', 10000000)");
+    let status = tilewright_fleet::status(&address(&server.socket("owner")), None).expect("a status");
+    assert_eq!(status.failed[0].reason.len(), 4096);
 }
 
 /// The certificate's name is compared with the URL's, and its authority with the file that is named.

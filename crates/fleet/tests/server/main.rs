@@ -54,6 +54,7 @@ fn main() {
             what_a_server_refuses_is_said_with_the_remedy
             workers_have_the_rights_they_need_and_no_others
             lines_that_are_too_long_are_named_and_not_read
+            texts_of_workers_are_of_bearable_length
             a_certificate_is_verified_by_name_and_authority
         ;
         clocks:
@@ -93,6 +94,7 @@ fn main() {
             each_task_is_done_once_and_each_trial_shipped_once
             two_classes_have_tasks_of_their_own
             cases_are_added_only_when_asked_for
+            the_status_of_a_run_names_its_workers
             withdrawn_tasks_stop_their_workers
             a_worker_that_need_not_wait_leaves_while_others_work
             the_row_that_shows_life_is_written_once_a_second

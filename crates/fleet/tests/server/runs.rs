@@ -2,7 +2,7 @@
 
 use super::{Fleet, ends, full, identity, run, tasks, until};
 use std::time::Instant;
-use tilewright_fleet::{End, Left, Queue};
+use tilewright_fleet::{End, Identity, Left, Queue, RunSpec};
 
 pub fn each_task_is_done_once_and_each_trial_shipped_once() {
     let Some(fleet) = Fleet::new() else { return };
@@ -48,6 +48,26 @@ pub fn cases_are_added_only_when_asked_for() {
     assert_eq!(fleet.count("tw.task WHERE state = 'done'"), 5);
     // Both lists are of the run from now on.
     ends(fleet.start("three", "tasks=3 trials=1"), 0);
+}
+
+/// A run's status names workers that hold its tasks, and those that may get one.
+pub fn the_status_of_a_run_names_its_workers() {
+    let Some(fleet) = Fleet::new() else { return };
+    let joined = |host: &str, class: &str, name: &str| {
+        let identity = Identity { host: host.into(), class: class.into(), ..identity(host) };
+        fleet.joined(identity, &RunSpec { name: name.into(), ..run(60) }, &tasks(1))
+    };
+    let (mut holder, mut other) = (joined("holder", "sm_90a", "night"), joined("other", "sm_90a", "day"));
+    let _idle = (joined("idle", "sm_90a", "night"), joined("of another class", "gfx942", "day"));
+    assert!(holder.claim().unwrap().is_some() && other.claim().unwrap().is_some());
+    let hosts = |name: Option<&str>| {
+        let status =
+            tilewright_fleet::status(&super::address(&fleet.server.socket("tilewright_worker")), name).expect("a status");
+        status.workers.into_iter().map(|worker| worker.host).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(hosts(Some("night")), "holder, idle");
+    assert_eq!(hosts(Some("day")), "idle, of another class, other");
+    assert_eq!(hosts(None), "holder, idle, of another class, other");
 }
 
 pub fn withdrawn_tasks_stop_their_workers() {
