@@ -20,6 +20,7 @@ use tilewright_fleet::{
     Attempt, Control, FleetError, GpuLock, HANG, HostQueue, Identity, Journal, Lease, Line, NewTask, Patience, Pulled, Queue,
     RunSpec, Tuner, Verdict, digest, printable, work,
 };
+use tilewright_problem::Problem;
 use tilewright_tune::Records;
 use tilewright_tune::records::{Bad, DeviceKey, Entry, GENERATOR, Named, State, Trial, Witness};
 use tilewright_tune::search::{Cancel, Ended, Event, Lineup, device_key};
@@ -193,6 +194,12 @@ fn join(
     server::join(url, identity, &me.identity.gpu, run, tasks, cancel)
 }
 
+/// A case and its place in the list.
+struct Numbered {
+    number: CaseNumber,
+    case: Case,
+}
+
 /// The cases by the texts of their problems.
 struct Listed<'a> {
     cases: &'a Cases,
@@ -210,9 +217,18 @@ impl<'a> Listed<'a> {
         Listed { cases, places, lineup: Arc::new(Lineup::new(tasks.into_iter().map(|task| task.problem))) }
     }
 
-    fn case(&self, problem: &str) -> Option<(usize, &'a Case)> {
-        let place = *self.places.get(problem)?;
-        self.cases.list.get(place).map(|case| (place, case))
+    /// A case of the list, or one that another command added to the run.
+    ///
+    /// # Errors
+    /// Why the text is no problem.
+    fn case(&self, problem: &str) -> Result<Numbered, String> {
+        let of = self.cases.list.len();
+        let known = self.places.get(problem).and_then(|place| Some((*place, self.cases.list.get(*place)?)));
+        if let Some((place, case)) = known {
+            return Ok(Numbered { number: CaseNumber { nth: place + 1, of }, case: case.clone() });
+        }
+        let added = Problem::parse(problem).map_err(|e| e.to_string())?;
+        Ok(Numbered { number: CaseNumber { nth: of + 1, of: of + 1 }, case: problem::plain(added) })
     }
 }
 
@@ -231,8 +247,8 @@ impl RecordsJournal<'_> {
         if let Some(named) = last.as_ref().filter(|named| named.name == problem) {
             return Ok(named.clone());
         }
-        let (_, case) = self.listed.case(problem).ok_or("the problem is not in this worker's list of cases")?;
-        let operation = self.context.operation(case.problem.clone()).map_err(|e| e.to_string())?;
+        let Numbered { case, .. } = self.listed.case(problem)?;
+        let operation = self.context.operation(case.problem).map_err(|e| e.to_string())?;
         Ok(last.insert(Named { key: operation.key(), name: problem.into() }).clone())
     }
 
@@ -322,10 +338,10 @@ impl Tuner for Searches<'_> {
     fn tune(&mut self, lease: &Lease, others: Vec<Pulled>, hung: Vec<String>, control: &Control<'_>) -> Attempt {
         let cancel = Cancel::default();
         *locked(self.current) = cancel.clone();
-        let Some((number, case)) = self.listed.case(&lease.problem) else {
-            return Attempt::Failed("the problem is not in this worker's list of cases".into());
+        let Numbered { number, case } = match self.listed.case(&lease.problem) {
+            Ok(numbered) => numbered,
+            Err(e) => return Attempt::Failed(e),
         };
-        let case = case.clone();
         let least = if others.is_empty() { 0 } else { RETIMED };
         self.take_in(others);
         let operation = match session::operation(self.context, &case, &self.args.plan) {
@@ -341,7 +357,6 @@ impl Tuner for Searches<'_> {
         let by_trials = matches!(self.args.budget, values::Budget::Trials(_));
         // A budget in trials asks for a repeatable search. A host of a fleet holds other tasks in each run.
         options.lineup = (by_trials && self.args.fleet.fleet.is_none()).then(|| self.listed.lineup.clone());
-        let number = CaseNumber { nth: number + 1, of: self.listed.cases.list.len() };
         let shown = !self.args.json && !self.args.csv && !self.quiet;
         let progress = Progress::new(&case, number, self.context.info(), Some(&options.budget), shown);
         let progress = if self.args.tell_parent { progress.for_parent() } else { progress };

@@ -102,6 +102,26 @@ pub fn a_named_run_of_a_host_goes_on_where_it_stood() {
     assert_eq!(trials(&bench, "records.sqlite").len(), 10);
 }
 
+/// A worker tunes cases that another command adds to its run.
+pub fn added_cases_are_tuned_by_workers_with_the_earlier_list() {
+    let bench = bench();
+    let Some(server) = server(&bench) else { return };
+    let start = |cases: &str| {
+        let line = format!("tune --cases {cases} --fleet {} --run night --device emu --budget 1s --quiet", worker(&server));
+        bench.command(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let early = start("cases.csv");
+    until("the run has its tasks", || server.number("SELECT count(*) FROM tw.task") == 4);
+    std::fs::write(bench.path("more.csv"), format!("{CASES}128,128,96,f32\n64,64,96,f32\n")).expect("a file");
+    let late = start("more.csv --extend");
+    until("tasks are added", || server.number("SELECT count(*) FROM tw.task") == 6);
+    signal("TERM", late.id());
+    Ran::new("the command that adds tasks", late.wait_with_output().expect("it ends")).ends(130);
+    Ran::new("the earlier worker", early.wait_with_output().expect("it ends")).ends(0);
+    assert_eq!(server.sql("SELECT state, failed_by, count(*) FROM tw.task GROUP BY 1, 2"), "done|{}|6");
+    assert_eq!(server.number("SELECT count(DISTINCT task) FROM tw.trial"), 6);
+}
+
 /// Processes that this one started.
 pub fn children(of: u32) -> Vec<u32> {
     let listed = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();

@@ -101,6 +101,7 @@ fn main() {
             the_best_of_an_earlier_holder_are_timed_again
             the_guide_for_a_cluster_runs
             rows_that_cannot_be_true_are_refused_by_name
+            added_cases_are_tuned_by_workers_with_the_earlier_list
             a_worker_that_dies_is_replaced_and_one_without_a_parent_ends
             failed_tasks_are_told_by_the_exit_code
             failed_tasks_are_shown_with_their_reasons
