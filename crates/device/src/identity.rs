@@ -41,6 +41,14 @@ impl Identity {
         attempts
     }
 
+    /// 32 hexadecimal digits that no other device has, in whatever host; `None` where the driver gives no UUID.
+    pub fn uuid(&self) -> Option<&str> {
+        match &self.0 {
+            Found::Cuda(uuid) => Some(uuid),
+            Found::Id(_) | Found::OpenCl { .. } => None,
+        }
+    }
+
     /// The file whose lock a process holds while it times. It names its last holder.
     pub fn lock_file(&self) -> PathBuf {
         let text = match &self.0 {

@@ -1,5 +1,6 @@
 //! A child: it leases problems for one device and searches them until nothing is left.
 
+use super::gpu::{self, host};
 use super::{AGAIN, News, classify, server, spec, tasks};
 use crate::args::TuneArgs;
 use crate::error::CliError;
@@ -106,29 +107,11 @@ struct Me {
     device: DeviceKey,
 }
 
-/// The name of the host.
-fn host() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    let name = name.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
-    if name.trim().is_empty() { "host".into() } else { name.trim().into() }
-}
-
 impl Me {
     fn new(args: &TuneArgs, context: &Context) -> Result<Me, CliError> {
         let (info, host) = (context.info(), host());
         let device = device_key(info, args.cache);
-        let gpu = match context.device().identity().filter(|_| info.is_measured()) {
-            // Numbers of devices mean nothing elsewhere, UUIDs do.
-            Some(identity) => {
-                let named = serde_json::to_string(&identity).unwrap_or_default();
-                if info.id.starts_with("cuda") {
-                    format!("{} {}", info.id, digest(&named))
-                } else {
-                    format!("{host} {} {}", info.id, digest(&named))
-                }
-            }
-            None => format!("{host} {} #{}", info.id, args.worker.unwrap_or_default()),
-        };
+        let gpu = gpu::name(context, &host, args.worker);
         let settings = context.device().identity().and_then(|identity| identity.settings());
         let settings = settings.map_or_else(String::new, |settings| format!("; {settings}"));
         let identity = Identity {

@@ -5,6 +5,7 @@
 
 mod bars;
 mod child;
+mod gpu;
 mod news;
 mod overall;
 mod parent;
