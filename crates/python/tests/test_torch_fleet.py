@@ -55,6 +55,13 @@ class OtherProcesses(TorchCase):
         with self.assertRaisesRegex(tw.TuneError, "cannot be reached"):
             twt.tune_recorded(self.path, trials=2, devices="emu", fleet="postgresql://me@localhost:1/fleet", run="night")
 
+    def test_no_password_is_on_a_command_line(self):
+        with mock.patch.object(subprocess, "run", wraps=subprocess.run) as run:
+            with self.assertRaisesRegex(tw.TuneError, "PGPASSFILE") as refused:
+                twt.tune_recorded(self.path, trials=2, devices="emu", fleet="postgresql://me:hunter2@localhost/fleet", run="night")
+        self.assertEqual(run.call_count, 1)
+        self.assertNotIn("hunter2", f"{run.call_args.args} {refused.exception}")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -9,7 +9,15 @@ use tilewright_bench::values::span;
 #[derive(Clone, Debug, Args)]
 pub struct FleetArgs {
     /// PostgreSQL server of a fleet: postgresql://ROLE@HOST:PORT/DATABASE. The password comes from PGPASSFILE or PGPASSWORD
-    #[arg(long, global = true, help_heading = "Several devices and hosts", value_name = "URL", env = "TILEWRIGHT_FLEET")]
+    // Help shows no value: it may hold a password.
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Several devices and hosts",
+        value_name = "URL",
+        env = "TILEWRIGHT_FLEET",
+        hide_env_values = true
+    )]
     pub fleet: Option<String>,
     /// Name of a run that processes share; each takes the problems that are left. Without --fleet they are processes of this host
     #[arg(long, global = true, help_heading = "Several devices and hosts", value_name = "NAME")]
@@ -93,6 +101,6 @@ Examples:
 #[derive(Debug, Args)]
 pub struct ServerArgs {
     /// Server: postgresql://ROLE@HOST:PORT/DATABASE. The password comes from PGPASSFILE or PGPASSWORD
-    #[arg(value_name = "URL", env = "TILEWRIGHT_FLEET")]
+    #[arg(value_name = "URL", env = "TILEWRIGHT_FLEET", hide_env_values = true)]
     pub url: String,
 }

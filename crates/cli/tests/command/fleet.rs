@@ -357,6 +357,9 @@ pub fn wrong_input_is_named_and_no_password_is_shown() {
         ("tune --cases cases.csv --device emu,emu --svg x.svg", 2, "--svg"),
         ("tune --cases cases.csv --device emu,,emu", 2, "cuda:0,cuda:1"),
         ("fleet status postgresql://me@db/x?password=hunter2", 2, "PGPASSFILE"),
+        ("fleet status postgresql://me:hunter2#x@db/y", 2, "PGPASSFILE"),
+        ("fleet status postgresql://me:hunter2?x@db/y", 2, "PGPASSFILE"),
+        ("fleet status postgresql://me@db/x?pass%77ord=hunter2", 2, "PGPASSFILE"),
         ("fleet status postgresql://me@db/x?sslmode=prefer", 2, "verify-full or disable"),
         ("fleet init postgresql://u@localhost:1/x --role Bad;Name", 2, "--role"),
     ] {
@@ -364,6 +367,13 @@ pub fn wrong_input_is_named_and_no_password_is_shown() {
         ran.ends(code);
         assert!(ran.err.contains(part), "{line}: {}", ran.err);
         assert!(!ran.err.contains("hunter2") && !ran.out.contains("hunter2"), "{line}: {}", ran.err);
+    }
+    // Help names the variable, and not its value.
+    for line in ["tune -h", "tune --help", "fleet status --help", "fleet init --help"] {
+        let out = bench.command(line).env("TILEWRIGHT_FLEET", "postgresql://me:hunter2@db/x").output().expect("it runs");
+        let ran = Ran::new(line, out);
+        ran.ends(0);
+        assert!(ran.out.contains("TILEWRIGHT_FLEET") && !ran.out.contains("hunter2"), "{line}: {}", ran.out);
     }
     let Some(server) = server(&bench) else { return };
     let url = worker(&server);

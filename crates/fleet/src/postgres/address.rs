@@ -29,13 +29,31 @@ fn wrong(reason: impl std::fmt::Display) -> FleetError {
     FleetError::Wrong(format!("--fleet: {reason}"))
 }
 
+/// The part of a URL without its scheme that ends before a query. A password may hold `?`, `#` and `@`.
+fn head(rest: &str) -> &str {
+    rest.split(['?', '#']).next().unwrap_or_default()
+}
+
+/// True if a role is followed by a password.
+fn has_password(rest: &str) -> bool {
+    match head(rest).rsplit_once('@') {
+        Some((user, _)) => user.contains(':'),
+        None => rest.contains('@') && head(rest).contains(':'),
+    }
+}
+
 /// The URL without anything that may be a password.
 fn without_password(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    let rest = rest
-        .rsplit_once('@')
-        .map_or(rest.to_string(), |(user, place)| format!("{}@{place}", user.split(':').next().unwrap_or_default()));
+    let is_scheme = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric());
+    let (scheme, rest) = url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)).unwrap_or(("", url));
+    let before_colon = |text: &str| text.split(':').next().unwrap_or_default().to_string();
+    let head = head(rest);
+    let rest = match (head.rsplit_once('@'), rest.strip_prefix(head).is_some_and(|query| query.contains('@'))) {
+        (Some((user, place)), false) => format!("{}@{place}", before_colon(user)),
+        (None, false) => head.to_string(),
+        // The head may end within a password.
+        (_, true) => before_colon(head),
+    };
     crate::printable(&if scheme.is_empty() { rest } else { format!("{scheme}://{rest}") }, 300)
 }
 
@@ -54,22 +72,29 @@ impl Address {
         let rest = url.strip_prefix("postgresql://").or_else(|| url.strip_prefix("postgres://"));
         let Some(rest) = rest else { return Err(wrong(format!("{shown}: write postgresql://ROLE@HOST:PORT/DATABASE"))) };
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let secret = "a password in the URL is seen by all users of the host; give it by PGPASSFILE or PGPASSWORD";
-        if place.rsplit_once('@').is_some_and(|(user, _)| user.contains(':')) {
-            return Err(wrong(format!("{shown}: {secret}")));
+        let secret = || {
+            let reason = "a password in the URL is seen by all users of the host; give it by PGPASSFILE or PGPASSWORD";
+            wrong(format!("{shown}: {reason}"))
+        };
+        if has_password(rest) {
+            return Err(secret());
         }
         let (mut mode, mut root, mut kept) = (None, variable("PGSSLROOTCERT"), Vec::new());
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
                 Some(("sslmode", value)) => mode = Some(value.to_string()),
                 Some(("sslrootcert", value)) => root = Some(value.to_string()),
-                Some(("password", _)) => return Err(wrong(format!("{shown}: {secret}"))),
+                Some(("password", _)) => return Err(secret()),
                 _ => kept.push(pair),
             }
         }
         let text = format!("postgresql://{place}?{}", kept.join("&"));
         let mut config =
             Config::from_str(&text).map_err(|e| wrong(format!("{shown}: {e}; write postgresql://ROLE@HOST:PORT/DATABASE")))?;
+        // The client reads keys that are written with %.
+        if config.get_password().is_some() {
+            return Err(secret());
+        }
         if config.get_hosts().is_empty() {
             config.host("localhost");
         }
@@ -199,6 +224,15 @@ mod tests {
             "http://me:hunter2@db/x",
             "me:hunter2@db",
             "postgresql://me:hunter2@db:port/x?sslmode=no",
+            "me:x://hunter2@db",
+            "postgresql://me:hunter2#x@db/y",
+            "postgresql://me:hunter2?x@db/y",
+            "postgresql://me:x@hunter2@db/y",
+            "postgresql://me:a@b?hunter2@db/y",
+            "postgresql://me:a/b?hunter2@db/y",
+            "postgresql://me?password=hunter2@db/y",
+            "postgresql://db/x?password=a@hunter2",
+            "postgresql://db/x?pass%77ord=hunter2",
         ] {
             let error = parse(url, &[("USER", "u")]).expect_err(url);
             assert!(error.starts_with("--fleet: ") && !error.contains("hunter2"), "{error}");

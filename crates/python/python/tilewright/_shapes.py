@@ -794,11 +794,13 @@ def _tune_by_command(path: Path, seconds: Optional[float], trials: Optional[int]
     budget = str(trials) if trials is not None else f"{10.0 if seconds is None else float(seconds)}s"
     command = [program, "tune", "--recorded-shapes", os.fspath(path), "--budget", budget, "--json"]
     command += [] if shown else ["--quiet"]
-    for option, value in (("device", shared["devices"]), ("fleet", shared["fleet"]), ("run", shared["run"])):
+    for option, value in (("device", shared["devices"]), ("run", shared["run"])):
         command += [] if value is None else [f"--{option}", value]
     if shared["devices"] is None:
         command += ["--device", "all"]
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=None if shown else subprocess.PIPE, text=True)
+    # All users of the host see command lines: an address with a password, which is refused, is on none.
+    named = {} if shared["fleet"] is None else {"TILEWRIGHT_FLEET": shared["fleet"]}
+    done = subprocess.run(command, env={**os.environ, **named}, stdout=subprocess.DEVNULL, stderr=None if shown else subprocess.PIPE, text=True)
     # Shapes without a plan stay torch's: `compare` says why.
     if done.returncode not in (0, 3):
         lines = (done.stderr or "").strip().splitlines()
