@@ -21,7 +21,7 @@ pub use host::HostQueue;
 pub use lock::{GpuLock, HolderFile, boot_id, boottime};
 #[cfg(feature = "postgres")]
 pub use postgres::{Address, CLAIM, CLAIMED, PushTask, SCHEMA_VERSION, Server, init, pull, pushable, status, withdraw};
-pub use queue::{Counted, End, Identity, Lease, Left, Line, NewTask, Pulled, Queue, RunSpec, Shipped, digest};
+pub use queue::{Counted, End, Identity, Lease, Left, Line, NewTask, Pulled, Queue, RunSpec, Shipped, digest, unique};
 pub use restart::{Restarts, cores};
 pub use status::{ClassStatus, FailedStatus, Status, WorkerStatus, printable};
 pub use worker::{Attempt, Control, HANG, Journal, Patience, Tuner, Verdict, work};

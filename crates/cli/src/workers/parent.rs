@@ -13,7 +13,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use tilewright_fleet::{Counted, HostQueue, Left, Restarts, cores};
+use tilewright_fleet::{Counted, HostQueue, Left, Restarts, cores, unique};
 use tilewright_tune::Records;
 use tilewright_tune::records::RecordsError;
 use tilewright_tune::search::Cancel;
@@ -262,7 +262,8 @@ fn place_of_tasks(args: &TuneArgs, records: &Path) -> Tasks {
     };
     match &args.fleet.run {
         Some(run) => Tasks::Host { file: beside("-tasks"), run: run.clone(), own: false },
-        None => Tasks::Host { file: beside(&format!("-tasks-{}", std::process::id())), run: "this".into(), own: true },
+        // Commands in two containers may have one process id.
+        None => Tasks::Host { file: beside(&format!("-tasks-{}", unique())), run: "this".into(), own: true },
     }
 }
 

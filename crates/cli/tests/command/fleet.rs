@@ -69,6 +69,39 @@ pub fn several_devices_of_a_host_share_the_problems() {
     assert_eq!(ran.out.lines().filter(|line| line.starts_with("problem,")).count(), 1);
 }
 
+/// Two containers share a folder of records: their commands have one process id, and tasks of their own.
+pub fn commands_in_two_containers_have_tasks_of_their_own() {
+    let bench = bench();
+    let inside = |line: &str| {
+        let command = bench.command(line);
+        let mut container = Command::new("unshare");
+        container.args(["-Urpf", "--mount-proc", "--kill-child"]).arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => container.env(name, value),
+                None => container.env_remove(name),
+            };
+        }
+        container.current_dir(bench.folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        container
+    };
+    if !inside("--version").output().is_ok_and(|out| out.status.success()) {
+        return missing::skipped("no namespaces of process ids can be made (right: CAP_SYS_ADMIN)");
+    }
+    let files = || {
+        let names = std::fs::read_dir(bench.folder.path()).expect("a folder").flatten().map(|entry| entry.file_name());
+        names.filter(|name| name.to_string_lossy().contains("-tasks-") && !name.to_string_lossy().contains("-holder-")).count()
+    };
+    let mut first = inside("tune --cases cases.csv --device emu,emu --budget 10m").spawn().expect("it starts");
+    until("it has tasks", || files() > 0);
+    let second = inside("tune --cases cases.csv --device emu,emu --budget 2 --json").output().expect("it ends");
+    let ran = Ran::new("a command in another container", second);
+    ran.ends(0);
+    assert_eq!(problems(&ran).len(), 4, "{}", ran.out);
+    assert!(files() > 0, "the tasks of the first command are gone");
+    first.kill().and_then(|()| first.wait()).expect("it ends");
+}
+
 /// Problems that are near each other, by one worker and by two: the same plans are tried.
 pub fn two_workers_try_what_one_tries() {
     let bench = Bench::new();

@@ -107,6 +107,7 @@ fn main() {
             failed_tasks_are_shown_with_their_reasons
             a_page_of_a_run_that_is_watched_shows_itself_again
             several_devices_of_a_host_share_the_problems
+            commands_in_two_containers_have_tasks_of_their_own
             two_workers_try_what_one_tries
             a_worker_of_a_fleet_has_the_bar_of_all_problems
             a_named_run_of_a_host_goes_on_where_it_stood
