@@ -35,6 +35,8 @@ pub enum Attempt {
     DeviceFailed(String),
     /// The device is gone for this process. The task goes back.
     DeviceLost(String),
+    /// This host cannot go on, whatever the task: its records or its output cannot be written. The task goes back.
+    HostFailed(String),
 }
 
 /// What the loop needs of a search.
@@ -135,6 +137,8 @@ pub enum Verdict {
     DeviceLost(String),
     /// The device fails and goes on failing.
     Retired(String),
+    /// This host cannot go on.
+    HostFailed(String),
 }
 
 fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -232,7 +236,7 @@ pub fn work(
             }
             Attempt::Cut => Some(End::Open { spent }),
             Attempt::Failed(reason) | Attempt::DeviceFailed(reason) => Some(End::Failed { reason: reason.clone() }),
-            Attempt::DeviceLost(_) => Some(End::Open { spent }),
+            Attempt::DeviceLost(_) | Attempt::HostFailed(_) => Some(End::Open { spent }),
         };
         if let Some(end) = end {
             let ended = at.trying(queue, |q| q.end(&lease, &end).map(Some))?;
@@ -244,6 +248,7 @@ pub fn work(
             // Also where no plan was right: a device may compute wrong results and report nothing.
             Attempt::DeviceFailed(_) | Attempt::Failed(_) => unsound = 1,
             Attempt::DeviceLost(reason) => return Ok(Verdict::DeviceLost(reason)),
+            Attempt::HostFailed(reason) => return Ok(Verdict::HostFailed(reason)),
             _ => {}
         }
     }

@@ -24,7 +24,7 @@ use tilewright_fleet::{
 use tilewright_problem::Problem;
 use tilewright_tune::Records;
 use tilewright_tune::records::{Bad, DeviceKey, Entry, GENERATOR, Named, State, Trial, Witness};
-use tilewright_tune::search::{Cancel, Ended, Event, Lineup, device_key};
+use tilewright_tune::search::{Cancel, Ended, Event, Lineup, TuneError, device_key};
 
 /// Longest time between two looks for a free task.
 const POLL: Duration = Duration::from_secs(4);
@@ -77,6 +77,10 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
         Ok(Verdict::DeviceLost(reason)) => {
             eprintln!("{}: the device was lost: {}", context.info().id, crate::output::one_line(&reason));
             Err(CliError::HandedOver(u8::try_from(AGAIN).unwrap_or(1)))
+        }
+        Ok(Verdict::HostFailed(reason)) => {
+            locked(&queue).leave("failed");
+            Err(CliError::failed(reason))
         }
         Ok(Verdict::Retired(reason)) => {
             locked(&queue).leave("retired");
@@ -317,6 +321,11 @@ fn named(line: &str, problem: &str) -> Result<(), String> {
     }
 }
 
+/// True for an error that any other task on this host would meet.
+const fn is_of_host(e: &tilewright::Error) -> bool {
+    matches!(e, tilewright::Error::Records(_) | tilewright::Error::Tune(TuneError::Records(_)))
+}
+
 impl Tuner for Searches<'_> {
     fn tune(&mut self, lease: &Lease, others: Vec<Pulled>, hung: Vec<String>, control: &Control<'_>) -> Attempt {
         let cancel = Cancel::default();
@@ -363,6 +372,7 @@ impl Tuner for Searches<'_> {
                 tracing::info!("{e}");
                 Attempt::Cut
             }
+            Err(e) if is_of_host(&e) => Attempt::HostFailed(e.to_string()),
             Err(e) => {
                 eprintln!("error: {}: {}", case.title, crate::output::one_line(&e.to_string()));
                 Attempt::Failed(e.to_string())
@@ -371,7 +381,8 @@ impl Tuner for Searches<'_> {
                 Ended::Cancelled => Attempt::Cut,
                 Ended::DeviceLost(reason) => Attempt::DeviceLost(reason.clone()),
                 _ => match tune::report(self.args, &operation, &case, &outcome, &mut self.found) {
-                    Err(e) => Attempt::Failed(e.to_string()),
+                    Err(e @ CliError::Told(_)) => Attempt::Failed(e.to_string()),
+                    Err(e) => Attempt::HostFailed(e.to_string()),
                     Ok(()) => {
                         let first_us = outcome.history.first().map_or(outcome.time_us, |step| step.time_us);
                         gain = Some(first_us / outcome.time_us).filter(|gain| gain.is_finite());

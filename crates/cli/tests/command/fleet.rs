@@ -516,6 +516,27 @@ pub fn failed_tasks_are_told_by_the_exit_code() {
     assert!(ran.err.contains("no legal plan") && ran.err.contains("1 tasks failed"), "{}", ran.err);
 }
 
+/// Sources without a place, and records without room, fail no problem: they are of the host.
+pub fn trouble_of_a_host_fails_no_problem() {
+    let bench = bench();
+    let ran = bench.run("tune --cases cases.csv --device emu,emu --budget 1 --json --out cases.csv");
+    ran.ends(0);
+    assert_eq!((problems(&ran).len(), ran.err.matches("its source is not written").count()), (4, 4), "{}", ran.err);
+    let full = "CREATE TRIGGER full BEFORE INSERT ON trials BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    let records = rusqlite::Connection::open(bench.path("records.sqlite")).expect("records");
+    records.execute_batch(full).expect("a trigger");
+    let ran = bench.run("tune --cases cases.csv --device emu,emu --budget 3 --run night");
+    ran.ends(1);
+    assert!(ran.err.contains("the disk is full"), "{}", ran.err);
+    let tasks = rusqlite::Connection::open(bench.path("records.sqlite-tasks")).expect("tasks");
+    let number = |sql: &str| tasks.query_row(sql, [], |row| row.get::<_, i64>(0)).expect(sql);
+    assert_eq!((number("SELECT count(*) FROM task WHERE state = 'open'"), number("SELECT count(*) FROM failure")), (4, 0));
+    // With room again the same run goes on.
+    records.execute_batch("DROP TRIGGER full").expect("no trigger");
+    bench.run("tune --cases cases.csv --device emu,emu --budget 3 --run night").ends(0);
+    assert_eq!(number("SELECT count(*) FROM task WHERE state = 'done'"), 4);
+}
+
 /// Reasons are texts of workers: they are shown without control characters, and a page escapes them.
 pub fn failed_tasks_are_shown_with_their_reasons() {
     let bench = bench();

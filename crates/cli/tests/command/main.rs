@@ -104,6 +104,7 @@ fn main() {
             added_cases_are_tuned_by_workers_with_the_earlier_list
             a_worker_that_dies_is_replaced_and_one_without_a_parent_ends
             failed_tasks_are_told_by_the_exit_code
+            trouble_of_a_host_fails_no_problem
             failed_tasks_are_shown_with_their_reasons
             a_page_of_a_run_that_is_watched_shows_itself_again
             several_devices_of_a_host_share_the_problems

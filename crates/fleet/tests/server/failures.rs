@@ -46,6 +46,19 @@ pub fn a_gpu_whose_results_are_wrong_fails_no_task() {
     assert_eq!(fleet.count("tw.task WHERE 'G3' = ANY(failed_by)"), 1);
 }
 
+/// Two GPUs of a host whose disk is full fail no task: their workers end, and others do all tasks.
+pub fn a_host_in_trouble_fails_no_task() {
+    let Some(fleet) = Fleet::new() else { return };
+    let full = ["a", "b"].map(|gpu| fleet.start(gpu, &format!("tasks=4 trials=2 lease=60000 poll=50 gpu={gpu} full=1")));
+    for worker in full {
+        let said = ends(worker, 1);
+        assert!(said.contains("HostFailed(\"the disk is full\")"), "{said}");
+    }
+    assert_eq!(fleet.count("tw.task WHERE state = 'open' AND failed_by = '{}' AND lapses = 0"), 4);
+    ends(fleet.start("c", "tasks=4 trials=2 sleep=0 gpu=c"), 0);
+    assert_eq!(fleet.count("tw.task WHERE state = 'done'"), 4);
+}
+
 pub fn a_hopeless_task_fails_after_two_gpus_tried_it() {
     let Some(fleet) = Fleet::new() else { return };
     // One GPU alone gives no task up, and does not try for ever.

@@ -65,6 +65,7 @@ fn main() {
             one_sick_gpu_of_four_fails_no_task
             a_sick_gpu_that_heals_gets_tasks_again
             a_gpu_whose_results_are_wrong_fails_no_task
+            a_host_in_trouble_fails_no_task
             a_hopeless_task_fails_after_two_gpus_tried_it
             a_plan_that_takes_hosts_down_is_hung_after_two
             the_second_worker_on_a_gpu_waits

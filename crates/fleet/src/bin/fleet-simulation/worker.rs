@@ -35,6 +35,8 @@ struct Sleeper<'a> {
     endless: String,
     /// A problem that no device can tune.
     hopeless: String,
+    /// The host has no room for trials.
+    full: bool,
     /// The process stops at a trial.
     stop: Stop,
 }
@@ -63,6 +65,9 @@ impl Sickness {
 impl Tuner for Sleeper<'_> {
     fn tune(&mut self, lease: &Lease, _: Vec<Pulled>, hung: Vec<String>, control: &Control<'_>) -> Attempt {
         self.cut.store(false, Ordering::Relaxed);
+        if self.full {
+            return Attempt::HostFailed("the disk is full".into());
+        }
         if self.sick == Sickness::Loud {
             return Attempt::DeviceFailed("the device is sick".into());
         }
@@ -162,6 +167,7 @@ pub fn worker(place: &Place, options: &Options) -> Result<i32, String> {
         deadly: options.text("deadly", ""),
         endless: options.text("endless", ""),
         hopeless: options.text("hopeless", ""),
+        full: options.has("full"),
         stop: stop.clone(),
     };
     let patience = Patience {
@@ -177,6 +183,6 @@ pub fn worker(place: &Place, options: &Options) -> Result<i32, String> {
         Verdict::Finished(left) if left.failed + left.refused > 0 => 3,
         Verdict::Finished(_) => 0,
         Verdict::Stopped => 130,
-        Verdict::DeviceLost(_) | Verdict::Retired(_) => 1,
+        Verdict::DeviceLost(_) | Verdict::Retired(_) | Verdict::HostFailed(_) => 1,
     })
 }
