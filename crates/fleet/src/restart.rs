@@ -7,22 +7,40 @@ const SOON: Duration = Duration::from_secs(10);
 /// Ends in a row, each soon after its start, that make a further one pointless.
 const IN_A_ROW: u32 = 5;
 
+/// A worker whose device works has lived so long.
+const WORKED: Duration = Duration::from_secs(60);
+/// Looks at a device that stays sick, each after twice the pause before it: a quarter of an hour in all.
+const LOOKS: u32 = 10;
+
 /// Restarts of one worker.
 #[derive(Clone, Copy, Debug)]
 pub struct Restarts {
     started: Instant,
     soon: u32,
+    retired: u32,
 }
 
 impl Restarts {
     /// Of a worker that was just started.
     pub fn new() -> Self {
-        Restarts { started: Instant::now(), soon: 0 }
+        Restarts { started: Instant::now(), soon: 0, retired: 0 }
     }
 
     /// True if the worker, which has just died, is to be started again.
     pub fn again(&mut self) -> bool {
         self.died_after(self.started.elapsed())
+    }
+
+    /// The pause before a worker is started again that left because its device is sick; `None` for a device that stays so.
+    pub fn after_retirement(&mut self) -> Option<Duration> {
+        let pause = self.retired_after(self.started.elapsed())?;
+        self.started = Instant::now() + pause;
+        Some(pause)
+    }
+
+    fn retired_after(&mut self, lived: Duration) -> Option<Duration> {
+        self.retired = if lived < WORKED { self.retired + 1 } else { 1 };
+        (self.retired <= LOOKS).then(|| Duration::from_secs(1 << (self.retired - 1)))
     }
 
     fn died_after(&mut self, lived: Duration) -> bool {
@@ -81,5 +99,17 @@ mod tests {
         assert!((1..IN_A_ROW).all(|_| restarts.died_after(Duration::ZERO)));
         assert!(!restarts.died_after(Duration::ZERO));
         assert!(restarts.died_after(SOON) && restarts.died_after(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_device_that_stays_sick_is_looked_at_ever_less_often() {
+        let mut restarts = Restarts::new();
+        let pauses: Vec<u64> =
+            std::iter::from_fn(|| restarts.retired_after(Duration::ZERO)).map(|pause| pause.as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]);
+        assert_eq!(restarts.retired_after(WORKED), Some(Duration::from_secs(1)), "it was well in between");
+        assert_eq!(restarts.after_retirement(), Some(Duration::from_secs(2)));
+        // Its time counts from the end of the pause.
+        assert_eq!(restarts.started.elapsed(), Duration::ZERO);
     }
 }

@@ -124,6 +124,8 @@ pub struct Patience {
     pub poll: Duration,
     /// Without a sign of progress for so long the lease is not renewed: [`HANG`], but for tests.
     pub hang: Duration,
+    /// The device must show that it works before the first task: it may have ended an earlier process.
+    pub looks_first: bool,
 }
 
 /// How a worker's work came to an end.
@@ -195,7 +197,7 @@ pub fn work(
     };
     // A worker that only looks shows that the server is there: looks are nearer to each other than renewals may be.
     let poll = patience.poll.min(locked(queue).lease_time() / 4);
-    let mut unsound: u32 = 0;
+    let mut unsound = u32::from(patience.looks_first);
     // The last tasks of a run often end at about the same time, so the first looks follow soon after each other.
     let mut look = SOONEST;
     loop {
@@ -205,6 +207,9 @@ pub fn work(
         if unsound > 0 && !tuner.is_sound() {
             tracing::warn!("the device fails a known problem: it gets no task ({unsound})");
             unsound += 1;
+            if let Some(verdict) = at.over(queue, patience)? {
+                return Ok(verdict);
+            }
             if unsound > 4 {
                 return Ok(Verdict::Retired("the device fails a known problem".into()));
             }
@@ -216,9 +221,8 @@ pub fn work(
         // After the claim: it may have made a new connection.
         at.mend(queue)?;
         let Some(lease) = lease else {
-            let Some(left) = at.trying(queue, |q| q.left().map(Some))? else { return Ok(Verdict::Stopped) };
-            if left.open == 0 && (left.leased == 0 || patience.no_wait) {
-                return Ok(Verdict::Finished(left));
+            if let Some(verdict) = at.over(queue, patience)? {
+                return Ok(verdict);
             }
             at.pause(look.min(poll));
             look = (look * 2).min(poll);
@@ -261,6 +265,13 @@ impl Loop<'_> {
         while Instant::now() < until && !(self.is_stopped)() {
             std::thread::sleep(Duration::from_millis(50).min(most));
         }
+    }
+
+    /// How the work ends, if nothing is left for this worker.
+    fn over(&mut self, queue: Shared<'_>, patience: Patience) -> Result<Option<Verdict>, FleetError> {
+        let Some(left) = self.trying(queue, |q| q.left().map(Some))? else { return Ok(Some(Verdict::Stopped)) };
+        let over = left.open == 0 && (left.leased == 0 || patience.no_wait);
+        Ok(over.then_some(Verdict::Finished(left)))
     }
 
     /// Asks until an answer comes. A worker that has to stop asks three times.

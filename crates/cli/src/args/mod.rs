@@ -297,6 +297,9 @@ pub struct TuneArgs {
     /// Number of this worker among those of its parent.
     #[arg(long, global = true, hide = true)]
     pub worker: Option<usize>,
+    /// The device of this worker ended an earlier one.
+    #[arg(long, global = true, hide = true)]
+    pub looks_first: bool,
     /// This worker's parent draws its progress.
     #[arg(long, global = true, hide = true)]
     pub tell_parent: bool,

@@ -1,7 +1,7 @@
 //! A child: it leases problems for one device and searches them until nothing is left.
 
 use super::gpu::{self, host};
-use super::{AGAIN, News, classify, server, spec, tasks};
+use super::{AGAIN, News, RETIRED, classify, server, spec, tasks};
 use crate::args::TuneArgs;
 use crate::error::CliError;
 use crate::problem::{self, Case, Cases};
@@ -55,7 +55,7 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     let mut tuner =
         Searches { args, quiet, context: &context, listed: &listed, current: &current, found: tune::Found::of_several() };
     let poll = if args.fleet.fleet.is_some() { POLL } else { POLL_HOST };
-    let patience = Patience { no_wait: args.fleet.no_wait, poll, hang: HANG };
+    let patience = Patience { no_wait: args.fleet.no_wait, poll, hang: HANG, looks_first: args.looks_first };
     let queue = Arc::new(Mutex::new(queue));
     let stop = || locked(&current).cancel();
     let verdict = work(&queue, &mut tuner, &journal, patience, &|| cancel.is_cancelled(), &stop);
@@ -84,7 +84,8 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
         }
         Ok(Verdict::Retired(reason)) => {
             locked(&queue).leave("retired");
-            Err(CliError::failed(format!("{}: {reason}; it gets no more tasks", context.info().id)))
+            eprintln!("{}: {reason}; it gets no task until it is right", context.info().id);
+            Err(CliError::HandedOver(u8::try_from(RETIRED).unwrap_or(1)))
         }
         Err(e) => Err(classify(e)),
     }

@@ -28,6 +28,8 @@ use tilewright_fleet::{FleetError, NewTask, RunSpec};
 
 /// Exit code of a child whose device is gone for its process: a new one goes on.
 const AGAIN: i32 = 75;
+/// Exit code of a child whose device fails a known problem: a new one looks at it later.
+const RETIRED: i32 = 76;
 
 /// True if this command is the parent of others.
 pub fn several(args: &TuneArgs) -> bool {

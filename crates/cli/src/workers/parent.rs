@@ -2,7 +2,7 @@
 
 use super::bars::Bars;
 use super::overall::Overall;
-use super::{AGAIN, classify, server, spec, tasks};
+use super::{AGAIN, RETIRED, classify, server, spec, tasks};
 use crate::args::TuneArgs;
 use crate::error::CliError;
 use crate::problem::{self, Cases};
@@ -43,6 +43,8 @@ struct Worker {
     cores: Option<Vec<u32>>,
     child: Child,
     restarts: Restarts,
+    /// When a new child is to look at a device that was sick.
+    looks_at: Option<Instant>,
 }
 
 /// Tunes the problems of the command line on several devices, or as one of many hosts.
@@ -79,8 +81,8 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     let mut workers = Vec::new();
     for (number, device) in devices.into_iter().enumerate() {
         let cores = share(number);
-        let child = host.start(&device, number, cores.as_deref())?;
-        workers.push(Worker { device, number, cores, child, restarts: Restarts::new() });
+        let child = host.start(&device, number, cores.as_deref(), &[])?;
+        workers.push(Worker { device, number, cores, child, restarts: Restarts::new(), looks_at: None });
     }
     let code = watch(workers, &cancel, &mut host);
     host.show.finish();
@@ -285,8 +287,15 @@ fn check(args: &TuneArgs, cases: &Cases) -> Result<(), CliError> {
 }
 
 impl Host<'_> {
-    /// Starts a child with the same arguments on one device.
-    fn start(&self, device: &str, number: usize, cores: Option<&[u32]>) -> Result<Child, CliError> {
+    /// Starts a child in the place of one that ended.
+    fn replace(&self, worker: &mut Worker) -> Result<(), CliError> {
+        worker.looks_at = None;
+        worker.child = self.start(&worker.device, worker.number, worker.cores.as_deref(), &["--looks-first"])?;
+        Ok(())
+    }
+
+    /// Starts a child with the same arguments, and these, on one device.
+    fn start(&self, device: &str, number: usize, cores: Option<&[u32]>, more: &[&str]) -> Result<Child, CliError> {
         let failed = |e: std::io::Error| CliError::failed(format!("no worker could be started: {e}"));
         let program = std::env::current_exe().map_err(failed)?;
         let mut command = match cores.filter(|_| has_taskset()) {
@@ -299,7 +308,7 @@ impl Host<'_> {
             }
         };
         command.args(without(std::env::args_os().skip(1), &["--device", "--records"]));
-        command.args(["--device", device, "--worker", &number.to_string()]).arg("--records").arg(self.records);
+        command.args(["--device", device, "--worker", &number.to_string()]).args(more).arg("--records").arg(self.records);
         if let Tasks::Host { file, run, own } = self.at {
             command.arg("--queue").arg(file);
             if *own {
@@ -341,6 +350,17 @@ fn without(args: impl Iterator<Item = OsString>, options: &[&str]) -> Vec<OsStri
     kept
 }
 
+impl Worker {
+    /// After an end that was not meant: why no new child is to follow. Otherwise one does, at once or as [`Worker::looks_at`] says.
+    fn ended(&mut self, status: ExitStatus) -> Option<String> {
+        if status.code() == Some(RETIRED) {
+            self.looks_at = self.restarts.after_retirement().map(|pause| Instant::now() + pause);
+            return self.looks_at.is_none().then(|| "stays sick".into());
+        }
+        (!self.restarts.again()).then(|| format!("keeps dying ({status})"))
+    }
+}
+
 /// Waits for all children; the exit code that stands for theirs.
 fn watch(mut workers: Vec<Worker>, cancel: &Cancel, host: &mut Host<'_>) -> Result<u8, CliError> {
     let mut codes = Vec::new();
@@ -355,30 +375,41 @@ fn watch(mut workers: Vec<Worker>, cancel: &Cancel, host: &mut Host<'_>) -> Resu
         let mut running = Vec::new();
         for mut worker in workers {
             let failed = |e: std::io::Error| CliError::failed(format!("a worker cannot be waited for: {e}"));
-            match worker.child.try_wait().map_err(failed)? {
-                None => {
-                    if told.is_some_and(|since| since.elapsed() > GRACE) {
-                        let _ = worker.child.kill();
-                    }
-                    running.push(worker);
+            if let Some(at) = worker.looks_at.filter(|_| !cancel.is_cancelled()) {
+                if Instant::now() >= at {
+                    host.replace(&mut worker)?;
                 }
-                Some(status) if cancel.is_cancelled() => codes.push(final_code(status).unwrap_or(130)),
-                Some(status) => match final_code(status) {
-                    Some(code) => codes.push(code),
-                    None if worker.restarts.again() => {
-                        host.show.say(&format!("the worker on {} died ({status}); a new one goes on", worker.device));
-                        worker.child = host.start(&worker.device, worker.number, worker.cores.as_deref())?;
-                        running.push(worker);
-                    }
-                    None => {
-                        host.show.say(&format!(
-                            "error: the worker on {} keeps dying ({status}); it is not started again",
-                            worker.device
-                        ));
-                        codes.push(1);
-                    }
-                },
+                running.push(worker);
+                continue;
             }
+            let Some(status) = worker.child.try_wait().map_err(failed)? else {
+                if told.is_some_and(|since| since.elapsed() > GRACE) {
+                    let _ = worker.child.kill();
+                }
+                running.push(worker);
+                continue;
+            };
+            if cancel.is_cancelled() {
+                codes.push(final_code(status).unwrap_or(130));
+            } else if let Some(code) = final_code(status) {
+                codes.push(code);
+            } else if let Some(reason) = worker.ended(status) {
+                host.show.say(&format!("error: the worker on {} {reason}; it is not started again", worker.device));
+                codes.push(1);
+            } else {
+                if let Some(at) = worker.looks_at {
+                    let pause = at.saturating_duration_since(Instant::now()).as_secs_f64();
+                    host.show.say(&format!("the worker on {} left; a new one looks at it in {pause:.0} s", worker.device));
+                } else {
+                    host.show.say(&format!("the worker on {} died ({status}); a new one goes on", worker.device));
+                    host.replace(&mut worker)?;
+                }
+                running.push(worker);
+            }
+        }
+        // Others found nothing left: who only waits finds that, too.
+        if !codes.is_empty() && running.iter().all(|worker| worker.looks_at.is_some()) {
+            running.iter_mut().for_each(|worker| worker.looks_at = Some(Instant::now()));
         }
         workers = running;
     }
@@ -388,7 +419,7 @@ fn watch(mut workers: Vec<Worker>, cancel: &Cancel, host: &mut Host<'_>) -> Resu
 
 /// The exit code of a child that ended as it meant to; `None` for one that died.
 fn final_code(status: ExitStatus) -> Option<u8> {
-    let code = status.code().filter(|code| *code != AGAIN)?;
+    let code = status.code().filter(|code| ![AGAIN, RETIRED].contains(code))?;
     EXIT_CODES.iter().map(|known| known.code).find(|known| i32::from(*known) == code)
 }
 
@@ -401,6 +432,23 @@ mod tests {
         let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
         let given = words("tune --cases a.csv --device all --records=x --budget 3 --device=emu,emu --records y --devices");
         assert_eq!(without(given.into_iter(), &["--device", "--records"]), words("tune --cases a.csv --budget 3 --devices"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_worker_whose_device_is_sick_is_started_later() {
+        use std::os::unix::process::ExitStatusExt;
+        let child = Command::new("true").spawn().unwrap();
+        let mut worker =
+            Worker { device: "cuda:0".into(), number: 0, cores: None, child, restarts: Restarts::new(), looks_at: None };
+        let code = |code: i32| ExitStatus::from_raw(code << 8);
+        assert_eq!(final_code(code(RETIRED)), None);
+        assert_eq!((worker.ended(code(RETIRED)), worker.looks_at.is_some()), (None, true));
+        worker.looks_at = None;
+        assert_eq!((worker.ended(code(AGAIN)), worker.looks_at), (None, None));
+        let ends: Vec<_> = (0..12).map(|_| worker.ended(code(RETIRED))).collect();
+        assert!(ends[0].is_none() && ends[11].as_ref().is_some_and(|reason| reason == "stays sick"), "{ends:?}");
+        worker.child.wait().unwrap();
     }
 
     #[test]

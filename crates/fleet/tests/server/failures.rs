@@ -1,6 +1,7 @@
 //! Devices that fail, plans that take their host down, two workers on one GPU.
 
 use super::{Fleet, ends, identity, run, tasks};
+use std::process::Child;
 use std::time::{Duration, Instant};
 use tilewright_fleet::{End, Identity, Queue, RunSpec, Server};
 
@@ -13,9 +14,33 @@ pub fn one_sick_gpu_of_four_fails_no_task() {
     for worker in sound {
         ends(worker, 0);
     }
-    let said = ends(sick, 1);
-    assert!(said.contains("Retired"), "{said}");
+    leaves(sick);
     assert_eq!(fleet.count("tw.task WHERE state = 'done'"), 12);
+    assert!(fleet.count("tw.task WHERE 'G3' = ANY(failed_by)") < 2);
+}
+
+/// A worker on a sick GPU leaves: nothing is left, or it has looked often enough.
+fn leaves(worker: Child) {
+    let out = worker.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    let retired = said.contains("Retired");
+    assert_eq!((out.status.code(), retired || said.contains("Finished")), (Some(i32::from(retired)), true), "{said}");
+}
+
+/// It gets one task, and none as long as a known problem fails: nor does a process that follows.
+pub fn a_gpu_that_stays_sick_gets_one_task() {
+    let Some(fleet) = Fleet::new() else { return };
+    let options = "tasks=3 trials=2 sleep=0 lease=60000 poll=50 gpu=G0";
+    for more in ["", "looks-first=1", "looks-first=1"] {
+        let said = ends(fleet.start("sick", &format!("{options} sick=1 {more}")), 1);
+        assert!(said.contains("Retired") && said.matches("looked: sick").count() == 4, "{said}");
+        assert_eq!(fleet.server.sql("SELECT sum(epoch), sum(cardinality(failed_by)) FROM tw.task"), "1|1");
+    }
+    let said = ends(fleet.start("sound", &format!("{options} looks-first=1")), 0);
+    assert!(said.contains("looked: sound"), "{said}");
+    // Nothing is left that it could wait for.
+    let said = ends(fleet.start("sick", &format!("{options} sick=1 looks-first=1")), 0);
+    assert_eq!(said.matches("looked: sick").count(), 1, "{said}");
 }
 
 /// Once a known problem is right on it again, it gets tasks again.
@@ -39,8 +64,7 @@ pub fn a_gpu_whose_results_are_wrong_fails_no_task() {
     for worker in sound {
         ends(worker, 0);
     }
-    let said = ends(wrong, 1);
-    assert!(said.contains("Retired"), "{said}");
+    leaves(wrong);
     assert_eq!(fleet.count("tw.task WHERE state = 'done'"), 12);
     // It showed itself with its first task, and got no other.
     assert_eq!(fleet.count("tw.task WHERE 'G3' = ANY(failed_by)"), 1);

@@ -63,6 +63,7 @@ fn main() {
         ;
         failures:
             one_sick_gpu_of_four_fails_no_task
+            a_gpu_that_stays_sick_gets_one_task
             a_sick_gpu_that_heals_gets_tasks_again
             a_gpu_whose_results_are_wrong_fails_no_task
             a_host_in_trouble_fails_no_task

@@ -82,7 +82,7 @@ pub fn a_search_runs_in_a_span_of_its_task() {
     let queue = HostQueue::join(&folder.path().join("tasks"), &run(60), "class", "0", &tasks(2)).expect("it joins");
     let queue: Arc<Mutex<Box<dyn Queue>>> = Arc::new(Mutex::new(Box::new(queue)));
     let notes = Notes::default();
-    let patience = Patience { no_wait: false, poll: Duration::from_millis(50), hang: HANG };
+    let patience = Patience { no_wait: false, poll: Duration::from_millis(50), hang: HANG, looks_first: false };
     let all = || work(&queue, &mut Nothing, &Nothing, patience, &|| false, &|| ());
     tracing::subscriber::with_default(notes.clone(), all).expect("it works");
     let spans = notes.spans.lock().expect("no test panicked").clone();

@@ -174,6 +174,7 @@ pub fn worker(place: &Place, options: &Options) -> Result<i32, String> {
         no_wait: options.has("no-wait"),
         poll: options.millis("poll", 300.0),
         hang: options.millis("hang", 300_000.0),
+        looks_first: options.has("looks-first"),
     };
     let cancel = || cut.store(true, Ordering::Relaxed);
     let queue: Arc<Mutex<Box<dyn Queue>>> = Arc::new(Mutex::new(Box::new(Watched { queue, stop })));
