@@ -5,9 +5,11 @@ use crate::error::CliError;
 use crate::output::{line, writable, write_file};
 use crate::problem::{self, Case};
 use crate::session;
+use crate::workers;
 use tilewright::Context;
 use tilewright_bench::{BenchError, Record, Rivals, Title, page, summary};
 use tilewright_check::run::Factors;
+use tilewright_tune::search::Cancel;
 
 /// What records of this command are called.
 const EXPERIMENT: &str = "bench";
@@ -28,6 +30,7 @@ pub fn run(args: &BenchArgs) -> Result<(), CliError> {
         writable(path).map_err(|e| CliError::usage(format!("--html {e}")))?;
     }
     let context = session::open_to_time(&args.place, &args.plan, false, args.measuring.cache)?;
+    let _lock = workers::lock_alone(&context, &Cancel::default())?;
     let rivals = Rivals::open(&args.rivals, context.device(), &args.measuring);
     let rivals = rivals.map_err(classify)?;
     if !args.json {

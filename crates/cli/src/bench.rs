@@ -7,9 +7,11 @@ use crate::problem::{self, Case};
 use crate::progress::{CaseNumber, Progress};
 use crate::session;
 use crate::table::{self, Row, Table};
+use crate::workers;
 use serde_json::json;
 use tilewright::{Context, Operation, Origin, Plan};
 use tilewright_check::verify::{Depth, Verification};
+use tilewright_tune::search::Cancel;
 
 /// Columns of `--csv`.
 const COLUMNS: [&str; 11] = [
@@ -87,6 +89,7 @@ pub fn run(args: &BenchArgs, quiet: bool) -> Result<(), CliError> {
     let cases = problem::cases_or_source(&args.problem, &args.source, &args.plan)?;
     session::constraint(&args.plan)?;
     let context = session::open_to_time(&session::place_of(&args.place, &cases)?, &args.plan, false, args.measuring.cache)?;
+    let _lock = workers::lock_alone(&context, &Cancel::default())?;
     let mut table = None;
     if args.csv {
         table::csv(&COLUMNS, None)?;

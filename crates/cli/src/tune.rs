@@ -9,12 +9,14 @@ use crate::progress::{CaseNumber, Progress};
 use crate::table::{Row, Table};
 use crate::{part, records, report, session, table, workers};
 use serde_json::json;
+use std::cell::RefCell;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 use tilewright::{Context, Operation, Wanted};
 use tilewright_bench::values;
+use tilewright_fleet::GpuLock;
 use tilewright_tune::search::{
     Audience, Budget, Cancel, Ended, Event, Options, Outcome, RivalTime, SharedBudget, Standing, Strategy, TuneError,
 };
@@ -60,7 +62,8 @@ pub fn alone(args: &TuneArgs, place: &PlaceArgs, quiet: bool) -> Result<(), CliE
         table::csv(&COLUMNS, None)?;
     }
     let mut found = Found { several: cases.list.len() > 1, rows: Vec::new(), searches: Vec::new() };
-    let running = Running { context: &context, cases: &cases, cancel: &cancel, quiet };
+    let lock = RefCell::new(workers::lock_alone(&context, &cancel)?);
+    let running = Running { context: &context, cases: &cases, cancel: &cancel, quiet, lock: &lock };
     let tuned = match shared(args, cases.list.len()) {
         Some(shared) => together(args, &running, shared, &mut found),
         None => one_by_one(args, &running, &mut found),
@@ -234,7 +237,7 @@ fn wanted<'a>(args: &TuneArgs, of: &'a Of<'_>, shares: bool) -> Wanted<'a> {
 
 /// Searches all cases under one budget, then reports them.
 fn together(args: &TuneArgs, run: &Running<'_>, shared: SharedBudget, found: &mut Found) -> Result<(), CliError> {
-    let Running { context, cases, cancel, quiet } = *run;
+    let Running { context, cases, cancel, quiet, lock } = *run;
     let start = Instant::now();
     let (mut failed, mut searched) = (Vec::new(), Vec::new());
     for (number, case) in cases.list.iter().enumerate() {
@@ -245,7 +248,7 @@ fn together(args: &TuneArgs, run: &Running<'_>, shared: SharedBudget, found: &mu
     let Searched { outcomes, lost } = told.run(Some(shared), cancel);
     found.searches = told.searches;
     if lost {
-        return hand_over(args.skip, args.spent + start.elapsed().as_secs_f64());
+        return hand_over(lock.take(), args.skip, args.spent + start.elapsed().as_secs_f64());
     }
     let mut outcomes = searched.iter().zip(outcomes?);
     let tuned = session::each(cases, context, args.json, |number, _| {
@@ -268,11 +271,13 @@ struct Running<'a> {
     cases: &'a Cases,
     cancel: &'a Cancel,
     quiet: bool,
+    /// Of a device that is timed. A process that goes on needs it.
+    lock: &'a RefCell<Option<GpuLock>>,
 }
 
 /// Searches and reports one case after the other.
 fn one_by_one(args: &TuneArgs, run: &Running<'_>, found: &mut Found) -> Result<(), CliError> {
-    let Running { context, cases, cancel, quiet } = *run;
+    let Running { context, cases, cancel, quiet, lock } = *run;
     session::each(cases, context, args.json, |number, case| {
         let searched = [Of { number, case, operation: session::operation(context, case, &args.plan)? }];
         let mut told = Told::new(args, context, &searched, args.skip + cases.list.len(), quiet);
@@ -281,7 +286,7 @@ fn one_by_one(args: &TuneArgs, run: &Running<'_>, found: &mut Found) -> Result<(
         found.searches.append(&mut told.searches);
         if lost {
             let earlier = if number == 0 { args.spent } else { 0.0 };
-            return hand_over(args.skip + number, earlier + spent.max(0.001));
+            return hand_over(lock.take(), args.skip + number, earlier + spent.max(0.001));
         }
         let outcome = outcomes.map(|outcomes| outcomes.into_iter().flatten().next());
         let told = match (outcome, &searched) {
@@ -344,8 +349,9 @@ fn ended(ended: &Ended) -> &'static str {
     }
 }
 
-/// Lets a new process with the same arguments do the cases from `skip` on.
-fn hand_over(skip: usize, spent: f64) -> Result<(), CliError> {
+/// Lets a new process with the same arguments do the cases from `skip` on. It takes the lock of the device.
+fn hand_over(lock: Option<GpuLock>, skip: usize, spent: f64) -> Result<(), CliError> {
+    drop(lock);
     eprintln!("a candidate took the device down; it is recorded, and a new process goes on");
     let failed = |e: std::io::Error| CliError::failed(format!("no new process could be started after the device was lost: {e}"));
     let program = std::env::current_exe().map_err(failed)?;

@@ -4,7 +4,7 @@
 use crate::FleetError;
 use crate::queue::{digest, unique};
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// Seconds since the machine started, time asleep included (`CLOCK_BOOTTIME`); no change of the wall clock moves it. `None` where
@@ -78,14 +78,14 @@ impl GpuLock {
     /// Locks a GPU for this process; `None` while another process of this host has it.
     ///
     /// # Errors
-    /// [`FleetError::File`] if the lock file cannot be made.
+    /// [`FleetError::File`] if the lock file can be neither made nor read.
     pub fn take(folder: &Path, gpu: &str) -> Result<Option<GpuLock>, FleetError> {
         let path = folder.join(format!("tilewright-gpu-{}.lock", digest(gpu)));
         let failed = |e: std::io::Error| FleetError::File {
             path: path.clone(),
-            reason: format!("{e}; it keeps two processes from timing on one GPU: set TMPDIR to a folder that may be written"),
+            reason: format!("{e}; it keeps two processes from timing on one GPU: let this user read it"),
         };
-        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+        let mut file = open(&path).map_err(failed)?;
         if file.try_lock().is_err() {
             return Ok(None);
         }
@@ -93,10 +93,34 @@ impl GpuLock {
         file.read_to_string(&mut token).map_err(failed)?;
         if token.is_empty() {
             token = unique();
-            file.seek(SeekFrom::Start(0)).map_err(failed)?;
-            file.write_all(token.as_bytes()).map_err(failed)?;
+            let written = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(token.as_bytes()));
+            if let Err(e) = written {
+                // The next process has another token: the server then tells whether the GPU is free.
+                tracing::debug!("{}: {e}", path.display());
+            }
         }
         Ok(Some(GpuLock { _file: file, token }))
+    }
+}
+
+/// Opens a lock file, which is made where there is none. Its owner alone writes it, and all users can lock it.
+fn open(path: &Path) -> std::io::Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true);
+    // In a folder of all users the system may refuse to make a file that another user has made, so that is asked for last.
+    match options.open(path) {
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => File::open(path),
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            let file = options.create(true).truncate(false).open(path)?;
+            #[cfg(unix)]
+            {
+                use std::os::unix::fs::PermissionsExt;
+                // Whatever the user's mask. Another user may have made it first.
+                let _ = file.set_permissions(std::fs::Permissions::from_mode(0o644));
+            }
+            Ok(file)
+        }
+        opened => opened,
     }
 }
 
@@ -113,6 +137,21 @@ mod tests {
         let token = first.token.clone();
         drop(first);
         assert_eq!(GpuLock::take(folder.path(), "GPU-1").unwrap().expect("free again").token, token);
+    }
+
+    /// As of another user. A user who may write any file is tested with the workers.
+    #[cfg(unix)]
+    #[test]
+    fn a_lock_file_that_cannot_be_written_is_locked() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        drop(GpuLock::take(folder.path(), "GPU-1").unwrap());
+        let path = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
+        let first = GpuLock::take(folder.path(), "GPU-1").unwrap().expect("it is free");
+        assert!(GpuLock::take(folder.path(), "GPU-1").unwrap().is_none());
+        drop(first);
     }
 
     #[test]

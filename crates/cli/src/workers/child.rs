@@ -47,7 +47,7 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     }
     let me = Me::new(args, &context)?;
     let run = spec(args, args.fleet.run.as_deref().unwrap_or_default());
-    let lock = lock_gpu(&context, &me.identity, &cancel)?;
+    let lock = gpu::lock(&context, &me.identity.gpu, &cancel)?;
     let queue = join(args, &me, lock.as_ref(), &run, &tasks(&cases), &cancel)?;
     let current = Mutex::new(Cancel::default());
     let listed = Listed::new(&cases);
@@ -142,24 +142,6 @@ pub fn journal_name(records: &Records) -> Result<String, CliError> {
 /// How the names of a device's classes begin, whatever its number of units.
 pub fn class_begins(device: &DeviceKey) -> String {
     format!("{}; {}; generator {GENERATOR}; ", device.name, device.fingerprint)
-}
-
-/// Locks a device that is timed; waits while another process of this host has it.
-fn lock_gpu(context: &Context, me: &Identity, cancel: &Cancel) -> Result<Option<GpuLock>, CliError> {
-    if !context.info().is_measured() {
-        return Ok(None);
-    }
-    let mut said = false;
-    while !cancel.is_cancelled() {
-        if let Some(lock) = GpuLock::take(&std::env::temp_dir(), &me.gpu).map_err(classify)? {
-            return Ok(Some(lock));
-        }
-        if !std::mem::replace(&mut said, true) {
-            eprintln!("{}: another process tunes on it; waiting", context.info().id);
-        }
-        std::thread::sleep(Duration::from_millis(200));
-    }
-    Err(CliError::Interrupted)
 }
 
 /// Joins the run, on the server or in the file of this host.

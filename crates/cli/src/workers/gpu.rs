@@ -1,8 +1,13 @@
-//! Names of devices among those of all hosts.
+//! Devices that are timed: their names among all hosts, and the lock that keeps two processes from timing on one of them.
 
+use super::classify;
+use crate::error::CliError;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tilewright::Context;
 use tilewright_device::Identity;
-use tilewright_fleet::digest;
+use tilewright_fleet::{GpuLock, digest};
+use tilewright_tune::search::Cancel;
 
 /// The name of the host.
 pub fn host() -> String {
@@ -26,6 +31,36 @@ fn named(host: &str, id: &str, identity: &Identity) -> String {
         Some(uuid) => format!("cuda {uuid}"),
         None => format!("{host} {id} {}", digest(&serde_json::to_string(identity).unwrap_or_default())),
     }
+}
+
+/// Locks the device of a command that times on it alone.
+pub fn lock_alone(context: &Context, cancel: &Cancel) -> Result<Option<GpuLock>, CliError> {
+    lock(context, &name(context, &host(), None), cancel)
+}
+
+/// Locks a device that is timed; waits while another process of this host has it.
+pub fn lock(context: &Context, gpu: &str, cancel: &Cancel) -> Result<Option<GpuLock>, CliError> {
+    if !context.info().is_measured() {
+        return Ok(None);
+    }
+    let folder = folder();
+    let mut said = false;
+    while !cancel.is_cancelled() {
+        if let Some(lock) = GpuLock::take(&folder, gpu).map_err(classify)? {
+            return Ok(Some(lock));
+        }
+        if !std::mem::replace(&mut said, true) {
+            eprintln!("{}: another process tunes on it; waiting", context.info().id);
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Err(CliError::Interrupted)
+}
+
+/// The folder of locks. `TMPDIR` may name a folder of one job.
+fn folder() -> PathBuf {
+    let of_all = Path::new("/tmp");
+    if of_all.is_dir() { of_all.into() } else { std::env::temp_dir() }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod server;
 pub use child::run as child;
 #[cfg(feature = "fleet")]
 pub use child::{class_begins, import, journal_name};
+pub use gpu::lock_alone;
 pub use news::News;
 pub use parent::run as parent;
 #[cfg(not(feature = "fleet"))]

@@ -537,6 +537,38 @@ pub fn trouble_of_a_host_fails_no_problem() {
     assert_eq!(number("SELECT count(*) FROM task WHERE state = 'done'"), 4);
 }
 
+/// One process at a time times on a device, whatever its folder for temporary files.
+pub fn commands_take_turns_on_a_device_that_is_timed() {
+    let bench = bench();
+    let found = bench.run("devices --json");
+    let device =
+        found.objects().iter().find_map(|o| o["device"].as_str().filter(|id| id.starts_with("opencl")).map(String::from));
+    let Some(device) = device else { return missing::missing("an OpenCL device") };
+    let said = |name: &str| std::fs::read_to_string(bench.path(name)).unwrap_or_default();
+    let start = |name: &str, line: &str| {
+        let mut command = bench.command(&format!("{line} --device {device}"));
+        let temporary = bench.path(&format!("temporary-{name}"));
+        std::fs::create_dir(&temporary).expect("a folder");
+        let told = std::fs::File::create(bench.path(name)).expect("a file");
+        command.env("TMPDIR", temporary).stdout(Stdio::null()).stderr(told).spawn().expect("it starts")
+    };
+    let ends = |name: &str, mut child: Child, code: i32| {
+        assert_eq!(child.wait().expect("it ends").code(), Some(code), "{}", said(name));
+    };
+    let product = "gemm --m 96 --n 80 --k 64";
+    let alone = start("alone", &format!("tune {product} --budget 10m"));
+    until("it searches", || bench.path("records.sqlite").exists() && !trials(&bench, "records.sqlite").is_empty());
+    let timing = start("timing", &format!("bench {product} --repeats 1"));
+    let worker = start("worker", &format!("tune {product} --run night --budget 1"));
+    for name in ["timing", "worker"] {
+        until("it waits", || said(name).contains("another process tunes on it; waiting"));
+    }
+    signal("TERM", alone.id());
+    ends("alone", alone, 130);
+    ends("timing", timing, 0);
+    ends("worker", worker, 0);
+}
+
 /// Reasons are texts of workers: they are shown without control characters, and a page escapes them.
 pub fn failed_tasks_are_shown_with_their_reasons() {
     let bench = bench();

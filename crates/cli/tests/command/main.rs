@@ -105,6 +105,7 @@ fn main() {
             a_worker_that_dies_is_replaced_and_one_without_a_parent_ends
             failed_tasks_are_told_by_the_exit_code
             trouble_of_a_host_fails_no_problem
+            commands_take_turns_on_a_device_that_is_timed
             failed_tasks_are_shown_with_their_reasons
             a_page_of_a_run_that_is_watched_shows_itself_again
             several_devices_of_a_host_share_the_problems

@@ -3,9 +3,11 @@
 use super::postgres::{FAKETIME, tell_time};
 use super::{SIMULATION, ended, ends, full, run, tasks, until};
 use rusqlite::Connection;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use tilewright_fleet::{End, HostQueue, Left, Queue, boot_id, boottime};
+use tilewright_fleet::{End, GpuLock, HostQueue, Left, Queue, boot_id, boottime};
 
 struct Host {
     folder: tempfile::TempDir,
@@ -164,6 +166,24 @@ pub fn tasks_of_an_earlier_start_of_the_machine_are_free() {
     let next = host.join("1", 1).claim().unwrap().expect("the task");
     assert_eq!((next.task, next.epoch, next.lapses), (lease.task, 2, 1));
     assert!(!Path::new(&left_behind).exists());
+}
+
+/// Another user made the lock file, in a folder of all users.
+pub fn a_lock_file_of_another_user_is_locked() {
+    if !super::postgres::is_run_by_root() {
+        return super::missing::skipped("only root starts programs of another user");
+    }
+    let (locks, host) = (tempfile::tempdir().expect("a folder"), Host::new());
+    for (folder, mode) in [(locks.path(), 0o1777), (host.folder.path(), 0o777)] {
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(mode)).expect("rights");
+    }
+    let of_root = GpuLock::take(locks.path(), "GPU-1").expect("a lock").expect("it is free");
+    let options = format!("tasks=1 trials=1 gpu=GPU-1 locks={}", locks.path().display());
+    let mut worker = host.start(super::postgres::server_program(SIMULATION), "w", &options);
+    let mut said = BufReader::new(worker.stdout.take().expect("its output")).lines();
+    assert!(said.any(|line| line.expect("a line").contains("GPU-1 is busy")), "it does not wait");
+    drop(of_root);
+    ends(worker, 0);
 }
 
 /// Two containers share a folder and nothing else: in each the worker has the same process id.

@@ -83,6 +83,7 @@ fn main() {
             killed_workers_of_a_host_lose_no_task
             a_jump_of_the_hosts_clock_takes_no_task_away
             tasks_of_an_earlier_start_of_the_machine_are_free
+            a_lock_file_of_another_user_is_locked
             workers_in_two_containers_share_the_tasks
         ;
         launchers:
