@@ -63,6 +63,9 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
         let place = crate::args::PlaceArgs { device: devices.into_iter().next(), ..args.place.clone() };
         return crate::tune::alone(args, &place, quiet);
     }
+    if args.total.is_some() {
+        return Err(CliError::usage("--total is shared by the searches of one process: give --budget, which each problem has"));
+    }
     let cases = problem::cases(&args.problem, args.plan.workspace)?;
     session::constraint(&args.plan)?;
     let records = journal(args)?;

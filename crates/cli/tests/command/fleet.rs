@@ -387,6 +387,8 @@ pub fn wrong_input_is_named_and_no_password_is_shown() {
         ("tune --cases cases.csv --fleet postgresql://localhost:1/x", 2, "--fleet needs --run NAME"),
         ("tune --cases cases.csv --fleet postgresql://u@localhost:1/x --run a --device emu", 1, "cannot be reached"),
         ("tune --cases cases.csv --run a --part 1/2", 2, "--part"),
+        ("tune --cases cases.csv --run a --total 5s", 2, "--total"),
+        ("tune --cases cases.csv --device emu,emu --total 5s", 2, "--total"),
         ("tune --cases cases.csv --device emu,emu --svg x.svg", 2, "--svg"),
         ("tune --cases cases.csv --device emu,,emu", 2, "cuda:0,cuda:1"),
         ("fleet status postgresql://me@db/x?password=hunter2", 2, "PGPASSFILE"),
