@@ -19,7 +19,7 @@ use tilewright_check::run::Factors;
 use tilewright_check::verify::Depth;
 use tilewright_fleet::{
     Attempt, Control, FleetError, GpuLock, HANG, HostQueue, Identity, Journal, Lease, Line, NewTask, Patience, Pulled, Queue,
-    RunSpec, Tuner, Verdict, digest, printable, work,
+    RunSpec, Tuner, Verdict, digest, printable, unique, work,
 };
 use tilewright_problem::Problem;
 use tilewright_tune::Records;
@@ -120,7 +120,7 @@ impl Me {
         let settings = context.device().identity().and_then(|identity| identity.settings());
         let settings = settings.map_or_else(String::new, |settings| format!("; {settings}"));
         let identity = Identity {
-            id: format!("{host}-{}-{}", std::process::id(), digest(&format!("{:?}{gpu}", std::time::SystemTime::now()))),
+            id: format!("{host}-{}-{}", std::process::id(), unique()),
             class: format!("{}{} units{settings}", class_begins(&device), info.target.units),
             gpu,
             lock: String::new(),
