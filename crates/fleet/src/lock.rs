@@ -54,9 +54,12 @@ impl HolderFile {
         Ok(HolderFile { path: path.clone(), _file: file })
     }
 
-    /// True unless the holder is known to be gone: where a file system has no locks, nobody is declared dead.
+    /// True unless the holder is known to be gone: where a file cannot be read or locked, nobody is declared dead.
     pub fn lives(beside: &Path, holder: &str) -> bool {
-        File::open(place(beside, holder)).is_ok_and(|file| file.try_lock().is_err())
+        match File::open(place(beside, holder)) {
+            Ok(file) => file.try_lock().is_err(),
+            Err(e) => e.kind() != ErrorKind::NotFound,
+        }
     }
 
     /// Removes what a holder that is gone has left.
@@ -163,6 +166,16 @@ mod tests {
         assert!(HolderFile::lives(&beside, "x"));
         drop(file);
         assert!(!HolderFile::lives(&beside, "x"));
+    }
+
+    /// As one without the right to read, or with too many open files.
+    #[cfg(unix)]
+    #[test]
+    fn a_holder_whose_file_cannot_be_opened_lives() {
+        let folder = tempfile::tempdir().unwrap();
+        let beside = folder.path().join("queue");
+        std::os::unix::fs::symlink(place(&beside, "x"), place(&beside, "x")).unwrap();
+        assert!(HolderFile::lives(&beside, "x"));
     }
 
     #[test]
