@@ -217,10 +217,11 @@ pub fn work(
             continue;
         }
         unsound = 0;
-        let lease = at.trying(queue, |q| q.claim())?;
-        // After the claim: it may have made a new connection.
+        // While no task is held: it takes long where there are many trials.
         at.mend(queue)?;
-        let Some(lease) = lease else {
+        let Some(lease) = at.trying(queue, |q| q.claim())? else {
+            // The claim may have made a new connection.
+            at.mend(queue)?;
             if let Some(verdict) = at.over(queue, patience)? {
                 return Ok(verdict);
             }

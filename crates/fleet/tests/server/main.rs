@@ -7,6 +7,7 @@ mod fences;
 mod host;
 mod kills;
 mod launchers;
+mod mends;
 mod packets;
 mod pooler;
 mod proxy;
@@ -102,6 +103,9 @@ fn main() {
             a_worker_that_need_not_wait_leaves_while_others_work
             the_row_that_shows_life_is_written_once_a_second
             a_claim_walks_the_index_in_order_of_work
+        ;
+        mends:
+            lost_trials_are_looked_for_while_no_task_is_held
         ;
         spans:
             a_search_runs_in_a_span_of_its_task
