@@ -180,6 +180,9 @@ pub trait Queue: Send {
     /// [`FleetError`].
     fn end(&mut self, lease: &Lease, end: &End) -> Result<bool, FleetError>;
 
+    /// Trials that are stored from now on have numbers of this journal.
+    fn number_by(&mut self, _journal: &str) {}
+
     /// Stores trials. One that is there already stays as it is.
     ///
     /// # Errors

@@ -50,6 +50,14 @@ pub trait Tuner {
 
 /// The trials of this host, numbered.
 pub trait Journal: Sync {
+    /// Names the numbers. After trials were removed, numbers are given again under another name. `None` where nobody removes any.
+    ///
+    /// # Errors
+    /// Why the journal cannot be read.
+    fn name(&self) -> Result<Option<String>, String> {
+        Ok(None)
+    }
+
     /// Trials of a problem with numbers above this one, lowest first.
     ///
     /// # Errors
@@ -61,6 +69,30 @@ pub trait Journal: Sync {
     /// # Errors
     /// As [`Journal::after`].
     fn deepened(&self, problem: &str) -> Result<Vec<Line>, String>;
+}
+
+/// The journal under its last known name.
+struct Named<'a> {
+    journal: &'a dyn Journal,
+    name: Mutex<Option<String>>,
+}
+
+impl<'a> Named<'a> {
+    fn new(journal: &'a dyn Journal) -> Named<'a> {
+        Named { journal, name: Mutex::new(journal.name().unwrap_or_default()) }
+    }
+
+    /// True if the journal has another name since the last call: the queue knows none of its numbers.
+    fn is_renamed(&self, queue: Shared<'_>) -> bool {
+        let Ok(Some(now)) = self.journal.name() else { return false };
+        let mut name = locked(&self.name);
+        if name.as_ref() == Some(&now) {
+            return false;
+        }
+        locked(queue).number_by(&now);
+        *name = Some(now);
+        true
+    }
 }
 
 /// A queue that the thread of the search and the thread of renewals share.
@@ -162,7 +194,7 @@ impl Grumble {
 
 /// The surroundings of a worker's loop.
 struct Loop<'a> {
-    journal: &'a dyn Journal,
+    journal: &'a Named<'a>,
     is_stopped: &'a (dyn Fn() -> bool + Sync),
     stop_search: &'a (dyn Fn() + Sync),
     hang: Duration,
@@ -186,8 +218,9 @@ pub fn work(
     is_stopped: &(dyn Fn() -> bool + Sync),
     stop_search: &(dyn Fn() + Sync),
 ) -> Result<Verdict, FleetError> {
+    let journal = Named::new(journal);
     let mut at = Loop {
-        journal,
+        journal: &journal,
         is_stopped,
         stop_search,
         hang: patience.hang,
@@ -338,7 +371,7 @@ impl Loop<'_> {
             (attempt, control.total(), control.lost.load(Ordering::Relaxed))
         };
         self.ship_all(queue, lease, shipped)?;
-        let deepened = self.journal.deepened(&lease.problem).unwrap_or_default();
+        let deepened = self.journal.journal.deepened(&lease.problem).unwrap_or_default();
         for batch in deepened.chunks(BATCH) {
             self.trying(queue, |q| q.ship(lease, batch).map(Some))?;
         }
@@ -353,7 +386,7 @@ impl Loop<'_> {
         if std::mem::replace(&mut self.generation, now) == now || self.held.is_empty() {
             return Ok(());
         }
-        let rows = |lease: &Lease| self.journal.after(&lease.problem, 0, usize::MAX).map_or(0, |lines| lines.len());
+        let rows = |lease: &Lease| self.journal.journal.after(&lease.problem, 0, usize::MAX).map_or(0, |lines| lines.len());
         let held: Vec<Shipped> = self.held.iter().map(|lease| Shipped { lease: lease.clone(), rows: rows(lease) }).collect();
         for lease in self.trying(queue, |q| q.lacking(&held).map(Some))?.unwrap_or_default() {
             tracing::warn!(task = lease.task, "the server lacks trials that it had: they are sent again");
@@ -364,9 +397,9 @@ impl Loop<'_> {
 
     /// Ships what the journal has above a number; gives the last number.
     fn ship_all(&mut self, queue: Shared<'_>, lease: &Lease, after: i64) -> Result<i64, FleetError> {
-        let mut number = after;
+        let mut number = if self.journal.is_renamed(queue) { 0 } else { after };
         loop {
-            let lines = match self.journal.after(&lease.problem, number, BATCH) {
+            let lines = match self.journal.journal.after(&lease.problem, number, BATCH) {
                 Ok(lines) => lines,
                 Err(e) => {
                     tracing::warn!("the journal cannot be read: {e}");
@@ -384,7 +417,7 @@ impl Loop<'_> {
 
 /// What the thread of renewals knows of shipped trials.
 struct Shipping<'a> {
-    journal: &'a dyn Journal,
+    journal: &'a Named<'a>,
     /// The last number that the server has.
     shipped: &'a mut i64,
     generation: u64,
@@ -397,13 +430,14 @@ impl Shipping<'_> {
     fn ship(&mut self, control: &Control<'_>) -> Result<(), FleetError> {
         // A server that came back may have lost what it had confirmed.
         let now = locked(control.queue).generation();
-        if std::mem::replace(&mut self.generation, now) != now {
+        let is_renamed = self.journal.is_renamed(control.queue);
+        if std::mem::replace(&mut self.generation, now) != now || is_renamed {
             *self.shipped = 0;
         }
         // Before the journal is read, which holds the trials of all that is spent.
         let spent = control.total();
         for _ in 0..BATCHES {
-            let Ok(lines) = self.journal.after(&control.lease.problem, *self.shipped, BATCH) else { return Ok(()) };
+            let Ok(lines) = self.journal.journal.after(&control.lease.problem, *self.shipped, BATCH) else { return Ok(()) };
             if let Some(last) = lines.last().map(|line| line.number) {
                 locked(control.queue).ship(control.lease, &lines)?;
                 *self.shipped = last;
@@ -418,7 +452,7 @@ impl Shipping<'_> {
 }
 
 /// Renews and ships while a search runs. The search's thread never waits for a server.
-fn keep(control: &Control<'_>, journal: &dyn Journal, lease_time: Duration, shipped: &mut i64) {
+fn keep(control: &Control<'_>, journal: &Named<'_>, lease_time: Duration, shipped: &mut i64) {
     let (every, tick) = (lease_time / 4, (lease_time / 20).clamp(Duration::from_millis(20), Duration::from_secs(1)));
     let batches = (lease_time / 4).min(Duration::from_secs(2));
     let (mut renewed, mut sent, mut grumble) = (Instant::now(), Instant::now(), Grumble::default());

@@ -229,6 +229,10 @@ impl RecordsJournal<'_> {
 }
 
 impl Journal for RecordsJournal<'_> {
+    fn name(&self) -> Result<Option<String>, String> {
+        journal_name(self.context.records()).map(Some).map_err(|e| e.to_string())
+    }
+
     fn after(&self, problem: &str, number: i64, most: usize) -> Result<Vec<Line>, String> {
         Ok(self.own(problem, number, most)?.into_iter().map(|entry| Line { number: entry.number, text: entry.line }).collect())
     }

@@ -291,6 +291,10 @@ impl Queue for Server {
         Ok(rows == 1)
     }
 
+    fn number_by(&mut self, journal: &str) {
+        self.identity.journal = journal.into();
+    }
+
     fn ship(&mut self, lease: &Lease, lines: &[Line]) -> Result<(), FleetError> {
         let (lines, long): (Vec<&Line>, Vec<&Line>) = lines.iter().partition(|line| line.text.len() <= LONGEST);
         for line in long {

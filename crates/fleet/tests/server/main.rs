@@ -106,6 +106,7 @@ fn main() {
         ;
         mends:
             lost_trials_are_looked_for_while_no_task_is_held
+            trials_after_a_clear_are_shipped_under_another_name
         ;
         spans:
             a_search_runs_in_a_span_of_its_task

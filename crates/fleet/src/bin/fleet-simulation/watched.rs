@@ -98,6 +98,9 @@ impl Queue for Watched {
         }
         Ok(ended)
     }
+    fn number_by(&mut self, journal: &str) {
+        self.queue.number_by(journal);
+    }
     fn ship(&mut self, lease: &Lease, lines: &[Line]) -> Result<(), FleetError> {
         self.step(Step::Ship, |queue| queue.ship(lease, lines))
     }
