@@ -66,10 +66,10 @@ class Reductions(unittest.TestCase):
         tie, wrong = judged("argmax", torch.tensor([2, 0]), best), judged("argmax", torch.tensor([0, 0]), best)
         self.assertEqual((tie["wrong"], tie["ties"], tie["differs"]), (False, 0.5, 0.5))
         self.assertTrue(wrong["wrong"])
-        sums = x.sum(1)
-        self.assertFalse(judged("sum", sums.clone(), sums)["wrong"])
-        self.assertTrue(judged("sum", sums * 1.01, sums)["wrong"])
-        self.assertTrue(judged("sum", sums * float("nan"), sums)["wrong"])
+        total = x.sum(1)
+        self.assertFalse(judged("sum", total.clone(), total)["wrong"])
+        self.assertTrue(judged("sum", total * 1.01, total)["wrong"])
+        self.assertTrue(judged("sum", total * float("nan"), total)["wrong"])
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ impl Window {
         // SAFETY: the arrays have as many elements as is said, and are read during the call.
         unsafe {
             let (dims, pad, stride, dilation) = (pad.len() as i32, pad.as_ptr(), stride.as_ptr(), dilation.as_ptr());
-            check!(OK, sys::cudnnSetConvolutionNdDescriptor(raw, dims, pad, stride, dilation, mode, format.sums))?;
+            check!(OK, sys::cudnnSetConvolutionNdDescriptor(raw, dims, pad, stride, dilation, mode, format.accumulator))?;
             check!(OK, sys::cudnnSetConvolutionGroupCount(raw, groups))?;
             check!(OK, sys::cudnnSetConvolutionMathType(raw, format.math))?;
         }

@@ -220,7 +220,7 @@ impl Graph {
         let output = tensor(y, &sizes.output(), buffers.output, format)?;
         let window = Descriptor::new(Kind::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?
             .with(Name::CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, &[sizes.input.len() as i64])?
-            .with(Name::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, &[format.sums])?
+            .with(Name::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, &[format.accumulator])?
             .with(Name::CUDNN_ATTR_CONVOLUTION_CONV_MODE, &[sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION])?
             .with(Name::CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, &narrow::<i64>(&sizes.front)?)?
             .with(Name::CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, &narrow::<i64>(&sizes.back())?)?

@@ -110,12 +110,12 @@ impl Baseline for Cudnn {
     }
 }
 
-/// How tensors lie in memory, their element type, the type of sums, and what may multiply them.
+/// How tensors lie in memory, their element type, the accumulator's type, and what may multiply them.
 struct Format {
     direction: Direction,
     layout: Layout,
     data: sys::cudnnDataType_t,
-    sums: sys::cudnnDataType_t,
+    accumulator: sys::cudnnDataType_t,
     math: sys::cudnnMathType_t,
 }
 
@@ -135,8 +135,8 @@ impl Format {
             (Scalar::BF16, _) => (CUDNN_DATA_BFLOAT16, CUDNN_TENSOR_OP_MATH),
             _ => return None,
         };
-        let sums = if data == CUDNN_DATA_DOUBLE { data } else { CUDNN_DATA_FLOAT };
-        Some(Format { direction: conv.direction, layout: conv.layout, data, sums, math })
+        let accumulator = if data == CUDNN_DATA_DOUBLE { data } else { CUDNN_DATA_FLOAT };
+        Some(Format { direction: conv.direction, layout: conv.layout, data, accumulator, math })
     }
     /// The factors of f64 are of f64, all others of f32.
     fn is_double(&self) -> bool {
