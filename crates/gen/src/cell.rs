@@ -161,12 +161,12 @@ mod tests {
             let plan = Constraint::parse(plan).expect("a plan").apply(&Keys::default());
             Cell::of(&problem, &plan, &Target::by_arch(arch).expect("known")).map(|cell| cell.to_string())
         };
-        let bytes = "tC0_tA0_tB1_colMaj0_m64_n64_k64_i8";
+        let bytes = "tC0_tA0_tB1_colMaj0_m64_n64_k64_lda64_ldb64_ldc64_ws0_i8_outi32";
         assert_eq!(cell(bytes, "A_MIC2__B_MIC2__C_UNR16_MAC64", "sm_80").as_deref(), Some("GEMM, dp4a and v_dot4, i8"));
         assert_eq!(cell(bytes, "A_MIC2__B_MIC2__C_UNR16_MAC64", "gfx900").as_deref(), Some("GEMM, fma, i8"));
         assert_eq!(cell(bytes, "C_UNI2", "sm_80"), None);
         // Multiply-adds are exact, whatever is allowed.
-        let allowed = "tC0_tA0_tB1_colMaj0_m64_n64_k64_tf32x3";
+        let allowed = "tC0_tA0_tB1_colMaj0_m64_n64_k64_lda64_ldb64_ldc64_ws0_tf32x3";
         assert_eq!(cell(allowed, "A_MIC2__B_MIC2__C_UNR16_MAC64", "sm_80").as_deref(), Some("GEMM, fma, f32"));
         let reduce = "reduce_in64x64_over1_opsum_f32";
         assert_eq!(cell(reduce, "C_MAC64", "sm_80").as_deref(), Some("reduction, fma, f32"));
