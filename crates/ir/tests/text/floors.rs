@@ -23,7 +23,7 @@ const FLOORS: [(&str, &[&str]); 15] = [
     ("onnx", &["ir", "problem"]),
     ("fleet", &[]),
     ("cli", &["ir", "problem", "gen", "device", "check", "tune", "tilewright", "bench", "onnx", "fleet"]),
-    ("xtask", &["problem", "gen"]),
+    ("xtask", &["ir", "problem", "gen"]),
 ];
 
 /// Circles that are known: crate, and the files a circle may consist of. A line goes as soon as no circle is left among its files.
