@@ -1,4 +1,4 @@
-//! Commands for those who work on tilewright: `cargo xtask docs`, `pictures`, `cases`, `bless`, `test-fast`.
+//! Commands for those who work on tilewright: `cargo xtask docs`, `pictures`, `cases`, `bench-tables`, `bless`, `test-fast`.
 
 mod cases;
 mod command;
@@ -42,6 +42,8 @@ enum Task {
         #[arg(long, default_value_t = 12)]
         count: usize,
     },
+    /// Writes benchmarks/results.md and its plots from the records of benchmarks/.
+    BenchTables,
     /// Renews pinned kernels and the snapshots of tests after a change that was meant.
     Bless,
     /// Runs the tests that take seconds: those of problems, the generator and the kernel language.
@@ -101,6 +103,7 @@ fn run(task: &Task) -> Result<(), String> {
         Task::Docs => docs(),
         Task::Pictures => pictures::draw(&root()),
         Task::Cases { seed, folder, count } => cases::write(*seed, *count, folder),
+        Task::BenchTables => cargo(&["run", "--release", "--quiet", "-p", "tilewright-bench", "--", "results"], None),
         Task::Bless => {
             for (setting, binary, module) in SNAPSHOTS {
                 cargo(&["test", "-p", "tilewright-gen", "--test", binary, module], Some(setting))?;
