@@ -2,12 +2,12 @@
 
 use super::{Fleet, ends, full, identity, run, tasks, until};
 use std::time::Instant;
-use tilewright_fleet::{End, Identity, Left, Queue, RunSpec};
+use tilewright_fleet::{End, Identity, Left, Queue, RunSpec, digest};
 
 pub fn each_task_is_done_once_and_each_trial_shipped_once() {
     let Some(fleet) = Fleet::new() else { return };
     let (tasks, trials, workers) = if full() { (1000, 5, 8) } else { (100, 5, 8) };
-    let options = format!("tasks={tasks} trials={trials} sleep=8 lease=60000 poll=100");
+    let options = format!("tasks={tasks} trials={trials} sleep=25 lease=60000 poll=100");
     let all: Vec<_> = (0..workers).map(|n| fleet.start(&format!("w{n}"), &options)).collect();
     for worker in all {
         ends(worker, 0);
@@ -16,9 +16,48 @@ pub fn each_task_is_done_once_and_each_trial_shipped_once() {
     assert_eq!(fleet.count("tw.trial"), tasks * trials);
     assert_eq!(fleet.count("(SELECT DISTINCT task, line FROM tw.trial) t"), tasks * trials);
     assert_eq!(fleet.journals() as i64, tasks * trials);
+    // The server has the lines of the journals, each of its journal.
+    assert_eq!(shipped(&fleet), written(&fleet, workers));
+    workers_are_busy(&fleet, workers);
     // Who comes late finds nothing to do.
     ends(fleet.start("late", &options), 0);
     assert_eq!(fleet.count("tw.trial"), tasks * trials);
+}
+
+/// Lines of the journals of `w0`, `w1`, ... as a server has them: journal, number, trial.
+fn written(fleet: &Fleet, workers: usize) -> Vec<String> {
+    let mut all = Vec::new();
+    for worker in 0..workers {
+        let path = fleet.server.folder.path().join(format!("w{worker}.journal"));
+        let journal = digest(&path.display().to_string());
+        for line in std::fs::read_to_string(&path).expect("a journal").lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [number, problem, plan] = words[..] else { panic!("{line}") };
+            all.push(format!("{journal}|{number}|{{\"name\":\"{problem}\",\"plan\":\"{plan}\"}}"));
+        }
+    }
+    all.sort();
+    all
+}
+
+fn shipped(fleet: &Fleet) -> Vec<String> {
+    let mut all: Vec<String> = fleet.server.sql("SELECT journal, seq, line FROM tw.trial").lines().map(String::from).collect();
+    all.sort();
+    all
+}
+
+/// From its first lease to the end of the run a worker holds a task, but for a sixth of the time: wall within 1.2 of work / workers.
+/// The work is the time of leases by the server's clock. On a busy machine a trial sleeps longer than it is told to, and a process starts
+/// late: neither is a fault of the queue.
+fn workers_are_busy(fleet: &Fleet, workers: usize) {
+    let times = "SELECT count(*), sum(busy), sum(extract(epoch FROM (SELECT max(ended) FROM tw.task) - first)) FROM (
+        SELECT journal, sum(extract(epoch FROM ended - begun)) AS busy, min(begun) AS first
+        FROM (SELECT DISTINCT x.journal, k.id, k.begun, k.ended FROM tw.trial x JOIN tw.task k ON k.id = x.task) t GROUP BY journal) w";
+    let said = fleet.server.sql(times);
+    let numbers: Vec<f64> = said.split('|').map(|number| number.parse().expect("a number")).collect();
+    let [count, busy, wall] = numbers[..] else { panic!("{said}") };
+    assert_eq!(count, workers as f64, "a worker got no task");
+    assert!(wall <= 1.2 * busy, "workers wait: they hold tasks for {busy} s of {wall} s");
 }
 
 pub fn two_classes_have_tasks_of_their_own() {
