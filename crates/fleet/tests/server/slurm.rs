@@ -16,9 +16,11 @@ pub fn a_job_array_with_a_requeue_and_a_cancel_does_all_tasks() {
     let job = said.trim().to_string();
     assert!(job.parse::<u32>().is_ok(), "{said}");
     until("trials are shipped", || fleet.count("tw.trial") > 20);
+    until("all four hold tasks", || fleet.count("tw.task WHERE state = 'leased'") == 4);
     assert_eq!(slurm.says("scontrol", &["requeue", &format!("{job}_1")]), "");
     assert_eq!(slurm.says("scancel", &["--signal=KILL", &format!("{job}_2")]), "");
     until("the others do all tasks", || fleet.count("tw.task WHERE state = 'done'") == 24);
+    assert!(fleet.count("tw.task WHERE epoch > 1 AND lapses > 0") > 0, "no task was taken from a worker that held it");
     assert_eq!(fleet.count("(SELECT task FROM tw.trial GROUP BY task HAVING count(DISTINCT line) < 10) t"), 0);
     // The same command by srun, in another run. A requeued task of the array waits for minutes, and finds nothing to do.
     slurm.says("scancel", &[&job]);
