@@ -125,11 +125,19 @@ pub fn a_plan_that_takes_hosts_down_is_hung_after_two() {
 
 pub fn the_second_worker_on_a_gpu_waits() {
     let Some(fleet) = Fleet::new() else { return };
-    let options = "tasks=6 trials=3 sleep=60 lease=2000 poll=100 gpu=GPU-1";
-    let (one, two) = (fleet.start("one", options), fleet.start("two", options));
+    // A run each: the second has work when its turn comes.
+    let start = |name: &str| fleet.start(name, &format!("run={name} tasks=6 trials=3 sleep=60 lease=2000 poll=100 gpu=GPU-1"));
+    let (one, two) = (start("one"), start("two"));
     let said = [ends(one, 0), ends(two, 0)];
     assert!(said.iter().any(|said| said.contains("GPU-1 is busy")), "{said:?}");
-    assert_eq!(fleet.count("tw.task WHERE state = 'done'"), 6);
+    assert_eq!(fleet.count("tw.task WHERE state = 'done' AND epoch = 1"), 12);
+    let apart = |times: &str| fleet.server.sql(&format!("SELECT count(*), max(first) > min(last) FROM ({times}) t"));
+    // Neither worked while the other was there.
+    let of_runs = "SELECT min(begun) AS first, max(ended) AS last FROM tw.task GROUP BY run";
+    assert_eq!(apart(of_runs), "2|t");
+    assert_eq!(apart("SELECT min(received) AS first, max(received) AS last FROM tw.trial GROUP BY journal"), "2|t");
+    // The second joined when the first had done all.
+    assert_eq!(fleet.server.sql(&format!("SELECT max(started) > (SELECT min(last) FROM ({of_runs}) t) FROM tw.worker")), "t");
 }
 
 /// Containers share no folder: the server tells.
