@@ -24,13 +24,16 @@ pub fn an_answer_cut_at_any_byte_leases_one_task() {
     let proxy = Proxy::new(fleet.server.port);
     let address = Address::parse(&proxy.url()).unwrap();
     let mut server = Server::new(&address, identity("cut")).unwrap();
-    server.join(&run(60), &tasks(300)).unwrap();
-    let mut leases = Vec::new();
-    // The answers to the two statements of a claim have fewer bytes than this.
-    for cut in (0..240).step_by(if full() { 1 } else { 3 }) {
+    server.join(&run(60), &tasks(1000)).unwrap();
+    let (mut leases, mut lost, mut cut, mut is_cut) = (Vec::new(), 0, 0, true);
+    let step = if full() { 1 } else { 7 };
+    // Until the answers to the statements of a claim have no byte after the cut.
+    while is_cut {
+        assert!(cut < 1000, "answers have no end");
         proxy.state.left.store(cut, Ordering::SeqCst);
         let first = server.claim();
-        proxy.state.left.store(-1, Ordering::SeqCst);
+        is_cut = proxy.state.left.swap(-1, Ordering::SeqCst) <= 0;
+        lost += i64::from(first.is_err());
         leases.push(match first {
             Ok(Some(lease)) => lease,
             Ok(None) => panic!("no task is left"),
@@ -39,7 +42,9 @@ pub fn an_answer_cut_at_any_byte_leases_one_task() {
                 claimed(&mut server)
             }
         });
+        cut += step;
     }
+    assert!(lost > 100 / step, "{lost} answers were lost, {cut} bytes");
     let all = leases.len() as i64;
     assert!(leases.iter().all(|lease| lease.epoch == 1 && lease.lapses == 0), "{leases:?}");
     let mut numbers: Vec<i64> = leases.iter().map(|lease| lease.task).collect();
@@ -59,8 +64,12 @@ pub fn a_proxy_that_stalls_stops_no_search() {
     until("trials are shipped", || fleet.count("tw.trial") > 0);
     proxy.state.is_stalled.store(true, Ordering::SeqCst);
     let before = fleet.journals();
+    until("the searches go on", || fleet.journals() >= before + 20);
+    // What was sent before has arrived.
+    let cut = fleet.count("tw.trial");
     // Longer than the deadline of a call at the speed of these trials.
     until("trials go on without a server", || fleet.journals() >= before + 2 * 105);
+    assert_eq!(fleet.count("tw.trial"), cut, "the proxy passes something on");
     proxy.state.is_stalled.store(false, Ordering::SeqCst);
     let said: Vec<String> = workers.into_iter().map(|worker| ends(worker, 0)).collect();
     assert_eq!(fleet.count("tw.task WHERE state = 'done' AND epoch = 1 AND lapses = 0"), 2, "{said:?}");

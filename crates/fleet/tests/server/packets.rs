@@ -63,6 +63,8 @@ pub fn dropped_packets_stop_no_search() {
     let mut once = ended(&said);
     once.dedup();
     assert_eq!((ended(&said), once.len()), (once.clone(), 8));
+    // The link was down for less than a lease.
+    assert_eq!(fleet.count("tw.task WHERE state = 'done' AND epoch = 1 AND lapses = 0"), 8, "{said:?}");
     assert!(fleet.count("tw.trial") > before);
     assert_eq!(fleet.count("tw.trial"), fleet.journals() as i64);
 }
