@@ -357,21 +357,32 @@ pub fn rows_that_cannot_be_true_are_refused_by_name() {
     insert(2, &|line| line["trial"]["plan"] = "rm -rf /".into());
     insert(3, &|line| line["name"] = "another".into());
     insert(4, &|line| *line = "no object".into());
+    insert(6, &|line| line["trial"]["time_us"] = 0.0.into());
+    // It can be read, and is not legal: its macro tile has more rows than the result.
+    insert(7, &|line| {
+        let plan = line["trial"]["plan"].as_str().expect("a plan");
+        let (_, rest) = plan.strip_prefix("A_MIC").and_then(|rest| rest.split_once('_')).expect("rows of a thread come first");
+        line["trial"]["plan"] = format!("A_MIC64_{rest}").into();
+    });
     server.sql("ALTER TABLE tw.trial DROP CONSTRAINT short");
     server.sql(&format!(
         "INSERT INTO tw.trial(journal, seq, task, epoch, line) VALUES ('evil', 5, {task}, 1, repeat('x', 10000000))"
     ));
     let ran = bench.run(&format!("fleet pull {url} --run night --records all.sqlite"));
     ran.ends(0);
-    ran.says(&["5 refused"]);
+    ran.says(&["7 refused"]);
     for part in [
         "trial 1 of journal evil",
         "not plausible",
         "trial 2 of",
         "plan",
         "trial 3 of",
+        "trial 4 of",
         "trial 5 of journal evil",
         "10000000 bytes",
+        "trial 6 of",
+        "trial 7 of",
+        "is not legal for",
     ] {
         assert!(ran.err.contains(part), "{part}: {}", ran.err);
     }
