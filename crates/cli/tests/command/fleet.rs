@@ -63,10 +63,15 @@ pub fn several_devices_of_a_host_share_the_problems() {
         .collect();
     assert!(!files.iter().any(|name| name.contains("-tasks") || name.contains("-alive-")), "{files:?}");
     // Two classes: each has all problems.
-    let ran = bench.run("tune --cases cases.csv --device emu:sm_90a,emu:gfx942 --budget 1 --csv");
+    let ran = bench.run("tune --cases cases.csv --device emu:sm_90a,emu:gfx942 --budget 1 --csv --records classes.sqlite");
     ran.ends(0);
     assert_eq!(ran.out.lines().count(), 1 + 8, "{}", ran.out);
     assert_eq!(ran.out.lines().filter(|line| line.starts_with("problem,")).count(), 1);
+    // And records of its own.
+    let listed = bench.run("records list --json --records classes.sqlite");
+    listed.ends(0);
+    let of = |class: &str| listed.objects().iter().filter(|o| o["device"].to_string().contains(class)).count();
+    assert_eq!((listed.objects().len(), of("sm_90a"), of("gfx942")), (8, 4, 4), "{}", listed.out);
 }
 
 /// Two containers share a folder of records: their commands have one process id, and tasks of their own.
