@@ -103,6 +103,7 @@ fn main() {
             a_worker_that_need_not_wait_leaves_while_others_work
             the_row_that_shows_life_is_written_once_a_second
             a_claim_walks_the_index_in_order_of_work
+            a_load_is_printed_with_its_cost
         ;
         mends:
             lost_trials_are_looked_for_while_no_task_is_held

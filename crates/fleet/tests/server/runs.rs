@@ -1,6 +1,7 @@
 //! Runs without accidents: each task once, each trial once.
 
-use super::{Fleet, ends, full, identity, run, tasks, until};
+use super::{Fleet, SIMULATION, ends, full, identity, run, tasks, until};
+use std::process::Command;
 use std::time::Instant;
 use tilewright_fleet::{End, Identity, Left, Queue, RunSpec, digest};
 
@@ -176,4 +177,17 @@ pub fn a_claim_walks_the_index_in_order_of_work() {
         let end = End::Done { best_us: 1.0, best_plan: "x".into(), first_us: 1.0 };
         assert_eq!(server.end(&lease, &end).ok(), Some(true));
     }
+}
+
+/// A measurement of the load ends with the bytes of the tables and the commits of the server.
+pub fn a_load_is_printed_with_its_cost() {
+    let Some(fleet) = Fleet::new() else { return };
+    let mut load = Command::new(SIMULATION);
+    load.args(["load", &fleet.server.socket("tilewright_worker"), "tasks=20", "workers=4", "claims=5", "trials=2"]);
+    let out = load.output().expect("it runs");
+    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success() && said.contains("\"claims\": 20,"), "{said}");
+    let tables = fleet.server.sql("SELECT relname FROM pg_class WHERE relnamespace = 'tw'::regnamespace AND relkind = 'r'");
+    assert!(tables.lines().all(|table| said.contains(&format!("\"{table}\" : "))), "{said}");
+    assert!(said.contains("\"commits\" : ") && said.contains("\"rows_inserted\" : "), "{said}");
 }

@@ -1,8 +1,25 @@
-//! Claims of many workers at once: how many a second, how long one takes, how many trials a second are stored.
+//! Claims of many workers at once: how many a second, how long one takes, how many trials a second are stored, and the cost to the server.
 
 use super::{Options, patiently};
+use std::process::Command;
 use std::time::Instant;
 use tilewright_fleet::{Address, End, Identity, Line, Queue, RunSpec, Server};
+
+/// Bytes of each table with its indexes, and what the server has counted for the database since its statistics began.
+const COST: &str = "
+SELECT json_build_object('bytes', (SELECT json_object_agg(relname, pg_total_relation_size(oid)) FROM pg_class
+    WHERE relnamespace = 'tw'::regnamespace AND relkind = 'r'),
+  'commits', xact_commit, 'rollbacks', xact_rollback, 'deadlocks', deadlocks, 'blocks_read', blks_read, 'blocks_hit', blks_hit,
+  'rows_inserted', tup_inserted, 'rows_updated', tup_updated, 'temporary_bytes', temp_bytes)
+FROM pg_stat_database WHERE datname = current_database()";
+
+/// The cost of a load to the server. The rate of claims is measured without `psql`, too.
+fn cost(url: &str) -> Result<String, String> {
+    let out = Command::new("psql").args([url, "-X", "-At", "-c", COST]).output().map_err(|e| format!("psql: {e}"))?;
+    let said = if out.status.success() { &out.stdout } else { &out.stderr };
+    let said = String::from_utf8_lossy(said).trim().to_string();
+    if out.status.success() { Ok(said) } else { Err(said) }
+}
 
 /// Claims of many workers: how many a second, and how long one takes.
 pub fn load(url: &str, options: &Options) -> Result<(), String> {
@@ -46,5 +63,9 @@ pub fn load(url: &str, options: &Options) -> Result<(), String> {
         at(0.99),
         times.len() as f64 * trials as f64 / seconds
     );
+    match cost(url) {
+        Ok(cost) => println!("{cost}"),
+        Err(e) => eprintln!("the server's cost is not known: {e}"),
+    }
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `fleet-simulation worker URL KEY=VALUE...` | one worker of a server: its trials sleep, and it fails, stops and aborts as a test wants |
 //! | `fleet-simulation host FILE KEY=VALUE...` | the same on the tasks of one host |
-//! | `fleet-simulation load URL KEY=VALUE...` | many workers as threads; it prints claims per second, their latency, and trials per second |
+//! | `fleet-simulation load URL KEY=VALUE...` | many workers as threads; it prints claims per second, their latency, trials per second, and the cost to the server |
 //! | `fleet-simulation emulator TILEWRIGHT KEY=VALUE...` | searches of this command on the emulator: several workers beside one |
 
 mod emulator;
