@@ -22,9 +22,9 @@ pub fn killed_workers_lose_no_task_and_no_trial_of_others() {
     let options = format!("tasks={} trials=8 sleep=30 lease=2000 poll=100", kills * 3);
     let options = options.as_str();
     let mut workers: Vec<Child> = (0..4).map(|n| fleet.start(&format!("w{n}"), options)).collect();
-    for kill in 0..kills {
+    for _ in 0..kills {
         std::thread::sleep(Duration::from_millis(250));
-        let name = kill % workers.len();
+        let name = rand::random::<u64>() as usize % workers.len();
         // Of a task that two workers lost, a third could run the plan that the second ran: rightly, it would count as hung.
         let of_two = format!("tw.task WHERE state = 'leased' AND lapses > 1 AND holder LIKE '{}-%'", workers[name].id());
         until("the worker has another task", || fleet.count(&of_two) == 0);
