@@ -47,13 +47,13 @@ pub fn killed_workers_lose_no_task_and_no_trial_of_others() {
 pub fn a_server_that_restarts_loses_no_trial() {
     let Some(mut fleet) = Fleet::new() else { return };
     // Outages of one lease and of three, and short ones.
-    let (lease, shorter) = if full() { (6000, 8) } else { (2000, 0) };
+    let (lease, shorter) = if full() { (4000, 8) } else { (2000, 0) };
     let tasks = if full() { 40 } else { 12 };
     let outages = [lease, 3 * lease].into_iter().chain(std::iter::repeat_n(100, shorter));
     let options = format!("tasks={tasks} trials=20 sleep=100 lease={lease} poll=100");
     let workers: Vec<Child> = (0..4).map(|n| fleet.start(&format!("w{n}"), &options)).collect();
     for outage in outages {
-        std::thread::sleep(Duration::from_millis(600));
+        std::thread::sleep(Duration::from_millis(400));
         until("a task is leased", || fleet.count("tw.task WHERE state = 'leased'") > 0);
         fleet.server.kill();
         std::thread::sleep(Duration::from_millis(outage));
