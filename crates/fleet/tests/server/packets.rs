@@ -44,9 +44,10 @@ pub fn dropped_packets_stop_no_search() {
     fleet.server.network_of = Some(network.0.id());
     fleet.server.up();
     let url = fleet.server.tcp("tilewright_worker");
+    // Tasks of five seconds: on a busy machine, too, none ends before the link goes down.
     let start = |name: &str| {
         let inside = in_network_of(network.0.id(), &Command::new(SIMULATION));
-        fleet.complete(inside, &url, name, "tasks=8 trials=15 sleep=100 lease=10000 poll=100").spawn().expect("it starts")
+        fleet.complete(inside, &url, name, "tasks=4 trials=50 sleep=100 lease=10000 poll=100").spawn().expect("it starts")
     };
     let workers = ["one", "two"].map(start);
     until("trials are shipped", || fleet.count("tw.trial") > 5);
@@ -62,9 +63,9 @@ pub fn dropped_packets_stop_no_search() {
     let said = workers.map(|worker| ends(worker, 0));
     let mut once = ended(&said);
     once.dedup();
-    assert_eq!((ended(&said), once.len()), (once.clone(), 8));
+    assert_eq!((ended(&said), once.len()), (once.clone(), 4));
     // The link was down for less than a lease.
-    assert_eq!(fleet.count("tw.task WHERE state = 'done' AND epoch = 1 AND lapses = 0"), 8, "{said:?}");
+    assert_eq!(fleet.count("tw.task WHERE state = 'done' AND epoch = 1 AND lapses = 0"), 4, "{said:?}");
     assert!(fleet.count("tw.trial") > before);
     assert_eq!(fleet.count("tw.trial"), fleet.journals() as i64);
 }
