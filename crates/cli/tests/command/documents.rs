@@ -359,7 +359,7 @@ pub fn prepare(folder: &Path) {
 /// on is ended.
 pub fn bash(script: &str, folder: &Path) -> Command {
     let mut command = Command::new("timeout");
-    command.arg("60");
+    command.arg("240");
     let no_network = Command::new("unshare").args(["-rn", "true"]).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
     if no_network {
         command.args(["unshare", "-rn"]);
