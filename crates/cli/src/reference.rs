@@ -207,7 +207,7 @@ pub const ENVIRONMENT: [Variables; 14] = [
         meaning: "of that server, as for psql",
     },
     Variables { names: &["TILEWRIGHT_CACHE"], meaning: "folder of compiled binaries; empty or `off`: none" },
-    Variables { names: &["TILEWRIGHT_CACHE_MB"], meaning: "its most megabytes (2048); the oldest binaries go" },
+    Variables { names: &["TILEWRIGHT_CACHE_MB"], meaning: "limit of that folder in MB (2048); the oldest go" },
     Variables { names: &["TILEWRIGHT_LOG"], meaning: "log filter such as `tilewright_tune=debug`, in place of `-v`" },
     Variables { names: &["NO_COLOR"], meaning: "not empty: log lines without colours" },
     Variables { names: &["TILEWRIGHT_NVRTC"], meaning: "NVRTC's library or its folder" },

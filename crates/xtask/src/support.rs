@@ -303,7 +303,7 @@ pub fn page(benchmarks: &Path) -> Result<String, String> {
          - **No AMD GPU has run a kernel of tilewright.**\n\
          - OpenCL kernels run in CI on CPUs through PoCL.\n\
          - macOS, Windows and ARM are not tested; Linux on x86-64 is.\n\n\
-         ## Emulated and compiled\n\nIn CI the emulator verifies a kernel of each row and type. NVRTC and clang compile them, in turn for the targets below.\n\n| instruction | problem | type |\n|---|---|---|\n{}\n\
+         ## Emulated and compiled\n\nIn CI the emulator verifies a kernel of each row and type. NVRTC or clang compiles one, for a target below.\n\n| instruction | problem | type |\n|---|---|---|\n{}\n\
          ## Verified and measured\n\nKernels of published records, and of random pairs whose logs name types. The other pairs below ran more.\n\n\
          | instruction | problem | type | verified on | measured on |\n|---|---|---|---|---|\n{}\n\
          ## Cards\n\n*Compiled* by CI: not tested.\n\n\

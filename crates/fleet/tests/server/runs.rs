@@ -48,7 +48,7 @@ fn shipped(fleet: &Fleet) -> Vec<String> {
 }
 
 /// From its first lease to the end of the run a worker holds a task, but for a sixth of the time: wall within 1.2 of work / workers.
-/// The work is the time of leases by the server's clock. On a busy machine a trial sleeps longer than it is told to, and a process starts
+/// The work is the time of leases by the server's clock. On a busy machine a trial sleeps longer than asked, and a process starts
 /// late: neither is a fault of the queue.
 fn workers_are_busy(fleet: &Fleet, workers: usize) {
     let times = "SELECT count(*), sum(busy), sum(extract(epoch FROM (SELECT max(ended) FROM tw.task) - first)) FROM (

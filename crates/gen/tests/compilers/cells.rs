@@ -89,7 +89,7 @@ fn compiles(cell: &Cell, name: &str) -> bool {
     }
 }
 
-/// Each cell for one of its targets, in turn, so that each target has some; without `TILEWRIGHT_FULL` a spread.
+/// A kernel of each cell, for one of its targets. Every target has a kernel; without `TILEWRIGHT_FULL` a seventh of the kernels.
 #[test]
 fn a_kernel_of_every_cell_compiles() {
     let rows = Cell::all().into_iter().enumerate().map(|(i, cell)| {

@@ -110,7 +110,7 @@ impl Baseline for Cudnn {
     }
 }
 
-/// How tensors lie in memory, their element type, the accumulator's type, and what may multiply them.
+/// Layout, element type and accumulator type of a convolution, and the units that may multiply.
 struct Format {
     direction: Direction,
     layout: Layout,
