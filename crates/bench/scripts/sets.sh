@@ -4,7 +4,7 @@
 #   CASES  folder of the case files        OUT  folder for results, JSON lines that `tilewright-bench table` reads
 #   NAME   retinanet-DIRECTION-DTYPE-LAYOUT  with DIRECTION forward, backward-data or backward-weight: retinanet-forward-bf16-nhwc
 #          networks-DIRECTION   groups-DIRECTION   ck-DIRECTION   conv-f32   conv-tf32x3
-#          gemm-SET of gemm.csv   formats-SET of formats.csv   complex   grouped   weights   block-scales
+#          gemm-SET of gemm.csv   gemm-f32-as-MODE   formats-SET of formats.csv   complex   grouped   weights   block-scales
 #   PART   1/3 runs the first third of the cases, dealt out by number: cut a set that is too long before it runs
 # Environment: GPUS=4 takes so many GPUs (all by default); TUNE=1500ms MEASURE=250ms per case.
 # A free GPU takes the next part in the order of the arguments, so begin with the longest. Each GPU has cores of its own.
@@ -30,6 +30,7 @@ one() {
     conv-f32) set -- conv --cases "$cases/conv_forward_f32.csv" ;;
     conv-tf32x3) set -- conv --cases "$cases/conv_forward_f32.csv" --math tf32x3 ;;
     gemm-f32) set -- gemm --cases "$cases/gemm.csv" --set f32 --against cublas,cublaslt ;;
+    gemm-f32-as-*) set -- gemm --cases "$cases/gemm.csv" --set f32 --math "${name#gemm-f32-as-}" --against cublas,cublaslt ;;
     gemm-tf32) set -- gemm --cases "$cases/gemm.csv" --set tf32 --math tf32 --against cublaslt,cublaslt-1g ;;
     gemm-*) set -- gemm --cases "$cases/gemm.csv" --set "${name#gemm-}" --against cublaslt,cublaslt-1g ;;
     formats-*) set -- gemm --cases "$cases/formats.csv" --set "${name#formats-}" --against cublas,cublaslt ;;
