@@ -85,13 +85,15 @@ UPDATE tw.task SET until = clock_timestamp() + $2 * interval '1 second' WHERE cl
 RETURNING id, epoch, problem, lapses, spent";
 
 /// Leases the heaviest task that is free. It walks one index in order of work. A lease that ends later than any could was given before the
-/// clock went back. While a gap is not noted yet, nothing lapses.
+/// clock went back. While a gap is not noted yet, nothing lapses; neither in the first lease time of a server that was started: a worker may
+/// have missed every moment in which a server that restarts often was up.
 pub const CLAIM: &str = "
 WITH c AS (
   SELECT id FROM tw.task WHERE run = $1 AND class = $2 AND state IN ('open', 'leased')
     AND (state = 'open' OR (until NOT BETWEEN clock_timestamp() AND clock_timestamp() + 2 * $4 * interval '1 second'
       AND (SELECT since < clock_timestamp() - $4 * interval '1 second' AND seen BETWEEN
-        clock_timestamp() - ($4 / 2 + 1) * interval '1 second' AND clock_timestamp() + interval '1 second' FROM tw.alive)))
+        clock_timestamp() - ($4 / 2 + 1) * interval '1 second' AND clock_timestamp() + interval '1 second'
+        AND pg_postmaster_start_time() NOT BETWEEN clock_timestamp() - $4 * interval '1 second' AND clock_timestamp() FROM tw.alive)))
     AND coalesce(cardinality(array_positions(failed_by, $6)), 0) < $7
   ORDER BY work DESC, id LIMIT 1 FOR UPDATE SKIP LOCKED)
 UPDATE tw.task t SET state = 'leased', holder = $3, claim = $5, epoch = t.epoch + 1, lapses = t.lapses + (t.state = 'leased')::int,

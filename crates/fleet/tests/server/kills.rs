@@ -70,6 +70,27 @@ pub fn a_server_that_restarts_loses_no_trial() {
     assert_eq!(fleet.count("tw.trial"), fleet.journals() as i64);
 }
 
+/// A server that was away too shortly for a gap: a lease that ends soon after lasts until the server has run for a lease time.
+pub fn a_short_restart_is_no_lapse() {
+    let Some(mut fleet) = Fleet::new() else { return };
+    let options = "tasks=1 trials=60 sleep=100 lease=4000 poll=100";
+    let stopped = fleet.start("stopped", options);
+    until("a trial is shipped", || fleet.count("tw.trial") > 0);
+    signal("STOP", &stopped);
+    let other = fleet.start("other", options);
+    until("the lease ends soon", || fleet.count("tw.task WHERE until < clock_timestamp() + interval '3 s'") > 0);
+    fleet.server.kill();
+    fleet.server.up();
+    // As the workers of another run that reach it at once.
+    fleet.server.sql("UPDATE tw.alive SET seen = clock_timestamp()");
+    until("the lease lapses", || fleet.count("tw.task WHERE lapses > 0") > 0);
+    assert_eq!(fleet.count("tw.task WHERE begun < pg_postmaster_start_time() + interval '4 s'"), 0);
+    signal("CONT", &stopped);
+    ends(stopped, 0);
+    ends(other, 0);
+    assert_eq!(fleet.count("tw.task WHERE state = 'done' AND lapses = 1"), 1);
+}
+
 /// A server comes back from an older copy of its folder: it lacks trials that it had confirmed, and knows nothing of tasks that were
 /// leased and ended since. The journals of those who still work fill the gap.
 pub fn a_server_from_an_older_copy_gets_its_trials_again() {

@@ -40,6 +40,7 @@ fn main() {
         kills:
             killed_workers_lose_no_task_and_no_trial_of_others
             a_server_that_restarts_loses_no_trial
+            a_short_restart_is_no_lapse
             a_server_from_an_older_copy_gets_its_trials_again
             a_stopped_worker_ends_nothing_of_others
             a_lost_lease_changes_nothing
