@@ -1,17 +1,21 @@
 """The package on arrays of this process, on the built-in device (and on OpenCL where the first argument of the environment says so)."""
 
 import array
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import threading
+import types
 import unittest
+from unittest import mock
 
 import numpy as np
 
 import tilewright as tw
+from tilewright import _arrays, _core
 
 try:
     import torch
@@ -257,6 +261,53 @@ class Products(unittest.TestCase):
                 with self.assertRaisesRegex(error, says):
                     wrong()
                 self.assertTrue(issubclass(error, tw.Error))
+
+
+class Streams(unittest.TestCase):
+    """Arrays on a GPU, by a stand-in for CuPy and a context that launches nothing."""
+
+    def setUp(self):
+        class Array:
+            device = contextlib.nullcontext()
+            dtype = "float32"
+
+        Array.__module__ = "cupy"
+        self.array, self.made = Array(), []
+
+        def empty(shape, dtype):
+            self.made.append((shape, dtype))
+            return np.empty(shape, dtype)
+
+        stream = types.SimpleNamespace(ptr=77)
+        stand_in = types.ModuleType("cupy")
+        vars(stand_in).update(ndarray=Array, empty=empty, cuda=types.SimpleNamespace(get_current_stream=lambda: stream))
+        patch = mock.patch.dict(sys.modules, {"cupy": stand_in})
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def launched(self, array, stream, size=64):
+        """Stream and address of workspace of a call's launch, and the requests for workspace of the context."""
+        launch, workspace = mock.Mock(), mock.Mock(return_value=4096)
+        prepared = types.SimpleNamespace(workspace_bytes=size, launch=launch)
+        context = types.SimpleNamespace(prepared=lambda problem, alignments: prepared, workspace=workspace)
+        at = _arrays.Array(512, (4, 4), (4, 1), "float32", "cuda:0", (array, None))
+        # As with values of the result, which are a tuple.
+        _core.Call(context, "a problem", {"a": at, "b": at, "c": at}, (array, array)).run(1.0, 0.0, stream)
+        addresses, _, _, found, _, _ = launch.call_args.args
+        return found, addresses["workspace"] if "workspace" in addresses else None, [call.args for call in workspace.call_args_list]
+
+    def test_the_current_stream_of_the_framework(self):
+        stream, address, asked = self.launched(self.array, None)
+        self.assertEqual((stream, asked, self.made), (77, [], [((17,), "float32")]))
+        self.assertTrue(address)
+        self.assertEqual(self.launched(self.array, None, size=0), (77, None, []))
+
+    def test_a_stream_by_its_handle(self):
+        self.assertEqual(self.launched(self.array, 5), (5, 4096, [(64, 5, self.array)]))
+
+    def test_the_default_stream_of_other_frameworks(self):
+        other = object()
+        self.assertEqual(self.launched(other, None), (0, 4096, [(64, 0, other)]))
 
 
 class Words(unittest.TestCase):

@@ -320,6 +320,41 @@ class OnCuda(unittest.TestCase):
             twt.mm(a, b.cpu())
         self.assertEqual(torch.cuda.current_device(), 0)
 
+    def test_functions_on_arrays_follow_the_current_stream(self):
+        # Terms that are split over work-groups need workspace; so do values of the result.
+        a, b = self.random(64, 16384, dtype=torch.float32), self.random(16384, 64, dtype=torch.float32)
+        later = torch.randn_like(a)
+        tw.gemm(a, b, reduce=["max:n"])
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            # A tenth of a second, so that a launch elsewhere reads the old values.
+            torch.cuda._sleep(200_000_000)
+            a.copy_(later)
+            found, most = tw.gemm(a, b, reduce=["max:n"])
+        stream.synchronize()
+        close(found, a, b)
+        torch.testing.assert_close(most.flatten(), found.max(1).values, rtol=1e-4, atol=1e-3)
+
+    def test_arrays_of_cupy(self):
+        try:
+            import cupy
+        except ImportError:
+            self.skipTest("CuPy")
+        a, b = cupy.random.rand(64, 16384, dtype=cupy.float32), cupy.random.rand(16384, 64, dtype=cupy.float32)
+        later = cupy.random.rand(64, 16384, dtype=cupy.float32)
+        tw.gemm(a, b)
+        cupy.cuda.Device().synchronize()
+        with cupy.cuda.Stream(non_blocking=True) as stream:
+            torch.cuda.current_stream().synchronize()
+            with torch.cuda.stream(torch.cuda.ExternalStream(stream.ptr)):
+                torch.cuda._sleep(200_000_000)
+            a[...] = later
+            found = tw.gemm(a, b)
+        stream.synchronize()
+        self.assertIsInstance(found, cupy.ndarray)
+        cupy.testing.assert_allclose(found, later @ b, rtol=1e-4)
+
 
 @unittest.skipUnless(torch.cuda.device_count() > 1, "two CUDA devices")
 class OnTwoDevices(unittest.TestCase):

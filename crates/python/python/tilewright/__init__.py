@@ -7,7 +7,7 @@
     print(tw.tune(tw.gemm, a, b, trials=20).time_us)   # once: later runs find the plan in the records
     c = tw.gemm(a, b, activation="relu")
 
-An array is any object with ``__array_interface__``, DLPack or the buffer protocol: numpy, torch, cupy, jax, array.array. Arrays in
+An array is any object with ``__array_interface__``, DLPack or the buffer protocol: numpy, torch, cupy, array.array. Arrays in
 host memory run on any device and are copied there and back. Arrays on a CUDA or HIP device are used in place. ``tilewright.torch`` has
 operators for PyTorch models.
 """

@@ -39,6 +39,11 @@ def whole(value: Any, name: str, least: int = 0, most: int = 2**63 - 1) -> int:
     return found if least <= found <= most else refuse(name, value, f"{least} to {most} are possible")
 
 
+def stream(value: Any) -> Optional[int]:
+    """Handle of a stream, or None for the current one."""
+    return None if value is None else whole(value, "stream", 0, 2**64 - 1)
+
+
 def each(value: Any, name: str, dims: int, least: int) -> List[int]:
     """A number for all dimensions, or one for each."""
     values = list(value) if isinstance(value, (list, tuple)) else [value] * dims

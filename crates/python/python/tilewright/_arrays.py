@@ -144,6 +144,17 @@ def _current(x: Any) -> Any:
     return torch.cuda.device(x.device)
 
 
+def current_stream(x: Any) -> Optional[int]:
+    """Handle of the stream that torch or CuPy queues work on, on the device of an array of theirs; None for other arrays."""
+    torch, cupy = (sys.modules.get(name) for name in ("torch", "cupy"))
+    if torch is not None and isinstance(x, torch.Tensor):
+        return torch._C._cuda_getCurrentRawStream(x.device.index)
+    if cupy is not None and isinstance(x, cupy.ndarray):
+        with x.device:
+            return cupy.cuda.get_current_stream().ptr
+    return None
+
+
 def _from_dlpack(x: Any, name: str) -> Array:
     x = x.detach() if getattr(x, "requires_grad", False) else x
     try:
@@ -251,11 +262,16 @@ def empty(like: Any, shape: Sequence[int], dtype: str) -> Any:
 
             of = like.dtype if str(like.dtype) == dtype else numpy.dtype(dtype)
             return numpy.empty(tuple(shape), of)
+        if type(like).__module__.split(".")[0] == "cupy":
+            import cupy
+
+            with like.device:
+                return cupy.empty(tuple(shape), like.dtype if str(like.dtype) == dtype else dtype)
     except (MemoryError, OverflowError, RuntimeError, ValueError) as e:
         raise _native.OutOfMemory(f"a result of shape {tuple(shape)} cannot be made: {e}") from None
     except (AttributeError, TypeError) as e:
         raise _native.ProblemError(f"out_dtype = {dtype!r}: {e}") from None
-    told = f"a result beside {type(like).__name__} cannot be made: give numpy arrays or torch tensors, or `out` where there is one"
+    told = f"a result beside {type(like).__name__} cannot be made: give arrays of numpy, torch or CuPy, or `out` where there is one"
     raise _native.OperandError(told)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Un
 
 from . import _arguments as given
 from . import _native
-from ._arrays import Array, Matrix, apart, conjugated, empty, factor, factor_of_product, float8, integer8, like, listed, look, matrix, of_shape, pack, packed, result, summand
+from ._arrays import Array, Matrix, apart, conjugated, current_stream, empty, factor, factor_of_product, float8, integer8, like, listed, look, matrix, of_shape, pack, packed, result, summand
 from ._contexts import Context, _contexts, _tell, changed, context_for, devices, use  # noqa: F401
 
 Progress = Union[bool, Callable[[Dict[str, Any]], Any]]
@@ -31,13 +31,23 @@ class Call:
         """Alignments of A, B and C in bytes."""
         return tuple(self.memories.get(role, self.memories["a"]).alignment for role in ("a", "b", "c"))
 
-    def run(self, alpha: complex, beta: complex, stream: int) -> Any:
+    def run(self, alpha: complex, beta: complex, stream: Optional[int]) -> Any:
         host = self.memories["a"].device == "cpu"
         prepared = self.context.prepared(self.problem, (256, 256, 256) if host else self.alignments)
         addresses = {role: x.address for role, x in self.memories.items()}
+        room = None
         if not host:
-            addresses["workspace"] = self.context.workspace(prepared.workspace_bytes, stream, self.result)
-        prepared.launch(addresses, alpha.real, beta.real, stream, host, (alpha.imag, beta.imag))
+            # Operands may be of a framework in which nothing can be allocated here.
+            like = next(x.keep[0] for x in (self.memories.get("c"), self.memories["a"]) if x is not None and x.keep is not None)
+            current = current_stream(like) if stream is None else None
+            if current is None:
+                addresses["workspace"] = self.context.workspace(prepared.workspace_bytes, stream or 0, like)
+            elif prepared.workspace_bytes:
+                # The framework gives it back in the stream's order, after this launch.
+                room = look(empty(like, (prepared.workspace_bytes // 4 + 1,), "float32"), "workspace")
+                addresses["workspace"] = room.address
+            stream = current if current is not None else stream
+        prepared.launch(addresses, alpha.real, beta.real, stream or 0, host, (alpha.imag, beta.imag))
         return self.result
 
 
@@ -569,7 +579,7 @@ def _extents(
     return found
 
 
-def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: int = 0, **options: Any) -> Any:
+def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: Optional[int] = None, **options: Any) -> Any:
     """Multiply matrices: ``activation(alpha * scales * ((a - zero_a) @ (b - zero_b)) + bias + beta * out) + residual``.
 
     The call runs with the recorded plan of its shape, else with the plan that the cost model picks. Nothing is tuned here: see `tune`.
@@ -583,8 +593,9 @@ def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: i
         uint8, and for int8 or uint8 weights beside float16, bfloat16 or float32.
     alpha, beta : complex, default 1.0 and 0.0
         Complex values need complex arrays. Without `beta`, `out` is never read.
-    stream : int, default 0
-        Handle of the CUDA or HIP stream, for arrays on such a device.
+    stream : int, optional
+        Handle of the CUDA or HIP stream, for arrays on such a device. By default the current stream of torch or CuPy, for their arrays, else
+        the device's default stream.
     out : array, optional
         Receives the result. Its rows must be contiguous.
     out_dtype : str or dtype of numpy or torch, optional
@@ -660,10 +671,10 @@ def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: i
     nothing = _of_nothing(a, b, beta, options)
     if nothing is not None:
         return nothing
-    return _call(gemm, (a, b), options).run(alpha, beta, given.whole(stream, "stream", 0, 2**64 - 1))
+    return _call(gemm, (a, b), options).run(alpha, beta, given.stream(stream))
 
 
-def conv(x: Any, w: Any, *, stream: int = 0, **options: Any) -> Any:
+def conv(x: Any, w: Any, *, stream: Optional[int] = None, **options: Any) -> Any:
     """Convolve `x` with the filters `w`, with bias, activation and residual as in `gemm`.
 
     Parameters
@@ -672,8 +683,9 @@ def conv(x: Any, w: Any, *, stream: int = 0, **options: Any) -> Any:
         Input: (n, c, ...) for "nchw", (n, ..., c) for "nhwc", with 1 to 3 spatial dimensions. For a gradient: the gradient of the result.
     w : array
         Filters: (k, c / groups, ...) for "nchw", (k, ..., c / groups) for "nhwc". For "backward-weight": the input.
-    stream : int, default 0
-        Handle of the CUDA or HIP stream, for arrays on such a device.
+    stream : int, optional
+        Handle of the CUDA or HIP stream, for arrays on such a device. By default the current stream of torch or CuPy, for their arrays, else
+        the device's default stream.
     direction : {"forward", "backward-data", "backward-weight"}, default "forward"
         "backward-data" gives the gradient of the input, "backward-weight" that of the filters.
     size : int or sequence of int, optional
@@ -704,7 +716,7 @@ def conv(x: Any, w: Any, *, stream: int = 0, **options: Any) -> Any:
     >>> tw.conv(np.ones((1, 2, 4, 4), "f4"), np.ones((3, 2, 3, 3), "f4"), padding="same").shape
     (1, 3, 4, 4)
     """
-    return _call(conv, (x, w), options).run(1.0, 0.0, given.whole(stream, "stream", 0, 2**64 - 1))
+    return _call(conv, (x, w), options).run(1.0, 0.0, given.stream(stream))
 
 
 def reduce(
@@ -713,7 +725,7 @@ def reduce(
     axis: Union[None, int, Sequence[int]] = None,
     *,
     alpha: float = 1.0,
-    stream: int = 0,
+    stream: Optional[int] = None,
     **options: Any,
 ) -> Any:
     """Reduce ``activation(alpha * x)`` over one axis, several, or all.
@@ -728,8 +740,9 @@ def reduce(
     axis : int or sequence of int, optional
         None: all axes.
     alpha : float, default 1.0
-    stream : int, default 0
-        Handle of the CUDA or HIP stream, for arrays on such a device.
+    stream : int, optional
+        Handle of the CUDA or HIP stream, for arrays on such a device. By default the current stream of torch or CuPy, for their arrays, else
+        the device's default stream.
     keepdims : bool, default False
         Keep reduced axes with size 1.
     activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu", "hardswish", "exp"}, optional
@@ -750,7 +763,7 @@ def reduce(
     ([5.0, 7.0], [1, 0])
     """
     alpha = given.number(alpha, "alpha")
-    return _call(reduce, (x, op, axis), options).run(alpha, 0.0, given.whole(stream, "stream", 0, 2**64 - 1))
+    return _call(reduce, (x, op, axis), options).run(alpha, 0.0, given.stream(stream))
 
 
 _CALLS: Dict[Callable[..., Any], Callable[..., Call]] = {gemm: _gemm, conv: _conv, reduce: _reduce}
