@@ -11,6 +11,8 @@ pub struct Row {
     pub device: String,
     /// Day of the last run.
     pub day: String,
+    /// Samples of the last run are means of several runs, as its sides were wide.
+    pub averaged: bool,
     /// Whether the row counts.
     pub verdict: Verdict,
 }
@@ -56,6 +58,7 @@ pub fn rows(records: &[&Record], baselines: &[&str]) -> Vec<Row> {
             case: last.case.clone(),
             device: card(last).to_string(),
             day: last.environment.date.chars().take(10).collect(),
+            averaged: last.sides.iter().filter_map(|side| side.time).any(|time| time.runs > 1),
             verdict: if joined { Verdict::Joined } else { verdict(&runs, baselines) },
         });
     }
@@ -155,6 +158,15 @@ mod tests {
         assert_eq!((row.device.as_str(), row.day.as_str()), ("NVIDIA H200", "2026-11-03"));
         // Of one second, the later line is the last run.
         assert_eq!(judged(&[run(1, 10.0, 8.0), run(1, 16.0, 12.0)]).verdict, Verdict::Counts(0.5));
+    }
+
+    #[test]
+    fn rows_of_averaged_samples_are_marked() {
+        let mut averaged = run(2, 10.0, 9.0);
+        assert!(!judged(&[averaged.clone()]).averaged);
+        averaged.sides[1].time = averaged.sides[1].time.map(|time| Summary { runs: 4, ..time });
+        assert!(judged(&[run(1, 10.0, 9.0), averaged.clone()]).averaged);
+        assert!(!judged(&[averaged, run(3, 10.0, 9.0)]).averaged);
     }
 
     #[test]
