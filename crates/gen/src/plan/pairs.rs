@@ -9,6 +9,7 @@ use super::spec::{Edge, KernelSpec, Split, Tiling};
 use super::tile::OperandTiling;
 use std::borrow::Cow;
 use std::collections::HashMap;
+use tilewright_ir::affine::Atom;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::mma::Owner;
 use tilewright_problem::contraction::{Contraction, Pairs, StoredFactor};
@@ -35,31 +36,58 @@ impl Tiling {
         if !self.b.micro.is_multiple_of(2) || !whole {
             return None;
         }
-        let (sums, results) = (self.accumulators(), self.of_pairs().accumulators());
-        let at = |layout: &Layout, thread: u32, element: u32| {
-            [Axis::Row, Axis::Col].map(|to| layout.at(to, &[(Axis::Thread, thread.into()), (Axis::Register, element.into())]))
+        let (sums, results) = (Places::new(self.accumulators()), Places::new(self.of_pairs().accumulators()));
+        let wanted = |[row, column]: [i64; 2]| {
+            let first = pairs.first(column as u64) as i64;
+            [[row, first], [row, first + pairs.granule as i64]]
         };
-        let sums_at = |thread, element| at(&sums, thread, element).map(|place| place as u64);
-        let wanted = |thread, result| {
-            let [row, column] = at(&results, thread, result).map(|place| place as u64);
-            let first = pairs.first(column);
-            [[row, first], [row, first + pairs.granule]]
-        };
-        let known: HashMap<[u64; 2], u32> =
-            (0..sums.extent(Axis::Register) as u32).map(|element| (sums_at(0, element), element)).collect();
-        let count = results.extent(Axis::Register) as u32;
-        let elements = (0..count).map(|result| {
-            let [first, second] = wanted(0, result).map(|place| known.get(&place).copied());
+        let known: HashMap<[i64; 2], u32> = (0..).zip(sums.of(0)).map(|(element, place)| (place, element)).collect();
+        let elements = results.of(0).into_iter().map(|result| {
+            let [first, second] = wanted(result).map(|place| known.get(&place).copied());
             Some([first?, second?])
         });
         let elements: Vec<[u32; 2]> = elements.collect::<Option<_>>()?;
         let threads = self.math_threads();
-        let every = u64::from(threads) * u64::from(count) <= EVERY;
+        let every = u64::from(threads) * elements.len() as u64 <= EVERY;
         let compared = (1..threads).filter(|thread| every || thread.is_power_of_two() || *thread == threads - 1);
         let same = |thread: u32| {
-            (0..count).zip(&elements).all(|(result, held)| held.map(|element| sums_at(thread, element)) == wanted(thread, result))
+            let (sums, results) = (sums.of(thread), results.of(thread));
+            elements.iter().zip(results).all(|(held, result)| held.map(|element| sums[element as usize]) == wanted(result))
         };
         compared.into_iter().all(same).then_some(elements)
+    }
+}
+
+/// Rows and columns of accumulators by thread and register. A candidate of a search is asked for thousands of them.
+struct Places {
+    layout: Layout,
+    /// What each register adds to the place of a thread's first one; empty where digits of thread and register mix.
+    offsets: Vec<[i64; 2]>,
+}
+
+impl Places {
+    fn new(layout: Layout) -> Places {
+        let of_one = |atom: &Atom| layout.coordinates().iter().enumerate().filter(|(i, _)| atom.uses(*i)).count() <= 1;
+        let parts =
+            [Axis::Row, Axis::Col].map(|to| layout.form(to).is_none_or(|form| form.terms.iter().all(|(atom, _)| of_one(atom))));
+        let mut places = Places { layout, offsets: Vec::new() };
+        if parts == [true; 2] {
+            let first = places.at(0, 0);
+            let offset = |place: [i64; 2]| [place[0] - first[0], place[1] - first[1]];
+            places.offsets = places.of(0).into_iter().map(offset).collect();
+        }
+        places
+    }
+    fn at(&self, thread: u32, register: u64) -> [i64; 2] {
+        [Axis::Row, Axis::Col].map(|to| self.layout.at(to, &[(Axis::Thread, thread.into()), (Axis::Register, register as i64)]))
+    }
+    /// Row and column of each register of a thread.
+    fn of(&self, thread: u32) -> Vec<[i64; 2]> {
+        if self.offsets.is_empty() {
+            return (0..self.layout.extent(Axis::Register)).map(|register| self.at(thread, register)).collect();
+        }
+        let [row, column] = self.at(thread, 0);
+        self.offsets.iter().map(|offset| [row + offset[0], column + offset[1]]).collect()
     }
 }
 
@@ -151,4 +179,34 @@ pub(super) fn check(pairs: &Pairs, t: &Tiling, split: Split) -> Result<(), Refus
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Plan;
+    use crate::space::Space;
+    use tilewright_ir::{Scalar, Target};
+    use tilewright_problem::Gemm;
+
+    #[test]
+    fn offsets_of_registers_are_the_same_for_every_thread() {
+        for (arch, plan) in [
+            ("sm_80", "fma 64x64x16 on 16x16"),
+            ("sm_80", "fma 64x64x16 on 16x16, no interleave-micro"),
+            ("sm_80", "mma 64x64x16 on 2x2"),
+            ("sm_90a", "wgmma 128x128x64"),
+            ("gfx942", "mfma 64x64x16 on 2x2"),
+        ] {
+            let gemm = Gemm::new(Scalar::F16, 64, 64, 64).build().unwrap();
+            let space = Space::new(&gemm.into(), &Target::by_arch(arch).unwrap()).unwrap();
+            let tiling = space.resolve(&Plan::parse(plan).unwrap()).unwrap_or_else(|e| panic!("{plan}: {e}")).spec.tiling.clone();
+            let places = Places::new(tiling.accumulators());
+            assert!(!places.offsets.is_empty(), "{plan}: digits mix thread and register");
+            for thread in 0..tiling.math_threads() {
+                let one_by_one: Vec<_> = (0..places.offsets.len() as u64).map(|register| places.at(thread, register)).collect();
+                assert_eq!(places.of(thread), one_by_one, "{plan}: thread {thread}");
+            }
+        }
+    }
 }
