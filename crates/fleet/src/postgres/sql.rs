@@ -85,8 +85,9 @@ UPDATE tw.task SET until = clock_timestamp() + $2 * interval '1 second' WHERE cl
 RETURNING id, epoch, problem, lapses, spent";
 
 /// Leases the heaviest task that is free. It walks one index in order of work. A lease that ends later than any could was given before the
-/// clock went back. While a gap is not noted yet, nothing lapses; neither in the first lease time of a server that was started: a worker may
-/// have missed every moment in which a server that restarts often was up.
+/// clock went back. While a gap is not noted yet, nothing lapses; neither in the first lease time after the start of the server's first process:
+/// a worker may have missed every moment in which a server that restarts often was up. Of a promoted replica, and of a server that mends a crash of
+/// one connection, that start is old: the gap alone protects there.
 pub const CLAIM: &str = "
 WITH c AS (
   SELECT id FROM tw.task WHERE run = $1 AND class = $2 AND state IN ('open', 'leased')

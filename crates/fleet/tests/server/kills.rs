@@ -61,7 +61,7 @@ pub fn a_server_that_restarts_loses_no_trial() {
     }
     all_done(&fleet, workers);
     if full() {
-        // From 4 s on no lease lapses in an outage.
+        // From 4 s on no lease lapses in an outage, nor in the first lease time after it.
         assert_eq!(fleet.count("tw.task WHERE lapses > 0 OR epoch > 1"), 0);
         assert_eq!(fleet.journals(), tasks * 20);
     }
