@@ -337,6 +337,7 @@ class OnCuda(unittest.TestCase):
         torch.testing.assert_close(most.flatten(), found.max(1).values, rtol=1e-4, atol=1e-3)
 
     def test_arrays_of_cupy(self):
+        """Results on a stream of one's own. CuPy orders its stream before the default one, so this cannot see the stream: `test_arrays.Streams` does."""
         try:
             import cupy
         except ImportError:

@@ -262,9 +262,8 @@ def empty(like: Any, shape: Sequence[int], dtype: str) -> Any:
 
             of = like.dtype if str(like.dtype) == dtype else numpy.dtype(dtype)
             return numpy.empty(tuple(shape), of)
-        if type(like).__module__.split(".")[0] == "cupy":
-            import cupy
-
+        cupy = sys.modules.get("cupy")
+        if cupy is not None and isinstance(like, cupy.ndarray):
             with like.device:
                 return cupy.empty(tuple(shape), like.dtype if str(like.dtype) == dtype else dtype)
     except (MemoryError, OverflowError, RuntimeError, ValueError) as e:
@@ -273,6 +272,16 @@ def empty(like: Any, shape: Sequence[int], dtype: str) -> Any:
         raise _native.ProblemError(f"out_dtype = {dtype!r}: {e}") from None
     told = f"a result beside {type(like).__name__} cannot be made: give arrays of numpy, torch or CuPy, or `out` where there is one"
     raise _native.OperandError(told)
+
+
+def room(like: Any, size: int) -> Optional[Array]:
+    """Workspace of so many bytes from the framework of an array, on its device; None for no bytes."""
+    if size == 0:
+        return None
+    try:
+        return look(empty(like, (size // 4 + 1,), "float32"), "workspace")
+    except _native.OutOfMemory:
+        raise _native.OutOfMemory(f"a workspace of {size} bytes cannot be made: free memory, or give the context a smaller `workspace`") from None
 
 
 class Matrix(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Union
 
 from . import _arguments as given
 from . import _native
-from ._arrays import Array, empty, look
+from ._arrays import Array, room
 
 # Written by `tilewright-bench table --brief --records r.sqlite benchmarks/records/*.gz`, then `tilewright records export --records r.sqlite`.
 SHIPPED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "h200.jsonl.gz")
@@ -232,8 +232,7 @@ class Context:
         held = self._workspaces.setdefault(stream, [])
         if not held or held[-1][0] < size:
             # Smaller ones stay: launches may still use them.
-            room = empty(like, (size // 4 + 1,), "float32")
-            held.append((size, look(room, "workspace")))
+            held.append((size, room(like, size)))
         return held[-1][1].address
 
     def forget(self, problem: str) -> None:

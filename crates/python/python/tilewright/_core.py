@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Un
 
 from . import _arguments as given
 from . import _native
-from ._arrays import Array, Matrix, apart, conjugated, current_stream, empty, factor, factor_of_product, float8, integer8, like, listed, look, matrix, of_shape, pack, packed, result, summand
+from ._arrays import Array, Matrix, apart, conjugated, current_stream, empty, factor, factor_of_product, float8, integer8, like, listed, look, matrix, of_shape, pack, packed, result, room, summand
 from ._contexts import Context, _contexts, _tell, changed, context_for, devices, use  # noqa: F401
 
 Progress = Union[bool, Callable[[Dict[str, Any]], Any]]
@@ -35,20 +35,32 @@ class Call:
         host = self.memories["a"].device == "cpu"
         prepared = self.context.prepared(self.problem, (256, 256, 256) if host else self.alignments)
         addresses = {role: x.address for role, x in self.memories.items()}
-        room = None
+        space = None
         if not host:
-            # Operands may be of a framework in which nothing can be allocated here.
-            like = next(x.keep[0] for x in (self.memories.get("c"), self.memories["a"]) if x is not None and x.keep is not None)
-            current = current_stream(like) if stream is None else None
-            if current is None:
+            like, current = self._current(stream is None)
+            if stream is not None or current is None:
                 addresses["workspace"] = self.context.workspace(prepared.workspace_bytes, stream or 0, like)
-            elif prepared.workspace_bytes:
+            else:
+                stream = current
                 # The framework gives it back in the stream's order, after this launch.
-                room = look(empty(like, (prepared.workspace_bytes // 4 + 1,), "float32"), "workspace")
-                addresses["workspace"] = room.address
-            stream = current if current is not None else stream
+                space = room(like, prepared.workspace_bytes)
+                addresses["workspace"] = 0 if space is None else space.address
         prepared.launch(addresses, alpha.real, beta.real, stream or 0, host, (alpha.imag, beta.imag))
         return self.result
+
+    def _current(self, alike: bool) -> Tuple[Any, Optional[int]]:
+        """An array in whose framework memory can be allocated, and that framework's current stream. C before A, A before the others. With `alike` two
+        current streams are refused."""
+        roles = sorted((role for role, x in self.memories.items() if x.keep is not None), key=lambda role: ("c", "a", role).index(role))
+        streams = {role: current_stream(self.memories[role].keep[0]) for role in roles}
+        known = [role for role in roles if streams[role] is not None]
+        for role in known[1:] if alike else ():
+            if streams[role] != streams[known[0]]:
+                raise _native.OperandError(
+                    f"{known[0]} and {role} are of frameworks with two current streams: make one of them wait for the other, and name it by stream="
+                )
+        first = (known or roles)[0]
+        return self.memories[first].keep[0], streams[first]
 
 
 def _same_place(context: Optional[Context], arrays: Sequence[Tuple[str, Array]]) -> Context:
