@@ -263,6 +263,53 @@ class Products(unittest.TestCase):
                 self.assertTrue(issubclass(error, tw.Error))
 
 
+class Chains(unittest.TestCase):
+    """Gated products and losses of layers as models store them."""
+
+    def setUp(self):
+        tw.use(DEVICE, records="")
+
+    def test_glu(self):
+        x, weight, bias = numbers(2, 3, 8), numbers(12, 8), numbers(12)
+        z = x @ weight.T + bias
+        got = tw.glu(x, weight, bias=bias, gate="relu")
+        np.testing.assert_allclose(got, np.maximum(z[..., :6], 0) * z[..., 6:], rtol=1e-5)
+        got = tw.glu(x, weight, bias=bias, gate="linear", up_first=True, interleaved=True)
+        np.testing.assert_allclose(got, z[..., ::2] * z[..., 1::2], rtol=1e-5)
+        two = tw.glu(x, weight[:6], up=weight[6:], bias=bias, gate="relu")
+        np.testing.assert_array_equal(two, tw.glu(x, weight, bias=bias, gate="relu"))
+        self.assertEqual(tw.glu(x[:, :0], weight).shape, (2, 0, 6))
+
+    def test_cross_entropy(self):
+        rng = np.random.default_rng(5)
+        for dtype, rtol in (("float32", 1e-5), ("float64", 1e-12), ("float16", 2e-3)):
+            x, weight, bias, factors = (rng.standard_normal(shape).astype(dtype) for shape in ((2, 5, 8), (11, 8), 11, 11))
+            labels = rng.integers(0, 11, (2, 5))
+            labels[0, 1], labels[1, 2] = -100, 3
+            z = x.astype("f8") @ weight.T.astype("f8") + bias
+            most = np.log(np.exp(z).sum(-1))
+            kept = labels != -100
+            index = np.where(kept, labels, 0)
+            label = np.take_along_axis(z, index[..., None], -1)[..., 0]
+            options = (
+                ({}, most - label, kept),
+                (dict(label_smoothing=0.2, z_loss=0.1), most - 0.8 * label - 0.2 * z.mean(-1) + 0.1 * most**2, kept),
+                (dict(class_weight=factors), (most - label) * factors[index], kept * factors[index].astype("f8")),
+            )
+            for more, loss, counted in options:
+                loss = np.where(kept, loss, 0)
+                for reduction, want in (("none", loss), ("sum", loss.sum()), ("mean", loss.sum() / counted.sum())):
+                    got = tw.cross_entropy(x, weight, labels, bias=bias, reduction=reduction, **more)
+                    self.assertEqual(got.dtype, "float64" if dtype == "float64" else "float32")
+                    np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol, err_msg=f"{dtype} {reduction} {more}")
+            unknown = np.where(kept, 11, -100)
+            np.testing.assert_array_equal(np.isnan(tw.cross_entropy(x, weight, unknown, reduction="none")), kept)
+        # No rows, and no rows that count.
+        self.assertTrue(np.isnan(tw.cross_entropy(x[:, :0], weight, labels[:, :0])))
+        self.assertTrue(np.isnan(tw.cross_entropy(x, weight, np.full((2, 5), -100))))
+        self.assertAlmostEqual(float(tw.cross_entropy([[1.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]], [1])), np.log(2))
+
+
 class Streams(unittest.TestCase):
     """Arrays on a GPU, by a stand-in for CuPy and a context that launches nothing."""
 
@@ -285,22 +332,23 @@ class Streams(unittest.TestCase):
         patch.start()
         self.addCleanup(patch.stop)
 
-    def launched(self, array, stream, size=64):
-        """Stream and address of workspace of a call's launch, and the requests for workspace of the context."""
+    def launched(self, array, stream, size=64, **other):
+        """Stream and address of workspace of a call's launch, and the requests for workspace of the context. `other`: arrays of other roles."""
         launch, workspace = mock.Mock(), mock.Mock(return_value=4096)
         prepared = types.SimpleNamespace(workspace_bytes=size, launch=launch)
         context = types.SimpleNamespace(prepared=lambda problem, alignments: prepared, workspace=workspace)
-        at = _arrays.Array(512, (4, 4), (4, 1), "float32", "cuda:0", (array, None))
+        at = lambda x: _arrays.Array(512, (4, 4), (4, 1), "float32", "cuda:0", None if x is None else (x, None))
+        memories = {role: at(other.get(role, array)) for role in ("a", "b", "c")}
         # As with values of the result, which are a tuple.
-        _core.Call(context, "a problem", {"a": at, "b": at, "c": at}, (array, array)).run(1.0, 0.0, stream)
+        _core.Call(context, "a problem", memories, (array, array)).run(1.0, 0.0, stream)
         addresses, _, _, found, _, _ = launch.call_args.args
-        return found, addresses["workspace"] if "workspace" in addresses else None, [call.args for call in workspace.call_args_list]
+        return found, addresses["workspace"], [call.args for call in workspace.call_args_list]
 
     def test_the_current_stream_of_the_framework(self):
         stream, address, asked = self.launched(self.array, None)
         self.assertEqual((stream, asked, self.made), (77, [], [((17,), "float32")]))
         self.assertTrue(address)
-        self.assertEqual(self.launched(self.array, None, size=0), (77, None, []))
+        self.assertEqual(self.launched(self.array, None, size=0), (77, 0, []))
 
     def test_a_stream_by_its_handle(self):
         self.assertEqual(self.launched(self.array, 5), (5, 4096, [(64, 5, self.array)]))
@@ -308,6 +356,34 @@ class Streams(unittest.TestCase):
     def test_the_default_stream_of_other_frameworks(self):
         other = object()
         self.assertEqual(self.launched(other, None), (0, 4096, [(64, 0, other)]))
+        # One among them has a stream, and can allocate.
+        for role in "abc":
+            stream, address, asked = self.launched(other, None, **{role: self.array})
+            self.assertEqual((stream, asked), (77, []))
+            self.assertTrue(address)
+
+    def test_a_result_that_is_not_stored(self):
+        stream, address, asked = self.launched(self.array, None, c=None)
+        self.assertEqual((stream, asked), (77, []))
+        self.assertTrue(address)
+
+    def test_two_current_streams(self):
+        class Tensor:
+            device = types.SimpleNamespace(index=0)
+
+        of = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: self.other)
+        with mock.patch.dict(sys.modules, {"torch": types.SimpleNamespace(Tensor=Tensor, _C=of)}):
+            self.other = 77
+            self.assertEqual(self.launched(self.array, None, size=0, b=Tensor())[0], 77)
+            self.other = 78
+            with self.assertRaisesRegex(tw.OperandError, "c and b are of frameworks with two current streams"):
+                self.launched(self.array, None, b=Tensor())
+            self.assertEqual(self.launched(self.array, 5, b=Tensor())[0], 5)
+
+    def test_no_memory_for_the_workspace(self):
+        vars(sys.modules["cupy"])["empty"] = mock.Mock(side_effect=MemoryError("none is free"))
+        with self.assertRaisesRegex(tw.OutOfMemory, "a workspace of 64 bytes"):
+            self.launched(self.array, None)
 
 
 class Words(unittest.TestCase):
@@ -641,10 +717,22 @@ class Ends(unittest.TestCase):
 
 @unittest.skipIf(torch is None, "PyTorch is not here")
 class Torch(unittest.TestCase):
-    """Tensors of types that numpy lacks."""
+    """Tensors of types that numpy lacks, and functions that numpy and torch share."""
 
     def setUp(self):
         tw.use(DEVICE, records="")
+
+    def test_chains(self):
+        x, weight, labels = torch.randn(3, 8), torch.randn(12, 8, requires_grad=True), torch.tensor([0, 11, 5])
+        gate, up = torch.nn.functional.linear(x, weight).chunk(2, -1)
+        torch.testing.assert_close(tw.glu(x, weight), torch.nn.functional.silu(gate) * up, rtol=1e-5, atol=1e-5)
+        loss = tw.cross_entropy(x, weight, labels, label_smoothing=0.1)
+        want = torch.nn.functional.cross_entropy(torch.nn.functional.linear(x, weight), labels, label_smoothing=0.1)
+        torch.testing.assert_close(loss, want, rtol=1e-5, atol=1e-5)
+        loss.backward()
+        self.assertTrue(weight.grad.abs().sum() > 0)
+        with self.assertRaisesRegex(tw.ProblemError, "context = .*leave it out"):
+            tw.cross_entropy(x, weight, labels, context=tw.Context(DEVICE, records=""))
 
     def test_floats_of_8_bits(self):
         whole = lambda *shape: torch.from_numpy(np.random.default_rng(11).integers(-8, 9, shape).astype("f4"))

@@ -199,8 +199,39 @@ FUNCTIONS = {
     "Context": (dict(device="emu", records=""), dict(device=TEXT, records=PATH, workspace=WHOLE, atomics=TRUTH, in_process=TRUTH, ieee=TRUTH)),
     "devices": ({}, {}),
 }
-# Not wrong after all, by function, argument and value: sums are of any floats, and of no elements what they begin with.
-RIGHT = {("reduce", "x", "other floats"), ("reduce", "x", "empty"), ("reduce", "x", "list"), ("gemm", "out", "turned")}
+LABELS = {"number": 3, "text": "x", "object": object(), "None": None, "floats": numbers(4), "ragged": [[0], [1, 2]], "fractions": [0.5] * 4, "too few": [0, 1]}
+FUNCTIONS["glu"] = (
+    dict(x=numbers(4, 5), weight=numbers(6, 5)),
+    dict(
+        x=read(4, 5, needed=True),
+        weight=read(6, 5, needed=True),
+        up=read(6, 5),
+        bias=read(6),
+        gate=TEXT,
+        up_first=TRUTH,
+        interleaved=TRUTH,
+        gate_limit={"text": "x", "list": [], "another gate's": 2.0},
+        gate_slope={"text": "x", "zero": 0},
+        context=CONTEXT,
+    ),
+)
+FUNCTIONS["cross_entropy"] = (
+    dict(x=numbers(4, 5), weight=numbers(6, 5), labels=np.array([0, 1, 2, 5])),
+    dict(
+        x=read(4, 5, needed=True),
+        weight=read(6, 5, needed=True),
+        labels=LABELS,
+        bias=read(6),
+        reduction=TEXT,
+        ignore_index={"text": "x", "fraction": 1.5, "list": [], "None": None},
+        label_smoothing={"text": "x", "two": 2.0, "negative": -0.1, "NaN": float("nan")},
+        z_loss={"text": "x", "list": [], "NaN": float("nan")},
+        class_weight=read(6),
+        context=CONTEXT,
+    ),
+)
+# Not wrong after all, by function, argument and value: sums are of any floats, and of no elements what they begin with. Layers take any axes before k.
+RIGHT = {("glu", "x", "an axis more"), ("reduce", "x", "other floats"), ("reduce", "x", "empty"), ("reduce", "x", "list"), ("gemm", "out", "turned")}
 # Operands that may have any strides: function, argument and the right shape.
 READ = [
     ("gemm", "a", (4, 5)),
@@ -213,6 +244,13 @@ READ = [
     ("conv", "residual", (1, 4, 4, 4)),
     ("conv", "mask", (1, 4, 4, 4)),
     ("reduce", "x", (4, 5)),
+    ("glu", "x", (4, 5)),
+    ("glu", "weight", (6, 5)),
+    ("glu", "bias", (6,)),
+    ("cross_entropy", "x", (4, 5)),
+    ("cross_entropy", "weight", (6, 5)),
+    ("cross_entropy", "bias", (6,)),
+    ("cross_entropy", "class_weight", (6,)),
 ]
 
 

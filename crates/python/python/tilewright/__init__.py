@@ -12,6 +12,7 @@ host memory run on any device and are copied there and back. Arrays on a CUDA or
 operators for PyTorch models.
 """
 
+from ._chains import cross_entropy, glu
 from ._core import (
     Context,
     Outcome,
@@ -49,10 +50,12 @@ __all__ = [
     "TuneError",
     "__version__",
     "conv",
+    "cross_entropy",
     "devices",
     "emit",
     "explain",
     "gemm",
+    "glu",
     "reduce",
     "tune",
     "use",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import sys
-from typing import Any, List, NoReturn, Optional, Sequence, Tuple
+from typing import Any, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from . import _native
 
@@ -42,6 +42,29 @@ def whole(value: Any, name: str, least: int = 0, most: int = 2**63 - 1) -> int:
 def stream(value: Any) -> Optional[int]:
     """Handle of a stream, or None for the current one."""
     return None if value is None else whole(value, "stream", 0, 2**64 - 1)
+
+
+class Loss(NamedTuple):
+    """Options of a cross-entropy."""
+
+    reduction: str
+    ignore_index: int
+    label_smoothing: float
+    z_loss: float
+
+
+def loss(reduction: Any, ignore_index: Any, label_smoothing: Any, z_loss: Any, class_weight: Any) -> Loss:
+    """The options of a cross-entropy, where they are possible together."""
+    if word(reduction, "reduction") not in ("mean", "sum", "none"):
+        refuse("reduction", reduction, "mean, sum or none is needed")
+    smoothing, z_factor = number(label_smoothing, "label_smoothing"), number(z_loss, "z_loss")
+    if not abs(z_factor) < float("inf"):
+        refuse("z_loss", z_loss, "a finite number is needed")
+    if not 0.0 <= smoothing <= 1.0:
+        refuse("label_smoothing", label_smoothing, "a number from 0 to 1 is needed")
+    if smoothing and class_weight is not None:
+        raise _native.ProblemError("label_smoothing and class_weight: leave one of them out, or use torch.nn.functional.cross_entropy")
+    return Loss(reduction, whole(ignore_index, "ignore_index", -(2**63), 2**63 - 1), smoothing, z_factor)
 
 
 def each(value: Any, name: str, dims: int, least: int) -> List[int]:

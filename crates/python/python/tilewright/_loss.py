@@ -446,16 +446,7 @@ def linear_cross_entropy(
     >>> round(twt.linear_cross_entropy(torch.eye(2), torch.zeros(4, 2), torch.tensor([0, 3])).exp().item(), 4)
     4.0
     """
-    if given.word(reduction, "reduction") not in ("mean", "sum", "none"):
-        given.refuse("reduction", reduction, "mean, sum or none is needed")
-    smoothing, z_factor = given.number(label_smoothing, "label_smoothing"), given.number(z_loss, "z_loss")
-    if not abs(z_factor) < float("inf"):
-        given.refuse("z_loss", z_loss, "a finite number is needed")
-    if not 0.0 <= smoothing <= 1.0:
-        given.refuse("label_smoothing", label_smoothing, "a number from 0 to 1 is needed")
-    if smoothing and class_weight is not None:
-        raise _native.ProblemError("label_smoothing and class_weight: leave one of them out, or use torch.nn.functional.cross_entropy")
-    ignore_index = given.whole(ignore_index, "ignore_index", -(2**63), 2**63 - 1)
+    reduction, ignore_index, smoothing, z_factor = given.loss(reduction, ignore_index, label_smoothing, z_loss, class_weight)
     for name, tensor in (("x", x), ("weight", weight), ("bias", bias)):
         if isinstance(tensor, Tensor) and not tensor.is_floating_point():
             raise _native.OperandError(f"{name} is {tensor.dtype}: float16, bfloat16, float32 or float64 is needed")
