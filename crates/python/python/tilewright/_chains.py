@@ -14,7 +14,7 @@ from ._contexts import Context
 def _array(x: Any, name: str, dims: Tuple[int, ...]) -> Any:
     """An operand with one of these numbers of axes, or with at least one axis for none."""
     x = listed(x, name)
-    if not all(hasattr(x, name) for name in ("shape", "reshape", "dtype", "T")):
+    if not all(hasattr(x, part) for part in ("shape", "reshape", "dtype", "T")):
         raise _native.OperandError(f"{name} is {type(x).__name__}: an array of numpy, torch or CuPy is needed")
     if len(x.shape) not in (dims or range(1, 100)):
         raise _native.OperandError(f"{name} has shape {tuple(x.shape)}: {'an axis is' if not dims else f'{dims[0]} axes are'} needed")
@@ -41,7 +41,7 @@ def _framework(x: Any) -> Any:
 
 
 def _rows(x: Any) -> Any:
-    """All axes but the last as one. Their product, as an empty array leaves the size of a -1 open."""
+    """A matrix: all axes but the last become one. An empty array would not define the size of a -1."""
     count = 1
     for extent in x.shape[:-1]:
         count *= int(extent)
