@@ -82,13 +82,17 @@ def ratios(spreads, waiting, of_what=""):
     return lines
 
 
-def main(doc, measure, sizes, metavar, meaning, gradients):
-    """The command line of a script: `measure` gives the JSON object of a size, from torch, our operators, `Held`, the size and the options."""
+def main(doc, measure, sizes, metavar, meaning, gradients=None):
+    """The command line of a script: `measure` gives the JSON object of a size, from torch, our operators, `Held`, the size and the options.
+
+    `gradients`: the help of --backward. A script without it compares forward calls alone, with fixed modes of torch.compile."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sizes", nargs="*", default=sizes, metavar=metavar, help=meaning)
-    parser.add_argument("--backward", action="store_true", help=gradients)
+    parser.set_defaults(backward=False)
+    if gradients:
+        parser.add_argument("--backward", action="store_true", help=gradients)
+        parser.add_argument("--autotune", action="store_true", help="torch.compile with max-autotune-no-cudagraphs, too")
     parser.add_argument("--seconds", type=float, default=10.0, help="of tuning for each of our problems")
-    parser.add_argument("--autotune", action="store_true", help="torch.compile with max-autotune-no-cudagraphs, too")
     parser.add_argument("--out", default=os.devnull, help="JSON lines, appended")
     args = parser.parse_args()
     import torch

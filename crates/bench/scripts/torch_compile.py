@@ -1,38 +1,38 @@
 #!/usr/bin/env python3
-"""Times torch.compile(mode="max-autotune") on bf16 matrix products whose rows are not aligned to 16 bytes.
+"""Products of bf16 matrices whose rows are not aligned to 16 bytes: ours, tuned here, beside torch.mm and torch.compile.
 
-Usage: torch_compile.py [MxNxK]...        (default: 4095x4095x4095 1000x1001x1002)
-Needs: PyTorch with CUDA. The three ways are timed alternately, with a cold cache and without the host's time (held.py). Medians of 51 runs
-are printed, for B as (k x n) and as the transpose of (n x k); a wide spread is marked.
+Usage: torch_compile.py [--seconds S] [--out FILE.jsonl] [MxNxK]...        (default: 4095x4095x4095 1000x1001x1002)
+Needs: PyTorch with CUDA and tilewright's Python package. nn: B is a (k x n) matrix, nt: the transpose of (n x k). The modes of torch.compile
+are max-autotune-no-cudagraphs and max-autotune. Times are medians of at least 60 runs with a cold cache and without the host's time (held.py).
 """
 
 import os
 import sys
 
-import torch
-
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from held import Held  # noqa: E402
+from sides import compare, main, tuned  # noqa: E402
+
+SIZES = "4095x4095x4095 1000x1001x1002".split()
 
 
-def main():
-    held = Held(torch)
-    shapes = sys.argv[1:] or ["4095x4095x4095", "1000x1001x1002"]
-    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}")
-    for shape in shapes:
-        m, n, k = (int(x) for x in shape.split("x"))
-        a = torch.rand(m, k, dtype=torch.bfloat16, device="cuda") * 2 - 1
-        for layout in ("nn", "nt"):
-            b = torch.rand(k, n, dtype=torch.bfloat16, device="cuda") * 2 - 1
-            if layout == "nt":
-                b = b.t().contiguous().t()
-            product = torch.compile(lambda x, y: torch.mm(x, y), mode="max-autotune-no-cudagraphs")
-            graphs = torch.compile(lambda x, y: torch.mm(x, y), mode="max-autotune")
-            runs = [lambda: torch.mm(a, b), lambda: product(a, b), lambda: graphs(a, b)]
-            eager, plain, graphed = (f"{x.median:.2f} us{' (wide)' if x.wide else ''}" for x in held.spreads(runs, 51))
-            print(f"{layout} {shape}: eager {eager}, max-autotune {plain}, with CUDA graphs {graphed}", flush=True)
-            torch._dynamo.reset()
+def measure(torch, twt, held, size, args):
+    m, n, k = (int(extent) for extent in size.split("x"))
+    a = (torch.rand(m, k, device="cuda") * 2 - 1).bfloat16()
+    row = {"size": size}
+    for layout in ("nn", "nt"):
+        b = (torch.rand(*((k, n) if layout == "nn" else (n, k)), device="cuda") * 2 - 1).bfloat16()
+        b = b if layout == "nn" else b.t()
+        ways = {"ours": twt.mm, "eager": torch.mm}
+        for mode in ("max-autotune-no-cudagraphs", "max-autotune"):
+            ways[mode] = torch.compile(lambda x, y: torch.mm(x, y), mode=mode, dynamic=False)
+        calls = {name: lambda way=way, b=b: [way(a, b)] for name, way in ways.items()}
+        plans = tuned([calls["ours"]], args.seconds)
+        print(f"{layout} {size}: {plans}", flush=True)
+        want = [t.double() for t in calls["eager"]()]
+        row[layout] = {"plans": plans, **compare(held, calls, want, f"{layout} {size}", {})}
+        torch._dynamo.reset()
+    return row
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, measure, SIZES, "MxNxK", "rows, columns and length")
