@@ -101,13 +101,13 @@ fn of_warpgroups(space: &Space, pair: &Pair) -> [bool; OF_WARPGROUPS.len()] {
 #[test]
 fn groups_verify() {
     let devices = ["emu:sm_90a", "emu:sm_80", "emu:gfx942", "emu:sm_90a", "emu:gfx90a"];
-    Run { devices: &devices, recipe: Recipe::grouped(), count: 600, interleave: false }.all_pass_with(features, &FEATURES);
+    Run { devices: &devices, recipe: Recipe::grouped(), count: 400, interleave: false }.all_pass_with(features, &FEATURES);
 }
 
 #[test]
 fn groups_verify_by_warpgroups() {
     let recipe = Recipe { grouped: true, ..Recipe::units() };
-    Run { devices: &["emu:sm_90a"], recipe, count: 400, interleave: true }.all_pass_with(of_warpgroups, &OF_WARPGROUPS);
+    Run { devices: &["emu:sm_90a"], recipe, count: 250, interleave: true }.all_pass_with(of_warpgroups, &OF_WARPGROUPS);
 }
 
 /// What a pair leaves in C.

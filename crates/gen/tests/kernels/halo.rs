@@ -198,7 +198,7 @@ fn windows(rng: &mut ChaCha8Rng) -> Plan {
 #[test]
 fn random_windows() {
     // Windows of groups as columns are rare.
-    let count = draws_or(1500, 300);
+    let count = draws_or(600, 300);
     let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
     let outcomes: Vec<([bool; 7], Option<String>)> = (first..first + count)
         .into_par_iter()

@@ -50,7 +50,7 @@ fn tried(unit: usize, split: usize, across: bool) -> Result<(), String> {
     let (name, device, scalar, head) = UNITS[unit];
     let device = support::emulator(device, true, 3);
     for (number, operators) in OPERATORS.chunks(3).enumerate() {
-        let gemm = Gemm::new(scalar, 200, 136, 88).batch(2).order(Order::Row).trans(across, !across);
+        let gemm = Gemm::new(scalar, 136, 72, 88).batch(2).order(Order::Row).trans(across, !across);
         let gemm = if name.contains("TF32") { gemm.math(Math::Tf32x3) } else { gemm };
         let gemm = if scalar == Scalar::F64 { gemm } else { gemm.out_dtype(Scalar::F32) };
         let both = operators.iter().flat_map(|op| [format!("{op}:k:a"), format!("{op}:k:b")]);

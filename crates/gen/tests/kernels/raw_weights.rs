@@ -156,7 +156,7 @@ fn random_plans_verify() {
         let device = emulator("emu:sm_80", true, seed);
         Some(judge(&device, &Pair { seed, problem, plan }))
     };
-    let count = draws_or(400, 80);
+    let count = draws_or(200, 80);
     let verdicts: Vec<Option<String>> = (0..count).into_par_iter().filter_map(tried).collect();
     let wrong: Vec<&String> = verdicts.iter().flatten().collect();
     assert!(wrong.is_empty(), "{} of {} failed, the first: {}", wrong.len(), verdicts.len(), wrong[0]);

@@ -22,12 +22,12 @@ fn random(recipe: Recipe, devices: &[&str], count: u64) {
 
 #[test]
 fn on_multiply_adds() {
-    random(Recipe::emulated(), &["emu:sm_90a", "emu:gfx900"], 700);
+    random(Recipe::emulated(), &["emu:sm_90a", "emu:gfx900"], 400);
 }
 
 #[test]
 fn in_every_schedule() {
-    random(Recipe::schedules(), &["emu:sm_90a", "emu:gfx942"], 700);
+    random(Recipe::schedules(), &["emu:sm_90a", "emu:gfx942"], 400);
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn on_convolutions() {
     let names = ["parts", "empty phases", "parts by atomics", "indices over parts"];
     let recipe = Recipe { reductions: true, ..Recipe::convolutions() };
     let devices = &["emu:sm_90a", "emu:gfx942", "emu:sm_80"];
-    Run { devices, recipe, count: 700, interleave: true }.all_pass_with(
+    Run { devices, recipe, count: 400, interleave: true }.all_pass_with(
         |space, pair| {
             let (parts, resolved) =
                 (space.parts(&pair.plan), space.resolve(&pair.plan).unwrap_or_else(|e| panic!("{pair}: {e}")));
@@ -134,7 +134,7 @@ fn every_way_out_is_drawn() {
 /// Tensors by themselves.
 #[test]
 fn of_tensors() {
-    let count = draws(700);
+    let count = draws(400);
     let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
     let outcomes: Vec<Option<String>> = (first..first + count)
         .into_par_iter()

@@ -97,7 +97,7 @@ fn random_convolutions_verify() {
     Run {
         devices: &["emu:sm_90a", "emu:gfx942", "emu:sm_80", "emu:sm_90a"],
         recipe: Recipe::convolutions(),
-        count: 3000,
+        count: 1500,
         interleave: true,
     }
     .all_pass_with(features, &FEATURES);

@@ -14,7 +14,7 @@ fn random_schedules_verify_under_random_interleaving() {
     Run {
         devices: &["emu:sm_90a", "emu:sm_90a", "emu:sm_90a", "emu:gfx942"],
         recipe: Recipe::schedules(),
-        count: 2500,
+        count: 1500,
         interleave: true,
     }
     .all_pass();

@@ -16,7 +16,7 @@ use tilewright_gen::space::Space;
 /// Draws, repairs and verifies; says how many plans were legal, how many brought an operand in rows along k, how many were persistent and
 /// how many staged their results.
 fn verify(unit: u32, device: &str) {
-    let count = draws(500);
+    let count = draws(300);
     let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
     let outcomes: Vec<([bool; 3], Option<String>)> = (first..first + count)
         .into_par_iter()
@@ -50,7 +50,7 @@ fn verify(unit: u32, device: &str) {
 /// One operand at least in bulk: multiply-adds and mma.sync, too, with transaction barriers, roles, ping-pong, clusters.
 #[test]
 fn random_plans_of_bulk_copies() {
-    let count = draws(450);
+    let count = draws(300);
     let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
     let outcomes: Vec<([bool; 4], Option<String>)> = (first..first + count)
         .into_par_iter()
