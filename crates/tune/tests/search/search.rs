@@ -1,7 +1,8 @@
 //! Searches on the emulator and on devices that misbehave.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tilewright_check::verify::Depth;
@@ -42,8 +43,15 @@ struct Faulty {
     pace: fn(u32) -> f64,
     /// Until it is ready.
     start: Duration,
-    /// What is tried in a worker cancels the search and goes on until somebody says so.
-    stuck: Option<(Cancel, Mutex<Receiver<()>>)>,
+    /// A rehearsal in a compile worker cancels the search and goes on until it is released.
+    stuck: Option<Arc<Stuck>>,
+}
+
+struct Stuck {
+    cancel: Cancel,
+    release: Mutex<Receiver<()>>,
+    /// A rehearsal has ended.
+    ended: AtomicBool,
 }
 
 impl Faulty {
@@ -90,9 +98,10 @@ impl Device for Faulty {
         if self.any(launches, Fault::Idles) { Ok(()) } else { self.inner.launch(launches) }
     }
     fn rehearse(&self, _: &[Launch]) -> Result<(), DeviceError> {
-        if let Some((cancel, release)) = &self.stuck {
-            cancel.cancel();
-            let _ = release.lock().unwrap().recv_timeout(Duration::from_secs(60));
+        if let Some(stuck) = &self.stuck {
+            stuck.cancel.cancel();
+            let _ = stuck.release.lock().unwrap().recv_timeout(Duration::from_secs(60));
+            stuck.ended.store(true, Ordering::SeqCst);
         }
         Ok(())
     }
@@ -479,14 +488,16 @@ fn times_with_warm_caches_are_recorded_apart() {
 fn a_cancelled_search_leaves_its_workers_behind() {
     let inner = open("emu").unwrap();
     let info = DeviceInfo { kind: DeviceKind::Cpu, name: "stuck".into(), ..inner.info().clone() };
-    let (cancel, (release, wait)) = (Cancel::default(), sync_channel(0));
-    let stuck = Some((cancel.clone(), Mutex::new(wait)));
+    let cancel = Cancel::default();
+    let (release, wait) = channel();
+    let stuck = Arc::new(Stuck { cancel: cancel.clone(), release: Mutex::new(wait), ended: AtomicBool::new(false) });
     let fault: fn(u32) -> Fault = |_| Fault::None;
     let pace: fn(u32) -> f64 = |_| 1.0;
     let device: Arc<dyn Device> =
-        Arc::new(Faulty { inner, info, fault, runs: Mutex::default(), pace, start: Duration::ZERO, stuck });
+        Arc::new(Faulty { inner, info, fault, runs: Mutex::default(), pace, start: Duration::ZERO, stuck: Some(stuck.clone()) });
     let space = Space::new(&small(), &device.info().target).unwrap();
     let ended = tune(&device, &space, None, &options(5), &cancel, &mut |_| ());
     assert!(matches!(ended, Err(TuneError::NoPlan { trials: 0, .. })), "{ended:?}");
-    release.try_send(()).expect("a worker is still at it");
+    assert!(!stuck.ended.load(Ordering::SeqCst), "the search waited for its compile worker");
+    release.send(()).unwrap();
 }
