@@ -203,6 +203,7 @@ typedef struct tw_gemm {
     int64_t interleaved; /* 1: columns of the gate and of the other factor take turns */
     int64_t preactivations; /* 1: the sums of both factors are stored in TW_PREACTIVATIONS, too; tw_launch_call */
     int64_t separate_up; /* 1: B has the gate's n columns, and TW_UP those of the other factor; tw_launch_call */
+    double softcap; /* C = softcap * tanh(x / softcap), in the place of an activation; 0: none */
 } tw_gemm;
 
 /* Fills `gemm` with a row-major, untransposed, tight product without epilogue. `gemm` is the caller's. Does nothing for NULL. */

@@ -60,6 +60,7 @@ pub struct TwGemm {
     pub interleaved: i64,
     pub preactivations: i64,
     pub separate_up: i64,
+    pub softcap: f64,
 }
 
 #[repr(C)]
@@ -173,6 +174,7 @@ fn tight_gemm(dtype: i32, [m, n, k]: [i64; 3]) -> TwGemm {
         interleaved: 0,
         preactivations: 0,
         separate_up: 0,
+        softcap: 0.0,
     }
 }
 
@@ -370,9 +372,8 @@ pub(crate) fn gemm(x: &TwGemm) -> Result<Problem, Failure> {
         numbers!(all, x: b_dtype);
     }
     // 0 is the default.
-    for (name, value) in
-        [("gate_limit", x.gate_limit), ("gate_slope", x.gate_slope)].into_iter().filter(|(_, value)| *value != 0.0)
-    {
+    let decimals = [("gate_limit", x.gate_limit), ("gate_slope", x.gate_slope), ("softcap", x.softcap)];
+    for (name, value) in decimals.into_iter().filter(|(_, value)| *value != 0.0) {
         let field = all.field(name)?;
         all.give(field, value.to_string());
     }

@@ -347,6 +347,13 @@ mod tests {
         refused("m,n,k,dtype\n1,2,3,f31\n", &["column dtype", "bf16"]);
         refused("m,n,k,lda\n1,2,3,2\n", &["column lda", "at least 3"]);
         refused("m,n,k,bias\n1,2,3,k\n", &["column bias", "m, n, none"]);
+        let capped = parsed("m,n,k,softcap\n5,6,7,2.5\n5,6,7,\n").unwrap();
+        let found: Vec<bool> = capped.cases.iter().map(|case| case.problem.key().ends_with("_f32_softcap2.5")).collect();
+        assert_eq!(found, [true, false]);
+        let text = capped.cases[0].problem.key();
+        assert_eq!(Problem::parse(&text).as_ref(), Ok(&capped.cases[0].problem));
+        assert_eq!(capped.cases[0].name, "f32 nn 1x(5x6x7), softcap 2.5");
+        refused("m,n,k,activation,softcap\n1,2,3,relu,30\n", &["softcap", "leave one of them out"]);
         refused("m,n,k,activation\n1,2,3,elu\n", &["column activation", "relu, gelu, gelutanh, silu, hardswish, exp, none"]);
         refused("m,n,k,ldr\n1,2,3,4\n", &["column ldr", "no residual"]);
         refused("m,n,k,residual,ldr\n1,2,3,1,1\n", &["column ldr", "at least 2"]);

@@ -13,7 +13,9 @@
 //! exponential, which has the type of the sums: its rounding to 16 bits would be an error of the result's magnitude.
 //! All options change the result, so they belong to the problem and not to the plan.
 
+use crate::error::ProblemError;
 use crate::names::names;
+use crate::real::Real;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use tilewright_ir::Scalar;
@@ -46,6 +48,9 @@ pub enum Activation {
     HardSwish,
     /// `exp(x)`: with `-logsumexp` of the row as its bias a product gives probabilities.
     Exp,
+    /// `limit * tanh(x / limit)`: Gemma 2's limit of the logits (arXiv 2408.00118, section 2). The field `softcap` holds the limit, from
+    /// [`Activation::CAPS`].
+    Softcap(Real),
 }
 
 names!(Activation {
@@ -55,12 +60,31 @@ names!(Activation {
     Silu = 4, ["silu"], "x sigmoid(x)";
     HardSwish = 5, ["hardswish", "hard-swish", "hard_swish"], "x min(max(x + 3, 0), 6) / 6";
     Exp = 6, ["exp"], "exp(x)";
-});
+} with Softcap = "softcap");
 
 /// Coefficient of the cube in [`Activation::GeluTanh`].
 pub const GELU_CUBE: f64 = 0.044_715;
 
 impl Activation {
+    /// The least and the largest limit of [`Activation::Softcap`]: quotients by others may be subnormal, which devices flush to 0.
+    pub const CAPS: [f64; 2] = [1e-6, 1e6];
+
+    /// Refuses a limit that is too small or too large.
+    pub(crate) fn check(this: Option<Activation>) -> Result<(), ProblemError> {
+        match this {
+            Some(Activation::Softcap(limit)) if !(Self::CAPS[0]..=Self::CAPS[1]).contains(&limit.value()) => {
+                Err(ProblemError::value("softcap", limit, "must be from 0.000001 to 1000000"))
+            }
+            _ => Ok(()),
+        }
+    }
+    /// The function without its parameter, a constant that plans do not depend on: a softcap of 1.
+    pub const fn kind(self) -> Activation {
+        match self {
+            Activation::Softcap(_) => Activation::Softcap(Real::constant(1.0)),
+            other => other,
+        }
+    }
     /// The function in f64, without cancellation for negative arguments.
     pub fn apply(self, x: f64) -> f64 {
         match self {
@@ -75,16 +99,24 @@ impl Activation {
             Activation::Silu => x / (1.0 + (-x).exp()),
             Activation::HardSwish => x * (x + 3.0).clamp(0.0, 6.0) / 6.0,
             Activation::Exp => x.exp(),
+            Activation::Softcap(limit) => limit.value() * (x / limit.value()).tanh(),
         }
     }
     /// The element type of a bias before it, from those of the sums and of the result.
     pub(crate) fn bias_dtype(this: Option<Activation>, accumulator: Scalar, out: Scalar) -> Scalar {
         if this == Some(Activation::Exp) { accumulator } else { out }
     }
+    /// Refuses a function that only products have.
+    pub(crate) fn check_outside_of_products(this: Option<Activation>) -> Result<(), ProblemError> {
+        match this {
+            Some(Activation::Softcap(limit)) => Err(ProblemError::value("softcap", limit, "only matrix products have it")),
+            _ => Ok(()),
+        }
+    }
     /// A bound of the slope near an argument: how much an error of the argument may grow. Of exp that is for errors of at most 0.1.
     pub fn slope(self, x: f64) -> f64 {
         match self {
-            Activation::Relu => 1.0,
+            Activation::Relu | Activation::Softcap(_) => 1.0,
             // 1.1290 at x = sqrt 2; the approximation's greatest is 1.1297.
             Activation::Gelu | Activation::GeluTanh => 1.13,
             // 1.0998 at x = 2.3994.
@@ -106,7 +138,8 @@ impl Activation {
     /// is the 16 ulp that OpenCL allows (an ulp is two roundoffs). Of exp at most a quarter counts, 6 (OpenCL) or 4 (ex2.approx)
     /// roundoffs and some that grow with its argument z as sigmoid (1 - sigmoid) |z| < 0.23 lets them; and the quotient rounds by 5
     /// (OpenCL), the reciprocal by 2. The factor of hardswish, below 1, rounds by 2 and the product by 1. An exponential's argument is scaled by
-    /// log2 e, which rounds twice relative to it, and it rounds by 6 (OpenCL) relative to its value.
+    /// log2 e, which rounds twice relative to it, and it rounds by 6 (OpenCL) relative to its value. The argument of tanh rounds by 2, tanh by 10
+    /// (OpenCL) and the product by 1, all relative to values no greater than x.
     pub const fn rounding(self) -> f64 {
         match self {
             Activation::Relu => 0.0,
@@ -114,13 +147,15 @@ impl Activation {
             Activation::GeluTanh | Activation::Silu => 10.0,
             Activation::HardSwish => 3.0,
             Activation::Exp => 8.0,
+            Activation::Softcap(_) => 13.0,
         }
     }
 }
 
 impl fmt::Display for Activation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.name())?;
+        if let Activation::Softcap(limit) = self { write!(f, " {limit}") } else { Ok(()) }
     }
 }
 
@@ -219,15 +254,19 @@ mod tests {
             (Activation::HardSwish, -1.5, -0.375),
             (Activation::HardSwish, 4.0, 4.0),
             (Activation::Exp, -1.0, 0.367_879_441_171_442_3),
+            (Activation::Softcap(Real::constant(2.0)), 1.0, 0.924_234_314_520_019_5),
+            (Activation::Softcap(Real::constant(30.0)), -1e4, -30.0),
         ] {
             assert!((activation.apply(x) - y).abs() < 1e-12, "{activation} of {x}: {}", activation.apply(x));
         }
         assert!(Activation::ALL.iter().all(|a| a.apply(f64::NAN).is_nan() && a.apply(-800.0) == 0.0));
+        assert!(Activation::Softcap(Real::constant(30.0)).apply(f64::NAN).is_nan());
     }
 
     #[test]
     fn slopes_are_bounded_as_specified() {
-        for activation in Activation::ALL.into_iter().filter(|a| *a != Activation::Exp) {
+        let softcap = Activation::Softcap(Real::constant(2.0));
+        for activation in Activation::ALL.into_iter().filter(|a| *a != Activation::Exp).chain([softcap]) {
             let steepest = (-8000..8000)
                 .map(|i| f64::from(i) / 1000.0)
                 .map(|x| (activation.apply(x + 1e-3) - activation.apply(x)).abs() / 1e-3)
@@ -245,5 +284,7 @@ mod tests {
     fn names_round_trip() {
         assert!(Activation::ALL.iter().all(|a| Activation::named(a.name()) == Some(*a)));
         assert_eq!(Activation::named("tanh"), None);
+        assert_eq!(Activation::named("softcap"), None);
+        assert_eq!(Activation::Softcap(Real::constant(2.5)).to_string(), "softcap 2.5");
     }
 }

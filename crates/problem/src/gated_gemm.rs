@@ -1,9 +1,10 @@
 //! Gated products: the columns of B, the runs in which a product may take them, and the fields that exclude a gate.
 
 use crate::error::{ProblemError, computed_in};
-use crate::gate::{GRANULES, Gate, GateFunction, Real};
+use crate::gate::{GRANULES, Gate, GateFunction};
 use crate::gemm::{Gemm, GemmBuilder, Matrix, Order};
 use crate::ragged::Ragged;
+use crate::real::Real;
 
 impl Gemm {
     /// Columns of the product: twice those of C where there is a gate.
@@ -131,12 +132,13 @@ mod tests {
     use crate::contraction::{EpilogueOp, Tensor};
     use crate::epilogue::{Activation, Along};
     use crate::extent::Dynamic;
-    use crate::gate::{Gate, GateFunction, Real};
+    use crate::gate::{Gate, GateFunction};
     use crate::gemm::{Gemm, GemmBuilder, Order};
     use crate::lower::{ConvForm, lower};
     use crate::problem::Problem;
     use crate::quant::{Scale, ZeroPoint};
     use crate::ragged::Ragged;
+    use crate::real::Real;
     use tilewright_ir::Scalar;
 
     fn gated() -> GemmBuilder {

@@ -9,11 +9,12 @@ use crate::complex::Complex;
 use crate::epilogue::{Activation, Along, BiasVector, Residual};
 use crate::error::{DEFAULT_WORKSPACE, ProblemError, default_out};
 use crate::extent::Dynamic;
-use crate::gate::{Gate, GateFunction, Real};
+use crate::gate::{Gate, GateFunction};
 use crate::math::Math;
 use crate::names::names;
 use crate::quant::{Scale, Scales, ZeroPoint, ZeroPoints};
 use crate::ragged::Ragged;
+use crate::real::Real;
 use crate::reduction::Reduction;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
@@ -369,6 +370,20 @@ impl GemmBuilder {
     pub fn activation(mut self, activation: Activation) -> Self {
         self.gemm.activation = Some(activation);
         self
+    }
+    /// As [`GemmBuilder::activation`], with `limit * tanh(x / limit)`, which keeps results below a limit.
+    ///
+    /// ```
+    /// use tilewright_ir::Scalar;
+    /// use tilewright_problem::{Activation, Gemm, Real};
+    ///
+    /// // Logits of Gemma 2.
+    /// let gemm = Gemm::new(Scalar::F32, 2, 2, 2).softcap(Real::parse("30")?).build()?;
+    /// assert!(gemm.activation.is_some_and(|f| f.apply(1e6) == 30.0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn softcap(self, limit: Real) -> Self {
+        self.activation(Activation::Softcap(limit))
     }
     /// A gated product, as a gated MLP has it: B has `2 n` columns, the first half the gate's, and C is the function of the gate's sums times
     /// the other half's. Bias and scales along n have `2 n` values.

@@ -42,11 +42,14 @@ impl Name {
     }
 }
 
-/// Gives an enumeration its table of names: `Variant = number in C, [name, other spellings], "a phrase"`.
+/// Gives an enumeration its table of names: `Variant = number in C, [name, other spellings], "a phrase"`. A variant with a parameter is in no table:
+/// `with Variant = "field"` names the field that holds its parameter.
 macro_rules! names {
-    ($type:ident { $($variant:ident = $number:literal, [$name:literal $(, $alias:literal)*], $help:literal;)* }) => {
+    ($type:ident {
+        $($variant:ident = $number:literal, [$name:literal $(, $alias:literal)*], $help:literal;)*
+    } $(with $with:ident = $field:literal)?) => {
         impl $type {
-            /// All of them, in the order of their names.
+            /// All of them without a parameter, in the order of their names.
             pub const ALL: [$type; [$($number),*].len()] = [$($type::$variant),*];
             /// Their names, numbers and meanings.
             pub const NAMES: &'static [$crate::names::Name] =
@@ -54,7 +57,7 @@ macro_rules! names {
 
             /// Its name in texts.
             pub const fn name(self) -> &'static str {
-                match self { $($type::$variant => $name,)* }
+                match self { $($type::$variant => $name,)* $($type::$with(_) => $field,)? }
             }
             /// The value with this name, in any of its spellings.
             pub fn named(text: &str) -> Option<$type> {

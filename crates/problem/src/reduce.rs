@@ -132,6 +132,7 @@ impl Reduce {
         if !integers && (!self.dtype.is_float() || self.dtype.is_float8()) {
             return Err(ProblemError::value("dtype", self.dtype, "must be f16, bf16, f32, f64, i8, u8 or i32"));
         }
+        Activation::check_outside_of_products(self.activation)?;
         if let Some(activation) = self.activation.filter(|_| integers) {
             return Err(ProblemError::value("activation", activation, "integers have none; give the tensor as f32"));
         }

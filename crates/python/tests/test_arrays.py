@@ -302,6 +302,10 @@ class Chains(unittest.TestCase):
                     got = tw.cross_entropy(x, weight, labels, bias=bias, reduction=reduction, **more)
                     self.assertEqual(got.dtype, "float64" if dtype == "float64" else "float32")
                     np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol, err_msg=f"{dtype} {reduction} {more}")
+            capped = 2.0 * np.tanh(z / 2.0)
+            want = np.log(np.exp(capped).sum(-1)) - np.take_along_axis(capped, index[..., None], -1)[..., 0]
+            got = tw.cross_entropy(x, weight, labels, bias=bias, reduction="none", softcap=2.0)
+            np.testing.assert_allclose(got, np.where(kept, want, 0), rtol=rtol, atol=rtol)
             unknown = np.where(kept, 11, -100)
             np.testing.assert_array_equal(np.isnan(tw.cross_entropy(x, weight, unknown, reduction="none")), kept)
         # No rows, and no rows that count.

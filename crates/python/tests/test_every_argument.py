@@ -131,6 +131,7 @@ FUNCTIONS = {
             interleaved=TRUTH,
             up=read(5, 6),
             preactivations=TRUTH,
+            softcap=POSITIVE,
             gate_limit=POSITIVE,
             gate_slope=POSITIVE,
             offsets={
@@ -227,6 +228,7 @@ FUNCTIONS["cross_entropy"] = (
         label_smoothing={"text": "x", "two": 2.0, "negative": -0.1, "NaN": float("nan")},
         z_loss={"text": "x", "list": [], "NaN": float("nan")},
         class_weight=read(6),
+        softcap=POSITIVE,
         context=CONTEXT,
     ),
 )
@@ -295,7 +297,7 @@ if torch is not None:
         ),
         "linear_logsumexp": (
             dict(x=torch.ones(4, 5), weight=torch.ones(6, 5), labels=torch.zeros(4, dtype=torch.int64)),
-            dict(x=MISSING, weight=MISSING, labels=MISSING, bias=TENSOR, keep=KEEP, workspace=WORKSPACE),
+            dict(x=MISSING, weight=MISSING, labels=MISSING, bias=TENSOR, keep=KEEP, workspace=WORKSPACE, softcap=POSITIVE),
         ),
         "linear_cross_entropy": (
             dict(x=torch.ones(4, 5), weight=torch.ones(6, 5), labels=torch.zeros(4, dtype=torch.int64)),
@@ -311,6 +313,7 @@ if torch is not None:
                 class_weight=TENSOR,
                 keep=KEEP,
                 workspace=WORKSPACE,
+                softcap=POSITIVE,
             ),
         ),
         "convolution": (

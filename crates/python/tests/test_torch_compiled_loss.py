@@ -100,6 +100,22 @@ class CompiledLoss(TorchCase):
                 torch._dynamo.reset()
                 self.compiled(run, x, weight, labels, fused=int(name == "logits are a result"))
 
+    def test_softcap(self):
+        """As transformers writes Gemma 2; another limit in the quotient is no softcap."""
+        x, weight = torch.randn(5, K, requires_grad=True), torch.randn(WORDS, K, requires_grad=True)
+        labels = torch.randint(WORDS, (5,))
+
+        def step(x, weight, labels, below=2.0, of=torch.tanh, more=lambda z: 0.0):
+            capped = of(F.linear(x, weight) / below)
+            return F.cross_entropy((capped * 2.0).float(), labels) + more(capped)
+
+        self.compiled(step, x, weight, labels)
+        torch._dynamo.reset()
+        self.compiled(lambda *args: step(*args, of=lambda z: z.tanh()), x, weight, labels, keep=True)
+        for other in (dict(below=29.0), dict(of=torch.sin), dict(more=torch.mean)):
+            torch._dynamo.reset()
+            self.compiled(lambda *args: step(*args, **other), x, weight, labels, fused=0)
+
     def test_class_weights_and_torchs_own(self):
         x, weight, labels = torch.randn(9, K, requires_grad=True), torch.randn(WORDS, K), torch.randint(WORDS, (9,))
         self.compiled(lambda x, w, y, each: F.cross_entropy(F.linear(x, w), y, each, reduction="none"), x, weight, labels, torch.rand(WORDS))

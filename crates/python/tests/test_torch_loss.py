@@ -4,6 +4,7 @@ import os
 import unittest
 from unittest import mock
 
+import numpy as np
 import torch
 import torch._inductor.config
 from torch.nn import functional as F
@@ -23,10 +24,11 @@ def operands(dtype=torch.float32, bias=True, scale=1.0):
     return [(scale * torch.randn(shape)).to(dtype).requires_grad_() for shape in shapes]
 
 
-def theirs(x, words, labels, bias=None, z_loss=0.0, reduction="mean", **options):
+def theirs(x, words, labels, bias=None, z_loss=0.0, reduction="mean", softcap=None, **options):
     """torch's loss from logits of 64 bits, with leaves of its own."""
     leaves = [t.detach().double().requires_grad_() for t in (x, words) + (() if bias is None else (bias,))]
     z = F.linear(*leaves)
+    z = z if softcap is None else softcap * torch.tanh(z / softcap)
     loss = F.cross_entropy(z.flatten(0, -2), labels.long().flatten(), reduction="none", **options).reshape(labels.shape)
     if z_loss:
         loss = loss + z_loss * torch.where(labels == options.get("ignore_index", -100), 0.0, torch.logsumexp(z, -1).square())
@@ -100,6 +102,37 @@ class Loss(TorchCase):
             with torch.autocast("cpu", dtype):
                 got = twt.linear_cross_entropy(*operands()[:2], labels)
             self.assertEqual(got.dtype, torch.float32)
+
+    def test_softcap(self):
+        """Logits in the straight part of tanh, around its bend and beyond it, with every gradient of a row."""
+        labels = torch.randint(WORDS, (ROWS,))
+        labels[2] = -100
+        every = {"workspace": 1, "label_smoothing": 0.1, "z_loss": 0.01}
+        for softcap, scale, bias, options in (
+            (30.0, 1.0, True, {}),
+            (2.0, 1.0, False, {"keep": True}),
+            (1.0, 3.0, True, every),
+            (2.0, 1.0, False, every),
+            (1.0, 3.0, True, {"keep": True, "label_smoothing": 0.1}),
+        ):
+            self.agrees(operands(bias=bias, scale=scale), labels, softcap=softcap, **options)
+        # Kernels have the limit in 32 bits.
+        self.agrees(operands(torch.float64), labels, rtol=1e-10, atol=1e-12, softcap=float(np.float32(0.3)))
+        for limit in (0.3, float(np.float32(0.3))):
+            self.agrees(operands(), labels, softcap=limit)
+        # Stored logits that are rounded above the limit.
+        for keep in (False, True):
+            x, weight, _ = operands(torch.bfloat16)
+            with torch.no_grad():
+                x[:, 0], weight[::2, 0] = 1000.0, 1.0
+            loss = twt.linear_cross_entropy(x, weight, labels, softcap=30.1, keep=keep)
+            of_weight = torch.autograd.grad(loss, weight)[0]
+            self.assertEqual(of_weight[::2].abs().max().item(), 0.0)
+        for dtype, error in ((torch.float16, 3e-3), (torch.bfloat16, 2e-2)):
+            for keep in (False, True):
+                self.agrees(operands(dtype), labels, rtol=error, atol=error, softcap=5.0, keep=keep)
+        with self.assertRaisesRegex(tw.ProblemError, "softcap = -1.0: a number from 0.000001 to 1000000, or None, is needed"):
+            twt.linear_cross_entropy(*operands()[:2], labels, softcap=-1.0)
 
     def test_labels_of_any_form(self):
         x, weight, bias = operands()
@@ -260,7 +293,7 @@ class Loss(TorchCase):
             x, weight, bias = operands(dtype)
             labels = torch.randint(WORDS, (ROWS,))
             tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
-            for args in ((x, weight, labels, bias), (x, weight, labels)):
+            for args in ((x, weight, labels, bias), (x, weight, labels), (x, weight, labels, bias, 1 << 20, 4.0)):
                 torch.library.opcheck(torch.ops.tilewright.linear_logsumexp.default, args, test_utils=tests)
                 # The backward pass overwrites the kept logits, so no graph may give them out.
                 torch.library.opcheck(torch.ops.tilewright.linear_logsumexp_kept.default, args, test_utils=tests[:3])
@@ -271,7 +304,7 @@ class Loss(TorchCase):
 
         def step(x, weight, bias, labels):
             kept = twt.linear_cross_entropy(2.0 * x, weight, labels, bias, keep=True)
-            return kept + twt.linear_cross_entropy(2.0 * x, weight, labels, bias, label_smoothing=0.1)
+            return kept + twt.linear_cross_entropy(2.0 * x, weight, labels, bias, label_smoothing=0.1, softcap=20.0)
 
         want = step(x, weight, bias, labels)
         wanted = torch.autograd.grad(want, (x, weight, bias))

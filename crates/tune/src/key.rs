@@ -175,7 +175,7 @@ impl ProblemKey {
                 .collect(),
             scales: contraction.scales().chain(&contraction.block_scales).map(vector).collect(),
             bias: contraction.bias().map(vector),
-            activation: contraction.activation(),
+            activation: contraction.activation().map(Activation::kind),
             gate: contraction.pairs().map(|pairs| pairs.gate.function),
             preactivations: contraction.preactivations().map(operand),
             residual: contraction.residual().map(operand),

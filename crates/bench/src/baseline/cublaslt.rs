@@ -183,6 +183,7 @@ impl Fused {
             (Some(Activation::Silu), _) => return refuse("it has no silu"),
             (Some(Activation::HardSwish), _) => return refuse("it has no hardswish"),
             (Some(Activation::Exp), _) => return refuse("it has no exp"),
+            (Some(Activation::Softcap(_)), _) => return refuse("it has no softcap"),
         };
         let residual = workload.residual_address()?;
         if residual.is_some() && (gemm.activation.is_some() || workload.beta() != 0.0) {

@@ -295,7 +295,7 @@ fn products() {
     let context = opened();
     let mut operation = null_mut();
     type Change = fn(&mut TwGemm);
-    let cases: [(Change, i32, &str); 58] = [
+    let cases: [(Change, i32, &str); 61] = [
         (|x| x.size = 0, ARGUMENT, "tw_gemm_init"),
         (|x| x.m = -1, ARGUMENT, "m = -1 is negative"),
         (|x| x.n = i64::MIN, ARGUMENT, "n = -9223372036854775808 is negative"),
@@ -349,6 +349,9 @@ fn products() {
             "gate_limit = NaN: must be a positive",
         ),
         (|x| (x.size, x.gate, x.gate_slope) = (size_of::<TwGemm>(), 4, 2.0), PROBLEM, "only a clamped gate"),
+        (|x| (x.size, x.softcap) = (size_of::<TwGemm>(), -30.0), ARGUMENT, "softcap = -30: must be a positive number"),
+        (|x| (x.size, x.activation, x.softcap) = (size_of::<TwGemm>(), 1, 30.0), ARGUMENT, "leave one of them out"),
+        (|x| (x.size, x.gate, x.softcap) = (size_of::<TwGemm>(), 4, 30.0), PROBLEM, "the gate has the function"),
         (|x| (x.size, x.up_first) = (size_of::<TwGemm>(), 1), PROBLEM, "no gate"),
         (|x| (x.size, x.interleaved) = (size_of::<TwGemm>(), 1), PROBLEM, "no gate"),
         (|x| (x.size, x.preactivations) = (size_of::<TwGemm>(), 1), PROBLEM, "no gate"),

@@ -329,6 +329,7 @@ const FIELDS_GEMM: Fields<TwGemm> = fields![
     interleaved,
     preactivations,
     separate_up,
+    softcap,
 ];
 const FIELDS_CONV: Fields<TwConv> = fields![
     size,

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::Dynamic;
 use tilewright_problem::{
-    Activation, Along, Conv, Direction, Gemm, GemmBuilder, Layout, Math, Order, Problem, ProblemError, Scale, ZeroPoint,
+    Activation, Along, Conv, Direction, Gemm, GemmBuilder, Layout, Math, Order, Problem, ProblemError, Real, Scale, ZeroPoint,
 };
 use tilewright_problem::{Axes, Function, Operator, Reduce, Reduction};
 
@@ -263,8 +263,17 @@ pub fn epilogue(rng: &mut ChaCha8Rng, mut builder: GemmBuilder, unit: u64) -> Re
         let apart = if batched && rng.random() { length + rng.random_range(0..9u64) } else { 0 };
         builder = builder.bias_strided(along, if rng.random() { apart.next_multiple_of(unit) } else { apart });
     }
-    if let Some(activation) = activation(rng).filter(|_| tight.out_dtype.is_float()) {
-        builder = builder.activation(activation);
+    let function = activation(rng).filter(|_| tight.out_dtype.is_float());
+    // Of a copy of the numbers: all else of a seed stays.
+    let mut of_softcap = rng.clone();
+    match function {
+        Some(activation) => builder = builder.activation(activation),
+        None if tight.out_dtype.is_float() && of_softcap.random_bool(0.15) => {
+            if let Ok(limit) = Real::try_from(of_softcap.random_range(0.5..40.0f32)) {
+                builder = builder.softcap(limit);
+            }
+        }
+        None => (),
     }
     if rng.random_bool(0.4) {
         let (line, lines) = tight.lines(2);

@@ -573,11 +573,12 @@ mod tests {
             ("", "--dtype bf16 --reduce logsumexp:n,sum:n --no-store"),
             ("--dtype f16 --bias --keep", "--dtype f16 --bias n --reduce logsumexp:n,sum:n"),
             ("--dtype tf32", "--dtype tf32 --reduce logsumexp:n,sum:n --no-store"),
+            ("--softcap 30", "--dtype bf16 --softcap 30 --reduce logsumexp:n,sum:n --no-store"),
         ] {
             let loss = problem(format!("tilewright tune cross-entropy --rows 4 --vocabulary 5 --k 6 {options}").trim_end());
             assert_eq!(loss, problem(&format!("tilewright tune gemm --m 4 --n 5 --k 6 --trans nt {same}")));
         }
-        for wrong in ["--gate silu", "--activation tanh", "--beta 1", "--activation clamped --gate-slope -1"] {
+        for wrong in ["--gate silu", "--activation tanh", "--beta 1", "--activation clamped --gate-slope -1", "--softcap 30"] {
             let line = format!("tilewright tune glu --m 4 --n 5 --k 6 {wrong}");
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }

@@ -153,7 +153,7 @@ pub struct GluFields(pub Vec<Given>);
 const GATE: &str = "gate";
 
 fn options_of_glu() -> impl Iterator<Item = &'static Field> {
-    options(0).filter(|field| field.name != "activation")
+    options(0).filter(|field| !["activation", "softcap"].contains(&field.name))
 }
 
 impl Args for GluFields {
@@ -186,11 +186,12 @@ impl FromArgMatches for GluFields {
 pub struct LossFields(pub Vec<Given>);
 
 /// The fields that it has, with their options and meanings.
-const LOSS: [[&str; 3]; 4] = [
+const LOSS: [[&str; 3]; 5] = [
     ["m", "rows", "Rows of X: tokens"],
     ["n", "vocabulary", "Rows of W: words"],
     ["k", "k", "Columns of X and W"],
     ["dtype", "dtype", "Element type of X and W [default: bf16]"],
+    ["softcap", "softcap", "Limit of the logits: softcap tanh(z / softcap), as in Gemma 2"],
 ];
 
 impl Args for LossFields {

@@ -15,7 +15,7 @@ use tilewright_gen::plan::{Constraint, Derived, Keys, Plan, Refusal};
 use tilewright_gen::space::Space;
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::{Contraction, EpilogueOp, Vector};
-use tilewright_problem::{Activation, Along, Conv, Gemm, GemmBuilder, Layout, Order, Problem, Role};
+use tilewright_problem::{Activation, Along, Conv, Gemm, GemmBuilder, Layout, Order, Problem, Real, Role};
 
 /// A device, keys that a plan must have, and the types of the operands it computes with.
 type Way = (&'static str, &'static str, &'static [Scalar]);
@@ -122,7 +122,8 @@ fn every_way_out_does_all_of_it() {
     let mut cases = Vec::new();
     for (device, keys, types) in WAYS {
         for (i, &dtype) in types.iter().enumerate() {
-            for (j, activation) in Activation::ALL.into_iter().enumerate() {
+            let softcap = Activation::Softcap(Real::parse("1.5").expect("a limit"));
+            for (j, activation) in Activation::ALL.into_iter().chain([softcap]).enumerate() {
                 let outs: &[Scalar] =
                     if dtype == Scalar::F64 { &[Scalar::F64] } else { &[Scalar::F32, Scalar::F16, Scalar::BF16] };
                 let out = outs[(i + j) % outs.len()];

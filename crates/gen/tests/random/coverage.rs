@@ -6,7 +6,7 @@ use tilewright_check::random::{Pair, Recipe, pair};
 use tilewright_gen::plan::{Exit, Key, MathUnit, Source, derive};
 use tilewright_gen::space::Space;
 use tilewright_ir::Target;
-use tilewright_problem::{Layout, Problem};
+use tilewright_problem::{Activation, Layout, Problem};
 
 const PAIRS: u64 = 5000;
 
@@ -53,7 +53,7 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
         }
         Problem::Reduce(_) => {}
     }
-    word(pair.problem.activation().is_some(), &format!("activation {:?}", pair.problem.activation()));
+    word(pair.problem.activation().is_some(), &format!("activation {:?}", pair.problem.activation().map(Activation::name)));
     word(c.activation().is_some() && t.split_k.ways > 1, "activation of split sums");
     word(c.activation().is_some() && t.swapped, "activation swapped");
     word(c.bias().is_some_and(|b| b.along_n), "bias along n");
@@ -195,13 +195,14 @@ const PROBLEMS: [&str; 27] = [
 ];
 
 /// What happens to sums on their way out.
-const EPILOGUES: [&str; 15] = [
-    "activation Some(Relu)",
-    "activation Some(Gelu)",
-    "activation Some(GeluTanh)",
-    "activation Some(Silu)",
-    "activation Some(HardSwish)",
-    "activation Some(Exp)",
+const EPILOGUES: [&str; 16] = [
+    "activation Some(\"relu\")",
+    "activation Some(\"gelu\")",
+    "activation Some(\"gelutanh\")",
+    "activation Some(\"silu\")",
+    "activation Some(\"hardswish\")",
+    "activation Some(\"exp\")",
+    "activation Some(\"softcap\")",
     "activation of split sums",
     "bias along m",
     "bias along n",

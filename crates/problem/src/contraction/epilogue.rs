@@ -226,6 +226,7 @@ impl EpilogueOp {
             EpilogueOp::AddVector(x) => format!("{value} + bias[{}]", if x.along_n { "n" } else { "m" }),
             EpilogueOp::AddOld => format!("{value} + beta * C[g,m,n]"),
             EpilogueOp::AddOldComplex => format!("{value} + (beta * C)[g,m,n]"),
+            EpilogueOp::Activate(Activation::Softcap(limit)) => format!("{limit} * tanh({value} / {limit})"),
             EpilogueOp::Activate(f) => format!("{f}({value})"),
             EpilogueOp::Gate(Pairs { gate: Gate { function: GateFunction::Clamped, limit, slope, .. }, .. }) => {
                 let range = format!("gate at most {limit}, up from -{limit} to {limit}");

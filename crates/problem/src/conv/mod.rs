@@ -264,6 +264,7 @@ impl Conv {
         self.reductions.iter().any(|r| r.operand.is_none())
     }
     fn validate_reductions(&self) -> Result<(), ProblemError> {
+        Activation::check_outside_of_products(self.activation)?;
         check_integers(self.dtype, self.out_dtype, self.activation, &self.reductions)?;
         check_all(&self.reductions, self.drop_c, computed_in(self.dtype, self.out_dtype)[1], self.result_shape())?;
         for operand in self.reductions.iter().filter_map(|r| self.reduced_operand(r)) {

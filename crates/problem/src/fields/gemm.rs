@@ -10,13 +10,14 @@ use crate::complex::Complex;
 use crate::epilogue::{Activation, Along, BiasVector};
 use crate::error::{ProblemError, names_out_dtype};
 use crate::extent;
-use crate::gate::{Gate, GateFunction, Real};
+use crate::gate::{Gate, GateFunction};
 use crate::gemm::{Gemm, GemmBuilder, Order};
 use crate::math::Math;
 use crate::names::{Name, number};
 use crate::problem::Problem;
 use crate::quant::{Quant, Scale, Scales, ZeroPoint, ZeroPoints};
 use crate::ragged::Ragged;
+use crate::real::Real;
 use crate::reduction::Reduction;
 use tilewright_ir::Scalar;
 
@@ -184,11 +185,26 @@ pub(super) const FIELDS: &[Field] = &[
     .requires("bias")
     .default("0"),
     row("activation", Names(Activation::NAMES), "function of alpha A B + bias + beta C", activation, |g| {
-        g.activation.map_or_else(Vec::new, one)
+        g.activation.filter(|f| !matches!(f, Activation::Softcap(_))).map_or_else(Vec::new, one)
     }).spelled(Optional("act"), "activation", COLUMN | C)
     .python("activation")
     .default("none")
     .title(", {}")
+    .epilogue()
+    .not_complex("apply it to the stored result"),
+    row(
+        "softcap",
+        Decimal,
+        "limit of the result, as an activation: softcap tanh(x / softcap)",
+        |b, v| Real::parse(v).and_then(|limit| activate(b, Activation::Softcap(limit))),
+        |g| match g.activation {
+            Some(Activation::Softcap(limit)) => one(limit),
+            _ => Vec::new(),
+        },
+    ).spelled(Optional("softcap"), "softcap", COLUMN | C | RARE)
+    .python("softcap")
+    .default("none")
+    .title(", softcap {}")
     .epilogue()
     .not_complex("apply it to the stored result"),
     row(
@@ -473,7 +489,14 @@ fn scales(b: &mut GemmBuilder, text: &str) -> Result<(), String> {
 }
 
 fn activation(b: &mut GemmBuilder, text: &str) -> Result<(), String> {
-    put(&mut b.gemm.activation, named!(Activation, text).map(Some))
+    named!(Activation, text).and_then(|function| activate(b, function))
+}
+
+fn activate(b: &mut GemmBuilder, function: Activation) -> Result<(), String> {
+    match b.gemm.activation.replace(function) {
+        Some(_) => Err("activation and softcap are both given; leave one of them out".into()),
+        None => Ok(()),
+    }
 }
 
 fn reduce(b: &mut GemmBuilder, text: &str) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! What the fields of a [`Gemm`] may be, one by one and together.
 
 use super::{Gemm, Matrix, Order};
+use crate::epilogue::Activation;
 use crate::error::{MOST_BYTES, ProblemError, TOO_FAR, check_dtype, check_out_dtype, check_positive, computed_in};
 use crate::extent::Extent;
 use crate::quant::multiplied;
@@ -96,6 +97,7 @@ impl Gemm {
 
     fn validate_reductions(&self) -> Result<(), ProblemError> {
         let shape = ResultShape { extents: self.extents(), groups: 1 };
+        Activation::check(self.activation)?;
         check_integers(self.multiplied(), self.out_dtype, self.activation, &self.reductions)?;
         check_all(&self.reductions, self.drop_c, computed_in(self.multiplied(), self.out_dtype)[1], shape)?;
         self.reductions.iter().try_for_each(|r| r.check_dynamic(self.dynamic))?;
@@ -153,10 +155,14 @@ impl Gemm {
 mod tests {
     use super::super::refused;
     use super::*;
-    use crate::epilogue::{Activation, Along};
+    use crate::conv::Conv;
+    use crate::epilogue::Along;
     use crate::extent::Dynamic;
     use crate::math::Math;
     use crate::quant::ZeroPoint;
+    use crate::real::Real;
+    use crate::reduce::Reduce;
+    use crate::reduction::Operator;
 
     #[test]
     fn impossible_values_are_refused_by_name() {
@@ -182,6 +188,16 @@ mod tests {
         refused(Gemm::new(Scalar::BF16, 8, 9, 10).out_dtype(Scalar::I8), &["out_dtype = i8", "f32, f16 or bf16"]);
         refused(Gemm::new(Scalar::U8, 8, 9, 10).b_dtype(Scalar::E4M3), &["b_dtype = e4m3", "i8 and u8"]);
         refused(Gemm::new(Scalar::I8, 8, 9, 10).activation(Activation::Relu), &["activation = relu", "a result in f32"]);
+        for wrong in [1e7, 1e-7] {
+            let limit = Real::try_from(wrong).unwrap();
+            refused(Gemm::new(Scalar::F32, 8, 9, 10).softcap(limit), &["softcap = ", "from 0.000001 to 1000000"]);
+        }
+        let softcap = Activation::Softcap(Real::try_from(30.0).unwrap());
+        let conv = Conv::new(Scalar::F32, 2, 8, 6, &[9], &[3]).activation(softcap).build().unwrap_err().to_string();
+        let reduce = Reduce::new(Scalar::F32, &[4], &[0]).op(Operator::Sum).activation(softcap).build().unwrap_err().to_string();
+        for refusal in [conv, reduce] {
+            assert!(refusal.contains("softcap = 30: only matrix products have it"), "{refusal}");
+        }
         refused(Gemm::new(Scalar::U8, 8, 9, 10).reduce("max:n".parse().unwrap()), &["max:n", "second call"]);
         refused(
             Gemm::new(Scalar::E4M3, 8, 9, 10).out_dtype(Scalar::F64),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import struct
 import sys
 from typing import Any, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
@@ -42,6 +43,18 @@ def whole(value: Any, name: str, least: int = 0, most: int = 2**63 - 1) -> int:
 def stream(value: Any) -> Optional[int]:
     """Handle of a stream, or None for the current one."""
     return None if value is None else whole(value, "stream", 0, 2**64 - 1)
+
+
+def softcap(value: Any) -> Optional[float]:
+    found = None if value is None else number(value, "softcap")
+    if found is not None and not 1e-6 <= found <= 1e6:
+        refuse("softcap", value, "a number from 0.000001 to 1000000, or None, is needed")
+    return found
+
+
+def of_kernels(softcap: Optional[float]) -> Optional[float]:
+    """The limit as kernels have it, rounded to float32."""
+    return softcap if softcap is None else struct.unpack("f", struct.pack("f", softcap))[0]
 
 
 class Loss(NamedTuple):

@@ -124,6 +124,7 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     class_weight: Any = None,
+    softcap: Optional[float] = None,
     context: Optional[Context] = None,
 ) -> Any:
     """Compute the cross-entropy of the logits ``x @ weight.T + bias`` without storing the logits.
@@ -150,6 +151,8 @@ def cross_entropy(
         Adds so many times the square of each row's logsumexp.
     class_weight : (vocabulary,) array, optional
         A factor of the loss for each label. Not together with `label_smoothing`.
+    softcap : float, optional
+        The logits are ``softcap * tanh(z / softcap)`` of ``z = x @ weight.T + bias``, as in Gemma 2.
     context : Context, optional
         By default the one of `use`, for arrays on a device that device's. Not for tensors of torch.
 
@@ -179,7 +182,9 @@ def cross_entropy(
 
         if context is not None:
             given.refuse("context", context, "tensors of torch take the context of `use`: leave it out")
-        return linear_cross_entropy(x, weight, labels, bias, reduction, ignore_index, label_smoothing, z_loss, class_weight)
+        of_torch = (bias, reduction, ignore_index, label_smoothing, z_loss, class_weight)
+        return linear_cross_entropy(x, weight, labels, *of_torch, softcap=softcap)
+    softcap = given.of_kernels(given.softcap(softcap))
     options = given.loss(reduction, ignore_index, label_smoothing, z_loss, class_weight)
     x, weight = _array(x, "x", ()), _array(weight, "weight", (2,))
     _layer(x, {"weight": weight})
@@ -198,7 +203,7 @@ def cross_entropy(
     added, factors = (x if x is None else _vector(x, name, weight.shape[0]) for name, x in (("bias", bias), ("class_weight", class_weight)))
     wide = "float64" if str(x.dtype) == "float64" else "float32"
     if rows.shape[0]:
-        of_rows = dict(reduce=["logsumexp:n", "sum:n"], store=False, context=context)
+        of_rows = dict(softcap=softcap, reduce=["logsumexp:n", "sum:n"], store=False, context=context)
         most, total = (value.reshape(-1) for value in _core.gemm(rows, weight.T, bias=bias, **of_rows))
     else:
         most, total = np.zeros(0, wide), np.zeros(0, wide)
@@ -208,6 +213,7 @@ def cross_entropy(
     index = np.where(known, at, 0)
     label = np.einsum("rk,rk->r", rows.astype(wide), weight[index].astype(wide))
     label = label if added is None else label + added[index]
+    label = label if softcap is None else softcap * np.tanh(label / softcap)
     loss = most - label
     if options.label_smoothing:
         loss = most - (1.0 - options.label_smoothing) * label - (options.label_smoothing / classes) * total

@@ -25,11 +25,12 @@ _TORCHS_NAMES = ("input", "linear_weight", "target")
 
 
 class _Logits(NamedTuple):
-    """Logits of rows: the layer, the parts of its rows that are taken, and the nodes from it to the loss."""
+    """Logits of rows: the layer, the parts of its rows that are taken, the nodes from it to the loss, and their softcap."""
 
     layer: fx.Node
     parts: List[Any]
     via: List[fx.Node]
+    softcap: Optional[float]
 
 
 class Pass(CustomGraphPass):
@@ -69,7 +70,8 @@ def _fused(graph: fx.Graph, loss: fx.Node, how: Dict[str, Any]) -> bool:
         rows = graph.call_method("reshape", (x, -1, weight_of.shape[1]))
         # Under autocast the layer had another type than its operands.
         of_type = lambda node: node if node is None else graph.call_method("to", (node, layer_type))  # noqa: E731
-        ours = graph.call_function(linear_cross_entropy, (of_type(rows), of_type(weight), given["target"], of_type(bias)), options)
+        operands = (of_type(rows), of_type(weight), given["target"], of_type(bias))
+        ours = graph.call_function(linear_cross_entropy, operands, {**options, "softcap": logits.softcap})
         ours = graph.call_method("to", (ours, _value(loss).dtype))
     loss.replace_all_uses_with(ours)
     for node in (loss, *reversed(logits.via), logits.layer):
@@ -109,24 +111,56 @@ def _logits(node: Any) -> Optional[_Logits]:
     """The layer whose rows a node holds, if each node between has one user."""
     via: List[fx.Node] = []
     parts: List[Any] = []
+    softcap: Optional[float] = None
     value = _value(node)
     if value is None or value.dim() != 2:
         return None
     classes = value.shape[1]
     while isinstance(node, fx.Node) and len(node.users) == 1 and _value(node) is not None and _value(node).shape[-1] == classes:
         if node.op == "call_function" and node.target is torch._C._nn.linear and not node.kwargs and len(node.args) in (2, 3):
-            return _Logits(node, parts[::-1], via[::-1])
+            return _Logits(node, parts[::-1], via[::-1], softcap)
         if node.op == "call_function" and node.target is operator.getitem and _takes_rows(node.args[1]):
             parts.append(node.args[1])
         elif node.op == "call_method" and node.target in _SHAPES:
             # Rows stay rows, and before them none are taken.
             if parts and node.target != "contiguous":
                 return None
+        elif (cap := _cap(node)) is not None and softcap is None:
+            softcap, tanh = cap.limit, cap.tanh
+            via += [node, tanh]
+            node = tanh.args[0]
         elif node.op != "call_method" or not _widens(node):
             return None
         via.append(node)
         node = node.args[0]
     return None
+
+
+class _Cap(NamedTuple):
+    """A softcap ``limit * tanh(z / limit)``."""
+
+    limit: float
+    tanh: fx.Node
+
+
+def _cap(node: fx.Node) -> Optional[_Cap]:
+    """The softcap that a node finishes, if nothing else uses its parts."""
+    operands = list(node.args) if _calls(node, "mul", operator.mul, torch.mul) and len(node.args) == 2 else []
+    limits = [x for x in operands if isinstance(x, (int, float)) and not isinstance(x, bool)]
+    tanh = next((x for x in operands if isinstance(x, fx.Node)), None)
+    if len(limits) != 1 or not 1e-6 <= limits[0] <= 1e6 or not _calls(tanh, "tanh", torch.tanh) or len(tanh.users) != 1 or len(tanh.args) != 1:
+        return None
+    inner = tanh.args[0]
+    if not _calls(inner, "div", operator.truediv, torch.div) or len(inner.users) != 1 or tuple(inner.args[1:]) != (limits[0],):
+        return None
+    return _Cap(float(limits[0]), tanh)
+
+
+def _calls(node: Any, method: str, *functions: Any) -> bool:
+    """Whether a node calls a method of a tensor or one of some functions, without options."""
+    if not isinstance(node, fx.Node) or node.kwargs:
+        return False
+    return node.op == "call_method" and node.target == method or node.op == "call_function" and node.target in functions
 
 
 def _takes_rows(index: Any) -> bool:

@@ -210,6 +210,7 @@ def _gemm(
     scales: Any = None,
     bias: Any = None,
     activation: Optional[str] = None,
+    softcap: Optional[float] = None,
     gate: Optional[str] = None,
     up_first: bool = False,
     interleaved: bool = False,
@@ -230,7 +231,10 @@ def _gemm(
     b_dtype, gate = given.dtype(b_dtype, "b_dtype"), given.maybe(gate, "gate")
     up_first, interleaved = given.truth(up_first, "up_first"), given.truth(interleaved, "interleaved")
     preactivations = given.truth(preactivations, "preactivations")
-    limit, slope = [x if x is None else given.number(x, name) for x, name in ((gate_limit, "gate_limit"), (gate_slope, "gate_slope"))]
+    decimals = {
+        name: x if x is None else repr(given.number(x, name))
+        for name, x in (("softcap", softcap), ("gate_limit", gate_limit), ("gate_slope", gate_slope))
+    }
     a, b = _operands(a, b)
     bias, residual = [x if x is None else like(x, a, name) for x, name in ((bias, "bias"), (residual, "residual"))]
     offsets = offsets if offsets is None else listed(offsets, "offsets", "int32")
@@ -319,8 +323,7 @@ def _gemm(
         interleaved=interleaved,
         separate_up=up is not None,
         preactivations=preactivations,
-        gate_limit=limit if limit is None else repr(limit),
-        gate_slope=slope if slope is None else repr(slope),
+        **decimals,
         residual=residual is not None,
         math=given.word(math, "math"),
         reduce=list(reduce) or None,
@@ -358,8 +361,8 @@ def _operands(a: Any, b: Any) -> Tuple[Any, Any]:
 
 def _of_nothing(a: Any, b: Any, beta: complex, options: Dict[str, Any]) -> Any:
     """The product of matrices without elements, as numpy defines it: empty, or beta times the old result. None if the product is another one."""
-    kept = ("out", "out_dtype", "context", "math", "imaginary", "bias", "activation", "residual")
-    more = ("bias", "activation", "residual")
+    more = ("bias", "activation", "softcap", "residual")
+    kept = ("out", "out_dtype", "context", "math", "imaginary", *more)
     if not set(options) <= set(kept):
         return None
     (a, _), (b, _) = map(conjugated, _operands(a, b))
@@ -617,6 +620,8 @@ def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: O
     bias : (n,) or (m, 1) array, optional
         One value per column, or per row. With a gate: (2 n,). With "exp" it is float32, or float64 of float64 results.
     activation : {"relu", "gelu", "gelutanh" (or "gelu-tanh"), "silu", "hardswish", "exp"}, optional
+    softcap : float, optional
+        In the place of an activation: ``softcap * tanh(x / softcap)``, as Gemma 2 limits its logits.
     gate : {"relu", "gelu", "gelutanh", "silu", "hardswish", "sigmoid", "linear", "clamped"}, optional
         A gated MLP's product: ``gate(a @ b[:, :n] + bias[:n]) * (a @ b[:, n:] + bias[n:]) + residual``.
         `b`, `bias` and scales along n have 2 n columns, the result has n.

@@ -24,11 +24,11 @@ from ._reductions import wide_type
 # Bytes of the logits that the backward pass has at a time.
 WORKSPACE = 256 << 20
 
-_OPERANDS = f"Tensor x, Tensor weight, Tensor labels, Tensor? bias=None, int workspace={WORKSPACE}"
+_OPERANDS = f"Tensor x, Tensor weight, Tensor labels, Tensor? bias=None, int workspace={WORKSPACE}, float? softcap=None"
 ours._library.define(f"linear_logsumexp({_OPERANDS}) -> (Tensor, Tensor, Tensor)")
 ours._library.define(f"linear_logsumexp_kept({_OPERANDS}) -> (Tensor, Tensor, Tensor, Tensor)")
 _GRADS = "Tensor? of_most, Tensor? of_label, Tensor? of_total"
-_SAVED = "Tensor x, Tensor weight, Tensor labels, Tensor? bias, Tensor most, Tensor at_label"
+_SAVED = "Tensor x, Tensor weight, Tensor labels, Tensor? bias, Tensor most, Tensor at_label, float? softcap"
 ours._library.define(f"linear_logsumexp_backward({_GRADS}, {_SAVED}, int workspace, bool[] needs) -> (Tensor, Tensor, Tensor)")
 ours._library.define(f"linear_logsumexp_kept_backward({_GRADS}, {_SAVED}, Tensor(a!) logits, bool[] needs) -> (Tensor, Tensor, Tensor)")
 
@@ -44,11 +44,19 @@ def _checked(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> None:
     ours._together([("x", x), ("weight", weight), ("bias", bias)])
 
 
-def _logits_by_torch(x: Tensor, weight: Tensor, bias: Optional[Tensor], shift: Optional[Tensor] = None) -> Tensor:
+def _capped(z: Tensor, softcap: Optional[float]) -> Tensor:
+    return z if softcap is None else softcap * torch.tanh(z / softcap)
+
+
+def _slope_(capped: Tensor, softcap: float) -> Tensor:
+    """The derivative of a capped logit by the logit, in the place of the capped logit. One that is stored in 16 bits may lie above the cap."""
+    return capped.div_(softcap).square_().neg_().add_(1.0).clamp_(min=0.0)
+
+
+def _logits_by_torch(x: Tensor, weight: Tensor, bias: Optional[Tensor], softcap: Optional[float] = None) -> Tensor:
     with torch.autocast(x.device.type, enabled=False):
         z = x.to(wide_type(x)) @ weight.to(wide_type(x)).t()
-    z = z if bias is None else z + bias
-    return z if shift is None else z - shift[:, None]
+    return _capped(z if bias is None else z + bias, softcap)
 
 
 def _product_into(
@@ -59,18 +67,19 @@ def _product_into(
     activation: Optional[str] = None,
     beta: float = 0.0,
     totals: Optional[Tensor] = None,
+    softcap: Optional[float] = None,
 ) -> bool:
     """``out = activation(a @ b + added + beta * out)``; False where that cannot be now. `totals` receives the sum of each row before rounding."""
     if 0 in (*out.shape, a.shape[1]):
         return False
     a, b = ours._plain(a), ours._plain(b)
-    key = ("into", a.device, a.dtype, ours._lies(a), ours._lies(b), ours._lies(out), out.dtype, ours._lies(added), activation, totals is None)
+    key = ("into", a.device, a.dtype, ours._lies(a), ours._lies(b), ours._lies(out), out.dtype, ours._lies(added), activation, totals is None, softcap)
 
     def prepare() -> Any:
         # Reductions lie beside tensors, which an array alone does not make.
         seen, reduce = (ours.array, ()) if totals is None else (Tensor.detach, ("sum:n",))
         lie = [x if x is None else seen(x) for x in (a, b, out, added)]
-        call = _core._gemm(*lie[:2], out=lie[2], bias=lie[3], activation=activation, reduce=reduce)
+        call = _core._gemm(*lie[:2], out=lie[2], bias=lie[3], activation=activation, softcap=softcap, reduce=reduce)
         return call.context, call.problem, call.alignments
 
     what = f"{tuple(a.shape)} @ {tuple(b.shape)} {a.dtype} to {out.dtype}"
@@ -80,18 +89,28 @@ def _product_into(
 
 def _exponentials(x: Tensor, weight: Tensor, bias: Optional[Tensor], shift: Tensor) -> Tensor:
     """The exponentials of the logits less each row's `shift`, in the type of x."""
-    out = x.new_empty((x.shape[0], weight.shape[0]))
-    if 0 in (*out.shape, x.shape[1]):
-        return _logits_by_torch(x, weight, bias, shift).exp().to(x.dtype)
-    if bias is None:
-        if x.dtype != torch.float64 and _product_into(out, x, weight.t(), shift.neg()[:, None], "exp"):
+    if bias is None and x.dtype != torch.float64:
+        out = x.new_empty((x.shape[0], weight.shape[0]))
+        if _product_into(out, x, weight.t(), shift.neg()[:, None], "exp"):
             return out
-        return _logits_by_torch(x, weight, None, shift).exp_().to(x.dtype)
     # A product adds one vector.
-    z = x.new_empty(out.shape, dtype=wide_type(x))
-    if not _product_into(z, x, weight.t(), bias.to(z.dtype).contiguous()):
-        z = _logits_by_torch(x, weight, bias)
-    return torch.exp(z.sub_(shift[:, None]), out=out)
+    return _wide_logits(x, weight, bias, None).sub_(shift[:, None]).exp_().to(x.dtype)
+
+
+def _wide_logits(x: Tensor, weight: Tensor, bias: Optional[Tensor], softcap: Optional[float]) -> Tensor:
+    z = x.new_empty((x.shape[0], weight.shape[0]), dtype=wide_type(x))
+    how = {} if softcap is None else {"softcap": softcap}
+    if _product_into(z, x, weight.t(), None if bias is None else bias.to(z.dtype).contiguous(), **how):
+        return z
+    return _logits_by_torch(x, weight, bias, softcap)
+
+
+def _capped_gradients(capped: Tensor, softcap: float, of: _OfRows, out: Tensor) -> None:
+    """A row's gradients by the logits before the cap, of all but its label, less the row's factor. Overwrites the capped logits."""
+    found = (capped - of.shift[:, None]).exp_()
+    if of.further is not None:
+        found += of.further[:, None]
+    out.copy_(found.mul_(_slope_(capped, softcap)))
 
 
 def _exponentials_of(logits: Tensor, shift: Tensor) -> Tensor:
@@ -102,43 +121,53 @@ def _exponentials_of(logits: Tensor, shift: Tensor) -> Tensor:
         left, right = logits.new_zeros((logits.shape[0], 1)), logits.new_zeros((1, logits.shape[1]))
         if _product_into(logits, left, right, shift.neg()[:, None], "exp", beta=1.0, totals=totals):
             return totals
-    for columns in logits.split(max(1, _WIDENED // max(1, logits.shape[0])), 1):
+    for columns in _narrow(logits):
         found = torch.exp(columns - shift[:, None])
         totals += found.sum(1)
         columns.copy_(found)
     return totals
 
 
+def _narrow(logits: Tensor) -> Sequence[Tensor]:
+    """Columns of kept logits, as many as may be in 32 bits at a time."""
+    return logits.split(max(1, _WIDENED // max(1, logits.shape[0])), 1)
+
+
 # The reductions of a product that stores nothing else.
 _OF_ROWS: Dict[str, Any] = {"reduce": ["logsumexp:n", "sum:n"], "store": False}
 
 
-def _logit_rows(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None, logits: Optional[Tensor] = None) -> Tuple[Tensor, Tensor]:
+def _logit_rows(
+    x: Tensor, weight: Tensor, bias: Optional[Tensor] = None, logits: Optional[Tensor] = None, softcap: Optional[float] = None
+) -> Tuple[Tensor, Tensor]:
     """The logsumexp of each row of logits, and its sum. `logits` receives the logits."""
     _checked(x, weight, bias)
     out = [x.new_empty(x.shape[:1], dtype=wide_type(x)) for _ in range(2)]
     if 0 in (*x.shape, weight.shape[0]):
-        return _rows_by_torch(x, weight, bias, logits)
+        return _rows_by_torch(x, weight, bias, logits, softcap)
     a, b = ours._plain(x), ours._plain(weight.t())
     bias = None if bias is None else bias.contiguous()
-    key = ("logit_rows", a.device, a.dtype, ours._lies(a), ours._lies(b), ours._lies(bias), ours._lies(logits))
+    key = ("logit_rows", a.device, a.dtype, ours._lies(a), ours._lies(b), ours._lies(bias), ours._lies(logits), softcap)
 
     def prepare() -> Any:
         stored = {**_OF_ROWS, "store": logits is not None, "out": logits if logits is None else ours.array(logits)}
-        call = _core._gemm(a, b, bias=bias, **stored)
+        call = _core._gemm(a, b, bias=bias, softcap=softcap, **stored)
         return call.context, call.problem, call.alignments
 
     addresses = {"a": a.data_ptr(), "b": b.data_ptr(), "c": ours._at(logits), "bias": ours._at(bias)}
     addresses.update({f"reduction_{n}": y.data_ptr() for n, y in enumerate(out)})
     what = f"logsumexp of the rows of {tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}"
-    return (out[0], out[1]) if ours._launch(key, what, a, addresses, prepare) else _rows_by_torch(x, weight, bias, logits)
+    done = ours._launch(key, what, a, addresses, prepare)
+    return (out[0], out[1]) if done else _rows_by_torch(x, weight, bias, logits, softcap)
 
 
-def _rows_by_torch(x: Tensor, weight: Tensor, bias: Optional[Tensor], logits: Optional[Tensor] = None) -> Tuple[Tensor, Tensor]:
+def _rows_by_torch(
+    x: Tensor, weight: Tensor, bias: Optional[Tensor], logits: Optional[Tensor], softcap: Optional[float]
+) -> Tuple[Tensor, Tensor]:
     most = x.new_full(x.shape[:1], float("-inf"), dtype=wide_type(x))
     total = torch.zeros_like(most)
     for columns in _cut(x, weight, WORKSPACE, wide_type(x)):
-        z = _logits_by_torch(x, weight[columns], None if bias is None else bias[columns])
+        z = _logits_by_torch(x, weight[columns], None if bias is None else bias[columns], softcap)
         most, total = torch.logaddexp(most, torch.logsumexp(z, 1)), total + z.sum(1)
         if logits is not None:
             logits[:, columns] = z
@@ -168,7 +197,13 @@ def _at_labels(x: Tensor, weight: Tensor, bias: Optional[Tensor], labels: Tensor
 
 
 def _run(
-    keep: bool, x: Tensor, weight: Tensor, labels: Tensor, bias: Optional[Tensor] = None, workspace: int = WORKSPACE
+    keep: bool,
+    x: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    bias: Optional[Tensor] = None,
+    workspace: int = WORKSPACE,
+    softcap: Optional[float] = None,
 ) -> Tuple[Tensor, ...]:
     if x.dim() < 1 or labels.shape != x.shape[:-1]:
         raise _native.OperandError(f"labels are {tuple(labels.shape)} and x is {tuple(x.shape)}: (...) and (..., k) are needed")
@@ -178,9 +213,10 @@ def _run(
         raise _native.OperandError(f"labels are on {labels.device}, x is on {x.device}: bring them together")
     rows = x.reshape(-1, x.shape[-1])
     _checked(rows, weight, bias)
+    softcap = given.of_kernels(softcap)
     logits = rows.new_empty((rows.shape[0], weight.shape[0])) if keep else None
-    most, total = _logit_rows(rows, weight, bias, logits)
-    found = _at_labels(rows, weight, bias, labels.reshape(-1).long())
+    most, total = _logit_rows(rows, weight, bias, logits, softcap)
+    found = _capped(_at_labels(rows, weight, bias, labels.reshape(-1).long()), softcap)
     of_rows = tuple(of.reshape(labels.shape) for of in (most, found, total))
     return of_rows if logits is None else (*of_rows, logits)
 
@@ -191,7 +227,7 @@ for _key in ("CPU", "CUDA"):
 
 
 @torch.library.register_fake("tilewright::linear_logsumexp", lib=ours._library)
-def _fake(x, weight, labels, bias=None, workspace=WORKSPACE):
+def _fake(x, weight, labels, bias=None, workspace=WORKSPACE, softcap=None):
     torch._check(weight.dim() == 2 and x.shape[-1] == weight.shape[1], lambda: f"logits of {x.shape} and {weight.shape}")
     torch._check(labels.shape == x.shape[:-1], lambda: f"labels are {labels.shape}, x is {x.shape}")
     new = lambda: x.new_empty(labels.shape, dtype=wide_type(x))  # noqa: E731
@@ -204,7 +240,7 @@ def _(x, weight, labels, *args, **options):
 
 
 def _save(ctx, inputs, output):
-    x, weight, labels, bias, ctx.workspace = (*inputs, *(None, WORKSPACE)[len(inputs) - 3 :])
+    x, weight, labels, bias, ctx.workspace, ctx.softcap = (*inputs, *(None, WORKSPACE, None)[len(inputs) - 3 :])
     ctx.set_materialize_grads(False)
     ctx.consumed = False
     most, at_label, _, logits = (*output, None)[:4]
@@ -233,26 +269,36 @@ def _of_rows(most: Tensor, of_most: Optional[Tensor], of_label: Optional[Tensor]
 
 
 class _Gradients:
-    """The gradients of x, weight and bias, as far as they are needed, which grow by products with the gradients of some columns of logits."""
+    """The gradients of x, weight and bias, as far as they are needed, which grow by products with the gradients of some columns of logits.
+    `at_label` is the exponential at each row's label, and `slope` the derivative there of a softcap."""
 
-    def __init__(self, x: Tensor, weight: Tensor, bias: Optional[Tensor], labels: Tensor, of: _OfRows, needs: Sequence[bool]) -> None:
+    def __init__(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Optional[Tensor],
+        labels: Tensor,
+        of: _OfRows,
+        at_label: Tensor,
+        slope: Optional[Tensor],
+        needs: Sequence[bool],
+    ) -> None:
         self.x, self.rows, self.weight, self.of, self.labels = x, x.reshape(-1, x.shape[-1]), weight, of, labels
+        # A probability near 1 loses its difference from 1 when it is rounded to 16 bits. The label's sum is formed in 32.
+        for more in (of.hit, of.further):
+            at_label = at_label if more is None else at_label + more
+        self.at_label = at_label if slope is None else at_label * slope
         self.scaled = (self.rows * of.factor[:, None]).to(x.dtype) if needs[1] else None
         self.at_x = torch.zeros_like(self.rows, dtype=wide_type(x)) if needs[0] else None
         self.at_weight = weight.new_empty(weight.shape) if needs[1] else None
         self.at_bias = torch.zeros_like(bias) if bias is not None and needs[2] else None
 
-    def add(self, columns: slice, at_z: Tensor, at_label: Tensor) -> None:
-        """Adds columns whose exponentials are `at_z`; `at_label` is the exponential at each row's label."""
-        # A probability near 1 loses its difference from 1 when it is rounded to 16 bits. The label's sum is formed in 32.
-        for more in (self.of.hit, self.of.further):
-            at_label = at_label if more is None else at_label + more
-        if self.of.further is not None:
-            at_z.add_(self.of.further[:, None])
+    def add(self, columns: slice, at_z: Tensor) -> None:
+        """Adds columns with gradients `at_z`, which are right but at the labels."""
         here = (self.labels >= columns.start) & (self.labels < columns.stop)
         place = torch.where(here, self.labels - columns.start, 0)
         # One label in each row, so no two threads write one element.
-        at_z.scatter_(1, place, torch.where(here, at_label.to(at_z.dtype)[:, None], at_z.gather(1, place)))
+        at_z.scatter_(1, place, torch.where(here, self.at_label.to(at_z.dtype)[:, None], at_z.gather(1, place)))
         if self.at_x is not None and not _product_into(self.at_x, at_z, self.weight[columns], beta=1.0):
             self.at_x += _wide_product(at_z, self.weight[columns])
         if self.at_weight is not None and not _product_into(self.at_weight[columns], at_z.t(), self.scaled):
@@ -268,32 +314,52 @@ class _Gradients:
         return tuple(self.x.new_empty(0) if one is None else one for one in (of_x, self.at_weight, self.at_bias))
 
 
-def _backward_of(of_most, of_label, of_total, x, weight, labels, bias, most, at_label, workspace, needs):
-    of = _of_rows(most.reshape(-1), of_most, of_label, of_total)
-    all_of_them = _Gradients(x, weight, bias, labels.reshape(-1, 1).long(), of, needs)
-    at_label = (at_label.reshape(-1) - of.shift).exp()
-    # A bias needs the logits in 32 bits.
-    for columns in _cut(all_of_them.rows, weight, workspace, x.dtype if bias is None else wide_type(x)):
-        at_z = _exponentials(all_of_them.rows, weight[columns], None if bias is None else bias[columns], of.shift)
-        all_of_them.add(columns, at_z, at_label)
-    return all_of_them.found()
+def _backward_of(of_most, of_label, of_total, x, weight, labels, bias, most, at_label, softcap, workspace, needs):
+    of, softcap = _of_rows(most.reshape(-1), of_most, of_label, of_total), given.of_kernels(softcap)
+    at_label = at_label.reshape(-1)
+    slope = None if softcap is None else _slope_(at_label.clone(), softcap)
+    found = _Gradients(x, weight, bias, labels.reshape(-1, 1).long(), of, (at_label - of.shift).exp(), slope, needs)
+    # A bias and a cap need the logits in 32 bits, a cap its slope beside them.
+    plain, room = bias is None and softcap is None, workspace if softcap is None else workspace // 2
+    for columns in _cut(found.rows, weight, room, x.dtype if plain else wide_type(x)):
+        part, added = weight[columns], None if bias is None else bias[columns]
+        if softcap is None:
+            at_z = _exponentials(found.rows, part, added, of.shift)
+            if of.further is not None:
+                at_z.add_(of.further[:, None])
+        else:
+            capped = _wide_logits(found.rows, part, added, softcap)
+            at_z = x.new_empty(capped.shape)
+            _capped_gradients(capped, softcap, of, at_z)
+        found.add(columns, at_z)
+    return found.found()
 
 
-def _backward_of_kept(of_most, of_label, of_total, x, weight, labels, bias, most, at_label, logits, needs):
+def _backward_of_kept(of_most, of_label, of_total, x, weight, labels, bias, most, at_label, softcap, logits, needs):
     of, labels = _of_rows(most.reshape(-1), of_most, of_label, of_total), labels.reshape(-1, 1).long()
-    # Stored logits are rounded, so the exponentials of a row do not add up to its share.
+    at_label, softcap = at_label.reshape(-1), given.of_kernels(softcap)
+    slope = None if softcap is None else _slope_(at_label.clone(), softcap)
+    if not weight.shape[0]:
+        return _Gradients(x, weight, bias, labels, of, at_label, slope, needs).found()
     exists = (labels >= 0) & (labels < weight.shape[0])
-    if weight.shape[0]:
-        stored = logits.gather(1, torch.where(exists, labels, 0))[:, 0]
-        at_label = (stored.to(most.dtype) - of.shift).exp()
-        share = (most.reshape(-1) - of.shift).exp() / _exponentials_of(logits, of.shift)
-        share = torch.where(share.isfinite() & (share > 0), share, 1.0)
-        by_share = lambda t: None if t is None else t / share  # noqa: E731
-        of = _OfRows(of.factor * share, of.shift, by_share(of.further), by_share(of.hit))
-    all_of_them = _Gradients(x, weight, bias, labels, of, needs)
-    if weight.shape[0]:
-        all_of_them.add(slice(0, weight.shape[0]), logits, at_label)
-    return all_of_them.found()
+    stored = logits.gather(1, torch.where(exists, labels, 0))[:, 0]
+    # Stored logits are rounded, so the exponentials of a row do not add up to its share.
+    if softcap is None:
+        totals = _exponentials_of(logits, of.shift)
+    else:
+        totals = sum(torch.exp(columns - of.shift[:, None]).sum(1) for columns in _narrow(logits))
+    share = (most.reshape(-1) - of.shift).exp() / totals
+    share = torch.where(share.isfinite() & (share > 0), share, 1.0)
+    by_share = lambda t: None if t is None else t / share  # noqa: E731
+    of = _OfRows(of.factor * share, of.shift, by_share(of.further), by_share(of.hit))
+    if softcap is not None:
+        for columns in _narrow(logits):
+            _capped_gradients(columns.to(most.dtype), softcap, of, columns)
+    elif of.further is not None:
+        logits.add_(of.further[:, None])
+    found = _Gradients(x, weight, bias, labels, of, (stored.to(most.dtype) - of.shift).exp(), slope, needs)
+    found.add(slice(0, weight.shape[0]), logits)
+    return found.found()
 
 
 def _wide_product(a: Tensor, b: Tensor) -> Tensor:
@@ -308,7 +374,7 @@ for _key in ("CPU", "CUDA"):
 
 @torch.library.register_fake("tilewright::linear_logsumexp_backward", lib=ours._library)
 @torch.library.register_fake("tilewright::linear_logsumexp_kept_backward", lib=ours._library)
-def _(of_most, of_label, of_total, x, weight, labels, bias, most, at_label, workspace_or_logits, needs):
+def _(of_most, of_label, of_total, x, weight, labels, bias, most, at_label, softcap, workspace_or_logits, needs):
     # Gradients are contiguous, however their tensors lie.
     return tuple(like.new_empty(like.shape) if needed and like is not None else x.new_empty(0) for like, needed in zip((x, weight, bias), needs))
 
@@ -323,14 +389,14 @@ def _backward(ctx, *grads):
     if all(grad is None for grad in grads[:3]):
         return (None,) * len(ctx.needs_input_grad)
     needs = [needed[0], needed[1], bias is not None and needed[3]]
-    saved = (*grads[:3], x, weight, labels, bias, most, at_label)
+    saved = (*grads[:3], x, weight, labels, bias, most, at_label, ctx.softcap)
     if logits is None:
         found = torch.ops.tilewright.linear_logsumexp_backward(*saved, ctx.workspace, needs)
     else:
         ctx.consumed = True
         found = torch.ops.tilewright.linear_logsumexp_kept_backward(*saved, logits, needs)
     of_x, of_weight, of_bias = (one if need else None for one, need in zip(found, needs))
-    return (of_x, of_weight, None, of_bias, None)[: len(ctx.needs_input_grad)]
+    return (of_x, of_weight, None, of_bias, None, None)[: len(ctx.needs_input_grad)]
 
 
 for _name in ("linear_logsumexp", "linear_logsumexp_kept"):
@@ -338,7 +404,13 @@ for _name in ("linear_logsumexp", "linear_logsumexp_kept"):
 
 
 def linear_logsumexp(
-    x: Tensor, weight: Tensor, labels: Tensor, bias: Optional[Tensor] = None, keep: bool = False, workspace: int = WORKSPACE
+    x: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    bias: Optional[Tensor] = None,
+    keep: bool = False,
+    workspace: int = WORKSPACE,
+    softcap: Optional[float] = None,
 ) -> Tuple[Tensor, Tensor, Tensor]:
     """Compute logsumexp, label's logit and sum of each row of logits ``z = x @ weight.T + bias``, without storing the logits. Differentiable once.
 
@@ -355,6 +427,8 @@ def linear_logsumexp(
         Store the logits in the type of x for the backward pass, which overwrites them: it can run once, and has a product less to compute.
     workspace : int, default 268435456
         Bytes of the logits that the backward pass has at a time without `keep`.
+    softcap : float, optional
+        As in `linear_cross_entropy`.
 
     Returns
     -------
@@ -376,11 +450,12 @@ def linear_logsumexp(
     [4.0, 4.0]
     """
     keep, workspace = given.truth(keep, "keep"), given.whole(workspace, "workspace", 1)
+    softcap = given.softcap(softcap)
     try:
         needed = any(isinstance(t, Tensor) and t.requires_grad for t in (x, weight, bias))
         keeps = keep and needed and torch.is_grad_enabled()
         run = torch.ops.tilewright.linear_logsumexp_kept if keeps else torch.ops.tilewright.linear_logsumexp
-        most, at_label, total = run(x, weight, labels, bias, workspace)[:3]
+        most, at_label, total = run(x, weight, labels, bias, workspace, softcap)[:3]
     except (AttributeError, RuntimeError, TypeError) as e:
         raise ours._named(e, {"x": x, "weight": weight, "labels": labels, "bias": bias}) from None
     return most, at_label, total
@@ -398,6 +473,7 @@ def linear_cross_entropy(
     class_weight: Optional[Tensor] = None,
     keep: bool = False,
     workspace: int = WORKSPACE,
+    softcap: Optional[float] = None,
 ) -> Tensor:
     """Compute the cross-entropy of the logits ``x @ weight.T + bias``, without storing the logits. Differentiable once.
 
@@ -426,6 +502,9 @@ def linear_cross_entropy(
         Store the logits in the type of x for the backward pass, which overwrites them: it can run once, and has a product less to compute.
     workspace : int, default 268435456
         Bytes of the logits that the backward pass has at a time without `keep`.
+    softcap : float, optional
+        The logits are ``softcap * tanh(z / softcap)`` of ``z = x @ weight.T + bias``, as in Gemma 2. With `keep` and 16 bits, gradients of
+        logits near the cap have the error of the stored logits.
 
     Returns
     -------
@@ -454,7 +533,7 @@ def linear_cross_entropy(
         kind = torch.get_autocast_dtype(x.device.type)
         narrow = lambda t: t.to(kind) if isinstance(t, Tensor) and t.dtype != torch.float64 else t  # noqa: E731
         x, weight, bias = narrow(x), narrow(weight), narrow(bias)
-    most, at_label, total = linear_logsumexp(x, weight, labels, bias, keep, workspace)
+    most, at_label, total = linear_logsumexp(x, weight, labels, bias, keep, workspace, softcap)
     if class_weight is not None:
         _check_class_weight(class_weight, weight)
     classes = weight.shape[0]
@@ -495,9 +574,10 @@ class Fused(Protocol):
 def fuse_losses(on: bool = True, keep: bool = False, workspace: int = WORKSPACE) -> Optional[Fused]:
     """Let torch.compile use `linear_cross_entropy` where a model computes ``F.cross_entropy`` of a linear layer's result.
 
-    It changes what torch.compile makes from now on. The layer's result may be converted to float32, reshaped, and cut by slices of rows, as causal
-    language models do for shifted labels. A loss stays torch's if something else uses the logits, such as the result of the compiled function,
-    or if its targets are probabilities. torch's own ``F.linear_cross_entropy`` is replaced, too. Sets Inductor's ``pre_grad_custom_pass``.
+    It changes what torch.compile makes from now on. The layer's result may be capped (``30 * tanh(z / 30)``), converted to float32, reshaped, and cut
+    by slices of rows, as causal language models do for shifted labels. A loss stays torch's if something else uses the logits, such as the result of
+    the compiled function, or if its targets are probabilities. torch's own ``F.linear_cross_entropy`` is replaced, too. Sets Inductor's
+    ``pre_grad_custom_pass``.
 
     Parameters
     ----------
@@ -545,7 +625,7 @@ def _called(names: Sequence[str], args: Sequence[Any], options: Dict[str, Any]) 
     x, weight, bias = called.get("x"), called.get("weight"), called.get("bias")
     if not isinstance(x, Tensor) or not isinstance(weight, Tensor) or weight.dim() != 2:
         raise _native.OperandError("linear_cross_entropy: x and weight are needed, a tensor and a matrix of (vocabulary, k)")
-    return (x.reshape(-1, x.shape[-1]), weight.t()), {"bias": bias, **_OF_ROWS, "store": bool(called.get("keep"))}
+    return (x.reshape(-1, x.shape[-1]), weight.t()), {"bias": bias, "softcap": called.get("softcap"), **_OF_ROWS, "store": bool(called.get("keep"))}
 
 
 for _function in (linear_cross_entropy, linear_logsumexp):

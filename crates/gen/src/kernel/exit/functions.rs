@@ -59,5 +59,9 @@ pub(super) fn activate(b: &mut Builder, activation: Activation, x: ExprId) -> Ex
             let factor = constant(b, std::f64::consts::LOG2_E);
             b.value((x * factor).unary(UnaryOp::Exp2))
         }
+        Activation::Softcap(limit) => {
+            let [limit, inverse] = [limit.value(), 1.0 / limit.value()].map(|value| constant(b, value));
+            b.value((x * inverse).unary(UnaryOp::Tanh) * limit)
+        }
     }
 }
