@@ -149,6 +149,7 @@ scripts! {
         torch_models: "test_torch_models.py" &[];
         torch_mlp: "test_torch_mlp.py" &[];
         torch_loss: "test_torch_loss.py" &[];
+        torch_compiled_gates: "test_torch_compiled_gates.py" &[];
         torch_compiled_loss: "test_torch_compiled_loss.py" &[];
         torch_prepare: "test_torch_prepare.py" &[];
         torch_reductions: "test_torch_reductions.py" &[];

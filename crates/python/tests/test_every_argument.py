@@ -378,6 +378,7 @@ if torch is not None:
             ),
         ),
         "disable": ({}, {}),
+        "fuse_gated_mlps": ({}, dict(on=TRUTH, keep=TRUTH)),
         "fuse_losses": ({}, dict(on=TRUTH, keep=TRUTH, workspace=WORKSPACE)),
         "prepared": ({}, {}),
         "unprepared": ({}, {}),

@@ -112,6 +112,19 @@ class CompiledLoss(TorchCase):
         self.compiled(step, x, weight, labels)
         torch._dynamo.reset()
         self.compiled(lambda *args: step(*args, of=lambda z: z.tanh()), x, weight, labels, keep=True)
+        # Without gradients, for which torch refuses a write between layer and loss.
+        def written(x, weight, labels):
+            y = 2.0 * x
+            z = F.linear(y, weight)
+            y.mul_(3.0)
+            return F.cross_entropy(z, labels) + y.mean()
+
+        with torch.no_grad():
+            counted = twt.fuse_losses()
+            torch._dynamo.reset()
+            got = torch.compile(written, fullgraph=True)(x, weight, labels)
+            torch.testing.assert_close(got, written(x, weight, labels), rtol=1e-5, atol=1e-5)
+        self.assertEqual(counted.count, 0)
         for other in (dict(below=29.0), dict(of=torch.sin), dict(more=torch.mean)):
             torch._dynamo.reset()
             self.compiled(lambda *args: step(*args, **other), x, weight, labels, fused=0)

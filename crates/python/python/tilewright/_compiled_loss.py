@@ -1,6 +1,6 @@
 """Losses in the graphs of torch.compile: `F.cross_entropy` of a linear layer's result becomes `linear_cross_entropy`.
 
-The pass runs on Inductor's graphs before differentiation, so that gradients are those of `linear_cross_entropy`.
+A rewriter of graphs before differentiation, so that gradients are those of `linear_cross_entropy`.
 """
 
 from __future__ import annotations
@@ -9,15 +9,12 @@ import operator
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
-from torch import Tensor, fx
-from torch._inductor import config
-from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch import fx
 from torch.nn import functional as F
 
-from . import _native
+from ._before_gradients import FLOATS, Rewriter, calls, changes, layer, value
 from ._loss import linear_cross_entropy
 
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 # Methods that give the same elements another shape.
 _SHAPES = ("view", "reshape", "flatten", "contiguous")
 _NAMES = ("input", "target", "weight", "size_average", "ignore_index", "reduce", "reduction", "label_smoothing")
@@ -33,16 +30,10 @@ class _Logits(NamedTuple):
     softcap: Optional[float]
 
 
-class Pass(CustomGraphPass):
+class Losses(Rewriter):
     """Replaces losses whose logits nobody else uses."""
 
-    def __init__(self, keep: bool, workspace: int) -> None:
-        self.how = {"keep": keep, "workspace": workspace}
-        self.count = 0
-
-    def uuid(self) -> Any:
-        """Graphs that were compiled otherwise are not taken from the cache."""
-        return ("tilewright losses", _native.__version__, *self.how.values())
+    name = "losses"
 
     def __call__(self, graph: fx.Graph) -> None:
         for node in list(graph.nodes):
@@ -59,10 +50,9 @@ def _fused(graph: fx.Graph, loss: fx.Node, how: Dict[str, Any]) -> bool:
     if logits is None or given.get("size_average") is not None or given.get("reduce") is not None:
         return False
     options = _options(given, loss, given.get("target"), how)
-    # `linear` has x, weight and perhaps a bias, all by position.
-    x, weight, bias = (*logits.layer.args, None)[:3]
-    layer_type, weight_of = _value(logits.layer).dtype, _value(weight)
-    if options is None or weight_of is None or weight_of.dim() != 2 or layer_type not in _FLOATS:
+    x, weight, bias = layer(logits.layer)
+    layer_type, weight_of = value(logits.layer).dtype, value(weight)
+    if options is None or weight_of is None or weight_of.dim() != 2 or layer_type not in FLOATS or changes(logits.layer, loss):
         return False
     with graph.inserting_before(loss):
         for part in logits.parts:
@@ -72,7 +62,7 @@ def _fused(graph: fx.Graph, loss: fx.Node, how: Dict[str, Any]) -> bool:
         of_type = lambda node: node if node is None else graph.call_method("to", (node, layer_type))  # noqa: E731
         operands = (of_type(rows), of_type(weight), given["target"], of_type(bias))
         ours = graph.call_function(linear_cross_entropy, operands, {**options, "softcap": logits.softcap})
-        ours = graph.call_method("to", (ours, _value(loss).dtype))
+        ours = graph.call_method("to", (ours, value(loss).dtype))
     loss.replace_all_uses_with(ours)
     for node in (loss, *reversed(logits.via), logits.layer):
         graph.erase_node(node)
@@ -84,13 +74,13 @@ def _renamed(graph: fx.Graph, loss: fx.Node, how: Dict[str, Any]) -> bool:
     given = {**dict(zip(_TORCHS_NAMES, loss.args)), **loss.kwargs}
     x, weight, target = (given.get(name) for name in _TORCHS_NAMES)
     options = _options({"ignore_index": -100, **given}, loss, target, how)
-    values = [_value(node) for node in (x, weight)]
-    known = all(value is not None and value.dim() == 2 and value.dtype in _FLOATS for value in values)
+    values = [value(node) for node in (x, weight)]
+    known = all(one is not None and one.dim() == 2 and one.dtype in FLOATS for one in values)
     if options is None or not known:
         return False
     with graph.inserting_before(loss):
         ours = graph.call_function(linear_cross_entropy, (x, weight, target, given.get("linear_bias")), options)
-        ours = graph.call_method("to", (ours, _value(loss).dtype))
+        ours = graph.call_method("to", (ours, value(loss).dtype))
     loss.replace_all_uses_with(ours)
     graph.erase_node(loss)
     return True
@@ -98,11 +88,11 @@ def _renamed(graph: fx.Graph, loss: fx.Node, how: Dict[str, Any]) -> bool:
 
 def _options(given: Dict[str, Any], loss: fx.Node, target: Any, how: Dict[str, Any]) -> Optional[Dict[str, Any]]:
     """Options of `linear_cross_entropy`; None where it lacks one, or where targets are no indices of rows."""
-    labels, smoothing, weight = _value(target), given.get("label_smoothing", 0.0), given.get("weight")
+    labels, smoothing, weight = value(target), given.get("label_smoothing", 0.0), given.get("weight")
     indices = labels is not None and labels.dim() == 1 and labels.dtype in (torch.int32, torch.int64)
     reduction, ignored = given.get("reduction", "mean"), given.get("ignore_index", -100)
     plain = isinstance(smoothing, (int, float)) and isinstance(ignored, int) and reduction in ("mean", "sum", "none")
-    if not indices or not plain or _value(loss) is None or weight is not None and smoothing:
+    if not indices or not plain or value(loss) is None or weight is not None and smoothing:
         return None
     return {"reduction": reduction, "ignore_index": ignored, "label_smoothing": smoothing, "class_weight": weight, **how}
 
@@ -112,12 +102,12 @@ def _logits(node: Any) -> Optional[_Logits]:
     via: List[fx.Node] = []
     parts: List[Any] = []
     softcap: Optional[float] = None
-    value = _value(node)
-    if value is None or value.dim() != 2:
+    found = value(node)
+    if found is None or found.dim() != 2:
         return None
-    classes = value.shape[1]
-    while isinstance(node, fx.Node) and len(node.users) == 1 and _value(node) is not None and _value(node).shape[-1] == classes:
-        if node.op == "call_function" and node.target is torch._C._nn.linear and not node.kwargs and len(node.args) in (2, 3):
+    classes = found.shape[1]
+    while isinstance(node, fx.Node) and len(node.users) == 1 and value(node) is not None and value(node).shape[-1] == classes:
+        if layer(node) is not None:
             return _Logits(node, parts[::-1], via[::-1], softcap)
         if node.op == "call_function" and node.target is operator.getitem and _takes_rows(node.args[1]):
             parts.append(node.args[1])
@@ -157,10 +147,8 @@ def _cap(node: fx.Node) -> Optional[_Cap]:
 
 
 def _calls(node: Any, method: str, *functions: Any) -> bool:
-    """Whether a node calls a method of a tensor or one of some functions, without options."""
-    if not isinstance(node, fx.Node) or node.kwargs:
-        return False
-    return node.op == "call_method" and node.target == method or node.op == "call_function" and node.target in functions
+    """As `calls`, without options."""
+    return calls(node, method, *functions) and not node.kwargs
 
 
 def _takes_rows(index: Any) -> bool:
@@ -175,18 +163,3 @@ def _widens(node: fx.Node) -> bool:
     rest: Sequence[Any] = node.args[1:]
     to_f32 = node.target == "float" and not rest and not node.kwargs
     return to_f32 or node.target == "to" and list(rest) == [torch.float32] and not node.kwargs
-
-
-def _value(node: Any) -> Optional[Tensor]:
-    value = node.meta.get("example_value") if isinstance(node, fx.Node) else None
-    return value if isinstance(value, Tensor) else None
-
-
-def set_pass(made: Optional[Pass]) -> None:
-    """Sets or removes the pass. Passes of other packages stay."""
-    held = config.pre_grad_custom_pass
-    if held is not None and not isinstance(held, Pass):
-        if made is not None:
-            raise _native.ProblemError("Inductor already has a pre_grad_custom_pass of another package: call linear_cross_entropy in the model")
-        return
-    config.pre_grad_custom_pass = made

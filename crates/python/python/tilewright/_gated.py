@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from . import _arguments as given
 from . import _native
-from ._operators import Gate, _library, _named, _product, at_linear, chosen_by_enable, tuned
+from ._operators import Fused, Gate, _library, _named, _product, at_linear, chosen_by_enable, tuned
 
 _SCHEMA = "Tensor x, Tensor weight, Tensor? bias=None, str gate='silu', bool up_first=False, float? gate_limit=None, float? gate_slope=None, bool interleaved=False, Tensor? up=None"
 _library.define(f"glu({_SCHEMA}) -> Tensor")
@@ -214,3 +215,48 @@ def _called(args: Sequence[Any], options: Dict[str, Any]) -> Tuple[Sequence[Any]
 
 
 tuned[glu] = _called
+
+
+def fuse_gated_mlps(on: bool = True, keep: bool = True) -> Optional[Fused]:
+    """Let torch.compile use `glu` where a model computes ``f(F.linear(x, gate)) * F.linear(x, up)``, in training, too.
+
+    It changes what torch.compile makes from now on. The function is SiLU, GELU, ReLU, sigmoid or hardswish. Both factors may be halves of one layer's
+    result, by `chunk` or `split`. Layers with two weights have no bias. A gated MLP stays torch's if something else uses one of the factors. Sets
+    Inductor's ``pre_grad_custom_pass``.
+
+    Parameters
+    ----------
+    on : bool, default True
+        False: torch computes its gated MLPs again.
+    keep : bool, default True
+        As in `glu`: store the pre-activations for the backward pass, which otherwise computes them again.
+
+    Returns
+    -------
+    Fused or None
+        `count` is the number of gated MLPs that were replaced so far; None if `on` is false.
+
+    Raises
+    ------
+    ProblemError
+        Inductor already has a pass of another package.
+
+    Examples
+    --------
+    >>> import tilewright as tw, tilewright.torch as twt, torch
+    >>> context, fused = tw.use("emu", records=""), twt.fuse_gated_mlps()
+    >>> def step(x, gate, up):
+    ...     return torch.nn.functional.relu(torch.nn.functional.linear(x, gate)) * torch.nn.functional.linear(x, up)
+    >>> torch.compile(step)(torch.ones(1, 2), torch.tensor([[1.0, 1.0]]), torch.tensor([[3.0, 0.0]])).tolist(), fused.count
+    ([[6.0]], 1)
+    >>> twt.fuse_gated_mlps(False)
+    """
+    on, keep = given.truth(on, "on"), given.truth(keep, "keep")
+    if not on and "tilewright._compiled_gates" not in sys.modules:
+        return None
+    from ._before_gradients import set_rewriter
+    from ._compiled_gates import Gates
+
+    made = Gates(keep=keep) if on else None
+    set_rewriter(Gates.name, made)
+    return made

@@ -11,7 +11,7 @@ import inspect
 import os
 import sys
 from functools import partial
-from typing import Any, Dict, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -565,13 +565,7 @@ def _check_class_weight(x: Tensor, weight: Tensor) -> None:
         raise _native.OperandError(f"class_weight is {tuple(x.shape)} on {x.device}, ({weight.shape[0]},) on {weight.device} is needed")
 
 
-class Fused(Protocol):
-    """The losses that `fuse_losses` has replaced."""
-
-    count: int
-
-
-def fuse_losses(on: bool = True, keep: bool = False, workspace: int = WORKSPACE) -> Optional[Fused]:
+def fuse_losses(on: bool = True, keep: bool = False, workspace: int = WORKSPACE) -> Optional[ours.Fused]:
     """Let torch.compile use `linear_cross_entropy` where a model computes ``F.cross_entropy`` of a linear layer's result.
 
     It changes what torch.compile makes from now on. The layer's result may be capped (``30 * tanh(z / 30)``), converted to float32, reshaped, and cut
@@ -612,10 +606,11 @@ def fuse_losses(on: bool = True, keep: bool = False, workspace: int = WORKSPACE)
     workspace = given.whole(workspace, "workspace", 1)
     if not on and "tilewright._compiled_loss" not in sys.modules:
         return None
-    from ._compiled_loss import Pass, set_pass
+    from ._before_gradients import set_rewriter
+    from ._compiled_loss import Losses
 
-    made = Pass(keep, workspace) if on else None
-    set_pass(made)
+    made = Losses(keep=keep, workspace=workspace) if on else None
+    set_rewriter(Losses.name, made)
     return made
 
 

@@ -17,6 +17,7 @@ from . import _arguments as given
 from . import _core, _mlp, _native
 from . import _operators as ours
 from . import _shapes
+from ._gated import fuse_gated_mlps
 from ._loss import fuse_losses
 from ._shapes import Path, Shape
 
@@ -118,6 +119,7 @@ def disable() -> None:
     ours.choose_by(None)
     _meet_biased(False)
     _compile_with(None)
+    fuse_gated_mlps(False)
     fuse_losses(False)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 import threading
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -276,6 +276,12 @@ def _together(tensors: Sequence[Tuple[str, Optional[Tensor]]]) -> None:
             raise _native.OperandError(told)
     if first.dtype not in TYPES:
         raise _native.OperandError(f"tensors are {first.dtype}: float16, bfloat16, float32 or float64 are possible")
+
+
+class Fused(Protocol):
+    """What a pass over torch.compile's graphs has replaced."""
+
+    count: int
 
 
 class Gate(NamedTuple):

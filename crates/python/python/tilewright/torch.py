@@ -28,7 +28,7 @@ except ImportError as e:
 if tuple(int(n) for n in _torch.__version__.split(".")[:2]) < (2, 8):
     raise ImportError(f"tilewright.torch needs PyTorch 2.8 or newer, this is {_torch.__version__}: pip install --upgrade torch")
 
-from ._gated import glu  # noqa: E402
+from ._gated import fuse_gated_mlps, glu  # noqa: E402
 from ._loss import fuse_losses, linear_cross_entropy, linear_logsumexp  # noqa: E402
 from ._models import Linear, disable, enable, optimize, report  # noqa: E402
 from ._operators import bmm, convolution, grouped_mm, linear, mm, prepared, tune, unprepared  # noqa: E402
@@ -44,6 +44,7 @@ __all__ = [
     "convolution",
     "disable",
     "enable",
+    "fuse_gated_mlps",
     "fuse_losses",
     "glu",
     "grouped_mm",
