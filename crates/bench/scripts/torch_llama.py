@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Training steps of a Llama-like network of bf16: torch.compile alone, then with tilewright's products, gated MLPs and loss. Same weights, same optimiser.
 
-Usage: torch_llama.py [--steps 20] [--total 60] [--seconds 4] [--keep] [--out FILE.jsonl] [--tiny]
+Usage: torch_llama.py [--steps 20] [--total 60] [--seconds 4] [--keep] [--gates] [--out FILE.jsonl] [--tiny]
 Needs: PyTorch with CUDA and tilewright's Python package. `--tiny` trains a small network on CPU tensors and the emulator: it shows that the script runs.
 Four layers of width 2048 and 5632, 128,256 words, 8,192 tokens in a step. Shapes are recorded, tuned (`--total` s) and compared, as `tune_recorded` does;
-products of the loss are tuned for `--seconds` each. Both sides run one after the other. The first steps, which compile, are not timed.
+products of the loss are tuned for `--seconds` each. With `--gates` the gated MLPs are `glu` in training, too, tuned likewise. Both sides run one after the other. The first steps, which compile, are not timed.
 Prints each side's losses, median of a step with the host's time, and largest memory beyond weights and optimiser states.
 """
 
@@ -114,7 +114,9 @@ def prepare(torch, tw, twt, model, tokens, args):
     print(f"{len(rows)} shapes, {sum((row.gain or 0) > 1.03 for row in rows)} faster than torch", flush=True)
     x = torch.zeros(tokens.numel(), model.head.in_features, device=tokens.device, dtype=model.head.weight.dtype, requires_grad=True)
     loss = lambda: twt.linear_cross_entropy(x, model.head.weight, tokens.flatten(), keep=args.keep).backward()  # noqa: E731
-    tuned([loss], args.seconds, "cpu" if args.tiny else "cuda:0")
+    layer = model.layers[0]
+    mlp = lambda: twt.glu(x, layer.gate.weight, up=layer.up.weight, keep=True).sum().backward()  # noqa: E731
+    tuned([loss, mlp] if args.gates else [loss], args.seconds, "cpu" if args.tiny else "cuda:0")
     model.zero_grad()
     return path
 
@@ -125,6 +127,7 @@ def main():
     parser.add_argument("--total", type=float, default=60.0, help="seconds for the network's shapes (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=4.0, help="for each product of the loss (default: %(default)s)")
     parser.add_argument("--keep", action="store_true", help="the loss keeps its logits")
+    parser.add_argument("--gates", action="store_true", help="gated MLPs are one product and its gradients")
     parser.add_argument("--out", default=os.devnull, help="JSON lines, appended")
     parser.add_argument("--tiny", action="store_true", help="a small network on the emulator")
     args = parser.parse_args()
@@ -144,13 +147,14 @@ def main():
     path = prepare(torch, tw, twt, model, batches[0], args)
     twt.enable(path, compiled=True)
     fused = twt.fuse_losses(keep=args.keep)
+    gates = twt.fuse_gated_mlps(args.gates)
     ours = Side(torch, "with tilewright", model, batches)
     ours.train()
     ratio = statistics.median(theirs.times) / statistics.median(ours.times)
     apart = max(abs(a - b) for a, b in zip(theirs.losses, ours.losses))
-    print(f"{fused.count} loss fused; a step of torch.compile takes {ratio:.3f} of ours; losses are at most {apart:.4f} apart", flush=True)
+    print(f"{fused.count} loss and {gates.count if args.gates else 0} gated MLPs fused; a step of torch.compile takes {ratio:.3f} of ours; losses are at most {apart:.4f} apart", flush=True)
     with open(args.out, "a", encoding="utf-8") as out:
-        out.write(json.dumps({"size": size, "keep": args.keep, "torch": theirs.record(), "ours": ours.record()}) + "\n")
+        out.write(json.dumps({"size": size, "keep": args.keep, "gates": args.gates, "torch": theirs.record(), "ours": ours.record()}) + "\n")
 
 
 if __name__ == "__main__":
