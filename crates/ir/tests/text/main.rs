@@ -1,8 +1,9 @@
-//! Kernels as data and as text: building, validation, printing, compilation, the order of the crates, their examples and their licences.
+//! Kernels as data and as text: building, validation, printing, compilation, the order of the crates, their examples, the features and licences of dependencies.
 
 mod build;
 mod compile;
 mod examples;
+mod features;
 mod floors;
 mod golden;
 mod hints;
