@@ -51,7 +51,9 @@ fn scaled(types: [Scalar; 2], (m, n, k): (u64, u64, u64), scales: [Option<Scale>
 #[test]
 fn every_unit_and_pipeline_scales_blocks() {
     for (number, (device, plan, keys, types)) in (0..).zip(CASES) {
-        for (i, scales) in (0..).zip(SCALES).filter(|(i, _)| support::runs(number + i)) {
+        // Every second pair of both lists: each plan has several ways of scales, and each of them several plans.
+        let scales = (0..).zip(SCALES).filter(|(i, _)| (number + i) % 2 == 0 && support::runs(number + i));
+        for (i, scales) in scales {
             // Of 112, 448 and 704 the last terms are no whole block; 80, 144 and 300 end within blocks of lines.
             let size = [(80, 144, 448), (300, 144, 112), (144, 300, 704)][(number + i) % 3];
             let gemm = scaled(*types, size, scales).out_dtype(Scalar::F32).batch(1 + i as u64 % 2).bias(Along::N);

@@ -3,6 +3,7 @@
 
 use crate::missing;
 
+use rayon::prelude::*;
 use tilewright_device::{DeviceError, Options, cuda};
 use tilewright_gen::space::Space;
 use tilewright_ir::{Dialect, Scalar, Target};
@@ -30,19 +31,21 @@ fn problems() -> Vec<Problem> {
 #[test]
 fn picks_compile_for_every_nvidia_architecture() {
     let nvidia = |arch: &&&str| Target::by_arch(arch).is_some_and(|t| t.dialect == Dialect::Cuda);
-    for arch in Target::known().iter().filter(nvidia) {
-        let target = Target::by_arch(arch).unwrap();
-        for problem in problems() {
-            let space = Space::new(&problem, &target).unwrap();
-            let plan = Picker::new(&space).pick(1)[0].plan;
-            let r = space.resolve(&plan).unwrap();
-            let program = r.generate(space.env().workspace_bytes).unwrap();
-            for kernel in &program.kernels {
-                match cuda::compile(kernel, arch, &Options::default()) {
-                    Err(e @ DeviceError::Missing { .. }) => return missing::missing(&e.to_string()),
-                    made => drop(made.unwrap_or_else(|e| panic!("{arch} {problem} {plan}: {e}"))),
-                }
-            }
-        }
+    let architectures = Target::known().iter().filter(nvidia);
+    let cases: Vec<(&str, Problem)> =
+        architectures.flat_map(|arch| problems().into_iter().map(|problem| (*arch, problem))).collect();
+    let missing = cases.par_iter().find_map_any(|(arch, problem)| {
+        let space = Space::new(problem, &Target::by_arch(arch).unwrap()).unwrap();
+        let plan = Picker::new(&space).pick(1)[0].plan;
+        let r = space.resolve(&plan).unwrap();
+        let program = r.generate(space.env().workspace_bytes).unwrap();
+        program.kernels.iter().find_map(|kernel| match cuda::compile(kernel, arch, &Options::default()) {
+            Err(e @ DeviceError::Missing { .. }) => Some(e.to_string()),
+            Err(e) => panic!("{arch} {problem} {plan}: {e}"),
+            Ok(_) => None,
+        })
+    });
+    if let Some(missing) = missing {
+        missing::missing(&missing);
     }
 }

@@ -1,6 +1,7 @@
 //! Candidates that pass a quick look and are wrong all the same: none of them may end as the verified winner, whatever interrupts the
 //! search, and however often it goes on from its records.
 
+use rayon::prelude::*;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -189,7 +190,7 @@ fn a_liar_on_large_operands_does_not_win() {
 /// Kills a search at every call of the device, the calls of its last verification among them, and lets another go on from the records.
 #[test]
 fn whatever_is_killed_no_liar_wins_after_a_resume() {
-    for lie in LIES {
+    LIES.into_par_iter().for_each(|lie| {
         let (mut killed, mut calls) = (0, 1);
         loop {
             let folder = tempfile::tempdir().unwrap();
@@ -210,7 +211,7 @@ fn whatever_is_killed_no_liar_wins_after_a_resume() {
             (killed, calls) = (killed + 1, calls + 1 + calls / 4);
         }
         assert!(killed > 10, "{killed}");
-    }
+    });
 }
 
 #[test]
