@@ -7,6 +7,7 @@ import torch._inductor.config
 from torch import nn
 from torch._dynamo.backends.debugging import aot_eager
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tilewright.torch as twt
 from torch_case import TorchCase
@@ -37,6 +38,18 @@ class Phi(nn.Module):
     def forward(self, x):
         halves = self.cut(self.both(x))
         return self.down(halves[1 - self.first] * F.gelu(halves[self.first], approximate="tanh"))
+
+
+class Operators(TorchDispatchMode):
+    """The names of the operators that run."""
+
+    def __init__(self, names):
+        super().__init__()
+        self.names = names
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.name())
+        return func(*args, **(kwargs or {}))
 
 
 class CompiledGates(TorchCase):
@@ -122,16 +135,72 @@ class CompiledGates(TorchCase):
         """Without gradients, for which torch refuses it. The product of both layers would read another input."""
         mlp = Llama()
 
-        def step(x):
+        def step(x, write):
             y = 2.0 * x
             gate = mlp.gate(y)
-            y.add_(1.0)
+            write(y)
             return mlp.down(F.silu(gate) * mlp.up(y))
 
-        with torch.no_grad():
-            x, counted = torch.randn(5, K), twt.fuse_gated_mlps()
-            torch.testing.assert_close(torch.compile(step, fullgraph=True)(x), step(x), rtol=1e-5, atol=1e-5)
-        self.assertEqual(counted.count, 0)
+        def assigned(y):
+            y[0] = 1.0
+
+        def negated(y):
+            y.neg_()
+
+        writes = [lambda y: y.add_(1.0), lambda y: y.__iadd__(1.0), lambda y: F.relu(y, True), assigned, lambda y: torch.ops.aten.mul_.Tensor(y, y)]
+        with torch.library._scoped_library("tilewright_test", "FRAGMENT") as library:
+            library.define("negate(Tensor(a!) x) -> ()")
+            library.impl("negate", negated, "CompositeExplicitAutograd")
+            for write in (*writes, torch.ops.tilewright_test.negate):
+                torch._dynamo.reset()
+                with torch.no_grad():
+                    x = torch.randn(5, K)
+                    self.compared(step, (x, write), fused=0)
+
+    def compared(self, run, args, fused):
+        """Values of a function, eagerly and changed."""
+        torch._dynamo.reset()
+        want, counted = run(*args), twt.fuse_gated_mlps()
+
+        def changed(module, inputs):
+            counted(module.graph)
+            module.recompile()
+            return aot_eager(module, inputs)
+
+        torch.testing.assert_close(torch.compile(run, fullgraph=True, backend=changed)(*args), want, rtol=1e-5, atol=1e-5)
+        self.assertEqual(counted.count, fused)
+
+    def test_modes_and_transforms_that_stay(self):
+        """A layer without gradients beside one with them, and functions that torch.func differentiates."""
+        x, mlp = torch.randn(5, K, requires_grad=True), Llama()
+
+        def one_side(x):
+            with torch.no_grad():
+                gate = F.silu(mlp.gate(x))
+            return mlp.down(gate * mlp.up(x))
+
+        one_side.parameters = lambda: [mlp.up.weight, mlp.down.weight]
+        self.compiled(one_side, x, fused=0)
+        self.compared(lambda x: torch.func.grad(lambda x: mlp(x).sum())(x), (x.detach(),), fused=0)
+
+    def test_other_shapes(self):
+        """Cuts of other dimensions, whose options have any order, biases that are broadcast, and layers without a dimension of columns."""
+        w, x = torch.randn(4, K), torch.randn(2, 2, 6, K)
+        gated = lambda h: F.silu(h[0]) * h[1]  # noqa: E731
+        self.compared(lambda x: gated(F.linear(x, w).chunk(dim=2, chunks=3)), (x,), fused=0)
+        self.compared(lambda x: gated(F.linear(x[:, 0], w).split(dim=1, split_size=2)), (x,), fused=0)
+        self.compared(lambda x: gated(F.linear(x, w).chunk(dim=-1, chunks=2)), (x,), fused=1)
+        self.compared(lambda x: gated(F.linear(x, w, torch.ones(1)).chunk(2, -1)), (x,), fused=0)
+        self.compared(lambda x: F.silu(F.linear(x[0, 0, 0], w[0]).view(1)[0]) * 2.0, (x,), fused=0)
+        self.compared(lambda x: gated(F.linear(x[0, 0, 0], w).chunk(2)), (x,), fused=1)
+
+    def test_nothing_is_kept_without_gradients(self):
+        x, weight = torch.randn(5, K), torch.randn(2 * N, K)
+        for needed, wanted in ((False, "tilewright::glu"), (True, "tilewright::glu_kept")):
+            names = []
+            with Operators(names):
+                twt.glu(x, weight.requires_grad_(needed), keep=True)
+            self.assertIn(wanted, names)
 
     def test_beside_losses(self):
         """Both rewriters run in one pass, and each is removed alone."""

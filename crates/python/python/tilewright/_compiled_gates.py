@@ -9,7 +9,7 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
-from ._before_gradients import FLOATS, Rewriter, calls, changes, layer, value
+from ._before_gradients import FLOATS, Rewriter, calls, changes, layer, transformed, value
 from ._gated import glu
 
 # Functions of one tensor. Their only option is `inplace`: nobody else uses the tensor.
@@ -30,6 +30,8 @@ class Gates(Rewriter):
     name = "gated MLPs"
 
     def __call__(self, graph: fx.Graph) -> None:
+        if transformed(graph):
+            return
         for node in list(graph.nodes):
             if not node._erased and calls(node, "mul", operator.mul, torch.mul) and len(node.args) == 2 and not node.kwargs:
                 self.count += _fused(graph, node, *node.args, self.how) or _fused(graph, node, *node.args[::-1], self.how)
@@ -47,10 +49,15 @@ def _fused(graph: fx.Graph, result: fx.Node, gated: Any, plain: Any, how: Dict[s
     x, weight, bias = layer(gate.layer)
     other_x, other_weight, other_bias = layer(up.layer)
     values = [value(node) for node in (result, x, weight, other_weight)]
-    if other_x is not x or any(one is None or one.dtype not in FLOATS for one in values) or values[2].dim() != 2:
+    known = all(one is not None and one.dtype in FLOATS for one in values)
+    kind = values[0].dtype if known else None
+    # Under autocast both layers have its type.
+    if other_x is not x or not known or values[2].dim() != 2 or {value(node).dtype for node in (gate.layer, up.layer)} != {kind}:
         return False
     if together:
         if {gate.half, up.half} != {0, 1}:
+            return False
+        if bias is not None and (value(bias) is None or value(bias).shape != values[2].shape[:1]):
             return False
         of_glu = {"up_first": gate.half == 1}
     else:
@@ -64,14 +71,13 @@ def _fused(graph: fx.Graph, result: fx.Node, gated: Any, plain: Any, how: Dict[s
     order = {node: place for place, node in enumerate(graph.nodes)}
     if changes(min((gate.layer, up.layer), key=order.__getitem__), result, gated):
         return False
-    kind = values[0].dtype
     with graph.inserting_before(result):
         # Under autocast a layer has another type than its operands.
         of_type = lambda node: node if node is None else graph.call_method("to", (node, kind))  # noqa: E731
         more = {} if together else {"up": of_type(other_weight)}
         options = {"bias": of_type(bias), "gate": function, **of_glu, **more, **how}
         ours = graph.call_function(glu, (of_type(x), of_type(weight)), options)
-    ours.meta["example_value"] = values[0]
+    ours.meta.update(result.meta)
     result.replace_all_uses_with(ours)
     # Users stand after what they use.
     for node in sorted(used, key=order.__getitem__, reverse=True):
@@ -99,14 +105,16 @@ def _factor(node: Any) -> Optional[_Factor]:
     if not calls(node, None, operator.getitem) or node.args[1] not in (0, 1) or isinstance(node.args[1], bool):
         return None
     cut = node.args[0]
-    of = cut.args[0] if isinstance(cut, fx.Node) and cut.args else None
-    found = value(of)
-    if found is None or layer(of) is None or found.shape[-1] % 2:
+    chunks = calls(cut, "chunk", torch.chunk)
+    if not chunks and not calls(cut, "split", torch.split) or not cut.args or len(cut.args) > 3:
         return None
-    size, dim = (*cut.args[1:], *cut.kwargs.values(), 0)[:2] if len(cut.args) + len(cut.kwargs) in (2, 3) else (None, None)
-    names_known = set(cut.kwargs) <= {"dim"} or set(cut.kwargs) <= {"chunks", "dim"} or set(cut.kwargs) <= {"split_size", "dim"}
-    halves = calls(cut, "chunk", torch.chunk) and size == 2
-    halves = halves or calls(cut, "split", torch.split) and size in (found.shape[-1] // 2, [found.shape[-1] // 2] * 2)
-    if not halves or not names_known or dim not in (-1, found.dim() - 1):
+    of, found = cut.args[0], value(cut.args[0])
+    if layer(of) is None or found is None or found.dim() == 0 or found.shape[-1] % 2:
+        return None
+    sizes = "chunks" if chunks else "split_size_or_sections" if "split_size_or_sections" in cut.kwargs else "split_size"
+    given = {**dict(zip((sizes, "dim"), cut.args[1:])), **cut.kwargs}
+    half = found.shape[-1] // 2
+    halves = given.get(sizes) == 2 if chunks else given.get(sizes) in (half, [half, half])
+    if not halves or set(given) - {sizes, "dim"} or given.get("dim", 0) not in (-1, found.dim() - 1):
         return None
     return _Factor(of, node.args[1], [node, cut])

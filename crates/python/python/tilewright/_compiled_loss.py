@@ -12,7 +12,7 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
-from ._before_gradients import FLOATS, Rewriter, calls, changes, layer, value
+from ._before_gradients import FLOATS, Rewriter, calls, changes, layer, transformed, value
 from ._loss import linear_cross_entropy
 
 # Methods that give the same elements another shape.
@@ -36,6 +36,8 @@ class Losses(Rewriter):
     name = "losses"
 
     def __call__(self, graph: fx.Graph) -> None:
+        if transformed(graph):
+            return
         for node in list(graph.nodes):
             if node.op == "call_function" and node.target is F.cross_entropy:
                 self.count += _fused(graph, node, self.how)
@@ -52,7 +54,10 @@ def _fused(graph: fx.Graph, loss: fx.Node, how: Dict[str, Any]) -> bool:
     options = _options(given, loss, given.get("target"), how)
     x, weight, bias = layer(logits.layer)
     layer_type, weight_of = value(logits.layer).dtype, value(weight)
-    if options is None or weight_of is None or weight_of.dim() != 2 or layer_type not in FLOATS or changes(logits.layer, loss):
+    known = options is not None and weight_of is not None and weight_of.dim() == 2 and value(x) is not None
+    if not known or layer_type not in FLOATS or changes(logits.layer, loss):
+        return False
+    if bias is not None and (value(bias) is None or value(bias).shape != weight_of.shape[:1]):
         return False
     with graph.inserting_before(loss):
         for part in logits.parts:

@@ -193,7 +193,8 @@ def glu(
     """
     try:
         options = (bias, gate, up_first, gate_limit, gate_slope, interleaved, up)
-        if given.truth(keep, "keep") and torch.is_grad_enabled():
+        needed = any(isinstance(t, Tensor) and t.requires_grad for t in (x, weight, bias, up))
+        if given.truth(keep, "keep") and needed and torch.is_grad_enabled():
             return torch.ops.tilewright.glu_kept(x, weight, *options)[0]
         return torch.ops.tilewright.glu(x, weight, *options)
     except (AttributeError, RuntimeError, TypeError) as e:
@@ -221,8 +222,9 @@ def fuse_gated_mlps(on: bool = True, keep: bool = True) -> Optional[Fused]:
     """Let torch.compile use `glu` where a model computes ``f(F.linear(x, gate)) * F.linear(x, up)``, in training, too.
 
     It changes what torch.compile makes from now on. The function is SiLU, GELU, ReLU, sigmoid or hardswish. Both factors may be halves of one layer's
-    result, by `chunk` or `split`. Layers with two weights have no bias. A gated MLP stays torch's if something else uses one of the factors. Sets
-    Inductor's ``pre_grad_custom_pass``.
+    result, by `chunk` or `split`. Layers with two weights have no bias. A gated MLP stays torch's if something else uses one of the factors, if a
+    tensor is written in place between the layers, for subclasses such as DTensor, and inside of torch.func. Sets Inductor's
+    ``pre_grad_custom_pass``.
 
     Parameters
     ----------
@@ -234,7 +236,7 @@ def fuse_gated_mlps(on: bool = True, keep: bool = True) -> Optional[Fused]:
     Returns
     -------
     Fused or None
-        `count` is the number of gated MLPs that were replaced so far; None if `on` is false.
+        `count` is the number of gated MLPs that were replaced so far, without those of graphs that torch kept on the disk; None if `on` is false.
 
     Raises
     ------
@@ -247,8 +249,8 @@ def fuse_gated_mlps(on: bool = True, keep: bool = True) -> Optional[Fused]:
     >>> context, fused = tw.use("emu", records=""), twt.fuse_gated_mlps()
     >>> def step(x, gate, up):
     ...     return torch.nn.functional.relu(torch.nn.functional.linear(x, gate)) * torch.nn.functional.linear(x, up)
-    >>> torch.compile(step)(torch.ones(1, 2), torch.tensor([[1.0, 1.0]]), torch.tensor([[3.0, 0.0]])).tolist(), fused.count
-    ([[6.0]], 1)
+    >>> torch.compile(step)(torch.ones(1, 2), torch.tensor([[1.0, 1.0]]), torch.tensor([[3.0, 0.0]])).tolist()
+    [[6.0]]
     >>> twt.fuse_gated_mlps(False)
     """
     on, keep = given.truth(on, "on"), given.truth(keep, "keep")
