@@ -2,6 +2,7 @@
 
 use crate::common;
 use common::*;
+use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 use tilewright_emu::{Buffer, EmuError, Options};
 use tilewright_ir::*;
@@ -27,6 +28,11 @@ fn words(input: MatrixType, values: &[f32]) -> Vec<i32> {
         MatrixType::F16 => f16::from_f32(*v).to_bits() as u32,
         MatrixType::BF16 => bf16::from_f32(*v).to_bits() as u32,
         MatrixType::I8 => (*v as i8 as u8).into(),
+        MatrixType::E4M3 => F8E4M3::from_f32(*v).to_bits().into(),
+        MatrixType::E5M2 => F8E5M2::from_f32(*v).to_bits().into(),
+        // The exponent's bias is larger by one.
+        MatrixType::E4M3Fnuz => F8E4M3::from_f32(2.0 * *v).to_bits().into(),
+        MatrixType::E5M2Fnuz => F8E5M2::from_f32(2.0 * *v).to_bits().into(),
         _ => v.to_bits(),
     };
     let each = |word: u64, v: &f32| word << (8 * input.bytes()) | u64::from(bits(v));
@@ -172,12 +178,15 @@ fn tf32_fragments_of_mma() {
     }
 }
 
+/// Every row of the table but f64's, whose registers have two words.
 #[test]
 fn amd_fragments() {
     use MatrixType::*;
-    let halves = [(F16, 32, 8), (BF16, 32, 8), (F16, 16, 16), (BF16, 16, 16), (F16, 32, 16), (BF16, 16, 32)];
-    let bytes = [(I8, 32, 8), (I8, 16, 16), (I8, 32, 16), (I8, 16, 32), (I8, 32, 32), (I8, 16, 64)];
-    for (input, side, depth) in halves.into_iter().chain(bytes).chain([(F32, 32, 2), (F32, 16, 4)]) {
+    let rows: Vec<&Mma> = mma::TABLE.iter().filter(|row| row.unit == MathUnit::Mfma && row.input != F64).collect();
+    assert!(rows.len() > 30, "{} rows", rows.len());
+    for row in rows {
+        let (input, [side, depth]) = (row.input, [row.shape.m, row.shape.k].map(|x| x as usize));
+        let [of_a, of_b] = input.factors();
         let per_lane = side * depth / 64;
         let (registers, sums) = (per_lane * input.bytes() as usize / 4, side * side / 64);
         let shape = MmaShape { m: side as u32, n: side as u32, k: depth as u32 };
@@ -193,7 +202,7 @@ fn amd_fragments() {
             let b: Vec<f32> = (0..64 * per_lane).map(element).map(|(j, k)| b_value(k, j)).collect();
             let c: Vec<f32> = (0..64 * sums).map(|i| place(i / sums, i % sums)).map(|(i, j)| c_value(i, j)).collect();
             let sums = if input == I8 { i32s(&c.iter().map(|x| *x as i32).collect::<Vec<_>>()) } else { f32s(&c) };
-            vec![arg(&i32s(&words(input, &a))), arg(&i32s(&words(input, &b))), arg(&sums)]
+            vec![arg(&i32s(&words(of_a, &a))), arg(&i32s(&words(of_b, &b))), arg(&sums)]
         };
         let got = everywhere(&k, [1; 3], make, |args| match input {
             I8 => to_i32s(buffer(&args[2])).into_iter().map(|x| x as f32).collect(),
