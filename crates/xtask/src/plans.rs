@@ -96,10 +96,10 @@ pub fn page(winners: &Winners) -> String {
          Pictures by `explain --svg`: [multiply-adds](../images/plan_fma.svg), [mma.sync](../images/plan_mma.svg),\n\
          [wgmma](../images/plan_wgmma.svg), [ping-pong](../images/plan_pingpong.svg), [MFMA](../images/plan_mfma.svg),\n\
          [a convolution](../images/plan_conv.svg).\n\n\
-         Each key begins with its readable name, values, default and the share of winning plans with another value.\n\n",
+         Each key begins with its readable name, values, default and the share of winning plans with another value than the default.\n\n",
         winners.plans
     );
-    for (title, part) in [("Keys of A and B", Part::A), ("Keys of C", Part::C)] {
+    for (title, part) in [("Keys of A and B", Part::A), ("Keys of the kernel", Part::C)] {
         out += &format!("## {title}\n\n");
         part.keys().into_iter().for_each(|key| section(&mut out, part, key.info(), winners));
     }
