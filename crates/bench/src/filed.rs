@@ -37,11 +37,8 @@ fn filed(record: &Record, side: &Side) -> Result<Option<records::Record>, BenchE
     // Nothing of a problem's key depends on the target.
     let space = Space::new(&Problem::parse(&record.problem)?, &Target::processor())?;
     let at = &record.environment;
-    let named = at.device.split_once(" (").and_then(|(id, name)| Some((id.split(':').next()?, name.strip_suffix(')')?)));
-    let backend = |prefix: &str| {
-        [Backend::Cuda, Backend::Hip, Backend::OpenCl, Backend::Emulator].into_iter().find(|b| b.prefix() == prefix)
-    };
-    let named = named.and_then(|(id, name)| Some(format!("{name} ({})", backend(id)?)));
+    let named = at.device.split_once(" (").and_then(|(id, name)| Some((id, name.strip_suffix(')')?)));
+    let named = named.and_then(|(id, name)| Some(format!("{name} ({})", Backend::of_id(id)?)));
     let name = named.ok_or_else(|| BenchError::Usage(format!("{}: the record names no device as `cuda:0 (NAME)`", at.device)))?;
     let warm = if record.cache == CacheState::Warm { "; warm caches" } else { "" };
     let trial = Trial {

@@ -32,6 +32,14 @@ pub enum Backend {
 }
 
 impl Backend {
+    /// All of them, the preferred one first.
+    pub const ALL: [Backend; 4] = [Backend::Cuda, Backend::Hip, Backend::OpenCl, Backend::Emulator];
+
+    /// The one whose device ids begin so: by what stands before a colon, if there is one.
+    pub fn of_id(id: &str) -> Option<Backend> {
+        let prefix = id.split(':').next()?;
+        Backend::ALL.into_iter().find(|backend| backend.prefix() == prefix)
+    }
     /// Prefix of device ids: `emu`, `opencl`, `cuda`, `hip`.
     pub const fn prefix(self) -> &'static str {
         match self {

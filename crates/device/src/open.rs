@@ -43,10 +43,17 @@ pub fn list() -> Vec<Listing> {
         }
     };
     let plain = |devices: Vec<DeviceInfo>| devices.into_iter().map(|d| Ok((d, None))).collect();
-    add(Backend::Cuda, crate::cuda::list().map(plain));
-    add(Backend::Hip, crate::hip::list().map(plain));
-    add(Backend::OpenCl, crate::opencl::list());
-    add(Backend::Emulator, Ok(vec![emulator::describe("emu", emulator::DEFAULT_ARCH).map(|d| (d, None))]));
+    for backend in Backend::ALL {
+        add(
+            backend,
+            match backend {
+                Backend::Cuda => crate::cuda::list().map(plain),
+                Backend::Hip => crate::hip::list().map(plain),
+                Backend::OpenCl => crate::opencl::list(),
+                Backend::Emulator => Ok(vec![emulator::describe("emu", emulator::DEFAULT_ARCH).map(|d| (d, None))]),
+            },
+        );
+    }
     list
 }
 
@@ -66,19 +73,15 @@ pub fn open(spec: &str) -> Result<Arc<dyn Device>, DeviceError> {
 /// [`DeviceError::BadSpec`], [`DeviceError::Missing`] with how to install what is missing,
 /// [`DeviceError::NoSuchDevice`].
 pub fn open_with(spec: &str, options: &Options) -> Result<Arc<dyn Device>, DeviceError> {
-    let (backend, which) = match spec.split_once(':') {
-        Some((backend, which)) => (backend, Some(which)),
-        None => (spec, None),
-    };
+    let which = spec.split_once(':').map(|(_, which)| which);
     let bad = |reason: &str| DeviceError::BadSpec { spec: spec.into(), reason: reason.into() };
     let number = || which.unwrap_or("0").parse::<usize>().map_err(|_| bad("a number should follow the colon"));
-    match backend {
-        "emu" => emulator::open(spec, which.unwrap_or(emulator::DEFAULT_ARCH), options),
-        "opencl" if which == Some("") => Err(bad("a number or a name should follow the colon")),
-        "opencl" => crate::opencl::open(which.unwrap_or("0"), options),
-        "cuda" => crate::cuda::open(number()?, options),
-        "hip" => crate::hip::open(number()?, options),
-        _ => Err(bad("there is no such back end")),
+    match Backend::of_id(spec).ok_or_else(|| bad("there is no such back end"))? {
+        Backend::Emulator => emulator::open(spec, which.unwrap_or(emulator::DEFAULT_ARCH), options),
+        Backend::OpenCl if which == Some("") => Err(bad("a number or a name should follow the colon")),
+        Backend::OpenCl => crate::opencl::open(which.unwrap_or("0"), options),
+        Backend::Cuda => crate::cuda::open(number()?, options),
+        Backend::Hip => crate::hip::open(number()?, options),
     }
 }
 

@@ -13,6 +13,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use tilewright_device::Backend;
 use tilewright_fleet::{Counted, HostQueue, Left, Restarts, cores, unique};
 use tilewright_tune::Records;
 use tilewright_tune::records::RecordsError;
@@ -217,12 +218,10 @@ fn devices(given: Option<&str>) -> Result<Vec<String>, CliError> {
         ]),
         Some("all") => {
             let found: Vec<_> = tilewright_device::list().into_iter().filter_map(|listing| listing.device.ok()).collect();
-            let prefix = |id: &str| id.split(':').next().unwrap_or_default().to_string();
-            let backends = ["cuda", "hip", "opencl", "emu"];
-            let of = |backend: &str| -> Vec<String> {
-                found.iter().filter(|info| prefix(&info.id) == backend).map(|info| info.id.clone()).collect()
+            let of = |backend: Backend| -> Vec<String> {
+                found.iter().filter(|info| info.backend == backend).map(|info| info.id.clone()).collect()
             };
-            let all = backends.iter().map(|backend| of(backend)).find(|ids| !ids.is_empty()).unwrap_or_default();
+            let all = Backend::ALL.into_iter().map(of).find(|ids| !ids.is_empty()).unwrap_or_default();
             if all.is_empty() {
                 Err(CliError::failed("--device all: there is no device; see `tilewright devices`"))
             } else {

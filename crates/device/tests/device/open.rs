@@ -6,7 +6,8 @@ use tilewright_device::{Backend, DeviceError, Launch, Options, Timing, default_d
 #[test]
 fn the_list_names_every_back_end() {
     let list = list();
-    for backend in [Backend::Cuda, Backend::Hip, Backend::OpenCl, Backend::Emulator] {
+    for backend in Backend::ALL {
+        assert_eq!(Backend::of_id(&format!("{}:0", backend.prefix())), Some(backend));
         assert!(list.iter().any(|l| l.backend == backend), "{backend} is not listed");
     }
     for listing in list {
