@@ -4,7 +4,7 @@
 Usage: torch_llama.py [--steps 20] [--total 60] [--seconds 4] [--keep] [--gates] [--out FILE.jsonl] [--tiny]
 Needs: PyTorch with CUDA and tilewright's Python package. `--tiny` trains a small network on CPU tensors and the emulator: it shows that the script runs.
 Four layers of width 2048 and 5632, 128,256 words, 8,192 tokens in a step. Shapes are recorded, tuned (`--total` s) and compared, as `tune_recorded` does;
-products of the loss are tuned for `--seconds` each. With `--gates` the gated MLPs are `glu` in training, too, tuned likewise. Both sides run one after the other. The first steps, which compile, are not timed.
+products of the loss are tuned for `--seconds` each. `--gates` replaces the gated MLPs by `glu` and tunes it. Both sides run one after the other. The first steps, which compile, are not timed.
 Prints each side's losses, median of a step with the host's time, and largest memory beyond weights and optimiser states.
 """
 

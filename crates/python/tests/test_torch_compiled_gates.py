@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tilewright.torch as twt
-from torch_case import TorchCase
+from torch_case import CompiledCase
 
 K, N = 6, 40
 
@@ -52,15 +52,8 @@ class Operators(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class CompiledGates(TorchCase):
-    def setUp(self):
-        super().setUp()
-        torch._dynamo.reset()
-        # Torch keeps compiled graphs on the disk, with the backward pass of an earlier version.
-        patch = torch._inductor.config.patch(force_disable_caches=True)
-        patch.__enter__()
-        self.addCleanup(patch.__exit__, None, None, None)
-        self.addCleanup(twt.fuse_gated_mlps, False)
+class CompiledGates(CompiledCase):
+    fuse = staticmethod(twt.fuse_gated_mlps)
 
     def compiled(self, run, x, fused=1, rtol=1e-5, inductor=False, **how):
         """Runs a module eagerly and compiled, and compares results and gradients. Without `inductor` the rewriter changes the same graph and Inductor

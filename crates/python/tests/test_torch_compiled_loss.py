@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import tilewright as tw
 import tilewright.torch as twt
-from torch_case import TorchCase
+from torch_case import CompiledCase
 
 K, WORDS = 6, 300
 
@@ -35,15 +35,8 @@ class Causal(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), label_smoothing=0.1)
 
 
-class CompiledLoss(TorchCase):
-    def setUp(self):
-        super().setUp()
-        torch._dynamo.reset()
-        # Torch keeps compiled graphs on the disk, with the backward pass of an earlier version.
-        patch = torch._inductor.config.patch(force_disable_caches=True)
-        patch.__enter__()
-        self.addCleanup(patch.__exit__, None, None, None)
-        self.addCleanup(twt.fuse_losses, False)
+class CompiledLoss(CompiledCase):
+    fuse = staticmethod(twt.fuse_losses)
 
     def compiled(self, run, *args, fused=1, rtol=1e-5, inductor=False, **how):
         """Runs a function eagerly and compiled, and compares results and gradients of the first result. Without `inductor` the pass changes the same

@@ -27,3 +27,18 @@ class TorchCase(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
         self.addCleanup(twt.disable)
         self.path = os.path.join(self.folder.name, "shapes.csv")
+
+
+class CompiledCase(TorchCase):
+    """Graphs that torch compiles anew, with a rewriter of ours that `fuse` sets."""
+
+    fuse = None
+
+    def setUp(self):
+        super().setUp()
+        torch._dynamo.reset()
+        # Torch keeps compiled graphs on the disk, with the backward pass of an earlier version.
+        patch = torch._inductor.config.patch(force_disable_caches=True)
+        patch.__enter__()
+        self.addCleanup(patch.__exit__, None, None, None)
+        self.addCleanup(self.fuse, False)

@@ -45,9 +45,13 @@ def stream(value: Any) -> Optional[int]:
     return None if value is None else whole(value, "stream", 0, 2**64 - 1)
 
 
+# Limits that kernels take.
+LEAST_CAP, MOST_CAP = 1e-6, 1e6
+
+
 def softcap(value: Any) -> Optional[float]:
     found = None if value is None else number(value, "softcap")
-    if found is not None and not 1e-6 <= found <= 1e6:
+    if found is not None and not LEAST_CAP <= found <= MOST_CAP:
         refuse("softcap", value, "a number from 0.000001 to 1000000, or None, is needed")
     return found
 

@@ -118,3 +118,6 @@ def _factor(node: Any) -> Optional[_Factor]:
     if not halves or set(given) - {sizes, "dim"} or given.get("dim", 0) not in (-1, found.dim() - 1):
         return None
     return _Factor(of, node.args[1], [node, cut])
+
+
+REWRITER = Gates

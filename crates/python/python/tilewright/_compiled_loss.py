@@ -12,6 +12,7 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
+from ._arguments import LEAST_CAP, MOST_CAP
 from ._before_gradients import FLOATS, Rewriter, calls, changes, layer, transformed, value
 from ._loss import linear_cross_entropy
 
@@ -143,7 +144,7 @@ def _cap(node: fx.Node) -> Optional[_Cap]:
     operands = list(node.args) if _calls(node, "mul", operator.mul, torch.mul) and len(node.args) == 2 else []
     limits = [x for x in operands if isinstance(x, (int, float)) and not isinstance(x, bool)]
     tanh = next((x for x in operands if isinstance(x, fx.Node)), None)
-    if len(limits) != 1 or not 1e-6 <= limits[0] <= 1e6 or not _calls(tanh, "tanh", torch.tanh) or len(tanh.users) != 1 or len(tanh.args) != 1:
+    if len(limits) != 1 or not LEAST_CAP <= limits[0] <= MOST_CAP or not _calls(tanh, "tanh", torch.tanh) or len(tanh.users) != 1 or len(tanh.args) != 1:
         return None
     inner = tanh.args[0]
     if not _calls(inner, "div", operator.truediv, torch.div) or len(inner.users) != 1 or tuple(inner.args[1:]) != (limits[0],):
@@ -168,3 +169,6 @@ def _widens(node: fx.Node) -> bool:
     rest: Sequence[Any] = node.args[1:]
     to_f32 = node.target == "float" and not rest and not node.kwargs
     return to_f32 or node.target == "to" and list(rest) == [torch.float32] and not node.kwargs
+
+
+REWRITER = Losses

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from . import _arguments as given
 from . import _native
-from ._operators import Fused, Gate, _library, _named, _product, at_linear, chosen_by_enable, tuned
+from ._operators import Fused, Gate, _library, _named, _product, at_linear, chosen_by_enable, fuse, tuned
 
 _SCHEMA = "Tensor x, Tensor weight, Tensor? bias=None, str gate='silu', bool up_first=False, float? gate_limit=None, float? gate_slope=None, bool interleaved=False, Tensor? up=None"
 _library.define(f"glu({_SCHEMA}) -> Tensor")
@@ -253,12 +252,4 @@ def fuse_gated_mlps(on: bool = True, keep: bool = True) -> Optional[Fused]:
     [[6.0]]
     >>> twt.fuse_gated_mlps(False)
     """
-    on, keep = given.truth(on, "on"), given.truth(keep, "keep")
-    if not on and "tilewright._compiled_gates" not in sys.modules:
-        return None
-    from ._before_gradients import set_rewriter
-    from ._compiled_gates import Gates
-
-    made = Gates(keep=keep) if on else None
-    set_rewriter(Gates.name, made)
-    return made
+    return fuse(given.truth(on, "on"), "_compiled_gates", keep=given.truth(keep, "keep"))

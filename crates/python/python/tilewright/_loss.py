@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 from functools import partial
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
@@ -602,16 +601,8 @@ def fuse_losses(on: bool = True, keep: bool = False, workspace: int = WORKSPACE)
     4.0
     >>> twt.fuse_losses(False)
     """
-    on, keep = given.truth(on, "on"), given.truth(keep, "keep")
-    workspace = given.whole(workspace, "workspace", 1)
-    if not on and "tilewright._compiled_loss" not in sys.modules:
-        return None
-    from ._before_gradients import set_rewriter
-    from ._compiled_loss import Losses
-
-    made = Losses(keep=keep, workspace=workspace) if on else None
-    set_rewriter(Losses.name, made)
-    return made
+    how = {"keep": given.truth(keep, "keep"), "workspace": given.whole(workspace, "workspace", 1)}
+    return ours.fuse(given.truth(on, "on"), "_compiled_loss", **how)
 
 
 def _called(names: Sequence[str], args: Sequence[Any], options: Dict[str, Any]) -> Tuple[Sequence[Any], Dict[str, Any]]:

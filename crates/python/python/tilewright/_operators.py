@@ -7,8 +7,10 @@ torch hands over neither texts nor lists.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
+import sys
 import threading
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple, Union
 
@@ -282,6 +284,18 @@ class Fused(Protocol):
     """What a pass over torch.compile's graphs has replaced."""
 
     count: int
+
+
+def fuse(on: bool, module: str, **how: Any) -> Optional[Fused]:
+    """Sets the rewriter of a module, or removes it. The module imports Inductor, so it is imported only where it is needed."""
+    if not on and f"{__package__}.{module}" not in sys.modules:
+        return None
+    from ._before_gradients import set_rewriter
+
+    rewriter = importlib.import_module(f".{module}", __package__).REWRITER
+    made = rewriter(**how) if on else None
+    set_rewriter(rewriter.name, made)
+    return made
 
 
 class Gate(NamedTuple):
