@@ -4,7 +4,8 @@
 #   CASES  folder of the case files        OUT  folder for results, JSON lines that `tilewright-bench table` reads
 #   NAME   retinanet-DIRECTION-DTYPE-LAYOUT  with DIRECTION forward, backward-data or backward-weight: retinanet-forward-bf16-nhwc
 #          networks-DIRECTION   groups-DIRECTION   ck-DIRECTION   conv-f32   conv-tf32x3
-#          gemm-SET of gemm.csv   gemm-f32-as-MODE   formats-SET of formats.csv   complex   grouped   weights   block-scales
+#          gemm-SET of gemm.csv   gemm-f32-as-MODE   formats-SET of formats.csv   complex   grouped-SET of grouped.csv
+#          weights   block-scales
 #   PART   1/3 runs the first third of the cases, dealt out by number: cut a set that is too long before it runs
 # Environment: GPUS=4 takes so many GPUs (all by default); TUNE=1500ms MEASURE=250ms per case.
 # A free GPU takes the next part in the order of the arguments, so begin with the longest. Each GPU has cores of its own.
@@ -35,7 +36,7 @@ one() {
     gemm-*) set -- gemm --cases "$cases/gemm.csv" --set "${name#gemm-}" --against cublaslt,cublaslt-1g ;;
     formats-*) set -- gemm --cases "$cases/formats.csv" --set "${name#formats-}" --against cublas,cublaslt ;;
     complex) set -- gemm --cases "$cases/complex.csv" --against cublas,cublas-3m ;;
-    grouped) set -- gemm --cases "$cases/grouped.csv" --plain --against cublas,cublas-grouped ;;
+    grouped-*) set -- gemm --cases "$cases/grouped.csv" --set "${name#grouped-}" --plain --against cublas,cublas-grouped ;;
     weights) set -- gemm --cases "$cases/weights.csv" --plain --against cublas,cublaslt ;;
     block-scales) set -- gemm --cases "$cases/block_scales.csv" --plain --against cublaslt ;;
     *)

@@ -4,6 +4,7 @@ print them."""
 import argparse
 import json
 import os
+import time
 
 from held import Held
 
@@ -23,16 +24,17 @@ def answered():
 
 
 def tuned(calls, seconds, at="cuda:0"):
-    """Runs calls once, and tunes the problems that they consist of, for so many seconds each. Gives the plans by problem."""
+    """Runs calls once, and tunes the problems that they consist of, for so many seconds each. Prints each problem's seconds. Gives the plans by problem."""
     from tilewright import _core
 
-    before, plans = answered(), {}
+    before, plans, begin = answered(), {}, time.monotonic()
     for call in calls:
         call()
     problems = {problem: count - before.get(problem, 0) for problem, count in answered().items() if count > before.get(problem, 0)}
 
     def settled(problem, outcome):
         plans[problem] = outcome and outcome["plan"]
+        print(f"{time.monotonic() - begin:.0f} s: {len(plans)} of {len(problems)} tuned: {problem}", flush=True)
         return {}
 
     _core.tune_all(_core.context_for(at), problems, seconds=seconds, settled=settled)
@@ -88,10 +90,11 @@ def main(doc, measure, sizes, metavar, meaning, gradients=None):
     `gradients`: the help of --backward. A script without it compares forward calls alone, with fixed modes of torch.compile."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sizes", nargs="*", default=sizes, metavar=metavar, help=meaning)
-    parser.set_defaults(backward=False)
+    parser.set_defaults(backward=False, softcap=None)
     if gradients:
         parser.add_argument("--backward", action="store_true", help=gradients)
         parser.add_argument("--autotune", action="store_true", help="torch.compile with max-autotune-no-cudagraphs, too")
+        parser.add_argument("--softcap", type=float, help="Z: logits are Z tanh(logits / Z)")
     parser.add_argument("--seconds", type=float, default=10.0, help="of tuning for each of our problems")
     parser.add_argument("--out", default=os.devnull, help="JSON lines, appended")
     args = parser.parse_args()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Linear cross-entropy of bf16, the mean over rows of logsumexp(X W^T) less the label's logit: ours, tuned here, beside torch and Liger.
 
-Usage: torch_cross_entropy.py [--backward] [--seconds S] [--autotune] [--out FILE.jsonl] [ROWSxKxVOCABULARY]...
+Usage: torch_cross_entropy.py [--backward] [--seconds S] [--autotune] [--softcap Z] [--out FILE.jsonl] [ROWSxKxVOCABULARY]...
 Needs: PyTorch with CUDA and tilewright's Python package; Liger takes part where its package is installed.
 Without --backward ours is also compared with our product that stores the logits in bf16. With it each call computes the gradients of X and W, by
 256 MiB of logits at a time, by 1 GiB, and from kept logits.
@@ -18,9 +18,15 @@ from sides import compare, main, tuned  # noqa: E402
 SIZES = "4096x4096x128256 8192x2048x151936 4096x768x50257".split()
 
 
-def rivals(torch, autotune):
+def rivals(torch, autotune, softcap):
     """Losses of (x, w, labels) by name."""
-    of = lambda x, w, labels: torch.nn.functional.cross_entropy(torch.nn.functional.linear(x, w).float(), labels)  # noqa: E731
+
+    def of(x, w, labels):
+        logits = torch.nn.functional.linear(x, w)
+        if softcap:
+            logits = torch.tanh(logits / softcap) * softcap
+        return torch.nn.functional.cross_entropy(logits.float(), labels)
+
     ways = {"eager": of}
     for mode in ["default"] + ["max-autotune-no-cudagraphs"] * autotune:
         ways[mode] = torch.compile(of, mode=mode, dynamic=False)
@@ -29,7 +35,9 @@ def rivals(torch, autotune):
     except ImportError:
         print("liger_kernel is not installed: left out", flush=True)
     else:
-        ways["liger"] = lambda x, w, labels: LigerFusedLinearCrossEntropyFunction.apply(x, w, labels)[0]
+        ways["liger"] = lambda x, w, labels: LigerFusedLinearCrossEntropyFunction.apply(
+            x, w, labels, None, None, -100, 0.0, 0.0, "mean", softcap
+        )[0]
     return ways
 
 
@@ -38,11 +46,12 @@ def measure(torch, twt, held, size, args):
     x = torch.randn(rows, k, device="cuda").bfloat16().requires_grad_(args.backward)
     w = (torch.randn(vocabulary, k, device="cuda") * 0.02).bfloat16().requires_grad_(args.backward)
     labels = torch.randint(vocabulary, (rows,), device="cuda")
-    losses = {"ours": twt.linear_cross_entropy}
+    loss = functools.partial(twt.linear_cross_entropy, softcap=args.softcap)
+    losses = {"ours": loss}
     if args.backward:
-        losses["ours, 1 GiB"] = functools.partial(twt.linear_cross_entropy, workspace=1 << 30)
-        losses["ours, keep"] = functools.partial(twt.linear_cross_entropy, keep=True)
-    losses.update(rivals(torch, args.autotune))
+        losses["ours, 1 GiB"] = functools.partial(loss, workspace=1 << 30)
+        losses["ours, keep"] = functools.partial(loss, keep=True)
+    losses.update(rivals(torch, args.autotune, args.softcap))
 
     def call(loss):
         if args.backward:
@@ -57,7 +66,7 @@ def measure(torch, twt, held, size, args):
     row = compare(held, calls, want, size, {}, "" if args.backward else "our product")
     for name, plan in plans.items():
         print(f"{size}: {name}: {plan}", flush=True)
-    return {"size": size, "backward": args.backward, "plans": plans, **row}
+    return {"size": size, "backward": args.backward, "softcap": args.softcap, "plans": plans, **row}
 
 
 if __name__ == "__main__":

@@ -356,6 +356,22 @@ class OnCuda(unittest.TestCase):
         self.assertIsInstance(found, cupy.ndarray)
         cupy.testing.assert_allclose(found, later @ b, rtol=1e-4)
 
+    def test_chains_on_arrays_of_cupy(self):
+        """The gated product and the loss are those of torch's tensors."""
+        try:
+            import cupy
+        except ImportError:
+            self.skipTest("CuPy")
+        x, gate, up = (torch.randn(rows, 64, device="cuda") for rows in (96, 80, 80))
+        labels = torch.randint(80, (96,), device="cuda")
+        array = cupy.from_dlpack
+        found = tw.glu(array(x), array(gate), up=array(up))
+        self.assertIsInstance(found, cupy.ndarray)
+        cupy.testing.assert_allclose(found, array(twt.glu(x, gate, up=up)), rtol=1e-4, atol=1e-4)
+        for reduction in ("mean", "none"):
+            found = tw.cross_entropy(array(x), array(gate), array(labels), reduction=reduction)
+            cupy.testing.assert_allclose(found, array(twt.linear_cross_entropy(x, gate, labels, reduction=reduction)), rtol=1e-4, atol=1e-4)
+
 
 @unittest.skipUnless(torch.cuda.device_count() > 1, "two CUDA devices")
 class OnTwoDevices(unittest.TestCase):
