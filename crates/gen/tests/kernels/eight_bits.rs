@@ -12,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use support::wave_units::piped;
 use support::{Run, draws_or, emulator, judge, number, verified};
-use tilewright_check::random::{Pair, Recipe, epilogue, out_dtype, wave_unit_plan};
+use tilewright_check::random::{Pair, Recipe, epilogue, out_dtype, wave_unit_plan, whole_run};
 use tilewright_check::reference::Samples;
 use tilewright_check::run::{Factors, compile};
 use tilewright_check::verify::{Case, Depth};
@@ -73,7 +73,9 @@ fn verify(count: u64, types: &[Scalar], device: &str, plan: impl Fn(&mut ChaCha8
     let failed: Vec<&String> = outcomes.iter().flatten().collect();
     eprintln!("{} of {count} plans have matrix instructions, {} failed", outcomes.len(), failed.len());
     assert!(failed.is_empty(), "{}", failed.iter().take(5).map(|s| s.as_str()).collect::<Vec<_>>().join("\n"));
-    assert!(outcomes.len() as u64 > count / 5, "{} of {count}", outcomes.len());
+    // Few draws scatter.
+    let least = if whole_run() { count / 5 } else { 0 };
+    assert!(outcomes.len() as u64 > least, "{} of {count}", outcomes.len());
     outcomes.len() as u64
 }
 
