@@ -48,6 +48,7 @@ impl Builder {
         if let Some(&id) = self.seen.get(&key) {
             return id;
         }
+        self.ranges.push(self.range_of(&expr, ty));
         self.kernel.exprs.push((expr, ty));
         let id = ExprId(self.kernel.exprs.len() as u32 - 1);
         self.seen.insert(key, id);
@@ -124,6 +125,9 @@ impl Builder {
                 }
                 (Add, Some(_), None) => return self.binary(Add, b, a),
                 _ => {}
+            }
+            if let Some(known) = self.by_ranges(op, a, b, out) {
+                return known;
             }
         }
         self.node(Expr::Binary(op, a, b), out)

@@ -6,6 +6,7 @@
 mod ex;
 mod expr;
 mod fold;
+mod range;
 
 pub use ex::Ex;
 pub use fold::fold;
@@ -15,6 +16,7 @@ use crate::kernel::*;
 use crate::matrix::{BulkOp, MatrixOp, TensorMap, TxBarriers, TxId};
 use crate::types::*;
 use expr::Key;
+use range::Range;
 use std::collections::HashMap;
 
 /// Assembles one [`Kernel`].
@@ -38,6 +40,10 @@ pub struct Builder {
     kernel: Kernel,
     blocks: Vec<Block>,
     seen: HashMap<Key, ExprId>,
+    /// Of each expression, its range.
+    ranges: Vec<Option<Range>>,
+    /// Of variables that are never set again.
+    of_vars: HashMap<VarId, Range>,
 }
 
 impl Builder {
@@ -66,6 +72,8 @@ impl Builder {
             },
             blocks: vec![Vec::new()],
             seen: HashMap::new(),
+            ranges: Vec::new(),
+            of_vars: HashMap::new(),
         }
     }
     /// The finished kernel. Blocks still open are closed.
@@ -171,6 +179,7 @@ impl Builder {
         }
         let v = self.var(name, self.ty(value));
         self.push(Stmt::Let(v, value));
+        self.of_vars.extend(self.range(value).map(|range| (v, range)));
         self.get(v)
     }
     /// Declares a mutable variable.
@@ -289,6 +298,11 @@ impl Builder {
             }
         }
         let var = self.var(name, self.ty(start));
+        if let (Some(first), Some(end)) = (self.range(start), self.range(end))
+            && first.least < end.most
+        {
+            self.of_vars.insert(var, Range::new(first.least, end.most - 1));
+        }
         let counter = self.get(var);
         let body = self.block(|b| f(b, counter));
         self.push(Stmt::For { var, start, end, step: 1, unroll, body });

@@ -186,7 +186,7 @@ impl Out<'_> {
                     results
                 };
                 let runs = math.in_band(band, s * columns..(s + 1) * columns);
-                self.make(b, Some(&runs));
+                self.make(b, math, Some(&runs));
                 for (held, map) in beside.iter().zip(&staged.preactivations) {
                     let values = |b: &mut Builder, run: &Run| held.values(b, run);
                     staged.store(b, *map, [number, of], [outer, row, col], &Fill { math: held, runs: &runs, values: &values });

@@ -138,31 +138,32 @@ impl Epilogue<'_> {
             return out.by_beta(b, |b, old| out.without_terms(b, old));
         }
         let unit = self.spec.tiling.unit.family().owner;
+        let math = self.accumulators(b, acc);
         if !self.spec.epilogue.exit.by_waves() {
-            out.make(b, None);
+            out.make(b, &math, None);
         }
         match (&self.spec.epilogue.exit, unit) {
             (Exit::Staged { .. }, _) => return out.staged(b, acc, owners),
             (_, Owner::Thread) => return out.by_beta(b, |b, old| out.direct(b, acc, old)),
             (_, Owner::Wave | Owner::Warpgroup) => {}
         }
-        let math = self.accumulators(b, acc);
+        let out = out.adding_old_ahead(b, &math);
         let staged = own.as_ref().and_then(Option::as_ref).or(staged);
         shares(b, owners, |b, share| match staged {
-            // Bulk stores serve only where C is only written: they do not read what they replace.
+            // A bulk store does not read the results that it replaces.
             Some(Staged::Bulk(staged)) => out.by_beta(b, |b, old| match (old, share) {
                 (true, Some(share)) => out.runs_of(b, &math, share, old),
                 (true, None) => {
-                    out.make(b, None);
+                    out.make(b, &math, None);
                     out.runs(b, &math, old);
                 }
                 _ => out.in_bulk(b, &math, staged, share),
             }),
-            Some(Staged::Rows(rows)) => out.by_beta(b, |b, old| match share {
+            Some(Staged::Rows(rows)) => match share {
                 // Where there is no sum, there is nothing to stage.
-                Some(share) if self.c.k == 0 => out.runs_of(b, &math, share, old),
-                _ => out.in_rows(b, &math, rows, share, old),
-            }),
+                Some(share) if self.c.k == 0 => out.by_beta(b, |b, old| out.runs_of(b, &math, share, old)),
+                _ => out.in_rows(b, &math, rows, share),
+            },
             None => out.by_beta(b, |b, old| out.runs(b, &math, old)),
         });
         if let Some(Staged::Bulk(staged)) = own.as_ref().and_then(Option::as_ref) {

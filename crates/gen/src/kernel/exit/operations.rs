@@ -30,6 +30,16 @@ pub(crate) struct AroundGate<'a> {
     pub on_results: Operations<'a>,
 }
 
+/// The addition of old results to sums, ahead of the other operations.
+pub(crate) struct OldAhead<'a> {
+    /// Whether old results are read.
+    pub read: ExprId,
+    /// Alpha times the sum plus beta times the old result.
+    pub addition: Operations<'a>,
+    /// The operations that follow, in either case.
+    pub rest: Operations<'a>,
+}
+
 /// An operation with what it reads.
 #[derive(Clone, Copy)]
 enum Operation<'a> {
@@ -205,6 +215,26 @@ impl<'a> Operations<'a> {
             Operation::AddOld(beta) => Some(b.value(beta.equals(zero))),
             Operation::TurnOld([re, im]) | Operation::AddTurned([re, im]) => Some(b.value(re.equals(zero).and(im.equals(zero)))),
             _ => None,
+        })
+    }
+
+    /// The operations in two steps, where old results may be added ahead of the others: the addition, and the rest, which multiplies by alpha
+    /// only where nothing was added.
+    pub fn old_ahead(&self, b: &mut Builder) -> Option<OldAhead<'a>> {
+        let [Operation::Times(alpha), after @ ..] = self.all.as_slice() else { return None };
+        let at = after.iter().position(|op| matches!(op, Operation::AddOld(_)))?;
+        let (between, [old, last @ ..]) = after.split_at(at) else { return None };
+        if !between.iter().all(|op| matches!(op, Operation::AddVector(..))) {
+            return None;
+        }
+        let unread = self.old_unread(b)?;
+        let one = b.float(1.0, self.c.result_scalar());
+        let factor = b.bind("factor", unread.select(*alpha, one));
+        let of = |all: Vec<Operation<'a>>| Operations { c: self.c, all };
+        Some(OldAhead {
+            read: b.value(unread.unary(UnaryOp::Not)),
+            addition: of(vec![Operation::Times(*alpha), *old]),
+            rest: of([&[Operation::Times(factor)], between, last].concat()),
         })
     }
 

@@ -5,7 +5,7 @@
 //! in workspace.
 
 use super::Epilogue;
-use crate::kernel::exit::operations::{Before, Operations, Piece, Run, Start, pieces, stored};
+use crate::kernel::exit::operations::{Before, OldAhead, Operations, Piece, Run, Start, pieces, stored};
 use crate::kernel::input::{entry_start, exists};
 use crate::kernel::reduce::Reducer;
 use crate::kernel::tile::position::TilePosition;
@@ -81,6 +81,8 @@ pub(crate) struct Out<'a> {
     operations: Operations<'a>,
     /// Makes results right before they are stored, where they are not in registers yet.
     made: Option<Made<'a>>,
+    /// Adds old results to sums right before they are staged.
+    old: Option<OldAhead<'a>>,
 }
 
 impl<'a> Out<'a> {
@@ -101,14 +103,14 @@ impl<'a> Out<'a> {
                 (at.split.cast(Scalar::I64) * chunk as i64 + at.g_local.cast(Scalar::I64)) * ((c.m * c.n) as i64),
             ))),
         };
-        Out { e, at, base, operations: e.args.operations.of_entry(b, at.g), made: None }
+        Out { e, at, base, operations: e.args.operations.of_entry(b, at.g), made: None, old: None }
     }
 }
 
 impl<'a> Out<'a> {
     /// Only the ownership test of a tile: nothing is stored through this value.
     pub fn owner(e: &'a Epilogue<'a>, at: &'a TilePosition) -> Out<'a> {
-        Out { e, at, base: None, operations: Operations::none(e.c), made: None }
+        Out { e, at, base: None, operations: Operations::none(e.c), made: None, old: None }
     }
 
     /// The same with results that are made right before they are stored.
@@ -119,10 +121,31 @@ impl<'a> Out<'a> {
 
 impl Out<'_> {
     /// Makes the results of these runs, or all, where they are not in registers yet.
-    pub fn make(&self, b: &mut Builder, runs: Option<&[accumulators::Run]>) {
+    pub fn make(&self, b: &mut Builder, math: &Accumulators, runs: Option<&[accumulators::Run]>) {
         if let Some(made) = self.made {
             (made.make)(b, runs);
         }
+        if let (Some(old), Some(runs)) = (&self.old, runs) {
+            b.if_then(old.read, |b| self.add_old(b, math, &old.addition, runs));
+        }
+    }
+
+    /// Adds the old results to the sums of these runs.
+    fn add_old(&self, b: &mut Builder, math: &Accumulators, operations: &Operations, runs: &[accumulators::Run]) {
+        let wanted: Vec<u32> = runs.iter().flat_map(accumulators::Run::elements).collect();
+        let out = Out { operations: operations.clone(), old: None, ..*self };
+        let along = if columns_contiguous(self.e.c) { Axis::Col } else { Axis::Row };
+        math.pieces(b, along, self.e.spec.epilogue.exit.width(), 0..math.count(), &mut |b, row, col, elements| {
+            if !wanted.contains(&elements[0]) {
+                return;
+            }
+            let values: Vec<ExprId> = elements.iter().map(|&element| math.value(b, element)).collect();
+            let place = out.place(b, [row, col]);
+            let (_, values) = out.applied(b, &place, &Piece { offset: None, values }, true, Start::Multiple);
+            for (&element, value) in elements.iter().zip(values) {
+                b.set_reg(math.regs, element, value);
+            }
+        });
     }
 
     /// Values that are stored beside the results.
@@ -299,6 +322,24 @@ impl Out<'_> {
                 let value = b.vector(&values);
                 b.set_reg(math.regs, first, value);
             }
+        }
+    }
+
+    /// Bulk stores: each staging buffer's sums take the old results in registers, under a condition, before they are staged. The code that
+    /// follows then exists once, not with and without old results.
+    ///
+    /// Results that several tiles store, that need more than one step, or whose sums have another type, keep both versions of the code.
+    pub fn adding_old_ahead(self, b: &mut Builder, math: &Accumulators) -> Self {
+        let c = self.e.c;
+        let own = self.e.inputs.iter().all(|input| input.edge == Edge::Predicate);
+        let in_place = math.width == 1 && math.scalar == c.result_scalar() && c.gaps.is_none();
+        let stored = matches!(self.e.args.target, Target::C { atomic: false, .. });
+        if !(self.e.spec.epilogue.exit.bulk().is_some() && own && in_place && stored && self.made.is_none()) {
+            return self;
+        }
+        match self.operations.old_ahead(b) {
+            Some(old) => Out { operations: old.rest.clone(), old: Some(old), ..self },
+            None => self,
         }
     }
 

@@ -124,6 +124,18 @@ struct RowExit<'r> {
     form: RowForm,
 }
 
+/// Takes the first element's place in the vector and the row's offset from a multiple. Returns where in its row the vector begins, and whether
+/// the elements are the row's.
+type Which<'w> = &'w dyn Fn(&mut Builder, ExprId, ExprId) -> (ExprId, ExprId);
+
+/// A vector of each row that is stored in parts.
+struct RowPart<'w> {
+    /// Nothing is stored from this column on.
+    end: Option<ExprId>,
+    steps: Unroll,
+    which: Which<'w>,
+}
+
 /// One staging buffer's place in the tile: the first row of its band, where those of the band begin along n that the
 /// work-group stores, its number among those and how many there are.
 #[derive(Clone, Copy)]
@@ -171,7 +183,7 @@ impl Out<'_> {
     }
 
     /// The wave's results through its staging buffer: all that it holds, or its work-group's share.
-    pub(super) fn in_rows(&self, b: &mut Builder, math: &Accumulators, rows: &RowStore, share: Option<&Share>, old: bool) {
+    pub(super) fn in_rows(&self, b: &mut Builder, math: &Accumulators, rows: &RowStore, share: Option<&Share>) {
         let exit = RowExit { rows, form: self.row_form(rows) };
         let across = self.e.spec.tiling.b.micro / rows.staging.columns;
         for (first, band) in (0..).step_by(across as usize).zip(math.bands()) {
@@ -189,9 +201,9 @@ impl Out<'_> {
                 self.fill(b, math, &exit, buffer, row);
                 b.push(Stmt::Barrier(BarrierScope::Wave));
                 let lines = Lines { row, apart: math.apart(), col, lane: math.lane };
-                self.drain(b, &exit, buffer, &lines, old);
+                self.drain(b, &exit, buffer, &lines);
                 if !exit.form.aligned() {
-                    self.carry(b, &exit, buffer, &lines, old);
+                    self.carry(b, &exit, buffer, &lines);
                 }
             }
         }
@@ -201,7 +213,7 @@ impl Out<'_> {
         let RowExit { rows, form } = exit;
         let first = (buffer.from + buffer.number) * rows.staging.columns;
         let runs = math.in_band(buffer.band, first..first + rows.staging.columns);
-        self.make(b, Some(&runs));
+        self.make(b, math, Some(&runs));
         let mut at = None;
         for run in runs {
             let line = match at.filter(|(of, _)| *of == run.row) {
@@ -229,7 +241,7 @@ impl Out<'_> {
         }
     }
 
-    fn drain(&self, b: &mut Builder, exit: &RowExit, buffer: BufferPlace, lines: &Lines, old: bool) {
+    fn drain(&self, b: &mut Builder, exit: &RowExit, buffer: BufferPlace, lines: &Lines) {
         let RowExit { rows, form } = exit;
         let (width, lanes) = (form.width, self.e.spec.tiling.wave_lanes);
         let vectors = rows.staging.columns / width;
@@ -260,7 +272,7 @@ impl Out<'_> {
             let guard = b.and_opt(whole, exists);
             b.if_given(guard, |b| {
                 let values = rows.values(b, at, width);
-                self.put_from(b, [row, col], &values, old, Start::InMemory);
+                self.by_beta(b, |b, old| self.put_from(b, [row, col], &values, old, Start::InMemory));
             });
         });
         if width == 1 {
@@ -268,15 +280,15 @@ impl Out<'_> {
         }
         let ends = self.end(b);
         if !form.aligned() && buffer.number == 0 {
-            self.part(b, exit, lines, ends, old, &|b, element, misalignment| {
-                (b.int(0, Scalar::I32), b.value(element.ge(misalignment).and(misalignment.gt(0))))
-            });
+            let which: Which =
+                &|b, element, misalignment| (b.int(0, Scalar::I32), b.value(element.ge(misalignment).and(misalignment.gt(0))));
+            self.part(b, exit, lines, &RowPart { end: ends, steps: STEPS, which });
         }
-        let Some(end) = ends else { return };
+        let Some(end) = ends.filter(|_| !self.ends_with_vectors(exit)) else { return };
         // Of most tiles no row ends here.
         let row_ends = b.value((end - lines.col).lt(rows.staging.columns));
         b.if_then(row_ends, |b| {
-            self.part(b, exit, lines, ends, old, &|b, _, misalignment| {
+            let which: Which = &|b, _, misalignment| {
                 // Elements of the line that are columns of C.
                 let count = b.bind("count", end - lines.col + misalignment);
                 let first = b.bind("first", count / width * width);
@@ -287,29 +299,20 @@ impl Out<'_> {
                     ends_here = b.value(ends_here.and(rest.gt(0)));
                 }
                 (first, ends_here)
-            });
+            };
+            // Rare, and there once for each staging buffer: one step at a time is less to compile.
+            self.part(b, exit, lines, &RowPart { end: ends, steps: Unroll::By(1), which });
         });
     }
 
     /// Stores a row's elements of one of its vectors; neighbouring lanes store neighbouring elements, because sequential
-    /// stores would
-    /// be one transaction each. A lane stores as many elements as the beginnings and ends of rows have together. `which` takes the
-    /// first element's place in the vector and the row's offset from a multiple. It returns where in its row the vector begins, and
-    /// whether the elements are the row's. Nothing is stored from the column `end` on.
-    fn part(
-        &self,
-        b: &mut Builder,
-        exit: &RowExit,
-        lines: &Lines,
-        end: Option<ExprId>,
-        old: bool,
-        which: &dyn Fn(&mut Builder, ExprId, ExprId) -> (ExprId, ExprId),
-    ) {
-        let RowExit { rows, form } = exit;
+    /// stores would be one transaction each. A lane stores as many elements as the beginnings and ends of rows have together.
+    fn part(&self, b: &mut Builder, exit: &RowExit, lines: &Lines, part: &RowPart) {
+        let (RowExit { rows, form }, RowPart { end, steps, which }) = (exit, part);
         let lanes = self.e.spec.tiling.wave_lanes;
         let each = form.store_width(self.at.sizes[1].is_none().then_some(self.e.c.n));
         let parts = form.width / each;
-        b.for_range("step", 0, (STORE_ROWS * parts).div_ceil(lanes), STEPS, |b, step| {
+        b.for_range("step", 0, (STORE_ROWS * parts).div_ceil(lanes), *steps, |b, step| {
             let index = b.value(step * lanes + lines.lane);
             let own = b.bind("staging_row", index / parts);
             let element = b.bind("staging_at", index % parts * each);
@@ -319,7 +322,7 @@ impl Out<'_> {
             let (first, is_own) = which(b, element, misalignment);
             let col = b.bind("column", lines.col + first + element - misalignment);
             let mut guard = Some(is_own);
-            if let Some(end) = end {
+            if let Some(end) = *end {
                 b.and_also(&mut guard, col.lt(end));
             }
             if !(STORE_ROWS * parts).is_multiple_of(lanes) {
@@ -329,14 +332,14 @@ impl Out<'_> {
             let at = b.value(line + first + element);
             b.if_given(guard, |b| {
                 let values = rows.values(b, at, each);
-                self.put_from(b, [row, col], &values, old, Start::InMemory);
+                self.by_beta(b, |b, old| self.put_from(b, [row, col], &values, old, Start::InMemory));
             });
         });
     }
 
     /// The elements of the rows after the staging buffer's last whole vector: kept for the next staging buffer, or stored
     /// after the last.
-    fn carry(&self, b: &mut Builder, exit: &RowExit, buffer: BufferPlace, lines: &Lines, old: bool) {
+    fn carry(&self, b: &mut Builder, exit: &RowExit, buffer: BufferPlace, lines: &Lines) {
         let RowExit { rows, form } = exit;
         let mine = b.bind("has_row", lines.lane.lt(STORE_ROWS));
         let line = rows.line(b, lines.lane);
@@ -354,15 +357,22 @@ impl Out<'_> {
             return;
         }
         let end = self.end(b);
-        self.part(b, exit, lines, end, old, &|b, element, misalignment| {
-            (b.int(rows.staging.columns.into(), Scalar::I32), b.value(element.lt(misalignment)))
-        });
+        let which: Which =
+            &|b, element, misalignment| (b.int(rows.staging.columns.into(), Scalar::I32), b.value(element.lt(misalignment)));
+        self.part(b, exit, lines, &RowPart { end, steps: STEPS, which });
     }
 
     /// That this many columns from `col` of the macro tile on are columns of C; `None` where they always are.
     fn within(&self, b: &mut Builder, col: ExprId, count: u32) -> Option<ExprId> {
         let end = self.end(b)?;
         Some(b.value((col + (count - 1)).lt(end)))
+    }
+
+    /// That each row of C ends where a vector does.
+    fn ends_with_vectors(&self, exit: &RowExit) -> bool {
+        let (width, b) = (exit.form.width, &self.e.spec.tiling.b);
+        let tiles = b.macro_tile.is_multiple_of(width) && b.micro.is_multiple_of(width);
+        exit.form.aligned() && tiles && self.at.sizes[1].is_none() && self.e.c.n.is_multiple_of(width.into())
     }
 
     /// Columns of C from the macro tile's first on; `None` where there are never fewer than the tile's.

@@ -279,7 +279,10 @@ impl Main<'_> {
     /// Position among the load threads.
     fn load_thread(&self, b: &mut Builder) -> ExprId {
         match self.spec.schedule.roles {
-            Some(roles) => b.bind("producer_thread", self.local - roles.math_threads),
+            Some(roles) => {
+                let last = i64::from(roles.load_threads) - 1;
+                b.bind_within("producer_thread", self.local - roles.math_threads, 0, last)
+            }
             None => self.local,
         }
     }
