@@ -306,6 +306,8 @@ pub enum Mix {
     Grouped,
     /// Gated products of every number format, by every unit of the device
     Gated,
+    /// Products of linear cross-entropies and of their gradients, of every number format, by every unit of the device
+    Losses,
     /// Reductions of results and of tensors
     Reduce,
     /// Reductions of results of warpgroup matrix instructions

@@ -5,14 +5,15 @@
 //! then mostly smaller than the largest; groups of rows or columns), then a plan whose tile
 //! shapes suit it, then, where the plan needs workspace, now and then a budget that cuts the batch into chunks.
 
+mod chains;
 mod complex;
-mod gates;
 mod groups;
 mod plan;
 mod problem;
 mod units;
 mod wave_units;
 
+pub use chains::Chain;
 pub use problem::{epilogue, out_dtype, reduced, tensor};
 pub use wave_units::wave_unit_plan;
 
@@ -35,7 +36,7 @@ use tilewright_problem::{Extent, Extents, Factors};
 use tilewright_problem::{Problem, ProblemError};
 
 /// Draws of a problem before a pair is given up.
-const TRIES: usize = 50;
+const TRIES: usize = 500;
 
 /// What kinds of pairs are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +68,8 @@ pub struct Recipe {
     pub formats: bool,
     /// All products that can be are grouped; without it some are.
     pub grouped: bool,
-    /// Every product that may have a gate has one; otherwise one in ten has.
-    pub gated: bool,
+    /// Which products are links of chains.
+    pub chain: Chain,
     /// Work-groups of a cluster share the sums of each tile, 3, 5 or 6 of them more often than not; many results have planes of an odd number of
     /// lines, tiles that are pulled back, and stores of every width.
     pub shares: bool,
@@ -91,7 +92,7 @@ impl Recipe {
             convolutions: false,
             formats: false,
             grouped: false,
-            gated: false,
+            chain: Chain::Seldom,
             shares: false,
         }
     }
@@ -128,7 +129,12 @@ impl Recipe {
 
     /// Gated products of every number format.
     pub const fn gated() -> Recipe {
-        Recipe { gated: true, ..Recipe::formats() }
+        Recipe { chain: Chain::Gated, ..Recipe::formats() }
+    }
+
+    /// Products of linear cross-entropies, of every number format.
+    pub const fn losses() -> Recipe {
+        Recipe { chain: Chain::Loss, ..Recipe::formats() }
     }
 
     /// The same with factors of these types alone.
@@ -224,11 +230,12 @@ pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
                 continue;
             }
         }
-        if recipe.formats && !recipe.grouped && !recipe.gated {
+        if recipe.formats && !recipe.grouped && recipe.chain == Chain::Seldom {
             drawn = complex::complex(drawn, seed);
         }
         let drawn = groups::grouped(drawn, seed, recipe.grouped);
-        let drawn = if recipe.reductions { drawn } else { gates::gated(drawn, seed, recipe.gated) };
+        let linked = if recipe.reductions { Some(drawn) } else { chains::linked(drawn, seed, recipe.chain) };
+        let Some(drawn) = linked else { continue };
         let Ok(space) = space(&drawn, target) else { continue };
         let Some(plan) = of_unit(&mut rng, recipe, &space, family) else { continue };
         let plan = if recipe.shares { plan::shared(&mut rng, &plan, &space).unwrap_or(plan) } else { plan };

@@ -173,7 +173,7 @@ fn whole_rows(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<
             LaunchExtents::AtLaunch(x) => x.has(if by_rows { Extent::M } else { Extent::N }),
             LaunchExtents::Grouped(x) => x.of != Ragged::K,
         };
-        // Where C is read as well, results leave in the widest runs.
+        // C is read in the widest runs.
         let even = c.n.is_multiple_of(2) && !c.varies(Extent::N);
         let width = if even && adjacent { neighbours(c, COL, t.run(), split) } else { 1 };
         if let Some(tile) = store_tile(&stored, t.b.micro).ok().filter(|tile| !anywhere(tile.by_rows)) {

@@ -490,7 +490,7 @@ pub enum Exit {
     },
     /// The lanes of each wave store whole rows from its staging buffer (`CST1` of matrix units), in vectors as wide as C allows.
     Rows,
-    /// Through staging buffers by bulk stores (TMA); directly where C is read as well.
+    /// Through staging buffers by bulk stores (TMA); directly where C is read as well and cannot be added ahead.
     Bulk {
         /// Elements per store where C is read.
         width: u32,

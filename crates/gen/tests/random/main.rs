@@ -3,6 +3,7 @@
 mod cells;
 mod coverage;
 mod inert;
+mod random_chains;
 mod random_convolutions;
 mod random_formats;
 mod random_matrix;

@@ -7,10 +7,11 @@ pub mod trace;
 pub mod wave_units;
 
 use rayon::prelude::*;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
-use tilewright_check::random::{Pair, Recipe, pair, verify, whole_run};
+use tilewright_check::random::{Chain, Pair, Recipe, pair, verify, whole_run};
 use tilewright_check::reference::Samples;
 use tilewright_check::run::compile;
 use tilewright_check::verify::{Case, Depth, Verification, test_factors};
@@ -30,6 +31,30 @@ pub struct Run<'a> {
     pub count: u64,
     /// Waves are interleaved at random, each pair with its own seed.
     pub interleave: bool,
+}
+
+/// What became of a pair, with its features.
+struct Outcome<const N: usize> {
+    has: [bool; N],
+    kinds: Vec<String>,
+    failed: Option<String>,
+}
+
+/// A row of an operand or of the result does not begin at a multiple of 16 bytes.
+const ODD: &str = "rows at odd addresses";
+
+/// What a pair counts as in the histogram of a run: its unit, its multiply-adds, its rows.
+fn kinds(space: &Space, pair: &Pair) -> Vec<String> {
+    let unit = space.resolve(&pair.plan).map(|resolved| format!("unit {:?}", resolved.spec.tiling.unit));
+    let mut kinds: Vec<String> = unit.into_iter().collect();
+    if let Problem::Gemm(gemm) = &pair.problem {
+        let work = (gemm.m * gemm.n * gemm.k).max(1);
+        kinds.push(format!("below 2^{:02} multiply-adds", (work.ilog2() / 3 + 1) * 3));
+        let rows = [(&gemm.a, gemm.dtype), (&gemm.b, gemm.b_dtype.unwrap_or(gemm.dtype)), (&gemm.c, gemm.out_dtype)];
+        let odd = rows.iter().any(|(matrix, scalar)| !(matrix.ld * u64::from(scalar.bytes())).is_multiple_of(16));
+        kinds.push(if odd { ODD } else { "rows at multiples of 16 bytes" }.into());
+    }
+    kinds
 }
 
 /// A number from the environment.
@@ -110,21 +135,31 @@ impl Run<'_> {
         let count = draws(self.count);
         let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
         let start = Instant::now();
-        let outcomes: Vec<([bool; N], Option<String>)> = (first..first + count)
+        let outcomes: Vec<Outcome<N>> = (first..first + count)
             .into_par_iter()
             .map(|seed| {
                 let device = emulator(self.devices[(seed % self.devices.len() as u64) as usize], self.interleave, seed);
                 let target = &device.info().target;
                 let Some(pair) = pair(target, &self.recipe, seed) else {
-                    return ([false; N], Some(format!("seed {seed}: no legal pair was found")));
+                    let failed = Some(format!("seed {seed}: no legal pair was found"));
+                    return Outcome { has: [false; N], kinds: Vec::new(), failed };
                 };
                 let space = Space::new(&pair.problem, target).unwrap().with_atomics(true);
-                (has(&space, &pair), judge(&device, &pair))
+                Outcome { has: has(&space, &pair), kinds: kinds(&space, &pair), failed: judge(&device, &pair) }
             })
             .collect();
-        let failed: Vec<&String> = outcomes.iter().filter_map(|(_, failed)| failed.as_ref()).collect();
+        let failed: Vec<&String> = outcomes.iter().filter_map(|outcome| outcome.failed.as_ref()).collect();
         eprintln!("{count} pairs in {:.1} s, {} failed", start.elapsed().as_secs_f64(), failed.len());
-        let drawn = |n: usize| outcomes.iter().filter(|(has, _)| has[n]).count() as u64;
+        let mut histogram = BTreeMap::new();
+        for kind in outcomes.iter().flat_map(|outcome| &outcome.kinds) {
+            *histogram.entry(kind).or_insert(0u64) += 1;
+        }
+        eprintln!("{histogram:?}");
+        // Links of chains by all units, so that half of all links are odd; warpgroups' units like rows at multiples of 16 bytes.
+        if self.recipe.chain != Chain::Seldom && self.recipe.formats && whole_run() {
+            assert!(histogram.get(&ODD.to_string()).is_some_and(|odd| odd * 10 >= count * 7), "{histogram:?} of {count}");
+        }
+        let drawn = |n: usize| outcomes.iter().filter(|outcome| outcome.has[n]).count() as u64;
         let drawn: Vec<(&str, u64)> = names.iter().enumerate().map(|(n, name)| (*name, drawn(n))).collect();
         eprintln!("{drawn:?}");
         assert!(

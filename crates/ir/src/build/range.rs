@@ -60,12 +60,15 @@ impl Builder {
 
     /// Names a value that the caller knows to lie in `least..=most`, as the number of a thread among those of its role.
     pub fn bind_within(&mut self, name: &str, value: impl Into<Ex>, least: i64, most: i64) -> ExprId {
-        let bound = self.bind(name, value);
-        let constant = self.kernel.as_int(bound).is_some();
-        if let Some(range) = self.ranges.get_mut(bound.index()).filter(|_| !constant) {
-            *range = Some(Range::new(least, most));
+        let value = self.value(value);
+        if self.kernel.as_int(value).is_some() {
+            return value;
         }
-        bound
+        // A name of its own: what is known here need not hold elsewhere.
+        let v = self.var(name, self.ty(value));
+        self.push(Stmt::Let(v, value));
+        self.of_vars.insert(v, Range::new(least, most));
+        self.get(v)
     }
 
     /// The range of a new expression of operands whose ranges are known.
@@ -145,7 +148,7 @@ impl Builder {
                 Min | Minimum if y.most <= x.least => return Some(b),
                 Max | Maximum if x.least >= y.most => return Some(a),
                 Max | Maximum if y.least >= x.most => return Some(b),
-                Rem if y.value().is_some_and(|c| -c < x.least && x.most < c) => return Some(a),
+                Rem if y.value().is_some_and(|c| c > 0 && -c < x.least && x.most < c) => return Some(a),
                 _ => only(self.of_binary(op, a, b)),
             },
             _ => only(self.of_binary(op, a, b)),

@@ -66,8 +66,8 @@ impl Dialect for Cuda {
     fn pointer(&self, _: Space, constant: bool, pointee: &str) -> String {
         cpp::pointer(constant, pointee)
     }
-    /// Loads through a read-only pointer that nothing aliases may be moved anywhere, over every fence: where a kernel has one,
-    /// nothing is promised.
+    /// Loads through a read-only pointer that nothing aliases may be moved anywhere, over every fence: where a kernel has one, or writes to the
+    /// same memory in another way, nothing is promised.
     fn restrict(&self, fenced: bool) -> &'static str {
         if fenced { "" } else { "__restrict__" }
     }

@@ -16,8 +16,9 @@ mod opencl;
 mod stmt;
 mod uses;
 
+use crate::kernel::any;
 use crate::validate::{Fault, Invalid};
-use crate::{Access, ArgId, ArgKind, Dialect, Kernel, RegId, SharedId, Target, VarId};
+use crate::{Access, ArgId, ArgKind, BulkOp, Dialect, Kernel, RegId, SharedId, Stmt, Target, VarId};
 use after_barrier::AfterBarrier;
 use dialect::{Arena, Prelude, Space};
 use fences::Fences;
@@ -185,16 +186,23 @@ impl Printer<'_> {
         let name = self.args[a.index()].clone();
         match self.kernel.args[a.index()].kind {
             ArgKind::Scalar(scalar) => format!("{} {name}", self.dialect.scalar(scalar)),
-            ArgKind::Buffer { .. } => match self.dialect.restrict(self.fences.hints() || self.waits()) {
-                "" => format!("{} {name}", self.buffer_pointer(a)),
-                restrict => format!("{} {restrict} {name}", self.buffer_pointer(a)),
-            },
+            ArgKind::Buffer { access, .. } => {
+                match self.dialect.restrict(self.fences.hints() || self.waits() || self.has_another_way(access)) {
+                    "" => format!("{} {name}", self.buffer_pointer(a)),
+                    restrict => format!("{} {restrict} {name}", self.buffer_pointer(a)),
+                }
+            }
             ArgKind::TensorMap(_) => {
                 let text = "struct __align__(64) tw_tensor_map { unsigned long long words[16]; };";
                 self.prelude.types.insert("tw_tensor_map".into(), text.into());
                 format!("const __grid_constant__ tw_tensor_map {name}")
             }
         }
+    }
+
+    /// Bulk stores write to results by their map, not by their pointer.
+    fn has_another_way(&self, access: Access) -> bool {
+        access == Access::ReadWrite && any(&self.kernel.body, &|s| matches!(s, Stmt::Bulk(BulkOp::Store { .. })))
     }
 
     /// Type of a pointer into a buffer argument.

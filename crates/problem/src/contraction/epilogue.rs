@@ -23,7 +23,7 @@ pub enum EpilogueOp {
     ScaleVector(Vector),
     /// Plus such an element.
     AddVector(Vector),
-    /// Plus beta times the old result, which beta 0 never reads.
+    /// Plus beta times the old result, which beta 0 never reads. A kernel may add it ahead of a bias.
     AddOld,
     /// The same of complex numbers, whose parts are neighbours where the result is contiguous: a kernel ahead multiplies them in place, since an
     /// exit that read one part may have stored the other.

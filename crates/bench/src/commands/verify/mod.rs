@@ -15,7 +15,7 @@ pub use pairs::{Ended, Line, Pairs};
 use pairs::{Judged, PASSED};
 use std::sync::Arc;
 use std::time::Instant;
-use tilewright_check::random::{Pair, PairError, Recipe, pair, verify};
+use tilewright_check::random::{Chain, Pair, PairError, Recipe, pair, verify};
 use tilewright_device::{Device, DeviceError, DeviceInfo, DeviceKind};
 use tilewright_gen::cell::Cell;
 
@@ -112,7 +112,8 @@ fn recipe(info: &DeviceInfo, mix: Mix) -> Recipe {
         Mix::Conv => Recipe { convolutions: true, ..all },
         Mix::Formats => Recipe { formats: true, ..all },
         Mix::Grouped => Recipe { formats: true, grouped: true, ..all },
-        Mix::Gated => Recipe { formats: true, gated: true, ..all },
+        Mix::Gated => Recipe { formats: true, chain: Chain::Gated, ..all },
+        Mix::Losses => Recipe { formats: true, chain: Chain::Loss, ..all },
         Mix::Reduce => Recipe { reductions: true, ..all },
         Mix::ReduceUnits => Recipe { reductions: true, ..recipe(info, Mix::Units) },
         Mix::Schedules => Recipe { schedules: true, ..all },
