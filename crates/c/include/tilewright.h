@@ -188,7 +188,7 @@ typedef struct tw_gemm {
     int32_t residual;
     int32_t dynamic_m, dynamic_n, dynamic_batch; /* m, n or batch is the largest size; each launch gives the actual one */
     const char *reduce; /* reductions of C in the same pass, joined by spaces: "max:n sum:m:f32"; NULL: none */
-    int32_t drop_c;     /* 1: C is not stored, only its reductions are */
+    int32_t drop_c;     /* 1: C is not stored, only its reductions are. With trans_b and reduce "logsumexp:n sum:n": a linear cross-entropy, forward */
     tw_scale scale_m, scale_n; /* f32 scales of rows of A, of columns of B; they multiply the product */
     tw_zero_points zero_a, zero_b; /* int32_t zero points, subtracted from 8-bit integers */
     tw_grouped grouped; /* m (n, k) then counts the rows (columns, terms) of all groups, and TW_ENDS has the end of each group */

@@ -15,7 +15,7 @@ use crate::names::names;
 use crate::quant::{Scale, Scales, ZeroPoint, ZeroPoints};
 use crate::ragged::Ragged;
 use crate::real::Real;
-use crate::reduction::Reduction;
+use crate::reduction::{Axes, Operator, Reduction};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 use validate::check_left;
@@ -199,6 +199,25 @@ pub struct GemmBuilder {
 }
 
 impl Gemm {
+    /// Starts the forward pass of a linear cross-entropy: the logits `X W'` of `rows x k` and `vocabulary x k`, both row-major, which are not stored.
+    /// The values are each row's logsumexp and sum. A row's loss is its logsumexp less the logit of its label.
+    ///
+    /// ```
+    /// use tilewright_ir::Scalar;
+    /// use tilewright_problem::{Gemm, Problem};
+    ///
+    /// // The last layer of a network with 128,256 words, for 4,096 tokens.
+    /// let loss = Gemm::linear_cross_entropy(Scalar::BF16, 4096, 128_256, 4096).build()?;
+    /// let key = Problem::from(loss).key();
+    /// assert!(key.contains("tB1") && key.ends_with("bf16_redlogsumexp:n_redsum:n_noc"), "{key}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn linear_cross_entropy(dtype: Scalar, rows: u64, vocabulary: u64, k: u64) -> GemmBuilder {
+        let of_rows = Axes { n: true, ..Axes::default() };
+        let values = [Operator::LogSumExp, Operator::Sum].map(|operator| Reduction::new(operator, of_rows));
+        values.into_iter().fold(Gemm::new(dtype, rows, vocabulary, k).trans(false, true).drop_c(), GemmBuilder::reduce)
+    }
+
     /// Starts a row-major, untransposed, tight `m x n x k` product of the given element type.
     #[allow(clippy::new_ret_no_self)]
     pub fn new(dtype: Scalar, m: u64, n: u64, k: u64) -> GemmBuilder {

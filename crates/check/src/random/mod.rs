@@ -36,7 +36,7 @@ use tilewright_problem::{Extent, Extents, Factors};
 use tilewright_problem::{Problem, ProblemError};
 
 /// Draws of a problem before a pair is given up.
-const TRIES: usize = 500;
+const TRIES: u64 = 50;
 
 /// What kinds of pairs are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,7 +217,7 @@ fn of_unit(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, family: &Family
 /// any use do not let happen.
 pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    for _ in 0..TRIES {
+    for tried in 0..TRIES {
         let family = unit(&mut rng, recipe, target);
         let recipe = &Recipe { units: family.reads == Reads::Panels, ..*recipe };
         let Ok(mut drawn) = problem::draw(&mut rng, recipe, target) else { continue };
@@ -233,8 +233,10 @@ pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
         if recipe.formats && !recipe.grouped && recipe.chain == Chain::Seldom {
             drawn = complex::complex(drawn, seed);
         }
-        let drawn = groups::grouped(drawn, seed, recipe.grouped);
-        let linked = if recipe.reductions { Some(drawn) } else { chains::linked(drawn, seed, recipe.chain) };
+        // Some links suit no unit of the target: where one is asked for, each try draws another.
+        let of_link = if recipe.chain == Chain::Seldom { seed } else { seed ^ (tried << 40) };
+        let drawn = groups::grouped(drawn, of_link, recipe.grouped);
+        let linked = if recipe.reductions { Some(drawn) } else { chains::linked(drawn, of_link, recipe.chain) };
         let Some(drawn) = linked else { continue };
         let Ok(space) = space(&drawn, target) else { continue };
         let Some(plan) = of_unit(&mut rng, recipe, &space, family) else { continue };

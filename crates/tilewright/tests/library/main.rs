@@ -61,6 +61,7 @@ fn main() {
             operands_over_k_are_counted
             groups_of_channels_are_counted
             blocks_that_do_not_divide_are_refused
+            a_linear_cross_entropy_gives_losses
             operands_that_cannot_be_reduced_are_named
         ;
         operations:

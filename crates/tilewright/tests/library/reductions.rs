@@ -659,6 +659,28 @@ pub fn gradients_of_the_bias_are_counted() {
     }
 }
 
+/// The forward pass of a loss: logsumexp and sum of each row of limited logits, which are not stored.
+pub fn a_linear_cross_entropy_gives_losses() {
+    let (rows, words, k, softcap) = (13usize, 37usize, 6usize, 2.5f32);
+    let numbers = |count: usize, by: usize| (0..count).map(|i| (i * by % 23) as f32 / 8.0 - 1.25).collect::<Vec<f32>>();
+    let (x, w, bias) = (numbers(rows * k, 7), numbers(words * k, 5), numbers(words, 3));
+    let context = context();
+    let loss = Gemm::linear_cross_entropy(Scalar::F32, rows as u64, words as u64, k as u64).bias(Along::N);
+    let op = context.gemm(loss.softcap(softcap.try_into().expect("a limit"))).expect("a problem");
+    let [dx, dw, db] = [&x, &w, &bias].map(|values| context.upload(values).expect("memory"));
+    let [mut most, mut total] = [0, 1].map(|_| context.upload(&vec![f32::NAN; rows]).expect("memory"));
+    op.run_with(Operands::<f32, f32>::without_c(&dx, &dw).bias(&db).reduction(&mut most).reduction(&mut total)).expect("it runs");
+    let (most, total) = (most.download().expect("values"), total.download().expect("values"));
+    for i in 0..rows {
+        let of = |j: usize| (0..k).map(|l| f64::from(x[i * k + l]) * f64::from(w[j * k + l])).sum::<f64>() + f64::from(bias[j]);
+        let logits: Vec<f64> = (0..words).map(|j| f64::from(softcap) * (of(j) / f64::from(softcap)).tanh()).collect();
+        let want = [logits.iter().map(|z| z.exp()).sum::<f64>().ln(), logits.iter().sum()];
+        for (got, want) in [most[i], total[i]].into_iter().zip(want) {
+            assert!((f64::from(got) - want).abs() < 1e-4, "row {i}: {got}, {want} expected");
+        }
+    }
+}
+
 pub fn operands_that_cannot_be_reduced_are_named() {
     let gemm = |text: &str, drop: bool| {
         let gemm = Gemm::new(Scalar::F32, 8, 8, 8).reduce(text.parse().expect("a reduction"));

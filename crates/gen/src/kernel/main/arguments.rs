@@ -13,6 +13,7 @@ use crate::kernel::tile::groups::{Groups, Terms};
 use crate::kernel::tile::position::Sizes;
 use crate::plan::{KernelSpec, Spans, Split, StoreTile, Transport};
 use crate::program::Binding;
+use tilewright_ir::affine::Affine;
 use tilewright_ir::*;
 use tilewright_problem::contraction::{Contraction, GroupEnds, LaunchExtents, Operand, Vector};
 use tilewright_problem::view::G;
@@ -41,7 +42,8 @@ impl Declare<'_> {
                 let map = chunked_map(tile, x, self.shape);
                 let rows = x.rows.map(|extent| (usize::from(tile.k_contiguous), extent));
                 // A copy of a chunk has as many entries as the chunk has.
-                let batch = (x.run_time_batch && tile.batched && !x.chunk_local).then_some((2, Extent::G));
+                let entries = tile.at.iter().position(|at| *at == Affine::axis(G)).filter(|_| x.run_time_batch && !x.chunk_local);
+                let batch = entries.map(|dim| (dim, Extent::G));
                 let before = tile.first * u64::from(x.tensor.scalar.bytes());
                 let of_copy = |region: u64| Binding::WorkspaceMap(region + before);
                 let to = region.map_or(Binding::OperandMap(x.operand, tile.first), of_copy);
