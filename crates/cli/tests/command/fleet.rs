@@ -368,14 +368,15 @@ pub fn rows_that_cannot_be_true_are_refused_by_name() {
     insert(3, &|line| line["name"] = "another".into());
     insert(4, &|line| *line = "no object".into());
     insert(6, &|line| line["trial"]["time_us"] = 0.0.into());
-    // It can be read, and is not legal, whatever its other keys are: no thread has 64 x 64 sums.
+    // It can be read, and is not legal, whatever its other keys are: 256 threads with 64 x 64 sums each have a larger tile than the result.
     insert(7, &|line| {
         let plan = line["trial"]["plan"].as_str().expect("a plan");
-        let of_64 = |part: &str| match part.split_once("_MIC").and_then(|(side, rest)| Some((side, rest.split_once('_')?.1))) {
-            Some((side, rest)) => format!("{side}_MIC64_{rest}"),
-            None => part.to_string(),
-        };
-        line["trial"]["plan"] = plan.split("__").map(of_64).collect::<Vec<_>>().join("__").into();
+        let changed = plan.split('_').map(|key| match key {
+            key if key.starts_with("MIC") => "MIC64",
+            key if key.starts_with("MAC") => "MAC256",
+            key => key,
+        });
+        line["trial"]["plan"] = changed.collect::<Vec<_>>().join("_").into();
     });
     server.sql("ALTER TABLE tw.trial DROP CONSTRAINT short");
     server.sql(&format!(
