@@ -58,7 +58,7 @@ impl Builder {
         self.ranges.get(e.index()).copied().flatten()
     }
 
-    /// Names a value that the caller knows to lie in `least..=most`, as the number of a thread among those of its role.
+    /// Names a value that the caller knows to lie in `least..=most`, for example the number of a producer thread.
     pub fn bind_within(&mut self, name: &str, value: impl Into<Ex>, least: i64, most: i64) -> ExprId {
         let value = self.value(value);
         if self.kernel.as_int(value).is_some() {
