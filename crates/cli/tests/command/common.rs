@@ -72,7 +72,7 @@ impl Ran {
     /// Asserts that stdout holds all of these.
     pub fn says(&self, parts: &[&str]) {
         for part in parts {
-            assert!(self.out.contains(part), "{} does not say `{part}`:\n{}", self.line, self.out);
+            assert!(self.out.contains(part), "{} does not say `{part}`:\n{}\n{}", self.line, self.out, self.err);
         }
     }
     /// Stdout as JSON lines.
