@@ -123,7 +123,7 @@ impl MatrixType {
 /// Consecutive elements of a register array: from `first`, as many as the operation says.
 ///
 /// ```
-/// use tilewright_ir::{Builder, MatrixOp, MatrixType, RegSlice, Scalar};
+/// use tilewright_ir::{Builder, MatrixOp, MatrixType, MmaShape, RegSlice, Scalar};
 ///
 /// let mut b = Builder::new("example", 32);
 /// b.wave(32);
@@ -132,7 +132,7 @@ impl MatrixType {
 /// // The second instruction's accumulators begin at element 4.
 /// let mut slice = |regs, first| RegSlice { regs, first: b.int(first, Scalar::I32) };
 /// let (a, right, acc) = (slice(a, 0), slice(right, 0), slice(acc, 4));
-/// b.matrix(MatrixOp::Mma { input: MatrixType::F16, a, b: right, acc });
+/// b.matrix(MatrixOp::Mma { input: MatrixType::F16, shape: MmaShape { m: 16, n: 8, k: 16 }, a, b: right, acc });
 /// assert_eq!(b.kernel().as_int(acc.first), Some(4));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -271,6 +271,8 @@ pub enum MatrixOp {
     Mma {
         /// Input type.
         input: MatrixType,
+        /// Shape: `F64` comes in two depths.
+        shape: MmaShape,
         /// Left fragment.
         a: RegSlice,
         /// Right fragment.

@@ -131,7 +131,7 @@ impl Mma {
     /// The instruction of an operation, if it multiplies and the instruction exists.
     pub fn of(op: &MatrixOp) -> Option<&'static Mma> {
         match op {
-            MatrixOp::Mma { input, .. } => Mma::find(MathUnit::Mma, *input),
+            MatrixOp::Mma { input, shape, .. } => Mma::shaped(MathUnit::Mma, *input, *shape),
             MatrixOp::Warpgroup { input, .. } => Mma::find(MathUnit::Warpgroup, *input),
             MatrixOp::Mfma { input, shape, .. } => Mma::shaped(MathUnit::Mfma, *input, *shape),
             _ => None,
@@ -214,6 +214,13 @@ const fn wave(input: MatrixType) -> Mma {
     };
     let shape = MmaShape { m: 16, n: 8, k };
     Mma { unit: MathUnit::Mma, input, sum: input.sum(), shape, columns: 8, a, b, c, generations: EVERY, step, halves }
+}
+/// The instruction of doubles with twice the depth: half as many instructions read and write the accumulators.
+const fn deep_double() -> Mma {
+    let shallow = wave(MatrixType::F64);
+    let MmaShape { m, n, k } = shallow.shape;
+    let (a, b) = (fragment(MMA_A_SINGLE, 8, 1, DOUBLES), fragment(MMA_B_SINGLE, 4, 1, DOUBLES));
+    Mma { shape: MmaShape { m, n, k: 2 * k }, a, b, step: 2 * DOUBLE_STEP, ..shallow }
 }
 const fn warpgroup(input: MatrixType) -> Mma {
     let (a, k) = match input.bytes() {
@@ -302,6 +309,7 @@ pub const TABLE: &[Mma] = &[
     wave(MatrixType::BF16),
     wave(MatrixType::TF32),
     wave(MatrixType::F64),
+    deep_double(),
     wave(MatrixType::E4M3),
     wave(MatrixType::E5M2),
     wave(MatrixType::E4M3xE5M2),

@@ -93,5 +93,7 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Keys, wide: bool) {
     }
     p.register_sets = one(rng, &[0, 0, 0, 2, 2, 4]);
     // From a copy of the generator: what else a seed draws stays as it was.
-    p.entries_fastest = rng.clone().random_range(0..2);
+    let mut later = rng.clone();
+    p.entries_fastest = later.random_range(0..2);
+    p.deep_instruction = later.random_range(0..2);
 }

@@ -93,7 +93,13 @@ fn through_shared(k_by_n: bool) -> Kernel {
             b.load_to(place, Base::Buffer(z), at, None);
         }
         let slice = |regs| RegSlice { regs, first: zero };
-        b.matrix(MatrixOp::Mma { input: MatrixType::F16, a: slice(a), b: slice(bs), acc: slice(acc) });
+        b.matrix(MatrixOp::Mma {
+            input: MatrixType::F16,
+            shape: MmaShape { m: 16, n: 8, k: 16 },
+            a: slice(a),
+            b: slice(bs),
+            acc: slice(acc),
+        });
         for r in 0..4 {
             let at = at(b, r);
             let v = b.reg(acc, r);
@@ -160,7 +166,7 @@ fn tf32_fragments_of_mma() {
     let k = from_registers(
         32,
         [Scalar::U32, Scalar::F32],
-        |a, b, acc| MatrixOp::Mma { input: MatrixType::TF32, a, b, acc },
+        |a, b, acc| MatrixOp::Mma { input: MatrixType::TF32, shape: MmaShape { m: 16, n: 8, k: 8 }, a, b, acc },
         [4, 2, 4],
     );
     let make = || {
@@ -175,6 +181,32 @@ fn tf32_fragments_of_mma() {
     for (i, v) in got.iter().enumerate() {
         let (l, r) = (i / 4, i % 4);
         assert_eq!(*v, product(l / 4 + 8 * (r / 2), 2 * (l % 4) + r % 2, 8), "lane {l} register {r}");
+    }
+}
+
+#[test]
+fn f64_fragments_of_mma() {
+    for depth in [8, 16] {
+        let counts = [depth as u32 / 2, depth as u32 / 4, 4];
+        let shape = MmaShape { m: 16, n: 8, k: depth as u32 };
+        let op = |a, b, acc| MatrixOp::Mma { input: MatrixType::F64, shape, a, b, acc };
+        let k = from_registers(32, [Scalar::F64; 2], op, counts);
+        let make = || {
+            let lanes = |f: &dyn Fn(usize, usize) -> f32, n: u32| -> Vec<f64> {
+                let n = n as usize;
+                (0..32 * n).map(|i| f64::from(f(i / n, i % n))).collect()
+            };
+            let a = lanes(&|l, r| a_value(l / 4 + 8 * (r % 2), l % 4 + 4 * (r / 2)), counts[0]);
+            let b = lanes(&|l, r| b_value(l % 4 + 4 * r, l / 4), counts[1]);
+            let c = lanes(&|l, r| c_value(l / 4 + 8 * (r / 2), 2 * (l % 4) + r % 2), counts[2]);
+            [a, b, c].map(|x| arg(&f64s(&x))).to_vec()
+        };
+        let got = everywhere(&k, [1; 3], make, |args| to_f64s(buffer(&args[2])));
+        for (i, v) in got.iter().enumerate() {
+            let (l, r) = (i / 4, i % 4);
+            let expected = product(l / 4 + 8 * (r / 2), 2 * (l % 4) + r % 2, depth);
+            assert_eq!(*v, f64::from(expected), "depth {depth}, lane {l} register {r}");
+        }
     }
 }
 
@@ -220,7 +252,7 @@ fn fragments_must_hold_values_and_waves_be_whole() {
     let mut k = from_registers(
         32,
         [Scalar::U32, Scalar::F32],
-        |a, b, acc| MatrixOp::Mma { input: MatrixType::TF32, a, b, acc },
+        |a, b, acc| MatrixOp::Mma { input: MatrixType::TF32, shape: MmaShape { m: 16, n: 8, k: 8 }, a, b, acc },
         [4, 2, 4],
     );
     let args = || [arg(&i32s(&[0; 128])), arg(&i32s(&[0; 64])), arg(&f32s(&[0.0; 128]))];

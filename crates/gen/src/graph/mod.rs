@@ -239,6 +239,9 @@ impl<'a> Graph<'a> {
             };
             self.together(plan, change, out);
         }
+        // Deep instructions in the registers of fragments that were read ahead.
+        let deep = |p: &mut Keys| (p.deep_instruction, p.fragments_ahead) = (flipped(p.deep_instruction), p.deep_instruction);
+        self.together(plan, deep, out);
         // Slices that take as many k each as before.
         for slices in self.edges(Key::C(Common::Lsu), plan.slices) {
             let k_tile = (plan.k_tile / plan.slices.max(1)).max(1) * slices;

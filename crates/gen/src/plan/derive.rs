@@ -218,7 +218,9 @@ fn matrix_instruction(plan: &Plan, c: &Contraction, env: &Env, family: &Family) 
     let divides: Vec<&Mma> = own.filter(|row| row.divides(m, n, k_tile)).collect();
     // The newest are the deepest, and k-steps of theirs few: fragments that are read ahead need one more.
     let ahead = divides.iter().filter(|row| plan.fragments_ahead < k_tile / row.step);
-    let chosen = ahead.min_by_key(|row| (std::cmp::Reverse(row.generations.first), row.halves)).or(divides.first());
+    let wanted = |row: &Mma| if plan.deep_instruction == 1 { u32::MAX - row.step } else { row.step };
+    let order = |row: &&&Mma| (std::cmp::Reverse(row.generations.first), row.halves, wanted(row));
+    let chosen = ahead.min_by_key(order).or(divides.first());
     chosen.copied().ok_or(Refusal::UnitSteps { uni, k_tile, depth })
 }
 

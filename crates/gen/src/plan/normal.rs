@@ -5,7 +5,8 @@ use super::keys::{ELEMENTS, HALO, Key, Keys, OWN_LOADS, PRODUCT, Shape, Side};
 use super::reach;
 use super::tile::{Along, k_step};
 use super::value::Plan;
-use tilewright_ir::mma::Reads;
+use std::collections::BTreeSet;
+use tilewright_ir::mma::{Mma, Reads};
 use tilewright_problem::Extent;
 use tilewright_problem::contraction::{Contraction, LaunchExtents, ResultSource};
 
@@ -177,7 +178,12 @@ impl Keys {
         if !run_time && whole && c.m.is_multiple_of(tile_m) && c.n.is_multiple_of(tile_n) {
             p.predicate = 0;
         }
-        if c.instruction(family.unit).is_some_and(|row| p.k_tile <= k_step(row, c.splits(row))) {
+        let row = c.instruction(family.unit);
+        let depths = |row: &Mma| Mma::all(family.unit, row.input).map(|row| row.step).collect::<BTreeSet<u32>>();
+        if row.is_none_or(|row| depths(row).iter().filter(|step| p.k_tile.is_multiple_of(**step)).count() < 2) {
+            p.deep_instruction = 0;
+        }
+        if row.is_some_and(|row| p.k_tile <= k_step(row, c.splits(row))) {
             p.unroll_k = 0;
         }
         // A single row or column of tiles has only one order. Groups have a tile each at least.

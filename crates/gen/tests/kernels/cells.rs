@@ -124,9 +124,13 @@ fn plans(cell: Cell) -> Vec<String> {
     let shallow = cell.row.input.storage().is_float8() && cell.row.unit == MathUnit::Mfma && cell.row.halves == 2;
     let (vector, k_tile) = (16 / bytes, if shallow { 32 } else { 128 / bytes });
     let mut plans = Vec::new();
+    // Of instructions that differ in depth alone, a key chooses.
+    let of = |row: &Mma| (row.shape.m, row.shape.n, row.generations, row.halves);
+    let deep = Mma::all(cell.row.unit, cell.row.input).any(|row| of(row) == of(cell.row) && row.step < cell.row.step);
+    let kin = u32::from(deep);
     for load_waves in [0, 4] {
         for wide in [format!("_GLW{vector}_PLU1"), format!("_GLW{vector}"), String::new()] {
-            let common = format!("UNI{uni}_MAC{mac}_UNR{k_tile}_PFG2_BUF3_EDG1_LWV{load_waves}");
+            let common = format!("UNI{uni}_MAC{mac}_UNR{k_tile}_PFG2_BUF3_EDG1_LWV{load_waves}_KIN{kin}");
             let keys: Vec<&str> =
                 [&common, PIPELINES[cell.pipeline].1, EXITS[cell.exit].1].into_iter().filter(|keys| !keys.is_empty()).collect();
             plans.push(format!("A_{a}_PAD1_ACP{acp}{wide}{cluster}__B_{b}_PAD1_ACP{other}{wide}__C_{}", keys.join("_")));
@@ -258,6 +262,7 @@ fn name(row: &Mma) -> String {
     match row.unit {
         MathUnit::Fma => format!("fma {}", row.input.name()),
         MathUnit::Dot => format!("dp4a {}", row.input.name()),
+        MathUnit::Mma if row.input == MatrixType::F64 => format!("mma.sync f64 {m}x{n}x{k}"),
         MathUnit::Mma => format!("mma.sync {}", row.input.name()),
         MathUnit::Warpgroup => format!("wgmma {}", row.input.name()),
         MathUnit::Mfma => format!("MFMA {} {m}x{n}x{k}", row.input.name()),

@@ -78,7 +78,7 @@ impl Printer<'_> {
             return Err(self.without("matrix instructions in this dialect"));
         }
         match op {
-            MatrixOp::Mma { input, a, b, acc } => {
+            MatrixOp::Mma { input, a, b, acc, .. } => {
                 let Some(row) = Mma::of(op) else { return Err(self.without("a matrix instruction of this type")) };
                 if row.sum == Scalar::F64 && !self.target.features.tall_f64 {
                     self.quarters_of_f64(row, [acc, a, b]);
@@ -164,7 +164,7 @@ impl Printer<'_> {
         self.line(&format!("{function}({acc}, {a}, {b});"));
     }
 
-    /// The instruction of 16 rows and 8 k of doubles by four of 8 rows and 4 k, whose registers are some of its own.
+    /// An instruction of 16 rows and 8 or 16 k of doubles by four or eight of 8 rows and 4 k, whose registers are some of its own.
     fn quarters_of_f64(&mut self, row: &Mma, slices: [&RegSlice; 3]) {
         let MmaShape { m, n, k } = row.shape;
         let name = format!("tw_mma_m{m}n{n}k{k}_f64");

@@ -189,7 +189,7 @@ pub fn wave_gemm() -> Kernel {
         let to = slice(b, fragment_b, 0);
         b.matrix(MatrixOp::LoadMatrix { to, count: 2, trans: true, from });
         let (a, bs, acc) = (slice(b, fragment_a, 0), slice(b, fragment_b, 0), slice(b, acc, 0));
-        b.matrix(MatrixOp::Mma { input: MatrixType::F16, a, b: bs, acc });
+        b.matrix(MatrixOp::Mma { input: MatrixType::F16, shape: MmaShape { m: 16, n: 8, k: 16 }, a, b: bs, acc });
     });
     let (quad, pair) = (b.div(lane, 4), b.rem(lane, 4));
     let start = b.mul(quad, 8);

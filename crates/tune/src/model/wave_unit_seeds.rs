@@ -64,6 +64,15 @@ fn of_order(space: &Space, ordered: Keys, c: &Contraction, family: &'static Fami
         }
         plans.extend(raw(space, &turned, &shape, tiles));
     }
+    let deeper = |other: &Mma| {
+        let of = |row: &Mma| (row.shape.m, row.shape.n, row.generations, row.halves);
+        of(other) == of(row) && other.step > row.step
+    };
+    if Mma::all(unit, input).any(deeper) {
+        let copied = plans.iter().filter(|plan| plan.producers > 0).copied();
+        let deep: Vec<Keys> = copied.map(|plan| Keys { deep_instruction: 1, ..plan }).collect();
+        plans.extend(deep);
+    }
     plans
 }
 

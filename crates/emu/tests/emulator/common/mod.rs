@@ -11,6 +11,9 @@ use tilewright_ir::{Builder, Kernel};
 pub fn f32s(values: &[f32]) -> Buffer {
     Buffer::from_bytes(&values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>())
 }
+pub fn f64s(values: &[f64]) -> Buffer {
+    Buffer::from_bytes(&values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>())
+}
 pub fn i32s(values: &[i32]) -> Buffer {
     Buffer::from_bytes(&values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>())
 }

@@ -266,7 +266,7 @@ impl Steps for WaveUnit {
                         let a = slice(b, from_a.regs, from_a.first);
                         let right = slice(b, from_b.regs, from_b.first + row.b.registers * j);
                         let acc = slice(b, self.acc, row.c.registers * (i * across + j));
-                        b.matrix(MatrixOp::Mma { input: row.input, a, b: right, acc });
+                        b.matrix(MatrixOp::Mma { input: row.input, shape: row.shape, a, b: right, acc });
                     }
                 }
             }

@@ -338,6 +338,13 @@ rows! {
         kinds: PRODUCT | OWN_LOADS,
         near: &[],
     }
+    Kin deep_instruction {
+        name: "KIN",
+        meaning: "Depth of the matrix instruction, where the type has several: 0 the least, 1 the greatest that divides UNR. `mma.sync` of f64 has k 8 and 16.",
+        system: System::Cutlass,
+        cost: "Registers: fragments of twice the depth. Half as many instructions read and write the accumulators.",
+        read: |s| s.reads(Reads::Fragments),
+    }
     Swp swapped {
         name: "SWP",
         meaning: "Matrix units: 1 swaps the operands and computes the transposed product. The keys of parts A and B then mean the swapped operands.",
