@@ -18,6 +18,8 @@ mod nodes;
 mod onnx;
 #[path = "../../../ir/tests/support/pages.rs"]
 mod pages;
+#[path = "documents/printed.rs"]
+mod printed;
 #[cfg(unix)]
 mod recipes;
 mod reference;
@@ -45,6 +47,10 @@ fn main() {
         ;
         gpu_blocks:
             gpu_blocks_run_up_to_the_device
+        ;
+        printed:
+            shortened_lines_keep_their_order
+            the_loop_of_the_readme_is_emitted
         ;
         wave_units:
             mfma_on_amd
