@@ -51,6 +51,7 @@ fn main() {
         printed:
             shortened_lines_keep_their_order
             the_loop_of_the_readme_is_emitted
+            the_refusal_of_the_guide_is_printed
         ;
         wave_units:
             mfma_on_amd

@@ -35,3 +35,16 @@ pub fn the_loop_of_the_readme_is_emitted() {
     let missing = shown.find(|line| !lines.any(|printed| shortened(line, printed)));
     assert_eq!(missing, None, "{file} lacks this line of README, or has it above the line before");
 }
+
+/// The guide's refusal is the message for the plan in it.
+pub fn the_refusal_of_the_guide_is_printed() {
+    let page = Page::read(&root(), "docs/guide/command.md");
+    let blocks = page.blocks();
+    let shown = blocks.iter().find(|b| b.info == "text" && b.text.contains("the nearest plan")).expect("a refusal");
+    let plan = shown.text.split('`').nth(1).expect("a plan");
+    let folder = tempfile::tempdir().expect("a folder");
+    let explain = format!("tilewright explain gemm --m 64 --n 48 --k 32 --dtype bf16 --device emu --plan {plan}");
+    let output = bash(&explain, folder.path()).output().expect("bash");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && shortened(&shown.text, &printed), "{}", tail(&printed));
+}
