@@ -308,7 +308,9 @@ pub fn page(benchmarks: &Path) -> Result<String, String> {
          | instruction | problem | type | verified on | measured on |\n|---|---|---|---|---|\n{}\n\
          ## Cards\n\n*Compiled* by CI: not tested.\n\n\
          | card | target | asynchronous copies | instructions | 8-bit matrix floats | state |\n|---|---|---|---|---|---|\n{}\n\
-         ## Random pairs on devices\n\n| card | passed of each mix | last |\n|---|---|---|\n{logs}\n\
+         ## Random pairs on devices\n\n`tilewright-bench verify-random --mix` draws plans and problems: *all* of every kind, *conv* convolutions, *formats* products and convolutions \
+         of every number format,\n*gated* gated products, *losses* products of linear cross-entropies. The logs of the H100 are older than the fingerprint of sources: \
+         they name no build.\n\n| card | passed of each mix | last |\n|---|---|---|\n{logs}\n\
          Each wrong pair was fixed and is now a test: `regressions` of `crates/gen/tests` and `known_errors` of `crates/tune/tests`.\n",
         every_cell(),
         cells_that_ran(&ran),
