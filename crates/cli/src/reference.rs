@@ -213,7 +213,7 @@ pub const ENVIRONMENT: [Variables; 14] = [
     Variables { names: &["TILEWRIGHT_NVRTC"], meaning: "NVRTC's library or its folder" },
     Variables { names: &["TILEWRIGHT_CUDA_LIBS"], meaning: "folders of NVIDIA's libraries, joined by `:`" },
     Variables { names: &["TILEWRIGHT_NVDISASM"], meaning: "NVIDIA's disassembler, for `inspect`" },
-    Variables { names: &["TILEWRIGHT_CLANG"], meaning: "clang 20 or newer for AMD's architectures, for `inspect`" },
+    Variables { names: &["TILEWRIGHT_CLANG"], meaning: "clang 20 or newer (CI: 22) for AMD's architectures, for `inspect`" },
     Variables { names: &["TILEWRIGHT_LIBCLC"], meaning: "clang's OpenCL built-in functions, for `inspect`" },
     Variables { names: &["TILEWRIGHT_WORKER"], meaning: "the `tilewright` command that runs trials in a process of its own" },
     Variables {
