@@ -104,8 +104,8 @@ pub struct Cases {
     /// CSV of cases
     #[arg(long, value_name = "FILE", required_unless_present = "problem")]
     pub cases: Option<PathBuf>,
-    /// One problem as a geometry string or convolution key, instead of a file; may be repeated
-    #[arg(long, value_name = "KEY", conflicts_with = "cases")]
+    /// Text of a problem, instead of a file; may be repeated
+    #[arg(long, value_name = "TEXT", conflicts_with = "cases")]
     pub problem: Vec<String>,
     /// Only the cases of this set; may be repeated
     #[arg(long, value_name = "NAME")]

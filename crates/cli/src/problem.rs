@@ -1,4 +1,4 @@
-//! From the command line to problems: words, a geometry string, or a file of cases.
+//! From the command line to problems: words, a text, or a file of cases.
 
 use crate::args::{PlanArgs, ProblemArgs, SourceArgs, Word};
 use crate::error::CliError;
@@ -78,7 +78,7 @@ pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Cases, CliErr
         (.., Some(path)) => from_file(path, args.set.as_deref())?,
         _ => {
             return Err(CliError::usage(
-                "no problem is given: write `gemm --m 512 --n 512 --k 512`, `conv ...`, --problem GEOMETRY, --cases FILE or --onnx MODEL",
+                "no problem is given: write `gemm --m 512 --n 512 --k 512`, `conv ...`, --problem TEXT, --cases FILE or --onnx MODEL",
             ));
         }
     };

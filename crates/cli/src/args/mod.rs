@@ -399,8 +399,8 @@ pub struct EmitArgs {
     /// Language [default: the language of --arch, or the device's]
     #[arg(long, global = true, help_heading = "Target", value_enum)]
     pub target: Option<Language>,
-    /// Architecture to plan for: sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100a, sm_103a, sm_120a, gfx900, gfx90a, gfx942, gfx950. It sets
-    /// the language too, unless --target is opencl [default: the device's; with --target sm_90a or gfx942]
+    /// Architecture to plan for: sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100a, sm_103a, sm_120a, gfx900, gfx906, gfx90a, gfx942, gfx950. It
+    /// sets the language too, unless --target is opencl [default: the device's; with --target sm_90a or gfx942]
     #[arg(long, global = true, help_heading = "Target")]
     pub arch: Option<String>,
     /// Also write a function that launches the kernels. It takes the arguments of a BLAS call, loads the kernels, encodes tensor maps and
@@ -472,7 +472,7 @@ pub struct InspectArgs {
     /// Records file [default: in the user's data folder, see `tilewright records path`]
     #[arg(long, global = true, help_heading = "Device and records", value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
     pub records: Option<PathBuf>,
-    /// Architecture: gfx900, gfx90a, gfx942, gfx950, sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100a, sm_103a, sm_120a [default: gfx942, or
+    /// Architecture: gfx900, gfx906, gfx90a, gfx942, gfx950, sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100a, sm_103a, sm_120a [default: gfx942, or
     /// the architecture of --source]
     #[arg(long, global = true, help_heading = "Target")]
     pub arch: Option<String>,
@@ -595,6 +595,19 @@ mod tests {
             (line.starts_with("tilewright ") && !line.contains("tilewright emulator")).then(|| line[..end].to_string())
         };
         text.lines().filter_map(call).collect()
+    }
+
+    #[test]
+    fn helps_list_every_known_architecture() {
+        for (name, vendor) in [("emit", ""), ("inspect", ""), ("bundle", "sm_")] {
+            let command = Cli::command();
+            let arguments = command.find_subcommand(name).expect(name).get_arguments();
+            let arch = arguments.filter(|argument| argument.get_id() == "arch").find_map(|argument| argument.get_help());
+            let help = arch.expect("the option --arch with its help").to_string();
+            let missing: Vec<_> =
+                tilewright_ir::Target::known().iter().filter(|arch| arch.starts_with(vendor) && !help.contains(**arch)).collect();
+            assert!(missing.is_empty(), "{name} --help does not list {missing:?}: {help}");
+        }
     }
 
     #[test]

@@ -8,14 +8,14 @@ use tilewright_bench::values::{number, range};
 use tilewright_problem::Extent;
 use tilewright_problem::fields::{Field, Given, Kind, Of};
 
-/// The problem, in one of these forms: words, a geometry string, a file of cases, a model.
+/// The problem, in one of these forms: words, its text, a file of cases, a model.
 #[derive(Debug, Args)]
 pub struct ProblemArgs {
     /// The problem in words.
     #[command(subcommand)]
     pub word: Option<Word>,
-    /// The problem as a geometry string: tC0_tA0_tB0_colMaj1_m64_n64_k64_lda64_ldb64_ldc64_ws0_f32
-    #[arg(long, value_name = "GEOMETRY", help_heading = "Problem")]
+    /// Text of the problem: tC0_tA0_tB0_colMaj1_m64_n64_k64_lda64_ldb64_ldc64_ws0_f32
+    #[arg(long, value_name = "TEXT", help_heading = "Problem")]
     pub problem: Option<String>,
     /// Problems from a CSV file with a header line (columns m,n,k,... or n,groups,k,c,r,s,h,w,... or problem, as
     /// tilewright.torch.record writes it)
