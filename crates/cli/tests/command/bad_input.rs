@@ -144,6 +144,11 @@ pub fn every_refusal_names_the_input_and_the_remedy() {
         ),
         (format!("tune gemm {small} --plan C_MAC7_SKW12 --device emu"), 1, "no legal plan was found for tC0_"),
         (
+            "explain gemm --m 512 --n 512 --k 100 --dtype bf16 --device emu:sm_80 --plan A_ACP4__C_UNI1_UNR64_PFG1_BUF2".into(),
+            1,
+            "A_ACP4: UNR64 does not divide k = 100; use another ACP; the nearest plan that fits is A_",
+        ),
+        (
             format!(
                 "verify gemm {small} --device emu --plan A_MIC8_PAD0_PLU0_LIW0_MIW0_WOS0_VEW4__B_MIC8_PAD0_PLU0_LIW0_MIW0_WOS0_VEW4__\
                  C_UNR16_GAL1_PUN0_ICE1_IWI0_SZT0_MAD0_NAW64_UFO0_MAC256_SKW10_AFI0_MIA0"

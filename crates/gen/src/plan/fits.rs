@@ -138,18 +138,18 @@ fn features(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<(), R
     let wide = c.reductions().any(|r| r.scalar.bytes() == 8);
     let unit = format!("UNI{}", spec.tiling.unit.family().number);
     let checks = [
-        (double && !f.f64, "f64", "64-bit floating point"),
-        (double && atomic && !f.atomic64, "ICE, SKS0 in f64", "64-bit atomics"),
-        (spec.epilogue.finish == Finish::Ticket && !f.fence, "RDF1", "fences between work-groups"),
-        (wide && spec.epilogue.finish.stage().is_some() && !f.atomic64, "RDF2, RDF3, RDF4 in 64 bits", "64-bit atomics"),
-        (s.copied().0 && !f.async_copy, "ACP1", "asynchronous copies"),
-        (s.roles.is_some() && !f.roles, "LWV", "waves with roles of their own"),
-        (s.in_pipeline() && !f.bulk_copy, "ACP2", "bulk tensor copies"),
-        (spec.tiling.cluster.size() > 1 && !f.cluster, "CLU, SKS2", "clusters of work-groups"),
-        (!spec.tiling.unit.available(f), unit.as_str(), spec.tiling.unit.family().name),
+        (double && !f.f64, "f64", "64-bit floating point", "f32"),
+        (double && atomic && !f.atomic64, "ICE, SKS0 in f64", "64-bit atomics", "SKS1 or ICE1"),
+        (spec.epilogue.finish == Finish::Ticket && !f.fence, "RDF1", "fences between work-groups", "RDF0"),
+        (wide && spec.epilogue.finish.stage().is_some() && !f.atomic64, "RDF2, RDF3, RDF4 in 64 bits", "64-bit atomics", "RDF0"),
+        (s.copied().0 && !f.async_copy, "ACP1", "asynchronous copies", "ACP0"),
+        (s.roles.is_some() && !f.roles, "LWV", "waves with roles of their own", "LWV0"),
+        (s.in_pipeline() && !f.bulk_copy, "ACP2", "bulk tensor copies", "ACP0"),
+        (spec.tiling.cluster.size() > 1 && !f.cluster, "CLU, SKS2", "clusters of work-groups", "CLU1, and SKS0 or SKS1"),
+        (!spec.tiling.unit.available(f), unit.as_str(), spec.tiling.unit.family().name, "another UNI"),
     ];
     match checks.into_iter().find(|(lacks, ..)| *lacks) {
-        Some((_, wanted, feature)) => Err(Refusal::Feature { wanted: wanted.into(), feature }),
+        Some((_, wanted, feature, instead)) => Err(Refusal::Feature { wanted: wanted.into(), feature, instead }),
         None => Ok(()),
     }
 }

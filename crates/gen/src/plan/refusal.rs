@@ -312,8 +312,8 @@ pub enum Refusal {
     )]
     Unrolled { count: u64, max: u64 },
     /// The device lacks something.
-    #[error("{wanted}: the device has no {feature}")]
-    Feature { wanted: String, feature: &'static str },
+    #[error("{wanted}: the device has no {feature}; use {instead}")]
+    Feature { wanted: String, feature: &'static str, instead: &'static str },
 }
 
 fn dim(key: Key) -> &'static str {

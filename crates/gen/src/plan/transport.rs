@@ -339,7 +339,8 @@ impl Transport {
             return refuse("k-tiles start at any k with UFO1; use UFO0");
         }
         let wanted = Wanted { k_tile, k_step: row.step, threads: frame.load_threads, grain };
-        Halo::new(from, o, &wanted).map(|halo| Transport::Halo(Box::new(halo))).map_err(|why| Refusal::Halo { acp, why })
+        let halo = Halo::new(from, o, &wanted).map_err(|why| Refusal::Halo { acp, why: format!("{why}; use another ACP") })?;
+        Ok(Transport::Halo(Box::new(halo)))
     }
 
     /// Checks the copy methods of both operands against the pipeline, as far as the plan alone decides.

@@ -36,6 +36,13 @@ fn refusal(change: &str, c: &Contraction) -> Refusal {
     derive(&plan(change), c, &ENV).unwrap_err()
 }
 
+/// Whether the message ends with what to do.
+fn has_remedy(refused: &Refusal) -> bool {
+    let text = refused.to_string();
+    let remedy = text.rsplit_once("; ").map_or("", |(_, remedy)| remedy);
+    ["use ", "change ", "move ", "raise "].iter().any(|verb| remedy.starts_with(verb))
+}
+
 /// The reference's worked example: demokernels, 1000 x 2000 x 3000, MIC 8 and 6, UNR8, ICE2, MAC256, copies of both.
 #[test]
 fn worked_example() {
@@ -329,7 +336,7 @@ fn every_refusal_of_derive() {
     for (change, c, is, words) in cases {
         let refused = refusal(change, c);
         assert!(is(&refused), "{change}: {refused:?}");
-        assert!(refused.to_string().contains(words), "{change}: {refused}");
+        assert!(refused.to_string().contains(words) && has_remedy(&refused), "{change}: {refused}");
     }
     let out = derive(&Plan::default().but(|keys| keys.order = 9), &c, &ENV).unwrap_err();
     assert_eq!(out.to_string(), "C_GAL9: legal values are 1 to 3");
@@ -408,14 +415,16 @@ fn what_does_not_fit_a_device() {
     assert!(on("C_MAC1024_UNR32", &gemm(4096, 4096, 4096, "nt"), &hopper).is_err());
     let turing = target("sm_75");
     let refused = on("A_ACP1__C_PFG1_BUF2", &c, &turing).unwrap_err();
-    assert_eq!(refused.to_string(), "ACP1: the device has no asynchronous copies");
+    assert_eq!(refused.to_string(), "ACP1: the device has no asynchronous copies; use ACP0");
     let mut plain = hopper.clone();
     plain.features.roles = false;
-    assert!(matches!(on("C_LWV1", &c, &plain), Err(Refusal::Feature { .. })));
+    let refused = on("C_LWV1", &c, &plain).unwrap_err();
+    assert!(matches!(refused, Refusal::Feature { .. }) && has_remedy(&refused), "{refused}");
     plain.features.f64 = false;
     let double = Gemm::new(Scalar::F64, 512, 512, 512).order(Order::Col).build().unwrap();
     let double = lower(&Problem::Gemm(double), ConvForm::PER_SAMPLE).unwrap().lead;
-    assert!(matches!(on("A_MIC4__B_MIC4", &double, &plain), Err(Refusal::Feature { .. })));
+    let refused = on("A_MIC4__B_MIC4", &double, &plain).unwrap_err();
+    assert!(matches!(refused, Refusal::Feature { .. }) && has_remedy(&refused), "{refused}");
     plain.limits.max_grid[0] = 100;
     assert!(matches!(on("", &c, &plain), Err(Refusal::Groups { groups: 1024, max: 100 })));
 }
