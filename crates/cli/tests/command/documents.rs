@@ -79,6 +79,16 @@ pub fn links_and_images_resolve() {
     none(failures);
 }
 
+/// The notebook's first page lists each entry once, and no other.
+pub fn the_notebook_lists_its_entries() {
+    let Some(files) = files() else { return };
+    let entries: Vec<&str> = files.iter().filter_map(|f| f.strip_prefix("notebook/")).filter(|f| *f != "README.md").collect();
+    let mut listed: Vec<String> = links(&Page::read(&root(), "notebook/README.md")).into_iter().map(|(_, link)| link).collect();
+    listed.sort();
+    assert!(entries.len() > 40, "{} entries", entries.len());
+    assert_eq!(listed, entries);
+}
+
 /// An index shows the Python package's page alone: a link or a name of a file of the repository would lead nowhere.
 pub fn the_package_page_stands_alone() {
     let Some(files) = files() else { return };

@@ -37,6 +37,7 @@ fn main() {
             shell_blocks_run
             packages_tests_and_scripts_exist
             links_and_images_resolve
+            the_notebook_lists_its_entries
             names_that_do_not_exist_are_found
             pages_keep_their_sizes
             the_package_page_stands_alone
