@@ -82,9 +82,8 @@ pub fn page() -> String {
          ```text\ntC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32\n\
          conv_fwd_nchw_n64_g1_c64_k64_in56x56_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias1_ws0_f32\n\
          reduce_in65536x1024_over1_opsum_f32\n```\n\n\
-         The column *in* says which interfaces have the field: the command's option, the column of a case file (CSV), Python's keyword, the attribute in C. They spell it\n\
-         as *name* says, options with dashes: `--out-dtype`. Exceptions are listed. In Python, shapes and strides come from the arrays.\n\
-         On the command line and in case files `dtype` also takes a `math` other than exact: `tf32x3`. Columns of convolutions: [command](cli.md#problems-on-the-command-line).\n",
+         *in* lists the interfaces with the field: option of the command, case file (CSV), Python, C. They use *name*, options with dashes (`--out-dtype`), or the\n\
+         spelling in *in*. In Python, shapes and strides come from the arrays. Options and CSV take a `math` as `dtype`, too: `tf32x3`. [More columns](cli.md#problems-on-the-command-line).\n",
     );
     for (of, title) in [(Of::Gemm, "Matrix products"), (Of::Conv, "Convolutions"), (Of::Reduce, "Reductions")] {
         // Writing to a String cannot fail, here and below.
