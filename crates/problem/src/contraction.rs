@@ -351,9 +351,10 @@ impl Contraction {
     pub fn fixed(&self) -> bool {
         !Extent::ALL.into_iter().any(|extent| self.varies(extent))
     }
-    /// Tiles of these rows and columns along m and n of a batch entry, and how many entries there are of them. A group may begin and end within
-    /// tiles that are counted from the first row: with T rows each, those before group g are at most floor(begin(g) / T) + g, so that
-    /// floor(m / T) + g tiles are enough for all groups, whatever their sizes.
+    /// Numbers of tiles of this size along m and n of a batch entry, and the number of entries with such tiles.
+    ///
+    /// Tiles of T rows are counted from the first row, and a group may begin and end within a tile. So at most floor(begin(g) / T) + g tiles come
+    /// before group g. With G groups of any sizes, floor(m / T) + G tiles are enough.
     pub fn tiles(&self, [rows, columns]: [u64; 2]) -> [u64; 3] {
         let along = |extent: Extent, all: u64, of: u64| match self.grouped(extent) {
             true => (all / of.max(1)).saturating_add(self.g),

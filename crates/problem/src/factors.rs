@@ -20,14 +20,14 @@ use crate::problem::Problem;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factors {
-    /// Of the product. 0 multiplies as any other: a NaN or an infinity in A or B reaches C. (The reference BLAS does not read A and B
-    /// then: that takes a kernel of its own, or a test in each epilogue.) The real part of a complex one.
+    /// Multiplies the product; the real part of a complex alpha. 0 multiplies as any other number: a NaN or an infinity in A or B reaches C.
+    /// (The reference BLAS does not read A and B then. That needs a separate kernel, or a test in each epilogue.)
     pub alpha: f64,
     /// Of the old result; 0 never reads it. The real part of a complex one.
     pub beta: f64,
-    /// The imaginary part of alpha, of a complex product that is made for one ([`Complex::alpha_im`](crate::Complex::alpha_im)); else 0. Such an
-    /// alpha is multiplied into a factor's elements, so that what leaves their type there is infinite or NaN, and an alpha with a part that is infinite or NaN
-    /// may make every result NaN.
+    /// The imaginary part of alpha; 0 unless the complex product is made for one ([`Complex::alpha_im`](crate::Complex::alpha_im)). Such an alpha is
+    /// multiplied into the elements of an operand, so a value beyond their type becomes infinite or NaN. If a part of alpha is infinite or NaN,
+    /// every result may be NaN.
     pub alpha_im: f64,
     /// The same of beta ([`Complex::beta_im`](crate::Complex::beta_im)).
     pub beta_im: f64,

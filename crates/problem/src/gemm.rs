@@ -91,15 +91,15 @@ pub struct Gemm {
     /// Elements are complex numbers, with parts of these types. What counts elements counts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub complex: Option<Complex>,
-    /// Element type of B where it is another: the other of two 8-bit floats of a kind, or of the two 8-bit integers. Or one of the two has small
-    /// weights, 8-bit integers, and the other f16, bf16 or f32, in which they are multiplied.
+    /// Element type of B if it differs from A's: the other 8-bit float of the same kind, or the other 8-bit integer. Or one operand has integer
+    /// weights of 8 or 4 bits, and the other is f16, bf16 or f32, in which both are multiplied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub b_dtype: Option<Scalar>,
     /// With what precision f32 factors are multiplied.
     #[serde(default, skip_serializing_if = "Math::is_exact")]
     pub math: Math,
-    /// Element type of C: f64 beside f64; f32, f16, bf16 or an 8-bit float beside each of these and beside 8-bit floats; beside 8-bit integers f32, f16, bf16, i32, i8 or u8
-    /// as well.
+    /// Element type of C. With f64 operands: f64. With other floats: f32, f16, bf16 or an 8-bit float. With two operands of 8-bit integers: i32,
+    /// f32, f16, bf16, i8 or u8.
     pub out_dtype: Scalar,
     /// Storage order of all three matrices.
     pub order: Order,
@@ -273,8 +273,8 @@ impl GemmBuilder {
         self.out_dtype = Some(dtype);
         self
     }
-    /// Element type of B where it is not that of A: one is e4m3, the other e5m2; or e4m3fnuz and e5m2fnuz, or i8 and u8; or one is i8 or u8, and
-    /// the other f16, bf16 or f32: small weights, each of which becomes the float of its value on the way to shared memory.
+    /// Element type of B if it differs from A's. Legal pairs are e4m3 and e5m2, e4m3fnuz and e5m2fnuz, i8 and u8. Integer weights of 8 or 4 bits
+    /// also go with f16, bf16 or f32: the kernel converts each weight to that float.
     pub fn b_dtype(mut self, dtype: Scalar) -> Self {
         self.gemm.b_dtype = Some(dtype);
         self
@@ -478,9 +478,14 @@ impl GemmBuilder {
         self.gemm.dynamic = dynamic;
         self
     }
-    /// A grouped product (mixture of experts): so many groups of rows (m) of A and C, each multiplied by a matrix B of its own; or of columns (n)
-    /// of B and C, each with an A of its own; or of terms (k), each with a C of its own. Which rows are whose is read from device memory:
-    /// [`Gemm::grouped`] says how. `m` (`n`, `k`) counts the rows (columns, terms) of all groups.
+    /// A grouped product (mixture of experts) with `groups` groups:
+    ///
+    /// - [`Ragged::M`]: groups of rows of A and C, each multiplied by its own matrix B;
+    /// - [`Ragged::N`]: groups of columns of B and C, each with its own A;
+    /// - [`Ragged::K`]: groups of terms, each with its own C.
+    ///
+    /// The kernel reads the end of each group from device memory: [`Gemm::grouped`] says how. `m` (`n`, `k`) counts the rows (columns, terms)
+    /// of all groups.
     pub fn grouped(mut self, of: impl Into<Ragged>, groups: u64) -> Self {
         (self.gemm.grouped, self.gemm.batch) = (Some(of.into()), groups);
         self

@@ -31,8 +31,8 @@ pub struct Scales {
 
 /// The elements of an operand that share a scale.
 ///
-/// A *line* is a row of A or a column of B. Block scales are dense, one block of k after the other: the scale of line i and term k is element
-/// `k / terms * blocks + i / lines`, where `blocks` is the number of blocks of lines. Quantised weights with groups of 32, 64 or 128 terms
+/// A *line* is a row of A or a column of B. Block scales are dense, one block of k after the other. The scale of line i and term k is element
+/// `k / terms * blocks + i / lines`; `blocks` is the number of blocks of lines. Quantised weights with groups of 32, 64 or 128 terms
 /// use [`Scale::Line32`], [`Scale::Line64`] and [`Scale::LineBlock`].
 ///
 /// ```
@@ -93,8 +93,8 @@ impl Scale {
     }
 }
 
-/// The type in which factors of two types are multiplied: 8-bit floats of a kind and 8-bit integers as they are, the smaller one of small weights
-/// (integers of 8 or 4 bits beside f16, bf16 or f32) as the float beside it, which holds each of its values. `None`: there is no such product.
+/// The type in which operands of two types are multiplied. 8-bit floats of one kind and 8-bit integers stay as they are. Integer weights of 8 or
+/// 4 bits become the f16, bf16 or f32 of the other operand, which holds each of their values. `None`: there is no such product.
 pub const fn multiplied(a: Scalar, b: Scalar) -> Option<Scalar> {
     match (a, b) {
         _ if a.is_int8() && b.is_int8() => Some(a),

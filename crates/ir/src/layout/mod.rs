@@ -106,8 +106,8 @@ impl Layout {
         let swizzle = Some(Chunks { swizzle, bytes: scalar.bytes(), from: 7 }).filter(|chunks| chunks.swizzle.mask() > 0);
         Layout { swizzle, ..plain }
     }
-    /// The same of elements of `bytes` bytes with 16-byte chunks permuted within each 128 bytes, so that eight reads of 16 bytes, `apart` bytes (a
-    /// power of two) from each other, meet in no bank: chunks are xor-ed with a read's number.
+    /// The same layout with 16-byte chunks permuted within each 128 bytes; elements have `bytes` bytes. Eight reads of 16 bytes that are `apart` bytes
+    /// (a power of two) from each other then conflict in no bank: the number of a chunk is xor-ed with the number of the read.
     pub fn apart(self, apart: u32, bytes: u32) -> Layout {
         let from = apart.max(128).ilog2();
         Layout { swizzle: Some(Chunks { swizzle: Swizzle::B128, bytes, from }), ..self }
@@ -176,8 +176,10 @@ impl Layout {
         self.swizzle.is_some()
     }
 
-    /// Largest power of two w, at most `most`, such that every w consecutive values of a coordinate whose first is a multiple of w lie
-    /// side by side from a multiple of w on in the first result, whatever the other coordinates are.
+    /// Width of the widest vector along a coordinate: the largest power of two w that is at most `most`.
+    ///
+    /// A vector has w consecutive values of the coordinate, the first a multiple of w. For all other coordinates, its places (the first result) are
+    /// consecutive and start at a multiple of w.
     pub fn vector(&self, axis: Axis, most: u32) -> u32 {
         let (Some(index), Some((_, form))) = (self.index(axis), self.to.first()) else { return 1 };
         let extent = self.extents();
@@ -187,8 +189,8 @@ impl Layout {
         let widths = (1..=most.max(1).ilog2()).map(|log| 1 << log).take_while(|w| wide(*w));
         widths.last().unwrap_or(1)
     }
-    /// Cycles that shared memory takes where `lanes` neighbours along a coordinate each move `width` elements of `bytes` bytes from their
-    /// place (the first result) on, other coordinates as given; and the cycles it would take if no lanes met in a bank.
+    /// Cycles of shared memory for an access of `lanes` neighbours along a coordinate, and the cycles without bank conflicts. Each lane moves `width`
+    /// elements of `bytes` bytes from its place (the first result) on. The other coordinates are given.
     pub fn bank_cycles(&self, axis: Axis, lanes: u32, others: Point, width: u32, bytes: u32) -> (u64, u64) {
         let Some((to, _)) = self.to.first() else { return (0, 0) };
         let mut point = others.to_vec();

@@ -32,11 +32,13 @@ impl View {
     pub fn span(&self) -> (i64, i64) {
         self.access.offset.reach(&self.extent)
     }
-    /// Largest w of 1, 2, 4, 8, 16, 32, at most `max`, such that every w consecutive coordinates along the axis whose first is a
-    /// multiple of w (whatever the other coordinates are) lie side by side in memory, start at a multiple of w elements, and
-    /// all exist or all do not. `align` is the alignment of the tensor's element 0, in elements.
+    /// Width in elements of the widest vector along an axis: the largest w of 1, 2, 4, 8, 16, 32 that is at most `max`. `align` is the alignment
+    /// of the tensor's element 0, in elements.
     ///
-    /// The extent need not be a multiple of w: what is said holds for the groups that lie within it.
+    /// A vector has w consecutive coordinates, and its first coordinate is a multiple of w. For all values of the other coordinates, its
+    /// elements are adjacent in memory and start at a multiple of w elements. Either all of them exist, or none.
+    ///
+    /// The extent need not be a multiple of w: the rule holds for the vectors within the extent.
     pub fn vector_width(&self, axis: usize, max: u32, align: u32) -> u32 {
         let mut width = 1;
         for w in [2, 4, 8, 16, 32] {
@@ -46,8 +48,8 @@ impl View {
         }
         width
     }
-    /// How far neighbours along a coordinate lie side by side: a number r such that the coordinates of each of the ranges
-    /// `0..r, r..2r, ...` are adjacent in memory where they exist; 1 if neighbours are not adjacent. The last range may be shorter.
+    /// Length of runs of adjacent elements along a coordinate: a number r such that the existing elements of each range `0..r, r..2r, ...` are
+    /// adjacent in memory. 1 if neighbours are not adjacent. The last range may be shorter.
     pub fn run(&self, axis: usize) -> u64 {
         // What limits a run is where a quotient of the coordinate changes and where a remainder starts again.
         let mut run = self.extent[axis].max(1);
