@@ -125,8 +125,8 @@ impl Exact {
         &self.data
     }
 
-    /// Judges C's buffer after a run: every element of a product; of a convolution all channels of as many output pixels as the time
-    /// of the reference admits, spread evenly; of a gradient all crossings of as many rows and columns.
+    /// Judges C's buffer after a run. Of a product it compares every element. Of a forward convolution it compares all channels of evenly spread
+    /// output pixels, of a gradient all crossings of rows and columns. The time of the reference limits the numbers of pixels, rows and columns.
     pub fn check(&self, after: &[u8]) -> Verdict {
         self.check_within(after, 0.0)
     }

@@ -133,9 +133,11 @@ pub struct Verdict {
 /// A result element beside its reference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mismatch {
-    /// (g, row, column): batch, m, n of a GEMM; (sample * groups + group, pixel, channel of the group) of a convolution's output or
-    /// input gradient; (group, output channel of the group, input channel and tap as they lie in memory) of a filter
-    /// gradient.
+    /// (g, row, column):
+    ///
+    /// - GEMM: batch, m, n;
+    /// - output or input gradient of a convolution: sample * groups + group, pixel, channel of the group;
+    /// - filter gradient: group, output channel of the group, input channel and tap in their order in memory.
     pub index: [u64; 3],
     /// The reduction that it is a value of, at 0 along what is reduced; `None`: an element of the result itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,8 +5,10 @@ use tilewright_ir::Scalar;
 use tilewright_problem::{Activation, Math, Problem};
 
 /// How far a result may be from the reference: `accumulate * scale + round * |expected| + floor`, where
-/// `scale = |alpha| * sum |a| |b| + |beta| |c| + |bias|` of the element, alpha times the vectors of scales where there are such, and of complex factors the magnitudes of all products of parts; with an activation its slope there times that, and with a residual
-/// its magnitude more.
+/// `scale = |alpha| * sum |a| |b| + |beta| |c| + |bias|` of the element.
+///
+/// Vectors of scales multiply alpha. Of complex operands, the sum has the magnitudes of all products of parts. An activation multiplies the scale
+/// by its slope there, and a residual adds its magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tolerance {
     /// Rounding of the sum, relative to the scale.
@@ -20,33 +22,38 @@ pub struct Tolerance {
 impl Tolerance {
     /// The bound for data of random sign, as [`TestData`](super::TestData) makes it.
     ///
-    /// With unit roundoff u of the accumulator (2^-24 for f32 and the 16-bit types, 2^-53 for f64) it is
-    /// `u * (32 + t sqrt(k))` of the scale, t = 1/8, or 3/4 for three TF32 or six bf16 products in
-    /// place of one, 3/8 for three bf16 products. Where: partial sums of k terms of random sign grow like sqrt(k), the scale like
-    /// k, so the rounding errors of any order of summation come to about u of the scale whatever k is; 32 covers the tail over 10^9
-    /// elements, alpha, beta, bias and residual. The second term admits units that truncate instead of rounding, whose errors add up: each
-    /// instruction takes up to 2 u, 0.7 u on average, from a partial sum, which over k / 16 instructions comes to about 0.03 sqrt(k) u of the scale,
-    /// and to five times that in the element of 10^5 whose partial sums are greatest.
+    /// It is `u * (32 + t sqrt(k))` of the scale. The accumulator's unit roundoff u is 2^-24 for f32 and the 16-bit types, and 2^-53 for f64. The
+    /// factor t is 1/8, or 3/4 for three TF32 or six bf16 products in place of one, or 3/8 for three bf16 products.
+    ///
+    /// Partial sums of k terms of random sign grow like sqrt(k), the scale like k. So the rounding errors of any order of summation are about u of
+    /// the scale for every k. 32 covers the tail over 10^9 elements, alpha, beta, bias and residual.
+    ///
+    /// The second term admits units that truncate instead of rounding: their errors add up. Each instruction takes up to 2 u, 0.7 u on average, from
+    /// a partial sum. Over k / 16 instructions this is about 0.03 sqrt(k) u of the scale. It is five times as much in the one element of 10^5 with
+    /// the greatest partial sums.
+    ///
     /// Leaving out one of k terms changes an average element by 1/k of its scale, far more than this up to k of about
     /// 10^5. Data of one sign rounds worse, with sqrt(k) u, and would need a wider bound.
     ///
-    /// Factors cut to TF32 add to each product an error of up to [`Math::product_error`] of its magnitude, with the product's random
-    /// sign: to sums of k about 0.4 / sqrt(k) of that of the scale, of which 4 / sqrt(k) is ten standard deviations. So does what
-    /// products of parts of factors leave out. The shortest sums count: a group of terms may be a single one, whose
-    /// error nothing evens out, and windows at an edge have fewer than others.
+    /// Operands cut to TF32 add an error of up to [`Math::product_error`] of its magnitude to each product, with the product's random sign. In a sum
+    /// of k terms the error is about 0.4 / sqrt(k) of that share of the scale; 4 / sqrt(k) is ten standard deviations. The same holds for the
+    /// products of parts that split operands leave out. The shortest sums count. A group of terms may be a single one, whose error nothing
+    /// evens out, and windows at an edge have fewer terms than others.
     ///
-    /// Units for 8-bit floats add up in less than f32: those of Hopper keep about 14 bits of the largest of an instruction's 32 products and
-    /// the sum so far, and drop what lies below (DeepSeek-V3, arXiv 2412.19437, section 3.3.2). Of sums of k, whose sign is random, the
-    /// k / 32 truncations take about 0.03 sqrt(k) 2^-13 of the scale, all towards zero, and those of products of random sign less
-    /// than 2^-13; `2^-13 (4 + sqrt(k) / 8)` is four times both. A missing term is below that beyond a k of about 1500: runs on integers
-    /// whose sums fit these bits show it. With [`Math::Promoted`] a unit adds up no more than 128 terms: each part of the sum is within the bound
-    /// of its own scale, so the whole is within that for k = 128, to which additions in f32 come as everywhere.
+    /// Units for 8-bit floats accumulate in less than f32. Hopper's units align the 32 products of an instruction and the sum so far to the largest of
+    /// them, keep about 14 bits, and drop lower ones (DeepSeek-V3, arXiv 2412.19437, section 3.3.2). In a sum of k terms of random sign, the k / 32
+    /// truncations of the sum are all towards zero and take about 0.03 sqrt(k) 2^-13 of the scale. The truncations of products have random
+    /// sign and take less than 2^-13. `2^-13 (4 + sqrt(k) / 8)` is four times both. Beyond a k of about 1500 a missing term is smaller than
+    /// this bound; runs on integers whose sums fit these bits show it.
+    ///
+    /// With [`Math::Promoted`] a unit accumulates at most 128 terms. Each part of the sum is within the bound of its own scale, so the whole is within
+    /// the bound for k = 128. The rounding of the additions in f32 is added as for all types.
     ///
     /// Sums of integers are exact, and so are results in i32.
     ///
-    /// A gate multiplies two such sums, `f(x) h(y)`. With the scales s and t of f(x) and h(y) that those of x and y give
-    /// ([`Gate::gate_scale`](tilewright_problem::Gate::gate_scale)), and the bound a of this type for a sum, the errors are at most
-    /// `|f(x)| a t + (|h(y)| + a t) a s`, a times the scale of the element.
+    /// A gate multiplies two such sums, `f(x) h(y)`. Let s and t be the scales of f(x) and h(y), which follow from those of x and y
+    /// ([`Gate::gate_scale`](tilewright_problem::Gate::gate_scale)), and a the bound of this type for a sum. Then the errors are at most
+    /// `|f(x)| a t + (|h(y)| + a t) a s`, which is a times the scale of the element.
     ///
     /// An activation multiplies the error of its argument by at most [`Activation::slope`], which is in the scale ([`Activation::scale`]), and adds
     /// [`Activation::rounding`] u of its argument, which is no greater than the scale.
