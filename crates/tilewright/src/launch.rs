@@ -67,10 +67,10 @@ impl Operation {
     /// Chooses the plan, compiles its kernels and looks at it now, for operands that are aligned to 256 bytes. Without it the first
     /// [`Operation::run`] does, which takes a second or so; what is compiled is kept, by this context and on disk.
     ///
-    /// A plan that no search verified thoroughly on this device, with this driver and by this build, is looked at before its result is first
-    /// used: a quick verification in the worker process, on a smaller problem where the problem is large ([`tilewright_tune::look`]). It takes at most a
-    /// second beyond compiling. The records keep what was found; where they may not be written, the process does. A plan that fails is never used:
-    /// the next pick or fallback takes its place, and [`Operation::failed_looks`] says why.
+    /// A *look* comes before the first use of a plan that no search verified thoroughly on this device, with this driver and by this build. It is a
+    /// quick verification in the worker process, on a smaller problem if the problem is large ([`tilewright_tune::look`]). It takes at most a second
+    /// beyond compiling. The records keep the outcome; if they may not be written, the process does. A plan that fails is never used. The next
+    /// pick or fallback takes its place, and [`Operation::failed_looks`] says why.
     ///
     /// # Errors
     /// As [`Operation::plan`]; [`Error::Look`] where a plan that was given fails, or every plan; [`Error::Device`] where the kernels do not compile, or where

@@ -211,11 +211,15 @@ impl Operation {
         &self.space
     }
 
-    /// The plan this operation runs with: the fastest thoroughly verified one in the records for exactly this problem (also told in
-    /// the other storage order: the transposed product on the same memory) and device; else the best of those that were right and fast
-    /// with another driver or version, after they were verified and timed again (which takes seconds, once); else the cost model's
-    /// pick. Decided once; [`Operation::tune`] and [`Operation::set_plan`] change it, and so does [`Operation::prepare`] where a plan that no
-    /// search verified fails its look: the next pick takes its place.
+    /// The plan that this operation runs with. The first of these that exists:
+    ///
+    /// 1. The fastest thoroughly verified plan in the records for this problem and device. A product in the other storage order, on the same
+    ///    memory, is the same problem.
+    /// 2. The best recorded plan of another driver or version. It is verified and timed again first, which takes seconds, once.
+    /// 3. The cost model's pick.
+    ///
+    /// The choice is made once. [`Operation::tune`] and [`Operation::set_plan`] change it. [`Operation::prepare`] takes the next pick if a plan
+    /// that no search verified fails its look.
     ///
     /// # Errors
     /// [`Error::NoPlan`] if none was found that satisfies the constraint; [`Error::Records`].
@@ -476,8 +480,8 @@ impl Operation {
     /// As [`Operation::run`], with all operands by name: those of a problem with a bias or a residual.
     ///
     /// # Errors
-    /// As [`Operation::run`]; [`Error::Bind`] where the problem has a bias or a residual and none is given, or the other way round, and
-    /// for an extent that is 0, beyond the largest, or other than it where the problem does not declare it as known only at launch.
+    /// As [`Operation::run`]. [`Error::Bind`] if the problem has a bias or a residual and none is given, or the other way round. [`Error::Bind`]
+    /// also for an extent that is 0 or beyond the largest, and for a smaller one that the problem does not declare as known only at launch.
     pub fn run_with<T: Element, U: Element, V: Element>(&self, operands: Operands<'_, T, U, V>) -> Result<Plan, Error> {
         let Operands { a, b, c, others, reductions, factors, at } = operands;
         let problem = self.problem();

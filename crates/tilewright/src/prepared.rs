@@ -100,13 +100,14 @@ impl Prepared {
     /// operands are copied in, and C is copied out before this returns.
     ///
     /// # Errors
-    /// [`Error::Bind`] for an address that is missing or not aligned as this was prepared for ([`crate::Operation::prepare_for`]), for a
-    /// result in memory that a factor fills, for extents the problem does not have and factors that the type of the sums cannot hold; [`Error::Device`].
+    /// [`Error::Bind`] for an address that is missing or less aligned than prepared for ([`crate::Operation::prepare_for`]), and for a result that
+    /// overlaps an operand or another result. [`Error::Bind`] also for extents that the problem does not have, and factors that the accumulator's
+    /// type cannot hold. [`Error::Device`].
     ///
     /// # Safety
-    /// Every address must be one of this device's memory (emulator and OpenCL: of this process), as large as the problem says, and stay
-    /// so until the stream has passed the launch, or every replay of it; C must not overlap another operand than the residual, and with a complex beta
-    /// not that either. Pre-activations must overlap no other memory.
+    /// Every address must be one of this device's memory (emulator and OpenCL: of this process), with as many bytes as the problem says. The memory
+    /// must stay valid until the stream has passed the launch, or every replay of it. C may overlap the residual only, and with a complex beta no
+    /// operand. Pre-activations must overlap no other memory.
     pub unsafe fn launch(
         &self,
         stream: Stream,

@@ -214,8 +214,8 @@ impl Records {
         })
     }
 
-    /// Every trial of one problem on one device by one generator version, oldest first, as far as it still holds: a time that was taken
-    /// or modelled by other sources is left out with its trial, a verification by other sources counts as none.
+    /// Every valid trial of one problem on one device by one generator version, oldest first. A trial whose time was measured or modelled by other
+    /// sources is left out. A verification by other sources counts as none.
     ///
     /// # Errors
     /// As [`Records::add`].

@@ -127,8 +127,9 @@ pub enum Strategy {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Budget {
-    /// Seconds from when candidates can run: the device and its compile workers are ready ([`Device::prepare`]), plans are ranked, test
-    /// data are made and the candidates wanted first have been tried (of which those that compile for long are waited for five seconds). A search that has found nothing by then goes on until it has, for half a minute at most.
+    /// Seconds from the moment when candidates can run. Before it, the device and its compile workers start ([`Device::prepare`]), plans are ranked,
+    /// and test data are made. The first candidates are tried before it, too; the search waits at most five seconds for their compilation. A search
+    /// without a result at the end goes on until it has one, for half a minute at most.
     pub seconds: Option<f64>,
     /// Trials of this run, whatever becomes of them.
     ///

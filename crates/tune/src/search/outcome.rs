@@ -252,8 +252,8 @@ pub struct Outcome {
     /// Its result was compared with the reference thoroughly, with and without beta, in this run or an earlier one. False where the
     /// device was lost before that.
     pub verified: bool,
-    /// The reduced problem on which it was verified, where the problem itself is too large for the device (an emulator) or the data
-    /// with a beta too much for the host; then with words on what of the verification ran where.
+    /// The reduced problem on which it was verified. `None`: the problem itself was. A problem is reduced if it is too large for the device (an
+    /// emulator), or if the data with a beta are too large for the host; then words say which part of the verification ran where.
     pub verified_on: Option<String>,
     /// Largest error relative to `|alpha| |A||B| + |beta||C|`.
     pub max_error: Option<f64>,

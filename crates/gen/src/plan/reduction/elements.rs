@@ -35,8 +35,8 @@ const LOAD_BYTES: u32 = 16;
 pub struct ElementLoads {
     /// Registers of each load, in the order of their elements.
     pub runs: Vec<Vec<u32>>,
-    /// Lines of columns start at no multiple of a load's elements: a row's columns are counted from the multiple before its first on, so that
-    /// loads begin at multiples, and only those at the ends of a line take its elements one by one.
+    /// Lines of columns do not start at multiples of a load's elements. So a row's columns are counted from the last multiple at or before its
+    /// first column. Loads then begin at multiples, and only those at the ends of a line take elements one by one.
     pub shifted: bool,
 }
 
