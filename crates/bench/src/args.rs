@@ -128,8 +128,8 @@ pub struct Cases {
     /// Only the I-th of N parts of the cases, dealt out round-robin: for several devices at once
     #[arg(long, value_name = "I/N", value_parser = part)]
     pub part: Option<Part>,
-    /// Precision of the products of cases in f32: tf32 lets all of them be multiplied so, by us and by the libraries; tf32x3 by us alone,
-    /// beside f32 of the libraries, and so do bf16x3 and bf16x6. promoted: sums of cases in 8-bit floats in two levels, by us and by the libraries
+    /// Precision of f32 cases. tf32: both tilewright and the libraries multiply in tf32. tf32x3, bf16x3, bf16x6: tilewright does, and the
+    /// libraries multiply in f32. promoted: two-level accumulation of 8-bit floats, on both sides
     #[arg(long, default_value = "exact", value_name = "MATH", value_parser = math)]
     pub math: Math,
     /// Device memory for copies of operands and partial sums: 0, 64M, 2G
@@ -165,8 +165,8 @@ pub struct GemmArgs {
     pub choice: Choice,
     #[command(flatten)]
     pub rivals: Against,
-    /// Also the plain product, by us and by libraries that do not compute the case itself: of grouped products the dense one of all rows, of
-    /// small weights that of the dequantised matrix, of promoted or scaled sums of 8-bit floats that with a factor for each tensor
+    /// Also time the plain product, by us and by libraries that lack the case itself. Of grouped products it is the dense product of all rows, of
+    /// integer weights the product with the dequantised matrix. 8-bit floats with promotion or scales get one factor for each tensor
     #[arg(long)]
     pub plain: bool,
 }

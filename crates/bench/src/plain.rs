@@ -5,8 +5,13 @@ use tilewright_problem::{Math, Problem, Scales};
 /// What the names of its sides end with.
 pub const PLAIN: &str = "plain";
 
-/// Of a grouped product the dense one of all its rows, columns or terms, with one matrix B (A, C); of small weights that of the dequantised matrix, in the type in which
-/// it is multiplied; of sums of 8-bit floats that are promoted or scaled that with a factor for each tensor. `None`: the problem is plain itself.
+/// The plain product of a problem:
+///
+/// - grouped: the dense product of all rows, columns or terms, with one matrix B (A, C);
+/// - integer weights: the product with the dequantised matrix, in the type in which it is multiplied;
+/// - 8-bit floats with two-level accumulation or scales: the product with one factor for each tensor.
+///
+/// `None`: the problem is plain itself.
 pub fn plain(problem: &Problem) -> Option<Problem> {
     let Problem::Gemm(gemm) = problem else { return None };
     let mut plain = gemm.clone();

@@ -61,8 +61,8 @@ fn recorded(args: &JudgeArgs) -> Result<BTreeMap<String, Recorded>, BenchError> 
     Ok(problems)
 }
 
-/// `judge-model`: for each recorded problem the share of the best speed that the plan of least modelled time reaches, how many
-/// plans would have been timed in the model's order before one within 3 % of the best, and how many were.
+/// `judge-model`: prints for each recorded problem the share of the best speed that the plan of least modelled time reaches. It also prints how
+/// many plans are timed until one is within 3 % of the best, in the model's order and in the recorded order.
 ///
 /// # Errors
 /// Records that cannot be read, an unknown architecture.
