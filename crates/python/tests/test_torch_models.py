@@ -468,6 +468,45 @@ class Models(TorchCase):
             layer(x), plain(x)
         self.assertEqual([row.set for row in twt.shapes(os.path.join(self.folder.name, "again.csv"))], ["aten::addmm"])
 
+    def test_layers_under_autocast(self):
+        """A layer with a bias is ours in the region's type; each parameter is converted once in a region."""
+        layer, x = nn.Linear(6, 5), torch.randn(4, 6)
+
+        def step(layer):
+            layer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16):
+                y = layer(x)
+                with torch.no_grad():
+                    without = layer(x)
+                loss = (layer(2 * x) + torch.addmm(layer.bias, x, layer.weight.t()) + y + without).square().sum()
+            loss.backward()
+            return [y, loss, layer.weight.grad.clone(), layer.bias.grad.clone()]
+
+        torchs = torch.clear_autocast_cache
+        want = step(layer)
+        self.enabled_for(lambda: step(layer))
+        for of in (layer, twt.optimize(copy.deepcopy(layer))):
+            before = answered()[True]
+            copies = []
+            lowered = tw._autocast.lowered
+            with mock.patch.object(tw._autocast, "lowered", lambda of, dtype: copies.append(lowered(of, dtype)) or copies[-1]):
+                got = step(of)
+            self.assertEqual([t.dtype for t in got], [t.dtype for t in want])
+            for a, b in zip(got, want):
+                torch.testing.assert_close(a, b, rtol=2e-2, atol=2e-2)
+            self.assertGreaterEqual(answered()[True] - before, 4)
+            weights = [t for t in copies if t.shape == (5, 6)]
+            # Two with gradients are one copy, that of `addmm` is of a view, and one has no gradients.
+            self.assertEqual((len(weights), len({id(t) for t in weights}), [t.requires_grad for t in weights].count(False)), (4, 3, 1))
+            self.assertEqual(tw._autocast._kept, {}, "the region has ended")
+        with torch.autocast("cpu", torch.bfloat16):
+            first = layer(x)
+            with torch.no_grad():
+                layer.weight.zero_()
+            self.assertFalse(torch.equal(layer(x), first), "a changed parameter is converted again")
+        twt.disable()
+        self.assertIs(torch.clear_autocast_cache, torchs)
+
     def test_directions_of_a_convolution_are_chosen_apart(self):
         for only in ("convolution_backward (backward-data)", "convolution_backward (backward-weight)", "aten::convolution"):
             model = nn.Sequential(nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.Conv2d(4, 3, 2, groups=1, bias=False))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from . import _arguments as given
-from . import _core, _mlp, _native
+from . import _autocast, _core, _mlp, _native
 from . import _operators as ours
 from . import _shapes
 from ._gated import fuse_gated_mlps
@@ -38,7 +38,7 @@ def enable(path: Path, margin: float = 1.03, compiled: bool = False) -> int:
 
     Intercepted are matrix products, also inside torch's layers, and from torch 2.10 on convolutions, their gradients and reductions (sum,
     mean, amax, amin, argmax, argmin, logsumexp, max and min with indices). Products with a bias are intercepted in
-    `torch.nn.functional.linear` (which `nn.Linear` calls) and `torch.addmm`, outside of autocast.
+    `torch.nn.functional.linear` (which `nn.Linear` calls) and `torch.addmm`, also under autocast.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ _TENSORS = (Tensor, nn.Parameter)
 
 
 def _ours_now(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
-    """False under torch's transforms, modes and autocast, and for subclasses of tensors: torch's module runs there."""
+    """False under torch's transforms and modes, and for subclasses of tensors: torch's module runs there."""
     return (
         bool(_compared)
         and type(x) in _TENSORS
@@ -149,11 +149,17 @@ def _ours_now(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
         and x.dtype in ours.TYPES
         and x.layout is torch.strided
         and (x.is_cuda or x.is_cpu)
-        and not torch._C._is_any_autocast_enabled()
         and torch._C._len_torch_dispatch_stack() == 0
         and torch._C._functorch.peek_interpreter_stack() is None
         and forward_ad._current_level < 0
     )
+
+
+def _layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A layer as `enable` chose it, with the operands that autocast would pass it."""
+    if torch._C._is_any_autocast_enabled() and (dtype := _autocast.region(x)) is not None:
+        x, weight, bias = (_autocast.lowered(t, dtype) for t in (x, weight, bias))
+    return ours.linear_as_chosen(x, weight, bias)
 
 
 # `addmm` has scalars, which do not pass torch's C interface: products with a bias are met where Python calls them.
@@ -164,7 +170,7 @@ def _linear(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Ten
     if bias is not None and not torch.compiler.is_compiling() and type(weight) in _TENSORS:
         known = ours.biased.get(weight.shape)
         if known is not None and type(input) in _TENSORS and input.numel() in known and _ours_now(input, weight, bias):
-            return ours.linear_as_chosen(input, weight, bias)
+            return _layer(input, weight, bias)
     return _torchs_linear(input, weight, bias)
 
 
@@ -174,7 +180,7 @@ def _addmm(*args: Any, **kwargs: Any) -> Tensor:
         known = ours.biased.get(b.shape[::-1]) if type(b) in _TENSORS else None
         if known is not None and type(a) in _TENSORS and a.numel() in known and _ours_now(a, b, bias):
             if a.dim() == 2 and bias.shape == b.shape[1:]:
-                return ours.linear_as_chosen(a, b.t(), bias)
+                return _layer(a, b.t(), bias)
     return _torchs_addmm(*args, **kwargs)
 
 
@@ -185,11 +191,16 @@ torch.jit._builtins._register_builtin(_addmm, "aten::addmm")
 
 def _meet_biased(wanted: bool) -> None:
     """Puts ourselves before torch's functions, or takes us away. What somebody else has put there stays."""
-    places = ((nn.functional, "linear", _torchs_linear, _linear), (torch, "addmm", _torchs_addmm, _addmm))
+    places = (
+        (nn.functional, "linear", _torchs_linear, _linear),
+        (torch, "addmm", _torchs_addmm, _addmm),
+        (torch, "clear_autocast_cache", _autocast.clear_torchs, _autocast.clear),
+    )
     for module, name, theirs, here in places:
         before, after = (theirs, here) if wanted else (here, theirs)
         if getattr(module, name) is before:
             setattr(module, name, after)
+    _autocast.clear()
 
 
 class Linear(nn.Linear):
@@ -206,7 +217,7 @@ class Linear(nn.Linear):
             if weight is not None and bias is not self:
                 # Without a bias torch calls torch.mm, which `enable` intercepts.
                 if bias is not None and _ours_now(x, weight, bias):
-                    return ours.linear_as_chosen(x, weight, bias)
+                    return _layer(x, weight, bias)
                 return nn.functional.linear(x, weight, bias)
         return super().forward(x)
 
@@ -217,7 +228,7 @@ _mlp._FORWARDS.append(Linear.forward)
 def _answers_gated(x: Tensor, weights: _mlp.Weights, of: _mlp.Gated) -> bool:
     """Whether `enable` chose a gated MLP's shape. With gradients torch answers, because only the forward pass was compared."""
     weight, up = weights
-    if not _ours_now(x, weight, weight if up is None else up) or not _mlp.readable(x, weights):
+    if torch._C._is_any_autocast_enabled() or not _ours_now(x, weight, weight if up is None else up) or not _mlp.readable(x, weights):
         return False
     if _mlp.differentiated(x, *weights.tensors()) or up is not None and up.data_ptr() % 16:
         return False
@@ -329,7 +340,7 @@ def unanswered(rows: Sequence[Shape]) -> List[str]:
         if row.set == _shapes.GATED:
             return "has not run without gradients since `enable` and `optimize`, outside of autocast, or was compiled without `compiled=True`"
         if row.set == "aten::addmm":
-            return "addmm's scalars do not pass torch's C interface: call F.linear or torch.addmm, outside of autocast"
+            return "addmm's scalars do not pass torch's C interface: call F.linear or torch.addmm"
         name = row.set[6:].split(" ")[0]
         if ours.placed and name not in ours.placed:
             return f"{name} is not intercepted with this PyTorch: 2.10 or newer is needed, because its C interface passes lists"
