@@ -227,6 +227,14 @@ impl Builder {
         self.push(Stmt::Shuffle { place: Place::New(v), value, kind });
         self.get(v)
     }
+    /// The first lane's value of a wave, for values that are the same in all of its lanes, so that compilers know it. The caller knows that it lies in
+    /// `0..=most`.
+    pub fn uniform(&mut self, name: &str, value: impl Into<Ex>, most: i64) -> ExprId {
+        let value = self.value(value);
+        let v = self.var(name, self.ty(value));
+        self.push(Stmt::Shuffle { place: Place::New(v), value, kind: ShuffleKind::Broadcast(0) });
+        self.known_within(v, 0, most)
+    }
     /// Loads into a place; the place's type says how many elements.
     pub fn load_to(&mut self, place: Place, base: Base, index: impl Into<Ex>, guard: Option<ExprId>) {
         let mem = self.mem(base, index);

@@ -67,6 +67,11 @@ impl Builder {
         // A name of its own: what is known here need not hold elsewhere.
         let v = self.var(name, self.ty(value));
         self.push(Stmt::Let(v, value));
+        self.known_within(v, least, most)
+    }
+
+    /// A new name whose value lies in `least..=most`.
+    pub(super) fn known_within(&mut self, v: VarId, least: i64, most: i64) -> ExprId {
         self.of_vars.insert(v, Range::new(least, most));
         self.get(v)
     }
@@ -155,7 +160,26 @@ impl Builder {
         };
         match value {
             Some(value) => Some(self.int(value, out.scalar)),
-            None => self.without_multiples(op, a, b),
+            None => self.of_nested(op, a, b).or_else(|| self.without_multiples(op, a, b)),
+        }
+    }
+
+    /// `x / c / d` as one quotient, `x % c % d` as the last remainder where d divides c. Both hold for negative x, too: quotients truncate, and
+    /// remainders have the sign of x.
+    fn of_nested(&mut self, op: BinaryOp, a: ExprId, b: ExprId) -> Option<ExprId> {
+        let Expr::Binary(inner, x, c) = *self.kernel.expr(a) else { return None };
+        let (c, d) = (self.kernel.as_int(c)?, self.kernel.as_int(b)?);
+        if inner != op || c <= 0 || d <= 0 {
+            return None;
+        }
+        match op {
+            BinaryOp::Div => {
+                let both = c.checked_mul(d).filter(|both| Range::new(*both, *both).fits(self.ty(b)).is_some())?;
+                let both = self.int(both, self.ty(b).scalar);
+                Some(self.binary(op, x, both))
+            }
+            BinaryOp::Rem if c % d == 0 => Some(self.binary(op, x, b)),
+            _ => None,
         }
     }
 
@@ -197,6 +221,9 @@ mod tests {
         assert!(matches!(b.kernel().expr(wave), Expr::Binary(BinaryOp::Div, ..)));
         assert_eq!(b.value((thread % 32 / 4 + 8) % 8), b.value(thread % 32 / 4));
         assert_eq!(b.value((thread + 64) / 32), b.value(thread / 32 + 2));
+        assert_eq!(b.value(thread % 64 % 32), b.value(thread % 32));
+        assert_ne!(b.value(thread % 48 % 32), b.value(thread % 32));
+        assert_eq!(b.value(thread / 8 / 4), b.value(thread / 32));
         let producer = b.bind_within("producer_thread", thread - 128, 0, 31);
         assert_eq!(b.value(producer / 32), b.int(0, Scalar::I32));
     }
@@ -210,6 +237,9 @@ mod tests {
         let rem = b.value(n % 8);
         assert_eq!(b.range(rem), Some(Range::new(-7, 7)));
         assert_eq!(b.value(rem % 8), rem);
+        assert_eq!(b.value(n / 8 / 4), b.value(n / 32));
+        let far = b.value(n / (1 << 20));
+        assert_ne!(b.value(far / (1 << 12)), b.value(n / 1), "the product of the divisors has no such type");
         let large = b.value(Ex::from(Builtin::GroupId(0)) * 4);
         assert_eq!(b.range(large), None, "it may have wrapped");
         let mutable = b.declare("x", 3);

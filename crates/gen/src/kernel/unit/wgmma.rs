@@ -75,10 +75,9 @@ impl Warpgroup {
         let (t, owners) = (&spec.tiling, row.lanes());
         let along_m = t.a.macro_tile / t.a.micro;
         // The same in all lanes of a wave, and said so: descriptors are uniform.
-        let wave = b.value(thread / WARP);
-        let place = b.declare("consumer_wave", wave);
-        b.push(Stmt::Shuffle { place: Place::Var(place), value: wave, kind: ShuffleKind::Broadcast(0) });
-        let group = b.value(place / (owners / WARP));
+        let consumers = t.math_threads() * spec.teams();
+        let wave = b.uniform("consumer_wave", thread / WARP, i64::from(consumers / WARP) - 1);
+        let group = b.value(wave / (owners / WARP));
         let owners_of_tile = t.math_threads() / owners;
         let team = b.value(group / owners_of_tile);
         let group = if spec.teams() > 1 { b.value(group % owners_of_tile) } else { group };
