@@ -5,69 +5,35 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Files of docs/images, and the arguments of the command that draws them: `FILE` is a file, `FOLDER` a folder. The named files in
-/// it are kept.
-const DRAWN: [(&[&str], &str); 10] = [
-    (
-        &["grid", "work-group", "accumulators", "copies", "shared-memory", "timeline"],
-        "explain gemm --m 4096 --n 4096 --k 4096 --dtype bf16 --device emu:sm_90a --plan C_UNI2_LWV4 --figures FOLDER",
-    ),
-    (
-        &["view"],
-        "explain conv --n 1 --c 8 --k 8 --size 8x8 --filter 3x3 --pad 1 --layout nhwc --device emu:gfx900 --figures FOLDER",
-    ),
-    (&["search"], "tune gemm --m 16 --n 500 --k 900 --budget 120 --device emu:sm_90a --svg FILE"),
-    (&["plan_fma"], "explain gemm --m 1000 --n 900 --k 800 --device emu:gfx900 --svg FILE"),
-    (&["plan_mma"], "explain gemm --m 512 --n 512 --k 256 --dtype f16 --device emu:sm_80 --plan C_UNI1 --svg FILE"),
-    (&["plan_wgmma"], "explain gemm --m 4096 --n 4096 --k 4096 --dtype bf16 --device emu:sm_90a --plan C_UNI2_LWV4 --svg FILE"),
-    (
-        &["plan_pingpong"],
-        "explain gemm --m 2048 --n 2048 --k 2048 --dtype bf16 --device emu:sm_90a --plan C_UNI2_LWV4_PNG1 --svg FILE",
-    ),
-    (&["plan_mfma"], "explain gemm --m 1024 --n 1024 --k 512 --dtype f16 --device emu:gfx942 --plan C_UNI3 --svg FILE"),
-    (
-        &["plan_conv"],
-        "explain conv --n 8 --c 64 --k 64 --size 56x56 --filter 3x3 --pad 1 --dtype f16 --bias --activation relu --device emu:sm_90a --svg FILE",
-    ),
-    (
-        &["loop_late_gfx900", "loop_naive_gfx900"],
-        "inspect gemm --m 4096 --n 4096 --k 4096 --trans tn --arch gfx900 --plan A_MIC8_VEW4__B_MIC8_VEW4__C_UNR16_PFG1_BUF2_STP --svg FILE",
-    ),
-];
+/// Files of docs/images, and the arguments of the command that draws them. A test of the command reads the same list.
+const DRAWN: &str = include_str!("../pictures.txt");
 
 /// Draws all of them with the built command.
 pub fn draw(root: &Path) -> Result<(), String> {
     let images = root.join("docs/images");
     let scratch = root.join("target/pictures");
     std::fs::create_dir_all(&scratch).map_err(|e| format!("{}: {e}", scratch.display()))?;
-    for (names, arguments) in DRAWN {
-        let runs: Vec<(&str, String)> = match arguments.split_once("_STP ") {
-            // The point of the store, by the name of the file.
-            Some((before, after)) => {
-                names.iter().map(|name| (*name, format!("{before}_STP{} {after}", u8::from(name.contains("late"))))).collect()
-            }
-            None => vec![(names[0], arguments.to_string())],
+    for line in DRAWN.lines().filter(|line| !line.starts_with('#')) {
+        let (names, arguments) = line.split_once(" | ").ok_or_else(|| format!("pictures.txt: no ` | ` in {line}"))?;
+        let names: Vec<&str> = names.split(' ').collect();
+        let file = images.join(format!("{}.svg", names[0]));
+        let place = |word: &str| match word {
+            "FILE" => file.display().to_string(),
+            "FOLDER" => scratch.display().to_string(),
+            word => word.to_string(),
         };
-        for (name, arguments) in runs {
-            let file = images.join(format!("{name}.svg"));
-            let place = |word: &str| match word {
-                "FILE" => file.display().to_string(),
-                "FOLDER" => scratch.display().to_string(),
-                word => word.to_string(),
-            };
-            let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-            command.args(["run", "-q", "--bin", "tilewright", "--"]).args(arguments.split(' ').map(place));
-            command.current_dir(root).env("TILEWRIGHT_RECORDS", scratch.join("records.sqlite"));
-            if arguments.starts_with("tune") {
-                // A search that goes on from an earlier one has fewer trials.
-                let _ = std::fs::remove_file(scratch.join("records.sqlite"));
-            }
-            let ended = command.stdout(std::process::Stdio::null()).status().map_err(|e| format!("cargo: {e}"))?;
-            if !ended.success() {
-                return Err(format!("tilewright {arguments}: {ended}"));
-            }
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.args(["run", "-q", "--bin", "tilewright", "--"]).args(arguments.split(' ').map(place));
+        command.current_dir(root).env("TILEWRIGHT_RECORDS", scratch.join("records.sqlite"));
+        if arguments.starts_with("tune") {
+            // A search that goes on from an earlier one has fewer trials.
+            let _ = std::fs::remove_file(scratch.join("records.sqlite"));
         }
-        if arguments.contains("FOLDER") {
+        let ended = command.stdout(std::process::Stdio::null()).status().map_err(|e| format!("cargo: {e}"))?;
+        if !ended.success() {
+            return Err(format!("tilewright {arguments}: {ended}"));
+        }
+        if arguments.ends_with("FOLDER") {
             for name in names {
                 let (from, to) = (scratch.join(format!("{name}.svg")), images.join(format!("{name}.svg")));
                 std::fs::copy(&from, &to).map_err(|e| format!("{}: {e}", from.display()))?;

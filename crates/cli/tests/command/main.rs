@@ -53,6 +53,7 @@ fn main() {
             shortened_lines_keep_their_order
             the_loop_of_the_readme_is_emitted
             the_refusal_of_the_guide_is_printed
+            pictures_of_plans_are_drawn_today
         ;
         wave_units:
             mfma_on_amd

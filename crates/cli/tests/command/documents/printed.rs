@@ -48,3 +48,27 @@ pub fn the_refusal_of_the_guide_is_printed() {
     let printed = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && shortened(&shown.text, &printed), "{}", tail(&printed));
 }
+
+/// The pictures of `docs/images` that show plans are those that `explain` draws; `cargo xtask pictures` renews them.
+pub fn pictures_of_plans_are_drawn_today() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut old = Vec::new();
+    let list = include_str!("../../../../xtask/pictures.txt").lines().filter(|line| line.contains(" | explain "));
+    for (names, arguments) in list.filter_map(|line| line.split_once(" | ")) {
+        let names: Vec<&str> = names.split(' ').collect();
+        let to = |word: &str| match word {
+            "FILE" => format!("{}.svg", names[0]),
+            "FOLDER" => ".".to_string(),
+            word => word.to_string(),
+        };
+        let command: Vec<String> = arguments.split(' ').map(to).collect();
+        let output = bash(&format!("tilewright {}", command.join(" ")), folder.path()).output().expect("bash");
+        assert!(output.status.success(), "{}", tail(&String::from_utf8_lossy(&output.stderr)));
+        old.extend(names.into_iter().filter(|name| {
+            let [drawn, kept] = [folder.path().to_path_buf(), root().join("docs/images")]
+                .map(|folder| std::fs::read_to_string(folder.join(format!("{name}.svg"))).expect("a picture"));
+            drawn != kept
+        }));
+    }
+    assert!(old.is_empty(), "not as `explain` draws them: {old:?}; `cargo xtask pictures` draws them");
+}
