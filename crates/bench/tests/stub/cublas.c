@@ -16,6 +16,7 @@ static int run(int ta, int tb, int m, int n, int k, double alpha, const void *a,
     int is_short = in == R_16F || in == R_16BF;
     struct How how = {1, in == R_64F ? R_64F : R_32F, 0};
     if (is_short && !(math_mode & 16)) how = (struct How){2, in, 0};
+    begin(&p, -1);
     compute(&p, how);
     stub_spend(10);
     return 0;

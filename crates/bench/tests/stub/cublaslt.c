@@ -96,6 +96,7 @@ int cublasLtMatmul(void *handle, struct Desc *desc, const float *alpha, const vo
     struct Product p = {desc->trans_a, desc->trans_b, la->type, ld->type, (int64_t)ld->rows, (int64_t)ld->cols,
                         (int64_t)(desc->trans_a ? la->rows : la->cols), la->ld, lb->ld, lc->ld, ld->ld, ld->batch,
                         la->stride, lb->stride, lc->stride, ld->stride, *alpha, *beta, a, b, c, d};
+    begin(&p, kind);
     compute(&p, (struct How){(int)splits[kind], kind < 2 ? ld->type : R_32F, kind == 2});
     stub_spend(10 * (kind + 1));
     return 0;

@@ -2,7 +2,7 @@
 // and launched, and do nothing. Events read a clock that only the other stand-ins move (stub_spend): times are the same in every run.
 // With STUB_HOST_TIME the device is also never ahead of the host, unless the kernel `tw_hold` keeps its work queued: an idle device's
 // clock then goes on as the host's does. With STUB_SLEEP a library's call keeps the host busy for 1 ms. With STUB_EXPIRED each hold
-// runs out of its time.
+// runs out of its time. A library's first call of a kernel loads it and waits for the device then: a hold that keeps the device runs out of its time.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,6 +104,16 @@ static void follow(void) {
     clock_gettime(CLOCK_MONOTONIC, &now);
     double us = (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
     if (us > clock_us) clock_us = us;
+}
+void stub_kernel(uint64_t kernel) {
+    enum { MOST = 4096 };
+    static uint64_t loaded[MOST];
+    static int count;
+    for (int i = 0; i < count; i++)
+        if (loaded[i] == kernel) return;
+    if (count == MOST) abort();
+    loaded[count++] = kernel;
+    if (flags && (int)(flags[0] - ticket) < 0) flags[1] = ticket;
 }
 void stub_spend(double us) {
     if (getenv("STUB_SLEEP")) nanosleep(&(struct timespec){0, 1000000}, NULL);
