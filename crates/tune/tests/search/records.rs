@@ -8,7 +8,7 @@ use tilewright_device::{CacheState, open};
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
-use tilewright_problem::{Complex, Gemm, Operator, Problem, Reduce};
+use tilewright_problem::{Activation, Complex, Gemm, Operator, Problem, Reduce};
 use tilewright_tune::records::{Bad, DeviceKey, Filter, GENERATOR, State, TimeKind, Trial};
 use tilewright_tune::search::{Budget, Cancel, Options, device_key, tune};
 use tilewright_tune::{ProblemKey, Records};
@@ -17,7 +17,8 @@ use tilewright_tune::{ProblemKey, Records};
 fn drawn(target: &Target) -> Vec<(Problem, Plan)> {
     use random::Recipe;
     let kinds = Recipe { reductions: true, ..Recipe::emulated() };
-    let recipes = [Recipe::emulated(), kinds, Recipe::convolutions(), Recipe::formats(), Recipe::grouped(), Recipe::units()];
+    let products = [Recipe::emulated(), kinds, Recipe::convolutions(), Recipe::formats(), Recipe::grouped(), Recipe::units()];
+    let recipes: Vec<Recipe> = products.into_iter().chain([Recipe::gated(), Recipe::losses()]).collect();
     let seeds = recipes.iter().flat_map(|recipe| (0..25).map(move |seed| (recipe, seed)));
     let pairs = seeds.filter_map(|(recipe, seed)| random::pair(target, recipe, seed)).map(|pair| (pair.problem, pair.plan));
     let mut rng = ChaCha8Rng::seed_from_u64(1);
@@ -75,7 +76,17 @@ fn records_of_every_problem_are_read() {
     let device = DeviceKey { name: "GPU \"x\"".into(), fingerprint: "sm_90a; driver 1".into() };
     let drawn = drawn(&target);
     let empty = |problem: &Problem| matches!(problem, Problem::Reduce(r) if r.shape.contains(&0));
-    assert!(drawn.len() > 250 && drawn.iter().any(|(problem, _)| empty(problem)), "{}", drawn.len());
+    assert!(drawn.len() > 300 && drawn.iter().any(|(problem, _)| empty(problem)), "{}", drawn.len());
+    let count =
+        |is: fn(&Gemm) -> bool| drawn.iter().filter(|(problem, _)| matches!(problem, Problem::Gemm(gemm) if is(gemm))).count();
+    let separate = count(|gemm| gemm.gate.is_some_and(|gate| gate.separate_up));
+    let summed = count(|gemm| gemm.reductions.iter().any(|reduction| reduction.operator == Operator::LogSumExp));
+    let links = [count(|gemm| gemm.gate.is_some()), count(|gemm| gemm.preactivations), separate, summed];
+    let losses = [
+        count(|gemm| gemm.activation == Some(Activation::Exp)),
+        count(|gemm| matches!(gemm.activation, Some(Activation::Softcap(_)))),
+    ];
+    assert!(links.into_iter().chain(losses).all(|count| count > 2), "{links:?} {losses:?}");
     for (at, (problem, plan)) in drawn.iter().enumerate() {
         let trial = trial(&mut rng, plan, at as i64);
         let space = Space::new(problem, &target).unwrap().with_atomics(true);
