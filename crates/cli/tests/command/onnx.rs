@@ -34,6 +34,15 @@ pub fn a_model_is_tuned_and_reported() {
         assert!(page.contains(part), "the page does not say `{part}`:\n{page}");
     }
     assert!(!page.contains("<first>"), "names are not escaped");
+    // The floor of 24x16x16 f32: its multiply-adds or its bytes at the device's rates, and the time in floors.
+    let device = tilewright::Context::open("emu").expect("the emulator").info().target.clone();
+    let (multiply_adds, bytes) = (f64::from(24 * 16 * 16), f64::from(4 * (24 * 16 + 16 * 16 + 24 * 16)));
+    let rates = [device.rates.f32_fma * f64::from(device.units) * device.rates.clock_ghz, device.rates.dram_gbs];
+    let floor = (multiply_adds / rates[0] * 1e-3).max(bytes / rates[1] * 1e-3);
+    let times = objects[0]["time_us"].as_f64().expect("a time") / floor;
+    let cells = format!("<td class=\"num\">{floor:.3} us</td><td class=\"num\">{times:.2}</td><td class=\"num\">100.0 %</td>");
+    assert!(floor < 1.0 && page.contains(&cells), "{cells}\n{page}");
+    assert!(page.contains("<th class=\"num\">floor</th>") && page.contains(&format!(", {times:.2} times their floor")), "{page}");
     // It was recorded, as any problem.
     bench.run("records list").says(&["_m24_n16_k16_", "3 trials"]);
 
