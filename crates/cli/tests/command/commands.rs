@@ -659,6 +659,7 @@ pub fn helps_are_short_and_begin_with_examples() {
     for command in ["", "tune", "records", "records import"] {
         assert!(bench.run(&format!("{command} -h")).ends(0).lines().count() <= 80, "{command}");
     }
+    nothing_is_listed_twice(&bench);
     // Files of examples are in the repository.
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut named = 0;
@@ -670,6 +671,47 @@ pub fn helps_are_short_and_begin_with_examples() {
         }
     }
     assert!(named >= 4, "{named}");
+}
+
+/// No help of any command defines an option twice, and its list of element types has each name once.
+fn nothing_is_listed_twice(bench: &Bench) {
+    let option = regex::Regex::new(r"^ {2,6}(?:-(\w)(?:, +|\b))?(?:--([a-z0-9-]+))?").expect("a pattern");
+    let mut commands = vec![String::new()];
+    let (mut at, mut lists) = (0, 0);
+    while let Some(command) = commands.get(at).cloned() {
+        at += 1;
+        let ran = bench.run(&format!("{command} --help"));
+        let help = ran.ends(0);
+        // The lines of examples, before the usage, may break at an option.
+        let (_, defined) = help.split_once("\nUsage: ").expect("a usage");
+        let mut options: Vec<&str> = defined
+            .lines()
+            .filter(|line| line.trim_start().starts_with('-'))
+            .filter_map(|line| option.captures(line))
+            .flat_map(|found| [found.get(1), found.get(2)].into_iter().flatten().map(|name| name.as_str()))
+            .collect();
+        assert!(options.contains(&"help") && options.contains(&"quiet"), "{command}: {options:?}");
+        assert_eq!(twice(&mut options), [""; 0], "{command}: options are defined twice");
+        if let Some((_, types)) = help.split_once("Element types (--dtype):\n") {
+            let lines = types.lines().take_while(|line| line.starts_with("  "));
+            let mut names: Vec<&str> =
+                lines.filter_map(|line| line.trim().split("  ").next()).flat_map(|all| all.split(", ")).collect();
+            assert!(names.contains(&"bf16") && names.contains(&"float32"), "{command}: {names:?}");
+            assert_eq!(twice(&mut names), [""; 0], "{command}: element types are named twice");
+            lists += 1;
+        }
+        let below = help.split_once("\nCommands:\n").map_or("", |(_, list)| list.split("\n\n").next().unwrap_or_default());
+        let names = below.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        let names = names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
+        commands.extend(names.map(|name| format!("{command} {name}")));
+    }
+    assert!(commands.len() > 40 && lists >= 28, "{lists}: {commands:?}");
+}
+
+/// The words that occur twice, in order.
+fn twice<'a>(words: &mut [&'a str]) -> Vec<&'a str> {
+    words.sort_unstable();
+    words.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect()
 }
 
 /// The names that users of numpy and torch have for types and functions.
