@@ -5,5 +5,6 @@
 mod delegated;
 mod complete;
 mod gradients;
+mod poison;
 mod special;
 mod verify;
