@@ -1,6 +1,8 @@
 //! Compile workers: this program is its own worker, and also plays one that crashes and one that hangs.
 
 mod common;
+#[path = "workers/found.rs"]
+mod found;
 #[path = "../../ir/tests/support/waits.rs"]
 mod waits;
 
@@ -33,11 +35,13 @@ fn main() {
         Some("hanging-worker") => mishap("hang:2"),
         Some("old-worker") => other_build(""),
         Some("other-worker") => other_build("0.0.1+0123456789abcdef"),
+        Some("find-worker") => found::asks(false),
+        Some("own-worker") => found::asks(true),
         Some("hang-device") => hang_device(),
         Some("hang-with-worker") => hang_with_worker(),
         _ => {}
     }
-    let tests: [Test; 14] = [
+    let tests: [Test; 15] = [
         ("a_worker_of_another_build_is_refused", a_worker_of_another_build_is_refused),
         ("a_crash_or_a_hang_costs_a_worker_of_the_device", a_crash_or_a_hang_costs_a_worker_of_the_device),
         ("bytes_cross_in_shared_memory", bytes_cross_in_shared_memory),
@@ -52,6 +56,7 @@ fn main() {
         ("a_worker_ends_with_its_tuner", a_worker_ends_with_its_tuner),
         ("the_watchdog_gives_up_on_a_kernel_that_never_ends", the_watchdog_gives_up_on_a_kernel_that_never_ends),
         ("a_program_that_is_no_worker_is_named", a_program_that_is_no_worker_is_named),
+        ("the_program_of_workers_is_found_in_this_order", found::the_program_of_workers_is_found_in_this_order),
     ];
     // All at once: nearly all of their time is waiting.
     waits::run(&tests, tests.len());
