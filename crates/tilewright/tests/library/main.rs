@@ -18,6 +18,8 @@ mod waits;
 mod worker;
 
 fn main() {
+    #[cfg(unix)]
+    worker::plays();
     let tests = tests! {
         #[cfg(unix)]
         trials:
@@ -110,6 +112,7 @@ fn main() {
         ;
         #[cfg(unix)]
         worker:
+            a_program_that_calls_worker_main_is_its_own_worker
             is_a_worker
         ;
     };
