@@ -83,7 +83,7 @@ def measure(tw, context, held, case, args, direction):
     torch.cuda.synchronize()
     row["error"] = ((of.result.double() - reference.double()).norm() / reference.double().norm()).item()
     row["right"] = row["error"] <= TOLERANCE[args.dtype]
-    mine, theirs = held.spreads([ours, of.theirs], args.samples)
+    mine, theirs = held.spreads([ours, of.theirs], args.samples, names=["ours", "torch"])
     row.update(plan=plan, ours=mine.record(), torch=theirs.record(), ratio=theirs.median / mine.median)
     return row
 

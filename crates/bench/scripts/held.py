@@ -1,7 +1,7 @@
 """Device times of calls on a CUDA device without host time: cold cache, calls alternate, the device sleeps until the host has queued a call.
 
 `Held` puts sweep, sleep, start event, call, end event on the stream. A sample counts only if the start event has not passed when the call
-and the end event are queued; otherwise the sleep is doubled and the sample taken again. `Spread` summarises samples.
+and the end event are queued; otherwise the sleep is doubled, up to `LONGEST`, and the sample taken again. `Spread` summarises samples.
 """
 
 import statistics
@@ -9,6 +9,8 @@ import statistics
 
 # Runs of a sample of calls that stay wide.
 RUNS = 4
+# Longest sleep in seconds.
+LONGEST = 2.0
 
 
 class Spread:
@@ -48,13 +50,16 @@ class Held:
         torch.cuda.synchronize()
         return waited
 
-    def sample(self, run, hold=True):
-        """One time in microseconds. Without `hold` the host's time counts, too."""
-        torch = self.torch
+    def sample(self, run, hold=True, name="a call"):
+        """One time in microseconds. Without `hold` the host's time counts, too. `name`: of the row, for the error.
+
+        RuntimeError for a call that is not queued within the longest sleep: it waits for the device, or has more launches than the driver queues."""
+        torch, first = self.torch, self.cycles
         while True:
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            asleep, begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(3))
             # Reading leaves nothing that would be written back within the timed span.
             self.flush.sum()
+            asleep.record()
             if hold:
                 torch.cuda._sleep(self.cycles)
             begin.record()
@@ -64,21 +69,26 @@ class Held:
             torch.cuda.synchronize()
             if held:
                 return begin.elapsed_time(end) * 1e3
-            if self.cycles > 1_000_000_000:
-                raise RuntimeError("the call waits for the device: it cannot be timed without the host's time")
+            if 2e-3 * asleep.elapsed_time(begin) > LONGEST:
+                # The next call begins with a short sleep again.
+                self.cycles = first
+                raise RuntimeError(
+                    f"{name}: not queued within a sleep of {LONGEST:g} s, so that it cannot be timed without the host's time: "
+                    "it waits for the device, or has more launches than the driver queues"
+                )
             self.cycles *= 2
 
-    def spreads(self, calls, samples=21, longer=4, free=()):
+    def spreads(self, calls, samples=21, longer=4, free=(), names=()):
         """A `Spread` of each call, in the order A B, B A. While one is wide, up to `longer` times as many runs; then means of `RUNS` runs.
-        Calls with an index in `free` are not held."""
+        Calls with an index in `free` are not held. `names`: of the rows, for errors."""
         for run in calls:
             for _ in range(3):
                 run()
         self.torch.cuda.synchronize()
-        times = [[] for _ in calls]
+        times, names = [[] for _ in calls], list(names) or ["a call"] * len(calls)
         for n in range(samples * longer):
             for at in range(len(calls)) if n % 2 == 0 else reversed(range(len(calls))):
-                times[at].append(self.sample(calls[at], at not in free))
+                times[at].append(self.sample(calls[at], at not in free, names[at]))
             if n + 1 >= samples and not any(Spread(of).wide for of in times):
                 return [Spread(of) for of in times]
         return [Spread(of, RUNS) for of in times]

@@ -61,7 +61,7 @@ def compare(held, calls, want, size, notes, of_what=""):
         del got
     waiting = {name for name, call in calls.items() if held.waits(call)}
     free = [n for n, name in enumerate(calls) if name in waiting]
-    spreads = dict(zip(calls, held.spreads(list(calls.values()), SAMPLES, free=free)))
+    spreads = dict(zip(calls, held.spreads(list(calls.values()), SAMPLES, free=free, names=[f"{size} {name}" for name in calls])))
     for name, spread in spreads.items():
         marks = (" wide" if spread.wide else "") + (" with the host's time, as it waits for the device" if name in waiting else "")
         marks += " WRONG" if errors.get(name, 0.0) > 2e-2 else ""

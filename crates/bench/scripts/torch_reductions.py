@@ -147,7 +147,7 @@ class Bench:
         runs = {name: run for name, run in runs.items() if run}
         if not runs:
             return
-        spreads = self.held.spreads(list(runs.values()), self.args.repeats)
+        spreads = self.held.spreads(list(runs.values()), self.args.repeats, names=[f"{row.get('case', 'product')}: {name}" for name in runs])
         for name, spread in zip(runs, spreads):
             row[f"{name}_us"] = spread.median
             row.setdefault("spread", {})[name] = [spread.p10, spread.p90]

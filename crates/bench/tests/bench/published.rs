@@ -127,21 +127,38 @@ fn records_beside_torch_are_printed_by_their_script() {
     assert!(rows > 70, "{rows} rows");
 }
 
+/// Runs tests of `scripts` in Python, with the interpreter that has PyTorch where one is named, and gives their output if they ran.
+fn in_python(script: &str) -> Option<String> {
+    let named = ["TILEWRIGHT_TORCH_PYTHON", "TILEWRIGHT_PYTHON"].into_iter().filter_map(std::env::var_os);
+    let python = named.into_iter().find(|python| !python.is_empty()).unwrap_or_else(|| "python3".into());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(script);
+    let tried = match Command::new(&python).arg(&script).output() {
+        Ok(tried) => tried,
+        Err(e) => {
+            missing::missing(&format!("{}: {e}", python.to_string_lossy()));
+            return None;
+        }
+    };
+    let said = String::from_utf8_lossy(&tried.stderr).into_owned();
+    assert!(tried.status.success(), "{said}");
+    Some(said)
+}
+
 /// Scripts that compare with PyTorch leave out sides that are wrong, wide or timed with the host.
 #[test]
 fn scripts_count_right_and_steady_sides() {
-    let named = ["TILEWRIGHT_TORCH_PYTHON", "TILEWRIGHT_PYTHON"].into_iter().filter_map(std::env::var_os);
-    let python = named.into_iter().find(|python| !python.is_empty()).unwrap_or_else(|| "python3".into());
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/test_sides.py");
-    let tried = match Command::new(&python).arg(&script).output() {
-        Ok(tried) => tried,
-        Err(e) => return missing::missing(&format!("{}: {e}", python.to_string_lossy())),
-    };
-    let said = String::from_utf8_lossy(&tried.stderr);
-    assert!(tried.status.success() && said.contains("Ran 5 tests"), "{said}");
+    let Some(said) = in_python("test_sides.py") else { return };
+    assert!(said.contains("Ran 5 tests"), "{said}");
     if said.contains("... skipped '") {
         missing::skipped("PyTorch (scripts/torch-without-gpu, TILEWRIGHT_TORCH_PYTHON): ties of indices");
     }
+}
+
+/// They time calls while the device sleeps, for 2 s at most.
+#[test]
+fn scripts_hold_the_device_until_a_call_is_queued() {
+    let Some(said) = in_python("test_held.py") else { return };
+    assert!(said.contains("Ran 7 tests"), "{said}");
 }
 
 /// A user of a device of a table starts from the plans of the table, verified again there.
