@@ -103,8 +103,9 @@ pub trait Native {
 
     /// As [`crate::Device::time`], for work that `enqueue` puts on the native queue. `enqueue` runs once per repeat, twice for warm
     /// caches, with the device current on its thread; it must not wait for the queue, which is held meanwhile, and must not call the device.
+    /// A hold ends after 2 s, which frees a call that waits.
     ///
     /// # Errors
-    /// As [`crate::Device::time`]; [`DeviceError::Api`] with the text that `enqueue` fails with.
+    /// As [`crate::Device::time`]; [`DeviceError::Api`] with the text that `enqueue` fails with, or because its hold ran out of time.
     fn time(&self, enqueue: &mut dyn FnMut() -> Result<(), String>, timing: &Timing) -> Result<Vec<f64>, DeviceError>;
 }

@@ -1,5 +1,6 @@
 //! How a sequence of launches is timed.
 
+use crate::DeviceError;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
@@ -71,4 +72,11 @@ impl Default for Timing {
     fn default() -> Self {
         Timing::cold(1)
     }
+}
+
+/// The error of a sample whose hold of the device ran out of time.
+pub(crate) fn hold_expired(device: &str) -> DeviceError {
+    let reason = "the host had not queued the timed work within 2 s, so that the time holds host time: a call waits for the device, \
+                  or the host is overloaded";
+    DeviceError::Api { device: device.into(), call: "the hold of the device", reason: reason.into() }
 }

@@ -5,6 +5,7 @@ use super::{Context, Driver, Failure, Handle, LaunchSize, Loaded, Pinned};
 use crate::DeviceError;
 use crate::device::Backend;
 use crate::job::Job;
+use crate::timing::hold_expired;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -103,9 +104,7 @@ impl<D: Driver> Hold<D> {
         if expired == 0 || (expired.wrapping_sub(ticket) as i32) < 0 {
             return Ok(());
         }
-        let reason = "the host had not queued the timed work within 2 s, so that the time holds host time: a call waits for the device, \
-                      or the host is overloaded";
-        Err(DeviceError::Api { device: self.context.id.to_string(), call: "the hold of the device", reason: reason.into() })
+        Err(hold_expired(&self.context.id))
     }
 }
 

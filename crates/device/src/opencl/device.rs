@@ -1,6 +1,7 @@
 //! An OpenCL device: one in-order queue with profiling, a watchdog on every wait.
 
 use super::handle::{Failure, Handle, check};
+use super::hold::{HELD, Hold};
 use super::program::{self, Built, Context};
 use crate::compile;
 use crate::device::{DeviceKind, check_launches, nothing, run_nothing};
@@ -9,6 +10,7 @@ use crate::identity::Place;
 use crate::mark::{self, Mark, Passed};
 use crate::options::Options;
 use crate::sweep::Sweep;
+use crate::timing::hold_expired;
 use crate::{Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, Identity, Launch, LaunchArg, Native, Timing};
 use opencl3::error_codes::{CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_HOST_MEMORY, CL_OUT_OF_RESOURCES};
 use opencl3::{command_queue as cl_queue, event as cl_event, kernel as cl_kernel, memory as cl_memory};
@@ -31,7 +33,15 @@ pub(super) struct Queue {
     /// Name of the last kernel started.
     pub(super) entry: String,
     /// What keeps the device from running the span that is being queued.
-    hold: Option<UserEvent>,
+    hold: Option<Hold>,
+}
+
+#[cfg(test)]
+impl Queue {
+    /// A hold has begun and has not ended.
+    pub(super) fn is_held(&self) -> bool {
+        self.hold.is_some()
+    }
 }
 
 pub(crate) struct ClDevice {
@@ -46,6 +56,8 @@ pub(crate) struct ClDevice {
     pub(super) sweep: Sweep,
     dead: OnceLock<String>,
     slice_alignment: u64,
+    /// Timed spans begin when all of them is queued.
+    pub(super) holds: bool,
     /// Longest wait. Processors' drivers compile a kernel for its work-group when it first runs.
     patience: Duration,
 }
@@ -75,6 +87,7 @@ impl ClDevice {
             id: info.id.as_str().into(),
             compiler_options: program::options(&context.found),
             slice_alignment: context.slice_alignment(),
+            holds: info.kind == DeviceKind::Gpu,
             patience: match info.kind {
                 DeviceKind::Cpu => options.deadline + options.compile_limit,
                 _ => options.deadline,
@@ -240,7 +253,7 @@ impl ClDevice {
         Ok((raw, Some(Handle::new(raw, cl_memory::release_mem_object))))
     }
 
-    fn start(&self, queue: &mut Queue, launch: &Launch) -> Result<(), DeviceError> {
+    pub(super) fn start(&self, queue: &mut Queue, launch: &Launch) -> Result<(), DeviceError> {
         if queue.pending >= QUEUE {
             self.release(queue)?;
             self.wait(queue)?;
@@ -290,7 +303,11 @@ impl ClDevice {
                 std::ptr::null(),
             )
         };
-        self.queued(queue, "clEnqueueNDRangeKernel", raw)
+        self.queued(queue, "clEnqueueNDRangeKernel", raw)?;
+        if queue.hold.as_mut().is_some_and(Hold::is_full_after_one_more) {
+            self.release(queue)?;
+        }
+        Ok(())
     }
 }
 
@@ -323,27 +340,6 @@ impl Mark for Command {
         // Releasing anything of a hung queue may wait for ever.
         std::mem::forget(self.event.clone());
         Err(DeviceError::Hang { device: self.device.to_string(), entry: self.entry.clone(), deadline: self.patience })
-    }
-}
-
-/// An event that the host completes.
-pub(super) struct UserEvent(Handle);
-
-impl UserEvent {
-    /// Lets nothing that is queued from here on begin before the event is complete.
-    fn hold(device: &ClDevice, queue: &mut Queue) -> Result<UserEvent, DeviceError> {
-        let event = check("clCreateUserEvent", cl_event::create_user_event(device.context.handle.get()));
-        let hold = UserEvent(Handle::new(event.map_err(|f| device.failed(f))?, cl_event::release_event));
-        let events = [hold.0.get()];
-        // SAFETY: the queue and the event are alive; the list has one event and is read during the call.
-        let raw = unsafe { cl_queue::enqueue_barrier_with_wait_list(device.commands.get(), 1, events.as_ptr()) };
-        let event = check("clEnqueueBarrierWithWaitList", raw).map_err(|f| device.failed(f))?;
-        queue.last = Some(Arc::new(Handle::new(event, cl_event::release_event)));
-        queue.pending += 1;
-        Ok(hold)
-    }
-    fn release(&self) -> Result<(), Failure> {
-        check("clSetUserEventStatus", cl_event::set_user_event_status(self.0.get(), cl_event::CL_COMPLETE))
     }
 }
 
@@ -444,8 +440,11 @@ impl Device for ClDevice {
 
 impl ClDevice {
     /// Microseconds of what `work` queues, between the ends of two markers: one after the sweep (and, for warm caches, an untimed
-    /// run), one after the work. On a GPU an event of the host holds the queue before the first marker until all is queued. On a CPU the
-    /// processor that queues also runs the kernels, and PoCL's `basic` device deadlocks when such an event completes: nothing holds its queue.
+    /// run), one after the work. On a GPU a hold keeps the queue before the first marker until all is queued, or [`HELD`] launches are. On a
+    /// CPU the processor that queues also runs the kernels, and PoCL's `basic` device deadlocks when a hold ends: nothing holds its queue.
+    ///
+    /// # Errors
+    /// Those of `work` and of the queue; [`DeviceError::Api`] where the hold ran out of time.
     pub(super) fn timed(
         &self,
         queue: &mut Queue,
@@ -458,9 +457,13 @@ impl ClDevice {
         if cache == CacheState::Warm {
             work(queue)?;
         }
-        if self.info.kind == DeviceKind::Gpu {
-            queue.hold = Some(UserEvent::hold(self, queue)?);
+        if queue.pending + HELD >= QUEUE {
+            self.wait(queue)?;
         }
+        if self.holds {
+            queue.hold = Some(Hold::begin(self, queue)?);
+        }
+        let held = queue.hold.as_ref().map(|hold| hold.event.clone());
         let queued = self.marker(queue).and_then(|start| {
             work(queue)?;
             Ok((start, self.marker(queue)?))
@@ -468,13 +471,24 @@ impl ClDevice {
         self.release(queue)?;
         let (start, end) = queued?;
         self.wait(queue)?;
+        if held.is_some_and(|event| event.is_expired()) {
+            return Err(hold_expired(&self.info.id));
+        }
         let [from, to] = [self.stamp(&start)?, self.stamp(&end)?];
         Ok(to.saturating_sub(from) as f64 * 1e-3)
     }
 
     /// Ends the hold before a span that is being queued, if there is one.
     fn release(&self, queue: &mut Queue) -> Result<(), DeviceError> {
-        queue.hold.take().map_or(Ok(()), |hold| hold.release().map_err(|f| self.failed(f)))
+        queue.hold.take().map_or(Ok(()), |hold| hold.end().map_err(|f| self.failed(f)))
+    }
+
+    /// Lets nothing that is queued from here on begin before an event is complete.
+    pub(super) fn barrier(&self, queue: &mut Queue, event: &Handle) -> Result<(), DeviceError> {
+        let events = [event.get()];
+        // SAFETY: the queue and the event are alive; the list has one event and is read during the call.
+        let raw = unsafe { cl_queue::enqueue_barrier_with_wait_list(self.commands.get(), 1, events.as_ptr()) };
+        self.queued(queue, "clEnqueueBarrierWithWaitList", raw)
     }
 
     pub(super) fn marker(&self, queue: &mut Queue) -> Result<Arc<Handle>, DeviceError> {

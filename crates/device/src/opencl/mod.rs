@@ -3,6 +3,7 @@
 mod build;
 mod device;
 mod handle;
+mod hold;
 mod native;
 mod program;
 mod query;
