@@ -2,9 +2,16 @@
 //!
 //! The whole corpus runs first, then edited inputs for as long as [`seconds`] says. A failure is a panic, more than [`MEMORY`] bytes held at a time, or
 //! more than [`LIMIT`] of time. Its smallest input is written to the corpus. If the process dies, the last input is in `target/tmp/fuzz-NAME`.
+//!
+//! Bytes are counted twice. The allocator counts those of the thread that runs the input, so that an input is judged apart from targets that
+//! run at the same time. On Linux the peak of the process counts as well, which holds the memory of all threads that an input starts.
+//!
+//! Each target prints its processor seconds: those of its thread, and those of the process while it ran. The second number is the target's own
+//! where it runs alone: it then holds all threads.
 
 use crate::edit::recipe;
 use crate::memory::most_of;
+use crate::process::{Processor, peak};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
@@ -18,7 +25,7 @@ use std::time::{Duration, Instant};
 
 /// Longest time of an input.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Most bytes that an input may make its thread hold.
+/// Most bytes that an input may make its thread hold, and the process.
 const MEMORY: isize = 1 << 30;
 /// Inputs between two looks at the clock.
 const ROUND: u32 = 8;
@@ -109,6 +116,8 @@ struct Target<'a> {
     check: &'a dyn Fn(&[u8]) -> Result<(), String>,
     /// Inputs that the reader took.
     taken: Cell<u64>,
+    /// Most bytes of the process.
+    memory: u64,
 }
 
 impl Target<'_> {
@@ -118,6 +127,7 @@ impl Target<'_> {
         let set = |now| *self.running.lock().unwrap_or_else(PoisonError::into_inner) = now;
         set(Some((Instant::now(), input.to_vec())));
         let mut ended = Ok(Ok(()));
+        let before = peak();
         QUIET.set(true);
         let most = most_of(|| ended = catch_unwind(AssertUnwindSafe(|| (self.check)(input))));
         QUIET.set(false);
@@ -125,6 +135,10 @@ impl Target<'_> {
         match ended {
             Err(_) => Err(last_panic()),
             Ok(_) if most > MEMORY => Err(format!("it held {most} bytes")),
+            // A peak that was there before is of another input.
+            Ok(_) if peak() > before.max(Some(self.memory)) => {
+                Err(format!("the process held {} bytes in all its threads", peak().unwrap_or_default()))
+            }
             Ok(Err(refusal)) if refusal.is_empty() => Err("it was refused without a reason".into()),
             Ok(read) => {
                 self.taken.set(self.taken.get() + u64::from(read.is_ok()));
@@ -145,13 +159,13 @@ pub fn fuzz(name: &str, mut valid: Vec<Vec<u8>>, check: impl Fn(&[u8]) -> Result
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(name);
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{name}"));
     let last = File::create(&path).expect("the folder for the last input can be written");
-    let target = Target { folder, last, running: Arc::default(), check: &check, taken: Cell::new(0) };
+    let target = Target { folder, last, running: Arc::default(), check: &check, taken: Cell::new(0), memory: MEMORY as u64 };
     watch(target.folder.clone(), target.running.clone());
     valid.splice(0..0, corpus(&target.folder));
     for input in &valid {
         target.run(input).unwrap_or_else(|why| target.fail(input, &why));
     }
-    let end = Instant::now() + Duration::from_secs_f64(seconds());
+    let (begin, end) = (Processor::now(), Instant::now() + Duration::from_secs_f64(seconds()));
     let (first, mut rounds) = (number("TILEWRIGHT_FUZZ_SEED", 0_u64), 0_u64);
     while Instant::now() < end {
         let seed = [first.to_le_bytes(), rounds.to_le_bytes(), [0; 8], [0; 8]].concat();
@@ -171,8 +185,40 @@ pub fn fuzz(name: &str, mut valid: Vec<Vec<u8>>, check: impl Fn(&[u8]) -> Result
         }
     }
     let (edited, taken) = (rounds * u64::from(ROUND), target.taken.get());
-    eprintln!("{name}: {} valid inputs, {edited} edited ones; the reader took {taken}", valid.len());
+    let Processor { thread, process } = Processor::now().since(begin);
+    let spent = format!("{thread:.2} processor seconds of its thread, {process:.2} of the process meanwhile");
+    eprintln!("{name}: {} valid inputs, {edited} edited ones in {spent}; the reader took {taken}", valid.len());
     assert!(taken > 0, "{name}: the reader takes no input, so nothing after it is tested");
     drop(target);
     let _ = std::fs::remove_file(path);
+}
+
+/// Of its own process: the memory of other targets would count.
+#[test]
+#[cfg(target_os = "linux")]
+fn memory_of_an_inputs_threads_counts() {
+    const CHILD: &str = "TILEWRIGHT_FUZZ_MEMORY_CHILD";
+    if std::env::var_os(CHILD).is_none() {
+        let mut child = std::process::Command::new(std::env::current_exe().expect("this test"));
+        let run =
+            child.args(["harness::memory_of_an_inputs_threads_counts", "--exact"]).env(CHILD, "1").output().expect("a child");
+        return assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let last = File::create(folder.path().join("last")).expect("a file");
+    // As many MiB as the input has bytes, held by another thread.
+    let check = |input: &[u8]| {
+        let bytes = input.len() << 20;
+        let other = std::thread::spawn(move || std::hint::black_box(vec![1_u8; bytes]).len());
+        assert_eq!(other.join().expect("a thread"), bytes);
+        Ok(())
+    };
+    let memory = peak().expect("the peak") + (64 << 20);
+    let folder = folder.path().join("corpus");
+    let target = Target { folder, last, running: Arc::default(), check: &check, taken: Cell::new(0), memory };
+    assert_eq!(target.run(&[0; 16]), Ok(()));
+    let refused = target.run(&[0; 192]).expect_err("it is too large");
+    assert!(refused.contains("in all its threads"), "{refused}");
+    // The next input is not blamed for it.
+    assert_eq!(target.run(&[0; 16]), Ok(()));
 }

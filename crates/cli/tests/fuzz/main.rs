@@ -7,4 +7,5 @@ mod edit;
 mod files;
 mod harness;
 mod memory;
+mod process;
 mod texts;

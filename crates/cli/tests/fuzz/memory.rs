@@ -1,4 +1,5 @@
-//! An allocator that knows how much memory each thread holds, and the most that it held since it was asked.
+//! An allocator that knows how much memory each thread holds, and the most that it held since it was asked. It counts a thread apart from all
+//! others: the memory of threads that an input starts is in `process::peak` alone.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
