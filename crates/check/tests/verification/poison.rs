@@ -76,11 +76,12 @@ fn results_that_are_not_written_are_found_in_every_type() {
             idle.is_idle.store(false, Ordering::SeqCst);
             let reason = stale.reason.unwrap_or_default();
             assert!(!stale.passed && !stale.race, "{problem}, beta {with_beta}: results of the run before count as written");
-            // Every value of an 8-bit integer is a number. With beta the old C is a number, too.
-            let bits_for_none = !matches!(problem.out_dtype(), Scalar::I8 | Scalar::U8);
+            // Every value of an 8-bit integer is a number, and an index is none of NaN. With beta the old C is a number, too.
+            let bits_for_none = !matches!(problem.out_dtype(), Scalar::I8 | Scalar::U8) && !reason.contains("of argmax");
             if bits_for_none && !with_beta {
                 let [checked, missing] = counts(&reason);
-                assert!(missing == checked && checked > 5 && stale.max_error.is_infinite(), "{problem}: {reason}");
+                assert!(missing == checked && checked > 5, "{problem}: {reason}");
+                assert!(stale.max_error.is_infinite() || problem.out_dtype() == Scalar::I32, "{problem}: {reason}");
             }
         }
     }
