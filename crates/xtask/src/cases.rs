@@ -145,11 +145,65 @@ fn convolutions(count: usize, draw: &mut Draw) -> String {
     text
 }
 
-/// Writes `gemm.csv` and `conv.csv` with so many cases of each set.
+/// A dimension of a convolution whose sizes fit no vector.
+struct Axis {
+    image: u64,
+    filter: u64,
+    stride: u64,
+    dilation: u64,
+    pad: [u64; 2],
+}
+
+impl Axis {
+    /// The window fits into every image without padding.
+    fn draw(draw: &mut Draw) -> Axis {
+        let filter = draw.one(&[1, 2, 3, 3, 4, 5, 7]);
+        let pads: Vec<u64> = (0..filter).collect();
+        let [stride, dilation] = [draw.one(&[1, 1, 2, 3]), draw.one(&[1, 1, 2])];
+        let pad = [draw.one(&pads), draw.one(&pads)];
+        Axis { image: 2 * draw.multiple(1, 7, 56) + 1, filter, stride, dilation, pad }
+    }
+    fn outputs(&self) -> u64 {
+        (self.image + self.pad[0] + self.pad[1] - self.dilation * (self.filter - 1) - 1) / self.stride + 1
+    }
+}
+
+/// Multiply-adds of an odd convolution at most: some seconds of search on a processor find a plan.
+const WORK: u64 = 1 << 28;
+
+/// A convolution in f32 and NCHW: planes of an odd number of pixels, channels that fit no vector, groups, and both ends padded by
+/// their own numbers.
+fn odd(draw: &mut Draw) -> String {
+    loop {
+        let direction = draw.one(&["forward", "backward-data", "backward-weight"]);
+        let (n, groups) = (draw.one(&[1, 3, 5, 8]), draw.one(&[1, 1, 2, 3, 5, 24]));
+        let [k, c] = [0; 2].map(|_: u64| draw.one(&[1, 3, 5, 6, 7, 11, 17, 33]));
+        let axes = [0; 2].map(|_: u64| Axis::draw(draw));
+        let of = |number: fn(&Axis) -> u64| format!("{}x{}", number(&axes[0]), number(&axes[1]));
+        let work: u64 = axes.iter().map(|axis| axis.outputs() * axis.filter).product();
+        if axes.iter().all(|axis| axis.pad[0] == axis.pad[1]) || work * n * groups * k * c > WORK {
+            continue;
+        }
+        let (steps, dilation) = (of(|axis| axis.stride), of(|axis| axis.dilation));
+        let pads = [of(|axis| axis.pad[0]), of(|axis| axis.pad[1])].join(",");
+        let sizes = [of(|axis| axis.filter), of(|axis| axis.image)].join(",");
+        return format!("odd,f32,nchw,{direction},2,{groups},{n},{k},{c},{sizes},{steps},{pads},{dilation}");
+    }
+}
+
+fn odd_convolutions(count: usize, draw: &mut Draw) -> String {
+    let columns =
+        "set,dtype,layout,direction,dims,groups,n,k_per_group,c_per_group,filter,input,stride,pad_begin,pad_end,dilation";
+    (0..count).fold(format!("{columns}\n"), |text, _| text + &odd(draw) + "\n")
+}
+
+/// Writes `gemm.csv` and `conv.csv` with so many cases of each set, and `odd.csv` with so many.
 pub fn write(seed: Seed, count: usize, folder: &Path) -> Result<(), String> {
     let mut draw = Draw(ChaCha8Rng::seed_from_u64(u64::from(seed.0)));
     std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    for (name, text) in [("gemm.csv", products(count, &mut draw)), ("conv.csv", convolutions(count, &mut draw))] {
+    let products = products(count, &mut draw);
+    let convolutions = convolutions(count, &mut draw);
+    for (name, text) in [("gemm.csv", products), ("conv.csv", convolutions), ("odd.csv", odd_convolutions(count, &mut draw))] {
         let file = folder.join(name);
         std::fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;
     }
@@ -160,7 +214,7 @@ pub fn write(seed: Seed, count: usize, folder: &Path) -> Result<(), String> {
 mod tests {
     use super::*;
     use tilewright_problem::cases::{CaseOptions, read};
-    use tilewright_problem::{Direction, Layout};
+    use tilewright_problem::{Conv, Direction, Layout, Problem};
 
     #[test]
     fn a_seed_draws_the_same_legal_problems_each_time() {
@@ -168,7 +222,7 @@ mod tests {
         for place in [&folder, &other] {
             write("68d28aec1".parse().unwrap(), 12, place.path()).unwrap();
         }
-        for (name, sets) in [("gemm.csv", PRODUCTS.len()), ("conv.csv", CONVOLUTIONS.len())] {
+        for (name, sets) in [("gemm.csv", PRODUCTS.len()), ("conv.csv", CONVOLUTIONS.len()), ("odd.csv", 1)] {
             let text = |place: &tempfile::TempDir| std::fs::read_to_string(place.path().join(name)).unwrap();
             assert_eq!(text(&folder), text(&other));
             let options =
@@ -179,6 +233,34 @@ mod tests {
         write("00000002".parse().unwrap(), 12, other.path()).unwrap();
         let products = |place: &tempfile::TempDir| std::fs::read_to_string(place.path().join("gemm.csv")).unwrap();
         assert_ne!(products(&folder), products(&other));
+    }
+
+    /// benchmarks/cases/odd.csv is drawn: `cargo xtask cases 85bad626 FOLDER --count 60`.
+    #[test]
+    fn the_list_of_odd_convolutions_is_the_one_of_its_seed() {
+        let folder = tempfile::tempdir().unwrap();
+        write("85bad626".parse().unwrap(), 60, folder.path()).unwrap();
+        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benchmarks/cases/odd.csv");
+        let text = |path: &Path| std::fs::read_to_string(path).unwrap();
+        assert_eq!(text(&kept), text(&folder.path().join("odd.csv")));
+        let file = read(&kept, &CaseOptions::default()).unwrap();
+        let convolutions: Vec<Conv> = file.cases.iter().map(|case| case.problem.clone()).filter_map(conv).collect();
+        assert_eq!((convolutions.len(), file.skipped.len()), (60, 0));
+        let all = |is: fn(&Conv) -> bool| convolutions.iter().all(is);
+        assert!(all(|conv| conv.layout == Layout::Nchw
+            && conv.input.iter().product::<u64>() % 2 == 1
+            && conv.pad_begin != conv.pad_end));
+        let some = |is: fn(&Conv) -> bool| convolutions.iter().filter(|conv| is(conv)).count() > 5;
+        assert!(
+            some(|conv| conv.groups > 1) && some(|conv| conv.stride[0] != conv.stride[1]) && some(|conv| conv.dilation != [1, 1])
+        );
+        for direction in [Direction::Forward, Direction::BackwardData, Direction::BackwardWeight] {
+            assert!(convolutions.iter().filter(|conv| conv.direction == direction).count() > 9, "{direction:?}");
+        }
+    }
+
+    fn conv(problem: Problem) -> Option<Conv> {
+        if let Problem::Conv(conv) = problem { Some(conv) } else { None }
     }
 
     #[test]

@@ -36,7 +36,7 @@ enum Task {
     Cases {
         /// The first eight digits of a commit.
         seed: cases::Seed,
-        /// Folder for gemm.csv and conv.csv.
+        /// Folder for gemm.csv, conv.csv and odd.csv.
         folder: PathBuf,
         /// Cases of each set.
         #[arg(long, default_value_t = 12)]
