@@ -342,7 +342,7 @@ pub struct TableArgs {
 
 #[derive(Debug, Args)]
 pub struct ResultsArgs {
-    /// Folder with sets.csv and records/; results.md, speed-light.svg and speed-dark.svg are written there
+    /// Folder with sets.csv and records/; results.md and its plots are written there
     #[arg(long, value_name = "DIR", default_value = "benchmarks")]
     pub folder: PathBuf,
 }

@@ -4,7 +4,7 @@ use crate::args::ResultsArgs;
 use crate::error::BenchError;
 use crate::results::{page::page, plot, read};
 
-/// Writes `results.md`, `speed-light.svg` and `speed-dark.svg` into the folder of benchmarks.
+/// Writes `results.md` and the plots into the folder of benchmarks: `speed` has a line for each set, `overview` one for each record file.
 ///
 /// # Errors
 /// Files that cannot be read or written; rows of `sets.csv` that contradict their records.
@@ -14,6 +14,8 @@ pub fn results(args: ResultsArgs) -> Result<(), BenchError> {
         ("results.md", page(&results)),
         ("speed-light.svg", plot::speed(&results.whole, &plot::LIGHT)),
         ("speed-dark.svg", plot::speed(&results.whole, &plot::DARK)),
+        ("overview-light.svg", plot::overview(&results.whole, &plot::LIGHT)),
+        ("overview-dark.svg", plot::overview(&results.whole, &plot::DARK)),
     ];
     for (name, text) in files {
         let path = args.folder.join(name);

@@ -1,8 +1,9 @@
-//! The plot of published results: one line for each set on a logarithmic axis, as an SVG file for a light and for a dark ground.
+//! Plots of published results on a logarithmic axis, as SVG files for a light and for a dark ground: one line for each set, or one for each
+//! record file.
 
 use super::{SetResult, page::libraries, span};
 use crate::plot::{Axis, escape, plain, ratio_ticks, shortened};
-use crate::stats::quantile;
+use crate::stats::{geometric_mean, quantile};
 use std::fmt::Write;
 
 /// Colours of a plot.
@@ -39,14 +40,27 @@ const HEADING: f64 = 38.0;
 /// Height of the numbers of the axis and the caption.
 const FOOT: f64 = 132.0;
 
-/// Sets of one record file against the same libraries.
-struct Group<'a> {
+/// A line of a plot: a name, and the ratios of its cases, ascending.
+struct Line {
+    name: String,
+    ratios: Vec<f64>,
+}
+
+/// Lines below a heading, which may be empty.
+struct Group {
     heading: String,
-    sets: Vec<(String, &'a SetResult)>,
+    lines: Vec<Line>,
+}
+
+impl Group {
+    fn height(&self) -> f64 {
+        let heading = if self.heading.is_empty() { 0.0 } else { HEADING };
+        heading + ROW * self.lines.len() as f64
+    }
 }
 
 /// The sets by record file and libraries, in order of appearance.
-fn groups(sets: &[SetResult]) -> Vec<Group<'_>> {
+fn groups(sets: &[SetResult]) -> Vec<Group> {
     let key = |set: &SetResult| (set.entry.records.clone(), set.entry.baseline.clone());
     let mut keys = Vec::new();
     for set in sets {
@@ -61,9 +75,24 @@ fn groups(sets: &[SetResult]) -> Vec<Group<'_>> {
         let entry = &of.first()?.entry;
         let heading = format!("{} {common}", entry.stem());
         let heading = format!("{}, against {}", heading.trim_end(), libraries(entry));
-        Some(Group { heading, sets: names.into_iter().zip(of).collect() })
+        let lines = names.into_iter().zip(of).map(|(name, set)| Line { name, ratios: set.ratios() }).collect();
+        Some(Group { heading, lines })
     };
     keys.iter().filter_map(group).collect()
+}
+
+/// One line for each record file, with the cases of all its sets.
+fn files(sets: &[SetResult]) -> Group {
+    let mut lines: Vec<Line> = Vec::new();
+    for set in sets {
+        let stem = set.entry.stem();
+        match lines.iter_mut().find(|line| line.name == stem) {
+            Some(line) => line.ratios.extend(set.ratios()),
+            None => lines.push(Line { name: stem.into(), ratios: set.ratios() }),
+        }
+    }
+    lines.iter_mut().for_each(|line| line.ratios.sort_by(f64::total_cmp));
+    Group { heading: String::new(), lines }
 }
 
 /// Words that all of several labels have in the same place at their begin or end, and the labels without them.
@@ -82,31 +111,41 @@ fn without_common_words(labels: &[String]) -> (String, Vec<String>) {
     (common, words.iter().map(|w| cut(w)).collect())
 }
 
-/// The plot. The same results give the same text.
-// Writing to a String cannot fail.
+/// The plot with a line for each set. The same results give the same text.
 pub fn speed(sets: &[SetResult], theme: &Theme) -> String {
-    let groups = groups(sets);
-    let bottom = TOP + groups.iter().map(|group| HEADING + ROW * group.sets.len() as f64).sum::<f64>();
+    plot(&groups(sets), sets, theme, "set")
+}
+
+/// The plot with a line for each record file.
+pub fn overview(sets: &[SetResult], theme: &Theme) -> String {
+    plot(&[files(sets)], sets, theme, "record file")
+}
+
+// Writing to a String cannot fail.
+fn plot(groups: &[Group], sets: &[SetResult], theme: &Theme, per: &str) -> String {
+    let bottom = TOP + groups.iter().map(Group::height).sum::<f64>();
     let axis = Axis { low: BOUNDS.0, high: BOUNDS.1, from: SPAN.0, to: SPAN.1 };
     let mut out = String::new();
-    frame(&mut out, bottom + FOOT, theme);
+    frame(&mut out, bottom + FOOT, theme, &format!("{TITLE} per {per}"));
     let one = axis.at(1.0);
     for (class, x, text) in [("end", one - 8.0, "library faster \u{2190}"), ("", one + 8.0, "\u{2192} tilewright faster")] {
         let _ = writeln!(out, "<text class=\"dim {class}\" x=\"{x:.1}\" y=\"60\">{text}</text>");
     }
     let _ = writeln!(out, "<text class=\"dim end\" x=\"692\" y=\"60\">mean</text>");
     let mut y = TOP;
-    for group in &groups {
-        let _ =
-            writeln!(out, "<text class=\"dim\" x=\"10\" y=\"{:.1}\">{}</text>", y + 26.0, escape(&shortened(&group.heading, 70)));
-        y += HEADING;
-        let below = y + ROW * group.sets.len() as f64;
+    for group in groups {
+        let below = y + group.height();
+        if !group.heading.is_empty() {
+            let heading = escape(&shortened(&group.heading, 70));
+            let _ = writeln!(out, "<text class=\"dim\" x=\"10\" y=\"{:.1}\">{heading}</text>", y + 26.0);
+            y += HEADING;
+        }
         for tick in ratio_ticks(&axis) {
             let (x, class) = (axis.at(tick), if tick == 1.0 { "one" } else { "grid" });
             let _ = writeln!(out, "<line class=\"{class}\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{y:.1}\" y2=\"{below:.1}\"/>");
         }
-        for (name, set) in &group.sets {
-            draw(&mut out, &axis, y + ROW / 2.0, name, set);
+        for line in &group.lines {
+            draw(&mut out, &axis, y + ROW / 2.0, line);
             y += ROW;
         }
     }
@@ -119,29 +158,29 @@ pub fn speed(sets: &[SetResult], theme: &Theme) -> String {
 }
 
 /// The head of the file: size, colours, title.
-fn frame(out: &mut String, height: f64, theme: &Theme) {
+fn frame(out: &mut String, height: f64, theme: &Theme, title: &str) {
     let Theme { ground, ink, dim, grid, faster, slower } = theme;
     let _ = writeln!(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\">\n\
-         <title>{TITLE}</title>\n<style>\n\
+         <title>{title}</title>\n<style>\n\
          text {{ font: 16px 'Helvetica Neue', 'DejaVu Sans', Arial, sans-serif; fill: {ink}; }}\n\
          .dim {{ fill: {dim}; }} .mid {{ text-anchor: middle; }} .end {{ text-anchor: end; }} text.head {{ font-size: 21px; font-weight: 600; }}\n\
          .grid {{ stroke: {grid}; }} .one {{ stroke: {ink}; stroke-width: 1.5; }}\n\
          .faster {{ fill: {faster}; stroke: {faster}; }} .slower {{ fill: {slower}; stroke: {slower}; }}\n\
          rect.bar {{ stroke: none; opacity: .45; }} line.range {{ stroke-width: 1.5; }} circle {{ stroke: {ground}; stroke-width: 1.5; }}\n\
          </style>\n<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"{ground}\"/>\n\
-         <text class=\"head\" x=\"10\" y=\"28\">{TITLE}</text>"
+         <text class=\"head\" x=\"10\" y=\"28\">{title}</text>"
     );
 }
 
-const TITLE: &str = "tilewright over the vendor's library: speed ratio per set";
+const TITLE: &str = "tilewright over the vendor's library: speed ratio";
 
-/// Name, range, bar, dot and mean of a set.
-fn draw(out: &mut String, axis: &Axis, y: f64, name: &str, set: &SetResult) {
-    let ratios = set.ratios();
-    let (Some(mean), Some(worst), Some(best)) = (set.mean(), ratios.first(), ratios.last()) else { return };
-    let (Some(low), Some(high)) = (quantile(&ratios, 0.1), quantile(&ratios, 0.9)) else { return };
+/// Name, range, bar, dot and mean of a line.
+fn draw(out: &mut String, axis: &Axis, y: f64, line: &Line) {
+    let Line { name, ratios } = line;
+    let (Some(mean), Some(worst), Some(best)) = (geometric_mean(ratios), ratios.first(), ratios.last()) else { return };
+    let (Some(low), Some(high)) = (quantile(ratios, 0.1), quantile(ratios, 0.9)) else { return };
     let class = if mean < 1.0 { "slower" } else { "faster" };
     let text = y + 5.5;
     let _ = writeln!(out, "<text class=\"end\" x=\"{NAMES}\" y=\"{text:.1}\">{}</text>", escape(&shortened(name, 25)));
@@ -209,7 +248,20 @@ mod tests {
     }
 
     #[test]
+    fn a_record_file_has_the_cases_of_all_its_sets() {
+        let folder = folder("x,r.jsonl,gemm,exact,cublas,20,20,published,\ny,r.jsonl,gemm,exact,cublas,1,1,published,\n");
+        let sets = read(folder.path()).unwrap().whole;
+        let group = files(&sets);
+        assert_eq!((group.lines.len(), group.lines[0].name.as_str()), (1, "r"));
+        assert_eq!(group.lines[0].ratios.len(), sets.iter().map(SetResult::count).sum::<usize>());
+        assert!(group.lines[0].ratios.is_sorted());
+        assert_eq!(overview(&sets, &LIGHT).matches("<circle").count(), 1);
+    }
+
+    #[test]
     fn a_plot_without_sets_is_a_plot() {
-        assert!(speed(&[], &LIGHT).trim_end().ends_with("</svg>"));
+        for plot in [speed(&[], &LIGHT), overview(&[], &DARK)] {
+            assert!(plot.trim_end().ends_with("</svg>"));
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Files that the command writes.
-const GENERATED: [&str; 3] = ["results.md", "speed-light.svg", "speed-dark.svg"];
+const GENERATED: [&str; 5] = ["results.md", "speed-light.svg", "speed-dark.svg", "overview-light.svg", "overview-dark.svg"];
 
 fn benchmarks() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benchmarks")
