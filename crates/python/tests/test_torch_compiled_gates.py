@@ -83,6 +83,8 @@ class CompiledGates(CompiledCase):
         for function in (nn.GELU(), nn.GELU("tanh"), nn.ReLU(), nn.Sigmoid(), nn.Hardswish(), nn.SiLU(inplace=True), lambda z: z.sigmoid()):
             self.compiled(Llama(function), x, keep=function.__class__ is not nn.GELU)
         self.compiled(nn.Sequential(Llama(), Llama()), x, fused=2)
+        for keep in (False, True):
+            self.compiled(Llama(bias=True), x, keep=keep, inductor=keep)
 
     def test_one_weight(self):
         x = torch.randn(5, K, requires_grad=True)
@@ -91,14 +93,15 @@ class CompiledGates(CompiledCase):
             self.compiled(Phi(cut, number % 2, bias=number > 1), x)
 
     def test_autocast_around_the_model(self):
-        mlp = Llama()
+        for bias in (False, True):
+            mlp = Llama(bias=bias)
 
-        def step(x):
-            with torch.autocast("cpu", torch.bfloat16):
-                return mlp(x)
+            def step(x):
+                with torch.autocast("cpu", torch.bfloat16):
+                    return mlp(x)
 
-        step.parameters = mlp.parameters
-        self.compiled(step, torch.randn(7, K, requires_grad=True), rtol=2e-2)
+            step.parameters = mlp.parameters
+            self.compiled(step, torch.randn(7, K, requires_grad=True), rtol=2e-2)
 
     def test_gated_mlps_that_stay(self):
         x = torch.randn(5, K, requires_grad=True)
@@ -108,15 +111,17 @@ class CompiledGates(CompiledCase):
             forward.parameters = mlp.parameters
             return forward
 
+        half = Llama(bias=True)
+        half.up.bias = None
         others = (
             # Something else uses a factor.
             of(lambda x: mlp.down(F.silu(mlp.gate(x)) * (up := mlp.up(x))) + up.mean()),
             of(lambda x: mlp.down((gate := F.silu(mlp.gate(x))) * mlp.up(x)) + gate.mean()),
             of(lambda x: mlp.down(F.silu(gate := mlp.gate(x)) * mlp.up(x)) + gate.mean()),
-            # Two inputs, another function, a biased pair of layers, parts that are no halves, one half twice.
+            # Two inputs, another function, one layer with a bias, parts that are no halves, one half twice.
             of(lambda x: mlp.down(F.silu(mlp.gate(x)) * mlp.up(x + 1.0))),
             of(lambda x: mlp.down(torch.tanh(mlp.gate(x)) * mlp.up(x))),
-            Llama(bias=True),
+            half,
             Phi(lambda z: (z[:, :N], z[:, N:])),
             Phi(lambda z: z.view(5, N, 2).unbind(-1)),
             Phi(lambda z: (z.chunk(2, -1)[0],) * 2),

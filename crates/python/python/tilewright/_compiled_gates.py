@@ -57,12 +57,13 @@ def _fused(graph: fx.Graph, result: fx.Node, gated: Any, plain: Any, how: Dict[s
     if together:
         if {gate.half, up.half} != {0, 1}:
             return False
-        if bias is not None and (value(bias) is None or value(bias).shape != values[2].shape[:1]):
+        if bias is not None and not _of_columns(bias, values[2]):
             return False
         of_glu = {"up_first": gate.half == 1}
     else:
-        # A bias of two layers would have to be joined.
-        if (gate.half, up.half) != (None, None) or values[2].shape != values[3].shape or bias is not None or other_bias is not None:
+        if (gate.half, up.half) != (None, None) or values[2].shape != values[3].shape or (bias is None) != (other_bias is None):
+            return False
+        if bias is not None and not (_of_columns(bias, values[2]) and _of_columns(other_bias, values[3])):
             return False
         of_glu = {}
     used = [result, gated, *gate.via, *(node for node in up.via if node not in gate.via), *{gate.layer: None, up.layer: None}]
@@ -75,6 +76,9 @@ def _fused(graph: fx.Graph, result: fx.Node, gated: Any, plain: Any, how: Dict[s
         # Under autocast a layer has another type than its operands.
         of_type = lambda node: node if node is None else graph.call_method("to", (node, kind))  # noqa: E731
         more = {} if together else {"up": of_type(other_weight)}
+        if not together and bias is not None:
+            # A vector of the columns of both factors, as `glu` takes it.
+            bias = graph.call_function(torch.cat, ((of_type(bias), of_type(other_bias)),))
         options = {"bias": of_type(bias), "gate": function, **of_glu, **more, **how}
         ours = graph.call_function(glu, (of_type(x), of_type(weight)), options)
     ours.meta.update(result.meta)
@@ -83,6 +87,12 @@ def _fused(graph: fx.Graph, result: fx.Node, gated: Any, plain: Any, how: Dict[s
     for node in sorted(used, key=order.__getitem__, reverse=True):
         graph.erase_node(node)
     return True
+
+
+def _of_columns(bias: fx.Node, weight: torch.Tensor) -> bool:
+    """Whether a bias has a value for each column of a layer's result."""
+    found = value(bias)
+    return found is not None and found.shape == weight.shape[:1]
 
 
 def _function(node: Any) -> Optional[str]:

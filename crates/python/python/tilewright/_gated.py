@@ -221,7 +221,7 @@ def fuse_gated_mlps(on: bool = True, keep: bool = True) -> Optional[Fused]:
     """Let torch.compile use `glu` where a model computes ``f(F.linear(x, gate)) * F.linear(x, up)``, in training, too.
 
     It changes what torch.compile makes from now on. The function is SiLU, GELU, ReLU, sigmoid or hardswish. Both factors may be halves of one layer's
-    result, by `chunk` or `split`. Layers with two weights have no bias. A gated MLP stays torch's if something else uses one of the factors, if a
+    result, by `chunk` or `split`. Of two layers both have a bias, or none. A gated MLP stays torch's if something else uses one of the factors, if a
     tensor is written in place between the layers, for subclasses such as DTensor, and inside of torch.func. Sets Inductor's
     ``pre_grad_custom_pass``.
 
