@@ -20,7 +20,7 @@ use tilewright_problem::view::G;
 use tilewright_problem::{Extent, Quant, Ragged};
 
 /// The up weights, in words.
-const UP: &str = "right operand of the gate's other factor";
+const UP: &str = "operand B of the gate's other factor";
 
 /// Declares the arguments of a kernel.
 pub(super) struct Declare<'d> {
@@ -34,7 +34,7 @@ pub(super) struct Declare<'d> {
 impl Declare<'_> {
     /// What an operand's tiles are read through.
     pub fn operand(&mut self, i: usize, x: &Input) -> Source {
-        let (name, doc) = if x.operand == Operand::A { ("a", "left operand") } else { ("b", "right operand") };
+        let (name, doc) = if x.operand == Operand::A { ("a", "operand A") } else { ("b", "operand B") };
         let region = self.regions.copies[i];
         let doc = if region.is_none() { doc.to_string() } else { format!("{doc}, materialised in workspace") };
         match &self.spec.schedule.copies[i] {

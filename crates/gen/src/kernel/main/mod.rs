@@ -34,7 +34,7 @@ use arguments::Declare;
 use main_loop::{Consumer, MainLoop};
 use tilewright_ir::affine::Coord;
 use tilewright_ir::*;
-use tilewright_problem::contraction::Contraction;
+use tilewright_problem::contraction::{Contraction, Operand};
 
 /// What the main kernel computes of a part of the problem, and where that goes.
 pub(crate) struct PartJob<'a> {
@@ -58,6 +58,9 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> BoundKernel {
     }
     for job in jobs {
         b.doc(format!("C[g,m,n] = {}   {}", job.c.formula(), job.c.sizes()));
+    }
+    if jobs.iter().any(|job| job.c.factors()[0] == Operand::B) {
+        b.doc("The product is transposed (SWP1): A, m and smem_a are the caller's B, n and tiles of B. Arguments have the caller's names.");
     }
     b.doc(format!("macro tile {} x {}, k-tile {}, {} threads", t.a.macro_tile, t.b.macro_tile, t.k_tile, threads));
     let mut args = Arguments::default();
