@@ -461,7 +461,9 @@ impl ClDevice {
             self.wait(queue)?;
         }
         if self.holds {
-            queue.hold = Some(Hold::begin(self, queue)?);
+            let hold = Hold::begin(&self.context.handle).map_err(|f| self.failed(f))?;
+            self.barrier(queue, hold.event.handle())?;
+            queue.hold = Some(hold);
         }
         let held = queue.hold.as_ref().map(|hold| hold.event.clone());
         let queued = self.marker(queue).and_then(|start| {
@@ -484,7 +486,7 @@ impl ClDevice {
     }
 
     /// Lets nothing that is queued from here on begin before an event is complete.
-    pub(super) fn barrier(&self, queue: &mut Queue, event: &Handle) -> Result<(), DeviceError> {
+    fn barrier(&self, queue: &mut Queue, event: &Handle) -> Result<(), DeviceError> {
         let events = [event.get()];
         // SAFETY: the queue and the event are alive; the list has one event and is read during the call.
         let raw = unsafe { cl_queue::enqueue_barrier_with_wait_list(self.commands.get(), 1, events.as_ptr()) };

@@ -1,9 +1,8 @@
 //! The hold: an event that the host completes when it has queued a whole timed span. Then the span holds no host time of a call, of a
 //! library above all. A watchdog completes the event after [`LONGEST`], so that a call that waits for the device ends.
 
-use super::device::{ClDevice, Queue};
 use super::handle::{Failure, Handle, check};
-use crate::DeviceError;
+use opencl3::error_codes::CL_OUT_OF_HOST_MEMORY;
 use opencl3::event as cl_event;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, mpsc};
@@ -26,6 +25,10 @@ pub(super) struct UserEvent {
 }
 
 impl UserEvent {
+    /// The event, for a command that waits for it.
+    pub(super) const fn handle(&self) -> &Handle {
+        &self.handle
+    }
     /// Completes the event, unless it is complete: OpenCL takes one completion only.
     fn complete(&self, state: u8) -> Result<(), Failure> {
         if self.state.compare_exchange(WAITS, state, Ordering::SeqCst, Ordering::SeqCst).is_err() {
@@ -49,10 +52,10 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// Lets nothing that is queued from here on begin before the hold ends.
-    pub(super) fn begin(device: &ClDevice, queue: &mut Queue) -> Result<Hold, DeviceError> {
-        let event = check("clCreateUserEvent", cl_event::create_user_event(device.context.handle.get()));
-        let handle = Handle::new(event.map_err(|f| device.failed(f))?, cl_event::release_event);
+    /// A hold of a context's queue, and its watchdog. It holds what waits for its event.
+    pub(super) fn begin(context: &Handle) -> Result<Hold, Failure> {
+        let event = check("clCreateUserEvent", cl_event::create_user_event(context.get()))?;
+        let handle = Handle::new(event, cl_event::release_event);
         let event = Arc::new(UserEvent { handle, state: AtomicU8::new(WAITS) });
         let (ended, wait) = mpsc::channel();
         let watched = event.clone();
@@ -64,12 +67,11 @@ impl Hold {
             }
         };
         // Without a watchdog nothing is held.
-        std::thread::Builder::new().name("hold".into()).spawn(watch).map_err(|e| DeviceError::Api {
-            device: device.info.id.clone(),
+        std::thread::Builder::new().name("hold".into()).spawn(watch).map_err(|e| Failure {
             call: "the hold of the device",
             reason: format!("no thread for its watchdog: {e}"),
+            code: CL_OUT_OF_HOST_MEMORY,
         })?;
-        device.barrier(queue, &event.handle)?;
         Ok(Hold { event, launches: 0, _ended: ended })
     }
 
@@ -94,6 +96,7 @@ impl Drop for Hold {
 
 #[cfg(test)]
 mod tests {
+    use super::super::device::{ClDevice, Queue};
     use super::*;
     use crate::options::Options;
     use crate::{Cache, CacheState, Device, Launch, Native, NativeHandles, Timing};

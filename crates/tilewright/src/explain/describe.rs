@@ -214,10 +214,7 @@ fn whole(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String 
             "the compiler is free to move loads and stores into the math",
         ),
         Uni => unit(t),
-        Kin => choose(
-            "of several depths of the instruction, the greatest is used",
-            "of several depths of the instruction, the least is used",
-        ),
+        Kin => choose("the deepest instruction is used", "the shallowest instruction is used"),
         Swp if c.factors()[0] == Operand::B => "computes the transposed product: A and B change places".into(),
         Swp => "A's rows are the kernel's rows".into(),
         Pst if spec.tiling.persistent == 0 => "one work-group per tile of C".into(),
