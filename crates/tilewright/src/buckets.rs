@@ -1,5 +1,5 @@
-//! Several operations for one product whose rows (or columns, or batch) are known only at launch: each holds for all sizes up to its
-//! own largest, which it is tuned for. A launch takes the first that is large enough.
+//! Several operations for one product whose rows (or columns, or batch) are known only at launch. Each operation holds for all
+//! sizes up to its own largest size, for which it is tuned. A launch takes the first that is large enough.
 
 use crate::{Context, Element, Error, Operands, Operation, Plan};
 use tilewright_problem::Gemm;

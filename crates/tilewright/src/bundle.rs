@@ -74,8 +74,8 @@ struct Part<'a> {
 /// them, cubins, and `manifest.json`.
 ///
 /// # Errors
-/// [`Error::Host`] for a name that C does not allow, other targets, a problem that is there twice, and no problem; those of
-/// [`Operation::source_of`]; [`Error::Device`] where NVRTC is missing or refuses a kernel.
+/// [`Error::Host`] for a name that C does not allow, other targets, a problem that is there twice, and no problem.
+/// [`Error::Device`] where NVRTC is missing or refuses a kernel. Also the errors of [`Operation::source_of`].
 pub fn bundle(name: &str, target: &Target, problems: &[Bundled<'_>], options: &Options) -> Result<Files, Error> {
     let refused = |reason: String| Error::Host { name: name.into(), reason: reason.into() };
     let mut files = Files::new();

@@ -10,10 +10,12 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A number that lives in device memory: `f32`, `f64`, [`half::f16`], [`half::bf16`], [`float8::F8E4M3`], [`float8::F8E5M2`],
-/// [`F8E4M3Fnuz`] or [`F8E5M2Fnuz`]; complex numbers `[f32; 2]` and `[f64; 2]`, real and imaginary part (`bytemuck::cast_slice` makes them of
-/// num-complex's); integers `i8`, `u8` and `i32`; `i64` holds results of
-/// reductions.
+/// A number that lives in device memory.
+///
+/// - Floats: `f32`, `f64`, [`half::f16`], [`half::bf16`], [`float8::F8E4M3`], [`float8::F8E5M2`], [`F8E4M3Fnuz`] and
+///   [`F8E5M2Fnuz`].
+/// - Complex numbers: `[f32; 2]` and `[f64; 2]`, real and imaginary part (`bytemuck::cast_slice` makes them of num-complex's).
+/// - Integers: `i8`, `u8` and `i32`; `i64` holds results of reductions.
 ///
 /// ```
 /// use tilewright::{Buffer, Context, Element, Options, RecordsAt, Scalar, f16};

@@ -73,13 +73,13 @@ impl Operation {
     /// pick or fallback takes its place, and [`Operation::failed_looks`] says why.
     ///
     /// # Errors
-    /// As [`Operation::plan`]; [`Error::Look`] where a plan that was given fails, or every plan; [`Error::Device`] where the kernels do not compile, or where
-    /// neither a worker nor this process has memory for the look.
+    /// The errors of [`Operation::plan`]; [`Error::Look`] where a given plan fails, or every plan. [`Error::Device`] where the
+    /// kernels do not compile, or where neither a worker nor this process has memory for the look.
     pub fn prepare(&self) -> Result<Prepared, Error> {
         self.prepare_for([256; 3])
     }
-    /// As [`Operation::prepare`], for operands whose addresses are multiples of these powers of two, in bytes: the first plan of the
-    /// fallback order that is legal for them and passes its look.
+    /// As [`Operation::prepare`], for operands whose addresses are multiples of these powers of two, in bytes. Takes the first
+    /// plan of the fallback order that is legal for these addresses and passes its look.
     ///
     /// # Errors
     /// As [`Operation::prepare`].
@@ -102,8 +102,15 @@ impl Operation {
             None => Err(self.no_plan()),
         }
     }
-    /// The first plan of the fallback order that is legal for where operands begin and passes its look: the chosen one; the same for these starts; the
-    /// same tiles with narrow accesses, the plain plan in the same form, the plain plan. `None` where nobody has looked and `now` does not allow it.
+    /// The first plan of the fallback order that is legal for the operands' start addresses and passes its look. The order is:
+    ///
+    /// - the chosen plan;
+    /// - the same plan for these start addresses;
+    /// - the same tiles with narrow accesses;
+    /// - the plain plan in the same form;
+    /// - the plain plan.
+    ///
+    /// `None` where nobody has looked and `now` does not allow it.
     fn prepare_if(&self, at: &Alignments, now: bool) -> Result<Option<Prepared>, Error> {
         let alignments = Alignments { elements: at.elements.map(|x| x.min(256)), buffers: at.buffers.map(|x| x.min(256)) };
         let kept = || self.prepared.lock().unwrap_or_else(PoisonError::into_inner);

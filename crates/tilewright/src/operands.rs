@@ -94,8 +94,8 @@ impl<'a, T: Element, U: Element, V: Element> Operands<'a, T, U, V> {
         let role = Role::Reduction(self.reductions - 1);
         self.with(role, Memory::of(values))
     }
-    /// Sets the factor of A * B. A finite value must be finite in the accumulator's type; infinity and NaN act as in IEEE arithmetic.
-    /// 0 is multiplied like any value: a NaN or an infinity in A or B reaches C.
+    /// Sets the factor of A * B. A finite value must be finite in the accumulator's type. Infinity and NaN act as in IEEE
+    /// arithmetic. A factor of 0 is multiplied like any value: a NaN or an infinity in A or B reaches C.
     #[must_use]
     pub const fn alpha(mut self, alpha: f64) -> Self {
         self.factors.alpha = alpha;

@@ -326,15 +326,15 @@ impl Operation {
     pub fn candidates(&self, count: usize) -> Vec<Candidate> {
         Picker::new(&self.space).pick(count)
     }
-    /// True if the records hold plans of this problem that were right on this device, but with another driver or other sources of this program, or by
-    /// what somebody else's file says.
+    /// True if the records hold plans of this problem that were right on this device under other conditions. They were recorded
+    /// with another driver or other sources of this program, or stand in somebody else's file.
     fn has_candidates(&self, device: &DeviceKey) -> Result<bool, Error> {
         let here = self.space.target() == &self.context.info().target;
         Ok(here && !self.context.inner.records.candidates(&ProblemKey::of(&self.space), device, 1)?.is_empty())
     }
-    /// The best of the plans that were right and fast here with another driver or other sources of this program, or that a search
-    /// which was cut short left without its last verification; each is verified and timed, and recorded anew. What records that may not be written
-    /// hold is verified for this operation alone.
+    /// The best of the recorded candidates. These plans were right and fast here. The driver or the sources of this program have
+    /// changed since then, or the search ended before its last verification. Each plan is verified and timed again, and recorded
+    /// anew. What records that may not be written hold is verified for this operation alone.
     fn verified_again(&self, device: &DeviceKey) -> Result<Option<Plan>, Error> {
         let inner = &self.context.inner;
         let budget = Budget { seconds: Some(AGAIN_SECONDS), trials: Some(AGAIN_TRIALS) };

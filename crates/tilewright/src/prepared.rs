@@ -94,10 +94,10 @@ impl Prepared {
         self.ready.contraction.extents()
     }
 
-    /// Starts the operation on memory and a stream of others, and returns. On CUDA and HIP no lock is held over a call of the driver, and
-    /// nothing is allocated, waited for or asked of the device: the stream may be capturing a graph. `self` must live until the stream
-    /// has passed the launch. Kernels that a graph captured stay loaded to the end of the process. The emulator and OpenCL devices take no stream: there the
-    /// operands are copied in, and C is copied out before this returns.
+    /// Starts the operation on memory and a stream of others, and returns. On CUDA and HIP no lock is held over a call of the
+    /// driver. Nothing is allocated, waited for or asked of the device, because the stream may be capturing a graph. `self` must
+    /// live until the stream has passed the launch. Kernels that a graph captured stay loaded to the end of the process. The
+    /// emulator and OpenCL devices take no stream: there the operands are copied in, and C is copied out before this returns.
     ///
     /// # Errors
     /// [`Error::Bind`] for an address that is missing or less aligned than prepared for ([`crate::Operation::prepare_for`]), and for a result that
