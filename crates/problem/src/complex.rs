@@ -1,8 +1,9 @@
 //! Complex matrices: what a factor is beside its matrix, and the names of the types.
 //!
-//! An element is two numbers side by side, its real and its imaginary part, as BLAS, numpy and torch have them. Sizes, leading dimensions, batch
-//! strides and offsets of a [`Gemm`](crate::gemm::Gemm) count elements; what lies below (tensors of contractions, buffers of test data, offsets of launches) counts
-//! numbers, of which an element has [`Gemm::parts`](crate::gemm::Gemm::parts).
+//! An element is two numbers side by side, its real and its imaginary part, as BLAS, numpy and torch have them. Sizes, leading
+//! dimensions, batch strides and offsets of a [`Gemm`](crate::gemm::Gemm) count elements. The layers below (tensors of
+//! contractions, buffers of test data, offsets of launches) count numbers. An element has
+//! [`Gemm::parts`](crate::gemm::Gemm::parts) numbers.
 
 use serde::{Deserialize, Serialize};
 

@@ -6,12 +6,12 @@
 //! out = activation(alpha * scale_m[m] * scale_n[n] * sum + bias + beta * C) + residual
 //! ```
 //!
-//! Zero points are subtracted from the elements of A and B before they are multiplied. Scales of blocks of k multiply the partial sum of
-//! their block ([`Quant`](crate::Quant)). The old result is added before the activation, as in cuBLASLt: `beta = 1` with the shortcut in C
-//! gives a residual block's `relu(x + shortcut)`. The residual is added after the activation. It is a separate operand that is only read:
-//! a transformer's `x + gelu(...)`, as in CUTLASS's residual-block epilogue. Bias and residual have C's element type, but for the bias of an
-//! exponential, which has the type of the sums: its rounding to 16 bits would be an error of the result's magnitude.
-//! All options change the result, so they belong to the problem and not to the plan.
+//! Zero points are subtracted from the elements of A and B before they are multiplied. Scales of blocks of k multiply the partial
+//! sum of their block ([`Quant`](crate::Quant)). The old result is added before the activation, as in cuBLASLt: `beta = 1` with
+//! the shortcut in C gives a residual block's `relu(x + shortcut)`. The residual is added after the activation. It is a separate
+//! operand that is only read: a transformer's `x + gelu(...)`, as in CUTLASS's residual-block epilogue. Bias and residual have
+//! C's element type, except for the bias of an exponential. That bias has the accumulator's type, because its rounding to 16 bits
+//! would be an error of the result's magnitude. All options change the result, so they belong to the problem and not to the plan.
 
 use crate::error::ProblemError;
 use crate::names::names;
@@ -134,12 +134,13 @@ impl Activation {
         // An exponential rounds relative to its value, however small its argument is.
         self.slope(x) * (1.0 + if bound * scale > 0.1 { (bound * scale).exp_m1() / bound } else { scale })
     }
-    /// A bound of the error of evaluating the function, in unit roundoffs times `|x|`. Of erf half the error counts: 16 where that
-    /// is the 16 ulp that OpenCL allows (an ulp is two roundoffs). Of exp at most a quarter counts, 6 (OpenCL) or 4 (ex2.approx)
-    /// roundoffs and some that grow with its argument z as sigmoid (1 - sigmoid) |z| < 0.23 lets them; and the quotient rounds by 5
-    /// (OpenCL), the reciprocal by 2. The factor of hardswish, below 1, rounds by 2 and the product by 1. An exponential's argument is scaled by
-    /// log2 e, which rounds twice relative to it, and it rounds by 6 (OpenCL) relative to its value. The argument of tanh rounds by 2, tanh by 10
-    /// (OpenCL) and the product by 1, all relative to values no greater than x.
+    /// A bound of the error of evaluating the function, in unit roundoffs times `|x|`. Of erf half the error counts: 16 where
+    /// that is the 16 ulp that OpenCL allows (an ulp is two roundoffs). Of exp at most a quarter of the error counts. The error
+    /// is 6 (OpenCL) or 4 (ex2.approx) roundoffs, and some that grow with the argument z. The latter count as sigmoid (1 -
+    /// sigmoid) |z| < 0.23 admits. The quotient rounds by 5 (OpenCL), the reciprocal by 2. The factor of hardswish, below 1,
+    /// rounds by 2 and the product by 1. An exponential's argument is scaled by log2 e, which rounds twice relative to it, and it
+    /// rounds by 6 (OpenCL) relative to its value. The argument of tanh rounds by 2, tanh by 10 (OpenCL) and the product by 1,
+    /// all relative to values no greater than x.
     pub const fn rounding(self) -> f64 {
         match self {
             Activation::Relu => 0.0,

@@ -42,8 +42,8 @@ impl FactorParts {
     pub const fn as_wide(&self) -> bool {
         matches!(self.input.storage(), Scalar::F32)
     }
-    /// Parts in shared memory add up to the factor: three bf16 numbers have the 24 bits of an f32, and of two as wide as it the second is all that
-    /// the first leaves.
+    /// True if the parts in shared memory add up to the operand. Three bf16 numbers have the 24 bits of an f32. Of two parts as
+    /// wide as the operand, the second holds all that remains after the first.
     pub const fn adds_up(&self) -> bool {
         self.as_wide() || self.parts > 2
     }

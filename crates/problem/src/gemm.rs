@@ -404,8 +404,8 @@ impl GemmBuilder {
     pub fn softcap(self, limit: Real) -> Self {
         self.activation(Activation::Softcap(limit))
     }
-    /// A gated product, as a gated MLP has it: B has `2 n` columns, the first half the gate's, and C is the function of the gate's sums times
-    /// the other half's. Bias and scales along n have `2 n` values.
+    /// A gated product, as in a gated MLP. B has `2 n` columns, and the first half belongs to the gate. C is the function of the
+    /// gate's sums times the sums of the other half. Bias and scales along n have `2 n` values.
     ///
     /// ```
     /// use tilewright_ir::Scalar;
@@ -436,8 +436,8 @@ impl GemmBuilder {
         self.separate_up = separate_up;
         self
     }
-    /// The sums that a gate is a function of are stored beside C, as a backward pass wants them: `2 n` columns in B's order, of C's type and in its
-    /// storage order, without gaps.
+    /// Stores the arguments of the gate beside C, as a backward pass needs them. They are a matrix of `2 n` columns in B's order,
+    /// of C's type and in C's storage order, without gaps.
     pub fn preactivations(mut self) -> Self {
         self.gemm.preactivations = true;
         self

@@ -21,8 +21,8 @@
 //! # Ok::<(), tilewright_problem::ProblemError>(())
 //! ```
 //!
-//! Windows of a convolution are a view, too: here an image of 8 x 8 pixels with 8 channels (channels last) under a 3 x 3 filter, with one
-//! pixel of padding. Rows are output pixels, columns are (tap, tap, channel).
+//! Windows of a convolution are a view, too. Here an image of 8 x 8 pixels with 8 channels (channels last) is under a 3 x 3
+//! filter, with one pixel of padding. Rows are output pixels, columns are (tap, tap, channel).
 //!
 //! ```
 //! use tilewright_problem::view::ViewBuilder;

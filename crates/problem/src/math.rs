@@ -35,8 +35,9 @@ pub enum Math {
     /// Each f32 element is split into two bf16 numbers, and three of the four products are added: 16 of f32's 24 bits are kept. Infinities in A
     /// or B, and values from 2^128 (1 - 2^-9) on, which bf16 rounds to infinity, give NaN.
     Bf16x3,
-    /// Each f32 element is split into three bf16 numbers, which hold all of f32's 24 bits. bf16 units add six of the nine products; the three
-    /// smallest are dropped (Henry, Tang and Heinecke 2019). Infinities and the largest values give NaN as well.
+    /// Each f32 element is split into three bf16 numbers, which hold all of f32's 24 bits. Matrix units for bf16 add six of the
+    /// nine products. The three smallest are dropped (Henry, Tang and Heinecke 2019). Infinities and the largest values give NaN
+    /// as well.
     Bf16x6,
     /// Two-level accumulation of 8-bit floats: after [`Math::PROMOTED_EVERY`] terms the matrix unit's accumulator is added to an f32 total and
     /// cleared. The error of a unit that keeps fewer bits than f32 does not grow with k (DeepSeek-V3, arXiv 2412.19437, section 3.3.2;
@@ -103,9 +104,10 @@ impl Math {
     /// f32's last bit 2^(e - 23), so it is a bf16 number, and three parts are exact. Relative to the element, the second part is at most
     /// 2^-8 / (1 + 2^-8), and the remainder after it at most 2^-17.
     ///
-    /// Two parts of bf16: the dropped product of second parts is below 2^-16, and the remainders of both elements add 2 x 2^-17: 2^-15 in
-    /// total. Three parts: two dropped products of a second and a third part are below 2^-25 each, and the product of third parts is at most
-    /// 2^-34: 2^-24 in total, as much as rounding a product to f32. The second part's bound leaves room for the smallest terms in both cases.
+    /// Two parts of bf16: the dropped product of second parts is below 2^-16, and the remainders of both elements add 2 x 2^-17.
+    /// In total this is 2^-15. Three parts: two dropped products of a second and a third part are below 2^-25 each. The product
+    /// of third parts is at most 2^-34. In total this is 2^-24, as much as rounding a product to f32. The second part's bound
+    /// leaves room for the smallest terms in both cases.
     ///
     /// Parts are multiples of 2^(e - 23): of factors from 2^-103 on none is subnormal, and the bounds hold. Of smaller ones units may read parts as
     /// zero.

@@ -133,8 +133,11 @@ impl Scales {
     pub fn names(self) -> impl Iterator<Item = String> {
         Along::ALL.into_iter().filter_map(move |along| Some(format!("{}{}", along.name(), self.of(along)?.suffix())))
     }
-    /// What a name says: `m`, `n` for one value per row, per column, `m1x128`, `n1x128` for one for each 128 terms of these (`x64` and `x32`: for each 64 and 32),
-    /// `m128x128` and `n128x128` for one for each 128 of these and 128 terms.
+    /// The direction and the kind of scale that a name stands for:
+    ///
+    /// - `m`, `n`: one value per row, per column;
+    /// - `m1x128`, `n1x128`: one value for each 128 terms of a row or column (`x64` and `x32`: for each 64 and 32);
+    /// - `m128x128`, `n128x128`: one value for each block of 128 rows or columns and 128 terms.
     pub fn named(name: &str) -> Option<(Along, Scale)> {
         let all = Along::ALL.into_iter().flat_map(|along| Scale::ALL.map(|scale| (along, scale)));
         all.into_iter().find(|(along, scale)| name.strip_prefix(along.name()) == Some(scale.suffix()))

@@ -1,7 +1,7 @@
 //! Standalone reductions: values computed of a strided tensor over some of its axes.
 //!
-//! A [`Reduce`] becomes a result that is read instead of computed, whose rows are what is kept of the tensor and whose columns are what
-//! is reduced, with the reductions of products over those columns.
+//! A [`Reduce`] becomes a result that is read instead of computed, with the reductions of products over its columns. Rows are the
+//! axes of the tensor that are kept, and columns are the axes that are reduced.
 
 use crate::epilogue::Activation;
 use crate::error::{DEFAULT_WORKSPACE, ProblemError, check_elements};

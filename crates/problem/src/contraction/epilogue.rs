@@ -25,8 +25,8 @@ pub enum EpilogueOp {
     AddVector(Vector),
     /// Plus beta times the old result, which beta 0 never reads. A kernel may add it ahead of a bias.
     AddOld,
-    /// The same of complex numbers, whose parts are neighbours where the result is contiguous: a kernel ahead multiplies them in place, since an
-    /// exit that read one part may have stored the other.
+    /// The same for complex numbers. The two parts of a number are neighbours where the result is contiguous. A kernel ahead of
+    /// the main kernel multiplies them in place, because an epilogue that reads one part may have stored the other.
     AddOldComplex,
     /// A function of it.
     Activate(Activation),

@@ -37,8 +37,9 @@ pub struct Tensor {
 pub struct Signs {
     /// `[row % 2][k % 2]`: the element is multiplied as its negative.
     pub negative: [[bool; 2]; 2],
-    /// Elements are multiplied by a complex alpha on their way: each becomes the real part of alpha times itself, with its sign, plus the imaginary part
-    /// times the other part of its number, which lies beside it in memory. Whether that one is taken as its negative.
+    /// Elements are multiplied by a complex alpha when they are copied. Each becomes alpha's real part times itself, with its
+    /// sign, plus alpha's imaginary part times the other part of its number. The other part is its neighbour in memory. The entry
+    /// says whether the other part is negated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<[[bool; 2]; 2]>,
 }

@@ -127,8 +127,8 @@ pub struct Conv {
     /// A tensor as the result, in its layout, is added last.
     #[serde(default)]
     pub residual: bool,
-    /// Values computed of the result beside it: rows are its pixels, columns the channels of a group, batch its samples; of a filter
-    /// gradient rows are output channels, and columns input channels with taps. Groups stay apart.
+    /// Reductions of the result. Rows are its pixels, columns are the channels of a group, and the batch is its samples. In a
+    /// filter gradient rows are output channels, and columns are input channels with taps. Groups stay apart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reductions: Vec<Reduction>,
     /// The result is not stored: there are only its reductions.
@@ -294,8 +294,8 @@ impl Conv {
             Direction::BackwardWeight => self.n * self.output().iter().product::<u64>(),
         }
     }
-    /// Terms of a result beside whose window, or tap, most of what it would be multiplied with does not exist: along a dimension that is padded, and
-    /// along every one of an input's gradient, there may be a single one.
+    /// Fewest terms of a result. Near an edge most elements under a window, or for a tap, may not exist. Along a padded
+    /// dimension, and along every dimension of an input gradient, there may be a single term.
     pub fn fewest_terms(&self) -> u64 {
         let alone = |d: usize| self.direction == Direction::BackwardData || self.pad_begin[d] + self.pad_end[d] > 0;
         let of = |sizes: &[u64]| sizes.iter().enumerate().map(|(d, size)| if alone(d) { 1 } else { *size }).product::<u64>();

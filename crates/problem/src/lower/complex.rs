@@ -1,10 +1,12 @@
-//! A product of complex matrices as one product of real ones, with as many multiplications as its definition has: a complex term is two real ones,
-//! and a complex result two results.
+//! A product of complex matrices as one product of real matrices, with as many multiplications as its definition has. A complex
+//! term is two real terms, and a complex result is two real results.
 //!
-//! With C's rows contiguous, `C[m, (n, i)] = sum over (k, j) of A[m, (k, j)] * B[(k, j), (n, i)]`, where i and j count parts (0 real, 1 imaginary).
-//! A and C are the matrices as they lie in memory, two numbers for each element. B is expanded: at ((k, j), (n, i)) is the part `i xor j` of its
-//! element (k, n), whose sign is another where a product of two imaginary parts makes a real one, and where conjugates are multiplied
-//! ([`Signs`]). A complex alpha is multiplied into its elements as well, because there, and not in results, both parts are at hand. Where C's columns are contiguous A is expanded instead, so that parts are always neighbours of C's lines.
+//! With C's rows contiguous, `C[m, (n, i)] = sum over (k, j) of A[m, (k, j)] * B[(k, j), (n, i)]`, where i and j count parts (0
+//! real, 1 imaginary). A and C are the matrices as they lie in memory, two numbers for each element. B is expanded: at ((k, j),
+//! (n, i)) is the part `i xor j` of its element (k, n). The part is negated where a product of two imaginary parts makes a real
+//! one, and where conjugates are multiplied ([`Signs`]). A complex alpha is multiplied into the elements of B as well, because
+//! both parts are at hand there, and not in results. Where C's columns are contiguous A is expanded instead, so that parts are
+//! always neighbours of C's lines.
 
 use crate::complex::Complex;
 use crate::contraction::{EpilogueOp, Signs};

@@ -184,8 +184,8 @@ pub(super) fn added_channels(conv: &Conv) -> u64 {
     (if whole { channels.next_multiple_of(row) } else { channels.next_power_of_two() }) - channels
 }
 
-/// Pixels that [`Padding::Planes`] adds after each plane of a filter gradient's sum. The planes are those of NCHW that windows of one tap leave as
-/// they are, where vectors of them start at multiples of 16 bytes but rows of 128 bytes would span samples.
+/// Pixels that [`Padding::Planes`] adds after each plane of a filter gradient's sum. The planes are those of NCHW that windows of
+/// one tap leave as they are. Vectors of these planes start at multiples of 16 bytes, but rows of 128 bytes would span samples.
 pub(super) fn added_pixels(conv: &Conv) -> u64 {
     let one_tap = conv.filter.iter().chain(&conv.stride).all(|x| *x == 1) && conv.input == conv.output();
     let (pixels, bytes) = (conv.input.iter().product::<u64>(), u64::from(conv.dtype.bytes()));

@@ -1,5 +1,6 @@
-//! A gated product as one product of twice as many columns, in which the columns of both factors take turns: of a granule of neighbouring results
-//! the gate's columns come first, then as many of the other factor's. So a thread or an instruction has both sums of a result.
+//! A gated product as one product of twice as many columns. The columns of the gate and of the other half alternate in granules.
+//! For a granule of neighbouring results the gate's columns come first, then as many of the other half. So a thread or an
+//! instruction has both accumulators of a result.
 //!
 //! `column = (j / granule * 2 + part) * granule + j % granule` for result column `j` and part 0 (gate) or 1. The last granule may have columns
 //! beyond the last; of B they do not exist.

@@ -13,9 +13,10 @@
 //!
 //! Elements may be replaced by a function of them first: `sum.abs:n`, `mean.square:n`, `sum.exp:n`.
 //!
-//! An operand of a product may be reduced over k, too: `sum:k:a` has a value for each row of A, `sum:k:b` one for each column of B (zero
-//! points, and of a filter's gradient, whose operand `a` is the output's gradient, the gradient of the bias). Values stand where those of the
-//! result's rows or columns would. A plan says whether the product's main loop computes them or a pass of its own over the operand.
+//! An operand of a product may be reduced over k, too. `sum:k:a` has a value for each row of A, `sum:k:b` one for each column of
+//! B. Such sums are used with zero points. In a filter gradient the operand `a` is the output's gradient, so `sum:k:a` is the
+//! gradient of the bias. Values stand where those of the result's rows or columns would. A plan says whether the product's main
+//! loop computes them or a pass of its own over the operand.
 //!
 //! NaN reaches every reduction that it takes part in. Zeros compare equal. Sums and squares are accumulated in the type of the sums
 //! and rounded once; a mean is the sum times the reciprocal of the count. A variance is the mean of squared differences from the mean
@@ -26,12 +27,12 @@
 //! 2^23 elements, unless i64 is asked for (`sum:i64`). Integers have `sum`, `max`, `min`, `argmax`
 //! and `argmin` alone, and no factor.
 //!
-//! Of an axis without elements a value is what its operator knows of none: 0, -infinity or infinity (of integers the ends of i32), NaN of a mean or
-//! variance; an index is refused.
+//! The value of an axis without elements is the operator's value for none: 0, -infinity or infinity (of integers the ends of
+//! i32). A mean or variance is NaN. An index is refused.
 //!
-//! `argmax` and `argmin` give the index of the first of the largest or smallest along what is reduced, of the first NaN where there is
-//! one: along one axis its coordinate, along several counted as values are (batch entries outermost, then rows). They are i64, or i32
-//! where that is asked for and holds them.
+//! `argmax` and `argmin` give the index of the first of the largest or smallest elements, or of the first NaN if there is one.
+//! Along one axis the index is a coordinate. Along several axes it counts elements as values are counted (batch entries
+//! outermost, then rows). Indices are i64, or i32 where that is asked for and holds them.
 
 mod axes;
 mod operator;
@@ -223,8 +224,9 @@ impl Reduction {
     }
 }
 
-/// `max:n`, `absmax:n128`, `sum.exp:n`, `sum:bm:stored:bf16`, `sum:k:a`: operator, function of each element, axes with the sizes of their blocks, what is reduced where it is not the result as computed, type where it is not that of
-/// the sums.
+/// `max:n`, `absmax:n128`, `sum.exp:n`, `sum:bm:stored:bf16`, `sum:k:a`. The parts are: operator, function of each element, axes
+/// with the sizes of their blocks, source, type. The source is left out for the result as computed, and the type for the
+/// accumulator's type.
 impl fmt::Display for Reduction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.operator)?;

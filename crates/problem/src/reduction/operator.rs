@@ -41,9 +41,9 @@ pub enum Operator {
     Norm2,
 }
 
-/// What an operator knows of some values: components, those that it does not have are 0. Most have one; `argmax` and `argmin` have the
-/// value and its index, `logsumexp` the largest and the sum of exponentials relative to it, `var` mean, count and the sum of squared
-/// differences from the mean.
+/// What an operator knows of some values: components, those that it does not have are 0. Most operators have one. `argmax` and
+/// `argmin` have the value and its index. `logsumexp` has the largest value and the sum of exponentials relative to it. `var` has
+/// the mean, the count and the sum of squared differences from the mean.
 ///
 /// ```
 /// use tilewright_problem::{Operator, State};

@@ -23,8 +23,8 @@ impl View {
     pub fn bounded_by(&self, axis: usize) -> bool {
         self.access.bounds.iter().any(|b| b.value.uses(axis))
     }
-    /// Distance between neighbours along a coordinate, in elements, where that is one number: the coordinate appears only as a
-    /// plain term of the offset (0: not at all) and in no condition.
+    /// Distance between neighbours along a coordinate, in elements, if it is one number. It is one if the coordinate appears only
+    /// as a plain term of the offset (0: not at all) and in no condition.
     pub fn stride(&self, axis: usize) -> Option<i64> {
         if self.bounded_by(axis) { None } else { self.access.offset.stride(axis) }
     }
@@ -48,8 +48,8 @@ impl View {
         }
         width
     }
-    /// Length of runs of adjacent elements along a coordinate: a number r such that the existing elements of each range `0..r, r..2r, ...` are
-    /// adjacent in memory. 1 if neighbours are not adjacent. The last range may be shorter.
+    /// Length of runs of adjacent elements along a coordinate. This is a number r such that the existing elements of each range
+    /// `0..r, r..2r, ...` are adjacent in memory. It is 1 if neighbours are not adjacent. The last range may be shorter.
     pub fn run(&self, axis: usize) -> u64 {
         // What limits a run is where a quotient of the coordinate changes and where a remainder starts again.
         let mut run = self.extent[axis].max(1);

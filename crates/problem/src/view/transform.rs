@@ -1,8 +1,8 @@
 //! The named coordinate transforms and the builder that turns a strided tensor and a chain of them into a [`View`].
 //!
-//! A view is built from the tensor upward: it starts with the tensor's named dimensions, each transform replaces some
-//! dimensions by others, and at the end three remain, which become (g, row, col). Every transform is *read* downward: it gives
-//! the coordinates it replaced from those it introduced. The transforms are rocMLIR's.
+//! A view is built from the tensor upward, and starts with the tensor's named dimensions. Each transform replaces some dimensions
+//! by others. At the end three dimensions remain, which become (g, row, col). Every transform is *read* downward: it gives the
+//! coordinates it replaced from those it introduced. The transforms are rocMLIR's.
 
 use super::{Access, Bound, COL, G, ROW, View, simplest};
 use serde::{Deserialize, Serialize};
