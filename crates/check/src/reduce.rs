@@ -1,8 +1,12 @@
 //! Smaller problems of the same kind: same layouts, alignments and tails, fewer whole tiles.
 //!
-//! An emulator cannot run a large problem for every candidate. A kernel goes through the same code on a smaller one, provided that
-//! nothing it does only after a while is left out: each buffer of the pipeline is used three times, each persistent work-group takes
-//! two tiles (each of its teams, where they alternate), and offsets that need 64 bits still do ([`crate::verify::Case::reduced`]).
+//! An emulator cannot run a large problem for every candidate. A kernel goes through the same code on a smaller problem, if that
+//! problem is large enough for everything that happens only after a while:
+//!
+//! - each buffer of the pipeline is used three times;
+//! - each persistent work-group takes two tiles (each of its teams, where they alternate);
+//! - offsets that need 64 bits still need them ([`crate::verify::Case::reduced`]).
+//!
 //! [`Reduced::spared`] says what did not run.
 
 use tilewright_gen::kernel::WIDE_OFFSETS;
@@ -83,8 +87,8 @@ pub struct Reduced {
     pub space: Space,
     /// The plan there: the same, with fewer persistent work-groups.
     pub plan: Plan,
-    /// The same problem with its lines close together in memory, where the operands of `space` are spread over more memory than data
-    /// can be made for: they then lie in lines far apart, as offsets of 64 bits need.
+    /// The same problem with its rows close together in memory. It exists where the operands of `space` are spread over more
+    /// memory than data can be made for. Their rows are then far apart, as offsets of 64 bits need.
     pub compact: Option<Problem>,
     /// What of the problem itself does not run.
     pub spared: String,
@@ -166,9 +170,9 @@ fn few_persistent(plan: &Plan, spec: &KernelSpec) -> Plan {
     plan.but(|keys| keys.persistent = few).into()
 }
 
-/// A problem on which `plan` (derived: `spec`) does all it does on that of `space`, that takes about [`EMULATED_FLOP`] operations or
-/// fewer, or some times as many where that takes them; what is nearest where nothing is near. `None` where the problem itself is small
-/// enough, or cannot be reduced.
+/// A problem on which `plan` (derived: `spec`) does all it does on the problem of `space`. It takes about [`EMULATED_FLOP`]
+/// operations or fewer, or some times as many if the plan needs them. If no problem fits, it is the nearest one. `None` where the
+/// problem itself is small enough, or cannot be reduced.
 pub fn for_emulator(space: &Space, plan: &Plan, spec: &Derived) -> Option<Reduced> {
     let mut reduced = close_together(space, plan, spec, &Effort::EMULATED)?;
     let wide = spread(space, &reduced.space, plan).and_then(|wide| {
@@ -259,8 +263,9 @@ fn is_wide(contraction: &Contraction, operand: Operand) -> bool {
     contraction.tensor(operand).len >= WIDE_OFFSETS
 }
 
-/// A reduced product with the operands that need offsets of 64 bits in the whole one so far apart in memory that they need them, too;
-/// `None` where none does, or none has lines or batch entries to be moved apart.
+/// The reduced product with some operands spread in memory. Operands that need offsets of 64 bits in the whole product are spread
+/// so far apart that they need them here, too. `None` where no operand needs them, or none has rows or batch entries that can be
+/// moved apart.
 fn spread(whole: &Space, small: &Space, plan: &Plan) -> Option<Problem> {
     let (Problem::Gemm(before), Problem::Gemm(small)) = (whole.problem(), small.problem()) else { return None };
     let mut wide = small.clone();
@@ -381,8 +386,8 @@ fn reduce_gemm(gemm: &Gemm, [tile_m, tile_n, depth]: [u64; 3], wholes: Wholes) -
     small
 }
 
-/// Fewer rows (axes that are kept) and columns (axes that are reduced), each by the longest of their axes; the others stay as they are, and
-/// with them alignments and whether neighbours are contiguous.
+/// Fewer rows (axes that are kept) and columns (axes that are reduced). The longest axis of each is cut. The other axes stay as
+/// they are, so alignments and the contiguity of neighbours stay, too.
 fn reduce_tensor(whole: &Reduce, by: [(bool, u64, u64); 2]) -> Reduce {
     let mut small = whole.clone();
     for (reduced, unit, count) in by {

@@ -1,5 +1,5 @@
-//! Whether this machine has room for the test data of a problem: asked before any of it is made, since a system that has promised too
-//! much ends the process instead of refusing.
+//! Whether this machine has room for the test data of a problem. It is checked before any data is made, because a system that has
+//! promised too much ends the process instead of refusing.
 
 use crate::reference::{Reference, Samples};
 use tilewright_device::{Device, DeviceError, DeviceKind};

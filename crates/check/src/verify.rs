@@ -1,12 +1,12 @@
 //! Verification: a program run on known data, its result compared with the f64 reference, everything around it unchanged.
 //!
-//! Outputs are poisoned with NaN before every run, workspace too; memory around and between tensors must come back bit for
-//! bit; with beta = 0 the NaN in C must not leak. An error that moves from one run of the same launches to the next is a race.
+//! Outputs, and the workspace, are poisoned with NaN before every run. Memory around and between tensors must come back bit for
+//! bit. With beta = 0 the NaN in C must not leak. An error that moves from one run of the same launches to the next is a race.
 //!
-//! A thorough look runs twice on random data and once on small integers, whose sums are exact: the bound of random data admits the
-//! rounding of long sums, and so a sum that lacks a term; exact sums show it, and every element is compared. What it costs on a GPU
-//! is copies between host and device, so none is made that another can stand for: C is poisoned on the device, A and B stay there for
-//! all factors, and are compared once, after all runs.
+//! A thorough look runs twice on random data and once on small integers with exact sums. The bound of random data admits the
+//! rounding of long sums, and so a sum that lacks a term. Exact sums show a missing term, and every element is compared. On a GPU
+//! the cost is copies between host and device, so none is made that another can replace. C is poisoned on the device. A and B
+//! stay there for all factors, and are compared once, after all runs.
 
 mod case;
 
@@ -74,9 +74,12 @@ pub enum Depth {
     /// One run, of the first factors; the result and the memory around it.
     #[default]
     Quick,
-    /// Also the other factors, if the case has such; for each a second run that must give the same bits unless the plan adds with
-    /// atomics; A, B, bias, residual and the end of the workspace after all of these; and for each a run on small integers, whose
-    /// result must be exact.
+    /// Also:
+    ///
+    /// - the other factors, if the case has any;
+    /// - for each a second run, which must give the same bits unless the plan adds with atomics;
+    /// - A, B, bias, residual and the end of the workspace after all of these;
+    /// - for each a run on small integers, which must give exact results.
     Thorough,
 }
 
@@ -155,8 +158,8 @@ impl Verification {
     }
 }
 
-/// Extents at which a kernel for extents known only at launch is verified besides the largest: 1, those around a tile (of C, as the
-/// plan cuts it) and around a chunk of the batch. Empty where no extent is.
+/// Extents at which a kernel for extents known only at launch is verified besides the largest. They are 1, extents around a tile
+/// (of C, as the plan cuts it) and around a chunk of the batch. Empty where no extent is.
 pub fn sizes(contraction: &Contraction, spec: &KernelSpec) -> Vec<Extents> {
     let largest = contraction.extents();
     let (rows, columns) = spec.tiling.macro_tile();

@@ -1,9 +1,12 @@
 //! Random legal pairs of plan and problem, and their verification: what tests and `verify-random` run by the thousand.
 //!
-//! A pair is drawn from one seed and a [`Recipe`]: a problem of modest size with everything that makes a problem awkward
-//! (offsets, padded leading dimensions, shared batch operands, tails, dilation, asymmetric padding, extents known only at launch, which are
-//! then mostly smaller than the largest; groups of rows or columns), then a plan whose tile
-//! shapes suit it, then, where the plan needs workspace, now and then a budget that cuts the batch into chunks.
+//! A pair is drawn from one seed and a [`Recipe`]:
+//!
+//! - a problem of modest size with awkward properties: offsets, padded leading dimensions, shared batch operands, tails,
+//!   dilation, asymmetric padding, groups of rows or columns. Extents may be known only at launch, and are then mostly smaller
+//!   than the largest;
+//! - a plan with tile shapes that suit the problem;
+//! - where the plan needs workspace, at times a budget that cuts the batch into chunks.
 
 mod chains;
 mod complex;
@@ -70,8 +73,8 @@ pub struct Recipe {
     pub grouped: bool,
     /// Which products are links of chains.
     pub chain: Chain,
-    /// Work-groups of a cluster share the sums of each tile, 3, 5 or 6 of them more often than not; many results have planes of an odd number of
-    /// lines, tiles that are pulled back, and stores of every width.
+    /// Work-groups of a cluster share the accumulators of each tile; most clusters have 3, 5 or 6 work-groups. Many results have
+    /// planes with an odd number of vectors, tiles that are pulled back, and stores of every width.
     pub shares: bool,
 }
 

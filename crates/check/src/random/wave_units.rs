@@ -27,8 +27,8 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, family:
     None
 }
 
-/// The plan, where a factor is weights of 8 or 4 bits now and then with copies that bring them as memory has them; where the unit has no
-/// such copies, repair takes them back.
+/// The plan; where an operand is weights of 8 or 4 bits, at times with copies that keep the weights' format in memory. Where the
+/// unit has no such copies, repair removes them.
 fn raw(rng: &mut ChaCha8Rng, plan: Plan, c: &Contraction) -> Plan {
     let c = plan.orient(c);
     if !c.a.has_weights() && !c.b.has_weights() || rng.random() {

@@ -34,8 +34,8 @@ impl Default for Margins {
 }
 
 impl Margins {
-    /// Guards as wide as a tile, for a device that does not see accesses outside of a buffer: 256 rows of C, between 64 KiB and 4 MiB, at most a
-    /// quarter of C where that is more than 64 KiB.
+    /// Guards as wide as a tile, for a device that does not see accesses outside of a buffer. A guard has 256 rows of C, between
+    /// 64 KiB and 4 MiB. It has at most a quarter of C where that is more than 64 KiB.
     pub fn as_wide_as_a_tile(problem: &Problem) -> Margins {
         let (pitch, bytes) = match problem {
             Problem::Gemm(gemm) => {
@@ -278,8 +278,8 @@ impl Buffer {
             Problem::Reduce(reduce) => Buffer::new("C", reduce.dtype, place(reduce.dtype, 0), Lines::dense(1), fill),
         }
     }
-    /// Matrix 0 = A, 1 = B, 2 = C of a grouped product, of which only what lies before the end of the last group counts as elements: nothing else may
-    /// be written, and terms after it are NaNs.
+    /// Matrix 0 = A, 1 = B, 2 = C of a grouped product. Only elements before the end of the last group count: nothing else may be
+    /// written, and terms after it are NaNs.
     pub(super) fn within_groups(mut self, problem: &Problem, groups: &Groups, matrix: usize) -> Buffer {
         let Problem::Gemm(gemm) = problem else { return self };
         let (of, end) = (groups.of, groups.end());

@@ -1,8 +1,8 @@
 //! Operands of small integers, so that sums are exact whatever their order, and every single term shows in every result.
 //!
-//! Factors are +-1 and +-2 in random order: no product is zero, so a term that is left out or added twice moves the sum by 1, 2 or 4.
-//! Sums of `k` of them stay far below 2^24 (up to `k` = 2^22 whatever their signs, up to 2^38 by 8 standard deviations), so f32
-//! accumulators hold every partial sum exactly, in any order and any split, of 16-bit and TF32 operands alike.
+//! Factors are +-1 and +-2 in random order. No product is zero, so a term that is left out or added twice moves the sum by 1, 2
+//! or 4. Sums of `k` of them stay far below 2^24: up to `k` = 2^22 whatever their signs, up to 2^38 by 8 standard deviations. So
+//! f32 accumulators hold every partial sum of 16-bit and TF32 operands exactly, in any order and any split.
 //!
 //! Results of 16 bits hold fewer integers (bf16: up to 256). For them all but about [`FREE`] terms form pairs that cancel. A unit of
 //! depth is a `k` of a product or a channel of a convolution. Units `u` and `centre - u` (modulo their number) have the same elements of A,

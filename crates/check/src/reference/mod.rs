@@ -12,12 +12,13 @@
 //!
 //! # Values beyond a type
 //!
-//! As IEEE 754 has it: a value that rounds beyond the largest of C's type is the infinity of its sign, and a finite result in its place
-//! is wrong. Where a scaled sum or what is added to it leaves the type of the sums, the result is what IEEE gives in the order
-//! `activation(alpha * sum + beta * C + bias) + residual`, each step rounded to that type: infinity, and NaN where infinities of
-//! opposite sign meet or a smooth activation multiplies one by 0. Alpha and beta themselves must be finite in the type of the sums.
-//! `alpha = 0` multiplies the product by 0 as any other factor does: a NaN or an infinity in A or B reaches C. The reference BLAS does
-//! not read A and B then; leaving them out would take a second kernel or a test in every epilogue, for a call that scales C.
+//! Results follow IEEE 754. A value that rounds beyond the largest of C's type is the infinity of its sign, and a finite result
+//! in its place is wrong. A scaled sum, or a sum with an added term, may leave the accumulator's type. The result is then what
+//! IEEE gives in the order `activation(alpha * sum + beta * C + bias) + residual`, each step rounded to that type. It is
+//! infinity, or NaN where infinities of opposite sign are added or a smooth activation multiplies one by 0. Alpha and beta
+//! themselves must be finite in the accumulator's type. `alpha = 0` multiplies the product by 0 as any other factor does: a NaN
+//! or an infinity in A or B reaches C. The reference BLAS does not read A and B then. Leaving them out would take a second kernel
+//! or a test in every epilogue, for a call that scales C.
 
 mod buffer;
 mod convolution;
@@ -54,10 +55,14 @@ use turned::turned;
 pub enum Samples {
     /// All of them.
     All,
-    /// All, if that takes at most this many multiply-adds; else rows and columns spread evenly over the result (a random one in
-    /// each of equal ranges, first and last always), all crossings of which are recomputed, and elements along the diagonal of each
-    /// batch entry, one in each [`STRIPES`] rows and in each as many columns: every row and every column of tiles is met at least once,
-    /// in at most 64 batch entries. 0 recomputes a few elements and no diagonal.
+    /// All, if that takes at most this many multiply-adds. Else two sets of elements:
+    ///
+    /// - all crossings of some rows and columns. They are spread evenly over the result: a random one in each of equal ranges,
+    ///   and always the first and the last;
+    /// - elements along the diagonal of each batch entry, one in each [`STRIPES`] rows and in each as many columns. Every row and
+    ///   every column of tiles has at least one of them, in at most 64 batch entries.
+    ///
+    /// A budget of 0 recomputes a few elements and no diagonal.
     Budget(u64),
 }
 
@@ -430,8 +435,8 @@ fn dot_products(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], colu
     totals
 }
 
-/// What beta makes of C's element at a place of its buffer, which is a part of a column's complex number where there are such; and the magnitude of
-/// its terms. Beta 0 never reads C, whatever C holds.
+/// Beta times C's element at a place of its buffer, and the magnitude of its terms. For complex numbers the element is a part of
+/// a column's number. Beta 0 never reads C, whatever C holds.
 fn old(data: &TestData, column: u64, at: u64) -> (f64, f64) {
     let Factors { beta, beta_im, .. } = data.factors;
     if !data.factors.reads_old() {

@@ -1,7 +1,7 @@
 //! Expected values of a problem's reductions, and the judgement of what a run left in their buffers.
 //!
-//! On random data as many values are recomputed as the budget admits, each from all its elements; a value of more elements than
-//! [`MOST_WORK`] admits is only asked to be a number. On small integers ([`super::Exact`]) every value is known.
+//! On random data as many values are recomputed as the budget admits, each from all its elements. A value of more elements than
+//! [`MOST_WORK`] admits only has to be a number. On small integers ([`super::Exact`]) every value is known.
 //!
 //! # How far a value may be off
 //!

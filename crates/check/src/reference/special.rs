@@ -54,8 +54,8 @@ enum Must {
 }
 
 impl Special {
-    /// The data with special elements in an operand; `None` where it has no such elements (integers), where complex numbers or zero points mix
-    /// several elements, and where results are not stored.
+    /// The data with special elements in an operand. `None` where it has no such elements (integers), where complex numbers or
+    /// zero points mix several elements, and where results are not stored.
     pub fn of(data: &TestData, operand: Operand, contract: Contract, seed: u64, samples: Samples) -> Option<Special> {
         let problem = &data.problem;
         let centred = [Quant::ZeroA, Quant::ZeroB].into_iter().any(|quant| problem.quant_len(quant) > 0);

@@ -40,11 +40,12 @@ impl Tolerance {
     /// products of parts that split operands leave out. The shortest sums count. A group of terms may be a single one, whose error nothing
     /// evens out, and windows at an edge have fewer terms than others.
     ///
-    /// Units for 8-bit floats accumulate in less than f32. Hopper's units align the 32 products of an instruction and the sum so far to the largest of
-    /// them, keep about 14 bits, and drop lower ones (DeepSeek-V3, arXiv 2412.19437, section 3.3.2). In a sum of k terms of random sign, the k / 32
-    /// truncations of the sum are all towards zero and take about 0.03 sqrt(k) 2^-13 of the scale. The truncations of products have random
-    /// sign and take less than 2^-13. `2^-13 (4 + sqrt(k) / 8)` is four times both. Beyond a k of about 1500 a missing term is smaller than
-    /// this bound; runs on integers whose sums fit these bits show it.
+    /// Units for 8-bit floats accumulate in less than f32. Hopper's units align the 32 products of an instruction and the
+    /// accumulator to the largest of them. They keep about 14 bits, and drop lower ones (DeepSeek-V3, arXiv 2412.19437, section
+    /// 3.3.2). In a sum of k terms of random sign the sum is truncated k / 32 times. All these truncations are towards zero and
+    /// take about 0.03 sqrt(k) 2^-13 of the scale. The truncations of products have random sign and take less than 2^-13.
+    /// `2^-13 (4 + sqrt(k) / 8)` is four times both. Beyond a k of about 1500 a missing term is smaller than this bound; runs on
+    /// integers whose sums fit these bits show it.
     ///
     /// With [`Math::Promoted`] a unit accumulates at most 128 terms. Each part of the sum is within the bound of its own scale, so the whole is within
     /// the bound for k = 128. The rounding of the additions in f32 is added as for all types.
@@ -55,8 +56,8 @@ impl Tolerance {
     /// ([`Gate::gate_scale`](tilewright_problem::Gate::gate_scale)), and a the bound of this type for a sum. Then the errors are at most
     /// `|f(x)| a t + (|h(y)| + a t) a s`, which is a times the scale of the element.
     ///
-    /// An activation multiplies the error of its argument by at most [`Activation::slope`], which is in the scale ([`Activation::scale`]), and adds
-    /// [`Activation::rounding`] u of its argument, which is no greater than the scale.
+    /// An activation multiplies the error of its argument by at most [`Activation::slope`], which is in the scale
+    /// ([`Activation::scale`]). It adds [`Activation::rounding`] u of its argument, which is no greater than the scale.
     pub fn of(problem: &Problem) -> Tolerance {
         let k = problem.depth() as f64;
         let out = problem.out_dtype();

@@ -1,7 +1,7 @@
 //! The product of a complex factor and a complex number, part by part.
 
-/// A part, 0 real and 1 imaginary, of the product of a factor (its real and its imaginary part) and a number: `own` is the same part of the
-/// number, `other` its other part.
+/// A part, 0 real and 1 imaginary, of the product of a factor (its real and its imaginary part) and a number. `own` is the same
+/// part of the number, `other` its other part.
 pub(super) fn turned([re, im]: [f64; 2], part: u64, own: f64, other: f64) -> f64 {
     if im == 0.0 {
         return re * own;
