@@ -6,8 +6,8 @@
 //! the plan is for. A problem within the [`Effort`] runs itself. Of a larger one a smaller problem of the same kind runs:
 //!
 //! - the same plan, so the same tiles, instructions, copies, pipeline and epilogue;
-//! - the same types, layouts, epilogue and remainders: extents lose whole tiles, and leading dimensions keep their remainder by 64 elements, so that
-//!   edges and widths of accesses stay as they are;
+//! - the same types, layouts, epilogue and remainders. Extents lose whole tiles, and leading dimensions keep their remainder by
+//!   64 elements, so that edges and widths of accesses stay as they are;
 //! - enough tiles and k-tiles that each buffer of the pipeline is used three times and each persistent work-group takes a second tile, as far as
 //!   the effort admits. An emulator runs fewer persistent work-groups.
 //!
@@ -21,8 +21,8 @@
 //!
 //! # What it does not see
 //!
-//! Offsets of 64 bits, errors that only many tiles or long sums show, and races that do not happen in one run: the thorough verification of a search is
-//! for these.
+//! Offsets of 64 bits, errors that only many tiles or long sums show, and races that do not happen in one run. The thorough
+//! verification of a search is for these.
 
 use crate::records::{Look, State};
 use crate::search::state_of;
@@ -184,8 +184,8 @@ fn verify(device: &Arc<dyn Device>, space: &Space, plan: &Plan) -> Result<Result
     Ok(Ok(Verification { reason: verdict.reason.map(title), ..verdict }))
 }
 
-/// The space in which a plan is looked at. The scalar kernel, the last fallback, is the same for all problems of a kind whose types are the same: it
-/// is looked at on a small problem of these types, once for a device.
+/// The space in which a plan is looked at. The scalar kernel, the last fallback, is the same for all problems of a kind with the
+/// same types. It is looked at on a small problem of these types, once for a device.
 pub fn subject<'a>(space: &'a Space, plan: &Plan) -> Cow<'a, Space> {
     let is_scalar = *plan == generic(space.contraction(&Plan::default()));
     let small = is_scalar.then(|| small(space.problem())).flatten().and_then(|small| space.of(&small).ok());

@@ -55,8 +55,8 @@ pub(super) const FETCH_WAIT: f64 = 1.6;
 pub(super) const FETCH_PORT: f64 = 30.0;
 /// What fetching costs more than estimated where bulk copies reach the operand as well (measured on an H200: 1.3 to 2).
 pub(super) const NEEDLESS: f64 = 1.4;
-/// What sharing tiles costs more than estimated: on an H200 pairs of 128 x 256 or 256 x 128 take as long as work-groups by
-/// themselves, and reductions of few rows longer.
+/// How much more sharing tiles costs than estimated. On an H200 pairs of 128 x 256 or 256 x 128 take as long as single
+/// work-groups, and reductions of few rows take longer.
 pub(super) const SHARED: f64 = 1.15;
 /// What sums over a cluster cost more than estimated (measured 0.8 to 1.1 of an estimate with this factor).
 pub(super) const SUMMED: f64 = 1.25;
@@ -70,21 +70,21 @@ pub(super) const TOGETHER: f64 = 12.0;
 /// Instructions of a piece of windows that is copied: its digits, bounds, place and the copy (counted in NVRTC's code for sm_90a: 1,282 of
 /// 24 pieces and 8 of filters).
 pub(super) const WINDOW_ADDRESS: f64 = 32.0;
-/// Cycles for each of these instructions of a wave where hardly another one is there to issue meanwhile (fitted: six plans with eight waves
-/// on a unit, whose tiles took 19 to 26 thousand cycles each on an H200, 9.5 to 12.5 for each instruction that is counted here).
+/// Cycles for each of these instructions of a wave where hardly another wave can issue meanwhile. Fitted to six plans with eight
+/// waves on a unit. Their tiles took 19 to 26 thousand cycles each on an H200, which is 9.5 to 12.5 for each counted instruction.
 pub(super) const ALONE: f64 = 10.5;
 /// Instructions of each result on its way through a staging buffer.
 pub(super) const STAGED: f64 = 3.0;
 /// Instructions that split an element into two TF32 numbers.
 pub(super) const SPLITTING: f64 = 3.0;
-/// Instructions for each part of an element that is narrower, stores apart: half of an instruction that rounds two elements, halves of instructions that widen numbers
-/// again, a subtraction (counted in code for sm_90a: 3 for two parts, 4.6 for three).
+/// Instructions for each narrower part of an element, without stores. They are half of an instruction that rounds two elements,
+/// halves of instructions that widen numbers again, and a subtraction. Code for sm_90a has 3 for two parts, and 4.6 for three.
 pub(super) const PART: f64 = 1.5;
-/// Instructions for each load and store with which a thread brings a k-tile of doubles (fitted: three plans on an H200, whose k-tiles took 770 to 1,320
-/// cycles beyond their math).
+/// Instructions for each load and store with which a thread brings a k-tile of doubles. Fitted to three plans on an H200, with
+/// k-tiles that took 770 to 1,320 cycles beyond their math.
 pub(super) const DOUBLE_MOVES: f64 = 4.0;
-/// How many times longer waves of mma.sync take that make factors of weights: for eight columns of the other factor, and more for each doubling (fitted:
-/// 42 measured plans for 1 to 64 rows, whose times were 1.2 to 1.8 of what was modelled).
+/// How many times longer waves of mma.sync take if they convert weights: for eight columns of the other operand, and the increase
+/// for each doubling. Fitted to 42 measured plans for 1 to 64 rows, which took 1.2 to 1.8 times as long as modelled.
 pub(super) const RAW: (f64, f64) = (1.2, 0.2);
 /// Instructions that make a 16-bit float of a weight of 8 or 4 bits.
 pub(super) const CONVERTING: f64 = 2.0;
@@ -106,8 +106,8 @@ pub(super) const SPREAD: f64 = 24.0;
 pub(super) const FAR: f64 = 1.3;
 /// Bytes that the last-level cache fetches at once for TMA, as tensor maps ask.
 pub(super) const BULK_LINE: f64 = 256.0;
-/// How much more is fetched where several batch entries have parts of such a line and come one after the other: 1.2 to 1.3 times as long
-/// was measured for windows of 64 channels of 256 to 1024, results included.
+/// How much more is fetched where several batch entries have parts of such a line and come one after the other. Windows of 64
+/// channels of 256 to 1024 took 1.2 to 1.3 times as long, results included.
 pub(super) const BESIDE: f64 = 1.6;
 
 // Ends of a program.
@@ -158,8 +158,8 @@ pub struct Calibration {
     pub fma: f64,
     /// Share of the nominal memory bandwidth that streaming reaches.
     pub dram: f64,
-    /// Cycles from a shared-memory read to its value: what a wave waits in each k-step, however far ahead the text reads (measured: k-tiles
-    /// left to the compiler and loops with fragments a step ahead take the same time).
+    /// Cycles from a shared-memory read to its value. A wave waits for them in each k-step, however far ahead the source reads.
+    /// Measured: k-tiles left to the compiler and loops with fragments a step ahead take the same time.
     pub shared_latency: f64,
     /// Further cycles per k-step of a loop that is not written out.
     pub loop_cycles: f64,

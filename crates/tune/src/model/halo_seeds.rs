@@ -7,8 +7,8 @@ use tilewright_ir::mma::FAMILIES;
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{COL, ROW};
 
-/// Tilings with all columns, or 64 of them, in each wave, so that rows are copied once; empty where rows are no windows, or the device or the
-/// types have no instruction that reads them. They need not be legal.
+/// Tilings with all columns, or 64 of them, in each wave, so that rows are copied once. Empty where rows are no windows, or where
+/// the device or the types have no instruction that reads windows. They need not be legal.
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let features = &space.target().features;
     let Some(family) = FAMILIES.iter().find(|family| Transport::reads_halos(family)) else { return Vec::new() };

@@ -1,5 +1,5 @@
-//! The main kernel with a matrix unit: one roofline of the unit, shared memory, the load path, the last-level cache and device memory,
-//! with what filling, draining and uneven rounds add. Each copy method adds what it takes, whatever unit it feeds.
+//! The main kernel with a matrix unit: one roofline of the unit, shared memory, the load path, the last-level cache and device
+//! memory. Filling, draining and uneven rounds are added. Each copy method adds what it takes, whatever unit it feeds.
 //!
 //! What a device can do is [`Target`]'s; how results are stored and what waits without roles cost was measured on an H200
 //! (notebook/2026-11-21-wgmma-pipeline.md).
@@ -52,8 +52,9 @@ fn l2_cycles(target: &Target, bytes: f64, miss: f64, share: f64) -> f64 {
     bytes * ((1.0 - miss) / target.rates.l2_bytes * share.clamp(0.7, 1.0) + miss / target.rates.unit_dram_bytes)
 }
 
-/// Bytes per cycle that a unit's results are stored with straight from registers: a wave's store touches eight rows, in four cycles
-/// each, with four runs of neighbours in each row. Results that fill the gaps between them may be neighbours along rows: of four columns, then.
+/// Bytes per cycle at which a unit's results are stored straight from registers. A wave's store touches eight rows, in four
+/// cycles each, with four runs of neighbours in each row. Results that fill the gaps between them may be neighbours along rows:
+/// of four columns, then.
 fn store_pace(c: &Contraction, width: u32, element: f64) -> f64 {
     let across = f64::from(width.max(1)) * element * f64::from(c.stored_together());
     if c.gaps.is_some() && c.stored_run(ROW) >= 8 { 2.0 * across } else { across }

@@ -114,7 +114,8 @@ fn through_registers(plan: &Keys, c: &Contraction) -> Vec<Keys> {
     ways.flat_map(|p| [p, more(p)].into_iter().chain(from_staging(&p, c))).collect()
 }
 
-/// The plan with misaligned operands copied to the staging buffer by TMA and shifted from there, where their rows allow it: with as many stages as leave shared memory for that.
+/// The plan with misaligned operands copied to the staging buffer by TMA and shifted from there, where their rows allow it. It
+/// has as many stages as leave shared memory for the staging buffer.
 fn from_staging(plan: &Keys, c: &Contraction) -> Vec<Keys> {
     let mut staged = *plan;
     for (keys, tensor) in [(&mut staged.a, &c.a), (&mut staged.b, &c.b)].into_iter().filter(|(keys, _)| keys.copy == 0) {

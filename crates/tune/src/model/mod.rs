@@ -1,9 +1,15 @@
 //! The analytic cost model: modelled microseconds of a derived plan on a target, with a breakdown, and no device.
 //!
-//! It is a roofline that knows how a kernel falls short of the roof: instruction issue besides the multiply-adds, bank
-//! conflicts and uncoalesced loads (found by walking the lanes of a wave over the real views), latency that neither
-//! prefetching nor occupancy hides, work-groups that do not fill the device evenly, traffic beyond the caches, helper
-//! kernels. It orders candidates; its times are called *modelled* and never mixed with measured ones.
+//! It is a roofline that knows how a kernel falls short of the roof:
+//!
+//! - instruction issue besides the multiply-adds;
+//! - bank conflicts and uncoalesced loads, found by walking the lanes of a wave over the real views;
+//! - latency that neither prefetching nor occupancy hides;
+//! - work-groups that do not fill the device evenly;
+//! - traffic beyond the caches;
+//! - helper kernels.
+//!
+//! It orders candidates; its times are called *modelled* and never mixed with measured ones.
 
 mod calibration;
 mod cpu;

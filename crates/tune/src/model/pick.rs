@@ -42,7 +42,8 @@ impl Picker<'_> {
     }
 }
 
-/// The first so many, and a sixth as many of each form of the problem: the plans of one form must not end the way to a better one of another.
+/// The first `count` candidates, and a sixth as many of each form of the problem. The plans of one form must not end the way to a
+/// better plan of another form.
 fn best<'a>(ranked: impl IntoIterator<Item = &'a Candidate>, count: usize) -> impl Iterator<Item = &'a Candidate> {
     let mut of_form = HashMap::new();
     ranked.into_iter().enumerate().filter_map(move |(place, candidate)| {

@@ -108,8 +108,8 @@ pub(super) fn schedules(space: &Space, plan: &Keys) -> Vec<Keys> {
     plans
 }
 
-/// A plan with reductions finished in other ways than by a second kernel, by the last work-group or by atomics, and with what persistent
-/// work-groups add up of their own tiles.
+/// Plans that finish reductions in other ways than by a second kernel. The last work-group or atomics finish them, or persistent
+/// work-groups add up the values of their own tiles.
 pub(super) fn finishes(space: &Space, plan: &Keys) -> Vec<Keys> {
     let reduces = !space.problem().reductions().is_empty();
     let with = |finish| Keys { finish, ..*plan };
@@ -119,8 +119,8 @@ pub(super) fn finishes(space: &Space, plan: &Keys) -> Vec<Keys> {
     [1, 2, 5].map(with).into_iter().chain(space.carrying(plan).map(|plan| *plan)).collect()
 }
 
-/// The plan with operands that are contiguous along k copied asynchronously in place, element by element: each lands where
-/// its row is, so nothing is transposed and no alignment is needed. Adjacent threads walk along k, which fills the
+/// The plan with operands that are contiguous along k copied asynchronously in place, element by element. Each element goes
+/// straight to its row, so nothing is transposed and no alignment is needed. Adjacent threads walk along k, which fills the
 /// sectors that they read, and a padded row keeps their stores apart. `None` where there is no such operand.
 fn element_copies(contraction: &Contraction, plan: Keys) -> Option<Keys> {
     let mut copied = plan;
@@ -262,7 +262,7 @@ impl Grid<'_> {
     }
 }
 
-/// Sources worth a look: a window of a convolution may be cheaper to gather once, and an operand contiguous along k to
+/// Sources worth a look. A window of a convolution may be cheaper to gather once. An operand contiguous along k may be cheaper to
 /// transpose once, into panels that load in whole vectors.
 fn sources(c: &Contraction, operand: Operand) -> &'static [u32] {
     let view = &c.tensor(operand).view;

@@ -68,8 +68,8 @@ fn a_deep_narrow_product_wants_split_k() {
     assert!(picked.splits > 8, "{picked}");
 }
 
-/// As an H200 has it: 60.5 us with tiles of 32 rows, 68.8 with 16, 82.5 with 8 (and 12 columns a thread); half of the bytes on their way cost
-/// a bfloat16 tensor 15 of 49 us.
+/// Times of an H200: 60.5 us with tiles of 32 rows, 68.8 with 16, 82.5 with 8 (and 12 columns a thread). Half of the bytes in
+/// flight cost a bfloat16 tensor 15 of 49 us.
 #[test]
 fn a_reduction_wants_long_lines_and_many_bytes_on_their_way() {
     let tensor = |dtype| Reduce::new(dtype, &[65536, 1024], &[0]).op(Operator::Sum).build().unwrap().into();
@@ -152,8 +152,9 @@ fn rows_of_tf32_come_through_registers() {
     assert_eq!(ways((false, false)), [(0, false), (1, false), (1, true)]);
 }
 
-/// f32 as three products of TF32: by warpgroups with A's fragments from registers and B written by load waves, by waves where there are none,
-/// by multiply-adds where there is no unit; and about as much faster than multiply-adds as a third of the unit's rate says.
+/// f32 as three TF32 products. Warpgroups read A's fragments from registers, and producer warps write B. Waves multiply where
+/// there are no warpgroup instructions, and multiply-adds where there is no unit. The unit is about as much faster than
+/// multiply-adds as a third of its rate says.
 #[test]
 fn three_products_of_tf32_are_picked() {
     use tilewright_problem::{Math, Order};
@@ -200,8 +201,9 @@ fn operands_that_begin_anywhere_come_in_every_way() {
     }
 }
 
-/// Input gradients of groups of four channels on an H200: 250 and 130 us where the windows of a result tile are copied once, 419 and 165 where
-/// wgmma reads them for every tap. The copies wait for each other, and the buffers of taps wait for a busy cache.
+/// Input gradients of groups of four channels on an H200. They take 250 and 130 us where the windows of a result tile are copied
+/// once, and 419 and 165 where wgmma reads windows for every tap. The copies wait for each other, and the buffers of taps wait
+/// for a busy cache.
 #[test]
 fn windows_copied_once_come_before_windows_of_every_tap() {
     let once = "A_MIC5_ACP4__B_MIC8_GLW4_ACP1__C_UNR192_MAC256_SKW9_CST1_UKL1_PFG1_BUF2_BIM2_UNI1";

@@ -84,9 +84,9 @@ pub(super) struct LoadCost {
 /// Widest access that is one instruction, in bytes.
 const WIDEST: i64 = 16;
 
-/// Cycles that one access of a wave to shared memory takes: lanes at byte addresses, each moving `bytes`. 128 bytes are handed out at a
-/// time, to as many lanes as want so many; lanes that read the same word share it. Where either all neighbours or all lanes two apart
-/// read the same, twice as many lanes are served at once.
+/// Cycles that one access of a wave to shared memory takes, from the byte addresses of its lanes, each moving `bytes`. A cycle
+/// serves 128 bytes, to as many lanes as they are enough for. Lanes that read the same word share it. Where either all neighbours
+/// or all lanes two apart read the same, twice as many lanes are served at once.
 pub(super) fn shared_cycles(addresses: &[i64], bytes: i64) -> f64 {
     if bytes > WIDEST {
         let parts = bytes / WIDEST;

@@ -17,8 +17,8 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let by_row = c.c.view.stride(COL) != Some(1) && c.c.view.stride(ROW) == Some(1);
     let ordered = if by_row { plain.but(Keys::turn) } else { plain };
     let mut plans = of_order(space, ordered, c, family);
-    // And with weights on the left, whose fragments lanes make anyway: two words of a run of the other operand are neighbours among the registers of a
-    // right fragment, and of few rows of a result an instruction has 8, not 16.
+    // And with weights as operand A, because lanes make its fragments anyway. Two words of a run of the other operand are then
+    // neighbours among the registers of a B fragment. For a result with few rows an instruction computes 8 of them, not 16.
     if ordered.orient(c).b.has_weights() {
         plans.extend(of_order(space, ordered.but(Keys::turn), c, family).into_iter().filter(|plan| plan.a.copy == 1));
     }

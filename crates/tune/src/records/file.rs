@@ -180,8 +180,8 @@ impl Records {
         self.write(|t| append_trial(t, problem_id(t, problem, name)?, device_id(t, device)?, generator, trial))
     }
 
-    /// Records that the result of a plan that has a time was verified more deeply, and clears its mark of [`Records::begin`]: the
-    /// plan's last timed trial says so from now on. Without such a trial this one is added.
+    /// Records that the result of a timed plan was verified more deeply, and clears its mark of [`Records::begin`]. The plan's
+    /// last timed trial holds the deeper verification from now on. Without such a trial this one is added.
     ///
     /// # Errors
     /// As [`Records::add`].
@@ -267,8 +267,8 @@ impl Records {
         })
     }
 
-    /// Plans of a problem that were right and fast on devices of the same name, fastest first, whichever driver and sources they were
-    /// tried with: candidates to be verified and timed first where those have changed.
+    /// Plans of a problem that were right and fast on devices of the same name, fastest first, with any driver and sources. They
+    /// are candidates to be verified and timed first where the driver or the sources have changed.
     ///
     /// # Errors
     /// As [`Records::add`].
@@ -320,8 +320,9 @@ impl Records {
         self.lock().is_readonly("main").is_ok_and(|is| !is)
     }
 
-    /// Removes trials that no search misses, and makes the file smaller: of each problem, device, generator and kind of time the fastest
-    /// `keep` stay, with the fastest that was verified thoroughly, and what was found wrong or hung. Gives the number of those removed.
+    /// Removes trials that no search misses, and makes the file smaller. For each problem, device, generator and kind of time it
+    /// keeps the fastest `keep` trials and the fastest trial that was verified thoroughly. It also keeps trials that were found
+    /// wrong or hung. Gives the number of removed trials.
     ///
     /// # Errors
     /// As [`Records::add`]; nothing is removed then.

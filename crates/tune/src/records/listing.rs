@@ -116,8 +116,8 @@ impl Records {
         Ok(counted)
     }
 
-    /// Calls a function with the records that pass a filter, those of one problem's name at a time, in the order of the names; gives the rows that cannot be
-    /// read. A file may have more records than memory holds. The function says whether it wants more.
+    /// Calls a function with the records that pass a filter, one problem's name at a time, in the order of the names. Gives the
+    /// rows that cannot be read. A file may have more records than memory holds. The function says whether it wants more.
     ///
     /// # Errors
     /// As [`Records::add`].

@@ -69,8 +69,8 @@ mod table {
             })
         }
 
-        /// What is known of a plan of a problem on a device and driver to this build: the last look, or the verdict of a search (found
-        /// wrong, hung, or verified thoroughly). `None` where nobody looked.
+        /// What is known of a plan of a problem on a device and driver to this build. It is the last look, or the verdict of a
+        /// search (found wrong, hung, or verified thoroughly). `None` where nobody looked.
         ///
         /// # Errors
         /// As [`Records::add`].

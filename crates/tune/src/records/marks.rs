@@ -1,9 +1,9 @@
 //! Marks of plans that are running. One that outlives its process shows that the plan may have taken the process down, or the machine.
 //!
-//! Who made a mark is known by a file beside the records that its process keeps locked: the operating system releases the lock
-//! however the process ends, also in another container or after a restart of the machine, where a process id says nothing. What the file
-//! holds says how the process ended: it names the machine and since when that runs, and a crash is noted in it
-//! ([`tilewright_device::note_crashes`]). A process that was killed says nothing about the plan it was running.
+//! A file beside the records shows who made a mark. The process keeps its file locked, and the operating system releases the lock
+//! however the process ends. That holds also in another container or after a restart of the machine, where a process id says
+//! nothing. The file's content shows how the process ended. It names the machine and since when that runs, and a crash is noted
+//! in it ([`tilewright_device::note_crashes`]). A process that was killed says nothing about the plan it was running.
 
 use super::rows::{append_trial, device_id, problem_id};
 use super::{DeviceKey, Records, RecordsError, State, Trial};

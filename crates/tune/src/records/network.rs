@@ -1,7 +1,7 @@
 //! Whether a file lies on a network file system, where SQLite's log and our marks of running plans do not hold.
 //!
-//! The log (WAL) needs memory that all its readers and writers share, which those on two hosts do not have; whether the process of a
-//! mark lives is asked of this host alone, so that another host's running plan would be taken for one that crashed.
+//! The log (WAL) needs memory that all its readers and writers share, and processes on two hosts share none. This host can only
+//! ask for its own processes whether they live. So a running plan of another host would be taken for one that crashed.
 
 use std::path::{Path, PathBuf};
 

@@ -169,8 +169,8 @@ pub(super) fn insert_trial(c: &Connection, problem: i64, device: i64, sources: S
     let source = |text: Option<&str>| text.map(|text| source_id(c, text)).transpose();
     let (generator, depth) = (source_id(c, sources.generator)?, depth_number(t.verified));
     let (timed_by, verified_by) = (source(sources.timed_by)?, source(sources.verified_by)?);
-    // Two statements: one that inserts or updates keeps a copy of each page that it changes, in a file once the transaction is larger than the page cache:
-    // 13 KB a trial.
+    // Two statements, because one that inserts or updates keeps a copy of each page that it changes. The copies are in a file
+    // once the transaction is larger than the page cache: 13 KB a trial.
     let inserted = c
         .prepare_cached(
             "INSERT INTO trials(problem, device, generator, plan, plan_hash, state, time_us, time_kind, verified, max_error, reason, at, timed_by, verified_by) \

@@ -439,8 +439,8 @@ impl<'a> Run<'a, '_> {
 
 /// Searches the fastest verified plans of many problems.
 ///
-/// With a `common` budget, in seconds from this call or in trials of all problems, every problem gets its first picks and the search goes where most time
-/// may be saved. Without one, each task is searched with its own budget, in order.
+/// With a `common` budget, in seconds from this call or in trials of all problems, every problem gets its first picks. Then the
+/// search goes where most time may be saved. Without one, each task is searched with its own budget, in order.
 ///
 /// # Errors
 /// [`TuneError`] where the device cannot be prepared or records cannot be used. A problem without a plan is no error: see [`Campaign::outcomes`].

@@ -1,9 +1,12 @@
 //! Descent over the neighbour graph: MIOpenGEMM's search, made right.
 //!
-//! A first-improvement hill climb: the first neighbour faster by 0.2 % becomes the centre at once and its neighbours the
-//! front. What MIOpenGEMM's lacks: starts come from the cost model and the records, fronts are tried in the order of their
-//! modelled times (by priority first, as there), nothing is tried twice in any descent, and a restart may also step away from
-//! the best plan so far.
+//! A first-improvement hill climb: the first neighbour faster by 0.2 % becomes the centre at once and its neighbours the front.
+//! It has four things that MIOpenGEMM's lacks:
+//!
+//! - starts come from the cost model and the records;
+//! - fronts are tried in the order of their modelled times (by priority first, as there);
+//! - nothing is tried twice in any descent;
+//! - a restart may also step away from the best plan so far.
 
 use super::random::draw;
 use super::{Proposal, Searcher, Starts, THRESHOLD};
@@ -180,8 +183,8 @@ impl<'a> Descent<'a> {
     }
 }
 
-/// Forms of plans that measure better than they model: short k-tiles with fragments read ahead over their end, in an
-/// unrolled loop whose registers leave room for a second work-group, and with fences around the loads.
+/// Forms of plans that measure better than they model. They have short k-tiles, with fragments read ahead over their end. One
+/// form has an unrolled loop with few enough registers for a second work-group. The other has fences around the loads.
 fn recipes(space: &Space, plans: impl Iterator<Item = Plan>) -> Vec<Plan> {
     if space.target().wave <= 1 {
         return Vec::new();
@@ -200,8 +203,8 @@ fn operands(p: &Keys) -> [u32; 5] {
     [p.unit, p.a.copy, p.b.copy, p.a.source, p.b.source]
 }
 
-/// Clusters: the cost model underrates what sharing reads saves where memory is the limit (a filter gradient of a 1x1 filter took 188 us on an H100 with
-/// clusters of two and 212 us without; modelled were 240 and 212).
+/// Clusters: the cost model underrates the gain of shared reads where memory is the limit. On an H100 a filter gradient of a 1x1
+/// filter took 188 us with clusters of two and 212 us without. Modelled were 240 and 212.
 fn clusters(p: &Keys) -> [u32; 2] {
     [p.a.cluster, p.b.cluster]
 }

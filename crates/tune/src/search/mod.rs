@@ -287,9 +287,10 @@ pub fn device_key(info: &DeviceInfo, cache: CacheState) -> DeviceKey {
 
 /// Searches the fastest verified plan of a space on a device.
 ///
-/// Trials that the records hold for the same problem, device and generator are not repeated: their times seed the search,
-/// and the best of them is the result if nothing better is found and it passes a thorough verification. What they hold of the same
-/// problem on a device of the same name from another driver or other sources of this program is tried first. `progress` hears of every trial.
+/// Trials that the records hold for the same problem, device and generator are not repeated. Their times seed the search. The
+/// best of them is the result if nothing better is found and it passes a thorough verification. Recorded plans of the same
+/// problem on a device of the same name, but with another driver or other sources of this program, are tried first. `progress`
+/// hears of every trial.
 ///
 /// # Errors
 /// [`TuneError`]. A search that found something before its device was lost or it was cancelled is no error: see

@@ -5,8 +5,9 @@ use super::Budget;
 /// The order in which candidates are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// As they were proposed. What is tried then depends on times alone, not on how long each candidate took to build: two searches with one seed
-    /// try the same plans for as long as they find the same best ones. The device waits where an early candidate is built late.
+    /// As they were proposed. The tried candidates then depend on times alone, not on how long each candidate took to build. Two
+    /// searches with one seed try the same plans for as long as they find the same best ones. The device waits where an early
+    /// candidate is built late.
     Proposed,
     /// As their builds end: the device seldom waits.
     Built,
@@ -27,8 +28,9 @@ impl Order {
 
     /// Candidates under way at a time: proposed and not yet tried.
     ///
-    /// Twice the threads keep all of them at work while the device times. In the order of proposals, candidates after a slow build wait too: at most four
-    /// times the threads, and no more than a quarter of the trials, because later proposals follow the results of earlier ones. Time decides nothing here.
+    /// Twice the threads keep all of them at work while the device times. In the order of proposals, candidates after a slow
+    /// build wait too, so there may be four times the threads. They are no more than a quarter of the trials, because later
+    /// proposals follow the results of earlier ones. Time decides nothing here.
     pub fn window(self, threads: usize, trials: Option<u64>) -> usize {
         let least = 2 * threads;
         match (self, trials) {

@@ -159,8 +159,9 @@ impl Phase {
 pub enum Ended {
     /// The budget was spent.
     Budget,
-    /// No gain of 1 % in the longer of 200 trials and a quarter of the budget (in 1,000 trials where times are modelled), or no gain is
-    /// possible: nothing is read, or the modelled time is that of the launch. An exhaustive search only ends for the latter.
+    /// There was no gain of 1 % in the longer of 200 trials and a quarter of the budget (in 1,000 trials where times are
+    /// modelled). Or no gain is possible: nothing is read, or the modelled time is that of the launch. An exhaustive search only
+    /// ends for the latter.
     Converged,
     /// Nothing was left to try.
     Exhausted,
@@ -252,8 +253,9 @@ pub struct Outcome {
     /// Its result was compared with the reference thoroughly, with and without beta, in this run or an earlier one. False where the
     /// device was lost before that.
     pub verified: bool,
-    /// The reduced problem on which it was verified. `None`: the problem itself was. A problem is reduced if it is too large for the device (an
-    /// emulator), or if the data with a beta are too large for the host; then words say which part of the verification ran where.
+    /// The reduced problem on which it was verified. `None`: the problem itself was. A problem is reduced if it is too large for
+    /// the device (an emulator). It is also reduced if the data with a beta are too large for the host. Then words say which part
+    /// of the verification ran where.
     pub verified_on: Option<String>,
     /// Largest error relative to `|alpha| |A||B| + |beta||C|`.
     pub max_error: Option<f64>,

@@ -273,8 +273,8 @@ impl<'a> Session<'a> {
         Ok(records.trials(&self.key, &self.device_key, GENERATOR)?)
     }
 
-    /// Plans to begin with: the caller's, then those of the same problem whose records do not hold any more, then those of the nearest
-    /// recorded problems; and how many do not hold any more.
+    /// Plans to begin with: the caller's, then plans of the same problem with stale records, then plans of the nearest recorded
+    /// problems. Also the number of stale plans.
     fn starts(&self, recorded: &[Trial]) -> Result<(Vec<Plan>, u64), TuneError> {
         let (mut starts, mut stale) = (self.options.starts.clone(), 0);
         if let Some(records) = self.records {
@@ -493,7 +493,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// What two trials of a plan say together, the later one last: a wrong result is not made good by a right one, and a thorough look
+/// What two trials of a plan say together, the later one last. A wrong result is not made good by a right one. A thorough look
 /// stands although the plan was timed once more.
 fn follow(before: &Trial, after: Trial) -> Trial {
     match (before.state, after.state) {

@@ -217,9 +217,9 @@ enum Look {
 }
 
 impl Session<'_> {
-    /// The last word: only a plan that was looked at thoroughly, with and without beta, wins. One that fails is recorded, and the next
-    /// fastest takes its place if it passes; after so many failures as [`SECOND_LOOKS`] only plans that were looked at thoroughly
-    /// earlier, as the records say, are taken. Gives what lost the device.
+    /// The last word: only a plan that was looked at thoroughly, with and without beta, wins. A plan that fails is recorded, and
+    /// the next fastest takes its place if it passes. After [`SECOND_LOOKS`] failures only plans with a thorough look in the
+    /// records are taken. Gives what lost the device.
     pub(super) fn settle(&mut self, judge: &mut Judge, heard: &mut Heard<'_>) -> Result<Option<String>, TuneError> {
         let (mut looks, mut early_failures, mut lost) = (0, 0, None);
         for mut candidate in self.candidates() {
