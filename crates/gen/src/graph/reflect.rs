@@ -2,9 +2,10 @@
 
 use crate::plan::{Common, Keys};
 
-/// The plan that does for `C^T = B^T A^T` what this one does for `C = A B` (MIOpenGEMM's rules, extended). `wave` is the
-/// number of lanes per wave, which shapes `WVA`. Reflecting twice gives the plan back. `None` for vector math along n (`MVW` above 1), a
-/// thread count that is no power of two (its grids are longer along one side only), and waves that do not divide.
+/// The plan that does for `C^T = B^T A^T` what this one does for `C = A B` (MIOpenGEMM's rules, extended). `wave` is the number
+/// of lanes per wave, which shapes `WVA`. Reflecting twice gives the plan back. `None` for vector math along n (`MVW` above 1),
+/// for waves that do not divide, and for a thread count that is no power of two. Grids of such a thread count are longer along
+/// one side only.
 ///
 /// ```
 /// # use tilewright_gen::plan::Keys;

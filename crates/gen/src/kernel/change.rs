@@ -1,5 +1,5 @@
-//! How the factors of complex products change between memory and shared memory, or a copy in workspace: elements change their signs, or are multiplied by a
-//! complex alpha, as their tensor's [`Signs`] say.
+//! How the operands of complex products change between memory and shared memory, or a copy in workspace. Elements change their
+//! signs, or are multiplied by a complex alpha, as their tensor's [`Signs`] say.
 
 use super::arguments::Arguments;
 use crate::program::Binding;

@@ -1,8 +1,14 @@
 //! Kernel generation: a contraction and a derived plan become a program.
 //!
-//! [`generate`] goes through the stages. The main kernel (`main`) puts together which tiles a work-group computes (`tile`), when each
-//! stage of the main loop runs ([`stages`]), how tiles of the operands get to shared memory (`copy`), what multiplies them (`unit`) and
-//! what happens to the accumulators (`exit`). `prepare` copies an operand into workspace before it, `finish` adds the partial sums of splits after it.
+//! [`generate`] goes through the stages. The main kernel (`main`) puts together:
+//!
+//! - which tiles a work-group computes (`tile`);
+//! - when each stage of the main loop runs ([`stages`]);
+//! - how tiles of the operands get to shared memory (`copy`);
+//! - the unit that multiplies them (`unit`);
+//! - the epilogue of the accumulators (`exit`).
+//!
+//! `prepare` copies an operand into workspace before it, `finish` adds the partial sums of splits after it.
 
 mod arguments;
 mod change;

@@ -95,8 +95,8 @@ const SUMS_TWICE: u32 = 88;
 impl KernelSpec {
     /// Returns whether a warpgroup finishes and promotes 64 rows before it issues the next 64 rows into the same accumulators.
     ///
-    /// It does so if the accumulators of all rows and their f32 totals do not fit into registers together, and no fragments are in registers
-    /// that serve several rows or k-steps.
+    /// It does so under two conditions. The accumulators of all rows and their f32 totals do not fit into registers together. No
+    /// registers hold fragments that serve several rows or k-steps.
     pub fn rows_in_turn(&self) -> bool {
         let t = &self.tiling;
         let rows = t.a.micro / t.unit.family().block.rows.max(1);

@@ -180,8 +180,8 @@ fn k_step_multiple(plan: &Plan, c: &Contraction) -> u32 {
     raw.into_iter().flatten().map(Scalar::numbers).max().unwrap_or(1)
 }
 
-/// The instruction in the place of this unit's that takes several of k at once, where the target has it, k-tiles are whole ones and a register
-/// holds one of a row.
+/// The instruction that takes several k at once in place of this unit's. It is used where the target has it, k-tiles are whole
+/// steps of it, and a register holds one k of a row.
 fn dot_instruction(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Option<&'static Mma> {
     let row = c.instruction(family.unit.dot_unit()?)?;
     let whole = plan.k_tile.is_multiple_of(row.step) && plan.math_width == 1;
@@ -387,8 +387,8 @@ pub fn generic(c: &Contraction) -> Plan {
     .into()
 }
 
-/// A plan for a reduction of a tensor's elements on a device of so many compute units: vectors along the direction in which elements are
-/// adjacent, and four work-groups for each unit.
+/// A plan for a reduction of a tensor's elements on a device with this number of compute units. It has vectors along the
+/// direction in which elements are adjacent, and four work-groups for each unit.
 pub fn of_elements(c: &Contraction, units: u32) -> Plan {
     let view = c.read_view();
     let along_rows = view.stride(COL) != Some(1) && (view.stride(ROW) == Some(1) || view.run(ROW) > view.run(COL));

@@ -246,8 +246,8 @@ fn registers(spec: &KernelSpec, c: &Contraction) -> u32 {
     let (math, load) = (math_registers(spec, c) + spec.carried_registers(c), load_registers(spec, c));
     let busy = if spec.schedule.roles.is_some() { math.max(load) } else { math + load };
     let split = if spec.epilogue.split == Split::Workspace { 2 } else { 0 };
-    // Where windows lie in shared memory the loop has no addresses of its own beside those of its unit, and fragments have gone when rows
-    // leave: NVRTC's code for sm_90a takes 60 to 251 of them where this says 92 to 240.
+    // Where windows lie in shared memory the loop has no addresses of its own beside the unit's, and fragments are dead when the
+    // epilogue stores rows. NVRTC's code for sm_90a takes 60 to 251 registers where this says 92 to 240.
     let windows = spec.schedule.roles.is_none() && spec.schedule.copies.iter().any(|copy| copy.halo().is_some());
     let address = if windows { 0 } else { ADDRESS_REGISTERS };
     let rows = if windows && spec.epilogue.exit == Exit::Rows { ROW_REGISTERS_OUT } else { 0 };

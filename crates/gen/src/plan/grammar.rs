@@ -6,9 +6,9 @@
 //! part := ("A" | "B" | "C") "_" sub
 //! sub  := KEY DIGITS ("_" KEY DIGITS)*
 //! ```
-//! A text that begins with a small letter is in the readable form instead ([`Keys::readable`]).
-//! A full plan names all 27 keys of MIOpenGEMM in any order; other keys have their defaults where they are left out, and
-//! are printed only where they differ from them. A constraint names any of the keys, `""` none.
+//! A text that begins with a small letter is in the readable form instead ([`Keys::readable`]). A full plan names all 27 keys of
+//! MIOpenGEMM in any order. Other keys have their defaults where they are left out, and are printed only where they differ from
+//! their defaults. A constraint names any of the keys, `""` none.
 
 use super::grammar_error::{GrammarError, GrammarFault};
 use super::keys::{CHIRALS, COMMONS, Key, Keys, Part};

@@ -1,7 +1,8 @@
 //! How threads are laid over a tile: the grid of threads over the result, and the tile that each thread loads.
 
-/// Threads along m and n of a work-group (`MAC`, `SKW`): as square as a power of two along m allows at skew 10, each step
-/// below 10 doubling the length along m, each step above along n. `None` where the threads do not divide so.
+/// Threads along m and n of a work-group (`MAC`, `SKW`). At skew 10 the grid is as square as a power of two along m allows. Each
+/// step below 10 doubles the length along m, each step above it doubles the length along n. `None` where the threads do not
+/// divide so.
 ///
 /// ```
 /// # use tilewright_gen::plan::thread_grid;

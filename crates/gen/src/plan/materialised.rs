@@ -12,7 +12,7 @@ use tilewright_problem::view::{Access, COL, G, ROW, View};
 /// Elements between the lines of a copy whose lines hold `line` elements.
 ///
 /// An odd multiple of 128 bytes where a line has at least 1024 bytes, else an odd multiple of 16 bytes. So every line starts
-/// where 16-byte accesses (and bulk copies) may start, long lines start on a cache line, and no stride is a multiple of a large
+/// where 16-byte accesses (and bulk copies) may start, and long lines start on a cache line. No stride is a multiple of a large
 /// power of two, which would send all lines to the same memory channel. MIOpenGEMM's own rule (3 or 6 modulo 16 elements) spreads
 /// lines as well but rules out vectors.
 pub fn copy_leading_dimension(line: u64, scalar: Scalar) -> u64 {

@@ -148,8 +148,8 @@ impl OwnLoads {
     }
 }
 
-/// How far a form's value at each of `count` coordinates in a row is from that at the first, where it is the same from every multiple of
-/// `count` on and whatever the others are.
+/// Distances of a form's values at `count` coordinates in a row from the value at the first. `None` unless they are the same from
+/// every multiple of `count` on, whatever the other coordinates are.
 fn distances(form: &Affine, axis: usize, count: u32, extent: &[u64; 3]) -> Option<Vec<i64>> {
     let width = u64::from(count);
     if let Some(slope) = (Group { axis, width: width as i64, extent }).slope(form) {

@@ -93,8 +93,8 @@ pub struct SplitK {
     pub interleave: bool,
 }
 
-/// Work-groups that run together and reach each other's shared memory, as extents: neighbours along m share B's tile, those along n
-/// A's, those of different splits sum up what they have.
+/// Work-groups that run together and reach each other's shared memory, as extents. Neighbours along m share B's tile, and
+/// neighbours along n share A's. Work-groups of different splits add up their partial sums.
 ///
 /// ```
 /// use tilewright_gen::plan::{Cluster, Plan};
@@ -174,8 +174,8 @@ pub struct Tiling {
     pub math_width: u32,
     /// Order of tiles over the grid.
     pub order: GroupOrder,
-    /// The same tile of all batch entries comes before the next tile (`GBI`): entries that lie beside each other in memory, as groups of
-    /// channels do, then share the lines and pages that are fetched for them.
+    /// The same tile of all batch entries comes before the next tile (`GBI`). Entries that are adjacent in memory, as groups of
+    /// channels are, then share the cache lines and pages that are fetched for them.
     pub entries_fastest: bool,
     /// Split along k.
     pub split_k: SplitK,
@@ -255,8 +255,8 @@ impl Tiling {
         let columns = self.instruction.map_or(1, |row| row.shape.n);
         if self.unit.family().run == 0 { columns * self.run() } else { columns }
     }
-    /// Instructions' rows (or columns) that lie interleaved in a micro tile of this length: what a lane reads at once, of 16 bytes at
-    /// most, holds the same place of all of them. 1 where each instruction's lie together.
+    /// Number of instructions with interleaved rows (or columns) in a micro tile of this length. One read of a lane, of 16 bytes
+    /// at most, holds the same place of all of them. It is 1 where the rows of each instruction lie together.
     pub fn interleave(&self, micro: u32) -> u32 {
         let Some(row) = self.instruction.filter(|row| row.unit.family().run == 0) else { return 1 };
         let together = |many: &u32| (micro / row.shape.m).is_multiple_of(*many) && many * row.input.bytes() <= 16;
@@ -266,8 +266,8 @@ impl Tiling {
     pub fn k_step(&self) -> u32 {
         self.instruction.map_or(1, |row| k_step(row, self.a.split) * self.a.elements().max(self.b.elements()))
     }
-    /// The steps of so many k in a k-tile in which some k exist: channels of a tap that are padding alone have none, where they are the same of
-    /// every k-tile.
+    /// The steps of `depth` k in a k-tile in which some k exist. Channels of a tap that are padding alone have no such steps, if
+    /// they are the same in every k-tile.
     pub fn steps(&self, c: &Contraction, depth: u32) -> Vec<u32> {
         let (all, k_tile) = (0..self.k_tile / depth.max(1), i64::from(self.k_tile));
         let runs = c.a.view.access.bounds.iter().chain(&c.b.view.access.bounds).filter_map(|bound| {

@@ -222,8 +222,8 @@ impl Transport {
             _ => Ok(()),
         }
     }
-    /// Checks that elements that registers hold two numbers of pass registers on their way to a unit that reads panels: those of A as
-    /// fragments, those of B in producer warps.
+    /// Checks the path of elements that registers hold as two numbers, if the unit reads panels. They must pass through
+    /// registers: elements of A as fragments, elements of B in producer warps.
     pub(super) fn check_wide_split(plan: &Plan) -> Result<(), Refusal> {
         let (rga, lwv) = (plan.register_sets, plan.producers);
         let [acp_a, acp_b] = Side::ALL.map(|side| plan.of(side).copy);

@@ -81,8 +81,8 @@ impl<'a> Recogniser<'a> {
         Ok(of)
     }
 
-    /// A higher digit of an axis goes on in the same dimension where runs of the axis' lowest digit end: other digits of it lie between, as the halves
-    /// of a gated product do.
+    /// True if a higher digit of an axis goes on in the same dimension where runs of the axis' lowest digit end. Other digits of
+    /// the axis lie between, as the halves of a gated product do.
     fn goes_on(&self, axis: usize, (i, step): (usize, i64)) -> bool {
         let digits = &self.dims.digits;
         let lowest = digits.iter().find(|digit| digit.axis == axis && digit.div == 1);

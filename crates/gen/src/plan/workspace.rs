@@ -7,8 +7,8 @@ use super::tile::*;
 use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::G;
 
-/// Workspace in bytes for the copies and partial sums of a single batch entry, and for the parts of reductions of all; with less than that for the whole batch, the
-/// batch is cut into chunks.
+/// Workspace in bytes for the copies and partial sums of a single batch entry, and for the parts of reductions of all entries.
+/// With less workspace than the whole batch needs, the batch is cut into chunks.
 pub fn workspace_per_entry(Derived { spec, c, copies }: &Derived) -> u64 {
     let copy = |copied: &Option<Tensor>, tiling: &OperandTiling| {
         let Some(copied) = copied else { return 0 };

@@ -294,8 +294,8 @@ impl TileCopies<'_> {
         }
     }
 
-    /// Where every tile is whole, the one after the last is the last again: nobody reads what is fetched then, and loads without a
-    /// condition leave the loop one block, within which compilers keep their order.
+    /// Where every tile is whole, the tile after the last is the last again. Nobody reads that fetch. Loads without a condition
+    /// leave the loop one block, within which compilers keep their order.
     fn fetch_by_threads(&self, b: &mut Builder, set: u32, in_loop: bool) {
         let (range, spec) = (self.range, self.role.of.spec);
         let k = b.get(self.k);

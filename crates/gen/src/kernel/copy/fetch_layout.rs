@@ -1,5 +1,5 @@
-//! Division of a tile of rows among producer threads: the rows and vectors of a thread, the start and shift of a vector in memory, and its
-//! position in shared memory.
+//! Division of a tile of rows among producer threads. It gives the rows and vectors of a thread, the start and shift of a vector
+//! in memory, and its position in shared memory.
 
 use crate::plan::{FetchShape, LINE_CLASSES as CLASSES};
 use tilewright_ir::*;

@@ -1,8 +1,9 @@
 //! Results of a matrix unit on their way through shared memory into bulk stores.
 //!
-//! Every wave has staging buffers of its own, 16 rows of at most 128 bytes, or as many columns of 16 rows where those are contiguous in C: it
-//! writes what its lanes hold there in the swizzled layout (no bank conflicts), and one lane issues a bulk store, which clips at the edges of
-//! C. Waves never wait for each other, and the stores fly while the work-group goes on with its next tile.
+//! Every wave has its own staging buffers. A buffer has 16 rows of at most 128 bytes, or as many columns of 16 rows where columns
+//! are contiguous in C. The wave writes the results of its lanes there in the swizzled layout (no bank conflicts). One lane
+//! issues a bulk store, which clips at the edges of C. Waves never wait for each other, and the stores run while the work-group
+//! goes on with its next tile.
 
 use super::out::Out;
 use super::owners::Share;

@@ -48,8 +48,8 @@ impl Out<'_> {
         });
     }
 
-    /// The tile goes through shared memory part by part, through a staging buffer: one micro row or column of every thread at a time, stored with adjacent
-    /// threads at adjacent elements. Where several have shares of the tile, each its own rows or columns.
+    /// The tile goes part by part through a staging buffer in shared memory: one micro row or column of every thread at a time.
+    /// Adjacent threads store adjacent elements. Where several have shares of the tile, each its own rows or columns.
     pub fn staged(&self, b: &mut Builder, math: &AccumulatorSet, owners: Option<&Owners>) {
         let t = &self.e.spec.tiling;
         let by_column = columns_contiguous(self.e.c);

@@ -1,7 +1,7 @@
 //! The epilogue: what happens to the accumulators before the store.
 //!
-//! Results go straight from registers (in vectors where C is contiguous along a thread's own elements), or through a staging buffer of
-//! shared memory so that adjacent threads store adjacent elements. A split along k adds atomically or leaves partial sums
+//! Results go straight from registers (in vectors where C is contiguous along a thread's own elements), or through a staging
+//! buffer of shared memory. Adjacent threads then store adjacent elements. A split along k adds atomically or leaves partial sums
 //! in workspace.
 
 use super::Epilogue;
@@ -164,8 +164,8 @@ impl Out<'_> {
         math.runs(b, Axis::Col, width, 0..math.count(), &mut |b, row, col, values| self.put(b, row, col, values, old));
     }
 
-    /// The results of a tile whose sums have no terms: the tile's threads store vectors of neighbouring columns side by side, or of
-    /// neighbouring rows where these are neighbours in memory.
+    /// The results of a tile with sums that have no terms. The tile's threads store vectors of neighbouring columns side by side,
+    /// or of neighbouring rows where rows are neighbours in memory.
     pub fn without_terms(&self, b: &mut Builder, old: bool) {
         let (c, [rows, columns]) = (self.e.c, self.e.inputs.map(|x| x.tiling.macro_tile));
         let by_column = columns_contiguous(c);

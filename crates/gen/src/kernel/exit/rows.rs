@@ -17,10 +17,9 @@ use crate::plan::{Edge, ROW_VECTOR, RowStaging, STORE_ROWS};
 use tilewright_ir::*;
 use tilewright_problem::view::{COL, G, ROW};
 
-/// Two steps of a loop over a staging buffer in flight. There are many such loops: left to itself, NVIDIA's compiler unrolls
-/// them into
-/// more code and addresses than registers hold (4095^3 in bf16 spilled 112 bytes); one step at a time waits for shared memory
-/// (3072 x 1500 x 1023 in bf16 took 29.4 us, 28.2 so).
+/// Two steps of a loop over a staging buffer in flight. There are many such loops. Without a limit NVIDIA's compiler unrolls them
+/// into more code and addresses than registers hold (4095^3 in bf16 spilled 112 bytes). One step at a time waits for shared
+/// memory (3072 x 1500 x 1023 in bf16 took 29.4 us, 28.2 with two steps).
 const STEPS: Unroll = Unroll::By(2);
 
 /// A wave's staging buffer: 16 rows of sums.
@@ -136,8 +135,8 @@ struct RowPart<'w> {
     which: Which<'w>,
 }
 
-/// One staging buffer's place in the tile: the first row of its band, where those of the band begin along n that the
-/// work-group stores, its number among those and how many there are.
+/// One staging buffer's place in the tile, with the first row of its band. Among the band's buffers that the work-group stores it
+/// has the start along n, this buffer's number and the count.
 #[derive(Clone, Copy)]
 struct BufferPlace {
     band: u32,

@@ -46,8 +46,8 @@ pub(crate) struct PartJob<'a> {
     pub regions: &'a Regions,
 }
 
-/// Builds the main kernel of parts whose plans differ in what they read and write alone: a work-group takes tiles of the
-/// first, then of the next, and has code for each. `spec` is the plan of the first.
+/// Builds the main kernel of parts with plans that differ only in what they read and write. A work-group takes tiles of the first
+/// part, then of the next, and has code for each. `spec` is the plan of the first.
 pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> BoundKernel {
     let t = &spec.tiling;
     let threads = spec.launch_threads();
@@ -252,8 +252,8 @@ impl Main<'_> {
         }
     }
 
-    /// The work-group's first piece of work. Parts whose threads load their factors themselves read the same tensor, and take
-    /// turns where each has as many tiles: what work-groups side by side read of it comes from memory once.
+    /// The work-group's first piece of work. Parts with threads that load their own operands read the same tensor. Such parts
+    /// alternate if each has as many tiles. Then data that adjacent work-groups read comes from memory once.
     fn first_work(&self, b: &mut Builder, tiles: &TileWalk) -> ExprId {
         let (group, parts) = (tiles.first_work(b), self.parts.len() as i64);
         let alike = self.parts.iter().all(|part| part.operands.tiles.pieces() == tiles.pieces());

@@ -1,9 +1,9 @@
 //! Helper kernels that copy an operand, seen through its view, into its workspace layout.
 //!
-//! Stores are coalesced: threads walk in the order of the copy. Where the original is contiguous in the other direction,
-//! small squares are transposed in registers, loaded and stored in whole vectors; where vectors are not aligned, tiles are
-//! transposed in shared memory so that loads are coalesced too. Two operands may be copied by one launch: the work-groups of
-//! the second follow those of the first.
+//! Stores are coalesced: threads walk in the order of the copy. Where the original is contiguous in the other direction, small
+//! squares are transposed in registers, and loaded and stored in whole vectors. Where vectors are not aligned, tiles are
+//! transposed in shared memory so that loads are coalesced too. Two operands may be copied by one launch: the work-groups of the
+//! second follow those of the first.
 
 use crate::kernel::arguments::{Arguments, Bound, BoundKernel};
 use crate::kernel::change::Change;
@@ -84,8 +84,8 @@ pub(crate) fn source_width(source: &Tensor, to: &Input) -> u32 {
     square(source, to).unwrap_or(1)
 }
 
-/// Elements that a thread copies of a line, stored at once: whole vectors where lines of the copy are padded to them, one where
-/// finding an element costs more than moving it.
+/// Elements of a line that a thread copies and stores at once. They are a whole vector where lines of the copy are padded to
+/// vectors, and one element where finding an element costs more than moving it.
 fn line_width(source: &Tensor, to: &Tensor) -> u32 {
     let width = WIDEST / source.scalar.bytes();
     let fast =

@@ -263,8 +263,9 @@ fn tree<F: FnMut(&mut Builder, &[ExprId], &[ExprId]) -> State>(b: &mut Builder, 
 /// Independent accumulators of a thread.
 const ACCUMULATORS: usize = 4;
 
-/// As [`tree`], but each accumulator takes in its neighbours one after the other: level by level, states of several components take many registers
-/// beside all of a thread's sums (208 of them and the indices of the largest spilled 12 instructions).
+/// As [`tree`], but each accumulator takes in its neighbours one after the other. Level by level, states of several components
+/// take many registers beside all accumulators of a thread: 208 accumulators and the indices of the largest spilled 12
+/// instructions.
 fn accumulated<F: FnMut(&mut Builder, &[ExprId], &[ExprId]) -> State>(
     b: &mut Builder,
     states: &[State],

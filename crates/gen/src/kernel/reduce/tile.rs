@@ -174,8 +174,9 @@ impl HeldTile<'_> {
         condition
     }
 
-    /// Puts the operator's identity where a tile at the edge holds what does not exist: a branch for such tiles alone, in place of a
-    /// condition for each of the thread's rows or columns, which are too many for its registers. False where it cannot.
+    /// Puts the operator's identity where a tile at the edge has elements that do not exist. A branch for such tiles alone
+    /// replaces a condition for each of the thread's rows or columns. These conditions are too many for its registers. False
+    /// where it cannot.
     fn fill(&self, b: &mut Builder, reducer: &Reducer, place: [ExprId; 2], filled: &mut [Option<f64>; 2]) -> bool {
         let (Some(Overwrite { size, set }), Some(none)) = (self.overwrite, reducer.fill()) else { return false };
         let whole = reducer.op.over.whole();
@@ -231,8 +232,8 @@ impl HeldTile<'_> {
         b.value(entry * (each as i64))
     }
 
-    /// The index in the whole result of an element of a part of it, which has this one among the batch entry's of the part: both count in the
-    /// same order.
+    /// The index in the whole result of an element of a part. `index` is the element's index among the elements of the batch
+    /// entry in the part. Both count in the same order.
     fn index_in_whole(&self, b: &mut Builder, reducer: &Reducer, part: &PartOf, index: ExprId) -> ExprId {
         let (over, scalar) = ([reducer.op.over.m, reducer.op.over.n], reducer.state[1]);
         let (columns_axis, rows) = (reducer.inner, 1 - reducer.inner);
@@ -322,8 +323,8 @@ impl HeldTile<'_> {
         Values { held, thread, guard: None }
     }
 
-    /// Values of lanes that have parts of the same ones. Where a lane has an even number of them it keeps one half and gives the other
-    /// away: each step then exchanges half as many values as the one before, and all lanes have some to store.
+    /// Values of lanes that have parts of the same ones. Where a lane has an even number of values it keeps one half and gives
+    /// the other away. Each step then exchanges half as many values as the step before, and all lanes have some to store.
     pub(super) fn across_lanes(&self, b: &mut Builder, reducer: &Reducer, how: &TileReduction, mut values: Values) -> Values {
         let mut copies = 0;
         for &bit in &how.lane_bits {
@@ -410,8 +411,8 @@ impl HeldTile<'_> {
         [0, 1].map(|axis| if whole[axis] { zero } else { b.value(number[axis] * how.runs[axis]) })
     }
 
-    /// Number of the value at (row, column) of the tile, among those of a batch entry that are computed of so many rows and columns each,
-    /// and the condition that it exists and is this tile's.
+    /// Number of the value at (row, column) of the tile among the values of a batch entry, and the condition that it exists and
+    /// is this tile's. Each value is computed from `units` rows and columns.
     pub(super) fn value_at(
         &self,
         b: &mut Builder,
@@ -459,8 +460,8 @@ impl HeldTile<'_> {
         }
     }
 
-    /// Number of the tile's part of a value along an axis that is reduced; of the work-group's, where it adds up those of its tiles; of the
-    /// cluster's, where its work-groups combine theirs.
+    /// Number of the tile's part of a value along an axis that is reduced. It is the work-group's number where the work-group
+    /// adds up the parts of its tiles, and the cluster's where its work-groups combine their parts.
     fn part(&self, b: &mut Builder, reducer: &Reducer, axis: usize) -> ExprId {
         let part = self.own_part(b, reducer, axis);
         match reducer.partials.peers[axis] {

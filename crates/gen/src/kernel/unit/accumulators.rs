@@ -179,8 +179,9 @@ impl Accumulators {
     }
 }
 
-/// The parts in which `count` neighbours leave that start `first` elements from a multiple of `width`, a power of two: each part starts at a
-/// multiple of its length, which is a power of two up to `width`. Registers of a share may begin and end within a vector.
+/// The parts in which `count` neighbours are stored that start `first` elements from a multiple of `width`, a power of two. Each
+/// part starts at a multiple of its length, which is a power of two up to `width`. Registers of a share may begin and end within
+/// a vector.
 fn aligned_parts(first: u32, count: u32, width: u32) -> Vec<Range<u32>> {
     let mut parts = Vec::new();
     let mut from = 0;

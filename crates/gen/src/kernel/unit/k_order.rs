@@ -1,10 +1,14 @@
 //! Which k the lanes of a wave read from swizzled panels, where they read fragments element by element.
 //!
-//! The products of a sum may be added in any order, so lanes may read any k of a step, as long as both factors have the same. In the
-//! instruction's own order, lanes of one access conflict in banks: with doubles where lines run along k (half a wave reads 32 bytes of each
-//! of 4 rows, and two of these rows have the same two chunks in swapped places), with doubles and TF32 where lines run along rows (the
-//! same with 4 lines). The swizzle xors the number of a 16-byte chunk with that of its line in a pattern of 8, so in any order that is
-//! linear over bits the distance between two elements is one xor; the bits are chosen such that no access conflicts in either direction.
+//! The products of a sum may be added in any order. So lanes may read any k of a step, as long as both operands have the same. In
+//! the instruction's own order, lanes of one access conflict in banks in two cases:
+//!
+//! - doubles where lines run along k: half a wave reads 32 bytes of each of 4 rows. Two of these rows have the same two chunks in
+//!   swapped places;
+//! - doubles and TF32 where lines run along rows: the same with 4 lines.
+//!
+//! The swizzle xors the number of a 16-byte chunk with the number of its line in a pattern of 8. So in any order that is linear
+//! over bits the distance between two elements is one xor. The bits are chosen such that no access conflicts in either direction.
 
 use crate::kernel::tile::shared::SharedTile;
 use tilewright_ir::{BinaryOp, Builder, ExprId, Scalar};

@@ -1,13 +1,14 @@
 //! Matrix instructions of single waves: fragments from the tiles that the ordinary loaders bring, and where sums lie in C.
 //!
-//! A wave owns a micro tile of whole instructions. NVIDIA's fragments come by `ldmatrix`, transposed where lines of shared
-//! memory are rows of one k; AMD's lanes read their own elements. `ldmatrix` moves pairs of 16-bit elements, which would tear those of
-//! TF32 apart where it transposes, so lanes read these and doubles one by one (no two in one bank: lines are padded, or lanes take the
-//! k of swizzled panels in another order, [`KOrder`]). TF32 is rounded here, in registers, since asynchronous copies bring f32 as it is,
-//! and no other reader of the tile need know. Where a product is three of TF32, factors are split here, too: B's of an instruction's depth
-//! once for all rows, A's fragment by fragment, so that few registers hold both parts. Parts in bf16 have tiles of their own in shared memory. And
-//! where copies bring weights of 8 or 4 bits as memory has them, lanes make factors of what they read: a word or more of a row, neighbours along k,
-//! which they read of the other operand alike.
+//! A wave owns a micro tile of whole instructions. NVIDIA's fragments come by `ldmatrix`, transposed where lines of shared memory
+//! are rows of one k; AMD's lanes read their own elements. `ldmatrix` moves pairs of 16-bit elements and would split TF32
+//! elements where it transposes, so lanes read TF32 elements and doubles one by one. No two lanes read the same bank: lines are
+//! padded, or lanes take the k of swizzled panels in another order ([`KOrder`]). TF32 is rounded here, in registers, since
+//! asynchronous copies bring f32 as it is, and no other reader of the tile need know. Where a product is three TF32 products,
+//! operands are split here, too. B of an instruction's depth is split once for all rows. A is split fragment by fragment, so that
+//! few registers hold both parts. Parts in bf16 have tiles of their own in shared memory. Where copies bring weights of 8 or 4
+//! bits without conversion, lanes convert the weights that they read. A lane reads one or more words of a row, neighbours along
+//! k, and reads the other operand in the same way.
 
 use super::k_order::KOrder;
 use super::math::Steps;
@@ -29,8 +30,8 @@ struct Fragments {
     /// Registers of a k-step, for one part of its elements.
     len: u32,
     shared: SharedTile,
-    /// Where the first element that this lane reads is in a stage, and how far from it those of further rows are: 16 further for each
-    /// `ldmatrix`, 8 where elements come one by one.
+    /// The place in a stage of the first element that this lane reads, and the distance to the elements of further rows.
+    /// `ldmatrix` goes 16 rows further each time, and reads of single elements go 8.
     lane: ExprId,
     blocks: Vec<ExprId>,
     /// Rows (A) or columns (B) of the wave.

@@ -138,8 +138,8 @@ fn split(b: &mut Builder, from: Registers, to: Registers, count: u32) {
     }
 }
 
-/// Row and k at which a lane's row of `ldmatrix` starts in lines along rows or along k: matrices of 8 x 8 follow each other as the registers
-/// of fragments do that they become, those of several instructions `side` rows apart.
+/// Row and k at which a lane's row of `ldmatrix` starts in lines along rows or along k. Matrices of 8 x 8 follow each other as
+/// the registers of the fragments do. Matrices of several instructions are `side` rows apart.
 fn matrix_row(b: &mut Builder, of: &Fragment, side: u32, lane: ExprId, along: Along) -> [ExprId; 2] {
     let (within, matrix) = (b.value(lane % 8), b.value(lane / 8));
     let several = of.registers < 4;

@@ -20,8 +20,9 @@ use tilewright_ir::*;
 enum Reads {
     /// `ldmatrix`: where this lane's row of a matrix starts.
     Matrices(ExprId),
-    /// Words: where this lane's elements of the rows in the upper and in the lower half are, in the lines that it reads first and in those
-    /// that it reads then; and whether the first are the lower ones.
+    /// Words: the places of this lane's elements of the rows in the upper and in the lower half. Each half has a place in the
+    /// lines that the lane reads first and one in the lines that it reads second. `in_order`: whether the first lines are the
+    /// lower ones.
     Words { words: SharedId, lanes: [[ExprId; 2]; 2], in_order: ExprId },
     /// Runs of weights: where this lane's first begins, and how many weights there are at a position.
     Runs { lane: ExprId, weights: WeightRuns, numbers: u32 },

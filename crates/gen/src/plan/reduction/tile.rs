@@ -78,8 +78,8 @@ impl TileReduction {
     pub(super) fn of_elements(self) -> TileReduction {
         TileReduction { lane_bits: Vec::new(), parts: vec![0], ..self }
     }
-    /// Values that a thread has parts of, by row and column in values of the tile as far as registers tell them apart; each with the
-    /// registers that it is reduced of, by their row and column.
+    /// Values that a thread has parts of, by row and column in values of the tile as far as registers tell them apart. Each value
+    /// comes with the registers that are reduced to it, by their row and column.
     pub fn held(&self, layout: &Layout) -> BTreeMap<[u32; 2], BTreeMap<[u32; 2], u32>> {
         let mut all: BTreeMap<[u32; 2], BTreeMap<[u32; 2], u32>> = BTreeMap::new();
         for register in 0..layout.extent(Axis::Register) as u32 {
