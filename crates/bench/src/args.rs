@@ -211,8 +211,9 @@ pub struct Tuned {
 
 #[derive(Debug, Args)]
 pub struct JudgeArgs {
-    /// Records with measured trials. How many candidates were timed until one was within 3 % of the best is counted in the first file that
-    /// has the problem; the best is that of all: `judge-model short.sqlite long.sqlite` counts in searches of a small budget
+    /// Records with measured trials. The first file that has a problem gives the count of candidates until one was within 3 % of
+    /// the best. The best is the best of all files. So `judge-model short.sqlite long.sqlite` counts in searches of a small
+    /// budget
     #[arg(required = true, value_name = "FILE")]
     pub records: Vec<PathBuf>,
     /// Count the searches that had such a plan after so many timed candidates

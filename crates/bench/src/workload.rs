@@ -137,8 +137,8 @@ impl<'a> Workload<'a> {
         Buffers { workspace, ..self.buffers.clone() }
     }
 
-    /// Poisons C and the values of reductions, runs once, and judges both; then the same on small integers, whose sums are exact: no term of any
-    /// may be missing or count twice.
+    /// Poisons C and the values of reductions, runs once, and judges both. Then does the same on small integers with exact sums:
+    /// no term of any sum may be missing or count twice.
     ///
     /// # Errors
     /// Those of `run` and of the device.

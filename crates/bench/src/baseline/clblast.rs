@@ -187,8 +187,8 @@ impl Run<'_> {
         let (lda, ldb, ldc) = (g.a.ld as usize, g.b.ld as usize, g.c.ld as usize);
         let mut queue = self.library.queue as *mut c_void;
         let event = std::ptr::null_mut();
-        // SAFETY: the signatures are those of clblast_c.h; the memory objects hold the operands (the workload made them for
-        // this problem) and the queue belongs to their context; no event is asked for.
+        // SAFETY: the signatures are those of clblast_c.h. The memory objects hold the operands (the workload made them for this
+        // problem), and the queue belongs to their context. No event is asked for.
         unsafe {
             if g.batch == 1 {
                 let f: Product<T> = self.library.function(plain)?;

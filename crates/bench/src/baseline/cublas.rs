@@ -155,8 +155,8 @@ impl Product<'_> {
         let factors = [self.workload.alpha(), self.workload.beta()];
         let singles = factors.map(|factor| factor as f32);
         let (x, y) = (&raw const singles[0], &raw const singles[1]);
-        // SAFETY: the addresses are those of device buffers that hold the operands (the workload made them for this
-        // problem); the factors are read during the call, the pointer mode being the host's.
+        // SAFETY: the addresses are those of device buffers that hold the operands (the workload made them for this problem). The
+        // factors are read during the call, because the pointer mode is the host's.
         let done = unsafe {
             match self.dtype {
                 Scalar::F32 => {

@@ -1,5 +1,5 @@
-//! cuBLAS's calls for products of complex numbers: `cublasCgemm` and `cublasZgemm`, of batches the strided ones; and `cublasCgemm3m`, which makes
-//! three real products do for a complex one and loses accuracy for it.
+//! cuBLAS's calls for products of complex numbers: `cublasCgemm` and `cublasZgemm`, and their strided variants for batches. Also
+//! `cublasCgemm3m`, which makes three real products do for a complex one and loses accuracy for it.
 
 use super::cuda::check;
 use super::gemm::Piece;
@@ -28,8 +28,8 @@ impl Complex {
         let factors = [workload.alpha(), workload.beta()];
         let (singles, doubles) =
             (factors.map(|x| sys::float2 { x: x as f32, y: 0.0 }), factors.map(|x| sys::double2 { x, y: 0.0 }));
-        // SAFETY: the addresses are those of device buffers that hold the operands (the workload made them for this problem); the factors are read
-        // during the call, the pointer mode being the host's.
+        // SAFETY: the addresses are those of device buffers that hold the operands (the workload made them for this problem). The
+        // factors are read during the call, because the pointer mode is the host's.
         let done = unsafe {
             match (self.dtype, batch, self.three) {
                 (Scalar::F64, ..) => {

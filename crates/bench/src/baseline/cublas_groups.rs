@@ -108,8 +108,9 @@ impl Runner for Product<'_> {
         let [a, b, c] = [0, 1, 2].map(|matrix| addresses + matrix * apart);
         let [input, output] = self.types;
         let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
-        // SAFETY: the vectors have an element for each group, the device's memory three of them; the addresses are those of parts of the
-        // workload's buffers, and what is in the host's memory is read during the call, the pointer mode being the host's.
+        // SAFETY: the vectors have an element for each group, and the device's memory has three for each group. The addresses
+        // point to parts of the workload's buffers. The call reads the host's memory before it returns, because the pointer mode
+        // is the host's.
         let done = unsafe {
             check!(
                 OK,

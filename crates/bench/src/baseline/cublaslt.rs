@@ -1,6 +1,6 @@
-//! cuBLASLt: its first 32 heuristic results are timed, the fastest that is right is kept. Split-k partial results in 16 bits are not
-//! asked for: they exceed the error that sums in f32 have. Bias along the contiguous direction of C, relu and the approximation of gelu are
-//! its own epilogues; a residual without activation is its C, which it reads apart from the result.
+//! cuBLASLt: its first 32 heuristic results are timed, the fastest that is right is kept. Split-k partial results in 16 bits are
+//! not asked for: they exceed the error that sums in f32 have. Bias along the contiguous direction of C, relu and the
+//! approximation of gelu are its own epilogues. A residual without activation is its C, which it reads apart from the result.
 
 use super::cuda::{check, find, stream};
 use super::gemm::Call;
@@ -144,8 +144,8 @@ fn data_type(scalar: Scalar) -> Result<sys::cudaDataType, BenchError> {
 /// Every way to reduce partial results of split k.
 const ANY_SCHEME: u32 = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_MASK as u32;
 
-/// The ways that keep partial results as wide as the accumulators, for a type of the result: those in place and of its own type do so
-/// where it is no 16-bit type.
+/// The reduction schemes that keep partial results as wide as the accumulators, for a type of the result. Schemes in place and in
+/// the result's own type do so where it is no 16-bit type.
 fn schemes(out: Scalar) -> u32 {
     match out {
         Scalar::F16 | Scalar::BF16 => sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32,
@@ -197,8 +197,10 @@ impl Fused {
 /// A matmul descriptor.
 struct Descriptor(sys::cublasLtMatmulDesc_t);
 
-/// What the library has no kernels for, of its documentation of `cublasLtMatmul()`: 8-bit types but along k on both sides, of e5m2 alone,
-/// or of lines that start at no multiple of 16 bytes; integers but i8 with results in i32, of lines of no multiple of 4.
+/// Refuses products that the library has no kernels for, by the documentation of `cublasLtMatmul()`. It has kernels only for:
+///
+/// - 8-bit floats along k on both sides, one of them at least e4m3, with rows that start at multiples of 16 bytes;
+/// - i8 with results in i32, with rows of multiples of 4.
 fn check_8_bits(gemm: &Gemm) -> Result<(), BenchError> {
     let refuse = |reason: &str| Err(BenchError::Unsupported { library: NAME, reason: reason.into() });
     let lines = [gemm.a.ld, gemm.b.ld, gemm.m, gemm.k];

@@ -153,9 +153,9 @@ fn is_hopeless(run: Duration, fastest: Duration) -> bool {
     run > LONG && run > fastest.saturating_mul(SLOWER)
 }
 
-/// Times every way to compute a workload (one run untimed, then samples with caches as the workload says), the fastest ones again where
-/// `samples` says so, and gives the fastest whose result is right, or the fastest of all where none is. Ways that fail, and
-/// ways whose untimed run takes far too long ([`LONG`]), are passed over.
+/// Times every way to compute a workload: one run untimed, then samples with caches as the workload says. The fastest ones are
+/// timed again where `samples` says so. Gives the fastest way with a right result, or the fastest of all where none is right.
+/// Ways that fail are passed over, and so are ways with an untimed run that takes far too long ([`LONG`]).
 ///
 /// # Errors
 /// Why the last one failed, if all did.

@@ -259,8 +259,8 @@ impl Ways for Algorithms<'_> {
         let [one, zero] = self.buffers.factors;
         let [x, w, y, space] = self.addresses();
         let (input, filter, window, output) = self.descriptors();
-        // SAFETY, for all calls: the descriptors describe the buffers at these addresses (the workload made them for this problem); the
-        // workspace is as large as the algorithm was said to need.
+        // SAFETY, for all calls: the descriptors describe the buffers at these addresses (the workload made them for this
+        // problem). The workspace is as large as the algorithm was said to need.
         match (algorithm, &self.buffers.bias) {
             (Algorithm::Forward(algorithm), Some((tensor, bias))) if fused => {
                 let (tensor, bias, identity) = (tensor.0, *bias as *const c_void, self.identity.0);

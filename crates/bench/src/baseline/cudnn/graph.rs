@@ -424,8 +424,8 @@ impl Ways for Plans<'_> {
         let Some(plan) = self.plans.get(number) else {
             return Err(BenchError::Call { call: "cudnnBackendExecute", reason: format!("no plan {number}") });
         };
-        // SAFETY: plan and pack are finalized; the pack's addresses are those of buffers as large as the graph's tensors, and of a
-        // workspace at least as large as the plan needs.
+        // SAFETY: plan and pack are finalized. The pack's addresses are those of buffers as large as the graph's tensors, and of
+        // a workspace at least as large as the plan needs.
         let status = unsafe { sys::cudnnBackendExecute(self.library.handle, plan.plan.raw, plan.pack.raw) };
         judge("cudnnBackendExecute", status, || format!("engine {}", plan.identity.engine))?;
         self.buffers.add_bias(self.library.handle)

@@ -1,6 +1,10 @@
-//! cuDNN's convolutions in three directions, in f64, f32 (FMA units only, or TF32), f16 and bf16, NCHW and NHWC: the algorithms of its
-//! convolution calls ([`algorithms`]), where windows read like padding at both ends of a dimension, and the plans of its graph interface
-//! ([`graph`]). Every way that cuDNN offers is timed with the bias included; the fastest right one is kept.
+//! cuDNN's convolutions in three directions, in f64, f32 (FMA units only, or TF32), f16 and bf16, NCHW and NHWC. They come from
+//! two interfaces:
+//!
+//! - the algorithms of its convolution calls ([`algorithms`]), where both ends of a dimension have the same padding;
+//! - the plans of its graph interface ([`graph`]).
+//!
+//! Every way that cuDNN offers is timed with the bias included; the fastest right one is kept.
 
 mod algorithms;
 mod graph;
