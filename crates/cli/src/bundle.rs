@@ -75,8 +75,8 @@ fn tuned_on(context: &Context, arch: &str) -> Result<Vec<DeviceKey>, CliError> {
     Ok(devices)
 }
 
-/// The plan of `--plan`, else the fastest that was measured on a device of the architecture (one that was verified by this installation
-/// before an imported one), else the plan that the operation runs with.
+/// The plan of `--plan`, else the fastest that was measured on a device of the architecture, else the plan that the operation
+/// runs with. A plan that was verified by this installation comes before an imported one.
 fn choose(context: &Context, operation: Operation, devices: &[DeviceKey]) -> Result<Chosen, CliError> {
     type Best = fn(&Records, &ProblemKey, &DeviceKey, &str) -> Result<Option<Trial>, RecordsError>;
     let sources: [(Best, &str); 2] = [(Records::best, ""), (Records::best_imported, " (imported, not verified here)")];

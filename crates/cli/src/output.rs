@@ -62,8 +62,8 @@ pub fn write_file(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<
     written.map_err(|e| CliError::failed(unwritable(path, &e)))
 }
 
-/// Sees that a file can be written, before the work whose result it is to hold: makes its folder where there is none, and leaves a file
-/// that is there as it is.
+/// Sees that a file can be written, before the work that makes its content. Makes its folder where there is none, and leaves an
+/// existing file as it is.
 ///
 /// # Errors
 /// The path, what is wrong and what to do.
@@ -77,8 +77,8 @@ pub fn writable(path: &Path) -> Result<(), String> {
     tried().map_err(|e| unwritable(path, &e))
 }
 
-/// Text as the name of a file: letters, digits, `_`, `-` and `.` stay; too long a name is cut and ends in a number made from
-/// the whole text, so that different texts keep different names.
+/// Text as the name of a file: letters, digits, `_`, `-` and `.` stay. A name that is too long is cut and ends in a number made
+/// from the whole text, so that different texts keep different names.
 pub fn file_name(text: &str) -> String {
     let clean: String = text.chars().map(|c| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '-' }).collect();
     if clean.len() <= 180 {

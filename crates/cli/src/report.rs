@@ -1,5 +1,5 @@
-//! The result of tuning a model or a file of cases, as a page that stands alone: each problem with its layers, plan, time, share, and how far it is from what
-//! the device could do at most.
+//! The result of tuning a model or a file of cases, as a page that stands alone. It shows each problem with its layers, plan,
+//! time, share, and distance from the limit of the device.
 
 use crate::error::CliError;
 use crate::output::{human_rate, human_time, write_file};

@@ -155,8 +155,8 @@ pub fn classify(e: tilewright::Error) -> CliError {
 /// Time for the trial in flight and the last verification after a request to end.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Ctrl-C, SIGTERM and SIGHUP (unless it is ignored, as under `nohup`) ask the work to end with what it has; a second one, or
-/// [`GRACE`], ends the process whatever it is at, and no candidate is blamed for that.
+/// Ctrl-C, SIGTERM and SIGHUP (unless it is ignored, as under `nohup`) ask the work to end with what it has. A second signal, or
+/// [`GRACE`], ends the process whatever it is at. No candidate is blamed for that.
 pub fn on_interrupt(cancel: &Cancel) -> Result<(), CliError> {
     let cancel = cancel.clone();
     let stop = || tilewright_device::exit_now(i32::from(CliError::Interrupted.code()));
