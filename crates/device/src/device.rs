@@ -255,9 +255,9 @@ pub trait Device: Send + Sync {
     /// [`DeviceError::Emulation`] for a rule the kernel breaks.
     fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError>;
 
-    /// Tries launches in a compile worker, on zeros, where the device's driver compiles kernels only when they first run
-    /// (OpenCL on processors): a crash or a hang of that then costs the worker alone, and the work is not done again here.
-    /// Nothing happens on other devices or without workers. May be called from many threads at once.
+    /// Tries launches in a compile worker, on zeros, where the device's driver compiles kernels only when they first run (OpenCL
+    /// on processors). A crash or a hang then costs the worker alone, and the work is not done again here. Nothing happens on
+    /// other devices or without workers. May be called from many threads at once.
     ///
     /// # Errors
     /// [`DeviceError::CompileTimeout`], [`DeviceError::CompilerCrashed`], [`DeviceError::BadLaunch`].

@@ -1,5 +1,5 @@
-//! The end of the process. From then on nothing on a device is freed, and no compiler runs in this process: libraries that share the device, or
-//! that compile, may have taken down their own state already, and the system frees everything.
+//! The end of the process. From then on nothing on a device is freed, and no compiler runs in this process. Libraries that share
+//! the device, or that compile, may have taken down their own state already. The system frees everything.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};

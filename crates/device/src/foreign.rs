@@ -62,8 +62,9 @@ pub trait Foreign {
     /// [`DeviceError::BadLaunch`] where arguments and kernel do not fit, [`DeviceError::Api`] for what the driver says.
     ///
     /// # Safety
-    /// Every address must be one of this device, aligned and as large as the kernel accesses it, until the stream has passed the launch
-    /// (and every replay of it, where it was captured); so must kernel and stream live.
+    /// Every address must be one of this device, aligned and as large as the kernel accesses it, until the stream has passed the
+    /// launch. If the launch was captured, that holds until the stream has passed every replay. Kernel and stream must live as
+    /// long.
     unsafe fn start(
         &self,
         stream: Stream,

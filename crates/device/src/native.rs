@@ -94,16 +94,16 @@ pub trait Native {
     /// [`DeviceError::BadBuffer`] for a foreign buffer.
     fn memory(&self, buffer: &Buffer) -> Result<usize, DeviceError>;
 
-    /// Puts work on the native queue once and waits for it, untimed: what [`Native::time`] times has run before, since libraries load
-    /// kernels at the first call, and wait for the device then.
+    /// Puts work on the native queue once and waits for it, untimed. Work that [`Native::time`] times has run before, because
+    /// libraries load kernels at the first call, and wait for the device then.
     ///
     /// # Errors
     /// As [`crate::Device::sync`]; [`DeviceError::Api`] with the text that `enqueue` fails with.
     fn run(&self, enqueue: &mut dyn FnMut() -> Result<(), String>) -> Result<(), DeviceError>;
 
-    /// As [`crate::Device::time`], for work that `enqueue` puts on the native queue. `enqueue` runs once per repeat, twice for warm
-    /// caches, with the device current on its thread; it must not wait for the queue, which is held meanwhile, and must not call the device.
-    /// A hold ends after 2 s, which frees a call that waits.
+    /// As [`crate::Device::time`], for work that `enqueue` puts on the native queue. `enqueue` runs once per repeat, twice for
+    /// warm caches, with the device current on its thread. It must not wait for the queue, which is held meanwhile, and must not
+    /// call the device. A hold ends after 2 s, which frees a call that waits.
     ///
     /// # Errors
     /// As [`crate::Device::time`]; [`DeviceError::Api`] with the text that `enqueue` fails with, or because its hold ran out of time.

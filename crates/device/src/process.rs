@@ -16,8 +16,8 @@ pub fn exit_now(code: i32) -> ! {
     std::process::exit(code)
 }
 
-/// Lets a crash of this process (a wild access, an illegal instruction, an abort) write [`CRASHED`] to a file before it ends the process
-/// as it would have; a kill from outside writes nothing. For the main functions of programs: it stays to their end.
+/// Lets a crash of this process (a wild access, an illegal instruction, an abort) write [`CRASHED`] to a file before it ends the
+/// process as it would have. A kill from outside writes nothing. For the main functions of programs: it stays to their end.
 ///
 /// # Errors
 /// The operating system's.

@@ -1,7 +1,7 @@
 //! The sweep before each timed run: a kernel that reads more memory than the last-level cache holds.
 //!
-//! Reading leaves the cache full of clean lines that nobody wants. Writing would leave dirty ones, which the device then writes back
-//! while the timed run asks for memory: on an H200 a product that reads 134 MB takes 44.0 us so, instead of 36.7.
+//! Reading leaves the cache full of clean lines that nobody wants. Writing would leave dirty lines, which the device then writes
+//! back while the timed run asks for memory. On an H200 a product that reads 134 MB then takes 44.0 us instead of 36.7.
 
 use crate::device::DeviceKind;
 use crate::{Device, DeviceError, DeviceInfo, Launch, LaunchArg};

@@ -13,8 +13,8 @@ const NAME: &str = "libnvrtc.so";
 
 /// Finds the library and tells its version (major, minor).
 ///
-/// It is looked for in `TILEWRIGHT_NVRTC` (a file or its folder), else in `TILEWRIGHT_CUDA_LIBS`, else under the usual names
-/// (which follows `LD_LIBRARY_PATH`), in CUDA's folders and in the Python packages of the environments at hand.
+/// It is looked for in `TILEWRIGHT_NVRTC` (a file or its folder), else in `TILEWRIGHT_CUDA_LIBS`. Else it is looked for under the
+/// usual names (which follows `LD_LIBRARY_PATH`), in CUDA's folders and in the Python packages of the environments at hand.
 ///
 /// # Errors
 /// [`DeviceError::Missing`].

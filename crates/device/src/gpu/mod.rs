@@ -74,8 +74,8 @@ impl<D: Driver> Context<D> {
         Entered::new(&*self.driver).map_err(|f| self.failed(f, ""))
     }
 
-    /// The driver, to free something of the device: None where that is left to the system, because the context or the driver is gone, or the
-    /// process is about to end.
+    /// The driver, to free something of the device. None where that is left to the system, because the context or the driver is
+    /// gone, or the process is about to end.
     fn to_free(&self) -> Option<Entered<'_, D>> {
         if self.ending.has_come() { None } else { self.driver().ok() }
     }
@@ -385,8 +385,8 @@ impl<D: Driver> GpuDevice<D> {
         Ok(elapsed)
     }
 
-    /// Runs launches once, untimed, if one of their kernels never ran: a driver may finish loading a kernel, or make room for its
-    /// private memory, when it first runs, and waits for the device then.
+    /// Runs launches once, untimed, if one of their kernels never ran. At the first run a driver may finish loading a kernel, or
+    /// make room for its private memory, and then waits for the device.
     fn run_first(&self, driver: &D, queue: &mut Queue, launches: &[Launch]) -> Result<(), DeviceError> {
         let has_run = |launch: &Launch| launch.kernel.binary::<Module<D>>(&self.info.id).is_none_or(Module::has_run);
         if launches.iter().all(has_run) {

@@ -1,5 +1,5 @@
-//! How many vector registers hold values that are needed later, in AMD's assembly: what each role of a kernel would need alone, where the
-//! register file is given out by what all of its code needs.
+//! How many vector registers hold values that are needed later, in AMD's assembly. This is the number that each role of a kernel
+//! would need alone, where the register file is divided by the need of all code.
 //!
 //! A write counts for all lanes, also where some are masked out. Accumulation registers (`a`) count like others (`v`).
 

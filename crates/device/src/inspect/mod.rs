@@ -1,5 +1,5 @@
-//! Reads a compiler's code for a kernel's main loop, without a device: where loads are issued, how many math instructions come before
-//! their wait, where the store to shared memory is, and which resources the kernel uses.
+//! Reads a compiler's code for a kernel's main loop, without a device. It finds the issue of loads, the number of math
+//! instructions before their wait, the store to shared memory, and the resources that the kernel uses.
 //!
 //! AMD's architectures go through clang to assembly, NVIDIA's through NVRTC and nvdisasm. Both become one kind of listing
 //! (`listing`), whose loops (`flow`) are laid out and measured (`trace`).

@@ -44,8 +44,12 @@ impl Program {
         Program { path: path.into(), args: args.into_iter().collect() }
     }
 
-    /// The program that the environment variable `TILEWRIGHT_WORKER` names, else this one where it called [`worker_main`], else the command
-    /// `tilewright` beside the file that this code was loaded from or in `../bin` of its folder, else that in `PATH`.
+    /// The first of these programs:
+    ///
+    /// - the program that the environment variable `TILEWRIGHT_WORKER` names;
+    /// - this program, where it called [`worker_main`];
+    /// - the command `tilewright` beside the file that this code was loaded from, or in `../bin` of its folder;
+    /// - the command `tilewright` in `PATH`.
     ///
     /// # Errors
     /// [`DeviceError::NoWorker`] if there is none.
