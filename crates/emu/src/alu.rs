@@ -1,8 +1,14 @@
 //! Arithmetic over all lanes: one function runs a straight line of operations on the register files.
 //!
-//! Semantics: integers wrap (the `Checked` forms also report the lanes that left their type); division by zero is reported and gives
-//! 0; float arithmetic is IEEE with one rounding per operation; `Min`/`Max` are `fmin`/`fmax`; conversions to narrower floats
-//! round to nearest even; float to integer truncates, saturates and sends NaN to 0; shift counts count modulo the width.
+//! Semantics:
+//!
+//! - Integers wrap. The `Checked` forms also report the lanes that left their type.
+//! - Division by zero is reported and gives 0.
+//! - Float arithmetic is IEEE with one rounding per operation.
+//! - `Min`/`Max` are `fmin`/`fmax`.
+//! - Conversions to narrower floats round to nearest even.
+//! - Float to integer truncates, saturates and sends NaN to 0.
+//! - Shift counts count modulo the width.
 
 use crate::lanes::{B32, B64, Files, View};
 use crate::map::{checked2, divide32, f, g, map1, map2, map3};

@@ -1,8 +1,8 @@
 //! Counts what the waves of a real GPU would do: see [`crate::Counters`].
 //!
-//! Global accesses are counted in 32-byte sectors and 128-byte lines per wave access. Shared memory has 32 banks of 4 bytes and
-//! serves 32 lanes at a time for values up to 4 bytes, 16 for 8, 8 for 16 bytes; wider values go as several accesses of 16
-//! bytes. A turn takes as many cycles as the busiest bank has different words to give.
+//! Global accesses are counted in 32-byte sectors and 128-byte lines per wave access. Shared memory has 32 banks of 4 bytes. It
+//! serves 32 lanes at a time for values up to 4 bytes, 16 for 8, 8 for 16 bytes. Wider values go as several accesses of 16 bytes.
+//! A turn takes as many cycles as the busiest bank has different words to give.
 
 use crate::access::Target;
 use crate::code::{Address, Inst, Mem, Space, Work};

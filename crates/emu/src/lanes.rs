@@ -1,8 +1,8 @@
 //! The register file of a context: values of all its lanes as arrays, 16 lanes to a block.
 //!
-//! A *varying* slot holds one value per lane (as many blocks as the context has); a *uniform* slot holds one value for all lanes,
-//! repeated over a single block so that arithmetic on uniform and varying operands is the same code. 32-bit values (`Bool` as 0 or 1,
-//! `F16` and `BF16` as their 16 bits) and 64-bit values live in two files.
+//! A *varying* slot holds one value per lane (as many blocks as the context has). A *uniform* slot holds one value for all lanes.
+//! The value is repeated over a single block, so that arithmetic on uniform and varying operands is the same code. Two files hold
+//! 32-bit values (`Bool` as 0 or 1, `F16` and `BF16` as their 16 bits) and 64-bit values.
 
 use std::cell::Cell;
 

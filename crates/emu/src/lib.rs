@@ -36,22 +36,23 @@
 //!
 //! # How threads run
 //!
-//! Threads run in lockstep: the whole work-group, or each role where the kernel has roles, or each wave where named or transaction
-//! barriers or warpgroup instructions let waves overtake one another. With [`Options::interleave`] every wave runs on its own and they alternate at random (by seed) at
-//! memory operations, barriers and shuffles; asynchronous copies land at once or when they are waited for.
-//! The work-groups of a cluster run together, their contexts in one order.
-//! Bulk loads land at once or later wherever races are watched.
+//! Threads run in lockstep: the whole work-group, or each role where the kernel has roles. Each wave runs in lockstep alone where
+//! named or transaction barriers or warpgroup instructions let waves overtake one another. With [`Options::interleave`] every
+//! wave runs on its own. Waves alternate at random (by seed) at memory operations, barriers and shuffles. Asynchronous copies
+//! land at once or when they are waited for. The work-groups of a cluster run together, their contexts in one order. Bulk loads
+//! land at once or later wherever races are watched.
 //!
 //! # What the race checks see
 //!
-//! Two accesses to the same bytes, one of them a write, by different threads, must have a barrier between them that orders them;
-//! it does not matter in which order they happened to run, nor whether the threads are of one wave. In global memory, accesses of
-//! different work-groups are never ordered; atomics go with atomics. Transaction barriers order what was done before an arrival, and the
-//! bulk loads that complete on them, before what follows a wait; if one lane alone waits, it alone knows until its wave meets. Bulk
-//! copies and warpgroup instructions count as threads of their own, see ordinary writes after a proxy fence only, and use memory until
-//! they are waited for. In a cluster, all that holds for what one work-group does to another's barriers and shared memory; a
-//! work-group must not end before it knows of the last use of its own. One thing may go unseen: where a kernel uses wave or named
-//! barriers, only the last of several reads of a global element within a work-group is remembered.
+//! Two accesses to the same bytes, one of them a write, by different threads, must have a barrier between them that orders them.
+//! It does not matter in which order they happened to run, nor whether the threads are of one wave. In global memory, accesses of
+//! different work-groups are never ordered; atomics go with atomics. Transaction barriers order accesses before an arrival, and
+//! the bulk loads that complete on them, before accesses that follow a wait. If one lane alone waits, it alone knows until its
+//! wave synchronizes. Bulk copies and warpgroup instructions count as threads of their own. They see ordinary writes after a
+//! proxy fence only, and use memory until they are waited for. In a cluster, all that holds for accesses of one work-group to
+//! another's barriers and shared memory. A work-group must not end before it knows of the last use of its own. One thing may go
+//! unseen. Where a kernel uses wave or named barriers, only the last of several reads of a global element within a work-group is
+//! remembered.
 //!
 //! A kernel that [may begin early](Kernel::follows) still runs after all previous launches. The checks compare its accesses before its
 //! [`tilewright_ir::Stmt::LaunchWait`] with the accesses of previous launches that may still run on a device. It must not read bytes that

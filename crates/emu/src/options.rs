@@ -46,8 +46,8 @@ pub struct Options {
     pub wave: u32,
     /// Loop iterations one work-group may spend before [`crate::EmuError::Runaway`]; 0 for no limit.
     pub max_steps: u64,
-    /// Of a launch's work-groups (or clusters of them) only each so many'th runs, and the last: a sample of what is too large to be computed
-    /// whole. 0 or 1: all of them.
+    /// Only one in `every` work-groups (or clusters of them) of a launch runs, and the last one. This is a sample of a launch
+    /// that is too large to be computed whole. 0 or 1: all of them.
     pub every: u64,
 }
 

@@ -1,9 +1,9 @@
 //! Integer results beyond their type are wrong only where they are used.
 //!
-//! Kernels evaluate indices for all lanes and use those of the lanes that are inside. A result beyond its type is therefore remembered
-//! with its lane, goes through arithmetic as NaN goes through sums, and is an error once it decides, addresses or is stored: as in
-//! LLVM, where such a result is *poison*. A choice takes the poison of what it chooses; a condition that is false whatever the
-//! other one is has none. Nothing here runs until some result is poison.
+//! Kernels evaluate indices for all lanes and use those of the lanes that are inside. A result beyond its type is therefore
+//! remembered with its lane, and goes through arithmetic as NaN goes through sums. It is an error once it decides, addresses or
+//! is stored. In LLVM such a result is *poison*. A choice takes the poison of what it chooses; a condition that is false whatever
+//! the other one is has none. Nothing here runs until some result is poison.
 
 use crate::EmuError;
 use crate::code::{Address, Bulk, Copy, Index, Inst, Left, Matrix, Mem};

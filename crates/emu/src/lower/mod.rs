@@ -1,8 +1,8 @@
 //! Lowers a kernel to [`Code`]: statements in `statement`, expressions in `expr`, control flow in `flow`, memory
 //! and places in `place`; `emit` adds to the code.
 //!
-//! Values that are the same for all threads of a work-group stay uniform, so address arithmetic on loop counters costs nothing;
-//! loops that must unroll are unrolled; register elements become slots. Where threads diverge, statements run under a mask of
+//! Values that are the same for all threads of a work-group stay uniform, so address arithmetic on loop counters costs nothing.
+//! Loops that must unroll are unrolled. Register elements become slots. Where threads diverge, statements run under a mask of
 //! active lanes: pure values are computed for all lanes, assignments are blended, memory is touched by active lanes only.
 
 mod analyse;

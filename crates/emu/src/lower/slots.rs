@@ -1,7 +1,7 @@
 //! Hands out register slots and remembers evaluated expressions, by scope.
 //!
 //! A scope is a stretch of code whose slots are free again at its end. In a *straight* scope everything always runs once its
-//! surrounding scope runs (a statement, one turn of an unrolled loop); branches and run-time loops are not straight, and nothing
+//! surrounding scope runs (a statement, one turn of an unrolled loop). Branches and run-time loops are not straight, and nothing
 //! evaluated in them may be remembered outside.
 
 use super::value::Value;

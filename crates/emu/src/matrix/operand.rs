@@ -44,8 +44,8 @@ pub(super) fn element(input: MatrixType, register: u32, number: usize) -> f32 {
     decode(input, if bits < 32 { register >> (bits * number as u32) & ((1 << bits) - 1) } else { register })
 }
 
-/// Byte distance, from an operand's first byte and before the swizzle, of the 16 bytes that hold byte `k` of row `row` where k is
-/// contiguous; of those that hold row `8 * row` at depth `k` where rows are.
+/// Byte distance of 16 bytes from an operand's first byte, before the swizzle. Where k is contiguous, these are the bytes that
+/// hold byte `k` of row `row`. Where rows are contiguous, they hold row `8 * row` at depth `k`.
 fn chunk_offset(t: &Tile, row: usize, k: usize) -> usize {
     let width = t.swizzle.row_bytes() as usize;
     match (t.k_contiguous, t.swizzle) {

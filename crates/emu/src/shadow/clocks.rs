@@ -192,8 +192,8 @@ impl Clocks {
         let clean = self.clean.get(self.domain(issuer));
         fenced || clean.is_some_and(|c| c.covers(of.base + of.domain(writer), of.named(writer), epoch))
     }
-    /// True if what a domain of work-group `of` read in an epoch has come to its registers before agents that `issuer`, ordered after it,
-    /// starts: a barrier alone does not say so.
+    /// True if the reads of a domain of work-group `of` in an epoch have come to its registers before the agents that `issuer`
+    /// starts. `issuer` is ordered after the domain. A barrier alone does not say so.
     pub(crate) fn arrived_at(&self, issuer: u32, of: &Clocks, domain: usize, epoch: u32) -> bool {
         let fenced = of.arrived.get(domain).is_none_or(|&e| epoch <= e);
         fenced || self.clean.get(self.domain(issuer)).is_some_and(|c| epoch <= c.at[of.base + domain])

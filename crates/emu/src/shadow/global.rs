@@ -1,10 +1,10 @@
 //! Shadow of one global buffer during one launch, shared by all work-groups.
 //!
 //! A granule remembers its last write, reads and atomics: work-group (plus 1) in the upper half, then epoch and thread as in
-//! shared memory. Nothing but fences around atomics orders work-groups with each other (see `order`): any other conflict between two of
-//! them is a race whenever it happens. Records are exchanged with sequentially consistent atomics: of two conflicting accesses on two host threads, at least
-//! one sees the other. Readers and atomics of several groups, or of several threads of one group, are remembered as such; when
-//! a group's barriers order less than the whole group, only its last reader is.
+//! shared memory. Nothing but fences around atomics orders work-groups with each other (see `order`): any other conflict between
+//! two of them is a race whenever it happens. Records are exchanged with sequentially consistent atomics: of two conflicting
+//! accesses on two host threads, at least one sees the other. Readers and atomics of several groups, or of several threads of one
+//! group, are remembered as such. Where a group's barriers order less than the whole group, only its last reader is.
 
 use super::order::Past;
 use super::order::Said;
