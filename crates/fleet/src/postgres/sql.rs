@@ -69,9 +69,9 @@ ALTER ROLE {role} SET lock_timeout = '5s';
 ALTER ROLE {role} SET idle_in_transaction_session_timeout = '10s';
 ";
 
-/// Shows that workers reach the server, at most once a second. After a gap longer than half a lease and that second all leases hold one
-/// lease time more: the server was down, a replica took over, or the server's clock was set. A lease that is renewed has three quarters
-/// of its time left, so from 4 s on the gap is noted before one ends.
+/// Shows that workers reach the server, at most once a second. After a gap longer than half a lease and that second all leases
+/// hold one lease time more. In such a gap the server was down, a replica took over, or the server's clock was set. A lease that
+/// is renewed has three quarters of its time left, so from 4 s on the gap is noted before one ends.
 pub(super) const TOUCH: &str = "
 WITH me AS (UPDATE tw.worker SET seen = clock_timestamp() WHERE id = $2 AND seen < clock_timestamp() - interval '1 second')
 UPDATE tw.alive SET seen = clock_timestamp(),
@@ -84,10 +84,11 @@ pub const CLAIMED: &str = "
 UPDATE tw.task SET until = clock_timestamp() + $2 * interval '1 second' WHERE claim = $1 AND state = 'leased'
 RETURNING id, epoch, problem, lapses, spent";
 
-/// Leases the heaviest task that is free. It walks one index in order of work. A lease that ends later than any could was given before the
-/// clock went back. While a gap is not noted yet, nothing lapses; neither in the first lease time after the start of the server's first process:
-/// a worker may have missed every moment in which a server that restarts often was up. Of a promoted replica, and of a server that mends a crash of
-/// one connection, that start is old: the gap alone protects there.
+/// Leases the heaviest task that is free. It walks one index in order of work. A lease that ends later than any could was given
+/// before the clock went back. While a gap is not noted yet, nothing lapses. Nothing lapses in the first lease time after the
+/// start of the server's first process, either. A worker may have missed every moment in which a server that restarts often was
+/// up. Of a promoted replica, and of a server that mends a crash of one connection, that start is old: the gap alone protects
+/// there.
 pub const CLAIM: &str = "
 WITH c AS (
   SELECT id FROM tw.task WHERE run = $1 AND class = $2 AND state IN ('open', 'leased')
