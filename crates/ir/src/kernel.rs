@@ -482,10 +482,10 @@ pub enum Stmt {
         /// Which lane gives to which.
         kind: ShuffleKind,
     },
-    /// Hint to the compiler's scheduler, without effect on results. With a size: the next so many instructions of these
-    /// classes stand here, as AMD's `sched_group_barrier`. With size 0, a fence: only instructions of these classes may be
-    /// moved across, as AMD's `sched_barrier`; CUDA knows only the fence, and it holds back memory accesses alone; OpenCL has the
-    /// fence on AMD's devices.
+    /// Hint to the compiler's scheduler, without effect on results. With a size: the next so many instructions of these classes
+    /// stand here, as AMD's `sched_group_barrier`. With size 0, a fence: only instructions of these classes may be moved across,
+    /// as AMD's `sched_barrier`. CUDA knows only the fence, and it holds back memory accesses alone. OpenCL has the fence on
+    /// AMD's devices.
     SchedHint {
         /// Instruction class mask (0x08 MFMA, 0x20 VMEM read, 0x100 LDS read, 0x200 LDS write, 0x02 VALU).
         mask: u32,
@@ -556,8 +556,8 @@ pub struct Kernel {
     /// [follows](Kernel::follows).
     #[serde(default)]
     pub precedes: bool,
-    /// Where a guarded load of 16-bit elements gives zeros, it does so in whole words: compilers that choose each element on its own need as
-    /// many instructions again as there are elements. How it is spelled, no more.
+    /// Where a guarded load of 16-bit elements gives zeros, it does so in whole words. Compilers that choose each element on its
+    /// own need as many instructions again as there are elements. This affects the spelling only.
     #[serde(default)]
     pub zero_words: bool,
     /// Expression arena: node and type.

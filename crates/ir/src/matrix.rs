@@ -143,8 +143,8 @@ pub struct RegSlice {
     pub first: ExprId,
 }
 
-/// How rows of 128 bytes (or 64, 32) are permuted in shared memory so that neither rows nor columns conflict: the 16-byte
-/// chunk index is xor-ed with bits of the address above it, within the pattern of 8 rows that starts at a multiple of 8 row lengths.
+/// How rows of 128 bytes (or 64, 32) are permuted in shared memory so that neither rows nor columns conflict. The 16-byte chunk
+/// index is xor-ed with bits of the address above it. The pattern has 8 rows and starts at a multiple of 8 row lengths.
 ///
 /// ```
 /// use tilewright_ir::Swizzle;
@@ -194,10 +194,10 @@ impl Swizzle {
 
 /// A matrix operand that an instruction reads from shared memory itself (wgmma).
 ///
-/// With w = [`Swizzle::row_bytes`], byte b along the contiguous direction and position i along the other stand, before
-/// [`Swizzle::apply`] to the address in shared memory, at
-/// b % w + (b / w) leading + (i % 8) w + (i / 8) stride. One exception is the hardware's own: without a swizzle and with m (n)
-/// contiguous, the two strides exchange their roles. PTX ISA, "Strides" of the matrix descriptor; CUTLASS `mma_traits_sm90_gmma`.
+/// Let w be [`Swizzle::row_bytes`]. Byte b along the contiguous direction and position i along the other stand at
+/// `b % w + (b / w) leading + (i % 8) w + (i / 8) stride`, before [`Swizzle::apply`] to the address in shared memory. One
+/// exception is the hardware's own: without a swizzle and with m (n) contiguous, the two strides exchange their roles. PTX ISA,
+/// "Strides" of the matrix descriptor; CUTLASS `mma_traits_sm90_gmma`.
 ///
 /// ```
 /// use tilewright_ir::{Builder, Scalar, SharedTile, Swizzle};
@@ -280,9 +280,10 @@ pub enum MatrixOp {
         /// Accumulators, read and written.
         acc: RegSlice,
     },
-    /// `ldmatrix.xN[.trans]`: N 8 x 8 matrices of 16-bit elements from shared memory; lane l gives the address of row l % 8 of matrix
-    /// l / 8 (16 bytes, aligned; lanes from 8 N on give none); N = 1, 2, 4 `U32`, or `F32` of the same bits, per lane. Register i of lane l holds elements 2 (l % 4)
-    /// and 2 (l % 4) + 1 of row l / 4 of matrix i; transposed, of column l / 4.
+    /// `ldmatrix.xN[.trans]`: N 8 x 8 matrices of 16-bit elements from shared memory. Lane l gives the address of row l % 8 of
+    /// matrix l / 8 (16 bytes, aligned); lanes from 8 N on give none. Each lane receives N = 1, 2, 4 `U32`, or `F32` of the same
+    /// bits. Register i of lane l holds elements `2 (l % 4)` and `2 (l % 4) + 1` of row `l / 4` of matrix i; transposed, of
+    /// column `l / 4`.
     LoadMatrix {
         /// Receives N registers.
         to: RegSlice,
@@ -330,8 +331,8 @@ pub enum MatrixOp {
     Mfma {
         /// Input type.
         input: MatrixType,
-        /// Shape: 32 x 32 x 8 or 16 x 16 x 16 of 16-bit types, twice as deep on gfx950, and of `I8`, twice as deep from gfx942 on and four
-        /// times on gfx950; 32 x 32 x 2 or 16 x 16 x 4 of `F32`.
+        /// Shape. 16-bit types have 32 x 32 x 8 or 16 x 16 x 16, twice as deep on gfx950. `I8` has these shapes, twice as deep
+        /// from gfx942 on and four times on gfx950. `F32` has 32 x 32 x 2 or 16 x 16 x 4.
         shape: MmaShape,
         /// Fragment of A: types of 16 and 8 bits as `U32`, the lowest k in the lowest bits; `F32` as it is.
         a: RegSlice,
@@ -434,10 +435,10 @@ pub struct TensorMap {
 
 /// The im2col mode of a tensor map over (channels, one to three spatial dimensions, samples), innermost first.
 ///
-/// A copy starts at a position of the windows' origin and moves as many pixels as its box has: the origin walks along the first spatial
-/// dimension from `lower` to `extent - 1 + upper` in steps of `step`, then along the next one, then to the next sample. The pixel that
-/// is read is the origin plus the copy's offsets; where it lies outside the tensor zeros arrive. PTX ISA, "im2col mode"; the driver's
-/// `cuTensorMapEncodeIm2col`.
+/// A copy starts at a position of the windows' origin and moves as many pixels as its box has. The origin walks along the first
+/// spatial dimension from `lower` to `extent - 1 + upper` in steps of `step`. Then it walks along the next dimension, then to the
+/// next sample. The pixel that is read is the origin plus the copy's offsets; where it lies outside the tensor zeros arrive. PTX
+/// ISA, "im2col mode"; the driver's `cuTensorMapEncodeIm2col`.
 ///
 /// ```
 /// use tilewright_ir::{Im2col, Scalar, Swizzle, TensorMap};
@@ -541,8 +542,8 @@ pub enum BulkOp {
         /// Which work-group, `I32`: its position in the cluster.
         rank: ExprId,
     },
-    /// Waits until the phase of this parity (`I32`, 0 or 1) has completed: goes on at once where the current phase has the other one,
-    /// as for parity 1 on a new barrier.
+    /// Waits until the phase of this parity (`I32`, 0 or 1) has completed. Goes on at once where the current phase has the other
+    /// parity, as for parity 1 on a new barrier.
     Wait {
         /// Which.
         barrier: TxRef,
@@ -560,8 +561,8 @@ pub enum BulkOp {
         at: Vec<ExprId>,
         /// Completed by the bytes.
         barrier: TxRef,
-        /// `I32`, bit r: the work-group of rank r in the cluster receives the box, at this place in its shared memory, and its bytes
-        /// complete on its barrier of this index. `None`: this work-group alone.
+        /// `I32`, bit r: the work-group of rank r in the cluster receives the box. The box goes to this place in its shared
+        /// memory, and the bytes complete on its barrier of this index. `None`: this work-group alone.
         peers: Option<ExprId>,
     },
     /// Copies a box from shared to global memory, clipped at the tensor's edges. One thread issues it.

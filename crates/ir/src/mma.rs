@@ -1,8 +1,8 @@
 //! The table of instructions that multiply: what each computes, who runs it, where its operands and accumulators are.
 //!
-//! Validator, emulator, printers, generator and cost model read these rows. A [`MathUnit`] is a family of instructions that a plan
-//! chooses; an [`Mma`] is one of its instructions. To add an instruction: a row of [`TABLE`], its spelling in `print`, and, where its
-//! numbers are of another type, the arithmetic in the emulator, and where its fragments lie in `fragments`.
+//! Validator, emulator, printers, generator and cost model read these rows. A [`MathUnit`] is a family of instructions that a
+//! plan chooses; an [`Mma`] is one of its instructions. A new instruction needs a row of [`TABLE`], its spelling in `print`, and
+//! the place of its fragments in `fragments`. If its numbers are of another type, the emulator needs their arithmetic, too.
 
 mod family;
 mod fragments;

@@ -194,8 +194,9 @@ impl Limits {
         let threads = waves.div_ceil(UNIT_PARTS) * wave * UNIT_PARTS;
         self.registers_per_unit / if threads == 0 { 1 } else { threads } / REGISTER_STEP * REGISTER_STEP
     }
-    /// Registers per thread of warpgroups that load and that compute (`setmaxnreg`), so many of each, where those that load have
-    /// `of_load`: the sum over all must not exceed what the launch took, or they wait for registers for ever. `None` where nobody gains.
+    /// Registers per thread of warpgroups that load and that compute (`setmaxnreg`), for these numbers of warpgroups. Warpgroups
+    /// that load have `of_load`. The sum over all must not exceed what the launch took, or they wait for registers for ever.
+    /// `None` where nobody gains.
     pub fn role_registers(&self, load: u32, math: u32, of_load: u32) -> Option<(u32, u32)> {
         let even = self.share(4 * (load + math), WARP);
         let left = (even * (load + math)).checked_sub(of_load * load)?.checked_div(math)? / REGISTER_STEP * REGISTER_STEP;
@@ -567,8 +568,8 @@ impl Target {
             _ => "wave",
         }
     }
-    /// Compute units that clusters of so many work-groups keep busy where each unit holds `resident` work-groups: a cluster stands within
-    /// a part of the chip that has at least as many units.
+    /// Compute units that clusters of `cluster` work-groups keep busy where each unit holds `resident` work-groups. A cluster
+    /// stands within a part of the chip that has at least as many units.
     pub fn units_of_clusters(&self, cluster: u32, resident: u32) -> f64 {
         let (units, resident) = (self.units.max(1), resident.max(1));
         if cluster <= 1 {

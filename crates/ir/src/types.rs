@@ -323,8 +323,8 @@ impl BinaryOp {
     }
 }
 
-/// Read-modify-write operations on memory. Of floats, the larger and the smaller are those of [`BinaryOp::Maximum`] and
-/// [`BinaryOp::Minimum`]: NaN stays, and -0 is below +0, so that the result does not depend on the order of updates.
+/// Read-modify-write operations on memory. For floats, the larger and the smaller are the results of [`BinaryOp::Maximum`] and
+/// [`BinaryOp::Minimum`]. NaN stays, and -0 is below +0, so that the result does not depend on the order of updates.
 ///
 /// ```
 /// use tilewright_ir::{Access, AtomicOp, Base, Builder, Scalar, Stmt};

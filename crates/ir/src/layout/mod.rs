@@ -106,8 +106,9 @@ impl Layout {
         let swizzle = Some(Chunks { swizzle, bytes: scalar.bytes(), from: 7 }).filter(|chunks| chunks.swizzle.mask() > 0);
         Layout { swizzle, ..plain }
     }
-    /// The same layout with 16-byte chunks permuted within each 128 bytes; elements have `bytes` bytes. Eight reads of 16 bytes that are `apart` bytes
-    /// (a power of two) from each other then conflict in no bank: the number of a chunk is xor-ed with the number of the read.
+    /// The same layout with 16-byte chunks permuted within each 128 bytes; elements have `bytes` bytes. Eight reads of 16 bytes
+    /// that are `apart` bytes (a power of two) from each other then conflict in no bank. The number of a chunk is xor-ed with the
+    /// number of the read.
     pub fn apart(self, apart: u32, bytes: u32) -> Layout {
         let from = apart.max(128).ilog2();
         Layout { swizzle: Some(Chunks { swizzle: Swizzle::B128, bytes, from }), ..self }

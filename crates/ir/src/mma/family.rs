@@ -21,16 +21,16 @@ use std::fmt;
 pub enum MathUnit {
     /// Multiply-adds of each thread on its own micro tile.
     Fma,
-    /// Warpgroup matrix instructions (wgmma): each group of 128 threads owns a micro tile of whole instructions, 64 rows and
-    /// up to 256 columns each, and reads both operands from shared memory.
+    /// Warpgroup matrix instructions (wgmma). Each group of 128 threads owns a micro tile of whole instructions, 64 rows and up
+    /// to 256 columns each. It reads both operands from shared memory.
     Warpgroup,
     /// Matrix instructions of single waves of 32 (mma.sync): each wave owns a micro tile of 16 x 8 blocks, its fragments come by
     /// ldmatrix.
     Mma,
     /// Matrix instructions of single waves of 64 (AMD's MFMA): each wave owns a micro tile of 16 x 16 or 32 x 32 blocks.
     Mfma,
-    /// Multiply-adds of each thread of four bytes along k at a time (`dp4a`, `v_dot4`): what [`MathUnit::Fma`] becomes of integers of 8 bits
-    /// where the target has them and k-tiles are multiples of four.
+    /// Multiply-adds of each thread of four bytes along k at a time (`dp4a`, `v_dot4`). They replace [`MathUnit::Fma`] for
+    /// integers of 8 bits where the target has them and k-tiles are multiples of four.
     Dot,
 }
 
@@ -119,8 +119,8 @@ pub struct Family {
     pub reads: Reads,
     /// Registers of a lane that one read of fragments from shared memory fills at most, of operands of 16 bits.
     pub read: u32,
-    /// Bytes at whose multiples a micro tile's rows begin in swizzled panels: descriptors name lines of 128 bytes, `ldmatrix` reads 16 bytes
-    /// of a line, and loads of threads begin anywhere.
+    /// A micro tile's rows in swizzled panels begin at multiples of this number of bytes. Descriptors name lines of 128 bytes,
+    /// `ldmatrix` reads 16 bytes of a line, and loads of threads begin anywhere.
     pub begins: u32,
     /// Splits of k whose partial results a search reduces within a cluster.
     pub cluster_splits: &'static [u32],
@@ -234,8 +234,8 @@ impl Family {
     }
     /// The lines that elements of so many bytes are read from, by instructions themselves or as fragments in registers.
     ///
-    /// Four 8-bit neighbours along k fill a register. 8 x 8 matrices of 16-bit elements are transposed, and single elements of 32 bits and
-    /// more are read anywhere; but instructions that read panels transpose 16-bit elements only.
+    /// Four 8-bit neighbours along k fill a register. Matrices of 8 x 8 elements of 16 bits are transposed, and single elements
+    /// of 32 bits and more are read anywhere. But instructions that read panels transpose 16-bit elements only.
     pub const fn lines(&self, bytes: u32, in_registers: bool) -> Lines {
         match (self.reads, bytes) {
             (Reads::Vectors, 1) if matches!(self.unit, MathUnit::Dot) => Lines::K,

@@ -15,8 +15,8 @@ pub struct Term {
     modulo: u32,
 }
 
-/// Where the elements of a matrix that lanes hold in registers are: coordinates are sums of digits of lane, register and element within
-/// the register, each of one of the three, so that what each of them adds can be told apart.
+/// Where the elements of a matrix that lanes hold in registers are. Coordinates are sums of digits of lane, register and element
+/// within the register. Each digit is of one of the three, so that their contributions can be separated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fragment {
     pub(super) terms: &'static [Term],

@@ -1,5 +1,5 @@
-//! Spells transaction barriers, bulk copies through tensor maps and reads of a peer's shared memory, as CUDA inline PTX: one short helper for each
-//! operation, so that a kernel's body is a list of calls.
+//! Spells transaction barriers, bulk copies through tensor maps and reads of a peer's shared memory, as CUDA inline PTX. Each
+//! operation has one short helper, so that a kernel's body is a list of calls.
 
 use super::Printer;
 use super::cpp::INLINE;

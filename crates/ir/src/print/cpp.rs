@@ -65,9 +65,10 @@ pub(super) fn braces(ty: &str, parts: &[String]) -> Text {
 /// C++'s unsigned types of 1, 2 and 4 bytes.
 pub(super) const UNSIGNED: [&str; 3] = ["unsigned char", "unsigned short", "unsigned int"];
 
-/// A float of 8 bits to `F32` by arithmetic. e5m2 is the upper half of a binary16, whose conversion `half` names; exponents of e4m3 are 120
-/// less than those of `F32`, and below its least normal number steps are 2^-9. Of the formats without signed zeros exponents are 119 and 111 less,
-/// and the bits of -0 are NaN. `as_float` opens the expression for a float of these bits.
+/// A float of 8 bits to `F32` by arithmetic. The format e5m2 is the upper half of a binary16, and `half` names the conversion.
+/// Exponents of e4m3 are 120 less than exponents of `F32`, and below its least normal number steps are 2^-9. Of the formats
+/// without signed zeros exponents are 119 and 111 less, and the bits of -0 are NaN. `as_float` opens the expression for a float
+/// of these bits.
 pub(super) fn widen_float8(
     inline: &str,
     [uchar, ushort, uint]: [&str; 3],

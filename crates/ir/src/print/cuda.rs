@@ -66,8 +66,8 @@ impl Dialect for Cuda {
     fn pointer(&self, _: Space, constant: bool, pointee: &str) -> String {
         cpp::pointer(constant, pointee)
     }
-    /// Loads through a read-only pointer that nothing aliases may be moved anywhere, over every fence: where a kernel has one, or writes to the
-    /// same memory in another way, nothing is promised.
+    /// Loads through a read-only pointer that nothing aliases may be moved anywhere, over every fence. Nothing is promised where
+    /// a kernel has a fence, or writes to the same memory in another way.
     fn restrict(&self, fenced: bool) -> &'static str {
         if fenced { "" } else { "__restrict__" }
     }
@@ -389,13 +389,13 @@ impl Dialect for Cuda {
     }
 }
 
-/// The body of a function from byte `i` of a word `w` to its two integers as a pair of floats of 16 bits. The byte is put into both halves of a word, a
-/// mask leaves one half of it in each, on which a number's exponent is put, with the sign bit turned, so that integers with signs are those without
-/// plus 8.
+/// The body of a function from byte `i` of a word `w` to its two integers as a pair of floats of 16 bits. The byte is put into
+/// both halves of a word. A mask leaves one half of it in each. A number's exponent is put on that half. With the sign bit
+/// turned, a signed integer becomes an unsigned one that is 8 larger.
 fn halves_of_bytes(from: Scalar, to: Scalar) -> Option<String> {
     let signed = from == Scalar::I4;
-    // Bytes in both halves, mask, exponents (and signs), factor, what is added: in binary16 ten bits hold a byte, whose upper half stays in its place; in
-    // bfloat16 seven do not, and upper halves come from the word shifted by four.
+    // Bytes in both halves, mask, exponents (and signs), factor, addend. In binary16 ten bits hold a byte, and its upper half
+    // stays in its place. In bfloat16 seven bits do not, and upper halves come from the word shifted by four.
     let (float, bytes, mask, bits, factor, added) = match (to, signed) {
         (Scalar::F16, true) => ("f16", "w, w, i * 0x1111", 0x00f0_000f, 0x6480_6408_u32, 0x2c00_3c00, 0xd480_e408_u32),
         (Scalar::F16, false) => ("f16", "w, w, i * 0x1111", 0x00f0_000f, 0x6400_6400, 0x2c00_3c00, 0xd400_e400),

@@ -175,7 +175,7 @@ pub(super) trait Dialect {
     /// True if the functions this dialect names in `unary`, `min_max` and `fma` take vectors.
     fn vector_functions(&self) -> bool;
     /// Name of the function that stores a vector in global memory at a computed offset, where an assignment does not always
-    /// become one access: `name<bytes>(pointer, value)` stores so many bytes at the pointer.
+    /// become one access. `name<bytes>(pointer, value)` stores this number of bytes at the pointer.
     fn store(&self, _: Type, _: &mut Prelude) -> Option<String> {
         None
     }
@@ -214,8 +214,8 @@ pub(super) trait Dialect {
     fn widen(&self, from: Scalar, target: &Target, prelude: &mut Prelude) -> String;
     /// Name of the function from `F32` to the bits of a float of 16 or 8 bits, rounding to nearest even; those of 8 saturate.
     fn narrow(&self, to: Scalar, target: &Target, prelude: &mut Prelude) -> String;
-    /// Name of the function from a vector of integers of 8 or 4 bits to as many floats of 16 bits, where there is a shorter way than one by one; how both
-    /// are spelled.
+    /// Name of the function from a vector of integers of 8 or 4 bits to as many floats of 16 bits. `None` where there is no
+    /// shorter way than one by one. `_spelled` spells both types.
     fn floats_of_bytes(&self, _from: Type, _to: Type, _spelled: &[String; 2], _: &Target, _: &mut Prelude) -> Option<String> {
         None
     }
@@ -230,9 +230,9 @@ pub(super) trait Dialect {
     fn atomic(&self, op: AtomicOp, scalar: Scalar, space: Space, address: &str, value: &str, prelude: &mut Prelude) -> String;
     /// A fence between work-groups, or `None` where the dialect has none.
     fn fence(&self) -> Option<String>;
-    /// The body of an atomic maximum or minimum of floats, by those of integers that its bits are: floats without a sign are in the order
-    /// of signed integers, those with one in the reverse order of unsigned integers. NaN becomes the one that no other passes. `integer` is
-    /// the operation on integers, signed or not; `bits` are those of `a`, a signed integer.
+    /// The body of an atomic maximum or minimum of floats, by integer operations on their bits. Floats without a sign are in the
+    /// order of signed integers. Floats with a sign are in the reverse order of unsigned integers. NaN becomes the one that no
+    /// other passes. `integer` is the operation on integers, signed or not; `bits` are those of `a`, a signed integer.
     fn atomic_extreme(&self, op: AtomicOp, int: &str, bits: &str, integer: &dyn Fn(AtomicOp, bool) -> String) -> String {
         let (nan, other) = match op {
             AtomicOp::Min => ("-1".to_string(), AtomicOp::Max),

@@ -238,8 +238,8 @@ impl Dialect for Hip {
     fn fence(&self) -> Option<String> {
         Some("__builtin_amdgcn_fence(__ATOMIC_ACQ_REL, \"agent\");".into())
     }
-    /// Lanes of a row of 16 exchange by data-parallel primitives, which move registers, and one lane's value comes to all through a scalar
-    /// register; others exchange through the shared memory's crossbar.
+    /// Lanes of a row of 16 exchange by data-parallel primitives, which move registers. One lane's value comes to all through a
+    /// scalar register. Others exchange through the shared memory's crossbar.
     fn shuffle(&self, kind: ShuffleKind, scalar: Scalar, wave: u32, value: &str, prelude: &mut Prelude) -> String {
         let ty = cpp::scalar(scalar);
         if let ShuffleKind::Xor(mask) = kind
@@ -293,8 +293,9 @@ impl Dialect for Hip {
     }
 }
 
-/// Controls of the data-parallel primitives, one after the other, that give each lane the value of the one whose number differs in
-/// these bits, where there are such: permutations of four lanes, and rows of 16 mirrored in halves, mirrored or rotated by half.
+/// Controls of the data-parallel primitives, one after the other. They give each lane the value of the lane with a number that
+/// differs in these bits. They are permutations of four lanes, and rows of 16 mirrored in halves, mirrored or rotated by half.
+/// `None` where there are no such controls.
 fn row_exchange(mask: u32) -> Option<&'static [u32]> {
     Some(match mask {
         1 => &[0xb1],
