@@ -1,5 +1,5 @@
-//! Several problems tuned under one budget, on a thread of its own: Python hears of it between its own steps, so that it may call torch, and with it
-//! this package, before it answers.
+//! Several problems tuned under one budget, on a thread of its own. Python hears of it between its own steps, so that it may call
+//! torch, and with it this package, before it answers.
 
 use crate::errors::{TuneError, raised};
 use crate::operation::PyOperation;

@@ -181,8 +181,9 @@ unsafe fn launched<'a>(
     Ok(Some(out))
 }
 
-/// What a convolution's kernels depend on besides its operands, as `_convolution_of` in `python/tilewright/_operators.py` reads it: is there a bias,
-/// strides, padding, dilation, groups; shape and strides of what a gradient is of.
+/// The properties that a convolution's kernels depend on besides its operands, as `_convolution_of` in
+/// `python/tilewright/_operators.py` reads them. They are: is there a bias, strides, padding, dilation, groups; shape and strides
+/// of the tensor that a gradient belongs to.
 struct How([i64; CONVOLUTION], usize);
 
 impl How {

@@ -1,6 +1,7 @@
-//! Layers with a bias and their gradients, without Python on the way. `aten::addmm` has scalars, which do not pass the C interface, and the gradient
-//! of an operator of our own would be Python's: so they take the place of `aten::mkldnn_linear` for tensors it has no kernel for. Torch
-//! differentiates that in C++ and has kernels for oneDNN's own tensors alone. `Linear` in `python/tilewright/_models.py` calls it.
+//! Layers with a bias and their gradients, without Python on the way. `aten::addmm` has scalars, which do not pass the C
+//! interface, and the gradient of our own operator would be Python's. So these kernels take the place of `aten::mkldnn_linear`
+//! for tensors it has no kernel for. Torch differentiates that in C++ and has kernels for oneDNN's own tensors alone. `Linear` in
+//! `python/tilewright/_models.py` calls it.
 
 use super::calls::{Operand, Out, Which, is_bias, multiply, run};
 use super::shim::{Boxed, Handle, Seen, Shim, Tensor};

@@ -1,5 +1,6 @@
 //! The C interface of libtorch that stays the same from one version to the next (`torch/csrc/stable/c/shim.h` and
-//! `torch/csrc/inductor/aoti_torch/c/shim.h` there), found in the libraries that Python has loaded: nothing of torch is needed to build.
+//! `torch/csrc/inductor/aoti_torch/c/shim.h` there). It is found in the libraries that Python has loaded, so nothing of torch is
+//! needed to build.
 
 mod lists;
 mod reductions;

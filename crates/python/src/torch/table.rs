@@ -1,5 +1,5 @@
-//! What has been decided about calls: Python is asked once about each that differs from those before, and each thread looks it up from then on
-//! in a table of its own, without a lock.
+//! Decisions about calls. Python is asked once about each call that differs from the calls before. From then on each thread looks
+//! the decision up in a table of its own, without a lock.
 
 use super::shim::{Seen, Shim};
 use crate::operation::PyPrepared;
