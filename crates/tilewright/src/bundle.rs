@@ -70,8 +70,8 @@ struct Part<'a> {
     cubins: Vec<String>,
 }
 
-/// Kernels of several problems for an NVIDIA GPU, compiled now by NVRTC: `NAME.h` and `NAME.c` with functions to find, prepare and launch
-/// them, cubins, and `manifest.json`.
+/// Kernels of several problems for an NVIDIA GPU, compiled now by NVRTC. The files are `NAME.h` and `NAME.c` (functions to find,
+/// prepare and launch the kernels), cubins, and `manifest.json`.
 ///
 /// # Errors
 /// [`Error::Host`] for a name that C does not allow, other targets, a problem that is there twice, and no problem.

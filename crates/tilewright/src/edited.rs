@@ -1,5 +1,5 @@
-//! A source that [`Operation::source`](crate::Operation::source) wrote and someone changed: problem, plan and launches are read from its
-//! head, its text takes the place of the kernels that would be generated.
+//! A source that [`Operation::source`](crate::Operation::source) wrote and someone changed. Problem, plan and launches are read
+//! from its head. Its text takes the place of the kernels that would be generated.
 
 use crate::emit::{MARK, VERSION, launches};
 use serde_json::Value;

@@ -1,5 +1,5 @@
 //! The library of tilewright. It turns a problem (a matrix product, a convolution, a reduction) into the fastest GPU kernel that
-//! it can find for your shape on your device. It verifies the kernel, runs it, and gives you its source.
+//! it finds for your shape on your device. It verifies the kernel, runs it, and gives you its source.
 //!
 //! A [`Context`] is a device with its tuning records. An [`Operation`] is one problem on a context: it has a plan, can be tuned, runs on
 //! [`Operands`], and prints its source. A [`Buffer`] is typed device memory. A [`Prepared`] operation is launched on memory and streams of

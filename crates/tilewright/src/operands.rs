@@ -140,9 +140,9 @@ impl<'a, T: Element, U: Element, V: Element> Operands<'a, T, U, V> {
     pub fn bias<W: Element>(self, bias: &'a Buffer<W>) -> Self {
         self.with(Role::Bias, Memory::of(bias))
     }
-    /// Extents of this launch, where the problem declares some as known only at launch: what was compiled once runs for every value
-    /// from 1 to the largest. Leading dimensions and batch strides are the problem's at every size; operands need hold no more than
-    /// this launch touches.
+    /// Extents of this launch, where the problem declares some as known only at launch. The compiled kernel runs for every value
+    /// from 1 to the largest. Leading dimensions and batch strides are the problem's at every size; operands need hold no more
+    /// than this launch touches.
     #[must_use]
     pub const fn at(mut self, extents: Extents) -> Self {
         self.at = Some(extents);

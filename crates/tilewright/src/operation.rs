@@ -43,8 +43,8 @@ const AGAIN_SECONDS: f64 = 10.0;
 pub enum Origin {
     /// The fastest thoroughly verified plan in the records for this problem and device.
     Recorded,
-    /// Recorded for this problem and device, but with another driver or another version of this program, by somebody else, or without a
-    /// thorough verification: verified and timed again just now.
+    /// Recorded for this problem and device, but with another driver or another version of this program, by somebody else, or
+    /// without a thorough verification. Verified and timed again just now.
     VerifiedAgain,
     /// The cost model's pick, looked at before its first use.
     Picked,
@@ -480,8 +480,9 @@ impl Operation {
     /// As [`Operation::run`], with all operands by name: those of a problem with a bias or a residual.
     ///
     /// # Errors
-    /// As [`Operation::run`]. [`Error::Bind`] if the problem has a bias or a residual and none is given, or the other way round. [`Error::Bind`]
-    /// also for an extent that is 0 or beyond the largest, and for a smaller one that the problem does not declare as known only at launch.
+    /// As [`Operation::run`]. [`Error::Bind`] if the problem has a bias or a residual and none is given, or the other way round.
+    /// [`Error::Bind`] also for an extent that is 0 or beyond the largest. [`Error::Bind`] also for a smaller extent that the
+    /// problem does not declare as known only at launch.
     pub fn run_with<T: Element, U: Element, V: Element>(&self, operands: Operands<'_, T, U, V>) -> Result<Plan, Error> {
         let Operands { a, b, c, others, reductions, factors, at } = operands;
         let problem = self.problem();

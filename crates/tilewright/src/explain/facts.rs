@@ -1,5 +1,6 @@
-//! What a kernel is made of, as numbers and sentences: its roles, who holds which part of the tile of C, shared memory, barriers, copies
-//! and the epilogue. Read from the generated kernel and from the layouts it was generated from; words, figures and JSON all say this.
+//! Facts about a kernel, as numbers and sentences: its roles, who holds which part of the tile of C, shared memory, barriers,
+//! copies and the epilogue. Read from the generated kernel and from the layouts it was generated from; words, figures and JSON
+//! all say this.
 
 mod operands;
 mod results;

@@ -1,5 +1,5 @@
-//! What a plan's parameters do to a kernel, in words and numbers: the text of `tilewright explain` and of Python's `explain`, and the facts that
-//! the command's figures draw.
+//! What a plan's parameters do to a kernel, in words and numbers. This is the text of `tilewright explain` and of Python's
+//! `explain`, and the facts that the command's figures draw.
 
 mod describe;
 pub mod facts;

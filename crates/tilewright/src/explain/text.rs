@@ -78,7 +78,8 @@ fn words(notes: &[Note]) -> String {
     notes.iter().filter(|n| !n.inert).map(one).collect()
 }
 
-/// How the factors are multiplied, and how far from exact arithmetic `verify` lets a sum be; beside the type's own bound where another is asked for.
+/// How the operands are multiplied, and how far from exact arithmetic `verify` lets a sum be. The type's own bound is shown
+/// beside it where another bound is asked for.
 fn accuracy(problem: &Problem) -> String {
     let bound = |problem: &Problem| format!("{:.1e}", Tolerance::of(problem).accumulate);
     let plain = match problem {
