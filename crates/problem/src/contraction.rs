@@ -32,7 +32,8 @@ pub struct Gaps {
 pub enum ResultSource {
     /// Sums of products of A's and B's elements: all columns share A, all rows share B.
     Product,
-    /// The same where each column (n) has its own operand A, addressed by (g * n + column, m, k), or each row (m) its own operand B.
+    /// The same where each column (n) has its own operand A, addressed by (g * n + column, m, k). Or each row (m) has its own
+    /// operand B.
     OwnOperands(Along),
     /// A tensor's elements: there is no product.
     Elements(Elements),

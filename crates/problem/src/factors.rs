@@ -20,8 +20,9 @@ use crate::problem::Problem;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factors {
-    /// Multiplies the product; the real part of a complex alpha. 0 multiplies as any other number: a NaN or an infinity in A or B reaches C.
-    /// (The reference BLAS does not read A and B then. That needs a separate kernel, or a test in each epilogue.)
+    /// Multiplies the product; the real part of a complex alpha. A factor of 0 multiplies as any other number, so a NaN or an
+    /// infinity in A or B reaches C. (The reference BLAS does not read A and B then. That needs a separate kernel, or a test in
+    /// each epilogue.)
     pub alpha: f64,
     /// Of the old result; 0 never reads it. The real part of a complex one.
     pub beta: f64,

@@ -170,8 +170,9 @@ impl Gate {
         let limit = self.limit.value();
         if self.function == GateFunction::Clamped { y.clamp(-limit, limit) + 1.0 } else { y }
     }
-    /// How much an error of the gate's sum, relative to a scale of it, may change [`Gate::of_gate`]; what evaluation adds is within as much of it.
-    /// The sigmoid's slope is at most 1/4, and its own value at most 1. `x / (1 + exp(-slope x))` is as steep as Silu, whatever the slope.
+    /// How much an error of the gate's sum, relative to a scale of it, may change [`Gate::of_gate`]. The error of the evaluation
+    /// is within as much of it. The sigmoid's slope is at most 1/4, and its own value at most 1. `x / (1 + exp(-slope x))` is as
+    /// steep as Silu, whatever the slope.
     pub fn gate_scale(self, scale: f64) -> f64 {
         match (self.function, self.function.activation()) {
             (_, Some(activation)) => activation.slope(0.0) * scale,

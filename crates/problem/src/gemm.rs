@@ -285,8 +285,8 @@ impl GemmBuilder {
         self.gemm.complex = Some(self.gemm.complex.unwrap_or_default());
         self
     }
-    /// As [`GemmBuilder::complex`], with the conjugates of A's or of B's elements in their place; of a factor that is stored transposed this is its
-    /// conjugate transpose.
+    /// As [`GemmBuilder::complex`], with the conjugates of A's or of B's elements in their place. For an operand that is stored
+    /// transposed this is its conjugate transpose.
     pub fn conj(mut self, conj_a: bool, conj_b: bool) -> Self {
         self.gemm.complex = Some(Complex { conj_a, conj_b, ..self.gemm.complex.unwrap_or_default() });
         self
@@ -357,7 +357,8 @@ impl GemmBuilder {
         (self.gemm.a.offset, self.gemm.b.offset, self.gemm.c.offset) = (a, b, c);
         self
     }
-    /// Zero points of A (m) or B (n), of i32, are subtracted from it: one for all, or one for each row of A or column of B.
+    /// Zero points of A (m) or B (n), of i32, are subtracted from it. There is one for all, or one for each row of A or column of
+    /// B.
     pub fn zero_point(mut self, of: Along, how: ZeroPoint) -> Self {
         match of {
             Along::M => self.gemm.zero_points.a = Some(how),

@@ -95,9 +95,10 @@ impl Math {
     ///
     /// TF32: each element loses at most 2^-10 of its value if the unit truncates, 2^-11 if it rounds.
     ///
-    /// Three products of TF32: the smaller part of an element is at most 2^-11 of it, so the dropped product of two smaller parts is at most
-    /// 2^-22. Units also drop the last bit of a smaller part, 2^-23 of each element. The larger part is rounded to nearest. If it were
-    /// truncated, the smaller part would need two bits more than units read, and the errors would add to 2^-19.
+    /// Three products of TF32: the smaller part of an element is at most 2^-11 of it. So the dropped product of two smaller parts
+    /// is at most 2^-22. Units also drop the last bit of a smaller part, 2^-23 of each element. The larger part is rounded to
+    /// nearest. If it were truncated, the smaller part would need two bits more than units read, and the errors would add to
+    /// 2^-19.
     ///
     /// bf16 has 8 bits. Take an element between 2^e and 2^(e + 1). The remainder after the first bf16 number is at most 2^(e - 8). The remainder
     /// after the second is at most 2^(e - 17), because the second is rounded among numbers below 2^(e - 8). That remainder is a multiple of

@@ -11,8 +11,8 @@ use std::borrow::Cow;
 use std::ops::Deref;
 use tilewright_ir::MathUnit;
 
-/// A contraction as a kernel computes it: the problem's product or the transposed one, with operands in the types that the unit reads from
-/// shared memory. A generator makes it once, from the contraction that a problem is lowered to.
+/// A contraction as a kernel computes it. It is the problem's product or the transposed one, with operands in the types that the
+/// unit reads from shared memory. A generator makes it once, from the contraction that a problem is lowered to.
 ///
 /// ```
 /// use tilewright_ir::{MathUnit, Scalar};

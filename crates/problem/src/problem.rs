@@ -212,7 +212,8 @@ impl Problem {
             Problem::Reduce(_) => 1,
         }
     }
-    /// Terms of the shortest sum: a group of them may be one, and windows may lie outside of what they are over but for one position.
+    /// Terms of the shortest sum. A group of terms may be a single one. A window may lie outside of its tensor but for one
+    /// position.
     pub fn fewest_terms(&self) -> u64 {
         match self {
             Problem::Gemm(gemm) if gemm.grouped == Some(Ragged::K) => 1,

@@ -1,5 +1,5 @@
-//! Vectors that a matrix product reads beside its matrices: quantisation parameters (scales of factors, of whole rows and columns or of
-//! blocks, and zero points), and the ends of groups.
+//! Vectors that a matrix product reads beside its matrices. They are quantisation parameters (scales of operands, of whole rows
+//! and columns or of blocks, and zero points), and the ends of groups.
 
 use crate::epilogue::Along;
 use crate::math::Math;

@@ -183,7 +183,8 @@ impl Reduce {
     }
 }
 
-/// `sum`, `sum.exp` or `sum:bf16`: an operator, a function of each element before it, and the type of its values where it is not that of the sums.
+/// `sum`, `sum.exp` or `sum:bf16`: an operator, a function of each element before it, and the type of its values. The type is
+/// left out where it is the accumulator's.
 ///
 /// # Errors
 /// What is wrong with it, in words.

@@ -253,8 +253,8 @@ impl Conv {
         };
         ResultShape { extents: Extents { g, m, n }, groups: self.groups }
     }
-    /// Samples and pixels may be one axis of the product: every reduction reduces both, or neither (then its values keep their order
-    /// where there is one group).
+    /// Samples and pixels may be one axis of the product: every reduction reduces both, or neither. If neither, its values keep
+    /// their order where there is one group.
     pub fn merges(&self) -> bool {
         let kept = self.groups == 1;
         self.reductions.iter().all(|r| r.operand.is_some() || (r.over.g && r.over.whole()[0]) || (kept && !r.over.g && !r.over.m))

@@ -133,8 +133,8 @@ impl Gemm {
             return Err(ProblemError::value(format!("matrix {}", name.to_uppercase()), value, reason));
         }
         if index == 2 && self.entries() > 1 {
-            // Results of two batch entries must not share an element: distances in rising order must each clear all
-            // that smaller distances span (this admits interleaved batches, too).
+            // Results of two batch entries must not share an element. Distances in rising order must each clear all that smaller
+            // distances span. This admits interleaved batches, too.
             let mut axes = [(1, line), (x.ld, lines), (x.batch_stride, self.batch)];
             axes.sort_unstable();
             let mut reach = 0u64;

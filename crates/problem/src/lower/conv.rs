@@ -252,8 +252,8 @@ impl Chains<'_> {
         Ok(part)
     }
 
-    /// The input pixels of one phase along each axis. Where no tap reaches them the sum has no terms; views of its factors are those of
-    /// one tap, so that whatever copies other parts could copy them.
+    /// The input pixels of one phase along each axis. Where no tap reaches them the sum has no terms. The views of its operands
+    /// are then the views of one tap, so that copies of other parts could serve it.
     fn backward_data(&self, of: &[Phase]) -> Result<Contraction, ProblemError> {
         let conv = self.conv;
         let empty = of.iter().any(|axis| axis.taps.is_none());

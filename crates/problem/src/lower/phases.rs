@@ -1,11 +1,12 @@
 //! Which taps of the filter reach which pixels of the input, along one axis.
 //!
-//! Output pixel `p` reads input pixel `h` through tap `r` where `h + pad = stride * p + dilation * r`. So the taps that reach `h` follow
-//! from its phase `h mod stride`: they form an arithmetic sequence of step `stride / gcd(stride, dilation)`, and each further one is
-//! `dilation / gcd` output pixels further back. Phases without a tap get no gradient. Without dilation the first tap grows by 1 from one
-//! phase to the next. Neighbouring phases with as many rows and taps therefore form one contraction, with the phase as a digit of the batch.
-//! Where no tap reaches along one axis, all pixels of the other axes are rows of one part. Pixels of planes (NCHW) are contiguous. If one
-//! phase of an image row has taps, that phase's store also writes the zeros of the row's pixels without taps.
+//! Output pixel `p` reads input pixel `h` through tap `r` where `h + pad = stride * p + dilation * r`. So the taps that reach `h`
+//! follow from its phase `h mod stride`. They form an arithmetic sequence of step `stride / gcd(stride, dilation)`. Each further
+//! tap is `dilation / gcd` output pixels further back. Phases without a tap get no gradient. Without dilation the first tap grows
+//! by 1 from one phase to the next. Neighbouring phases with as many rows and taps therefore form one contraction, with the phase
+//! as a digit of the batch. Where no tap reaches along one axis, all pixels of the other axes are rows of one part. Pixels of
+//! planes (NCHW) are contiguous. If one phase of an image row has taps, that phase's store also writes the zeros of the row's
+//! pixels without taps.
 
 use crate::contraction::Gaps;
 use crate::conv::{Conv, Layout};

@@ -84,8 +84,8 @@ impl ResultShape {
         };
         [each(over.m, over.blocks[0], m), each(over.n, over.blocks[1], n)]
     }
-    /// Digits of an element's place: its number outside of the groups, in the groups, of rows and of columns; each extent with whether
-    /// these axes reduce it.
+    /// Digits of an element's place: its number outside of the groups, in the groups, of rows and of columns. Each digit has its
+    /// extent and whether these axes reduce it.
     fn digits(&self, over: Axes) -> [(bool, u64); 6] {
         let (Extents { g, m, n }, groups, [rows, columns]) = (self.extents, self.groups.max(1), self.each(over));
         // Of an axis that is reduced as a whole one value is left, of no element where the axis is empty.
