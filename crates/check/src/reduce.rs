@@ -58,8 +58,8 @@ pub struct Wholes {
     pub k: u64,
 }
 
-/// The problem with at most so many whole tiles and the same remainders; `None` where it is that small already, or where the smaller
-/// one would not be valid.
+/// The problem with at most `wholes` whole tiles and the same remainders. `None` where it is that small already, or where the
+/// smaller one would not be valid.
 pub fn reduce(problem: &Problem, spec: &KernelSpec, wholes: Wholes) -> Option<Problem> {
     let t = &spec.tiling;
     let depth = u64::from(t.k_tile) * u64::from(t.split_k.ways.max(1));

@@ -24,7 +24,8 @@ pub(crate) fn check(device: &dyn Device, problem: &Problem) -> Result<(), Device
     })
 }
 
-/// Bytes of this machine's memory: operands on the host, the result read back, what it is compared with, and the device's own where that is this machine's.
+/// Bytes of this machine's memory: operands on the host, the result read back, and the expected result. The device's own memory
+/// counts where it is this machine's.
 fn needed(c: &Contraction, kind: DeviceKind) -> u64 {
     let bytes = |len: u64, scalar: Scalar| u128::from(scalar.bytes_of(len));
     let [a, b, result] = [&c.a, &c.b, &c.c].map(|t| bytes(t.len, t.scalar));

@@ -265,8 +265,8 @@ pub struct Alignments {
 }
 
 impl Alignments {
-    /// The alignments of A, B and C: element 0 is `offsets` elements after the start of a buffer, and `buffers` are the buffers' alignments in
-    /// bytes.
+    /// The alignments of A, B and C. Element 0 is `offsets` elements after the start of a buffer, and `buffers` are the buffers'
+    /// alignments in bytes.
     pub fn of(contraction: &Contraction, buffers: [u64; 3], offsets: [u64; 3]) -> Alignments {
         let element = |n: usize, operand| {
             let bytes = contraction.tensor(operand).scalar.bytes_of(offsets[n]);
@@ -353,8 +353,8 @@ pub fn memories(contraction: &Contraction, offsets: [u64; 3], at: &Extents) -> i
     operands(contraction).map(operand).chain(added(contraction, at))
 }
 
-/// Quantisation parameters, bias, residual, up weights, pre-activations and reductions in the problem's order, as far as a contraction has them,
-/// with the bytes that a launch touches.
+/// Quantisation parameters, bias, residual, up weights, pre-activations and reductions in the problem's order, as far as a
+/// contraction has them. Each comes with the bytes that a launch touches.
 pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (Role, u64)> {
     let bytes = |len: u64, scalar: Scalar| scalar.bytes_of(len);
     let quants = contraction.quants();
@@ -514,8 +514,9 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Binds a program's arguments to buffers, for a launch with these extents (those of the contraction, or smaller ones where they are
-/// known only at launch). `compiled` holds the program's kernels in order. Legality is asked again with the real buffers.
+/// Binds a program's arguments to buffers, for a launch with these extents. They are the contraction's extents, or smaller ones
+/// where they are known only at launch. `compiled` holds the program's kernels in order. Legality is asked again with the real
+/// buffers.
 ///
 /// # Errors
 /// What [`check`] finds; [`BindError::Program`] where program and kernels do not belong together.

@@ -4,8 +4,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_problem::{Complex, Dynamic, Gemm, Problem, Scales};
 
-/// The same product of complex numbers, drawn from a pair's seed for some of those whose factors can be parts of such; without what these do not go
-/// with.
+/// The same product of complex numbers, drawn from a pair's seed. Only some products with operands that can be parts of complex
+/// numbers are taken. Options that do not go with complex numbers are removed.
 pub(super) fn complex(problem: Problem, seed: u64) -> Problem {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0xc0_3b1e);
     let Problem::Gemm(gemm) = &problem else { return problem };

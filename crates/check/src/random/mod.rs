@@ -66,8 +66,8 @@ pub struct Recipe {
     pub reductions: bool,
     /// Convolutions alone, each direction as often, by every unit that the target has.
     pub convolutions: bool,
-    /// Factors of every type and in every accuracy mode, each as often, by every unit that the target has; of f32 and f64 also as parts of complex
-    /// numbers.
+    /// Operands of every type and in every accuracy mode, each as often, by every unit that the target has. Operands of f32 and
+    /// f64 are also parts of complex numbers.
     pub formats: bool,
     /// All products that can be are grouped; without it some are.
     pub grouped: bool,
@@ -328,8 +328,8 @@ pub fn whole_run() -> bool {
     std::env::var_os("TILEWRIGHT_FULL").is_some_and(|set| set != "0")
 }
 
-/// Generates, compiles and runs a pair on test data drawn from its seed, beta 0 or not. Looks at the result, at all
-/// memory around it, at what must not change, and, on a device that does not check races itself, at a second run.
+/// Generates, compiles and runs a pair on test data drawn from its seed, beta 0 or not. Looks at the result, at all memory around
+/// it, and at memory that must not change. On a device that does not check races itself, it also looks at a second run.
 ///
 /// # Errors
 /// [`PairError`] where the pair did not run to its end.

@@ -127,8 +127,8 @@ fn depth(rng: &mut ChaCha8Rng, recipe: &Recipe, unit: u64) -> u64 {
 /// Draws of a plane until its size is wanted.
 const DRAWS: usize = 16;
 
-/// A convolution whose channels are planes. Half of their pixels are an odd multiple of some width of a store: a work-group's share of a tile may
-/// then begin within a vector.
+/// A convolution whose channels are planes. Half of their pixels are an odd multiple of some width of a store. A work-group's
+/// share of a tile may then begin within a vector.
 fn planes(rng: &mut ChaCha8Rng) -> Result<Problem, ProblemError> {
     let width = *[1, 2, 4, 4, 8].choose(rng).unwrap_or(&1);
     let mut sides = [rng.random_range(4..=15), rng.random_range(4..=15)];

@@ -241,8 +241,8 @@ impl Buffer {
         with_element!(scalar, E => write::<E>(&mut buffer.bytes, start, lines, &gaps, fill), {});
         Ok(buffer)
     }
-    /// Operand B of the product without its gate (`wide`): the columns of this buffer, which has the gate's weights, then those of the up weights,
-    /// without gaps.
+    /// Operand B of the product without its gate (`wide`). It has the columns of this buffer, which has the gate's weights, then
+    /// the columns of the up weights, without gaps.
     pub(super) fn joined(&self, up: &Buffer, gated: &Gemm, wide: &Gemm) -> Result<Buffer, ProblemError> {
         let scalar = self.scalar;
         let mut all = Buffer::new("B", scalar, Place::FIRST, Lines::matrix(wide, 1), Fill::Poison)?;

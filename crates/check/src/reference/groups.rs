@@ -44,8 +44,9 @@ impl Groups {
     }
 }
 
-/// Where the groups of a product end. Random: of sizes from 0 to twice the mean that fill all there is; else extremes: all in one group, groups
-/// of 0 and 1, groups that end early. Some row belongs to a group always, so that there is something to compare.
+/// Where the groups of a product end. Random: groups of sizes from 0 to twice the mean that fill all rows. Else extremes: all in
+/// one group, groups of 0 and 1, groups that end early. Some row belongs to a group always, so that there is something to
+/// compare.
 pub(super) fn drawn(gemm: &Gemm, seed: u64, random: bool) -> Vec<i32> {
     let groups = gemm.batch;
     let lines = gemm.ragged().map_or(0, |(_, lines)| lines);

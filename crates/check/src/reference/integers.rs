@@ -127,7 +127,8 @@ impl Integers {
             Shape::Matrix { patterns, .. } | Shape::Input { patterns, .. } | Shape::Filter { patterns, .. } => patterns,
         }
     }
-    /// The pattern of a row of A or column of B (counted on from batch entry to batch entry), a sample, an output channel of a group.
+    /// The pattern of a row of A or column of B (counted on from batch entry to batch entry). For a convolution: of a sample, or
+    /// of an output channel of a group.
     #[inline]
     pub(super) fn pattern(&self, operand: Operand, index: u64) -> u64 {
         match self.patterns(operand) {
@@ -305,8 +306,8 @@ fn matrix(gemm: &Gemm, index: usize) -> Shape {
     Shape::Matrix { line, lines, along_k, rows, patterns: PATTERNS, parts: gemm.parts() }
 }
 
-/// Patterns of samples and output channels of a convolution, and how many output pixels are looked at, so that the reference takes at
-/// most about `budget` multiply-adds.
+/// Patterns of samples and output channels of a convolution, and the number of output pixels that are looked at. The reference
+/// then takes at most about `budget` multiply-adds.
 pub(super) fn affordable(conv: &Conv, budget: u64) -> ([u64; 2], u64) {
     let pixels: u64 = conv.output().iter().product();
     let terms = conv.c_per_group().saturating_mul(conv.filter.iter().product());

@@ -102,7 +102,8 @@ pub struct Reference {
     reduced: Vec<reductions::Expected>,
     /// Reference of the pre-activations.
     ungated: Option<Box<Reference>>,
-    /// Each entry has the sum that its value is made of; none has where results are made of two: with a complex alpha, and of a gate.
+    /// Each entry has the sum that its value is made of. No entry has it where results are made of two sums: with a complex
+    /// alpha, and with a gate.
     of_one_sum: bool,
 }
 
@@ -228,8 +229,8 @@ impl Reference {
             of_one_sum: data.factors.alpha_im == 0.0 && data.problem.gate().is_none(),
         }
     }
-    /// The expected values of the same elements for data with the same A and B and other factors ([`TestData::with_factors`]): the sums of products are
-    /// computed once. `samples` are those of [`Reference::new`].
+    /// The expected values of the same elements for data with the same A and B and other factors ([`TestData::with_factors`]).
+    /// The sums of products are computed once. `samples` are those of [`Reference::new`].
     #[must_use]
     pub fn with_factors(&self, data: &TestData, samples: Samples) -> Reference {
         if !self.of_one_sum || data.factors.alpha_im != 0.0 {
@@ -289,7 +290,8 @@ impl Reference {
         Verdict { checked: self.entries.len() as u64, wrong, not_a_number, max_error, worst }
     }
 
-    /// How far a value may be from an entry's, and how far it is: 0 for what IEEE makes of a value beyond the type, infinity for NaN.
+    /// How far a value may be from an entry's, and how far it is. The distance is 0 for what IEEE makes of a value beyond the
+    /// type, and infinity for NaN.
     fn distance(&self, entry: &Entry, expected: f64, actual: f64) -> (f64, f64) {
         let t = &self.tolerance;
         let allowed = t.accumulate * entry.scale + t.round * expected.abs() + t.floor;

@@ -9,9 +9,9 @@
 //! adds more than 256 terms in sequence, and the rounding errors of the later additions have random signs. A maximum, a minimum or a
 //! magnitude differs by at most the largest tolerance of an element. The rounding of the result is added.
 //!
-//! A logarithm of a sum of exponentials moves as a maximum does, and by the relative error of that sum, each of whose terms is computed
-//! to 8 u. A standard deviation moves by no more than the element that moves most, to which the rounding of the mean is added.
-//! An index is right if the element there is the first of the largest, or as large as far as both are known.
+//! A logarithm of a sum of exponentials moves as a maximum does, and by the relative error of that sum. Each of its terms is
+//! computed to 8 u. A standard deviation moves by no more than the element that moves most, to which the rounding of the mean is
+//! added. An index is right if the element there is the first of the largest, or as large as far as both are known.
 
 use super::element::{rounded, value};
 use super::oracle::Oracle;

@@ -1,5 +1,5 @@
-//! NaN, infinities and large magnitudes in an operand: test data that have them, and the comparison of results by the contract of
-//! [`tilewright_gen::plan::special`], class by class.
+//! NaN, infinities and large magnitudes in an operand. The module makes test data with them, and compares results by the contract
+//! of [`tilewright_gen::plan::special`], class by class.
 
 use super::buffer::Buffer;
 use super::data::TestData;

@@ -1,7 +1,7 @@
 //! Expected values of a tensor reduction, computed from the elements in place.
 //!
-//! A tensor may be a single row of a GiB, so all cores take rows and pieces of rows, and no list of positions is made. Test data of small
-//! integers has few different values, so a count of each value is enough.
+//! A tensor may be a single row of a GiB. So all cores take rows and pieces of rows, and no list of positions is made. Test data
+//! of small integers has few different values, so a count of each value is enough.
 
 use super::data::TestData;
 use super::element::{Element, bits, with_element};
@@ -101,7 +101,8 @@ pub(super) fn known(data: &TestData, reduce: &Reduce, reduction: &Reduction, row
 /// How often each small integer is there, and which element is the first of them.
 type Counts = [(u64, u64); DIFFERENT];
 
-/// The same of all values of a tensor of small integers; `expected`: what an element is before it is reduced, and how far that may be off.
+/// The same for all values of a tensor of small integers. `expected` gives an element before it is reduced, and how far that may
+/// be off.
 pub(super) fn counted(
     data: &TestData,
     reduce: &Reduce,

@@ -25,8 +25,9 @@ impl Tolerance {
     /// It is `u * (32 + t sqrt(k))` of the scale. The accumulator's unit roundoff u is 2^-24 for f32 and the 16-bit types, and 2^-53 for f64. The
     /// factor t is 1/8, or 3/4 for three TF32 or six bf16 products in place of one, or 3/8 for three bf16 products.
     ///
-    /// Partial sums of k terms of random sign grow like sqrt(k), the scale like k. So the rounding errors of any order of summation are about u of
-    /// the scale for every k. 32 covers the tail over 10^9 elements, alpha, beta, bias and residual.
+    /// Partial sums of k terms of random sign grow like sqrt(k), the scale like k. So the rounding errors of any order of
+    /// summation are about u of the scale for every k. The constant 32 covers the tail over 10^9 elements, alpha, beta, bias and
+    /// residual.
     ///
     /// The second term admits units that truncate instead of rounding: their errors add up. Each instruction takes up to 2 u, 0.7 u on average, from
     /// a partial sum. Over k / 16 instructions this is about 0.03 sqrt(k) u of the scale. It is five times as much in the one element of 10^5 with
@@ -52,9 +53,9 @@ impl Tolerance {
     ///
     /// Sums of integers are exact, and so are results in i32.
     ///
-    /// A gate multiplies two such sums, `f(x) h(y)`. Let s and t be the scales of f(x) and h(y), which follow from those of x and y
-    /// ([`Gate::gate_scale`](tilewright_problem::Gate::gate_scale)), and a the bound of this type for a sum. Then the errors are at most
-    /// `|f(x)| a t + (|h(y)| + a t) a s`, which is a times the scale of the element.
+    /// A gate multiplies two such sums, `f(x) h(y)`. Let s and t be the scales of f(x) and h(y), which follow from the scales of
+    /// x and y ([`Gate::gate_scale`](tilewright_problem::Gate::gate_scale)). Let a be the bound of this type for a sum. Then the
+    /// errors are at most `|f(x)| a t + (|h(y)| + a t) a s`, which is a times the scale of the element.
     ///
     /// An activation multiplies the error of its argument by at most [`Activation::slope`], which is in the scale
     /// ([`Activation::scale`]). It adds [`Activation::rounding`] u of its argument, which is no greater than the scale.
@@ -108,8 +109,9 @@ impl Tolerance {
     }
 }
 
-/// What truncated sums of k terms may lose, in unit roundoffs of their scale and relative to sqrt(k): an eighth where one instruction adds 16
-/// terms, with room for 8. Three or six of them add to a sum where factors are split, and those of TF32 have half the depth.
+/// What truncated sums of k terms may lose, in unit roundoffs of their scale and relative to sqrt(k). It is an eighth where one
+/// instruction adds 16 terms, with room for 8. Three or six of them add to a sum where factors are split, and those of TF32 have
+/// half the depth.
 fn truncation(math: Math) -> f64 {
     match math {
         Math::Tf32x3 | Math::Bf16x6 => 0.75,

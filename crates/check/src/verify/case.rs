@@ -130,8 +130,9 @@ impl Case {
         Case::placed(device, problem, seed, factors, samples, None)
     }
 
-    /// The same with the first elements of A, B and C at addresses of just these alignments, in bytes. On a device that does not see accesses outside of a
-    /// buffer, guards are as wide as a tile ([`Margins::as_wide_as_a_tile`]); an emulator sees such an access.
+    /// The same with the first elements of A, B and C at addresses of just these alignments, in bytes. On a device that does not
+    /// see accesses outside of a buffer, guards are as wide as a tile ([`Margins::as_wide_as_a_tile`]). An emulator sees such an
+    /// access.
     ///
     /// # Errors
     /// As [`Case::new`].
@@ -179,8 +180,8 @@ impl Case {
         Ok(Case { extents, buffers, spread: Some(spread), ..case })
     }
 
-    /// Test data of a launch with these extents of a problem whose extents are known only at launch: buffers hold what that launch
-    /// touches, and what it must not touch.
+    /// Test data of a launch with these extents, for a problem with extents that are known only at launch. Buffers hold what that
+    /// launch touches, and what it must not touch.
     ///
     /// # Errors
     /// As [`Case::new`]; [`VerifyError::Problem`] for extents that the problem does not have.
