@@ -314,8 +314,8 @@ fn finest(offset: &Affine, axis: usize) -> i64 {
     offset.terms.iter().filter_map(step).min().unwrap_or(0)
 }
 
-/// Distance between two problems, MIOpenGEMM's `Geometry::get_distance` made symmetric and dtype-aware; smaller is
-/// nearer, `None` where a plan of one says nothing about the other (layouts differ).
+/// Distance between two problems, MIOpenGEMM's `Geometry::get_distance` made symmetric and dtype-aware. Smaller is nearer. `None`
+/// where a plan of one says nothing about the other (layouts differ).
 ///
 /// The unit is one doubling of a size. Convolutions are compared through their contractions.
 pub fn distance(x: &ProblemKey, y: &ProblemKey) -> Option<f64> {

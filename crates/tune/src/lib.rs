@@ -1,8 +1,8 @@
 //! Finds the fastest verified plan of a problem on a device: search, cost model and records.
 //!
-//! A [`Space`](tilewright_gen::space::Space) is the plans of one problem on one target. [`model`] estimates times without a device,
-//! [`search`] times candidates and has [`tilewright_check`] verify them, [`look`](mod@look) verifies a plan before its first use, and [`Records`] keeps
-//! every trial in one file.
+//! A [`Space`](tilewright_gen::space::Space) is the plans of one problem on one target. [`model`] estimates times without a
+//! device, and [`search`] times candidates and has [`tilewright_check`] verify them. [`look`](mod@look) verifies a plan before
+//! its first use, and [`Records`] keeps every trial in one file.
 //!
 //! ```
 //! use tilewright_device::open;

@@ -2,14 +2,15 @@
 //!
 //! # What runs
 //!
-//! A quick verification of the plan, once without and once with beta, on operands whose first elements lie at addresses of just the alignments that
-//! the plan is for. A problem within the [`Effort`] runs itself. Of a larger one a smaller problem of the same kind runs:
+//! A quick verification of the plan, once without and once with beta. The first elements of the operands lie at addresses of just
+//! the alignments that the plan is for. A problem within the [`Effort`] runs itself. Of a larger one a smaller problem of the
+//! same kind runs:
 //!
 //! - the same plan, so the same tiles, instructions, copies, pipeline and epilogue;
 //! - the same types, layouts, epilogue and remainders. Extents lose whole tiles, and leading dimensions keep their remainder by
 //!   64 elements, so that edges and widths of accesses stay as they are;
-//! - enough tiles and k-tiles that each buffer of the pipeline is used three times and each persistent work-group takes a second tile, as far as
-//!   the effort admits. An emulator runs fewer persistent work-groups.
+//! - enough tiles and k-tiles, as far as the effort admits. Each buffer of the pipeline is used three times, and each persistent
+//!   work-group takes a second tile. An emulator runs fewer persistent work-groups.
 //!
 //! Extents that are known only at launch are run at the largest and at 1.
 //!
@@ -42,8 +43,8 @@ use tilewright_problem::{Conv, Extents, Gemm, Problem, Role};
 const BYTES: u64 = 64 << 20;
 /// Elements after which alignments repeat: 256 bytes of numbers of 4 bits.
 const ALIGNED: u64 = 512;
-/// The most that a run of a look takes on a GPU. There are four runs, or eight of a plan that fails: a plan of 200 GFLOP/s, a thousandth of what a GPU
-/// has, takes less than a second for four. The reference takes a tenth of one for its [`Samples`].
+/// The most that a run of a look takes on a GPU. There are four runs, or eight of a plan that fails. A plan of 200 GFLOP/s, a
+/// thousandth of a GPU's rate, takes less than a second for four. The reference takes a tenth of one for its [`Samples`].
 pub const LIMIT: Cost = Cost { flop: 4e10, bytes: 1 << 30 };
 /// Decides the test data.
 const SEED: u64 = 30;

@@ -50,8 +50,8 @@ pub(super) const SLABS: (f64, f64) = (6.0, 0.9);
 pub(super) const FETCH_ISSUE: f64 = 0.6;
 /// Wait for fetched rows, relative to the latency of a load: the last load of a batch queues after all others of the compute unit.
 pub(super) const FETCH_WAIT: f64 = 1.6;
-/// Bytes per cycle that fetching takes of the shared memory's port, loads and stores together, which instructions use too (measured
-/// on an H200: 28 to 32).
+/// Bytes per cycle that fetching takes of the shared memory's port, loads and stores together. Instructions use the port too.
+/// Measured on an H200: 28 to 32.
 pub(super) const FETCH_PORT: f64 = 30.0;
 /// What fetching costs more than estimated where bulk copies reach the operand as well (measured on an H200: 1.3 to 2).
 pub(super) const NEEDLESS: f64 = 1.4;
@@ -60,15 +60,16 @@ pub(super) const NEEDLESS: f64 = 1.4;
 pub(super) const SHARED: f64 = 1.15;
 /// What sums over a cluster cost more than estimated (measured 0.8 to 1.1 of an estimate with this factor).
 pub(super) const SUMMED: f64 = 1.25;
-/// Cycles in which a work-group starts a bulk copy, and in which a copy arrives. Another work-group of the cluster may have started it.
-/// Fitted on an H200: tiles of 128 rows took 65 to 69 cycles for each box of 1 KiB, 43 where two work-groups shared the boxes.
+/// Cycles in which a work-group starts a bulk copy, and in which a copy arrives. Another work-group of the cluster may have
+/// started it. Fitted on an H200. Tiles of 128 rows took 65 to 69 cycles for each box of 1 KiB, 43 where two work-groups shared
+/// the boxes.
 pub(super) const COPY: (f64, f64) = (44.0, 22.0);
 /// Cycles that work-groups of a cluster wait for each other with every k-tile they share.
 pub(super) const TOGETHER: f64 = 12.0;
 
 // Copies and conversions of matrix units.
-/// Instructions of a piece of windows that is copied: its digits, bounds, place and the copy (counted in NVRTC's code for sm_90a: 1,282 of
-/// 24 pieces and 8 of filters).
+/// Instructions of a piece of windows that is copied: its digits, bounds, place and the copy. Counted in NVRTC's code for sm_90a:
+/// 1,282 of 24 pieces and 8 of filters.
 pub(super) const WINDOW_ADDRESS: f64 = 32.0;
 /// Cycles for each of these instructions of a wave where hardly another wave can issue meanwhile. Fitted to six plans with eight
 /// waves on a unit. Their tiles took 19 to 26 thousand cycles each on an H200, which is 9.5 to 12.5 for each counted instruction.
@@ -130,7 +131,8 @@ pub(super) mod own {
     /// Instructions of a thread around its k-tiles, and for each condition of a load and its address.
     pub(in super::super) const AROUND: f64 = 90.0;
     pub(in super::super) const CONDITION: f64 = 1.0;
-    /// Clocks that a load of a thread takes at its place in the text, and clocks of the first load where all are ahead of the math.
+    /// Clocks that a load of a thread takes at its place in the source. `FIRST_WAIT`: clocks of the first load where all are
+    /// ahead of the math.
     pub(in super::super) const WAIT: f64 = 120.0;
     pub(in super::super) const FIRST_WAIT: f64 = 800.0;
     /// Share of that of what the first-level cache holds.
@@ -147,7 +149,8 @@ pub(super) mod elements {
     pub(in super::super) const NARROW: f64 = 0.05;
     /// Steps that are on their way together: the loads of one, and a part of the next step's loads.
     pub(in super::super) const AHEAD: f64 = 1.2;
-    /// Adjacent bytes of a tile of which memory takes twice as long to read as of a long line: it opens a row and fetches 64 bytes.
+    /// A tile with this many adjacent bytes takes memory twice as long to read as a long line. Memory opens a row and fetches 64
+    /// bytes.
     pub(in super::super) const SHORT_RUN: f64 = 24.0;
 }
 

@@ -50,8 +50,8 @@ pub(super) fn main_kernel(model: &Model, spec: &Derived, footprint: &Footprint, 
         let busy = soft_max(&[tile.math * uneven, tile.issue * uneven, tile.shared, tile.loads, tile.l2]) * r;
         let s = &spec.schedule;
         let barriers = if s.buffers > 1 { k.barrier } else { 2.0 * k.barrier };
-        // Operands that come through registers and go to shared memory at once are waited for, whatever the others do; in a single
-        // buffer they go there after the math.
+        // Operands that come through registers and go to shared memory at once are waited for, whatever the others do. In a
+        // single buffer they go there after the math.
         let through_registers = !s.copied().1;
         let at_once = s.fetch_ahead == 0 || (through_registers && s.store == StorePoint::AtOnce && s.buffers > 1);
         let own = tile.issuing * (tile.waves / f64::from(UNIT_PARTS)).max(1.0);

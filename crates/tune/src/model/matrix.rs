@@ -60,8 +60,8 @@ fn store_pace(c: &Contraction, width: u32, element: f64) -> f64 {
     if c.gaps.is_some() && c.stored_run(ROW) >= 8 { 2.0 * across } else { across }
 }
 
-/// Cycles of a k-tile in which its instructions wait to be drained and its first fragments are read, where a unit holds so many
-/// work-groups with so many warpgroups each. Another warpgroup, or instructions left unfinished, hide them.
+/// Cycles of a k-tile in which its instructions wait to be drained and its first fragments are read. A unit holds `resident`
+/// work-groups with `owners` warpgroups each. Another warpgroup, or instructions left unfinished, hide them.
 fn drains(spec: &Derived, owners: f64, resident: f64) -> f64 {
     let (ahead, roles, warpgroups) = (spec.schedule.math_in_flight > Some(0), spec.schedule.roles.is_some(), owners * resident);
     let drain = match (ahead, roles) {
@@ -351,8 +351,8 @@ fn k_tile(spec: &Derived, busy: f64, latency: f64, miss: f64, resident: f64) -> 
     busy.max(fetched(spec, latency * (1.0 + miss) / 2.0, resident))
 }
 
-/// Cycles that a work-group takes for a tile whose windows it has to wait for before it multiplies, however few share its unit: a wave's
-/// instructions one after the other.
+/// Cycles that a work-group takes for a tile if it has to wait for the tile's windows before it multiplies, however few share its
+/// unit. A wave's instructions run one after the other.
 fn waited_windows(c: &Contraction, spec: &Derived, work: &Work, latency: f64) -> f64 {
     let (t, family) = (&spec.tiling, spec.tiling.unit.family());
     let halos = || spec.schedule.copies.iter().filter_map(Transport::halo);
@@ -424,7 +424,8 @@ pub(super) fn main_kernel(model: &Model, spec: &Derived, footprint: &Footprint, 
     let r = resources(model, spec, footprint, work, resident, per_unit, l2);
     let latency = target.rates.dram_latency_ns * clock / 1e3 * unit.loaded;
     let needed = [r.math, r.shared, r.loads, r.copies, r.issue, r.l2];
-    // Copies queue, so their latency grows with the load: buffers that cover the latency of an idle cache do not cover that of a busy one.
+    // Copies queue, so their latency grows with the load. Buffers that cover the latency of an idle cache do not cover the
+    // latency of a busy one.
     let busy = soft_max(&[soft_max(&needed), spanned(spec, latency, resident)]) + r.besides;
     let math_of_tile = work.iterations * k_tile(spec, busy, latency, traffic.miss, resident);
     let barrier = target.rates.cluster_barrier * f64::from(cluster.size()).log2();

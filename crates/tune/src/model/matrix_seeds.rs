@@ -62,7 +62,8 @@ pub(super) fn seeds(picker: &Picker, form: u32, c: &Contraction) -> Vec<Keys> {
     best_tilings(picker, plans)
 }
 
-/// The plans of the best `TILES` tiles, and of the best `OF_CLASS` of each class, ranked by the modelled time of the plainest plan of each tile.
+/// The plans of the best `TILES` tiles, and of the best `OF_CLASS` of each class. Tiles are ranked by the modelled time of their
+/// plainest plan.
 fn best_tilings(picker: &Picker, plans: Vec<Keys>) -> Vec<Keys> {
     /// Tiles of any class.
     const TILES: usize = 40;
@@ -200,8 +201,8 @@ fn tiles(base: &Keys, c: &Contraction) -> Vec<Keys> {
     plans
 }
 
-/// The same with clusters: along the side where tiles are many, whose work-groups share what they read of the same k, or of the splits of
-/// a tile.
+/// The same with clusters, along the side with many tiles or along the splits of a tile. Work-groups of a cluster share what they
+/// read of the same k.
 fn clusters(plan: &Keys, tiles_m: u64, tiles_n: u64, plans: &mut Vec<Keys>) {
     let split = plan.splits;
     if matches!(split, 2 | 4 | 8) && plan.persistent == 0 {

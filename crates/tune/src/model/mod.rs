@@ -272,7 +272,8 @@ impl Work {
     }
 }
 
-/// Tiles along m and n, of groups about as many as there will be: the last tile of each is half full on average, and each has one.
+/// Tiles along m and n, of groups about as many as there will be. The last tile of each group is half full on average, and each
+/// group has one.
 fn expected_tiles(c: &Contraction, sizes: [u64; 2]) -> [u64; 2] {
     let [m, n, _] = c.tiles(sizes);
     let expected = |extent: Extent, tiles: u64| if c.grouped(extent) { (tiles - c.g.div_ceil(2)).max(c.g) } else { tiles };
@@ -302,8 +303,8 @@ fn at_work(spec: &Derived, units: f64) -> f64 {
     }
 }
 
-/// What finding an element of a view takes, of what it takes in padded windows of a filter of two dimensions: these have six digits of
-/// coordinates and two bounds.
+/// Cost of finding an element of a view, relative to the cost in padded windows of a filter of two dimensions. These have six
+/// digits of coordinates and two bounds.
 fn addressing(view: &View) -> f64 {
     let digits = view.access.offset.terms.iter().filter(|(atom, _)| matches!(atom, Atom::Digit { .. })).count();
     ((digits + view.access.bounds.len()) as f64 / 8.0).min(1.0)

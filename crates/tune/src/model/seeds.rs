@@ -74,7 +74,7 @@ fn near(space: &Space, plans: &[Keys]) -> Vec<Plan> {
     found
 }
 
-/// A plan under every schedule that makes sense as a whole: MIOpenGEMM's loop, loads that run ahead of the math,
+/// A plan under every schedule that makes sense as a whole. These are MIOpenGEMM's loop, loads that run ahead of the math,
 /// fragments that do, and asynchronous copies.
 pub(super) fn schedules(space: &Space, plan: &Keys) -> Vec<Keys> {
     let own = matches!(space.contraction(plan).source, ResultSource::OwnOperands(_));

@@ -174,8 +174,8 @@ fn three_products_of_tf32_are_picked() {
     assert_eq!(pick("sm_75", Math::Tf32x3, false, true).0.unit, 0);
 }
 
-/// Operands that bulk copies do not reach are materialised in some candidates and fetched by load waves in others; those that they
-/// do reach are neither among the seeds.
+/// Operands that bulk copies do not reach are materialised in some candidates and fetched by producer warps in others. Operands
+/// that they do reach are neither among the seeds.
 #[test]
 fn operands_that_begin_anywhere_come_in_every_way() {
     use tilewright_problem::Order;
@@ -202,8 +202,8 @@ fn operands_that_begin_anywhere_come_in_every_way() {
 }
 
 /// Input gradients of groups of four channels on an H200. They take 250 and 130 us where the windows of a result tile are copied
-/// once, and 419 and 165 where wgmma reads windows for every tap. The copies wait for each other, and the buffers of taps wait
-/// for a busy cache.
+/// once. They take 419 and 165 where wgmma reads windows for every tap. The copies wait for each other, and the buffers of taps
+/// wait for a busy cache.
 #[test]
 fn windows_copied_once_come_before_windows_of_every_tap() {
     let once = "A_MIC5_ACP4__B_MIC8_GLW4_ACP1__C_UNR192_MAC256_SKW9_CST1_UKL1_PFG1_BUF2_BIM2_UNI1";

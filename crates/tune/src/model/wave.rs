@@ -271,8 +271,8 @@ impl Model<'_> {
         shared_cycles(&addresses, i64::from(shape.width) * size)
     }
 
-    /// Sectors and lines, counted together, that a wave's store of one vector of C per lane touches: each costs the cache about the same,
-    /// however little of it is written. The mean over a few tiles, whose rows begin at other places in lines.
+    /// Sectors and lines, counted together, that a wave's store of one vector of C per lane touches. Each costs the cache about
+    /// the same, however little of it is written. The mean over a few tiles, whose rows begin at other places in lines.
     pub(super) fn store_accesses(&self, spec: &Derived) -> f64 {
         let t = &spec.tiling;
         let tiles = [&t.a, &t.b].map(|o| (o.macro_tile, o.micro, o.micro_interleave, o.fragment_width));

@@ -76,7 +76,8 @@ fn of_order(space: &Space, ordered: Keys, c: &Contraction, family: &'static Fami
     plans
 }
 
-/// Copies that bring weights of 8 or 4 bits as memory has them, for lanes to convert: far ahead, since they take few bytes, in k-tiles of long lines.
+/// Copies that bring weights of 8 or 4 bits without conversion, for lanes to convert. They run far ahead, since they take few
+/// bytes, in k-tiles of long lines.
 fn raw(space: &Space, c: &Contraction, plan: &Keys, tiles: u64) -> Vec<Keys> {
     let lines = [&c.a, &c.b].iter().all(|tensor| along_k(&tensor.view));
     let Some(weights) = [&c.a, &c.b].into_iter().find(|tensor| tensor.has_weights()).filter(|_| lines) else {
@@ -149,7 +150,8 @@ const fn tiles(family: &Family) -> &'static [Tile] {
     }
 }
 
-/// The same where one instruction or two have all columns of the result, or all rows: tiles that are no wider, and waves along the other side.
+/// The same where one instruction or two have all columns of the result, or all rows. Tiles are no wider than that, and waves lie
+/// along the other side.
 fn narrow(family: &Family, c: &Contraction) -> Vec<Tile> {
     let few = |extent: u64, block: u32| u32::try_from(extent.div_ceil(block.into())).unwrap_or(u32::MAX);
     let (rows, columns) = (few(c.m, family.block.rows), few(c.n, family.block.columns));

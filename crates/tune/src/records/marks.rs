@@ -155,9 +155,9 @@ impl Records {
         run(&t).and_then(|()| t.commit()).map_err(err)
     }
 
-    /// Looks at the marks of processes that are gone. A plan that was running when one of them crashed or the machine went down may be
-    /// tried once more: that may have had other reasons. One that was running twice becomes a trial of state [`State::Hung`]. Gives
-    /// the number of those. Processes that were killed do not count, however many.
+    /// Looks at the marks of processes that are gone. A plan that was running when one of them crashed or the machine went down
+    /// may be tried once more. The crash may have had other reasons. One that was running twice becomes a trial of state
+    /// [`State::Hung`]. Gives the number of those. Processes that were killed do not count, however many.
     ///
     /// # Errors
     /// As [`Records::add`].

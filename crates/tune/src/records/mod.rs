@@ -1,8 +1,8 @@
 //! Tuning records: every trial ever made, in one SQLite file.
 //!
-//! A record says for which problem ([`ProblemKey`](crate::ProblemKey)), on which device ([`DeviceKey`]) and by which generator version a plan
-//! was tried, and how it went. Each trial is its own transaction in a write-ahead log: a process killed at any moment
-//! loses at most the trial in flight, and several processes may share a file.
+//! A record says for which problem ([`ProblemKey`](crate::ProblemKey)), on which device ([`DeviceKey`]) and by which generator
+//! version a plan was tried, and how it went. Each trial is its own transaction in a write-ahead log. A process killed at any
+//! moment loses at most the trial in flight, and several processes may share a file.
 //!
 //! A build without the feature `records` keeps the trials of its own process instead, in [`Records`] of the same name.
 

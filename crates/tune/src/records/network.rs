@@ -33,7 +33,8 @@ const NETWORK: [&str; 24] = [
     "ncpfs",
 ];
 
-/// The network file system that a file lies on, or would if it were made; `None` on a local one, and where that is not told.
+/// The network file system that a file lies on, or would if it were made. `None` on a local one, and where the system does not
+/// say.
 pub(super) fn file_system(path: &Path) -> Option<&'static str> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     network(&mounts, &whole(path)?)

@@ -1,9 +1,10 @@
 //! Many problems on one device, such as the layers of a model, under one budget.
 //!
-//! First the best picks of every problem are compiled on all cores, in the order of the problems' weights, and timed and verified as soon as they are
-//! built. Then the rest of the budget goes in slices to the problem whose search promises most: its weight, times the time that the search may still
-//! save. The gap between the best time and the model's floor counts at first by half, and by half as much after each slice without a gain.
-//! Problems share what they find: a slice starts from the winners of the nearest problems.
+//! First the best picks of every problem are compiled on all cores, in the order of the problems' weights. They are timed and
+//! verified as soon as they are built. Then the rest of the budget goes in slices to the problem with the most promising search.
+//! The promise is its weight, times the time that the search may still save. The gap between the best time and the model's floor
+//! counts at first by half. After each slice without a gain it counts by half as much. Problems share what they find: a slice
+//! starts from the winners of the nearest problems.
 //!
 //! A budget for each problem leaves nothing to share: the problems are searched one after the other, each with all of its budget.
 

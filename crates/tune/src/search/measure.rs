@@ -101,8 +101,8 @@ pub(super) fn beats(time_us: f64, best_us: Option<f64>) -> bool {
 mod tests {
     use super::*;
 
-    /// Measures a candidate of 100 us on a device whose runs with these numbers take so many times as long; its time and how often it
-    /// ran.
+    /// Measures a candidate of 100 us on a device on which runs with these numbers take `times` as long. Gives its time and how
+    /// often it ran.
     fn held_up(runs: &[usize], times: f64, reference: &Reference<'_>) -> (f64, usize) {
         let mut ran = 0;
         let mut sample = |_: &[Launch], repeats: u32| {

@@ -1,10 +1,10 @@
 //! Search: trying plans on a device until a budget is spent, keeping the fastest one that is right.
 //!
-//! A [`Searcher`] says what to try next and learns how it went. Around it, candidates are derived, generated and compiled
-//! ahead on all cores while the device times; a candidate that would win is verified before it may. A time that would lose a candidate
-//! is not believed before it is sure that the candidate was not held up (`measure`). A candidate that is
-//! refused, fails, computes wrongly or hangs costs one trial. Every trial goes to the records at once, so that an
-//! interrupted search goes on where it stood.
+//! A [`Searcher`] says what to try next and learns how it went. Around it, candidates are derived, generated and compiled ahead
+//! on all cores while the device times. A candidate that would win is verified before it may. A time that would lose a candidate
+//! is not believed before it is sure that the candidate was not held up (`measure`). A candidate that is refused, fails, computes
+//! wrongly or hangs costs one trial. Every trial goes to the records at once, so that an interrupted search goes on where it
+//! stood.
 
 mod build;
 mod campaign;
@@ -77,8 +77,9 @@ pub trait Searcher {
 /// Choices of the model that [`pick`] asks the compiler about.
 const PICKS: usize = 16;
 
-/// The plan of least modelled time whose kernels the device's compiler takes without complaint, no measuring; where it complains about
-/// all of the model's first choices, the first of them. `None` where no legal plan was found that satisfies the constraint.
+/// The plan of least modelled time whose kernels the device's compiler takes without complaint. Nothing is measured. Where the
+/// compiler complains about all of the model's first choices, it is the first of them. `None` where no legal plan was found that
+/// satisfies the constraint.
 pub fn pick(device: &dyn Device, space: &Space) -> Option<Plan> {
     taken(device, space, &choices(space))
 }
@@ -133,7 +134,8 @@ pub struct Budget {
     pub seconds: Option<f64>,
     /// Trials of this run, whatever becomes of them.
     ///
-    /// Without seconds they are tried in the order of their proposals: with the same seed, records and number of threads two searches differ by what was measured alone.
+    /// Without seconds they are tried in the order of their proposals. With the same seed, records and number of threads two
+    /// searches then differ by what was measured alone.
     pub trials: Option<u64>,
 }
 
@@ -289,8 +291,8 @@ pub fn device_key(info: &DeviceInfo, cache: CacheState) -> DeviceKey {
 ///
 /// Trials that the records hold for the same problem, device and generator are not repeated. Their times seed the search. The
 /// best of them is the result if nothing better is found and it passes a thorough verification. Recorded plans of the same
-/// problem on a device of the same name, but with another driver or other sources of this program, are tried first. `progress`
-/// hears of every trial.
+/// problem on a device of the same name are tried first, if the driver or the sources of this program differ. `progress` hears of
+/// every trial.
 ///
 /// # Errors
 /// [`TuneError`]. A search that found something before its device was lost or it was cancelled is no error: see

@@ -26,7 +26,7 @@ use tilewright_gen::plan::Plan;
 use tilewright_gen::space::Space;
 use tilewright_problem::Problem;
 
-/// Seconds beyond the budget in which a search that has found nothing yet goes on: one candidate may take longer to compile and
+/// Seconds beyond the budget in which a search that has found nothing yet goes on. One candidate may take longer to compile and
 /// verify than a small budget.
 const FIRST_PLAN: f64 = 30.0;
 /// How long to wait for a builder before looking after budget and cancellation.
@@ -248,7 +248,8 @@ impl<'a> Session<'a> {
         false
     }
 
-    /// Takes what was built on a device whose runs want the host quiet: a candidate waits for its turn once it has run in a worker.
+    /// Takes what was built on a device that needs a quiet host for its runs. A candidate waits for its turn once it has run in a
+    /// worker.
     fn take_quiet(builders: &mut Builders, waiting: &mut VecDeque<Built>, judge: &mut Judge) {
         let Some(built) = builders.take(TICK) else { return };
         match built.result {

@@ -617,7 +617,8 @@ fn removing_takes_what_the_filter_names_and_nothing_else() {
     assert_eq!(left.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(), ["large"]);
 }
 
-/// What a search asks for at its start: its own trials by the index and without a sort, and of the others only the verified ones.
+/// What a search asks for at its start. It reads its own trials by the index and without a sort, and of the others only the
+/// verified ones.
 #[test]
 fn a_search_starts_without_looking_at_all_trials() {
     let folder = tempfile::tempdir().unwrap();

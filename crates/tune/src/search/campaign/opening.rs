@@ -125,7 +125,8 @@ impl<'a> Run<'a, '_> {
         Some(waiting.remove(place))
     }
 
-    /// The first of some problems in the order of their weights that is built, if it must be; one whose test data are there before others.
+    /// The first of some problems in the order of their weights. With `built` it must be built. A problem that has test data
+    /// comes before others.
     fn heaviest(&mut self, waiting: &[usize], built: bool) -> Option<usize> {
         let mut first = None;
         for (place, number) in waiting.iter().enumerate() {

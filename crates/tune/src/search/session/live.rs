@@ -200,8 +200,8 @@ impl<'a> Live<'a> {
         self.builders.first();
         let slice_began = Instant::now();
         let mut judge = self.take_judge()?;
-        // Nor this: ranking plans takes a second, data of tensors of gigabytes several, the first compilations one or two, and a short
-        // budget would end before the second candidate. Who shares a budget keeps it.
+        // Nor this. Ranking plans takes a second, data of tensors of gigabytes several, the first compilations one or two. A
+        // short budget would end before the second candidate. Who shares a budget keeps it.
         self.session.rests = false;
         self.session.start = if slice.shared { slice_began } else { Instant::now() };
         if slice.shared {

@@ -267,7 +267,7 @@ impl Session<'_> {
         Ok(lost)
     }
 
-    /// What may win, in the order in which it is looked at: the best so far, then the other plans that have a time, fastest first.
+    /// Plans that may win, in the order in which they are looked at: the best so far, then the other timed plans, fastest first.
     fn candidates(&mut self) -> impl Iterator<Item = Best> + use<> {
         let best = self.best.take();
         let first = best.as_ref().map(|b| b.timed.plan);
