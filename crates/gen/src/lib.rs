@@ -5,12 +5,13 @@
 //! ```
 //!
 //! A [`Plan`](plan::Plan) is a number per key. [`derive`](fn@plan::derive) decides whether it suits a contraction and returns a
-//! [`Derived`](plan::Derived) plan: tiling, schedule and epilogue as values, and the contraction in the orientation that the kernel computes. [`fits`](fn@plan::fits) decides whether it fits a device.
-//! [`generate`](fn@kernel::generate) returns a [`Program`](program::Program): kernels, their launches and the workspace that they need. A plan that
-//! cannot be is a [`Refusal`](plan::Refusal), which says what to change.
+//! [`Derived`](plan::Derived) plan. That plan has tiling, schedule and epilogue as values, and the contraction in the orientation
+//! that the kernel computes. [`fits`](fn@plan::fits) decides whether it fits a device. [`generate`](fn@kernel::generate) returns
+//! a [`Program`](program::Program): kernels, their launches and the workspace that they need. A plan that cannot be is a
+//! [`Refusal`](plan::Refusal), which says what to change.
 //!
-//! A [`Space`](space::Space) is all plans of a problem on a target: it resolves a plan for every part of the problem, and repairs one that is
-//! refused. A [`Graph`](graph::Graph) says which plans are one move apart.
+//! A [`Space`](space::Space) is all plans of a problem on a target. It resolves a plan for every part of the problem, and repairs
+//! a plan that is refused. A [`Graph`](graph::Graph) says which plans are one move apart.
 //!
 //! ```
 //! use tilewright_gen::kernel::generate;

@@ -3,9 +3,9 @@
 use crate::plan::{Common, Keys};
 
 /// The plan that does for `C^T = B^T A^T` what this one does for `C = A B` (MIOpenGEMM's rules, extended). `wave` is the number
-/// of lanes per wave, which shapes `WVA`. Reflecting twice gives the plan back. `None` for vector math along n (`MVW` above 1),
-/// for waves that do not divide, and for a thread count that is no power of two. Grids of such a thread count are longer along
-/// one side only.
+/// of lanes per wave, which shapes `WVA`. Reflecting twice gives the plan back. `None` for vector math along n (`MVW` above 1)
+/// and for waves that do not divide. `None` also for a thread count that is no power of two. Grids of such a thread count are
+/// longer along one side only.
 ///
 /// ```
 /// # use tilewright_gen::plan::Keys;

@@ -1,7 +1,7 @@
 //! Bulk tensor copies of an operand: the tensor map of its view, and the layout of its tile in shared memory.
 //!
-//! Tiles are stored in the swizzled layout of 128-byte rows that warpgroup instructions read: `[k / 64][row][64]` where k is
-//! contiguous in memory, `[row / 64][k][64]` where rows are (numbers for 16-bit elements).
+//! Tiles are stored in the swizzled layout of 128-byte rows that warpgroup instructions read. It is `[k / 64][row][64]` where k
+//! is contiguous in memory, and `[row / 64][k][64]` where rows are (numbers for 16-bit elements).
 
 use super::tile::{Along, OperandTiling};
 use super::windows::{RAW_ROW, ROW_BYTES, Walk, suitable, walk};
@@ -55,12 +55,14 @@ pub struct BulkTile {
     pub columns: u32,
     /// Copies along the other direction.
     pub lines: u32,
-    /// Elements of a row in shared memory, of 128 bytes (of weights that lanes make factors of, 64 or 128); of two numbers to a byte, bytes.
+    /// Elements of a row in shared memory, of 128 bytes (64 or 128 for weights that lanes convert). If a byte holds two numbers,
+    /// the bytes of the row.
     pub row: u32,
     /// Numbers to an element: two of 4 bits.
     pub numbers: u32,
-    /// Length of the runs along k in which the four lanes of a row hold the weights of operand A; `None` without them. Each k-step of 16
-    /// takes the next four elements of each lane's run, two in the lower and two in the upper half of the k-step.
+    /// Length of the runs along k in which the four lanes of a row hold the weights of operand A; `None` without them. Each
+    /// k-step of 16 takes the next four elements of each lane's run. Two are in the lower and two in the upper half of the
+    /// k-step.
     pub runs: Option<u32>,
     /// Bytes of one k-tile in shared memory; of both parts in sequence, where it is split there.
     pub bytes: u32,
@@ -185,7 +187,8 @@ impl RowStaging {
     }
 }
 
-/// The map of a matrix, or of a batch of them, whose lines are contiguous along one axis and so many elements apart along the other.
+/// The map of a matrix, or of a batch of matrices. Lines are contiguous along one axis and `apart` elements apart along the
+/// other.
 fn map_of_lines(
     tensor: &Tensor,
     [fast, slow]: [usize; 2],
@@ -384,8 +387,8 @@ pub(super) fn panels(tensor: &Tensor, o: &OperandTiling, k_tile: u32, along: Alo
     })
 }
 
-/// The tensor that partial sums are, seen as (split and batch entry, row, column): contiguous in the direction C is, as the kernel
-/// that adds them up reads them.
+/// The tensor of the partial sums, seen as (split and batch entry, row, column). It is contiguous in the direction of C, as the
+/// kernel that adds them up reads them.
 pub fn partials(c: &Contraction, entries: u64) -> Tensor {
     let mut view = c.c.view.clone();
     view.extent = [entries, c.m, c.n];

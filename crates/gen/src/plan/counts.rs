@@ -82,8 +82,8 @@ pub struct Counts {
     pub threads: u32,
     /// k-tiles of the busiest work-group.
     pub k_tiles: u64,
-    /// Kernels launched if the batch needs no cutting: one for the copies, scaling of C, main kernel, split-k reduction, reduction
-    /// of what tiles have of the result's reductions.
+    /// Kernels launched if the batch needs no cutting. They are: one for the copies, scaling of C, main kernel, split-k
+    /// reduction, reduction of the tiles' parts of the result's reductions.
     pub launches: u32,
     /// One math thread in one k-tile, and one load thread.
     pub per_k_tile: Instructions,
@@ -177,8 +177,8 @@ fn tile_bytes(o: &OperandTiling, k_tile: u32, tensor: &Tensor) -> f64 {
     tensor.bytes_of(f64::from(o.macro_tile) * f64::from(k_tile))
 }
 
-/// Bytes of an operand that must come from device memory once: windows of a convolution overlap, so its memory may hold
-/// fewer elements than its view has.
+/// Bytes of an operand that must come from device memory once. Windows of a convolution overlap, so its memory may hold fewer
+/// elements than its view has.
 fn least_bytes(c: &Contraction, tensor: &Tensor, rows: u64) -> f64 {
     let own = tensor.view.extent[G] as f64;
     let named = own.max(c.g as f64) * rows as f64 * c.k as f64;

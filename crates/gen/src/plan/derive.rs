@@ -174,7 +174,8 @@ fn set_registers_and_shared(spec: &mut KernelSpec, c: &Contraction) {
     spec.shared = shared_map(spec, c);
 }
 
-/// How many times as deep a k-step is as where factors lie in shared memory: lanes that make factors of elements of 4 bits read a word of them.
+/// How many times as deep a k-step is as with converted operands in shared memory. Lanes that convert elements of 4 bits read a
+/// word of them.
 fn k_step_multiple(plan: &Plan, c: &Contraction) -> u32 {
     let raw = [(Side::A, &c.a), (Side::B, &c.b)].map(|(side, tensor)| Transport::raw(plan, side, tensor));
     raw.into_iter().flatten().map(Scalar::numbers).max().unwrap_or(1)

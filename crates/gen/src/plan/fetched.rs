@@ -63,7 +63,8 @@ pub fn fetch_batch(registers: u32, per_chunk: u32) -> u32 {
     (registers.saturating_sub(TAKEN) / per_chunk.max(1)).clamp(2, MOST)
 }
 
-/// Registers of a chunk of 16 bytes of shared memory in so many pieces, until it is stored: of f32 that becomes bf16 twice as many.
+/// Registers of a chunk of 16 bytes of shared memory in `pieces` pieces, until it is stored. For f32 that becomes bf16 there are
+/// twice as many.
 pub fn chunk_registers(tensor: &Tensor, pieces: u32) -> u32 {
     4 * pieces.min(2) * (tensor.scalar.bytes() / tensor.factor().bytes()).max(1)
 }
@@ -103,7 +104,8 @@ pub fn fetch_work(derived: &Derived, which: usize) -> Option<FetchWork> {
     Some(FetchWork {
         chunks: (o.macro_tile * t.k_tile / chunk).div_ceil(spec.load_threads().max(1)),
         at_once: fetch_batch(registers, chunk_registers(tensor, pieces)),
-        // Where it is split, three for each element of a part, and a store; in the order of runs of weights a store with its place for each pair.
+        // Where it is split, three for each element of a part, and a store. In the order of runs of weights, a store with its
+        // place for each pair.
         instructions: 12 + 24 * pieces + (o.shared_parts - 1) * (3 * chunk + 1) + if tile.runs.is_some() { PAIRS } else { 0 },
         besides: 0,
         staged: false,

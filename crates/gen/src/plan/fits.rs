@@ -57,8 +57,8 @@ const MOST_OWN: u64 = 3_000;
 const OWN_LOADS: u32 = 8;
 /// Multiply-adds that a load is as long as: 768 loads of a thread took an assembler more than a minute.
 const LOAD_TEXT: u64 = 24;
-/// Most multiply-adds of a thread that the main loop's text may hold: compilers need a minute and more for longer ones, and the
-/// instruction cache holds a tenth of it.
+/// Most multiply-adds of a thread that the main loop's source may hold. Compilers need a minute and more for longer loops, and
+/// the instruction cache holds a tenth of it.
 const MOST_UNROLLED: u64 = 16_384;
 
 /// The footprint on a device, or why the device cannot run it.

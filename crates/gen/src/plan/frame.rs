@@ -28,8 +28,8 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Tiles of an operand in a stage of shared memory, where the unit reads it through so many sets of fragments: one for each part, if copies
-    /// split the elements.
+    /// Tiles of an operand in a stage of shared memory, where the unit reads it through `fragment_sets` sets of fragments. There
+    /// is one for each part, if copies split the elements.
     ///
     /// Copies split what no thread has in registers on its way to the unit, and what becomes narrower numbers.
     pub fn shared_parts(&self, fragment_sets: u32) -> u32 {

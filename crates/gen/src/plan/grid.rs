@@ -17,7 +17,7 @@ pub fn thread_grid(threads: u32, skew: u32) -> Option<(u32, u32)> {
     threads.is_multiple_of(along_m).then(|| (along_m, threads / along_m))
 }
 
-/// Elements (across k, along k) that each of `threads` loads of a tile of `macro_tile` by `k_tile`: as long as possible
+/// Elements (across k, along k) that each of `threads` loads of a tile of `macro_tile` by `k_tile`. They are as long as possible
 /// across k, or along it (`PLU`). `None` where the threads do not share the tile evenly.
 ///
 /// The longest side that divides both the tile's and a thread's elements is their greatest common divisor. The quotient

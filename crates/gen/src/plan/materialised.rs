@@ -1,5 +1,5 @@
-//! The view of an operand's copy in workspace: padded lines (MIOpenGEMM COPY, `WOS1`), packed panels (NFORM, `WOS2`), or the tensor itself
-//! with padded rows (`WOS3`, [`super::padded_rows`]).
+//! The view of an operand's copy in workspace. It has padded lines (MIOpenGEMM COPY, `WOS1`), packed panels (NFORM, `WOS2`), or
+//! is the tensor itself with padded rows (`WOS3`, [`super::padded_rows`]).
 
 use super::padded_rows::padded_rows;
 use super::tile::{Source, WORKSPACE_ALIGN};
@@ -98,7 +98,8 @@ pub fn in_runs(tensor: &Tensor, run: u32) -> Tensor {
     Tensor { view, ..tensor.clone() }
 }
 
-/// Elements that a copy in workspace writes of an operand with so many rows, which the kernel reads as this tensor; 0 where it is read in place.
+/// Elements that a copy in workspace writes of an operand with `rows` rows. The kernel reads the copy as this tensor. 0 where the
+/// operand is read in place.
 pub(super) fn copied_elements(c: &Contraction, read: &Tensor, source: Source, rows: u64) -> f64 {
     match source {
         Source::InPlace => 0.0,

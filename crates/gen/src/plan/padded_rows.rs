@@ -31,8 +31,9 @@ pub struct PaddedRows {
     pub seen: Tensor,
 }
 
-/// Derives the copy of a tensor with contiguous rows, padded to a multiple of 16 bytes, or to a power of two if they are shorter.
-/// Vectors and boxes of bulk copies may therefore start at every row. No row of up to 128 bytes crosses a multiple of 128 bytes.
+/// Derives the copy of a tensor with contiguous rows. They are padded to a multiple of 16 bytes, or to a power of two if they are
+/// shorter. Vectors and boxes of bulk copies may therefore start at every row. No row of up to 128 bytes crosses a multiple of
+/// 128 bytes.
 ///
 /// If k or the operand's rows run along the tensor's contiguous dimension alone, its rows are the rows of the copy. Otherwise (an image under
 /// the taps of a filter, in NCHW) a dimension without such movement (channels) becomes contiguous: the copy is transposed.
@@ -86,8 +87,9 @@ pub fn padded_rows(tensor: &Tensor) -> Result<PaddedRows, &'static str> {
     Ok(PaddedRows { copied: [Tensor { view: from, ..tensor.clone() }, to], seen })
 }
 
-/// The dimension whose positions become neighbours: one that moves with the lowest digit of k, or of the operand's rows, and with no other but
-/// groups. The contiguous one before others, and those whose digit goes on in whole lines before both: tiles are made of these.
+/// The dimension with positions that become neighbours. It moves with the lowest digit of k, or of the operand's rows, and with
+/// no other digit but groups. The contiguous dimension comes before others. Dimensions with a digit that goes on in whole lines
+/// come before both, because tiles are made of these.
 fn rows_dimension(dims: &Dimensions, scalar: Scalar) -> usize {
     let lowest = |dim: &Dimension, axis: usize| {
         let mut moving = dim.steps.iter().map(|(i, step)| (dims.digits[*i], *step)).filter(|(digit, _)| digit.axis != G);
@@ -132,8 +134,9 @@ fn in_order(dims: &Dimensions) -> Rows {
     rows
 }
 
-/// What lies between two neighbours of a dimension is a plane of elements, a row of the copy for each; dimensions beyond it are digits of the
-/// plane. So the tensor is read as contiguous as it is, and whole: parts of a problem that read other pixels of it have the same copy.
+/// Between two neighbours of a dimension lies a plane of elements, with a row of the copy for each element. Dimensions beyond it
+/// are digits of the plane. So the tensor is read as contiguous as it is, and whole. Parts of a problem that read other pixels of
+/// it have the same copy.
 fn planes(dims: &Dimensions, lead: usize, len: u64) -> Result<Rows, &'static str> {
     let plane = dims.dims[lead].stride.unsigned_abs();
     let (inner, outer) = (&dims.dims[..lead], &dims.dims[lead + 1..]);

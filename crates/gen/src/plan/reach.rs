@@ -24,8 +24,8 @@ pub(super) fn adjacent(tensor: &Tensor, axis: usize) -> bool {
     tensor.view.stride(axis) == Some(1) || tensor.view.vector_width(axis, 2, 1 << 12) > 1
 }
 
-/// The direction in which a factor's elements can be loaded as vectors: the one that allows `width`, else the one in which
-/// they are adjacent at all.
+/// The direction in which an operand's elements can be loaded as vectors. It is the one that allows `width`, else the one in
+/// which they are adjacent at all.
 pub(super) fn contiguous(tensor: &Tensor, width: u32) -> Option<Along> {
     let allows = |axis| vector_width(tensor, axis, width) >= width.max(2);
     let tests: [(bool, Along); 4] = [

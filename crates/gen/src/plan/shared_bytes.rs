@@ -67,8 +67,8 @@ pub fn shared_align(t: &OperandTiling, scalar: Scalar) -> u32 {
     (t.fragment_width.max(t.store_width) * scalar.bytes()).max(16)
 }
 
-/// Bytes of the staging buffers of results: those of every wave; of multiply-adds one, for a micro row or column of every thread, with
-/// room to keep vectors apart.
+/// Bytes of the staging buffers of results: the buffers of every wave. Multiply-adds have one, for a micro row or column of every
+/// thread, with room to keep vectors apart.
 fn result_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
     let t = &spec.tiling;
     let waves = spec.teams() * t.math_threads() / t.wave_lanes.max(1);

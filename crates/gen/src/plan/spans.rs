@@ -1,5 +1,5 @@
-//! Bulk copies of misaligned rows (`ACP3`): the tensor maps of their aligned spans, and the staging buffer that holds the spans until
-//! producer warps shift them into the operand's tile.
+//! Bulk copies of misaligned rows (`ACP3`). They need the tensor maps of aligned spans, and a staging buffer that holds the spans
+//! until producer warps shift them into the operand's tile.
 //!
 //! Starts, strides and copy coordinates of a tensor map are multiples of 16 bytes. With a misaligned leading dimension, the rows start at
 //! different offsets within 16 bytes, but rows [`LINE_CLASSES`] apart start at the same offset. So rows j, j + 8, j + 16, ... form a class,

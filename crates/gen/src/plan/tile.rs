@@ -41,8 +41,8 @@ pub enum Source {
     CopyInRuns(u32),
     /// From packed panels `[tile][k][macro tile]` in workspace (MIOpenGEMM NFORM).
     Packed,
-    /// Through the operand's own view of a copy of its tensor, whose rows of channels are padded to multiples of 16 bytes: transposed where
-    /// channels are planes.
+    /// Through the operand's own view of a copy of its tensor. The copy's rows of channels are padded to multiples of 16 bytes,
+    /// and transposed where channels are planes.
     PaddedRows,
 }
 

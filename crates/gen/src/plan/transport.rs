@@ -194,8 +194,8 @@ impl Transport {
             _ => Ok(()),
         }
     }
-    /// Returns whether lanes of the unit convert weights that they read from shared memory: with mma.sync for 16-bit floats, and with wgmma if
-    /// operand A is in registers.
+    /// Returns whether lanes of the unit convert weights that they read from shared memory. They do so with mma.sync for 16-bit
+    /// floats, and with wgmma if operand A is in registers.
     fn read_raw(plan: &Keys, factor: Scalar) -> bool {
         let by_lanes = match plan.family().reads {
             Reads::Vectors => false,
@@ -256,7 +256,7 @@ impl Transport {
             _ => Ok(b),
         }
     }
-    /// Stores operand B in the k order in which lanes of a warpgroup hold the weights of operand A, by a copy or by producer warps.
+    /// Stores operand B in the k order of the weights of operand A in the lanes of a warpgroup, by a copy or by producer warps.
     fn in_runs(plan: &Plan, run: u32, o: &OperandTiling, tensor: &Tensor, copy: Transport) -> Result<Transport, Refusal> {
         let (acp, wos) = (plan.b.copy, plan.b.source);
         let runs = Some(run);

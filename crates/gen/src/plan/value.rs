@@ -53,7 +53,8 @@ impl Default for Plan {
     }
 }
 
-/// A set of plans. A pick asks it for tens of thousands: hashing the hundred numbers of each with a key of the process takes an eighth of a pick.
+/// A set of plans. A pick asks it for tens of thousands of plans. Hashing the hundred numbers of each with a key of the process
+/// takes an eighth of a pick.
 ///
 /// ```
 /// use tilewright_gen::plan::{Plan, Plans};

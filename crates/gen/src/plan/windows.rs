@@ -1,8 +1,8 @@
 //! Tensor maps of operands that are no matrices: windows of a filter over pixels, filters with reversed taps, parts of a strided gradient.
 //!
-//! A view as dimensions of memory (`tilewright_problem::view::Dimensions`) gives one of two maps. A *tiled* map has a box along the contiguous
-//! digit and one more digit of rows or k. The other digits are coordinates of the copy. If rows run over pixels of several image rows
-//! and samples, the map is in *im2col mode*: the window's origin walks over the pixels, and taps are offsets.
+//! A view as dimensions of memory (`tilewright_problem::view::Dimensions`) gives one of two maps. A *tiled* map has a box along
+//! the contiguous digit and one more digit of rows or k. The other digits are coordinates of the copy. If rows run over pixels of
+//! several image rows and samples, the map is in *im2col mode*. The window's origin walks over the pixels, and taps are offsets.
 
 use tilewright_ir::affine::{Affine, Atom};
 use tilewright_ir::{Im2col, Swizzle, TensorMap};
@@ -215,7 +215,8 @@ impl<'a> Recogniser<'a> {
                 _ => return Err("its pixels are more than one digit of the slow axis along a dimension".into()),
             }
         }
-        // The walk takes every step of the slow axis: to the next pixel, or from the last one of a dimension to the next of another.
+        // The walk takes every step of the slow axis. It goes to the next pixel, or from the last one of a dimension to the next
+        // of another.
         let moves = |i: usize| self.others().any(|dim| self.pixels(dim).iter().any(|(moved, _)| *moved == i));
         if (0..digits.len()).any(|i| digits[i].axis == self.slow && digits[i].extent > 1 && !moves(i)) {
             return Err(REPEATED.into());

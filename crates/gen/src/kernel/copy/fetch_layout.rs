@@ -145,8 +145,8 @@ impl Shift {
     }
 }
 
-/// The words that begin `bits` (0 to 24, an `I64`; `None`: 0) within each of five neighbouring words: each of them one shift of a pair of
-/// registers.
+/// The words that begin `bits` (0 to 24, an `I64`; `None`: 0) within each of five neighbouring words. Each word is one shift of a
+/// pair of registers.
 fn halves(b: &mut Builder, words: &[ExprId], bits: Option<ExprId>) -> ExprId {
     let Some(bits) = bits else { return b.vector(&words[..4]) };
     let wide: Vec<ExprId> = words.iter().map(|w| b.value((*w).cast(Scalar::I64))).collect();

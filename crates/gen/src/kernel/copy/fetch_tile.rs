@@ -113,7 +113,8 @@ impl FetchTile<'_> {
         b.value(to + line * self.tile.row + ((chunk % per_row) ^ (line % 8)) * self.chunk())
     }
 
-    /// What is written of a vector, one for each part: factors of TF32 are rounded here (bulk copies do so on the way), or f32 is split.
+    /// What is written of a vector, one value for each part. TF32 elements are rounded here (bulk copies do so on the way), or
+    /// f32 is split.
     fn written(&self, b: &mut Builder, value: ExprId, width: u32) -> Vec<ExprId> {
         if let Some(of) = self.input.tiling.split.filter(|_| self.parts > 1) {
             return split(b, &of, value, width);
@@ -185,8 +186,8 @@ impl FetchTile<'_> {
         }
     }
 
-    /// Writes the tile of a range that starts at `k` into this stage of the circular buffer: each access asks where its elements are and whether they
-    /// exist.
+    /// Writes the tile of a range that starts at `k` into this stage of the circular buffer. Each access asks where its elements
+    /// are and whether they exist.
     pub fn emit(&self, b: &mut Builder, buffer: ExprId, at: &TilePosition, row_start: Coord, k: ExprId, range: &KRange) {
         let (g, rows) = (if self.input.chunk_local { at.g_local } else { at.g }, at.sizes[self.axis]);
         let tensor = &self.input.tensor;

@@ -2,9 +2,9 @@
 //! then shift the rows from the staging buffer into the operand's tile.
 //!
 //! Each producer warp owns some classes of rows (row number modulo 8) of every shifted operand. It copies their aligned spans
-//! ([`crate::plan::Spans`]) into its part of a slot, waits for its own barrier of the slot, reads the slot, and starts the next copy into it.
-//! So producer warps synchronise only at the circular buffer. [`super::fetch_layout`] assigns vectors to lanes and computes the shift.
-//! The copy engine writes zeros past the end of rows, of k and of the operand.
+//! ([`crate::plan::Spans`]) into its part of a slot and waits for its own barrier of the slot. Then it reads the slot, and starts
+//! the next copy into it. So producer warps synchronise only at the circular buffer. [`super::fetch_layout`] assigns vectors to
+//! lanes and computes the shift. The copy engine writes zeros past the end of rows, of k and of the operand.
 //!
 //! The copies walk over the work-group's result tiles separately, ahead by as many k-tiles as there are slots. In persistent work-groups,
 //! the first k-tiles of the next result tile arrive while the last k-tiles of this result tile are computed.

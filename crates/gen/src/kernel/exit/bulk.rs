@@ -33,7 +33,8 @@ pub(crate) struct StagedStore {
     buffers_each: u32,
 }
 
-/// Whether a lane holds upper rows of a band: as 0 or 1, and as the condition under which it swaps the values of a pair.
+/// Whether a lane holds upper rows of a band. `number` is 0 or 1, and `crossed` is the condition under which the lane swaps the
+/// values of a pair.
 #[derive(Clone, Copy)]
 struct UpperRows {
     number: ExprId,
@@ -68,7 +69,8 @@ impl StagedStore {
         let pending = if number < odd { odd - 1 } else { self.buffers_each - 1 };
         b.if_then(self.elected, |b| b.bulk(BulkOp::StoreWait { pending }));
         b.push(Stmt::Barrier(BarrierScope::Wave));
-        // Where pairs of results have 32 bits each, lanes of the upper rows write the second one first, so that no two lanes meet in a bank.
+        // Where pairs of results have 32 bits each, lanes of the upper rows write the second one first. So no two lanes access
+        // the same bank.
         let pairs = self.tile.by_rows && self.scalar.bytes() == 4 && fill.runs.iter().all(|run| run.len() == 2);
         let upper = pairs.then(|| {
             let [line, _] = fill.math.lane_in_band(b, 2);

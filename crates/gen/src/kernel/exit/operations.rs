@@ -218,8 +218,8 @@ impl<'a> Operations<'a> {
         })
     }
 
-    /// The operations in two steps, where old results may be added ahead of the others: the addition, and the rest, which multiplies by alpha
-    /// only where nothing was added.
+    /// The operations in two steps, where old results may be added ahead of the others. The first step is the addition. The
+    /// second multiplies by alpha only where nothing was added.
     pub fn old_ahead(&self, b: &mut Builder) -> Option<OldAhead<'a>> {
         let [Operation::Times(alpha), after @ ..] = self.all.as_slice() else { return None };
         let at = after.iter().position(|op| matches!(op, Operation::AddOld(_)))?;

@@ -1,7 +1,7 @@
 //! Who stores what of a tile whose sums have met in shared memory: each of those that had parts of it takes a share.
 //!
-//! Where results leave from registers, shares are runs of registers. Where they are staged, a share is whole fills of the staging buffer: the peer
-//! that adds up the sums of a row also stores that row.
+//! Where results are stored from registers, shares are runs of registers. Where they are staged, a share is whole fills of the
+//! staging buffer. The peer that adds up the partial sums of a row also stores that row.
 
 use super::Epilogue;
 use super::out::{Out, columns_contiguous};

@@ -1,4 +1,4 @@
-//! Zero points of integer factors, which sums of products are freed of before anything else is done with them:
+//! Zero points of integer operands. They are removed from sums of products before any other operation:
 //! `sum (A - a)(B - b) = sum A B - b sum A - a (sum B - k b)`, in integers that wrap around as the sums do.
 //!
 //! The sums over k of A and of B are reductions of the operands, which kernels ahead of the main one leave in workspace.

@@ -23,8 +23,8 @@ use tilewright_problem::view::{COL, G, ROW, View};
 const TILE_READ: u32 = 32;
 const TILE_WRITTEN: u32 = 64;
 
-/// The directions that the lines of a copy and of its original run along where they differ: threads that walk along the copy
-/// would stride through the original.
+/// The directions of the lines of a copy and of its original, where they differ. Threads that walk along the copy would stride
+/// through the original.
 #[derive(Clone, Copy)]
 struct Turn {
     written: usize,
@@ -85,7 +85,7 @@ pub(crate) fn source_width(source: &Tensor, to: &Input) -> u32 {
 }
 
 /// Elements of a line that a thread copies and stores at once. They are a whole vector where lines of the copy are padded to
-/// vectors, and one element where finding an element costs more than moving it.
+/// vectors. They are one element where finding an element costs more than moving it.
 fn line_width(source: &Tensor, to: &Tensor) -> u32 {
     let width = WIDEST / source.scalar.bytes();
     let fast =
@@ -332,8 +332,8 @@ impl Copy<'_> {
         b.store(Base::Buffer(self.dest), index, value, guard);
     }
 
-    /// In the order of the copy: element by element, or vectors of a line, whose elements are loaded one by one (wherever the
-    /// original's lines start).
+    /// In the order of the copy: element by element, or vectors of a line. The elements of a vector are loaded one by one,
+    /// wherever the original's lines start.
     fn straight(&self, b: &mut Builder, entries: u64) {
         let view = &self.to.tensor.view;
         let width = line_width(self.source, &self.to.tensor);

@@ -122,8 +122,8 @@ impl Share<'_> {
         }
     }
 
-    /// Column shift of the row `further` rows after the thread's first row: elements from the previous multiple of a load's width to the
-    /// first element of the row.
+    /// Column shift of the row `further` rows after the thread's first row. It counts elements from the previous multiple of a
+    /// load's width to the first element of the row.
     fn shift(&self, b: &mut Builder, further: u32) -> ExprId {
         let zero = b.int(0, self.ints.coord);
         let of_thread = self.layout.emit(b, Axis::Row, &[(Axis::Thread, self.thread)], Scalar::I32);
@@ -334,7 +334,8 @@ impl Share<'_> {
         (values, of_step.exist)
     }
 
-    /// A vector that may reach beyond a line's ends, from this place on: as one load, or those of its elements that exist one by one.
+    /// A vector that may reach beyond a line's ends, from this place on. It is one load, or single loads of its elements that
+    /// exist.
     fn at_end(&self, b: &mut Builder, run: &[u32], point: [Coord; 3], at: ExprId, inside: Option<ExprId>, to: &mut StepElements) {
         let (first, columns) = (point[COL].local, self.c.n as i64);
         let whole = b.value(first.ge(0).and((first + (run.len() as i64 - 1)).lt(columns)));

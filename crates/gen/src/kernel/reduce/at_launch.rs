@@ -1,5 +1,5 @@
-//! What counts values and their parts where extents are known only at launch: values lie as those of the launch's result, parts in workspace as
-//! those of the largest.
+//! Counts of values and of their parts where extents are known only at launch. Values lie as in the launch's result, parts in
+//! workspace as for the largest result.
 
 use super::Reducer;
 use crate::kernel::arguments::Arguments;

@@ -60,8 +60,8 @@ pub(crate) struct Reducer<'a> {
 }
 
 impl<'a> Reducer<'a> {
-    /// Those of a contraction's result, or of its operands, with their arguments: results where one work-group has all of a value, else parts
-    /// from these bytes of the workspace on.
+    /// Reductions of a contraction's result, or of its operands, with their arguments. They write results where one work-group
+    /// has all of a value, else parts from these bytes of the workspace on.
     pub fn declare(
         b: &mut Builder,
         args: &mut Arguments,

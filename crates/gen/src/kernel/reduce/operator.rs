@@ -1,5 +1,5 @@
-//! The code of an operator: the state of no element, the state of a thread's elements, the combination of two states, and the result of a
-//! state.
+//! The code of an operator. It has the state of no element, the state of a thread's elements, the combination of two states, and
+//! the result of a state.
 //!
 //! Each operator has its own fast code for elements in registers. `argmax` scans them in order. `logsumexp` and `var` compute the largest
 //! element or the mean of the thread first, and exponentials and differences relative to it.
@@ -264,8 +264,8 @@ fn tree<F: FnMut(&mut Builder, &[ExprId], &[ExprId]) -> State>(b: &mut Builder, 
 const ACCUMULATORS: usize = 4;
 
 /// As [`tree`], but each accumulator takes in its neighbours one after the other. Level by level, states of several components
-/// take many registers beside all accumulators of a thread: 208 accumulators and the indices of the largest spilled 12
-/// instructions.
+/// take many registers beside all accumulators of a thread. For 208 accumulators with the indices of the largest 12 instructions
+/// spilled.
 fn accumulated<F: FnMut(&mut Builder, &[ExprId], &[ExprId]) -> State>(
     b: &mut Builder,
     states: &[State],

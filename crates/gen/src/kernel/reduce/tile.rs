@@ -69,7 +69,7 @@ pub(crate) struct Overwrite<'a> {
     pub set: &'a dyn Fn(&mut Builder, u32, ExprId),
 }
 
-/// What is known of a tile: which of the thread's rows (0) and columns (1) it owns, and what those hold that it does not own.
+/// What is known of a tile. It is which of the thread's rows (0) and columns (1) the tile owns, and what the others hold.
 #[derive(Default)]
 pub(crate) struct Known {
     owned: HashMap<(usize, u32), Option<ExprId>>,
@@ -104,7 +104,8 @@ impl FreeShared {
 /// What a thread has of a reduction that goes on from tile to tile: the state of each value, in variables.
 pub(crate) type Kept = Vec<Vec<VarId>>;
 
-/// Values that a thread has of a reduction: row and column of each as far as constants go, and what the thread adds to all of them.
+/// Values that a thread has of a reduction. `held` has the row and column of each as far as constants go. The thread adds
+/// `thread` to all of them.
 pub(crate) struct Values {
     pub held: Vec<([u32; 2], State)>,
     pub thread: [ExprId; 2],
@@ -411,8 +412,8 @@ impl HeldTile<'_> {
         [0, 1].map(|axis| if whole[axis] { zero } else { b.value(number[axis] * how.runs[axis]) })
     }
 
-    /// Number of the value at (row, column) of the tile among the values of a batch entry, and the condition that it exists and
-    /// is this tile's. Each value is computed from `units` rows and columns.
+    /// Number of the value at (row, column) of the tile among the values of a batch entry. Also the condition that the value
+    /// exists and is this tile's. Each value is computed from `units` rows and columns.
     pub(super) fn value_at(
         &self,
         b: &mut Builder,

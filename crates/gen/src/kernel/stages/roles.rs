@@ -1,8 +1,8 @@
 //! The barriers that each role meets, compared when a kernel is built.
 //!
-//! Waves of different roles run different code, and the work-group's barrier holds until every wave has come: a role that
-//! comes once less often hangs the group. Counts kept by hand have gone wrong in published kernels, so they are counted here
-//! in what was built, the epilogue included.
+//! Waves of different roles run different code, and the work-group's barrier holds until every wave has come. A role that comes
+//! once less often hangs the group. Counts kept by hand have gone wrong in published kernels, so they are counted here in what
+//! was built, the epilogue included.
 
 use crate::kernel::error::GenerateError;
 use std::collections::HashMap;

@@ -1,10 +1,10 @@
-//! A work-group's position in its cluster. It determines the part of a shared tile that the work-group copies, the receivers of the copy,
-//! and the work-groups that it signals when it releases a buffer.
+//! A work-group's position in its cluster. It determines the part of a shared tile that the work-group copies and the receivers
+//! of the copy. It also determines the work-groups that it signals when it releases a buffer.
 //!
-//! Work-groups side by side along m share B's tile, and work-groups along n share A's tile. Each work-group copies its part by multicast:
-//! the copy engine writes it to the shared memory of every sharer and counts its bytes at the sharer's barrier. A buffer is free when
-//! every reader has released it. Therefore every wave arrives at the barriers of its whole row and column of the cluster.
-//! All work-groups take part in every k-tile, even if their own tile of C is outside of the result.
+//! Work-groups side by side along m share B's tile, and work-groups along n share A's tile. Each work-group copies its part by
+//! multicast. The copy engine writes it to the shared memory of every sharer and counts its bytes at the sharer's barrier. A
+//! buffer is free when every reader has released it. Therefore every wave arrives at the barriers of its whole row and column of
+//! the cluster. All work-groups take part in every k-tile, even if their own tile of C is outside of the result.
 
 use crate::plan::{Cluster, Tiling};
 use tilewright_ir::*;

@@ -5,8 +5,9 @@
 //! groups share a number, and no count is necessary before the launch. A search over the ends finds the group of a number. Numbers past
 //! the rows of a group have no tile.
 //!
-//! A persistent work-group that skips a number runs a tile ahead of the work-groups that share its operands, and the operands are read from
-//! memory again. Therefore each work-group counts the tiles at its start if shared memory has room for the table. Then every number has a tile.
+//! A persistent work-group that skips a number runs a tile ahead of the work-groups that share its operands. The operands are
+//! then read from memory again. Therefore each work-group counts the tiles at its start if shared memory has room for the table.
+//! Then every number has a tile.
 
 use tilewright_ir::*;
 

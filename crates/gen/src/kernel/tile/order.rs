@@ -1,5 +1,5 @@
-//! The tiles of C in the order in which work-groups take them, as numbers: what [`TileWalk`] writes into kernels, with constants in the
-//! place of a work-group's number.
+//! The tiles of C in the order in which work-groups take them, as numbers. [`TileWalk`] writes the same order into kernels. Here
+//! constants replace a work-group's number.
 
 use super::cluster::ClusterPlace;
 use super::position::TileWalk;

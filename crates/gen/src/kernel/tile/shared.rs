@@ -1,8 +1,8 @@
 //! An operand's k-tiles in shared memory: an array of stages, and the position of an element in a stage.
 //!
-//! Copies write and units read through this module. There are three layouts. A padded tile is contiguous along rows or along k. A tile of
-//! swizzled panels of 128 bytes is for bulk copies and warpgroup instructions. A halo ([`Halo`]) has a single stage: the position of an
-//! element is the position of its row plus the distance of its k, with permuted chunks.
+//! Copies write and units read through this module. There are three layouts. A padded tile is contiguous along rows or along k. A
+//! tile of swizzled panels of 128 bytes is for bulk copies and warpgroup instructions. A halo ([`Halo`]) has a single stage. The
+//! position of an element is the position of its row plus the distance of its k, with permuted chunks.
 
 use crate::plan::{Along, Area, BulkTile, Halo, OperandTiling, Transport, gcd};
 use tilewright_ir::affine::{Affine, Coord, Part, affine};
@@ -149,8 +149,9 @@ impl SharedTile {
         }
     }
 
-    /// Positions of `count` rows `every` (a multiple of 8) apart, from this (row, k) on, as distances from the first of them, which comes with
-    /// them. Where distances follow from the row, the first is 0. Windows are those of a tile whose rows begin at `start`.
+    /// Positions of `count` rows `every` (a multiple of 8) apart, from this (row, k) on. They are distances from the first
+    /// position, which comes with them. Where distances follow from the row, the first is 0. Windows are those of a tile whose
+    /// rows begin at `start`.
     pub fn blocks(
         &self,
         b: &mut Builder,

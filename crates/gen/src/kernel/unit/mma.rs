@@ -97,7 +97,8 @@ impl WaveUnit {
             [a, b] if a.panels.is_some() && b.panels.is_some() => KOrder::of_panels(row.input.bytes()),
             _ => KOrder::NATURAL,
         };
-        // The terms of a sum may come in any order that both operands share: the four lanes of a row read neighbours along k, not the instruction's pairs.
+        // The terms of a sum may come in any order that both operands share. The four lanes of a row read neighbours along k, not
+        // the instruction's pairs.
         let run = (t.a.raw.is_some() || t.b.raw.is_some()).then(|| t.k_step() / LANES_OF_ROW);
         let fragments = [(0, "a", &t.a, &c.a), (1, "b", &t.b, &c.b)].map(|(i, name, o, tensor)| {
             let (micro, each) = (o.micro, o.elements());

@@ -5,10 +5,10 @@
 //!
 //! - 16-bit elements, and TF32 along k: `ldmatrix` reads four 8 x 8 matrices, transposed if the tile is contiguous along rows. Four TF32
 //!   elements count as eight halves.
-//! - TF32 along rows: word by word. Four rows of k cover half of the banks, so the lower lanes read the first four rows of a k-step while
-//!   the upper lanes read the last four. Then they swap, and each lane puts its words in order.
-//! - Weights of 8 or 4 bits: a lane reads whole runs of neighbours along k and converts them, four registers for each k-step of a run.
-//!   Operand B is stored in the matching order of k ([`BulkTile::runs`]).
+//! - TF32 along rows: word by word. Four rows of k cover half of the banks. So the lower lanes read the first four rows of a
+//!   k-step while the upper lanes read the last four. Then they swap, and each lane puts its words in order.
+//! - Weights of 8 or 4 bits: a lane reads whole runs of neighbours along k and converts them. Each k-step of a run takes four
+//!   registers. Operand B is stored in the matching order of k ([`BulkTile::runs`]).
 
 use super::{LANES_OF_ROW, Registers, matrix_row, slice, split};
 use crate::kernel::tile::shared::SharedTile;

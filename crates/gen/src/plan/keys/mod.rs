@@ -1,7 +1,8 @@
 //! The table of keys: one row per hyperparameter, with its name, field, legal values, default, meaning, readers and neighbours.
 //!
-//! [`operand`](mod@operand) and [`whole`] hold the rows. A row also makes the field of [`Keys`] that holds the key's value, so that code reads
-//! `plan.k_tile`, and texts, the search and generated pages read the row. [`super::derive`](mod@super::derive) gives the values effect.
+//! [`operand`](mod@operand) and [`whole`] hold the rows. A row also makes the field of [`Keys`] that holds the key's value, so
+//! that code reads `plan.k_tile`. Texts, the search and generated pages read the row. [`super::derive`](mod@super::derive) gives
+//! the values effect.
 
 /// Makes the enum of keys, the struct of their values, and the table of rows.
 macro_rules! rows {

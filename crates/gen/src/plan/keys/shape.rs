@@ -41,8 +41,8 @@ impl<'a> Shape<'a> {
         let staged = self.family.owner != Owner::Thread && self.keys.staged == 1;
         !staged && (self.keys.splits == 1 || self.keys.split_sum != 0)
     }
-    /// Where to store is a question only with fetched tiles, room to store them into while others are read, and waves that have both the
-    /// store and the math.
+    /// Where to store is a question only under three conditions. There are fetched tiles, room to store them into while others
+    /// are read, and waves that both store and multiply.
     pub(super) fn stores_fetched(&self) -> bool {
         let keys = self.keys;
         let ahead = keys.ahead != 0 && keys.buffers != 1 && keys.producers == 0;

@@ -113,8 +113,8 @@ impl Finish {
     }
 }
 
-/// The atomic that combines two results of an operator, where there is one: means would be scaled, and rounded, part by part, and roots add
-/// up to no root.
+/// The atomic that combines two results of an operator, where there is one. Means would be scaled, and rounded, part by part, and
+/// roots add up to no root.
 pub const fn atomic(operator: Operator) -> Option<AtomicOp> {
     match operator {
         Operator::Sum | Operator::SumSq => Some(AtomicOp::Add),

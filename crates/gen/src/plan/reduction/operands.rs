@@ -84,8 +84,8 @@ impl OperandTile {
 }
 
 impl KernelSpec {
-    /// Reductions that the kernels of a product compute, of a contraction that is oriented as the plan says: of its result, and of
-    /// operands where the main loop has them.
+    /// Reductions that the kernels of a product compute, of a contraction that is oriented as the plan says. They reduce its
+    /// result, and operands where the main loop has them.
     pub fn reduced<'c>(&self, c: &'c Contraction) -> impl Iterator<Item = &'c Reduce> + use<'c> {
         let operands = self.epilogue.operands;
         c.all_reductions().filter(move |r| operands || !r.operand)

@@ -45,8 +45,8 @@ pub struct TileReduction {
 }
 
 impl TileReduction {
-    /// Of a tile of so many rows and columns that threads hold as the layout says (thread, register to row, column), in runs of so many
-    /// rows and columns. `wave`: lanes of a wave that can exchange values; 0 or 1 where they cannot.
+    /// The reduction of a tile of `size` rows and columns, in runs of `runs` rows and columns. Threads hold the tile as the
+    /// layout says (thread, register to row, column). `wave`: lanes of a wave that can exchange values; 0 or 1 where they cannot.
     pub fn new(layout: &Layout, size: [u32; 2], runs: [u32; 2], wave: u32) -> TileReduction {
         let threads = layout.extent(Axis::Thread) as u32;
         let places: Vec<[u32; 2]> =
@@ -109,8 +109,8 @@ fn place(layout: &Layout, axis: usize, of: Axis, number: u32) -> u32 {
 
 /// Length of the runs of rows (axis 0) or columns (1) of a tile that become one partial value of a block.
 ///
-/// It is the longest run that divides blocks and tiles, that registers and threads both hold as runs, and that gives all values of the tile
-/// the same parts.
+/// It is the longest run that divides blocks and tiles, and that registers and threads both hold as runs. It gives all values of
+/// the tile the same parts.
 pub(super) fn run(layout: &Layout, axis: usize, size: u32, block: u64) -> u32 {
     let places = |of: Axis| (0..layout.extent(of) as u32).map(|i| place(layout, axis, of, i)).collect::<BTreeSet<u32>>();
     let (threads, registers) = (places(Axis::Thread), places(Axis::Register));
