@@ -11,7 +11,8 @@ use tilewright_ir::Target;
 use tilewright_problem::Problem;
 use tilewright_tune::records::{self, DeviceKey, Records, TimeKind, Trial};
 
-/// Adds the plans of generated kernels that were right and have a time to a records file; gives the number of those that it had not.
+/// Adds the plans of generated kernels that were right and have a time to a records file. Gives the number of plans that were new
+/// to it.
 ///
 /// # Errors
 /// Problems that are none, devices without a name, a records file that cannot be written.

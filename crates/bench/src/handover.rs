@@ -1,5 +1,5 @@
-//! Going on in a new process where a device is lost in this one: a hung candidate, or a hung library, costs one trial or one case, not
-//! the run. What the new process must know goes through a file.
+//! Going on in a new process where a device is lost in this one. A hung candidate, or a hung library, costs one trial or one
+//! case, not the run. What the new process must know goes through a file.
 
 use crate::error::{BenchError, Lost};
 use crate::record::Record;

@@ -37,8 +37,8 @@ struct After {
 const SEED: u64 = 0x7115;
 
 impl<'a> Workload<'a> {
-    /// Makes random data for a problem (alpha = 1, beta = 0), computes the reference of a sample of the result, and copies
-    /// the data to the device. All sides are timed with caches in this state.
+    /// Makes random data for a problem (alpha = 1, beta = 0) and computes the reference of a sample of the result. Copies the
+    /// data to the device. All sides are timed with caches in this state.
     ///
     /// # Errors
     /// Where memory of host or device does not suffice.

@@ -1,5 +1,5 @@
-//! CLBlast with parameters of its own tuners: the best few of each tuner for the very size are applied and timed on the
-//! workload, the fastest is kept. Overrides hold for the whole process, so the defaults are compared in another one.
+//! CLBlast with parameters of its own tuners. The best few of each tuner for the very size are applied and timed on the workload,
+//! and the fastest is kept. Overrides hold for the whole process, so the defaults are compared in another one.
 
 use super::clblast::{ClBlast, Run};
 use super::{Baseline, Runner, Samples, fastest_right};

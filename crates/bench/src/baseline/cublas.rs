@@ -1,5 +1,6 @@
-//! cuBLAS: the calls a user makes without further thought. f32 runs with TF32 off, 16-bit types accumulate in f32. Grouped products are one call
-//! for each group, whose ends the host knows; or one call for all of them, a library of its own ([`super::cublas_groups`]).
+//! cuBLAS: the calls a user makes without further thought. f32 runs with TF32 off, 16-bit types accumulate in f32. Grouped
+//! products are one call for each group, with ends that the host knows. Or they are one call for all of them, a library of its
+//! own ([`super::cublas_groups`]).
 
 use super::cublas_complex::Complex;
 use super::cuda::{check, find, stream};

@@ -1,5 +1,5 @@
-//! cuBLAS's own grouped products: one call (`cublasGemmGroupedBatchedEx`) with the sizes of all groups in the host's memory and the addresses of
-//! their matrices in the device's. Sizes and addresses are prepared before the call is timed.
+//! cuBLAS's own grouped products in one call (`cublasGemmGroupedBatchedEx`). The sizes of all groups are in the host's memory,
+//! and the addresses of their matrices in the device's. Sizes and addresses are prepared before the call is timed.
 
 use super::cublas::{Cublas, data_type, operations};
 use super::cuda::check;

@@ -260,8 +260,8 @@ impl Descriptor {
                 check!(OK, sys::cublasLtMatmulDescSetAttribute(raw, CUBLASLT_MATMUL_DESC_FAST_ACCUM, value, size))?;
             }
         }
-        // SAFETY: the attributes have these types (cublasLtEpilogue_t, a device pointer, int64_t) and are read during the calls; the
-        // bias vector lives as long as the workload.
+        // SAFETY: the attributes have these types (cublasLtEpilogue_t, a device pointer, int64_t) and are read during the calls.
+        // The bias vector lives as long as the workload.
         unsafe {
             let (value, size) = ((&raw const fused.epilogue).cast(), size_of_val(&fused.epilogue));
             check!(OK, sys::cublasLtMatmulDescSetAttribute(raw, CUBLASLT_MATMUL_DESC_EPILOGUE, value, size))?;
@@ -409,8 +409,8 @@ impl Product<'_> {
         let [alpha, beta] = self.factors.pointers();
         let (workspace, stream) = (self.workspace as *mut c_void, self.library.stream);
         let (handle, desc, algorithm) = (self.library.handle, self.descriptor.0, &raw const result.algo);
-        // SAFETY: the descriptors describe the buffers at these addresses (the workload made them for this problem); the
-        // workspace is as large as the heuristics were told.
+        // SAFETY: the descriptors describe the buffers at these addresses (the workload made them for this problem). The
+        // workspace has the size that the heuristics got.
         let done = unsafe {
             check!(
                 OK,

@@ -13,7 +13,8 @@ pub(super) struct Call {
     pub second: Operand,
 }
 
-/// One product of a call: sizes (m, n, k, lda, ldb, ldc, batch), and device addresses of the factors in the order of the call and of C.
+/// One product of a call: sizes (m, n, k, lda, ldb, ldc, batch), and device addresses. The addresses are the operands in the
+/// order of the call, and C.
 pub(super) struct Piece {
     pub sizes: [i32; 7],
     pub addresses: [usize; 3],

@@ -39,8 +39,8 @@ impl Residual {
     }
 }
 
-/// `fit`: the residual of each set of records; of each constant, the mean square error with the constant raised and lowered; and, over
-/// `--rounds`, constants with less of it.
+/// `fit`: the residual of each set of records. For each constant, the mean square error with the constant raised and lowered.
+/// Over `--rounds`, constants with less error.
 ///
 /// # Errors
 /// Records that cannot be read or hold no plan that the model knows, an unknown architecture.

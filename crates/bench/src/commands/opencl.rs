@@ -9,8 +9,8 @@ use crate::session::Session;
 use crate::workload::Workload;
 use tilewright_gen::space::Space;
 
-/// `opencl-vs-cuda`: the plan is chosen on the second device and runs on both. OpenCL C lacks what CUDA has (asynchronous copies, waves
-/// that only load), so that a plan chosen on the first would mostly be refused on the second.
+/// `opencl-vs-cuda`: the plan is chosen on the second device and runs on both. OpenCL C lacks some of CUDA's features
+/// (asynchronous copies, waves that only load). So a plan chosen on the first would mostly be refused on the second.
 ///
 /// # Errors
 /// Bad arguments, missing devices, a lost device.

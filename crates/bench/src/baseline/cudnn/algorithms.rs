@@ -1,6 +1,6 @@
-//! cuDNN's convolution calls: every algorithm that its own search offers, each with the bias in a call of its own, and the fused call
-//! where there is a bias. They pad both ends of a dimension alike. Zeros that no window reads are no padding, and pixels that none reads
-//! are no input.
+//! cuDNN's convolution calls. Every algorithm that its own search offers is timed with the bias in a call of its own. Where there
+//! is a bias, the fused call is timed, too. They pad both ends of a dimension alike. Zeros that no window reads are no padding,
+//! and pixels that none reads are no input.
 
 use super::{Buffers, Cudnn, Format, OK, Sizes, Tensor, WORKSPACE, Ways, check, narrow};
 use crate::error::BenchError;
@@ -191,8 +191,8 @@ impl<'a> Algorithms<'a> {
         let handle = self.library.handle;
         let (input, filter, window, output) = self.descriptors();
         let size = WORKSPACE as usize;
-        // SAFETY, for all calls: the descriptors describe the buffers at these addresses; there is room for as many results as are asked
-        // for; the workspace has this size.
+        // SAFETY, for all calls: the descriptors describe the buffers at these addresses. There is room for as many results as
+        // are asked for. The workspace has this size.
         match self.direction {
             Direction::Forward => {
                 let found = offered(|wanted, count, out| unsafe {

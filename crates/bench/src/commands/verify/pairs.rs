@@ -1,7 +1,8 @@
 //! Which pairs are verified when, over the processes that a run may take.
 //!
-//! Many pairs are under way at once, since compiling takes most of the time; where the device is lost, any of them may have done it. All
-//! of these are suspects, and a new process verifies them first, one by one: the one that loses the device again is the one that hangs.
+//! Many pairs are under way at once, since compiling takes most of the time. Where the device is lost, any of them may have done
+//! it. All of these are suspects, and a new process verifies them first, one by one. The one that loses the device again is the
+//! one that hangs.
 
 use crate::error::BenchError;
 use serde::{Deserialize, Serialize};
