@@ -1,5 +1,5 @@
-//! How the command fails: wrong use (exit code 2) or a job that did not succeed (exit code 1), each in one sentence that
-//! names the input and the remedy.
+//! How the command fails: wrong use (exit code 2) or a job that did not succeed (exit code 1). Each has one sentence that names
+//! the input and the remedy.
 
 use crate::reference::{FAILED, INTERRUPTED, USAGE};
 use std::fmt::Display;

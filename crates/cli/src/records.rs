@@ -128,8 +128,8 @@ fn list_one(device: &DeviceKey, all: &[Record], old_driver: bool, json: bool) ->
     }
 }
 
-/// The trial that stands for a problem on a device: the fastest one that was verified thoroughly and still holds, else the fastest one
-/// that was right at all. Measured times stand before modelled ones.
+/// The trial that stands for a problem on a device. It is the fastest one that was verified thoroughly and still holds, else the
+/// fastest one that was right at all. Measured times stand before modelled ones.
 fn best(all: &[Record], old_driver: bool) -> Option<&Record> {
     let wrong = |r: &Record| all.iter().any(|w| w.trial.state == State::Wrong && w.trial.plan == r.trial.plan);
     let rank = |r: &Record| {

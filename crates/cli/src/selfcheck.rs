@@ -179,7 +179,8 @@ fn clocks(info: &DeviceInfo) -> Value {
     }
 }
 
-/// Levels of the clocks of every AMD GPU in the words of its kernel driver, the present one with a star; null where it tells none.
+/// Levels of the clocks of every AMD GPU in the words of its kernel driver, the present one with a star. Null where the driver
+/// names none.
 fn amd_clocks() -> Value {
     let cards = std::fs::read_dir("/sys/class/drm").into_iter().flatten().flatten();
     let tell = |card: std::fs::DirEntry| {

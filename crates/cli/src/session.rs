@@ -127,8 +127,8 @@ pub fn origin(plan: &PlanArgs, origin: Origin) -> String {
     }
 }
 
-/// What OpenCL C can say on any driver of an architecture: no roles, no asynchronous copies, no shuffles, no matrix units, and as much
-/// local memory as NVIDIA's driver gives.
+/// What OpenCL C can say on any driver of an architecture. It has no roles, no asynchronous copies, no shuffles, no matrix units,
+/// and as much local memory as NVIDIA's driver gives.
 pub fn in_opencl(target: Target) -> Target {
     let features = Features { f64: target.features.f64, atomic64: target.features.atomic64, ..Features::default() };
     let mut limits = target.limits;

@@ -1,5 +1,5 @@
-//! Figures of a plan, drawn from what the generator made of it: the grid, a work-group and its roles, accumulators, shared memory,
-//! copies, and the schedule in time. [`tilewright::explain`] says the same in numbers and sentences.
+//! Figures of a plan, drawn from the generator's result. They show the grid, a work-group and its roles, accumulators, shared
+//! memory, copies, and the schedule in time. [`tilewright::explain`] says the same in numbers and sentences.
 
 mod copies;
 mod events;

@@ -1,4 +1,5 @@
-//! The schedule as a timeline: which stage of the main loop works on which k-tile, in which buffer, on which waves, and who waits for whom.
+//! The schedule as a timeline. It shows which stage of the main loop works on which k-tile, in which buffer, on which waves, and
+//! who waits for whom.
 
 use super::events::{Event, Extent, Stage, events};
 use super::svg::{Anchor, Area, Drawing, Point, Svg, hue, point};
